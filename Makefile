@@ -1,0 +1,87 @@
+# kvfdw: make, make install, make installcheck as any PGXS extension;
+# make demo, test, bench, torture and differential do their own set-up.
+#
+#   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
+#   FAULTS=1          test build: fault injection and stop points
+
+EXTENSION = kvfdw
+MODULE_big = kvfdw
+DATA = sql/kvfdw--0.1.sql
+
+PG_CONFIG = pg_config
+PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
+
+# Each server and flavour has its own objects, so two builds never mix.
+PG_NAME := $(shell $(PG_CONFIG) --version 2>/dev/null | cut -d' ' -f1,2 | tr -d ' ')
+FLAVOUR := $(PG_NAME)$(if $(filter 1,$(FAULTS)),-faults,)
+BUILD = build/$(FLAVOUR)
+
+SOURCES := $(sort $(wildcard src/*.c src/engine/*.c))
+OBJS = $(SOURCES:src/%.c=$(BUILD)/%.o)
+EXTRA_CLEAN = build results output_iso regression.diffs regression.out
+
+PG_CPPFLAGS = -Isrc -MMD -MP $(if $(filter 1,$(FAULTS)),-DKVFDW_FAULTS,)
+PG_CFLAGS = -Wall -Wextra -Werror -Wno-sign-compare -Wno-unused-parameter \
+	-Wno-missing-field-initializers -Wno-cast-function-type
+SHLIB_LINK = -luring
+override with_llvm := no
+
+# sql/ and expected/ hold the pg_regress pairs; sql/ holds the extension script too.
+REGRESS = $(sort $(patsubst sql/%.sql,%,$(filter-out sql/kvfdw--%.sql,$(wildcard sql/*.sql))))
+REGRESS_OPTS = --inputdir=. --load-extension=kvfdw
+ISOLATION = $(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=test/isolation --load-extension=kvfdw
+
+all:
+
+ifneq ($(PGXS),)
+include $(PGXS)
+
+$(OBJS): $(BUILD)/%.o: src/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
+
+kvfdw$(DLSUFFIX): build/flavour
+
+-include $(OBJS:.o=.d)
+else
+all install installcheck:
+	@echo "kvfdw: no PostgreSQL server headers found by '$(PG_CONFIG) --pgxs'." >&2
+	@echo "Install them (Debian: postgresql-server-dev-15, liburing-dev) or run test/lib/setup.sh," >&2
+	@echo "or give PG_CONFIG=/path/to/pg_config." >&2
+	@exit 1
+clean:
+	rm -rf $(EXTRA_CLEAN) kvfdw.so
+distclean: clean
+endif
+
+# Files that change only when what they record changes: the objects' compiler
+# flags, and the flavour that the library in this directory was linked from.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CFLAGS) $(CPPFLAGS)' | cmp -s - $@ || echo '$(CC) $(CFLAGS) $(CPPFLAGS)' >$@
+build/flavour: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FLAVOUR) $(OBJS)' | cmp -s - $@ || echo '$(FLAVOUR) $(OBJS)' >$@
+
+# These install what is missing, build, and start private servers.
+demo:
+	@bash test/demo/demo.sh
+test:
+	@bash test/run.sh
+bench:
+	@bash bench/run.sh
+torture:
+	@bash test/torture.sh
+differential:
+	@bash test/run.sh differential
+
+distclean: workclean
+workclean:
+	rm -rf .work
+
+.PHONY: all install installcheck clean distclean demo test bench torture differential workclean FORCE
+FORCE:
+
+# Command-line variables reach the scripts through the environment.
+export ROWS ROUNDS STATEMENTS SEED

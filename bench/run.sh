@@ -1,0 +1,228 @@
+#!/bin/bash
+# make bench: kvfdw against a heap table in the same server, on the same disk,
+# in one run.  Prints each line beside its target and asserts nothing; raw
+# numbers go to bench/results/<date>.txt.
+#
+#   BENCH_ROWS=500000     rows of 8 + 4096 bytes
+#   BENCH_KEYS=5000000    keys of the reopen line
+#   BENCH_SECONDS=5       of each INSERT measurement
+#   BENCH_READS=100000    point reads of each client count
+#   BENCH_ONLY="load scan"  of: load point cold scan insert reopen
+#   BENCH_SHORT=1         a fifth of everything, for a quick look
+#   SEED=n                repeat a run's data
+#
+# The heap table is (k bigint PRIMARY KEY, v bytea) with default storage: a
+# 4 KB value that does not compress goes out of line (TOAST), as it would for
+# any user.  Clients are processes with prepared statements and binary
+# parameters (test/lib/kvload.c); every value read is verified.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+bash "$here/../test/lib/setup.sh"
+. "$here/../test/lib/server.sh"
+. "$here/../test/lib/measure.sh"
+
+share=1
+[ -z "${BENCH_SHORT:-}" ] || share=5
+ROWS=${BENCH_ROWS:-$((500000 / share))}
+KEYS=${BENCH_KEYS:-$((5000000 / share))}
+SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
+READS=${BENCH_READS:-$((100000 / share))}
+ONLY=" ${BENCH_ONLY:-load point cold scan insert reopen} "
+SIZE=4096
+USER_BYTES=$((ROWS * (SIZE + 8)))
+for line in $ONLY; do
+	case $line in
+		load | point | cold | scan | insert | reopen) ;;
+		*) kv_die "BENCH_ONLY knows load point cold scan insert reopen, not '$line'" ;;
+	esac
+done
+
+results=$here/results/$(date +%Y-%m-%d-%H%M%S).txt
+mkdir -p "$here/results"
+exec > >(tee "$results") 2>&1
+logger=$!
+
+table=()
+sum=()
+wants() { [[ $ONLY == *" $1 "* ]]; }
+say() { printf '%s\n' "$*"; }
+head_() { printf '\n== %s\n' "$*"; }
+line() { table+=("$(printf '%-68s %-34s %s' "$1" "$2" "$3")"); say "  -> $1: $2"; }
+ratio() { printf '%sx' "$(kv_calc "int($1 / $2 * 100) / 100")"; }
+
+cgroup=
+kv_at_end()
+{
+	if [ -n "$cgroup" ]; then
+		[ ! -s "$KV_PGDATA/postmaster.pid" ] || kv_as "$KV_BIN/pg_ctl" -D "$KV_PGDATA" -m immediate -w stop >/dev/null 2>&1
+		rmdir "$cgroup" 2>/dev/null
+	fi
+	[ "$1" = 0 ] || printf 'bench: FAILED (seed %s)\n' "$KV_SEED"
+}
+
+# A memory cgroup with a limit in bytes; sets KV_CGROUP.
+memory_limit()
+{
+	if [ -w /sys/fs/cgroup/memory/cgroup.procs ]; then
+		cgroup=/sys/fs/cgroup/memory/kvfdw-bench-$$
+		mkdir "$cgroup" 2>/dev/null && echo "$1" >"$cgroup/memory.limit_in_bytes" || return 1
+	elif [ -w /sys/fs/cgroup/cgroup.subtree_control ]; then
+		grep -qw memory /sys/fs/cgroup/cgroup.subtree_control ||
+			echo +memory >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || return 1
+		cgroup=/sys/fs/cgroup/kvfdw-bench-$$
+		mkdir "$cgroup" 2>/dev/null && echo "$1" >"$cgroup/memory.max" || return 1
+	else
+		return 1
+	fi
+	KV_CGROUP=$cgroup/cgroup.procs
+}
+
+run_files() { find "$KV_PGDATA/kvfdw" -name '*.run*' -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { printf "%.0f", n }'; }
+stat_of() { kv_psql -c "SELECT $1 FROM kvfdw_stat_tables WHERE relid = '$2'::regclass"; }
+device_reads() { awk '{ print $1, $3 * 512 }' "/sys/dev/block/$(stat -c '%Hd:%Ld' "$KV_PGDATA")/stat" 2>/dev/null || echo "0 0"; }
+
+head_ "Set-up"
+kv_begin bench
+kv_build
+kv_build_load
+free=$(($(df --output=avail -B1 "$KV_RUN" | tail -n 1)))
+[ "$free" -gt $((USER_BYTES * 5 + KEYS * 200 + (6 << 30))) ] ||
+	kv_die "BENCH_ROWS=$ROWS and BENCH_KEYS=$KEYS need $(((USER_BYTES * 5 + KEYS * 200 >> 30) + 7)) GB free in $KV_RUN; there are $((free >> 30))"
+kv_server_init "shared_buffers = 128MB" "max_wal_size = 4GB" "checkpoint_timeout = 30min" "max_connections = 60" "autovacuum = off"
+kv_server_start
+kv_psql -c 'CREATE EXTENSION kvfdw'
+say "$("$KV_BIN/postgres" --version); $(uname -sr); $(nproc) CPUs, $(awk '/^MemTotal/ { printf "%.1f", $2 / 1048576 }' /proc/meminfo) GB"
+say "data on $(df --output=source,fstype "$KV_PGDATA" | tail -n 1 | tr -s ' '), io_method $(kv_psql -c 'SHOW kvfdw.io_method'), rows $ROWS, seed $KV_SEED"
+say "fio on the same file system, direct I/O, 4 s each, MB/s and operations/s:"
+kv_fio_prepare
+read -r fio_write x < <(kv_fio write 256k 4); say "  write 256 KB, 4 deep: $fio_write $x"
+read -r fio_read x < <(kv_fio read 256k 4); say "  read 256 KB, 4 deep: $fio_read $x"
+read -r x fio_random1 < <(kv_fio randread 4k 1); say "  random read 4 KB, 1 deep: $x $fio_random1"
+read -r x fio_random32 < <(kv_fio randread 4k 32); say "  random read 4 KB, 32 deep: $x $fio_random32"
+rm -f "$KV_RUN/fio"
+
+if wants load || wants point || wants cold || wants scan; then
+	head_ "COPY BINARY, $ROWS rows, random keys, one session"
+	kv_psql -c "CREATE FOREIGN TABLE kv (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')"
+	kv_psql -c "CREATE TABLE heap (k bigint PRIMARY KEY, v bytea)"
+	"$KV_LOAD" gen "$KV_SEED" 0 "$ROWS" $SIZE >"$KV_RUN/rows"
+	chmod a+r "$KV_RUN/rows"
+	kv_copy_file heap "$KV_RUN/rows"
+	heap_s=$KV_SECONDS heap_device=$KV_DEVICE_BYTES
+	say "  heap: $heap_s s, $(kv_calc "$USER_BYTES / 1e6 / $heap_s") MB/s, $heap_device bytes to the device"
+	kv_copy_file kv "$KV_RUN/rows"
+	kv_s=$KV_SECONDS kv_device=$KV_DEVICE_BYTES
+	say "  kv:   $kv_s s, $(kv_calc "$USER_BYTES / 1e6 / $kv_s") MB/s, $kv_device bytes to the device"
+	say "  kv:   engine's own count: $(stat_of "value_bytes || ' value bytes, ' || device_write_bytes || ' written'" kv)"
+	rm -f "$KV_RUN/rows"
+	line "COPY BINARY, 8 B + 4 KB rows, random keys, one session" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_write)") % of fio" "10x heap"
+	line "device bytes written per user byte, that load" "$(kv_calc "int(1000 * $kv_device / $USER_BYTES) / 1000") (heap $(kv_calc "int(100 * $heap_device / $USER_BYTES) / 100"))" "<= 1.05"
+	kv_psql -c "SELECT kvfdw_freeze('kv')" >/dev/null
+	line "bytes of index per 8-byte key, frozen" "$(kv_calc "int(100 * $(run_files) / $ROWS) / 100")" "<= 24"
+	kv_psql -c ANALYZE
+fi
+
+if wants point; then
+	head_ "Cold point SELECTs, one client"
+	kv_cold
+	reads=$((READS / 20 > 100 ? READS / 20 : 100))
+	kv_psql -c "SELECT kvfdw_stat_reset()" -c "SELECT count(*) FROM kv WHERE k = 0" >/dev/null
+	before=$(stat_of "coalesce(sum(device_reads), 0) || ' ' || coalesce(sum(device_read_bytes), 0)" kv)
+	read -r ios_before _ < <(device_reads)
+	read -r _ kv_s < <("$KV_LOAD" points kv "$KV_SEED" "$ROWS" $SIZE "$reads" 1)
+	read -r ios_after _ < <(device_reads)
+	after=$(stat_of "coalesce(sum(device_reads), 0) || ' ' || coalesce(sum(device_read_bytes), 0)" kv)
+	read -r n0 b0 <<<"$before"
+	read -r n1 b1 <<<"$after"
+	say "  $reads reads in $kv_s s ($(kv_calc "int($reads / $kv_s)")/s, fio 1 deep $fio_random1/s); the disk counts $((ios_after - ios_before)) reads, of the index's mapped pages and of others too"
+	line "device reads per cold point SELECT of 4096 bytes" \
+		"$(kv_calc "int(1000 * ($n1 - $n0) / $reads) / 1000") of $(kv_calc "int(($b1 - $b0) / ($n1 - $n0 > 0 ? $n1 - $n0 : 1))") bytes" "exactly 1, of 4096"
+fi
+
+if wants scan; then
+	head_ "Full ordered scan, cold"
+	for t in heap kv; do
+		kv_cold
+		start=$(kv_now)
+		sum[$([ $t = kv ] && echo 1 || echo 0)]=$(kv_psql -c "SELECT count(*), sum(get_byte(v, $((SIZE - 1)))) FROM (SELECT k, v FROM $t ORDER BY k) s")
+		seconds=$(kv_calc "$(kv_now) - $start")
+		say "  $t: $seconds s, $(kv_calc "$USER_BYTES / 1e6 / $seconds") MB/s"
+		[ $t = kv ] && kv_s=$seconds || heap_s=$seconds
+	done
+	[ "${sum[0]}" = "${sum[1]}" ] || kv_die "the scans differ: heap ${sum[0]}, kv ${sum[1]}"
+	line "full ordered scan, cold${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_read)") % of fio" "5x heap"
+fi
+
+if wants cold; then
+	limit=$((USER_BYTES / 3))
+	head_ "Cold point SELECTs, prepared, 32 clients, memory limited to $((limit >> 20)) MB"
+	kv_server_stop
+	kv_drop_caches || KV_WARM=1
+	if [ $limit -lt $((400 << 20)) ]; then
+		line "cold point SELECT, 32 clients, data 3x memory" "skipped: needs BENCH_ROWS >= 320000" "2x heap"
+	elif ! memory_limit $limit; then
+		line "cold point SELECT, 32 clients, data 3x memory" "skipped: no permission for a memory cgroup" "2x heap"
+	else
+		for t in heap kv; do
+			kv_server_start
+			"$KV_LOAD" points $t "$KV_SEED" "$ROWS" $SIZE $((READS / 10)) 32 >/dev/null
+			read -r n seconds < <("$KV_LOAD" points $t "$KV_SEED" "$ROWS" $SIZE "$READS" 32)
+			say "  $t: $(kv_calc "int($n / $seconds)") reads/s"
+			[ $t = kv ] && kv_s=$seconds || heap_s=$seconds
+			kv_server_stop
+			kv_drop_caches || KV_WARM=1
+		done
+		line "cold point SELECT, 32 clients, data 3x memory${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $READS / $kv_s / $fio_random32)") % of fio" "2x heap"
+		rmdir "$cgroup"
+		cgroup=
+	fi
+	unset KV_CGROUP
+	kv_server_start
+fi
+
+if wants insert; then
+	head_ "Single-row INSERT, prepared, $SECONDS_EACH s each"
+	kv_psql -c "CREATE FOREIGN TABLE kv_insert (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')"
+	kv_psql -c "CREATE TABLE heap_insert (k bigint PRIMARY KEY, v bytea)"
+	for clients in 1 8 32; do
+		for t in heap kv; do
+			kv_psql -c CHECKPOINT
+			read -r n seconds < <("$KV_LOAD" insert ${t}_insert "$KV_SEED" $SIZE "$SECONDS_EACH" $clients $((clients << 48)))
+			say "  $t, $clients clients: $(kv_calc "int($n / $seconds)") rows/s"
+			[ $t = kv ] && kv_rate=$(kv_calc "$n / $seconds") || heap_rate=$(kv_calc "$n / $seconds")
+		done
+		line "single-row INSERT, $clients client$([ $clients = 1 ] || echo s), against heap's logged INSERT" "$(ratio "$kv_rate" "$heap_rate") heap" "$([ $clients = 1 ] && echo 1.5 || echo 2)x heap"
+	done
+fi
+
+if wants reopen; then
+	head_ "Reopen after SIGKILL, $KEYS keys"
+	kv_psql -c "CREATE FOREIGN TABLE reopen (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')"
+	"$KV_LOAD" gen "$KV_SEED" 0 "$KEYS" 16 >"$KV_RUN/rows"
+	chmod a+r "$KV_RUN/rows"
+	kv_copy_file reopen "$KV_RUN/rows"
+	rm -f "$KV_RUN/rows"
+	say "  loaded in $KV_SECONDS s"
+	worst=0
+	for state in "right after the load" "frozen"; do
+		[ "$state" != frozen ] || kv_psql -c "SELECT kvfdw_freeze('reopen')" >/dev/null
+		kv_server_kill
+		kv_timed up kv_server_start
+		# psql and its connection are part of what is measured.
+		kv_timed first kv_psql -o /dev/null -c "SELECT k, v FROM reopen ORDER BY k LIMIT 1"
+		values=$(kv_psql -c "SELECT coalesce(sum(calls), 0) || ' reads, ' || coalesce(sum(bytes), 0) || ' bytes' FROM kvfdw_stat_io WHERE kind = 'value read'")
+		count=$("$KV_LOAD" points reopen "$KV_SEED" "$KEYS" 16 1000 1) || kv_die "rows are lost or damaged"
+		say "  $state: server up after $up s, first row after $first s; value reads until then: $values; ${count%% *} random rows right"
+		if kv_true "$first > $worst"; then worst=$first; fi
+	done
+	line "reopen after SIGKILL, $KEYS keys, until the first row" "$worst s, $values of values" "<= 1 s, no values"
+fi
+
+kv_server_stop
+head_ "Result, one run (seed $KV_SEED)"
+printf '%-68s %-34s %s\n' "" measured "at least"
+printf '%s\n' "${table[@]}"
+say
+say "raw numbers: $results"
+exec >&- 2>&-
+wait "$logger" 2>/dev/null || true

@@ -1,0 +1,147 @@
+-- Promise: a bad option is refused with the closest valid name, a bad key when the table is first used; good ones do what they say.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS kvfdw;
+\set SHOW_CONTEXT never
+\set VERBOSITY default
+-- Unknown names.
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (keys 'k');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shard '4');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (on_duplicates 'error');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (something_else '1');
+CREATE FOREIGN TABLE bad (k int OPTIONS (key 'k')) SERVER kvfdw;
+CREATE SERVER bad FOREIGN DATA WRAPPER kvfdw OPTIONS (shards '4');
+CREATE SERVER bad FOREIGN DATA WRAPPER kvfdw OPTIONS (host 'localhost');
+ALTER FOREIGN DATA WRAPPER kvfdw OPTIONS (ADD debug 'on');
+CREATE USER MAPPING FOR CURRENT_USER SERVER kvfdw OPTIONS (user 'x');
+-- Invalid values.
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '0');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '65537');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards 'four');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '-1');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '4.5');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '99999999999999999999');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (on_duplicate 'overwrite');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (wal 'some');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (key '');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (key 'k,');
+CREATE FOREIGN TABLE bad (k int, l int) SERVER kvfdw OPTIONS (key 'k l');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (key 'k, k');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (key 'k', key 'k');
+SELECT count(*) FROM pg_foreign_table;
+-- Keys that the columns do not allow.
+CREATE FOREIGN TABLE bad1 (k int) SERVER kvfdw OPTIONS (key 'l');
+SELECT * FROM bad1;
+INSERT INTO bad1 VALUES (1);
+CREATE FOREIGN TABLE bad2 (k jsonb, v int) SERVER kvfdw;
+SELECT * FROM bad2;
+INSERT INTO bad2 VALUES ('1', 1);
+CREATE FOREIGN TABLE bad3 (k int, d interval) SERVER kvfdw OPTIONS (key 'k, d');
+INSERT INTO bad3 VALUES (1, '1 day');
+CREATE FOREIGN TABLE bad4 (k int GENERATED ALWAYS AS (v * 2) STORED, v int) SERVER kvfdw;
+INSERT INTO bad4 (v) VALUES (1);
+CREATE FOREIGN TABLE bad5 () SERVER kvfdw;
+SELECT FROM bad5;
+INSERT INTO bad5 DEFAULT VALUES;
+CREATE FOREIGN TABLE bad6 (k timetz, v int) SERVER kvfdw;
+INSERT INTO bad6 VALUES ('12:00+01', 1);
+DROP FOREIGN TABLE bad1, bad2, bad3, bad4, bad5, bad6;
+-- Names in the key follow SQL's rules.
+CREATE FOREIGN TABLE quoted ("My Key" int, "a,b" text COLLATE "C", v int) SERVER kvfdw OPTIONS (key '"My Key", "a,b"');
+INSERT INTO quoted VALUES (1, 'x', 1);
+INSERT INTO quoted VALUES (1, 'x', 2);
+SELECT * FROM quoted;
+CREATE FOREIGN TABLE folded (kk int, v int) SERVER kvfdw OPTIONS (key ' KK ');
+INSERT INTO folded VALUES (1, 1);
+INSERT INTO folded VALUES (1, 1);
+DROP FOREIGN TABLE quoted, folded;
+-- The default key is the first column.
+CREATE FOREIGN TABLE d (a int, b int) SERVER kvfdw;
+INSERT INTO d VALUES (1, 1), (2, 1);
+INSERT INTO d VALUES (1, 2);
+-- on_duplicate 'ignore': the old row stays, nothing is reported.
+CREATE FOREIGN TABLE ign (k int, v text) SERVER kvfdw OPTIONS (on_duplicate 'ignore');
+INSERT INTO ign VALUES (1, 'first'), (2, 'second');
+INSERT INTO ign VALUES (1, 'again'), (3, 'third') RETURNING *;
+INSERT INTO ign VALUES (4, 'x'), (4, 'y');
+COPY ign FROM stdin;
+1	copied
+5	copied
+\.
+SELECT * FROM ign ORDER BY k;
+UPDATE ign SET k = 2 WHERE k = 1;
+SELECT k FROM ign ORDER BY k;
+-- on_duplicate 'replace': the key-value put.
+CREATE FOREIGN TABLE rep (k int, v text, n int) SERVER kvfdw OPTIONS (on_duplicate 'replace');
+INSERT INTO rep VALUES (1, 'first', 1), (2, 'second', 2);
+INSERT INTO rep VALUES (1, 'again', NULL), (3, 'third', 3) RETURNING *;
+INSERT INTO rep VALUES (4, 'x', 1), (4, 'y', 2);
+COPY rep FROM stdin;
+2	copied	20
+5	copied	50
+5	copied twice	51
+\.
+SELECT * FROM rep ORDER BY k;
+BEGIN;
+INSERT INTO rep VALUES (1, 'rolled back', 0);
+SELECT v FROM rep WHERE k = 1;
+ROLLBACK;
+SELECT v FROM rep WHERE k = 1;
+INSERT INTO rep VALUES (1, 'conflict', 0) ON CONFLICT DO NOTHING;
+SELECT v FROM rep WHERE k = 1;
+INSERT INTO rep SELECT k, 'from itself', n FROM rep;
+SELECT count(*), count(DISTINCT v) FROM rep;
+UPDATE rep SET k = 2 WHERE k = 1;
+SELECT kvfdw_freeze('rep');
+INSERT INTO rep VALUES (1, 'over the frozen', 9);
+SELECT * FROM rep ORDER BY k;
+-- Options change with ALTER.
+ALTER FOREIGN TABLE d OPTIONS (ADD on_duplicate 'replace');
+INSERT INTO d VALUES (1, 99);
+SELECT * FROM d ORDER BY a;
+ALTER FOREIGN TABLE d OPTIONS (SET on_duplicate 'error');
+INSERT INTO d VALUES (1, 100);
+ALTER FOREIGN TABLE d OPTIONS (DROP on_duplicate, ADD shards '8');
+SELECT * FROM d ORDER BY a;
+-- A change that the stored bytes do not survive is refused at the next use, undone or emptied.
+ALTER FOREIGN TABLE d OPTIONS (ADD key 'b');
+SELECT * FROM d;
+INSERT INTO d VALUES (3, 3);
+ALTER FOREIGN TABLE d OPTIONS (SET key 'a');
+SELECT * FROM d ORDER BY a;
+ALTER FOREIGN TABLE d ALTER COLUMN a TYPE bigint;
+SELECT * FROM d;
+ALTER FOREIGN TABLE d ALTER COLUMN a TYPE int;
+ALTER FOREIGN TABLE d ALTER COLUMN b TYPE text;
+SELECT * FROM d;
+UPDATE d SET b = 'x';
+DELETE FROM d;
+TRUNCATE d;
+INSERT INTO d VALUES (1, 'text now');
+SELECT * FROM d;
+ALTER FOREIGN TABLE d DROP COLUMN a;
+SELECT * FROM d;
+ALTER FOREIGN TABLE rep RENAME COLUMN k TO key;
+SELECT count(*) FROM rep;
+-- Limits: the longest key and one over it.
+CREATE FOREIGN TABLE lk (k text COLLATE "C", v int) SERVER kvfdw;
+INSERT INTO lk VALUES (repeat('x', 2600), 1);
+INSERT INTO lk VALUES (repeat('x', 3000), 2);
+SELECT length(k), v FROM lk;
+SELECT count(*) FROM lk WHERE k = repeat('x', 3000);
+SELECT count(*) FROM lk WHERE k < repeat('x', 3000);
+SELECT count(*) FROM lk WHERE k > repeat('x', 3000);
+-- What core refuses on every foreign table.
+CREATE FOREIGN TABLE no (k int PRIMARY KEY) SERVER kvfdw;
+CREATE INDEX ON d (b);
+INSERT INTO rep VALUES (1, 'x', 1) ON CONFLICT (key) DO UPDATE SET v = 'y';
+-- Shards from 1 to many give one table.
+CREATE FOREIGN TABLE s1 (k int8, v int) SERVER kvfdw OPTIONS (shards '1');
+CREATE FOREIGN TABLE s1000 (k int8, v int) SERVER kvfdw OPTIONS (shards '1000');
+INSERT INTO s1 SELECT hashint8extended(g, 1), g FROM generate_series(1, 3000) g;
+INSERT INTO s1000 SELECT * FROM s1;
+SELECT count(*) FROM (SELECT row_number() OVER () AS n, * FROM (SELECT * FROM s1 ORDER BY k) s EXCEPT SELECT row_number() OVER () AS n, * FROM (SELECT * FROM s1000 ORDER BY k) s) x;
+SELECT count(*), sum(v) FROM s1000;
+SELECT kvfdw_freeze('s1000');
+SELECT count(*), sum(v), count(*) FILTER (WHERE k < 0) = (SELECT count(*) FROM s1 WHERE k < 0) AS half FROM s1000;
+DROP FOREIGN TABLE d, ign, rep, lk, s1, s1000;

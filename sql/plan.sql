@@ -1,0 +1,88 @@
+-- Promise: key conditions become points and ranges, the key's order comes without a sort, joins on the key ask for one row at a time.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS kvfdw;
+SET enable_seqscan = on; SET jit = off; SET max_parallel_workers_per_gather = 0;
+CREATE FOREIGN TABLE t (k int, v text) SERVER kvfdw;
+CREATE FOREIGN TABLE m (a int, b text COLLATE "C", c timestamptz, v text, n int) SERVER kvfdw OPTIONS (key 'a, b, c');
+CREATE TABLE h (id int PRIMARY KEY, k int);
+INSERT INTO t SELECT g, md5(g::text) FROM generate_series(1, 10000) g;
+INSERT INTO m SELECT g / 100, 'b' || g % 10, timestamptz '2026-01-01' + g * interval '1 minute', 'v', g FROM generate_series(1, 10000) g;
+INSERT INTO h SELECT g, g * 10 FROM generate_series(1, 20) g;
+ANALYZE t; ANALYZE m; ANALYZE h;
+-- Points.
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k = 5;
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE 5 = k;
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k = 5 AND v = 'x';
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k IN (5, 3, 9);
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 1 AND b = 'b1' AND c = '2026-01-01 00:00+00';
+-- Ranges.
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k > 5;
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k >= 5 AND k < 50;
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k BETWEEN 5 AND 50 AND v LIKE 'a%';
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 1;
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 1 AND b >= 'b2' AND b < 'b4';
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 1 AND b = 'b3' AND c > '2026-01-01 00:00+00';
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a > 1 AND b = 'b3';
+-- Full: no condition on the key's first column, or one that is no range.
+EXPLAIN (COSTS OFF) SELECT * FROM t;
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE v = 'x';
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE b = 'b3';
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k % 2 = 0;
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k = 5 OR k = 6;
+-- Order from the key, both ways, with and without LIMIT.
+EXPLAIN (COSTS OFF) SELECT * FROM t ORDER BY k;
+EXPLAIN (COSTS OFF) SELECT * FROM t ORDER BY k DESC;
+EXPLAIN (COSTS OFF) SELECT * FROM t ORDER BY k LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT * FROM t WHERE k > 100 ORDER BY k DESC LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT * FROM m ORDER BY a, b, c LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT * FROM m ORDER BY a, b LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT * FROM m ORDER BY a DESC, b DESC, c DESC LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 5 ORDER BY b LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 5 ORDER BY b DESC LIMIT 10;
+-- Orders that are not the key's need a sort.
+EXPLAIN (COSTS OFF) SELECT * FROM t ORDER BY k NULLS FIRST;
+EXPLAIN (COSTS OFF) SELECT * FROM t ORDER BY v;
+EXPLAIN (COSTS OFF) SELECT * FROM m ORDER BY b LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 5 ORDER BY b COLLATE "POSIX" LIMIT 10;
+-- Joins on the key: one point per outer row.
+EXPLAIN (COSTS OFF) SELECT * FROM h JOIN t ON t.k = h.k;
+EXPLAIN (COSTS OFF) SELECT * FROM h LEFT JOIN t ON t.k = h.k WHERE h.id < 5;
+EXPLAIN (COSTS OFF) SELECT * FROM h, LATERAL (SELECT * FROM m WHERE m.a = h.k ORDER BY b, c LIMIT 1) x WHERE h.id = 1;
+SELECT count(*), min(t.k), max(t.k) FROM h JOIN t ON t.k = h.k;
+-- Keys only: no value is read for these.
+EXPLAIN (COSTS OFF, VERBOSE) SELECT count(*) FROM t;
+EXPLAIN (COSTS OFF, VERBOSE) SELECT k FROM t WHERE k > 9990 ORDER BY k;
+-- Parameters: custom and generic plans.
+PREPARE p (int) AS SELECT * FROM t WHERE k = $1;
+SET plan_cache_mode = force_generic_plan;
+EXPLAIN (COSTS OFF) EXECUTE p (7);
+SELECT v = md5('7') FROM (SELECT 1) s, LATERAL (SELECT v FROM t WHERE k = 7) t;
+RESET plan_cache_mode;
+DEALLOCATE p;
+-- DML.
+EXPLAIN (COSTS OFF) INSERT INTO t VALUES (0, 'x');
+EXPLAIN (COSTS OFF) UPDATE t SET v = 'x' WHERE k = 5;
+EXPLAIN (COSTS OFF) DELETE FROM t WHERE k BETWEEN 5 AND 7;
+-- Other formats name the same things.
+EXPLAIN (COSTS OFF, FORMAT YAML) SELECT * FROM t WHERE k = 5;
+-- ANALYZE of the statement adds what the scan did.
+CREATE FUNCTION work(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+  FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF) ' || query LOOP
+    line := regexp_replace(line, 'Memory: \d+kB', 'Memory: NkB');
+    line := regexp_replace(line, 'actual rows=(\d+)(\.00)? loops', 'actual rows=\1 loops');
+    RETURN NEXT line;
+  END LOOP;
+END $$;
+SELECT work('SELECT * FROM t WHERE k = 5');
+SELECT work('SELECT k FROM t WHERE k = 5');
+SELECT work('SELECT * FROM t WHERE k = -5');
+-- Estimates follow ANALYZE: a point is one row, the whole table is all of it.
+CREATE FUNCTION rows_of(query text) RETURNS numeric LANGUAGE plpgsql AS $$ DECLARE j json; BEGIN EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO j; RETURN (j -> 0 -> 'Plan' ->> 'Plan Rows')::numeric; END $$;
+SELECT rows_of('SELECT * FROM t WHERE k = 5') = 1 AS point, rows_of('SELECT * FROM t') BETWEEN 9000 AND 11000 AS "full", rows_of('SELECT * FROM t WHERE k BETWEEN 101 AND 200') BETWEEN 50 AND 200 AS range, rows_of('SELECT * FROM m WHERE a = 5') BETWEEN 30 AND 300 AS prefix;
+SELECT attname, n_distinct <> 0 AS known FROM pg_stats WHERE tablename = 't' ORDER BY 1;
+SELECT reltuples FROM pg_class WHERE oid = 't'::regclass;
+DROP FOREIGN TABLE t, m;
+DROP TABLE h;
+DROP FUNCTION work, rows_of;

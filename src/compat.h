@@ -1,0 +1,165 @@
+/*
+ * compat.h
+ *		Everything that differs between PostgreSQL 15 and 18, and nothing else.
+ *
+ * A room that meets a version difference adds a kv_… wrapper or KV_… macro
+ * here; no other file tests PG_VERSION_NUM.  Wrappers are macros, so that this
+ * header needs no server header that its user does not include anyway.
+ */
+#ifndef KV_COMPAT_H
+#define KV_COMPAT_H
+
+#if PG_VERSION_NUM < 150000
+#error "kvfdw needs PostgreSQL 15 or later"
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+#include "utils/wait_event.h"
+
+/*
+ * KV_WAIT_EVENT(cache, name): the wait event to report.  cache is a static
+ * uint32 that starts as 0; from 17 on it keeps the number that was assigned to
+ * the name.  Needs shared memory, so not for the postmaster.
+ */
+#if PG_VERSION_NUM >= 170000
+#define KV_WAIT_EVENT(cache, name) \
+	((cache) != 0 ? (cache) : ((cache) = WaitEventExtensionNew(name)))
+#else
+#define KV_WAIT_EVENT(cache, name)	((void) (cache), PG_WAIT_EXTENSION)
+#endif
+
+/*
+ * FileGetRawDesc() of a virtual file that fd.c has closed: up to 16 it returns
+ * -1 and leaves every other file open, later ones may open the file and close
+ * another for it.
+ */
+#if PG_VERSION_NUM >= 170000
+#define KV_RAW_DESC_MAY_OPEN	true
+#else
+#define KV_RAW_DESC_MAY_OPEN	false
+#endif
+
+/* The shared counters of xids: TransamVariables since 17. */
+#if PG_VERSION_NUM >= 170000
+#define KV_TRANSAM_VARIABLES	TransamVariables
+#else
+#define KV_TRANSAM_VARIABLES	ShmemVariableCache
+#endif
+
+/* create_foreignscan_path: + fdw_restrictinfo (17), + disabled_nodes (18). */
+#if PG_VERSION_NUM >= 180000
+#define kv_create_foreignscan_path(root, rel, target, rows, startup, total, \
+								   pathkeys, outer, private) \
+	create_foreignscan_path(root, rel, target, rows, 0, startup, total, \
+							pathkeys, outer, NULL, NIL, private)
+#elif PG_VERSION_NUM >= 170000
+#define kv_create_foreignscan_path(root, rel, target, rows, startup, total, \
+								   pathkeys, outer, private) \
+	create_foreignscan_path(root, rel, target, rows, startup, total, \
+							pathkeys, outer, NULL, NIL, private)
+#else
+#define kv_create_foreignscan_path(root, rel, target, rows, startup, total, \
+								   pathkeys, outer, private) \
+	create_foreignscan_path(root, rel, target, rows, startup, total, \
+							pathkeys, outer, NULL, private)
+#endif
+
+/* make_canonical_pathkey: strategy numbers became CompareType in 18. */
+#if PG_VERSION_NUM >= 180000
+#define KV_PATHKEY_LESS		COMPARE_LT
+#define KV_PATHKEY_GREATER	COMPARE_GT
+#define KV_PATHKEY_IS_LESS(pathkey) ((pathkey)->pk_cmptype == COMPARE_LT)
+#else
+#define KV_PATHKEY_LESS		BTLessStrategyNumber
+#define KV_PATHKEY_GREATER	BTGreaterStrategyNumber
+#define KV_PATHKEY_IS_LESS(pathkey) ((pathkey)->pk_strategy == BTLessStrategyNumber)
+#endif
+
+/* RegisterCustomRmgr takes a const RmgrData since 16. */
+#if PG_VERSION_NUM >= 160000
+#define KV_RMGR_CONST		const
+#else
+#define KV_RMGR_CONST
+#endif
+
+/* PG_MODULE_MAGIC_EXT since 18. */
+#if PG_VERSION_NUM >= 180000
+#define KV_MODULE_MAGIC(module_name, module_version) \
+	PG_MODULE_MAGIC_EXT(.name = module_name, .version = module_version)
+#else
+#define KV_MODULE_MAGIC(module_name, module_version) PG_MODULE_MAGIC
+#endif
+
+/* Is a collation's order that of memcmp?  lc_collate_is_c is gone since 18. */
+#if PG_VERSION_NUM >= 180000
+#define kv_collation_is_c(collid) \
+	(pg_newlocale_from_collation(collid)->collate_is_c)
+#else
+#define kv_collation_is_c(collid)	lc_collate_is_c(collid)
+#endif
+
+/* To call after changing a Form_pg_attribute of a TupleDesc (18). */
+#if PG_VERSION_NUM >= 180000
+#define kv_attribute_changed(desc, index)	populate_compact_attribute(desc, index)
+#else
+#define kv_attribute_changed(desc, index)	((void) 0)
+#endif
+
+/* Generated columns that are computed when read, never stored (18). */
+#if PG_VERSION_NUM >= 180000
+#define KV_ATTRIBUTE_IS_VIRTUAL(att) \
+	((att)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+#else
+#define KV_ATTRIBUTE_IS_VIRTUAL(att)	false
+#endif
+
+/* pg_attribute_noreturn() became pg_noreturn in 18; both stand in front here. */
+#if PG_VERSION_NUM >= 180000
+#define KV_NORETURN			pg_noreturn
+#else
+#define KV_NORETURN			pg_attribute_noreturn()
+#endif
+
+/* get_eclass_for_sort_expr: nullable_relids went away in 16. */
+#if PG_VERSION_NUM >= 160000
+#define kv_get_eclass_for_sort_expr(root, expr, opfamilies, type, collation, rel) \
+	get_eclass_for_sort_expr(root, expr, opfamilies, type, collation, 0, rel, false)
+#else
+#define kv_get_eclass_for_sort_expr(root, expr, opfamilies, type, collation, rel) \
+	get_eclass_for_sort_expr(root, expr, NULL, opfamilies, type, collation, 0, rel, false)
+#endif
+
+/* estimate_array_length takes the planner's root since 17. */
+#if PG_VERSION_NUM >= 170000
+#define kv_estimate_array_length(root, array)	estimate_array_length(root, array)
+#else
+#define kv_estimate_array_length(root, array)	((double) estimate_array_length(array))
+#endif
+
+/* vacuum_delay_point was told whether ANALYZE calls it in 18. */
+#if PG_VERSION_NUM >= 180000
+#define kv_analyze_delay_point()	vacuum_delay_point(true)
+#else
+#define kv_analyze_delay_point()	vacuum_delay_point()
+#endif
+
+/* Ownership of a relation: object_ownercheck since 16. */
+#if PG_VERSION_NUM >= 160000
+#define kv_owns_relation(relid) object_ownercheck(RelationRelationId, relid, GetUserId())
+#else
+#define kv_owns_relation(relid) pg_class_ownercheck(relid, GetUserId())
+#endif
+
+/* EXPLAIN's state and output functions left commands/explain.h in 18. */
+#if PG_VERSION_NUM >= 180000
+#define KV_EXPLAIN_STATE_HEADER		"commands/explain_state.h"
+#define KV_EXPLAIN_FORMAT_HEADER	"commands/explain_format.h"
+#else
+#define KV_EXPLAIN_STATE_HEADER		"commands/explain.h"
+#define KV_EXPLAIN_FORMAT_HEADER	"commands/explain.h"
+#endif
+
+#endif							/* KV_COMPAT_H */

@@ -1,0 +1,312 @@
+/*
+ * check.c
+ *		kvfdw_check(): read everything of a store and verify it.
+ *
+ * Checks the CRC of every run page, the order of every run, every batch of the
+ * key logs, that each key lies in its shard, and every value that a run or a
+ * delta names against its entry's CRC.  Problems are reported one by one; the
+ * check goes on behind each.  It takes no lock for longer than copying a few
+ * entries, so it may run beside writers; a freeze that replaces a run in the
+ * middle makes it look at that shard again.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "engine/internal.h"
+
+#define KV_CHECK_BATCH	256
+
+typedef struct KvCheck
+{
+	KvStore    *store;
+	uint32		shardno;
+	KvProblemCallback report;
+	void	   *arg;
+	uint64		problems;
+	MemoryContext context;		/* one batch of values */
+} KvCheck;
+
+typedef struct KvCheckEntry
+{
+	KvVersion	version;
+	int			keylen;
+	uint8	   *key;
+} KvCheckEntry;
+
+/* A KvProblemCallback that counts and passes on. */
+static void
+report_problem(void *arg, const char *file, int64 offset, const char *problem)
+{
+	KvCheck    *check = arg;
+
+	check->problems++;
+	check->report(check->arg, file, offset, problem);
+}
+
+static void
+report_value(KvCheck *check, const KvVersion *version, const char *problem)
+{
+	report_problem(check,
+				   kv_path_value(&check->store->key, KV_LOCATION_FILE(version->location)),
+				   KV_LOCATION_OFFSET(version->location), problem);
+}
+
+/* Read one value and compare it with its entry. */
+static void
+check_value(KvCheck *check, const KvCheckEntry *entry)
+{
+	const KvVersion *version = &entry->version;
+	KvKey		key = {entry->key, entry->keylen};
+	uint64		offset = KV_LOCATION_OFFSET(version->location);
+	uint64		start = TYPEALIGN_DOWN(KV_BLOCK, offset);
+	Size		len = TYPEALIGN(KV_BLOCK, offset - start + version->len);
+	char	   *buffer = kv_io_buffer(KV_BUFFER_CHECK, len);
+	uint32		crc;
+	KvIoRequest request;
+
+	if (version->len > 0)
+	{
+		memset(&request, 0, sizeof(request));
+		request.file = kv_value_file(&check->store->key,
+									 KV_LOCATION_FILE(version->location), false);
+		request.offset = start;
+		request.len = len;
+		request.buffer = buffer;
+		if (request.file < 0)
+		{
+			report_value(check, version, "file is missing");
+			return;
+		}
+		kv_io_read_batch(&request, 1, KV_IO_VALUE_READ);
+		if (request.result < (int) (offset - start + version->len))
+		{
+			report_value(check, version,
+						 request.result < 0 ? "value cannot be read" : "value is cut off");
+			return;
+		}
+	}
+	crc = kv_value_crc_begin(&check->store->key, key, buffer + (offset - start), version->len);
+	if (kv_value_crc_finish(crc, version->location, version->len) != version->crc)
+		report_value(check, version, "value does not match its checksum");
+}
+
+/* Every entry of one run: its shard's range and its value. */
+static void
+check_run_entries(KvCheck *check, KvRun *run, const char *path)
+{
+	KvRunCursor cursor;
+	KvKey		low = kv_shard_bound(check->store, check->shardno);
+	uint64		n = 0;
+
+	for (kv_run_first(run, &cursor); cursor.valid; kv_run_next(&cursor))
+	{
+		uint8		keybuf[8];
+		const uint8 *key;
+		KvCheckEntry entry;
+
+		if ((++n & 0xff) == 0)
+			CHECK_FOR_INTERRUPTS();
+		kv_run_entry(&cursor, keybuf, &key, &entry.keylen, &entry.version);
+		entry.key = unconstify(uint8 *, key);
+		if (kv_key_compare(key, entry.keylen, low.data, low.len) < 0 ||
+			kv_shard_for(check->store, key, entry.keylen) != check->shardno)
+			report_problem(check, path, (int64) n, "key is outside its shard");
+		if (entry.version.kind == KV_VERSION_PUT)
+			check_value(check, &entry);
+	}
+}
+
+/* Map a run; a damaged one is reported.  NULL with *missing set if it is not there. */
+static KvRun *
+pin_run(KvCheck *check, const char *path, const KvRunIds *ids, bool *missing)
+{
+	MemoryContext context = CurrentMemoryContext;
+	KvRun	   *volatile run = NULL;
+
+	*missing = false;
+	PG_TRY();
+	{
+		run = kv_run_pin(path, ids);
+		*missing = run == NULL;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (error->sqlerrcode != ERRCODE_DATA_CORRUPTED)
+			PG_RE_THROW();
+		FlushErrorState();
+		report_problem(check, path, 0, error->message);
+	}
+	PG_END_TRY();
+	return run;
+}
+
+/* Verify one run.  False if it is missing: the caller knows whether it was replaced. */
+static bool
+check_run(KvCheck *check, uint32 number)
+{
+	char	   *path = pstrdup(kv_path_run(&check->store->key, check->shardno, number));
+	uint64		before = check->problems;
+	KvRunIds	ids;
+	bool		missing;
+	KvRun	   *run;
+
+	kv_store_ids(check->store, check->shardno, number, &ids);
+	run = pin_run(check, path, &ids, &missing);
+	if (run == NULL)
+		return !missing;
+	PG_TRY();
+	{
+		kv_run_check(path, &ids, report_problem, check);
+		if (check->problems == before)
+			check_run_entries(check, run, path);
+	}
+	PG_FINALLY();
+	{
+		kv_run_unpin(run);
+	}
+	PG_END_TRY();
+	return true;
+}
+
+static void
+check_runs(KvCheck *check)
+{
+	KvShard    *shard = kv_shard(check->store, check->shardno);
+	uint32		numbers[KV_MAX_UNFROZEN + 1];
+	int			n;
+	uint32		generation;
+
+retry:
+	n = 0;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	generation = pg_atomic_read_u32(&shard->generation);
+	for (int i = 0; i < shard->nunfrozen; i++)
+		numbers[n++] = shard->unfrozen[i];
+	if (shard->base_run != 0)
+		numbers[n++] = shard->base_run;
+	LWLockRelease(&shard->lock);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (check_run(check, numbers[i]))
+			continue;
+		if (pg_atomic_read_u32(&shard->generation) != generation)
+			goto retry;
+		report_problem(check, kv_path_run(&check->store->key, check->shardno, numbers[i]),
+					   0, "file is missing");
+	}
+}
+
+/* The values that the deltas name and that have reached the value file. */
+static void
+check_deltas(KvCheck *check)
+{
+	KvShard    *shard = kv_shard(check->store, check->shardno);
+	uint8		position[KV_MAX_KEY + 1];
+	int			position_len = 0;
+	bool		more = true;
+
+	while (more)
+	{
+		KvCheckEntry entries[KV_CHECK_BATCH];
+		int			n = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(check->context);
+		more = false;
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		for (int d = 0; d < 2; d++)
+		{
+			const KvDelta *delta = d == 0 ? &shard->active : &shard->sealed;
+			KvDeltaCursor cursor;
+			KvDeltaItem *item = kv_delta_seek(delta, position, position_len, &cursor);
+			int			from = n;
+
+			for (; item != NULL && n - from < KV_CHECK_BATCH / 2; item = kv_delta_next(&cursor))
+			{
+				KvDeltaVersion *node = kv_address(item->newest);
+
+				if (node->version.kind != KV_VERSION_PUT ||
+					node->version.fate == KV_FATE_ABORTED ||
+					(node->version.len > 0 && kv_slot_find(shard, &node->version) != NULL))
+					continue;
+				entries[n].version = node->version;
+				entries[n].keylen = item->keylen;
+				entries[n].key = MemoryContextAlloc(check->context, Max(item->keylen, 1));
+				memcpy(entries[n].key, item->key, item->keylen);
+				n++;
+			}
+			if (item != NULL)
+				more = true;
+		}
+		LWLockRelease(&shard->lock);
+		for (int i = 0; i < n; i++)
+			check_value(check, &entries[i]);
+		if (more)
+		{
+			/* go on behind the lesser of the two deltas' last keys */
+			const KvCheckEntry *last = NULL;
+
+			for (int i = 0; i < n; i++)
+			{
+				bool		ends = i == n - 1 || i == KV_CHECK_BATCH / 2 - 1 ||
+					kv_key_compare(entries[i].key, entries[i].keylen,
+								   entries[i + 1].key, entries[i + 1].keylen) >= 0;
+
+				if (ends && (last == NULL ||
+							 kv_key_compare(entries[i].key, entries[i].keylen,
+											last->key, last->keylen) < 0))
+					last = &entries[i];
+			}
+			memcpy(position, last->key, last->keylen);
+			position[last->keylen] = 0;
+			position_len = last->keylen + 1;
+		}
+	}
+}
+
+static void
+check_logs(KvCheck *check)
+{
+	KvShard    *shard = kv_shard(check->store, check->shardno);
+	uint32		first;
+	uint32		last;
+	uint32		generation;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	first = shard->first_log;
+	last = shard->log_number;
+	generation = pg_atomic_read_u32(&shard->generation);
+	LWLockRelease(&shard->lock);
+	if (last > first)
+		kv_shard_drain(check->store, check->shardno, last - 1);
+	for (uint32 log = first; log < last; log++)
+	{
+		/* a freeze may remove logs while we look */
+		if (pg_atomic_read_u32(&shard->generation) != generation)
+			break;
+		kv_log_check(&check->store->key, check->shardno, log, report_problem, check);
+	}
+}
+
+void
+kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
+{
+	KvCheck		check = {store, 0, report, arg, 0, NULL};
+
+	check.context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw check",
+										  ALLOCSET_DEFAULT_SIZES);
+	for (; check.shardno < store->nshards; check.shardno++)
+	{
+		check_runs(&check);
+		check_deltas(&check);
+		check_logs(&check);
+	}
+	MemoryContextDelete(check.context);
+}

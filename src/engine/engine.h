@@ -1,0 +1,236 @@
+/*
+ * engine.h
+ *		The engine's contract with the SQL side, and its invariants.
+ *
+ * The invariants below are cited as (I 1) … (I 12) in code and tests.
+ *
+ *  I 1  Heap's rules decide visibility.  A version is visible if and only if a
+ *       heap tuple with the same xid and command id would be, under the same
+ *       snapshot.  No callback publishes anything.
+ *  I 2  One writer per key.  A write that meets another transaction's
+ *       unfinished version waits for that xid, then looks again.
+ *  I 3  Data before index, index before acknowledgement.  An entry becomes
+ *       valid (its CRC is stored last) only when the value it names is
+ *       readable through its location.
+ *  I 4  A location is authoritative once.  An entry's CRC covers key, value,
+ *       store, file and offset and is verified on every read.
+ *  I 5  An inode is either mmap'd or O_DIRECT, never both.  Every mmap'd byte
+ *       was written before it was mapped.  Nothing truncates a mapped file.
+ *  I 6  A submitted buffer is sealed until its write completes; I/O memory
+ *       outlives any ERROR.
+ *  I 7  No lock across device I/O, across returning a row, or across waiting
+ *       for a client.
+ *  I 8  Old files outlive their readers.
+ *  I 9  Unlink only after COMMIT.
+ *  I 10 Entries of a dead incarnation with xid >= the next xid at the end of
+ *       that recovery are aborted, settled before such an xid is handed out.
+ *  I 11 Never wrong bytes, never silence.  Damage is an ERROR (XX001) naming
+ *       file, offset and key; other keys keep working.
+ *  I 12 Bounded memory: every structure lives inside a GUC-sized budget.
+ *
+ * All functions here raise ERROR unless they say otherwise.  None holds a
+ * lock when it returns.
+ */
+#ifndef KV_ENGINE_H
+#define KV_ENGINE_H
+
+#include "access/transam.h"
+#include "lib/stringinfo.h"
+#include "nodes/lockoptions.h"
+#include "storage/block.h"
+#include "utils/relcache.h"
+#include "utils/snapshot.h"
+
+/* Limits, each documented in README.md. */
+#define KV_MAX_KEY			2700	/* bytes of an encoded key */
+#define KV_MAX_VALUE		((Size) 256 * 1024 * 1024)	/* bytes of a stored value */
+#define KV_MAX_SHARDS		65536
+#define KV_BLOCK			4096	/* the unit of direct I/O */
+
+/* How the SQL side shaped a value; the engine stores it and gives it back. */
+typedef enum KvForm
+{
+	KV_FORM_RAW = 0,			/* the payload of the one value column */
+	KV_FORM_NULL = 1,			/* that column is NULL; no bytes */
+	KV_FORM_TUPLE = 2			/* a compact tuple (tuple.c) */
+} KvForm;
+
+typedef struct KvStore KvStore; /* shared memory; stable while its table exists */
+
+/* One visible row.  Memory is the caller's scan's and lasts until its next call. */
+typedef struct KvRow
+{
+	const uint8 *key;
+	int			keylen;
+	KvForm		form;
+	uint32		len;			/* bytes of value */
+	const char *value;			/* NULL if the value was not asked for */
+} KvRow;
+
+typedef struct KvKey
+{
+	const uint8 *data;
+	int			len;
+} KvKey;
+
+/* Work done by one scan, for EXPLAIN (ANALYZE). */
+typedef struct KvScanStats
+{
+	uint64		device_reads;
+	uint64		device_bytes;
+	uint64		slot_hits;		/* values served from merge slots */
+} KvScanStats;
+
+/* ---- module start (kvfdw.c calls these) ---- */
+extern void kv_engine_gucs(void);	/* defines the engine's GUCs */
+extern void kv_engine_preload(void);	/* shmem request, hooks, workers, rmgr */
+extern bool kv_engine_ready(void);	/* was the library preloaded? */
+extern void kv_engine_require(void);	/* ERROR with the line to add, if not */
+
+/* ---- stores (store.c) ---- */
+
+/*
+ * The store of a table, recovered if this is its first use since the server
+ * started.  The caller holds a lock on the relation.  Returns NULL if no row
+ * was ever written and !create; shards, key_width (every key's encoded length,
+ * or 0) and bounds matter only for a store that is made.  created_in: the
+ * subtransaction that created the relation, if that was in this transaction.
+ */
+extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
+							  const KvKey *bounds, bool create,
+							  SubTransactionId created_in);
+
+/* TRUNCATE: a fresh, empty generation that becomes the table's at COMMIT. */
+extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,
+							  const KvKey *bounds, SubTransactionId created_in);
+/* DROP: forget and unlink at COMMIT. */
+extern void kv_store_drop_at_commit(Oid dboid, Oid relid);
+extern void kv_store_drop_database_at_commit(Oid dboid);
+
+/*
+ * The schema image the SQL side keeps with a store: an opaque string it
+ * compares at open.  set replaces it durably.
+ */
+extern void kv_store_get_schema(KvStore *store, StringInfo into);
+extern void kv_store_set_schema(KvStore *store, const char *data, int len);
+
+extern uint64 kv_store_row_estimate(KvStore *store);
+extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
+extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
+
+/* ---- reading (scan side: rangecache.c over shard.c) ---- */
+typedef struct KvScan KvScan;
+
+/*
+ * A scan of one store under one snapshot.  want_values false: keys only, no
+ * value is read.  Allocated in CurrentMemoryContext; owns nothing that an
+ * ERROR could leak.
+ */
+extern KvScan *kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values);
+
+/*
+ * Position on a key range, ascending or descending.  lo is inclusive, hi is
+ * exclusive; data NULL is unbounded.  limit_hint: how many rows the caller
+ * is likely to take, 0 = all.
+ */
+extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, bool backward,
+						  uint64 limit_hint);
+
+/*
+ * Position on a set of keys; the rows come in the order of the keys given,
+ * absent keys are skipped.  The keys are copied.
+ */
+extern void kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys);
+
+extern bool kv_scan_next(KvScan *scan, KvRow *row);
+extern const KvScanStats *kv_scan_stats(KvScan *scan);
+extern void kv_scan_end(KvScan *scan);
+
+/* ---- locking and writing (shard.c) ---- */
+typedef enum KvLockResult
+{
+	KV_LOCKED,					/* the version the snapshot sees is the newest */
+	KV_LOCKED_NEWER,			/* *row is a newer committed version */
+	KV_LOCK_GONE,				/* deleted meanwhile, or changed by this command */
+	KV_LOCK_SKIPPED				/* SKIP LOCKED met a lock */
+} KvLockResult;
+
+/*
+ * Lock one row for the current (sub)transaction.  At READ COMMITTED a row that
+ * has a newer version than the snapshot sees is locked all the same and that
+ * version returned in *row (if row is given), palloc'd in CurrentMemoryContext (KV_LOCKED_NEWER;
+ * *row is left alone otherwise); stricter levels raise 40001.  rel is for error
+ * messages and lock waits.
+ */
+extern KvLockResult kv_lock_row(KvStore *store, Relation rel, KvKey key,
+								Snapshot snapshot, LockWaitPolicy policy,
+								KvRow *row);
+
+typedef enum KvInsertResult
+{
+	KV_INSERTED,
+	KV_EXISTS					/* a live row has that key; nothing was written */
+} KvInsertResult;
+
+/*
+ * Insert a row unless its key exists (waiting for an unfinished writer of it).
+ * replace: overwrite instead, waiting for whoever has the row locked.
+ */
+extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
+								KvForm form, const char *value, Size len,
+								CommandId cid, bool replace);
+
+/* Overwrite or delete a row that kv_lock_row has locked. */
+extern void kv_update(KvStore *store, Relation rel, KvKey key, KvForm form,
+					  const char *value, Size len, CommandId cid);
+extern void kv_delete(KvStore *store, Relation rel, KvKey key, CommandId cid);
+
+/* ---- transactions (called by xact.c's callbacks) ---- */
+extern void kv_engine_at_commit(void);	/* never throws, allocates or waits */
+extern void kv_engine_at_abort(void);
+extern void kv_engine_at_subxact(bool commit, SubTransactionId mine,
+								 SubTransactionId parent);
+extern bool kv_engine_has_pending_files(void);	/* TRUNCATE or DROP pending */
+
+/* ---- checking and statistics ---- */
+typedef void (*KvProblemCallback) (void *arg, const char *file, int64 offset,
+								   const char *problem);
+
+/* Read everything of one store and verify it (check.c). */
+extern void kv_store_check(KvStore *store, KvProblemCallback report, void *arg);
+
+typedef struct KvStoreStats
+{
+	Oid			dboid;
+	Oid			relid;
+	uint32		generation;
+	int			shards;
+	uint64		rows;			/* estimate: frozen keys plus recent ones */
+	uint64		inserts, updates, deletes;
+	uint64		point_reads, range_scans, rows_read;
+	uint64		device_reads, device_read_bytes;
+	uint64		value_bytes;	/* bytes of values accepted */
+	uint64		device_write_bytes;
+	uint64		slot_hits;
+	uint64		freezes, spills;
+	uint64		recovered_entries, recovered_slots, recovery_ms;
+	uint64		delta_bytes;	/* shared memory held now */
+	uint64		runs;			/* run files now */
+} KvStoreStats;
+
+/* Calls back for every open store of database dboid (InvalidOid: all). */
+extern void kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats),
+						   void *arg);
+
+typedef struct KvIoStats
+{
+	const char *kind;			/* 'value read', 'value write', 'key log write', … */
+	uint64		calls;
+	uint64		bytes;
+	uint64		errors;
+} KvIoStats;
+extern int	kv_stat_io(KvIoStats *out, int max);	/* returns how many kinds */
+extern const char *kv_stat_io_method(void);	/* 'io_uring' or 'sync', as in use */
+extern void kv_stat_reset(void);
+
+#endif							/* KV_ENGINE_H */

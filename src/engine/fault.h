@@ -1,0 +1,28 @@
+/*
+ * fault.h
+ *		Faults that test builds (-DKVFDW_FAULTS) inject into io.c's calls; in
+ *		other builds a call site costs nothing.
+ */
+#ifndef KV_FAULT_H
+#define KV_FAULT_H
+
+#include "engine/io.h"
+
+#ifdef KVFDW_FAULTS
+
+/*
+ * Count one call of this kind and act on kvfdw.fault.  Returns 0 or the errno
+ * with which the call must fail; 'short' halves *len (len may be NULL where a
+ * call has no length), 'delay' and 'kill' act at once.  Never raises.
+ */
+extern int	kv_fault(KvIoKind kind, Size *len);
+extern void kv_fault_gucs(void);
+
+#else
+
+#define kv_fault(kind, len)	(0)
+#define kv_fault_gucs()		((void) 0)
+
+#endif							/* KVFDW_FAULTS */
+
+#endif							/* KV_FAULT_H */

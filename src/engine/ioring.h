@@ -1,0 +1,33 @@
+/*
+ * ioring.h
+ *		What io.c and ioring.c share; nobody else includes this.
+ */
+#ifndef KV_IORING_H
+#define KV_IORING_H
+
+#include "engine/io.h"
+
+/* Count one call; err is 0 or an errno.  Does nothing without shared memory. */
+extern void kv_io_count(KvIoKind kind, Size bytes, int err);
+
+/* True for the one caller of a process tree that shall log that rings are refused. */
+extern bool kv_io_first_without_ring(void);
+
+extern uint32 kv_io_wait_event(void);
+
+/*
+ * Blocking transfers of a whole request: partial and interrupted ones are gone
+ * on with.  first > 0 bounds the first system call (an injected short
+ * transfer).  pread returns bytes (less than len only at end of file) or
+ * -errno, pwrite 0 or an errno.  They never raise.
+ */
+extern int	kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first);
+extern int	kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first);
+
+/*
+ * The descriptor behind a virtual file, good until the next operation on any
+ * other one.  False with errno set if it cannot be opened again.
+ */
+extern bool kv_io_raw_desc(File file, int *fd);
+
+#endif							/* KV_IORING_H */

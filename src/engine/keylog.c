@@ -1,0 +1,292 @@
+/*
+ * keylog.c
+ *		Key logs: what each sealed merge slot added to a shard's index.
+ *
+ * A log is a header and a sequence of batches, one per slot, written with
+ * buffered I/O at the offset that the slot reserved when it was sealed.  A slot
+ * is freed only after its batch is in the log, so after a SIGKILL a hole in a
+ * log always has its slot in the merge file, whose replay fills it before the
+ * log is read.  A freeze begins a new log and removes those it has covered.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "engine/internal.h"
+
+static uint32
+batch_crc(const KvLogBatch *batch)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, (const char *) batch + offsetof(KvLogBatch, sequence),
+				sizeof(KvLogBatch) - offsetof(KvLogBatch, sequence) + batch->entry_bytes);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static uint32
+header_crc(const KvLogHeader *header)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, header, offsetof(KvLogHeader, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Seeded with the slot's sequence, so a slot's former contents never match. */
+uint32
+kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, &sequence, sizeof(sequence));
+	COMP_CRC32C(crc, (const char *) entry + sizeof(uint32),
+				KV_LOG_ENTRY_SIZE(entry->keylen) - sizeof(uint32));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/*
+ * Write a batch where its slot reserved room; data is KvLogBatch and entries,
+ * whose CRC is set here.  Idempotent.  Returns 0 or an errno.
+ */
+int
+kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number, uint64 offset,
+			  KvLogBatch *batch)
+{
+	File		file = kv_io_open(kv_path_log(key, shard, number),
+								  KV_IO_CREATE, KV_IO_LOG_WRITE);
+	int			err = 0;
+
+	batch->crc = batch_crc(batch);
+	if (offset == sizeof(KvLogHeader))
+	{
+		KvLogHeader header = {0};
+
+		header.magic = KV_MAGIC_LOG;
+		header.format_version = KV_FORMAT_VERSION;
+		header.system_identifier = kv_shared->system_identifier;
+		header.dboid = key->dboid;
+		header.relid = key->relid;
+		header.generation = key->generation;
+		header.shard = shard;
+		header.number = number;
+		header.crc = header_crc(&header);
+		err = kv_io_try_write(file, &header, sizeof(header), 0, KV_IO_LOG_WRITE);
+	}
+	if (err == 0)
+		err = kv_io_try_write(file, batch, sizeof(KvLogBatch) + batch->entry_bytes,
+							  offset, KV_IO_LOG_WRITE);
+	kv_io_close(file);
+	return err;
+}
+
+static void
+damaged(const char *path, uint64 offset, const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("key log \"%s\" is damaged at offset %llu: %s",
+					path, (unsigned long long) offset, what)));
+}
+
+/* NULL if the batch at this place of the log's image is sound, else what is wrong. */
+static const char *
+batch_problem(const KvStoreKey *key, uint32 shard, uint32 number,
+			  const char *image, uint64 len, uint64 offset)
+{
+	const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
+
+	if (len - offset < sizeof(KvLogBatch))
+		return "batch head is cut off";
+	if (batch->magic != KV_MAGIC_BATCH)
+		return "no batch begins here";
+	if (batch->entry_bytes > len - offset - sizeof(KvLogBatch))
+		return "batch is cut off";
+	if (batch->crc != batch_crc(batch))
+		return "batch does not match its checksum";
+	if (batch->dboid != key->dboid || batch->relid != key->relid ||
+		batch->generation != key->generation || batch->shard != shard ||
+		batch->log_number != number || batch->log_offset != offset)
+		return "batch belongs elsewhere";
+	return NULL;
+}
+
+/* NULL if the log's header is sound. */
+static const char *
+header_problem(const KvStoreKey *key, uint32 shard, uint32 number,
+			   const char *image, uint64 len)
+{
+	const KvLogHeader *header = (const KvLogHeader *) image;
+
+	if (len < sizeof(KvLogHeader))
+		return "header is cut off";
+	if (header->magic != KV_MAGIC_LOG)
+		return "not a key log";
+	if (header->format_version != KV_FORMAT_VERSION)
+		return "unknown format version";
+	if (header->crc != header_crc(header))
+		return "header does not match its checksum";
+	if (header->system_identifier != kv_shared->system_identifier ||
+		header->dboid != key->dboid || header->relid != key->relid ||
+		header->generation != key->generation || header->shard != shard ||
+		header->number != number)
+		return "file belongs elsewhere";
+	return NULL;
+}
+
+/* Is there a sound batch anywhere beyond this offset? */
+static bool
+sound_batch_follows(const KvStoreKey *key, uint32 shard, uint32 number,
+					const char *image, uint64 len, uint64 offset)
+{
+	for (uint64 at = offset + 8; at + sizeof(KvLogBatch) <= len; at += 8)
+	{
+		if (((const KvLogBatch *) (image + at))->magic == KV_MAGIC_BATCH &&
+			batch_problem(key, shard, number, image, len, at) == NULL)
+			return true;
+	}
+	return false;
+}
+
+/* The log's bytes, palloc'd; NULL if there is no such log or it is empty. */
+static char *
+read_log(const char *path, uint64 *len)
+{
+	File		file = kv_io_open(path, KV_IO_MISSING_OK | KV_IO_READONLY, KV_IO_LOG_READ);
+	char	   *image;
+
+	if (file < 0)
+		return NULL;
+	*len = kv_io_size(file);
+	image = MemoryContextAllocHuge(CurrentMemoryContext, *len + 1);
+	if (*len > 0)
+		*len = kv_io_read(file, image, *len, 0, KV_IO_LOG_READ);
+	kv_io_close(file);
+	if (*len == 0)
+	{
+		pfree(image);
+		return NULL;
+	}
+	return image;
+}
+
+/*
+ * Put one entry into the recovering shard's delta, unless its transaction
+ * aborted.  True if it was kept.
+ */
+bool
+kv_log_apply(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 incarnation)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvVersion	version = {0};
+	uint64		end = KV_LOCATION_OFFSET(entry->location) + entry->len;
+
+	/* the space is taken whether or not the entry counts */
+	if (KV_LOCATION_FILE(entry->location) == shard->value_file)
+		shard->value_tail = Max(shard->value_tail, TYPEALIGN(KV_BLOCK, end));
+
+	version.fate = kv_xid_fate(entry->xid, incarnation);
+	if (version.fate == KV_FATE_ABORTED)
+		return false;
+	version.xid = entry->xid;
+	version.location = entry->location;
+	version.len = entry->len;
+	version.crc = entry->value_crc;
+	version.cid = entry->cid;
+	version.kind = entry->kind;
+	while (!kv_delta_add(&shard->active, (const uint8 *) (entry + 1), entry->keylen,
+						 &version))
+		kv_make_room(store, shardno);
+	return true;
+}
+
+/*
+ * Replay one log into the shard's delta and return where it ends.  The shard
+ * is being recovered: nobody else sees it.
+ */
+uint64
+kv_log_replay(KvStore *store, uint32 shardno, uint32 number)
+{
+	const char *path = kv_path_log(&store->key, shardno, number);
+	uint64		len;
+	uint64		offset = sizeof(KvLogHeader);
+	char	   *image = read_log(path, &len);
+	const char *problem;
+
+	if (image == NULL)
+		return offset;
+	problem = header_problem(&store->key, shardno, number, image, len);
+	if (problem)
+		damaged(kv_path_log(&store->key, shardno, number), 0, problem);
+
+	while (offset < len)
+	{
+		const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
+		const char *at = (const char *) (batch + 1);
+
+		CHECK_FOR_INTERRUPTS();
+		problem = batch_problem(&store->key, shardno, number, image, len, offset);
+		if (problem)
+		{
+			if (sound_batch_follows(&store->key, shardno, number, image, len, offset))
+				damaged(kv_path_log(&store->key, shardno, number), offset, problem);
+			ereport(LOG,
+					(errmsg("key log \"%s\" ends at offset %llu: %s; %llu bytes cut off",
+							kv_path_log(&store->key, shardno, number),
+							(unsigned long long) offset, problem,
+							(unsigned long long) (len - offset))));
+			break;
+		}
+		for (uint32 i = 0; i < batch->nentries; i++)
+		{
+			const KvLogEntry *entry = (const KvLogEntry *) at;
+
+			if (kv_log_apply(store, shardno, entry, batch->incarnation))
+				kv_count(store, KV_COUNT_RECOVERED_ENTRIES, 1);
+			at += KV_LOG_ENTRY_SIZE(entry->keylen);
+		}
+		offset += sizeof(KvLogBatch) + batch->entry_bytes;
+	}
+	pfree(image);
+	return offset;
+}
+
+/* Verify a log that is complete, batch by batch. */
+void
+kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
+			 KvProblemCallback report, void *arg)
+{
+	char	   *path = pstrdup(kv_path_log(key, shard, number));
+	uint64		len;
+	uint64		offset = sizeof(KvLogHeader);
+	char	   *image = read_log(path, &len);
+	const char *problem;
+
+	if (image == NULL)
+		return;					/* nothing but row locks went into that delta */
+	problem = header_problem(key, shard, number, image, len);
+	if (problem)
+		report(arg, path, 0, problem);
+	else
+	{
+		while (offset < len)
+		{
+			problem = batch_problem(key, shard, number, image, len, offset);
+			if (problem)
+			{
+				report(arg, path, offset, problem);
+				break;
+			}
+			offset += sizeof(KvLogBatch) +
+				((const KvLogBatch *) (image + offset))->entry_bytes;
+		}
+	}
+	pfree(image);
+}

@@ -1,0 +1,912 @@
+/*
+ * merge.c
+ *		Merge slots: where a shard's newest values gather until one large direct
+ *		write takes them to the value file.
+ *
+ * The merge file is mmap'd by every process and holds a page of geometry and
+ * then the slots.  A slot has a value area, the exact image of what will be
+ * written, and an entry area: header, key-log batch, index entries.
+ *
+ *   FREE ──open──▶ OPEN ──seal──▶ SEALED ──claim──▶ WRITING ──▶ FREE
+ *                                    ▲                 │ write failed
+ *                                    └─────────────────┘
+ *   ORPHAN (left by an earlier incarnation) ──replayed by recovery──▶ FREE
+ *
+ * Opening binds a slot to a place in its shard's value file, so a value's
+ * location is final when it enters the slot.  Sealing reserves the batch's
+ * place in the key log; from then on nobody stores into the slot (I 6).  The
+ * merge writer writes the values, then the batch, then frees the slot; both
+ * writes go where they were told to, so replaying them is idempotent.  Until
+ * the slot is freed, readers are served from it.
+ *
+ * An entry is valid when its CRC is there, and the CRC is stored after the
+ * value and the rest of the entry (I 3).  It is seeded with the slot's
+ * sequence number, which never repeats.
+ *
+ * Slot contents are guarded by the shard's lock, slot states by merge_lock.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "engine/internal.h"
+
+#define KV_MERGE_PATH	"kvfdw/merge"
+#define KV_MERGE_TEMPORARY	"kvfdw/merge.tmp"
+
+typedef struct KvMergeHeader
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		system_identifier;
+	uint32		slot_size;
+	uint32		entry_area;
+	uint32		nslots;
+	uint32		crc;
+} KvMergeHeader;
+
+KvSlot	   *kv_slots = NULL;
+static char *merge_base = NULL; /* the mapping; the same in all processes */
+
+static Size
+slot_stride(void)
+{
+	return (Size) kv_shared->slot_size + KV_ENTRY_AREA;
+}
+
+char *
+kv_slot_values(int slot)
+{
+	return merge_base + KV_BLOCK + slot_stride() * slot;
+}
+
+KvSlotHeader *
+kv_slot_header(int slot)
+{
+	return (KvSlotHeader *) (kv_slot_values(slot) + kv_shared->slot_size);
+}
+
+static KvLogBatch *
+slot_batch(int slot)
+{
+	return (KvLogBatch *) ((char *) kv_slot_header(slot) + KV_SLOT_BATCH);
+}
+
+static char *
+slot_entries(int slot)
+{
+	return (char *) kv_slot_header(slot) + KV_SLOT_ENTRIES;
+}
+
+#define KV_ENTRY_ROOM	(KV_ENTRY_AREA - KV_SLOT_ENTRIES)
+
+static uint32
+open_crc(const KvSlotHeader *header)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, (const char *) header + offsetof(KvSlotHeader, sequence),
+				offsetof(KvSlotHeader, open_crc) - offsetof(KvSlotHeader, sequence));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static uint32
+seal_crc(const KvSlotHeader *header)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, &header->sequence, sizeof(header->sequence));
+	COMP_CRC32C(crc, (const char *) header + offsetof(KvSlotHeader, log_offset),
+				offsetof(KvSlotHeader, seal_crc) - offsetof(KvSlotHeader, log_offset));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* ---- start-up ---- */
+
+static int
+configured_slots(void)
+{
+	Size		stride = (Size) kv_merge_size_kb * 1024 + KV_ENTRY_AREA;
+
+	return Max(8, (int) ((Size) kv_merge_buffers_mb * 1024 * 1024 / stride));
+}
+
+static uint32
+header_crc(const KvMergeHeader *header)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, header, offsetof(KvMergeHeader, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static void
+create_merge_file(void)
+{
+	KvMergeHeader header = {0};
+	Size		stride = (Size) kv_merge_size_kb * 1024 + KV_ENTRY_AREA;
+	Size		len;
+	char	   *map;
+
+	header.magic = KV_MAGIC_MERGE;
+	header.format_version = KV_FORMAT_VERSION;
+	header.system_identifier = kv_shared->system_identifier;
+	header.slot_size = kv_merge_size_kb * 1024;
+	header.entry_area = KV_ENTRY_AREA;
+	header.nslots = configured_slots();
+	header.crc = header_crc(&header);
+	len = KV_BLOCK + stride * header.nslots;
+	(void) kv_io_unlink(KV_MERGE_PATH);
+	kv_io_create_zeroed(KV_MERGE_TEMPORARY, len, KV_IO_MERGE_MAP);
+	map = kv_io_map(KV_MERGE_TEMPORARY, true, &len, KV_IO_MERGE_MAP);
+	if (map == NULL)
+		kv_io_error(FATAL, errno, KV_MERGE_TEMPORARY, "map");
+	memcpy(map, &header, sizeof(header));
+	kv_io_unmap(map, len);
+	if ((errno = kv_io_rename(KV_MERGE_TEMPORARY, KV_MERGE_PATH)) != 0)
+		kv_io_error(FATAL, errno, KV_MERGE_TEMPORARY, "rename");
+}
+
+/*
+ * Bytes of shared memory for the slot array.  An existing merge file may have
+ * more slots than the GUCs now ask for; it is replaced only when empty.
+ */
+Size
+kv_merge_shmem_size(void)
+{
+	int			nslots = configured_slots();
+	KvMergeHeader *header;
+	Size		len;
+
+	header = kv_io_map(KV_MERGE_PATH, false, &len, KV_IO_MERGE_MAP);
+	if (header != NULL)
+	{
+		if (len >= sizeof(KvMergeHeader) && header->magic == KV_MAGIC_MERGE &&
+			header->crc == header_crc(header))
+			nslots = Max(nslots, header->nslots);
+		kv_io_unmap(header, len);
+	}
+	return mul_size(nslots, sizeof(KvSlot));
+}
+
+static bool
+map_merge_file(KvMergeHeader *header)
+{
+	static Size len = 0;
+
+	if (merge_base != NULL)
+		kv_io_unmap(merge_base, len);
+	merge_base = kv_io_map(KV_MERGE_PATH, true, &len, KV_IO_MERGE_MAP);
+	if (merge_base == NULL)
+	{
+		if (errno == ENOENT)
+			return false;
+		kv_io_error(FATAL, errno, KV_MERGE_PATH, "map");
+	}
+	*header = *(KvMergeHeader *) merge_base;
+	if (len < KV_BLOCK || header->magic != KV_MAGIC_MERGE ||
+		header->crc != header_crc(header) ||
+		header->system_identifier != kv_shared->system_identifier ||
+		len != KV_BLOCK + ((Size) header->slot_size + header->entry_area) * header->nslots)
+		ereport(FATAL,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("merge file \"%s\" is damaged", KV_MERGE_PATH),
+				 errhint("Restore it from a backup, or remove it to lose the values that it alone holds.")));
+	if (header->format_version != KV_FORMAT_VERSION || header->entry_area != KV_ENTRY_AREA)
+		ereport(FATAL,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("merge file \"%s\" has an unknown format version", KV_MERGE_PATH)));
+	kv_shared->slot_size = header->slot_size;
+	kv_shared->nslots = header->nslots;
+	return true;
+}
+
+/*
+ * Map the merge file, making it if need be, and note what an earlier
+ * incarnation left in it.  In the postmaster, after kv_wal_startup.
+ */
+void
+kv_merge_startup(void)
+{
+	KvMergeHeader header;
+	uint64		sequence = 0;
+	int			orphans = 0;
+
+	for (;;)
+	{
+		if (!map_merge_file(&header))
+		{
+			create_merge_file();
+			continue;
+		}
+		orphans = 0;
+		for (int i = 0; i < kv_shared->nslots; i++)
+		{
+			sequence = Max(sequence, kv_slot_header(i)->sequence);
+			orphans += kv_slot_header(i)->in_use != 0;
+		}
+		if (header.slot_size == kv_merge_size_kb * 1024 &&
+			header.nslots == configured_slots())
+			break;
+		if (orphans > 0)
+		{
+			ereport(LOG,
+					(errmsg("changes of kvfdw.merge_size and kvfdw.merge_buffers wait: %d merge slots hold values",
+							orphans),
+					 errhint("They take effect when the server starts with no value in the merge file.")));
+			break;
+		}
+		create_merge_file();
+	}
+
+	/* a remade file has no old sequences to go on from; the clock is beyond them */
+	pg_atomic_init_u64(&kv_shared->sequence,
+					   Max(sequence + 1, (uint64) GetCurrentTimestamp()));
+	kv_shared->free_slots = -1;
+	for (int i = kv_shared->nslots - 1; i >= 0; i--)
+	{
+		KvSlot	   *slot = &kv_slots[i];
+		KvSlotHeader *head = kv_slot_header(i);
+
+		memset(slot, 0, sizeof(*slot));
+		slot->next = -1;
+		if (head->in_use && (head->magic != KV_MAGIC_SLOT || head->open_crc != open_crc(head)))
+		{
+			ereport(LOG,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("merge slot %d is damaged; its values are lost", i)));
+			head->in_use = 0;
+		}
+		if (head->in_use)
+			slot->state = KV_SLOT_ORPHAN;
+		else
+		{
+			slot->state = KV_SLOT_FREE;
+			slot->next = kv_shared->free_slots;
+			kv_shared->free_slots = i;
+		}
+	}
+}
+
+/* ---- filling ---- */
+
+/*
+ * Where in the slot a value of this length goes.  Whole blocks start on a
+ * block, so a 4096-byte value is one device block; small values do not
+ * straddle a block boundary.
+ */
+static uint32
+value_position(uint32 used, Size len)
+{
+	uint32		at = TYPEALIGN(8, used);
+
+	if (len > 0 && len % KV_BLOCK == 0)
+		return TYPEALIGN(KV_BLOCK, at);
+	if (len <= KV_BLOCK / 8 && at / KV_BLOCK != (at + Max(len, 1) - 1) / KV_BLOCK)
+		return TYPEALIGN(KV_BLOCK, at);
+	return at;
+}
+
+/* Does the shard's open slot hold one more value and entry? */
+bool
+kv_slot_fits(const KvShard *shard, Size len, int keylen)
+{
+	const KvSlot *slot;
+
+	if (shard->open_slot < 0)
+		return false;
+	slot = &kv_slots[shard->open_slot];
+	return value_position(slot->value_used, len) + len <= slot->capacity &&
+		slot->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= KV_ENTRY_ROOM;
+}
+
+/* Bytes of the value file that a slot for this shard should cover. */
+Size
+kv_slot_capacity(const KvShard *shard, Size len)
+{
+	Size		capacity = Min((Size) kv_shared->slot_size,
+							   Max((Size) 16 * 1024, shard->value_tail / 4));
+
+	return TYPEALIGN(KV_BLOCK, Max(capacity, len));
+}
+
+/*
+ * Give the shard an open slot of at least len bytes.  The caller holds the
+ * shard's lock exclusively and has made sure that the value file is allocated.
+ * False if no slot is free.
+ */
+bool
+kv_slot_open(KvStore *store, uint32 shardno, Size len)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvSlotHeader *header;
+	KvSlot	   *slot;
+	int			i;
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	Assert(shard->open_slot < 0);
+
+	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+	i = kv_shared->free_slots;
+	if (i < 0)
+	{
+		LWLockRelease(&kv_shared->merge_lock);
+		return false;
+	}
+	slot = &kv_slots[i];
+	kv_shared->free_slots = slot->next;
+	slot->store = store;
+	slot->shard = shardno;
+	slot->state = KV_SLOT_OPEN;
+	LWLockRelease(&kv_shared->merge_lock);
+
+	slot->next = -1;
+	slot->value_file = shard->value_file;
+	slot->base = shard->value_tail;
+	slot->capacity = kv_slot_capacity(shard, len);
+	slot->log_number = shard->log_number;
+	slot->value_used = slot->entry_used = slot->nentries = 0;
+	slot->sequence = pg_atomic_fetch_add_u64(&kv_shared->sequence, 1);
+	slot->error = 0;
+	Assert(slot->base + slot->capacity <= shard->value_allocated);
+	shard->value_tail += slot->capacity;
+	shard->open_slot = i;
+
+	header = kv_slot_header(i);
+	header->magic = KV_MAGIC_SLOT;
+	header->sequence = slot->sequence;
+	header->dboid = store->key.dboid;
+	header->relid = store->key.relid;
+	header->generation = store->key.generation;
+	header->shard = shardno;
+	header->incarnation = kv_shared->incarnation;
+	header->value_file = slot->value_file;
+	header->base = slot->base;
+	header->capacity = slot->capacity;
+	header->log_number = slot->log_number;
+	header->open_crc = open_crc(header);
+	header->sealed = 0;
+	pg_write_barrier();
+	header->in_use = 1;
+	return true;
+}
+
+/*
+ * Put a value (unless external: it is already in its extent) and its entry
+ * into the open slot, which fits them.  Completes version's location and crc,
+ * which comes in as kv_value_crc_begin left it.  Lock held exclusively.
+ */
+void
+kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
+			KvForm form, const char *value, uint32 crc, bool external)
+{
+	int			i = shard->open_slot;
+	KvSlot	   *slot = &kv_slots[i];
+	char	   *values = kv_slot_values(i);
+	KvLogEntry *entry = (KvLogEntry *) (slot_entries(i) + slot->entry_used);
+
+	if (!external)
+	{
+		uint32		at = value_position(slot->value_used, version->len);
+
+		/* padding is zero, so nothing of a slot's former life gets out */
+		memset(values + slot->value_used, 0, at - slot->value_used);
+		memcpy(values + at, value, version->len);
+		slot->value_used = at + version->len;
+		version->location = KV_LOCATION_MAKE(form, slot->value_file, slot->base + at);
+	}
+	version->crc = kv_value_crc_finish(crc, version->location, version->len);
+
+	entry->keylen = key.len;
+	entry->kind = version->kind;
+	entry->pad = 0;
+	entry->xid = version->xid;
+	entry->location = version->location;
+	entry->len = version->len;
+	entry->value_crc = version->crc;
+	entry->cid = version->cid;
+	entry->pad2 = 0;
+	memcpy(entry + 1, key.data, key.len);
+	memset((char *) (entry + 1) + key.len, 0, TYPEALIGN(8, key.len) - key.len);
+	pg_write_barrier();
+	entry->crc = kv_log_entry_crc(entry, slot->sequence);
+	slot->entry_used += KV_LOG_ENTRY_SIZE(key.len);
+	slot->nentries++;
+}
+
+/* Complete a slot's image and its batch; the log offset is reserved already. */
+static void
+seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentries,
+		   uint64 log_offset)
+{
+	KvSlotHeader *header = kv_slot_header(i);
+	KvLogBatch *batch = slot_batch(i);
+
+	memset(kv_slot_values(i) + value_bytes, 0,
+		   TYPEALIGN(KV_BLOCK, value_bytes) - value_bytes);
+	memset(batch, 0, sizeof(*batch));
+	batch->magic = KV_MAGIC_BATCH;
+	batch->sequence = header->sequence;
+	batch->dboid = header->dboid;
+	batch->relid = header->relid;
+	batch->generation = header->generation;
+	batch->shard = header->shard;
+	batch->log_number = header->log_number;
+	batch->incarnation = header->incarnation;
+	batch->nentries = nentries;
+	batch->entry_bytes = entry_bytes;
+	batch->log_offset = log_offset;
+
+	header->log_offset = log_offset;
+	header->nentries = nentries;
+	header->entry_bytes = entry_bytes;
+	header->value_bytes = value_bytes;
+	header->seal_crc = seal_crc(header);
+	pg_write_barrier();
+	header->sealed = 1;
+}
+
+/*
+ * Seal the shard's open slot and hand it to the merge writer.  Lock held
+ * exclusively.  An empty slot is sealed like any other.
+ */
+void
+kv_slot_seal(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	int			i = shard->open_slot;
+	KvSlot	   *slot = &kv_slots[i];
+	uint32		used = TYPEALIGN(KV_BLOCK, slot->value_used);
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	seal_image(i, slot->value_used, slot->entry_used, slot->nentries, shard->log_tail);
+	shard->log_tail += sizeof(KvLogBatch) + slot->entry_used;
+
+	/* what it did not use is the next slot's, unless an extent came behind it */
+	if (shard->value_tail == slot->base + slot->capacity)
+		shard->value_tail = slot->base + used;
+	slot->capacity = used;
+	slot->next = shard->sealed_slots;
+	shard->sealed_slots = i;
+	shard->open_slot = -1;
+
+	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+	slot->state = KV_SLOT_SEALED;
+	LWLockRelease(&kv_shared->merge_lock);
+	kv_wake_writer();
+}
+
+/*
+ * The value of a version that is still in a slot, or NULL: it is in the value
+ * file.  The caller holds the shard's lock, shared at least, for as long as it
+ * uses the pointer.
+ */
+const char *
+kv_slot_find(const KvShard *shard, const KvVersion *version)
+{
+	uint64		offset = KV_LOCATION_OFFSET(version->location);
+	uint32		file = KV_LOCATION_FILE(version->location);
+	int			i = shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
+
+	while (i >= 0)
+	{
+		const KvSlot *slot = &kv_slots[i];
+
+		if (file == slot->value_file && offset >= slot->base &&
+			offset < slot->base + slot->capacity)
+			return kv_slot_values(i) + (offset - slot->base);
+		i = (i == shard->open_slot) ? shard->sealed_slots : slot->next;
+	}
+	return NULL;
+}
+
+/* ---- emptying ---- */
+
+static void
+slot_release(int i)
+{
+	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+	kv_slots[i].state = KV_SLOT_FREE;
+	kv_slots[i].store = NULL;
+	kv_slots[i].next = kv_shared->free_slots;
+	kv_shared->free_slots = i;
+	LWLockRelease(&kv_shared->merge_lock);
+	ConditionVariableBroadcast(&kv_shared->slot_freed);
+}
+
+/* SEALED → WRITING for the caller; false if somebody else has it. */
+bool
+kv_slot_claim(int i, bool by_writer)
+{
+	bool		mine;
+
+	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+	mine = kv_slots[i].state == KV_SLOT_SEALED;
+	if (mine)
+	{
+		kv_slots[i].state = KV_SLOT_WRITING;
+		kv_slots[i].by_writer = by_writer;
+	}
+	LWLockRelease(&kv_shared->merge_lock);
+	return mine;
+}
+
+/* WRITING → SEALED: somebody will try again. */
+void
+kv_slot_unclaim(int i, int error)
+{
+	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+	kv_slots[i].state = KV_SLOT_SEALED;
+	kv_slots[i].error = error;
+	LWLockRelease(&kv_shared->merge_lock);
+	pg_atomic_write_u32(&kv_shared->write_error, error);
+	ConditionVariableBroadcast(&kv_shared->slot_freed);
+}
+
+/* What a claimed slot wants written to its value file; len 0: nothing. */
+void
+kv_slot_image(int i, uint64 *offset, uint32 *len, char **buffer)
+{
+	*offset = kv_slots[i].base;
+	*len = TYPEALIGN(KV_BLOCK, kv_slot_header(i)->value_bytes);
+	*buffer = kv_slot_values(i);
+}
+
+/*
+ * The values of a claimed slot are in the value file: put its entries into the
+ * key log and free it.  Returns 0, or an errno with the slot SEALED again.
+ */
+int
+kv_slot_finish(int i)
+{
+	KvSlot	   *slot = &kv_slots[i];
+	KvStore    *store = slot->store;
+	KvShard    *shard = kv_shard(store, slot->shard);
+	int		   *link;
+	int			err;
+
+	KV_STOP_POINT("slot_before_log");
+	err = kv_log_append(&store->key, slot->shard, slot->log_number,
+						kv_slot_header(i)->log_offset, slot_batch(i));
+	if (err != 0)
+	{
+		kv_slot_unclaim(i, err);
+		return err;
+	}
+	KV_STOP_POINT("slot_before_free");
+	kv_count(store, KV_COUNT_DEVICE_WRITE_BYTES, slot->capacity);
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	for (link = &shard->sealed_slots; *link != i; link = &kv_slots[*link].next)
+		;
+	*link = slot->next;
+	LWLockRelease(&shard->lock);
+	kv_slot_header(i)->in_use = 0;
+	pg_atomic_write_u32(&kv_shared->write_error, 0);
+	slot_release(i);
+	ConditionVariableBroadcast(&shard->changed);
+	return 0;
+}
+
+/* Write out a claimed slot in the calling process.  0 or an errno. */
+static int
+write_out(int i)
+{
+	KvSlot	   *slot = &kv_slots[i];
+	uint64		offset;
+	uint32		len;
+	char	   *buffer;
+	volatile int err = 0;
+
+	kv_slot_image(i, &offset, &len, &buffer);
+	PG_TRY();
+	{
+		if (len > 0)
+			err = kv_io_try_write(kv_value_file(&slot->store->key, slot->value_file, true),
+								  buffer, len, offset, KV_IO_VALUE_WRITE);
+		if (err != 0)
+			kv_slot_unclaim(i, err);
+		else
+			err = kv_slot_finish(i);
+	}
+	PG_CATCH();
+	{
+		/* a file could not be opened */
+		kv_slot_unclaim(i, EIO);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return err;
+}
+
+/*
+ * Take an OPEN slot from some shard that is not filling it, so that it can be
+ * written and reused.  Round robin; no lock held.
+ */
+static void
+evict_open_slot(void)
+{
+	static int	hand = 0;
+
+	for (int tried = 0; tried < kv_shared->nslots; tried++)
+	{
+		int			i = hand = (hand + 1) % kv_shared->nslots;
+		KvStore    *store = NULL;
+		uint32		shardno = 0;
+		KvShard    *shard;
+		bool		sealed = false;
+
+		LWLockAcquire(&kv_shared->merge_lock, LW_SHARED);
+		if (kv_slots[i].state == KV_SLOT_OPEN)
+		{
+			store = kv_slots[i].store;
+			shardno = kv_slots[i].shard;
+			pg_atomic_fetch_add_u32(&store->pins, 1);
+		}
+		LWLockRelease(&kv_shared->merge_lock);
+		if (store == NULL)
+			continue;
+
+		shard = kv_shard(store, shardno);
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		if (shard->open_slot == i)
+		{
+			kv_slot_seal(store, shardno);
+			sealed = true;
+		}
+		LWLockRelease(&shard->lock);
+		pg_atomic_fetch_sub_u32(&store->pins, 1);
+		if (sealed)
+			return;
+	}
+}
+
+/*
+ * Wait until some slot is free.  No lock held.  ERROR if slots cannot be
+ * written: the values in them are safe, but nothing more can be taken in.
+ */
+void
+kv_slot_wait_free(void)
+{
+	ConditionVariablePrepareToSleep(&kv_shared->slot_freed);
+	for (;;)
+	{
+		int			first_sealed = -1;
+		bool		pending = false;
+		bool		free;
+		uint32		err = pg_atomic_read_u32(&kv_shared->write_error);
+
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(&kv_shared->merge_lock, LW_SHARED);
+		free = kv_shared->free_slots >= 0;
+		for (int i = 0; i < kv_shared->nslots && !free; i++)
+		{
+			if (kv_slots[i].state == KV_SLOT_SEALED && first_sealed < 0)
+				first_sealed = i;
+			if (kv_slots[i].state == KV_SLOT_SEALED || kv_slots[i].state == KV_SLOT_WRITING)
+				pending = true;
+		}
+		LWLockRelease(&kv_shared->merge_lock);
+		if (free)
+			break;
+		if (!pending)
+			evict_open_slot();
+		else if (err != 0)
+		{
+			ConditionVariableCancelSleep();
+			kv_io_error(ERROR, err, KV_MERGE_PATH, "empty");
+		}
+		else if (kv_shared->writer_latch == NULL && first_sealed >= 0)
+		{
+			/* no merge writer at the moment: do its work */
+			if (kv_slot_claim(first_sealed, false))
+				(void) write_out(first_sealed);
+			continue;
+		}
+		kv_wake_writer();
+		ConditionVariableTimedSleep(&kv_shared->slot_freed, 1000, KV_WAIT_MERGE_SLOT);
+	}
+	ConditionVariableCancelSleep();
+}
+
+/*
+ * Wait until every sealed slot of the shard whose entries belong to key logs
+ * up to log_number is in its files.  No lock held.  ERROR if one cannot be
+ * written.
+ */
+void
+kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	ConditionVariablePrepareToSleep(&shard->changed);
+	for (;;)
+	{
+		int			found = -1;
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
+		{
+			if (kv_slots[i].log_number <= log_number)
+				found = i;
+		}
+		LWLockRelease(&shard->lock);
+		if (found < 0)
+			break;
+		if (kv_slot_claim(found, false))
+		{
+			int			err = write_out(found);
+
+			if (err != 0)
+			{
+				ConditionVariableCancelSleep();
+				kv_io_error(ERROR, err, kv_path_value(&store->key, shard->value_file),
+							"write");
+			}
+			continue;
+		}
+		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_MERGE_SLOT);
+	}
+	ConditionVariableCancelSleep();
+}
+
+/* ---- after a restart ---- */
+
+static bool
+slot_belongs(int i, const KvStore *store)
+{
+	const KvSlotHeader *header = kv_slot_header(i);
+
+	return kv_slots[i].state == KV_SLOT_ORPHAN &&
+		header->dboid == store->key.dboid && header->relid == store->key.relid &&
+		header->generation == store->key.generation;
+}
+
+/* Do again what the merge writer may not have finished. */
+static void
+replay_slot(KvStore *store, uint32 shardno, int i)
+{
+	KvSlotHeader *header = kv_slot_header(i);
+	KvShard    *shard = kv_shard(store, shardno);
+	uint32		len = TYPEALIGN(KV_BLOCK, header->value_bytes);
+	int			err;
+
+	if (len > 0)
+		kv_io_write(kv_value_file(&store->key, header->value_file, true),
+					kv_slot_values(i), len, header->base, KV_IO_VALUE_WRITE);
+	if (header->value_file == shard->value_file)
+		shard->value_tail = Max(shard->value_tail, header->base + len);
+	if (header->log_number >= shard->first_log)
+	{
+		err = kv_log_append(&store->key, shardno, header->log_number,
+							header->log_offset, slot_batch(i));
+		if (err != 0)
+			kv_io_error(ERROR, err, kv_path_log(&store->key, shardno, header->log_number),
+						"write");
+	}
+	KV_STOP_POINT("replay_before_free");
+	header->in_use = 0;
+	slot_release(i);
+	kv_count(store, KV_COUNT_RECOVERED_SLOTS, 1);
+}
+
+/*
+ * Replay the sealed slots that an earlier incarnation left of this shard.
+ * Before the key logs are read: they may have holes that these fill.
+ */
+void
+kv_slots_replay_sealed(KvStore *store, uint32 shardno)
+{
+	for (int i = 0; i < kv_shared->nslots; i++)
+	{
+		KvSlotHeader *header = kv_slot_header(i);
+
+		if (!slot_belongs(i, store) || header->shard != shardno || !header->sealed)
+			continue;
+		if (header->seal_crc != seal_crc(header))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("merge slot %d is damaged", i)));
+		replay_slot(store, shardno, i);
+	}
+}
+
+/* How much of a slot that was open is valid: its entries up to the first that is not. */
+static void
+measure_open_slot(int i, uint32 *nentries, uint32 *entry_bytes, uint32 *value_bytes)
+{
+	KvSlotHeader *header = kv_slot_header(i);
+
+	*nentries = *entry_bytes = *value_bytes = 0;
+	while (*entry_bytes + sizeof(KvLogEntry) <= KV_ENTRY_ROOM)
+	{
+		KvLogEntry *entry = (KvLogEntry *) (slot_entries(i) + *entry_bytes);
+		uint64		offset = KV_LOCATION_OFFSET(entry->location);
+
+		if (entry->keylen > KV_MAX_KEY ||
+			*entry_bytes + KV_LOG_ENTRY_SIZE(entry->keylen) > KV_ENTRY_ROOM ||
+			entry->crc != kv_log_entry_crc(entry, header->sequence))
+			break;
+		if (KV_LOCATION_FILE(entry->location) == header->value_file &&
+			offset >= header->base && offset < header->base + header->capacity)
+			*value_bytes = Max(*value_bytes, offset - header->base + entry->len);
+		*entry_bytes += KV_LOG_ENTRY_SIZE(entry->keylen);
+		(*nentries)++;
+	}
+}
+
+/*
+ * Seal and replay the slot that was open, and apply its entries.  After the
+ * key logs were read: its batch goes behind them.
+ */
+void
+kv_slots_replay_open(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	for (int i = 0; i < kv_shared->nslots; i++)
+	{
+		uint32		incarnation = kv_slot_header(i)->incarnation;
+		uint32		nentries;
+		uint32		entry_bytes;
+		uint32		value_bytes;
+		char	   *entries;
+
+		if (!slot_belongs(i, store) || kv_slot_header(i)->shard != shardno)
+			continue;
+		measure_open_slot(i, &nentries, &entry_bytes, &value_bytes);
+		seal_image(i, value_bytes, entry_bytes, nentries, shard->log_tail);
+
+		/* the slot may be reused as soon as it is replayed */
+		entries = palloc(entry_bytes + 1);
+		memcpy(entries, slot_entries(i), entry_bytes);
+		replay_slot(store, shardno, i);
+		shard->log_tail += sizeof(KvLogBatch) + entry_bytes;
+		for (char *at = entries; at < entries + entry_bytes;
+			 at += KV_LOG_ENTRY_SIZE(((KvLogEntry *) at)->keylen))
+		{
+			if (kv_log_apply(store, shardno, (KvLogEntry *) at, incarnation))
+				kv_count(store, KV_COUNT_RECOVERED_ENTRIES, 1);
+		}
+		pfree(entries);
+	}
+}
+
+/* Throw away the slots of a store that was dropped; false if one is being written. */
+bool
+kv_slots_discard(const KvStoreKey *key)
+{
+	bool		all = true;
+
+	for (int i = 0; i < kv_shared->nslots; i++)
+	{
+		KvSlotHeader *header = kv_slot_header(i);
+
+		LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+		if (kv_slots[i].state != KV_SLOT_FREE && header->dboid == key->dboid &&
+			header->relid == key->relid && header->generation == key->generation)
+		{
+			if (kv_slots[i].state == KV_SLOT_WRITING)
+				all = false;
+			else
+			{
+				header->in_use = 0;
+				kv_slots[i].state = KV_SLOT_FREE;
+				kv_slots[i].store = NULL;
+				kv_slots[i].next = kv_shared->free_slots;
+				kv_shared->free_slots = i;
+			}
+		}
+		LWLockRelease(&kv_shared->merge_lock);
+	}
+	ConditionVariableBroadcast(&kv_shared->slot_freed);
+	return all;
+}

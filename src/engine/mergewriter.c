@@ -1,0 +1,170 @@
+/*
+ * mergewriter.c
+ *		The background worker that empties sealed merge slots.
+ *
+ * One process writes for all, so that a backend never has a write in flight
+ * while it waits for its client, and an ERROR in a backend has no write to wait
+ * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going.  A write that
+ * fails leaves its slot sealed, its values safe in the merge file and readable;
+ * it is tried again every second, and sessions that need a slot meanwhile get
+ * the error.
+ *
+ * If this worker is not there, sessions that need a slot write one themselves
+ * (kv_slot_wait_free).
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "engine/internal.h"
+
+#define KV_WRITES_IN_FLIGHT 8
+
+typedef struct KvSlotWrite
+{
+	KvIoRequest request;
+	int			slot;			/* -1: unused */
+} KvSlotWrite;
+
+static KvSlotWrite writes[KV_WRITES_IN_FLIGHT];
+
+static void
+writer_exit(int code, Datum arg)
+{
+	kv_shared->writer_latch = NULL;
+}
+
+/* Slots that a former writer had claimed are nobody's now. */
+static void
+take_over(void)
+{
+	for (int i = 0; i < kv_shared->nslots; i++)
+	{
+		if (kv_slots[i].state == KV_SLOT_WRITING && kv_slots[i].by_writer)
+			kv_slot_unclaim(i, 0);
+	}
+}
+
+static void
+note_failure(int slot, int err)
+{
+	static int	last_error = 0;
+
+	if (err != last_error && err != 0)
+		kv_io_error(LOG, err, kv_path_value(&kv_slots[slot].store->key,
+											kv_slots[slot].value_file), "write");
+	last_error = err;
+}
+
+/* A direct write has ended: the rest is the key log's. */
+static void
+finish(KvSlotWrite *write)
+{
+	int			slot = write->slot;
+	int			result = write->request.result;
+	int			err;
+
+	write->slot = -1;
+	if (result == (int) write->request.len)
+		err = kv_slot_finish(slot);
+	else
+	{
+		/* a short direct write means a full disk or a limit */
+		err = result < 0 ? -result : ENOSPC;
+		kv_slot_unclaim(slot, err);
+	}
+	note_failure(slot, err);
+}
+
+/* Start writes for sealed slots; true if any was started or finished at once. */
+static bool
+start_writes(bool retry)
+{
+	bool		any = false;
+	int			w = 0;
+
+	for (int i = 0; i < kv_shared->nslots; i++)
+	{
+		KvSlotWrite *write;
+
+		if (kv_slots[i].state != KV_SLOT_SEALED || (kv_slots[i].error != 0 && !retry))
+			continue;
+		while (w < KV_WRITES_IN_FLIGHT && writes[w].slot >= 0)
+			w++;
+		if (w == KV_WRITES_IN_FLIGHT)
+			break;
+		if (!kv_slot_claim(i, true))
+			continue;
+		write = &writes[w];
+		memset(write, 0, sizeof(*write));
+		write->slot = i;
+		write->request.tag = write;
+		kv_slot_image(i, &write->request.offset, &write->request.len,
+					  &write->request.buffer);
+		any = true;
+		if (write->request.len == 0)
+			finish(write);
+		else
+		{
+			write->request.file = kv_value_file(&kv_slots[i].store->key,
+												kv_slots[i].value_file, true);
+			KV_STOP_POINT("slot_before_write");
+			kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
+		}
+	}
+	return any;
+}
+
+void
+kv_merge_writer_main(Datum arg)
+{
+	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
+		writes[w].slot = -1;
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+
+	before_shmem_exit(writer_exit, (Datum) 0);
+	take_over();
+	kv_shared->writer_latch = MyLatch;
+
+	while (!ShutdownRequestPending)
+	{
+		static TimestampTz last_retry = 0;
+		KvIoRequest *done;
+		bool		retry;
+		bool		busy;
+
+		ResetLatch(MyLatch);
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		retry = TimestampDifferenceExceeds(last_retry, GetCurrentTimestamp(), 1000);
+		if (retry)
+			last_retry = GetCurrentTimestamp();
+		busy = start_writes(retry);
+		done = kv_io_reap_write(kv_io_writes_in_flight() == KV_WRITES_IN_FLIGHT ||
+								(!busy && kv_io_writes_in_flight() > 0));
+		while (done != NULL)
+		{
+			finish((KvSlotWrite *) done->tag);
+			busy = true;
+			done = kv_io_reap_write(false);
+		}
+		if (!busy)
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 1000, KV_WAIT_IDLE);
+	}
+	while (kv_io_writes_in_flight() > 0)
+		finish((KvSlotWrite *) kv_io_reap_write(true)->tag);
+	proc_exit(0);
+}

@@ -1,0 +1,752 @@
+/*
+ * rangecache.c
+ *		Scans: batches of visible entries, then their values, many at a time.
+ *
+ * A scan works in batches that grow while it goes on, so that a short range
+ * never pays for a long one.  A batch is made in three steps:
+ *
+ *   1. under the shard's lock, shared: copy the visible versions of the next
+ *      keys of both deltas, and the values of those still in merge slots;
+ *   2. without it: merge them with the runs, whose generation was checked
+ *      under the lock;
+ *   3. read the values that are on the device in one deep batch, verify each.
+ *
+ * No lock is held across step 3 or between batches (I 7): the next batch seeks
+ * again by key, so splits, freezes and writes in between do not matter.
+ *
+ * This is the room where the shared windows of the range cache belong: step 3
+ * is the only place that asks the device for a scan's values.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "engine/internal.h"
+
+#define KV_BATCH_ROWS_FIRST	2
+#define KV_BATCH_ROWS		512
+#define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
+#define KV_DELTA_STEPS		4096	/* items looked at under one lock */
+
+/* One row of a batch. */
+typedef struct KvBatchRow
+{
+	KvVersion	version;
+	int			keylen;
+	const uint8 *key;
+	const char *value;			/* NULL: not read yet */
+	bool		present;
+} KvBatchRow;
+
+struct KvScan
+{
+	KvStore    *store;
+	Snapshot	snapshot;
+	bool		want_values;
+	MemoryContext context;		/* the scan's life */
+	MemoryContext batch_context;	/* one batch's keys and values */
+	KvScanStats stats;
+
+	/* range mode */
+	KvKey		lo;				/* copies; data NULL: unbounded */
+	KvKey		hi;
+	bool		backward;
+	uint32		shardno;		/* where the next batch begins */
+	bool		at_end;
+	bool		started;
+	KvKey		position;		/* the last key returned */
+	uint8		position_bytes[KV_MAX_KEY];
+	int			batch_rows;
+
+	/* points mode */
+	bool		points;
+	KvKey	   *keys;
+	int			nkeys;
+	int			next_key;
+
+	KvBatchRow *rows;
+	int			nrows;
+	int			next_row;
+	Size		batch_bytes;
+};
+
+KvScan *
+kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
+{
+	KvScan	   *scan = palloc0(sizeof(KvScan));
+
+	scan->store = store;
+	scan->snapshot = snapshot;
+	scan->want_values = want_values;
+	scan->context = CurrentMemoryContext;
+	scan->batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
+												ALLOCSET_DEFAULT_SIZES);
+	scan->rows = palloc(sizeof(KvBatchRow) * KV_BATCH_ROWS);
+	scan->at_end = true;
+	return scan;
+}
+
+static KvKey
+copy_key(MemoryContext context, const uint8 *data, int len)
+{
+	KvKey		key;
+	uint8	   *copy = MemoryContextAlloc(context, Max(len, 1));
+
+	memcpy(copy, data, len);
+	key.data = copy;
+	key.len = len;
+	return key;
+}
+
+static void
+reset_scan(KvScan *scan)
+{
+	MemoryContextReset(scan->batch_context);
+	scan->nrows = scan->next_row = 0;
+	if (scan->lo.data)
+		pfree((void *) scan->lo.data);
+	if (scan->hi.data)
+		pfree((void *) scan->hi.data);
+	if (scan->keys)
+	{
+		for (int i = 0; i < scan->nkeys; i++)
+			pfree((void *) scan->keys[i].data);
+		pfree(scan->keys);
+	}
+	scan->lo.data = scan->hi.data = NULL;
+	scan->keys = NULL;
+	scan->nkeys = 0;
+}
+
+void
+kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, bool backward, uint64 limit_hint)
+{
+	reset_scan(scan);
+	scan->points = false;
+	if (lo.data)
+		scan->lo = copy_key(scan->context, lo.data, lo.len);
+	if (hi.data)
+		scan->hi = copy_key(scan->context, hi.data, hi.len);
+	scan->backward = backward;
+	scan->started = false;
+	scan->at_end = lo.data && hi.data &&
+		kv_key_compare(lo.data, lo.len, hi.data, hi.len) >= 0;
+	if (!backward)
+		scan->shardno = lo.data ? kv_shard_for(scan->store, lo.data, lo.len) : 0;
+	else
+		scan->shardno = hi.data ? kv_shard_for(scan->store, hi.data, hi.len) :
+			scan->store->nshards - 1;
+	scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : KV_BATCH_ROWS_FIRST;
+	kv_count(scan->store, KV_COUNT_RANGE_SCANS, 1);
+}
+
+void
+kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys)
+{
+	reset_scan(scan);
+	scan->points = true;
+	scan->at_end = nkeys == 0;
+	scan->keys = MemoryContextAlloc(scan->context, sizeof(KvKey) * Max(nkeys, 1));
+	for (int i = 0; i < nkeys; i++)
+		scan->keys[i] = copy_key(scan->context, keys[i].data, keys[i].len);
+	scan->nkeys = nkeys;
+	scan->next_key = 0;
+	kv_count(scan->store, KV_COUNT_POINT_READS, nkeys);
+}
+
+const KvScanStats *
+kv_scan_stats(KvScan *scan)
+{
+	return &scan->stats;
+}
+
+void
+kv_scan_end(KvScan *scan)
+{
+	reset_scan(scan);
+	MemoryContextDelete(scan->batch_context);
+	pfree(scan->rows);
+	pfree(scan);
+}
+
+/*
+ * A value that is in a merge slot now, copied; NULL if it must be read.  The
+ * shard's lock is held.
+ */
+static char *
+copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *version)
+{
+	const char *found;
+	char	   *copy;
+
+	if (!scan->want_values)
+		return NULL;
+	if (version->len == 0)
+		return MemoryContextAlloc(scan->batch_context, 1);
+	found = kv_slot_find(shard, version);
+	if (found == NULL)
+		return NULL;
+	copy = MemoryContextAllocHuge(scan->batch_context, version->len);
+	memcpy(copy, found, version->len);
+	scan->stats.slot_hits++;
+	kv_count(scan->store, KV_COUNT_SLOT_HITS, 1);
+	return copy;
+}
+
+/* ---- step 3: values ---- */
+
+typedef struct KvRead
+{
+	uint64		offset;
+	uint32		len;
+	uint32		head;			/* the value's place in the blocks read */
+} KvRead;
+
+static void
+plan_read(const KvVersion *version, KvRead *read)
+{
+	uint64		offset = KV_LOCATION_OFFSET(version->location);
+
+	read->offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
+	read->head = offset - read->offset;
+	read->len = TYPEALIGN(KV_BLOCK, read->head + version->len);
+}
+
+static void
+read_failed(const KvStore *store, const KvVersion *version, int result)
+{
+	const char *path = kv_path_value(&store->key, KV_LOCATION_FILE(version->location));
+
+	if (result < 0)
+		kv_io_error(ERROR, -result, path, "read");
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" ends before offset %llu", path,
+					(unsigned long long) KV_LOCATION_OFFSET(version->location) + version->len)));
+}
+
+/* Read and verify the values of all rows that still lack theirs. */
+static void
+fetch_values(KvScan *scan)
+{
+	KvIoRequest *requests = NULL;
+	int			n = 0;
+	Size		total = 0;
+	char	   *buffer;
+
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvRead		read;
+
+		if (scan->rows[i].value != NULL)
+			continue;
+		plan_read(&scan->rows[i].version, &read);
+		total += read.len;
+		n++;
+	}
+	if (n == 0)
+		return;
+	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * n);
+	buffer = MemoryContextAllocHuge(scan->batch_context, total + KV_BLOCK);
+	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
+
+	n = 0;
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		KvRead		read;
+
+		if (row->value != NULL)
+			continue;
+		plan_read(&row->version, &read);
+		requests[n].file = kv_value_file(&scan->store->key,
+										 KV_LOCATION_FILE(row->version.location), false);
+		if (requests[n].file < 0)
+			read_failed(scan->store, &row->version, -ENOENT);
+		requests[n].offset = read.offset;
+		requests[n].len = read.len;
+		requests[n].buffer = buffer;
+		requests[n].tag = row;
+		row->value = buffer + read.head;
+		buffer += read.len;
+		n++;
+	}
+	kv_io_read_batch(requests, n, KV_IO_VALUE_READ);
+	for (int i = 0; i < n; i++)
+	{
+		KvBatchRow *row = requests[i].tag;
+		KvKey		key = {row->key, row->keylen};
+
+		if (requests[i].result < (int) ((row->value - requests[i].buffer) + row->version.len))
+			read_failed(scan->store, &row->version, requests[i].result);
+		kv_value_verify(&scan->store->key, key, row->value, &row->version);
+		scan->stats.device_bytes += requests[i].len;
+	}
+	scan->stats.device_reads += n;
+	kv_count(scan->store, KV_COUNT_DEVICE_READS, n);
+	kv_count(scan->store, KV_COUNT_DEVICE_READ_BYTES, total);
+}
+
+/* ---- points ---- */
+
+/* Find the version of one key that the snapshot sees. */
+static bool
+find_point(KvScan *scan, KvKey key, KvBatchRow *row)
+{
+	KvStore    *store = scan->store;
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+
+	row->key = key.data;
+	row->keylen = key.len;
+	row->value = NULL;
+	for (;;)
+	{
+		const KvRunSet *set = kv_shard_runs(store, shardno);
+		KvDeltaItem *item;
+		bool		found = false;
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		if (pg_atomic_read_u32(&shard->generation) != set->generation)
+		{
+			LWLockRelease(&shard->lock);
+			continue;
+		}
+		item = kv_delta_find(&shard->active, key.data, key.len);
+		if (item)
+			found = kv_chain_visible(item->newest, scan->snapshot, &row->version);
+		if (!found)
+		{
+			item = kv_delta_find(&shard->sealed, key.data, key.len);
+			if (item)
+				found = kv_chain_visible(item->newest, scan->snapshot, &row->version);
+		}
+		if (found && row->version.kind == KV_VERSION_PUT)
+			row->value = copy_from_slot(scan, shard, &row->version);
+		LWLockRelease(&shard->lock);
+
+		if (!found)
+			found = kv_runset_find(set, key, scan->snapshot, &row->version);
+		if (found && row->version.kind == KV_VERSION_PUT && row->value == NULL &&
+			scan->want_values && row->version.len == 0)
+			row->value = "";
+		return found && row->version.kind == KV_VERSION_PUT;
+	}
+}
+
+static void
+fill_points(KvScan *scan)
+{
+	while (scan->next_key < scan->nkeys && scan->nrows < KV_BATCH_ROWS &&
+		   scan->batch_bytes < KV_BATCH_BYTES)
+	{
+		KvBatchRow *row = &scan->rows[scan->nrows];
+
+		if (find_point(scan, scan->keys[scan->next_key++], row))
+		{
+			scan->batch_bytes += row->version.len;
+			scan->nrows++;
+		}
+	}
+	scan->at_end = scan->next_key == scan->nkeys;
+}
+
+/* ---- ranges ---- */
+
+/* A key is in the range on the side where the scan ends. */
+static bool
+within_end(const KvScan *scan, const uint8 *key, int keylen)
+{
+	if (!scan->backward)
+		return scan->hi.data == NULL ||
+			kv_key_compare(key, keylen, scan->hi.data, scan->hi.len) < 0;
+	return scan->lo.data == NULL ||
+		kv_key_compare(key, keylen, scan->lo.data, scan->lo.len) >= 0;
+}
+
+/* Where the next batch begins; data NULL: at the edge of the shard. */
+static KvKey
+batch_start(const KvScan *scan)
+{
+	if (scan->started)
+		return scan->position;
+	return scan->backward ? scan->hi : scan->lo;
+}
+
+static KvDeltaItem *
+delta_start(const KvScan *scan, const KvDelta *delta, KvKey start, KvDeltaCursor *cursor)
+{
+	KvDeltaItem *item;
+
+	if (scan->backward)
+		return kv_delta_seek_before(delta, start.data, start.len, cursor);
+	item = kv_delta_seek(delta, start.data ? start.data : (const uint8 *) "",
+						 start.len, cursor);
+	if (item && scan->started &&
+		kv_key_compare(item->key, item->keylen, start.data, start.len) == 0)
+		item = kv_delta_next(cursor);
+	return item;
+}
+
+/* Of two items the one the scan meets first; NULL counts as never. */
+static int
+compare_items(const KvScan *scan, const KvDeltaItem *a, const KvDeltaItem *b)
+{
+	int			cmp;
+
+	if (a == NULL || b == NULL)
+		return a == b ? 0 : (a == NULL ? 1 : -1);
+	cmp = kv_key_compare(a->key, a->keylen, b->key, b->keylen);
+	return scan->backward ? -cmp : cmp;
+}
+
+typedef struct KvDeltaRows
+{
+	KvBatchRow *rows;			/* in scan order; tombstones included */
+	int			n;
+	bool		complete;		/* both deltas were read to the range's end */
+	KvKey		limit;			/* else: the last key looked at */
+} KvDeltaRows;
+
+/* Step 1.  Shard lock held, shared. */
+static void
+copy_deltas(KvScan *scan, KvShard *shard, KvDeltaRows *out)
+{
+	KvKey		start = batch_start(scan);
+	KvDeltaCursor active_cursor;
+	KvDeltaCursor sealed_cursor;
+	KvDeltaItem *active = delta_start(scan, &shard->active, start, &active_cursor);
+	KvDeltaItem *sealed = delta_start(scan, &shard->sealed, start, &sealed_cursor);
+	Size		bytes = 0;
+
+	out->n = 0;
+	for (int steps = 0;; steps++)
+	{
+		int			cmp = compare_items(scan, active, sealed);
+		KvDeltaItem *item = cmp <= 0 ? active : sealed;
+		KvBatchRow *row = &out->rows[out->n];
+
+		if (item == NULL || !within_end(scan, item->key, item->keylen))
+		{
+			out->complete = true;
+			return;
+		}
+		if ((cmp <= 0 && kv_chain_visible(active->newest, scan->snapshot, &row->version)) ||
+			(cmp >= 0 && kv_chain_visible(sealed->newest, scan->snapshot, &row->version)))
+		{
+			KvKey		key = copy_key(scan->batch_context, item->key, item->keylen);
+
+			row->key = key.data;
+			row->keylen = key.len;
+			row->present = row->version.kind == KV_VERSION_PUT;
+			row->value = row->present ? copy_from_slot(scan, shard, &row->version) : NULL;
+			if (row->present)
+				bytes += row->version.len;
+			out->n++;
+		}
+		if (out->n == scan->batch_rows || steps == KV_DELTA_STEPS ||
+			bytes >= KV_BATCH_BYTES)
+		{
+			out->limit = copy_key(scan->batch_context, item->key, item->keylen);
+			out->complete = false;
+			return;
+		}
+		if (cmp <= 0)
+			active = scan->backward ? kv_delta_prev(&active_cursor) : kv_delta_next(&active_cursor);
+		if (cmp >= 0)
+			sealed = scan->backward ? kv_delta_prev(&sealed_cursor) : kv_delta_next(&sealed_cursor);
+	}
+}
+
+/* A run's cursor during step 2, with the entry it is at. */
+typedef struct KvRunHead
+{
+	KvRunCursor cursor;
+	uint32		incarnation;
+	uint8		keybuf[8];
+	const uint8 *key;
+	int			keylen;
+	KvVersion	version;
+} KvRunHead;
+
+static void
+load_head(KvRunHead *head)
+{
+	if (head->cursor.valid)
+		kv_run_entry(&head->cursor, head->keybuf, &head->key, &head->keylen, &head->version);
+}
+
+static void
+start_head(const KvScan *scan, KvRun *run, KvKey start, KvRunHead *head)
+{
+	head->incarnation = kv_run_header(run)->incarnation;
+	if (scan->backward)
+		kv_run_seek_before(run, start.data, start.len, &head->cursor);
+	else if (start.data == NULL)
+		kv_run_first(run, &head->cursor);
+	else
+		kv_run_seek(run, start.data, start.len, &head->cursor);
+	load_head(head);
+	while (!scan->backward && scan->started && head->cursor.valid &&
+		   kv_key_compare(head->key, head->keylen, start.data, start.len) == 0)
+	{
+		kv_run_next(&head->cursor);
+		load_head(head);
+	}
+}
+
+/*
+ * Take all versions of the head's key off it; the newest that is visible goes
+ * into version.  Within a key versions lie newest first, so a backward scan
+ * meets them oldest first and the last visible one counts.
+ */
+static bool
+take_head(const KvScan *scan, KvRunHead *head, KvVersion *version)
+{
+	uint8		keybytes[KV_MAX_KEY];
+	int			keylen = head->keylen;
+	bool		found = false;
+
+	memcpy(keybytes, head->key, keylen);
+	do
+	{
+		if ((!found || scan->backward) &&
+			kv_version_visible(&head->version, scan->snapshot, head->incarnation))
+		{
+			*version = head->version;
+			found = true;
+		}
+		if (scan->backward)
+			kv_run_prev(&head->cursor);
+		else
+			kv_run_next(&head->cursor);
+		load_head(head);
+	} while (head->cursor.valid &&
+			 kv_key_compare(head->key, head->keylen, keybytes, keylen) == 0);
+	return found;
+}
+
+static int
+compare_scan_order(const KvScan *scan, const uint8 *a, int alen, const uint8 *b, int blen)
+{
+	int			cmp = kv_key_compare(a, alen, b, blen);
+
+	return scan->backward ? -cmp : cmp;
+}
+
+/*
+ * Step 2: merge the deltas' rows with the runs into the batch.  Returns true
+ * if the shard is finished; else the position is where to go on.
+ */
+static bool
+merge_rows(KvScan *scan, const KvRunSet *set, const KvDeltaRows *delta)
+{
+	KvRunHead	heads[KV_MAX_UNFROZEN + 1];
+	KvKey		start = batch_start(scan);
+	int			d = 0;
+	int			steps = 0;
+
+	for (int i = 0; i < set->nruns; i++)
+		start_head(scan, set->runs[i], start, &heads[i]);
+
+	for (;;)
+	{
+		const uint8 *key = NULL;
+		int			keylen = 0;
+		KvBatchRow *row = &scan->rows[scan->nrows];
+		bool		decided = false;
+		uint8	   *copy;
+
+		/* the key that comes first */
+		if (d < delta->n)
+		{
+			key = delta->rows[d].key;
+			keylen = delta->rows[d].keylen;
+		}
+		for (int i = 0; i < set->nruns; i++)
+		{
+			if (heads[i].cursor.valid &&
+				(key == NULL ||
+				 compare_scan_order(scan, heads[i].key, heads[i].keylen, key, keylen) < 0))
+			{
+				key = heads[i].key;
+				keylen = heads[i].keylen;
+			}
+		}
+		if (key != NULL && !within_end(scan, key, keylen))
+			key = NULL;
+		if (key == NULL ||
+			(!delta->complete &&
+			 compare_scan_order(scan, key, keylen, delta->limit.data, delta->limit.len) > 0))
+		{
+			if (delta->complete)
+				return true;
+			/* the deltas hold more behind their limit */
+			memcpy(scan->position_bytes, delta->limit.data, delta->limit.len);
+			scan->position.len = delta->limit.len;
+			return false;
+		}
+		memcpy(scan->position_bytes, key, keylen);
+		scan->position.len = keylen;
+
+		/* its version: the delta's, else that of the newest run that has one */
+		if (d < delta->n &&
+			kv_key_compare(delta->rows[d].key, delta->rows[d].keylen,
+						   scan->position_bytes, keylen) == 0)
+		{
+			*row = delta->rows[d++];
+			decided = true;
+		}
+		for (int i = 0; i < set->nruns; i++)
+		{
+			KvVersion	version;
+
+			if (!heads[i].cursor.valid ||
+				kv_key_compare(heads[i].key, heads[i].keylen,
+							   scan->position_bytes, keylen) != 0)
+				continue;
+			if (take_head(scan, &heads[i], &version) && !decided)
+			{
+				decided = true;
+				row->version = version;
+				row->present = version.kind == KV_VERSION_PUT;
+				row->value = scan->want_values && version.len == 0 ? "" : NULL;
+				row->key = NULL;
+			}
+		}
+		if (decided && row->present)
+		{
+			if (row->key == NULL)
+			{
+				copy = MemoryContextAlloc(scan->batch_context, Max(keylen, 1));
+				memcpy(copy, scan->position_bytes, keylen);
+				row->key = copy;
+				row->keylen = keylen;
+			}
+			scan->nrows++;
+			scan->batch_bytes += row->version.len;
+		}
+		if (scan->nrows == scan->batch_rows || scan->batch_bytes >= KV_BATCH_BYTES)
+			return false;
+		if ((++steps & 0xfff) == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* One batch from one shard, or nothing if the rest of the shard is empty. */
+static void
+fill_range(KvScan *scan)
+{
+	KvStore    *store = scan->store;
+	KvShard    *shard = kv_shard(store, scan->shardno);
+	KvDeltaRows delta;
+	const KvRunSet *set;
+	bool		finished;
+
+	delta.rows = MemoryContextAlloc(scan->batch_context,
+									sizeof(KvBatchRow) * (scan->batch_rows + 1));
+	for (;;)
+	{
+		set = kv_shard_runs(store, scan->shardno);
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		if (pg_atomic_read_u32(&shard->generation) == set->generation)
+			break;
+		LWLockRelease(&shard->lock);
+	}
+	copy_deltas(scan, shard, &delta);
+	LWLockRelease(&shard->lock);
+
+	scan->position.data = scan->position_bytes;
+	finished = merge_rows(scan, set, &delta);
+	scan->started = true;
+	if (!finished)
+		return;
+
+	/* the next shard's keys all lie behind this one's, so it begins at its edge */
+	scan->started = false;
+	if (!scan->backward)
+	{
+		if (scan->shardno + 1 == store->nshards)
+			scan->at_end = true;
+		else
+		{
+			KvKey		bound = kv_shard_bound(store, ++scan->shardno);
+
+			scan->at_end = !within_end(scan, bound.data, bound.len);
+		}
+	}
+	else
+	{
+		KvKey		bound = kv_shard_bound(store, scan->shardno);
+
+		scan->at_end = scan->shardno == 0 ||
+			(scan->lo.data != NULL &&
+			 kv_key_compare(bound.data, bound.len, scan->lo.data, scan->lo.len) <= 0);
+		if (!scan->at_end)
+			scan->shardno--;
+	}
+}
+
+/* ---- the caller's side ---- */
+
+bool
+kv_scan_next(KvScan *scan, KvRow *row)
+{
+	KvBatchRow *next;
+
+	while (scan->next_row == scan->nrows)
+	{
+		if (scan->at_end)
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(scan->batch_context);
+		scan->nrows = scan->next_row = 0;
+		scan->batch_bytes = 0;
+		if (scan->points)
+			fill_points(scan);
+		else
+			fill_range(scan);
+		if (scan->want_values)
+			fetch_values(scan);
+		scan->batch_rows = Min(KV_BATCH_ROWS, scan->batch_rows * 4);
+		kv_count(scan->store, KV_COUNT_ROWS_READ, scan->nrows);
+	}
+	next = &scan->rows[scan->next_row++];
+	row->key = next->key;
+	row->keylen = next->keylen;
+	row->form = KV_LOCATION_FORM(next->version.location);
+	row->len = next->version.len;
+	row->value = scan->want_values ? next->value : NULL;
+	return true;
+}
+
+/*
+ * The value of one version, palloc'd in CurrentMemoryContext, wherever it is
+ * now.  The row's key is the caller's.
+ */
+void
+kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row)
+{
+	KvScan	   *scan = kv_scan_begin(store, NULL, true);
+	KvShard    *shard = kv_shard(store, kv_shard_for(store, key.data, key.len));
+	KvBatchRow *only = &scan->rows[0];
+	char	   *copy;
+
+	only->version = *version;
+	only->key = key.data;
+	only->keylen = key.len;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	only->value = copy_from_slot(scan, shard, version);
+	LWLockRelease(&shard->lock);
+	scan->nrows = 1;
+	fetch_values(scan);
+	copy = MemoryContextAllocHuge(CurrentMemoryContext, Max(version->len, 1));
+	memcpy(copy, only->value, version->len);
+	row->key = key.data;
+	row->keylen = key.len;
+	row->form = KV_LOCATION_FORM(version->location);
+	row->len = version->len;
+	row->value = copy;
+	kv_scan_end(scan);
+}

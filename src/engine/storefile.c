@@ -1,0 +1,313 @@
+/*
+ * storefile.c
+ *		Where a store's files are, and the two small ones that describe it.
+ *
+ *   kvfdw/<database>/<relation>/<generation>/table   identity, creator, schema image
+ *                                           /map     shard boundaries
+ *
+ * A generation's directory is made under a temporary name with both files in
+ * it and then renamed, so a directory of the right name is whole.  Both files
+ * are replaced by rename, never changed in place.
+ */
+#include "postgres.h"
+
+#include "engine/internal.h"
+
+typedef struct KvTableFile
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		system_identifier;
+	Oid			dboid;
+	Oid			relid;
+	uint32		generation;
+	uint32		nshards;
+	uint64		creator;
+	uint32		creator_incarnation;
+	uint32		key_width;
+	uint32		schema_len;
+	uint32		crc;			/* of all else and the schema image behind */
+} KvTableFile;
+
+typedef struct KvMapFile
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		system_identifier;
+	Oid			dboid;
+	Oid			relid;
+	uint32		generation;
+	uint32		nshards;
+	uint32		bytes;			/* of offsets and bounds behind */
+	uint32		crc;
+} KvMapFile;
+
+/* ---- paths; each result lasts until the next call of the same function ---- */
+
+const char *
+kv_path_table_directory(Oid dboid, Oid relid)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "kvfdw/%u/%u", dboid, relid);
+	return path;
+}
+
+const char *
+kv_path_store(const KvStoreKey *key)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x", key->dboid, key->relid,
+			 key->generation);
+	return path;
+}
+
+const char *
+kv_path_value(const KvStoreKey *key, uint32 file)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.val", key->dboid, key->relid,
+			 key->generation, file);
+	return path;
+}
+
+const char *
+kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.%08x.log", key->dboid, key->relid,
+			 key->generation, shard, number);
+	return path;
+}
+
+const char *
+kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.%08x.run", key->dboid, key->relid,
+			 key->generation, shard, number);
+	return path;
+}
+
+const char *
+kv_path_manifest(const KvStoreKey *key, uint32 shard)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.manifest", key->dboid, key->relid,
+			 key->generation, shard);
+	return path;
+}
+
+void
+kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids)
+{
+	memset(ids, 0, sizeof(*ids));
+	ids->system_identifier = kv_shared->system_identifier;
+	ids->dboid = store->key.dboid;
+	ids->relid = store->key.relid;
+	ids->generation = store->key.generation;
+	ids->shard = shard;
+	ids->number = number;
+	ids->incarnation = kv_shared->incarnation;
+	ids->fixed_key_len = store->key_width;
+}
+
+/* ---- the table file ---- */
+
+static uint32
+table_crc(const KvTableFile *file, const char *schema)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, file, offsetof(KvTableFile, crc));
+	COMP_CRC32C(crc, schema, file->schema_len);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static void
+write_table(const char *path, const KvStore *store, const char *schema, int schema_len)
+{
+	KvTableFile *file = palloc0(sizeof(KvTableFile) + schema_len);
+
+	file->magic = KV_MAGIC_TABLE;
+	file->format_version = KV_FORMAT_VERSION;
+	file->system_identifier = kv_shared->system_identifier;
+	file->dboid = store->key.dboid;
+	file->relid = store->key.relid;
+	file->generation = store->key.generation;
+	file->nshards = store->nshards;
+	file->creator = store->creator;
+	file->creator_incarnation = store->creator_incarnation;
+	file->key_width = store->key_width;
+	file->schema_len = schema_len;
+	memcpy(file + 1, schema, schema_len);
+	file->crc = table_crc(file, (char *) (file + 1));
+	kv_io_replace(path, file, sizeof(KvTableFile) + schema_len, true);
+	pfree(file);
+}
+
+/*
+ * Read a store's table file into the store (nshards, key_width, creator) and
+ * its schema image into *schema, which may be NULL.  False if there is none.
+ */
+bool
+kv_table_file_read(KvStore *store, StringInfo schema)
+{
+	char	   *path = psprintf("%s/table", kv_path_store(&store->key));
+	Size		len;
+	KvTableFile *file = (KvTableFile *) kv_io_slurp(path, &len);
+
+	if (file == NULL)
+		return false;
+	if (len >= sizeof(KvTableFile) && file->magic == KV_MAGIC_TABLE &&
+		file->format_version != KV_FORMAT_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" has format version %u, this library reads version %u",
+						path, file->format_version, KV_FORMAT_VERSION)));
+	if (len < sizeof(KvTableFile) || file->magic != KV_MAGIC_TABLE ||
+		len != sizeof(KvTableFile) + file->schema_len ||
+		file->crc != table_crc(file, (char *) (file + 1)) ||
+		file->nshards < 1 || file->nshards > KV_MAX_SHARDS)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is damaged", path)));
+	if (file->system_identifier != kv_shared->system_identifier ||
+		file->dboid != store->key.dboid || file->relid != store->key.relid ||
+		file->generation != store->key.generation)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" belongs to another table", path)));
+	store->nshards = file->nshards;
+	store->key_width = file->key_width;
+	store->creator = file->creator;
+	store->creator_incarnation = file->creator_incarnation;
+	if (schema)
+		appendBinaryStringInfo(schema, (char *) (file + 1), file->schema_len);
+	pfree(file);
+	pfree(path);
+	return true;
+}
+
+void
+kv_store_get_schema(KvStore *store, StringInfo into)
+{
+	KvStore		image = *store;
+
+	if (!kv_table_file_read(&image, into))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s/table\" is missing", kv_path_store(&store->key))));
+}
+
+void
+kv_store_set_schema(KvStore *store, const char *data, int len)
+{
+	char	   *path = psprintf("%s/table", kv_path_store(&store->key));
+
+	write_table(path, store, data, len);
+	pfree(path);
+}
+
+/* ---- the map ---- */
+
+static uint32
+map_crc(const KvMapFile *file)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, file, offsetof(KvMapFile, crc));
+	COMP_CRC32C(crc, file + 1, file->bytes);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static void
+write_map(const char *path, const KvStore *store, const KvKey *bounds)
+{
+	uint32		bytes = sizeof(uint32) * (store->nshards + 1);
+	KvMapFile  *file;
+	uint32	   *offsets;
+	uint32		at = 0;
+
+	for (int i = 1; i < store->nshards; i++)
+		bytes += bounds[i].len;
+	file = palloc0(sizeof(KvMapFile) + bytes);
+	file->magic = KV_MAGIC_MAP;
+	file->format_version = KV_FORMAT_VERSION;
+	file->system_identifier = kv_shared->system_identifier;
+	file->dboid = store->key.dboid;
+	file->relid = store->key.relid;
+	file->generation = store->key.generation;
+	file->nshards = store->nshards;
+	file->bytes = bytes;
+	offsets = (uint32 *) (file + 1);
+	for (int i = 1; i < store->nshards; i++)
+	{
+		offsets[i] = at;
+		memcpy((uint8 *) (offsets + store->nshards + 1) + at, bounds[i].data, bounds[i].len);
+		at += bounds[i].len;
+	}
+	offsets[store->nshards] = at;
+	file->crc = map_crc(file);
+	kv_io_replace(path, file, sizeof(KvMapFile) + bytes, true);
+	pfree(file);
+}
+
+/* The bounds as shared memory keeps them, palloc'd; see KvStore.bounds. */
+char *
+kv_map_file_read(KvStore *store, Size *bytes)
+{
+	char	   *path = psprintf("%s/map", kv_path_store(&store->key));
+	Size		len;
+	KvMapFile  *file = (KvMapFile *) kv_io_slurp(path, &len);
+	char	   *bounds;
+
+	if (file == NULL || len < sizeof(KvMapFile) || file->magic != KV_MAGIC_MAP ||
+		file->format_version != KV_FORMAT_VERSION ||
+		len != sizeof(KvMapFile) + file->bytes || file->crc != map_crc(file) ||
+		file->system_identifier != kv_shared->system_identifier ||
+		file->dboid != store->key.dboid || file->relid != store->key.relid ||
+		file->generation != store->key.generation || file->nshards != store->nshards)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
+	*bytes = file->bytes;
+	bounds = palloc(file->bytes);
+	memcpy(bounds, file + 1, file->bytes);
+	pfree(file);
+	pfree(path);
+	return bounds;
+}
+
+/*
+ * Make the directory of a new generation, whole or not at all.  The store's
+ * identity, creator, nshards and key_width are set; bounds[0] is not used.
+ */
+void
+kv_store_files_create(const KvStore *store, const KvKey *bounds)
+{
+	char	   *target = pstrdup(kv_path_store(&store->key));
+	char	   *fresh = psprintf("%s.new", target);
+	char	   *path;
+	int			err;
+
+	kv_io_rmtree(fresh);
+	kv_io_mkdir(fresh);
+	path = psprintf("%s/table", fresh);
+	write_table(path, store, "", 0);
+	path = psprintf("%s/map", fresh);
+	write_map(path, store, bounds);
+	KV_STOP_POINT("create_before_rename");
+	err = kv_io_rename(fresh, target);
+	if (err != 0)
+		kv_io_error(ERROR, err, target, "create");
+}

@@ -1,0 +1,112 @@
+/*
+ * visibility.c
+ *		Which version a snapshot sees (I 1), by the rules of heapam_visibility.c.
+ *
+ * A version carries its full xid and command id.  Own transactions go by
+ * command id; then the snapshot decides who was running; clog is asked last.
+ * What was learned is kept in the version's fate, a byte that concurrent
+ * readers may set at the same time because they all set the same value.
+ *
+ * A version of a dead incarnation is settled by that incarnation's boundary
+ * (I 10) before clog may be asked: its xid may have been handed out again.
+ */
+#include "postgres.h"
+
+#include "access/subtrans.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "storage/procarray.h"
+#include "utils/snapmgr.h"
+
+#include "engine/internal.h"
+
+bool
+kv_xid_is_mine(uint64 xid)
+{
+	return TransactionIdIsCurrentTransactionId((TransactionId) xid);
+}
+
+/*
+ * What has become of a transaction.  UNKNOWN: it still runs (own ones too, and
+ * prepared ones).
+ */
+KvVersionFate
+kv_xid_fate(uint64 xid, uint32 incarnation)
+{
+	TransactionId short_xid = (TransactionId) xid;
+
+	if (kv_incarnation_aborted(incarnation, xid))
+		return KV_FATE_ABORTED;
+	if (TransactionIdIsCurrentTransactionId(short_xid) ||
+		TransactionIdIsInProgress(short_xid))
+		return KV_FATE_UNKNOWN;
+	return TransactionIdDidCommit(short_xid) ? KV_FATE_COMMITTED : KV_FATE_ABORTED;
+}
+
+bool
+kv_version_visible(KvVersion *version, Snapshot snapshot, uint32 incarnation)
+{
+	TransactionId xid = (TransactionId) version->xid;
+
+	if (version->kind == KV_VERSION_LOCK)
+		return false;
+	if (version->xid == 0)
+		return true;
+	if (version->fate == KV_FATE_ABORTED)
+		return false;
+	if (version->fate == KV_FATE_COMMITTED)
+		return !XidInMVCCSnapshot(xid, snapshot);
+
+	if (kv_incarnation_aborted(incarnation, version->xid))
+	{
+		version->fate = KV_FATE_ABORTED;
+		return false;
+	}
+	if (TransactionIdIsCurrentTransactionId(xid))
+		return version->cid < snapshot->curcid;
+	if (XidInMVCCSnapshot(xid, snapshot))
+		return false;
+	if (TransactionIdDidCommit(xid))
+	{
+		version->fate = KV_FATE_COMMITTED;
+		return true;
+	}
+	/* not running, not committed: it aborted, or died with its process */
+	version->fate = KV_FATE_ABORTED;
+	return false;
+}
+
+/*
+ * The full xid before which every committed transaction is seen by every
+ * snapshot, now and later.
+ */
+uint64
+kv_xid_horizon(void)
+{
+	TransactionId horizon = GetOldestNonRemovableTransactionId(NULL);
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint32		epoch = EpochFromFullTransactionId(next);
+
+	if (horizon > XidFromFullTransactionId(next))
+		epoch--;
+	return U64FromFullTransactionId(FullTransactionIdFromEpochAndXid(epoch, horizon));
+}
+
+/*
+ * The current subtransaction's full xid, assigned if need be, with the WAL
+ * record without which its commit would not be flushed (F 1).
+ */
+uint64
+kv_current_xid(void)
+{
+	static TransactionId marked = InvalidTransactionId;
+	FullTransactionId full = GetCurrentFullTransactionId();
+	TransactionId xid = XidFromFullTransactionId(full);
+
+	if (xid != marked)
+	{
+		kv_wal_mark_transaction(xid);
+		marked = xid;
+	}
+	return U64FromFullTransactionId(full);
+}

@@ -1,0 +1,336 @@
+/*
+ * worker.c
+ *		Background workers: the maintainer and the recovery helpers.
+ *
+ * The maintainer freezes shards whose delta is due, settles what a restart
+ * left, and removes the files of dropped tables.  Work on one store that fails
+ * is logged and the others go on; the failed one is tried again later.
+ *
+ * A worker that exits is started again by the postmaster.  Nothing waits for
+ * the maintainer without a way to do its work itself or to give up.
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/internal.h"
+
+#define KV_NAP_MS	1000
+#define KV_RESTART_S 1
+
+static void
+describe_worker(BackgroundWorker *worker, const char *name, const char *function)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker->bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker->bgw_restart_time = KV_RESTART_S;
+	snprintf(worker->bgw_name, BGW_MAXLEN, "%s", name);
+	snprintf(worker->bgw_type, BGW_MAXLEN, "%s", name);
+	snprintf(worker->bgw_library_name, BGW_MAXLEN, "kvfdw");
+	snprintf(worker->bgw_function_name, BGW_MAXLEN, "%s", function);
+}
+
+void
+kv_workers_register(void)
+{
+	BackgroundWorker worker;
+
+	describe_worker(&worker, "kvfdw merge writer", "kv_merge_writer_main");
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	RegisterBackgroundWorker(&worker);
+	describe_worker(&worker, "kvfdw maintainer", "kv_maintainer_main");
+	RegisterBackgroundWorker(&worker);
+}
+
+/* Start a helper for a store that is being opened; false if no slot is free. */
+bool
+kv_recovery_worker_start(KvStore *store, BackgroundWorkerHandle **handle)
+{
+	BackgroundWorker worker;
+
+	describe_worker(&worker, "kvfdw recovery", "kv_recovery_worker_main");
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = PointerGetDatum(store);
+	worker.bgw_notify_pid = MyProcPid;
+	return RegisterDynamicBackgroundWorker(&worker, handle);
+}
+
+static void
+helper_exit(int code, Datum arg)
+{
+	pg_atomic_fetch_sub_u32(&((KvStore *) DatumGetPointer(arg))->helpers, 1);
+}
+
+void
+kv_recovery_worker_main(Datum arg)
+{
+	KvStore    *store = (KvStore *) DatumGetPointer(arg);
+
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	pg_atomic_fetch_add_u32(&store->helpers, 1);
+	before_shmem_exit(helper_exit, arg);
+	if (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
+		kv_store_recover_shards(store);
+	proc_exit(0);
+}
+
+/* ---- the maintainer ---- */
+
+/* What a pass over the stores does to each shard. */
+static void
+maintain_shard(KvStore *store, uint32 shardno, TimestampTz now)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		old = TimestampDifferenceExceeds(shard->frozen_at, now, kv_freeze_delay * 1000);
+
+	if (shard->active.bytes >= kv_delta_limit() ||
+		(shard->maintainer == 0 && DsaPointerIsValid(shard->sealed.root)) ||
+		(old && shard->active.nversions > 0))
+		kv_shard_freeze(store, shardno, KV_FREEZE_MERGE);
+	else if (old && shard->nunfrozen > 0 && shard->unfrozen_entries > 0 &&
+			 shard->active.nversions == 0 && shard->settled_horizon < kv_xid_horizon())
+	{
+		shard->settled_horizon = kv_xid_horizon();
+		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+	}
+}
+
+/* Freeze the largest deltas until a quarter of the memory is free again. */
+static void
+make_room(List *stores)
+{
+	Size		most = (Size) kv_delta_memory_mb * 1024 * 1024 / 4 * 3;
+
+	while (pg_atomic_read_u64(&kv_shared->delta_bytes) > most / 2)
+	{
+		KvStore    *best_store = NULL;
+		uint32		best_shard = 0;
+		Size		best = 0;
+		ListCell   *cell;
+
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+
+			for (int i = 0; i < store->nshards; i++)
+			{
+				if (kv_shard(store, i)->active.bytes > best)
+				{
+					best = kv_shard(store, i)->active.bytes;
+					best_store = store;
+					best_shard = i;
+				}
+			}
+		}
+		if (best_store == NULL)
+			break;
+		CHECK_FOR_INTERRUPTS();
+		kv_shard_freeze(best_store, best_shard, KV_FREEZE_MERGE);
+	}
+}
+
+/*
+ * Run one piece of work on a store; an ERROR is logged and ends that piece
+ * only.  True if it went through.
+ */
+static bool
+attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		work(store, arg);
+		CommitTransactionCommand();
+		done = true;
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return done;
+}
+
+static void
+open_store(KvStore *store, void *arg)
+{
+	kv_store_ensure_open(store);
+}
+
+static void
+maintain_store(KvStore *store, void *arg)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < store->nshards; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		maintain_shard(store, i, now);
+	}
+}
+
+static void
+make_room_in(KvStore *store, void *arg)
+{
+	make_room((List *) arg);
+}
+
+static void
+settle_store(KvStore *store, void *arg)
+{
+	kv_store_freeze(store);
+}
+
+static void
+load_table(KvStore *store, void *arg)
+{
+	const Oid  *ids = arg;
+
+	(void) kv_table_entry(ids[0], ids[1], false);
+}
+
+/* Visit kvfdw/<database>/<relation>. */
+static bool
+load_all_tables(void)
+{
+	bool		complete = true;
+	DIR		   *databases = AllocateDir("kvfdw");
+	struct dirent *de;
+
+	while ((de = ReadDirExtended(databases, "kvfdw", LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+		Oid			ids[2];
+		DIR		   *tables;
+		struct dirent *te;
+
+		ids[0] = (Oid) strtoul(de->d_name, NULL, 10);
+		if (ids[0] == InvalidOid)
+			continue;
+		snprintf(path, sizeof(path), "kvfdw/%s", de->d_name);
+		tables = AllocateDir(path);
+		while ((te = ReadDirExtended(tables, path, LOG)) != NULL)
+		{
+			ids[1] = (Oid) strtoul(te->d_name, NULL, 10);
+			if (ids[1] != InvalidOid && !attempt(load_table, NULL, ids))
+				complete = false;
+		}
+		FreeDir(tables);
+	}
+	FreeDir(databases);
+	return complete;
+}
+
+/*
+ * After a start: recover every store, and when dead incarnations have piled
+ * up, rewrite what refers to them and forget them.
+ */
+static void
+settle_everything(void)
+{
+	bool		complete = load_all_tables();
+	List	   *stores;
+	ListCell   *cell;
+
+	stores = kv_stores_pin_state(InvalidOid, KV_STORE_CLOSED);
+	foreach(cell, stores)
+	{
+		if (ShutdownRequestPending)
+			return;
+		if (!attempt(open_store, lfirst(cell), NULL))
+			complete = false;
+	}
+	kv_stores_unpin(stores);
+
+	if (kv_shared->nincarnations < KV_MAX_INCARNATIONS / 2)
+		return;
+	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	foreach(cell, stores)
+	{
+		if (!attempt(settle_store, lfirst(cell), NULL))
+			complete = false;
+	}
+	kv_stores_unpin(stores);
+	if (complete)
+		kv_incarnations_settled();
+}
+
+static void
+maintainer_exit(int code, Datum arg)
+{
+	kv_shared->maintainer_latch = NULL;
+}
+
+void
+kv_maintainer_main(Datum arg)
+{
+	MemoryContext context;
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	pgstat_report_appname("kvfdw maintainer");
+
+	before_shmem_exit(maintainer_exit, (Datum) 0);
+	kv_shared->maintainer_latch = MyLatch;
+	context = AllocSetContextCreate(TopMemoryContext, "kvfdw maintainer",
+									ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	kv_drop_collect();
+	settle_everything();
+
+	for (;;)
+	{
+		List	   *stores;
+		ListCell   *cell;
+
+		MemoryContextSwitchTo(context);
+		MemoryContextReset(context);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+
+		stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+		if (pg_atomic_exchange_u32(&kv_shared->room_wanted, 0) != 0 ||
+			pg_atomic_read_u64(&kv_shared->delta_bytes) >
+			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
+			(void) attempt(make_room_in, NULL, stores);
+		foreach(cell, stores)
+			(void) attempt(maintain_store, lfirst(cell), NULL);
+		kv_stores_unpin(stores);
+		kv_drop_collect();
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_NAP_MS, KV_WAIT_IDLE);
+	}
+}

@@ -1,0 +1,48 @@
+/*
+ * kvfdw.c
+ *		Module start: settings, hooks, the handler.
+ *
+ * Loaded through shared_preload_libraries the module has its workers, shared
+ * memory and resource manager in every process.  Loaded later (by CREATE
+ * EXTENSION, say) it can check options and plan nothing: the first use of a
+ * table says what to add (kv_engine_require).
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+#include "kvfdw.h"
+
+KV_MODULE_MAGIC("kvfdw", "0.1.0");
+
+PG_FUNCTION_INFO_V1(kvfdw_handler);
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	if (process_shared_preload_libraries_in_progress)
+	{
+		kv_engine_gucs();
+		MarkGUCPrefixReserved("kvfdw");
+		kv_engine_preload();
+	}
+	kv_option_init();
+	kv_xact_init();
+}
+
+Datum
+kvfdw_handler(PG_FUNCTION_ARGS)
+{
+	FdwRoutine *routine = makeNode(FdwRoutine);
+
+	kv_plan_routine(routine);
+	kv_scan_routine(routine);
+	kv_modify_routine(routine);
+	kv_explain_routine(routine);
+	PG_RETURN_POINTER(routine);
+}

@@ -1,0 +1,141 @@
+/*
+ * plan.h
+ *		What the planner, the executor and EXPLAIN of a kvfdw scan share.
+ *
+ * keycond.c turns clauses into key conditions at plan time, plan.c builds
+ * paths and plans from them, keyrange.c turns the conditions into keys and key
+ * ranges at execution time, scan.c reads those, explain.c shows them.
+ */
+#ifndef KV_PLAN_H
+#define KV_PLAN_H
+
+#include "kvfdw.h"
+
+#include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
+#include "utils/typcache.h"
+
+/* How a condition binds its key column. */
+typedef enum KvConditionKind
+{
+	KV_COND_EQUAL,
+	KV_COND_ANY,				/* = ANY (array) */
+	KV_COND_LESS,
+	KV_COND_LESS_EQUAL,
+	KV_COND_GREATER_EQUAL,
+	KV_COND_GREATER
+} KvConditionKind;
+
+typedef enum KvAccess
+{
+	KV_ACCESS_FULL,				/* the whole table */
+	KV_ACCESS_RANGE,			/* one or more key ranges */
+	KV_ACCESS_POINT				/* one or more whole keys */
+} KvAccess;
+
+/*
+ * Items in a ForeignScan's fdw_private list must match this enum.  Condition
+ * number i is (keys[i], kinds[i], types[i]) and the value is element i of
+ * fdw_exprs; the elements after the values are the conditions' clauses, for
+ * EXPLAIN.
+ */
+enum KvScanPrivateIndex
+{
+	KvScanPrivateKeys,			/* integer list: index into KvTable.keys */
+	KvScanPrivateKinds,			/* integer list: KvConditionKind */
+	KvScanPrivateTypes,			/* OID list: type of the (array element's) value */
+	KvScanPrivatePinned,		/* Integer: leading columns bound by = or ANY */
+	KvScanPrivateAccess,		/* Integer: KvAccess */
+	KvScanPrivateBackward,		/* Boolean */
+	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
+	KvScanPrivateLimit			/* Float: rows likely to be taken, 0 = all */
+};
+
+/* Items in a ForeignPath's fdw_private list must match this enum. */
+enum KvPathPrivateIndex
+{
+	KvPathPrivateClauses,		/* RestrictInfos used as key conditions */
+	KvPathPrivateBackward		/* Boolean */
+};
+
+/* ---- plan time (keycond.c) ---- */
+
+typedef struct KvKeyCondition
+{
+	int			key;			/* index into KvTable.keys */
+	KvConditionKind kind;
+	Expr	   *value;			/* free of this relation's columns */
+	Oid			valuetype;
+	RestrictInfo *rinfo;		/* the clause, which the condition replaces */
+} KvKeyCondition;
+
+typedef struct KvKeyMatch
+{
+	List	   *conditions;		/* KvKeyCondition, in key order */
+	List	   *clauses;		/* their RestrictInfos, each once */
+	Bitmapset  *equal;			/* key columns bound by '=' */
+	int			npinned;		/* leading columns bound by '=' or ANY */
+	double		nprefixes;		/* estimated combinations of the pinned ones */
+	KvAccess	access;
+} KvKeyMatch;
+
+extern KvKeyMatch *kv_match_key(PlannerInfo *root, RelOptInfo *rel,
+								const KvTable *table, List *clauses);
+extern bool kv_clause_matches_key(PlannerInfo *root, RelOptInfo *rel,
+								  const KvTable *table, int key,
+								  RestrictInfo *rinfo);
+extern bool kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column,
+							  Node *operand);
+extern TypeCacheEntry *kv_key_type(const KvKeyColumn *column);
+
+/* ---- execution time (keyrange.c) ---- */
+
+typedef struct KvKeyRanges KvKeyRanges;
+
+extern KvKeyRanges *kv_ranges_create(const KvTable *table, ForeignScan *plan,
+									 PlanState *parent);
+extern bool kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
+							MemoryContext context, bool backward);
+extern bool kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi);
+extern int	kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max);
+
+/* ---- scan.c ---- */
+
+typedef struct KvScanState
+{
+	/* the table */
+	Relation	rel;
+	KvTable    *table;
+	KvStore    *store;			/* NULL until the first row was written */
+
+	/* the plan */
+	KvAccess	access;
+	bool		backward;
+	bool		want_values;
+	uint64		limit_hint;
+	KvKeyRanges *ranges;
+
+	/* the position */
+	KvScan	   *scan;
+	bool		started;		/* were the key conditions evaluated? */
+	bool		positioned;		/* is scan on a range or a set of points? */
+	bool		finished;
+
+	/* locking: a target relation, or one with a row mark */
+	bool		lock;
+	LockWaitPolicy wait_policy;
+	ExprState  *qual;			/* the node's quals, which we evaluate then */
+
+	MemoryContext context;		/* of this struct: "kvfdw scan" */
+	MemoryContext range_context;	/* of the current (re)scan's keys */
+} KvScanState;
+
+/* The page that stands for a key in the predicate locks of SERIALIZABLE. */
+extern BlockNumber kv_key_page(KvKey key);
+
+/* analyze.c */
+extern bool kv_analyze_foreign_table(Relation relation,
+									 AcquireSampleRowsFunc *func,
+									 BlockNumber *totalpages);
+
+#endif							/* KV_PLAN_H */

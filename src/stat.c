@@ -1,0 +1,180 @@
+/*
+ * stat.c
+ *		The SQL functions that look inside: statistics, size, check, freeze.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+#include "kvfdw.h"
+
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_io);
+PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
+PG_FUNCTION_INFO_V1(kvfdw_relation_size);
+PG_FUNCTION_INFO_V1(kvfdw_check);
+PG_FUNCTION_INFO_V1(kvfdw_freeze);
+
+#define KV_STAT_COLUMNS 22
+
+/* Open one of our tables, or ERROR 42809 as PostgreSQL's own functions do. */
+static Relation
+open_our_table(Oid relid, LOCKMODE mode)
+{
+	Relation	rel = relation_open(relid, mode);
+
+	if (!kv_is_foreign_table(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a kvfdw table", RelationGetRelationName(rel))));
+	kv_engine_require();
+	return rel;
+}
+
+static void
+require_owner(Relation rel)
+{
+	if (!kv_owns_relation(RelationGetRelid(rel)))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FOREIGN_TABLE,
+					   RelationGetRelationName(rel));
+}
+
+static void
+add_table_row(void *arg, const KvStoreStats *stats)
+{
+	ReturnSetInfo *rsinfo = arg;
+	Datum		values[KV_STAT_COLUMNS];
+	bool		nulls[KV_STAT_COLUMNS] = {0};
+	int			n = 0;
+
+	values[n++] = ObjectIdGetDatum(stats->relid);
+	values[n++] = Int64GetDatum(stats->generation);
+	values[n++] = Int32GetDatum(stats->shards);
+	values[n++] = Int64GetDatum(stats->rows);
+	values[n++] = Int64GetDatum(stats->inserts);
+	values[n++] = Int64GetDatum(stats->updates);
+	values[n++] = Int64GetDatum(stats->deletes);
+	values[n++] = Int64GetDatum(stats->point_reads);
+	values[n++] = Int64GetDatum(stats->range_scans);
+	values[n++] = Int64GetDatum(stats->rows_read);
+	values[n++] = Int64GetDatum(stats->device_reads);
+	values[n++] = Int64GetDatum(stats->device_read_bytes);
+	values[n++] = Int64GetDatum(stats->value_bytes);
+	values[n++] = Int64GetDatum(stats->device_write_bytes);
+	values[n++] = Int64GetDatum(stats->slot_hits);
+	values[n++] = Int64GetDatum(stats->freezes);
+	values[n++] = Int64GetDatum(stats->spills);
+	values[n++] = Int64GetDatum(stats->recovered_entries);
+	values[n++] = Int64GetDatum(stats->recovered_slots);
+	values[n++] = Int64GetDatum(stats->recovery_ms);
+	values[n++] = Int64GetDatum(stats->delta_bytes);
+	values[n++] = Int64GetDatum(stats->runs);
+	Assert(n == KV_STAT_COLUMNS);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_stat_get_tables(PG_FUNCTION_ARGS)
+{
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	kv_stat_stores(MyDatabaseId, add_table_row, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_stat_get_io(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	KvIoStats	kinds[32];
+	int			n;
+
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	n = kv_stat_io(kinds, lengthof(kinds));
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[4];
+		bool		nulls[4] = {0};
+
+		values[0] = CStringGetTextDatum(kinds[i].kind);
+		values[1] = Int64GetDatum(kinds[i].calls);
+		values[2] = Int64GetDatum(kinds[i].bytes);
+		values[3] = Int64GetDatum(kinds[i].errors);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_stat_reset(PG_FUNCTION_ARGS)
+{
+	kv_engine_require();
+	kv_stat_reset();
+	PG_RETURN_VOID();
+}
+
+Datum
+kvfdw_relation_size(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_our_table(PG_GETARG_OID(0), AccessShareLock);
+	KvStore    *store = kv_table_store(rel, false);
+	uint64		size = store ? kv_store_size(store) : 0;
+
+	relation_close(rel, AccessShareLock);
+	PG_RETURN_INT64(size);
+}
+
+static void
+add_problem(void *arg, const char *file, int64 offset, const char *problem)
+{
+	ReturnSetInfo *rsinfo = arg;
+	Datum		values[3];
+	bool		nulls[3] = {0};
+
+	values[0] = CStringGetTextDatum(file);
+	values[1] = Int64GetDatum(offset);
+	values[2] = CStringGetTextDatum(problem);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_check(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	KvStore    *store;
+
+	InitMaterializedSRF(fcinfo, 0);
+	rel = open_our_table(PG_GETARG_OID(0), AccessShareLock);
+	require_owner(rel);
+	store = kv_table_store(rel, false);
+	if (store)
+		kv_store_check(store, add_problem, fcinfo->resultinfo);
+	relation_close(rel, AccessShareLock);
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_freeze(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_our_table(PG_GETARG_OID(0), AccessShareLock);
+	KvStore    *store;
+
+	require_owner(rel);
+	store = kv_table_store(rel, false);
+	if (store)
+		kv_store_freeze(store);
+	relation_close(rel, AccessShareLock);
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,174 @@
+# What the TAP tests share: clusters that preload kvfdw, real SIGKILL, and the
+# comparison of a kvfdw table with its heap twin.
+#
+# KV_TEST_HEAP=1 replaces every kvfdw table by a heap table, which proves that
+# the expectation of a test is heap's own.
+package KvTest;
+use strict;
+use warnings;
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(usleep time);
+use IPC::Run ();
+
+our @EXPORT = qw(kv_cluster kv_table kill_all kill_process restart_killed psql_writer
+  reap_writer kv_check_clean tables_differ kv_files wait_for heap_only has_faults setting);
+
+sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
+
+# A running cluster named $name; %conf goes to postgresql.conf.
+sub kv_cluster
+{
+	my ($name, %conf) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init;
+	my %settings = (
+		fsync => 'off', autovacuum => 'off', max_connections => 40, restart_after_crash => 'on', log_statement => 'none',
+		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'")), %conf);
+	if ($ENV{KV_IO_METHOD} && !heap_only()) { $settings{'kvfdw.io_method'} = $ENV{KV_IO_METHOD}; }
+	$node->append_conf('postgresql.conf', join('', map { "$_ = $settings{$_}\n" } sort keys %settings));
+	$node->start;
+	kv_install($node, 'postgres');
+	return $node;
+}
+
+sub kv_install
+{
+	my ($node, $db) = @_;
+	$node->safe_psql($db, heap_only()
+		? q{CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void LANGUAGE sql AS '';
+			CREATE FUNCTION kvfdw_check(regclass) RETURNS TABLE (file text, "position" bigint, problem text) LANGUAGE sql AS 'SELECT NULL::text, 0::bigint, NULL::text WHERE false'}
+		: 'CREATE EXTENSION kvfdw');
+	return;
+}
+
+# The statement that creates a kvfdw table; key: its columns.
+sub kv_table
+{
+	my ($name, $columns, $key, $options) = @_;
+	return "CREATE TABLE $name ($columns, PRIMARY KEY ($key));" if heap_only();
+	return "CREATE FOREIGN TABLE $name ($columns) SERVER kvfdw OPTIONS (key '$key'" . ($options ? ", $options" : '') . ");";
+}
+
+# Is this a test build (make FAULTS=1)?
+sub has_faults
+{
+	my ($node) = @_;
+	return 0 if heap_only();
+	my ($rc) = $node->psql('postgres', q{SET kvfdw.fault = ''});
+	return $rc == 0 && $node->safe_psql('postgres', q{SELECT count(*) FROM pg_settings WHERE name = 'kvfdw.fault'}) == 1;
+}
+
+sub wait_for
+{
+	my ($what, $seconds, $code) = @_;
+	my $until = time() + $seconds;
+	while (time() < $until) { return 1 if $code->(); usleep(20_000); }
+	die "timed out waiting for $what";
+}
+
+# SIGKILL the postmaster and every process it started, as a machine would.
+sub kill_all
+{
+	my ($node) = @_;
+	open(my $f, '<', $node->data_dir . '/postmaster.pid') or die "no postmaster.pid: $!";
+	my $postmaster = <$f>;
+	chomp $postmaster;
+	close $f;
+	# stop it first, so that it starts no other process meanwhile
+	kill 'STOP', $postmaster;
+	my @children = split ' ', `ps -o pid= --ppid $postmaster`;
+	kill 'KILL', $postmaster, @children;
+	wait_for('killed processes to end', 60, sub { !grep { kill(0, $_) && running($_) } $postmaster, @children });
+	# A zombie still owns its lock file; where nobody reaps it, the file must go.
+	my $reaped = eval { wait_for('the postmaster to be reaped', 5, sub { !kill(0, $postmaster) }) };
+	unlink $node->data_dir . '/postmaster.pid' unless $reaped;
+	$node->{_pid} = undef;
+	return;
+}
+
+sub running
+{
+	my ($pid) = @_;
+	open(my $f, '<', "/proc/$pid/stat") or return 0;
+	my $stat = <$f> // '';
+	return $stat !~ /^\d+ \(.*\) [ZX]/;
+}
+
+# SIGKILL one process: the postmaster restarts the others.
+sub kill_process { my ($pid) = @_; return kill 'KILL', $pid; }
+
+sub restart_killed
+{
+	my ($node) = @_;
+	$node->start;
+	return;
+}
+
+# psql in the background, reading a script file; its output is kept in a file.
+sub psql_writer
+{
+	my ($node, $script, $name) = @_;
+	my $dir = $PostgreSQL::Test::Utils::tmp_check;
+	my $in = "$dir/$name.sql";
+	my $out = "$dir/$name.out";
+	open(my $f, '>', $in) or die;
+	print $f $script;
+	close $f;
+	my $h = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', $in ], '>', $out, '2>', "$dir/$name.err");
+	return { handle => $h, out => $out, err => "$dir/$name.err" };
+}
+
+# Wait for a writer to end; returns the number after the last "ack", or -1.
+sub reap_writer
+{
+	my ($w) = @_;
+	eval { $w->{handle}->finish; };
+	open(my $f, '<', $w->{out}) or return -1;
+	my $last = -1;
+	while (my $line = <$f>) { $last = $1 if $line =~ /^ack (\d+)$/; }
+	return $last;
+}
+
+# '' if kvfdw_check finds nothing.
+sub kv_check_clean
+{
+	my ($node, @tables) = @_;
+	return join('; ', grep { length } map { $node->safe_psql('postgres', "SELECT '$_: ' || c::text FROM kvfdw_check('$_') c") } @tables);
+}
+
+# '' if both tables hold the same rows, in the same order of $key.
+sub tables_differ
+{
+	my ($node, $kv, $heap, $key) = @_;
+	my $d = $node->safe_psql('postgres', "SELECT 'kvfdw only: ' || left(s::text, 100) FROM (TABLE $kv EXCEPT ALL TABLE $heap LIMIT 5) s");
+	$d .= $node->safe_psql('postgres', "SELECT 'heap only: ' || left(s::text, 100) FROM (TABLE $heap EXCEPT ALL TABLE $kv LIMIT 5) s");
+	my @sum = map { $node->safe_psql('postgres', "SELECT md5(string_agg(s::text, ';')) FROM (SELECT * FROM $_ ORDER BY $key) s") } $kv, $heap;
+	$d .= "order differs" if $d eq '' && $sum[0] ne $sum[1];
+	return $d;
+}
+
+# Files and directories below the cluster's kvfdw directory, relative to it.
+sub kv_files
+{
+	my ($node) = @_;
+	my $root = $node->data_dir . '/kvfdw';
+	my @found;
+	my @dirs = ('');
+	while (defined(my $d = shift @dirs))
+	{
+		opendir(my $h, "$root/$d") or next;
+		for my $e (sort grep { !/^\.\.?$/ } readdir $h)
+		{
+			my $p = length $d ? "$d/$e" : $e;
+			push @found, $p;
+			push @dirs, $p if -d "$root/$p";
+		}
+	}
+	return @found;
+}
+
+sub setting { my ($node, $name) = @_; return $node->safe_psql('postgres', "SHOW $name"); }
+
+1;

@@ -1,0 +1,58 @@
+-- Promise: the counters move with the work, the reset empties them, the size grows and shrinks, kvfdw_check is clean.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only true
+\pset pager off
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+CREATE EXTENSION IF NOT EXISTS kvfdw;
+DROP FOREIGN TABLE IF EXISTS tap_t;
+DROP TABLE IF EXISTS tap_plan, tap_heap;
+SELECT no_plan();
+CREATE FOREIGN TABLE tap_t (k int, v text) SERVER kvfdw OPTIONS (key 'k', shards '4');
+CREATE TABLE tap_heap (k int);
+SELECT is((SELECT count(*) FROM kvfdw_check('tap_t')), 0::bigint, 'a table never written is clean');
+SELECT cmp_ok(kvfdw_relation_size('tap_t'), '>=', 0::bigint, 'a table never written has a size');
+SELECT kvfdw_stat_reset();
+SELECT is((SELECT coalesce(sum(inserts + updates + deletes), 0) FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 0::numeric, 'the reset empties the counters');
+CREATE TABLE tap_plan AS SELECT kvfdw_relation_size('tap_t') AS empty;
+INSERT INTO tap_t SELECT g, repeat('v', 4096) FROM generate_series(1, 2000) g;
+SELECT is((SELECT inserts::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 2000::bigint, 'inserts are counted');
+SELECT is((SELECT shards::int FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 4, 'the number of shards');
+SELECT is((SELECT value_bytes::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 2000 * 4096::bigint, 'bytes of values are counted');
+SELECT cmp_ok(kvfdw_relation_size('tap_t'), '>', (SELECT empty + 2000 * 4096 FROM tap_plan), 'the size grows by the values at least');
+UPDATE tap_t SET v = 'short' WHERE k <= 100;
+DELETE FROM tap_t WHERE k BETWEEN 101 AND 150;
+SELECT is((SELECT updates::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 100::bigint, 'updates are counted');
+SELECT is((SELECT deletes::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 50::bigint, 'deletes are counted');
+SELECT is((SELECT v FROM tap_t WHERE k = 7), 'short', 'a point read');
+SELECT cmp_ok((SELECT point_reads::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), '>=', 1::bigint, 'point reads are counted');
+SELECT is((SELECT count(v) FROM tap_t), 1950::bigint, 'a scan');
+SELECT cmp_ok((SELECT range_scans::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), '>=', 1::bigint, 'scans are counted');
+SELECT lives_ok($$SELECT kvfdw_freeze('tap_t')$$, 'kvfdw_freeze');
+SELECT cmp_ok((SELECT freezes::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), '>=', 1::bigint, 'freezes are counted');
+SELECT cmp_ok((SELECT runs::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), '>=', 1::bigint, 'runs are counted');
+SELECT is((SELECT count(v) FROM tap_t), 1950::bigint, 'a scan of what is frozen');
+SELECT is((SELECT count(*) FROM kvfdw_check('tap_t')), 0::bigint, 'kvfdw_check is clean');
+SELECT cmp_ok((SELECT bytes FROM kvfdw_stat_io WHERE kind = 'value write'), '>=', 1900 * 4096::bigint, 'written bytes are counted');
+SELECT is((SELECT sum(errors) FROM kvfdw_stat_io), 0::numeric, 'no errors');
+SELECT kvfdw_stat_reset();
+SELECT is((SELECT coalesce(sum(inserts + updates + deletes + point_reads), 0) FROM kvfdw_stat_tables), 0::numeric, 'the reset empties the counters of tables');
+SELECT is((SELECT bytes FROM kvfdw_stat_io WHERE kind = 'value write'), 0::bigint, 'and of I/O');
+-- a rolled back insert leaves no row; the size never says less than what is there
+BEGIN;
+INSERT INTO tap_t SELECT g, 'back' FROM generate_series(10001, 10100) g;
+ROLLBACK;
+SELECT is((SELECT count(*) FROM tap_t), 1950::bigint, 'rolled back rows are not there');
+TRUNCATE tap_t;
+SELECT cmp_ok(kvfdw_relation_size('tap_t'), '<', 2000 * 4096::bigint, 'the size shrinks after TRUNCATE');
+SELECT is((SELECT count(*) FROM kvfdw_check('tap_t')), 0::bigint, 'an emptied table is clean');
+SELECT throws_ok($$SELECT kvfdw_relation_size('tap_heap')$$, '42809', NULL, 'a heap table is refused by kvfdw_relation_size');
+SELECT throws_ok($$SELECT * FROM kvfdw_check('tap_heap')$$, '42809', NULL, 'by kvfdw_check');
+SELECT throws_ok($$SELECT kvfdw_freeze('tap_heap')$$, '42809', NULL, 'by kvfdw_freeze');
+SELECT throws_ok($$INSERT INTO tap_t SELECT 1, 'x' FROM generate_series(1, 2)$$, '23505', 'duplicate key value violates unique constraint "tap_t_pkey"', 'the duplicate error');
+SELECT is((SELECT count(*) FROM tap_t), 0::bigint, 'and it left nothing');
+DROP FOREIGN TABLE tap_t;
+SELECT is((SELECT count(*) FROM kvfdw_stat_tables WHERE relid NOT IN (SELECT ftrelid FROM pg_foreign_table)), 0::bigint, 'a dropped table leaves the view');
+DROP TABLE tap_plan, tap_heap;
+SELECT * FROM finish();

@@ -1,0 +1,51 @@
+-- Promise: the extension's functions and views exist with the documented columns, types and privileges.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only true
+\pset pager off
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+CREATE EXTENSION IF NOT EXISTS kvfdw;
+BEGIN;
+SELECT no_plan();
+SELECT has_extension('kvfdw');
+SELECT has_function('kvfdw_handler', ARRAY[]::text[]);
+SELECT function_returns('kvfdw_handler', ARRAY[]::text[], 'fdw_handler');
+SELECT has_function('kvfdw_validator', ARRAY['text[]', 'oid']);
+SELECT has_function('kvfdw_stat_reset', ARRAY[]::text[]);
+SELECT function_returns('kvfdw_stat_reset', ARRAY[]::text[], 'void');
+SELECT has_function('kvfdw_relation_size', ARRAY['regclass']);
+SELECT function_returns('kvfdw_relation_size', ARRAY['regclass'], 'bigint');
+SELECT is_strict('kvfdw_relation_size', ARRAY['regclass']);
+SELECT has_function('kvfdw_freeze', ARRAY['regclass']);
+SELECT function_returns('kvfdw_freeze', ARRAY['regclass'], 'void');
+SELECT has_function('kvfdw_check', ARRAY['regclass']);
+SELECT is((SELECT proretset FROM pg_proc WHERE oid = 'kvfdw_check(regclass)'::regprocedure), true, 'kvfdw_check returns a set');
+SELECT is(pg_get_function_result('kvfdw_check(regclass)'::regprocedure), 'TABLE(file text, "position" bigint, problem text)', 'kvfdw_check names its columns');
+SELECT is((SELECT string_agg(provolatile::text, '') FROM pg_proc WHERE oid IN ('kvfdw_check(regclass)'::regprocedure, 'kvfdw_relation_size(regclass)'::regprocedure, 'kvfdw_freeze(regclass)'::regprocedure, 'kvfdw_stat_reset()'::regprocedure)), 'vvvv', 'all are volatile');
+SELECT is((SELECT count(*)::int FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND extname = 'kvfdw' WHERE proname !~ '^kvfdw_'), 0, 'every function begins with kvfdw_');
+SELECT has_view('kvfdw_stat_tables');
+SELECT has_view('kvfdw_stat_io');
+SELECT columns_are('kvfdw_stat_io', ARRAY['kind', 'calls', 'bytes', 'errors']);
+SELECT col_type_is('kvfdw_stat_io', 'kind', 'text');
+SELECT col_type_is('kvfdw_stat_io', c, 'bigint') FROM unnest(ARRAY['calls', 'bytes', 'errors']) c;
+SELECT has_column('kvfdw_stat_tables', c, 'kvfdw_stat_tables has ' || c) FROM unnest(ARRAY['relid', 'shards', 'inserts', 'updates', 'deletes', 'point_reads', 'range_scans', 'device_reads', 'device_read_bytes', 'device_write_bytes', 'value_bytes', 'freezes', 'runs']) c;
+SELECT table_privs_are('kvfdw_stat_io', 'public', ARRAY['SELECT']);
+SELECT table_privs_are('kvfdw_stat_tables', 'public', ARRAY['SELECT']);
+-- Who may do what.
+CREATE ROLE kvfdw_pgtap_user;
+CREATE FOREIGN TABLE public.mine (k int, v text) SERVER kvfdw;
+SELECT is(has_function_privilege('kvfdw_pgtap_user', 'kvfdw_stat_reset()', 'EXECUTE'), false, 'the reset is for superusers, as in pg_stat_statements');
+SET ROLE kvfdw_pgtap_user;
+SELECT throws_ok($$SELECT kvfdw_freeze('mine')$$, '42501', NULL, 'kvfdw_freeze needs the owner');
+SELECT throws_ok($$SELECT kvfdw_check('mine')$$, '42501', NULL, 'kvfdw_check needs the owner');
+SELECT throws_ok($$SET kvfdw.io_method = 'sync'$$, '42501', NULL, 'kvfdw.io_method is for superusers');
+SELECT lives_ok($$SELECT * FROM kvfdw_stat_io$$, 'everybody may read the views');
+RESET ROLE;
+SELECT is((SELECT context FROM pg_settings WHERE name = 'kvfdw.io_method'), 'superuser', 'context of kvfdw.io_method');
+SELECT is((SELECT enumvals::text FROM pg_settings WHERE name = 'kvfdw.io_method'), '{auto,io_uring,sync}', 'values of kvfdw.io_method');
+SELECT is((SELECT vartype FROM pg_settings WHERE name = 'kvfdw.io_depth'), 'integer', 'type of kvfdw.io_depth');
+SELECT is((SELECT count(*)::int FROM pg_settings WHERE name LIKE 'kvfdw.%' AND coalesce(short_desc, '') = ''), 0, 'every setting is described');
+SELECT throws_ok($$SET kvfdw.unknown = 1$$, '42602', NULL, 'the prefix kvfdw is reserved');
+SELECT * FROM finish();
+ROLLBACK;

@@ -1,0 +1,181 @@
+#!/bin/bash
+# make test: every suite against a private server with the test build, then one
+# line "N passed, N failed".  A suite that ran no test has failed.
+#
+#   test/run.sh [SUITE…]     sql sql-sync isolation pgtap tap differential
+#
+#   STATEMENTS=20000   statements of the differential test
+#   SEED=n             repeat its run
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+bash "$here/lib/setup.sh"
+. "$here/lib/server.sh"
+
+suites=(sql sql-sync isolation pgtap tap differential)
+[ $# -eq 0 ] || suites=("$@")
+total_passed=0 total_failed=0 finished=
+
+kv_at_end()
+{
+	[ -n "$finished" ] || [ "$1" = 130 ] || printf '\nthe test run itself failed\n%d passed, %d failed\n' "$total_passed" $((total_failed + 1))
+}
+
+# A fresh server for a suite; arguments are postgresql.conf lines.
+server()
+{
+	if [ -s "$KV_PGDATA/postmaster.pid" ]; then kv_server_stop immediate; fi
+	: >"$KV_SERVER_LOG"
+	kv_server_init "fsync = off" "max_prepared_transactions = 10" "log_min_messages = info" "$@"
+	kv_server_start
+	kv_psql -c 'CREATE EXTENSION kvfdw'
+}
+
+regress()
+{
+	local pgxs name names=''
+	pgxs=$(dirname "$("$KV_PG_CONFIG" --pgxs)")
+	for name in "$KV_ROOT"/sql/*.sql; do
+		name=$(basename "$name" .sql)
+		case $name in
+			kvfdw--* | '*') continue ;;
+		esac
+		# pg_regress would stop at the first one.
+		if ! ls "$KV_ROOT/expected/$name"*.out >/dev/null 2>&1; then
+			echo "not ok - sql/$name.sql has no expected/$name.out"
+			continue
+		fi
+		names="$names $name"
+	done
+	[ -n "$names" ] || return 0
+	mkdir -p "$out/regress"
+	# shellcheck disable=SC2086
+	timeout -k 5 400 "$pgxs/../test/regress/pg_regress" --inputdir="$KV_ROOT" --outputdir="$out/regress" \
+		--bindir="$KV_BIN" --load-extension=kvfdw --dbname=contrib_regression $names || {
+		[ ! -s "$out/regress/regression.diffs" ] || cat "$out/regress/regression.diffs"
+		return 1
+	}
+}
+
+suite_sql() { server && regress; }
+suite_sql-sync() { server "kvfdw.io_method = sync" && regress; }
+
+suite_isolation()
+{
+	server
+	ISOLATIONTESTER=$(dirname "$("$KV_PG_CONFIG" --pgxs)")/../test/isolation/isolationtester \
+		OUTDIR=$out/isolation timeout -k 5 600 sh "$here/isolation/run.sh"
+}
+
+suite_pgtap()
+{
+	local files
+	shopt -s nullglob
+	files=("$here"/pgtap/*.sql)
+	[ ${#files[@]} -gt 0 ] || return 0
+	server
+	kv_psql -c 'CREATE EXTENSION pgtap'
+	(cd "$here/pgtap" && timeout -k 5 300 pg_prove --verbose "${files[@]}")
+}
+
+# Each file runs as the server's user, with clusters of its own below the run directory.
+suite_tap()
+{
+	local root pgxs file names=()
+	root=$(kv_readable_root)
+	pgxs=$(dirname "$("$KV_PG_CONFIG" --pgxs)")
+	shopt -s nullglob
+	for file in "$root"/test/t/*.pl; do names+=("$(basename "$file" .pl)"); done
+	[ ${#names[@]} -gt 0 ] || return 0
+	mkdir -p "$out/tap"
+	if [ "$(id -u)" = 0 ]; then chown "$KV_SERVER_USER" "$out/tap"; fi
+	export PERL5LIB=$pgxs/../test/perl${PERL5LIB:+:$PERL5LIB} PG_REGRESS=$pgxs/../test/regress/pg_regress
+	export -f kv_as one_tap
+	export root out
+	printf '%s\n' "${names[@]}" | xargs -P "$(nproc)" -I{} bash -c 'one_tap {}' || true
+	for file in "${names[@]}"; do
+		cat "$out/tap/$file.log"
+		if [ ! -e "$out/tap/$file.passed" ]; then
+			grep -q '^not ok ' "$out/tap/$file.log" || echo "not ok - $file ended with an error"
+			tail -n 30 "$out/tap/$file/tmp_check/log/"*.log 2>/dev/null | sed 's/^/# /' || true
+		fi
+	done
+}
+
+one_tap() # name
+{
+	kv_as mkdir -p "$out/tap/$1"
+	if kv_as env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE TESTDIR="$out/tap/$1" TESTDATADIR="$out/tap/$1/tmp_check" \
+		TESTLOGDIR="$out/tap/$1/tmp_check/log" timeout -k 10 600 \
+		prove --verbose --nocolor -I "$root/test/perl" "$root/test/t/$1.pl" >"$out/tap/$1.log" 2>&1; then
+		touch "$out/tap/$1.passed"
+	fi
+}
+
+suite_differential()
+{
+	[ -f "$here/differential.pl" ] || return 0
+	server
+	(cd "$out" && timeout -k 5 "${KV_DIFFERENTIAL_SECONDS:-3600}" \
+		perl "$here/differential.pl" --statements "${STATEMENTS:-20000}" ${SEED:+--seed "$SEED"})
+}
+
+kv_begin test
+logs=$(dirname "$KV_RUN")/logs
+rm -rf "$logs"
+mkdir -p "$logs"
+out=$KV_RUN/out
+mkdir -p "$out"
+chmod a+rx "$out"
+
+echo "building with fault injection"
+kv_build faults
+
+for suite in "${suites[@]}"; do
+	declare -F "suite_$suite" >/dev/null || kv_die "there is no suite '$suite'"
+	start=$(date +%s)
+	code=0
+	log=$logs/$suite.log
+	rm -rf "$out"/*
+	(set -e; "suite_$suite") >"$log" 2>&1 </dev/null || code=$?
+
+	# pg_regress up to 15 says "test name ... ok", TAP says "ok"; the summary
+	# lines of a TAP file's subtests are indented and not counted twice.
+	passed=$(grep -cE '^(test .* \.\.\. ok|ok )' "$log" || true)
+	failed=$(grep -cE '^(test .* \.\.\. FAILED|not ok )' "$log" || true)
+	passed=$((passed - $(grep -ciE '^ok .*# (skip|todo)' "$log" || true)))
+	failed=$((failed - $(grep -ciE '^not ok .*# todo' "$log" || true)))
+	notes=()
+	if [ "$passed" = 0 ] && [ "$failed" = 0 ]; then
+		notes+=("ran no test")
+		failed=1
+	elif [ "$code" != 0 ] && [ "$failed" = 0 ]; then
+		notes+=("ended with exit code $code")
+		failed=1
+	fi
+	# Only the TAP suite kills processes on purpose, in clusters of its own.
+	if [ -s "$KV_SERVER_LOG" ] && grep -E 'was terminated by signal|PANIC:|TRAP:' "$KV_SERVER_LOG" >>"$log"; then
+		notes+=("a server process crashed")
+		failed=$((failed + 1))
+	fi
+	cp "$KV_SERVER_LOG" "$logs/$suite.server.log" 2>/dev/null || true
+	printf '%-14s %5d passed %5d failed   %4d s%s\n' "$suite" "$passed" "$failed" $(($(date +%s) - start)) "${notes[*]:+   ${notes[*]}}"
+	if [ "$failed" -gt 0 ]; then
+		grep -nE '^(test .* \.\.\. FAILED|not ok )|was terminated by signal|PANIC:|TRAP:' "$log" | head -n 20 | sed 's/^/    line /' || true
+		if grep -qE '^(\+|-)' "$log"; then
+			grep -nE '^(\*\*\*|---|\+\+\+|@@|[-+ ])' "$log" | grep -v '^[0-9]*: *$' | head -n "${KV_DIFF_LINES:-60}" | sed 's/^[0-9]*:/    /' || true
+		else
+			tail -n 25 "$log" | sed 's/^/    /'
+		fi
+		echo "    log: $log"
+		mkdir -p "$logs/$suite" && cp -r "$out"/. "$logs/$suite/" 2>/dev/null || true
+		find "$logs/$suite" -name pgdata -prune -exec rm -rf {} + 2>/dev/null || true
+	fi
+	total_passed=$((total_passed + passed))
+	total_failed=$((total_failed + failed))
+done
+if [ -s "$KV_PGDATA/postmaster.pid" ]; then kv_server_stop immediate; fi
+
+finished=1
+echo
+echo "$total_passed passed, $total_failed failed"
+[ "$total_failed" = 0 ]

@@ -1,0 +1,121 @@
+# Promise: whichever file system call fails, is cut short, or is the last one of
+# its process, the transaction it belongs to happens whole or not at all, and
+# everything works again once calls succeed (I 3, I 6, I 11).
+#
+# Needs a test build (make FAULTS=1).  KV_FAULTS_FULL=1: more values of N.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+my $node = kv_cluster('faults');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+
+my @kinds = map { s/ /_/gr } split /\n/, $node->safe_psql('postgres', 'SELECT kind FROM kvfdw_stat_io ORDER BY kind');
+cmp_ok(scalar(@kinds), '>=', 11, 'kinds: ' . join(', ', @kinds));
+my @n = $ENV{KV_FAULTS_FULL} ? (1 .. 8, 12, 20, 40) : (1, 2, 5);
+my @actions = $ENV{KV_FAULTS_FULL} ? ('EIO', 'ENOSPC', 'short', 'delay', 'kill') : ('EIO', 'ENOSPC', 'short', 'kill');
+my $round = 0;
+
+sub fresh_tables
+{
+	$round++;
+	$node->safe_psql('postgres', 'DROP FOREIGN TABLE IF EXISTS kv; DROP TABLE IF EXISTS heap; CREATE TABLE heap (k int PRIMARY KEY, v text);'
+		  . kv_table('kv', 'k int, v text', 'k', "shards '2'")
+		  . "INSERT INTO heap SELECT g, rpad('base ' || g, CASE WHEN g % 50 = 0 THEN 300000 ELSE g * 13 % 5000 END, 'b') FROM generate_series(1, 200) g; INSERT INTO kv TABLE heap;");
+	return;
+}
+
+# Work in small transactions that write heap and kvfdw together, and queries
+# that may fail but may not be wrong.
+my $work = '';
+for my $i (1 .. 6)
+{
+	my $from = 1000 * $i;
+	$work .= join('', map { "$_;\n" } 'BEGIN',
+		map({ my $t = $_; ("INSERT INTO $t SELECT g, rpad('new $i', CASE WHEN g % 20 = 0 THEN 270000 ELSE g % 5000 END, 'n') FROM generate_series($from, $from + 60) g",
+					"UPDATE $t SET v = 'updated $i' WHERE k BETWEEN $i * 10 AND $i * 10 + 5", "DELETE FROM $t WHERE k BETWEEN $i * 10 + 6 AND $i * 10 + 8", "UPDATE $t SET k = -k WHERE k = $i") } 'heap', 'kv'), 'COMMIT');
+	$work .= "SELECT 'WRONG' FROM (SELECT * FROM kv EXCEPT SELECT * FROM heap) s LIMIT 1;\n";
+	$work .= "SELECT 'WRONG POINT' FROM heap WHERE k % 7 = 0 AND v IS DISTINCT FROM (SELECT v FROM kv WHERE kv.k = heap.k) LIMIT 1;\n";
+	$work .= "SELECT kvfdw_freeze('kv');\n" if $i % 2 == 0;
+	$work .= "BEGIN; TRUNCATE heap, kv; INSERT INTO heap SELECT g, 'after truncate' FROM generate_series(1, 100) g; INSERT INTO kv TABLE heap; COMMIT;\n" if $i == 5;
+}
+
+# After the faults: everything is as the heap twin says, checked twice.
+sub settle
+{
+	my ($what, $restart) = @_;
+	$node->poll_query_until('postgres', 'SELECT true') or die;
+	my @problems;
+	for my $pass (0 .. ($restart ? 1 : 0))
+	{
+		if ($pass) { kill_all($node); restart_killed($node); }
+		my $d = eval { tables_differ($node, 'kv', 'heap', 'k') } // "error: $@";
+		push @problems, "rows (pass $pass): $d" if $d ne '';
+		my $c = eval { kv_check_clean($node, 'kv') } // "error: $@";
+		push @problems, "check (pass $pass): $c" if $c ne '';
+	}
+	my ($rc, $out, $err) = $node->psql('postgres', "BEGIN; INSERT INTO heap VALUES (500000, 'goes on'); INSERT INTO kv VALUES (500000, 'goes on'); COMMIT; SELECT v FROM kv WHERE k = 500000");
+	push @problems, "no writes: $err" if $out ne 'goes on';
+	is(join('; ', @problems), '', $what);
+	return !@problems;
+}
+
+my %hit;
+for my $kind (@kinds)
+{
+	for my $action (@actions)
+	{
+		next if $action eq 'short' && $kind =~ /unlink|map|extend|sync/;
+		next if $action eq 'ENOSPC' && $kind =~ /read|run_map|unlink/;
+		for my $n (@n)
+		{
+			# in the session that works
+			fresh_tables();
+			my ($rc, $out, $err) = $node->psql('postgres', "SET kvfdw.fault = '$kind:$n:$action';\n$work", on_error_stop => 0);
+			unlike($out, qr/WRONG/, "no wrong rows: session, $kind:$n:$action");
+			$hit{$action eq 'kill' ? 'kill' : $1}++ if $err =~ /ERROR:  (.{0,40})/ || ($action eq 'kill' && $err =~ /server closed|terminat/);
+			settle("session, $kind:$n:$action", $action eq 'kill' || $n == 1);
+		}
+		next if $action eq 'delay';
+		# in every process: workers too
+		my $n = $action eq 'kill' ? 2 : 1;
+		fresh_tables();
+		$node->append_conf('kvfault.conf', "kvfdw.fault = '$kind:$n:$action'\n");
+		$node->append_conf('postgresql.conf', "include_if_exists = 'kvfault.conf'\n") unless $node->{kv_included}++;
+		$node->reload;
+		my ($rc, $out, $err) = $node->psql('postgres', $work, on_error_stop => 0, timeout => 120);
+		unlike($out // '', qr/WRONG/, "no wrong rows: all processes, $kind:$n:$action");
+		unlink $node->data_dir . '/kvfault.conf';
+		$node->reload;
+		settle("all processes, $kind:$n:$action", 1);
+
+		# in recovery: killed with work done, started with the fault set, then started without
+		fresh_tables();
+		$node->psql('postgres', $work, on_error_stop => 0);
+		$node->append_conf('kvfault.conf', "kvfdw.fault = '$kind:$n:$action'\n");
+		kill_all($node);
+		if ($node->start(fail_ok => 1))
+		{
+			($rc, $out, $err) = $node->psql('postgres', "SELECT 'WRONG' FROM (SELECT * FROM kv EXCEPT SELECT * FROM heap) s LIMIT 1; SELECT kvfdw_freeze('kv')", on_error_stop => 0, timeout => 120);
+			unlike($out // '', qr/WRONG/, "no wrong rows: recovery, $kind:$n:$action");
+		}
+		unlink $node->data_dir . '/kvfault.conf';
+		if (-e $node->data_dir . '/postmaster.pid') { $node->_update_pid(-1); kill_all($node) if defined $node->{_pid}; }
+		$node->{_pid} = undef;
+		restart_killed($node);
+		settle("recovery, $kind:$n:$action", 1);
+	}
+}
+note "errors seen: " . join(', ', map { "$_ x$hit{$_}" } sort keys %hit);
+cmp_ok(scalar(keys %hit), '>=', 2, 'the faults were felt (else this test proves nothing)');
+$node->stop;
+done_testing();

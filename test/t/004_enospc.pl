@@ -1,0 +1,102 @@
+# Promise: a full disk is a clean error (53100), loses nothing that was committed,
+# does not take the server down, and work goes on once there is room.
+#
+# KV_SMALL_FS names an empty directory on a small file system (16 MB to 1 GB)
+# that the server's user may write; without it a private tmpfs is tried.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+my $small = $ENV{KV_SMALL_FS};
+if (!$small && !$ENV{KV_UNSHARED})
+{
+	# a mount namespace of our own, where the user permits one
+	if (system("unshare --user --map-current-user --keep-caps --mount true 2>/dev/null") == 0)
+	{
+		my $dir = PostgreSQL::Test::Utils::tempdir;
+		if (system("unshare --user --map-current-user --keep-caps --mount sh -c 'mount -t tmpfs -o size=256m kvsmall $dir' 2>/dev/null") == 0)
+		{
+			$ENV{KV_UNSHARED} = $dir;
+			exec 'unshare', '--user', '--map-current-user', '--keep-caps', '--mount', 'sh', '-c',
+			  "mount -t tmpfs -o size=256m kvsmall $dir && exec \"\$@\"", 'sh', $^X, (map { ('-I', $_) } @INC), $0;
+		}
+	}
+}
+$small //= $ENV{KV_UNSHARED};
+plan skip_all => 'no small file system: set KV_SMALL_FS, mounting is not permitted here' unless $small;
+
+sub free_bytes { my ($b) = `df --output=avail -B1 $small | tail -1` =~ /(\d+)/; return $b; }
+my $capacity = free_bytes();
+plan skip_all => "$small is too large to fill (" . int($capacity / 1048576) . " MB)" if $capacity > 1.5e9;
+plan skip_all => "$small is too small" if $capacity < 50e6;
+
+# only kvfdw's own files live there
+my $node = PostgreSQL::Test::Cluster->new('enospc');
+$node->init;
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'kvfdw'\nfsync = off\nrestart_after_crash = on\nlog_statement = none\n");
+mkdir "$small/kvfdw.$$" or die "mkdir: $!";
+chmod 0700, "$small/kvfdw.$$";
+symlink "$small/kvfdw.$$", $node->data_dir . '/kvfdw' or die "symlink: $!";
+unless ($node->start(fail_ok => 1))
+{
+	like(slurp_file($node->logfile), qr/No space left/, 'too small to start: a clear message');
+	done_testing();
+	exit;
+}
+$node->safe_psql('postgres', 'CREATE EXTENSION kvfdw; CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('kv', 'k int, v text', 'k', "shards '4'"));
+note 'free after start: ' . int(free_bytes() / 1048576) . ' MB';
+my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+$node->safe_psql('postgres', "INSERT INTO heap SELECT g, rpad(g::text, g % 3000, 'x') FROM generate_series(1, 500) g; INSERT INTO kv TABLE heap");
+
+for my $size (300, 4096, 300_000)
+{
+	# fill it up, a transaction at a time, heap and kvfdw together
+	my ($state, $k, $steps) = ('', 10_000_000 + $size * 100, 0);
+	my $batch = int(4_000_000 / $size);
+	while ($steps++ < 500)
+	{
+		my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; INSERT INTO heap SELECT g, rpad(g::text, $size, 'f') FROM generate_series($k, $k + $batch - 1) g; INSERT INTO kv SELECT * FROM heap WHERE k BETWEEN $k AND $k + $batch - 1; COMMIT;", on_error_stop => 1);
+		if ($rc != 0) { ($state) = $err =~ /ERROR:  (\w{5})/; note $err =~ /(ERROR:[^\n]*)/; last; }
+		$k += $batch;
+	}
+	is($state, '53100', "values of $size bytes: a full disk is 53100");
+	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: every committed row is there, nothing else");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM kv WHERE k = 77"), 1, "$size: reads go on while it is full");
+	my ($rc, $out, $err) = $node->psql('postgres', "BEGIN; DELETE FROM heap WHERE k < 10; DELETE FROM kv WHERE k < 10; COMMIT", on_error_stop => 1);
+	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: a delete on the full disk happens whole or not at all");
+	($rc, $out, $err) = $node->psql('postgres', "SELECT kvfdw_freeze('kv')");
+	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: a freeze on the full disk changes nothing");
+	if ($size == 4096)
+	{
+		kill_all($node);
+		ok($node->start(fail_ok => 1), 'killed and started on the full disk');
+		($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) FROM (SELECT * FROM kv EXCEPT SELECT * FROM heap) s");
+		ok($rc != 0 ? $err =~ /No space left|disk full/ : $out eq '0', 'recovery on the full disk: right rows or a clean error') or diag "$out $err";
+		$started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+	}
+	# room again
+	$node->safe_psql('postgres', "TRUNCATE kv; TRUNCATE heap; INSERT INTO heap SELECT g, rpad(g::text, g % 3000, 'x') FROM generate_series(1, 500) g; INSERT INTO kv TABLE heap");
+	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: work goes on after space is freed");
+	is(kv_check_clean($node, 'kv'), '', "$size: kvfdw_check is clean");
+	cmp_ok(free_bytes(), '>', $capacity / 10, "$size: TRUNCATE gave the space back");
+}
+# space taken by somebody else
+open(my $hog, '>', "$small/hog.$$") or die;
+my $chunk = "\0" x 65536;
+1 while defined syswrite($hog, $chunk);
+my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nINSERT INTO kv SELECT g, rpad('hog', 4096, 'h') FROM generate_series(5000, 60000) g", on_error_stop => 1);
+like($err, qr/ERROR:  53100/, 'a disk filled by another program is 53100');
+is(tables_differ($node, 'kv', 'heap', 'k'), '', 'and loses nothing');
+close $hog;
+unlink "$small/hog.$$";
+$node->safe_psql('postgres', "INSERT INTO kv SELECT g, rpad('hog', 4096, 'h') FROM generate_series(5000, 6000) g; INSERT INTO heap SELECT g, rpad('hog', 4096, 'h') FROM generate_series(5000, 6000) g");
+is(tables_differ($node, 'kv', 'heap', 'k'), '', 'once it is gone, work goes on');
+is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server was never restarted');
+$node->stop;
+system('rm', '-rf', "$small/kvfdw.$$");
+done_testing();

@@ -1,0 +1,183 @@
+# Promise: damage to any file is an error (XX001) that names the file, or harmless;
+# it is never a wrong row, a row missing in silence, a hang or a crash, and keys
+# that it does not touch keep working (I 4, I 11).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+my $seed = $ENV{KV_SEED} // int(rand(1_000_000));
+srand($seed);
+note "seed $seed";
+plan skip_all => 'heap has no files of kvfdw' if heap_only();
+
+my $node = kv_cluster('damage');
+my $data = $node->data_dir;
+$node->safe_psql('postgres', "CREATE TABLE heap (k int PRIMARY KEY, v text); CREATE TABLE heap2 (k int PRIMARY KEY, v text);"
+	  . kv_table('kv', 'k int, v text', 'k', "shards '2'") . kv_table('other', 'k int, v text', 'k')
+	  . "INSERT INTO heap SELECT g, rpad('v' || g, CASE WHEN g % 100 = 0 THEN 300000 ELSE g % 5000 END, 'v') FROM generate_series(-1000, 1000) g; INSERT INTO kv TABLE heap; INSERT INTO heap2 SELECT g, 'other ' || g FROM generate_series(1, 100) g; INSERT INTO other TABLE heap2;");
+$node->safe_psql('postgres', "SELECT kvfdw_freeze('kv')");
+# a tail that is not frozen
+$node->safe_psql('postgres', "UPDATE kv SET v = 'tail ' || k WHERE k % 10 = 0; UPDATE heap SET v = 'tail ' || k WHERE k % 10 = 0; DELETE FROM kv WHERE k % 33 = 0; DELETE FROM heap WHERE k % 33 = 0; INSERT INTO kv SELECT g, rpad('t', 4096, 't') FROM generate_series(2000, 2100) g; INSERT INTO heap SELECT g, rpad('t', 4096, 't') FROM generate_series(2000, 2100) g");
+is(tables_differ($node, 'kv', 'heap', 'k'), '', 'the data to damage is right');
+is(kv_check_clean($node, 'kv', 'other'), '', 'and clean');
+my $dboid = $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = 'postgres'");
+
+for my $how ('stopped', 'killed')
+{
+	my $base = "$data.$how";
+	if ($how eq 'stopped') { $node->stop; } else { $node->start; $node->safe_psql('postgres', "UPDATE kv SET v = 'after' WHERE k = 5; UPDATE heap SET v = 'after' WHERE k = 5"); kill_all($node); }
+	system('cp', '-a', $data, $base) == 0 or die;
+	my @files = grep { -f "$data/kvfdw/$_" && -s "$data/kvfdw/$_" } kv_files($node);
+	# one or two files of each kind
+	my %by_kind;
+	for my $f (sort { -s "$data/kvfdw/$b" <=> -s "$data/kvfdw/$a" } @files) { (my $kind = $f) =~ s{.*/}{}; $kind =~ s/\d+/N/g; push @{ $by_kind{$kind} }, $f; }
+	note "$how: " . join(', ', map { "$_ (" . @{ $by_kind{$_} } . ")" } sort keys %by_kind);
+	for my $kind (sort keys %by_kind)
+	{
+		my @victims = @{ $by_kind{$kind} };
+		my $f = $victims[0];
+		my $size = -s "$data/kvfdw/$f";
+		my @damages = (
+			[ 'a bit flipped in the header', sub { flip($_[0], 8) } ],
+			[ 'a bit flipped at one third', sub { flip($_[0], int($size / 3)) } ],
+			[ 'a bit flipped at a random place', sub { flip($_[0], int(rand($size))) } ],
+			[ 'a block zeroed', sub { overwrite($_[0], 4096 * int(rand($size / 4096)), "\0" x 4096) } ],
+			[ 'cut to nothing', sub { truncate $_[0], 0 } ],
+			[ 'cut to half', sub { truncate $_[0], int($size / 2) } ],
+			[ 'garbage from the middle on', sub { overwrite($_[0], int($size / 2), join('', map { chr(int(rand(256))) } 1 .. 4096)) } ],
+			[ 'missing', sub { unlink $_[0] } ]);
+		@damages = @damages[ 0, 1, 3, 5, 7 ] if $how eq 'killed' && !$ENV{KV_DAMAGE_FULL};
+		for my $d (@damages)
+		{
+			my ($what, $do) = @$d;
+			my $name = "$how: $kind $what";
+			system('rm', '-rf', $data);
+			system('cp', '-a', $base, $data) == 0 or die;
+			unlink "$data/postmaster.pid";
+			$do->("$data/kvfdw/$f");
+			my $log_from = -s $node->logfile;
+			$node->{_pid} = undef;
+			my $up = $node->start(fail_ok => 1);
+			(my $short = $f) =~ s{.*/}{};
+			my $named = sub { return index($_[0], $short) >= 0 || index($_[0], "kvfdw/$f") >= 0; };
+			unless ($up)
+			{
+				my $log = substr(slurp_file($node->logfile), $log_from);
+				ok($named->($log) && $log =~ /FATAL/, "$name: no start, the log names the file") or diag $log;
+				ok($f !~ m{/}, "$name: damage to one table's file does not keep the server down");
+				next;
+			}
+			my @problems;
+			# whole scans in both orders, and point reads one by one
+			for my $query ("SELECT k, md5(v) FROM kv ORDER BY k", "SELECT k, md5(v) FROM kv ORDER BY k DESC", "SELECT k, md5(v) FROM kv")
+			{
+				(my $on_heap = $query) =~ s/FROM kv/FROM heap/;
+				my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$query", timeout => 60, timed_out => \my $slow);
+				push @problems, "$query hangs" if $slow;
+				if ($rc == 0)
+				{
+					my @want = split /\n/, $node->safe_psql('postgres', $on_heap);
+					my @got = split /\n/, $out;
+					if ($query !~ /ORDER/) { @want = sort @want; @got = sort @got; }
+					my %want = map { $_ => 1 } @want;
+					my @wrong = grep { !$want{$_} } @got;
+					push @problems, "$query: wrong rows " . join(' ', @wrong[ 0 .. ($#wrong > 3 ? 3 : $#wrong) ]) if @wrong;
+					if (!@wrong && "@got" ne "@want")
+					{
+						my $log = substr(slurp_file($node->logfile), $log_from);
+						push @problems, "$query: " . (@want - @got) . ' rows missing in silence' unless $named->($log) && $f =~ /\.log/;
+					}
+				}
+				elsif ($err !~ /ERROR:  (XX001|58P01|58030)/ || !$named->($err)) { push @problems, "$query: the error is not XX001 or does not name $short: " . substr($err, 0, 300); }
+			}
+			# one bad key does not spoil the others, and never gives a wrong value
+			my ($rc, $out, $err) = $node->psql('postgres', q{DO $$
+DECLARE r record; x text; bad int := 0; good int := 0; wrong int := 0; state text := '';
+BEGIN
+  FOR r IN SELECT k, v FROM heap WHERE k % 9 = 0 OR k BETWEEN 2000 AND 2010 LOOP
+    BEGIN
+      SELECT v INTO x FROM kv WHERE k = r.k;
+      IF x IS NOT DISTINCT FROM r.v THEN good := good + 1; ELSE wrong := wrong + 1; END IF;
+    EXCEPTION WHEN OTHERS THEN bad := bad + 1; state := SQLSTATE;
+    END;
+  END LOOP;
+  RAISE NOTICE 'good % bad % wrong % %', good, bad, wrong, state;
+END $$}, timeout => 60);
+			my ($good, $bad, $wrong, $state) = ($err // '') =~ /good (\d+) bad (\d+) wrong (\d+) (\w*)/;
+			if (!defined $good) { push @problems, "point reads: $err"; }
+			else
+			{
+				my $log = substr(slurp_file($node->logfile), $log_from);
+				push @problems, "$wrong point reads gave a wrong value" if $wrong && !($f =~ /\.log/ && $named->($log));
+				push @problems, "point reads fail with $state" if $bad && $state !~ /^(XX001|58P01|58030)$/;
+				push @problems, "one flipped bit of a value file spoils $bad of @{[ $good + $bad ]} keys" if $f =~ /\.val/ && $what =~ /bit/ && $bad > 1;
+			}
+			# the check finds it, or there is nothing to find
+			($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) FROM kvfdw_check('kv')", timeout => 120);
+			note "$name: good $good, bad $bad, check " . ($rc == 0 ? $out : 'error ' . substr($err, 0, 120)) if defined $good;
+			push @problems, 'point reads fail but kvfdw_check is clean' if $bad && $rc == 0 && $out eq '0';
+			# other tables, heap and kvfdw, are untouched
+			($rc, $out, $err) = $node->psql('postgres', 'SELECT count(*) FROM heap JOIN heap2 USING (k)');
+			push @problems, "heap suffers: $err" if $rc != 0;
+			if ($f =~ m{/})
+			{
+				($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) FROM other FULL JOIN heap2 USING (k, v) WHERE other.k IS NULL OR heap2.k IS NULL");
+				my $is_other = $f =~ m{/(\d+)/} && $node->safe_psql('postgres', "SELECT ('other'::regclass::oid = $1)::text") eq 'true';
+				push @problems, "another table suffers: $out $err" unless $is_other || ($rc == 0 && $out eq '0');
+			}
+			# a damaged table can be emptied or dropped
+			($rc, $out, $err) = $node->psql('postgres', "TRUNCATE kv; INSERT INTO kv VALUES (1, 'new'); SELECT v FROM kv");
+			push @problems, "TRUNCATE does not help: $err" if $out ne 'new' && $f =~ m{/};
+			($rc, $out, $err) = $node->psql('postgres', "DROP FOREIGN TABLE kv");
+			push @problems, "DROP fails: $err" if $rc != 0;
+			is(join("\n", @problems), '', $name);
+			$node->stop('immediate');
+		}
+	}
+	system('rm', '-rf', $data);
+	rename $base, $data or die;
+	unlink "$data/postmaster.pid";
+	$node->{_pid} = undef;
+}
+# and undamaged it is all there
+$node->start;
+is(tables_differ($node, 'kv', 'heap', 'k'), '', 'without damage nothing is lost');
+# files that are not kvfdw's are left alone
+$node->stop;
+append_to_file("$data/kvfdw/README.txt", 'not yours');
+append_to_file("$data/kvfdw/$dboid/notes", 'not yours');
+$node->start;
+is(tables_differ($node, 'kv', 'heap', 'k'), '', 'junk files do no harm');
+$node->restart;
+ok(-e "$data/kvfdw/README.txt" && -e "$data/kvfdw/$dboid/notes", 'and are left alone');
+$node->stop;
+done_testing();
+
+sub overwrite
+{
+	my ($path, $offset, $bytes) = @_;
+	my $size = -s $path;
+	$bytes = substr($bytes, 0, $size - $offset) if $offset + length($bytes) > $size;
+	open(my $f, '+<:raw', $path) or die "$path: $!";
+	seek($f, $offset, 0);
+	print $f $bytes;
+	close $f;
+	return;
+}
+
+sub flip
+{
+	my ($path, $offset) = @_;
+	open(my $f, '+<:raw', $path) or die "$path: $!";
+	seek($f, $offset, 0);
+	read($f, my $byte, 1);
+	seek($f, $offset, 0);
+	print $f chr(ord($byte) ^ (1 << int(rand(8))));
+	close $f;
+	return;
+}

@@ -1,0 +1,649 @@
+#!/usr/bin/perl
+# Promise: SIGKILL of any process at any moment loses no acknowledged
+# transaction, shows no part of another one, and the tables can be written again.
+#
+#   torture.pl [--rounds N] [--seed N] [--writers N] [--dir DIRECTORY] [--pg-bin DIRECTORY]
+#
+# Runs a server of its own in DIRECTORY (default: below $TESTDIR or .) from the
+# first initdb and pg_ctl in PATH, as a user other than root.  Each round starts
+# writers, kills a backend, a worker, another process or the postmaster at a
+# random moment or at a stop point, brings the server back, compares every table
+# with what the writers were told, and goes on with the same tables.  Prints TAP,
+# one test per round, with the seed that repeats the round's choices.
+use strict;
+use warnings;
+no warnings qw(portable);    # 64-bit hex
+use Cwd qw(abs_path getcwd);
+use Digest::MD5 qw(md5_hex);
+use File::Path qw(make_path);
+use File::Temp qw(tempdir);
+use FindBin;
+use Getopt::Long;
+use IO::Handle;
+use IPC::Open3;
+use POSIX qw(:sys_wait_h);
+use Storable qw(store retrieve);
+use Time::HiRes qw(sleep time);
+
+my ($rounds, $seed, $writers, $dir) = (10, time ^ $$, 4, undef);
+GetOptions('rounds=i' => \$rounds, 'seed=i' => \$seed, 'writers=i' => \$writers, 'dir=s' => \$dir)
+  or die "usage: torture.pl [--rounds N] [--seed N] [--writers N] [--dir DIRECTORY]\n";
+die "torture.pl: PostgreSQL does not run as root\n" if $> == 0;
+$seed = int($seed);
+$dir //= ($ENV{TESTDIR} // getcwd()) . "/torture-$$";
+make_path($dir);
+$dir = abs_path($dir);
+
+my $data    = "$dir/data";
+my $log     = "$dir/server.log";
+my $sockets = tempdir('/tmp/kvfdw.XXXXXX', CLEANUP => 1);
+my $main    = $$;
+delete @ENV{qw(PGPASSWORD PGOPTIONS PGSERVICE PGDATA PGSSLMODE)};
+@ENV{qw(PGHOST PGPORT PGUSER PGDATABASE)} = ($sockets, 6141, 'postgres', 'postgres');
+$| = 1;
+
+# The tables.  own is one table per writer, which alone may truncate it.
+my @tables = ('a', 'b', map { "own$_" } 0 .. $writers - 1);
+my %create = (
+	a   => "(k bigint NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k', shards '16')",
+	b   => "(tenant int NOT NULL, name text COLLATE \"C\" NOT NULL, n int, v text) SERVER kvfdw OPTIONS (key 'tenant, name')",
+	own => "(k text COLLATE \"C\" NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k')");
+my $counters = 8;
+
+# What the writers were told: table → key → [id, length]; length -1 is NULL.
+my (%rows, %marker, %counter);
+
+sub definition { my ($t) = @_; return $create{ $t =~ /^own/ ? 'own' : $t } }
+
+sub value { my ($id, $len) = @_; return substr(md5_hex($id) x (int($len / 32) + 1), 0, $len) }
+
+my %md5;
+sub fingerprint
+{
+	my ($id, $len) = @_;
+	return 'null' if $len < 0;
+	return $len . ' ' . ($md5{"$id/$len"} //= md5_hex(value($id, $len)));
+}
+
+sub random_length
+{
+	my $x = rand;
+	return -1 if $x < 0.02;
+	return int(rand 10) if $x < 0.1;
+	return 50 + int(rand 450) if $x < 0.7;
+	return 4095 + int(rand 3) if $x < 0.9;
+	return int(rand 20000) if $x < 0.99;
+	return 200000 + int(rand 200000);
+}
+
+# A key as SQL.  Keys of table b are written tenant/name here.
+sub key_literals
+{
+	my ($t, $key) = @_;
+	return $key =~ s{(.*)/(.*)}{$1, '$2'}r if $t eq 'b';
+	return $t eq 'a' ? $key : "'$key'";
+}
+
+sub key_condition
+{
+	my ($t, $key) = @_;
+	return $t eq 'a' ? "k = $key" : $t eq 'b' ? '(tenant, name) = (' . key_literals($t, $key) . ')' : "k = '$key'";
+}
+
+sub row_literals
+{
+	my ($t, $key, $id, $len) = @_;
+	return '(' . key_literals($t, $key) . ($t eq 'b' ? ", $len" : '') . ", val('$id', $len))";
+}
+
+sub writer_key
+{
+	my ($t, $w, $i) = @_;
+	my $hex = substr(md5_hex("$t $w $i"), 0, 15);
+	return $t eq 'a' ? hex($hex) * ($i % 2 ? 1 : -1) : $t eq 'b' ? ($i % 7) . "/k$w-" . substr($hex, 0, 6) : "$hex-$i";
+}
+
+# ---- one session, through psql ----
+
+package Session;
+
+sub new
+{
+	my ($class, $errors) = @_;
+	open my $err, '>>', $errors or die "$errors: $!";
+	my $pid = IPC::Open3::open3(my $in, my $out, '>&' . fileno($err), 'psql', '-X', '-q', '-A', '-t', '-v', 'VERBOSITY=verbose');
+	$in->autoflush(1);
+	return bless { in => $in, out => $out, pid => $pid }, $class;
+}
+
+# Returns (sqlstate, rows); sqlstate undef: the connection is gone.
+sub run
+{
+	my ($self, $sql) = @_;
+	my @rows;
+	local $SIG{PIPE} = 'IGNORE';
+	print { $self->{in} } "$sql\n\\echo :ERROR :SQLSTATE -- done\n" or return (undef);
+	while (defined(my $line = readline $self->{out}))
+	{
+		chomp $line;
+		if ($line =~ /^(?:true|false) (\w*) -- done$/)
+		{
+			return (length $1 ? $1 : undef, \@rows);    # libpq's own errors have none
+		}
+		push @rows, $line;
+	}
+	return (undef, \@rows);
+}
+
+sub close
+{
+	my ($self) = @_;
+	close $self->{in};
+	close $self->{out};
+	waitpid $self->{pid}, 0;
+}
+
+package main;
+
+# ---- a writer: runs until the connection is gone, then reports ----
+
+sub writer
+{
+	my ($w, $round) = @_;
+	srand($seed + $round * 1000 + $w + 1);
+	open my $journal, '>>', "$dir/writer$w.journal" or die $!;
+	$journal->autoflush(1);
+	my %mine;
+	for my $t (@tables) { $mine{$t} = { %{ $rows{$t} } } if $t eq 'a' || $t eq 'b' || $t eq "own$w" }
+	my ($number, $acknowledged, %incremented) = ($marker{$w} // 0, 0);
+	my %result = (number => $number, changes => {}, counter => {}, transactions => 0);
+	my $session = Session->new("$dir/writer$w.err");
+	my $fail = sub { $result{error} //= "writer $w, transaction $number: $_[0]"; };
+
+	print $journal "round $round seed $seed\n";
+  TRANSACTION: while (!$result{error})
+	{
+		$number++;
+		my $rollback = rand() < 0.15;
+		my %changed;    # table → key → [id, len] or undef
+		my @saved;
+		my $now = sub { my ($t, $k) = @_; return exists $changed{$t}{$k} ? $changed{$t}{$k} : $mine{$t}{$k} };
+		my $do = sub {
+			my ($sql, $expected) = @_;
+			$expected //= '00000';
+			print $journal substr($sql, 0, 200), "\n";
+			my ($state) = $session->run($sql =~ /\\\.$/ ? $sql : "$sql;");
+			return 1 if defined $state && $state eq $expected;
+			$fail->("$sql: SQLSTATE $state, expected $expected") if defined $state && $state !~ /^(57P|08)/;
+			return 0;
+		};
+
+		if (rand() < 0.03) { $do->("SELECT kvfdw_freeze('" . ('a', 'b', "own$w")[ rand 3 ] . "')") or last }
+		$do->('BEGIN') or last;
+		my $ops = rand() < 0.5 ? 1 + int(rand 3) : 1 + int(rand 50);
+		while ($ops > 0)
+		{
+			my $t = ('a', 'b', "own$w")[ rand 3 ];
+			my $key = writer_key($t, $w, int(rand 300));
+			my ($id, $len) = ("$w.$number.$ops", random_length());
+			my $x = rand;
+			$ops--;
+
+			if ($x < 0.04 && $t eq "own$w")
+			{
+				if (rand() < 0.5 || @saved) { $do->("TRUNCATE $t") or last TRANSACTION }
+				else { $do->("DROP FOREIGN TABLE $t; CREATE FOREIGN TABLE $t " . definition($t)) or last TRANSACTION }
+				$changed{$t}{$_} = undef for keys %{ $mine{$t} }, keys %{ $changed{$t} };
+			}
+			elsif ($x < 0.10)
+			{
+				my $name = 's' . @saved;
+				$do->("SAVEPOINT $name") or last TRANSACTION;
+				push @saved, { map { my $t = $_; $t => { %{ $changed{$t} } } } keys %changed };
+			}
+			elsif ($x < 0.15 && @saved)
+			{
+				my $level = int(rand @saved);
+				$do->("ROLLBACK TO s$level") or last TRANSACTION;
+				%changed = map { my $t = $_; $t => { %{ $saved[$level]{$t} } } } keys %{ $saved[$level] };
+				$#saved = $level;
+			}
+			elsif ($x < 0.20 && defined $now->($t, $key))
+			{
+				# A duplicate: the error takes back its subtransaction only.
+				$do->('SAVEPOINT d') && $do->("INSERT INTO $t VALUES " . row_literals($t, $key, $id, $len), '23505')
+				  && $do->('ROLLBACK TO d; RELEASE d') or last TRANSACTION;
+			}
+			elsif ($x < 0.35)
+			{
+				# Several rows at once, by INSERT or COPY.
+				my %new;
+				for (0 .. rand($ops + 1))
+				{
+					my $k = writer_key($t, $w, int(rand 300));
+					$new{$k} = [ "$id.$_", random_length() ] unless defined $now->($t, $k);
+				}
+				next unless %new;
+				$ops -= keys(%new) - 1;
+				if (rand() < 0.5)
+				{
+					$do->("INSERT INTO $t VALUES " . join(', ', map { row_literals($t, $_, @{ $new{$_} }) } sort keys %new))
+					  or last TRANSACTION;
+				}
+				else
+				{
+					my @lines = map {
+						my ($i, $l) = @{ $new{$_} };
+						join("\t", split(m{/}, $_), $t eq 'b' ? $l : (), $l < 0 ? '\N' : value($i, $l));
+					} sort keys %new;
+					$do->("COPY $t FROM STDIN;\n" . join("\n", @lines) . "\n\\.") or last TRANSACTION;
+				}
+				$changed{$t}{$_} = $new{$_} for keys %new;
+			}
+			elsif (!defined $now->($t, $key))
+			{
+				$do->("INSERT INTO $t VALUES " . row_literals($t, $key, $id, $len)) or last TRANSACTION;
+				$changed{$t}{$key} = [ $id, $len ];
+			}
+			elsif ($x < 0.75)
+			{
+				$do->("UPDATE $t SET v = val('$id', $len)" . ($t eq 'b' ? ", n = $len" : '') . ' WHERE ' . key_condition($t, $key))
+				  or last TRANSACTION;
+				$changed{$t}{$key} = [ $id, $len ];
+			}
+			else
+			{
+				$do->("DELETE FROM $t WHERE " . key_condition($t, $key)) or last TRANSACTION;
+				$changed{$t}{$key} = undef;
+			}
+		}
+		my $c = rand() < 0.5 ? int(rand $counters) : undef;
+		$do->("UPDATE markers SET n = $number WHERE k = $w") or last;
+		if (defined $c) { $do->("UPDATE counters SET n = n + 1 WHERE k = $c") or last }
+		if ($rollback) { $do->('ROLLBACK') or last; next }
+
+		# From here to the answer the outcome is open.
+		$result{flight} = { number => $number, changes => \%changed, counter => $c };
+		print $journal "COMMIT $number\n";
+		my ($state) = $session->run('COMMIT;');
+		if (!defined $state || $state ne '00000')
+		{
+			$fail->("COMMIT: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+			last;
+		}
+		print $journal "acknowledged $number\n";
+		delete $result{flight};
+		for my $t (keys %changed)
+		{
+			$mine{$t}{$_} = $result{changes}{$t}{$_} = $changed{$t}{$_} for keys %{ $changed{$t} };
+		}
+		$result{number} = $number;
+		$result{transactions}++;
+		$result{counter}{$c}++ if defined $c;
+	}
+	$session->close;
+	store \%result, "$dir/writer$w.result";
+	POSIX::_exit(0);
+}
+
+# ---- the server ----
+
+my %settings;
+
+sub configure
+{
+	my (%new) = @_;
+	%settings = (%settings, %new);
+	open my $file, '>', "$data/torture.conf" or die $!;
+	print $file "$_ = '$settings{$_}'\n" for grep { defined $settings{$_} } sort keys %settings;
+	close $file;
+}
+
+sub quietly { return system("@_ >>'$dir/commands.log' 2>&1 </dev/null") == 0 }
+
+sub postmaster
+{
+	open my $file, '<', "$data/postmaster.pid" or return undef;
+	my $pid = <$file>;
+	return defined $pid && $pid =~ /^(\d+)/ ? $1 : undef;
+}
+
+sub children
+{
+	my ($pid) = @_;
+	return grep { /^\d+$/ } split ' ', `ps -o pid= --ppid $pid`;
+}
+
+sub alive
+{
+	my ($pid) = @_;
+	open my $file, '<', "/proc/$pid/stat" or return 0;
+	return (<$file> // '') !~ /\) Z/;
+}
+
+sub wait_gone
+{
+	my ($seconds, @pids) = @_;
+	my $end = time + $seconds;
+	while (grep { alive($_) } @pids)
+	{
+		return 0 if time > $end;
+		sleep 0.01;
+	}
+	return 1;
+}
+
+# SIGKILL to the postmaster; its children must notice by themselves.
+sub kill_postmaster
+{
+	my $pid = postmaster() // return;
+	kill STOP => $pid;
+	my @children = children($pid);
+	kill KILL => $pid;
+	if (!wait_gone(20, $pid, @children))
+	{
+		my @left = grep { alive($_) } @children;
+		print "# processes outlived the postmaster by 20 s: @left\n";
+		kill KILL => @left;
+		wait_gone(20, @left) or die "processes cannot be killed: @left";
+	}
+	for (1 .. 250) { last unless -d "/proc/$pid"; sleep 0.02 }
+	unlink "$data/postmaster.pid";
+}
+
+sub start { return quietly("pg_ctl -D '$data' -l '$log' -t 120 -w start") }
+
+# One statement in a session of its own; undef if there is no answer.
+sub query
+{
+	my ($sql) = @_;
+	open my $psql, '-|', 'psql', '-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', '-c', $sql or die $!;
+	my @lines = <$psql>;
+	close $psql or return undef;
+	chomp @lines;
+	return \@lines;
+}
+
+# The stopped or crashing server again, accepting connections.
+sub bring_back
+{
+	my $end = time + 120;
+	while (time < $end)
+	{
+		my $pid = postmaster();
+		if (!defined $pid || !alive($pid)) { start() or return 0 }
+		return 1 if quietly('psql -X -q -c "SELECT 1"');
+		sleep 0.05;
+	}
+	return 0;
+}
+
+# ---- comparison ----
+
+my %select = (
+	a   => 'SELECT k, length(v), md5(v) FROM a ORDER BY k',
+	b   => q{SELECT tenant || '/' || name, length(v), md5(v), n FROM b ORDER BY tenant, name},
+	own => 'SELECT k, length(v), md5(v) FROM own ORDER BY k');
+
+sub compare
+{
+	my (@results) = @_;
+	my @wrong;
+	my $survived = 0;
+	my $session = Session->new("$dir/compare.err");
+	my $query = sub {
+		my ($state, $lines) = $session->run("$_[0];");
+		return defined $state && $state eq '00000' ? $lines : undef;
+	};
+
+	# Which transactions whose COMMIT was under way took effect?
+	my $found = $query->('SELECT k, n FROM markers') // return (0, 'the table markers cannot be read, see compare.err');
+	my %found = map { split /\|/ } @$found;
+	for my $w (0 .. $writers - 1)
+	{
+		my $result = $results[$w];
+		my $flight = $result->{flight};
+		my @parts  = ($result);
+		push @wrong, $result->{error} if $result->{error};
+		if (defined $flight && ($found{$w} // -1) == $flight->{number})
+		{
+			$survived++;
+			$result->{number} = $flight->{number};
+			push @parts, { changes => $flight->{changes}, counter => defined $flight->{counter} ? { $flight->{counter} => 1 } : {} };
+		}
+		push @wrong, "writer $w: its last transaction is " . ($found{$w} // 'gone') . ", expected $result->{number}"
+		  if ($found{$w} // -1) != $result->{number};
+		$marker{$w} = $result->{number};
+		for my $part (@parts)
+		{
+			for my $t (keys %{ $part->{changes} })
+			{
+				while (my ($key, $value) = each %{ $part->{changes}{$t} })
+				{
+					if (defined $value) { $rows{$t}{$key} = $value }
+					else { delete $rows{$t}{$key} }
+				}
+			}
+			$counter{$_} += $part->{counter}{$_} for keys %{ $part->{counter} };
+		}
+	}
+
+	for my $t (@tables)
+	{
+		my $sql = $select{ $t =~ /^own/ ? 'own' : $t } =~ s/FROM own/FROM $t/r;
+		my $lines = $query->($sql);
+		if (!defined $lines) { push @wrong, "table $t cannot be read"; next }
+		my %left = %{ $rows{$t} };
+		my $last;
+		for my $line (@$lines)
+		{
+			my ($key, $len, $md5, $n) = split /\|/, $line, -1;
+			my $is = $len eq '' ? 'null' : "$len $md5";
+			my $expected = delete $left{$key};
+			if (!defined $expected) { push @wrong, "table $t, key $key: should not be there" }
+			elsif (fingerprint(@$expected) ne $is)
+			{
+				push @wrong, "table $t, key $key: value is $is, expected " . fingerprint(@$expected) . " ($expected->[0])";
+			}
+			elsif ($t eq 'b' && $n != $expected->[1]) { push @wrong, "table b, key $key: n is $n, expected $expected->[1]" }
+			push @wrong, "table $t: key $key comes after $last" if defined $last && $t ne 'b' && ($t eq 'a' ? $last >= $key : $last ge $key);
+			$last = $key;
+		}
+		push @wrong, "table $t, key $_: lost ($left{$_}[0])" for sort keys %left;
+
+		# The same by single lookups, present and absent keys.
+		my @keys = keys %{ $rows{$t} };
+		@keys = map { $keys[ rand @keys ] } 1 .. 20 if @keys > 20;
+		push @keys, map { writer_key($t, int(rand $writers), int(rand 300)) } 1 .. 10;
+		for my $key (@keys)
+		{
+			my $row = $query->("SELECT length(v), md5(v) FROM $t WHERE " . key_condition($t, $key));
+			my $is = !defined $row ? 'an error' : !@$row ? 'absent' : $row->[0] eq '|' ? 'null' : $row->[0] =~ s/\|/ /r;
+			my $expected = defined $rows{$t}{$key} ? fingerprint(@{ $rows{$t}{$key} }) : 'absent';
+			push @wrong, "table $t, lookup of key $key: $is, expected $expected" if $is ne $expected;
+		}
+	}
+	my $counts = $query->('SELECT k, n FROM counters') // ['the table cannot be read|'];
+	my %counted = map { split /\|/ } @$counts;
+	for my $c (0 .. $counters - 1)
+	{
+		push @wrong, "counter $c is " . ($counted{$c} // 'gone') . ", expected $counter{$c}" if ($counted{$c} // -1) ne $counter{$c};
+	}
+	for my $t (@tables, 'markers', 'counters')
+	{
+		my $problems = $query->("SELECT * FROM kvfdw_check('$t')");
+		push @wrong, map { "kvfdw_check('$t'): $_" } defined $problems ? @$problems : ('failed');
+	}
+	$session->close;
+	return ($survived, @wrong);
+}
+
+# ---- set-up ----
+
+END
+{
+	my $code = $?;
+	if ($$ == $main && defined $data && -e "$data/postmaster.pid")
+	{
+		quietly("pg_ctl -D '$data' -m immediate -t 30 -w stop") or kill_postmaster();
+	}
+	$? = $code;
+}
+$SIG{INT} = $SIG{TERM} = sub { exit 1 };
+
+quietly("initdb -D '$data' -U postgres -A trust -E UTF8 --locale=C -N") or die "initdb failed, see $dir/commands.log\n";
+open my $conf, '>>', "$data/postgresql.conf" or die $!;
+print $conf <<"END";
+listen_addresses = ''
+port = $ENV{PGPORT}
+unix_socket_directories = '$sockets'
+shared_preload_libraries = 'kvfdw'
+log_line_prefix = '%m [%p] %b '
+max_connections = 50
+include = 'torture.conf'
+END
+close $conf;
+configure('kvfdw.io_method' => 'auto');
+start() or die "the server did not start, see $log\n";
+
+my $sql = "CREATE EXTENSION kvfdw;
+CREATE FUNCTION val(id text, len int) RETURNS text LANGUAGE sql IMMUTABLE AS
+\$\$ SELECT CASE WHEN len >= 0 THEN substr(repeat(md5(id), len / 32 + 1), 1, len) END \$\$;
+CREATE FOREIGN TABLE markers (k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k');
+CREATE FOREIGN TABLE counters (k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k');
+INSERT INTO markers SELECT w, 0 FROM generate_series(0, $writers - 1) w;
+INSERT INTO counters SELECT c, 0 FROM generate_series(0, $counters - 1) c;\n";
+$sql .= "CREATE FOREIGN TABLE $_ " . definition($_) . ";\n" for @tables;
+query($sql) // die "the tables could not be made\n";
+%rows = map { $_ => {} } @tables;
+$counter{$_} = 0 for 0 .. $counters - 1;
+$marker{$_} = 0 for 0 .. $writers - 1;
+
+# The stop points that the source names; test builds know kvfdw.stop_points.
+my %points;
+my $answer = query("SELECT 1 FROM pg_settings WHERE name = 'kvfdw.stop_points'");
+if (defined $answer && @$answer)
+{
+	for my $file (glob("$FindBin::RealBin/../src/*.c $FindBin::RealBin/../src/engine/*.c"))
+	{
+		open my $source, '<', $file or die "$file: $!";
+		while (<$source>) { $points{$1} = 1 if /\bKV_STOP_POINT\s*\(\s*"(\w+)"/ }
+	}
+}
+my @points = sort keys %points;
+
+# ---- the rounds ----
+
+print "1..$rounds\n# seed $seed, $writers writers, stop points: @points\n";
+my $failed = 0;
+for my $round (1 .. $rounds)
+{
+	srand($seed + $round * 1000);
+	my @victims = ('postmaster', 'postmaster', 'backend', 'backend', 'worker', 'worker', 'other', @points ? ('stop point') x 5 : ());
+	my $victim = $victims[ rand @victims ];
+	my $point = @points ? $points[ rand @points ] : '';
+	my $delay = 0.1 + rand(1.5);
+	my $again = rand() < 0.2;
+	my $story;
+
+	# Writers.
+	unlink glob "$dir/writer*.result";
+	my @pids;
+	for my $w (0 .. $writers - 1)
+	{
+		my $pid = fork // die "fork: $!";
+		if ($pid == 0) { writer($w, $round) }
+		push @pids, $pid;
+	}
+
+	# The kill.
+	sleep $delay;
+	my $postmaster = postmaster();
+	if ($victim eq 'stop point')
+	{
+		configure('kvfdw.stop_points' => "$point=kill");
+		kill HUP => $postmaster;
+		my $end = time + 2;
+		my $running = $writers;
+		while ($running && time < $end) { $running = grep { alive($_) } @pids; sleep 0.02 }
+		$story = "stop point $point " . ($running ? 'not reached by writers, SIGKILL to postmaster' : 'reached');
+		# Recovery may reach it too.
+		if ($running) { kill_postmaster(); start() && query("SELECT count(*) FROM $_") for 'a' }
+	}
+	elsif ($victim eq 'postmaster')
+	{
+		kill_postmaster();
+		$story = 'SIGKILL to postmaster';
+	}
+	else
+	{
+		my $where = $victim eq 'backend' ? "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+		  : $victim eq 'worker' ? "backend_type LIKE 'kvfdw%'"
+		  : "backend_type NOT LIKE 'kvfdw%' AND backend_type <> 'client backend'";
+		my $pids = query("SELECT pid, backend_type FROM pg_stat_activity WHERE $where ORDER BY pid") // [];
+		if (@$pids)
+		{
+			my ($pid, $type) = split /\|/, $pids->[ rand @$pids ];
+			kill KILL => $pid;
+			$story = "SIGKILL to $type";
+		}
+		else
+		{
+			kill_postmaster();
+			$story = "no $victim, SIGKILL to postmaster";
+		}
+	}
+	$story .= sprintf ' after %.2f s', $delay;
+
+	# The writers end when their connections do.
+	my $end = time + 60;
+	while (grep { alive($_) } @pids)
+	{
+		if (time > $end)
+		{
+			$story .= ', writers hang';
+			$failed = 1;
+			kill KILL => @pids;
+		}
+		sleep 0.02;
+	}
+	waitpid $_, 0 for @pids;
+
+	# Back again; sometimes the recovery is killed as well.
+	if ($again)
+	{
+		my $pid = postmaster();
+		quietly("pg_ctl -D '$data' -l '$log' -W start") unless defined $pid && alive($pid);
+		sleep rand 0.3;
+		kill_postmaster();
+		$story .= ', and again during recovery';
+	}
+	if ($victim eq 'stop point')
+	{
+		configure('kvfdw.stop_points' => undef);
+		kill_postmaster() if defined postmaster();
+	}
+	my @wrong;
+	my ($acknowledged, $in_flight, $survived) = (0, 0, 0);
+	my @results = map { -e "$dir/writer$_.result" ? retrieve("$dir/writer$_.result") : { error => "writer $_ left no result", number => $marker{$_} } } 0 .. $writers - 1;
+	if (!bring_back()) { @wrong = ('the server does not come back') }
+	else { ($survived, @wrong) = compare(@results) }
+	push @wrong, 'writers hang' if $failed;
+	$acknowledged += $_->{transactions} // 0 for @results;
+	$in_flight += defined $_->{flight} for @results;
+	my $seed_of_round = $seed + ($round - 1) * 1000;
+	printf "%s %d - seed %d: %s; %d transactions acknowledged, %d of %d with COMMIT under way survived, %d rows\n",
+	  @wrong ? 'not ok' : 'ok', $round, $seed_of_round, $story, $acknowledged, $survived, $in_flight,
+	  eval { my $n = 0; $n += keys %{ $rows{$_} } for @tables; $n };
+	if (@wrong)
+	{
+		print "# $_\n" for @wrong > 20 ? (@wrong[ 0 .. 19 ], '… ' . (@wrong - 20) . ' more') : @wrong;
+		print "# repeat its choices on fresh tables: torture.pl --rounds 1 --seed $seed_of_round\n";
+		$failed = 1;
+		last;
+	}
+
+	# The other I/O method next time, where this round ended with a restart.
+	configure('kvfdw.io_method' => rand() < 0.5 ? 'auto' : 'sync');
+}
+exit $failed;
