@@ -67,7 +67,7 @@ SELECT count(*), min(k), max(k), min(v), max(v) FROM swap WHERE k >= 100;
 DELETE FROM t WHERE a = 1 AND b = 'x' RETURNING *;
 DELETE FROM t WHERE a BETWEEN 100 AND 102;
 DELETE FROM t WHERE v LIKE 'joined%' RETURNING a, b;
-DELETE FROM t USING swap WHERE t.a = swap.k RETURNING t.a, t.b, swap.v;
+WITH d AS (DELETE FROM t USING swap WHERE t.a = swap.k RETURNING t.a, t.b, swap.v) SELECT * FROM d ORDER BY a, b;
 DELETE FROM t WHERE a = 1 AND b = 'x';
 SELECT * FROM t ORDER BY a, b;
 INSERT INTO t VALUES (1, 'x', 'back', 1);

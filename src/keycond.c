@@ -16,6 +16,9 @@
  *	- the value's type is the column's, or one that keyrange.c can place
  *	  exactly among the column's values (KvPlace there);
  *	- the value is not volatile, so evaluating it once is enough.
+ *
+ * The one condition that says less than its clause is that of a row comparison,
+ * (a, b, v) > (1, 2, 3), whose first columns only are key columns.
  */
 #include "postgres.h"
 
@@ -159,6 +162,8 @@ make_condition(int key, KvConditionKind kind, Node *value, Oid valuetype,
 	condition->value = (Expr *) value;
 	condition->valuetype = valuetype;
 	condition->rinfo = rinfo;
+	condition->exact = true;
+	condition->row = NIL;
 	return condition;
 }
 
@@ -197,15 +202,73 @@ match_bool_clause(RelOptInfo *rel, const KvKeyColumn *column, int key,
 }
 
 /*
- * The condition that a clause is on this key column, or NULL.
- *
- * Row comparisons, (a, b) > (1, 2), stay filters: a condition has one column,
- * and the bound on the first column alone would not be exact.
+ * A row comparison is a range of the key columns from number key on, as far as
+ * its members are these columns one after the other.
  */
 static KvKeyCondition *
-match_clause(PlannerInfo *root, RelOptInfo *rel, const KvKeyColumn *column,
+match_row_comparison(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
+					 int key, RestrictInfo *rinfo)
+{
+	RowCompareExpr *compare = (RowCompareExpr *) rinfo->clause;
+	int			nmembers = list_length(compare->opnos);
+	KvKeyCondition *condition = NULL;
+	KvConditionKind first_kind = KV_COND_EQUAL;
+	List	   *row = NIL;
+	int			i;
+
+	for (i = 0; i < nmembers && key + i < table->nkeys; i++)
+	{
+		const KvKeyColumn *column = &table->keys[key + i];
+		Oid			opno = list_nth_oid(compare->opnos, i);
+		Node	   *left = list_nth(compare->largs, i);
+		Node	   *value = list_nth(compare->rargs, i);
+		KvConditionKind kind;
+		Oid			valuetype;
+
+		if (!kv_operand_is_key(rel, column, left))
+		{
+			if (!kv_operand_is_key(rel, column, value))
+				break;
+			opno = get_commutator(opno);
+			value = left;
+		}
+		if (!OidIsValid(opno) ||
+			!match_operator(column, opno, list_nth_oid(compare->inputcollids, i),
+							&kind, &valuetype) ||
+			kind == KV_COND_EQUAL || (i > 0 && kind != first_kind) ||
+			!value_is_usable(root, rel, value))
+			break;
+
+		first_kind = kind;
+		if (condition != NULL)
+		{
+			condition->kind = KV_COND_ROW_PREFIX;
+			row = lappend(row, condition);
+		}
+		condition = make_condition(key + i, kind, value, valuetype, rinfo);
+	}
+	if (condition == NULL)
+		return NULL;
+
+	condition->row = row;
+	condition->exact = i == nmembers;
+	if (!condition->exact)
+	{
+		/* where these columns are equal, the rest of the row decides */
+		if (condition->kind == KV_COND_LESS)
+			condition->kind = KV_COND_LESS_EQUAL;
+		else if (condition->kind == KV_COND_GREATER)
+			condition->kind = KV_COND_GREATER_EQUAL;
+	}
+	return condition;
+}
+
+/* The condition that a clause is on key column number key, or NULL. */
+static KvKeyCondition *
+match_clause(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 			 int key, RestrictInfo *rinfo)
 {
+	const KvKeyColumn *column = &table->keys[key];
 	Node	   *clause = (Node *) rinfo->clause;
 	KvConditionKind kind;
 	Oid			valuetype;
@@ -262,6 +325,9 @@ match_clause(PlannerInfo *root, RelOptInfo *rel, const KvKeyColumn *column,
 		return make_condition(key, KV_COND_ANY, array, valuetype, rinfo);
 	}
 
+	if (IsA(clause, RowCompareExpr))
+		return match_row_comparison(root, rel, table, key, rinfo);
+
 	return NULL;
 }
 
@@ -270,7 +336,7 @@ bool
 kv_clause_matches_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 					  int key, RestrictInfo *rinfo)
 {
-	return match_clause(root, rel, &table->keys[key], key, rinfo) != NULL;
+	return match_clause(root, rel, table, key, rinfo) != NULL;
 }
 
 /*
@@ -301,14 +367,14 @@ kv_match_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 		{
 			KvKeyCondition *condition;
 
-			condition = match_clause(root, rel, &table->keys[key], key,
+			condition = match_clause(root, rel, table, key,
 									 lfirst_node(RestrictInfo, lc));
 			if (condition == NULL)
 				continue;
 			if (condition->kind == KV_COND_EQUAL)
 				equal = lappend(equal, condition);
 			else if (condition->kind != KV_COND_ANY)
-				range = lappend(range, condition);
+				range = lappend(list_concat(range, condition->row), condition);
 			else if (any == NULL)
 				any = condition;
 		}
@@ -334,9 +400,13 @@ kv_match_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 	}
 
 	foreach(lc, match->conditions)
-		match->clauses =
-			list_append_unique_ptr(match->clauses,
-								   ((KvKeyCondition *) lfirst(lc))->rinfo);
+	{
+		KvKeyCondition *condition = lfirst(lc);
+
+		match->clauses = list_append_unique_ptr(match->clauses, condition->rinfo);
+		if (condition->kind != KV_COND_ROW_PREFIX && condition->exact)
+			match->exact = list_append_unique_ptr(match->exact, condition->rinfo);
+	}
 
 	if (match->npinned == table->nkeys)
 		match->access = KV_ACCESS_POINT;

@@ -478,7 +478,7 @@ add_parameterised_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 
 	local = other_clauses(list_concat_copy(rel->baserestrictinfo,
 										   param_info->ppi_clauses),
-						  match->clauses);
+						  match->exact);
 	cost_scan(root, rel, info, match, local, rows, &startup_cost, &total_cost);
 	/* no pathkeys: the planner does not use those of parameterised paths */
 	add_scan_path(root, rel, match, rows, startup_cost, total_cost,
@@ -535,7 +535,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 
 	match = kv_match_key(root, baserel, info->table, baserel->baserestrictinfo);
 	cost_scan(root, baserel, info, match,
-			  other_clauses(baserel->baserestrictinfo, match->clauses),
+			  other_clauses(baserel->baserestrictinfo, match->exact),
 			  baserel->rows, &startup_cost, &total_cost);
 
 	pathkeys = ordered ?
@@ -563,7 +563,7 @@ is_covered(RelOptInfo *rel, const KvTable *table, RestrictInfo *rinfo,
 {
 	ListCell   *lc;
 
-	foreach(lc, match->clauses)
+	foreach(lc, match->exact)
 	{
 		RestrictInfo *chosen = lfirst_node(RestrictInfo, lc);
 
@@ -616,6 +616,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	List	   *types = NIL;
 	List	   *values = NIL;
 	List	   *key_clauses;
+	List	   *recheck;
 	List	   *fdw_private;
 	ListCell   *lc;
 
@@ -638,6 +639,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 		values = lappend(values, condition->value);
 	}
 	key_clauses = extract_actual_clauses(match->clauses, false);
+	recheck = extract_actual_clauses(match->exact, false);
 
 	/* Items must match enum KvScanPrivateIndex */
 	fdw_private = list_make5(keys, kinds, types,
@@ -651,17 +653,17 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 											 limit_hint(root, baserel, best_path, local))));
 
 	/*
-	 * The key conditions' clauses are not in the node's quals: they hold for
+	 * Exact key conditions' clauses are not in the node's quals: they hold for
 	 * every row of the range.  EvalPlanQual tests rows that did not come from
 	 * the range, so they are its recheck quals.
 	 */
 	return make_foreignscan(tlist,
 							extract_actual_clauses(local, false),
 							baserel->relid,
-							list_concat(values, list_copy(key_clauses)),
+							list_concat(values, key_clauses),
 							fdw_private,
 							NIL,
-							key_clauses,
+							recheck,
 							outer_plan);
 }
 

@@ -23,7 +23,9 @@ typedef enum KvConditionKind
 	KV_COND_LESS,
 	KV_COND_LESS_EQUAL,
 	KV_COND_GREATER_EQUAL,
-	KV_COND_GREATER
+	KV_COND_GREATER,
+	KV_COND_ROW_PREFIX			/* of a row comparison, all columns but the
+								 * last; the next condition goes on with it */
 } KvConditionKind;
 
 typedef enum KvAccess
@@ -66,13 +68,16 @@ typedef struct KvKeyCondition
 	KvConditionKind kind;
 	Expr	   *value;			/* free of this relation's columns */
 	Oid			valuetype;
-	RestrictInfo *rinfo;		/* the clause, which the condition replaces */
+	RestrictInfo *rinfo;		/* the clause it is made of */
+	bool		exact;			/* says all that the clause says */
+	List	   *row;			/* KvKeyConditions that go before: ROW_PREFIX */
 } KvKeyCondition;
 
 typedef struct KvKeyMatch
 {
 	List	   *conditions;		/* KvKeyCondition, in key order */
 	List	   *clauses;		/* their RestrictInfos, each once */
+	List	   *exact;			/* those that need not be evaluated any more */
 	Bitmapset  *equal;			/* key columns bound by '=' */
 	int			npinned;		/* leading columns bound by '=' or ANY */
 	double		nprefixes;		/* estimated combinations of the pinned ones */

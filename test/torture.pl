@@ -500,6 +500,10 @@ unix_socket_directories = '$sockets'
 shared_preload_libraries = 'kvfdw'
 log_line_prefix = '%m [%p] %b '
 max_connections = 50
+kvfdw.freeze_delay = 1s
+kvfdw.delta_memory = 16MB
+kvfdw.merge_buffers = 4MB
+kvfdw.merge_size = 64kB
 include = 'torture.conf'
 END
 close $conf;

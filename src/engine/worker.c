@@ -214,35 +214,47 @@ load_table(KvStore *store, void *arg)
 	(void) kv_table_entry(ids[0], ids[1], false);
 }
 
-/* Visit kvfdw/<database>/<relation>. */
+/* The numbers among a directory's names. */
+static List *
+numbered_entries(const char *path)
+{
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	List	   *numbers = NIL;
+
+	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *end;
+		Oid			number = (Oid) strtoul(de->d_name, &end, 10);
+
+		if (number != InvalidOid && *end == '\0')
+			numbers = lappend_oid(numbers, number);
+	}
+	FreeDir(dir);
+	return numbers;
+}
+
+/* Enter every kvfdw/<database>/<relation>; true if all of them could be. */
 static bool
 load_all_tables(void)
 {
 	bool		complete = true;
-	DIR		   *databases = AllocateDir("kvfdw");
-	struct dirent *de;
+	ListCell   *database;
+	ListCell   *table;
 
-	while ((de = ReadDirExtended(databases, "kvfdw", LOG)) != NULL)
+	foreach(database, numbered_entries("kvfdw"))
 	{
 		char		path[MAXPGPATH];
-		Oid			ids[2];
-		DIR		   *tables;
-		struct dirent *te;
 
-		ids[0] = (Oid) strtoul(de->d_name, NULL, 10);
-		if (ids[0] == InvalidOid)
-			continue;
-		snprintf(path, sizeof(path), "kvfdw/%s", de->d_name);
-		tables = AllocateDir(path);
-		while ((te = ReadDirExtended(tables, path, LOG)) != NULL)
+		snprintf(path, sizeof(path), "kvfdw/%u", lfirst_oid(database));
+		foreach(table, numbered_entries(path))
 		{
-			ids[1] = (Oid) strtoul(te->d_name, NULL, 10);
-			if (ids[1] != InvalidOid && !attempt(load_table, NULL, ids))
+			Oid			ids[2] = {lfirst_oid(database), lfirst_oid(table)};
+
+			if (!attempt(load_table, NULL, ids))
 				complete = false;
 		}
-		FreeDir(tables);
 	}
-	FreeDir(databases);
 	return complete;
 }
 

@@ -1,3 +1,4 @@
+#!/bin/bash
 # Private PostgreSQL servers for the demo, the tests and the benchmark.
 #
 # Source this file, then:
@@ -141,6 +142,11 @@ kv_end()
 	trap - EXIT
 	if declare -F kv_at_end >/dev/null; then kv_at_end "$code"; fi
 	if [ -n "${KV_RUN:-}" ] && [ -d "$KV_RUN" ]; then
+		if [ "$code" != 0 ] && [ "$code" != 130 ] && [ -s "$KV_SERVER_LOG" ]; then
+			cp "$KV_SERVER_LOG" "$(dirname "$KV_RUN")/last-failure.log" &&
+				kv_note "the server's log: $(dirname "$KV_RUN")/last-failure.log"
+			grep -E 'was terminated by signal|PANIC:|TRAP:' "$KV_SERVER_LOG" | tail -n 5 >&2
+		fi
 		if [ -s "$KV_PGDATA/postmaster.pid" ] && [ -z "${KV_KEEP:-}" ]; then
 			kv_as "$KV_BIN/pg_ctl" -D "$KV_PGDATA" -m immediate -t 30 -w stop >/dev/null 2>&1
 		fi
