@@ -54,7 +54,7 @@ struct KvKeyRanges
 	KvColumnValues *columns;	/* npinned of them */
 	bool		has_lo,
 				has_hi;
-	StringInfoData lo;			/* bounds of the column after the pinned ones: */
+	StringInfoData lo;			/* bounds of what follows the pinned columns: */
 	StringInfoData hi;			/* lo is inclusive, hi is exclusive */
 	bool		backward;
 	bool		exhausted;
@@ -350,44 +350,75 @@ move_after(const KvTable *table, int key, StringInfo buf)
 	return kv_key_successor(buf);
 }
 
-/* key <, <=, >=, > value: tighten the bounds; false if nothing is left. */
+/*
+ * key <, <=, >, >= value, or the same of a row: tighten the bounds; false if
+ * nothing is left.  *next is the number of the condition, and goes past it.
+ *
+ * The bound is a place between keys: before all keys that begin with the
+ * values, or after them.  A row's comparison is decided by its first value that
+ * no key of the column can equal, and it is unknown, so not true, for keys that
+ * equal all values before a NULL.
+ */
 static bool
-start_range(KvKeyRanges *ranges, KvScanCondition *condition, Datum value)
+start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
 {
 	const KvTable *table = ranges->table;
-	bool		upper = condition->kind == KV_COND_LESS ||
-		condition->kind == KV_COND_LESS_EQUAL;
 	StringInfo	buf = &ranges->lo_result;
-	StringInfo	bound = upper ? &ranges->hi : &ranges->lo;
-	bool	   *has_bound = upper ? &ranges->has_hi : &ranges->has_lo;
-	Datum		own;
+	KvScanCondition *condition = &ranges->conditions[*next];
+	KvScanCondition *last = condition;
+	int			key = -1;		/* the last one encoded */
+	bool		upper;
 	bool		after;
+	StringInfo	bound;
+	bool	   *has_bound;
 
-	switch (place_value(&table->keys[condition->key], condition->valuetype,
-						value, &own))
-	{
-		case KV_PLACE_BEFORE_ALL:
-			return !upper;
-		case KV_PLACE_AFTER_ALL:
-			return upper;
-		case KV_PLACE_BELOW:
-			after = false;
-			break;
-		case KV_PLACE_ABOVE:
-			after = true;
-			break;
-		default:
-			after = condition->kind == KV_COND_LESS_EQUAL ||
-				condition->kind == KV_COND_GREATER;
-			break;
-	}
+	while (last->kind == KV_COND_ROW_PREFIX)
+		last++;
+	*next = last - ranges->conditions + 1;
+	upper = last->kind == KV_COND_LESS || last->kind == KV_COND_LESS_EQUAL;
+	after = last->kind == KV_COND_LESS_EQUAL || last->kind == KV_COND_GREATER;
 
 	resetStringInfo(buf);
-	kv_key_encode_column(buf, &table->keys[condition->key],
-						 condition->key == table->nkeys - 1, own);
-	if (after && !move_after(table, condition->key, buf))
+	for (; condition <= last; condition++)
+	{
+		const KvKeyColumn *column = &table->keys[condition->key];
+		KvPlace		place;
+		Datum		value;
+		Datum		own;
+		bool		isnull;
+
+		value = ExecEvalExprSwitchContext(condition->value, econtext, &isnull);
+		if (isnull)
+		{
+			if (key < 0)
+				return false;
+			after = !upper;
+			break;
+		}
+
+		place = place_value(column, condition->valuetype, value, &own);
+		if (place == KV_PLACE_BEFORE_ALL || place == KV_PLACE_AFTER_ALL)
+		{
+			after = place == KV_PLACE_AFTER_ALL;
+			if (key < 0)
+				return after == upper;
+			break;
+		}
+
+		key = condition->key;
+		kv_key_encode_column(buf, column, key == table->nkeys - 1, own);
+		if (place != KV_PLACE_AT)
+		{
+			after = place == KV_PLACE_ABOVE;
+			break;
+		}
+	}
+
+	if (after && !move_after(table, key, buf))
 		return upper;			/* above the last value there is */
 
+	bound = upper ? &ranges->hi : &ranges->lo;
+	has_bound = upper ? &ranges->has_hi : &ranges->has_lo;
 	if (!*has_bound ||
 		(upper ? compare_bytes(buf, bound) < 0 : compare_bytes(buf, bound) > 0))
 	{
@@ -396,6 +427,22 @@ start_range(KvKeyRanges *ranges, KvScanCondition *condition, Datum value)
 		*has_bound = true;
 	}
 	return true;
+}
+
+/* key = value or key = ANY (array): the values that a pinned column may have. */
+static bool
+start_pinned(KvKeyRanges *ranges, KvScanCondition *condition,
+			 ExprContext *econtext, MemoryContext context)
+{
+	bool		isnull;
+	Datum		value = ExecEvalExprSwitchContext(condition->value, econtext,
+												  &isnull);
+
+	if (isnull)
+		return false;
+	if (condition->kind == KV_COND_EQUAL)
+		return start_equal(ranges, condition, value, context);
+	return start_any(ranges, condition, value, context);
 }
 
 /*
@@ -407,30 +454,29 @@ bool
 kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
 				MemoryContext context, bool backward)
 {
+	int			next = 0;
+
 	ranges->backward = backward;
 	ranges->exhausted = false;
 	ranges->has_lo = ranges->has_hi = false;
 	for (int i = 0; i < ranges->npinned; i++)
 		ranges->columns[i].n = 0;
 
-	for (int i = 0; i < ranges->nconditions; i++)
+	while (next < ranges->nconditions)
 	{
-		KvScanCondition *condition = &ranges->conditions[i];
-		Datum		value;
-		bool		isnull;
-		bool		possible;
+		KvScanCondition *condition = &ranges->conditions[next];
 
-		value = ExecEvalExprSwitchContext(condition->value, econtext, &isnull);
-		if (isnull)
-			return false;
-		if (condition->kind == KV_COND_EQUAL)
-			possible = start_equal(ranges, condition, value, context);
-		else if (condition->kind == KV_COND_ANY)
-			possible = start_any(ranges, condition, value, context);
+		if (condition->key >= ranges->npinned)
+		{
+			if (!start_range(ranges, &next, econtext))
+				return false;
+		}
 		else
-			possible = start_range(ranges, condition, value);
-		if (!possible)
-			return false;
+		{
+			if (!start_pinned(ranges, condition, econtext, context))
+				return false;
+			next++;
+		}
 	}
 
 	for (int i = 0; i < ranges->npinned; i++)

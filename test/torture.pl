@@ -145,6 +145,17 @@ sub close
 
 package main;
 
+# The last message that psql printed into a file.
+sub last_error
+{
+	my ($path) = @_;
+	open my $file, '<', $path or return '';
+	my $message = '';
+	while (<$file>) { $message = $_ if /(ERROR|FATAL|PANIC):/ }
+	chomp $message;
+	return $message;
+}
+
 # ---- a writer: runs until the connection is gone, then reports ----
 
 sub writer
@@ -174,7 +185,8 @@ sub writer
 			print $journal substr($sql, 0, 200), "\n";
 			my ($state) = $session->run($sql =~ /\\\.$/ ? $sql : "$sql;");
 			return 1 if defined $state && $state eq $expected;
-			$fail->("$sql: SQLSTATE $state, expected $expected") if defined $state && $state !~ /^(57P|08)/;
+			$fail->(substr($sql =~ s/\n.*//sr, 0, 200) . ": SQLSTATE $state, expected $expected: " . last_error("$dir/writer$w.err"))
+			  if defined $state && $state !~ /^(57P|08)/;
 			return 0;
 		};
 

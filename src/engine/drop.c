@@ -10,7 +10,8 @@
  *
  * After a crash in between: a generation older than one whose creator
  * committed, and one whose creator aborted, is removed when the table is next
- * loaded or swept (sweep.c); renamed directories are removed at start.
+ * loaded; directories whose table is gone are swept (sweep.c), and renamed ones
+ * removed, after the start.
  */
 #include "postgres.h"
 
@@ -139,8 +140,9 @@ kv_table_discard(Oid dboid, Oid relid)
 	kv_wake_maintainer();
 }
 
-static void
-database_discard(Oid dboid)
+/* All of a database goes.  Never throws or allocates. */
+void
+kv_database_discard(Oid dboid)
 {
 	HASH_SEQ_STATUS status;
 	KvTableEntry *entry;
@@ -183,7 +185,7 @@ kv_engine_at_commit(void)
 				kv_table_discard(entry->dboid, entry->relid);
 				break;
 			case KV_PENDING_DROP_DATABASE:
-				database_discard(entry->dboid);
+				kv_database_discard(entry->dboid);
 				break;
 		}
 	}

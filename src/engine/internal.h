@@ -530,12 +530,19 @@ extern void kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 gene
 						   SubTransactionId subid);
 extern void kv_table_discard(Oid dboid, Oid relid);
 extern void kv_generation_discard(Oid dboid, Oid relid, uint32 generation);
+extern void kv_database_discard(Oid dboid);
 extern void kv_drop_collect(void);
+
+/* sweep.c */
+extern void kv_sweep_databases(void);
+extern PGDLLEXPORT void kv_sweep_worker_main(Datum arg);
 
 /* worker.c */
 struct BackgroundWorkerHandle;
 extern void kv_workers_register(void);
 extern bool kv_recovery_worker_start(KvStore *store, struct BackgroundWorkerHandle **handle);
+extern bool kv_sweep_worker_start(Oid dboid, struct BackgroundWorkerHandle **handle);
+extern List *kv_numbered_entries(const char *path);
 extern PGDLLEXPORT void kv_maintainer_main(Datum arg);
 extern PGDLLEXPORT void kv_recovery_worker_main(Datum arg);
 

@@ -728,7 +728,12 @@ static int
 remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
 {
 	int			err = kv_fault(KV_IO_UNLINK, NULL);
+	Size		len = strlen(path);
 
+	/* an idle process may hold a value file open: give its space back now */
+	if (err == 0 && len > 4 && strcmp(path + len - 4, ".val") == 0 &&
+		truncate(path, 0) != 0 && errno != ENOENT)
+		err = errno;
 	if (err == 0 && remove(path) != 0 && errno != ENOENT)
 		err = errno;
 	kv_io_count(KV_IO_UNLINK, 0, err);

@@ -55,17 +55,34 @@ kv_workers_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-/* Start a helper for a store that is being opened; false if no slot is free. */
-bool
-kv_recovery_worker_start(KvStore *store, BackgroundWorkerHandle **handle)
+/* Start a worker that runs once; false if none can be had. */
+static bool
+start_worker(const char *name, const char *function, Datum arg,
+			 BackgroundWorkerHandle **handle)
 {
 	BackgroundWorker worker;
 
-	describe_worker(&worker, "kvfdw recovery", "kv_recovery_worker_main");
+	describe_worker(&worker, name, function);
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = PointerGetDatum(store);
+	worker.bgw_main_arg = arg;
 	worker.bgw_notify_pid = MyProcPid;
 	return RegisterDynamicBackgroundWorker(&worker, handle);
+}
+
+/* A helper for a store that is being opened. */
+bool
+kv_recovery_worker_start(KvStore *store, BackgroundWorkerHandle **handle)
+{
+	return start_worker("kvfdw recovery", "kv_recovery_worker_main",
+						PointerGetDatum(store), handle);
+}
+
+/* A look at one database's directory. */
+bool
+kv_sweep_worker_start(Oid dboid, BackgroundWorkerHandle **handle)
+{
+	return start_worker("kvfdw sweep", "kv_sweep_worker_main", ObjectIdGetDatum(dboid),
+						handle);
 }
 
 static void
@@ -207,6 +224,12 @@ settle_store(KvStore *store, void *arg)
 }
 
 static void
+sweep_all(KvStore *store, void *arg)
+{
+	kv_sweep_databases();
+}
+
+static void
 load_table(KvStore *store, void *arg)
 {
 	const Oid  *ids = arg;
@@ -214,9 +237,9 @@ load_table(KvStore *store, void *arg)
 	(void) kv_table_entry(ids[0], ids[1], false);
 }
 
-/* The numbers among a directory's names. */
-static List *
-numbered_entries(const char *path)
+/* The numbers among a directory's names, as OIDs. */
+List *
+kv_numbered_entries(const char *path)
 {
 	DIR		   *dir = AllocateDir(path);
 	struct dirent *de;
@@ -242,12 +265,12 @@ load_all_tables(void)
 	ListCell   *database;
 	ListCell   *table;
 
-	foreach(database, numbered_entries("kvfdw"))
+	foreach(database, kv_numbered_entries("kvfdw"))
 	{
 		char		path[MAXPGPATH];
 
 		snprintf(path, sizeof(path), "kvfdw/%u", lfirst_oid(database));
-		foreach(table, numbered_entries(path))
+		foreach(table, kv_numbered_entries(path))
 		{
 			Oid			ids[2] = {lfirst_oid(database), lfirst_oid(table)};
 
@@ -265,9 +288,12 @@ load_all_tables(void)
 static void
 settle_everything(void)
 {
-	bool		complete = load_all_tables();
+	bool		complete;
 	List	   *stores;
 	ListCell   *cell;
+
+	(void) attempt(sweep_all, NULL, NULL);
+	complete = load_all_tables();
 
 	stores = kv_stores_pin_state(InvalidOid, KV_STORE_CLOSED);
 	foreach(cell, stores)
