@@ -96,7 +96,7 @@ suite_tap()
 		cat "$out/tap/$file.log"
 		if [ ! -e "$out/tap/$file.passed" ]; then
 			grep -q '^not ok ' "$out/tap/$file.log" || echo "not ok - $file ended with an error"
-			tail -n 30 "$out/tap/$file/tmp_check/log/"*.log 2>/dev/null | sed 's/^/# /' || true
+			tail -n 15 "$out/tap/$file/tmp_check/log/"*.log "$out/tap/$file/tmp_check/log/"regress_log_* 2>/dev/null | sed 's/^/# /' || true
 		fi
 	done
 }

@@ -207,6 +207,7 @@ undo(const KvPending *entry)
 void
 kv_engine_at_abort(void)
 {
+	kv_conflicts = NULL;
 	for (KvPending *entry = pending; entry != NULL; entry = entry->next)
 		undo(entry);
 	if (pending != NULL)
@@ -219,6 +220,7 @@ kv_engine_at_subxact(bool commit, SubTransactionId mine, SubTransactionId parent
 {
 	KvPending **link = &pending;
 
+	kv_conflicts = NULL;
 	while (*link != NULL)
 	{
 		KvPending  *entry = *link;

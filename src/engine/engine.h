@@ -143,6 +143,12 @@ extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, bool backward,
 extern void kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys);
 
 extern bool kv_scan_next(KvScan *scan, KvRow *row);
+
+/*
+ * At SERIALIZABLE: the writers whose versions the scan has met and not seen
+ * since the last call, for CheckForSerializableConflictOut.
+ */
+extern int	kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids);
 extern const KvScanStats *kv_scan_stats(KvScan *scan);
 extern void kv_scan_end(KvScan *scan);
 

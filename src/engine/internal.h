@@ -399,6 +399,14 @@ extern void kv_wake_writer(void);
 extern void kv_wake_maintainer(void);
 
 /* visibility.c */
+typedef struct KvConflicts
+{
+	TransactionId *xids;
+	int			n;
+	int			room;
+} KvConflicts;
+
+extern KvConflicts *kv_conflicts;
 extern KvVersionFate kv_xid_fate(uint64 xid, uint32 incarnation);
 extern bool kv_version_visible(KvVersion *version, Snapshot snapshot, uint32 incarnation);
 extern bool kv_xid_is_mine(uint64 xid);

@@ -19,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -47,6 +48,7 @@ struct KvScan
 	MemoryContext context;		/* the scan's life */
 	MemoryContext batch_context;	/* one batch's keys and values */
 	KvScanStats stats;
+	KvConflicts conflicts;		/* xids NULL: not SERIALIZABLE */
 
 	/* range mode */
 	KvKey		lo;				/* copies; data NULL: unbounded */
@@ -84,6 +86,11 @@ kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
 												ALLOCSET_DEFAULT_SIZES);
 	scan->rows = palloc(sizeof(KvBatchRow) * KV_BATCH_ROWS);
 	scan->at_end = true;
+	if (IsolationIsSerializable())
+	{
+		scan->conflicts.room = 16;
+		scan->conflicts.xids = palloc(16 * sizeof(TransactionId));
+	}
 	return scan;
 }
 
@@ -166,6 +173,8 @@ kv_scan_end(KvScan *scan)
 {
 	reset_scan(scan);
 	MemoryContextDelete(scan->batch_context);
+	if (scan->conflicts.xids)
+		pfree(scan->conflicts.xids);
 	pfree(scan->rows);
 	pfree(scan);
 }
@@ -703,10 +712,12 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		MemoryContextReset(scan->batch_context);
 		scan->nrows = scan->next_row = 0;
 		scan->batch_bytes = 0;
+		kv_conflicts = scan->conflicts.xids ? &scan->conflicts : NULL;
 		if (scan->points)
 			fill_points(scan);
 		else
 			fill_range(scan);
+		kv_conflicts = NULL;
 		if (scan->want_values)
 			fetch_values(scan);
 		scan->batch_rows = Min(KV_BATCH_ROWS, scan->batch_rows * 4);
@@ -719,6 +730,16 @@ kv_scan_next(KvScan *scan, KvRow *row)
 	row->len = next->version.len;
 	row->value = scan->want_values ? next->value : NULL;
 	return true;
+}
+
+int
+kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids)
+{
+	int			n = scan->conflicts.n;
+
+	*xids = scan->conflicts.xids;
+	scan->conflicts.n = 0;
+	return n;
 }
 
 /*

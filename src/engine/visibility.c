@@ -20,6 +20,36 @@
 
 #include "engine/internal.h"
 
+/*
+ * Where a serializable scan collects the writers whose versions its snapshot
+ * does not see.  Set while a batch is made; NULL at all other times.
+ */
+KvConflicts *kv_conflicts = NULL;
+
+static void
+note_conflict(TransactionId xid)
+{
+	KvConflicts *into = kv_conflicts;
+
+	if (into == NULL || (into->n > 0 && into->xids[into->n - 1] == xid))
+		return;
+	if (into->n == into->room)
+	{
+		into->room *= 2;
+		into->xids = repalloc(into->xids, into->room * sizeof(TransactionId));
+	}
+	into->xids[into->n++] = xid;
+}
+
+static bool
+in_snapshot(TransactionId xid, Snapshot snapshot)
+{
+	if (!XidInMVCCSnapshot(xid, snapshot))
+		return false;
+	note_conflict(xid);
+	return true;
+}
+
 bool
 kv_xid_is_mine(uint64 xid)
 {
@@ -55,7 +85,7 @@ kv_version_visible(KvVersion *version, Snapshot snapshot, uint32 incarnation)
 	if (version->fate == KV_FATE_ABORTED)
 		return false;
 	if (version->fate == KV_FATE_COMMITTED)
-		return !XidInMVCCSnapshot(xid, snapshot);
+		return !in_snapshot(xid, snapshot);
 
 	if (kv_incarnation_aborted(incarnation, version->xid))
 	{
@@ -64,7 +94,7 @@ kv_version_visible(KvVersion *version, Snapshot snapshot, uint32 incarnation)
 	}
 	if (TransactionIdIsCurrentTransactionId(xid))
 		return version->cid < snapshot->curcid;
-	if (XidInMVCCSnapshot(xid, snapshot))
+	if (in_snapshot(xid, snapshot))
 		return false;
 	if (TransactionIdDidCommit(xid))
 	{

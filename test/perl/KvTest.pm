@@ -13,7 +13,7 @@ use Time::HiRes qw(usleep time);
 use IPC::Run ();
 
 our @EXPORT = qw(kv_cluster kv_table kill_all kill_process restart_killed psql_writer
-  reap_writer kv_check_clean tables_differ kv_files wait_for heap_only has_faults setting);
+  reap_writer kv_check_clean tables_differ answer kv_files wait_for heap_only has_faults setting);
 
 sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
 
@@ -131,20 +131,28 @@ sub reap_writer
 	return $last;
 }
 
+# A query's result, or its error: a test that compares it fails and goes on.
+sub answer
+{
+	my ($node, $sql) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', $sql, on_error_stop => 1);
+	return $rc == 0 ? $out : "error: $err";
+}
+
 # '' if kvfdw_check finds nothing.
 sub kv_check_clean
 {
 	my ($node, @tables) = @_;
-	return join('; ', grep { length } map { $node->safe_psql('postgres', "SELECT '$_: ' || c::text FROM kvfdw_check('$_') c") } @tables);
+	return join('; ', grep { length } map { answer($node, "SELECT '$_: ' || c::text FROM kvfdw_check('$_') c LIMIT 3") } @tables);
 }
 
 # '' if both tables hold the same rows, in the same order of $key.
 sub tables_differ
 {
 	my ($node, $kv, $heap, $key) = @_;
-	my $d = $node->safe_psql('postgres', "SELECT 'kvfdw only: ' || left(s::text, 100) FROM (TABLE $kv EXCEPT ALL TABLE $heap LIMIT 5) s");
-	$d .= $node->safe_psql('postgres', "SELECT 'heap only: ' || left(s::text, 100) FROM (TABLE $heap EXCEPT ALL TABLE $kv LIMIT 5) s");
-	my @sum = map { $node->safe_psql('postgres', "SELECT md5(string_agg(s::text, ';')) FROM (SELECT * FROM $_ ORDER BY $key) s") } $kv, $heap;
+	my $d = answer($node, "SELECT 'kvfdw only: ' || left(s::text, 100) FROM (TABLE $kv EXCEPT ALL TABLE $heap LIMIT 5) s");
+	$d .= answer($node, "SELECT 'heap only: ' || left(s::text, 100) FROM (TABLE $heap EXCEPT ALL TABLE $kv LIMIT 5) s");
+	my @sum = map { answer($node, "SELECT md5(string_agg(s::text, ';')) FROM (SELECT * FROM $_ ORDER BY $key) s") } $kv, $heap;
 	$d .= "order differs" if $d eq '' && $sum[0] ne $sum[1];
 	return $d;
 }
