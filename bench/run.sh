@@ -215,7 +215,7 @@ if wants reopen; then
 		say "  $state: server up after $up s, first row after $first s; value reads until then: $values; ${count%% *} random rows right"
 		if kv_true "$first > $worst"; then worst=$first; fi
 	done
-	line "reopen after SIGKILL, $KEYS keys, until the first row" "$worst s, $values of values" "<= 1 s, no values"
+	line "reopen after SIGKILL, $KEYS keys, until the first row" "$worst s, $values" "<= 1 s, none but the row's own"
 fi
 
 kv_server_stop

@@ -309,6 +309,7 @@ StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
 #define KV_SLOT_BATCH	sizeof(KvSlotHeader)
 #define KV_SLOT_ENTRIES	(sizeof(KvSlotHeader) + sizeof(KvLogBatch))
 #define KV_ENTRY_AREA	(32 * 1024)
+#define KV_ENTRY_ROOM	(KV_ENTRY_AREA - KV_SLOT_ENTRIES)
 
 /* What a shard consists of: replaced whole, atomically, by every freeze. */
 typedef struct KvManifest
@@ -450,9 +451,19 @@ extern void kv_slot_unclaim(int slot, int error);
 extern void kv_slot_image(int slot, uint64 *offset, uint32 *len, char **buffer);
 extern int	kv_slot_finish(int slot);
 extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number);
-extern void kv_slots_replay_sealed(KvStore *store, uint32 shardno);
-extern void kv_slots_replay_open(KvStore *store, uint32 shardno);
+extern char *kv_slot_entries(int slot);
+extern KvLogBatch *kv_slot_batch(int slot);
+extern uint32 kv_slot_seal_crc(const KvSlotHeader *header);
+extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
+							   uint32 nentries, uint64 log_offset);
+extern void kv_slot_release(int slot);
 extern bool kv_slots_discard(const KvStoreKey *key);
+
+/* slotreplay.c; apply gets every entry that recovery reads, in order */
+typedef void (*KvApplyEntry) (KvStore *store, uint32 shardno, const KvLogEntry *entry,
+							  uint32 incarnation);
+extern void kv_slots_replay_sealed(KvStore *store, uint32 shardno);
+extern void kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply);
 
 /* mergewriter.c */
 extern PGDLLEXPORT void kv_merge_writer_main(Datum arg);
@@ -461,9 +472,8 @@ extern PGDLLEXPORT void kv_merge_writer_main(Datum arg);
 extern int	kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number,
 						  uint64 offset, KvLogBatch *batch);
 extern uint32 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence);
-extern uint64 kv_log_replay(KvStore *store, uint32 shardno, uint32 number);
-extern bool kv_log_apply(KvStore *store, uint32 shardno, const KvLogEntry *entry,
-						 uint32 incarnation);
+extern uint64 kv_log_replay(KvStore *store, uint32 shardno, uint32 number,
+							KvApplyEntry apply);
 extern void kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);
 

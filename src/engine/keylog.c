@@ -178,41 +178,12 @@ read_log(const char *path, uint64 *len)
 }
 
 /*
- * Put one entry into the recovering shard's delta, unless its transaction
- * aborted.  True if it was kept.
- */
-bool
-kv_log_apply(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 incarnation)
-{
-	KvShard    *shard = kv_shard(store, shardno);
-	KvVersion	version = {0};
-	uint64		end = KV_LOCATION_OFFSET(entry->location) + entry->len;
-
-	/* the space is taken whether or not the entry counts */
-	if (KV_LOCATION_FILE(entry->location) == shard->value_file)
-		shard->value_tail = Max(shard->value_tail, TYPEALIGN(KV_BLOCK, end));
-
-	version.fate = kv_xid_fate(entry->xid, incarnation);
-	if (version.fate == KV_FATE_ABORTED)
-		return false;
-	version.xid = entry->xid;
-	version.location = entry->location;
-	version.len = entry->len;
-	version.crc = entry->value_crc;
-	version.cid = entry->cid;
-	version.kind = entry->kind;
-	while (!kv_delta_add(&shard->active, (const uint8 *) (entry + 1), entry->keylen,
-						 &version))
-		kv_make_room(store, shardno);
-	return true;
-}
-
-/*
- * Replay one log into the shard's delta and return where it ends.  The shard
- * is being recovered: nobody else sees it.
+ * Hand every entry of a log to apply, in order, and return where the log ends.
+ * A torn end is cut off, with a LOG line; damage before a sound batch is an
+ * ERROR (I 11).
  */
 uint64
-kv_log_replay(KvStore *store, uint32 shardno, uint32 number)
+kv_log_replay(KvStore *store, uint32 shardno, uint32 number, KvApplyEntry apply)
 {
 	const char *path = kv_path_log(&store->key, shardno, number);
 	uint64		len;
@@ -248,8 +219,7 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number)
 		{
 			const KvLogEntry *entry = (const KvLogEntry *) at;
 
-			if (kv_log_apply(store, shardno, entry, batch->incarnation))
-				kv_count(store, KV_COUNT_RECOVERED_ENTRIES, 1);
+			apply(store, shardno, entry, batch->incarnation);
 			at += KV_LOG_ENTRY_SIZE(entry->keylen);
 		}
 		offset += sizeof(KvLogBatch) + batch->entry_bytes;

@@ -68,19 +68,17 @@ kv_slot_header(int slot)
 	return (KvSlotHeader *) (kv_slot_values(slot) + kv_shared->slot_size);
 }
 
-static KvLogBatch *
-slot_batch(int slot)
+KvLogBatch *
+kv_slot_batch(int slot)
 {
 	return (KvLogBatch *) ((char *) kv_slot_header(slot) + KV_SLOT_BATCH);
 }
 
-static char *
-slot_entries(int slot)
+char *
+kv_slot_entries(int slot)
 {
 	return (char *) kv_slot_header(slot) + KV_SLOT_ENTRIES;
 }
-
-#define KV_ENTRY_ROOM	(KV_ENTRY_AREA - KV_SLOT_ENTRIES)
 
 static uint32
 open_crc(const KvSlotHeader *header)
@@ -94,8 +92,8 @@ open_crc(const KvSlotHeader *header)
 	return crc;
 }
 
-static uint32
-seal_crc(const KvSlotHeader *header)
+uint32
+kv_slot_seal_crc(const KvSlotHeader *header)
 {
 	pg_crc32c	crc;
 
@@ -391,7 +389,7 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 	int			i = shard->open_slot;
 	KvSlot	   *slot = &kv_slots[i];
 	char	   *values = kv_slot_values(i);
-	KvLogEntry *entry = (KvLogEntry *) (slot_entries(i) + slot->entry_used);
+	KvLogEntry *entry = (KvLogEntry *) (kv_slot_entries(i) + slot->entry_used);
 
 	if (!external)
 	{
@@ -423,12 +421,12 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 }
 
 /* Complete a slot's image and its batch; the log offset is reserved already. */
-static void
-seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentries,
+void
+kv_slot_seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentries,
 		   uint64 log_offset)
 {
 	KvSlotHeader *header = kv_slot_header(i);
-	KvLogBatch *batch = slot_batch(i);
+	KvLogBatch *batch = kv_slot_batch(i);
 
 	memset(kv_slot_values(i) + value_bytes, 0,
 		   TYPEALIGN(KV_BLOCK, value_bytes) - value_bytes);
@@ -449,7 +447,7 @@ seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentries,
 	header->nentries = nentries;
 	header->entry_bytes = entry_bytes;
 	header->value_bytes = value_bytes;
-	header->seal_crc = seal_crc(header);
+	header->seal_crc = kv_slot_seal_crc(header);
 	pg_write_barrier();
 	header->sealed = 1;
 }
@@ -467,7 +465,7 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	uint32		used = TYPEALIGN(KV_BLOCK, slot->value_used);
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	seal_image(i, slot->value_used, slot->entry_used, slot->nentries, shard->log_tail);
+	kv_slot_seal_image(i, slot->value_used, slot->entry_used, slot->nentries, shard->log_tail);
 	shard->log_tail += sizeof(KvLogBatch) + slot->entry_used;
 
 	/* what it did not use is the next slot's, unless an extent came behind it */
@@ -510,8 +508,8 @@ kv_slot_find(const KvShard *shard, const KvVersion *version)
 
 /* ---- emptying ---- */
 
-static void
-slot_release(int i)
+void
+kv_slot_release(int i)
 {
 	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
 	kv_slots[i].state = KV_SLOT_FREE;
@@ -575,7 +573,7 @@ kv_slot_finish(int i)
 
 	KV_STOP_POINT("slot_before_log");
 	err = kv_log_append(&store->key, slot->shard, slot->log_number,
-						kv_slot_header(i)->log_offset, slot_batch(i));
+						kv_slot_header(i)->log_offset, kv_slot_batch(i));
 	if (err != 0)
 	{
 		kv_slot_unclaim(i, err);
@@ -591,7 +589,7 @@ kv_slot_finish(int i)
 	LWLockRelease(&shard->lock);
 	kv_slot_header(i)->in_use = 0;
 	pg_atomic_write_u32(&kv_shared->write_error, 0);
-	slot_release(i);
+	kv_slot_release(i);
 	ConditionVariableBroadcast(&shard->changed);
 	return 0;
 }
@@ -756,128 +754,6 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_MERGE_SLOT);
 	}
 	ConditionVariableCancelSleep();
-}
-
-/* ---- after a restart ---- */
-
-static bool
-slot_belongs(int i, const KvStore *store)
-{
-	const KvSlotHeader *header = kv_slot_header(i);
-
-	return kv_slots[i].state == KV_SLOT_ORPHAN &&
-		header->dboid == store->key.dboid && header->relid == store->key.relid &&
-		header->generation == store->key.generation;
-}
-
-/* Do again what the merge writer may not have finished. */
-static void
-replay_slot(KvStore *store, uint32 shardno, int i)
-{
-	KvSlotHeader *header = kv_slot_header(i);
-	KvShard    *shard = kv_shard(store, shardno);
-	uint32		len = TYPEALIGN(KV_BLOCK, header->value_bytes);
-	int			err;
-
-	if (len > 0)
-		kv_io_write(kv_value_file(&store->key, header->value_file, true),
-					kv_slot_values(i), len, header->base, KV_IO_VALUE_WRITE);
-	if (header->value_file == shard->value_file)
-		shard->value_tail = Max(shard->value_tail, header->base + len);
-	if (header->log_number >= shard->first_log)
-	{
-		err = kv_log_append(&store->key, shardno, header->log_number,
-							header->log_offset, slot_batch(i));
-		if (err != 0)
-			kv_io_error(ERROR, err, kv_path_log(&store->key, shardno, header->log_number),
-						"write");
-	}
-	KV_STOP_POINT("replay_before_free");
-	header->in_use = 0;
-	slot_release(i);
-	kv_count(store, KV_COUNT_RECOVERED_SLOTS, 1);
-}
-
-/*
- * Replay the sealed slots that an earlier incarnation left of this shard.
- * Before the key logs are read: they may have holes that these fill.
- */
-void
-kv_slots_replay_sealed(KvStore *store, uint32 shardno)
-{
-	for (int i = 0; i < kv_shared->nslots; i++)
-	{
-		KvSlotHeader *header = kv_slot_header(i);
-
-		if (!slot_belongs(i, store) || header->shard != shardno || !header->sealed)
-			continue;
-		if (header->seal_crc != seal_crc(header))
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("merge slot %d is damaged", i)));
-		replay_slot(store, shardno, i);
-	}
-}
-
-/* How much of a slot that was open is valid: its entries up to the first that is not. */
-static void
-measure_open_slot(int i, uint32 *nentries, uint32 *entry_bytes, uint32 *value_bytes)
-{
-	KvSlotHeader *header = kv_slot_header(i);
-
-	*nentries = *entry_bytes = *value_bytes = 0;
-	while (*entry_bytes + sizeof(KvLogEntry) <= KV_ENTRY_ROOM)
-	{
-		KvLogEntry *entry = (KvLogEntry *) (slot_entries(i) + *entry_bytes);
-		uint64		offset = KV_LOCATION_OFFSET(entry->location);
-
-		if (entry->keylen > KV_MAX_KEY ||
-			*entry_bytes + KV_LOG_ENTRY_SIZE(entry->keylen) > KV_ENTRY_ROOM ||
-			entry->crc != kv_log_entry_crc(entry, header->sequence))
-			break;
-		if (KV_LOCATION_FILE(entry->location) == header->value_file &&
-			offset >= header->base && offset < header->base + header->capacity)
-			*value_bytes = Max(*value_bytes, offset - header->base + entry->len);
-		*entry_bytes += KV_LOG_ENTRY_SIZE(entry->keylen);
-		(*nentries)++;
-	}
-}
-
-/*
- * Seal and replay the slot that was open, and apply its entries.  After the
- * key logs were read: its batch goes behind them.
- */
-void
-kv_slots_replay_open(KvStore *store, uint32 shardno)
-{
-	KvShard    *shard = kv_shard(store, shardno);
-
-	for (int i = 0; i < kv_shared->nslots; i++)
-	{
-		uint32		incarnation = kv_slot_header(i)->incarnation;
-		uint32		nentries;
-		uint32		entry_bytes;
-		uint32		value_bytes;
-		char	   *entries;
-
-		if (!slot_belongs(i, store) || kv_slot_header(i)->shard != shardno)
-			continue;
-		measure_open_slot(i, &nentries, &entry_bytes, &value_bytes);
-		seal_image(i, value_bytes, entry_bytes, nentries, shard->log_tail);
-
-		/* the slot may be reused as soon as it is replayed */
-		entries = palloc(entry_bytes + 1);
-		memcpy(entries, slot_entries(i), entry_bytes);
-		replay_slot(store, shardno, i);
-		shard->log_tail += sizeof(KvLogBatch) + entry_bytes;
-		for (char *at = entries; at < entries + entry_bytes;
-			 at += KV_LOG_ENTRY_SIZE(((KvLogEntry *) at)->keylen))
-		{
-			if (kv_log_apply(store, shardno, (KvLogEntry *) at, incarnation))
-				kv_count(store, KV_COUNT_RECOVERED_ENTRIES, 1);
-		}
-		pfree(entries);
-	}
 }
 
 /* Throw away the slots of a store that was dropped; false if one is being written. */

@@ -101,6 +101,36 @@ list_files(KvStore *store, KvFound *found)
 	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
 }
 
+/*
+ * A KvApplyEntry: put the entry into the recovering shard's delta, unless its
+ * transaction aborted.
+ */
+static void
+apply_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 incarnation)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvVersion	version = {0};
+	uint64		end = KV_LOCATION_OFFSET(entry->location) + entry->len;
+
+	/* the space is taken whether or not the entry counts */
+	if (KV_LOCATION_FILE(entry->location) == shard->value_file)
+		shard->value_tail = Max(shard->value_tail, TYPEALIGN(KV_BLOCK, end));
+
+	version.fate = kv_xid_fate(entry->xid, incarnation);
+	if (version.fate == KV_FATE_ABORTED)
+		return;
+	version.xid = entry->xid;
+	version.location = entry->location;
+	version.len = entry->len;
+	version.crc = entry->value_crc;
+	version.cid = entry->cid;
+	version.kind = entry->kind;
+	while (!kv_delta_add(&shard->active, (const uint8 *) (entry + 1), entry->keylen,
+						 &version))
+		kv_make_room(store, shardno);
+	kv_count(store, KV_COUNT_RECOVERED_ENTRIES, 1);
+}
+
 static bool
 names_run(const KvShard *shard, uint32 number)
 {
@@ -192,9 +222,9 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	KV_STOP_POINT("recover_after_sealed");
 	shard->log_tail = sizeof(KvLogHeader);
 	for (uint32 log = shard->first_log; log <= shard->log_number; log++)
-		shard->log_tail = kv_log_replay(store, shardno, log);
+		shard->log_tail = kv_log_replay(store, shardno, log, apply_entry);
 	KV_STOP_POINT("recover_after_logs");
-	kv_slots_replay_open(store, shardno);
+	kv_slots_replay_open(store, shardno, apply_entry);
 
 	file = kv_value_file(&store->key, shard->value_file, false);
 	shard->value_allocated = file >= 0 ? kv_io_size(file) : 0;

@@ -107,16 +107,17 @@ sub restart_killed
 }
 
 # psql in the background, reading a script file; its output is kept in a file.
+# go_on: also after errors.
 sub psql_writer
 {
-	my ($node, $script, $name) = @_;
+	my ($node, $script, $name, $go_on) = @_;
 	my $dir = $PostgreSQL::Test::Utils::tmp_check;
 	my $in = "$dir/$name.sql";
 	my $out = "$dir/$name.out";
 	open(my $f, '>', $in) or die;
 	print $f $script;
 	close $f;
-	my $h = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', $in ], '>', $out, '2>', "$dir/$name.err");
+	my $h = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=' . ($go_on ? 0 : 1), '-d', $node->connstr('postgres'), '-f', $in ], '>', $out, '2>', "$dir/$name.err");
 	return { handle => $h, out => $out, err => "$dir/$name.err" };
 }
 
