@@ -69,6 +69,7 @@ COPY ign FROM stdin;
 5	copied
 \.
 SELECT * FROM ign ORDER BY k;
+EXPLAIN (COSTS OFF) INSERT INTO ign VALUES (1, 'x');
 UPDATE ign SET k = 2 WHERE k = 1;
 SELECT k FROM ign ORDER BY k;
 -- on_duplicate 'replace': the key-value put.

@@ -262,7 +262,11 @@ key_is_visible(KvModifyState *state, KvKey key, Snapshot snapshot)
 	return visible;
 }
 
-/* SERIALIZABLE: did a concurrent transaction read what is about to change? */
+/*
+ * SERIALIZABLE: did a concurrent transaction read what has just changed?  After
+ * the write: a reader locks first and reads then, so it either saw the write or
+ * is seen here.
+ */
 static void
 check_conflict_in(KvModifyState *state, KvKey key)
 {
@@ -350,7 +354,6 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 	key = key_of(&state->key);
 	form = kv_tuple_encode(state->table, slot, &state->value, &value, &len);
 
-	check_conflict_in(state, key);
 	if (kv_insert(state->store, state->rel, key, form, value, len,
 				  command_id(state, estate),
 				  on_duplicate == KV_DUPLICATE_REPLACE) == KV_EXISTS)
@@ -360,6 +363,8 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 		check_ignored_duplicate(state, estate, key);
 		result = NULL;
 	}
+	else
+		check_conflict_in(state, key);
 
 	MemoryContextSwitchTo(old);
 	return result;
@@ -469,17 +474,17 @@ kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
 	key = key_of(&state->key);
 	form = kv_tuple_encode(state->table, slot, &state->value, &value, &len);
 
-	check_conflict_in(state, from);
 	if (key.len == from.len && memcmp(key.data, from.data, key.len) == 0)
 		kv_update(state->store, state->rel, key, form, value, len, cid);
 	else
 	{
-		check_conflict_in(state, key);
 		if (kv_insert(state->store, state->rel, key, form, value, len, cid,
 					  false) == KV_EXISTS)
 			raise_duplicate(state, key);
 		kv_delete(state->store, state->rel, from, cid);
+		check_conflict_in(state, key);
 	}
+	check_conflict_in(state, from);
 
 	MemoryContextSwitchTo(old);
 	return slot;
@@ -520,8 +525,8 @@ kv_exec_foreign_delete(EState *estate, ResultRelInfo *rinfo,
 
 	if (lock_old_row(state, estate, key, "deleted"))
 	{
-		check_conflict_in(state, key);
 		kv_delete(state->store, state->rel, key, command_id(state, estate));
+		check_conflict_in(state, key);
 		ExecClearTuple(slot);
 		if (AttributeNumberIsValid(state->row_attnum))
 			store_old_row(state, slot, planSlot);

@@ -17,7 +17,8 @@
  *
  * SERIALIZABLE.  What is read gets a predicate lock before it is read: a page
  * lock on a hash of the key for a point, a lock of the whole table for anything
- * else.  modify.c checks the keys it writes against them.
+ * else.  modify.c checks the keys it writes against them; the writers whose
+ * versions a batch met and did not see are checked here.
  */
 #include "postgres.h"
 
@@ -170,13 +171,30 @@ next_position(ForeignScanState *node, KvScanState *state)
 	return true;
 }
 
+/* SERIALIZABLE: tell whose writes this scan has met and not seen. */
+static void
+check_conflict_out(KvScanState *state, Snapshot snapshot)
+{
+	const TransactionId *xids;
+	int			n = kv_scan_take_conflicts(state->scan, &xids);
+
+	for (int i = 0; i < n; i++)
+		CheckForSerializableConflictOut(state->rel, xids[i], snapshot);
+}
+
 static bool
 next_row(ForeignScanState *node, KvScanState *state, KvRow *row)
 {
 	while (!state->finished)
 	{
-		if (state->positioned && kv_scan_next(state->scan, row))
-			return true;
+		if (state->positioned)
+		{
+			bool		found = kv_scan_next(state->scan, row);
+
+			check_conflict_out(state, node->ss.ps.state->es_snapshot);
+			if (found)
+				return true;
+		}
 		state->positioned = next_position(node, state);
 		state->finished = !state->positioned;
 	}

@@ -26,7 +26,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -310,7 +309,7 @@ publish(KvMerge *merge, const KvShard *before)
 	KvManifest	manifest = {0};
 	KvDelta		freed;
 
-	XLogFlush(GetXLogInsertRecPtr());
+	kv_wal_flush();
 
 	manifest.base_run = merge->with_base ? merge->base_number : before->base_run;
 	manifest.frozen_keys = merge->with_base ? merge->base_entries : before->frozen_keys;

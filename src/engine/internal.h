@@ -352,7 +352,9 @@ typedef struct KvShared
 	LWLock		merge_lock;		/* slot states and the free list */
 	uint64		system_identifier;
 
-	/* written before any transaction of this incarnation starts */
+	/* written before any transaction of this incarnation starts (wal.c) */
+	uint64		checkpoint;		/* pg_control's at the start */
+	bool		boundary_provisional;
 	uint32		incarnation;
 	int			nincarnations;	/* dead ones, oldest first */
 	KvIncarnation incarnations[KV_MAX_INCARNATIONS];
@@ -418,6 +420,7 @@ extern uint64 kv_current_xid(void);	/* of this subtransaction; marks the WAL (F 
 extern void kv_wal_register(void);
 extern void kv_wal_startup(void);	/* in shmem_startup_hook */
 extern void kv_wal_mark_transaction(TransactionId xid);
+extern void kv_wal_flush(void);
 extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);
 extern void kv_incarnations_settled(void);
 
@@ -458,6 +461,7 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 							   uint32 nentries, uint64 log_offset);
 extern void kv_slot_release(int slot);
 extern bool kv_slots_discard(const KvStoreKey *key);
+extern void kv_slots_discard_unknown(void);
 
 /* slotreplay.c; apply gets every entry that recovery reads, in order */
 typedef void (*KvApplyEntry) (KvStore *store, uint32 shardno, const KvLogEntry *entry,

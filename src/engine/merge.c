@@ -33,6 +33,7 @@
 
 #include "engine/internal.h"
 
+#define KV_SLOT_PATIENCE	60	/* seconds */
 #define KV_MERGE_PATH	"kvfdw/merge"
 #define KV_MERGE_TEMPORARY	"kvfdw/merge.tmp"
 
@@ -674,6 +675,8 @@ evict_open_slot(void)
 void
 kv_slot_wait_free(void)
 {
+	int			idle = 0;
+
 	ConditionVariablePrepareToSleep(&kv_shared->slot_freed);
 	for (;;)
 	{
@@ -710,7 +713,17 @@ kv_slot_wait_free(void)
 			continue;
 		}
 		kv_wake_writer();
-		ConditionVariableTimedSleep(&kv_shared->slot_freed, 1000, KV_WAIT_MERGE_SLOT);
+		if (!ConditionVariableTimedSleep(&kv_shared->slot_freed, 1000, KV_WAIT_MERGE_SLOT))
+			idle = 0;
+		else if (++idle == KV_SLOT_PATIENCE)
+		{
+			ConditionVariableCancelSleep();
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+					 errmsg("no merge slot has become free for %d seconds", KV_SLOT_PATIENCE),
+					 errdetail("Slots may hold values of tables that could not be recovered; the server log tells."),
+					 errhint("You might need to increase kvfdw.merge_buffers.")));
+		}
 	}
 	ConditionVariableCancelSleep();
 }
@@ -785,4 +798,23 @@ kv_slots_discard(const KvStoreKey *key)
 	}
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
 	return all;
+}
+
+/*
+ * Free the slots that an earlier incarnation left of stores that are gone.  In
+ * the maintainer, when every table has been loaded.
+ */
+void
+kv_slots_discard_unknown(void)
+{
+	for (int i = 0; i < kv_shared->nslots; i++)
+	{
+		KvSlotHeader *header = kv_slot_header(i);
+		KvStoreKey	key = {header->dboid, header->relid, header->generation};
+
+		if (kv_slots[i].state == KV_SLOT_ORPHAN &&
+			kv_store_find(key.dboid, key.relid, key.generation) == NULL &&
+			access(kv_path_store(&key), F_OK) != 0 && errno == ENOENT)
+			(void) kv_slots_discard(&key);
+	}
 }

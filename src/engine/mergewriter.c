@@ -62,24 +62,76 @@ note_failure(int slot, int err)
 	last_error = err;
 }
 
+/* An ERROR on the way: log it and leave the slot to a later attempt. */
+static void
+give_up(int slot)
+{
+	HOLD_INTERRUPTS();
+	LWLockReleaseAll();
+	kv_slot_unclaim(slot, EIO);
+	EmitErrorReport();
+	FlushErrorState();
+	RESUME_INTERRUPTS();
+}
+
 /* A direct write has ended: the rest is the key log's. */
 static void
 finish(KvSlotWrite *write)
 {
 	int			slot = write->slot;
 	int			result = write->request.result;
-	int			err;
+	volatile int err = 0;
 
 	write->slot = -1;
-	if (result == (int) write->request.len)
-		err = kv_slot_finish(slot);
-	else
+	if (result != (int) write->request.len)
 	{
 		/* a short direct write means a full disk or a limit */
 		err = result < 0 ? -result : ENOSPC;
 		kv_slot_unclaim(slot, err);
 	}
+	else
+	{
+		PG_TRY();
+		{
+			err = kv_slot_finish(slot);
+		}
+		PG_CATCH();
+		{
+			give_up(slot);
+			return;
+		}
+		PG_END_TRY();
+	}
 	note_failure(slot, err);
+}
+
+/* Start the direct write of a claimed slot, or finish it if there is nothing to write. */
+static void
+start(KvSlotWrite *write)
+{
+	int			slot = write->slot;
+
+	kv_slot_image(slot, &write->request.offset, &write->request.len,
+				  &write->request.buffer);
+	if (write->request.len == 0)
+	{
+		finish(write);
+		return;
+	}
+	PG_TRY();
+	{
+		write->request.file = kv_value_file(&kv_slots[slot].store->key,
+											kv_slots[slot].value_file, true);
+	}
+	PG_CATCH();
+	{
+		write->slot = -1;
+		give_up(slot);
+		return;
+	}
+	PG_END_TRY();
+	KV_STOP_POINT("slot_before_write");
+	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
 }
 
 /* Start writes for sealed slots; true if any was started or finished at once. */
@@ -93,7 +145,8 @@ start_writes(bool retry)
 	{
 		KvSlotWrite *write;
 
-		if (kv_slots[i].state != KV_SLOT_SEALED || (kv_slots[i].error != 0 && !retry))
+		if (kv_slots[i].state != KV_SLOT_SEALED || (kv_slots[i].error != 0 && !retry) ||
+			pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
 			continue;
 		while (w < KV_WRITES_IN_FLIGHT && writes[w].slot >= 0)
 			w++;
@@ -105,18 +158,8 @@ start_writes(bool retry)
 		memset(write, 0, sizeof(*write));
 		write->slot = i;
 		write->request.tag = write;
-		kv_slot_image(i, &write->request.offset, &write->request.len,
-					  &write->request.buffer);
 		any = true;
-		if (write->request.len == 0)
-			finish(write);
-		else
-		{
-			write->request.file = kv_value_file(&kv_slots[i].store->key,
-												kv_slots[i].value_file, true);
-			KV_STOP_POINT("slot_before_write");
-			kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
-		}
+		start(write);
 	}
 	return any;
 }

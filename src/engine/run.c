@@ -585,7 +585,8 @@ check_page(const char *path, const KvRunHeader *run, const char *page, uint64 pa
 		memcpy(last_key, key, keylen);
 		*last_len = keylen;
 
-		if (version.kind < KV_VERSION_PUT || version.kind > KV_VERSION_DELETE ||
+		if (version.kind < KV_VERSION_PUT ||
+			version.kind > (unfrozen ? KV_VERSION_LOCK : KV_VERSION_PUT) ||
 			version.fate > KV_FATE_ABORTED)
 			report(arg, path, offset, "entry has an unknown kind or fate");
 		sums->nentries++;

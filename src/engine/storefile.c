@@ -212,7 +212,10 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 {
 	char	   *path = psprintf("%s/table", kv_path_store(&store->key));
 
+	/* two sessions may come to the same conclusion at once */
+	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
 	write_table(path, store, data, len);
+	LWLockRelease(&kv_shared->control_lock);
 	pfree(path);
 }
 

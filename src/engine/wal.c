@@ -22,8 +22,11 @@
  *  - if there is, rm_cleanup runs at the end of redo, in the startup process,
  *    before anybody can connect, and raises the boundary to the nextXid found
  *    there.  The resource manager is registered for this callback alone.
- * If recovery itself dies, pg_control still says so at the next start, and the
- * incarnation that never ran is begun again.
+ * Between the two the boundary is provisional.  If the server dies there, the
+ * incarnation never ran; the next start finds the mark, begins it again and
+ * lets its own recovery raise the boundary.  A start that had nothing to redo
+ * never takes the mark off, but it ends with a new checkpoint in pg_control,
+ * which an unfinished one does not.
  */
 #include "postgres.h"
 
@@ -47,8 +50,9 @@ typedef struct KvControlFile
 	uint64		system_identifier;
 	uint32		incarnation;
 	uint32		ndead;
+	uint64		checkpoint;		/* pg_control's, when this was written */
 	KvIncarnation dead[KV_MAX_INCARNATIONS];
-	uint32		pad;
+	uint32		provisional;	/* the last boundary may still rise */
 	uint32		crc;
 } KvControlFile;
 
@@ -74,6 +78,8 @@ write_control(void)
 	control.system_identifier = kv_shared->system_identifier;
 	control.incarnation = kv_shared->incarnation;
 	control.ndead = kv_shared->nincarnations;
+	control.checkpoint = kv_shared->checkpoint;
+	control.provisional = kv_shared->boundary_provisional;
 	memcpy(control.dead, kv_shared->incarnations, sizeof(control.dead));
 	control.crc = control_crc(&control);
 	kv_io_replace(KV_CONTROL_PATH, &control, sizeof(control), true);
@@ -90,18 +96,19 @@ kv_wal_startup(void)
 	bool		crc_ok;
 	ControlFileData *pg_control = get_controlfile(DataDir, &crc_ok);
 	uint64		next_xid = U64FromFullTransactionId(pg_control->checkPointCopy.nextXid);
+	bool		finished;
 	bool		ran;
 	KvControlFile *control;
 	Size		len;
 
-	/* did the start that wrote the control file get through its recovery? */
-	ran = pg_control->state == DB_IN_PRODUCTION ||
-		pg_control->state == DB_SHUTDOWNED ||
-		pg_control->state == DB_SHUTDOWNING;
-
 	kv_shared->system_identifier = pg_control->system_identifier;
 	kv_shared->incarnation = 1;
 	kv_shared->nincarnations = 0;
+	kv_shared->checkpoint = pg_control->checkPoint;
+	kv_shared->boundary_provisional = pg_control->state != DB_SHUTDOWNED;
+	finished = pg_control->state == DB_IN_PRODUCTION ||
+		pg_control->state == DB_SHUTDOWNED ||
+		pg_control->state == DB_SHUTDOWNING;
 	pfree(pg_control);
 
 	kv_io_mkdir("kvfdw");
@@ -132,6 +139,8 @@ kv_wal_startup(void)
 		kv_shared->incarnation = control->incarnation;
 		kv_shared->nincarnations = control->ndead;
 		memcpy(kv_shared->incarnations, control->dead, sizeof(control->dead));
+		ran = !control->provisional ||
+			(finished && control->checkpoint != kv_shared->checkpoint);
 		if (ran)
 		{
 			KvIncarnation *dead;
@@ -166,6 +175,7 @@ redo_cleanup(void)
 	if (kv_shared == NULL || kv_shared->nincarnations == 0)
 		return;
 	kv_shared->incarnations[kv_shared->nincarnations - 1].boundary = next_xid;
+	kv_shared->boundary_provisional = false;
 	write_control();
 }
 
@@ -202,16 +212,34 @@ kv_wal_register(void)
 	RegisterCustomRmgr(KV_RMGR_ID, &kv_rmgr);
 }
 
+/* The smallest record that there is; it carries the current xid, if any. */
+static XLogRecPtr
+insert_noop(void)
+{
+	uint8		byte = 0;
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &byte, sizeof(byte));
+	return XLogInsert(RM_XLOG_ID, XLOG_NOOP);
+}
+
 /* Give the current (sub)transaction, whose xid this is, a WAL record (F 1). */
 void
 kv_wal_mark_transaction(TransactionId xid)
 {
-	uint8		byte = 0;
-
 	Assert(TransactionIdIsValid(xid));
-	XLogBeginInsert();
-	XLogRegisterData((char *) &byte, sizeof(byte));
-	(void) XLogInsert(RM_XLOG_ID, XLOG_NOOP);
+	(void) insert_noop();
+}
+
+/* Make every record inserted so far durable, whoever inserted it. */
+void
+kv_wal_flush(void)
+{
+	/*
+	 * The insert position itself may lie behind a page header that is not
+	 * written yet; the end of a record of our own is safe to flush up to.
+	 */
+	XLogFlush(insert_noop());
 }
 
 /* Does the boundary of its incarnation say that this xid aborted (I 10)? */

@@ -207,6 +207,8 @@ maintain_store(KvStore *store, void *arg)
 	for (int i = 0; i < store->nshards; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
+		if (ShutdownRequestPending)
+			break;
 		maintain_shard(store, i, now);
 	}
 }
@@ -294,6 +296,9 @@ settle_everything(void)
 
 	(void) attempt(sweep_all, NULL, NULL);
 	complete = load_all_tables();
+	LWLockAcquire(&kv_shared->control_lock, LW_SHARED);
+	kv_slots_discard_unknown();
+	LWLockRelease(&kv_shared->control_lock);
 
 	stores = kv_stores_pin_state(InvalidOid, KV_STORE_CLOSED);
 	foreach(cell, stores)
@@ -329,7 +334,7 @@ kv_maintainer_main(Datum arg)
 {
 	MemoryContext context;
 
-	pqsignal(SIGTERM, die);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
@@ -343,7 +348,8 @@ kv_maintainer_main(Datum arg)
 	kv_drop_collect();
 	settle_everything();
 
-	for (;;)
+	/* between two pieces of work it looks whether it is to go */
+	while (!ShutdownRequestPending)
 	{
 		List	   *stores;
 		ListCell   *cell;
@@ -364,11 +370,15 @@ kv_maintainer_main(Datum arg)
 			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
 			(void) attempt(make_room_in, NULL, stores);
 		foreach(cell, stores)
-			(void) attempt(maintain_store, lfirst(cell), NULL);
+		{
+			if (!ShutdownRequestPending)
+				(void) attempt(maintain_store, lfirst(cell), NULL);
+		}
 		kv_stores_unpin(stores);
 		kv_drop_collect();
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_NAP_MS, KV_WAIT_IDLE);
 	}
+	proc_exit(0);
 }

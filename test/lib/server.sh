@@ -130,6 +130,7 @@ kv_begin() # name
 	export KV_PG_CONFIG KV_RUN KV_PGDATA KV_SERVER_LOG KV_SERVER_USER KV_ROOT KV_SOCKETS
 	export PGHOST=$KV_SOCKETS PGPORT=${KV_PORT:-6140} PGUSER=postgres PGDATABASE=postgres
 	unset PGPASSWORD PGOPTIONS PGSERVICE PGDATA
+	KV_OWNER=$BASHPID
 	trap kv_end EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
@@ -138,6 +139,7 @@ kv_begin() # name
 kv_end()
 {
 	local code=$?
+	[ "$BASHPID" = "$KV_OWNER" ] || return 0	# a subshell that failed
 	set +e
 	trap - EXIT
 	if declare -F kv_at_end >/dev/null; then kv_at_end "$code"; fi

@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Time::HiRes qw(usleep time);
 use IPC::Run ();
 
-our @EXPORT = qw(kv_cluster kv_table kill_all kill_process restart_killed psql_writer
+our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs restart_killed psql_writer
   reap_writer kv_check_clean tables_differ answer kv_files wait_for heap_only has_faults setting);
 
 sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
@@ -94,6 +94,22 @@ sub running
 	open(my $f, '<', "/proc/$pid/stat") or return 0;
 	my $stat = <$f> // '';
 	return $stat !~ /^\d+ \(.*\) [ZX]/;
+}
+
+# Is the postmaster alive?  If not, its lock file goes.
+sub postmaster_runs
+{
+	my ($node) = @_;
+	my $file = $node->data_dir . '/postmaster.pid';
+	if (open(my $f, '<', $file))
+	{
+		my $pid = <$f>;
+		chomp $pid;
+		return 1 if kill(0, $pid) && running($pid);
+		unlink $file;
+	}
+	$node->{_pid} = undef;
+	return 0;
 }
 
 # SIGKILL one process: the postmaster restarts the others.

@@ -84,9 +84,8 @@ sub with_fault
 		{
 			# a start that fails is allowed, one without the fault is not
 			unlink $file;
-			unlink $node->data_dir . '/postmaster.pid';
-			$node->{_pid} = undef;
-			$node->start;
+			kill_all($node) if postmaster_runs($node);
+			restart_killed($node);
 			return;
 		}
 	}
@@ -95,10 +94,12 @@ sub with_fault
 	usleep(1_000_000);
 	unlink $file;
 	$node->reload;
-	my $ended = eval { wait_for($what, 90, sub { $w->{handle}->pump_nb; !$w->{handle}->pumpable }); 1; };
+	my $ended = eval { wait_for($what, 90, sub { !eval { $w->{handle}->pump_nb; $w->{handle}->pumpable } }); 1; };
 	ok($ended, "$what: no hang");
-	unless ($ended) { kill_all($node); restart_killed($node); }
+	unless ($ended) { kill_all($node); }
 	reap_writer($w);
+	# the fault may have killed the postmaster itself
+	restart_killed($node) unless postmaster_runs($node);
 	unlike(slurp_file($w->{out}), qr/WRONG/, "no wrong rows: $what");
 	return;
 }
@@ -114,6 +115,7 @@ for my $kind (@kinds)
 		{
 			# in the session that works
 			fresh_tables();
+			note "session, $kind:$n:$action";
 			my ($rc, $out, $err) = $node->psql('postgres', "SET kvfdw.fault = '$kind:$n:$action';\n$work", on_error_stop => 0);
 			unlike($out, qr/WRONG/, "no wrong rows: session, $kind:$n:$action");
 			$hit{$action eq 'kill' ? 'kill' : $1}++ if $err =~ /ERROR:  (.{0,40})/ || ($action eq 'kill' && $err =~ /server closed|terminat/);

@@ -6,6 +6,25 @@
 use strict;
 use warnings;
 use FindBin;
+use File::Temp;
+
+# A mount namespace of our own, where the user permits one; before the test
+# modules take the standard output over.
+BEGIN
+{
+	my @private = ('unshare', '--user', '--map-current-user', '--keep-caps', '--mount', 'sh', '-c');
+	if (!$ENV{KV_SMALL_FS} && !$ENV{KV_UNSHARED})
+	{
+		my $dir = File::Temp::tempdir('kvsmall.XXXXXX', TMPDIR => 1);
+		my $mount = "mount -t tmpfs -o size=128m kvsmall $dir";
+		if (system(@private, "$mount 2>/dev/null", 'sh') == 0)
+		{
+			$ENV{KV_UNSHARED} = $dir;
+			exec @private, "$mount && exec \"\$@\"", 'sh', $^X, (map { ('-I', $_) } grep { !ref } @INC), $0;
+		}
+		rmdir $dir;
+	}
+}
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -13,20 +32,6 @@ use Test::More;
 use KvTest;
 
 my $small = $ENV{KV_SMALL_FS};
-if (!$small && !$ENV{KV_UNSHARED})
-{
-	# a mount namespace of our own, where the user permits one
-	if (system("unshare --user --map-current-user --keep-caps --mount true 2>/dev/null") == 0)
-	{
-		my $dir = PostgreSQL::Test::Utils::tempdir;
-		if (system("unshare --user --map-current-user --keep-caps --mount sh -c 'mount -t tmpfs -o size=256m kvsmall $dir' 2>/dev/null") == 0)
-		{
-			$ENV{KV_UNSHARED} = $dir;
-			exec 'unshare', '--user', '--map-current-user', '--keep-caps', '--mount', 'sh', '-c',
-			  "mount -t tmpfs -o size=256m kvsmall $dir && exec \"\$@\"", 'sh', $^X, (map { ('-I', $_) } @INC), $0;
-		}
-	}
-}
 $small //= $ENV{KV_UNSHARED};
 plan skip_all => 'no small file system: set KV_SMALL_FS, mounting is not permitted here' unless $small;
 
@@ -55,9 +60,11 @@ $node->safe_psql('postgres', "INSERT INTO heap SELECT g, rpad(g::text, g % 3000,
 
 for my $size (300, 4096, 300_000)
 {
+	# what an administrator would delete first
+	system('dd', 'if=/dev/zero', "of=$small/reserve.$$", 'bs=1M', 'count=2', 'status=none') == 0 or die;
 	# fill it up, a transaction at a time, heap and kvfdw together
 	my ($state, $k, $steps) = ('', 10_000_000 + $size * 100, 0);
-	my $batch = int(4_000_000 / $size);
+	my $batch = 1 + int(4_000_000 / $size);
 	while ($steps++ < 500)
 	{
 		my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; INSERT INTO heap SELECT g, rpad(g::text, $size, 'f') FROM generate_series($k, $k + $batch - 1) g; INSERT INTO kv SELECT * FROM heap WHERE k BETWEEN $k AND $k + $batch - 1; COMMIT;", on_error_stop => 1);
@@ -80,6 +87,7 @@ for my $size (300, 4096, 300_000)
 		$started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 	}
 	# room again
+	unlink "$small/reserve.$$";
 	$node->safe_psql('postgres', "TRUNCATE kv; TRUNCATE heap; INSERT INTO heap SELECT g, rpad(g::text, g % 3000, 'x') FROM generate_series(1, 500) g; INSERT INTO kv TABLE heap");
 	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: work goes on after space is freed");
 	is(kv_check_clean($node, 'kv'), '', "$size: kvfdw_check is clean");

@@ -20,7 +20,7 @@ my $data = $node->data_dir;
 $node->safe_psql('postgres', "CREATE TABLE heap (k int PRIMARY KEY, v text); CREATE TABLE heap2 (k int PRIMARY KEY, v text);"
 	  . kv_table('kv', 'k int, v text', 'k', "shards '2'") . kv_table('other', 'k int, v text', 'k')
 	  . "INSERT INTO heap SELECT g, rpad('v' || g, CASE WHEN g % 100 = 0 THEN 300000 ELSE g % 5000 END, 'v') FROM generate_series(-1000, 1000) g; INSERT INTO kv TABLE heap; INSERT INTO heap2 SELECT g, 'other ' || g FROM generate_series(1, 100) g; INSERT INTO other TABLE heap2;");
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('kv')");
+$node->safe_psql('postgres', "SELECT kvfdw_freeze('kv'); CREATE TABLE heap_frozen AS TABLE heap");
 # a tail that is not frozen
 $node->safe_psql('postgres', "UPDATE kv SET v = 'tail ' || k WHERE k % 10 = 0; UPDATE heap SET v = 'tail ' || k WHERE k % 10 = 0; DELETE FROM kv WHERE k % 33 = 0; DELETE FROM heap WHERE k % 33 = 0; INSERT INTO kv SELECT g, rpad('t', 4096, 't') FROM generate_series(2000, 2100) g; INSERT INTO heap SELECT g, rpad('t', 4096, 't') FROM generate_series(2000, 2100) g");
 is(tables_differ($node, 'kv', 'heap', 'k'), '', 'the data to damage is right');
@@ -85,6 +85,11 @@ for my $how ('stopped', 'killed')
 					my @got = split /\n/, $out;
 					if ($query !~ /ORDER/) { @want = sort @want; @got = sort @got; }
 					my %want = map { $_ => 1 } @want;
+					# the end of a log that was cut off and reported takes its rows back to older ones
+					if ($f =~ /\.log/ && $named->(substr(slurp_file($node->logfile), $log_from)))
+					{
+						$want{$_} = 1 for split /\n/, $node->safe_psql('postgres', 'SELECT k, md5(v) FROM heap_frozen');
+					}
 					my @wrong = grep { !$want{$_} } @got;
 					push @problems, "$query: wrong rows " . join(' ', @wrong[ 0 .. ($#wrong > 3 ? 3 : $#wrong) ]) if @wrong;
 					if (!@wrong && "@got" ne "@want")
@@ -132,7 +137,7 @@ END $$}, timeout => 60);
 			}
 			# a damaged table can be emptied or dropped
 			($rc, $out, $err) = $node->psql('postgres', "TRUNCATE kv; INSERT INTO kv VALUES (1, 'new'); SELECT v FROM kv");
-			push @problems, "TRUNCATE does not help: $err" if $out ne 'new' && $f =~ m{/};
+			push @problems, "TRUNCATE does not help: $err" if $out ne 'new' && $f =~ m{/.*\.};
 			($rc, $out, $err) = $node->psql('postgres', "DROP FOREIGN TABLE kv");
 			push @problems, "DROP fails: $err" if $rc != 0;
 			is(join("\n", @problems), '', $name);
