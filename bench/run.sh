@@ -7,7 +7,7 @@
 #   BENCH_KEYS=5000000    keys of the reopen line
 #   BENCH_SECONDS=5       of each INSERT measurement
 #   BENCH_READS=100000    point reads of each client count
-#   BENCH_ONLY="load scan"  of: load point cold scan insert reopen
+#   BENCH_ONLY="load scan"  of: load point scan cold limited insert reopen
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
 #
@@ -27,13 +27,13 @@ ROWS=${BENCH_ROWS:-$((500000 / share))}
 KEYS=${BENCH_KEYS:-$((5000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
-ONLY=" ${BENCH_ONLY:-load point cold scan insert reopen} "
+ONLY=" ${BENCH_ONLY:-load point scan cold limited insert reopen} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
 for line in $ONLY; do
 	case $line in
-		load | point | cold | scan | insert | reopen) ;;
-		*) kv_die "BENCH_ONLY knows load point cold scan insert reopen, not '$line'" ;;
+		load | point | scan | cold | limited | insert | reopen) ;;
+		*) kv_die "BENCH_ONLY knows load point scan cold limited insert reopen, not '$line'" ;;
 	esac
 done
 
@@ -101,7 +101,7 @@ read -r x fio_random1 < <(kv_fio randread 4k 1); say "  random read 4 KB, 1 deep
 read -r x fio_random32 < <(kv_fio randread 4k 32); say "  random read 4 KB, 32 deep: $x $fio_random32"
 rm -f "$KV_RUN/fio"
 
-if wants load || wants point || wants cold || wants scan; then
+if wants load || wants point || wants cold || wants scan || wants limited; then
 	head_ "COPY BINARY, $ROWS rows, random keys, one session"
 	kv_psql -c "CREATE FOREIGN TABLE kv (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')"
 	kv_psql -c "CREATE TABLE heap (k bigint PRIMARY KEY, v bytea)"
@@ -139,45 +139,67 @@ if wants point; then
 		"$(kv_calc "int(1000 * ($n1 - $n0) / $reads) / 1000") of $(kv_calc "int(($b1 - $b0) / ($n1 - $n0 > 0 ? $n1 - $n0 : 1))") bytes" "exactly 1, of 4096"
 fi
 
-if wants scan; then
-	head_ "Full ordered scan, cold"
+# A full ordered scan of both tables, each after $1 has made the caches cold.
+ordered_scan() # cold-function suffix
+{
+	local t start seconds heap_s kv_s heap_sum
 	for t in heap kv; do
-		kv_cold
+		"$1"
 		start=$(kv_now)
-		sum[$([ $t = kv ] && echo 1 || echo 0)]=$(kv_psql -c "SELECT count(*), sum(get_byte(v, $((SIZE - 1)))) FROM (SELECT k, v FROM $t ORDER BY k) s")
+		sum=$(kv_psql -c "SELECT count(*), sum(get_byte(v, $((SIZE - 1)))) FROM (SELECT k, v FROM $t ORDER BY k) s")
 		seconds=$(kv_calc "$(kv_now) - $start")
 		say "  $t: $seconds s, $(kv_calc "$USER_BYTES / 1e6 / $seconds") MB/s"
-		[ $t = kv ] && kv_s=$seconds || heap_s=$seconds
+		if [ $t = kv ]; then
+			[ "$sum" = "$heap_sum" ] || kv_die "the scans differ: heap $heap_sum, kv $sum"
+			kv_s=$seconds
+		else
+			heap_sum=$sum heap_s=$seconds
+		fi
 	done
-	[ "${sum[0]}" = "${sum[1]}" ] || kv_die "the scans differ: heap ${sum[0]}, kv ${sum[1]}"
-	line "full ordered scan, cold${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_read)") % of fio" "5x heap"
+	line "full ordered scan, cold$2${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_read)") % of fio" "5x heap"
+}
+
+if wants scan; then
+	head_ "Full ordered scan, cold"
+	ordered_scan kv_cold ""
 fi
 
-if wants cold; then
-	limit=$((USER_BYTES / 3))
-	head_ "Cold point SELECTs, prepared, 32 clients, memory limited to $((limit >> 20)) MB"
+# The server again, within the memory limit.
+limited_cold()
+{
 	kv_server_stop
 	kv_drop_caches || KV_WARM=1
+	kv_server_start
+}
+
+if wants cold || wants limited; then
+	limit=$((USER_BYTES / 3))
 	if [ $limit -lt $((400 << 20)) ]; then
-		line "cold point SELECT, 32 clients, data 3x memory" "skipped: needs BENCH_ROWS >= 320000" "2x heap"
+		line "lines with data 3x memory" "skipped: needs BENCH_ROWS >= 320000" ""
 	elif ! memory_limit $limit; then
-		line "cold point SELECT, 32 clients, data 3x memory" "skipped: no permission for a memory cgroup" "2x heap"
+		line "lines with data 3x memory" "skipped: no permission for a memory cgroup" ""
 	else
-		for t in heap kv; do
-			kv_server_start
-			"$KV_LOAD" points $t "$KV_SEED" "$ROWS" $SIZE $((READS / 10)) 32 >/dev/null
-			read -r n seconds < <("$KV_LOAD" points $t "$KV_SEED" "$ROWS" $SIZE "$READS" 32)
-			say "  $t: $(kv_calc "int($n / $seconds)") reads/s"
-			[ $t = kv ] && kv_s=$seconds || heap_s=$seconds
-			kv_server_stop
-			kv_drop_caches || KV_WARM=1
-		done
-		line "cold point SELECT, 32 clients, data 3x memory${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $READS / $kv_s / $fio_random32)") % of fio" "2x heap"
+		if wants cold; then
+			head_ "Cold point SELECTs, prepared, 32 clients, memory limited to $((limit >> 20)) MB"
+			for t in heap kv; do
+				limited_cold
+				"$KV_LOAD" points $t "$KV_SEED" "$ROWS" $SIZE $((READS / 10)) 32 >/dev/null
+				read -r n seconds < <("$KV_LOAD" points $t "$KV_SEED" "$ROWS" $SIZE "$READS" 32)
+				say "  $t: $(kv_calc "int($n / $seconds)") reads/s"
+				[ $t = kv ] && kv_s=$seconds || heap_s=$seconds
+			done
+			line "cold point SELECT, 32 clients, data 3x memory${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $READS / $kv_s / $fio_random32)") % of fio" "2x heap"
+		fi
+		if wants limited; then
+			head_ "Full ordered scan, cold, memory limited to $((limit >> 20)) MB"
+			ordered_scan limited_cold ", data 3x memory"
+		fi
+		kv_server_stop
 		rmdir "$cgroup"
 		cgroup=
+		unset KV_CGROUP
+		kv_server_start
 	fi
-	unset KV_CGROUP
-	kv_server_start
 fi
 
 if wants insert; then

@@ -54,6 +54,10 @@ CREATE FUNCTION kvfdw_stat_get_io(
 CREATE VIEW kvfdw_stat_io AS SELECT * FROM kvfdw_stat_get_io();
 GRANT SELECT ON kvfdw_stat_io TO PUBLIC;
 
+-- How values are read and written at present: io_uring or sync.
+CREATE FUNCTION kvfdw_io_method() RETURNS text
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
 CREATE FUNCTION kvfdw_stat_reset() RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 REVOKE ALL ON FUNCTION kvfdw_stat_reset() FROM PUBLIC;

@@ -122,7 +122,11 @@ start_scan(ForeignScanState *node, KvScanState *state)
 										state->want_values);
 		MemoryContextSwitchTo(old);
 		if (state->scan == NULL)
+		{
+			/* that there is no row has been read, too */
+			PredicateLockRelation(state->rel, node->ss.ps.state->es_snapshot);
 			return;
+		}
 	}
 
 	if (state->range_context == NULL)

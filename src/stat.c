@@ -21,6 +21,7 @@
 
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_io);
+PG_FUNCTION_INFO_V1(kvfdw_io_method);
 PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
 PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
@@ -115,6 +116,13 @@ kvfdw_stat_get_io(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+Datum
+kvfdw_io_method(PG_FUNCTION_ARGS)
+{
+	kv_engine_require();
+	PG_RETURN_TEXT_P(cstring_to_text(kv_stat_io_method()));
 }
 
 Datum

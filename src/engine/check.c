@@ -112,7 +112,8 @@ check_run_entries(KvCheck *check, KvRun *run, const char *path)
 		entry.key = unconstify(uint8 *, key);
 		if (kv_key_compare(key, entry.keylen, low.data, low.len) < 0 ||
 			kv_shard_for(check->store, key, entry.keylen) != check->shardno)
-			report_problem(check, path, (int64) n, "key is outside its shard");
+			report_problem(check, path, (int64) (cursor.page + 1) * KV_BLOCK,
+						   "key is outside its shard");
 		if (entry.version.kind == KV_VERSION_PUT)
 			check_value(check, &entry);
 	}

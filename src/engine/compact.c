@@ -64,6 +64,7 @@ typedef struct KvMerge
 	uint32		unfrozen_number;
 	uint64		base_entries;
 	uint64		unfrozen_entries;
+	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
 	uint64		entries_taken;	/* of the unfrozen runs that take part */
 } KvMerge;
 
@@ -141,6 +142,8 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 	{
 		if (merge->unfrozen_writer == NULL)
 			merge->unfrozen_writer = make_writer(merge, true, &merge->unfrozen_number);
+		if (merge->oldest_xid == 0 || version->xid < merge->oldest_xid)
+			merge->oldest_xid = version->xid;
 		kv_run_append(merge->unfrozen_writer, key.data, key.len, version);
 		merge->unfrozen_entries++;
 	}
@@ -319,6 +322,10 @@ publish(KvMerge *merge, const KvShard *before)
 		manifest.unfrozen[manifest.nunfrozen++] = before->unfrozen[i];
 	manifest.unfrozen_entries = before->unfrozen_entries - merge->entries_taken +
 		merge->unfrozen_entries;
+	manifest.oldest_xid = merge->oldest_xid;
+	if (merge->taken < before->nunfrozen && before->oldest_xid != 0 &&
+		(manifest.oldest_xid == 0 || before->oldest_xid < manifest.oldest_xid))
+		manifest.oldest_xid = before->oldest_xid;
 	manifest.first_log = before->sealed_log + 1;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -337,6 +344,7 @@ publish(KvMerge *merge, const KvShard *before)
 	shard->nunfrozen = manifest.nunfrozen;
 	memcpy(shard->unfrozen, manifest.unfrozen, sizeof(shard->unfrozen));
 	shard->unfrozen_entries = manifest.unfrozen_entries;
+	shard->oldest_xid = manifest.oldest_xid;
 	shard->first_log = manifest.first_log;
 	freed = shard->sealed;
 	memset(&shard->sealed, 0, sizeof(shard->sealed));

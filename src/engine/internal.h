@@ -131,6 +131,7 @@ typedef struct KvShard
 	int			maintainer;		/* pid of the process freezing it, or 0 */
 	uint64		frozen_keys;	/* entries of the base run */
 	uint64		unfrozen_entries;
+	uint64		oldest_xid;		/* in the unfrozen runs; 0: none */
 	uint64		settled_horizon;	/* at the last freeze of all runs */
 	TimestampTz frozen_at;		/* end of the last freeze, or recovery */
 	bool		recovered;
@@ -331,6 +332,7 @@ typedef struct KvManifest
 	uint64		value_tail;
 	uint64		frozen_keys;
 	uint64		unfrozen_entries;
+	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
 	uint32		pad2;
 	uint32		crc;
 } KvManifest;
@@ -517,6 +519,7 @@ extern void kv_manifest_write(const KvStoreKey *key, uint32 shardno, const KvMan
 extern bool kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
 
 /* storefile.c: paths (each lasts until the next call) and the small files */
+extern List *kv_numbered_entries(const char *path);
 extern const char *kv_path_table_directory(Oid dboid, Oid relid);
 extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_value(const KvStoreKey *key, uint32 file);
@@ -564,7 +567,6 @@ struct BackgroundWorkerHandle;
 extern void kv_workers_register(void);
 extern bool kv_recovery_worker_start(KvStore *store, struct BackgroundWorkerHandle **handle);
 extern bool kv_sweep_worker_start(Oid dboid, struct BackgroundWorkerHandle **handle);
-extern List *kv_numbered_entries(const char *path);
 extern PGDLLEXPORT void kv_maintainer_main(Datum arg);
 extern PGDLLEXPORT void kv_recovery_worker_main(Datum arg);
 

@@ -496,6 +496,16 @@ kv_io_try_extend(File file, uint64 old_size, uint64 size)
 	return err;
 }
 
+void
+kv_io_settle(File file)
+{
+	int			fd = -1;
+
+	/* changes nothing: the first block is allocated already */
+	if (kv_io_raw_desc(file, &fd))
+		(void) !fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, KV_BLOCK);
+}
+
 uint64
 kv_io_size(File file)
 {

@@ -143,7 +143,6 @@ create_merge_file(void)
 	header.nslots = configured_slots();
 	header.crc = header_crc(&header);
 	len = KV_BLOCK + stride * header.nslots;
-	(void) kv_io_unlink(KV_MERGE_PATH);
 	kv_io_create_zeroed(KV_MERGE_TEMPORARY, len, KV_IO_MERGE_MAP);
 	map = kv_io_map(KV_MERGE_TEMPORARY, true, &len, KV_IO_MERGE_MAP);
 	if (map == NULL)
@@ -223,6 +222,11 @@ kv_merge_startup(void)
 	{
 		if (!map_merge_file(&header))
 		{
+			if (kv_numbered_entries("kvfdw") != NIL)
+				ereport(FATAL,
+						(errcode(ERRCODE_DATA_CORRUPTED),
+						 errmsg("file \"%s\" is missing", KV_MERGE_PATH),
+						 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
 			create_merge_file();
 			continue;
 		}

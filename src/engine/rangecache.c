@@ -235,7 +235,20 @@ read_failed(const KvStore *store, const KvVersion *version, int result)
 					(unsigned long long) KV_LOCATION_OFFSET(version->location) + version->len)));
 }
 
-/* Read and verify the values of all rows that still lack theirs. */
+/* Every value of the batch, wherever it came from, is its entry's (I 4). */
+static void
+verify_values(KvScan *scan)
+{
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		KvKey		key = {row->key, row->keylen};
+
+		kv_value_verify(&scan->store->key, key, row->value, &row->version);
+	}
+}
+
+/* Read the values of all rows that still lack theirs, and verify all. */
 static void
 fetch_values(KvScan *scan)
 {
@@ -255,7 +268,10 @@ fetch_values(KvScan *scan)
 		n++;
 	}
 	if (n == 0)
+	{
+		verify_values(scan);
 		return;
+	}
 	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * n);
 	buffer = MemoryContextAllocHuge(scan->batch_context, total + KV_BLOCK);
 	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
@@ -285,13 +301,12 @@ fetch_values(KvScan *scan)
 	for (int i = 0; i < n; i++)
 	{
 		KvBatchRow *row = requests[i].tag;
-		KvKey		key = {row->key, row->keylen};
 
 		if (requests[i].result < (int) ((row->value - requests[i].buffer) + row->version.len))
 			read_failed(scan->store, &row->version, requests[i].result);
-		kv_value_verify(&scan->store->key, key, row->value, &row->version);
 		scan->stats.device_bytes += requests[i].len;
 	}
+	verify_values(scan);
 	scan->stats.device_reads += n;
 	kv_count(scan->store, KV_COUNT_DEVICE_READS, n);
 	kv_count(scan->store, KV_COUNT_DEVICE_READ_BYTES, total);

@@ -217,7 +217,12 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	shard->value_tail = manifest.value_tail;
 	shard->frozen_keys = manifest.frozen_keys;
 	shard->unfrozen_entries = manifest.unfrozen_entries;
+	shard->oldest_xid = manifest.oldest_xid;
 
+	/* slots are about to be rewritten and reused: nobody may still read them */
+	file = kv_value_file(&store->key, shard->value_file, false);
+	if (file >= 0)
+		kv_io_settle(file);
 	kv_slots_replay_sealed(store, shardno);
 	KV_STOP_POINT("recover_after_sealed");
 	shard->log_tail = sizeof(KvLogHeader);

@@ -277,12 +277,12 @@ kv_run_finish(KvRunWriter *writer, bool sync)
 	kv_io_close(writer->file);
 	writer->file = -1;
 
-	KV_STOP_POINT("run-written");
+	KV_STOP_POINT("run_written");
 	if (sync)
 		kv_io_durable_rename(writer->temporary, writer->path);
 	else if ((err = kv_io_rename(writer->temporary, writer->path)) != 0)
 		kv_io_error(ERROR, err, writer->temporary, "rename");
-	KV_STOP_POINT("run-renamed");
+	KV_STOP_POINT("run_renamed");
 
 	pfree(writer->fence);
 	pfree(writer->output);

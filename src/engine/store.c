@@ -223,6 +223,29 @@ create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *b
 	return store;
 }
 
+/*
+ * ERROR if the table came here with CREATE DATABASE … TEMPLATE: its catalog rows
+ * were copied, its files were not, and it must not look empty (F 21).  An OID
+ * of ours that also names a table in another database's directory can have no
+ * other origin short of OID wraparound.
+ */
+static void
+refuse_copied_table(Oid dboid, Oid relid)
+{
+	ListCell   *cell;
+
+	foreach(cell, kv_numbered_entries("kvfdw"))
+	{
+		if (lfirst_oid(cell) != dboid &&
+			access(kv_path_table_directory(lfirst_oid(cell), relid), F_OK) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the data of this table was not copied with its database"),
+					 errdetail("CREATE DATABASE copies the catalogs of its template but not the files of kvfdw tables."),
+					 errhint("TRUNCATE the table to begin with an empty one, then load the data from the template.")));
+	}
+}
+
 KvStore *
 kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
 			  bool create, SubTransactionId created_in)
@@ -231,7 +254,11 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 	KvStore    *store;
 
 	if (entry == NULL)
+	{
+		if (created_in == InvalidSubTransactionId)
+			refuse_copied_table(dboid, relid);
 		return NULL;
+	}
 	LWLockAcquire(&kv_shared->control_lock, LW_SHARED);
 	store = live_store(entry);
 	LWLockRelease(&kv_shared->control_lock);
@@ -248,6 +275,8 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 	}
 	if (store == NULL)
 	{
+		if (created_in == InvalidSubTransactionId)
+			refuse_copied_table(dboid, relid);
 		if (!create)
 			return NULL;
 		if (created_in != InvalidSubTransactionId)
@@ -276,7 +305,7 @@ kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *
 
 	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
 	store = live_store(entry);
-	if (store != NULL)
+	if (store != NULL || created_in == InvalidSubTransactionId)
 	{
 		store = create_generation(entry, shards, key_width, bounds, xid);
 		LWLockRelease(&kv_shared->control_lock);

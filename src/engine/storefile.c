@@ -11,6 +11,10 @@
  */
 #include "postgres.h"
 
+#include <dirent.h>
+
+#include "storage/fd.h"
+
 #include "engine/internal.h"
 
 typedef struct KvTableFile
@@ -41,6 +45,26 @@ typedef struct KvMapFile
 	uint32		bytes;			/* of offsets and bounds behind */
 	uint32		crc;
 } KvMapFile;
+
+/* The numbers among a directory's names, as OIDs.  Also in the postmaster. */
+List *
+kv_numbered_entries(const char *path)
+{
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	List	   *numbers = NIL;
+
+	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *end;
+		Oid			number = (Oid) strtoul(de->d_name, &end, 10);
+
+		if (number != InvalidOid && *end == '\0')
+			numbers = lappend_oid(numbers, number);
+	}
+	FreeDir(dir);
+	return numbers;
+}
 
 /* ---- paths; each result lasts until the next call of the same function ---- */
 

@@ -18,7 +18,7 @@
 
 #include "engine/internal.h"
 
-#define KV_EXTEND_MIN	((uint64) 64 * 1024)
+#define KV_EXTEND_MIN	((uint64) 16 * 1024)
 #define KV_EXTEND_MAX	((uint64) 64 * 1024 * 1024)
 #define KV_EXTENT_CHUNK	((Size) 1024 * 1024)
 #define KV_OPEN_FILES	2048

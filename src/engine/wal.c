@@ -149,7 +149,8 @@ kv_wal_startup(void)
 				ereport(FATAL,
 						(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						 errmsg("kvfdw has been restarted %d times without settling its tables",
-								KV_MAX_INCARNATIONS)));
+								KV_MAX_INCARNATIONS),
+						 errhint("The log tells which table could not be recovered; move its directory in \"kvfdw\" away.")));
 			dead = &kv_shared->incarnations[kv_shared->nincarnations++];
 			dead->number = kv_shared->incarnation++;
 			dead->pad = 0;
@@ -163,6 +164,11 @@ kv_wal_startup(void)
 		}
 		pfree(control);
 	}
+	else if (kv_numbered_entries("kvfdw") != NIL)
+		ereport(FATAL,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
+				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
 	write_control();
 }
 

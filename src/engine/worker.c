@@ -11,8 +11,6 @@
  */
 #include "postgres.h"
 
-#include <dirent.h>
-
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -29,6 +27,7 @@
 
 #define KV_NAP_MS	1000
 #define KV_RESTART_S 1
+#define KV_OLD_XIDS	UINT64CONST(20000000)	/* a tenth of autovacuum_freeze_max_age */
 
 static void
 describe_worker(BackgroundWorker *worker, const char *name, const char *function)
@@ -116,7 +115,14 @@ maintain_shard(KvStore *store, uint32 shardno, TimestampTz now)
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		old = TimestampDifferenceExceeds(shard->frozen_at, now, kv_freeze_delay * 1000);
 
-	if (shard->active.bytes >= kv_delta_limit() ||
+	if (shard->oldest_xid != 0 &&
+		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->oldest_xid > KV_OLD_XIDS)
+	{
+		/* settle them before clog forgets them (F 6) */
+		if (old)
+			kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+	}
+	else if (shard->active.bytes >= kv_delta_limit() ||
 		(shard->maintainer == 0 && DsaPointerIsValid(shard->sealed.root)) ||
 		(old && shard->active.nversions > 0))
 		kv_shard_freeze(store, shardno, KV_FREEZE_MERGE);
@@ -237,26 +243,6 @@ load_table(KvStore *store, void *arg)
 	const Oid  *ids = arg;
 
 	(void) kv_table_entry(ids[0], ids[1], false);
-}
-
-/* The numbers among a directory's names, as OIDs. */
-List *
-kv_numbered_entries(const char *path)
-{
-	DIR		   *dir = AllocateDir(path);
-	struct dirent *de;
-	List	   *numbers = NIL;
-
-	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
-	{
-		char	   *end;
-		Oid			number = (Oid) strtoul(de->d_name, &end, 10);
-
-		if (number != InvalidOid && *end == '\0')
-			numbers = lappend_oid(numbers, number);
-	}
-	FreeDir(dir);
-	return numbers;
 }
 
 /* Enter every kvfdw/<database>/<relation>; true if all of them could be. */

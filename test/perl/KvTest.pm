@@ -81,9 +81,19 @@ sub kill_all
 	my @children = split ' ', `ps -o pid= --ppid $postmaster`;
 	kill 'KILL', $postmaster, @children;
 	wait_for('killed processes to end', 60, sub { !grep { kill(0, $_) && running($_) } $postmaster, @children });
-	# A zombie still owns its lock file; where nobody reaps it, the file must go.
-	my $reaped = eval { wait_for('the postmaster to be reaped', 5, sub { !kill(0, $postmaster) }) };
-	unlink $node->data_dir . '/postmaster.pid' unless $reaped;
+	bury($node, $postmaster);
+	return;
+}
+
+# Wait until a killed postmaster is reaped.  A zombie still owns its lock files;
+# where nobody reaps it, they must go.
+sub bury
+{
+	my ($node, $postmaster) = @_;
+	unless (eval { wait_for('the postmaster to be reaped', 5, sub { !kill(0, $postmaster) }) })
+	{
+		unlink $node->data_dir . '/postmaster.pid', $node->host . '/.s.PGSQL.' . $node->port . '.lock';
+	}
 	$node->{_pid} = undef;
 	return;
 }
@@ -96,7 +106,7 @@ sub running
 	return $stat !~ /^\d+ \(.*\) [ZX]/;
 }
 
-# Is the postmaster alive?  If not, its lock file goes.
+# The postmaster's pid if it is alive; else its lock files go.
 sub postmaster_runs
 {
 	my ($node) = @_;
@@ -105,7 +115,9 @@ sub postmaster_runs
 	{
 		my $pid = <$f>;
 		chomp $pid;
-		return 1 if kill(0, $pid) && running($pid);
+		close $f;
+		return $pid if kill(0, $pid) && running($pid);
+		bury($node, $pid);
 		unlink $file;
 	}
 	$node->{_pid} = undef;
