@@ -50,6 +50,13 @@ kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 generation,
 	entry->subid = subid;
 	entry->next = pending;
 	pending = entry;
+
+	/*
+	 * What COMMIT removes must not come back: the commit record has to be on
+	 * disk first, whatever synchronous_commit says (as for heap's files).
+	 */
+	if (kind != KV_PENDING_CREATE)
+		ForceSyncCommit();
 }
 
 void
