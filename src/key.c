@@ -850,10 +850,9 @@ may_show_key(const KvTable *table)
  * current user may not read the key columns.  Palloc'd.
  */
 char *
-kv_key_describe(const KvTable *table, const uint8 *key, int keylen)
+kv_key_describe(const KvTable *table, TupleTableSlot *slot)
 {
 	StringInfoData text;
-	KeyCursor	cursor;
 
 	initStringInfo(&text);
 	for (int i = 0; i < table->nkeys; i++)
@@ -869,12 +868,12 @@ kv_key_describe(const KvTable *table, const uint8 *key, int keylen)
 	if (!may_show_key(table))
 		return text.data;
 
-	start_key(&cursor, table, key, keylen);
 	appendStringInfoChar(&text, '=');
 	for (int i = 0; i < table->nkeys; i++)
 	{
 		const KvKeyColumn *column = &table->keys[i];
-		Datum		value = take_column(&cursor, column, i == table->nkeys - 1);
+		bool		isnull;
+		Datum		value = slot_getattr(slot, column->attnum, &isnull);
 		Oid			output;
 		bool		is_varlena;
 

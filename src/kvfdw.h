@@ -110,7 +110,7 @@ extern void kv_key_encode_slot(const KvTable *table, TupleTableSlot *slot,
 extern void kv_key_decode(const KvTable *table, const uint8 *key, int keylen,
 						  Datum *values, bool *nulls);
 extern bool kv_key_successor(StringInfo buf);
-extern char *kv_key_describe(const KvTable *table, const uint8 *key, int keylen);
+extern char *kv_key_describe(const KvTable *table, TupleTableSlot *slot);
 extern void kv_key_check_size(const KvTable *table, int keylen);
 
 /* tuple.c */

@@ -285,11 +285,11 @@ check_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
 }
 
 static void
-raise_duplicate(KvModifyState *state, KvKey key)
+raise_duplicate(KvModifyState *state, TupleTableSlot *slot)
 {
 	char	   *constraint = makeObjectName(RelationGetRelationName(state->rel),
 											NULL, "pkey");
-	char	   *description = kv_key_describe(state->table, key.data, key.len);
+	char	   *description = kv_key_describe(state->table, slot);
 
 	/* who may not read the key is not told it: then there is no value in it */
 	ereport(ERROR,
@@ -359,7 +359,7 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 				  on_duplicate == KV_DUPLICATE_REPLACE) == KV_EXISTS)
 	{
 		if (on_duplicate != KV_DUPLICATE_IGNORE)
-			raise_duplicate(state, key);
+			raise_duplicate(state, slot);
 		check_ignored_duplicate(state, estate, key);
 		result = NULL;
 	}
@@ -480,7 +480,7 @@ kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
 	{
 		if (kv_insert(state->store, state->rel, key, form, value, len, cid,
 					  false) == KV_EXISTS)
-			raise_duplicate(state, key);
+			raise_duplicate(state, slot);
 		kv_delete(state->store, state->rel, from, cid);
 		check_conflict_in(state, key);
 	}

@@ -334,6 +334,7 @@ publish(KvMerge *merge, const KvShard *before)
 	manifest.value_tail = shard->value_tail;
 	LWLockRelease(&shard->lock);
 
+	kv_log_create(&store->key, merge->shardno, manifest.first_log);
 	KV_STOP_POINT("freeze_before_manifest");
 	kv_manifest_write(&store->key, merge->shardno, &manifest);
 	KV_STOP_POINT("freeze_after_manifest");
@@ -446,8 +447,12 @@ seal_delta(KvStore *store, uint32 shardno)
 		kv_slot_seal(store, shardno);
 	shard->sealed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
-	shard->sealed_log = shard->log_number++;
-	shard->log_tail = sizeof(KvLogHeader);
+	if (shard->log_tail > sizeof(KvLogHeader))
+	{
+		shard->log_number++;
+		shard->log_tail = sizeof(KvLogHeader);
+	}
+	shard->sealed_log = shard->log_number - 1;
 }
 
 /* The shard has no maintainer any more, whichever way this one ended. */

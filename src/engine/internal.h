@@ -478,7 +478,8 @@ extern PGDLLEXPORT void kv_merge_writer_main(Datum arg);
 extern int	kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number,
 						  uint64 offset, KvLogBatch *batch);
 extern uint32 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence);
-extern uint64 kv_log_replay(KvStore *store, uint32 shardno, uint32 number,
+extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);
+extern uint64 kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 							KvApplyEntry apply);
 extern void kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);

@@ -496,6 +496,17 @@ kv_io_try_extend(File file, uint64 old_size, uint64 size)
 	return err;
 }
 
+int
+kv_io_try_truncate(File file, uint64 size)
+{
+	int			err = kv_fault(KV_IO_LOG_WRITE, NULL);
+
+	if (err == 0 && FileTruncate(file, size, kv_io_wait_event()) != 0)
+		err = errno;
+	kv_io_count(KV_IO_LOG_WRITE, 0, err);
+	return err;
+}
+
 void
 kv_io_settle(File file)
 {

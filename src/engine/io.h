@@ -61,6 +61,7 @@ extern int	kv_io_try_write(File file, const void *buf, Size len, uint64 offset, 
 /* Allocate [0, size): posix_fallocate; on failure cuts back to old_size and returns errno. */
 extern int	kv_io_try_extend(File file, uint64 old_size, uint64 size);
 extern uint64 kv_io_size(File file);
+extern int	kv_io_try_truncate(File file, uint64 size);	/* 0 or errno */
 /*
  * Wait until no direct write of a process that is gone is under way on the
  * file, by an operation before which the file system waits for them.

@@ -7,6 +7,9 @@
  * is freed only after its batch is in the log, so after a SIGKILL a hole in a
  * log always has its slot in the merge file, whose replay fills it before the
  * log is read.  A freeze begins a new log and removes those it has covered.
+ *
+ * Of a shard's logs, first_log exists as soon as it has a value file or a
+ * manifest, and none is left out up to the last; so a missing one is noticed.
  */
 #include "postgres.h"
 
@@ -52,6 +55,39 @@ kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence)
 	return crc;
 }
 
+static int
+write_header(File file, const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	KvLogHeader header = {0};
+
+	header.magic = KV_MAGIC_LOG;
+	header.format_version = KV_FORMAT_VERSION;
+	header.system_identifier = kv_shared->system_identifier;
+	header.dboid = key->dboid;
+	header.relid = key->relid;
+	header.generation = key->generation;
+	header.shard = shard;
+	header.number = number;
+	header.crc = header_crc(&header);
+	return kv_io_try_write(file, &header, sizeof(header), 0, KV_IO_LOG_WRITE);
+}
+
+/*
+ * Make sure that a log exists, so that its absence is damage from now on.
+ * Harmless if it does.
+ */
+void
+kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	File		file = kv_io_open(kv_path_log(key, shard, number),
+								  KV_IO_CREATE, KV_IO_LOG_WRITE);
+	int			err = write_header(file, key, shard, number);
+
+	kv_io_close(file);
+	if (err != 0)
+		kv_io_error(ERROR, err, kv_path_log(key, shard, number), "write");
+}
+
 /*
  * Write a batch where its slot reserved room; data is KvLogBatch and entries,
  * whose CRC is set here.  Idempotent.  Returns 0 or an errno.
@@ -66,20 +102,7 @@ kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number, uint64 offset,
 
 	batch->crc = batch_crc(batch);
 	if (offset == sizeof(KvLogHeader))
-	{
-		KvLogHeader header = {0};
-
-		header.magic = KV_MAGIC_LOG;
-		header.format_version = KV_FORMAT_VERSION;
-		header.system_identifier = kv_shared->system_identifier;
-		header.dboid = key->dboid;
-		header.relid = key->relid;
-		header.generation = key->generation;
-		header.shard = shard;
-		header.number = number;
-		header.crc = header_crc(&header);
-		err = kv_io_try_write(file, &header, sizeof(header), 0, KV_IO_LOG_WRITE);
-	}
+		err = write_header(file, key, shard, number);
 	if (err == 0)
 		err = kv_io_try_write(file, batch, sizeof(KvLogBatch) + batch->entry_bytes,
 							  offset, KV_IO_LOG_WRITE);
@@ -155,7 +178,7 @@ sound_batch_follows(const KvStoreKey *key, uint32 shard, uint32 number,
 	return false;
 }
 
-/* The log's bytes, palloc'd; NULL if there is no such log or it is empty. */
+/* The log's bytes, palloc'd; NULL if there is no such log. */
 static char *
 read_log(const char *path, uint64 *len)
 {
@@ -169,21 +192,28 @@ read_log(const char *path, uint64 *len)
 	if (*len > 0)
 		*len = kv_io_read(file, image, *len, 0, KV_IO_LOG_READ);
 	kv_io_close(file);
-	if (*len == 0)
-	{
-		pfree(image);
-		return NULL;
-	}
 	return image;
+}
+
+static void
+cut_log(const char *path, uint64 offset)
+{
+	File		file = kv_io_open(path, 0, KV_IO_LOG_WRITE);
+	int			err = kv_io_try_truncate(file, offset);
+
+	kv_io_close(file);
+	if (err != 0)
+		kv_io_error(ERROR, err, path, "truncate");
 }
 
 /*
  * Hand every entry of a log to apply, in order, and return where the log ends.
  * A torn end is cut off, with a LOG line; damage before a sound batch is an
- * ERROR (I 11).
+ * ERROR, and so is a log that is missing and required (I 11).
  */
 uint64
-kv_log_replay(KvStore *store, uint32 shardno, uint32 number, KvApplyEntry apply)
+kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
+			  KvApplyEntry apply)
 {
 	const char *path = kv_path_log(&store->key, shardno, number);
 	uint64		len;
@@ -192,7 +222,11 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, KvApplyEntry apply)
 	const char *problem;
 
 	if (image == NULL)
+	{
+		if (required)
+			damaged(kv_path_log(&store->key, shardno, number), 0, "it is missing");
 		return offset;
+	}
 	problem = header_problem(&store->key, shardno, number, image, len);
 	if (problem)
 		damaged(kv_path_log(&store->key, shardno, number), 0, problem);
@@ -213,6 +247,7 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, KvApplyEntry apply)
 							kv_path_log(&store->key, shardno, number),
 							(unsigned long long) offset, problem,
 							(unsigned long long) (len - offset))));
+			cut_log(kv_path_log(&store->key, shardno, number), offset);
 			break;
 		}
 		for (uint32 i = 0; i < batch->nentries; i++)
@@ -240,7 +275,10 @@ kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 	const char *problem;
 
 	if (image == NULL)
-		return;					/* nothing but row locks went into that delta */
+	{
+		report(arg, path, 0, "file is missing");
+		return;
+	}
 	problem = header_problem(key, shard, number, image, len);
 	if (problem)
 		report(arg, path, 0, problem);

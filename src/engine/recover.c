@@ -5,7 +5,8 @@
  * Per shard, independently of the others, so that several processes share the
  * work: read the manifest; replay sealed merge slots; read the key logs that
  * the runs do not cover; replay the slot that was open; sweep files that the
- * manifest does not name.  No value is read.  Every step is idempotent, so a
+ * manifest does not name.  (A shard without a manifest has its log number 1:
+ * if that is missing beside other files, so is the manifest.)  No value is read.  Every step is idempotent, so a
  * recovery that was killed is simply done again.
  *
  * Each entry's fate is settled as it is read: aborted ones stay out, and so
@@ -188,19 +189,6 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 		else if (files[i].what == KV_FOUND_LOG)
 			last_log = Max(last_log, files[i].number);
 	}
-	if (!has_manifest)
-	{
-		/* runs are only ever made with a manifest */
-		for (int i = 0; i < n; i++)
-		{
-			if (files[i].what == KV_FOUND_LOG && files[i].number > 1 && last_log > 1 &&
-				access(kv_path_log(&store->key, shardno, 1), F_OK) != 0)
-				ereport(ERROR,
-						(errcode(ERRCODE_DATA_CORRUPTED),
-						 errmsg("manifest \"%s\" is missing",
-								kv_path_manifest(&store->key, shardno))));
-		}
-	}
 	shard->base_run = manifest.base_run;
 	shard->nunfrozen = manifest.nunfrozen;
 	memcpy(shard->unfrozen, manifest.unfrozen, sizeof(shard->unfrozen));
@@ -227,20 +215,16 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	KV_STOP_POINT("recover_after_sealed");
 	shard->log_tail = sizeof(KvLogHeader);
 	for (uint32 log = shard->first_log; log <= shard->log_number; log++)
-		shard->log_tail = kv_log_replay(store, shardno, log, apply_entry);
+		shard->log_tail = kv_log_replay(store, shardno, log,
+										has_manifest || file >= 0 || n > 0, apply_entry);
 	KV_STOP_POINT("recover_after_logs");
 	kv_slots_replay_open(store, shardno, apply_entry);
 
-	file = kv_value_file(&store->key, shard->value_file, false);
+	if (file < 0)
+		file = kv_value_file(&store->key, shard->value_file, false);
 	shard->value_allocated = file >= 0 ? kv_io_size(file) : 0;
 	shard->value_tail = TYPEALIGN(KV_BLOCK, shard->value_tail);
 
-	/* new entries go to a log of this incarnation's own */
-	if (shard->log_tail > sizeof(KvLogHeader))
-	{
-		shard->log_number++;
-		shard->log_tail = sizeof(KvLogHeader);
-	}
 	sweep(store, shard, files, n);
 	shard->frozen_at = GetCurrentTimestamp();
 	pg_atomic_fetch_add_u32(&shard->generation, 1);

@@ -109,11 +109,12 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint32		numbers[KV_MAX_UNFROZEN + 1];
+	uint32		generation;
 	int			n = 0;
 	KvRunIds	ids;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	set->generation = pg_atomic_read_u32(&shard->generation);
+	generation = pg_atomic_read_u32(&shard->generation);
 	for (int i = 0; i < shard->nunfrozen; i++)
 		numbers[n++] = shard->unfrozen[i];
 	set->has_base = shard->base_run != 0;
@@ -129,7 +130,7 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 		run = kv_run_pin(kv_path_run(&store->key, shardno, numbers[i]), &ids);
 		if (run == NULL)
 		{
-			if (pg_atomic_read_u32(&shard->generation) == set->generation)
+			if (pg_atomic_read_u32(&shard->generation) == generation)
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("run file \"%s\" is missing",
@@ -139,6 +140,9 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 		}
 		set->runs[set->nruns++] = run;
 	}
+
+	/* only now: an ERROR above must not leave half a set that looks current */
+	set->generation = generation;
 	return true;
 }
 

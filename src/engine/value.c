@@ -177,16 +177,20 @@ kv_value_extend(KvStore *store, uint32 shardno, Size need)
 		uint64		step;
 		uint64		size;
 		uint32		number;
+		uint32		log;
 		int			err;
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		tail = shard->value_tail;
 		allocated = shard->value_allocated;
 		number = shard->value_file;
+		log = shard->first_log;
 		LWLockRelease(&shard->lock);
 
 		if (tail + need <= allocated)
 			break;
+		if (allocated == 0)
+			kv_log_create(&store->key, shardno, log);
 		step = Max(KV_EXTEND_MIN, Min(KV_EXTEND_MAX, allocated / 4));
 		size = TYPEALIGN(KV_BLOCK, Max(tail + need, allocated + step));
 		if (size > KV_LOCATION_OFFSET(~UINT64CONST(0)))

@@ -24,6 +24,7 @@ SELECT is((SELECT proretset FROM pg_proc WHERE oid = 'kvfdw_check(regclass)'::re
 SELECT is((SELECT string_agg(name || ' ' || type::regtype, ', ' ORDER BY n) FROM pg_proc, unnest(proargnames, proallargtypes, proargmodes) WITH ORDINALITY AS a (name, type, mode, n) WHERE oid = 'kvfdw_check(regclass)'::regprocedure AND mode IN ('o', 't')), 'file text, position bigint, problem text', 'kvfdw_check names its columns');
 SELECT is((SELECT string_agg(provolatile::text, '') FROM pg_proc WHERE oid IN ('kvfdw_check(regclass)'::regprocedure, 'kvfdw_relation_size(regclass)'::regprocedure, 'kvfdw_freeze(regclass)'::regprocedure, 'kvfdw_stat_reset()'::regprocedure)), 'vvvv', 'all are volatile');
 SELECT is((SELECT count(*)::int FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND extname = 'kvfdw' WHERE proname !~ '^kvfdw_'), 0, 'every function begins with kvfdw_');
+SELECT function_returns('kvfdw_io_method', ARRAY[]::text[], 'text');
 SELECT has_view('kvfdw_stat_tables');
 SELECT has_view('kvfdw_stat_io');
 SELECT columns_are('kvfdw_stat_io', ARRAY['kind', 'calls', 'bytes', 'errors']);
