@@ -68,6 +68,7 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 
 	if (version->len > 0)
 	{
+		kv_value_trim();
 		memset(&request, 0, sizeof(request));
 		request.file = kv_value_file(&check->store->key,
 									 KV_LOCATION_FILE(version->location), false);

@@ -58,6 +58,7 @@ typedef struct KvMerge
 	KvSource	sources[KV_MAX_UNFROZEN + 2];
 	int			taken;			/* of the unfrozen runs, the newest */
 	bool		with_base;
+	bool		published;		/* the manifest names the new runs */
 	KvRunWriter *base_writer;	/* made with their first entry */
 	KvRunWriter *unfrozen_writer;
 	uint32		base_number;
@@ -196,7 +197,7 @@ merge_sources(KvMerge *merge)
 		bool		settled = false;
 
 		if ((++n & 0x3ff) == 0)
-			CHECK_FOR_INTERRUPTS();
+			kv_check_interrupts();
 		for (int i = 0; i < merge->nsources; i++)
 		{
 			KvSource   *source = &merge->sources[i];
@@ -280,7 +281,10 @@ choose_runs(KvStore *store, uint32 shardno, KvFreezeMode mode, int nunfrozen,
 		kv_store_ids(store, shardno, unfrozen[taken], &ids);
 		run = kv_run_pin(kv_path_run(&store->key, shardno, unfrozen[taken]), &ids);
 		if (run == NULL)
-			break;
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("run file \"%s\" is missing",
+							kv_path_run(&store->key, shardno, unfrozen[taken]))));
 		entries = kv_run_header(run)->nentries;
 		kv_run_unpin(run);
 		if (entries > total && nunfrozen - taken < KV_MAX_UNFROZEN - 2)
@@ -318,6 +322,7 @@ publish(KvMerge *merge, const KvShard *before)
 	manifest.frozen_keys = merge->with_base ? merge->base_entries : before->frozen_keys;
 	if (merge->unfrozen_number != 0)
 		manifest.unfrozen[manifest.nunfrozen++] = merge->unfrozen_number;
+	Assert(manifest.nunfrozen + before->nunfrozen - merge->taken <= KV_MAX_UNFROZEN);
 	for (int i = merge->taken; i < before->nunfrozen; i++)
 		manifest.unfrozen[manifest.nunfrozen++] = before->unfrozen[i];
 	manifest.unfrozen_entries = before->unfrozen_entries - merge->entries_taken +
@@ -337,6 +342,7 @@ publish(KvMerge *merge, const KvShard *before)
 	kv_log_create(&store->key, merge->shardno, manifest.first_log);
 	KV_STOP_POINT("freeze_before_manifest");
 	kv_manifest_write(&store->key, merge->shardno, &manifest);
+	merge->published = true;
 	KV_STOP_POINT("freeze_after_manifest");
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -427,6 +433,14 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 			kv_run_discard(merge->base_writer);
 		if (merge->unfrozen_writer)
 			kv_run_discard(merge->unfrozen_writer);
+		if (!merge->published)
+		{
+			/* those that were finished already are nobody's */
+			if (merge->base_number != 0)
+				(void) kv_io_unlink(kv_path_run(&store->key, shardno, merge->base_number));
+			if (merge->unfrozen_number != 0)
+				(void) kv_io_unlink(kv_path_run(&store->key, shardno, merge->unfrozen_number));
+		}
 		release_merge(merge);
 		PG_RE_THROW();
 	}

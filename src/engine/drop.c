@@ -261,7 +261,11 @@ collect_stores(void)
 	while ((store = hash_seq_search(&status)) != NULL)
 	{
 		if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED ||
-			pg_atomic_read_u32(&store->pins) > 0 || !kv_slots_discard(&store->key))
+			pg_atomic_read_u32(&store->helpers) > 0 || !kv_slots_discard(&store->key))
+			continue;
+
+		/* without a slot nobody can pin it any more */
+		if (pg_atomic_read_u32(&store->pins) > 0)
 			continue;
 		kv_value_forget(&store->key);
 		kv_runset_forget(&store->key);

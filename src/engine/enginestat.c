@@ -50,14 +50,21 @@ kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats), v
 	List	   *stores = kv_stores_pin_state(dboid, KV_STORE_OPEN);
 	ListCell   *cell;
 
-	foreach(cell, stores)
+	PG_TRY();
 	{
-		KvStoreStats stats;
+		foreach(cell, stores)
+		{
+			KvStoreStats stats;
 
-		describe(lfirst(cell), &stats);
-		each(arg, &stats);
+			describe(lfirst(cell), &stats);
+			each(arg, &stats);
+		}
 	}
-	kv_stores_unpin(stores);
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
 }
 
 /* Counters to zero; what describes the present state stays. */

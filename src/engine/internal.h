@@ -431,6 +431,7 @@ extern uint32 kv_value_crc_begin(const KvStoreKey *store, KvKey key,
 								 const char *value, Size len);
 extern uint32 kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len);
 extern File kv_value_file(const KvStoreKey *key, uint32 number, bool create);
+extern void kv_value_trim(void);
 extern void kv_value_forget(const KvStoreKey *key);
 extern void kv_value_extend(KvStore *store, uint32 shardno, Size need);
 extern KvLocation kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
@@ -452,7 +453,7 @@ extern void kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *ve
 extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
 extern void kv_slot_wait_free(void);
 extern bool kv_slot_claim(int slot, bool by_writer);
-extern void kv_slot_unclaim(int slot, int error);
+extern bool kv_slot_unclaim(int slot, int error);
 extern void kv_slot_image(int slot, uint64 *offset, uint32 *len, char **buffer);
 extern int	kv_slot_finish(int slot);
 extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number);
@@ -528,6 +529,7 @@ extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 numbe
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
 extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids);
+extern void kv_store_settle_creator(KvStore *store);
 extern bool kv_table_file_read(KvStore *store, StringInfo schema);
 extern char *kv_map_file_read(KvStore *store, Size *bytes);
 extern void kv_store_files_create(const KvStore *store, const KvKey *bounds);
@@ -566,6 +568,7 @@ extern PGDLLEXPORT void kv_sweep_worker_main(Datum arg);
 /* worker.c */
 struct BackgroundWorkerHandle;
 extern void kv_workers_register(void);
+extern void kv_check_interrupts(void);
 extern bool kv_recovery_worker_start(KvStore *store, struct BackgroundWorkerHandle **handle);
 extern bool kv_sweep_worker_start(Oid dboid, struct BackgroundWorkerHandle **handle);
 extern PGDLLEXPORT void kv_maintainer_main(Datum arg);

@@ -221,9 +221,10 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 	char	   *image = read_log(path, &len);
 	const char *problem;
 
-	if (image == NULL)
+	if (image == NULL || (len == 0 && number > kv_shard(store, shardno)->first_log))
 	{
-		if (required)
+		/* an empty one was being made; nothing had been put into it */
+		if (image == NULL && required)
 			damaged(kv_path_log(&store->key, shardno, number), 0, "it is missing");
 		return offset;
 	}
@@ -236,7 +237,7 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 		const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
 		const char *at = (const char *) (batch + 1);
 
-		CHECK_FOR_INTERRUPTS();
+		kv_check_interrupts();
 		problem = batch_problem(&store->key, shardno, number, image, len, offset);
 		if (problem)
 		{

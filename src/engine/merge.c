@@ -525,14 +525,18 @@ kv_slot_release(int i)
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
 }
 
-/* SEALED → WRITING for the caller; false if somebody else has it. */
+/*
+ * SEALED → WRITING for the caller; false if somebody else has it, or its store
+ * was dropped.
+ */
 bool
 kv_slot_claim(int i, bool by_writer)
 {
 	bool		mine;
 
 	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
-	mine = kv_slots[i].state == KV_SLOT_SEALED;
+	mine = kv_slots[i].state == KV_SLOT_SEALED &&
+		pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED;
 	if (mine)
 	{
 		kv_slots[i].state = KV_SLOT_WRITING;
@@ -542,16 +546,24 @@ kv_slot_claim(int i, bool by_writer)
 	return mine;
 }
 
-/* WRITING → SEALED: somebody will try again. */
-void
+/*
+ * WRITING → SEALED: somebody will try again.  False if nobody will, because
+ * the store was dropped meanwhile: its files are gone, so it is no failure.
+ */
+bool
 kv_slot_unclaim(int i, int error)
 {
+	bool		dropped;
+
 	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+	dropped = pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED;
 	kv_slots[i].state = KV_SLOT_SEALED;
-	kv_slots[i].error = error;
+	kv_slots[i].error = dropped ? 0 : error;
 	LWLockRelease(&kv_shared->merge_lock);
-	pg_atomic_write_u32(&kv_shared->write_error, error);
+	if (!dropped)
+		pg_atomic_write_u32(&kv_shared->write_error, error);
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
+	return !dropped;
 }
 
 /* What a claimed slot wants written to its value file; len 0: nothing. */
@@ -594,8 +606,10 @@ kv_slot_finish(int i)
 	LWLockRelease(&shard->lock);
 	kv_slot_header(i)->in_use = 0;
 	pg_atomic_write_u32(&kv_shared->write_error, 0);
-	kv_slot_release(i);
+
+	/* before the release, with which a dropped store may go */
 	ConditionVariableBroadcast(&shard->changed);
+	kv_slot_release(i);
 	return 0;
 }
 
@@ -773,35 +787,45 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
 	ConditionVariableCancelSleep();
 }
 
-/* Throw away the slots of a store that was dropped; false if one is being written. */
+static bool
+is_slot_of(int i, const KvStoreKey *key)
+{
+	const KvSlotHeader *header = kv_slot_header(i);
+
+	return kv_slots[i].state != KV_SLOT_FREE && header->dboid == key->dboid &&
+		header->relid == key->relid && header->generation == key->generation;
+}
+
+/*
+ * Throw away the slots of a store that was dropped, all at once, since its
+ * shards' lists run through them.  False, and nothing is changed, if one of
+ * them is being written.
+ */
 bool
 kv_slots_discard(const KvStoreKey *key)
 {
-	bool		all = true;
-
+	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < kv_shared->nslots; i++)
 	{
-		KvSlotHeader *header = kv_slot_header(i);
-
-		LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
-		if (kv_slots[i].state != KV_SLOT_FREE && header->dboid == key->dboid &&
-			header->relid == key->relid && header->generation == key->generation)
+		if (is_slot_of(i, key) && kv_slots[i].state == KV_SLOT_WRITING)
 		{
-			if (kv_slots[i].state == KV_SLOT_WRITING)
-				all = false;
-			else
-			{
-				header->in_use = 0;
-				kv_slots[i].state = KV_SLOT_FREE;
-				kv_slots[i].store = NULL;
-				kv_slots[i].next = kv_shared->free_slots;
-				kv_shared->free_slots = i;
-			}
+			LWLockRelease(&kv_shared->merge_lock);
+			return false;
 		}
-		LWLockRelease(&kv_shared->merge_lock);
 	}
+	for (int i = 0; i < kv_shared->nslots; i++)
+	{
+		if (!is_slot_of(i, key))
+			continue;
+		kv_slot_header(i)->in_use = 0;
+		kv_slots[i].state = KV_SLOT_FREE;
+		kv_slots[i].store = NULL;
+		kv_slots[i].next = kv_shared->free_slots;
+		kv_shared->free_slots = i;
+	}
+	LWLockRelease(&kv_shared->merge_lock);
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
-	return all;
+	return true;
 }
 
 /*

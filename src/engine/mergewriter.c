@@ -47,30 +47,34 @@ take_over(void)
 	for (int i = 0; i < kv_shared->nslots; i++)
 	{
 		if (kv_slots[i].state == KV_SLOT_WRITING && kv_slots[i].by_writer)
-			kv_slot_unclaim(i, 0);
+			(void) kv_slot_unclaim(i, 0);
 	}
 }
 
 static void
-note_failure(int slot, int err)
+note_failure(const KvStoreKey *key, uint32 file, int err)
 {
 	static int	last_error = 0;
 
 	if (err != last_error && err != 0)
-		kv_io_error(LOG, err, kv_path_value(&kv_slots[slot].store->key,
-											kv_slots[slot].value_file), "write");
+		kv_io_error(LOG, err, kv_path_value(key, file), "write");
 	last_error = err;
 }
 
 /* An ERROR on the way: log it and leave the slot to a later attempt. */
 static void
-give_up(int slot)
+give_up(int slot, MemoryContext context)
 {
+	ErrorData  *error;
+
 	HOLD_INTERRUPTS();
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
 	LWLockReleaseAll();
-	kv_slot_unclaim(slot, EIO);
-	EmitErrorReport();
+	if (kv_slot_unclaim(slot, error->saved_errno != 0 ? error->saved_errno : EIO))
+		EmitErrorReport();
 	FlushErrorState();
+	FreeErrorData(error);
 	RESUME_INTERRUPTS();
 }
 
@@ -78,7 +82,10 @@ give_up(int slot)
 static void
 finish(KvSlotWrite *write)
 {
+	MemoryContext context = CurrentMemoryContext;
 	int			slot = write->slot;
+	KvStoreKey	key = kv_slots[slot].store->key;	/* the slot may be another's below */
+	uint32		file = kv_slots[slot].value_file;
 	int			result = write->request.result;
 	volatile int err = 0;
 
@@ -87,7 +94,8 @@ finish(KvSlotWrite *write)
 	{
 		/* a short direct write means a full disk or a limit */
 		err = result < 0 ? -result : ENOSPC;
-		kv_slot_unclaim(slot, err);
+		if (!kv_slot_unclaim(slot, err))
+			err = 0;
 	}
 	else
 	{
@@ -97,18 +105,19 @@ finish(KvSlotWrite *write)
 		}
 		PG_CATCH();
 		{
-			give_up(slot);
+			give_up(slot, context);
 			return;
 		}
 		PG_END_TRY();
 	}
-	note_failure(slot, err);
+	note_failure(&key, file, err);
 }
 
 /* Start the direct write of a claimed slot, or finish it if there is nothing to write. */
 static void
 start(KvSlotWrite *write)
 {
+	MemoryContext context = CurrentMemoryContext;
 	int			slot = write->slot;
 
 	kv_slot_image(slot, &write->request.offset, &write->request.len,
@@ -126,7 +135,7 @@ start(KvSlotWrite *write)
 	PG_CATCH();
 	{
 		write->slot = -1;
-		give_up(slot);
+		give_up(slot, context);
 		return;
 	}
 	PG_END_TRY();
@@ -145,8 +154,7 @@ start_writes(bool retry)
 	{
 		KvSlotWrite *write;
 
-		if (kv_slots[i].state != KV_SLOT_SEALED || (kv_slots[i].error != 0 && !retry) ||
-			pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
+		if (kv_slots[i].state != KV_SLOT_SEALED || (kv_slots[i].error != 0 && !retry))
 			continue;
 		while (w < KV_WRITES_IN_FLIGHT && writes[w].slot >= 0)
 			w++;
@@ -194,6 +202,8 @@ kv_merge_writer_main(Datum arg)
 		retry = TimestampDifferenceExceeds(last_retry, GetCurrentTimestamp(), 1000);
 		if (retry)
 			last_retry = GetCurrentTimestamp();
+		if (kv_io_writes_in_flight() == 0)
+			kv_value_trim();
 		busy = start_writes(retry);
 		done = kv_io_reap_write(kv_io_writes_in_flight() == KV_WRITES_IN_FLIGHT ||
 								(!busy && kv_io_writes_in_flight() > 0));

@@ -272,6 +272,7 @@ fetch_values(KvScan *scan)
 		verify_values(scan);
 		return;
 	}
+	kv_value_trim();
 	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * n);
 	buffer = MemoryContextAllocHuge(scan->batch_context, total + KV_BLOCK);
 	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);

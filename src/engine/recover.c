@@ -118,7 +118,8 @@ apply_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 inca
 		shard->value_tail = Max(shard->value_tail, TYPEALIGN(KV_BLOCK, end));
 
 	version.fate = kv_xid_fate(entry->xid, incarnation);
-	if (version.fate == KV_FATE_ABORTED)
+	if (version.fate == KV_FATE_ABORTED ||
+		(entry->kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
 		return;
 	version.xid = entry->xid;
 	version.location = entry->location;
@@ -165,6 +166,25 @@ sweep(KvStore *store, const KvShard *shard, const KvFoundFile *files, int n)
 	pfree(directory);
 }
 
+/*
+ * Nothing that the logs hold counts any more: go on with a new one, so that
+ * nothing refers to the incarnations that wrote them.
+ */
+static void
+leave_logs(KvStore *store, uint32 shardno, KvManifest *manifest)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	manifest->first_log = ++shard->log_number;
+	manifest->next_run = shard->next_run;
+	manifest->value_tail = shard->value_tail;
+	kv_log_create(&store->key, shardno, manifest->first_log);
+	kv_manifest_write(&store->key, shardno, manifest);
+	shard->log_tail = sizeof(KvLogHeader);
+	shard->first_log = manifest->first_log;
+	shard->sealed_log = manifest->first_log - 1;
+}
+
 static void
 recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 {
@@ -200,6 +220,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 			shard->next_run = Max(shard->next_run, files[i].number + 1);
 	}
 	shard->first_log = manifest.first_log;
+	shard->sealed_log = manifest.first_log - 1;
 	shard->log_number = Max(last_log, manifest.first_log);
 	shard->value_file = manifest.value_file;
 	shard->value_tail = manifest.value_tail;
@@ -214,9 +235,13 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	kv_slots_replay_sealed(store, shardno);
 	KV_STOP_POINT("recover_after_sealed");
 	shard->log_tail = sizeof(KvLogHeader);
+	if (!has_manifest && n > 0 && access(kv_path_log(&store->key, shardno, 1), F_OK) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shardno))));
 	for (uint32 log = shard->first_log; log <= shard->log_number; log++)
 		shard->log_tail = kv_log_replay(store, shardno, log,
-										has_manifest || file >= 0 || n > 0, apply_entry);
+										has_manifest || file >= 0, apply_entry);
 	KV_STOP_POINT("recover_after_logs");
 	kv_slots_replay_open(store, shardno, apply_entry);
 
@@ -225,6 +250,8 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	shard->value_allocated = file >= 0 ? kv_io_size(file) : 0;
 	shard->value_tail = TYPEALIGN(KV_BLOCK, shard->value_tail);
 
+	if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
+		leave_logs(store, shardno, &manifest);
 	sweep(store, shard, files, n);
 	shard->frozen_at = GetCurrentTimestamp();
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
@@ -250,7 +277,7 @@ kv_store_recover_shards(KvStore *store)
 
 		if (shardno >= store->nshards)
 			break;
-		CHECK_FOR_INTERRUPTS();
+		kv_check_interrupts();
 		while (at < found.n && found.files[at].shard < shardno)
 			at++;
 		first = at;
@@ -343,8 +370,17 @@ kv_store_recover(KvStore *store)
 		logs += found.files[i].what == KV_FOUND_LOG;
 	pfree(found.files);
 	wanted = store->nshards > 1 ? Min(Min(kv_recovery_workers, logs / 4), lengthof(helpers)) : 0;
-	while (nhelpers < wanted && kv_recovery_worker_start(store, &helpers[nhelpers]))
+	while (nhelpers < wanted)
+	{
+		/* counted from here on, so that nobody else recovers beside it */
+		pg_atomic_fetch_add_u32(&store->helpers, 1);
+		if (!kv_recovery_worker_start(store, &helpers[nhelpers]))
+		{
+			pg_atomic_fetch_sub_u32(&store->helpers, 1);
+			break;
+		}
 		nhelpers++;
+	}
 
 	PG_TRY();
 	{

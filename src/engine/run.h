@@ -31,7 +31,7 @@ typedef enum KvVersionKind
 {
 	KV_VERSION_PUT = 1,
 	KV_VERSION_DELETE = 2,
-	KV_VERSION_LOCK = 3			/* a row lock: never visible, not logged */
+	KV_VERSION_LOCK = 3			/* a row lock: never visible */
 } KvVersionKind;
 
 /* What is known for good about a version's transaction. */

@@ -10,7 +10,8 @@
  *
  * A row lock is a version of kind LOCK: it is never visible, it makes other
  * writers wait for its xid like any unfinished version (I 2), and it vanishes
- * in the next freeze after its transaction.
+ * in the next freeze after its transaction.  It is logged like a write, because
+ * a prepared transaction keeps its locks over a restart.
  */
 #include "postgres.h"
 
@@ -369,10 +370,12 @@ wait_for(Relation rel, uint64 xid)
 
 /* ---- room ---- */
 
+#define KV_ROOM_PATIENCE	60	/* seconds */
+
 /*
  * Make room for delta memory: freeze this shard if it holds a fair share, else
  * let the maintainer freeze others and wait.  No lock held.  ERROR when nothing
- * becomes free for a minute.
+ * becomes free for KV_ROOM_PATIENCE.
  */
 void
 kv_make_room(KvStore *store, uint32 shardno)
@@ -385,10 +388,13 @@ kv_make_room(KvStore *store, uint32 shardno)
 		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
 		return;
 	}
+
+	/* whoever frees memory broadcasts; then, or after a while, the caller tries again */
 	ConditionVariablePrepareToSleep(&kv_shared->room_made);
-	for (int i = 0; pg_atomic_read_u64(&kv_shared->delta_bytes) >= before; i++)
+	for (int i = 0;; i++)
 	{
-		if (i == 60)
+		kv_check_interrupts();
+		if (i == KV_ROOM_PATIENCE)
 		{
 			ConditionVariableCancelSleep();
 			ereport(ERROR,
@@ -398,7 +404,9 @@ kv_make_room(KvStore *store, uint32 shardno)
 		}
 		pg_atomic_write_u32(&kv_shared->room_wanted, 1);
 		kv_wake_maintainer();
-		ConditionVariableTimedSleep(&kv_shared->room_made, 1000, KV_WAIT_ROOM);
+		if (!ConditionVariableTimedSleep(&kv_shared->room_made, 1000, KV_WAIT_ROOM) ||
+			pg_atomic_read_u64(&kv_shared->delta_bytes) < before)
+			break;
 	}
 	ConditionVariableCancelSleep();
 }
@@ -447,8 +455,6 @@ prepare_write(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 	write->version.location = KV_LOCATION_MAKE(form, 0, 0);
 	write->form = form;
 	write->value = value;
-	if (kind == KV_VERSION_LOCK)
-		return;
 	write->crc = kv_value_crc_begin(&store->key, key, value, len);
 	if (len > kv_shared->slot_size)
 	{
@@ -467,8 +473,7 @@ finish_write(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		place = write->external ? 0 : write->version.len;
-	bool		logged = write->version.kind != KV_VERSION_LOCK;
-	KvRoom		room = KV_ROOM_READY;
+	KvRoom		room;
 	Size		before = shard->active.bytes;
 	KvVersion  *added;
 	bool		full;
@@ -480,8 +485,7 @@ finish_write(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
 		return false;
 	}
-	if (logged)
-		room = ensure_slot(store, shardno, place, key.len);
+	room = ensure_slot(store, shardno, place, key.len);
 	if (room != KV_ROOM_READY)
 	{
 		Size		capacity = kv_slot_capacity(shard, place);
@@ -499,7 +503,7 @@ finish_write(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	 * added here gets its location below, before anybody else can look.
 	 */
 	added = kv_delta_add(&shard->active, key.data, key.len, &write->version);
-	if (added != NULL && logged)
+	if (added != NULL)
 	{
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->external);

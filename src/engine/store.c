@@ -318,13 +318,20 @@ kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *
 
 /* ---- opening ---- */
 
+/* The opener is done.  A DROP may have come in between: then it stays dropped. */
+static void
+end_opening(KvStore *store, KvStoreState state)
+{
+	uint32		opening = KV_STORE_OPENING;
+
+	(void) pg_atomic_compare_exchange_u32(&store->state, &opening, state);
+	ConditionVariableBroadcast(&store->opened);
+}
+
 static void
 opening_failed(int code, Datum arg)
 {
-	KvStore    *store = (KvStore *) DatumGetPointer(arg);
-
-	pg_atomic_write_u32(&store->state, KV_STORE_CLOSED);
-	ConditionVariableBroadcast(&store->opened);
+	end_opening((KvStore *) DatumGetPointer(arg), KV_STORE_CLOSED);
 }
 
 /* Recover the store if nobody has, or wait for who does. */
@@ -344,9 +351,8 @@ kv_store_ensure_open(KvStore *store)
 				kv_store_recover(store);
 			}
 			PG_END_ENSURE_ERROR_CLEANUP(opening_failed, PointerGetDatum(store));
-			pg_atomic_write_u32(&store->state, KV_STORE_OPEN);
-			ConditionVariableBroadcast(&store->opened);
-			return;
+			end_opening(store, KV_STORE_OPEN);
+			continue;
 		}
 		if (state == KV_STORE_DROPPED)
 			ereport(ERROR,

@@ -243,6 +243,33 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 	pfree(path);
 }
 
+/*
+ * Once every snapshot sees the TRUNCATE that made this generation, nobody need
+ * ask clog about it again, and clog may forget it (F 6).
+ */
+void
+kv_store_settle_creator(KvStore *store)
+{
+	StringInfoData schema;
+
+	if (store->creator == 0 || store->creator >= kv_xid_horizon() ||
+		kv_xid_fate(store->creator, store->creator_incarnation) != KV_FATE_COMMITTED)
+		return;
+	initStringInfo(&schema);
+	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
+	kv_store_get_schema(store, &schema);
+	if (pg_atomic_read_u32(&store->state) == KV_STORE_OPEN)
+	{
+		char	   *path = psprintf("%s/table", kv_path_store(&store->key));
+
+		store->creator = 0;
+		write_table(path, store, schema.data, schema.len);
+		pfree(path);
+	}
+	LWLockRelease(&kv_shared->control_lock);
+	pfree(schema.data);
+}
+
 /* ---- the map ---- */
 
 static uint32

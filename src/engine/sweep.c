@@ -19,6 +19,7 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 #include "engine/internal.h"
@@ -49,6 +50,7 @@ sweep_tables(Oid dboid)
 
 		if (may_be_unborn(dboid, relid))
 			continue;
+		InvalidateCatalogSnapshot();	/* it may have been born just now */
 		tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 		known = HeapTupleIsValid(tuple) &&
 			((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_FOREIGN_TABLE;

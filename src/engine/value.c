@@ -85,12 +85,18 @@ kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 	}
 }
 
-static void
-close_all_files(void)
+/*
+ * Close this process's value files if they have become many.  Only where no
+ * descriptor that kv_value_file gave is still to be used.
+ */
+void
+kv_value_trim(void)
 {
 	HASH_SEQ_STATUS status;
 	KvOpenFile *entry;
 
+	if (open_files == NULL || hash_get_num_entries(open_files) < KV_OPEN_FILES)
+		return;
 	hash_seq_init(&status, open_files);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
@@ -133,8 +139,6 @@ kv_value_file(const KvStoreKey *store, uint32 number, bool create)
 					  KV_IO_VALUE_READ);
 	if (file < 0)
 		return file;
-	if (hash_get_num_entries(open_files) >= KV_OPEN_FILES)
-		close_all_files();
 	entry = hash_search(open_files, &key, HASH_ENTER, &found);
 	entry->file = file;
 	return file;

@@ -99,7 +99,6 @@ kv_recovery_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
-	pg_atomic_fetch_add_u32(&store->helpers, 1);
 	before_shmem_exit(helper_exit, arg);
 	if (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
 		kv_store_recover_shards(store);
@@ -115,18 +114,19 @@ maintain_shard(KvStore *store, uint32 shardno, TimestampTz now)
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		old = TimestampDifferenceExceeds(shard->frozen_at, now, kv_freeze_delay * 1000);
 
-	if (shard->oldest_xid != 0 &&
+	if (shard->maintainer != 0)
+		return;					/* somebody is at it */
+
+	/* xids are settled long before clog forgets them (F 6) */
+	if (old && shard->oldest_xid != 0 &&
 		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->oldest_xid > KV_OLD_XIDS)
-	{
-		/* settle them before clog forgets them (F 6) */
-		if (old)
-			kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
-	}
+		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
 	else if (shard->active.bytes >= kv_delta_limit() ||
-		(shard->maintainer == 0 && DsaPointerIsValid(shard->sealed.root)) ||
+		DsaPointerIsValid(shard->sealed.root) ||
 		(old && shard->active.nversions > 0))
 		kv_shard_freeze(store, shardno, KV_FREEZE_MERGE);
-	else if (old && shard->nunfrozen > 0 && shard->unfrozen_entries > 0 &&
+	else if (old && shard->nunfrozen > 0 &&
+			 shard->unfrozen_entries * 4 >= shard->frozen_keys &&
 			 shard->active.nversions == 0 && shard->settled_horizon < kv_xid_horizon())
 	{
 		shard->settled_horizon = kv_xid_horizon();
@@ -134,38 +134,18 @@ maintain_shard(KvStore *store, uint32 shardno, TimestampTz now)
 	}
 }
 
-/* Freeze the largest deltas until a quarter of the memory is free again. */
-static void
-make_room(List *stores)
+/*
+ * CHECK_FOR_INTERRUPTS for work that the maintainer does too: told to go, it
+ * gives up the piece at hand.
+ */
+void
+kv_check_interrupts(void)
 {
-	Size		most = (Size) kv_delta_memory_mb * 1024 * 1024 / 4 * 3;
-
-	while (pg_atomic_read_u64(&kv_shared->delta_bytes) > most / 2)
-	{
-		KvStore    *best_store = NULL;
-		uint32		best_shard = 0;
-		Size		best = 0;
-		ListCell   *cell;
-
-		foreach(cell, stores)
-		{
-			KvStore    *store = lfirst(cell);
-
-			for (int i = 0; i < store->nshards; i++)
-			{
-				if (kv_shard(store, i)->active.bytes > best)
-				{
-					best = kv_shard(store, i)->active.bytes;
-					best_store = store;
-					best_shard = i;
-				}
-			}
-		}
-		if (best_store == NULL)
-			break;
-		CHECK_FOR_INTERRUPTS();
-		kv_shard_freeze(best_store, best_shard, KV_FREEZE_MERGE);
-	}
+	CHECK_FOR_INTERRUPTS();
+	if (ShutdownRequestPending)
+		ereport(ERROR,
+				(errcode(ERRCODE_ADMIN_SHUTDOWN),
+				 errmsg("kvfdw maintainer is shutting down")));
 }
 
 /*
@@ -189,7 +169,8 @@ attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
 	{
 		HOLD_INTERRUPTS();
 		MemoryContextSwitchTo(context);
-		EmitErrorReport();
+		if (!ShutdownRequestPending)
+			EmitErrorReport();
 		FlushErrorState();
 		AbortCurrentTransaction();
 		RESUME_INTERRUPTS();
@@ -197,6 +178,60 @@ attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	return done;
+}
+
+static void
+spill_shard(KvStore *store, void *arg)
+{
+	kv_shard_freeze(store, *(uint32 *) arg, KV_FREEZE_MERGE);
+}
+
+/* The largest active delta that nobody freezes and that has not failed yet. */
+static KvStore *
+largest_delta(List *stores, List *failed, uint32 *shardno)
+{
+	KvStore    *largest = NULL;
+	Size		bytes = 0;
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		for (int i = 0; i < store->nshards; i++)
+		{
+			KvShard    *shard = kv_shard(store, i);
+
+			if (shard->active.bytes > bytes && shard->maintainer == 0 &&
+				!list_member_ptr(failed, shard))
+			{
+				bytes = shard->active.bytes;
+				largest = store;
+				*shardno = i;
+			}
+		}
+	}
+	return largest;
+}
+
+/* Freeze the largest deltas until they take no more than half of what they do. */
+static void
+make_room(List *stores)
+{
+	uint64		enough = pg_atomic_read_u64(&kv_shared->delta_bytes) / 2;
+	List	   *failed = NIL;
+
+	while (pg_atomic_read_u64(&kv_shared->delta_bytes) > enough && !ShutdownRequestPending)
+	{
+		uint32		shardno;
+		KvStore    *store = largest_delta(stores, failed, &shardno);
+
+		if (store == NULL)
+			break;
+		if (!attempt(spill_shard, store, &shardno))
+			failed = lappend(failed, kv_shard(store, shardno));
+	}
+	list_free(failed);
 }
 
 static void
@@ -210,6 +245,7 @@ maintain_store(KvStore *store, void *arg)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
+	kv_store_settle_creator(store);
 	for (int i = 0; i < store->nshards; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -217,12 +253,6 @@ maintain_store(KvStore *store, void *arg)
 			break;
 		maintain_shard(store, i, now);
 	}
-}
-
-static void
-make_room_in(KvStore *store, void *arg)
-{
-	make_room((List *) arg);
 }
 
 static void
@@ -269,6 +299,25 @@ load_all_tables(void)
 	return complete;
 }
 
+/* Stores that this process keeps from being removed. */
+static List *pinned = NIL;
+
+static List *
+pin_stores(KvStoreState state)
+{
+	pinned = kv_stores_pin_state(InvalidOid, state);
+	return pinned;
+}
+
+static void
+unpin_stores(void)
+{
+	List	   *stores = pinned;
+
+	pinned = NIL;
+	kv_stores_unpin(stores);
+}
+
 /*
  * After a start: recover every store, and when dead incarnations have piled
  * up, rewrite what refers to them and forget them.
@@ -286,25 +335,25 @@ settle_everything(void)
 	kv_slots_discard_unknown();
 	LWLockRelease(&kv_shared->control_lock);
 
-	stores = kv_stores_pin_state(InvalidOid, KV_STORE_CLOSED);
+	stores = pin_stores(KV_STORE_CLOSED);
 	foreach(cell, stores)
 	{
 		if (ShutdownRequestPending)
-			return;
+			break;
 		if (!attempt(open_store, lfirst(cell), NULL))
 			complete = false;
 	}
-	kv_stores_unpin(stores);
+	unpin_stores();
 
 	if (kv_shared->nincarnations < KV_MAX_INCARNATIONS / 2)
 		return;
-	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	stores = pin_stores(KV_STORE_OPEN);
 	foreach(cell, stores)
 	{
 		if (!attempt(settle_store, lfirst(cell), NULL))
 			complete = false;
 	}
-	kv_stores_unpin(stores);
+	unpin_stores();
 	if (complete)
 		kv_incarnations_settled();
 }
@@ -313,6 +362,7 @@ static void
 maintainer_exit(int code, Datum arg)
 {
 	kv_shared->maintainer_latch = NULL;
+	unpin_stores();
 }
 
 void
@@ -350,17 +400,17 @@ kv_maintainer_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 
-		stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+		stores = pin_stores(KV_STORE_OPEN);
 		if (pg_atomic_exchange_u32(&kv_shared->room_wanted, 0) != 0 ||
 			pg_atomic_read_u64(&kv_shared->delta_bytes) >
 			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
-			(void) attempt(make_room_in, NULL, stores);
+			make_room(stores);
 		foreach(cell, stores)
 		{
 			if (!ShutdownRequestPending)
 				(void) attempt(maintain_store, lfirst(cell), NULL);
 		}
-		kv_stores_unpin(stores);
+		unpin_stores();
 		kv_drop_collect();
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

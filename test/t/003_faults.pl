@@ -62,7 +62,14 @@ sub settle
 	for my $pass (0 .. ($restart ? 1 : 0))
 	{
 		if ($pass) { kill_all($node); restart_killed($node); }
-		my $d = eval { tables_differ($node, 'kv', 'heap', 'k') } // "error: $@";
+		my $d;
+		for my $try (1 .. 5)
+		{
+			# the postmaster may not have noticed the kill when it was last asked
+			$node->poll_query_until('postgres', 'SELECT true') or die;
+			$d = eval { tables_differ($node, 'kv', 'heap', 'k') } // "error: $@";
+			last if $d !~ /recovery mode|not yet accepting|starting up|closed the connection|terminat/;
+		}
 		push @problems, "rows (pass $pass): $d" if $d ne '';
 		my $c = eval { kv_check_clean($node, 'kv') } // "error: $@";
 		push @problems, "check (pass $pass): $c" if $c ne '';
