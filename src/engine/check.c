@@ -293,7 +293,10 @@ check_logs(KvCheck *check)
 		/* a freeze may remove logs while we look */
 		if (pg_atomic_read_u32(&shard->generation) != generation)
 			break;
-		kv_log_check(&check->store->key, check->shardno, log, report_problem, check);
+		if (!kv_log_check(&check->store->key, check->shardno, log, report_problem, check) &&
+			pg_atomic_read_u32(&shard->generation) == generation)
+			report_problem(check, kv_path_log(&check->store->key, check->shardno, log),
+						   0, "file is missing");
 	}
 }
 

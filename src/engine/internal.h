@@ -482,7 +482,7 @@ extern uint32 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence);
 extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);
 extern uint64 kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 							KvApplyEntry apply);
-extern void kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
+extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);
 
 /* shard.c */

@@ -626,6 +626,24 @@ kv_io_replace(const char *path, const void *data, Size len, bool sync)
 		kv_io_error(ERROR, err, temporary, "rename");
 }
 
+void
+kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind)
+{
+	char		temporary[MAXPGPATH];
+	int			err = 0;
+
+	if (access(path, F_OK) == 0)
+		return;
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	create_whole(temporary, data, len, kind);
+	/* unlike a rename, this cannot replace what another process makes meanwhile */
+	if (link(temporary, path) != 0 && errno != EEXIST)
+		err = errno;
+	unlink(temporary);
+	if (err != 0)
+		kv_io_error(ERROR, err, path, "create");
+}
+
 char *
 kv_io_slurp(const char *path, Size *len)
 {

@@ -71,6 +71,8 @@ extern int	kv_io_try_sync(File file);	/* 0 or errno; caller applies data_sync_el
 
 /* Replace a small file atomically (temporary + rename); sync: also durable. */
 extern void kv_io_replace(const char *path, const void *data, Size len, bool sync);
+/* Make a small file, whole or not at all; one that exists is left alone. */
+extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind);
 /* Read a whole small file, palloc'd; NULL if missing. */
 extern char *kv_io_slurp(const char *path, Size *len);
 

@@ -55,37 +55,33 @@ kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence)
 	return crc;
 }
 
-static int
-write_header(File file, const KvStoreKey *key, uint32 shard, uint32 number)
+static void
+make_header(KvLogHeader *header, const KvStoreKey *key, uint32 shard, uint32 number)
 {
-	KvLogHeader header = {0};
-
-	header.magic = KV_MAGIC_LOG;
-	header.format_version = KV_FORMAT_VERSION;
-	header.system_identifier = kv_shared->system_identifier;
-	header.dboid = key->dboid;
-	header.relid = key->relid;
-	header.generation = key->generation;
-	header.shard = shard;
-	header.number = number;
-	header.crc = header_crc(&header);
-	return kv_io_try_write(file, &header, sizeof(header), 0, KV_IO_LOG_WRITE);
+	memset(header, 0, sizeof(*header));
+	header->magic = KV_MAGIC_LOG;
+	header->format_version = KV_FORMAT_VERSION;
+	header->system_identifier = kv_shared->system_identifier;
+	header->dboid = key->dboid;
+	header->relid = key->relid;
+	header->generation = key->generation;
+	header->shard = shard;
+	header->number = number;
+	header->crc = header_crc(header);
 }
 
 /*
- * Make sure that a log exists, so that its absence is damage from now on.
- * Harmless if it does.
+ * Make sure that a log exists, with its header, so that its absence is damage
+ * from now on.  Whole or not at all: no slot would mend an empty one.
  */
 void
 kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number)
 {
-	File		file = kv_io_open(kv_path_log(key, shard, number),
-								  KV_IO_CREATE, KV_IO_LOG_WRITE);
-	int			err = write_header(file, key, shard, number);
+	KvLogHeader header;
 
-	kv_io_close(file);
-	if (err != 0)
-		kv_io_error(ERROR, err, kv_path_log(key, shard, number), "write");
+	make_header(&header, key, shard, number);
+	kv_io_create_new(kv_path_log(key, shard, number), &header, sizeof(header),
+					 KV_IO_LOG_WRITE);
 }
 
 /*
@@ -102,7 +98,12 @@ kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number, uint64 offset,
 
 	batch->crc = batch_crc(batch);
 	if (offset == sizeof(KvLogHeader))
-		err = write_header(file, key, shard, number);
+	{
+		KvLogHeader header;
+
+		make_header(&header, key, shard, number);
+		err = kv_io_try_write(file, &header, sizeof(header), 0, KV_IO_LOG_WRITE);
+	}
 	if (err == 0)
 		err = kv_io_try_write(file, batch, sizeof(KvLogBatch) + batch->entry_bytes,
 							  offset, KV_IO_LOG_WRITE);
@@ -221,10 +222,9 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 	char	   *image = read_log(path, &len);
 	const char *problem;
 
-	if (image == NULL || (len == 0 && number > kv_shard(store, shardno)->first_log))
+	if (image == NULL)
 	{
-		/* an empty one was being made; nothing had been put into it */
-		if (image == NULL && required)
+		if (required)
 			damaged(kv_path_log(&store->key, shardno, number), 0, "it is missing");
 		return offset;
 	}
@@ -264,8 +264,8 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 	return offset;
 }
 
-/* Verify a log that is complete, batch by batch. */
-void
+/* Verify a log that is complete, batch by batch.  False if it is missing. */
+bool
 kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 			 KvProblemCallback report, void *arg)
 {
@@ -276,10 +276,7 @@ kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 	const char *problem;
 
 	if (image == NULL)
-	{
-		report(arg, path, 0, "file is missing");
-		return;
-	}
+		return false;
 	problem = header_problem(key, shard, number, image, len);
 	if (problem)
 		report(arg, path, 0, problem);
@@ -298,4 +295,5 @@ kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 		}
 	}
 	pfree(image);
+	return true;
 }
