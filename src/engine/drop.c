@@ -101,18 +101,22 @@ kv_generation_discard(Oid dboid, Oid relid, uint32 generation)
 	hide(kv_path_store(&store->key));
 }
 
+/* control_lock held. */
+static KvTableEntry *
+find_entry(Oid dboid, Oid relid)
+{
+	Oid			key[2] = {dboid, relid};
+
+	return hash_search(kv_table_hash, key, HASH_FIND, NULL);
+}
+
 static void
 discard_generations(Oid dboid, Oid relid, uint32 first, uint32 last)
 {
-	struct
-	{
-		Oid			dboid;
-		Oid			relid;
-	}			key = {dboid, relid};
 	KvTableEntry *entry;
 
 	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
-	entry = hash_search(kv_table_hash, &key, HASH_FIND, NULL);
+	entry = find_entry(dboid, relid);
 	if (entry != NULL && entry->loaded && entry->newest > 0)
 	{
 		for (uint32 g = Max(first, entry->oldest); g <= Min(last, entry->newest); g++)
@@ -127,20 +131,15 @@ discard_generations(Oid dboid, Oid relid, uint32 first, uint32 last)
 void
 kv_table_discard(Oid dboid, Oid relid)
 {
-	struct
-	{
-		Oid			dboid;
-		Oid			relid;
-	}			key = {dboid, relid};
 	KvTableEntry *entry;
 
 	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
-	entry = hash_search(kv_table_hash, &key, HASH_FIND, NULL);
+	entry = find_entry(dboid, relid);
 	if (entry != NULL)
 	{
 		for (uint32 g = entry->oldest; g <= entry->newest && g > 0; g++)
 			kv_generation_discard(dboid, relid, g);
-		hash_search(kv_table_hash, &key, HASH_REMOVE, NULL);
+		hash_search(kv_table_hash, entry, HASH_REMOVE, NULL);
 	}
 	hide(kv_path_table_directory(dboid, relid));
 	LWLockRelease(&kv_shared->control_lock);

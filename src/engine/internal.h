@@ -52,6 +52,18 @@ extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_room
 
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
 
+/* CRC-32C of one piece of memory. */
+static inline uint32
+kv_crc(const void *data, Size len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, data, len);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
 /* ---- identity ---- */
 typedef struct KvStoreKey
 {

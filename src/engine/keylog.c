@@ -21,24 +21,14 @@
 static uint32
 batch_crc(const KvLogBatch *batch)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, (const char *) batch + offsetof(KvLogBatch, sequence),
-				sizeof(KvLogBatch) - offsetof(KvLogBatch, sequence) + batch->entry_bytes);
-	FIN_CRC32C(crc);
-	return crc;
+	return kv_crc(&batch->sequence, sizeof(KvLogBatch) - offsetof(KvLogBatch, sequence) +
+				  batch->entry_bytes);
 }
 
 static uint32
 header_crc(const KvLogHeader *header)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, header, offsetof(KvLogHeader, crc));
-	FIN_CRC32C(crc);
-	return crc;
+	return kv_crc(header, offsetof(KvLogHeader, crc));
 }
 
 /* Seeded with the slot's sequence, so a slot's former contents never match. */

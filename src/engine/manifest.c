@@ -13,12 +13,7 @@
 static uint32
 manifest_crc(const KvManifest *manifest)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, manifest, offsetof(KvManifest, crc));
-	FIN_CRC32C(crc);
-	return crc;
+	return kv_crc(manifest, offsetof(KvManifest, crc));
 }
 
 /* The caller fills what describes the shard; identity and CRC are set here. */

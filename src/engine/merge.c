@@ -84,13 +84,8 @@ kv_slot_entries(int slot)
 static uint32
 open_crc(const KvSlotHeader *header)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, (const char *) header + offsetof(KvSlotHeader, sequence),
-				offsetof(KvSlotHeader, open_crc) - offsetof(KvSlotHeader, sequence));
-	FIN_CRC32C(crc);
-	return crc;
+	return kv_crc(&header->sequence,
+				  offsetof(KvSlotHeader, open_crc) - offsetof(KvSlotHeader, sequence));
 }
 
 uint32
@@ -119,12 +114,7 @@ configured_slots(void)
 static uint32
 header_crc(const KvMergeHeader *header)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, header, offsetof(KvMergeHeader, crc));
-	FIN_CRC32C(crc);
-	return crc;
+	return kv_crc(header, offsetof(KvMergeHeader, crc));
 }
 
 static void

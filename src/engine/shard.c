@@ -191,10 +191,7 @@ kv_shard_runs(KvStore *store, uint32 shardno)
 	return &entry->set;
 }
 
-/*
- * The newest version of key in the runs that a snapshot sees; snapshot NULL:
- * the newest that did not abort.  LOCK versions count only for snapshot NULL.
- */
+/* The version of key in the runs that a snapshot sees. */
 bool
 kv_runset_find(const KvRunSet *set, KvKey key, Snapshot snapshot, KvVersion *version)
 {
@@ -213,9 +210,7 @@ kv_runset_find(const KvRunSet *set, KvKey key, Snapshot snapshot, KvVersion *ver
 			kv_run_entry(&cursor, keybuf, &found, &len, version);
 			if (kv_key_compare(found, len, key.data, key.len) != 0)
 				break;
-			if (snapshot ? kv_version_visible(version, snapshot, incarnation) :
-				version->xid == 0 || version->fate == KV_FATE_COMMITTED ||
-				kv_xid_fate(version->xid, incarnation) != KV_FATE_ABORTED)
+			if (kv_version_visible(version, snapshot, incarnation))
 				return true;
 			kv_run_next(&cursor);
 		}

@@ -87,14 +87,26 @@ kv_path_store(const KvStoreKey *key)
 	return path;
 }
 
+/* The path of a file in a store's directory, formatted into a function's own buffer. */
+static const char *
+file_path(char *buffer, const KvStoreKey *key, const char *format, ...)
+{
+	int			len = snprintf(buffer, MAXPGPATH, "kvfdw/%u/%u/%08x/", key->dboid,
+							   key->relid, key->generation);
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(buffer + len, MAXPGPATH - len, format, args);
+	va_end(args);
+	return buffer;
+}
+
 const char *
 kv_path_value(const KvStoreKey *key, uint32 file)
 {
 	static char path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.val", key->dboid, key->relid,
-			 key->generation, file);
-	return path;
+	return file_path(path, key, "%05x.val", file);
 }
 
 const char *
@@ -102,9 +114,7 @@ kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number)
 {
 	static char path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.%08x.log", key->dboid, key->relid,
-			 key->generation, shard, number);
-	return path;
+	return file_path(path, key, "%05x.%08x.log", shard, number);
 }
 
 const char *
@@ -112,9 +122,7 @@ kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number)
 {
 	static char path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.%08x.run", key->dboid, key->relid,
-			 key->generation, shard, number);
-	return path;
+	return file_path(path, key, "%05x.%08x.run", shard, number);
 }
 
 const char *
@@ -122,9 +130,7 @@ kv_path_manifest(const KvStoreKey *key, uint32 shard)
 {
 	static char path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "kvfdw/%u/%u/%08x/%05x.manifest", key->dboid, key->relid,
-			 key->generation, shard);
-	return path;
+	return file_path(path, key, "%05x.manifest", shard);
 }
 
 void

@@ -59,12 +59,7 @@ typedef struct KvControlFile
 static uint32
 control_crc(const KvControlFile *control)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, control, offsetof(KvControlFile, crc));
-	FIN_CRC32C(crc);
-	return crc;
+	return kv_crc(control, offsetof(KvControlFile, crc));
 }
 
 static void
