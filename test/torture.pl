@@ -383,7 +383,8 @@ sub bring_back
 	while (time < $end)
 	{
 		my $pid = postmaster();
-		if (!defined $pid || !alive($pid)) { start() or return 0 }
+		# a start that the last kill came too early for may still get ahead of this one
+		start() if !defined $pid || !alive($pid);
 		return 1 if quietly('psql -X -q -c "SELECT 1"');
 		sleep 0.05;
 	}
