@@ -259,12 +259,21 @@ collect_stores(void)
 	hash_seq_init(&status, kv_store_hash);
 	while ((store = hash_seq_search(&status)) != NULL)
 	{
+		bool		pinned;
+
 		if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED ||
-			pg_atomic_read_u32(&store->helpers) > 0 || !kv_slots_discard(&store->key))
+			pg_atomic_read_u32(&store->helpers) > 0)
 			continue;
 
-		/* without a slot nobody can pin it any more */
-		if (pg_atomic_read_u32(&store->pins) > 0)
+		/*
+		 * Whoever pinned it for the sake of a slot did so under merge_lock and
+		 * before it was dropped; from here on nobody does.  Its slots must not
+		 * become another's before the pin has gone.
+		 */
+		LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
+		pinned = pg_atomic_read_u32(&store->pins) > 0;
+		LWLockRelease(&kv_shared->merge_lock);
+		if (pinned || !kv_slots_discard(&store->key))
 			continue;
 		kv_value_forget(&store->key);
 		kv_runset_forget(&store->key);

@@ -652,7 +652,9 @@ evict_open_slot(void)
 		bool		sealed = false;
 
 		LWLockAcquire(&kv_shared->merge_lock, LW_SHARED);
-		if (kv_slots[i].state == KV_SLOT_OPEN)
+		/* a dropped store's slot is the maintainer's (collect_stores) */
+		if (kv_slots[i].state == KV_SLOT_OPEN &&
+			pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED)
 		{
 			store = kv_slots[i].store;
 			shardno = kv_slots[i].shard;
