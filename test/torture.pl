@@ -167,8 +167,11 @@ sub writer
 	my %mine;
 	for my $t (@tables) { $mine{$t} = { %{ $rows{$t} } } if $t eq 'a' || $t eq 'b' || $t eq "own$w" }
 	my ($number, $acknowledged, %incremented) = ($marker{$w} // 0, 0);
-	my %result = (number => $number, changes => {}, counter => {}, transactions => 0);
+	my %result = (number => $number, history => [], transactions => 0);
 	my $session = Session->new("$dir/writer$w.err");
+	# Without waiting for the WAL a crash may take the last transactions back, in order.
+	my $async = rand() < 0.3;
+	$session->run('SET synchronous_commit = off;') if $async;
 	my $fail = sub { $result{error} //= "writer $w, transaction $number: $_[0]"; };
 
 	print $journal "round $round seed $seed\n";
@@ -177,6 +180,7 @@ sub writer
 		$number++;
 		my $rollback = rand() < 0.15;
 		my %changed;    # table → key → [id, len] or undef
+		my $files;      # TRUNCATE, DROP and CREATE cannot be prepared
 		my @saved;
 		my $now = sub { my ($t, $k) = @_; return exists $changed{$t}{$k} ? $changed{$t}{$k} : $mine{$t}{$k} };
 		my $do = sub {
@@ -203,6 +207,7 @@ sub writer
 
 			if ($x < 0.04 && $t eq "own$w")
 			{
+				$files = 1;
 				if (rand() < 0.5 || @saved) { $do->("TRUNCATE $t") or last TRANSACTION }
 				else { $do->("DROP FOREIGN TABLE $t; CREATE FOREIGN TABLE $t " . definition($t)) or last TRANSACTION }
 				$changed{$t}{$_} = undef for keys %{ $mine{$t} }, keys %{ $changed{$t} };
@@ -219,6 +224,10 @@ sub writer
 				$do->("ROLLBACK TO s$level") or last TRANSACTION;
 				%changed = map { my $t = $_; $t => { %{ $saved[$level]{$t} } } } keys %{ $saved[$level] };
 				$#saved = $level;
+			}
+			elsif ($x < 0.17 && defined $now->($t, $key))
+			{
+				$do->("SELECT 1 FROM $t WHERE " . key_condition($t, $key) . ' FOR UPDATE') or last TRANSACTION;
 			}
 			elsif ($x < 0.20 && defined $now->($t, $key))
 			{
@@ -271,30 +280,107 @@ sub writer
 		}
 		my $c = rand() < 0.5 ? int(rand $counters) : undef;
 		$do->("UPDATE markers SET n = $number WHERE k = $w") or last;
+		$do->("UPDATE twins SET n = $number WHERE k IN ($w, @{[ $w + 1000 ]})") or last;
 		if (defined $c) { $do->("UPDATE counters SET n = n + 1 WHERE k = $c") or last }
 		if ($rollback) { $do->('ROLLBACK') or last; next }
 
 		# From here to the answer the outcome is open.
 		$result{flight} = { number => $number, changes => \%changed, counter => $c };
-		print $journal "COMMIT $number\n";
-		my ($state) = $session->run('COMMIT;');
-		if (!defined $state || $state ne '00000')
+		if (!$files && rand() < 0.15)
 		{
-			$fail->("COMMIT: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
-			last;
+			my $gid = "w$w.$number";
+			$result{flight}{gid} = $gid;
+			print $journal "PREPARE $number\n";
+			my ($state) = $session->run("PREPARE TRANSACTION '$gid';");
+			if (!defined $state || $state ne '00000')
+			{
+				$fail->("PREPARE: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+				last;
+			}
+			print $journal "prepared $number\n";
+			$result{flight}{prepared} = 1;
+			if (rand() < 0.1) { sleep rand 0.3; $session->run('SELECT 1;') }
+			if (rand() < 0.2)
+			{
+				$result{flight}{resolving} = 'rollback';
+				($state) = $session->run("ROLLBACK PREPARED '$gid';");
+				if (!defined $state || $state ne '00000')
+				{
+					$fail->("ROLLBACK PREPARED: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+					last;
+				}
+				delete $result{flight};
+				next;
+			}
+			$result{flight}{resolving} = 'commit';
+			($state) = $session->run("COMMIT PREPARED '$gid';");
+			if (!defined $state || $state ne '00000')
+			{
+				$fail->("COMMIT PREPARED: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+				last;
+			}
+		}
+		else
+		{
+			print $journal "COMMIT $number\n";
+			my ($state) = $session->run('COMMIT;');
+			if (!defined $state || $state ne '00000')
+			{
+				$fail->("COMMIT: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+				last;
+			}
 		}
 		print $journal "acknowledged $number\n";
 		delete $result{flight};
 		for my $t (keys %changed)
 		{
-			$mine{$t}{$_} = $result{changes}{$t}{$_} = $changed{$t}{$_} for keys %{ $changed{$t} };
+			$mine{$t}{$_} = $changed{$t}{$_} for keys %{ $changed{$t} };
 		}
-		$result{number} = $number;
+		push @{ $result{history} }, { number => $number, changes => \%changed, counter => $c };
 		$result{transactions}++;
-		$result{counter}{$c}++ if defined $c;
+		# every one before is on disk then, too: with it, or waited for
+		$result{number} = $number if !$async || $files;
 	}
 	$session->close;
 	store \%result, "$dir/writer$w.result";
+	POSIX::_exit(0);
+}
+
+# ---- a reader: one snapshot must stay what it is, and be consistent ----
+
+sub reader
+{
+	my ($r, $round) = @_;
+	srand($seed + $round * 1000 + 500 + $r);
+	my %result;
+	my $session = Session->new("$dir/reader$r.err");
+  SNAPSHOT: while (!$result{error})
+	{
+		my %first;
+		my ($state) = $session->run('BEGIN ISOLATION LEVEL REPEATABLE READ;');
+		last unless defined $state;
+		for my $n (0 .. int(rand 20))
+		{
+			for my $sql (
+				"SELECT 'twins', count(*) FROM (SELECT k % 1000 FROM (SELECT k, n FROM twins UNION ALL SELECT k, n FROM markers) x GROUP BY k % 1000 HAVING min(n) <> max(n) OR count(*) <> 3) y",
+				"SELECT 'a', count(*), md5(string_agg(k || ':' || coalesce(md5(v), ''), ',' ORDER BY k)) FROM a",
+				"SELECT 'b', count(*), md5(string_agg(tenant || name || coalesce(md5(v), ''), ',' ORDER BY tenant, name)) FROM b",
+				"SELECT 'counters', sum(n) FROM counters")
+			{
+				(my $s, my $rows) = $session->run("$sql;");
+				last SNAPSHOT unless defined $s;
+				if ($s ne '00000') { $result{error} = "reader $r: SQLSTATE $s: " . last_error("$dir/reader$r.err") if $s !~ /^(57P|08)/; last SNAPSHOT }
+				my ($what, $is) = split /\|/, $rows->[0], 2;
+				$first{$what} //= $what eq 'twins' ? 0 : $is;
+				$result{error} = "reader $r, look $n: $what is $is, was $first{$what} in the same snapshot" if $first{$what} ne $is;
+			}
+			sleep rand 0.1;
+		}
+		($state) = $session->run('COMMIT;');
+		last unless defined $state;
+	}
+	$session->close;
+	store \%result, "$dir/reader$r.result";
 	POSIX::_exit(0);
 }
 
@@ -380,11 +466,11 @@ sub query
 sub bring_back
 {
 	my $end = time + 120;
+	my $failures = 0;
 	while (time < $end)
 	{
 		my $pid = postmaster();
-		# a start that the last kill came too early for may still get ahead of this one
-		start() if !defined $pid || !alive($pid);
+		if (!defined $pid || !alive($pid)) { start() or ++$failures > 2 and return 0 }
 		return 1 if quietly('psql -X -q -c "SELECT 1"');
 		sleep 0.05;
 	}
@@ -400,7 +486,7 @@ my %select = (
 
 sub compare
 {
-	my (@results) = @_;
+	my ($resolved, @results) = @_;
 	my @wrong;
 	my $survived = 0;
 	my $session = Session->new("$dir/compare.err");
@@ -412,22 +498,33 @@ sub compare
 	# Which transactions whose COMMIT was under way took effect?
 	my $found = $query->('SELECT k, n FROM markers') // return (0, 'the table markers cannot be read, see compare.err');
 	my %found = map { split /\|/ } @$found;
+	my %twins = map { split /\|/ } @{ $query->('SELECT k, n FROM twins') // [] };
 	for my $w (0 .. $writers - 1)
 	{
 		my $result = $results[$w];
 		my $flight = $result->{flight};
-		my @parts  = ($result);
+		my @parts  = @{ $result->{history} // [] };
 		push @wrong, $result->{error} if $result->{error};
 		if (defined $flight && ($found{$w} // -1) == $flight->{number})
 		{
 			$survived++;
-			$result->{number} = $flight->{number};
-			push @parts, { changes => $flight->{changes}, counter => defined $flight->{counter} ? { $flight->{counter} => 1 } : {} };
+			push @parts, $flight;
 		}
-		push @wrong, "writer $w: its last transaction is " . ($found{$w} // 'gone') . ", expected $result->{number}"
-		  if ($found{$w} // -1) != $result->{number};
-		$marker{$w} = $result->{number};
-		for my $part (@parts)
+		if (defined $flight && defined $flight->{gid})
+		{
+			my $did = $resolved->{ $flight->{gid} };
+			push @wrong, "writer $w: prepared transaction $flight->{gid} is lost"
+			  if $flight->{prepared} && !$flight->{resolving} && !defined $did;
+			push @wrong, "writer $w: $flight->{gid} was prepared, then $did, and its marker is " . ($found{$w} // 'gone')
+			  if defined $did && ($did eq 'COMMIT') != (($found{$w} // -1) == $flight->{number});
+		}
+		my @known = ($result->{number}, map { $_->{number} } grep { $_->{number} > $result->{number} } @parts);
+		push @wrong, "writer $w: its last transaction is " . ($found{$w} // 'gone') . ", expected one of @known"
+		  unless grep { $_ == ($found{$w} // -1) } @known;
+		push @wrong, "writer $w: twins are " . join(',', map { $_ // 'gone' } @twins{ $w, $w + 1000 }) . ", marker $found{$w}"
+		  if grep { ($_ // -1) != ($found{$w} // -2) } @twins{ $w, $w + 1000 };
+		$marker{$w} = $found{$w} // $result->{number};
+		for my $part (grep { $_->{number} <= $marker{$w} } @parts)
 		{
 			for my $t (keys %{ $part->{changes} })
 			{
@@ -437,7 +534,7 @@ sub compare
 					else { delete $rows{$t}{$key} }
 				}
 			}
-			$counter{$_} += $part->{counter}{$_} for keys %{ $part->{counter} };
+			$counter{ $part->{counter} }++ if defined $part->{counter};
 		}
 	}
 
@@ -482,7 +579,7 @@ sub compare
 	{
 		push @wrong, "counter $c is " . ($counted{$c} // 'gone') . ", expected $counter{$c}" if ($counted{$c} // -1) ne $counter{$c};
 	}
-	for my $t (@tables, 'markers', 'counters')
+	for my $t (@tables, 'markers', 'twins', 'counters')
 	{
 		my $problems = $query->("SELECT * FROM kvfdw_check('$t')");
 		push @wrong, map { "kvfdw_check('$t'): $_" } defined $problems ? @$problems : ('failed');
@@ -513,10 +610,12 @@ unix_socket_directories = '$sockets'
 shared_preload_libraries = 'kvfdw'
 log_line_prefix = '%m [%p] %b '
 max_connections = 50
+max_prepared_transactions = 20
+lock_timeout = 30s
 kvfdw.freeze_delay = 1s
 kvfdw.delta_memory = 16MB
 kvfdw.merge_buffers = 4MB
-kvfdw.merge_size = 64kB
+kvfdw.merge_size = @{[ $seed % 2 ? '64kB' : '4MB' ]}
 include = 'torture.conf'
 END
 close $conf;
@@ -527,8 +626,10 @@ my $sql = "CREATE EXTENSION kvfdw;
 CREATE FUNCTION val(id text, len int) RETURNS text LANGUAGE sql IMMUTABLE AS
 \$\$ SELECT CASE WHEN len >= 0 THEN substr(repeat(md5(id), len / 32 + 1), 1, len) END \$\$;
 CREATE FOREIGN TABLE markers (k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k');
+CREATE FOREIGN TABLE twins (k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k');
 CREATE FOREIGN TABLE counters (k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k');
 INSERT INTO markers SELECT w, 0 FROM generate_series(0, $writers - 1) w;
+INSERT INTO twins SELECT w + x, 0 FROM generate_series(0, $writers - 1) w, (VALUES (0), (1000)) AS y(x);
 INSERT INTO counters SELECT c, 0 FROM generate_series(0, $counters - 1) c;\n";
 $sql .= "CREATE FOREIGN TABLE $_ " . definition($_) . ";\n" for @tables;
 query($sql) // die "the tables could not be made\n";
@@ -560,16 +661,23 @@ for my $round (1 .. $rounds)
 	my $victim = $victims[ rand @victims ];
 	my $point = @points ? $points[ rand @points ] : '';
 	my $delay = 0.1 + rand(1.5);
-	my $again = rand() < 0.2;
+	my $again = rand() < 0.3 ? 1 + int(rand 4) : 0;
+	my $sly = $points[ rand @points ] // '';
 	my $story;
 
 	# Writers.
-	unlink glob "$dir/writer*.result";
+	unlink glob "$dir/writer*.result $dir/reader*.result";
 	my @pids;
 	for my $w (0 .. $writers - 1)
 	{
 		my $pid = fork // die "fork: $!";
 		if ($pid == 0) { writer($w, $round) }
+		push @pids, $pid;
+	}
+	for my $r (0 .. 1)
+	{
+		my $pid = fork // die "fork: $!";
+		if ($pid == 0) { reader($r, $round) }
 		push @pids, $pid;
 	}
 
@@ -627,14 +735,20 @@ for my $round (1 .. $rounds)
 	waitpid $_, 0 for @pids;
 
 	# Back again; sometimes the recovery is killed as well.
-	if ($again)
+	for my $time (1 .. $again)
 	{
 		my $pid = postmaster();
+		kill_postmaster() if @points && defined $pid && alive($pid);
+		configure('kvfdw.stop_points' => rand() < 0.5 ? "recover_after_logs=kill" : rand() < 0.5 ? "replay_before_free=kill" : "$sly=kill") if @points && rand() < 0.5;
+		$pid = postmaster();
 		quietly("pg_ctl -D '$data' -l '$log' -W start") unless defined $pid && alive($pid);
-		sleep rand 0.3;
+		for (1 .. 100) { last if defined postmaster(); sleep 0.02 }
+		sleep rand($time % 2 ? 0.3 : 1.5);
 		kill_postmaster();
 		$story .= ', and again during recovery';
 	}
+	configure('kvfdw.stop_points' => undef);
+	kill_postmaster() if $again && defined postmaster();
 	if ($victim eq 'stop point')
 	{
 		configure('kvfdw.stop_points' => undef);
@@ -644,7 +758,32 @@ for my $round (1 .. $rounds)
 	my ($acknowledged, $in_flight, $survived) = (0, 0, 0);
 	my @results = map { -e "$dir/writer$_.result" ? retrieve("$dir/writer$_.result") : { error => "writer $_ left no result", number => $marker{$_} } } 0 .. $writers - 1;
 	if (!bring_back()) { @wrong = ('the server does not come back') }
-	else { ($survived, @wrong) = compare(@results) }
+	else
+	{
+		# Prepared transactions live through freezes and crashes, then end either way.
+		my %resolved;
+		my $gids = query('SELECT gid FROM pg_prepared_xacts ORDER BY gid') // [];
+		if (@$gids)
+		{
+			$story .= ', ' . @$gids . ' prepared';
+			if (rand() < 0.5) { query("SELECT kvfdw_freeze('$_')") for @tables, 'markers', 'twins', 'counters' }
+			if (rand() < 0.5) { kill_postmaster(); bring_back() }
+			if (rand() < 0.3) { query("SELECT kvfdw_freeze('$_')") for @tables, 'markers', 'twins', 'counters' }
+			for my $gid (@$gids)
+			{
+				$resolved{$gid} = rand() < 0.5 ? 'COMMIT' : 'ROLLBACK';
+				query("$resolved{$gid} PREPARED '$gid'") // push @wrong, "$resolved{$gid} PREPARED '$gid' failed";
+			}
+			if (rand() < 0.3) { kill_postmaster(); bring_back() }
+		}
+		($survived, my @more) = compare(\%resolved, @results);
+		push @wrong, @more;
+	}
+	for my $r (0 .. 1)
+	{
+		my $result = -e "$dir/reader$r.result" ? retrieve("$dir/reader$r.result") : { error => "reader $r left no result" };
+		push @wrong, $result->{error} if $result->{error};
+	}
 	push @wrong, 'writers hang' if $failed;
 	$acknowledged += $_->{transactions} // 0 for @results;
 	$in_flight += defined $_->{flight} for @results;
