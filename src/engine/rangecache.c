@@ -67,7 +67,8 @@ struct KvScan
 	int			nkeys;
 	int			next_key;
 
-	KvBatchRow *rows;
+	KvBatchRow *rows;			/* room for batch_rows */
+	int			rows_room;
 	int			nrows;
 	int			next_row;
 	Size		batch_bytes;
@@ -84,7 +85,6 @@ kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
 	scan->context = CurrentMemoryContext;
 	scan->batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
 												ALLOCSET_DEFAULT_SIZES);
-	scan->rows = palloc(sizeof(KvBatchRow) * KV_BATCH_ROWS);
 	scan->at_end = true;
 	if (IsolationIsSerializable())
 	{
@@ -159,6 +159,7 @@ kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys)
 		scan->keys[i] = copy_key(scan->context, keys[i].data, keys[i].len);
 	scan->nkeys = nkeys;
 	scan->next_key = 0;
+	scan->batch_rows = Min(nkeys, KV_BATCH_ROWS);
 	kv_count(scan->store, KV_COUNT_POINT_READS, nkeys);
 }
 
@@ -175,7 +176,8 @@ kv_scan_end(KvScan *scan)
 	MemoryContextDelete(scan->batch_context);
 	if (scan->conflicts.xids)
 		pfree(scan->conflicts.xids);
-	pfree(scan->rows);
+	if (scan->rows)
+		pfree(scan->rows);
 	pfree(scan);
 }
 
@@ -363,7 +365,7 @@ find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 static void
 fill_points(KvScan *scan)
 {
-	while (scan->next_key < scan->nkeys && scan->nrows < KV_BATCH_ROWS &&
+	while (scan->next_key < scan->nkeys && scan->nrows < scan->batch_rows &&
 		   scan->batch_bytes < KV_BATCH_BYTES)
 	{
 		KvBatchRow *row = &scan->rows[scan->nrows];
@@ -715,6 +717,18 @@ fill_range(KvScan *scan)
 
 /* ---- the caller's side ---- */
 
+/* Make room for the rows of the next batch; the last one's are done with. */
+static void
+make_rows(KvScan *scan)
+{
+	if (scan->rows_room >= scan->batch_rows)
+		return;
+	if (scan->rows)
+		pfree(scan->rows);
+	scan->rows = MemoryContextAlloc(scan->context, sizeof(KvBatchRow) * scan->batch_rows);
+	scan->rows_room = scan->batch_rows;
+}
+
 bool
 kv_scan_next(KvScan *scan, KvRow *row)
 {
@@ -728,6 +742,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		MemoryContextReset(scan->batch_context);
 		scan->nrows = scan->next_row = 0;
 		scan->batch_bytes = 0;
+		make_rows(scan);
 		kv_conflicts = scan->conflicts.xids ? &scan->conflicts : NULL;
 		if (scan->points)
 			fill_points(scan);
@@ -736,7 +751,8 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		kv_conflicts = NULL;
 		if (scan->want_values)
 			fetch_values(scan);
-		scan->batch_rows = Min(KV_BATCH_ROWS, scan->batch_rows * 4);
+		if (!scan->points)
+			scan->batch_rows = Min(KV_BATCH_ROWS, scan->batch_rows * 4);
 		kv_count(scan->store, KV_COUNT_ROWS_READ, scan->nrows);
 	}
 	next = &scan->rows[scan->next_row++];
@@ -767,9 +783,12 @@ kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row
 {
 	KvScan	   *scan = kv_scan_begin(store, NULL, true);
 	KvShard    *shard = kv_shard(store, kv_shard_for(store, key.data, key.len));
-	KvBatchRow *only = &scan->rows[0];
+	KvBatchRow *only;
 	char	   *copy;
 
+	scan->batch_rows = 1;
+	make_rows(scan);
+	only = &scan->rows[0];
 	only->version = *version;
 	only->key = key.data;
 	only->keylen = key.len;

@@ -41,7 +41,7 @@
 #include "engine/internal.h"
 
 #define KV_CONTROL_PATH "kvfdw/control"
-#define KV_RMGR_ID		RM_EXPERIMENTAL_ID
+#define KV_RMGR_ID		201		/* of the custom range, 128 to 255 */
 
 typedef struct KvControlFile
 {
