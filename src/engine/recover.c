@@ -6,7 +6,7 @@
  * work: read the manifest; replay sealed merge slots; read the key logs that
  * the runs do not cover; replay the slot that was open; sweep files that the
  * manifest does not name.  (A shard without a manifest has its log number 1:
- * if that is missing beside other files, so is the manifest.)  No value is read.  Every step is idempotent, so a
+ * if that is missing beside other logs or runs, so is the manifest.)  No value is read.  Every step is idempotent, so a
  * recovery that was killed is simply done again.
  *
  * Each entry's fate is settled as it is read: aborted ones stay out, and so
@@ -190,6 +190,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		has_manifest = false;
+	bool		has_index = false;	/* a log or a run */
 	uint32		last_log = 0;
 	KvManifest	manifest;
 	File		file;
@@ -208,6 +209,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 			has_manifest = kv_manifest_read(&store->key, shardno, &manifest);
 		else if (files[i].what == KV_FOUND_LOG)
 			last_log = Max(last_log, files[i].number);
+		has_index |= files[i].what == KV_FOUND_LOG || files[i].what == KV_FOUND_RUN;
 	}
 	shard->base_run = manifest.base_run;
 	shard->nunfrozen = manifest.nunfrozen;
@@ -235,7 +237,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	kv_slots_replay_sealed(store, shardno);
 	KV_STOP_POINT("recover_after_sealed");
 	shard->log_tail = sizeof(KvLogHeader);
-	if (!has_manifest && n > 0 && access(kv_path_log(&store->key, shardno, 1), F_OK) != 0)
+	if (!has_manifest && has_index && access(kv_path_log(&store->key, shardno, 1), F_OK) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shardno))));
