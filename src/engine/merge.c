@@ -187,7 +187,7 @@ map_merge_file(KvMergeHeader *header)
 		ereport(FATAL,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("merge file \"%s\" is damaged", KV_MERGE_PATH),
-				 errhint("Restore it from a backup, or remove it to lose the values that it alone holds.")));
+				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
 	if (header->format_version != KV_FORMAT_VERSION || header->entry_area != KV_ENTRY_AREA)
 		ereport(FATAL,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

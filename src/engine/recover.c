@@ -6,8 +6,9 @@
  * work: read the manifest; replay sealed merge slots; read the key logs that
  * the runs do not cover; replay the slot that was open; sweep files that the
  * manifest does not name.  (A shard without a manifest has its log number 1:
- * if that is missing beside other logs or runs, so is the manifest.)  No value is read.  Every step is idempotent, so a
- * recovery that was killed is simply done again.
+ * if that is missing beside other logs or runs, so is the manifest.)  No value
+ * is read.  Every step is idempotent, so a recovery that was killed is simply
+ * done again.
  *
  * Each entry's fate is settled as it is read: aborted ones stay out, and so
  * nothing later needs to know which incarnation they came from (I 10).

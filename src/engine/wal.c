@@ -145,7 +145,8 @@ kv_wal_startup(void)
 						(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						 errmsg("kvfdw has been restarted %d times without settling its tables",
 								KV_MAX_INCARNATIONS),
-						 errhint("The log tells which table could not be recovered; move its directory in \"kvfdw\" away.")));
+						 errdetail("Some table could not be recovered at any of them; the server log tells which."),
+						 errhint("Move the directory \"kvfdw\" away to start without its tables' data.")));
 			dead = &kv_shared->incarnations[kv_shared->nincarnations++];
 			dead->number = kv_shared->incarnation++;
 			dead->pad = 0;

@@ -14,6 +14,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/autovacuum.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/fd.h"
@@ -27,7 +28,7 @@
 
 #define KV_NAP_MS	1000
 #define KV_RESTART_S 1
-#define KV_OLD_XIDS	UINT64CONST(20000000)	/* a tenth of autovacuum_freeze_max_age */
+#define KV_OLD_XIDS	((uint64) autovacuum_freeze_max_age / 10)
 
 static void
 describe_worker(BackgroundWorker *worker, const char *name, const char *function)
