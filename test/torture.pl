@@ -50,6 +50,8 @@ my %create = (
 	own => "(k text COLLATE \"C\" NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k')");
 my $counters = 8;
 
+my $faults;    # injected in this round
+
 # What the writers were told: table → key → [id, length]; length -1 is NULL.
 my (%rows, %marker, %counter);
 
@@ -175,6 +177,9 @@ sub writer
 	my $fail = sub { $result{error} //= "writer $w, transaction $number: $_[0]"; };
 
 	print $journal "round $round seed $seed\n";
+	my $broken = 0;    # by an injected fault
+  ATTEMPT: while (1)
+	{
   TRANSACTION: while (!$result{error})
 	{
 		$number++;
@@ -189,6 +194,13 @@ sub writer
 			print $journal substr($sql, 0, 200), "\n";
 			my ($state) = $session->run($sql =~ /\\\.$/ ? $sql : "$sql;");
 			return 1 if defined $state && $state eq $expected;
+			if (defined $state && $faults && $state =~ /^(53|58|XX001|25P02)/)
+			{
+				print $journal "fault: $state ", last_error("$dir/writer$w.err"), "\n";
+				$result{faults}++;
+				$broken = 1;
+				return 0;
+			}
 			$fail->(substr($sql =~ s/\n.*//sr, 0, 200) . ": SQLSTATE $state, expected $expected: " . last_error("$dir/writer$w.err"))
 			  if defined $state && $state !~ /^(57P|08)/;
 			return 0;
@@ -341,6 +353,11 @@ sub writer
 		# every one before is on disk then, too: with it, or waited for
 		$result{number} = $number if !$async || $files;
 	}
+		last ATTEMPT if !$broken || $result{error};
+		$broken = 0;
+		my ($state) = $session->run('ROLLBACK;');
+		last ATTEMPT if !defined $state || $state =~ /^(57P|08)/;
+	}
 	$session->close;
 	store \%result, "$dir/writer$w.result";
 	POSIX::_exit(0);
@@ -369,6 +386,7 @@ sub reader
 			{
 				(my $s, my $rows) = $session->run("$sql;");
 				last SNAPSHOT unless defined $s;
+				if ($faults && $s =~ /^(53|58|XX001|25P02)/) { $session->run('ROLLBACK;'); next SNAPSHOT }
 				if ($s ne '00000') { $result{error} = "reader $r: SQLSTATE $s: " . last_error("$dir/reader$r.err") if $s !~ /^(57P|08)/; last SNAPSHOT }
 				my ($what, $is) = split /\|/, $rows->[0], 2;
 				$first{$what} //= $what eq 'twins' ? 0 : $is;
@@ -665,6 +683,10 @@ for my $round (1 .. $rounds)
 	my $sly = $points[ rand @points ] // '';
 	my $story;
 
+	$faults = @points && rand() < 0.4
+	  ? join(':', (qw(value_read value_write value_extend key_log_write key_log_read run_map run_write meta_write meta_read unlink))[ rand 10 ],
+		1 + int(rand 15) . (rand() < 0.5 ? '+' : ''), (qw(EIO ENOSPC EMFILE ENOMEM short delay))[ rand 6 ]) : undef;
+
 	# Writers.
 	unlink glob "$dir/writer*.result $dir/reader*.result";
 	my @pids;
@@ -682,6 +704,16 @@ for my $round (1 .. $rounds)
 	}
 
 	# The kill.
+	if ($faults)
+	{
+		sleep 0.2 + rand 0.5;
+		configure('kvfdw.fault' => $faults);
+		kill HUP => postmaster();
+		sleep rand 1.5;
+		configure('kvfdw.fault' => undef);
+		kill HUP => postmaster();
+		$victim = 'nobody' if rand() < 0.4;
+	}
 	sleep $delay;
 	my $postmaster = postmaster();
 	if ($victim eq 'stop point')
@@ -694,6 +726,12 @@ for my $round (1 .. $rounds)
 		$story = "stop point $point " . ($running ? 'not reached by writers, SIGKILL to postmaster' : 'reached');
 		# Recovery may reach it too.
 		if ($running) { kill_postmaster(); start() && query("SELECT count(*) FROM $_") for 'a' }
+	}
+	elsif ($victim eq 'nobody')
+	{
+		$again = 0;
+		query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
+		$story = 'sessions terminated';
 	}
 	elsif ($victim eq 'postmaster')
 	{
@@ -718,6 +756,7 @@ for my $round (1 .. $rounds)
 			$story = "no $victim, SIGKILL to postmaster";
 		}
 	}
+	$story .= ", fault $faults" if $faults;
 	$story .= sprintf ' after %.2f s', $delay;
 
 	# The writers end when their connections do.
@@ -755,7 +794,7 @@ for my $round (1 .. $rounds)
 		kill_postmaster() if defined postmaster();
 	}
 	my @wrong;
-	my ($acknowledged, $in_flight, $survived) = (0, 0, 0);
+	my ($acknowledged, $in_flight, $survived, $errors) = (0, 0, 0, 0);
 	my @results = map { -e "$dir/writer$_.result" ? retrieve("$dir/writer$_.result") : { error => "writer $_ left no result", number => $marker{$_} } } 0 .. $writers - 1;
 	if (!bring_back()) { @wrong = ('the server does not come back') }
 	else
@@ -786,9 +825,10 @@ for my $round (1 .. $rounds)
 	}
 	push @wrong, 'writers hang' if $failed;
 	$acknowledged += $_->{transactions} // 0 for @results;
+	$errors += $_->{faults} // 0 for @results;
 	$in_flight += defined $_->{flight} for @results;
 	my $seed_of_round = $seed + ($round - 1) * 1000;
-	printf "%s %d - seed %d: %s; %d transactions acknowledged, %d of %d with COMMIT under way survived, %d rows\n",
+	printf "%s %d - seed %d: %s; %d transactions acknowledged, $errors failed, %d of %d with COMMIT under way survived, %d rows\n",
 	  @wrong ? 'not ok' : 'ok', $round, $seed_of_round, $story, $acknowledged, $survived, $in_flight,
 	  eval { my $n = 0; $n += keys %{ $rows{$_} } for @tables; $n };
 	if (@wrong)

@@ -156,6 +156,7 @@ check_run(KvCheck *check, uint32 number)
 	uint64		before = check->problems;
 	KvRunIds	ids;
 	bool		missing;
+	volatile bool gone = false;
 	KvRun	   *run;
 
 	kv_store_ids(check->store, check->shardno, number, &ids);
@@ -164,8 +165,9 @@ check_run(KvCheck *check, uint32 number)
 		return !missing;
 	PG_TRY();
 	{
-		kv_run_check(path, &ids, report_problem, check);
-		if (check->problems == before)
+		/* it may be unlinked although we have it mapped */
+		gone = !kv_run_check(path, &ids, report_problem, check);
+		if (!gone && check->problems == before)
 			check_run_entries(check, run, path);
 	}
 	PG_FINALLY();
@@ -173,7 +175,7 @@ check_run(KvCheck *check, uint32 number)
 		kv_run_unpin(run);
 	}
 	PG_END_TRY();
-	return true;
+	return !gone;
 }
 
 static void

@@ -595,7 +595,7 @@ check_page(const char *path, const KvRunHeader *run, const char *page, uint64 pa
 	}
 }
 
-void
+bool
 kv_run_check(const char *path, const KvRunIds *ids, KvProblemCallback report, void *arg)
 {
 	Size		size;
@@ -609,11 +609,12 @@ kv_run_check(const char *path, const KvRunIds *ids, KvProblemCallback report, vo
 	uint8		last_key[KV_MAX_KEY];
 	int			last_len = -1;
 
+	if (map == NULL && errno == ENOENT)
+		return false;
 	if (map == NULL)
 	{
-		report(arg, path, 0, errno == ENOENT ? "file is missing" :
-			   errno == EINVAL ? "file is empty" : "file cannot be mapped");
-		return;
+		report(arg, path, 0, errno == EINVAL ? "file is empty" : "file cannot be mapped");
+		return true;
 	}
 
 	PG_TRY();
@@ -663,6 +664,7 @@ kv_run_check(const char *path, const KvRunIds *ids, KvProblemCallback report, vo
 		kv_io_unmap(map, size);
 	}
 	PG_END_TRY();
+	return true;
 }
 
 void

@@ -139,8 +139,8 @@ extern void kv_run_prev(KvRunCursor *cursor);
 extern void kv_run_entry(const KvRunCursor *cursor, uint8 keybuf[8],
 						 const uint8 **key, int *keylen, KvVersion *version);
 
-/* Verify every page, the order and the fence; reports problems. */
-extern void kv_run_check(const char *path, const KvRunIds *ids,
+/* Verify every page, the order and the fence; reports problems.  False: no such file. */
+extern bool kv_run_check(const char *path, const KvRunIds *ids,
 						 KvProblemCallback report, void *arg);
 
 extern void kv_run_gucs(void);
