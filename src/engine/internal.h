@@ -410,7 +410,9 @@ extern int	kv_tranche_shard;	/* LWLock tranche of the shards' locks */
 
 /* ---- rooms ---- */
 
-/* shmem.c */
+/* control.c */
+extern Size kv_area_size(void);
+extern void kv_check_interrupts(void);
 extern Size kv_delta_limit(void);	/* bytes of one shard's delta that call for a freeze */
 extern void kv_wake_writer(void);
 extern void kv_wake_maintainer(void);
@@ -580,7 +582,6 @@ extern PGDLLEXPORT void kv_sweep_worker_main(Datum arg);
 /* worker.c */
 struct BackgroundWorkerHandle;
 extern void kv_workers_register(void);
-extern void kv_check_interrupts(void);
 extern bool kv_recovery_worker_start(KvStore *store, struct BackgroundWorkerHandle **handle);
 extern bool kv_sweep_worker_start(Oid dboid, struct BackgroundWorkerHandle **handle);
 extern PGDLLEXPORT void kv_maintainer_main(Datum arg);

@@ -207,21 +207,49 @@ copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *version)
 
 /* ---- step 3: values ---- */
 
+/* Where one row's value is on the device, in whole blocks. */
 typedef struct KvRead
 {
-	uint64		offset;
+	uint32		file;
 	uint32		len;
-	uint32		head;			/* the value's place in the blocks read */
+	uint64		offset;
+	KvBatchRow *row;
 } KvRead;
 
-static void
-plan_read(const KvVersion *version, KvRead *read)
-{
-	uint64		offset = KV_LOCATION_OFFSET(version->location);
+#define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
 
-	read->offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
-	read->head = offset - read->offset;
-	read->len = TYPEALIGN(KV_BLOCK, read->head + version->len);
+static int
+compare_reads(const void *a, const void *b)
+{
+	const KvRead *left = a;
+	const KvRead *right = b;
+
+	if (left->file != right->file)
+		return left->file < right->file ? -1 : 1;
+	return left->offset < right->offset ? -1 : left->offset > right->offset;
+}
+
+/* The reads that the batch needs, by place; values already there need none. */
+static int
+plan_reads(KvScan *scan, KvRead *reads)
+{
+	int			n = 0;
+
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		uint64		offset = KV_LOCATION_OFFSET(row->version.location);
+
+		if (row->value != NULL)
+			continue;
+		reads[n].file = KV_LOCATION_FILE(row->version.location);
+		reads[n].offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
+		reads[n].len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - reads[n].offset;
+		reads[n].row = row;
+		n++;
+	}
+	qsort(reads, n, sizeof(KvRead), compare_reads);
+	return n;
 }
 
 static void
@@ -250,67 +278,85 @@ verify_values(KvScan *scan)
 	}
 }
 
-/* Read the values of all rows that still lack theirs, and verify all. */
+/* Can the next read, by place, be made together with the request so far? */
+static bool
+joins_request(const KvIoRequest *request, uint32 file, const KvRead *next)
+{
+	return file == next->file && next->offset <= request->offset + request->len &&
+		next->offset + next->len - request->offset <= KV_MERGED_READ;
+}
+
+/*
+ * Read the values of all rows that still lack theirs, and verify all.  Values
+ * in the same or neighbouring blocks are read together, so rows that were
+ * written together cost little more than their bytes.
+ */
 static void
 fetch_values(KvScan *scan)
 {
-	KvIoRequest *requests = NULL;
+	KvRead	   *reads = MemoryContextAlloc(scan->batch_context,
+										   sizeof(KvRead) * Max(scan->nrows, 1));
+	int			nreads = plan_reads(scan, reads);
+	KvIoRequest *requests;
 	int			n = 0;
 	Size		total = 0;
 	char	   *buffer;
 
-	for (int i = 0; i < scan->nrows; i++)
-	{
-		KvRead		read;
-
-		if (scan->rows[i].value != NULL)
-			continue;
-		plan_read(&scan->rows[i].version, &read);
-		total += read.len;
-		n++;
-	}
-	if (n == 0)
+	if (nreads == 0)
 	{
 		verify_values(scan);
 		return;
 	}
 	kv_value_trim();
-	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * n);
-	buffer = MemoryContextAllocHuge(scan->batch_context, total + KV_BLOCK);
-	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
-
-	n = 0;
-	for (int i = 0; i < scan->nrows; i++)
+	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
+	for (int i = 0; i < nreads; i++)
 	{
-		KvBatchRow *row = &scan->rows[i];
-		KvRead		read;
+		KvIoRequest *last = n > 0 ? &requests[n - 1] : NULL;
 
-		if (row->value != NULL)
+		if (last != NULL && joins_request(last, reads[i - 1].file, &reads[i]))
+		{
+			uint64		end = Max(last->offset + last->len, reads[i].offset + reads[i].len);
+
+			total += end - last->offset - last->len;
+			last->len = end - last->offset;
 			continue;
-		plan_read(&row->version, &read);
-		requests[n].file = kv_value_file(&scan->store->key,
-										 KV_LOCATION_FILE(row->version.location), false);
+		}
+		requests[n].file = kv_value_file(&scan->store->key, reads[i].file, false);
 		if (requests[n].file < 0)
-			read_failed(scan->store, &row->version, -ENOENT);
-		requests[n].offset = read.offset;
-		requests[n].len = read.len;
-		requests[n].buffer = buffer;
-		requests[n].tag = row;
-		row->value = buffer + read.head;
-		buffer += read.len;
+			read_failed(scan->store, &reads[i].row->version, -ENOENT);
+		requests[n].offset = reads[i].offset;
+		requests[n].len = reads[i].len;
+		requests[n].tag = &reads[i];	/* the first of its reads */
+		total += reads[i].len;
 		n++;
 	}
-	kv_io_read_batch(requests, n, KV_IO_VALUE_READ);
+
+	buffer = MemoryContextAllocHuge(scan->batch_context, total + KV_BLOCK);
+	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
 	for (int i = 0; i < n; i++)
 	{
-		KvBatchRow *row = requests[i].tag;
+		requests[i].buffer = buffer;
+		buffer += requests[i].len;
+	}
+	kv_io_read_batch(requests, n, KV_IO_VALUE_READ);
 
-		if (requests[i].result < (int) ((row->value - requests[i].buffer) + row->version.len))
-			read_failed(scan->store, &row->version, requests[i].result);
-		scan->stats.device_bytes += requests[i].len;
+	for (int i = 0; i < n; i++)
+	{
+		const KvRead *end = i + 1 < n ? requests[i + 1].tag : reads + nreads;
+
+		for (KvRead *read = requests[i].tag; read < end; read++)
+		{
+			KvVersion  *version = &read->row->version;
+			uint64		head = KV_LOCATION_OFFSET(version->location) - requests[i].offset;
+
+			if (requests[i].result < 0 || requests[i].result < head + version->len)
+				read_failed(scan->store, version, requests[i].result);
+			read->row->value = requests[i].buffer + head;
+		}
 	}
 	verify_values(scan);
 	scan->stats.device_reads += n;
+	scan->stats.device_bytes += total;
 	kv_count(scan->store, KV_COUNT_DEVICE_READS, n);
 	kv_count(scan->store, KV_COUNT_DEVICE_READ_BYTES, total);
 }

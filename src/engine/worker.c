@@ -136,20 +136,6 @@ maintain_shard(KvStore *store, uint32 shardno, TimestampTz now)
 }
 
 /*
- * CHECK_FOR_INTERRUPTS for work that the maintainer does too: told to go, it
- * gives up the piece at hand.
- */
-void
-kv_check_interrupts(void)
-{
-	CHECK_FOR_INTERRUPTS();
-	if (ShutdownRequestPending)
-		ereport(ERROR,
-				(errcode(ERRCODE_ADMIN_SHUTDOWN),
-				 errmsg("kvfdw maintainer is shutting down")));
-}
-
-/*
  * Run one piece of work on a store; an ERROR is logged and ends that piece
  * only.  True if it went through.
  */

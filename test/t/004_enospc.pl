@@ -15,8 +15,8 @@ BEGIN
 	my @private = ('unshare', '--user', '--map-current-user', '--keep-caps', '--mount', 'sh', '-c');
 	if (!$ENV{KV_SMALL_FS} && !$ENV{KV_UNSHARED})
 	{
-		my $dir = File::Temp::tempdir('kvsmall.XXXXXX', TMPDIR => 1);
-		my $mount = "mount -t tmpfs -o size=128m kvsmall $dir";
+		my $dir = File::Temp::tempdir('kvsmall.XXXXXX', $ENV{TESTDIR} ? (DIR => $ENV{TESTDIR}) : (TMPDIR => 1));
+		my $mount = "mount -t tmpfs -o size=128m kvsmall '$dir'";
 		if (system(@private, "$mount 2>/dev/null", 'sh') == 0)
 		{
 			$ENV{KV_UNSHARED} = $dir;

@@ -1,6 +1,6 @@
 /*
- * shmem.c
- *		The engine's start: settings, shared memory, wake-ups.
+ * start.c
+ *		The engine's start: settings and shared memory.
  *
  * All shared memory is in the main segment: control, slot array, the two hash
  * tables, I/O counters, and one DSA area created in place, from which shard
@@ -20,31 +20,8 @@
 
 #include "engine/internal.h"
 
-KvShared   *kv_shared = NULL;
-char	   *kv_area_base = NULL;
-int			kv_tranche_shard;
-
-int			kv_merge_size_kb = 256;
-int			kv_merge_buffers_mb = 16;
-int			kv_delta_memory_mb = 128;
-int			kv_max_tables = 10000;
-int			kv_recovery_workers = 2;
-int			kv_freeze_delay = 60;
-
-uint32		kv_wait_merge_slot = 0;
-uint32		kv_wait_recovery = 0;
-uint32		kv_wait_freeze = 0;
-uint32		kv_wait_room = 0;
-uint32		kv_wait_idle = 0;
-
 static shmem_request_hook_type previous_shmem_request = NULL;
 static shmem_startup_hook_type previous_shmem_startup = NULL;
-
-static Size
-area_size(void)
-{
-	return (Size) kv_delta_memory_mb * 1024 * 1024;
-}
 
 void
 kv_engine_gucs(void)
@@ -85,7 +62,7 @@ request_memory(void)
 	if (previous_shmem_request)
 		previous_shmem_request();
 	size = add_size(size, kv_merge_shmem_size());
-	size = add_size(size, area_size());
+	size = add_size(size, kv_area_size());
 	size = add_size(size, kv_io_shmem_size());
 	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvTableEntry)));
 	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvStore)));
@@ -121,7 +98,7 @@ start_memory(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	kv_shared = ShmemInitStruct("kvfdw", sizeof(KvShared), &found);
 	kv_slots = ShmemInitStruct("kvfdw merge slots", kv_merge_shmem_size(), &found);
-	area = ShmemInitStruct("kvfdw area", area_size(), &found);
+	area = ShmemInitStruct("kvfdw area", kv_area_size(), &found);
 	kv_area_base = area;
 	if (!found)
 	{
@@ -137,9 +114,9 @@ start_memory(void)
 		pg_atomic_init_u32(&kv_shared->room_wanted, 0);
 		pg_atomic_init_u32(&kv_shared->drop_counter, 0);
 
-		dsa = dsa_create_in_place(area, area_size(), kv_shared->tranches[1], NULL);
+		dsa = dsa_create_in_place(area, kv_area_size(), kv_shared->tranches[1], NULL);
 		dsa_pin(dsa);
-		dsa_set_size_limit(dsa, area_size());
+		dsa_set_size_limit(dsa, kv_area_size());
 		dsa_detach(dsa);
 	}
 	kv_tranche_shard = kv_shared->tranches[1];
@@ -167,12 +144,6 @@ kv_engine_preload(void)
 	kv_workers_register();
 }
 
-bool
-kv_engine_ready(void)
-{
-	return kv_shared != NULL;
-}
-
 void
 kv_engine_require(void)
 {
@@ -187,47 +158,4 @@ kv_engine_require(void)
 				 errmsg("kvfdw tables with wal level \"none\" cannot be used on a standby"),
 				 errdetail("Their values are not in the WAL."),
 				 errhint("Use them on the primary server.")));
-}
-
-/* The area that deltas and shards come from, attached to at first use. */
-dsa_area *
-kv_area(void)
-{
-	static dsa_area *area = NULL;
-
-	if (area == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-		area = dsa_attach_in_place(kv_area_base, NULL);
-		dsa_pin_mapping(area);
-		MemoryContextSwitchTo(old);
-	}
-	return area;
-}
-
-/* A shard whose delta has this many bytes is due for a freeze. */
-Size
-kv_delta_limit(void)
-{
-	return Min((Size) 16 * 1024 * 1024, area_size() / 8);
-}
-
-static void
-wake(Latch *latch)
-{
-	if (latch != NULL)
-		SetLatch(latch);
-}
-
-void
-kv_wake_writer(void)
-{
-	wake(kv_shared->writer_latch);
-}
-
-void
-kv_wake_maintainer(void)
-{
-	wake(kv_shared->maintainer_latch);
 }
