@@ -219,5 +219,5 @@ kv_merge_writer_main(Datum arg)
 	}
 	while (kv_io_writes_in_flight() > 0)
 		finish((KvSlotWrite *) kv_io_reap_write(true)->tag);
-	proc_exit(0);
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }

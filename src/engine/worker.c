@@ -403,5 +403,5 @@ kv_maintainer_main(Datum arg)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_NAP_MS, KV_WAIT_IDLE);
 	}
-	proc_exit(0);
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }

@@ -160,5 +160,13 @@ $session->quit;
 # the oid's next owner does not inherit anything
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE stay; DROP FOREIGN TABLE keep');
 stores_left(0, 'nothing is left at the end');
+
+# a maintainer that is told to go comes back and does its work
+my $maintainer = "FROM pg_stat_activity WHERE backend_type = 'kvfdw maintainer'";
+my $before = $node->safe_psql('postgres', "SELECT pid $maintainer");
+$node->safe_psql('postgres', "CREATE FOREIGN TABLE late (k int, v text) SERVER kvfdw; INSERT INTO late VALUES (1, 'x'); SELECT pg_terminate_backend(pid) $maintainer");
+ok($node->poll_query_until('postgres', "SELECT count(*) = 1 $maintainer AND pid <> $before"), 'a terminated maintainer is started again');
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE late');
+stores_left(0, 'and removes what is dropped');
 $node->stop;
 done_testing();
