@@ -779,13 +779,22 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
 	ConditionVariableCancelSleep();
 }
 
+/*
+ * Is this slot in use for the store?  merge_lock held.  A slot that has just
+ * been opened still has the header of its former life, so only an orphan is
+ * known by its header.
+ */
 static bool
 is_slot_of(int i, const KvStoreKey *key)
 {
 	const KvSlotHeader *header = kv_slot_header(i);
 
-	return kv_slots[i].state != KV_SLOT_FREE && header->dboid == key->dboid &&
-		header->relid == key->relid && header->generation == key->generation;
+	if (kv_slots[i].state == KV_SLOT_FREE)
+		return false;
+	if (kv_slots[i].state != KV_SLOT_ORPHAN)
+		return memcmp(&kv_slots[i].store->key, key, sizeof(*key)) == 0;
+	return header->dboid == key->dboid && header->relid == key->relid &&
+		header->generation == key->generation;
 }
 
 /*
