@@ -146,6 +146,19 @@
 #define kv_analyze_delay_point()	vacuum_delay_point()
 #endif
 
+/* Reading all that is asked for, or an ERROR: BufFileReadExact since 16. */
+#if PG_VERSION_NUM >= 160000
+#define kv_buffile_read(file, into, bytes)	BufFileReadExact(file, into, bytes)
+#else
+#define kv_buffile_read(file, into, bytes) \
+	do { \
+		if (BufFileRead(file, into, bytes) != (bytes)) \
+			ereport(ERROR, \
+					(errcode_for_file_access(), \
+					 errmsg("could not read temporary file: %m"))); \
+	} while (0)
+#endif
+
 /* Ownership of a relation: object_ownercheck since 16. */
 #if PG_VERSION_NUM >= 160000
 #define kv_owns_relation(relid) object_ownercheck(RelationRelationId, relid, GetUserId())

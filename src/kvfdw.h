@@ -118,6 +118,8 @@ extern KvForm kv_tuple_encode(const KvTable *table, TupleTableSlot *slot,
 							  StringInfo buf, const char **value, Size *len);
 extern void kv_tuple_decode(const KvTable *table, const KvRow *row,
 							bool want_value, Datum *values, bool *nulls);
+extern void kv_tuple_store(const KvTable *table, const KvRow *row,
+						   bool want_value, TupleTableSlot *slot);
 
 /* plan.c */
 extern void kv_plan_routine(FdwRoutine *routine);

@@ -3,9 +3,10 @@
  *		INSERT, UPDATE, DELETE, COPY FROM, partition routing, TRUNCATE.
  *
  * A row is named by its key: the planner carries the key columns of each row to
- * be updated or deleted as resjunk columns.  The scan has locked the row (see
- * scan.c); it is locked once more before it is written, which finds the rows
- * that this command has written already (a join that meets a row twice).
+ * be updated or deleted as resjunk columns.  The row is locked when it is
+ * changed.  If it has been changed by others since the snapshot, READ COMMITTED
+ * tests the newest version with EvalPlanQual and goes on with that, as core
+ * does for heap.  If there are row triggers, the scan has done that.
  *
  * Core leaves to an FDW what it does itself for a heap table: constraints, the
  * partition constraint, row security of a partitioned parent, and the errors
@@ -24,6 +25,7 @@
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "executor/executor.h"
+#include "executor/nodeModifyTable.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/appendinfo.h"
 #include "storage/predicate.h"
@@ -48,6 +50,8 @@ typedef struct KvModifyState
 	bool		copy;			/* COPY FROM: there is no plan */
 	CommandId	copy_cid;
 	bool		do_nothing;		/* ON CONFLICT DO NOTHING */
+	bool		locked;			/* rows come locked from the scan */
+	EPQState   *epqstate;		/* the statement's; NULL for COPY */
 
 	/* where the row's identity is in the plan's output */
 	AttrNumber *key_attnums;	/* NULL for INSERT */
@@ -131,7 +135,11 @@ create_state(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 		state->copy_cid = GetCurrentCommandId(true);
 	}
 	else
+	{
 		state->do_nothing = plan->onConflictAction == ONCONFLICT_NOTHING;
+		state->locked = kv_scan_locks(state->rel, state->operation);
+		state->epqstate = &mtstate->mt_epqstate;
+	}
 	initStringInfo(&state->key);
 	initStringInfo(&state->old_key);
 	initStringInfo(&state->value);
@@ -393,81 +401,77 @@ old_key(KvModifyState *state, TupleTableSlot *planSlot)
 	return key_of(&state->old_key);
 }
 
-/*
- * Was a row that is not there any more to be changed by this command changed by
- * a later command, one that a trigger or a function of this one ran?
- *
- * Seen with this command's own work added to the snapshot, the row this
- * command updated can be locked and the one it deleted is invisible; only what
- * a later command did leaves a row that is visible and cannot be locked.
- */
-static bool
-changed_by_later_command(KvModifyState *state, EState *estate, KvKey key)
+/* Raise what has to be raised of a row that was not written.  Else it is passed over. */
+static void
+row_not_written(KvRowResult result, const char *operation)
 {
-	SnapshotData snapshot = snapshot_until(estate,
-										   command_id(state, estate) + 1);
-
-	return kv_lock_row(state->store, state->rel, key, &snapshot, LockWaitBlock,
-					   NULL) == KV_LOCK_GONE &&
-		key_is_visible(state, key, &snapshot);
-}
-
-/*
- * Lock the row for this command.  Returns false if the command has changed it
- * before: then, as heap does, there is nothing left to do.
- */
-static bool
-lock_old_row(KvModifyState *state, EState *estate, KvKey key,
-			 const char *operation)
-{
-	switch (kv_lock_row(state->store, state->rel, key, estate->es_snapshot,
-						LockWaitBlock, NULL))
-	{
-		case KV_LOCKED:
-		case KV_LOCKED_NEWER:
-			return true;
-		case KV_LOCK_GONE:
-		case KV_LOCK_SKIPPED:
-			break;
-	}
-
-	if (changed_by_later_command(state, estate, key))
+	if (result == KV_ROW_UPDATED || result == KV_ROW_DELETED)
+		kv_raise_changed(result == KV_ROW_DELETED);
+	if (result == KV_ROW_CHANGED_LATER)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
 				 errmsg("tuple to be %s was already modified by an operation triggered by the current command",
 						operation),
 				 errhint("Consider using an AFTER trigger instead of a BEFORE trigger to propagate changes to other rows.")));
-	return false;
+}
+
+static void
+store_newer(KvModifyState *state, EState *estate, const KvRow *newer, TupleTableSlot *slot)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetPerTupleMemoryContext(estate));
+
+	kv_tuple_store(state->table, newer, true, slot);
+	MemoryContextSwitchTo(old);
 }
 
 /*
- * A changed key is an insert and a delete, in this order: heap's unique index
- * looks for the new key while the old row is still in it, so two rows cannot
- * swap their keys in one statement.
+ * A row has a newer version, which is locked now.  Does the statement want it
+ * still?  Returns the plan's output for it, or NULL.  In the query's memory
+ * context, not the row's: EvalPlanQual keeps what it builds.
  */
 static TupleTableSlot *
-kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
-					   TupleTableSlot *slot, TupleTableSlot *planSlot)
+recheck_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, const KvRow *newer)
 {
-	MemoryContext old;
-	KvModifyState *state = begin_row(rinfo, &old);
-	CommandId	cid = command_id(state, estate);
+	Index		rti = rinfo->ri_RangeTableIndex;
+	TupleTableSlot *slot = EvalPlanQualSlot(state->epqstate, state->rel, rti);
+
+	store_newer(state, estate, newer, slot);
+	slot = EvalPlanQual(state->epqstate, state->rel, rti, slot);
+	return TupIsNull(slot) ? NULL : slot;
+}
+
+/* The new row that an UPDATE makes of a newer version, or NULL. */
+static TupleTableSlot *
+update_newer(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, const KvRow *newer)
+{
+	TupleTableSlot *old_slot = rinfo->ri_oldTupleSlot;
+	TupleTableSlot *slot = recheck_row(state, estate, rinfo, newer);
+
+	if (slot == NULL)
+		return NULL;
+	store_newer(state, estate, newer, old_slot);
+	slot = ExecGetUpdateNewTuple(rinfo, slot, old_slot);
+	if (RelationGetDescr(state->rel)->constr != NULL &&
+		RelationGetDescr(state->rel)->constr->has_generated_stored)
+		ExecComputeStoredGenerated(rinfo, estate, slot, CMD_UPDATE);
+	return slot;
+}
+
+/*
+ * Write the new row in slot over the row at *from.  A changed key is an insert
+ * and a delete, in this order: heap's unique index looks for the new key while
+ * the old row is still in it, so two rows cannot swap their keys in one
+ * statement.
+ */
+static KvRowResult
+update_row(KvModifyState *state, KvKey from, Snapshot snapshot, TupleTableSlot *slot,
+		   CommandId cid, KvRow *newer)
+{
 	const char *value;
 	Size		len;
 	KvForm		form;
 	KvKey		key;
-	KvKey		from;
-
-	if (state->rel->rd_rel->relispartition)
-		ExecPartitionCheck(rinfo, slot, estate, true);
-	check_row(state, estate, rinfo, slot, WCO_RLS_UPDATE_CHECK);
-
-	from = old_key(state, planSlot);
-	if (!lock_old_row(state, estate, from, "updated"))
-	{
-		MemoryContextSwitchTo(old);
-		return NULL;
-	}
+	KvRowResult result;
 
 	resetStringInfo(&state->key);
 	kv_key_encode_slot(state->table, slot, &state->key);
@@ -475,25 +479,64 @@ kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
 	form = kv_tuple_encode(state->table, slot, &state->value, &value, &len);
 
 	if (key.len == from.len && memcmp(key.data, from.data, key.len) == 0)
-		kv_update(state->store, state->rel, key, form, value, len, cid);
+		result = kv_update(state->store, state->rel, from, snapshot, form, value, len,
+						   cid, newer);
 	else
 	{
+		result = kv_lock_row(state->store, state->rel, from, snapshot,
+							 LockTupleExclusive, LockWaitBlock, cid, newer);
+		if (result != KV_ROW_DONE)
+			return result;
 		if (kv_insert(state->store, state->rel, key, form, value, len, cid,
 					  false) == KV_EXISTS)
 			raise_duplicate(state, slot);
-		kv_delete(state->store, state->rel, from, cid);
+		result = kv_delete(state->store, state->rel, from, NULL, key, cid, newer);
 		check_conflict_in(state, key);
 	}
-	check_conflict_in(state, from);
-
-	MemoryContextSwitchTo(old);
-	return slot;
+	if (result == KV_ROW_DONE)
+		check_conflict_in(state, from);
+	return result;
 }
 
-/* Give RETURNING the old row. */
+static TupleTableSlot *
+kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
+					   TupleTableSlot *slot, TupleTableSlot *planSlot)
+{
+	MemoryContext old;
+	KvModifyState *state = begin_row(rinfo, &old);
+	Snapshot	snapshot = state->locked ? NULL : estate->es_snapshot;
+	KvKey		from = old_key(state, planSlot);
+	KvRowResult result;
+	KvRow		newer;
+
+	for (;;)
+	{
+		if (state->rel->rd_rel->relispartition)
+			ExecPartitionCheck(rinfo, slot, estate, true);
+		check_row(state, estate, rinfo, slot, WCO_RLS_UPDATE_CHECK);
+		result = update_row(state, from, snapshot, slot, command_id(state, estate), &newer);
+		if (result != KV_ROW_NEWER)
+			break;
+
+		MemoryContextSwitchTo(old);
+		slot = update_newer(state, estate, rinfo, &newer);
+		if (slot == NULL)
+			return NULL;
+		MemoryContextSwitchTo(state->row_context);
+		from.data = newer.key;
+		from.len = newer.keylen;
+		snapshot = NULL;
+	}
+	MemoryContextSwitchTo(old);
+	if (result == KV_ROW_DONE)
+		return slot;
+	row_not_written(result, "updated");
+	return NULL;
+}
+
+/* Give RETURNING the old row: the one that the plan has seen. */
 static void
-store_old_row(KvModifyState *state, TupleTableSlot *slot,
-			  TupleTableSlot *planSlot)
+return_seen_row(KvModifyState *state, TupleTableSlot *slot, TupleTableSlot *planSlot)
 {
 	bool		isnull;
 	Datum		datum = ExecGetJunkAttribute(planSlot, state->row_attnum, &isnull);
@@ -518,23 +561,48 @@ static TupleTableSlot *
 kv_exec_foreign_delete(EState *estate, ResultRelInfo *rinfo,
 					   TupleTableSlot *slot, TupleTableSlot *planSlot)
 {
+	static const KvKey nowhere = {NULL, 0};
 	MemoryContext old;
 	KvModifyState *state = begin_row(rinfo, &old);
+	Snapshot	snapshot = state->locked ? NULL : estate->es_snapshot;
+	CommandId	cid = command_id(state, estate);
 	KvKey		key = old_key(state, planSlot);
-	TupleTableSlot *result = NULL;
+	KvRowResult result;
+	KvRow		newer;
+	bool		is_newer = false;
 
-	if (lock_old_row(state, estate, key, "deleted"))
+	result = kv_delete(state->store, state->rel, key, snapshot, nowhere, cid, &newer);
+	if (result == KV_ROW_NEWER)
 	{
-		kv_delete(state->store, state->rel, key, command_id(state, estate));
+		MemoryContextSwitchTo(old);
+		if (recheck_row(state, estate, rinfo, &newer) == NULL)
+			return NULL;
+		MemoryContextSwitchTo(state->row_context);
+		is_newer = true;
+		key.data = newer.key;
+		key.len = newer.keylen;
+		result = kv_delete(state->store, state->rel, key, NULL, nowhere, cid, &newer);
+	}
+	if (result == KV_ROW_DONE)
+	{
 		check_conflict_in(state, key);
 		ExecClearTuple(slot);
 		if (AttributeNumberIsValid(state->row_attnum))
-			store_old_row(state, slot, planSlot);
-		result = slot;
+		{
+			if (is_newer)
+			{
+				kv_tuple_store(state->table, &newer, true, slot);
+				ExecMaterializeSlot(slot);
+			}
+			else
+				return_seen_row(state, slot, planSlot);
+		}
 	}
-
 	MemoryContextSwitchTo(old);
-	return result;
+	if (result == KV_ROW_DONE)
+		return slot;
+	row_not_written(result, "deleted");
+	return NULL;
 }
 
 /* ---- tables ---- */

@@ -28,6 +28,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/cost.h"
+#include "optimizer/inherit.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
@@ -600,6 +601,39 @@ limit_hint(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local)
 	return root->limit_tuples;
 }
 
+/*
+ * A target's rows are locked by UPDATE and DELETE themselves, those of a row
+ * mark by the executor, and those that row triggers see by the scan: the
+ * LockTupleMode for that, or -1.
+ */
+static int
+scan_lock_mode(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
+			   const KvTable *table)
+{
+	CmdType		operation = root->parse->commandType;
+	Relation	rel;
+	bool		locks;
+	Bitmapset  *updated;
+
+	if (!bms_is_member(baserel->relid, root->all_result_relids))
+		return -1;
+	rel = table_open(foreigntableid, NoLock);
+	locks = kv_scan_locks(rel, operation);
+	table_close(rel, NoLock);
+	if (!locks)
+		return -1;
+	if (operation != CMD_UPDATE)
+		return LockTupleExclusive;
+	updated = get_rel_all_updated_cols(root, baserel);
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		if (bms_is_member(table->keys[i].attnum - FirstLowInvalidHeapAttributeNumber,
+						  updated))
+			return LockTupleExclusive;
+	}
+	return LockTupleNoKeyExclusive;
+}
+
 static ForeignScan *
 kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 					ForeignPath *best_path, List *tlist, List *scan_clauses,
@@ -651,6 +685,9 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	fdw_private = lappend(fdw_private,
 						  makeFloat(psprintf("%.0f",
 											 limit_hint(root, baserel, best_path, local))));
+	fdw_private = lappend(fdw_private,
+						  makeInteger(scan_lock_mode(root, baserel, foreigntableid,
+													 info->table)));
 
 	/*
 	 * Exact key conditions' clauses are not in the node's quals: they hold for
@@ -667,6 +704,30 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 							outer_plan);
 }
 
+/*
+ * With row marks of its own, LockRows locks a row only once it has passed all
+ * that is below: sort, limit, joins.  Rows that are not locked are carried
+ * along whole.
+ */
+static RowMarkType
+kv_get_foreign_row_mark_type(RangeTblEntry *rte, LockClauseStrength strength)
+{
+	switch (strength)
+	{
+		case LCS_NONE:
+			return ROW_MARK_COPY;
+		case LCS_FORKEYSHARE:
+			return ROW_MARK_KEYSHARE;
+		case LCS_FORSHARE:
+			return ROW_MARK_SHARE;
+		case LCS_FORNOKEYUPDATE:
+			return ROW_MARK_NOKEYEXCLUSIVE;
+		case LCS_FORUPDATE:
+			break;
+	}
+	return ROW_MARK_EXCLUSIVE;
+}
+
 /* Set the planner's callbacks. */
 void
 kv_plan_routine(FdwRoutine *routine)
@@ -674,5 +735,6 @@ kv_plan_routine(FdwRoutine *routine)
 	routine->GetForeignRelSize = kv_get_foreign_rel_size;
 	routine->GetForeignPaths = kv_get_foreign_paths;
 	routine->GetForeignPlan = kv_get_foreign_plan;
+	routine->GetForeignRowMarkType = kv_get_foreign_row_mark_type;
 	routine->AnalyzeForeignTable = kv_analyze_foreign_table;
 }

@@ -50,7 +50,8 @@ enum KvScanPrivateIndex
 	KvScanPrivateAccess,		/* Integer: KvAccess */
 	KvScanPrivateBackward,		/* Boolean */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
-	KvScanPrivateLimit			/* Float: rows likely to be taken, 0 = all */
+	KvScanPrivateLimit,			/* Float: rows likely to be taken, 0 = all */
+	KvScanPrivateLock			/* Integer: LockTupleMode of the scan's own locks, or -1 */
 };
 
 /* Items in a ForeignPath's fdw_private list must match this enum. */
@@ -104,6 +105,15 @@ extern bool kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
 extern bool kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi);
 extern int	kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max);
 
+/* ---- execution time (rowname.c) ---- */
+
+typedef struct KvRowNames KvRowNames;
+
+extern KvRowNames *kv_names_create(void);
+extern void kv_names_add(KvRowNames *names, KvKey key, ItemPointer name);
+extern KvKey kv_names_find(KvRowNames *names, ItemPointer name);
+extern void kv_names_end(KvRowNames *names);
+
 /* ---- scan.c ---- */
 
 typedef struct KvScanState
@@ -126,14 +136,24 @@ typedef struct KvScanState
 	bool		positioned;		/* is scan on a range or a set of points? */
 	bool		finished;
 
-	/* locking: a target relation, or one with a row mark */
-	bool		lock;
-	LockWaitPolicy wait_policy;
+	/* locking */
+	int			lock_mode;		/* LockTupleMode in which the scan locks, or -1 */
 	ExprState  *qual;			/* the node's quals, which we evaluate then */
+	KvRowNames *names;			/* of rows that are locked above the scan, or NULL */
+	MemoryContext lock_context; /* of the row locked last there */
 
 	MemoryContext context;		/* of this struct: "kvfdw scan" */
 	MemoryContext range_context;	/* of the current (re)scan's keys */
 } KvScanState;
+
+/*
+ * Row triggers of an UPDATE or DELETE get the old row from the scan's output,
+ * before modify.c sees it.  So its newest version must be there: the scan locks.
+ */
+extern bool kv_scan_locks(Relation rel, CmdType operation);
+
+/* Another transaction has changed a row since the snapshot of this one. */
+extern void kv_raise_changed(bool deleted) pg_attribute_noreturn();
 
 /* The page that stands for a key in the predicate locks of SERIALIZABLE. */
 extern BlockNumber kv_key_page(KvKey key);

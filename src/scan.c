@@ -7,13 +7,11 @@
  * or on the ranges that came out.  No lock of the engine is held between two
  * calls (I 7).
  *
- * Locking.  EvalPlanQual cannot ask an FDW for the newest version of a row of
- * its own target, and a Limit or LockRows node above has nothing to identify
- * it by.  So the rows of a target relation, or of one with a row mark, are
- * locked here, before they are returned: the node's own quals are evaluated on
- * the version that the snapshot sees, and again on the newest version if that
- * is another one (READ COMMITTED).  The key conditions need no second look, as
- * all versions of a row have one key.  All lock strengths are one: exclusive.
+ * Locking.  Rows are locked as late as on heap: by UPDATE and DELETE (modify.c),
+ * or by LockRows, which names the row by its ctid (rowname.c) and gets it from
+ * RefetchForeignRow here.  Only what row triggers will see is locked by the scan:
+ * the node's own quals are evaluated on the version that the snapshot sees, and
+ * all conditions again on the newest version if that is another one.
  *
  * SERIALIZABLE.  What is read gets a predicate lock before it is read: a page
  * lock on a hash of the key for a point, a lock of the whole table for anything
@@ -35,34 +33,46 @@
 /* Keys handed to the engine at once: bounds memory, feeds its deepest queue. */
 #define KV_POINT_BATCH		1024
 
+bool
+kv_scan_locks(Relation rel, CmdType operation)
+{
+	TriggerDesc *triggers = rel->trigdesc;
+
+	if (triggers == NULL)
+		return false;
+	if (operation == CMD_UPDATE)
+		return triggers->trig_update_before_row || triggers->trig_update_after_row;
+	return operation == CMD_DELETE &&
+		(triggers->trig_delete_before_row || triggers->trig_delete_after_row);
+}
+
 /*
- * Does this scan have to lock what it returns?  Not while EvalPlanQual runs
- * the plan again: it tests rows that are locked already.
+ * How will the rows be locked?  EvalPlanQual tests rows that are locked
+ * already when it runs the plan again.
  */
 static void
-decide_locking(ForeignScanState *node, KvScanState *state)
+decide_locking(ForeignScanState *node, KvScanState *state, int scan_mode)
 {
 	EState	   *estate = node->ss.ps.state;
-	Index		scanrelid = ((Scan *) node->ss.ps.plan)->scanrelid;
-	ExecRowMark *mark;
+	ExecRowMark *mark = ExecFindRowMark(estate, ((Scan *) node->ss.ps.plan)->scanrelid,
+										true);
 
-	state->wait_policy = LockWaitBlock;
-	if (estate->es_epq_active != NULL)
-		return;
-
-	state->lock = ExecRelationIsTargetRelation(estate, scanrelid);
-	mark = ExecFindRowMark(estate, scanrelid, true);
-	if (mark != NULL && mark->strength != LCS_NONE)
+	if (mark != NULL && RowMarkRequiresRowShareLock(mark->markType))
 	{
-		state->lock = true;
-		state->wait_policy = mark->waitPolicy;
+		KvScanState *first = mark->ermExtra;
+
+		if (first == NULL)
+			mark->ermExtra = state;
+		state->names = first != NULL ? first->names : kv_names_create();
 	}
+
+	state->lock_mode = estate->es_epq_active == NULL ? scan_mode : -1;
 
 	/*
 	 * The quals decide what is locked, so they are evaluated here and not by
 	 * ExecScan: twice would be wrong for volatile ones.
 	 */
-	if (state->lock)
+	if (state->lock_mode >= 0)
 	{
 		state->qual = node->ss.ps.qual;
 		node->ss.ps.qual = NULL;
@@ -94,7 +104,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
 	state->limit_hint = (uint64) floatVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
 	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps);
-	decide_locking(node, state);
+	decide_locking(node, state, intVal(list_nth(plan->fdw_private, KvScanPrivateLock)));
 	MemoryContextSwitchTo(old);
 
 	node->fdw_state = state;
@@ -205,62 +215,65 @@ next_row(ForeignScanState *node, KvScanState *state, KvRow *row)
 	return false;
 }
 
-/*
- * Put a row into the slot.  What it points to is the row's or in the per-tuple
- * context, and so lasts until the next call of IterateForeignScan.
- */
-static void
-store_row(KvScanState *state, const KvRow *row, TupleTableSlot *slot)
-{
-	ExecClearTuple(slot);
-	kv_tuple_decode(state->table, row, state->want_values,
-					slot->tts_values, slot->tts_isnull);
-	ExecStoreVirtualTuple(slot);
-	slot->tts_tableOid = RelationGetRelid(state->rel);
-}
-
 static bool
-quals_pass(ForeignScanState *node, KvScanState *state, TupleTableSlot *slot)
+quals_pass(ForeignScanState *node, ExprState *quals, TupleTableSlot *slot)
 {
 	ExprContext *econtext = node->ss.ps.ps_ExprContext;
 
-	if (state->qual == NULL)
-		return true;
 	econtext->ecxt_scantuple = slot;
-	if (ExecQual(state->qual, econtext))
+	if (ExecQual(quals, econtext))
 		return true;
 	InstrCountFiltered1(node, 1);
 	return false;
 }
 
+void
+kv_raise_changed(bool deleted)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access due to concurrent %s",
+					deleted ? "delete" : "update")));
+}
+
 /*
  * Lock the row in the slot and leave its newest version there.  Returns false
- * if there is nothing to return: it is gone, skipped, or not wanted any more.
+ * if there is nothing to return: it is gone, or not wanted any more.
  */
 static bool
 lock_row(ForeignScanState *node, KvScanState *state, const KvRow *row,
 		 TupleTableSlot *slot)
 {
+	Snapshot	snapshot = node->ss.ps.state->es_snapshot;
 	KvKey		key = {row->key, row->keylen};
-	KvRow		newest;
+	KvRow		newer;
+	KvRowResult result = kv_lock_row(state->store, state->rel, key, snapshot,
+									 state->lock_mode, LockWaitBlock,
+									 snapshot->curcid, &newer);
 
-	switch (kv_lock_row(state->store, state->rel, key,
-						node->ss.ps.state->es_snapshot, state->wait_policy,
-						state->want_values ? &newest : NULL))
+	switch (result)
 	{
-		case KV_LOCKED:
+		case KV_ROW_DONE:
 			return true;
-		case KV_LOCKED_NEWER:
-			if (state->want_values)
-				store_row(state, &newest, slot);
-			return quals_pass(node, state, slot);
-		case KV_LOCK_GONE:
-		case KV_LOCK_SKIPPED:
+		case KV_ROW_NEWER:
+			kv_tuple_store(state->table, &newer, true, slot);
+			return quals_pass(node, node->fdw_recheck_quals, slot) &&
+				quals_pass(node, state->qual, slot);
+		case KV_ROW_UPDATED:
+		case KV_ROW_DELETED:
+			kv_raise_changed(result == KV_ROW_DELETED);
+		case KV_ROW_GONE:
+		case KV_ROW_CHANGED_LATER:
+		case KV_ROW_SKIPPED:
 			break;
 	}
 	return false;
 }
 
+/*
+ * What the row in the slot points to is the row's or in the per-tuple context,
+ * and so lasts until the next call.
+ */
 static TupleTableSlot *
 kv_iterate_foreign_scan(ForeignScanState *node)
 {
@@ -273,9 +286,15 @@ kv_iterate_foreign_scan(ForeignScanState *node)
 
 	while (next_row(node, state, &row))
 	{
-		store_row(state, &row, slot);
-		if (!state->lock ||
-			(quals_pass(node, state, slot) && lock_row(node, state, &row, slot)))
+		kv_tuple_store(state->table, &row, state->want_values, slot);
+		if (state->names != NULL)
+		{
+			KvKey		key = {row.key, row.keylen};
+
+			kv_names_add(state->names, key, &slot->tts_tid);
+		}
+		if (state->lock_mode < 0 ||
+			(quals_pass(node, state->qual, slot) && lock_row(node, state, &row, slot)))
 			return slot;
 
 		/* one call may go through any number of rows */
@@ -286,6 +305,100 @@ kv_iterate_foreign_scan(ForeignScanState *node)
 	return ExecClearTuple(slot);
 }
 
+/* ---- rows locked above the scan ---- */
+
+static LockTupleMode
+mark_mode(RowMarkType mark)
+{
+	switch (mark)
+	{
+		case ROW_MARK_KEYSHARE:
+			return LockTupleKeyShare;
+		case ROW_MARK_SHARE:
+			return LockTupleShare;
+		case ROW_MARK_NOKEYEXCLUSIVE:
+			return LockTupleNoKeyExclusive;
+		case ROW_MARK_EXCLUSIVE:
+			return LockTupleExclusive;
+		case ROW_MARK_REFERENCE:
+		case ROW_MARK_COPY:
+			break;
+	}
+	elog(ERROR, "unexpected row mark %d", (int) mark);
+}
+
+/*
+ * Put the version that the snapshot sees into the slot.  Its values are asked
+ * for only if EvalPlanQual may come to look at them, for another relation's sake.
+ */
+static void
+refetch_row(KvScanState *state, EState *estate, KvKey key, TupleTableSlot *slot)
+{
+	KvRow		row = {.key = key.data, .keylen = key.len};
+	bool		alone = list_length(estate->es_range_table) == 1;
+
+	if (alone)
+		kv_tuple_store(state->table, &row, false, slot);
+	else
+	{
+		KvScan	   *scan = kv_scan_begin(state->store, estate->es_snapshot, true);
+
+		kv_scan_points(scan, &key, 1);
+		if (!kv_scan_next(scan, &row))
+			elog(ERROR, "locked row is not visible");
+		kv_tuple_store(state->table, &row, true, slot);
+		ExecMaterializeSlot(slot);
+		kv_scan_end(scan);
+	}
+}
+
+/*
+ * Lock a row that the scan has named.  The slot gets the version that is locked,
+ * or nothing if the row is to be passed over.
+ */
+static void
+kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
+					   TupleTableSlot *slot, bool *updated)
+{
+	KvScanState *state = mark->ermExtra;
+	Snapshot	snapshot = estate->es_snapshot;
+	MemoryContext old;
+	KvKey		key;
+	KvRow		newer;
+
+	if (state == NULL)
+		elog(ERROR, "row to lock has no scan");
+	if (state->lock_context == NULL)
+		state->lock_context = AllocSetContextCreate(state->context, "kvfdw row lock",
+													ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(state->lock_context);
+	old = MemoryContextSwitchTo(state->lock_context);
+	ExecClearTuple(slot);
+	key = kv_names_find(state->names, (ItemPointer) DatumGetPointer(rowid));
+	switch (kv_lock_row(state->store, state->rel, key, snapshot,
+						mark_mode(mark->markType), mark->waitPolicy,
+						snapshot->curcid, &newer))
+	{
+		case KV_ROW_DONE:
+			refetch_row(state, estate, key, slot);
+			break;
+		case KV_ROW_NEWER:
+			kv_tuple_store(state->table, &newer, true, slot);
+			*updated = true;
+			break;
+		case KV_ROW_UPDATED:
+		case KV_ROW_DELETED:
+			kv_raise_changed(false);	/* LockRows does not tell them apart */
+		case KV_ROW_GONE:
+		case KV_ROW_CHANGED_LATER:
+		case KV_ROW_SKIPPED:
+			break;
+	}
+	if (!TTS_EMPTY(slot))
+		ExecMaterializeSlot(slot);
+	MemoryContextSwitchTo(old);
+}
+
 /* Parameters may have changed: evaluate the conditions again at the next row. */
 static void
 kv_rescan_foreign_scan(ForeignScanState *node)
@@ -293,6 +406,22 @@ kv_rescan_foreign_scan(ForeignScanState *node)
 	KvScanState *state = node->fdw_state;
 
 	state->started = false;
+}
+
+/* The first scan of a row mark owns the names. */
+static void
+end_naming(ForeignScanState *node, KvScanState *state)
+{
+	ExecRowMark *mark;
+
+	if (state->names == NULL)
+		return;
+	mark = ExecFindRowMark(node->ss.ps.state, ((Scan *) node->ss.ps.plan)->scanrelid, true);
+	if (mark->ermExtra == state)
+	{
+		kv_names_end(state->names);
+		mark->ermExtra = NULL;
+	}
 }
 
 static void
@@ -305,6 +434,7 @@ kv_end_foreign_scan(ForeignScanState *node)
 	if (state->scan != NULL)
 		kv_scan_end(state->scan);
 	ExecClearTuple(node->ss.ss_ScanTupleSlot);
+	end_naming(node, state);
 	MemoryContextDelete(state->context);
 	node->fdw_state = NULL;
 }
@@ -321,4 +451,5 @@ kv_scan_routine(FdwRoutine *routine)
 	routine->IterateForeignScan = kv_iterate_foreign_scan;
 	routine->ReScanForeignScan = kv_rescan_foreign_scan;
 	routine->EndForeignScan = kv_end_foreign_scan;
+	routine->RefetchForeignRow = kv_refetch_foreign_row;
 }

@@ -318,3 +318,17 @@ kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
 	}
 	raise_invalid_value(table, row, "its form is unknown");
 }
+
+/*
+ * Put a row into a slot of the table.  By-reference columns point to what the
+ * row points to, or are palloc'd in CurrentMemoryContext.
+ */
+void
+kv_tuple_store(const KvTable *table, const KvRow *row, bool want_value,
+			   TupleTableSlot *slot)
+{
+	ExecClearTuple(slot);
+	kv_tuple_decode(table, row, want_value, slot->tts_values, slot->tts_isnull);
+	ExecStoreVirtualTuple(slot);
+	slot->tts_tableOid = table->relid;
+}

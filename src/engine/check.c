@@ -115,7 +115,7 @@ check_run_entries(KvCheck *check, KvRun *run, const char *path)
 			kv_shard_for(check->store, key, entry.keylen) != check->shardno)
 			report_problem(check, path, (int64) (cursor.page + 1) * KV_BLOCK,
 						   "key is outside its shard");
-		if (entry.version.kind == KV_VERSION_PUT)
+		if (entry.version.kind == KV_VERSION_PUT || entry.version.len > 0)
 			check_value(check, &entry);
 	}
 }
@@ -236,7 +236,7 @@ check_deltas(KvCheck *check)
 			{
 				KvDeltaVersion *node = kv_address(item->newest);
 
-				if (node->version.kind != KV_VERSION_PUT ||
+				if ((node->version.kind != KV_VERSION_PUT && node->version.len == 0) ||
 					node->version.fate == KV_FATE_ABORTED ||
 					(node->version.len > 0 && kv_slot_find(shard, &node->version) != NULL))
 					continue;

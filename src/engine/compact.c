@@ -14,8 +14,8 @@
  *
  * What survives of a key: its newest version that every snapshot sees, frozen
  * (in the base run, without xid; a deletion just vanishes) if the base takes
- * part; and every newer version that did not abort, with its xid, in an
- * unfrozen run.  So the delta's memory is always freed, whatever runs or is
+ * part; and every newer version that did not abort, and every row lock of a
+ * running transaction, with its xid, in an unfrozen run.  So the delta's memory is always freed, whatever runs or is
  * looked at (I 12).
  *
  * A version that is written as committed must not depend on a commit record
@@ -151,15 +151,18 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 }
 
 /*
- * Decide on one version, newer ones of its key having been seen.  True: every
- * snapshot sees this one, so older ones are nobody's.
+ * Decide on one version, newer ones of its key having been seen.  settled: every
+ * snapshot sees one of those, so of this only a running transaction's lock
+ * counts.  Returns whether every snapshot sees one by now.
  */
 static bool
 merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incarnation,
-			  bool base)
+			  bool base, bool settled)
 {
 	KvVersion	version = *original;
 
+	if (settled && version.kind != KV_VERSION_LOCK)
+		return true;
 	if (base)
 	{
 		emit(merge, key, &version, true);
@@ -169,11 +172,11 @@ merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incar
 		version.fate = kv_xid_fate(version.xid, incarnation);
 	if (version.fate == KV_FATE_ABORTED ||
 		(version.kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
-		return false;
+		return settled;
 	if (version.fate == KV_FATE_UNKNOWN || version.xid >= merge->horizon)
 	{
 		emit(merge, key, &version, false);
-		return false;
+		return settled;
 	}
 	if (!merge->with_base)
 		emit(merge, key, &version, false);
@@ -224,12 +227,12 @@ merge_sources(KvMerge *merge)
 			{
 				dsa_pointer pointer = source->item->newest;
 
-				while (DsaPointerIsValid(pointer) && !settled)
+				while (DsaPointerIsValid(pointer))
 				{
 					KvDeltaVersion *node = kv_address(pointer);
 
 					settled = merge_version(merge, key, &node->version,
-											source->incarnation, false);
+											source->incarnation, false, settled);
 					pointer = node->older;
 				}
 				source->item = kv_delta_next(&source->delta_cursor);
@@ -239,9 +242,8 @@ merge_sources(KvMerge *merge)
 			{
 				do
 				{
-					if (!settled)
-						settled = merge_version(merge, key, &source->version,
-												source->incarnation, source->base);
+					settled = merge_version(merge, key, &source->version,
+											source->incarnation, source->base, settled);
 					kv_run_next(&source->cursor);
 					load_source(source);
 				} while (source->valid &&

@@ -152,26 +152,7 @@ extern int	kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids);
 extern const KvScanStats *kv_scan_stats(KvScan *scan);
 extern void kv_scan_end(KvScan *scan);
 
-/* ---- locking and writing (shard.c) ---- */
-typedef enum KvLockResult
-{
-	KV_LOCKED,					/* the version the snapshot sees is the newest */
-	KV_LOCKED_NEWER,			/* *row is a newer committed version */
-	KV_LOCK_GONE,				/* deleted meanwhile, or changed by this command */
-	KV_LOCK_SKIPPED				/* SKIP LOCKED met a lock */
-} KvLockResult;
-
-/*
- * Lock one row for the current (sub)transaction.  At READ COMMITTED a row that
- * has a newer version than the snapshot sees is locked all the same and that
- * version returned in *row (if row is given), palloc'd in CurrentMemoryContext (KV_LOCKED_NEWER;
- * *row is left alone otherwise); stricter levels raise 40001.  rel is for error
- * messages and lock waits.
- */
-extern KvLockResult kv_lock_row(KvStore *store, Relation rel, KvKey key,
-								Snapshot snapshot, LockWaitPolicy policy,
-								KvRow *row);
-
+/* ---- inserting (write.c) ---- */
 typedef enum KvInsertResult
 {
 	KV_INSERTED,
@@ -186,10 +167,42 @@ extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
 								KvForm form, const char *value, Size len,
 								CommandId cid, bool replace);
 
-/* Overwrite or delete a row that kv_lock_row has locked. */
-extern void kv_update(KvStore *store, Relation rel, KvKey key, KvForm form,
-					  const char *value, Size len, CommandId cid);
-extern void kv_delete(KvStore *store, Relation rel, KvKey key, CommandId cid);
+/* ---- locking and changing rows (rowlock.c) ---- */
+typedef enum KvRowResult
+{
+	KV_ROW_DONE,				/* the version the snapshot sees is locked or changed */
+	KV_ROW_NEWER,				/* *newer, a later one, is locked; nothing is changed */
+	KV_ROW_GONE,				/* deleted meanwhile, or changed by this command */
+	KV_ROW_CHANGED_LATER,		/* changed by a later command of this transaction */
+	KV_ROW_SKIPPED,				/* LockWaitSkip met a lock */
+
+	/* above READ COMMITTED, if another transaction has changed it since */
+	KV_ROW_UPDATED,
+	KV_ROW_DELETED
+} KvRowResult;
+
+/*
+ * Lock, overwrite or delete the row that the snapshot sees at key, for the
+ * current (sub)transaction and command, waiting for others that have it locked.
+ *
+ * At READ COMMITTED a row that has been changed since is locked all the same
+ * and its newest version returned in *newer, palloc'd in CurrentMemoryContext,
+ * with a key that may be another one (KV_ROW_NEWER; *newer is left alone
+ * otherwise).  Who still wants to change it then calls again with that key and
+ * a NULL snapshot, which means the version that this transaction has locked.
+ *
+ * kv_update takes a NoKeyExclusive lock, kv_delete an Exclusive one.  moved_to
+ * is the key under which the row goes on living, or has no data.  rel is for
+ * error messages and lock waits.
+ */
+extern KvRowResult kv_lock_row(KvStore *store, Relation rel, KvKey key,
+							   Snapshot snapshot, LockTupleMode mode,
+							   LockWaitPolicy policy, CommandId cid, KvRow *newer);
+extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
+							 KvForm form, const char *value, Size len,
+							 CommandId cid, KvRow *newer);
+extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
+							 KvKey moved_to, CommandId cid, KvRow *newer);
 
 /* ---- transactions (called by xact.c's callbacks) ---- */
 extern void kv_engine_at_commit(void);	/* never throws, allocates or waits */

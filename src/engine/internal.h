@@ -145,6 +145,7 @@ typedef struct KvShard
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* in the unfrozen runs; 0: none */
 	uint64		settled_horizon;	/* at the last freeze of all runs */
+	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
 	TimestampTz frozen_at;		/* end of the last freeze, or recovery */
 	bool		recovered;
 
@@ -514,11 +515,26 @@ extern uint32 kv_shard_for(const KvStore *store, const uint8 *key, int keylen);
 extern KvKey kv_shard_bound(const KvStore *store, uint32 shardno);
 extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shardno);
 extern void kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row);
+
+/* A walk through one key's versions in the runs. */
+typedef struct KvRunVersions
+{
+	const KvRunSet *set;
+	KvKey		key;
+	int			run;			/* index into set->runs */
+	KvRunCursor cursor;
+} KvRunVersions;
+
+extern void kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key);
+extern bool kv_run_versions_next(KvRunVersions *walk, KvVersion *version,
+								 uint32 *incarnation);
 extern bool kv_runset_find(const KvRunSet *set, KvKey key, Snapshot snapshot,
 						   KvVersion *version);
 extern bool kv_chain_visible(dsa_pointer newest, Snapshot snapshot, KvVersion *version);
-extern void kv_make_room(KvStore *store, uint32 shardno);
 extern void kv_runset_forget(const KvStoreKey *key);
+
+/* write.c */
+extern void kv_make_room(KvStore *store, uint32 shardno);
 
 /* compact.c */
 typedef enum KvFreezeMode

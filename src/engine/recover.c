@@ -257,6 +257,8 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 		leave_logs(store, shardno, &manifest);
 	sweep(store, shard, files, n);
 	shard->frozen_at = GetCurrentTimestamp();
+	/* prepared transactions may hold any lock */
+	shard->key_share_xid = U64FromFullTransactionId(ReadNextFullTransactionId()) - 1;
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	pg_write_barrier();
 	shard->recovered = true;

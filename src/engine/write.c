@@ -1,0 +1,389 @@
+/*
+ * write.c
+ *		Writing one version of one key: how the key stands, room, the write.
+ *
+ * A writer learns how its key stands with the shard's lock held exclusively
+ * (kv_key_look), and either writes under that same hold of the lock or lets go
+ * and looks again (I 2).  What needs the device or a wait is done without the
+ * lock: a bigger value file, a free slot, room in the delta (I 7).
+ *
+ * A row lock is a version of kind LOCK whose command id is its strength, a
+ * LockTupleMode.  It is never visible, makes others wait for its xid like any
+ * unfinished version, and vanishes in the next freeze after its transaction.
+ * It is logged like a write, because a prepared transaction keeps its locks
+ * over a restart.  How strengths conflict is heap's table: a PUT is a
+ * NoKeyExclusive lock, a DELETE an Exclusive one.
+ *
+ * So only KEY SHARE locks can lie below a version of another transaction, and
+ * only who wants an Exclusive lock has to look for them there; and not even
+ * that one if the shard's last KEY SHARE lock is of a transaction that has
+ * ended before any that runs now.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "engine/write.h"
+
+/* ---- how a key stands ---- */
+
+static bool
+modes_conflict(LockTupleMode wanted, LockTupleMode held)
+{
+	switch (held)
+	{
+		case LockTupleKeyShare:
+			return wanted == LockTupleExclusive;
+		case LockTupleShare:
+			return wanted >= LockTupleNoKeyExclusive;
+		case LockTupleNoKeyExclusive:
+			return wanted >= LockTupleShare;
+		case LockTupleExclusive:
+			break;
+	}
+	return true;
+}
+
+/* How strongly a version holds its key while its transaction runs. */
+static LockTupleMode
+version_mode(const KvVersion *version)
+{
+	if (version->kind == KV_VERSION_LOCK)
+		return (LockTupleMode) version->cid;
+	return version->kind == KV_VERSION_PUT ? LockTupleNoKeyExclusive : LockTupleExclusive;
+}
+
+/* Must a writer look for locks below the newest version?  See the file's head. */
+static bool
+looks_deep(const KvShard *shard, LockTupleMode wanted)
+{
+	return wanted == LockTupleExclusive && shard->key_share_xid != 0 &&
+		!TransactionIdPrecedes((TransactionId) shard->key_share_xid, TransactionXmin);
+}
+
+/* Fold one version, newer ones first, into the state.  True: seen enough. */
+static bool
+fold_version(KvKeyState *state, KvVersion *version, uint32 incarnation,
+			 LockTupleMode wanted, bool deep)
+{
+	bool		unfinished = false;
+
+	if (version->xid != 0 && version->fate != KV_FATE_COMMITTED)
+	{
+		if (version->fate == KV_FATE_ABORTED)
+			return false;
+		if (kv_xid_is_mine(version->xid))
+			state->held = Max(state->held, (int) version_mode(version));
+		else
+		{
+			version->fate = kv_xid_fate(version->xid, incarnation);
+			if (version->fate == KV_FATE_ABORTED)
+				return false;
+			unfinished = version->fate == KV_FATE_UNKNOWN;
+			if (unfinished && modes_conflict(wanted, version_mode(version)))
+			{
+				if (version->kind == KV_VERSION_LOCK)
+					state->locked_by = version->xid;
+				else
+				{
+					state->unfinished = version->xid;
+					return true;
+				}
+			}
+		}
+	}
+	if (version->kind == KV_VERSION_LOCK || unfinished)
+		return false;
+	if (!state->exists)
+	{
+		state->exists = true;
+		state->newest = *version;
+	}
+	return !deep;
+}
+
+static bool
+fold_chain(KvKeyState *state, const KvDelta *delta, KvKey key, LockTupleMode wanted,
+		   bool deep)
+{
+	KvDeltaItem *item = kv_delta_find(delta, key.data, key.len);
+	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
+
+	while (DsaPointerIsValid(pointer))
+	{
+		KvDeltaVersion *node = kv_address(pointer);
+
+		if (fold_version(state, &node->version, kv_shared->incarnation, wanted, deep))
+			return true;
+		pointer = node->older;
+	}
+	return false;
+}
+
+static void
+fold_runs(KvKeyState *state, const KvRunSet *set, KvKey key, LockTupleMode wanted,
+		  bool deep)
+{
+	KvRunVersions walk;
+	KvVersion	version;
+	uint32		incarnation;
+
+	kv_run_versions_begin(&walk, set, key);
+	while (kv_run_versions_next(&walk, &version, &incarnation))
+	{
+		if (fold_version(state, &version, incarnation, wanted, deep))
+			return;
+	}
+}
+
+/*
+ * Take the shard's lock exclusively and find out how the key stands for one who
+ * wants to lock or change it.  The runs are searched before the lock is taken.
+ */
+void
+kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
+			KvKeyState *state)
+{
+	static const KvKeyState nothing = {.held = -1};
+	KvShard    *shard = kv_shard(store, shardno);
+
+	for (;;)
+	{
+		const KvRunSet *set = kv_shard_runs(store, shardno);
+		KvKeyState	below = nothing;
+
+		fold_runs(&below, set, key, wanted, looks_deep(shard, wanted));
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		if (pg_atomic_read_u32(&shard->generation) == set->generation)
+		{
+			bool		deep = looks_deep(shard, wanted);
+
+			*state = nothing;
+			if (!fold_chain(state, &shard->active, key, wanted, deep) &&
+				!fold_chain(state, &shard->sealed, key, wanted, deep))
+			{
+				state->held = Max(state->held, below.held);
+				if (state->locked_by == 0)
+					state->locked_by = below.locked_by;
+				state->unfinished = below.unfinished;
+				if (!state->exists)
+				{
+					state->exists = below.exists;
+					state->newest = below.newest;
+				}
+			}
+			return;
+		}
+		LWLockRelease(&shard->lock);
+	}
+}
+
+/* ---- room ---- */
+
+#define KV_ROOM_PATIENCE	60	/* seconds */
+
+/*
+ * Make room for delta memory: freeze this shard if it holds a fair share, else
+ * let the maintainer freeze others and wait.  No lock held.  ERROR when nothing
+ * becomes free for KV_ROOM_PATIENCE.
+ */
+void
+kv_make_room(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		before = pg_atomic_read_u64(&kv_shared->delta_bytes);
+
+	if (shard->recovered && shard->active.bytes >= kv_delta_limit() / 4)
+	{
+		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		return;
+	}
+
+	/* whoever frees memory broadcasts; then, or after a while, the caller tries again */
+	ConditionVariablePrepareToSleep(&kv_shared->room_made);
+	for (int i = 0;; i++)
+	{
+		kv_check_interrupts();
+		if (i == KV_ROOM_PATIENCE)
+		{
+			ConditionVariableCancelSleep();
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("kvfdw is out of shared memory for recent versions"),
+					 errhint("You might need to increase kvfdw.delta_memory.")));
+		}
+		pg_atomic_write_u32(&kv_shared->room_wanted, 1);
+		kv_wake_maintainer();
+		if (!ConditionVariableTimedSleep(&kv_shared->room_made, 1000, KV_WAIT_ROOM) ||
+			pg_atomic_read_u64(&kv_shared->delta_bytes) < before)
+			break;
+	}
+	ConditionVariableCancelSleep();
+}
+
+typedef enum KvRoom
+{
+	KV_ROOM_READY,
+	KV_ROOM_EXTEND,				/* the value file must grow first */
+	KV_ROOM_SLOT				/* a merge slot must become free first */
+} KvRoom;
+
+/* Make the open slot fit a value and a key.  Lock held exclusively. */
+static KvRoom
+ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	if (kv_slot_fits(shard, len, keylen))
+		return KV_ROOM_READY;
+	if (shard->open_slot >= 0)
+		kv_slot_seal(store, shardno);
+	if (shard->value_tail + kv_slot_capacity(shard, len) > shard->value_allocated)
+		return KV_ROOM_EXTEND;
+	return kv_slot_open(store, shardno, len) ? KV_ROOM_READY : KV_ROOM_SLOT;
+}
+
+/* What can be done outside the lock is done here. */
+void
+kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
+			  KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
+{
+	memset(write, 0, sizeof(*write));
+	write->version.xid = kv_current_xid();
+	write->version.cid = cid;
+	write->version.kind = kind;
+	write->version.len = len;
+	write->version.location = KV_LOCATION_MAKE(form, 0, 0);
+	write->form = form;
+	write->value = value;
+	write->crc = kv_value_crc_begin(&store->key, key, value, len);
+	if (len > kv_shared->slot_size)
+	{
+		write->version.location = kv_value_write_extent(store, shardno, form, value, len);
+		write->external = true;
+	}
+}
+
+/*
+ * Make the write part of the shard.  The lock is held exclusively on entry and
+ * released on return.  False: nothing was written and the caller must look
+ * again, for something had to be waited for.
+ */
+bool
+kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	Size		place = write->external ? 0 : write->version.len;
+	KvRoom		room;
+	Size		before = shard->active.bytes;
+	KvVersion  *added;
+	bool		full;
+
+	if (shard->active.bytes >= 2 * kv_delta_limit())
+	{
+		/* the freeze does not keep up: help */
+		LWLockRelease(&shard->lock);
+		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		return false;
+	}
+	room = ensure_slot(store, shardno, place, key.len);
+	if (room != KV_ROOM_READY)
+	{
+		Size		capacity = kv_slot_capacity(shard, place);
+
+		LWLockRelease(&shard->lock);
+		if (room == KV_ROOM_EXTEND)
+			kv_value_extend(store, shardno, capacity);
+		else
+			kv_slot_wait_free();
+		return false;
+	}
+
+	/*
+	 * The delta first: it may lack memory, the slot now cannot.  The version
+	 * added here gets its location below, before anybody else can look.
+	 */
+	added = kv_delta_add(&shard->active, key.data, key.len, &write->version);
+	if (added != NULL)
+	{
+		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
+					write->crc, write->external);
+		*added = write->version;
+		if (write->version.kind == KV_VERSION_LOCK &&
+			write->version.cid == LockTupleKeyShare)
+			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
+	}
+	full = before < kv_delta_limit() && shard->active.bytes >= kv_delta_limit();
+	LWLockRelease(&shard->lock);
+	KV_STOP_POINT("write_done");
+	if (added == NULL)
+		kv_make_room(store, shardno);
+	if (full)
+		kv_wake_maintainer();
+	return added != NULL;
+}
+
+/* ---- writing ---- */
+
+KvInsertResult
+kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
+		  const char *value, Size len, CommandId cid, bool replace)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+	KvWrite		write;
+	bool		prepared = false;
+
+	for (;;)
+	{
+		KvKeyState	state;
+		uint64		wait = 0;
+
+		CHECK_FOR_INTERRUPTS();
+
+		/*
+		 * An extent is written once the key was seen to be free, a small value
+		 * is merely summed, so that costs nothing to do ahead.
+		 */
+		if (!prepared && len <= kv_shared->slot_size)
+		{
+			kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
+			prepared = true;
+		}
+		kv_key_look(store, shardno, key,
+					replace ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
+		if (state.unfinished != 0)
+			wait = state.unfinished;
+		else if (state.exists && state.newest.kind == KV_VERSION_PUT)
+		{
+			if (!replace)
+			{
+				LWLockRelease(&shard->lock);
+				return KV_EXISTS;
+			}
+			wait = state.locked_by;
+		}
+		if (wait != 0)
+		{
+			LWLockRelease(&shard->lock);
+			XactLockTableWait((TransactionId) wait, rel, NULL, XLTW_None);
+			continue;
+		}
+		if (!prepared)
+		{
+			LWLockRelease(&shard->lock);
+			kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
+			prepared = true;
+			continue;
+		}
+		if (kv_write_finish(store, shardno, key, &write))
+			break;
+	}
+	kv_count(store, KV_COUNT_INSERTS, 1);
+	kv_count(store, KV_COUNT_VALUE_BYTES, len);
+	return KV_INSERTED;
+}
