@@ -125,6 +125,8 @@ extern void kv_tuple_store(const KvTable *table, const KvRow *row,
 extern void kv_plan_routine(FdwRoutine *routine);
 /* scan.c */
 extern void kv_scan_routine(FdwRoutine *routine);
+/* parallel.c */
+extern void kv_parallel_routine(FdwRoutine *routine);
 /* modify.c */
 extern void kv_modify_routine(FdwRoutine *routine);
 /* explain.c */

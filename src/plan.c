@@ -11,9 +11,9 @@
  *	- one per useful set of outer relations whose columns join clauses compare
  *	  with the key.
  *
- * There is no parallel path: IsForeignScanParallelSafe is not set, because a
- * parallel scan needs its ranges dealt out to the workers.  No upper relation
- * is pushed down either: the executor does it all as well as we could.
+ *	- one that shares a range with parallel workers, in no order.
+ *
+ * No upper relation is pushed down: the executor does it all as well as we could.
  *
  * Costs are in the planner's units, where 1.0 (seq_page_cost) is one 8 KB page
  * read in sequence.
@@ -232,11 +232,12 @@ other_clauses(List *clauses, List *chosen)
 
 /*
  * Estimate a scan that uses match and evaluates the clauses in local.  rows:
- * how many it returns.
+ * how many it returns.  sharers: processes that share the work; reading is not
+ * cheaper for that.
  */
 static void
 cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
-		  KvKeyMatch *match, List *local, double rows,
+		  KvKeyMatch *match, List *local, double rows, double sharers,
 		  Cost *startup_cost, Cost *total_cost)
 {
 	double		tuples = Max(rel->tuples, 1.0);
@@ -256,7 +257,7 @@ cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 
 	seek = cpu_operator_cost * (KV_SEEK_COST + ceil(log(tuples + 1) / log(2.0)));
 	run = seek * match->nprefixes;
-	run += scanned * cpu_index_tuple_cost;
+	run += scanned * cpu_index_tuple_cost / sharers;
 
 	if (needs_values(rel, info->table, local))
 	{
@@ -272,10 +273,10 @@ cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 	}
 
 	cost_qual_eval(&qual, local, root);
-	run += scanned * (cpu_tuple_cost + qual.per_tuple);
+	run += scanned * (cpu_tuple_cost + qual.per_tuple) / sharers;
 
 	*startup_cost = qual.startup + seek + rel->reltarget->cost.startup;
-	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple;
+	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple / sharers;
 }
 
 /*
@@ -480,7 +481,7 @@ add_parameterised_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 	local = other_clauses(list_concat_copy(rel->baserestrictinfo,
 										   param_info->ppi_clauses),
 						  match->exact);
-	cost_scan(root, rel, info, match, local, rows, &startup_cost, &total_cost);
+	cost_scan(root, rel, info, match, local, rows, 1, &startup_cost, &total_cost);
 	/* no pathkeys: the planner does not use those of parameterised paths */
 	add_scan_path(root, rel, match, rows, startup_cost, total_cost,
 				  NIL, false, required);
@@ -524,6 +525,39 @@ add_parameterised_paths(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info)
 									  lfirst(lc), done);
 }
 
+/*
+ * A path that shares a full scan or a single range with parallel workers, as
+ * many as heap would use.
+ */
+static void
+add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match)
+{
+	int			workers = compute_parallel_worker(rel, rel->pages, -1,
+												  max_parallel_workers_per_gather);
+	double		sharers = workers;
+	double		rows;
+	Cost		startup_cost;
+	Cost		total_cost;
+	ForeignPath *path;
+
+	if (workers <= 0 || match->access == KV_ACCESS_POINT || match->nprefixes > 1)
+		return;
+
+	/* the leader helps as far as the workers leave it time, says costsize.c */
+	if (parallel_leader_participation)
+		sharers += Max(1.0 - 0.3 * workers, 0.0);
+	rows = clamp_row_est(rel->rows / sharers);
+	cost_scan(root, rel, info, match,
+			  other_clauses(rel->baserestrictinfo, match->exact),
+			  rel->rows, sharers, &startup_cost, &total_cost);
+	path = kv_create_foreignscan_path(root, rel, NULL, rows, startup_cost, total_cost,
+									  NIL, NULL,
+									  list_make2(match->clauses, makeBoolean(false)));
+	path->path.parallel_aware = true;
+	path->path.parallel_workers = workers;
+	add_partial_path(rel, (Path *) path);
+}
+
 static void
 kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 {
@@ -537,7 +571,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 	match = kv_match_key(root, baserel, info->table, baserel->baserestrictinfo);
 	cost_scan(root, baserel, info, match,
 			  other_clauses(baserel->baserestrictinfo, match->exact),
-			  baserel->rows, &startup_cost, &total_cost);
+			  baserel->rows, 1, &startup_cost, &total_cost);
 
 	pathkeys = ordered ?
 		key_pathkeys(root, baserel, info->table, match, false) : NIL;
@@ -551,6 +585,8 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 					  total_cost, pathkeys, true, baserel->lateral_relids);
 
 	add_parameterised_paths(root, baserel, info);
+	if (baserel->consider_parallel && bms_is_empty(baserel->lateral_relids))
+		add_parallel_path(root, baserel, info, match);
 }
 
 /*
@@ -683,8 +719,8 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	fdw_private = lappend(fdw_private,
 						  makeBoolean(needs_values(baserel, info->table, local)));
 	fdw_private = lappend(fdw_private,
-						  makeFloat(psprintf("%.0f",
-											 limit_hint(root, baserel, best_path, local))));
+						  makeInteger((int) Min(limit_hint(root, baserel, best_path, local),
+												INT_MAX)));
 	fdw_private = lappend(fdw_private,
 						  makeInteger(scan_lock_mode(root, baserel, foreigntableid,
 													 info->table)));

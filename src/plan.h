@@ -50,7 +50,7 @@ enum KvScanPrivateIndex
 	KvScanPrivateAccess,		/* Integer: KvAccess */
 	KvScanPrivateBackward,		/* Boolean */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
-	KvScanPrivateLimit,			/* Float: rows likely to be taken, 0 = all */
+	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all */
 	KvScanPrivateLock			/* Integer: LockTupleMode of the scan's own locks, or -1 */
 };
 
@@ -114,6 +114,14 @@ extern void kv_names_add(KvRowNames *names, KvKey key, ItemPointer name);
 extern KvKey kv_names_find(KvRowNames *names, ItemPointer name);
 extern void kv_names_end(KvRowNames *names);
 
+/* ---- parallel scans (parallel.c) ---- */
+
+typedef struct KvParallelScan KvParallelScan;	/* in dynamic shared memory */
+
+extern bool kv_parallel_take(KvParallelScan *parallel, uint32 *piece);
+extern bool kv_parallel_clip(const KvParallelScan *parallel, uint32 piece,
+							 KvKey *lo, KvKey *hi);
+
 /* ---- scan.c ---- */
 
 typedef struct KvScanState
@@ -135,6 +143,10 @@ typedef struct KvScanState
 	bool		started;		/* were the key conditions evaluated? */
 	bool		positioned;		/* is scan on a range or a set of points? */
 	bool		finished;
+
+	/* in a parallel scan */
+	KvParallelScan *parallel;	/* or NULL */
+	uint32		piece;			/* the one that is read */
 
 	/* locking */
 	int			lock_mode;		/* LockTupleMode in which the scan locks, or -1 */

@@ -102,12 +102,26 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	state->access = (KvAccess) intVal(list_nth(plan->fdw_private, KvScanPrivateAccess));
 	state->backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
 	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
-	state->limit_hint = (uint64) floatVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
+	state->limit_hint = (uint64) intVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
 	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps);
 	decide_locking(node, state, intVal(list_nth(plan->fdw_private, KvScanPrivateLock)));
 	MemoryContextSwitchTo(old);
 
 	node->fdw_state = state;
+}
+
+/* Evaluate the key conditions; false if no key can satisfy them. */
+static bool
+start_ranges(ForeignScanState *node, KvScanState *state)
+{
+	if (state->range_context == NULL)
+		state->range_context = AllocSetContextCreate(state->context,
+													 "kvfdw scan keys",
+													 ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(state->range_context);
+	return kv_ranges_start(state->ranges, node->ss.ps.ps_ExprContext,
+						   state->range_context, state->backward);
 }
 
 /*
@@ -139,20 +153,35 @@ start_scan(ForeignScanState *node, KvScanState *state)
 		}
 	}
 
-	if (state->range_context == NULL)
-		state->range_context = AllocSetContextCreate(state->context,
-													 "kvfdw scan keys",
-													 ALLOCSET_SMALL_SIZES);
-	else
-		MemoryContextReset(state->range_context);
-	state->finished = !kv_ranges_start(state->ranges, node->ss.ps.ps_ExprContext,
-									   state->range_context, state->backward);
+	state->finished = !start_ranges(node, state) ||
+		(state->parallel != NULL && !kv_parallel_take(state->parallel, &state->piece));
 }
 
 BlockNumber
 kv_key_page(KvKey key)
 {
 	return hash_bytes(key.data, key.len) % MaxBlockNumber;
+}
+
+/*
+ * The next range to read: of a parallel scan, what the ranges have in common
+ * with one piece after another.
+ */
+static bool
+next_range(ForeignScanState *node, KvScanState *state, KvKey *lo, KvKey *hi)
+{
+	if (state->parallel == NULL)
+		return kv_ranges_next(state->ranges, lo, hi);
+	do
+	{
+		while (kv_ranges_next(state->ranges, lo, hi))
+		{
+			if (kv_parallel_clip(state->parallel, state->piece, lo, hi))
+				return true;
+		}
+	} while (kv_parallel_take(state->parallel, &state->piece) &&
+			 start_ranges(node, state));
+	return false;
 }
 
 /* Position on the next range or batch of keys; false if there is none. */
@@ -177,7 +206,7 @@ next_position(ForeignScanState *node, KvScanState *state)
 		KvKey		lo;
 		KvKey		hi;
 
-		if (!kv_ranges_next(state->ranges, &lo, &hi))
+		if (!next_range(node, state, &lo, &hi))
 			return false;
 		PredicateLockRelation(state->rel, snapshot);
 		kv_scan_range(state->scan, lo, hi, state->backward, state->limit_hint);

@@ -114,6 +114,22 @@ extern void kv_store_drop_database_at_commit(Oid dboid);
 extern void kv_store_get_schema(KvStore *store, StringInfo into);
 extern void kv_store_set_schema(KvStore *store, const char *data, int len);
 
+/* A place between two keys: no key is as short, or it is a key's beginning. */
+typedef struct KvSplit
+{
+	uint8		len;
+	uint8		bytes[8];
+} KvSplit;
+
+/*
+ * Up to max places, in key order, that cut the store into pieces of about the
+ * same number of frozen rows.  Returns how many.
+ */
+extern int	kv_store_splits(KvStore *store, KvSplit *splits, int max);
+
+/* memcmp order, shorter first */
+extern int	kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen);
+
 extern uint64 kv_store_row_estimate(KvStore *store);
 extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
 extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */

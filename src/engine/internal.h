@@ -115,7 +115,6 @@ extern KvDeltaItem *kv_delta_seek_before(const KvDelta *delta, const uint8 *key,
 extern KvDeltaItem *kv_delta_next(KvDeltaCursor *cursor);
 extern KvDeltaItem *kv_delta_prev(KvDeltaCursor *cursor);
 extern void kv_delta_free(KvDelta *delta);
-extern int	kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen);
 
 /* ---- shards ---- */
 typedef struct KvShard

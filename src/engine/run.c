@@ -361,6 +361,15 @@ kv_run_header(KvRun *run)
 	return run->header;
 }
 
+int
+kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8])
+{
+	uint64		prefix = pg_hton64(run->fence[page]);
+
+	memcpy(bytes, &prefix, sizeof(prefix));
+	return run->header->fixed_key_len > 0 ? run->header->fixed_key_len : sizeof(prefix);
+}
+
 /* ---- searching ---- */
 
 static inline const uint8 *

@@ -118,6 +118,8 @@ extern void kv_run_unpin(KvRun *run);
 extern void kv_run_unpin_all(void);	/* at end of a (sub)transaction that failed; never raises */
 extern void kv_run_forget_store(Oid dboid, Oid relid);	/* unmap unpinned ones */
 extern const KvRunHeader *kv_run_header(KvRun *run);
+/* The first up to 8 bytes of an entry page's first key; returns how many. */
+extern int	kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8]);
 
 /* A position is an entry's ordinal: page * KV_RUN_PAGE_MAX + index, or one of these. */
 typedef struct KvRunCursor

@@ -252,3 +252,62 @@ kv_chain_visible(dsa_pointer pointer, Snapshot snapshot, KvVersion *version)
 	}
 	return false;
 }
+
+/* ---- pieces of a store ---- */
+
+#define KV_PIECE_PAGES	8		/* index pages of a run that are worth a piece */
+
+/* Add a place, unless it is not behind the last one. */
+static int
+add_split(KvSplit *splits, int n, const uint8 *bytes, int len)
+{
+	len = Min(len, (int) sizeof(splits->bytes));
+	if (len == 0 ||
+		(n > 0 && kv_key_compare(bytes, len, splits[n - 1].bytes, splits[n - 1].len) <= 0))
+		return n;
+	memcpy(splits[n].bytes, bytes, len);
+	splits[n].len = len;
+	return n + 1;
+}
+
+int
+kv_store_splits(KvStore *store, KvSplit *splits, int max)
+{
+	int			in_each = Max((max + 1) / store->nshards - 1, 0);
+	int			n = 0;
+
+	for (uint32 shardno = 0; shardno < store->nshards; shardno++)
+	{
+		KvKey		bound = kv_shard_bound(store, shardno);
+		const KvRunSet *set;
+		KvRun	   *largest = NULL;
+		uint64		npages = 0;
+		uint64		pieces;
+
+		/* with more shards than pieces, some of the bounds will do */
+		if (store->nshards <= max ||
+			(uint64) shardno * max / store->nshards !=
+			((uint64) shardno + 1) * max / store->nshards)
+			n = add_split(splits, n, bound.data, bound.len);
+		if (in_each == 0)
+			continue;
+		set = kv_shard_runs(store, shardno);
+		for (int i = 0; i < set->nruns; i++)
+		{
+			if (kv_run_header(set->runs[i])->npages > npages)
+			{
+				largest = set->runs[i];
+				npages = kv_run_header(largest)->npages;
+			}
+		}
+		pieces = Min(npages / KV_PIECE_PAGES, (uint64) in_each + 1);
+		for (uint64 i = 1; i < pieces; i++)
+		{
+			uint8		bytes[8];
+			int			len = kv_run_page_prefix(largest, i * npages / pieces, bytes);
+
+			n = add_split(splits, n, bytes, len);
+		}
+	}
+	return n;
+}
