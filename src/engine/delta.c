@@ -22,7 +22,6 @@
 #define KV_NODE_FANOUT	64
 #define KV_CHUNK_MIN	((Size) 4096)
 #define KV_CHUNK_MAX	((Size) 65536)
-#define KV_MAX_HEIGHT	12
 
 typedef struct KvChunk
 {
@@ -381,63 +380,73 @@ insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at
 		node_insert_at(node, at, prefix, item, child);
 }
 
+/* Find where the versions of key are, or would be. */
+void
+kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaPlace *place)
+{
+	KvNode	   *leaf;
+
+	place->item = NULL;
+	place->prefix = key_prefix(key, keylen);
+	place->at = 0;
+	if (!DsaPointerIsValid(delta->root))
+		return;
+	leaf = node_at(descend(delta, place->prefix, key, keylen, place->path, place->slots));
+	place->at = node_search(leaf, 0, place->prefix, key, keylen);
+	if (place->at < leaf->n && item_has_key(leaf->item[place->at], key, keylen))
+		place->item = kv_address(leaf->item[place->at]);
+}
+
+/* Is there memory for one version more, of a new key if there is no item? */
+static bool
+reserve_for(KvDelta *delta, const KvDeltaPlace *place, Size item_size)
+{
+	Size		need = sizeof(KvDeltaVersion);
+	uint32		level = 0;
+
+	if (place->item == NULL)
+	{
+		need += item_size;
+		if (delta->height == 0)
+			need += KV_LEAF_SIZE;
+		while (level < delta->height && node_at(place->path[level])->n == KV_NODE_FANOUT)
+			need += (level++ == 0) ? KV_LEAF_SIZE : KV_INNER_SIZE;
+		if (level > 0 && level == delta->height)
+			need += KV_INNER_SIZE;
+		Assert(delta->height < KV_MAX_HEIGHT);
+	}
+	return reserve(delta, need);
+}
+
 /*
  * Add a version as its key's newest and return where it now lives.  NULL, and
  * nothing changed, if there is no memory.  The caller holds the shard's lock
- * exclusively.
+ * exclusively since place was located.
  */
 KvVersion *
-kv_delta_add(KvDelta *delta, const uint8 *key, int keylen, const KvVersion *version)
+kv_delta_add(KvDelta *delta, KvDeltaPlace *place, const uint8 *key, int keylen,
+			 const KvVersion *version)
 {
-	uint64		prefix = key_prefix(key, keylen);
-	dsa_pointer path[KV_MAX_HEIGHT];
-	int			slots[KV_MAX_HEIGHT];
 	Size		item_size = MAXALIGN(offsetof(KvDeltaItem, key) + keylen);
-	Size		need = sizeof(KvDeltaVersion);
-	KvDeltaItem *item = NULL;
+	KvDeltaItem *item = place->item;
 	KvDeltaVersion *node_version;
 	dsa_pointer pointer;
 	dsa_pointer item_pointer = InvalidDsaPointer;
-	int			at = 0;
 
+	if (!reserve_for(delta, place, item_size))
+		return NULL;
 	if (!DsaPointerIsValid(delta->root))
 	{
 		KvNode	   *root;
 
-		if (!reserve(delta, need + item_size + KV_LEAF_SIZE))
-			return NULL;
 		delta->root = take(delta, KV_LEAF_SIZE);
 		delta->height = 1;
 		root = node_at(delta->root);
 		root->n = 0;
 		root->leaf = 1;
 		root->next = root->prev = InvalidDsaPointer;
-		path[0] = delta->root;
+		place->path[0] = delta->root;
 	}
-	else
-	{
-		KvNode	   *leaf;
-
-		descend(delta, prefix, key, keylen, path, slots);
-		leaf = node_at(path[0]);
-		at = node_search(leaf, 0, prefix, key, keylen);
-		if (at < leaf->n && item_has_key(leaf->item[at], key, keylen))
-			item = kv_address(leaf->item[at]);
-		else
-		{
-			uint32		level = 0;
-
-			need += item_size;
-			while (level < delta->height && node_at(path[level])->n == KV_NODE_FANOUT)
-				need += (level++ == 0) ? KV_LEAF_SIZE : KV_INNER_SIZE;
-			if (level == delta->height)
-				need += KV_INNER_SIZE;
-			Assert(delta->height < KV_MAX_HEIGHT);
-		}
-		if (!reserve(delta, need))
-			return NULL;
-	}
-
 	if (item == NULL)
 	{
 		item_pointer = take(delta, item_size);
@@ -454,7 +463,8 @@ kv_delta_add(KvDelta *delta, const uint8 *key, int keylen, const KvVersion *vers
 	delta->nversions++;
 	if (DsaPointerIsValid(item_pointer))
 	{
-		insert_at_level(delta, path, slots, 0, at, prefix, item_pointer, InvalidDsaPointer);
+		insert_at_level(delta, place->path, place->slots, 0, place->at, place->prefix,
+						item_pointer, InvalidDsaPointer);
 		delta->nitems++;
 	}
 	return &node_version->version;

@@ -105,8 +105,22 @@ typedef struct KvDeltaCursor
 extern char *kv_area_base;		/* address of dsa_pointer 0 */
 #define kv_address(pointer)	((void *) (kv_area_base + (pointer)))
 
-extern KvVersion *kv_delta_add(KvDelta *delta, const uint8 *key, int keylen,
-							   const KvVersion *version);
+/* Where in the tree a key's item is or belongs; good until something is added. */
+#define KV_MAX_HEIGHT	12
+
+typedef struct KvDeltaPlace
+{
+	KvDeltaItem *item;			/* NULL: the key is not there */
+	uint64		prefix;
+	int			at;				/* index in the leaf */
+	dsa_pointer path[KV_MAX_HEIGHT];	/* nodes, the leaf first */
+	int			slots[KV_MAX_HEIGHT];
+} KvDeltaPlace;
+
+extern void kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen,
+							KvDeltaPlace *place);
+extern KvVersion *kv_delta_add(KvDelta *delta, KvDeltaPlace *place, const uint8 *key,
+							   int keylen, const KvVersion *version);
 extern KvDeltaItem *kv_delta_find(const KvDelta *delta, const uint8 *key, int keylen);
 extern KvDeltaItem *kv_delta_seek(const KvDelta *delta, const uint8 *key, int keylen,
 								  KvDeltaCursor *cursor);

@@ -111,6 +111,8 @@ static void
 apply_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 incarnation)
 {
 	KvShard    *shard = kv_shard(store, shardno);
+	const uint8 *key = (const uint8 *) (entry + 1);
+	KvDeltaPlace place;
 	KvVersion	version = {0};
 	uint64		end = KV_LOCATION_OFFSET(entry->location) + entry->len;
 
@@ -128,8 +130,8 @@ apply_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 inca
 	version.crc = entry->value_crc;
 	version.cid = entry->cid;
 	version.kind = entry->kind;
-	while (!kv_delta_add(&shard->active, (const uint8 *) (entry + 1), entry->keylen,
-						 &version))
+	kv_delta_locate(&shard->active, key, entry->keylen, &place);
+	while (!kv_delta_add(&shard->active, &place, key, entry->keylen, &version))
 		kv_make_room(store, shardno);
 	kv_count(store, KV_COUNT_RECOVERED_ENTRIES, 1);
 }

@@ -369,7 +369,7 @@ change_row(KvStore *store, KvAim *aim, const KvChange *change, KvQueue *queue, K
 			prepared = aim->key;
 			continue;
 		}
-		if (kv_write_finish(store, shardno, aim->key, &write))
+		if (kv_write_finish(store, shardno, aim->key, &write, &state))
 			break;
 	}
 	if (!aim->newer)

@@ -65,6 +65,15 @@ looks_deep(const KvShard *shard, LockTupleMode wanted)
 		!TransactionIdPrecedes((TransactionId) shard->key_share_xid, TransactionXmin);
 }
 
+static void
+begin_state(KvKeyState *state)
+{
+	state->exists = false;
+	state->unfinished = 0;
+	state->locked_by = 0;
+	state->held = -1;
+}
+
 /* Fold one version, newer ones first, into the state.  True: seen enough. */
 static bool
 fold_version(KvKeyState *state, KvVersion *version, uint32 incarnation,
@@ -107,10 +116,8 @@ fold_version(KvKeyState *state, KvVersion *version, uint32 incarnation,
 }
 
 static bool
-fold_chain(KvKeyState *state, const KvDelta *delta, KvKey key, LockTupleMode wanted,
-		   bool deep)
+fold_chain(KvKeyState *state, const KvDeltaItem *item, LockTupleMode wanted, bool deep)
 {
-	KvDeltaItem *item = kv_delta_find(delta, key.data, key.len);
 	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
 
 	while (DsaPointerIsValid(pointer))
@@ -148,23 +155,25 @@ void
 kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
 			KvKeyState *state)
 {
-	static const KvKeyState nothing = {.held = -1};
 	KvShard    *shard = kv_shard(store, shardno);
 
 	for (;;)
 	{
 		const KvRunSet *set = kv_shard_runs(store, shardno);
-		KvKeyState	below = nothing;
+		KvKeyState	below;
 
+		begin_state(&below);
 		fold_runs(&below, set, key, wanted, looks_deep(shard, wanted));
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (pg_atomic_read_u32(&shard->generation) == set->generation)
 		{
 			bool		deep = looks_deep(shard, wanted);
 
-			*state = nothing;
-			if (!fold_chain(state, &shard->active, key, wanted, deep) &&
-				!fold_chain(state, &shard->sealed, key, wanted, deep))
+			begin_state(state);
+			kv_delta_locate(&shard->active, key.data, key.len, &state->place);
+			if (!fold_chain(state, state->place.item, wanted, deep) &&
+				!fold_chain(state, kv_delta_find(&shard->sealed, key.data, key.len),
+							wanted, deep))
 			{
 				state->held = Max(state->held, below.held);
 				if (state->locked_by == 0)
@@ -274,7 +283,8 @@ kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
  * again, for something had to be waited for.
  */
 bool
-kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
+kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
+				KvKeyState *state)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		place = write->external ? 0 : write->version.len;
@@ -307,7 +317,8 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	 * The delta first: it may lack memory, the slot now cannot.  The version
 	 * added here gets its location below, before anybody else can look.
 	 */
-	added = kv_delta_add(&shard->active, key.data, key.len, &write->version);
+	added = kv_delta_add(&shard->active, &state->place, key.data, key.len,
+						 &write->version);
 	if (added != NULL)
 	{
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
@@ -380,7 +391,7 @@ kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 			prepared = true;
 			continue;
 		}
-		if (kv_write_finish(store, shardno, key, &write))
+		if (kv_write_finish(store, shardno, key, &write, &state))
 			break;
 	}
 	kv_count(store, KV_COUNT_INSERTS, 1);

@@ -15,6 +15,7 @@ typedef struct KvKeyState
 	uint64		unfinished;		/* xid of another's conflicting write, or 0 */
 	uint64		locked_by;		/* xid of another's conflicting LOCK, or 0 */
 	int			held;			/* this transaction's own LockTupleMode, or -1 */
+	KvDeltaPlace place;			/* in the active delta */
 } KvKeyState;
 
 /* A version on its way into the store. */
@@ -36,9 +37,10 @@ extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersio
 							 KvWrite *write);
 
 /*
- * Releases the shard's lock.  False: nothing was written and the caller must
+ * state: from kv_key_look, the lock being held since.  Releases the shard's lock.  False: nothing was written and the caller must
  * look again, for something had to be waited for.
  */
-extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write);
+extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
+							KvKeyState *state);
 
 #endif							/* KV_WRITE_H */
