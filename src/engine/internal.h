@@ -18,7 +18,6 @@
 
 #include "nodes/pg_list.h"
 #include "port/atomics.h"
-#include "port/pg_crc32c.h"
 #include "storage/condition_variable.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -27,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "engine/crc.h"
 #include "engine/engine.h"
 #include "engine/io.h"
 #include "engine/run.h"
@@ -51,18 +51,6 @@
 extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_room, kv_wait_idle;
 
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
-
-/* CRC-32C of one piece of memory. */
-static inline uint32
-kv_crc(const void *data, Size len)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, data, len);
-	FIN_CRC32C(crc);
-	return crc;
-}
 
 /* ---- identity ---- */
 typedef struct KvStoreKey

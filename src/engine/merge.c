@@ -101,6 +101,16 @@ kv_slot_seal_crc(const KvSlotHeader *header)
 	return crc;
 }
 
+/* The slot is nobody's from here on.  merge_lock held, or nobody else is there. */
+static void
+push_free(int i)
+{
+	kv_slots[i].state = KV_SLOT_FREE;
+	kv_slots[i].store = NULL;
+	kv_slots[i].next = kv_shared->free_slots;
+	kv_shared->free_slots = i;
+}
+
 /* ---- start-up ---- */
 
 static int
@@ -261,11 +271,7 @@ kv_merge_startup(void)
 		if (head->in_use)
 			slot->state = KV_SLOT_ORPHAN;
 		else
-		{
-			slot->state = KV_SLOT_FREE;
-			slot->next = kv_shared->free_slots;
-			kv_shared->free_slots = i;
-		}
+			push_free(i);
 	}
 }
 
@@ -507,10 +513,7 @@ void
 kv_slot_release(int i)
 {
 	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
-	kv_slots[i].state = KV_SLOT_FREE;
-	kv_slots[i].store = NULL;
-	kv_slots[i].next = kv_shared->free_slots;
-	kv_shared->free_slots = i;
+	push_free(i);
 	LWLockRelease(&kv_shared->merge_lock);
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
 }
@@ -819,10 +822,7 @@ kv_slots_discard(const KvStoreKey *key)
 		if (!is_slot_of(i, key))
 			continue;
 		kv_slot_header(i)->in_use = 0;
-		kv_slots[i].state = KV_SLOT_FREE;
-		kv_slots[i].store = NULL;
-		kv_slots[i].next = kv_shared->free_slots;
-		kv_shared->free_slots = i;
+		push_free(i);
 	}
 	LWLockRelease(&kv_shared->merge_lock);
 	ConditionVariableBroadcast(&kv_shared->slot_freed);

@@ -83,7 +83,7 @@ header_problem(const char *map, Size size, const KvRunIds *ids, bool *newer)
 		*newer = true;
 		return "format version is newer than this kvfdw";
 	}
-	if (header->header_crc != plain_crc(header, offsetof(KvRunHeader, header_crc)))
+	if (header->header_crc != kv_crc(header, offsetof(KvRunHeader, header_crc)))
 		return "header checksum does not match";
 	if (header->system_identifier != ids->system_identifier)
 		return "file belongs to another cluster";
@@ -106,8 +106,8 @@ fence_problem(const char *map)
 {
 	const KvRunHeader *header = (const KvRunHeader *) map;
 
-	if (header->fence_crc != plain_crc(map + header->fence_offset,
-									   header->npages * sizeof(uint64)))
+	if (header->fence_crc != kv_crc(map + header->fence_offset,
+									header->npages * sizeof(uint64)))
 		return "fence checksum does not match";
 	return NULL;
 }

@@ -13,9 +13,9 @@
 #ifndef KV_RUNFORMAT_H
 #define KV_RUNFORMAT_H
 
+#include "engine/crc.h"
 #include "engine/run.h"
 #include "port/pg_bswap.h"
-#include "port/pg_crc32c.h"
 
 #ifdef WORDS_BIGENDIAN
 #error "kvfdw's files are little-endian; this machine is not"
@@ -159,17 +159,6 @@ page_crc(pg_crc32c crc, uint64 pageno, const char *page)
 {
 	COMP_CRC32C(crc, &pageno, sizeof(pageno));
 	COMP_CRC32C(crc, page + sizeof(uint32), RUN_PAGE_SIZE - sizeof(uint32));
-	FIN_CRC32C(crc);
-	return crc;
-}
-
-static inline pg_crc32c
-plain_crc(const void *data, Size len)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, data, len);
 	FIN_CRC32C(crc);
 	return crc;
 }

@@ -263,12 +263,12 @@ kv_run_finish(KvRunWriter *writer, bool sync)
 	finish_page(writer);
 	fence_bytes = writer->header.npages * sizeof(uint64);
 	writer->header.fence_offset = (writer->header.npages + 1) * RUN_PAGE_SIZE;
-	writer->header.fence_crc = plain_crc(writer->fence, fence_bytes);
+	writer->header.fence_crc = kv_crc(writer->fence, fence_bytes);
 	put_output(writer, writer->fence, fence_bytes);
 	write_output(writer);
 
 	writer->header.header_crc =
-		plain_crc(&writer->header, offsetof(KvRunHeader, header_crc));
+		kv_crc(&writer->header, offsetof(KvRunHeader, header_crc));
 	memcpy(page, &writer->header, sizeof(KvRunHeader));
 	kv_io_write(writer->file, page, RUN_PAGE_SIZE, 0, KV_IO_RUN_WRITE);
 
