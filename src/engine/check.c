@@ -165,6 +165,7 @@ check_run(KvCheck *check, uint32 number)
 		return !missing;
 	PG_TRY();
 	{
+		KV_STOP_POINT("check_run_pinned");
 		/* it may be unlinked although we have it mapped */
 		gone = !kv_run_check(path, &ids, report_problem, check);
 		if (!gone && check->problems == before)
@@ -295,6 +296,7 @@ check_logs(KvCheck *check)
 		/* a freeze may remove logs while we look */
 		if (pg_atomic_read_u32(&shard->generation) != generation)
 			break;
+		KV_STOP_POINT("check_before_log");
 		if (!kv_log_check(&check->store->key, check->shardno, log, report_problem, check) &&
 			pg_atomic_read_u32(&shard->generation) == generation)
 			report_problem(check, kv_path_log(&check->store->key, check->shardno, log),

@@ -346,6 +346,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	slot->shard = shardno;
 	slot->state = KV_SLOT_OPEN;
 	LWLockRelease(&kv_shared->merge_lock);
+	KV_STOP_POINT("slot_taken");
 
 	slot->next = -1;
 	slot->value_file = shard->value_file;
@@ -667,6 +668,7 @@ evict_open_slot(void)
 		if (store == NULL)
 			continue;
 
+		KV_STOP_POINT("evict_pinned");
 		shard = kv_shard(store, shardno);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (shard->open_slot == i)

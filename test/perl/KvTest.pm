@@ -13,7 +13,8 @@ use Time::HiRes qw(usleep time);
 use IPC::Run ();
 
 our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs restart_killed psql_writer
-  reap_writer kv_check_clean tables_differ answer kv_files wait_for heap_only has_faults setting);
+  reap_writer ended outcome stopped go_on worker_stop_points collected kv_check_clean tables_differ answer
+  kv_files wait_for heap_only has_faults setting);
 
 sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
 
@@ -158,6 +159,66 @@ sub reap_writer
 	my $last = -1;
 	while (my $line = <$f>) { $last = $1 if $line =~ /^ack (\d+)$/; }
 	return $last;
+}
+
+# Has the psql ended?
+sub ended { my ($w) = @_; eval { $w->{handle}->pump_nb; }; return !$w->{handle}->pumpable; }
+
+# What a psql has put out until it ended, errors last; one that hangs is an outcome too.
+sub outcome
+{
+	my ($w) = @_;
+	eval { wait_for('a session to end', 30, sub { ended($w) }) } or return 'hangs';
+	eval { $w->{handle}->finish; };
+	return slurp_file($w->{out}) . slurp_file($w->{err});
+}
+
+# ---- stop points (fault.c), test builds only ----
+
+# Wait until a process waits at a stop point.
+sub stopped
+{
+	my ($node, $name) = @_;
+	return wait_for("a process at stop point $name", 60, sub { -e $node->data_dir . "/kvfdw/waiting.$name" });
+}
+
+# Let it go on; with a psql, until that has ended, and return its outcome.
+sub go_on
+{
+	my ($node, $name, $w) = @_;
+	my $dir = $node->data_dir . '/kvfdw';
+	append_to_file("$dir/continue.$name", '');
+	my $outcome = $w ? outcome($w) : wait_for("a process to leave $name", 60, sub { !-e "$dir/waiting.$name" });
+	unlink "$dir/continue.$name";
+	return $outcome;
+}
+
+# Set the stop points of kvfdw's workers, and of sessions that do not set their
+# own.  A connection that sees the setting was made after the workers got it.
+sub worker_stop_points
+{
+	my ($node, $points) = @_;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.stop_points = '$points'");
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+	local $ENV{PGOPTIONS} = '';
+	wait_for('a reload', 60, sub { setting($node, 'kvfdw.stop_points') eq $points });
+	return;
+}
+
+# Wait until the maintainer has looked for dropped stores after this call: it
+# does so before it removes directories like this one, which is made twice
+# because it may be between the two.
+sub collected
+{
+	my ($node) = @_;
+	my $dir = $node->data_dir . '/kvfdw/dropped.test';
+	for (1 .. 2)
+	{
+		mkdir $dir or die "mkdir: $!";
+		$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+		wait_for('the maintainer', 60, sub { !-e $dir });
+	}
+	return;
 }
 
 # A query's result, or its error: a test that compares it fails and goes on.

@@ -1,0 +1,139 @@
+# Promise: DROP and TRUNCATE, whatever another process is doing to the table's
+# merge slots at that moment, fail nobody, and touch no slot that is another
+# table's by then (I 6, I 9); kvfdw_check beside a freeze raises no false alarm (I 8).
+#
+# Needs a test build (make FAULTS=1).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+# the fewest slots that there can be: 8
+my $node = kv_cluster('races', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '4MB', 'kvfdw.freeze_delay' => '1h');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+# what the workers are told to stop at is not for the sessions
+$ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
+
+sub create { $node->safe_psql('postgres', join('', map { kv_table($_, 'k int, v text', 'k') } @_)); return; }
+sub insert { my @t = @_; $node->safe_psql('postgres', "INSERT INTO $_ VALUES (1, '$_')") for @t; return; }
+sub drop { $node->safe_psql('postgres', join('', map { "DROP FOREIGN TABLE $_;" } @_)); return; }
+sub rows { return answer($node, join(' UNION ALL ', map { "SELECT v FROM $_ WHERE k = 1" } @_)); }
+
+# Slots in use, as the merge file says: docs/format.md.
+sub slots_in_use
+{
+	open(my $f, '<:raw', $node->data_dir . '/kvfdw/merge') or die "merge: $!";
+	local $/;
+	my $file = <$f>;
+	my ($slot_size, $entry_area, $nslots) = unpack 'x16 L<3', $file;
+	return grep { unpack('L<', substr($file, 4096 + ($slot_size + $entry_area) * $_ + $slot_size + 4, 4)) } 0 .. $nslots - 1;
+}
+sub all_free { my ($what) = @_; return ok(eval { wait_for('free slots', 30, sub { slots_in_use() == 0 }) }, "$what: no slot is left in use"); }
+
+# If this fails, processes may hang with locks held: nothing more can be learned here.
+sub must_be
+{
+	my ($got, $expected, $what) = @_;
+	return if is($got, $expected, $what);
+	kill_all($node);
+	done_testing();
+	exit 1;
+}
+
+# A slot that has just been taken still has the header of its former life, whose
+# table goes meanwhile.
+for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
+{
+	create('former', 'taker', 'third');
+	insert('former');
+	# its slot is the first that will be taken again
+	$node->safe_psql('postgres', "SELECT kvfdw_freeze('former')");
+	my $taker = psql_writer($node, "SET kvfdw.stop_points = 'slot_taken=wait'; INSERT INTO taker VALUES (1, 'taker');", 'taker');
+	stopped($node, 'slot_taken');
+	$node->safe_psql('postgres', $end);
+	collected($node);
+	insert('third');
+	must_be(go_on($node, 'slot_taken', $taker), '', "$end beside a slot that was its own: the INSERT goes on");
+	must_be(rows('taker', 'third'), "taker\nthird", "$end: each table has a slot of its own");
+	$node->safe_psql('postgres', "SELECT kvfdw_freeze('taker'), kvfdw_freeze('third')");
+	is(rows('taker', 'third'), "taker\nthird", "$end: and its values in its file");
+	is(kv_check_clean($node, 'taker', 'third'), '', "$end: kvfdw_check is clean");
+	drop('taker', 'third', $end =~ /DROP/ ? () : 'former');
+	all_free($end);
+}
+
+# DROP while the merge writer has written the values and not yet the key log: no
+# failure, so no session fails that waits for a slot.
+{
+	my $log_from = -s $node->logfile;
+	create('gone', map { "t$_" } 0 .. 9);
+	worker_stop_points($node, 'slot_before_log=wait');
+	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
+	stopped($node, 'slot_before_log');
+	drop('gone');
+	worker_stop_points($node, 'slot_before_write=wait');
+	go_on($node, 'slot_before_log');
+	all_free('DROP beside the merge writer');
+	unlike(substr(slurp_file($node->logfile), $log_from), qr/ERROR|could not/, 'which reports no error');
+
+	# every slot is taken, and the one that can be emptied takes its time
+	insert(map { "t$_" } 0 .. 7);
+	my @waiting = psql_writer($node, "INSERT INTO t8 VALUES (1, 't8');", 'waits8');
+	stopped($node, 'slot_before_write');
+	push @waiting, psql_writer($node, "INSERT INTO t9 VALUES (1, 't9');", 'waits9');
+	wait_for('a second session to wait', 60, sub { ended($waiting[1])
+		|| $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT INTO t[89]' AND wait_event IN ('Extension', 'KvfdwMergeSlot')") == 2 });
+	worker_stop_points($node, '');
+	go_on($node, 'slot_before_write');
+	is(outcome($_), '', 'a session that waits for a slot does not fail') for @waiting;
+	is(rows('t8', 't9'), "t8\nt9", 'and has written its row');
+	drop(map { "t$_" } 0 .. 9);
+	all_free('DROP of them all');
+}
+
+# DROP of tables one of whose open slots a session that needs one is about to seal.
+{
+	my @old = map { "t$_" } 0 .. 7;
+	my @new = map { "u$_" } 0 .. 7;
+	create(@old, @new, 't8');
+	insert(@old);
+	my $evictor = psql_writer($node, "SET kvfdw.stop_points = 'evict_pinned=wait'; INSERT INTO t8 VALUES (1, 't8');", 'evictor');
+	stopped($node, 'evict_pinned');
+	drop(@old);
+	collected($node);
+	insert(@new);
+	must_be(go_on($node, 'evict_pinned', $evictor), '', 'DROP beside an eviction: the INSERT goes on');
+	my $after = psql_writer($node, join('', map { "INSERT INTO $_ VALUES (2, '$_'); SELECT kvfdw_freeze('$_');\n" } @new, 't8'), 'after');
+	must_be(outcome($after) =~ s/\n//gr, '', 'the tables that came after take rows and are frozen');
+	is(answer($node, join(' UNION ALL ', map { "SELECT count(*) FROM $_ WHERE v = '$_'" } @new, 't8')), join("\n", (2) x 8, 2), 'and have theirs');
+	is(kv_check_clean($node, @new, 't8'), '', 'kvfdw_check is clean');
+	drop(@new, 't8');
+	all_free('DROP beside an eviction');
+}
+
+# kvfdw_check has made sure that a log belongs to the shard, a freeze removes it.
+create('checked');
+insert('checked');
+my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_freeze('checked');", 'freeze');
+stopped($node, 'freeze_before_merge');
+my $check = psql_writer($node, "SET kvfdw.stop_points = 'check_before_log=wait'; SELECT * FROM kvfdw_check('checked');", 'check_log');
+stopped($node, 'check_before_log');
+is(go_on($node, 'freeze_before_merge', $freeze), "\n", 'a freeze goes on beside kvfdw_check');
+is(go_on($node, 'check_before_log', $check), '', 'and the log that it removed is no problem');
+
+# The same for a run that has been mapped.
+$check = psql_writer($node, "SET kvfdw.stop_points = 'check_run_pinned=wait'; SELECT * FROM kvfdw_check('checked');", 'check_run');
+stopped($node, 'check_run_pinned');
+$node->safe_psql('postgres', "UPDATE checked SET v = 'new'; SELECT kvfdw_freeze('checked')");
+is(go_on($node, 'check_run_pinned', $check), '', 'nor is a run that it replaced');
+is(rows('checked'), 'new', 'whose rows are right');
+$node->stop;
+done_testing();
