@@ -636,6 +636,7 @@ kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind)
 		return;
 	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
 	create_whole(temporary, data, len, kind);
+	KV_STOP_POINT("create_before_link");
 	/* unlike a rename, this cannot replace what another process makes meanwhile */
 	if (link(temporary, path) != 0 && errno != EEXIST)
 		err = errno;
