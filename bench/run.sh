@@ -7,9 +7,10 @@
 #   BENCH_KEYS=5000000    keys of the reopen line
 #   BENCH_SECONDS=5       of each INSERT measurement
 #   BENCH_READS=100000    point reads of each client count
-#   BENCH_ONLY="load scan"  of: load point scan cold limited insert reopen
+#   BENCH_ONLY="load scan"  of: load point scan cold limited insert zipf reopen
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
+#   ZIPF_…                of the zipf line; see zipf.sh
 #
 # The heap table is (k bigint PRIMARY KEY, v bytea) with default storage: a
 # 4 KB value that does not compress goes out of line (TOAST), as it would for
@@ -27,15 +28,17 @@ ROWS=${BENCH_ROWS:-$((500000 / share))}
 KEYS=${BENCH_KEYS:-$((5000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
-ONLY=" ${BENCH_ONLY:-load point scan cold limited insert reopen} "
+ONLY=" ${BENCH_ONLY:-load point scan cold limited insert zipf reopen} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
 for line in $ONLY; do
 	case $line in
-		load | point | scan | cold | limited | insert | reopen) ;;
-		*) kv_die "BENCH_ONLY knows load point scan cold limited insert reopen, not '$line'" ;;
+		load | point | scan | cold | limited | insert | zipf | reopen) ;;
+		*) kv_die "BENCH_ONLY knows load point scan cold limited insert zipf reopen, not '$line'" ;;
 	esac
 done
+
+. "$here/zipf.sh"
 
 results=$here/results/$(date +%Y-%m-%d-%H%M%S).txt
 mkdir -p "$here/results"
@@ -216,6 +219,8 @@ if wants insert; then
 		line "single-row INSERT, $clients client$([ $clients = 1 ] || echo s), against heap's logged INSERT" "$(ratio "$kv_rate" "$heap_rate") heap" "$([ $clients = 1 ] && echo 1.5 || echo 2)x heap"
 	done
 fi
+
+if wants zipf; then bench_zipf; fi
 
 if wants reopen; then
 	head_ "Reopen after SIGKILL, $KEYS keys"
