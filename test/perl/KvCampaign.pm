@@ -1,0 +1,317 @@
+# What the long campaigns share: rounds of concurrent clients, and one private
+# server that is killed under them and comes back.  Programs: the first initdb,
+# pg_ctl and psql in PATH; the user is not root.
+package KvCampaign;
+use strict;
+use warnings;
+use Cwd qw(abs_path getcwd);
+use Exporter 'import';
+use File::Path qw(make_path);
+use File::Temp qw(tempdir);
+use Getopt::Long;
+use POSIX ();
+use Storable qw(store retrieve);
+use Time::HiRes qw(sleep time clock_gettime CLOCK_MONOTONIC);
+
+our @EXPORT = qw(options campaign contest now server_make query table_of_kind kvfdw_problems);
+
+my ($data, $log, $commands, $main, %option);
+
+# ---- rounds ----
+
+# One clock for all processes.
+sub now { return clock_gettime(CLOCK_MONOTONIC) }
+
+# The command line; defaults and the options of every campaign are below.
+sub options
+{
+	my ($name, %more) = @_;
+	%option = ('round-seconds' => 10, seed => time ^ $$, clients => 8, kills => 1,
+		dir => ($ENV{TESTDIR} // getcwd()) . "/$name-$$", map { $_ => $more{$_} } grep { defined $more{$_} } keys %more);
+	GetOptions(\%option, 'rounds=i', 'seconds=i', 'round-seconds=f', 'seed=i', 'clients=i', 'kills=i', 'dir=s',
+		map { $_ eq 'control' ? "$_!" : "$_=s" } keys %more)
+	  or die "usage: see the head of $name.pl\n";
+	$option{seed} = int $option{seed};
+	$| = 1;
+	return \%option;
+}
+
+# Plays @$control, then for --seconds or --rounds what $choose gives for the
+# numbers 1, 2, …, until a round fails.  $play returns a story and what is wrong.
+# Prints TAP.  Returns the exit status.
+sub campaign
+{
+	my ($control, $rounds, $choose, $play) = @_;
+	my $end = defined $option{seconds} ? time + $option{seconds} : undef;
+	my ($tests, $n, $failed) = (0, 0, 0);
+	$rounds = $option{rounds} // $rounds;
+	print "# seed $option{seed}, $option{clients} clients\n";
+	while (!$failed && (@$control || $n == 0 || (defined $end ? time < $end : $n < $rounds)))
+	{
+		my $round = shift @$control // { %{ $choose->($n) }, n => $n++ };
+		$round = { kills => $option{kills}, %$round, seed => $option{seed} + 1000 * ($round->{n} // 0) };
+		srand $round->{seed};
+		my ($story, @wrong) = $play->($round);
+		printf "%s %d - seed %d: %s\n", @wrong ? 'not ok' : 'ok', ++$tests, $round->{seed}, $story;
+		print "# $_\n" for @wrong;
+		$failed = @wrong ? 1 : 0;
+	}
+	print "1..$tests\n";
+	return $failed;
+}
+
+# Runs @$bodies, each in a process and with the time when to end, while the
+# server is struck $kills times and $meanwhile is called now and then.  Returns
+# their results, what happened, and what is wrong.
+sub contest
+{
+	my ($kills, $meanwhile, @bodies) = @_;
+	my ($begin, @pids, @story, @wrong, @results) = (now());
+	my $end = $begin + $option{'round-seconds'};
+	my @blows = sort { $a <=> $b } map { $begin + (0.1 + rand 0.8) * $option{'round-seconds'} } 1 .. $kills;
+	my $seed = int rand 2**31;
+	for my $i (0 .. $#bodies)
+	{
+		my $pid = fork // die "fork: $!";
+		if ($pid == 0)
+		{
+			srand($seed + $i);
+			my $result = eval { $bodies[$i]->($end) } // { error => "process $i: $@" };
+			store $result, "$option{dir}/result$i";
+			POSIX::_exit(0);
+		}
+		push @pids, $pid;
+	}
+	while (now() < $end)
+	{
+		if (@blows && now() > $blows[0])
+		{
+			shift @blows;
+			push @story, strike((qw(postmaster postmaster backend worker session))[ rand 5 ]);
+			if (!server_return()) { push @wrong, 'the server does not come back'; last }
+		}
+		elsif (rand() < 0.1) { $meanwhile->() }
+		sleep 0.1;
+	}
+	for (1 .. 1000) { last unless grep { alive($_) } @pids; sleep 0.1 }
+	if (my @hang = grep { alive($_) } @pids) { kill KILL => @hang; push @wrong, 'clients hang' }
+	waitpid $_, 0 for @pids;
+	for my $i (0 .. $#bodies)
+	{
+		push @results, -e "$option{dir}/result$i" ? retrieve("$option{dir}/result$i") : { error => "process $i left no result" };
+		unlink "$option{dir}/result$i";
+		push @wrong, $results[-1]{error} if $results[-1]{error};
+	}
+	return (\@results, \@story, \@wrong);
+}
+
+# ---- the server ----
+
+sub quietly { return system("@_ >>'$commands' 2>&1 </dev/null") == 0 }
+
+# Makes a server in --dir and starts it; @lines go to postgresql.conf.  It is stopped at exit.
+sub server_make
+{
+	my (@lines) = @_;
+	die "PostgreSQL does not run as root\n" if $> == 0;
+	make_path($option{dir});
+	my $dir = $option{dir} = abs_path($option{dir});
+	($data, $log, $commands, $main) = ("$dir/data", "$dir/server.log", "$dir/commands.log", $$);
+	my $sockets = tempdir('/tmp/kvfdw.XXXXXX', CLEANUP => 1);
+	delete @ENV{qw(PGPASSWORD PGOPTIONS PGSERVICE PGDATA PGSSLMODE)};
+	@ENV{qw(PGHOST PGPORT PGUSER PGDATABASE)} = ($sockets, 6141, 'postgres', 'postgres');
+	quietly("initdb -D '$data' -U postgres -A trust -E UTF8 --locale=C -N") or die "initdb failed, see $commands\n";
+	open my $conf, '>>', "$data/postgresql.conf" or die $!;
+	print $conf "$_\n" for "listen_addresses = ''", "port = $ENV{PGPORT}", "unix_socket_directories = '$sockets'",
+	  "shared_preload_libraries = 'kvfdw'", "log_line_prefix = '%m [%p] %b '",
+	  'fsync = off', 'max_connections = 50', 'max_prepared_transactions = 40', 'deadlock_timeout = 50ms', 'statement_timeout = 60s',
+	  'kvfdw.freeze_delay = 1s', 'kvfdw.delta_memory = 16MB', 'kvfdw.merge_buffers = 4MB', 'kvfdw.merge_size = 64kB', @lines;
+	close $conf;
+	$SIG{INT} = $SIG{TERM} = sub { exit 1 };
+	start() or die "the server did not start, see $log\n";
+	query('CREATE EXTENSION kvfdw') // die "the extension cannot be created, see $log\n";
+}
+
+END
+{
+	my $code = $?;
+	if (defined $main && $$ == $main && -e "$data/postmaster.pid")
+	{
+		quietly("pg_ctl -D '$data' -m immediate -t 30 -w stop") or server_kill();
+	}
+	$? = $code;
+}
+
+sub start { return quietly("pg_ctl -D '$data' -l '$log' -t 120 -w start") }
+
+sub postmaster
+{
+	open my $file, '<', "$data/postmaster.pid" or return undef;
+	my $pid = <$file>;
+	return defined $pid && $pid =~ /^(\d+)/ ? $1 : undef;
+}
+
+sub alive
+{
+	my ($pid) = @_;
+	open my $file, '<', "/proc/$pid/stat" or return 0;
+	return (<$file> // '') !~ /\) Z/;
+}
+
+sub wait_gone
+{
+	my ($seconds, @pids) = @_;
+	my $end = time + $seconds;
+	while (grep { alive($_) } @pids)
+	{
+		return 0 if time > $end;
+		sleep 0.01;
+	}
+	return 1;
+}
+
+# SIGKILL to the postmaster; its children must notice by themselves.
+sub server_kill
+{
+	my $pid = postmaster() // return;
+	kill STOP => $pid;
+	my @children = grep { /^\d+$/ } split ' ', `ps -o pid= --ppid $pid`;
+	kill KILL => $pid;
+	if (!wait_gone(20, $pid, @children))
+	{
+		my @left = grep { alive($_) } @children;
+		print "# processes outlived the postmaster by 20 s: @left\n";
+		kill KILL => @left;
+		wait_gone(20, @left) or die "processes cannot be killed: @left";
+	}
+	for (1 .. 250) { last unless -d "/proc/$pid"; sleep 0.02 }
+	unlink "$data/postmaster.pid";
+}
+
+# The stopped or crashing server again, accepting connections; false if it does not come back.
+sub server_return
+{
+	my $end = time + 120;
+	my $failures = 0;
+	while (time < $end)
+	{
+		my $pid = postmaster();
+		if (!defined $pid || !alive($pid)) { start() or ++$failures > 2 and return 0 }
+		return 1 if quietly('psql -X -q -c "SELECT 1"');
+		sleep 0.05;
+	}
+	return 0;
+}
+
+# One blow; returns what it was.  'backend' and 'worker' are SIGKILL to one
+# process, after which the postmaster restarts all; 'session' ends one politely.
+sub strike
+{
+	my ($victim) = @_;
+	if ($victim ne 'postmaster')
+	{
+		my $where = $victim eq 'worker' ? "backend_type LIKE 'kvfdw%'" : "backend_type = 'client backend' AND pid <> pg_backend_pid()";
+		my $pids = query("SELECT pid FROM pg_stat_activity WHERE $where") // [];
+		my $pid = $pids->[ rand @$pids ] // return "no $victim";
+		if ($victim eq 'session') { query("SELECT pg_terminate_backend($pid)") }
+		else { kill KILL => $pid }
+	}
+	else { server_kill() }
+	return $victim eq 'session' ? 'session terminated' : "SIGKILL to $victim";
+}
+
+# One statement in a session of its own: its rows; undef if there is no answer.
+sub query
+{
+	my ($sql) = @_;
+	open my $psql, '-|', 'psql', '-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', '-c', $sql or die $!;
+	my @lines = <$psql>;
+	close $psql or return undef;
+	chomp @lines;
+	return \@lines;
+}
+
+# The statement that creates a table of a kind, heap or kvfdw; key: its columns.
+sub table_of_kind
+{
+	my ($kind, $name, $columns, $key, $shards) = @_;
+	return "CREATE TABLE $name ($columns, PRIMARY KEY ($key))" if $kind eq 'heap';
+	return "CREATE FOREIGN TABLE $name ($columns) SERVER kvfdw OPTIONS (key '$key', shards '" . ($shards // 1) . "')";
+}
+
+# What kvfdw_check finds in kvfdw tables.
+sub kvfdw_problems
+{
+	return map {
+		my $table = $_;
+		my $problems = query("SELECT * FROM kvfdw_check('$table')");
+		map { "kvfdw_check('$table'): $_" } defined $problems ? @$problems : 'failed';
+	} @_;
+}
+
+# ---- one session, through psql ----
+
+package KvSession;
+use IO::Handle;
+use IPC::Open3;
+use Time::HiRes qw(sleep);
+
+# A session whose messages go to a file in --dir.
+sub new
+{
+	my ($class, $name) = @_;
+	open my $err, '>>', "$option{dir}/$name.err" or die "$name.err: $!";
+	my $pid = open3(my $in, my $out, '>&' . fileno($err), 'psql', '-X', '-q', '-A', '-t', '-v', 'VERBOSITY=verbose');
+	$in->autoflush(1);
+	return bless { in => $in, out => $out, pid => $pid }, $class;
+}
+
+# Returns (sqlstate, rows, count of rows returned or changed); sqlstate undef: the connection is gone.
+sub run
+{
+	my ($self, $sql) = @_;
+	my @rows;
+	local $SIG{PIPE} = 'IGNORE';
+	print { $self->{in} } "$sql;\n\\echo :ERROR :SQLSTATE :ROW_COUNT -- done\n" or return (undef);
+	while (defined(my $line = readline $self->{out}))
+	{
+		chomp $line;
+		if ($line =~ /^(?:true|false) (\w*) (\d*) -- done$/)
+		{
+			return (length $1 && $1 !~ /^(?:57P|08)/ ? $1 : undef, \@rows, $2);    # libpq's own errors have none
+		}
+		push @rows, $line;
+	}
+	return (undef, \@rows, 0);
+}
+
+# A session with a first statement done; undef while the server cannot be had.
+sub connect
+{
+	my ($class, $name, $sql) = @_;
+	my $self = $class->new($name);
+	my ($state) = $self->run($sql);
+	return $self if defined $state && $state eq '00000';
+	$self->close;
+	sleep 0.05;
+	return undef;
+}
+
+# Rows and their count.  An error is an exception: the SQLSTATE, or "lost" with the connection.
+sub do
+{
+	my ($self, $sql) = @_;
+	my ($state, $rows, $count) = $self->run($sql);
+	die +($state // 'lost') . "\n" if !defined $state || $state ne '00000';
+	return ($rows, $count);
+}
+
+sub close
+{
+	my ($self) = @_;
+	close $self->{in};
+	close $self->{out};
+	waitpid $self->{pid}, 0;
+}
+
+1;
