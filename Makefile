@@ -1,5 +1,5 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append and differential do their own set-up.
+# make demo, test, bench, torture, append, bank and differential do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -73,7 +73,7 @@ bench:
 	@bash bench/run.sh
 torture:
 	@bash test/torture.sh
-append:
+append bank:
 	@bash test/campaign.sh $@ $(SECONDS)
 differential:
 	@bash test/run.sh differential
@@ -82,7 +82,7 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append differential workclean FORCE
+.PHONY: all install installcheck clean distclean demo test bench torture append bank differential workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.

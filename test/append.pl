@@ -79,7 +79,7 @@ sub client
 
 	while (now() < $end)
 	{
-		$session //= KvSession->connect("client$c", "SET default_transaction_isolation = '$level'") // next;
+		$session //= KvSession->connect("client$c", $level) // next;
 		$t = { id => "$c." . ++$number, status => 'fail', begin => now(), ops => [], undone => {} };
 		push @history, $t;
 		%tail = ();

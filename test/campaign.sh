@@ -1,7 +1,7 @@
 #!/bin/bash
-# make append: rounds of concurrent clients and SIGKILL; see append.pl.
+# make append, make bank: rounds of concurrent clients and SIGKILL; see append.pl, bank.pl.
 #
-#   test/campaign.sh append [SECONDS]
+#   test/campaign.sh append|bank [SECONDS]
 #
 #   SECONDS=300          how long; the round under way is finished
 #   ROUNDS=n             how many rounds instead

@@ -87,7 +87,7 @@ sub contest
 		if (@blows && now() > $blows[0])
 		{
 			shift @blows;
-			push @story, strike((qw(postmaster postmaster backend worker session))[ rand 5 ]);
+			push @story, strike((qw(postmaster all all backend worker session))[ rand 6 ]);
 			if (!server_return()) { push @wrong, 'the server does not come back'; last }
 		}
 		elsif (rand() < 0.1) { $meanwhile->() }
@@ -124,7 +124,7 @@ sub server_make
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
 	print $conf "$_\n" for "listen_addresses = ''", "port = $ENV{PGPORT}", "unix_socket_directories = '$sockets'",
 	  "shared_preload_libraries = 'kvfdw'", "log_line_prefix = '%m [%p] %b '",
-	  'fsync = off', 'max_connections = 50', 'max_prepared_transactions = 40', 'deadlock_timeout = 50ms', 'statement_timeout = 60s',
+	  'commit_siblings = 1', 'max_connections = 50', 'max_prepared_transactions = 40', 'deadlock_timeout = 50ms', 'statement_timeout = 60s',
 	  'kvfdw.freeze_delay = 1s', 'kvfdw.delta_memory = 16MB', 'kvfdw.merge_buffers = 4MB', 'kvfdw.merge_size = 64kB', @lines;
 	close $conf;
 	$SIG{INT} = $SIG{TERM} = sub { exit 1 };
@@ -170,13 +170,14 @@ sub wait_gone
 	return 1;
 }
 
-# SIGKILL to the postmaster; its children must notice by themselves.
+# SIGKILL to the postmaster, whose children must notice by themselves, or to all at once.
 sub server_kill
 {
+	my ($all) = @_;
 	my $pid = postmaster() // return;
 	kill STOP => $pid;
 	my @children = grep { /^\d+$/ } split ' ', `ps -o pid= --ppid $pid`;
-	kill KILL => $pid;
+	kill KILL => $pid, $all ? @children : ();
 	if (!wait_gone(20, $pid, @children))
 	{
 		my @left = grep { alive($_) } @children;
@@ -208,7 +209,8 @@ sub server_return
 sub strike
 {
 	my ($victim) = @_;
-	if ($victim ne 'postmaster')
+	if ($victim eq 'postmaster' || $victim eq 'all') { server_kill($victim eq 'all') }
+	else
 	{
 		my $where = $victim eq 'worker' ? "backend_type LIKE 'kvfdw%'" : "backend_type = 'client backend' AND pid <> pg_backend_pid()";
 		my $pids = query("SELECT pid FROM pg_stat_activity WHERE $where") // [];
@@ -216,7 +218,6 @@ sub strike
 		if ($victim eq 'session') { query("SELECT pg_terminate_backend($pid)") }
 		else { kill KILL => $pid }
 	}
-	else { server_kill() }
 	return $victim eq 'session' ? 'session terminated' : "SIGKILL to $victim";
 }
 
@@ -285,12 +286,13 @@ sub run
 	return (undef, \@rows, 0);
 }
 
-# A session with a first statement done; undef while the server cannot be had.
+# A session at an isolation level; undef while the server cannot be had.  In
+# some, COMMIT takes long enough to be killed in it.
 sub connect
 {
-	my ($class, $name, $sql) = @_;
+	my ($class, $name, $level) = @_;
 	my $self = $class->new($name);
-	my ($state) = $self->run($sql);
+	my ($state) = $self->run("SET default_transaction_isolation = '$level'; SET commit_delay = " . (0, 3000)[ rand 2 ]);
 	return $self if defined $state && $state eq '00000';
 	$self->close;
 	sleep 0.05;
