@@ -1,5 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank and differential do their own set-up.
+# make demo, test, bench, torture, append, bank, differential and concurrent do
+# their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -77,13 +78,16 @@ append bank:
 	@bash test/campaign.sh $@ $(SECONDS)
 differential:
 	@bash test/run.sh differential
+concurrent:
+	@bash test/run.sh concurrent
 
 distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank differential workclean FORCE
+.PHONY: all install installcheck clean distclean demo test bench torture append bank differential \
+	concurrent workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
-export ROWS ROUNDS STATEMENTS SEED LEVEL KIND CLIENTS KILLS
+export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS KILLS

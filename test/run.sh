@@ -2,10 +2,11 @@
 # make test: every suite against a private server with the test build, then one
 # line "N passed, N failed".  A suite that ran no test has failed.
 #
-#   test/run.sh [SUITE…]     sql sql-sync isolation pgtap tap differential
+#   test/run.sh [SUITE…]     sql sql-sync isolation pgtap tap differential concurrent
 #
 #   STATEMENTS=20000   statements of the differential test
-#   SEED=n             repeat its run
+#   STEPS=5000         steps of the concurrent test
+#   SEED=n             repeat their run
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/lib/setup.sh"
@@ -117,6 +118,13 @@ suite_differential()
 	server
 	(cd "$out" && timeout -k 5 "${KV_DIFFERENTIAL_SECONDS:-3600}" \
 		perl "$here/differential.pl" --statements "${STATEMENTS:-20000}" ${SEED:+--seed "$SEED"})
+}
+
+suite_concurrent()
+{
+	server
+	timeout -k 5 "${KV_CONCURRENT_SECONDS:-3600}" \
+		perl "$here/concurrent.pl" --steps "${STEPS:-5000}" ${SEED:+--seed "$SEED"}
 }
 
 kv_begin test
