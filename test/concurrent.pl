@@ -156,7 +156,9 @@ sub statement
 my ($control, @sides);
 my (@transcript, @level, @sent, %outcomes);
 my ($mark, $woken);    # the last step: where it begins in the transcript, how many waiting sessions answered
+my @plans_off = map { "enable_$_" } qw(seqscan bitmapscan hashjoin mergejoin material memoize);
 my $last = 5;    # the highest session
+my $patience = 20;    # seconds for an answer
 
 sub connect_all
 {
@@ -164,8 +166,7 @@ sub connect_all
 	$control = KvWire->connect(%who);
 	for my $schema ('heap', 'kv')
 	{
-		my %settings = (search_path => "$schema,public", deadlock_timeout => '20ms', lock_timeout => '5min', jit => 'off',
-			map { ("enable_$_" => 'off') } qw(seqscan bitmapscan hashjoin mergejoin material memoize));
+		my %settings = (search_path => "$schema,public", deadlock_timeout => '20ms', lock_timeout => '5min', map { ($_ => 'off') } @plans_off);
 		my $options = join(' ', map { "-c $_=$settings{$_}" } sort keys %settings);
 		push @sides, { name => $schema, sessions => [ map { KvWire->connect(%who, options => $options) } 0 .. $last ] };
 	}
@@ -173,11 +174,11 @@ sub connect_all
 }
 
 # Receive until every session has answered or waits for another one's end, and all
-# deadlocks are resolved.  Returns sessions that do neither.
+# deadlocks are resolved.  Returns true if that does not come.
 sub settle
 {
 	my $seen = '';
-	my $until = time() + 20;
+	my $until = time() + $patience;
 	while (my @busy = grep { $_->{busy} } map { @{ $_->{sessions} } } @sides)
 	{
 		if (my @ready = KvWire::ready($seen eq '' ? 0.003 : 0.001, @busy))
@@ -191,9 +192,9 @@ sub settle
 		my @running = grep { !@{ $blockers{$_} } } keys %blockers;
 		return if !@running && $seen eq "@found";
 		$seen = @running || cyclic(%blockers) ? '' : "@found";
-		return @running ? @running : keys %blockers if time() > $until;
+		return 1 if time() > $until;
 	}
-	return;
+	return 0;
 }
 
 # Does somebody wait for himself?
@@ -212,7 +213,7 @@ sub step
 	for my $side (@sides) { $side->{sessions}[$i]->send($sql =~ s/\{side\}/$side->{name}/r); }
 	$sent[$i] = $sql;
 	$level[$i] = $sql if $sql =~ /^BEGIN/;
-	my @hung = settle();
+	my $hung = settle();
 	my ($differs, %failed);
 	($mark, $woken) = (scalar @transcript, 0);
 	for my $s (0 .. $last)
@@ -221,6 +222,7 @@ sub step
 		{
 			my $session = $_->{sessions}[$s];
 			my $answer = $session->{busy} ? 'waits' : join("\n", splice(@{ $session->{lines} }), "status $session->{status}");
+			$answer =~ s/^row .*\n//mg if $answer =~ /^ERROR/m;    # how many came before it is no promise
 			$failed{ $_->{name} }{$1} = 1 while $answer =~ m{(40P01|read/write dependencies)}g;
 			$answer =~ s/"(g\d+)$_->{name}"/"$1"/r;
 		} @sides;
@@ -229,15 +231,17 @@ sub step
 		$differs = 1 if $heap ne $kv;
 		push @transcript, [ $s, $s == $i ? $sql : '', $heap, $kv ];
 	}
-	if (@hung)
+	if ($hung)
 	{
-		push @transcript, [ 0, "neither an answer nor a lock that it waits for within 20 s", '', '' ];
+		push @transcript, [ $i, "-- within $patience s a session neither answers nor waits for a lock, or a deadlock is not found", '', '' ];
+		$patience = 3;
 		return 'differs';
 	}
 	if ($differs)
 	{
 		return 'deadlock' if 2 == grep { $failed{ $_->{name} }{'40P01'} } @sides;
-		return 'dependency' if grep { $failed{ $_->{name} }{'read/write dependencies'} } @sides;
+		my @dependency = grep { $failed{$_}{'read/write dependencies'} } sort keys %failed;
+		return "dependency on @dependency" if @dependency;
 		return 'differs';
 	}
 	for my $s (1 .. $last)
@@ -245,7 +249,7 @@ sub step
 		my $heap = $sides[0]{sessions}[$s];
 		next unless $heap->{status} eq 'T' && !$heap->{busy} && ($level[$s] // '') =~ /LEVEL/ && ($sent[$s] // '') =~ /INSERT|UPDATE|put/;
 		my @double = eval { $heap->ask(join(' UNION ALL ', map { "SELECT k FROM $_ WHERE k > -100 GROUP BY k HAVING count(*) > 1" } 't', 'u')) };
-		return 'dependency' if $@;
+		return 'dependency on heap' if $@;
 		return 'two rows' if @double;
 	}
 	return;
@@ -323,7 +327,8 @@ sub episode
 }
 
 # ---- differences
-# Do the steps again, but those of waiting sessions.  Returns the steps up to the difference.
+# Do the steps again, but those of waiting sessions.  Returns the steps up to the
+# difference, or nothing.
 sub again
 {
 	my (@steps) = @_;
@@ -389,24 +394,30 @@ sub print_transcript
 	return;
 }
 
+# The schedule for isolationtester, with what its statements use; open transactions
+# are ended for it.  (It does not see who waits for a prepared transaction.)
 sub print_spec
 {
 	my (@steps) = @_;
-	my %used = map { $_->[1] =~ /put\(|claim\(|undo\(/ ? (helpers => 1) : () } @steps;
-	$used{u} = grep { $_->[1] =~ /\bu\b/ } @steps;
-	my $setup = ($used{u} ? $kv_tables : $kv_tables =~ s/^.* u .*\n//mr) . ((grep { $_->[1] =~ /\bo\b/ } @steps) ? $o : '');
-	print "setup\n{\n$setup}\n";
-	print "setup\n{\n$helpers" . ($used{u} ? $triggers : '') . "}\n" if $used{u} || $used{helpers};
+	my %prepared = map { $_->[1] =~ /PREPARE.* '(.*)'/ ? ($1 => 1) : () } @steps;
+	delete @prepared{ map { $_->[1] =~ /(?:COMMIT|ROLLBACK) PREPARED '(.*)'/ ? $1 : () } @steps };
+	push @steps, map { [ $_, 'COMMIT' ] } grep { !waits($_) && $sides[0]{sessions}[$_]{status} ne 'I' } 1 .. $last;
+	push @steps, map { [ 0, "COMMIT PREPARED '$_'" ] } sort keys %prepared;
+	my $all = join("\n", map { $_->[1] } @steps);
+	my ($u, $other, $helper) = ($all =~ /\bu\b/, $all =~ /\bo\b/, $all =~ /\b(put|claim|undo)\(/);
+	print "setup\n{\n", ($u ? $kv_tables : $kv_tables =~ s/^.* u .*\n//mr), ($other ? $o : ''), "}\n";
+	print "setup\n{\n$helpers", ($u ? $triggers : ''), "}\n" if $u || $helper;
 	print "setup { $_->[1]; }\n" for grep { $_->[0] == 0 && $_->[1] =~ /^INSERT/ } @steps;
-	my @drop = ('FOREIGN TABLE t', $used{u} ? 'FOREIGN TABLE u' : (), (grep { $_->[1] =~ /\bo\b/ } @steps) ? 'TABLE o' : (),
-		$used{u} || $used{helpers} ? map { "FUNCTION $_" } qw(put claim undo tell) : ());
-	print "teardown\n{\n" . join('', map { "DROP $_;\n" } @drop) . "}\n";
+	print "teardown\n{\n", (map { "DROP $_;\n" } 'FOREIGN TABLE t', ($u ? 'FOREIGN TABLE u' : ()), ($other ? 'TABLE o' : ()),
+			($u || $helper ? map { "FUNCTION $_" } qw(put claim undo tell) : ())), "}\n";
 	my @named = map { [ @{ $steps[$_] }, "n$_" ] } grep { !($steps[$_][0] == 0 && $steps[$_][1] =~ /^INSERT/) } 0 .. $#steps;
 	for my $s (0 .. $last)
 	{
 		my @mine = grep { $_->[0] == $s } @named or next;
-		print "session s$s\n";
+		print "session s$s\nsetup\t{ ", join(' ', map { "SET $_ = off;" } @plans_off), " }\n";
 		print "step $_->[2]\t{ " . ($_->[1] =~ s/\{side\}//r) . "; }\n" for @mine;
+		my ($end) = grep { /^(BEGIN|COMMIT|ROLLBACK$|PREPARE)/ } reverse map { $_->[1] } @mine;
+		print "teardown\t{ ROLLBACK; }\n" if ($end // '') =~ /^BEGIN/;
 	}
 	print 'permutation ' . join(' ', map { $_->[2] } @named) . "\n";
 	return;
@@ -442,7 +453,14 @@ while ($done < $steps)
 	srand($seed + $episodes);
 	reset_all();
 	my ($raced, @steps) = (0);
-	my $why = episode(sub { push @steps, [@_]; $done++; my $why = step(@_); $raced = 1 if $woken > 1; return $why; }) // 'whole';
+	my $why = eval { episode(sub { push @steps, [@_]; $done++; my $why = step(@_); $raced = 1 if $woken > 1; return $why; }) // 'whole' };
+	if (!defined $why)    # the server is gone
+	{
+		print "not ok concurrent seed ", $seed + $episodes, ": $@";
+		print_spec(@steps);
+		print_transcript();
+		exit 1;
+	}
 	if ($why eq 'differs') { $failed += difference($seed + $episodes, $raced, @steps); }
 	else { $outcomes{$why}++; }
 	$episodes++;
