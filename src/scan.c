@@ -20,6 +20,8 @@
  */
 #include "postgres.h"
 
+#include "access/subtrans.h"
+#include "access/transam.h"
 #include "common/hashfn.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -214,7 +216,11 @@ next_position(ForeignScanState *node, KvScanState *state)
 	return true;
 }
 
-/* SERIALIZABLE: tell whose writes this scan has met and not seen. */
+/*
+ * SERIALIZABLE: tell whose writes this scan has met and not seen.  Readers and
+ * writers are known by their top-level xids; one before TransactionXmin has
+ * ended before this transaction began.
+ */
 static void
 check_conflict_out(KvScanState *state, Snapshot snapshot)
 {
@@ -222,7 +228,12 @@ check_conflict_out(KvScanState *state, Snapshot snapshot)
 	int			n = kv_scan_take_conflicts(state->scan, &xids);
 
 	for (int i = 0; i < n; i++)
-		CheckForSerializableConflictOut(state->rel, xids[i], snapshot);
+	{
+		TransactionId xid = SubTransGetTopmostTransaction(xids[i]);
+
+		if (!TransactionIdPrecedes(xid, TransactionXmin))
+			CheckForSerializableConflictOut(state->rel, xid, snapshot);
+	}
 }
 
 static bool
