@@ -239,35 +239,12 @@ statement_snapshot(EState *estate)
 	return estate->es_snapshot != NULL ? estate->es_snapshot : GetActiveSnapshot();
 }
 
-/* A copy of the statement's snapshot that sees this transaction up to cid. */
-static SnapshotData
-snapshot_until(EState *estate, CommandId cid)
-{
-	SnapshotData snapshot = *statement_snapshot(estate);
-
-	snapshot.curcid = cid;
-	return snapshot;
-}
-
 static KvKey
 key_of(StringInfo buf)
 {
 	KvKey		key = {(uint8 *) buf->data, buf->len};
 
 	return key;
-}
-
-static bool
-key_is_visible(KvModifyState *state, KvKey key, Snapshot snapshot)
-{
-	KvScan	   *scan = kv_scan_begin(state->store, snapshot, false);
-	KvRow		row;
-	bool		visible;
-
-	kv_scan_points(scan, &key, 1);
-	visible = kv_scan_next(scan, &row);
-	kv_scan_end(scan);
-	return visible;
 }
 
 /*
@@ -311,26 +288,6 @@ raise_duplicate(KvModifyState *state, TupleTableSlot *slot)
 
 /* ---- INSERT ---- */
 
-/*
- * A duplicate is about to be ignored.  At REPEATABLE READ and above that is
- * wrong if the snapshot does not see the row it is a duplicate of, unless this
- * very transaction inserted that.
- */
-static void
-check_ignored_duplicate(KvModifyState *state, EState *estate, KvKey key)
-{
-	SnapshotData snapshot;
-
-	if (!IsolationUsesXactSnapshot() ||
-		key_is_visible(state, key, statement_snapshot(estate)))
-		return;
-	snapshot = snapshot_until(estate, InvalidCommandId);
-	if (!key_is_visible(state, key, &snapshot))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent update")));
-}
-
 static TupleTableSlot *
 kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 					   TupleTableSlot *slot, TupleTableSlot *planSlot)
@@ -342,7 +299,7 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 	Size		len;
 	KvForm		form;
 	KvKey		key;
-	TupleTableSlot *result = slot;
+	KvInsertResult inserted;
 
 	if (state->do_nothing)
 		on_duplicate = KV_DUPLICATE_IGNORE;
@@ -362,20 +319,22 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 	key = key_of(&state->key);
 	form = kv_tuple_encode(state->table, slot, &state->value, &value, &len);
 
-	if (kv_insert(state->store, state->rel, key, form, value, len,
-				  command_id(state, estate),
-				  on_duplicate == KV_DUPLICATE_REPLACE) == KV_EXISTS)
-	{
-		if (on_duplicate != KV_DUPLICATE_IGNORE)
-			raise_duplicate(state, slot);
-		check_ignored_duplicate(state, estate, key);
-		result = NULL;
-	}
-	else
-		check_conflict_in(state, key);
-
+	inserted = kv_insert(state->store, state->rel, key, form, value, len,
+						 statement_snapshot(estate), command_id(state, estate),
+						 on_duplicate == KV_DUPLICATE_REPLACE);
 	MemoryContextSwitchTo(old);
-	return result;
+	if (inserted == KV_INSERTED)
+	{
+		check_conflict_in(state, key);
+		return slot;
+	}
+	if (on_duplicate != KV_DUPLICATE_IGNORE)
+		raise_duplicate(state, slot);
+
+	/* what is ignored must be part of what this transaction has seen or done */
+	if (inserted == KV_EXISTS_UNSEEN && IsolationUsesXactSnapshot())
+		kv_raise_changed(false);
+	return NULL;
 }
 
 /* ---- UPDATE and DELETE ---- */
@@ -464,9 +423,10 @@ update_newer(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, const K
  * statement.
  */
 static KvRowResult
-update_row(KvModifyState *state, KvKey from, Snapshot snapshot, TupleTableSlot *slot,
-		   CommandId cid, KvRow *newer)
+update_row(KvModifyState *state, EState *estate, KvKey from, Snapshot snapshot,
+		   TupleTableSlot *slot, KvRow *newer)
 {
+	CommandId	cid = command_id(state, estate);
 	const char *value;
 	Size		len;
 	KvForm		form;
@@ -487,8 +447,8 @@ update_row(KvModifyState *state, KvKey from, Snapshot snapshot, TupleTableSlot *
 							 LockTupleExclusive, LockWaitBlock, cid, newer);
 		if (result != KV_ROW_DONE)
 			return result;
-		if (kv_insert(state->store, state->rel, key, form, value, len, cid,
-					  false) == KV_EXISTS)
+		if (kv_insert(state->store, state->rel, key, form, value, len,
+					  statement_snapshot(estate), cid, false) != KV_INSERTED)
 			raise_duplicate(state, slot);
 		result = kv_delete(state->store, state->rel, from, NULL, key, cid, newer);
 		check_conflict_in(state, key);
@@ -514,7 +474,7 @@ kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
 		if (state->rel->rd_rel->relispartition)
 			ExecPartitionCheck(rinfo, slot, estate, true);
 		check_row(state, estate, rinfo, slot, WCO_RLS_UPDATE_CHECK);
-		result = update_row(state, from, snapshot, slot, command_id(state, estate), &newer);
+		result = update_row(state, estate, from, snapshot, slot, &newer);
 		if (result != KV_ROW_NEWER)
 			break;
 

@@ -147,7 +147,10 @@ sub statement
 {
 	my ($kind) = @_;
 	my $table = pick('t', 'u');
-	return expand("{$kind}", T => $table, O => pick('o', $table eq 't' ? 'u' : 't'));
+	my $text = expand("{$kind}", T => $table, O => pick('o', $table eq 't' ? 'u' : 't'));
+
+	# what row triggers see is locked before a join has chosen it: see README
+	return $text =~ /^(UPDATE u .* FROM|DELETE FROM u USING) / ? statement($kind) : $text;
 }
 
 # ---- two sides in lockstep

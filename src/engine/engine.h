@@ -172,7 +172,8 @@ extern void kv_scan_end(KvScan *scan);
 typedef enum KvInsertResult
 {
 	KV_INSERTED,
-	KV_EXISTS					/* a live row has that key; nothing was written */
+	KV_EXISTS,					/* a live row has that key; nothing was written */
+	KV_EXISTS_UNSEEN			/* and it is another's that the snapshot does not see */
 } KvInsertResult;
 
 /*
@@ -181,7 +182,7 @@ typedef enum KvInsertResult
  */
 extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
 								KvForm form, const char *value, Size len,
-								CommandId cid, bool replace);
+								Snapshot snapshot, CommandId cid, bool replace);
 
 /* ---- locking and changing rows (rowlock.c) ---- */
 typedef enum KvRowResult

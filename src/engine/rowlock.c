@@ -213,14 +213,15 @@ trace_row(KvStore *store, const KvAim *aim, KvTrail *trail)
 }
 
 /*
- * The aim is not its key's newest version.  DONE: the aim has been moved to the
- * row's newest, or the newest will do; look again.
+ * Find out what became of the row that is aimed at.  DONE: nothing, or the aim
+ * has been moved to its newest version (*moved).
  */
 static KvRowResult
-follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid)
+follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *moved)
 {
 	KvTrail		trail;
 
+	*moved = false;
 	trace_row(store, aim, &trail);
 	if (!trail.reached)
 		return KV_ROW_GONE;
@@ -237,6 +238,7 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid)
 				KV_ROW_DELETED : KV_ROW_UPDATED;
 		aim->newer = true;
 	}
+	*moved = true;
 	aim->snapshot = NULL;
 	aim->locked = false;
 	if (!trail.deleted)
@@ -246,11 +248,11 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid)
 	}
 	else if (trail.deletion.len > 0)
 	{
-		KvRow		moved;
+		KvRow		row;
 
-		kv_fetch_version(store, aim->key, &trail.deletion, &moved);
-		aim->key.data = (const uint8 *) moved.value;
-		aim->key.len = moved.len;
+		kv_fetch_version(store, aim->key, &trail.deletion, &row);
+		aim->key.data = (const uint8 *) row.value;
+		aim->key.len = row.len;
 		aim->xid = trail.deletion.xid;
 		aim->cid = trail.deletion.cid;
 	}
@@ -276,6 +278,7 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 		const uint8 *key = aim->key.data;
 		KvRowResult result;
 		uint64		wait;
+		bool		moved;
 
 		CHECK_FOR_INTERRUPTS();
 		kv_key_look(store, shardno, aim->key, mode, state);
@@ -284,18 +287,17 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 			is_aim(aim, &state->newest, kv_shared->incarnation))
 			return KV_ROW_DONE;
 		LWLockRelease(&kv_shard(store, shardno)->lock);
-		if (wait != 0)
-		{
-			if ((!queue->joined && state->held < 0 && !join_queue(queue, aim->key, mode)) ||
-				!wait_for(queue, wait))
-				return KV_ROW_SKIPPED;
-			continue;
-		}
-		result = follow_row(store, aim, mode, cid);
+
+		/* who will not get the row anyway does not wait for it */
+		result = follow_row(store, aim, mode, cid, &moved);
 		if (result != KV_ROW_DONE)
 			return result;
 		if (aim->key.data != key)
 			leave_queue(queue);
+		else if (!moved && wait != 0 &&
+				 ((!queue->joined && state->held < 0 && !join_queue(queue, aim->key, mode)) ||
+				  !wait_for(queue, wait)))
+			return KV_ROW_SKIPPED;
 	}
 }
 

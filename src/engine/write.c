@@ -342,7 +342,7 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 
 KvInsertResult
 kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
-		  const char *value, Size len, CommandId cid, bool replace)
+		  const char *value, Size len, Snapshot snapshot, CommandId cid, bool replace)
 {
 	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvShard    *shard = kv_shard(store, shardno);
@@ -373,8 +373,12 @@ kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 		{
 			if (!replace)
 			{
+				bool		seen = state.newest.xid == 0 ||
+					kv_xid_is_mine(state.newest.xid) ||
+					kv_version_visible(&state.newest, snapshot, kv_shared->incarnation);
+
 				LWLockRelease(&shard->lock);
-				return KV_EXISTS;
+				return seen ? KV_EXISTS : KV_EXISTS_UNSEEN;
 			}
 			wait = state.locked_by;
 		}
