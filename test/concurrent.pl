@@ -407,7 +407,7 @@ sub print_spec
 	push @steps, map { [ $_, 'COMMIT' ] } grep { !waits($_) && $sides[0]{sessions}[$_]{status} ne 'I' } 1 .. $last;
 	push @steps, map { [ 0, "COMMIT PREPARED '$_'" ] } sort keys %prepared;
 	my $all = join("\n", map { $_->[1] } @steps);
-	my ($u, $other, $helper) = ($all =~ /\bu\b/, $all =~ /\bo\b/, $all =~ /\b(put|claim|undo)\(/);
+	my ($u, $other, $helper) = map { scalar($all =~ $_) } qr/\bu\b/, qr/\bo\b/, qr/\b(put|claim|undo)\(/;
 	print "setup\n{\n", ($u ? $kv_tables : $kv_tables =~ s/^.* u .*\n//mr), ($other ? $o : ''), "}\n";
 	print "setup\n{\n$helpers", ($u ? $triggers : ''), "}\n" if $u || $helper;
 	print "setup { $_->[1]; }\n" for grep { $_->[0] == 0 && $_->[1] =~ /^INSERT/ } @steps;
