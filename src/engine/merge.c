@@ -705,10 +705,13 @@ kv_slot_wait_free(void)
 		free = kv_shared->free_slots >= 0;
 		for (int i = 0; i < kv_shared->nslots && !free; i++)
 		{
+			/* a dropped store's waits for the maintainer, who may be long */
+			if ((kv_slots[i].state != KV_SLOT_SEALED && kv_slots[i].state != KV_SLOT_WRITING) ||
+				pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
+				continue;
 			if (kv_slots[i].state == KV_SLOT_SEALED && first_sealed < 0)
 				first_sealed = i;
-			if (kv_slots[i].state == KV_SLOT_SEALED || kv_slots[i].state == KV_SLOT_WRITING)
-				pending = true;
+			pending = true;
 		}
 		LWLockRelease(&kv_shared->merge_lock);
 		if (free)
@@ -746,7 +749,7 @@ kv_slot_wait_free(void)
 /*
  * Wait until every sealed slot of the shard whose entries belong to key logs
  * up to log_number is in its files.  No lock held.  ERROR if one cannot be
- * written.
+ * written, or never will be because the table was dropped.
  */
 void
 kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
@@ -778,6 +781,14 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
 							"write");
 			}
 			continue;
+		}
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+		{
+			/* nobody will write it */
+			ConditionVariableCancelSleep();
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("table was dropped")));
 		}
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_MERGE_SLOT);
 	}

@@ -156,7 +156,9 @@ attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
 	{
 		HOLD_INTERRUPTS();
 		MemoryContextSwitchTo(context);
-		if (!ShutdownRequestPending)
+		/* under a store that is dropped meanwhile anything may fail */
+		if (!ShutdownRequestPending &&
+			(store == NULL || pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED))
 			EmitErrorReport();
 		FlushErrorState();
 		AbortCurrentTransaction();
@@ -400,6 +402,7 @@ kv_maintainer_main(Datum arg)
 		unpin_stores();
 		kv_drop_collect();
 
+		KV_STOP_POINT("maintainer_idle");
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_NAP_MS, KV_WAIT_IDLE);
 	}
