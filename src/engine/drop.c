@@ -273,6 +273,7 @@ collect_stores(void)
 		LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
 		pinned = pg_atomic_read_u32(&store->pins) > 0;
 		LWLockRelease(&kv_shared->merge_lock);
+		KV_STOP_POINT("drop_before_discard");
 		if (pinned || !kv_slots_discard(&store->key))
 			continue;
 		kv_value_forget(&store->key);

@@ -27,15 +27,15 @@ sub insert { my @t = @_; $node->safe_psql('postgres', "INSERT INTO $_ VALUES (1,
 sub drop { $node->safe_psql('postgres', join('', map { "DROP FOREIGN TABLE $_;" } @_)); return; }
 sub rows { return answer($node, join(' UNION ALL ', map { "SELECT v FROM $_ WHERE k = 1" } @_)); }
 
-# Slots in use, as the merge file says: docs/format.md.
-sub slots_in_use
+# Slots in use, and the OID of a slot's table, as the merge file says: docs/format.md.
+sub slot_headers
 {
-	open(my $f, '<:raw', $node->data_dir . '/kvfdw/merge') or die "merge: $!";
-	local $/;
-	my $file = <$f>;
+	my $file = slurp_file($node->data_dir . '/kvfdw/merge');
 	my ($slot_size, $entry_area, $nslots) = unpack 'x16 L<3', $file;
-	return grep { unpack('L<', substr($file, 4096 + ($slot_size + $entry_area) * $_ + $slot_size + 4, 4)) } 0 .. $nslots - 1;
+	return map { substr($file, 4096 + ($slot_size + $entry_area) * $_ + $slot_size, 128) } 0 .. $nslots - 1;
 }
+sub slots_in_use { return grep { unpack 'x4 L<', $_ } slot_headers(); }
+sub owner { my ($slot) = @_; return unpack 'x20 L<', (slot_headers())[$slot]; }
 sub all_free { my ($what) = @_; return ok(eval { wait_for('free slots', 30, sub { slots_in_use() == 0 }) }, "$what: no slot is left in use"); }
 
 # If this fails, processes may hang with locks held: nothing more can be learned here.
@@ -99,6 +99,48 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free('DROP of them all');
 }
 
+# DROP of a table that the maintainer freezes, when it waits for a slot in the
+# merge writer's hands: nobody will ever write that one.
+{
+	my $log_from = -s $node->logfile;
+	create('gone');
+	worker_stop_points($node, 'slot_before_log=wait');
+	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
+	stopped($node, 'slot_before_log');
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.freeze_delay = '1s'");
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+	wait_for('the maintainer to seal the other slot', 60, sub { !grep { my ($in_use, $sealed) = unpack 'x4 L< x52 L<', $_; $in_use && !$sealed } slot_headers() });
+	drop('gone');
+	worker_stop_points($node, '');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.freeze_delay');
+	go_on($node, 'slot_before_log');
+	all_free('DROP beside a freeze');
+	unlike(substr(slurp_file($node->logfile), $log_from), qr/ERROR/, 'which reports no error either');
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+}
+
+# A dropped table's slots wait for the maintainer, which is busy: a session that
+# needs one does not wait for them, but has another table's written.
+{
+	my @tables = map { "t$_" } 0 .. 6;
+	create('gone', @tables);
+	worker_stop_points($node, 'maintainer_idle=wait,slot_before_log=wait');
+	stopped($node, 'maintainer_idle');
+	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
+	stopped($node, 'slot_before_log');
+	drop('gone');
+	worker_stop_points($node, 'maintainer_idle=wait');
+	go_on($node, 'slot_before_log');
+	insert(@tables[ 0 .. 5 ]);
+	is(scalar(slots_in_use()), 8, 'no slot is free, two are a dropped table\'s');
+	is(outcome(psql_writer($node, "INSERT INTO t6 VALUES (1, 't6');", 'needs_slot')), '', 'and a session that needs one gets one');
+	worker_stop_points($node, '');
+	go_on($node, 'maintainer_idle');
+	is(rows(@tables), join("\n", @tables), 'every row is there');
+	drop(@tables);
+	all_free('DROP beside a busy maintainer');
+}
+
 # DROP of tables one of whose open slots a session that needs one is about to seal.
 {
 	my @old = map { "t$_" } 0 .. 7;
@@ -117,6 +159,39 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	is(kv_check_clean($node, @new, 't8'), '', 'kvfdw_check is clean');
 	drop(@new, 't8');
 	all_free('DROP beside an eviction');
+}
+
+# The same, when the maintainer has found that nobody uses the store and the
+# session comes upon its slot only then.  The maintainer stops there with a lock
+# that opening a table needs, so the session waits behind that.
+{
+	my @tables = map { "t$_" } 0 .. 7;
+	$node->safe_psql('postgres', join('', map { kv_table($_, 'k int, v text', 'k', "shards '2'") . "INSERT INTO $_ VALUES (-1, '$_');" } @tables));
+	is(scalar(slots_in_use()), 8, 'no slot is free');
+	# an eviction begins with slot 1
+	my $goes = $node->safe_psql('postgres', 'SELECT ' . owner(1) . '::regclass');
+	my ($evicts, $takes) = @tables = grep { $_ ne $goes } @tables;
+	my $holder = $node->background_psql('postgres');
+	$holder->query_safe('SELECT pg_advisory_lock(1)');
+	my $evictor = psql_writer($node, "SET kvfdw.stop_points = 'evict_pinned=wait'; INSERT INTO $evicts SELECT k, '$evicts' FROM (VALUES (-2), (1)) v (k) WHERE k < 0 OR pg_advisory_lock(1)::text IS NOT NULL;", 'evictor2');
+	ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"), 'a session has a row more to write');
+	collected($node);
+	worker_stop_points($node, 'drop_before_discard=wait');
+	drop($goes);
+	stopped($node, 'drop_before_discard');
+	$holder->query_safe('SELECT pg_advisory_unlock(1)');
+	stopped($node, 'evict_pinned');
+	worker_stop_points($node, '');
+	go_on($node, 'drop_before_discard');
+	collected($node);
+	$node->safe_psql('postgres', "INSERT INTO $takes VALUES (1, '$takes')");
+	must_be(go_on($node, 'evict_pinned', $evictor), '', 'an eviction beside the removal of a store: the INSERT goes on');
+	my $after = psql_writer($node, "INSERT INTO $takes VALUES (2, '$takes'); SELECT kvfdw_freeze('$takes'), kvfdw_freeze('$evicts');", 'after2');
+	must_be(outcome($after), "|\n", 'the other tables take rows and are frozen');
+	is(answer($node, "SELECT count(*) FROM $_ WHERE v = '$_'"), 3, 'and have theirs') for $takes, $evicts;
+	$holder->quit;
+	drop(@tables);
+	all_free('an eviction beside the removal of a store');
 }
 
 # kvfdw_check has made sure that a log belongs to the shard, a freeze removes it.
