@@ -109,8 +109,11 @@ sub with_fault
 	ok($ended, "$what: no hang");
 	unless ($ended) { kill_all($node); }
 	reap_writer($w);
-	# the fault may have killed the postmaster itself
-	restart_killed($node) unless postmaster_runs($node);
+	# the fault may have killed the postmaster itself, or the startup process, with which it ends
+	wait_for("$what: the server", 90, sub {
+		restart_killed($node) unless postmaster_runs($node);
+		my $rc = eval { $node->psql('postgres', 'SELECT 1') };
+		return defined $rc && $rc == 0; });
 	unlike(slurp_file($w->{out}), qr/WRONG/, "no wrong rows: $what");
 	return;
 }
