@@ -14,7 +14,9 @@
 #
 # An edge says that one transaction comes before another: ww it wrote the version
 # before, wr it wrote what was read, rw it read the version before what was written,
-# rt its COMMIT was answered before the other began.
+# rt its COMMIT was answered before the other began.  At READ COMMITTED each
+# statement is looked at as well: reads with one time are one statement, which sees
+# one snapshot, so there is no cycle at all between statements and COMMITs.
 package KvHistory;
 use strict;
 use warnings;
@@ -23,13 +25,14 @@ use List::Util qw(min);
 
 our @EXPORT_OK = qw(check forbidden);
 
-use constant { WW => 1, WR => 2, RT => 4, RW => 8 };
-my %name = (1 => 'ww', 2 => 'wr', 4 => 'rt', 8 => 'rw');
+use constant { WW => 1, WR => 2, RT => 4, RW => 8, IN => 16 };
+my %name = (1 => 'ww', 2 => 'wr', 4 => 'rt', 8 => 'rw', 16 => 'in');
 
 # Does the isolation level forbid this kind of anomaly?
 sub forbidden
 {
 	my ($kind, $level) = @_;
+	return 1 if $kind =~ /-statement/;
 	return $level eq 'serializable' if $kind =~ /^G2-item/;
 	return $level ne 'read committed' if $kind =~ /^G-/;
 	return 1;
@@ -86,21 +89,8 @@ sub check
 		}
 	}
 
-	# Edges.
-	my (@nodes, %number, @edges, %why);
-	for my $t (grep { $_->{status} eq 'ok' } @$txns) { $number{ $t->{id} } = @nodes; push @nodes, $t }
-	my $edge = sub {
-		my ($from, $to, $kind, $why) = @_;
-		my ($u, $v) = map { $number{ $_->{id} } } $from, $to;
-		return if !defined $u || !defined $v || $u == $v;
-		$edges[$u]{$v} = ($edges[$u]{$v} // 0) | $kind;
-		$why{"$u $v $kind"} //= $why;
-	};
-	for my $key (keys %order)
-	{
-		my @x = grep { $writer{$_} } @{ $order{$key} };
-		$edge->($writer{ $x[ $_ - 1 ] }, $writer{ $x[$_] }, WW, "key $key: $x[$_ - 1], $x[$_]") for 1 .. $#x;
-	}
+	# Reads, each with the writers before and after it.
+	my @reads;
 	for my $t (@$txns)
 	{
 		for my $op (grep { $_->[0] eq 'r' } @{ $t->{ops} })
@@ -123,42 +113,75 @@ sub check
 				}
 				next;
 			}
-			if ($n && $writer{ $others[-1] })
-			{
-				my $w = $writer{ $others[-1] };
-				my $done = $last{ $w->{id} }{$key};
-				$report->('intermediate read (G1b)', "key $key ends with $others[-1], not $done: " . show($t) . ' of ' . show($w))
-				  if defined $done && $done != $others[-1];
-				$edge->($w, $t, WR, "key $key: $others[-1]");
-			}
-			if (defined(my $next = $order->[$n]))
-			{
-				my $w = $writer{$next} // next;
-				$report->('stale read', "key $key without $next: " . show($t) . ' after ' . show($w))
-				  if $w->{status} eq 'ok' && $w->{end} < $time && $w != $t;
-				$edge->($t, $w, RW, "key $key: before $next");
-			}
+			my $from = $n ? $writer{ $others[-1] } : undef;
+			my $to = $n < @$order ? $writer{ $order->[$n] } : undef;
+			my $done = $from ? $last{ $from->{id} }{$key} : undef;
+			$report->('intermediate read (G1b)', "key $key ends with $others[-1], not $done: " . show($t) . ' of ' . show($from))
+			  if defined $done && $done != $others[-1];
+			$report->('stale read', "key $key without $order->[$n]: " . show($t) . ' after ' . show($to))
+			  if $to && $to->{status} eq 'ok' && $to->{end} < $time && $to != $t;
+			push @reads, [ $t, $op, $from, $to, "key $key: " . ($n ? "after $others[-1]" : 'empty') ];
 		}
 	}
-	realtime(\@nodes, $edge);
+	my @written = map {
+		my ($key, @x) = ($_, grep { $writer{$_} } @{ $order{$_} });
+		map { [ @writer{ @x[ $_ - 1, $_ ] }, "key $key: $x[$_ - 1], $x[$_]" ] } 1 .. $#x;
+	} keys %order;
 
-	# Cycles.
-	my @adjacent = map { my $e = $_; [ map { [ $_, $e->{$_} ] } keys %{ $e // {} } ] } @edges[ 0 .. $#nodes ];
+	# Transactions as wholes.
+	my @ok = grep { $_->{status} eq 'ok' } @$txns;
 	my $weak = forbidden('G-single', $level);
 	my $strict = forbidden('G2-item', $level);
-	for my $pass ([ WW | WR, 0 ], [ WW | WR | RW, 1 ], [ WW | WR | RW, 0 ],
-		[ WW | WR | RT, 0 ], $weak ? [ WW | WR | RT | RW, 1 ] : (), $strict ? [ WW | WR | RT | RW, 0 ] : ())
+	my @edges = ((map { [ @$_[ 0, 1 ], WW, $_->[2] ] } @written), map {
+		my ($t, $op, $from, $to, $why) = @$_;
+		($from ? [ $from, $t, WR, $why ] : (), $to ? [ $t, $to, RW, $why ] : ());
+	} @reads);
+	cycles($report, '', \@ok, \@edges, [ WW | WR, 0 ], [ WW | WR | RW, 1 ], [ WW | WR | RW, 0 ],
+		[ WW | WR | RT, 0 ], $weak ? [ WW | WR | RT | RW, 1 ] : (), $strict ? [ WW | WR | RT | RW, 0 ] : ());
+	return @found if $weak;
+
+	# READ COMMITTED: each statement has a snapshot, and comes before its transaction's COMMIT.
+	my %statement;
+	@edges = ((grep { $_->[2] == WW } @edges), map {
+		my ($t, $op, $from, $to, $why) = @$_;
+		my $id = "$t->{id} at $op->[4]";
+		my $s = $statement{$id} //= { id => $id, status => 'statement', begin => $op->[4], end => 9**9**9, undone => {}, ops => [] };
+		push @{ $s->{ops} }, $op;
+		([ $s, $t, IN, "within $t->{id}" ], $from ? [ $from, $s, WR, $why ] : (), $to ? [ $s, $to, RW, $why ] : ());
+	} @reads);
+	cycles($report, '-statement', [ @ok, values %statement ], \@edges, [ WW | WR | IN | RW, 0 ], [ WW | WR | IN | RT | RW, 0 ]);
+	return @found;
+}
+
+# Reports a cycle of each component of the graph, in passes [mask, apart] over
+# the edges [from, to, kind, why] of some kinds; apart: no rw follows an rw.
+sub cycles
+{
+	my ($report, $suffix, $nodes, $list, @passes) = @_;
+	my (%number, @edges, %why);
+	$number{ $nodes->[$_]{id} } = $_ for 0 .. $#$nodes;
+	my $edge = sub {
+		my ($from, $to, $kind, $why) = @_;
+		my ($u, $v) = map { $number{ $_->{id} } } $from, $to;
+		return if !defined $u || !defined $v || $u == $v;
+		$edges[$u]{$v} = ($edges[$u]{$v} // 0) | $kind;
+		$why{"$u $v $kind"} //= $why;
+	};
+	$edge->(@$_) for @$list;
+	realtime($nodes, $edge);
+	my @adjacent = map { my $e = $_; [ map { [ $_, $e->{$_} ] } keys %{ $e // {} } ] } @edges[ 0 .. $#$nodes ];
+	for (@passes)
 	{
-		my ($mask, $apart) = @$pass;
+		my ($mask, $apart) = @$_;
 		my $successors = sub {
 			my ($node) = @_;
 			my ($v, $after_rw) = ($node >> 1, $node & 1);
 			return map {
 				my ($w, $kinds) = ($_->[0] * 2, $_->[1] & $mask);
-				($kinds & (WW | WR | RT) || $kinds && !$apart ? $w : (), $kinds & RW && $apart && !$after_rw ? $w + 1 : ());
+				($kinds & ~RW || $kinds && !$apart ? $w : (), $kinds & RW && $apart && !$after_rw ? $w + 1 : ());
 			} @{ $adjacent[$v] };
 		};
-		for my $component (components(2 * @nodes, $successors))
+		for my $component (components(2 * @$nodes, $successors))
 		{
 			my $cycle = short_cycle($component, $successors);
 			my (@kinds, @text);
@@ -167,20 +190,19 @@ sub check
 				my ($from, $to) = @$cycle[ $i, ($i + 1) % @$cycle ];
 				my ($u, $v) = ($from >> 1, $to >> 1);
 				my $kinds = $edges[$u]{$v} & $mask;
-				my $kind = $to & 1 ? RW : $kinds & WW || $kinds & WR || $kinds & RT || RW;
+				my ($kind) = $to & 1 ? RW : grep { $kinds & $_ } WW, WR, IN, RT, RW;
 				push @kinds, $kind;
-				push @text, show($nodes[$u]), "  $name{$kind} ($why{\"$u $v $kind\"}) ->";
+				push @text, show($nodes->[$u]), "  $name{$kind} ($why{\"$u $v $kind\"}) ->";
 			}
 			my $rw = grep { $_ == RW } @kinds;
 			my $skew = grep { $kinds[$_] == RW && $kinds[ $_ - 1 ] == RW } 0 .. $#kinds;
 			my $real = grep { $_ == RT } @kinds;
 			next if $real xor $mask & RT;
-			next if ($mask & RW) != ($rw ? RW : 0) || !$apart && $rw && !$skew;
+			next if !$suffix && ($mask & RW && !$rw || !$apart && $rw && !$skew);    # another pass's
 			my $kind = $skew ? 'G2-item' : $rw > 1 ? 'G-nonadjacent' : $rw ? 'G-single' : (grep { $_ == WR } @kinds) ? 'G1c' : 'G0';
-			$report->($kind . ($real ? '-realtime' : ''), join("\n#   ", "a cycle of " . @kinds, @text));
+			$report->($kind . $suffix . ($real ? '-realtime' : ''), join("\n#   ", "a cycle of " . @kinds, @text));
 		}
 	}
-	return @found;
 }
 
 # Edges from each transaction's end to those that began after it, without the

@@ -28,11 +28,13 @@ sub history
 	return \@txns;
 }
 
+my $level = 'serializable';
+
 sub finds
 {
 	my ($kinds, $final, @history) = @_;
-	my %seen = map { $_->[0] => 1 } check(history(@history), { map { my ($k, @x) = split ' '; $k => \@x } split /, /, $final }, 'serializable');
-	is(join(', ', sort keys %seen), $kinds, ($kinds || 'nothing') . ": @history");
+	my %seen = map { $_->[0] => 1 } check(history(@history), { map { my ($k, @x) = split ' '; $k => \@x } split /, /, $final }, $level);
+	is(join(', ', sort keys %seen), $kinds, "$level, " . ($kinds || 'nothing') . ": @history");
 }
 
 # Times overlap unless the case is about them.
@@ -59,4 +61,12 @@ finds('G2-item', 'x 1, y 2, z 3', 'T1 0-9 ok: r y, a x 1', 'T2 0-9 ok: r z, a y 
 finds('G0-realtime', 'x 1 2', 'T1 5-9 ok: a x 1', 'T2 0-2 ok: a x 2');
 finds('G-single-realtime, stale read', 'x 1', 'T1 0-1 ok: a x 1', 'T2 2-9 ok: r x');
 finds('G2-item-realtime', 'x 1, y 2', 'T1 0-1 ok: a x 1', 'T2 0-9 ok: r x, a y 2', 'T3 3-9 ok: r y');
+
+# Here the reads of a transaction are one statement.
+$level = 'read committed';
+finds('', 'x 1 2', 'T1 0-9 ok: a x 1', 'T2 0-9 ok: r x 1, a x 2', 'T3 0-9 ok: r x');
+finds('G-single, G-single-statement', 'x 1, y 2', 'T1 0-9 ok: a x 1, a y 2', 'T2 0-9 ok: r x 1, r y');
+finds('G-single-statement', 'x 1, y 2', 'T1 0-9 ok: a x 1, a y 2', 'T2 0-9 fail: r x 1, r y');
+finds('G-nonadjacent, G-nonadjacent-statement', 'x 1, y 2', 'T1 0-9 ok: a x 1', 'T2 0-9 ok: a y 2', 'T3 0-9 ok: r x 1, r y', 'T4 0-9 ok: r x, r y 2');
+finds('G2-item', 'x 1, y 2', 'T1 0-9 ok: r y, a x 1', 'T2 0-9 ok: r x, a y 2');
 done_testing();
