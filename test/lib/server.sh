@@ -309,7 +309,7 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
 	[ $# -gt 0 ] || set -- psql
 	kv_begin adhoc
 	kv_build $flavour
-	kv_server_init
+	kv_server_init "max_prepared_transactions = 10"
 	kv_server_start
 	kv_psql -c 'CREATE EXTENSION kvfdw'
 	"$@"
