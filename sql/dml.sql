@@ -210,3 +210,18 @@ SELECT count(*), sum(qty) FROM h JOIN o USING (k);
 RESET enable_hashjoin; RESET enable_mergejoin;
 DROP FOREIGN TABLE t, swap, target, o;
 DROP TABLE source, h;
+-- An UPDATE of all value columns does not read the old values; one of some, or
+-- one that looks at them, does.
+CREATE FOREIGN TABLE upd (k int, a text, b int) SERVER kvfdw;
+INSERT INTO upd SELECT g, 'a' || g, g FROM generate_series(1, 5) g;
+EXPLAIN (COSTS OFF) UPDATE upd SET a = 'new', b = k WHERE k = 1;
+UPDATE upd SET a = 'new', b = k WHERE k = 1 RETURNING *;
+EXPLAIN (COSTS OFF) UPDATE upd SET a = 'new' WHERE k = 2;
+UPDATE upd SET a = 'new' WHERE k = 2 RETURNING *;
+UPDATE upd SET a = b::text, b = length(a) WHERE k = 3 RETURNING *;
+UPDATE upd SET a = upd::text, b = 0 WHERE k = 4 RETURNING *;
+UPDATE upd SET a = 'new', b = 0 WHERE upd = (5, 'a5', 5)::upd RETURNING *;
+UPDATE upd SET k = k + 10, a = 'moved', b = 0 WHERE k = 1 RETURNING *;
+UPDATE upd SET a = 'joined', b = g FROM generate_series(2, 3) g WHERE k = g AND upd.a <> '' RETURNING upd.*;
+SELECT * FROM upd ORDER BY k;
+DROP FOREIGN TABLE upd;

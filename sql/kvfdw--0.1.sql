@@ -30,6 +30,7 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT value_bytes bigint,
 	OUT device_write_bytes bigint,
 	OUT slot_hits bigint,
+	OUT cache_hits bigint,
 	OUT freezes bigint,
 	OUT spills bigint,
 	OUT recovered_entries bigint,

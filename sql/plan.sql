@@ -73,7 +73,7 @@ SELECT p ->> 'Key Cond' AS "Key Cond", p ->> 'Access' AS "Access", p ->> 'Direct
 -- ANALYZE of the statement adds what the scan did: one device read of one block
 -- for a value that is no longer in its merge slot, none for a key alone.
 CREATE FUNCTION work(query text) RETURNS TABLE (reads int, blocks int, hits int, rows int) LANGUAGE sql AS $$
-  SELECT (p ->> 'Device Reads')::int, (p ->> 'Device Bytes')::int / 4096, (p ->> 'Merge-Slot Hits')::int, (p ->> 'Actual Rows')::numeric::int FROM scan_of(query, ', ANALYZE') p
+  SELECT (p ->> 'Device Reads')::int, (p ->> 'Device Bytes')::int / 4096, (p ->> 'Merge-Slot Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int FROM scan_of(query, ', ANALYZE') p
 $$;
 SELECT reads + hits AS values, blocks = reads AS one_block, rows FROM work('SELECT * FROM t WHERE k = 5');
 SELECT reads + hits AS values, blocks BETWEEN reads AND 2 * reads AS blocks, rows FROM work('SELECT * FROM t WHERE k IN (5, 9000)');

@@ -146,6 +146,13 @@
 #define kv_analyze_delay_point()	vacuum_delay_point()
 #endif
 
+/* RETURNING can ask for the old row since 18. */
+#if PG_VERSION_NUM >= 180000
+#define kv_returns_old_row(list)	contain_vars_returning_old_or_new((Node *) (list))
+#else
+#define kv_returns_old_row(list)	false
+#endif
+
 /* Reading all that is asked for, or an ERROR: BufFileReadExact since 16. */
 #if PG_VERSION_NUM >= 160000
 #define kv_buffile_read(file, into, bytes)	BufFileReadExact(file, into, bytes)

@@ -129,6 +129,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 		ExplainPropertyUInteger("Device Reads", NULL, stats->device_reads, es);
 		ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
 		ExplainPropertyUInteger("Merge-Slot Hits", NULL, stats->slot_hits, es);
+		ExplainPropertyUInteger("Value-Cache Hits", NULL, stats->cache_hits, es);
 	}
 }
 

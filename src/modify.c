@@ -270,11 +270,14 @@ check_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
 }
 
 static void
-raise_duplicate(KvModifyState *state, TupleTableSlot *slot)
+raise_duplicate(KvModifyState *state, KvKey key, TupleTableSlot *slot)
 {
 	char	   *constraint = makeObjectName(RelationGetRelationName(state->rel),
 											NULL, "pkey");
 	char	   *description = kv_key_describe(state->table, slot);
+
+	/* if both looked before they inserted, that is what has failed */
+	check_conflict_in(state, key);
 
 	/* who may not read the key is not told it: then there is no value in it */
 	ereport(ERROR,
@@ -329,11 +332,11 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 		return slot;
 	}
 	if (on_duplicate != KV_DUPLICATE_IGNORE)
-		raise_duplicate(state, slot);
+		raise_duplicate(state, key, slot);
 
 	/* what is ignored must be part of what this transaction has seen or done */
 	if (inserted == KV_EXISTS_UNSEEN && IsolationUsesXactSnapshot())
-		kv_raise_changed(false);
+		kv_row_not_had(KV_ROW_UPDATED, CMD_INSERT);
 	return NULL;
 }
 
@@ -358,20 +361,6 @@ old_key(KvModifyState *state, TupleTableSlot *planSlot)
 							 i == nkeys - 1, value);
 	}
 	return key_of(&state->old_key);
-}
-
-/* Raise what has to be raised of a row that was not written.  Else it is passed over. */
-static void
-row_not_written(KvRowResult result, const char *operation)
-{
-	if (result == KV_ROW_UPDATED || result == KV_ROW_DELETED)
-		kv_raise_changed(result == KV_ROW_DELETED);
-	if (result == KV_ROW_CHANGED_LATER)
-		ereport(ERROR,
-				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
-				 errmsg("tuple to be %s was already modified by an operation triggered by the current command",
-						operation),
-				 errhint("Consider using an AFTER trigger instead of a BEFORE trigger to propagate changes to other rows.")));
 }
 
 static void
@@ -449,7 +438,7 @@ update_row(KvModifyState *state, EState *estate, KvKey from, Snapshot snapshot,
 			return result;
 		if (kv_insert(state->store, state->rel, key, form, value, len,
 					  statement_snapshot(estate), cid, false) != KV_INSERTED)
-			raise_duplicate(state, slot);
+			raise_duplicate(state, key, slot);
 		result = kv_delete(state->store, state->rel, from, NULL, key, cid, newer);
 		check_conflict_in(state, key);
 	}
@@ -490,7 +479,7 @@ kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
 	MemoryContextSwitchTo(old);
 	if (result == KV_ROW_DONE)
 		return slot;
-	row_not_written(result, "updated");
+	kv_row_not_had(result, CMD_UPDATE);
 	return NULL;
 }
 
@@ -561,7 +550,7 @@ kv_exec_foreign_delete(EState *estate, ResultRelInfo *rinfo,
 	MemoryContextSwitchTo(old);
 	if (result == KV_ROW_DONE)
 		return slot;
-	row_not_written(result, "deleted");
+	kv_row_not_had(result, CMD_DELETE);
 	return NULL;
 }
 

@@ -59,6 +59,7 @@ typedef struct KvRelInfo
 {
 	KvTable    *table;
 	int32		width;			/* bytes of a whole row */
+	bool		has_row_triggers;	/* for this statement's operation */
 } KvRelInfo;
 
 /*
@@ -155,6 +156,7 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 	rel = table_open(foreigntableid, NoLock);
 	info->table = kv_table_get(rel);
 	tuples = estimate_tuples(rel);
+	info->has_row_triggers = kv_scan_locks(rel, root->parse->commandType);
 	table_close(rel, NoLock);
 	info->width = get_relation_data_width(foreigntableid, NULL);
 	baserel->fdw_private = info;
@@ -180,12 +182,53 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 }
 
 /*
+ * Does an UPDATE assign all value columns?  Then it has no use for the old values,
+ * though core asks for the whole old row to keep the columns that are not
+ * assigned.  attrs gets the columns that the new row is computed from.
+ */
+static bool
+overwrites_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info,
+				  Bitmapset **attrs)
+{
+	const KvTable *table = info->table;
+	Bitmapset  *updated;
+	ListCell   *lc;
+
+	if (root->parse->commandType != CMD_UPDATE ||
+		rel->relid != root->parse->resultRelation ||
+		rel->reloptkind != RELOPT_BASEREL ||
+		!bms_equal(rel->relids, root->all_baserels) ||
+		table->any_lossy || info->has_row_triggers ||
+		kv_returns_old_row(root->parse->returningList))
+		return false;
+
+	updated = get_rel_all_updated_cols(root, rel);
+	for (int i = 0; i < table->tupdesc->natts; i++)
+	{
+		if (!TupleDescAttr(table->tupdesc, i)->attisdropped && table->keyindex[i] < 0 &&
+			!bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, updated))
+			return false;
+	}
+
+	foreach(lc, root->processed_tlist)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, lc);
+
+		if (!entry->resjunk || !IsA(entry->expr, Var) ||
+			((Var *) entry->expr)->varattno != InvalidAttrNumber)
+			pull_varattnos((Node *) entry->expr, rel->relid, attrs);
+	}
+	return true;
+}
+
+/*
  * Must values be read, or do the keys alone say all that is asked?  local:
  * the clauses (RestrictInfos) that will be evaluated on the row.
  */
 static bool
-needs_values(RelOptInfo *rel, const KvTable *table, List *local)
+needs_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info, List *local)
 {
+	const KvTable *table = info->table;
 	Bitmapset  *attrs = NULL;
 	ListCell   *lc;
 	int			member = -1;
@@ -194,7 +237,8 @@ needs_values(RelOptInfo *rel, const KvTable *table, List *local)
 	 * The relation's target, not the plan's target list, which may have all
 	 * columns when nobody looks at most of them.
 	 */
-	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &attrs);
+	if (!overwrites_values(root, rel, info, &attrs))
+		pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &attrs);
 	foreach(lc, local)
 		pull_varattnos((Node *) lfirst_node(RestrictInfo, lc)->clause,
 					   rel->relid, &attrs);
@@ -259,7 +303,7 @@ cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 	run = seek * match->nprefixes;
 	run += scanned * cpu_index_tuple_cost / sharers;
 
-	if (needs_values(rel, info->table, local))
+	if (needs_values(root, rel, info, local))
 	{
 		double		ramp = Min(scanned, match->access == KV_ACCESS_POINT ?
 							   scanned : KV_RANGE_RAMP_ROWS * match->nprefixes);
@@ -643,22 +687,14 @@ limit_hint(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local)
  * LockTupleMode for that, or -1.
  */
 static int
-scan_lock_mode(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
-			   const KvTable *table)
+scan_lock_mode(PlannerInfo *root, RelOptInfo *baserel, const KvRelInfo *info)
 {
-	CmdType		operation = root->parse->commandType;
-	Relation	rel;
-	bool		locks;
+	const KvTable *table = info->table;
 	Bitmapset  *updated;
 
-	if (!bms_is_member(baserel->relid, root->all_result_relids))
+	if (!info->has_row_triggers || !bms_is_member(baserel->relid, root->all_result_relids))
 		return -1;
-	rel = table_open(foreigntableid, NoLock);
-	locks = kv_scan_locks(rel, operation);
-	table_close(rel, NoLock);
-	if (!locks)
-		return -1;
-	if (operation != CMD_UPDATE)
+	if (root->parse->commandType != CMD_UPDATE)
 		return LockTupleExclusive;
 	updated = get_rel_all_updated_cols(root, baserel);
 	for (int i = 0; i < table->nkeys; i++)
@@ -717,13 +753,13 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 							 makeInteger(match->access));
 	fdw_private = lappend(fdw_private, makeBoolean(backward));
 	fdw_private = lappend(fdw_private,
-						  makeBoolean(needs_values(baserel, info->table, local)));
+						  makeBoolean(needs_values(root, baserel, info, local)));
 	fdw_private = lappend(fdw_private,
 						  makeInteger((int) Min(limit_hint(root, baserel, best_path, local),
 												INT_MAX)));
 	fdw_private = lappend(fdw_private,
-						  makeInteger(scan_lock_mode(root, baserel, foreigntableid,
-													 info->table)));
+						  makeInteger(scan_lock_mode(root, baserel, info)));
+	fdw_private = lappend(fdw_private, makeInteger(root->parse->commandType));
 
 	/*
 	 * Exact key conditions' clauses are not in the node's quals: they hold for

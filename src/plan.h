@@ -51,7 +51,8 @@ enum KvScanPrivateIndex
 	KvScanPrivateBackward,		/* Boolean */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
 	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all */
-	KvScanPrivateLock			/* Integer: LockTupleMode of the scan's own locks, or -1 */
+	KvScanPrivateLock,			/* Integer: LockTupleMode of the scan's own locks, or -1 */
+	KvScanPrivateOperation		/* Integer: CmdType of the query */
 };
 
 /* Items in a ForeignPath's fdw_private list must match this enum. */
@@ -150,6 +151,7 @@ typedef struct KvScanState
 
 	/* locking */
 	int			lock_mode;		/* LockTupleMode in which the scan locks, or -1 */
+	CmdType		operation;		/* what for */
 	ExprState  *qual;			/* the node's quals, which we evaluate then */
 	KvRowNames *names;			/* of rows that are locked above the scan, or NULL */
 	MemoryContext lock_context; /* of the row locked last there */
@@ -164,8 +166,11 @@ typedef struct KvScanState
  */
 extern bool kv_scan_locks(Relation rel, CmdType operation);
 
-/* Another transaction has changed a row since the snapshot of this one. */
-extern void kv_raise_changed(bool deleted) pg_attribute_noreturn();
+/*
+ * Raise what has to be raised of a row that a statement could not have.  Returns if
+ * it is just to be passed over.
+ */
+extern void kv_row_not_had(KvRowResult result, CmdType operation);
 
 /* The page that stands for a key in the predicate locks of SERIALIZABLE. */
 extern BlockNumber kv_key_page(KvKey key);

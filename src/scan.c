@@ -105,6 +105,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	state->backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
 	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
 	state->limit_hint = (uint64) intVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
+	state->operation = (CmdType) intVal(list_nth(plan->fdw_private, KvScanPrivateOperation));
 	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps);
 	decide_locking(node, state, intVal(list_nth(plan->fdw_private, KvScanPrivateLock)));
 	MemoryContextSwitchTo(old);
@@ -268,12 +269,22 @@ quals_pass(ForeignScanState *node, ExprState *quals, TupleTableSlot *slot)
 }
 
 void
-kv_raise_changed(bool deleted)
+kv_row_not_had(KvRowResult result, CmdType operation)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("could not serialize access due to concurrent %s",
-					deleted ? "delete" : "update")));
+	bool		modifies = operation == CMD_UPDATE || operation == CMD_DELETE;
+
+	/* LockRows, and the unique check of an INSERT, call either an update */
+	if (result == KV_ROW_UPDATED || result == KV_ROW_DELETED)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent %s",
+						modifies && result == KV_ROW_DELETED ? "delete" : "update")));
+	if (result == KV_ROW_CHANGED_LATER && modifies)
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("tuple to be %s was already modified by an operation triggered by the current command",
+						operation == CMD_UPDATE ? "updated" : "deleted"),
+				 errhint("Consider using an AFTER trigger instead of a BEFORE trigger to propagate changes to other rows.")));
 }
 
 /*
@@ -299,15 +310,10 @@ lock_row(ForeignScanState *node, KvScanState *state, const KvRow *row,
 			kv_tuple_store(state->table, &newer, true, slot);
 			return quals_pass(node, node->fdw_recheck_quals, slot) &&
 				quals_pass(node, state->qual, slot);
-		case KV_ROW_UPDATED:
-		case KV_ROW_DELETED:
-			kv_raise_changed(result == KV_ROW_DELETED);
-		case KV_ROW_GONE:
-		case KV_ROW_CHANGED_LATER:
-		case KV_ROW_SKIPPED:
-			break;
+		default:
+			kv_row_not_had(result, state->operation);
+			return false;
 	}
-	return false;
 }
 
 /*
@@ -405,6 +411,7 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 	MemoryContext old;
 	KvKey		key;
 	KvRow		newer;
+	KvRowResult result;
 
 	if (state == NULL)
 		elog(ERROR, "row to lock has no scan");
@@ -415,9 +422,10 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 	old = MemoryContextSwitchTo(state->lock_context);
 	ExecClearTuple(slot);
 	key = kv_names_find(state->names, (ItemPointer) DatumGetPointer(rowid));
-	switch (kv_lock_row(state->store, state->rel, key, snapshot,
-						mark_mode(mark->markType), mark->waitPolicy,
-						snapshot->curcid, &newer))
+	result = kv_lock_row(state->store, state->rel, key, snapshot,
+						 mark_mode(mark->markType), mark->waitPolicy,
+						 snapshot->curcid, &newer);
+	switch (result)
 	{
 		case KV_ROW_DONE:
 			refetch_row(state, estate, key, slot);
@@ -426,13 +434,8 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 			kv_tuple_store(state->table, &newer, true, slot);
 			*updated = true;
 			break;
-		case KV_ROW_UPDATED:
-		case KV_ROW_DELETED:
-			kv_raise_changed(false);	/* LockRows does not tell them apart */
-		case KV_ROW_GONE:
-		case KV_ROW_CHANGED_LATER:
-		case KV_ROW_SKIPPED:
-			break;
+		default:
+			kv_row_not_had(result, CMD_SELECT);
 	}
 	if (!TTS_EMPTY(slot))
 		ExecMaterializeSlot(slot);

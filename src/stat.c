@@ -27,7 +27,7 @@ PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
 
-#define KV_STAT_COLUMNS 22
+#define KV_STAT_COLUMNS 23
 
 /* Open one of our tables, or ERROR 42809 as PostgreSQL's own functions do. */
 static Relation
@@ -74,6 +74,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->value_bytes);
 	values[n++] = Int64GetDatum(stats->device_write_bytes);
 	values[n++] = Int64GetDatum(stats->slot_hits);
+	values[n++] = Int64GetDatum(stats->cache_hits);
 	values[n++] = Int64GetDatum(stats->freezes);
 	values[n++] = Int64GetDatum(stats->spills);
 	values[n++] = Int64GetDatum(stats->recovered_entries);

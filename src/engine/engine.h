@@ -79,6 +79,7 @@ typedef struct KvScanStats
 	uint64		device_reads;
 	uint64		device_bytes;
 	uint64		slot_hits;		/* values served from merge slots */
+	uint64		cache_hits;		/* … and from the value cache */
 } KvScanStats;
 
 /* ---- module start (kvfdw.c calls these) ---- */
@@ -247,7 +248,7 @@ typedef struct KvStoreStats
 	uint64		device_reads, device_read_bytes;
 	uint64		value_bytes;	/* bytes of values accepted */
 	uint64		device_write_bytes;
-	uint64		slot_hits;
+	uint64		slot_hits, cache_hits;
 	uint64		freezes, spills;
 	uint64		recovered_entries, recovered_slots, recovery_ms;
 	uint64		delta_bytes;	/* shared memory held now */

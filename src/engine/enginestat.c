@@ -30,6 +30,7 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->value_bytes = values[KV_COUNT_VALUE_BYTES];
 	stats->device_write_bytes = values[KV_COUNT_DEVICE_WRITE_BYTES];
 	stats->slot_hits = values[KV_COUNT_SLOT_HITS];
+	stats->cache_hits = values[KV_COUNT_CACHE_HITS];
 	stats->freezes = values[KV_COUNT_FREEZES];
 	stats->spills = values[KV_COUNT_SPILLS];
 	stats->recovered_entries = values[KV_COUNT_RECOVERED_ENTRIES];

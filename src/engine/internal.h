@@ -159,7 +159,7 @@ typedef enum KvCounter
 	KV_COUNT_POINT_READS, KV_COUNT_RANGE_SCANS, KV_COUNT_ROWS_READ,
 	KV_COUNT_DEVICE_READS, KV_COUNT_DEVICE_READ_BYTES,
 	KV_COUNT_VALUE_BYTES, KV_COUNT_DEVICE_WRITE_BYTES,
-	KV_COUNT_SLOT_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
+	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNTERS
 } KvCounter;
@@ -187,6 +187,7 @@ struct KvStore
 	dsa_pointer bounds;			/* uint32 offset[nshards + 1], then key bytes:
 								 * shard i starts at bound i; bound 0 is empty */
 	int			key_width;		/* every key's length if 1 to 8, else 0 */
+	uint32		cache_id;		/* in the value cache; of this opening */
 	pg_atomic_uint32 next_shard;	/* recovery: the next shard to take */
 	pg_atomic_uint32 helpers;	/* recovery helpers at work */
 	pg_atomic_uint64 counters[KV_COUNTERS];
@@ -392,6 +393,7 @@ typedef struct KvShared
 	pg_atomic_uint64 delta_bytes;	/* in use by deltas, of kvfdw.delta_memory */
 	pg_atomic_uint32 room_wanted;
 	pg_atomic_uint32 drop_counter;
+	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given */
 } KvShared;
 
 extern KvShared *kv_shared;
@@ -404,6 +406,7 @@ extern dsa_area *kv_area(void);	/* attached on first call */
 extern int	kv_merge_size_kb;
 extern int	kv_merge_buffers_mb;
 extern int	kv_delta_memory_mb;
+extern int	kv_value_cache_mb;
 extern int	kv_max_tables;
 extern int	kv_recovery_workers;
 extern int	kv_freeze_delay;
@@ -454,6 +457,13 @@ extern KvLocation kv_value_write_extent(KvStore *store, uint32 shardno, KvForm f
 										const char *value, Size len);
 extern void kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 							const KvVersion *version);
+
+/* valuecache.c */
+extern Size kv_cache_shmem_size(void);
+extern void kv_cache_startup(void);
+extern bool kv_cache_read(const KvStore *store, KvLocation location, uint32 len, char *into);
+extern void kv_cache_keep(const KvStore *store, KvLocation location, uint32 len,
+						  const char *block);
 
 /* merge.c */
 extern Size kv_merge_shmem_size(void);

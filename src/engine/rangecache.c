@@ -229,6 +229,29 @@ compare_reads(const void *a, const void *b)
 	return left->offset < right->offset ? -1 : left->offset > right->offset;
 }
 
+/* Values that the value cache has. */
+static void
+fetch_cached(KvScan *scan)
+{
+	char	   *into = NULL;
+
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+
+		if (row->value != NULL || row->version.len > KV_BLOCK)
+			continue;
+		if (into == NULL)
+			into = MemoryContextAlloc(scan->batch_context, KV_BLOCK);
+		if (!kv_cache_read(scan->store, row->version.location, row->version.len, into))
+			continue;
+		row->value = into;
+		into = NULL;
+		scan->stats.cache_hits++;
+		kv_count(scan->store, KV_COUNT_CACHE_HITS, 1);
+	}
+}
+
 /* The reads that the batch needs, by place; values already there need none. */
 static int
 plan_reads(KvScan *scan, KvRead *reads)
@@ -294,14 +317,16 @@ joins_request(const KvIoRequest *request, uint32 file, const KvRead *next)
 static void
 fetch_values(KvScan *scan)
 {
-	KvRead	   *reads = MemoryContextAlloc(scan->batch_context,
-										   sizeof(KvRead) * Max(scan->nrows, 1));
-	int			nreads = plan_reads(scan, reads);
+	KvRead	   *reads;
+	int			nreads;
 	KvIoRequest *requests;
 	int			n = 0;
 	Size		total = 0;
 	char	   *buffer;
 
+	fetch_cached(scan);
+	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
+	nreads = plan_reads(scan, reads);
 	if (nreads == 0)
 	{
 		verify_values(scan);
@@ -355,6 +380,14 @@ fetch_values(KvScan *scan)
 		}
 	}
 	verify_values(scan);
+	for (int i = 0; scan->points && i < n; i++)
+	{
+		const KvRead *read = requests[i].tag;
+
+		if (requests[i].len == KV_BLOCK)
+			kv_cache_keep(scan->store, read->row->version.location,
+						  read->row->version.len, requests[i].buffer);
+	}
 	scan->stats.device_reads += n;
 	scan->stats.device_bytes += total;
 	kv_count(scan->store, KV_COUNT_DEVICE_READS, n);

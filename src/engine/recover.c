@@ -406,6 +406,7 @@ kv_store_recover(KvStore *store)
 		pg_atomic_write_u32(&store->next_shard, 0);
 		kv_store_recover_shards(store);
 	}
+	store->cache_id = pg_atomic_add_fetch_u32(&kv_shared->cache_ids, 1);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
 						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));
 }

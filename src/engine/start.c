@@ -38,6 +38,10 @@ kv_engine_gucs(void)
 							"Shared memory for recent versions and shard descriptors.",
 							NULL, &kv_delta_memory_mb, 128, 16, 1048576,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.value_cache",
+							"Shared memory for blocks of values that were read by key.",
+							NULL, &kv_value_cache_mb, 128, 0, 1048576,
+							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.max_tables",
 							"Number of tables that can be in use between two server starts.",
 							NULL, &kv_max_tables, 10000, 100, 10000000,
@@ -63,6 +67,7 @@ request_memory(void)
 		previous_shmem_request();
 	size = add_size(size, kv_merge_shmem_size());
 	size = add_size(size, kv_area_size());
+	size = add_size(size, kv_cache_shmem_size());
 	size = add_size(size, kv_io_shmem_size());
 	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvTableEntry)));
 	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvStore)));
@@ -113,6 +118,7 @@ start_memory(void)
 		pg_atomic_init_u64(&kv_shared->delta_bytes, 0);
 		pg_atomic_init_u32(&kv_shared->room_wanted, 0);
 		pg_atomic_init_u32(&kv_shared->drop_counter, 0);
+		pg_atomic_init_u32(&kv_shared->cache_ids, 0);
 
 		dsa = dsa_create_in_place(area, kv_area_size(), kv_shared->tranches[1], NULL);
 		dsa_pin(dsa);
@@ -123,6 +129,7 @@ start_memory(void)
 	LWLockRegisterTranche(kv_shared->tranches[0], "KvfdwControl");
 	LWLockRegisterTranche(kv_shared->tranches[1], "KvfdwShard");
 	kv_io_shmem_init(found);
+	kv_cache_startup();
 	create_hash_tables();
 	LWLockRelease(AddinShmemInitLock);
 

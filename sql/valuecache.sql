@@ -1,0 +1,45 @@
+-- Promise: a value that was read by key is read from the device once, and what the
+-- cache has is never shown for another row, version or table.
+CREATE FOREIGN TABLE c (k int, v text) SERVER kvfdw;
+INSERT INTO c SELECT g, repeat(chr(96 + g), 700) FROM generate_series(1, 20) g;
+SELECT kvfdw_freeze('c');
+CREATE FUNCTION reads() RETURNS TABLE (device_reads bigint, cache_hits bigint) LANGUAGE sql AS
+	$$ SELECT device_reads, cache_hits FROM kvfdw_stat_tables WHERE relid = 'c'::regclass $$;
+SELECT kvfdw_stat_reset();
+SELECT left(v, 3) FROM c WHERE k = 3;
+SELECT * FROM reads();
+SELECT left(v, 3) FROM c WHERE k = 3;
+SELECT left(v, 3) FROM c WHERE k = 3;
+SELECT * FROM reads();
+-- neighbours in one block come with it
+SELECT left(v, 3) FROM c WHERE k = 4;
+SELECT * FROM reads();
+-- a new version, a rolled back one, a deleted one
+UPDATE c SET v = 'new' WHERE k = 3;
+SELECT v FROM c WHERE k = 3;
+SELECT kvfdw_freeze('c');
+SELECT v FROM c WHERE k = 3;
+BEGIN;
+UPDATE c SET v = 'rolled back' WHERE k = 3;
+SELECT v FROM c WHERE k = 3;
+ROLLBACK;
+SELECT v FROM c WHERE k = 3;
+DELETE FROM c WHERE k = 3;
+SELECT v FROM c WHERE k = 3;
+-- a generation, and a table, of the same places in their files
+TRUNCATE c;
+INSERT INTO c SELECT g, repeat(upper(chr(96 + g)), 700) FROM generate_series(1, 20) g;
+SELECT kvfdw_freeze('c');
+SELECT left(v, 3) FROM c WHERE k IN (3, 4, 5);
+SELECT left(v, 3) FROM c WHERE k IN (3, 4, 5);
+-- a large scan leaves the cache alone, values of several blocks are not kept
+INSERT INTO c SELECT g, repeat('x', 5000) FROM generate_series(21, 40) g;
+SELECT kvfdw_freeze('c');
+SELECT kvfdw_stat_reset();
+SELECT count(*), sum(length(v)) FROM c WHERE k > 10;
+SELECT length(v) FROM c WHERE k = 30;
+SELECT length(v) FROM c WHERE k = 30;
+SELECT cache_hits FROM reads();
+SELECT * FROM kvfdw_check('c');
+DROP FOREIGN TABLE c;
+DROP FUNCTION reads();

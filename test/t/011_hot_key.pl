@@ -1,0 +1,47 @@
+# Promise: nobody starves at a hot key.  Who waits for a row is served before those
+# that come later, also while others keep it locked in share mode without a gap;
+# readers and writers of one key all go on.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use IPC::Run ();
+use KvTest;
+
+my $node = kv_cluster('hot');
+$node->safe_psql('postgres', kv_table('t', 'k int, n int, v text', 'k') . "INSERT INTO t SELECT g, 0, 'v' FROM generate_series(1, 100) g");
+my $dir = $node->basedir . '/pgbench';
+mkdir $dir or die;
+
+my %roles = (
+	share => [ 6, "BEGIN;\nSELECT n FROM t WHERE k = 1 FOR SHARE;\n\\sleep 20 ms\nCOMMIT;\n" ],
+	write => [ 3, "UPDATE t SET n = n + 1 WHERE k = 1;\n" ],
+	lock => [ 2, "BEGIN;\nSELECT n FROM t WHERE k = 1 FOR UPDATE;\nUPDATE t SET n = n + 1 WHERE k = 1;\nCOMMIT;\n" ],
+	replace => [ 2, "BEGIN;\nDELETE FROM t WHERE k = 2;\nINSERT INTO t VALUES (2, 0, 'new') ON CONFLICT DO NOTHING;\nCOMMIT;\n" ],
+	read => [ 3, "SELECT * FROM t WHERE k IN (1, 2);\n" ]);
+
+my %runs;
+for my $role (sort keys %roles)
+{
+	my ($clients, $script) = @{ $roles{$role} };
+	PostgreSQL::Test::Utils::append_to_file("$dir/$role.sql", $script);
+	$runs{$role} = IPC::Run::start([ 'pgbench', '-n', '-M', 'prepared', '-c', $clients, '-T', 5, '-f', "$dir/$role.sql", '--log', "--log-prefix=$dir/$role",
+		'-h', $node->host, '-p', $node->port, 'postgres' ], '>', \my $out, '2>', \my $err);
+}
+my $changes = 0;
+for my $role (sort keys %roles)
+{
+	$runs{$role}->finish;
+	is($runs{$role}->full_result(0), 0, "no $role failed");
+	my %ended = map { $_ => 0 } 0 .. $roles{$role}[0] - 1;
+	for my $log (glob "$dir/$role.*[0-9]") { $ended{ (split / /)[0] }++ for split /\n/, PostgreSQL::Test::Utils::slurp_file($log); }
+	my ($least) = sort { $a <=> $b } values %ended;
+	cmp_ok($least, '>=', 10, "every $role client went on") or diag join(', ', map { "$_: $ended{$_}" } sort keys %ended);
+	if ($role =~ /write|lock/) { $changes += $_ for values %ended; }
+}
+is($node->safe_psql('postgres', 'SELECT n FROM t WHERE k = 1'), $changes, 'every change counts');
+kv_check_clean($node, 't') unless heap_only();
+done_testing();
