@@ -3,6 +3,7 @@
 # line "N passed, N failed".  A suite that ran no test has failed.
 #
 #   test/run.sh [SUITE…]     sql sql-sync isolation pgtap tap differential concurrent
+#   TAP='00[37]*'         of the tap suite, these files only
 #
 #   STATEMENTS=20000   statements of the differential test
 #   STEPS=5000         steps of the concurrent test
@@ -85,7 +86,7 @@ suite_tap()
 	root=$(kv_readable_root)
 	pgxs=$(dirname "$("$KV_PG_CONFIG" --pgxs)")
 	shopt -s nullglob
-	for file in "$root"/test/t/*.pl; do names+=("$(basename "$file" .pl)"); done
+	for file in "$root"/test/t/${TAP:-*}.pl; do names+=("$(basename "$file" .pl)"); done
 	[ ${#names[@]} -gt 0 ] || return 0
 	mkdir -p "$out/tap"
 	if [ "$(id -u)" = 0 ]; then chown "$KV_SERVER_USER" "$out/tap"; fi
