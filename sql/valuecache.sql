@@ -14,11 +14,13 @@ SELECT * FROM reads();
 -- neighbours in one block come with it
 SELECT left(v, 3) FROM c WHERE k = 4;
 SELECT * FROM reads();
--- a new version, a rolled back one, a deleted one
+-- a new version, which the cache takes over when it is written; a rolled back one; a deleted one
 UPDATE c SET v = 'new' WHERE k = 3;
 SELECT v FROM c WHERE k = 3;
 SELECT kvfdw_freeze('c');
+SELECT kvfdw_stat_reset();
 SELECT v FROM c WHERE k = 3;
+SELECT * FROM reads();
 BEGIN;
 UPDATE c SET v = 'rolled back' WHERE k = 3;
 SELECT v FROM c WHERE k = 3;

@@ -261,6 +261,7 @@ typedef struct KvSlot
 	uint32		entry_used;
 	uint32		nentries;
 	uint64		sequence;
+	uint64		hot;			/* where its hot values are: kv_cache_hot_bit */
 	int			error;			/* errno of the last failed write */
 	bool		by_writer;		/* WRITING: the merge writer has it */
 } KvSlot;
@@ -464,6 +465,10 @@ extern void kv_cache_startup(void);
 extern bool kv_cache_read(const KvStore *store, KvLocation location, uint32 len, char *into);
 extern void kv_cache_keep(const KvStore *store, KvLocation location, uint32 len,
 						  const char *block);
+extern bool kv_cache_has(const KvStore *store, KvLocation location, uint32 len);
+extern uint64 kv_cache_hot_bit(uint32 position);
+extern void kv_cache_keep_hot(const KvStore *store, KvLocation base, uint32 capacity,
+							  uint64 hot_bits, const char *values);
 
 /* merge.c */
 extern Size kv_merge_shmem_size(void);
@@ -477,6 +482,7 @@ extern void kv_slot_seal(KvStore *store, uint32 shardno);
 extern void kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 						KvForm form, const char *value, uint32 crc, bool external);
 extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
+extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location);
 extern void kv_slot_wait_free(void);
 extern bool kv_slot_claim(int slot, bool by_writer);
 extern bool kv_slot_unclaim(int slot, int error);

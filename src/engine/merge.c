@@ -355,6 +355,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	slot->log_number = shard->log_number;
 	slot->value_used = slot->entry_used = slot->nentries = 0;
 	slot->sequence = pg_atomic_fetch_add_u64(&kv_shared->sequence, 1);
+	slot->hot = 0;
 	slot->error = 0;
 	Assert(slot->base + slot->capacity <= shard->value_allocated);
 	shard->value_tail += slot->capacity;
@@ -484,6 +485,15 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	kv_wake_writer();
 }
 
+/* The value just put is one that is read or written often.  Lock held exclusively. */
+void
+kv_slot_mark_hot(const KvShard *shard, KvLocation location)
+{
+	KvSlot	   *slot = &kv_slots[shard->open_slot];
+
+	slot->hot |= kv_cache_hot_bit(KV_LOCATION_OFFSET(location) - slot->base);
+}
+
 /*
  * The value of a version that is still in a slot, or NULL: it is in the value
  * file.  The caller holds the shard's lock, shared at least, for as long as it
@@ -591,6 +601,8 @@ kv_slot_finish(int i)
 		return err;
 	}
 	KV_STOP_POINT("slot_before_free");
+	kv_cache_keep_hot(store, KV_LOCATION_MAKE(0, slot->value_file, slot->base),
+					  slot->value_used, slot->hot, kv_slot_values(i));
 	kv_count(store, KV_COUNT_DEVICE_WRITE_BYTES, slot->capacity);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);

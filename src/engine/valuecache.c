@@ -14,8 +14,9 @@
  * it changed after its copy has found nothing.  A writer that finds it odd or
  * changed gives up; caching is never worth a wait.
  *
- * Only reads of single blocks by key are cached.  So a large scan neither
- * profits nor drives out what others use.
+ * Only single blocks that are read by key are cached, and new versions of values
+ * that were here or are written again and again.  So neither a large scan nor a
+ * load drives out what others use.
  */
 #include "postgres.h"
 
@@ -143,23 +144,25 @@ kv_cache_read(const KvStore *store, KvLocation location, uint32 len, char *into)
 	return false;
 }
 
-/* Keep the block that a value was read from; block is all of it. */
-void
-kv_cache_keep(const KvStore *store, KvLocation location, uint32 len, const char *block)
+static bool
+holds(const KvCacheSet *set, const KvStore *store, uint64 place)
 {
-	uint64		place;
-	uint32		within;
-	uint64		set;
-
-	if (!block_of(location, len, &place, &within))
-		return;
-	set = set_of(store, place);
 	for (int way = 0; way < KV_CACHE_WAYS; way++)
 	{
-		if (sets[set].entries[way].place == place &&
-			sets[set].entries[way].store == store->cache_id)
-			return;
+		if (set->entries[way].place == place &&
+			set->entries[way].store == store->cache_id)
+			return true;
 	}
+	return false;
+}
+
+static void
+keep_block(const KvStore *store, uint64 place, const char *block)
+{
+	uint64		set = set_of(store, place);
+
+	if (holds(&sets[set], store, place))
+		return;
 	for (int turns = 0; turns < KV_CACHE_WAYS * (KV_CACHE_HEAT + 1); turns++)
 	{
 		int			way = pg_atomic_fetch_add_u32(&sets[set].hand, 1) % KV_CACHE_WAYS;
@@ -182,5 +185,58 @@ kv_cache_keep(const KvStore *store, KvLocation location, uint32 len, const char 
 		pg_write_barrier();
 		pg_atomic_write_u64(&entry->sequence, sequence + 2);
 		return;
+	}
+}
+
+/* Keep the block that a value was read from; block is all of it. */
+void
+kv_cache_keep(const KvStore *store, KvLocation location, uint32 len, const char *block)
+{
+	uint64		place;
+	uint32		within;
+
+	if (block_of(location, len, &place, &within))
+		keep_block(store, place, block);
+}
+
+/* Is the block of a value here, at this moment? */
+bool
+kv_cache_has(const KvStore *store, KvLocation location, uint32 len)
+{
+	uint64		place;
+	uint32		within;
+
+	return block_of(location, len, &place, &within) &&
+		holds(&sets[set_of(store, place)], store, place);
+}
+
+/*
+ * Each bit of a slot's map of hot values stands for this many bytes of its value
+ * area.
+ */
+static uint32
+hot_unit(void)
+{
+	return Max(KV_BLOCK, TYPEALIGN(KV_BLOCK, kv_shared->slot_size / 64));
+}
+
+uint64
+kv_cache_hot_bit(uint32 position)
+{
+	return UINT64CONST(1) << Min(position / hot_unit(), 63);
+}
+
+/* A slot has been written: keep the blocks that hot_bits says are hot. */
+void
+kv_cache_keep_hot(const KvStore *store, KvLocation base, uint32 capacity,
+				  uint64 hot_bits, const char *values)
+{
+	for (uint32 at = 0; hot_bits != 0 && at < capacity; at += KV_BLOCK)
+	{
+		KvLocation	location = KV_LOCATION_MAKE(0, KV_LOCATION_FILE(base),
+												KV_LOCATION_OFFSET(base) + at);
+
+		if (hot_bits & kv_cache_hot_bit(at))
+			kv_cache_keep(store, location, KV_BLOCK, values + at);
 	}
 }

@@ -278,6 +278,22 @@ kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 }
 
 /*
+ * Does the write replace a value that is in the value cache, or one so new that
+ * it is in a slot?  Then the cache should have the new one.
+ */
+static bool
+replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state,
+			 const KvWrite *write)
+{
+	const KvVersion *old = &state->newest;
+
+	return state->exists && old->kind == KV_VERSION_PUT && old->len > 0 &&
+		write->version.kind == KV_VERSION_PUT && write->version.len > 0 &&
+		!write->external &&
+		(kv_cache_has(store, old->location, old->len) || kv_slot_find(shard, old) != NULL);
+}
+
+/*
  * Make the write part of the shard.  The lock is held exclusively on entry and
  * released on return.  False: nothing was written and the caller must look
  * again, for something had to be waited for.
@@ -324,6 +340,8 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->external);
 		*added = write->version;
+		if (replaces_hot(store, shard, state, write))
+			kv_slot_mark_hot(shard, write->version.location);
 		if (write->version.kind == KV_VERSION_LOCK &&
 			write->version.cid == LockTupleKeyShare)
 			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
