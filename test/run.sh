@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/lib/setup.sh"
 . "$here/lib/server.sh"
 
-suites=(sql sql-sync isolation pgtap tap differential)
+suites=(sql sql-sync isolation pgtap tap differential concurrent)
 [ $# -eq 0 ] || suites=("$@")
 total_passed=0 total_failed=0 finished=
 
