@@ -315,6 +315,8 @@ kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
 		case KV_FORM_TUPLE:
 			decode_tuple(table, row, values, nulls);
 			return;
+		case KV_FORM_KEY:
+			break;				/* of no row */
 	}
 	raise_invalid_value(table, row, "its form is unknown");
 }

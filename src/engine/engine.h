@@ -52,7 +52,8 @@ typedef enum KvForm
 {
 	KV_FORM_RAW = 0,			/* the payload of the one value column */
 	KV_FORM_NULL = 1,			/* that column is NULL; no bytes */
-	KV_FORM_TUPLE = 2			/* a compact tuple (tuple.c) */
+	KV_FORM_TUPLE = 2,			/* a compact tuple (tuple.c) */
+	KV_FORM_KEY = 3				/* no row: the key to which a deleted one moved */
 } KvForm;
 
 typedef struct KvStore KvStore; /* shared memory; stable while its table exists */

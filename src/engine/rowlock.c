@@ -10,8 +10,8 @@
  *
  *	- a PUT: the row was updated;
  *	- a DELETE: the row is gone, whatever was inserted at its key afterwards,
- *	  unless the DELETE has a value: that is the key under which the row lives
- *	  on, and its version there has the DELETE's xid and command id.
+ *	  unless the DELETE's form is KEY: then its value is the key under which the
+ *	  row lives on, and its version there has the DELETE's xid and command id.
  *
  * READ COMMITTED follows; stricter levels do not go on.
  *
@@ -126,6 +126,13 @@ typedef struct KvTrail
 	KvVersion	deletion;		/* the first after the aim */
 } KvTrail;
 
+/* Is the row still there, under the key that this DELETE's value is? */
+static bool
+has_moved(const KvVersion *deletion)
+{
+	return KV_LOCATION_FORM(deletion->location) == KV_FORM_KEY;
+}
+
 static bool
 is_aim(const KvAim *aim, KvVersion *version, uint32 incarnation)
 {
@@ -234,7 +241,7 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *
 	if (mode != LockTupleKeyShare || trail.deleted)
 	{
 		if (IsolationUsesXactSnapshot())
-			return trail.next.kind == KV_VERSION_DELETE && trail.next.len == 0 ?
+			return trail.next.kind == KV_VERSION_DELETE && !has_moved(&trail.next) ?
 				KV_ROW_DELETED : KV_ROW_UPDATED;
 		aim->newer = true;
 	}
@@ -246,7 +253,7 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *
 		aim->xid = trail.newest.xid;
 		aim->cid = trail.newest.cid;
 	}
-	else if (trail.deletion.len > 0)
+	else if (has_moved(&trail.deletion))
 	{
 		KvRow		row;
 
@@ -423,9 +430,16 @@ KvRowResult
 kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, KvKey moved_to,
 		  CommandId cid, KvRow *newer)
 {
-	KvChange	change = {KV_VERSION_DELETE, LockTupleExclusive, KV_FORM_RAW,
-		(const char *) moved_to.data, moved_to.data ? moved_to.len : 0, cid};
-	KvRowResult result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, newer);
+	KvChange	change = {KV_VERSION_DELETE, LockTupleExclusive, KV_FORM_RAW, NULL, 0, cid};
+	KvRowResult result;
+
+	if (moved_to.data != NULL)
+	{
+		change.form = KV_FORM_KEY;
+		change.value = (const char *) moved_to.data;
+		change.len = moved_to.len;
+	}
+	result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, newer);
 
 	if (result == KV_ROW_DONE)
 		kv_count(store, KV_COUNT_DELETES, 1);
