@@ -292,7 +292,14 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 		wait = state->unfinished != 0 ? state->unfinished : state->locked_by;
 		if (wait == 0 && state->exists && state->newest.kind == KV_VERSION_PUT &&
 			is_aim(aim, &state->newest, kv_shared->incarnation))
-			return KV_ROW_DONE;
+		{
+			if (!aim->newer || state->newest.cid < cid || !kv_xid_is_mine(state->newest.xid))
+				return KV_ROW_DONE;
+
+			/* changed by others first, then by this transaction */
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			return state->newest.cid > cid ? KV_ROW_CHANGED_LATER : KV_ROW_GONE;
+		}
 		LWLockRelease(&kv_shard(store, shardno)->lock);
 
 		/* who will not get the row anyway does not wait for it */
