@@ -421,6 +421,10 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 	MemoryContextReset(state->lock_context);
 	old = MemoryContextSwitchTo(state->lock_context);
 	ExecClearTuple(slot);
+
+	/* the row may come from EvalPlanQual's scan, this one not having been started */
+	if (state->store == NULL)
+		state->store = kv_table_store(state->rel, false);
 	key = kv_names_find(state->names, (ItemPointer) DatumGetPointer(rowid));
 	result = kv_lock_row(state->store, state->rel, key, snapshot,
 						 mark_mode(mark->markType), mark->waitPolicy,
