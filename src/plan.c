@@ -9,8 +9,7 @@
  *	  the query can use (ORDER BY, merge joins; MIN and MAX ask for them too),
  *	  and its mirror image if the query can use descending order;
  *	- one per useful set of outer relations whose columns join clauses compare
- *	  with the key.
- *
+ *	  with the key;
  *	- one that shares a range with parallel workers, in no order.
  *
  * No upper relation is pushed down: the executor does it all as well as we could.

@@ -15,8 +15,8 @@
  * What survives of a key: its newest version that every snapshot sees, frozen
  * (in the base run, without xid; a deletion just vanishes) if the base takes
  * part; and every newer version that did not abort, and every row lock of a
- * running transaction, with its xid, in an unfrozen run.  So the delta's memory is always freed, whatever runs or is
- * looked at (I 12).
+ * running transaction, with its xid, in an unfrozen run.  So the delta's memory
+ * is always freed, whatever runs or is looked at (I 12).
  *
  * A version that is written as committed must not depend on a commit record
  * that is still in WAL buffers: step 4 flushes the WAL first.
@@ -417,7 +417,7 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 	KV_STOP_POINT("freeze_before_merge");
 
 	merge->taken = choose_runs(store, shardno, mode, before.nunfrozen, before.unfrozen,
-							   	   before.sealed.nversions, before.frozen_keys,
+							   before.sealed.nversions, before.frozen_keys,
 							   &merge->with_base);
 	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0)
 		return;

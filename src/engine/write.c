@@ -259,7 +259,7 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 /* What can be done outside the lock is done here. */
 void
 kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
-			  KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
+				 KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
 {
 	memset(write, 0, sizeof(*write));
 	write->version.xid = kv_current_xid();

@@ -36,10 +36,7 @@ extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersio
 							 KvForm form, const char *value, Size len, CommandId cid,
 							 KvWrite *write);
 
-/*
- * state: from kv_key_look, the lock being held since.  Releases the shard's lock.  False: nothing was written and the caller must
- * look again, for something had to be waited for.
- */
+/* state: from kv_key_look, the shard's lock being held since. */
 extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 							KvKeyState *state);
 
