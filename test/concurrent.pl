@@ -124,6 +124,7 @@ my %grammar = (
 	update => [ ('UPDATE {T} SET v = v + {step} WHERE {rows}{returning}') x 4, 'UPDATE {T} SET v = {value} WHERE {queue}{returning}',
 		'UPDATE {T} SET k = {key} WHERE {rows}{returning}', 'UPDATE {T} SET k = k + {step} WHERE {rows}', 'UPDATE {T} SET k = k, v = v + {step} WHERE {rows}',
 		'UPDATE {T} SET v = {T}.v + {O}.v FROM {O} WHERE {O}.k = {T}.k AND {rows}',
+		'UPDATE {T} SET v = CASE WHEN v > {value} THEN (SELECT {O}.v FROM {O} WHERE {O}.k = {T}.k {strength}) ELSE v + 1 END WHERE {rows}{returning}',
 		'UPDATE {T} SET k = {T}.k + {step} FROM {O} WHERE {O}.k = {T}.k AND {O}.v < {T}.v + {value} AND {rows}' ],
 	delete => [ ('DELETE FROM {T} WHERE {rows}{returning}') x 2, 'DELETE FROM {T} WHERE {queue}{returning}',
 		'DELETE FROM {T} USING {O} WHERE {O}.k = {T}.k AND {rows}' ],
