@@ -601,6 +601,31 @@ add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatc
 	add_partial_path(rel, (Path *) path);
 }
 
+/*
+ * A target's rows are locked by UPDATE and DELETE themselves, those of a row
+ * mark by the executor, and those that row triggers see by the scan: the
+ * LockTupleMode for that, or -1.
+ */
+static int
+scan_lock_mode(PlannerInfo *root, RelOptInfo *baserel, const KvRelInfo *info)
+{
+	const KvTable *table = info->table;
+	Bitmapset  *updated;
+
+	if (!info->has_row_triggers || !bms_is_member(baserel->relid, root->all_result_relids))
+		return -1;
+	if (root->parse->commandType != CMD_UPDATE)
+		return LockTupleExclusive;
+	updated = get_rel_all_updated_cols(root, baserel);
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		if (bms_is_member(table->keys[i].attnum - FirstLowInvalidHeapAttributeNumber,
+						  updated))
+			return LockTupleExclusive;
+	}
+	return LockTupleNoKeyExclusive;
+}
+
 static void
 kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 {
@@ -609,7 +634,11 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 	List	   *pathkeys;
 	Cost		startup_cost;
 	Cost		total_cost;
-	bool		ordered = has_useful_pathkeys(root, baserel);
+	bool		ordered;
+
+	/* a scan that locks returns newer versions, whose keys may be others */
+	ordered = has_useful_pathkeys(root, baserel) &&
+		scan_lock_mode(root, baserel, info) < 0;
 
 	match = kv_match_key(root, baserel, info->table, baserel->baserestrictinfo);
 	cost_scan(root, baserel, info, match,
@@ -678,31 +707,6 @@ limit_hint(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local)
 		!pathkeys_contained_in(root->query_pathkeys, path->path.pathkeys))
 		return 0;
 	return root->limit_tuples;
-}
-
-/*
- * A target's rows are locked by UPDATE and DELETE themselves, those of a row
- * mark by the executor, and those that row triggers see by the scan: the
- * LockTupleMode for that, or -1.
- */
-static int
-scan_lock_mode(PlannerInfo *root, RelOptInfo *baserel, const KvRelInfo *info)
-{
-	const KvTable *table = info->table;
-	Bitmapset  *updated;
-
-	if (!info->has_row_triggers || !bms_is_member(baserel->relid, root->all_result_relids))
-		return -1;
-	if (root->parse->commandType != CMD_UPDATE)
-		return LockTupleExclusive;
-	updated = get_rel_all_updated_cols(root, baserel);
-	for (int i = 0; i < table->nkeys; i++)
-	{
-		if (bms_is_member(table->keys[i].attnum - FirstLowInvalidHeapAttributeNumber,
-						  updated))
-			return LockTupleExclusive;
-	}
-	return LockTupleNoKeyExclusive;
 }
 
 static ForeignScan *
