@@ -123,6 +123,20 @@
 #define KV_NORETURN			pg_attribute_noreturn()
 #endif
 
+/*
+ * Locks that are not waited for: since 18 the caller says whether a failure is
+ * logged.  As heap does it, that of NOWAIT is if the server is set so.
+ */
+#if PG_VERSION_NUM >= 180000
+#define kv_conditional_lock_tuple(rel, tid, mode, nowait) \
+	ConditionalLockTuple(rel, tid, mode, (nowait) && log_lock_failures)
+#define kv_conditional_xact_wait(xid, nowait) \
+	ConditionalXactLockTableWait(xid, (nowait) && log_lock_failures)
+#else
+#define kv_conditional_lock_tuple(rel, tid, mode, nowait) ConditionalLockTuple(rel, tid, mode)
+#define kv_conditional_xact_wait(xid, nowait) ConditionalXactLockTableWait(xid)
+#endif
+
 /* get_eclass_for_sort_expr: nullable_relids went away in 16. */
 #if PG_VERSION_NUM >= 160000
 #define kv_get_eclass_for_sort_expr(root, expr, opfamilies, type, collation, rel) \

@@ -9,6 +9,7 @@
 #ifndef KV_PLAN_H
 #define KV_PLAN_H
 
+#include "compat.h"
 #include "kvfdw.h"
 
 #include "nodes/execnodes.h"

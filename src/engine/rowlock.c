@@ -69,7 +69,8 @@ join_queue(KvQueue *queue, KvKey key, LockTupleMode mode)
 				   (hash >> 32) % (PG_UINT16_MAX - 1) + 1);
 	if (queue->policy == LockWaitBlock)
 		LockTuple(queue->rel, &queue->place, queue->lockmode);
-	else if (!ConditionalLockTuple(queue->rel, &queue->place, queue->lockmode))
+	else if (!kv_conditional_lock_tuple(queue->rel, &queue->place, queue->lockmode,
+										queue->policy == LockWaitError))
 	{
 		if (queue->policy == LockWaitError)
 			raise_not_available(queue->rel);
@@ -93,7 +94,7 @@ wait_for(KvQueue *queue, uint64 xid)
 {
 	if (queue->policy == LockWaitBlock)
 		XactLockTableWait((TransactionId) xid, queue->rel, NULL, XLTW_None);
-	else if (!ConditionalXactLockTableWait((TransactionId) xid))
+	else if (!kv_conditional_xact_wait((TransactionId) xid, queue->policy == LockWaitError))
 	{
 		if (queue->policy == LockWaitError)
 			raise_not_available(queue->rel);
