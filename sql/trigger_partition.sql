@@ -69,7 +69,15 @@ CREATE FUNCTION echo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.k < 1
 CREATE TRIGGER echo AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION echo();
 INSERT INTO t VALUES (40, 'a', 0), (41, 'b', 0);
 SELECT * FROM t WHERE k >= 40 AND k NOT BETWEEN 100 AND 200 ORDER BY k;
+DROP TRIGGER echo ON t;
+-- A BEFORE trigger that changes a row which the statement comes to later: an error, not a row passed over.
+CREATE FUNCTION ahead() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE t SET n = 0 WHERE k = OLD.k + 1; IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $$;
+CREATE TRIGGER ahead BEFORE UPDATE OR DELETE ON t FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION ahead();
+UPDATE t SET n = 1 WHERE k IN (40, 41);
+DELETE FROM t WHERE k IN (40, 41);
+UPDATE t SET n = 1 WHERE k = 40 RETURNING *;
 DROP FOREIGN TABLE t;
+DROP FUNCTION ahead;
 -- Constraints that a heap table would enforce.
 CREATE FOREIGN TABLE con (k int CHECK (k > 0), v text NOT NULL, CONSTRAINT short CHECK (length(v) < 5)) SERVER kvfdw;
 INSERT INTO con VALUES (1, 'ok');

@@ -464,7 +464,8 @@ sub kill_postmaster
 		wait_gone(20, @left) or die "processes cannot be killed: @left";
 	}
 	for (1 .. 250) { last unless -d "/proc/$pid"; sleep 0.02 }
-	unlink "$data/postmaster.pid";
+	# killed while it wrote them, it leaves empty ones, with which PostgreSQL does not start
+	unlink "$data/postmaster.pid", glob("$ENV{PGHOST}/.s.PGSQL.*.lock");
 }
 
 sub start { return quietly("pg_ctl -D '$data' -l '$log' -t 120 -w start") }

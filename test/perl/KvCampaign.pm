@@ -186,7 +186,8 @@ sub server_kill
 		wait_gone(20, @left) or die "processes cannot be killed: @left";
 	}
 	for (1 .. 250) { last unless -d "/proc/$pid"; sleep 0.02 }
-	unlink "$data/postmaster.pid";
+	# killed while it wrote them, it leaves empty ones, with which PostgreSQL does not start
+	unlink "$data/postmaster.pid", glob("$ENV{PGHOST}/.s.PGSQL.*.lock");
 }
 
 # The stopped or crashing server again, accepting connections; false if it does not come back.
