@@ -150,8 +150,9 @@ sub statement
 	my $table = pick('t', 'u');
 	my $text = expand("{$kind}", T => $table, O => pick('o', $table eq 't' ? 'u' : 't'));
 
-	# what row triggers see is locked before a join has chosen it: see README
-	return $text =~ /^(UPDATE u .* FROM|DELETE FROM u USING) / ? statement($kind) : $text;
+	# left out, because heap and kvfdw do not agree (README): what row triggers see is
+	# locked before a join has chosen it; heap may wait for a KEY SHARE lock that must not
+	return $text =~ /^(UPDATE u .* FROM|DELETE FROM u USING) |FOR KEY SHARE (NOWAIT|SKIP)/ ? statement($kind) : $text;
 }
 
 # ---- two sides in lockstep

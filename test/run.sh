@@ -125,7 +125,7 @@ suite_concurrent()
 {
 	server
 	timeout -k 5 "${KV_CONCURRENT_SECONDS:-3600}" \
-		perl "$here/concurrent.pl" --steps "${STEPS:-5000}" ${SEED:+--seed "$SEED"}
+		perl "$here/concurrent.pl" --steps "${STEPS:-5000}" --seed "${SEED:-1}"
 }
 
 kv_begin test

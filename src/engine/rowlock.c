@@ -125,6 +125,7 @@ typedef struct KvTrail
 	KvVersion	newest;
 	bool		deleted;
 	KvVersion	deletion;		/* the first after the aim */
+	bool		exclusive;		/* who put next had locked the row FOR UPDATE */
 } KvTrail;
 
 /* Is the row still there, under the key that this DELETE's value is? */
@@ -151,7 +152,12 @@ static bool
 note_version(KvTrail *trail, const KvAim *aim, KvVersion version, uint32 incarnation)
 {
 	if (version.kind == KV_VERSION_LOCK)
+	{
+		if (trail->followed && version.xid == trail->next.xid &&
+			version.cid == LockTupleExclusive)
+			trail->exclusive = true;
 		return false;
+	}
 	if (is_aim(aim, &version, incarnation))
 	{
 		trail->reached = true;
@@ -238,8 +244,8 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *
 	if (trail.next.xid != 0 && kv_xid_is_mine(trail.next.xid))
 		return trail.next.cid > cid ? KV_ROW_CHANGED_LATER : KV_ROW_GONE;
 
-	/* a KEY SHARE lock does not mind updates that leave the key alone */
-	if (mode != LockTupleKeyShare || trail.deleted)
+	/* a KEY SHARE lock does not mind updates that left the key alone throughout */
+	if (mode != LockTupleKeyShare || trail.deleted || trail.exclusive)
 	{
 		if (IsolationUsesXactSnapshot())
 			return trail.next.kind == KV_VERSION_DELETE && !has_moved(&trail.next) ?
