@@ -205,10 +205,11 @@ typedef enum KvRowResult
  * current (sub)transaction and command, waiting for others that have it locked.
  *
  * At READ COMMITTED a row that has been changed since is locked all the same
- * and its newest version returned in *newer, palloc'd in CurrentMemoryContext,
- * with a key that may be another one (KV_ROW_NEWER; *newer is left alone
- * otherwise).  Who still wants to change it then calls again with that key and
- * a NULL snapshot, which means the version that this transaction has locked.
+ * and its newest version returned in *newer (KV_ROW_NEWER; *newer is left alone
+ * otherwise).  Its value is palloc'd in CurrentMemoryContext, and so is its key if
+ * that is another one; else it is the caller's.  Who still wants to change the row
+ * then calls again with that key and a NULL snapshot, which means the version that
+ * this transaction has locked.
  *
  * kv_update takes a NoKeyExclusive lock, kv_delete an Exclusive one.  moved_to
  * is the key under which the row goes on living, or has no data.  rel is for
