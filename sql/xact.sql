@@ -217,3 +217,35 @@ DROP FOREIGN TABLE t, deep, self;
 DROP TABLE h;
 DROP FUNCTION add_and_count, stable_count;
 DROP PROCEDURE batches;
+-- Ten thousand subtransactions, a third of them rolled back, on both kinds of table.
+CREATE FOREIGN TABLE subs (k int, v text) SERVER kvfdw;
+CREATE TABLE subs_heap (k int PRIMARY KEY, v text);
+BEGIN;
+SAVEPOINT outermost;
+DO $$
+BEGIN
+	FOR i IN 1 .. 10000 LOOP
+		BEGIN
+			INSERT INTO subs VALUES (i, 'new');
+			INSERT INTO subs_heap VALUES (i, 'new');
+			IF i % 3 = 0 THEN RAISE EXCEPTION 'back'; END IF;
+			IF i % 7 = 0 THEN
+				UPDATE subs SET v = 'changed' WHERE k = i - 1;
+				UPDATE subs_heap SET v = 'changed' WHERE k = i - 1;
+			END IF;
+		EXCEPTION WHEN raise_exception THEN NULL;
+		END;
+	END LOOP;
+END $$;
+SELECT count(*), count(*) FILTER (WHERE v = 'changed') AS changed FROM subs;
+SELECT count(*) FROM ((TABLE subs EXCEPT TABLE subs_heap) UNION ALL (TABLE subs_heap EXCEPT TABLE subs)) d;
+RELEASE outermost;
+SAVEPOINT again;
+DELETE FROM subs WHERE k % 2 = 0;
+DELETE FROM subs_heap WHERE k % 2 = 0;
+ROLLBACK TO again;
+COMMIT;
+SELECT kvfdw_freeze('subs');
+SELECT count(*) FROM ((TABLE subs EXCEPT TABLE subs_heap) UNION ALL (TABLE subs_heap EXCEPT TABLE subs)) d;
+DROP FOREIGN TABLE subs;
+DROP TABLE subs_heap;
