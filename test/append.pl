@@ -22,7 +22,7 @@ use KvHistory qw(check forbidden);
 use Storable qw(store);
 use Time::HiRes qw(sleep);
 
-my $option = options('append', kind => 'kvfdw', level => '', control => 1);
+my $option = options('append', %contest, 'kind=s' => 'kvfdw', 'level=s' => '', 'control!' => 1);
 my $clients = $option->{clients};
 my $width = 6;    # lists that are written at a time
 
@@ -199,4 +199,5 @@ my @control = $option->{control} ? (
 	{ kind => 'heap', level => 'serializable', kills => 0 }) : ();
 my @levels = $option->{level} ? lc $option->{level} : ('read committed', 'repeatable read', 'serializable');
 server_make();
-exit campaign(\@control, scalar @levels, sub { return { kind => $option->{kind}, level => $levels[ $_[0] % @levels ] } }, \&play);
+exit campaign(control => \@control, rounds => scalar @levels, play => \&play,
+	choose => sub { return { kind => $option->{kind}, level => $levels[ $_[0] % @levels ] } });

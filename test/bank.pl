@@ -21,7 +21,7 @@ use KvCampaign;
 use List::Util qw(shuffle);
 use Time::HiRes qw(sleep);
 
-my $option = options('bank', level => '', control => 1, kills => 2, clients => 6);
+my $option = options('bank', %contest, 'clients=i' => 6, 'kills=i' => 2, 'level=s' => '', 'control!' => 1);
 my ($clients, $readers, $accounts, $opening) = ($option->{clients}, 2, 8, 1000);
 
 # The tables of accounts: heap, kvfdw, and kvfdw with text keys and large rows.
@@ -279,4 +279,4 @@ sub play
 my @levels = $option->{level} ? lc $option->{level} : ('read committed', 'repeatable read', 'serializable');
 server_make();
 my @control = $option->{control} ? { level => 'read committed', naive => 1, kills => 0 } : ();
-exit campaign(\@control, scalar @levels, sub { return { level => $levels[ $_[0] % @levels ] } }, \&play);
+exit campaign(control => \@control, rounds => scalar @levels, play => \&play, choose => sub { return { level => $levels[ $_[0] % @levels ] } });

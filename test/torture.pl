@@ -2,7 +2,7 @@
 # Promise: SIGKILL of any process at any moment loses no acknowledged
 # transaction, shows no part of another one, and the tables can be written again.
 #
-#   torture.pl [--rounds N] [--seed N] [--writers N] [--dir DIRECTORY] [--pg-bin DIRECTORY]
+#   torture.pl [--rounds N] [--seed N] [--writers N] [--dir DIRECTORY]
 #
 # Runs a server of its own in DIRECTORY (default: below $TESTDIR or .) from the
 # first initdb and pg_ctl in PATH, as a user other than root.  Each round starts
@@ -13,34 +13,15 @@
 use strict;
 use warnings;
 no warnings qw(portable);    # 64-bit hex
-use Cwd qw(abs_path getcwd);
 use Digest::MD5 qw(md5_hex);
-use File::Path qw(make_path);
-use File::Temp qw(tempdir);
 use FindBin;
-use Getopt::Long;
-use IO::Handle;
-use IPC::Open3;
-use POSIX qw(:sys_wait_h);
-use Storable qw(store retrieve);
+use lib "$FindBin::RealBin/perl";
+use KvCampaign;
+use List::Util qw(sum0);
 use Time::HiRes qw(sleep time);
 
-my ($rounds, $seed, $writers, $dir) = (10, time ^ $$, 4, undef);
-GetOptions('rounds=i' => \$rounds, 'seed=i' => \$seed, 'writers=i' => \$writers, 'dir=s' => \$dir)
-  or die "usage: torture.pl [--rounds N] [--seed N] [--writers N] [--dir DIRECTORY]\n";
-die "torture.pl: PostgreSQL does not run as root\n" if $> == 0;
-$seed = int($seed);
-$dir //= ($ENV{TESTDIR} // getcwd()) . "/torture-$$";
-make_path($dir);
-$dir = abs_path($dir);
-
-my $data    = "$dir/data";
-my $log     = "$dir/server.log";
-my $sockets = tempdir('/tmp/kvfdw.XXXXXX', CLEANUP => 1);
-my $main    = $$;
-delete @ENV{qw(PGPASSWORD PGOPTIONS PGSERVICE PGDATA PGSSLMODE)};
-@ENV{qw(PGHOST PGPORT PGUSER PGDATABASE)} = ($sockets, 6141, 'postgres', 'postgres');
-$| = 1;
+my $option = options('torture', 'rounds=i' => 10, 'writers=i' => 4);
+my ($writers, $dir) = $option->{writers};
 
 # The tables.  own is one table per writer, which alone may truncate it.
 my @tables = ('a', 'b', map { "own$_" } 0 .. $writers - 1);
@@ -105,48 +86,6 @@ sub writer_key
 	return $t eq 'a' ? hex($hex) * ($i % 2 ? 1 : -1) : $t eq 'b' ? ($i % 7) . "/k$w-" . substr($hex, 0, 6) : "$hex-$i";
 }
 
-# ---- one session, through psql ----
-
-package Session;
-
-sub new
-{
-	my ($class, $errors) = @_;
-	open my $err, '>>', $errors or die "$errors: $!";
-	my $pid = IPC::Open3::open3(my $in, my $out, '>&' . fileno($err), 'psql', '-X', '-q', '-A', '-t', '-v', 'VERBOSITY=verbose');
-	$in->autoflush(1);
-	return bless { in => $in, out => $out, pid => $pid }, $class;
-}
-
-# Returns (sqlstate, rows); sqlstate undef: the connection is gone.
-sub run
-{
-	my ($self, $sql) = @_;
-	my @rows;
-	local $SIG{PIPE} = 'IGNORE';
-	print { $self->{in} } "$sql\n\\echo :ERROR :SQLSTATE -- done\n" or return (undef);
-	while (defined(my $line = readline $self->{out}))
-	{
-		chomp $line;
-		if ($line =~ /^(?:true|false) (\w*) -- done$/)
-		{
-			return (length $1 ? $1 : undef, \@rows);    # libpq's own errors have none
-		}
-		push @rows, $line;
-	}
-	return (undef, \@rows);
-}
-
-sub close
-{
-	my ($self) = @_;
-	close $self->{in};
-	close $self->{out};
-	waitpid $self->{pid}, 0;
-}
-
-package main;
-
 # The last message that psql printed into a file.
 sub last_error
 {
@@ -163,20 +102,19 @@ sub last_error
 sub writer
 {
 	my ($w, $round) = @_;
-	srand($seed + $round * 1000 + $w + 1);
 	open my $journal, '>>', "$dir/writer$w.journal" or die $!;
 	$journal->autoflush(1);
 	my %mine;
 	for my $t (@tables) { $mine{$t} = { %{ $rows{$t} } } if $t eq 'a' || $t eq 'b' || $t eq "own$w" }
 	my ($number, $acknowledged, %incremented) = ($marker{$w} // 0, 0);
 	my %result = (number => $number, history => [], transactions => 0);
-	my $session = Session->new("$dir/writer$w.err");
+	my $session = KvSession->new("writer$w");
 	# Without waiting for the WAL a crash may take the last transactions back, in order.
 	my $async = rand() < 0.3;
-	$session->run('SET synchronous_commit = off;') if $async;
+	$session->run('SET synchronous_commit = off') if $async;
 	my $fail = sub { $result{error} //= "writer $w, transaction $number: $_[0]"; };
 
-	print $journal "round $round seed $seed\n";
+	print $journal "round $round seed $option->{seed}\n";
 	my $broken = 0;    # by an injected fault
   ATTEMPT: while (1)
 	{
@@ -192,7 +130,7 @@ sub writer
 			my ($sql, $expected) = @_;
 			$expected //= '00000';
 			print $journal substr($sql, 0, 200), "\n";
-			my ($state) = $session->run($sql =~ /\\\.$/ ? $sql : "$sql;");
+			my ($state) = $session->run($sql);
 			return 1 if defined $state && $state eq $expected;
 			if (defined $state && $faults && $state =~ /^(53|58|XX001|25P02)/)
 			{
@@ -202,7 +140,7 @@ sub writer
 				return 0;
 			}
 			$fail->(substr($sql =~ s/\n.*//sr, 0, 200) . ": SQLSTATE $state, expected $expected: " . last_error("$dir/writer$w.err"))
-			  if defined $state && $state !~ /^(57P|08)/;
+			  if defined $state;
 			return 0;
 		};
 
@@ -303,42 +241,42 @@ sub writer
 			my $gid = "w$w.$number";
 			$result{flight}{gid} = $gid;
 			print $journal "PREPARE $number\n";
-			my ($state) = $session->run("PREPARE TRANSACTION '$gid';");
+			my ($state) = $session->run("PREPARE TRANSACTION '$gid'");
 			if (!defined $state || $state ne '00000')
 			{
-				$fail->("PREPARE: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+				$fail->("PREPARE: SQLSTATE $state") if defined $state;
 				last;
 			}
 			print $journal "prepared $number\n";
 			$result{flight}{prepared} = 1;
-			if (rand() < 0.1) { sleep rand 0.3; $session->run('SELECT 1;') }
+			if (rand() < 0.1) { sleep rand 0.3; $session->run('SELECT 1') }
 			if (rand() < 0.2)
 			{
 				$result{flight}{resolving} = 'rollback';
-				($state) = $session->run("ROLLBACK PREPARED '$gid';");
+				($state) = $session->run("ROLLBACK PREPARED '$gid'");
 				if (!defined $state || $state ne '00000')
 				{
-					$fail->("ROLLBACK PREPARED: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+					$fail->("ROLLBACK PREPARED: SQLSTATE $state") if defined $state;
 					last;
 				}
 				delete $result{flight};
 				next;
 			}
 			$result{flight}{resolving} = 'commit';
-			($state) = $session->run("COMMIT PREPARED '$gid';");
+			($state) = $session->run("COMMIT PREPARED '$gid'");
 			if (!defined $state || $state ne '00000')
 			{
-				$fail->("COMMIT PREPARED: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+				$fail->("COMMIT PREPARED: SQLSTATE $state") if defined $state;
 				last;
 			}
 		}
 		else
 		{
 			print $journal "COMMIT $number\n";
-			my ($state) = $session->run('COMMIT;');
+			my ($state) = $session->run('COMMIT');
 			if (!defined $state || $state ne '00000')
 			{
-				$fail->("COMMIT: SQLSTATE $state") if defined $state && $state !~ /^(57P|08)/;
+				$fail->("COMMIT: SQLSTATE $state") if defined $state;
 				last;
 			}
 		}
@@ -355,26 +293,24 @@ sub writer
 	}
 		last ATTEMPT if !$broken || $result{error};
 		$broken = 0;
-		my ($state) = $session->run('ROLLBACK;');
-		last ATTEMPT if !defined $state || $state =~ /^(57P|08)/;
+		my ($state) = $session->run('ROLLBACK');
+		last ATTEMPT if !defined $state;
 	}
 	$session->close;
-	store \%result, "$dir/writer$w.result";
-	POSIX::_exit(0);
+	return \%result;
 }
 
 # ---- a reader: one snapshot must stay what it is, and be consistent ----
 
 sub reader
 {
-	my ($r, $round) = @_;
-	srand($seed + $round * 1000 + 500 + $r);
+	my ($r) = @_;
 	my %result;
-	my $session = Session->new("$dir/reader$r.err");
+	my $session = KvSession->new("reader$r");
   SNAPSHOT: while (!$result{error})
 	{
 		my %first;
-		my ($state) = $session->run('BEGIN ISOLATION LEVEL REPEATABLE READ;');
+		my ($state) = $session->run('BEGIN ISOLATION LEVEL REPEATABLE READ');
 		last unless defined $state;
 		for my $n (0 .. int(rand 20))
 		{
@@ -384,25 +320,24 @@ sub reader
 				"SELECT 'b', count(*), md5(string_agg(tenant || name || coalesce(md5(v), ''), ',' ORDER BY tenant, name)) FROM b",
 				"SELECT 'counters', sum(n) FROM counters")
 			{
-				(my $s, my $rows) = $session->run("$sql;");
+				(my $s, my $rows) = $session->run($sql);
 				last SNAPSHOT unless defined $s;
-				if ($faults && $s =~ /^(53|58|XX001|25P02)/) { $session->run('ROLLBACK;'); next SNAPSHOT }
-				if ($s ne '00000') { $result{error} = "reader $r: SQLSTATE $s: " . last_error("$dir/reader$r.err") if $s !~ /^(57P|08)/; last SNAPSHOT }
+				if ($faults && $s =~ /^(53|58|XX001|25P02)/) { $session->run('ROLLBACK'); next SNAPSHOT }
+				if ($s ne '00000') { $result{error} = "reader $r: SQLSTATE $s: " . last_error("$dir/reader$r.err"); last SNAPSHOT }
 				my ($what, $is) = split /\|/, $rows->[0], 2;
 				$first{$what} //= $what eq 'twins' ? 0 : $is;
 				$result{error} = "reader $r, look $n: $what is $is, was $first{$what} in the same snapshot" if $first{$what} ne $is;
 			}
 			sleep rand 0.1;
 		}
-		($state) = $session->run('COMMIT;');
+		($state) = $session->run('COMMIT');
 		last unless defined $state;
 	}
 	$session->close;
-	store \%result, "$dir/reader$r.result";
-	POSIX::_exit(0);
+	return \%result;
 }
 
-# ---- the server ----
+# ---- the server's settings that change ----
 
 my %settings;
 
@@ -410,90 +345,9 @@ sub configure
 {
 	my (%new) = @_;
 	%settings = (%settings, %new);
-	open my $file, '>', "$data/torture.conf" or die $!;
+	open my $file, '>', "$dir/data/torture.conf" or die $!;
 	print $file "$_ = '$settings{$_}'\n" for grep { defined $settings{$_} } sort keys %settings;
 	close $file;
-}
-
-sub quietly { return system("@_ >>'$dir/commands.log' 2>&1 </dev/null") == 0 }
-
-sub postmaster
-{
-	open my $file, '<', "$data/postmaster.pid" or return undef;
-	my $pid = <$file>;
-	return defined $pid && $pid =~ /^(\d+)/ ? $1 : undef;
-}
-
-sub children
-{
-	my ($pid) = @_;
-	return grep { /^\d+$/ } split ' ', `ps -o pid= --ppid $pid`;
-}
-
-sub alive
-{
-	my ($pid) = @_;
-	open my $file, '<', "/proc/$pid/stat" or return 0;
-	return (<$file> // '') !~ /\) Z/;
-}
-
-sub wait_gone
-{
-	my ($seconds, @pids) = @_;
-	my $end = time + $seconds;
-	while (grep { alive($_) } @pids)
-	{
-		return 0 if time > $end;
-		sleep 0.01;
-	}
-	return 1;
-}
-
-# SIGKILL to the postmaster; its children must notice by themselves.
-sub kill_postmaster
-{
-	my $pid = postmaster() // return;
-	kill STOP => $pid;
-	my @children = children($pid);
-	kill KILL => $pid;
-	if (!wait_gone(20, $pid, @children))
-	{
-		my @left = grep { alive($_) } @children;
-		print "# processes outlived the postmaster by 20 s: @left\n";
-		kill KILL => @left;
-		wait_gone(20, @left) or die "processes cannot be killed: @left";
-	}
-	for (1 .. 250) { last unless -d "/proc/$pid"; sleep 0.02 }
-	# killed while it wrote them, it leaves empty ones, with which PostgreSQL does not start
-	unlink "$data/postmaster.pid", glob("$ENV{PGHOST}/.s.PGSQL.*.lock");
-}
-
-sub start { return quietly("pg_ctl -D '$data' -l '$log' -t 120 -w start") }
-
-# One statement in a session of its own; undef if there is no answer.
-sub query
-{
-	my ($sql) = @_;
-	open my $psql, '-|', 'psql', '-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', '-c', $sql or die $!;
-	my @lines = <$psql>;
-	close $psql or return undef;
-	chomp @lines;
-	return \@lines;
-}
-
-# The stopped or crashing server again, accepting connections.
-sub bring_back
-{
-	my $end = time + 120;
-	my $failures = 0;
-	while (time < $end)
-	{
-		my $pid = postmaster();
-		if (!defined $pid || !alive($pid)) { start() or ++$failures > 2 and return 0 }
-		return 1 if quietly('psql -X -q -c "SELECT 1"');
-		sleep 0.05;
-	}
-	return 0;
 }
 
 # ---- comparison ----
@@ -508,9 +362,9 @@ sub compare
 	my ($resolved, @results) = @_;
 	my @wrong;
 	my $survived = 0;
-	my $session = Session->new("$dir/compare.err");
+	my $session = KvSession->new('compare');
 	my $query = sub {
-		my ($state, $lines) = $session->run("$_[0];");
+		my ($state, $lines) = $session->run($_[0]);
 		return defined $state && $state eq '00000' ? $lines : undef;
 	};
 
@@ -598,51 +452,19 @@ sub compare
 	{
 		push @wrong, "counter $c is " . ($counted{$c} // 'gone') . ", expected $counter{$c}" if ($counted{$c} // -1) ne $counter{$c};
 	}
-	for my $t (@tables, 'markers', 'twins', 'counters')
-	{
-		my $problems = $query->("SELECT * FROM kvfdw_check('$t')");
-		push @wrong, map { "kvfdw_check('$t'): $_" } defined $problems ? @$problems : ('failed');
-	}
+	push @wrong, kvfdw_problems(@tables, 'markers', 'twins', 'counters');
 	$session->close;
 	return ($survived, @wrong);
 }
 
 # ---- set-up ----
 
-END
-{
-	my $code = $?;
-	if ($$ == $main && defined $data && -e "$data/postmaster.pid")
-	{
-		quietly("pg_ctl -D '$data' -m immediate -t 30 -w stop") or kill_postmaster();
-	}
-	$? = $code;
-}
-$SIG{INT} = $SIG{TERM} = sub { exit 1 };
-
-quietly("initdb -D '$data' -U postgres -A trust -E UTF8 --locale=C -N") or die "initdb failed, see $dir/commands.log\n";
-open my $conf, '>>', "$data/postgresql.conf" or die $!;
-print $conf <<"END";
-listen_addresses = ''
-port = $ENV{PGPORT}
-unix_socket_directories = '$sockets'
-shared_preload_libraries = 'kvfdw'
-log_line_prefix = '%m [%p] %b '
-max_connections = 50
-max_prepared_transactions = 20
-lock_timeout = 30s
-kvfdw.freeze_delay = 1s
-kvfdw.delta_memory = 16MB
-kvfdw.merge_buffers = 4MB
-kvfdw.merge_size = @{[ $seed % 2 ? '64kB' : '4MB' ]}
-include = 'torture.conf'
-END
-close $conf;
+server_make(statement_timeout => 0, lock_timeout => '30s', deadlock_timeout => '1s',
+	'kvfdw.merge_size' => $option->{seed} % 2 ? '64kB' : '4MB', include_if_exists => 'torture.conf');
+$dir = $option->{dir};
 configure('kvfdw.io_method' => 'auto');
-start() or die "the server did not start, see $log\n";
 
-my $sql = "CREATE EXTENSION kvfdw;
-CREATE FUNCTION val(id text, len int) RETURNS text LANGUAGE sql IMMUTABLE AS
+my $sql = "CREATE FUNCTION val(id text, len int) RETURNS text LANGUAGE sql IMMUTABLE AS
 \$\$ SELECT CASE WHEN len >= 0 THEN substr(repeat(md5(id), len / 32 + 1), 1, len) END \$\$;
 CREATE FOREIGN TABLE markers (k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k');
 CREATE FOREIGN TABLE twins (k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k');
@@ -669,13 +491,14 @@ if (defined $answer && @$answer)
 }
 my @points = sort keys %points;
 
-# ---- the rounds ----
+# ---- a round ----
 
-print "1..$rounds\n# seed $seed, $writers writers, stop points: @points\n";
-my $failed = 0;
-for my $round (1 .. $rounds)
+# Returns what happened, and what is wrong.
+sub play
 {
-	srand($seed + $round * 1000);
+	my ($round) = @_;
+	my $seed = $round->{seed} + 1000;    # and + 1 … the writers', + 500 … the readers'
+	srand $seed;
 	my @victims = ('postmaster', 'postmaster', 'backend', 'backend', 'worker', 'worker', 'other', @points ? ('stop point') x 5 : ());
 	my $victim = $victims[ rand @victims ];
 	my $point = @points ? $points[ rand @points ] : '';
@@ -688,21 +511,8 @@ for my $round (1 .. $rounds)
 	  ? join(':', (qw(value_read value_write value_extend key_log_write key_log_read run_map run_write meta_write meta_read unlink))[ rand 10 ],
 		1 + int(rand 15) . (rand() < 0.5 ? '+' : ''), (qw(EIO ENOSPC EMFILE ENOMEM short delay))[ rand 6 ]) : undef;
 
-	# Writers.
-	unlink glob "$dir/writer*.result $dir/reader*.result";
-	my @pids;
-	for my $w (0 .. $writers - 1)
-	{
-		my $pid = fork // die "fork: $!";
-		if ($pid == 0) { writer($w, $round) }
-		push @pids, $pid;
-	}
-	for my $r (0 .. 1)
-	{
-		my $pid = fork // die "fork: $!";
-		if ($pid == 0) { reader($r, $round) }
-		push @pids, $pid;
-	}
+	my @pids = ((map { my $w = $_; launch('writer', $w, $seed + $w + 1, sub { writer($w, $round->{n} + 1) }) } 0 .. $writers - 1),
+		map { my $r = $_; launch('reader', $r, $seed + 500 + $r, sub { reader($r) }) } 0 .. 1);
 
 	# The kill.
 	if ($faults)
@@ -726,7 +536,7 @@ for my $round (1 .. $rounds)
 		while ($running && time < $end) { $running = grep { alive($_) } @pids; sleep 0.02 }
 		$story = "stop point $point " . ($running ? 'not reached by writers, SIGKILL to postmaster' : 'reached');
 		# Recovery may reach it too.
-		if ($running) { kill_postmaster(); start() && query("SELECT count(*) FROM $_") for 'a' }
+		if ($running) { server_kill(); server_start() && query("SELECT count(*) FROM $_") for 'a' }
 	}
 	elsif ($victim eq 'nobody')
 	{
@@ -736,68 +546,48 @@ for my $round (1 .. $rounds)
 	}
 	elsif ($victim eq 'postmaster')
 	{
-		kill_postmaster();
+		server_kill();
 		$story = 'SIGKILL to postmaster';
 	}
 	else
 	{
-		my $where = $victim eq 'backend' ? "backend_type = 'client backend' AND pid <> pg_backend_pid()"
-		  : $victim eq 'worker' ? "backend_type LIKE 'kvfdw%'"
-		  : "backend_type NOT LIKE 'kvfdw%' AND backend_type <> 'client backend'";
-		my $pids = query("SELECT pid, backend_type FROM pg_stat_activity WHERE $where ORDER BY pid") // [];
-		if (@$pids)
-		{
-			my ($pid, $type) = split /\|/, $pids->[ rand @$pids ];
-			kill KILL => $pid;
-			$story = "SIGKILL to $type";
-		}
-		else
-		{
-			kill_postmaster();
-			$story = "no $victim, SIGKILL to postmaster";
-		}
+		my ($pid, $type) = server_process($victim);
+		if (defined $pid) { kill KILL => $pid }
+		else { server_kill() }
+		$story = defined $pid ? "SIGKILL to $type" : "no $victim, SIGKILL to postmaster";
 	}
 	$story .= ", fault $faults" if $faults;
 	$story .= sprintf ' after %.2f s', $delay;
 
 	# The writers end when their connections do.
-	my $end = time + 60;
-	while (grep { alive($_) } @pids)
-	{
-		if (time > $end)
-		{
-			$story .= ', writers hang';
-			$failed = 1;
-			kill KILL => @pids;
-		}
-		sleep 0.02;
-	}
-	waitpid $_, 0 for @pids;
+	my ($hang, @results) = collect(60);
+	my @readers = splice @results, $writers;
+	$results[$_]{number} //= $marker{$_} for 0 .. $writers - 1;
+	$story .= ', writers hang' if $hang;
 
 	# Back again; sometimes the recovery is killed as well.
 	for my $time (1 .. $again)
 	{
 		my $pid = postmaster();
-		kill_postmaster() if @points && defined $pid && alive($pid);
+		server_kill() if @points && defined $pid && alive($pid);
 		configure('kvfdw.stop_points' => rand() < 0.5 ? "recover_after_logs=kill" : rand() < 0.5 ? "replay_before_free=kill" : "$sly=kill") if @points && rand() < 0.5;
 		$pid = postmaster();
-		quietly("pg_ctl -D '$data' -l '$log' -W start") unless defined $pid && alive($pid);
+		server_start('-W') unless defined $pid && alive($pid);
 		for (1 .. 100) { last if defined postmaster(); sleep 0.02 }
 		sleep rand($time % 2 ? 0.3 : 1.5);
-		kill_postmaster();
+		server_kill();
 		$story .= ', and again during recovery';
 	}
 	configure('kvfdw.stop_points' => undef);
-	kill_postmaster() if $again && defined postmaster();
+	server_kill() if $again && defined postmaster();
 	if ($victim eq 'stop point')
 	{
 		configure('kvfdw.stop_points' => undef);
-		kill_postmaster() if defined postmaster();
+		server_kill() if defined postmaster();
 	}
 	my @wrong;
 	my ($acknowledged, $in_flight, $survived, $errors) = (0, 0, 0, 0);
-	my @results = map { -e "$dir/writer$_.result" ? retrieve("$dir/writer$_.result") : { error => "writer $_ left no result", number => $marker{$_} } } 0 .. $writers - 1;
-	if (!bring_back()) { @wrong = ('the server does not come back') }
+	if (!server_return()) { @wrong = ('the server does not come back') }
 	else
 	{
 		# Prepared transactions live through freezes and crashes, then end either way.
@@ -807,40 +597,30 @@ for my $round (1 .. $rounds)
 		{
 			$story .= ', ' . @$gids . ' prepared';
 			if (rand() < 0.5) { query("SELECT kvfdw_freeze('$_')") for @tables, 'markers', 'twins', 'counters' }
-			if (rand() < 0.5) { kill_postmaster(); bring_back() }
+			if (rand() < 0.5) { server_kill(); server_return() }
 			if (rand() < 0.3) { query("SELECT kvfdw_freeze('$_')") for @tables, 'markers', 'twins', 'counters' }
 			for my $gid (@$gids)
 			{
 				$resolved{$gid} = rand() < 0.5 ? 'COMMIT' : 'ROLLBACK';
 				query("$resolved{$gid} PREPARED '$gid'") // push @wrong, "$resolved{$gid} PREPARED '$gid' failed";
 			}
-			if (rand() < 0.3) { kill_postmaster(); bring_back() }
+			if (rand() < 0.3) { server_kill(); server_return() }
 		}
 		($survived, my @more) = compare(\%resolved, @results);
 		push @wrong, @more;
 	}
-	for my $r (0 .. 1)
-	{
-		my $result = -e "$dir/reader$r.result" ? retrieve("$dir/reader$r.result") : { error => "reader $r left no result" };
-		push @wrong, $result->{error} if $result->{error};
-	}
-	push @wrong, 'writers hang' if $failed;
+	push @wrong, map { $_->{error} // () } @readers;
+	push @wrong, 'writers hang' if $hang;
 	$acknowledged += $_->{transactions} // 0 for @results;
 	$errors += $_->{faults} // 0 for @results;
 	$in_flight += defined $_->{flight} for @results;
-	my $seed_of_round = $seed + ($round - 1) * 1000;
-	printf "%s %d - seed %d: %s; %d transactions acknowledged, $errors failed, %d of %d with COMMIT under way survived, %d rows\n",
-	  @wrong ? 'not ok' : 'ok', $round, $seed_of_round, $story, $acknowledged, $survived, $in_flight,
-	  eval { my $n = 0; $n += keys %{ $rows{$_} } for @tables; $n };
-	if (@wrong)
-	{
-		print "# $_\n" for @wrong > 20 ? (@wrong[ 0 .. 19 ], '… ' . (@wrong - 20) . ' more') : @wrong;
-		print "# repeat its choices on fresh tables: torture.pl --rounds 1 --seed $seed_of_round\n";
-		$failed = 1;
-		last;
-	}
+	splice @wrong, 20, @wrong, '… ' . (@wrong - 20) . ' more' if @wrong > 20;
 
 	# The other I/O method next time, where this round ended with a restart.
-	configure('kvfdw.io_method' => rand() < 0.5 ? 'auto' : 'sync');
+	if (!@wrong) { configure('kvfdw.io_method' => rand() < 0.5 ? 'auto' : 'sync') }
+	else { push @wrong, "repeat its choices on fresh tables: torture.pl --rounds 1 --seed $round->{seed}" }
+	return (sprintf('%s; %d transactions acknowledged, %d failed, %d of %d with COMMIT under way survived, %d rows',
+			$story, $acknowledged, $errors, $survived, $in_flight, sum0(map { scalar keys %{ $rows{$_} } } @tables)), @wrong);
 }
-exit $failed;
+
+exit campaign(about => "$writers writers, stop points: @points", play => \&play);

@@ -13,75 +13,99 @@ use POSIX ();
 use Storable qw(store retrieve);
 use Time::HiRes qw(sleep time clock_gettime CLOCK_MONOTONIC);
 
-our @EXPORT = qw(options campaign contest now server_make query table_of_kind kvfdw_problems);
+our @EXPORT = qw(options %contest campaign contest launch collect now server_make server_start server_kill server_return
+	server_process postmaster alive query table_of_kind kvfdw_problems);
 
-my ($data, $log, $commands, $main, %option);
+# What contest and --seconds need of the command line.
+our %contest = ('seconds=i' => undef, 'round-seconds=f' => 10, 'clients=i' => 8, 'kills=i' => 1);
+
+my ($data, $log, $commands, $main, %option, @launched);
 
 # ---- rounds ----
 
 # One clock for all processes.
 sub now { return clock_gettime(CLOCK_MONOTONIC) }
 
-# The command line; defaults and the options of every campaign are below.
+# The command line: --rounds, --seed, --dir and %more, which Getopt::Long is told, each with its default.
 sub options
 {
 	my ($name, %more) = @_;
-	%option = ('round-seconds' => 10, seed => time ^ $$, clients => 8, kills => 1,
-		dir => ($ENV{TESTDIR} // getcwd()) . "/$name-$$", map { $_ => $more{$_} } grep { defined $more{$_} } keys %more);
-	GetOptions(\%option, 'rounds=i', 'seconds=i', 'round-seconds=f', 'seed=i', 'clients=i', 'kills=i', 'dir=s',
-		map { $_ eq 'control' ? "$_!" : "$_=s" } keys %more)
-	  or die "usage: see the head of $name.pl\n";
+	my %known = ('rounds=i' => undef, 'seed=i' => time ^ $$, 'dir=s' => ($ENV{TESTDIR} // getcwd()) . "/$name-$$", %more);
+	%option = map { s/[=!].*//r => $known{$_} } keys %known;
+	GetOptions(\%option, keys %known) or die "usage: see the head of $name.pl\n";
 	$option{seed} = int $option{seed};
 	$| = 1;
 	return \%option;
 }
 
-# Plays @$control, then for --seconds or --rounds what $choose gives for the
-# numbers 1, 2, …, until a round fails.  $play returns a story and what is wrong.
-# Prints TAP.  Returns the exit status.
+# Plays the rounds of control, then for --seconds or --rounds (default: rounds)
+# what choose gives for the numbers 0, 1, …, until a round fails.  play returns a
+# story and what is wrong.  Prints TAP, first with what it is about.  Returns
+# the exit status.
 sub campaign
 {
-	my ($control, $rounds, $choose, $play) = @_;
+	my %is = (control => [], choose => sub { return {} }, @_);
+	my @control = @{ $is{control} };
 	my $end = defined $option{seconds} ? time + $option{seconds} : undef;
-	my ($tests, $n, $failed) = (0, 0, 0);
-	$rounds = $option{rounds} // $rounds;
-	print "# seed $option{seed}, $option{clients} clients\n";
-	while (!$failed && (@$control || $n == 0 || (defined $end ? time < $end : $n < $rounds)))
+	my ($rounds, $tests, $n, $failed) = ($option{rounds} // $is{rounds}, 0, 0, 0);
+	printf "1..%d\n", @control + $rounds if !defined $end;
+	print "# seed $option{seed}, ", $is{about} // "$option{clients} clients", "\n";
+	while (!$failed && (@control || (defined $end ? $n == 0 || time < $end : $n < $rounds)))
 	{
-		my $round = shift @$control // { %{ $choose->($n) }, n => $n++ };
+		my $round = shift @control // { %{ $is{choose}->($n) }, n => $n++ };
 		$round = { kills => $option{kills}, %$round, seed => $option{seed} + 1000 * ($round->{n} // 0) };
 		srand $round->{seed};
-		my ($story, @wrong) = $play->($round);
+		my ($story, @wrong) = $is{play}->($round);
 		printf "%s %d - seed %d: %s\n", @wrong ? 'not ok' : 'ok', ++$tests, $round->{seed}, $story;
 		print "# $_\n" for @wrong;
 		$failed = @wrong ? 1 : 0;
 	}
-	print "1..$tests\n";
+	print "1..$tests\n" if defined $end;
 	return $failed;
 }
 
-# Runs @$bodies, each in a process and with the time when to end, while the
+# Starts a process that draws from $seed and runs $body; its pid.
+sub launch
+{
+	my ($kind, $i, $seed, $body) = @_;
+	my $file = "$option{dir}/$kind$i.result";
+	unlink $file;
+	my $pid = fork // die "fork: $!";
+	if ($pid == 0)
+	{
+		srand $seed;
+		my $result = eval { $body->() } // { error => "$kind $i: $@" };
+		store $result, $file;
+		POSIX::_exit(0);
+	}
+	push @launched, [ $pid, "$kind $i", $file ];
+	return $pid;
+}
+
+# Waits for those launched, and kills those that $seconds do not suffice for.
+# Returns whether there were such, and the results in the order of launch.
+sub collect
+{
+	my ($seconds) = @_;
+	my @ended = splice @launched;
+	my @pids = map { $_->[0] } @ended;
+	my $hang = !wait_gone($seconds, @pids);
+	kill KILL => grep { alive($_) } @pids if $hang;
+	waitpid $_, 0 for @pids;
+	return ($hang, map { -e $_->[2] ? retrieve($_->[2]) : { error => "$_->[1] left no result" } } @ended);
+}
+
+# Runs @bodies, each in a process and with the time when to end, while the
 # server is struck $kills times and $meanwhile is called now and then.  Returns
 # their results, what happened, and what is wrong.
 sub contest
 {
 	my ($kills, $meanwhile, @bodies) = @_;
-	my ($begin, @pids, @story, @wrong, @results) = (now());
+	my ($begin, @story, @wrong) = (now());
 	my $end = $begin + $option{'round-seconds'};
 	my @blows = sort { $a <=> $b } map { $begin + (0.1 + rand 0.8) * $option{'round-seconds'} } 1 .. $kills;
 	my $seed = int rand 2**31;
-	for my $i (0 .. $#bodies)
-	{
-		my $pid = fork // die "fork: $!";
-		if ($pid == 0)
-		{
-			srand($seed + $i);
-			my $result = eval { $bodies[$i]->($end) } // { error => "process $i: $@" };
-			store $result, "$option{dir}/result$i";
-			POSIX::_exit(0);
-		}
-		push @pids, $pid;
-	}
+	for my $i (0 .. $#bodies) { launch('process', $i, $seed + $i, sub { $bodies[$i]->($end) }) }
 	while (now() < $end)
 	{
 		if (@blows && now() > $blows[0])
@@ -93,15 +117,9 @@ sub contest
 		elsif (rand() < 0.1) { $meanwhile->() }
 		sleep 0.1;
 	}
-	for (1 .. 1000) { last unless grep { alive($_) } @pids; sleep 0.1 }
-	if (my @hang = grep { alive($_) } @pids) { kill KILL => @hang; push @wrong, 'clients hang' }
-	waitpid $_, 0 for @pids;
-	for my $i (0 .. $#bodies)
-	{
-		push @results, -e "$option{dir}/result$i" ? retrieve("$option{dir}/result$i") : { error => "process $i left no result" };
-		unlink "$option{dir}/result$i";
-		push @wrong, $results[-1]{error} if $results[-1]{error};
-	}
+	my ($hang, @results) = collect(100);
+	push @wrong, 'clients hang' if $hang;
+	push @wrong, map { $_->{error} || () } @results;
 	return (\@results, \@story, \@wrong);
 }
 
@@ -109,10 +127,10 @@ sub contest
 
 sub quietly { return system("@_ >>'$commands' 2>&1 </dev/null") == 0 }
 
-# Makes a server in --dir and starts it; @lines go to postgresql.conf.  It is stopped at exit.
+# Makes a server in --dir, with these settings too, and starts it.  It is stopped at exit.
 sub server_make
 {
-	my (@lines) = @_;
+	my (%settings) = @_;
 	die "PostgreSQL does not run as root\n" if $> == 0;
 	make_path($option{dir});
 	my $dir = $option{dir} = abs_path($option{dir});
@@ -121,14 +139,15 @@ sub server_make
 	delete @ENV{qw(PGPASSWORD PGOPTIONS PGSERVICE PGDATA PGSSLMODE)};
 	@ENV{qw(PGHOST PGPORT PGUSER PGDATABASE)} = ($sockets, 6141, 'postgres', 'postgres');
 	quietly("initdb -D '$data' -U postgres -A trust -E UTF8 --locale=C -N") or die "initdb failed, see $commands\n";
+	%settings = (listen_addresses => '', port => $ENV{PGPORT}, unix_socket_directories => $sockets,
+		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', commit_siblings => 1, max_connections => 50,
+		max_prepared_transactions => 40, deadlock_timeout => '50ms', statement_timeout => '60s', 'kvfdw.freeze_delay' => '1s',
+		'kvfdw.delta_memory' => '16MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB', %settings);
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
-	print $conf "$_\n" for "listen_addresses = ''", "port = $ENV{PGPORT}", "unix_socket_directories = '$sockets'",
-	  "shared_preload_libraries = 'kvfdw'", "log_line_prefix = '%m [%p] %b '",
-	  'commit_siblings = 1', 'max_connections = 50', 'max_prepared_transactions = 40', 'deadlock_timeout = 50ms', 'statement_timeout = 60s',
-	  'kvfdw.freeze_delay = 1s', 'kvfdw.delta_memory = 16MB', 'kvfdw.merge_buffers = 4MB', 'kvfdw.merge_size = 64kB', @lines;
+	print $conf "$_ = '$settings{$_}'\n" for sort keys %settings;
 	close $conf;
 	$SIG{INT} = $SIG{TERM} = sub { exit 1 };
-	start() or die "the server did not start, see $log\n";
+	server_start() or die "the server did not start, see $log\n";
 	query('CREATE EXTENSION kvfdw') // die "the extension cannot be created, see $log\n";
 }
 
@@ -142,7 +161,12 @@ END
 	$? = $code;
 }
 
-sub start { return quietly("pg_ctl -D '$data' -l '$log' -t 120 -w start") }
+# Starts the server, and waits until it accepts connections unless $wait is '-W'.
+sub server_start
+{
+	my ($wait) = @_;
+	return quietly("pg_ctl -D '$data' -l '$log' -t 120 " . ($wait // '-w') . ' start');
+}
 
 sub postmaster
 {
@@ -198,11 +222,22 @@ sub server_return
 	while (time < $end)
 	{
 		my $pid = postmaster();
-		if (!defined $pid || !alive($pid)) { start() or ++$failures > 2 and return 0 }
+		if (!defined $pid || !alive($pid)) { server_start() or ++$failures > 2 and return 0 }
 		return 1 if quietly('psql -X -q -c "SELECT 1"');
 		sleep 0.05;
 	}
 	return 0;
+}
+
+# One of the server's processes of a kind: backend, worker or other.  Its pid and type; none: nothing.
+sub server_process
+{
+	my ($kind) = @_;
+	my $where = $kind eq 'backend' ? "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+	  : $kind eq 'worker' ? "backend_type LIKE 'kvfdw%'"
+	  : "backend_type NOT LIKE 'kvfdw%' AND backend_type <> 'client backend'";
+	my $found = query("SELECT pid, backend_type FROM pg_stat_activity WHERE $where ORDER BY pid") // [];
+	return @$found ? split /\|/, $found->[ rand @$found ] : ();
 }
 
 # One blow; returns what it was.  'backend' and 'worker' are SIGKILL to one
@@ -213,9 +248,7 @@ sub strike
 	if ($victim eq 'postmaster' || $victim eq 'all') { server_kill($victim eq 'all') }
 	else
 	{
-		my $where = $victim eq 'worker' ? "backend_type LIKE 'kvfdw%'" : "backend_type = 'client backend' AND pid <> pg_backend_pid()";
-		my $pids = query("SELECT pid FROM pg_stat_activity WHERE $where") // [];
-		my $pid = $pids->[ rand @$pids ] // return "no $victim";
+		my ($pid) = server_process($victim eq 'worker' ? $victim : 'backend') or return "no $victim";
 		if ($victim eq 'session') { query("SELECT pg_terminate_backend($pid)") }
 		else { kill KILL => $pid }
 	}
@@ -274,7 +307,8 @@ sub run
 	my ($self, $sql) = @_;
 	my @rows;
 	local $SIG{PIPE} = 'IGNORE';
-	print { $self->{in} } "$sql;\n\\echo :ERROR :SQLSTATE :ROW_COUNT -- done\n" or return (undef);
+	$sql .= ';' if $sql !~ /\\\.$/;    # the data of COPY end without
+	print { $self->{in} } "$sql\n\\echo :ERROR :SQLSTATE :ROW_COUNT -- done\n" or return (undef);
 	while (defined(my $line = readline $self->{out}))
 	{
 		chomp $line;
