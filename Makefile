@@ -73,9 +73,7 @@ test:
 	@bash test/run.sh
 bench:
 	@bash bench/run.sh
-torture:
-	@bash test/torture.sh
-append bank:
+torture append bank:
 	@bash test/campaign.sh $@ $(SECONDS)
 differential:
 	@bash test/run.sh differential

@@ -1,19 +1,28 @@
 #!/bin/bash
-# make append, make bank: rounds of concurrent clients and SIGKILL; see append.pl, bank.pl.
+# make torture, make append, make bank: rounds of concurrent clients and SIGKILL;
+# see torture.pl, append.pl, bank.pl.
 #
-#   test/campaign.sh append|bank [SECONDS]
+#   test/campaign.sh torture|append|bank [SECONDS]
 #
-#   SECONDS=300          how long; the round under way is finished
-#   ROUNDS=n             how many rounds instead
+#   ROUNDS=n             how many rounds; torture: 300
 #   SEED=n               repeat a round's choices, with ROUNDS=1
+#
+# append and bank:
+#
+#   SECONDS=300          how long, without ROUNDS; the round under way is finished
 #   CLIENTS=8, KILLS=1   concurrent clients, kills in a round
 #   LEVEL=serializable   one isolation level only
 #   KIND=heap            append: the same on heap tables
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 name=$1
-length=(--seconds "${2:-300}")
-[ -z "${ROUNDS:-}" ] || length=(--rounds "$ROUNDS")
+evidence="clients' messages" promise='nothing that the isolation level forbids, nothing lost'
+if [ "$name" = torture ]; then
+	ROUNDS=${ROUNDS:-300}
+	evidence="writers' journals" promise="$ROUNDS rounds, no acknowledged row lost, no unacknowledged row visible"
+	LEVEL='' KIND='' CLIENTS='' KILLS=''
+fi
+if [ -n "${ROUNDS:-}" ]; then length=(--rounds "$ROUNDS"); else length=(--seconds "${2:-300}"); fi
 bash "$here/lib/setup.sh"
 . "$here/lib/server.sh"
 kv_begin "$name"
@@ -25,6 +34,6 @@ rm -rf "$kept"
 if ! kv_as perl "$root/test/$name.pl" --dir "$KV_RUN/$name" "${length[@]}" ${SEED:+--seed "$SEED"} ${LEVEL:+--level "$LEVEL"} \
 	${KIND:+--kind "$KIND"} ${CLIENTS:+--clients "$CLIENTS"} ${KILLS:+--kills "$KILLS"}; then
 	mv "$KV_RUN/$name" "$kept"
-	kv_die "$name failed; the data directory, the server's log and the clients' messages are in $kept"
+	kv_die "$name failed; the data directory, the server's log and the $evidence are in $kept"
 fi
-echo "$name: nothing that the isolation level forbids, nothing lost"
+echo "$name: $promise"
