@@ -61,9 +61,12 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/numeric.h"
-#include "utils/pg_locale.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
+
+/* else it wants ICU's headers, which a server's headers come without */
+#undef USE_ICU
+#include "utils/pg_locale.h"
 
 #include "compat.h"
 #include "kvfdw.h"

@@ -47,7 +47,7 @@ typedef enum IoMethod
 	IO_METHOD_SYNC
 } IoMethod;
 
-static const struct config_enum_entry io_method_options[] = {
+static const struct config_enum_entry kv_io_methods[] = {
 	{"auto", IO_METHOD_AUTO, false},
 	{"io_uring", IO_METHOD_RING, false},
 	{"sync", IO_METHOD_SYNC, false},
@@ -470,7 +470,7 @@ kv_io_gucs(void)
 	DefineCustomEnumVariable("kvfdw.io_method",
 							 "Selects how batches of device I/O are made.",
 							 "auto uses io_uring where the kernel allows it.",
-							 &io_method, IO_METHOD_AUTO, io_method_options,
+							 &io_method, IO_METHOD_AUTO, kv_io_methods,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.io_depth",
 							"Sets how many requests a process keeps in flight.",

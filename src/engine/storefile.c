@@ -88,7 +88,7 @@ kv_path_store(const KvStoreKey *key)
 }
 
 /* The path of a file in a store's directory, formatted into a function's own buffer. */
-static const char *
+pg_attribute_printf(3, 4) static const char *
 file_path(char *buffer, const KvStoreKey *key, const char *format, ...)
 {
 	int			len = snprintf(buffer, MAXPGPATH, "kvfdw/%u/%u/%08x/", key->dboid,
