@@ -142,7 +142,7 @@ sub server_make
 	%settings = (listen_addresses => '', port => $ENV{PGPORT}, unix_socket_directories => $sockets,
 		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', commit_siblings => 1, max_connections => 50,
 		max_prepared_transactions => 40, deadlock_timeout => '50ms', statement_timeout => '60s', 'kvfdw.freeze_delay' => '1s',
-		'kvfdw.delta_memory' => '16MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB', %settings);
+		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB', %settings);
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
 	print $conf "$_ = '$settings{$_}'\n" for sort keys %settings;
 	close $conf;
@@ -250,7 +250,12 @@ sub strike
 	{
 		my ($pid) = server_process($victim eq 'worker' ? $victim : 'backend') or return "no $victim";
 		if ($victim eq 'session') { query("SELECT pg_terminate_backend($pid)") }
-		else { kill KILL => $pid }
+		else
+		{
+			# once it is reaped, nobody can connect before the restart
+			kill KILL => $pid;
+			for (1 .. 1000) { last unless -d "/proc/$pid"; sleep 0.02 }
+		}
 	}
 	return $victim eq 'session' ? 'session terminated' : "SIGKILL to $victim";
 }

@@ -17,6 +17,13 @@
 # rt its COMMIT was answered before the other began.  At READ COMMITTED each
 # statement is looked at as well: reads with one time are one statement, which sees
 # one snapshot, so there is no cycle at all between statements and COMMITs.
+#
+# "-late": PostgreSQL finds a cycle R -rw-> W -rw-> T of SERIALIZABLE transactions by
+# T having committed first.  It misses one if T becomes visible before W, but W is
+# through with its predicate locks before T is; a third transaction that begins
+# between sees T and not W.  It takes a process that is held up within its COMMIT, on
+# heap tables as well.  T's COMMIT is answered after W's then, in each such part of
+# the cycle; no level forbids that.
 package KvHistory;
 use strict;
 use warnings;
@@ -33,6 +40,7 @@ sub forbidden
 {
 	my ($kind, $level) = @_;
 	return 1 if $kind =~ /-statement/;
+	return 0 if $kind =~ /-late$/;
 	return $level eq 'serializable' if $kind =~ /^G2-item/;
 	return $level ne 'read committed' if $kind =~ /^G-/;
 	return 1;
@@ -197,10 +205,14 @@ sub cycles
 			my $rw = grep { $_ == RW } @kinds;
 			my $skew = grep { $kinds[$_] == RW && $kinds[ $_ - 1 ] == RW } 0 .. $#kinds;
 			my $real = grep { $_ == RT } @kinds;
+			my $late = !grep {
+				my ($pivot, $out) = map { $nodes->[ $_ >> 1 ]{end} } @$cycle[ $_, ($_ + 1) % @$cycle ];
+				$kinds[$_] == RW && $kinds[ $_ - 1 ] == RW && ($out <= $pivot || $out == 9**9**9);
+			} 0 .. $#kinds;
 			next if $real xor $mask & RT;
 			next if !$suffix && ($mask & RW && !$rw || !$apart && $rw && !$skew);    # another pass's
 			my $kind = $skew ? 'G2-item' : $rw > 1 ? 'G-nonadjacent' : $rw ? 'G-single' : (grep { $_ == WR } @kinds) ? 'G1c' : 'G0';
-			$report->($kind . $suffix . ($real ? '-realtime' : ''), join("\n#   ", "a cycle of " . @kinds, @text));
+			$report->($kind . $suffix . ($real ? '-realtime' : $skew && $late ? '-late' : ''), join("\n#   ", "a cycle of " . @kinds, @text));
 		}
 	}
 }

@@ -58,6 +58,8 @@ finds('G-nonadjacent', 'x 1, y 2, z 3, w 4', 'T1 0-9 ok: r w 4, r y', 'T2 0-9 ok
 	'T3 0-9 ok: r z 3, r w', 'T4 0-9 ok: a x 1, a w 4');
 finds('G2-item', 'x 1, y 2', 'T1 0-9 ok: r y, a x 1', 'T2 0-9 ok: r x, a y 2');
 finds('G2-item', 'x 1, y 2, z 3', 'T1 0-9 ok: r y, a x 1', 'T2 0-9 ok: r z, a y 2', 'T3 0-9 ok: r x, a z 3');
+finds('G2-item', 'x 1, z 3', 'T1 0-8 ok: r z, a x 1', 'T2 0-7 ok: a z 3', 'T3 0-9 ok: r z 3, r x');
+finds('G2-item-late', 'x 1, z 3', 'T1 0-8 ok: r z, a x 1', 'T2 0-9 ok: a z 3', 'T3 0-9 ok: r z 3, r x');
 finds('G0-realtime', 'x 1 2', 'T1 5-9 ok: a x 1', 'T2 0-2 ok: a x 2');
 finds('G-single-realtime, stale read', 'x 1', 'T1 0-1 ok: a x 1', 'T2 2-9 ok: r x');
 finds('G2-item-realtime', 'x 1, y 2', 'T1 0-1 ok: a x 1', 'T2 0-9 ok: r x, a y 2', 'T3 3-9 ok: r y');
