@@ -225,3 +225,11 @@ UPDATE upd SET k = k + 10, a = 'moved', b = 0 WHERE k = 1 RETURNING *;
 UPDATE upd SET a = 'joined', b = g FROM generate_series(2, 3) g WHERE k = g AND upd.a <> '' RETURNING upd.*;
 SELECT * FROM upd ORDER BY k;
 DROP FOREIGN TABLE upd;
+-- a generated column SET to DEFAULT keeps its value unless what it depends on changes
+CREATE FOREIGN TABLE gen (k int, v int, gk int GENERATED ALWAYS AS (k * 2) STORED, gv int GENERATED ALWAYS AS (v * 3) STORED) SERVER kvfdw;
+INSERT INTO gen VALUES (1, 1), (2, 2), (3, 3);
+UPDATE gen SET v = 10, gv = DEFAULT, gk = DEFAULT WHERE k = 1 RETURNING *;
+UPDATE gen SET k = 20, v = 20, gk = DEFAULT WHERE k = 2 RETURNING *;
+UPDATE gen SET gv = DEFAULT, gk = DEFAULT WHERE k = 3 RETURNING *;
+SELECT * FROM gen ORDER BY k;
+DROP FOREIGN TABLE gen;

@@ -190,7 +190,7 @@ overwrites_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info,
 				  Bitmapset **attrs)
 {
 	const KvTable *table = info->table;
-	Bitmapset  *updated;
+	Bitmapset  *written = NULL;
 	ListCell   *lc;
 
 	if (root->parse->commandType != CMD_UPDATE ||
@@ -201,11 +201,20 @@ overwrites_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info,
 		kv_returns_old_row(root->parse->returningList))
 		return false;
 
-	updated = get_rel_all_updated_cols(root, rel);
+	/*
+	 * Those that get an expression's value, and the generated ones that core
+	 * computes again for that.  A generated column SET to DEFAULT is neither.
+	 */
+	foreach(lc, root->update_colnos)
+		written = bms_add_member(written, lfirst_int(lc) - FirstLowInvalidHeapAttributeNumber);
+	written = bms_add_members(written,
+							  get_dependent_generated_columns(root, rel->relid, written));
 	for (int i = 0; i < table->tupdesc->natts; i++)
 	{
-		if (!TupleDescAttr(table->tupdesc, i)->attisdropped && table->keyindex[i] < 0 &&
-			!bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, updated))
+		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
+
+		if (!att->attisdropped && !KV_ATTRIBUTE_IS_VIRTUAL(att) && table->keyindex[i] < 0 &&
+			!bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, written))
 			return false;
 	}
 
