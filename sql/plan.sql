@@ -49,7 +49,7 @@ EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 5 ORDER BY b COLLATE "POSIX" LIMIT
 -- Joins on the key: one point per outer row.
 EXPLAIN (COSTS OFF) SELECT * FROM h JOIN t ON t.k = h.k;
 EXPLAIN (COSTS OFF) SELECT * FROM h LEFT JOIN t ON t.k = h.k WHERE h.id < 5;
-EXPLAIN (COSTS OFF) SELECT * FROM h JOIN m ON m.a = h.id AND m.b = 'b3' WHERE h.id < 5;
+EXPLAIN (COSTS OFF) SELECT * FROM h LEFT JOIN m ON m.a = h.id AND m.b = 'b3' WHERE h.id < 5;
 EXPLAIN (COSTS OFF) SELECT * FROM h, LATERAL (SELECT * FROM m WHERE m.a = h.k ORDER BY b, c LIMIT 1) x WHERE h.id = 1;
 SELECT count(*), min(t.k), max(t.k) FROM h JOIN t ON t.k = h.k;
 -- Keys only: no value is read for these.
