@@ -384,7 +384,7 @@ fetch_values(KvScan *scan)
 	{
 		const KvRead *read = requests[i].tag;
 
-		if (requests[i].len == KV_BLOCK)
+		if (requests[i].len == KV_BLOCK && requests[i].result == KV_BLOCK)
 			kv_cache_keep(scan->store, read->row->version.location,
 						  read->row->version.len, requests[i].buffer);
 	}

@@ -179,6 +179,7 @@ keep_block(const KvStore *store, uint64 place, const char *block)
 		if (sequence % 2 != 0 ||
 			!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
 			return;
+		pg_write_barrier();
 		entry->place = place;
 		entry->store = store->cache_id;
 		memcpy(block_at(set, way), block, KV_BLOCK);
