@@ -16,10 +16,11 @@
  * READ COMMITTED follows; stricter levels do not go on.
  *
  * The queue.  Who waits for a row holds a heavyweight tuple lock, on a hash of
- * the key instead of a ctid, from before its wait until it has the row.  So the
- * first to wait is the first to get it, whatever others keep locking it in
- * share mode.  Who has the row locked already does not queue up to lock it
- * more: it would wait for those that wait for it.
+ * the key instead of a ctid, from before its wait until it has the row.  So
+ * those that wait get it in the order in which they came.  As on heap, who need
+ * not wait does not queue: share locks without a gap between them hold a writer
+ * up.  Who has the row locked already does not queue up to lock it more: it
+ * would wait for those that wait for it.
  */
 #include "postgres.h"
 
