@@ -62,6 +62,7 @@ typedef struct KvTable
 	int			key_width;		/* encoded bytes if all keys are fixed, else 0 */
 	KvOnDuplicate on_duplicate;
 	int			shards;			/* initial number of shards, 1 to 65536 */
+	KvWalLevel	wal;			/* of a store that is made now; a store has its own */
 
 	/*
 	 * Value shape.  raw_attnum names the one varlena column that is stored

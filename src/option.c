@@ -119,20 +119,22 @@ parse_on_duplicate_option(const char *value)
 			 errhint("Valid values are \"error\", \"ignore\" and \"replace\".")));
 }
 
-static void
-check_wal_option(const char *value)
+static KvWalLevel
+parse_wal_option(const char *value)
 {
-	if (strcmp(value, "none") == 0)
-		return;
-	if (strcmp(value, "full") == 0 || strcmp(value, "keys") == 0)
+	if (strcmp(value, "full") == 0)
+		return KV_WAL_FULL;
+	if (strcmp(value, "keys") == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("wal level \"%s\" is not available yet", value),
-				 errhint("Use OPTIONS (wal 'none').")));
+				 errhint("Use OPTIONS (wal 'full') or OPTIONS (wal 'none').")));
+	if (strcmp(value, "none") == 0)
+		return KV_WAL_NONE;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for option \"%s\": \"%s\"", "wal", value),
-			 errhint("The only valid value is \"none\".")));
+			 errhint("Valid values are \"full\" and \"none\".")));
 }
 
 static bool
@@ -214,7 +216,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 		else if (strcmp(option->defname, "on_duplicate") == 0)
 			parse_on_duplicate_option(defGetString(option));
 		else
-			check_wal_option(defGetString(option));
+			parse_wal_option(defGetString(option));
 	}
 	PG_RETURN_VOID();
 }
@@ -376,6 +378,7 @@ build_table(Relation rel)
 
 	table->relid = RelationGetRelid(rel);
 	table->on_duplicate = KV_DUPLICATE_ERROR;
+	table->wal = KV_WAL_FULL;
 	table->shards = DEFAULT_SHARDS;
 	table->tupdesc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 
@@ -389,6 +392,8 @@ build_table(Relation rel)
 			table->shards = parse_shards_option(defGetString(option));
 		else if (strcmp(option->defname, "on_duplicate") == 0)
 			table->on_duplicate = parse_on_duplicate_option(defGetString(option));
+		else if (strcmp(option->defname, "wal") == 0)
+			table->wal = parse_wal_option(defGetString(option));
 	}
 	set_key(table, rel, key);
 	set_value_shape(table);

@@ -422,7 +422,7 @@ kv_table_store(Relation rel, bool create)
 	kv_engine_require();
 
 	store = kv_store_open(MyDatabaseId, table->relid, table->shards,
-						  table->key_width, NULL, false, rel->rd_createSubid);
+						  table->key_width, NULL, table->wal, false, rel->rd_createSubid);
 	if (store == NULL)
 	{
 		KvKey	   *bounds;
@@ -431,7 +431,7 @@ kv_table_store(Relation rel, bool create)
 			return NULL;
 		bounds = make_bounds(table->shards);
 		store = kv_store_open(MyDatabaseId, table->relid, table->shards,
-							  table->key_width, bounds, true,
+							  table->key_width, bounds, table->wal, true,
 							  rel->rd_createSubid);
 		pfree(unconstify(uint8 *, bounds[0].data));
 		pfree(bounds);
@@ -454,6 +454,6 @@ kv_table_truncate(Relation rel)
 
 	kv_engine_require();
 	kv_store_truncate(MyDatabaseId, table->relid, table->shards,
-					  table->key_width, bounds, rel->rd_createSubid);
+					  table->key_width, bounds, table->wal, rel->rd_createSubid);
 	CacheInvalidateRelcache(rel);
 }

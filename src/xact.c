@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
@@ -31,6 +32,7 @@ at_transaction_event(XactEvent event, void *arg)
 						 errmsg("cannot PREPARE a transaction that has created, truncated or dropped kvfdw tables")));
 			break;
 		case XACT_EVENT_COMMIT:
+			kv_engine_note_backup(get_backup_status() == SESSION_BACKUP_RUNNING);
 			kv_engine_at_commit();
 			break;
 		case XACT_EVENT_ABORT:

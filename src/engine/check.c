@@ -290,7 +290,7 @@ check_logs(KvCheck *check)
 	generation = pg_atomic_read_u32(&shard->generation);
 	LWLockRelease(&shard->lock);
 	if (last > first)
-		kv_shard_drain(check->store, check->shardno, last - 1);
+		kv_shard_drain(check->store, check->shardno, last - 1, PG_UINT64_MAX);
 	for (uint32 log = first; log < last; log++)
 	{
 		/* a freeze may remove logs while we look */

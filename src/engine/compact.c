@@ -10,7 +10,8 @@
  *   2. drain    the values that the sealed delta names get to the value file
  *   3. merge    sealed delta + chosen runs → new base and/or unfrozen run
  *   4. publish  flush WAL, replace the manifest, swap the lists in memory
- *   5. sweep    unlink the runs and logs that the manifest no longer names
+ *   5. sweep    unlink the runs and logs that neither the manifest nor an image
+ *               names
  *
  * What survives of a key: its newest version that every snapshot sees, frozen
  * (in the base run, without xid; a deletion just vanishes) if the base takes
@@ -309,6 +310,33 @@ release_merge(KvMerge *merge)
 	merge->nsources = 0;
 }
 
+/* Remove a file that the manifest no longer names, unless an image does. */
+static void
+unlink_log(KvStore *store, uint32 shardno, uint32 number)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		named;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	named = kv_image_names_log(store, shard, number);
+	LWLockRelease(&shard->lock);
+	if (!named)
+		(void) kv_io_unlink(kv_path_log(&store->key, shardno, number));
+}
+
+static void
+unlink_run(KvStore *store, uint32 shardno, uint32 number)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		named;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	named = kv_image_names_run(shard, number);
+	LWLockRelease(&shard->lock);
+	if (!named)
+		(void) kv_io_unlink(kv_path_run(&store->key, shardno, number));
+}
+
 /* Swap the shard over to what the merge has made.  Step 4 and 5. */
 static void
 publish(KvMerge *merge, const KvShard *before)
@@ -363,11 +391,11 @@ publish(KvMerge *merge, const KvShard *before)
 	kv_delta_free(&freed);
 
 	for (uint32 log = before->first_log; log <= before->sealed_log; log++)
-		(void) kv_io_unlink(kv_path_log(&store->key, merge->shardno, log));
+		unlink_log(store, merge->shardno, log);
 	for (int i = 0; i < merge->taken; i++)
-		(void) kv_io_unlink(kv_path_run(&store->key, merge->shardno, before->unfrozen[i]));
+		unlink_run(store, merge->shardno, before->unfrozen[i]);
 	if (merge->with_base && before->base_run != 0)
-		(void) kv_io_unlink(kv_path_run(&store->key, merge->shardno, before->base_run));
+		unlink_run(store, merge->shardno, before->base_run);
 	KV_STOP_POINT("freeze_done");
 }
 
@@ -391,10 +419,10 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 
 	KV_STOP_POINT("freeze_before_finish");
 	if (merge->base_writer)
-		kv_run_finish(merge->base_writer, false);
+		kv_run_finish(merge->base_writer);
 	merge->base_writer = NULL;
 	if (merge->unfrozen_writer)
-		kv_run_finish(merge->unfrozen_writer, false);
+		kv_run_finish(merge->unfrozen_writer);
 	merge->unfrozen_writer = NULL;
 	publish(merge, before);
 }
@@ -413,7 +441,7 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 	LWLockRelease(&shard->lock);
 
 	if (DsaPointerIsValid(before.sealed.root))
-		kv_shard_drain(store, shardno, before.sealed_log);
+		kv_shard_drain(store, shardno, before.sealed_log, PG_UINT64_MAX);
 	KV_STOP_POINT("freeze_before_merge");
 
 	merge->taken = choose_runs(store, shardno, mode, before.nunfrozen, before.unfrozen,

@@ -7,6 +7,7 @@
 
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
+#include "postmaster/startup.h"
 #include "utils/memutils.h"
 
 #include "engine/internal.h"
@@ -27,6 +28,7 @@ uint32		kv_wait_recovery = 0;
 uint32		kv_wait_freeze = 0;
 uint32		kv_wait_room = 0;
 uint32		kv_wait_idle = 0;
+uint32		kv_wait_barrier = 0;
 
 bool
 kv_engine_ready(void)
@@ -58,6 +60,15 @@ kv_area(void)
 	return area;
 }
 
+/* CHECK_FOR_INTERRUPTS that the startup process heeds as well. */
+void
+kv_wait_interrupts(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (AmStartupProcess())
+		kv_startup_interrupts();
+}
+
 /*
  * CHECK_FOR_INTERRUPTS for work that the maintainer does too: told to go, it
  * gives up the piece at hand.
@@ -65,7 +76,7 @@ kv_area(void)
 void
 kv_check_interrupts(void)
 {
-	CHECK_FOR_INTERRUPTS();
+	kv_wait_interrupts();
 	if (ShutdownRequestPending)
 		ereport(ERROR,
 				(errcode(ERRCODE_ADMIN_SHUTDOWN),

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -125,6 +126,18 @@ discard_generations(Oid dboid, Oid relid, uint32 first, uint32 last)
 			entry->oldest = Min(last, entry->newest - 1) + 1;
 	}
 	LWLockRelease(&kv_shared->control_lock);
+}
+
+/* Redo: a store has gone, unless another has taken its place. */
+void
+kv_generation_remove(const KvStoreKey *key, uint64 id)
+{
+	KvStore    *store = kv_store_by_key(key);
+
+	if (store == NULL || (store->id != id && !store->unusable))
+		return;
+	discard_generations(key->dboid, key->relid, key->generation, key->generation);
+	kv_wake_maintainer();
 }
 
 /* All of a table goes.  Never throws or allocates. */
@@ -294,6 +307,31 @@ collect_stores(void)
 	LWLockRelease(&kv_shared->control_lock);
 }
 
+/* Tell the WAL of each store in a directory that is about to be removed. */
+static void
+log_gone(const char *path, int depth)
+{
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+
+	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *below = psprintf("%s/%s", path, de->d_name);
+		KvStoreKey	key;
+		uint64		id;
+
+		if (strcmp(de->d_name, "table") == 0)
+		{
+			if (kv_table_file_identify(below, &key, &id) && id != 0)
+				kv_wal_log_gone(&key, id);
+		}
+		else if (depth > 0 && strspn(de->d_name, "0123456789abcdef") == strlen(de->d_name))
+			log_gone(below, depth - 1);
+		pfree(below);
+	}
+	FreeDir(dir);
+}
+
 /* Remove the directories that were renamed out of sight, and their memory. */
 void
 kv_drop_collect(void)
@@ -310,6 +348,8 @@ kv_drop_collect(void)
 			char		path[MAXPGPATH];
 
 			snprintf(path, sizeof(path), "kvfdw/%s", de->d_name);
+			if (!RecoveryInProgress())
+				log_gone(path, 2);
 			kv_io_rmtree(path);
 		}
 	}

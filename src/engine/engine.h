@@ -56,6 +56,14 @@ typedef enum KvForm
 	KV_FORM_KEY = 3				/* no row: the key to which a deleted one moved */
 } KvForm;
 
+/* What a commit survives; the numbers are in files and WAL records. */
+typedef enum KvWalLevel
+{
+	KV_WAL_NONE = 0,			/* SIGKILL */
+	KV_WAL_KEYS = 1,			/* and power loss */
+	KV_WAL_FULL = 2				/* and the loss of the server, for there are standbys */
+} KvWalLevel;
+
 typedef struct KvStore KvStore; /* shared memory; stable while its table exists */
 
 /* One visible row.  Memory is the caller's scan's and lasts until its next call. */
@@ -95,16 +103,17 @@ extern void kv_engine_require(void);	/* ERROR with the line to add, if not */
  * The store of a table, recovered if this is its first use since the server
  * started.  The caller holds a lock on the relation.  Returns NULL if no row
  * was ever written and !create; shards, key_width (every key's encoded length,
- * or 0) and bounds matter only for a store that is made.  created_in: the
+ * or 0), bounds and wal matter only for a store that is made.  created_in: the
  * subtransaction that created the relation, if that was in this transaction.
  */
 extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
-							  const KvKey *bounds, bool create,
+							  const KvKey *bounds, KvWalLevel wal, bool create,
 							  SubTransactionId created_in);
 
 /* TRUNCATE: a fresh, empty generation that becomes the table's at COMMIT. */
 extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,
-							  const KvKey *bounds, SubTransactionId created_in);
+							  const KvKey *bounds, KvWalLevel wal,
+							  SubTransactionId created_in);
 /* DROP: forget and unlink at COMMIT. */
 extern void kv_store_drop_at_commit(Oid dboid, Oid relid);
 extern void kv_store_drop_database_at_commit(Oid dboid);
@@ -230,6 +239,7 @@ extern void kv_engine_at_abort(void);
 extern void kv_engine_at_subxact(bool commit, SubTransactionId mine,
 								 SubTransactionId parent);
 extern bool kv_engine_has_pending_files(void);	/* TRUNCATE or DROP pending */
+extern void kv_engine_note_backup(bool running);	/* this session's pg_backup_start; as at_commit */
 
 /* ---- checking and statistics ---- */
 typedef void (*KvProblemCallback) (void *arg, const char *file, int64 offset,
@@ -256,6 +266,19 @@ typedef struct KvStoreStats
 	uint64		delta_bytes;	/* shared memory held now */
 	uint64		runs;			/* run files now */
 } KvStoreStats;
+
+typedef struct KvBarrierStats
+{
+	uint64		barriers;		/* since the server started */
+	uint64		lsn;			/* of the last one's WAL record */
+	int64		ended;			/* TimestampTz; 0: there was none yet */
+	uint64		duration_us;
+	uint64		shards;			/* that it made durable */
+	uint64		files;			/* that it synced */
+	uint64		bytes;			/* of key logs and runs among them */
+} KvBarrierStats;
+
+extern void kv_stat_barrier(KvBarrierStats *stats);
 
 /* Calls back for every open store of database dboid (InvalidOid: all). */
 extern void kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats),

@@ -11,7 +11,10 @@
  * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name
  * and waits until $PGDATA/kvfdw/continue.name exists (wait).
  *
- * Both settings are parsed into fixed static arrays, so that a check costs no
+ * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
+ * is good for.  kvfdw.boot_id stands for the running kernel's.
+ *
+ * Faults and stop points are parsed into fixed static arrays, so that a check costs no
  * allocation and may be made anywhere, critical sections included.
  */
 #include "postgres.h"
@@ -88,6 +91,8 @@ static const char *const stop_actions[] = {"kill", "wait", "error"};
 
 static char *fault_setting;
 static char *stop_setting;
+static char *skip_setting;
+static char *boot_id_setting;
 
 static Fault faults[MAX_FAULTS];
 static int	nfaults;
@@ -345,6 +350,27 @@ kv_fault_gucs(void)
 							   "A list of name=kill, name=wait and name=error.",
 							   &stop_setting, "", PGC_SUSET, 0,
 							   check_stop_points, assign_stop_points, NULL);
+	DefineCustomStringVariable("kvfdw.skip",
+							   "Leaves out a step that durability needs.",
+							   NULL, &skip_setting, "", PGC_SIGHUP, 0,
+							   NULL, NULL, NULL);
+	DefineCustomStringVariable("kvfdw.boot_id",
+							   "Stands for the running kernel's boot id.",
+							   NULL, &boot_id_setting, "", PGC_POSTMASTER, 0,
+							   NULL, NULL, NULL);
+}
+
+bool
+kv_fault_skips(const char *step)
+{
+	return strcmp(skip_setting, step) == 0;
+}
+
+/* NULL: the kernel's own counts. */
+const char *
+kv_fault_boot_id(void)
+{
+	return boot_id_setting[0] != '\0' ? boot_id_setting : NULL;
 }
 
 #endif							/* KVFDW_FAULTS */

@@ -17,11 +17,15 @@
  */
 extern int	kv_fault(KvIoKind kind, Size *len);
 extern void kv_fault_gucs(void);
+extern bool kv_fault_skips(const char *step);
+extern const char *kv_fault_boot_id(void);
 
 #else
 
 #define kv_fault(kind, len)	(0)
 #define kv_fault_gucs()		((void) 0)
+#define kv_fault_skips(step) false
+#define kv_fault_boot_id()	((const char *) NULL)
 
 #endif							/* KVFDW_FAULTS */
 

@@ -21,6 +21,7 @@
 #include "storage/condition_variable.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "storage/spin.h"
 #include "utils/dsa.h"
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
@@ -31,12 +32,13 @@
 #include "engine/io.h"
 #include "engine/run.h"
 
-#define KV_FORMAT_VERSION	1
+#define KV_FORMAT_VERSION	1	/* of a file that does not say otherwise */
 
 #define KV_MAGIC_CONTROL	0x4b564354	/* "KVCT" */
 #define KV_MAGIC_TABLE		0x4b565442	/* "KVTB" */
 #define KV_MAGIC_MAP		0x4b564d50	/* "KVMP" */
 #define KV_MAGIC_MANIFEST	0x4b564d46	/* "KVMF" */
+#define KV_MAGIC_IMAGE		0x4b56494d	/* "KVIM" */
 #define KV_MAGIC_LOG		0x4b564c47	/* "KVLG" */
 #define KV_MAGIC_BATCH		0x4b564c42	/* "KVLB" */
 #define KV_MAGIC_MERGE		0x4b564d47	/* "KVMG" */
@@ -48,7 +50,9 @@
 #define KV_WAIT_FREEZE		KV_WAIT_EVENT(kv_wait_freeze, "KvfdwFreeze")
 #define KV_WAIT_ROOM		KV_WAIT_EVENT(kv_wait_room, "KvfdwDeltaMemory")
 #define KV_WAIT_IDLE		KV_WAIT_EVENT(kv_wait_idle, "KvfdwWorkerMain")
-extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_room, kv_wait_idle;
+#define KV_WAIT_BARRIER		KV_WAIT_EVENT(kv_wait_barrier, "KvfdwBarrier")
+extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_room, kv_wait_idle,
+			kv_wait_barrier;
 
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
 
@@ -118,6 +122,27 @@ extern KvDeltaItem *kv_delta_next(KvDeltaCursor *cursor);
 extern KvDeltaItem *kv_delta_prev(KvDeltaCursor *cursor);
 extern void kv_delta_free(KvDelta *delta);
 
+/* ---- images (image.c) ---- */
+
+/* The files that an image names. */
+typedef struct KvImageFiles
+{
+	bool		valid;
+	int			nunfrozen;
+	uint32		base_run;
+	uint32		unfrozen[KV_MAX_UNFROZEN];
+	uint32		first_log;
+	uint32		last_log;
+} KvImageFiles;
+
+typedef enum KvImageSlot
+{
+	KV_IMAGE_KEPT,				/* SSSSS.image */
+	KV_IMAGE_LATER,				/* SSSSS.later: made while a base backup runs */
+	KV_IMAGE_NEXT,				/* being made */
+	KV_IMAGES
+} KvImageSlot;
+
 /* ---- shards ---- */
 typedef struct KvShard
 {
@@ -149,6 +174,12 @@ typedef struct KvShard
 	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
 	TimestampTz frozen_at;		/* end of the last freeze, or recovery */
 	bool		recovered;
+	uint64		salvage_from;	/* after a power loss: offset of the first value to doubt */
+
+	KvImageFiles images[KV_IMAGES];
+	uint32		image_log;		/* where the newest image ends; 0: there is none */
+	uint64		image_tail;
+	uint32		image_generation;	/* its runs are those of this generation */
 
 	pg_atomic_uint32 generation;	/* of the run list; changes under lock */
 } KvShard;
@@ -161,6 +192,7 @@ typedef enum KvCounter
 	KV_COUNT_VALUE_BYTES, KV_COUNT_DEVICE_WRITE_BYTES,
 	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
+	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES,
 	KV_COUNTERS
 } KvCounter;
 
@@ -177,6 +209,9 @@ struct KvStore
 	KvStoreKey	key;			/* hash key */
 	uint64		creator;		/* full xid of the TRUNCATE that made it, or 0 */
 	uint32		creator_incarnation;
+	uint64		id;				/* never repeats; 0: written by a library without ids */
+	KvWalLevel	wal;
+	bool		unusable;		/* its directory has a file that says why */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
 	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock */
@@ -344,7 +379,7 @@ typedef struct KvManifest
 	uint32		next_run;
 	uint32		first_log;
 	uint32		value_file;
-	uint32		pad;
+	uint32		flags;
 	uint64		value_tail;
 	uint64		frozen_keys;
 	uint64		unfrozen_entries;
@@ -352,6 +387,9 @@ typedef struct KvManifest
 	uint32		pad2;
 	uint32		crc;
 } KvManifest;
+
+/* KvManifest.flags: what lies behind value_tail may be damaged, and so may logs. */
+#define KV_MANIFEST_SALVAGE	1
 
 /* ---- shared control ---- */
 typedef struct KvIncarnation
@@ -362,6 +400,7 @@ typedef struct KvIncarnation
 } KvIncarnation;
 
 #define KV_MAX_INCARNATIONS	1024
+#define KV_MAX_BACKUPS		16
 
 typedef struct KvShared
 {
@@ -373,6 +412,9 @@ typedef struct KvShared
 	/* written before any transaction of this incarnation starts (wal.c) */
 	uint64		checkpoint;		/* pg_control's at the start */
 	bool		boundary_provisional;
+	bool		rebuilding;		/* stores were set back to their images (trust.c):
+								 * redo applies the engine's records */
+	bool		follows;		/* archive recovery or standby: there are restartpoints */
 	uint32		incarnation;
 	int			nincarnations;	/* dead ones, oldest first */
 	KvIncarnation incarnations[KV_MAX_INCARNATIONS];
@@ -387,6 +429,7 @@ typedef struct KvShared
 	/* workers */
 	Latch	   *writer_latch;	/* NULL while it does not run */
 	Latch	   *maintainer_latch;
+	Latch	   *barrier_latch;
 	pg_atomic_uint32 write_error;	/* errno of the merge writer's last write, 0 if fine */
 
 	/* delta memory */
@@ -395,6 +438,13 @@ typedef struct KvShared
 	pg_atomic_uint32 room_wanted;
 	pg_atomic_uint32 drop_counter;
 	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given */
+
+	/* the barrier (barrier.c) */
+	pg_atomic_uint32 barrier_up;	/* 1: what is logged now is covered by the next one */
+	ConditionVariable barrier_raised;
+	int			backup_pids[KV_MAX_BACKUPS];	/* sessions with pg_backup_start, or 0 */
+	slock_t		barrier_mutex;
+	KvBarrierStats barrier;		/* guarded by barrier_mutex */
 } KvShared;
 
 extern KvShared *kv_shared;
@@ -416,9 +466,12 @@ extern int	kv_tranche_shard;	/* LWLock tranche of the shards' locks */
 
 /* ---- rooms ---- */
 
+typedef struct KvFoundFile KvFoundFile;
+
 /* control.c */
 extern Size kv_area_size(void);
 extern void kv_check_interrupts(void);
+extern void kv_wait_interrupts(void);
 extern Size kv_delta_limit(void);	/* bytes of one shard's delta that call for a freeze */
 extern void kv_wake_writer(void);
 extern void kv_wake_maintainer(void);
@@ -436,13 +489,60 @@ extern KvVersionFate kv_xid_fate(uint64 xid, uint32 incarnation);
 extern bool kv_version_visible(KvVersion *version, Snapshot snapshot, uint32 incarnation);
 extern bool kv_xid_is_mine(uint64 xid);
 extern uint64 kv_xid_horizon(void);	/* every snapshot sees what committed before it */
-extern uint64 kv_current_xid(void);	/* of this subtransaction; marks the WAL (F 1) */
+extern uint64 kv_current_xid(bool mark);	/* of this subtransaction */
 
-/* wal.c: incarnations, control file, marker record */
+/* incarnation.c: incarnations, control file */
+extern void kv_incarnation_startup(void);	/* in shmem_startup_hook */
+extern uint32 kv_writing_incarnation(void);
+extern void kv_incarnation_redo_done(void);
+extern void kv_incarnation_rebuilt(void);
+
+/* trust.c: what may be believed after a start */
+typedef struct KvIdentity
+{
+	char		boot_id[40];	/* of the running kernel; "" if unknown */
+	uint64		inode;			/* of the directory "kvfdw" */
+	int64		birth_sec;		/* its birth time; 0 if unknown */
+	uint32		birth_nsec;
+	uint32		pad;
+} KvIdentity;
+
+extern void kv_trust_identity(KvIdentity *identity);
+extern bool kv_trust_same_place(const KvIdentity *a, const KvIdentity *b);
+extern bool kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b);
+extern void kv_trust_reset_stores(bool copied, bool values_lost);
+
+/* wal.c: what goes into the WAL */
 extern void kv_wal_register(void);
-extern void kv_wal_startup(void);	/* in shmem_startup_hook */
 extern void kv_wal_mark_transaction(TransactionId xid);
 extern void kv_wal_flush(void);
+extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
+							   uint32 crc, const char *value);
+extern void kv_wal_log_create(const KvStore *store, const KvKey *bounds);
+extern void kv_wal_log_schema(const KvStore *store, const char *data, int len);
+extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
+extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats);
+
+/* redo.c */
+struct XLogReaderState;
+extern void kv_redo_record(struct XLogReaderState *record);
+extern void kv_redo_cleanup(void);
+
+/* image.c */
+extern void kv_shard_load_images(KvStore *store, uint32 shardno, const KvManifest *manifest);
+extern bool kv_shard_image(KvStore *store, uint32 shardno, bool keep, KvBarrierStats *stats);
+extern bool kv_store_needs_images(KvStore *store);
+extern bool kv_image_names_log(const KvStore *store, const KvShard *shard, uint32 number);
+extern bool kv_image_names_run(const KvShard *shard, uint32 number);
+extern void kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files,
+						   int n, bool copied);
+
+/* barrier.c */
+extern void kv_barrier_flush(KvBarrierStats *stats, void (*failed) (const KvStoreKey *key));
+extern void kv_forget_error(bool report);
+extern void kv_barrier_wait(void);
+extern void kv_barrier_replay(uint64 lsn, void (*failed) (const KvStoreKey *key));
+extern PGDLLEXPORT void kv_barrier_main(Datum arg);
 extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);
 extern void kv_incarnations_settled(void);
 
@@ -456,6 +556,7 @@ extern void kv_value_forget(const KvStoreKey *key);
 extern void kv_value_extend(KvStore *store, uint32 shardno, Size need);
 extern KvLocation kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
 										const char *value, Size len);
+extern bool kv_value_is_intact(const KvStore *store, KvKey key, const KvVersion *version);
 extern void kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 							const KvVersion *version);
 
@@ -488,13 +589,15 @@ extern bool kv_slot_claim(int slot, bool by_writer);
 extern bool kv_slot_unclaim(int slot, int error);
 extern void kv_slot_image(int slot, uint64 *offset, uint32 *len, char **buffer);
 extern int	kv_slot_finish(int slot);
-extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number);
+extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number,
+						   uint64 sequence);
 extern char *kv_slot_entries(int slot);
 extern KvLogBatch *kv_slot_batch(int slot);
 extern uint32 kv_slot_seal_crc(const KvSlotHeader *header);
 extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 							   uint32 nentries, uint64 log_offset);
 extern void kv_slot_release(int slot);
+extern bool kv_slots_hold(const KvStoreKey *key);
 extern bool kv_slots_discard(const KvStoreKey *key);
 extern void kv_slots_discard_unknown(void);
 
@@ -514,6 +617,8 @@ extern uint32 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence);
 extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);
 extern uint64 kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 							KvApplyEntry apply);
+extern uint64 kv_log_salvage(KvStore *store, uint32 shardno, uint32 number,
+							 KvApplyEntry apply);
 extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);
 
@@ -552,6 +657,8 @@ extern void kv_runset_forget(const KvStoreKey *key);
 
 /* write.c */
 extern void kv_make_room(KvStore *store, uint32 shardno);
+extern void kv_write_again(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
+						   uint32 crc, const char *value);
 
 /* compact.c */
 typedef enum KvFreezeMode
@@ -564,20 +671,53 @@ typedef enum KvFreezeMode
 extern void kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode);
 
 /* manifest.c */
-extern void kv_manifest_write(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest);
+extern void kv_manifest_describe(const KvShard *shard, KvManifest *manifest);
+extern void kv_manifest_seal(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
+extern void kv_manifest_write(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
+extern bool kv_manifest_is_of(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest);
 extern bool kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
+
+/* One file of a store's directory, by its name. */
+typedef enum KvFileKind
+{
+	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_MANIFEST, KV_FILE_IMAGE, KV_FILE_LATER,
+	KV_FILE_TEMPORARY
+} KvFileKind;
+
+struct KvFoundFile
+{
+	uint32		shard;
+	uint32		number;			/* of a log or run */
+	KvFileKind	kind;
+	char		name[32];
+};
+
+typedef struct KvFound
+{
+	KvFoundFile *files;			/* ordered by shard */
+	int			n;
+} KvFound;
+
+extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
+extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
 
 /* storefile.c: paths (each lasts until the next call) and the small files */
 extern List *kv_numbered_entries(const char *path);
+extern List *kv_generations(Oid dboid, Oid relid);
 extern const char *kv_path_table_directory(Oid dboid, Oid relid);
 extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_value(const KvStoreKey *key, uint32 file);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
+extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, bool later);
 extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids);
 extern void kv_store_settle_creator(KvStore *store);
 extern bool kv_table_file_read(KvStore *store, StringInfo schema);
+extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id);
+extern void kv_store_mark_unusable(KvStore *store, const char *why);
+extern void kv_store_mark_not_logged(KvStore *store);
+extern char *kv_store_why_unusable(const KvStoreKey *key);
 extern char *kv_map_file_read(KvStore *store, Size *bytes);
 extern void kv_store_files_create(const KvStore *store, const KvKey *bounds);
 
@@ -587,6 +727,10 @@ extern void kv_store_ensure_open(KvStore *store);
 extern KvStore *kv_store_find(Oid dboid, Oid relid, uint32 generation);
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);
 extern void kv_stores_unpin(List *stores);
+
+extern KvStore *kv_store_by_key(const KvStoreKey *key);
+extern KvStore *kv_store_make(const KvStoreKey *key, const KvStore *shape,
+							  const KvKey *bounds);
 
 /* recover.c */
 extern void kv_store_recover(KvStore *store);
@@ -605,6 +749,7 @@ extern void kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 gene
 						   SubTransactionId subid);
 extern void kv_table_discard(Oid dboid, Oid relid);
 extern void kv_generation_discard(Oid dboid, Oid relid, uint32 generation);
+extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
 extern void kv_database_discard(Oid dboid);
 extern void kv_drop_collect(void);
 

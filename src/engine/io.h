@@ -67,12 +67,14 @@ extern int	kv_io_try_truncate(File file, uint64 size);	/* 0 or errno */
  * file, by an operation before which the file system waits for them.
  */
 extern void kv_io_settle(File file);
-extern int	kv_io_try_sync(File file);	/* 0 or errno; caller applies data_sync_elevel */
 
 /* Replace a small file atomically (temporary + rename); sync: also durable. */
 extern void kv_io_replace(const char *path, const void *data, Size len, bool sync);
 /* Make a small file, whole or not at all; one that exists is left alone. */
 extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind);
+/* Make a file's content durable; ERROR, or PANIC as data_sync_retry says. */
+extern void kv_io_sync_file(const char *path);
+extern void kv_io_cut(const char *path, uint64 size);	/* shorten a file nobody uses */
 /* Read a whole small file, palloc'd; NULL if missing. */
 extern char *kv_io_slurp(const char *path, Size *len);
 
@@ -85,6 +87,9 @@ extern void kv_io_durable_rename(const char *from, const char *to);
 extern void kv_io_sync_directory(const char *path);	/* makes names created in it durable */
 extern void kv_io_mkdir(const char *path);	/* with parents, durable; EEXIST is fine */
 extern void kv_io_rmtree(const char *path);	/* WARNING on trouble */
+/* What tells a directory from a copy of it: inode and birth time (0 if unknown). */
+extern void kv_io_identify(const char *path, uint64 *inode, int64 *birth_sec,
+						   uint32 *birth_nsec);
 
 /* ---- memory maps ---- */
 /* Map a whole file, read-only (private) or shared read-write.  NULL + errno on failure. */

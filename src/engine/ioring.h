@@ -1,6 +1,6 @@
 /*
  * ioring.h
- *		What io.c and ioring.c share; nobody else includes this.
+ *		What io.c, iofile.c and ioring.c share; nobody else includes this.
  */
 #ifndef KV_IORING_H
 #define KV_IORING_H
@@ -13,7 +13,13 @@ extern void kv_io_count(KvIoKind kind, Size bytes, int err);
 /* True for the one caller of a process tree that shall log that rings are refused. */
 extern bool kv_io_first_without_ring(void);
 
+/* Zeros are written in steps of this size. */
+#define KV_ZERO_STEP	(256 * 1024)
+extern char kv_io_zeros[KV_ZERO_STEP];
+
 extern uint32 kv_io_wait_event(void);
+extern void kv_io_wait_start(void);
+extern void kv_io_wait_end(void);
 
 /*
  * Blocking transfers of a whole request: partial and interrupted ones are gone

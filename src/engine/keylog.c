@@ -197,6 +197,20 @@ cut_log(const char *path, uint64 offset)
 		kv_io_error(ERROR, err, path, "truncate");
 }
 
+static void
+apply_batch(KvStore *store, uint32 shardno, const KvLogBatch *batch, KvApplyEntry apply)
+{
+	const char *at = (const char *) (batch + 1);
+
+	for (uint32 i = 0; i < batch->nentries; i++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) at;
+
+		apply(store, shardno, entry, batch->incarnation);
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+}
+
 /*
  * Hand every entry of a log to apply, in order, and return where the log ends.
  * A torn end is cut off, with a LOG line; damage before a sound batch is an
@@ -225,7 +239,6 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 	while (offset < len)
 	{
 		const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
-		const char *at = (const char *) (batch + 1);
 
 		kv_check_interrupts();
 		problem = batch_problem(&store->key, shardno, number, image, len, offset);
@@ -241,17 +254,45 @@ kv_log_replay(KvStore *store, uint32 shardno, uint32 number, bool required,
 			cut_log(kv_path_log(&store->key, shardno, number), offset);
 			break;
 		}
-		for (uint32 i = 0; i < batch->nentries; i++)
-		{
-			const KvLogEntry *entry = (const KvLogEntry *) at;
-
-			apply(store, shardno, entry, batch->incarnation);
-			at += KV_LOG_ENTRY_SIZE(entry->keylen);
-		}
+		apply_batch(store, shardno, batch, apply);
 		offset += sizeof(KvLogBatch) + batch->entry_bytes;
 	}
 	pfree(image);
 	return offset;
+}
+
+/*
+ * Hand every entry of a log's sound batches to apply, in order, after a power loss
+ * that may have taken any part of it.  What is between them is counted as lost.
+ * Returns an offset behind all of it.
+ */
+uint64
+kv_log_salvage(KvStore *store, uint32 shardno, uint32 number, KvApplyEntry apply)
+{
+	uint64		len;
+	uint64		offset = sizeof(KvLogHeader);
+	char	   *image = read_log(kv_path_log(&store->key, shardno, number), &len);
+
+	if (image == NULL)
+		return offset;
+	while (offset < len)
+	{
+		const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
+
+		if (batch_problem(&store->key, shardno, number, image, len, offset) != NULL)
+		{
+			uint64		step = Min(8, len - offset);
+
+			kv_count(store, KV_COUNT_LOST_LOG_BYTES, step);
+			offset += step;
+			continue;
+		}
+		kv_check_interrupts();
+		apply_batch(store, shardno, batch, apply);
+		offset += sizeof(KvLogBatch) + batch->entry_bytes;
+	}
+	pfree(image);
+	return Max(len, sizeof(KvLogHeader));
 }
 
 /* Verify a log that is complete, batch by batch.  False if it is missing. */

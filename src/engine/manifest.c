@@ -16,22 +16,56 @@ manifest_crc(const KvManifest *manifest)
 	return kv_crc(manifest, offsetof(KvManifest, crc));
 }
 
-/* The caller fills what describes the shard; identity and CRC are set here. */
+/* What describes the shard now.  Lock held. */
 void
-kv_manifest_write(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest)
+kv_manifest_describe(const KvShard *shard, KvManifest *manifest)
 {
-	KvManifest	image = *manifest;
+	memset(manifest, 0, sizeof(*manifest));
+	manifest->base_run = shard->base_run;
+	manifest->nunfrozen = shard->nunfrozen;
+	memcpy(manifest->unfrozen, shard->unfrozen, sizeof(manifest->unfrozen));
+	manifest->next_run = shard->next_run;
+	manifest->first_log = shard->first_log;
+	manifest->value_file = shard->value_file;
+	manifest->value_tail = shard->value_tail;
+	manifest->frozen_keys = shard->frozen_keys;
+	manifest->unfrozen_entries = shard->unfrozen_entries;
+	manifest->oldest_xid = shard->oldest_xid;
+}
 
-	image.magic = KV_MAGIC_MANIFEST;
-	image.format_version = KV_FORMAT_VERSION;
-	image.system_identifier = kv_shared->system_identifier;
-	image.dboid = key->dboid;
-	image.relid = key->relid;
-	image.generation = key->generation;
-	image.shard = shardno;
-	image.pad = image.pad2 = 0;
-	image.crc = manifest_crc(&image);
-	kv_io_replace(kv_path_manifest(key, shardno), &image, sizeof(image), false);
+/* Give it its identity and CRC. */
+void
+kv_manifest_seal(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
+{
+	manifest->magic = KV_MAGIC_MANIFEST;
+	manifest->format_version = KV_FORMAT_VERSION;
+	manifest->system_identifier = kv_shared->system_identifier;
+	manifest->dboid = key->dboid;
+	manifest->relid = key->relid;
+	manifest->generation = key->generation;
+	manifest->shard = shardno;
+	manifest->pad2 = 0;
+	manifest->crc = manifest_crc(manifest);
+}
+
+void
+kv_manifest_write(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
+{
+	kv_manifest_seal(key, shardno, manifest);
+	kv_io_replace(kv_path_manifest(key, shardno), manifest, sizeof(*manifest), false);
+}
+
+/* Is it whole, and this shard's? */
+bool
+kv_manifest_is_of(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest)
+{
+	return manifest->magic == KV_MAGIC_MANIFEST &&
+		manifest->format_version == KV_FORMAT_VERSION &&
+		manifest->crc == manifest_crc(manifest) &&
+		manifest->nunfrozen <= KV_MAX_UNFROZEN &&
+		manifest->system_identifier == kv_shared->system_identifier &&
+		manifest->dboid == key->dboid && manifest->relid == key->relid &&
+		manifest->generation == key->generation && manifest->shard == shardno;
 }
 
 /* False if the shard has none yet.  ERROR if it is damaged or another's. */

@@ -209,7 +209,7 @@ map_merge_file(KvMergeHeader *header)
 
 /*
  * Map the merge file, making it if need be, and note what an earlier
- * incarnation left in it.  In the postmaster, after kv_wal_startup.
+ * incarnation left in it.  In the postmaster, after kv_incarnation_startup.
  */
 void
 kv_merge_startup(void)
@@ -222,7 +222,7 @@ kv_merge_startup(void)
 	{
 		if (!map_merge_file(&header))
 		{
-			if (kv_numbered_entries("kvfdw") != NIL)
+			if (kv_numbered_entries("kvfdw") != NIL && !kv_shared->rebuilding)
 				ereport(FATAL,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("file \"%s\" is missing", KV_MERGE_PATH),
@@ -303,6 +303,8 @@ kv_slot_fits(const KvShard *shard, Size len, int keylen)
 	if (shard->open_slot < 0)
 		return false;
 	slot = &kv_slots[shard->open_slot];
+	if (kv_slot_header(shard->open_slot)->incarnation != kv_writing_incarnation())
+		return false;			/* opened by redo */
 	return value_position(slot->value_used, len) + len <= slot->capacity &&
 		slot->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= KV_ENTRY_ROOM;
 }
@@ -368,7 +370,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	header->relid = store->key.relid;
 	header->generation = store->key.generation;
 	header->shard = shardno;
-	header->incarnation = kv_shared->incarnation;
+	header->incarnation = kv_writing_incarnation();
 	header->value_file = slot->value_file;
 	header->base = slot->base;
 	header->capacity = slot->capacity;
@@ -712,7 +714,7 @@ kv_slot_wait_free(void)
 		bool		free;
 		uint32		err = pg_atomic_read_u32(&kv_shared->write_error);
 
-		CHECK_FOR_INTERRUPTS();
+		kv_wait_interrupts();
 		LWLockAcquire(&kv_shared->merge_lock, LW_SHARED);
 		free = kv_shared->free_slots >= 0;
 		for (int i = 0; i < kv_shared->nslots && !free; i++)
@@ -759,12 +761,12 @@ kv_slot_wait_free(void)
 }
 
 /*
- * Wait until every sealed slot of the shard whose entries belong to key logs
- * up to log_number is in its files.  No lock held.  ERROR if one cannot be
+ * Wait until every sealed slot of the shard that has a lower sequence number and
+ * whose entries belong to key logs up to log_number is in its files.  No lock held.  ERROR if one cannot be
  * written, or never will be because the table was dropped.
  */
 void
-kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
+kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequence)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
@@ -773,10 +775,11 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number)
 	{
 		int			found = -1;
 
+		kv_wait_interrupts();
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
 		{
-			if (kv_slots[i].log_number <= log_number)
+			if (kv_slots[i].log_number <= log_number && kv_slots[i].sequence < sequence)
 				found = i;
 		}
 		LWLockRelease(&shard->lock);
@@ -823,6 +826,19 @@ is_slot_of(int i, const KvStoreKey *key)
 		return memcmp(&kv_slots[i].store->key, key, sizeof(*key)) == 0;
 	return header->dboid == key->dboid && header->relid == key->relid &&
 		header->generation == key->generation;
+}
+
+/* Is any slot in use for the store? */
+bool
+kv_slots_hold(const KvStoreKey *key)
+{
+	bool		holds = false;
+
+	LWLockAcquire(&kv_shared->merge_lock, LW_SHARED);
+	for (int i = 0; i < kv_shared->nslots && !holds; i++)
+		holds = is_slot_of(i, key);
+	LWLockRelease(&kv_shared->merge_lock);
+	return holds;
 }
 
 /*

@@ -15,8 +15,7 @@
  */
 #include "postgres.h"
 
-#include <dirent.h>
-
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/fd.h"
@@ -24,84 +23,6 @@
 #include "utils/timestamp.h"
 
 #include "engine/internal.h"
-
-/* One file of the store's directory, by its name. */
-typedef struct KvFoundFile
-{
-	uint32		shard;
-	uint32		number;			/* of a log or run */
-	enum
-	{
-		KV_FOUND_LOG, KV_FOUND_RUN, KV_FOUND_MANIFEST, KV_FOUND_TEMPORARY
-	}			what;
-	char		name[32];
-} KvFoundFile;
-
-typedef struct KvFound
-{
-	KvFoundFile *files;			/* ordered by shard */
-	int			n;
-} KvFound;
-
-static int
-compare_found(const void *a, const void *b)
-{
-	uint32		left = ((const KvFoundFile *) a)->shard;
-	uint32		right = ((const KvFoundFile *) b)->shard;
-
-	return left < right ? -1 : left > right;
-}
-
-/* What is there; value files need no sweeping, and unknown files are left alone. */
-static void
-list_files(KvStore *store, KvFound *found)
-{
-	char	   *directory = pstrdup(kv_path_store(&store->key));
-	DIR		   *dir = AllocateDir(directory);
-	struct dirent *de;
-	int			room = 64;
-
-	found->n = 0;
-	found->files = palloc(room * sizeof(KvFoundFile));
-	while ((de = ReadDir(dir, directory)) != NULL)
-	{
-		KvFoundFile *file;
-		char		ending[16];
-		Size		len = strlen(de->d_name);
-
-		if (found->n == room)
-		{
-			room *= 2;
-			found->files = repalloc_huge(found->files, room * sizeof(KvFoundFile));
-		}
-		file = &found->files[found->n];
-		file->number = 0;
-		if (len >= sizeof(file->name))
-			continue;
-		strlcpy(file->name, de->d_name, sizeof(file->name));
-		if (len > 4 && strcmp(de->d_name + len - 4, ".tmp") == 0)
-		{
-			if (sscanf(de->d_name, "%5x", &file->shard) != 1)
-				continue;
-			file->what = KV_FOUND_TEMPORARY;
-		}
-		else if (sscanf(de->d_name, "%5x.%8x.%15s", &file->shard, &file->number, ending) == 3 &&
-				 strcmp(ending, "log") == 0)
-			file->what = KV_FOUND_LOG;
-		else if (sscanf(de->d_name, "%5x.%8x.%15s", &file->shard, &file->number, ending) == 3 &&
-				 strcmp(ending, "run") == 0)
-			file->what = KV_FOUND_RUN;
-		else if (sscanf(de->d_name, "%5x.%15s", &file->shard, ending) == 2 &&
-				 strcmp(ending, "manifest") == 0)
-			file->what = KV_FOUND_MANIFEST;
-		else
-			continue;
-		found->n++;
-	}
-	FreeDir(dir);
-	pfree(directory);
-	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
-}
 
 /*
  * A KvApplyEntry: put the entry into the recovering shard's delta, unless its
@@ -136,37 +57,28 @@ apply_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 inca
 	kv_count(store, KV_COUNT_RECOVERED_ENTRIES, 1);
 }
 
-static bool
-names_run(const KvShard *shard, uint32 number)
-{
-	if (number == shard->base_run)
-		return true;
-	for (int i = 0; i < shard->nunfrozen; i++)
-	{
-		if (number == shard->unfrozen[i])
-			return true;
-	}
-	return false;
-}
-
-/* Remove the files of a shard that its manifest does not know. */
+/*
+ * As apply_entry, after a power loss: of what lies behind the image's values only
+ * what is whole.
+ */
 static void
-sweep(KvStore *store, const KvShard *shard, const KvFoundFile *files, int n)
+salvage_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 incarnation)
 {
-	char	   *directory = pstrdup(kv_path_store(&store->key));
+	KvShard    *shard = kv_shard(store, shardno);
+	KvKey		key = {(const uint8 *) (entry + 1), entry->keylen};
+	KvVersion	version = {0};
 
-	for (int i = 0; i < n; i++)
+	version.location = entry->location;
+	version.len = entry->len;
+	version.crc = entry->value_crc;
+	version.kind = entry->kind;
+	if (entry->len > 0 && KV_LOCATION_OFFSET(entry->location) >= shard->salvage_from &&
+		!kv_value_is_intact(store, key, &version))
 	{
-		char		path[MAXPGPATH];
-
-		if (files[i].what == KV_FOUND_MANIFEST ||
-			(files[i].what == KV_FOUND_LOG && files[i].number >= shard->first_log) ||
-			(files[i].what == KV_FOUND_RUN && names_run(shard, files[i].number)))
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);
-		(void) kv_io_unlink(path);
+		kv_count(store, KV_COUNT_LOST_ENTRIES, 1);
+		return;
 	}
-	pfree(directory);
+	apply_entry(store, shardno, entry, incarnation);
 }
 
 /*
@@ -188,6 +100,63 @@ leave_logs(KvStore *store, uint32 shardno, KvManifest *manifest)
 	shard->sealed_log = manifest->first_log - 1;
 }
 
+/*
+ * All of the shard that could be salvaged is in its delta: make a run of it, and
+ * leave the logs, with what is damaged in them, behind.
+ */
+static void
+end_salvage(KvStore *store, uint32 shardno, KvManifest *manifest)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	manifest->flags = 0;
+	if (!DsaPointerIsValid(shard->active.root))
+	{
+		leave_logs(store, shardno, manifest);
+		return;
+	}
+	/* behind whatever is in the file, whole or not */
+	shard->frozen_at = GetCurrentTimestamp();
+	kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+}
+
+static bool
+names_run(const KvShard *shard, uint32 number)
+{
+	if (number == shard->base_run)
+		return true;
+	for (int i = 0; i < shard->nunfrozen; i++)
+	{
+		if (number == shard->unfrozen[i])
+			return true;
+	}
+	return false;
+}
+
+/* Remove the files of a shard that neither its manifest nor an image knows. */
+static void
+sweep(KvStore *store, const KvShard *shard, const KvFoundFile *files, int n)
+{
+	char	   *directory = pstrdup(kv_path_store(&store->key));
+
+	for (int i = 0; i < n; i++)
+	{
+		char		path[MAXPGPATH];
+
+		if (files[i].kind == KV_FILE_MANIFEST ||
+			files[i].kind == KV_FILE_IMAGE || files[i].kind == KV_FILE_LATER ||
+			(files[i].kind == KV_FILE_LOG &&
+			 (files[i].number >= shard->first_log ||
+			  kv_image_names_log(store, shard, files[i].number))) ||
+			(files[i].kind == KV_FILE_RUN &&
+			 (names_run(shard, files[i].number) || kv_image_names_run(shard, files[i].number))))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);
+		(void) kv_io_unlink(path);
+	}
+	pfree(directory);
+}
+
 static void
 recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 {
@@ -195,6 +164,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	bool		has_manifest = false;
 	bool		has_index = false;	/* a log or a run */
 	uint32		last_log = 0;
+	bool		salvage;
 	KvManifest	manifest;
 	File		file;
 
@@ -208,11 +178,11 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	manifest.value_file = shardno;
 	for (int i = 0; i < n; i++)
 	{
-		if (files[i].what == KV_FOUND_MANIFEST)
+		if (files[i].kind == KV_FILE_MANIFEST)
 			has_manifest = kv_manifest_read(&store->key, shardno, &manifest);
-		else if (files[i].what == KV_FOUND_LOG)
+		else if (files[i].kind == KV_FILE_LOG)
 			last_log = Max(last_log, files[i].number);
-		has_index |= files[i].what == KV_FOUND_LOG || files[i].what == KV_FOUND_RUN;
+		has_index |= files[i].kind == KV_FILE_LOG || files[i].kind == KV_FILE_RUN;
 	}
 	shard->base_run = manifest.base_run;
 	shard->nunfrozen = manifest.nunfrozen;
@@ -221,9 +191,10 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	for (int i = 0; i < n; i++)
 	{
 		/* numbers are never used twice, not even a swept run's */
-		if (files[i].what == KV_FOUND_RUN)
+		if (files[i].kind == KV_FILE_RUN)
 			shard->next_run = Max(shard->next_run, files[i].number + 1);
 	}
+	salvage = (manifest.flags & KV_MANIFEST_SALVAGE) != 0;
 	shard->first_log = manifest.first_log;
 	shard->sealed_log = manifest.first_log - 1;
 	shard->log_number = Max(last_log, manifest.first_log);
@@ -232,6 +203,9 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	shard->frozen_keys = manifest.frozen_keys;
 	shard->unfrozen_entries = manifest.unfrozen_entries;
 	shard->oldest_xid = manifest.oldest_xid;
+	kv_shard_load_images(store, shardno, &manifest);
+
+	shard->salvage_from = manifest.value_tail;
 
 	/* slots are about to be rewritten and reused: nobody may still read them */
 	file = kv_value_file(&store->key, shard->value_file, false);
@@ -245,8 +219,9 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shardno))));
 	for (uint32 log = shard->first_log; log <= shard->log_number; log++)
-		shard->log_tail = kv_log_replay(store, shardno, log,
-										has_manifest || file >= 0, apply_entry);
+		shard->log_tail = salvage ?
+			kv_log_salvage(store, shardno, log, salvage_entry) :
+			kv_log_replay(store, shardno, log, has_manifest || file >= 0, apply_entry);
 	KV_STOP_POINT("recover_after_logs");
 	kv_slots_replay_open(store, shardno, apply_entry);
 
@@ -254,8 +229,12 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 		file = kv_value_file(&store->key, shard->value_file, false);
 	shard->value_allocated = file >= 0 ? kv_io_size(file) : 0;
 	shard->value_tail = TYPEALIGN(KV_BLOCK, shard->value_tail);
+	if (salvage)
+		shard->value_tail = Max(shard->value_tail, shard->value_allocated);
 
-	if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
+	if (salvage)
+		end_salvage(store, shardno, &manifest);
+	else if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
 		leave_logs(store, shardno, &manifest);
 	sweep(store, shard, files, n);
 	shard->frozen_at = GetCurrentTimestamp();
@@ -276,21 +255,20 @@ kv_store_recover_shards(KvStore *store)
 	KvFound		found;
 	int			at = 0;
 
-	list_files(store, &found);
+	kv_store_list_files(&store->key, &found);
 	for (;;)
 	{
 		uint32		shardno = pg_atomic_fetch_add_u32(&store->next_shard, 1);
-		int			first;
+		int			n;
 
 		if (shardno >= store->nshards)
 			break;
 		kv_check_interrupts();
 		while (at < found.n && found.files[at].shard < shardno)
 			at++;
-		first = at;
-		while (at < found.n && found.files[at].shard == shardno)
-			at++;
-		recover_shard(store, shardno, found.files + first, at - first);
+		n = kv_found_of_shard(&found, at, shardno);
+		recover_shard(store, shardno, found.files + at, n);
+		at += n;
 	}
 	pfree(found.files);
 }
@@ -347,6 +325,21 @@ all_recovered(KvStore *store)
 	return true;
 }
 
+/* After a power loss at wal level 'none'. */
+static void
+report_losses(KvStore *store)
+{
+	uint64		entries = pg_atomic_read_u64(&store->counters[KV_COUNT_LOST_ENTRIES]);
+	uint64		bytes = pg_atomic_read_u64(&store->counters[KV_COUNT_LOST_LOG_BYTES]);
+
+	if (entries > 0 || bytes > 0)
+		ereport(WARNING,
+				(errmsg("kvfdw table %u of database %u has lost %llu damaged entries and %llu bytes of key logs",
+						store->key.relid, store->key.dboid, (unsigned long long) entries,
+						(unsigned long long) bytes),
+				 errdetail("The operating system was restarted, and the table has wal level \"none\".")));
+}
+
 /*
  * Recover a store whose state is OPENING.  Helpers are started when several
  * shards have logs to read; what a helper could not do is done here again, so
@@ -372,11 +365,11 @@ kv_store_recover(KvStore *store)
 	allocate_shards(store);
 	pg_atomic_write_u32(&store->next_shard, 0);
 
-	list_files(store, &found);
+	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < found.n; i++)
-		logs += found.files[i].what == KV_FOUND_LOG;
+		logs += found.files[i].kind == KV_FILE_LOG;
 	pfree(found.files);
-	wanted = store->nshards > 1 ? Min(Min(kv_recovery_workers, logs / 4), lengthof(helpers)) : 0;
+	wanted = store->nshards > 1 && !RecoveryInProgress() ? Min(Min(kv_recovery_workers, logs / 4), lengthof(helpers)) : 0;
 	while (nhelpers < wanted)
 	{
 		/* counted from here on, so that nobody else recovers beside it */
@@ -406,6 +399,7 @@ kv_store_recover(KvStore *store)
 		pg_atomic_write_u32(&store->next_shard, 0);
 		kv_store_recover_shards(store);
 	}
+	report_losses(store);
 	store->cache_id = pg_atomic_add_fetch_u32(&kv_shared->cache_ids, 1);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
 						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));

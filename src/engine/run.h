@@ -101,7 +101,7 @@ extern KvRunWriter *kv_run_create(const char *path, const KvRunIds *ids);
 /* In key order, newest version first within a key (unfrozen). */
 extern void kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
 						  const KvVersion *version);
-extern void kv_run_finish(KvRunWriter *writer, bool sync);
+extern void kv_run_finish(KvRunWriter *writer);
 extern void kv_run_discard(KvRunWriter *writer);	/* after an ERROR: unlink, never raises */
 
 /* ---- reading ---- */

@@ -254,7 +254,7 @@ kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
 }
 
 void
-kv_run_finish(KvRunWriter *writer, bool sync)
+kv_run_finish(KvRunWriter *writer)
 {
 	char		page[RUN_PAGE_SIZE] = {0};
 	Size		fence_bytes;
@@ -272,15 +272,11 @@ kv_run_finish(KvRunWriter *writer, bool sync)
 	memcpy(page, &writer->header, sizeof(KvRunHeader));
 	kv_io_write(writer->file, page, RUN_PAGE_SIZE, 0, KV_IO_RUN_WRITE);
 
-	if (sync && (err = kv_io_try_sync(writer->file)) != 0)
-		kv_io_error(data_sync_elevel(ERROR), err, writer->temporary, "fsync");
 	kv_io_close(writer->file);
 	writer->file = -1;
 
 	KV_STOP_POINT("run_written");
-	if (sync)
-		kv_io_durable_rename(writer->temporary, writer->path);
-	else if ((err = kv_io_rename(writer->temporary, writer->path)) != 0)
+	if ((err = kv_io_rename(writer->temporary, writer->path)) != 0)
 		kv_io_error(ERROR, err, writer->temporary, "rename");
 	KV_STOP_POINT("run_renamed");
 

@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -119,6 +118,9 @@ start_memory(void)
 		pg_atomic_init_u32(&kv_shared->room_wanted, 0);
 		pg_atomic_init_u32(&kv_shared->drop_counter, 0);
 		pg_atomic_init_u32(&kv_shared->cache_ids, 0);
+		pg_atomic_init_u32(&kv_shared->barrier_up, 0);
+		ConditionVariableInit(&kv_shared->barrier_raised);
+		SpinLockInit(&kv_shared->barrier_mutex);
 
 		dsa = dsa_create_in_place(area, kv_area_size(), kv_shared->tranches[1], NULL);
 		dsa_pin(dsa);
@@ -135,7 +137,7 @@ start_memory(void)
 
 	if (!found)
 	{
-		kv_wal_startup();
+		kv_incarnation_startup();
 		kv_merge_startup();
 	}
 }
@@ -159,10 +161,4 @@ kv_engine_require(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
 				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf and restart the server.")));
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("kvfdw tables with wal level \"none\" cannot be used on a standby"),
-				 errdetail("Their values are not in the WAL."),
-				 errhint("Use them on the primary server.")));
 }

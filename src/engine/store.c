@@ -18,10 +18,12 @@
 #include <sys/stat.h>
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/hsearch.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 #include "engine/internal.h"
@@ -131,8 +133,8 @@ load_table(KvTableEntry *entry)
 	}
 	FreeDir(dir);
 
-	/* what a TRUNCATE whose end was a crash has left */
-	live = live_store(entry);
+	/* what a TRUNCATE whose end was a crash has left; redo may still need it */
+	live = RecoveryInProgress() ? NULL : live_store(entry);
 	for (uint32 g = entry->oldest; live != NULL && g > 0 && g <= entry->newest; g++)
 	{
 		KvStore    *store = kv_store_find(entry->dboid, entry->relid, g);
@@ -192,21 +194,22 @@ kv_table_entry(Oid dboid, Oid relid, bool create)
 	return entry;
 }
 
-/* Make the table's next generation.  control_lock held exclusively. */
+/* Make a generation of a table, of this shape.  control_lock held exclusively. */
 static KvStore *
-create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *bounds,
-				  uint64 creator)
+make_generation(KvTableEntry *entry, uint32 generation, const KvStore *shape,
+				const KvKey *bounds)
 {
-	uint32		generation = entry->newest + 1;
 	KvStoreKey	key = {entry->dboid, entry->relid, generation};
 	KvStore    *store;
 
 	(void) kv_slots_discard(&key);
-	store = enter_store(entry->dboid, entry->relid, generation);
-	store->creator = creator;
-	store->creator_incarnation = kv_shared->incarnation;
-	store->nshards = shards;
-	store->key_width = key_width <= 8 ? key_width : 0;
+	store = enter_store(key.dboid, key.relid, key.generation);
+	store->creator = shape->creator;
+	store->creator_incarnation = kv_writing_incarnation();
+	store->nshards = shape->nshards;
+	store->key_width = shape->key_width;
+	store->id = shape->id;
+	store->wal = shape->wal;
 	PG_TRY();
 	{
 		kv_store_files_create(store, bounds);
@@ -217,10 +220,77 @@ create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *b
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	entry->newest = generation;
-	if (entry->oldest == 0)
-		entry->oldest = generation;
+	entry->newest = Max(entry->newest, key.generation);
+	entry->oldest = entry->oldest == 0 ? key.generation : Min(entry->oldest, key.generation);
 	return store;
+}
+
+/* Make the table's next generation.  control_lock held exclusively. */
+static KvStore *
+create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *bounds,
+				  KvWalLevel wal, uint64 creator)
+{
+	KvStore		shape = {0};
+	KvStore    *store;
+
+	shape.creator = creator;
+	shape.nshards = shards;
+	shape.key_width = key_width <= 8 ? key_width : 0;
+	shape.id = pg_atomic_fetch_add_u64(&kv_shared->sequence, 1);
+	shape.wal = wal;
+	store = make_generation(entry, entry->newest + 1, &shape, bounds);
+	kv_wal_log_create(store, bounds);
+	return store;
+}
+
+/* Redo: the generation that a CREATE record tells of. */
+KvStore *
+kv_store_make(const KvStoreKey *key, const KvStore *shape, const KvKey *bounds)
+{
+	KvTableEntry *entry = kv_table_entry(key->dboid, key->relid, true);
+	KvStore    *store;
+
+	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
+	store = make_generation(entry, key->generation, shape, bounds);
+	LWLockRelease(&kv_shared->control_lock);
+	return store;
+}
+
+/* The generation with this key, if it is there and not dropped; its table is loaded. */
+KvStore *
+kv_store_by_key(const KvStoreKey *key)
+{
+	KvStore    *store = NULL;
+
+	if (kv_table_entry(key->dboid, key->relid, false) == NULL)
+		return NULL;
+	LWLockAcquire(&kv_shared->control_lock, LW_SHARED);
+	store = kv_store_find(key->dboid, key->relid, key->generation);
+	if (store != NULL && pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+		store = NULL;
+	LWLockRelease(&kv_shared->control_lock);
+	return store;
+}
+
+/*
+ * A store of a library that logged nothing gets an identity, and the WAL learns
+ * that it is there.
+ */
+static void
+introduce(KvStore *store)
+{
+	KvKey	   *bounds = palloc0(sizeof(KvKey) * store->nshards);
+	StringInfoData schema;
+
+	for (int i = 0; i < store->nshards; i++)
+		bounds[i] = kv_shard_bound(store, i);
+	initStringInfo(&schema);
+	kv_store_get_schema(store, &schema);
+	store->id = pg_atomic_fetch_add_u64(&kv_shared->sequence, 1);
+	kv_wal_log_create(store, bounds);
+	kv_store_set_schema(store, schema.data, schema.len);
+	pfree(schema.data);
+	pfree(bounds);
 }
 
 /*
@@ -248,7 +318,7 @@ refuse_copied_table(Oid dboid, Oid relid)
 
 KvStore *
 kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
-			  bool create, SubTransactionId created_in)
+			  KvWalLevel wal, bool create, SubTransactionId created_in)
 {
 	KvTableEntry *entry = kv_table_entry(dboid, relid, create);
 	KvStore    *store;
@@ -285,7 +355,7 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 		store = live_store(entry);
 		if (store == NULL)
 		{
-			store = create_generation(entry, shards, key_width, bounds, 0);
+			store = create_generation(entry, shards, key_width, bounds, wal, 0);
 			if (created_in != InvalidSubTransactionId)
 				entry->birth = U64FromFullTransactionId(GetTopFullTransactionIdIfAny());
 		}
@@ -297,17 +367,17 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 
 void
 kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
-				  SubTransactionId created_in)
+				  KvWalLevel wal, SubTransactionId created_in)
 {
 	KvTableEntry *entry = kv_table_entry(dboid, relid, true);
-	uint64		xid = kv_current_xid();
+	uint64		xid = kv_current_xid(true);
 	KvStore    *store;
 
 	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
 	store = live_store(entry);
 	if (store != NULL || created_in == InvalidSubTransactionId)
 	{
-		store = create_generation(entry, shards, key_width, bounds, xid);
+		store = create_generation(entry, shards, key_width, bounds, wal, xid);
 		LWLockRelease(&kv_shared->control_lock);
 		kv_pending_add(KV_PENDING_TRUNCATE, dboid, relid, store->key.generation,
 					   GetCurrentSubTransactionId());
@@ -334,10 +404,25 @@ opening_failed(int code, Datum arg)
 	end_opening((KvStore *) DatumGetPointer(arg), KV_STORE_CLOSED);
 }
 
-/* Recover the store if nobody has, or wait for who does. */
+static void
+raise_unusable(const KvStore *store)
+{
+	char	   *name = store->key.dboid == MyDatabaseId ? get_rel_name(store->key.relid) : NULL;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("data of table \"%s\" is not available on this server",
+					name ? name : psprintf("%u", store->key.relid)),
+			 errdetail_internal("%s", kv_store_why_unusable(&store->key)),
+			 errhint("TRUNCATE the table on the primary server and load its data again.")));
+}
+
+/* Recover the store if nobody has, or wait for who does.  ERROR if it is unusable. */
 void
 kv_store_ensure_open(KvStore *store)
 {
+	if (unlikely(store->unusable))
+		raise_unusable(store);
 	for (;;)
 	{
 		uint32		state = KV_STORE_CLOSED;
@@ -349,6 +434,8 @@ kv_store_ensure_open(KvStore *store)
 			PG_ENSURE_ERROR_CLEANUP(opening_failed, PointerGetDatum(store));
 			{
 				kv_store_recover(store);
+				if (store->id == 0 && !RecoveryInProgress())
+					introduce(store);
 			}
 			PG_END_ENSURE_ERROR_CLEANUP(opening_failed, PointerGetDatum(store));
 			end_opening(store, KV_STORE_OPEN);

@@ -13,6 +13,7 @@
 
 #include <dirent.h>
 
+#include "access/xlog.h"
 #include "storage/fd.h"
 
 #include "engine/internal.h"
@@ -31,7 +32,15 @@ typedef struct KvTableFile
 	uint32		key_width;
 	uint32		schema_len;
 	uint32		crc;			/* of all else and the schema image behind */
+
+	/* not in version 1 */
+	uint64		id;
+	uint32		wal;			/* KvWalLevel */
+	uint32		pad;
 } KvTableFile;
+
+#define KV_TABLE_VERSION	2
+#define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
 
 typedef struct KvMapFile
 {
@@ -64,6 +73,108 @@ kv_numbered_entries(const char *path)
 	}
 	FreeDir(dir);
 	return numbers;
+}
+
+/* The generations that a table's directory has. */
+List *
+kv_generations(Oid dboid, Oid relid)
+{
+	const char *path = kv_path_table_directory(dboid, relid);
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	List	   *generations = NIL;
+
+	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *end;
+		uint32		generation = strtoul(de->d_name, &end, 16);
+
+		if (end == de->d_name + 8 && *end == '\0')
+			generations = lappend_oid(generations, generation);
+	}
+	FreeDir(dir);
+	return generations;
+}
+
+/* What kind of file has this name?  False: none that belongs to a shard. */
+static bool
+parse_name(const char *name, KvFoundFile *file)
+{
+	Size		len = strlen(name);
+	char		ending[16];
+
+	if (len >= sizeof(file->name))
+		return false;
+	strlcpy(file->name, name, sizeof(file->name));
+	file->number = 0;
+	if (len > 4 && strcmp(name + len - 4, ".tmp") == 0)
+	{
+		file->kind = KV_FILE_TEMPORARY;
+		return sscanf(name, "%5x", &file->shard) == 1;
+	}
+	if (sscanf(name, "%5x.%8x.%15s", &file->shard, &file->number, ending) == 3)
+	{
+		file->kind = strcmp(ending, "log") == 0 ? KV_FILE_LOG : KV_FILE_RUN;
+		return file->kind == KV_FILE_LOG || strcmp(ending, "run") == 0;
+	}
+	file->number = 0;
+	if (sscanf(name, "%5x.%15s", &file->shard, ending) != 2)
+		return false;
+	if (strcmp(ending, "manifest") == 0)
+		file->kind = KV_FILE_MANIFEST;
+	else if (strcmp(ending, "image") == 0)
+		file->kind = KV_FILE_IMAGE;
+	else if (strcmp(ending, "later") == 0)
+		file->kind = KV_FILE_LATER;
+	else
+		return false;
+	return true;
+}
+
+static int
+compare_found(const void *a, const void *b)
+{
+	uint32		left = ((const KvFoundFile *) a)->shard;
+	uint32		right = ((const KvFoundFile *) b)->shard;
+
+	return left < right ? -1 : left > right;
+}
+
+/* What is there; value files need no sweeping, and unknown files are left alone. */
+void
+kv_store_list_files(const KvStoreKey *key, KvFound *found)
+{
+	char	   *directory = pstrdup(kv_path_store(key));
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+	int			room = 64;
+
+	found->n = 0;
+	found->files = palloc(room * sizeof(KvFoundFile));
+	while ((de = ReadDir(dir, directory)) != NULL)
+	{
+		if (found->n == room)
+		{
+			room *= 2;
+			found->files = repalloc_huge(found->files, room * sizeof(KvFoundFile));
+		}
+		if (parse_name(de->d_name, &found->files[found->n]))
+			found->n++;
+	}
+	FreeDir(dir);
+	pfree(directory);
+	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
+}
+
+/* How many files from index at on are the shard's. */
+int
+kv_found_of_shard(const KvFound *found, int at, uint32 shardno)
+{
+	int			n = 0;
+
+	while (at + n < found->n && found->files[at + n].shard == shardno)
+		n++;
+	return n;
 }
 
 /* ---- paths; each result lasts until the next call of the same function ---- */
@@ -133,6 +244,15 @@ kv_path_manifest(const KvStoreKey *key, uint32 shard)
 	return file_path(path, key, "%05x.manifest", shard);
 }
 
+/* later: the one that is made while a base backup runs */
+const char *
+kv_path_image(const KvStoreKey *key, uint32 shard, bool later)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, later ? "%05x.later" : "%05x.image", shard);
+}
+
 void
 kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids)
 {
@@ -143,20 +263,21 @@ kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids)
 	ids->generation = store->key.generation;
 	ids->shard = shard;
 	ids->number = number;
-	ids->incarnation = kv_shared->incarnation;
+	ids->incarnation = kv_writing_incarnation();
 	ids->fixed_key_len = store->key_width;
 }
 
 /* ---- the table file ---- */
 
+/* Of all the file's bytes but the CRC itself. */
 static uint32
-table_crc(const KvTableFile *file, const char *schema)
+table_crc(const KvTableFile *file, Size len)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, file, offsetof(KvTableFile, crc));
-	COMP_CRC32C(crc, schema, file->schema_len);
+	COMP_CRC32C(crc, (const char *) file + KV_TABLE_V1_SIZE, len - KV_TABLE_V1_SIZE);
 	FIN_CRC32C(crc);
 	return crc;
 }
@@ -164,10 +285,11 @@ table_crc(const KvTableFile *file, const char *schema)
 static void
 write_table(const char *path, const KvStore *store, const char *schema, int schema_len)
 {
-	KvTableFile *file = palloc0(sizeof(KvTableFile) + schema_len);
+	Size		len = sizeof(KvTableFile) + schema_len;
+	KvTableFile *file = palloc0(len);
 
 	file->magic = KV_MAGIC_TABLE;
-	file->format_version = KV_FORMAT_VERSION;
+	file->format_version = KV_TABLE_VERSION;
 	file->system_identifier = kv_shared->system_identifier;
 	file->dboid = store->key.dboid;
 	file->relid = store->key.relid;
@@ -177,34 +299,42 @@ write_table(const char *path, const KvStore *store, const char *schema, int sche
 	file->creator_incarnation = store->creator_incarnation;
 	file->key_width = store->key_width;
 	file->schema_len = schema_len;
+	file->id = store->id;
+	file->wal = store->wal;
 	memcpy(file + 1, schema, schema_len);
-	file->crc = table_crc(file, (char *) (file + 1));
-	kv_io_replace(path, file, sizeof(KvTableFile) + schema_len, true);
+	file->crc = table_crc(file, len);
+	kv_io_replace(path, file, len, true);
 	pfree(file);
 }
 
 /*
- * Read a store's table file into the store (nshards, key_width, creator) and
- * its schema image into *schema, which may be NULL.  False if there is none.
+ * Read a store's table file into the store (nshards, key_width, creator, id,
+ * wal) and its schema image into *schema, which may be NULL.  False if there is
+ * none.  A file of version 1 is of a store at wal level 'none'.
  */
 bool
 kv_table_file_read(KvStore *store, StringInfo schema)
 {
 	char	   *path = psprintf("%s/table", kv_path_store(&store->key));
 	Size		len;
+	Size		header = sizeof(KvTableFile);
 	KvTableFile *file = (KvTableFile *) kv_io_slurp(path, &len);
 
 	if (file == NULL)
 		return false;
-	if (len >= sizeof(KvTableFile) && file->magic == KV_MAGIC_TABLE &&
-		file->format_version != KV_FORMAT_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("file \"%s\" has format version %u, this library reads version %u",
-						path, file->format_version, KV_FORMAT_VERSION)));
-	if (len < sizeof(KvTableFile) || file->magic != KV_MAGIC_TABLE ||
-		len != sizeof(KvTableFile) + file->schema_len ||
-		file->crc != table_crc(file, (char *) (file + 1)) ||
+	if (len >= KV_TABLE_V1_SIZE && file->magic == KV_MAGIC_TABLE)
+	{
+		if (file->format_version < 1 || file->format_version > KV_TABLE_VERSION)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
+							path, file->format_version, KV_TABLE_VERSION)));
+		if (file->format_version == 1)
+			header = KV_TABLE_V1_SIZE;
+	}
+	if (len < header || file->magic != KV_MAGIC_TABLE ||
+		len != header + file->schema_len ||
+		file->crc != table_crc(file, len) ||
 		file->nshards < 1 || file->nshards > KV_MAX_SHARDS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -219,11 +349,73 @@ kv_table_file_read(KvStore *store, StringInfo schema)
 	store->key_width = file->key_width;
 	store->creator = file->creator;
 	store->creator_incarnation = file->creator_incarnation;
+	store->id = file->format_version == 1 ? 0 : file->id;
+	store->wal = file->format_version == 1 ? KV_WAL_NONE : (KvWalLevel) file->wal;
 	if (schema)
-		appendBinaryStringInfo(schema, (char *) (file + 1), file->schema_len);
+		appendBinaryStringInfo(schema, (char *) file + header, file->schema_len);
 	pfree(file);
 	pfree(path);
+	path = psprintf("%s/unusable", kv_path_store(&store->key));
+	store->unusable = access(path, F_OK) == 0;
+	pfree(path);
 	return true;
+}
+
+/* Whose table file is this?  False if it is not one that has an id. */
+bool
+kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id)
+{
+	Size		len;
+	KvTableFile *file = (KvTableFile *) kv_io_slurp(path, &len);
+	bool		sound;
+
+	if (file == NULL)
+		return false;
+	sound = len >= sizeof(KvTableFile) && file->magic == KV_MAGIC_TABLE &&
+		file->format_version == KV_TABLE_VERSION && file->crc == table_crc(file, len);
+	if (sound)
+	{
+		key->dboid = file->dboid;
+		key->relid = file->relid;
+		key->generation = file->generation;
+		*id = file->id;
+	}
+	pfree(file);
+	return sound;
+}
+
+/* ---- unusable stores ---- */
+
+/* From now on every use of the store is an ERROR with this text. */
+void
+kv_store_mark_unusable(KvStore *store, const char *why)
+{
+	char	   *path = psprintf("%s/unusable", kv_path_store(&store->key));
+
+	kv_io_replace(path, why, strlen(why), true);
+	store->unusable = true;
+	pfree(path);
+}
+
+/* The store's values are not in the WAL, and nowhere else within our reach. */
+void
+kv_store_mark_not_logged(KvStore *store)
+{
+	kv_store_mark_unusable(store, store->wal == KV_WAL_KEYS ?
+						   "Values of tables with wal level \"keys\" do not reach a standby server or a restored backup." :
+						   "Values of tables with wal level \"none\" do not reach a standby server or a restored backup.");
+}
+
+/* The text, palloc'd. */
+char *
+kv_store_why_unusable(const KvStoreKey *key)
+{
+	char	   *path = psprintf("%s/unusable", kv_path_store(key));
+	Size		len;
+	char	   *why = kv_io_slurp(path, &len);
+
+	pfree(path);
+	return why != NULL ? why : pstrdup("");
 }
 
 void
@@ -245,6 +437,8 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 	/* two sessions may come to the same conclusion at once */
 	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
 	write_table(path, store, data, len);
+	if (!RecoveryInProgress())
+		kv_wal_log_schema(store, data, len);
 	LWLockRelease(&kv_shared->control_lock);
 	pfree(path);
 }
@@ -370,4 +564,5 @@ kv_store_files_create(const KvStore *store, const KvKey *bounds)
 	err = kv_io_rename(fresh, target);
 	if (err != 0)
 		kv_io_error(ERROR, err, target, "create");
+	kv_io_sync_directory(kv_path_table_directory(store->key.dboid, store->key.relid));
 }

@@ -15,6 +15,8 @@
 #include "access/subtrans.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
 
@@ -57,6 +59,23 @@ kv_xid_is_mine(uint64 xid)
 }
 
 /*
+ * What has become of a transaction so far as the WAL is replayed.  Who has left no
+ * trace in clog may still do so; who runs is not known before a standby is
+ * consistent, and need not be.
+ */
+static KvVersionFate
+replayed_fate(uint64 xid)
+{
+	TransactionId short_xid = (TransactionId) xid;
+
+	if (xid >= U64FromFullTransactionId(ReadNextFullTransactionId()))
+		return KV_FATE_UNKNOWN;
+	if (TransactionIdDidCommit(short_xid))
+		return KV_FATE_COMMITTED;
+	return TransactionIdDidAbort(short_xid) ? KV_FATE_ABORTED : KV_FATE_UNKNOWN;
+}
+
+/*
  * What has become of a transaction.  UNKNOWN: it still runs (own ones too, and
  * prepared ones).
  */
@@ -67,6 +86,8 @@ kv_xid_fate(uint64 xid, uint32 incarnation)
 
 	if (kv_incarnation_aborted(incarnation, xid))
 		return KV_FATE_ABORTED;
+	if (RecoveryInProgress())
+		return replayed_fate(xid);
 	if (TransactionIdIsCurrentTransactionId(short_xid) ||
 		TransactionIdIsInProgress(short_xid))
 		return KV_FATE_UNKNOWN;
@@ -113,27 +134,32 @@ kv_version_visible(KvVersion *version, Snapshot snapshot, uint32 incarnation)
 uint64
 kv_xid_horizon(void)
 {
-	TransactionId horizon = GetOldestNonRemovableTransactionId(NULL);
 	FullTransactionId next = ReadNextFullTransactionId();
 	uint32		epoch = EpochFromFullTransactionId(next);
+	TransactionId horizon;
 
+	/* before a standby serves anybody nothing is known about its snapshots */
+	if (RecoveryInProgress() && !HotStandbyActive())
+		return 0;
+	horizon = GetOldestNonRemovableTransactionId(NULL);
 	if (horizon > XidFromFullTransactionId(next))
 		epoch--;
 	return U64FromFullTransactionId(FullTransactionIdFromEpochAndXid(epoch, horizon));
 }
 
 /*
- * The current subtransaction's full xid, assigned if need be, with the WAL
- * record without which its commit would not be flushed (F 1).
+ * The current subtransaction's full xid, assigned if need be.  mark: with the WAL
+ * record without which its commit would not be flushed (F 1), because it writes
+ * none of its own.
  */
 uint64
-kv_current_xid(void)
+kv_current_xid(bool mark)
 {
 	static TransactionId marked = InvalidTransactionId;
 	FullTransactionId full = GetCurrentFullTransactionId();
 	TransactionId xid = XidFromFullTransactionId(full);
 
-	if (xid != marked)
+	if (mark && xid != marked)
 	{
 		kv_wal_mark_transaction(xid);
 		marked = xid;

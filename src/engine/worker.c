@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/autovacuum.h"
@@ -48,10 +49,15 @@ kv_workers_register(void)
 {
 	BackgroundWorker worker;
 
+	/* redo writes too */
 	describe_worker(&worker, "kvfdw merge writer", "kv_merge_writer_main");
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	RegisterBackgroundWorker(&worker);
 	describe_worker(&worker, "kvfdw maintainer", "kv_maintainer_main");
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	RegisterBackgroundWorker(&worker);
+	describe_worker(&worker, "kvfdw barrier", "kv_barrier_main");
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -234,7 +240,8 @@ maintain_store(KvStore *store, void *arg)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	kv_store_settle_creator(store);
+	if (!RecoveryInProgress())
+		kv_store_settle_creator(store);
 	for (int i = 0; i < store->nshards; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -329,6 +336,8 @@ settle_everything(void)
 	{
 		if (ShutdownRequestPending)
 			break;
+		if (((KvStore *) lfirst(cell))->unusable)
+			continue;
 		if (!attempt(open_store, lfirst(cell), NULL))
 			complete = false;
 	}
@@ -358,6 +367,7 @@ void
 kv_maintainer_main(Datum arg)
 {
 	MemoryContext context;
+	bool		settled = false;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -371,7 +381,6 @@ kv_maintainer_main(Datum arg)
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 	kv_drop_collect();
-	settle_everything();
 
 	/* between two pieces of work it looks whether it is to go */
 	while (!ShutdownRequestPending)
@@ -389,6 +398,12 @@ kv_maintainer_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 
+		/* a standby learns from the WAL what is to go */
+		if (!settled && !RecoveryInProgress())
+		{
+			settle_everything();
+			settled = true;
+		}
 		stores = pin_stores(KV_STORE_OPEN);
 		if (pg_atomic_exchange_u32(&kv_shared->room_wanted, 0) != 0 ||
 			pg_atomic_read_u64(&kv_shared->delta_bytes) >

@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -195,6 +196,39 @@ kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
 
 #define KV_ROOM_PATIENCE	60	/* seconds */
 
+/* In the startup process: freeze the shard with the largest delta there is. */
+static void
+spill_largest(void)
+{
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	KvStore    *largest = NULL;
+	uint32		shardno = 0;
+	Size		bytes = 0;
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		for (int i = 0; i < store->nshards; i++)
+		{
+			if (kv_shard(store, i)->active.bytes > bytes)
+			{
+				largest = store;
+				shardno = i;
+				bytes = kv_shard(store, i)->active.bytes;
+			}
+		}
+	}
+	kv_stores_unpin(stores);
+	if (largest == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("kvfdw is out of shared memory for recent versions"),
+				 errhint("You might need to increase kvfdw.delta_memory.")));
+	kv_shard_freeze(largest, shardno, KV_FREEZE_SPILL);
+}
+
 /*
  * Make room for delta memory: freeze this shard if it holds a fair share, else
  * let the maintainer freeze others and wait.  No lock held.  ERROR when nothing
@@ -209,6 +243,13 @@ kv_make_room(KvStore *store, uint32 shardno)
 	if (shard->recovered && shard->active.bytes >= kv_delta_limit() / 4)
 	{
 		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		return;
+	}
+
+	if (AmStartupProcess())
+	{
+		/* nobody else may be there to do it */
+		spill_largest();
 		return;
 	}
 
@@ -256,25 +297,31 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 	return kv_slot_open(store, shardno, len) ? KV_ROOM_READY : KV_ROOM_SLOT;
 }
 
+/* A value that no slot can hold is written now. */
+static void
+place_write(KvStore *store, uint32 shardno, KvWrite *write)
+{
+	write->version.location = KV_LOCATION_MAKE(write->form, 0, 0);
+	write->external = write->version.len > kv_shared->slot_size;
+	if (write->external)
+		write->version.location = kv_value_write_extent(store, shardno, write->form,
+														write->value, write->version.len);
+}
+
 /* What can be done outside the lock is done here. */
 void
 kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 				 KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
 {
 	memset(write, 0, sizeof(*write));
-	write->version.xid = kv_current_xid();
+	write->version.xid = kv_current_xid(store->wal != KV_WAL_FULL);
 	write->version.cid = cid;
 	write->version.kind = kind;
 	write->version.len = len;
-	write->version.location = KV_LOCATION_MAKE(form, 0, 0);
 	write->form = form;
 	write->value = value;
 	write->crc = kv_value_crc_begin(&store->key, key, value, len);
-	if (len > kv_shared->slot_size)
-	{
-		write->version.location = kv_value_write_extent(store, shardno, form, value, len);
-		write->external = true;
-	}
+	place_write(store, shardno, write);
 }
 
 /*
@@ -309,6 +356,12 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	KvVersion  *added;
 	bool		full;
 
+	if (pg_atomic_read_u32(&kv_shared->barrier_up) == 0 && !RecoveryInProgress())
+	{
+		LWLockRelease(&shard->lock);
+		kv_barrier_wait();
+		return false;
+	}
 	if (shard->active.bytes >= 2 * kv_delta_limit())
 	{
 		/* the freeze does not keep up: help */
@@ -349,6 +402,8 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	full = before < kv_delta_limit() && shard->active.bytes >= kv_delta_limit();
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("write_done");
+	if (added != NULL && store->wal == KV_WAL_FULL && !RecoveryInProgress())
+		kv_wal_log_version(&store->key, key, &write->version, write->crc, write->value);
 	if (added == NULL)
 		kv_make_room(store, shardno);
 	if (full)
@@ -357,6 +412,26 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 }
 
 /* ---- writing ---- */
+
+/* Redo: a version that was logged becomes part of the store again. */
+void
+kv_write_again(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
+			   uint32 crc, const char *value)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc};
+	KvKeyState	state;
+
+	place_write(store, shardno, &write);
+	do
+	{
+		kv_wait_interrupts();
+		begin_state(&state);
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		kv_delta_locate(&shard->active, key.data, key.len, &state.place);
+	} while (!kv_write_finish(store, shardno, key, &write, &state));
+}
 
 KvInsertResult
 kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,

@@ -1,0 +1,378 @@
+/*
+ * barrier.c
+ *		The checkpoint barrier: no checkpoint completes before the engine's state
+ *		up to its redo pointer is on the device.
+ *
+ * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets what is
+ * before it, so by the time a checkpoint is recorded, every version that was
+ * logged before its redo pointer must be in a durable image (image.c).  There is
+ * no checkpoint hook (F 11).  But a checkpoint waits, before it writes its record,
+ * for every virtual transaction that it finds with DELAY_CHKPT_COMPLETE set; it
+ * goes on when that transaction has ended, which means: when the process has
+ * another local transaction id.
+ *
+ * The barrier worker has the flag set for as long as it lives, and a local
+ * transaction id without a transaction.  When the redo pointer moves, it makes the
+ * images, logs a BARRIER record, and takes the next local transaction id.  That is
+ * one store to memory: at no moment is there no transaction to wait for.  The
+ * argument, for a checkpoint with redo pointer R:
+ *
+ *	- the checkpoint publishes R and then collects whom it waits for.  If the
+ *	  worker's id is one that it took before it looked at R, the checkpoint waits
+ *	  until the worker has seen R, since the worker changes its id only after it
+ *	  has made the images for the redo pointer it has seen.
+ *	- what has a record before R was in its shard before (wal.c), hence before the
+ *	  worker saw R, hence is in the images made after that.
+ *	- checkpoints come one after the other, so the worker never owes two.
+ *
+ * Who writes while there is no worker?  Nobody: writers wait (kv_barrier_wait),
+ * and look whether they must under the shard's lock.  So:
+ *
+ *	- end of recovery: redo makes images before it lets go (redo.c); then nothing
+ *	  is written until the worker is up.  Its first act is to make images.
+ *	- the worker is terminated, or the server shuts down: it stops the writers,
+ *	  makes images, and only then leaves.  A writer that was let through has its
+ *	  version in its shard before the image of that shard is made.
+ *	- it cannot make images (disk full): it says so in the log and tries again every
+ *	  second.  The checkpoint waits, as one of heap's would fail and be repeated.
+ *	  If it has to leave all the same, that is a PANIC: crash recovery is right.
+ *	- it is killed: the server restarts; no checkpoint has completed without it.
+ *	- a failed fsync is a PANIC as everywhere (data_sync_retry).
+ *
+ * On a standby there is no worker.  Redo of a BARRIER record makes images; it comes
+ * before the checkpoint record that can become a restartpoint.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "commands/progress.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
+#include "utils/backend_status.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/fault.h"
+#include "engine/internal.h"
+
+#define KV_POLL_MS		50
+#define KV_RETRY_MS		1000
+#define KV_BARRIER_PATIENCE 60	/* seconds */
+
+/* ---- base backups ---- */
+
+/* This session has begun a backup with pg_backup_start, or ended it. */
+void
+kv_engine_note_backup(bool running)
+{
+	static bool noted = false;
+
+	if (running == noted || kv_shared == NULL)
+		return;
+	SpinLockAcquire(&kv_shared->barrier_mutex);
+	for (int i = 0; i < KV_MAX_BACKUPS; i++)
+	{
+		int		   *pid = &kv_shared->backup_pids[i];
+
+		if (*pid == (running ? 0 : MyProcPid))
+		{
+			*pid = running ? MyProcPid : 0;
+			noted = running;
+			break;
+		}
+	}
+	SpinLockRelease(&kv_shared->barrier_mutex);
+}
+
+/*
+ * Is a base backup being taken?  Those of the replication protocol report their
+ * progress from before they ask for their checkpoint; sessions of the low-level
+ * functions are noted when pg_backup_start has returned, before anything is copied.
+ */
+static pg_noinline bool
+backup_runs(void)
+{
+	bool		runs = false;
+	int			n;
+
+	for (int i = 0; i < KV_MAX_BACKUPS; i++)
+	{
+		int			pid = kv_shared->backup_pids[i];
+
+		if (pid == 0)
+			continue;
+		if (BackendPidGetProc(pid) != NULL)
+			runs = true;
+		else
+			kv_shared->backup_pids[i] = 0;
+	}
+	pgstat_clear_backend_activity_snapshot();
+	n = pgstat_fetch_stat_numbackends();
+	for (int i = 1; i <= n && !runs; i++)
+	{
+		LocalPgBackendStatus *local = kv_backend_status(i);
+
+		runs = local != NULL &&
+			local->backendStatus.st_progress_command == PROGRESS_COMMAND_BASEBACKUP;
+	}
+	pgstat_clear_backend_activity_snapshot();
+	return runs;
+}
+
+/* ---- making everything durable ---- */
+
+/* An ERROR outside a transaction, caught: let go of what it held. */
+void
+kv_forget_error(bool report)
+{
+	HOLD_INTERRUPTS();
+	if (report)
+		EmitErrorReport();
+	FlushErrorState();
+	LWLockReleaseAll();
+	ConditionVariableCancelSleep();
+	AtEOXact_Files(false);
+	RESUME_INTERRUPTS();
+}
+
+static void
+flush_store(KvStore *store, bool keep, KvBarrierStats *stats)
+{
+	for (int i = 0; i < store->nshards; i++)
+	{
+		kv_wait_interrupts();
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			break;
+		(void) kv_shard_image(store, i, keep, stats);
+	}
+}
+
+/*
+ * Make images of all shards that have changed since their last.  Adds to *stats.
+ * ERROR if one cannot be made; those that were made count.  failed, unless NULL,
+ * is called for the store instead, and the others go on.
+ */
+void
+kv_barrier_flush(KvBarrierStats *stats, void (*failed) (const KvStoreKey *key))
+{
+	List	   *stores;
+	ListCell   *cell;
+	bool		keep;
+
+	if (kv_fault_skips("barrier"))
+		return;
+	keep = backup_runs();
+	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+
+			PG_TRY();
+			{
+				flush_store(store, keep, stats);
+			}
+			PG_CATCH();
+			{
+				/* what is dropped meanwhile need not be durable */
+				if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+					kv_forget_error(false);
+				else if (failed != NULL)
+					failed(&store->key);
+				else
+					PG_RE_THROW();
+			}
+			PG_END_TRY();
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+static void
+note_barrier(KvBarrierStats *stats, TimestampTz start)
+{
+	stats->ended = GetCurrentTimestamp();
+	stats->duration_us = stats->ended - start;
+	SpinLockAcquire(&kv_shared->barrier_mutex);
+	stats->barriers = kv_shared->barrier.barriers + 1;
+	kv_shared->barrier = *stats;
+	SpinLockRelease(&kv_shared->barrier_mutex);
+}
+
+void
+kv_stat_barrier(KvBarrierStats *stats)
+{
+	SpinLockAcquire(&kv_shared->barrier_mutex);
+	*stats = kv_shared->barrier;
+	SpinLockRelease(&kv_shared->barrier_mutex);
+}
+
+/* Redo has met a BARRIER record that ends here. */
+void
+kv_barrier_replay(uint64 lsn, void (*failed) (const KvStoreKey *key))
+{
+	KvBarrierStats stats = {0};
+	TimestampTz start = GetCurrentTimestamp();
+
+	kv_wal_flush();
+	kv_barrier_flush(&stats, failed);
+	stats.lsn = lsn;
+	note_barrier(&stats, start);
+}
+
+/* ---- writers ---- */
+
+/* Wait until the barrier worker is up.  No lock held. */
+void
+kv_barrier_wait(void)
+{
+	ConditionVariablePrepareToSleep(&kv_shared->barrier_raised);
+	for (int i = 0; pg_atomic_read_u32(&kv_shared->barrier_up) == 0; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (i == KV_BARRIER_PATIENCE || !IsUnderPostmaster)
+		{
+			ConditionVariableCancelSleep();
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot write to kvfdw tables while the process \"kvfdw barrier\" does not run"),
+					 errhint("You might need to increase max_worker_processes; the server log tells.")));
+		}
+		ConditionVariableTimedSleep(&kv_shared->barrier_raised, 1000, KV_WAIT_BARRIER);
+	}
+	ConditionVariableCancelSleep();
+}
+
+/* ---- the worker ---- */
+
+/* One attempt; an ERROR is logged. */
+static bool
+try_flush(KvBarrierStats *stats)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	memset(stats, 0, sizeof(*stats));
+	PG_TRY();
+	{
+		kv_barrier_flush(stats, NULL);
+		done = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		kv_forget_error(true);
+	}
+	PG_END_TRY();
+	MemoryContextReset(context);
+	return done;
+}
+
+/* Leaving in whatever way: a checkpoint must not go on as if all were well. */
+static void
+barrier_exit(int code, Datum arg)
+{
+	KvBarrierStats stats;
+
+	kv_shared->barrier_latch = NULL;
+	pg_atomic_write_u32(&kv_shared->barrier_up, 0);
+	if (!try_flush(&stats))
+		ereport(PANIC,
+				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
+	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
+}
+
+/* Let go of the checkpoint that waits; the next one waits for the new id. */
+static void
+release_checkpoint(void)
+{
+	KV_MY_LXID = GetNextLocalTransactionId();
+}
+
+static void
+raise_barrier(XLogRecPtr *redo)
+{
+	KvBarrierStats stats;
+
+	release_checkpoint();
+	MyProc->delayChkptFlags |= DELAY_CHKPT_COMPLETE;
+	pg_memory_barrier();
+	*redo = GetRedoRecPtr();
+	before_shmem_exit(barrier_exit, (Datum) 0);
+	while (!try_flush(&stats))
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_RETRY_MS, KV_WAIT_IDLE);
+		ResetLatch(MyLatch);
+		if (ShutdownRequestPending)
+			proc_exit(1);
+	}
+	kv_incarnation_rebuilt();
+	pg_atomic_write_u32(&kv_shared->barrier_up, 1);
+	ConditionVariableBroadcast(&kv_shared->barrier_raised);
+}
+
+void
+kv_barrier_main(Datum arg)
+{
+	XLogRecPtr	handled;
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	pgstat_report_appname("kvfdw barrier");
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw barrier",
+												ALLOCSET_DEFAULT_SIZES));
+	kv_shared->barrier_latch = MyLatch;
+	raise_barrier(&handled);
+
+	while (!ShutdownRequestPending)
+	{
+		XLogRecPtr	redo = GetRedoRecPtr();
+		int			nap = KV_POLL_MS;
+
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		if (redo != handled)
+		{
+			KvBarrierStats stats;
+			TimestampTz start = GetCurrentTimestamp();
+
+			KV_STOP_POINT("barrier_before_flush");
+			if (try_flush(&stats))
+			{
+				note_barrier(&stats, start);
+				KV_STOP_POINT("barrier_before_record");
+				stats.lsn = kv_wal_log_barrier(&stats);
+				SpinLockAcquire(&kv_shared->barrier_mutex);
+				kv_shared->barrier.lsn = stats.lsn;
+				SpinLockRelease(&kv_shared->barrier_mutex);
+				handled = redo;
+				KV_STOP_POINT("barrier_before_release");
+				release_checkpoint();
+				continue;
+			}
+			nap = KV_RETRY_MS;
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 nap, KV_WAIT_IDLE);
+		ResetLatch(MyLatch);
+	}
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+}

@@ -1,0 +1,517 @@
+/*
+ * image.c
+ *		Images: the state of a shard that a barrier has made durable.
+ *
+ * An image is a small file beside the shard's manifest: a manifest as it was at
+ * one moment, and where the key logs ended then.  Every file that it names is on
+ * the device up to there, and stays until a newer image has taken its place, so
+ * after a power loss the shard can be set back to it.  Between two images
+ * nothing of a shard is synced.
+ *
+ * Making one (kv_shard_image), with the shard's lock held only to look:
+ *
+ *   1. capture   seal the open slot; note runs, logs, tails.  From here on the
+ *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
+ *   2. drain     what the slots sealed so far hold gets to the files
+ *   3. sync      value file, logs, runs that the image before did not name
+ *   4. replace   the image file, durably, directory included
+ *   5. release   unlink what only the image before named
+ *
+ * While a base backup runs its copy may hold the image that was there when it
+ * began, and must then hold all files of that image: so that one is kept, and new
+ * ones go under another name (later), which a copy does not look at.  On this
+ * server the newer of the two counts.
+ *
+ * An image may be newer than the redo pointer from which the WAL is replayed.
+ * That does no harm: a version that redo writes again lies above its former self
+ * and is the same.
+ *
+ * One process at a time makes images: the startup process until recovery has
+ * ended, the barrier worker afterwards.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "access/xlogrecovery.h"
+
+#include "engine/fault.h"
+#include "engine/internal.h"
+
+typedef struct KvImageFile
+{
+	uint32		magic;
+	uint32		format_version;
+	KvManifest	manifest;		/* complete, with its own CRC */
+	uint32		last_log;
+	uint32		pad;
+	uint64		log_tail;		/* of last_log */
+	uint64		lsn;			/* roughly when; tells the newer of two */
+	uint32		pad2;
+	uint32		crc;
+} KvImageFile;
+
+StaticAssertDecl(sizeof(KvImageFile) == 184, "image size");
+
+static uint32
+image_crc(const KvImageFile *image)
+{
+	return kv_crc(image, offsetof(KvImageFile, crc));
+}
+
+/* False if there is none, or none that is sound: that is reported at elevel. */
+static bool
+read_image(const KvStoreKey *key, uint32 shardno, bool later, int elevel,
+		   KvImageFile *image)
+{
+	Size		len;
+	char	   *data = kv_io_slurp(kv_path_image(key, shardno, later), &len);
+	bool		sound;
+
+	if (data == NULL)
+		return false;
+	sound = len == sizeof(KvImageFile);
+	if (sound)
+		memcpy(image, data, sizeof(KvImageFile));
+	pfree(data);
+	sound = sound && image->magic == KV_MAGIC_IMAGE && image->crc == image_crc(image);
+	if (sound && image->format_version != KV_FORMAT_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" has format version %u, this library reads version %u",
+						kv_path_image(key, shardno, later), image->format_version,
+						KV_FORMAT_VERSION)));
+	sound = sound && kv_manifest_is_of(key, shardno, &image->manifest);
+	if (!sound)
+		ereport(elevel,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is damaged", kv_path_image(key, shardno, later))));
+	return sound;
+}
+
+static void
+files_of(const KvImageFile *image, KvImageFiles *files)
+{
+	files->valid = true;
+	files->base_run = image->manifest.base_run;
+	files->nunfrozen = image->manifest.nunfrozen;
+	memcpy(files->unfrozen, image->manifest.unfrozen, sizeof(files->unfrozen));
+	files->first_log = image->manifest.first_log;
+	files->last_log = image->last_log;
+}
+
+static bool
+names_run(const KvImageFiles *files, uint32 number)
+{
+	if (!files->valid)
+		return false;
+	for (int i = 0; i < files->nunfrozen; i++)
+	{
+		if (files->unfrozen[i] == number)
+			return true;
+	}
+	return files->base_run == number;
+}
+
+/* Does an image protect this run?  The shard's lock is held, or nobody else is there. */
+bool
+kv_image_names_run(const KvShard *shard, uint32 number)
+{
+	for (int i = 0; i < KV_IMAGES; i++)
+	{
+		if (names_run(&shard->images[i], number))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * … or this log?  Of a store at wal level 'none' also those that follow: what
+ * is in them is all there is after a power loss.
+ */
+bool
+kv_image_names_log(const KvStore *store, const KvShard *shard, uint32 number)
+{
+	bool		any = false;
+
+	for (int i = 0; i < KV_IMAGES; i++)
+	{
+		const KvImageFiles *files = &shard->images[i];
+
+		any |= files->valid;
+		if (files->valid && number >= files->first_log &&
+			(number <= files->last_log || store->wal == KV_WAL_NONE))
+			return true;
+	}
+	return !any && store->wal == KV_WAL_NONE;
+}
+
+static bool
+same_runs(const KvManifest *a, const KvManifest *b)
+{
+	return a->base_run == b->base_run && a->nunfrozen == b->nunfrozen &&
+		a->first_log == b->first_log &&
+		memcmp(a->unfrozen, b->unfrozen, a->nunfrozen * sizeof(uint32)) == 0;
+}
+
+/*
+ * At recovery: what images there are, and whether the newest is what the
+ * manifest says.  A damaged one counts as none, and is soon replaced.
+ */
+void
+kv_shard_load_images(KvStore *store, uint32 shardno, const KvManifest *manifest)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		newest = 0;
+
+	memset(shard->images, 0, sizeof(shard->images));
+	shard->image_log = 0;
+	for (int i = KV_IMAGE_KEPT; i <= KV_IMAGE_LATER; i++)
+	{
+		KvImageFile image;
+
+		if (!read_image(&store->key, shardno, i == KV_IMAGE_LATER, LOG, &image))
+			continue;
+		files_of(&image, &shard->images[i]);
+		if (image.lsn >= newest)
+		{
+			newest = image.lsn;
+			shard->image_log = image.last_log;
+			shard->image_tail = image.log_tail;
+
+			/* recovery counts the generation on when it is done */
+			shard->image_generation = pg_atomic_read_u32(&shard->generation) +
+				(same_runs(&image.manifest, manifest) ? 1 : 0);
+		}
+	}
+}
+
+/* Has nothing happened to the shard since its newest image?  Lock held. */
+static bool
+is_clean(KvShard *shard)
+{
+	if ((shard->open_slot >= 0 && kv_slots[shard->open_slot].nentries > 0) ||
+		shard->sealed_slots >= 0)
+		return false;
+	if (shard->image_log == 0)
+		return shard->first_log == 1 && shard->log_number == 1 && shard->base_run == 0 &&
+			shard->nunfrozen == 0 && shard->log_tail == sizeof(KvLogHeader);
+	return shard->image_log == shard->log_number && shard->image_tail == shard->log_tail &&
+		shard->image_generation == pg_atomic_read_u32(&shard->generation);
+}
+
+/*
+ * Has a store that is not open more than its images: slots, or other runs or logs?
+ * Read from its files alone.
+ */
+bool
+kv_store_needs_images(KvStore *store)
+{
+	KvFound		found;
+	int			at = 0;
+	bool		needs = kv_slots_hold(&store->key);
+
+	kv_store_list_files(&store->key, &found);
+	for (int shard = 0; shard < store->nshards && !needs; shard++)
+	{
+		int			n = kv_found_of_shard(&found, at, shard);
+		KvImageFile image = {0};
+		KvImageFile later;
+		KvManifest	manifest;
+		bool		has_image = read_image(&store->key, shard, false, LOG, &image);
+
+		if (read_image(&store->key, shard, true, LOG, &later) && later.lsn >= image.lsn)
+		{
+			image = later;
+			has_image = true;
+		}
+		if (!kv_manifest_read(&store->key, shard, &manifest))
+			needs = n > 0;
+		else if (!has_image || !same_runs(&image.manifest, &manifest))
+			needs = true;
+		for (int i = at; i < at + n && !needs; i++)
+		{
+			struct stat info;
+
+			needs = found.files[i].kind == KV_FILE_LOG &&
+				(found.files[i].number > image.last_log ||
+				 (found.files[i].number == image.last_log &&
+				  (stat(kv_path_log(&store->key, shard, image.last_log), &info) != 0 ||
+				   info.st_size > image.log_tail)));
+		}
+		at += n;
+	}
+	pfree(found.files);
+	return needs;
+}
+
+/* Step 1.  False: there is nothing to do. */
+static bool
+capture(KvStore *store, uint32 shardno, KvImageFile *image, uint32 *generation,
+		uint64 *sequence)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		dirty;
+
+	memset(image, 0, sizeof(*image));
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	dirty = !is_clean(shard);
+	if (dirty)
+	{
+		if (shard->open_slot >= 0)
+			kv_slot_seal(store, shardno);
+		*sequence = pg_atomic_read_u64(&kv_shared->sequence);
+		*generation = pg_atomic_read_u32(&shard->generation);
+		kv_manifest_describe(shard, &image->manifest);
+		image->last_log = shard->log_number;
+		image->log_tail = shard->log_tail;
+		files_of(image, &shard->images[KV_IMAGE_NEXT]);
+	}
+	LWLockRelease(&shard->lock);
+	return dirty;
+}
+
+static void
+sync_one(const char *path, bool count, KvBarrierStats *stats)
+{
+	struct stat info;
+
+	kv_io_sync_file(path);
+	stats->files++;
+	if (count && stat(path, &info) == 0)
+		stats->bytes += info.st_size;
+}
+
+/* Step 3. */
+static void
+sync_files(KvStore *store, uint32 shardno, const KvImageFile *image, KvBarrierStats *stats)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvImageFiles *files = &shard->images[KV_IMAGE_NEXT];
+	const KvStoreKey *key = &store->key;
+	uint32		first = Max(files->first_log, shard->image_log);
+
+	if (image->manifest.value_tail > 0 && !kv_fault_skips("data_sync"))
+		sync_one(kv_path_value(key, image->manifest.value_file), false, stats);
+	for (uint32 log = first; log <= files->last_log; log++)
+	{
+		/* the last one need not exist yet */
+		if (log < files->last_log || image->log_tail > sizeof(KvLogHeader) ||
+			access(kv_path_log(key, shardno, log), F_OK) == 0)
+			sync_one(kv_path_log(key, shardno, log), true, stats);
+	}
+	for (int i = 0; i <= files->nunfrozen; i++)
+	{
+		uint32		run = i < files->nunfrozen ? files->unfrozen[i] : files->base_run;
+
+		if (run != 0 && !names_run(&shard->images[KV_IMAGE_KEPT], run) &&
+			!names_run(&shard->images[KV_IMAGE_LATER], run))
+			sync_one(kv_path_run(key, shardno, run), true, stats);
+	}
+}
+
+static bool
+shard_names_run(const KvShard *shard, uint32 number)
+{
+	for (int i = 0; i < shard->nunfrozen; i++)
+	{
+		if (shard->unfrozen[i] == number)
+			return true;
+	}
+	return shard->base_run == number;
+}
+
+/* Step 5, for one image that has been replaced by newer ones: its runs, and logs from one on. */
+static void
+release_files(KvStore *store, uint32 shardno, const KvImageFiles *old, uint32 from_log)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint32		runs[KV_MAX_UNFROZEN + 1];
+	int			nruns = 0;
+	uint32		first_log;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i <= old->nunfrozen; i++)
+	{
+		uint32		run = i < old->nunfrozen ? old->unfrozen[i] : old->base_run;
+
+		if (run != 0 && !shard_names_run(shard, run) && !kv_image_names_run(shard, run))
+			runs[nruns++] = run;
+	}
+	first_log = shard->first_log;
+	for (int i = 0; i < KV_IMAGES; i++)
+	{
+		if (shard->images[i].valid)
+			first_log = Min(first_log, shard->images[i].first_log);
+	}
+	LWLockRelease(&shard->lock);
+	for (int i = 0; i < nruns; i++)
+		(void) kv_io_unlink(kv_path_run(&store->key, shardno, runs[i]));
+	for (uint32 log = from_log; log < first_log; log++)
+		(void) kv_io_unlink(kv_path_log(&store->key, shardno, log));
+}
+
+/*
+ * Make what the shard has now durable, and note that it is.  keep: a base backup
+ * runs.  False: there was nothing to do.  ERROR if it cannot be done; then the
+ * images that were there still count.
+ */
+bool
+kv_shard_image(KvStore *store, uint32 shardno, bool keep, KvBarrierStats *stats)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvImageSlot slot = keep ? KV_IMAGE_LATER : KV_IMAGE_KEPT;
+	KvImageFile image;
+	KvImageFiles replaced[2] = {{0}};
+	bool		is_first;
+	uint32		generation;
+	uint64		sequence;
+
+	if (!capture(store, shardno, &image, &generation, &sequence))
+		return false;
+	KV_STOP_POINT("image_captured");
+	kv_shard_drain(store, shardno, image.last_log, sequence);
+	sync_files(store, shardno, &image, stats);
+	KV_STOP_POINT("image_synced");
+
+	kv_manifest_seal(&store->key, shardno, &image.manifest);
+	image.magic = KV_MAGIC_IMAGE;
+	image.format_version = KV_FORMAT_VERSION;
+	image.lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
+	image.crc = image_crc(&image);
+	kv_io_replace(kv_path_image(&store->key, shardno, keep), &image, sizeof(image), true);
+	KV_STOP_POINT("image_replaced");
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	is_first = shard->image_log == 0;
+	replaced[0] = shard->images[slot];
+	shard->images[slot] = shard->images[KV_IMAGE_NEXT];
+	shard->images[KV_IMAGE_NEXT].valid = false;
+	if (!keep)
+	{
+		replaced[1] = shard->images[KV_IMAGE_LATER];
+		shard->images[KV_IMAGE_LATER].valid = false;
+	}
+	shard->image_log = image.last_log;
+	shard->image_tail = image.log_tail;
+	shard->image_generation = generation;
+	LWLockRelease(&shard->lock);
+	if (replaced[1].valid)
+	{
+		(void) kv_io_unlink(kv_path_image(&store->key, shardno, true));
+		release_files(store, shardno, &replaced[1], replaced[1].first_log);
+	}
+	if (replaced[0].valid)
+		release_files(store, shardno, &replaced[0], replaced[0].first_log);
+	else if (is_first)
+		release_files(store, shardno, &replaced[0], 1);
+	stats->shards++;
+	return true;
+}
+
+/* ---- setting back ---- */
+
+/* Is there all that the image names? */
+static void
+require_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
+{
+	KvImageFiles files;
+	struct stat info;
+
+	files_of(image, &files);
+	for (int i = 0; i <= files.nunfrozen; i++)
+	{
+		uint32		run = i < files.nunfrozen ? files.unfrozen[i] : files.base_run;
+
+		if (run != 0 && access(kv_path_run(key, shardno, run), F_OK) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("run file \"%s\" is missing", kv_path_run(key, shardno, run))));
+	}
+	for (uint32 log = files.first_log; log <= files.last_log; log++)
+	{
+		const char *path = kv_path_log(key, shardno, log);
+		bool		last = log == files.last_log;
+
+		if (last && image->log_tail == sizeof(KvLogHeader))
+			break;				/* need not exist */
+		if (stat(path, &info) != 0 || (last && info.st_size < image->log_tail))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("key log \"%s\" is missing or too short", path)));
+	}
+	if (image->manifest.value_tail > 0 &&
+		(stat(kv_path_value(key, image->manifest.value_file), &info) != 0 ||
+		 info.st_size < image->manifest.value_tail))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("value file \"%s\" is missing or too short",
+						kv_path_value(key, image->manifest.value_file))));
+}
+
+/*
+ * Set a shard back to its newest image, of a copy to the one that is complete in
+ * it; to nothing if there is none.  At wal level 'none' the logs that follow
+ * are kept, for recovery to salvage.  Idempotent.  In the postmaster.
+ */
+void
+kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+			   bool copied)
+{
+	const KvStoreKey *key = &store->key;
+	bool		salvage = store->wal == KV_WAL_NONE;
+	char	   *directory = pstrdup(kv_path_store(key));
+	struct stat info;
+	bool		has_values = stat(kv_path_value(key, shardno), &info) == 0;
+	KvImageFile image;
+	KvImageFile later;
+	KvImageFiles named;
+
+	if (n == 0 && !has_values)
+		return;					/* never used */
+	if (!read_image(key, shardno, false, ERROR, &image))
+	{
+		memset(&image, 0, sizeof(image));
+		image.manifest.next_run = image.manifest.first_log = image.last_log = 1;
+		image.manifest.value_file = shardno;
+		image.log_tail = sizeof(KvLogHeader);
+	}
+	if (!copied && read_image(key, shardno, true, ERROR, &later) && later.lsn >= image.lsn)
+		image = later;
+	files_of(&image, &named);
+	require_files(key, shardno, &image);
+
+	for (int i = 0; i < n; i++)
+	{
+		char		path[MAXPGPATH];
+		bool		stays = files[i].kind == KV_FILE_IMAGE ||
+			(files[i].kind == KV_FILE_LATER && !copied) ||
+			(files[i].kind == KV_FILE_RUN && names_run(&named, files[i].number)) ||
+			(files[i].kind == KV_FILE_LOG && files[i].number >= named.first_log &&
+			 (salvage || files[i].number < named.last_log ||
+			  (files[i].number == named.last_log && image.log_tail > sizeof(KvLogHeader))));
+
+		if (files[i].kind == KV_FILE_RUN)
+			image.manifest.next_run = Max(image.manifest.next_run, files[i].number + 1);
+		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);
+		if (!stays)
+			(void) kv_io_unlink(path);
+		else if (!salvage && files[i].kind == KV_FILE_LOG && files[i].number == named.last_log)
+			kv_io_cut(path, image.log_tail);
+	}
+
+	if (store->wal == KV_WAL_KEYS && has_values)
+	{
+		/* values that only the WAL names must not be overwritten by redo */
+		image.manifest.value_tail = Max(image.manifest.value_tail,
+										TYPEALIGN(KV_BLOCK, info.st_size));
+	}
+	if (salvage)
+		image.manifest.flags |= KV_MANIFEST_SALVAGE;
+	else
+		kv_log_create(key, shardno, named.last_log);
+	kv_manifest_write(key, shardno, &image.manifest);
+	pfree(directory);
+}

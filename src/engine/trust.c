@@ -1,0 +1,150 @@
+/*
+ * trust.c
+ *		What of the directory may be believed after a start.
+ *
+ * The control file says where and under which kernel it was written: the boot
+ * id, and the inode and birth time of the directory.
+ *
+ *	- The same kernel, the same directory: the page cache has survived whatever
+ *	  happened to the server.  Everything valid counts.
+ *	- Another kernel: of what was not synced any part may be missing.  Each store
+ *	  is set back to its image, the state that the last barrier made durable
+ *	  (image.c), and redo adds what was logged since.
+ *	- Another directory, or a backup label: a copy, made while files changed.
+ *	  The same, but of the images only those count that a backup waits for.
+ *
+ * A copy, and a server that follows another's WAL, cannot have the values of
+ * stores below wal level 'full': those are unusable from then on (F 23).
+ *
+ * Setting back happens in the postmaster, before anything else looks at the
+ * stores, and is done again until redo has rebuilt them (the control file's
+ * rebuilding mark), so a start that is cut off does no harm.  A store that cannot
+ * be set back is unusable, and says why; the server starts.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "storage/fd.h"
+#include "utils/memutils.h"
+
+#include "engine/fault.h"
+#include "engine/internal.h"
+
+#define KV_BOOT_ID_PATH	"/proc/sys/kernel/random/boot_id"
+
+void
+kv_trust_identity(KvIdentity *identity)
+{
+	FILE	   *file = AllocateFile(KV_BOOT_ID_PATH, "r");
+
+	memset(identity, 0, sizeof(*identity));
+	if (file != NULL)
+	{
+		if (fgets(identity->boot_id, sizeof(identity->boot_id), file) == NULL)
+			identity->boot_id[0] = '\0';
+		FreeFile(file);
+	}
+	if (kv_fault_boot_id() != NULL)
+		strlcpy(identity->boot_id, kv_fault_boot_id(), sizeof(identity->boot_id));
+	identity->boot_id[strcspn(identity->boot_id, "\n")] = '\0';
+	kv_io_identify("kvfdw", &identity->inode, &identity->birth_sec, &identity->birth_nsec);
+}
+
+bool
+kv_trust_same_place(const KvIdentity *a, const KvIdentity *b)
+{
+	return a->inode == b->inode && a->birth_sec == b->birth_sec &&
+		a->birth_nsec == b->birth_nsec;
+}
+
+/* A kernel that does not name itself is never the same one. */
+bool
+kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b)
+{
+	return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0;
+}
+
+static void
+reset_store(KvStore *store, bool copied, bool values_lost)
+{
+	KvFound		found;
+	int			at = 0;
+
+	if (!kv_table_file_read(store, NULL))
+		return;					/* never finished */
+	if (values_lost && store->wal != KV_WAL_FULL)
+	{
+		kv_store_mark_not_logged(store);
+		return;
+	}
+	kv_store_list_files(&store->key, &found);
+	for (int shard = 0; shard < store->nshards; shard++)
+	{
+		int			n = kv_found_of_shard(&found, at, shard);
+
+		kv_shard_reset(store, shard, found.files + at, n, copied);
+		at += n;
+	}
+	pfree(found.files);
+}
+
+/* An ERROR makes this store unusable and no other. */
+static void
+attempt_reset(const KvStoreKey *key, bool copied, bool values_lost)
+{
+	MemoryContext context = CurrentMemoryContext;
+	KvStore		store;
+
+	memset(&store, 0, sizeof(store));
+	store.key = *key;
+	PG_TRY();
+	{
+		reset_store(&store, copied, values_lost);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		EmitErrorReport();
+		FlushErrorState();
+		kv_store_mark_unusable(&store, error->message);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+}
+
+void
+kv_trust_reset_stores(bool copied, bool values_lost)
+{
+	ListCell   *database;
+	ListCell   *table;
+	ListCell   *generation;
+	int			n = 0;
+
+	/* what is in merge slots is in the WAL as well, or lost */
+	(void) kv_io_unlink("kvfdw/merge");
+	foreach(database, kv_numbered_entries("kvfdw"))
+	{
+		char		path[MAXPGPATH];
+
+		snprintf(path, sizeof(path), "kvfdw/%u", lfirst_oid(database));
+		foreach(table, kv_numbered_entries(path))
+		{
+			foreach(generation, kv_generations(lfirst_oid(database), lfirst_oid(table)))
+			{
+				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
+					lfirst_oid(generation)};
+
+				attempt_reset(&key, copied, values_lost);
+				n++;
+			}
+		}
+	}
+	if (n > 0)
+		ereport(LOG,
+				(errmsg("kvfdw has set %d stores back to their last checkpoint", n),
+				 errdetail("WAL replay adds what was logged since.")));
+}
