@@ -125,16 +125,13 @@ parse_wal_option(const char *value)
 	if (strcmp(value, "full") == 0)
 		return KV_WAL_FULL;
 	if (strcmp(value, "keys") == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("wal level \"%s\" is not available yet", value),
-				 errhint("Use OPTIONS (wal 'full') or OPTIONS (wal 'none').")));
+		return KV_WAL_KEYS;
 	if (strcmp(value, "none") == 0)
 		return KV_WAL_NONE;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for option \"%s\": \"%s\"", "wal", value),
-			 errhint("Valid values are \"full\" and \"none\".")));
+			 errhint("Valid values are \"full\", \"keys\" and \"none\".")));
 }
 
 static bool

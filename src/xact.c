@@ -30,6 +30,13 @@ at_transaction_event(XactEvent event, void *arg)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has created, truncated or dropped kvfdw tables")));
+			kv_engine_before_commit();
+			break;
+		case XACT_EVENT_PRE_COMMIT:
+			kv_engine_before_commit();
+			break;
+		case XACT_EVENT_PREPARE:
+			kv_engine_at_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
 			kv_engine_note_backup(get_backup_status() == SESSION_BACKUP_RUNNING);

@@ -190,6 +190,7 @@ kv_database_discard(Oid dboid)
 void
 kv_engine_at_commit(void)
 {
+	kv_commit_forget();
 	for (KvPending *entry = pending; entry != NULL; entry = entry->next)
 	{
 		switch (entry->kind)
@@ -227,6 +228,7 @@ void
 kv_engine_at_abort(void)
 {
 	kv_conflicts = NULL;
+	kv_commit_forget();
 	for (KvPending *entry = pending; entry != NULL; entry = entry->next)
 		undo(entry);
 	if (pending != NULL)

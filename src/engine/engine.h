@@ -234,6 +234,8 @@ extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot s
 							 KvKey moved_to, CommandId cid, KvRow *newer);
 
 /* ---- transactions (called by xact.c's callbacks) ---- */
+extern void kv_engine_before_commit(void);	/* PRE_COMMIT, PRE_PREPARE: may throw */
+extern void kv_engine_at_prepare(void);	/* as at_commit */
 extern void kv_engine_at_commit(void);	/* never throws, allocates or waits */
 extern void kv_engine_at_abort(void);
 extern void kv_engine_at_subxact(bool commit, SubTransactionId mine,

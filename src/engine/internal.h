@@ -55,6 +55,7 @@ extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_room
 			kv_wait_barrier;
 
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
+#define KV_ENTRY_AREA		(32 * 1024)	/* of a merge slot, for its header and entries */
 
 /* ---- identity ---- */
 typedef struct KvStoreKey
@@ -174,6 +175,8 @@ typedef struct KvShard
 	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
 	TimestampTz frozen_at;		/* end of the last freeze, or recovery */
 	bool		recovered;
+	pg_atomic_uint64 writes;	/* slots written to the value file */
+	uint64		writes_synced;	/* of them; guarded by extend_lock */
 	uint64		salvage_from;	/* after a power loss: offset of the first value to doubt */
 
 	KvImageFiles images[KV_IMAGES];
@@ -281,6 +284,8 @@ typedef struct KvSlotHeader
 
 StaticAssertDecl(sizeof(KvSlotHeader) == 128, "slot header size");
 
+#define KV_SLOT_MAX_ENTRIES	(KV_ENTRY_AREA / 40)
+
 /* Shared-memory side of a slot. */
 typedef struct KvSlot
 {
@@ -297,6 +302,11 @@ typedef struct KvSlot
 	uint32		nentries;
 	uint64		sequence;
 	uint64		hot;			/* where its hot values are: kv_cache_hot_bit */
+
+	/* commit.c; guarded by the shard's lock */
+	uint64		logged[KV_SLOT_MAX_ENTRIES / 64 + 1];	/* bits: entries that a PUT has logged */
+	bool		batch_taken;	/* the others are being logged by location */
+
 	int			error;			/* errno of the last failed write */
 	bool		by_writer;		/* WRITING: the merge writer has it */
 } KvSlot;
@@ -360,7 +370,6 @@ StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
 /* Where the batch head and the entries start within a slot's entry area. */
 #define KV_SLOT_BATCH	sizeof(KvSlotHeader)
 #define KV_SLOT_ENTRIES	(sizeof(KvSlotHeader) + sizeof(KvLogBatch))
-#define KV_ENTRY_AREA	(32 * 1024)
 #define KV_ENTRY_ROOM	(KV_ENTRY_AREA - KV_SLOT_ENTRIES)
 
 /* What a shard consists of: replaced whole, atomically, by every freeze. */
@@ -518,10 +527,18 @@ extern void kv_wal_mark_transaction(TransactionId xid);
 extern void kv_wal_flush(void);
 extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 							   uint32 crc, const char *value);
+extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes,
+							 uint32 n);
 extern void kv_wal_log_create(const KvStore *store, const KvKey *bounds);
 extern void kv_wal_log_schema(const KvStore *store, const char *data, int len);
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
 extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats);
+
+/* commit.c */
+extern void kv_commit_begin(void);
+extern bool kv_commit_note_write(KvStore *store, uint32 shardno);
+extern void kv_commit_log_batch(int i);
+extern void kv_commit_forget(void);
 
 /* redo.c */
 struct XLogReaderState;
@@ -576,12 +593,19 @@ extern Size kv_merge_shmem_size(void);
 extern void kv_merge_startup(void);
 extern char *kv_slot_values(int slot);
 extern KvSlotHeader *kv_slot_header(int slot);
+typedef enum KvPlacing
+{
+	KV_IN_SLOT,					/* the slot gives the value its place */
+	KV_IN_EXTENT,				/* it has its place, … */
+	KV_PLACED					/* … and the version's CRC is complete */
+} KvPlacing;
+
 extern bool kv_slot_fits(const KvShard *shard, Size len, int keylen);
 extern Size kv_slot_capacity(const KvShard *shard, Size len);
 extern bool kv_slot_open(KvStore *store, uint32 shardno, Size len);
 extern void kv_slot_seal(KvStore *store, uint32 shardno);
 extern void kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
-						KvForm form, const char *value, uint32 crc, bool external);
+						KvForm form, const char *value, uint32 crc, KvPlacing placing);
 extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
 extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location);
 extern void kv_slot_wait_free(void);
@@ -659,6 +683,7 @@ extern void kv_runset_forget(const KvStoreKey *key);
 extern void kv_make_room(KvStore *store, uint32 shardno);
 extern void kv_write_again(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
 						   uint32 crc, const char *value);
+extern void kv_write_placed(KvStore *store, KvKey key, const KvVersion *version);
 
 /* compact.c */
 typedef enum KvFreezeMode

@@ -27,6 +27,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
@@ -358,6 +359,8 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	slot->value_used = slot->entry_used = slot->nentries = 0;
 	slot->sequence = pg_atomic_fetch_add_u64(&kv_shared->sequence, 1);
 	slot->hot = 0;
+	memset(slot->logged, 0, sizeof(slot->logged));
+	slot->batch_taken = false;
 	slot->error = 0;
 	Assert(slot->base + slot->capacity <= shard->value_allocated);
 	shard->value_tail += slot->capacity;
@@ -383,20 +386,20 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 }
 
 /*
- * Put a value (unless external: it is already in its extent) and its entry
+ * Put a value (unless it has its place already) and its entry
  * into the open slot, which fits them.  Completes version's location and crc,
  * which comes in as kv_value_crc_begin left it.  Lock held exclusively.
  */
 void
 kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
-			KvForm form, const char *value, uint32 crc, bool external)
+			KvForm form, const char *value, uint32 crc, KvPlacing placing)
 {
 	int			i = shard->open_slot;
 	KvSlot	   *slot = &kv_slots[i];
 	char	   *values = kv_slot_values(i);
 	KvLogEntry *entry = (KvLogEntry *) (kv_slot_entries(i) + slot->entry_used);
 
-	if (!external)
+	if (placing == KV_IN_SLOT)
 	{
 		uint32		at = value_position(slot->value_used, version->len);
 
@@ -406,7 +409,8 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 		slot->value_used = at + version->len;
 		version->location = KV_LOCATION_MAKE(form, slot->value_file, slot->base + at);
 	}
-	version->crc = kv_value_crc_finish(crc, version->location, version->len);
+	if (placing != KV_PLACED)
+		version->crc = kv_value_crc_finish(crc, version->location, version->len);
 
 	entry->keylen = key.len;
 	entry->kind = version->kind;
@@ -531,9 +535,23 @@ kv_slot_release(int i)
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
 }
 
+/* Is no older slot of its shard still to be written?  merge_lock held. */
+static bool
+is_oldest(int i)
+{
+	for (int j = 0; j < kv_shared->nslots; j++)
+	{
+		if (kv_slots[j].store == kv_slots[i].store && kv_slots[j].shard == kv_slots[i].shard &&
+			(kv_slots[j].state == KV_SLOT_SEALED || kv_slots[j].state == KV_SLOT_WRITING) &&
+			kv_slots[j].sequence < kv_slots[i].sequence)
+			return false;
+	}
+	return true;
+}
+
 /*
- * SEALED → WRITING for the caller; false if somebody else has it, or its store
- * was dropped.
+ * SEALED → WRITING for the caller; false if somebody else has it, its store was
+ * dropped, or another must come first (commit.c).
  */
 bool
 kv_slot_claim(int i, bool by_writer)
@@ -542,7 +560,8 @@ kv_slot_claim(int i, bool by_writer)
 
 	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
 	mine = kv_slots[i].state == KV_SLOT_SEALED &&
-		pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED;
+		pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED &&
+		(kv_slots[i].store->wal != KV_WAL_KEYS || is_oldest(i));
 	if (mine)
 	{
 		kv_slots[i].state = KV_SLOT_WRITING;
@@ -602,6 +621,9 @@ kv_slot_finish(int i)
 		kv_slot_unclaim(i, err);
 		return err;
 	}
+	pg_atomic_fetch_add_u64(&shard->writes, 1);
+	if (store->wal == KV_WAL_KEYS && !RecoveryInProgress())
+		kv_commit_log_batch(i);
 	KV_STOP_POINT("slot_before_free");
 	kv_cache_keep_hot(store, KV_LOCATION_MAKE(0, slot->value_file, slot->base),
 					  slot->value_used, slot->hot, kv_slot_values(i));

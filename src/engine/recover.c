@@ -311,6 +311,7 @@ allocate_shards(KvStore *store)
 		ConditionVariableInit(&shard->changed);
 		shard->open_slot = shard->sealed_slots = -1;
 		pg_atomic_init_u32(&shard->generation, 0);
+		pg_atomic_init_u64(&shard->writes, 0);
 	}
 }
 

@@ -98,6 +98,33 @@ redo_put(const char *data)
 }
 
 static void
+redo_batch(const char *data)
+{
+	const KvWalBatch *batch = (const KvWalBatch *) data;
+	const char *at = (const char *) (batch + 1);
+	KvStore    *store = store_to_change(&batch->store);
+
+	for (uint32 i = 0; i < batch->nentries; i++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) at;
+		KvKey		key = {(const uint8 *) (entry + 1), entry->keylen};
+		KvVersion	version = {0};
+
+		/* the record was made by others, perhaps before its transaction had any */
+		AdvanceNextFullTransactionIdPastXid((TransactionId) entry->xid);
+		version.xid = entry->xid;
+		version.location = entry->location;
+		version.len = entry->len;
+		version.crc = entry->value_crc;
+		version.cid = entry->cid;
+		version.kind = entry->kind;
+		if (store != NULL)
+			kv_write_placed(store, key, &version);
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+}
+
+static void
 redo_create(const char *data)
 {
 	const KvWalCreate *create = (const KvWalCreate *) data;
@@ -154,6 +181,9 @@ apply(XLogReaderState *record)
 	{
 		case KV_XLOG_PUT:
 			redo_put(data);
+			break;
+		case KV_XLOG_BATCH:
+			redo_batch(data);
 			break;
 		case KV_XLOG_CREATE:
 			redo_create(data);

@@ -5,13 +5,14 @@
  * What is logged depends on a store's wal level:
  *
  *	full	every version, with its value (PUT)
+ *	keys	every version, with its value or by its location (BATCH); commit.c
  *	none	nothing of it; each writing (sub)transaction inserts one XLOG_NOOP,
  *			because a commit without WAL would not be flushed (F 1)
  *
  * At every level: that a store was made (CREATE), what its schema image is
  * (SCHEMA), that its directory is gone (GONE), and each barrier (BARRIER).
  *
- * A version is logged after it is in its shard and before its statement goes on.
+ * At level 'full' a version is logged after it is in its shard and before its statement goes on.
  * So whatever has a record before a checkpoint's redo pointer is in the images
  * that the checkpoint's barrier makes, and commit records come later in any case.
  * Two versions of a key come in the WAL in the order in which they are in the
@@ -43,6 +44,8 @@ identify_record(uint8 info)
 	{
 		case KV_XLOG_PUT:
 			return "PUT";
+		case KV_XLOG_BATCH:
+			return "BATCH";
 		case KV_XLOG_CREATE:
 			return "CREATE";
 		case KV_XLOG_SCHEMA:
@@ -90,6 +93,9 @@ describe_record(StringInfo buf, XLogReaderState *record)
 				appendStringInfo(buf, "%s, length %u", put->keylen > 16 ? "…" : "", put->len);
 				break;
 			}
+		case KV_XLOG_BATCH:
+			appendStringInfo(buf, "; entries %u", ((const KvWalBatch *) data)->nentries);
+			break;
 		case KV_XLOG_CREATE:
 			{
 				const KvWalCreate *create = (const KvWalCreate *) data;
@@ -179,6 +185,18 @@ kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 	if (version->len > 0)
 		XLogRegisterData(unconstify(char *, value), version->len);
 	(void) XLogInsert(KV_RMGR_ID, KV_XLOG_PUT);
+}
+
+/* Versions whose values are in the value file; entries as in a key log. */
+void
+kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes, uint32 n)
+{
+	KvWalBatch	batch = {.store = *store, .nentries = n};
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &batch, sizeof(batch));
+	XLogRegisterData(unconstify(char *, entries), bytes);
+	(void) XLogInsert(KV_RMGR_ID, KV_XLOG_BATCH);
 }
 
 /* A store whose directory is there, and durable. */

@@ -12,6 +12,7 @@
 #define KV_XLOG_SCHEMA	0x20
 #define KV_XLOG_GONE	0x30
 #define KV_XLOG_BARRIER	0x40
+#define KV_XLOG_BATCH	0x50
 
 /* A version; key and value follow. */
 typedef struct KvWalPut
@@ -26,6 +27,13 @@ typedef struct KvWalPut
 	uint8		form;
 	uint32		pad;
 } KvWalPut;
+
+/* Versions by location; KvLogEntry and key of each follow, as in a key log. */
+typedef struct KvWalBatch
+{
+	KvStoreKey	store;
+	uint32		nentries;
+} KvWalBatch;
 
 /* A store; for each shard but the first the length (u16) and bytes of its bound follow. */
 typedef struct KvWalCreate
@@ -56,6 +64,7 @@ typedef struct KvWalBarrier
 } KvWalBarrier;
 
 StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
+StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
 StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
 

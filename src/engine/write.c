@@ -302,10 +302,12 @@ static void
 place_write(KvStore *store, uint32 shardno, KvWrite *write)
 {
 	write->version.location = KV_LOCATION_MAKE(write->form, 0, 0);
-	write->external = write->version.len > kv_shared->slot_size;
-	if (write->external)
+	if (write->version.len > kv_shared->slot_size)
+	{
+		write->placing = KV_IN_EXTENT;
 		write->version.location = kv_value_write_extent(store, shardno, write->form,
 														write->value, write->version.len);
+	}
 }
 
 /* What can be done outside the lock is done here. */
@@ -313,8 +315,10 @@ void
 kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 				 KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
 {
+	if (store->wal == KV_WAL_KEYS)
+		kv_commit_begin();
 	memset(write, 0, sizeof(*write));
-	write->version.xid = kv_current_xid(store->wal != KV_WAL_FULL);
+	write->version.xid = kv_current_xid(store->wal == KV_WAL_NONE);
 	write->version.cid = cid;
 	write->version.kind = kind;
 	write->version.len = len;
@@ -336,7 +340,7 @@ replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state
 
 	return state->exists && old->kind == KV_VERSION_PUT && old->len > 0 &&
 		write->version.kind == KV_VERSION_PUT && write->version.len > 0 &&
-		!write->external &&
+		write->placing == KV_IN_SLOT &&
 		(kv_cache_has(store, old->location, old->len) || kv_slot_find(shard, old) != NULL);
 }
 
@@ -350,11 +354,12 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 				KvKeyState *state)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	Size		place = write->external ? 0 : write->version.len;
+	Size		place = write->placing == KV_IN_SLOT ? write->version.len : 0;
 	KvRoom		room;
 	Size		before = shard->active.bytes;
 	KvVersion  *added;
 	bool		full;
+	bool		log;
 
 	if (pg_atomic_read_u32(&kv_shared->barrier_up) == 0 && !RecoveryInProgress())
 	{
@@ -391,7 +396,7 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	if (added != NULL)
 	{
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
-					write->crc, write->external);
+					write->crc, write->placing);
 		*added = write->version;
 		if (replaces_hot(store, shard, state, write))
 			kv_slot_mark_hot(shard, write->version.location);
@@ -399,10 +404,13 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 			write->version.cid == LockTupleKeyShare)
 			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
 	}
+	log = added != NULL && store->wal != KV_WAL_NONE && !RecoveryInProgress();
+	if (log && store->wal == KV_WAL_KEYS)
+		log = kv_commit_note_write(store, shardno);
 	full = before < kv_delta_limit() && shard->active.bytes >= kv_delta_limit();
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("write_done");
-	if (added != NULL && store->wal == KV_WAL_FULL && !RecoveryInProgress())
+	if (log)
 		kv_wal_log_version(&store->key, key, &write->version, write->crc, write->value);
 	if (added == NULL)
 		kv_make_room(store, shardno);
@@ -413,24 +421,40 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 
 /* ---- writing ---- */
 
-/* Redo: a version that was logged becomes part of the store again. */
-void
-kv_write_again(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
-			   uint32 crc, const char *value)
+static void
+write_on_top(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvShard    *shard = kv_shard(store, shardno);
-	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc};
 	KvKeyState	state;
 
-	place_write(store, shardno, &write);
 	do
 	{
 		kv_wait_interrupts();
 		begin_state(&state);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		kv_delta_locate(&shard->active, key.data, key.len, &state.place);
-	} while (!kv_write_finish(store, shardno, key, &write, &state));
+	} while (!kv_write_finish(store, shardno, key, write, &state));
+}
+
+/* Redo: a version that was logged becomes part of the store again. */
+void
+kv_write_again(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
+			   uint32 crc, const char *value)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc};
+
+	place_write(store, shardno, &write);
+	write_on_top(store, shardno, key, &write);
+}
+
+/* … or one whose value is in the value file already. */
+void
+kv_write_placed(KvStore *store, KvKey key, const KvVersion *version)
+{
+	KvWrite		write = {.version = *version, .placing = KV_PLACED};
+
+	write_on_top(store, kv_shard_for(store, key.data, key.len), key, &write);
 }
 
 KvInsertResult

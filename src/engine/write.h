@@ -25,7 +25,7 @@ typedef struct KvWrite
 	KvForm		form;
 	const char *value;
 	uint32		crc;
-	bool		external;		/* already written as an extent */
+	KvPlacing	placing;
 } KvWrite;
 
 /* Returns with the shard's lock held exclusively. */
