@@ -740,9 +740,9 @@ extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRu
 extern void kv_store_settle_creator(KvStore *store);
 extern bool kv_table_file_read(KvStore *store, StringInfo schema);
 extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id);
-extern void kv_store_mark_unusable(KvStore *store, const char *why);
+extern void kv_store_mark_unusable(KvStore *store, int sqlerrcode, const char *why);
 extern void kv_store_mark_not_logged(KvStore *store);
-extern char *kv_store_why_unusable(const KvStoreKey *key);
+extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode);
 extern char *kv_map_file_read(KvStore *store, Size *bytes);
 extern void kv_store_files_create(const KvStore *store, const KvKey *bounds);
 

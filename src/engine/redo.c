@@ -53,7 +53,7 @@ put_aside(const KvStoreKey *key)
 			(errmsg("kvfdw goes on without table %u of database %u", key->relid, key->dboid),
 			 errdetail("Using it is an error from now on.")));
 	if (store != NULL)
-		kv_store_mark_unusable(store, error->message);
+		kv_store_mark_unusable(store, ERRCODE_DATA_CORRUPTED, error->message);
 	MemoryContextSwitchTo(old);
 }
 
@@ -71,7 +71,8 @@ store_to_change(const KvStoreKey *key)
 		shape.nshards = 1;
 		shape.wal = KV_WAL_FULL;
 		store = kv_store_make(key, &shape, NULL);
-		kv_store_mark_unusable(store, "Its directory was missing when the WAL was replayed.");
+		kv_store_mark_unusable(store, ERRCODE_DATA_CORRUPTED,
+							   "Its directory was missing when the WAL was replayed.");
 	}
 	if (store->unusable)
 		return NULL;
@@ -266,7 +267,9 @@ open_unfinished(void)
 				}
 				PG_CATCH();
 				{
-					put_aside(&key);
+					/* its first use will find the same, and say so */
+					MemoryContextSwitchTo(redo_context);
+					kv_forget_error(true);
 				}
 				PG_END_TRY();
 			}

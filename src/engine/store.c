@@ -409,11 +409,14 @@ raise_unusable(const KvStore *store)
 {
 	char	   *name = store->key.dboid == MyDatabaseId ? get_rel_name(store->key.relid) : NULL;
 
+	int			sqlerrcode;
+	char	   *why = kv_store_why_unusable(&store->key, &sqlerrcode);
+
 	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			(errcode(sqlerrcode),
 			 errmsg("data of table \"%s\" is not available on this server",
 					name ? name : psprintf("%u", store->key.relid)),
-			 errdetail_internal("%s", kv_store_why_unusable(&store->key)),
+			 errdetail_internal("%s", why),
 			 errhint("TRUNCATE the table on the primary server and load its data again.")));
 }
 

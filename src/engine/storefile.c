@@ -386,14 +386,16 @@ kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id)
 
 /* ---- unusable stores ---- */
 
-/* From now on every use of the store is an ERROR with this text. */
+/* From now on every use of the store is an ERROR with this SQLSTATE and text. */
 void
-kv_store_mark_unusable(KvStore *store, const char *why)
+kv_store_mark_unusable(KvStore *store, int sqlerrcode, const char *why)
 {
 	char	   *path = psprintf("%s/unusable", kv_path_store(&store->key));
+	char	   *text = psprintf("%s %s", unpack_sql_state(sqlerrcode), why);
 
-	kv_io_replace(path, why, strlen(why), true);
+	kv_io_replace(path, text, strlen(text), true);
 	store->unusable = true;
+	pfree(text);
 	pfree(path);
 }
 
@@ -401,21 +403,28 @@ kv_store_mark_unusable(KvStore *store, const char *why)
 void
 kv_store_mark_not_logged(KvStore *store)
 {
-	kv_store_mark_unusable(store, store->wal == KV_WAL_KEYS ?
+	kv_store_mark_unusable(store, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						   store->wal == KV_WAL_KEYS ?
 						   "Values of tables with wal level \"keys\" do not reach a standby server or a restored backup." :
 						   "Values of tables with wal level \"none\" do not reach a standby server or a restored backup.");
 }
 
 /* The text, palloc'd. */
 char *
-kv_store_why_unusable(const KvStoreKey *key)
+kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode)
 {
 	char	   *path = psprintf("%s/unusable", kv_path_store(key));
-	Size		len;
+	Size		len = 0;
 	char	   *why = kv_io_slurp(path, &len);
 
 	pfree(path);
-	return why != NULL ? why : pstrdup("");
+	if (len < 6)
+	{
+		*sqlerrcode = ERRCODE_DATA_CORRUPTED;
+		return pstrdup("The reason is not known.");
+	}
+	*sqlerrcode = MAKE_SQLSTATE(why[0], why[1], why[2], why[3], why[4]);
+	return why + 6;
 }
 
 void

@@ -110,7 +110,7 @@ attempt_reset(const KvStoreKey *key, bool copied, bool values_lost)
 		error = CopyErrorData();
 		EmitErrorReport();
 		FlushErrorState();
-		kv_store_mark_unusable(&store, error->message);
+		kv_store_mark_unusable(&store, ERRCODE_DATA_CORRUPTED, error->message);
 		FreeErrorData(error);
 	}
 	PG_END_TRY();

@@ -56,8 +56,7 @@ for my $how ('stopped', 'killed')
 		{
 			my ($what, $do) = @$d;
 			my $name = "$how: $kind $what";
-			system('rm', '-rf', $data);
-			system('cp', '-a', $base, $data) == 0 or die;
+			restore($base);
 			unlink "$data/postmaster.pid";
 			$do->("$data/kvfdw/$f");
 			my $log_from = -s $node->logfile;
@@ -144,8 +143,8 @@ END $$}, timeout => 60);
 			$node->stop('immediate');
 		}
 	}
-	system('rm', '-rf', $data);
-	rename $base, $data or die;
+	restore($base);
+	system('rm', '-rf', $base);
 	unlink "$data/postmaster.pid";
 	$node->{_pid} = undef;
 }
@@ -162,6 +161,15 @@ $node->restart;
 ok(-e "$data/kvfdw/README.txt" && -e "$data/kvfdw/$dboid/notes", 'and are left alone');
 $node->stop;
 done_testing();
+
+# In place: a directory kvfdw that is a copy would not be believed.
+sub restore
+{
+	my ($from) = @_;
+	system('find', $data, '-mindepth', 1, '!', '-path', "$data/kvfdw", '-delete') == 0 or die;
+	system('cp', '-a', "$from/.", $data) == 0 or die;
+	return;
+}
 
 sub overwrite
 {
