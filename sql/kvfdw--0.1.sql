@@ -37,7 +37,11 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT recovered_slots bigint,
 	OUT recovery_ms bigint,
 	OUT delta_bytes bigint,
-	OUT runs bigint)
+	OUT runs bigint,
+	OUT wal text,
+	OUT usable boolean,
+	OUT lost_entries bigint,
+	OUT lost_log_bytes bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
@@ -54,6 +58,20 @@ CREATE FUNCTION kvfdw_stat_get_io(
 
 CREATE VIEW kvfdw_stat_io AS SELECT * FROM kvfdw_stat_get_io();
 GRANT SELECT ON kvfdw_stat_io TO PUBLIC;
+
+-- The last checkpoint barrier.
+CREATE FUNCTION kvfdw_stat_get_barrier(
+	OUT barriers bigint,
+	OUT lsn pg_lsn,
+	OUT ended timestamptz,
+	OUT duration_ms double precision,
+	OUT shards bigint,
+	OUT files bigint,
+	OUT bytes bigint)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_barrier AS SELECT * FROM kvfdw_stat_get_barrier();
+GRANT SELECT ON kvfdw_stat_barrier TO PUBLIC;
 
 -- How values are read and written at present: io_uring or sync.
 CREATE FUNCTION kvfdw_io_method() RETURNS text

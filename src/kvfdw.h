@@ -63,6 +63,7 @@ typedef struct KvTable
 	KvOnDuplicate on_duplicate;
 	int			shards;			/* initial number of shards, 1 to 65536 */
 	KvWalLevel	wal;			/* of a store that is made now; a store has its own */
+	bool		wal_given;		/* by an option */
 
 	/*
 	 * Value shape.  raw_attnum names the one varlena column that is stored
@@ -94,7 +95,9 @@ extern KvTable *kv_table_get_by_oid(Oid relid);
 extern bool kv_is_foreign_table(Oid relid);	/* is it one of ours? */
 extern KvStore *kv_table_store(Relation rel, bool create);	/* create: to write */
 extern void kv_table_truncate(Relation rel);
+extern void kv_table_apply_wal_option(Oid relid);
 extern void kv_option_init(void);
+extern const char *const kv_wal_level_names[];
 
 /*
  * key.c: every encoder appends to buf; memcmp order of the result is SQL order.

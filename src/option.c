@@ -119,15 +119,20 @@ parse_on_duplicate_option(const char *value)
 			 errhint("Valid values are \"error\", \"ignore\" and \"replace\".")));
 }
 
+const char *const kv_wal_level_names[] = {
+	[KV_WAL_NONE] = "none",
+	[KV_WAL_KEYS] = "keys",
+	[KV_WAL_FULL] = "full",
+};
+
 static KvWalLevel
 parse_wal_option(const char *value)
 {
-	if (strcmp(value, "full") == 0)
-		return KV_WAL_FULL;
-	if (strcmp(value, "keys") == 0)
-		return KV_WAL_KEYS;
-	if (strcmp(value, "none") == 0)
-		return KV_WAL_NONE;
+	for (int level = KV_WAL_NONE; level <= KV_WAL_FULL; level++)
+	{
+		if (strcmp(value, kv_wal_level_names[level]) == 0)
+			return (KvWalLevel) level;
+	}
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for option \"%s\": \"%s\"", "wal", value),
@@ -390,7 +395,10 @@ build_table(Relation rel)
 		else if (strcmp(option->defname, "on_duplicate") == 0)
 			table->on_duplicate = parse_on_duplicate_option(defGetString(option));
 		else if (strcmp(option->defname, "wal") == 0)
+		{
 			table->wal = parse_wal_option(defGetString(option));
+			table->wal_given = true;
+		}
 	}
 	set_key(table, rel, key);
 	set_value_shape(table);

@@ -24,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "miscadmin.h"
@@ -34,6 +35,8 @@
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "compat.h"
 #include "kvfdw.h"
@@ -456,4 +459,63 @@ kv_table_truncate(Relation rel)
 	kv_store_truncate(MyDatabaseId, table->relid, table->shards,
 					  table->key_width, bounds, table->wal, rel->rd_createSubid);
 	CacheInvalidateRelcache(rel);
+}
+
+/* Copy every row that is there now, as it is stored. */
+static void
+copy_rows(Relation rel, KvStore *from, KvStore *to)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw copy",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	KvKey		unbounded = {NULL, 0};
+	KvScan	   *scan = kv_scan_begin(from, snapshot, true);
+	CommandId	cid = GetCurrentCommandId(true);
+	KvRow		row;
+
+	kv_scan_range(scan, unbounded, unbounded, false, 0);
+	while (kv_scan_next(scan, &row))
+	{
+		KvKey		key = {row.key, row.keylen};
+
+		(void) kv_insert(to, rel, key, row.form, row.value, row.len, snapshot, cid, false);
+	}
+	kv_scan_end(scan);
+	UnregisterSnapshot(snapshot);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/*
+ * At the end of a transaction that has changed a table's options, and so holds
+ * AccessExclusiveLock: if its wal option is not what its data was written with,
+ * write the data anew, as ALTER TABLE … SET LOGGED does.
+ */
+void
+kv_table_apply_wal_option(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, NoLock);
+	KvTable    *table;
+	KvStore    *store;
+
+	if (rel == NULL)
+		return;
+	table = kv_table_get(rel);
+	store = table->wal_given ? kv_table_store(rel, false) : NULL;
+	if (store != NULL && kv_store_wal_level(store) != table->wal)
+	{
+		StringInfoData schema;
+		KvKey	   *bounds = make_bounds(table->shards);
+		KvStore    *fresh;
+
+		initStringInfo(&schema);
+		kv_store_get_schema(store, &schema);
+		kv_table_truncate(rel);
+		fresh = kv_store_open(MyDatabaseId, relid, table->shards, table->key_width, bounds,
+							  table->wal, true, rel->rd_createSubid);
+		kv_store_set_schema(fresh, schema.data, schema.len);
+		copy_rows(rel, store, fresh);
+	}
+	relation_close(rel, NoLock);
 }

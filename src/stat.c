@@ -14,20 +14,23 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/pg_lsn.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "kvfdw.h"
 
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_io);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_barrier);
 PG_FUNCTION_INFO_V1(kvfdw_io_method);
 PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
 PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
 
-#define KV_STAT_COLUMNS 23
+#define KV_STAT_COLUMNS 27
 
 /* Open one of our tables, or ERROR 42809 as PostgreSQL's own functions do. */
 static Relation
@@ -82,6 +85,10 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->recovery_ms);
 	values[n++] = Int64GetDatum(stats->delta_bytes);
 	values[n++] = Int64GetDatum(stats->runs);
+	values[n++] = CStringGetTextDatum(kv_wal_level_names[stats->wal]);
+	values[n++] = BoolGetDatum(!stats->unusable);
+	values[n++] = Int64GetDatum(stats->lost_entries);
+	values[n++] = Int64GetDatum(stats->lost_log_bytes);
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -117,6 +124,31 @@ kvfdw_stat_get_io(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+Datum
+kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	KvBarrierStats stats;
+	Datum		values[7];
+	bool		nulls[7] = {0};
+	int			n = 0;
+
+	kv_engine_require();
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	kv_stat_barrier(&stats);
+	values[n++] = Int64GetDatum(stats.barriers);
+	nulls[n] = nulls[n + 1] = nulls[n + 2] = stats.ended == 0;
+	values[n++] = LSNGetDatum(stats.lsn);
+	values[n++] = TimestampTzGetDatum(stats.ended);
+	values[n++] = Float8GetDatum(stats.duration_us / 1000.0);
+	values[n++] = Int64GetDatum(stats.shards);
+	values[n++] = Int64GetDatum(stats.files);
+	values[n++] = Int64GetDatum(stats.bytes);
+	Assert(n == lengthof(values));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
 Datum

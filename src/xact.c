@@ -2,8 +2,9 @@
  * xact.c
  *		Where transactions and object drops reach the engine.
  *
- * A transaction's rows need nothing at its end: clog decides who sees them
- * (I 1).  Only files do: what TRUNCATE and DROP replaced is unlinked after
+ * At wal levels 'full' and 'none' a transaction's rows need nothing at its end:
+ * clog decides who sees them (I 1).  At 'keys' what is not logged yet is, before
+ * the commit record.  And files do: what TRUNCATE and DROP replaced is unlinked after
  * COMMIT, what the transaction made is unlinked after ABORT (I 9).  The
  * callbacks neither throw, allocate nor wait.
  */
@@ -14,11 +15,39 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_foreign_table.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 
 #include "kvfdw.h"
 
 static object_access_hook_type previous_object_access = NULL;
+
+/* Tables whose options this transaction has changed; in TopTransactionContext. */
+static List *altered = NIL;
+
+/* May throw, so before anything that cannot be undone. */
+static void
+before_commit(void)
+{
+	ListCell   *cell;
+	List	   *tables = altered;
+
+	altered = NIL;
+	foreach(cell, tables)
+		kv_table_apply_wal_option(lfirst_oid(cell));
+	if (kv_engine_ready())
+		kv_engine_before_commit();
+}
+
+static void
+note_altered(Oid relid)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	altered = list_append_unique_oid(altered, relid);
+	MemoryContextSwitchTo(old);
+}
 
 static void
 at_transaction_event(XactEvent event, void *arg)
@@ -26,16 +55,17 @@ at_transaction_event(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_PREPARE:
+			before_commit();
 			if (kv_engine_has_pending_files())
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has created, truncated or dropped kvfdw tables")));
-			kv_engine_before_commit();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
-			kv_engine_before_commit();
+			before_commit();
 			break;
 		case XACT_EVENT_PREPARE:
+			altered = NIL;
 			kv_engine_at_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
@@ -43,6 +73,7 @@ at_transaction_event(XactEvent event, void *arg)
 			kv_engine_at_commit();
 			break;
 		case XACT_EVENT_ABORT:
+			altered = NIL;
 			kv_engine_at_abort();
 			break;
 		default:
@@ -67,7 +98,11 @@ at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, 
 	if (previous_object_access)
 		previous_object_access(access, classid, objectid, subid, arg);
 
-	if (access != OAT_DROP || subid != 0 || !kv_engine_ready())
+	if (subid != 0 || !kv_engine_ready())
+		return;
+	if (access == OAT_POST_ALTER && classid == ForeignTableRelationId)
+		note_altered(objectid);
+	if (access != OAT_DROP)
 		return;
 	if (classid == RelationRelationId && kv_is_foreign_table(objectid))
 		kv_store_drop_at_commit(MyDatabaseId, objectid);

@@ -12,18 +12,22 @@
  * another local transaction id.
  *
  * The barrier worker has the flag set for as long as it lives, and a local
- * transaction id without a transaction.  When the redo pointer moves, it makes the
- * images, logs a BARRIER record, and takes the next local transaction id.  That is
- * one store to memory: at no moment is there no transaction to wait for.  The
- * argument, for a checkpoint with redo pointer R:
+ * transaction id without a transaction.  When the redo pointer moves it makes the
+ * images and logs a BARRIER record.  As long as it has done so for the present
+ * redo pointer, it takes a new local transaction id every now and then, looking at
+ * the redo pointer and changing the id under one hold of ProcArrayLock.  The
+ * argument, for a checkpoint with redo pointer R, which publishes R and later
+ * collects ids under ProcArrayLock:
  *
- *	- the checkpoint publishes R and then collects whom it waits for.  If the
- *	  worker's id is one that it took before it looked at R, the checkpoint waits
- *	  until the worker has seen R, since the worker changes its id only after it
- *	  has made the images for the redo pointer it has seen.
+ *	- it finds an id, for the worker always has one.
+ *	- until the worker has made images for R it does not change its id once the
+ *	  checkpoint has collected it: at that moment R is published, so the worker,
+ *	  who takes the lock later, sees R.  (An id changed before is not the one
+ *	  collected.)
+ *	- when it has made them it changes its id sooner or later, whether the
+ *	  checkpoint has collected by then or not: it never waits for ever.
  *	- what has a record before R was in its shard before (wal.c), hence before the
  *	  worker saw R, hence is in the images made after that.
- *	- checkpoints come one after the other, so the worker never owes two.
  *
  * Who writes while there is no worker?  Nobody: writers wait (kv_barrier_wait),
  * and look whether they must under the shard's lock.  So:
@@ -294,11 +298,14 @@ barrier_exit(int code, Datum arg)
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
 }
 
-/* Let go of the checkpoint that waits; the next one waits for the new id. */
+/* Let go of whatever checkpoint waits, unless the redo pointer has moved since. */
 static void
-release_checkpoint(void)
+release_checkpoint(XLogRecPtr handled)
 {
-	KV_MY_LXID = GetNextLocalTransactionId();
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	if (GetRedoRecPtr() == handled)
+		KV_MY_LXID = GetNextLocalTransactionId();
+	LWLockRelease(ProcArrayLock);
 }
 
 static void
@@ -306,10 +313,11 @@ raise_barrier(XLogRecPtr *redo)
 {
 	KvBarrierStats stats;
 
-	release_checkpoint();
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	KV_MY_LXID = GetNextLocalTransactionId();
 	MyProc->delayChkptFlags |= DELAY_CHKPT_COMPLETE;
-	pg_memory_barrier();
 	*redo = GetRedoRecPtr();
+	LWLockRelease(ProcArrayLock);
 	before_shmem_exit(barrier_exit, (Datum) 0);
 	while (!try_flush(&stats))
 	{
@@ -365,11 +373,11 @@ kv_barrier_main(Datum arg)
 				SpinLockRelease(&kv_shared->barrier_mutex);
 				handled = redo;
 				KV_STOP_POINT("barrier_before_release");
-				release_checkpoint();
-				continue;
 			}
-			nap = KV_RETRY_MS;
+			else
+				nap = KV_RETRY_MS;
 		}
+		release_checkpoint(handled);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 nap, KV_WAIT_IDLE);
 		ResetLatch(MyLatch);

@@ -144,6 +144,7 @@ extern int	kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen);
 extern uint64 kv_store_row_estimate(KvStore *store);
 extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
 extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
+extern KvWalLevel kv_store_wal_level(const KvStore *store);
 
 /* ---- reading (scan side: rangecache.c over shard.c) ---- */
 typedef struct KvScan KvScan;
@@ -255,6 +256,8 @@ typedef struct KvStoreStats
 	Oid			dboid;
 	Oid			relid;
 	uint32		generation;
+	KvWalLevel	wal;
+	bool		unusable;
 	int			shards;
 	uint64		rows;			/* estimate: frozen keys plus recent ones */
 	uint64		inserts, updates, deletes;
@@ -265,6 +268,7 @@ typedef struct KvStoreStats
 	uint64		slot_hits, cache_hits;
 	uint64		freezes, spills;
 	uint64		recovered_entries, recovered_slots, recovery_ms;
+	uint64		lost_entries, lost_log_bytes;	/* in a power loss, at wal level none */
 	uint64		delta_bytes;	/* shared memory held now */
 	uint64		runs;			/* run files now */
 } KvStoreStats;
@@ -282,7 +286,7 @@ typedef struct KvBarrierStats
 
 extern void kv_stat_barrier(KvBarrierStats *stats);
 
-/* Calls back for every open store of database dboid (InvalidOid: all). */
+/* Calls back for every open or unusable store of database dboid (InvalidOid: all). */
 extern void kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats),
 						   void *arg);
 

@@ -17,8 +17,9 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->dboid = store->key.dboid;
 	stats->relid = store->key.relid;
 	stats->generation = store->key.generation;
+	stats->wal = store->wal;
+	stats->unusable = store->unusable;
 	stats->shards = store->nshards;
-	stats->rows = kv_store_row_estimate(store);
 	stats->inserts = values[KV_COUNT_INSERTS];
 	stats->updates = values[KV_COUNT_UPDATES];
 	stats->deletes = values[KV_COUNT_DELETES];
@@ -36,6 +37,11 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->recovered_entries = values[KV_COUNT_RECOVERED_ENTRIES];
 	stats->recovered_slots = values[KV_COUNT_RECOVERED_SLOTS];
 	stats->recovery_ms = values[KV_COUNT_RECOVERY_MS];
+	stats->lost_entries = values[KV_COUNT_LOST_ENTRIES];
+	stats->lost_log_bytes = values[KV_COUNT_LOST_LOG_BYTES];
+	if (store->unusable)
+		return;
+	stats->rows = kv_store_row_estimate(store);
 	for (int i = 0; i < store->nshards; i++)
 	{
 		const KvShard *shard = kv_shard(store, i);
@@ -48,16 +54,20 @@ describe(KvStore *store, KvStoreStats *stats)
 void
 kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats), void *arg)
 {
-	List	   *stores = kv_stores_pin_state(dboid, KV_STORE_OPEN);
+	List	   *stores = list_concat(kv_stores_pin_state(dboid, KV_STORE_OPEN),
+									 kv_stores_pin_state(dboid, KV_STORE_CLOSED));
 	ListCell   *cell;
 
 	PG_TRY();
 	{
 		foreach(cell, stores)
 		{
+			KvStore    *store = lfirst(cell);
 			KvStoreStats stats;
 
-			describe(lfirst(cell), &stats);
+			if (pg_atomic_read_u32(&store->state) != KV_STORE_OPEN && !store->unusable)
+				continue;
+			describe(store, &stats);
 			each(arg, &stats);
 		}
 	}

@@ -493,6 +493,12 @@ kv_stores_unpin(List *stores)
 	list_free(stores);
 }
 
+KvWalLevel
+kv_store_wal_level(const KvStore *store)
+{
+	return store->wal;
+}
+
 uint64
 kv_store_row_estimate(KvStore *store)
 {
