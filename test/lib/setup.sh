@@ -1,11 +1,12 @@
 #!/bin/bash
 # Installs what kvfdw's build, demo, tests and benchmark need and what is
 # missing, on Debian 12, as root or with sudo.  Does nothing when all is there.
-# With PG_CONFIG set, the PostgreSQL it names is taken as it is.
+# With PG_CONFIG set, the PostgreSQL it names is taken as it is.  Arguments are
+# further packages.
 set -euo pipefail
 
 packages=(build-essential pkg-config liburing-dev fio strace util-linux procps
-	perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl)
+	perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl "$@")
 if [ -z "${PG_CONFIG:-}" ]; then
 	packages+=(postgresql-15 postgresql-server-dev-15 postgresql-15-pgtap)
 fi
