@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, differential and concurrent do
-# their own set-up.
+# make demo, test, bench, torture, append, bank, powercut, differential and
+# concurrent do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -75,6 +75,8 @@ bench:
 	@bash bench/run.sh
 torture append bank:
 	@bash test/campaign.sh $@ $(SECONDS)
+powercut:
+	@bash test/powercut/run.sh $(SECONDS)
 differential:
 	@bash test/run.sh differential
 concurrent:
@@ -84,9 +86,9 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank differential \
-	concurrent workclean FORCE
+.PHONY: all install installcheck clean distclean demo test bench torture append bank powercut \
+	differential concurrent workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
-export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS KILLS
+export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS KILLS CUTS DISK CONTROL

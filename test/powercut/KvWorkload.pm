@@ -1,0 +1,339 @@
+# What the sessions of the power-cut campaign do, and the judge of what is left.
+#
+# A session's history is a row of transactions, 1, 2, 3 …, that follows from the
+# seed alone: each session has keys of its own, the values are made from their
+# names, and a transaction is the same whenever it is run.  So the state that n
+# transactions leave can be told without having stored a row.  Transactions that
+# are rolled back have no number; they come in front of one that has.
+package KvWorkload;
+use strict;
+use warnings;
+use Digest::MD5 qw(md5 md5_hex);
+
+# tables: name → { level: heap, full, keys or none; side: the only session that
+# writes it, and may truncate and drop it, or undef }.
+sub new
+{
+	my ($class, %is) = @_;
+	my $self = bless { seed => $is{seed}, tables => $is{tables}, rows => {}, sessions => [] }, $class;
+	$self->{rows}{$_} = {} for keys %{ $is{tables} };
+	for my $s (0 .. $is{sessions} - 1)
+	{
+		my @side = grep { ($is{tables}{$_}{side} // -1) == $s } sort keys %{ $is{tables} };
+		my @own = (grep { !defined $is{tables}{$_}{side} } sort keys %{ $is{tables} });
+		push @{ $self->{sessions} }, { own => [ @own, @side ], side => \@side, done => [], next => 0, bulk => undef, live => { map { $_ => [] } @own, @side } };
+	}
+	return $self;
+}
+
+sub is_strict { my ($self, $t) = @_; return $self->{tables}{$t}{level} ne 'none' }
+
+# ---- values ----
+
+my $noise = join '', map { md5_hex("noise $_") } 1 .. 3000;
+my $piece = 4000;
+
+# Every piece of a value begins with the digest of its name and place, and goes
+# on at a place of its own in the noise.  Length -1 is NULL.
+sub value
+{
+	my ($name, $length) = @_;
+	my $value = '';
+	for (my $i = 0; length $value < $length; $i++)
+	{
+		my $digest = md5("$name $i");
+		$value .= unpack('H*', $digest) . substr($noise, unpack('S', $digest), $piece - 32);
+	}
+	return substr($value, 0, $length);
+}
+
+# What fingerprint_sql gives for it.
+sub fingerprint
+{
+	my ($name, $length) = @_;
+	return $length < 0 ? 'null' : "$length " . md5_hex(value($name, $length));
+}
+
+sub fingerprint_sql { return q{coalesce(octet_length(v) || ' ' || md5(v), 'null')} }
+
+sub random_length
+{
+	my $x = rand;
+	return $x < 0.06 ? 0
+	  : $x < 0.09 ? -1
+	  : $x < 0.60 ? 1 + int rand 400
+	  : $x < 0.75 ? int rand 4000
+	  : $x < 0.85 ? 4095 + int rand 3
+	  : $x < 0.93 ? int rand 20_000
+	  : $x < 0.96 ? 65_536 - 64 + int rand 128    # a merge slot of 64 kB
+	  : $x < 0.985 ? 60_000 + int rand 10_000
+	  : 70_000 + int rand 230_001;
+}
+
+# Lengths of bulk rows
+sub bulk_length { my ($i) = @_; return $i % 97 == 96 ? 4096 : $i * 31 % 150 }
+
+# Spread over all bigints, and so over all shards.
+sub key { my ($self, @of) = @_; return unpack 'q', md5("$self->{seed} @of") }
+
+# ---- transactions ----
+
+# Transaction n of a session: steps, each a verb and what it needs, and what it
+# leaves: table → key → [ name, length ], or undef for a key that it takes away.
+sub transaction
+{
+	my ($self, $s, $n) = @_;
+	my $done = $self->{sessions}[$s]{done};
+	$self->draw($s) while @$done < $n;
+	return $done->[ $n - 1 ];
+}
+
+sub draw
+{
+	my ($self, $s) = @_;
+	my $session = $self->{sessions}[$s];
+	my $n = 1 + @{ $session->{done} };
+	srand unpack 'L', md5("$self->{seed} transaction $s $n");
+	my $draft = { session => $session, s => $s, prefix => "$s.$n", number => 0, steps => [], changes => {} };
+
+	my $x = rand;
+	if ($x < 0.12)
+	{
+		# all of it for nothing
+		$self->change($draft) for 0 .. rand 6;
+		$draft->{steps} = [ ['begin'], @{ $draft->{steps} }, ['rollback'] ];
+		@$draft{qw(prefix changes)} = ("$s.$n.again", {});
+		$x = rand;
+	}
+	my $several = $x >= 0.45;
+	push @{ $draft->{steps} }, ['begin'] if $several;
+	if (!$several) { $self->insert($draft, $self->any_table($session)) }
+	elsif ($x < 0.46) { $self->bulk($draft) }
+	elsif ($x < 0.50 && @{ $session->{side} }) { $self->renew($draft) }
+	else
+	{
+		$self->change($draft) for 0 .. rand 8;
+		if (rand() < 0.3)
+		{
+			my %before = map { $_ => { %{ $draft->{changes}{$_} } } } keys %{ $draft->{changes} };
+			push @{ $draft->{steps} }, [ 'savepoint', 'a' ];
+			$self->change($draft) for 0 .. rand 4;
+			if (rand() < 0.6)
+			{
+				push @{ $draft->{steps} }, [ 'rollback to', 'a' ];
+				$draft->{changes} = \%before;
+			}
+			$self->change($draft) for 0 .. rand 3;
+		}
+	}
+	# every state differs from the one before
+	$self->insert($draft, $self->any_table($session)) if $several;
+	push @{ $draft->{steps} }, ['commit'] if $several;
+
+	push @{ $session->{done} }, { steps => $draft->{steps}, changes => $draft->{changes} };
+	for my $t (sort keys %{ $draft->{changes} })
+	{
+		my $changes = $draft->{changes}{$t};
+		my $live = $session->{live}{$t};
+		@$live = grep { !exists $changes->{$_} || defined $changes->{$_} } @$live;
+		for my $key (sort { $a <=> $b } keys %$changes)
+		{
+			my $row = $self->{rows}{$t}{$key} //= { session => $s, versions => [] };
+			my $was = $row->{versions}[-1];
+			push @$live, $key if defined $changes->{$key} && !$changes->{$key}[2] && !defined($was && $was->[1]);
+			push @{ $row->{versions} }, [ $n, @{ $changes->{$key} // [] }[ 0, 1 ] ];
+		}
+	}
+}
+
+sub any_table { my ($self, $session) = @_; return $session->{own}[ rand @{ $session->{own} } ] }
+
+sub new_name { my ($draft) = @_; return "$draft->{prefix}." . ++$draft->{number} }
+
+# A key that has a row at this point of the transaction; often undef when there are few.
+sub some_key
+{
+	my ($self, $draft, $t) = @_;
+	my $live = $draft->{session}{live}{$t};
+	my $changes = $draft->{changes}{$t} // {};
+	my @new = grep { defined $changes->{$_} && !$changes->{$_}[2] } sort { $a <=> $b } keys %$changes;
+	my $key = @new && rand() < 0.2 ? $new[ rand @new ] : $live->[ rand @$live ];
+	return defined $key && exists $changes->{$key} && !defined $changes->{$key} ? undef : $key;
+}
+
+sub insert
+{
+	my ($self, $draft, $t) = @_;
+	my $key = $self->key($draft->{s}, ++$draft->{session}{next});
+	$self->put($draft, 'insert', $t, $key);
+}
+
+sub put
+{
+	my ($self, $draft, $verb, $t, $key, @more) = @_;
+	my $row = [ new_name($draft), random_length() ];
+	push @{ $draft->{steps} }, [ $verb, $t, @more, $key, @$row ];
+	$draft->{changes}{$t}{$key} = $row;
+}
+
+# One statement or two on one row.
+sub change
+{
+	my ($self, $draft) = @_;
+	my $t = $self->any_table($draft->{session});
+	my $key = $self->some_key($draft, $t);
+	my $x = rand;
+	if ($x < 0.35 || !defined $key) { return $self->insert($draft, $t) }
+	if ($x < 0.70) { return $self->put($draft, 'update', $t, $key) }
+	$draft->{changes}{$t}{$key} = undef;
+	if ($x < 0.80) { return $self->put($draft, 'move', $t, $self->key($draft->{s}, ++$draft->{session}{next}), $key) }
+	push @{ $draft->{steps} }, [ 'delete', $t, $key ];
+	$self->put($draft, 'insert', $t, $key) if $x < 0.90;
+}
+
+# Some thousand rows by COPY, next to each other or everywhere; the next time they go.
+sub bulk
+{
+	my ($self, $draft) = @_;
+	my ($session, $s) = @$draft{qw(session s)};
+	if (my $bulk = delete $session->{bulk})
+	{
+		push @{ $draft->{steps} }, [ 'delete all', @$bulk ];
+		$draft->{changes}{ $bulk->[0] }{$_} = undef for @{ $bulk->[1] };
+		return;
+	}
+	my $t = $self->any_table($session);
+	$t = $session->{own}[0] if defined $self->{tables}{$t}{side};
+	my $first = $self->key($s, ++$session->{next}) >> 1;
+	my $apart = rand() < 0.5;
+	my @keys = map { $apart ? $self->key($s, $first, $_) : $first + $_ } 0 .. 500 + rand 2500;
+	push @{ $draft->{steps} }, [ 'copy', $t, \@keys, $draft->{prefix} ];
+	$draft->{changes}{$t}{ $keys[$_] } = [ "$draft->{prefix}/$_", bulk_length($_), 'bulk' ] for 0 .. $#keys;
+	$session->{bulk} = [ $t, \@keys ];
+}
+
+# A side table becomes empty, and gets some rows.
+sub renew
+{
+	my ($self, $draft) = @_;
+	my $session = $draft->{session};
+	my $t = $session->{side}[ rand @{ $session->{side} } ];
+	push @{ $draft->{steps} }, [ rand() < 0.6 ? 'truncate' : 'recreate', $t ];
+	$draft->{changes}{$t} = { map { $_ => undef } @{ $session->{live}{$t} } };
+	$self->insert($draft, $t) for 0 .. rand 10;
+}
+
+# ---- SQL ----
+
+sub create
+{
+	my ($self, $t) = @_;
+	my ($level, $side) = @{ $self->{tables}{$t} }{qw(level side)};
+	return "CREATE TABLE $t (k bigint PRIMARY KEY, v text)" if $level eq 'heap';
+	return "CREATE FOREIGN TABLE $t (k bigint NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k', wal '$level', shards '" . (defined $side ? 1 : 16) . "'"
+	  . ($level eq 'none' ? ", on_duplicate 'replace')" : ')');
+}
+
+sub drop { my ($self, $t) = @_; return 'DROP ' . ($self->{tables}{$t}{level} eq 'heap' ? '' : 'FOREIGN ') . "TABLE $t" }
+
+# The SQL of one step.  On a table that may have lost rows it does not fail.
+sub sql
+{
+	my ($self, $verb, @of) = @_;
+	my $literal = sub { my ($name, $length) = @_; return $length < 0 ? 'NULL' : "'" . value($name, $length) . "'" };
+	return uc $verb if $verb =~ /^(begin|commit|rollback)$/;
+	return uc $verb . " $of[0]" if $verb =~ /^(savepoint|rollback to|truncate)$/;
+	my $t = shift @of;
+	return $self->drop($t) . '; ' . $self->create($t) if $verb eq 'recreate';
+	return "DELETE FROM $t WHERE k = $of[0]" if $verb eq 'delete';
+	return "DELETE FROM $t WHERE k = ANY ('{" . join(',', @{ $of[0] }) . "}')" if $verb eq 'delete all';
+	return "INSERT INTO $t VALUES ($of[0], " . $literal->(@of[ 1, 2 ]) . ')' if $verb eq 'insert';
+	return "UPDATE $t SET v = " . $literal->(@of[ 1, 2 ]) . " WHERE k = $of[0]" if $verb eq 'update';
+	if ($verb eq 'move')
+	{
+		my ($old, $new, @value) = @of;
+		return "DELETE FROM $t WHERE k = $old; INSERT INTO $t VALUES ($new, " . $literal->(@value) . ')' if !$self->is_strict($t);
+		return "UPDATE $t SET k = $new, v = " . $literal->(@value) . " WHERE k = $old";
+	}
+	my ($keys, $prefix) = @of;
+	return "COPY $t FROM STDIN;\n" . join('', map { "$keys->[$_]\t" . value("$prefix/$_", bulk_length($_)) . "\n" } 0 .. $#$keys) . '\\.';
+}
+
+# Runs a transaction; dies with the SQLSTATE of what fails, or "lost" with the connection.
+sub run
+{
+	my ($self, $session, $s, $n) = @_;
+	$session->do($self->sql(@$_)) for @{ $self->transaction($s, $n)->{steps} };
+}
+
+# ---- the judge ----
+
+# The fingerprint of a version of a row.
+sub version_is
+{
+	my ($version) = @_;
+	return 'absent' if !defined $version || !defined $version->[1];
+	return $version->[3] //= fingerprint(@$version[ 1, 2 ]);
+}
+
+# $acknowledged: how many transactions of each session were; one more may be
+# there.  $found: table → key → fingerprint.  Returns how many there are of each
+# session, how many acknowledged ones are missing, and what is wrong.
+sub judge
+{
+	my ($self, $acknowledged, $found) = @_;
+	my (@wrong, %lost, %missing);    # lost: table → "session.transaction" → one of the rows
+	my @sessions = 0 .. $#$acknowledged;
+	$self->transaction($_, $acknowledged->[$_] + 1) for @sessions;
+	my (@with, @without);    # rows that have, and have not, what the session's transaction in flight did
+
+	for my $t (sort keys %{ $self->{tables} })
+	{
+		next if !defined $found->{$t};
+		my %left = %{ $found->{$t} };
+		my $rows = $self->{rows}{$t};
+		for my $key (keys %$rows)
+		{
+			my $is = delete $left{$key} // 'absent';
+			my ($s, $versions) = @{ $rows->{$key} }{qw(session versions)};
+			my $n = $acknowledged->[$s];
+			my $last = $#$versions;
+			$last-- while $last >= 0 && $versions->[$last][0] > $n;
+			my $expected = $last < 0 ? 'absent' : version_is($versions->[$last]);
+			my $flies = $last < $#$versions && $versions->[ $last + 1 ][0] == $n + 1;
+			if (!$self->is_strict($t))
+			{
+				# any row that it had once, or none
+				my $had = $is eq 'absent' || grep { version_is($_) eq $is } @$versions[ 0 .. $last + $flies ];
+				push @wrong, "$t, key $key: $is was never committed" if !$had;
+				$missing{$t}++ if $is ne $expected && !($flies && $is eq version_is($versions->[ $last + 1 ]));
+				next;
+			}
+			if ($is eq $expected)
+			{
+				$without[$s] //= "$t, key $key" if $flies && $is ne version_is($versions->[ $last + 1 ]);
+				next;
+			}
+			if ($flies && $is eq version_is($versions->[ $last + 1 ])) { $with[$s] //= "$t, key $key"; next }
+			my ($older) = grep { version_is($_) eq $is } reverse @$versions[ 0 .. $last - 1 ];
+			if (defined $older || $is eq 'absent' && $last >= 0)
+			{
+				$lost{$t}{"$s.$versions->[$last][0]"} //= $key;
+			}
+			else { push @wrong, "$t, key $key: is $is, expected $expected: a version that was never committed" }
+		}
+		push @wrong, "$t, key $_: $left{$_} was never committed" for sort keys %left;
+	}
+	for my $t (sort keys %lost)
+	{
+		my ($first) = sort keys %{ $lost{$t} };
+		my ($s, $n) = split /\./, $first;
+		unshift @wrong, "$t: lost are " . keys(%{ $lost{$t} }) . " acknowledged transactions, among them number $n of session $s: key $lost{$t}{$first}";
+	}
+	push @wrong, map { "transaction @{[ $acknowledged->[$_] + 1 ]} of session $_ is there in part: $with[$_] has it, $without[$_] has not" }
+	  grep { defined $with[$_] && defined $without[$_] } @sessions;
+	my %all = map { %$_ } values %lost;
+	return ([ map { $acknowledged->[$_] + (defined $with[$_] ? 1 : 0) } @sessions ], scalar(keys %all), \%missing, @wrong);
+}
+
+1;
