@@ -15,13 +15,13 @@ use Digest::MD5 qw(md5 md5_hex);
 sub new
 {
 	my ($class, %is) = @_;
-	my $self = bless { seed => $is{seed}, tables => $is{tables}, rows => {}, sessions => [] }, $class;
-	$self->{rows}{$_} = {} for keys %{ $is{tables} };
+	my $self = bless { seed => $is{seed}, tables => $is{tables}, rows => {}, state => {}, sessions => [] }, $class;
+	@{ $self->{$_} }{ keys %{ $is{tables} } } = map { {} } keys %{ $is{tables} } for 'rows', 'state';
 	for my $s (0 .. $is{sessions} - 1)
 	{
 		my @side = grep { ($is{tables}{$_}{side} // -1) == $s } sort keys %{ $is{tables} };
 		my @own = (grep { !defined $is{tables}{$_}{side} } sort keys %{ $is{tables} });
-		push @{ $self->{sessions} }, { own => [ @own, @side ], side => \@side, done => [], next => 0, bulk => undef, live => { map { $_ => [] } @own, @side } };
+		push @{ $self->{sessions} }, { own => [ @own, @side ], side => \@side, done => [], at => 0, next => 0, bulk => undef, live => { map { $_ => [] } @own, @side } };
 	}
 	return $self;
 }
@@ -30,8 +30,9 @@ sub is_strict { my ($self, $t) = @_; return $self->{tables}{$t}{level} ne 'none'
 
 # ---- values ----
 
-my $noise = join '', map { md5_hex("noise $_") } 1 .. 3000;
+my $many = 100;     # rows that a session keeps in a table
 my $piece = 4000;
+my $noise = join '', map { md5_hex("noise $_") } 1 .. 3000;
 
 # Every piece of a value begins with the digest of its name and place, and goes
 # on at a place of its own in the noise.  Length -1 is NULL.
@@ -107,7 +108,7 @@ sub draw
 	}
 	my $several = $x >= 0.45;
 	push @{ $draft->{steps} }, ['begin'] if $several;
-	if (!$several) { $self->insert($draft, $self->any_table($session)) }
+	if (!$several) { $self->single($draft) }
 	elsif ($x < 0.46) { $self->bulk($draft) }
 	elsif ($x < 0.50 && @{ $session->{side} }) { $self->renew($draft) }
 	else
@@ -176,13 +177,24 @@ sub put
 	$draft->{changes}{$t}{$key} = $row;
 }
 
+# A transaction of one statement: an insert, or a delete where there are many rows.
+sub single
+{
+	my ($self, $draft) = @_;
+	my $t = $self->any_table($draft->{session});
+	my $key = @{ $draft->{session}{live}{$t} } > $many && rand() < 0.6 ? $self->some_key($draft, $t) : undef;
+	return $self->insert($draft, $t) if !defined $key;
+	push @{ $draft->{steps} }, [ 'delete', $t, $key ];
+	$draft->{changes}{$t}{$key} = undef;
+}
+
 # One statement or two on one row.
 sub change
 {
 	my ($self, $draft) = @_;
 	my $t = $self->any_table($draft->{session});
 	my $key = $self->some_key($draft, $t);
-	my $x = rand;
+	my $x = @{ $draft->{session}{live}{$t} } > $many ? 0.35 + rand 0.65 : rand;
 	if ($x < 0.35 || !defined $key) { return $self->insert($draft, $t) }
 	if ($x < 0.70) { return $self->put($draft, 'update', $t, $key) }
 	$draft->{changes}{$t}{$key} = undef;
@@ -268,7 +280,7 @@ sub run
 
 # ---- the judge ----
 
-# The fingerprint of a version of a row.
+# The fingerprint of a version of a row: [ transaction, name, length ]; it is kept in it.
 sub version_is
 {
 	my ($version) = @_;
@@ -276,53 +288,77 @@ sub version_is
 	return $version->[3] //= fingerprint(@$version[ 1, 2 ]);
 }
 
+# The versions that a row has had after $n transactions of its session, and the
+# one that the next transaction gives it.
+sub versions
+{
+	my ($self, $t, $key, $n) = @_;
+	my @versions = @{ $self->{rows}{$t}{$key}{versions} };
+	my $next;
+	while (@versions && $versions[-1][0] > $n)
+	{
+		$next = pop @versions;
+	}
+	return (\@versions, defined $next && $next->[0] == $n + 1 ? $next : undef);
+}
+
+# Brings {state}, table → key → version, to where session $s has $n transactions.
+sub stand_at
+{
+	my ($self, $s, $n) = @_;
+	my $session = $self->{sessions}[$s];
+	while ($session->{at} != $n)
+	{
+		my $back = $session->{at} > $n;
+		my $changes = $self->transaction($s, $back ? $session->{at}-- : ++$session->{at})->{changes};
+		for my $t (keys %$changes)
+		{
+			for my $key (keys %{ $changes->{$t} })
+			{
+				my $version = ($self->versions($t, $key, $session->{at}))[0][-1];
+				if (defined $version && defined $version->[1]) { $self->{state}{$t}{$key} = $version }
+				else { delete $self->{state}{$t}{$key} }
+			}
+		}
+	}
+}
+
 # $acknowledged: how many transactions of each session were; one more may be
-# there.  $found: table → key → fingerprint.  Returns how many there are of each
-# session, how many acknowledged ones are missing, and what is wrong.
+# there.  $found: table → key → fingerprint; tables that could not be read are not
+# in it.  Returns how many transactions there are of each session, how many
+# acknowledged ones are missing, how many rows of each table with wal none are not
+# as they were last, and what is wrong.
 sub judge
 {
 	my ($self, $acknowledged, $found) = @_;
 	my (@wrong, %lost, %missing);    # lost: table → "session.transaction" → one of the rows
+	my (@with, @without);            # rows that have, and have not, what the session's transaction in flight did
 	my @sessions = 0 .. $#$acknowledged;
-	$self->transaction($_, $acknowledged->[$_] + 1) for @sessions;
-	my (@with, @without);    # rows that have, and have not, what the session's transaction in flight did
+	$self->stand_at($_, $acknowledged->[$_]) for @sessions;
+	my @flights = map { $self->transaction($_, $acknowledged->[$_] + 1)->{changes} } @sessions;
 
-	for my $t (sort keys %{ $self->{tables} })
+	for my $t (sort keys %$found)
 	{
-		next if !defined $found->{$t};
-		my %left = %{ $found->{$t} };
-		my $rows = $self->{rows}{$t};
-		for my $key (keys %$rows)
+		my ($state, $is) = ($self->{state}{$t}, $found->{$t});
+		my %look = map { $_ => 1 } (grep { ($is->{$_} // '') ne version_is($state->{$_}) } keys %$state), (grep { !exists $state->{$_} } keys %$is),
+		  map { keys %{ $_->{$t} } } @flights;
+		for my $key (sort keys %look)
 		{
-			my $is = delete $left{$key} // 'absent';
-			my ($s, $versions) = @{ $rows->{$key} }{qw(session versions)};
-			my $n = $acknowledged->[$s];
-			my $last = $#$versions;
-			$last-- while $last >= 0 && $versions->[$last][0] > $n;
-			my $expected = $last < 0 ? 'absent' : version_is($versions->[$last]);
-			my $flies = $last < $#$versions && $versions->[ $last + 1 ][0] == $n + 1;
-			if (!$self->is_strict($t))
+			my $is = $is->{$key} // 'absent';
+			my $s = ($self->{rows}{$t}{$key} // {})->{session};
+			if (!defined $s) { push @wrong, "$t, key $key: $is was never written"; next }
+			my ($versions, $next) = $self->versions($t, $key, $acknowledged->[$s]);
+			my $expected = version_is($versions->[-1]);
+			my $follows = defined $next && version_is($next) eq $is;
+			if ($is eq $expected) { $without[$s] //= "$t, key $key" if defined $next && !$follows && $self->is_strict($t) }
+			elsif ($follows) { $with[$s] //= "$t, key $key" if $self->is_strict($t) }
+			elsif (!@$versions || !grep { version_is($_) eq $is } @$versions, undef)
 			{
-				# any row that it had once, or none
-				my $had = $is eq 'absent' || grep { version_is($_) eq $is } @$versions[ 0 .. $last + $flies ];
-				push @wrong, "$t, key $key: $is was never committed" if !$had;
-				$missing{$t}++ if $is ne $expected && !($flies && $is eq version_is($versions->[ $last + 1 ]));
-				next;
+				push @wrong, "$t, key $key: is $is, which was never committed; expected $expected";
 			}
-			if ($is eq $expected)
-			{
-				$without[$s] //= "$t, key $key" if $flies && $is ne version_is($versions->[ $last + 1 ]);
-				next;
-			}
-			if ($flies && $is eq version_is($versions->[ $last + 1 ])) { $with[$s] //= "$t, key $key"; next }
-			my ($older) = grep { version_is($_) eq $is } reverse @$versions[ 0 .. $last - 1 ];
-			if (defined $older || $is eq 'absent' && $last >= 0)
-			{
-				$lost{$t}{"$s.$versions->[$last][0]"} //= $key;
-			}
-			else { push @wrong, "$t, key $key: is $is, expected $expected: a version that was never committed" }
+			elsif (!$self->is_strict($t)) { $missing{$t}++ }
+			else { $lost{$t}{"$s.$versions->[-1][0]"} //= $key }
 		}
-		push @wrong, "$t, key $_: $left{$_} was never committed" for sort keys %left;
 	}
 	for my $t (sort keys %lost)
 	{

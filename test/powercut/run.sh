@@ -4,7 +4,7 @@
 #   test/powercut/run.sh [SECONDS]
 #
 #   SECONDS=20           how long the server is written and recorded
-#   CUTS=100             power cuts
+#   CUTS=100             power cuts, about
 #   LEVEL=full,keys,none levels of the kvfdw tables; heap tables stand beside them
 #   CLIENTS=8            concurrent sessions
 #   SEED=n               repeat a run's transactions and choice of cuts
