@@ -116,25 +116,29 @@ sub client
 	}
 }
 
-# Checkpoints and freezes until the power goes.
+# Checkpoints and freezes until the power goes.  Returns how many checkpoints there were.
 sub housekeeper
 {
-	my $session = KvSession->new('housekeeper');
+	my ($checkpoints, $session) = (0, KvSession->new('housekeeper'));
+	$session->run("SET statement_timeout = '10s'");
 	while (1)
 	{
-		my ($state) = $session->run(rand() < 0.5 || !@kvfdw ? 'CHECKPOINT' : "SELECT kvfdw_freeze('$kvfdw[ rand @kvfdw ]')");
-		last if !defined $state;
+		my $checkpoint = !@kvfdw || rand() < 0.5;
+		my $sql = $checkpoint ? 'CHECKPOINT' : "SELECT kvfdw_freeze('$kvfdw[ rand @kvfdw ]')";
+		my ($state) = $session->run($sql);
+		return { checkpoints => $checkpoints } if !defined $state;
+		return { error => "$sql: $state, see housekeeper.err" } if $state ne '00000';
+		$checkpoints++ if $checkpoint;
 		sleep rand 0.5;
 	}
-	return {};
 }
 
 # The server on $image, whose disk is recorded in $records; $before is called
 # when it has started, and returns how many transactions of each session there
 # are, or nothing to give up.  Then they go on for some seconds.  Returns for each
 # session [ transactions, size of the log when they were acknowledged ] in ascending
-# order, the first with size 0, and the sizes of the log when the sessions began
-# and when they ended; or nothing.
+# order, the first with size 0; the sizes of the log when the sessions began and
+# when they ended; and the number of checkpoints.  Or nothing.
 sub life
 {
 	my ($image, $records, $seconds, $before, $acknowledged) = @_;
@@ -158,7 +162,7 @@ sub life
 	push @errors, map { $_->{error} // () } @results;
 	disk_umount($disk);
 	die "$_\n" for @errors;
-	return defined $there ? (\@known, $up, $off) : ();
+	return defined $there ? (\@known, $up, $off, $results[-1]{checkpoints}) : ();
 }
 
 # How many of each session's transactions were acknowledged when the log had this size.
@@ -309,13 +313,14 @@ my ($base, $image, $records) = ("$dir/base.img", "$dir/first.img", "$dir/first.r
 prepare($base);
 disk_copy($base, $image);
 my $begin = time;
-my ($known, $up, $off) = life($image, $records, $option->{seconds}, sub { [ (0) x $option->{clients} ] }, [ (0) x $option->{clients} ]);
+my ($known, $up, $off, $checkpoints) = life($image, $records, $option->{seconds}, sub { [ (0) x $option->{clients} ] }, [ (0) x $option->{clients} ]);
 defined $known or die "the server does not start, see $log\n";
+$checkpoints or die "no checkpoint was completed, see $log\n";
 unlink $image;
 my $recording = KvDisk->new($records, $base);
 my $end = $recording->cut_at($off);
-printf "recorded in %.0f s: %d transactions, %d writes and flushes, %d MB\n", time - $begin, sum0(map { $_->[-1][0] } @$known), $end,
-  (-s $records) / 2**20;
+printf "recorded in %.0f s: %d transactions, %d checkpoints, %d writes and flushes, %d MB\n", time - $begin,
+  sum0(map { $_->[-1][0] } @$known), $checkpoints, $end, (-s $records) / 2**20;
 
 srand $option->{seed};
 my $from = $recording->cut_at($up);

@@ -37,10 +37,10 @@ install -d -o "$KV_SERVER_USER" "$dir"
 if ! unshare --mount --pid --fork --kill-child --mount-proc bash -c '"$@"; exit $?' powercut \
 	perl "$here/powercut.pl" --dir "$dir" --seconds "${1:-20}" --cuts "${CUTS:-100}" --clients "${CLIENTS:-8}" \
 	${LEVEL:+--level "$LEVEL"} ${SEED:+--seed "$SEED"} ${DISK:+--disk "$DISK"} ${CONTROL:+--control "$CONTROL"}; then
-	if [ -d "$dir/kept" ]; then
-		mv "$dir/kept" "$kept"
-		kv_note "the first failing cut's disk and the server's log are in $kept"
-	fi
+	mkdir -p "$kept"
+	cp "$dir"/*.log "$dir"/*.err "$kept/" 2>/dev/null || true
+	if [ -d "$dir/kept" ]; then mv -f "$dir/kept"/* "$kept/"; fi
+	kv_note "what the sessions and the server said, and the disk of the first failing cut, if there is one, are in $kept"
 	kv_die "powercut failed"
 fi
 if [ -n "${CONTROL:-}" ]; then echo "powercut: lost transactions are seen"; else echo "powercut: no acknowledged transaction lost"; fi
