@@ -329,8 +329,8 @@ sub stand_at
 }
 
 # $acknowledged: how many transactions of each session were; one more may be
-# there.  $found: table → key → fingerprint; tables that could not be read are not
-# in it.  Returns how many transactions there are of each session, how many
+# there.  $found: table → key → fingerprint, or 'damaged'; tables that could not be
+# read are not in it.  Returns how many transactions there are of each session, how many
 # acknowledged ones are missing, how many rows of each table with wal none are not
 # as they were last, and what is wrong.
 sub judge
@@ -357,6 +357,7 @@ sub judge
 			my $follows = defined $next && version_is($next) eq $is;
 			if ($is eq $expected) { $without[$s] //= "$t, key $key" if defined $next && !$follows && $self->is_strict($t) }
 			elsif ($follows) { $with[$s] //= "$t, key $key" if $self->is_strict($t) }
+			elsif ($is eq 'damaged' && @$versions && $self->is_strict($t)) { $lost{$t}{"$s.$versions->[-1][0]"} //= $key }
 			elsif (!grep { version_is($_) eq $is } undef, map { ($_, @$_[ 4 .. $#$_ ]) } @$versions, $next // ())
 			{
 				push @wrong, "$t, key $key: is $is, which was never committed; expected $expected";
