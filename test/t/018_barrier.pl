@@ -1,0 +1,219 @@
+# Promise: what was acknowledged at wal level full or keys survives a restart of the
+# operating system, whatever the checkpoint barrier, redo or a commit had just
+# done: a checkpoint is not over before its barrier, and no step in between
+# leaves a state that cannot be set back.  At level none what is damaged is
+# dropped and counted, the rest is right.
+#
+# The restart is told by another boot id; nothing is really lost but what tests
+# damage themselves (test/powercut loses writes).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no barrier of kvfdw' if heap_only();
+my $node = kv_cluster('barrier', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+my $boots = 0;
+
+# The machine stops; when it is back, %conf is set and what ALTER SYSTEM had set is
+# not.  Returns whether the server started.
+sub reboot
+{
+	my (%conf) = @_;
+	kill_all($node) if postmaster_runs($node);
+	$boots++;
+	truncate($node->data_dir . '/postgresql.auto.conf', 0) or die;
+	$node->append_conf('postgresql.conf', join('', "kvfdw.boot_id = 'boot $boots'\n", map { "$_ = '$conf{$_}'\n" } sort keys %conf));
+	return $node->start(fail_ok => 1);
+}
+
+my %options = map { ("t_$_" => "shards '3', wal '$_'") } qw(full keys none);
+$node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table($_, 'k int, v text', 'k', $options{$_}) } sort keys %options));
+my $next = 0;
+
+# A transaction of every kind on each table and on heap.
+sub change
+{
+	my (@tables) = @_;
+	my $from = 1 + 1000 * $next++;
+	my $sql = '';
+	for my $t (@tables, 'heap')
+	{
+		$sql .= "INSERT INTO $t SELECT g * (g % 3 - 1) * 30000 + g, rpad('v' || g, 1 + (g * 37) % 6000, 'v') FROM generate_series($from - 300, $from) g ON CONFLICT DO NOTHING;
+			INSERT INTO $t VALUES ($from, repeat('$from', 100000)), ($from + 1, '') ON CONFLICT DO NOTHING;
+			UPDATE $t SET v = 'new $from' WHERE k % 7 = $next % 7; DELETE FROM $t WHERE k % 31 = $next % 31;
+			BEGIN; UPDATE $t SET v = 'lost'; ROLLBACK;
+			BEGIN; INSERT INTO $t VALUES ($from + 2, 'kept') ON CONFLICT DO NOTHING; SAVEPOINT s; DELETE FROM $t; ROLLBACK TO s; INSERT INTO $t VALUES ($from + 3, 'too') ON CONFLICT DO NOTHING; COMMIT;\n";
+	}
+	$node->safe_psql('postgres', $sql);
+	return;
+}
+sub same { return join('', map { tables_differ($node, $_, 'heap', 'k') } @_) . kv_check_clean($node, @_); }
+
+# ---- restarts, with and without a checkpoint between ----
+
+change('t_full', 't_keys', 't_none');
+is(same('t_full', 't_keys', 't_none'), '', 'before');
+ok(reboot(), 'the server starts');
+is(same('t_full', 't_keys'), '', 'after a restart');
+$node->safe_psql('postgres', 'CHECKPOINT');
+change('t_full', 't_keys');
+$node->safe_psql('postgres', "SELECT kvfdw_freeze('t_full'), kvfdw_freeze('t_keys')");
+change('t_full', 't_keys');
+ok(reboot(), 'the server starts after a freeze that no checkpoint has seen');
+is(same('t_full', 't_keys'), '', 'a freeze since the checkpoint does no harm');
+reboot();
+is(same('t_full', 't_keys'), '', 'nor do two restarts in a row');
+$node->stop;
+$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'after a stop'\n");
+$node->start;
+is(same('t_full', 't_keys'), '', 'nor does a clean stop before one');
+
+# ---- a checkpoint and its barrier ----
+
+change('t_full', 't_keys');
+my $before = $node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()');
+worker_stop_points($node, 'barrier_before_record=wait');
+my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
+stopped($node, 'barrier_before_record');
+change('t_full', 't_keys');
+is($node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()'), $before, 'a checkpoint waits for its barrier');
+ok(!ended($w), 'and so does who asked for it');
+reboot();
+is(same('t_full', 't_keys'), '', 'a restart before the barrier has let it go');
+outcome($w);
+my $barriers = $node->safe_psql('postgres', 'SELECT barriers FROM kvfdw_stat_barrier');
+change('t_full');
+$node->safe_psql('postgres', 'CHECKPOINT');
+is($node->safe_psql('postgres', "SELECT barriers > $barriers AND shards > 0 AND lsn > '$before' FROM kvfdw_stat_barrier"), 't', 'the view tells of the barrier');
+$node->safe_psql('postgres', q{DELETE FROM t_keys; INSERT INTO t_keys TABLE heap});
+
+for my $step (qw(barrier_before_flush image_captured image_synced image_replaced barrier_before_record barrier_before_release))
+{
+	change('t_full', 't_keys');
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
+	worker_stop_points($node, "$step=kill");
+	$node->psql('postgres', 'CHECKPOINT');
+	wait_for('the end', 60, sub { !postmaster_runs($node) });
+	reboot();
+	is(same('t_full', 't_keys'), '', "SIGKILL at $step, and a restart");
+}
+for my $step (qw(image_captured image_synced image_replaced redo_before_flush redo_flushed))
+{
+	change('t_full', 't_keys');
+	ok(!reboot('kvfdw.stop_points' => "$step=kill"), "recovery is killed at $step") or next;
+	ok(reboot('kvfdw.stop_points' => ''), 'the server starts');
+	is(same('t_full', 't_keys'), '', 'and everything is there');
+}
+
+# ---- the barrier's process ----
+
+my $pid = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'};
+change('t_full', 't_keys');
+my $old = $node->safe_psql('postgres', $pid);
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($old)");
+change('t_full', 't_keys');
+isnt($node->safe_psql('postgres', $pid), $old, 'terminated, it is started again, and writers wait for it');
+reboot();
+is(same('t_full', 't_keys'), '', 'nothing is lost');
+change('t_full', 't_keys');
+kill_process($node->safe_psql('postgres', $pid));
+wait_for('the restart', 60, sub { answer($node, $pid) =~ /^\d+$/ });
+is(same('t_full', 't_keys'), '', 'nor when it is killed');
+
+# ---- when the disk does not do what it should ----
+
+change('t_full', 't_keys');
+my $log = -s $node->logfile;
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'meta_write:1+:ENOSPC'});
+$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+$w = psql_writer($node, 'CHECKPOINT;', 'full_disk');
+wait_for('the error', 60, sub { slurp_file($node->logfile, $log) =~ /barrier ERROR|No space left/ });
+ok(!ended($w), 'on a full disk a checkpoint waits');
+$node->safe_psql('postgres', q{ALTER SYSTEM RESET kvfdw.fault});
+$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+is(outcome($w), '', 'and goes on when there is room');
+reboot();
+is(same('t_full', 't_keys'), '', 'nothing is lost');
+change('t_full', 't_keys');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'sync:1:EIO'});
+$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
+$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+$log = -s $node->logfile;
+$node->psql('postgres', 'CHECKPOINT');
+wait_for('the end', 60, sub { !postmaster_runs($node) });
+like(slurp_file($node->logfile, $log), qr/PANIC:  could not fsync/, 'a failed sync is a PANIC');
+reboot();
+is(same('t_full', 't_keys'), '', 'and what was acknowledged is there');
+
+# ---- wal level keys at COMMIT ----
+
+$node->psql('postgres', "SET kvfdw.stop_points = 'keys_logged=kill'; INSERT INTO t_keys SELECT -g, repeat('n', 5000) FROM generate_series(1, 500) g");
+wait_for('the restart', 60, sub { answer($node, 'SELECT 1') eq '1' });
+reboot();
+is(same('t_keys'), '', 'logged, but not committed');
+$node->safe_psql('postgres', join(' ', 'BEGIN;', (map { "INSERT INTO $_ SELECT -g, repeat('n', 5000) FROM generate_series(1, 500) g;" } 't_keys', 'heap'), "PREPARE TRANSACTION 'p'"));
+reboot();
+$node->safe_psql('postgres', "COMMIT PREPARED 'p'");
+is(same('t_keys'), '', 'prepared, restarted, committed');
+for my $rows (1, 100, 20000)
+{
+	$node->safe_psql('postgres', "BEGIN; INSERT INTO t_keys SELECT 100000000 + $rows * 1000 + g, repeat('b', g % 4097) FROM generate_series(1, $rows) g; UPDATE t_keys SET v = 'second' WHERE k BETWEEN 100000000 + $rows * 1000 AND 100000000 + $rows * 1000 + 20; INSERT INTO heap SELECT k, v FROM t_keys WHERE k BETWEEN 100000000 + $rows * 1000 AND 100000000 + $rows * 1000 + $rows ON CONFLICT DO NOTHING; COMMIT");
+	reboot();
+	is(same('t_keys'), '', "a transaction of $rows rows");
+}
+
+# ---- wal level none: what is left is right ----
+
+$node->safe_psql('postgres', q{DELETE FROM t_none; INSERT INTO t_none SELECT g * 3000000, rpad('n' || g, 4096, 'n') FROM generate_series(-200, 200) g; CHECKPOINT; INSERT INTO t_none SELECT g * 3000000 + 1, rpad('n' || g, 4096, 'n') FROM generate_series(-200, 200) g; SELECT kvfdw_freeze('t_none'); INSERT INTO t_none SELECT g * 3000000 + 2, rpad('n' || g, 4096, 'n') FROM generate_series(-700, 700) g});
+my $relid = $node->safe_psql('postgres', q{SELECT 't_none'::regclass::oid});
+kill_all($node);
+my ($values) = sort { -s "@{[ $node->data_dir ]}/kvfdw/$b" <=> -s "@{[ $node->data_dir ]}/kvfdw/$a" }
+  grep { m{/$relid/.*\.val$} } kv_files($node);
+hole($node->data_dir . "/kvfdw/$values");
+$log = -s $node->logfile;
+ok(reboot(), 'the server starts');
+is(answer($node, q{SELECT count(*) FROM t_none WHERE k % 3000000 = 0 AND v = rpad('n' || k / 3000000, 4096, 'n')}), 401, 'what a checkpoint has seen is there');
+is(answer($node, q{SELECT count(*) FROM t_none WHERE v <> rpad('n' || floor(k / 3000000.0), 4096, 'n')}), 0, 'no row is wrong');
+like(slurp_file($node->logfile, $log), qr/WARNING:  kvfdw table \d+ of database \d+ has lost [1-9]\d* damaged entries/, 'a WARNING counts what is lost');
+is(answer($node, q{SELECT lost_entries > 0 FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), 't', 'and so does the view');
+$node->safe_psql('postgres', q{INSERT INTO t_none SELECT g, 'again' FROM generate_series(7, 9) g});
+is(kv_check_clean($node, 't_none'), '', 'and the table is sound');
+
+# ---- a copy of the directory ----
+
+$node->safe_psql('postgres', 'DELETE FROM t_full; INSERT INTO t_full TABLE heap');
+$node->stop;
+my $data = $node->data_dir;
+system('mv', "$data/kvfdw", "$data/original") == 0 && system('cp', '-a', "$data/original", "$data/kvfdw") == 0 or die;
+$node->start;
+is(same('t_full'), '', 'a copy of a stopped server has all of level full');
+for my $t ('t_keys', 't_none')
+{
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT count(*) FROM $t");
+	like($err, qr/55000: data of table "$t" is not available on this server.*wal level "@{[ substr($t, 2) ]}"/s, "and says what is missing of $t");
+	is(answer($node, "TRUNCATE $t; INSERT INTO $t VALUES (1, 'new'); SELECT v FROM $t"), 'new', 'until it is truncated');
+}
+$node->stop;
+done_testing();
+
+# Zeros instead of a fifth of a file.
+sub hole
+{
+	my ($path) = @_;
+	my $blocks = (-s $path) / 4096;
+	open(my $f, '+<:raw', $path) or die "$path: $!";
+	seek($f, int($blocks * 0.4) * 4096, 0);
+	print $f "\0" x (int($blocks * 0.2) * 4096);
+	close $f;
+	return;
+}
