@@ -130,6 +130,20 @@ backup_runs(void)
 	return runs;
 }
 
+/* Must the files of older images stay? */
+bool
+kv_backups_run(void)
+{
+	if (pg_atomic_read_u32(&kv_shared->backups) != 0)
+		return true;
+	for (int i = 0; i < KV_MAX_BACKUPS; i++)
+	{
+		if (kv_shared->backup_pids[i] != 0)
+			return true;
+	}
+	return false;
+}
+
 /* ---- making everything durable ---- */
 
 /* An ERROR outside a transaction, caught: let go of what it held. */
@@ -147,32 +161,32 @@ kv_forget_error(bool report)
 }
 
 static void
-flush_store(KvStore *store, bool keep, KvBarrierStats *stats)
+flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats)
 {
 	for (int i = 0; i < store->nshards; i++)
 	{
 		kv_wait_interrupts();
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		(void) kv_shard_image(store, i, keep, stats);
+		kv_shard_image(store, i, covers, stats);
 	}
 }
 
 /*
  * Make images of all shards that have changed since their last.  Adds to *stats.
- * ERROR if one cannot be made; those that were made count.  failed, unless NULL,
+ * covers: of the images (image.c).  ERROR if one cannot be made; those that were made count.  failed, unless NULL,
  * is called for the store instead, and the others go on.
  */
 void
-kv_barrier_flush(KvBarrierStats *stats, void (*failed) (const KvStoreKey *key))
+kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
+				 void (*failed) (const KvStoreKey *key))
 {
 	List	   *stores;
 	ListCell   *cell;
-	bool		keep;
 
 	if (kv_fault_skips("barrier"))
 		return;
-	keep = backup_runs();
+	pg_atomic_write_u32(&kv_shared->backups, backup_runs());
 	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	PG_TRY();
 	{
@@ -182,7 +196,7 @@ kv_barrier_flush(KvBarrierStats *stats, void (*failed) (const KvStoreKey *key))
 
 			PG_TRY();
 			{
-				flush_store(store, keep, stats);
+				flush_store(store, covers, stats);
 			}
 			PG_CATCH();
 			{
@@ -225,13 +239,13 @@ kv_stat_barrier(KvBarrierStats *stats)
 
 /* Redo has met a BARRIER record that ends here. */
 void
-kv_barrier_replay(uint64 lsn, void (*failed) (const KvStoreKey *key))
+kv_barrier_replay(uint64 lsn, uint64 redo, void (*failed) (const KvStoreKey *key))
 {
 	KvBarrierStats stats = {0};
 	TimestampTz start = GetCurrentTimestamp();
 
 	kv_wal_flush();
-	kv_barrier_flush(&stats, failed);
+	kv_barrier_flush(redo, &stats, failed);
 	stats.lsn = lsn;
 	note_barrier(&stats, start);
 }
@@ -263,7 +277,7 @@ kv_barrier_wait(void)
 
 /* One attempt; an ERROR is logged. */
 static bool
-try_flush(KvBarrierStats *stats)
+try_flush(uint64 covers, KvBarrierStats *stats)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool done = false;
@@ -271,7 +285,7 @@ try_flush(KvBarrierStats *stats)
 	memset(stats, 0, sizeof(*stats));
 	PG_TRY();
 	{
-		kv_barrier_flush(stats, NULL);
+		kv_barrier_flush(covers, stats, NULL);
 		done = true;
 	}
 	PG_CATCH();
@@ -292,7 +306,7 @@ barrier_exit(int code, Datum arg)
 
 	kv_shared->barrier_latch = NULL;
 	pg_atomic_write_u32(&kv_shared->barrier_up, 0);
-	if (!try_flush(&stats))
+	if (!try_flush(GetRedoRecPtr() + 1, &stats))
 		ereport(PANIC,
 				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
@@ -319,7 +333,7 @@ raise_barrier(XLogRecPtr *redo)
 	*redo = GetRedoRecPtr();
 	LWLockRelease(ProcArrayLock);
 	before_shmem_exit(barrier_exit, (Datum) 0);
-	while (!try_flush(&stats))
+	while (!try_flush(*redo + 1, &stats))
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_RETRY_MS, KV_WAIT_IDLE);
@@ -363,11 +377,11 @@ kv_barrier_main(Datum arg)
 			TimestampTz start = GetCurrentTimestamp();
 
 			KV_STOP_POINT("barrier_before_flush");
-			if (try_flush(&stats))
+			if (try_flush(redo, &stats))
 			{
 				note_barrier(&stats, start);
 				KV_STOP_POINT("barrier_before_record");
-				stats.lsn = kv_wal_log_barrier(&stats);
+				stats.lsn = kv_wal_log_barrier(&stats, redo);
 				SpinLockAcquire(&kv_shared->barrier_mutex);
 				kv_shared->barrier.lsn = stats.lsn;
 				SpinLockRelease(&kv_shared->barrier_mutex);

@@ -310,31 +310,38 @@ release_merge(KvMerge *merge)
 	merge->nsources = 0;
 }
 
-/* Remove a file that the manifest no longer names, unless an image does. */
+/*
+ * Remove a file that the manifest no longer names, unless an image does.  While a
+ * base backup runs it is left to the first image made after that.
+ */
+static void
+unlink_unless(KvShard *shard, bool named, const char *path)
+{
+	LWLockRelease(&shard->lock);
+	if (kv_backups_run())
+		shard->leftovers = true;
+	else if (!named)
+		(void) kv_io_unlink(path);
+}
+
 static void
 unlink_log(KvStore *store, uint32 shardno, uint32 number)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	bool		named;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	named = kv_image_names_log(store, shard, number);
-	LWLockRelease(&shard->lock);
-	if (!named)
-		(void) kv_io_unlink(kv_path_log(&store->key, shardno, number));
+	unlink_unless(shard, kv_image_names_log(store, shard, number),
+				  kv_path_log(&store->key, shardno, number));
 }
 
 static void
 unlink_run(KvStore *store, uint32 shardno, uint32 number)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	bool		named;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	named = kv_image_names_run(shard, number);
-	LWLockRelease(&shard->lock);
-	if (!named)
-		(void) kv_io_unlink(kv_path_run(&store->key, shardno, number));
+	unlink_unless(shard, kv_image_names_run(shard, number),
+				  kv_path_run(&store->key, shardno, number));
 }
 
 /* Swap the shard over to what the merge has made.  Step 4 and 5. */

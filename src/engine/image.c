@@ -3,10 +3,10 @@
  *		Images: the state of a shard that a barrier has made durable.
  *
  * An image is a small file beside the shard's manifest: a manifest as it was at
- * one moment, and where the key logs ended then.  Every file that it names is on
- * the device up to there, and stays until a newer image has taken its place, so
- * after a power loss the shard can be set back to it.  Between two images
- * nothing of a shard is synced.
+ * one moment, and where the key logs ended then.  Images of a shard are numbered.
+ * Every file that one names is on the device up to there, and stays until the
+ * next image is there, so after a power loss the shard can be set back to it.
+ * Between two images nothing of a shard is synced.
  *
  * Making one (kv_shard_image), with the shard's lock held only to look:
  *
@@ -14,13 +14,15 @@
  *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
  *   2. drain     what the slots sealed so far hold gets to the files
  *   3. sync      value file, logs, runs that the image before did not name
- *   4. replace   the image file, durably, directory included
- *   5. release   unlink what only the image before named
+ *   4. write     the image file, durably, directory included
+ *   5. release   unlink the image before, and what only that named
  *
- * While a base backup runs its copy may hold the image that was there when it
- * began, and must then hold all files of that image: so that one is kept, and new
- * ones go under another name (later), which a copy does not look at.  On this
- * server the newer of the two counts.
+ * While base backups run nothing is released, and what is not is a leftover until
+ * they have ended.  So a copy has all files of the image that was the newest when
+ * its backup began.  Later ones may name files that the copy lacks.  They are
+ * told apart by what they cover: the redo pointer of the barrier for which an
+ * image was made, or one more if it was made for none.  The newest that covers no
+ * more than the backup's redo pointer is the one.
  *
  * An image may be newer than the redo pointer from which the WAL is replayed.
  * That does no harm: a version that redo writes again lies above its former self
@@ -34,9 +36,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "access/xlog.h"
-#include "access/xlogrecovery.h"
-
 #include "engine/fault.h"
 #include "engine/internal.h"
 
@@ -48,8 +47,8 @@ typedef struct KvImageFile
 	uint32		last_log;
 	uint32		pad;
 	uint64		log_tail;		/* of last_log */
-	uint64		lsn;			/* roughly when; tells the newer of two */
-	uint32		pad2;
+	uint64		covers;			/* a redo pointer; see above */
+	uint32		number;
 	uint32		crc;
 } KvImageFile;
 
@@ -61,13 +60,14 @@ image_crc(const KvImageFile *image)
 	return kv_crc(image, offsetof(KvImageFile, crc));
 }
 
-/* False if there is none, or none that is sound: that is reported at elevel. */
+/* False if there is none, or it is not sound: that is reported at elevel. */
 static bool
-read_image(const KvStoreKey *key, uint32 shardno, bool later, int elevel,
+read_image(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 		   KvImageFile *image)
 {
+	const char *path = kv_path_image(key, shardno, number);
 	Size		len;
-	char	   *data = kv_io_slurp(kv_path_image(key, shardno, later), &len);
+	char	   *data = kv_io_slurp(path, &len);
 	bool		sound;
 
 	if (data == NULL)
@@ -81,14 +81,29 @@ read_image(const KvStoreKey *key, uint32 shardno, bool later, int elevel,
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("file \"%s\" has format version %u, this library reads version %u",
-						kv_path_image(key, shardno, later), image->format_version,
-						KV_FORMAT_VERSION)));
-	sound = sound && kv_manifest_is_of(key, shardno, &image->manifest);
+						path, image->format_version, KV_FORMAT_VERSION)));
+	sound = sound && image->number == number &&
+		kv_manifest_is_of(key, shardno, &image->manifest);
 	if (!sound)
 		ereport(elevel,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" is damaged", kv_path_image(key, shardno, later))));
+				 errmsg("file \"%s\" is damaged", path)));
 	return sound;
+}
+
+/* The shard's newest image; false if there is none. */
+static bool
+read_newest(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
+			int elevel, KvImageFile *image)
+{
+	uint32		newest = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (files[i].kind == KV_FILE_IMAGE)
+			newest = Max(newest, files[i].number);
+	}
+	return newest != 0 && read_image(key, shardno, newest, elevel, image);
 }
 
 static void
@@ -98,6 +113,7 @@ files_of(const KvImageFile *image, KvImageFiles *files)
 	files->base_run = image->manifest.base_run;
 	files->nunfrozen = image->manifest.nunfrozen;
 	memcpy(files->unfrozen, image->manifest.unfrozen, sizeof(files->unfrozen));
+	files->next_run = image->manifest.next_run;
 	files->first_log = image->manifest.first_log;
 	files->last_log = image->last_log;
 }
@@ -119,12 +135,8 @@ names_run(const KvImageFiles *files, uint32 number)
 bool
 kv_image_names_run(const KvShard *shard, uint32 number)
 {
-	for (int i = 0; i < KV_IMAGES; i++)
-	{
-		if (names_run(&shard->images[i], number))
-			return true;
-	}
-	return false;
+	return kv_backups_run() || names_run(&shard->images[KV_IMAGE_LAST], number) ||
+		names_run(&shard->images[KV_IMAGE_NEXT], number);
 }
 
 /*
@@ -136,6 +148,8 @@ kv_image_names_log(const KvStore *store, const KvShard *shard, uint32 number)
 {
 	bool		any = false;
 
+	if (kv_backups_run())
+		return true;
 	for (int i = 0; i < KV_IMAGES; i++)
 	{
 		const KvImageFiles *files = &shard->images[i];
@@ -157,35 +171,30 @@ same_runs(const KvManifest *a, const KvManifest *b)
 }
 
 /*
- * At recovery: what images there are, and whether the newest is what the
- * manifest says.  A damaged one counts as none, and is soon replaced.
+ * At recovery: the newest image, and whether it is what the manifest says.  A
+ * damaged one counts as none, and is soon replaced.
  */
 void
-kv_shard_load_images(KvStore *store, uint32 shardno, const KvManifest *manifest)
+kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+					const KvManifest *manifest)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	uint64		newest = 0;
+	KvImageFile image;
 
 	memset(shard->images, 0, sizeof(shard->images));
 	shard->image_log = 0;
-	for (int i = KV_IMAGE_KEPT; i <= KV_IMAGE_LATER; i++)
-	{
-		KvImageFile image;
+	shard->image_number = 0;
+	shard->leftovers = false;
+	if (!read_newest(&store->key, shardno, files, n, LOG, &image))
+		return;
+	files_of(&image, &shard->images[KV_IMAGE_LAST]);
+	shard->image_number = image.number;
+	shard->image_log = image.last_log;
+	shard->image_tail = image.log_tail;
 
-		if (!read_image(&store->key, shardno, i == KV_IMAGE_LATER, LOG, &image))
-			continue;
-		files_of(&image, &shard->images[i]);
-		if (image.lsn >= newest)
-		{
-			newest = image.lsn;
-			shard->image_log = image.last_log;
-			shard->image_tail = image.log_tail;
-
-			/* recovery counts the generation on when it is done */
-			shard->image_generation = pg_atomic_read_u32(&shard->generation) +
-				(same_runs(&image.manifest, manifest) ? 1 : 0);
-		}
-	}
+	/* recovery counts the generation on when it is done */
+	shard->image_generation = pg_atomic_read_u32(&shard->generation) +
+		(same_runs(&image.manifest, manifest) ? 1 : 0);
 }
 
 /* Has nothing happened to the shard since its newest image?  Lock held. */
@@ -218,15 +227,9 @@ kv_store_needs_images(KvStore *store)
 	{
 		int			n = kv_found_of_shard(&found, at, shard);
 		KvImageFile image = {0};
-		KvImageFile later;
 		KvManifest	manifest;
-		bool		has_image = read_image(&store->key, shard, false, LOG, &image);
+		bool		has_image = read_newest(&store->key, shard, found.files + at, n, LOG, &image);
 
-		if (read_image(&store->key, shard, true, LOG, &later) && later.lsn >= image.lsn)
-		{
-			image = later;
-			has_image = true;
-		}
 		if (!kv_manifest_read(&store->key, shard, &manifest))
 			needs = n > 0;
 		else if (!has_image || !same_runs(&image.manifest, &manifest))
@@ -306,8 +309,7 @@ sync_files(KvStore *store, uint32 shardno, const KvImageFile *image, KvBarrierSt
 	{
 		uint32		run = i < files->nunfrozen ? files->unfrozen[i] : files->base_run;
 
-		if (run != 0 && !names_run(&shard->images[KV_IMAGE_KEPT], run) &&
-			!names_run(&shard->images[KV_IMAGE_LATER], run))
+		if (run != 0 && !names_run(&shard->images[KV_IMAGE_LAST], run))
 			sync_one(kv_path_run(key, shardno, run), true, stats);
 	}
 }
@@ -323,9 +325,30 @@ shard_names_run(const KvShard *shard, uint32 number)
 	return shard->base_run == number;
 }
 
-/* Step 5, for one image that has been replaced by newer ones: its runs, and logs from one on. */
+/* Does nobody need this file any more?  Lock held. */
+static bool
+is_released(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
+{
+	switch (file->kind)
+	{
+		case KV_FILE_LOG:
+			return file->number < shard->first_log &&
+				!kv_image_names_log(store, shard, file->number);
+		case KV_FILE_RUN:
+			/* one with a higher number may be about to be named */
+			return !shard_names_run(shard, file->number) &&
+				!kv_image_names_run(shard, file->number) &&
+				file->number < shard->images[KV_IMAGE_LAST].next_run;
+		case KV_FILE_IMAGE:
+			return file->number < shard->image_number;
+		default:
+			return false;
+	}
+}
+
+/* Step 5: unlink the image before, and what only that named. */
 static void
-release_files(KvStore *store, uint32 shardno, const KvImageFiles *old, uint32 from_log)
+release_image(KvStore *store, uint32 shardno, uint32 image, const KvImageFiles *old)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint32		runs[KV_MAX_UNFROZEN + 1];
@@ -340,80 +363,97 @@ release_files(KvStore *store, uint32 shardno, const KvImageFiles *old, uint32 fr
 		if (run != 0 && !shard_names_run(shard, run) && !kv_image_names_run(shard, run))
 			runs[nruns++] = run;
 	}
-	first_log = shard->first_log;
-	for (int i = 0; i < KV_IMAGES; i++)
-	{
-		if (shard->images[i].valid)
-			first_log = Min(first_log, shard->images[i].first_log);
-	}
+	first_log = Min(shard->first_log, shard->images[KV_IMAGE_LAST].first_log);
 	LWLockRelease(&shard->lock);
+	(void) kv_io_unlink(kv_path_image(&store->key, shardno, image));
 	for (int i = 0; i < nruns; i++)
 		(void) kv_io_unlink(kv_path_run(&store->key, shardno, runs[i]));
-	for (uint32 log = from_log; log < first_log; log++)
+	for (uint32 log = old->first_log; log < first_log; log++)
 		(void) kv_io_unlink(kv_path_log(&store->key, shardno, log));
 }
 
-/*
- * Make what the shard has now durable, and note that it is.  keep: a base backup
- * runs.  False: there was nothing to do.  ERROR if it cannot be done; then the
- * images that were there still count.
- */
-bool
-kv_shard_image(KvStore *store, uint32 shardno, bool keep, KvBarrierStats *stats)
+/* … or all that the newest image and the shard do without. */
+static void
+release_leftovers(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvImageSlot slot = keep ? KV_IMAGE_LATER : KV_IMAGE_KEPT;
+	char	   *directory = pstrdup(kv_path_store(&store->key));
+	KvFound		found;
+
+	kv_store_list_files(&store->key, &found);
+	for (int i = 0; i < found.n; i++)
+	{
+		char		path[MAXPGPATH];
+		bool		released;
+
+		if (found.files[i].shard != shardno)
+			continue;
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		released = is_released(store, shard, &found.files[i]);
+		LWLockRelease(&shard->lock);
+		snprintf(path, sizeof(path), "%s/%s", directory, found.files[i].name);
+		if (released)
+			(void) kv_io_unlink(path);
+	}
+	pfree(found.files);
+	pfree(directory);
+}
+
+/*
+ * Make what the shard has now durable, and note that it is.  covers: see the
+ * file's head.  ERROR if it cannot be done; then the image that was there counts.
+ */
+void
+kv_shard_image(KvStore *store, uint32 shardno, uint64 covers, KvBarrierStats *stats)
+{
+	KvShard    *shard = kv_shard(store, shardno);
 	KvImageFile image;
-	KvImageFiles replaced[2] = {{0}};
-	bool		is_first;
+	KvImageFiles before;
 	uint32		generation;
 	uint64		sequence;
 
-	if (!capture(store, shardno, &image, &generation, &sequence))
-		return false;
-	KV_STOP_POINT("image_captured");
-	kv_shard_drain(store, shardno, image.last_log, sequence);
-	sync_files(store, shardno, &image, stats);
-	KV_STOP_POINT("image_synced");
-
-	kv_manifest_seal(&store->key, shardno, &image.manifest);
-	image.magic = KV_MAGIC_IMAGE;
-	image.format_version = KV_FORMAT_VERSION;
-	image.lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
-	image.crc = image_crc(&image);
-	kv_io_replace(kv_path_image(&store->key, shardno, keep), &image, sizeof(image), true);
-	KV_STOP_POINT("image_replaced");
-
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	is_first = shard->image_log == 0;
-	replaced[0] = shard->images[slot];
-	shard->images[slot] = shard->images[KV_IMAGE_NEXT];
-	shard->images[KV_IMAGE_NEXT].valid = false;
-	if (!keep)
+	if (capture(store, shardno, &image, &generation, &sequence))
 	{
-		replaced[1] = shard->images[KV_IMAGE_LATER];
-		shard->images[KV_IMAGE_LATER].valid = false;
+		KV_STOP_POINT("image_captured");
+		kv_shard_drain(store, shardno, image.last_log, sequence);
+		sync_files(store, shardno, &image, stats);
+		KV_STOP_POINT("image_synced");
+
+		kv_manifest_seal(&store->key, shardno, &image.manifest);
+		image.magic = KV_MAGIC_IMAGE;
+		image.format_version = KV_FORMAT_VERSION;
+		image.covers = covers;
+		image.number = shard->image_number + 1;
+		image.crc = image_crc(&image);
+		kv_io_replace(kv_path_image(&store->key, shardno, image.number), &image,
+					  sizeof(image), true);
+		KV_STOP_POINT("image_written");
+
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		before = shard->images[KV_IMAGE_LAST];
+		shard->images[KV_IMAGE_LAST] = shard->images[KV_IMAGE_NEXT];
+		shard->images[KV_IMAGE_NEXT].valid = false;
+		shard->image_number = image.number;
+		shard->image_log = image.last_log;
+		shard->image_tail = image.log_tail;
+		shard->image_generation = generation;
+		LWLockRelease(&shard->lock);
+		stats->shards++;
+		if (before.valid && !kv_backups_run())
+			release_image(store, shardno, image.number - 1, &before);
+		else
+			shard->leftovers = true;
 	}
-	shard->image_log = image.last_log;
-	shard->image_tail = image.log_tail;
-	shard->image_generation = generation;
-	LWLockRelease(&shard->lock);
-	if (replaced[1].valid)
+	if (shard->leftovers && !kv_backups_run())
 	{
-		(void) kv_io_unlink(kv_path_image(&store->key, shardno, true));
-		release_files(store, shardno, &replaced[1], replaced[1].first_log);
+		release_leftovers(store, shardno);
+		shard->leftovers = false;
 	}
-	if (replaced[0].valid)
-		release_files(store, shardno, &replaced[0], replaced[0].first_log);
-	else if (is_first)
-		release_files(store, shardno, &replaced[0], 1);
-	stats->shards++;
-	return true;
 }
 
 /* ---- setting back ---- */
 
-/* Is there all that the image names? */
+/* ERROR unless there is all that the image names. */
 static void
 require_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
 {
@@ -451,14 +491,64 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
 						kv_path_value(key, image->manifest.value_file))));
 }
 
+/* Is there all that the image names? */
+static bool
+has_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool complete = false;
+
+	PG_TRY();
+	{
+		require_files(key, shardno, image);
+		complete = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return complete;
+}
+
 /*
- * Set a shard back to its newest image, of a copy to the one that is complete in
- * it; to nothing if there is none.  At wal level 'none' the logs that follow
- * are kept, for recovery to salvage.  Idempotent.  In the postmaster.
+ * The image to which a copy made by a backup can be set back: the newest that
+ * covers no more than its redo pointer.  If there is none the oldest one is newer
+ * than the start of the backup, which is as good, unless the shard had none then
+ * and files of this one are missing: then the shard had nothing.
+ */
+static bool
+choose_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
+			 uint64 redo, KvImageFile *image)
+{
+	bool		found = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		KvImageFile one;
+
+		if (files[i].kind != KV_FILE_IMAGE ||
+			!read_image(key, shardno, files[i].number, ERROR, &one))
+			continue;
+		if (!found ||
+			(one.covers <= redo ? image->covers > redo || one.number > image->number :
+			 image->covers > redo && one.number < image->number))
+			*image = one;
+		found = true;
+	}
+	return found && (image->covers <= redo || has_files(key, shardno, image));
+}
+
+/*
+ * Set a shard back to an image: the newest, or if backup_redo is not 0 the one
+ * that is complete in the copy of a backup that began there; to nothing if there
+ * is none.  At wal level 'none' the logs that follow are kept, for recovery to
+ * salvage.  Idempotent.  In the postmaster.
  */
 void
 kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-			   bool copied)
+			   uint64 backup_redo)
 {
 	const KvStoreKey *key = &store->key;
 	bool		salvage = store->wal == KV_WAL_NONE;
@@ -466,28 +556,25 @@ kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 	struct stat info;
 	bool		has_values = stat(kv_path_value(key, shardno), &info) == 0;
 	KvImageFile image;
-	KvImageFile later;
 	KvImageFiles named;
 
 	if (n == 0 && !has_values)
 		return;					/* never used */
-	if (!read_image(key, shardno, false, ERROR, &image))
+	if (backup_redo != 0 ? !choose_image(key, shardno, files, n, backup_redo, &image) :
+		!read_newest(key, shardno, files, n, ERROR, &image))
 	{
 		memset(&image, 0, sizeof(image));
 		image.manifest.next_run = image.manifest.first_log = image.last_log = 1;
 		image.manifest.value_file = shardno;
 		image.log_tail = sizeof(KvLogHeader);
 	}
-	if (!copied && read_image(key, shardno, true, ERROR, &later) && later.lsn >= image.lsn)
-		image = later;
 	files_of(&image, &named);
 	require_files(key, shardno, &image);
 
 	for (int i = 0; i < n; i++)
 	{
 		char		path[MAXPGPATH];
-		bool		stays = files[i].kind == KV_FILE_IMAGE ||
-			(files[i].kind == KV_FILE_LATER && !copied) ||
+		bool		stays = (files[i].kind == KV_FILE_IMAGE && files[i].number == image.number) ||
 			(files[i].kind == KV_FILE_RUN && names_run(&named, files[i].number)) ||
 			(files[i].kind == KV_FILE_LOG && files[i].number >= named.first_log &&
 			 (salvage || files[i].number < named.last_log ||

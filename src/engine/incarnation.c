@@ -180,7 +180,8 @@ kv_incarnation_startup(void)
 	ControlFileData *pg_control = get_controlfile(DataDir, &crc_ok);
 	uint64		next_xid = U64FromFullTransactionId(pg_control->checkPointCopy.nextXid);
 	DBState		state = pg_control->state;
-	bool		copied = access(BACKUP_LABEL_FILE, F_OK) == 0;
+	uint64		backup_redo = kv_trust_backup_redo();
+	bool		copied = backup_redo != 0;
 	KvControlFile *control;
 
 	kv_shared->system_identifier = pg_control->system_identifier;
@@ -214,7 +215,7 @@ kv_incarnation_startup(void)
 
 	/* done again if it is not finished: the control file still tells the old story */
 	if (kv_shared->rebuilding)
-		kv_trust_reset_stores(copied, copied || kv_shared->follows);
+		kv_trust_reset_stores(backup_redo, copied || kv_shared->follows);
 	write_control();
 }
 

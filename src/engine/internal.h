@@ -132,14 +132,14 @@ typedef struct KvImageFiles
 	int			nunfrozen;
 	uint32		base_run;
 	uint32		unfrozen[KV_MAX_UNFROZEN];
+	uint32		next_run;
 	uint32		first_log;
 	uint32		last_log;
 } KvImageFiles;
 
 typedef enum KvImageSlot
 {
-	KV_IMAGE_KEPT,				/* SSSSS.image */
-	KV_IMAGE_LATER,				/* SSSSS.later: made while a base backup runs */
+	KV_IMAGE_LAST,
 	KV_IMAGE_NEXT,				/* being made */
 	KV_IMAGES
 } KvImageSlot;
@@ -180,6 +180,8 @@ typedef struct KvShard
 	uint64		salvage_from;	/* after a power loss: offset of the first value to doubt */
 
 	KvImageFiles images[KV_IMAGES];
+	uint32		image_number;	/* of the newest image; 0: there is none */
+	bool		leftovers;		/* there are files that only older images name */
 	uint32		image_log;		/* where the newest image ends; 0: there is none */
 	uint64		image_tail;
 	uint32		image_generation;	/* its runs are those of this generation */
@@ -451,6 +453,7 @@ typedef struct KvShared
 	/* the barrier (barrier.c) */
 	pg_atomic_uint32 barrier_up;	/* 1: what is logged now is covered by the next one */
 	ConditionVariable barrier_raised;
+	pg_atomic_uint32 backups;	/* base backups run, or did at the last barrier */
 	int			backup_pids[KV_MAX_BACKUPS];	/* sessions with pg_backup_start, or 0 */
 	slock_t		barrier_mutex;
 	KvBarrierStats barrier;		/* guarded by barrier_mutex */
@@ -518,8 +521,9 @@ typedef struct KvIdentity
 
 extern void kv_trust_identity(KvIdentity *identity);
 extern bool kv_trust_same_place(const KvIdentity *a, const KvIdentity *b);
+extern uint64 kv_trust_backup_redo(void);
 extern bool kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b);
-extern void kv_trust_reset_stores(bool copied, bool values_lost);
+extern void kv_trust_reset_stores(uint64 backup_redo, bool values_lost);
 
 /* wal.c: what goes into the WAL */
 extern void kv_wal_register(void);
@@ -532,7 +536,7 @@ extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint3
 extern void kv_wal_log_create(const KvStore *store, const KvKey *bounds);
 extern void kv_wal_log_schema(const KvStore *store, const char *data, int len);
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
-extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats);
+extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo);
 
 /* commit.c */
 extern void kv_commit_begin(void);
@@ -546,19 +550,24 @@ extern void kv_redo_record(struct XLogReaderState *record);
 extern void kv_redo_cleanup(void);
 
 /* image.c */
-extern void kv_shard_load_images(KvStore *store, uint32 shardno, const KvManifest *manifest);
-extern bool kv_shard_image(KvStore *store, uint32 shardno, bool keep, KvBarrierStats *stats);
+extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files,
+								int n, const KvManifest *manifest);
+extern void kv_shard_image(KvStore *store, uint32 shardno, uint64 covers,
+						   KvBarrierStats *stats);
 extern bool kv_store_needs_images(KvStore *store);
 extern bool kv_image_names_log(const KvStore *store, const KvShard *shard, uint32 number);
 extern bool kv_image_names_run(const KvShard *shard, uint32 number);
 extern void kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files,
-						   int n, bool copied);
+						   int n, uint64 backup_redo);
 
 /* barrier.c */
-extern void kv_barrier_flush(KvBarrierStats *stats, void (*failed) (const KvStoreKey *key));
+extern bool kv_backups_run(void);
+extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
+							 void (*failed) (const KvStoreKey *key));
 extern void kv_forget_error(bool report);
 extern void kv_barrier_wait(void);
-extern void kv_barrier_replay(uint64 lsn, void (*failed) (const KvStoreKey *key));
+extern void kv_barrier_replay(uint64 lsn, uint64 redo,
+							  void (*failed) (const KvStoreKey *key));
 extern PGDLLEXPORT void kv_barrier_main(Datum arg);
 extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);
 extern void kv_incarnations_settled(void);
@@ -705,14 +714,13 @@ extern bool kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *
 /* One file of a store's directory, by its name. */
 typedef enum KvFileKind
 {
-	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_MANIFEST, KV_FILE_IMAGE, KV_FILE_LATER,
-	KV_FILE_TEMPORARY
+	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY
 } KvFileKind;
 
 struct KvFoundFile
 {
 	uint32		shard;
-	uint32		number;			/* of a log or run */
+	uint32		number;			/* of a log, run or image */
 	KvFileKind	kind;
 	char		name[32];
 };
@@ -735,7 +743,7 @@ extern const char *kv_path_value(const KvStoreKey *key, uint32 file);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
-extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, bool later);
+extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number);
 extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids);
 extern void kv_store_settle_creator(KvStore *store);
 extern bool kv_table_file_read(KvStore *store, StringInfo schema);

@@ -144,7 +144,7 @@ sweep(KvStore *store, const KvShard *shard, const KvFoundFile *files, int n)
 		char		path[MAXPGPATH];
 
 		if (files[i].kind == KV_FILE_MANIFEST ||
-			files[i].kind == KV_FILE_IMAGE || files[i].kind == KV_FILE_LATER ||
+			(files[i].kind == KV_FILE_IMAGE && files[i].number == shard->image_number) ||
 			(files[i].kind == KV_FILE_LOG &&
 			 (files[i].number >= shard->first_log ||
 			  kv_image_names_log(store, shard, files[i].number))) ||
@@ -203,7 +203,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 	shard->frozen_keys = manifest.frozen_keys;
 	shard->unfrozen_entries = manifest.unfrozen_entries;
 	shard->oldest_xid = manifest.oldest_xid;
-	kv_shard_load_images(store, shardno, &manifest);
+	kv_shard_load_image(store, shardno, files, n, &manifest);
 
 	shard->salvage_from = manifest.value_tail;
 

@@ -21,6 +21,7 @@
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "access/xlogrecovery.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
@@ -198,7 +199,8 @@ apply(XLogReaderState *record)
 			break;
 		case KV_XLOG_BARRIER:
 			if (kv_shared->follows)
-				kv_barrier_replay(record->EndRecPtr, put_aside);
+				kv_barrier_replay(record->EndRecPtr,
+								  ((const KvWalBarrier *) data)->redo, put_aside);
 			break;
 		default:
 			elog(PANIC, "kvfdw: unknown WAL record type %u", XLogRecGetInfo(record));
@@ -292,7 +294,7 @@ kv_redo_cleanup(void)
 	if (!kv_shared->rebuilding)
 		open_unfinished();
 	KV_STOP_POINT("redo_before_flush");
-	kv_barrier_flush(&stats, put_aside);
+	kv_barrier_flush(GetXLogReplayRecPtr(NULL), &stats, put_aside);
 	KV_STOP_POINT("redo_flushed");
 	kv_incarnation_rebuilt();
 	MemoryContextSwitchTo(old);

@@ -114,21 +114,24 @@ parse_name(const char *name, KvFoundFile *file)
 	}
 	if (sscanf(name, "%5x.%8x.%15s", &file->shard, &file->number, ending) == 3)
 	{
-		file->kind = strcmp(ending, "log") == 0 ? KV_FILE_LOG : KV_FILE_RUN;
-		return file->kind == KV_FILE_LOG || strcmp(ending, "run") == 0;
+		static const char *const endings[] = {
+			[KV_FILE_LOG] = "log",
+			[KV_FILE_RUN] = "run",
+			[KV_FILE_IMAGE] = "image",
+		};
+
+		for (int kind = 0; kind < lengthof(endings); kind++)
+		{
+			file->kind = (KvFileKind) kind;
+			if (strcmp(ending, endings[kind]) == 0)
+				return true;
+		}
+		return false;
 	}
 	file->number = 0;
-	if (sscanf(name, "%5x.%15s", &file->shard, ending) != 2)
-		return false;
-	if (strcmp(ending, "manifest") == 0)
-		file->kind = KV_FILE_MANIFEST;
-	else if (strcmp(ending, "image") == 0)
-		file->kind = KV_FILE_IMAGE;
-	else if (strcmp(ending, "later") == 0)
-		file->kind = KV_FILE_LATER;
-	else
-		return false;
-	return true;
+	file->kind = KV_FILE_MANIFEST;
+	return sscanf(name, "%5x.%15s", &file->shard, ending) == 2 &&
+		strcmp(ending, "manifest") == 0;
 }
 
 static int
@@ -244,13 +247,12 @@ kv_path_manifest(const KvStoreKey *key, uint32 shard)
 	return file_path(path, key, "%05x.manifest", shard);
 }
 
-/* later: the one that is made while a base backup runs */
 const char *
-kv_path_image(const KvStoreKey *key, uint32 shard, bool later)
+kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number)
 {
 	static char path[MAXPGPATH];
 
-	return file_path(path, key, later ? "%05x.later" : "%05x.image", shard);
+	return file_path(path, key, "%05x.%08x.image", shard, number);
 }
 
 void

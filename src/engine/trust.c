@@ -10,8 +10,8 @@
  *	- Another kernel: of what was not synced any part may be missing.  Each store
  *	  is set back to its image, the state that the last barrier made durable
  *	  (image.c), and redo adds what was logged since.
- *	- Another directory, or a backup label: a copy, made while files changed.
- *	  The same, but of the images only those count that a backup waits for.
+ *	- Another directory: a copy.  The same; if there is a backup label it was made
+ *	  while files changed, and only some images are complete in it.
  *
  * A copy, and a server that follows another's WAL, cannot have the values of
  * stores below wal level 'full': those are unusable from then on (F 23).
@@ -25,6 +25,7 @@
 
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 
@@ -58,6 +59,28 @@ kv_trust_same_place(const KvIdentity *a, const KvIdentity *b)
 		a->birth_nsec == b->birth_nsec;
 }
 
+/*
+ * Where the WAL of the backup that the backup label tells of begins; 0 if there is
+ * no label.
+ */
+uint64
+kv_trust_backup_redo(void)
+{
+	Size		len;
+	char	   *label = kv_io_slurp(BACKUP_LABEL_FILE, &len);
+	uint32		high = 0;
+	uint32		low = 0;
+
+	if (label == NULL)
+		return 0;
+	if (sscanf(label, "START WAL LOCATION: %X/%X", &high, &low) != 2)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("invalid data in file \"%s\"", BACKUP_LABEL_FILE)));
+	pfree(label);
+	return (uint64) high << 32 | low;
+}
+
 /* A kernel that does not name itself is never the same one. */
 bool
 kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b)
@@ -66,7 +89,7 @@ kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b)
 }
 
 static void
-reset_store(KvStore *store, bool copied, bool values_lost)
+reset_store(KvStore *store, uint64 backup_redo, bool values_lost)
 {
 	KvFound		found;
 	int			at = 0;
@@ -83,7 +106,7 @@ reset_store(KvStore *store, bool copied, bool values_lost)
 	{
 		int			n = kv_found_of_shard(&found, at, shard);
 
-		kv_shard_reset(store, shard, found.files + at, n, copied);
+		kv_shard_reset(store, shard, found.files + at, n, backup_redo);
 		at += n;
 	}
 	pfree(found.files);
@@ -91,7 +114,7 @@ reset_store(KvStore *store, bool copied, bool values_lost)
 
 /* An ERROR makes this store unusable and no other. */
 static void
-attempt_reset(const KvStoreKey *key, bool copied, bool values_lost)
+attempt_reset(const KvStoreKey *key, uint64 backup_redo, bool values_lost)
 {
 	MemoryContext context = CurrentMemoryContext;
 	KvStore		store;
@@ -100,7 +123,7 @@ attempt_reset(const KvStoreKey *key, bool copied, bool values_lost)
 	store.key = *key;
 	PG_TRY();
 	{
-		reset_store(&store, copied, values_lost);
+		reset_store(&store, backup_redo, values_lost);
 	}
 	PG_CATCH();
 	{
@@ -117,7 +140,7 @@ attempt_reset(const KvStoreKey *key, bool copied, bool values_lost)
 }
 
 void
-kv_trust_reset_stores(bool copied, bool values_lost)
+kv_trust_reset_stores(uint64 backup_redo, bool values_lost)
 {
 	ListCell   *database;
 	ListCell   *table;
@@ -138,7 +161,7 @@ kv_trust_reset_stores(bool copied, bool values_lost)
 				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
 					lfirst_oid(generation)};
 
-				attempt_reset(&key, copied, values_lost);
+				attempt_reset(&key, backup_redo, values_lost);
 				n++;
 			}
 		}

@@ -69,8 +69,8 @@ describe_record(StringInfo buf, XLogReaderState *record)
 	{
 		const KvWalBarrier *barrier = (const KvWalBarrier *) data;
 
-		appendStringInfo(buf, "number %llu; shards %llu, files %llu, bytes %llu",
-						 (unsigned long long) barrier->number,
+		appendStringInfo(buf, "number %llu; redo %X/%X, shards %llu, files %llu, bytes %llu",
+						 (unsigned long long) barrier->number, LSN_FORMAT_ARGS(barrier->redo),
 						 (unsigned long long) barrier->shards,
 						 (unsigned long long) barrier->files,
 						 (unsigned long long) barrier->bytes);
@@ -251,11 +251,12 @@ kv_wal_log_gone(const KvStoreKey *key, uint64 id)
 
 /* Not important enough to call for the next checkpoint.  Returns its end. */
 uint64
-kv_wal_log_barrier(const KvBarrierStats *stats)
+kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo)
 {
 	KvWalBarrier barrier = {0};
 
 	barrier.number = stats->barriers;
+	barrier.redo = redo;
 	barrier.shards = stats->shards;
 	barrier.files = stats->files;
 	barrier.bytes = stats->bytes;

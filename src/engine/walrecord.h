@@ -58,6 +58,7 @@ typedef struct KvWalGone
 typedef struct KvWalBarrier
 {
 	uint64		number;
+	uint64		redo;			/* pointer of the checkpoint that it is for */
 	uint64		shards;
 	uint64		files;
 	uint64		bytes;

@@ -97,7 +97,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 is($node->safe_psql('postgres', "SELECT barriers > $barriers AND shards > 0 AND lsn > '$before' FROM kvfdw_stat_barrier"), 't', 'the view tells of the barrier');
 $node->safe_psql('postgres', q{DELETE FROM t_keys; INSERT INTO t_keys TABLE heap});
 
-for my $step (qw(barrier_before_flush image_captured image_synced image_replaced barrier_before_record barrier_before_release))
+for my $step (qw(barrier_before_flush image_captured image_synced image_written barrier_before_record barrier_before_release))
 {
 	change('t_full', 't_keys');
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
@@ -107,7 +107,7 @@ for my $step (qw(barrier_before_flush image_captured image_synced image_replaced
 	reboot();
 	is(same('t_full', 't_keys'), '', "SIGKILL at $step, and a restart");
 }
-for my $step (qw(image_captured image_synced image_replaced redo_before_flush redo_flushed))
+for my $step (qw(image_captured image_synced image_written redo_before_flush redo_flushed))
 {
 	change('t_full', 't_keys');
 	ok(!reboot('kvfdw.stop_points' => "$step=kill"), "recovery is killed at $step") or next;
