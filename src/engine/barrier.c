@@ -68,6 +68,7 @@
 
 #define KV_POLL_MS		50
 #define KV_RETRY_MS		1000
+#define KV_LONGEST_REST_MS 20
 #define KV_BARRIER_PATIENCE 60	/* seconds */
 
 /* ---- base backups ---- */
@@ -160,15 +161,35 @@ kv_forget_error(bool report)
 	RESUME_INTERRUPTS();
 }
 
+/*
+ * Between two shards: leave the device to others for as long as it was ours.  Not
+ * if somebody waits for the end of this process, nor in recovery.
+ */
+static void
+rest(TimestampTz since)
+{
+	long		ms = (GetCurrentTimestamp() - since) / 1000;
+
+	if (ms == 0 || ShutdownRequestPending || RecoveryInProgress())
+		return;
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 Min(ms, KV_LONGEST_REST_MS), KV_WAIT_BARRIER);
+	ResetLatch(MyLatch);
+}
+
 static void
 flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats)
 {
 	for (int i = 0; i < store->nshards; i++)
 	{
+		TimestampTz start;
+
 		kv_wait_interrupts();
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
+		start = GetCurrentTimestamp();
 		kv_shard_image(store, i, covers, stats);
+		rest(start);
 	}
 }
 
