@@ -212,6 +212,8 @@ kv_incarnation_startup(void)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
 				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
+	else
+		kv_shared->rebuilding = kv_shared->follows;	/* from nothing */
 
 	/* done again if it is not finished: the control file still tells the old story */
 	if (kv_shared->rebuilding)
@@ -235,9 +237,8 @@ kv_incarnation_redo_done(void)
 {
 	uint64		next_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 
-	if (kv_shared->nincarnations == 0)
-		return;
-	kv_shared->incarnations[kv_shared->nincarnations - 1].boundary = next_xid;
+	if (kv_shared->nincarnations > 0)
+		kv_shared->incarnations[kv_shared->nincarnations - 1].boundary = next_xid;
 	kv_shared->boundary_provisional = false;
 	write_control();
 }
