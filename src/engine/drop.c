@@ -137,7 +137,12 @@ kv_generation_remove(const KvStoreKey *key, uint64 id)
 	if (store == NULL || (store->id != id && !store->unusable))
 		return;
 	discard_generations(key->dboid, key->relid, key->generation, key->generation);
-	kv_wake_maintainer();
+
+	/* before a standby is consistent nobody else is there to free its slots */
+	if (kv_shared->maintainer_latch == NULL)
+		kv_drop_collect();
+	else
+		kv_wake_maintainer();
 }
 
 /* All of a table goes.  Never throws or allocates. */
