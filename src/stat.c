@@ -11,6 +11,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -212,6 +213,7 @@ kvfdw_freeze(PG_FUNCTION_ARGS)
 	Relation	rel = open_our_table(PG_GETARG_OID(0), AccessShareLock);
 	KvStore    *store;
 
+	PreventCommandDuringRecovery("kvfdw_freeze()");
 	require_owner(rel);
 	store = kv_table_store(rel, false);
 	if (store)

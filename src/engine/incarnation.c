@@ -181,6 +181,7 @@ kv_incarnation_startup(void)
 	uint64		next_xid = U64FromFullTransactionId(pg_control->checkPointCopy.nextXid);
 	DBState		state = pg_control->state;
 	uint64		backup_redo = kv_trust_backup_redo();
+	bool		stopped = state == DB_SHUTDOWNED && backup_redo == 0;
 	bool		copied = backup_redo != 0;
 	KvControlFile *control;
 
@@ -217,7 +218,7 @@ kv_incarnation_startup(void)
 
 	/* done again if it is not finished: the control file still tells the old story */
 	if (kv_shared->rebuilding)
-		kv_trust_reset_stores(backup_redo, copied || kv_shared->follows);
+		kv_trust_reset_stores(backup_redo, (copied && !stopped) || kv_shared->follows);
 	write_control();
 }
 

@@ -13,8 +13,9 @@
  *	- Another directory: a copy.  The same; if there is a backup label it was made
  *	  while files changed, and only some images are complete in it.
  *
- * A copy, and a server that follows another's WAL, cannot have the values of
- * stores below wal level 'full': those are unusable from then on (F 23).
+ * A copy of a running server, and a server that follows another's WAL, cannot have
+ * the values of stores below wal level 'full': those are unusable from then on
+ * (F 23).  A server that was shut down has all of them in its images.
  *
  * Setting back happens in the postmaster, before anything else looks at the
  * stores, and is done again until redo has rebuilt them (the control file's

@@ -191,16 +191,23 @@ is(kv_check_clean($node, 't_none'), '', 'and the table is sound');
 
 # ---- a copy of the directory ----
 
-$node->safe_psql('postgres', 'DELETE FROM t_full; INSERT INTO t_full TABLE heap');
-$node->stop;
 my $data = $node->data_dir;
-system('mv', "$data/kvfdw", "$data/original") == 0 && system('cp', '-a', "$data/original", "$data/kvfdw") == 0 or die;
+sub replace_by_copy { system('mv', "$data/kvfdw", "$data/original") == 0 && system('cp', '-a', "$data/original", "$data/kvfdw") == 0 && system('rm', '-rf', "$data/original") == 0 or die; return; }
+my @all = qw(t_full t_keys t_none);
+$node->safe_psql('postgres', join(';', map { "TRUNCATE $_; INSERT INTO $_ TABLE heap" } @all));
+$node->stop;
+replace_by_copy();
 $node->start;
-is(same('t_full'), '', 'a copy of a stopped server has all of level full');
+is(same(@all), '', 'a copy of a server that was stopped has everything');
+kill_all($node);
+replace_by_copy();
+$node->start;
+is(same('t_full'), '', 'a copy of one that ran has all of level full');
 for my $t ('t_keys', 't_none')
 {
 	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT count(*) FROM $t");
 	like($err, qr/55000: data of table "$t" is not available on this server.*wal level "@{[ substr($t, 2) ]}"/s, "and says what is missing of $t");
+	is(answer($node, "SELECT usable FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"), 'f', 'as the view does');
 	is(answer($node, "TRUNCATE $t; INSERT INTO $t VALUES (1, 'new'); SELECT v FROM $t"), 'new', 'until it is truncated');
 }
 $node->stop;
