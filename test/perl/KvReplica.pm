@@ -1,0 +1,182 @@
+# What the tests of standbys, backups and recovery to a point share: a primary,
+# writers that change a kvfdw table and its heap twin in the same transactions,
+# and comparisons within a server and between servers.
+package KvReplica;
+use strict;
+use warnings;
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+our @EXPORT = qw(kv_primary kv_standby twin_tables start_load stop_load load_goes_on caught_up rows_of same_rows sound
+  kv_stop NOT_HERE);
+
+# The error of a table whose values did not come along.
+use constant NOT_HERE => qr/data of table ".*" is not available on this server/;
+
+sub kv_primary
+{
+	my ($name, %conf) = @_;
+	return kv_cluster($name, wal_level => 'replica', max_wal_senders => 10, max_replication_slots => 10, hot_standby => 'on',
+		wal_log_hints => 'on', max_wal_size => '2GB', checkpoint_timeout => '1h', wal_keep_size => '2GB', max_prepared_transactions => 5, %conf);
+}
+
+# A standby of $from, made of a backup that is taken now, and running.
+sub kv_standby
+{
+	my ($from, $name, %conf) = @_;
+	$from->backup($name);
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init_from_backup($from, $name, has_streaming => 1);
+	$node->append_conf('postgresql.conf', join('', map { "$_ = $conf{$_}\n" } sort keys %conf));
+	$node->start;
+	return $node;
+}
+
+# ---- load ----
+
+# 'twin_kv' (w, i, v) and 'twin_heap' always hold the same rows.
+sub twin_tables
+{
+	my ($node) = @_;
+	$node->safe_psql('postgres', kv_table('twin_kv', 'w int, i int, v text', 'w, i', "shards '3'") .
+		'CREATE TABLE twin_heap (w int, i int, v text, PRIMARY KEY (w, i)); CREATE TABLE acked (w int PRIMARY KEY, n int);' .
+		'CREATE TABLE made (name text PRIMARY KEY);');
+	return;
+}
+
+my $made = 0;
+
+# One transaction of writer $w: random work on both tables.
+sub transaction
+{
+	my ($w, $n) = @_;
+	my $r = rand();
+	return "BEGIN; TRUNCATE twin_kv; TRUNCATE twin_heap; " . both("INSERT INTO %s SELECT w, i, 'after truncate $w.$n' FROM generate_series(1, 3) w, generate_series(1, 50) i") .
+		($r < 0.005 ? "ROLLBACK;\n" : "COMMIT;\n") if $r < 0.01;
+	return create_drop($n) if $r < 0.04;
+	my $s = "BEGIN;\n";
+	for (1 .. 1 + int(rand(4)))
+	{
+		my $k = int(rand(150));
+		my $size = rand();
+		$size = $size < 0.02 ? 300_000 : $size < 0.1 ? 5000 : $size < 0.15 ? 0 : int(rand(600));
+		my $op = rand();
+		my $sp = rand() < 0.2;
+		$s .= "SAVEPOINT s;\n" if $sp;
+		$s .= both($op < 0.5 ? "INSERT INTO %s VALUES ($w, $k, rpad('$n', $size, 'x')) ON CONFLICT DO NOTHING"
+			: $op < 0.8 ? "UPDATE %s SET v = rpad('u$n', $size, 'y') WHERE w = $w AND i BETWEEN $k AND @{[ $k + 3 ]}"
+			: $op < 0.93 ? "DELETE FROM %s WHERE w = $w AND i BETWEEN $k AND @{[ $k + 5 ]}"
+			: "UPDATE %s t SET i = i + 1000 WHERE w = $w AND i = $k AND NOT EXISTS (SELECT FROM %s x WHERE x.w = $w AND x.i = $k + 1000)");
+		$s .= (rand() < 0.5 ? "ROLLBACK TO s;\n" : "RELEASE s;\n") if $sp;
+	}
+	$s .= "INSERT INTO acked VALUES ($w, $n) ON CONFLICT (w) DO UPDATE SET n = $n;\n";
+	return $s . (rand() < 0.15 ? "ROLLBACK;\n" : "COMMIT;\n\\echo ack $n\n");
+}
+
+sub both { my ($sql) = @_; return join('', map { my $t = $_; $sql =~ s/%s/$t/gr . ";\n" } 'twin_kv', 'twin_heap'); }
+
+# A table of its own, with rows; half of them are dropped again.
+sub create_drop
+{
+	my ($n) = @_;
+	my $t = 'made_' . ++$made;
+	my $s = "BEGIN;\n" . kv_table("${t}_kv", 'k int, v text', 'k') . " CREATE TABLE ${t}_heap (k int PRIMARY KEY, v text);\n" .
+		"INSERT INTO made VALUES ('$t');\n" . join('', map { "INSERT INTO ${t}_$_ SELECT g, repeat(g::text, 100) FROM generate_series(1, 30) g;\n" } 'kv', 'heap') .
+		(rand() < 0.2 ? "ROLLBACK;\n" : "COMMIT;\n");
+	return $s if $s =~ /ROLLBACK/;
+	$s .= join('', map { "UPDATE ${t}_$_ SET v = '$n' WHERE k % 3 = 0;\n" } 'kv') . "UPDATE ${t}_heap SET v = '$n' WHERE k % 3 = 0;\n";
+	$s .= "BEGIN; DROP " . (heap_only() ? '' : 'FOREIGN ') . "TABLE ${t}_kv; DROP TABLE ${t}_heap; DELETE FROM made WHERE name = '$t'; " . (rand() < 0.3 ? "ROLLBACK;\n" : "COMMIT;\n") if rand() < 0.6;
+	return $s;
+}
+
+my $loads = 0;
+
+# Writers on a node, one per number, and one that checkpoints and freezes.
+sub start_load
+{
+	my ($node, @writers) = @_;
+	my $load = ++$loads;
+	my %of = (node => $node);
+	for my $w (@writers)
+	{
+		$of{$w} = psql_writer($node, join('', map { transaction($w, $load * 100_000 + $_) } 1 .. 4000), "load$load.$w");
+	}
+	$of{freezer} = psql_writer($node, ("SELECT kvfdw_freeze('twin_kv'); SELECT pg_sleep(0.05);\n" x 3 . "CHECKPOINT;\n") x 500, "load$load.freezer");
+	return \%of;
+}
+
+# Wait until every writer has had $n transactions acknowledged since it started.
+sub load_goes_on
+{
+	my ($load, $n) = @_;
+	for my $w (grep { /^\d+$/ } keys %$load)
+	{
+		wait_for("writer $w", 120, sub {
+			return 1 if ended($load->{$w});
+			my @acks = slurp_file($load->{$w}{out}) =~ /^ack/mg;
+			return @acks >= $n; });
+	}
+	return;
+}
+
+# End the writers; what they had acknowledged last, by number.
+sub stop_load
+{
+	my ($load) = @_;
+	my %last;
+	for my $w (grep { $_ ne 'node' } keys %$load)
+	{
+		$load->{$w}{handle}->signal('TERM') unless ended($load->{$w});
+		$last{$w} = reap_writer($load->{$w});
+		my $err = slurp_file($load->{$w}{err});
+		$err =~ s/^.*(terminat|closed the connection|connection to server was lost|server process|before or while|shutting down|could not send).*\n//mg;
+		diag("writer $w: $err") if $err =~ /ERROR|FATAL/;
+	}
+	# a session may outlive its psql for a moment
+	eval { wait_for('sessions to end', 60, sub { answer($load->{node}, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name ~ '\.sql$|psql'}) =~ /^(0|error.*)$/ }) };
+	delete $last{freezer};
+	return %last;
+}
+
+# ---- comparison ----
+
+sub caught_up
+{
+	my ($from, $standby) = @_;
+	my $replaying = $from->safe_psql("postgres", "SELECT pg_is_in_recovery()") eq "t";
+	$from->safe_psql("postgres", "SELECT pg_create_restore_point('caught up')") unless $replaying;
+	$from->wait_for_catchup($standby->name, "replay", $from->lsn($replaying ? "replay" : "flush"));
+	return;
+}
+
+# Number and checksum of a table's rows in order of its key.
+sub rows_of
+{
+	my ($node, $table, $key) = @_;
+	return answer($node, "SELECT count(*), md5(string_agg(s::text, ';' ORDER BY $key)) FROM $table s");
+}
+
+# All tables of the load are the same on both nodes; and the twins on each.
+sub same_rows
+{
+	my ($a, $b, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($_, 'twin_kv', 'twin_heap', 'w, i'), '', "$what: kvfdw and heap agree on " . $_->name) for $a, $b;
+	is(rows_of($a, 'twin_kv', 'w, i'), rows_of($b, 'twin_kv', 'w, i'), "$what: both have the same rows");
+	my @made = split /\n/, $a->safe_psql('postgres', 'SELECT name FROM made ORDER BY 1');
+	is(join('', map { my $t = $_; map { tables_differ($_, "${t}_kv", "${t}_heap", 'k') } $a, $b } @made), '', "$what: so do " . @made . ' tables made meanwhile');
+	return;
+}
+
+# kvfdw_check finds nothing (it does not run on a standby).
+sub sound
+{
+	my ($node, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(kv_check_clean($node, 'twin_kv', map { "${_}_kv" } split /\n/, $node->safe_psql('postgres', 'SELECT name FROM made ORDER BY 1')), '', "$what: kvfdw_check is clean");
+}
+
+1;
