@@ -63,13 +63,6 @@
 #define KV_MY_LXID			(MyProc->lxid)
 #endif
 
-/* One entry, from 1 on, of the local copy of the backends' status. */
-#if PG_VERSION_NUM >= 160000
-#define kv_backend_status(index)	pgstat_get_local_beentry_by_index(index)
-#else
-#define kv_backend_status(index)	pgstat_fetch_stat_local_beentry(index)
-#endif
-
 /* create_foreignscan_path: + fdw_restrictinfo (17), + disabled_nodes (18). */
 #if PG_VERSION_NUM >= 180000
 #define kv_create_foreignscan_path(root, rel, target, rows, startup, total, \

@@ -17,6 +17,7 @@
 #include "catalog/pg_database.h"
 #include "catalog/pg_foreign_table.h"
 #include "miscadmin.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 
 #include "kvfdw.h"
@@ -38,6 +39,14 @@ before_commit(void)
 		kv_table_apply_wal_option(lfirst_oid(cell));
 	if (kv_engine_ready())
 		kv_engine_before_commit();
+}
+
+/* Has pg_backup_start gone well; is it still in force?  Never throws. */
+static void
+note_backup(void)
+{
+	if (get_backup_status() != SESSION_BACKUP_RUNNING)
+		kv_engine_note_backup(false);
 }
 
 static void
@@ -69,10 +78,11 @@ at_transaction_event(XactEvent event, void *arg)
 			kv_engine_at_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
-			kv_engine_note_backup(get_backup_status() == SESSION_BACKUP_RUNNING);
+			note_backup();
 			kv_engine_at_commit();
 			break;
 		case XACT_EVENT_ABORT:
+			note_backup();
 			altered = NIL;
 			kv_engine_at_abort();
 			break;
@@ -100,6 +110,8 @@ at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, 
 
 	if (subid != 0 || !kv_engine_ready())
 		return;
+	if (access == OAT_FUNCTION_EXECUTE && objectid == F_PG_BACKUP_START)
+		kv_engine_note_backup(true);
 	if (access == OAT_POST_ALTER && classid == ForeignTableRelationId)
 		note_altered(objectid);
 	if (access != OAT_DROP)

@@ -43,22 +43,27 @@
  *	- it is killed: the server restarts; no checkpoint has completed without it.
  *	- a failed fsync is a PANIC as everywhere (data_sync_retry).
  *
- * On a standby there is no worker.  Redo of a BARRIER record makes images; it comes
- * before the checkpoint record that can become a restartpoint.
+ * On a standby there is no worker.  Redo of a BARRIER record makes images, and notes
+ * in the control file how far they reach.  It comes before the checkpoint record
+ * that can become a restartpoint, with one exception: before the checkpoint at the
+ * end of crash recovery nothing can be logged, so that BARRIER comes behind it.  If
+ * a standby makes a restartpoint there and loses power before it has replayed the
+ * next few records, its images do not reach far enough: it notices
+ * (incarnation.c), and its tables are unusable.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "commands/progress.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
-#include "utils/backend_status.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -73,12 +78,15 @@
 
 /* ---- base backups ---- */
 
-/* This session has begun a backup with pg_backup_start, or ended it. */
+static bool noted = false;
+
+/*
+ * This session is about to begin a backup with pg_backup_start, or has none.
+ * ERROR only if running.
+ */
 void
 kv_engine_note_backup(bool running)
 {
-	static bool noted = false;
-
 	if (running == noted || kv_shared == NULL)
 		return;
 	SpinLockAcquire(&kv_shared->barrier_mutex);
@@ -94,18 +102,23 @@ kv_engine_note_backup(bool running)
 		}
 	}
 	SpinLockRelease(&kv_shared->barrier_mutex);
+	if (!running)
+		noted = false;
+	else if (!noted)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot begin more than %d backups at a time while kvfdw is loaded",
+						KV_MAX_BACKUPS)));
 }
 
 /*
- * Is a base backup being taken?  Those of the replication protocol report their
- * progress from before they ask for their checkpoint; sessions of the low-level
- * functions are noted when pg_backup_start has returned, before anything is copied.
+ * Is a base backup being taken?  WAL senders show it, and sessions that call
+ * pg_backup_start are noted, from before they ask for their checkpoint.
  */
-static pg_noinline bool
+static bool
 backup_runs(void)
 {
 	bool		runs = false;
-	int			n;
 
 	for (int i = 0; i < KV_MAX_BACKUPS; i++)
 	{
@@ -118,16 +131,14 @@ backup_runs(void)
 		else
 			kv_shared->backup_pids[i] = 0;
 	}
-	pgstat_clear_backend_activity_snapshot();
-	n = pgstat_fetch_stat_numbackends();
-	for (int i = 1; i <= n && !runs; i++)
+	for (int i = 0; i < max_wal_senders && !runs; i++)
 	{
-		LocalPgBackendStatus *local = kv_backend_status(i);
+		WalSnd	   *sender = &WalSndCtl->walsnds[i];
 
-		runs = local != NULL &&
-			local->backendStatus.st_progress_command == PROGRESS_COMMAND_BASEBACKUP;
+		SpinLockAcquire(&sender->mutex);
+		runs = sender->pid != 0 && sender->state == WALSNDSTATE_BACKUP;
+		SpinLockRelease(&sender->mutex);
 	}
-	pgstat_clear_backend_activity_snapshot();
 	return runs;
 }
 
@@ -207,7 +218,7 @@ kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 
 	if (kv_fault_skips("barrier"))
 		return;
-	pg_atomic_write_u32(&kv_shared->backups, backup_runs());
+	pg_atomic_write_u32(&kv_shared->backups, backup_runs() ? 1 : 0);
 	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	PG_TRY();
 	{
@@ -267,6 +278,7 @@ kv_barrier_replay(uint64 lsn, uint64 redo, void (*failed) (const KvStoreKey *key
 
 	kv_wal_flush();
 	kv_barrier_flush(redo, &stats, failed);
+	kv_incarnation_covered(lsn);
 	stats.lsn = lsn;
 	note_barrier(&stats, start);
 }
@@ -319,17 +331,47 @@ try_flush(uint64 covers, KvBarrierStats *stats)
 	return done;
 }
 
-/* Leaving in whatever way: a checkpoint must not go on as if all were well. */
+/*
+ * What an image covers that is made now, not because the redo pointer has moved.  If
+ * it has all the same, and no barrier was made for it yet, this one counts.
+ */
+static XLogRecPtr
+covered_now(XLogRecPtr redo)
+{
+	return redo != kv_shared->last_redo ? redo : redo + 1;
+}
+
+static void
+log_barrier(KvBarrierStats *stats, TimestampTz start, XLogRecPtr redo)
+{
+	note_barrier(stats, start);
+	stats->lsn = kv_wal_log_barrier(stats, redo);
+	SpinLockAcquire(&kv_shared->barrier_mutex);
+	kv_shared->barrier.lsn = stats->lsn;
+	SpinLockRelease(&kv_shared->barrier_mutex);
+	kv_shared->last_redo = redo;
+}
+
+/*
+ * Leaving in whatever way: a checkpoint must not go on as if all were well.  A
+ * shutdown checkpoint may follow, so there is a BARRIER record for standbys, behind
+ * the records of all writers that were let through.
+ */
 static void
 barrier_exit(int code, Datum arg)
 {
 	KvBarrierStats stats;
+	TimestampTz start = GetCurrentTimestamp();
+	XLogRecPtr	redo = GetRedoRecPtr();
 
 	kv_shared->barrier_latch = NULL;
 	pg_atomic_write_u32(&kv_shared->barrier_up, 0);
-	if (!try_flush(GetRedoRecPtr() + 1, &stats))
+	if (!try_flush(covered_now(redo), &stats))
 		ereport(PANIC,
 				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
+	while (pg_atomic_read_u32(&kv_shared->logging) > 0)
+		pg_usleep(100);
+	log_barrier(&stats, start, redo);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
 }
 
@@ -347,6 +389,7 @@ static void
 raise_barrier(XLogRecPtr *redo)
 {
 	KvBarrierStats stats;
+	TimestampTz start = GetCurrentTimestamp();
 
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
 	KV_MY_LXID = GetNextLocalTransactionId();
@@ -354,7 +397,7 @@ raise_barrier(XLogRecPtr *redo)
 	*redo = GetRedoRecPtr();
 	LWLockRelease(ProcArrayLock);
 	before_shmem_exit(barrier_exit, (Datum) 0);
-	while (!try_flush(*redo + 1, &stats))
+	while (!try_flush(covered_now(*redo), &stats))
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_RETRY_MS, KV_WAIT_IDLE);
@@ -363,6 +406,9 @@ raise_barrier(XLogRecPtr *redo)
 			proc_exit(1);
 	}
 	kv_incarnation_rebuilt();
+
+	/* for standbys: recovery has ended with a checkpoint before which it logged none */
+	log_barrier(&stats, start, *redo);
 	pg_atomic_write_u32(&kv_shared->barrier_up, 1);
 	ConditionVariableBroadcast(&kv_shared->barrier_raised);
 }
@@ -400,12 +446,8 @@ kv_barrier_main(Datum arg)
 			KV_STOP_POINT("barrier_before_flush");
 			if (try_flush(redo, &stats))
 			{
-				note_barrier(&stats, start);
 				KV_STOP_POINT("barrier_before_record");
-				stats.lsn = kv_wal_log_barrier(&stats, redo);
-				SpinLockAcquire(&kv_shared->barrier_mutex);
-				kv_shared->barrier.lsn = stats.lsn;
-				SpinLockRelease(&kv_shared->barrier_mutex);
+				log_barrier(&stats, start, redo);
 				handled = redo;
 				KV_STOP_POINT("barrier_before_release");
 			}

@@ -171,6 +171,10 @@ merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incar
 	}
 	if (version.fate == KV_FATE_UNKNOWN)
 		version.fate = kv_xid_fate(version.xid, incarnation);
+
+	/* in recovery: it ended with the server that ran it, and left no trace */
+	if (version.fate == KV_FATE_UNKNOWN && version.xid < merge->horizon)
+		version.fate = KV_FATE_ABORTED;
 	if (version.fate == KV_FATE_ABORTED ||
 		(version.kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
 		return settled;

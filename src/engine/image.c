@@ -514,14 +514,17 @@ has_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
 
 /*
  * The image to which a copy made by a backup can be set back: the newest that
- * covers no more than its redo pointer.  If there is none the oldest one is newer
- * than the start of the backup, which is as good, unless the shard had none then
- * and files of this one are missing: then the shard had nothing.
+ * covers no more than the backup's redo pointer.  If there is none, and the backup
+ * was taken of a primary, whose checkpoint had then just been made, the shard was
+ * empty.  A standby, and the source of pg_rewind, may have been ahead: then the
+ * oldest image is newer than the start of the backup, which is as good, unless it
+ * is the shard's first, made meanwhile: then files of it may be missing.
  */
 static bool
 choose_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
-			 uint64 redo, KvImageFile *image)
+			 const KvReset *reset, KvImageFile *image)
 {
+	uint64		redo = reset->backup_redo;
 	bool		found = false;
 
 	for (int i = 0; i < n; i++)
@@ -537,18 +540,21 @@ choose_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, in
 			*image = one;
 		found = true;
 	}
-	return found && (image->covers <= redo || has_files(key, shardno, image));
+	if (!found || image->covers <= redo)
+		return found;
+	if (reset->backup_of_primary)
+		return false;
+	return image->number > 1 || has_files(key, shardno, image);
 }
 
 /*
- * Set a shard back to an image: the newest, or if backup_redo is not 0 the one
- * that is complete in the copy of a backup that began there; to nothing if there
- * is none.  At wal level 'none' the logs that follow are kept, for recovery to
+ * Set a shard back to an image: the newest, or of a backup's copy the one that is
+ * complete in it; to nothing if there is none.  At wal level 'none' the logs that follow are kept, for recovery to
  * salvage.  Idempotent.  In the postmaster.
  */
 void
 kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-			   uint64 backup_redo)
+			   const KvReset *reset)
 {
 	const KvStoreKey *key = &store->key;
 	bool		salvage = store->wal == KV_WAL_NONE;
@@ -560,7 +566,7 @@ kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 
 	if (n == 0 && !has_values)
 		return;					/* never used */
-	if (backup_redo != 0 ? !choose_image(key, shardno, files, n, backup_redo, &image) :
+	if (reset->backup_redo != 0 ? !choose_image(key, shardno, files, n, reset, &image) :
 		!read_newest(key, shardno, files, n, ERROR, &image))
 	{
 		memset(&image, 0, sizeof(image));

@@ -50,6 +50,7 @@ typedef struct KvControlFile
 	/* not in version 1 */
 	uint32		rebuilding;		/* redo has not yet rebuilt what was set back */
 	KvIdentity	identity;		/* where and under which kernel this was written */
+	uint64		covered;		/* in recovery: images reach up to this position of the WAL */
 	uint32		pad;
 	uint32		crc;
 } KvControlFile;
@@ -58,6 +59,7 @@ typedef struct KvControlFile
 #define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, rebuilding) + sizeof(uint32))
 
 static KvIdentity identity;
+static uint64 covered = 0;
 
 static uint32
 control_crc(const KvControlFile *control)
@@ -80,6 +82,7 @@ write_control(void)
 	control.provisional = kv_shared->boundary_provisional;
 	control.rebuilding = kv_shared->rebuilding;
 	control.identity = identity;
+	control.covered = covered;
 	memcpy(control.dead, kv_shared->incarnations, sizeof(control.dead));
 	control.crc = control_crc(&control);
 	kv_io_replace(KV_CONTROL_PATH, &control, sizeof(control), true);
@@ -180,18 +183,21 @@ kv_incarnation_startup(void)
 	ControlFileData *pg_control = get_controlfile(DataDir, &crc_ok);
 	uint64		next_xid = U64FromFullTransactionId(pg_control->checkPointCopy.nextXid);
 	DBState		state = pg_control->state;
-	uint64		backup_redo = kv_trust_backup_redo();
-	bool		stopped = state == DB_SHUTDOWNED && backup_redo == 0;
-	bool		copied = backup_redo != 0;
+	uint64		redo = pg_control->checkPointCopy.redo;
+	bool		same_boot = true;
+	bool		copied = false;
+	bool		signalled = access(STANDBY_SIGNAL_FILE, F_OK) == 0 ||
+		access(RECOVERY_SIGNAL_FILE, F_OK) == 0;
+	KvReset		reset = {0};
 	KvControlFile *control;
 
+	kv_trust_read_label(&reset);
 	kv_shared->system_identifier = pg_control->system_identifier;
 	kv_shared->incarnation = 1;
 	kv_shared->nincarnations = 0;
 	kv_shared->checkpoint = pg_control->checkPoint;
 	kv_shared->boundary_provisional = state != DB_SHUTDOWNED;
-	kv_shared->follows = copied || access(STANDBY_SIGNAL_FILE, F_OK) == 0 ||
-		access(RECOVERY_SIGNAL_FILE, F_OK) == 0 ||
+	kv_shared->follows = reset.backup_redo != 0 || signalled ||
 		state == DB_SHUTDOWNED_IN_RECOVERY || state == DB_IN_ARCHIVE_RECOVERY;
 	pfree(pg_control);
 
@@ -203,9 +209,11 @@ kv_incarnation_startup(void)
 		resume(control,
 			   state == DB_IN_PRODUCTION || state == DB_SHUTDOWNED || state == DB_SHUTDOWNING,
 			   next_xid);
-		copied |= !kv_trust_same_place(&control->identity, &identity);
-		kv_shared->rebuilding = control->rebuilding || copied || kv_shared->follows ||
-			!kv_trust_same_boot(&control->identity, &identity);
+		covered = control->covered;
+		same_boot = kv_trust_same_boot(&control->identity, &identity);
+		copied = reset.backup_redo != 0 ||
+			!kv_trust_same_place(&control->identity, &identity);
+		kv_shared->rebuilding = control->rebuilding;
 		pfree(control);
 	}
 	else if (kv_numbered_entries("kvfdw") != NIL)
@@ -213,12 +221,19 @@ kv_incarnation_startup(void)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
 				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
-	else
-		kv_shared->rebuilding = kv_shared->follows;	/* from nothing */
+
+	reset.set_back = copied || !same_boot;
+	reset.values_lost = (copied && state != DB_SHUTDOWNED) || kv_shared->follows;
+	reset.images_old = reset.set_back && reset.backup_redo == 0 && covered != 0 &&
+		redo > covered;
+	kv_shared->rebuilding |= reset.set_back || kv_shared->follows;
+	kv_shared->set_back = reset.set_back;
+	if (!kv_shared->follows)
+		covered = 0;			/* every checkpoint waits for its barrier */
 
 	/* done again if it is not finished: the control file still tells the old story */
-	if (kv_shared->rebuilding)
-		kv_trust_reset_stores(backup_redo, (copied && !stopped) || kv_shared->follows);
+	if (reset.set_back || reset.values_lost)
+		kv_trust_reset_stores(&reset);
 	write_control();
 }
 
@@ -280,10 +295,21 @@ void
 kv_incarnation_rebuilt(void)
 {
 	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
-	if (kv_shared->rebuilding)
+	if (kv_shared->rebuilding || covered != 0)
 	{
 		kv_shared->rebuilding = false;
+		covered = 0;
 		write_control();
 	}
+	LWLockRelease(&kv_shared->control_lock);
+}
+
+/* Replay has made images of all that the WAL says up to this position. */
+void
+kv_incarnation_covered(uint64 lsn)
+{
+	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
+	covered = lsn;
+	write_control();
 	LWLockRelease(&kv_shared->control_lock);
 }

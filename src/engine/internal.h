@@ -423,8 +423,8 @@ typedef struct KvShared
 	/* written before any transaction of this incarnation starts (wal.c) */
 	uint64		checkpoint;		/* pg_control's at the start */
 	bool		boundary_provisional;
-	bool		rebuilding;		/* stores were set back to their images (trust.c):
-								 * redo applies the engine's records */
+	bool		set_back;		/* stores were, to their images (trust.c) */
+	bool		rebuilding;		/* redo applies the engine's records */
 	bool		follows;		/* archive recovery or standby: there are restartpoints */
 	uint32		incarnation;
 	int			nincarnations;	/* dead ones, oldest first */
@@ -453,6 +453,8 @@ typedef struct KvShared
 	/* the barrier (barrier.c) */
 	pg_atomic_uint32 barrier_up;	/* 1: what is logged now is covered by the next one */
 	ConditionVariable barrier_raised;
+	pg_atomic_uint32 logging;	/* writers between their version and its WAL record */
+	uint64		last_redo;		/* pointer for which the last barrier was made */
 	pg_atomic_uint32 backups;	/* base backups run, or did at the last barrier */
 	int			backup_pids[KV_MAX_BACKUPS];	/* sessions with pg_backup_start, or 0 */
 	slock_t		barrier_mutex;
@@ -508,6 +510,7 @@ extern void kv_incarnation_startup(void);	/* in shmem_startup_hook */
 extern uint32 kv_writing_incarnation(void);
 extern void kv_incarnation_redo_done(void);
 extern void kv_incarnation_rebuilt(void);
+extern void kv_incarnation_covered(uint64 lsn);
 
 /* trust.c: what may be believed after a start */
 typedef struct KvIdentity
@@ -521,9 +524,20 @@ typedef struct KvIdentity
 
 extern void kv_trust_identity(KvIdentity *identity);
 extern bool kv_trust_same_place(const KvIdentity *a, const KvIdentity *b);
-extern uint64 kv_trust_backup_redo(void);
+
+/* What is to be done with every store. */
+typedef struct KvReset
+{
+	bool		set_back;		/* to its image */
+	bool		values_lost;	/* those that are not in the WAL */
+	bool		images_old;		/* the WAL begins behind them */
+	uint64		backup_redo;	/* where the WAL of a copy made by a backup begins, or 0 */
+	bool		backup_of_primary;
+} KvReset;
+
+extern void kv_trust_read_label(KvReset *reset);
 extern bool kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b);
-extern void kv_trust_reset_stores(uint64 backup_redo, bool values_lost);
+extern void kv_trust_reset_stores(const KvReset *reset);
 
 /* wal.c: what goes into the WAL */
 extern void kv_wal_register(void);
@@ -558,7 +572,7 @@ extern bool kv_store_needs_images(KvStore *store);
 extern bool kv_image_names_log(const KvStore *store, const KvShard *shard, uint32 number);
 extern bool kv_image_names_run(const KvShard *shard, uint32 number);
 extern void kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files,
-						   int n, uint64 backup_redo);
+						   int n, const KvReset *reset);
 
 /* barrier.c */
 extern bool kv_backups_run(void);

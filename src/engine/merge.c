@@ -223,7 +223,7 @@ kv_merge_startup(void)
 	{
 		if (!map_merge_file(&header))
 		{
-			if (kv_numbered_entries("kvfdw") != NIL && !kv_shared->rebuilding)
+			if (kv_numbered_entries("kvfdw") != NIL && !kv_shared->set_back)
 				ereport(FATAL,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("file \"%s\" is missing", KV_MERGE_PATH),

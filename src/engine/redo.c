@@ -294,7 +294,7 @@ kv_redo_cleanup(void)
 	if (!kv_shared->rebuilding)
 		open_unfinished();
 	KV_STOP_POINT("redo_before_flush");
-	kv_barrier_flush(GetXLogReplayRecPtr(NULL), &stats, put_aside);
+	kv_barrier_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);
 	KV_STOP_POINT("redo_flushed");
 	kv_incarnation_rebuilt();
 	MemoryContextSwitchTo(old);

@@ -120,6 +120,7 @@ start_memory(void)
 		pg_atomic_init_u32(&kv_shared->cache_ids, 0);
 		pg_atomic_init_u32(&kv_shared->barrier_up, 0);
 		pg_atomic_init_u32(&kv_shared->backups, 0);
+		pg_atomic_init_u32(&kv_shared->logging, 0);
 		ConditionVariableInit(&kv_shared->barrier_raised);
 		SpinLockInit(&kv_shared->barrier_mutex);
 

@@ -6,7 +6,8 @@
  * id, and the inode and birth time of the directory.
  *
  *	- The same kernel, the same directory: the page cache has survived whatever
- *	  happened to the server.  Everything valid counts.
+ *	  happened to the server.  Everything valid counts.  A server that follows
+ *	  another's WAL replays it all the same, on top of what is there.
  *	- Another kernel: of what was not synced any part may be missing.  Each store
  *	  is set back to its image, the state that the last barrier made durable
  *	  (image.c), and redo adds what was logged since.
@@ -60,12 +61,9 @@ kv_trust_same_place(const KvIdentity *a, const KvIdentity *b)
 		a->birth_nsec == b->birth_nsec;
 }
 
-/*
- * Where the WAL of the backup that the backup label tells of begins; 0 if there is
- * no label.
- */
-uint64
-kv_trust_backup_redo(void)
+/* What the backup label, if there is one, says about the copy that this is. */
+void
+kv_trust_read_label(KvReset *reset)
 {
 	Size		len;
 	char	   *label = kv_io_slurp(BACKUP_LABEL_FILE, &len);
@@ -73,13 +71,15 @@ kv_trust_backup_redo(void)
 	uint32		low = 0;
 
 	if (label == NULL)
-		return 0;
+		return;
 	if (sscanf(label, "START WAL LOCATION: %X/%X", &high, &low) != 2)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("invalid data in file \"%s\"", BACKUP_LABEL_FILE)));
+	reset->backup_redo = (uint64) high << 32 | low;
+	reset->backup_of_primary = strstr(label, "BACKUP FROM: primary") != NULL &&
+		strstr(label, "BACKUP METHOD: pg_rewind") == NULL;
 	pfree(label);
-	return (uint64) high << 32 | low;
 }
 
 /* A kernel that does not name itself is never the same one. */
@@ -90,24 +90,30 @@ kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b)
 }
 
 static void
-reset_store(KvStore *store, uint64 backup_redo, bool values_lost)
+reset_store(KvStore *store, const KvReset *reset)
 {
 	KvFound		found;
 	int			at = 0;
 
 	if (!kv_table_file_read(store, NULL))
 		return;					/* never finished */
-	if (values_lost && store->wal != KV_WAL_FULL)
+	if (reset->values_lost && store->wal != KV_WAL_FULL)
 	{
 		kv_store_mark_not_logged(store);
 		return;
 	}
+	if (reset->images_old && store->wal == KV_WAL_FULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the last restartpoint is ahead of what was made durable of the table")));
+	if (!reset->set_back)
+		return;
 	kv_store_list_files(&store->key, &found);
 	for (int shard = 0; shard < store->nshards; shard++)
 	{
 		int			n = kv_found_of_shard(&found, at, shard);
 
-		kv_shard_reset(store, shard, found.files + at, n, backup_redo);
+		kv_shard_reset(store, shard, found.files + at, n, reset);
 		at += n;
 	}
 	pfree(found.files);
@@ -115,7 +121,7 @@ reset_store(KvStore *store, uint64 backup_redo, bool values_lost)
 
 /* An ERROR makes this store unusable and no other. */
 static void
-attempt_reset(const KvStoreKey *key, uint64 backup_redo, bool values_lost)
+attempt_reset(const KvStoreKey *key, const KvReset *reset)
 {
 	MemoryContext context = CurrentMemoryContext;
 	KvStore		store;
@@ -124,7 +130,7 @@ attempt_reset(const KvStoreKey *key, uint64 backup_redo, bool values_lost)
 	store.key = *key;
 	PG_TRY();
 	{
-		reset_store(&store, backup_redo, values_lost);
+		reset_store(&store, reset);
 	}
 	PG_CATCH();
 	{
@@ -141,7 +147,7 @@ attempt_reset(const KvStoreKey *key, uint64 backup_redo, bool values_lost)
 }
 
 void
-kv_trust_reset_stores(uint64 backup_redo, bool values_lost)
+kv_trust_reset_stores(const KvReset *reset)
 {
 	ListCell   *database;
 	ListCell   *table;
@@ -149,7 +155,8 @@ kv_trust_reset_stores(uint64 backup_redo, bool values_lost)
 	int			n = 0;
 
 	/* what is in merge slots is in the WAL as well, or lost */
-	(void) kv_io_unlink("kvfdw/merge");
+	if (reset->set_back)
+		(void) kv_io_unlink("kvfdw/merge");
 	foreach(database, kv_numbered_entries("kvfdw"))
 	{
 		char		path[MAXPGPATH];
@@ -162,12 +169,12 @@ kv_trust_reset_stores(uint64 backup_redo, bool values_lost)
 				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
 					lfirst_oid(generation)};
 
-				attempt_reset(&key, backup_redo, values_lost);
+				attempt_reset(&key, reset);
 				n++;
 			}
 		}
 	}
-	if (n > 0)
+	if (n > 0 && reset->set_back)
 		ereport(LOG,
 				(errmsg("kvfdw has set %d stores back to their last checkpoint", n),
 				 errdetail("WAL replay adds what was logged since.")));

@@ -240,8 +240,7 @@ maintain_store(KvStore *store, void *arg)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!RecoveryInProgress())
-		kv_store_settle_creator(store);
+	kv_store_settle_creator(store);
 	for (int i = 0; i < store->nshards; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

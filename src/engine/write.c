@@ -407,11 +407,19 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	log = added != NULL && store->wal != KV_WAL_NONE && !RecoveryInProgress();
 	if (log && store->wal == KV_WAL_KEYS)
 		log = kv_commit_note_write(store, shardno);
-	full = before < kv_delta_limit() && shard->active.bytes >= kv_delta_limit();
-	LWLockRelease(&shard->lock);
-	KV_STOP_POINT("write_done");
 	if (log)
+		pg_atomic_fetch_add_u32(&kv_shared->logging, 1);
+	full = before < kv_delta_limit() && shard->active.bytes >= kv_delta_limit();
+	if (log)
+		START_CRIT_SECTION();	/* whatever happens, the count must go down again */
+	LWLockRelease(&shard->lock);
+	if (log)
+	{
 		kv_wal_log_version(&store->key, key, &write->version, write->crc, write->value);
+		pg_atomic_fetch_sub_u32(&kv_shared->logging, 1);
+		END_CRIT_SECTION();
+	}
+	KV_STOP_POINT("write_done");
 	if (added == NULL)
 		kv_make_room(store, shardno);
 	if (full)
