@@ -497,16 +497,17 @@ kv_table_apply_wal_option(Oid relid)
 {
 	Relation	rel = try_relation_open(relid, NoLock);
 	KvTable    *table;
-	KvStore    *store;
+	KvWalLevel	level;
 
 	if (rel == NULL)
 		return;
 	table = kv_table_get(rel);
-	store = table->wal_given ? kv_table_store(rel, false) : NULL;
-	if (store != NULL && kv_store_wal_level(store) != table->wal)
+	if (table->wal_given && kv_store_wal_level(MyDatabaseId, relid, &level) &&
+		level != table->wal)
 	{
-		StringInfoData schema;
+		KvStore    *store = kv_table_store(rel, false);
 		KvKey	   *bounds = make_bounds(table->shards);
+		StringInfoData schema;
 		KvStore    *fresh;
 
 		initStringInfo(&schema);

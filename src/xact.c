@@ -5,8 +5,8 @@
  * At wal levels 'full' and 'none' a transaction's rows need nothing at its end:
  * clog decides who sees them (I 1).  At 'keys' what is not logged yet is, before
  * the commit record.  And files do: what TRUNCATE and DROP replaced is unlinked after
- * COMMIT, what the transaction made is unlinked after ABORT (I 9).  The
- * callbacks neither throw, allocate nor wait.
+ * COMMIT, what the transaction made is unlinked after ABORT (I 9).  From COMMIT
+ * and ABORT on the callbacks neither throw, allocate nor wait.
  */
 #include "postgres.h"
 

@@ -299,7 +299,9 @@ kv_barrier_wait(void)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("cannot write to kvfdw tables while the process \"kvfdw barrier\" does not run"),
-					 errhint("You might need to increase max_worker_processes; the server log tells.")));
+					 IsUnderPostmaster ?
+					 errhint("You might need to increase max_worker_processes; the server log tells.") :
+					 errhint("Start the server in multi-user mode.")));
 		}
 		ConditionVariableTimedSleep(&kv_shared->barrier_raised, 1000, KV_WAIT_BARRIER);
 	}

@@ -45,6 +45,7 @@ typedef struct KvTouchKey
 typedef struct KvTouch
 {
 	KvTouchKey	key;
+	KvStoreKey	store;			/* whose it was; a savepoint may have taken it back */
 	uint64		sequence;		/* of the first slot that has an entry of it */
 	uint64		entries;		/* how many it has written */
 } KvTouch;
@@ -87,6 +88,7 @@ kv_commit_note_write(KvStore *store, uint32 shardno)
 		last_touched = hash_search(touched, &key, HASH_ENTER, &found);
 		if (!found)
 		{
+			last_touched->store = store->key;
 			last_touched->sequence = slot->sequence;
 			last_touched->entries = 0;
 		}
@@ -348,7 +350,10 @@ kv_engine_before_commit(void)
 	finds.values = palloc_extended(kv_shared->slot_size, MCXT_ALLOC_HUGE);
 	hash_seq_init(&status, touched);
 	while ((touch = hash_seq_search(&status)) != NULL)
-		log_shard(touch, &finds);
+	{
+		if (kv_store_by_key(&touch->store) == touch->key.store)
+			log_shard(touch, &finds);
+	}
 	pfree(finds.entries);
 	pfree(finds.values);
 	KV_STOP_POINT("keys_logged");

@@ -144,7 +144,7 @@ extern int	kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen);
 extern uint64 kv_store_row_estimate(KvStore *store);
 extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
 extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
-extern KvWalLevel kv_store_wal_level(const KvStore *store);
+extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 
 /* ---- reading (scan side: rangecache.c over shard.c) ---- */
 typedef struct KvScan KvScan;

@@ -602,7 +602,10 @@ kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 										TYPEALIGN(KV_BLOCK, info.st_size));
 	}
 	if (salvage)
+	{
 		image.manifest.flags |= KV_MANIFEST_SALVAGE;
+		image.manifest.lost = kv_merge_discarded(key, shardno);
+	}
 	else
 		kv_log_create(key, shardno, named.last_log);
 	kv_manifest_write(key, shardno, &image.manifest);

@@ -395,9 +395,11 @@ typedef struct KvManifest
 	uint64		frozen_keys;
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
-	uint32		pad2;
+	uint32		lost;			/* with SALVAGE: entries that were in merge slots only */
 	uint32		crc;
 } KvManifest;
+
+StaticAssertDecl(sizeof(KvManifest) == 144, "manifest size");
 
 /* KvManifest.flags: what lies behind value_tail may be damaged, and so may logs. */
 #define KV_MANIFEST_SALVAGE	1
@@ -537,6 +539,7 @@ typedef struct KvReset
 
 extern void kv_trust_read_label(KvReset *reset);
 extern bool kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b);
+extern bool kv_error_concerns_all(int sqlerrcode);
 extern void kv_trust_reset_stores(const KvReset *reset);
 
 /* wal.c: what goes into the WAL */
@@ -645,12 +648,15 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 							   uint32 nentries, uint64 log_offset);
 extern void kv_slot_release(int slot);
 extern bool kv_slots_hold(const KvStoreKey *key);
+extern void kv_merge_discard(void);
+extern uint32 kv_merge_discarded(const KvStoreKey *key, uint32 shardno);
 extern bool kv_slots_discard(const KvStoreKey *key);
 extern void kv_slots_discard_unknown(void);
 
 /* slotreplay.c; apply gets every entry that recovery reads, in order */
 typedef void (*KvApplyEntry) (KvStore *store, uint32 shardno, const KvLogEntry *entry,
 							  uint32 incarnation);
+extern uint32 kv_slot_count(const KvSlotHeader *header);
 extern void kv_slots_replay_sealed(KvStore *store, uint32 shardno);
 extern void kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply);
 

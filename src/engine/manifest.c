@@ -44,7 +44,6 @@ kv_manifest_seal(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
 	manifest->relid = key->relid;
 	manifest->generation = key->generation;
 	manifest->shard = shardno;
-	manifest->pad2 = 0;
 	manifest->crc = manifest_crc(manifest);
 }
 

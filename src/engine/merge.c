@@ -276,6 +276,72 @@ kv_merge_startup(void)
 	}
 }
 
+/* ---- after a restart of the operating system ---- */
+
+/* A shard that had entries in a slot. */
+typedef struct KvLoss
+{
+	KvStoreKey	key;
+	uint32		shard;
+	uint32		entries;
+} KvLoss;
+
+static List *losses = NIL;
+
+/*
+ * Forget the merge file: any part of it may be missing.  How many entries its slots
+ * had is remembered, as far as it can be read.  In the postmaster.
+ */
+void
+kv_merge_discard(void)
+{
+	Size		len;
+	KvMergeHeader *header = kv_io_map(KV_MERGE_PATH, false, &len, KV_IO_MERGE_MAP);
+
+	if (header != NULL && len >= KV_BLOCK && header->magic == KV_MAGIC_MERGE &&
+		header->crc == header_crc(header) && header->entry_area == KV_ENTRY_AREA &&
+		len == KV_BLOCK + ((Size) header->slot_size + KV_ENTRY_AREA) * header->nslots)
+	{
+		for (uint32 i = 0; i < header->nslots; i++)
+		{
+			const char *values = (char *) header + KV_BLOCK +
+				((Size) header->slot_size + KV_ENTRY_AREA) * i;
+			const KvSlotHeader *slot = (const KvSlotHeader *) (values + header->slot_size);
+			KvLoss	   *loss;
+
+			if (!slot->in_use || slot->magic != KV_MAGIC_SLOT || slot->open_crc != open_crc(slot))
+				continue;
+			loss = palloc(sizeof(KvLoss));
+			loss->key.dboid = slot->dboid;
+			loss->key.relid = slot->relid;
+			loss->key.generation = slot->generation;
+			loss->shard = slot->shard;
+			loss->entries = kv_slot_count(slot);
+			losses = lappend(losses, loss);
+		}
+	}
+	if (header != NULL)
+		kv_io_unmap(header, len);
+	(void) kv_io_unlink(KV_MERGE_PATH);
+}
+
+/* How many entries a shard had in the merge file that was discarded. */
+uint32
+kv_merge_discarded(const KvStoreKey *key, uint32 shardno)
+{
+	uint32		n = 0;
+	ListCell   *cell;
+
+	foreach(cell, losses)
+	{
+		const KvLoss *loss = lfirst(cell);
+
+		if (loss->shard == shardno && memcmp(&loss->key, key, sizeof(*key)) == 0)
+			n += loss->entries;
+	}
+	return n;
+}
+
 /* ---- filling ---- */
 
 /*

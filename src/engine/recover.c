@@ -109,7 +109,8 @@ end_salvage(KvStore *store, uint32 shardno, KvManifest *manifest)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	manifest->flags = 0;
+	kv_count(store, KV_COUNT_LOST_ENTRIES, manifest->lost);
+	manifest->flags = manifest->lost = 0;
 	if (!DsaPointerIsValid(shard->active.root))
 	{
 		leave_logs(store, shardno, manifest);
@@ -335,7 +336,7 @@ report_losses(KvStore *store)
 
 	if (entries > 0 || bytes > 0)
 		ereport(WARNING,
-				(errmsg("kvfdw table %u of database %u has lost %llu damaged entries and %llu bytes of key logs",
+				(errmsg("kvfdw table %u of database %u has lost %llu entries and %llu bytes of key logs",
 						store->key.relid, store->key.dboid, (unsigned long long) entries,
 						(unsigned long long) bytes),
 				 errdetail("The operating system was restarted, and the table has wal level \"none\".")));

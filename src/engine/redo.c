@@ -30,14 +30,6 @@
 
 static MemoryContext redo_context = NULL;
 
-/* Is this error no fault of the store at hand? */
-static bool
-concerns_all(int sqlerrcode)
-{
-	return ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_INSUFFICIENT_RESOURCES ||
-		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION;
-}
-
 /* After an ERROR: put this store aside, or give up altogether. */
 static void
 put_aside(const KvStoreKey *key)
@@ -46,7 +38,7 @@ put_aside(const KvStoreKey *key)
 	ErrorData  *error = CopyErrorData();
 	KvStore    *store;
 
-	if (key == NULL || concerns_all(error->sqlerrcode))
+	if (key == NULL || kv_error_concerns_all(error->sqlerrcode))
 		PG_RE_THROW();
 	kv_forget_error(true);
 	store = kv_store_find(key->dboid, key->relid, key->generation);
@@ -89,6 +81,8 @@ redo_put(const char *data)
 	KvKey		key = {(const uint8 *) (put + 1), put->keylen};
 	KvVersion	version = {0};
 
+	/* at wal level 'keys' the record is the top transaction's, the version a child's */
+	AdvanceNextFullTransactionIdPastXid((TransactionId) put->xid);
 	if (store == NULL)
 		return;
 	version.xid = put->xid;
@@ -263,8 +257,7 @@ open_unfinished(void)
 				{
 					KvStore    *store = kv_store_by_key(&key);
 
-					if (store != NULL && !store->unusable && store->wal != KV_WAL_NONE &&
-						kv_store_needs_images(store))
+					if (store != NULL && !store->unusable && kv_store_needs_images(store))
 						kv_store_ensure_open(store);
 				}
 				PG_CATCH();

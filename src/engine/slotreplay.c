@@ -71,16 +71,17 @@ kv_slots_replay_sealed(KvStore *store, uint32 shardno)
 	}
 }
 
-/* How much of a slot that was open is valid: its entries up to the first that is not. */
+/* How much of a slot is valid: its entries up to the first that is not. */
 static void
-measure_open_slot(int i, uint32 *nentries, uint32 *entry_bytes, uint32 *value_bytes)
+measure_slot(const KvSlotHeader *header, uint32 *nentries, uint32 *entry_bytes,
+			 uint32 *value_bytes)
 {
-	KvSlotHeader *header = kv_slot_header(i);
+	const char *entries = (const char *) header + KV_SLOT_ENTRIES;
 
 	*nentries = *entry_bytes = *value_bytes = 0;
 	while (*entry_bytes + sizeof(KvLogEntry) <= KV_ENTRY_ROOM)
 	{
-		KvLogEntry *entry = (KvLogEntry *) (kv_slot_entries(i) + *entry_bytes);
+		const KvLogEntry *entry = (const KvLogEntry *) (entries + *entry_bytes);
 		uint64		offset = KV_LOCATION_OFFSET(entry->location);
 
 		if (entry->keylen > KV_MAX_KEY ||
@@ -93,6 +94,18 @@ measure_open_slot(int i, uint32 *nentries, uint32 *entry_bytes, uint32 *value_by
 		*entry_bytes += KV_LOG_ENTRY_SIZE(entry->keylen);
 		(*nentries)++;
 	}
+}
+
+/* How many entries a slot has. */
+uint32
+kv_slot_count(const KvSlotHeader *header)
+{
+	uint32		nentries;
+	uint32		entry_bytes;
+	uint32		value_bytes;
+
+	measure_slot(header, &nentries, &entry_bytes, &value_bytes);
+	return nentries;
 }
 
 /*
@@ -116,7 +129,7 @@ kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply)
 			continue;
 		if (kv_slot_header(i)->log_number > shard->log_number)
 			shard->log_tail = sizeof(KvLogHeader);	/* of a log not begun yet */
-		measure_open_slot(i, &nentries, &entry_bytes, &value_bytes);
+		measure_slot(kv_slot_header(i), &nentries, &entry_bytes, &value_bytes);
 		kv_slot_seal_image(i, value_bytes, entry_bytes, nentries, shard->log_tail);
 
 		/* the slot may be reused as soon as it is replayed */

@@ -417,7 +417,9 @@ raise_unusable(const KvStore *store)
 			 errmsg("data of table \"%s\" is not available on this server",
 					name ? name : psprintf("%u", store->key.relid)),
 			 errdetail_internal("%s", why),
-			 errhint("TRUNCATE the table on the primary server and load its data again.")));
+			 errhint(RecoveryInProgress() ?
+					 "TRUNCATE the table on the primary server and load its data again." :
+					 "TRUNCATE the table and load its data again.")));
 }
 
 /* Recover the store if nobody has, or wait for who does.  ERROR if it is unusable. */
@@ -493,10 +495,22 @@ kv_stores_unpin(List *stores)
 	list_free(stores);
 }
 
-KvWalLevel
-kv_store_wal_level(const KvStore *store)
+/* What a table's data was written with; false if it has none that can be used. */
+bool
+kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level)
 {
-	return store->wal;
+	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
+	KvStore    *store;
+
+	if (entry == NULL)
+		return false;
+	LWLockAcquire(&kv_shared->control_lock, LW_SHARED);
+	store = live_store(entry);
+	LWLockRelease(&kv_shared->control_lock);
+	if (store == NULL || store->unusable)
+		return false;
+	*level = store->wal;
+	return true;
 }
 
 uint64

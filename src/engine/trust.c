@@ -89,6 +89,14 @@ kv_trust_same_boot(const KvIdentity *a, const KvIdentity *b)
 	return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0;
 }
 
+/* Is this error no fault of the store at hand? */
+bool
+kv_error_concerns_all(int sqlerrcode)
+{
+	return ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_INSUFFICIENT_RESOURCES ||
+		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION;
+}
+
 static void
 reset_store(KvStore *store, const KvReset *reset)
 {
@@ -138,6 +146,8 @@ attempt_reset(const KvStoreKey *key, const KvReset *reset)
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
+		if (kv_error_concerns_all(error->sqlerrcode))
+			PG_RE_THROW();
 		EmitErrorReport();
 		FlushErrorState();
 		kv_store_mark_unusable(&store, ERRCODE_DATA_CORRUPTED, error->message);
@@ -156,7 +166,7 @@ kv_trust_reset_stores(const KvReset *reset)
 
 	/* what is in merge slots is in the WAL as well, or lost */
 	if (reset->set_back)
-		(void) kv_io_unlink("kvfdw/merge");
+		kv_merge_discard();
 	foreach(database, kv_numbered_entries("kvfdw"))
 	{
 		char		path[MAXPGPATH];
