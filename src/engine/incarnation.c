@@ -55,6 +55,8 @@ typedef struct KvControlFile
 	uint32		crc;
 } KvControlFile;
 
+StaticAssertDecl(sizeof(KvControlFile) == 16504, "control file size");
+
 /* Version 1 ended with the mark and a CRC. */
 #define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, rebuilding) + sizeof(uint32))
 

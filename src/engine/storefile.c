@@ -39,6 +39,8 @@ typedef struct KvTableFile
 	uint32		pad;
 } KvTableFile;
 
+StaticAssertDecl(sizeof(KvTableFile) == 72, "table file size");
+
 #define KV_TABLE_VERSION	2
 #define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
 

@@ -68,5 +68,6 @@ StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
 StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
 StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
+StaticAssertDecl(sizeof(KvWalBarrier) == 40, "BARRIER record size");
 
 #endif							/* KV_WALRECORD_H */
