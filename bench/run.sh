@@ -12,6 +12,9 @@
 #   SEED=n                repeat a run's data
 #   ZIPF_…                of the zipf line; see zipf.sh
 #
+# A kvfdw table has the wal level that its line names, and 'none' where it
+# names none.
+#
 # The heap table is (k bigint PRIMARY KEY, v bytea) with default storage: a
 # 4 KB value that does not compress goes out of line (TOAST), as it would for
 # any user.  Clients are processes with prepared statements and binary
@@ -28,16 +31,16 @@ ROWS=${BENCH_ROWS:-$((500000 / share))}
 KEYS=${BENCH_KEYS:-$((5000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
-ONLY=" ${BENCH_ONLY:-load point scan cold limited insert zipf reopen} "
+LINES="load point scan cold limited insert zipf reopen"
+ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
 for line in $ONLY; do
-	case $line in
-		load | point | scan | cold | limited | insert | zipf | reopen) ;;
-		*) kv_die "BENCH_ONLY knows load point scan cold limited insert zipf reopen, not '$line'" ;;
-	esac
+	[[ " $LINES " == *" $line "* ]] || kv_die "BENCH_ONLY knows $LINES, not '$line'"
 done
 
+. "$here/load.sh"
+. "$here/insert.sh"
 . "$here/zipf.sh"
 
 results=$here/results/$(date +%Y-%m-%d-%H%M%S).txt
@@ -50,7 +53,14 @@ sum=()
 wants() { [[ $ONLY == *" $1 "* ]]; }
 say() { printf '%s\n' "$*"; }
 head_() { printf '\n== %s\n' "$*"; }
-line() { table+=("$(printf '%-68s %-34s %s' "$1" "$2" "$3")"); say "  -> $1: $2"; }
+met() { if kv_true "$1"; then echo met; else echo missed; fi; }
+line() # what measured target [condition that says whether the target is met]
+{
+	local verdict=
+	[ -z "${4:-}" ] || verdict=$(met "$4")
+	table+=("$(printf '%-72s %-38s %-18s %s' "$1" "$2" "$3" "$verdict")")
+	say "  -> $1: $2${verdict:+ ($3: $verdict)}"
+}
 ratio() { printf '%sx' "$(kv_calc "int($1 / $2 * 100) / 100")"; }
 
 cgroup=
@@ -82,6 +92,13 @@ memory_limit()
 
 run_files() { find "$KV_PGDATA/kvfdw" -name '*.run*' -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { printf "%.0f", n }'; }
 stat_of() { kv_psql -c "SELECT $1 FROM kvfdw_stat_tables WHERE relid = '$2'::regclass"; }
+make_kv() { kv_psql -c "CREATE FOREIGN TABLE $1 (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k', wal '$2')"; }
+make_heap() { kv_psql -c "CREATE TABLE $1 (k bigint PRIMARY KEY, v bytea)"; }
+make_rows() # file rows size
+{
+	"$KV_LOAD" gen "$KV_SEED" 0 "$2" "$3" >"$1"
+	chmod a+r "$1"
+}
 device_reads() { awk '{ print $1, $3 * 512 }' "/sys/dev/block/$(stat -c '%Hd:%Ld' "$KV_PGDATA")/stat" 2>/dev/null || echo "0 0"; }
 
 head_ "Set-up"
@@ -89,9 +106,11 @@ kv_begin bench
 kv_build
 kv_build_load
 free=$(($(df --output=avail -B1 "$KV_RUN" | tail -n 1)))
-[ "$free" -gt $((USER_BYTES * 5 + KEYS * 200 + (6 << 30))) ] ||
-	kv_die "BENCH_ROWS=$ROWS and BENCH_KEYS=$KEYS need $(((USER_BYTES * 5 + KEYS * 200 >> 30) + 7)) GB free in $KV_RUN; there are $((free >> 30))"
-kv_server_init "shared_buffers = 128MB" "max_wal_size = 4GB" "checkpoint_timeout = 30min" "max_connections = 60" "autovacuum = off"
+need=$((USER_BYTES * 7 + KEYS * 200 + (6 << 30)))
+[ "$free" -gt $need ] ||
+	kv_die "BENCH_ROWS=$ROWS and BENCH_KEYS=$KEYS need $(((need >> 30) + 1)) GB free in $KV_RUN; there are $((free >> 30))"
+settings=("shared_buffers = 128MB" "max_wal_size = 4GB" "checkpoint_timeout = 30min" "max_connections = 60" "autovacuum = off")
+kv_server_init "${settings[@]}"
 kv_server_start
 kv_psql -c 'CREATE EXTENSION kvfdw'
 say "$("$KV_BIN/postgres" --version); $(uname -sr); $(nproc) CPUs, $(awk '/^MemTotal/ { printf "%.1f", $2 / 1048576 }' /proc/meminfo) GB"
@@ -104,26 +123,7 @@ read -r x fio_random1 < <(kv_fio randread 4k 1); say "  random read 4 KB, 1 deep
 read -r x fio_random32 < <(kv_fio randread 4k 32); say "  random read 4 KB, 32 deep: $x $fio_random32"
 rm -f "$KV_RUN/fio"
 
-if wants load || wants point || wants cold || wants scan || wants limited; then
-	head_ "COPY BINARY, $ROWS rows, random keys, one session"
-	kv_psql -c "CREATE FOREIGN TABLE kv (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')"
-	kv_psql -c "CREATE TABLE heap (k bigint PRIMARY KEY, v bytea)"
-	"$KV_LOAD" gen "$KV_SEED" 0 "$ROWS" $SIZE >"$KV_RUN/rows"
-	chmod a+r "$KV_RUN/rows"
-	kv_copy_file heap "$KV_RUN/rows"
-	heap_s=$KV_SECONDS heap_device=$KV_DEVICE_BYTES
-	say "  heap: $heap_s s, $(kv_calc "$USER_BYTES / 1e6 / $heap_s") MB/s, $heap_device bytes to the device"
-	kv_copy_file kv "$KV_RUN/rows"
-	kv_s=$KV_SECONDS kv_device=$KV_DEVICE_BYTES
-	say "  kv:   $kv_s s, $(kv_calc "$USER_BYTES / 1e6 / $kv_s") MB/s, $kv_device bytes to the device"
-	say "  kv:   engine's own count: $(stat_of "value_bytes || ' value bytes, ' || device_write_bytes || ' written'" kv)"
-	rm -f "$KV_RUN/rows"
-	line "COPY BINARY, 8 B + 4 KB rows, random keys, one session" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_write)") % of fio" "10x heap"
-	line "device bytes written per user byte, that load" "$(kv_calc "int(1000 * $kv_device / $USER_BYTES) / 1000") (heap $(kv_calc "int(100 * $heap_device / $USER_BYTES) / 100"))" "<= 1.05"
-	kv_psql -c "SELECT kvfdw_freeze('kv')" >/dev/null
-	line "bytes of index per 8-byte key, frozen" "$(kv_calc "int(100 * $(run_files) / $ROWS) / 100")" "<= 24"
-	kv_psql -c ANALYZE
-fi
+if wants load || wants point || wants cold || wants scan || wants limited; then bench_load; fi
 
 if wants point; then
 	head_ "Cold point SELECTs, one client"
@@ -139,7 +139,8 @@ if wants point; then
 	read -r n1 b1 <<<"$after"
 	say "  $reads reads in $kv_s s ($(kv_calc "int($reads / $kv_s)")/s, fio 1 deep $fio_random1/s); the disk counts $((ios_after - ios_before)) reads, of the index's mapped pages and of others too"
 	line "device reads per cold point SELECT of 4096 bytes" \
-		"$(kv_calc "int(1000 * ($n1 - $n0) / $reads) / 1000") of $(kv_calc "int(($b1 - $b0) / ($n1 - $n0 > 0 ? $n1 - $n0 : 1))") bytes" "exactly 1, of 4096"
+		"$(kv_calc "int(1000 * ($n1 - $n0) / $reads) / 1000") of $(kv_calc "int(($b1 - $b0) / ($n1 - $n0 > 0 ? $n1 - $n0 : 1))") bytes" "exactly 1, of 4096" \
+		"$n1 - $n0 == $reads && $b1 - $b0 == $reads * 4096"
 fi
 
 # A full ordered scan of both tables, each after $1 has made the caches cold.
@@ -159,7 +160,7 @@ ordered_scan() # cold-function suffix
 			heap_sum=$sum heap_s=$seconds
 		fi
 	done
-	line "full ordered scan, cold$2${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_read)") % of fio" "5x heap"
+	line "full ordered scan, cold$2${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_read)") % of fio" "5x heap" "$heap_s >= 5 * $kv_s"
 }
 
 if wants scan; then
@@ -191,7 +192,7 @@ if wants cold || wants limited; then
 				say "  $t: $(kv_calc "int($n / $seconds)") reads/s"
 				[ $t = kv ] && kv_s=$seconds || heap_s=$seconds
 			done
-			line "cold point SELECT, 32 clients, data 3x memory${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $READS / $kv_s / $fio_random32)") % of fio" "2x heap"
+			line "cold point SELECT, 32 clients, data 3x memory${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $READS / $kv_s / $fio_random32)") % of fio" "2x heap" "$heap_s >= 2 * $kv_s"
 		fi
 		if wants limited; then
 			head_ "Full ordered scan, cold, memory limited to $((limit >> 20)) MB"
@@ -205,28 +206,13 @@ if wants cold || wants limited; then
 	fi
 fi
 
-if wants insert; then
-	head_ "Single-row INSERT, prepared, $SECONDS_EACH s each"
-	kv_psql -c "CREATE FOREIGN TABLE kv_insert (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')"
-	kv_psql -c "CREATE TABLE heap_insert (k bigint PRIMARY KEY, v bytea)"
-	for clients in 1 8 32; do
-		for t in heap kv; do
-			kv_psql -c CHECKPOINT
-			read -r n seconds < <("$KV_LOAD" insert ${t}_insert "$KV_SEED" $SIZE "$SECONDS_EACH" $clients $((clients << 48)))
-			say "  $t, $clients clients: $(kv_calc "int($n / $seconds)") rows/s"
-			[ $t = kv ] && kv_rate=$(kv_calc "$n / $seconds") || heap_rate=$(kv_calc "$n / $seconds")
-		done
-		line "single-row INSERT, $clients client$([ $clients = 1 ] || echo s), against heap's logged INSERT" "$(ratio "$kv_rate" "$heap_rate") heap" "$([ $clients = 1 ] && echo 1.5 || echo 2)x heap"
-	done
-fi
-
+if wants insert; then bench_insert; fi
 if wants zipf; then bench_zipf; fi
 
 if wants reopen; then
 	head_ "Reopen after SIGKILL, $KEYS keys"
-	kv_psql -c "CREATE FOREIGN TABLE reopen (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')"
-	"$KV_LOAD" gen "$KV_SEED" 0 "$KEYS" 16 >"$KV_RUN/rows"
-	chmod a+r "$KV_RUN/rows"
+	make_kv reopen none
+	make_rows "$KV_RUN/rows" "$KEYS" 16
 	kv_copy_file reopen "$KV_RUN/rows"
 	rm -f "$KV_RUN/rows"
 	say "  loaded in $KV_SECONDS s"
@@ -242,12 +228,12 @@ if wants reopen; then
 		say "  $state: server up after $up s, first row after $first s; value reads until then: $values; ${count%% *} random rows right"
 		if kv_true "$first > $worst"; then worst=$first; fi
 	done
-	line "reopen after SIGKILL, $KEYS keys, until the first row" "$worst s, $values" "<= 1 s, none but the row's own"
+	line "reopen after SIGKILL, $KEYS keys, until the first row" "$worst s, $values" "<= 1 s, own value"
 fi
 
 kv_server_stop
 head_ "Result, one run (seed $KV_SEED)"
-printf '%-68s %-34s %s\n' "" measured "at least"
+printf '%-72s %-38s %s\n' "" measured target
 printf '%s\n' "${table[@]}"
 say
 say "raw numbers: $results"

@@ -50,7 +50,7 @@ bench_zipf()
 	head_ "Half reads, half updates, zipfian keys ($ZIPF_SKEW), $ZIPF_KEYS rows, $ZIPF_CLIENTS clients, $ZIPF_TURNS x $ZIPF_SECONDS s each"
 	kv_psql -c "CREATE FUNCTION zipf_value(k bigint, size int) RETURNS text LANGUAGE sql IMMUTABLE AS
 		\$\$ SELECT left(repeat(md5(k::text), 32), size) \$\$" \
-		-c "CREATE FOREIGN TABLE kv_zipf (k bigint NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k')" \
+		-c "CREATE FOREIGN TABLE kv_zipf (k bigint NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k', wal 'none')" \
 		-c "CREATE TABLE heap_zipf (k bigint PRIMARY KEY, v text)" \
 		-c "ALTER SYSTEM SET autovacuum = on" -c "SELECT pg_reload_conf()" >/dev/null
 	for t in heap_zipf kv_zipf; do

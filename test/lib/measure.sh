@@ -67,20 +67,23 @@ kv_timed()
 	printf -v "$variable" '%s' "$(kv_calc "$(kv_now) - $start")"
 }
 
-# COPY a file of COPY BINARY rows into a table.  Sets KV_SECONDS, and
-# KV_DEVICE_BYTES: what the device took until all of it was settled.
+# COPY a file of COPY BINARY rows into a table.  Sets KV_SECONDS;
+# KV_SETTLED_SECONDS, which a CHECKPOINT after it is part of; and KV_DEVICE_BYTES:
+# what the device took until all of it was settled.
 kv_copy_file() # table file
 {
-	local before after progress
+	local before after progress start
 	kv_psql -c CHECKPOINT
 	sync
 	read -r _ before < <(kv_device_bytes "$KV_PGDATA")
 	kv_copy_progress &
 	progress=$!
+	start=$(kv_now)
 	kv_timed KV_SECONDS kv_psql -c "COPY $1 FROM '$2' (FORMAT binary)"
 	kill "$progress" 2>/dev/null || true
 	wait "$progress" 2>/dev/null || true
 	kv_psql -c CHECKPOINT
+	KV_SETTLED_SECONDS=$(kv_calc "$(kv_now) - $start")
 	sync
 	read -r _ after < <(kv_device_bytes "$KV_PGDATA")
 	KV_DEVICE_BYTES=$((after - before))
