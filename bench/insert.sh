@@ -71,3 +71,25 @@ bench_insert()
 		line "commits per WAL flush, $clients client$([ $clients = 1 ] || echo s), wal 'full'" "$insert_group (heap $heap_group)" ""
 	done
 }
+
+# Clients that wait for a slow device must share its flushes.
+bench_slowsync()
+{
+	local heap_rate heap_group
+
+	head_ "Single-row INSERT, 32 clients, fdatasync 1 ms slower, $SECONDS_EACH s each"
+	"${CC:-cc}" -O2 -shared -fPIC -o "$KV_RUN/slowsync.so" "$here/slowsync.c" -ldl ||
+		kv_die "cannot compile bench/slowsync.c"
+	chmod a+rx "$KV_RUN/slowsync.so"
+	insert_tables
+	kv_server_stop
+	LD_PRELOAD=$KV_RUN/slowsync.so kv_server_start
+	grep -q slowsync.so "/proc/$KV_POSTMASTER/maps" || kv_die "the server has not loaded slowsync.so"
+	insert_rows insert_heap 32 $((33 << 48))
+	heap_rate=$insert_rate heap_group=$insert_group
+	insert_rows insert_full 32 $((33 << 48))
+	kv_server_stop
+	kv_server_start
+	line "commits per fdatasync that takes 1 ms more, 32 clients, wal 'full'" \
+		"$insert_group (heap $heap_group), $(ratio "$insert_rate" "$heap_rate") heap" ">= 20" "$insert_group >= 20"
+}

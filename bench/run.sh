@@ -7,7 +7,8 @@
 #   BENCH_KEYS=5000000    keys of the reopen line
 #   BENCH_SECONDS=5       of each INSERT measurement
 #   BENCH_READS=100000    point reads of each client count
-#   BENCH_ONLY="load scan"  of: load point scan cold limited insert zipf reopen
+#   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines: about 1 GB of WAL
+#   BENCH_ONLY="load scan"  of: load point scan cold limited insert slowsync zipf reopen redo
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
 #   ZIPF_…                of the zipf line; see zipf.sh
@@ -31,7 +32,8 @@ ROWS=${BENCH_ROWS:-$((500000 / share))}
 KEYS=${BENCH_KEYS:-$((5000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
-LINES="load point scan cold limited insert zipf reopen"
+REDO_ROWS=${BENCH_REDO_ROWS:-$((250000 / share))}
+LINES="load point scan cold limited insert slowsync zipf reopen redo"
 ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
@@ -42,6 +44,7 @@ done
 . "$here/load.sh"
 . "$here/insert.sh"
 . "$here/zipf.sh"
+. "$here/redo.sh"
 
 results=$here/results/$(date +%Y-%m-%d-%H%M%S).txt
 mkdir -p "$here/results"
@@ -207,6 +210,7 @@ if wants cold || wants limited; then
 fi
 
 if wants insert; then bench_insert; fi
+if wants slowsync; then bench_slowsync; fi
 if wants zipf; then bench_zipf; fi
 
 if wants reopen; then
@@ -230,6 +234,8 @@ if wants reopen; then
 	done
 	line "reopen after SIGKILL, $KEYS keys, until the first row" "$worst s, $values" "<= 1 s, own value"
 fi
+
+if wants redo; then bench_redo; fi
 
 kv_server_stop
 head_ "Result, one run (seed $KV_SEED)"
