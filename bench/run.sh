@@ -93,7 +93,7 @@ memory_limit()
 	KV_CGROUP=$cgroup/cgroup.procs
 }
 
-run_files() { find "$KV_PGDATA/kvfdw" -name '*.run*' -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { printf "%.0f", n }'; }
+run_files() { find "$KV_PGDATA/kvfdw"/*/"$(kv_psql -c "SELECT '$1'::regclass::oid")" -name '*.run*' -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { printf "%.0f", n }'; }
 stat_of() { kv_psql -c "SELECT $1 FROM kvfdw_stat_tables WHERE relid = '$2'::regclass"; }
 make_kv() { kv_psql -c "CREATE FOREIGN TABLE $1 (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k', wal '$2')"; }
 make_heap() { kv_psql -c "CREATE TABLE $1 (k bigint PRIMARY KEY, v bytea)"; }
