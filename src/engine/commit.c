@@ -18,8 +18,8 @@
  * until its BATCH is in the WAL, and syncs.
  *
  * Redo writes the versions of a key in the order of the records, so that must be
- * the order of the slots: the slots of a shard are written out one after the
- * other (kv_slot_claim), and a commit logs from the oldest to the newest.
+ * the order of the slots: the slots of a shard are finished one after the other
+ * (kv_slot_claim, mergewriter.c), and a commit logs from the oldest to the newest.
  *
  * A commit record can be on disk before its session knows, so all this is done at
  * PRE_COMMIT.  What is written after that is logged at once.

@@ -636,6 +636,7 @@ extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
 extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location);
 extern void kv_slot_wait_free(void);
 extern bool kv_slot_claim(int slot, bool by_writer);
+extern bool kv_slot_is_next(int slot);
 extern bool kv_slot_unclaim(int slot, int error);
 extern void kv_slot_image(int slot, uint64 *offset, uint32 *len, char **buffer);
 extern int	kv_slot_finish(int slot);

@@ -601,18 +601,24 @@ kv_slot_release(int i)
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
 }
 
-/* Is no older slot of its shard still to be written?  merge_lock held. */
+/*
+ * Is an older slot of its shard still to be finished?  merge_lock held.  Those
+ * that the merge writer is writing do not count if it asks for itself.
+ */
 static bool
-is_oldest(int i)
+has_older(int i, bool for_writer)
 {
 	for (int j = 0; j < kv_shared->nslots; j++)
 	{
-		if (kv_slots[j].store == kv_slots[i].store && kv_slots[j].shard == kv_slots[i].shard &&
-			(kv_slots[j].state == KV_SLOT_SEALED || kv_slots[j].state == KV_SLOT_WRITING) &&
-			kv_slots[j].sequence < kv_slots[i].sequence)
-			return false;
+		const KvSlot *slot = &kv_slots[j];
+
+		if ((slot->state == KV_SLOT_SEALED ||
+			 (slot->state == KV_SLOT_WRITING && !(for_writer && slot->by_writer))) &&
+			slot->store == kv_slots[i].store && slot->shard == kv_slots[i].shard &&
+			slot->sequence < kv_slots[i].sequence)
+			return true;
 	}
-	return true;
+	return false;
 }
 
 /*
@@ -627,7 +633,7 @@ kv_slot_claim(int i, bool by_writer)
 	LWLockAcquire(&kv_shared->merge_lock, LW_EXCLUSIVE);
 	mine = kv_slots[i].state == KV_SLOT_SEALED &&
 		pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED &&
-		(kv_slots[i].store->wal != KV_WAL_KEYS || is_oldest(i));
+		(kv_slots[i].store->wal != KV_WAL_KEYS || !has_older(i, by_writer));
 	if (mine)
 	{
 		kv_slots[i].state = KV_SLOT_WRITING;
@@ -635,6 +641,20 @@ kv_slot_claim(int i, bool by_writer)
 	}
 	LWLockRelease(&kv_shared->merge_lock);
 	return mine;
+}
+
+/* May a claimed slot be finished now?  False: an older one of its shard was not (commit.c). */
+bool
+kv_slot_is_next(int i)
+{
+	bool		next;
+
+	if (kv_slots[i].store->wal != KV_WAL_KEYS)
+		return true;
+	LWLockAcquire(&kv_shared->merge_lock, LW_SHARED);
+	next = !has_older(i, false);
+	LWLockRelease(&kv_shared->merge_lock);
+	return next;
 }
 
 /*
@@ -651,7 +671,7 @@ kv_slot_unclaim(int i, int error)
 	kv_slots[i].state = KV_SLOT_SEALED;
 	kv_slots[i].error = dropped ? 0 : error;
 	LWLockRelease(&kv_shared->merge_lock);
-	if (!dropped)
+	if (!dropped && error != 0)
 		pg_atomic_write_u32(&kv_shared->write_error, error);
 	ConditionVariableBroadcast(&kv_shared->slot_freed);
 	return !dropped;

@@ -9,6 +9,10 @@
  * it is tried again every second, and sessions that need a slot meanwhile get
  * the error.
  *
+ * Slots of a shard at wal level 'keys' must be finished oldest first (commit.c).
+ * Their direct writes overlap all the same: one that ends before its turn waits
+ * in its place until those before it have ended.
+ *
  * If this worker is not there, sessions that need a slot write one themselves
  * (kv_slot_wait_free).
  */
@@ -30,6 +34,7 @@ typedef struct KvSlotWrite
 {
 	KvIoRequest request;
 	int			slot;			/* -1: unused */
+	bool		ended;			/* waits for its turn */
 } KvSlotWrite;
 
 static KvSlotWrite writes[KV_WRITES_IN_FLIGHT];
@@ -78,7 +83,7 @@ give_up(int slot, MemoryContext context)
 	RESUME_INTERRUPTS();
 }
 
-/* A direct write has ended: the rest is the key log's. */
+/* A direct write has ended, and it is its turn: the rest is the key log's. */
 static void
 finish(KvSlotWrite *write)
 {
@@ -97,6 +102,12 @@ finish(KvSlotWrite *write)
 		if (!kv_slot_unclaim(slot, err))
 			err = 0;
 	}
+	else if (!kv_slot_is_next(slot))
+	{
+		/* the write of one before it has failed: again, after that one */
+		(void) kv_slot_unclaim(slot, 0);
+		return;
+	}
 	else
 	{
 		PG_TRY();
@@ -113,7 +124,47 @@ finish(KvSlotWrite *write)
 	note_failure(&key, file, err);
 }
 
-/* Start the direct write of a claimed slot, or finish it if there is nothing to write. */
+/* Must a write that was started earlier be finished before this one? */
+static bool
+waits_for_turn(const KvSlotWrite *write)
+{
+	const KvSlot *slot = &kv_slots[write->slot];
+
+	if (slot->store->wal != KV_WAL_KEYS)
+		return false;
+	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
+	{
+		const KvSlot *other = &kv_slots[Max(writes[w].slot, 0)];
+
+		if (writes[w].slot >= 0 && other->store == slot->store &&
+			other->shard == slot->shard && other->sequence < slot->sequence)
+			return true;
+	}
+	return false;
+}
+
+/* A direct write has ended: finish it and those that waited for it. */
+static void
+end(KvSlotWrite *write)
+{
+	bool		again;
+
+	write->ended = true;
+	do
+	{
+		again = false;
+		for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
+		{
+			if (writes[w].slot >= 0 && writes[w].ended && !waits_for_turn(&writes[w]))
+			{
+				finish(&writes[w]);
+				again = true;
+			}
+		}
+	} while (again);
+}
+
+/* Start the direct write of a claimed slot, or end it if there is nothing to write. */
 static void
 start(KvSlotWrite *write)
 {
@@ -124,7 +175,7 @@ start(KvSlotWrite *write)
 				  &write->request.buffer);
 	if (write->request.len == 0)
 	{
-		finish(write);
+		end(write);
 		return;
 	}
 	PG_TRY();
@@ -209,7 +260,7 @@ kv_merge_writer_main(Datum arg)
 								(!busy && kv_io_writes_in_flight() > 0));
 		while (done != NULL)
 		{
-			finish((KvSlotWrite *) done->tag);
+			end((KvSlotWrite *) done->tag);
 			busy = true;
 			done = kv_io_reap_write(false);
 		}
@@ -218,6 +269,6 @@ kv_merge_writer_main(Datum arg)
 							 1000, KV_WAIT_IDLE);
 	}
 	while (kv_io_writes_in_flight() > 0)
-		finish((KvSlotWrite *) kv_io_reap_write(true)->tag);
+		end((KvSlotWrite *) kv_io_reap_write(true)->tag);
 	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }
