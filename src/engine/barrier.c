@@ -204,6 +204,27 @@ flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats)
 	}
 }
 
+static void
+attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats,
+			  void (*failed) (const KvStoreKey *key))
+{
+	PG_TRY();
+	{
+		flush_store(store, covers, stats);
+	}
+	PG_CATCH();
+	{
+		/* what is dropped meanwhile need not be durable */
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			kv_forget_error(false);
+		else if (failed != NULL)
+			failed(&store->key);
+		else
+			PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
 /*
  * Make images of all shards that have changed since their last.  Adds to *stats.
  * covers: of the images (image.c).  ERROR if one cannot be made; those that were made count.  failed, unless NULL,
@@ -224,23 +245,7 @@ kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 	{
 		foreach(cell, stores)
 		{
-			KvStore    *store = lfirst(cell);
-
-			PG_TRY();
-			{
-				flush_store(store, covers, stats);
-			}
-			PG_CATCH();
-			{
-				/* what is dropped meanwhile need not be durable */
-				if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
-					kv_forget_error(false);
-				else if (failed != NULL)
-					failed(&store->key);
-				else
-					PG_RE_THROW();
-			}
-			PG_END_TRY();
+			attempt_flush(lfirst(cell), covers, stats, failed);
 		}
 	}
 	PG_FINALLY();
