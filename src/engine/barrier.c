@@ -440,6 +440,7 @@ kv_barrier_main(Datum arg)
 		XLogRecPtr	redo = GetRedoRecPtr();
 		int			nap = KV_POLL_MS;
 
+		CHECK_FOR_INTERRUPTS();	/* others wait until a signal barrier is absorbed */
 		if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
