@@ -30,6 +30,7 @@
 #include "engine/walrecord.h"
 
 #define KV_RMGR_ID		201		/* of the custom range, 128 to 255 */
+#define KV_WAL_HINT		((Size) 256 * 1024)
 
 static const char *const kind_names[] = {
 	[KV_VERSION_PUT] = "put",
@@ -161,6 +162,24 @@ kv_wal_flush(void)
 }
 
 /*
+ * Have the WAL writer start on what a long transaction has logged.  Once the WAL
+ * buffers are full, each record that needs a page has to write one out itself,
+ * one page at a time.
+ */
+static void
+hint_wal_writer(XLogRecPtr end, Size len)
+{
+	static Size logged = 0;		/* since the last hint */
+
+	logged += len;
+	if (logged >= KV_WAL_HINT)
+	{
+		XLogSetAsyncXactLSN(end);
+		logged = 0;
+	}
+}
+
+/*
  * A version that has just become part of a shard.  crc is what
  * kv_value_crc_begin gave.
  */
@@ -184,7 +203,7 @@ kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 		XLogRegisterData(unconstify(char *, (const char *) key.data), key.len);
 	if (version->len > 0)
 		XLogRegisterData(unconstify(char *, value), version->len);
-	(void) XLogInsert(KV_RMGR_ID, KV_XLOG_PUT);
+	hint_wal_writer(XLogInsert(KV_RMGR_ID, KV_XLOG_PUT), sizeof(put) + key.len + version->len);
 }
 
 /* Versions whose values are in the value file; entries as in a key log. */
