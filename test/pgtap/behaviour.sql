@@ -55,4 +55,22 @@ SELECT is((SELECT count(*) FROM tap_t), 0::bigint, 'and it left nothing');
 DROP FOREIGN TABLE tap_t;
 SELECT is((SELECT count(*) FROM kvfdw_stat_tables WHERE relid NOT IN (SELECT ftrelid FROM pg_foreign_table)), 0::bigint, 'a dropped table leaves the view');
 DROP TABLE tap_plan, tap_heap;
+-- the WAL can be read
+CREATE EXTENSION IF NOT EXISTS pg_walinspect;
+CREATE FOREIGN TABLE tap_w (k int, v text) SERVER kvfdw;
+CREATE FOREIGN TABLE tap_keys (k int, v text) SERVER kvfdw OPTIONS (wal 'keys');
+SELECT pg_current_wal_lsn() AS before \gset
+INSERT INTO tap_w VALUES (1, 'logged');
+DELETE FROM tap_w;
+INSERT INTO tap_keys SELECT g, repeat('k', 4096) FROM generate_series(1, 2000) g;
+SELECT pg_current_wal_lsn() AS after \gset
+CREATE TEMP TABLE tap_wal AS SELECT record_type, description FROM pg_get_wal_records_info(:'before', :'after') WHERE resource_manager = 'kvfdw';
+CHECKPOINT;
+SELECT redo_lsn AS before, pg_current_wal_lsn() AS after FROM pg_control_checkpoint() \gset
+INSERT INTO tap_wal SELECT record_type, description FROM pg_get_wal_records_info(:'before', :'after') WHERE resource_manager = 'kvfdw';
+SELECT bag_has('SELECT DISTINCT record_type FROM tap_wal', $$VALUES ('CREATE'), ('SCHEMA'), ('PUT'), ('BATCH'), ('BARRIER')$$, 'every kind of record has its name');
+SELECT is((SELECT count(*) FROM tap_wal WHERE description IS NULL OR description ~ 'UNKNOWN'), 0::bigint, 'and a description');
+SELECT cmp_ok((SELECT count(*) FROM tap_wal WHERE record_type = 'PUT' AND description ~ 'put, xid \d+, cid \d+, key 80000001, length 6'), '=', 1::bigint, 'of a PUT: what was put');
+DROP FOREIGN TABLE tap_w, tap_keys;
+DROP EXTENSION pg_walinspect;
 SELECT * FROM finish();

@@ -27,10 +27,14 @@ SELECT is((SELECT count(*)::int FROM pg_proc p JOIN pg_depend d ON d.objid = p.o
 SELECT function_returns('kvfdw_io_method', ARRAY[]::text[], 'text');
 SELECT has_view('kvfdw_stat_tables');
 SELECT has_view('kvfdw_stat_io');
+SELECT has_view('kvfdw_stat_barrier');
+SELECT columns_are('kvfdw_stat_barrier', ARRAY['barriers', 'lsn', 'ended', 'duration_ms', 'shards', 'files', 'bytes']);
+SELECT col_type_is('kvfdw_stat_barrier', c, t) FROM (VALUES ('lsn', 'pg_lsn'), ('ended', 'timestamp with time zone'), ('duration_ms', 'double precision'), ('bytes', 'bigint')) v (c, t);
+SELECT table_privs_are('kvfdw_stat_barrier', 'public', ARRAY['SELECT']);
 SELECT columns_are('kvfdw_stat_io', ARRAY['kind', 'calls', 'bytes', 'errors']);
 SELECT col_type_is('kvfdw_stat_io', 'kind', 'text');
 SELECT col_type_is('kvfdw_stat_io', c, 'bigint') FROM unnest(ARRAY['calls', 'bytes', 'errors']) c;
-SELECT has_column('kvfdw_stat_tables', c, 'kvfdw_stat_tables has ' || c) FROM unnest(ARRAY['relid', 'shards', 'inserts', 'updates', 'deletes', 'point_reads', 'range_scans', 'device_reads', 'device_read_bytes', 'device_write_bytes', 'value_bytes', 'freezes', 'runs']) c;
+SELECT has_column('kvfdw_stat_tables', c, 'kvfdw_stat_tables has ' || c) FROM unnest(ARRAY['relid', 'shards', 'inserts', 'updates', 'deletes', 'point_reads', 'range_scans', 'device_reads', 'device_read_bytes', 'device_write_bytes', 'value_bytes', 'freezes', 'runs', 'wal', 'usable', 'lost_entries', 'lost_log_bytes']) c;
 SELECT table_privs_are('kvfdw_stat_io', 'public', ARRAY['SELECT']);
 SELECT table_privs_are('kvfdw_stat_tables', 'public', ARRAY['SELECT']);
 -- Who may do what.
