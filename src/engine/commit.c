@@ -356,6 +356,10 @@ kv_engine_before_commit(void)
 	}
 	pfree(finds.entries);
 	pfree(finds.values);
+
+	/* all of it has been logged by those who wrote the slots out (F 1) */
+	if (XactLastRecEnd == 0)
+		kv_wal_mark_transaction(GetTopTransactionId());
 	KV_STOP_POINT("keys_logged");
 }
 
