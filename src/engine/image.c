@@ -335,8 +335,8 @@ is_released(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 			return file->number < shard->first_log &&
 				!kv_image_names_log(store, shard, file->number);
 		case KV_FILE_RUN:
-			/* one with a higher number may be about to be named */
-			return !shard_names_run(shard, file->number) &&
+			/* one that a freeze has made may be about to be named */
+			return shard->maintainer == 0 && !shard_names_run(shard, file->number) &&
 				!kv_image_names_run(shard, file->number) &&
 				file->number < shard->images[KV_IMAGE_LAST].next_run;
 		case KV_FILE_IMAGE:
