@@ -510,6 +510,8 @@ kv_table_apply_wal_option(Oid relid)
 		StringInfoData schema;
 		KvStore    *fresh;
 
+		/* what the last statement has written is to be copied, too */
+		CommandCounterIncrement();
 		initStringInfo(&schema);
 		kv_store_get_schema(store, &schema);
 		kv_table_truncate(rel);
