@@ -270,6 +270,10 @@ capture(KvStore *store, uint32 shardno, KvImageFile *image, uint32 *generation,
 		kv_manifest_describe(shard, &image->manifest);
 		image->last_log = shard->log_number;
 		image->log_tail = shard->log_tail;
+
+		/* an attempt that failed may have kept files that nobody else names */
+		if (shard->images[KV_IMAGE_NEXT].valid)
+			shard->leftovers = true;
 		files_of(image, &shard->images[KV_IMAGE_NEXT]);
 	}
 	LWLockRelease(&shard->lock);
@@ -372,13 +376,17 @@ release_image(KvStore *store, uint32 shardno, uint32 image, const KvImageFiles *
 		(void) kv_io_unlink(kv_path_log(&store->key, shardno, log));
 }
 
-/* … or all that the newest image and the shard do without. */
-static void
+/*
+ * … or all that the newest image and the shard do without.  False: a freeze was
+ * at work, so runs that nobody names stay until the next time.
+ */
+static bool
 release_leftovers(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	char	   *directory = pstrdup(kv_path_store(&store->key));
 	KvFound		found;
+	bool		complete = true;
 
 	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < found.n; i++)
@@ -390,6 +398,7 @@ release_leftovers(KvStore *store, uint32 shardno)
 			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		released = is_released(store, shard, &found.files[i]);
+		complete &= shard->maintainer == 0;
 		LWLockRelease(&shard->lock);
 		snprintf(path, sizeof(path), "%s/%s", directory, found.files[i].name);
 		if (released)
@@ -397,6 +406,7 @@ release_leftovers(KvStore *store, uint32 shardno)
 	}
 	pfree(found.files);
 	pfree(directory);
+	return complete;
 }
 
 /*
@@ -446,8 +456,9 @@ kv_shard_image(KvStore *store, uint32 shardno, uint64 covers, KvBarrierStats *st
 	}
 	if (shard->leftovers && !kv_backups_run())
 	{
-		release_leftovers(store, shardno);
 		shard->leftovers = false;
+		if (!release_leftovers(store, shardno))
+			shard->leftovers = true;
 	}
 }
 
