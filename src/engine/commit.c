@@ -20,6 +20,9 @@
  * Redo writes the versions of a key in the order of the records, so that must be
  * the order of the slots: the slots of a shard are finished one after the other
  * (kv_slot_claim, mergewriter.c), and a commit logs from the oldest to the newest.
+ * Between the moment when a commit marks a slot's entries and that when they are in
+ * the WAL it holds commit_lock shared, and a BATCH is logged under it exclusively.
+ * Else the BATCH of a newer slot could come before the PUTs of an older one.
  *
  * A commit record can be on disk before its session knows, so all this is done at
  * PRE_COMMIT.  What is written after that is logged at once.
@@ -126,6 +129,7 @@ kv_commit_log_batch(int i)
 	uint32		bytes = 0;
 	uint32		taken = 0;
 
+	LWLockAcquire(&shard->commit_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	slot->batch_taken = true;
 	for (uint32 n = 0; n < batch->nentries; n++)
@@ -143,6 +147,7 @@ kv_commit_log_batch(int i)
 	LWLockRelease(&shard->lock);
 	if (taken > 0)
 		kv_wal_log_batch(&slot->store->key, entries, bytes, taken);
+	LWLockRelease(&shard->commit_lock);
 	pfree(entries);
 }
 
@@ -270,16 +275,18 @@ log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
 	}
 }
 
+/* Are extents among this transaction's entries that are not logged?  Lock held. */
 static bool
-has_extents(const KvSlot *slot, const KvFinds *finds)
+has_extents(int i)
 {
-	const char *at = finds->entries;
+	const KvSlot *slot = &kv_slots[i];
+	const char *at = kv_slot_entries(i);
 
-	for (uint32 n = 0; n < finds->n; n++)
+	for (uint32 n = 0; n < slot->nentries; n++)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 
-		if (!is_in_slot(slot, entry))
+		if (!is_logged(slot, n) && !is_in_slot(slot, entry) && kv_xid_is_mine(entry->xid))
 			return true;
 		at += KV_LOG_ENTRY_SIZE(entry->keylen);
 	}
@@ -294,6 +301,7 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 	uint32		shardno = touch->key.shard;
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		from = touch->sequence;
+	bool		synced = false;
 
 	finds->mine = 0;
 	ConditionVariablePrepareToSleep(&shard->changed);
@@ -301,34 +309,43 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 	{
 		KvSlot		slot;
 		bool		leaving;
+		bool		unsynced;
 		int			i;
 
 		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(&shard->commit_lock, LW_SHARED);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		i = oldest_slot(shard, from);
 		if (i < 0)
 		{
 			LWLockRelease(&shard->lock);
+			LWLockRelease(&shard->commit_lock);
 			break;
 		}
 		slot = kv_slots[i];
 		leaving = slot.batch_taken;
-		if (!leaving)
+		unsynced = !leaving && !synced && has_extents(i);
+		if (!leaving && !unsynced)
 			find_entries(i, finds);
 		LWLockRelease(&shard->lock);
+		if (!leaving && !unsynced)
+		{
+			KV_STOP_POINT("keys_found");
+			log_finds(store, &slot, finds);
+			from = slot.sequence + 1;
+		}
+		LWLockRelease(&shard->commit_lock);
 		if (leaving)
 		{
 			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_MERGE_SLOT);
-			continue;
 		}
-		if (has_extents(&slot, finds))
+		else if (unsynced)
 		{
 			/* they do not count as writes of slots */
 			pg_atomic_fetch_add_u64(&shard->writes, 1);
 			sync_values(store, shardno);
+			synced = true;
 		}
-		log_finds(store, &slot, finds);
-		from = slot.sequence + 1;
 	}
 	ConditionVariableCancelSleep();
 	if (finds->mine < touch->entries)

@@ -7,6 +7,7 @@
  *
  *     KvShared.control_lock  →  KvShard.extend_lock  →  KvShard.lock
  *                            →  KvShared.merge_lock
+ *     KvShard.commit_lock    →  KvShard.lock
  *
  * KvShard.lock guards the shard's two deltas, its run list, its slots and its
  * log position.  It is never held across a system call that touches a device
@@ -149,6 +150,7 @@ typedef struct KvShard
 {
 	LWLock		lock;
 	LWLock		extend_lock;	/* one process at a time grows the value file */
+	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (commit.c) */
 	ConditionVariable changed;	/* maintenance ended, a slot was written */
 
 	/* guarded by lock */

@@ -309,6 +309,7 @@ allocate_shards(KvStore *store)
 
 		LWLockInitialize(&shard->lock, kv_tranche_shard);
 		LWLockInitialize(&shard->extend_lock, kv_tranche_shard);
+		LWLockInitialize(&shard->commit_lock, kv_tranche_shard);
 		ConditionVariableInit(&shard->changed);
 		shard->open_slot = shard->sealed_slots = -1;
 		pg_atomic_init_u32(&shard->generation, 0);
