@@ -86,10 +86,13 @@ kv_commit_note_write(KvStore *store, uint32 shardno)
 		return true;
 	}
 	if (last_touched == NULL || last_touched->key.store != store ||
-		last_touched->key.shard != shardno)
+		last_touched->key.shard != shardno ||
+		memcmp(&last_touched->store, &store->key, sizeof(KvStoreKey)) != 0)
 	{
 		last_touched = hash_search(touched, &key, HASH_ENTER, &found);
-		if (!found)
+
+		/* a store that a savepoint has taken back may have been in the same place */
+		if (!found || memcmp(&last_touched->store, &store->key, sizeof(KvStoreKey)) != 0)
 		{
 			last_touched->store = store->key;
 			last_touched->sequence = slot->sequence;
