@@ -1,5 +1,8 @@
-# Promise: a standby that restarts from a checkpoint of a restarted primary has lost
-# nothing; nor one whose server had not loaded the library when it was made.
+# Promise: a standby survives the loss of its machine's power at any time, with and
+# without restartpoints; it starts from checkpoints of a primary that had crashed
+# or was stopped; a server whose WAL began without the library can be a primary.
+#
+# The loss of power is told by another boot id: tables are set back to their images.
 use strict;
 use warnings;
 use FindBin;
@@ -7,38 +10,167 @@ use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 use KvTest;
 use KvReplica;
+
+my $seed = $ENV{KV_SEED} // int(rand(1_000_000));
+srand($seed);
+note "seed $seed";
 my $node = kv_primary('p');
-# B: primary restarts cleanly; the standby makes a restartpoint at the shutdown checkpoint
-my $s1 = kv_standby($node, 's1');
-$node->safe_psql('postgres', kv_table('a', 'k int, v text', 'k') . "INSERT INTO a SELECT g, 'x' || g FROM generate_series(1, 1000) g");
-caught_up($node, $s1);
-is(rows_of($s1, 'a', 'k'), rows_of($node, 'a', 'k'), 'before');
+my $faults = has_faults($node);
+twin_tables($node);
+my $s = kv_standby($node, 's');
+my $blind = kv_standby($node, 'blind', hot_standby => 'off');
+my $next = 0;
+
+# Some of everything, in one session.
+sub change
+{
+	my ($n) = @_;
+	$next++;
+	my $from = 1000 * $next;
+	my $sql = '';
+	for my $t ('twin_kv', 'twin_heap')
+	{
+		$sql .= "INSERT INTO $t SELECT w, $from + i, repeat('r' || i, 1 + i % 300) FROM generate_series(1, 3) w, generate_series(1, 60) i;
+			UPDATE $t SET v = 'new $next' WHERE i % 5 = $next % 5; DELETE FROM $t WHERE i % 31 = $next % 31;
+			INSERT INTO $t VALUES (4, $from, repeat('$next', 150000));
+			BEGIN; INSERT INTO $t VALUES (5, $from, 'lost'); ROLLBACK;\n";
+	}
+	$node->safe_psql('postgres', $sql);
+	return;
+}
+sub check
+{
+	my ($what) = @_;
+	caught_up($node, $s);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($s, 'twin_kv', 'twin_heap', 'w, i'), '', $what);
+	return is(rows_of($s, 'twin_kv', 'w, i'), rows_of($node, 'twin_kv', 'w, i'), 'with the rows of the primary');
+}
+
+# ---- power loss ----
+
+change();
+caught_up($node, $s);
+power_loss($s);
+check('power loss before any restartpoint');
+for my $round (1 .. $ENV{KV_ROUNDS} // 1)
+{
+	for my $stop ('kill', 'fast', 'immediate')
+	{
+		for my $restartpoint (0, 1)
+		{
+			change();
+			$node->safe_psql('postgres', q{CHECKPOINT; SELECT kvfdw_freeze('twin_kv')});
+			change();
+			caught_up($node, $s);
+			$s->safe_psql('postgres', "SELECT kvfdw_freeze('twin_kv')") if $round % 2 == 0 && heap_only();
+			$s->safe_psql('postgres', 'CHECKPOINT') if $restartpoint;
+			change();
+			$s->stop($stop) if $stop ne 'kill';
+			power_loss($s);
+			check("$stop and power loss " . ($restartpoint ? 'after a restartpoint' : 'without restartpoint'));
+		}
+	}
+	power_loss($s);
+	check('power loss at once again');
+	kill_all($s);
+	$s->start;
+	check('and SIGKILL');
+	power_loss($blind);
+}
+my $load = start_load($node, 1 .. 2);
+for my $round (1 .. $ENV{KV_ROUNDS} // 2)
+{
+	load_goes_on($load, 4 * $round);
+	usleep(int(rand(300_000)));
+	$s->safe_psql('postgres', 'CHECKPOINT') if $round % 2;
+	power_loss($s);
+	power_loss($blind);
+}
+stop_load($load);
+check('power loss under load');
+
+# ---- checkpoints of a primary that was restarted ----
+
 $node->restart;
-caught_up($node, $s1);
-$s1->safe_psql('postgres', 'CHECKPOINT');
-$s1->restart;
-caught_up($node, $s1);
-is(rows_of($s1, 'a', 'k'), rows_of($node, 'a', 'k'), 'B: standby after restartpoint at the primary\'s shutdown checkpoint');
-$node->safe_psql('postgres', kv_table('b', 'k int, v text', 'k') . "INSERT INTO b SELECT g, 'x' || g FROM generate_series(1, 1000) g");
-caught_up($node, $s1);
+check('the primary is restarted');
+$s->safe_psql('postgres', 'CHECKPOINT');
+$s->restart;
+check('a restartpoint at its shutdown checkpoint');
+power_loss($s);
+check('and power loss');
+change();
 kill_all($node);
 restart_killed($node);
-caught_up($node, $s1);
-$s1->safe_psql('postgres', 'CHECKPOINT');
-$s1->restart;
-caught_up($node, $s1);
-is(rows_of($s1, 'b', 'k'), rows_of($node, 'b', 'k'), 'C: standby after restartpoint at the primary\'s end-of-recovery checkpoint');
-note $s1->safe_psql('postgres', "select * from pg_control_checkpoint()");
-# no control file: made when the library was not loaded
+check('the primary has recovered from a crash');
+$s->safe_psql('postgres', 'CHECKPOINT');
+$s->restart;
+check('a restartpoint at its end-of-recovery checkpoint');
+power_loss($s);
+check('and power loss');
+change();
+power_loss($node);
+check('the primary has recovered from power loss');
+$s->safe_psql('postgres', 'CHECKPOINT');
+power_loss($s);
+check('and so has the standby');
+
+# ---- the standby is killed while it replays ----
+
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 1 if !$faults;
+	for my $step (qw(image_captured image_synced image_written redo_before_flush redo_flushed))
+	{
+		$s->append_conf('postgresql.conf', "kvfdw.stop_points = '$step=kill'\nrestart_after_crash = off\n");
+		$s->restart;
+		change();
+		$node->safe_psql('postgres', 'CHECKPOINT');
+		if ($step =~ /redo/) { system_log('pg_ctl', '-D', $s->data_dir, '-W', 'promote'); }
+		wait_for("the end at $step", 60, sub { !postmaster_runs($s) });
+		unlink $s->data_dir . '/promote';
+		$s->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n");
+		power_loss($s);
+		last if $step =~ /redo/;
+		check("SIGKILL at $step and power loss");
+	}
+}
+
+# ---- promotion after all this ----
+
+$node->wait_for_catchup('blind', 'replay', $node->lsn('flush'));
+power_loss($blind);
+$node->wait_for_catchup('blind', 'replay', $node->lsn('flush'));
+$node->stop;
+$blind->promote;
+is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'a standby without queries is promoted');
+sound($blind, 'promoted');
+power_loss($blind);
+is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'power loss after promotion');
+$blind->stop;
+$s->stop;
+
+# ---- the library is loaded later than the WAL began ----
+
 my $q = PostgreSQL::Test::Cluster->new('q');
 $q->init(allows_streaming => 1);
+$q->append_conf('postgresql.conf', "fsync = off\n");
 $q->start;
-my $s2 = kv_standby($q, 's2', shared_preload_libraries => "'kvfdw'");
-$q->append_conf('postgresql.conf', "shared_preload_libraries = 'kvfdw'\n");
+my $backed = PostgreSQL::Test::Cluster->new('backed');
+$q->backup('before');
+$q->append_conf('postgresql.conf', "shared_preload_libraries = 'kvfdw'\n") if !heap_only();
 $q->restart;
-$q->safe_psql('postgres', 'CREATE EXTENSION kvfdw;' .  kv_table('a', 'k int, v text', 'k') . "INSERT INTO a SELECT g, 'x' || g FROM generate_series(1, 1000) g");
+KvTest::kv_install($q, 'postgres');
+twin_tables($q);
+$load = start_load($q, 1);
+load_goes_on($load, 5);
+stop_load($load);
+my $s2 = kv_standby($q, 'before', heap_only() ? () : (shared_preload_libraries => "'kvfdw'"));
 caught_up($q, $s2);
-is(rows_of($s2, 'a', 'k'), rows_of($q, 'a', 'k'), 'E: library preloaded later');
+same_rows($q, $s2, 'a backup from before the library was loaded');
+power_loss($s2);
+same_rows($q, $s2, 'and power loss');
 done_testing();
