@@ -104,7 +104,16 @@ reset_store(KvStore *store, const KvReset *reset)
 	int			at = 0;
 
 	if (!kv_table_file_read(store, NULL))
-		return;					/* never finished */
+	{
+		/*
+		 * A store is made whole and goes by renaming.  So this is what a backup has
+		 * got of one that went while it was copied; the WAL up to the backup's end
+		 * has the commit of its TRUNCATE or DROP.
+		 */
+		if (reset->backup_redo != 0)
+			kv_io_rmtree(kv_path_store(&store->key));
+		return;
+	}
 	if (reset->values_lost && store->wal != KV_WAL_FULL)
 	{
 		kv_store_mark_not_logged(store);

@@ -123,7 +123,7 @@ sub create_drop
 		"INSERT INTO made VALUES ('$t');\n" . join('', map { "INSERT INTO ${t}_$_ SELECT g, repeat(g::text, 100) FROM generate_series(1, 30) g;\n" } 'kv', 'heap') .
 		(rand() < 0.2 ? "ROLLBACK;\n" : "COMMIT;\n");
 	return $s if $s =~ /ROLLBACK/;
-	$s .= join('', map { "UPDATE ${t}_$_ SET v = '$n' WHERE k % 3 = 0;\n" } 'kv') . "UPDATE ${t}_heap SET v = '$n' WHERE k % 3 = 0;\n";
+	$s .= 'BEGIN; ' . join('', map { "UPDATE ${t}_$_ SET v = '$n' WHERE k % 3 = 0; " } 'kv', 'heap') . "COMMIT;\n";
 	$s .= "BEGIN; DROP " . (heap_only() ? '' : 'FOREIGN ') . "TABLE ${t}_kv; DROP TABLE ${t}_heap; DELETE FROM made WHERE name = '$t'; " . (rand() < 0.3 ? "ROLLBACK;\n" : "COMMIT;\n") if rand() < 0.6;
 	return $s;
 }
