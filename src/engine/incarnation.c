@@ -199,8 +199,14 @@ kv_incarnation_startup(void)
 	kv_shared->nincarnations = 0;
 	kv_shared->checkpoint = pg_control->checkPoint;
 	kv_shared->boundary_provisional = state != DB_SHUTDOWNED;
+
+	/*
+	 * A primary that is stopped while it recovers from a crash is "shut down in
+	 * recovery" as well, but has no minimum recovery point.
+	 */
 	kv_shared->follows = reset.backup_redo != 0 || signalled ||
-		state == DB_SHUTDOWNED_IN_RECOVERY || state == DB_IN_ARCHIVE_RECOVERY;
+		state == DB_IN_ARCHIVE_RECOVERY ||
+		(state == DB_SHUTDOWNED_IN_RECOVERY && pg_control->minRecoveryPoint != 0);
 	pfree(pg_control);
 
 	kv_io_mkdir("kvfdw");

@@ -149,9 +149,31 @@ $blind->promote;
 is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'a standby without queries is promoted');
 sound($blind, 'promoted');
 power_loss($blind);
+$blind->poll_query_until('postgres', 'SELECT true') or die;
 is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'power loss after promotion');
 $blind->stop;
 $s->stop;
+
+# ---- a primary is stopped while it recovers: it is no standby for that ----
+
+SKIP:
+{
+	skip 'heap has no wal levels', 1 if heap_only();
+	my @all = qw(s_full s_keys s_none);
+	$node->start;
+	$node->safe_psql('postgres', join('', map { kv_table($_, 'k int, v text', 'k', q{wal '} . substr($_, 2) . q{'}) . "INSERT INTO $_ SELECT g, repeat('s', g) FROM generate_series(1, 300) g;" } @all));
+	$node->safe_psql('postgres', q{CREATE TABLE long AS SELECT g, repeat('l', 500) FROM generate_series(1, 150000) g});
+	kill_all($node);
+	my $before = -s $node->logfile;
+	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
+	wait_for('redo', 60, sub { slurp_file($node->logfile, $before) =~ /redo starts/ });
+	system_log('pg_ctl', '-m', 'fast', '-D', $node->data_dir, 'stop');
+	command_like([ 'pg_controldata', $node->data_dir ], qr/shut down in recovery/, 'it was stopped while it recovered');
+	$node->start;
+	is(join(' ', map { answer($node, "SELECT count(*) FROM $_") } @all), '300 300 300', 'every wal level is there');
+	is(kv_check_clean($node, @all), '', 'and sound');
+	$node->stop;
+}
 
 # ---- the library is loaded later than the WAL began ----
 
