@@ -74,7 +74,9 @@ outcome($open->{w});
 
 # a row for each look that is not as it must be
 my $differ = q{SELECT 'kvfdw only ' || left(x::text, 60) FROM (TABLE twin_kv EXCEPT ALL TABLE twin_heap LIMIT 3) x UNION ALL SELECT 'heap only ' || left(x::text, 60) FROM (TABLE twin_heap EXCEPT ALL TABLE twin_kv LIMIT 3) x;};
-my $points = q{SELECT 'point ' || h.w || ',' || h.i FROM twin_heap h LEFT JOIN LATERAL (SELECT v FROM twin_kv k WHERE k.w = h.w AND k.i = h.i OFFSET 0) k ON true WHERE k.v IS DISTINCT FROM h.v;};
+
+# replay of a TRUNCATE locks the kvfdw table first, so everybody must
+my $points = q{WITH first AS (SELECT FROM twin_kv LIMIT 0) SELECT 'point ' || h.w || ',' || h.i FROM twin_heap h LEFT JOIN LATERAL (SELECT v FROM twin_kv k WHERE k.w = h.w AND k.i = h.i OFFSET 0) k ON true WHERE k.v IS DISTINCT FROM h.v;};
 my $order = q{SELECT 'order' WHERE (SELECT md5(string_agg(s::text, ';')) FROM (SELECT * FROM twin_kv ORDER BY w DESC, i DESC) s) IS DISTINCT FROM (SELECT md5(string_agg(s::text, ';' ORDER BY w DESC, i DESC)) FROM twin_heap s);};
 my $fixed = "SELECT coalesce(md5(string_agg(s::text, ';' ORDER BY w, i)), '') AS first FROM twin_kv s \\gset\n" .
   "SELECT 'changed' WHERE (SELECT coalesce(md5(string_agg(s::text, ';' ORDER BY w, i)), '') FROM twin_kv s) <> :'first';\n" x 4;
@@ -82,7 +84,7 @@ my $load = start_load($node, 1 .. 2);
 load_goes_on($load, 5);
 for my $round (1 .. $ENV{KV_ROUNDS} // 2)
 {
-	my @readers = map { my $r = $_; psql_writer($s, join('', map { "$differ\n$points\n$order\nBEGIN ISOLATION LEVEL REPEATABLE READ;\n" . ($r == 2 ? "SELECT count(*) FROM twin_heap \\g /dev/null\n" : '') . "$fixed$differ\n$points\nCOMMIT;\n\\echo ack $_\n" } 1 .. 40), "reader$round.$r", 1) } 1 .. 2;
+	my @readers = map { my $r = $_; psql_writer($s, join('', map { "$differ\n$points\n$order\nBEGIN ISOLATION LEVEL REPEATABLE READ;\n" . ($r == 2 ? "SELECT count(*) FROM acked \\g /dev/null\n" : '') . "$fixed$differ\n$points\nCOMMIT;\n\\echo ack $_\n" } 1 .. 40), "reader$round.$r", 1) } 1 .. 2;
 	for my $r (@readers)
 	{
 		wait_for('a reader', 120, sub { ended($r) });
@@ -103,7 +105,6 @@ my $long = in_steps($s, 'long', "BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE 
 step_done($long);
 $node->safe_psql('postgres', on_both('DELETE FROM %s') . 'VACUUM twin_heap;' . q{SELECT kvfdw_freeze('twin_kv')});
 caught_up($node, $s);
-step_go($long) if eval { wait_for('the cancellation', 5, sub { ended($long->{w}) }); 0 } // 1;
 append_to_file("$long->{base}.0.go", '');
 like(outcome($long->{w}), qr/conflict with recovery|terminating connection/, 'a query in the way of replay is cancelled');
 is(tables_differ($s, 'twin_kv', 'twin_heap', 'w, i'), '', 'which goes on');
