@@ -91,7 +91,7 @@ sub kill_all
 sub bury
 {
 	my ($node, $postmaster) = @_;
-	unless (eval { wait_for('the postmaster to be reaped', 1, sub { !kill(0, $postmaster) }) })
+	unless (eval { wait_for('the postmaster to be reaped', 0.3, sub { !kill(0, $postmaster) }) })
 	{
 		unlink $node->data_dir . '/postmaster.pid', $node->host . '/.s.PGSQL.' . $node->port . '.lock';
 	}
