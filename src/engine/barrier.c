@@ -208,6 +208,8 @@ static void
 attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats,
 			  void (*failed) (const KvStoreKey *key))
 {
+	MemoryContext context = CurrentMemoryContext;
+
 	PG_TRY();
 	{
 		flush_store(store, covers, stats);
@@ -221,6 +223,9 @@ attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats,
 			failed(&store->key);
 		else
 			PG_RE_THROW();
+
+		/* from the one of errors, which the next one empties */
+		MemoryContextSwitchTo(context);
 	}
 	PG_END_TRY();
 }
