@@ -33,6 +33,7 @@ sub point
 	return;
 }
 point('busy');
+load_goes_on($load, 20);
 stop_load($load);
 my $prepared = "BEGIN; INSERT INTO lone_kv VALUES (9, 'prepared'); INSERT INTO lone_heap VALUES (9, 'prepared'); PREPARE TRANSACTION 'p';";
 $node->safe_psql('postgres', $prepared);
@@ -119,5 +120,24 @@ $r->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
 ready($r);
 twins($r, 'and ends there');
 sound($r, 'and ends there');
+$r->stop('immediate');
+
+# ---- killed at a later point, recovered to an earlier one ----
+
+# pages of heap are written only when the server knows that it must not go back
+# behind them; what was replayed into kvfdw tables must not stay either
+$r = recover('early', 'prepared', 'pause', 'back');
+$r->append_conf('postgresql.conf', "bgwriter_lru_maxpages = 0\nshared_buffers = 256MB\n");
+$r->start;
+$r->poll_query_until('postgres', q{SELECT pg_get_wal_replay_pause_state() = 'paused'}) or die;
+is(rows_of($r, 'twin_kv', 'w, i'), $rows, 'the later point');
+kill_all($r);
+$r->append_conf('postgresql.conf', "recovery_target_name = 'busy'\nrecovery_target_action = promote\n");
+$r->start;
+ready($r);
+is(rows_of($r, 'twin_kv', 'w, i'), $busy, 'the earlier point');
+$r->safe_psql('postgres', 'DO $$ BEGIN FOR i IN 1 .. 500 LOOP INSERT INTO made VALUES (i); DELETE FROM made WHERE name = i::text; COMMIT; END LOOP; END $$');
+is(rows_of($r, 'twin_kv', 'w, i'), $busy, 'what came later does not come back with its transaction numbers');
+twins($r, 'nor is anything lost');
 $r->stop('immediate');
 done_testing();
