@@ -188,6 +188,7 @@ kv_incarnation_startup(void)
 	uint64		redo = pg_control->checkPointCopy.redo;
 	bool		same_boot = true;
 	bool		copied = false;
+	bool		images_old;
 	bool		signalled = access(STANDBY_SIGNAL_FILE, F_OK) == 0 ||
 		access(RECOVERY_SIGNAL_FILE, F_OK) == 0;
 	KvReset		reset = {0};
@@ -230,10 +231,17 @@ kv_incarnation_startup(void)
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
 				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
 
-	reset.set_back = copied || !same_boot;
+	images_old = reset.backup_redo == 0 && covered != 0 && redo > covered;
+
+	/*
+	 * A server that follows may be led to a point before one that it has been at,
+	 * if no page of a later state was written: to an earlier target, or to a
+	 * timeline that left this one.  Images are never ahead of such a point
+	 * (kv_wal_flush), what else was replayed may be.
+	 */
+	reset.set_back = copied || !same_boot || (kv_shared->follows && !images_old);
 	reset.values_lost = (copied && state != DB_SHUTDOWNED) || kv_shared->follows;
-	reset.images_old = reset.set_back && reset.backup_redo == 0 && covered != 0 &&
-		redo > covered;
+	reset.images_old = reset.set_back && images_old;
 	kv_shared->rebuilding |= reset.set_back || kv_shared->follows;
 	kv_shared->set_back = reset.set_back;
 	if (!kv_shared->follows)

@@ -287,6 +287,10 @@ kv_redo_cleanup(void)
 	if (!kv_shared->rebuilding)
 		open_unfinished();
 	KV_STOP_POINT("redo_before_flush");
+
+	/* images are never ahead of what the server must not go back behind */
+	if (kv_shared->follows)
+		kv_wal_flush();
 	kv_barrier_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);
 	KV_STOP_POINT("redo_flushed");
 	kv_incarnation_rebuilt();
