@@ -281,14 +281,17 @@ kv_stat_barrier(KvBarrierStats *stats)
 
 /* Redo has met a BARRIER record that ends here. */
 void
-kv_barrier_replay(uint64 lsn, uint64 redo, void (*failed) (const KvStoreKey *key))
+kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
+				  void (*failed) (const KvStoreKey *key))
 {
 	KvBarrierStats stats = {0};
 	TimestampTz start = GetCurrentTimestamp();
 
 	kv_wal_flush();
 	kv_barrier_flush(redo, &stats, failed);
-	kv_incarnation_covered(lsn);
+
+	/* up to the next BARRIER no version comes, so a restartpoint may */
+	kv_incarnation_covered(closing ? PG_UINT64_MAX : lsn);
 	stats.lsn = lsn;
 	note_barrier(&stats, start);
 }
@@ -354,10 +357,10 @@ covered_now(XLogRecPtr redo)
 }
 
 static void
-log_barrier(KvBarrierStats *stats, TimestampTz start, XLogRecPtr redo)
+log_barrier(KvBarrierStats *stats, TimestampTz start, XLogRecPtr redo, bool closing)
 {
 	note_barrier(stats, start);
-	stats->lsn = kv_wal_log_barrier(stats, redo);
+	stats->lsn = kv_wal_log_barrier(stats, redo, closing);
 	SpinLockAcquire(&kv_shared->barrier_mutex);
 	kv_shared->barrier.lsn = stats->lsn;
 	SpinLockRelease(&kv_shared->barrier_mutex);
@@ -366,8 +369,9 @@ log_barrier(KvBarrierStats *stats, TimestampTz start, XLogRecPtr redo)
 
 /*
  * Leaving in whatever way: a checkpoint must not go on as if all were well.  A
- * shutdown checkpoint may follow, so there is a BARRIER record for standbys, behind
- * the records of all writers that were let through.
+ * checkpoint may follow, of a shutdown for one, so there is a BARRIER record for
+ * standbys, behind the records of all writers that were let through.  It says that
+ * no version is logged before the next BARRIER.
  */
 static void
 barrier_exit(int code, Datum arg)
@@ -383,7 +387,7 @@ barrier_exit(int code, Datum arg)
 				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
 	while (pg_atomic_read_u32(&kv_shared->logging) > 0)
 		pg_usleep(100);
-	log_barrier(&stats, start, redo);
+	log_barrier(&stats, start, redo, true);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
 }
 
@@ -420,7 +424,7 @@ raise_barrier(XLogRecPtr *redo)
 	kv_incarnation_rebuilt();
 
 	/* for standbys: recovery has ended with a checkpoint before which it logged none */
-	log_barrier(&stats, start, *redo);
+	log_barrier(&stats, start, *redo, false);
 	pg_atomic_write_u32(&kv_shared->barrier_up, 1);
 	ConditionVariableBroadcast(&kv_shared->barrier_raised);
 }
@@ -460,7 +464,7 @@ kv_barrier_main(Datum arg)
 			if (try_flush(redo, &stats))
 			{
 				KV_STOP_POINT("barrier_before_record");
-				log_barrier(&stats, start, redo);
+				log_barrier(&stats, start, redo, false);
 				handled = redo;
 				KV_STOP_POINT("barrier_before_release");
 			}

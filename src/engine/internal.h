@@ -555,7 +555,7 @@ extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint3
 extern void kv_wal_log_create(const KvStore *store, const KvKey *bounds);
 extern void kv_wal_log_schema(const KvStore *store, const char *data, int len);
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
-extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo);
+extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, bool closing);
 
 /* commit.c */
 extern void kv_commit_begin(void);
@@ -585,7 +585,7 @@ extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 							 void (*failed) (const KvStoreKey *key));
 extern void kv_forget_error(bool report);
 extern void kv_barrier_wait(void);
-extern void kv_barrier_replay(uint64 lsn, uint64 redo,
+extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 							  void (*failed) (const KvStoreKey *key));
 extern PGDLLEXPORT void kv_barrier_main(Datum arg);
 extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);

@@ -194,7 +194,8 @@ apply(XLogReaderState *record)
 		case KV_XLOG_BARRIER:
 			if (kv_shared->follows)
 				kv_barrier_replay(record->EndRecPtr,
-								  ((const KvWalBarrier *) data)->redo, put_aside);
+								  ((const KvWalBarrier *) data)->redo,
+								  ((const KvWalBarrier *) data)->closing, put_aside);
 			break;
 		default:
 			elog(PANIC, "kvfdw: unknown WAL record type %u", XLogRecGetInfo(record));

@@ -70,8 +70,9 @@ describe_record(StringInfo buf, XLogReaderState *record)
 	{
 		const KvWalBarrier *barrier = (const KvWalBarrier *) data;
 
-		appendStringInfo(buf, "number %llu; redo %X/%X, shards %llu, files %llu, bytes %llu",
-						 (unsigned long long) barrier->number, LSN_FORMAT_ARGS(barrier->redo),
+		appendStringInfo(buf, "number %llu%s; redo %X/%X, shards %llu, files %llu, bytes %llu",
+						 (unsigned long long) barrier->number,
+						 barrier->closing ? ", closing" : "", LSN_FORMAT_ARGS(barrier->redo),
 						 (unsigned long long) barrier->shards,
 						 (unsigned long long) barrier->files,
 						 (unsigned long long) barrier->bytes);
@@ -270,7 +271,7 @@ kv_wal_log_gone(const KvStoreKey *key, uint64 id)
 
 /* Not important enough to call for the next checkpoint.  Returns its end. */
 uint64
-kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo)
+kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, bool closing)
 {
 	KvWalBarrier barrier = {0};
 
@@ -279,6 +280,7 @@ kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo)
 	barrier.shards = stats->shards;
 	barrier.files = stats->files;
 	barrier.bytes = stats->bytes;
+	barrier.closing = closing;
 	XLogBeginInsert();
 	XLogRegisterData((char *) &barrier, sizeof(barrier));
 	XLogSetRecordFlags(XLOG_MARK_UNIMPORTANT);

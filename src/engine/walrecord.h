@@ -62,12 +62,13 @@ typedef struct KvWalBarrier
 	uint64		shards;
 	uint64		files;
 	uint64		bytes;
+	uint64		closing;		/* no version is logged before the next BARRIER */
 } KvWalBarrier;
 
 StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
 StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
 StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
-StaticAssertDecl(sizeof(KvWalBarrier) == 40, "BARRIER record size");
+StaticAssertDecl(sizeof(KvWalBarrier) == 48, "BARRIER record size");
 
 #endif							/* KV_WALRECORD_H */
