@@ -99,8 +99,9 @@ same_rows($node, $s, 'after the load');
 
 # ---- cancelled queries ----
 
-$s->append_conf('postgresql.conf', "max_standby_streaming_delay = 100ms\n");
+$s->append_conf('postgresql.conf', "max_standby_streaming_delay = 100ms\nhot_standby_feedback = off\n");
 $s->reload;
+wait_for('no feedback', 60, sub { answer($node, 'SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL') eq '0' });
 my $long = in_steps($s, 'long', "BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT w, i FROM twin_kv ORDER BY w, i; FETCH 3 FROM c;", 'FETCH ALL FROM c;');
 step_done($long);
 $node->safe_psql('postgres', on_both('DELETE FROM %s') . 'VACUUM twin_heap;' . q{SELECT kvfdw_freeze('twin_kv')});
