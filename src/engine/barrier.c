@@ -142,6 +142,13 @@ backup_runs(void)
 	return runs;
 }
 
+/* Look whether backups run; before files of an older image are removed. */
+void
+kv_backups_look(void)
+{
+	pg_atomic_write_u32(&kv_shared->backups, backup_runs() ? 1 : 0);
+}
+
 /* Must the files of older images stay? */
 bool
 kv_backups_run(void)
@@ -244,7 +251,7 @@ kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 
 	if (kv_fault_skips("barrier"))
 		return;
-	pg_atomic_write_u32(&kv_shared->backups, backup_runs() ? 1 : 0);
+	kv_backups_look();
 	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	PG_TRY();
 	{

@@ -449,6 +449,9 @@ kv_shard_image(KvStore *store, uint32 shardno, uint64 covers, KvBarrierStats *st
 		shard->image_generation = generation;
 		LWLockRelease(&shard->lock);
 		stats->shards++;
+
+		/* a backup of a standby waits for no checkpoint, and may have begun meanwhile */
+		kv_backups_look();
 		if (before.valid && !kv_backups_run())
 			release_image(store, shardno, image.number - 1, &before);
 		else

@@ -231,7 +231,10 @@ kv_incarnation_startup(void)
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
 				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
 
-	images_old = reset.backup_redo == 0 && covered != 0 && redo > covered;
+	/* the label of a standby's backup tells of its last restartpoint */
+	if (reset.backup_redo != 0)
+		redo = reset.backup_of_primary ? 0 : reset.backup_redo;
+	images_old = covered != 0 && redo > covered;
 
 	/*
 	 * A server that follows may be led to a point before one that it has been at,

@@ -580,6 +580,7 @@ extern void kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFi
 						   int n, const KvReset *reset);
 
 /* barrier.c */
+extern void kv_backups_look(void);
 extern bool kv_backups_run(void);
 extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 							 void (*failed) (const KvStoreKey *key));
