@@ -209,6 +209,8 @@ flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats)
 		kv_shard_image(store, i, covers, stats);
 		rest(start);
 	}
+	if (store->behind && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+		kv_store_mark_behind(store, false);
 }
 
 static void

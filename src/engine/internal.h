@@ -219,6 +219,7 @@ struct KvStore
 	uint64		id;				/* never repeats; 0: written by a library without ids */
 	KvWalLevel	wal;
 	bool		unusable;		/* its directory has a file that says why */
+	bool		behind;			/* its directory has a file that says: it has more than its images */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
 	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock */
@@ -774,6 +775,7 @@ extern bool kv_table_file_read(KvStore *store, StringInfo schema);
 extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id);
 extern void kv_store_mark_unusable(KvStore *store, int sqlerrcode, const char *why);
 extern void kv_store_mark_not_logged(KvStore *store);
+extern void kv_store_mark_behind(KvStore *store, bool behind);
 extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode);
 extern char *kv_map_file_read(KvStore *store, Size *bytes);
 extern void kv_store_files_create(const KvStore *store, const KvKey *bounds);

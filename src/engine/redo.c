@@ -254,18 +254,21 @@ open_unfinished(void)
 				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
 					lfirst_oid(generation)};
 
+				KvStore    *volatile store = NULL;
+
 				PG_TRY();
 				{
-					KvStore    *store = kv_store_by_key(&key);
-
+					store = kv_store_by_key(&key);
 					if (store != NULL && !store->unusable && kv_store_needs_images(store))
 						kv_store_ensure_open(store);
 				}
 				PG_CATCH();
 				{
-					/* its first use will find the same, and say so */
+					/* its first use will find the same, and say so, or it will not */
 					MemoryContextSwitchTo(redo_context);
 					kv_forget_error(true);
+					if (store != NULL)
+						kv_store_mark_behind(store, true);
 				}
 				PG_END_TRY();
 			}

@@ -362,6 +362,9 @@ kv_table_file_read(KvStore *store, StringInfo schema)
 	path = psprintf("%s/unusable", kv_path_store(&store->key));
 	store->unusable = access(path, F_OK) == 0;
 	pfree(path);
+	path = psprintf("%s/behind", kv_path_store(&store->key));
+	store->behind = access(path, F_OK) == 0;
+	pfree(path);
 	return true;
 }
 
@@ -411,6 +414,24 @@ kv_store_mark_not_logged(KvStore *store)
 						   store->wal == KV_WAL_KEYS ?
 						   "Values of tables with wal level \"keys\" do not reach a standby server or a restored backup." :
 						   "Values of tables with wal level \"none\" do not reach a standby server or a restored backup.");
+}
+
+/*
+ * The store has changes that are neither in its images nor in the WAL from the next
+ * checkpoint on, for it could not be opened at the end of redo; or it has none any
+ * more.  While the mark is there it must not be set back to its images.
+ */
+void
+kv_store_mark_behind(KvStore *store, bool behind)
+{
+	char	   *path = psprintf("%s/behind", kv_path_store(&store->key));
+
+	if (behind)
+		kv_io_replace(path, "", 0, true);
+	else
+		(void) kv_io_unlink(path);
+	store->behind = behind;
+	pfree(path);
 }
 
 /* The text, palloc'd. */

@@ -125,6 +125,10 @@ reset_store(KvStore *store, const KvReset *reset)
 				 errmsg("the last restartpoint is ahead of what was made durable of the table")));
 	if (!reset->set_back)
 		return;
+	if (store->behind && store->wal != KV_WAL_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the table could not be opened after a crash, so what it had then was not made durable before the operating system was restarted")));
 	kv_store_list_files(&store->key, &found);
 	for (int shard = 0; shard < store->nshards; shard++)
 	{
