@@ -782,6 +782,7 @@ extern void kv_store_files_create(const KvStore *store, const KvKey *bounds);
 
 /* store.c */
 extern KvTableEntry *kv_table_entry(Oid dboid, Oid relid, bool create);
+extern void kv_table_settle(Oid dboid, Oid relid);
 extern void kv_store_ensure_open(KvStore *store);
 extern KvStore *kv_store_find(Oid dboid, Oid relid, uint32 generation);
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);

@@ -92,6 +92,24 @@ live_store(const KvTableEntry *entry)
 	return NULL;
 }
 
+/* Discard what a TRUNCATE whose end was a crash has left.  control_lock held exclusively. */
+static void
+discard_losers(KvTableEntry *entry)
+{
+	KvStore    *live = live_store(entry);
+
+	for (uint32 g = entry->oldest; live != NULL && g > 0 && g <= entry->newest; g++)
+	{
+		KvStore    *store = kv_store_find(entry->dboid, entry->relid, g);
+
+		if (store != NULL && store != live &&
+			pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED &&
+			(g < live->key.generation ||
+			 kv_xid_fate(store->creator, store->creator_incarnation) == KV_FATE_ABORTED))
+			kv_generation_discard(entry->dboid, entry->relid, g);
+	}
+}
+
 /*
  * Read a table's directory into the hash tables, sweeping what an unfinished
  * creation left.  control_lock held exclusively.
@@ -102,7 +120,6 @@ load_table(KvTableEntry *entry)
 	const char *directory = kv_path_table_directory(entry->dboid, entry->relid);
 	DIR		   *dir = AllocateDir(directory);
 	struct dirent *de;
-	KvStore    *live;
 
 	if (dir == NULL && errno == ENOENT)
 		return;
@@ -133,17 +150,9 @@ load_table(KvTableEntry *entry)
 	}
 	FreeDir(dir);
 
-	/* what a TRUNCATE whose end was a crash has left; redo may still need it */
-	live = RecoveryInProgress() ? NULL : live_store(entry);
-	for (uint32 g = entry->oldest; live != NULL && g > 0 && g <= entry->newest; g++)
-	{
-		KvStore    *store = kv_store_find(entry->dboid, entry->relid, g);
-
-		if (store != NULL && store != live &&
-			(g < live->key.generation ||
-			 kv_xid_fate(store->creator, store->creator_incarnation) == KV_FATE_ABORTED))
-			kv_generation_discard(entry->dboid, entry->relid, g);
-	}
+	/* redo may still need it; then the maintainer does this */
+	if (!RecoveryInProgress())
+		discard_losers(entry);
 }
 
 /*
@@ -192,6 +201,19 @@ kv_table_entry(Oid dboid, Oid relid, bool create)
 	}
 	LWLockRelease(&kv_shared->control_lock);
 	return entry;
+}
+
+/* Enter a table, after redo, which has perhaps done so: without what has lost. */
+void
+kv_table_settle(Oid dboid, Oid relid)
+{
+	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
+
+	if (entry == NULL)
+		return;
+	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
+	discard_losers(entry);
+	LWLockRelease(&kv_shared->control_lock);
 }
 
 /* Make a generation of a table, of this shape.  control_lock held exclusively. */

@@ -267,7 +267,7 @@ load_table(KvStore *store, void *arg)
 {
 	const Oid  *ids = arg;
 
-	(void) kv_table_entry(ids[0], ids[1], false);
+	kv_table_settle(ids[0], ids[1]);
 }
 
 /* Enter every kvfdw/<database>/<relation>; true if all of them could be. */
