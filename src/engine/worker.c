@@ -17,6 +17,7 @@
 #include "pgstat.h"
 #include "postmaster/autovacuum.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/bgwriter.h"
 #include "postmaster/interrupt.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
@@ -257,6 +258,12 @@ settle_store(KvStore *store, void *arg)
 }
 
 static void
+checkpoint(KvStore *store, void *arg)
+{
+	RequestCheckpoint(CHECKPOINT_IMMEDIATE | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
+}
+
+static void
 sweep_all(KvStore *store, void *arg)
 {
 	kv_sweep_databases();
@@ -351,7 +358,9 @@ settle_everything(void)
 			complete = false;
 	}
 	unpin_stores();
-	if (complete)
+
+	/* images name them until the next barrier */
+	if (complete && attempt(checkpoint, NULL, NULL))
 		kv_incarnations_settled();
 }
 
