@@ -495,14 +495,16 @@ copy_rows(Relation rel, KvStore *from, KvStore *to)
 void
 kv_table_apply_wal_option(Oid relid)
 {
-	Relation	rel = try_relation_open(relid, NoLock);
+	Relation	rel = try_relation_open(relid, AccessShareLock);
 	KvTable    *table;
 	KvWalLevel	level;
 
 	if (rel == NULL)
 		return;
 	table = kv_table_get(rel);
-	if (table->wal_given && kv_store_wal_level(MyDatabaseId, relid, &level) &&
+
+	/* without the lock: the ALTER was rolled back to a savepoint */
+	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) && table->wal_given && kv_store_wal_level(MyDatabaseId, relid, &level) &&
 		level != table->wal)
 	{
 		KvStore    *store = kv_table_store(rel, false);

@@ -61,6 +61,7 @@
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/ipc.h"
+#include "storage/pmsignal.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
@@ -391,10 +392,12 @@ barrier_exit(int code, Datum arg)
 
 	kv_shared->barrier_latch = NULL;
 	pg_atomic_write_u32(&kv_shared->barrier_up, 0);
+	if (!PostmasterIsAlive())
+		return;					/* no checkpoint will follow, and nobody is waited for */
 	if (!try_flush(covered_now(redo), &stats))
 		ereport(PANIC,
 				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
-	while (pg_atomic_read_u32(&kv_shared->logging) > 0)
+	while (pg_atomic_read_u32(&kv_shared->logging) > 0 && PostmasterIsAlive())
 		pg_usleep(100);
 	log_barrier(&stats, start, redo, true);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;

@@ -314,29 +314,77 @@ collect_stores(void)
 	LWLockRelease(&kv_shared->control_lock);
 }
 
-/* Tell the WAL of each store in a directory that is about to be removed. */
-static void
-log_gone(const char *path, int depth)
+/*
+ * Call for each store in a directory that was renamed out of sight, until a call
+ * says true; whether one has.
+ */
+static bool
+any_dropped(const char *path, int depth, bool (*visit) (const KvStoreKey *key, uint64 id, const void *arg),
+			const void *arg)
 {
 	DIR		   *dir = AllocateDir(path);
 	struct dirent *de;
+	bool		found = false;
 
-	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	while (!found && (de = ReadDirExtended(dir, path, LOG)) != NULL)
 	{
 		char	   *below = psprintf("%s/%s", path, de->d_name);
 		KvStoreKey	key;
 		uint64		id;
 
 		if (strcmp(de->d_name, "table") == 0)
-		{
-			if (kv_table_file_identify(below, &key, &id) && id != 0)
-				kv_wal_log_gone(&key, id);
-		}
+			found = kv_table_file_identify(below, &key, &id) && visit(&key, id, arg);
 		else if (depth > 0 && strspn(de->d_name, "0123456789abcdef") == strlen(de->d_name))
-			log_gone(below, depth - 1);
+			found = any_dropped(below, depth - 1, visit, arg);
 		pfree(below);
 	}
 	FreeDir(dir);
+	return found;
+}
+
+/* Is the store in shared memory still, for somebody uses it or has a slot of it? */
+static bool
+is_in_use(const KvStoreKey *key, uint64 id, const void *arg)
+{
+	bool		in_use;
+
+	LWLockAcquire(&kv_shared->control_lock, LW_SHARED);
+	in_use = kv_store_find(key->dboid, key->relid, key->generation) != NULL;
+	LWLockRelease(&kv_shared->control_lock);
+	return in_use;
+}
+
+static bool
+log_gone(const KvStoreKey *key, uint64 id, const void *arg)
+{
+	if (id != 0)
+		kv_wal_log_gone(key, id);
+	return false;
+}
+
+static bool
+is_it(const KvStoreKey *key, uint64 id, const void *arg)
+{
+	return memcmp(key, arg, sizeof(*key)) == 0;
+}
+
+/* Redo: is this store's directory one that was renamed out of sight? */
+bool
+kv_store_was_dropped(const KvStoreKey *key)
+{
+	DIR		   *dir = AllocateDir("kvfdw");
+	struct dirent *de;
+	bool		found = false;
+
+	while (!found && (de = ReadDirExtended(dir, "kvfdw", LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+
+		snprintf(path, sizeof(path), "kvfdw/%s", de->d_name);
+		found = strncmp(de->d_name, "dropped.", 8) == 0 && any_dropped(path, 2, is_it, key);
+	}
+	FreeDir(dir);
+	return found;
 }
 
 /* Remove the directories that were renamed out of sight, and their memory. */
@@ -356,7 +404,12 @@ kv_drop_collect(void)
 
 			snprintf(path, sizeof(path), "kvfdw/%s", de->d_name);
 			if (!RecoveryInProgress())
-				log_gone(path, 2);
+			{
+				/* nothing of a store may be logged behind its GONE */
+				if (any_dropped(path, 2, is_in_use, NULL))
+					continue;
+				(void) any_dropped(path, 2, log_gone, NULL);
+			}
 			kv_io_rmtree(path);
 		}
 	}

@@ -619,6 +619,8 @@ extern void kv_cache_keep_hot(const KvStore *store, KvLocation base, uint32 capa
 							  uint64 hot_bits, const char *values);
 
 /* merge.c */
+#define KV_MERGE_PATH	"kvfdw/merge"
+
 extern Size kv_merge_shmem_size(void);
 extern void kv_merge_startup(void);
 extern char *kv_slot_values(int slot);
@@ -639,6 +641,9 @@ extern void kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *ve
 extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
 extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location);
 extern void kv_slot_wait_free(void);
+extern void kv_slot_push_free(int slot);
+
+/* slotwrite.c */
 extern bool kv_slot_claim(int slot, bool by_writer);
 extern bool kv_slot_is_next(int slot);
 extern bool kv_slot_unclaim(int slot, int error);
@@ -812,6 +817,7 @@ extern void kv_generation_discard(Oid dboid, Oid relid, uint32 generation);
 extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
 extern void kv_database_discard(Oid dboid);
 extern void kv_drop_collect(void);
+extern bool kv_store_was_dropped(const KvStoreKey *key);
 
 /* sweep.c */
 extern void kv_sweep_databases(void);

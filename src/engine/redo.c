@@ -59,6 +59,16 @@ store_to_change(const KvStoreKey *key)
 	if (store == NULL)
 	{
 		KvStore		shape = {0};
+		static KvStoreKey dropped;
+
+		/* dropped, or its TRUNCATE rolled back, just before the server stopped */
+		if (memcmp(&dropped, key, sizeof(dropped)) == 0)
+			return NULL;
+		if (kv_store_was_dropped(key))
+		{
+			dropped = *key;
+			return NULL;
+		}
 
 		/* dropped later in the WAL; or else its use must not find it empty */
 		shape.nshards = 1;

@@ -272,6 +272,13 @@ kv_store_make(const KvStoreKey *key, const KvStore *shape, const KvKey *bounds)
 	KvTableEntry *entry = kv_table_entry(key->dboid, key->relid, true);
 	KvStore    *store;
 
+	/* one that had this key and has gone may still be in memory */
+	while (kv_store_find(key->dboid, key->relid, key->generation) != NULL)
+	{
+		kv_drop_collect();
+		kv_wait_interrupts();
+		pg_usleep(1000);
+	}
 	LWLockAcquire(&kv_shared->control_lock, LW_EXCLUSIVE);
 	store = make_generation(entry, key->generation, shape, bounds);
 	LWLockRelease(&kv_shared->control_lock);

@@ -1,0 +1,94 @@
+# Promise: what was acknowledged at wal levels full and keys is there after a SIGKILL
+# or a restart of the operating system, in cases that are a matter of timing: who
+# writes a slot out while its transaction commits, and what a checkpoint meets.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no merge slots' if heap_only();
+my $node = kv_cluster('acknowledged', 'kvfdw.freeze_delay' => 3600, wal_writer_delay => '10s', autovacuum => 'off');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+my $boots = 0;
+sub reboot
+{
+	kill_all($node);
+	$boots++;
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot $boots'\n");
+	$node->start;
+	return;
+}
+$node->safe_psql('postgres', join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") } qw(full keys)));
+$node->safe_psql('postgres', q{INSERT INTO t_keys VALUES (0, 'zero')});
+
+# ---- a commit all of whose slots others have written out (F 1) ----
+
+my $w = psql_writer($node, q{BEGIN; INSERT INTO t_keys VALUES (1, 'one'); SELECT pg_sleep(3); COMMIT;}, 'others');
+wait_for('the insert', 30, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'}) eq '1' });
+$node->safe_psql('postgres', 'CHECKPOINT');
+outcome($w);
+kill_all($node);
+$node->start;
+is(answer($node, 'SELECT count(*) FROM t_keys'), 2, 'a commit is flushed though its rows had been logged by others');
+
+# ---- a store in the place of one that a savepoint took back ----
+
+$node->safe_psql('postgres', q{BEGIN; SAVEPOINT a; TRUNCATE t_keys; INSERT INTO t_keys VALUES (1, 'one'); ROLLBACK TO a; SELECT pg_sleep(3); TRUNCATE t_keys; INSERT INTO t_keys VALUES (3, 'three'); COMMIT});
+reboot();
+is(answer($node, 'SELECT k, v FROM t_keys'), '3|three', 'what it holds is logged');
+
+# ---- the first image of a shard, and a freeze ----
+
+$node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, 'v' || g FROM generate_series(1, 1000) g});
+$w = psql_writer($node, q{SET kvfdw.stop_points = 'freeze_before_manifest=wait'; SELECT kvfdw_freeze('t_full');}, 'freeze');
+stopped($node, 'freeze_before_manifest');
+$node->safe_psql('postgres', 'CHECKPOINT');
+go_on($node, 'freeze_before_manifest');
+outcome($w);
+is(answer($node, 'SELECT count(*) FROM t_full'), 1000, 'a checkpoint leaves the run of a freeze alone');
+
+# ---- ALTER and INSERT in one simple query ----
+
+$node->safe_psql('postgres', q{ALTER FOREIGN TABLE t_full OPTIONS (SET wal 'keys'); INSERT INTO t_full VALUES (2000, 'last')});
+is(answer($node, 'SELECT count(*) FROM t_full'), 1001, 'a changed wal level keeps what the last statement wrote');
+
+# ---- a table that cannot be opened at the end of a recovery ----
+
+$node->safe_psql('postgres', q{CHECKPOINT; INSERT INTO t_full SELECT g, 'more' FROM generate_series(3001, 3500) g});
+kill_all($node);
+$node->append_conf('postgresql.conf', "kvfdw.fault = 'key_log_read:1+:EIO'\n");
+$node->start;
+$node->stop;
+$boots++;
+$node->append_conf('postgresql.conf', "kvfdw.fault = ''\nkvfdw.boot_id = 'boot $boots'\n");
+$node->start;
+my ($rc, $out, $err) = $node->psql('postgres', 'SELECT count(*) FROM t_full');
+like($err, qr/data of table "t_full" is not available/, 'what could not be made durable is not forgotten silently');
+$node->safe_psql('postgres', 'TRUNCATE t_full');
+
+# ---- the barrier's process beside drops ----
+
+my $pid = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'});
+for my $round (1 .. 10)
+{
+	$node->safe_psql('postgres', join('', map { kv_table("d$_", 'k int, v text', 'k', "shards '100'") . "INSERT INTO d$_ SELECT g * 20000000, 'x' FROM generate_series(-105, 105) g;" } 1 .. 3));
+	$w = psql_writer($node, 'CHECKPOINT;', "drop$round");
+	$node->safe_psql('postgres', "SELECT pg_sleep(0.1); DROP FOREIGN TABLE d1"); # each in its own transaction
+	$node->safe_psql('postgres', "DROP FOREIGN TABLE d$_") for 2, 3;
+	outcome($w);
+}
+is($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'}), $pid, 'tables are dropped under checkpoints');
+$node->safe_psql('postgres', 'CREATE DATABASE gone');
+my ($timed_out) = (0);
+$node->psql('postgres', 'DROP DATABASE gone', timeout => 30, timed_out => \$timed_out);
+ok(!$timed_out, 'DROP DATABASE does not wait for a checkpoint');
+$node->stop;
+done_testing();
