@@ -242,8 +242,9 @@ attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats,
 
 /*
  * Make images of all shards that have changed since their last.  Adds to *stats.
- * covers: of the images (image.c).  ERROR if one cannot be made; those that were made count.  failed, unless NULL,
- * is called for the store instead, and the others go on.
+ * covers: of the images (image.c).  ERROR if one cannot be made; those that were
+ * made count.  failed, unless NULL, is called for the store instead, and the others
+ * go on.
  */
 void
 kv_barrier_flush(uint64 covers, KvBarrierStats *stats,

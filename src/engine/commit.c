@@ -260,14 +260,9 @@ log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
 
 		if (is_in_slot(slot, entry))
 		{
-			KvKey		key = {(const uint8 *) (entry + 1), entry->keylen};
-			KvVersion	version = {0};
+			KvKey		key = kv_entry_key(entry);
+			KvVersion	version = kv_entry_version(entry);
 
-			version.xid = entry->xid;
-			version.cid = entry->cid;
-			version.kind = entry->kind;
-			version.len = entry->len;
-			version.location = entry->location;
 			kv_wal_log_version(&store->key, key, &version,
 							   kv_value_crc_begin(&store->key, key, value, entry->len), value);
 			value += entry->len;

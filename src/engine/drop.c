@@ -319,7 +319,8 @@ collect_stores(void)
  * says true; whether one has.
  */
 static bool
-any_dropped(const char *path, int depth, bool (*visit) (const KvStoreKey *key, uint64 id, const void *arg),
+any_dropped(const char *path, int depth,
+			bool (*visit) (const KvStoreKey *key, uint64 id, const void *arg),
 			const void *arg)
 {
 	DIR		   *dir = AllocateDir(path);

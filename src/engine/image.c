@@ -563,8 +563,8 @@ choose_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, in
 
 /*
  * Set a shard back to an image: the newest, or of a backup's copy the one that is
- * complete in it; to nothing if there is none.  At wal level 'none' the logs that follow are kept, for recovery to
- * salvage.  Idempotent.  In the postmaster.
+ * complete in it; to nothing if there is none.  At wal level 'none' the logs that
+ * follow are kept, for recovery to salvage.  Idempotent.  In the postmaster.
  */
 void
 kv_shard_reset(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,

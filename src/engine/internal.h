@@ -336,6 +336,29 @@ StaticAssertDecl(sizeof(KvLogEntry) == 40, "log entry size");
 
 #define KV_LOG_ENTRY_SIZE(keylen)	(sizeof(KvLogEntry) + TYPEALIGN(8, keylen))
 
+/* The version that an entry is of; its fate is not known. */
+static inline KvVersion
+kv_entry_version(const KvLogEntry *entry)
+{
+	KvVersion	version = {0};
+
+	version.xid = entry->xid;
+	version.location = entry->location;
+	version.len = entry->len;
+	version.crc = entry->value_crc;
+	version.cid = entry->cid;
+	version.kind = entry->kind;
+	return version;
+}
+
+static inline KvKey
+kv_entry_key(const KvLogEntry *entry)
+{
+	KvKey		key = {(const uint8 *) (entry + 1), entry->keylen};
+
+	return key;
+}
+
 /* The head of what one sealed slot adds to the key log. */
 typedef struct KvLogBatch
 {
@@ -517,6 +540,9 @@ extern void kv_incarnation_redo_done(void);
 extern void kv_incarnation_rebuilt(void);
 extern void kv_incarnation_covered(uint64 lsn);
 
+extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);
+extern void kv_incarnations_settled(void);
+
 /* trust.c: what may be believed after a start */
 typedef struct KvIdentity
 {
@@ -590,8 +616,6 @@ extern void kv_barrier_wait(void);
 extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 							  void (*failed) (const KvStoreKey *key));
 extern PGDLLEXPORT void kv_barrier_main(Datum arg);
-extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);
-extern void kv_incarnations_settled(void);
 
 /* value.c */
 extern uint32 kv_value_crc_begin(const KvStoreKey *store, KvKey key,
@@ -767,6 +791,8 @@ extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
 /* storefile.c: paths (each lasts until the next call) and the small files */
 extern List *kv_numbered_entries(const char *path);
 extern List *kv_generations(Oid dboid, Oid relid);
+extern int	kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg),
+							const void *arg);
 extern const char *kv_path_table_directory(Oid dboid, Oid relid);
 extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_value(const KvStoreKey *key, uint32 file);

@@ -34,7 +34,7 @@ apply_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 inca
 	KvShard    *shard = kv_shard(store, shardno);
 	const uint8 *key = (const uint8 *) (entry + 1);
 	KvDeltaPlace place;
-	KvVersion	version = {0};
+	KvVersion	version = kv_entry_version(entry);
 	uint64		end = KV_LOCATION_OFFSET(entry->location) + entry->len;
 
 	/* the space is taken whether or not the entry counts */
@@ -45,12 +45,6 @@ apply_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 inca
 	if (version.fate == KV_FATE_ABORTED ||
 		(entry->kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
 		return;
-	version.xid = entry->xid;
-	version.location = entry->location;
-	version.len = entry->len;
-	version.crc = entry->value_crc;
-	version.cid = entry->cid;
-	version.kind = entry->kind;
 	kv_delta_locate(&shard->active, key, entry->keylen, &place);
 	while (!kv_delta_add(&shard->active, &place, key, entry->keylen, &version))
 		kv_make_room(store, shardno);
@@ -65,15 +59,10 @@ static void
 salvage_entry(KvStore *store, uint32 shardno, const KvLogEntry *entry, uint32 incarnation)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvKey		key = {(const uint8 *) (entry + 1), entry->keylen};
-	KvVersion	version = {0};
+	KvVersion	version = kv_entry_version(entry);
 
-	version.location = entry->location;
-	version.len = entry->len;
-	version.crc = entry->value_crc;
-	version.kind = entry->kind;
 	if (entry->len > 0 && KV_LOCATION_OFFSET(entry->location) >= shard->salvage_from &&
-		!kv_value_is_intact(store, key, &version))
+		!kv_value_is_intact(store, kv_entry_key(entry), &version))
 	{
 		kv_count(store, KV_COUNT_LOST_ENTRIES, 1);
 		return;

@@ -113,19 +113,12 @@ redo_batch(const char *data)
 	for (uint32 i = 0; i < batch->nentries; i++)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) at;
-		KvKey		key = {(const uint8 *) (entry + 1), entry->keylen};
-		KvVersion	version = {0};
+		KvVersion	version = kv_entry_version(entry);
 
 		/* the record was made by others, perhaps before its transaction had any */
 		AdvanceNextFullTransactionIdPastXid((TransactionId) entry->xid);
-		version.xid = entry->xid;
-		version.location = entry->location;
-		version.len = entry->len;
-		version.crc = entry->value_crc;
-		version.cid = entry->cid;
-		version.kind = entry->kind;
 		if (store != NULL)
-			kv_write_placed(store, key, &version);
+			kv_write_placed(store, kv_entry_key(entry), &version);
 		at += KV_LOG_ENTRY_SIZE(entry->keylen);
 	}
 }
@@ -242,48 +235,29 @@ kv_redo_record(XLogReaderState *record)
 }
 
 /*
- * After a crash of the server alone: open the stores that have more than their
- * images, so that it gets into new ones.
+ * After a crash of the server alone: open a store that has more than its images, so
+ * that it gets into new ones.
  */
 static void
-open_unfinished(void)
+open_unfinished(const KvStoreKey *key, const void *arg)
 {
-	ListCell   *database;
-	ListCell   *table;
-	ListCell   *generation;
+	KvStore    *volatile store = NULL;
 
-	foreach(database, kv_numbered_entries("kvfdw"))
+	PG_TRY();
 	{
-		char		path[MAXPGPATH];
-
-		snprintf(path, sizeof(path), "kvfdw/%u", lfirst_oid(database));
-		foreach(table, kv_numbered_entries(path))
-		{
-			foreach(generation, kv_generations(lfirst_oid(database), lfirst_oid(table)))
-			{
-				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
-					lfirst_oid(generation)};
-
-				KvStore    *volatile store = NULL;
-
-				PG_TRY();
-				{
-					store = kv_store_by_key(&key);
-					if (store != NULL && !store->unusable && kv_store_needs_images(store))
-						kv_store_ensure_open(store);
-				}
-				PG_CATCH();
-				{
-					/* its first use will find the same, and say so, or it will not */
-					MemoryContextSwitchTo(redo_context);
-					kv_forget_error(true);
-					if (store != NULL)
-						kv_store_mark_behind(store, true);
-				}
-				PG_END_TRY();
-			}
-		}
+		store = kv_store_by_key(key);
+		if (store != NULL && !store->unusable && kv_store_needs_images(store))
+			kv_store_ensure_open(store);
 	}
+	PG_CATCH();
+	{
+		/* its first use will find the same, and say so, or it will not */
+		MemoryContextSwitchTo(redo_context);
+		kv_forget_error(true);
+		if (store != NULL)
+			kv_store_mark_behind(store, true);
+	}
+	PG_END_TRY();
 }
 
 void
@@ -299,7 +273,7 @@ kv_redo_cleanup(void)
 	old = MemoryContextSwitchTo(redo_context);
 	kv_incarnation_redo_done();
 	if (!kv_shared->rebuilding)
-		open_unfinished();
+		(void) kv_visit_stores(open_unfinished, NULL);
 	KV_STOP_POINT("redo_before_flush");
 
 	/* images are never ahead of what the server must not go back behind */

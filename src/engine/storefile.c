@@ -98,6 +98,35 @@ kv_generations(Oid dboid, Oid relid)
 	return generations;
 }
 
+/* Call for every generation of every table that has a directory.  Returns how many. */
+int
+kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg), const void *arg)
+{
+	int			n = 0;
+	ListCell   *database;
+	ListCell   *table;
+	ListCell   *generation;
+
+	foreach(database, kv_numbered_entries("kvfdw"))
+	{
+		char		path[MAXPGPATH];
+
+		snprintf(path, sizeof(path), "kvfdw/%u", lfirst_oid(database));
+		foreach(table, kv_numbered_entries(path))
+		{
+			foreach(generation, kv_generations(lfirst_oid(database), lfirst_oid(table)))
+			{
+				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
+					lfirst_oid(generation)};
+
+				visit(&key, arg);
+				n++;
+			}
+		}
+	}
+	return n;
+}
+
 /* What kind of file has this name?  False: none that belongs to a shard. */
 static bool
 parse_name(const char *name, KvFoundFile *file)

@@ -142,7 +142,7 @@ reset_store(KvStore *store, const KvReset *reset)
 
 /* An ERROR makes this store unusable and no other. */
 static void
-attempt_reset(const KvStoreKey *key, const KvReset *reset)
+attempt_reset(const KvStoreKey *key, const void *reset)
 {
 	MemoryContext context = CurrentMemoryContext;
 	KvStore		store;
@@ -172,31 +172,12 @@ attempt_reset(const KvStoreKey *key, const KvReset *reset)
 void
 kv_trust_reset_stores(const KvReset *reset)
 {
-	ListCell   *database;
-	ListCell   *table;
-	ListCell   *generation;
-	int			n = 0;
+	int			n;
 
 	/* what is in merge slots is in the WAL as well, or lost */
 	if (reset->set_back)
 		kv_merge_discard();
-	foreach(database, kv_numbered_entries("kvfdw"))
-	{
-		char		path[MAXPGPATH];
-
-		snprintf(path, sizeof(path), "kvfdw/%u", lfirst_oid(database));
-		foreach(table, kv_numbered_entries(path))
-		{
-			foreach(generation, kv_generations(lfirst_oid(database), lfirst_oid(table)))
-			{
-				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
-					lfirst_oid(generation)};
-
-				attempt_reset(&key, reset);
-				n++;
-			}
-		}
-	}
+	n = kv_visit_stores(attempt_reset, reset);
 	if (n > 0 && reset->set_back)
 		ereport(LOG,
 				(errmsg("kvfdw has set %d stores back to their last checkpoint", n),
