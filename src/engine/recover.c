@@ -361,7 +361,8 @@ kv_store_recover(KvStore *store)
 	for (int i = 0; i < found.n; i++)
 		logs += found.files[i].kind == KV_FILE_LOG;
 	pfree(found.files);
-	wanted = store->nshards > 1 && !RecoveryInProgress() ? Min(Min(kv_recovery_workers, logs / 4), lengthof(helpers)) : 0;
+	wanted = store->nshards > 1 && !RecoveryInProgress() ?
+		Min(Min(kv_recovery_workers, logs / 4), lengthof(helpers)) : 0;
 	while (nhelpers < wanted)
 	{
 		/* counted from here on, so that nobody else recovers beside it */

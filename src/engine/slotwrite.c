@@ -296,8 +296,8 @@ kv_slot_wait_free(void)
 
 /*
  * Wait until every sealed slot of the shard that has a lower sequence number and
- * whose entries belong to key logs up to log_number is in its files.  No lock held.  ERROR if one cannot be
- * written, or never will be because the table was dropped.
+ * whose entries belong to key logs up to log_number is in its files.  No lock held.
+ * ERROR if one cannot be written, or never will be because the table was dropped.
  */
 void
 kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequence)
