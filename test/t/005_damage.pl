@@ -97,7 +97,7 @@ for my $how ('stopped', 'killed')
 						push @problems, "$query: " . (@want - @got) . ' rows missing in silence' unless $named->($log) && $f =~ /\.log/;
 					}
 				}
-				elsif ($err !~ /ERROR:  (XX001|58P01|58030)/ || !$named->($err)) { push @problems, "$query: the error is not XX001 or does not name $short: " . substr($err, 0, 300); }
+				elsif ($err !~ /ERROR:  (XX001|58P01|58030|0A000: [^\n]* has format version)/ || !$named->($err)) { push @problems, "$query: the error is not XX001 or does not name $short: " . substr($err, 0, 300); }
 			}
 			# one bad key does not spoil the others, and never gives a wrong value
 			my ($rc, $out, $err) = $node->psql('postgres', q{DO $$
@@ -118,7 +118,7 @@ END $$}, timeout => 60);
 			{
 				my $log = substr(slurp_file($node->logfile), $log_from);
 				push @problems, "$wrong point reads gave a wrong value" if $wrong && !($f =~ /\.log/ && $named->($log));
-				push @problems, "point reads fail with $state" if $bad && $state !~ /^(XX001|58P01|58030)$/;
+				push @problems, "point reads fail with $state" if $bad && $state !~ /^(XX001|58P01|58030|0A000)$/;
 				push @problems, "one flipped bit of a value file spoils $bad of @{[ $good + $bad ]} keys" if $f =~ /\.val/ && $what =~ /bit/ && $bad > 1;
 			}
 			# the check finds it, or there is nothing to find
