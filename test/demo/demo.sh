@@ -203,7 +203,7 @@ row "transactions, $WRITERS writers" \
 echo
 echo "device/user: bytes the device wrote per byte of keys and values, kv / heap, until all was settled."
 echo "of fio: against $fio_write MB/s written, $fio_iops reads/s, $fio_read MB/s read by fio in this run."
-echo "heap commits survive power loss; kv's (wal 'none') survive the kill of any process."
+echo "The commits of both survive power loss: kv has the default wal level, 'full'."
 ${KV_WARM:+echo "Reads were warm: emptying the page cache needs root."}
 echo
 echo "demo: all verified"
