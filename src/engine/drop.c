@@ -347,12 +347,7 @@ any_dropped(const char *path, int depth,
 static bool
 is_in_use(const KvStoreKey *key, uint64 id, const void *arg)
 {
-	bool		in_use;
-
-	LWLockAcquire(&kv_shared->control_lock, LW_SHARED);
-	in_use = kv_store_find(key->dboid, key->relid, key->generation) != NULL;
-	LWLockRelease(&kv_shared->control_lock);
-	return in_use;
+	return kv_store_is_known(key);
 }
 
 static bool

@@ -819,6 +819,7 @@ extern KvStore *kv_store_find(Oid dboid, Oid relid, uint32 generation);
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);
 extern void kv_stores_unpin(List *stores);
 
+extern bool kv_store_is_known(const KvStoreKey *key);
 extern KvStore *kv_store_by_key(const KvStoreKey *key);
 extern KvStore *kv_store_make(const KvStoreKey *key, const KvStore *shape,
 							  const KvKey *bounds);

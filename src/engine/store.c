@@ -265,6 +265,18 @@ create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *b
 	return store;
 }
 
+/* Is the generation in shared memory, in whatever state? */
+bool
+kv_store_is_known(const KvStoreKey *key)
+{
+	bool		known;
+
+	LWLockAcquire(&kv_shared->control_lock, LW_SHARED);
+	known = kv_store_find(key->dboid, key->relid, key->generation) != NULL;
+	LWLockRelease(&kv_shared->control_lock);
+	return known;
+}
+
 /* Redo: the generation that a CREATE record tells of. */
 KvStore *
 kv_store_make(const KvStoreKey *key, const KvStore *shape, const KvKey *bounds)
@@ -273,7 +285,7 @@ kv_store_make(const KvStoreKey *key, const KvStore *shape, const KvKey *bounds)
 	KvStore    *store;
 
 	/* one that had this key and has gone may still be in memory */
-	while (kv_store_find(key->dboid, key->relid, key->generation) != NULL)
+	while (kv_store_is_known(key))
 	{
 		kv_drop_collect();
 		kv_wait_interrupts();
