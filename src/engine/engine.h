@@ -146,7 +146,7 @@ extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
 extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
 extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 
-/* ---- reading (scan side: rangecache.c over shard.c) ---- */
+/* ---- reading (scan side: batch.c over shard.c) ---- */
 typedef struct KvScan KvScan;
 
 /*

@@ -1,5 +1,5 @@
 /*
- * rangecache.c
+ * batch.c
  *		Scans: batches of visible entries, then their values, many at a time.
  *
  * A scan works in batches that grow while it goes on, so that a short range
@@ -9,13 +9,10 @@
  *      keys of both deltas, and the values of those still in merge slots;
  *   2. without it: merge them with the runs, whose generation was checked
  *      under the lock;
- *   3. read the values that are on the device in one deep batch, verify each.
+ *   3. get the values that are elsewhere, and verify each (fetch.c).
  *
  * No lock is held across step 3 or between batches (I 7): the next batch seeks
  * again by key, so splits, freezes and writes in between do not matter.
- *
- * This is the room where the shared windows of the range cache belong: step 3
- * is the only place that asks the device for a scan's values.
  */
 #include "postgres.h"
 
@@ -23,56 +20,11 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "engine/internal.h"
+#include "engine/batch.h"
 
 #define KV_BATCH_ROWS_FIRST	2
 #define KV_BATCH_ROWS		512
-#define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
 #define KV_DELTA_STEPS		4096	/* items looked at under one lock */
-
-/* One row of a batch. */
-typedef struct KvBatchRow
-{
-	KvVersion	version;
-	int			keylen;
-	const uint8 *key;
-	const char *value;			/* NULL: not read yet */
-	bool		present;
-} KvBatchRow;
-
-struct KvScan
-{
-	KvStore    *store;
-	Snapshot	snapshot;
-	bool		want_values;
-	MemoryContext context;		/* the scan's life */
-	MemoryContext batch_context;	/* one batch's keys and values */
-	KvScanStats stats;
-	KvConflicts conflicts;		/* xids NULL: not SERIALIZABLE */
-
-	/* range mode */
-	KvKey		lo;				/* copies; data NULL: unbounded */
-	KvKey		hi;
-	bool		backward;
-	uint32		shardno;		/* where the next batch begins */
-	bool		at_end;
-	bool		started;
-	KvKey		position;		/* the last key returned */
-	uint8		position_bytes[KV_MAX_KEY];
-	int			batch_rows;
-
-	/* points mode */
-	bool		points;
-	KvKey	   *keys;
-	int			nkeys;
-	int			next_key;
-
-	KvBatchRow *rows;			/* room for batch_rows */
-	int			rows_room;
-	int			nrows;
-	int			next_row;
-	Size		batch_bytes;
-};
 
 KvScan *
 kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
@@ -181,219 +133,6 @@ kv_scan_end(KvScan *scan)
 	pfree(scan);
 }
 
-/*
- * A value that is in a merge slot now, copied; NULL if it must be read.  The
- * shard's lock is held.
- */
-static char *
-copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *version)
-{
-	const char *found;
-	char	   *copy;
-
-	if (!scan->want_values)
-		return NULL;
-	if (version->len == 0)
-		return MemoryContextAlloc(scan->batch_context, 1);
-	found = kv_slot_find(shard, version);
-	if (found == NULL)
-		return NULL;
-	copy = MemoryContextAllocHuge(scan->batch_context, version->len);
-	memcpy(copy, found, version->len);
-	scan->stats.slot_hits++;
-	kv_count(scan->store, KV_COUNT_SLOT_HITS, 1);
-	return copy;
-}
-
-/* ---- step 3: values ---- */
-
-/* Where one row's value is on the device, in whole blocks. */
-typedef struct KvRead
-{
-	uint32		file;
-	uint32		len;
-	uint64		offset;
-	KvBatchRow *row;
-} KvRead;
-
-#define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
-
-static int
-compare_reads(const void *a, const void *b)
-{
-	const KvRead *left = a;
-	const KvRead *right = b;
-
-	if (left->file != right->file)
-		return left->file < right->file ? -1 : 1;
-	return left->offset < right->offset ? -1 : left->offset > right->offset;
-}
-
-/* Values that the value cache has. */
-static void
-fetch_cached(KvScan *scan)
-{
-	char	   *into = NULL;
-
-	for (int i = 0; i < scan->nrows; i++)
-	{
-		KvBatchRow *row = &scan->rows[i];
-
-		if (row->value != NULL || row->version.len > KV_BLOCK)
-			continue;
-		if (into == NULL)
-			into = MemoryContextAlloc(scan->batch_context, KV_BLOCK);
-		if (!kv_cache_read(scan->store, row->version.location, row->version.len, into))
-			continue;
-		row->value = into;
-		into = NULL;
-		scan->stats.cache_hits++;
-		kv_count(scan->store, KV_COUNT_CACHE_HITS, 1);
-	}
-}
-
-/* The reads that the batch needs, by place; values already there need none. */
-static int
-plan_reads(KvScan *scan, KvRead *reads)
-{
-	int			n = 0;
-
-	for (int i = 0; i < scan->nrows; i++)
-	{
-		KvBatchRow *row = &scan->rows[i];
-		uint64		offset = KV_LOCATION_OFFSET(row->version.location);
-
-		if (row->value != NULL)
-			continue;
-		reads[n].file = KV_LOCATION_FILE(row->version.location);
-		reads[n].offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
-		reads[n].len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - reads[n].offset;
-		reads[n].row = row;
-		n++;
-	}
-	qsort(reads, n, sizeof(KvRead), compare_reads);
-	return n;
-}
-
-static void
-read_failed(const KvStore *store, const KvVersion *version, int result)
-{
-	const char *path = kv_path_value(&store->key, KV_LOCATION_FILE(version->location));
-
-	if (result < 0)
-		kv_io_error(ERROR, -result, path, "read");
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("file \"%s\" ends before offset %llu", path,
-					(unsigned long long) KV_LOCATION_OFFSET(version->location) + version->len)));
-}
-
-/* Every value of the batch, wherever it came from, is its entry's (I 4). */
-static void
-verify_values(KvScan *scan)
-{
-	for (int i = 0; i < scan->nrows; i++)
-	{
-		KvBatchRow *row = &scan->rows[i];
-		KvKey		key = {row->key, row->keylen};
-
-		kv_value_verify(&scan->store->key, key, row->value, &row->version);
-	}
-}
-
-/* Can the next read, by place, be made together with the request so far? */
-static bool
-joins_request(const KvIoRequest *request, uint32 file, const KvRead *next)
-{
-	return file == next->file && next->offset <= request->offset + request->len &&
-		next->offset + next->len - request->offset <= KV_MERGED_READ;
-}
-
-/*
- * Read the values of all rows that still lack theirs, and verify all.  Values
- * in the same or neighbouring blocks are read together, so rows that were
- * written together cost little more than their bytes.
- */
-static void
-fetch_values(KvScan *scan)
-{
-	KvRead	   *reads;
-	int			nreads;
-	KvIoRequest *requests;
-	int			n = 0;
-	Size		total = 0;
-	char	   *buffer;
-
-	fetch_cached(scan);
-	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
-	nreads = plan_reads(scan, reads);
-	if (nreads == 0)
-	{
-		verify_values(scan);
-		return;
-	}
-	kv_value_trim();
-	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
-	for (int i = 0; i < nreads; i++)
-	{
-		KvIoRequest *last = n > 0 ? &requests[n - 1] : NULL;
-
-		if (last != NULL && joins_request(last, reads[i - 1].file, &reads[i]))
-		{
-			uint64		end = Max(last->offset + last->len, reads[i].offset + reads[i].len);
-
-			total += end - last->offset - last->len;
-			last->len = end - last->offset;
-			continue;
-		}
-		requests[n].file = kv_value_file(&scan->store->key, reads[i].file, false);
-		if (requests[n].file < 0)
-			read_failed(scan->store, &reads[i].row->version, -ENOENT);
-		requests[n].offset = reads[i].offset;
-		requests[n].len = reads[i].len;
-		requests[n].tag = &reads[i];	/* the first of its reads */
-		total += reads[i].len;
-		n++;
-	}
-
-	buffer = MemoryContextAllocHuge(scan->batch_context, total + KV_BLOCK);
-	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
-	for (int i = 0; i < n; i++)
-	{
-		requests[i].buffer = buffer;
-		buffer += requests[i].len;
-	}
-	kv_io_read_batch(requests, n, KV_IO_VALUE_READ);
-
-	for (int i = 0; i < n; i++)
-	{
-		const KvRead *end = i + 1 < n ? requests[i + 1].tag : reads + nreads;
-
-		for (KvRead *read = requests[i].tag; read < end; read++)
-		{
-			KvVersion  *version = &read->row->version;
-			uint64		head = KV_LOCATION_OFFSET(version->location) - requests[i].offset;
-
-			if (requests[i].result < 0 || requests[i].result < head + version->len)
-				read_failed(scan->store, version, requests[i].result);
-			read->row->value = requests[i].buffer + head;
-		}
-	}
-	verify_values(scan);
-	for (int i = 0; scan->points && i < n; i++)
-	{
-		const KvRead *read = requests[i].tag;
-
-		if (requests[i].len == KV_BLOCK && requests[i].result == KV_BLOCK)
-			kv_cache_keep(scan->store, read->row->version.location,
-						  read->row->version.len, requests[i].buffer);
-	}
-	scan->stats.device_reads += n;
-	scan->stats.device_bytes += total;
-	kv_count(scan->store, KV_COUNT_DEVICE_READS, n);
-	kv_count(scan->store, KV_COUNT_DEVICE_READ_BYTES, total);
-}
-
 /* ---- points ---- */
 
 /* Find the version of one key that the snapshot sees. */
@@ -429,7 +168,7 @@ find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 				found = kv_chain_visible(item->newest, scan->snapshot, &row->version);
 		}
 		if (found && row->version.kind == KV_VERSION_PUT)
-			row->value = copy_from_slot(scan, shard, &row->version);
+			row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
 		LWLockRelease(&shard->lock);
 
 		if (!found)
@@ -546,7 +285,7 @@ copy_deltas(KvScan *scan, KvShard *shard, KvDeltaRows *out)
 			row->key = key.data;
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
-			row->value = row->present ? copy_from_slot(scan, shard, &row->version) : NULL;
+			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
 			if (row->present)
 				bytes += row->version.len;
 			out->n++;
@@ -829,7 +568,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 			fill_range(scan);
 		kv_conflicts = NULL;
 		if (scan->want_values)
-			fetch_values(scan);
+			kv_batch_fetch(scan);
 		if (!scan->points)
 			scan->batch_rows = Min(KV_BATCH_ROWS, scan->batch_rows * 4);
 		kv_count(scan->store, KV_COUNT_ROWS_READ, scan->nrows);
@@ -872,10 +611,10 @@ kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row
 	only->key = key.data;
 	only->keylen = key.len;
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	only->value = copy_from_slot(scan, shard, version);
+	only->value = kv_batch_copy_from_slot(scan, shard, version);
 	LWLockRelease(&shard->lock);
 	scan->nrows = 1;
-	fetch_values(scan);
+	kv_batch_fetch(scan);
 	copy = MemoryContextAllocHuge(CurrentMemoryContext, Max(version->len, 1));
 	memcpy(copy, only->value, version->len);
 	row->key = key.data;
