@@ -73,6 +73,24 @@ CREATE FUNCTION kvfdw_stat_get_barrier(
 CREATE VIEW kvfdw_stat_barrier AS SELECT * FROM kvfdw_stat_get_barrier();
 GRANT SELECT ON kvfdw_stat_barrier TO PUBLIC;
 
+-- The range cache, of all databases; counts since the start or kvfdw_stat_reset().
+CREATE FUNCTION kvfdw_stat_get_range_cache(
+	OUT windows bigint,
+	OUT window_size bigint,
+	OUT used bigint,
+	OUT scans bigint,
+	OUT hits bigint,
+	OUT loads bigint,
+	OUT shared bigint,
+	OUT waits bigint,
+	OUT reads bigint,
+	OUT read_bytes bigint,
+	OUT evictions bigint)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_range_cache AS SELECT * FROM kvfdw_stat_get_range_cache();
+GRANT SELECT ON kvfdw_stat_range_cache TO PUBLIC;
+
 -- How values are read and written at present: io_uring or sync.
 CREATE FUNCTION kvfdw_io_method() RETURNS text
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;

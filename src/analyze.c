@@ -55,7 +55,7 @@ sample_keys(KvStore *store, Snapshot snapshot, KvKey *sample, int target,
 
 	*total = 0;
 	reservoir_init_selection_state(&reservoir, target);
-	kv_scan_range(scan, everything, everything, false, 0);
+	kv_scan_range(scan, everything, everything, KV_ASCENDING, 0);
 	while (kv_scan_next(scan, &row))
 	{
 		kv_analyze_delay_point();

@@ -101,6 +101,29 @@ show_key_condition(ForeignScan *plan, ExplainState *es)
 						es);
 }
 
+/* How the scan met windows of the range cache, if it did. */
+static void
+show_windows(const KvScanStats *stats, ExplainState *es)
+{
+	if (es->format != EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainPropertyUInteger("Windows Hit", NULL, stats->windows_hit, es);
+		ExplainPropertyUInteger("Windows Loaded", NULL, stats->windows_loaded, es);
+		ExplainPropertyUInteger("Windows Shared", NULL, stats->windows_shared, es);
+		ExplainPropertyUInteger("Windows Waited", NULL, stats->windows_waited, es);
+		return;
+	}
+	if (stats->windows_hit + stats->windows_loaded + stats->windows_shared == 0)
+		return;
+	ExplainPropertyText("Windows",
+						psprintf("hit=%llu loaded=%llu shared=%llu waited=%llu",
+								 (unsigned long long) stats->windows_hit,
+								 (unsigned long long) stats->windows_loaded,
+								 (unsigned long long) stats->windows_shared,
+								 (unsigned long long) stats->windows_waited),
+						es);
+}
+
 static void
 kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 {
@@ -130,6 +153,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 		ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
 		ExplainPropertyUInteger("Merge-Slot Hits", NULL, stats->slot_hits, es);
 		ExplainPropertyUInteger("Value-Cache Hits", NULL, stats->cache_hits, es);
+		show_windows(stats, es);
 	}
 }
 

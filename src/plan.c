@@ -764,6 +764,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 							 makeInteger(match->npinned),
 							 makeInteger(match->access));
 	fdw_private = lappend(fdw_private, makeBoolean(backward));
+	fdw_private = lappend(fdw_private, makeBoolean(best_path->path.pathkeys != NIL));
 	fdw_private = lappend(fdw_private,
 						  makeBoolean(needs_values(root, baserel, info, local)));
 	fdw_private = lappend(fdw_private,

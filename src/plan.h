@@ -50,6 +50,7 @@ enum KvScanPrivateIndex
 	KvScanPrivatePinned,		/* Integer: leading columns bound by = or ANY */
 	KvScanPrivateAccess,		/* Integer: KvAccess */
 	KvScanPrivateBackward,		/* Boolean */
+	KvScanPrivateOrdered,		/* Boolean: does the plan rely on key order? */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
 	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all */
 	KvScanPrivateLock,			/* Integer: LockTupleMode of the scan's own locks, or -1 */
@@ -135,7 +136,7 @@ typedef struct KvScanState
 
 	/* the plan */
 	KvAccess	access;
-	bool		backward;
+	KvScanOrder order;
 	bool		want_values;
 	uint64		limit_hint;
 	KvKeyRanges *ranges;
@@ -149,6 +150,7 @@ typedef struct KvScanState
 	/* in a parallel scan */
 	KvParallelScan *parallel;	/* or NULL */
 	uint32		piece;			/* the one that is read */
+	bool		sharing;		/* the engine knows what is shared */
 
 	/* locking */
 	int			lock_mode;		/* LockTupleMode in which the scan locks, or -1 */

@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "access/subtrans.h"
+#include "access/tableam.h"
 #include "access/transam.h"
 #include "common/hashfn.h"
 #include "executor/executor.h"
@@ -81,6 +82,18 @@ decide_locking(ForeignScanState *node, KvScanState *state, int scan_mode)
 	}
 }
 
+/* Of a whole table nobody may care for the order, as of heap's. */
+static KvScanOrder
+scan_order(const ForeignScan *plan, KvAccess access)
+{
+	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward)))
+		return KV_DESCENDING;
+	if (access == KV_ACCESS_FULL && synchronize_seqscans && !plan->scan.plan.parallel_aware &&
+		!boolVal(list_nth(plan->fdw_private, KvScanPrivateOrdered)))
+		return KV_ANY_ORDER;
+	return KV_ASCENDING;
+}
+
 static void
 kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 {
@@ -102,7 +115,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	state->rel = node->ss.ss_currentRelation;
 	state->table = kv_table_get(state->rel);
 	state->access = (KvAccess) intVal(list_nth(plan->fdw_private, KvScanPrivateAccess));
-	state->backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
+	state->order = scan_order(plan, state->access);
 	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
 	state->limit_hint = (uint64) intVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
 	state->operation = (CmdType) intVal(list_nth(plan->fdw_private, KvScanPrivateOperation));
@@ -124,7 +137,8 @@ start_ranges(ForeignScanState *node, KvScanState *state)
 	else
 		MemoryContextReset(state->range_context);
 	return kv_ranges_start(state->ranges, node->ss.ps.ps_ExprContext,
-						   state->range_context, state->backward);
+						   state->range_context,
+						   state->order == KV_DESCENDING);
 }
 
 /*
@@ -179,6 +193,9 @@ next_range(ForeignScanState *node, KvScanState *state, KvKey *lo, KvKey *hi)
 	{
 		while (kv_ranges_next(state->ranges, lo, hi))
 		{
+			if (!state->sharing)
+				kv_scan_share(state->scan, *lo, *hi, state->order);
+			state->sharing = true;
 			if (kv_parallel_clip(state->parallel, state->piece, lo, hi))
 				return true;
 		}
@@ -212,7 +229,7 @@ next_position(ForeignScanState *node, KvScanState *state)
 		if (!next_range(node, state, &lo, &hi))
 			return false;
 		PredicateLockRelation(state->rel, snapshot);
-		kv_scan_range(state->scan, lo, hi, state->backward, state->limit_hint);
+		kv_scan_range(state->scan, lo, hi, state->order, state->limit_hint);
 	}
 	return true;
 }

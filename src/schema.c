@@ -474,7 +474,7 @@ copy_rows(Relation rel, KvStore *from, KvStore *to)
 	CommandId	cid = GetCurrentCommandId(true);
 	KvRow		row;
 
-	kv_scan_range(scan, unbounded, unbounded, false, 0);
+	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 0);
 	while (kv_scan_next(scan, &row))
 	{
 		KvKey		key = {row.key, row.keylen};

@@ -25,6 +25,7 @@
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_io);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_barrier);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_range_cache);
 PG_FUNCTION_INFO_V1(kvfdw_io_method);
 PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
 PG_FUNCTION_INFO_V1(kvfdw_relation_size);
@@ -148,6 +149,34 @@ kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(stats.shards);
 	values[n++] = Int64GetDatum(stats.files);
 	values[n++] = Int64GetDatum(stats.bytes);
+	Assert(n == lengthof(values));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+Datum
+kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	KvRangeStats stats;
+	Datum		values[11];
+	bool		nulls[11] = {0};
+	int			n = 0;
+
+	kv_engine_require();
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	kv_stat_range(&stats);
+	values[n++] = Int64GetDatum(stats.windows);
+	values[n++] = Int64GetDatum(stats.window_size);
+	values[n++] = Int64GetDatum(stats.used);
+	values[n++] = Int64GetDatum(stats.scans);
+	values[n++] = Int64GetDatum(stats.hits);
+	values[n++] = Int64GetDatum(stats.loads);
+	values[n++] = Int64GetDatum(stats.shared);
+	values[n++] = Int64GetDatum(stats.waits);
+	values[n++] = Int64GetDatum(stats.reads);
+	values[n++] = Int64GetDatum(stats.read_bytes);
+	values[n++] = Int64GetDatum(stats.evictions);
 	Assert(n == lengthof(values));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

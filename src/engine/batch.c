@@ -63,6 +63,8 @@ reset_scan(KvScan *scan)
 {
 	MemoryContextReset(scan->batch_context);
 	scan->nrows = scan->next_row = 0;
+	if (!scan->shared)
+		kv_range_leave(scan);
 	if (scan->lo.data)
 		pfree((void *) scan->lo.data);
 	if (scan->hi.data)
@@ -78,26 +80,62 @@ reset_scan(KvScan *scan)
 	scan->nkeys = 0;
 }
 
-void
-kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, bool backward, uint64 limit_hint)
+/* Where a scan of [lo, hi) begins and ends. */
+static void
+set_shards(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 {
+	uint32		nshards = scan->store->nshards;
+	uint32		low = lo.data ? kv_shard_for(scan->store, lo.data, lo.len) : 0;
+	uint32		high = hi.data ? kv_shard_for(scan->store, hi.data, hi.len) : nshards - 1;
+
+	scan->order = order;
+	scan->backward = order == KV_DESCENDING;
+	scan->shardno = scan->backward ? high : low;
+	scan->last_shard = scan->backward ? low : high;
+	if (order == KV_ANY_ORDER && kv_range_company(scan->store, &scan->shardno))
+		scan->last_shard = (scan->shardno + nshards - 1) % nshards;
+}
+
+void
+kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_hint)
+{
+	uint32		extent_last = scan->last_shard;
+
 	reset_scan(scan);
 	scan->points = false;
 	if (lo.data)
 		scan->lo = copy_key(scan->context, lo.data, lo.len);
 	if (hi.data)
 		scan->hi = copy_key(scan->context, hi.data, hi.len);
-	scan->backward = backward;
 	scan->started = false;
 	scan->at_end = lo.data && hi.data &&
 		kv_key_compare(lo.data, lo.len, hi.data, hi.len) >= 0;
-	if (!backward)
-		scan->shardno = lo.data ? kv_shard_for(scan->store, lo.data, lo.len) : 0;
+	set_shards(scan, lo, hi, order);
+	scan->end_shard = scan->last_shard;
+	if (scan->shared)
+		scan->last_shard = extent_last;
 	else
-		scan->shardno = hi.data ? kv_shard_for(scan->store, hi.data, hi.len) :
-			scan->store->nshards - 1;
+	{
+		scan->extent_lo = scan->lo;
+		scan->extent_hi = scan->hi;
+		scan->pass.rows = 0;
+		scan->pass.ramped = scan->pass.decided = false;
+	}
+	scan->limit_hint = limit_hint;
 	scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : KV_BATCH_ROWS_FIRST;
 	kv_count(scan->store, KV_COUNT_RANGE_SCANS, 1);
+}
+
+void
+kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
+{
+	scan->shared = true;
+	if (lo.data)
+		scan->extent_lo = copy_key(scan->context, lo.data, lo.len);
+	if (hi.data)
+		scan->extent_hi = copy_key(scan->context, hi.data, hi.len);
+	set_shards(scan, lo, hi, order);
+	scan->pass.ramped = true;
 }
 
 void
@@ -125,6 +163,8 @@ void
 kv_scan_end(KvScan *scan)
 {
 	reset_scan(scan);
+	if (scan->pass.context)
+		MemoryContextDelete(scan->pass.context);
 	MemoryContextDelete(scan->batch_context);
 	if (scan->conflicts.xids)
 		pfree(scan->conflicts.xids);
@@ -146,6 +186,7 @@ find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 	row->key = key.data;
 	row->keylen = key.len;
 	row->value = NULL;
+	row->verified = false;
 	for (;;)
 	{
 		const KvRunSet *set = kv_shard_runs(store, shardno);
@@ -286,6 +327,7 @@ copy_deltas(KvScan *scan, KvShard *shard, KvDeltaRows *out)
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
+			row->verified = false;
 			if (row->present)
 				bytes += row->version.len;
 			out->n++;
@@ -457,6 +499,7 @@ merge_rows(KvScan *scan, const KvRunSet *set, const KvDeltaRows *delta)
 				row->version = version;
 				row->present = version.kind == KV_VERSION_PUT;
 				row->value = scan->want_values && version.len == 0 ? "" : NULL;
+				row->verified = false;
 				row->key = NULL;
 			}
 		}
@@ -487,6 +530,7 @@ fill_range(KvScan *scan)
 	KvShard    *shard = kv_shard(store, scan->shardno);
 	KvDeltaRows delta;
 	const KvRunSet *set;
+	uint64		written;
 	bool		finished;
 
 	delta.rows = MemoryContextAlloc(scan->batch_context,
@@ -500,8 +544,11 @@ fill_range(KvScan *scan)
 		LWLockRelease(&shard->lock);
 	}
 	copy_deltas(scan, shard, &delta);
+	written = kv_range_written(shard);
 	LWLockRelease(&shard->lock);
 
+	if (scan->want_values)
+		kv_range_steer(scan, scan->shardno, set, written);
 	scan->position.data = scan->position_bytes;
 	finished = merge_rows(scan, set, &delta);
 	scan->started = true;
@@ -510,27 +557,7 @@ fill_range(KvScan *scan)
 
 	/* the next shard's keys all lie behind this one's, so it begins at its edge */
 	scan->started = false;
-	if (!scan->backward)
-	{
-		if (scan->shardno + 1 == store->nshards)
-			scan->at_end = true;
-		else
-		{
-			KvKey		bound = kv_shard_bound(store, ++scan->shardno);
-
-			scan->at_end = !within_end(scan, bound.data, bound.len);
-		}
-	}
-	else
-	{
-		KvKey		bound = kv_shard_bound(store, scan->shardno);
-
-		scan->at_end = scan->shardno == 0 ||
-			(scan->lo.data != NULL &&
-			 kv_key_compare(bound.data, bound.len, scan->lo.data, scan->lo.len) <= 0);
-		if (!scan->at_end)
-			scan->shardno--;
-	}
+	scan->at_end = !kv_batch_next_shard(scan, scan->end_shard, &scan->shardno);
 }
 
 /* ---- the caller's side ---- */
@@ -572,6 +599,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		if (!scan->points)
 			scan->batch_rows = Min(KV_BATCH_ROWS, scan->batch_rows * 4);
 		kv_count(scan->store, KV_COUNT_ROWS_READ, scan->nrows);
+		scan->pass.rows += scan->nrows;
 	}
 	next = &scan->rows[scan->next_row++];
 	row->key = next->key;
@@ -610,6 +638,7 @@ kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row
 	only->version = *version;
 	only->key = key.data;
 	only->keylen = key.len;
+	only->verified = false;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	only->value = kv_batch_copy_from_slot(scan, shard, version);
 	LWLockRelease(&shard->lock);

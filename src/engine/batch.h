@@ -17,7 +17,28 @@ typedef struct KvBatchRow
 	const uint8 *key;
 	const char *value;			/* NULL: not read yet */
 	bool		present;
+	bool		verified;
 } KvBatchRow;
+
+/* How a scan stands with the range cache (rangescan.c). */
+struct KvRangeScan;
+typedef struct KvRangePass
+{
+	struct KvRangeScan *entry;	/* in the registry, or NULL */
+	uint64		id;
+	MemoryContext context;		/* of all this; NULL: not made yet */
+	MemoryContextCallback callback;
+	uint64		rows;			/* that the range has given */
+	bool		ramped;			/* it has given enough to go over to windows */
+	uint32		shard;
+	bool		decided;		/* whether this shard comes through windows … */
+	bool		windows;		/* … and it does */
+	uint64		length;			/* of its value file, when it was entered */
+	uint32		npieces;
+	int		   *seen;			/* of each piece: its window, or -1 */
+	TimestampTz entered;
+	int64		waited;			/* µs since then */
+} KvRangePass;
 
 struct KvScan
 {
@@ -32,8 +53,16 @@ struct KvScan
 	/* range mode */
 	KvKey		lo;				/* copies; data NULL: unbounded */
 	KvKey		hi;
-	bool		backward;
+	KvScanOrder order;
+	bool		backward;		/* order == KV_DESCENDING */
+	uint64		limit_hint;
 	uint32		shardno;		/* where the next batch begins */
+	uint32		end_shard;		/* of the range */
+	uint32		last_shard;		/* of the extent */
+	bool		shared;			/* other processes scan the rest of the extent */
+	KvKey		extent_lo;		/* the range, or what it is a part of */
+	KvKey		extent_hi;
+	KvRangePass pass;
 	bool		at_end;
 	bool		started;
 	KvKey		position;		/* the last key returned */
@@ -53,8 +82,28 @@ struct KvScan
 	Size		batch_bytes;
 };
 
+/* The shard behind shardno, in the order of the scan; false: that is the last. */
+static inline bool
+kv_batch_next_shard(const KvScan *scan, uint32 last, uint32 *shardno)
+{
+	if (*shardno == last)
+		return false;
+	if (scan->backward)
+		(*shardno)--;
+	else
+		*shardno = (*shardno + 1) % scan->store->nshards;
+	return true;
+}
+
 extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 									 const KvVersion *version);
 extern void kv_batch_fetch(KvScan *scan);
+
+/* rangescan.c */
+extern bool kv_range_company(const KvStore *store, uint32 *shard);
+extern uint64 kv_range_written(const KvShard *shard);
+extern void kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written);
+extern void kv_range_fetch(KvScan *scan);
+extern void kv_range_leave(KvScan *scan);
 
 #endif							/* KV_BATCH_H */

@@ -29,6 +29,7 @@ uint32		kv_wait_freeze = 0;
 uint32		kv_wait_room = 0;
 uint32		kv_wait_idle = 0;
 uint32		kv_wait_barrier = 0;
+uint32		kv_wait_range = 0;
 
 bool
 kv_engine_ready(void)

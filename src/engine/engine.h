@@ -89,6 +89,10 @@ typedef struct KvScanStats
 	uint64		device_bytes;
 	uint64		slot_hits;		/* values served from merge slots */
 	uint64		cache_hits;		/* … and from the value cache */
+	uint64		windows_hit;	/* of the range cache, loaded for others before */
+	uint64		windows_loaded; /* … for this scan */
+	uint64		windows_shared; /* … for others, while this scan waited too */
+	uint64		windows_waited; /* sleeps until one was loaded */
 } KvScanStats;
 
 /* ---- module start (kvfdw.c calls these) ---- */
@@ -156,13 +160,26 @@ typedef struct KvScan KvScan;
  */
 extern KvScan *kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values);
 
+typedef enum KvScanOrder
+{
+	KV_ASCENDING,
+	KV_DESCENDING,
+	KV_ANY_ORDER				/* begins where other scans are, and wraps around */
+} KvScanOrder;
+
 /*
- * Position on a key range, ascending or descending.  lo is inclusive, hi is
- * exclusive; data NULL is unbounded.  limit_hint: how many rows the caller
- * is likely to take, 0 = all.
+ * Position on a key range.  lo is inclusive, hi is exclusive; data NULL is
+ * unbounded, which both are for KV_ANY_ORDER.  limit_hint: how many rows the
+ * caller is likely to take, 0 = all.
  */
-extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, bool backward,
+extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order,
 						  uint64 limit_hint);
+
+/*
+ * Before the first kv_scan_range: other processes scan the other parts of
+ * [lo, hi) meanwhile, and this one some of them.
+ */
+extern void kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order);
 
 /*
  * Position on a set of keys; the rows come in the order of the keys given,
@@ -297,6 +314,19 @@ typedef struct KvIoStats
 	uint64		bytes;
 	uint64		errors;
 } KvIoStats;
+
+typedef struct KvRangeStats
+{
+	uint64		windows;		/* in the range cache */
+	uint64		window_size;	/* bytes */
+	uint64		used;			/* windows that hold something */
+	uint64		scans;			/* that read through windows now */
+	uint64		hits, loads, shared, waits;	/* as in KvScanStats */
+	uint64		reads, read_bytes;	/* of prefetch workers */
+	uint64		evictions;
+} KvRangeStats;
+
+extern void kv_stat_range(KvRangeStats *stats);
 extern int	kv_stat_io(KvIoStats *out, int max);	/* returns how many kinds */
 extern const char *kv_stat_io_method(void);	/* 'io_uring' or 'sync', as in use */
 extern void kv_stat_reset(void);

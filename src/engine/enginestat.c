@@ -94,4 +94,5 @@ kv_stat_reset(void)
 	}
 	kv_stores_unpin(stores);
 	kv_io_stats_reset();
+	kv_range_stats_reset();
 }

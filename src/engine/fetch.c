@@ -1,7 +1,7 @@
 /*
  * fetch.c
  *		The values of a batch of rows, wherever they are: in merge slots, in the
- *		value cache, on the device.
+ *		value cache, in windows of the range cache, on the device.
  */
 #include "postgres.h"
 
@@ -123,7 +123,8 @@ verify_values(KvScan *scan)
 		KvBatchRow *row = &scan->rows[i];
 		KvKey		key = {row->key, row->keylen};
 
-		kv_value_verify(&scan->store->key, key, row->value, &row->version);
+		if (!row->verified)
+			kv_value_verify(&scan->store->key, key, row->value, &row->version);
 	}
 }
 
@@ -151,6 +152,8 @@ kv_batch_fetch(KvScan *scan)
 	char	   *buffer;
 
 	fetch_cached(scan);
+	if (!scan->points)
+		kv_range_fetch(scan);
 	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
 	nreads = plan_reads(scan, reads);
 	if (nreads == 0)

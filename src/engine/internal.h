@@ -52,8 +52,9 @@
 #define KV_WAIT_ROOM		KV_WAIT_EVENT(kv_wait_room, "KvfdwDeltaMemory")
 #define KV_WAIT_IDLE		KV_WAIT_EVENT(kv_wait_idle, "KvfdwWorkerMain")
 #define KV_WAIT_BARRIER		KV_WAIT_EVENT(kv_wait_barrier, "KvfdwBarrier")
+#define KV_WAIT_RANGE		KV_WAIT_EVENT(kv_wait_range, "KvfdwRangeWindow")
 extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_room, kv_wait_idle,
-			kv_wait_barrier;
+			kv_wait_barrier, kv_wait_range;
 
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
 #define KV_ENTRY_AREA		(32 * 1024)	/* of a merge slot, for its header and entries */
@@ -500,6 +501,9 @@ extern int	kv_merge_size_kb;
 extern int	kv_merge_buffers_mb;
 extern int	kv_delta_memory_mb;
 extern int	kv_value_cache_mb;
+extern int	kv_range_cache_kb;
+extern int	kv_range_wait_ms;
+extern int	kv_prefetch_workers;
 extern int	kv_max_tables;
 extern int	kv_recovery_workers;
 extern int	kv_freeze_delay;
@@ -628,6 +632,8 @@ extern void kv_value_extend(KvStore *store, uint32 shardno, Size need);
 extern KvLocation kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
 										const char *value, Size len);
 extern bool kv_value_is_intact(const KvStore *store, KvKey key, const KvVersion *version);
+extern bool kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
+							 const KvVersion *version);
 extern void kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 							const KvVersion *version);
 
@@ -641,6 +647,15 @@ extern bool kv_cache_has(const KvStore *store, KvLocation location, uint32 len);
 extern uint64 kv_cache_hot_bit(uint32 position);
 extern void kv_cache_keep_hot(const KvStore *store, KvLocation base, uint32 capacity,
 							  uint64 hot_bits, const char *values);
+
+/* rangecache.c, prefetch.c */
+#define KV_MAX_PREFETCH_WORKERS	16
+
+extern Size kv_range_shmem_size(void);
+extern void kv_range_startup(void);
+extern void kv_range_stats_reset(void);
+extern void kv_prefetch_gucs(void);
+extern PGDLLEXPORT void kv_prefetch_main(Datum arg);
 
 /* merge.c */
 #define KV_MERGE_PATH	"kvfdw/merge"

@@ -53,6 +53,7 @@ kv_engine_gucs(void)
 							"Time after which recent versions are frozen even if there are few.",
 							NULL, &kv_freeze_delay, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	kv_prefetch_gucs();
 	kv_io_gucs();
 	kv_run_gucs();
 }
@@ -67,6 +68,7 @@ request_memory(void)
 	size = add_size(size, kv_merge_shmem_size());
 	size = add_size(size, kv_area_size());
 	size = add_size(size, kv_cache_shmem_size());
+	size = add_size(size, kv_range_shmem_size());
 	size = add_size(size, kv_io_shmem_size());
 	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvTableEntry)));
 	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvStore)));
@@ -134,6 +136,7 @@ start_memory(void)
 	LWLockRegisterTranche(kv_shared->tranches[1], "KvfdwShard");
 	kv_io_shmem_init(found);
 	kv_cache_startup();
+	kv_range_startup();
 	create_hash_tables();
 	LWLockRelease(AddinShmemInitLock);
 

@@ -59,6 +59,16 @@ kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len)
 	return crc;
 }
 
+/* Is value what version says (I 4)? */
+bool
+kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
+				 const KvVersion *version)
+{
+	uint32		crc = kv_value_crc_begin(store, key, value, version->len);
+
+	return kv_value_crc_finish(crc, version->location, version->len) == version->crc;
+}
+
 /* Can the value be read from its file, and is it what version says? */
 bool
 kv_value_is_intact(const KvStore *store, KvKey key, const KvVersion *version)
@@ -68,14 +78,12 @@ kv_value_is_intact(const KvStore *store, KvKey key, const KvVersion *version)
 	Size		len = TYPEALIGN(KV_BLOCK, offset + version->len) - first;
 	char	   *buffer = kv_io_buffer(KV_BUFFER_CHECK, len);
 	File		file = kv_value_file(&store->key, KV_LOCATION_FILE(version->location), false);
-	uint32		crc;
 
 	if (file < 0 || offset + version->len > kv_io_size(file))
 		return false;
 	if (kv_io_read(file, buffer, len, first, KV_IO_VALUE_READ) < offset - first + version->len)
 		return false;
-	crc = kv_value_crc_begin(&store->key, key, buffer + (offset - first), version->len);
-	return kv_value_crc_finish(crc, version->location, version->len) == version->crc;
+	return kv_value_matches(&store->key, key, buffer + (offset - first), version);
 }
 
 /* ERROR unless value is what version says (I 4, I 11). */
@@ -83,9 +91,7 @@ void
 kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 				const KvVersion *version)
 {
-	uint32		crc = kv_value_crc_begin(store, key, value, version->len);
-
-	if (kv_value_crc_finish(crc, version->location, version->len) != version->crc)
+	if (!kv_value_matches(store, key, value, version))
 	{
 		char		hex[2 * 32 + 1];
 		int			shown = Min(key.len, 32);

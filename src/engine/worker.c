@@ -60,6 +60,13 @@ kv_workers_register(void)
 	RegisterBackgroundWorker(&worker);
 	describe_worker(&worker, "kvfdw barrier", "kv_barrier_main");
 	RegisterBackgroundWorker(&worker);
+	describe_worker(&worker, "kvfdw prefetch", "kv_prefetch_main");
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	for (int i = 0; kv_range_cache_kb > 0 && i < kv_prefetch_workers; i++)
+	{
+		worker.bgw_main_arg = Int32GetDatum(i);
+		RegisterBackgroundWorker(&worker);
+	}
 }
 
 /* Start a worker that runs once; false if none can be had. */

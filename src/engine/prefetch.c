@@ -1,0 +1,504 @@
+/*
+ * prefetch.c
+ *		The prefetch workers: they load the windows that scans want.
+ *
+ * A worker looks through the registry of scans (rangescan.c) for the want that is
+ * due first, claims windows for the next pieces of its shard, reads them in one
+ * deep batch, publishes them, and looks again.  Several workers work on different
+ * pieces of one shard, or of several.
+ *
+ * Which want is due first: a shard in which a scan is comes before those it comes
+ * to, and so on by distance.  A scan that is ahead of others of the same store,
+ * who reach it within kvfdw.range_wait by what is loaded and what can be loaded
+ * meanwhile, is held back as long as they want something and it has patience left.
+ *
+ * Whose window is taken, if none is free: of all spans the one that will be used
+ * last: those to which no live scan comes, the one left longest ago first; then
+ * by the distance of the scan nearest to it.  Never one that is needed as soon as
+ * what is to be loaded; and of what scans behind reach, none while the one ahead
+ * has patience left.
+ *
+ * A worker ends by SIGTERM, ERROR or the postmaster's death; in any case the
+ * windows it has claimed are given up, and the postmaster starts another.  A read
+ * is complete before its batch returns, so nothing is written to a window by the
+ * device afterwards (I 6).
+ */
+#include "postgres.h"
+
+#include <sched.h>
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "engine/rangecache.h"
+
+#define KV_GROUP		16		/* windows that are read in one batch */
+#define KV_HELD_NAP_MS	5
+#define KV_IDLE_NAP_MS	1000
+#define KV_MAX_REACH	64		/* shards */
+
+int			kv_prefetch_workers = 2;
+static char *prefetch_cpus = "";
+
+/* What this worker has claimed and not published yet. */
+static int	claimed[KV_GROUP];
+static int	nclaimed = 0;
+static KvStoreKey claimed_store;
+
+/* How far each scan gets within kvfdw.range_wait, in shards. */
+static uint32 *reach;
+
+/* ---- choosing; KvRange.lock is held, exclusive ---- */
+
+static KvSpan *
+find_span(uint32 cache_id, uint32 shard)
+{
+	KvSpanKey	key = {cache_id, shard};
+
+	return hash_search(kv_span_hash, &key, HASH_FIND, NULL);
+}
+
+/*
+ * How many shards a scan goes within kvfdw.range_wait if the workers load for it
+ * alone.  What shards hold that it has not asked for yet is taken to be what the
+ * one does where it is.
+ */
+static uint32
+compute_reach(const KvRangeScan *scan)
+{
+	uint64		budget = kv_range->bytes_per_second / 1000 * kv_range_wait_ms;
+	uint64		length = scan->wants[0].length;
+	uint32		shard = scan->shard;
+	uint32		n;
+
+	for (n = 0; n < KV_MAX_REACH; n++)
+	{
+		const KvSpan *span = find_span(scan->cache_id, shard);
+		uint64		have = span != NULL ? (uint64) span->nvalid * KV_WINDOW_SIZE : 0;
+		uint64		lacks = have < length ? length - have : 0;
+
+		if (lacks > budget || shard == scan->last)
+			break;
+		budget -= lacks;
+		shard = (shard + scan->nshards + scan->step) % scan->nshards;
+	}
+	return n;
+}
+
+static void
+compute_reaches(TimestampTz now)
+{
+	for (int i = 0; i < kv_range->scans_used; i++)
+	{
+		const KvRangeScan *scan = &kv_range_scans[i];
+		const KvRangeScan *previous = i > 0 ? &kv_range_scans[i - 1] : NULL;
+
+		if (!kv_range_is_live(scan, now))
+			reach[i] = 0;
+		else if (previous != NULL && kv_range_is_live(previous, now) &&
+				 previous->cache_id == scan->cache_id && previous->shard == scan->shard &&
+				 previous->step == scan->step && previous->last == scan->last)
+			reach[i] = reach[i - 1];
+		else
+			reach[i] = compute_reach(scan);
+	}
+}
+
+/*
+ * Is other number i close behind scan?  Not if scan has so little left that there
+ * is not much to share.
+ */
+static bool
+is_behind(int i, const KvRangeScan *scan, TimestampTz now)
+{
+	const KvRangeScan *other = &kv_range_scans[i];
+	uint32		distance;
+
+	if (other == scan || !kv_range_is_live(other, now) || other->step != scan->step)
+		return false;
+	distance = kv_range_distance(other, scan->cache_id, scan->shard);
+	return distance > 0 && distance <= reach[i] &&
+		distance <= 2 * kv_range_distance(scan, scan->cache_id, scan->last);
+}
+
+static bool
+wants_something(const KvRangeScan *scan)
+{
+	for (int i = 0; i < scan->nwants; i++)
+	{
+		KvSpan	   *span = find_span(scan->cache_id, scan->wants[i].shard);
+
+		if (span == NULL || (span->failed == 0 && kv_span_lacks(span, scan->wants[i].length)))
+			return true;
+	}
+	return false;
+}
+
+/* Do scans close behind have precedence? */
+static bool
+is_held(const KvRangeScan *scan, TimestampTz now)
+{
+	for (int i = 0; scan->patience > 0 && i < kv_range->scans_used; i++)
+	{
+		if (is_behind(i, scan, now) && wants_something(&kv_range_scans[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * How far in the future a span will be used, if it may be evicted for what scan
+ * wants at distance; 0: it may not.
+ */
+static uint64
+idle_for(const KvSpan *span, const KvRangeScan *scan, uint32 distance, TimestampTz now)
+{
+	uint64		nearest = KV_NEVER;
+
+	for (int i = 0; i < kv_range->scans_used; i++)
+	{
+		const KvRangeScan *other = &kv_range_scans[i];
+		uint32		other_distance;
+
+		if (!kv_range_is_live(other, now))
+			continue;
+		other_distance = kv_range_distance(other, span->key.cache_id, span->key.shard);
+		if (other_distance == KV_NEVER)
+			continue;
+		if (other_distance <= distance)
+			return 0;
+		if (scan->patience > 0 && other_distance <= reach[i] && is_behind(i, scan, now))
+			return 0;
+		nearest = Min(nearest, other_distance);
+	}
+	return nearest;
+}
+
+/* The span from which to take a window; NULL: none may be had. */
+static KvSpan *
+find_victim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	KvSpan	   *victim = NULL;
+	uint64		longest = 0;
+	KvSpan	   *span;
+
+	hash_seq_init(&status, kv_span_hash);
+	while ((span = hash_seq_search(&status)) != NULL)
+	{
+		uint64		idle;
+
+		if (span->windows < 0)
+			continue;
+		idle = idle_for(span, scan, distance, now);
+		if (idle > longest ||
+			(idle > 0 && idle == longest && span->used < victim->used))
+		{
+			longest = idle;
+			victim = span;
+		}
+	}
+	return victim;
+}
+
+/* Claim windows for the next pieces of what scan wants at distance. */
+static void
+claim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
+{
+	const KvWant *want = &scan->wants[distance];
+	KvSpanKey	key = {scan->cache_id, want->shard};
+	KvSpan	   *span = kv_span_make(&key);
+	KvSpan	   *victim = NULL;
+
+	if (span == NULL)
+		return;
+	if (span->failed != 0 &&
+		now - span->failed < (int64) kv_range_wait_ms * 1000)
+		return;
+	span->used = now;
+	claimed_store = scan->store;
+	while (nclaimed < KV_GROUP && kv_span_lacks(span, want->length))
+	{
+		if (victim != NULL && victim->windows < 0)
+		{
+			(void) kv_span_retire(victim);
+			victim = NULL;
+		}
+		if (kv_range->free_windows < 0 && victim == NULL)
+		{
+			victim = find_victim(scan, distance, now);
+			if (victim == NULL)
+				break;
+		}
+		if (!kv_window_claim(span, victim, scan->id, &claimed[nclaimed]))
+			break;
+		nclaimed++;
+	}
+	if (victim != NULL)
+		(void) kv_span_retire(victim);
+}
+
+/* Claim what is due first.  False: nothing is; *held: for the moment only. */
+static bool
+claim_something(bool *held)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	*held = false;
+	compute_reaches(now);
+	for (uint32 distance = 0; distance < KV_WANTS; distance++)
+	{
+		for (int i = 0; i < kv_range->scans_used; i++)
+		{
+			KvRangeScan *scan = &kv_range_scans[i];
+			KvSpan	   *span;
+
+			if (!kv_range_is_live(scan, now) || distance >= scan->nwants)
+				continue;
+			span = find_span(scan->cache_id, scan->wants[distance].shard);
+			if (span != NULL && !kv_span_lacks(span, scan->wants[distance].length))
+				continue;
+			if (!is_held(scan, now))
+				claim(scan, distance, now);
+			if (nclaimed > 0)
+				return true;
+			*held = true;
+			if (distance == 0)
+				scan->held = true;
+		}
+	}
+	return false;
+}
+
+/* ---- loading ---- */
+
+/* Wake the scans that wait for one of the claimed pieces, or for their shard in vain. */
+static void
+wake_scans(const KvSpanKey *span, uint32 first, uint32 last, bool failed)
+{
+	for (int i = 0; i < kv_range->scans_used; i++)
+	{
+		KvRangeScan *scan = &kv_range_scans[i];
+
+		if (scan->id != 0 && scan->waiting && scan->cache_id == span->cache_id &&
+			scan->shard == span->shard &&
+			(failed || (scan->wait_piece >= first && scan->wait_piece <= last)))
+			ConditionVariableBroadcast(&scan->loaded);
+		scan->held = false;
+	}
+}
+
+/* before_shmem_exit callback, too: nobody waits for what will not come. */
+static void
+give_up(int code, Datum arg)
+{
+	if (nclaimed == 0)
+		return;
+	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+	wake_scans(&kv_windows[claimed[0]].key.span, 0, 0, true);
+	while (nclaimed > 0)
+		kv_window_give_up(claimed[--nclaimed]);
+	LWLockRelease(&kv_range->lock);
+}
+
+/* Publish what was read, give up the rest; requests and claimed correspond. */
+static void
+publish(const KvIoRequest *requests, int64 duration)
+{
+	KvSpanKey	span = kv_windows[claimed[0]].key.span;
+	uint32		first = kv_windows[claimed[0]].key.piece;
+	uint32		last = kv_windows[claimed[nclaimed - 1]].key.piece;
+	uint64		bytes = 0;
+	bool		failed = false;
+
+	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < nclaimed; i++)
+	{
+		KvWindow   *window = &kv_windows[claimed[i]];
+
+		if (requests[i].result < (int) window->len)
+		{
+			kv_window_give_up(claimed[i]);
+			failed = true;
+			continue;
+		}
+		bytes += requests[i].result;
+		kv_window_publish(claimed[i], window->len);
+		kv_range_count(KV_RANGE_READS, 1);
+	}
+	nclaimed = 0;
+	kv_range_count(KV_RANGE_READ_BYTES, bytes);
+	if (duration > 0 && bytes > 0)
+		kv_range->bytes_per_second =
+			(kv_range->bytes_per_second * 15 +
+			 bytes * 1000000 / duration * kv_range->nworkers) / 16;
+	wake_scans(&span, first, last, failed);
+	LWLockRelease(&kv_range->lock);
+	KV_STOP_POINT("prefetch_published");
+}
+
+static void
+load_claimed(void)
+{
+	KvIoRequest requests[KV_GROUP];
+	TimestampTz start;
+	File		file;
+
+	KV_STOP_POINT("prefetch_claimed");
+	kv_value_trim();
+	file = kv_value_file(&claimed_store, kv_windows[claimed[0]].key.span.shard, false);
+	if (file < 0)
+	{
+		/* the table was dropped */
+		give_up(0, (Datum) 0);
+		return;
+	}
+	for (int i = 0; i < nclaimed; i++)
+	{
+		requests[i].file = file;
+		requests[i].offset = (uint64) kv_windows[claimed[i]].key.piece * KV_WINDOW_SIZE;
+		requests[i].len = TYPEALIGN(KV_BLOCK, kv_windows[claimed[i]].len);
+		requests[i].buffer = kv_window_bytes(claimed[i]);
+		requests[i].tag = NULL;
+	}
+	start = GetCurrentTimestamp();
+	kv_io_read_batch(requests, nclaimed, KV_IO_VALUE_READ);
+	KV_STOP_POINT("prefetch_read");
+	publish(requests, GetCurrentTimestamp() - start);
+}
+
+/* ---- the process ---- */
+
+/* "0-3,8" into set; false if that is not what it says. */
+static bool
+parse_cpus(const char *list, cpu_set_t *set)
+{
+	CPU_ZERO(set);
+	while (*list != '\0')
+	{
+		char	   *end;
+		unsigned long first = strtoul(list, &end, 10);
+		unsigned long last = first;
+
+		if (end == list)
+			return false;
+		if (*end == '-')
+		{
+			list = end + 1;
+			last = strtoul(list, &end, 10);
+			if (end == list)
+				return false;
+		}
+		if (first > last || last >= CPU_SETSIZE || (*end != ',' && *end != '\0'))
+			return false;
+		for (; first <= last; first++)
+			CPU_SET(first, set);
+		if (*end == ',' && end[1] == '\0')
+			return false;
+		list = *end == ',' ? end + 1 : end;
+	}
+	return true;
+}
+
+static bool
+check_cpus(char **value, void **extra, GucSource source)
+{
+	cpu_set_t	set;
+
+	if (parse_cpus(*value, &set))
+		return true;
+	GUC_check_errdetail("It must be a list of CPU numbers and ranges, such as \"0-3,8\".");
+	return false;
+}
+
+static void
+choose_cpus(void)
+{
+	cpu_set_t	set;
+
+	if (prefetch_cpus[0] == '\0')
+		return;
+	(void) parse_cpus(prefetch_cpus, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) != 0)
+		ereport(LOG,
+				(errmsg("could not run kvfdw prefetch on CPUs \"%s\": %m", prefetch_cpus)));
+}
+
+static void
+unregister(int code, Datum arg)
+{
+	give_up(code, arg);
+	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+	kv_range->workers[DatumGetInt32(arg)] = NULL;
+	kv_range->nworkers--;
+	LWLockRelease(&kv_range->lock);
+}
+
+void
+kv_prefetch_main(Datum arg)
+{
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	pgstat_report_appname("kvfdw prefetch");
+	choose_cpus();
+
+	reach = MemoryContextAllocZero(TopMemoryContext, kv_range->nscans * sizeof(uint32));
+	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+	kv_range->workers[DatumGetInt32(arg)] = MyLatch;
+	kv_range->nworkers++;
+	LWLockRelease(&kv_range->lock);
+	before_shmem_exit(unregister, arg);
+
+	while (!ShutdownRequestPending)
+	{
+		bool		held;
+		bool		some;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+		some = claim_something(&held);
+		LWLockRelease(&kv_range->lock);
+		if (some)
+			load_claimed();
+		else
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 held ? KV_HELD_NAP_MS : KV_IDLE_NAP_MS, KV_WAIT_IDLE);
+	}
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+}
+
+void
+kv_prefetch_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.range_cache",
+							"Shared memory for pieces of value files that ordered scans read.",
+							"Scans of large ranges share them.",
+							&kv_range_cache_kb, 128 * 1024, 0, INT_MAX,
+							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.prefetch_workers",
+							"Number of workers that load the range cache.",
+							NULL, &kv_prefetch_workers, 2, 0, KV_MAX_PREFETCH_WORKERS,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("kvfdw.prefetch_cpus",
+							   "CPUs on which those workers run.",
+							   "A list of numbers and ranges; empty: all.",
+							   &prefetch_cpus, "", PGC_POSTMASTER, 0,
+							   check_cpus, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.range_wait",
+							"Longest time that a scan waits for scans close behind it.",
+							NULL, &kv_range_wait_ms, 10000, 1, 600000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+}

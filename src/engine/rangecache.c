@@ -1,0 +1,380 @@
+/*
+ * rangecache.c
+ *		The windows of the range cache and their states; see rangecache.h.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/shmem.h"
+
+#include "engine/rangecache.h"
+
+KvRange    *kv_range;
+KvWindow   *kv_windows;
+KvRangeScan *kv_range_scans;
+HTAB	   *kv_span_hash;
+HTAB	   *kv_piece_hash;
+
+int			kv_range_cache_kb;
+
+static char *bytes;
+
+static int
+window_count(void)
+{
+	return kv_range_cache_kb / (KV_WINDOW_SIZE / 1024);
+}
+
+/* Scans that can be registered at a time; one more reads without windows. */
+static int
+scan_count(void)
+{
+	return MaxBackends * 2;
+}
+
+/* A span has a window, or is one of those that the workers are about to fill. */
+static int
+span_count(void)
+{
+	return window_count() + KV_MAX_PREFETCH_WORKERS;
+}
+
+static Size
+control_size(void)
+{
+	Size		size = MAXALIGN(sizeof(KvRange));
+
+	size = add_size(size, MAXALIGN(mul_size(window_count(), sizeof(KvWindow))));
+	return add_size(size, mul_size(scan_count(), sizeof(KvRangeScan)));
+}
+
+static Size
+bytes_size(void)
+{
+	return add_size(mul_size(window_count(), KV_WINDOW_SIZE), KV_BLOCK);
+}
+
+Size
+kv_range_shmem_size(void)
+{
+	Size		size = add_size(control_size(), bytes_size());
+
+	size = add_size(size, hash_estimate_size(window_count(), sizeof(KvPiece)));
+	return add_size(size, hash_estimate_size(span_count(), sizeof(KvSpan)));
+}
+
+static void
+make_hashes(void)
+{
+	HASHCTL		info = {0};
+
+	info.keysize = sizeof(KvPieceKey);
+	info.entrysize = sizeof(KvPiece);
+	kv_piece_hash = ShmemInitHash("kvfdw range pieces", window_count(), window_count(), &info,
+								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	info.keysize = sizeof(KvSpanKey);
+	info.entrysize = sizeof(KvSpan);
+	kv_span_hash = ShmemInitHash("kvfdw range spans", span_count(), span_count(), &info,
+								 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+}
+
+static void
+push_free(int window)
+{
+	kv_windows[window].next = kv_range->free_windows;
+	kv_range->free_windows = window;
+	kv_range->nfree++;
+}
+
+/* In the shmem startup hook. */
+void
+kv_range_startup(void)
+{
+	bool		found;
+
+	if (window_count() == 0)
+		return;
+	bytes = ShmemInitStruct("kvfdw range cache", bytes_size(), &found);
+	bytes = (char *) TYPEALIGN(KV_BLOCK, bytes);
+	kv_range = ShmemInitStruct("kvfdw range control", control_size(), &found);
+	kv_windows = (KvWindow *) ((char *) kv_range + MAXALIGN(sizeof(KvRange)));
+	kv_range_scans = (KvRangeScan *)
+		((char *) kv_windows + MAXALIGN(window_count() * sizeof(KvWindow)));
+	make_hashes();
+	if (found)
+		return;
+
+	memset(kv_range, 0, control_size());
+	LWLockInitialize(&kv_range->lock, kv_shared->tranches[0]);
+	kv_range->nwindows = window_count();
+	kv_range->nscans = scan_count();
+	kv_range->bytes_per_second = (uint64) 1024 * 1024 * 1024;
+	kv_range->free_windows = -1;
+	for (int i = 0; i < KV_RANGE_COUNTERS; i++)
+		pg_atomic_init_u64(&kv_range->counters[i], 0);
+	for (int i = window_count() - 1; i >= 0; i--)
+	{
+		pg_atomic_init_u64(&kv_windows[i].sequence, 0);
+		push_free(i);
+	}
+	for (int i = 0; i < scan_count(); i++)
+		ConditionVariableInit(&kv_range_scans[i].loaded);
+}
+
+char *
+kv_window_bytes(int window)
+{
+	return bytes + (Size) window * KV_WINDOW_SIZE;
+}
+
+/* ---- spans ---- */
+
+/* Forget a span of which nothing is left; false: something is. */
+bool
+kv_span_retire(KvSpan *span)
+{
+	if (span->windows >= 0 || span->nloading > 0)
+		return false;
+	(void) hash_search(kv_span_hash, &span->key, HASH_REMOVE, NULL);
+	return true;
+}
+
+/* Those of which nothing could be loaded are kept until now. */
+static void
+retire_empty_spans(void)
+{
+	HASH_SEQ_STATUS status;
+	KvSpan	   *span;
+
+	hash_seq_init(&status, kv_span_hash);
+	while ((span = hash_seq_search(&status)) != NULL)
+		(void) kv_span_retire(span);
+}
+
+KvSpan *
+kv_span_make(const KvSpanKey *key)
+{
+	bool		found;
+	KvSpan	   *span = hash_search(kv_span_hash, key, HASH_FIND, NULL);
+
+	if (span != NULL)
+		return span;
+	if (hash_get_num_entries(kv_span_hash) >= span_count())
+		retire_empty_spans();
+	span = hash_search(kv_span_hash, key, HASH_ENTER_NULL, &found);
+	if (span == NULL)
+		return NULL;
+	memset((char *) span + sizeof(span->key), 0, sizeof(*span) - sizeof(span->key));
+	span->windows = -1;
+	return span;
+}
+
+static KvPieceKey
+piece_key(const KvSpan *span, uint32 piece)
+{
+	KvPieceKey	key = {span->key, piece};
+
+	return key;
+}
+
+/* Take a window out of the table of pieces, so that nobody finds it. */
+static void
+forget_piece(KvWindow *window)
+{
+	KvPiece    *piece = hash_search(kv_piece_hash, &window->key, HASH_FIND, NULL);
+
+	if (piece != NULL && piece->window == window - kv_windows)
+		(void) hash_search(kv_piece_hash, &window->key, HASH_REMOVE, NULL);
+}
+
+/*
+ * Is a piece of the span's first length bytes in no window and on its way into
+ * none?  If the file has grown since its last piece was loaded, that one is
+ * loaded again.
+ */
+bool
+kv_span_lacks(KvSpan *span, uint64 length)
+{
+	uint32		npieces;
+
+	if (length > span->length)
+	{
+		uint32		last = span->length / KV_WINDOW_SIZE;
+		KvPieceKey	key = piece_key(span, last);
+		KvPiece    *piece = hash_search(kv_piece_hash, &key, HASH_FIND, NULL);
+
+		if (piece != NULL && pg_atomic_read_u64(&kv_windows[piece->window].sequence) % 2 == 0)
+		{
+			(void) hash_search(kv_piece_hash, &key, HASH_REMOVE, NULL);
+			span->next_piece = Min(span->next_piece, last);
+		}
+		span->length = length;
+	}
+	npieces = (length + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
+	while (span->next_piece < npieces)
+	{
+		KvPieceKey	key = piece_key(span, span->next_piece);
+
+		if (hash_search(kv_piece_hash, &key, HASH_FIND, NULL) == NULL)
+			return true;
+		span->next_piece++;
+	}
+	return false;
+}
+
+/* ---- windows ---- */
+
+/* Take a window off a span.  Readers that copy from it find its sequence changed. */
+static int
+evict(KvSpan *victim)
+{
+	int			i = victim->windows;
+	KvWindow   *window = &kv_windows[i];
+
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+	forget_piece(window);
+	victim->windows = window->next;
+	victim->nvalid--;
+	victim->next_piece = Min(victim->next_piece, window->key.piece);
+	kv_range_count(KV_RANGE_EVICTIONS, 1);
+	return i;
+}
+
+/*
+ * Claim a window for the span's next piece that is in none: a free one, or else
+ * one of victim's, if there is a victim.
+ */
+bool
+kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
+{
+	KvWindow   *window;
+	KvPiece    *piece;
+	bool		found;
+
+	if (kv_range->free_windows >= 0)
+	{
+		*claimed = kv_range->free_windows;
+		kv_range->free_windows = kv_windows[*claimed].next;
+		kv_range->nfree--;
+		pg_atomic_fetch_add_u64(&kv_windows[*claimed].sequence, 1);
+	}
+	else if (victim != NULL)
+		*claimed = evict(victim);
+	else
+		return false;
+
+	window = &kv_windows[*claimed];
+	window->key = piece_key(span, span->next_piece);
+	window->len = Min(KV_WINDOW_SIZE,
+					  span->length - (uint64) span->next_piece * KV_WINDOW_SIZE);
+	window->wanted_by = wanted_by;
+	piece = hash_search(kv_piece_hash, &window->key, HASH_ENTER, &found);
+	Assert(!found);
+	piece->window = *claimed;
+	span->next_piece++;
+	span->nloading++;
+	return true;
+}
+
+static KvSpan *
+span_of(const KvWindow *window)
+{
+	KvSpan	   *span = hash_search(kv_span_hash, &window->key.span, HASH_FIND, NULL);
+
+	Assert(span != NULL && span->nloading > 0);
+	return span;
+}
+
+void
+kv_window_publish(int i, uint32 len)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvSpan	   *span = span_of(window);
+
+	window->len = len;
+	window->next = span->windows;
+	span->windows = i;
+	span->nvalid++;
+	span->nloading--;
+	span->failed = 0;
+	pg_write_barrier();
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+}
+
+/* The claimed window could not be filled. */
+void
+kv_window_give_up(int i)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvSpan	   *span = span_of(window);
+
+	forget_piece(window);
+	span->next_piece = Min(span->next_piece, window->key.piece);
+	span->nloading--;
+	span->failed = GetCurrentTimestamp();
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+	push_free(i);
+}
+
+/* The window that has or will have a piece; -1: none. */
+int
+kv_window_find(const KvPieceKey *key)
+{
+	KvPiece    *piece;
+	int			window = -1;
+
+	LWLockAcquire(&kv_range->lock, LW_SHARED);
+	piece = hash_search(kv_piece_hash, key, HASH_FIND, NULL);
+	if (piece != NULL)
+		window = piece->window;
+	LWLockRelease(&kv_range->lock);
+	return window;
+}
+
+/* What the window held at that sequence is not what is in the file now. */
+void
+kv_window_lose(int i, uint64 sequence)
+{
+	KvWindow   *window = &kv_windows[i];
+
+	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u64(&window->sequence) == sequence)
+	{
+		KvSpan	   *span = hash_search(kv_span_hash, &window->key.span, HASH_FIND, NULL);
+
+		forget_piece(window);
+		span->next_piece = Min(span->next_piece, window->key.piece);
+	}
+	LWLockRelease(&kv_range->lock);
+}
+
+/* ---- statistics ---- */
+
+void
+kv_stat_range(KvRangeStats *stats)
+{
+	memset(stats, 0, sizeof(*stats));
+	if (kv_range == NULL)
+		return;
+	LWLockAcquire(&kv_range->lock, LW_SHARED);
+	stats->windows = kv_range->nwindows;
+	stats->used = kv_range->nwindows - kv_range->nfree;
+	for (int i = 0; i < kv_range->scans_used; i++)
+		stats->scans += kv_range_scans[i].id != 0;
+	LWLockRelease(&kv_range->lock);
+	stats->window_size = KV_WINDOW_SIZE;
+	stats->hits = pg_atomic_read_u64(&kv_range->counters[KV_RANGE_HITS]);
+	stats->loads = pg_atomic_read_u64(&kv_range->counters[KV_RANGE_LOADS]);
+	stats->shared = pg_atomic_read_u64(&kv_range->counters[KV_RANGE_SHARED]);
+	stats->waits = pg_atomic_read_u64(&kv_range->counters[KV_RANGE_WAITS]);
+	stats->reads = pg_atomic_read_u64(&kv_range->counters[KV_RANGE_READS]);
+	stats->read_bytes = pg_atomic_read_u64(&kv_range->counters[KV_RANGE_READ_BYTES]);
+	stats->evictions = pg_atomic_read_u64(&kv_range->counters[KV_RANGE_EVICTIONS]);
+}
+
+void
+kv_range_stats_reset(void)
+{
+	for (int i = 0; kv_range != NULL && i < KV_RANGE_COUNTERS; i++)
+		pg_atomic_write_u64(&kv_range->counters[i], 0);
+}
