@@ -64,7 +64,7 @@ reset_scan(KvScan *scan)
 	MemoryContextReset(scan->batch_context);
 	scan->nrows = scan->next_row = 0;
 	if (!scan->shared)
-		kv_range_leave(scan);
+		kv_range_leave(&scan->pass);
 	if (scan->lo.data)
 		pfree((void *) scan->lo.data);
 	if (scan->hi.data)

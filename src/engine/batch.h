@@ -31,12 +31,17 @@ typedef struct KvRangePass
 	uint64		rows;			/* that the range has given */
 	bool		ramped;			/* it has given enough to go over to windows */
 	uint32		shard;
-	bool		decided;		/* whether this shard comes through windows … */
-	bool		windows;		/* … and it does */
-	uint64		length;			/* of its value file, when it was entered */
-	uint32		npieces;
-	int		   *seen;			/* of each piece: its window, or -1 */
-	TimestampTz entered;
+	bool		decided;		/* whether all of this shard comes through windows … */
+	bool		windows;		/* what is now read does */
+	bool		in_order;		/* … segment after segment, the file being in order */
+	int			segment_step;	/* … upwards or downwards */
+	int			depth;			/* … so many segments ahead */
+	uint32		segment;		/* where it is, or KV_WHOLE */
+	uint64		from;			/* the part of the value file that was asked for */
+	uint64		to;
+	uint32		nseen;
+	int		   *seen;			/* of pieces, by their number modulo nseen: a window, or -1 */
+	TimestampTz entered;		/* the span */
 	int64		waited;			/* µs since then */
 } KvRangePass;
 
@@ -101,9 +106,12 @@ extern void kv_batch_fetch(KvScan *scan);
 
 /* rangescan.c */
 extern bool kv_range_company(const KvStore *store, uint32 *shard);
+extern void kv_range_make_context(KvScan *scan);
+extern void kv_range_fetch(KvScan *scan);
+extern void kv_range_leave(KvRangePass *pass);
+
+/* rangesteer.c */
 extern uint64 kv_range_written(const KvShard *shard);
 extern void kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written);
-extern void kv_range_fetch(KvScan *scan);
-extern void kv_range_leave(KvScan *scan);
 
 #endif							/* KV_BATCH_H */

@@ -7,7 +7,7 @@
  * deep batch, publishes them, and looks again.  Several workers work on different
  * pieces of one shard, or of several.
  *
- * Which want is due first: a shard in which a scan is comes before those it comes
+ * Which want is due first: a span in which a scan is comes before those it comes
  * to, and so on by distance.  A scan that is ahead of others of the same store,
  * who reach it within kvfdw.range_wait by what is loaded and what can be loaded
  * meanwhile, is held back as long as they want something and it has patience left.
@@ -40,7 +40,7 @@
 #define KV_GROUP		16		/* windows that are read in one batch */
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
-#define KV_MAX_REACH	64		/* shards */
+#define KV_MAX_REACH	256		/* spans */
 
 int			kv_prefetch_workers = 2;
 static char *prefetch_cpus = "";
@@ -50,42 +50,59 @@ static int	claimed[KV_GROUP];
 static int	nclaimed = 0;
 static KvStoreKey claimed_store;
 
-/* How far each scan gets within kvfdw.range_wait, in shards. */
+/* A window was not taken for the sake of scans behind. */
+static bool spared;
+
+/* How far each scan gets within kvfdw.range_wait, in spans. */
 static uint32 *reach;
 
 /* ---- choosing; KvRange.lock is held, exclusive ---- */
 
-static KvSpan *
-find_span(uint32 cache_id, uint32 shard)
+static KvSpanKey
+wanted_span(const KvRangeScan *scan, const KvWant *want)
 {
-	KvSpanKey	key = {cache_id, shard};
+	KvSpanKey	key = {scan->cache_id, want->shard, want->segment};
 
-	return hash_search(kv_span_hash, &key, HASH_FIND, NULL);
+	return key;
+}
+
+/* The span behind one, in the order of a scan; false: that was its last. */
+static bool
+next_span(const KvRangeScan *scan, KvSpanKey *key)
+{
+	if (key->segment != KV_WHOLE)
+	{
+		key->segment += scan->segment_step;
+		return key->segment != KV_WHOLE;
+	}
+	if (key->shard == scan->last)
+		return false;
+	key->shard = (key->shard + scan->nshards + scan->step) % scan->nshards;
+	return true;
 }
 
 /*
- * How many shards a scan goes within kvfdw.range_wait if the workers load for it
- * alone.  What shards hold that it has not asked for yet is taken to be what the
- * one does where it is.
+ * How many spans a scan goes within kvfdw.range_wait if the workers load for it
+ * alone.  Those that it has not asked for yet are taken to be as large as the one
+ * where it is.
  */
 static uint32
 compute_reach(const KvRangeScan *scan)
 {
 	uint64		budget = kv_range->bytes_per_second / 1000 * kv_range_wait_ms;
-	uint64		length = scan->wants[0].length;
-	uint32		shard = scan->shard;
+	KvSpanKey	key = wanted_span(scan, &scan->wants[0]);
+	uint64		size = kv_span_size(&key, scan->wants[0].end);
 	uint32		n;
 
 	for (n = 0; n < KV_MAX_REACH; n++)
 	{
-		const KvSpan *span = find_span(scan->cache_id, shard);
+		const KvSpan *span = kv_span_find(&key);
 		uint64		have = span != NULL ? (uint64) span->nvalid * KV_WINDOW_SIZE : 0;
-		uint64		lacks = have < length ? length - have : 0;
+		uint64		lacks = have < size ? size - have : 0;
 
-		if (lacks > budget || shard == scan->last)
+		if (lacks > budget || !next_span(scan, &key))
 			break;
 		budget -= lacks;
-		shard = (shard + scan->nshards + scan->step) % scan->nshards;
 	}
 	return n;
 }
@@ -102,7 +119,8 @@ compute_reaches(TimestampTz now)
 			reach[i] = 0;
 		else if (previous != NULL && kv_range_is_live(previous, now) &&
 				 previous->cache_id == scan->cache_id && previous->shard == scan->shard &&
-				 previous->step == scan->step && previous->last == scan->last)
+				 previous->segment == scan->segment && previous->step == scan->step &&
+				 previous->last == scan->last)
 			reach[i] = reach[i - 1];
 		else
 			reach[i] = compute_reach(scan);
@@ -117,13 +135,15 @@ static bool
 is_behind(int i, const KvRangeScan *scan, TimestampTz now)
 {
 	const KvRangeScan *other = &kv_range_scans[i];
+	KvSpanKey	here = {scan->cache_id, scan->shard, scan->segment};
+	KvSpanKey	end = {scan->cache_id, scan->last, KV_WHOLE};
 	uint32		distance;
 
 	if (other == scan || !kv_range_is_live(other, now) || other->step != scan->step)
 		return false;
-	distance = kv_range_distance(other, scan->cache_id, scan->shard);
+	distance = kv_range_distance(other, &here);
 	return distance > 0 && distance <= reach[i] &&
-		distance <= 2 * kv_range_distance(scan, scan->cache_id, scan->last);
+		(scan->segment != KV_WHOLE || distance <= 2 * kv_range_distance(scan, &end));
 }
 
 static bool
@@ -131,9 +151,10 @@ wants_something(const KvRangeScan *scan)
 {
 	for (int i = 0; i < scan->nwants; i++)
 	{
-		KvSpan	   *span = find_span(scan->cache_id, scan->wants[i].shard);
+		KvSpanKey	key = wanted_span(scan, &scan->wants[i]);
+		KvSpan	   *span = kv_span_find(&key);
 
-		if (span == NULL || (span->failed == 0 && kv_span_lacks(span, scan->wants[i].length)))
+		if (span == NULL || (span->failed == 0 && kv_span_lacks(span, scan->wants[i].end)))
 			return true;
 	}
 	return false;
@@ -167,13 +188,16 @@ idle_for(const KvSpan *span, const KvRangeScan *scan, uint32 distance, Timestamp
 
 		if (!kv_range_is_live(other, now))
 			continue;
-		other_distance = kv_range_distance(other, span->key.cache_id, span->key.shard);
+		other_distance = kv_range_distance(other, &span->key);
 		if (other_distance == KV_NEVER)
 			continue;
 		if (other_distance <= distance)
 			return 0;
 		if (scan->patience > 0 && other_distance <= reach[i] && is_behind(i, scan, now))
+		{
+			spared = true;
 			return 0;
+		}
 		nearest = Min(nearest, other_distance);
 	}
 	return nearest;
@@ -211,7 +235,7 @@ static void
 claim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
 {
 	const KvWant *want = &scan->wants[distance];
-	KvSpanKey	key = {scan->cache_id, want->shard};
+	KvSpanKey	key = wanted_span(scan, want);
 	KvSpan	   *span = kv_span_make(&key);
 	KvSpan	   *victim = NULL;
 
@@ -222,7 +246,7 @@ claim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
 		return;
 	span->used = now;
 	claimed_store = scan->store;
-	while (nclaimed < KV_GROUP && kv_span_lacks(span, want->length))
+	while (nclaimed < KV_GROUP && kv_span_lacks(span, want->end))
 	{
 		if (victim != NULL && victim->windows < 0)
 		{
@@ -256,20 +280,24 @@ claim_something(bool *held)
 		for (int i = 0; i < kv_range->scans_used; i++)
 		{
 			KvRangeScan *scan = &kv_range_scans[i];
+			const KvWant *want = &scan->wants[distance];
+			KvSpanKey	key;
 			KvSpan	   *span;
 
 			if (!kv_range_is_live(scan, now) || distance >= scan->nwants)
 				continue;
-			span = find_span(scan->cache_id, scan->wants[distance].shard);
-			if (span != NULL && !kv_span_lacks(span, scan->wants[distance].length))
+			key = wanted_span(scan, want);
+			span = kv_span_find(&key);
+			if (span != NULL && !kv_span_lacks(span, want->end))
 				continue;
-			if (!is_held(scan, now))
+			spared = is_held(scan, now);
+			if (!spared)
 				claim(scan, distance, now);
 			if (nclaimed > 0)
 				return true;
 			*held = true;
 			if (distance == 0)
-				scan->held = true;
+				scan->held = spared;
 		}
 	}
 	return false;
@@ -277,17 +305,17 @@ claim_something(bool *held)
 
 /* ---- loading ---- */
 
-/* Wake the scans that wait for one of the claimed pieces, or for their shard in vain. */
+/* Wake the scans that wait for one of these pieces, or for any of the shard in vain. */
 static void
-wake_scans(const KvSpanKey *span, uint32 first, uint32 last, bool failed)
+wake_scans(const KvPieceKey *first, uint32 last, bool failed)
 {
 	for (int i = 0; i < kv_range->scans_used; i++)
 	{
 		KvRangeScan *scan = &kv_range_scans[i];
 
-		if (scan->id != 0 && scan->waiting && scan->cache_id == span->cache_id &&
-			scan->shard == span->shard &&
-			(failed || (scan->wait_piece >= first && scan->wait_piece <= last)))
+		if (scan->id != 0 && scan->waiting && scan->cache_id == first->cache_id &&
+			scan->shard == first->shard &&
+			(failed || (scan->wait_piece >= first->piece && scan->wait_piece <= last)))
 			ConditionVariableBroadcast(&scan->loaded);
 		scan->held = false;
 	}
@@ -300,7 +328,7 @@ give_up(int code, Datum arg)
 	if (nclaimed == 0)
 		return;
 	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
-	wake_scans(&kv_windows[claimed[0]].key.span, 0, 0, true);
+	wake_scans(&kv_windows[claimed[0]].key, 0, true);
 	while (nclaimed > 0)
 		kv_window_give_up(claimed[--nclaimed]);
 	LWLockRelease(&kv_range->lock);
@@ -310,8 +338,7 @@ give_up(int code, Datum arg)
 static void
 publish(const KvIoRequest *requests, int64 duration)
 {
-	KvSpanKey	span = kv_windows[claimed[0]].key.span;
-	uint32		first = kv_windows[claimed[0]].key.piece;
+	KvPieceKey	first = kv_windows[claimed[0]].key;
 	uint32		last = kv_windows[claimed[nclaimed - 1]].key.piece;
 	uint64		bytes = 0;
 	bool		failed = false;
@@ -337,7 +364,7 @@ publish(const KvIoRequest *requests, int64 duration)
 		kv_range->bytes_per_second =
 			(kv_range->bytes_per_second * 15 +
 			 bytes * 1000000 / duration * kv_range->nworkers) / 16;
-	wake_scans(&span, first, last, failed);
+	wake_scans(&first, last, failed);
 	LWLockRelease(&kv_range->lock);
 	KV_STOP_POINT("prefetch_published");
 }
@@ -351,7 +378,7 @@ load_claimed(void)
 
 	KV_STOP_POINT("prefetch_claimed");
 	kv_value_trim();
-	file = kv_value_file(&claimed_store, kv_windows[claimed[0]].key.span.shard, false);
+	file = kv_value_file(&claimed_store, kv_windows[claimed[0]].key.shard, false);
 	if (file < 0)
 	{
 		/* the table was dropped */

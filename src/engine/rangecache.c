@@ -152,10 +152,22 @@ retire_empty_spans(void)
 }
 
 KvSpan *
+kv_span_find(const KvSpanKey *key)
+{
+	return hash_search(kv_span_hash, key, HASH_FIND, NULL);
+}
+
+static uint32
+first_piece(const KvSpan *span)
+{
+	return span->key.segment == KV_WHOLE ? 0 : span->key.segment * KV_SEGMENT_PIECES;
+}
+
+KvSpan *
 kv_span_make(const KvSpanKey *key)
 {
 	bool		found;
-	KvSpan	   *span = hash_search(kv_span_hash, key, HASH_FIND, NULL);
+	KvSpan	   *span = kv_span_find(key);
 
 	if (span != NULL)
 		return span;
@@ -166,13 +178,14 @@ kv_span_make(const KvSpanKey *key)
 		return NULL;
 	memset((char *) span + sizeof(span->key), 0, sizeof(*span) - sizeof(span->key));
 	span->windows = -1;
+	span->next_piece = first_piece(span);
 	return span;
 }
 
 static KvPieceKey
 piece_key(const KvSpan *span, uint32 piece)
 {
-	KvPieceKey	key = {span->key, piece};
+	KvPieceKey	key = {span->key.cache_id, span->key.shard, piece};
 
 	return key;
 }
@@ -188,18 +201,17 @@ forget_piece(KvWindow *window)
 }
 
 /*
- * Is a piece of the span's first length bytes in no window and on its way into
- * none?  If the file has grown since its last piece was loaded, that one is
- * loaded again.
+ * Is a piece of the span, up to end, in no window and on its way into none?  If the
+ * file has grown since its last piece was loaded, that one is loaded again.
  */
 bool
-kv_span_lacks(KvSpan *span, uint64 length)
+kv_span_lacks(KvSpan *span, uint64 end)
 {
 	uint32		npieces;
 
-	if (length > span->length)
+	if (end > span->end)
 	{
-		uint32		last = span->length / KV_WINDOW_SIZE;
+		uint32		last = Max(span->end / KV_WINDOW_SIZE, first_piece(span));
 		KvPieceKey	key = piece_key(span, last);
 		KvPiece    *piece = hash_search(kv_piece_hash, &key, HASH_FIND, NULL);
 
@@ -208,9 +220,9 @@ kv_span_lacks(KvSpan *span, uint64 length)
 			(void) hash_search(kv_piece_hash, &key, HASH_REMOVE, NULL);
 			span->next_piece = Min(span->next_piece, last);
 		}
-		span->length = length;
+		span->end = end;
 	}
-	npieces = (length + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
+	npieces = (end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
 	while (span->next_piece < npieces)
 	{
 		KvPieceKey	key = piece_key(span, span->next_piece);
@@ -220,6 +232,19 @@ kv_span_lacks(KvSpan *span, uint64 length)
 		span->next_piece++;
 	}
 	return false;
+}
+
+/* A piece of the span is in no window, whatever the span believes. */
+void
+kv_span_miss(const KvSpanKey *key, uint32 piece)
+{
+	KvSpan	   *span;
+
+	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+	span = kv_span_find(key);
+	if (span != NULL)
+		span->next_piece = Min(span->next_piece, piece);
+	LWLockRelease(&kv_range->lock);
 }
 
 /* ---- windows ---- */
@@ -265,8 +290,8 @@ kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 
 	window = &kv_windows[*claimed];
 	window->key = piece_key(span, span->next_piece);
-	window->len = Min(KV_WINDOW_SIZE,
-					  span->length - (uint64) span->next_piece * KV_WINDOW_SIZE);
+	window->span = span->key;
+	window->len = Min(KV_WINDOW_SIZE, span->end - (uint64) span->next_piece * KV_WINDOW_SIZE);
 	window->wanted_by = wanted_by;
 	piece = hash_search(kv_piece_hash, &window->key, HASH_ENTER, &found);
 	Assert(!found);
@@ -279,7 +304,7 @@ kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 static KvSpan *
 span_of(const KvWindow *window)
 {
-	KvSpan	   *span = hash_search(kv_span_hash, &window->key.span, HASH_FIND, NULL);
+	KvSpan	   *span = kv_span_find(&window->span);
 
 	Assert(span != NULL && span->nloading > 0);
 	return span;
@@ -340,7 +365,7 @@ kv_window_lose(int i, uint64 sequence)
 	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
 	if (pg_atomic_read_u64(&window->sequence) == sequence)
 	{
-		KvSpan	   *span = hash_search(kv_span_hash, &window->key.span, HASH_FIND, NULL);
+		KvSpan	   *span = kv_span_find(&window->span);
 
 		forget_piece(window);
 		span->next_piece = Min(span->next_piece, window->key.piece);

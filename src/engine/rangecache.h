@@ -1,7 +1,7 @@
 /*
  * rangecache.h
- *		What rangecache.c, rangescan.c and prefetch.c share; nobody else includes
- *		this.
+ *		What rangecache.c, rangescan.c, rangesteer.c and prefetch.c share; nobody
+ *		else includes this.
  *
  * The range cache is made of windows: pieces of value files in shared memory,
  * which prefetch workers fill for scans.  It is a cache of bytes by place and
@@ -11,8 +11,10 @@
  * a window with other bytes in it, for whatever reason, costs a read and never
  * shows.  Whatever is not in a window is read from the device.
  *
- * A span is all of one shard's value file; the pieces of it that are in windows
- * are loaded and evicted piece by piece.
+ * A span is what is loaded for the same reason and evicted when it is over: all of a
+ * shard's value file, for scans that need it in the order of keys while it is in
+ * another (scattered); or a segment of it, for scans to which the file is in order.
+ * Its pieces are loaded and evicted one by one.
  *
  *		FREE ──claim──▸ LOADING ──publish──▸ VALID
  *		  ▴                │                  │ │
@@ -40,18 +42,23 @@
 #include "engine/internal.h"
 
 #define KV_WINDOW_SIZE	(256 * 1024)
-#define KV_WANTS		16		/* shards that a scan has loaded for it, its own included */
-#define KV_NEVER		PG_UINT32_MAX	/* distance of a shard that a scan does not come to */
+#define KV_SEGMENT_PIECES 16
+#define KV_SEGMENT_SIZE	((uint64) KV_SEGMENT_PIECES * KV_WINDOW_SIZE)
+#define KV_WHOLE		PG_UINT32_MAX	/* instead of a segment: all of the shard */
+#define KV_WANTS		16		/* spans that a scan has loaded for it, its own included */
+#define KV_NEVER		PG_UINT32_MAX	/* distance of a span that a scan does not come to */
 
 typedef struct KvSpanKey
 {
 	uint32		cache_id;		/* KvStore.cache_id */
 	uint32		shard;
+	uint32		segment;		/* or KV_WHOLE */
 } KvSpanKey;
 
 typedef struct KvPieceKey
 {
-	KvSpanKey	span;
+	uint32		cache_id;
+	uint32		shard;
 	uint32		piece;			/* offset / KV_WINDOW_SIZE */
 } KvPieceKey;
 
@@ -64,8 +71,8 @@ typedef struct KvPiece
 typedef struct KvSpan
 {
 	KvSpanKey	key;			/* hash key */
-	uint64		length;			/* bytes that scans have asked for */
-	uint32		next_piece;		/* all before it are in the table of pieces */
+	uint64		end;			/* place in the file up to which scans have asked for it */
+	uint32		next_piece;		/* all of it before that are in the table of pieces */
 	uint32		nvalid;
 	uint32		nloading;
 	int			windows;		/* list head, the last published first, or -1 */
@@ -77,16 +84,18 @@ typedef struct KvWindow
 {
 	pg_atomic_uint64 sequence;	/* odd: what it holds changes */
 	KvPieceKey	key;
+	KvSpanKey	span;
 	uint32		len;			/* bytes that it holds, from its beginning */
 	int			next;			/* in the free list or its span's, or -1 */
 	uint64		wanted_by;		/* KvRangeScan.id of the scan it was loaded for */
 } KvWindow;
 
-/* A shard that a scan is in or comes to. */
+/* A span in which a scan is or to which it comes. */
 typedef struct KvWant
 {
 	uint32		shard;
-	uint64		length;			/* of its value file, as far as it is written */
+	uint32		segment;
+	uint64		end;			/* of the span, as far as the file is written */
 } KvWant;
 
 /*
@@ -102,9 +111,11 @@ typedef struct KvRangeScan
 	KvStoreKey	store;
 	uint32		cache_id;
 	uint32		nshards;
-	int			step;			/* 1 or -1 */
+	int			step;			/* 1 or -1: of shards */
+	int			segment_step;	/* 1 or -1: of segments in the order of keys */
 	uint32		shard;			/* where it is */
-	uint32		last;			/* where it ends */
+	uint32		segment;		/* there, or KV_WHOLE */
+	uint32		last;			/* shard where it ends */
 	bool		wraps;			/* behind the last shard comes the first */
 	int			nwants;
 	KvWant		wants[KV_WANTS];	/* in the order of its coming; [0] is where it is */
@@ -150,11 +161,20 @@ extern KvRangeScan *kv_range_scans;
 extern HTAB *kv_span_hash;
 extern HTAB *kv_piece_hash;
 
+/* The bytes that a span with no window missing holds. */
+static inline uint64
+kv_span_size(const KvSpanKey *key, uint64 end)
+{
+	return key->segment == KV_WHOLE ? end : end - key->segment * KV_SEGMENT_SIZE;
+}
+
 /* rangecache.c; lock: KvRange.lock is held, exclusive */
 extern char *kv_window_bytes(int window);
+extern KvSpan *kv_span_find(const KvSpanKey *key);	/* lock, or shared */
 extern KvSpan *kv_span_make(const KvSpanKey *key);	/* lock; NULL: no room */
 extern bool kv_span_retire(KvSpan *span);	/* lock */
-extern bool kv_span_lacks(KvSpan *span, uint64 length); /* lock */
+extern bool kv_span_lacks(KvSpan *span, uint64 end); /* lock */
+extern void kv_span_miss(const KvSpanKey *key, uint32 piece);
 extern bool kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *window);	/* lock */
 extern void kv_window_publish(int window, uint32 len);	/* lock */
 extern void kv_window_give_up(int window);	/* lock */
@@ -164,7 +184,8 @@ extern void kv_window_lose(int window, uint64 sequence);
 #define kv_range_count(what, n)	pg_atomic_fetch_add_u64(&kv_range->counters[what], (n))
 
 /* rangescan.c */
-extern uint32 kv_range_distance(const KvRangeScan *scan, uint32 cache_id, uint32 shard);
+extern void kv_range_enter(KvScan *scan, const KvWant *wants, int nwants);
+extern uint32 kv_range_distance(const KvRangeScan *scan, const KvSpanKey *span);
 extern bool kv_range_is_live(const KvRangeScan *scan, TimestampTz now);
 
 #endif							/* KV_RANGECACHE_H */

@@ -1,14 +1,7 @@
 /*
  * rangescan.c
- *		Scans that read through the windows of the range cache: when they begin to,
- *		what they ask for, how they take and await it.
- *
- * A scan begins with single reads, in batches that grow, and goes over to windows
- * once it has returned a sixteenth of the rows that its range still has in the
- * shard, if that reads less than single reads would; from then on it enters each
- * shard with windows if they pay there.  So a short range never pays for a long
- * one, and what a scan that ends early has loaded in vain is bounded by what it
- * has read.
+ *		Scans that read through the windows of the range cache: the registry of
+ *		what they want, and how they take and await it.
  *
  * While it reads through windows the scan is in the registry: its shard, and the
  * next ones that it wants loaded.  The prefetch workers do the rest.  What a scan
@@ -16,9 +9,10 @@
  * it behind, and by the process's exit.
  *
  * Waiting.  A scan sleeps until the piece that it needs is published.  It reads
- * by itself, for the rest of the shard, when a read has failed, when no worker
- * runs, or when nothing has come for kvfdw.range_wait although it is not held
- * back.  Nobody spins: a load takes hundreds of microseconds.
+ * by itself, for the rest of the span, when a read has failed, when no worker runs,
+ * or when nothing has come for a twentieth of kvfdw.range_wait although it is not
+ * held back, for others need all windows.  Nobody spins: a load takes hundreds of
+ * microseconds.
  *
  * Scans close behind.  A scan that is ahead of others in the same table is held
  * back if they can reach it within kvfdw.range_wait (prefetch.c): what they need
@@ -45,30 +39,37 @@ int			kv_range_wait_ms = 10000;
 /* The share of kvfdw.range_wait for which the scan of a client that waits counts. */
 #define KV_STUCK_SHARE			20
 
-/* A single read costs as much as so many more blocks read in windows. */
-#define KV_SINGLE_READ_BLOCKS	3
-/* The share of a range's rows after which a scan goes over to windows. */
-#define KV_RAMP_SHARE			16
 #define KV_RANGE_NAP_MS			10
 
 /* ---- the registry ---- */
 
-/* How many shards a scan has to go until it reads shard; KV_NEVER: it does not. */
+/*
+ * How many spans a scan has to go until it reads one; KV_NEVER: it does not.  To one
+ * that reads segments, another shard is further away than any segment.
+ */
 uint32
-kv_range_distance(const KvRangeScan *scan, uint32 cache_id, uint32 shard)
+kv_range_distance(const KvRangeScan *scan, const KvSpanKey *span)
 {
 	int64		n = scan->nshards;
-	int64		distance = ((int64) shard - scan->shard) * scan->step;
+	int64		distance = ((int64) span->shard - scan->shard) * scan->step;
 	int64		left = ((int64) scan->last - scan->shard) * scan->step;
+	bool		in_order = scan->segment != KV_WHOLE;
 
-	if (scan->cache_id != cache_id)
+	if (scan->cache_id != span->cache_id)
 		return KV_NEVER;
+	if (distance == 0 && in_order && span->segment != KV_WHOLE)
+	{
+		distance = ((int64) span->segment - scan->segment) * scan->segment_step;
+		return distance >= 0 ? distance : KV_NEVER;
+	}
 	if (scan->wraps)
 	{
 		distance = (distance + n) % n;
 		left = (left + n) % n;
 	}
-	return distance >= 0 && distance <= left ? distance : KV_NEVER;
+	if (distance < 0 || distance > left)
+		return KV_NEVER;
+	return distance == 0 ? 0 : distance + (in_order ? KV_WHOLE / 2 : 0);
 }
 
 /* Does it go on, or wait for what is being loaded? */
@@ -95,14 +96,21 @@ wake_workers(void)
 	}
 }
 
+/* The span where a scan is was in use until now. */
+static void
+note_use(const KvRangeScan *entry, TimestampTz now)
+{
+	KvSpanKey	key = {entry->cache_id, entry->shard, entry->segment};
+	KvSpan	   *span = kv_span_find(&key);
+
+	if (span != NULL)
+		span->used = now;
+}
+
 static void
 release(KvRangeScan *entry)
 {
-	KvSpanKey	key = {entry->cache_id, entry->shard};
-	KvSpan	   *span = hash_search(kv_span_hash, &key, HASH_FIND, NULL);
-
-	if (span != NULL)
-		span->used = GetCurrentTimestamp();
+	note_use(entry, GetCurrentTimestamp());
 	entry->id = 0;
 	entry->waiting = false;
 	while (kv_range->scans_used > 0 && kv_range_scans[kv_range->scans_used - 1].id == 0)
@@ -122,8 +130,8 @@ release_all(int code, Datum arg)
 	LWLockRelease(&kv_range->lock);
 }
 
-static void
-leave(KvRangePass *pass)
+void
+kv_range_leave(KvRangePass *pass)
 {
 	pass->windows = false;
 	if (pass->entry == NULL)
@@ -138,12 +146,12 @@ leave(KvRangePass *pass)
 static void
 context_reset(void *arg)
 {
-	leave(arg);
+	kv_range_leave(arg);
 }
 
 /* The context with which all that the scan has here goes. */
-static void
-make_context(KvScan *scan)
+void
+kv_range_make_context(KvScan *scan)
 {
 	KvRangePass *pass = &scan->pass;
 
@@ -171,18 +179,9 @@ find_entry(void)
 	return NULL;
 }
 
-static void
-note_use(uint32 cache_id, uint32 shard, TimestampTz now)
-{
-	KvSpanKey	key = {cache_id, shard};
-	KvSpan	   *span = hash_search(kv_span_hash, &key, HASH_FIND, NULL);
-
-	if (span != NULL)
-		span->used = now;
-}
-
-static bool
-enter(KvScan *scan, const KvWant *wants, int nwants)
+/* Be in wants[0] from now on.  Does nothing if the registry is full. */
+void
+kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 {
 	static int	exit_callback_pid = 0;
 	KvRangePass *pass = &scan->pass;
@@ -194,13 +193,13 @@ enter(KvScan *scan, const KvWant *wants, int nwants)
 		before_shmem_exit(release_all, (Datum) 0);
 		exit_callback_pid = MyProcPid;
 	}
-	make_context(scan);
+	kv_range_make_context(scan);
 	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
 	entry = pass->entry != NULL ? pass->entry : find_entry();
 	if (entry == NULL)
 	{
 		LWLockRelease(&kv_range->lock);
-		return false;
+		return;
 	}
 	if (pass->entry == NULL)
 	{
@@ -211,7 +210,7 @@ enter(KvScan *scan, const KvWant *wants, int nwants)
 		entry->store = scan->store->key;
 		entry->cache_id = scan->store->cache_id;
 		entry->nshards = scan->store->nshards;
-		entry->step = scan->order == KV_DESCENDING ? -1 : 1;
+		entry->step = scan->backward ? -1 : 1;
 		entry->wraps = scan->order == KV_ANY_ORDER;
 		entry->last = scan->last_shard;
 		entry->waiting = entry->held = false;
@@ -219,37 +218,34 @@ enter(KvScan *scan, const KvWant *wants, int nwants)
 	}
 	else
 	{
-		note_use(entry->cache_id, entry->shard, now);
+		note_use(entry, now);
 		entry->patience = Min(entry->patience + (now - pass->entered) - pass->waited,
 							  (int64) kv_range_wait_ms * 1000);
 	}
 	entry->shard = wants[0].shard;
+	entry->segment = wants[0].segment;
+	entry->segment_step = pass->segment_step;
 	entry->nwants = nwants;
 	memcpy(entry->wants, wants, nwants * sizeof(KvWant));
 	entry->progress = now;
-	note_use(entry->cache_id, entry->shard, now);
+	note_use(entry, now);
 	wake_workers();
 	LWLockRelease(&kv_range->lock);
+	pass->windows = true;
+	pass->segment = wants[0].segment;
 	pass->entered = now;
 	pass->waited = 0;
-	return true;
-}
-
-void
-kv_range_leave(KvScan *scan)
-{
-	if (kv_range != NULL)
-		leave(&scan->pass);
+	KV_STOP_POINT("range_entered");
 }
 
 /* Is all that scans have asked for of a shard in windows?  Lock held. */
 static bool
 is_complete(uint32 cache_id, uint32 shard)
 {
-	KvSpanKey	key = {cache_id, shard};
-	KvSpan	   *span = hash_search(kv_span_hash, &key, HASH_FIND, NULL);
+	KvSpanKey	key = {cache_id, shard, KV_WHOLE};
+	KvSpan	   *span = kv_span_find(&key);
 
-	return span != NULL && (uint64) span->nvalid * KV_WINDOW_SIZE >= span->length;
+	return span != NULL && (uint64) span->nvalid * KV_WINDOW_SIZE >= span->end;
 }
 
 /*
@@ -272,7 +268,7 @@ kv_range_company(const KvStore *store, uint32 *shard)
 		const KvRangeScan *other = &kv_range_scans[i];
 
 		found = kv_range_is_live(other, now) && other->cache_id == store->cache_id &&
-			other->step > 0;
+			other->step > 0 && other->segment == KV_WHOLE;
 		if (found)
 			*shard = other->shard;
 	}
@@ -286,175 +282,6 @@ kv_range_company(const KvStore *store, uint32 *shard)
 	}
 	LWLockRelease(&kv_range->lock);
 	return found;
-}
-
-/* ---- when windows pay ---- */
-
-/* Up to where a shard's value file is written. */
-uint64
-kv_range_written(const KvShard *shard)
-{
-	uint64		end = shard->value_tail;
-
-	if (shard->open_slot >= 0)
-		end = Min(end, kv_slots[shard->open_slot].base);
-	for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
-		end = Min(end, kv_slots[i].base);
-	return end;
-}
-
-static uint64
-cache_bytes(void)
-{
-	return (uint64) kv_range->nwindows * KV_WINDOW_SIZE;
-}
-
-/*
- * Does reading all of a file's first length bytes cost less than reading that
- * many of its values, of mean size, singly?
- */
-static bool
-windows_pay(uint64 rows, double mean, uint64 length)
-{
-	uint64		blocks = length / KV_BLOCK;
-
-	return rows > 0 && length > 0 && length <= cache_bytes() &&
-		Min(rows, blocks) * KV_SINGLE_READ_BLOCKS + rows * mean / KV_BLOCK >= blocks;
-}
-
-static double
-position(KvRun *run, const KvRunCursor *cursor)
-{
-	const KvRunHeader *header = kv_run_header(run);
-
-	if (!cursor->valid)
-		return header->nentries;
-	return (double) header->nentries * cursor->page / header->npages + cursor->index;
-}
-
-/* About how many entries of the runs lie in [lo, hi), and what their values' mean size is. */
-static uint64
-entries_between(const KvRunSet *set, KvKey lo, KvKey hi, double *mean)
-{
-	double		n = 0;
-	double		all = 0;
-	double		value_bytes = 0;
-
-	for (int i = 0; i < set->nruns; i++)
-	{
-		KvRun	   *run = set->runs[i];
-		const KvRunHeader *header = kv_run_header(run);
-		KvRunCursor first = {.run = run};
-		KvRunCursor end = {.run = run};
-
-		if (lo.data != NULL)
-			kv_run_seek(run, lo.data, lo.len, &first);
-		else
-			kv_run_first(run, &first);
-		if (hi.data != NULL)
-			kv_run_seek(run, hi.data, hi.len, &end);
-		n += Max(position(run, &end) - position(run, &first), 0);
-		all += header->nentries;
-		value_bytes += header->value_bytes;
-	}
-	*mean = all > 0 ? value_bytes / all : 0;
-	return n;
-}
-
-/* What the scan wants loaded; the first is there already. */
-static int
-look_ahead(const KvScan *scan, KvWant wants[KV_WANTS], double mean)
-{
-	uint64		room = cache_bytes() - wants[0].length;
-	uint32		shardno = wants[0].shard;
-	bool		open_ended = (scan->order == KV_DESCENDING ? scan->extent_lo : scan->extent_hi).data == NULL;
-	int			n = 1;
-
-	while (n < KV_WANTS && kv_batch_next_shard(scan, scan->last_shard, &shardno))
-	{
-		KvShard    *shard = kv_shard(scan->store, shardno);
-		uint64		length;
-
-		if (shardno == scan->last_shard && !open_ended)
-			break;				/* part of it only: to be decided there */
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		length = kv_range_written(shard);
-		LWLockRelease(&shard->lock);
-		if (!windows_pay(shard->frozen_keys + shard->unfrozen_entries, mean, length))
-			continue;
-		if (length > room)
-			break;
-		room -= length;
-		wants[n].shard = shardno;
-		wants[n++].length = length;
-	}
-	return n;
-}
-
-static void
-forget_pieces(KvRangePass *pass)
-{
-	if (pass->seen != NULL)
-		pfree(pass->seen);
-	pass->seen = NULL;
-	pass->npieces = 0;
-}
-
-/*
- * A batch of shardno is being made; written: kv_range_written().  Decide whether
- * its values come through windows.
- */
-void
-kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written)
-{
-	KvRangePass *pass = &scan->pass;
-	bool		backward = scan->order == KV_DESCENDING;
-	KvWant		wants[KV_WANTS];
-	KvKey		lo = scan->extent_lo;
-	KvKey		hi = scan->extent_hi;
-	uint64		rows;
-	double		mean;
-
-	if (kv_range == NULL)
-		return;
-	if (pass->shard != shardno)
-	{
-		forget_pieces(pass);
-		pass->shard = shardno;
-		pass->decided = false;
-	}
-	if (pass->decided)
-	{
-		if (pass->entry != NULL)
-			pass->entry->progress = GetCurrentTimestamp();
-		return;
-	}
-	if (scan->started && !scan->shared)
-	{
-		if (backward)
-			hi = scan->position;
-		else
-			lo = scan->position;
-	}
-	rows = entries_between(set, lo, hi, &mean);
-	if (!windows_pay(rows, mean, written))
-	{
-		leave(pass);
-		pass->decided = pass->ramped;
-		return;
-	}
-	if (!pass->ramped)
-	{
-		if (pass->rows < scan->limit_hint || pass->rows * KV_RAMP_SHARE < rows)
-			return;
-		pass->ramped = true;
-	}
-	pass->decided = true;
-	pass->length = written;
-	wants[0].shard = shardno;
-	wants[0].length = written;
-	pass->windows = enter(scan, wants, look_ahead(scan, wants, mean));
-	KV_STOP_POINT("range_entered");
 }
 
 /* ---- taking values ---- */
@@ -503,8 +330,9 @@ static KvTake
 take_part(KvScan *scan, uint32 piece, uint32 from, uint32 len, char *into, bool waited)
 {
 	KvRangePass *pass = &scan->pass;
-	KvPieceKey	key = {{scan->store->cache_id, pass->shard}, piece};
-	int			i = pass->seen[piece];
+	KvPieceKey	key = {scan->store->cache_id, pass->shard, piece};
+	int		   *seen = &pass->seen[piece % pass->nseen];
+	int			i = *seen;
 
 	for (int tries = 0; tries < 4; tries++)
 	{
@@ -512,7 +340,7 @@ take_part(KvScan *scan, uint32 piece, uint32 from, uint32 len, char *into, bool 
 		uint64		sequence;
 		uint64		wanted_by;
 		uint32		window_len;
-		bool		known = i >= 0;
+		bool		known = i >= 0; /* from an earlier value */
 
 		if (!known)
 			i = kv_window_find(&key);
@@ -533,7 +361,7 @@ take_part(KvScan *scan, uint32 piece, uint32 from, uint32 len, char *into, bool 
 			pg_read_barrier();
 			if (pg_atomic_read_u64(&window->sequence) == sequence)
 			{
-				pass->seen[piece] = i;
+				*seen = i;
 				if (!known)
 					note_taken(scan, window_len, wanted_by, waited);
 				return KV_TAKEN;
@@ -545,18 +373,17 @@ take_part(KvScan *scan, uint32 piece, uint32 from, uint32 len, char *into, bool 
 }
 
 /*
- * Has the loading of the scan's shard come to nothing?  *pieces: how many pieces
- * are loaded or on their way.
+ * Has the loading of a span come to nothing?  *pieces: how many of its pieces are
+ * loaded or on their way.
  */
 static bool
-loading_failed(const KvRangeScan *entry, uint32 *pieces)
+loading_failed(const KvSpanKey *key, uint32 *pieces)
 {
-	KvSpanKey	key = {entry->cache_id, entry->shard};
 	KvSpan	   *span;
 	bool		failed;
 
 	LWLockAcquire(&kv_range->lock, LW_SHARED);
-	span = hash_search(kv_span_hash, &key, HASH_FIND, NULL);
+	span = kv_span_find(key);
 	*pieces = span != NULL ? span->nvalid + span->nloading : 0;
 	failed = kv_range->nworkers == 0 || (span != NULL && span->failed != 0);
 	LWLockRelease(&kv_range->lock);
@@ -569,7 +396,9 @@ await_piece(KvScan *scan, uint32 piece)
 {
 	KvRangePass *pass = &scan->pass;
 	KvRangeScan *entry = pass->entry;
-	KvPieceKey	key = {{entry->cache_id, pass->shard}, piece};
+	KvPieceKey	key = {entry->cache_id, pass->shard, piece};
+	KvSpanKey	span = {entry->cache_id, pass->shard,
+		pass->in_order ? piece / KV_SEGMENT_PIECES : KV_WHOLE};
 	TimestampTz start = GetCurrentTimestamp();
 	TimestampTz last = start;
 	TimestampTz stirred = start;
@@ -580,6 +409,8 @@ await_piece(KvScan *scan, uint32 piece)
 	kv_range_count(KV_RANGE_WAITS, 1);
 	entry->wait_piece = piece;
 	entry->waiting = true;
+	if (kv_window_find(&key) < 0)
+		kv_span_miss(&span, piece);
 	wake_workers();
 	KV_STOP_POINT("range_waiting");
 	ConditionVariablePrepareToSleep(&entry->loaded);
@@ -591,7 +422,7 @@ await_piece(KvScan *scan, uint32 piece)
 
 		there = window >= 0 &&
 			pg_atomic_read_u64(&kv_windows[window].sequence) % 2 == 0;
-		if (there || loading_failed(entry, &pieces))
+		if (there || loading_failed(&span, &pieces))
 			break;
 		(void) ConditionVariableTimedSleep(&entry->loaded, KV_RANGE_NAP_MS, KV_WAIT_RANGE);
 
@@ -599,10 +430,10 @@ await_piece(KvScan *scan, uint32 piece)
 		if (entry->held)
 			entry->patience -= now - last;
 		last = now;
-		if (pieces != pieces_before)
+		if (pieces != pieces_before || (entry->held && entry->patience > 0))
 			stirred = now;
-		else if (now - stirred > 2 * (int64) kv_range_wait_ms * 1000)
-			break;				/* its patience is at an end, and still there is no room */
+		else if (now - stirred > kv_range_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE)
+			break;
 	}
 	ConditionVariableCancelSleep();
 	entry->waiting = false;
@@ -622,7 +453,7 @@ take_value(KvScan *scan, KvBatchRow *row, char *into)
 	bool		waited = false;
 	KvKey		key = {row->key, row->keylen};
 
-	if (offset + len > (uint64) pass->npieces * KV_WINDOW_SIZE)
+	if (KV_LOCATION_FILE(row->version.location) != pass->shard)
 		return false;
 	while (done < len)
 	{
@@ -637,11 +468,11 @@ take_value(KvScan *scan, KvBatchRow *row, char *into)
 			waited = false;
 			continue;
 		}
-		if (!pass->windows || waited || offset + len > pass->length)
+		if (!pass->windows || waited || offset < pass->from || offset + len > pass->to)
 			return false;
 		if (!await_piece(scan, piece))
 		{
-			leave(pass);
+			kv_range_leave(pass);
 			return false;
 		}
 		waited = true;
@@ -650,50 +481,23 @@ take_value(KvScan *scan, KvBatchRow *row, char *into)
 		return true;
 	for (uint32 piece = offset / KV_WINDOW_SIZE; piece <= (offset + len - 1) / KV_WINDOW_SIZE; piece++)
 	{
-		int			window = pass->seen[piece];
+		int		   *seen = &pass->seen[piece % pass->nseen];
 
-		kv_window_lose(window, pg_atomic_read_u64(&kv_windows[window].sequence));
-		pass->seen[piece] = -1;
+		kv_window_lose(*seen, pg_atomic_read_u64(&kv_windows[*seen].sequence));
+		*seen = -1;
 	}
 	return false;
-}
-
-/* Are there windows of the shard, for this scan or of others? */
-static bool
-see_pieces(KvScan *scan)
-{
-	KvRangePass *pass = &scan->pass;
-	KvSpanKey	key = {scan->store->cache_id, pass->shard};
-	KvSpan	   *span;
-	uint64		length = 0;
-
-	if (pass->seen != NULL)
-		return true;
-	LWLockAcquire(&kv_range->lock, LW_SHARED);
-	span = hash_search(kv_span_hash, &key, HASH_FIND, NULL);
-	if (span != NULL)
-		length = span->length;
-	LWLockRelease(&kv_range->lock);
-	if (pass->windows)
-		length = Max(length, pass->length);
-	if (length == 0)
-		return false;
-	pass->npieces = (length + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
-	make_context(scan);
-	pass->seen = MemoryContextAlloc(pass->context, pass->npieces * sizeof(int));
-	for (int i = 0; i < pass->npieces; i++)
-		pass->seen[i] = -1;
-	return true;
 }
 
 /* Get the values of a range's batch that are in windows, or are on their way there. */
 void
 kv_range_fetch(KvScan *scan)
 {
+	const KvRangePass *pass = &scan->pass;
 	Size		total = 0;
 	char	   *into;
 
-	if (kv_range == NULL || !see_pieces(scan))
+	if (pass->seen == NULL || (!pass->windows && kv_range->nfree == kv_range->nwindows))
 		return;
 	for (int i = 0; i < scan->nrows; i++)
 	{

@@ -1,0 +1,352 @@
+/*
+ * rangesteer.c
+ *		When a scan reads through windows of the range cache, and what it wants
+ *		loaded.
+ *
+ * A scan begins with single reads, in batches that grow.  It goes over to windows in
+ * one of two ways:
+ *
+ * - All of a shard: its values lie in the file as they were written, and that is
+ *   not the order of keys, so a scan in key order needs all of the file all the
+ *   time.  It is read from end to end if that costs less than single reads of what
+ *   the range has there, once the scan has returned a sixteenth of that; from then
+ *   on each shard is entered with windows if they pay.  The next shards are loaded
+ *   meanwhile.
+ * - Segment by segment, if the values of the next keys lie one behind the other,
+ *   once the scan has returned a sixteenth of a segment; first one segment ahead,
+ *   then two, four, …
+ *
+ * So a short range never pays for a long one, and what a scan that ends early has
+ * loaded in vain is bounded by what it has read.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "engine/batch.h"
+#include "engine/rangecache.h"
+
+/* A single read costs as much as so many more blocks read in windows. */
+#define KV_SINGLE_READ_BLOCKS	3
+/* The share of a range's rows after which a scan goes over to windows. */
+#define KV_RAMP_SHARE			16
+/* Entries that are looked at to find out whether their values are in order. */
+#define KV_ORDER_SAMPLE			256
+#define KV_MAX_SEEN				65536
+
+/* Up to where a shard's value file is written. */
+uint64
+kv_range_written(const KvShard *shard)
+{
+	uint64		end = shard->value_tail;
+
+	if (shard->open_slot >= 0)
+		end = Min(end, kv_slots[shard->open_slot].base);
+	for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
+		end = Min(end, kv_slots[i].base);
+	return end;
+}
+
+static uint64
+cache_bytes(void)
+{
+	return (uint64) kv_range->nwindows * KV_WINDOW_SIZE;
+}
+
+/*
+ * Does reading all of a file's first length bytes cost less than reading that
+ * many of its values, of mean size, singly?
+ */
+static bool
+windows_pay(uint64 rows, double mean, uint64 length)
+{
+	uint64		blocks = length / KV_BLOCK;
+
+	return rows > 0 && length > 0 && length <= cache_bytes() &&
+		Min(rows, blocks) * KV_SINGLE_READ_BLOCKS + rows * mean / KV_BLOCK >= blocks;
+}
+
+static double
+position(KvRun *run, const KvRunCursor *cursor)
+{
+	const KvRunHeader *header = kv_run_header(run);
+
+	if (!cursor->valid)
+		return header->nentries;
+	return (double) header->nentries * cursor->page / header->npages + cursor->index;
+}
+
+/*
+ * About how many entries of the runs lie in [lo, hi), how many there are in all, and
+ * what their values' mean size is.
+ */
+static uint64
+entries_between(const KvRunSet *set, KvKey lo, KvKey hi, double *total, double *mean)
+{
+	double		n = 0;
+	double		all = 0;
+	double		value_bytes = 0;
+
+	for (int i = 0; i < set->nruns; i++)
+	{
+		KvRun	   *run = set->runs[i];
+		const KvRunHeader *header = kv_run_header(run);
+		KvRunCursor first = {.run = run};
+		KvRunCursor end = {.run = run};
+
+		if (lo.data != NULL)
+			kv_run_seek(run, lo.data, lo.len, &first);
+		else
+			kv_run_first(run, &first);
+		if (hi.data != NULL)
+			kv_run_seek(run, hi.data, hi.len, &end);
+		n += Max(position(run, &end) - position(run, &first), 0);
+		all += header->nentries;
+		value_bytes += header->value_bytes;
+	}
+	*total = all;
+	*mean = all > 0 ? value_bytes / all : 0;
+	return n;
+}
+
+/* A shard of another length begins: nothing is known of its pieces. */
+static void
+see_pieces(KvScan *scan, uint64 written)
+{
+	KvRangePass *pass = &scan->pass;
+
+	kv_range_make_context(scan);
+	if (pass->seen != NULL)
+		pfree(pass->seen);
+	pass->nseen = Min(KV_MAX_SEEN, (written + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE);
+	pass->seen = MemoryContextAlloc(pass->context, pass->nseen * sizeof(int));
+	for (int i = 0; i < pass->nseen; i++)
+		pass->seen[i] = -1;
+}
+
+/* ---- all of a shard ---- */
+
+/* Want a shard and, as far as there is room, those that the scan comes to. */
+static void
+enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean)
+{
+	KvRangePass *pass = &scan->pass;
+	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, written}};
+	uint64		room = cache_bytes() - written;
+	bool		open_ended = (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
+	int			n = 1;
+
+	while (n < KV_WANTS && kv_batch_next_shard(scan, scan->last_shard, &shardno))
+	{
+		KvShard    *shard = kv_shard(scan->store, shardno);
+		uint64		length;
+
+		if (shardno == scan->last_shard && !open_ended)
+			break;				/* part of it only: to be decided there */
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		length = kv_range_written(shard);
+		LWLockRelease(&shard->lock);
+		if (!windows_pay(shard->frozen_keys + shard->unfrozen_entries, mean, length))
+			continue;
+		if (length > room)
+			break;
+		room -= length;
+		wants[n++] = (KvWant) {shardno, KV_WHOLE, length};
+	}
+	pass->ramped = pass->decided = true;
+	pass->in_order = false;
+	pass->from = 0;
+	pass->to = written;
+	kv_range_enter(scan, wants, n);
+}
+
+/* ---- segment by segment ---- */
+
+/* The run with the most entries; NULL: there is none. */
+static KvRun *
+largest_run(const KvRunSet *set)
+{
+	KvRun	   *largest = NULL;
+
+	for (int i = 0; i < set->nruns; i++)
+	{
+		if (largest == NULL ||
+			kv_run_header(set->runs[i])->nentries > kv_run_header(largest)->nentries)
+			largest = set->runs[i];
+	}
+	return largest;
+}
+
+/* Where a run's next entry for the scan is, which has come to start. */
+static void
+seek_next(const KvScan *scan, KvRun *run, KvKey start, KvRunCursor *cursor)
+{
+	if (scan->backward)
+		kv_run_seek_before(run, start.data, start.len, cursor);
+	else if (start.data == NULL)
+		kv_run_first(run, cursor);
+	else
+		kv_run_seek(run, start.data, start.len, cursor);
+}
+
+static uint64
+offset_at(const KvRunCursor *cursor)
+{
+	uint8		keybuf[8];
+	const uint8 *key;
+	int			keylen;
+	KvVersion	version;
+
+	kv_run_entry(cursor, keybuf, &key, &keylen, &version);
+	return KV_LOCATION_OFFSET(version.location);
+}
+
+/*
+ * Do the values of the next entries lie one behind the other, or one before the
+ * other?  Then *segment is where they begin and *step says which.
+ */
+static bool
+find_order(const KvScan *scan, KvRun *run, KvKey start, uint32 *segment, int *step)
+{
+	KvRunCursor cursor;
+	uint64		last;
+	int			n = 0;
+	int			up = 0;
+	int			down = 0;
+
+	*segment = 0;
+	seek_next(scan, run, start, &cursor);
+	if (!cursor.valid)
+		return false;
+	last = offset_at(&cursor);
+	for (; n < KV_ORDER_SAMPLE; n++)
+	{
+		uint64		offset;
+
+		if (scan->backward)
+			kv_run_prev(&cursor);
+		else
+			kv_run_next(&cursor);
+		if (!cursor.valid)
+			break;
+		offset = offset_at(&cursor);
+		if (offset >= last && offset - last <= KV_WINDOW_SIZE)
+			up++;
+		else if (offset < last && last - offset <= KV_WINDOW_SIZE)
+			down++;
+		else
+		{
+			last = offset;
+			continue;
+		}
+		if (up + down == 1)
+			*segment = last / KV_SEGMENT_SIZE;
+		last = offset;
+	}
+	*step = up >= down ? 1 : -1;
+	return n >= KV_ORDER_SAMPLE / 8 && Max(up, down) * 4 >= n * 3;
+}
+
+/* The scan still reads the segment that it is in, or something out of order. */
+static bool
+is_in_segment(const KvScan *scan, const KvRunSet *set, KvKey start)
+{
+	const KvRangePass *pass = &scan->pass;
+	KvRun	   *run = largest_run(set);
+	KvRunCursor cursor;
+	int64		ahead;
+
+	if (run == NULL)
+		return true;
+	seek_next(scan, run, start, &cursor);
+	if (!cursor.valid)
+		return true;
+	ahead = ((int64) (offset_at(&cursor) / KV_SEGMENT_SIZE) - pass->segment) * pass->segment_step;
+	return ahead <= 0 || ahead > pass->depth;
+}
+
+static void
+enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, double bytes_left)
+{
+	KvRangePass *pass = &scan->pass;
+	KvWant		wants[KV_WANTS];
+	int			most = Min(KV_WANTS, kv_range->nwindows / KV_SEGMENT_PIECES);
+	int			n = 0;
+
+	pass->depth = Min(Max(pass->depth * 2, 1), most);
+	most = Min(pass->depth, 1 + bytes_left / KV_SEGMENT_SIZE);
+	while (n < most && segment * KV_SEGMENT_SIZE < written)
+	{
+		wants[n++] = (KvWant) {shardno, segment, Min((segment + 1) * KV_SEGMENT_SIZE, written)};
+		if (segment == 0 && pass->segment_step < 0)
+			break;
+		segment += pass->segment_step;
+	}
+	if (n == 0)
+		return;
+	pass->in_order = true;
+	pass->from = Min(wants[0].segment, wants[n - 1].segment) * KV_SEGMENT_SIZE;
+	pass->to = Max(wants[0].end, wants[n - 1].end);
+	kv_range_enter(scan, wants, n);
+}
+
+/* ---- the decision ---- */
+
+/*
+ * A batch of shardno is being made; written: kv_range_written().  Decide whether
+ * its values come through windows.
+ */
+void
+kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written)
+{
+	KvRangePass *pass = &scan->pass;
+	KvKey		start = scan->started ? scan->position : (scan->backward ? scan->hi : scan->lo);
+	KvKey		lo = scan->extent_lo;
+	KvKey		hi = scan->extent_hi;
+	KvRun	   *run;
+	double		rows;
+	double		total;
+	double		mean;
+	double		enough;			/* rows after which windows are worth a try */
+	uint32		segment;
+	bool		pays;
+
+	if (kv_range == NULL || written == 0)
+		return;
+	if (pass->shard != shardno || pass->seen == NULL)
+	{
+		see_pieces(scan, written);
+		pass->shard = shardno;
+		pass->decided = pass->in_order = pass->windows = false;
+		pass->depth = 0;
+	}
+	if (pass->decided || (pass->in_order && is_in_segment(scan, set, start)))
+	{
+		if (pass->entry != NULL)
+			pass->entry->progress = GetCurrentTimestamp();
+		return;
+	}
+
+	if (scan->started && !scan->shared)
+		*(scan->backward ? &hi : &lo) = scan->position;
+	rows = entries_between(set, lo, hi, &total, &mean);
+	enough = pass->ramped ? 0 : Max(rows / KV_RAMP_SHARE, scan->limit_hint);
+	pays = windows_pay(rows, mean, written);
+	if (pays && rows * 2 >= total && pass->rows >= enough)
+	{
+		enter_whole(scan, shardno, written, mean);
+		return;
+	}
+	run = largest_run(set);
+	if (run != NULL && kv_range->nwindows >= 2 * KV_SEGMENT_PIECES && rows * mean > KV_WINDOW_SIZE &&
+		pass->rows >= Max(KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(mean, 1), scan->limit_hint) &&
+		find_order(scan, run, start, &segment, &pass->segment_step))
+	{
+		enter_segment(scan, shardno, written, segment, rows * mean);
+		return;
+	}
+	if (pays && pass->rows >= enough)
+		enter_whole(scan, shardno, written, mean);
+	else if (!pays || pass->in_order)
+		kv_range_leave(pass);
+}
