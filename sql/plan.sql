@@ -62,6 +62,21 @@ EXPLAIN (COSTS OFF) EXECUTE p (7);
 SELECT v = md5('7') FROM (SELECT 1) s, LATERAL (SELECT v FROM t WHERE k = 7) t;
 RESET plan_cache_mode;
 DEALLOCATE p;
+-- What reads cost is set: where single reads are dear, a join reads the table once.
+BEGIN;
+EXPLAIN (COSTS OFF) SELECT * FROM h JOIN t USING (k);
+SET LOCAL kvfdw.point_read_cost = 1000;
+EXPLAIN (COSTS OFF) SELECT * FROM h JOIN t USING (k);
+SET LOCAL kvfdw.range_read_cost = 1000;
+SET LOCAL kvfdw.batched_read_cost = 1000;
+EXPLAIN (COSTS OFF) SELECT * FROM h JOIN t USING (k);
+RESET kvfdw.range_read_cost;
+RESET kvfdw.point_read_cost;
+SET LOCAL kvfdw.seek_cost = 1e9;
+EXPLAIN (COSTS OFF) SELECT h.k, t.k FROM h JOIN t USING (k);
+ROLLBACK;
+SELECT name, setting, unit, context, min_val FROM pg_settings WHERE name LIKE 'kvfdw.%cost' ORDER BY name;
+SET kvfdw.seek_cost = -1;
 -- DML.
 EXPLAIN (COSTS OFF) INSERT INTO t VALUES (0, 'x');
 EXPLAIN (COSTS OFF) UPDATE t SET v = 'x' WHERE k = 5;

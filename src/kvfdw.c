@@ -28,6 +28,7 @@ _PG_init(void)
 	if (process_shared_preload_libraries_in_progress)
 	{
 		kv_engine_gucs();
+		kv_cost_gucs();
 		MarkGUCPrefixReserved("kvfdw");
 		kv_engine_preload();
 	}

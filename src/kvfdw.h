@@ -127,6 +127,8 @@ extern void kv_tuple_store(const KvTable *table, const KvRow *row,
 
 /* plan.c */
 extern void kv_plan_routine(FdwRoutine *routine);
+/* cost.c */
+extern void kv_cost_gucs(void);
 /* scan.c */
 extern void kv_scan_routine(FdwRoutine *routine);
 /* parallel.c */

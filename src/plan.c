@@ -14,12 +14,9 @@
  *
  * No upper relation is pushed down: the executor does it all as well as we could.
  *
- * Costs are in the planner's units, where 1.0 (seq_page_cost) is one 8 KB page
- * read in sequence.
+ * What a path costs is estimated in cost.c.
  */
 #include "postgres.h"
-
-#include <math.h>
 
 #include "access/stratnum.h"
 #include "access/table.h"
@@ -40,16 +37,6 @@
 #include "compat.h"
 #include "plan.h"
 
-/* One value read by itself, waited for: in units of random_page_cost. */
-#define KV_POINT_READ_COST		1.0
-/* One of many values read in a batch, many reads in flight. */
-#define KV_BATCHED_READ_COST	0.3
-/* One value of a long range, read in large pieces; its bytes are extra. */
-#define KV_RANGE_READ_COST		0.02
-/* The rows of a range that are read singly before large pieces pay. */
-#define KV_RANGE_RAMP_ROWS		32.0
-/* Going down the index once, in cpu_operator_costs, besides the comparisons. */
-#define KV_SEEK_COST			50.0
 /* Sets of outer relations tried for parameterised paths. */
 #define KV_MAX_OUTER_SETS		16
 
@@ -283,52 +270,16 @@ other_clauses(List *clauses, List *chosen)
 }
 
 /*
- * Estimate a scan that uses match and evaluates the clauses in local.  rows:
- * how many it returns.  sharers: processes that share the work; reading is not
- * cheaper for that.
+ * Estimate a scan that uses match and evaluates the clauses in local, as
+ * kv_cost_scan does.
  */
 static void
 cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 		  KvKeyMatch *match, List *local, double rows, double sharers,
 		  Cost *startup_cost, Cost *total_cost)
 {
-	double		tuples = Max(rel->tuples, 1.0);
-	double		scanned;
-	Cost		seek;
-	Cost		run;
-	QualCost	qual;
-
-	if (match->access == KV_ACCESS_POINT)
-		scanned = match->nprefixes;
-	else if (match->access == KV_ACCESS_RANGE)
-		scanned = tuples * clauselist_selectivity(root, match->clauses,
-												  rel->relid, JOIN_INNER, NULL);
-	else
-		scanned = tuples;
-	scanned = Min(clamp_row_est(scanned), tuples);
-
-	seek = cpu_operator_cost * (KV_SEEK_COST + ceil(log(tuples + 1) / log(2.0)));
-	run = seek * match->nprefixes;
-	run += scanned * cpu_index_tuple_cost / sharers;
-
-	if (needs_values(root, rel, info, local))
-	{
-		double		ramp = Min(scanned, match->access == KV_ACCESS_POINT ?
-							   scanned : KV_RANGE_RAMP_ROWS * match->nprefixes);
-
-		if (scanned <= 1)
-			run += random_page_cost * KV_POINT_READ_COST;
-		else
-			run += ramp * random_page_cost * KV_BATCHED_READ_COST +
-				(scanned - ramp) * seq_page_cost *
-				(KV_RANGE_READ_COST + (double) info->width / BLCKSZ);
-	}
-
-	cost_qual_eval(&qual, local, root);
-	run += scanned * (cpu_tuple_cost + qual.per_tuple) / sharers;
-
-	*startup_cost = qual.startup + seek + rel->reltarget->cost.startup;
-	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple / sharers;
+	kv_cost_scan(root, rel, match, needs_values(root, rel, info, local), info->width,
+				 local, rows, sharers, startup_cost, total_cost);
 }
 
 /*

@@ -97,6 +97,12 @@ extern bool kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column,
 							  Node *operand);
 extern TypeCacheEntry *kv_key_type(const KvKeyColumn *column);
 
+/* ---- plan time (cost.c) ---- */
+
+extern void kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
+						 bool values, int width, List *local, double rows,
+						 double sharers, Cost *startup_cost, Cost *total_cost);
+
 /* ---- execution time (keyrange.c) ---- */
 
 typedef struct KvKeyRanges KvKeyRanges;

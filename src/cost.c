@@ -1,0 +1,108 @@
+/*
+ * cost.c
+ *		What scans cost, in the planner's units, where 1.0 (seq_page_cost) is one
+ *		8 KB page read in sequence.
+ *
+ * The settings are factors of the planner's own, so that whoever has told it
+ * about the machine need not tell it twice.  Their defaults are the ratios of an
+ * NVMe disk: a 4 KB read that is waited for takes five to ten times as long as
+ * one of 64 in flight, and as a value of a batch often waits for fewer, it
+ * counts for a fifth; in reads of 512 kB only the bytes count.
+ */
+#include "postgres.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "utils/guc.h"
+
+#include "plan.h"
+
+/* The rows of a range that are read singly before large pieces pay. */
+#define KV_RANGE_RAMP_ROWS		32.0
+
+static double point_read_cost = 1.0;
+static double batched_read_cost = 0.2;
+static double range_read_cost = 0.02;
+static double seek_cost = 50.0;
+
+void
+kv_cost_gucs(void)
+{
+	DefineCustomRealVariable("kvfdw.point_read_cost",
+							 "Planner's cost of reading one value by itself, in random_page_costs.",
+							 NULL, &point_read_cost, 1.0, 0, DBL_MAX,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomRealVariable("kvfdw.batched_read_cost",
+							 "Planner's cost of reading one of several values at once, in random_page_costs.",
+							 NULL, &batched_read_cost, 0.2, 0, DBL_MAX,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomRealVariable("kvfdw.range_read_cost",
+							 "Planner's cost of one value of a long range, in seq_page_costs.",
+							 "The value's bytes are extra.",
+							 &range_read_cost, 0.02, 0, DBL_MAX,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomRealVariable("kvfdw.seek_cost",
+							 "Planner's cost of finding a key in the index, in cpu_operator_costs.",
+							 "The comparisons of a binary search are extra.",
+							 &seek_cost, 50.0, 0, DBL_MAX,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+}
+
+/* The entries that a scan goes through, and the cost of finding the first one. */
+static double
+entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match, Cost *seek)
+{
+	double		tuples = Max(rel->tuples, 1.0);
+	double		scanned;
+
+	if (match->access == KV_ACCESS_POINT)
+		scanned = match->nprefixes;
+	else if (match->access == KV_ACCESS_RANGE)
+		scanned = tuples * clauselist_selectivity(root, match->clauses,
+												  rel->relid, JOIN_INNER, NULL);
+	else
+		scanned = tuples;
+	*seek = cpu_operator_cost * (seek_cost + ceil(log(tuples + 1) / log(2.0)));
+	return Min(clamp_row_est(scanned), tuples);
+}
+
+/*
+ * Estimate a scan that uses match, reads values of rows that are width bytes
+ * wide, or none (values), evaluates the clauses in local, and returns so many
+ * rows.  sharers: processes that share the work; reading is not cheaper for that.
+ */
+void
+kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
+			 bool values, int width, List *local, double rows, double sharers,
+			 Cost *startup_cost, Cost *total_cost)
+{
+	Cost		seek;
+	double		scanned = entries_scanned(root, rel, match, &seek);
+	Cost		run;
+	QualCost	qual;
+
+	run = seek * match->nprefixes;
+	run += scanned * cpu_index_tuple_cost / sharers;
+
+	if (values)
+	{
+		double		ramp = Min(scanned, match->access == KV_ACCESS_POINT ?
+							   scanned : KV_RANGE_RAMP_ROWS * match->nprefixes);
+
+		if (scanned <= 1)
+			run += random_page_cost * point_read_cost;
+		else
+			run += ramp * random_page_cost * batched_read_cost +
+				(scanned - ramp) * seq_page_cost *
+				(range_read_cost + (double) width / BLCKSZ);
+	}
+
+	cost_qual_eval(&qual, local, root);
+	run += scanned * (cpu_tuple_cost + qual.per_tuple) / sharers;
+
+	*startup_cost = qual.startup + seek + rel->reltarget->cost.startup;
+	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple / sharers;
+}
