@@ -98,11 +98,28 @@ SELECT reads + hits > 0 AS reads, blocks >= reads AS whole_blocks, rows FROM wor
 INSERT INTO t VALUES (-1, repeat('new', 1000));
 SELECT reads + hits AS values, rows FROM work('SELECT * FROM t WHERE k = -1');
 DELETE FROM t WHERE k = -1;
+-- A range of up to 256 rows is read at once.  Of others nobody knows how much will be
+-- taken: they are read ever faster, or as far as the LIMIT says.  (No two values of
+-- w's rows that lie near each other are neighbours on the device.)
+CREATE FOREIGN TABLE w (k int, v text) SERVER kvfdw;
+INSERT INTO w SELECT k, repeat(chr(65 + k % 26), 4096) FROM generate_series(1, 1008) k ORDER BY k * 383 % 1009;
+CREATE FUNCTION values_of(VARIADIC queries text[]) RETURNS TABLE (query text, "values" int, rows int) LANGUAGE sql AS $$
+  SELECT q, (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
+  FROM unnest(queries) q, scan_of('SELECT * FROM w WHERE ' || q, ', ANALYZE') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
+$$;
+PREPARE values_of_all AS SELECT * FROM values_of('k BETWEEN 101 AND 200', 'k BETWEEN 101 AND 200 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 356 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 11', 'k > 100 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 200 LIMIT 1', 'k BETWEEN 101 AND 200 ORDER BY k DESC LIMIT 10', 'k >= 100 LIMIT 1', 'k >= 100 ORDER BY k LIMIT 10', 'k < 100 ORDER BY k DESC LIMIT 10', 'k BETWEEN 5000 AND 5100', 'k BETWEEN 950 AND 5100 AND v IS NOT NULL LIMIT 1');
+EXECUTE values_of_all;
+SELECT kvfdw_freeze('w');
+EXECUTE values_of_all;
+UPDATE w SET v = 'x' || k WHERE k BETWEEN 150 AND 160;
+DELETE FROM w WHERE k BETWEEN 161 AND 170;
+SELECT * FROM values_of('k BETWEEN 101 AND 200 AND v IS NOT NULL LIMIT 1');
+DEALLOCATE values_of_all;
 -- Estimates follow ANALYZE: a point is one row, the whole table is all of it.
 CREATE FUNCTION rows_of(query text) RETURNS numeric LANGUAGE plpgsql AS $$ DECLARE j json; BEGIN EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO j; RETURN (j -> 0 -> 'Plan' ->> 'Plan Rows')::numeric; END $$;
 SELECT rows_of('SELECT * FROM t WHERE k = 5') = 1 AS point, rows_of('SELECT * FROM t') BETWEEN 9000 AND 11000 AS "full", rows_of('SELECT * FROM t WHERE k BETWEEN 101 AND 200') BETWEEN 50 AND 200 AS range, rows_of('SELECT * FROM m WHERE a = 5') BETWEEN 30 AND 300 AS prefix;
 SELECT attname, n_distinct <> 0 AS known FROM pg_stats WHERE tablename = 't' ORDER BY 1;
 SELECT reltuples FROM pg_class WHERE oid = 't'::regclass;
-DROP FOREIGN TABLE t, m;
+DROP FOREIGN TABLE t, m, w;
 DROP TABLE h;
-DROP FUNCTION work, rows_of, scan_of;
+DROP FUNCTION values_of, work, rows_of, scan_of;

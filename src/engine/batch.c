@@ -24,6 +24,7 @@
 
 #define KV_BATCH_ROWS_FIRST	2
 #define KV_BATCH_ROWS		512
+#define KV_SMALL_RANGE		256		/* rows of a range that are read in one batch */
 #define KV_DELTA_STEPS		4096	/* items looked at under one lock */
 
 KvScan *
@@ -80,6 +81,50 @@ reset_scan(KvScan *scan)
 	scan->nkeys = 0;
 }
 
+/* Up to max of the items that a delta has in the scan's range, which has an end. */
+static int
+count_items(const KvScan *scan, const KvDelta *delta, int max)
+{
+	KvDeltaCursor cursor;
+	KvDeltaItem *item = kv_delta_seek(delta, scan->lo.data, scan->lo.len, &cursor);
+	int			n = 0;
+
+	while (item && n < max &&
+		   kv_key_compare(item->key, item->keylen, scan->hi.data, scan->hi.len) < 0)
+	{
+		n++;
+		item = kv_delta_next(&cursor);
+	}
+	return n;
+}
+
+/*
+ * How many rows to make the first batch of.  A small range is likely to be read
+ * to its end, so all of it is read at once; what it has at most is cheap to
+ * count.  Of any other nobody knows how much will be taken.
+ */
+static int
+first_batch_rows(KvScan *scan)
+{
+	KvShard    *shard = kv_shard(scan->store, scan->shardno);
+	int			room = KV_SMALL_RANGE + 1;
+	const KvRunSet *set;
+
+	if (scan->lo.data == NULL || scan->hi.data == NULL || scan->at_end)
+		return KV_BATCH_ROWS_FIRST;
+	set = kv_shard_runs(scan->store, scan->shardno);
+	for (int i = 0; i < set->nruns && room > 0; i++)
+		room -= kv_run_count(set->runs[i], scan->lo, scan->hi, room);
+	if (room > 0)
+	{
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		room -= count_items(scan, &shard->active, room);
+		room -= count_items(scan, &shard->sealed, room);
+		LWLockRelease(&shard->lock);
+	}
+	return room > 0 ? Max(KV_SMALL_RANGE + 1 - room, KV_BATCH_ROWS_FIRST) : KV_BATCH_ROWS_FIRST;
+}
+
 /* Where a scan of [lo, hi) begins and ends. */
 static void
 set_shards(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
@@ -122,7 +167,7 @@ kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_
 		scan->pass.ramped = scan->pass.decided = false;
 	}
 	scan->limit_hint = limit_hint;
-	scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : KV_BATCH_ROWS_FIRST;
+	scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : first_batch_rows(scan);
 	kv_count(scan->store, KV_COUNT_RANGE_SCANS, 1);
 }
 

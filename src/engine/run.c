@@ -509,6 +509,49 @@ kv_run_prev(KvRunCursor *cursor)
 		cursor->valid = false;
 }
 
+/* Does an entry page begin before the key? */
+static inline bool
+page_begins_before(KvRun *run, uint64 pageno, KvKey key, uint64 prefix)
+{
+	return run->fence[pageno] < prefix ||
+		(run->fence[pageno] == prefix && tie_before(run, pageno, 0, key.data, key.len));
+}
+
+uint64
+kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max)
+{
+	uint64		npages = run->header->npages;
+	uint64		prefix = hi.data ? key_prefix(hi.data, hi.len) : 0;
+	uint64		count = 0;
+	KvRunCursor at;
+	KvRunCursor end;
+
+	if (lo.data)
+		kv_run_seek(run, lo.data, lo.len, &at);
+	else
+		kv_run_first(run, &at);
+	if (!at.valid)
+		return 0;
+
+	/* whole pages, until the one in which the range ends */
+	while (at.page + 1 < npages &&
+		   (hi.data == NULL || page_begins_before(run, at.page + 1, hi, prefix)))
+	{
+		count += page_entries(run_page(run, at.page)) - at.index;
+		if (count >= max)
+			return count;
+		at.page++;
+		at.index = 0;
+		if (at.page % 256 == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	if (hi.data)
+		kv_run_seek(run, hi.data, hi.len, &end);
+	if (hi.data == NULL || end.page > at.page)
+		end.index = page_entries(run_page(run, at.page));
+	return count + Max(end.index - at.index, 0);
+}
+
 /* Entry index of a verified page. */
 static void
 page_entry(const KvRunHeader *run, const char *page, int index, uint8 keybuf[8],

@@ -140,6 +140,12 @@ extern void kv_run_prev(KvRunCursor *cursor);
 /* Points into the mapping (key) or into *keybuf (8 bytes, fixed keys). */
 extern void kv_run_entry(const KvRunCursor *cursor, uint8 keybuf[8],
 						 const uint8 **key, int *keylen, KvVersion *version);
+/*
+ * How many entries lie in a range (lo inclusive, hi exclusive, data NULL:
+ * unbounded).  Stops in the page in which it comes to max: then it is max at
+ * least.  Touches no page that does not have an entry that counts, but the next.
+ */
+extern uint64 kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max);
 
 /* Verify every page, the order and the fence; reports problems.  False: no such file. */
 extern bool kv_run_check(const char *path, const KvRunIds *ids,
