@@ -81,6 +81,18 @@
 							pathkeys, outer, NULL, private)
 #endif
 
+/* create_foreign_upper_path: likewise. */
+#if PG_VERSION_NUM >= 180000
+#define kv_create_foreign_upper_path(root, rel, target, rows, startup, total, private) \
+	create_foreign_upper_path(root, rel, target, rows, 0, startup, total, NIL, NULL, NIL, private)
+#elif PG_VERSION_NUM >= 170000
+#define kv_create_foreign_upper_path(root, rel, target, rows, startup, total, private) \
+	create_foreign_upper_path(root, rel, target, rows, startup, total, NIL, NULL, NIL, private)
+#else
+#define kv_create_foreign_upper_path(root, rel, target, rows, startup, total, private) \
+	create_foreign_upper_path(root, rel, target, rows, startup, total, NIL, NULL, private)
+#endif
+
 /* make_canonical_pathkey: strategy numbers became CompareType in 18. */
 #if PG_VERSION_NUM >= 180000
 #define KV_PATHKEY_LESS		COMPARE_LT

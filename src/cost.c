@@ -23,6 +23,9 @@
 /* The rows of a range that are read singly before large pieces pay. */
 #define KV_RANGE_RAMP_ROWS		32.0
 
+/* Counting an entry, in cpu_operator_costs. */
+#define KV_COUNT_COST			0.1
+
 static double point_read_cost = 1.0;
 static double batched_read_cost = 0.2;
 static double range_read_cost = 0.02;
@@ -105,4 +108,16 @@ kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 
 	*startup_cost = qual.startup + seek + rel->reltarget->cost.startup;
 	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple / sharers;
+}
+
+/* Estimate counting the entries that match leaves. */
+void
+kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
+			  Cost *startup_cost, Cost *total_cost)
+{
+	Cost		seek;
+	double		scanned = entries_scanned(root, rel, match, &seek);
+
+	*startup_cost = seek * match->nprefixes + scanned * cpu_operator_cost * KV_COUNT_COST;
+	*total_cost = *startup_cost + cpu_tuple_cost;
 }

@@ -5,6 +5,10 @@
 #include "postgres.h"
 
 #include "nodes/makefuncs.h"
+#include "parser/parsetree.h"
+#include "rewrite/rewriteManip.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
 #include "compat.h"
@@ -82,10 +86,8 @@ find_ancestors(Plan *at, Plan *target, List **ancestors)
  * that a correlated subquery gets from outside is shown as $n.
  */
 static void
-show_key_condition(ForeignScan *plan, ExplainState *es)
+show_key_condition(ForeignScan *plan, List *clauses, ExplainState *es)
 {
-	List	   *keys = list_nth(plan->fdw_private, KvScanPrivateKeys);
-	List	   *clauses = list_copy_tail(plan->fdw_exprs, list_length(keys));
 	List	   *ancestors = NIL;
 	List	   *context;
 
@@ -124,15 +126,47 @@ show_windows(const KvScanStats *stats, ExplainState *es)
 						es);
 }
 
+/* A count has no scan relation for core to name. */
+static void
+explain_count(ForeignScan *plan, ExplainState *es)
+{
+	Index		relid = kv_count_relation(plan, es->rtable);
+	RangeTblEntry *rte = rt_fetch(relid, es->rtable);
+	const char *name = quote_identifier(get_rel_name(rte->relid));
+	const char *alias = quote_identifier(list_nth(es->rtable_names, relid - 1));
+	List	   *clauses = copyObject(list_nth(plan->fdw_private, KvCountPrivateClauses));
+	StringInfoData relation;
+
+	initStringInfo(&relation);
+	if (es->verbose)
+		appendStringInfo(&relation, "%s.",
+						 quote_identifier(get_namespace_name_or_temp(get_rel_namespace(rte->relid))));
+	appendStringInfoString(&relation, name);
+	if (strcmp(name, alias) != 0)
+		appendStringInfo(&relation, " %s", alias);
+	ExplainPropertyText("Relation", relation.data, es);
+
+	ChangeVarNodes((Node *) clauses, 1, relid, 0);
+	show_key_condition(plan, clauses, es);
+	ExplainPropertyText("Access", "count", es);
+}
+
 static void
 kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 {
 	ForeignScan *plan = (ForeignScan *) node->ss.ps.plan;
 	KvScanState *state = node->fdw_state;
-	bool		backward = boolVal(list_nth(plan->fdw_private,
-											KvScanPrivateBackward));
+	List	   *keys = list_nth(plan->fdw_private, KvScanPrivateKeys);
+	bool		backward;
 
-	show_key_condition(plan, es);
+	if (KV_PLAN_COUNTS(plan))
+	{
+		explain_count(plan, es);
+		return;
+	}
+
+	backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
+	show_key_condition(plan, list_copy_tail(plan->fdw_exprs, list_length(keys)), es);
 	ExplainPropertyText("Access",
 						access_name((KvAccess) intVal(list_nth(plan->fdw_private,
 															   KvScanPrivateAccess))),

@@ -12,7 +12,8 @@
  *	  with the key;
  *	- one that shares a range with parallel workers, in no order.
  *
- * No upper relation is pushed down: the executor does it all as well as we could.
+ * Of upper relations only count(*) is pushed down (count.c): the executor does the
+ * rest as well as we could.
  *
  * What a path costs is estimated in cost.c.
  */
@@ -39,14 +40,6 @@
 
 /* Sets of outer relations tried for parameterised paths. */
 #define KV_MAX_OUTER_SETS		16
-
-/* What GetForeignRelSize leaves in baserel->fdw_private. */
-typedef struct KvRelInfo
-{
-	KvTable    *table;
-	int32		width;			/* bytes of a whole row */
-	bool		has_row_triggers;	/* for this statement's operation */
-} KvRelInfo;
 
 /*
  * How many rows the table has, or -1 if that cannot be told now.
@@ -669,26 +662,54 @@ limit_hint(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local)
 	return root->limit_tuples;
 }
 
+/*
+ * The key conditions of a plan: their values, and all else about them, which
+ * are the first items of enum KvScanPrivateIndex.
+ */
+List *
+kv_plan_conditions(const KvKeyMatch *match, List **values)
+{
+	List	   *keys = NIL;
+	List	   *kinds = NIL;
+	List	   *types = NIL;
+	ListCell   *lc;
+
+	*values = NIL;
+	foreach(lc, match->conditions)
+	{
+		KvKeyCondition *condition = lfirst(lc);
+
+		keys = lappend_int(keys, condition->key);
+		kinds = lappend_int(kinds, condition->kind);
+		types = lappend_oid(types, condition->valuetype);
+		*values = lappend(*values, condition->value);
+	}
+	return list_make5(keys, kinds, types, makeInteger(match->npinned),
+					  makeInteger(match->access));
+}
+
 static ForeignScan *
 kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 					ForeignPath *best_path, List *tlist, List *scan_clauses,
 					Plan *outer_plan)
 {
 	KvRelInfo  *info = baserel->fdw_private;
-	List	   *chosen = list_nth(best_path->fdw_private, KvPathPrivateClauses);
-	bool		backward = boolVal(list_nth(best_path->fdw_private,
-											KvPathPrivateBackward));
-	KvKeyMatch *match = kv_match_key(root, baserel, info->table, chosen);
+	List	   *chosen;
+	bool		backward;
+	KvKeyMatch *match;
 	List	   *local = NIL;
-	List	   *keys = NIL;
-	List	   *kinds = NIL;
-	List	   *types = NIL;
-	List	   *values = NIL;
+	List	   *values;
 	List	   *key_clauses;
 	List	   *recheck;
 	List	   *fdw_private;
 	ListCell   *lc;
 
+	if (IS_UPPER_REL(baserel))
+		return kv_count_plan(root, baserel, tlist);
+
+	chosen = list_nth(best_path->fdw_private, KvPathPrivateClauses);
+	backward = boolVal(list_nth(best_path->fdw_private, KvPathPrivateBackward));
+	match = kv_match_key(root, baserel, info->table, chosen);
 	foreach(lc, scan_clauses)
 	{
 		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
@@ -698,22 +719,11 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 			local = lappend(local, rinfo);
 	}
 
-	foreach(lc, match->conditions)
-	{
-		KvKeyCondition *condition = lfirst(lc);
-
-		keys = lappend_int(keys, condition->key);
-		kinds = lappend_int(kinds, condition->kind);
-		types = lappend_oid(types, condition->valuetype);
-		values = lappend(values, condition->value);
-	}
 	key_clauses = extract_actual_clauses(match->clauses, false);
 	recheck = extract_actual_clauses(match->exact, false);
 
 	/* Items must match enum KvScanPrivateIndex */
-	fdw_private = list_make5(keys, kinds, types,
-							 makeInteger(match->npinned),
-							 makeInteger(match->access));
+	fdw_private = kv_plan_conditions(match, &values);
 	fdw_private = lappend(fdw_private, makeBoolean(backward));
 	fdw_private = lappend(fdw_private, makeBoolean(best_path->path.pathkeys != NIL));
 	fdw_private = lappend(fdw_private,
@@ -770,6 +780,7 @@ kv_plan_routine(FdwRoutine *routine)
 {
 	routine->GetForeignRelSize = kv_get_foreign_rel_size;
 	routine->GetForeignPaths = kv_get_foreign_paths;
+	routine->GetForeignUpperPaths = kv_get_foreign_upper_paths;
 	routine->GetForeignPlan = kv_get_foreign_plan;
 	routine->GetForeignRowMarkType = kv_get_foreign_row_mark_type;
 	routine->AnalyzeForeignTable = kv_analyze_foreign_table;

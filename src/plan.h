@@ -97,11 +97,43 @@ extern bool kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column,
 							  Node *operand);
 extern TypeCacheEntry *kv_key_type(const KvKeyColumn *column);
 
+/* What GetForeignRelSize leaves in baserel->fdw_private. */
+typedef struct KvRelInfo
+{
+	KvTable    *table;
+	int32		width;			/* bytes of a whole row */
+	bool		has_row_triggers;	/* for this statement's operation */
+} KvRelInfo;
+
+/* plan.c: the first items of a plan's fdw_private, and the first of its fdw_exprs */
+extern List *kv_plan_conditions(const KvKeyMatch *match, List **values);
+
 /* ---- plan time (cost.c) ---- */
 
 extern void kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 						 bool values, int width, List *local, double rows,
 						 double sharers, Cost *startup_cost, Cost *total_cost);
+
+extern void kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
+						  Cost *startup_cost, Cost *total_cost);
+
+/* ---- counting (count.c) ---- */
+
+/* A plan that counts has no relation of its own: see the head of count.c. */
+#define KV_PLAN_COUNTS(plan)	((plan)->scan.scanrelid == 0)
+
+/* Items in the fdw_private of one: those of kv_plan_conditions, and */
+#define KvCountPrivateClauses	(KvScanPrivateAccess + 1)
+
+extern void kv_get_foreign_upper_paths(PlannerInfo *root, UpperRelationKind stage,
+									   RelOptInfo *input_rel, RelOptInfo *output_rel,
+									   void *extra);
+extern ForeignScan *kv_count_plan(PlannerInfo *root, RelOptInfo *rel, List *tlist);
+extern Index kv_count_relation(const ForeignScan *plan, List *rtable);
+extern void kv_begin_count(ForeignScanState *node, int eflags);
+extern TupleTableSlot *kv_iterate_count(ForeignScanState *node);
+extern void kv_rescan_count(ForeignScanState *node);
+extern void kv_end_count(ForeignScanState *node);
 
 /* ---- execution time (keyrange.c) ---- */
 
@@ -180,6 +212,12 @@ extern bool kv_scan_locks(Relation rel, CmdType operation);
  * it is just to be passed over.
  */
 extern void kv_row_not_had(KvRowResult result, CmdType operation);
+
+/*
+ * SERIALIZABLE: tell whose writes a scan has met and not seen since the last
+ * call.
+ */
+extern void kv_check_conflict_out(Relation rel, KvScan *scan, Snapshot snapshot);
 
 /* The page that stands for a key in the predicate locks of SERIALIZABLE. */
 extern BlockNumber kv_key_page(KvKey key);

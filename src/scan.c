@@ -106,6 +106,11 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 		return;
 
 	kv_engine_require();
+	if (KV_PLAN_COUNTS(plan))
+	{
+		kv_begin_count(node, eflags);
+		return;
+	}
 
 	context = AllocSetContextCreate(node->ss.ps.state->es_query_cxt,
 									"kvfdw scan", ALLOCSET_SMALL_SIZES);
@@ -235,22 +240,21 @@ next_position(ForeignScanState *node, KvScanState *state)
 }
 
 /*
- * SERIALIZABLE: tell whose writes this scan has met and not seen.  Readers and
- * writers are known by their top-level xids; one before TransactionXmin has
- * ended before this transaction began.
+ * Readers and writers are known by their top-level xids; one before
+ * TransactionXmin has ended before this transaction began.
  */
-static void
-check_conflict_out(KvScanState *state, Snapshot snapshot)
+void
+kv_check_conflict_out(Relation rel, KvScan *scan, Snapshot snapshot)
 {
 	const TransactionId *xids;
-	int			n = kv_scan_take_conflicts(state->scan, &xids);
+	int			n = kv_scan_take_conflicts(scan, &xids);
 
 	for (int i = 0; i < n; i++)
 	{
 		TransactionId xid = SubTransGetTopmostTransaction(xids[i]);
 
 		if (!TransactionIdPrecedes(xid, TransactionXmin))
-			CheckForSerializableConflictOut(state->rel, xid, snapshot);
+			CheckForSerializableConflictOut(rel, xid, snapshot);
 	}
 }
 
@@ -263,7 +267,7 @@ next_row(ForeignScanState *node, KvScanState *state, KvRow *row)
 		{
 			bool		found = kv_scan_next(state->scan, row);
 
-			check_conflict_out(state, node->ss.ps.state->es_snapshot);
+			kv_check_conflict_out(state->rel, state->scan, node->ss.ps.state->es_snapshot);
 			if (found)
 				return true;
 		}
@@ -343,6 +347,9 @@ kv_iterate_foreign_scan(ForeignScanState *node)
 	KvScanState *state = node->fdw_state;
 	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
 	KvRow		row;
+
+	if (KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan))
+		return kv_iterate_count(node);
 
 	if (!state->started)
 		start_scan(node, state);
@@ -469,7 +476,10 @@ kv_rescan_foreign_scan(ForeignScanState *node)
 {
 	KvScanState *state = node->fdw_state;
 
-	state->started = false;
+	if (KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan))
+		kv_rescan_count(node);
+	else
+		state->started = false;
 }
 
 /* The first scan of a row mark owns the names. */
@@ -495,6 +505,11 @@ kv_end_foreign_scan(ForeignScanState *node)
 
 	if (state == NULL)
 		return;					/* EXPLAIN without ANALYZE */
+	if (KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan))
+	{
+		kv_end_count(node);
+		return;
+	}
 	if (state->scan != NULL)
 		kv_scan_end(state->scan);
 	ExecClearTuple(node->ss.ss_ScanTupleSlot);
@@ -504,10 +519,18 @@ kv_end_foreign_scan(ForeignScanState *node)
 }
 
 /*
- * Set the scan's callbacks.  RecheckForeignScan is not needed: the executor
- * evaluates the plan's fdw_recheck_quals, which are the key conditions'
- * clauses.
+ * EvalPlanQual: is the row in the slot one of the scan's?  The executor evaluates
+ * the plan's fdw_recheck_quals, which are the key conditions' clauses.  Of a count
+ * some minor versions ask here for the row itself, once per row that they want.
  */
+static bool
+kv_recheck_foreign_scan(ForeignScanState *node, TupleTableSlot *slot)
+{
+	return !KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan) ||
+		!TupIsNull(kv_iterate_count(node));
+}
+
+/* Set the scan's callbacks. */
 void
 kv_scan_routine(FdwRoutine *routine)
 {
@@ -515,5 +538,6 @@ kv_scan_routine(FdwRoutine *routine)
 	routine->IterateForeignScan = kv_iterate_foreign_scan;
 	routine->ReScanForeignScan = kv_rescan_foreign_scan;
 	routine->EndForeignScan = kv_end_foreign_scan;
+	routine->RecheckForeignScan = kv_recheck_foreign_scan;
 	routine->RefetchForeignRow = kv_refetch_foreign_row;
 }

@@ -201,7 +201,8 @@ sub statement
 		# equal values may differ in their display: 1.0 and 1.00, 0 and -0
 		my ($before, $after) = $t->{keys}[0]{type} eq 'numeric' ? ('trim_scale(', ')') : $t->{keys}[0]{type} =~ /float/ ? ('(0 + ', ')') : ('', '');
 		return [ "SELECT count(*), ${before}min(k1)$after, ${before}max(k1)$after FROM {T}" . (chance(0.5) ? ' WHERE ' . any_cond($t) : ''), 1 ] if $q < 0.78 && $t->{keys}[0]{type} !~ /bool|uuid|bytea/;
-		return [ "SELECT $t->{keylist} FROM {T} ORDER BY " . order_by($t) . " LIMIT " . between(1, 10), 1 ] if $q < 0.86;
+		return [ "SELECT $t->{keylist} FROM {T} ORDER BY " . order_by($t) . " LIMIT " . between(1, 10), 1 ] if $q < 0.845;
+		return [ "SELECT count(*), count(k1) FROM {T}" . (chance(0.8) ? " WHERE " . pick(range_cond($t), in_cond($t), any_cond($t)) : ""), 1 ] if $q < 0.86;
 		return [ "SELECT count(*) FROM {T} a JOIN {T} b USING ($t->{keylist})" . (chance(0.5) ? ' WHERE a.' . "k1 <= " . key_value($t->{keys}[0]) : ''), 1 ] if $q < 0.90;
 		return [ "SELECT x.i, (SELECT count(*) FROM {T} WHERE k1 = x.k) FROM (VALUES " . join(', ', map { "($_, " . key_value($t->{keys}[0]) . ")" } 1 .. 5) . ") x (i, k) ORDER BY i", 1 ] if $q < 0.94;
 		return [ "SELECT $out FROM {T} WHERE " . any_cond($t) . " ORDER BY " . order_by($t) . pick(" FOR UPDATE", " FOR SHARE", " FOR NO KEY UPDATE"), 1 ] if $q < 0.97;

@@ -190,6 +190,12 @@ extern void kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys);
 extern bool kv_scan_next(KvScan *scan, KvRow *row);
 
 /*
+ * How many rows of a range the scan's snapshot sees: lo inclusive, hi exclusive,
+ * data NULL for none.  Reads no value, and ends the scan's position.
+ */
+extern uint64 kv_scan_count(KvScan *scan, KvKey lo, KvKey hi);
+
+/*
  * At SERIALIZABLE: the writers whose versions the scan has met and not seen
  * since the last call, for CheckForSerializableConflictOut.
  */
