@@ -19,6 +19,36 @@ SET max_parallel_workers_per_gather = 0;
 SELECT count(*), sum(k), sum(length(v)) FROM p;
 SELECT count(*), sum(k) FROM p WHERE k BETWEEN 30000 AND 90000 AND n > 2;
 SET max_parallel_workers_per_gather = 2;
+-- in key order: each process returns its part in order, forward and backward
+CREATE FUNCTION ordered(query text) RETURNS TABLE (rows bigint, hash text) LANGUAGE plpgsql AS $$
+BEGIN RETURN QUERY EXECUTE 'SELECT count(*), md5(string_agg(s::text, '';'')) FROM (' || query || ') s'; END $$;
+PREPARE in_order AS SELECT n, o.* FROM unnest(ARRAY['SELECT k, v FROM p WHERE n % 3 > 0 ORDER BY k', 'SELECT k, v FROM p WHERE n % 3 > 0 ORDER BY k DESC', 'SELECT k FROM p WHERE k BETWEEN 5000 AND 100000 AND n % 3 > 0 ORDER BY k', 'SELECT k FROM p WHERE k BETWEEN 5000 AND 100000 AND n % 3 > 0 ORDER BY k DESC OFFSET 100']) WITH ORDINALITY q (q, n), LATERAL ordered(q) o ORDER BY n;
+EXPLAIN (COSTS OFF) SELECT k, v FROM p WHERE n % 3 > 0 ORDER BY k;
+EXPLAIN (COSTS OFF) SELECT k, v FROM p WHERE n % 3 > 0 ORDER BY k DESC;
+EXPLAIN (COSTS OFF) SELECT k FROM p WHERE k BETWEEN 5000 AND 100000 AND n % 3 > 0 ORDER BY k DESC;
+EXECUTE in_order;
+BEGIN;
+UPDATE p SET v = 'changed' WHERE k % 7 = 0;
+DELETE FROM p WHERE k % 11 = 0;
+INSERT INTO p SELECT g * 3 + 2, g % 10, 'own' FROM generate_series(1, 30000) g;
+EXECUTE in_order;
+SET LOCAL max_parallel_workers_per_gather = 0;
+EXECUTE in_order;
+ROLLBACK;
+SET max_parallel_workers_per_gather = 0;
+EXECUTE in_order;
+SET max_parallel_workers_per_gather = 2;
+-- without a worker the leader takes all pieces
+SET max_parallel_workers = 0;
+EXECUTE in_order;
+RESET max_parallel_workers;
+-- sorted groups of what the workers return in order
+SET enable_hashagg = off;
+EXPLAIN (COSTS OFF) SELECT k, count(length(v) + n) FROM p WHERE n % 3 > 0 GROUP BY k ORDER BY k;
+SELECT * FROM ordered('SELECT k, count(length(v) + n) FROM p WHERE n % 3 > 0 GROUP BY k ORDER BY k');
+RESET enable_hashagg;
+DROP FUNCTION ordered;
+DEALLOCATE in_order;
 -- a transaction's own writes, savepoints, and a cursor opened before a write
 BEGIN;
 DELETE FROM p WHERE k BETWEEN 3000 AND 6000;

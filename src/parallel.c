@@ -7,6 +7,8 @@
  * that nobody has taken, reads what its key ranges and the piece have in common,
  * and takes another.  The pieces cover all keys and do not overlap, whatever
  * freezes and writers do meanwhile, so every row is read by exactly one process.
+ * They are taken in the scan's direction, so each process returns its rows in
+ * key order, forward or backward.
  *
  * Everything a worker sees is in shared memory, the leader's uncommitted writes
  * too, and its snapshot is the leader's (F 22).
@@ -19,8 +21,9 @@
 
 struct KvParallelScan
 {
-	pg_atomic_uint32 next;		/* piece */
+	pg_atomic_uint32 next;		/* pieces taken, and refusals */
 	uint32		npieces;
+	bool		backward;		/* they are taken from the last one on */
 	KvSplit		splits[FLEXIBLE_ARRAY_MEMBER];	/* between pieces: npieces - 1 */
 };
 
@@ -36,11 +39,13 @@ kv_estimate_dsm(ForeignScanState *node, ParallelContext *pcxt)
 static void
 kv_initialize_dsm(ForeignScanState *node, ParallelContext *pcxt, void *coordinate)
 {
+	ForeignScan *plan = (ForeignScan *) node->ss.ps.plan;
 	KvScanState *state = node->fdw_state;
 	KvParallelScan *parallel = coordinate;
 	KvStore    *store = kv_table_store(state->rel, false);
 
 	pg_atomic_init_u32(&parallel->next, 0);
+	parallel->backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
 	parallel->npieces = 1 +
 		(store ? kv_store_splits(store, parallel->splits, KV_MAX_PIECES - 1) : 0);
 	state->parallel = parallel;
@@ -66,8 +71,10 @@ kv_initialize_worker(ForeignScanState *node, shm_toc *toc, void *coordinate)
 bool
 kv_parallel_take(KvParallelScan *parallel, uint32 *piece)
 {
-	*piece = pg_atomic_fetch_add_u32(&parallel->next, 1);
-	return *piece < parallel->npieces;
+	uint32		taken = pg_atomic_fetch_add_u32(&parallel->next, 1);
+
+	*piece = parallel->backward ? parallel->npieces - 1 - taken : taken;
+	return taken < parallel->npieces;
 }
 
 static KvKey

@@ -10,7 +10,8 @@
  *	  and its mirror image if the query can use descending order;
  *	- one per useful set of outer relations whose columns join clauses compare
  *	  with the key;
- *	- one that shares a range with parallel workers, in no order.
+ *	- the same that share a range with parallel workers, each of which returns its
+ *	  part in order.
  *
  * Of upper relations only count(*) is pushed down (count.c): the executor does the
  * rest as well as we could.
@@ -526,7 +527,8 @@ add_parameterised_paths(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info)
  * many as heap would use.
  */
 static void
-add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match)
+add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match,
+				  List *pathkeys, bool backward)
 {
 	int			workers = compute_parallel_worker(rel, rel->pages, -1,
 												  max_parallel_workers_per_gather);
@@ -547,8 +549,8 @@ add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatc
 			  other_clauses(rel->baserestrictinfo, match->exact),
 			  rel->rows, sharers, &startup_cost, &total_cost);
 	path = kv_create_foreignscan_path(root, rel, NULL, rows, startup_cost, total_cost,
-									  NIL, NULL,
-									  list_make2(match->clauses, makeBoolean(false)));
+									  pathkeys, NULL,
+									  list_make2(match->clauses, makeBoolean(backward)));
 	path->path.parallel_aware = true;
 	path->path.parallel_workers = workers;
 	add_partial_path(rel, (Path *) path);
@@ -588,6 +590,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 	Cost		startup_cost;
 	Cost		total_cost;
 	bool		ordered;
+	bool		parallel;
 
 	/* a scan that locks returns newer versions, whose keys may be others */
 	ordered = has_useful_pathkeys(root, baserel) &&
@@ -598,20 +601,23 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 			  other_clauses(baserel->baserestrictinfo, match->exact),
 			  baserel->rows, 1, &startup_cost, &total_cost);
 
+	parallel = baserel->consider_parallel && bms_is_empty(baserel->lateral_relids);
 	pathkeys = ordered ?
 		key_pathkeys(root, baserel, info->table, match, false) : NIL;
 	add_scan_path(root, baserel, match, baserel->rows, startup_cost, total_cost,
 				  pathkeys, false, baserel->lateral_relids);
+	if (parallel)
+		add_parallel_path(root, baserel, info, match, pathkeys, false);
 
 	pathkeys = ordered ?
 		key_pathkeys(root, baserel, info->table, match, true) : NIL;
 	if (pathkeys != NIL)
 		add_scan_path(root, baserel, match, baserel->rows, startup_cost,
 					  total_cost, pathkeys, true, baserel->lateral_relids);
+	if (pathkeys != NIL && parallel)
+		add_parallel_path(root, baserel, info, match, pathkeys, true);
 
 	add_parameterised_paths(root, baserel, info);
-	if (baserel->consider_parallel && bms_is_empty(baserel->lateral_relids))
-		add_parallel_path(root, baserel, info, match);
 }
 
 /*
