@@ -46,6 +46,35 @@ EXPLAIN (COSTS OFF) SELECT * FROM t ORDER BY k DESC NULLS LAST;
 EXPLAIN (COSTS OFF) SELECT * FROM t ORDER BY v;
 EXPLAIN (COSTS OFF) SELECT * FROM m ORDER BY b LIMIT 10;
 EXPLAIN (COSTS OFF) SELECT * FROM m WHERE a = 5 ORDER BY b COLLATE "POSIX" LIMIT 10;
+-- What else wants the key's order gets it without a sort, or sorts only what has the
+-- same beginning of the key: joins, groups, DISTINCT, windows, MIN and MAX, partitions.
+CREATE FUNCTION nodes_of(query text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE j jsonb; BEGIN EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO j; RETURN jsonb_path_query_array(j, 'strict $.** ? (@.type() == "object" && exists (@."Node Type")) ? (@."Node Type" != "Result")')::jsonb; END $$;
+SET enable_hashjoin = off; SET enable_hashagg = off; SET enable_nestloop = off;
+EXPLAIN (COSTS OFF) SELECT * FROM t a JOIN t b USING (k);
+EXPLAIN (COSTS OFF) SELECT * FROM t a JOIN t b USING (k) ORDER BY k DESC;
+EXPLAIN (COSTS OFF) SELECT * FROM t FULL JOIN h USING (k);
+SELECT count(*), count(x.v), sum(h.id) FROM (SELECT * FROM t WHERE k > 4000 ORDER BY k) x FULL JOIN h USING (k);
+RESET enable_nestloop; RESET enable_hashjoin;
+SELECT query, array_to_string(ARRAY(SELECT coalesce(n ->> 'Direction' || ' ', '') || (n ->> 'Node Type') FROM jsonb_path_query(nodes_of(query)::jsonb, '$[*]') n), ' < ') AS nodes FROM unnest(ARRAY[
+  'SELECT a, count(*), max(n) FROM m GROUP BY a', 'SELECT a, b, max(n) FROM m WHERE a < 50 GROUP BY a, b ORDER BY a DESC, b DESC', 'SELECT DISTINCT a, b FROM m', 'SELECT DISTINCT ON (a) a, b, n FROM m ORDER BY a DESC, b DESC',
+  'SELECT * FROM m ORDER BY a, n LIMIT 5', 'SELECT a, n, rank() OVER (PARTITION BY a ORDER BY b) FROM m', 'SELECT min(k), max(k) FROM t WHERE k > 50', 'SELECT max(b) FROM m WHERE a = 7', 'SELECT * FROM t UNION ALL SELECT * FROM t ORDER BY k']) WITH ORDINALITY q (query, n) ORDER BY n;
+SELECT count(*), sum(a), sum(n) FROM (SELECT DISTINCT ON (a) a, b, n FROM m ORDER BY a DESC, b DESC, c DESC) s;
+RESET enable_hashagg;
+SELECT min(k), max(k) FROM t WHERE k > 50;
+SELECT max(b), min(c) FROM m WHERE a = 7;
+CREATE TABLE pt (k int, v text) PARTITION BY RANGE (k);
+CREATE FOREIGN TABLE pt1 PARTITION OF pt FOR VALUES FROM (0) TO (100) SERVER kvfdw;
+CREATE FOREIGN TABLE pt2 PARTITION OF pt FOR VALUES FROM (100) TO (200) SERVER kvfdw;
+CREATE FOREIGN TABLE pt3 PARTITION OF pt FOR VALUES FROM (200) TO (300) SERVER kvfdw;
+INSERT INTO pt SELECT g * 7 % 300, g FROM generate_series(0, 299) g;
+ANALYZE pt;
+EXPLAIN (COSTS OFF) SELECT * FROM pt ORDER BY k;
+EXPLAIN (COSTS OFF) SELECT * FROM pt WHERE k >= 150 ORDER BY k DESC LIMIT 3;
+SELECT count(*), md5(string_agg(k::text, ',')) = (SELECT md5(string_agg(g::text, ',')) FROM generate_series(0, 299) g) AS ordered FROM (SELECT k FROM pt ORDER BY k) s;
+SELECT k FROM pt WHERE k >= 150 AND k < 250 ORDER BY k DESC LIMIT 3;
+SELECT min(k), max(k) FROM pt;
+DROP TABLE pt;
+DROP FUNCTION nodes_of;
 -- Joins on the key: one point per outer row.
 EXPLAIN (COSTS OFF) SELECT * FROM h JOIN t ON t.k = h.k;
 EXPLAIN (COSTS OFF) SELECT * FROM h LEFT JOIN t ON t.k = h.k WHERE h.id < 5;
