@@ -8,6 +8,7 @@ use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use KvReplica;
 use KvTest;
 
 plan skip_all => 'heap has no merge slots' if heap_only();
@@ -31,17 +32,21 @@ $node->safe_psql('postgres', q{INSERT INTO t_keys VALUES (0, 'zero')});
 
 # ---- a commit all of whose slots others have written out (F 1) ----
 
-my $w = psql_writer($node, q{BEGIN; INSERT INTO t_keys VALUES (1, 'one'); SELECT pg_sleep(3); COMMIT;}, 'others');
-wait_for('the insert', 30, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'}) eq '1' });
+my $w = psql_writer($node, q{SET kvfdw.stop_points = 'write_done=wait'; BEGIN; INSERT INTO t_keys VALUES (1, 'one'); COMMIT;}, 'others');
+stopped($node, 'write_done');
 $node->safe_psql('postgres', 'CHECKPOINT');
-outcome($w);
+go_on($node, 'write_done', $w);
 kill_all($node);
 $node->start;
 is(answer($node, 'SELECT count(*) FROM t_keys'), 2, 'a commit is flushed though its rows had been logged by others');
 
 # ---- a store in the place of one that a savepoint took back ----
 
-$node->safe_psql('postgres', q{BEGIN; SAVEPOINT a; TRUNCATE t_keys; INSERT INTO t_keys VALUES (1, 'one'); ROLLBACK TO a; SELECT pg_sleep(3); TRUNCATE t_keys; INSERT INTO t_keys VALUES (3, 'three'); COMMIT});
+my $s = in_steps($node, 'savepoint', q{BEGIN; SAVEPOINT a; TRUNCATE t_keys; INSERT INTO t_keys VALUES (1, 'one'); ROLLBACK TO a;},
+	q{TRUNCATE t_keys; INSERT INTO t_keys VALUES (3, 'three'); COMMIT;});
+step_done($s);
+collected($node);
+step_go($s);
 reboot();
 is(answer($node, 'SELECT k, v FROM t_keys'), '3|three', 'what it holds is logged');
 
@@ -77,14 +82,18 @@ $node->safe_psql('postgres', 'TRUNCATE t_full');
 # ---- the barrier's process beside drops ----
 
 my $pid = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'});
-for my $round (1 .. 10)
+$node->safe_psql('postgres', 'CHECKPOINT');
+worker_stop_points($node, 'image_captured=wait');
+for my $round (1 .. 3)
 {
-	$node->safe_psql('postgres', join('', map { kv_table("d$_", 'k int, v text', 'k', "shards '100'") . "INSERT INTO d$_ SELECT g * 20000000, 'x' FROM generate_series(-105, 105) g;" } 1 .. 3));
+	# what a barrier has left behind meets the next one
+	$node->safe_psql('postgres', kv_table('d', 'k int, v text', 'k', "shards '100'") . "INSERT INTO d SELECT g * 20000000, 'x' FROM generate_series(-105, 105) g");
 	$w = psql_writer($node, 'CHECKPOINT;', "drop$round");
-	$node->safe_psql('postgres', "SELECT pg_sleep(0.1); DROP FOREIGN TABLE d1"); # each in its own transaction
-	$node->safe_psql('postgres', "DROP FOREIGN TABLE d$_") for 2, 3;
-	outcome($w);
+	stopped($node, 'image_captured');
+	$node->safe_psql('postgres', 'DROP FOREIGN TABLE d');
+	go_on($node, 'image_captured', $w);
 }
+worker_stop_points($node, '');
 is($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'}), $pid, 'tables are dropped under checkpoints');
 $node->safe_psql('postgres', 'CREATE DATABASE gone');
 my ($timed_out) = (0);
