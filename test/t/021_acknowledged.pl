@@ -40,6 +40,29 @@ kill_all($node);
 $node->start;
 is(answer($node, 'SELECT count(*) FROM t_keys'), 2, 'a commit is flushed though its rows had been logged by others');
 
+# ---- who writes slots out meets a commit between what it has found and its records ----
+
+# the merge writer is busy with another table
+$node->safe_psql('postgres', 'TRUNCATE t_keys');
+worker_stop_points($node, 'slot_before_write=wait');
+$node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, repeat('f', 5000) FROM generate_series(1, 10) g});
+stopped($node, 'slot_before_write');
+
+# one key in two slots: the older one has been found, the newer one not
+$w = psql_writer($node, q{SET kvfdw.stop_points = 'keys_found=wait'; BEGIN; INSERT INTO t_keys VALUES (1, 'older');
+	INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(2, 10) g; UPDATE t_keys SET v = 'newer' WHERE k = 1; COMMIT;}, 'commit');
+stopped($node, 'keys_found');
+my $f = psql_writer($node, q{SELECT kvfdw_freeze('t_keys')}, 'drain');
+wait_for('the freeze', 30, sub { ended($f) || answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'LWLock' AND query ~ '^SELECT kvfdw_freeze'}) eq '1' });
+go_on($node, 'keys_found', $w);
+outcome($f);
+worker_stop_points($node, '');
+go_on($node, 'slot_before_write');
+is(answer($node, 'SELECT v FROM t_keys WHERE k = 1'), 'newer', 'a key has its last version');
+reboot();
+is(answer($node, 'SELECT v FROM t_keys WHERE k = 1'), 'newer', 'and it is the last one in the log, too');
+$node->safe_psql('postgres', 'TRUNCATE t_full');
+
 # ---- a store in the place of one that a savepoint took back ----
 
 my $s = in_steps($node, 'savepoint', q{BEGIN; SAVEPOINT a; TRUNCATE t_keys; INSERT INTO t_keys VALUES (1, 'one'); ROLLBACK TO a;},
