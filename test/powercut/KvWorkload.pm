@@ -9,13 +9,15 @@ package KvWorkload;
 use strict;
 use warnings;
 use Digest::MD5 qw(md5 md5_hex);
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
 
 # tables: name → { level: heap, full, keys or none; side: the only session that
-# writes it, and may truncate and drop it, or undef }.
+# writes it, and may truncate and drop it, or undef }; async: how many of the
+# sessions commit without waiting.
 sub new
 {
 	my ($class, %is) = @_;
-	my $self = bless { seed => $is{seed}, tables => $is{tables}, rows => {}, state => {}, sessions => [] }, $class;
+	my $self = bless { seed => $is{seed}, tables => $is{tables}, async => $is{async} // 0, rows => {}, state => {}, sessions => [] }, $class;
 	@{ $self->{$_} }{ keys %{ $is{tables} } } = map { {} } keys %{ $is{tables} } for 'rows', 'state';
 	for my $s (0 .. $is{sessions} - 1)
 	{
@@ -25,6 +27,9 @@ sub new
 	}
 	return $self;
 }
+
+# Those from number 1 on, which has a table of its own; 0 is the last.
+sub is_async { my ($self, $s) = @_; return ($s || @{ $self->{sessions} }) <= $self->{async} }
 
 sub is_strict { my ($self, $t) = @_; return $self->{tables}{$t}{level} ne 'none' }
 
@@ -273,11 +278,19 @@ sub sql
 	return "COPY $t FROM STDIN;\n" . join('', map { "$keys->[$_]\t" . value("$prefix/$_", bulk_length($_)) . "\n" } 0 .. $#$keys) . '\\.';
 }
 
-# Runs a transaction; dies with the SQLSTATE of what fails, or "lost" with the connection.
+# Runs a transaction; dies with the SQLSTATE of what fails, or "lost" with the
+# connection.  Returns a moment before it committed.
 sub run
 {
 	my ($self, $session, $s, $n) = @_;
-	$session->do($self->sql(@$_)) for @{ $self->transaction($s, $n)->{steps} };
+	my ($before, @steps) = (0, @{ $self->transaction($s, $n)->{steps} });
+	for (@steps)
+	{
+		my $sql = $self->sql(@$_);
+		$before = clock_gettime(CLOCK_MONOTONIC);
+		$session->do($sql);
+	}
+	return $before;
 }
 
 # ---- the judge ----
@@ -328,19 +341,77 @@ sub stand_at
 	}
 }
 
+# After how many of its transactions what was found of an async session in strict
+# tables is what it is: from and to, for not all transactions write to those.  At
+# most $n; nothing if there is no such number.
+sub prefix
+{
+	my ($self, $s, $n, $found) = @_;
+	my (%differ, $to);
+	my $look = sub {
+		my ($t, $key) = @_;
+		if (($found->{$t}{$key} // 'absent') eq version_is($self->{state}{$t}{$key})) { delete $differ{"$t $key"} } else { $differ{"$t $key"} = 1 }
+	};
+	my @tables = grep { $self->is_strict($_) } keys %$found;
+	$self->stand_at($s, $n);
+	for my $t (@tables)
+	{
+		$look->($t, $_) for grep { ($self->{rows}{$t}{$_} // { session => -1 })->{session} == $s } keys %{ $found->{$t} }, keys %{ $self->{state}{$t} };
+	}
+	for (; $n >= 0; $n--)
+	{
+		$to //= $n if !%differ;
+		return ($n + 1, $to) if %differ && defined $to;
+		last if $n == 0;
+		my $changes = $self->transaction($s, $n)->{changes};
+		$self->stand_at($s, $n - 1);
+		for my $t (@tables) { $look->($t, $_) for keys %{ $changes->{$t} // {} } }
+	}
+	return defined $to ? (0, $to) : ();
+}
+
+# What of async sessions is not there though something else is that was committed
+# after it had been acknowledged.  $known: for each session [ transaction, …, a
+# moment before it committed, one when it was acknowledged ]; $from and $to: how
+# many transactions there are of each.
+sub out_of_order
+{
+	my ($self, $known, $from, $to) = @_;
+	my @wrong;
+	my ($latest, $of) = (0);
+	for my $s (0 .. $#$known)
+	{
+		for (grep { $_->[0] <= $from->[$s] && $_->[2] > $latest } @{ $known->[$s] }) { ($latest, $of) = ($_->[2], "$_->[0] of session $s") }
+	}
+	for my $s (grep { $self->is_async($_) } 0 .. $#$known)
+	{
+		my ($first) = grep { $_->[0] > $to->[$s] && $_->[3] < $latest } @{ $known->[$s] };
+		push @wrong, "transaction $first->[0] of session $s is not there, but number $of, which was committed later, is" if $first;
+	}
+	return @wrong;
+}
+
 # $acknowledged: how many transactions of each session were; one more may be
-# there.  $found: table → key → fingerprint, or 'damaged'; tables that could not be
-# read are not in it.  Returns how many transactions there are of each session, how many
-# acknowledged ones are missing, how many rows of each table with wal none are not
-# as they were last, and what is wrong.
+# there, and of async sessions any number of the last may be lost, in the order in
+# which all were committed (out_of_order).  $found: table → key → fingerprint, or
+# 'damaged'; tables that could not be read are not in it.  Returns how many
+# transactions there are of each session, how many acknowledged ones are missing,
+# how many rows of each table with wal none are not as they were last, and what is wrong.
 sub judge
 {
-	my ($self, $acknowledged, $found) = @_;
+	my ($self, $acknowledged, $found, $known) = @_;
 	my (@wrong, %lost, %missing);    # lost: table → "session.transaction" → one of the rows
 	my (@with, @without);            # rows that have, and have not, what the session's transaction in flight did
 	my @sessions = 0 .. $#$acknowledged;
-	$self->stand_at($_, $acknowledged->[$_]) for @sessions;
-	my @flights = map { $self->transaction($_, $acknowledged->[$_] + 1)->{changes} } @sessions;
+	my (@from, @to);                 # of async sessions
+	for my $s (grep { $self->is_async($_) } @sessions)
+	{
+		($from[$s], $to[$s]) = $self->prefix($s, $acknowledged->[$s] + 1, $found);
+		push @wrong, "what is there of session $s is not what the first so many of its transactions leave" if !defined $to[$s];
+	}
+	my @stand = map { $to[$_] // $acknowledged->[$_] } @sessions;
+	$self->stand_at($_, $stand[$_]) for @sessions;
+	my @flights = map { defined $to[$_] ? {} : $self->transaction($_, $stand[$_] + 1)->{changes} } @sessions;
 
 	for my $t (sort keys %$found)
 	{
@@ -352,7 +423,8 @@ sub judge
 			my $is = $is->{$key} // 'absent';
 			my $s = ($self->{rows}{$t}{$key} // {})->{session};
 			if (!defined $s) { push @wrong, "$t, key $key: $is was never written"; next }
-			my ($versions, $next) = $self->versions($t, $key, $acknowledged->[$s]);
+			my ($versions, $next) = $self->versions($t, $key, $stand[$s]);
+			$next = undef if defined $to[$s];
 			my $expected = version_is($versions->[-1]);
 			my $follows = defined $next && version_is($next) eq $is;
 			if ($is eq $expected) { $without[$s] //= "$t, key $key" if defined $next && !$follows && $self->is_strict($t) }
@@ -375,7 +447,9 @@ sub judge
 	push @wrong, map { "transaction @{[ $acknowledged->[$_] + 1 ]} of session $_ is there in part: $with[$_] has it, $without[$_] has not" }
 	  grep { defined $with[$_] && defined $without[$_] } @sessions;
 	my %all = map { %$_ } values %lost;
-	return ([ map { $acknowledged->[$_] + (defined $with[$_] ? 1 : 0) } @sessions ], scalar(keys %all), \%missing, @wrong);
+	my $there = [ map { $stand[$_] + (defined $with[$_] ? 1 : 0) } @sessions ];
+	push @wrong, $self->out_of_order($known, [ map { $from[$_] // $there->[$_] } @sessions ], $there) if $known && !@wrong;
+	return ($there, scalar(keys %all), \%missing, @wrong);
 }
 
 1;

@@ -1,10 +1,11 @@
 #!/usr/bin/perl
 # Promise: after a power cut at any moment, also in the recovery from another
 # one, the server starts; tables with wal full and keys and heap tables hold
-# every acknowledged transaction whole and nothing of any other; tables with wal
-# none hold no row that was never committed; all can be written again.
+# every acknowledged transaction whole and nothing of any other, but of sessions
+# with synchronous_commit off the last may be missing, in the order of commits;
+# tables with wal none hold no row that was never committed; all can be written again.
 #
-#   powercut.pl [--cuts N] [--seconds N] [--seed N] [--level LEVEL,…] [--clients N]
+#   powercut.pl [--cuts N] [--seconds N] [--seed N] [--level LEVEL,…] [--clients N] [--async N]
 #               [--disk MEGABYTES] [--control fsync|barrier|data_sync] [--dir DIRECTORY]
 #
 # Started by run.sh, as root in a mount namespace of its own.  A server on a
@@ -28,7 +29,7 @@ use KvWorkload;
 use List::Util qw(max min sum0);
 use Time::HiRes qw(sleep time);
 
-my $option = options('powercut', 'cuts=i' => 100, 'seconds=f' => 20, 'level=s' => 'full,keys,none', 'clients=i' => 8, 'disk=i' => 2048,
+my $option = options('powercut', 'cuts=i' => 100, 'seconds=f' => 20, 'level=s' => 'full,keys,none', 'clients=i' => 8, 'async=i' => 2, 'disk=i' => 2048,
 	'control=s' => '');
 my $again = 20;        # one of so many cuts is followed by others
 my $more_cuts = 4;     # by so many
@@ -53,7 +54,7 @@ for my $level ('heap', @levels)
 	$tables{"side${_}_$level"} = { level => $level, side => $_ } for 0, 1;
 }
 my @kvfdw = grep { $tables{$_}{level} ne 'heap' } sort keys %tables;
-my $work = KvWorkload->new(seed => $option->{seed}, tables => \%tables, sessions => $option->{clients});
+my $work = KvWorkload->new(seed => $option->{seed}, tables => \%tables, sessions => $option->{clients}, async => $option->{async});
 
 # ---- the server ----
 
@@ -99,20 +100,22 @@ sub prepare
 # ---- one life on a recorded disk ----
 
 # A session runs its transactions after number $n until the power goes.  Returns
-# how many were acknowledged when the log had which size.
+# how many were acknowledged when the log had which size, when each committed at
+# the earliest, and when it was acknowledged.
 sub client
 {
 	my ($s, $n, $records) = @_;
 	my @acknowledged;
 	my $session = KvSession->new("client$s");
+	$session->run('SET synchronous_commit = off') if $work->is_async($s);
 	while (1)
 	{
-		eval { $work->run($session, $s, ++$n); 1 } or do
+		my $before = eval { $work->run($session, $s, ++$n) } // do
 		{
 			chomp(my $error = $@);
 			return { acknowledged => \@acknowledged, $error eq 'lost' ? () : (error => "session $s, transaction $n: $error, see client$s.err") };
 		};
-		push @acknowledged, [ $n, -s $records ];
+		push @acknowledged, [ $n, -s $records, $before, now() ];
 	}
 }
 
@@ -137,7 +140,8 @@ sub housekeeper
 # The server on $image, whose disk is recorded in $records; $before is called
 # when it has started, and returns how many transactions of each session there
 # are, or nothing to give up.  Then they go on for some seconds.  Returns for each
-# session [ transactions, size of the log when they were acknowledged ] in ascending
+# session [ transactions, size of the log when they were acknowledged, and when the
+# last of them was committed at the earliest and was acknowledged ] in ascending
 # order, the first with size 0; the sizes of the log when the sessions began and
 # when they ended; and the number of checkpoints.  Or nothing.
 sub life
@@ -146,11 +150,11 @@ sub life
 	disk_mount_recorded($image, $disk, $records);
 	my $there = start(%broken) ? $before->() : undef;
 	my $up = -s $records;
-	my @known = map { [ [ $_, 0 ] ] } @$acknowledged;
+	my @known = map { [ [ $_, 0, 0, 'inf' ] ] } @$acknowledged;
 	my @errors;
 	if (defined $there)
 	{
-		push @{ $known[$_] }, [ $there->[$_], $up ] for 0 .. $#known;
+		push @{ $known[$_] }, [ $there->[$_], $up, 0, now() ] for 0 .. $#known;
 		my $seed = int rand 2**31;
 		for my $s (0 .. $#known) { launch('client', $s, $seed + $s, sub { client($s, $there->[$s], $records) }) }
 		launch('housekeeper', '', $seed + 1000, \&housekeeper);
@@ -183,7 +187,7 @@ sub acknowledged_at
 
 # ---- what a cut has left ----
 
-my %total = (cuts => 0, lost => 0, failed => 0, missing => 0, warnings => 0);
+my %total = (cuts => 0, lost => 0, late => 0, failed => 0, missing => 0, warnings => 0);
 
 # What a session answers; undef, with the message in @$wrong, if that is an error.
 sub answer
@@ -209,11 +213,12 @@ sub rows
 	return [ map { (answer($session, [], "SELECT $columns FROM $t WHERE k = $_") // ["$_|damaged"])->[0] // () } @$keys ];
 }
 
-# Compares the running server with what was acknowledged.  Returns how many
-# transactions of each session there are, then what is wrong.
+# Compares the running server with what was acknowledged, and with the order that
+# $known tells of.  Returns how many transactions of each session there are, then
+# what is wrong.
 sub verify
 {
-	my ($acknowledged) = @_;
+	my ($acknowledged, $known) = @_;
 	my (%found, @wrong);
 	my $session = KvSession->new('verify');
 	my $columns = 'k, ' . KvWorkload::fingerprint_sql();
@@ -235,8 +240,9 @@ sub verify
 		push @wrong, map { "kvfdw_check('$t'): $_" } @$problems;
 	}
 	$session->close;
-	my ($there, $lost, $missing, @judged) = $work->judge($acknowledged, \%found);
+	my ($there, $lost, $missing, @judged) = $work->judge($acknowledged, \%found, $known);
 	$total{lost} += $lost;
+	$total{late} += sum0(map { max(0, $acknowledged->[$_] - $there->[$_]) } 0 .. $#$there);
 	$total{missing} += sum0(values %$missing);
 	return ($there, @judged, @wrong);
 }
@@ -258,7 +264,11 @@ sub go_on
 		push @wrong, "$t: a new row reads @$read" if "@$read" ne 'new';
 	}
 	$session->close;
-	(undef, @wrong) = verify($there) if !@wrong;
+	if (!@wrong)
+	{
+		(my $now, @wrong) = verify($there);
+		push @wrong, map { "of session $_ there are $now->[$_] transactions of $there->[$_]" } grep { $now->[$_] < $there->[$_] } 0 .. $#$there;
+	}
 	return map { "written after the cut: $_" } @wrong;
 }
 
@@ -295,7 +305,7 @@ sub cut
 	if ($last)
 	{
 		disk_mount($image, $disk);
-		my ($there, @wrong) = start(fsync => 'off') ? verify($acknowledged) : (undef, 'the server does not start');
+		my ($there, @wrong) = start(fsync => 'off') ? verify($acknowledged, $known) : (undef, 'the server does not start');
 		@wrong = go_on($there) if !@wrong;
 		stop();
 		disk_umount($disk);
@@ -307,7 +317,7 @@ sub cut
 	my ($base, $records) = ("$dir/again.img", "$dir/again.records");
 	disk_copy($image, $base);
 	my @wrong = 'the server does not start';
-	my ($known_then, $up, $off) = life($image, $records, 1 + rand 1, sub { (my $there, @wrong) = verify($acknowledged); return @wrong ? undef : $there }, $acknowledged);
+	my ($known_then, $up, $off) = life($image, $records, 1 + rand 1, sub { (my $there, @wrong) = verify($acknowledged, $known); return @wrong ? undef : $there }, $acknowledged);
 	report($story, $make, @wrong);
 	return $story if !defined $known_then;
 	my $second = KvDisk->new($records, $base);
@@ -320,7 +330,7 @@ sub cut
 
 # ---- the campaign ----
 
-print "seed $option->{seed}, level $option->{level}, $option->{clients} sessions",
+print "seed $option->{seed}, level $option->{level}, $option->{clients} sessions, $option->{async} of them with synchronous_commit off",
   $option->{control} ? ", control: @{[ %broken ]} must lose transactions" : '', "\n";
 make_path($disk);
 my ($base, $image, $records) = ("$dir/base.img", "$dir/first.img", "$dir/first.records");
@@ -347,6 +357,7 @@ for my $i (0 .. $#cuts)
 }
 
 my $summary = "$total{cuts} cuts, $total{lost} lost transactions, $total{failed} cuts with violations";
+$summary .= "; $total{late} transactions of sessions with synchronous_commit off missing" if $option->{async};
 $summary .= "; $total{missing} rows of tables with wal none missing, $total{warnings} warnings" if grep { $_ eq 'none' } @levels;
 print "$summary\n";
 exit($option->{control} ? $total{lost} == 0 : $total{failed} > 0);

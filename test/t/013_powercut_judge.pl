@@ -138,4 +138,48 @@ $found->{t_none}{4711} = '0 d41d8cd98f00b204e9800998ecf8427e';
 judge(40, 30, $found);
 is(scalar(@wrong), 1, 'a row that nobody wrote is seen');
 
+# ---- a session that does not wait ----
+
+$work = KvWorkload->new(seed => 5, sessions => 2, tables => \%tables, async => 1);
+my @strict = grep { $_ ne 't_none' } sort keys %tables;
+sub text { my ($found) = @_; return join ';', map { my $t = $_; map { "$t $_ $found->{$t}{$_}" } sort keys %{ $found->{$t} } } @strict }
+my %prefix = map { text(state(40, $_)) => $_ } 0 .. 31;    # the largest number
+my ($right, $holes, $seen) = (0, 0, 0);
+for my $n (0 .. 31)
+{
+	judge(40, 30, state(40, $n));
+	$right++ if !@wrong && $lost == 0 && $there->[0] == 40 && $there->[1] == $prefix{ text(state(40, $n)) };
+}
+is($right, 32, 'the last transactions may be missing');
+for my $n (2 .. 29)
+{
+	# one that is missing, and later ones are not
+	my ($hole, $before) = (state(40, 30), state(40, $n - 1));
+	my $changes = $work->transaction(1, $n)->{changes};
+	for my $t (@strict)
+	{
+		for my $key (keys %{ $changes->{$t} // {} })
+		{
+			if (defined $before->{$t}{$key}) { $hole->{$t}{$key} = $before->{$t}{$key} } else { delete $hole->{$t}{$key} }
+		}
+	}
+	next if exists $prefix{ text($hole) };
+	$holes++;
+	judge(40, 30, $hole);
+	$seen++ if grep { /session 1 is not what the first so many/ } @wrong;
+}
+cmp_ok($holes, '>', 10, 'transactions that later ones do not hide');
+is($seen, $holes, 'one that is missing though a later one is there is seen');
+$found = state(40, 20);
+$found->{t_none} = state(40, 30)->{t_none};
+judge(40, 30, $found);
+ok((grep { /^t_none, .* was never committed/ } @wrong), 'nor has a table that may lack rows those of a missing transaction');
+my $known = [ [ map { [ $_, 0, 10 * $_, 10 * $_ + 1 ] } 1 .. 40 ], [ map { [ $_, 0, 10 * $_ + 2, 10 * $_ + 3 ] } 1 .. 45 ] ];
+(undef, undef, undef, @wrong) = $work->judge([ 40, 45 ], state(40, 45), $known);
+is_deeply(\@wrong, [], 'all are there');
+(undef, undef, undef, @wrong) = $work->judge([ 40, 45 ], state(40, 40), $known);
+is_deeply(\@wrong, [], 'the last in the order of commits may be missing');
+(undef, undef, undef, @wrong) = $work->judge([ 40, 45 ], state(40, 37), $known);
+like("@wrong", qr/^transaction 3[89] of session 1 is not there, but number 40 of session 0/, 'others may not');
+
 done_testing();
