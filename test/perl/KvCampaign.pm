@@ -356,4 +356,13 @@ sub close
 	waitpid $self->{pid}, 0;
 }
 
+# What a psql that is gone has not read is of no interest.
+sub DESTROY
+{
+	my ($self) = @_;
+	local ($?, $!);
+	local $SIG{PIPE} = 'IGNORE';
+	CORE::close $self->{in};
+}
+
 1;
