@@ -1,0 +1,101 @@
+# Promise: when the WAL is replayed after a restart of the operating system, or by a
+# standby, what had gone just before stays gone: stores that were dropped or taken
+# back, and transactions of runs of the server that are forgotten.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvReplica;
+use KvTest;
+
+plan skip_all => 'heap has no stores of kvfdw' if heap_only();
+my $node = kv_primary('redo', 'kvfdw.freeze_delay' => 3600);
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+my $standby = kv_standby($node, 'standby', 'kvfdw.stop_points' => "'maintainer_idle=wait'");
+stopped($standby, 'maintainer_idle');
+
+# ---- the directory of a store that was taken back is still to be removed ----
+
+$node->safe_psql('postgres', join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . "INSERT INTO t_$_ VALUES (1, 'kept');" } qw(full keys)) .
+	kv_table('dropped', 'k int, v text', 'k'));
+worker_stop_points($node, 'maintainer_idle=wait');
+stopped($node, 'maintainer_idle');
+my @tables = qw(t_full t_keys dropped);
+my $s = in_steps($node, 'truncate', join('', 'BEGIN;', map { "TRUNCATE $_; INSERT INTO $_ VALUES (2, 'before the checkpoint');" } @tables[ 0, 1 ]),
+	join('', (map { "INSERT INTO $_ VALUES (3, 'after it');" } @tables[ 0, 1 ]), 'ROLLBACK;'), "SELECT 'the last step';");
+step_done($s);
+$node->safe_psql('postgres', 'CHECKPOINT');
+step_go($s);
+$node->safe_psql('postgres', q{INSERT INTO dropped VALUES (1, 'gone'); DROP FOREIGN TABLE dropped});
+my @out_of_sight = grep { /^dropped[.][^\/]*$/ } kv_files($node);
+cmp_ok(scalar @out_of_sight, '>=', 3, 'three stores are out of sight');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.stop_points');
+my $log = -s $node->logfile;
+power_loss($node);
+is(answer($node, "SELECT v FROM $_"), 'kept', "$_: a store that was taken back is not missed") for @tables[ 0, 1 ];
+unlike(slurp_file($node->logfile, $log), qr/WARNING/, 'nor is one that was dropped');
+collected($node);
+is(scalar(grep { m{^\d+/[^/]+$} && -d $node->data_dir . "/kvfdw/$_" } kv_files($node)), 2, 'and nothing is left of them');
+
+# ---- a standby meets a store with the number of one that it has in memory still ----
+
+$node->safe_psql('postgres', q{BEGIN; TRUNCATE t_full; INSERT INTO t_full VALUES (1, 'never'); ROLLBACK});
+collected($node);
+caught_up($node, $standby);
+is(answer($standby, 'SELECT v FROM t_full'), 'kept', 'the standby has seen a TRUNCATE taken back');
+$node->restart;    # which forgets the number
+$node->safe_psql('postgres', q{TRUNCATE t_full; INSERT INTO t_full VALUES (2, 'new')});
+caught_up($node, $standby);
+is(answer($standby, 'SELECT k, v FROM t_full'), '2|new', 'and another one with the same number');
+$standby->stop('immediate');
+$node->stop;
+
+# ---- images that name runs of the server that are to be forgotten ----
+
+$node = kv_cluster('forget', 'kvfdw.freeze_delay' => 3600, wal_writer_delay => '10s', bgwriter_lru_maxpages => 0);
+$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t VALUES (1, 'first'); CHECKPOINT});
+my $w = psql_writer($node, q{SET kvfdw.stop_points = 'write_done=wait'; INSERT INTO t VALUES (2, 'never committed');}, 'lost');
+stopped($node, 'write_done');
+my $xid = $node->safe_psql('postgres', 'SELECT backend_xid FROM pg_stat_activity WHERE backend_xid IS NOT NULL');
+kill_all($node);
+outcome($w);
+$node->start;
+is(answer($node, q{INSERT INTO t VALUES (3, 'same xid') RETURNING pg_current_xact_id()}), $xid, 'an xid that the WAL has not seen is handed out again');
+is(answer($node, 'SELECT k FROM t'), "1\n3", 'its first use has aborted');
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->stop;
+
+# as if it had been started many times since
+my $file = $node->data_dir . '/kvfdw/control';
+my $control = slurp_file($file);
+my ($number, $dead) = unpack 'x16 LL', $control;
+is($dead, 1, 'one run of the server was killed');
+my $more = 512;
+substr($control, 16, 8) = pack 'LL', $number + $more, $dead + $more;
+substr($control, 32 + 16 * $dead, 16 * $more) = join '', map { pack 'LLQ', $number + $_, 0, $xid + 1000 } 0 .. $more - 1;
+substr($control, -4) = pack 'L', crc(substr $control, 0, -4);
+open(my $out, '>:raw', $file) or die "$file: $!";
+print $out $control;
+close $out;
+$node->start;
+wait_for('runs of the server to be forgotten', 60, sub { (unpack 'x16 LL', slurp_file($file))[1] == 0 });
+power_loss($node);
+is(answer($node, 'SELECT k FROM t'), "1\n3", 'and has after they are forgotten, and a power loss');
+$node->stop;
+done_testing();
+
+# CRC-32C
+sub crc
+{
+	my $crc = 0xffffffff;
+	my @of = map { my $c = $_; $c = $c & 1 ? $c >> 1 ^ 0x82f63b78 : $c >> 1 for 1 .. 8; $c } 0 .. 255;
+	$crc = $crc >> 8 ^ $of[ ($crc ^ $_) & 0xff ] for unpack 'C*', $_[0];
+	return $crc ^ 0xffffffff;
+}
