@@ -1,6 +1,7 @@
 # Promise: when the WAL is replayed after a restart of the operating system, or by a
 # standby, what had gone just before stays gone: stores that were dropped or taken
-# back, and transactions of runs of the server that are forgotten.
+# back, and transactions of runs of the server that are forgotten.  And what is no
+# more to be had does not look complete.
 use strict;
 use warnings;
 use FindBin;
@@ -54,7 +55,32 @@ $node->restart;    # which forgets the number
 $node->safe_psql('postgres', q{TRUNCATE t_full; INSERT INTO t_full VALUES (2, 'new')});
 caught_up($node, $standby);
 is(answer($standby, 'SELECT k, v FROM t_full'), '2|new', 'and another one with the same number');
+
+# ---- a standby's restartpoint that is ahead of its images, for the primary logged no barrier ----
+
+$standby->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n");
 $standby->stop('immediate');
+$standby->start;
+$node->safe_psql('postgres', q{INSERT INTO t_full VALUES (3, 'in no image')});
+caught_up($node, $standby);
+my $restartpoint = 'SELECT redo_lsn FROM pg_control_checkpoint()';
+my $before = answer($standby, $restartpoint);
+kill_all($node);
+$node->append_conf('postgresql.conf', "max_worker_processes = 0\n");    # no process for barriers
+$node->start;
+caught_up($node, $standby);
+$standby->safe_psql('postgres', 'CHECKPOINT');
+isnt(answer($standby, $restartpoint), $before, 'a restartpoint at the end of the recovery of the primary');
+my $copy = kv_standby($standby, 'copy');
+my $ahead = qr/the last restartpoint is ahead of what was made durable/i;
+for ([ $copy, "a backup of the standby" ], [ $standby, 'the standby after power loss' ])
+{
+	my ($server, $what) = @$_;
+	power_loss($server) if $server == $standby;
+	my ($rc, $out, $err) = $server->psql('postgres', "\\set VERBOSITY verbose\nSELECT * FROM t_full");
+	like($err, qr/XX001.*$ahead/s, "$what does not look complete");
+	$server->stop('immediate');
+}
 $node->stop;
 
 # ---- images that name runs of the server that are to be forgotten ----
