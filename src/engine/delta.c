@@ -15,9 +15,8 @@
  */
 #include "postgres.h"
 
-#include "port/pg_bswap.h"
-
 #include "engine/internal.h"
+#include "engine/prefix.h"
 
 #define KV_NODE_FANOUT	64
 #define KV_CHUNK_MIN	((Size) 4096)
@@ -64,49 +63,36 @@ kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen)
 	return cmp != 0 ? cmp : alen - blen;
 }
 
-/* The first eight bytes, zero-padded, as a number that orders like them. */
-static inline uint64
-key_prefix(const uint8 *key, int keylen)
-{
-	uint64		word = 0;
-
-	memcpy(&word, key, Min(keylen, 8));
-	return pg_ntoh64(word);
-}
-
 /* Index of the first entry of the node whose key is >= key (or n). */
 static int
 node_search(const KvNode *node, int from, uint64 prefix, const uint8 *key, int keylen)
 {
-	int			low = from;
-	int			high = node->n;
+	uint64		low;
+	uint64		high;
 
+	kv_prefixes_equal(&node->prefix[from], node->n - from, prefix, &low, &high);
 	while (low < high)
 	{
-		int			middle = (low + high) / 2;
-		bool		less;
+		uint64		middle = (low + high) / 2;
+		const KvDeltaItem *item = kv_address(node->item[from + middle]);
 
-		if (node->prefix[middle] != prefix)
-			less = node->prefix[middle] < prefix;
-		else
-		{
-			const KvDeltaItem *item = kv_address(node->item[middle]);
-
-			less = kv_key_compare(item->key, item->keylen, key, keylen) < 0;
-		}
-		if (less)
+		if (kv_key_compare(item->key, item->keylen, key, keylen) < 0)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low;
+	return from + (int) low;
 }
 
+/* Is entry i, which may be n, the one of this key? */
 static bool
-item_has_key(dsa_pointer pointer, const uint8 *key, int keylen)
+node_has_key(const KvNode *node, int i, uint64 prefix, const uint8 *key, int keylen)
 {
-	const KvDeltaItem *item = kv_address(pointer);
+	const KvDeltaItem *item;
 
+	if (i >= node->n || node->prefix[i] != prefix)
+		return false;
+	item = kv_address(node->item[i]);
 	return item->keylen == keylen && memcmp(item->key, key, keylen) == 0;
 }
 
@@ -117,10 +103,7 @@ inner_slot(const KvNode *node, uint64 prefix, const uint8 *key, int keylen)
 	int			i = node_search(node, 1, prefix, key, keylen);
 
 	/* node_search gives the first >= key; an equal separator belongs to its child */
-	if (i < node->n && node->prefix[i] == prefix &&
-		item_has_key(node->item[i], key, keylen))
-		return i;
-	return i - 1;
+	return node_has_key(node, i, prefix, key, keylen) ? i : i - 1;
 }
 
 /* Descend to the leaf that covers key, noting nodes and slots on the way. */
@@ -141,6 +124,7 @@ descend(const KvDelta *delta, uint64 prefix, const uint8 *key, int keylen,
 			slots[level - 1] = slot;
 		}
 		pointer = node->child[slot];
+		kv_prefixes_fetch(node_at(pointer)->prefix, KV_NODE_FANOUT);
 	}
 	if (path)
 		path[0] = pointer;
@@ -156,10 +140,10 @@ kv_delta_find(const KvDelta *delta, const uint8 *key, int keylen)
 
 	if (!DsaPointerIsValid(delta->root))
 		return NULL;
-	prefix = key_prefix(key, keylen);
+	prefix = kv_key_prefix(key, keylen);
 	leaf = node_at(descend(delta, prefix, key, keylen, NULL, NULL));
 	i = node_search(leaf, 0, prefix, key, keylen);
-	if (i < leaf->n && item_has_key(leaf->item[i], key, keylen))
+	if (node_has_key(leaf, i, prefix, key, keylen))
 		return kv_address(leaf->item[i]);
 	return NULL;
 }
@@ -178,7 +162,7 @@ kv_delta_seek(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaCursor 
 
 	if (!DsaPointerIsValid(delta->root))
 		return NULL;
-	prefix = key_prefix(key, keylen);
+	prefix = kv_key_prefix(key, keylen);
 	cursor->leaf = descend(delta, prefix, key, keylen, NULL, NULL);
 	cursor->index = node_search(node_at(cursor->leaf), 0, prefix, key, keylen) - 1;
 	return kv_delta_next(cursor);
@@ -206,7 +190,7 @@ kv_delta_seek_before(const KvDelta *delta, const uint8 *key, int keylen,
 	}
 	else
 	{
-		uint64		prefix = key_prefix(key, keylen);
+		uint64		prefix = kv_key_prefix(key, keylen);
 
 		cursor->leaf = descend(delta, prefix, key, keylen, NULL, NULL);
 		cursor->index = node_search(node_at(cursor->leaf), 0, prefix, key, keylen);
@@ -387,13 +371,13 @@ kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaPlace
 	KvNode	   *leaf;
 
 	place->item = NULL;
-	place->prefix = key_prefix(key, keylen);
+	place->prefix = kv_key_prefix(key, keylen);
 	place->at = 0;
 	if (!DsaPointerIsValid(delta->root))
 		return;
 	leaf = node_at(descend(delta, place->prefix, key, keylen, place->path, place->slots));
 	place->at = node_search(leaf, 0, place->prefix, key, keylen);
-	if (place->at < leaf->n && item_has_key(leaf->item[place->at], key, keylen))
+	if (node_has_key(leaf, place->at, place->prefix, key, keylen))
 		place->item = kv_address(leaf->item[place->at]);
 }
 

@@ -30,6 +30,9 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+/* How many of a page's prefixes a search fetches at once: all of most pages. */
+#define PREFIXES_FETCHED	128
+
 typedef struct RunKey
 {
 	uint64		system_identifier;
@@ -181,6 +184,12 @@ static inline int
 page_entries(const char *page)
 {
 	return ((const RunPageHeader *) page)->n;
+}
+
+static inline const uint64 *
+page_prefixes(const char *page)
+{
+	return (const uint64 *) (page + sizeof(RunPageHeader));
 }
 
 /* Unmap and forget an unpinned run.  Never raises. */
@@ -409,22 +418,19 @@ tie_before(KvRun *run, uint64 pageno, int index, const uint8 *key, int keylen)
 void
 kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 {
-	uint64		prefix = key_prefix(key, keylen);
-	uint64		low = 0;
-	uint64		high = run->header->npages;
+	uint64		prefix = kv_key_prefix(key, keylen);
+	uint64		low;
+	uint64		high;
+	uint64		pageno;
 	const char *page;
-	const uint64 *prefixes;
-	int			first;
-	int			last;
 
 	/* the number of pages whose first entry comes before the key */
+	kv_prefixes_equal(run->fence, run->header->npages, prefix, &low, &high);
 	while (low < high)
 	{
 		uint64		middle = low + (high - low) / 2;
-		uint64		fence = run->fence[middle];
 
-		if (fence < prefix ||
-			(fence == prefix && tie_before(run, middle, 0, key, keylen)))
+		if (tie_before(run, middle, 0, key, keylen))
 			low = middle + 1;
 		else
 			high = middle;
@@ -436,28 +442,46 @@ kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 	if (low > 0)
 	{
 		/* the answer is in the last of them, or starts the page behind it */
-		page = run_page(run, low - 1);
-		prefixes = (const uint64 *) (page + sizeof(RunPageHeader));
-		first = 1;
-		last = page_entries(page);
-		while (first < last)
+		pageno = low - 1;
+		kv_prefixes_fetch(page_prefixes(run->map + (pageno + 1) * RUN_PAGE_SIZE),
+						  PREFIXES_FETCHED);
+		page = run_page(run, pageno);
+		kv_prefixes_equal(page_prefixes(page), page_entries(page), prefix, &low, &high);
+		while (low < high)
 		{
-			int			middle = (first + last) / 2;
+			uint64		middle = (low + high) / 2;
 
-			if (prefixes[middle] < prefix ||
-				(prefixes[middle] == prefix &&
-				 tie_before(run, low - 1, middle, key, keylen)))
-				first = middle + 1;
+			if (tie_before(run, pageno, middle, key, keylen))
+				low = middle + 1;
 			else
-				last = middle;
+				high = middle;
 		}
-		if (first < page_entries(page))
+		if (low < page_entries(page))
 		{
-			cursor->page = low - 1;
-			cursor->index = first;
+			cursor->page = pageno;
+			cursor->index = low;
 		}
 	}
 	cursor->valid = cursor->page < run->header->npages;
+}
+
+/* Is the cursor at an entry of this key? */
+bool
+kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen)
+{
+	const char *page;
+	const uint8 *entry_key;
+	int			entry_len;
+
+	if (!cursor->valid)
+		return false;
+	page = run_page(cursor->run, cursor->page);
+	if (page_prefixes(page)[cursor->index] != kv_key_prefix(key, keylen))
+		return false;
+	if (cursor->run->header->fixed_key_len != 0)
+		return cursor->run->header->fixed_key_len == keylen;
+	entry_key = page_key(page, cursor->index, &entry_len);
+	return key_compare(entry_key, entry_len, key, keylen) == 0;
 }
 
 void
@@ -613,7 +637,7 @@ check_page(const char *path, const KvRunHeader *run, const char *page, uint64 pa
 {
 	int64		offset = (pageno + 1) * RUN_PAGE_SIZE;
 	bool		unfrozen = (run->flags & KV_RUN_UNFROZEN) != 0;
-	const uint64 *prefixes = (const uint64 *) (page + sizeof(RunPageHeader));
+	const uint64 *prefixes = page_prefixes(page);
 
 	if (fence != prefixes[0])
 		report(arg, path, offset, "fence does not match the page's first key");
@@ -625,7 +649,7 @@ check_page(const char *path, const KvRunHeader *run, const char *page, uint64 pa
 		KvVersion	version;
 
 		page_entry(run, page, i, keybuf, &key, &keylen, &version);
-		if (prefixes[i] != key_prefix(key, keylen))
+		if (prefixes[i] != kv_key_prefix(key, keylen))
 			report(arg, path, offset, "key prefix does not match its key");
 		if (*last_len >= 0)
 		{

@@ -132,6 +132,7 @@ typedef struct KvRunCursor
 
 /* First entry with entry key >= key (newest version first). */
 extern void kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor);
+extern bool kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen);
 /* Last entry with entry key < key; key NULL: the last entry. For descending scans. */
 extern void kv_run_seek_before(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor);
 extern void kv_run_first(KvRun *run, KvRunCursor *cursor);

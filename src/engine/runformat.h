@@ -4,18 +4,15 @@
  *		readers (run.c); nobody else includes this.
  *
  * The file grammar is in docs/format.md.  In short: page 0 is the header, then
- * npages entry pages of 4 KB, then the fence, one 8-byte key prefix per page.
- *
- * A prefix is the first 8 bytes of a key, zero-padded, read as a big-endian
- * integer.  If two prefixes differ, they order as their keys do; only equal
- * ones need the full keys.
+ * npages entry pages of 4 KB, then the fence, one 8-byte key prefix (prefix.h)
+ * per page.
  */
 #ifndef KV_RUNFORMAT_H
 #define KV_RUNFORMAT_H
 
 #include "engine/crc.h"
+#include "engine/prefix.h"
 #include "engine/run.h"
-#include "port/pg_bswap.h"
 
 #ifdef WORDS_BIGENDIAN
 #error "kvfdw's files are little-endian; this machine is not"
@@ -80,21 +77,6 @@ typedef struct RunIdentity
 } RunIdentity;
 
 StaticAssertDecl(sizeof(RunIdentity) == 32, "run identity is part of the page CRC");
-
-static inline uint64
-key_prefix(const uint8 *key, int keylen)
-{
-	uint64		prefix = 0;
-
-	if (keylen >= 8)
-	{
-		memcpy(&prefix, key, 8);
-		return pg_bswap64(prefix);
-	}
-	for (int i = 0; i < keylen; i++)
-		prefix |= (uint64) key[i] << (56 - 8 * i);
-	return prefix;
-}
 
 static inline int
 key_compare(const uint8 *a, int alen, const uint8 *b, int blen)

@@ -233,7 +233,7 @@ kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
 	}
 	Assert(writer->n < RUN_PAGE_MAX_ENTRIES);
 
-	writer->prefixes[writer->n] = key_prefix(key, keylen);
+	writer->prefixes[writer->n] = kv_key_prefix(key, keylen);
 	writer->versions[writer->n] = *version;
 	if (heap > 0)
 		memcpy(writer->heap + writer->heap_used, key, heap);

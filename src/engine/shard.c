@@ -198,19 +198,16 @@ kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnatio
 {
 	for (;;)
 	{
-		uint8		keybuf[8];
-		const uint8 *found;
-		int			len;
-
-		if (walk->cursor.valid)
+		if (kv_run_is_at(&walk->cursor, walk->key.data, walk->key.len))
 		{
+			uint8		keybuf[8];
+			const uint8 *found;
+			int			len;
+
 			kv_run_entry(&walk->cursor, keybuf, &found, &len, version);
-			if (kv_key_compare(found, len, walk->key.data, walk->key.len) == 0)
-			{
-				*incarnation = kv_run_header(walk->cursor.run)->incarnation;
-				kv_run_next(&walk->cursor);
-				return true;
-			}
+			*incarnation = kv_run_header(walk->cursor.run)->incarnation;
+			kv_run_next(&walk->cursor);
+			return true;
 		}
 		if (++walk->run >= walk->set->nruns)
 			return false;
