@@ -140,7 +140,7 @@ static inline pg_crc32c
 page_crc(pg_crc32c crc, uint64 pageno, const char *page)
 {
 	COMP_CRC32C(crc, &pageno, sizeof(pageno));
-	COMP_CRC32C(crc, page + sizeof(uint32), RUN_PAGE_SIZE - sizeof(uint32));
+	crc = kv_crc_add(crc, page + sizeof(uint32), RUN_PAGE_SIZE - sizeof(uint32));
 	FIN_CRC32C(crc);
 	return crc;
 }

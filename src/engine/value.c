@@ -44,7 +44,7 @@ kv_value_crc_begin(const KvStoreKey *store, KvKey key, const char *value, Size l
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, value, len);
+	crc = kv_crc_add(crc, value, len);
 	COMP_CRC32C(crc, store, sizeof(*store));
 	COMP_CRC32C(crc, key.data, key.len);
 	return crc;
