@@ -165,19 +165,20 @@ kv_wal_flush(void)
 /*
  * Have the WAL writer start on what a long transaction has logged.  Once the WAL
  * buffers are full, each record that needs a page has to write one out itself,
- * one page at a time.
+ * one page at a time.  Not while commits flush what there is: they would have to
+ * wait for the WAL writer's flush.
  */
 static void
 hint_wal_writer(XLogRecPtr end, Size len)
 {
-	static Size logged = 0;		/* since the last hint */
+	static Size logged = 0;		/* since the last look */
 
 	logged += len;
-	if (logged >= KV_WAL_HINT)
-	{
+	if (logged < KV_WAL_HINT)
+		return;
+	logged = 0;
+	if (end >= GetFlushRecPtr(NULL) + KV_WAL_HINT)
 		XLogSetAsyncXactLSN(end);
-		logged = 0;
-	}
 }
 
 /*
