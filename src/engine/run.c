@@ -545,7 +545,7 @@ uint64
 kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max)
 {
 	uint64		npages = run->header->npages;
-	uint64		prefix = hi.data ? key_prefix(hi.data, hi.len) : 0;
+	uint64		prefix = hi.data ? kv_key_prefix(hi.data, hi.len) : 0;
 	uint64		count = 0;
 	KvRunCursor at;
 	KvRunCursor end;
