@@ -189,9 +189,9 @@ decode_raw(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 	if (row->len > KV_MAX_VALUE)
 		raise_invalid_value(table, row, "the value is too long");
 
-	datum = palloc(VARHDRSZ + row->len);
+	datum = row->header != NULL ? row->header : palloc(VARHDRSZ + row->len);
 	SET_VARSIZE(datum, VARHDRSZ + row->len);
-	if (row->len > 0)
+	if (row->header == NULL && row->len > 0)
 		memcpy(VARDATA(datum), row->value, row->len);
 	values[attnum - 1] = PointerGetDatum(datum);
 	nulls[attnum - 1] = false;

@@ -231,7 +231,7 @@ find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 	row->key = key.data;
 	row->keylen = key.len;
 	row->value = NULL;
-	row->verified = false;
+	row->verified = row->headed = false;
 	for (;;)
 	{
 		const KvRunSet *set = kv_shard_runs(store, shardno);
@@ -372,7 +372,7 @@ copy_deltas(KvScan *scan, KvShard *shard, KvDeltaRows *out)
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
-			row->verified = false;
+			row->verified = row->headed = false;
 			if (row->present)
 				bytes += row->version.len;
 			out->n++;
@@ -544,7 +544,7 @@ merge_rows(KvScan *scan, const KvRunSet *set, const KvDeltaRows *delta)
 				row->version = version;
 				row->present = version.kind == KV_VERSION_PUT;
 				row->value = scan->want_values && version.len == 0 ? "" : NULL;
-				row->verified = false;
+				row->verified = row->headed = false;
 				row->key = NULL;
 			}
 		}
@@ -652,6 +652,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 	row->form = KV_LOCATION_FORM(next->version.location);
 	row->len = next->version.len;
 	row->value = scan->want_values ? next->value : NULL;
+	row->header = next->headed ? (void *) (next->value - VARHDRSZ) : NULL;
 	return true;
 }
 
@@ -683,7 +684,7 @@ kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row
 	only->version = *version;
 	only->key = key.data;
 	only->keylen = key.len;
-	only->verified = false;
+	only->verified = only->headed = false;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	only->value = kv_batch_copy_from_slot(scan, shard, version);
 	LWLockRelease(&shard->lock);
@@ -696,5 +697,6 @@ kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row
 	row->form = KV_LOCATION_FORM(version->location);
 	row->len = version->len;
 	row->value = copy;
+	row->header = NULL;
 	kv_scan_end(scan);
 }

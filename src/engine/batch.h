@@ -18,6 +18,7 @@ typedef struct KvBatchRow
 	const char *value;			/* NULL: not read yet */
 	bool		present;
 	bool		verified;
+	bool		headed;			/* there is room for a varlena header before value */
 } KvBatchRow;
 
 /* How a scan stands with the range cache (rangescan.c). */

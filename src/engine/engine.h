@@ -74,6 +74,7 @@ typedef struct KvRow
 	KvForm		form;
 	uint32		len;			/* bytes of value */
 	const char *value;			/* NULL if the value was not asked for */
+	void	   *header;			/* room for a varlena header right before value, or NULL */
 } KvRow;
 
 typedef struct KvKey

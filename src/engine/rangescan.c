@@ -502,7 +502,7 @@ kv_range_fetch(KvScan *scan)
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		if (scan->rows[i].value == NULL)
-			total += MAXALIGN(scan->rows[i].version.len);
+			total += MAXALIGN(VARHDRSZ + scan->rows[i].version.len);
 	}
 	if (total == 0)
 		return;
@@ -510,11 +510,15 @@ kv_range_fetch(KvScan *scan)
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
+		bool		raw = KV_LOCATION_FORM(row->version.location) == KV_FORM_RAW;
+		char	   *value = raw ? into + VARHDRSZ : into;
 
-		if (row->value != NULL || !take_value(scan, row, into))
+		if (row->value != NULL || !take_value(scan, row, value))
 			continue;
-		row->value = into;
+		row->value = value;
+		row->headed = raw;
 		row->verified = true;
-		into += MAXALIGN(row->version.len);
+		into = value + row->version.len;
+		into = (char *) MAXALIGN(into);
 	}
 }
