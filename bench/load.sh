@@ -51,4 +51,5 @@ bench_load()
 	line "bytes of index per 8-byte key, frozen" "$index" "<= 24" "$index <= 24"
 	rm -f "$KV_RUN/rows"
 	kv_psql -c ANALYZE
+	bench_loaded=1
 }

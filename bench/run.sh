@@ -8,10 +8,13 @@
 #   BENCH_SECONDS=5       of each INSERT measurement
 #   BENCH_READS=100000    point reads of each client count
 #   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines: about 1 GB of WAL
-#   BENCH_ONLY="load scan"  of: load point scan cold limited insert slowsync zipf reopen redo
+#   BENCH_ONLY="load scan"  of: load point scan cold limited shared late ranges inlist writer plot count
+#                         insert slowsync zipf reopen redo; see scan.sh for scan, and shared to count
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
-#   ZIPF_…                of the zipf line; see zipf.sh
+#   SCAN_…, ZIPF_…        of the scan and zipf lines; see scan.sh and zipf.sh
+#
+# The line plot writes docs/scan-throughput.svg and .tsv; with BENCH_SHORT, into bench/results.
 #
 # A kvfdw table has the wal level that its line names, and 'none' where it
 # names none.
@@ -33,7 +36,7 @@ KEYS=${BENCH_KEYS:-$((5000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
 REDO_ROWS=${BENCH_REDO_ROWS:-$((250000 / share))}
-LINES="load point scan cold limited insert slowsync zipf reopen redo"
+LINES="load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf reopen redo"
 ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
@@ -42,6 +45,7 @@ for line in $ONLY; do
 done
 
 . "$here/load.sh"
+. "$here/scan.sh"
 . "$here/insert.sh"
 . "$here/zipf.sh"
 . "$here/redo.sh"
@@ -93,9 +97,20 @@ memory_limit()
 	KV_CGROUP=$cgroup/cgroup.procs
 }
 
+# After the server has stopped.
+memory_unlimit()
+{
+	[ -z "$cgroup" ] || rmdir "$cgroup"
+	cgroup=
+	unset KV_CGROUP
+}
+
 run_files() { find "$KV_PGDATA/kvfdw"/*/"$(kv_psql -c "SELECT '$1'::regclass::oid")" -name '*.run*' -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { printf "%.0f", n }'; }
 stat_of() { kv_psql -c "SELECT $1 FROM kvfdw_stat_tables WHERE relid = '$2'::regclass"; }
-make_kv() { kv_psql -c "CREATE FOREIGN TABLE $1 (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k', wal '$2')"; }
+make_kv() # table level [shards]
+{
+	kv_psql -c "CREATE FOREIGN TABLE $1 (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k', wal '$2', shards '${3:-1}')"
+}
 make_heap() { kv_psql -c "CREATE TABLE $1 (k bigint PRIMARY KEY, v bytea)"; }
 make_rows() # file rows size
 {
@@ -109,10 +124,11 @@ kv_begin bench
 kv_build
 kv_build_load
 free=$(($(df --output=avail -B1 "$KV_RUN" | tail -n 1)))
-need=$((USER_BYTES * 7 + KEYS * 200 + (6 << 30)))
+need=$((USER_BYTES * 8 + KEYS * 200 + (10 << 30)))
 [ "$free" -gt $need ] ||
 	kv_die "BENCH_ROWS=$ROWS and BENCH_KEYS=$KEYS need $(((need >> 30) + 1)) GB free in $KV_RUN; there are $((free >> 30))"
-settings=("shared_buffers = 128MB" "max_wal_size = 4GB" "checkpoint_timeout = 30min" "max_connections = 60" "autovacuum = off")
+settings=("shared_buffers = 128MB" "max_wal_size = 4GB" "checkpoint_timeout = 30min" "max_connections = 60" "autovacuum = off"
+	"include_if_exists = 'scan.conf'")
 kv_server_init "${settings[@]}"
 kv_server_start
 kv_psql -c 'CREATE EXTENSION kvfdw'
@@ -124,6 +140,10 @@ read -r fio_write x < <(kv_fio write 256k 4); say "  write 256 KB, 4 deep: $fio_
 read -r fio_read x < <(kv_fio read 256k 4); say "  read 256 KB, 4 deep: $fio_read $x"
 read -r x fio_random1 < <(kv_fio randread 4k 1); say "  random read 4 KB, 1 deep: $x $fio_random1"
 read -r x fio_random32 < <(kv_fio randread 4k 32); say "  random read 4 KB, 32 deep: $x $fio_random32"
+if wants ranges || wants inlist; then
+	read -r x fio_random64 < <(kv_fio randread 4k 64); say "  random read 4 KB, 64 deep: $x $fio_random64"
+	read -r x fio_random1024 < <(kv_fio randread 4k 64 16); say "  random read 4 KB, 16 processes 64 deep: $x $fio_random1024"
+fi
 rm -f "$KV_RUN/fio"
 
 if wants load || wants point || wants cold || wants scan || wants limited; then bench_load; fi
@@ -202,13 +222,12 @@ if wants cold || wants limited; then
 			ordered_scan limited_cold ", data 3x memory"
 		fi
 		kv_server_stop
-		rmdir "$cgroup"
-		cgroup=
-		unset KV_CGROUP
+		memory_unlimit
 		kv_server_start
 	fi
 fi
 
+bench_scans
 if wants insert; then bench_insert; fi
 if wants slowsync; then bench_slowsync; fi
 if wants zipf; then bench_zipf; fi
