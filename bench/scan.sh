@@ -2,8 +2,8 @@
 #
 # One table of SCAN_SHARDS shards, ROWS rows of 8 + 4096 bytes loaded in random
 # order, frozen, and the heap table of run.sh.  The server may use a third of
-# what the rows take (but 512 MB at least), and a quarter of that is the range
-# cache.  Each measurement begins with the server restarted and the page cache
+# what the rows take (but 512 MB at least); the range cache takes an eighth of
+# them.  Each measurement begins with the server restarted and the page cache
 # emptied, if we may.  Every result is compared with what the seed says
 # (kvload sums), or row by row.
 #
@@ -43,7 +43,7 @@ scan_setup()
 	local range_cache limit=$((USER_BYTES / 3)) files
 
 	[ $limit -ge $((512 << 20)) ] || limit=$((512 << 20))
-	range_cache=$((USER_BYTES / 12 >> 20))
+	range_cache=$((USER_BYTES / 8 >> 20))
 	scan_data="data $(kv_calc "int(10 * $USER_BYTES / $limit) / 10")x memory"
 	head_ "Scans: $SCAN_SHARDS shards, server limited to $((limit >> 20)) MB, range cache $range_cache MB"
 	scan_sum=$("$KV_LOAD" sums "$KV_SEED" "$ROWS" $SIZE)

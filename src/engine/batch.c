@@ -24,6 +24,7 @@
 
 #define KV_BATCH_ROWS_FIRST	2
 #define KV_BATCH_ROWS		512
+#define KV_WINDOW_BATCH_ROWS 128	/* when values come through windows: no queue to fill */
 #define KV_SMALL_RANGE		256		/* rows of a range that are read in one batch */
 #define KV_DELTA_STEPS		4096	/* items looked at under one lock */
 
@@ -619,6 +620,22 @@ make_rows(KvScan *scan)
 	scan->rows_room = scan->batch_rows;
 }
 
+/*
+ * How many rows to make the next batch of: what the caller still wants, if that is
+ * known; else more than last time, but for an edge of a shard.
+ */
+static int
+next_batch_rows(const KvScan *scan)
+{
+	if (scan->pass.windows)
+		return KV_WINDOW_BATCH_ROWS;
+	if (scan->pass.rows < scan->limit_hint)
+		return Min(scan->limit_hint - scan->pass.rows, KV_BATCH_ROWS);
+	if (scan->nrows < scan->batch_rows)
+		return scan->batch_rows;
+	return Min(KV_BATCH_ROWS, scan->batch_rows * 4);
+}
+
 bool
 kv_scan_next(KvScan *scan, KvRow *row)
 {
@@ -641,10 +658,10 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		kv_conflicts = NULL;
 		if (scan->want_values)
 			kv_batch_fetch(scan);
-		if (!scan->points)
-			scan->batch_rows = Min(KV_BATCH_ROWS, scan->batch_rows * 4);
 		kv_count(scan->store, KV_COUNT_ROWS_READ, scan->nrows);
 		scan->pass.rows += scan->nrows;
+		if (!scan->points)
+			scan->batch_rows = next_batch_rows(scan);
 	}
 	next = &scan->rows[scan->next_row++];
 	row->key = next->key;

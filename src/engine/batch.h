@@ -41,6 +41,7 @@ typedef struct KvRangePass
 	uint64		from;			/* the part of the value file that was asked for */
 	uint64		to;
 	uint32		nseen;
+	char	   *buffer;			/* of a batch's values, if they fit; NULL: not made yet */
 	int		   *seen;			/* of pieces, by their number modulo nseen: a window, or -1 */
 	TimestampTz entered;		/* the span */
 	int64		waited;			/* µs since then */

@@ -40,6 +40,7 @@ int			kv_range_wait_ms = 10000;
 #define KV_STUCK_SHARE			20
 
 #define KV_RANGE_NAP_MS			10
+#define KV_PASS_BUFFER			(1024 * 1024)
 
 /* ---- the registry ---- */
 
@@ -489,11 +490,24 @@ take_value(KvScan *scan, KvBatchRow *row, char *into)
 	return false;
 }
 
+/* Memory for a batch's values; mostly that of the batch before. */
+static char *
+make_buffer(KvScan *scan, Size size)
+{
+	KvRangePass *pass = &scan->pass;
+
+	if (size > KV_PASS_BUFFER)
+		return MemoryContextAllocHuge(scan->batch_context, size);
+	if (pass->buffer == NULL)
+		pass->buffer = MemoryContextAlloc(pass->context, KV_PASS_BUFFER);
+	return pass->buffer;
+}
+
 /* Get the values of a range's batch that are in windows, or are on their way there. */
 void
 kv_range_fetch(KvScan *scan)
 {
-	const KvRangePass *pass = &scan->pass;
+	KvRangePass *pass = &scan->pass;
 	Size		total = 0;
 	char	   *into;
 
@@ -506,7 +520,7 @@ kv_range_fetch(KvScan *scan)
 	}
 	if (total == 0)
 		return;
-	into = MemoryContextAllocHuge(scan->batch_context, total);
+	into = make_buffer(scan, total);
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
