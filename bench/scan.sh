@@ -223,6 +223,7 @@ bench_late()
 	cold_run each 1 "$scan_sum" "$(unordered scanned)"
 	say "  one without ORDER BY: ${out%% *} s, $read_bytes bytes read by the engine, $device_bytes by the device"
 	one_read=$read_bytes one_device=$device_bytes
+	say "  what has left the cache when the second begins, the half but an eighth, must be read again: 1.375 is the least"
 	late_scan "no order" "$(unordered scanned)" "$one_read" "$one_device" 1.1
 }
 

@@ -42,6 +42,7 @@ typedef struct KvRangePass
 	uint64		to;
 	uint32		nseen;
 	char	   *buffer;			/* of a batch's values, if they fit; NULL: not made yet */
+	int			few[8];			/* seen, until there is more to remember */
 	int		   *seen;			/* of pieces, by their number modulo nseen: a window, or -1 */
 	TimestampTz entered;		/* the span */
 	int64		waited;			/* µs since then */

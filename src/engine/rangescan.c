@@ -496,7 +496,7 @@ make_buffer(KvScan *scan, Size size)
 {
 	KvRangePass *pass = &scan->pass;
 
-	if (size > KV_PASS_BUFFER)
+	if (!pass->windows || size > KV_PASS_BUFFER)
 		return MemoryContextAllocHuge(scan->batch_context, size);
 	if (pass->buffer == NULL)
 		pass->buffer = MemoryContextAlloc(pass->context, KV_PASS_BUFFER);

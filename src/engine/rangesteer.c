@@ -109,19 +109,39 @@ entries_between(const KvRunSet *set, KvKey lo, KvKey hi, double *total, double *
 	return n;
 }
 
-/* A shard of another length begins: nothing is known of its pieces. */
 static void
-see_pieces(KvScan *scan, uint64 written)
+forget_pieces(KvRangePass *pass)
+{
+	for (int i = 0; i < pass->nseen; i++)
+		pass->seen[i] = -1;
+}
+
+/* Another shard begins: nothing is known of its pieces, and few will be met. */
+static void
+begin_shard(KvRangePass *pass, uint32 shardno)
+{
+	if (pass->seen != NULL && pass->seen != pass->few)
+		pfree(pass->seen);
+	pass->seen = pass->few;
+	pass->nseen = lengthof(pass->few);
+	forget_pieces(pass);
+	pass->shard = shardno;
+	pass->decided = pass->in_order = pass->windows = false;
+	pass->depth = 0;
+}
+
+/* Many pieces of the shard will be met. */
+static void
+remember_pieces(KvScan *scan, uint64 written)
 {
 	KvRangePass *pass = &scan->pass;
 
+	if (pass->seen != pass->few)
+		return;
 	kv_range_make_context(scan);
-	if (pass->seen != NULL)
-		pfree(pass->seen);
 	pass->nseen = Min(KV_MAX_SEEN, (written + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE);
 	pass->seen = MemoryContextAlloc(pass->context, pass->nseen * sizeof(int));
-	for (int i = 0; i < pass->nseen; i++)
-		pass->seen[i] = -1;
+	forget_pieces(pass);
 }
 
 /* ---- all of a shard ---- */
@@ -157,6 +177,7 @@ enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean)
 	pass->in_order = false;
 	pass->from = 0;
 	pass->to = written;
+	remember_pieces(scan, written);
 	kv_range_enter(scan, wants, n);
 }
 
@@ -287,6 +308,7 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, doub
 	pass->in_order = true;
 	pass->from = Min(wants[0].segment, wants[n - 1].segment) * KV_SEGMENT_SIZE;
 	pass->to = Max(wants[0].end, wants[n - 1].end);
+	remember_pieces(scan, written);
 	kv_range_enter(scan, wants, n);
 }
 
@@ -314,18 +336,15 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 	if (kv_range == NULL || written == 0)
 		return;
 	if (pass->shard != shardno || pass->seen == NULL)
-	{
-		see_pieces(scan, written);
-		pass->shard = shardno;
-		pass->decided = pass->in_order = pass->windows = false;
-		pass->depth = 0;
-	}
+		begin_shard(pass, shardno);
 	if (pass->decided || (pass->in_order && is_in_segment(scan, set, start)))
 	{
 		if (pass->entry != NULL)
 			pass->entry->progress = GetCurrentTimestamp();
 		return;
 	}
+	if (pass->rows == 0 && !pass->ramped)
+		return;
 
 	if (scan->started && !scan->shared)
 		*(scan->backward ? &hi : &lo) = scan->position;
