@@ -274,6 +274,7 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
 	number = shard->value_file;
 	shard->value_tail += size;
 	LWLockRelease(&shard->lock);
+	KV_STOP_POINT("extent_reserved");
 
 	file = kv_value_file(&store->key, number, true);
 	for (Size done = 0; done < size; done += KV_EXTENT_CHUNK)
