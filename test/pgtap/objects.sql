@@ -31,6 +31,12 @@ SELECT has_view('kvfdw_stat_barrier');
 SELECT columns_are('kvfdw_stat_barrier', ARRAY['barriers', 'lsn', 'ended', 'duration_ms', 'shards', 'files', 'bytes']);
 SELECT col_type_is('kvfdw_stat_barrier', c, t) FROM (VALUES ('lsn', 'pg_lsn'), ('ended', 'timestamp with time zone'), ('duration_ms', 'double precision'), ('bytes', 'bigint')) v (c, t);
 SELECT table_privs_are('kvfdw_stat_barrier', 'public', ARRAY['SELECT']);
+SELECT has_view('kvfdw_stat_range_cache');
+SELECT columns_are('kvfdw_stat_range_cache', ARRAY['windows', 'window_size', 'used', 'scans', 'hits', 'loads', 'shared', 'waits', 'reads', 'read_bytes', 'evictions']);
+SELECT col_type_is('kvfdw_stat_range_cache', c, 'bigint') FROM unnest(ARRAY['windows', 'window_size', 'used', 'scans', 'hits', 'loads', 'shared', 'waits', 'reads', 'read_bytes', 'evictions']) c;
+SELECT table_privs_are('kvfdw_stat_range_cache', 'public', ARRAY['SELECT']);
+SELECT has_function('kvfdw_stat_get_range_cache', ARRAY[]::text[]);
+SELECT volatility_is('kvfdw_stat_get_range_cache', ARRAY[]::text[], 'volatile');
 SELECT columns_are('kvfdw_stat_io', ARRAY['kind', 'calls', 'bytes', 'errors']);
 SELECT col_type_is('kvfdw_stat_io', 'kind', 'text');
 SELECT col_type_is('kvfdw_stat_io', c, 'bigint') FROM unnest(ARRAY['calls', 'bytes', 'errors']) c;
@@ -44,12 +50,18 @@ SELECT is(has_function_privilege('kvfdw_pgtap_user', 'kvfdw_stat_reset()', 'EXEC
 SET ROLE kvfdw_pgtap_user;
 SELECT throws_ok($$SELECT kvfdw_freeze('mine')$$, '42501', NULL, 'kvfdw_freeze needs the owner');
 SELECT throws_ok($$SELECT kvfdw_check('mine')$$, '42501', NULL, 'kvfdw_check needs the owner');
+SELECT lives_ok($$SELECT * FROM kvfdw_stat_range_cache$$, 'everybody may read the range cache''s view');
+SELECT throws_ok($$SET kvfdw.range_wait = '1s'$$, '55P02', NULL, 'kvfdw.range_wait is in postgresql.conf');
 SELECT throws_ok($$SET kvfdw.io_method = 'sync'$$, '42501', NULL, 'kvfdw.io_method is for superusers');
 SELECT lives_ok($$SELECT * FROM kvfdw_stat_io$$, 'everybody may read the views');
 RESET ROLE;
 SELECT is((SELECT context FROM pg_settings WHERE name = 'kvfdw.io_method'), 'superuser', 'context of kvfdw.io_method');
 SELECT is((SELECT enumvals::text FROM pg_settings WHERE name = 'kvfdw.io_method'), '{auto,io_uring,sync}', 'values of kvfdw.io_method');
 SELECT is((SELECT vartype FROM pg_settings WHERE name = 'kvfdw.io_depth'), 'integer', 'type of kvfdw.io_depth');
+SELECT is((SELECT (vartype, context, unit, boot_val, min_val, max_val)::text FROM pg_settings WHERE name = 'kvfdw.' || n), w, 'kvfdw.' || n) FROM (VALUES
+	('range_cache', '(integer,postmaster,kB,131072,0,2147483647)'), ('range_wait', '(integer,sighup,ms,10000,1,600000)'),
+	('prefetch_workers', '(integer,postmaster,,2,0,16)'), ('prefetch_cpus', '(string,postmaster,,"",,)')) v (n, w);
+SELECT is((SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'), current_setting('kvfdw.prefetch_workers')::int, 'the prefetch workers run');
 SELECT is((SELECT count(*)::int FROM pg_settings WHERE name LIKE 'kvfdw.%' AND coalesce(short_desc, '') = ''), 0, 'every setting is described');
 SELECT throws_ok($$SET kvfdw.unknown = 1$$, '42602', NULL, 'the prefix kvfdw is reserved');
 SELECT * FROM finish();
