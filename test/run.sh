@@ -32,6 +32,18 @@ server()
 	kv_psql -c 'CREATE EXTENSION kvfdw'
 }
 
+# A server whose range cache has two windows or a few, and which reads in either way:
+# the seed says what, so that it repeats all of a run.
+seeded_server() # seed
+{
+	local caches=(2MB 512kB 512kB 2MB) methods=(auto auto sync sync)
+	echo "# kvfdw.range_cache = ${caches[$1 % 4]}, kvfdw.io_method = ${methods[$1 % 4]}"
+	server "kvfdw.range_cache = '${caches[$1 % 4]}'" "kvfdw.io_method = ${methods[$1 % 4]}"
+}
+
+# How much of it was used.
+range_cache() { kv_psql -At -c "SELECT '# range cache: ' || row_to_json(s) FROM kvfdw_stat_range_cache s"; }
+
 regress()
 {
 	local pgxs name names=''
@@ -115,17 +127,21 @@ one_tap() # name
 
 suite_differential()
 {
+	local seed=${SEED:-$((RANDOM * 30 + RANDOM % 30))}
 	[ -f "$here/differential.pl" ] || return 0
-	server
+	seeded_server "$seed"
 	(cd "$out" && timeout -k 5 "${KV_DIFFERENTIAL_SECONDS:-3600}" \
-		perl "$here/differential.pl" --statements "${STATEMENTS:-20000}" ${SEED:+--seed "$SEED"})
+		perl "$here/differential.pl" --statements "${STATEMENTS:-20000}" --seed "$seed")
+	range_cache
 }
 
 suite_concurrent()
 {
-	server
+	local seed=${SEED:-1}
+	seeded_server "$seed"
 	timeout -k 5 "${KV_CONCURRENT_SECONDS:-3600}" \
-		perl "$here/concurrent.pl" --steps "${STEPS:-5000}" --seed "${SEED:-1}"
+		perl "$here/concurrent.pl" --steps "${STEPS:-5000}" --seed "$seed"
+	range_cache
 }
 
 kv_begin test
