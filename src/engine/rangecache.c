@@ -80,9 +80,11 @@ make_hashes(void)
 								 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 
+/* The window's sequence is odd, or nobody has seen it yet. */
 static void
 push_free(int window)
 {
+	memset(&kv_windows[window].key, 0, sizeof(KvPieceKey));
 	kv_windows[window].next = kv_range->free_windows;
 	kv_range->free_windows = window;
 	kv_range->nfree++;
@@ -192,14 +194,47 @@ piece_key(const KvSpan *span, uint32 piece)
 	return key;
 }
 
-/* Take a window out of the table of pieces, so that nobody finds it. */
+/* Nobody finds the window any more; its span lacks the piece. */
 static void
-forget_piece(KvWindow *window)
+forget_piece(const KvWindow *window, KvSpan *span)
 {
-	KvPiece    *piece = hash_search(kv_piece_hash, &window->key, HASH_FIND, NULL);
+	(void) hash_search(kv_piece_hash, &window->key, HASH_REMOVE, NULL);
+	span->next_piece = Min(span->next_piece, window->key.piece);
+}
 
-	if (piece != NULL && piece->window == window - kv_windows)
-		(void) hash_search(kv_piece_hash, &window->key, HASH_REMOVE, NULL);
+/*
+ * Take a VALID window off its span.  Its sequence is odd then: readers that copy from
+ * it find it changed.
+ */
+static void
+take_off(int i)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvSpan	   *span = kv_span_find(&window->span);
+
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+	forget_piece(window, span);
+	if (window->previous >= 0)
+		kv_windows[window->previous].next = window->next;
+	else
+		span->windows = window->next;
+	if (window->next >= 0)
+		kv_windows[window->next].previous = window->previous;
+	span->nvalid--;
+}
+
+/* Free the window of a piece, if it is VALID. */
+static void
+lose(const KvPieceKey *key)
+{
+	KvPiece    *piece = hash_search(kv_piece_hash, key, HASH_FIND, NULL);
+	int			i = piece != NULL ? piece->window : -1;
+
+	if (i < 0 || pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0)
+		return;
+	take_off(i);
+	push_free(i);
+	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
 }
 
 /*
@@ -215,13 +250,9 @@ kv_span_lacks(KvSpan *span, uint64 end)
 	{
 		uint32		last = Max(span->end / KV_WINDOW_SIZE, first_piece(span));
 		KvPieceKey	key = piece_key(span, last);
-		KvPiece    *piece = hash_search(kv_piece_hash, &key, HASH_FIND, NULL);
 
-		if (piece != NULL && pg_atomic_read_u64(&kv_windows[piece->window].sequence) % 2 == 0)
-		{
-			(void) hash_search(kv_piece_hash, &key, HASH_REMOVE, NULL);
-			span->next_piece = Min(span->next_piece, last);
-		}
+		lose(&key);
+		span->next_piece = Min(span->next_piece, last);
 		span->end = end;
 	}
 	npieces = (end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
@@ -251,22 +282,6 @@ kv_span_miss(const KvSpanKey *key, uint32 piece)
 
 /* ---- windows ---- */
 
-/* Take a window off a span.  Readers that copy from it find its sequence changed. */
-static int
-evict(KvSpan *victim)
-{
-	int			i = victim->windows;
-	KvWindow   *window = &kv_windows[i];
-
-	pg_atomic_fetch_add_u64(&window->sequence, 1);
-	forget_piece(window);
-	victim->windows = window->next;
-	victim->nvalid--;
-	victim->next_piece = Min(victim->next_piece, window->key.piece);
-	kv_range_count(KV_RANGE_EVICTIONS, 1);
-	return i;
-}
-
 /*
  * Claim a window for the span's next piece that is in none: a free one, or else
  * one of victim's, if there is a victim.
@@ -286,7 +301,11 @@ kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 		pg_atomic_fetch_add_u64(&kv_windows[*claimed].sequence, 1);
 	}
 	else if (victim != NULL)
-		*claimed = evict(victim);
+	{
+		*claimed = victim->windows;
+		take_off(*claimed);
+		kv_range_count(KV_RANGE_EVICTIONS, 1);
+	}
 	else
 		return false;
 
@@ -320,6 +339,9 @@ kv_window_publish(int i, uint32 len)
 
 	window->len = len;
 	window->next = span->windows;
+	window->previous = -1;
+	if (window->next >= 0)
+		kv_windows[window->next].previous = i;
 	span->windows = i;
 	span->nvalid++;
 	span->nloading--;
@@ -335,12 +357,11 @@ kv_window_give_up(int i)
 	KvWindow   *window = &kv_windows[i];
 	KvSpan	   *span = span_of(window);
 
-	forget_piece(window);
-	span->next_piece = Min(span->next_piece, window->key.piece);
+	forget_piece(window, span);
 	span->nloading--;
 	span->failed = GetCurrentTimestamp();
-	pg_atomic_fetch_add_u64(&window->sequence, 1);
 	push_free(i);
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
 }
 
 /* The window that has or will have a piece; -1: none. */
@@ -358,20 +379,12 @@ kv_window_find(const KvPieceKey *key)
 	return window;
 }
 
-/* What the window held at that sequence is not what is in the file now. */
+/* What is in the window of a piece is not what is in the file now. */
 void
-kv_window_lose(int i, uint64 sequence)
+kv_piece_lose(const KvPieceKey *key)
 {
-	KvWindow   *window = &kv_windows[i];
-
 	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u64(&window->sequence) == sequence)
-	{
-		KvSpan	   *span = kv_span_find(&window->span);
-
-		forget_piece(window);
-		span->next_piece = Min(span->next_piece, window->key.piece);
-	}
+	lose(key);
 	LWLockRelease(&kv_range->lock);
 }
 

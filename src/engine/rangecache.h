@@ -16,17 +16,16 @@
  * another (scattered); or a segment of it, for scans to which the file is in order.
  * Its pieces are loaded and evicted one by one.
  *
- *		FREE ──claim──▸ LOADING ──publish──▸ VALID
- *		  ▴                │                  │ │
- *		  ├────give up─────┘                  │ └──claim for another──▸ LOADING
- *		  └───────────────(a lost one)────────┘
+ *		FREE ──claim──▸ LOADING ──publish──▸ VALID ──claim for another──▸ LOADING
+ *		  ▴                │                   │
+ *		  ├────give up─────┘                   │
+ *		  └────lose────────────────────────────┘
  *
- *		FREE	in the list of free windows
+ *		FREE	in the list of free windows; its key is no piece's
  *		LOADING	in the table of pieces, so that nobody else loads it; its
  *				sequence is odd; the worker that claimed it gives it up when it
  *				ends, however it ends
  *		VALID	in the table of pieces and in its span's list; sequence even
- *		lost	in its span's list only: nobody finds it, eviction frees it
  *
  * All changes of state are made under KvRange.lock, exclusive.  Readers look a
  * piece up under it, shared, once per piece; then they need no lock and no pin:
@@ -87,6 +86,7 @@ typedef struct KvWindow
 	KvSpanKey	span;
 	uint32		len;			/* bytes that it holds, from its beginning */
 	int			next;			/* in the free list or its span's, or -1 */
+	int			previous;		/* in its span's list, or -1 */
 	uint64		wanted_by;		/* KvRangeScan.id of the scan it was loaded for */
 } KvWindow;
 
@@ -179,7 +179,7 @@ extern bool kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int 
 extern void kv_window_publish(int window, uint32 len);	/* lock */
 extern void kv_window_give_up(int window);	/* lock */
 extern int	kv_window_find(const KvPieceKey *key);
-extern void kv_window_lose(int window, uint64 sequence);
+extern void kv_piece_lose(const KvPieceKey *key);
 
 #define kv_range_count(what, n)	pg_atomic_fetch_add_u64(&kv_range->counters[what], (n))
 

@@ -482,10 +482,10 @@ take_value(KvScan *scan, KvBatchRow *row, char *into)
 		return true;
 	for (uint32 piece = offset / KV_WINDOW_SIZE; piece <= (offset + len - 1) / KV_WINDOW_SIZE; piece++)
 	{
-		int		   *seen = &pass->seen[piece % pass->nseen];
+		KvPieceKey	lost = {scan->store->cache_id, pass->shard, piece};
 
-		kv_window_lose(*seen, pg_atomic_read_u64(&kv_windows[*seen].sequence));
-		*seen = -1;
+		kv_piece_lose(&lost);
+		pass->seen[piece % pass->nseen] = -1;
 	}
 	return false;
 }
