@@ -356,12 +356,18 @@ take_part(KvScan *scan, uint32 piece, uint32 from, uint32 len, char *into, bool 
 		{
 			window_len = window->len;
 			wanted_by = window->wanted_by;
-			if (from + len > window_len)
-				return KV_ABSENT;
-			memcpy(into, kv_window_bytes(i) + from, len);
+			if (from + len <= window_len)
+				memcpy(into, kv_window_bytes(i) + from, len);
 			pg_read_barrier();
 			if (pg_atomic_read_u64(&window->sequence) == sequence)
 			{
+				if (from + len > window_len)
+				{
+					/* the file has grown while the piece was loaded */
+					if (pass->windows && (uint64) piece * KV_WINDOW_SIZE + from + len <= pass->to)
+						kv_piece_lose(&key);
+					return KV_ABSENT;
+				}
 				*seen = i;
 				if (!known)
 					note_taken(scan, window_len, wanted_by, waited);
