@@ -203,10 +203,11 @@ idle_for(const KvSpan *span, const KvRangeScan *scan, uint32 distance, Timestamp
 	return nearest;
 }
 
-/* The span from which to take a window; NULL: none may be had. */
+/* The span from which to take a window for another one; NULL: none may be had. */
 static KvSpan *
-find_victim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
+find_victim(const KvRangeScan *scan, const KvSpan *wanted, TimestampTz now)
 {
+	uint32		distance = kv_range_distance(scan, &wanted->key);
 	HASH_SEQ_STATUS status;
 	KvSpan	   *victim = NULL;
 	uint64		longest = 0;
@@ -217,7 +218,7 @@ find_victim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
 	{
 		uint64		idle;
 
-		if (span->windows < 0)
+		if (span->windows < 0 || span == wanted)
 			continue;
 		idle = idle_for(span, scan, distance, now);
 		if (idle > longest ||
@@ -230,11 +231,10 @@ find_victim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
 	return victim;
 }
 
-/* Claim windows for the next pieces of what scan wants at distance. */
+/* Claim windows for the next pieces of what scan wants. */
 static void
-claim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
+claim(const KvRangeScan *scan, const KvWant *want, TimestampTz now)
 {
-	const KvWant *want = &scan->wants[distance];
 	KvSpanKey	key = wanted_span(scan, want);
 	KvSpan	   *span = kv_span_make(&key);
 	KvSpan	   *victim = NULL;
@@ -255,7 +255,7 @@ claim(const KvRangeScan *scan, uint32 distance, TimestampTz now)
 		}
 		if (kv_range->free_windows < 0 && victim == NULL)
 		{
-			victim = find_victim(scan, distance, now);
+			victim = find_victim(scan, span, now);
 			if (victim == NULL)
 				break;
 		}
@@ -292,7 +292,7 @@ claim_something(bool *held)
 				continue;
 			spared = is_held(scan, now);
 			if (!spared)
-				claim(scan, distance, now);
+				claim(scan, want, now);
 			if (nclaimed > 0)
 				return true;
 			*held = true;
