@@ -651,6 +651,7 @@ extern void kv_cache_keep_hot(const KvStore *store, KvLocation base, uint32 capa
 /* rangecache.c, prefetch.c */
 #define KV_MAX_PREFETCH_WORKERS	16
 
+extern int	kv_range_windows(void);
 extern Size kv_range_shmem_size(void);
 extern void kv_range_startup(void);
 extern void kv_range_stats_reset(void);

@@ -21,8 +21,9 @@ int			kv_range_cache_kb;
 
 static char *bytes;
 
-static int
-window_count(void)
+/* How many there are, or will be once shared memory is made. */
+int
+kv_range_windows(void)
 {
 	return kv_range_cache_kb / (KV_WINDOW_SIZE / 1024);
 }
@@ -38,7 +39,7 @@ scan_count(void)
 static int
 span_count(void)
 {
-	return window_count() + KV_MAX_PREFETCH_WORKERS;
+	return kv_range_windows() + KV_MAX_PREFETCH_WORKERS;
 }
 
 static Size
@@ -46,14 +47,14 @@ control_size(void)
 {
 	Size		size = MAXALIGN(sizeof(KvRange));
 
-	size = add_size(size, MAXALIGN(mul_size(window_count(), sizeof(KvWindow))));
+	size = add_size(size, MAXALIGN(mul_size(kv_range_windows(), sizeof(KvWindow))));
 	return add_size(size, mul_size(scan_count(), sizeof(KvRangeScan)));
 }
 
 static Size
 bytes_size(void)
 {
-	return add_size(mul_size(window_count(), KV_WINDOW_SIZE), KV_BLOCK);
+	return add_size(mul_size(kv_range_windows(), KV_WINDOW_SIZE), KV_BLOCK);
 }
 
 Size
@@ -61,7 +62,7 @@ kv_range_shmem_size(void)
 {
 	Size		size = add_size(control_size(), bytes_size());
 
-	size = add_size(size, hash_estimate_size(window_count(), sizeof(KvPiece)));
+	size = add_size(size, hash_estimate_size(kv_range_windows(), sizeof(KvPiece)));
 	return add_size(size, hash_estimate_size(span_count(), sizeof(KvSpan)));
 }
 
@@ -72,7 +73,7 @@ make_hashes(void)
 
 	info.keysize = sizeof(KvPieceKey);
 	info.entrysize = sizeof(KvPiece);
-	kv_piece_hash = ShmemInitHash("kvfdw range pieces", window_count(), window_count(), &info,
+	kv_piece_hash = ShmemInitHash("kvfdw range pieces", kv_range_windows(), kv_range_windows(), &info,
 								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	info.keysize = sizeof(KvSpanKey);
 	info.entrysize = sizeof(KvSpan);
@@ -96,27 +97,27 @@ kv_range_startup(void)
 {
 	bool		found;
 
-	if (window_count() == 0)
+	if (kv_range_windows() == 0)
 		return;
 	bytes = ShmemInitStruct("kvfdw range cache", bytes_size(), &found);
 	bytes = (char *) TYPEALIGN(KV_BLOCK, bytes);
 	kv_range = ShmemInitStruct("kvfdw range control", control_size(), &found);
 	kv_windows = (KvWindow *) ((char *) kv_range + MAXALIGN(sizeof(KvRange)));
 	kv_range_scans = (KvRangeScan *)
-		((char *) kv_windows + MAXALIGN(window_count() * sizeof(KvWindow)));
+		((char *) kv_windows + MAXALIGN(kv_range_windows() * sizeof(KvWindow)));
 	make_hashes();
 	if (found)
 		return;
 
 	memset(kv_range, 0, control_size());
 	LWLockInitialize(&kv_range->lock, kv_shared->tranches[0]);
-	kv_range->nwindows = window_count();
+	kv_range->nwindows = kv_range_windows();
 	kv_range->nscans = scan_count();
 	kv_range->bytes_per_second = (uint64) 1024 * 1024 * 1024;
 	kv_range->free_windows = -1;
 	for (int i = 0; i < KV_RANGE_COUNTERS; i++)
 		pg_atomic_init_u64(&kv_range->counters[i], 0);
-	for (int i = window_count() - 1; i >= 0; i--)
+	for (int i = kv_range_windows() - 1; i >= 0; i--)
 	{
 		pg_atomic_init_u64(&kv_windows[i].sequence, 0);
 		push_free(i);

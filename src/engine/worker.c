@@ -62,7 +62,7 @@ kv_workers_register(void)
 	RegisterBackgroundWorker(&worker);
 	describe_worker(&worker, "kvfdw prefetch", "kv_prefetch_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	for (int i = 0; kv_range_cache_kb > 0 && i < kv_prefetch_workers; i++)
+	for (int i = 0; kv_range_windows() > 0 && i < kv_prefetch_workers; i++)
 	{
 		worker.bgw_main_arg = Int32GetDatum(i);
 		RegisterBackgroundWorker(&worker);
