@@ -150,7 +150,7 @@ typedef struct KvRange
 	int			scans_used;		/* no entry from here on is in use */
 	uint64		last_id;
 	int			nworkers;		/* that run */
-	Latch	   *workers[KV_MAX_PREFETCH_WORKERS];
+	Latch	   *volatile workers[KV_MAX_PREFETCH_WORKERS];
 	uint64		bytes_per_second;	/* that the workers load, lately */
 	pg_atomic_uint64 counters[KV_RANGE_COUNTERS];
 } KvRange;

@@ -87,13 +87,16 @@ kv_range_is_live(const KvRangeScan *scan, TimestampTz now)
 	return rests < kv_range_wait_ms * INT64CONST(1000);
 }
 
+/* One may go meanwhile: its latch is shared memory, and somebody else's then. */
 static void
 wake_workers(void)
 {
 	for (int i = 0; i < KV_MAX_PREFETCH_WORKERS; i++)
 	{
-		if (kv_range->workers[i] != NULL)
-			SetLatch(kv_range->workers[i]);
+		Latch	   *latch = kv_range->workers[i];
+
+		if (latch != NULL)
+			SetLatch(latch);
 	}
 }
 
