@@ -644,7 +644,11 @@ kv_scan_next(KvScan *scan, KvRow *row)
 	while (scan->next_row == scan->nrows)
 	{
 		if (scan->at_end)
+		{
+			if (!scan->shared)
+				kv_range_leave(&scan->pass);
 			return false;
+		}
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(scan->batch_context);
 		scan->nrows = scan->next_row = 0;
