@@ -272,6 +272,7 @@ static bool
 claim_something(bool *held)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	KvRangeScan *eldest = NULL; /* of those held */
 
 	*held = false;
 	compute_reaches(now);
@@ -293,6 +294,8 @@ claim_something(bool *held)
 			spared = is_held(scan, now);
 			if (!spared)
 				claim(scan, want, now);
+			else if (distance == 0 && (eldest == NULL || scan->id < eldest->id))
+				eldest = scan;
 			if (nclaimed > 0)
 				return true;
 			*held = true;
@@ -300,7 +303,11 @@ claim_something(bool *held)
 				scan->held = spared;
 		}
 	}
-	return false;
+
+	/* scans that wrap around can be behind each other, in a circle */
+	if (eldest != NULL)
+		claim(eldest, &eldest->wants[0], now);
+	return nclaimed > 0;
 }
 
 /* ---- loading ---- */
