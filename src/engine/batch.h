@@ -46,6 +46,7 @@ typedef struct KvRangePass
 	int		   *seen;			/* of pieces, by their number modulo nseen: a window, or -1 */
 	TimestampTz entered;		/* the span */
 	int64		waited;			/* µs since then */
+	int64		spent;			/* µs that it has waited for others more than it has worked */
 } KvRangePass;
 
 struct KvScan

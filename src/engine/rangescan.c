@@ -11,13 +11,14 @@
  * Waiting.  A scan sleeps until the piece that it needs is published.  It reads
  * by itself, for the rest of the span, when a read has failed, when no worker runs,
  * or when nothing has come for a twentieth of kvfdw.range_wait although it is not
- * held back, for others need all windows.  Nobody spins: a load takes hundreds of
- * microseconds.
+ * held back, for others need all windows; at once when its patience is at an end.
+ * Nobody spins: a load takes hundreds of microseconds.
  *
  * Scans close behind.  A scan that is ahead of others in the same table is held
  * back if they can reach it within kvfdw.range_wait (prefetch.c): what they need
- * stays, and their loads come first.  That uses up the scan's patience, which is
- * kvfdw.range_wait at most and grows by the time that the scan itself works.  A
+ * stays, and their loads come first.  That uses up the scan's patience, as waiting
+ * for room does.  It is kvfdw.range_wait at most and grows by the time that the scan
+ * itself works.  A
  * scan that takes no batch for that time, and is not waiting, holds nobody back and
  * keeps nothing; one whose client lets it wait, after a twentieth of it.  So a
  * client that is stuck costs the others that once, and one that is slow at most
@@ -218,14 +219,12 @@ kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 		entry->wraps = scan->order == KV_ANY_ORDER;
 		entry->last = scan->last_shard;
 		entry->waiting = entry->held = false;
-		entry->patience = (int64) kv_range_wait_ms * 1000;
 	}
 	else
-	{
 		note_use(entry, now);
-		entry->patience = Min(entry->patience + (now - pass->entered) - pass->waited,
-							  (int64) kv_range_wait_ms * 1000);
-	}
+	if (pass->entered != 0)
+		pass->spent = Max(pass->spent - (now - pass->entered - pass->waited), 0);
+	entry->patience = (int64) kv_range_wait_ms * 1000 - pass->spent;
 	entry->shard = wants[0].shard;
 	entry->segment = wants[0].segment;
 	entry->segment_step = pass->segment_step;
@@ -384,10 +383,10 @@ take_part(KvScan *scan, uint32 piece, uint32 from, uint32 len, char *into, bool 
 
 /*
  * Has the loading of a span come to nothing?  *pieces: how many of its pieces are
- * loaded or on their way.
+ * loaded or on their way; *coming: some are.
  */
 static bool
-loading_failed(const KvSpanKey *key, uint32 *pieces)
+loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
 {
 	KvSpan	   *span;
 	bool		failed;
@@ -395,6 +394,7 @@ loading_failed(const KvSpanKey *key, uint32 *pieces)
 	LWLockAcquire(&kv_range->lock, LW_SHARED);
 	span = kv_span_find(key);
 	*pieces = span != NULL ? span->nvalid + span->nloading : 0;
+	*coming = span != NULL && span->nloading > 0;
 	failed = kv_range->nworkers == 0 || (span != NULL && span->failed != 0);
 	LWLockRelease(&kv_range->lock);
 	return failed;
@@ -412,7 +412,9 @@ await_piece(KvScan *scan, uint32 piece)
 	TimestampTz start = GetCurrentTimestamp();
 	TimestampTz last = start;
 	TimestampTz stirred = start;
+	int64		stuck = kv_range_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 	uint32		pieces = 0;
+	bool		coming;
 	bool		there = false;
 
 	scan->stats.windows_waited++;
@@ -432,17 +434,20 @@ await_piece(KvScan *scan, uint32 piece)
 
 		there = window >= 0 &&
 			pg_atomic_read_u64(&kv_windows[window].sequence) % 2 == 0;
-		if (there || loading_failed(&span, &pieces))
+		if (there || loading_failed(&span, &pieces, &coming))
 			break;
 		(void) ConditionVariableTimedSleep(&entry->loaded, KV_RANGE_NAP_MS, KV_WAIT_RANGE);
 
 		now = GetCurrentTimestamp();
-		if (entry->held)
+		if (!coming)
+		{
+			pass->spent += now - last;
 			entry->patience -= now - last;
+		}
 		last = now;
 		if (pieces != pieces_before || (entry->held && entry->patience > 0))
 			stirred = now;
-		else if (now - stirred > kv_range_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE)
+		else if (now - stirred > (coming ? stuck : Min(stuck, entry->patience)))
 			break;
 	}
 	ConditionVariableCancelSleep();
