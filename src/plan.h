@@ -188,7 +188,6 @@ typedef struct KvScanState
 	/* in a parallel scan */
 	KvParallelScan *parallel;	/* or NULL */
 	uint32		piece;			/* the one that is read */
-	bool		sharing;		/* the engine knows what is shared */
 
 	/* locking */
 	int			lock_mode;		/* LockTupleMode in which the scan locks, or -1 */

@@ -198,11 +198,14 @@ next_range(ForeignScanState *node, KvScanState *state, KvKey *lo, KvKey *hi)
 	{
 		while (kv_ranges_next(state->ranges, lo, hi))
 		{
-			if (!state->sharing)
-				kv_scan_share(state->scan, *lo, *hi, state->order);
-			state->sharing = true;
+			KvKey		range_lo = *lo;
+			KvKey		range_hi = *hi;
+
 			if (kv_parallel_clip(state->parallel, state->piece, lo, hi))
+			{
+				kv_scan_share(state->scan, range_lo, range_hi, state->order);
 				return true;
+			}
 		}
 	} while (kv_parallel_take(state->parallel, &state->piece) &&
 			 start_ranges(node, state));

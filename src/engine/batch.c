@@ -172,16 +172,37 @@ kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_
 	kv_count(scan->store, KV_COUNT_RANGE_SCANS, 1);
 }
 
+static bool
+is_same(KvKey a, KvKey b)
+{
+	if (a.data == NULL || b.data == NULL)
+		return a.data == b.data;
+	return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
+}
+
+/* One of the extent's bounds, of which a scan that is not shared has no copies. */
+static void
+replace_key(KvScan *scan, KvKey *key, KvKey by)
+{
+	if (scan->shared && key->data != NULL)
+		pfree((void *) key->data);
+	key->data = NULL;
+	if (by.data != NULL)
+		*key = copy_key(scan->context, by.data, by.len);
+}
+
 void
 kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 {
-	scan->shared = true;
-	if (lo.data)
-		scan->extent_lo = copy_key(scan->context, lo.data, lo.len);
-	if (hi.data)
-		scan->extent_hi = copy_key(scan->context, hi.data, hi.len);
+	if (scan->shared && is_same(scan->extent_lo, lo) && is_same(scan->extent_hi, hi))
+		return;
+	if (scan->shared)
+		kv_range_leave(&scan->pass);
+	replace_key(scan, &scan->extent_lo, lo);
+	replace_key(scan, &scan->extent_hi, hi);
 	set_shards(scan, lo, hi, order);
-	scan->pass.ramped = true;
+	scan->shared = scan->pass.ramped = true;
+	scan->pass.decided = false;
 }
 
 void

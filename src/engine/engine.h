@@ -177,8 +177,8 @@ extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order,
 						  uint64 limit_hint);
 
 /*
- * Before the first kv_scan_range: other processes scan the other parts of
- * [lo, hi) meanwhile, and this one some of them.
+ * Before kv_scan_range of a part of [lo, hi): other processes scan the other parts
+ * meanwhile, and this one some of them.
  */
 extern void kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order);
 
