@@ -147,14 +147,14 @@ is_behind(int i, const KvRangeScan *scan, TimestampTz now)
 }
 
 static bool
-wants_something(const KvRangeScan *scan)
+wants_something(const KvRangeScan *scan, TimestampTz now)
 {
 	for (int i = 0; i < scan->nwants; i++)
 	{
 		KvSpanKey	key = wanted_span(scan, &scan->wants[i]);
 		KvSpan	   *span = kv_span_find(&key);
 
-		if (span == NULL || (span->failed == 0 && kv_span_lacks(span, scan->wants[i].end)))
+		if (span == NULL || (!kv_span_failed(span, now) && kv_span_lacks(span, scan->wants[i].end)))
 			return true;
 	}
 	return false;
@@ -166,7 +166,7 @@ is_held(const KvRangeScan *scan, TimestampTz now)
 {
 	for (int i = 0; scan->patience > 0 && i < kv_range->scans_used; i++)
 	{
-		if (is_behind(i, scan, now) && wants_something(&kv_range_scans[i]))
+		if (is_behind(i, scan, now) && wants_something(&kv_range_scans[i], now))
 			return true;
 	}
 	return false;
@@ -239,10 +239,7 @@ claim(const KvRangeScan *scan, const KvWant *want, TimestampTz now)
 	KvSpan	   *span = kv_span_make(&key);
 	KvSpan	   *victim = NULL;
 
-	if (span == NULL)
-		return;
-	if (span->failed != 0 &&
-		now - span->failed < (int64) kv_range_wait_ms * 1000)
+	if (span == NULL || kv_span_failed(span, now))
 		return;
 	span->used = now;
 	claimed_store = scan->store;

@@ -162,6 +162,13 @@ kv_span_find(const KvSpanKey *key)
 	return hash_search(kv_span_hash, key, HASH_FIND, NULL);
 }
 
+/* Has a read of it failed so lately that it is not worth another try? */
+bool
+kv_span_failed(const KvSpan *span, TimestampTz now)
+{
+	return span->failed != 0 && now - span->failed < (int64) kv_range_wait_ms * 1000;
+}
+
 static uint32
 first_piece(const KvSpan *span)
 {

@@ -76,7 +76,7 @@ typedef struct KvSpan
 	uint32		nloading;
 	int			windows;		/* list head, the last published first, or -1 */
 	TimestampTz used;			/* a scan has entered or left it */
-	TimestampTz failed;			/* a read of it has failed; 0: none */
+	TimestampTz failed;			/* a read of it has failed then; 0: none */
 } KvSpan;
 
 typedef struct KvWindow
@@ -172,6 +172,7 @@ kv_span_size(const KvSpanKey *key, uint64 end)
 extern char *kv_window_bytes(int window);
 extern KvSpan *kv_span_find(const KvSpanKey *key);	/* lock, or shared */
 extern KvSpan *kv_span_make(const KvSpanKey *key);	/* lock; NULL: no room */
+extern bool kv_span_failed(const KvSpan *span, TimestampTz now);	/* lock, or shared */
 extern bool kv_span_retire(KvSpan *span);	/* lock */
 extern bool kv_span_lacks(KvSpan *span, uint64 end); /* lock */
 extern void kv_span_miss(const KvSpanKey *key, uint32 piece);

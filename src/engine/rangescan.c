@@ -395,7 +395,8 @@ loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
 	span = kv_span_find(key);
 	*pieces = span != NULL ? span->nvalid + span->nloading : 0;
 	*coming = span != NULL && span->nloading > 0;
-	failed = kv_range->nworkers == 0 || (span != NULL && span->failed != 0);
+	failed = kv_range->nworkers == 0 ||
+		(span != NULL && kv_span_failed(span, GetCurrentTimestamp()));
 	LWLockRelease(&kv_range->lock);
 	return failed;
 }
