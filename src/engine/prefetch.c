@@ -177,7 +177,8 @@ is_held(const KvRangeScan *scan, TimestampTz now)
  * wants at distance; 0: it may not.
  */
 static uint64
-idle_for(const KvSpan *span, const KvRangeScan *scan, uint32 distance, TimestampTz now)
+idle_for(const KvSpan *span, const KvRangeScan *scan, uint32 distance, bool spare,
+		 TimestampTz now)
 {
 	uint64		nearest = KV_NEVER;
 
@@ -193,7 +194,7 @@ idle_for(const KvSpan *span, const KvRangeScan *scan, uint32 distance, Timestamp
 			continue;
 		if (other_distance <= distance)
 			return 0;
-		if (scan->patience > 0 && other_distance <= reach[i] && is_behind(i, scan, now))
+		if (spare && scan->patience > 0 && other_distance <= reach[i] && is_behind(i, scan, now))
 		{
 			spared = true;
 			return 0;
@@ -205,7 +206,7 @@ idle_for(const KvSpan *span, const KvRangeScan *scan, uint32 distance, Timestamp
 
 /* The span from which to take a window for another one; NULL: none may be had. */
 static KvSpan *
-find_victim(const KvRangeScan *scan, const KvSpan *wanted, TimestampTz now)
+find_victim(const KvRangeScan *scan, const KvSpan *wanted, bool spare, TimestampTz now)
 {
 	uint32		distance = kv_range_distance(scan, &wanted->key);
 	HASH_SEQ_STATUS status;
@@ -220,7 +221,7 @@ find_victim(const KvRangeScan *scan, const KvSpan *wanted, TimestampTz now)
 
 		if (span->windows < 0 || span == wanted)
 			continue;
-		idle = idle_for(span, scan, distance, now);
+		idle = idle_for(span, scan, distance, spare, now);
 		if (idle > longest ||
 			(idle > 0 && idle == longest && span->used < victim->used))
 		{
@@ -231,9 +232,12 @@ find_victim(const KvRangeScan *scan, const KvSpan *wanted, TimestampTz now)
 	return victim;
 }
 
-/* Claim windows for the next pieces of what scan wants. */
+/*
+ * Claim windows for the next pieces of what scan wants; spare: but none that scans
+ * behind will reach.
+ */
 static void
-claim(const KvRangeScan *scan, const KvWant *want, TimestampTz now)
+claim(const KvRangeScan *scan, const KvWant *want, bool spare, TimestampTz now)
 {
 	KvSpanKey	key = wanted_span(scan, want);
 	KvSpan	   *span = kv_span_make(&key);
@@ -252,7 +256,7 @@ claim(const KvRangeScan *scan, const KvWant *want, TimestampTz now)
 		}
 		if (kv_range->free_windows < 0 && victim == NULL)
 		{
-			victim = find_victim(scan, span, now);
+			victim = find_victim(scan, span, spare, now);
 			if (victim == NULL)
 				break;
 		}
@@ -290,7 +294,7 @@ claim_something(bool *held)
 				continue;
 			spared = is_held(scan, now);
 			if (!spared)
-				claim(scan, want, now);
+				claim(scan, want, true, now);
 			else if (distance == 0 && (eldest == NULL || scan->id < eldest->id))
 				eldest = scan;
 			if (nclaimed > 0)
@@ -303,7 +307,7 @@ claim_something(bool *held)
 
 	/* scans that wrap around can be behind each other, in a circle */
 	if (eldest != NULL)
-		claim(eldest, &eldest->wants[0], now);
+		claim(eldest, &eldest->wants[0], false, now);
 	return nclaimed > 0;
 }
 

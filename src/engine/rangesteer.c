@@ -142,6 +142,12 @@ remember_pieces(KvScan *scan, uint64 written)
 	pass->nseen = Min(KV_MAX_SEEN, (written + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE);
 	pass->seen = MemoryContextAlloc(pass->context, pass->nseen * sizeof(int));
 	forget_pieces(pass);
+	for (int i = 0; i < lengthof(pass->few); i++)
+	{
+		/* if it has become another's by now, that will be found out */
+		if (pass->few[i] >= 0)
+			pass->seen[kv_windows[pass->few[i]].key.piece % pass->nseen] = pass->few[i];
+	}
 }
 
 /* ---- all of a shard ---- */
