@@ -403,39 +403,28 @@ loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
 
 /* Sleep until the piece is there; false: the scan had better read for itself. */
 static bool
-await_piece(KvScan *scan, uint32 piece)
+sleep_until_there(KvScan *scan, const KvPieceKey *key, const KvSpanKey *span)
 {
 	KvRangePass *pass = &scan->pass;
 	KvRangeScan *entry = pass->entry;
-	KvPieceKey	key = {entry->cache_id, pass->shard, piece};
-	KvSpanKey	span = {entry->cache_id, pass->shard,
-		pass->in_order ? piece / KV_SEGMENT_PIECES : KV_WHOLE};
-	TimestampTz start = GetCurrentTimestamp();
-	TimestampTz last = start;
-	TimestampTz stirred = start;
+	TimestampTz last = GetCurrentTimestamp();
+	TimestampTz stirred = last;
 	int64		stuck = kv_range_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 	uint32		pieces = 0;
 	bool		coming;
 	bool		there = false;
 
-	scan->stats.windows_waited++;
-	kv_range_count(KV_RANGE_WAITS, 1);
-	entry->wait_piece = piece;
-	entry->waiting = true;
-	if (kv_window_find(&key) < 0)
-		kv_span_miss(&span, piece);
-	wake_workers();
 	KV_STOP_POINT("range_waiting");
 	ConditionVariablePrepareToSleep(&entry->loaded);
 	for (;;)
 	{
-		int			window = kv_window_find(&key);
+		int			window = kv_window_find(key);
 		uint32		pieces_before = pieces;
 		TimestampTz now;
 
 		there = window >= 0 &&
 			pg_atomic_read_u64(&kv_windows[window].sequence) % 2 == 0;
-		if (there || loading_failed(&span, &pieces, &coming))
+		if (there || loading_failed(span, &pieces, &coming))
 			break;
 		(void) ConditionVariableTimedSleep(&entry->loaded, KV_RANGE_NAP_MS, KV_WAIT_RANGE);
 
@@ -452,6 +441,41 @@ await_piece(KvScan *scan, uint32 piece)
 			break;
 	}
 	ConditionVariableCancelSleep();
+	return there;
+}
+
+/*
+ * Wait for a piece; false: the scan had better read for itself.  A cursor can
+ * outlive an error in here, in a subtransaction: it is no scan that waits then.
+ */
+static bool
+await_piece(KvScan *scan, uint32 piece)
+{
+	KvRangePass *pass = &scan->pass;
+	KvRangeScan *entry = pass->entry;
+	KvPieceKey	key = {entry->cache_id, pass->shard, piece};
+	KvSpanKey	span = {entry->cache_id, pass->shard,
+		pass->in_order ? piece / KV_SEGMENT_PIECES : KV_WHOLE};
+	TimestampTz start = GetCurrentTimestamp();
+	bool		there;
+
+	scan->stats.windows_waited++;
+	kv_range_count(KV_RANGE_WAITS, 1);
+	entry->wait_piece = piece;
+	entry->waiting = true;
+	if (kv_window_find(&key) < 0)
+		kv_span_miss(&span, piece);
+	wake_workers();
+	PG_TRY();
+	{
+		there = sleep_until_there(scan, &key, &span);
+	}
+	PG_CATCH();
+	{
+		kv_range_leave(pass);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	entry->waiting = false;
 	entry->progress = GetCurrentTimestamp();
 	pass->waited += entry->progress - start;

@@ -180,6 +180,11 @@ is(answer($node, "BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM t ORDER BY k; MOV
 is(answer($node, "SET kvfdw.stop_points = 'range_entered=error'; CREATE FUNCTION pg_temp.f() RETURNS text LANGUAGE plpgsql AS \$\$ BEGIN PERFORM count(v) FROM t; RETURN 'none'; EXCEPTION WHEN OTHERS THEN RETURN SQLERRM || (SELECT scans FROM kvfdw_stat_range_cache); END \$\$; SELECT pg_temp.f()"),
 	'stopped at "range_entered" by "kvfdw.stop_points"0', 'and one that fails in a function');
 is(answer($node, 'BEGIN; DECLARE c CURSOR FOR SELECT k, length(v) FROM t ORDER BY k; MOVE 400 c; MOVE ALL c; SELECT scans FROM kvfdw_stat_range_cache; COMMIT'), 0, 'a scan at its end holds nothing, though its cursor is open');
+worker_stop_points($node, 'prefetch_claimed=wait');
+is(answer($node, q{CREATE FUNCTION pg_temp.g() RETURNS text LANGUAGE plpgsql AS $$ DECLARE c refcursor; BEGIN OPEN c FOR SELECT k, v FROM big ORDER BY k; BEGIN MOVE FORWARD ALL IN c; EXCEPTION WHEN query_canceled THEN RETURN (SELECT waits > 0 FROM kvfdw_stat_range_cache) || ' ' || (SELECT scans FROM kvfdw_stat_range_cache); END; RETURN 'none'; END $$; SELECT kvfdw_stat_reset(); SET statement_timeout = '1s'; SELECT pg_temp.g()}),
+	"\ntrue 0", 'nor does a cursor that is left after its wait was cancelled in a subtransaction');
+worker_stop_points($node, '');
+go_on($node, 'prefetch_claimed');
 sound_cache('cursors');
 
 # ---- DROP and TRUNCATE while a worker loads ----
