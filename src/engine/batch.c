@@ -165,7 +165,8 @@ kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_
 		scan->extent_lo = scan->lo;
 		scan->extent_hi = scan->hi;
 		scan->pass.rows = 0;
-		scan->pass.ramped = scan->pass.decided = false;
+		scan->pass.ramped = scan->pass.decided = scan->pass.in_order = false;
+		scan->pass.depth = 0;
 	}
 	scan->limit_hint = limit_hint;
 	scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : first_batch_rows(scan);
@@ -202,7 +203,8 @@ kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 	replace_key(scan, &scan->extent_hi, hi);
 	set_shards(scan, lo, hi, order);
 	scan->shared = scan->pass.ramped = true;
-	scan->pass.decided = false;
+	scan->pass.decided = scan->pass.in_order = false;
+	scan->pass.depth = 0;
 }
 
 void

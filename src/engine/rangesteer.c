@@ -274,12 +274,17 @@ find_order(const KvScan *scan, KvRun *run, KvKey start, uint32 *segment, int *st
 	return n >= KV_ORDER_SAMPLE / 8 && Max(up, down) * 4 >= n * 3;
 }
 
-/* The scan still reads the segment that it is in, or something out of order. */
+/*
+ * The scan still reads the segment that it is in, or something out of order.  What
+ * lies elsewhere is out of order until it is a segment's worth: then the file's order
+ * goes on there, and the scan begins with one segment again.
+ */
 static bool
-is_in_segment(const KvScan *scan, const KvRunSet *set, KvKey start)
+is_in_segment(KvScan *scan, const KvRunSet *set, KvKey start)
 {
-	const KvRangePass *pass = &scan->pass;
+	KvRangePass *pass = &scan->pass;
 	KvRun	   *run = largest_run(set);
+	const KvRunHeader *header;
 	KvRunCursor cursor;
 	int64		ahead;
 
@@ -289,7 +294,16 @@ is_in_segment(const KvScan *scan, const KvRunSet *set, KvKey start)
 	if (!cursor.valid)
 		return true;
 	ahead = ((int64) (offset_at(&cursor) / KV_SEGMENT_SIZE) - pass->segment) * pass->segment_step;
-	return ahead <= 0 || ahead > pass->depth;
+	if (ahead == 0)
+		pass->segment_rows = pass->rows;
+	else if (ahead > 0 && ahead <= pass->depth)
+		return false;
+	header = kv_run_header(run);
+	if ((pass->rows - pass->segment_rows) * ((double) header->value_bytes / header->nentries) <
+		KV_SEGMENT_SIZE)
+		return true;
+	pass->depth = 0;
+	return false;
 }
 
 static void
@@ -312,6 +326,7 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, doub
 	if (n == 0)
 		return;
 	pass->in_order = true;
+	pass->segment_rows = pass->rows;
 	pass->from = Min(wants[0].segment, wants[n - 1].segment) * KV_SEGMENT_SIZE;
 	pass->to = Max(wants[0].end, wants[n - 1].end);
 	remember_pieces(scan, written);

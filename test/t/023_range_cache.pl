@@ -396,6 +396,29 @@ step_go($old) for 1 .. 2;
 is(outcome($old->{w}), "1\n$before\n$before\n", 'but not by an old snapshot');
 $s->stop;
 
+# ---- files in the order of keys, larger than the cache ----
+
+$node->append_conf('postgresql.conf', "kvfdw.range_cache = '8MB'");
+$node->restart;
+my $row = q{g, rpad(md5(g::text), 4096, 'x') FROM generate_series};
+$node->safe_psql('postgres', kv_table('rising', 'k int, v text', 'k') . kv_table('halves', 'k int, v text', 'k') . "INSERT INTO rising SELECT $row(1, 5000) g;
+	INSERT INTO halves SELECT $row(5001, 10000) g; INSERT INTO halves SELECT $row(1, 5000) g; SELECT kvfdw_freeze('rising'), kvfdw_freeze('halves'); ANALYZE rising, halves");
+# 20 MB are 80 windows
+reset_stat();
+is(answer($node, 'SELECT sum(length(v)) FROM (SELECT * FROM rising ORDER BY k) s'), 5000 * 4096, 'a file in the order of keys');
+cmp_ok(cache('loads'), '>', 70, 'comes through windows');
+reset_stat();
+is(answer($node, 'SELECT s FROM generate_series(1, 3) x, LATERAL (SELECT sum(length(v)) * sign(x) AS s FROM rising WHERE k > x) s'), join("\n", map { (5000 - $_) * 4096 } 1 .. 3), 'one that is scanned again and again');
+cmp_ok(cache('loads'), '>', 3 * 70, 'does so each time');
+for my $order ('ASC', 'DESC')
+{
+	reset_stat();
+	is(answer($node, "SELECT sum(length(v)) FROM (SELECT * FROM halves ORDER BY k $order) s"), 10000 * 4096, "two files' worth, one behind the other, $order");
+	cmp_ok(cache('loads'), '>', 2 * 70 - 20, 'come through windows but for where the second begins');
+}
+sound_cache('in order');
+$node->append_conf('postgresql.conf', "kvfdw.range_cache = '2MB'");
+
 # ---- settings ----
 
 sub starts
