@@ -111,6 +111,7 @@ extern void kv_batch_fetch(KvScan *scan);
 
 /* rangescan.c */
 extern bool kv_range_company(const KvStore *store, uint32 *shard);
+extern bool kv_range_is_there(const KvStore *store, uint32 shard);
 extern void kv_range_make_context(KvScan *scan);
 extern void kv_range_fetch(KvScan *scan);
 extern void kv_range_leave(KvRangePass *pass);

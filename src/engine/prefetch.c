@@ -129,7 +129,7 @@ compute_reaches(TimestampTz now)
 
 /*
  * Is other number i close behind scan?  Not if scan has so little left that there
- * is not much to share.
+ * is not much to share, unless what is between them may be there all at once.
  */
 static bool
 is_behind(int i, const KvRangeScan *scan, TimestampTz now)
@@ -137,13 +137,15 @@ is_behind(int i, const KvRangeScan *scan, TimestampTz now)
 	const KvRangeScan *other = &kv_range_scans[i];
 	KvSpanKey	here = {scan->cache_id, scan->shard, scan->segment};
 	KvSpanKey	end = {scan->cache_id, scan->last, KV_WHOLE};
+	uint32		pieces = 1 + kv_span_size(&here, scan->wants[0].end) / KV_WINDOW_SIZE;
 	uint32		distance;
 
 	if (other == scan || !kv_range_is_live(other, now) || other->step != scan->step)
 		return false;
 	distance = kv_range_distance(other, &here);
 	return distance > 0 && distance <= reach[i] &&
-		(scan->segment != KV_WHOLE || distance <= 2 * kv_range_distance(scan, &end));
+		(scan->segment != KV_WHOLE || distance <= kv_range->nwindows / pieces ||
+		 distance <= 2 * kv_range_distance(scan, &end));
 }
 
 static bool
@@ -170,6 +172,18 @@ is_held(const KvRangeScan *scan, TimestampTz now)
 			return true;
 	}
 	return false;
+}
+
+/* Do all scans close behind this one wait, so that it does for nothing? */
+static bool
+is_waited_for(const KvRangeScan *scan, TimestampTz now)
+{
+	for (int i = 0; i < kv_range->scans_used; i++)
+	{
+		if (is_behind(i, scan, now) && !kv_range_scans[i].waiting)
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -305,9 +319,9 @@ claim_something(bool *held)
 		}
 	}
 
-	/* scans that wrap around can be behind each other, in a circle */
+	/* scans that wrap around can be behind each other, in a circle, and all wait */
 	if (eldest != NULL)
-		claim(eldest, &eldest->wants[0], false, now);
+		claim(eldest, &eldest->wants[0], !is_waited_for(eldest, now), now);
 	return nclaimed > 0;
 }
 

@@ -251,6 +251,22 @@ is_complete(uint32 cache_id, uint32 shard)
 	return span != NULL && (uint64) span->nvalid * KV_WINDOW_SIZE >= span->end;
 }
 
+/* Is most of a shard in windows already, or on its way there? */
+bool
+kv_range_is_there(const KvStore *store, uint32 shard)
+{
+	KvSpanKey	key = {store->cache_id, shard, KV_WHOLE};
+	KvSpan	   *span;
+	bool		there;
+
+	LWLockAcquire(&kv_range->lock, LW_SHARED);
+	span = kv_span_find(&key);
+	there = span != NULL &&
+		(uint64) (span->nvalid + span->nloading) * KV_WINDOW_SIZE * 2 >= span->end;
+	LWLockRelease(&kv_range->lock);
+	return there;
+}
+
 /*
  * Where a scan in any order had best begin: where another scan of the store is
  * that goes upwards, or before that, where the shards begin that are in windows.

@@ -9,9 +9,9 @@
  * - All of a shard: its values lie in the file as they were written, and that is
  *   not the order of keys, so a scan in key order needs all of the file all the
  *   time.  It is read from end to end if that costs less than single reads of what
- *   the range has there, once the scan has returned a sixteenth of that; from then
- *   on each shard is entered with windows if they pay.  The next shards are loaded
- *   meanwhile.
+ *   the range has there, once the scan has returned a sixteenth of that, or as soon
+ *   as most of it is there for another scan; from then on each shard is entered with
+ *   windows if they pay.  The next shards are loaded meanwhile.
  * - Segment by segment, if the values of the next keys lie one behind the other,
  *   once the scan has returned a sixteenth of a segment; first one segment ahead,
  *   then two, four, …
@@ -364,14 +364,19 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 			pass->entry->progress = GetCurrentTimestamp();
 		return;
 	}
-	if (pass->rows == 0 && !pass->ramped)
+	if (pass->rows < scan->limit_hint)
 		return;
 
 	if (scan->started && !scan->shared)
 		*(scan->backward ? &hi : &lo) = scan->position;
 	rows = entries_between(set, lo, hi, &total, &mean);
-	enough = pass->ramped ? 0 : Max(rows / KV_RAMP_SHARE, scan->limit_hint);
 	pays = windows_pay(rows, mean, written);
+	if (pass->ramped)
+		enough = 0;
+	else if (pays && kv_range_is_there(scan->store, shardno))
+		enough = 0;
+	else
+		enough = rows / KV_RAMP_SHARE;
 	if (pays && rows * 2 >= total && pass->rows >= enough)
 	{
 		enter_whole(scan, shardno, written, mean);
@@ -379,7 +384,7 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 	}
 	run = largest_run(set);
 	if (run != NULL && kv_range->nwindows >= 2 * KV_SEGMENT_PIECES && rows * mean > KV_WINDOW_SIZE &&
-		pass->rows >= Max(KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(mean, 1), scan->limit_hint) &&
+		pass->rows >= KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(mean, 1) &&
 		find_order(scan, run, start, &segment, &pass->segment_step))
 	{
 		enter_segment(scan, shardno, written, segment, rows * mean);
