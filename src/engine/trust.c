@@ -40,6 +40,7 @@ void
 kv_trust_identity(KvIdentity *identity)
 {
 	FILE	   *file = AllocateFile(KV_BOOT_ID_PATH, "r");
+	const char *other = kv_fault_boot_id();
 
 	memset(identity, 0, sizeof(*identity));
 	if (file != NULL)
@@ -48,8 +49,8 @@ kv_trust_identity(KvIdentity *identity)
 			identity->boot_id[0] = '\0';
 		FreeFile(file);
 	}
-	if (kv_fault_boot_id() != NULL)
-		strlcpy(identity->boot_id, kv_fault_boot_id(), sizeof(identity->boot_id));
+	if (other != NULL)
+		strlcpy(identity->boot_id, other, sizeof(identity->boot_id));
 	identity->boot_id[strcspn(identity->boot_id, "\n")] = '\0';
 	kv_io_identify("kvfdw", &identity->inode, &identity->birth_sec, &identity->birth_nsec);
 }
