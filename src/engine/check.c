@@ -80,7 +80,7 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 			report_value(check, version, "file is missing");
 			return;
 		}
-		kv_io_read_batch(&request, 1, KV_IO_VALUE_READ);
+		kv_io_read_batch(&request, 1, KV_IO_VALUE_READ, NULL, NULL);
 		if (request.result < (int) (offset - start + version->len))
 		{
 			report_value(check, version,

@@ -39,6 +39,7 @@ typedef struct KvRead
 	uint32		file;
 	uint32		len;
 	uint64		offset;
+	int			together;		/* reads made in the request that begins with this one */
 	KvBatchRow *row;
 } KvRead;
 
@@ -137,88 +138,122 @@ joins_request(const KvIoRequest *request, uint32 file, const KvRead *next)
 }
 
 /*
- * Read the values of all rows that still lack theirs, and verify all.  Values
- * in the same or neighbouring blocks are read together, so rows that were
- * written together cost little more than their bytes.
+ * Take the values out of a request, and look whether they are right, while
+ * others are read.  What is missing or wrong stays so; it is raised later.
  */
-void
-kv_batch_fetch(KvScan *scan)
+static void
+take_values(KvIoRequest *request, void *arg)
 {
-	KvRead	   *reads;
-	int			nreads;
-	KvIoRequest *requests;
-	int			n = 0;
-	Size		total = 0;
-	char	   *buffer;
+	const KvScan *scan = arg;
+	const KvRead *first = request->tag;
 
-	fetch_cached(scan);
-	if (!scan->points)
-		kv_range_fetch(scan);
-	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
-	nreads = plan_reads(scan, reads);
-	if (nreads == 0)
+	for (const KvRead *read = first; read < first + first->together; read++)
 	{
-		verify_values(scan);
-		return;
+		KvBatchRow *row = read->row;
+		KvKey		key = {row->key, row->keylen};
+		uint64		head = KV_LOCATION_OFFSET(row->version.location) - request->offset;
+
+		if (request->result < 0 || request->result < head + row->version.len)
+			continue;
+		row->value = request->buffer + head;
+		row->verified = kv_value_matches(&scan->store->key, key, row->value, &row->version);
 	}
-	kv_value_trim();
-	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
+	if (scan->points && request->result == KV_BLOCK && first->row->verified)
+		kv_cache_keep(scan->store, first->row->version.location,
+					  first->row->version.len, request->buffer);
+}
+
+/*
+ * Requests for reads that are in order of place: those of the same or of
+ * neighbouring blocks are made together.  Returns their number; *bytes: of all.
+ */
+static int
+make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requests,
+			  Size *bytes)
+{
+	KvIoRequest *last = NULL;
+	int			n = 0;
+
+	*bytes = 0;
 	for (int i = 0; i < nreads; i++)
 	{
-		KvIoRequest *last = n > 0 ? &requests[n - 1] : NULL;
+		KvRead	   *read = &reads[i];
 
-		if (last != NULL && joins_request(last, reads[i - 1].file, &reads[i]))
+		if (last != NULL && joins_request(last, reads[i - 1].file, read))
 		{
-			uint64		end = Max(last->offset + last->len, reads[i].offset + reads[i].len);
+			uint64		end = Max(last->offset + last->len, read->offset + read->len);
 
-			total += end - last->offset - last->len;
+			*bytes += end - last->offset - last->len;
 			last->len = end - last->offset;
+			((KvRead *) last->tag)->together++;
 			continue;
 		}
-		requests[n].file = kv_value_file(&scan->store->key, reads[i].file, false);
-		if (requests[n].file < 0)
-			read_failed(scan->store, &reads[i].row->version, -ENOENT);
-		requests[n].offset = reads[i].offset;
-		requests[n].len = reads[i].len;
-		requests[n].tag = &reads[i];	/* the first of its reads */
-		total += reads[i].len;
-		n++;
+		last = &requests[n++];
+		last->file = kv_value_file(&store->key, read->file, false);
+		if (last->file < 0)
+			read_failed(store, &read->row->version, -ENOENT);
+		last->offset = read->offset;
+		last->len = read->len;
+		last->tag = read;
+		read->together = 1;
+		*bytes += read->len;
 	}
+	return n;
+}
 
-	buffer = MemoryContextAllocHuge(scan->batch_context, total + KV_BLOCK);
+/*
+ * Read the values of rows that are on the device.  Rows that were written
+ * together cost little more than their bytes.
+ */
+static void
+read_values(KvScan *scan, KvRead *reads, int nreads)
+{
+	KvIoRequest *requests;
+	Size		bytes;
+	char	   *buffer;
+	int			n;
+
+	kv_value_trim();
+	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
+	n = make_requests(scan->store, reads, nreads, requests, &bytes);
+	buffer = MemoryContextAllocHuge(scan->batch_context, bytes + KV_BLOCK);
 	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
 	for (int i = 0; i < n; i++)
 	{
 		requests[i].buffer = buffer;
 		buffer += requests[i].len;
 	}
-	kv_io_read_batch(requests, n, KV_IO_VALUE_READ);
+	kv_io_read_batch(requests, n, KV_IO_VALUE_READ, take_values, scan);
 
 	for (int i = 0; i < n; i++)
 	{
-		const KvRead *end = i + 1 < n ? requests[i + 1].tag : reads + nreads;
+		const KvRead *first = requests[i].tag;
 
-		for (KvRead *read = requests[i].tag; read < end; read++)
+		for (const KvRead *read = first; read < first + first->together; read++)
 		{
-			KvVersion  *version = &read->row->version;
-			uint64		head = KV_LOCATION_OFFSET(version->location) - requests[i].offset;
-
-			if (requests[i].result < 0 || requests[i].result < head + version->len)
-				read_failed(scan->store, version, requests[i].result);
-			read->row->value = requests[i].buffer + head;
+			if (read->row->value == NULL)
+				read_failed(scan->store, &read->row->version, requests[i].result);
 		}
 	}
-	verify_values(scan);
-	for (int i = 0; scan->points && i < n; i++)
-	{
-		const KvRead *read = requests[i].tag;
-
-		if (requests[i].len == KV_BLOCK && requests[i].result == KV_BLOCK)
-			kv_cache_keep(scan->store, read->row->version.location,
-						  read->row->version.len, requests[i].buffer);
-	}
 	scan->stats.device_reads += n;
-	scan->stats.device_bytes += total;
+	scan->stats.device_bytes += bytes;
 	kv_count(scan->store, KV_COUNT_DEVICE_READS, n);
-	kv_count(scan->store, KV_COUNT_DEVICE_READ_BYTES, total);
+	kv_count(scan->store, KV_COUNT_DEVICE_READ_BYTES, bytes);
+}
+
+/* Get the values of all rows that still lack theirs, and verify all. */
+void
+kv_batch_fetch(KvScan *scan)
+{
+	KvRead	   *reads;
+	int			nreads;
+
+	fetch_cached(scan);
+	if (!scan->points)
+		kv_range_fetch(scan);
+	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
+	nreads = plan_reads(scan, reads);
+	if (nreads > 0)
+		read_values(scan, reads, nreads);
+	verify_values(scan);
 }

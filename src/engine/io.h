@@ -109,12 +109,17 @@ typedef struct KvIoRequest
 	void	   *tag;			/* the caller's */
 } KvIoRequest;
 
+/* What to do with a read that has its result; others are under way, so it must not raise. */
+typedef void (*KvIoDone) (KvIoRequest *request, void *arg);
+
 /*
- * Read all requests, kvfdw.io_depth deep; returns when every one has a result.
+ * Read all requests, kvfdw.io_depth deep; returns when every one has a result
+ * and was given to done (which may be NULL), in the order in which they finish.
  * Raises only before the first read starts, and serves no interrupt: callers
  * do, between batches.
  */
-extern void kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind);
+extern void kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind,
+							 KvIoDone done, void *arg);
 
 /*
  * Asynchronous writes, for the merge writer only.  submit queues one (in sync

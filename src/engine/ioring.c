@@ -37,6 +37,13 @@
 
 #define MAX_DEPTH			1024
 
+/*
+ * Reads are submitted in groups of this size.  A device behind a hypervisor
+ * begins when it is kicked, after a group, and may complete together what it
+ * was given together: large groups make it and the process take turns.
+ */
+#define SUBMIT_GROUP		8
+
 /* How often, a millisecond apart, a failing io_uring_enter() is tried. */
 #define RING_RETRIES		10000
 
@@ -219,20 +226,115 @@ ring_desc(Ring *ring, File file, File *last, int *last_fd)
 
 /* ---- reads ---- */
 
+typedef struct ReadBatch
+{
+	KvIoKind	kind;
+	KvIoDone	done;
+	void	   *arg;
+	File		last;			/* the file of the last request that was queued, or -1 */
+	int			last_fd;
+} ReadBatch;
+
+static void
+have_result(const ReadBatch *batch, KvIoRequest *request, int result)
+{
+	request->result = result;
+	kv_io_count(batch->kind, Max(result, 0), result < 0 ? -result : 0);
+	if (batch->done)
+		batch->done(request, batch->arg);
+}
+
 /*
- * Give the result of a request that the ring left unfinished.  Short: either
- * the end of the file or something that a plain read gets over.
+ * The ring has done with the request, perhaps without all of its bytes.  Short:
+ * either the end of the file or something that a plain read gets over.
  */
 static void
-finish_read(KvIoRequest *request, KvIoKind kind)
+finish_read(ReadBatch *batch, KvIoRequest *request, int result)
 {
-	int			r = request->result;
+	if (result == -EAGAIN || result == -EINTR ||
+		(result >= 0 && result < (int) request->len))
+	{
+		if (io_uring_sq_ready(&read_ring.uring) > 0)
+			ring_enter(&read_ring, 0);
+		batch->last = -1;
+		result = kv_io_pread(request->file, request->buffer, request->len,
+							 request->offset, 0);
+	}
+	have_result(batch, request, result);
+}
 
-	if (r == -EAGAIN || r == -EINTR || (r >= 0 && r < (int) request->len))
-		r = kv_io_pread(request->file, request->buffer, request->len,
-						request->offset, 0);
-	request->result = r;
-	kv_io_count(kind, Max(r, 0), r < 0 ? -r : 0);
+/* Queue the read, or finish it if it cannot be queued. */
+static void
+queue_read(ReadBatch *batch, KvIoRequest *request)
+{
+	Size		len = request->len;
+	int			err = kv_fault(batch->kind, &len);
+	struct io_uring_sqe *sqe;
+	int			fd;
+
+	/* direct I/O has no part of a block: that much is an empty read */
+	len -= len % KV_BLOCK;
+	if (err != 0 || len == 0)
+	{
+		finish_read(batch, request, -err);
+		return;
+	}
+	fd = ring_desc(&read_ring, request->file, &batch->last, &batch->last_fd);
+	if (fd < 0)
+	{
+		finish_read(batch, request, -errno);
+		return;
+	}
+	sqe = io_uring_get_sqe(&read_ring.uring);
+	io_uring_prep_read(sqe, fd, request->buffer, len, request->offset);
+	io_uring_sqe_set_data(sqe, request);
+	read_ring.in_flight++;
+}
+
+/*
+ * How many completions to wait for.  While there is more to submit, small
+ * groups, so that the queue stays full.  At the end half of what is left, if
+ * there is work to do with those that are there; else all of it at once.
+ */
+static unsigned
+completions_wanted(const ReadBatch *batch, bool more)
+{
+	if (more)
+		return Max(1, read_ring.in_flight / 8);
+	return batch->done ? (read_ring.in_flight + 1) / 2 : read_ring.in_flight;
+}
+
+static void
+read_with_ring(ReadBatch *batch, KvIoRequest *requests, int n)
+{
+	struct io_uring_cqe *cqes[MAX_DEPTH];
+	KvIoRequest *ended[MAX_DEPTH];
+	int			results[MAX_DEPTH];
+	unsigned	got = 0;
+	int			next = 0;
+
+	Assert(read_ring.in_flight == 0);
+	while (next < n || read_ring.in_flight > 0 || got > 0)
+	{
+		while (next < n && read_ring.in_flight < read_ring.depth)
+		{
+			queue_read(batch, &requests[next++]);
+			if (io_uring_sq_ready(&read_ring.uring) >= SUBMIT_GROUP)
+				ring_enter(&read_ring, 0);
+		}
+		for (unsigned i = 0; i < got; i++)
+			finish_read(batch, ended[i], results[i]);
+		ring_enter(&read_ring, completions_wanted(batch, next < n));
+
+		got = io_uring_peek_batch_cqe(&read_ring.uring, cqes, lengthof(cqes));
+		for (unsigned i = 0; i < got; i++)
+		{
+			ended[i] = io_uring_cqe_get_data(cqes[i]);
+			results[i] = cqes[i]->res;
+		}
+		io_uring_cq_advance(&read_ring.uring, got);
+		read_ring.in_flight -= got;
+	}
 }
 
 /*
@@ -240,95 +342,28 @@ finish_read(KvIoRequest *request, KvIoKind kind)
  * callers do, between batches.
  */
 void
-kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind)
+kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, void *arg)
 {
-	struct io_uring_cqe *cqes[MAX_DEPTH];
-	bool		use_ring = n > 1 && ring_ready(&read_ring, true);
-	File		last = -1;
-	int			last_fd = -1;
-	int			next = 0;
+	ReadBatch	batch = {kind, done, arg, -1, -1};
+	bool		ring = (n > 1 || io_method == IO_METHOD_RING) && ring_ready(&read_ring, true);
 
-	Assert(read_ring.pid != MyProcPid || read_ring.in_flight == 0);
-
-	if (n == 1 && io_method == IO_METHOD_RING)
-		(void) ring_ready(&read_ring, true);
-
-	if (!use_ring)
+	if (ring && n > 1)
 	{
-		for (int i = 0; i < n; i++)
-		{
-			KvIoRequest *request = &requests[i];
-			Size		first = request->len;
-			int			err = kv_fault(kind, &first);
-
-			request->result = err != 0 ? -err :
-				kv_io_pread(request->file, request->buffer, request->len,
-							request->offset, first);
-			kv_io_count(kind, Max(request->result, 0),
-						request->result < 0 ? -request->result : 0);
-		}
+		pgstat_report_wait_start(kv_io_wait_event());
+		read_with_ring(&batch, requests, n);
+		pgstat_report_wait_end();
 		return;
 	}
-
-	pgstat_report_wait_start(kv_io_wait_event());
-	while (next < n || read_ring.in_flight > 0)
-	{
-		unsigned	wait;
-		unsigned	got;
-
-		while (next < n && read_ring.in_flight < read_ring.depth)
-		{
-			KvIoRequest *request = &requests[next++];
-			Size		len = request->len;
-			int			err = kv_fault(kind, &len);
-			struct io_uring_sqe *sqe;
-			int			fd;
-
-			if (err != 0)
-			{
-				request->result = -err;
-				continue;
-			}
-
-			/* direct I/O has no part of a block: that much is an empty read */
-			len -= len % KV_BLOCK;
-			if (len == 0)
-			{
-				request->result = 0;
-				continue;
-			}
-			fd = ring_desc(&read_ring, request->file, &last, &last_fd);
-			if (fd < 0)
-			{
-				request->result = -errno;
-				continue;
-			}
-			sqe = io_uring_get_sqe(&read_ring.uring);
-			io_uring_prep_read(sqe, fd, request->buffer, len, request->offset);
-			io_uring_sqe_set_data(sqe, request);
-			read_ring.in_flight++;
-		}
-		if (read_ring.in_flight == 0)
-			break;
-
-		/* refill in small groups; the tail needs one system call only */
-		wait = next < n ? Max(1, read_ring.in_flight / 8) : read_ring.in_flight;
-		ring_enter(&read_ring, wait);
-
-		got = io_uring_peek_batch_cqe(&read_ring.uring, cqes, lengthof(cqes));
-		for (unsigned i = 0; i < got; i++)
-		{
-			KvIoRequest *request = io_uring_cqe_get_data(cqes[i]);
-
-			request->result = cqes[i]->res;
-		}
-		io_uring_cq_advance(&read_ring.uring, got);
-		read_ring.in_flight -= got;
-	}
-	pgstat_report_wait_end();
-
 	for (int i = 0; i < n; i++)
-		finish_read(&requests[i], kind);
+	{
+		KvIoRequest *request = &requests[i];
+		Size		first = request->len;
+		int			err = kv_fault(kind, &first);
+
+		have_result(&batch, request, err != 0 ? -err :
+					kv_io_pread(request->file, request->buffer, request->len,
+								request->offset, first));
+	}
 }
 
 /* ---- writes ---- */

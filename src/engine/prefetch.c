@@ -416,7 +416,7 @@ load_claimed(void)
 		requests[i].tag = NULL;
 	}
 	start = GetCurrentTimestamp();
-	kv_io_read_batch(requests, nclaimed, KV_IO_VALUE_READ);
+	kv_io_read_batch(requests, nclaimed, KV_IO_VALUE_READ, NULL, NULL);
 	KV_STOP_POINT("prefetch_read");
 	publish(requests, GetCurrentTimestamp() - start);
 }
