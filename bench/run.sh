@@ -140,10 +140,6 @@ read -r fio_write x < <(kv_fio write 256k 4); say "  write 256 KB, 4 deep: $fio_
 read -r fio_read x < <(kv_fio read 256k 4); say "  read 256 KB, 4 deep: $fio_read $x"
 read -r x fio_random1 < <(kv_fio randread 4k 1); say "  random read 4 KB, 1 deep: $x $fio_random1"
 read -r x fio_random32 < <(kv_fio randread 4k 32); say "  random read 4 KB, 32 deep: $x $fio_random32"
-if wants ranges || wants inlist; then
-	read -r x fio_random64 < <(kv_fio randread 4k 64); say "  random read 4 KB, 64 deep: $x $fio_random64"
-	read -r x fio_random1024 < <(kv_fio randread 4k 64 16); say "  random read 4 KB, 16 processes 64 deep: $x $fio_random1024"
-fi
 rm -f "$KV_RUN/fio"
 
 if wants load || wants point || wants cold || wants scan || wants limited; then bench_load; fi
