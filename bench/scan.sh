@@ -34,8 +34,8 @@ wants_scans()
 
 ordered() { printf 'SELECT %s FROM (SELECT k, v FROM %s ORDER BY k) s' "$scan_sums" "$1"; }
 unordered() { printf 'SELECT %s FROM %s' "$scan_sums" "$1"; }
-# What fio makes of the device now: MB/s and operations/s.
-fio_now() { KV_FIO_SECONDS=2 kv_fio "$@"; }
+# What fio makes of the device now, with a file as large as a table: MB/s and operations/s.
+fio_now() { KV_FIO_SECONDS=2 KV_FIO_SIZE=$USER_BYTES kv_fio "$@"; }
 mbs() { kv_calc "int($1 * $USER_BYTES / 1e6 / $2)"; }
 # Two decimals, rounded up.
 times_() { kv_calc "int(100 * $1 / ($2 > 0 ? $2 : 1) + 0.9999) / 100"; }
@@ -49,7 +49,7 @@ scan_setup()
 	range_cache=$((USER_BYTES / 8 >> 20))
 	scan_data="data $(kv_calc "int(10 * $USER_BYTES / $limit) / 10")x memory"
 	head_ "Scans: $SCAN_SHARDS shards, server limited to $((limit >> 20)) MB, range cache $range_cache MB"
-	if wants scan || wants ranges || wants inlist; then kv_fio_prepare; fi
+	if wants scan || wants ranges || wants inlist; then KV_FIO_SIZE=$USER_BYTES kv_fio_prepare; fi
 	scan_sum=$("$KV_LOAD" sums "$KV_SEED" "$ROWS" $SIZE)
 	if { wants scan || wants plot; } && [ -z "${bench_loaded:-}" ]; then
 		make_heap heap
@@ -154,34 +154,57 @@ concurrent_scans() # table number
 	say "  $1, $2 at once: $s s ($fast to $slow), $(mbs "$2" "$s") MB/s, $cpu s of CPU, $read_bytes bytes read by the engine in $reads reads, $device_bytes by the device"
 }
 
+# The middle one of three numbers.
+median() { printf '%s\n' "$@" | sort -g | sed -n 2p; }
+
+# Three times what is run by "$@", which sets s, with fio before, between and after.
+# Sets seconds and percent, of what fio reads beside it: the medians.
+beside_fio() # command
+{
+	local fio fio_after all_seconds= all_percents= i
+
+	read -r fio _ < <(fio_now read 256k 4)
+	for i in 1 2 3; do
+		"$@"
+		read -r fio_after _ < <(fio_now read 256k 4)
+		percent=$(kv_calc "int(200 * $USER_BYTES / 1e6 / $s / ($fio + $fio_after))")
+		say "    $s s, $(mbs 1 "$s") MB/s, $percent % of fio's $fio and $fio_after MB/s beside it"
+		all_seconds+=" $s" all_percents+=" $percent" fio=$fio_after
+	done
+	seconds=$(median $all_seconds) percent=$(median $all_percents)
+}
+
+select_scan() # table
+{
+	unset "scan_s[$1_1]"
+	concurrent_scans "$1" 1
+	s=${scan_s[$1_1]}
+}
+
+copy_scan() # table
+{
+	cold_run each 1 "$ROWS" "COPY (SELECT k, v FROM $1 ORDER BY k) TO '/dev/null' (FORMAT binary)"
+	read -r s _ <<<"$out"
+	say "  $1, COPY to /dev/null: $s s, $(mbs 1 "$s") MB/s, $cpu s of CPU"
+}
+
 bench_full_scan()
 {
-	local t fio fio_after
-	local -A copy_s scan_fio copy_fio
+	local form what s seconds percent heap_s
 
 	head_ "Full ordered scan, one session, cold, $scan_data"
-	for t in heap scanned; do
-		read -r fio _ < <(fio_now read 256k 4)
-		concurrent_scans $t 1
-		read -r fio_after _ < <(fio_now read 256k 4)
-		scan_fio[$t]=$(kv_calc "($fio + $fio_after) / 2") fio=$fio_after
-		cold_run each 1 "$ROWS" "COPY (SELECT k, v FROM $t ORDER BY k) TO '/dev/null' (FORMAT binary)"
-		read -r copy_s[$t] _ <<<"$out"
-		read -r fio_after _ < <(fio_now read 256k 4)
-		copy_fio[$t]=$(kv_calc "($fio + $fio_after) / 2")
-		say "  $t, COPY to /dev/null: ${copy_s[$t]} s, $(mbs 1 "${copy_s[$t]}") MB/s, $cpu s of CPU; fio reads at ${scan_fio[$t]} and ${copy_fio[$t]} MB/s beside the two"
+	for form in select copy; do
+		what="full ordered scan, cold"
+		[ $form = select ] || what="COPY of all rows in key order, cold"
+		${form}_scan heap
+		heap_s=$s
+		beside_fio ${form}_scan scanned
+		line "$what, $scan_data, $SCAN_SHARDS shards${KV_WARM:+ (warm: not root)}, median of 3" \
+			"$percent % of fio, $(ratio "$heap_s" "$seconds") heap" "80 %, 10x heap" \
+			"$percent >= 80 && $heap_s >= 10 * $seconds"
 	done
 	kv_psql -c "COPY (SELECT k, v FROM scanned ORDER BY k) TO STDOUT (FORMAT binary)" |
 		"$KV_LOAD" verify "$KV_SEED" "$ROWS" $SIZE >/dev/null || kv_die "the scan gives wrong rows"
-	full_scan_line "full ordered scan, cold" "${scan_s[heap_1]}" "${scan_s[scanned_1]}" "${scan_fio[scanned]}"
-	full_scan_line "COPY of all rows in key order, cold" "${copy_s[heap]}" "${copy_s[scanned]}" "${copy_fio[scanned]}"
-}
-
-full_scan_line() # what heap-seconds kv-seconds fio
-{
-	line "$1, $scan_data, $SCAN_SHARDS shards${KV_WARM:+ (warm: not root)}" \
-		"$(kv_calc "int(100 * $USER_BYTES / 1e6 / $3 / $4)") % of fio, $(ratio "$2" "$3") heap" "80 %, 10x heap" \
-		"$USER_BYTES / 1e6 / $3 >= 0.8 * $4 && $2 >= 10 * $3"
 }
 
 # Device bytes against those of one scan, by the engine's count and by the kernel's.
