@@ -51,7 +51,9 @@ SELECT reads - :read_before AS read FROM kvfdw_stat_range_cache;
 SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
 SELECT length(v) FROM (SELECT * FROM kv ORDER BY k LIMIT 1) s;
 SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
--- then what does
+-- then what does; of the shards that a LIMIT reaches
+SELECT windows('SELECT * FROM kv ORDER BY k LIMIT 1500');
+SELECT reads - :read_before BETWEEN 32 AND 36 AS two_shards FROM kvfdw_stat_range_cache;
 SELECT windows('SELECT * FROM kv');
 SELECT windows('SELECT * FROM kv'), windows('SELECT * FROM kv ORDER BY k'), windows('SELECT * FROM kv ORDER BY k DESC'), windows('SELECT * FROM kv WHERE k > key(1500)');
 SELECT loads BETWEEN 1 AND reads AS for_scans, hits > loads AS found, read_bytes >= 4000 * 4096 AS all_read, used >= reads AS kept FROM kvfdw_stat_range_cache;
@@ -179,6 +181,11 @@ TRUNCATE heap, kv;
 INSERT INTO heap SELECT g, bytes(g, 4096) FROM generate_series(1, 6000) g;
 INSERT INTO kv TABLE heap;
 SELECT kvfdw_freeze('kv');
+-- a LIMIT is a range as short as that
+SELECT reads AS read_before FROM kvfdw_stat_range_cache \gset
+SELECT windows('SELECT * FROM kv WHERE k > 10 ORDER BY k LIMIT 50') AS short, windows('SELECT * FROM kv ORDER BY k LIMIT 3000') AS long;
+SELECT reads - :read_before BETWEEN 40 AND 64 AS read FROM kvfdw_stat_range_cache;
+SELECT count(*), sum(k), sum(length(v)), bool_and(v = bytes(k, 4096)) FROM (SELECT * FROM kv ORDER BY k LIMIT 3000) s;
 SELECT windows('SELECT * FROM kv WHERE k < 50 ORDER BY k'), windows('SELECT * FROM kv WHERE k > 1000 AND k < 5000'), windows('SELECT * FROM kv WHERE k > 2000 AND k < 4000 ORDER BY k DESC');
 SELECT compare();
 SELECT on_both('UPDATE %s SET v = bytes(-k, 3000) WHERE k BETWEEN 2000 AND 2300', 'DELETE FROM %s WHERE k BETWEEN 3000 AND 3100');

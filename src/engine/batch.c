@@ -650,10 +650,12 @@ make_rows(KvScan *scan)
 static int
 next_batch_rows(const KvScan *scan)
 {
-	if (scan->pass.windows)
-		return KV_WINDOW_BATCH_ROWS;
+	int			most = scan->pass.windows ? KV_WINDOW_BATCH_ROWS : KV_BATCH_ROWS;
+
 	if (scan->pass.rows < scan->limit_hint)
-		return Min(scan->limit_hint - scan->pass.rows, KV_BATCH_ROWS);
+		return Min(scan->limit_hint - scan->pass.rows, most);
+	if (scan->pass.windows)
+		return most;
 	if (scan->nrows < scan->batch_rows)
 		return scan->batch_rows;
 	return Min(KV_BATCH_ROWS, scan->batch_rows * 4);

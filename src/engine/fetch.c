@@ -248,7 +248,8 @@ kv_batch_fetch(KvScan *scan)
 	KvRead	   *reads;
 	int			nreads;
 
-	fetch_cached(scan);
+	if (!scan->pass.windows)
+		fetch_cached(scan);
 	if (!scan->points)
 		kv_range_fetch(scan);
 	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));

@@ -17,9 +17,12 @@
  *   then two, four, …
  *
  * So a short range never pays for a long one, and what a scan that ends early has
- * loaded in vain is bounded by what it has read.
+ * loaded in vain is bounded by what it has read.  A LIMIT that is known makes a range
+ * as short as that.
  */
 #include "postgres.h"
+
+#include <math.h>
 
 #include "utils/memutils.h"
 
@@ -152,9 +155,12 @@ remember_pieces(KvScan *scan, uint64 written)
 
 /* ---- all of a shard ---- */
 
-/* Want a shard and, as far as there is room, those that the scan comes to. */
+/*
+ * Want a shard and, as far as there is room, those that the scan comes to; beyond:
+ * how many rows it wants of those.
+ */
 static void
-enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean)
+enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean, double beyond)
 {
 	KvRangePass *pass = &scan->pass;
 	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, written}};
@@ -162,9 +168,12 @@ enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean)
 	bool		open_ended = (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
 	int			n = 1;
 
-	while (n < KV_WANTS && kv_batch_next_shard(scan, scan->last_shard, &shardno))
+	while (n < KV_WANTS && beyond > 0 &&
+		   kv_batch_next_shard(scan, scan->last_shard, &shardno))
 	{
 		KvShard    *shard = kv_shard(scan->store, shardno);
+		uint64		entries = shard->frozen_keys + shard->unfrozen_entries;
+		double		rows = Min(entries, beyond);
 		uint64		length;
 
 		if (shardno == scan->last_shard && !open_ended)
@@ -172,7 +181,8 @@ enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean)
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		length = kv_range_written(shard);
 		LWLockRelease(&shard->lock);
-		if (!windows_pay(shard->frozen_keys + shard->unfrozen_entries, mean, length))
+		beyond -= rows;
+		if (!windows_pay(rows, mean, length))
 			continue;
 		if (length > room)
 			break;
@@ -347,6 +357,7 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 	KvKey		lo = scan->extent_lo;
 	KvKey		hi = scan->extent_hi;
 	KvRun	   *run;
+	double		left = INFINITY;	/* rows that the caller wants yet, if that is known */
 	double		rows;
 	double		total;
 	double		mean;
@@ -365,11 +376,13 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 		return;
 	}
 	if (pass->rows < scan->limit_hint)
-		return;
-
+		left = scan->limit_hint - pass->rows;
 	if (scan->started && !scan->shared)
 		*(scan->backward ? &hi : &lo) = scan->position;
 	rows = entries_between(set, lo, hi, &total, &mean);
+	left -= rows;
+	if (left < 0)
+		rows += left;
 	pays = windows_pay(rows, mean, written);
 	if (pass->ramped)
 		enough = 0;
@@ -379,7 +392,7 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 		enough = rows / KV_RAMP_SHARE;
 	if (pays && rows * 2 >= total && pass->rows >= enough)
 	{
-		enter_whole(scan, shardno, written, mean);
+		enter_whole(scan, shardno, written, mean, left);
 		return;
 	}
 	run = largest_run(set);
@@ -391,7 +404,7 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 		return;
 	}
 	if (pays && pass->rows >= enough)
-		enter_whole(scan, shardno, written, mean);
+		enter_whole(scan, shardno, written, mean, left);
 	else if (!pays || pass->in_order)
 		kv_range_leave(pass);
 }

@@ -100,6 +100,15 @@ cmp_ok(cache('evictions'), '>', 0, 'what does not fit is evicted');
 scans_right('after evictions', 't', 'big');
 sound_cache('at first');
 
+# of a LIMIT's last shard a few rows only: those are read singly, and nothing behind them
+reset_stat();
+my $limited = in_steps($node, 'limited', 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k LIMIT 400; MOVE 200 c;', 'MOVE ALL c; COMMIT;');
+step_done($limited);
+wait_for('three loads', 60, sub { cache('reads') >= 3 });
+answer($node, query('t'));
+is(cache('reads'), 3 + $reads, 'of the shards that a LIMIT reaches one is worth windows');
+is(finish($limited), '', 'the scan goes on');
+
 # ---- the end of a worker ----
 
 for my $point (qw(prefetch_claimed prefetch_read prefetch_published))
