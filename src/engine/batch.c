@@ -48,8 +48,8 @@ kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
 	return scan;
 }
 
-static KvKey
-copy_key(MemoryContext context, const uint8 *data, int len)
+KvKey
+kv_batch_copy_key(MemoryContext context, const uint8 *data, int len)
 {
 	KvKey		key;
 	uint8	   *copy = MemoryContextAlloc(context, Max(len, 1));
@@ -71,13 +71,15 @@ reset_scan(KvScan *scan)
 		pfree((void *) scan->lo.data);
 	if (scan->hi.data)
 		pfree((void *) scan->hi.data);
+	if (scan->rest.data)
+		pfree((void *) scan->rest.data);
 	if (scan->keys)
 	{
 		for (int i = 0; i < scan->nkeys; i++)
 			pfree((void *) scan->keys[i].data);
 		pfree(scan->keys);
 	}
-	scan->lo.data = scan->hi.data = NULL;
+	scan->lo.data = scan->hi.data = scan->rest.data = NULL;
 	scan->keys = NULL;
 	scan->nkeys = 0;
 }
@@ -138,25 +140,18 @@ set_shards(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 	scan->backward = order == KV_DESCENDING;
 	scan->shardno = scan->backward ? high : low;
 	scan->last_shard = scan->backward ? low : high;
-	if (order == KV_ANY_ORDER && kv_range_company(scan->store, &scan->shardno))
-		scan->last_shard = (scan->shardno + nshards - 1) % nshards;
 }
 
-void
-kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_hint)
+/* The scan's range is [scan->lo, scan->hi) from now on. */
+static void
+begin_range(KvScan *scan, KvScanOrder order)
 {
 	uint32		extent_last = scan->last_shard;
 
-	reset_scan(scan);
-	scan->points = false;
-	if (lo.data)
-		scan->lo = copy_key(scan->context, lo.data, lo.len);
-	if (hi.data)
-		scan->hi = copy_key(scan->context, hi.data, hi.len);
 	scan->started = false;
-	scan->at_end = lo.data && hi.data &&
-		kv_key_compare(lo.data, lo.len, hi.data, hi.len) >= 0;
-	set_shards(scan, lo, hi, order);
+	scan->at_end = scan->lo.data && scan->hi.data &&
+		kv_key_compare(scan->lo.data, scan->lo.len, scan->hi.data, scan->hi.len) >= 0;
+	set_shards(scan, scan->lo, scan->hi, order);
 	scan->end_shard = scan->last_shard;
 	if (scan->shared)
 		scan->last_shard = extent_last;
@@ -164,10 +159,65 @@ kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_
 	{
 		scan->extent_lo = scan->lo;
 		scan->extent_hi = scan->hi;
-		scan->pass.rows = 0;
 		scan->pass.ramped = scan->pass.decided = scan->pass.in_order = false;
 		scan->pass.depth = 0;
 	}
+}
+
+/*
+ * Begin a scan of everything where others are: at a shard, and the order wraps around;
+ * or at a key within one, and what lies before it comes last, as a range of its own.
+ */
+static void
+begin_in_company(KvScan *scan)
+{
+	uint32		nshards = scan->store->nshards;
+	KvRangePlace place;
+	bool		company = kv_range_company(scan->store, &place);
+
+	if (company && kv_range_key_at(scan, &place, &scan->rest))
+	{
+		scan->lo = kv_batch_copy_key(scan->context, scan->rest.data, scan->rest.len);
+		begin_range(scan, KV_ASCENDING);
+		return;
+	}
+	begin_range(scan, KV_ANY_ORDER);
+	if (company)
+	{
+		scan->shardno = place.shard;
+		scan->last_shard = scan->end_shard = (place.shard + nshards - 1) % nshards;
+	}
+}
+
+/* The range is at its end; go on with what lies before its beginning, if it began in company. */
+static bool
+begin_rest(KvScan *scan)
+{
+	if (scan->rest.data == NULL)
+		return false;
+	pfree((void *) scan->lo.data);
+	scan->lo.data = NULL;
+	scan->hi = scan->rest;
+	scan->rest.data = NULL;
+	begin_range(scan, KV_ASCENDING);
+	return true;
+}
+
+void
+kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_hint)
+{
+	reset_scan(scan);
+	scan->points = false;
+	if (lo.data)
+		scan->lo = kv_batch_copy_key(scan->context, lo.data, lo.len);
+	if (hi.data)
+		scan->hi = kv_batch_copy_key(scan->context, hi.data, hi.len);
+	if (!scan->shared)
+		scan->pass.rows = 0;
+	if (order == KV_ANY_ORDER)
+		begin_in_company(scan);
+	else
+		begin_range(scan, order);
 	scan->limit_hint = limit_hint;
 	scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : first_batch_rows(scan);
 	kv_count(scan->store, KV_COUNT_RANGE_SCANS, 1);
@@ -189,7 +239,7 @@ replace_key(KvScan *scan, KvKey *key, KvKey by)
 		pfree((void *) key->data);
 	key->data = NULL;
 	if (by.data != NULL)
-		*key = copy_key(scan->context, by.data, by.len);
+		*key = kv_batch_copy_key(scan->context, by.data, by.len);
 }
 
 void
@@ -215,7 +265,7 @@ kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys)
 	scan->at_end = nkeys == 0;
 	scan->keys = MemoryContextAlloc(scan->context, sizeof(KvKey) * Max(nkeys, 1));
 	for (int i = 0; i < nkeys; i++)
-		scan->keys[i] = copy_key(scan->context, keys[i].data, keys[i].len);
+		scan->keys[i] = kv_batch_copy_key(scan->context, keys[i].data, keys[i].len);
 	scan->nkeys = nkeys;
 	scan->next_key = 0;
 	scan->batch_rows = Min(nkeys, KV_BATCH_ROWS);
@@ -390,7 +440,7 @@ copy_deltas(KvScan *scan, KvShard *shard, KvDeltaRows *out)
 		if ((cmp <= 0 && kv_chain_visible(active->newest, scan->snapshot, &row->version)) ||
 			(cmp >= 0 && kv_chain_visible(sealed->newest, scan->snapshot, &row->version)))
 		{
-			KvKey		key = copy_key(scan->batch_context, item->key, item->keylen);
+			KvKey		key = kv_batch_copy_key(scan->batch_context, item->key, item->keylen);
 
 			row->key = key.data;
 			row->keylen = key.len;
@@ -404,7 +454,7 @@ copy_deltas(KvScan *scan, KvShard *shard, KvDeltaRows *out)
 		if (out->n == scan->batch_rows || steps == KV_DELTA_STEPS ||
 			bytes >= KV_BATCH_BYTES)
 		{
-			out->limit = copy_key(scan->batch_context, item->key, item->keylen);
+			out->limit = kv_batch_copy_key(scan->batch_context, item->key, item->keylen);
 			out->complete = false;
 			return;
 		}
@@ -672,7 +722,8 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		{
 			if (!scan->shared)
 				kv_range_leave(&scan->pass);
-			return false;
+			if (!begin_rest(scan))
+				return false;
 		}
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(scan->batch_context);

@@ -50,6 +50,14 @@ typedef struct KvRangePass
 	int64		spent;			/* µs that it has waited for others more than it has worked */
 } KvRangePass;
 
+/* Where a scan is or begins. */
+typedef struct KvRangePlace
+{
+	uint32		shard;
+	uint32		segment;		/* or KV_WHOLE */
+	int			segment_step;
+} KvRangePlace;
+
 struct KvScan
 {
 	KvStore    *store;
@@ -63,6 +71,7 @@ struct KvScan
 	/* range mode */
 	KvKey		lo;				/* copies; data NULL: unbounded */
 	KvKey		hi;
+	KvKey		rest;			/* what lies before it comes last; data NULL: nothing does */
 	KvScanOrder order;
 	bool		backward;		/* order == KV_DESCENDING */
 	uint64		limit_hint;
@@ -105,18 +114,20 @@ kv_batch_next_shard(const KvScan *scan, uint32 last, uint32 *shardno)
 	return true;
 }
 
+extern KvKey kv_batch_copy_key(MemoryContext context, const uint8 *data, int len);
 extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 									 const KvVersion *version);
 extern void kv_batch_fetch(KvScan *scan);
 
 /* rangescan.c */
-extern bool kv_range_company(const KvStore *store, uint32 *shard);
+extern bool kv_range_company(const KvStore *store, KvRangePlace *place);
 extern bool kv_range_is_there(const KvStore *store, uint32 shard);
 extern void kv_range_make_context(KvScan *scan);
 extern void kv_range_fetch(KvScan *scan);
 extern void kv_range_leave(KvRangePass *pass);
 
 /* rangesteer.c */
+extern bool kv_range_key_at(const KvScan *scan, const KvRangePlace *place, KvKey *key);
 extern uint64 kv_range_written(const KvShard *shard);
 extern void kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written);
 

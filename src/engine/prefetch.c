@@ -40,7 +40,7 @@
 #define KV_GROUP		16		/* windows that are read in one batch */
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
-#define KV_MAX_REACH	256		/* spans */
+#define KV_EXACT_REACH	256		/* spans that are looked at */
 
 int			kv_prefetch_workers = 2;
 static char *prefetch_cpus = "";
@@ -84,7 +84,7 @@ next_span(const KvRangeScan *scan, KvSpanKey *key)
 /*
  * How many spans a scan goes within kvfdw.range_wait if the workers load for it
  * alone.  Those that it has not asked for yet are taken to be as large as the one
- * where it is.
+ * where it is, and those far away to be in no window.
  */
 static uint32
 compute_reach(const KvRangeScan *scan)
@@ -94,17 +94,17 @@ compute_reach(const KvRangeScan *scan)
 	uint64		size = kv_span_size(&key, scan->wants[0].end);
 	uint32		n;
 
-	for (n = 0; n < KV_MAX_REACH; n++)
+	for (n = 0; n < KV_EXACT_REACH; n++)
 	{
 		const KvSpan *span = kv_span_find(&key);
 		uint64		have = span != NULL ? (uint64) span->nvalid * KV_WINDOW_SIZE : 0;
 		uint64		lacks = have < size ? size - have : 0;
 
 		if (lacks > budget || !next_span(scan, &key))
-			break;
+			return n;
 		budget -= lacks;
 	}
-	return n;
+	return n + budget / Max(size, 1);
 }
 
 static void

@@ -241,14 +241,14 @@ kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 	KV_STOP_POINT("range_entered");
 }
 
-/* Is all that scans have asked for of a shard in windows?  Lock held. */
+/* Is all that scans have asked for of a span in windows?  Lock held. */
 static bool
-is_complete(uint32 cache_id, uint32 shard)
+is_complete(const KvSpanKey *key)
 {
-	KvSpanKey	key = {cache_id, shard, KV_WHOLE};
-	KvSpan	   *span = kv_span_find(&key);
+	KvSpan	   *span = kv_span_find(key);
 
-	return span != NULL && (uint64) span->nvalid * KV_WINDOW_SIZE >= span->end;
+	return span != NULL &&
+		(uint64) span->nvalid * KV_WINDOW_SIZE >= kv_span_size(key, span->end);
 }
 
 /* Is most of a shard in windows already, or on its way there? */
@@ -267,40 +267,52 @@ kv_range_is_there(const KvStore *store, uint32 shard)
 	return there;
 }
 
+/* From one span to that before it, in the order of a scan; false: there is none. */
+static bool
+step_back(const KvRangeScan *scan, KvSpanKey *key)
+{
+	if (key->segment != KV_WHOLE)
+	{
+		key->segment -= scan->segment_step;
+		return key->segment != KV_WHOLE;
+	}
+	key->shard = (key->shard + scan->nshards - 1) % scan->nshards;
+	return key->shard != scan->shard;
+}
+
 /*
  * Where a scan in any order had best begin: where another scan of the store is
- * that goes upwards, or before that, where the shards begin that are in windows.
- * False: there is none.
+ * that goes upwards, or before that, where what is in windows begins.  False: there
+ * is none.
  */
 bool
-kv_range_company(const KvStore *store, uint32 *shard)
+kv_range_company(const KvStore *store, KvRangePlace *place)
 {
-	bool		found = false;
+	const KvRangeScan *other = NULL;
 	TimestampTz now;
 
 	if (kv_range == NULL || kv_range->scans_used == 0)
 		return false;
 	now = GetCurrentTimestamp();
 	LWLockAcquire(&kv_range->lock, LW_SHARED);
-	for (int i = 0; i < kv_range->scans_used && !found; i++)
+	for (int i = 0; i < kv_range->scans_used && other == NULL; i++)
 	{
-		const KvRangeScan *other = &kv_range_scans[i];
+		const KvRangeScan *scan = &kv_range_scans[i];
 
-		found = kv_range_is_live(other, now) && other->cache_id == store->cache_id &&
-			other->step > 0 && other->segment == KV_WHOLE;
-		if (found)
-			*shard = other->shard;
+		if (kv_range_is_live(scan, now) && scan->cache_id == store->cache_id && scan->step > 0)
+			other = scan;
 	}
-	for (int i = 1; found && i < store->nshards; i++)
+	if (other != NULL)
 	{
-		uint32		before = (*shard + store->nshards - 1) % store->nshards;
+		KvSpanKey	before = {store->cache_id, other->shard, other->segment};
 
-		if (!is_complete(store->cache_id, before))
-			break;
-		*shard = before;
+		do
+		{
+			*place = (KvRangePlace) {before.shard, before.segment, other->segment_step};
+		} while (step_back(other, &before) && is_complete(&before));
 	}
 	LWLockRelease(&kv_range->lock);
-	return found;
+	return other != NULL;
 }
 
 /* ---- taking values ---- */

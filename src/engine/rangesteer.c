@@ -316,6 +316,40 @@ is_in_segment(KvScan *scan, const KvRunSet *set, KvKey start)
 	return false;
 }
 
+/*
+ * The key with which a segment begins, about, and if all of the file is in order; in the
+ * scan's memory.  False: the place is a whole shard, or nobody knows.
+ */
+bool
+kv_range_key_at(const KvScan *scan, const KvRangePlace *place, KvKey *key)
+{
+	KvRun	   *run = largest_run(kv_shard_runs(scan->store, place->shard));
+	KvRunCursor cursor = {.run = run, .valid = true};
+	uint64		first = 0;
+	uint64		end = run != NULL ? kv_run_header(run)->npages : 0;
+	uint8		keybuf[8];
+	const uint8 *bytes;
+	int			len;
+	KvVersion	version;
+
+	if (place->segment == KV_WHOLE || end == 0)
+		return false;
+	/* the last page that begins before the segment does */
+	while (end - first > 1)
+	{
+		cursor.page = (first + end) / 2;
+		if (((int64) (offset_at(&cursor) / KV_SEGMENT_SIZE) - place->segment) *
+			place->segment_step < 0)
+			first = cursor.page;
+		else
+			end = cursor.page;
+	}
+	cursor.page = first;
+	kv_run_entry(&cursor, keybuf, &bytes, &len, &version);
+	*key = kv_batch_copy_key(scan->context, bytes, len);
+	return true;
+}
+
 static void
 enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, double bytes_left)
 {

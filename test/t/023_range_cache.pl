@@ -410,8 +410,8 @@ $s->stop;
 $node->append_conf('postgresql.conf', "kvfdw.range_cache = '8MB'");
 $node->restart;
 my $row = q{g, rpad(md5(g::text), 4096, 'x') FROM generate_series};
-$node->safe_psql('postgres', kv_table('rising', 'k int, v text', 'k') . kv_table('halves', 'k int, v text', 'k') . "INSERT INTO rising SELECT $row(1, 5000) g;
-	INSERT INTO halves SELECT $row(5001, 10000) g; INSERT INTO halves SELECT $row(1, 5000) g; SELECT kvfdw_freeze('rising'), kvfdw_freeze('halves'); ANALYZE rising, halves");
+$node->safe_psql('postgres', kv_table('rising', 'k int, v text', 'k') . kv_table('halves', 'k int, v text', 'k') . kv_table('falling', 'k int, v text', 'k', q{shards '3'}) . "INSERT INTO rising SELECT $row(1, 5000) g;
+	INSERT INTO halves SELECT $row(5001, 10000) g; INSERT INTO halves SELECT $row(1, 5000) g; INSERT INTO falling SELECT $row(1, 5000) g ORDER BY g DESC; SELECT kvfdw_freeze(t) FROM unnest('{rising,halves,falling}'::regclass[]) t; ANALYZE rising, halves, falling");
 # 20 MB are 80 windows
 reset_stat();
 is(answer($node, 'SELECT sum(length(v)) FROM (SELECT * FROM rising ORDER BY k) s'), 5000 * 4096, 'a file in the order of keys');
@@ -424,6 +424,25 @@ for my $order ('ASC', 'DESC')
 	reset_stat();
 	is(answer($node, "SELECT sum(length(v)) FROM (SELECT * FROM halves ORDER BY k $order) s"), 10000 * 4096, "two files' worth, one behind the other, $order");
 	cmp_ok(cache('loads'), '>', 2 * 70 - 20, 'come through windows but for where the second begins');
+}
+# a scan in any order joins one in the middle of a shard, and reads what lies before that at the end
+for my $t (qw(rising falling halves))
+{
+	my $n = $t eq 'halves' ? 10000 : 5000;
+	my $ahead = in_steps($node, "in_$t", "BEGIN; DECLARE c CURSOR FOR SELECT * FROM $t ORDER BY k; MOVE 3000 c;", 'MOVE ALL c; COMMIT;');
+	step_done($ahead);
+	my $joined = answer($node, "SELECT k FROM (SELECT k, v FROM $t LIMIT 1) s");
+	ok($joined > 1 && ($joined <= 3000 || $t eq 'halves'), "a scan in any order begins where another one is: $t, $joined");
+	is(answer($node, "SELECT min(k) FROM (SELECT k, v FROM $t ORDER BY k LIMIT 1) s"), 1, 'but not one in order');
+	$node->safe_psql('postgres', "INSERT INTO $t VALUES (0, 'first'), (10001, 'last'); DELETE FROM $t WHERE k = $joined; UPDATE $t SET v = 'new' WHERE k IN ($joined - 1, $joined + 1, 3000)");
+	# ahead of the one that rests it waits, until that counts no more
+	my $all = psql_writer($node, "SELECT count(*), count(DISTINCT k), sum(k), count(*) FILTER (WHERE v = rpad(md5(k::text), 4096, 'x')) FROM (SELECT k, v FROM $t OFFSET 0) s;", "all_$t");
+	wait_for('another scan', 60, sub { cache('scans') == 2 || ended($all) });
+	reload("kvfdw.range_wait = '1s'");
+	is(outcome($all), join('|', $n + 1, $n + 1, $n * ($n + 1) / 2 + 10001 - $joined, $n - 4) . "\n", 'and reads each row once');
+	reload("kvfdw.range_wait = '10min'");
+	is(answer($node, "SELECT k FROM $t WHERE k > $joined - 2 ORDER BY k LIMIT 2"), join("\n", $joined - 1, $joined + 1), 'whatever is written at its beginning');
+	is(finish($ahead), '', 'the other goes on');
 }
 sound_cache('in order');
 $node->append_conf('postgresql.conf', "kvfdw.range_cache = '2MB'");
