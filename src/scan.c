@@ -276,6 +276,8 @@ next_row(ForeignScanState *node, KvScanState *state, KvRow *row)
 		}
 		state->positioned = next_position(node, state);
 		state->finished = !state->positioned;
+		if (state->finished)
+			kv_scan_leave(state->scan);
 	}
 	return false;
 }

@@ -258,6 +258,13 @@ kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 }
 
 void
+kv_scan_leave(KvScan *scan)
+{
+	kv_range_leave(&scan->pass);
+	scan->pass.decided = scan->pass.in_order = false;
+}
+
+void
 kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys)
 {
 	reset_scan(scan);

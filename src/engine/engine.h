@@ -182,6 +182,9 @@ extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order,
  */
 extern void kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order);
 
+/* No range follows, for now: nothing is loaded or kept for the scan any more. */
+extern void kv_scan_leave(KvScan *scan);
+
 /*
  * Position on a set of keys; the rows come in the order of the keys given,
  * absent keys are skipped.  The keys are copied.
