@@ -100,7 +100,18 @@ cmp_ok(cache('evictions'), '>', 0, 'what does not fit is evicted');
 scans_right('after evictions', 't', 'big');
 sound_cache('at first');
 
+# two rows are no reason to load a shard, but one that is there is used
+for my $there (0, 1)
+{
+	answer($node, query($_)) for $there ? 't' : 'big';
+	my $two = in_steps($node, "two$there", 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM t ORDER BY k; MOVE 2 c;', 'COMMIT;');
+	step_done($two);
+	is(cache('scans'), $there, 'a scan that has just begun reads ' . ($there ? 'through windows that are there' : 'singly'));
+	finish($two);
+}
+
 # of a LIMIT's last shard a few rows only: those are read singly, and nothing behind them
+answer($node, query('big'));
 reset_stat();
 my $limited = in_steps($node, 'limited', 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k LIMIT 400; MOVE 200 c;', 'MOVE ALL c; COMMIT;');
 step_done($limited);
