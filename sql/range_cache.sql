@@ -184,7 +184,7 @@ SELECT kvfdw_freeze('kv');
 -- a LIMIT is a range as short as that
 SELECT reads AS read_before FROM kvfdw_stat_range_cache \gset
 SELECT windows('SELECT * FROM kv WHERE k > 10 ORDER BY k LIMIT 50') AS short, windows('SELECT * FROM kv ORDER BY k LIMIT 3000') AS long;
-SELECT reads - :read_before BETWEEN 40 AND 64 AS read FROM kvfdw_stat_range_cache;
+SELECT reads - :read_before AS read FROM kvfdw_stat_range_cache;
 SELECT count(*), sum(k), sum(length(v)), bool_and(v = bytes(k, 4096)) FROM (SELECT * FROM kv ORDER BY k LIMIT 3000) s;
 SELECT windows('SELECT * FROM kv WHERE k < 50 ORDER BY k'), windows('SELECT * FROM kv WHERE k > 1000 AND k < 5000'), windows('SELECT * FROM kv WHERE k > 2000 AND k < 4000 ORDER BY k DESC');
 SELECT compare();

@@ -56,7 +56,10 @@ compare_reads(const void *a, const void *b)
 	return left->offset < right->offset ? -1 : left->offset > right->offset;
 }
 
-/* Values that the value cache has. */
+/*
+ * Values that the value cache has.  One that is wrong is as good as none: the block
+ * was damaged when it was read for another value in it.
+ */
 static void
 fetch_cached(KvScan *scan)
 {
@@ -65,14 +68,17 @@ fetch_cached(KvScan *scan)
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
+		KvKey		key = {row->key, row->keylen};
 
 		if (row->value != NULL || row->version.len > KV_BLOCK)
 			continue;
 		if (into == NULL)
 			into = MemoryContextAlloc(scan->batch_context, KV_BLOCK);
-		if (!kv_cache_read(scan->store, row->version.location, row->version.len, into))
+		if (!kv_cache_read(scan->store, row->version.location, row->version.len, into) ||
+			!kv_value_matches(&scan->store->key, key, into, &row->version))
 			continue;
 		row->value = into;
+		row->verified = true;
 		into = NULL;
 		scan->stats.cache_hits++;
 		kv_count(scan->store, KV_COUNT_CACHE_HITS, 1);
@@ -146,6 +152,7 @@ take_values(KvIoRequest *request, void *arg)
 {
 	const KvScan *scan = arg;
 	const KvRead *first = request->tag;
+	bool		right = true;
 
 	for (const KvRead *read = first; read < first + first->together; read++)
 	{
@@ -154,11 +161,12 @@ take_values(KvIoRequest *request, void *arg)
 		uint64		head = KV_LOCATION_OFFSET(row->version.location) - request->offset;
 
 		if (request->result < 0 || request->result < head + row->version.len)
-			continue;
+			return;
 		row->value = request->buffer + head;
 		row->verified = kv_value_matches(&scan->store->key, key, row->value, &row->version);
+		right = right && row->verified;
 	}
-	if (scan->points && request->result == KV_BLOCK && first->row->verified)
+	if (scan->points && request->result == KV_BLOCK && right)
 		kv_cache_keep(scan->store, first->row->version.location,
 					  first->row->version.len, request->buffer);
 }

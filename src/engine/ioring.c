@@ -313,7 +313,9 @@ read_with_ring(ReadBatch *batch, KvIoRequest *requests, int n)
 	unsigned	got = 0;
 	int			next = 0;
 
-	Assert(read_ring.in_flight == 0);
+	/* an ERROR has left a batch in the middle: the kernel still writes to its buffers */
+	if (read_ring.in_flight != 0)
+		elog(PANIC, "reads of an earlier batch are under way");
 	while (next < n || read_ring.in_flight > 0 || got > 0)
 	{
 		while (next < n && read_ring.in_flight < read_ring.depth)
@@ -322,6 +324,8 @@ read_with_ring(ReadBatch *batch, KvIoRequest *requests, int n)
 			if (io_uring_sq_ready(&read_ring.uring) >= SUBMIT_GROUP)
 				ring_enter(&read_ring, 0);
 		}
+		if (got > 0)
+			ring_enter(&read_ring, 0);
 		for (unsigned i = 0; i < got; i++)
 			finish_read(batch, ended[i], results[i]);
 		ring_enter(&read_ring, completions_wanted(batch, next < n));
@@ -349,9 +353,12 @@ kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, voi
 
 	if (ring && n > 1)
 	{
+		/* fd.c may have something to log when it opens a file, and a log message serves interrupts */
+		HOLD_INTERRUPTS();
 		pgstat_report_wait_start(kv_io_wait_event());
 		read_with_ring(&batch, requests, n);
 		pgstat_report_wait_end();
+		RESUME_INTERRUPTS();
 		return;
 	}
 	for (int i = 0; i < n; i++)

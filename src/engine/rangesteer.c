@@ -391,7 +391,7 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 	KvKey		lo = scan->extent_lo;
 	KvKey		hi = scan->extent_hi;
 	KvRun	   *run;
-	double		left = INFINITY;	/* rows that the caller wants yet, if that is known */
+	double		left = INFINITY;	/* rows that the caller wants yet, if that is known … */
 	double		rows;
 	double		total;
 	double		mean;
@@ -414,7 +414,7 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 	if (scan->started && !scan->shared)
 		*(scan->backward ? &hi : &lo) = scan->position;
 	rows = entries_between(set, lo, hi, &total, &mean);
-	left -= rows;
+	left -= rows;				/* … and behind this shard */
 	if (left < 0)
 		rows += left;
 	pays = windows_pay(rows, mean, written);
@@ -424,17 +424,23 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 		enough = 0;
 	else
 		enough = rows / KV_RAMP_SHARE;
-	if (pays && rows * 2 >= total && pass->rows >= enough)
+	if (pays && left >= 0 && rows * 2 >= total && pass->rows >= enough)
 	{
 		enter_whole(scan, shardno, written, mean, left);
 		return;
 	}
 	run = largest_run(set);
-	if (run != NULL && kv_range->nwindows >= 2 * KV_SEGMENT_PIECES && rows * mean > KV_WINDOW_SIZE &&
+	if (run != NULL && kv_range->nwindows >= 2 * KV_SEGMENT_PIECES &&
 		pass->rows >= KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(mean, 1) &&
 		find_order(scan, run, start, &segment, &pass->segment_step))
 	{
-		enter_segment(scan, shardno, written, segment, rows * mean);
+		/* a segment is loaded to its end: not the one in which the LIMIT is reached */
+		double		bytes_left = rows * mean - (left < 0 ? KV_SEGMENT_SIZE : 0);
+
+		if (bytes_left > KV_WINDOW_SIZE)
+			enter_segment(scan, shardno, written, segment, bytes_left);
+		else
+			kv_range_leave(pass);
 		return;
 	}
 	if (pays && pass->rows >= enough)

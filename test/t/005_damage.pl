@@ -151,6 +151,21 @@ END $$}, timeout => 60);
 # and undamaged it is all there
 $node->start;
 is(tables_differ($node, 'kv', 'heap', 'k'), '', 'without damage nothing is lost');
+# a block is cached for one of its values; another one in it that was damaged then is read again
+$node->safe_psql('postgres', kv_table('near', 'k int, v text', 'k') . "INSERT INTO near SELECT g, 'MARK' || g || 'x' || repeat('y', 200) FROM generate_series(1, 2000) g; SELECT kvfdw_freeze('near')");
+$node->restart;
+my ($values) = grep { /\.val$/ && index(slurp_file("$data/kvfdw/$_"), 'MARK501x') >= 0 } kv_files($node);
+my $at = index(slurp_file("$data/kvfdw/$values"), 'MARK501x');
+is(int($at / 4096), int(index(slurp_file("$data/kvfdw/$values"), 'MARK500x') / 4096), 'two values in one block');
+overwrite("$data/kvfdw/$values", $at, 'DAMAGED');
+is(answer($node, q{SELECT left(v, 8) FROM near WHERE k = 500}), 'MARK500x', 'one can be read');
+for (1, 2)
+{
+	my ($rc, $out, $err) = $node->psql('postgres', q{SELECT left(v, 8) FROM near WHERE k IN (500, 501)});
+	like($err, qr/value does not match its checksum/, 'the other is damaged');
+}
+overwrite("$data/kvfdw/$values", $at, 'MARK501');
+is(answer($node, q{SELECT left(v, 8) FROM near WHERE k IN (500, 501)}), "MARK500x\nMARK501x", 'until it is not');
 # files that are not kvfdw's are left alone
 $node->stop;
 append_to_file("$data/kvfdw/README.txt", 'not yours');
