@@ -81,6 +81,16 @@ SET enable_material = off;
 SELECT x, (SELECT count(*) FROM p WHERE n = x) FROM generate_series(0, 3) x;
 EXPLAIN (COSTS OFF) SELECT * FROM generate_series(1, 3) x, LATERAL (SELECT count(*) FROM p WHERE n > 4) q;
 SELECT * FROM generate_series(1, 3) x, LATERAL (SELECT count(*) FROM p WHERE n > 4) q;
+-- of changed rows whose keys begin with zero bytes: the first piece has no lower end, after others that had one
+CREATE FOREIGN TABLE pl (k int, v text) SERVER kvfdw OPTIONS (key 'k');
+INSERT INTO pl SELECT -2147483648 + g * 1000, 'row ' || g FROM generate_series(1, 7000) g;
+SELECT kvfdw_freeze('pl');
+ANALYZE pl;
+INSERT INTO pl VALUES (-2147483648, 'new');
+UPDATE pl SET v = 'changed' WHERE k = -2147483648 + 1000;
+EXPLAIN (COSTS OFF) SELECT x, count(*), count(*) FILTER (WHERE v = 'new'), count(*) FILTER (WHERE v = 'changed') FROM generate_series(1, 5) x LEFT JOIN (SELECT v FROM pl OFFSET 0) s ON length(v) > x - 30 GROUP BY x ORDER BY x;
+SELECT x, count(*), count(*) FILTER (WHERE v = 'new'), count(*) FILTER (WHERE v = 'changed') FROM generate_series(1, 5) x LEFT JOIN (SELECT v FROM pl OFFSET 0) s ON length(v) > x - 30 GROUP BY x ORDER BY x;
+DROP FOREIGN TABLE pl;
 RESET enable_material;
 -- not parallel: what locks or writes rows
 EXPLAIN (COSTS OFF) SELECT * FROM p WHERE n = 1 FOR UPDATE;

@@ -177,6 +177,8 @@ start_scan(ForeignScanState *node, KvScanState *state)
 
 	state->finished = !start_ranges(node, state) ||
 		(state->parallel != NULL && !kv_parallel_take(state->parallel, &state->piece));
+	if (state->finished)
+		kv_scan_leave(state->scan); /* the scan before may have been left in the middle */
 }
 
 BlockNumber

@@ -79,7 +79,7 @@ reset_scan(KvScan *scan)
 			pfree((void *) scan->keys[i].data);
 		pfree(scan->keys);
 	}
-	scan->lo.data = scan->hi.data = scan->rest.data = NULL;
+	scan->lo = scan->hi = scan->rest = (KvKey) {NULL, 0};
 	scan->keys = NULL;
 	scan->nkeys = 0;
 }
@@ -173,7 +173,7 @@ begin_in_company(KvScan *scan)
 {
 	uint32		nshards = scan->store->nshards;
 	KvRangePlace place;
-	bool		company = kv_range_company(scan->store, &place);
+	bool		company = scan->want_values && kv_range_company(scan->store, &place);
 
 	if (company && kv_range_key_at(scan, &place, &scan->rest))
 	{
@@ -196,9 +196,9 @@ begin_rest(KvScan *scan)
 	if (scan->rest.data == NULL)
 		return false;
 	pfree((void *) scan->lo.data);
-	scan->lo.data = NULL;
+	scan->lo = (KvKey) {NULL, 0};
 	scan->hi = scan->rest;
-	scan->rest.data = NULL;
+	scan->rest = (KvKey) {NULL, 0};
 	begin_range(scan, KV_ASCENDING);
 	return true;
 }
@@ -237,7 +237,7 @@ replace_key(KvScan *scan, KvKey *key, KvKey by)
 {
 	if (scan->shared && key->data != NULL)
 		pfree((void *) key->data);
-	key->data = NULL;
+	*key = (KvKey) {NULL, 0};
 	if (by.data != NULL)
 		*key = kv_batch_copy_key(scan->context, by.data, by.len);
 }
@@ -394,7 +394,7 @@ delta_start(const KvScan *scan, const KvDelta *delta, KvKey start, KvDeltaCursor
 	if (scan->backward)
 		return kv_delta_seek_before(delta, start.data, start.len, cursor);
 	item = kv_delta_seek(delta, start.data ? start.data : (const uint8 *) "",
-						 start.len, cursor);
+						 start.data ? start.len : 0, cursor);
 	if (item && scan->started &&
 		kv_key_compare(item->key, item->keylen, start.data, start.len) == 0)
 		item = kv_delta_next(cursor);

@@ -38,6 +38,7 @@ typedef struct KvRangePass
 	int			segment_step;	/* … upwards or downwards */
 	int			depth;			/* … so many segments ahead */
 	uint32		segment;		/* where it is, or KV_WHOLE */
+	uint32		last_segment;	/* where it ends, or KV_WHOLE */
 	uint64		segment_rows;	/* rows that the range had given when it was last there */
 	uint64		from;			/* the part of the value file that was asked for */
 	uint64		to;

@@ -104,7 +104,7 @@ compute_reach(const KvRangeScan *scan)
 			return n;
 		budget -= lacks;
 	}
-	return n + budget / Max(size, 1);
+	return Min(n + budget / Max(size, 1), KV_WHOLE / 2 - 1);
 }
 
 static void

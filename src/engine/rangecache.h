@@ -115,6 +115,7 @@ typedef struct KvRangeScan
 	int			segment_step;	/* 1 or -1: of segments in the order of keys */
 	uint32		shard;			/* where it is */
 	uint32		segment;		/* there, or KV_WHOLE */
+	uint32		last_segment;	/* there, about where it ends; KV_WHOLE: where the file does */
 	uint32		last;			/* shard where it ends */
 	bool		wraps;			/* behind the last shard comes the first */
 	int			nwants;

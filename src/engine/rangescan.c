@@ -61,6 +61,9 @@ kv_range_distance(const KvRangeScan *scan, const KvSpanKey *span)
 		return KV_NEVER;
 	if (distance == 0 && in_order && span->segment != KV_WHOLE)
 	{
+		if (scan->last_segment != KV_WHOLE &&
+			((int64) span->segment - scan->last_segment) * scan->segment_step > 0)
+			return KV_NEVER;
 		distance = ((int64) span->segment - scan->segment) * scan->segment_step;
 		return distance >= 0 ? distance : KV_NEVER;
 	}
@@ -227,6 +230,7 @@ kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 	entry->patience = (int64) kv_range_wait_ms * 1000 - pass->spent;
 	entry->shard = wants[0].shard;
 	entry->segment = wants[0].segment;
+	entry->last_segment = wants[0].segment == KV_WHOLE ? KV_WHOLE : pass->last_segment;
 	entry->segment_step = pass->segment_step;
 	entry->nwants = nwants;
 	memcpy(entry->wants, wants, nwants * sizeof(KvWant));

@@ -350,6 +350,27 @@ kv_range_key_at(const KvScan *scan, const KvRangePlace *place, KvKey *key)
 	return true;
 }
 
+/* The segment in which the scan ends if it does so in this shard; KV_WHOLE: it does not. */
+static uint32
+find_last_segment(const KvScan *scan, KvRun *run, uint32 shardno, uint32 segment)
+{
+	KvKey		end = scan->backward ? scan->extent_lo : scan->extent_hi;
+	KvRunCursor cursor;
+	uint32		last;
+
+	if (shardno != scan->last_shard || end.data == NULL)
+		return KV_WHOLE;
+	if (scan->backward)
+		kv_run_seek(run, end.data, end.len, &cursor);
+	else
+		kv_run_seek_before(run, end.data, end.len, &cursor);
+	if (!cursor.valid)
+		return KV_WHOLE;
+	last = offset_at(&cursor) / KV_SEGMENT_SIZE;
+	/* one that lies before where the scan is says nothing */
+	return ((int64) last - segment) * scan->pass.segment_step < 0 ? KV_WHOLE : last;
+}
+
 static void
 enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, double bytes_left)
 {
@@ -363,7 +384,7 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, doub
 	while (n < most && segment * KV_SEGMENT_SIZE < written)
 	{
 		wants[n++] = (KvWant) {shardno, segment, Min((segment + 1) * KV_SEGMENT_SIZE, written)};
-		if (segment == 0 && pass->segment_step < 0)
+		if (segment == pass->last_segment || (segment == 0 && pass->segment_step < 0))
 			break;
 		segment += pass->segment_step;
 	}
@@ -437,6 +458,7 @@ kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written
 		/* a segment is loaded to its end: not the one in which the LIMIT is reached */
 		double		bytes_left = rows * mean - (left < 0 ? KV_SEGMENT_SIZE : 0);
 
+		pass->last_segment = find_last_segment(scan, run, shardno, segment);
 		if (bytes_left > KV_WINDOW_SIZE)
 			enter_segment(scan, shardno, written, segment, bytes_left);
 		else
