@@ -73,6 +73,7 @@ ratio() { printf '%sx' "$(kv_calc "int($1 / $2 * 100) / 100")"; }
 cgroup=
 kv_at_end()
 {
+	return_huge_pages
 	if [ -n "$cgroup" ]; then
 		[ ! -s "$KV_PGDATA/postmaster.pid" ] || kv_as "$KV_BIN/pg_ctl" -D "$KV_PGDATA" -m immediate -w stop >/dev/null 2>&1
 		rmdir "$cgroup" 2>/dev/null

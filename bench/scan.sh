@@ -6,7 +6,9 @@
 # them.  Each measurement begins with the server restarted and the page cache
 # emptied, if we may.  Every result is compared with what the seed says
 # (kvload sums), or row by row.  What is measured by fio has fio run just before
-# and just after it, as the device is not the same from minute to minute.
+# and just after it, as the device is not the same from minute to minute.  Full
+# scans are measured by two: fio as it is, with buffers in small pages, and with
+# buffers in huge pages, of which root reserves some for the time.
 #
 # Device bytes are counted twice: by the engine (value read), and by the kernel
 # for the whole device, with the mapped index, the server's start and whatever
@@ -157,21 +159,52 @@ concurrent_scans() # table number
 # The middle one of three numbers.
 median() { printf '%s\n' "$@" | sort -g | sed -n 2p; }
 
+# Reserve huge pages for fio, if we may, and give them back.
+huge_pages_kept=
+huge_pages=/proc/sys/vm/nr_hugepages
+reserve_huge_pages()
+{
+	[ -w $huge_pages ] || return 0
+	huge_pages_kept=$(cat $huge_pages)
+	echo $((huge_pages_kept + 4)) >$huge_pages
+}
+return_huge_pages()
+{
+	[ -z "$huge_pages_kept" ] || echo "$huge_pages_kept" >$huge_pages
+	huge_pages_kept=
+}
+
+# What fio reads from end to end, MB/s: with buffers in small pages, and in huge ones, or 0.
+sequential_fio()
+{
+	local small huge=0
+
+	read -r small _ < <(fio_now read 256k 4)
+	[ -z "$huge_pages_kept" ] || read -r huge _ < <(KV_FIO_MEMORY=shmhuge fio_now read 256k 4)
+	echo "$small $huge"
+}
+
+# Of what fio reads before and after, and "none" if it does not.
+of_fio() { if [ "$1" = 0 ]; then echo none; else kv_calc "int(200 * $USER_BYTES / 1e6 / $s / ($1 + $2))"; fi; }
+
 # Three times what is run by "$@", which sets s, with fio before, between and after.
-# Sets seconds and percent, of what fio reads beside it: the medians.
+# Sets seconds, and percent and huge_percent, of what fio reads beside it: the medians.
 beside_fio() # command
 {
-	local fio fio_after all_seconds= all_percents= i
+	local small huge small_after huge_after all_seconds= all_percents= all_huge= i
 
-	read -r fio _ < <(fio_now read 256k 4)
+	reserve_huge_pages
+	read -r small huge < <(sequential_fio)
 	for i in 1 2 3; do
 		"$@"
-		read -r fio_after _ < <(fio_now read 256k 4)
-		percent=$(kv_calc "int(200 * $USER_BYTES / 1e6 / $s / ($fio + $fio_after))")
-		say "    $s s, $(mbs 1 "$s") MB/s, $percent % of fio's $fio and $fio_after MB/s beside it"
-		all_seconds+=" $s" all_percents+=" $percent" fio=$fio_after
+		read -r small_after huge_after < <(sequential_fio)
+		percent=$(of_fio "$small" "$small_after") huge_percent=$(of_fio "$huge" "$huge_after")
+		say "    $s s, $(mbs 1 "$s") MB/s, $percent % of fio's $small and $small_after MB/s beside it, $huge_percent % of $huge and $huge_after with huge pages"
+		all_seconds+=" $s" all_percents+=" $percent" all_huge+=" $huge_percent"
+		small=$small_after huge=$huge_after
 	done
-	seconds=$(median $all_seconds) percent=$(median $all_percents)
+	return_huge_pages
+	seconds=$(median $all_seconds) percent=$(median $all_percents) huge_percent=$(median $all_huge)
 }
 
 select_scan() # table
@@ -190,7 +223,7 @@ copy_scan() # table
 
 bench_full_scan()
 {
-	local form what s seconds percent heap_s
+	local form what s seconds percent huge_percent heap_s
 
 	head_ "Full ordered scan, one session, cold, $scan_data"
 	for form in select copy; do
@@ -200,7 +233,7 @@ bench_full_scan()
 		heap_s=$s
 		beside_fio ${form}_scan scanned
 		line "$what, $scan_data, $SCAN_SHARDS shards${KV_WARM:+ (warm: not root)}, median of 3" \
-			"$percent % of fio, $(ratio "$heap_s" "$seconds") heap" "80 %, 10x heap" \
+			"$percent % of fio ($huge_percent % with huge pages), $(ratio "$heap_s" "$seconds") heap" "80 %, 10x heap" \
 			"$percent >= 80 && $heap_s >= 10 * $seconds"
 	done
 	kv_psql -c "COPY (SELECT k, v FROM scanned ORDER BY k) TO STDOUT (FORMAT binary)" |

@@ -414,6 +414,7 @@ load_claimed(void)
 		requests[i].len = TYPEALIGN(KV_BLOCK, kv_windows[claimed[i]].len);
 		requests[i].buffer = kv_window_bytes(claimed[i]);
 		requests[i].tag = NULL;
+		kv_huge_make(requests[i].buffer, KV_WINDOW_SIZE);
 	}
 	start = GetCurrentTimestamp();
 	kv_io_read_batch(requests, nclaimed, KV_IO_VALUE_READ, NULL, NULL);
@@ -497,6 +498,7 @@ kv_prefetch_main(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname("kvfdw prefetch");
 	choose_cpus();
+	kv_windows_map();
 
 	reach = MemoryContextAllocZero(TopMemoryContext, kv_range->nscans * sizeof(uint32));
 	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);

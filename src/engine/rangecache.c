@@ -126,6 +126,13 @@ kv_range_startup(void)
 		ConditionVariableInit(&kv_range_scans[i].loaded);
 }
 
+/* In a process that reads into windows: have them where there can be huge pages. */
+void
+kv_windows_map(void)
+{
+	bytes = kv_huge_map(bytes, mul_size(kv_range_windows(), KV_WINDOW_SIZE));
+}
+
 char *
 kv_window_bytes(int window)
 {

@@ -1,7 +1,7 @@
 /*
  * rangecache.h
- *		What rangecache.c, rangescan.c, rangesteer.c and prefetch.c share; nobody
- *		else includes this.
+ *		What rangecache.c, rangescan.c, rangesteer.c, prefetch.c and hugepage.c share;
+ *		nobody else includes this.
  *
  * The range cache is made of windows: pieces of value files in shared memory,
  * which prefetch workers fill for scans.  It is a cache of bytes by place and
@@ -170,6 +170,7 @@ kv_span_size(const KvSpanKey *key, uint64 end)
 }
 
 /* rangecache.c; lock: KvRange.lock is held, exclusive */
+extern void kv_windows_map(void);
 extern char *kv_window_bytes(int window);
 extern KvSpan *kv_span_find(const KvSpanKey *key);	/* lock, or shared */
 extern KvSpan *kv_span_make(const KvSpanKey *key);	/* lock; NULL: no room */
@@ -184,6 +185,10 @@ extern int	kv_window_find(const KvPieceKey *key);
 extern void kv_piece_lose(const KvPieceKey *key);
 
 #define kv_range_count(what, n)	pg_atomic_fetch_add_u64(&kv_range->counters[what], (n))
+
+/* hugepage.c */
+extern char *kv_huge_map(char *memory, Size size);
+extern void kv_huge_make(const char *bytes, Size len);
 
 /* rangescan.c */
 extern void kv_range_enter(KvScan *scan, const KvWant *wants, int nwants);

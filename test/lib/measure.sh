@@ -20,13 +20,14 @@ kv_build_load()
 		kv_die "cannot compile test/lib/kvload.c"
 }
 
-# fio NAME KIND(read|write|randread) BLOCK DEPTH [JOBS]: prints "MB/s IOPS".
-# All runs of one session use one file, beside the data directory.
+# kv_fio KIND(read|write|randread) BLOCK DEPTH [JOBS]: prints "MB/s IOPS".
+# All runs of one session use one file, beside the data directory.  KV_FIO_MEMORY: the
+# kind of memory that its buffers are, as --mem of fio; shmhuge is huge pages.
 kv_fio()
 {
 	local kind=$1 block=$2 depth=$3 jobs=${4:-1} engine out
 	for engine in io_uring libaio psync; do
-		if out=$(fio --name=kvfdw --filename="$KV_RUN/fio" --size="${KV_FIO_SIZE:-1g}" --rw="$kind" \
+		if out=$(fio --name=kvfdw --filename="$KV_RUN/fio" --size="${KV_FIO_SIZE:-1g}" --rw="$kind" --mem="${KV_FIO_MEMORY:-malloc}" \
 			--bs="$block" --iodepth="$depth" --numjobs="$jobs" --group_reporting --direct=1 \
 			--ioengine="$engine" --time_based --runtime="${KV_FIO_SECONDS:-4}" --norandommap \
 			--randrepeat=0 --invalidate=1 --output-format=terse --terse-version=3 2>"$KV_RUN/fio.log"); then
