@@ -206,6 +206,24 @@
 	} while (0)
 #endif
 
+/* tuplesort_getdatum is told whether to copy since 16; before, it always does. */
+#if PG_VERSION_NUM >= 160000
+#define kv_tuplesort_getdatum(sort, datum, isnull) \
+	tuplesort_getdatum(sort, true, true, datum, isnull, NULL)
+#else
+#define kv_tuplesort_getdatum(sort, datum, isnull) \
+	tuplesort_getdatum(sort, true, datum, isnull, NULL)
+#endif
+
+/* cost_sort is told how many disabled nodes are below since 18. */
+#if PG_VERSION_NUM >= 180000
+#define kv_cost_sort(path, root, tuples, width) \
+	cost_sort(path, root, NIL, 0, 0, tuples, width, 0, work_mem, -1)
+#else
+#define kv_cost_sort(path, root, tuples, width) \
+	cost_sort(path, root, NIL, 0, tuples, width, 0, work_mem, -1)
+#endif
+
 /* Ownership of a relation: object_ownercheck since 16. */
 #if PG_VERSION_NUM >= 160000
 #define kv_owns_relation(relid) object_ownercheck(RelationRelationId, relid, GetUserId())

@@ -14,6 +14,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "miscadmin.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "utils/guc.h"
@@ -22,6 +23,9 @@
 
 /* The rows of a range that are read singly before large pieces pay. */
 #define KV_RANGE_RAMP_ROWS		32.0
+
+/* What is sorted of an entry, in bytes. */
+#define KV_PLACED_WIDTH			32
 
 /* Counting an entry, in cpu_operator_costs. */
 #define KV_COUNT_COST			0.1
@@ -54,9 +58,9 @@ kv_cost_gucs(void)
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
-/* The entries that a scan goes through, and the cost of finding the first one. */
-static double
-entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match, Cost *seek)
+/* The entries that a scan goes through. */
+double
+kv_entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match)
 {
 	double		tuples = Max(rel->tuples, 1.0);
 	double		scanned;
@@ -68,45 +72,72 @@ entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match, Cos
 												  rel->relid, JOIN_INNER, NULL);
 	else
 		scanned = tuples;
-	*seek = cpu_operator_cost * (seek_cost + ceil(log(tuples + 1) / log(2.0)));
 	return Min(clamp_row_est(scanned), tuples);
 }
 
+/* The cost of finding a key. */
+static Cost
+cost_of_seek(const RelOptInfo *rel)
+{
+	return cpu_operator_cost * (seek_cost + ceil(log(Max(rel->tuples, 1.0) + 1) / log(2.0)));
+}
+
 /*
- * Estimate a scan that uses match, reads values of rows that are width bytes
- * wide, or none (values), evaluates the clauses in local, and returns so many
- * rows.  sharers: processes that share the work; reading is not cheaper for that.
+ * Reading so many values of a range, the first ones singly.  Those that are scattered
+ * are all read singly, unless by place.
+ */
+static Cost
+cost_of_values(const KvRelInfo *info, double values, double ramp, bool by_place)
+{
+	double		scattered = info->scattered > 0 && !by_place ? info->scattered : 0;
+	double		singly;
+
+	ramp = Min(ramp, values);
+	singly = ramp + (values - ramp) * scattered;
+	return singly * random_page_cost * batched_read_cost +
+		(values - singly) * seq_page_cost * (range_read_cost + (double) info->width / BLCKSZ);
+}
+
+/* Sorting so many entries by place. */
+static Cost
+cost_of_sort(PlannerInfo *root, double entries)
+{
+	Path		sort;
+
+	kv_cost_sort(&sort, root, entries, KV_PLACED_WIDTH);
+	return sort.total_cost;
+}
+
+/*
+ * Estimate a scan that uses match, reads values, or none (values), in key order or by
+ * place, evaluates the clauses in local, and returns so many rows.  sharers: processes
+ * that share the work; reading is not cheaper for that.
  */
 void
 kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
-			 bool values, int width, List *local, double rows, double sharers,
+			 bool values, bool by_place, List *local, double rows, double sharers,
 			 Cost *startup_cost, Cost *total_cost)
 {
-	Cost		seek;
-	double		scanned = entries_scanned(root, rel, match, &seek);
-	Cost		run;
+	Cost		seek = cost_of_seek(rel);
+	double		scanned = kv_entries_scanned(root, rel, match);
+	Cost		run = seek * match->nprefixes;
+	Cost		entries = scanned * cpu_index_tuple_cost / sharers;
 	QualCost	qual;
 
-	run = seek * match->nprefixes;
-	run += scanned * cpu_index_tuple_cost / sharers;
-
-	if (values)
-	{
-		double		ramp = Min(scanned, match->access == KV_ACCESS_POINT ?
-							   scanned : KV_RANGE_RAMP_ROWS * match->nprefixes);
-
-		if (scanned <= 1)
-			run += random_page_cost * point_read_cost;
-		else
-			run += ramp * random_page_cost * batched_read_cost +
-				(scanned - ramp) * seq_page_cost *
-				(range_read_cost + (double) width / BLCKSZ);
-	}
-
+	if (values && scanned <= 1)
+		run += random_page_cost * point_read_cost;
+	else if (values)
+		run += cost_of_values(rel->fdw_private, scanned,
+							  match->access == KV_ACCESS_POINT ? scanned :
+							  KV_RANGE_RAMP_ROWS * match->nprefixes, by_place);
 	cost_qual_eval(&qual, local, root);
 	run += scanned * (cpu_tuple_cost + qual.per_tuple) / sharers;
 
 	*startup_cost = qual.startup + seek + rel->reltarget->cost.startup;
+	if (by_place)
+		*startup_cost += entries + cost_of_sort(root, scanned);
+	else
+		run += entries;
 	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple / sharers;
 }
 
@@ -115,9 +146,8 @@ void
 kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 			  Cost *startup_cost, Cost *total_cost)
 {
-	Cost		seek;
-	double		scanned = entries_scanned(root, rel, match, &seek);
+	double		scanned = kv_entries_scanned(root, rel, match);
 
-	*startup_cost = seek * match->nprefixes + scanned * cpu_operator_cost * KV_COUNT_COST;
+	*startup_cost = cost_of_seek(rel) * match->nprefixes + scanned * cpu_operator_cost * KV_COUNT_COST;
 	*total_cost = *startup_cost + cpu_tuple_cost;
 }

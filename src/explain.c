@@ -173,6 +173,8 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 						es);
 	if (backward)
 		ExplainPropertyText("Direction", "backward", es);
+	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByPlace)))
+		ExplainPropertyBool("By Place", true, es);
 	if (!boolVal(list_nth(plan->fdw_private, KvScanPrivateValues)))
 		ExplainPropertyBool("Keys Only", true, es);
 

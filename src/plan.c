@@ -2,12 +2,14 @@
  * plan.c
  *		Sizes, paths and plans of kvfdw tables.
  *
- * Every path reads the key range that its key conditions (keycond.c) leave, in
- * key order, forward or backward.  Which paths there are:
+ * Every path reads the key range that its key conditions (keycond.c) leave, all but
+ * one in key order, forward or backward.  Which paths there are:
  *
  *	- one that uses the restriction clauses, with whatever pathkeys of key order
  *	  the query can use (ORDER BY, merge joins; MIN and MAX ask for them too),
  *	  and its mirror image if the query can use descending order;
+ *	- one that reads a whole table in the order in which its values lie, if that is
+ *	  another (placescan.c); it begins late and has no pathkeys;
  *	- one per useful set of outer relations whose columns join clauses compare
  *	  with the key;
  *	- the same that share a range with parallel workers, each of which returns its
@@ -39,11 +41,15 @@
 #include "compat.h"
 #include "plan.h"
 
+/* Of ranges from so many rows on, it matters whether values are scattered. */
+#define KV_SCATTERED_ROWS		256
+
 /* Sets of outer relations tried for parameterised paths. */
 #define KV_MAX_OUTER_SETS		16
 
 /*
- * How many rows the table has, or -1 if that cannot be told now.
+ * What tell() says of the table's store: 0 if there is none, -1 if that cannot be
+ * told now.
  *
  * A damaged store does not make planning fail, so that EXPLAIN, a plan whose
  * partition is pruned, or a plan that is merely kept still work; execution
@@ -51,16 +57,17 @@
  * so those that the error left behind are the store's.
  */
 static double
-estimate_tuples(Relation rel)
+ask_store(Oid relid, double (*tell) (KvStore *store))
 {
+	Relation	rel = table_open(relid, NoLock);
 	MemoryContext context = CurrentMemoryContext;
-	volatile double tuples = -1;
+	volatile double answer = -1;
 
 	PG_TRY();
 	{
 		KvStore    *store = kv_table_store(rel, false);
 
-		tuples = store ? (double) kv_store_row_estimate(store) : 0;
+		answer = store ? tell(store) : 0;
 	}
 	PG_CATCH();
 	{
@@ -79,7 +86,14 @@ estimate_tuples(Relation rel)
 	}
 	PG_END_TRY();
 
-	return tuples;
+	table_close(rel, NoLock);
+	return answer;
+}
+
+static double
+count_rows(KvStore *store)
+{
+	return (double) kv_store_row_estimate(store);
 }
 
 /*
@@ -135,9 +149,10 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 
 	rel = table_open(foreigntableid, NoLock);
 	info->table = kv_table_get(rel);
-	tuples = estimate_tuples(rel);
 	info->has_row_triggers = kv_scan_locks(rel, root->parse->commandType);
 	table_close(rel, NoLock);
+	tuples = ask_store(foreigntableid, count_rows);
+	info->scattered = -1;
 	info->width = get_relation_data_width(foreigntableid, NULL);
 	baserel->fdw_private = info;
 
@@ -269,11 +284,21 @@ other_clauses(List *clauses, List *chosen)
  */
 static void
 cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
-		  KvKeyMatch *match, List *local, double rows, double sharers,
+		  KvKeyMatch *match, bool by_place, List *local, double rows, double sharers,
 		  Cost *startup_cost, Cost *total_cost)
 {
-	kv_cost_scan(root, rel, match, needs_values(root, rel, info, local), info->width,
-				 local, rows, sharers, startup_cost, total_cost);
+	bool		values = needs_values(root, rel, info, local);
+
+	if (values && info->scattered < 0 && match->access != KV_ACCESS_POINT &&
+		kv_entries_scanned(root, rel, match) >= KV_SCATTERED_ROWS)
+	{
+		double		share = ask_store(root->simple_rte_array[rel->relid]->relid,
+									  kv_store_scattered);
+
+		info->scattered = Max(share, 0);
+	}
+	kv_cost_scan(root, rel, match, values, by_place, local, rows, sharers,
+				 startup_cost, total_cost);
 }
 
 /*
@@ -348,6 +373,13 @@ key_pathkeys(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 	return truncate_useless_pathkeys(root, rel, pathkeys);
 }
 
+/* What a path remembers: enum KvPathPrivateIndex. */
+static List *
+path_private(const KvKeyMatch *match, bool backward, bool by_place)
+{
+	return list_make3(match->clauses, makeBoolean(backward), makeBoolean(by_place));
+}
+
 static void
 add_scan_path(PlannerInfo *root, RelOptInfo *rel, KvKeyMatch *match,
 			  double rows, Cost startup_cost, Cost total_cost,
@@ -357,8 +389,25 @@ add_scan_path(PlannerInfo *root, RelOptInfo *rel, KvKeyMatch *match,
 			 kv_create_foreignscan_path(root, rel, NULL, rows,
 										startup_cost, total_cost,
 										pathkeys, required_outer,
-										list_make2(match->clauses,
-												   makeBoolean(backward))));
+										path_private(match, backward, false)));
+}
+
+/* A path that reads values in the order in which they lie, if some are scattered. */
+static void
+add_path_by_place(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match)
+{
+	List	   *local = other_clauses(rel->baserestrictinfo, match->exact);
+	Cost		startup_cost;
+	Cost		total_cost;
+
+	if (match->access != KV_ACCESS_FULL || info->scattered <= 0)
+		return;
+	cost_scan(root, rel, info, match, true, local, rel->rows, 1, &startup_cost, &total_cost);
+	add_path(rel, (Path *)
+			 kv_create_foreignscan_path(root, rel, NULL, rel->rows,
+										startup_cost, total_cost,
+										NIL, rel->lateral_relids,
+										path_private(match, false, true)));
 }
 
 /* For generate_implied_equalities_for_column: the key column sought. */
@@ -478,7 +527,7 @@ add_parameterised_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 	local = other_clauses(list_concat_copy(rel->baserestrictinfo,
 										   param_info->ppi_clauses),
 						  match->exact);
-	cost_scan(root, rel, info, match, local, rows, 1, &startup_cost, &total_cost);
+	cost_scan(root, rel, info, match, false, local, rows, 1, &startup_cost, &total_cost);
 	/* no pathkeys: the planner does not use those of parameterised paths */
 	add_scan_path(root, rel, match, rows, startup_cost, total_cost,
 				  NIL, false, required);
@@ -545,12 +594,12 @@ add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatc
 	if (parallel_leader_participation)
 		sharers += Max(1.0 - 0.3 * workers, 0.0);
 	rows = clamp_row_est(rel->rows / sharers);
-	cost_scan(root, rel, info, match,
+	cost_scan(root, rel, info, match, false,
 			  other_clauses(rel->baserestrictinfo, match->exact),
 			  rel->rows, sharers, &startup_cost, &total_cost);
 	path = kv_create_foreignscan_path(root, rel, NULL, rows, startup_cost, total_cost,
 									  pathkeys, NULL,
-									  list_make2(match->clauses, makeBoolean(backward)));
+									  path_private(match, backward, false));
 	path->path.parallel_aware = true;
 	path->path.parallel_workers = workers;
 	add_partial_path(rel, (Path *) path);
@@ -597,7 +646,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 		scan_lock_mode(root, baserel, info) < 0;
 
 	match = kv_match_key(root, baserel, info->table, baserel->baserestrictinfo);
-	cost_scan(root, baserel, info, match,
+	cost_scan(root, baserel, info, match, false,
 			  other_clauses(baserel->baserestrictinfo, match->exact),
 			  baserel->rows, 1, &startup_cost, &total_cost);
 
@@ -617,6 +666,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 	if (pathkeys != NIL && parallel)
 		add_parallel_path(root, baserel, info, match, pathkeys, true);
 
+	add_path_by_place(root, baserel, info, match);
 	add_parameterised_paths(root, baserel, info);
 }
 
@@ -702,6 +752,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	KvRelInfo  *info = baserel->fdw_private;
 	List	   *chosen;
 	bool		backward;
+	bool		by_place;
 	KvKeyMatch *match;
 	List	   *local = NIL;
 	List	   *values;
@@ -715,6 +766,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 
 	chosen = list_nth(best_path->fdw_private, KvPathPrivateClauses);
 	backward = boolVal(list_nth(best_path->fdw_private, KvPathPrivateBackward));
+	by_place = boolVal(list_nth(best_path->fdw_private, KvPathPrivateByPlace));
 	match = kv_match_key(root, baserel, info->table, chosen);
 	foreach(lc, scan_clauses)
 	{
@@ -731,6 +783,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	/* Items must match enum KvScanPrivateIndex */
 	fdw_private = kv_plan_conditions(match, &values);
 	fdw_private = lappend(fdw_private, makeBoolean(backward));
+	fdw_private = lappend(fdw_private, makeBoolean(by_place));
 	fdw_private = lappend(fdw_private, makeBoolean(best_path->path.pathkeys != NIL));
 	fdw_private = lappend(fdw_private,
 						  makeBoolean(needs_values(root, baserel, info, local)));

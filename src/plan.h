@@ -50,6 +50,7 @@ enum KvScanPrivateIndex
 	KvScanPrivatePinned,		/* Integer: leading columns bound by = or ANY */
 	KvScanPrivateAccess,		/* Integer: KvAccess */
 	KvScanPrivateBackward,		/* Boolean */
+	KvScanPrivateByPlace,		/* Boolean: in the order in which values lie, if that is another */
 	KvScanPrivateOrdered,		/* Boolean: does the plan rely on key order? */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
 	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all */
@@ -61,7 +62,8 @@ enum KvScanPrivateIndex
 enum KvPathPrivateIndex
 {
 	KvPathPrivateClauses,		/* RestrictInfos used as key conditions */
-	KvPathPrivateBackward		/* Boolean */
+	KvPathPrivateBackward,		/* Boolean */
+	KvPathPrivateByPlace		/* Boolean */
 };
 
 /* ---- plan time (keycond.c) ---- */
@@ -103,6 +105,7 @@ typedef struct KvRelInfo
 	KvTable    *table;
 	int32		width;			/* bytes of a whole row */
 	bool		has_row_triggers;	/* for this statement's operation */
+	double		scattered;		/* kv_store_scattered(), or -1: not asked yet */
 } KvRelInfo;
 
 /* plan.c: the first items of a plan's fdw_private, and the first of its fdw_exprs */
@@ -110,8 +113,9 @@ extern List *kv_plan_conditions(const KvKeyMatch *match, List **values);
 
 /* ---- plan time (cost.c) ---- */
 
+extern double kv_entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match);
 extern void kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
-						 bool values, int width, List *local, double rows,
+						 bool values, bool by_place, List *local, double rows,
 						 double sharers, Cost *startup_cost, Cost *total_cost);
 
 extern void kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,

@@ -21,7 +21,6 @@
 #include "postgres.h"
 
 #include "access/subtrans.h"
-#include "access/tableam.h"
 #include "access/transam.h"
 #include "common/hashfn.h"
 #include "executor/executor.h"
@@ -88,7 +87,9 @@ scan_order(const ForeignScan *plan, KvAccess access)
 {
 	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward)))
 		return KV_DESCENDING;
-	if (access == KV_ACCESS_FULL && synchronize_seqscans && !plan->scan.plan.parallel_aware &&
+	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByPlace)))
+		return KV_BY_PLACE;
+	if (access == KV_ACCESS_FULL && !plan->scan.plan.parallel_aware &&
 		!boolVal(list_nth(plan->fdw_private, KvScanPrivateOrdered)))
 		return KV_ANY_ORDER;
 	return KV_ASCENDING;

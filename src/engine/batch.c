@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -65,6 +66,7 @@ reset_scan(KvScan *scan)
 {
 	MemoryContextReset(scan->batch_context);
 	scan->nrows = scan->next_row = 0;
+	kv_places_end(scan);
 	if (!scan->shared)
 		kv_range_leave(&scan->pass);
 	if (scan->lo.data)
@@ -169,19 +171,23 @@ begin_range(KvScan *scan, KvScanOrder order)
  * or at a key within one, and what lies before it comes last, as a range of its own.
  */
 static void
-begin_in_company(KvScan *scan)
+begin_in_company(KvScan *scan, KvScanOrder order)
 {
 	uint32		nshards = scan->store->nshards;
 	KvRangePlace place;
-	bool		company = scan->want_values && kv_range_company(scan->store, &place);
+	bool		company = scan->want_values && synchronize_seqscans &&
+		kv_range_company(scan->store, &place);
 
-	if (company && kv_range_key_at(scan, &place, &scan->rest))
+	scan->place_begin = 0;
+	if (company && order == KV_BY_PLACE)
+		scan->place_begin = place.offset;
+	else if (company && kv_range_key_at(scan, &place, &scan->rest))
 	{
 		scan->lo = kv_batch_copy_key(scan->context, scan->rest.data, scan->rest.len);
 		begin_range(scan, KV_ASCENDING);
 		return;
 	}
-	begin_range(scan, KV_ANY_ORDER);
+	begin_range(scan, order);
 	if (company)
 	{
 		scan->shardno = place.shard;
@@ -214,12 +220,15 @@ kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_
 		scan->hi = kv_batch_copy_key(scan->context, hi.data, hi.len);
 	if (!scan->shared)
 		scan->pass.rows = 0;
-	if (order == KV_ANY_ORDER)
-		begin_in_company(scan);
+	if (order == KV_ANY_ORDER || order == KV_BY_PLACE)
+		begin_in_company(scan, order);
 	else
 		begin_range(scan, order);
 	scan->limit_hint = limit_hint;
-	scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : first_batch_rows(scan);
+	if (order == KV_BY_PLACE)
+		scan->batch_rows = KV_BATCH_ROWS;
+	else
+		scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : first_batch_rows(scan);
 	kv_count(scan->store, KV_COUNT_RANGE_SCANS, 1);
 }
 
@@ -648,9 +657,12 @@ merge_rows(KvScan *scan, const KvRunSet *set, const KvDeltaRows *delta)
 	}
 }
 
-/* One batch from one shard, or nothing if the rest of the shard is empty. */
-static void
-fill_range(KvScan *scan)
+/*
+ * One batch from one shard, or nothing if the rest of the shard is empty.  Returns
+ * up to where the shard's value file is written.
+ */
+uint64
+kv_batch_fill_range(KvScan *scan)
 {
 	KvStore    *store = scan->store;
 	KvShard    *shard = kv_shard(store, scan->shardno);
@@ -679,11 +691,12 @@ fill_range(KvScan *scan)
 	finished = merge_rows(scan, set, &delta);
 	scan->started = true;
 	if (!finished)
-		return;
+		return written;
 
 	/* the next shard's keys all lie behind this one's, so it begins at its edge */
 	scan->started = false;
 	scan->at_end = !kv_batch_next_shard(scan, scan->end_shard, &scan->shardno);
+	return written;
 }
 
 /* ---- the caller's side ---- */
@@ -725,7 +738,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 
 	while (scan->next_row == scan->nrows)
 	{
-		if (scan->at_end)
+		if (scan->at_end && scan->places == NULL)
 		{
 			if (!scan->shared)
 				kv_range_leave(&scan->pass);
@@ -740,8 +753,10 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		kv_conflicts = scan->conflicts.xids ? &scan->conflicts : NULL;
 		if (scan->points)
 			fill_points(scan);
+		else if (scan->order == KV_BY_PLACE)
+			kv_places_fill(scan);
 		else
-			fill_range(scan);
+			(void) kv_batch_fill_range(scan);
 		kv_conflicts = NULL;
 		if (scan->want_values)
 			kv_batch_fetch(scan);

@@ -1,6 +1,7 @@
 /*
  * batch.h
- *		What batch.c and fetch.c share; nobody else includes this.
+ *		What batch.c, placescan.c and fetch.c share; nobody else includes this but
+ *		rangescan.c and rangesteer.c.
  */
 #ifndef KV_BATCH_H
 #define KV_BATCH_H
@@ -57,6 +58,7 @@ typedef struct KvRangePlace
 	uint32		shard;
 	uint32		segment;		/* or KV_WHOLE */
 	int			segment_step;
+	uint64		offset;			/* of the segment in the file */
 } KvRangePlace;
 
 struct KvScan
@@ -83,6 +85,8 @@ struct KvScan
 	KvKey		extent_lo;		/* the range, or what it is a part of */
 	KvKey		extent_hi;
 	KvRangePass pass;
+	uint64		place_begin;	/* KV_BY_PLACE: where the first shard's order begins */
+	struct KvPlaces *places;	/* a shard that is read by place, or NULL */
 	bool		at_end;
 	bool		started;
 	KvKey		position;		/* the last key returned */
@@ -118,7 +122,13 @@ kv_batch_next_shard(const KvScan *scan, uint32 last, uint32 *shardno)
 extern KvKey kv_batch_copy_key(MemoryContext context, const uint8 *data, int len);
 extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 									 const KvVersion *version);
+extern uint64 kv_batch_fill_range(KvScan *scan);	/* returns kv_range_written() */
 extern void kv_batch_fetch(KvScan *scan);
+
+/* placescan.c */
+typedef struct KvPlaces KvPlaces;
+extern void kv_places_fill(KvScan *scan);
+extern void kv_places_end(KvScan *scan);
 
 /* rangescan.c */
 extern bool kv_range_company(const KvStore *store, KvRangePlace *place);
@@ -130,6 +140,9 @@ extern void kv_range_leave(KvRangePass *pass);
 /* rangesteer.c */
 extern bool kv_range_key_at(const KvScan *scan, const KvRangePlace *place, KvKey *key);
 extern uint64 kv_range_written(const KvShard *shard);
+extern bool kv_range_scattered(KvStore *store, uint32 shardno);
+extern void kv_range_steer_by_place(KvScan *scan, uint32 shardno, uint64 written,
+									uint64 offset, uint64 begin, double bytes_left);
 extern void kv_range_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written);
 
 #endif							/* KV_BATCH_H */

@@ -165,12 +165,13 @@ typedef enum KvScanOrder
 {
 	KV_ASCENDING,
 	KV_DESCENDING,
-	KV_ANY_ORDER				/* begins where other scans are, and wraps around */
+	KV_ANY_ORDER,				/* begins where other scans are, and wraps around */
+	KV_BY_PLACE					/* likewise; a scattered shard in the order of its value file */
 } KvScanOrder;
 
 /*
  * Position on a key range.  lo is inclusive, hi is exclusive; data NULL is
- * unbounded, which both are for KV_ANY_ORDER.  limit_hint: how many rows the
+ * unbounded, which both are for KV_ANY_ORDER and KV_BY_PLACE.  limit_hint: how many rows the
  * caller is likely to take, 0 = all.
  */
 extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order,
@@ -206,6 +207,12 @@ extern uint64 kv_scan_count(KvScan *scan, KvKey lo, KvKey hi);
 extern int	kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids);
 extern const KvScanStats *kv_scan_stats(KvScan *scan);
 extern void kv_scan_end(KvScan *scan);
+
+/*
+ * The share of the store's rows that lie in scattered shards: their values do not
+ * lie in the order of keys, and there is no room for a shard in the range cache.
+ */
+extern double kv_store_scattered(KvStore *store);
 
 /* ---- inserting (write.c) ---- */
 typedef enum KvInsertResult

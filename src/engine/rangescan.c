@@ -219,7 +219,7 @@ kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 		entry->cache_id = scan->store->cache_id;
 		entry->nshards = scan->store->nshards;
 		entry->step = scan->backward ? -1 : 1;
-		entry->wraps = scan->order == KV_ANY_ORDER;
+		entry->wraps = scan->order == KV_ANY_ORDER || scan->order == KV_BY_PLACE;
 		entry->last = scan->last_shard;
 		entry->waiting = entry->held = false;
 	}
@@ -312,7 +312,8 @@ kv_range_company(const KvStore *store, KvRangePlace *place)
 
 		do
 		{
-			*place = (KvRangePlace) {before.shard, before.segment, other->segment_step};
+			*place = (KvRangePlace) {before.shard, before.segment, other->segment_step,
+				before.segment == KV_WHOLE ? 0 : before.segment * KV_SEGMENT_SIZE};
 		} while (step_back(other, &before) && is_complete(&before));
 	}
 	LWLockRelease(&kv_range->lock);

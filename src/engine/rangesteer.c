@@ -35,6 +35,7 @@
 #define KV_RAMP_SHARE			16
 /* Entries that are looked at to find out whether their values are in order. */
 #define KV_ORDER_SAMPLE			256
+#define KV_ORDER_SAMPLES		4		/* so often in a shard */
 #define KV_MAX_SEEN				65536
 
 /* Up to where a shard's value file is written. */
@@ -243,16 +244,14 @@ offset_at(const KvRunCursor *cursor)
  * other?  Then *segment is where they begin and *step says which.
  */
 static bool
-find_order(const KvScan *scan, KvRun *run, KvKey start, uint32 *segment, int *step)
+is_in_order(KvRunCursor cursor, bool backward, uint32 *segment, int *step)
 {
-	KvRunCursor cursor;
 	uint64		last;
 	int			n = 0;
 	int			up = 0;
 	int			down = 0;
 
 	*segment = 0;
-	seek_next(scan, run, start, &cursor);
 	if (!cursor.valid)
 		return false;
 	last = offset_at(&cursor);
@@ -260,7 +259,7 @@ find_order(const KvScan *scan, KvRun *run, KvKey start, uint32 *segment, int *st
 	{
 		uint64		offset;
 
-		if (scan->backward)
+		if (backward)
 			kv_run_prev(&cursor);
 		else
 			kv_run_next(&cursor);
@@ -282,6 +281,16 @@ find_order(const KvScan *scan, KvRun *run, KvKey start, uint32 *segment, int *st
 	}
 	*step = up >= down ? 1 : -1;
 	return n >= KV_ORDER_SAMPLE / 8 && Max(up, down) * 4 >= n * 3;
+}
+
+/* Likewise of those that the scan comes to. */
+static bool
+find_order(const KvScan *scan, KvRun *run, KvKey start, uint32 *segment, int *step)
+{
+	KvRunCursor cursor;
+
+	seek_next(scan, run, start, &cursor);
+	return is_in_order(cursor, scan->backward, segment, step);
 }
 
 /*
@@ -396,6 +405,62 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, doub
 	pass->to = Max(wants[0].end, wants[n - 1].end);
 	remember_pieces(scan, written);
 	kv_range_enter(scan, wants, n);
+}
+
+/* ---- by place ---- */
+
+/* Is there no room for the shard, and are its values out of order, somewhere at least? */
+bool
+kv_range_scattered(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		room = kv_range != NULL ? cache_bytes() : 0;
+	KvRun	   *run;
+
+	/* without the lock: it only grows, and whoever reads the file looks again */
+	if (shard->value_tail <= Max(room, KV_WINDOW_SIZE))
+		return false;
+	run = largest_run(kv_shard_runs(store, shardno));
+	for (int i = 0; run != NULL && i < KV_ORDER_SAMPLES; i++)
+	{
+		KvRunCursor cursor = {.run = run, .valid = true};
+		uint32		segment;
+		int			step;
+
+		cursor.page = kv_run_header(run)->npages * i / KV_ORDER_SAMPLES;
+		if (!is_in_order(cursor, false, &segment, &step))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A batch of values of shardno begins at offset, and bytes_left are to come in the
+ * order of their places, which began at begin.
+ */
+void
+kv_range_steer_by_place(KvScan *scan, uint32 shardno, uint64 written, uint64 offset,
+						uint64 begin, double bytes_left)
+{
+	KvRangePass *pass = &scan->pass;
+	uint32		segment = offset / KV_SEGMENT_SIZE;
+
+	if (kv_range == NULL || kv_range->nwindows < 2 * KV_SEGMENT_PIECES || written == 0)
+		return;
+	if (pass->shard != shardno || pass->seen == NULL)
+		begin_shard(pass, shardno);
+	if (pass->in_order && segment == pass->segment)
+	{
+		if (pass->entry != NULL)
+			pass->entry->progress = GetCurrentTimestamp();
+		return;
+	}
+	pass->segment_step = 1;
+	pass->last_segment = offset < begin ? (begin - 1) / KV_SEGMENT_SIZE : KV_WHOLE;
+	if (offset < written)
+		enter_segment(scan, shardno, written, segment, bytes_left);
+	else
+		kv_range_leave(pass);
 }
 
 /* ---- the decision ---- */

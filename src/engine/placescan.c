@@ -1,0 +1,215 @@
+/*
+ * placescan.c
+ *		Scans of whole tables in the order in which their values lie.
+ *
+ * In a shard that is scattered, the values of neighbouring keys lie far apart in
+ * more than fits into the range cache; in key order each costs a read of its own.
+ * Who does not care for the order of rows gets them by place instead:
+ *
+ *   1. gather: go through the shard's entries, without values, and sort those that
+ *      the snapshot sees by the place of their value, in work_mem and then in
+ *      temporary files;
+ *   2. take: batch by batch, in that order; the file is read from end to end,
+ *      segment by segment through windows, if most of it is wanted, else in large
+ *      reads of what is.
+ *
+ * What the snapshot sees is decided by the first step, as in any batch, and does not
+ * change.  Nor do places: a value gets its own when it is written, first in a merge
+ * slot for a while and then in the file.
+ *
+ * Where another scan by place is under way in a shard, the order begins there and
+ * wraps around.  Shards that are not scattered are read in key order.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "utils/memutils.h"
+#include "utils/tuplesort.h"
+
+#include "engine/batch.h"
+
+/* Below this share of a file, what is wanted of it is read by itself. */
+#define KV_DENSE_SHARE	0.25
+
+/* What is sorted: bytea of this, not aligned, and the key. */
+typedef struct KvPlaced
+{
+	uint64		distance;		/* from where the order begins; big-endian */
+	KvLocation	location;
+	uint32		len;
+	uint32		crc;
+} KvPlaced;
+
+struct KvPlaces
+{
+	Tuplesortstate *sort;
+	uint32		shard;
+	uint64		begin;			/* place in the file where the order begins */
+	double		bytes_left;		/* of values that are not taken yet */
+	bool		dense;
+};
+
+double
+kv_store_scattered(KvStore *store)
+{
+	double		all = 0;
+	double		scattered = 0;
+
+	for (uint32 shardno = 0; shardno < store->nshards; shardno++)
+	{
+		const KvShard *shard = kv_shard(store, shardno);
+		double		entries = (double) shard->frozen_keys + shard->unfrozen_entries;
+
+		all += entries;
+		if (entries > 0 && kv_range_scattered(store, shardno))
+			scattered += entries;
+	}
+	return all > 0 ? scattered / all : 0;
+}
+
+void
+kv_places_end(KvScan *scan)
+{
+	if (scan->places == NULL)
+		return;
+	tuplesort_end(scan->places->sort);
+	pfree(scan->places);
+	scan->places = NULL;
+}
+
+/* ---- step 1 ---- */
+
+static void
+put_row(KvPlaces *places, const KvBatchRow *row, bytea *room)
+{
+	KvPlaced	placed = {
+		.distance = pg_hton64(KV_LOCATION_OFFSET(row->version.location) - places->begin),
+		.location = row->version.location,
+		.len = row->version.len,
+		.crc = row->version.crc
+	};
+
+	memcpy(VARDATA(room), &placed, sizeof(placed));
+	memcpy(VARDATA(room) + sizeof(placed), row->key, row->keylen);
+	SET_VARSIZE(room, VARHDRSZ + sizeof(placed) + row->keylen);
+	tuplesort_putdatum(places->sort, PointerGetDatum(room), false);
+	places->bytes_left += row->version.len;
+}
+
+/* All of the shard that the scan has come to; it is at the next one then. */
+static void
+gather(KvScan *scan)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->context);
+	KvPlaces   *places = palloc0(sizeof(KvPlaces));
+	bytea	   *room = palloc(VARHDRSZ + sizeof(KvPlaced) + KV_MAX_KEY);
+	uint64		written;
+
+	places->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
+										 work_mem, NULL, TUPLESORT_NONE);
+	scan->places = places;
+	MemoryContextSwitchTo(old);
+	places->shard = scan->shardno;
+	places->begin = scan->place_begin;
+	scan->place_begin = 0;
+
+	scan->want_values = false;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(scan->batch_context);
+		scan->nrows = 0;
+		scan->batch_bytes = 0;
+		written = kv_batch_fill_range(scan);
+		for (int i = 0; i < scan->nrows; i++)
+			put_row(places, &scan->rows[i], room);
+	} while (scan->started);
+	scan->want_values = true;
+
+	places->dense = places->bytes_left >= KV_DENSE_SHARE * written;
+	scan->nrows = 0;
+	scan->batch_bytes = 0;
+	pfree(room);
+	tuplesort_performsort(places->sort);
+}
+
+/* ---- step 2 ---- */
+
+/* The values of rows that are in merge slots still.  Returns up to where the file is written. */
+static uint64
+copy_from_slots(KvScan *scan)
+{
+	KvShard    *shard = kv_shard(scan->store, scan->places->shard);
+	uint64		written;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	written = kv_range_written(shard);
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+
+		if (KV_LOCATION_OFFSET(row->version.location) >= written)
+			row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+	}
+	LWLockRelease(&shard->lock);
+	return written;
+}
+
+/* The next rows by place; none: those were all. */
+static void
+take(KvScan *scan)
+{
+	KvPlaces   *places = scan->places;
+	MemoryContext old = MemoryContextSwitchTo(scan->batch_context);
+	uint64		left = places->bytes_left;
+	uint64		written;
+	Datum		datum;
+	bool		isnull;
+
+	while (scan->nrows < scan->batch_rows && scan->batch_bytes < KV_BATCH_BYTES &&
+		   kv_tuplesort_getdatum(places->sort, &datum, &isnull))
+	{
+		bytea	   *bytes = (bytea *) DatumGetPointer(datum);
+		KvBatchRow *row = &scan->rows[scan->nrows++];
+		KvPlaced	placed;
+
+		memcpy(&placed, VARDATA(bytes), sizeof(placed));
+		memset(row, 0, sizeof(*row));
+		row->key = (uint8 *) VARDATA(bytes) + sizeof(placed);
+		row->keylen = VARSIZE(bytes) - VARHDRSZ - sizeof(placed);
+		row->version.kind = KV_VERSION_PUT;
+		row->version.location = placed.location;
+		row->version.len = placed.len;
+		row->version.crc = placed.crc;
+		row->present = true;
+		row->value = placed.len == 0 ? "" : NULL;
+		scan->batch_bytes += placed.len;
+	}
+	MemoryContextSwitchTo(old);
+	places->bytes_left -= scan->batch_bytes;
+	if (scan->nrows == 0)
+	{
+		kv_places_end(scan);
+		kv_range_leave(&scan->pass);
+		return;
+	}
+	written = copy_from_slots(scan);
+	if (places->dense)
+		kv_range_steer_by_place(scan, places->shard, written,
+								KV_LOCATION_OFFSET(scan->rows[0].version.location),
+								places->begin, left);
+}
+
+void
+kv_places_fill(KvScan *scan)
+{
+	if (scan->places == NULL && !scan->started && kv_range_scattered(scan->store, scan->shardno))
+		gather(scan);
+	if (scan->places != NULL)
+		take(scan);
+	else
+		(void) kv_batch_fill_range(scan);
+}
