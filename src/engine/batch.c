@@ -151,6 +151,7 @@ begin_range(KvScan *scan, KvScanOrder order)
 	uint32		extent_last = scan->last_shard;
 
 	scan->started = false;
+	scan->keyed_shard = KV_NO_SHARD;
 	scan->at_end = scan->lo.data && scan->hi.data &&
 		kv_key_compare(scan->lo.data, scan->lo.len, scan->hi.data, scan->hi.len) >= 0;
 	set_shards(scan, scan->lo, scan->hi, order);
@@ -178,10 +179,9 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 	bool		company = scan->want_values && synchronize_seqscans &&
 		kv_range_company(scan->store, &place);
 
-	scan->place_begin = 0;
-	if (company && order == KV_BY_PLACE)
-		scan->place_begin = place.offset;
-	else if (company && kv_range_key_at(scan, &place, &scan->rest))
+	scan->place_begin = company ? place.offset : 0;
+	if (company && order == KV_ANY_ORDER && !kv_range_scattered(scan->store, place.shard) &&
+		kv_range_key_at(scan, &place, &scan->rest))
 	{
 		scan->lo = kv_batch_copy_key(scan->context, scan->rest.data, scan->rest.len);
 		begin_range(scan, KV_ASCENDING);
@@ -753,7 +753,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		kv_conflicts = scan->conflicts.xids ? &scan->conflicts : NULL;
 		if (scan->points)
 			fill_points(scan);
-		else if (scan->order == KV_BY_PLACE)
+		else if (scan->order == KV_BY_PLACE || scan->order == KV_ANY_ORDER)
 			kv_places_fill(scan);
 		else
 			(void) kv_batch_fill_range(scan);

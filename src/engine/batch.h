@@ -8,6 +8,7 @@
 
 #include "engine/internal.h"
 
+#define KV_NO_SHARD			PG_UINT32_MAX
 #define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
 
 /* One row of a batch. */
@@ -85,7 +86,8 @@ struct KvScan
 	KvKey		extent_lo;		/* the range, or what it is a part of */
 	KvKey		extent_hi;
 	KvRangePass pass;
-	uint64		place_begin;	/* KV_BY_PLACE: where the first shard's order begins */
+	uint64		place_begin;	/* where the first shard's order by place begins */
+	uint32		keyed_shard;	/* one that is read in key order, or KV_NO_SHARD */
 	struct KvPlaces *places;	/* a shard that is read by place, or NULL */
 	bool		at_end;
 	bool		started;

@@ -166,7 +166,7 @@ typedef enum KvScanOrder
 	KV_ASCENDING,
 	KV_DESCENDING,
 	KV_ANY_ORDER,				/* begins where other scans are, and wraps around */
-	KV_BY_PLACE					/* likewise; a scattered shard in the order of its value file */
+	KV_BY_PLACE					/* likewise; scattered shards by place from the beginning */
 } KvScanOrder;
 
 /*

@@ -72,12 +72,13 @@ kv_huge_map(char *memory, Size size)
 {
 	uintptr_t	offset;
 	uintptr_t	place;
+	Size		whole = TYPEALIGN(HUGE_PAGE, size) + HUGE_PAGE;
 	char	   *room;
 
 	if (huge_pages == HUGE_PAGES_OFF || !segment_offset(memory, &offset))
 		return memory;
 
-	room = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	room = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (room == MAP_FAILED)
 		return memory;
 	place = TYPEALIGN(HUGE_PAGE, (uintptr_t) room) + offset % HUGE_PAGE;
@@ -88,7 +89,7 @@ kv_huge_map(char *memory, Size size)
 	if (mremap(memory, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *) place) == MAP_FAILED)
 	{
 		elog(DEBUG1, "could not map shared memory for huge pages: %m");
-		(void) munmap(room, size + HUGE_PAGE);
+		(void) munmap(room, whole);
 		return memory;
 	}
 	area_first = TYPEALIGN(HUGE_PAGE, place);

@@ -34,6 +34,9 @@
 /* Below this share of a file, what is wanted of it is read by itself. */
 #define KV_DENSE_SHARE	0.25
 
+/* After this share of a shard, a scan in no order goes over. */
+#define KV_TURN_SHARE	16
+
 /* What is sorted: bytea of this, not aligned, and the key. */
 typedef struct KvPlaced
 {
@@ -99,7 +102,7 @@ put_row(KvPlaces *places, const KvBatchRow *row, bytea *room)
 	places->bytes_left += row->version.len;
 }
 
-/* All of the shard that the scan has come to; it is at the next one then. */
+/* The rest of the shard where the scan is; it is at the next one then. */
 static void
 gather(KvScan *scan)
 {
@@ -203,10 +206,31 @@ take(KvScan *scan)
 								places->begin, left);
 }
 
+/*
+ * Is the rest of the shard to be read by place?  Whose plan was made for the order of
+ * keys, maybe when there were few, goes over when it has read a sixteenth like that.
+ */
+static bool
+is_time(KvScan *scan)
+{
+	const KvShard *shard = kv_shard(scan->store, scan->shardno);
+
+	if (!scan->want_values || scan->keyed_shard == scan->shardno)
+		return false;
+	if (scan->order == KV_ANY_ORDER &&
+		(scan->limit_hint > 0 || scan->pass.windows ||
+		 scan->pass.rows < (shard->frozen_keys + shard->unfrozen_entries) / KV_TURN_SHARE))
+		return false;
+	if (kv_range_scattered(scan->store, scan->shardno))
+		return true;
+	scan->keyed_shard = scan->shardno;
+	return false;
+}
+
 void
 kv_places_fill(KvScan *scan)
 {
-	if (scan->places == NULL && !scan->started && kv_range_scattered(scan->store, scan->shardno))
+	if (scan->places == NULL && is_time(scan))
 		gather(scan);
 	if (scan->places != NULL)
 		take(scan);

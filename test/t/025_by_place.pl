@@ -73,6 +73,17 @@ same('after that');
 is(answer($node, "SELECT count(*), sum(n) FROM (SELECT n, v FROM $_ WHERE length(v) > 100 FOR UPDATE) s"),
 	answer($node, "SELECT count(*), sum(n) FROM (SELECT n, v FROM h_$_ WHERE length(v) > 100 FOR UPDATE) s"), "$_: FOR UPDATE") for @tables;
 
+# a plan that was made when there were few rows
+$node->safe_psql('postgres', kv_table('grown', 'k uuid, v text', 'k'));
+my ($plan, $count, $bytes, $reads) = split /\n/, answer($node, q{SET plan_cache_mode = force_generic_plan; PREPARE p AS SELECT count(*), sum(length(v)) FROM grown;
+	CREATE FUNCTION plan_of(statement text, what text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE line text; found text := 'none'; BEGIN FOR line IN EXECUTE statement LOOP IF line ~ what THEN found := trim(line); END IF; END LOOP; RETURN found; END $$;
+	SELECT plan_of('EXPLAIN EXECUTE p', 'By Place');
+	INSERT INTO grown SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 9000) g; SELECT NULL FROM kvfdw_freeze('grown') OFFSET 1; EXECUTE p;
+	SELECT plan_of('EXPLAIN EXECUTE p', 'By Place'); SELECT plan_of('EXPLAIN (ANALYZE, TIMING off) EXECUTE p', 'Device Reads')});
+is($count, '9000|34560000', 'a plan made before there were rows shows them');
+is("$plan $bytes", 'none none', 'it is for key order');
+ok($reads =~ /Device Reads: (\d+)/ && $1 < 3000, "the scan goes over when it has read a sixteenth ($reads)");
+
 # ---- one snapshot ----
 
 for my $t (@tables)
