@@ -18,11 +18,10 @@
  * back if they can reach it within kvfdw.range_wait (prefetch.c): what they need
  * stays, and their loads come first.  That uses up the scan's patience, as waiting
  * for room does.  It is kvfdw.range_wait at most and grows by the time that the scan
- * itself works.  A
- * scan that takes no batch for that time, and is not waiting, holds nobody back and
- * keeps nothing; one whose client lets it wait, after a twentieth of it.  So a
- * client that is stuck costs the others that once, and one that is slow at most
- * doubles their time.
+ * itself works.  A scan that takes no batch for that time, and is not waiting, holds
+ * nobody back and keeps nothing; one that waits for its client or for a lock, or
+ * sleeps, after a twentieth of it.  So one that is stuck costs the others that once,
+ * and one that is slow at most doubles their time.
  */
 #include "postgres.h"
 
@@ -37,7 +36,7 @@
 
 int			kv_range_wait_ms = 10000;
 
-/* The share of kvfdw.range_wait for which the scan of a client that waits counts. */
+/* The share of kvfdw.range_wait for which a scan that is stuck counts. */
 #define KV_STUCK_SHARE			20
 
 #define KV_RANGE_NAP_MS			10
@@ -77,6 +76,15 @@ kv_range_distance(const KvRangeScan *scan, const KvSpanKey *span)
 	return distance == 0 ? 0 : distance + (in_order ? KV_WHOLE / 2 : 0);
 }
 
+/* Does its process wait for something that may take as long as somebody likes? */
+static bool
+is_stuck(const KvRangeScan *scan)
+{
+	uint32		class = *scan->wait_event & 0xFF000000U;
+
+	return class == PG_WAIT_CLIENT || class == PG_WAIT_LOCK || class == PG_WAIT_TIMEOUT;
+}
+
 /* Does it go on, or wait for what is being loaded? */
 bool
 kv_range_is_live(const KvRangeScan *scan, TimestampTz now)
@@ -85,8 +93,7 @@ kv_range_is_live(const KvRangeScan *scan, TimestampTz now)
 
 	if (scan->id == 0 || scan->waiting)
 		return scan->id != 0;
-	if (rests > kv_range_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE &&
-		(*scan->wait_event & 0xFF000000U) == PG_WAIT_CLIENT)
+	if (rests > kv_range_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE && is_stuck(scan))
 		return false;
 	return rests < kv_range_wait_ms * INT64CONST(1000);
 }

@@ -118,13 +118,20 @@ same('in the end');
 
 # ---- in company ----
 
-# one that takes its time; windows are more than it has
-$node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()');
-my $first = psql_writer($node, q{SELECT count(*) FROM t WHERE CASE WHEN n % 100 = 0 THEN pg_sleep(0.03) IS NOT NULL ELSE length(v) >= 0 END;}, 'first');
-wait_for('the first to be half way', 60, sub { answer($node, 'SELECT loads FROM kvfdw_stat_range_cache') >= 50 });
-is(answer($node, digest('t')), answer($node, digest('h_t')), 'a scan that begins where another is shows all rows');
-ok(!ended($first), 'while that goes on');
+# one that stops after 4000 rows, until a lock is let go
+$node->safe_psql('postgres', 'CREATE SEQUENCE met; SELECT kvfdw_stat_reset()');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '1min'});
+$node->reload;
+my $holder = in_steps($node, 'holder', 'SELECT pg_advisory_lock(1);', 'SELECT pg_advisory_unlock(1);');
+step_done($holder);
+my $first = psql_writer($node, q{SELECT count(*) FROM t WHERE CASE WHEN nextval('met') = 4000 THEN pg_advisory_lock(1) IS NOT NULL ELSE length(v) >= 0 END;}, 'first');
+wait_for('the first to be half way', 60, sub { answer($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 1 });
+is(outcome(psql_writer($node, digest('t') . ';', 'late')), answer($node, digest('h_t')) . "\n", 'a scan that begins where another is shows all rows, and does not wait for locks of the other');
+step_go($holder);
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
+$node->reload;
 cmp_ok(answer($node, 'SELECT hits + shared FROM kvfdw_stat_range_cache'), '>', 0, 'and finds windows of the other');
+step_go($holder);
 is(outcome($first), answer($node, 'SELECT count(*) FROM h_t') . "\n", 'which shows all, too');
 my @many = map { psql_writer($node, digest('t') . ';', "many$_") } 1 .. 6;
 my $right = answer($node, digest('h_t'));
