@@ -24,8 +24,8 @@
 /* The rows of a range that are read singly before large pieces pay. */
 #define KV_RANGE_RAMP_ROWS		32.0
 
-/* What is sorted of an entry, in bytes. */
-#define KV_PLACED_WIDTH			32
+/* What is sorted of an entry besides its key, in bytes. */
+#define KV_PLACED_WIDTH			28
 
 /* Counting an entry, in cpu_operator_costs. */
 #define KV_COUNT_COST			0.1
@@ -90,21 +90,21 @@ static Cost
 cost_of_values(const KvRelInfo *info, double values, double ramp, bool by_place)
 {
 	double		scattered = info->scattered > 0 && !by_place ? info->scattered : 0;
-	double		singly;
+	Cost		single = random_page_cost * batched_read_cost;
+	Cost		bytes = seq_page_cost * info->width / BLCKSZ;
 
 	ramp = Min(ramp, values);
-	singly = ramp + (values - ramp) * scattered;
-	return singly * random_page_cost * batched_read_cost +
-		(values - singly) * seq_page_cost * (range_read_cost + (double) info->width / BLCKSZ);
+	return ramp * single + (values - ramp) *
+		(bytes + scattered * single + (1 - scattered) * seq_page_cost * range_read_cost);
 }
 
 /* Sorting so many entries by place. */
 static Cost
-cost_of_sort(PlannerInfo *root, double entries)
+cost_of_sort(PlannerInfo *root, const KvRelInfo *info, double entries)
 {
 	Path		sort;
 
-	kv_cost_sort(&sort, root, entries, KV_PLACED_WIDTH);
+	kv_cost_sort(&sort, root, entries, KV_PLACED_WIDTH + info->key_width);
 	return sort.total_cost;
 }
 
@@ -135,7 +135,7 @@ kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 
 	*startup_cost = qual.startup + seek + rel->reltarget->cost.startup;
 	if (by_place)
-		*startup_cost += entries + cost_of_sort(root, scanned);
+		*startup_cost += entries + cost_of_sort(root, rel->fdw_private, scanned);
 	else
 		run += entries;
 	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple / sharers;

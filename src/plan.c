@@ -136,6 +136,23 @@ add_unique_index(RelOptInfo *rel, const KvTable *table)
 	rel->indexlist = lappend(rel->indexlist, index);
 }
 
+/* The mean width of a key, about. */
+static int32
+key_width(Oid relid, const KvTable *table)
+{
+	int32		width = 0;
+
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		AttrNumber	attnum = table->keys[i].attnum;
+		Form_pg_attribute att = TupleDescAttr(table->tupdesc, attnum - 1);
+		int32		known = get_attavgwidth(relid, attnum);
+
+		width += known > 0 ? known : get_typavgwidth(att->atttypid, att->atttypmod);
+	}
+	return width;
+}
+
 static void
 kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 						Oid foreigntableid)
@@ -154,6 +171,7 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 	tuples = ask_store(foreigntableid, count_rows);
 	info->scattered = -1;
 	info->width = get_relation_data_width(foreigntableid, NULL);
+	info->key_width = key_width(foreigntableid, info->table);
 	baserel->fdw_private = info;
 
 	/*
@@ -400,7 +418,7 @@ add_path_by_place(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatc
 	Cost		startup_cost;
 	Cost		total_cost;
 
-	if (match->access != KV_ACCESS_FULL || info->scattered <= 0)
+	if (match->access != KV_ACCESS_FULL || info->scattered <= 0 || !enable_sort)
 		return;
 	cost_scan(root, rel, info, match, true, local, rel->rows, 1, &startup_cost, &total_cost);
 	add_path(rel, (Path *)

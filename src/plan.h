@@ -103,7 +103,8 @@ extern TypeCacheEntry *kv_key_type(const KvKeyColumn *column);
 typedef struct KvRelInfo
 {
 	KvTable    *table;
-	int32		width;			/* bytes of a whole row */
+	int32		width;			/* bytes of a whole row … */
+	int32		key_width;		/* … and of its key */
 	bool		has_row_triggers;	/* for this statement's operation */
 	double		scattered;		/* kv_store_scattered(), or -1: not asked yet */
 } KvRelInfo;

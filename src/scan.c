@@ -1,6 +1,7 @@
 /*
  * scan.c
- *		Execution of scans: points, ranges and whole tables, in key order.
+ *		Execution of scans: points, ranges and whole tables, in key order but for
+ *		those whose order nobody wants.
  *
  * A scan evaluates its key conditions at its first row and after each rescan
  * (keyrange.c), then positions one KvScan after another on the batches of keys

@@ -24,7 +24,6 @@
 #include "engine/batch.h"
 
 #define KV_BATCH_ROWS_FIRST	2
-#define KV_BATCH_ROWS		512
 #define KV_WINDOW_BATCH_ROWS 128	/* when values come through windows: no queue to fill */
 #define KV_SMALL_RANGE		256		/* rows of a range that are read in one batch */
 #define KV_DELTA_STEPS		4096	/* items looked at under one lock */
@@ -175,13 +174,14 @@ static void
 begin_in_company(KvScan *scan, KvScanOrder order)
 {
 	uint32		nshards = scan->store->nshards;
-	KvRangePlace place;
+	KvRangePlace *place = &scan->company;
 	bool		company = scan->want_values && synchronize_seqscans &&
-		kv_range_company(scan->store, &place);
+		kv_range_company(scan->store, place);
 
-	scan->place_begin = company ? place.offset : 0;
-	if (company && order == KV_ANY_ORDER && !kv_range_scattered(scan->store, place.shard) &&
-		kv_range_key_at(scan, &place, &scan->rest))
+	if (!company)
+		place->shard = KV_NO_SHARD;
+	if (company && order == KV_ANY_ORDER && !kv_range_scattered(scan->store, place->shard) &&
+		kv_range_key_at(scan, place, &scan->rest))
 	{
 		scan->lo = kv_batch_copy_key(scan->context, scan->rest.data, scan->rest.len);
 		begin_range(scan, KV_ASCENDING);
@@ -190,8 +190,8 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 	begin_range(scan, order);
 	if (company)
 	{
-		scan->shardno = place.shard;
-		scan->last_shard = scan->end_shard = (place.shard + nshards - 1) % nshards;
+		scan->shardno = place->shard;
+		scan->last_shard = scan->end_shard = (place->shard + nshards - 1) % nshards;
 	}
 }
 
@@ -701,16 +701,17 @@ kv_batch_fill_range(KvScan *scan)
 
 /* ---- the caller's side ---- */
 
-/* Make room for the rows of the next batch; the last one's are done with. */
-static void
-make_rows(KvScan *scan)
+/* Make the next batch of so many rows; the last one's are done with. */
+void
+kv_batch_make_rows(KvScan *scan, int rows)
 {
-	if (scan->rows_room >= scan->batch_rows)
+	scan->batch_rows = rows;
+	if (scan->rows_room >= rows)
 		return;
 	if (scan->rows)
 		pfree(scan->rows);
-	scan->rows = MemoryContextAlloc(scan->context, sizeof(KvBatchRow) * scan->batch_rows);
-	scan->rows_room = scan->batch_rows;
+	scan->rows = MemoryContextAlloc(scan->context, sizeof(KvBatchRow) * rows);
+	scan->rows_room = rows;
 }
 
 /*
@@ -749,7 +750,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		MemoryContextReset(scan->batch_context);
 		scan->nrows = scan->next_row = 0;
 		scan->batch_bytes = 0;
-		make_rows(scan);
+		kv_batch_make_rows(scan, scan->batch_rows);
 		kv_conflicts = scan->conflicts.xids ? &scan->conflicts : NULL;
 		if (scan->points)
 			fill_points(scan);
@@ -797,8 +798,7 @@ kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row
 	KvBatchRow *only;
 	char	   *copy;
 
-	scan->batch_rows = 1;
-	make_rows(scan);
+	kv_batch_make_rows(scan, 1);
 	only = &scan->rows[0];
 	only->version = *version;
 	only->key = key.data;

@@ -9,6 +9,7 @@
 #include "engine/internal.h"
 
 #define KV_NO_SHARD			PG_UINT32_MAX
+#define KV_BATCH_ROWS		512
 #define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
 
 /* One row of a batch. */
@@ -86,7 +87,7 @@ struct KvScan
 	KvKey		extent_lo;		/* the range, or what it is a part of */
 	KvKey		extent_hi;
 	KvRangePass pass;
-	uint64		place_begin;	/* where the first shard's order by place begins */
+	KvRangePlace company;		/* where it began; shard KV_NO_SHARD: nobody was there */
 	uint32		keyed_shard;	/* one that is read in key order, or KV_NO_SHARD */
 	struct KvPlaces *places;	/* a shard that is read by place, or NULL */
 	bool		at_end;
@@ -124,6 +125,7 @@ kv_batch_next_shard(const KvScan *scan, uint32 last, uint32 *shardno)
 extern KvKey kv_batch_copy_key(MemoryContext context, const uint8 *data, int len);
 extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 									 const KvVersion *version);
+extern void kv_batch_make_rows(KvScan *scan, int rows);
 extern uint64 kv_batch_fill_range(KvScan *scan);	/* returns kv_range_written() */
 extern void kv_batch_fetch(KvScan *scan);
 

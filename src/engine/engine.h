@@ -166,7 +166,7 @@ typedef enum KvScanOrder
 	KV_ASCENDING,
 	KV_DESCENDING,
 	KV_ANY_ORDER,				/* begins where other scans are, and wraps around */
-	KV_BY_PLACE					/* likewise; scattered shards by place from the beginning */
+	KV_BY_PLACE					/* likewise; scattered shards in the order of values */
 } KvScanOrder;
 
 /*
@@ -209,7 +209,7 @@ extern const KvScanStats *kv_scan_stats(KvScan *scan);
 extern void kv_scan_end(KvScan *scan);
 
 /*
- * The share of the store's rows that lie in scattered shards: their values do not
+ * About the share of the store's rows that lie in scattered shards: their values do not
  * lie in the order of keys, and there is no room for a shard in the range cache.
  */
 extern double kv_store_scattered(KvStore *store);

@@ -98,7 +98,11 @@ kv_huge_map(char *memory, Size size)
 	return (char *) place;
 }
 
-/* Make huge pages of those that hold these bytes, as far as they were mapped for it. */
+/*
+ * Make huge pages of those that hold these bytes, as far as they were mapped for it.
+ * Each is tried once: an attempt may take milliseconds, and what one process could not
+ * have, another one tries, too.
+ */
 void
 kv_huge_make(const char *bytes, Size len)
 {

@@ -34,6 +34,9 @@
 /* Below this share of a file, what is wanted of it is read by itself. */
 #define KV_DENSE_SHARE	0.25
 
+/* The planner looks at so many shards at most. */
+#define KV_SHARDS_ASKED	16
+
 /* After this share of a shard, a scan in no order goes over. */
 #define KV_TURN_SHARE	16
 
@@ -58,10 +61,11 @@ struct KvPlaces
 double
 kv_store_scattered(KvStore *store)
 {
+	uint32		step = 1 + store->nshards / KV_SHARDS_ASKED;
 	double		all = 0;
 	double		scattered = 0;
 
-	for (uint32 shardno = 0; shardno < store->nshards; shardno++)
+	for (uint32 shardno = 0; shardno < store->nshards; shardno += step)
 	{
 		const KvShard *shard = kv_shard(store, shardno);
 		double		entries = (double) shard->frozen_keys + shard->unfrozen_entries;
@@ -116,9 +120,10 @@ gather(KvScan *scan)
 	scan->places = places;
 	MemoryContextSwitchTo(old);
 	places->shard = scan->shardno;
-	places->begin = scan->place_begin;
-	scan->place_begin = 0;
+	places->begin = scan->company.shard == scan->shardno ? scan->company.offset : 0;
 
+	kv_range_leave(&scan->pass);
+	kv_batch_make_rows(scan, KV_BATCH_ROWS);
 	scan->want_values = false;
 	do
 	{

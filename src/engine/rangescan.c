@@ -194,12 +194,47 @@ find_entry(void)
 	return NULL;
 }
 
-/* Be in wants[0] from now on.  Does nothing if the registry is full. */
+/*
+ * Are there windows for a segment besides those that live scans other than self are
+ * in?  If not, they would only wait for each other.
+ */
+static bool
+is_room(const KvSpanKey *key, uint64 end, const KvRangeScan *self, TimestampTz now)
+{
+	KvSpanKey	known[64] = {*key};
+	int			nknown = 1;
+	uint64		bytes = kv_span_size(key, end);
+
+	for (int i = 0; i < kv_range->scans_used; i++)
+	{
+		const KvRangeScan *scan = &kv_range_scans[i];
+		KvSpanKey	other = {scan->cache_id, scan->shard, scan->segment};
+		int			n = 0;
+
+		if (scan == self || !kv_range_is_live(scan, now))
+			continue;
+		while (n < nknown && memcmp(&known[n], &other, sizeof(other)) != 0)
+			n++;
+		if (n < nknown)
+			continue;
+		bytes += kv_span_size(&other, scan->wants[0].end);
+		if (nknown == lengthof(known) || bytes > (uint64) kv_range->nwindows * KV_WINDOW_SIZE)
+			return false;
+		known[nknown++] = other;
+	}
+	return true;
+}
+
+/*
+ * Be in wants[0] from now on.  In no span, if the registry is full, or if it is a
+ * segment and there is no room for it.
+ */
 void
 kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 {
 	static int	exit_callback_pid = 0;
 	KvRangePass *pass = &scan->pass;
+	KvSpanKey	key = {scan->store->cache_id, wants[0].shard, wants[0].segment};
 	KvRangeScan *entry;
 	TimestampTz now = GetCurrentTimestamp();
 
@@ -209,11 +244,14 @@ kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 		exit_callback_pid = MyProcPid;
 	}
 	kv_range_make_context(scan);
+	pass->segment = wants[0].segment;
 	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
 	entry = pass->entry != NULL ? pass->entry : find_entry();
-	if (entry == NULL)
+	if (entry == NULL ||
+		(key.segment != KV_WHOLE && !is_room(&key, wants[0].end, entry, now)))
 	{
 		LWLockRelease(&kv_range->lock);
+		kv_range_leave(pass);
 		return;
 	}
 	if (pass->entry == NULL)
@@ -246,7 +284,6 @@ kv_range_enter(KvScan *scan, const KvWant *wants, int nwants)
 	wake_workers();
 	LWLockRelease(&kv_range->lock);
 	pass->windows = true;
-	pass->segment = wants[0].segment;
 	pass->entered = now;
 	pass->waited = 0;
 	KV_STOP_POINT("range_entered");
@@ -522,6 +559,35 @@ await_piece(KvScan *scan, uint32 piece)
 	return there;
 }
 
+/*
+ * Be in the segment of a piece that is needed, so that the workers may take the
+ * windows of those before it.  False: it is none of those that are wanted.
+ */
+static bool
+come_to(KvRangePass *pass, uint32 piece)
+{
+	KvRangeScan *entry = pass->entry;
+	uint32		segment = piece / KV_SEGMENT_PIECES;
+	TimestampTz now;
+	int			n = 1;
+
+	if (!pass->in_order || entry->segment == segment)
+		return true;
+	while (n < entry->nwants && entry->wants[n].segment != segment)
+		n++;
+	if (n >= entry->nwants)
+		return false;
+	now = GetCurrentTimestamp();
+	LWLockAcquire(&kv_range->lock, LW_EXCLUSIVE);
+	note_use(entry, now);
+	entry->nwants -= n;
+	memmove(entry->wants, entry->wants + n, entry->nwants * sizeof(KvWant));
+	entry->segment = segment;
+	note_use(entry, now);
+	LWLockRelease(&kv_range->lock);
+	return true;
+}
+
 /* Copy a value out of the windows and verify it; false: it has to be read. */
 static bool
 take_value(KvScan *scan, KvBatchRow *row, char *into)
@@ -548,7 +614,8 @@ take_value(KvScan *scan, KvBatchRow *row, char *into)
 			waited = false;
 			continue;
 		}
-		if (!pass->windows || waited || offset < pass->from || offset + len > pass->to)
+		if (!pass->windows || waited || offset < pass->from || offset + len > pass->to ||
+			!come_to(pass, piece))
 			return false;
 		if (!await_piece(scan, piece))
 		{

@@ -16,6 +16,8 @@
  *   once the scan has returned a sixteenth of a segment; first one segment ahead,
  *   then two, four, …
  *
+ * A scan by place (placescan.c) reads segments of the file from the beginning.
+ *
  * So a short range never pays for a long one, and what a scan that ends early has
  * loaded in vain is bounded by what it has read.  A LIMIT that is known makes a range
  * as short as that.

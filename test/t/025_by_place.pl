@@ -139,6 +139,38 @@ is(join('', map { outcome($_) } @many), "$right\n" x 6, 'six scans at once show 
 is(answer($node, 'SET synchronize_seqscans = off; SELECT md5(string_agg(n::text, $$ $$)) FROM (SELECT n, v FROM t) s'),
 	answer($node, 'SET synchronize_seqscans = off; SELECT md5(string_agg(n::text, $$ $$)) FROM (SELECT n, v FROM t) s'), 'synchronize_seqscans = off: always the same order');
 
+# ---- more scans than there is room for ----
+
+# a scan that waits for windows in vain would do so for half a minute
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '10min'});
+$node->reload;
+$node->safe_psql('postgres', kv_table('w', 'k uuid, n int, v text', 'k') . kv_table('s', 'k uuid, n int, v text', 'k', q{shards '2'}) . 'INSERT INTO w SELECT * FROM u;' . q{
+	CREATE VIEW wide AS SELECT md5('k' || g)::uuid k, g n, repeat(md5(g::text), 110) v FROM generate_series(1, 9000) g;
+	INSERT INTO s SELECT * FROM wide WHERE k >= '80000000-0000-0000-0000-000000000000' ORDER BY n; INSERT INTO s SELECT * FROM wide WHERE k < '30000000-0000-0000-0000-000000000000' ORDER BY n;
+	DELETE FROM s WHERE k >= '80000000-0000-0000-0000-000000000000' AND n % 5 <> 0;
+	SELECT kvfdw_freeze('w'); ANALYZE w; SELECT kvfdw_freeze('s'); ANALYZE s; ANALYZE o});
+for my $names ([qw(t u)], [qw(t w u o)], [qw(u u o o)])
+{
+	my @scans = map { psql_writer($node, 'SELECT count(*), sum(length(v)) FROM (SELECT * FROM ' . ($names->[$_] eq 'o' ? 'o ORDER BY k' : $names->[$_]) . ') s;', "room$_") } 0 .. $#$names;
+	my $twins = join '', map { my $t = { t => 'h_t', u => 'h_u', w => 'h_u', o => 'o' }->{$_}; answer($node, "SELECT count(*), sum(length(v)) FROM $t") . "\n" } @$names;
+	is(join('', map { outcome($_) } @scans), $twins, "@$names at once");
+}
+is(outcome(psql_writer($node, q{SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off;
+	SELECT count(*) FROM (SELECT v, n FROM u WHERE n % 900 = 0) a JOIN w ON a.v = w.v AND a.n = w.n;}, 'nested')),
+	answer($node, q{SELECT count(*) FROM (SELECT v, n FROM h_u WHERE n % 900 = 0) a JOIN h_u w ON a.v = w.v AND a.n = w.n}) . "\n", 'scans by place within one by place');
+my @idle = map { in_steps($node, "idle$_", "BEGIN; SET LOCAL cursor_tuple_fraction = 1; DECLARE c CURSOR FOR SELECT n, v FROM $_; MOVE 2500 FROM c;", 'COMMIT;') } qw(t w);
+step_done($_) for @idle;
+is(outcome(psql_writer($node, 'SELECT count(*), sum(length(v)) FROM u;', 'third')), answer($node, 'SELECT count(*), sum(length(v)) FROM h_u') . "\n", 'a scan beside two that have all windows and do nothing');
+step_go($_), step_go($_) for @idle;
+my $sparse = in_steps($node, 'sparse', 'BEGIN; SET LOCAL cursor_tuple_fraction = 1; SET LOCAL random_page_cost = 40; DECLARE c CURSOR FOR SELECT n, v FROM s; MOVE 2100 FROM c;', 'COMMIT;');
+step_done($sparse);
+like(answer($node, 'SET random_page_cost = 40; EXPLAIN SELECT n, v FROM s'), qr/By Place: true/, 'by place: with a sparse shard');
+is(answer($node, q{SELECT count(*) < 2100, count(*) FILTER (WHERE k < '80000000-0000-0000-0000-000000000000') > 2100 FROM s}), 'f|f', 'the cursor is in the sparse shard');
+is(answer($node, 'SELECT scans FROM kvfdw_stat_range_cache'), 0, 'a scan that has come to a sparse shard is not in the registry');
+step_go($sparse);
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
+$node->reload;
+
 # ---- what goes wrong ----
 
 like(answer($node, q{SET temp_file_limit = 64; SELECT sum(length(v)) FROM t}), qr/temporary file size exceeds/, 'temp_file_limit goes for it');
