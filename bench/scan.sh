@@ -159,7 +159,7 @@ concurrent_scans() # table number
 # The middle one of three numbers.
 median() { printf '%s\n' "$@" | sort -g | sed -n 2p; }
 
-# Reserve huge pages for fio, if we may, and give them back.
+# Reserve huge pages for fio, if we may and there are any, and give them back.
 huge_pages_kept=
 huge_pages=/proc/sys/vm/nr_hugepages
 reserve_huge_pages()
@@ -167,6 +167,7 @@ reserve_huge_pages()
 	[ -w $huge_pages ] || return 0
 	huge_pages_kept=$(cat $huge_pages)
 	echo $((huge_pages_kept + 4)) >$huge_pages
+	[ "$(cat $huge_pages)" -ge $((huge_pages_kept + 4)) ] || return_huge_pages
 }
 return_huge_pages()
 {
@@ -184,8 +185,8 @@ sequential_fio()
 	echo "$small $huge"
 }
 
-# Of what fio reads before and after, and "none" if it does not.
-of_fio() { if [ "$1" = 0 ]; then echo none; else kv_calc "int(200 * $USER_BYTES / 1e6 / $s / ($1 + $2))"; fi; }
+# Of what fio reads before and after; "?" if it does not.
+of_fio() { if [ "$1" = 0 ]; then echo '?'; else kv_calc "int(200 * $USER_BYTES / 1e6 / $s / ($1 + $2))"; fi; }
 
 # Three times what is run by "$@", which sets s, with fio before, between and after.
 # Sets seconds, and percent and huge_percent, of what fio reads beside it: the medians.

@@ -1,7 +1,7 @@
 /*
  * batch.h
- *		What batch.c, placescan.c and fetch.c share; nobody else includes this but
- *		rangescan.c and rangesteer.c.
+ *		What the files of a scan share: batch.c, placescan.c, fetch.c, count.c,
+ *		rangescan.c and rangesteer.c; nobody else includes this.
  */
 #ifndef KV_BATCH_H
 #define KV_BATCH_H
