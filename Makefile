@@ -1,9 +1,11 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, powercut, differential and
-# concurrent do their own set-up.
+# make demo, test, bench, torture, append, bank, damage, powercut, differential,
+# concurrent and clients do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
+#
+# make -f elsewhere/Makefile builds in the directory where it is called.
 
 EXTENSION = kvfdw
 MODULE_big = kvfdw
@@ -17,29 +19,30 @@ PG_NAME := $(shell $(PG_CONFIG) --version 2>/dev/null | cut -d' ' -f1,2 | tr -d 
 FLAVOUR := $(PG_NAME)$(if $(filter 1,$(FAULTS)),-faults,)
 BUILD = build/$(FLAVOUR)
 
-SOURCES := $(sort $(wildcard src/*.c src/engine/*.c))
-OBJS = $(SOURCES:src/%.c=$(BUILD)/%.o)
+HERE := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
+SOURCES := $(sort $(wildcard $(addprefix $(HERE)/src/,*.c */*.c engine/*/*.c)))
+OBJS = $(SOURCES:$(HERE)/src/%.c=$(BUILD)/%.o)
 EXTRA_CLEAN = build results output_iso regression.diffs regression.out
 
-PG_CPPFLAGS = -Isrc -MMD -MP $(if $(filter 1,$(FAULTS)),-DKVFDW_FAULTS,)
+PG_CPPFLAGS = -I$(HERE)/src -MMD -MP $(if $(filter 1,$(FAULTS)),-DKVFDW_FAULTS,)
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-sign-compare -Wno-unused-parameter \
 	-Wno-missing-field-initializers -Wno-cast-function-type
 SHLIB_LINK = -luring
 override with_llvm := no
 
 # sql/ and expected/ hold the pg_regress pairs; sql/ holds the extension script too.
-REGRESS = $(sort $(patsubst sql/%.sql,%,$(filter-out sql/kvfdw--%.sql,$(wildcard sql/*.sql))))
-REGRESS_OPTS = --inputdir=. --load-extension=kvfdw
+REGRESS = $(sort $(patsubst $(HERE)/sql/%.sql,%,$(filter-out $(HERE)/sql/kvfdw--%.sql,$(wildcard $(HERE)/sql/*.sql))))
+REGRESS_OPTS = --inputdir=$(HERE) --load-extension=kvfdw
 # prepared needs a server with max_prepared_transactions; test/run.sh has one
-ISOLATION = $(sort $(filter-out prepared,$(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec))))
-ISOLATION_OPTS = --inputdir=test/isolation --load-extension=kvfdw
+ISOLATION = $(sort $(filter-out prepared,$(patsubst $(HERE)/test/isolation/specs/%.spec,%,$(wildcard $(HERE)/test/isolation/specs/*.spec))))
+ISOLATION_OPTS = --inputdir=$(HERE)/test/isolation --load-extension=kvfdw
 
 all:
 
 ifneq ($(PGXS),)
 include $(PGXS)
 
-$(OBJS): $(BUILD)/%.o: src/%.c $(BUILD)/flags
+$(OBJS): $(BUILD)/%.o: $(HERE)/src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
@@ -68,27 +71,32 @@ build/flavour: FORCE
 
 # These install what is missing, build, and start private servers.
 demo:
-	@bash test/demo/demo.sh
+	@bash $(HERE)/test/demo/demo.sh
 test:
-	@bash test/run.sh
+	@bash $(HERE)/test/run.sh
 bench:
-	@bash bench/run.sh
-torture append bank:
-	@bash test/campaign.sh $@ $(SECONDS)
+	@bash $(HERE)/bench/run.sh
+torture append bank crowd damage:
+	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
 powercut:
-	@bash test/powercut/run.sh $(SECONDS)
+	@bash $(HERE)/test/powercut/run.sh $(SECONDS)
+core:
+	@bash $(HERE)/test/core.sh
 differential:
-	@bash test/run.sh differential
+	@bash $(HERE)/test/run.sh differential
 concurrent:
-	@bash test/run.sh concurrent
+	@bash $(HERE)/test/run.sh concurrent
+clients:
+	@bash $(HERE)/test/run.sh clients
 
 distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank powercut \
-	differential concurrent workclean FORCE
+.PHONY: all install installcheck clean distclean demo test bench torture append bank crowd damage powercut \
+	clients core differential concurrent workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
-export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS KILLS CUTS ASYNC DISK CONTROL
+export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC DISK CONTROL \
+	CASES CASE FAULT STATE PG_SOURCE SUITES TESTS ADMISSION

@@ -78,8 +78,8 @@ bench_slowsync()
 	local heap_rate heap_group
 
 	head_ "Single-row INSERT, 32 clients, fdatasync 1 ms slower, $SECONDS_EACH s each"
-	"${CC:-cc}" -O2 -shared -fPIC -o "$KV_RUN/slowsync.so" "$here/slowsync.c" -ldl ||
-		kv_die "cannot compile bench/slowsync.c"
+	"${CC:-cc}" -O2 -shared -fPIC -o "$KV_RUN/slowsync.so" "$here/lib/slowsync.c" -ldl ||
+		kv_die "cannot compile bench/lib/slowsync.c"
 	chmod a+rx "$KV_RUN/slowsync.so"
 	insert_tables
 	kv_server_stop

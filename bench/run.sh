@@ -4,15 +4,15 @@
 # numbers go to bench/results/<date>.txt.
 #
 #   BENCH_ROWS=500000     rows of 8 + 4096 bytes
-#   BENCH_KEYS=5000000    keys of the reopen line
+#   BENCH_KEYS=10000000   keys of the reopen line of wal level none
 #   BENCH_SECONDS=5       of each INSERT measurement
 #   BENCH_READS=100000    point reads of each client count
-#   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines: about 1 GB of WAL
+#   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines and reopen's others: about 1 GB of WAL
 #   BENCH_ONLY="load scan"  of: load point scan cold limited shared late ranges inlist writer plot count
-#                         insert slowsync zipf reopen redo; see scan.sh for scan, and shared to count
+#                         insert slowsync zipf upsert reopen redo free checkpoint admission; see scan.sh for scan, and shared to count
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
-#   SCAN_…, ZIPF_…        of the scan and zipf lines; see scan.sh and zipf.sh
+#   SCAN_…, ZIPF_…, UPSERT_…, ADMISSION_…, FREE_…, CHECKPOINT_…  of these lines; see their files
 #
 # The line plot writes docs/scan-throughput.svg and .tsv; with BENCH_SHORT, into bench/results.
 #
@@ -22,21 +22,21 @@
 # The heap table is (k bigint PRIMARY KEY, v bytea) with default storage: a
 # 4 KB value that does not compress goes out of line (TOAST), as it would for
 # any user.  Clients are processes with prepared statements and binary
-# parameters (test/lib/kvload.c); every value read is verified.
+# parameters (bench/lib/kvload.c); every value read is verified.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/../test/lib/setup.sh"
 . "$here/../test/lib/server.sh"
-. "$here/../test/lib/measure.sh"
+. "$here/lib/measure.sh"
 
 share=1
 [ -z "${BENCH_SHORT:-}" ] || share=5
 ROWS=${BENCH_ROWS:-$((500000 / share))}
-KEYS=${BENCH_KEYS:-$((5000000 / share))}
+KEYS=${BENCH_KEYS:-$((10000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
 REDO_ROWS=${BENCH_REDO_ROWS:-$((250000 / share))}
-LINES="load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf reopen redo"
+LINES="load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert reopen redo free checkpoint admission"
 ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
@@ -48,7 +48,11 @@ done
 . "$here/scan.sh"
 . "$here/insert.sh"
 . "$here/zipf.sh"
+. "$here/upsert.sh"
+. "$here/admission.sh"
+. "$here/reopen.sh"
 . "$here/redo.sh"
+. "$here/free.sh"
 
 results=$here/results/$(date +%Y-%m-%d-%H%M%S).txt
 mkdir -p "$here/results"
@@ -239,30 +243,13 @@ bench_scans
 if wants insert; then bench_insert; fi
 if wants slowsync; then bench_slowsync; fi
 if wants zipf; then bench_zipf; fi
+if wants upsert; then bench_upsert; fi
 
-if wants reopen; then
-	head_ "Reopen after SIGKILL, $KEYS keys"
-	make_kv reopen none
-	make_rows "$KV_RUN/rows" "$KEYS" 16
-	kv_copy_file reopen "$KV_RUN/rows"
-	rm -f "$KV_RUN/rows"
-	say "  loaded in $KV_SECONDS s"
-	worst=0
-	for state in "right after the load" "frozen"; do
-		[ "$state" != frozen ] || kv_psql -c "SELECT kvfdw_freeze('reopen')" >/dev/null
-		kv_server_kill
-		kv_timed up kv_server_start
-		# psql and its connection are part of what is measured.
-		kv_timed first kv_psql -o /dev/null -c "SELECT k, v FROM reopen ORDER BY k LIMIT 1"
-		values=$(kv_psql -c "SELECT coalesce(sum(calls), 0) || ' reads, ' || coalesce(sum(bytes), 0) || ' bytes' FROM kvfdw_stat_io WHERE kind = 'value read'")
-		count=$("$KV_LOAD" points reopen "$KV_SEED" "$KEYS" 16 1000 1) || kv_die "rows are lost or damaged"
-		say "  $state: server up after $up s, first row after $first s; value reads until then: $values; ${count%% *} random rows right"
-		if kv_true "$first > $worst"; then worst=$first; fi
-	done
-	line "reopen after SIGKILL, $KEYS keys, until the first row" "$worst s, $values" "<= 1 s, own value"
-fi
-
+if wants reopen; then bench_reopen; fi
+if wants free; then bench_free; fi
+if wants checkpoint; then bench_checkpoint; fi
 if wants redo; then bench_redo; fi
+if wants admission; then bench_admission; fi
 
 kv_server_stop
 head_ "Result, one run (seed $KV_SEED)"

@@ -441,7 +441,7 @@ bench_plot()
 				>>"$where/scan-throughput.tsv"
 		done
 	done
-	perl "$here/plot.pl" "$where/scan-throughput.tsv" "$fio_read" >"$where/scan-throughput.svg"
+	perl "$here/lib/plot.pl" "$where/scan-throughput.tsv" "$fio_read" >"$where/scan-throughput.svg"
 	say "  drawn: $(realpath --relative-to="$PWD" "$where/scan-throughput.svg")"
 }
 

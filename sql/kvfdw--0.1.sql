@@ -111,3 +111,50 @@ CREATE FUNCTION kvfdw_check(regclass, OUT file text, OUT "position" bigint, OUT 
 -- Freezes all recent versions now, as the maintainer would in time.  For the owner.
 CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+-- Admission, for the whole server; counts since the start or kvfdw_stat_reset().
+CREATE FUNCTION kvfdw_stat_get_admission(
+	OUT worker integer,
+	OUT "limit" integer,
+	OUT quota integer,
+	OUT active integer,
+	OUT waiting integer,
+	OUT lent integer,
+	OUT grants bigint,
+	OUT overdue bigint,
+	OUT requests bigint,
+	OUT pauses bigint,
+	OUT paused_ms double precision,
+	OUT longest_ms double precision,
+	OUT throughput double precision,
+	OUT unfairness double precision,
+	OUT variability double precision,
+	OUT jain double precision,
+	OUT tuning boolean,
+	OUT tuned_at timestamptz,
+	OUT tuned_limits integer[],
+	OUT tuned_throughputs double precision[])
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_admission AS SELECT * FROM kvfdw_stat_get_admission();
+GRANT SELECT ON kvfdw_stat_admission TO PUBLIC;
+
+CREATE FUNCTION kvfdw_stat_get_admission_roles(
+	OUT roleid oid,
+	OUT weight integer,
+	OUT sessions integer,
+	OUT requests bigint,
+	OUT pauses bigint,
+	OUT paused_ms double precision)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_admission_roles AS
+	SELECT r.rolname AS role, s.weight, s.sessions, s.requests, s.pauses, s.paused_ms
+	FROM kvfdw_stat_get_admission_roles() s LEFT JOIN pg_roles r ON r.oid = s.roleid;
+GRANT SELECT ON kvfdw_stat_admission_roles TO PUBLIC;
+
+-- Has the limit chosen anew, if kvfdw.admission_limit is 0; returns at once.
+CREATE FUNCTION kvfdw_admission_tune() RETURNS void
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+REVOKE ALL ON FUNCTION kvfdw_admission_tune() FROM PUBLIC;

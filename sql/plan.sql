@@ -82,7 +82,6 @@ EXPLAIN (COSTS OFF) SELECT * FROM h LEFT JOIN m ON m.a = h.id AND m.b = 'b3' WHE
 EXPLAIN (COSTS OFF) SELECT * FROM h, LATERAL (SELECT * FROM m WHERE m.a = h.k ORDER BY b, c LIMIT 1) x WHERE h.id = 1;
 SELECT count(*), min(t.k), max(t.k) FROM h JOIN t ON t.k = h.k;
 -- Keys only: no value is read for these.
-EXPLAIN (COSTS OFF, VERBOSE) SELECT count(*) FROM t;
 EXPLAIN (COSTS OFF, VERBOSE) SELECT count(*) FROM t WHERE k % 2 = 0;
 EXPLAIN (COSTS OFF, VERBOSE) SELECT k FROM t WHERE k > 9990 ORDER BY k;
 -- Parameters: custom and generic plans.

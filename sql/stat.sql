@@ -28,6 +28,9 @@ SELECT * FROM kvfdw_check('heap');
 SELECT kvfdw_freeze('heap');
 SELECT kvfdw_relation_size(NULL) IS NULL AS strict;
 SELECT kvfdw_relation_size(0::oid::regclass);
+SELECT kvfdw_relation_size(4294967295);
+SELECT * FROM kvfdw_check(4294967295);
+SELECT kvfdw_freeze(4294967295);
 -- Settings: names are reserved, values checked.
 SELECT current_setting('kvfdw.io_method') IN ('auto', 'io_uring', 'sync') AS known_method;
 SET kvfdw.io_method = 'sync';

@@ -31,6 +31,20 @@
 #define KV_WAIT_EVENT(cache, name)	((void) (cache), PG_WAIT_EXTENSION)
 #endif
 
+/* The class of waits for a buffer that others have pinned; renamed in 17. */
+#if PG_VERSION_NUM >= 170000
+#define KV_WAIT_CLASS_BUFFER_PIN	PG_WAIT_BUFFERPIN
+#else
+#define KV_WAIT_CLASS_BUFFER_PIN	PG_WAIT_BUFFER_PIN
+#endif
+
+/* Are bytes of the client's in the server's buffer?  Counted since 17. */
+#if PG_VERSION_NUM >= 170000
+#define kv_pq_buffer_has_data()	(pq_buffer_remaining_data() > 0)
+#else
+#define kv_pq_buffer_has_data()	pq_buffer_has_data()
+#endif
+
 /*
  * FileGetRawDesc() of a virtual file that fd.c has closed: up to 16 it returns
  * -1 and leaves every other file open, later ones may open the file and close
@@ -49,6 +63,9 @@
 #define KV_TRANSAM_VARIABLES	ShmemVariableCache
 #endif
 
+/* The oldest xid of which clog is sure to have the outcome. */
+#define KV_OLDEST_CLOG_XID	(KV_TRANSAM_VARIABLES->oldestClogXid)
+
 /* The startup process's way to notice a shutdown; renamed in 18. */
 #if PG_VERSION_NUM >= 180000
 #define kv_startup_interrupts()	ProcessStartupProcInterrupts()
@@ -61,6 +78,20 @@
 #define KV_MY_LXID			(MyProc->vxid.lxid)
 #else
 #define KV_MY_LXID			(MyProc->lxid)
+#endif
+
+/* The number of this process's PGPROC; of a process with one. */
+#if PG_VERSION_NUM >= 170000
+#define KV_MY_PROC_NUMBER	MyProcNumber
+#else
+#define KV_MY_PROC_NUMBER	(MyProc->pgprocno)
+#endif
+
+/* Has this process no lock in a partition of the lock table? */
+#if PG_VERSION_NUM >= 160000
+#define KV_HAS_NO_LOCKS(partition)	dlist_is_empty(&MyProc->myProcLocks[partition])
+#else
+#define KV_HAS_NO_LOCKS(partition)	SHMQueueEmpty(&MyProc->myProcLocks[partition])
 #endif
 
 /* create_foreignscan_path: + fdw_restrictinfo (17), + disabled_nodes (18). */
@@ -142,6 +173,15 @@
 #define KV_ATTRIBUTE_IS_VIRTUAL(att)	false
 #endif
 
+/* An expression of such columns, as one of those that they are made of; rewriteHandler.h. */
+#if PG_VERSION_NUM >= 180000
+#define KV_EXPAND_VIRTUAL(node, rel)	expand_generated_columns_in_expr(node, rel, 1)
+#else
+#define KV_EXPAND_VIRTUAL(node, rel)	((Node *) (node))
+#endif
+
+#define KV_CONSTRAINT_NOTNULL	'n'	/* from 18 on */
+
 /* pg_attribute_noreturn() became pg_noreturn in 18; both stand in front here. */
 #if PG_VERSION_NUM >= 180000
 #define KV_NORETURN			pg_noreturn
@@ -184,6 +224,15 @@
 #define kv_analyze_delay_point()	vacuum_delay_point(true)
 #else
 #define kv_analyze_delay_point()	vacuum_delay_point()
+#endif
+
+/* Have vacuum_delay_point go by vacuum_cost_delay and vacuum_cost_limit as they are now. */
+#if PG_VERSION_NUM >= 160000
+#define kv_begin_cost_delay() \
+	do { VacuumFailsafeActive = false; VacuumUpdateCosts(); VacuumCostBalance = 0; } while (0)
+#else
+#define kv_begin_cost_delay() \
+	do { VacuumCostActive = VacuumCostDelay > 0; VacuumCostBalance = 0; } while (0)
 #endif
 
 /* RETURNING can ask for the old row since 18. */
@@ -229,6 +278,31 @@
 #define kv_owns_relation(relid) object_ownercheck(RelationRelationId, relid, GetUserId())
 #else
 #define kv_owns_relation(relid) pg_class_ownercheck(relid, GetUserId())
+#endif
+
+/* ExecBRUpdateTriggers, for an old row that is no heap tuple: + TM_Result (16), + MERGE's mark (18). */
+#if PG_VERSION_NUM >= 180000
+#define kv_before_row_update(estate, epqstate, rinfo, old, slot) \
+	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, slot, NULL, NULL, false)
+#elif PG_VERSION_NUM >= 160000
+#define kv_before_row_update(estate, epqstate, rinfo, old, slot) \
+	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, slot, NULL, NULL)
+#else
+#define kv_before_row_update(estate, epqstate, rinfo, old, slot) \
+	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, slot, NULL)
+#endif
+
+/*
+ * RETURNING's expressions over an old row, or NULL if there is none, which core
+ * has told them there is not (18).
+ */
+#if PG_VERSION_NUM >= 180000
+#define kv_returning_has_old(state)	(((state)->flags & EEO_FLAG_HAS_OLD) != 0)
+#define kv_returning_set_old(state, econtext, slot) \
+	((state)->flags &= ~EEO_FLAG_OLD_IS_NULL, (econtext)->ecxt_oldtuple = (slot))
+#else
+#define kv_returning_has_old(state)	false
+#define kv_returning_set_old(state, econtext, slot)	((void) 0)
 #endif
 
 /* EXPLAIN's state and output functions left commands/explain.h in 18. */

@@ -9,12 +9,14 @@
  */
 #include "postgres.h"
 
+#include "commands/extension.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "admission/admission.h"
 #include "compat.h"
-#include "kvfdw.h"
+#include "fdw/fdw.h"
 
 KV_MODULE_MAGIC("kvfdw", "0.1.0");
 
@@ -29,11 +31,17 @@ _PG_init(void)
 	{
 		kv_engine_gucs();
 		kv_cost_gucs();
+		kv_admission_gucs();
 		MarkGUCPrefixReserved("kvfdw");
 		kv_engine_preload();
+		kv_admission_preload();
 	}
+	else if (creating_extension)
+		kv_engine_warn();
 	kv_option_init();
 	kv_xact_init();
+	kv_ddl_init();
+	kv_conflict_init();
 }
 
 Datum

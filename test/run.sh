@@ -1,10 +1,14 @@
 #!/bin/bash
 # make test: every suite against a private server with the test build, then one
-# line "N passed, N failed".  A suite that ran no test has failed.
+# line "N passed, N failed", and how many were skipped if any were.  A suite that
+# ran no test has failed.
 #
-#   test/run.sh [SUITE…]     sql sql-sync isolation pgtap tap differential concurrent
-#   TAP='00[37]*'         of the tap suite, these files only
+#   test/run.sh [SUITE…]     rooms sql sql-sync isolation pgtap tap differential concurrent
+#                            and, by its name only, clients
+#   TAP='00[37]*'         of the tap suite, these files only; SQL='count*' of sql and sql-sync,
+#                         SPEC='lock-*' of isolation
 #
+#   ADMISSION=2        all of it under admission with so many slots, for superusers too
 #   STATEMENTS=20000   statements of the differential test
 #   STEPS=5000         steps of the concurrent test
 #   SEED=n             repeat their run
@@ -13,9 +17,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/lib/setup.sh"
 . "$here/lib/server.sh"
 
-suites=(sql sql-sync isolation pgtap tap differential concurrent)
+suites=(rooms sql sql-sync isolation pgtap tap differential concurrent)
 [ $# -eq 0 ] || suites=("$@")
-total_passed=0 total_failed=0 finished=
+total_passed=0 total_failed=0 total_skipped=0 finished=
 
 kv_at_end()
 {
@@ -27,7 +31,10 @@ server()
 {
 	if [ -s "$KV_PGDATA/postmaster.pid" ]; then kv_server_stop immediate; fi
 	: >"$KV_SERVER_LOG"
-	kv_server_init "fsync = off" "max_prepared_transactions = 10" "log_min_messages = info" "$@"
+	local admission=()
+	[ -z "${ADMISSION:-}" ] || admission=("kvfdw.admission_limit = $ADMISSION" "kvfdw.admission_exempt_superusers = off"
+		"kvfdw.admission_exempt_monitor = off")
+	kv_server_init "fsync = off" "autovacuum_naptime = 1h" "max_prepared_transactions = 10" "log_min_messages = info" "${admission[@]}" "$@"
 	kv_server_start
 	kv_psql -c 'CREATE EXTENSION kvfdw'
 }
@@ -52,6 +59,8 @@ regress()
 		name=$(basename "$name" .sql)
 		case $name in
 			kvfdw--* | '*') continue ;;
+			${SQL:-*}) ;;
+			*) continue ;;
 		esac
 		# pg_regress would stop at the first one.
 		if ! ls "$KV_ROOT/expected/$name"*.out >/dev/null 2>&1; then
@@ -70,14 +79,22 @@ regress()
 	}
 }
 
+suite_rooms() { perl "$here/rooms.pl"; perl "$here/docs.pl"; }
+
 suite_sql() { server && regress; }
 suite_sql-sync() { server "kvfdw.io_method = sync" && regress; }
 
 suite_isolation()
 {
+	local spec specs=()
+	if [ -n "${SPEC:-}" ]; then
+		shopt -s nullglob
+		for spec in "$here"/isolation/specs/$SPEC.spec; do specs+=("$(basename "$spec" .spec)"); done
+		[ ${#specs[@]} -gt 0 ] || return 0
+	fi
 	server
 	ISOLATIONTESTER=$(dirname "$("$KV_PG_CONFIG" --pgxs)")/../test/isolation/isolationtester \
-		OUTDIR=$out/isolation timeout -k 5 600 sh "$here/isolation/run.sh"
+		OUTDIR=$out/isolation timeout -k 5 600 sh "$here/isolation/run.sh" "${specs[@]}"
 }
 
 suite_pgtap()
@@ -92,6 +109,7 @@ suite_pgtap()
 }
 
 # Each file runs as the server's user, with clusters of its own below the run directory.
+# One with file systems of its own begins as root, if we are (KvLoop.pm).
 suite_tap()
 {
 	local root pgxs file names=()
@@ -103,9 +121,9 @@ suite_tap()
 	mkdir -p "$out/tap"
 	if [ "$(id -u)" = 0 ]; then chown "$KV_SERVER_USER" "$out/tap"; fi
 	export PERL5LIB=$pgxs/../test/perl${PERL5LIB:+:$PERL5LIB} PG_REGRESS=$pgxs/../test/regress/pg_regress
-	export -f kv_as one_tap
+	export -f kv_as kv_as_is one_tap
 	export root out
-	printf '%s\n' "${names[@]}" | xargs -P "$(nproc)" -I{} bash -c 'one_tap {}' || true
+	printf '%s\n' "${names[@]}" | xargs -P $(($(nproc) * 2)) -I{} bash -c 'one_tap {}' || true
 	for file in "${names[@]}"; do
 		cat "$out/tap/$file.log"
 		if [ ! -e "$out/tap/$file.passed" ]; then
@@ -117,8 +135,10 @@ suite_tap()
 
 one_tap() # name
 {
+	local as=kv_as
 	kv_as mkdir -p "$out/tap/$1"
-	if kv_as env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE TESTDIR="$out/tap/$1" TESTDATADIR="$out/tap/$1/tmp_check" \
+	if grep -q '^use KvLoop' "$root/test/t/$1.pl"; then as=kv_as_is; fi
+	if $as env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE TESTDIR="$out/tap/$1" TESTDATADIR="$out/tap/$1/tmp_check" \
 		TESTLOGDIR="$out/tap/$1/tmp_check/log" timeout -k 10 600 \
 		prove --verbose --nocolor -I "$root/test/perl" "$root/test/t/$1.pl" >"$out/tap/$1.log" 2>&1; then
 		touch "$out/tap/$1.passed"
@@ -128,10 +148,10 @@ one_tap() # name
 suite_differential()
 {
 	local seed=${SEED:-$((RANDOM * 30 + RANDOM % 30))}
-	[ -f "$here/differential.pl" ] || return 0
+	[ -f "$here/campaign/differential.pl" ] || return 0
 	seeded_server "$seed"
 	(cd "$out" && timeout -k 5 "${KV_DIFFERENTIAL_SECONDS:-3600}" \
-		perl "$here/differential.pl" --statements "${STATEMENTS:-20000}" --seed "$seed")
+		perl "$here/campaign/differential.pl" --statements "${STATEMENTS:-20000}" --seed "$seed")
 	range_cache
 }
 
@@ -140,8 +160,17 @@ suite_concurrent()
 	local seed=${SEED:-1}
 	seeded_server "$seed"
 	timeout -k 5 "${KV_CONCURRENT_SECONDS:-3600}" \
-		perl "$here/concurrent.pl" --steps "${STEPS:-5000}" --seed "$seed"
+		perl "$here/campaign/concurrent.pl" --steps "${STEPS:-5000}" --seed "$seed"
 	range_cache
+}
+
+# JDBC needs a TCP port.
+suite_clients()
+{
+	PGPORT=$(perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1)->sockport')
+	export PGPORT
+	server "listen_addresses = '127.0.0.1'"
+	bash "$here/clients/run.sh"
 }
 
 kv_begin test
@@ -168,9 +197,11 @@ for suite in "${suites[@]}"; do
 	passed=$(grep -cE '^(test .* \.\.\. ok|ok )' "$log" || true)
 	failed=$(grep -cE '^(test .* \.\.\. FAILED|not ok )' "$log" || true)
 	passed=$((passed - $(grep -ciE '^ok .*# (skip|todo)' "$log" || true)))
+	skipped=$(grep -ciE '^(ok .*# skip|.*\.pl \.+ skipped:)' "$log" || true)	# a file that skips all counts once
 	failed=$((failed - $(grep -ciE '^not ok .*# todo' "$log" || true)))
 	notes=()
-	if [ "$passed" = 0 ] && [ "$failed" = 0 ]; then
+	[ "$skipped" = 0 ] || notes+=("$skipped skipped")
+	if [ "$passed" = 0 ] && [ "$failed" = 0 ] && [ "$skipped" = 0 ]; then
 		notes+=("ran no test")
 		failed=1
 	elif [ "$code" != 0 ] && [ "$failed" = 0 ]; then
@@ -197,10 +228,11 @@ for suite in "${suites[@]}"; do
 	fi
 	total_passed=$((total_passed + passed))
 	total_failed=$((total_failed + failed))
+	total_skipped=$((total_skipped + skipped))
 done
 if [ -s "$KV_PGDATA/postmaster.pid" ]; then kv_server_stop immediate; fi
 
 finished=1
 echo
-echo "$total_passed passed, $total_failed failed"
+echo "$total_passed passed, $total_failed failed$([ $total_skipped = 0 ] || echo ", $total_skipped skipped")"
 [ "$total_failed" = 0 ]

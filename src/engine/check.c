@@ -14,7 +14,17 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "engine/internal.h"
+#include "engine/base/area.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
 
 #define KV_CHECK_BATCH	256
 
@@ -45,52 +55,20 @@ report_problem(void *arg, const char *file, int64 offset, const char *problem)
 	check->report(check->arg, file, offset, problem);
 }
 
-static void
-report_value(KvCheck *check, const KvVersion *version, const char *problem)
-{
-	report_problem(check,
-				   kv_path_value(&check->store->key, KV_LOCATION_FILE(version->location)),
-				   KV_LOCATION_OFFSET(version->location), problem);
-}
-
 /* Read one value and compare it with its entry. */
 static void
 check_value(KvCheck *check, const KvCheckEntry *entry)
 {
 	const KvVersion *version = &entry->version;
 	KvKey		key = {entry->key, entry->keylen};
-	uint64		offset = KV_LOCATION_OFFSET(version->location);
-	uint64		start = TYPEALIGN_DOWN(KV_BLOCK, offset);
-	Size		len = TYPEALIGN(KV_BLOCK, offset - start + version->len);
-	char	   *buffer = kv_io_buffer(KV_BUFFER_CHECK, len);
-	uint32		crc;
-	KvIoRequest request;
+	int			err;
+	const char *problem = kv_value_problem(&check->store->key, check->store->cache_id, key,
+										   version, &err);
 
-	if (version->len > 0)
-	{
-		kv_value_trim();
-		memset(&request, 0, sizeof(request));
-		request.file = kv_value_file(&check->store->key,
-									 KV_LOCATION_FILE(version->location), false);
-		request.offset = start;
-		request.len = len;
-		request.buffer = buffer;
-		if (request.file < 0)
-		{
-			report_value(check, version, "file is missing");
-			return;
-		}
-		kv_io_read_batch(&request, 1, KV_IO_VALUE_READ, NULL, NULL);
-		if (request.result < (int) (offset - start + version->len))
-		{
-			report_value(check, version,
-						 request.result < 0 ? "value cannot be read" : "value is cut off");
-			return;
-		}
-	}
-	crc = kv_value_crc_begin(&check->store->key, key, buffer + (offset - start), version->len);
-	if (kv_value_crc_finish(crc, version->location, version->len) != version->crc)
-		report_value(check, version, "value does not match its checksum");
+	if (problem != NULL)
+		report_problem(check,
+					   kv_path_value(&check->store->key, KV_LOCATION_FILE(version->location)),
+					   KV_LOCATION_OFFSET(version->location), problem);
 }
 
 /* Every entry of one run: its shard's range and its value. */
@@ -120,9 +98,12 @@ check_run_entries(KvCheck *check, KvRun *run, const char *path)
 	}
 }
 
-/* Map a run; a damaged one is reported.  NULL with *missing set if it is not there. */
+/*
+ * Open a run; a damaged or unreadable one is reported.  NULL with *missing set if it
+ * is not there.
+ */
 static KvRun *
-pin_run(KvCheck *check, const char *path, const KvRunIds *ids, bool *missing)
+open_run(KvCheck *check, const char *path, const KvRunIds *ids, bool *missing)
 {
 	MemoryContext context = CurrentMemoryContext;
 	KvRun	   *volatile run = NULL;
@@ -130,7 +111,7 @@ pin_run(KvCheck *check, const char *path, const KvRunIds *ids, bool *missing)
 	*missing = false;
 	PG_TRY();
 	{
-		run = kv_run_pin(path, ids);
+		run = kv_run_open(path, ids);
 		*missing = run == NULL;
 	}
 	PG_CATCH();
@@ -139,7 +120,8 @@ pin_run(KvCheck *check, const char *path, const KvRunIds *ids, bool *missing)
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		if (error->sqlerrcode != ERRCODE_DATA_CORRUPTED)
+		if (error->sqlerrcode != ERRCODE_DATA_CORRUPTED &&
+			error->sqlerrcode != ERRCODE_IO_ERROR)
 			PG_RE_THROW();
 		FlushErrorState();
 		report_problem(check, path, 0, error->message);
@@ -160,20 +142,20 @@ check_run(KvCheck *check, uint32 number)
 	KvRun	   *run;
 
 	kv_store_ids(check->store, check->shardno, number, &ids);
-	run = pin_run(check, path, &ids, &missing);
+	run = open_run(check, path, &ids, &missing);
 	if (run == NULL)
 		return !missing;
 	PG_TRY();
 	{
 		KV_STOP_POINT("check_run_pinned");
-		/* it may be unlinked although we have it mapped */
+		/* it may be unlinked although we have it open */
 		gone = !kv_run_check(path, &ids, report_problem, check);
 		if (!gone && check->problems == before)
 			check_run_entries(check, run, path);
 	}
 	PG_FINALLY();
 	{
-		kv_run_unpin(run);
+		kv_run_close(run);
 	}
 	PG_END_TRY();
 	return !gone;
@@ -191,10 +173,10 @@ retry:
 	n = 0;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	generation = pg_atomic_read_u32(&shard->generation);
-	for (int i = 0; i < shard->nunfrozen; i++)
-		numbers[n++] = shard->unfrozen[i];
-	if (shard->base_run != 0)
-		numbers[n++] = shard->base_run;
+	for (int i = 0; i < shard->files.nunfrozen; i++)
+		numbers[n++] = shard->files.unfrozen[i];
+	if (shard->files.base_run != 0)
+		numbers[n++] = shard->files.base_run;
 	LWLockRelease(&shard->lock);
 
 	for (int i = 0; i < n; i++)
@@ -285,7 +267,7 @@ check_logs(KvCheck *check)
 	uint32		generation;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	first = shard->first_log;
+	first = shard->files.first_log;
 	last = shard->log_number;
 	generation = pg_atomic_read_u32(&shard->generation);
 	LWLockRelease(&shard->lock);
@@ -311,7 +293,7 @@ kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 
 	check.context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw check",
 										  ALLOCSET_DEFAULT_SIZES);
-	for (; check.shardno < store->nshards; check.shardno++)
+	for (; check.shardno < store->shape.nshards; check.shardno++)
 	{
 		check_runs(&check);
 		check_deltas(&check);

@@ -41,30 +41,8 @@
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
-/* Limits, each documented in README.md. */
-#define KV_MAX_KEY			2700	/* bytes of an encoded key */
-#define KV_MAX_VALUE		((Size) 256 * 1024 * 1024)	/* bytes of a stored value */
-#define KV_MAX_SHARDS		65536
-#define KV_BLOCK			4096	/* the unit of direct I/O */
-
-/* How the SQL side shaped a value; the engine stores it and gives it back. */
-typedef enum KvForm
-{
-	KV_FORM_RAW = 0,			/* the payload of the one value column */
-	KV_FORM_NULL = 1,			/* that column is NULL; no bytes */
-	KV_FORM_TUPLE = 2,			/* a compact tuple (tuple.c) */
-	KV_FORM_KEY = 3				/* no row: the key to which a deleted one moved */
-} KvForm;
-
-/* What a commit survives; the numbers are in files and WAL records. */
-typedef enum KvWalLevel
-{
-	KV_WAL_NONE = 0,			/* SIGKILL */
-	KV_WAL_KEYS = 1,			/* and power loss */
-	KV_WAL_FULL = 2				/* and the loss of the server, for there are standbys */
-} KvWalLevel;
-
-typedef struct KvStore KvStore; /* shared memory; stable while its table exists */
+#include "engine/base/key.h"
+#include "engine/base/types.h"
 
 /* One visible row.  Memory is the caller's scan's and lasts until its next call. */
 typedef struct KvRow
@@ -76,12 +54,6 @@ typedef struct KvRow
 	const char *value;			/* NULL if the value was not asked for */
 	void	   *header;			/* room for a varlena header right before value, or NULL */
 } KvRow;
-
-typedef struct KvKey
-{
-	const uint8 *data;
-	int			len;
-} KvKey;
 
 /* Work done by one scan, for EXPLAIN (ANALYZE). */
 typedef struct KvScanStats
@@ -101,8 +73,12 @@ extern void kv_engine_gucs(void);	/* defines the engine's GUCs */
 extern void kv_engine_preload(void);	/* shmem request, hooks, workers, rmgr */
 extern bool kv_engine_ready(void);	/* was the library preloaded? */
 extern void kv_engine_require(void);	/* ERROR with the line to add, if not */
+extern void kv_engine_warn(void);	/* WARNING with it, if not */
 
-/* ---- stores (store.c) ---- */
+/* Of the server that runs, which may be newer than the one compiled for: 150015, say. */
+extern int	kv_server_version(void);
+
+/* ---- stores (life/generation.c) ---- */
 
 /*
  * The store of a table, recovered if this is its first use since the server
@@ -125,33 +101,36 @@ extern void kv_store_drop_database_at_commit(Oid dboid);
 
 /*
  * The schema image the SQL side keeps with a store: an opaque string it
- * compares at open.  set replaces it durably.
+ * compares at open.  set replaces it durably.  get returns the incarnation of the
+ * server that wrote it, for kv_xid_was_lost.
  */
-extern void kv_store_get_schema(KvStore *store, StringInfo into);
+extern uint32 kv_store_get_schema(KvStore *store, StringInfo into);
 extern void kv_store_set_schema(KvStore *store, const char *data, int len);
 
+/* Is the xid, noted in that incarnation, of a transaction that a crash has undone? */
+extern bool kv_xid_was_lost(uint64 xid, uint32 incarnation);
+
 /* A place between two keys: no key is as short, or it is a key's beginning. */
-typedef struct KvSplit
+typedef struct KvCut
 {
 	uint8		len;
 	uint8		bytes[8];
-} KvSplit;
+} KvCut;
 
 /*
  * Up to max places, in key order, that cut the store into pieces of about the
  * same number of frozen rows.  Returns how many.
  */
-extern int	kv_store_splits(KvStore *store, KvSplit *splits, int max);
+extern int	kv_store_cuts(KvStore *store, KvCut *splits, int max);
 
-/* memcmp order, shorter first */
-extern int	kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen);
-
+/* Was the store made for keys of this width, each key's encoded length or 0? */
+extern bool kv_store_fits_keys(const KvStore *store, int key_width);
 extern uint64 kv_store_row_estimate(KvStore *store);
 extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
 extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
 extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 
-/* ---- reading (scan side: batch.c over shard.c) ---- */
+/* ---- reading (scan/scan.c) ---- */
 typedef struct KvScan KvScan;
 
 /*
@@ -192,6 +171,10 @@ extern void kv_scan_leave(KvScan *scan);
  */
 extern void kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys);
 
+/*
+ * The next visible row of the position, with its value if the scan wants values; false:
+ * there are no more.  Serves interrupts; damage is an ERROR (I 11).
+ */
 extern bool kv_scan_next(KvScan *scan, KvRow *row);
 
 /*
@@ -214,12 +197,13 @@ extern void kv_scan_end(KvScan *scan);
  */
 extern double kv_store_scattered(KvStore *store);
 
-/* ---- inserting (write.c) ---- */
+/* ---- inserting (write/write.c) ---- */
 typedef enum KvInsertResult
 {
 	KV_INSERTED,
 	KV_EXISTS,					/* a live row has that key; nothing was written */
-	KV_EXISTS_UNSEEN			/* and it is another's that the snapshot does not see */
+	KV_EXISTS_UNSEEN,			/* and it is another's that the snapshot does not see */
+	KV_EXISTS_ANEW				/* and it was put there by this command, or later */
 } KvInsertResult;
 
 /*
@@ -230,7 +214,26 @@ extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
 								KvForm form, const char *value, Size len,
 								Snapshot snapshot, CommandId cid, bool replace);
 
-/* ---- locking and changing rows (rowlock.c) ---- */
+/*
+ * Insert a row unless its key exists; then lock the newest version there in the given
+ * mode, whether the snapshot sees it or not, and return it in *existing (KV_EXISTS): its
+ * value is palloc'd in CurrentMemoryContext, its key is the caller's.  With existing
+ * NULL the value is not read.  Waits for all who write the key or have it locked.
+ * KV_EXISTS_UNSEEN, for snapshots that last a transaction only, and KV_EXISTS_ANEW:
+ * nothing is locked.
+ *
+ * With seen the version is not locked but noted there, for kv_overwrite.  That
+ * writes nothing and returns false if others have come between, or are coming.
+ */
+extern KvInsertResult kv_insert_or_lock(KvStore *store, Relation rel, KvKey key,
+										KvForm form, const char *value, Size len,
+										Snapshot snapshot, CommandId cid,
+										LockTupleMode mode, KvVersion *seen,
+										KvRow *existing);
+extern bool kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form,
+						 const char *value, Size len, CommandId cid);
+
+/* ---- locking and changing rows (write/rowlock.c) ---- */
 typedef enum KvRowResult
 {
 	KV_ROW_DONE,				/* the version the snapshot sees is locked or changed */
@@ -268,22 +271,59 @@ extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot s
 extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
 							 KvKey moved_to, CommandId cid, KvRow *newer);
 
-/* ---- transactions (called by xact.c's callbacks) ---- */
+/* ---- transactions (called by hooks.c's callbacks) ---- */
 extern void kv_engine_before_commit(void);	/* PRE_COMMIT, PRE_PREPARE: may throw */
 extern void kv_engine_at_prepare(void);	/* as at_commit */
 extern void kv_engine_at_commit(void);	/* never throws, allocates or waits */
+/* As at_commit: discards the stores that the transaction's CREATE or TRUNCATE has made. */
 extern void kv_engine_at_abort(void);
+/* Never throws: on commit what mine has pending is parent's; else as at_abort, for mine. */
 extern void kv_engine_at_subxact(bool commit, SubTransactionId mine,
 								 SubTransactionId parent);
 extern bool kv_engine_has_pending_files(void);	/* TRUNCATE or DROP pending */
 extern void kv_engine_note_backup(bool running);	/* this session's pg_backup_start; as at_commit */
 
+/* ---- when to analyze (statistics.c, write/changes.c) ---- */
+
+/* Rows count as changed when their transaction has ended.  As kv_engine_at_commit. */
+extern void kv_changes_at_end(bool commit);
+extern void kv_changes_at_subxact_abort(SubTransactionId subid);
+
+/* ANALYZE: how many changes there were when it began, and that it is done. */
+extern uint64 kv_changes_now(KvStore *store);
+extern void kv_changes_analyzed(KvStore *store, uint64 changes);
+
+typedef struct KvChanges
+{
+	Oid			relid;
+	uint32		generation;
+	uint64		since;			/* rows changed since the last ANALYZE, or the start */
+	bool		analyzed;		/* since the server started */
+	uint64		rows;			/* estimate */
+} KvChanges;
+
+extern List *kv_changes_of(Oid dboid);	/* of all stores that can be used, palloc'd */
+
+/* It takes so many changes until somebody need look again. */
+extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
+
 /* ---- checking and statistics ---- */
-typedef void (*KvProblemCallback) (void *arg, const char *file, int64 offset,
-								   const char *problem);
 
 /* Read everything of one store and verify it (check.c). */
 extern void kv_store_check(KvStore *store, KvProblemCallback report, void *arg);
+
+/* What is counted of each store, in the order of the view's columns. */
+typedef enum KvStat
+{
+	KV_COUNT_INSERTS, KV_COUNT_UPDATES, KV_COUNT_DELETES,
+	KV_COUNT_POINT_READS, KV_COUNT_RANGE_SCANS, KV_COUNT_ROWS_READ,
+	KV_COUNT_DEVICE_READS, KV_COUNT_DEVICE_READ_BYTES,
+	KV_COUNT_VALUE_BYTES, KV_COUNT_DEVICE_WRITE_BYTES,
+	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
+	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
+	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES,
+	KV_COUNTERS
+} KvStat;
 
 typedef struct KvStoreStats
 {
@@ -294,15 +334,7 @@ typedef struct KvStoreStats
 	bool		unusable;
 	int			shards;
 	uint64		rows;			/* estimate: frozen keys plus recent ones */
-	uint64		inserts, updates, deletes;
-	uint64		point_reads, range_scans, rows_read;
-	uint64		device_reads, device_read_bytes;
-	uint64		value_bytes;	/* bytes of values accepted */
-	uint64		device_write_bytes;
-	uint64		slot_hits, cache_hits;
-	uint64		freezes, spills;
-	uint64		recovered_entries, recovered_slots, recovery_ms;
-	uint64		lost_entries, lost_log_bytes;	/* in a power loss, at wal level none */
+	uint64		counts[KV_COUNTERS];
 	uint64		delta_bytes;	/* shared memory held now */
 	uint64		runs;			/* run files now */
 } KvStoreStats;
@@ -318,6 +350,7 @@ typedef struct KvBarrierStats
 	uint64		bytes;			/* of key logs and runs among them */
 } KvBarrierStats;
 
+/* Copies what the barriers have done so far. */
 extern void kv_stat_barrier(KvBarrierStats *stats);
 
 /* Calls back for every open or unusable store of database dboid (InvalidOid: all). */
@@ -332,7 +365,7 @@ typedef struct KvIoStats
 	uint64		errors;
 } KvIoStats;
 
-typedef struct KvRangeStats
+typedef struct KvWindowStats
 {
 	uint64		windows;		/* in the range cache */
 	uint64		window_size;	/* bytes */
@@ -341,11 +374,13 @@ typedef struct KvRangeStats
 	uint64		hits, loads, shared, waits;	/* as in KvScanStats */
 	uint64		reads, read_bytes;	/* of prefetch workers */
 	uint64		evictions;
-} KvRangeStats;
+} KvWindowStats;
 
-extern void kv_stat_range(KvRangeStats *stats);
+/* The range cache's counters and present state; all 0 if the cache is off. */
+extern void kv_stat_windows(KvWindowStats *stats);
 extern int	kv_stat_io(KvIoStats *out, int max);	/* returns how many kinds */
 extern const char *kv_stat_io_method(void);	/* 'io_uring' or 'sync', as in use */
+/* Sets the counters of stores, I/O and range cache to 0; what describes the present stays. */
 extern void kv_stat_reset(void);
 
 #endif							/* KV_ENGINE_H */

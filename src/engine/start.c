@@ -1,12 +1,10 @@
 /*
  * start.c
- *		The engine's start: settings and shared memory.
+ *		The engine's start: the table of its rooms.
  *
- * All shared memory is in the main segment: control, slot array, the two hash
- * tables, I/O counters, and one DSA area created in place, from which shard
- * descriptors and deltas come.  The area cannot grow (I 12), and because it
- * lies in the main segment a dsa_pointer is an offset from the same address in
- * every process.
+ * A room has a struct in the main shared memory segment, and perhaps more memory, its
+ * settings, and something to do before anybody else is there.  Who adds a room adds a
+ * line.
  */
 #include "postgres.h"
 
@@ -14,10 +12,65 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
-#include "utils/hsearch.h"
-#include "utils/memutils.h"
 
-#include "engine/internal.h"
+#include "engine/base/area.h"
+#include "engine/base/shared.h"
+#include "engine/cache/cache.h"
+#include "engine/durable/durable.h"
+#include "engine/engine.h"
+#include "engine/freeze/freeze.h"
+#include "engine/gate/gate.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/io/fault.h"
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+#include "engine/maintainer.h"
+#include "engine/restart/restart.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/xact/xact.h"
+
+typedef struct KvRoom
+{
+	/* its struct, zeroed when it is made; init fills in the rest */
+	const char *name;
+	Size		size;
+	void	  **address;
+	void		(*init) (void);
+
+	/* what else it has: how many bytes, and making or attaching to it */
+	Size		(*more) (void);
+	void		(*attach) (void);
+
+	void		(*gucs) (void);
+	void		(*start) (void);	/* in the postmaster, when all memory has been made */
+} KvRoom;
+
+#define KV_STRUCT(type, pointer)	"kvfdw " #type, sizeof(type), (void **) &pointer
+
+/* From the ground up.  Rooms start from the top down: what is above says what counts. */
+static const KvRoom rooms[] = {
+	{KV_STRUCT(KvBase, kv_base), kv_base_init, NULL, kv_base_attach},
+	{.more = kv_area_size, .attach = kv_area_attach, .gucs = kv_area_gucs},
+	{KV_STRUCT(KvGate, kv_gate), kv_gate_init},
+	{.more = kv_io_memory, .attach = kv_io_attach, .gucs = kv_io_gucs},
+	{KV_STRUCT(KvIncarnations, kv_incarnations), kv_incarnations_init},
+	{KV_STRUCT(KvDeltaMemory, kv_delta_memory), kv_delta_memory_init},
+	{.gucs = kv_run_gucs},
+	{KV_STRUCT(KvRegistry, kv_registry), kv_registry_init, kv_registry_memory,
+	kv_registry_attach, kv_registry_gucs},
+	{KV_STRUCT(KvBackups, kv_backups), kv_backups_init},
+	{.more = kv_block_memory, .attach = kv_block_attach, .gucs = kv_block_gucs},
+	{.more = kv_window_memory, .attach = kv_window_attach, .gucs = kv_prefetch_gucs},
+	{KV_STRUCT(KvSlotPool, kv_slot_pool), kv_slots_init, kv_slots_memory, kv_slots_attach,
+	kv_slots_gucs, kv_slots_start},
+	{KV_STRUCT(KvSettled, kv_settled), .gucs = kv_freeze_gucs, .start = kv_settle_startup},
+	{KV_STRUCT(KvControl, kv_control)},
+	{KV_STRUCT(KvBarrier, kv_barrier), kv_barrier_init},
+	{.gucs = kv_recovery_gucs},
+	{.start = kv_incarnation_startup},
+};
 
 static shmem_request_hook_type previous_shmem_request = NULL;
 static shmem_startup_hook_type previous_shmem_startup = NULL;
@@ -25,125 +78,61 @@ static shmem_startup_hook_type previous_shmem_startup = NULL;
 void
 kv_engine_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.merge_size",
-							"Size of a merge slot: the largest single write to a value file.",
-							NULL, &kv_merge_size_kb, 256, 64, 4096,
-							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.merge_buffers",
-							"Size of the merge file, which all tables share.",
-							NULL, &kv_merge_buffers_mb, 16, 4, 65536,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.delta_memory",
-							"Shared memory for recent versions and shard descriptors.",
-							NULL, &kv_delta_memory_mb, 128, 16, 1048576,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.value_cache",
-							"Shared memory for blocks of values that were read by key.",
-							NULL, &kv_value_cache_mb, 128, 0, 1048576,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.max_tables",
-							"Number of tables that can be in use between two server starts.",
-							NULL, &kv_max_tables, 10000, 100, 10000000,
-							PGC_POSTMASTER, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.recovery_workers",
-							"Helpers that recover the shards of one table in parallel.",
-							NULL, &kv_recovery_workers, 2, 0, 8,
-							PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.freeze_delay",
-							"Time after which recent versions are frozen even if there are few.",
-							NULL, &kv_freeze_delay, 60, 1, 86400,
-							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
-	kv_prefetch_gucs();
-	kv_io_gucs();
-	kv_run_gucs();
+	for (int i = 0; i < lengthof(rooms); i++)
+	{
+		if (rooms[i].gucs)
+			rooms[i].gucs();
+	}
 }
 
 static void
 request_memory(void)
 {
-	Size		size = MAXALIGN(sizeof(KvShared));
-
 	if (previous_shmem_request)
 		previous_shmem_request();
-	size = add_size(size, kv_merge_shmem_size());
-	size = add_size(size, kv_area_size());
-	size = add_size(size, kv_cache_shmem_size());
-	size = add_size(size, kv_range_shmem_size());
-	size = add_size(size, kv_io_shmem_size());
-	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvTableEntry)));
-	size = add_size(size, hash_estimate_size(kv_max_tables, sizeof(KvStore)));
-	RequestAddinShmemSpace(size);
+	for (int i = 0; i < lengthof(rooms); i++)
+	{
+		RequestAddinShmemSpace(CACHELINEALIGN(rooms[i].size));
+		if (rooms[i].more)
+			RequestAddinShmemSpace(CACHELINEALIGN(rooms[i].more()));
+	}
 }
 
 static void
-create_hash_tables(void)
+attach_room(const KvRoom *room)
 {
-	HASHCTL		info = {0};
+	if (room->address)
+	{
+		bool		found;
 
-	info.keysize = 2 * sizeof(Oid);
-	info.entrysize = sizeof(KvTableEntry);
-	kv_table_hash = ShmemInitHash("kvfdw tables", kv_max_tables, kv_max_tables, &info,
-								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
-	info.keysize = sizeof(KvStoreKey);
-	info.entrysize = sizeof(KvStore);
-	kv_store_hash = ShmemInitHash("kvfdw stores", kv_max_tables, kv_max_tables, &info,
-								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+		*room->address = ShmemInitStruct(room->name, room->size, &found);
+		if (!found)
+		{
+			memset(*room->address, 0, room->size);
+			if (room->init)
+				room->init();
+		}
+	}
+	if (room->attach)
+		room->attach();
 }
 
 /* Make or attach to shared memory; the postmaster also begins the incarnation. */
 static void
 start_memory(void)
 {
-	bool		found;
-	char	   *area;
-	dsa_area   *dsa;
-
 	if (previous_shmem_startup)
 		previous_shmem_startup();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	kv_shared = ShmemInitStruct("kvfdw", sizeof(KvShared), &found);
-	kv_slots = ShmemInitStruct("kvfdw merge slots", kv_merge_shmem_size(), &found);
-	area = ShmemInitStruct("kvfdw area", kv_area_size(), &found);
-	kv_area_base = area;
-	if (!found)
-	{
-		memset(kv_shared, 0, sizeof(KvShared));
-		kv_shared->tranches[0] = LWLockNewTrancheId();
-		kv_shared->tranches[1] = LWLockNewTrancheId();
-		LWLockInitialize(&kv_shared->control_lock, kv_shared->tranches[0]);
-		LWLockInitialize(&kv_shared->merge_lock, kv_shared->tranches[0]);
-		ConditionVariableInit(&kv_shared->slot_freed);
-		ConditionVariableInit(&kv_shared->room_made);
-		pg_atomic_init_u32(&kv_shared->write_error, 0);
-		pg_atomic_init_u64(&kv_shared->delta_bytes, 0);
-		pg_atomic_init_u32(&kv_shared->room_wanted, 0);
-		pg_atomic_init_u32(&kv_shared->drop_counter, 0);
-		pg_atomic_init_u32(&kv_shared->cache_ids, 0);
-		pg_atomic_init_u32(&kv_shared->barrier_up, 0);
-		pg_atomic_init_u32(&kv_shared->backups, 0);
-		pg_atomic_init_u32(&kv_shared->logging, 0);
-		ConditionVariableInit(&kv_shared->barrier_raised);
-		SpinLockInit(&kv_shared->barrier_mutex);
-
-		dsa = dsa_create_in_place(area, kv_area_size(), kv_shared->tranches[1], NULL);
-		dsa_pin(dsa);
-		dsa_set_size_limit(dsa, kv_area_size());
-		dsa_detach(dsa);
-	}
-	kv_tranche_shard = kv_shared->tranches[1];
-	LWLockRegisterTranche(kv_shared->tranches[0], "KvfdwControl");
-	LWLockRegisterTranche(kv_shared->tranches[1], "KvfdwShard");
-	kv_io_shmem_init(found);
-	kv_cache_startup();
-	kv_range_startup();
-	create_hash_tables();
+	for (int i = 0; i < lengthof(rooms); i++)
+		attach_room(&rooms[i]);
 	LWLockRelease(AddinShmemInitLock);
 
-	if (!found)
+	for (int i = lengthof(rooms) - 1; i >= 0 && !IsUnderPostmaster; i--)
 	{
-		kv_incarnation_startup();
-		kv_merge_startup();
+		if (rooms[i].start)
+			rooms[i].start();
 	}
 }
 
@@ -158,12 +147,10 @@ kv_engine_preload(void)
 	kv_workers_register();
 }
 
-void
-kv_engine_require(void)
+int
+kv_server_version(void)
 {
-	if (!kv_engine_ready())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
-				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf and restart the server.")));
+	int			version = kv_fault_server_version();
+
+	return version != 0 ? version : atoi(GetConfigOption("server_version_num", false, false));
 }

@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/../lib/setup.sh"
 . "$here/../lib/server.sh"
-. "$here/../lib/measure.sh"
+. "$here/../../bench/lib/measure.sh"
 
 ROWS=${ROWS:-200000}
 SIZE=4096

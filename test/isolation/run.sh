@@ -37,7 +37,7 @@ for kind in $kinds; do
 	fi
 	for spec in "$@"; do
 		if [ $kind = kv ]; then cat "$here/specs/$spec.spec"
-		else "$here/../heapify.pl" --filter <"$here/specs/$spec.spec"
+		else "$here/../campaign/heapify.pl" --filter <"$here/specs/$spec.spec"
 		fi >"$out/$spec.$kind.spec"
 		"$tester" "dbname=$db" <"$out/$spec.$kind.spec" >"$out/$spec.$kind.out" 2>&1
 		[ -z "$write" ] || cp "$out/$spec.$kind.out" "$here/expected/$spec.out"

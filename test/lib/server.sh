@@ -42,6 +42,9 @@ kv_as()
 	fi
 }
 
+# Or as who we are.
+kv_as_is() { (cd "${KV_RUN:-/}" && exec "$@"); }
+
 # Make, without the flags and job server of a make that called us.
 kv_make() { env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s -C "$KV_ROOT" "$@"; }
 
@@ -269,7 +272,7 @@ kv_readable_root()
 		echo "$KV_ROOT"
 	else
 		mkdir -p "$KV_RUN/checkout"
-		(cd "$KV_ROOT" && cp -r Makefile kvfdw.control sql expected src test "$KV_RUN/checkout/")
+		(cd "$KV_ROOT" && cp -r Makefile kvfdw.control README.md docs sql expected src test "$KV_RUN/checkout/")
 		chmod -R a+rX "$KV_RUN/checkout"
 		echo "$KV_RUN/checkout"
 	fi

@@ -18,17 +18,25 @@ our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs resta
 
 sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
 
-# A running cluster named $name; %conf goes to postgresql.conf.
+# A running cluster named $name; %conf goes to postgresql.conf, but for before_init
+# and before_start, which are called with the node.
 sub kv_cluster
 {
 	my ($name, %conf) = @_;
+	my ($before_init, $before_start) = delete @conf{qw(before_init before_start)};
 	my $node = PostgreSQL::Test::Cluster->new($name);
+	$before_init->($node) if $before_init;
 	$node->init;
 	my %settings = (
 		fsync => 'off', autovacuum => 'off', max_connections => 40, restart_after_crash => 'on', log_statement => 'none',
 		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'")), %conf);
+	if ($ENV{ADMISSION} && !heap_only())
+	{
+		%settings = ('kvfdw.admission_limit' => $ENV{ADMISSION}, 'kvfdw.admission_exempt_superusers' => 'off', 'kvfdw.admission_exempt_monitor' => 'off', %settings);
+	}
 	if ($ENV{KV_IO_METHOD} && !heap_only()) { $settings{'kvfdw.io_method'} = $ENV{KV_IO_METHOD}; }
 	$node->append_conf('postgresql.conf', join('', map { "$_ = $settings{$_}\n" } sort keys %settings));
+	$before_start->($node) if $before_start;
 	$node->start;
 	kv_install($node, 'postgres');
 	return $node;
@@ -69,14 +77,19 @@ sub wait_for
 	die "timed out waiting for $what";
 }
 
-# SIGKILL the postmaster and every process it started, as a machine would.
+# SIGKILL the postmaster and every process it started, as a machine would.  Where
+# the data directory cannot be read the node knows the process.
 sub kill_all
 {
 	my ($node) = @_;
-	open(my $f, '<', $node->data_dir . '/postmaster.pid') or die "no postmaster.pid: $!";
-	my $postmaster = <$f>;
-	chomp $postmaster;
-	close $f;
+	my $postmaster = $node->{_pid};
+	if (open(my $f, '<', $node->data_dir . '/postmaster.pid'))
+	{
+		$postmaster = <$f>;
+		chomp $postmaster;
+		close $f;
+	}
+	die "no postmaster.pid" unless $postmaster;
 	# stop it first, so that it starts no other process meanwhile
 	kill 'STOP', $postmaster;
 	my @children = split ' ', `ps -o pid= --ppid $postmaster`;

@@ -26,7 +26,7 @@ sub put
 {
 	my ($self, $bytes) = @_;
 	$self->{busy} = 1;
-	syswrite($self->{socket}, $bytes) == length $bytes or die "cannot send to the server: $!\n";
+	(syswrite($self->{socket}, $bytes) // 0) == length $bytes or die "cannot send to the server: $!\n";
 	return;
 }
 
@@ -76,7 +76,8 @@ sub message
 		my %field = map { substr($_, 0, 1) => substr($_, 1) } split /\0/, $body;
 		push @{ $self->{lines} }, "$field{V} $field{C}: $field{M}" . ($field{C} eq '23505' && $field{D} ? ": $field{D}" : '');
 	}
-	elsif ($type eq 'Z') { ($self->{status}, $self->{busy}) = ($body, 0); }
+	elsif ($type eq 'Z') { ($self->{status}, $self->{busy}) = ($body, 0); $self->{answers}++; }
+	elsif ($type eq 'A') { push @{ $self->{lines} }, 'notify ' . join(' ', unpack('x4Z*Z*', $body)); }
 	elsif ($type eq 'K') { $self->{pid} = unpack('N', $body); }
 	elsif ($type eq 'R' && unpack('N', $body) != 0) { die "the server wants a password\n"; }
 	return;

@@ -1,4 +1,4 @@
-# Disks that are files with an ext4 in them.  One that is mounted by
+# Disks that are files with an ext4, or xfs, in them.  One that is mounted by
 # disk_mount_recorded writes a log of every write and flush (recorder.c); from
 # the log and the file as it was before, a KvDisk makes what a power cut would
 # leave at any moment.
@@ -17,7 +17,7 @@ use Exporter 'import';
 use POSIX ();
 use Time::HiRes qw(sleep);
 
-our @EXPORT = qw(disk_make disk_copy disk_mount disk_mount_recorded disk_umount);
+our @EXPORT = qw(disk_make disk_copy disk_mount disk_mount_recorded disk_umount disk_tmpfs disk_small_writes disk_shutdown);
 
 my $header = 24;    # bytes of a record's header
 my $magic = 0x4b565043;
@@ -34,12 +34,37 @@ sub command
 
 # ---- files and mounts ----
 
+# solid: an ext4 of 2 GB at most whose image has room for all that is the file
+# system's own, so that an image without room for more fails for files only.
 sub disk_make
 {
-	my ($image, $megabytes) = @_;
+	my ($image, $megabytes, $type, $solid) = @_;
+	$type //= 'ext4';
 	unlink $image;
 	command('truncate', '-s', "${megabytes}M", $image);
-	command('mkfs.ext4', '-q', $image);
+	if ($type ne 'ext4') { command("mkfs.$type", '-q', '-f', $image) }
+	elsif (!$solid) { command('mkfs.ext4', '-q', $image) }
+	else
+	{
+		command('mkfs.ext4', '-q', '-b', 4096, '-m', 0, '-N', 4096, '-J', 'size=8', '-O', '^resize_inode', '-E', 'lazy_itable_init=0,lazy_journal_init=0', $image);
+		open my $stat, '-|', "debugfs -R 'ex <8>' '$image' 2>/dev/null" or die "debugfs: $!";
+		my @journal = map { /^\s*(\d+)\/\s*\g1\s.*?(\d+)\s*-\s*(\d+)\s+\d+\s*$/ ? [ $2, $3 ] : () } <$stat>;
+		close $stat;
+		@journal or die "debugfs does not tell where the journal is\n";
+		write_again($image, $_->[0] * 4096, ($_->[1] + 1) * 4096) for [ 0, 1023 ], @journal;
+	}
+}
+
+# Writing what is there makes a sparse file solid.
+sub write_again
+{
+	my ($path, $from, $to) = @_;
+	open my $file, '+<:raw', $path or die "$path: $!";
+	sysseek $file, $from, 0;
+	sysread $file, my $bytes, $to - $from;
+	sysseek $file, $from, 0;
+	syswrite($file, $bytes) == $to - $from or die "$path: $!\n";
+	close $file;
 }
 
 sub disk_copy
@@ -51,8 +76,47 @@ sub disk_copy
 
 sub disk_mount
 {
-	my ($image, $where) = @_;
-	command('mount', '-t', 'ext4', '-o', 'loop', $image, $where);
+	my ($image, $where, $type, $options) = @_;
+	command('mount', '-t', $type || 'ext4', '-o', join(',', 'loop', $options || ()), $image, $where);
+}
+
+sub umount_idle
+{
+	my ($where) = @_;
+	my $end = time + 60;
+	until (eval { command('umount', $where); 1 })
+	{
+		die $@ if $@ !~ /busy/ || time > $end;
+		sleep 0.1;
+	}
+}
+
+# From now on a block at a time: loop devices of some kernels take a write for
+# complete if its beginning could be written.
+sub disk_small_writes
+{
+	my ($where) = @_;
+	my ($device) = `findmnt -n -o SOURCE '$where'` =~ m{^/dev/(\w+)} or die "what is mounted at $where?\n";
+	open my $file, '>', "/sys/block/$device/queue/max_sectors_kb" or die "$device: $!\n";
+	print $file 4;
+	close $file or die "$device: $!\n";
+}
+
+sub disk_tmpfs
+{
+	my ($where, $megabytes) = @_;
+	command('mount', '-t', 'tmpfs', '-o', "size=${megabytes}m", 'kvfdw', $where);
+}
+
+# The file system stops in the middle, as after an I/O error: what was not
+# written back is lost, every access fails until it is mounted anew.
+sub disk_shutdown
+{
+	my ($where) = @_;
+	open my $dir, '<', $where or die "$where: $!\n";
+	my $no_flush = pack 'L', 2;
+	# XFS_IOC_GOINGDOWN, which ext4 knows as well
+	ioctl($dir, 0x8004587d, $no_flush) or die "shutdown of $where: $!\n";
 }
 
 # The log is empty before the mount's own writes.
@@ -74,13 +138,14 @@ sub disk_mount_recorded
 	return;
 }
 
+# As soon as it is idle: what an ended process had open may be released later.
 # The log is complete when it returns.
 sub disk_umount
 {
 	my ($where) = @_;
-	command('umount', $where);
+	umount_idle($where);
 	my $pid = delete $recorder{$where} // return;
-	command('umount', "$where.device");
+	umount_idle("$where.device");
 	waitpid $pid, 0;
 	return;
 }

@@ -16,11 +16,14 @@ $node->init;
 $node->append_conf('postgresql.conf', "fsync = off\n");
 $node->start;
 
-$node->safe_psql('postgres', 'CREATE EXTENSION kvfdw');
-pass('the extension installs');
+my ($rc, $out, $err) = $node->psql('postgres', 'CREATE EXTENSION kvfdw');
+is($rc, 0, 'the extension installs');
+like($err, qr/WARNING:  kvfdw must be loaded via shared_preload_libraries\nHINT:[^\n]*\Q$line\E/, 'and warns, with the line to add');
+($rc, $out, $err) = $node->psql('postgres', 'DROP EXTENSION kvfdw; LOAD \'kvfdw\'; CREATE EXTENSION kvfdw');
+is(scalar(() = $err =~ /WARNING:  kvfdw must be loaded/g), 1, 'also where the library is there already, once');
 $node->safe_psql('postgres', "CREATE FOREIGN TABLE t (k int, v text) SERVER kvfdw OPTIONS (key 'k')");
 pass('a table can be created');
-my ($rc, $out, $err) = $node->psql('postgres', "CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (keys 'k')");
+($rc, $out, $err) = $node->psql('postgres', "CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (keys 'k')");
 like($err, qr/ERROR:  invalid option "keys"/, 'options are checked');
 for my $sql ("SELECT * FROM t", "SELECT count(*) FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'",
 	"DELETE FROM t", "TRUNCATE t", "COPY t FROM PROGRAM 'echo 1'", "ANALYZE t", "SELECT kvfdw_check('t')", "SELECT kvfdw_freeze('t')",

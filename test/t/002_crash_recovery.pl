@@ -55,7 +55,7 @@ sub twin_script
 	return $s;
 }
 
-# Writer of kind 'acked': kvfdw only, so that nothing but kvfdw writes WAL (F 1).
+# Writer of kind 'acked': kvfdw only, so that nothing but kvfdw writes WAL.
 # Transaction i inserts rows j = 0 .. i % 5, marks those of i - 3, deletes those
 # of i - 10 and sets the counter (i = -1).  Every seventh is rolled back.
 sub acked_script
@@ -176,7 +176,7 @@ reap_writer($reader);
 restart_killed($node);
 is(tables_differ($node, 'twin_kv', 'twin_heap', 'w, i'), '', 'killed during the recovery on first use');
 
-# Xid reuse (F 1, F 2).  The transaction in flight wrote only to kvfdw, so its xid
+# Xid reuse.  The transaction in flight wrote only to kvfdw, so its xid
 # reached no WAL that was flushed and is handed out again after the crash.
 my $reused = 0;
 for my $variant ('table used before reuse', 'table not touched before reuse', 'frozen before reuse', 'savepoints', 'spilled')
@@ -211,7 +211,7 @@ for my $variant ('table used before reuse', 'table not touched before reuse', 'f
 	is(kv_check_clean($node, $t), '', "$variant: kvfdw_check is clean");
 }
 
-# The last commit before the kill is kept although it wrote to kvfdw only (F 1).
+# The last commit before the kill is kept although it wrote to kvfdw only.
 for my $i (1 .. 5)
 {
 	$node->safe_psql('postgres', "INSERT INTO reuse_1 VALUES (2000 + $i, 'committed last')");

@@ -91,7 +91,9 @@ for my $size (300, 4096, 300_000)
 	$node->safe_psql('postgres', "TRUNCATE kv; TRUNCATE heap; INSERT INTO heap SELECT g, rpad(g::text, g % 3000, 'x') FROM generate_series(1, 500) g; INSERT INTO kv TABLE heap");
 	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: work goes on after space is freed");
 	is(kv_check_clean($node, 'kv'), '', "$size: kvfdw_check is clean");
-	cmp_ok(free_bytes(), '>', $capacity / 10, "$size: TRUNCATE gave the space back");
+	# the maintainer frees it, behind whatever it is at
+	wait_for('space of the truncated table', 60, sub { free_bytes() > $capacity / 10 });
+	pass("$size: TRUNCATE gave the space back");
 }
 # space taken by somebody else
 open(my $hog, '>', "$small/hog.$$") or die;

@@ -63,7 +63,9 @@ for my $how ('stopped', 'killed')
 			$node->{_pid} = undef;
 			my $up = $node->start(fail_ok => 1);
 			(my $short = $f) =~ s{.*/}{};
-			my $named = sub { return index($_[0], $short) >= 0 || index($_[0], "kvfdw/$f") >= 0; };
+			# nobody knows the number of an image that is not there
+			(my $any = $short) =~ s/\.[0-9a-f]{8}\.image$/.*.image/;
+			my $named = sub { return index($_[0], $short) >= 0 || index($_[0], $any) >= 0 || index($_[0], "kvfdw/$f") >= 0; };
 			unless ($up)
 			{
 				my $log = substr(slurp_file($node->logfile), $log_from);
@@ -84,18 +86,9 @@ for my $how ('stopped', 'killed')
 					my @got = split /\n/, $out;
 					if ($query !~ /ORDER/) { @want = sort @want; @got = sort @got; }
 					my %want = map { $_ => 1 } @want;
-					# the end of a log that was cut off and reported takes its rows back to older ones
-					if ($f =~ /\.log/ && $named->(substr(slurp_file($node->logfile), $log_from)))
-					{
-						$want{$_} = 1 for split /\n/, $node->safe_psql('postgres', 'SELECT k, md5(v) FROM heap_frozen');
-					}
 					my @wrong = grep { !$want{$_} } @got;
 					push @problems, "$query: wrong rows " . join(' ', @wrong[ 0 .. ($#wrong > 3 ? 3 : $#wrong) ]) if @wrong;
-					if (!@wrong && "@got" ne "@want")
-					{
-						my $log = substr(slurp_file($node->logfile), $log_from);
-						push @problems, "$query: " . (@want - @got) . ' rows missing in silence' unless $named->($log) && $f =~ /\.log/;
-					}
+					push @problems, "$query: " . (@want - @got) . ' rows missing in silence' if !@wrong && "@got" ne "@want";
 				}
 				elsif ($err !~ /ERROR:  (XX001|58P01|58030|0A000: [^\n]* has format version)/ || !$named->($err)) { push @problems, "$query: the error is not XX001 or does not name $short: " . substr($err, 0, 300); }
 			}
@@ -116,8 +109,7 @@ END $$}, timeout => 60);
 			if (!defined $good) { push @problems, "point reads: $err"; }
 			else
 			{
-				my $log = substr(slurp_file($node->logfile), $log_from);
-				push @problems, "$wrong point reads gave a wrong value" if $wrong && !($f =~ /\.log/ && $named->($log));
+				push @problems, "$wrong point reads gave a wrong value" if $wrong;
 				push @problems, "point reads fail with $state" if $bad && $state !~ /^(XX001|58P01|58030|0A000)$/;
 				push @problems, "one flipped bit of a value file spoils $bad of @{[ $good + $bad ]} keys" if $f =~ /\.val/ && $what =~ /bit/ && $bad > 1;
 			}

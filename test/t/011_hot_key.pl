@@ -1,5 +1,5 @@
 # Promise: at a hot key readers, share lockers and writers all go on, and no change is
-# lost.  Without a value cache.  As on heap, share locks that follow each other without
+# lost (I 2).  Without a value cache.  As on heap, share locks that follow each other without
 # a gap do hold a writer up, and who queues behind it: so these leave gaps.
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
 # Promise: a transaction over heap and kvfdw tables is all there or not at all, in
 # every snapshot, while it stands still at any step between its first write and the
-# end of COMMIT, and after SIGKILL there.
+# end of COMMIT, and after SIGKILL there (I 1).
 #
 # Needs a test build (make FAULTS=1) for the first step.
 use strict;

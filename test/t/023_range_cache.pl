@@ -1,7 +1,7 @@
 # Promise: whatever ends a prefetch worker or a scan, wherever it is, and whatever a
 # read gives, scans go on and show the right rows or the right error, and each window
 # of the range cache stays free or in one list; scans of a table share windows, and no
-# scan keeps another from going on.
+# scan keeps another from going on (I 7).
 #
 # Needs a test build (make FAULTS=1).
 use strict;
@@ -28,13 +28,13 @@ $ENV{PGOPTIONS} = '-c kvfdw.stop_points= -c kvfdw.fault=';
 my $problem = q{CREATE FUNCTION range_problem() RETURNS text AS 'kvfdw', 'kvfdw_range_problem' LANGUAGE C;};
 $node->safe_psql('postgres', $problem);
 
-# A table and its twin; rows of 4 kB in all shards, written in another order than the keys'.
+# A table and its twin; rows of 4 kB in all shards, written in another order than the keys'; in runs, after a crash, too.
 sub rows { my ($n, $seed) = @_; return "SELECT g * @{[ int(4294967295 / ($n + 1)) ]} - 2147483648, rpad('$seed' || g, 4096, md5(g::text)) FROM generate_series(1::bigint, $n) g ORDER BY md5('$seed' || g)"; }
 sub make
 {
 	my ($name, $n, $shards) = @_;
 	$node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k', "shards '$shards'") . "CREATE TABLE ${name}_heap (k int PRIMARY KEY, v text);
-		INSERT INTO ${name}_heap @{[ rows($n, $name) ]}; INSERT INTO $name @{[ rows($n, $name) ]}; SELECT kvfdw_freeze('$name'); ANALYZE $name; ANALYZE ${name}_heap");
+		INSERT INTO ${name}_heap @{[ rows($n, $name) ]}; INSERT INTO $name @{[ rows($n, $name) ]}; SELECT kvfdw_freeze('$name'); CHECKPOINT; ANALYZE $name; ANALYZE ${name}_heap");
 	return;
 }
 my $digest = q{count(*), sum(k), md5(string_agg(md5(v), ' ' ORDER BY k))};

@@ -1,0 +1,204 @@
+# The admission line of make bench; run.sh sources it.
+#
+# Throughput, latency and fairness of many clients, without admission, with limits
+# from a sweep, and with the limit that is chosen by measurement under the largest
+# sweep's load.  Clients are pgbench's, of a role that may be paused.
+#
+#   ADMISSION_LOADS="tpcb hot select zipf"   TPC-B of ADMISSION_SCALE; updates of ten rows; point
+#                           SELECTs; half SELECTs, half UPDATEs of a kvfdw table, zipfian
+#   ADMISSION_SCALE=10
+#   ADMISSION_CLIENTS="8 32 64 128 200 800"
+#   ADMISSION_SWEEP=200     clients of the sweep
+#   ADMISSION_LIMITS="8 16 32 64"
+#   ADMISSION_SECONDS=20    of each run
+#
+# Time inside the server is that of one statement in fifty, from its log; TPC-B is
+# one request of five statements for that.  The figures are in docs/admission.tsv, the
+# picture is docs/admission.svg; with BENCH_SHORT, both in bench/results.
+
+ADMISSION_LOADS=${ADMISSION_LOADS:-tpcb hot select zipf}
+ADMISSION_SCALE=${ADMISSION_SCALE:-10}
+ADMISSION_CLIENTS=${ADMISSION_CLIENTS:-8 32 64 128 200 800}
+ADMISSION_SWEEP=${ADMISSION_SWEEP:-200}
+ADMISSION_LIMITS=${ADMISSION_LIMITS:-8 16 32 64}
+ADMISSION_SECONDS=${ADMISSION_SECONDS:-$((20 / share))}
+ADMISSION_KEYS=${ADMISSION_KEYS:-$((1000000 / share))}
+
+# What a load's clients do.
+admission_script() # load
+{
+	case $1 in
+		tpcb)
+			cat <<-END
+				\\set aid random(1, 100000 * $ADMISSION_SCALE)
+				\\set bid random(1, $ADMISSION_SCALE)
+				\\set tid random(1, 10 * $ADMISSION_SCALE)
+				\\set delta random(-5000, 5000)
+				UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid\\;
+				SELECT abalance FROM pgbench_accounts WHERE aid = :aid\\;
+				UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid\\;
+				UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid\\;
+				INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
+			END
+			;;
+		hot) printf '%s\n' '\set k random(1, 10)' 'UPDATE admission_hot SET n = n + 1 WHERE k = :k;' ;;
+		select) printf '%s\n' "\\set aid random(1, 100000 * $ADMISSION_SCALE)" 'SELECT abalance FROM pgbench_accounts WHERE aid = :aid;' ;;
+		zipf)
+			printf '%s\n' "\\set k 1 + permute(random_zipfian(1, $ADMISSION_KEYS, 1.07) - 1, $ADMISSION_KEYS)" '\set w random(0, 1)' \
+				'\if :w' 'UPDATE admission_zipf SET v = repeat(md5(:k::text), 8) WHERE k = :k;' \
+				'\else' 'SELECT v FROM admission_zipf WHERE k = :k;' '\endif'
+			;;
+		*) kv_die "ADMISSION_LOADS knows tpcb, hot, select and zipf, not '$1'" ;;
+	esac
+}
+
+# Set the limit and wait until it is in force.
+admission_limit() # limit, -1: off
+{
+	kv_psql -c "ALTER SYSTEM SET kvfdw.admission_limit = $1" -c 'SELECT pg_reload_conf()' >/dev/null
+	for _ in $(seq 200); do
+		case $1 in
+			-1) [ -n "$(kv_psql -c 'SELECT worker FROM kvfdw_stat_admission')" ] || return 0 ;;
+			0) [ -z "$(kv_psql -c 'SELECT worker FROM kvfdw_stat_admission')" ] || return 0 ;;
+			*) [ "$(kv_psql -c 'SELECT "limit" FROM kvfdw_stat_admission')" != "$1" ] || return 0 ;;
+		esac
+		sleep 0.1
+	done
+	kv_die "kvfdw.admission_limit = $1 does not come into force"
+}
+
+# One run.  Sets adm_tps, and in ms adm_p50, adm_p99, adm_max, adm_server (p99 of the time
+# inside the server), and adm_jain, adm_unfair, adm_cv (mean of the clients').
+admission_run() # load mode clients [more pgbench options]
+{
+	local dir=$KV_RUN/admission load=$1 mode=$2 clients=$3 log_size jobs
+	shift 3
+	jobs=$(($(nproc) < clients ? $(nproc) : clients))
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	admission_script "$load" >"$dir/script.sql"
+	log_size=$(stat -c %s "$KV_SERVER_LOG")
+	pgbench -n -M simple -U crowd -c "$clients" -j "$jobs" -T "$ADMISSION_SECONDS" --random-seed="$KV_SEED" "$@" \
+		-f "$dir/script.sql" --log --log-prefix="$dir/log" >"$dir/out" 2>&1 ||
+		{ tail -n 5 "$dir/out" >&2; kv_die "pgbench failed: $load, $mode, $clients clients"; }
+	adm_tps=$(awk '/^tps = / { print $3; exit }' "$dir/out")
+	# A line of the log: client, transaction, microseconds, ...
+	read -r adm_p50 adm_p99 adm_max adm_jain adm_unfair adm_cv < <(cat "$dir"/log* | sort -n -k 3,3 | awk -v clients="$clients" '
+		{ t[NR] = $3 / 1000; n[$1]++; s[$1] += $3; q[$1] += $3 * $3 }
+		END {
+			mean = NR / clients
+			for (c = 0; c < clients; c++) {
+				squares += n[c] * n[c]
+				d = n[c] > mean ? n[c] - mean : mean - n[c]
+				if (d / mean > unfair) unfair = d / mean
+				if (n[c] > 1) { m = s[c] / n[c]; v = q[c] / n[c] - m * m; cv += (v > 0 ? sqrt(v) : 0) / m; varied++ }
+			}
+			printf "%.2f %.2f %.2f %.4f %.3f %.3f\n", t[int(NR * 0.5) + 1], t[int(NR * 0.99) + 1], t[NR],
+				NR * NR / (clients * squares), unfair, varied ? cv / varied : 0
+		}')
+	adm_server=$(tail -c +$((log_size + 1)) "$KV_SERVER_LOG" | sed -nE 's/.*LOG:  duration: ([0-9.]+) ms .*/\1/p' | sort -n |
+		awk '{ t[NR] = $1 } END { printf "%.2f", NR ? t[int(NR * 0.99) + 1] : 0 }')
+	say "  $load, $mode, $clients clients: $(kv_calc "int($adm_tps)")/s; p50 $adm_p50, p99 $adm_p99, max $adm_max ms; in the server p99 $adm_server ms; Jain $adm_jain, unfairness $adm_unfair, CV $adm_cv"
+	printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$load" "$mode" "$clients" "$adm_tps" "$adm_p50" "$adm_p99" "$adm_max" \
+		"$adm_server" "$adm_jain" "$adm_unfair" "$adm_cv" >>"$adm_figures"
+}
+
+# The limit that is chosen for a load; 0: none.  Sets adm_chosen.
+admission_choose() # load
+{
+	local dir=$KV_RUN/admission-choose client
+	mkdir -p "$dir"
+	admission_script "$1" >"$dir/script.sql"
+	admission_limit -1
+	admission_limit 0
+	pgbench -n -M simple -U crowd -c "$ADMISSION_SWEEP" -j "$(nproc)" -T 600 -f "$dir/script.sql" >"$dir/out" 2>&1 &
+	client=$!
+	until [ "$(kv_psql -c "SELECT count(*) FROM pg_stat_activity WHERE usename = 'crowd'")" -ge "$ADMISSION_SWEEP" ]; do
+		kill -0 $client 2>/dev/null || { tail -n 5 "$dir/out" >&2; kv_die "pgbench failed: $1"; }
+		sleep 0.2
+	done
+	kv_psql -c "ALTER SYSTEM SET kvfdw.admission_sample = '$((ADMISSION_SECONDS * 100))ms'" -c 'SELECT pg_reload_conf()' \
+		-c 'SELECT kvfdw_admission_tune()' >/dev/null
+	for _ in $(seq 1200); do
+		[ "$(kv_psql -c 'SELECT NOT tuning AND tuned_at IS NOT NULL FROM kvfdw_stat_admission')" != t ] || break
+		sleep 0.2
+	done
+	adm_chosen=$(kv_psql -c 'SELECT coalesce("limit", 0) FROM kvfdw_stat_admission')
+	say "  $1: chosen $adm_chosen, of $(kv_psql -c "SELECT tuned_limits::text || ' with ' || tuned_throughputs::int[]::text FROM kvfdw_stat_admission")"
+	kill $client 2>/dev/null || true
+	wait $client 2>/dev/null || true
+	until [ "$(kv_psql -c "SELECT count(*) FROM pg_stat_activity WHERE usename = 'crowd'")" = 0 ]; do sleep 0.1; done
+	[ "$adm_chosen" != 0 ] || adm_chosen=-1
+	admission_limit "$adm_chosen"
+}
+
+admission_load() # load
+{
+	local load=$1 clients limit best=0 peak=0 chosen chosen_p99 chosen_jain chosen_cv chosen_server calm_server
+	local -A off=() on=()
+
+	admission_limit -1
+	for clients in $ADMISSION_CLIENTS; do
+		admission_run "$load" off "$clients"
+		off[$clients]=$adm_tps
+		if kv_true "$adm_tps > $peak"; then peak=$adm_tps; fi
+	done
+	admission_run "$load" 'off, 70 % load' 32 -R "$(kv_calc "int(0.7 * $peak)")"
+	calm_server=$adm_server
+	for limit in $ADMISSION_LIMITS; do
+		admission_limit "$limit"
+		admission_run "$load" "P = $limit" "$ADMISSION_SWEEP"
+		if kv_true "$adm_tps > $best"; then best=$adm_tps; fi
+	done
+	admission_choose "$load"
+	for clients in $ADMISSION_CLIENTS; do
+		admission_run "$load" chosen "$clients"
+		on[$clients]=$adm_tps
+		if [ "$clients" = "$ADMISSION_SWEEP" ]; then
+			chosen=$adm_tps chosen_p99=$adm_p99 chosen_jain=$adm_jain chosen_cv=$adm_cv chosen_server=$adm_server
+		fi
+	done
+	admission_limit -1
+
+	line "$load, $ADMISSION_SWEEP clients: chosen limit against the best of the sweep" "$(ratio "$chosen" "$best")" "0.97x" "$chosen >= 0.97 * $best"
+	line "$load, $ADMISSION_SWEEP clients: against the peak without admission" "$(ratio "$chosen" "$peak"), off $(ratio "${off[$ADMISSION_SWEEP]}" "$peak")" "0.97x" "$chosen >= 0.97 * $peak"
+	line "$load, $ADMISSION_SWEEP clients: p99 against clients / throughput" "$(kv_calc "$chosen_p99 * $chosen / 1000 / $ADMISSION_SWEEP")" "1.8" \
+		"$chosen_p99 * $chosen / 1000 / $ADMISSION_SWEEP <= 1.8"
+	line "$load, $ADMISSION_SWEEP clients: p99 in the server against that at 70 % load" "$(kv_calc "$chosen_server / ($calm_server > 0 ? $calm_server : 0.01)")x" "3x" \
+		"$chosen_server <= 3 * $calm_server"
+	line "$load, $ADMISSION_SWEEP clients: Jain, CV of latency" "$chosen_jain, $chosen_cv" "0.98, 0.4" "$chosen_jain >= 0.98 && $chosen_cv <= 0.4"
+	clients=${ADMISSION_CLIENTS%% *}
+	line "$load, $clients clients: against off" "$(ratio "${on[$clients]}" "${off[$clients]}")" "0.98x" "${on[$clients]} >= 0.98 * ${off[$clients]}"
+}
+
+bench_admission()
+{
+	local load where=$here/../docs
+
+	head_ "Admission: $ADMISSION_LOADS; $ADMISSION_CLIENTS clients, ${ADMISSION_SECONDS} s each"
+	[[ " $ADMISSION_CLIENTS " == *" $ADMISSION_SWEEP "* ]] || kv_die "ADMISSION_CLIENTS must have ADMISSION_SWEEP=$ADMISSION_SWEEP"
+	[ -z "${BENCH_SHORT:-}" ] || where=$here/results
+	adm_figures=$where/admission.tsv
+	kv_psql -c 'ALTER SYSTEM SET max_connections = 900'
+	kv_server_stop
+	kv_server_start
+	pgbench -i -q -s "$ADMISSION_SCALE" >"$KV_RUN/admission.log" 2>&1 || kv_die "pgbench -i failed"
+	kv_psql -c 'CREATE ROLE crowd LOGIN' \
+		-c "ALTER ROLE crowd SET log_min_duration_sample = 0" -c "ALTER ROLE crowd SET log_statement_sample_rate = 0.02" \
+		-c 'CREATE TABLE admission_hot (k int PRIMARY KEY, n bigint) WITH (fillfactor = 10)' \
+		-c 'INSERT INTO admission_hot SELECT k, 0 FROM generate_series(1, 10) k' \
+		-c "CREATE FOREIGN TABLE admission_zipf (k bigint NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k', wal 'full')" \
+		-c "INSERT INTO admission_zipf SELECT k, repeat(md5(k::text), 8) FROM generate_series(1, $ADMISSION_KEYS) k" \
+		-c 'GRANT ALL ON ALL TABLES IN SCHEMA public TO crowd' -c 'ANALYZE' -c 'ALTER SYSTEM SET autovacuum = on' -c 'SELECT pg_reload_conf()' >/dev/null
+	{
+		printf '# %s CPUs; %s s each, seed %s; TPC-B of scale %s; %s\n' "$(nproc)" "$ADMISSION_SECONDS" "$KV_SEED" "$ADMISSION_SCALE" "$(date +%F)"
+		printf 'load\tmode\tclients\ttps\tp50_ms\tp99_ms\tmax_ms\tserver_p99_ms\tjain\tunfairness\tcv\n'
+	} >"$adm_figures"
+	for load in $ADMISSION_LOADS; do admission_load "$load"; done
+	perl "$here/lib/plot.pl" "$adm_figures" admission >"$where/admission.svg"
+	say "  drawn: $(realpath --relative-to="$PWD" "$where/admission.svg")"
+	kv_psql -c 'DROP FOREIGN TABLE admission_zipf' -c 'DROP TABLE admission_hot, pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers' \
+		-c 'DROP OWNED BY crowd' -c 'DROP ROLE crowd' -c 'ALTER SYSTEM RESET ALL'
+	kv_server_stop
+	kv_server_start
+}

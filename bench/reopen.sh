@@ -1,0 +1,83 @@
+# The lines of make bench about starts after SIGKILL; run.sh sources it.
+#
+# What is measured begins when the last process of the killed server has gone, and
+# ends with the first row: the server's start, its recovery, a connection.
+
+# Start a killed server and read a row.  Sets up_s, first_s and their sum, row_s.
+first_row() # table
+{
+	kv_timed up_s kv_server_start
+	kv_timed first_s kv_psql -o /dev/null -c "SELECT k, v FROM $1 ORDER BY k LIMIT 1"
+	row_s=$(kv_calc "$up_s + $first_s")
+}
+
+# Rows with no checkpoint behind the first, SIGKILL, start.  Sets row_s and wal_mb.
+reopen_loaded() # table warm|cold
+{
+	local from
+	kv_psql -c CHECKPOINT
+	from=$(kv_psql -c 'SELECT pg_current_wal_insert_lsn()')
+	kv_psql -c "COPY $1 FROM '$KV_RUN/rows' (FORMAT binary)"
+	wal_mb=$(kv_psql -c "SELECT round((pg_current_wal_insert_lsn() - '$from') / 1e6)")
+	kv_server_kill
+	if [ "$2" = cold ]; then kv_drop_caches || KV_WARM=1; fi
+	first_row "$1"
+	check_rows "$1"
+	say "  $1, $2 page cache: $wal_mb MB of WAL; server up after $up_s s, first row after $first_s s more"
+}
+
+# In a server of each table's own, as the lines of redo.
+reopen_beside_heap()
+{
+	local kind cache up_s first_s row_s wal_mb
+	declare -A s
+
+	kv_server_stop
+	make_rows "$KV_RUN/rows" "$REDO_ROWS" $SIZE
+	for kind in heap full; do
+		kv_server_init "${settings[@]}" "max_wal_size = 64GB"
+		kv_server_start
+		kv_psql -c 'CREATE EXTENSION kvfdw'
+		for cache in warm cold; do
+			if [ $kind = heap ]; then make_heap "heap_$cache"; else make_kv "full_$cache" full; fi
+			reopen_loaded "${kind}_$cache" $cache
+			s[$kind$cache]=$row_s
+		done
+		[ $kind = full ] || kv_server_stop
+	done
+	rm -f "$KV_RUN/rows"
+	for cache in warm cold; do
+		line "reopen after SIGKILL, $REDO_ROWS rows since a checkpoint, wal 'full', $cache" \
+			"${s[full$cache]} s, $(kv_calc "int(100 * ${s[full$cache]} / ${s[heap$cache]}) / 100")x heap's ${s[heap$cache]} s" "<= heap / 3" \
+			"3 * ${s[full$cache]} <= ${s[heap$cache]}"
+	done
+}
+
+reopen_many_keys()
+{
+	local worst=0 state up_s first_s row_s values count
+
+	make_kv reopen none
+	make_rows "$KV_RUN/rows" "$KEYS" 16
+	kv_copy_file reopen "$KV_RUN/rows"
+	rm -f "$KV_RUN/rows"
+	say "  loaded in $KV_SECONDS s"
+	for state in "right after the load" "frozen"; do
+		[ "$state" != frozen ] || kv_psql -c "SELECT kvfdw_freeze('reopen')" >/dev/null
+		kv_server_kill
+		first_row reopen
+		values=$(kv_psql -c "SELECT coalesce(sum(calls), 0) || ' reads, ' || coalesce(sum(bytes), 0) || ' bytes' FROM kvfdw_stat_io WHERE kind = 'value read'")
+		count=$("$KV_LOAD" points reopen "$KV_SEED" "$KEYS" 16 1000 1) || kv_die "rows are lost or damaged"
+		say "  $state: server up after $up_s s, first row after $first_s s more; value reads until then: $values; ${count%% *} random rows right"
+		if kv_true "$row_s > $worst"; then worst=$row_s; fi
+	done
+	line "reopen after SIGKILL, $KEYS keys, wal 'none', until the first row" "$worst s, $values" "<= 1 s, own value" "$worst <= 1"
+}
+
+bench_reopen()
+{
+	head_ "Reopen after SIGKILL, $KEYS keys"
+	reopen_many_keys
+	head_ "Reopen after SIGKILL, $REDO_ROWS rows since the last checkpoint"
+	reopen_beside_heap
+}

@@ -1,0 +1,112 @@
+-- Promise: a definition that cannot be used is refused where it is written, and so is
+-- the loss of a key column that rows have; what is dropped goes, by whatever road.
+SET client_min_messages = warning;
+-- Keys that cannot be: at CREATE, by every kind of it.
+CREATE FOREIGN TABLE no (j jsonb, v int) SERVER kvfdw;
+CREATE FOREIGN TABLE no (k int, v int) SERVER kvfdw OPTIONS (key 'k, w');
+CREATE FOREIGN TABLE no (k int GENERATED ALWAYS AS (v * 2) STORED, v int) SERVER kvfdw;
+CREATE TABLE parent (j interval, k int, v text) PARTITION BY LIST (k);
+CREATE FOREIGN TABLE no PARTITION OF parent FOR VALUES IN (1) SERVER kvfdw;
+CREATE FOREIGN TABLE yes PARTITION OF parent FOR VALUES IN (1) SERVER kvfdw OPTIONS (key 'k');
+CREATE FOREIGN TABLE attached (v text, k int, j interval) SERVER kvfdw OPTIONS (key 'k');
+ALTER TABLE parent ATTACH PARTITION attached FOR VALUES IN (2);
+CREATE TABLE old (j point, k int);
+CREATE FOREIGN TABLE no () INHERITS (old) SERVER kvfdw;
+CREATE FOREIGN TABLE heir () INHERITS (old) SERVER kvfdw OPTIONS (key 'k');
+CREATE SCHEMA bad CREATE FOREIGN TABLE no (j jsonb) SERVER kvfdw;
+DO $$ BEGIN CREATE FOREIGN TABLE no (j jsonb) SERVER kvfdw; EXCEPTION WHEN feature_not_supported THEN RAISE WARNING 'caught: %', sqlerrm; END $$;
+CREATE FOREIGN TABLE IF NOT EXISTS yes (j jsonb) SERVER kvfdw;
+SELECT relname FROM pg_class WHERE relname = 'no';
+-- A table without columns gets its key with the first one.
+CREATE FOREIGN TABLE none () SERVER kvfdw;
+ALTER FOREIGN TABLE none ADD COLUMN j jsonb;
+ALTER FOREIGN TABLE none ADD COLUMN k int, ADD COLUMN j jsonb;
+INSERT INTO none VALUES (1, '1');
+CREATE FOREIGN TABLE no () SERVER kvfdw OPTIONS (key 'k');
+-- At ALTER: options, types. A key column may be renamed, and the option follow.
+CREATE FOREIGN TABLE t (k int, l text, v text, j jsonb) SERVER kvfdw OPTIONS (key 'k, l');
+ALTER FOREIGN TABLE t OPTIONS (SET key 'k, m');
+ALTER FOREIGN TABLE t OPTIONS (SET key 'j');
+ALTER FOREIGN TABLE t ALTER COLUMN k TYPE jsonb USING NULL;
+ALTER FOREIGN TABLE t ALTER COLUMN k TYPE jsonb;
+ALTER FOREIGN TABLE t ALTER COLUMN v TYPE jsonb, ALTER COLUMN k TYPE bigint;
+ALTER FOREIGN TABLE t RENAME COLUMN l TO m;
+SELECT * FROM t;
+ALTER FOREIGN TABLE t ALTER COLUMN m SET STATISTICS 10;
+ALTER FOREIGN TABLE t OPTIONS (SET key 'k, m');
+SELECT * FROM t;
+INSERT INTO t VALUES (1, 'one', '{}', '{}');
+-- What rows have as their key stays, whichever way it would go.
+ALTER FOREIGN TABLE t DROP COLUMN m;
+ALTER FOREIGN TABLE t DROP COLUMN k, DROP COLUMN m, OPTIONS (DROP key);
+CREATE DOMAIN number AS int;
+CREATE FOREIGN TABLE d (k number, v text) SERVER kvfdw;
+INSERT INTO d VALUES (1, 'one');
+DROP DOMAIN number CASCADE;
+DROP DOMAIN number;
+INSERT INTO heir VALUES ('(1,2)', 3);
+ALTER TABLE old DROP COLUMN k;
+INSERT INTO parent VALUES ('1 day', 1, 'one');
+DO $$ BEGIN ALTER FOREIGN TABLE d DROP COLUMN k; EXCEPTION WHEN invalid_table_definition THEN RAISE WARNING 'caught: %', sqlerrm; END $$;
+BEGIN;
+SAVEPOINT s;
+ALTER FOREIGN TABLE d DROP COLUMN k;
+ROLLBACK TO s;
+SELECT * FROM d;
+COMMIT;
+SELECT * FROM d; SELECT * FROM t; SELECT * FROM heir; SELECT * FROM parent;
+-- Rows of one's own transaction count, and those that it has deleted do not.
+BEGIN;
+DELETE FROM d;
+ALTER FOREIGN TABLE d DROP COLUMN k;
+ROLLBACK;
+BEGIN;
+TRUNCATE d;
+INSERT INTO d VALUES (2, 'two');
+ALTER FOREIGN TABLE d DROP COLUMN k;
+ROLLBACK;
+-- Without rows it goes: never written, emptied by TRUNCATE; other columns always.
+CREATE FOREIGN TABLE e (k int, l int, v text) SERVER kvfdw;
+ALTER FOREIGN TABLE e DROP COLUMN k;
+INSERT INTO e VALUES (1, 'one');
+ALTER FOREIGN TABLE e DROP COLUMN v;
+ALTER FOREIGN TABLE e DROP COLUMN l;
+TRUNCATE e;
+ALTER FOREIGN TABLE e ADD COLUMN n int, DROP COLUMN l;
+INSERT INTO e VALUES (5);
+SELECT * FROM e;
+-- Without rows the key may become any other.
+CREATE FOREIGN TABLE w (k int, v text) SERVER kvfdw;
+TRUNCATE w;
+ALTER FOREIGN TABLE w ALTER COLUMN k TYPE text;
+SELECT * FROM w;
+INSERT INTO w VALUES ('longer', 'x');
+ALTER FOREIGN TABLE w OPTIONS (ADD key 'v');
+DELETE FROM w;
+ALTER FOREIGN TABLE w OPTIONS (ADD key 'v');
+INSERT INTO w VALUES ('longer', 'x'), ('longer', 'y');
+SELECT kvfdw_freeze('w');
+SELECT * FROM w ORDER BY v;
+DROP FOREIGN TABLE w;
+-- DROP of the table, and of what it depends on together with it.
+DROP FOREIGN TABLE e;
+CREATE SCHEMA s;
+CREATE DOMAIN s.number AS int;
+CREATE FOREIGN TABLE s.t (k s.number, v text) SERVER kvfdw;
+CREATE FOREIGN TABLE s.u (v s.number, k s.number) SERVER kvfdw OPTIONS (key 'k');
+INSERT INTO s.t VALUES (1, 'one');
+INSERT INTO s.u VALUES (1, 2);
+DROP SCHEMA s CASCADE;
+SELECT relname FROM pg_class WHERE relname IN ('u', 'no');
+CREATE ROLE kvfdw_owner;
+CREATE DOMAIN other AS int;
+CREATE FOREIGN TABLE o (k other, v text) SERVER kvfdw;
+INSERT INTO o VALUES (1, 'one');
+ALTER DOMAIN other OWNER TO kvfdw_owner;
+DROP OWNED BY kvfdw_owner CASCADE;
+ALTER FOREIGN TABLE o OWNER TO kvfdw_owner;
+DROP OWNED BY kvfdw_owner CASCADE;
+DROP ROLE kvfdw_owner;
+DROP TABLE parent, old CASCADE;
+DROP FOREIGN TABLE t, d, none;
+DROP DOMAIN number;

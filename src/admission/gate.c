@@ -1,0 +1,316 @@
+/*
+ * gate.c
+ *		Where a session stands between two requests, and pauses.
+ *
+ * enter.c calls kv_admission_gate after the reply has left and before the server reads the
+ * next request, outside any transaction.  PostgreSQL serves interrupts there
+ * only once it reads, so the gate does it in its stead: what ends a session ends
+ * it, notifications are sent, catalog messages are taken in.  A cancel is for a
+ * statement: one that comes while the client has sent nothing is left to
+ * PostgreSQL, which drops it; one that comes while the session is paused ends the
+ * pause, and the statement fails as soon as it begins.
+ *
+ * While nobody waits a session keeps its slot and returns at once, without a
+ * system call or a lock.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_authid.h"
+#include "commands/async.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "parser/analyze.h"
+#include "pgstat.h"
+#include "storage/sinval.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/timeout.h"
+
+#include "admission/internal.h"
+
+#define KV_THINK_US		5000	/* a client that needs longer thinks */
+
+static uint32 wait_admission = 0;
+
+static bool joined = false;
+static int	left = 0;			/* requests of this turn */
+static bool thinks = false;		/* the slot was lent: wait for the client without one */
+static bool cancelled = false;	/* while paused: the request is to fail */
+static uint64 paused_for = 0;	/* the request under way; microseconds */
+
+static post_parse_analyze_hook_type previous_analyze = NULL;
+static ExecutorStart_hook_type previous_executor_start = NULL;
+static ProcessUtility_hook_type previous_utility = NULL;
+static object_access_hook_type previous_object_access = NULL;
+
+/* ---- a cancel that came during the pause ---- */
+
+static void
+raise_cancelled(void)
+{
+	if (cancelled)
+	{
+		cancelled = false;
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("canceling statement due to user request")));
+	}
+}
+
+static void
+at_analyze(ParseState *pstate, Query *query, JumbleState *jumble)
+{
+	if (previous_analyze)
+		previous_analyze(pstate, query, jumble);
+	raise_cancelled();
+}
+
+static void
+at_executor_start(QueryDesc *query, int flags)
+{
+	raise_cancelled();
+	if (previous_executor_start)
+		previous_executor_start(query, flags);
+	else
+		standard_ExecutorStart(query, flags);
+}
+
+static void
+at_utility(PlannedStmt *statement, const char *query, bool read_only,
+		   ProcessUtilityContext context, ParamListInfo params,
+		   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	raise_cancelled();
+	if (previous_utility)
+		previous_utility(statement, query, read_only, context, params, environment,
+						 dest, completion);
+	else
+		standard_ProcessUtility(statement, query, read_only, context, params, environment,
+								dest, completion);
+}
+
+/* The function-call protocol comes by here only. */
+static void
+at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, void *arg)
+{
+	if (previous_object_access)
+		previous_object_access(access, classid, objectid, subid, arg);
+	if (access == OAT_FUNCTION_EXECUTE)
+		raise_cancelled();
+}
+
+void
+kv_gate_hooks(void)
+{
+	previous_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = at_analyze;
+	previous_executor_start = ExecutorStart_hook;
+	ExecutorStart_hook = at_executor_start;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = at_utility;
+	previous_object_access = object_access_hook;
+	object_access_hook = at_object_access;
+}
+
+/* ---- who never pauses ---- */
+
+/* Of pg_monitor, as it was at the session's first request. */
+static bool
+is_monitor(void)
+{
+	static Oid	known_for = InvalidOid;
+	static bool known = false;
+
+	if (known_for != GetSessionUserId())
+	{
+		MemoryContext old = CurrentMemoryContext;
+
+		known_for = GetSessionUserId();
+		known = false;
+		StartTransactionCommand();
+		known = is_member_of_role_nosuper(known_for, ROLE_PG_MONITOR);
+		CommitTransactionCommand();
+		MemoryContextSwitchTo(old);
+	}
+	return known;
+}
+
+static bool
+is_exempt(void)
+{
+	return (kv_admission_exempt_superusers && GetSessionUserIsSuperuser()) ||
+		!kv_socket_can_wait() ||
+		(kv_admission_exempt_monitor && is_monitor());
+}
+
+/* Outside a transaction these are locks of the session (A 1). */
+static bool
+holds_locks(void)
+{
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	{
+		if (!KV_HAS_NO_LOCKS(i))
+			return true;
+	}
+	return false;
+}
+
+/* ---- waiting ---- */
+
+/* What PostgreSQL does where it waits for the next request. */
+static void
+serve_interrupts(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (catchupInterruptPending)
+		ProcessCatchupInterrupt();
+	if (notifyInterruptPending)
+		ProcessNotifyInterrupt(true);
+	if (IdleStatsUpdateTimeoutPending)
+	{
+		IdleStatsUpdateTimeoutPending = false;
+		pgstat_report_stat(true);
+	}
+}
+
+/* Until the client has sent something, or has gone. */
+static void
+wait_for_request(void)
+{
+	while (!kv_socket_has_data())
+	{
+		serve_interrupts();
+		if (kv_socket_wait(WL_SOCKET_READABLE, -1, WAIT_EVENT_CLIENT_READ) & WL_SOCKET_READABLE)
+			break;
+	}
+	if (thinks && GetCurrentTimestamp() - KV_ADMIT_ME->since < KV_THINK_US)
+		thinks = false;
+}
+
+/* In the queue; until it is this session's turn, or need not be. */
+static void
+pause_until_admitted(void)
+{
+	KvAdmitMember *me = KV_ADMIT_ME;
+	TimestampTz begun = GetCurrentTimestamp();
+	TimestampTz now = begun;
+
+	/* the client is not idle, and a cancel that came before was for no statement */
+	if (get_timeout_active(IDLE_SESSION_TIMEOUT))
+		disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	if (QueryCancelPending)
+		QueryCancelPending = false;
+	me->pauses++;
+
+	while (kv_admit_state(me) == KV_ADMIT_WAITING)
+	{
+		int64		rest = pg_atomic_read_u32(&kv_admit->max_wait) - (now - begun) / 1000;
+
+		serve_interrupts();
+		if (QueryCancelPending)
+		{
+			QueryCancelPending = false;
+			cancelled = true;
+			kv_queue_release();
+		}
+		else if (rest <= 0)
+			kv_queue_overdue();
+		else if (kv_socket_wait(WL_SOCKET_CLOSED, rest,
+								KV_WAIT_EVENT(wait_admission, "KvfdwAdmission")) & WL_SOCKET_CLOSED)
+			kv_queue_release();
+		now = GetCurrentTimestamp();
+	}
+	paused_for = Max(now - begun, 0);
+	me->paused_us += paused_for;
+	me->longest_us = Max(me->longest_us, paused_for);
+}
+
+/* ---- the gate ---- */
+
+static void
+count_request(KvAdmitMember *me, TimestampTz now)
+{
+	TimestampTz begun = GetCurrentTransactionStartTimestamp();
+
+	me->requests++;
+	if (begun > me->since && begun <= now)
+	{
+		double		latency = (double) (now - begun) + (double) paused_for;
+
+		me->latencies++;
+		me->latency_sum += latency;
+		me->latency_squares += latency * latency;
+	}
+	paused_for = 0;
+}
+
+static int
+quota(void)
+{
+	return Max(1, kv_admission_weight * (int) pg_atomic_read_u32(&kv_admit->quota));
+}
+
+/* May who has a slot go on with it? */
+static bool
+keeps_slot(int limit)
+{
+	if (thinks || kv_admit->nactive > limit)
+		return false;
+	if (--left > 0)
+		return true;
+	if (pg_atomic_read_u32(&kv_admit->nwaiting) > 0)
+		return false;
+	left = quota();
+	return true;
+}
+
+/* When the client has sent something; unless nobody is to wait for this session. */
+static void
+get_slot(void)
+{
+	wait_for_request();
+	if (holds_locks())
+		return;
+	if (kv_queue_ask() == KV_ADMIT_WAITING)
+		pause_until_admitted();
+	left = quota();
+}
+
+void
+kv_admission_gate(void)
+{
+	KvAdmitMember *me = KV_ADMIT_ME;
+	TimestampTz now = GetCurrentTimestamp();
+	KvAdmitState state;
+	int			limit = pg_atomic_read_u32(&kv_admit->limit);
+
+	if (joined)
+		count_request(me, now);
+	else
+	{
+		kv_queue_join();
+		joined = true;
+	}
+	cancelled = false;
+	me->since = now;
+	me->roleid = GetSessionUserId();
+	state = kv_admit_state(me);
+
+	/* a cancel is for a statement, and there is none */
+	HOLD_CANCEL_INTERRUPTS();
+	me->weight = kv_admission_limit == -1 || is_exempt() ? 0 : kv_admission_weight;
+	if (limit == 0 || state != KV_ADMIT_ACTIVE || me->weight == 0 || !keeps_slot(limit))
+	{
+		if (state == KV_ADMIT_LENT)
+			thinks = true;
+		if (state != KV_ADMIT_OUT)
+			kv_queue_release();
+		if (limit != 0 && me->weight > 0)
+			get_slot();
+	}
+	RESUME_CANCEL_INTERRUPTS();
+	if (limit == 0 && kv_admission_limit != -1)
+		kv_admit_need_worker();
+}

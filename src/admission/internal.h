@@ -1,0 +1,241 @@
+/*
+ * internal.h
+ *		What the files of this room share: shared memory, settings, functions.
+ *
+ * States of a member, which is one client session:
+ *
+ *	OUT		has no slot and does not wait for one
+ *	WAITING	is in the queue; paused
+ *	ACTIVE	has a slot; counted in nactive
+ *	LENT	had a slot that was given away while it waited for its client or for
+ *			a lock; goes on without one until its transaction has ended
+ *
+ * OUT → WAITING, ACTIVE	asks (the session)
+ * WAITING → ACTIVE			its turn (whoever frees a slot), or overdue (the session)
+ * WAITING → OUT			cancelled, client gone (the session); switched off (the process)
+ * ACTIVE → OUT				quota used up and others wait (the session)
+ * ACTIVE → LENT			does no work (the process, or a session that asks)
+ * LENT → OUT				ready for the next request (the session)
+ *
+ * State, queue and counts change under KvAdmit.lock, exclusive.  A session
+ * reads its own state without it.
+ */
+#ifndef KV_ADMISSION_INTERNAL_H
+#define KV_ADMISSION_INTERNAL_H
+
+#include "postgres.h"
+
+#include "port/atomics.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+
+#define KV_ADMIT_NONE		(-1)
+#define KV_ADMIT_ROLES		128		/* roles that are counted apart */
+#define KV_ADMIT_POINTS		4
+#define KV_ADMIT_MAX_QUOTA	64
+
+typedef enum KvAdmitState
+{
+	KV_ADMIT_OUT, KV_ADMIT_WAITING, KV_ADMIT_ACTIVE, KV_ADMIT_LENT
+} KvAdmitState;
+
+/* A session; by the number of its PGPROC.  But for the state its own, or the queue's. */
+typedef struct KvAdmitMember
+{
+	pg_atomic_uint32 state;
+	int			prev;			/* in the queue */
+	int			next;
+	int			pid;			/* 0: no session */
+	Oid			roleid;
+	int			weight;
+	TimestampTz since;			/* last ready for a request, or began to wait */
+	uint64		requests;
+	uint64		pauses;
+	uint64		paused_us;
+	uint64		longest_us;		/* its longest pause */
+	uint64		latencies;		/* requests whose latency was taken */
+	double		latency_sum;	/* microseconds, pause included */
+	double		latency_squares;
+} KvAdmitMember;
+
+/* What sessions of a role that have ended did. */
+typedef struct KvAdmitRole
+{
+	Oid			roleid;			/* invalid: of all roles that found no room here */
+	uint64		requests;
+	uint64		pauses;
+	uint64		paused_us;
+} KvAdmitRole;
+
+/* Throughput that was measured at a limit; limit 0: without one. */
+typedef struct KvAdmitPoint
+{
+	int			limit;
+	double		throughput;
+} KvAdmitPoint;
+
+typedef struct KvAdmit
+{
+	LWLock		lock;
+	int			tranche;
+
+	/* written by the process, read by all without lock */
+	pg_atomic_uint32 limit;		/* P; 0: everybody passes */
+	pg_atomic_uint32 quota;		/* requests per turn and unit of weight */
+	pg_atomic_uint32 max_wait;	/* ms */
+
+	/* under the lock; nwaiting is also read without */
+	pg_atomic_uint32 nwaiting;
+	int			nactive;
+	int			nlent;
+	int			head;
+	int			tail;
+	uint64		grants;			/* slots given to who waited */
+	uint64		overdue;
+	uint64		longest_us;		/* the longest pause of sessions that have ended */
+	int			nroles;
+	KvAdmitRole roles[KV_ADMIT_ROLES];
+
+	/* the process */
+	int			worker_pid;
+	Latch	   *worker_latch;
+	TimestampTz start_after;	/* when a session may start one */
+	pg_atomic_uint32 tune_wanted;
+
+	/* what it has measured; under the lock */
+	double		throughput;
+	double		unfairness;
+	double		variability;
+	double		jain;
+	TimestampTz tuned_at;
+	bool		tuning;
+	int			chosen;			/* the limit that came of it; 0: none */
+	double		chosen_throughput;
+	int			chosen_busy;	/* sessions that were busy then */
+	int			npoints;
+	KvAdmitPoint points[KV_ADMIT_POINTS];
+
+	int			nmembers;
+	KvAdmitMember members[FLEXIBLE_ARRAY_MEMBER];
+} KvAdmit;
+
+extern KvAdmit *kv_admit;
+
+/* settings; start.c defines them for PostgreSQL */
+extern int	kv_admission_limit;
+extern int	kv_admission_quota;
+extern int	kv_admission_weight;
+extern int	kv_admission_max_wait_ms;
+extern int	kv_admission_sample_ms;
+extern bool kv_admission_exempt_superusers;
+extern bool kv_admission_exempt_monitor;
+extern double kv_admission_unfairness;
+extern double kv_admission_variability;
+
+/* ---- gate.c ---- */
+
+/*
+ * The session has sent its client that it is ready, outside any transaction.
+ * Returns when the next request may be read.  Raises what a session raises that
+ * waits for its client: FATAL when it is told to end.
+ */
+extern void kv_admission_gate(void);
+
+/* Hooks that a session needs once it may be paused. */
+extern void kv_gate_hooks(void);
+
+/* ---- enter.c ---- */
+
+/* Have every new session go through the gate if admission is on when it begins. */
+extern void kv_enter_hook(void);
+
+/* From here on this session goes through the gate; does nothing in a WAL sender. */
+extern void kv_enter_install(void);
+
+/* ---- socket.c ---- */
+
+/* Can the gate tell whether the client has sent something? */
+extern bool kv_socket_can_wait(void);
+
+/* Has the client sent something?  May say no wrongly, and then kv_socket_wait says so. */
+extern bool kv_socket_has_data(void);
+
+/*
+ * Wait for any of WL_SOCKET_READABLE or WL_SOCKET_CLOSED, the latch, and the
+ * time in ms (-1: for ever).  Returns what came, 0 for the time; resets the latch.
+ * FATAL if the postmaster has died.
+ */
+extern uint32 kv_socket_wait(uint32 events, long timeout, uint32 wait_event);
+
+/* ---- queue.c; all but members take the lock ---- */
+#define KV_ADMIT_ME (&kv_admit->members[KV_MY_PROC_NUMBER])
+
+static inline KvAdmitState
+kv_admit_state(KvAdmitMember *member)
+{
+	return (KvAdmitState) pg_atomic_read_u32(&member->state);
+}
+
+/* This session becomes a member until it ends. */
+extern void kv_queue_join(void);
+
+/* Be OUT, whatever the state; a slot goes to who waits. */
+extern void kv_queue_release(void);
+
+/* From OUT to ACTIVE if there is room, else to WAITING; OUT if everybody passes. */
+extern KvAdmitState kv_queue_ask(void);
+
+/* From WAITING to ACTIVE, over the limit; does nothing in another state. */
+extern void kv_queue_overdue(void);
+
+/* From ACTIVE to LENT, if the member has not finished a request since. */
+extern bool kv_queue_lend(int number, uint64 requests);
+
+/* Change the limit; 0: all who wait pass. */
+extern void kv_queue_set_limit(int limit);
+
+/* ---- model.c ---- */
+
+/*
+ * The limit between least and most where the model through three points of
+ * increasing limits has its peak; 0 if none goes through them.
+ */
+extern int	kv_model_peak(const KvAdmitPoint *points, int least, int most);
+
+/* ---- measure.c; by the process only ---- */
+
+/* Requests that all sessions have made since the start, or the reset. */
+extern uint64 kv_measure_requests(void);
+
+/* Sessions that are at work or paused at this moment. */
+extern int	kv_measure_busy(void);
+
+/* About once a second: takes the metrics, and chooses the quota if it is to be chosen. */
+extern void kv_measure_tick(TimestampTz now);
+
+/* ---- tune.c; by the process only ---- */
+
+/* About once a second, or more often: goes on with choosing the limit, if it is to be chosen. */
+extern void kv_tune_tick(TimestampTz now);
+
+/* The limit that is chosen, or tried, at present; 0: none. */
+extern int	kv_tune_limit(void);
+
+/* The settings have changed. */
+extern void kv_tune_settings(void);
+
+/* ---- worker.c ---- */
+
+/* Has the postmaster start the process if there is none; may be called by any session. */
+extern void kv_admit_need_worker(void);
+
+struct BackgroundWorker;
+
+/* Fills in *worker for the process; the caller registers it. */
+extern void kv_admit_describe_worker(struct BackgroundWorker *worker);
+
+#endif							/* KV_ADMISSION_INTERNAL_H */

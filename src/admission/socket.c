@@ -1,0 +1,61 @@
+/*
+ * socket.c
+ *		The client's connection: has it sent something, and waiting for that.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "admission/connection.h"
+#include "admission/internal.h"
+
+#ifdef KV_SERVER_HAS_GSS
+extern bool be_gssapi_get_enc(Port *port);
+#endif
+
+bool
+kv_socket_can_wait(void)
+{
+	if (!WaitEventSetCanReportClosed())
+		return false;
+#ifdef KV_SERVER_HAS_GSS
+	/* there is no way to ask whether a part of a packet is left */
+	if (be_gssapi_get_enc(MyProcPort))
+		return false;
+#endif
+#ifndef USE_OPENSSL
+	if (MyProcPort->ssl_in_use)
+		return false;
+#endif
+	return true;
+}
+
+bool
+kv_socket_has_data(void)
+{
+	if (kv_pq_buffer_has_data())
+		return true;
+#ifdef USE_OPENSSL
+	/* of a record longer than the server's buffer the rest is with OpenSSL */
+	if (MyProcPort->ssl_in_use && SSL_pending(MyProcPort->ssl) > 0)
+		return true;
+#endif
+	return false;
+}
+
+uint32
+kv_socket_wait(uint32 events, long timeout, uint32 wait_event)
+{
+	WaitEvent	event;
+
+	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, events, NULL);
+	if (WaitEventSetWait(FeBeWaitSet, timeout, &event, 1, wait_event) == 0)
+		return 0;
+	if (event.events & WL_POSTMASTER_DEATH)
+		ereport(FATAL,
+				(errcode(ERRCODE_ADMIN_SHUTDOWN),
+				 errmsg("terminating connection due to unexpected postmaster exit")));
+	if (event.events & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	return event.events;
+}

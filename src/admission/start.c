@@ -1,0 +1,142 @@
+/*
+ * start.c
+ *		Start: settings, shared memory, the hook of new sessions, the process.
+ *
+ * The process is registered when the server starts with admission on.  If it is
+ * switched on later, the first session that comes by the gate has it started.
+ * A session gets its gate when it begins, or when it reads a configuration that
+ * switches admission on.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/guc.h"
+
+#include "admission/admission.h"
+#include "admission/internal.h"
+
+#define KV_MAX_LIMIT	100000
+#define KV_START_AFTER_MS 3000	/* the postmaster may be about to start it again */
+
+static shmem_request_hook_type previous_shmem_request = NULL;
+static shmem_startup_hook_type previous_shmem_startup = NULL;
+
+/* ---- settings ---- */
+
+static void
+assign_limit(int value, void *extra)
+{
+	if (value != -1 && IsUnderPostmaster && MyProcPort != NULL)
+		kv_enter_install();
+}
+
+void
+kv_admission_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.admission_limit",
+							"Number of sessions that may have a request executed at once; -1 switches this off, 0 has it chosen by measurement.",
+							NULL, &kv_admission_limit, -1, -1, KV_MAX_LIMIT,
+							PGC_SIGHUP, 0, NULL, assign_limit, NULL);
+	DefineCustomIntVariable("kvfdw.admission_quota",
+							"Requests that a session of weight 1 may make before others have their turn; 0 has it chosen by feedback.",
+							NULL, &kv_admission_quota, 0, 0, KV_ADMIT_MAX_QUOTA,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.admission_weight",
+							"Requests of this session's turn, as a multiple of the quota; 0 never pauses it.",
+							"For ALTER ROLE and ALTER DATABASE.",
+							&kv_admission_weight, 1, 0, 1000,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.admission_max_wait",
+							"Longest pause; after it a session goes on although the limit is reached.",
+							NULL, &kv_admission_max_wait_ms, 20000, 10, 3600000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.admission_sample",
+							"Time of one of the samples by which the limit is chosen.",
+							NULL, &kv_admission_sample_ms, 2000, 100, 600000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("kvfdw.admission_exempt_superusers",
+							 "Sessions of superusers are never paused.",
+							 NULL, &kv_admission_exempt_superusers, true,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("kvfdw.admission_exempt_monitor",
+							 "Sessions of members of pg_monitor are never paused.",
+							 NULL, &kv_admission_exempt_monitor, true,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomRealVariable("kvfdw.admission_unfairness",
+							 "Unfairness from which the chosen quota is lowered; 0 ignores unfairness.",
+							 NULL, &kv_admission_unfairness, 0.1, 0, 100,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomRealVariable("kvfdw.admission_variability",
+							 "Variability of latency from which the chosen quota is lowered; 0 ignores it.",
+							 NULL, &kv_admission_variability, 1.5, 0, 100,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+}
+
+/* ---- shared memory ---- */
+
+static Size
+memory_size(void)
+{
+	return add_size(offsetof(KvAdmit, members), mul_size(MaxBackends, sizeof(KvAdmitMember)));
+}
+
+static void
+request_memory(void)
+{
+	if (previous_shmem_request)
+		previous_shmem_request();
+	RequestAddinShmemSpace(memory_size());
+}
+
+static void
+start_memory(void)
+{
+	bool		found;
+
+	if (previous_shmem_startup)
+		previous_shmem_startup();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	kv_admit = ShmemInitStruct("kvfdw admission", memory_size(), &found);
+	if (!found)
+	{
+		memset(kv_admit, 0, memory_size());
+		kv_admit->tranche = LWLockNewTrancheId();
+		LWLockInitialize(&kv_admit->lock, kv_admit->tranche);
+		pg_atomic_init_u32(&kv_admit->limit, 0);
+		pg_atomic_init_u32(&kv_admit->quota, 1);
+		pg_atomic_init_u32(&kv_admit->max_wait, kv_admission_max_wait_ms);
+		pg_atomic_init_u32(&kv_admit->nwaiting, 0);
+		pg_atomic_init_u32(&kv_admit->tune_wanted, 0);
+		kv_admit->head = kv_admit->tail = KV_ADMIT_NONE;
+		kv_admit->nmembers = MaxBackends;
+		for (int i = 0; i < kv_admit->nmembers; i++)
+		{
+			pg_atomic_init_u32(&kv_admit->members[i].state, KV_ADMIT_OUT);
+			kv_admit->members[i].prev = kv_admit->members[i].next = KV_ADMIT_NONE;
+		}
+		kv_admit->start_after = GetCurrentTimestamp() + KV_START_AFTER_MS * INT64CONST(1000);
+	}
+	LWLockRegisterTranche(kv_admit->tranche, "KvfdwAdmission");
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+kv_admission_preload(void)
+{
+	previous_shmem_request = shmem_request_hook;
+	shmem_request_hook = request_memory;
+	previous_shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = start_memory;
+	kv_enter_hook();
+	if (kv_admission_limit != -1)
+	{
+		BackgroundWorker worker;
+
+		kv_admit_describe_worker(&worker);
+		RegisterBackgroundWorker(&worker);
+	}
+}

@@ -1,0 +1,241 @@
+/*
+ * stat.c
+ *		The views kvfdw_stat_admission and kvfdw_stat_admission_roles, and
+ *		kvfdw_admission_tune().
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+#include "admission/admission.h"
+#include "admission/internal.h"
+
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_admission);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_admission_roles);
+PG_FUNCTION_INFO_V1(kvfdw_admission_tune);
+
+#define KV_COLUMNS		20
+#define KV_ROLE_COLUMNS	6
+
+static void
+require_preload(void)
+{
+	if (kv_admit == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
+				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf and restart the server.")));
+}
+
+/* Add what a member counts to a role's. */
+static void
+add_member(KvAdmitRole *sum, const KvAdmitMember *member)
+{
+	sum->requests += member->requests;
+	sum->pauses += member->pauses;
+	sum->paused_us += member->paused_us;
+}
+
+/* Of all sessions since the start or the reset.  With the lock. */
+static void
+totals(KvAdmitRole *sum, uint64 *longest)
+{
+	memset(sum, 0, sizeof(*sum));
+	*longest = kv_admit->longest_us;
+	for (int i = 0; i < kv_admit->nroles; i++)
+	{
+		sum->requests += kv_admit->roles[i].requests;
+		sum->pauses += kv_admit->roles[i].pauses;
+		sum->paused_us += kv_admit->roles[i].paused_us;
+	}
+	for (int i = 0; i < kv_admit->nmembers; i++)
+	{
+		if (kv_admit->members[i].pid == 0)
+			continue;
+		add_member(sum, &kv_admit->members[i]);
+		*longest = Max(*longest, kv_admit->members[i].longest_us);
+	}
+}
+
+static Datum
+milliseconds(uint64 us)
+{
+	return Float8GetDatum((double) us / 1000.0);
+}
+
+Datum
+kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		values[KV_COLUMNS];
+	bool		nulls[KV_COLUMNS] = {false};
+	Datum		limits[KV_ADMIT_POINTS];
+	Datum		rates[KV_ADMIT_POINTS];
+	KvAdmitRole sum;
+	uint64		longest;
+	int			npoints;
+	int			limit;
+	int			n = 0;
+
+	require_preload();
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	LWLockAcquire(&kv_admit->lock, LW_SHARED);
+	totals(&sum, &longest);
+	limit = pg_atomic_read_u32(&kv_admit->limit);
+	nulls[n] = kv_admit->worker_pid == 0;
+	values[n++] = Int32GetDatum(kv_admit->worker_pid);
+	nulls[n] = limit == 0;
+	values[n++] = Int32GetDatum(limit);
+	nulls[n] = limit == 0;
+	values[n++] = Int32GetDatum(pg_atomic_read_u32(&kv_admit->quota));
+	values[n++] = Int32GetDatum(kv_admit->nactive);
+	values[n++] = Int32GetDatum(pg_atomic_read_u32(&kv_admit->nwaiting));
+	values[n++] = Int32GetDatum(kv_admit->nlent);
+	values[n++] = Int64GetDatum(kv_admit->grants);
+	values[n++] = Int64GetDatum(kv_admit->overdue);
+	values[n++] = Int64GetDatum(sum.requests);
+	values[n++] = Int64GetDatum(sum.pauses);
+	values[n++] = milliseconds(sum.paused_us);
+	values[n++] = milliseconds(longest);
+	values[n++] = Float8GetDatum(kv_admit->throughput);
+	values[n++] = Float8GetDatum(kv_admit->unfairness);
+	values[n++] = Float8GetDatum(kv_admit->variability);
+	values[n++] = Float8GetDatum(kv_admit->jain);
+	values[n++] = BoolGetDatum(kv_admit->tuning);
+	nulls[n] = kv_admit->tuned_at == 0;
+	values[n++] = TimestampTzGetDatum(kv_admit->tuned_at);
+	npoints = kv_admit->npoints;
+	for (int i = 0; i < npoints; i++)
+	{
+		limits[i] = Int32GetDatum(kv_admit->points[i].limit);
+		rates[i] = Float8GetDatum(kv_admit->points[i].throughput);
+	}
+	LWLockRelease(&kv_admit->lock);
+	values[n++] = PointerGetDatum(construct_array(limits, npoints, INT4OID, 4, true, TYPALIGN_INT));
+	values[n++] = PointerGetDatum(construct_array(rates, npoints, FLOAT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	Assert(n == KV_COLUMNS);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+/* A line of the view: a role, over its sessions of today and those that have ended. */
+typedef struct KvRoleLine
+{
+	KvAdmitRole sum;
+	int			sessions;
+	int			weight;			/* of one of the sessions */
+} KvRoleLine;
+
+static KvRoleLine *
+line_of(KvRoleLine *lines, int *nlines, Oid roleid)
+{
+	for (int i = 0; i < *nlines; i++)
+	{
+		if (lines[i].sum.roleid == roleid)
+			return &lines[i];
+	}
+	lines[*nlines].sum.roleid = roleid;
+	return &lines[(*nlines)++];
+}
+
+static int
+collect_lines(KvRoleLine *lines)
+{
+	int			nlines = 0;
+
+	LWLockAcquire(&kv_admit->lock, LW_SHARED);
+	for (int i = 0; i < kv_admit->nroles; i++)
+		line_of(lines, &nlines, kv_admit->roles[i].roleid)->sum = kv_admit->roles[i];
+	for (int i = 0; i < kv_admit->nmembers; i++)
+	{
+		KvAdmitMember *member = &kv_admit->members[i];
+		KvRoleLine *line;
+
+		if (member->pid == 0)
+			continue;
+		line = line_of(lines, &nlines, member->roleid);
+		add_member(&line->sum, member);
+		line->sessions++;
+		line->weight = member->weight;
+	}
+	LWLockRelease(&kv_admit->lock);
+	return nlines;
+}
+
+Datum
+kvfdw_stat_get_admission_roles(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	KvRoleLine *lines;
+	int			nlines;
+
+	require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	lines = palloc0((KV_ADMIT_ROLES + kv_admit->nmembers) * sizeof(KvRoleLine));
+	nlines = collect_lines(lines);
+	for (int i = 0; i < nlines; i++)
+	{
+		Datum		values[KV_ROLE_COLUMNS];
+		bool		nulls[KV_ROLE_COLUMNS] = {false};
+
+		nulls[0] = !OidIsValid(lines[i].sum.roleid);
+		values[0] = ObjectIdGetDatum(lines[i].sum.roleid);
+		nulls[1] = lines[i].sessions == 0;
+		values[1] = Int32GetDatum(lines[i].weight);
+		values[2] = Int32GetDatum(lines[i].sessions);
+		values[3] = Int64GetDatum(lines[i].sum.requests);
+		values[4] = Int64GetDatum(lines[i].sum.pauses);
+		values[5] = milliseconds(lines[i].sum.paused_us);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_admission_tune(PG_FUNCTION_ARGS)
+{
+	require_preload();
+	if (kv_admission_limit != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the limit of admission is not chosen by measurement"),
+				 errhint("Set kvfdw.admission_limit to 0.")));
+	LWLockAcquire(&kv_admit->lock, LW_SHARED);
+	if (kv_admit->worker_latch == NULL)
+	{
+		LWLockRelease(&kv_admit->lock);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("background worker \"kvfdw admission\" does not run")));
+	}
+	pg_atomic_write_u32(&kv_admit->tune_wanted, 1);
+	SetLatch(kv_admit->worker_latch);
+	LWLockRelease(&kv_admit->lock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * A session writes its own counters without the lock, so one that finishes a
+ * request just now may keep an old value.
+ */
+void
+kv_admission_stat_reset(void)
+{
+	if (kv_admit == NULL)
+		return;
+	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
+	kv_admit->nroles = 0;
+	kv_admit->overdue = kv_admit->grants = kv_admit->longest_us = 0;
+	for (int i = 0; i < kv_admit->nmembers; i++)
+	{
+		KvAdmitMember *member = &kv_admit->members[i];
+
+		member->requests = member->pauses = member->paused_us = member->longest_us = 0;
+	}
+	LWLockRelease(&kv_admit->lock);
+}

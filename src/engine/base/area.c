@@ -1,0 +1,113 @@
+/*
+ * area.c
+ *		The area of shared memory from which deltas and shards come, and what else the
+ *		rooms' shared memory stands on.
+ *
+ * The area is a DSA made in the main segment.  It cannot grow (I 12), and because it
+ * lies in the main segment a dsa_pointer is an offset from the same address in every
+ * process.
+ */
+#include "postgres.h"
+
+#include "storage/shmem.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "engine/base/area.h"
+#include "engine/base/shared.h"
+#include "engine/engine.h"
+
+KvBase	   *kv_base = NULL;
+char	   *kv_area_base = NULL;
+int			kv_delta_memory_mb = 128;
+
+void
+kv_base_init(void)
+{
+	kv_base->tranches[0] = LWLockNewTrancheId();
+	kv_base->tranches[1] = LWLockNewTrancheId();
+}
+
+void
+kv_base_attach(void)
+{
+	LWLockRegisterTranche(kv_tranche_room, "KvfdwControl");
+	LWLockRegisterTranche(kv_tranche_shard, "KvfdwShard");
+}
+
+bool
+kv_engine_ready(void)
+{
+	return kv_base != NULL;
+}
+
+static void
+report_not_loaded(int elevel)
+{
+	if (!kv_engine_ready())
+		ereport(elevel,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
+				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf and restart the server.")));
+}
+
+void
+kv_engine_require(void)
+{
+	report_not_loaded(ERROR);
+}
+
+void
+kv_engine_warn(void)
+{
+	report_not_loaded(WARNING);
+}
+
+void
+kv_area_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.delta_memory",
+							"Shared memory for recent versions and shard descriptors.",
+							NULL, &kv_delta_memory_mb, 128, 16, 1048576,
+							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+}
+
+/* Bytes of the area. */
+Size
+kv_area_size(void)
+{
+	return (Size) kv_delta_memory_mb * 1024 * 1024;
+}
+
+/* In the shmem startup hook. */
+void
+kv_area_attach(void)
+{
+	bool		found;
+	dsa_area   *area;
+
+	kv_area_base = ShmemInitStruct("kvfdw area", kv_area_size(), &found);
+	if (found)
+		return;
+	area = dsa_create_in_place(kv_area_base, kv_area_size(), kv_tranche_shard, NULL);
+	dsa_pin(area);
+	dsa_set_size_limit(area, kv_area_size());
+	dsa_detach(area);
+}
+
+/* The area that deltas and shards come from, attached to at first use. */
+dsa_area *
+kv_area(void)
+{
+	static dsa_area *area = NULL;
+
+	if (area == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+		area = dsa_attach_in_place(kv_area_base, NULL);
+		dsa_pin_mapping(area);
+		MemoryContextSwitchTo(old);
+	}
+	return area;
+}

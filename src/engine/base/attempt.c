@@ -1,0 +1,58 @@
+/*
+ * attempt.c
+ *		After an ERROR that does not end what the process is doing.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/condition_variable.h"
+#include "storage/fd.h"
+#include "storage/lwlock.h"
+
+#include "engine/base/attempt.h"
+
+/* An ERROR outside a transaction, caught: let go of what it held. */
+void
+kv_drop_error(bool report)
+{
+	HOLD_INTERRUPTS();
+	if (report)
+		EmitErrorReport();
+	FlushErrorState();
+	LWLockReleaseAll();
+	ConditionVariableCancelSleep();
+	AtEOXact_Files(false);
+	RESUME_INTERRUPTS();
+}
+
+bool
+kv_attempt(void (*work) (void *arg), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		work(arg);
+		done = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		kv_drop_error(true);
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/*
+ * Is this error no fault of the store at hand?  What a device did not do once it may do
+ * at the next start, so a failed read or write is none, either.
+ */
+bool
+kv_error_concerns_all(int sqlerrcode)
+{
+	return sqlerrcode == ERRCODE_IO_ERROR ||
+		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_INSUFFICIENT_RESOURCES ||
+		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION;
+}

@@ -1,0 +1,103 @@
+/*
+ * key.h
+ *		The order of keys; their prefixes, and searching sorted arrays of them.
+ *
+ * A prefix is the first 8 bytes of a key, zero-padded, read as a big-endian
+ * integer.  If two prefixes differ, they order as their keys do; only equal
+ * ones need the full keys.
+ */
+#ifndef KV_KEY_H
+#define KV_KEY_H
+
+#include "port/pg_bswap.h"
+#include "utils/palloc.h"
+
+#include "engine/base/types.h"
+
+/* memcmp order, of two of which one begins the other the shorter first. */
+static inline int
+kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen)
+{
+	int			common = Min(alen, blen);
+	int			order = common > 0 ? memcmp(a, b, common) : 0;
+
+	return order != 0 ? order : alen - blen;
+}
+
+/* Likewise of two KvKeys, for qsort. */
+static inline int
+kv_key_order(const void *a, const void *b)
+{
+	const KvKey *left = a;
+	const KvKey *right = b;
+
+	return kv_key_compare(left->data, left->len, right->data, right->len);
+}
+
+static inline KvKey
+kv_key_copy(MemoryContext context, const uint8 *data, int len)
+{
+	uint8	   *copy = MemoryContextAlloc(context, Max(len, 1));
+	KvKey		key = {copy, len};
+
+	memcpy(copy, data, len);
+	return key;
+}
+
+static inline uint64
+kv_key_prefix(const uint8 *key, int keylen)
+{
+	uint64		word = 0;
+
+	memcpy(&word, key, Min(keylen, 8));
+	return pg_ntoh64(word);
+}
+
+#define KV_PREFIXES_LINE	8	/* in a cache line */
+
+/*
+ * Begin to fetch n prefixes.  A search of what is not in the processor's cache
+ * would wait for one line after the other.
+ */
+static inline void
+kv_prefixes_fetch(const uint64 *prefixes, int n)
+{
+	for (int i = 0; i < n; i += KV_PREFIXES_LINE)
+		__builtin_prefetch(&prefixes[i]);
+}
+
+/*
+ * How many of n sorted prefixes are less.  Without a branch on what is compared:
+ * keys come in no order, so half of the guesses would be wrong.
+ */
+static inline uint64
+kv_prefixes_less(const uint64 *prefixes, uint64 n, uint64 prefix)
+{
+	const uint64 *from = prefixes;
+
+	if (n == 0)
+		return 0;
+	while (n > 1)
+	{
+		uint64		half = n / 2;
+
+		from += half & -(uint64) (from[half - 1] < prefix);
+		n -= half;
+	}
+	return (from - prefixes) + (*from < prefix);
+}
+
+/*
+ * Which of n sorted prefixes are equal: from *low to before *high.  Those before
+ * *low are less.
+ */
+static inline void
+kv_prefixes_equal(const uint64 *prefixes, uint64 n, uint64 prefix, uint64 *low, uint64 *high)
+{
+	*low = *high = kv_prefixes_less(prefixes, n, prefix);
+	if (*low < n && prefixes[*low] == prefix)
+		*high = prefix == PG_UINT64_MAX ? n :
+			*low + kv_prefixes_less(prefixes + *low, n - *low, prefix + 1);
+}
+
+#endif							/* KV_KEY_H */

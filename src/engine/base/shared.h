@@ -1,0 +1,30 @@
+/*
+ * shared.h
+ *		What the rooms' structs in shared memory stand on.
+ *
+ * Each room has a struct of its own (start.c makes them).  Lock order, outermost first;
+ * nobody takes one on the left while holding one on its right:
+ *
+ *     KvRegistry.lock  →  KvShard.extend_lock  →  KvShard.lock  →  KvSlotPool.lock
+ *     KvShard.commit_lock  →  KvShard.lock
+ */
+#ifndef KV_SHARED_H
+#define KV_SHARED_H
+
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+typedef struct KvBase
+{
+	int			tranches[2];	/* of the rooms' locks, of the shards' locks */
+	Latch	   *maintainer_latch;	/* NULL while it does not run */
+} KvBase;
+
+extern KvBase *kv_base;			/* NULL: the library was not preloaded */
+#define kv_tranche_room		(kv_base->tranches[0])
+#define kv_tranche_shard	(kv_base->tranches[1])
+
+extern void kv_base_init(void);	/* once, when kv_base has been made: allots the tranches */
+extern void kv_base_attach(void);	/* in the shmem startup hook: names them */
+
+#endif							/* KV_SHARED_H */

@@ -1,0 +1,146 @@
+/*
+ * types.h
+ *		What all rooms of the engine speak of: limits, keys, versions, locations.
+ *
+ * Types only; nothing here takes a lock, allocates or raises.
+ */
+#ifndef KV_TYPES_H
+#define KV_TYPES_H
+
+#define KV_FORMAT_VERSION	1	/* of a file that does not say otherwise */
+#define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
+
+/* Limits, each documented in README.md. */
+#define KV_MAX_KEY			2700	/* bytes of an encoded key */
+#define KV_MAX_VALUE		((Size) 256 * 1024 * 1024)	/* bytes of a stored value */
+#define KV_MAX_SHARDS		65536
+#define KV_BLOCK			4096	/* the unit of direct I/O */
+
+/* How the SQL side shaped a value; the engine stores it and gives it back. */
+typedef enum KvForm
+{
+	KV_FORM_RAW = 0,			/* the payload of the one value column */
+	KV_FORM_NULL = 1,			/* that column is NULL; no bytes */
+	KV_FORM_TUPLE = 2,			/* a compact tuple (table/tuple.c) */
+	KV_FORM_KEY = 3				/* no row: the key to which a deleted one moved */
+} KvForm;
+
+/* What a commit survives; the numbers are in files and WAL records. */
+typedef enum KvWalLevel
+{
+	KV_WAL_NONE = 0,			/* SIGKILL */
+	KV_WAL_KEYS = 1,			/* and power loss */
+	KV_WAL_FULL = 2				/* and the loss of the server, for there are standbys */
+} KvWalLevel;
+
+typedef struct KvStore KvStore; /* shared memory; stable while its table exists */
+
+typedef struct KvKey
+{
+	const uint8 *data;
+	int			len;
+} KvKey;
+
+typedef void (*KvProblemCallback) (void *arg, const char *file, int64 offset,
+								   const char *problem);
+
+typedef struct KvStoreKey
+{
+	Oid			dboid;
+	Oid			relid;
+	uint32		generation;		/* TRUNCATE makes a new one */
+} KvStoreKey;
+
+static inline bool
+kv_same_store(const KvStoreKey *a, const KvStoreKey *b)
+{
+	return memcmp(a, b, sizeof(KvStoreKey)) == 0;
+}
+
+/* What its table file, and its CREATE record, say of a store. */
+typedef struct KvStoreShape
+{
+	int			nshards;
+	int			key_width;		/* every key's length if 1 to 8, else 0 */
+	uint64		creator;		/* full xid of the TRUNCATE that made it, or 0 */
+	uint32		creator_incarnation;
+	KvWalLevel	wal;
+	uint64		id;				/* never repeats; 0: written by a library without ids */
+	bool		unusable;		/* its directory has a file that says why */
+} KvStoreShape;
+
+/* Number of a value file.  A struct, so that no shard's number passes for one. */
+typedef struct KvFileNo
+{
+	uint32		n;
+} KvFileNo;
+
+static inline bool
+kv_same_file(KvFileNo a, KvFileNo b)
+{
+	return a.n == b.n;
+}
+
+/* The value file with which a shard begins.  Who uses this relies on its being the only one. */
+static inline KvFileNo
+kv_shard_file(uint32 shardno)
+{
+	return (KvFileNo) {shardno};
+}
+
+/*
+ * The next of so many shards in the order of keys, or the one before it (direction -1);
+ * behind the last comes the first.  Here and in shard/map.c alone a shard's number is
+ * its position in that order.
+ */
+static inline uint32
+kv_shard_step(uint32 nshards, uint32 shardno, int direction)
+{
+	return (shardno + nshards + direction) % nshards;
+}
+
+/* How many steps one shard is behind another, if that is not negative. */
+static inline int64
+kv_shard_distance(uint32 from, uint32 to)
+{
+	return (int64) to - from;
+}
+
+/* A location: form (4 bits), value file number (20), offset / 8 (40). */
+typedef uint64 KvLocation;
+#define KV_LOCATION_MAKE(form, file, offset) \
+	(((uint64) (form) << 60) | ((uint64) (file).n << 40) | ((uint64) (offset) >> 3))
+#define KV_LOCATION_FORM(loc)	((KvForm) ((loc) >> 60))
+#define KV_LOCATION_FILE(loc)	((KvFileNo) {((loc) >> 40) & 0xFFFFF})
+#define KV_LOCATION_OFFSET(loc)	(((loc) & UINT64CONST(0xFFFFFFFFFF)) << 3)
+#define KV_MAX_VALUE_FILES		0xFFFFF
+
+typedef enum KvVersionKind
+{
+	KV_VERSION_PUT = 1,
+	KV_VERSION_DELETE = 2,
+	KV_VERSION_LOCK = 3			/* a row lock: never visible */
+} KvVersionKind;
+
+/* What is known for good about a version's transaction. */
+typedef enum KvVersionFate
+{
+	KV_FATE_UNKNOWN = 0,
+	KV_FATE_COMMITTED = 1,
+	KV_FATE_ABORTED = 2
+} KvVersionFate;
+
+/* One version of one key, wherever it is kept. */
+typedef struct KvVersion
+{
+	uint64		xid;			/* full xid; 0 in a frozen run: visible to all */
+	KvLocation	location;
+	uint32		len;
+	uint32		crc;			/* kv_value_crc */
+	CommandId	cid;
+	uint8		kind;			/* KvVersionKind */
+	uint8		fate;			/* KvVersionFate */
+	uint16		pad;
+} KvVersion;
+
+#endif							/* KV_TYPES_H */

@@ -1,0 +1,59 @@
+/*
+ * wait.c
+ *		Waiting: wait events, the interrupts that are served meanwhile, and wake-ups.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "postmaster/interrupt.h"
+#include "postmaster/startup.h"
+
+#include "compat.h"
+#include "engine/base/shared.h"
+#include "engine/base/wait.h"
+
+uint32		kv_wait_merge_slot = 0;
+uint32		kv_wait_recovery = 0;
+uint32		kv_wait_freeze = 0;
+uint32		kv_wait_memory = 0;
+uint32		kv_wait_idle = 0;
+uint32		kv_wait_barrier = 0;
+uint32		kv_wait_range = 0;
+
+/* CHECK_FOR_INTERRUPTS that the startup process heeds as well. */
+void
+kv_interrupts(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (AmStartupProcess() && !proc_exit_inprogress)
+		kv_startup_interrupts();
+}
+
+/*
+ * CHECK_FOR_INTERRUPTS for work that the maintainer does too: told to go, it
+ * gives up the piece at hand.
+ */
+void
+kv_maintenance_interrupts(void)
+{
+	kv_interrupts();
+	if (ShutdownRequestPending)
+		ereport(ERROR,
+				(errcode(ERRCODE_ADMIN_SHUTDOWN),
+				 errmsg("kvfdw maintainer is shutting down")));
+}
+
+/* The latch of a worker, or NULL while it does not run. */
+void
+kv_wake(Latch *latch)
+{
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+void
+kv_wake_maintainer(void)
+{
+	kv_wake(kv_base->maintainer_latch);
+}

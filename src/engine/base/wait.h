@@ -1,0 +1,33 @@
+/*
+ * wait.h
+ *		Waiting: wait events, the interrupts that are served meanwhile, and wake-ups.
+ *
+ * Takes no lock.  Wake-ups may be called with any lock held; the interrupts raise
+ * ERROR when the process is told to stop, so not while a lock is held.
+ */
+#ifndef KV_WAIT_H
+#define KV_WAIT_H
+
+#include "storage/latch.h"
+
+#include "compat.h"
+
+/* ---- wait events ---- */
+#define KV_WAIT_MERGE_SLOT	KV_WAIT_EVENT(kv_wait_merge_slot, "KvfdwMergeSlot")
+#define KV_WAIT_RECOVERY	KV_WAIT_EVENT(kv_wait_recovery, "KvfdwRecovery")
+#define KV_WAIT_FREEZE		KV_WAIT_EVENT(kv_wait_freeze, "KvfdwFreeze")
+#define KV_WAIT_MEMORY		KV_WAIT_EVENT(kv_wait_memory, "KvfdwDeltaMemory")
+#define KV_WAIT_IDLE		KV_WAIT_EVENT(kv_wait_idle, "KvfdwWorkerMain")
+#define KV_WAIT_BARRIER		KV_WAIT_EVENT(kv_wait_barrier, "KvfdwBarrier")
+#define KV_WAIT_RANGE		KV_WAIT_EVENT(kv_wait_range, "KvfdwRangeWindow")
+extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_memory,
+			kv_wait_idle, kv_wait_barrier, kv_wait_range;
+
+/* kv_interrupts for work that the maintainer does too: told to go, it raises ERROR. */
+extern void kv_maintenance_interrupts(void);
+/* CHECK_FOR_INTERRUPTS that the startup process heeds as well. */
+extern void kv_interrupts(void);
+extern void kv_wake(Latch *latch);	/* a worker's; NULL: it does not run, nothing happens */
+extern void kv_wake_maintainer(void);	/* likewise does nothing while it does not run */
+
+#endif							/* KV_WAIT_H */

@@ -1,0 +1,361 @@
+/*
+ * cache.h
+ *		Copies of pieces of value files: blocks read by key, and the range cache.
+ *
+ * Never authoritative: nothing is lost with it.  Its locks come last and are held
+ * across no read.  The value cache (block.c) raises nothing.
+ *
+ * The range cache is made of windows: pieces of value files in shared memory,
+ * which prefetch workers fill for scans.  It is a cache of bytes by place and
+ * knows nothing of keys, rows or snapshots.  A scan finds out by itself which
+ * versions it sees and where their values lie; a window only saves it the read.
+ * Every value is verified against its entry's CRC (I 4) after it was copied, so
+ * a window with other bytes in it, for whatever reason, costs a read and never
+ * shows.  Whatever is not in a window is read from the device.
+ *
+ * A span is what is loaded for the same reason and evicted when it is over: all of a
+ * shard's value file, for scans that need it in the order of keys while it is in
+ * another (scattered); or a segment of it, for scans to which the file is in order.
+ * Its pieces are loaded and evicted one by one.
+ *
+ *		FREE ──claim──▸ LOADING ──publish──▸ VALID ──claim for another──▸ LOADING
+ *		  ▴                │                   │
+ *		  ├────give up─────┘                   │
+ *		  └────lose────────────────────────────┘
+ *
+ *		FREE	in the list of free windows; its key is no piece's
+ *		LOADING	in the table of pieces, so that nobody else loads it; its
+ *				sequence is odd; the worker that claimed it gives it up when it
+ *				ends, however it ends
+ *		VALID	in the table of pieces and in its span's list; sequence even
+ *
+ * All changes of state are made under KvWindowCache.lock, exclusive.  Readers look a
+ * piece up under it, shared, once per piece; then they need no lock and no pin:
+ * they note the window's sequence, copy, and look again.  So a reader that is
+ * cancelled, killed or stopped leaves nothing behind, and nothing waits for it.
+ *
+ * Lock order: KvWindowCache.lock comes last; nothing else is taken under it but a
+ * condition variable's spinlock.
+ */
+#ifndef KV_CACHE_H
+#define KV_CACHE_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "utils/hsearch.h"
+#include "utils/palloc.h"
+
+#include "engine/base/types.h"
+#include "engine/engine.h"
+
+#define KV_MAX_PREFETCH_WORKERS	16
+#define KV_WINDOW_SIZE	(256 * 1024)
+#define KV_SEGMENT_PIECES 16
+#define KV_SEGMENT_SIZE	((uint64) KV_SEGMENT_PIECES * KV_WINDOW_SIZE)
+#define KV_WHOLE		PG_UINT32_MAX	/* instead of a segment: all of the shard */
+#define KV_WANTS		16		/* spans that a scan has loaded for it, its own included */
+#define KV_NEVER		PG_UINT32_MAX	/* distance of a span that a scan does not come to */
+
+typedef struct KvSpanKey
+{
+	uint32		cache_id;		/* KvStore.cache_id */
+	uint32		shard;
+	uint32		segment;		/* or KV_WHOLE */
+} KvSpanKey;
+
+typedef struct KvPieceKey
+{
+	uint32		cache_id;
+	uint32		shard;
+	uint32		piece;			/* offset / KV_WINDOW_SIZE */
+} KvPieceKey;
+
+typedef struct KvPiece
+{
+	KvPieceKey	key;			/* hash key */
+	int			window;
+} KvPiece;
+
+typedef struct KvSpan
+{
+	KvSpanKey	key;			/* hash key */
+	uint64		end;			/* place in the file up to which scans have asked for it */
+	uint32		next_piece;		/* all of it before that are in the table of pieces */
+	uint32		nvalid;
+	uint32		nloading;
+	int			windows;		/* list head, the last published first, or -1 */
+	TimestampTz used;			/* a scan has entered or left it */
+	TimestampTz failed;			/* a read of it has failed then; 0: none */
+} KvSpan;
+
+typedef struct KvWindow
+{
+	pg_atomic_uint64 sequence;	/* odd: what it holds changes */
+	KvPieceKey	key;
+	KvSpanKey	span;
+	uint32		len;			/* bytes that it holds, from its beginning */
+	int			next;			/* in the free list or its span's, or -1 */
+	int			previous;		/* in its span's list, or -1 */
+	uint64		wanted_by;		/* KvWindowScan.id of the scan it was loaded for */
+} KvWindow;
+
+/* A span in which a scan is or to which it comes. */
+typedef struct KvWant
+{
+	uint32		shard;
+	uint32		segment;
+	uint64		end;			/* of the span, as far as the file is written */
+} KvWant;
+
+/* How a scan goes on from where it is. */
+typedef struct KvCourse
+{
+	KvStoreKey	store;
+	uint32		nshards;
+	int			step;			/* 1 or -1: of shards */
+	uint32		last;			/* shard where it ends */
+	bool		wraps;			/* behind the last shard comes the first */
+	int			segment_step;	/* 1 or -1: of segments in the order of keys */
+	uint32		last_segment;	/* there, about where it ends; KV_WHOLE: where the file does */
+} KvCourse;
+
+/*
+ * A scan that reads through windows: where it is and where it goes.  Written by
+ * its backend, under KvWindowCache.lock but for progress, patience and waiting; read by
+ * the workers.
+ */
+typedef struct KvWindowScan
+{
+	uint64		id;				/* never repeats; 0: not in use */
+	int			pid;
+	uint32	   *wait_event;		/* its process's */
+	uint32		cache_id;
+	KvCourse	course;
+	uint32		shard;			/* where it is */
+	uint32		segment;		/* there, or KV_WHOLE */
+	int			nwants;
+	KvWant		wants[KV_WANTS];	/* in the order of its coming; [0] is where it is */
+
+	TimestampTz progress;		/* it took its last batch then */
+	volatile bool waiting;		/* for wait_piece of shard */
+	volatile bool held;			/* its loads wait for scans behind it */
+	uint32		wait_piece;
+	int64		patience;		/* µs that it will still wait for others */
+	ConditionVariable loaded;
+} KvWindowScan;
+
+typedef enum KvWindowCounter
+{
+	KV_RANGE_HITS,				/* windows found that were loaded for another scan before */
+	KV_RANGE_LOADS,				/* windows loaded for the scan that took them */
+	KV_RANGE_SHARED,			/* windows that were on their way for another scan */
+	KV_RANGE_WAITS,				/* sleeps until a window was loaded */
+	KV_RANGE_READS,				/* windows read from the device */
+	KV_RANGE_READ_BYTES,
+	KV_RANGE_EVICTIONS,
+	KV_RANGE_COUNTERS
+} KvWindowCounter;
+
+typedef struct KvWindowCache
+{
+	LWLock		lock;
+	int			nwindows;
+	int			nfree;
+	int			free_windows;	/* list head or -1 */
+	int			nscans;			/* size of the registry */
+	int			scans_used;		/* no entry from here on is in use */
+	uint64		last_id;
+	int			nworkers;		/* that run */
+	Latch	   *volatile workers[KV_MAX_PREFETCH_WORKERS];
+	uint64		bytes_per_second;	/* that the workers load, lately */
+	pg_atomic_uint64 counters[KV_RANGE_COUNTERS];
+} KvWindowCache;
+
+extern KvWindowCache *kv_window_cache;
+extern KvWindow *kv_windows;
+extern KvWindowScan *kv_window_scans;
+extern HTAB *kv_span_hash;
+extern HTAB *kv_piece_hash;
+
+/* The bytes that a span with no window missing holds. */
+static inline uint64
+kv_span_size(const KvSpanKey *key, uint64 end)
+{
+	return key->segment == KV_WHOLE ? end : end - key->segment * KV_SEGMENT_SIZE;
+}
+
+#define KV_NO_SHARD			PG_UINT32_MAX
+
+/*
+ * How a scan takes values out of windows, of one value file at a time.  All zero but
+ * for parent and stats, it has not begun with any.
+ */
+typedef struct KvWindowReader
+{
+	MemoryContext parent;
+	KvScanStats *stats;			/* where its work is counted */
+	MemoryContext context;		/* of all this, below parent; NULL: not made yet */
+	MemoryContextCallback callback;
+	KvWindowScan *entry;			/* in the registry, or NULL */
+	uint64		id;				/* the entry is another's if it has another one */
+	bool		windows;		/* workers load what is read now */
+
+	uint32		cache_id;
+	uint32		shard;			/* whose value file it is */
+	uint64		from;			/* the part of the file that workers were asked for */
+	uint64		to;
+	uint32		nseen;
+	int			few[8];			/* seen, until there is more to remember */
+	int		   *seen;			/* of pieces, by their number modulo nseen: a window, or -1 */
+
+	TimestampTz entered;		/* the span */
+	int64		waited;			/* µs since then */
+	int64		spent;			/* µs that it has waited for others more than it has worked */
+} KvWindowReader;
+
+/* Where a scan is or begins. */
+typedef struct KvScanStart
+{
+	uint32		shard;
+	uint32		segment;		/* or KV_WHOLE */
+	int			segment_step;
+	uint64		offset;			/* of the segment in the file */
+} KvScanStart;
+
+/* ---- window.c: its part of shared memory, in the shmem hooks ---- */
+extern int	kv_window_cache_kb;
+extern int	kv_window_number(void); /* how many there are, or will be */
+extern Size kv_window_memory(void);	/* bytes that the range cache needs */
+extern void kv_window_attach(void);	/* kv_window_cache stays NULL if the cache is off */
+extern void kv_window_stats_reset(void); /* counters to 0 */
+
+/*
+ * ---- window.c: spans.  KvWindowCache.lock is held: exclusive, or shared for those that
+ * only look ----
+ */
+extern KvSpan *kv_span_find(const KvSpanKey *key);	/* shared; NULL: nobody has asked for it */
+/* Likewise made if need be; NULL: there is no room. */
+extern KvSpan *kv_span_make(const KvSpanKey *key);
+/* Shared: has a read of it failed so lately that it is not worth another try? */
+extern bool kv_span_failed(const KvSpan *span, TimestampTz now);
+/* Forget a span of which nothing is left; false: something is. */
+extern bool kv_span_retire(KvSpan *span);
+/*
+ * Is a piece of the span, up to end, in no window and on its way into none?  If the
+ * file has grown since its last piece was loaded, that one is loaded again.
+ */
+extern bool kv_span_lacks(KvSpan *span, uint64 end);
+
+/* ---- window.c: states of windows; KvWindowCache.lock is held, exclusive ---- */
+
+/*
+ * FREE to LOADING, for the span's next piece that is in no window; the span lacks one.
+ * If none is free, a VALID one of victim's, if there is a victim.  False: there is none.
+ */
+extern bool kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *window);
+extern void kv_window_publish(int window, uint32 len);	/* LOADING to VALID; it has len bytes */
+extern void kv_window_give_up(int window);	/* LOADING to FREE: it could not be filled */
+
+/* ---- window.c: no lock is held on entry ---- */
+
+/* A piece of the span is in no window, whatever the span believes. */
+extern void kv_span_miss(const KvSpanKey *key, uint32 piece);
+/* The window that has or will have a piece; -1: none. */
+extern int	kv_window_find(const KvPieceKey *key);
+/* What is in the window of a piece is not what is in the file now. */
+extern void kv_piece_lose(const KvPieceKey *key);
+/* Its memory: of who has claimed it to write, of others to read as reader.c does. */
+extern char *kv_window_bytes(int window);
+/* In a process that reads into windows: have them where there can be huge pages. */
+extern void kv_windows_map(void);
+
+#define kv_window_count(what, n) \
+	pg_atomic_fetch_add_u64(&kv_window_cache->counters[what], (n))
+
+/* ---- hugepage.c; raises nothing but for lack of memory ---- */
+
+/*
+ * Map shared memory, which begins at a page, once more for this process, so that
+ * kv_huge_make() works in it; once in a process.  Returns the memory itself if
+ * that is not possible or, by huge_pages = off, not wanted.
+ */
+extern char *kv_huge_map(char *memory, Size size);
+/* Make huge pages of those that hold these bytes, as far as they were mapped for it. */
+extern void kv_huge_make(const char *bytes, Size len);
+
+/* ---- scans.c; no lock is held on entry but where KvWindowCache.lock is named ---- */
+extern int	kv_window_wait_ms;
+#define KV_STUCK_SHARE		20	/* of it, for which a scan that is stuck counts */
+
+/* Spans that a scan has to go until it reads one; KV_NEVER: it does not.  Lock, shared. */
+extern uint32 kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span);
+/* Does it go on, or wait for what is being loaded?  Lock, shared. */
+extern bool kv_window_scan_is_live(const KvWindowScan *scan, TimestampTz now);
+/* Have the workers look again at what scans want.  Lock, or none. */
+extern void kv_window_wake_workers(void);
+
+/*
+ * Where a scan in any order had best begin: where another scan of the store is
+ * that goes upwards, or before that, where what is in windows begins.  False: there
+ * is none.
+ */
+extern bool kv_window_company(uint32 cache_id, KvScanStart *place);
+/* Is most of a shard's value file in windows already, or on its way there? */
+extern bool kv_window_is_there(uint32 cache_id, uint32 shard);
+
+/* Have a context below parent with which all that the reader has goes, its entry too. */
+extern void kv_reader_make_context(KvWindowReader *reader);
+/*
+ * Be in wants[0] from now on, and read through windows.  If the registry is full, or
+ * if it is a segment for which there is no room: be in no span, and do not.
+ */
+extern void kv_reader_enter(KvWindowReader *reader, const KvCourse *course,
+							const KvWant *wants, int nwants);
+/*
+ * Be in a segment that was wanted already, so that the workers may take the windows
+ * of those before it.  False: it was not.
+ */
+extern bool kv_reader_come_to(KvWindowReader *reader, uint32 segment);
+/* Be in no span; nothing is loaded for the reader any more. */
+extern void kv_reader_leave(KvWindowReader *reader);
+
+/* ---- reader.c ---- */
+
+/* Begin with a shard's value file, of which nothing is known and little will be met. */
+extern void kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard);
+/* Much of it will be met, up to written. */
+extern void kv_reader_remember(KvWindowReader *reader, uint64 written);
+/* The scan takes another batch, so others may wait for it. */
+extern void kv_reader_progress(KvWindowReader *reader);
+/* May there be something in windows? */
+extern bool kv_reader_has_windows(const KvWindowReader *reader);
+/*
+ * Copy bytes of the file out of windows, which are waited for if workers load them.
+ * False: they have to be read.  What they are the caller finds out (I 4).
+ */
+extern bool kv_reader_take(KvWindowReader *reader, uint64 offset, uint32 len, char *into);
+/* What was taken is not what the file has. */
+extern void kv_reader_lose(KvWindowReader *reader, uint64 offset, uint32 len);
+
+/* ---- prefetch.c ---- */
+extern int	kv_prefetch_workers;	/* how many to register */
+extern void kv_prefetch_gucs(void);	/* defines the settings of range cache and workers */
+extern PGDLLEXPORT void kv_prefetch_main(Datum arg);	/* a worker; arg: its number */
+
+/* ---- block.c; takes no lock, raises nothing ---- */
+extern void kv_block_gucs(void);	/* defines its setting */
+extern Size kv_block_memory(void);	/* its part of shared memory … */
+extern void kv_block_attach(void); /* … made, in the shmem startup hook */
+
+/* Copy a value, if its block is here; what it is the caller finds out (I 4). */
+extern bool kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into);
+/* Keep the block that a value was read from or written with; block is all of it. */
+extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
+						  const char *block);
+/* Is the block of a value here, at this moment? */
+extern bool kv_block_has(uint32 cache_id, KvLocation location, uint32 len);
+
+#endif							/* KV_CACHE_H */

@@ -1,0 +1,556 @@
+/*
+ * prefetch.c
+ *		The prefetch workers: they load the windows that scans want.
+ *
+ * A worker looks through the registry of scans (scans.c) for the want that is
+ * due first, claims windows for the next pieces of its shard, reads them in one
+ * deep batch, publishes them, and looks again.  Several workers work on different
+ * pieces of one shard, or of several.
+ *
+ * Which want is due first: a span in which a scan is comes before those it comes
+ * to, and so on by distance.  A scan that is ahead of others of the same store,
+ * who reach it within kvfdw.range_wait by what is loaded and what can be loaded
+ * meanwhile, is held back as long as they want something and it has patience left.
+ *
+ * Whose window is taken, if none is free: of all spans the one that will be used
+ * last: those to which no live scan comes, the one left longest ago first; then
+ * by the distance of the scan nearest to it.  Never one that is needed as soon as
+ * what is to be loaded; and of what scans behind reach, none while the one ahead
+ * has patience left.
+ *
+ * A worker ends by SIGTERM, ERROR or the postmaster's death; in any case the
+ * windows it has claimed are given up, and the postmaster starts another.  A read
+ * is complete before its batch returns, so nothing is written to a window by the
+ * device afterwards (I 6).
+ */
+#include "postgres.h"
+
+#include <sched.h>
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/cache/cache.h"
+#include "engine/io/io.h"
+#include "engine/value/value.h"
+
+#define KV_GROUP		16		/* windows that are read in one batch */
+#define KV_HELD_NAP_MS	5
+#define KV_IDLE_NAP_MS	1000
+#define KV_EXACT_REACH	256		/* spans that are looked at */
+
+int			kv_prefetch_workers = 2;
+static char *prefetch_cpus = "";
+
+/* What this worker has claimed and not published yet. */
+static int	claimed[KV_GROUP];
+static int	nclaimed = 0;
+static KvStoreKey claimed_store;
+
+/* Nothing was claimed because scans close behind still need the windows. */
+static bool spared;
+
+/* How far each scan gets within kvfdw.range_wait, in spans. */
+static uint32 *reach;
+
+/* ---- choosing; KvWindowCache.lock is held, exclusive ---- */
+
+static KvSpanKey
+wanted_span(const KvWindowScan *scan, const KvWant *want)
+{
+	KvSpanKey	key = {scan->cache_id, want->shard, want->segment};
+
+	return key;
+}
+
+/* Step to the scan's next span; false: it was the last. */
+static bool
+next_span(const KvWindowScan *scan, KvSpanKey *key)
+{
+	if (key->segment != KV_WHOLE)
+	{
+		key->segment += scan->course.segment_step;
+		return key->segment != KV_WHOLE;
+	}
+	if (key->shard == scan->course.last)
+		return false;
+	key->shard = kv_shard_step(scan->course.nshards, key->shard, scan->course.step);
+	return true;
+}
+
+/*
+ * How many spans a scan gets through within kvfdw.range_wait if the workers load for it
+ * alone.  An estimate: each span counts as large as the current one, and beyond
+ * KV_EXACT_REACH spans none counts as loaded.
+ */
+static uint32
+compute_reach(const KvWindowScan *scan)
+{
+	uint64		budget = kv_window_cache->bytes_per_second / 1000 * kv_window_wait_ms;
+	KvSpanKey	key = wanted_span(scan, &scan->wants[0]);
+	uint64		size = kv_span_size(&key, scan->wants[0].end);
+	uint32		n;
+
+	for (n = 0; n < KV_EXACT_REACH; n++)
+	{
+		const KvSpan *span = kv_span_find(&key);
+		uint64		have = span != NULL ? (uint64) span->nvalid * KV_WINDOW_SIZE : 0;
+		uint64		lacks = have < size ? size - have : 0;
+
+		if (lacks > budget || !next_span(scan, &key))
+			return n;
+		budget -= lacks;
+	}
+	return Min(n + budget / Max(size, 1), KV_WHOLE / 2 - 1);
+}
+
+static void
+compute_reaches(TimestampTz now)
+{
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		const KvWindowScan *scan = &kv_window_scans[i];
+		const KvWindowScan *previous = i > 0 ? &kv_window_scans[i - 1] : NULL;
+
+		if (!kv_window_scan_is_live(scan, now))
+			reach[i] = 0;
+		else if (previous != NULL && kv_window_scan_is_live(previous, now) &&
+				 previous->cache_id == scan->cache_id && previous->shard == scan->shard &&
+				 previous->segment == scan->segment && previous->course.step == scan->course.step &&
+				 previous->course.last == scan->course.last)
+			reach[i] = reach[i - 1];
+		else
+			reach[i] = compute_reach(scan);
+	}
+}
+
+/*
+ * Is scan number i close behind this one, within its reach?  Does not count if this one
+ * is so near its end that there is little to share, unless all that lies between the two
+ * fits into the cache.
+ */
+static bool
+is_behind(int i, const KvWindowScan *scan, TimestampTz now)
+{
+	const KvWindowScan *other = &kv_window_scans[i];
+	KvSpanKey	here = {scan->cache_id, scan->shard, scan->segment};
+	KvSpanKey	end = {scan->cache_id, scan->course.last, KV_WHOLE};
+	uint32		pieces = 1 + kv_span_size(&here, scan->wants[0].end) / KV_WINDOW_SIZE;
+	uint32		distance;
+
+	if (other == scan || !kv_window_scan_is_live(other, now) ||
+			other->course.step != scan->course.step)
+		return false;
+	distance = kv_window_distance(other, &here);
+	return distance > 0 && distance <= reach[i] &&
+		(scan->segment != KV_WHOLE || distance <= kv_window_cache->nwindows / pieces ||
+		 distance <= 2 * kv_window_distance(scan, &end));
+}
+
+/* Is anything that the scan wants still to be loaded? */
+static bool
+wants_something(const KvWindowScan *scan, TimestampTz now)
+{
+	for (int i = 0; i < scan->nwants; i++)
+	{
+		KvSpanKey	key = wanted_span(scan, &scan->wants[i]);
+		KvSpan	   *span = kv_span_find(&key);
+
+		if (span == NULL || (!kv_span_failed(span, now) && kv_span_lacks(span, scan->wants[i].end)))
+			return true;
+	}
+	return false;
+}
+
+/* Do loads for scans close behind come before this one's? */
+static bool
+is_held(const KvWindowScan *scan, TimestampTz now)
+{
+	for (int i = 0; scan->patience > 0 && i < kv_window_cache->scans_used; i++)
+	{
+		if (is_behind(i, scan, now) && wants_something(&kv_window_scans[i], now))
+			return true;
+	}
+	return false;
+}
+
+/* Does every scan close behind this one wait itself?  Then holding this one back helps none. */
+static bool
+is_waited_for(const KvWindowScan *scan, TimestampTz now)
+{
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		if (is_behind(i, scan, now) && !kv_window_scans[i].waiting)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * May a span be evicted for what a scan wants at this distance?  0: no.  Else the
+ * distance of the scan that will use it next, KV_NEVER if none will: the larger, the
+ * better it is to evict.  spare: not if a scan close behind reaches it.
+ */
+static uint64
+idle_for(const KvSpan *span, const KvWindowScan *scan, uint32 distance, bool spare,
+		 TimestampTz now)
+{
+	uint64		nearest = KV_NEVER;
+
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		const KvWindowScan *other = &kv_window_scans[i];
+		uint32		other_distance;
+
+		if (!kv_window_scan_is_live(other, now))
+			continue;
+		other_distance = kv_window_distance(other, &span->key);
+		if (other_distance == KV_NEVER)
+			continue;
+		if (other_distance <= distance)
+			return 0;
+		if (spare && scan->patience > 0 && other_distance <= reach[i] && is_behind(i, scan, now))
+		{
+			spared = true;
+			return 0;
+		}
+		nearest = Min(nearest, other_distance);
+	}
+	return nearest;
+}
+
+/* The span whose windows are taken for the wanted one; NULL: none may be evicted. */
+static KvSpan *
+find_victim(const KvWindowScan *scan, const KvSpan *wanted, bool spare, TimestampTz now)
+{
+	uint32		distance = kv_window_distance(scan, &wanted->key);
+	HASH_SEQ_STATUS status;
+	KvSpan	   *victim = NULL;
+	uint64		longest = 0;
+	KvSpan	   *span;
+
+	hash_seq_init(&status, kv_span_hash);
+	while ((span = hash_seq_search(&status)) != NULL)
+	{
+		uint64		idle;
+
+		if (span->windows < 0 || span == wanted)
+			continue;
+		idle = idle_for(span, scan, distance, spare, now);
+		if (idle > longest ||
+			(idle > 0 && idle == longest && span->used < victim->used))
+		{
+			longest = idle;
+			victim = span;
+		}
+	}
+	return victim;
+}
+
+/*
+ * Claim windows for the next pieces of a span that a scan wants, as many as are free or
+ * may be evicted.  spare: none that scans close behind will reach.
+ */
+static void
+claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
+{
+	KvSpanKey	key = wanted_span(scan, want);
+	KvSpan	   *span = kv_span_make(&key);
+	KvSpan	   *victim = NULL;
+
+	if (span == NULL || kv_span_failed(span, now))
+		return;
+	span->used = now;
+	claimed_store = scan->course.store;
+	while (nclaimed < KV_GROUP && kv_span_lacks(span, want->end))
+	{
+		if (victim != NULL && victim->windows < 0)
+		{
+			(void) kv_span_retire(victim);
+			victim = NULL;
+		}
+		if (kv_window_cache->free_windows < 0 && victim == NULL)
+		{
+			victim = find_victim(scan, span, spare, now);
+			if (victim == NULL)
+				break;
+		}
+		if (!kv_window_claim(span, victim, scan->id, &claimed[nclaimed]))
+			break;
+		nclaimed++;
+	}
+	if (victim != NULL)
+		(void) kv_span_retire(victim);
+}
+
+/*
+ * Claim windows for the want that is due first.  False: nothing was claimed; *held:
+ * something is wanted all the same, and may be claimed in a while.
+ */
+static bool
+claim_something(bool *held)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	KvWindowScan *eldest = NULL; /* of the scans that are held back */
+
+	*held = false;
+	compute_reaches(now);
+	for (uint32 distance = 0; distance < KV_WANTS; distance++)
+	{
+		for (int i = 0; i < kv_window_cache->scans_used; i++)
+		{
+			KvWindowScan *scan = &kv_window_scans[i];
+			const KvWant *want = &scan->wants[distance];
+			KvSpanKey	key;
+			KvSpan	   *span;
+
+			if (!kv_window_scan_is_live(scan, now) || distance >= scan->nwants)
+				continue;
+			key = wanted_span(scan, want);
+			span = kv_span_find(&key);
+			if (span != NULL && !kv_span_lacks(span, want->end))
+				continue;
+			spared = is_held(scan, now);
+			if (!spared)
+				claim(scan, want, true, now);
+			else if (distance == 0 && (eldest == NULL || scan->id < eldest->id))
+				eldest = scan;
+			if (nclaimed > 0)
+				return true;
+			*held = true;
+			if (distance == 0)
+				scan->held = spared;
+		}
+	}
+
+	/* scans that wrap around can each be behind the next: serve one to break the circle */
+	if (eldest != NULL)
+		claim(eldest, &eldest->wants[0], !is_waited_for(eldest, now), now);
+	return nclaimed > 0;
+}
+
+/* ---- loading ---- */
+
+/* Wake the scans that wait for one of these pieces; failed: for any piece of the file. */
+static void
+wake_scans(const KvPieceKey *first, uint32 last, bool failed)
+{
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		KvWindowScan *scan = &kv_window_scans[i];
+
+		if (scan->id != 0 && scan->waiting && scan->cache_id == first->cache_id &&
+			scan->shard == first->shard &&
+			(failed || (scan->wait_piece >= first->piece && scan->wait_piece <= last)))
+			ConditionVariableBroadcast(&scan->loaded);
+		scan->held = false;
+	}
+}
+
+/* Give up what is claimed and tell those who wait for it; also at exit. */
+static void
+give_up(int code, Datum arg)
+{
+	if (nclaimed == 0)
+		return;
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	wake_scans(&kv_windows[claimed[0]].key, 0, true);
+	while (nclaimed > 0)
+		kv_window_give_up(claimed[--nclaimed]);
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+/* Publish the windows that were read, give up the others; requests[i] is claimed[i]'s. */
+static void
+publish(const KvIoRequest *requests, int64 duration)
+{
+	KvPieceKey	first = kv_windows[claimed[0]].key;
+	uint32		last = kv_windows[claimed[nclaimed - 1]].key.piece;
+	uint64		bytes = 0;
+	bool		failed = false;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < nclaimed; i++)
+	{
+		KvWindow   *window = &kv_windows[claimed[i]];
+
+		if (requests[i].result < (int) window->len)
+		{
+			kv_window_give_up(claimed[i]);
+			failed = true;
+			continue;
+		}
+		bytes += requests[i].result;
+		kv_window_publish(claimed[i], window->len);
+		kv_window_count(KV_RANGE_READS, 1);
+	}
+	nclaimed = 0;
+	kv_window_count(KV_RANGE_READ_BYTES, bytes);
+	if (duration > 0 && bytes > 0)
+		kv_window_cache->bytes_per_second =
+			(kv_window_cache->bytes_per_second * 15 +
+			 bytes * 1000000 / duration * kv_window_cache->nworkers) / 16;
+	wake_scans(&first, last, failed);
+	LWLockRelease(&kv_window_cache->lock);
+	KV_STOP_POINT("prefetch_published");
+}
+
+static void
+load_claimed(void)
+{
+	KvIoRequest requests[KV_GROUP];
+	TimestampTz start;
+	File		file;
+
+	KV_STOP_POINT("prefetch_claimed");
+	kv_value_trim();
+	file = kv_value_file(&claimed_store, kv_windows[claimed[0]].key.cache_id,
+						 kv_shard_file(kv_windows[claimed[0]].key.shard), false);
+	if (file < 0)
+	{
+		/* the table was dropped */
+		give_up(0, (Datum) 0);
+		return;
+	}
+	for (int i = 0; i < nclaimed; i++)
+	{
+		requests[i].file = file;
+		requests[i].offset = (uint64) kv_windows[claimed[i]].key.piece * KV_WINDOW_SIZE;
+		requests[i].len = TYPEALIGN(KV_BLOCK, kv_windows[claimed[i]].len);
+		requests[i].buffer = kv_window_bytes(claimed[i]);
+		requests[i].tag = NULL;
+		kv_huge_make(requests[i].buffer, KV_WINDOW_SIZE);
+	}
+	start = GetCurrentTimestamp();
+	kv_io_read_batch(requests, nclaimed, KV_IO_VALUE_READ, NULL, NULL);
+	KV_STOP_POINT("prefetch_read");
+	publish(requests, GetCurrentTimestamp() - start);
+}
+
+/* ---- the process ---- */
+
+/* "0-3,8" into set; false if that is not what it says. */
+static bool
+parse_cpus(const char *list, cpu_set_t *set)
+{
+	CPU_ZERO(set);
+	while (*list != '\0')
+	{
+		char	   *end;
+		unsigned long first = strtoul(list, &end, 10);
+		unsigned long last = first;
+
+		if (end == list)
+			return false;
+		if (*end == '-')
+		{
+			list = end + 1;
+			last = strtoul(list, &end, 10);
+			if (end == list)
+				return false;
+		}
+		if (first > last || last >= CPU_SETSIZE || (*end != ',' && *end != '\0'))
+			return false;
+		for (; first <= last; first++)
+			CPU_SET(first, set);
+		if (*end == ',' && end[1] == '\0')
+			return false;
+		list = *end == ',' ? end + 1 : end;
+	}
+	return true;
+}
+
+static bool
+check_cpus(char **value, void **extra, GucSource source)
+{
+	cpu_set_t	set;
+
+	if (parse_cpus(*value, &set))
+		return true;
+	GUC_check_errdetail("It must be a list of CPU numbers and ranges, such as \"0-3,8\".");
+	return false;
+}
+
+static void
+choose_cpus(void)
+{
+	cpu_set_t	set;
+
+	if (prefetch_cpus[0] == '\0')
+		return;
+	(void) parse_cpus(prefetch_cpus, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) != 0)
+		ereport(LOG,
+				(errmsg("could not run kvfdw prefetch on CPUs \"%s\": %m", prefetch_cpus)));
+}
+
+static void
+unregister(int code, Datum arg)
+{
+	give_up(code, arg);
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	kv_window_cache->workers[DatumGetInt32(arg)] = NULL;
+	kv_window_cache->nworkers--;
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+void
+kv_prefetch_main(Datum arg)
+{
+	kv_worker_begin("kvfdw prefetch");
+	choose_cpus();
+	kv_windows_map();
+
+	reach = MemoryContextAllocZero(TopMemoryContext, kv_window_cache->nscans * sizeof(uint32));
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	kv_window_cache->workers[DatumGetInt32(arg)] = MyLatch;
+	kv_window_cache->nworkers++;
+	LWLockRelease(&kv_window_cache->lock);
+	before_shmem_exit(unregister, arg);
+
+	while (kv_worker_goes_on(NULL))
+	{
+		bool		held;
+		bool		some;
+
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+		some = claim_something(&held);
+		LWLockRelease(&kv_window_cache->lock);
+		if (some)
+			load_claimed();
+		else
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 held ? KV_HELD_NAP_MS : KV_IDLE_NAP_MS, KV_WAIT_IDLE);
+	}
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+}
+
+void
+kv_prefetch_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.range_cache",
+							"Shared memory for pieces of value files that ordered scans read.",
+							"Scans of large ranges share them.",
+							&kv_window_cache_kb, 128 * 1024, 0, INT_MAX,
+							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.prefetch_workers",
+							"Number of workers that load the range cache.",
+							NULL, &kv_prefetch_workers, 2, 0, KV_MAX_PREFETCH_WORKERS,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("kvfdw.prefetch_cpus",
+							   "CPUs on which those workers run.",
+							   "A list of numbers and ranges; empty: all.",
+							   &prefetch_cpus, "", PGC_POSTMASTER, 0,
+							   check_cpus, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.range_wait",
+							"Longest time that a scan waits for scans close behind it.",
+							NULL, &kv_window_wait_ms, 10000, 1, 600000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+}

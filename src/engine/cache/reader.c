@@ -1,0 +1,319 @@
+/*
+ * reader.c
+ *		Takes bytes of a value file out of the windows of the range cache, and waits
+ *		for those that are being loaded.
+ *
+ * Waiting.  A scan sleeps until the piece that it needs is published.  It reads
+ * by itself, for the rest of the span, when a read has failed, when no worker runs,
+ * or when nothing has come for a twentieth of kvfdw.range_wait although it is not
+ * held back, for others need all windows; at once when its patience (scans.c) is at
+ * an end.  Nobody spins: a load takes hundreds of microseconds.
+ *
+ * Copying takes no lock and leaves none behind; see cache.h.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/cache/cache.h"
+#include "engine/io/io.h"
+
+#define KV_RANGE_NAP_MS			10
+#define KV_MAX_SEEN				65536
+
+/* ---- what is known of the file's pieces ---- */
+
+static void
+forget_pieces(KvWindowReader *reader)
+{
+	for (int i = 0; i < reader->nseen; i++)
+		reader->seen[i] = -1;
+}
+
+void
+kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard)
+{
+	if (reader->seen != NULL && reader->seen != reader->few)
+		pfree(reader->seen);
+	reader->seen = reader->few;
+	reader->nseen = lengthof(reader->few);
+	forget_pieces(reader);
+	reader->cache_id = cache_id;
+	reader->shard = shard;
+	reader->windows = false;
+}
+
+void
+kv_reader_remember(KvWindowReader *reader, uint64 written)
+{
+	if (reader->seen != reader->few)
+		return;
+	kv_reader_make_context(reader);
+	reader->nseen = Min(KV_MAX_SEEN, (written + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE);
+	reader->seen = MemoryContextAlloc(reader->context, reader->nseen * sizeof(int));
+	forget_pieces(reader);
+	for (int i = 0; i < lengthof(reader->few); i++)
+	{
+		/* if it has become another's by now, that will be found out */
+		if (reader->few[i] >= 0)
+			reader->seen[kv_windows[reader->few[i]].key.piece % reader->nseen] = reader->few[i];
+	}
+}
+
+void
+kv_reader_progress(KvWindowReader *reader)
+{
+	if (reader->entry != NULL)
+		reader->entry->progress = GetCurrentTimestamp();
+}
+
+bool
+kv_reader_has_windows(const KvWindowReader *reader)
+{
+	return reader->seen != NULL &&
+		(reader->windows || kv_window_cache->nfree < kv_window_cache->nwindows);
+}
+
+/* ---- taking values ---- */
+
+typedef enum KvTake
+{
+	KV_TAKEN,
+	KV_COMING,					/* a worker is about to load the piece */
+	KV_ABSENT					/* nobody is, or it was loaded before the value was written */
+} KvTake;
+
+static bool
+same_piece(const KvPieceKey *a, const KvPieceKey *b)
+{
+	return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static void
+note_taken(const KvWindowReader *reader, uint32 bytes, uint64 wanted_by, bool waited)
+{
+	if (reader->entry != NULL && wanted_by == reader->id)
+	{
+		reader->stats->windows_loaded++;
+		reader->stats->device_reads++;
+		reader->stats->device_bytes += bytes;
+		kv_window_count(KV_RANGE_LOADS, 1);
+	}
+	else if (waited)
+	{
+		reader->stats->windows_shared++;
+		kv_window_count(KV_RANGE_SHARED, 1);
+	}
+	else
+	{
+		reader->stats->windows_hit++;
+		kv_window_count(KV_RANGE_HITS, 1);
+	}
+}
+
+/* Copy a part of one piece, if it is in a window. */
+static KvTake
+take_part(KvWindowReader *reader, uint32 piece, uint32 from, uint32 len, char *into, bool waited)
+{
+	KvPieceKey	key = {reader->cache_id, reader->shard, piece};
+	int		   *seen = &reader->seen[piece % reader->nseen];
+	int			i = *seen;
+
+	for (int tries = 0; tries < 4; tries++)
+	{
+		KvWindow   *window;
+		uint64		sequence;
+		uint64		wanted_by;
+		uint32		window_len;
+		bool		known = i >= 0; /* from an earlier value */
+
+		if (!known)
+			i = kv_window_find(&key);
+		if (i < 0)
+			return KV_ABSENT;
+		window = &kv_windows[i];
+		sequence = pg_atomic_read_u64(&window->sequence);
+		if (sequence % 2 != 0 && !known)
+			return KV_COMING;
+		pg_read_barrier();
+		if (sequence % 2 == 0 && same_piece(&window->key, &key))
+		{
+			window_len = window->len;
+			wanted_by = window->wanted_by;
+			if (from + len <= window_len)
+				memcpy(into, kv_window_bytes(i) + from, len);
+			pg_read_barrier();
+			if (pg_atomic_read_u64(&window->sequence) == sequence)
+			{
+				if (from + len > window_len)
+				{
+					/* the file has grown while the piece was loaded */
+					if (reader->windows && (uint64) piece * KV_WINDOW_SIZE + from + len <= reader->to)
+						kv_piece_lose(&key);
+					return KV_ABSENT;
+				}
+				*seen = i;
+				if (!known)
+					note_taken(reader, window_len, wanted_by, waited);
+				return KV_TAKEN;
+			}
+		}
+		i = -1;
+	}
+	return KV_ABSENT;
+}
+
+/*
+ * Has loading the span failed, or will nobody do it?  *pieces: how many of its pieces
+ * are in windows or on their way; *coming: some are on their way.
+ */
+static bool
+loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
+{
+	KvSpan	   *span;
+	bool		failed;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	span = kv_span_find(key);
+	*pieces = span != NULL ? span->nvalid + span->nloading : 0;
+	*coming = span != NULL && span->nloading > 0;
+	failed = kv_window_cache->nworkers == 0 ||
+		(span != NULL && kv_span_failed(span, GetCurrentTimestamp()));
+	LWLockRelease(&kv_window_cache->lock);
+	return failed;
+}
+
+/* Sleep until the piece is there; false: the scan had better read for itself. */
+static bool
+sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey *span)
+{
+	KvWindowScan *entry = reader->entry;
+	TimestampTz last = GetCurrentTimestamp();
+	TimestampTz stirred = last;
+	int64		stuck = kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
+	uint32		pieces = 0;
+	bool		coming;
+	bool		there = false;
+
+	KV_STOP_POINT("range_waiting");
+	ConditionVariablePrepareToSleep(&entry->loaded);
+	for (;;)
+	{
+		int			window = kv_window_find(key);
+		uint32		pieces_before = pieces;
+		TimestampTz now;
+
+		there = window >= 0 &&
+			pg_atomic_read_u64(&kv_windows[window].sequence) % 2 == 0;
+		if (there || loading_failed(span, &pieces, &coming))
+			break;
+		(void) ConditionVariableTimedSleep(&entry->loaded, KV_RANGE_NAP_MS, KV_WAIT_RANGE);
+
+		now = GetCurrentTimestamp();
+		if (!coming)
+		{
+			reader->spent += now - last;
+			entry->patience -= now - last;
+		}
+		last = now;
+		if (pieces != pieces_before || (entry->held && entry->patience > 0))
+			stirred = now;
+		else if (now - stirred > (coming ? stuck : Min(stuck, entry->patience)))
+			break;
+	}
+	ConditionVariableCancelSleep();
+	return there;
+}
+
+/*
+ * Wait for a piece; false: the scan had better read for itself.  On ERROR it leaves the
+ * registry: a cursor can survive that in a subtransaction, and must not go on counting
+ * as a scan that waits.
+ */
+static bool
+await_piece(KvWindowReader *reader, uint32 piece)
+{
+	KvWindowScan *entry = reader->entry;
+	KvPieceKey	key = {reader->cache_id, reader->shard, piece};
+	KvSpanKey	span = {reader->cache_id, reader->shard,
+		entry->segment != KV_WHOLE ? piece / KV_SEGMENT_PIECES : KV_WHOLE};
+	TimestampTz start = GetCurrentTimestamp();
+	bool		there;
+
+	reader->stats->windows_waited++;
+	kv_window_count(KV_RANGE_WAITS, 1);
+	entry->wait_piece = piece;
+	entry->waiting = true;
+	if (kv_window_find(&key) < 0)
+		kv_span_miss(&span, piece);
+	kv_window_wake_workers();
+	PG_TRY();
+	{
+		there = sleep_until_there(reader, &key, &span);
+	}
+	PG_CATCH();
+	{
+		kv_reader_leave(reader);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	entry->waiting = false;
+	entry->progress = GetCurrentTimestamp();
+	reader->waited += entry->progress - start;
+	return there;
+}
+
+/* Be where a piece that is needed is wanted; false: that is nowhere. */
+static bool
+come_to(KvWindowReader *reader, uint32 piece)
+{
+	return reader->entry->segment == KV_WHOLE ||
+		kv_reader_come_to(reader, piece / KV_SEGMENT_PIECES);
+}
+
+bool
+kv_reader_take(KvWindowReader *reader, uint64 offset, uint32 len, char *into)
+{
+	uint32		done = 0;
+	bool		waited = false;
+
+	while (done < len)
+	{
+		uint32		piece = (offset + done) / KV_WINDOW_SIZE;
+		uint32		from = (offset + done) % KV_WINDOW_SIZE;
+		uint32		part = Min(len - done, KV_WINDOW_SIZE - from);
+		KvTake		taken = take_part(reader, piece, from, part, into + done, waited);
+
+		if (taken == KV_TAKEN)
+		{
+			done += part;
+			waited = false;
+			continue;
+		}
+		if (!reader->windows || waited || offset < reader->from || offset + len > reader->to ||
+			!come_to(reader, piece))
+			return false;
+		if (!await_piece(reader, piece))
+		{
+			kv_reader_leave(reader);
+			return false;
+		}
+		waited = true;
+	}
+	return true;
+}
+
+void
+kv_reader_lose(KvWindowReader *reader, uint64 offset, uint32 len)
+{
+	for (uint32 piece = offset / KV_WINDOW_SIZE; piece <= (offset + len - 1) / KV_WINDOW_SIZE; piece++)
+	{
+		KvPieceKey	lost = {reader->cache_id, reader->shard, piece};
+
+		kv_piece_lose(&lost);
+		reader->seen[piece % reader->nseen] = -1;
+	}
+}

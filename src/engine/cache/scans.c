@@ -1,0 +1,355 @@
+/*
+ * scans.c
+ *		The registry of scans that read through windows: where they are, and what
+ *		they want loaded.
+ *
+ * While it reads through windows a scan is in the registry: its shard, and the
+ * next ones that it wants loaded.  The prefetch workers do the rest.  What a scan
+ * has registered is released with its memory context, so that no ERROR can leave
+ * it behind, and by the process's exit.
+ *
+ * Scans close behind.  A scan that is ahead of others in the same table is held
+ * back if they can reach it within kvfdw.range_wait (prefetch.c): what they need
+ * stays, and their loads come first.  That uses up the scan's patience, as waiting
+ * for room does.  It is kvfdw.range_wait at most and grows by the time that the scan
+ * itself works.  A scan that takes no batch for that time, and is not waiting, holds
+ * nobody back and keeps nothing; one that waits for its client or for a lock, or
+ * sleeps, after a twentieth of it.  So one that is stuck costs the others that once,
+ * and one that is slow at most doubles their time.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/io/io.h"
+
+int			kv_window_wait_ms = 10000;
+
+/* For a scan that reads segments, another shard is further away than any segment. */
+uint32
+kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
+{
+	int64		n = scan->course.nshards;
+	int64		distance = kv_shard_distance(scan->shard, span->shard) * scan->course.step;
+	int64		left = kv_shard_distance(scan->shard, scan->course.last) * scan->course.step;
+	bool		in_order = scan->segment != KV_WHOLE;
+
+	if (scan->cache_id != span->cache_id)
+		return KV_NEVER;
+	if (distance == 0 && in_order && span->segment != KV_WHOLE)
+	{
+		if (scan->course.last_segment != KV_WHOLE &&
+			((int64) span->segment - scan->course.last_segment) * scan->course.segment_step > 0)
+			return KV_NEVER;
+		distance = ((int64) span->segment - scan->segment) * scan->course.segment_step;
+		return distance >= 0 ? distance : KV_NEVER;
+	}
+	if (scan->course.wraps)
+	{
+		distance = (distance + n) % n;
+		left = (left + n) % n;
+	}
+	if (distance < 0 || distance > left)
+		return KV_NEVER;
+	return distance == 0 ? 0 : distance + (in_order ? KV_WHOLE / 2 : 0);
+}
+
+/* Does its process wait for a client, a lock or a sleep, which may take any time? */
+static bool
+is_stuck(const KvWindowScan *scan)
+{
+	uint32		class = *scan->wait_event & 0xFF000000U;
+
+	return class == PG_WAIT_CLIENT || class == PG_WAIT_LOCK || class == PG_WAIT_TIMEOUT;
+}
+
+bool
+kv_window_scan_is_live(const KvWindowScan *scan, TimestampTz now)
+{
+	int64		rests = now - scan->progress;
+
+	if (scan->id == 0 || scan->waiting)
+		return scan->id != 0;
+	if (rests > kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE && is_stuck(scan))
+		return false;
+	return rests < kv_window_wait_ms * INT64CONST(1000);
+}
+
+/* If a worker has just exited, its latch is another process's, which wakes for nothing. */
+void
+kv_window_wake_workers(void)
+{
+	for (int i = 0; i < KV_MAX_PREFETCH_WORKERS; i++)
+	{
+		Latch	   *latch = kv_window_cache->workers[i];
+
+		if (latch != NULL)
+			SetLatch(latch);
+	}
+}
+
+/* Note that the span where a scan is has been in use until now. */
+static void
+note_use(const KvWindowScan *entry, TimestampTz now)
+{
+	KvSpanKey	key = {entry->cache_id, entry->shard, entry->segment};
+	KvSpan	   *span = kv_span_find(&key);
+
+	if (span != NULL)
+		span->used = now;
+}
+
+static void
+release(KvWindowScan *entry)
+{
+	note_use(entry, GetCurrentTimestamp());
+	entry->id = 0;
+	entry->waiting = false;
+	while (kv_window_cache->scans_used > 0 &&
+		   kv_window_scans[kv_window_cache->scans_used - 1].id == 0)
+		kv_window_cache->scans_used--;
+}
+
+/* before_shmem_exit callback: whatever this process still has in the registry. */
+static void
+release_all(int code, Datum arg)
+{
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		if (kv_window_scans[i].id != 0 && kv_window_scans[i].pid == MyProcPid)
+			release(&kv_window_scans[i]);
+	}
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+void
+kv_reader_leave(KvWindowReader *reader)
+{
+	reader->windows = false;
+	if (reader->entry == NULL)
+		return;
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	if (reader->entry->id == reader->id)
+		release(reader->entry);
+	LWLockRelease(&kv_window_cache->lock);
+	reader->entry = NULL;
+}
+
+static void
+context_reset(void *arg)
+{
+	kv_reader_leave(arg);
+}
+
+void
+kv_reader_make_context(KvWindowReader *reader)
+{
+	if (reader->context != NULL)
+		return;
+	reader->context = AllocSetContextCreate(reader->parent, "kvfdw range windows",
+											ALLOCSET_SMALL_SIZES);
+	reader->callback.func = context_reset;
+	reader->callback.arg = reader;
+	MemoryContextRegisterResetCallback(reader->context, &reader->callback);
+}
+
+/* An entry of the registry; NULL: there is none left. */
+static KvWindowScan *
+find_entry(void)
+{
+	for (int i = 0; i < kv_window_cache->nscans; i++)
+	{
+		if (kv_window_scans[i].id == 0)
+		{
+			kv_window_cache->scans_used = Max(kv_window_cache->scans_used, i + 1);
+			return &kv_window_scans[i];
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Does a segment fit into the cache together with the spans in which other live scans
+ * are?  If not, they would only wait for each other's windows.
+ */
+static bool
+has_windows_for(const KvSpanKey *key, uint64 end, const KvWindowScan *self, TimestampTz now)
+{
+	KvSpanKey	known[64] = {*key};
+	int			nknown = 1;
+	uint64		bytes = kv_span_size(key, end);
+
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		const KvWindowScan *scan = &kv_window_scans[i];
+		KvSpanKey	other = {scan->cache_id, scan->shard, scan->segment};
+		int			n = 0;
+
+		if (scan == self || !kv_window_scan_is_live(scan, now))
+			continue;
+		while (n < nknown && memcmp(&known[n], &other, sizeof(other)) != 0)
+			n++;
+		if (n < nknown)
+			continue;
+		bytes += kv_span_size(&other, scan->wants[0].end);
+		if (nknown == lengthof(known) ||
+			bytes > (uint64) kv_window_cache->nwindows * KV_WINDOW_SIZE)
+			return false;
+		known[nknown++] = other;
+	}
+	return true;
+}
+
+void
+kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wants, int nwants)
+{
+	static int	exit_callback_pid = 0;
+	KvSpanKey	key = {reader->cache_id, wants[0].shard, wants[0].segment};
+	KvWindowScan *entry;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (exit_callback_pid != MyProcPid)
+	{
+		before_shmem_exit(release_all, (Datum) 0);
+		exit_callback_pid = MyProcPid;
+	}
+	kv_reader_make_context(reader);
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	entry = reader->entry != NULL ? reader->entry : find_entry();
+	if (entry == NULL ||
+		(key.segment != KV_WHOLE && !has_windows_for(&key, wants[0].end, entry, now)))
+	{
+		LWLockRelease(&kv_window_cache->lock);
+		kv_reader_leave(reader);
+		return;
+	}
+	if (reader->entry == NULL)
+	{
+		reader->entry = entry;
+		reader->id = entry->id = ++kv_window_cache->last_id;
+		entry->pid = MyProcPid;
+		entry->wait_event = &MyProc->wait_event_info;
+		entry->cache_id = reader->cache_id;
+		entry->waiting = entry->held = false;
+	}
+	else
+		note_use(entry, now);
+	if (reader->entered != 0)
+		reader->spent = Max(reader->spent - (now - reader->entered - reader->waited), 0);
+	entry->patience = (int64) kv_window_wait_ms * 1000 - reader->spent;
+	entry->course = *course;
+	entry->shard = wants[0].shard;
+	entry->segment = wants[0].segment;
+	entry->nwants = nwants;
+	memcpy(entry->wants, wants, nwants * sizeof(KvWant));
+	entry->progress = now;
+	note_use(entry, now);
+	kv_window_wake_workers();
+	LWLockRelease(&kv_window_cache->lock);
+	reader->windows = true;
+	reader->entered = now;
+	reader->waited = 0;
+	KV_STOP_POINT("range_entered");
+}
+
+bool
+kv_reader_come_to(KvWindowReader *reader, uint32 segment)
+{
+	KvWindowScan *entry = reader->entry;
+	TimestampTz now;
+	int			n = 1;
+
+	if (entry->segment == segment)
+		return true;
+	while (n < entry->nwants && entry->wants[n].segment != segment)
+		n++;
+	if (n >= entry->nwants)
+		return false;
+	now = GetCurrentTimestamp();
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	note_use(entry, now);
+	entry->nwants -= n;
+	memmove(entry->wants, entry->wants + n, entry->nwants * sizeof(KvWant));
+	entry->segment = segment;
+	note_use(entry, now);
+	LWLockRelease(&kv_window_cache->lock);
+	return true;
+}
+
+/* Is all that scans have asked for of a span in windows?  Lock held. */
+static bool
+is_complete(const KvSpanKey *key)
+{
+	KvSpan	   *span = kv_span_find(key);
+
+	return span != NULL &&
+		(uint64) span->nvalid * KV_WINDOW_SIZE >= kv_span_size(key, span->end);
+}
+
+bool
+kv_window_is_there(uint32 cache_id, uint32 shard)
+{
+	KvSpanKey	key = {cache_id, shard, KV_WHOLE};
+	KvSpan	   *span;
+	bool		there;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	span = kv_span_find(&key);
+	there = span != NULL &&
+		(uint64) (span->nvalid + span->nloading) * KV_WINDOW_SIZE * 2 >= span->end;
+	LWLockRelease(&kv_window_cache->lock);
+	return there;
+}
+
+/* Step to the span before one, in the order of a scan; false: there is none. */
+static bool
+step_back(const KvWindowScan *scan, KvSpanKey *key)
+{
+	if (key->segment != KV_WHOLE)
+	{
+		key->segment -= scan->course.segment_step;
+		return key->segment != KV_WHOLE;
+	}
+	key->shard = kv_shard_step(scan->course.nshards, key->shard, -1);
+	return key->shard != scan->shard;
+}
+
+bool
+kv_window_company(uint32 cache_id, KvScanStart *place)
+{
+	const KvWindowScan *other = NULL;
+	TimestampTz now;
+
+	if (kv_window_cache == NULL || kv_window_cache->scans_used == 0)
+		return false;
+	now = GetCurrentTimestamp();
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	for (int i = 0; i < kv_window_cache->scans_used && other == NULL; i++)
+	{
+		const KvWindowScan *scan = &kv_window_scans[i];
+
+		if (kv_window_scan_is_live(scan, now) && scan->cache_id == cache_id &&
+			scan->course.step > 0)
+			other = scan;
+	}
+	if (other != NULL)
+	{
+		KvSpanKey	before = {cache_id, other->shard, other->segment};
+
+		do
+		{
+			*place = (KvScanStart) {before.shard, before.segment, other->course.segment_step,
+				before.segment == KV_WHOLE ? 0 : before.segment * KV_SEGMENT_SIZE};
+		} while (step_back(other, &before) && is_complete(&before));
+	}
+	LWLockRelease(&kv_window_cache->lock);
+	return other != NULL;
+}

@@ -1,0 +1,421 @@
+/*
+ * window.c
+ *		The windows of the range cache and their states; see cache.h.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/engine.h"
+
+KvWindowCache    *kv_window_cache;
+KvWindow   *kv_windows;
+KvWindowScan *kv_window_scans;
+HTAB	   *kv_span_hash;
+HTAB	   *kv_piece_hash;
+
+int			kv_window_cache_kb;
+
+static char *bytes;
+
+int
+kv_window_number(void)
+{
+	return kv_window_cache_kb / (KV_WINDOW_SIZE / 1024);
+}
+
+/* Scans that can be registered at a time; one more reads without windows. */
+static int
+scan_count(void)
+{
+	return MaxBackends * 2;
+}
+
+/* Spans that can have a window, and those for which workers claim their first one. */
+static int
+span_count(void)
+{
+	return kv_window_number() + KV_MAX_PREFETCH_WORKERS;
+}
+
+static Size
+control_size(void)
+{
+	Size		size = MAXALIGN(sizeof(KvWindowCache));
+
+	size = add_size(size, MAXALIGN(mul_size(kv_window_number(), sizeof(KvWindow))));
+	return add_size(size, mul_size(scan_count(), sizeof(KvWindowScan)));
+}
+
+static Size
+bytes_size(void)
+{
+	return add_size(mul_size(kv_window_number(), KV_WINDOW_SIZE), KV_BLOCK);
+}
+
+Size
+kv_window_memory(void)
+{
+	Size		size = add_size(control_size(), bytes_size());
+
+	size = add_size(size, hash_estimate_size(kv_window_number(), sizeof(KvPiece)));
+	return add_size(size, hash_estimate_size(span_count(), sizeof(KvSpan)));
+}
+
+static void
+make_hashes(void)
+{
+	HASHCTL		info = {0};
+
+	info.keysize = sizeof(KvPieceKey);
+	info.entrysize = sizeof(KvPiece);
+	kv_piece_hash = ShmemInitHash("kvfdw range pieces", kv_window_number(), kv_window_number(),
+								  &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	info.keysize = sizeof(KvSpanKey);
+	info.entrysize = sizeof(KvSpan);
+	kv_span_hash = ShmemInitHash("kvfdw range spans", span_count(), span_count(), &info,
+								 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+}
+
+/* The window's sequence must be odd, unless nobody has seen it yet. */
+static void
+push_free(int window)
+{
+	memset(&kv_windows[window].key, 0, sizeof(KvPieceKey));
+	kv_windows[window].next = kv_window_cache->free_windows;
+	kv_window_cache->free_windows = window;
+	kv_window_cache->nfree++;
+}
+
+/* In the shmem startup hook. */
+void
+kv_window_attach(void)
+{
+	bool		found;
+
+	if (kv_window_number() == 0)
+		return;
+	bytes = ShmemInitStruct("kvfdw range cache", bytes_size(), &found);
+	bytes = (char *) TYPEALIGN(KV_BLOCK, bytes);
+	kv_window_cache = ShmemInitStruct("kvfdw range control", control_size(), &found);
+	kv_windows = (KvWindow *) ((char *) kv_window_cache + MAXALIGN(sizeof(KvWindowCache)));
+	kv_window_scans = (KvWindowScan *)
+		((char *) kv_windows + MAXALIGN(kv_window_number() * sizeof(KvWindow)));
+	make_hashes();
+	if (found)
+		return;
+
+	memset(kv_window_cache, 0, control_size());
+	LWLockInitialize(&kv_window_cache->lock, kv_tranche_room);
+	kv_window_cache->nwindows = kv_window_number();
+	kv_window_cache->nscans = scan_count();
+	kv_window_cache->bytes_per_second = (uint64) 1024 * 1024 * 1024;
+	kv_window_cache->free_windows = -1;
+	for (int i = 0; i < KV_RANGE_COUNTERS; i++)
+		pg_atomic_init_u64(&kv_window_cache->counters[i], 0);
+	for (int i = kv_window_number() - 1; i >= 0; i--)
+	{
+		pg_atomic_init_u64(&kv_windows[i].sequence, 0);
+		push_free(i);
+	}
+	for (int i = 0; i < scan_count(); i++)
+		ConditionVariableInit(&kv_window_scans[i].loaded);
+}
+
+void
+kv_windows_map(void)
+{
+	bytes = kv_huge_map(bytes, mul_size(kv_window_number(), KV_WINDOW_SIZE));
+}
+
+char *
+kv_window_bytes(int window)
+{
+	return bytes + (Size) window * KV_WINDOW_SIZE;
+}
+
+/* ---- spans ---- */
+
+bool
+kv_span_retire(KvSpan *span)
+{
+	if (span->windows >= 0 || span->nloading > 0)
+		return false;
+	(void) hash_search(kv_span_hash, &span->key, HASH_REMOVE, NULL);
+	return true;
+}
+
+/* Spans of which nothing could be loaded stay, to know that, until room is needed. */
+static void
+retire_empty_spans(void)
+{
+	HASH_SEQ_STATUS status;
+	KvSpan	   *span;
+
+	hash_seq_init(&status, kv_span_hash);
+	while ((span = hash_seq_search(&status)) != NULL)
+		(void) kv_span_retire(span);
+}
+
+KvSpan *
+kv_span_find(const KvSpanKey *key)
+{
+	return hash_search(kv_span_hash, key, HASH_FIND, NULL);
+}
+
+bool
+kv_span_failed(const KvSpan *span, TimestampTz now)
+{
+	return span->failed != 0 && now - span->failed < (int64) kv_window_wait_ms * 1000;
+}
+
+static uint32
+first_piece(const KvSpan *span)
+{
+	return span->key.segment == KV_WHOLE ? 0 : span->key.segment * KV_SEGMENT_PIECES;
+}
+
+KvSpan *
+kv_span_make(const KvSpanKey *key)
+{
+	bool		found;
+	KvSpan	   *span = kv_span_find(key);
+
+	if (span != NULL)
+		return span;
+	if (hash_get_num_entries(kv_span_hash) >= span_count())
+		retire_empty_spans();
+	span = hash_search(kv_span_hash, key, HASH_ENTER_NULL, &found);
+	if (span == NULL)
+		return NULL;
+	memset((char *) span + sizeof(span->key), 0, sizeof(*span) - sizeof(span->key));
+	span->windows = -1;
+	span->next_piece = first_piece(span);
+	return span;
+}
+
+static KvPieceKey
+piece_key(const KvSpan *span, uint32 piece)
+{
+	KvPieceKey	key = {span->key.cache_id, span->key.shard, piece};
+
+	return key;
+}
+
+/* Take a window's piece out of the table; its span lacks the piece from now on. */
+static void
+forget_piece(const KvWindow *window, KvSpan *span)
+{
+	(void) hash_search(kv_piece_hash, &window->key, HASH_REMOVE, NULL);
+	span->next_piece = Min(span->next_piece, window->key.piece);
+}
+
+/*
+ * Take a VALID window from its span and make its sequence odd: readers that are copying
+ * from it find out.
+ */
+static void
+take_off(int i)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvSpan	   *span = kv_span_find(&window->span);
+
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+	forget_piece(window, span);
+	if (window->previous >= 0)
+		kv_windows[window->previous].next = window->next;
+	else
+		span->windows = window->next;
+	if (window->next >= 0)
+		kv_windows[window->next].previous = window->previous;
+	span->nvalid--;
+}
+
+/* Free the window of a piece, if it is VALID. */
+static void
+lose(const KvPieceKey *key)
+{
+	KvPiece    *piece = hash_search(kv_piece_hash, key, HASH_FIND, NULL);
+	int			i = piece != NULL ? piece->window : -1;
+
+	if (i < 0 || pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0)
+		return;
+	take_off(i);
+	push_free(i);
+	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
+}
+
+bool
+kv_span_lacks(KvSpan *span, uint64 end)
+{
+	uint32		npieces;
+
+	if (end > span->end)
+	{
+		uint32		last = Max(span->end / KV_WINDOW_SIZE, first_piece(span));
+		KvPieceKey	key = piece_key(span, last);
+
+		lose(&key);
+		span->next_piece = Min(span->next_piece, last);
+		span->end = end;
+	}
+	npieces = (end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
+	while (span->next_piece < npieces)
+	{
+		KvPieceKey	key = piece_key(span, span->next_piece);
+
+		if (hash_search(kv_piece_hash, &key, HASH_FIND, NULL) == NULL)
+			return true;
+		span->next_piece++;
+	}
+	return false;
+}
+
+void
+kv_span_miss(const KvSpanKey *key, uint32 piece)
+{
+	KvSpan	   *span;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	span = kv_span_find(key);
+	if (span != NULL)
+		span->next_piece = Min(span->next_piece, piece);
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+/* ---- windows ---- */
+
+bool
+kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
+{
+	KvWindow   *window;
+	KvPiece    *piece;
+	bool		found;
+
+	if (kv_window_cache->free_windows >= 0)
+	{
+		*claimed = kv_window_cache->free_windows;
+		kv_window_cache->free_windows = kv_windows[*claimed].next;
+		kv_window_cache->nfree--;
+		pg_atomic_fetch_add_u64(&kv_windows[*claimed].sequence, 1);
+	}
+	else if (victim != NULL)
+	{
+		*claimed = victim->windows;
+		take_off(*claimed);
+		kv_window_count(KV_RANGE_EVICTIONS, 1);
+	}
+	else
+		return false;
+
+	window = &kv_windows[*claimed];
+	window->key = piece_key(span, span->next_piece);
+	window->span = span->key;
+	window->len = Min(KV_WINDOW_SIZE, span->end - (uint64) span->next_piece * KV_WINDOW_SIZE);
+	window->wanted_by = wanted_by;
+	piece = hash_search(kv_piece_hash, &window->key, HASH_ENTER, &found);
+	Assert(!found);
+	piece->window = *claimed;
+	span->next_piece++;
+	span->nloading++;
+	return true;
+}
+
+static KvSpan *
+span_of(const KvWindow *window)
+{
+	KvSpan	   *span = kv_span_find(&window->span);
+
+	Assert(span != NULL && span->nloading > 0);
+	return span;
+}
+
+void
+kv_window_publish(int i, uint32 len)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvSpan	   *span = span_of(window);
+
+	window->len = len;
+	window->next = span->windows;
+	window->previous = -1;
+	if (window->next >= 0)
+		kv_windows[window->next].previous = i;
+	span->windows = i;
+	span->nvalid++;
+	span->nloading--;
+	span->failed = 0;
+	pg_write_barrier();
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+}
+
+void
+kv_window_give_up(int i)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvSpan	   *span = span_of(window);
+
+	forget_piece(window, span);
+	span->nloading--;
+	span->failed = GetCurrentTimestamp();
+	push_free(i);
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+}
+
+int
+kv_window_find(const KvPieceKey *key)
+{
+	KvPiece    *piece;
+	int			window = -1;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	piece = hash_search(kv_piece_hash, key, HASH_FIND, NULL);
+	if (piece != NULL)
+		window = piece->window;
+	LWLockRelease(&kv_window_cache->lock);
+	return window;
+}
+
+void
+kv_piece_lose(const KvPieceKey *key)
+{
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	lose(key);
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+/* ---- statistics ---- */
+
+void
+kv_stat_windows(KvWindowStats *stats)
+{
+	memset(stats, 0, sizeof(*stats));
+	if (kv_window_cache == NULL)
+		return;
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	stats->windows = kv_window_cache->nwindows;
+	stats->used = kv_window_cache->nwindows - kv_window_cache->nfree;
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+		stats->scans += kv_window_scans[i].id != 0;
+	LWLockRelease(&kv_window_cache->lock);
+	stats->window_size = KV_WINDOW_SIZE;
+	stats->hits = pg_atomic_read_u64(&kv_window_cache->counters[KV_RANGE_HITS]);
+	stats->loads = pg_atomic_read_u64(&kv_window_cache->counters[KV_RANGE_LOADS]);
+	stats->shared = pg_atomic_read_u64(&kv_window_cache->counters[KV_RANGE_SHARED]);
+	stats->waits = pg_atomic_read_u64(&kv_window_cache->counters[KV_RANGE_WAITS]);
+	stats->reads = pg_atomic_read_u64(&kv_window_cache->counters[KV_RANGE_READS]);
+	stats->read_bytes = pg_atomic_read_u64(&kv_window_cache->counters[KV_RANGE_READ_BYTES]);
+	stats->evictions = pg_atomic_read_u64(&kv_window_cache->counters[KV_RANGE_EVICTIONS]);
+}
+
+void
+kv_window_stats_reset(void)
+{
+	for (int i = 0; kv_window_cache != NULL && i < KV_RANGE_COUNTERS; i++)
+		pg_atomic_write_u64(&kv_window_cache->counters[i], 0);
+}

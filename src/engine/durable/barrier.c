@@ -1,0 +1,454 @@
+/*
+ * barrier.c
+ *		The checkpoint barrier: no checkpoint completes before the engine's state
+ *		up to its redo pointer is on the device.
+ *
+ * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets what is
+ * before it, so by the time a checkpoint is recorded, every version that was
+ * logged before its redo pointer must be in a durable image (image.c).  There is
+ * no checkpoint hook.  But a checkpoint waits, before it writes its record,
+ * for every virtual transaction that it finds with DELAY_CHKPT_COMPLETE set; it
+ * goes on when that transaction has ended, which means: when the process has
+ * another local transaction id.
+ *
+ * The barrier worker has the flag set for as long as it lives, and a local
+ * transaction id without a transaction.  When the redo pointer moves it makes the
+ * images and logs a BARRIER record.  As long as it has done so for the present
+ * redo pointer, it takes a new local transaction id every now and then, looking at
+ * the redo pointer and changing the id under one hold of ProcArrayLock.  The
+ * argument, for a checkpoint with redo pointer R, which publishes R and later
+ * collects ids under ProcArrayLock:
+ *
+ *	- it finds an id, for the worker always has one.
+ *	- until the worker has made images for R it does not change its id once the
+ *	  checkpoint has collected it: at that moment R is published, so the worker,
+ *	  who takes the lock later, sees R.  (An id changed before is not the one
+ *	  collected.)
+ *	- when it has made them it changes its id sooner or later, whether the
+ *	  checkpoint has collected by then or not: it never waits for ever.
+ *	- what has a record before R was in its shard before (xact/wal.c), hence before the
+ *	  worker saw R, hence is in the images made after that.
+ *
+ * Who writes while there is no worker?  Nobody: writers wait (kv_barrier_wait),
+ * and look whether they must under the shard's lock.  So:
+ *
+ *	- end of recovery: redo makes images before it lets go (restart/redo.c); then nothing
+ *	  is written until the worker is up.  Its first act is to make images.
+ *	- the worker is terminated, or the server shuts down: it stops the writers,
+ *	  makes images, and only then leaves.  A writer that was let through has its
+ *	  version in its shard before the image of that shard is made.
+ *	- it cannot make images (disk full): it says so in the log and tries again every
+ *	  second.  The checkpoint waits, as one of heap's would fail and be repeated.
+ *	  If it has to leave all the same, that is a PANIC: crash recovery is right.
+ *	  The last images are made before proc_exit, where errors can still be caught;
+ *	  at its end the process only looks whether they were.
+ *	- it is killed: the server restarts; no checkpoint has completed without it.
+ *	- a failed fsync is a PANIC as everywhere (data_sync_retry).
+ *
+ * On a standby there is no worker.  Redo of a BARRIER record makes images, and notes
+ * in the control file how far they reach.  It comes before the checkpoint record
+ * that can become a restartpoint, with one exception: before the checkpoint at the
+ * end of crash recovery nothing can be logged, so that BARRIER comes behind it.  If
+ * a standby makes a restartpoint there and loses power before it has replayed the
+ * next few records, its images do not reach far enough: it notices
+ * (restart/incarnation.c), and its tables are unusable.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgwriter.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/pmsignal.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "engine/base/attempt.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/durable/durable.h"
+#include "engine/engine.h"
+#include "engine/freeze/freeze.h"
+#include "engine/gate/gate.h"
+#include "engine/io/fault.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_POLL_MS		50
+#define KV_RETRY_MS		1000
+#define KV_LONGEST_NAP_MS 20
+#define KV_REST_PART	10		/* of checkpoint_timeout, at most, is rest */
+#define KV_BARRIER_BATCH 64		/* shards */
+
+KvBarrier  *kv_barrier = NULL;
+
+/* ---- making everything durable ---- */
+
+void
+kv_barrier_init(void)
+{
+	SpinLockInit(&kv_barrier->mutex);
+}
+
+/*
+ * Does a process wait for a checkpoint to begin or to end?  PostgreSQL does not tell
+ * what was asked of the checkpointer, but every process that waits says so.
+ */
+static bool
+checkpoint_is_awaited(void)
+{
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		uint32		event = *(volatile uint32 *) &ProcGlobal->allProcs[i].wait_event_info;
+
+		if (event == WAIT_EVENT_CHECKPOINT_START || event == WAIT_EVENT_CHECKPOINT_DONE)
+			return true;
+	}
+	return false;
+}
+
+/* Does nobody wait for what this process does? */
+static bool
+may_rest(void)
+{
+	return !ShutdownRequestPending && !RecoveryInProgress() &&
+		pg_atomic_read_u32(&kv_gate->barrier_up) != 0 && !checkpoint_is_awaited();
+}
+
+/*
+ * Between two batches of shards: leave the device to others for as long as it was
+ * ours, but together no longer than a part of the time between two checkpoints.  Not
+ * while somebody waits for the checkpoint, writers for this process, or the
+ * postmaster for its end, nor in recovery.
+ */
+static void
+rest(TimestampTz since, long *rested_ms)
+{
+	long		ms = (GetCurrentTimestamp() - since) / 1000;
+
+	ms = Min(ms, CheckPointTimeout * 1000L / KV_REST_PART - *rested_ms);
+	while (ms > 0 && may_rest())
+	{
+		long		nap = Min(ms, KV_LONGEST_NAP_MS);
+
+		KV_STOP_POINT("barrier_rest");
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 nap, KV_WAIT_BARRIER);
+		ResetLatch(MyLatch);
+		kv_interrupts();
+		*rested_ms += nap;
+		ms -= nap;
+	}
+}
+
+static void
+flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
+{
+	for (int i = 0; i < store->shape.nshards; i += KV_BARRIER_BATCH)
+	{
+		TimestampTz start;
+
+		kv_interrupts();
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			break;
+		start = GetCurrentTimestamp();
+		kv_shards_image(store, i, Min(KV_BARRIER_BATCH, store->shape.nshards - i), covers, stats);
+		rest(start, rested_ms);
+	}
+	if (store->imaged_stale && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+		kv_imaged_write(store);
+}
+
+static void
+attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms,
+			  void (*failed) (const KvStoreKey *key))
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		flush_store(store, covers, stats, rested_ms);
+	}
+	PG_CATCH();
+	{
+		/* what is dropped meanwhile need not be durable */
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			kv_drop_error(false);
+		else if (failed != NULL)
+			failed(&store->key);
+		else
+			PG_RE_THROW();
+
+		/* from the one of errors, which the next one empties */
+		MemoryContextSwitchTo(context);
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Make images of all shards that have changed since their last.  Adds to *stats.
+ * covers: of the images (image.c).  ERROR if one cannot be made; those that were
+ * made count.  failed, unless NULL, is called for the store instead, and the others
+ * go on.
+ */
+void
+kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
+				 void (*failed) (const KvStoreKey *key))
+{
+	List	   *stores;
+	ListCell   *cell;
+	long		rested_ms = 0;
+
+	if (kv_fault_skips("barrier"))
+		return;
+	kv_backups_look();
+	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			attempt_flush(lfirst(cell), covers, stats, &rested_ms, failed);
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+static void
+note_barrier(KvBarrierStats *stats, TimestampTz start)
+{
+	stats->ended = GetCurrentTimestamp();
+	stats->duration_us = stats->ended - start;
+	SpinLockAcquire(&kv_barrier->mutex);
+	stats->barriers = kv_barrier->stats.barriers + 1;
+	kv_barrier->stats = *stats;
+	SpinLockRelease(&kv_barrier->mutex);
+}
+
+void
+kv_stat_barrier(KvBarrierStats *stats)
+{
+	SpinLockAcquire(&kv_barrier->mutex);
+	*stats = kv_barrier->stats;
+	SpinLockRelease(&kv_barrier->mutex);
+}
+
+/* Redo has met a BARRIER record that ends here. */
+void
+kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
+				  void (*failed) (const KvStoreKey *key))
+{
+	KvBarrierStats stats = {0};
+	TimestampTz start = GetCurrentTimestamp();
+
+	kv_wal_flush();
+	kv_barrier_flush(redo, &stats, failed);
+
+	/* up to the next BARRIER no version comes, so a restartpoint may */
+	kv_incarnation_covered(closing ? PG_UINT64_MAX : lsn);
+	stats.lsn = lsn;
+	note_barrier(&stats, start);
+}
+
+/* ---- the worker ---- */
+
+static bool raised = false;		/* writers may have been let through since images were made */
+
+typedef struct KvFlush
+{
+	uint64		covers;
+	KvBarrierStats *stats;
+} KvFlush;
+
+static void
+flush(void *arg)
+{
+	const KvFlush *flush = arg;
+
+	kv_barrier_flush(flush->covers, flush->stats, NULL);
+}
+
+/* One attempt; an ERROR is logged. */
+static bool
+try_flush(uint64 covers, KvBarrierStats *stats)
+{
+	KvFlush		arg = {covers, stats};
+	bool		done;
+
+	memset(stats, 0, sizeof(*stats));
+	done = kv_attempt(flush, &arg);
+	MemoryContextReset(CurrentMemoryContext);
+	return done;
+}
+
+/* Note that writers are about to be let through. */
+static void
+begin(void *arg)
+{
+	kv_incarnation_complete(false);
+}
+
+/*
+ * What an image covers that is made now, not because the redo pointer has moved.  If
+ * it has all the same, and no barrier was made for it yet, this one counts.
+ */
+static XLogRecPtr
+covered_now(XLogRecPtr redo)
+{
+	return redo != kv_barrier->last_redo ? redo : redo + 1;
+}
+
+static void
+log_barrier(KvBarrierStats *stats, TimestampTz start, XLogRecPtr redo, bool closing)
+{
+	note_barrier(stats, start);
+	stats->lsn = kv_wal_log_barrier(stats, redo, kv_xid_ended(), closing);
+	SpinLockAcquire(&kv_barrier->mutex);
+	kv_barrier->stats.lsn = stats->lsn;
+	SpinLockRelease(&kv_barrier->mutex);
+	kv_barrier->last_redo = redo;
+}
+
+/*
+ * Before leaving: a checkpoint must not go on as if all were well.  One may follow, of
+ * a shutdown for one, so there is a BARRIER record for standbys, behind the records of
+ * all writers that were let through.  It says that no version is logged before the
+ * next BARRIER, and the control file that the images have everything.
+ */
+static void
+close_barrier(void)
+{
+	KvBarrierStats stats;
+	TimestampTz start = GetCurrentTimestamp();
+	XLogRecPtr	redo = GetRedoRecPtr();
+
+	pg_atomic_write_u32(&kv_gate->barrier_up, 0);
+	KV_STOP_POINT("barrier_closing");
+	if (!try_flush(covered_now(redo), &stats))
+		return;					/* barrier_exit sees that it is not closed */
+	while (pg_atomic_read_u32(&kv_gate->logging) > 0 && PostmasterIsAlive())
+		pg_usleep(100);
+	log_barrier(&stats, start, redo, true);
+	kv_incarnation_complete(true);
+	raised = false;
+}
+
+/*
+ * At the process's end, in whatever way it comes.  Within proc_exit an ERROR ends the
+ * process at once and could not be caught, so nothing is done here that may raise one:
+ * who has raised the barrier and not closed it must not leave a server that goes on.
+ */
+static void
+barrier_exit(int code, Datum arg)
+{
+	if (raised && PostmasterIsAlive())
+		ereport(PANIC,
+				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
+	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
+}
+
+/* Let go of whatever checkpoint waits, unless the redo pointer has moved since. */
+static void
+release_checkpoint(XLogRecPtr handled)
+{
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	if (GetRedoRecPtr() == handled)
+		KV_MY_LXID = GetNextLocalTransactionId();
+	LWLockRelease(ProcArrayLock);
+}
+
+static void
+raise_barrier(XLogRecPtr *redo)
+{
+	KvBarrierStats stats;
+	TimestampTz start = GetCurrentTimestamp();
+
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	KV_MY_LXID = GetNextLocalTransactionId();
+	MyProc->delayChkptFlags |= DELAY_CHKPT_COMPLETE;
+	*redo = GetRedoRecPtr();
+	LWLockRelease(ProcArrayLock);
+	before_shmem_exit(barrier_exit, (Datum) 0);
+	while (!try_flush(covered_now(*redo), &stats))
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_RETRY_MS, KV_WAIT_IDLE);
+		ResetLatch(MyLatch);
+		if (ShutdownRequestPending)
+			proc_exit(1);
+	}
+
+	/*
+	 * For standbys: recovery has ended with a checkpoint before which it logged none.
+	 * And while the images are not complete there is a record of ours in the WAL, so
+	 * that nobody recovers from a crash without this library.
+	 */
+	log_barrier(&stats, start, *redo, false);
+	XLogFlush(stats.lsn);
+
+	/* from here on the server must not be shut down without the last images */
+	raised = true;
+	while (!kv_attempt(begin, NULL))
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_RETRY_MS, KV_WAIT_IDLE);
+		ResetLatch(MyLatch);
+		if (ShutdownRequestPending)
+			return;
+	}
+	pg_atomic_write_u32(&kv_gate->barrier_up, 1);
+	ConditionVariableBroadcast(&kv_gate->barrier_raised);
+}
+
+void
+kv_barrier_main(Datum arg)
+{
+	XLogRecPtr	handled;
+
+	kv_worker_begin("kvfdw barrier");
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw barrier",
+												ALLOCSET_DEFAULT_SIZES));
+	raise_barrier(&handled);
+
+	while (kv_worker_goes_on(NULL))
+	{
+		XLogRecPtr	redo = GetRedoRecPtr();
+		int			nap = KV_POLL_MS;
+
+		CHECK_FOR_INTERRUPTS();	/* others wait until a signal barrier is absorbed */
+		if (redo != handled)
+		{
+			KvBarrierStats stats;
+			TimestampTz start = GetCurrentTimestamp();
+
+			KV_STOP_POINT("barrier_before_flush");
+			if (try_flush(redo, &stats))
+			{
+				KV_STOP_POINT("barrier_before_record");
+				log_barrier(&stats, start, redo, false);
+				handled = redo;
+				KV_STOP_POINT("barrier_before_release");
+			}
+			else
+				nap = KV_RETRY_MS;
+		}
+		kv_clog_fence();
+		release_checkpoint(handled);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 nap, KV_WAIT_IDLE);
+	}
+	kv_settle_for_stop();
+	close_barrier();
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+}

@@ -1,0 +1,199 @@
+/*
+ * controlfile.c
+ *		The control file, kvfdw/control: incarnations, and what the images have.
+ *
+ * The boundaries of dead incarnations are restart/incarnation.c's.
+ *
+ * It also says whether the images are complete: whether they have all that was logged,
+ * and nobody has written since.  It is the engine's own word, and
+ * durable before anybody goes by it:
+ *
+ *  - taken back before the barrier lets the first writer through (durable/barrier.c);
+ *  - given when the barrier has stopped the writers and made the last images, and at
+ *    the end of redo;
+ *  - KV_COMPLETE_UNLESS_REDO after a start that found pg_control at a shutdown
+ *    checkpoint, for the WAL may end there.  If nothing is replayed redo_cleanup is
+ *    not called; the images, made before that checkpoint, are complete then.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+
+#include "engine/base/crc.h"
+#include "engine/durable/durable.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_CONTROL_VERSION 3
+
+/* Version 1 ended with provisional and a CRC; version 2 was larger, too. */
+#define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, complete) + sizeof(uint32))
+#define KV_CONTROL_V2_SIZE	16504
+#define KV_CONTROL_V2_COVERED (KV_CONTROL_V2_SIZE - 16)
+
+KvControl  *kv_control = NULL;
+
+static KvProof proof;			/* of this start; set in the postmaster */
+
+static uint32
+control_crc(const KvControlFile *control)
+{
+	return kv_crc(control, offsetof(KvControlFile, crc));
+}
+
+static void
+write_control(void)
+{
+	static KvControlFile control;
+
+	memset(&control, 0, sizeof(control));
+	control.magic = KV_MAGIC_CONTROL;
+	control.format_version = KV_CONTROL_VERSION;
+	control.system_identifier = GetSystemIdentifier();
+	control.incarnation = kv_incarnations->current;
+	control.ndead = kv_incarnations->ndead;
+	control.checkpoint = kv_control->checkpoint;
+	control.provisional = kv_incarnations->provisional;
+	control.complete = kv_control->complete;
+	control.covered = kv_control->covered;
+	control.proof = proof;
+	memcpy(control.dead, kv_incarnations->dead, sizeof(control.dead));
+	control.crc = control_crc(&control);
+	kv_io_replace(KV_CONTROL_PATH, &control, sizeof(control), true);
+}
+
+/* At a start: keep this in the control file from now on.  Durable on return. */
+void
+kv_control_begin(const KvProof *now)
+{
+	proof = *now;
+	write_control();
+}
+
+/* The control file, palloc'd in the form of this version; NULL if there is none. */
+KvControlFile *
+kv_control_read(void)
+{
+	Size		len;
+	KvControlFile *file = (KvControlFile *) kv_io_slurp(KV_CONTROL_PATH, &len);
+	KvControlFile *control;
+	bool		sound;
+
+	if (file == NULL)
+		return NULL;
+	if (len >= 8 && file->magic == KV_MAGIC_CONTROL &&
+		(file->format_version < 1 || file->format_version > KV_CONTROL_VERSION))
+		ereport(FATAL,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
+						KV_CONTROL_PATH, file->format_version, KV_CONTROL_VERSION)));
+	sound = false;
+	if (len >= 8 && file->magic == KV_MAGIC_CONTROL)
+	{
+		Size		size = file->format_version == 1 ? KV_CONTROL_V1_SIZE :
+			file->format_version == 2 ? KV_CONTROL_V2_SIZE : sizeof(KvControlFile);
+		uint32		crc;
+
+		if (len == size)
+		{
+			memcpy(&crc, (char *) file + size - sizeof(crc), sizeof(crc));
+			sound = crc == kv_crc(file, size - sizeof(crc));
+		}
+	}
+	if (!sound)
+		ereport(FATAL,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is damaged", KV_CONTROL_PATH),
+				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
+	if (file->system_identifier != GetSystemIdentifier())
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("directory \"kvfdw\" belongs to another database cluster"),
+				 errdetail("Its system identifier is %llu, this cluster's is %llu.",
+						   (unsigned long long) file->system_identifier,
+						   (unsigned long long) GetSystemIdentifier()),
+				 errhint("Move the directory away.")));
+	control = palloc0(sizeof(KvControlFile));
+	if (file->format_version == KV_CONTROL_VERSION)
+		memcpy(control, file, sizeof(KvControlFile));
+	else
+	{
+		/* of these versions pg_control says whether they were stopped; nothing is proven */
+		memcpy(control, file, offsetof(KvControlFile, complete));
+		control->complete = KV_COMPLETE_UNLESS_REDO;
+		if (file->format_version == 2)
+			memcpy(&control->covered, (char *) file + KV_CONTROL_V2_COVERED,
+				   sizeof(control->covered));
+	}
+	pfree(file);
+	return control;
+}
+
+/* End of redo: every xid below the next one may have a WAL record, none above. */
+void
+kv_incarnation_redo_done(void)
+{
+	uint64		next_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
+
+	if (kv_incarnations->ndead > 0)
+		kv_incarnations->dead[kv_incarnations->ndead - 1].boundary = next_xid;
+	kv_incarnations->provisional = false;
+	write_control();
+}
+
+/*
+ * Forget the dead incarnations: the maintainer has rewritten every entry that
+ * named one of them.
+ */
+void
+kv_incarnations_settled(void)
+{
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	kv_incarnations->ndead = 0;
+	write_control();
+	LWLockRelease(&kv_registry->lock);
+}
+
+/*
+ * The images have all that was logged, and nobody writes before this is taken back;
+ * or somebody is about to.  Durable on return.
+ */
+void
+kv_incarnation_complete(bool is)
+{
+	KvComplete	now = is ? KV_COMPLETE : KV_COMPLETE_NOT;
+
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	if (kv_control->complete != now || kv_control->covered != 0)
+	{
+		uint64		covered = kv_control->covered;
+
+		kv_control->complete = now;
+		kv_control->covered = 0;
+		PG_TRY();
+		{
+			write_control();
+		}
+		PG_CATCH();
+		{
+			/* what the file says now is not known: it must be written whatever comes */
+			kv_control->complete = KV_COMPLETE_UNLESS_REDO;
+			kv_control->covered = covered;
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+	}
+	LWLockRelease(&kv_registry->lock);
+}
+
+/* Replay has made images of all that the WAL says up to this position. */
+void
+kv_incarnation_covered(uint64 lsn)
+{
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	kv_control->covered = lsn;
+	write_control();
+	LWLockRelease(&kv_registry->lock);
+}

@@ -1,0 +1,193 @@
+/*
+ * durable.h
+ *		What is on the device for good: images of shards, the barrier that makes them,
+ *		going back to one, and the control file.
+ *
+ * Takes a shard's lock briefly, to copy and to publish; none is held on entry, and
+ * none across a sync.  A sync that fails is an ERROR, or PANIC as data_sync_retry
+ * says.  Images are never ahead of the WAL that is flushed.
+ */
+#ifndef KV_DURABLE_H
+#define KV_DURABLE_H
+
+#include "storage/spin.h"
+
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_MAGIC_IMAGE		0x4b56494d	/* "KVIM" */
+#define KV_MAGIC_CONTROL	0x4b564354	/* "KVCT" */
+#define KV_CONTROL_PATH		KV_DIRECTORY "/control"
+
+typedef struct KvImageFile
+{
+	uint32		magic;
+	uint32		format_version;
+	KvManifest	manifest;		/* complete, with its own CRC */
+	uint32		last_log;
+	uint32		pad;
+	uint64		log_tail;		/* of last_log */
+	uint64		covers;			/* a redo pointer; see image.c */
+	uint32		number;
+	uint32		crc;
+} KvImageFile;
+
+StaticAssertDecl(sizeof(KvImageFile) == 184, "image size");
+
+/* What proves that the page cache is still the one that was written to; 0: not known. */
+typedef struct KvProof
+{
+	char		boot_id[40];	/* of the running kernel */
+	uint64		mount;			/* of the directory "kvfdw"; see io/identity.c */
+	uint64		superblock;
+	uint64		inode;			/* of the witness, … */
+	int64		changed_sec;	/* … and when it was last changed */
+	uint32		changed_nsec;
+	uint32		pad;
+} KvProof;
+
+typedef struct KvControlFile
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		system_identifier;
+	uint32		incarnation;
+	uint32		ndead;
+	uint64		checkpoint;		/* pg_control's, when this was written */
+	KvIncarnation dead[KV_MAX_INCARNATIONS];
+	uint32		provisional;	/* the last boundary may still rise */
+
+	/* other than in versions 1 and 2 */
+	uint32		complete;		/* KvComplete */
+	uint64		covered;		/* in recovery: images reach up to this position of the WAL */
+	KvProof		proof;			/* for stores at wal level 'none' (trust.c) */
+	uint32		pad;
+	uint32		crc;
+} KvControlFile;
+
+StaticAssertDecl(sizeof(KvControlFile) == 16520, "control file size");
+
+/* What the label of a backup says about the copy that this is. */
+typedef struct KvBackupLabel
+{
+	uint64		redo;			/* where its WAL begins; 0: it is no copy */
+	bool		of_primary;
+} KvBackupLabel;
+
+typedef struct KvImaged KvImaged;
+
+/* Do the images have all that the WAL says up to the last shutdown checkpoint? */
+typedef enum KvComplete
+{
+	KV_COMPLETE_NOT,			/* tables are written, or may have been */
+	KV_COMPLETE,				/* … and nobody has written since */
+	KV_COMPLETE_UNLESS_REDO		/* nobody has, if the WAL ends with that checkpoint */
+} KvComplete;
+
+/*
+ * What is in the control file beside incarnations.  Written in the postmaster, or under
+ * the registry's lock.
+ */
+typedef struct KvControl
+{
+	uint64		checkpoint;		/* pg_control's at the start */
+	KvComplete	complete;		/* are the images? */
+	uint64		covered;		/* in recovery: they reach up to this position of the WAL */
+	bool		follows;		/* archive recovery or standby: there are restartpoints */
+} KvControl;
+
+extern KvControl *kv_control;
+
+typedef struct KvBarrier
+{
+	uint64		last_redo;		/* pointer for which the last barrier was made */
+	slock_t		mutex;
+	KvBarrierStats stats;		/* guarded by mutex */
+} KvBarrier;
+
+extern KvBarrier *kv_barrier;
+
+/* ---- controlfile.c ---- */
+extern KvControlFile *kv_control_read(void);	/* FATAL if it is another's, or damaged */
+/*
+ * In the postmaster, at a start: writes the control file, with this proof from
+ * now on.  Durable on return.
+ */
+extern void kv_control_begin(const KvProof *now);
+/*
+ * At the end of redo: sets the last dead incarnation's boundary to the next xid, for good.
+ * Durable on return.
+ */
+extern void kv_incarnation_redo_done(void);
+extern void kv_incarnation_complete(bool is);	/* durable on return; takes the registry's lock */
+extern void kv_incarnation_covered(uint64 lsn);	/* likewise */
+/*
+ * In the maintainer, when nothing durable names a dead incarnation any more: forgets them.
+ * Durable on return; takes the registry's lock.
+ */
+extern void kv_incarnations_settled(void);
+
+/* ---- image.c ---- */
+/*
+ * In recovery of a shard: notes in it what its newest image names.  A damaged image is
+ * logged, and counts as none.
+ */
+extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files,
+								int n, const KvManifest *manifest);
+/* ERROR: the images that were there count, of all n. */
+extern void kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers,
+						   KvBarrierStats *stats);
+extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
+						  KvImageFile *image);
+extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
+								 const KvFoundFile *files, int n, int elevel,
+								 KvImageFile *image);
+
+/* ---- imaged.c ---- */
+/* NULL: no shard has had one; ERROR if damaged. */
+extern KvImaged *kv_imaged_read(const KvStore *store);
+extern bool kv_imaged_has(const KvImaged *imaged, uint32 shardno);
+extern void kv_imaged_write(KvStore *store);	/* durable on return; the store is open */
+extern void kv_imaged_forget(const KvStoreKey *key);
+
+/* ---- imageback.c ---- */
+/*
+ * These know the shard's files from files[n]; had_image: the file "imaged" says that there
+ * was an image.  ERROR, and nothing is changed, if the image or a file that it names is
+ * missing or damaged.
+ *
+ * kv_shard_set_back, in recovery: leaves the shard's files as in its newest image.  False:
+ * it was never used, and nothing is set; else *manifest is the shard's, and its logs end at
+ * *log_end of *last_log.
+ */
+extern bool kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files,
+							  int n, bool had_image, KvManifest *manifest, uint32 *last_log,
+							  uint64 *log_end);
+/*
+ * In the postmaster, in a backup's copy: removes all images but the one that the copy can be
+ * set back to, or all if there is none.  Does not ask had_image.
+ */
+extern void kv_shard_choose_image(const KvStore *store, uint32 shardno,
+								  const KvFoundFile *files, int n, bool had_image,
+								  const KvBackupLabel *label);
+/*
+ * In the postmaster, at wal level 'none': what the shard has beyond its newest image is not
+ * believed; its manifest then tells recovery to salvage that.
+ */
+extern void kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files,
+						   int n, bool had_image, const KvBackupLabel *label);
+
+/* ---- barrier.c ---- */
+extern void kv_barrier_init(void);	/* when its memory is made */
+/* Images of all that has changed; failed: called instead of an ERROR. */
+extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
+							 void (*failed) (const KvStoreKey *key));
+/* Redo has met a BARRIER record. */
+extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
+							  void (*failed) (const KvStoreKey *key));
+extern PGDLLEXPORT void kv_barrier_main(Datum arg);
+
+#endif							/* KV_DURABLE_H */

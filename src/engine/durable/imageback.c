@@ -1,0 +1,301 @@
+/*
+ * imageback.c
+ *		Which image of a shard counts, and going back to it.
+ *
+ * A shard of a store whose versions are in the WAL begins at its newest image
+ * whenever its store is opened for the first time since the start (restart/trust.c).  The
+ * image has been synced with all that it names; of what else is in the directory
+ * nothing is read: newer runs and logs are removed, the last log is cut where the
+ * image says that it ended, and the manifest is the image's.  Redo writes again
+ * what was there.  It is idempotent, so one that is cut off is simply done again.
+ *
+ * A shard without an image is empty; imaged.c says whether one has gone.  Nothing is
+ * removed before all that the image names has been found.
+ *
+ * At level 'none' logs and runs behind the image may hold all there is.  After a
+ * start that cannot believe them a shard is set back in doubt: its newest image is
+ * the manifest, marked SALVAGE; the logs that follow stay, and recovery keeps what
+ * is whole of them.
+ *
+ * A copy made by a backup may have several images, and parts of files that newer
+ * ones name.  The one that is complete is the newest that covers no more than the
+ * redo pointer of the backup's label.  If there is none, and the backup was taken of
+ * a primary, whose checkpoint had then just been made, the shard was empty.  A
+ * standby, and the source of pg_rewind, may have been ahead: then the oldest image is
+ * newer than the start of the backup, which is as good, unless it is the shard's
+ * first, made meanwhile: then files of it may be missing.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/types.h"
+#include "engine/durable/durable.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+
+/* ---- what an image names ---- */
+
+/* ERROR unless there is all that the image names. */
+static void
+require_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
+{
+	const KvShardFiles *files = &image->manifest.files;
+	uint32		runs[KV_MAX_UNFROZEN + 1];
+	int			nruns = kv_files_runs(files, runs);
+	struct stat info;
+
+	for (int i = 0; i < nruns; i++)
+	{
+		const char *path = kv_path_run(key, shardno, runs[i]);
+
+		if (access(path, F_OK) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("run file \"%s\" is missing", path)));
+	}
+	for (uint32 log = files->first_log; log <= image->last_log; log++)
+	{
+		const char *path = kv_path_log(key, shardno, log);
+		bool		last = log == image->last_log;
+
+		if (last && image->log_tail == sizeof(KvLogHeader))
+			break;				/* need not exist */
+		if (stat(path, &info) != 0 || (last && info.st_size < image->log_tail))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("key log \"%s\" is missing or too short", path)));
+	}
+	if (files->value_tail > 0 &&
+		(stat(kv_path_value(key, files->value_file), &info) != 0 ||
+		 info.st_size < files->value_tail))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("value file \"%s\" is missing or too short",
+						kv_path_value(key, files->value_file))));
+}
+
+/* Is there all that the image names? */
+static bool
+has_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool complete = false;
+
+	PG_TRY();
+	{
+		require_files(key, shardno, image);
+		complete = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return complete;
+}
+
+/* The image of a shard that has none. */
+static void
+make_empty(uint32 shardno, KvImageFile *image)
+{
+	memset(image, 0, sizeof(*image));
+	image->manifest.files.next_run = image->manifest.files.first_log = image->last_log = 1;
+	image->manifest.files.value_file = kv_shard_file(shardno);
+	image->log_tail = sizeof(KvLogHeader);
+}
+
+/*
+ * Remove the shard's files that the image does not name, but for logs that follow it
+ * if those stay.  Numbers of runs that were removed are not given again.
+ */
+static void
+remove_others(const KvStoreKey *key, KvImageFile *image, const KvFoundFile *files, int n,
+			  bool logs_stay)
+{
+	char	   *directory = pstrdup(kv_path_store(key));
+	KvShardFiles *named = &image->manifest.files;
+
+	for (int i = 0; i < n; i++)
+	{
+		const KvFoundFile *file = &files[i];
+		char		path[MAXPGPATH];
+		bool		stays;
+
+		switch (file->kind)
+		{
+			case KV_FILE_MANIFEST:
+				stays = true;
+				break;
+			case KV_FILE_IMAGE:
+				stays = file->number == image->number;
+				break;
+			case KV_FILE_RUN:
+				stays = kv_files_name_run(named, file->number);
+				named->next_run = Max(named->next_run, file->number + 1);
+				break;
+			case KV_FILE_LOG:
+				stays = file->number >= named->first_log &&
+					(logs_stay || file->number <= image->last_log);
+				break;
+			default:
+				stays = false;
+				break;
+		}
+		snprintf(path, sizeof(path), "%s/%s", directory, file->name);
+		if (!stays)
+			(void) kv_io_unlink(path);
+	}
+	pfree(directory);
+}
+
+/* Make this the shard's manifest, unless it is. */
+static void
+put_manifest(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
+{
+	Size		len;
+	char	   *present = kv_io_slurp(kv_path_manifest(key, shardno), &len);
+
+	kv_manifest_seal(key, shardno, manifest);
+	if (present == NULL || len != sizeof(*manifest) || memcmp(present, manifest, len) != 0)
+		kv_manifest_write(key, shardno, manifest);
+	if (present != NULL)
+		pfree(present);
+}
+
+/* The end of what was ever written to the value file, from an offset on. */
+static uint64
+end_of_values(const KvStore *store, KvFileNo number, uint64 from)
+{
+	File		file = kv_value_file(&store->key, store->cache_id, number, false);
+
+	return file < 0 ? from : TYPEALIGN(KV_BLOCK, kv_io_data_end(file, from));
+}
+
+/* ---- going back ---- */
+
+/*
+ * The shard's newest image, or that of an empty one; false: it was never used.
+ * had_image: the store's file says that there is one.
+ */
+static bool
+find_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
+		   bool had_image, KvImageFile *image)
+{
+	if (kv_image_read_newest(key, shardno, files, n, ERROR, image))
+		return true;
+	if (had_image)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s/%05x.*.image\" is missing", kv_path_store(key),
+						shardno)));
+	if (n == 0 && access(kv_path_value(key, kv_shard_file(shardno)), F_OK) != 0)
+		return false;
+	make_empty(shardno, image);
+	return true;
+}
+
+/*
+ * Set a shard back to its newest image.  False: it was never used, and the rest is not
+ * set.  Else *manifest is the shard's, and its logs end at *log_end of *last_log.
+ * ERROR, and nothing was changed, if the image or a file that it names is missing or
+ * damaged.
+ */
+bool
+kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+				  bool had_image, KvManifest *manifest, uint32 *last_log, uint64 *log_end)
+{
+	const KvStoreKey *key = &store->key;
+	KvImageFile image;
+	struct stat info;
+
+	if (!find_image(key, shardno, files, n, had_image, &image))
+		return false;
+	require_files(key, shardno, &image);
+	remove_others(key, &image, files, n, false);
+	if (image.log_tail == sizeof(KvLogHeader))
+		kv_log_make_empty(key, shardno, image.last_log);
+	else if (stat(kv_path_log(key, shardno, image.last_log), &info) == 0 &&
+			 info.st_size > image.log_tail)
+		kv_io_cut(kv_path_log(key, shardno, image.last_log), image.log_tail);
+
+	/* values that only the WAL names must not be overwritten by redo */
+	if (store->shape.wal == KV_WAL_KEYS)
+		image.manifest.files.value_tail = end_of_values(store, image.manifest.files.value_file,
+												  image.manifest.files.value_tail);
+	put_manifest(key, shardno, &image.manifest);
+	*manifest = image.manifest;
+	*last_log = image.last_log;
+	*log_end = image.log_tail;
+	return true;
+}
+
+/*
+ * In a start that does not believe what a shard of level 'none' has beyond its newest
+ * image: note that, for recovery to salvage it.  In the postmaster.
+ */
+void
+kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+			   bool had_image, const KvBackupLabel *label)
+{
+	const KvStoreKey *key = &store->key;
+	KvImageFile image;
+
+	if (!find_image(key, shardno, files, n, had_image, &image))
+		return;					/* never used */
+	require_files(key, shardno, &image);
+	remove_others(key, &image, files, n, true);
+	image.manifest.files.flags |= KV_MANIFEST_SALVAGE;
+	image.manifest.lost = kv_slots_lost(key, shardno);
+	kv_manifest_write(key, shardno, &image.manifest);
+}
+
+/* The image to which a copy made by a backup can be set back; false: to none. */
+static bool
+choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
+	   const KvBackupLabel *label, KvImageFile *image)
+{
+	uint64		redo = label->redo;
+	bool		found = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		KvImageFile one;
+
+		if (files[i].kind != KV_FILE_IMAGE ||
+			!kv_image_read(key, shardno, files[i].number, ERROR, &one))
+			continue;
+		if (!found ||
+			(one.covers <= redo ? image->covers > redo || one.number > image->number :
+			 image->covers > redo && one.number < image->number))
+			*image = one;
+		found = true;
+	}
+	if (!found || image->covers <= redo)
+		return found;
+	if (label->of_primary)
+		return false;
+	return image->number > 1 || has_files(key, shardno, image);
+}
+
+/* Leave the one image that is complete in a backup's copy.  In the postmaster. */
+void
+kv_shard_choose_image(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+					  bool had_image, const KvBackupLabel *label)
+{
+	KvImageFile image;
+	bool		found = choose(&store->key, shardno, files, n, label, &image);
+
+	if (found)
+		require_files(&store->key, shardno, &image);
+	for (int i = 0; i < n; i++)
+	{
+		if (files[i].kind == KV_FILE_IMAGE && !(found && files[i].number == image.number))
+			(void) kv_io_unlink(kv_path_image(&store->key, shardno, files[i].number));
+	}
+}

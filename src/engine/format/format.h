@@ -1,0 +1,261 @@
+/*
+ * format.h
+ *		Names and bytes on disk: docs/format.md as types.
+ *
+ * Paths, the table and map file, manifests and key logs.  Takes no lock and knows no
+ * shared memory.  A missing or damaged file is an ERROR
+ * (XX001) that names it, unless a function says otherwise.
+ */
+#ifndef KV_FORMAT_H
+#define KV_FORMAT_H
+
+#include "lib/stringinfo.h"
+#include "nodes/pg_list.h"
+
+#include "engine/base/types.h"
+
+#define KV_MAGIC_TABLE		0x4b565442	/* "KVTB" */
+#define KV_MAGIC_MAP		0x4b564d50	/* "KVMP" */
+#define KV_MAGIC_MANIFEST	0x4b564d46	/* "KVMF" */
+#define KV_MAGIC_LOG		0x4b564c47	/* "KVLG" */
+#define KV_MAGIC_BATCH		0x4b564c42	/* "KVLB" */
+
+/* How the files of a store begin. */
+typedef struct KvFileHead
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		system_identifier;
+	KvStoreKey	store;
+	uint32		shard;			/* in the table and map file: how many there are */
+} KvFileHead;
+
+StaticAssertDecl(sizeof(KvFileHead) == 32, "file head size");
+
+/* One index entry in a slot and in the key log; 8-byte aligned. */
+typedef struct KvLogEntry
+{
+	uint32		crc;			/* seeded with the slot's sequence; stored last */
+	uint16		keylen;
+	uint8		kind;			/* KvVersionKind */
+	uint8		pad;
+	uint64		xid;
+	KvLocation	location;
+	uint32		len;
+	uint32		value_crc;
+	uint32		cid;
+	uint32		pad2;
+	/* key bytes, zero-padded to 8 */
+} KvLogEntry;
+
+StaticAssertDecl(sizeof(KvLogEntry) == 40, "log entry size");
+
+#define KV_LOG_ENTRY_SIZE(keylen)	(sizeof(KvLogEntry) + TYPEALIGN(8, keylen))
+
+/* The version that an entry is of; its fate is not known. */
+static inline KvVersion
+kv_entry_version(const KvLogEntry *entry)
+{
+	KvVersion	version = {0};
+
+	version.xid = entry->xid;
+	version.location = entry->location;
+	version.len = entry->len;
+	version.crc = entry->value_crc;
+	version.cid = entry->cid;
+	version.kind = entry->kind;
+	return version;
+}
+
+static inline KvKey
+kv_entry_key(const KvLogEntry *entry)
+{
+	KvKey		key = {(const uint8 *) (entry + 1), entry->keylen};
+
+	return key;
+}
+
+/* The head of what one sealed slot adds to the key log. */
+typedef struct KvLogBatch
+{
+	uint32		magic;
+	uint32		crc;			/* of the rest of the head and the entries */
+	uint64		sequence;
+	KvStoreKey	store;
+	uint32		shard;
+	uint32		log_number;
+	uint32		incarnation;
+	uint32		nentries;
+	uint32		entry_bytes;
+	uint64		log_offset;
+	uint64		pad;
+} KvLogBatch;
+
+StaticAssertDecl(sizeof(KvLogBatch) == 64, "log batch size");
+
+typedef struct KvLogHeader
+{
+	KvFileHead	head;
+	uint32		number;
+	uint32		crc;
+	uint8		pad[64 - 40];
+} KvLogHeader;
+
+StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
+
+/* What a shard consists of. */
+typedef struct KvShardFiles
+{
+	uint32		base_run;		/* run numbers; 0: none */
+	uint32		nunfrozen;
+	uint32		unfrozen[KV_MAX_UNFROZEN];	/* newest first */
+	uint32		next_run;
+	uint32		first_log;		/* logs the runs do not cover yet */
+	KvFileNo	value_file;
+	uint32		flags;
+	uint64		value_tail;		/* where the next slot or extent begins */
+	uint64		frozen_keys;	/* entries of the base run */
+	uint64		unfrozen_entries;
+	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
+} KvShardFiles;
+
+/* Replaced whole, atomically, by every freeze. */
+typedef struct KvManifest
+{
+	KvFileHead	head;
+	KvShardFiles files;
+	uint32		lost;			/* with SALVAGE: entries that were in merge slots only */
+	uint32		crc;
+} KvManifest;
+
+StaticAssertDecl(sizeof(KvManifest) == 144, "manifest size");
+
+/* KvShardFiles.flags: what lies behind value_tail may be damaged, and so may logs. */
+#define KV_MANIFEST_SALVAGE	1
+
+/* One file of a store's directory, by its name. */
+typedef enum KvFileKind
+{
+	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY
+} KvFileKind;
+
+typedef struct KvFoundFile
+{
+	uint32		shard;
+	uint32		number;			/* of a log, run or image */
+	KvFileKind	kind;
+	char		name[32];
+} KvFoundFile;
+
+typedef struct KvFound
+{
+	KvFoundFile *files;			/* ordered by shard */
+	int			n;
+} KvFound;
+
+/* Gets every entry that recovery reads, in order. */
+typedef void (*KvApplyEntry) (void *arg, const KvLogEntry *entry, uint32 incarnation);
+
+/* ---- head.c ---- */
+/* Fill in a head, for this cluster.  shard: see KvFileHead. */
+extern void kv_head_make(KvFileHead *head, uint32 magic, uint32 format_version,
+						 const KvStoreKey *key, uint32 shard);
+/* Is it of this cluster, store and shard? */
+extern bool kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard);
+
+/* ---- manifest.c ---- */
+/* Give a manifest its head and, last, its CRC; files and lost are the caller's. */
+extern void kv_manifest_seal(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
+/* Seal it and put it in the place of the one that is there, atomically; does not sync. */
+extern void kv_manifest_write(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
+/* Is it whole, of our format version, and this shard's?  Never raises. */
+extern bool kv_manifest_is_of(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest);
+/* False if the shard has none yet; ERROR 0A000 if it has another format version. */
+extern bool kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
+
+/* ---- keylog.c ---- */
+/*
+ * Write a batch and the entries behind it at the offset that its slot reserved; sets
+ * its CRC.  The first batch brings the log's header with it.  May be done again.
+ * Returns 0 or an errno; a log that cannot be opened or made is an ERROR.
+ */
+extern int	kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number,
+						  uint64 offset, KvLogBatch *batch);
+/* The CRC that an entry must have in a slot with this sequence. */
+extern uint32 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence);
+/* Make a log with its header only, whole or not at all; one that exists is left alone. */
+extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);
+/* Make a log that has its header and nothing else, whatever is there. */
+extern void kv_log_make_empty(const KvStoreKey *key, uint32 shard, uint32 number);
+/*
+ * Hand every entry of a log to apply, in order, and return where the log ends.  ERROR
+ * if anything in it is damaged, if it is missing and required, or if end is not 0 and
+ * the log does not end there.  Serves interrupts between batches.
+ */
+extern uint64 kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
+							uint64 end, KvApplyEntry apply, void *arg);
+/*
+ * The same for a log of which any part may be missing: skips what is not sound, and
+ * adds the bytes skipped to *lost.  Returns an offset behind all of it.
+ */
+extern uint64 kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number,
+							 KvApplyEntry apply, void *arg, uint64 *lost);
+/* Report the first damage of a log that nobody appends to; false if it is missing. */
+extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
+						 KvProblemCallback report, void *arg);
+
+/* ---- path.c ---- */
+/* The files of a store's shards, palloc'd; not value files, nor what has no name of ours. */
+extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
+/* How many of the files from index at on, without a gap, are this shard's. */
+extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
+/* The entries of a directory whose names are numbers, as OIDs; LOG if it cannot be read. */
+extern List *kv_numbered_entries(const char *path);
+/* Call visit for every store that has a directory, of any database.  Returns how many. */
+extern int	kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg),
+							const void *arg);
+/* A path lasts until the next call of the same function; these neither throw nor allocate. */
+extern const char *kv_path_database(Oid dboid);
+extern const char *kv_path_table_directory(Oid dboid, Oid relid);
+extern const char *kv_path_store(const KvStoreKey *key);
+extern const char *kv_path_in_store(const KvStoreKey *key, const char *name);
+extern const char *kv_path_value(const KvStoreKey *key, KvFileNo file);
+extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
+extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
+extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
+extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number);
+
+/* ---- tablefile.c ---- */
+/*
+ * Replace a store's table file, atomically and durably.  Once the store is in use the
+ * caller holds the registry's lock, exclusive.
+ */
+extern void kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape,
+								const char *schema, int schema_len,
+								uint32 schema_incarnation);
+/*
+ * Read it into *shape; append the schema image to *schema and set the incarnation that
+ * wrote it, unless these are NULL.  False if there is no such file.  ERROR 0A000 if it
+ * has another format version.
+ */
+extern bool kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
+							   uint32 *schema_incarnation);
+/* The same; ERROR if there is none. */
+extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
+								  StringInfo schema, uint32 *schema_incarnation);
+/* Whose table file is this?  False if missing, damaged or without an id.  wal may be NULL. */
+extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id,
+								   KvWalLevel *wal);
+/* From now on every use of the store is an ERROR with this SQLSTATE and text; durable. */
+extern void kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why);
+/* The same, because at this wal level its values have not come with the WAL. */
+extern void kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level);
+/* The SQLSTATE and text with which it was marked; the text is not to be pfreed. */
+extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode);
+/* The bounds as KvStore.bounds keeps them, palloc'd. */
+extern char *kv_map_file_read(const KvStoreKey *key, int nshards, Size *bytes);
+/* Make the directory of a new generation, whole or not at all.  bounds[0] is not used. */
+extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape,
+								  const KvKey *bounds);
+
+#endif							/* KV_FORMAT_H */

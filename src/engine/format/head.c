@@ -1,0 +1,27 @@
+/*
+ * head.c
+ *		How the files of a store begin.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+
+#include "engine/format/format.h"
+
+void
+kv_head_make(KvFileHead *head, uint32 magic, uint32 format_version, const KvStoreKey *key,
+			 uint32 shard)
+{
+	head->magic = magic;
+	head->format_version = format_version;
+	head->system_identifier = GetSystemIdentifier();
+	head->store = *key;
+	head->shard = shard;
+}
+
+bool
+kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard)
+{
+	return head->system_identifier == GetSystemIdentifier() &&
+		kv_same_store(&head->store, key) && head->shard == shard;
+}

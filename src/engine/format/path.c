@@ -1,0 +1,262 @@
+/*
+ * path.c
+ *		Where a store's files are, and what there is.
+ *
+ *   kvfdw/<database>/<relation>/<generation>/…
+ *
+ * Nobody else puts such a path together.
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+
+#include "storage/fd.h"
+
+#include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+
+/* ---- paths; each result lasts until the next call of the same function ---- */
+
+const char *
+kv_path_database(Oid dboid)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), KV_DIRECTORY "/%u", dboid);
+	return path;
+}
+
+const char *
+kv_path_table_directory(Oid dboid, Oid relid)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), KV_DIRECTORY "/%u/%u", dboid, relid);
+	return path;
+}
+
+const char *
+kv_path_store(const KvStoreKey *key)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), KV_DIRECTORY "/%u/%u/%08x", key->dboid, key->relid,
+			 key->generation);
+	return path;
+}
+
+/* The path of a file in a store's directory, formatted into a function's own buffer. */
+pg_attribute_printf(3, 4) static const char *
+file_path(char *buffer, const KvStoreKey *key, const char *format, ...)
+{
+	int			len = snprintf(buffer, MAXPGPATH, KV_DIRECTORY "/%u/%u/%08x/", key->dboid,
+							   key->relid, key->generation);
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(buffer + len, MAXPGPATH - len, format, args);
+	va_end(args);
+	return buffer;
+}
+
+const char *
+kv_path_in_store(const KvStoreKey *key, const char *name)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, "%s", name);
+}
+
+const char *
+kv_path_value(const KvStoreKey *key, KvFileNo file)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, "%05x.val", file.n);
+}
+
+const char *
+kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, "%05x.%08x.log", shard, number);
+}
+
+const char *
+kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, "%05x.%08x.run", shard, number);
+}
+
+const char *
+kv_path_manifest(const KvStoreKey *key, uint32 shard)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, "%05x.manifest", shard);
+}
+
+const char *
+kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, "%05x.%08x.image", shard, number);
+}
+
+/* ---- what there is ---- */
+
+/* The numbers among a directory's names, as OIDs.  Also in the postmaster. */
+List *
+kv_numbered_entries(const char *path)
+{
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	List	   *numbers = NIL;
+
+	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *end;
+		Oid			number = (Oid) strtoul(de->d_name, &end, 10);
+
+		if (number != InvalidOid && *end == '\0')
+			numbers = lappend_oid(numbers, number);
+	}
+	FreeDir(dir);
+	return numbers;
+}
+
+/* The generations that a table's directory has. */
+static List *
+generations_of(Oid dboid, Oid relid)
+{
+	const char *path = kv_path_table_directory(dboid, relid);
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	List	   *generations = NIL;
+
+	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *end;
+		uint32		generation = strtoul(de->d_name, &end, 16);
+
+		if (end == de->d_name + 8 && *end == '\0')
+			generations = lappend_oid(generations, generation);
+	}
+	FreeDir(dir);
+	return generations;
+}
+
+/* Call for every generation of every table that has a directory.  Returns how many. */
+int
+kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg), const void *arg)
+{
+	int			n = 0;
+	ListCell   *database;
+	ListCell   *table;
+	ListCell   *generation;
+
+	foreach(database, kv_numbered_entries(KV_DIRECTORY))
+	{
+		foreach(table, kv_numbered_entries(kv_path_database(lfirst_oid(database))))
+		{
+			foreach(generation, generations_of(lfirst_oid(database), lfirst_oid(table)))
+			{
+				KvStoreKey	key = {lfirst_oid(database), lfirst_oid(table),
+					lfirst_oid(generation)};
+
+				visit(&key, arg);
+				n++;
+			}
+		}
+	}
+	return n;
+}
+
+/* What kind of file has this name?  False: none that belongs to a shard. */
+static bool
+parse_name(const char *name, KvFoundFile *file)
+{
+	Size		len = strlen(name);
+	char		ending[16];
+
+	if (len >= sizeof(file->name))
+		return false;
+	strlcpy(file->name, name, sizeof(file->name));
+	file->number = 0;
+	if (len > 4 && strcmp(name + len - 4, ".tmp") == 0)
+	{
+		file->kind = KV_FILE_TEMPORARY;
+		return sscanf(name, "%5x", &file->shard) == 1;
+	}
+	if (sscanf(name, "%5x.%8x.%15s", &file->shard, &file->number, ending) == 3)
+	{
+		static const char *const endings[] = {
+			[KV_FILE_LOG] = "log",
+			[KV_FILE_RUN] = "run",
+			[KV_FILE_IMAGE] = "image",
+		};
+
+		for (int kind = 0; kind < lengthof(endings); kind++)
+		{
+			file->kind = (KvFileKind) kind;
+			if (strcmp(ending, endings[kind]) == 0)
+				return true;
+		}
+		return false;
+	}
+	file->number = 0;
+	file->kind = KV_FILE_MANIFEST;
+	return sscanf(name, "%5x.%15s", &file->shard, ending) == 2 &&
+		strcmp(ending, "manifest") == 0;
+}
+
+static int
+compare_found(const void *a, const void *b)
+{
+	uint32		left = ((const KvFoundFile *) a)->shard;
+	uint32		right = ((const KvFoundFile *) b)->shard;
+
+	return left < right ? -1 : left > right;
+}
+
+/* What is there; value files need no sweeping, and unknown files are left alone. */
+void
+kv_store_list_files(const KvStoreKey *key, KvFound *found)
+{
+	char	   *directory = pstrdup(kv_path_store(key));
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+	int			room = 64;
+
+	found->n = 0;
+	found->files = palloc(room * sizeof(KvFoundFile));
+	while ((de = ReadDir(dir, directory)) != NULL)
+	{
+		if (found->n == room)
+		{
+			room *= 2;
+			found->files = repalloc_huge(found->files, room * sizeof(KvFoundFile));
+		}
+		if (parse_name(de->d_name, &found->files[found->n]))
+			found->n++;
+	}
+	FreeDir(dir);
+	pfree(directory);
+	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
+}
+
+/* How many files from index at on are the shard's. */
+int
+kv_found_of_shard(const KvFound *found, int at, uint32 shardno)
+{
+	int			n = 0;
+
+	while (at + n < found->n && found->files[at + n].shard == shardno)
+		n++;
+	return n;
+}

@@ -1,0 +1,324 @@
+/*
+ * tablefile.c
+ *		The two small files that describe a store.
+ *
+ *   table   identity, creator, schema image
+ *   map     shard boundaries
+ *
+ * A generation's directory is made under a temporary name with both files in
+ * it and then renamed, so a directory of the right name is whole.  Both files
+ * are replaced by rename, never changed in place.
+ */
+#include "postgres.h"
+
+#include "engine/base/crc.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+
+typedef struct KvTableFile
+{
+	KvFileHead	head;
+	uint64		creator;
+	uint32		creator_incarnation;
+	uint32		key_width;
+	uint32		schema_len;
+	uint32		crc;			/* of all else and the schema image behind */
+
+	/* not in version 1 */
+	uint64		id;
+	uint32		wal;			/* KvWalLevel */
+	uint32		schema_incarnation; /* that wrote the schema image; 0: redo, or it is not known */
+} KvTableFile;
+
+StaticAssertDecl(sizeof(KvTableFile) == 72, "table file size");
+
+#define KV_TABLE_VERSION	2
+#define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
+
+typedef struct KvMapFile
+{
+	KvFileHead	head;
+	uint32		bytes;			/* of offsets and bounds behind */
+	uint32		crc;
+} KvMapFile;
+
+/* ---- the table file ---- */
+
+/* Of all the file's bytes but the CRC itself. */
+static uint32
+table_crc(const KvTableFile *file, Size len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, file, offsetof(KvTableFile, crc));
+	COMP_CRC32C(crc, (const char *) file + KV_TABLE_V1_SIZE, len - KV_TABLE_V1_SIZE);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static void
+write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
+			const char *schema, int schema_len, uint32 schema_incarnation)
+{
+	Size		len = sizeof(KvTableFile) + schema_len;
+	KvTableFile *file = palloc0(len);
+
+	kv_head_make(&file->head, KV_MAGIC_TABLE, KV_TABLE_VERSION, key, shape->nshards);
+	file->creator = shape->creator;
+	file->creator_incarnation = shape->creator_incarnation;
+	file->key_width = shape->key_width;
+	file->schema_len = schema_len;
+	file->id = shape->id;
+	file->wal = shape->wal;
+	file->schema_incarnation = schema_incarnation;
+	memcpy(file + 1, schema, schema_len);
+	file->crc = table_crc(file, len);
+	kv_io_replace(path, file, len, true);
+	pfree(file);
+}
+
+void
+kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape, const char *schema,
+					int schema_len, uint32 schema_incarnation)
+{
+	write_table(kv_path_in_store(key, "table"), key, shape, schema, schema_len,
+				schema_incarnation);
+}
+
+/*
+ * Read a store's table file into *shape, and its schema image into *schema with the
+ * incarnation that wrote it, unless these are NULL.  False if there is none.  A file
+ * of version 1 is of a store at wal level 'none'.
+ */
+bool
+kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
+				   uint32 *schema_incarnation)
+{
+	const char *path = kv_path_in_store(key, "table");
+	Size		len;
+	Size		header = sizeof(KvTableFile);
+	KvTableFile *file = (KvTableFile *) kv_io_slurp(path, &len);
+
+	if (file == NULL)
+		return false;
+	if (len >= KV_TABLE_V1_SIZE && file->head.magic == KV_MAGIC_TABLE)
+	{
+		if (file->head.format_version < 1 || file->head.format_version > KV_TABLE_VERSION)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
+							path, file->head.format_version, KV_TABLE_VERSION)));
+		if (file->head.format_version == 1)
+			header = KV_TABLE_V1_SIZE;
+	}
+	if (len < header || file->head.magic != KV_MAGIC_TABLE ||
+		len != header + file->schema_len ||
+		file->crc != table_crc(file, len) ||
+		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
+		(file->head.format_version > 1 && file->wal > KV_WAL_FULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is damaged", path)));
+	if (!kv_head_is_of(&file->head, key, file->head.shard))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" belongs to another table", path)));
+	shape->nshards = file->head.shard;
+	shape->key_width = file->key_width;
+	shape->creator = file->creator;
+	shape->creator_incarnation = file->creator_incarnation;
+	shape->id = file->head.format_version == 1 ? 0 : file->id;
+	shape->wal = file->head.format_version == 1 ? KV_WAL_NONE : (KvWalLevel) file->wal;
+	if (schema_incarnation)
+		*schema_incarnation = file->head.format_version == 1 ? 0 : file->schema_incarnation;
+	if (schema)
+		appendBinaryStringInfo(schema, (char *) file + header, file->schema_len);
+	pfree(file);
+	shape->unusable = access(kv_path_in_store(key, "unusable"), F_OK) == 0;
+	return true;
+}
+
+void
+kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
+					  uint32 *schema_incarnation)
+{
+	if (!kv_table_file_read(key, shape, schema, schema_incarnation))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is missing", kv_path_in_store(key, "table"))));
+}
+
+/* Whose table file is this?  False if it is not one that has an id.  wal may be NULL. */
+bool
+kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id, KvWalLevel *wal)
+{
+	Size		len;
+	KvTableFile *file = (KvTableFile *) kv_io_slurp(path, &len);
+	bool		sound;
+
+	if (file == NULL)
+		return false;
+	sound = len >= sizeof(KvTableFile) && file->head.magic == KV_MAGIC_TABLE &&
+		file->head.format_version == KV_TABLE_VERSION && file->crc == table_crc(file, len);
+	if (sound)
+	{
+		*key = file->head.store;
+		*id = file->id;
+		if (wal != NULL)
+			*wal = (KvWalLevel) file->wal;
+	}
+	pfree(file);
+	return sound;
+}
+
+/* ---- unusable stores ---- */
+
+/* From now on every use of the store is an ERROR with this SQLSTATE and text. */
+void
+kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why)
+{
+	char	   *text = psprintf("%s %s", unpack_sql_state(sqlerrcode), why);
+
+	kv_io_replace(kv_path_in_store(key, "unusable"), text, strlen(text), true);
+	pfree(text);
+}
+
+/* The store's values are not in the WAL, and nowhere else within our reach. */
+void
+kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level)
+{
+	kv_store_mark_unusable(key, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						   level == KV_WAL_KEYS ?
+						   "Values of tables with wal level \"keys\" do not reach a standby server or a restored backup." :
+						   "Values of tables with wal level \"none\" do not reach a standby server or a restored backup.");
+}
+
+/* The text, palloc'd. */
+char *
+kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode)
+{
+	Size		len = 0;
+	char	   *why = kv_io_slurp(kv_path_in_store(key, "unusable"), &len);
+
+	*sqlerrcode = len < 6 ? 0 : MAKE_SQLSTATE(why[0], why[1], why[2], why[3], why[4]);
+
+	/* it has no checksum; no other is ever written */
+	if (*sqlerrcode != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE &&
+		*sqlerrcode != ERRCODE_DATA_CORRUPTED)
+	{
+		*sqlerrcode = ERRCODE_DATA_CORRUPTED;
+		return pstrdup("The reason is not known.");
+	}
+	return why + 6;
+}
+
+/* ---- the map ---- */
+
+static uint32
+map_crc(const KvMapFile *file)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, file, offsetof(KvMapFile, crc));
+	COMP_CRC32C(crc, file + 1, file->bytes);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static void
+write_map(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
+		  const KvKey *bounds)
+{
+	uint32		bytes = sizeof(uint32) * (shape->nshards + 1);
+	KvMapFile  *file;
+	uint32	   *offsets;
+	uint32		at = 0;
+
+	for (int i = 1; i < shape->nshards; i++)
+		bytes += bounds[i].len;
+	file = palloc0(sizeof(KvMapFile) + bytes);
+	kv_head_make(&file->head, KV_MAGIC_MAP, KV_FORMAT_VERSION, key, shape->nshards);
+	file->bytes = bytes;
+	offsets = (uint32 *) (file + 1);
+	for (int i = 1; i < shape->nshards; i++)
+	{
+		offsets[i] = at;
+		memcpy((uint8 *) (offsets + shape->nshards + 1) + at, bounds[i].data, bounds[i].len);
+		at += bounds[i].len;
+	}
+	offsets[shape->nshards] = at;
+	file->crc = map_crc(file);
+	kv_io_replace(path, file, sizeof(KvMapFile) + bytes, true);
+	pfree(file);
+}
+
+/* Are the bounds behind each other, in the file and as keys? */
+static bool
+bounds_are_sound(const KvMapFile *file)
+{
+	const uint32 *offsets = (const uint32 *) (file + 1);
+	const uint8 *bytes = (const uint8 *) (offsets + file->head.shard + 1);
+	uint64		fixed = sizeof(uint32) * ((uint64) file->head.shard + 1);
+
+	if (file->bytes < fixed || offsets[0] != 0 ||
+		offsets[file->head.shard] != file->bytes - fixed)
+		return false;
+	for (uint32 i = 1; i <= file->head.shard; i++)
+	{
+		if (offsets[i] < offsets[i - 1] || offsets[i] - offsets[i - 1] > KV_MAX_KEY)
+			return false;
+	}
+	for (uint32 i = 1; i < file->head.shard; i++)
+	{
+		if (kv_key_compare(bytes + offsets[i - 1], offsets[i] - offsets[i - 1],
+						   bytes + offsets[i], offsets[i + 1] - offsets[i]) >= 0)
+			return false;
+	}
+	return true;
+}
+
+/* The bounds as shared memory keeps them, palloc'd; see KvStore.bounds. */
+char *
+kv_map_file_read(const KvStoreKey *key, int nshards, Size *bytes)
+{
+	const char *path = kv_path_in_store(key, "map");
+	Size		len;
+	KvMapFile  *file = (KvMapFile *) kv_io_slurp(path, &len);
+	char	   *bounds;
+
+	if (file == NULL || len < sizeof(KvMapFile) || file->head.magic != KV_MAGIC_MAP ||
+		file->head.format_version != KV_FORMAT_VERSION ||
+		len != sizeof(KvMapFile) + file->bytes || file->crc != map_crc(file) ||
+		!kv_head_is_of(&file->head, key, nshards) || !bounds_are_sound(file))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
+	*bytes = file->bytes;
+	bounds = palloc(file->bytes);
+	memcpy(bounds, file + 1, file->bytes);
+	pfree(file);
+	return bounds;
+}
+
+/* Make the directory of a new generation, whole or not at all.  bounds[0] is not used. */
+void
+kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
+{
+	char	   *target = pstrdup(kv_path_store(key));
+	char	   *fresh = psprintf("%s.new", target);
+	int			err;
+
+	kv_io_rmtree(fresh);
+	kv_io_mkdir(fresh);
+	write_table(psprintf("%s/table", fresh), key, shape, "", 0, 0);
+	write_map(psprintf("%s/map", fresh), key, shape, bounds);
+	KV_STOP_POINT("create_before_rename");
+	err = kv_io_rename(fresh, target);
+	if (err != 0)
+		kv_io_error(ERROR, err, target, "create");
+	kv_io_sync_directory(kv_path_table_directory(key->dboid, key->relid));
+}

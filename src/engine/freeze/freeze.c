@@ -1,0 +1,542 @@
+/*
+ * freeze.c
+ *		Freezing: a shard's recent versions become runs.
+ *
+ * One operation does all of it.  The active delta is sealed (new writes get a
+ * new one, and a new key log), then merged with a newest part of the runs into
+ * new runs, which replace them at once:
+ *
+ *   1. seal     under the shard's lock: slot, delta, log number
+ *   2. drain    the values that the sealed delta names get to the value file
+ *   3. merge    sealed delta + chosen runs → new base and/or unfrozen run
+ *   4. publish  flush WAL, replace the manifest, swap the lists in memory
+ *   5. sweep    unlink the runs and logs that neither the manifest nor an image
+ *               names
+ *
+ * What survives of a key: its newest version that every snapshot sees, frozen
+ * (in the base run, without xid; a deletion just vanishes) if the base takes
+ * part; and every newer version that did not abort, and every row lock of a
+ * running transaction, with its xid, in an unfrozen run.  So the delta's memory
+ * is always freed, whatever runs or is looked at (I 12).
+ *
+ * A version that is written as committed must not depend on a commit record
+ * that is still in WAL buffers: step 4 flushes the WAL first.
+ *
+ * If a step fails, the sealed delta stays where it is, still read by
+ * everybody, and the next freeze of the shard goes on with it.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/freeze/freeze.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/index/runmerge.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/xact/xact.h"
+
+typedef struct KvMerge
+{
+	KvStore    *store;
+	uint32		shardno;
+	uint64		horizon;
+	uint64		ended;			/* every transaction before it has */
+	KvDeltaItem *recent;		/* of the sealed delta, the next; NULL: that was the last */
+	KvDeltaCursor cursor;		/* it is there */
+	KvRunMerge	runs;			/* older than that; the base last, if it takes part */
+	int			taken;			/* of the unfrozen runs, the newest */
+	bool		with_base;
+	bool		base_taken;		/* … and there is one */
+	bool		published;		/* the manifest names the new runs */
+	KvRunWriter *base_writer;	/* made with their first entry */
+	KvRunWriter *unfrozen_writer;
+	uint32		base_number;
+	uint32		unfrozen_number;
+	uint64		base_entries;
+	uint64		unfrozen_entries;
+	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
+	uint64		entries_taken;	/* of the unfrozen runs that take part */
+} KvMerge;
+
+static void
+add_run(KvMerge *merge, uint32 number)
+{
+	KvRunIds	ids;
+	const char *path = kv_path_run(&merge->store->key, merge->shardno, number);
+	KvKey		edge = {NULL, 0};
+	KvRun	   *run;
+
+	kv_store_ids(merge->store, merge->shardno, number, &ids);
+	run = kv_run_open(path, &ids);
+	if (run == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("run file \"%s\" is missing", path)));
+	kv_merge_add(&merge->runs, run, edge, false);
+}
+
+static KvRunWriter *
+make_writer(KvMerge *merge, bool unfrozen, uint32 *number)
+{
+	KvShard    *shard = kv_shard(merge->store, merge->shardno);
+	KvRunIds	ids;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	*number = shard->files.next_run++;
+	LWLockRelease(&shard->lock);
+	kv_store_ids(merge->store, merge->shardno, *number, &ids);
+	ids.unfrozen = unfrozen;
+	return kv_run_create(kv_path_run(&merge->store->key, merge->shardno, *number), &ids);
+}
+
+static void
+emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
+{
+	if (frozen)
+	{
+		if (merge->base_writer == NULL)
+			merge->base_writer = make_writer(merge, false, &merge->base_number);
+		version->xid = 0;
+		version->cid = 0;
+		version->fate = KV_FATE_COMMITTED;
+		kv_run_append(merge->base_writer, key.data, key.len, version);
+		merge->base_entries++;
+	}
+	else
+	{
+		if (merge->unfrozen_writer == NULL)
+			merge->unfrozen_writer = make_writer(merge, true, &merge->unfrozen_number);
+		if (merge->oldest_xid == 0 || version->xid < merge->oldest_xid)
+			merge->oldest_xid = version->xid;
+		kv_run_append(merge->unfrozen_writer, key.data, key.len, version);
+		merge->unfrozen_entries++;
+	}
+}
+
+/*
+ * Decide on one version, newer ones of its key having been seen.  settled: every
+ * snapshot sees one of those, so of this only a running transaction's lock
+ * counts.  Returns whether every snapshot sees one by now.
+ */
+static bool
+merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incarnation,
+			  bool base, bool settled)
+{
+	KvVersion	version = *original;
+
+	if (settled && version.kind != KV_VERSION_LOCK)
+		return true;
+	if (base)
+	{
+		emit(merge, key, &version, true);
+		return true;
+	}
+	if (version.fate == KV_FATE_UNKNOWN)
+		version.fate = kv_xid_fate(version.xid, incarnation);
+
+	/* in recovery: it ended with the server that ran it, and left no trace */
+	if (version.fate == KV_FATE_UNKNOWN && version.xid < merge->ended)
+		version.fate = KV_FATE_ABORTED;
+	if (version.fate == KV_FATE_ABORTED ||
+		(version.kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
+		return settled;
+	if (version.fate == KV_FATE_UNKNOWN || version.xid >= merge->horizon)
+	{
+		emit(merge, key, &version, false);
+		return settled;
+	}
+	if (!merge->with_base)
+		emit(merge, key, &version, false);
+	else if (version.kind == KV_VERSION_PUT)
+		emit(merge, key, &version, true);
+	return true;
+}
+
+/* Merge every key of the sealed delta and of the runs. */
+static void
+merge_sources(KvMerge *merge)
+{
+	int			base = merge->base_taken ? merge->runs.nheads - 1 : -1;
+	uint8		keybytes[KV_MAX_KEY];
+
+	for (uint64 n = 1;; n++)
+	{
+		KvKey		first = kv_merge_first(&merge->runs);
+		KvKey		key = {keybytes, 0};
+		bool		in_delta = false;
+		bool		settled = false;
+
+		if (n % 1024 == 0)
+			kv_maintenance_interrupts();
+		if (merge->recent != NULL &&
+			(first.data == NULL || kv_key_compare(merge->recent->key, merge->recent->keylen,
+												  first.data, first.len) <= 0))
+		{
+			first.data = merge->recent->key;
+			first.len = merge->recent->keylen;
+			in_delta = true;
+		}
+		if (first.data == NULL)
+			break;
+		memcpy(keybytes, first.data, first.len);
+		key.len = first.len;
+
+		/* every source at this key gives its versions, newest first, and moves on */
+		if (in_delta)
+		{
+			dsa_pointer pointer = merge->recent->newest;
+
+			while (DsaPointerIsValid(pointer))
+			{
+				KvDeltaVersion *node = kv_address(pointer);
+
+				settled = merge_version(merge, key, &node->version,
+										kv_incarnations->current, false, settled);
+				pointer = node->older;
+			}
+			merge->recent = kv_delta_next(&merge->cursor);
+		}
+		for (int i = 0; i < merge->runs.nheads; i++)
+		{
+			KvRunHead  *head = &merge->runs.heads[i];
+
+			for (; kv_head_is_at(head, key); kv_head_step(&merge->runs, head))
+				settled = merge_version(merge, key, &head->version, head->incarnation,
+										i == base, settled);
+		}
+	}
+}
+
+/*
+ * How many of the newest unfrozen runs to merge with the sealed delta, and
+ * whether the base takes part.  Runs are merged with others of like size, so
+ * an entry is rewritten a number of times that is logarithmic in its shard: those
+ * that are no larger than what was taken before them, and the base if all of them
+ * are taken and have a quarter of its entries.  A spill takes none, unless their
+ * list is nearly full.
+ */
+static int
+choose_runs(KvStore *store, uint32 shardno, KvFreezeMode mode, int nunfrozen,
+			const uint32 *unfrozen, uint64 sealed_entries, uint64 frozen_keys,
+			bool *with_base)
+{
+	uint64		total = sealed_entries;
+	int			taken = 0;
+
+	*with_base = false;
+	if (mode == KV_FREEZE_ALL)
+	{
+		*with_base = true;
+		return nunfrozen;
+	}
+	if (mode == KV_FREEZE_SPILL && nunfrozen < KV_MAX_UNFROZEN - 1)
+		return 0;
+	while (taken < nunfrozen)
+	{
+		KvRunIds	ids;
+		KvRun	   *run;
+		uint64		entries;
+
+		kv_store_ids(store, shardno, unfrozen[taken], &ids);
+		run = kv_run_pin(kv_path_run(&store->key, shardno, unfrozen[taken]), &ids);
+		if (run == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("run file \"%s\" is missing",
+							kv_path_run(&store->key, shardno, unfrozen[taken]))));
+		entries = kv_run_header(run)->nentries;
+		kv_run_unpin(run);
+		if (entries > total && nunfrozen - taken < KV_MAX_UNFROZEN - 2)
+			break;
+		total += entries;
+		taken++;
+	}
+	*with_base = taken == nunfrozen && total * 4 >= frozen_keys;
+	return taken;
+}
+
+static void
+release_merge(KvMerge *merge)
+{
+	for (int i = 0; i < merge->runs.nheads; i++)
+		kv_run_close(merge->runs.heads[i].cursor.run);
+	merge->runs.nheads = 0;
+}
+
+/* Swap the shard over to what the merge has made.  Step 4 and 5. */
+static void
+publish(KvMerge *merge, const KvShard *before)
+{
+	KvStore    *store = merge->store;
+	KvShard    *shard = kv_shard(store, merge->shardno);
+	KvManifest	manifest = {0};
+	KvShardFiles *files = &manifest.files;
+	KvDelta		freed;
+
+	kv_wal_flush();
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	*files = shard->files;
+	LWLockRelease(&shard->lock);
+	if (merge->with_base)
+	{
+		files->base_run = merge->base_number;
+		files->frozen_keys = merge->base_entries;
+	}
+	files->nunfrozen = 0;
+	memset(files->unfrozen, 0, sizeof(files->unfrozen));
+	if (merge->unfrozen_number != 0)
+		files->unfrozen[files->nunfrozen++] = merge->unfrozen_number;
+	Assert(files->nunfrozen + before->files.nunfrozen - merge->taken <= KV_MAX_UNFROZEN);
+	for (int i = merge->taken; i < before->files.nunfrozen; i++)
+		files->unfrozen[files->nunfrozen++] = before->files.unfrozen[i];
+	files->unfrozen_entries += merge->unfrozen_entries - merge->entries_taken;
+	if (merge->taken == before->files.nunfrozen || files->oldest_xid == 0 ||
+		(merge->oldest_xid != 0 && merge->oldest_xid < files->oldest_xid))
+		files->oldest_xid = merge->oldest_xid;
+	files->first_log = before->sealed_log + 1;
+	if (files->flags & KV_MANIFEST_SALVAGE)
+	{
+		/* its logs are still to be read again, and with the same doubts */
+		manifest.lost = shard->salvage_lost;
+		files->value_tail = shard->salvage_from;
+	}
+
+	kv_log_create(&store->key, merge->shardno, files->first_log);
+	KV_STOP_POINT("freeze_before_manifest");
+	kv_manifest_write(&store->key, merge->shardno, &manifest);
+	merge->published = true;
+	KV_STOP_POINT("freeze_after_manifest");
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	files->value_tail = shard->files.value_tail;
+	shard->files = *files;
+	freed = shard->sealed;
+	memset(&shard->sealed, 0, sizeof(shard->sealed));
+	shard->frozen_at = GetCurrentTimestamp();
+	pg_atomic_fetch_add_u32(&shard->generation, 1);
+	LWLockRelease(&shard->lock);
+	kv_delta_free(&freed);
+
+	for (uint32 log = before->files.first_log; log <= before->sealed_log; log++)
+		kv_file_release(store, merge->shardno, KV_FILE_LOG, log);
+	for (int i = 0; i < merge->taken; i++)
+		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.unfrozen[i]);
+	if (merge->with_base && before->files.base_run != 0)
+		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.base_run);
+	KV_STOP_POINT("freeze_done");
+}
+
+/* Steps 3 to 5. */
+static void
+merge_and_publish(KvMerge *merge, const KvShard *before)
+{
+	merge->recent = kv_delta_seek(&before->sealed, (const uint8 *) "", 0, &merge->cursor);
+	kv_merge_begin(&merge->runs, false);
+	for (int i = 0; i < merge->taken; i++)
+	{
+		add_run(merge, before->files.unfrozen[i]);
+		merge->entries_taken += kv_run_header(merge->runs.heads[i].cursor.run)->nentries;
+	}
+	merge->base_taken = merge->with_base && before->files.base_run != 0;
+	if (merge->base_taken)
+		add_run(merge, before->files.base_run);
+
+	merge_sources(merge);
+
+	KV_STOP_POINT("freeze_before_finish");
+	if (merge->base_writer)
+		kv_run_finish(merge->base_writer);
+	merge->base_writer = NULL;
+	if (merge->unfrozen_writer)
+		kv_run_finish(merge->unfrozen_writer);
+	merge->unfrozen_writer = NULL;
+	publish(merge, before);
+}
+
+/* Steps 2 to 5.  The caller is the shard's maintainer. */
+static void
+freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvShard		before;
+	KvMerge    *merge = palloc0(sizeof(KvMerge));
+
+	/* only a maintainer changes these, so the copy stays true */
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	before = *shard;
+	LWLockRelease(&shard->lock);
+
+	if (DsaPointerIsValid(before.sealed.root))
+		kv_shard_drain(store, shardno, before.sealed_log, PG_UINT64_MAX);
+	KV_STOP_POINT("freeze_before_merge");
+
+	merge->taken = choose_runs(store, shardno, mode, before.files.nunfrozen, before.files.unfrozen,
+							   before.sealed.nversions, before.files.frozen_keys,
+							   &merge->with_base);
+	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0)
+		return;
+
+	merge->store = store;
+	merge->shardno = shardno;
+	merge->horizon = kv_xid_horizon();
+	merge->ended = kv_xid_ended();
+	PG_TRY();
+	{
+		merge_and_publish(merge, &before);
+	}
+	PG_CATCH();
+	{
+		if (merge->base_writer)
+			kv_run_discard(merge->base_writer);
+		if (merge->unfrozen_writer)
+			kv_run_discard(merge->unfrozen_writer);
+		if (!merge->published)
+		{
+			/* those that were finished already are nobody's */
+			if (merge->base_number != 0)
+				(void) kv_io_unlink(kv_path_run(&store->key, shardno, merge->base_number));
+			if (merge->unfrozen_number != 0)
+				(void) kv_io_unlink(kv_path_run(&store->key, shardno, merge->unfrozen_number));
+		}
+		release_merge(merge);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	release_merge(merge);
+	kv_stat_add(store, mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);
+}
+
+/* Step 1.  Lock held exclusively. */
+static void
+seal_delta(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	if (DsaPointerIsValid(shard->sealed.root) || !DsaPointerIsValid(shard->active.root))
+		return;
+	if (shard->open_slot >= 0)
+		kv_slot_seal(store, shardno);
+	shard->sealed = shard->active;
+	memset(&shard->active, 0, sizeof(shard->active));
+	if (shard->log_tail > sizeof(KvLogHeader))
+	{
+		shard->log_number++;
+		shard->log_tail = sizeof(KvLogHeader);
+	}
+	shard->sealed_log = shard->log_number - 1;
+}
+
+/* The shard has no maintainer any more, whichever way this one ended. */
+static void
+resign(int code, Datum arg)
+{
+	KvShard    *shard = (KvShard *) DatumGetPointer(arg);
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->maintainer = 0;
+	LWLockRelease(&shard->lock);
+	ConditionVariableBroadcast(&shard->changed);
+}
+
+/* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
+static void
+freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw freeze",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+
+	PG_ENSURE_ERROR_CLEANUP(resign, PointerGetDatum(shard));
+	{
+		freeze_sealed(store, shardno, mode);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(resign, PointerGetDatum(shard));
+	resign(0, PointerGetDatum(shard));
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/*
+ * Freeze a shard now.  If another process is at it, wait until it has ended and
+ * return: the delta has been emptied.  No lock held.
+ */
+void
+kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		waited = false;
+
+	ConditionVariablePrepareToSleep(&shard->changed);
+	for (;;)
+	{
+		bool		mine = false;
+
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		if (shard->maintainer == 0)
+		{
+			if (!waited || mode == KV_FREEZE_ALL)
+			{
+				shard->maintainer = MyProcPid;
+				seal_delta(store, shardno);
+				mine = true;
+			}
+			LWLockRelease(&shard->lock);
+			ConditionVariableCancelSleep();
+			if (!mine)
+				return;
+			break;
+		}
+		LWLockRelease(&shard->lock);
+		waited = true;
+		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FREEZE);
+	}
+
+	freeze_and_resign(store, shardno, mode);
+}
+
+/*
+ * Spill what the caller has recovered of a shard so far.  Nobody else uses it yet.  The
+ * logs count as before, so if the recovery does not end they are read again, and
+ * their entries come on top of themselves; that changes nothing.
+ */
+void
+kv_shard_spill_recovering(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	Assert(!shard->recovered && !DsaPointerIsValid(shard->sealed.root));
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->maintainer = MyProcPid;
+	shard->sealed = shard->active;
+	memset(&shard->active, 0, sizeof(shard->active));
+	LWLockRelease(&shard->lock);
+	freeze_and_resign(store, shardno, KV_FREEZE_SPILL);
+}
+
+/* Freeze every shard that has anything to freeze. */
+void
+kv_store_freeze(KvStore *store)
+{
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		CHECK_FOR_INTERRUPTS();
+		if (shard->active.nversions > 0 || shard->files.nunfrozen > 0 ||
+			DsaPointerIsValid(shard->sealed.root))
+			kv_shard_freeze(store, i, KV_FREEZE_ALL);
+	}
+}

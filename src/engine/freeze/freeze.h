@@ -1,0 +1,89 @@
+/*
+ * freeze.h
+ *		Recent versions become runs, and memory comes back; outcomes are noted before
+ *		clog forgets them.
+ *
+ * One process at a time freezes a shard (KvShard.maintainer).  The shard's lock is
+ * taken to seal and to publish, not to write; none is held on entry.  After an
+ * ERROR the shard is as it was, and somebody tries again.
+ */
+#ifndef KV_FREEZE_H
+#define KV_FREEZE_H
+
+#include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
+#include "port/atomics.h"
+
+#include "engine/base/types.h"
+
+/* freeze/freeze.c */
+typedef enum KvFreezeMode
+{
+	KV_FREEZE_SPILL,			/* empty the delta, cheaply */
+	KV_FREEZE_MERGE,			/* and merge runs of like size */
+	KV_FREEZE_ALL				/* and merge all runs */
+} KvFreezeMode;
+
+/* ---- freeze.c ---- */
+/*
+ * Makes the shard's delta a run.  If another process is at it this waits until that has
+ * ended, which is enough unless the mode is ALL.
+ */
+extern void kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode);
+/* By the process that recovers the shard: makes a run of what it has got so far. */
+extern void kv_shard_spill_recovering(KvStore *store, uint32 shardno);
+
+/* ---- pressure.c ---- */
+extern void kv_freeze_gucs(void);	/* at load: defines its settings */
+/* What a pass over the stores does to each shard. */
+extern void kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now);
+extern KvStore *kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno);
+/* No lock held; waits, and raises ERROR when nothing becomes free. */
+extern void kv_make_memory(KvStore *store, uint32 shardno);
+extern bool kv_make_memory_for_shards(void);	/* false: no delta is in the way */
+
+/* ---- settle.c ---- */
+typedef struct KvSettled
+{
+	pg_atomic_uint64 below;		/* nothing that is durable asks clog about an xid before this */
+	uint64		replayed;		/* in recovery: that of what was replayed */
+} KvSettled;
+
+extern KvSettled *kv_settled;
+/*
+ * In the postmaster, when shared memory has been made: reads what is settled.  0 if its
+ * file is missing or not good, and all is settled anew.
+ */
+extern void kv_settle_startup(void);
+/*
+ * Of an open store: freezes the shards that have outcomes to note by now, but for those
+ * that somebody is freezing.
+ */
+extern void kv_store_settle(KvStore *store);
+/* Is there a segment of clog that could be settled, and is not?  Looks at no store. */
+extern bool kv_settle_is_due(void);
+/*
+ * Do these stores, all that there are, say every outcome before *boundary, which it sets to
+ * the start of the present segment?  Their images do once a checkpoint has followed.
+ */
+extern bool kv_settle_reached(List *open_stores, uint64 *boundary);
+/* After that checkpoint: nothing asks clog about an xid before this.  Durable on return. */
+extern void kv_settle_done(uint64 boundary);
+/*
+ * Redo of a BARRIER record: all transactions before horizon had ended.  True: open every
+ * store before they are settled.
+ */
+extern bool kv_settle_begin_replay(uint64 horizon);
+extern void kv_settle_end_replay(uint64 horizon);	/* … and they have been */
+/*
+ * In kvfdw barrier, told to go, before its last images: waits a little for sessions to end,
+ * then notes all outcomes.  What fails is not settled, and raises nothing.
+ */
+extern void kv_settle_for_stop(void);
+/*
+ * In kvfdw barrier, several times a second: sets its xmin so that VACUUM keeps the part of
+ * clog that is not settled.
+ */
+extern void kv_clog_fence(void);
+
+#endif							/* KV_FREEZE_H */

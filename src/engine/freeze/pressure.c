@@ -1,0 +1,238 @@
+/*
+ * pressure.c
+ *		Which shard is due for a freeze, and who makes room when memory is short.
+ *
+ * A shard is due when its delta has reached its limit (kv_delta_limit), when its last
+ * freeze is kvfdw.freeze_delay ago and it has anything, and when an xid of its unfrozen
+ * runs is old.  An idle one whose unfrozen runs can be settled by now, and have a
+ * quarter of the base's entries at least, has all of its runs merged.
+ *
+ * Who finds no memory freezes its own shard if that holds a fair share, else lets the
+ * maintainer freeze the largest deltas, and gives up when nothing comes free for a
+ * minute.  The startup process and the maintainer have nobody to wait for.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "postmaster/autovacuum.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/freeze/freeze.h"
+#include "engine/index/delta.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_ROOM_PATIENCE	60	/* seconds */
+#define KV_OLD_XIDS	((uint64) autovacuum_freeze_max_age / 10)
+
+static int	freeze_delay = 60;
+
+void
+kv_freeze_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.freeze_delay",
+							"Time after which recent versions are frozen even if there are few.",
+							NULL, &freeze_delay, 60, 1, 86400,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+}
+
+/* What a pass over the stores does to each shard. */
+void
+kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		old;
+
+	if (shard->maintainer != 0)
+		return;					/* somebody is at it */
+	if (shard->frozen_at > now)
+		shard->frozen_at = now; /* the clock was set back */
+	old = TimestampDifferenceExceeds(shard->frozen_at, now, freeze_delay * 1000);
+
+	/* snapshots go by 32 bits, so no xid may stay for ever */
+	if (shard->files.oldest_xid != 0 && shard->files.oldest_xid < kv_xid_horizon() &&
+		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->files.oldest_xid > KV_OLD_XIDS)
+		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+	else if (shard->active.bytes >= kv_delta_limit() ||
+		DsaPointerIsValid(shard->sealed.root) ||
+		(old && shard->active.nversions > 0))
+		kv_shard_freeze(store, shardno, KV_FREEZE_MERGE);
+	else if (old && shard->files.nunfrozen > 0 &&
+			 shard->files.unfrozen_entries * 4 >= shard->files.frozen_keys &&
+			 shard->active.nversions == 0 && shard->settled_horizon < kv_xid_horizon())
+	{
+		shard->settled_horizon = kv_xid_horizon();
+		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+	}
+}
+
+/*
+ * The store and shard with the largest active delta; NULL: there is none.  Without the
+ * shards of except and, if idle, those that somebody freezes.
+ */
+KvStore *
+kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
+{
+	KvStore    *largest = NULL;
+	Size		bytes = 0;
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		for (int i = 0; i < store->shape.nshards; i++)
+		{
+			KvShard    *shard = kv_shard(store, i);
+
+			if (shard->active.bytes > bytes && (!idle || shard->maintainer == 0) &&
+				!list_member_ptr(except, shard))
+			{
+				bytes = shard->active.bytes;
+				largest = store;
+				*shardno = i;
+			}
+		}
+	}
+	return largest;
+}
+
+/* Where the maintainer cannot be waited for: freeze the largest delta of an open store. */
+static bool
+spill_largest(void)
+{
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	uint32		shardno;
+	KvStore    *largest = kv_largest_delta(stores, NIL, false, &shardno);
+
+	PG_TRY();
+	{
+		if (largest != NULL)
+			kv_shard_freeze(largest, shardno, KV_FREEZE_SPILL);
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+	return largest != NULL;
+}
+
+/* Is it this process that others wait for, or will nobody else do it? */
+static bool
+must_spill_itself(void)
+{
+	return AmStartupProcess() || MyLatch == kv_base->maintainer_latch;
+}
+
+/*
+ * In recovery of a shard, which has more than there is room for: spill that, or a
+ * shard of the same store that has been recovered already, if it has so many bytes.
+ * Nobody else can, for the store is not open yet.
+ */
+static bool
+spill_recovering(KvStore *store, uint32 shardno, Size least)
+{
+	uint32		largest = shardno;
+
+	for (uint32 i = 0; i < store->shape.nshards; i++)
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		if (shard->recovered && shard->maintainer == 0 &&
+			shard->active.bytes > kv_shard(store, largest)->active.bytes)
+			largest = i;
+	}
+	if (kv_shard(store, largest)->active.bytes < least)
+		return false;
+	if (largest == shardno)
+		kv_shard_spill_recovering(store, shardno);
+	else
+		kv_shard_freeze(store, largest, KV_FREEZE_SPILL);
+	return true;
+}
+
+static void
+raise_no_room(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("kvfdw is out of shared memory for recent versions"),
+			 errhint("You might need to increase kvfdw.delta_memory.")));
+}
+
+/*
+ * Make room for delta memory: freeze this shard if it holds a fair share, else
+ * let the maintainer freeze others and wait.  No lock held.  ERROR when nothing
+ * becomes free for KV_ROOM_PATIENCE.
+ */
+void
+kv_make_memory(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		before = pg_atomic_read_u64(&kv_delta_memory->bytes);
+
+	if (shard->recovered && shard->active.bytes >= kv_delta_limit() / 4)
+	{
+		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		return;
+	}
+	if (!shard->recovered && spill_recovering(store, shardno, kv_delta_limit() / 64))
+		return;
+
+	if (must_spill_itself())
+	{
+		if (!spill_largest() &&
+			(shard->recovered || !spill_recovering(store, shardno, 1)))
+			raise_no_room();
+		return;
+	}
+
+	/* whoever frees memory broadcasts; then, or after a while, the caller tries again */
+	ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
+	for (int i = 0;; i++)
+	{
+		kv_maintenance_interrupts();
+		if (i == KV_ROOM_PATIENCE)
+		{
+			ConditionVariableCancelSleep();
+			raise_no_room();
+		}
+		if (i > 0 && !shard->recovered)
+		{
+			/* small as it is */
+			ConditionVariableCancelSleep();
+			if (spill_recovering(store, shardno, 1))
+				return;
+			ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
+		}
+		pg_atomic_write_u32(&kv_delta_memory->wanted, 1);
+		kv_wake_maintainer();
+		if (!ConditionVariableTimedSleep(&kv_delta_memory->freed, 1000, KV_WAIT_MEMORY) ||
+			pg_atomic_read_u64(&kv_delta_memory->bytes) < before)
+			break;
+	}
+	ConditionVariableCancelSleep();
+}
+
+/* Make room for descriptors of shards; false if no delta is in the way. */
+bool
+kv_make_memory_for_shards(void)
+{
+	if (pg_atomic_read_u64(&kv_delta_memory->bytes) == 0)
+		return false;
+	if (must_spill_itself())
+		return spill_largest();
+	kv_maintenance_interrupts();
+	pg_atomic_write_u32(&kv_delta_memory->wanted, 1);
+	kv_wake_maintainer();
+	ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
+	(void) ConditionVariableTimedSleep(&kv_delta_memory->freed, 1000, KV_WAIT_MEMORY);
+	ConditionVariableCancelSleep();
+	return true;
+}

@@ -1,0 +1,393 @@
+/*
+ * settle.c
+ *		Outcomes are noted in the stores before clog forgets them.
+ *
+ * Entries of key logs and merge slots, and versions of unfrozen runs whose
+ * transaction had not ended when the run was written, are settled by clog when they
+ * are read.  VACUUM truncates clog without asking who else needs it, by whole
+ * segments of about a million xids, up to the oldest xid that anybody's snapshot may
+ * ask about.  So a freeze writes the outcomes into a run
+ *
+ *	- when the oldest xid in a delta is KV_SETTLE_AGE old, whatever the clock says;
+ *	- when the next xid has come to another segment, of all that is in those before;
+ *	- on a standby, for it has perhaps no maintainer, in redo of a BARRIER record, which
+ *	  says what had ended when it was logged;
+ *	- when the server stops, for it may run without the library.
+ *
+ * Where an old xid may lie, and what settles it:
+ *
+ *	active and sealed delta, key logs, slots	a freeze (KvDelta.oldest_xid)
+ *	unfrozen runs		a freeze of all runs, if it was unfinished (min_xid of the run)
+ *	images				the checkpoint after that
+ *	WAL records			they are of transactions that ran at the redo pointer or after
+ *						it, whose commit records are replayed, too
+ *	row locks			like versions; who is prepared holds back VACUUM himself
+ *	table files			the maintainer, or redo of a BARRIER: a creator that has
+ *						committed is replaced by 0, also if the store cannot be used
+ *	the control file	nothing: boundaries are compared, not looked up
+ *
+ * What clog has forgotten all the same is an ERROR (XX001), never an answer.
+ *
+ * What is durable counts: a shard can be set back to its image, and versions may be
+ * written again from the redo pointer on.  So a segment is settled only when a
+ * checkpoint has followed, and until then nothing may be truncated that is in it.  That
+ * is what the fence is for: kvfdw barrier, which has no snapshot, shows the last xid of
+ * the first segment that is not settled as its xmin.  Before the next xid comes near
+ * that it shows none, and an xmin ahead of the next xid holds back nothing.  While
+ * it does, xids of a later segment exist already, and VACUUM leaves the rows that they
+ * have made dead.  That lasts for a freeze and a checkpoint; if those fail, until
+ * fence_limit().
+ *
+ * A standby cannot hold back truncation, and need not: when it replays that, it has
+ * replayed the BARRIER of the checkpoint before.  A backup must find clog as its images
+ * want it, so nothing counts as settled while one runs.
+ *
+ * settled_below survives in the file kvfdw/settled.  Without it all is settled anew.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "postmaster/autovacuum.h"
+#include "postmaster/interrupt.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+
+#include "engine/base/attempt.h"
+#include "engine/base/crc.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/freeze/freeze.h"
+#include "engine/gate/gate.h"
+#include "engine/index/run.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_SETTLE_AGE	UINT64CONST(200000)
+#define KV_FENCE_ZONE	UINT64CONST(250000)	/* more than can be used up between two looks */
+#define KV_STOP_PATIENCE 200	/* times 10 ms */
+#define KV_SETTLED_PATH	KV_DIRECTORY "/settled"
+#define KV_MAGIC_SETTLED 0x4b565354	/* "KVST" */
+
+typedef struct KvSettledFile
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		system_identifier;
+	uint64		settled_below;
+	uint32		pad;
+	uint32		crc;
+} KvSettledFile;
+
+StaticAssertDecl(sizeof(KvSettledFile) == 32, "settled file size");
+
+KvSettled  *kv_settled = NULL;
+
+static uint32
+settled_crc(const KvSettledFile *file)
+{
+	return kv_crc(file, offsetof(KvSettledFile, crc));
+}
+
+/* In the postmaster, when shared memory has just been made. */
+void
+kv_settle_startup(void)
+{
+	Size		len;
+	KvSettledFile *file = (KvSettledFile *) kv_io_slurp(KV_SETTLED_PATH, &len);
+	uint64		below = 0;
+
+	if (file != NULL && len == sizeof(KvSettledFile) && file->magic == KV_MAGIC_SETTLED &&
+		file->format_version == KV_FORMAT_VERSION && file->crc == settled_crc(file) &&
+		file->system_identifier == GetSystemIdentifier())
+		below = file->settled_below;
+	if (file != NULL)
+		pfree(file);
+	pg_atomic_init_u64(&kv_settled->below, below);
+}
+
+static uint64
+next_xid(void)
+{
+	return U64FromFullTransactionId(ReadNextFullTransactionId());
+}
+
+static uint64
+segment_start(uint64 xid)
+{
+	return xid / KV_CLOG_SEGMENT * KV_CLOG_SEGMENT;
+}
+
+/* Below this everything is settled; 0 if the note is of a future that was given up. */
+static uint64
+settled_below(uint64 next)
+{
+	uint64		below = pg_atomic_read_u64(&kv_settled->below);
+
+	return below <= next ? below : 0;
+}
+
+/* ---- shards ---- */
+
+/* The oldest xid in the shard's runs whose fate they do not say; 0: none. */
+static uint64
+unsettled_in_runs(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set;
+	uint64		oldest = 0;
+
+	if (shard->files.oldest_xid == 0)
+		return 0;
+	if (shard->unsettled_generation == pg_atomic_read_u32(&shard->generation))
+		return shard->unsettled_xid;
+	set = kv_shard_runs(store, shardno);
+	for (int i = 0; i < set->nruns - (set->has_base ? 1 : 0); i++)
+	{
+		uint64		xid = kv_run_header(set->runs[i])->min_xid;
+
+		if (xid != 0 && (oldest == 0 || xid < oldest))
+			oldest = xid;
+	}
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->unsettled_xid = oldest;
+	shard->unsettled_generation = set->generation;
+	LWLockRelease(&shard->lock);
+	return oldest;
+}
+
+static bool
+delta_has_before(const KvShard *shard, uint64 before)
+{
+	return (shard->active.oldest_xid != 0 && shard->active.oldest_xid < before) ||
+		(shard->sealed.oldest_xid != 0 && shard->sealed.oldest_xid < before);
+}
+
+static bool
+runs_have_before(KvStore *store, uint32 shardno, uint64 before)
+{
+	const KvShard *shard = kv_shard(store, shardno);
+	uint64		xid;
+
+	if (shard->files.oldest_xid == 0 || shard->files.oldest_xid >= before)
+		return false;
+	xid = unsettled_in_runs(store, shardno);
+	return xid != 0 && xid < before;
+}
+
+/* Note the outcomes of what has ended before this xid. */
+static void
+settle_before(KvStore *store, uint32 shardno, uint64 before)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	if (delta_has_before(shard, before))
+		kv_shard_freeze(store, shardno, AmStartupProcess() ? KV_FREEZE_SPILL : KV_FREEZE_MERGE);
+	if (runs_have_before(store, shardno, before))
+		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+}
+
+/* Before this xid outcomes are due, as far as there are any. */
+static uint64
+due_before(uint64 ended)
+{
+	uint64		next = next_xid();
+	uint64		due = segment_start(next);
+
+	if (next > KV_SETTLE_AGE)
+		due = Max(due, next - KV_SETTLE_AGE);
+	return Min(due, ended);
+}
+
+/* Note the outcomes that are due.  The store is open. */
+void
+kv_store_settle(KvStore *store)
+{
+	uint64		before = due_before(kv_xid_ended());
+
+	for (uint32 i = 0; i < store->shape.nshards; i++)
+	{
+		kv_maintenance_interrupts();
+		if (kv_shard(store, i)->maintainer == 0)
+			settle_before(store, i, before);
+	}
+}
+
+/* ---- segments of clog, on a primary ---- */
+
+/*
+ * Has the next xid come to a segment of clog, and those before are not settled, though
+ * they can be?  What runs or is prepared holds back VACUUM itself.
+ */
+bool
+kv_settle_is_due(void)
+{
+	uint64		next = next_xid();
+
+	return settled_below(next) < segment_start(next) && kv_xid_ended() >= segment_start(next);
+}
+
+/*
+ * Are these stores, which are all there are, settled below the present segment?  The
+ * images are once a checkpoint has followed.
+ */
+bool
+kv_settle_reached(List *stores, uint64 *boundary)
+{
+	ListCell   *cell;
+
+	*boundary = segment_start(next_xid());
+	if (kv_xid_ended() < *boundary)
+		return false;
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		if (store->shape.creator != 0 && store->shape.creator < *boundary)
+			return false;
+		if (store->shape.unusable || pg_atomic_read_u32(&store->state) != KV_STORE_OPEN)
+			continue;
+		for (uint32 i = 0; i < store->shape.nshards; i++)
+		{
+			if (delta_has_before(kv_shard(store, i), *boundary) ||
+				runs_have_before(store, i, *boundary))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* All of it is durable. */
+void
+kv_settle_done(uint64 boundary)
+{
+	KvSettledFile file = {0};
+
+	file.magic = KV_MAGIC_SETTLED;
+	file.format_version = KV_FORMAT_VERSION;
+	file.system_identifier = GetSystemIdentifier();
+	file.settled_below = boundary;
+	file.crc = settled_crc(&file);
+	kv_io_replace(KV_SETTLED_PATH, &file, sizeof(file), true);
+	pg_atomic_write_u64(&kv_settled->below, boundary);
+}
+
+/* So many xids may VACUUM be held back for stores that cannot be settled. */
+static uint64
+fence_limit(void)
+{
+	return Max(UINT64CONST(10000000), (uint64) autovacuum_freeze_max_age / 2);
+}
+
+/*
+ * In kvfdw barrier, several times a second: show the xmin that keeps clog from being
+ * truncated too far.  See the file's head.
+ */
+void
+kv_clog_fence(void)
+{
+	uint64		next = next_xid();
+	uint64		below = settled_below(next);
+	uint64		boundary = segment_start(below) + KV_CLOG_SEGMENT;
+	TransactionId xmin = InvalidTransactionId;
+
+	if (below < segment_start(next))
+	{
+		/* so far back: the note is missing, or settling has failed for long */
+		if (boundary + fence_limit() < next)
+			boundary = segment_start(next);
+		xmin = (TransactionId) (boundary - 1);
+	}
+	else if (boundary - next < KV_FENCE_ZONE)
+		xmin = (TransactionId) (boundary - 1);
+	if (xmin != InvalidTransactionId && !TransactionIdIsNormal(xmin))
+		xmin = FirstNormalTransactionId;
+	if (MyProc->xmin == xmin)
+		return;
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	MyProc->xmin = xmin;
+	LWLockRelease(ProcArrayLock);
+}
+
+/* ---- on a standby ---- */
+
+/*
+ * Redo of a BARRIER record: every transaction before horizon had ended when it was
+ * logged, so each has left its outcome in clog by now, or has none.  True: the stores
+ * must be opened, for one that nothing is replayed into must not be forgotten.
+ */
+bool
+kv_settle_begin_replay(uint64 horizon)
+{
+	pg_atomic_write_u64(&kv_incarnations->replayed_horizon, horizon);
+	return kv_settled->replayed < segment_start(horizon);
+}
+
+/* All stores have been settled up to there. */
+void
+kv_settle_end_replay(uint64 horizon)
+{
+	kv_settled->replayed = segment_start(horizon);
+}
+
+/* ---- the end ---- */
+
+/* Give sessions that the same shutdown ends time to do so.  Prepared ones stay. */
+static void
+wait_for_sessions(void)
+{
+	for (int i = 0; i < KV_STOP_PATIENCE; i++)
+	{
+		int			n;
+		VirtualTransactionId *running = GetCurrentVirtualXIDs(InvalidTransactionId, false,
+															  true, 0, &n);
+
+		pfree(running);
+		if (n == 0 && pg_atomic_read_u32(&kv_gate->logging) == 0)
+			break;
+		pg_usleep(10000);
+	}
+}
+
+static void
+settle_all(void *arg)
+{
+	uint64		ended = kv_xid_ended();
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+
+			for (uint32 i = 0; i < store->shape.nshards && !store->shape.unusable; i++)
+				settle_before(store, i, ended);
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+/*
+ * In kvfdw barrier, when it has been told to go and before it makes the last images:
+ * the server may be started without the library and forget what has become of any
+ * transaction.  What fails here is merely not settled.
+ */
+void
+kv_settle_for_stop(void)
+{
+	pg_atomic_write_u32(&kv_gate->barrier_up, 0);
+	wait_for_sessions();
+
+	/* a freeze would give up */
+	ShutdownRequestPending = false;
+	(void) kv_attempt(settle_all, NULL);
+	ShutdownRequestPending = true;
+}

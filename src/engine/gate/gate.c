@@ -1,0 +1,45 @@
+/*
+ * gate.c
+ *		Writers wait until there is a barrier (durable/barrier.c).
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "engine/base/wait.h"
+#include "engine/gate/gate.h"
+
+#define KV_BARRIER_PATIENCE 60	/* seconds */
+
+KvGate	   *kv_gate = NULL;
+
+void
+kv_gate_init(void)
+{
+	pg_atomic_init_u32(&kv_gate->barrier_up, 0);
+	ConditionVariableInit(&kv_gate->barrier_raised);
+	pg_atomic_init_u32(&kv_gate->logging, 0);
+}
+
+/* Wait until the barrier worker is up.  No lock held. */
+void
+kv_barrier_wait(void)
+{
+	ConditionVariablePrepareToSleep(&kv_gate->barrier_raised);
+	for (int i = 0; pg_atomic_read_u32(&kv_gate->barrier_up) == 0; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (i == KV_BARRIER_PATIENCE || !IsUnderPostmaster)
+		{
+			ConditionVariableCancelSleep();
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot write to kvfdw tables while the process \"kvfdw barrier\" does not run"),
+					 IsUnderPostmaster ?
+					 errhint("You might need to increase max_worker_processes; the server log tells.") :
+					 errhint("Start the server in multi-user mode.")));
+		}
+		ConditionVariableTimedSleep(&kv_gate->barrier_raised, 1000, KV_WAIT_BARRIER);
+	}
+	ConditionVariableCancelSleep();
+}

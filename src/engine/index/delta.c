@@ -1,0 +1,481 @@
+/*
+ * delta.c
+ *		A shard's recent versions: a B+tree in shared memory.
+ *
+ * Leaves hold items (one per key) in key order; an item heads a chain of
+ * versions, newest first.  Items and versions are only ever added; all the
+ * memory goes at once when a freeze has taken the contents over.  So there is
+ * no deletion and no reuse, and a cursor stays good as long as the shard's
+ * lock is held (shared to read, exclusive to add).
+ *
+ * Nodes compare by the first eight key bytes, and touch the item only to
+ * break a tie.  Memory comes in chunks from the area whose size is
+ * kvfdw.delta_memory (I 12); an addition first makes sure of all it may need,
+ * so it happens whole or not at all.
+ */
+#include "postgres.h"
+
+#include "engine/base/area.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/index/delta.h"
+
+#define KV_NODE_FANOUT	64
+#define KV_CHUNK_MIN	((Size) 4096)
+#define KV_CHUNK_MAX	((Size) 65536)
+
+typedef struct KvChunk
+{
+	dsa_pointer next;
+	uint32		size;
+	uint32		used;
+} KvChunk;
+
+/*
+ * A leaf's entry i is item[i].  An inner node's entry i is the subtree
+ * child[i], whose first key is item[i]'s (entry 0 stands for minus infinity).
+ */
+typedef struct KvNode
+{
+	uint16		n;
+	uint16		leaf;
+	uint32		pad;
+	dsa_pointer next;			/* leaves only */
+	dsa_pointer prev;
+	uint64		prefix[KV_NODE_FANOUT];
+	dsa_pointer item[KV_NODE_FANOUT];
+	dsa_pointer child[FLEXIBLE_ARRAY_MEMBER];	/* inner nodes only */
+} KvNode;
+
+#define KV_LEAF_SIZE	offsetof(KvNode, child)
+#define KV_INNER_SIZE	(offsetof(KvNode, child) + KV_NODE_FANOUT * sizeof(dsa_pointer))
+
+KvDeltaMemory *kv_delta_memory = NULL;
+
+void
+kv_delta_memory_init(void)
+{
+	pg_atomic_init_u64(&kv_delta_memory->bytes, 0);
+	ConditionVariableInit(&kv_delta_memory->freed);
+	pg_atomic_init_u32(&kv_delta_memory->wanted, 0);
+}
+
+/* A shard whose delta has this many bytes is due for a freeze. */
+Size
+kv_delta_limit(void)
+{
+	return Min((Size) 16 * 1024 * 1024, kv_area_size() / 8);
+}
+
+static inline KvNode *
+node_at(dsa_pointer pointer)
+{
+	return (KvNode *) kv_address(pointer);
+}
+
+/* Index of the first entry of the node whose key is >= key (or n). */
+static int
+node_search(const KvNode *node, int from, uint64 prefix, const uint8 *key, int keylen)
+{
+	uint64		low;
+	uint64		high;
+
+	kv_prefixes_equal(&node->prefix[from], node->n - from, prefix, &low, &high);
+	while (low < high)
+	{
+		uint64		middle = (low + high) / 2;
+		const KvDeltaItem *item = kv_address(node->item[from + middle]);
+
+		if (kv_key_compare(item->key, item->keylen, key, keylen) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return from + (int) low;
+}
+
+/* Is entry i, which may be n, the one of this key? */
+static bool
+node_has_key(const KvNode *node, int i, uint64 prefix, const uint8 *key, int keylen)
+{
+	const KvDeltaItem *item;
+
+	if (i >= node->n || node->prefix[i] != prefix)
+		return false;
+	item = kv_address(node->item[i]);
+	return item->keylen == keylen && memcmp(item->key, key, keylen) == 0;
+}
+
+/* The child of an inner node that covers key. */
+static int
+inner_slot(const KvNode *node, uint64 prefix, const uint8 *key, int keylen)
+{
+	int			i = node_search(node, 1, prefix, key, keylen);
+
+	/* node_search gives the first >= key; an equal separator belongs to its child */
+	return node_has_key(node, i, prefix, key, keylen) ? i : i - 1;
+}
+
+/* Descend to the leaf that covers key, noting nodes and slots on the way. */
+static dsa_pointer
+descend(const KvDelta *delta, uint64 prefix, const uint8 *key, int keylen,
+		dsa_pointer *path, int *slots)
+{
+	dsa_pointer pointer = delta->root;
+
+	for (uint32 level = delta->height; level > 1; level--)
+	{
+		KvNode	   *node = node_at(pointer);
+		int			slot = inner_slot(node, prefix, key, keylen);
+
+		if (path)
+		{
+			path[level - 1] = pointer;
+			slots[level - 1] = slot;
+		}
+		pointer = node->child[slot];
+		kv_prefixes_fetch(node_at(pointer)->prefix, KV_NODE_FANOUT);
+	}
+	if (path)
+		path[0] = pointer;
+	return pointer;
+}
+
+KvDeltaItem *
+kv_delta_find(const KvDelta *delta, const uint8 *key, int keylen)
+{
+	uint64		prefix;
+	KvNode	   *leaf;
+	int			i;
+
+	if (!DsaPointerIsValid(delta->root))
+		return NULL;
+	prefix = kv_key_prefix(key, keylen);
+	leaf = node_at(descend(delta, prefix, key, keylen, NULL, NULL));
+	i = node_search(leaf, 0, prefix, key, keylen);
+	if (node_has_key(leaf, i, prefix, key, keylen))
+		return kv_address(leaf->item[i]);
+	return NULL;
+}
+
+static KvDeltaItem *
+cursor_item(KvDeltaCursor *cursor)
+{
+	return kv_address(node_at(cursor->leaf)->item[cursor->index]);
+}
+
+KvDeltaItem *
+kv_delta_seek(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaCursor *cursor)
+{
+	uint64		prefix;
+
+	if (!DsaPointerIsValid(delta->root))
+		return NULL;
+	prefix = kv_key_prefix(key, keylen);
+	cursor->leaf = descend(delta, prefix, key, keylen, NULL, NULL);
+	cursor->index = node_search(node_at(cursor->leaf), 0, prefix, key, keylen) - 1;
+	return kv_delta_next(cursor);
+}
+
+KvDeltaItem *
+kv_delta_seek_before(const KvDelta *delta, const uint8 *key, int keylen,
+					 KvDeltaCursor *cursor)
+{
+	if (!DsaPointerIsValid(delta->root))
+		return NULL;
+	if (key == NULL)
+	{
+		dsa_pointer pointer = delta->root;
+
+		for (uint32 level = delta->height; level > 1; level--)
+		{
+			KvNode	   *node = node_at(pointer);
+
+			pointer = node->child[node->n - 1];
+		}
+		cursor->leaf = pointer;
+		cursor->index = node_at(pointer)->n;
+	}
+	else
+	{
+		uint64		prefix = kv_key_prefix(key, keylen);
+
+		cursor->leaf = descend(delta, prefix, key, keylen, NULL, NULL);
+		cursor->index = node_search(node_at(cursor->leaf), 0, prefix, key, keylen);
+	}
+	return kv_delta_prev(cursor);
+}
+
+KvDeltaItem *
+kv_delta_next(KvDeltaCursor *cursor)
+{
+	cursor->index++;
+	while (cursor->index >= node_at(cursor->leaf)->n)
+	{
+		dsa_pointer next = node_at(cursor->leaf)->next;
+
+		if (!DsaPointerIsValid(next))
+			return NULL;
+		cursor->leaf = next;
+		cursor->index = 0;
+	}
+	return cursor_item(cursor);
+}
+
+KvDeltaItem *
+kv_delta_prev(KvDeltaCursor *cursor)
+{
+	cursor->index--;
+	while (cursor->index < 0)
+	{
+		dsa_pointer prev = node_at(cursor->leaf)->prev;
+
+		if (!DsaPointerIsValid(prev))
+			return NULL;
+		cursor->leaf = prev;
+		cursor->index = node_at(prev)->n - 1;
+	}
+	return cursor_item(cursor);
+}
+
+/* Make sure that size bytes can be taken from the newest chunk. */
+static bool
+reserve(KvDelta *delta, Size size)
+{
+	KvChunk    *chunk;
+	dsa_pointer pointer;
+	Size		want;
+
+	if (DsaPointerIsValid(delta->chunks))
+	{
+		chunk = kv_address(delta->chunks);
+		if (chunk->size - chunk->used >= size)
+			return true;
+	}
+	want = delta->bytes < KV_CHUNK_MAX ? Max(KV_CHUNK_MIN, delta->bytes) : KV_CHUNK_MAX;
+	while (want < size + sizeof(KvChunk))
+		want *= 2;
+	want = TYPEALIGN(KV_CHUNK_MIN, want);
+	pointer = dsa_allocate_extended(kv_area(), want, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
+	if (!DsaPointerIsValid(pointer))
+		return false;
+	chunk = kv_address(pointer);
+	chunk->next = delta->chunks;
+	chunk->size = want;
+	chunk->used = MAXALIGN(sizeof(KvChunk));
+	delta->chunks = pointer;
+	delta->bytes += want;
+	pg_atomic_fetch_add_u64(&kv_delta_memory->bytes, want);
+	return true;
+}
+
+static dsa_pointer
+take(KvDelta *delta, Size size)
+{
+	KvChunk    *chunk = kv_address(delta->chunks);
+	dsa_pointer pointer = delta->chunks + chunk->used;
+
+	Assert(chunk->size - chunk->used >= size);
+	chunk->used += size;
+	return pointer;
+}
+
+static void
+node_insert_at(KvNode *node, int i, uint64 prefix, dsa_pointer item, dsa_pointer child)
+{
+	int			move = node->n - i;
+
+	memmove(&node->prefix[i + 1], &node->prefix[i], move * sizeof(uint64));
+	memmove(&node->item[i + 1], &node->item[i], move * sizeof(dsa_pointer));
+	node->prefix[i] = prefix;
+	node->item[i] = item;
+	if (!node->leaf)
+	{
+		memmove(&node->child[i + 1], &node->child[i], move * sizeof(dsa_pointer));
+		node->child[i] = child;
+	}
+	node->n++;
+}
+
+/*
+ * Split a full node: its upper part moves to a new right neighbour.  An append
+ * at the far right moves nothing, so sequential keys fill their leaves.
+ */
+static dsa_pointer
+node_split(KvDelta *delta, dsa_pointer left_pointer, int insert_at)
+{
+	KvNode	   *left = node_at(left_pointer);
+	dsa_pointer right_pointer = take(delta, left->leaf ? KV_LEAF_SIZE : KV_INNER_SIZE);
+	KvNode	   *right = node_at(right_pointer);
+	int			keep = (insert_at == left->n) ? left->n - 1 : left->n / 2;
+
+	right->leaf = left->leaf;
+	right->n = left->n - keep;
+	memcpy(right->prefix, &left->prefix[keep], right->n * sizeof(uint64));
+	memcpy(right->item, &left->item[keep], right->n * sizeof(dsa_pointer));
+	if (left->leaf)
+	{
+		right->prev = left_pointer;
+		right->next = left->next;
+		if (DsaPointerIsValid(right->next))
+			node_at(right->next)->prev = right_pointer;
+		left->next = right_pointer;
+	}
+	else
+	{
+		right->next = right->prev = InvalidDsaPointer;
+		memcpy(right->child, &left->child[keep], right->n * sizeof(dsa_pointer));
+	}
+	left->n = keep;
+	return right_pointer;
+}
+
+/* Insert into the node at a level of the path, splitting upwards as needed. */
+static void
+insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at,
+				uint64 prefix, dsa_pointer item, dsa_pointer child)
+{
+	KvNode	   *node = node_at(path[level]);
+
+	if (node->n == KV_NODE_FANOUT)
+	{
+		dsa_pointer right_pointer = node_split(delta, path[level], at);
+		KvNode	   *right = node_at(right_pointer);
+
+		if (at > node->n)
+			node_insert_at(right, at - node->n, prefix, item, child);
+		else
+			node_insert_at(node, at, prefix, item, child);
+
+		if (level + 1 == (int) delta->height)
+		{
+			dsa_pointer root_pointer = take(delta, KV_INNER_SIZE);
+			KvNode	   *root = node_at(root_pointer);
+
+			root->leaf = 0;
+			root->n = 2;
+			root->next = root->prev = InvalidDsaPointer;
+			root->prefix[0] = node->prefix[0];
+			root->item[0] = node->item[0];
+			root->child[0] = path[level];
+			root->prefix[1] = right->prefix[0];
+			root->item[1] = right->item[0];
+			root->child[1] = right_pointer;
+			delta->root = root_pointer;
+			delta->height++;
+		}
+		else
+			insert_at_level(delta, path, slots, level + 1, slots[level + 1] + 1,
+							right->prefix[0], right->item[0], right_pointer);
+	}
+	else
+		node_insert_at(node, at, prefix, item, child);
+}
+
+void
+kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaPosition *place)
+{
+	KvNode	   *leaf;
+
+	place->item = NULL;
+	place->prefix = kv_key_prefix(key, keylen);
+	place->at = 0;
+	if (!DsaPointerIsValid(delta->root))
+		return;
+	leaf = node_at(descend(delta, place->prefix, key, keylen, place->path, place->slots));
+	place->at = node_search(leaf, 0, place->prefix, key, keylen);
+	if (node_has_key(leaf, place->at, place->prefix, key, keylen))
+		place->item = kv_address(leaf->item[place->at]);
+}
+
+/* Is there memory for one version more, of a new key if there is no item? */
+static bool
+reserve_for(KvDelta *delta, const KvDeltaPosition *place, Size item_size)
+{
+	Size		need = sizeof(KvDeltaVersion);
+	uint32		level = 0;
+
+	if (place->item == NULL)
+	{
+		need += item_size;
+		if (delta->height == 0)
+			need += KV_LEAF_SIZE;
+		while (level < delta->height && node_at(place->path[level])->n == KV_NODE_FANOUT)
+			need += (level++ == 0) ? KV_LEAF_SIZE : KV_INNER_SIZE;
+		if (level > 0 && level == delta->height)
+			need += KV_INNER_SIZE;
+		Assert(delta->height < KV_MAX_HEIGHT);
+	}
+	return reserve(delta, need);
+}
+
+KvVersion *
+kv_delta_add(KvDelta *delta, KvDeltaPosition *place, const uint8 *key, int keylen,
+			 const KvVersion *version)
+{
+	Size		item_size = MAXALIGN(offsetof(KvDeltaItem, key) + keylen);
+	KvDeltaItem *item = place->item;
+	KvDeltaVersion *node_version;
+	dsa_pointer pointer;
+	dsa_pointer item_pointer = InvalidDsaPointer;
+
+	if (!reserve_for(delta, place, item_size))
+		return NULL;
+	if (!DsaPointerIsValid(delta->root))
+	{
+		KvNode	   *root;
+
+		delta->root = take(delta, KV_LEAF_SIZE);
+		delta->height = 1;
+		root = node_at(delta->root);
+		root->n = 0;
+		root->leaf = 1;
+		root->next = root->prev = InvalidDsaPointer;
+		place->path[0] = delta->root;
+	}
+	if (item == NULL)
+	{
+		item_pointer = take(delta, item_size);
+		item = kv_address(item_pointer);
+		item->newest = InvalidDsaPointer;
+		item->keylen = keylen;
+		memcpy(item->key, key, keylen);
+	}
+	pointer = take(delta, sizeof(KvDeltaVersion));
+	node_version = kv_address(pointer);
+	node_version->version = *version;
+	node_version->older = item->newest;
+	item->newest = pointer;
+	delta->nversions++;
+	if (version->xid != 0 && (delta->oldest_xid == 0 || version->xid < delta->oldest_xid))
+		delta->oldest_xid = version->xid;
+	if (DsaPointerIsValid(item_pointer))
+	{
+		insert_at_level(delta, place->path, place->slots, 0, place->at, place->prefix,
+						item_pointer, InvalidDsaPointer);
+		delta->nitems++;
+	}
+	return &node_version->version;
+}
+
+void
+kv_delta_free(KvDelta *delta)
+{
+	dsa_pointer pointer = delta->chunks;
+	Size		bytes = delta->bytes;
+
+	while (DsaPointerIsValid(pointer))
+	{
+		dsa_pointer next = ((KvChunk *) kv_address(pointer))->next;
+
+		dsa_free(kv_area(), pointer);
+		pointer = next;
+	}
+	memset(delta, 0, sizeof(*delta));
+	if (bytes > 0)
+	{
+		pg_atomic_fetch_sub_u64(&kv_delta_memory->bytes, bytes);
+		ConditionVariableBroadcast(&kv_delta_memory->freed);
+	}
+}

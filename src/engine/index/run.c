@@ -1,0 +1,631 @@
+/*
+ * run.c
+ *		Runs: mapping, reading and searching them; run.h is the contract.
+ *
+ * The bytes are described in runformat.h, the writer is runwrite.c, and what is
+ * verified runcheck.c.
+ *
+ * What is kept here:
+ *  - I 8: a mapping outlives the unlinking of its file.
+ *  - I 11: a page's CRC also covers the identity of the run and the number of
+ *    the page, so a page that belongs elsewhere does not pass.  A page is
+ *    verified, and its layout proved to lie inside it, before anything else
+ *    reads it, once per mapping.
+ *  - I 11: a page that the kernel cannot read, whether for the first time or again,
+ *    is an ERROR.  The mapping is guarded (io/guard.c): loads from such a page give
+ *    zeros, and every function here looks, before it returns, whether any has.  The
+ *    caller reads the key that kv_run_entry points to later, so it calls
+ *    kv_run_believe() when it has finished with keys.  The mapping is then given up,
+ *    and made anew when the run is next pinned.
+ *  - I 12: mappings are bounded by kvfdw.max_mapped_runs, except for those in
+ *    use.
+ *
+ * Mappings are private to the process and need no lock.  They are known by
+ * their ids, not by path: a run number is never used twice in one opening of a
+ * store.
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "engine/base/crc.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/index/run.h"
+#include "engine/index/runformat.h"
+#include "engine/io/io.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+/* How many of a page's prefixes a search fetches at once: all of most pages. */
+#define PREFIXES_FETCHED	128
+
+#define UNREADABLE			"page cannot be read"
+
+typedef struct RunKey
+{
+	uint64		system_identifier;
+	Oid			dboid;
+	Oid			relid;
+	uint32		generation;
+	uint32		shard;
+	uint32		number;
+	uint32		opening;
+} RunKey;
+
+struct KvRun
+{
+	RunKey		key;			/* hash key: must be first */
+	char	   *path;
+	KvRunHeader header;
+	pg_crc32c	identity_crc;
+
+	/* mapped */
+	char	   *map;			/* NULL: it is open, not mapped */
+	Size		size;
+	const uint64 *fence;
+	uint8	   *verified;		/* a bit per entry page */
+	KvIoGuard	guard;
+	int			pins;
+	bool		unreadable;		/* a page of the mapping has been replaced by zeros */
+	dlist_node	lru;			/* in unpinned, most recently used first */
+
+	/* open, to be read from beginning to end */
+	File		file;
+	char	   *window;			/* WINDOW_PAGES entry pages */
+	uint64		window_first;
+	uint64		window_pages;
+	uint64		verified_page;	/* of the window; npages: none */
+};
+
+/* How many pages of a run that is read are read at once. */
+#define WINDOW_PAGES		64
+
+static int	max_mapped_runs = 1024;
+
+static MemoryContext run_context = NULL;
+static HTAB *mapped_runs = NULL;
+static dlist_head unpinned = DLIST_STATIC_INIT(unpinned);
+
+/* Since the last kv_run_take_unreadable(), a pinned run was found unreadable. */
+static bool unreadable_pinned = false;
+
+/* ---- pages that cannot be read ---- */
+
+/* A guard has failed: mark its run and raise ERROR, unless it is no longer mapped. */
+static void
+report_unreadable(void)
+{
+	HASH_SEQ_STATUS status;
+	KvRun	   *run;
+	KvRun	   *first = NULL;
+
+	if (mapped_runs == NULL)
+		return;
+	hash_seq_init(&status, mapped_runs);
+	while ((run = hash_seq_search(&status)) != NULL)
+	{
+		if (!run->guard.failed)
+			continue;
+		kv_io_guard_reported(&run->guard);
+		run->unreadable = true;
+		unreadable_pinned |= run->pins > 0;
+		if (first == NULL)
+			first = run;
+	}
+	if (first != NULL)
+		kv_run_damaged(first->path, first->guard.offset, UNREADABLE, false);
+}
+
+void
+kv_run_believe(void)
+{
+	if (unlikely(kv_io_guard_failures != 0))
+		report_unreadable();
+}
+
+bool
+kv_run_take_unreadable(void)
+{
+	bool		taken = unreadable_pinned;
+
+	kv_run_believe();
+	unreadable_pinned = false;
+	return taken;
+}
+
+/* ---- mappings ---- */
+
+/* Of a run that is open, not mapped: read a page, and those behind it, into the window. */
+static void
+read_window(KvRun *run, uint64 pageno)
+{
+	uint64		n = Min(run->header.npages - pageno, WINDOW_PAGES);
+	uint64		offset = (pageno + 1) * RUN_PAGE_SIZE;
+
+	run->window_pages = 0;
+	run->verified_page = run->header.npages;
+	if (kv_io_read(run->file, run->window, n * RUN_PAGE_SIZE, offset, KV_IO_RUN_MAP) <
+		(int) (n * RUN_PAGE_SIZE))
+		kv_run_damaged(run->path, offset, "file is cut off", false);
+	run->window_first = pageno;
+	run->window_pages = n;
+}
+
+/* Entry page pageno of a run that is open, verified; good until another page is asked for. */
+static const char *
+read_page(KvRun *run, uint64 pageno)
+{
+	const char *page;
+
+	if (pageno < run->window_first || pageno >= run->window_first + run->window_pages)
+		read_window(run, pageno);
+	page = run->window + (pageno - run->window_first) * RUN_PAGE_SIZE;
+	if (run->verified_page != pageno)
+	{
+		const char *problem = kv_run_page_problem(&run->header, run->identity_crc,
+												  pageno, page);
+
+		if (problem != NULL)
+			kv_run_damaged(run->path, (pageno + 1) * RUN_PAGE_SIZE, problem, false);
+		run->verified_page = pageno;
+	}
+	return page;
+}
+
+/* Entry page pageno of any run, verified. */
+static inline const char *
+run_page(KvRun *run, uint64 pageno)
+{
+	const char *page = run->map + (pageno + 1) * RUN_PAGE_SIZE;
+
+	Assert(pageno < run->header.npages);
+	if (unlikely(run->map == NULL))
+		return read_page(run, pageno);
+	if (unlikely((run->verified[pageno / 8] & (1 << (pageno % 8))) == 0))
+	{
+		const char *problem = kv_run_page_problem(&run->header, run->identity_crc,
+												  pageno, page);
+
+		kv_run_believe();
+		if (problem != NULL)
+			kv_run_damaged(run->path, (pageno + 1) * RUN_PAGE_SIZE, problem, false);
+		run->verified[pageno / 8] |= 1 << (pageno % 8);
+	}
+	return page;
+}
+
+/* Unmap and forget an unpinned run.  Never raises. */
+static void
+drop_run(KvRun *run)
+{
+	Assert(run->pins == 0);
+	dlist_delete(&run->lru);
+	kv_io_unguard(&run->guard);
+	kv_io_unmap(run->map, run->size);
+	pfree(run->verified);
+	pfree(run->path);
+	hash_search(mapped_runs, &run->key, HASH_REMOVE, NULL);
+}
+
+static void
+run_key(const KvRunIds *ids, RunKey *key)
+{
+	memset(key, 0, sizeof(*key));
+	key->system_identifier = ids->system_identifier;
+	key->dboid = ids->dboid;
+	key->relid = ids->relid;
+	key->generation = ids->generation;
+	key->shard = ids->shard;
+	key->number = ids->number;
+	key->opening = ids->opening;
+}
+
+/* ERROR unless this guarded mapping is sound. */
+static void
+verify_map(const char *path, const char *map, Size size, const KvRunIds *ids,
+		   const KvIoGuard *guard, KvRunHeader *header)
+{
+	uint64		offset = 0;
+	const char *problem;
+	bool		newer = false;
+
+	memset(header, 0, sizeof(KvRunHeader));
+	memcpy(header, map, Min(size, sizeof(KvRunHeader)));
+	problem = kv_run_header_problem(header, size, ids, &newer);
+	if (problem == NULL)
+	{
+		offset = header->fence_offset;
+		problem = kv_run_fence_problem(header, (const uint64 *) (map + offset));
+	}
+	if (guard->failed)
+		kv_run_damaged(path, guard->offset, UNREADABLE, false);
+	if (problem != NULL)
+		kv_run_damaged(path, offset, problem, newer);
+}
+
+/*
+ * Map and verify a run that is not in the cache.  NULL if the file is missing.
+ * Leaves no mapping behind if it raises.
+ */
+static KvRun *
+map_run(const char *path, const KvRunIds *ids, const RunKey *key)
+{
+	Size		size;
+	char	   *map = kv_io_map(path, false, &size, KV_IO_RUN_MAP);
+	KvIoGuard	guard;
+	KvRun	   *run;
+
+	if (map == NULL && errno == ENOENT)
+		return NULL;
+	if (map == NULL && errno == EINVAL)
+		kv_run_damaged(path, 0, "file is empty", false);
+	if (map == NULL)
+		kv_io_error(ERROR, errno, path, "map");
+
+	kv_io_guard(&guard, map, size);
+	PG_TRY();
+	{
+		KvRunHeader header;
+		char	   *path_copy;
+		uint8	   *verified;
+
+		verify_map(path, map, size, ids, &guard, &header);
+		path_copy = MemoryContextStrdup(run_context, path);
+		verified = MemoryContextAllocExtended(run_context, header.npages / 8 + 1,
+											  MCXT_ALLOC_ZERO | MCXT_ALLOC_HUGE);
+		run = hash_search(mapped_runs, key, HASH_ENTER, NULL);
+		run->path = path_copy;
+		run->map = map;
+		run->size = size;
+		run->header = header;
+		run->fence = (const uint64 *) (map + header.fence_offset);
+		run->identity_crc = identity_crc(&header);
+		run->verified = verified;
+		run->pins = 0;
+		run->unreadable = false;
+		dlist_push_head(&unpinned, &run->lru);
+	}
+	PG_CATCH();
+	{
+		kv_io_unguard(&guard);
+		kv_io_unmap(map, size);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	kv_io_unguard(&guard);
+	kv_io_guard(&run->guard, map, size);
+	return run;
+}
+
+KvRun *
+kv_run_pin(const char *path, const KvRunIds *ids)
+{
+	RunKey		key;
+	KvRun	   *run;
+
+	if (mapped_runs == NULL)
+	{
+		HASHCTL		ctl;
+
+		if (run_context == NULL)
+			run_context = AllocSetContextCreate(TopMemoryContext, "kvfdw mapped runs",
+												ALLOCSET_DEFAULT_SIZES);
+		ctl.keysize = sizeof(RunKey);
+		ctl.entrysize = sizeof(KvRun);
+		ctl.hcxt = run_context;
+		mapped_runs = hash_create("kvfdw mapped runs", 128, &ctl,
+								  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+
+	run_key(ids, &key);
+	run = hash_search(mapped_runs, &key, HASH_FIND, NULL);
+	if (run != NULL && run->unreadable && run->pins == 0)
+	{
+		drop_run(run);
+		run = NULL;
+	}
+	if (run == NULL)
+	{
+		while (hash_get_num_entries(mapped_runs) >= max_mapped_runs &&
+			   !dlist_is_empty(&unpinned))
+			drop_run(dlist_container(KvRun, lru, dlist_tail_node(&unpinned)));
+		run = map_run(path, ids, &key);
+		if (run == NULL)
+			return NULL;
+	}
+	if (run->pins++ == 0)
+		dlist_delete(&run->lru);
+	return run;
+}
+
+KvRun *
+kv_run_open(const char *path, const KvRunIds *ids)
+{
+	File		file = kv_io_open(path, KV_IO_READONLY | KV_IO_MISSING_OK, KV_IO_RUN_MAP);
+	KvRun	   *run = NULL;
+
+	if (file < 0)
+		return NULL;
+	PG_TRY();
+	{
+		uint64		size = kv_io_size(file);
+		const char *problem;
+		bool		newer;
+
+		run = palloc0(sizeof(KvRun));
+		run->path = pstrdup(path);
+		run->file = file;
+		if (size == 0)
+			kv_run_damaged(path, 0, "file is empty", false);
+		(void) kv_io_read(file, &run->header, sizeof(KvRunHeader), 0, KV_IO_RUN_MAP);
+		problem = kv_run_header_problem(&run->header, size, ids, &newer);
+		if (problem != NULL)
+			kv_run_damaged(path, 0, problem, newer);
+		run->identity_crc = identity_crc(&run->header);
+		run->window = palloc(WINDOW_PAGES * RUN_PAGE_SIZE);
+	}
+	PG_CATCH();
+	{
+		kv_io_close(file);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return run;
+}
+
+void
+kv_run_close(KvRun *run)
+{
+	Assert(run->map == NULL);
+	kv_io_close(run->file);
+	pfree(run->window);
+	pfree(run->path);
+	pfree(run);
+}
+
+void
+kv_run_unpin(KvRun *run)
+{
+	Assert(run->pins > 0);
+	if (--run->pins > 0)
+		return;
+	dlist_push_head(&unpinned, &run->lru);
+	if (run->unreadable)
+		drop_run(run);
+}
+
+const KvRunHeader *
+kv_run_header(KvRun *run)
+{
+	return &run->header;
+}
+
+int
+kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8])
+{
+	uint64		prefix = pg_hton64(run->fence[page]);
+
+	kv_run_believe();
+	memcpy(bytes, &prefix, sizeof(prefix));
+	return run->header.fixed_key_len > 0 ? run->header.fixed_key_len : sizeof(prefix);
+}
+
+/* ---- searching ---- */
+
+/*
+ * Does an entry with the key's own prefix come before the key?  Only runs of
+ * variable keys need to look at it: among fixed ones a tie means that the
+ * shorter one is the other's beginning.
+ */
+static inline bool
+tie_before(KvRun *run, uint64 pageno, int index, const uint8 *key, int keylen)
+{
+	const uint8 *entry_key;
+	int			entry_len;
+
+	if (run->header.fixed_key_len != 0)
+		return (int) run->header.fixed_key_len < keylen;
+	entry_key = page_key(run_page(run, pageno), index, &entry_len);
+	return kv_key_compare(entry_key, entry_len, key, keylen) < 0;
+}
+
+/*
+ * The first entry that does not come before the key, or the end: page npages,
+ * index 0, not valid.
+ */
+void
+kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
+{
+	uint64		prefix = kv_key_prefix(key, keylen);
+	uint64		low;
+	uint64		high;
+	uint64		pageno;
+	const char *page;
+
+	/* the number of pages whose first entry comes before the key */
+	kv_prefixes_equal(run->fence, run->header.npages, prefix, &low, &high);
+	while (low < high)
+	{
+		uint64		middle = low + (high - low) / 2;
+
+		if (tie_before(run, middle, 0, key, keylen))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+
+	cursor->run = run;
+	cursor->index = 0;
+	cursor->page = low;
+	if (low > 0)
+	{
+		/* the answer is in the last of them, or starts the page behind it */
+		pageno = low - 1;
+		kv_prefixes_fetch(page_prefixes(run->map + (pageno + 1) * RUN_PAGE_SIZE),
+						  PREFIXES_FETCHED);
+		page = run_page(run, pageno);
+		kv_prefixes_equal(page_prefixes(page), page_entries(page), prefix, &low, &high);
+		while (low < high)
+		{
+			uint64		middle = (low + high) / 2;
+
+			if (tie_before(run, pageno, middle, key, keylen))
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		if (low < page_entries(page))
+		{
+			cursor->page = pageno;
+			cursor->index = low;
+		}
+	}
+	cursor->valid = cursor->page < run->header.npages;
+	kv_run_believe();
+}
+
+/* Is the cursor at an entry of this key? */
+bool
+kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen)
+{
+	const char *page;
+	const uint8 *entry_key;
+	int			entry_len;
+	bool		equal;
+
+	if (!cursor->valid)
+		return false;
+	page = run_page(cursor->run, cursor->page);
+	if (page_prefixes(page)[cursor->index] != kv_key_prefix(key, keylen))
+		equal = false;
+	else if (cursor->run->header.fixed_key_len != 0)
+		equal = cursor->run->header.fixed_key_len == keylen;
+	else
+	{
+		entry_key = page_key(page, cursor->index, &entry_len);
+		equal = kv_key_compare(entry_key, entry_len, key, keylen) == 0;
+	}
+	kv_run_believe();
+	return equal;
+}
+
+void
+kv_run_seek_before(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
+{
+	if (key != NULL)
+		kv_run_seek(run, key, keylen, cursor);
+	else
+	{
+		cursor->run = run;
+		cursor->page = run->header.npages;
+		cursor->index = 0;
+	}
+	kv_run_prev(cursor);
+}
+
+void
+kv_run_first(KvRun *run, KvRunCursor *cursor)
+{
+	cursor->run = run;
+	cursor->page = 0;
+	cursor->index = 0;
+	cursor->valid = run->header.npages > 0;
+}
+
+void
+kv_run_next(KvRunCursor *cursor)
+{
+	bool		more = ++cursor->index < page_entries(run_page(cursor->run, cursor->page));
+
+	kv_run_believe();
+	if (more)
+		return;
+	cursor->page++;
+	cursor->index = 0;
+	cursor->valid = cursor->page < cursor->run->header.npages;
+}
+
+/* Also from the end position back to the last entry. */
+void
+kv_run_prev(KvRunCursor *cursor)
+{
+	cursor->valid = true;
+	if (cursor->index > 0)
+		cursor->index--;
+	else if (cursor->page > 0)
+	{
+		cursor->page--;
+		cursor->index = page_entries(run_page(cursor->run, cursor->page)) - 1;
+		kv_run_believe();
+	}
+	else
+		cursor->valid = false;
+}
+
+/* Does an entry page begin before the key? */
+static inline bool
+page_begins_before(KvRun *run, uint64 pageno, KvKey key, uint64 prefix)
+{
+	return run->fence[pageno] < prefix ||
+		(run->fence[pageno] == prefix && tie_before(run, pageno, 0, key.data, key.len));
+}
+
+uint64
+kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max)
+{
+	uint64		npages = run->header.npages;
+	uint64		prefix = hi.data ? kv_key_prefix(hi.data, hi.len) : 0;
+	uint64		count = 0;
+	KvRunCursor at;
+	KvRunCursor end;
+
+	if (lo.data)
+		kv_run_seek(run, lo.data, lo.len, &at);
+	else
+		kv_run_first(run, &at);
+	if (!at.valid)
+		return 0;
+
+	/* whole pages, until the one in which the range ends */
+	while (at.page + 1 < npages &&
+		   (hi.data == NULL || page_begins_before(run, at.page + 1, hi, prefix)))
+	{
+		count += page_entries(run_page(run, at.page)) - at.index;
+		kv_run_believe();
+		if (count >= max)
+			return count;
+		at.page++;
+		at.index = 0;
+		if (at.page % 256 == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	if (hi.data)
+		kv_run_seek(run, hi.data, hi.len, &end);
+	if (hi.data == NULL || end.page > at.page)
+		end.index = page_entries(run_page(run, at.page));
+	kv_run_believe();
+	return count + Max(end.index - at.index, 0);
+}
+
+void
+kv_run_entry(const KvRunCursor *cursor, uint8 keybuf[8],
+			 const uint8 **key, int *keylen, KvVersion *version)
+{
+	Assert(cursor->valid);
+	page_entry(&cursor->run->header, run_page(cursor->run, cursor->page),
+			   cursor->index, keybuf, key, keylen, version);
+	kv_run_believe();
+}
+
+void
+kv_run_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.max_mapped_runs",
+							"Sets how many run files a process keeps mapped.",
+							"Runs in use may exceed it for a moment.",
+							&max_mapped_runs, 1024, 16, 1000000,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+}

@@ -1,0 +1,301 @@
+/*
+ * runcheck.c
+ *		What makes a run file sound: its header, its fence, its pages, its order.
+ *
+ * run.c verifies pages when it first uses them; kv_run_check verifies a whole
+ * run, reading the file, so that it can tell every page that cannot be read.
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "engine/base/crc.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/index/run.h"
+#include "engine/index/runformat.h"
+#include "engine/io/io.h"
+#include "miscadmin.h"
+
+/* How many pages are read at once. */
+#define CHECK_PAGES			64
+
+const char *
+kv_run_header_problem(const KvRunHeader *header, Size size, const KvRunIds *ids, bool *newer)
+{
+	*newer = false;
+	if (size < RUN_PAGE_SIZE)
+		return "file is shorter than its header";
+	if (header->magic != RUN_MAGIC)
+		return "file is not a run";
+	if (header->format_version > RUN_FORMAT_VERSION)
+	{
+		*newer = true;
+		return "format version is newer than this kvfdw";
+	}
+	if (header->header_crc != kv_crc(header, offsetof(KvRunHeader, header_crc)))
+		return "header checksum does not match";
+	if (header->system_identifier != ids->system_identifier)
+		return "file belongs to another cluster";
+	if (header->dboid != ids->dboid || header->relid != ids->relid ||
+		header->generation != ids->generation)
+		return "file belongs to another table";
+	if (header->shard != ids->shard || header->number != ids->number)
+		return "file belongs to another shard or has another number";
+	if (header->fixed_key_len != ids->fixed_key_len)
+		return "file has another key length";
+	if (header->npages > size / RUN_PAGE_SIZE ||
+		header->fence_offset != (header->npages + 1) * RUN_PAGE_SIZE ||
+		size != header->fence_offset + header->npages * sizeof(uint64))
+		return "file size does not match its header";
+	return NULL;
+}
+
+const char *
+kv_run_fence_problem(const KvRunHeader *header, const uint64 *fence)
+{
+	if (header->fence_crc != kv_crc(fence, header->npages * sizeof(uint64)))
+		return "fence checksum does not match";
+	return NULL;
+}
+
+const char *
+kv_run_page_problem(const KvRunHeader *run, pg_crc32c identity, uint64 pageno,
+					const char *page)
+{
+	const RunPageHeader *header = (const RunPageHeader *) page;
+	int			flags = header->flags;
+	PageLayout	layout;
+
+	if (header->crc != page_crc(identity, pageno, page))
+		return "page checksum does not match";
+	if ((flags & ~RUN_PAGE_FLAGS) != 0 || header->n == 0 || header->n > RUN_PAGE_MAX_ENTRIES ||
+		((flags & RUN_PAGE_UNFROZEN) != 0) != ((run->flags & KV_RUN_UNFROZEN) != 0) ||
+		((flags & RUN_PAGE_VARIABLE) != 0) != (run->fixed_key_len == 0))
+		return "page header is invalid";
+	page_layout(header->n, flags, &layout);
+	if (layout.end > RUN_PAGE_SIZE)
+		return "page has too many entries";
+	if (flags & RUN_PAGE_VARIABLE)
+	{
+		const uint16 *offsets = (const uint16 *) (page + layout.offsets);
+
+		if (offsets[0] < layout.end || offsets[header->n] != RUN_PAGE_SIZE)
+			return "page has invalid key offsets";
+		for (int i = 0; i < header->n; i++)
+		{
+			if (offsets[i + 1] < offsets[i] || offsets[i + 1] - offsets[i] > KV_MAX_KEY)
+				return "page has invalid key offsets";
+		}
+	}
+	return NULL;
+}
+
+void
+kv_run_damaged(const char *path, uint64 offset, const char *problem, bool newer)
+{
+	if (newer)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot read file \"%s\": %s", path, problem),
+				 errdetail("This kvfdw reads run format version %d.", RUN_FORMAT_VERSION),
+				 errhint("Install the kvfdw version that wrote the file, or a later one.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" is damaged at offset " UINT64_FORMAT, path, offset),
+			 errdetail("Problem found: %s.", problem)));
+}
+
+/* ---- a whole run ---- */
+
+/* Everything that is wrong with one verified page, given the key before it. */
+static void
+check_page(const char *path, const KvRunHeader *run, const char *page, uint64 pageno,
+		   uint64 fence, uint8 *last_key, int *last_len, KvRunHeader *sums,
+		   KvProblemCallback report, void *arg)
+{
+	int64		offset = (pageno + 1) * RUN_PAGE_SIZE;
+	bool		unfrozen = (run->flags & KV_RUN_UNFROZEN) != 0;
+	const uint64 *prefixes = page_prefixes(page);
+
+	if (fence != prefixes[0])
+		report(arg, path, offset, "fence does not match the page's first key");
+	for (int i = 0; i < page_entries(page); i++)
+	{
+		uint8		keybuf[8];
+		const uint8 *key;
+		int			keylen;
+		KvVersion	version;
+
+		page_entry(run, page, i, keybuf, &key, &keylen, &version);
+		if (prefixes[i] != kv_key_prefix(key, keylen))
+			report(arg, path, offset, "key prefix does not match its key");
+		if (*last_len >= 0)
+		{
+			int			order = kv_key_compare(last_key, *last_len, key, keylen);
+
+			if (order > 0 || (order == 0 && !unfrozen))
+				report(arg, path, offset, "keys are out of order");
+		}
+		memcpy(last_key, key, keylen);
+		*last_len = keylen;
+
+		if (version.kind < KV_VERSION_PUT ||
+			version.kind > (unfrozen ? KV_VERSION_LOCK : KV_VERSION_PUT) ||
+			version.fate > KV_FATE_ABORTED)
+			report(arg, path, offset, "entry has an unknown kind or fate");
+		sums->nentries++;
+		if (version.kind == KV_VERSION_PUT)
+			sums->value_bytes += version.len;
+	}
+}
+
+/* One run being checked. */
+typedef struct RunCheck
+{
+	const char *path;
+	File		file;
+	KvRunHeader header;
+	char	   *pages;			/* CHECK_PAGES of them */
+	KvRunHeader sums;
+	uint8		last_key[KV_MAX_KEY];
+	int			last_len;		/* -1: none yet */
+	bool		damaged;
+	KvProblemCallback report;
+	void	   *arg;
+} RunCheck;
+
+/* Read all of it, or report that it cannot be read. */
+static bool
+read_part(RunCheck *check, void *buffer, Size len, uint64 offset)
+{
+	int			r = kv_io_try_read(check->file, buffer, len, offset, KV_IO_RUN_MAP);
+
+	if (r == (int) len)
+		return true;
+	check->report(check->arg, check->path, offset,
+				  r < 0 ? "page cannot be read" : "file is cut off");
+	check->damaged = true;
+	return false;
+}
+
+/* The fence, or NULL: reported. */
+static uint64 *
+read_fence(RunCheck *check)
+{
+	const KvRunHeader *header = &check->header;
+	uint64		size = header->npages * sizeof(uint64);
+	uint64	   *fence = MemoryContextAllocHuge(CurrentMemoryContext, Max(size, 1));
+	const char *problem;
+
+	for (uint64 at = 0; at < size; at += CHECK_PAGES * RUN_PAGE_SIZE)
+	{
+		if (!read_part(check, (char *) fence + at, Min(size - at, CHECK_PAGES * RUN_PAGE_SIZE),
+					   header->fence_offset + at))
+			return NULL;
+	}
+	problem = kv_run_fence_problem(header, fence);
+	if (problem != NULL)
+		check->report(check->arg, check->path, header->fence_offset, problem);
+	return fence;
+}
+
+/* Entry pages from first on, as many as were read or can be read one by one. */
+static void
+check_pages(RunCheck *check, const uint64 *fence, uint64 first, uint64 n)
+{
+	const KvRunHeader *header = &check->header;
+	pg_crc32c	identity = identity_crc(header);
+	uint64		start = (first + 1) * RUN_PAGE_SIZE;
+	bool		whole = kv_io_try_read(check->file, check->pages, n * RUN_PAGE_SIZE, start,
+									   KV_IO_RUN_MAP) == (int) (n * RUN_PAGE_SIZE);
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		char	   *page = check->pages + i * RUN_PAGE_SIZE;
+		const char *problem;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!whole && !read_part(check, page, RUN_PAGE_SIZE, start + i * RUN_PAGE_SIZE))
+			continue;
+		problem = kv_run_page_problem(header, identity, first + i, page);
+		if (problem == NULL)
+			check_page(check->path, header, page, first + i,
+					   fence != NULL ? fence[first + i] : page_prefixes(page)[0],
+					   check->last_key, &check->last_len, &check->sums,
+					   check->report, check->arg);
+		else
+		{
+			check->report(check->arg, check->path, start + i * RUN_PAGE_SIZE, problem);
+			check->damaged = true;
+		}
+	}
+}
+
+static void
+check_file(RunCheck *check, const KvRunIds *ids)
+{
+	Size		size = kv_io_size(check->file);
+	const char *problem;
+	bool		newer;
+	uint64	   *fence;
+
+	if (size == 0)
+	{
+		check->report(check->arg, check->path, 0, "file is empty");
+		return;
+	}
+	check->pages = palloc(CHECK_PAGES * RUN_PAGE_SIZE);
+	memset(check->pages, 0, RUN_PAGE_SIZE);
+	if (size >= RUN_PAGE_SIZE && !read_part(check, check->pages, RUN_PAGE_SIZE, 0))
+		return;
+	memcpy(&check->header, check->pages, sizeof(KvRunHeader));
+	problem = kv_run_header_problem(&check->header, size, ids, &newer);
+	if (problem != NULL)
+	{
+		check->report(check->arg, check->path, 0, problem);
+		return;
+	}
+	for (int i = sizeof(KvRunHeader); i < RUN_PAGE_SIZE; i++)
+	{
+		if (check->pages[i] != 0)
+		{
+			check->report(check->arg, check->path, i, "header page has bytes behind its header");
+			break;
+		}
+	}
+	fence = read_fence(check);
+	for (uint64 page = 0; page < check->header.npages; page += CHECK_PAGES)
+		check_pages(check, fence, page, Min(check->header.npages - page, CHECK_PAGES));
+	if (!check->damaged && (check->sums.nentries != check->header.nentries ||
+							check->sums.value_bytes != check->header.value_bytes))
+		check->report(check->arg, check->path, 0,
+					  "header does not count the entries that are there");
+	if (fence != NULL)
+		pfree(fence);
+	pfree(check->pages);
+}
+
+bool
+kv_run_check(const char *path, const KvRunIds *ids, KvProblemCallback report, void *arg)
+{
+	RunCheck   *check = palloc0(sizeof(RunCheck));
+
+	check->path = path;
+	check->report = report;
+	check->arg = arg;
+	check->last_len = -1;
+	check->file = kv_io_open(path, KV_IO_READONLY | KV_IO_MISSING_OK, KV_IO_RUN_MAP);
+	if (check->file < 0)
+		return false;
+	PG_TRY();
+	{
+		check_file(check, ids);
+	}
+	PG_FINALLY();
+	{
+		kv_io_close(check->file);
+	}
+	PG_END_TRY();
+	pfree(check);
+	return true;
+}

@@ -1,0 +1,140 @@
+/*
+ * runmerge.h
+ *		Several runs read as one, key by key, in either direction.
+ *
+ * A key that is given lies in the merge and is good until that moves.  All is inline:
+ * it runs once for each key of a scan.
+ */
+#ifndef KV_RUNMERGE_H
+#define KV_RUNMERGE_H
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/index/run.h"
+#include "engine/xact/xact.h"
+
+typedef struct KvRunHead
+{
+	KvRunCursor cursor;
+	uint32		incarnation;
+	uint8		keybuf[8];
+	KvKey		key;			/* of the entry that the cursor is at, if it is valid */
+	KvVersion	version;
+} KvRunHead;
+
+typedef struct KvRunMerge
+{
+	bool		backward;
+	int			nheads;			/* the newest run first */
+	KvRunHead	heads[KV_MAX_UNFROZEN + 1];
+} KvRunMerge;
+
+static inline void
+kv_head_load(KvRunHead *head)
+{
+	if (head->cursor.valid)
+		kv_run_entry(&head->cursor, head->keybuf, &head->key.data, &head->key.len,
+					 &head->version);
+}
+
+static inline bool
+kv_head_is_at(const KvRunHead *head, KvKey key)
+{
+	return head->cursor.valid &&
+		kv_key_compare(head->key.data, head->key.len, key.data, key.len) == 0;
+}
+
+static inline void
+kv_head_step(const KvRunMerge *merge, KvRunHead *head)
+{
+	if (merge->backward)
+		kv_run_prev(&head->cursor);
+	else
+		kv_run_next(&head->cursor);
+	kv_head_load(head);
+}
+
+static inline void
+kv_merge_begin(KvRunMerge *merge, bool backward)
+{
+	merge->nheads = 0;
+	merge->backward = backward;
+}
+
+/*
+ * One run more, an older one, from start on or, backwards, before start; data NULL:
+ * from its edge.  behind: not with start itself.
+ */
+static inline void
+kv_merge_add(KvRunMerge *merge, KvRun *run, KvKey start, bool behind)
+{
+	KvRunHead  *head = &merge->heads[merge->nheads++];
+
+	Assert(merge->nheads <= lengthof(merge->heads));
+	head->cursor.run = run;
+	head->incarnation = kv_run_header(run)->incarnation;
+	if (merge->backward)
+		kv_run_seek_before(run, start.data, start.len, &head->cursor);
+	else if (start.data == NULL)
+		kv_run_first(run, &head->cursor);
+	else
+		kv_run_seek(run, start.data, start.len, &head->cursor);
+	kv_head_load(head);
+	while (behind && kv_head_is_at(head, start))
+		kv_head_step(merge, head);
+}
+
+/* The key that comes first; data NULL: there is none. */
+static inline KvKey
+kv_merge_first(const KvRunMerge *merge)
+{
+	KvKey		first = {NULL, 0};
+
+	for (int i = 0; i < merge->nheads; i++)
+	{
+		const KvRunHead *head = &merge->heads[i];
+		int			order;
+
+		if (!head->cursor.valid)
+			continue;
+		if (first.data != NULL)
+		{
+			order = kv_key_compare(head->key.data, head->key.len, first.data, first.len);
+			if (merge->backward ? order <= 0 : order >= 0)
+				continue;
+		}
+		first = head->key;
+	}
+	return first;
+}
+
+/*
+ * Go past all versions of a key, which comes first and is not the merge's own copy.
+ * True: *version is the newest that is seen.  view NULL: none is looked for.
+ * Backwards the versions of a run come oldest first, so the last one that is seen
+ * counts.
+ */
+static inline bool
+kv_merge_take(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
+{
+	bool		decided = view == NULL;
+
+	for (int i = 0; i < merge->nheads; i++)
+	{
+		KvRunHead  *head = &merge->heads[i];
+		bool		found = false;
+
+		for (; kv_head_is_at(head, key); kv_head_step(merge, head))
+		{
+			if (decided || (found && !merge->backward) ||
+				!kv_version_visible(&head->version, view, head->incarnation))
+				continue;
+			*version = head->version;
+			found = true;
+		}
+		decided = decided || found;
+	}
+	return view != NULL && decided;
+}
+
+#endif							/* KV_RUNMERGE_H */

@@ -1,0 +1,299 @@
+/*
+ * runwrite.c
+ *		Writing a run: a stream of sorted entries becomes a file.
+ *
+ * Keeps I 5: a run is written through a descriptor under a temporary name, gets
+ * its final name when it is complete, and is never written again.  Keeps I 12:
+ * only one page, one output buffer and the fence (8 bytes a page) are in memory.
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "engine/base/crc.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/index/run.h"
+#include "engine/index/runformat.h"
+#include "engine/io/io.h"
+#include "storage/fd.h"
+
+/* Output is written in steps of this size. */
+#define WRITE_STEP			(128 * 1024)
+
+struct KvRunWriter
+{
+	char	   *path;
+	char	   *temporary;
+	File		file;			/* -1: closed */
+	KvRunHeader header;
+	pg_crc32c	identity_crc;
+
+	/* entries of the page being filled */
+	int			n;
+	uint64		prefixes[RUN_PAGE_MAX_ENTRIES];
+	KvVersion	versions[RUN_PAGE_MAX_ENTRIES];
+	uint16		key_ends[RUN_PAGE_MAX_ENTRIES]; /* in heap */
+	int			heap_used;
+	bool		any_put;
+	bool		uniform;
+	uint32		uniform_len;	/* if any_put */
+	char		heap[RUN_PAGE_SIZE];
+
+	/* the last key appended, to check the order */
+	int			last_len;		/* -1: none */
+	uint8		last_key[KV_MAX_KEY];
+
+	uint64	   *fence;
+	uint64		fence_size;		/* allocated, in pages */
+
+	char	   *output;			/* WRITE_STEP bytes */
+	Size		output_used;
+	uint64		output_offset;	/* in the file, of its first byte */
+};
+
+/*
+ * The file stays open across calls and is not cleaned up after an ERROR: the
+ * caller then calls kv_run_discard, before the writer's memory goes.
+ */
+KvRunWriter *
+kv_run_create(const char *path, const KvRunIds *ids)
+{
+	KvRunWriter *writer = palloc0(sizeof(KvRunWriter));
+	int			err;
+
+	Assert(ids->fixed_key_len <= 8);
+	writer->path = pstrdup(path);
+	writer->temporary = psprintf("%s.tmp", path);
+	writer->output = palloc(WRITE_STEP);
+	writer->output_offset = RUN_PAGE_SIZE;
+	writer->fence_size = 1024;
+	writer->fence = palloc(writer->fence_size * sizeof(uint64));
+	writer->uniform = true;
+	writer->last_len = -1;
+
+	writer->header.magic = RUN_MAGIC;
+	writer->header.format_version = RUN_FORMAT_VERSION;
+	writer->header.system_identifier = ids->system_identifier;
+	writer->header.dboid = ids->dboid;
+	writer->header.relid = ids->relid;
+	writer->header.generation = ids->generation;
+	writer->header.shard = ids->shard;
+	writer->header.number = ids->number;
+	writer->header.flags = ids->unfrozen ? KV_RUN_UNFROZEN : 0;
+	writer->header.incarnation = ids->incarnation;
+	writer->header.fixed_key_len = ids->fixed_key_len;
+	writer->identity_crc = identity_crc(&writer->header);
+
+	/* what a crash left must not be longer than what is written now */
+	err = kv_io_unlink(writer->temporary);
+	if (err != 0 && err != ENOENT)
+		kv_io_error(ERROR, err, writer->temporary, "remove");
+	writer->file = kv_io_open(writer->temporary, KV_IO_CREATE, KV_IO_RUN_WRITE);
+	return writer;
+}
+
+static void
+write_output(KvRunWriter *writer)
+{
+	if (writer->output_used == 0)
+		return;
+	kv_io_write(writer->file, writer->output, writer->output_used,
+				writer->output_offset, KV_IO_RUN_WRITE);
+	writer->output_offset += writer->output_used;
+	writer->output_used = 0;
+}
+
+/* Append bytes of the fence or a page to the output. */
+static void
+put_output(KvRunWriter *writer, const void *data, Size len)
+{
+	while (len > 0)
+	{
+		Size		part = Min(len, WRITE_STEP - writer->output_used);
+
+		memcpy(writer->output + writer->output_used, data, part);
+		writer->output_used += part;
+		data = (const char *) data + part;
+		len -= part;
+		if (writer->output_used == WRITE_STEP)
+			write_output(writer);
+	}
+}
+
+static int
+writer_page_flags(const KvRunWriter *writer, bool uniform)
+{
+	return ((writer->header.flags & KV_RUN_UNFROZEN) ? RUN_PAGE_UNFROZEN : 0) |
+		(writer->header.fixed_key_len == 0 ? RUN_PAGE_VARIABLE : 0) |
+		(uniform ? RUN_PAGE_UNIFORM : 0);
+}
+
+/* Lay out the page being filled and pass it to the output. */
+static void
+finish_page(KvRunWriter *writer)
+{
+	union
+	{
+		RunPageHeader	header;
+		char		bytes[RUN_PAGE_SIZE];
+	}			page;
+	int			flags = writer_page_flags(writer, writer->uniform);
+	int			n = writer->n;
+	int			heap_start = RUN_PAGE_SIZE - writer->heap_used;
+	PageLayout	layout;
+
+	if (n == 0)
+		return;
+
+	memset(&page, 0, sizeof(page));
+	page.header.n = n;
+	page.header.flags = flags;
+	page.header.uniform_len = writer->uniform ? writer->uniform_len : 0;
+
+	page_layout(n, flags, &layout);
+	memcpy(page.bytes + layout.prefixes, writer->prefixes, n * sizeof(uint64));
+	for (int i = 0; i < n; i++)
+	{
+		const KvVersion *version = &writer->versions[i];
+
+		((KvLocation *) (page.bytes + layout.locations))[i] = version->location;
+		((uint32 *) (page.bytes + layout.crcs))[i] = version->crc;
+		if (!writer->uniform)
+			((uint32 *) (page.bytes + layout.lens))[i] = version->len;
+		if (flags & RUN_PAGE_UNFROZEN)
+		{
+			((uint64 *) (page.bytes + layout.xids))[i] = version->xid;
+			((uint32 *) (page.bytes + layout.cids))[i] = version->cid;
+			((uint8 *) (page.bytes + layout.kinds))[i] =
+				version->kind | version->fate << 4;
+		}
+	}
+	if (flags & RUN_PAGE_VARIABLE)
+	{
+		uint16	   *offsets = (uint16 *) (page.bytes + layout.offsets);
+
+		offsets[0] = heap_start;
+		for (int i = 0; i < n; i++)
+			offsets[i + 1] = heap_start + writer->key_ends[i];
+		memcpy(page.bytes + heap_start, writer->heap, writer->heap_used);
+	}
+
+	if (writer->header.npages == writer->fence_size)
+	{
+		writer->fence_size *= 2;
+		writer->fence = repalloc_huge(writer->fence,
+									  writer->fence_size * sizeof(uint64));
+	}
+	writer->fence[writer->header.npages] = writer->prefixes[0];
+	page.header.crc = page_crc(writer->identity_crc, writer->header.npages, page.bytes);
+	writer->header.npages++;
+	put_output(writer, page.bytes, RUN_PAGE_SIZE);
+
+	writer->n = 0;
+	writer->heap_used = 0;
+	writer->any_put = false;
+	writer->uniform = true;
+	writer->uniform_len = 0;
+}
+
+void
+kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
+			  const KvVersion *version)
+{
+	bool		unfrozen = (writer->header.flags & KV_RUN_UNFROZEN) != 0;
+	bool		fixed = writer->header.fixed_key_len != 0;
+	bool		put = version->kind == KV_VERSION_PUT;
+	bool		uniform;
+	int			heap = fixed ? 0 : keylen;
+	PageLayout	layout;
+
+	if (keylen < 0 || keylen > KV_MAX_KEY ||
+		(fixed && keylen != (int) writer->header.fixed_key_len))
+		elog(ERROR, "key of %d bytes does not fit run \"%s\"", keylen, writer->path);
+	if (!unfrozen && (!put || version->xid != 0))
+		elog(ERROR, "unsettled entry for frozen run \"%s\"", writer->path);
+	if (writer->last_len >= 0)
+	{
+		int			order = kv_key_compare(writer->last_key, writer->last_len, key, keylen);
+
+		if (order > 0 || (order == 0 && !unfrozen))
+			elog(ERROR, "entries for run \"%s\" are out of order", writer->path);
+	}
+	if (keylen > 0)
+		memcpy(writer->last_key, key, keylen);
+	writer->last_len = keylen;
+
+	/* a DELETE has no length, so it goes with any */
+	uniform = writer->uniform &&
+		(put ? !writer->any_put || version->len == writer->uniform_len :
+		 version->len == 0);
+	page_layout(writer->n + 1, writer_page_flags(writer, uniform), &layout);
+	if (layout.end + writer->heap_used + heap > RUN_PAGE_SIZE)
+	{
+		finish_page(writer);
+		uniform = put || version->len == 0;
+	}
+	Assert(writer->n < RUN_PAGE_MAX_ENTRIES);
+
+	writer->prefixes[writer->n] = kv_key_prefix(key, keylen);
+	writer->versions[writer->n] = *version;
+	if (heap > 0)
+		memcpy(writer->heap + writer->heap_used, key, heap);
+	writer->heap_used += heap;
+	writer->key_ends[writer->n] = writer->heap_used;
+	writer->uniform = uniform;
+	if (put)
+	{
+		writer->any_put = true;
+		writer->uniform_len = version->len;
+		writer->header.value_bytes += version->len;
+	}
+	writer->n++;
+	writer->header.nentries++;
+	if (unfrozen && version->fate == KV_FATE_UNKNOWN && version->xid != 0 &&
+		(writer->header.min_xid == 0 || version->xid < writer->header.min_xid))
+		writer->header.min_xid = version->xid;
+}
+
+void
+kv_run_finish(KvRunWriter *writer)
+{
+	char		page[RUN_PAGE_SIZE] = {0};
+	Size		fence_bytes;
+	int			err;
+
+	finish_page(writer);
+	fence_bytes = writer->header.npages * sizeof(uint64);
+	writer->header.fence_offset = (writer->header.npages + 1) * RUN_PAGE_SIZE;
+	writer->header.fence_crc = kv_crc(writer->fence, fence_bytes);
+	put_output(writer, writer->fence, fence_bytes);
+	write_output(writer);
+
+	writer->header.header_crc =
+		kv_crc(&writer->header, offsetof(KvRunHeader, header_crc));
+	memcpy(page, &writer->header, sizeof(KvRunHeader));
+	kv_io_write(writer->file, page, RUN_PAGE_SIZE, 0, KV_IO_RUN_WRITE);
+
+	kv_io_close(writer->file);
+	writer->file = -1;
+
+	KV_STOP_POINT("run_written");
+	if ((err = kv_io_rename(writer->temporary, writer->path)) != 0)
+		kv_io_error(ERROR, err, writer->temporary, "rename");
+	KV_STOP_POINT("run_renamed");
+
+	pfree(writer->fence);
+	pfree(writer->output);
+	pfree(writer->temporary);
+	pfree(writer->path);
+	pfree(writer);
+}
+
+void
+kv_run_discard(KvRunWriter *writer)
+{
+	if (writer->file >= 0)
+		kv_io_close(writer->file);
+	writer->file = -1;
+	(void) kv_io_unlink(writer->temporary);
+}

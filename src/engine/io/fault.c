@@ -1,0 +1,391 @@
+/*
+ * fault.c
+ *		Fault injection and stop points of test builds (-DKVFDW_FAULTS).
+ *
+ * kvfdw.fault = 'kind:N:action[,…]' makes the Nth call of a kind (one of
+ * kv_io_kind_names with underscores for blanks) misbehave; 'N+' means the Nth
+ * and every later one.  Calls are counted per process since the setting last
+ * changed in it.
+ *
+ * kvfdw.stop_points = 'name=action[,…]': a process that reaches the named point
+ * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name
+ * and waits until $PGDATA/kvfdw/continue.name exists (wait).
+ *
+ * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
+ * is good for.  kvfdw.boot_id stands for the running kernel's, and
+ * kvfdw.server_version for the running server's number.
+ *
+ * Faults and stop points are parsed into fixed static arrays, so that a check costs no
+ * allocation and may be made anywhere, critical sections included.
+ */
+#include "postgres.h"
+
+#ifdef KVFDW_FAULTS
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "common/file_perm.h"
+#include "compat.h"
+#include "engine/io/fault.h"
+#include "engine/io/io.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/guc.h"
+
+#define MAX_FAULTS			16
+#define MAX_STOP_POINTS		16
+#define FAULT_DELAY_USEC	100000L
+#define STOP_POLL_MSEC		10
+
+#define ACTION_SHORT		(-1)
+#define ACTION_DELAY		(-2)
+#define ACTION_KILL			(-3)
+
+typedef struct Fault
+{
+	KvIoKind	kind;
+	uint64		nth;
+	bool		onwards;		/* the Nth call and every later one */
+	int			action;			/* an errno, or ACTION_… */
+} Fault;
+
+typedef enum StopAction
+{
+	STOP_KILL,
+	STOP_WAIT,
+	STOP_ERROR
+} StopAction;
+
+typedef struct StopPoint
+{
+	char		name[NAMEDATALEN];
+	StopAction	action;
+} StopPoint;
+
+static const struct
+{
+	const char *name;
+	int			action;
+}			fault_actions[] =
+{
+	{"short", ACTION_SHORT},
+	{"delay", ACTION_DELAY},
+	{"kill", ACTION_KILL},
+	{"EIO", EIO},
+	{"ENOSPC", ENOSPC},
+	{"EDQUOT", EDQUOT},
+	{"EFBIG", EFBIG},
+	{"ENOMEM", ENOMEM},
+	{"EMFILE", EMFILE},
+	{"ENFILE", ENFILE},
+	{"EACCES", EACCES},
+	{"EROFS", EROFS},
+	{"ENOENT", ENOENT},
+	{"EINTR", EINTR},
+	{"EAGAIN", EAGAIN},
+	{"EINVAL", EINVAL},
+};
+
+static const char *const stop_actions[] = {"kill", "wait", "error"};
+
+static char *fault_setting;
+static char *stop_setting;
+static char *skip_setting;
+static char *boot_id_setting;
+static int	server_version_setting;
+
+static Fault faults[MAX_FAULTS];
+static int	nfaults;
+static uint64 fault_calls[KV_IO_KINDS];
+
+static StopPoint stop_points[MAX_STOP_POINTS];
+static int	nstop_points;
+
+/* Does the word of that length equal a name, taking '_' for its blanks? */
+static bool
+word_is(const char *word, Size len, const char *name)
+{
+	if (strlen(name) != len)
+		return false;
+	for (Size i = 0; i < len; i++)
+	{
+		if (word[i] != (name[i] == ' ' ? '_' : name[i]))
+			return false;
+	}
+	return true;
+}
+
+/* Parse 'kind:N[+]:action[,…]' into out[MAX_FAULTS].  Returns a count, or -1. */
+static int
+parse_faults(const char *setting, Fault *out)
+{
+	int			n = 0;
+	const char *p = setting;
+
+	while (*p != '\0')
+	{
+		Size		len = strcspn(p, ":");
+		bool		known = false;
+		char	   *end;
+
+		if (n >= MAX_FAULTS)
+			return -1;
+		for (int k = 0; k < KV_IO_KINDS; k++)
+		{
+			if (word_is(p, len, kv_io_kind_names[k]))
+			{
+				out[n].kind = (KvIoKind) k;
+				known = true;
+			}
+		}
+		p += len;
+		if (!known || *p++ != ':' || !isdigit((unsigned char) *p))
+			return -1;
+
+		out[n].nth = strtoull(p, &end, 10);
+		out[n].onwards = (*end == '+');
+		p = end + (out[n].onwards ? 1 : 0);
+		if (*p++ != ':')
+			return -1;
+
+		len = strcspn(p, ",");
+		known = false;
+		for (int a = 0; a < (int) lengthof(fault_actions); a++)
+		{
+			if (word_is(p, len, fault_actions[a].name))
+			{
+				out[n].action = fault_actions[a].action;
+				known = true;
+			}
+		}
+		if (!known)
+			return -1;
+		n++;
+		p += len;
+		if (*p == ',')
+			p++;
+	}
+	return n;
+}
+
+/* Parse 'name=action[,…]' into out[MAX_STOP_POINTS].  Returns a count, or -1. */
+static int
+parse_stop_points(const char *setting, StopPoint *out)
+{
+	int			n = 0;
+	const char *p = setting;
+
+	while (*p != '\0')
+	{
+		Size		len = strcspn(p, "=");
+		bool		known = false;
+
+		if (n >= MAX_STOP_POINTS || len == 0 || len >= NAMEDATALEN ||
+			p[len] != '=' || memchr(p, '/', len) != NULL)
+			return -1;
+		memcpy(out[n].name, p, len);
+		out[n].name[len] = '\0';
+		p += len + 1;
+
+		len = strcspn(p, ",");
+		for (int a = 0; a < (int) lengthof(stop_actions); a++)
+		{
+			if (word_is(p, len, stop_actions[a]))
+			{
+				out[n].action = (StopAction) a;
+				known = true;
+			}
+		}
+		if (!known)
+			return -1;
+		n++;
+		p += len;
+		if (*p == ',')
+			p++;
+	}
+	return n;
+}
+
+static bool
+check_fault(char **newval, void **extra, GucSource source)
+{
+	Fault		parsed[MAX_FAULTS];
+
+	if (parse_faults(*newval, parsed) >= 0)
+		return true;
+	GUC_check_errdetail("A fault is kind:N:action or kind:N+:action, at most %d of them.",
+						MAX_FAULTS);
+	return false;
+}
+
+static void
+assign_fault(const char *newval, void *extra)
+{
+	nfaults = Max(parse_faults(newval, faults), 0);
+	memset(fault_calls, 0, sizeof(fault_calls));
+}
+
+static bool
+check_stop_points(char **newval, void **extra, GucSource source)
+{
+	StopPoint	parsed[MAX_STOP_POINTS];
+
+	if (parse_stop_points(*newval, parsed) >= 0)
+		return true;
+	GUC_check_errdetail("A stop point is name=kill, name=wait or name=error, at most %d of them.",
+						MAX_STOP_POINTS);
+	return false;
+}
+
+static void
+assign_stop_points(const char *newval, void *extra)
+{
+	nstop_points = Max(parse_stop_points(newval, stop_points), 0);
+}
+
+int
+kv_fault(KvIoKind kind, Size *len)
+{
+	uint64		call;
+
+	if (nfaults == 0)
+		return 0;
+	call = ++fault_calls[kind];
+	for (int i = 0; i < nfaults; i++)
+	{
+		const Fault *fault = &faults[i];
+
+		if (fault->kind != kind ||
+			(fault->onwards ? call < fault->nth : call != fault->nth))
+			continue;
+		switch (fault->action)
+		{
+			case ACTION_SHORT:
+				if (len != NULL)
+					*len /= 2;
+				break;
+			case ACTION_DELAY:
+				pg_usleep(FAULT_DELAY_USEC);
+				break;
+			case ACTION_KILL:
+				kill(getpid(), SIGKILL);
+				break;
+			default:
+				return fault->action;
+		}
+	}
+	return 0;
+}
+
+/* Wait at a stop point, in any process; interrupts are served where allowed. */
+static void
+stop_wait(const char *name)
+{
+	static uint32 wait_event = 0;
+	char		waiting[MAXPGPATH];
+	char		go_on[MAXPGPATH];
+	int			fd;
+
+	snprintf(waiting, sizeof(waiting), "%s/kvfdw/waiting.%s", DataDir, name);
+	snprintf(go_on, sizeof(go_on), "%s/kvfdw/continue.%s", DataDir, name);
+
+	fd = open(waiting, O_CREAT | O_WRONLY, pg_file_create_mode);
+	if (fd >= 0)
+		close(fd);
+	PG_TRY();
+	{
+		while (access(go_on, F_OK) != 0)
+		{
+			if (MyLatch == NULL || !IsUnderPostmaster)
+			{
+				pg_usleep(STOP_POLL_MSEC * 1000L);
+				continue;
+			}
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 STOP_POLL_MSEC, KV_WAIT_EVENT(wait_event, "KvfdwStopPoint"));
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+		}
+	}
+	PG_FINALLY();
+	{
+		unlink(waiting);
+	}
+	PG_END_TRY();
+}
+
+void
+kv_stop_point(const char *name)
+{
+	for (int i = 0; i < nstop_points; i++)
+	{
+		if (strcmp(stop_points[i].name, name) != 0)
+			continue;
+		switch (stop_points[i].action)
+		{
+			case STOP_KILL:
+				kill(getpid(), SIGKILL);
+				break;
+			case STOP_WAIT:
+				stop_wait(name);
+				break;
+			case STOP_ERROR:
+				ereport(ERROR,
+						(errcode(ERRCODE_INTERNAL_ERROR),
+						 errmsg("stopped at \"%s\" by \"kvfdw.stop_points\"", name)));
+		}
+	}
+}
+
+void
+kv_fault_gucs(void)
+{
+	DefineCustomStringVariable("kvfdw.fault",
+							   "Makes chosen file system calls of this process fail.",
+							   "A list of kind:N:action; the action is an errno name, short, delay or kill.",
+							   &fault_setting, "", PGC_SUSET, 0,
+							   check_fault, assign_fault, NULL);
+	DefineCustomStringVariable("kvfdw.stop_points",
+							   "Stops this process at named points.",
+							   "A list of name=kill, name=wait and name=error.",
+							   &stop_setting, "", PGC_SUSET, 0,
+							   check_stop_points, assign_stop_points, NULL);
+	DefineCustomStringVariable("kvfdw.skip",
+							   "Leaves out a step that durability needs.",
+							   NULL, &skip_setting, "", PGC_SIGHUP, 0,
+							   NULL, NULL, NULL);
+	DefineCustomStringVariable("kvfdw.boot_id",
+							   "Stands for the running kernel's boot id.",
+							   NULL, &boot_id_setting, "", PGC_POSTMASTER, 0,
+							   NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.server_version",
+							"Stands for the running server's version number.",
+							NULL, &server_version_setting, 0, 0, INT_MAX, PGC_SUSET, 0,
+							NULL, NULL, NULL);
+}
+
+bool
+kv_fault_skips(const char *step)
+{
+	return strcmp(skip_setting, step) == 0;
+}
+
+/* 0: the server's own counts. */
+int
+kv_fault_server_version(void)
+{
+	return server_version_setting;
+}
+
+/* NULL: the kernel's own counts. */
+const char *
+kv_fault_boot_id(void)
+{
+	return boot_id_setting[0] != '\0' ? boot_id_setting : NULL;
+}
+
+#endif							/* KVFDW_FAULTS */

@@ -1,0 +1,640 @@
+/*
+ * file.c
+ *		The engine's only door to the file system; io.h is its contract.
+ *
+ * Files that stay open, maps and counters live here; files that are read or
+ * written whole, and directories, in small.c; batches of direct I/O and their
+ * rings in ring.c; injected faults in fault.c.
+ *
+ * Three ways to a descriptor are used, by who may call:
+ *
+ *  - files that stay open are virtual files (kv_io_open): processes that went
+ *    through BaseInit() only, so never the postmaster;
+ *  - small files that are read or written whole go through OpenTransientFile,
+ *    which works everywhere, the postmaster and the startup process included,
+ *    and is cleaned up after an ERROR;
+ *  - maps need a descriptor only while mmap() runs: BasicOpenFile.
+ *
+ * The counters are in shared memory and need no lock.  Before shared memory
+ * exists nothing is counted.
+ *
+ * Keeps I 5 (nothing here truncates a file that might be mapped: files are
+ * replaced, or created under a name that was unlinked first) and its "every
+ * mmap'd byte was written" (kv_io_create_zeroed).
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/file_perm.h"
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/io/fault.h"
+#include "engine/io/internal.h"
+#include "engine/io/io.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+/* How many file systems without O_DIRECT are remembered as logged. */
+#define LOGGED_DEVICES		8
+
+/* Space is short for so long after a call that had none, or below this part of all. */
+#define FULL_MS				10000
+#define SHORT_PART			20
+
+#ifndef STATX_DIOALIGN
+#define STATX_DIOALIGN		0x00002000U
+#endif
+
+/* Where statx() puts stx_dio_offset_align; old headers do not name it. */
+#define STATX_DIO_MEM_ALIGN_AT		0x98
+#define STATX_DIO_OFFSET_ALIGN_AT	0x9c
+
+typedef struct KindCounters
+{
+	pg_atomic_uint64 calls;
+	pg_atomic_uint64 bytes;
+	pg_atomic_uint64 errors;
+	char		pad[PG_CACHE_LINE_SIZE - 3 * sizeof(pg_atomic_uint64)];
+} KindCounters;
+
+typedef struct IoShared
+{
+	KindCounters kinds[KV_IO_KINDS];
+	pg_atomic_uint64 logged_devices[LOGGED_DEVICES];	/* device + 1; 0: free */
+	pg_atomic_flag logged_no_ring;
+	pg_atomic_uint64 full_at;	/* when a call last met a full disk or quota */
+} IoShared;
+
+const char *const kv_io_kind_names[KV_IO_KINDS] = {
+	[KV_IO_VALUE_READ] = "value read",
+	[KV_IO_VALUE_WRITE] = "value write",
+	[KV_IO_VALUE_EXTEND] = "value extend",
+	[KV_IO_LOG_READ] = "key log read",
+	[KV_IO_LOG_WRITE] = "key log write",
+	[KV_IO_RUN_MAP] = "run map",
+	[KV_IO_RUN_WRITE] = "run write",
+	[KV_IO_MERGE_MAP] = "merge map",
+	[KV_IO_META_READ] = "meta read",
+	[KV_IO_META_WRITE] = "meta write",
+	[KV_IO_UNLINK] = "unlink",
+	[KV_IO_SYNC] = "sync",
+};
+
+static IoShared *io_shared = NULL;
+
+static struct
+{
+	char	   *memory;
+	Size		size;
+}			buffers[KV_BUFFERS];
+
+/* ---- counters ---- */
+
+void
+kv_io_stat_add(KvIoKind kind, Size bytes, int err)
+{
+	KindCounters *counters;
+
+	if (io_shared == NULL)
+		return;
+	counters = &io_shared->kinds[kind];
+	pg_atomic_fetch_add_u64(&counters->calls, 1);
+	if (bytes > 0)
+		pg_atomic_fetch_add_u64(&counters->bytes, bytes);
+	if (err != 0)
+		pg_atomic_fetch_add_u64(&counters->errors, 1);
+	if (err == ENOSPC || err == EDQUOT)
+		pg_atomic_write_u64(&io_shared->full_at, GetCurrentTimestamp());
+}
+
+bool
+kv_io_space_is_short(const char *path)
+{
+	struct statvfs info;
+
+	if (GetCurrentTimestamp() - (TimestampTz) pg_atomic_read_u64(&io_shared->full_at) <
+		FULL_MS * INT64CONST(1000))
+		return true;
+	return statvfs(path, &info) == 0 && info.f_bavail < info.f_blocks / SHORT_PART;
+}
+
+bool
+kv_io_first_without_ring(void)
+{
+	static bool logged = false;
+
+	if (io_shared != NULL)
+		return pg_atomic_test_set_flag(&io_shared->logged_no_ring);
+	if (logged)
+		return false;
+	logged = true;
+	return true;
+}
+
+/* Is this the first time that this process tree sees this device? */
+static bool
+first_without_direct(uint64 device)
+{
+	if (io_shared == NULL)
+		return true;
+	for (int i = 0; i < LOGGED_DEVICES; i++)
+	{
+		uint64		seen = 0;
+
+		if (pg_atomic_compare_exchange_u64(&io_shared->logged_devices[i],
+										   &seen, device + 1))
+			return true;
+		if (seen == device + 1)
+			return false;
+	}
+	return false;
+}
+
+Size
+kv_io_memory(void)
+{
+	return MAXALIGN(sizeof(IoShared));
+}
+
+/* In the shmem startup hook. */
+void
+kv_io_attach(void)
+{
+	bool		found;
+
+	io_shared = ShmemInitStruct("kvfdw io", kv_io_memory(), &found);
+	if (found)
+		return;
+	for (int k = 0; k < KV_IO_KINDS; k++)
+	{
+		pg_atomic_init_u64(&io_shared->kinds[k].calls, 0);
+		pg_atomic_init_u64(&io_shared->kinds[k].bytes, 0);
+		pg_atomic_init_u64(&io_shared->kinds[k].errors, 0);
+	}
+	for (int i = 0; i < LOGGED_DEVICES; i++)
+		pg_atomic_init_u64(&io_shared->logged_devices[i], 0);
+	pg_atomic_init_flag(&io_shared->logged_no_ring);
+	pg_atomic_init_u64(&io_shared->full_at, 0);
+}
+
+int
+kv_stat_io(KvIoStats *out, int max)
+{
+	int			n = Min(max, KV_IO_KINDS);
+
+	for (int k = 0; k < n; k++)
+	{
+		out[k].kind = kv_io_kind_names[k];
+		out[k].calls = out[k].bytes = out[k].errors = 0;
+		if (io_shared != NULL)
+		{
+			out[k].calls = pg_atomic_read_u64(&io_shared->kinds[k].calls);
+			out[k].bytes = pg_atomic_read_u64(&io_shared->kinds[k].bytes);
+			out[k].errors = pg_atomic_read_u64(&io_shared->kinds[k].errors);
+		}
+	}
+	return n;
+}
+
+void
+kv_io_stats_reset(void)
+{
+	if (io_shared == NULL)
+		return;
+	for (int k = 0; k < KV_IO_KINDS; k++)
+	{
+		pg_atomic_write_u64(&io_shared->kinds[k].calls, 0);
+		pg_atomic_write_u64(&io_shared->kinds[k].bytes, 0);
+		pg_atomic_write_u64(&io_shared->kinds[k].errors, 0);
+	}
+}
+
+/* ---- errors and wait events ---- */
+
+void
+kv_io_error(int elevel, int err, const char *path, const char *verb)
+{
+	int			sqlstate;
+
+	switch (err)
+	{
+		case ENOSPC:
+		case EDQUOT:
+			sqlstate = ERRCODE_DISK_FULL;
+			break;
+		case ENOMEM:
+			sqlstate = ERRCODE_OUT_OF_MEMORY;
+			break;
+		case EMFILE:
+		case ENFILE:
+			sqlstate = ERRCODE_TOO_MANY_CONNECTIONS;
+			break;
+		default:
+			sqlstate = ERRCODE_IO_ERROR;
+			break;
+	}
+	errno = err;
+	ereport(elevel,
+			(errcode(sqlstate),
+			 errmsg("could not %s file \"%s\": %m", verb, path),
+			 sqlstate == ERRCODE_DISK_FULL ?
+			 errhint("Check free disk space.") : 0));
+}
+
+uint32
+kv_io_wait_event(void)
+{
+	static uint32 wait_event = 0;
+
+	/* the postmaster has no entry in which to show it */
+	if (!IsUnderPostmaster)
+		return 0;
+	return KV_WAIT_EVENT(wait_event, "KvfdwIo");
+}
+
+void
+kv_io_wait_start(void)
+{
+	uint32		event = kv_io_wait_event();
+
+	if (event != 0)
+		pgstat_report_wait_start(event);
+}
+
+void
+kv_io_wait_end(void)
+{
+	if (IsUnderPostmaster)
+		pgstat_report_wait_end();
+}
+
+/* ---- virtual files ---- */
+
+/*
+ * Has the file system of this existing file direct I/O in units that divide
+ * KV_BLOCK?  If the kernel does not tell, anything but tmpfs (which accepts
+ * O_DIRECT and ignores it) is worth a try.
+ */
+static bool
+direct_supported(const char *path, uint64 *device)
+{
+	struct statx info;
+	struct statfs fs;
+	uint32		mem_align;
+	uint32		offset_align;
+
+	*device = 0;
+	memset(&info, 0, sizeof(info));
+	if (statx(AT_FDCWD, path, 0, STATX_BASIC_STATS | STATX_DIOALIGN, &info) != 0)
+		return false;
+	*device = makedev(info.stx_dev_major, info.stx_dev_minor);
+	if ((info.stx_mask & STATX_DIOALIGN) == 0)
+		return statfs(path, &fs) == 0 && fs.f_type != TMPFS_MAGIC;
+
+	memcpy(&mem_align, (char *) &info + STATX_DIO_MEM_ALIGN_AT, sizeof(uint32));
+	memcpy(&offset_align, (char *) &info + STATX_DIO_OFFSET_ALIGN_AT, sizeof(uint32));
+	return mem_align > 0 && KV_BLOCK % mem_align == 0 &&
+		offset_align > 0 && KV_BLOCK % offset_align == 0;
+}
+
+File
+kv_io_open(const char *path, int flags, KvIoKind kind)
+{
+	int			mode = PG_BINARY | ((flags & KV_IO_READONLY) ? O_RDONLY : O_RDWR);
+	File		file = -1;
+	bool		direct = false;
+	uint64		device = 0;
+	int			err = kv_fault(kind, NULL);
+
+	if (err == 0 && (flags & KV_IO_DIRECT))
+	{
+		/* the question can only be asked about a file that exists */
+		if ((flags & KV_IO_CREATE) && access(path, F_OK) != 0)
+		{
+			file = PathNameOpenFile(path, mode | O_CREAT);
+			err = file < 0 ? errno : 0;
+			if (err == 0)
+				FileClose(file);
+			file = -1;
+		}
+		if (err == 0)
+			direct = direct_supported(path, &device);
+	}
+	if (err == 0 && direct)
+	{
+		file = PathNameOpenFile(path, mode | PG_O_DIRECT);
+		if (file < 0 && errno == EINVAL)
+			direct = false;
+		else if (file < 0)
+			err = errno;
+	}
+	if (err == 0 && file < 0)
+	{
+		file = PathNameOpenFile(path, mode | ((flags & KV_IO_CREATE) ? O_CREAT : 0));
+		err = file < 0 ? errno : 0;
+		if (err == 0 && (flags & KV_IO_DIRECT) && first_without_direct(device))
+			ereport(LOG,
+					(errmsg("kvfdw uses buffered I/O for file \"%s\"", path),
+					 errdetail("Its file system has no direct I/O.")));
+	}
+	if (err != 0)
+	{
+		kv_io_stat_add(kind, 0, err == ENOENT && (flags & KV_IO_MISSING_OK) ? 0 : err);
+		if (err != ENOENT || (flags & KV_IO_MISSING_OK) == 0)
+			kv_io_error(ERROR, err, path, (flags & KV_IO_CREATE) ? "create" : "open");
+		errno = err;
+		return -1;
+	}
+	return file;
+}
+
+void
+kv_io_close(File file)
+{
+	FileClose(file);
+}
+
+/*
+ * How much of a short transfer counts as done: direct I/O can only go on at a
+ * block boundary, and doing part of a block twice does no harm.
+ */
+static Size
+whole_blocks(Size done, Size len, uint64 offset)
+{
+	if (len % KV_BLOCK == 0 && offset % KV_BLOCK == 0)
+		return done - done % KV_BLOCK;
+	return done;
+}
+
+int
+kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first)
+{
+	Size		done = 0;		/* where the next call starts */
+	Size		most = 0;		/* bytes seen to exist */
+	int			r;
+
+	for (;;)
+	{
+		Size		part = first > 0 ? first : len - done;
+
+		first = 0;
+		r = FileRead(file, (char *) buf + done, part, offset + done,
+					 kv_io_wait_event());
+		if (r < 0)
+			return -errno;
+		if (done + r >= len)
+			return len;
+
+		/* nothing new: the end of the file, or of the part of it in this block */
+		if (r == 0 || done + r <= most)
+			return most;
+		most = done + r;
+		done = whole_blocks(most, len, offset);
+	}
+}
+
+int
+kv_io_try_read(File file, void *buf, Size len, uint64 offset, KvIoKind kind)
+{
+	Size		first = len;
+	int			err = kv_fault(kind, &first);
+	int			r = err != 0 ? -err : kv_io_pread(file, buf, len, offset, first);
+
+	kv_io_stat_add(kind, Max(r, 0), r < 0 ? -r : 0);
+	return r;
+}
+
+int
+kv_io_read(File file, void *buf, Size len, uint64 offset, KvIoKind kind)
+{
+	int			r = kv_io_try_read(file, buf, len, offset, kind);
+
+	if (r < 0)
+		kv_io_error(ERROR, -r, FilePathName(file), "read");
+	return r;
+}
+
+int
+kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first)
+{
+	Size		done = 0;
+	int			stuck = 0;
+
+	while (done < len)
+	{
+		Size		part = first > 0 ? first : len - done;
+		Size		next;
+		int			r;
+
+		first = 0;
+		errno = 0;
+		r = FileWrite(file, unconstify(char *, (const char *) buf + done), part,
+					  offset + done, kv_io_wait_event());
+		if (r < 0)
+			return errno != 0 ? errno : ENOSPC;
+		if (done + r >= len)
+			break;
+
+		/* a device that keeps taking less than a block is full */
+		next = whole_blocks(done + r, len, offset);
+		if (next == done && ++stuck > 2)
+			return ENOSPC;
+		done = next;
+	}
+	return 0;
+}
+
+int
+kv_io_try_write(File file, const void *buf, Size len, uint64 offset, KvIoKind kind)
+{
+	Size		first = len;
+	int			err = kv_fault(kind, &first);
+
+	if (err == 0)
+		err = kv_io_pwrite(file, buf, len, offset, first);
+	kv_io_stat_add(kind, err == 0 ? len : 0, err);
+	return err;
+}
+
+void
+kv_io_write(File file, const void *buf, Size len, uint64 offset, KvIoKind kind)
+{
+	int			err = kv_io_try_write(file, buf, len, offset, kind);
+
+	if (err != 0)
+		kv_io_error(ERROR, err, FilePathName(file), "write");
+}
+
+bool
+kv_io_raw_desc(File file, int *fd)
+{
+	*fd = FileGetRawDesc(file);
+	if (*fd >= 0)
+		return true;
+
+	/* FileSize() opens a virtual file that fd.c has closed */
+	if (FileSize(file) < 0)
+		return false;
+	*fd = FileGetRawDesc(file);
+	return *fd >= 0;
+}
+
+/* The caller vouches for [0, old_size): only what lies beyond is allocated. */
+int
+kv_io_try_extend(File file, uint64 old_size, uint64 size)
+{
+	int			err = kv_fault(KV_IO_VALUE_EXTEND, NULL);
+	int			fd = -1;
+
+	if (err == 0 && !kv_io_raw_desc(file, &fd))
+		err = errno;
+	if (err == 0)
+	{
+		kv_io_wait_start();
+		do
+		{
+			err = fallocate(fd, 0, old_size, size - old_size) != 0 ? errno : 0;
+		} while (err == EINTR);
+		kv_io_wait_end();
+
+		/* not posix_fallocate: its emulation does not work with O_DIRECT */
+		if (err == EOPNOTSUPP)
+		{
+			err = 0;
+			for (uint64 at = old_size; err == 0 && at < size; at += KV_ZERO_STEP)
+				err = kv_io_pwrite(file, kv_io_zeros, Min(KV_ZERO_STEP, size - at), at, 0);
+		}
+		if (err != 0)
+			(void) FileTruncate(file, old_size, kv_io_wait_event());
+	}
+	kv_io_stat_add(KV_IO_VALUE_EXTEND, err == 0 ? size - old_size : 0, err);
+	return err;
+}
+
+void
+kv_io_settle(File file)
+{
+	int			fd = -1;
+
+	/* changes nothing: the first block is allocated already */
+	if (kv_io_raw_desc(file, &fd))
+		(void) !fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, KV_BLOCK);
+}
+
+uint64
+kv_io_size(File file)
+{
+	off_t		size = FileSize(file);
+
+	if (size < 0)
+		kv_io_error(ERROR, errno, FilePathName(file), "seek to the end of");
+	return size;
+}
+
+/* Where a file system cannot tell, the file's end. */
+uint64
+kv_io_data_end(File file, uint64 from)
+{
+	off_t		end = from;
+	int			fd;
+
+	if (!kv_io_raw_desc(file, &fd))
+		kv_io_error(ERROR, errno, FilePathName(file), "open");
+
+	for (;;)
+	{
+		off_t		data = lseek(fd, end, SEEK_DATA);
+
+		if (data < 0)
+			return errno == ENXIO ? end : Max(from, kv_io_size(file));
+		end = lseek(fd, data, SEEK_HOLE);
+		if (end < 0)
+			return Max(from, kv_io_size(file));
+	}
+}
+
+/* ---- memory maps ---- */
+
+void *
+kv_io_map(const char *path, bool writable, Size *len, KvIoKind kind)
+{
+	int			err = kv_fault(kind, NULL);
+	int			fd = -1;
+	struct stat info;
+	void	   *addr = MAP_FAILED;
+
+	info.st_size = 0;
+	if (err == 0)
+	{
+		fd = BasicOpenFile(path, PG_BINARY | (writable ? O_RDWR : O_RDONLY));
+		if (fd < 0 || fstat(fd, &info) != 0)
+			err = errno;
+	}
+	if (err == 0)
+	{
+		addr = mmap(NULL, info.st_size, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+					writable ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+		if (addr == MAP_FAILED)
+			err = errno;
+	}
+	if (fd >= 0)
+		close(fd);
+	kv_io_stat_add(kind, err == 0 ? info.st_size : 0, err == ENOENT ? 0 : err);
+	if (err != 0)
+	{
+		errno = err;
+		return NULL;
+	}
+	*len = info.st_size;
+	return addr;
+}
+
+void
+kv_io_unmap(void *addr, Size len)
+{
+	(void) munmap(addr, len);
+}
+
+/* ---- buffers ---- */
+
+/*
+ * The content survives growth; the address may not, so no request may be in
+ * flight on the slot when a larger size is asked for.
+ */
+char *
+kv_io_buffer(int slot, Size size)
+{
+	Size		rounded = TYPEALIGN(KV_BLOCK, Max(size, KV_BLOCK));
+	void	   *memory;
+
+	Assert(slot >= 0 && slot < KV_BUFFERS);
+	if (buffers[slot].size >= size)
+		return buffers[slot].memory;
+
+	if (buffers[slot].memory == NULL)
+		memory = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
+					  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	else
+		memory = mremap(buffers[slot].memory, buffers[slot].size, rounded,
+						MREMAP_MAYMOVE);
+	if (memory == MAP_FAILED)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory"),
+				 errdetail("Failed on request of size %zu for an I/O buffer.", size)));
+	buffers[slot].memory = memory;
+	buffers[slot].size = rounded;
+	return memory;
+}

@@ -1,0 +1,43 @@
+/*
+ * internal.h
+ *		What file.c, small.c and ring.c share; nobody else includes this.
+ */
+#ifndef KV_IO_INTERNAL_H
+#define KV_IO_INTERNAL_H
+
+#include "engine/io/io.h"
+
+/* Count one call; err is 0 or an errno.  Does nothing without shared memory. */
+extern void kv_io_stat_add(KvIoKind kind, Size bytes, int err);
+
+/* True for the one caller of a process tree that shall log that rings are refused. */
+extern bool kv_io_first_without_ring(void);
+
+/* Zeros are written in steps of this size. */
+#define KV_ZERO_STEP	(256 * 1024)
+extern char kv_io_zeros[KV_ZERO_STEP];
+
+/*
+ * The wait event that I/O is shown as (0 in the postmaster, which shows none), and
+ * showing it around a system call that may block.
+ */
+extern uint32 kv_io_wait_event(void);
+extern void kv_io_wait_start(void);
+extern void kv_io_wait_end(void);
+
+/*
+ * Blocking transfers of a whole request: partial and interrupted ones are gone
+ * on with.  first > 0 bounds the first system call (an injected short
+ * transfer).  pread returns bytes (less than len only at end of file) or
+ * -errno, pwrite 0 or an errno.  They never raise.
+ */
+extern int	kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first);
+extern int	kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first);
+
+/*
+ * The descriptor behind a virtual file, good until the next operation on any
+ * other one.  False with errno set if it cannot be opened again.
+ */
+extern bool kv_io_raw_desc(File file, int *fd);
+
+#endif							/* KV_IO_INTERNAL_H */

@@ -1,0 +1,523 @@
+/*
+ * ring.c
+ *		Batches of direct I/O: io_uring where the kernel has it, pread and
+ *		pwrite elsewhere.
+ *
+ * A process has up to two rings, made at their first use: one for reads, which
+ * is empty whenever no kv_io_read_batch() runs, and one for the merge writer's
+ * writes.  A ring belongs to the process that made it; a child that inherits
+ * one never touches it.
+ *
+ * Rules that keep I 6:
+ *  - between the first submission of a read batch and its last completion
+ *    nothing here can raise, allocate or serve interrupts;
+ *  - at exit, writes in flight are waited for before shared memory goes;
+ *  - a ring that cannot be waited on any more is a PANIC: the kernel may still
+ *    write to the buffers.
+ *
+ * The kernel takes its own reference to a file when a request is submitted;
+ * until then fd.c may close the raw descriptor.  fd.c closes one only to open
+ * another file, so everything prepared is submitted before any call that could
+ * open one (kv_io_raw_desc of a closed file).
+ */
+#include "postgres.h"
+
+#include <liburing.h>
+#include <unistd.h>
+
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/io/fault.h"
+#include "engine/io/internal.h"
+#include "engine/io/io.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+
+#define MAX_DEPTH			1024
+
+/*
+ * Reads are submitted in groups of this size.  A device behind a hypervisor
+ * begins when it is kicked, after a group, and may complete together what it
+ * was given together: large groups make it and the process take turns.
+ */
+#define SUBMIT_GROUP		8
+
+/* How often, a millisecond apart, a failing io_uring_enter() is tried. */
+#define RING_RETRIES		10000
+
+typedef enum IoMethod
+{
+	IO_METHOD_AUTO,
+	IO_METHOD_RING,
+	IO_METHOD_SYNC
+} IoMethod;
+
+static const struct config_enum_entry kv_io_methods[] = {
+	{"auto", IO_METHOD_AUTO, false},
+	{"io_uring", IO_METHOD_RING, false},
+	{"sync", IO_METHOD_SYNC, false},
+	{NULL, 0, false}
+};
+
+static int	io_method = IO_METHOD_AUTO;
+static int	io_depth = 64;
+
+typedef struct Ring
+{
+	struct io_uring uring;
+	int			pid;			/* process that made it; 0: none */
+	int			depth;
+	int			in_flight;		/* submitted or prepared, not reaped */
+} Ring;
+
+static Ring read_ring;
+static Ring write_ring;
+
+/* The pid of a process in which the kernel has refused a ring, and why. */
+static int	refused_pid = 0;
+static int	refused_errno = 0;
+
+/* Writes that are finished, but not yet reaped: a queue. */
+static KvIoRequest *finished[MAX_DEPTH];
+static int	first_finished = 0;
+static int	nfinished = 0;
+
+/* The kind under which writes in flight are counted. */
+static KvIoKind write_kind = KV_IO_VALUE_WRITE;
+
+/* ---- rings ---- */
+
+/* Make a ring of the configured depth.  Returns 0 or an errno. */
+static int
+ring_make(Ring *ring, bool waits_only)
+{
+	int			r;
+	unsigned	flags = 0;
+
+	if (!AcquireExternalFD())
+		return EMFILE;
+
+#if defined(IORING_SETUP_SINGLE_ISSUER) && defined(IORING_SETUP_DEFER_TASKRUN)
+	/* cheapest, but completes nothing unless the process waits for it */
+	if (waits_only)
+		flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+#else
+	(void) waits_only;
+#endif
+	r = io_uring_queue_init(io_depth, &ring->uring, flags);
+	if (r == -EINVAL && flags != 0)
+		r = io_uring_queue_init(io_depth, &ring->uring, 0);
+	if (r < 0)
+	{
+		ReleaseExternalFD();
+		return -r;
+	}
+	ring->pid = MyProcPid;
+	ring->depth = io_depth;
+	ring->in_flight = 0;
+	return 0;
+}
+
+/*
+ * Is the ring of this process ready to use, making it if need be?  Raises only
+ * if a ring is demanded and refused, and only if told that it may.
+ */
+static bool
+ring_ready(Ring *ring, bool may_raise)
+{
+	int			err;
+
+	if (io_method == IO_METHOD_SYNC || MyProcPid == PostmasterPid)
+		return false;
+	if (ring->pid == MyProcPid)
+	{
+		if (ring->depth == io_depth || ring->in_flight > 0)
+			return true;
+		io_uring_queue_exit(&ring->uring);
+		ReleaseExternalFD();
+	}
+	ring->pid = 0;
+
+	if (refused_pid != MyProcPid)
+	{
+		err = ring_make(ring, ring == &read_ring);
+		if (err == 0)
+			return true;
+		refused_pid = MyProcPid;
+		refused_errno = err;
+	}
+	if (io_method == IO_METHOD_RING)
+	{
+		if (may_raise)
+		{
+			errno = refused_errno;
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("could not create an io_uring ring: %m"),
+					 errhint("Set \"kvfdw.io_method\" to \"auto\" or \"sync\".")));
+		}
+	}
+	else if (kv_io_first_without_ring())
+	{
+		errno = refused_errno;
+		ereport(LOG,
+				(errmsg("kvfdw reads and writes without io_uring: %m")));
+	}
+	return false;
+}
+
+/*
+ * Submit what is prepared and wait for that many completions.  Never raises;
+ * PANIC if the kernel will not go on (see the rules above).
+ */
+static void
+ring_enter(Ring *ring, unsigned wait)
+{
+	int			retries = 0;
+
+	while (io_uring_sq_ready(&ring->uring) > 0 ||
+		   io_uring_cq_ready(&ring->uring) < wait)
+	{
+		int			r;
+
+		r = wait > 0 ? io_uring_submit_and_wait(&ring->uring, wait)
+			: io_uring_submit(&ring->uring);
+		if (r >= 0 || r == -EINTR)
+			continue;
+
+		/*
+		 * The kernel is short of memory, or wants completions to be reaped
+		 * first; the caller can do that once everything is submitted.
+		 */
+		if (++retries > RING_RETRIES)
+		{
+			errno = -r;
+			elog(PANIC, "could not wait for io_uring requests: %m");
+		}
+		pg_usleep(1000L);
+	}
+}
+
+/*
+ * The descriptor of a file for a request that is about to be prepared; -1 with
+ * errno if it cannot be opened.  *last and *last_fd: of the previous request.
+ */
+static int
+ring_desc(Ring *ring, File file, File *last, int *last_fd)
+{
+	int			fd;
+
+	if (file == *last)
+		return *last_fd;
+
+	if (KV_RAW_DESC_MAY_OPEN || FileGetRawDesc(file) < 0)
+	{
+		if (io_uring_sq_ready(&ring->uring) > 0)
+			ring_enter(ring, 0);
+	}
+	if (!kv_io_raw_desc(file, &fd))
+		return -1;
+	*last = file;
+	*last_fd = fd;
+	return fd;
+}
+
+/* ---- reads ---- */
+
+typedef struct ReadBatch
+{
+	KvIoKind	kind;
+	KvIoDone	done;
+	void	   *arg;
+	File		last;			/* the file of the last request that was queued, or -1 */
+	int			last_fd;
+} ReadBatch;
+
+static void
+have_result(const ReadBatch *batch, KvIoRequest *request, int result)
+{
+	request->result = result;
+	kv_io_stat_add(batch->kind, Max(result, 0), result < 0 ? -result : 0);
+	if (batch->done)
+		batch->done(request, batch->arg);
+}
+
+/*
+ * The ring has done with the request, perhaps without all of its bytes.  Short:
+ * either the end of the file or something that a plain read gets over.
+ */
+static void
+finish_read(ReadBatch *batch, KvIoRequest *request, int result)
+{
+	if (result == -EAGAIN || result == -EINTR ||
+		(result >= 0 && result < (int) request->len))
+	{
+		if (io_uring_sq_ready(&read_ring.uring) > 0)
+			ring_enter(&read_ring, 0);
+		batch->last = -1;
+		result = kv_io_pread(request->file, request->buffer, request->len,
+							 request->offset, 0);
+	}
+	have_result(batch, request, result);
+}
+
+/* Queue the read, or finish it if it cannot be queued. */
+static void
+queue_read(ReadBatch *batch, KvIoRequest *request)
+{
+	Size		len = request->len;
+	int			err = kv_fault(batch->kind, &len);
+	struct io_uring_sqe *sqe;
+	int			fd;
+
+	/* direct I/O has no part of a block: that much is an empty read */
+	len -= len % KV_BLOCK;
+	if (err != 0 || len == 0)
+	{
+		finish_read(batch, request, -err);
+		return;
+	}
+	fd = ring_desc(&read_ring, request->file, &batch->last, &batch->last_fd);
+	if (fd < 0)
+	{
+		finish_read(batch, request, -errno);
+		return;
+	}
+	sqe = io_uring_get_sqe(&read_ring.uring);
+	io_uring_prep_read(sqe, fd, request->buffer, len, request->offset);
+	io_uring_sqe_set_data(sqe, request);
+	read_ring.in_flight++;
+}
+
+/*
+ * How many completions to wait for.  While there is more to submit, small
+ * groups, so that the queue stays full.  At the end half of what is left, if
+ * there is work to do with those that are there; else all of it at once.
+ */
+static unsigned
+completions_wanted(const ReadBatch *batch, bool more)
+{
+	if (more)
+		return Max(1, read_ring.in_flight / 8);
+	return batch->done ? (read_ring.in_flight + 1) / 2 : read_ring.in_flight;
+}
+
+static void
+read_with_ring(ReadBatch *batch, KvIoRequest *requests, int n)
+{
+	struct io_uring_cqe *cqes[MAX_DEPTH];
+	KvIoRequest *ended[MAX_DEPTH];
+	int			results[MAX_DEPTH];
+	unsigned	got = 0;
+	int			next = 0;
+
+	/* an ERROR has left a batch in the middle: the kernel still writes to its buffers */
+	if (read_ring.in_flight != 0)
+		elog(PANIC, "reads of an earlier batch are under way");
+	while (next < n || read_ring.in_flight > 0 || got > 0)
+	{
+		while (next < n && read_ring.in_flight < read_ring.depth)
+		{
+			queue_read(batch, &requests[next++]);
+			if (io_uring_sq_ready(&read_ring.uring) >= SUBMIT_GROUP)
+				ring_enter(&read_ring, 0);
+		}
+		if (got > 0)
+			ring_enter(&read_ring, 0);
+		for (unsigned i = 0; i < got; i++)
+			finish_read(batch, ended[i], results[i]);
+		ring_enter(&read_ring, completions_wanted(batch, next < n));
+
+		got = io_uring_peek_batch_cqe(&read_ring.uring, cqes, lengthof(cqes));
+		for (unsigned i = 0; i < got; i++)
+		{
+			ended[i] = io_uring_cqe_get_data(cqes[i]);
+			results[i] = cqes[i]->res;
+		}
+		io_uring_cq_advance(&read_ring.uring, got);
+		read_ring.in_flight -= got;
+	}
+}
+
+/*
+ * Never raises once the first request is under way, and serves no interrupt:
+ * callers do, between batches.
+ */
+void
+kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, void *arg)
+{
+	ReadBatch	batch = {kind, done, arg, -1, -1};
+	bool		ring = (n > 1 || io_method == IO_METHOD_RING) && ring_ready(&read_ring, true);
+
+	if (ring && n > 1)
+	{
+		/* fd.c may have something to log when it opens a file, and a log message serves interrupts */
+		HOLD_INTERRUPTS();
+		pgstat_report_wait_start(kv_io_wait_event());
+		read_with_ring(&batch, requests, n);
+		pgstat_report_wait_end();
+		RESUME_INTERRUPTS();
+		return;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		KvIoRequest *request = &requests[i];
+		Size		first = request->len;
+		int			err = kv_fault(kind, &first);
+
+		have_result(&batch, request, err != 0 ? -err :
+					kv_io_pread(request->file, request->buffer, request->len,
+								request->offset, first));
+	}
+}
+
+/* ---- writes ---- */
+
+static void
+push_finished(KvIoRequest *request)
+{
+	Assert(nfinished < MAX_DEPTH);
+	finished[(first_finished + nfinished++) % MAX_DEPTH] = request;
+}
+
+/* Take completions off the write ring, going on with unfinished ones. */
+static void
+collect_writes(unsigned wait)
+{
+	struct io_uring_cqe *cqe;
+
+	if (write_ring.pid != MyProcPid || write_ring.in_flight == 0)
+		return;
+	pgstat_report_wait_start(kv_io_wait_event());
+	ring_enter(&write_ring, wait);
+	pgstat_report_wait_end();
+
+	while (io_uring_peek_cqe(&write_ring.uring, &cqe) == 0)
+	{
+		KvIoRequest *request = io_uring_cqe_get_data(cqe);
+		int			r = cqe->res;
+
+		io_uring_cqe_seen(&write_ring.uring, cqe);
+		write_ring.in_flight--;
+		if (r == -EAGAIN || r == -EINTR || (r >= 0 && r < (int) request->len))
+			r = -kv_io_pwrite(request->file, request->buffer, request->len,
+							  request->offset, 0);
+		request->result = r < 0 ? r : (int) request->len;
+		kv_io_stat_add(write_kind, r < 0 ? 0 : request->len, r < 0 ? -r : 0);
+		push_finished(request);
+	}
+}
+
+/* before_shmem_exit callback: the buffers of writes in flight are shared memory. */
+static void
+drain_writes(int code, Datum arg)
+{
+	if (write_ring.pid == MyProcPid)
+		collect_writes(write_ring.in_flight);
+}
+
+/*
+ * Raises only before the request is queued.  With a full ring it waits for a
+ * write to finish first.
+ */
+void
+kv_io_submit_write(KvIoRequest *request, KvIoKind kind)
+{
+	static int	exit_callback_pid = 0;
+	Size		first = request->len;
+	int			err;
+	int			fd = -1;
+	File		last = -1;
+	struct io_uring_sqe *sqe;
+	bool		use_ring = ring_ready(&write_ring, kv_io_writes_in_flight() == 0);
+
+	if (kv_io_writes_in_flight() >= MAX_DEPTH)
+		elog(ERROR, "too many writes in flight");
+	if (use_ring && exit_callback_pid != MyProcPid)
+	{
+		before_shmem_exit(drain_writes, (Datum) 0);
+		exit_callback_pid = MyProcPid;
+	}
+
+	write_kind = kind;
+	err = kv_fault(kind, &first);
+	if (use_ring && write_ring.in_flight >= write_ring.depth)
+		collect_writes(1);
+	if (use_ring && err == 0 && first == request->len)
+	{
+		fd = ring_desc(&write_ring, request->file, &last, &fd);
+		if (fd < 0)
+			err = errno;
+	}
+	if (fd < 0)
+	{
+		/* no ring, or a fault: all of it now */
+		if (err == 0)
+			err = kv_io_pwrite(request->file, request->buffer, request->len,
+							   request->offset, first);
+		request->result = err != 0 ? -err : (int) request->len;
+		kv_io_stat_add(kind, err != 0 ? 0 : request->len, err);
+		push_finished(request);
+		return;
+	}
+
+	sqe = io_uring_get_sqe(&write_ring.uring);
+	io_uring_prep_write(sqe, fd, request->buffer, request->len, request->offset);
+	io_uring_sqe_set_data(sqe, request);
+	write_ring.in_flight++;
+	ring_enter(&write_ring, 0);
+}
+
+KvIoRequest *
+kv_io_reap_write(bool wait)
+{
+	KvIoRequest *request;
+
+	if (nfinished == 0)
+		collect_writes(wait ? 1 : 0);
+	if (nfinished == 0)
+		return NULL;
+	request = finished[first_finished];
+	first_finished = (first_finished + 1) % MAX_DEPTH;
+	nfinished--;
+	return request;
+}
+
+/* Submitted and not reaped: finished ones count too. */
+int
+kv_io_writes_in_flight(void)
+{
+	return nfinished + (write_ring.pid == MyProcPid ? write_ring.in_flight : 0);
+}
+
+/* ---- settings ---- */
+
+static bool
+uring_in_use(void)
+{
+	return ring_ready(&read_ring, false);
+}
+
+const char *
+kv_stat_io_method(void)
+{
+	return uring_in_use() ? "io_uring" : "sync";
+}
+
+void
+kv_io_gucs(void)
+{
+	DefineCustomEnumVariable("kvfdw.io_method",
+							 "Selects how batches of device I/O are made.",
+							 "auto uses io_uring where the kernel allows it.",
+							 &io_method, IO_METHOD_AUTO, kv_io_methods,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.io_depth",
+							"Sets how many requests a process keeps in flight.",
+							NULL, &io_depth, 64, 1, MAX_DEPTH,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+	kv_fault_gucs();
+}

@@ -1,0 +1,514 @@
+/*
+ * small.c
+ *		file.c's other half: files that are read or written whole, and directories.
+ *
+ * OpenTransientFile works everywhere, the postmaster and the startup process
+ * included, and is cleaned up after an ERROR.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file_perm.h"
+#include "engine/base/types.h"
+#include "engine/io/fault.h"
+#include "engine/io/internal.h"
+#include "engine/io/io.h"
+#include "miscadmin.h"
+
+/* Holes are punched in multiples of this. */
+#define RELEASE_UNIT		(64 * 1024)
+
+char		kv_io_zeros[KV_ZERO_STEP] pg_attribute_aligned(KV_BLOCK);
+
+/* ---- files ---- */
+
+/* write() all of it to a plain descriptor; returns 0 or an errno. */
+static int
+write_all(int fd, const char *data, Size len)
+{
+	while (len > 0)
+	{
+		ssize_t		r;
+
+		errno = 0;
+		r = write(fd, data, len);
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r <= 0)
+			return errno != 0 ? errno : ENOSPC;
+		data += r;
+		len -= r;
+	}
+	return 0;
+}
+
+/* Create path anew with this content, or with len zeros if data is NULL. */
+static void
+create_whole(const char *path, const char *data, Size len, KvIoKind kind)
+{
+	Size		first = len;
+	int			err = kv_fault(kind, &first);
+	int			fd;
+
+	if (err == 0 && unlink(path) != 0 && errno != ENOENT)
+		err = errno;
+	fd = err == 0 ?
+		OpenTransientFile(path, O_CREAT | O_EXCL | O_WRONLY | PG_BINARY) : -1;
+	if (fd < 0)
+	{
+		err = err != 0 ? err : errno;
+		kv_io_stat_add(kind, 0, err);
+		kv_io_error(ERROR, err, path, "create");
+	}
+
+	kv_io_wait_start();
+	if (data != NULL)
+	{
+		/* two calls, so that an injected short write is one */
+		err = write_all(fd, data, first);
+		if (err == 0)
+			err = write_all(fd, data + first, len - first);
+	}
+	else
+	{
+		for (Size at = 0; err == 0 && at < len; at += KV_ZERO_STEP)
+			err = write_all(fd, kv_io_zeros, Min(KV_ZERO_STEP, len - at));
+	}
+	kv_io_wait_end();
+	if (CloseTransientFile(fd) != 0 && err == 0)
+		err = errno;
+
+	kv_io_stat_add(kind, err == 0 ? len : 0, err);
+	if (err != 0)
+	{
+		unlink(path);
+		kv_io_error(ERROR, err, path, "write");
+	}
+}
+
+void
+kv_io_create_zeroed(const char *path, Size len, KvIoKind kind)
+{
+	create_whole(path, NULL, len, kind);
+}
+
+void
+kv_io_create(const char *path, const void *data, Size len)
+{
+	create_whole(path, data, len, KV_IO_META_WRITE);
+}
+
+void
+kv_io_replace(const char *path, const void *data, Size len, bool sync)
+{
+	char		temporary[MAXPGPATH];
+	int			err;
+
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	create_whole(temporary, data, len, KV_IO_META_WRITE);
+	if (sync)
+		kv_io_durable_rename(temporary, path);
+	else if ((err = kv_io_rename(temporary, path)) != 0)
+		kv_io_error(ERROR, err, temporary, "rename");
+}
+
+void
+kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind)
+{
+	char		temporary[MAXPGPATH];
+	int			err = 0;
+
+	if (access(path, F_OK) == 0)
+		return;
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	create_whole(temporary, data, len, kind);
+	KV_STOP_POINT("create_before_link");
+	/* unlike a rename, this cannot replace what another process makes meanwhile */
+	if (link(temporary, path) != 0 && errno != EEXIST)
+		err = errno;
+	unlink(temporary);
+	if (err != 0)
+		kv_io_error(ERROR, err, path, "create");
+}
+
+/* read() up to len bytes, all that there are; returns 0 or an errno. */
+static int
+read_all(int fd, char *into, Size len, Size *done)
+{
+	*done = 0;
+	while (*done < len)
+	{
+		ssize_t		r = read(fd, into + *done, len - *done);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return errno;
+		if (r == 0)
+			break;
+		*done += r;
+	}
+	return 0;
+}
+
+/* Open a file to read it, and look how long it is.  -1: it is missing. */
+static int
+open_to_read(const char *path, Size *len)
+{
+	int			err = kv_fault(KV_IO_META_READ, NULL);
+	int			fd = err == 0 ? OpenTransientFile(path, O_RDONLY | PG_BINARY) : -1;
+	struct stat info;
+
+	if (err == 0 && fd < 0)
+	{
+		if (errno == ENOENT)
+			return -1;
+		err = errno;
+	}
+	if (err == 0 && fstat(fd, &info) != 0)
+		err = errno;
+	if (err != 0)
+	{
+		if (fd >= 0)
+			CloseTransientFile(fd);
+		kv_io_stat_add(KV_IO_META_READ, 0, err);
+		kv_io_error(ERROR, err, path, "read");
+	}
+	*len = info.st_size;
+	return fd;
+}
+
+static void
+end_reading(int fd, const char *path, Size bytes, int err)
+{
+	CloseTransientFile(fd);
+	kv_io_stat_add(KV_IO_META_READ, bytes, err);
+	if (err != 0)
+		kv_io_error(ERROR, err, path, "read");
+}
+
+char *
+kv_io_slurp(const char *path, Size *len)
+{
+	Size		size;
+	int			fd = open_to_read(path, &size);
+	char	   *data;
+	int			err;
+
+	if (fd < 0)
+		return NULL;
+	data = palloc(size + 1);
+	err = read_all(fd, data, size, len);
+	data[*len] = '\0';
+	end_reading(fd, path, *len, err);
+	return data;
+}
+
+bool
+kv_io_slurp_piece(const char *path, uint64 offset, void *into, Size bytes, Size *len)
+{
+	int			fd = open_to_read(path, len);
+	Size		done = 0;
+	int			err;
+
+	if (fd < 0)
+		return false;
+	err = lseek(fd, offset, SEEK_SET) < 0 ? errno : read_all(fd, into, bytes, &done);
+	end_reading(fd, path, done, err);
+	return done == bytes;
+}
+
+int
+kv_io_read_through(const char *path, KvIoKind kind)
+{
+	int			err = kv_fault(kind, NULL);
+	int			fd = err == 0 ? OpenTransientFile(path, O_RDONLY | PG_BINARY) : -1;
+	char	   *buffer = palloc(KV_ZERO_STEP);
+	Size		bytes = 0;
+	Size		done = 1;
+
+	if (err == 0 && fd < 0)
+		err = errno;
+	while (err == 0 && done > 0)
+	{
+		err = read_all(fd, buffer, KV_ZERO_STEP, &done);
+		bytes += done;
+	}
+	if (fd >= 0)
+		CloseTransientFile(fd);
+	pfree(buffer);
+	kv_io_stat_add(kind, bytes, err);
+	return err;
+}
+
+/* Shorten a file that nobody has mapped or open. */
+void
+kv_io_cut(const char *path, uint64 size)
+{
+	int			err = kv_fault(KV_IO_META_WRITE, NULL);
+
+	if (err == 0 && truncate(path, size) != 0)
+		err = errno;
+	kv_io_stat_add(KV_IO_META_WRITE, 0, err);
+	if (err != 0)
+		kv_io_error(ERROR, err, path, "truncate");
+}
+
+int
+kv_io_unlink(const char *path)
+{
+	int			err = kv_fault(KV_IO_UNLINK, NULL);
+
+	if (err == 0 && unlink(path) != 0)
+		err = errno;
+	kv_io_stat_add(KV_IO_UNLINK, 0, err == ENOENT ? 0 : err);
+	return err;
+}
+
+int
+kv_io_rename(const char *from, const char *to)
+{
+	int			err = kv_fault(KV_IO_META_WRITE, NULL);
+
+	if (err == 0 && rename(from, to) != 0)
+		err = errno;
+	kv_io_stat_add(KV_IO_META_WRITE, 0, err);
+	return err;
+}
+
+/*
+ * Make a file's content, or a directory's names, durable.  Returns 0 or an errno;
+ * *opened says whether it came so far that a failure is one of the sync.
+ */
+static int
+sync_path(const char *path, bool directory, bool *opened)
+{
+	int			err = kv_fault(KV_IO_SYNC, NULL);
+	int			fd;
+
+	*opened = true;
+	if (err == 0)
+	{
+		fd = OpenTransientFile(path, (directory ? O_RDONLY : O_RDWR) | PG_BINARY);
+		if (fd < 0)
+		{
+			err = errno;
+			*opened = false;
+		}
+		else
+		{
+			kv_io_wait_start();
+			err = (directory ? pg_fsync(fd) : pg_fdatasync(fd)) != 0 ? errno : 0;
+			kv_io_wait_end();
+			CloseTransientFile(fd);
+
+			/* some file systems cannot sync directories, and need not */
+			if (directory && (err == EBADF || err == EINVAL))
+				err = 0;
+		}
+	}
+	kv_io_stat_add(KV_IO_SYNC, 0, err);
+	if (err != 0 && *opened)
+		kv_io_sync_failed();
+	return err;
+}
+
+void
+kv_io_durable_rename(const char *from, const char *to)
+{
+	char		directory[MAXPGPATH];
+	bool		opened;
+	int			err = sync_path(from, false, &opened);
+
+	/* one that fails is no reason for a PANIC: the file will be written anew */
+	if (err != 0)
+		kv_io_error(ERROR, err, from, "fsync");
+	if ((err = kv_io_rename(from, to)) != 0)
+		kv_io_error(ERROR, err, from, "rename");
+	strlcpy(directory, to, sizeof(directory));
+	get_parent_directory(directory);
+	kv_io_sync_directory(directory[0] != '\0' ? directory : ".");
+}
+
+/* ---- directories ---- */
+
+void
+kv_io_mkdir(const char *path)
+{
+	char		partial[MAXPGPATH];
+	int			err = kv_fault(KV_IO_META_WRITE, NULL);
+
+	/* make every directory on the way that is missing, and its name durable */
+	strlcpy(partial, path, sizeof(partial));
+	canonicalize_path(partial);
+	for (char *p = partial + 1; err == 0; p++)
+	{
+		char		here = *p;
+
+		if (here != '/' && here != '\0')
+			continue;
+		*p = '\0';
+		if (MakePGDirectory(partial) == 0)
+		{
+			char		parent[MAXPGPATH];
+
+			strlcpy(parent, partial, sizeof(parent));
+			get_parent_directory(parent);
+			fsync_fname(parent[0] != '\0' ? parent : ".", true);
+		}
+		else if (errno != EEXIST)
+			err = errno;
+		*p = here;
+		if (here == '\0')
+			break;
+	}
+	if (err != 0)
+	{
+		kv_io_stat_add(KV_IO_META_WRITE, 0, err);
+		errno = err;
+		ereport(ERROR,
+				(errcode(err == ENOSPC || err == EDQUOT ?
+						 ERRCODE_DISK_FULL : ERRCODE_IO_ERROR),
+				 errmsg("could not create directory \"%s\": %m", path)));
+	}
+}
+
+/* nftw() callback: remove one entry, remember the first trouble in errno. */
+static int
+remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+	int			err = kv_fault(KV_IO_UNLINK, NULL);
+	Size		len = strlen(path);
+
+	/* an idle process may hold a value file open: give its space back now */
+	if (err == 0 && len > 4 && strcmp(path + len - 4, ".val") == 0 &&
+		truncate(path, 0) != 0 && errno != ENOENT)
+		err = errno;
+	if (err == 0 && remove(path) != 0 && errno != ENOENT)
+		err = errno;
+	kv_io_stat_add(KV_IO_UNLINK, 0, err);
+	if (err != 0)
+	{
+		errno = err;
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file or directory \"%s\": %m", path)));
+	}
+	return 0;
+}
+
+/*
+ * Make the names in a directory durable: files that were created in it and
+ * synced themselves survive power loss only after this.
+ */
+void
+kv_io_sync_directory(const char *path)
+{
+	bool		opened;
+	int			err = sync_path(path, true, &opened);
+
+	if (err != 0)
+		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
+}
+
+/* Goes on after a failure; a missing path is no trouble. */
+void
+kv_io_rmtree(const char *path)
+{
+	if (nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove directory \"%s\": %m", path)));
+}
+
+/*
+ * Free up to so many bytes of a file that nobody needs, and remove it when it has no
+ * more.  In place: bytes stay where they are, for it may be mapped.  whole: just
+ * remove it.  finish: return when the file system is done with it, as far as it
+ * tells.  Adds to *freed; 0 or an errno.
+ */
+int
+kv_io_release(const char *path, bool in_place, bool whole, uint64 most, bool finish,
+			  uint64 *freed)
+{
+	int			err = kv_fault(KV_IO_UNLINK, NULL);
+	int			fd = err == 0 ? OpenTransientFile(path, O_RDWR | PG_BINARY) : -1;
+	struct stat info;
+	uint64		bytes = 0;
+	bool		empty = true;
+
+	if (err == 0 && (fd < 0 || fstat(fd, &info) != 0))
+		err = errno;
+	if (err == 0)
+		bytes = Min((uint64) info.st_size, most);
+	if (err == 0 && in_place && !whole && info.st_size > most)
+	{
+		off_t		data = lseek(fd, 0, SEEK_DATA);
+
+		/* a file system that cannot do this frees all of it below */
+		if (data < 0)
+			bytes = 0;
+		else if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+						   data, TYPEALIGN(RELEASE_UNIT, most)) == 0)
+			empty = lseek(fd, 0, SEEK_DATA) == data;
+	}
+	else if (err == 0 && !in_place)
+	{
+		/* an idle process may hold it open: give its space back all the same */
+		empty = info.st_size <= most;
+		if (ftruncate(fd, info.st_size - bytes) != 0)
+			err = errno;
+	}
+	/* what a failed fsync loses is nobody's */
+	if (err == 0 && finish && !whole && bytes > 0)
+		(void) !fsync(fd);
+	if (fd >= 0)
+		CloseTransientFile(fd);
+	if (err == 0 && empty && unlink(path) != 0)
+		err = errno;
+	err = err == ENOENT ? 0 : err;
+	kv_io_stat_add(KV_IO_UNLINK, bytes, err);
+	*freed += bytes;
+	return err;
+}
+
+/* Wait until the file system has noted what happened to the names in a directory. */
+void
+kv_io_settle_directory(const char *path)
+{
+	int			fd = OpenTransientFile(path, O_RDONLY);
+
+	if (fd < 0)
+		return;
+	(void) !fsync(fd);
+	CloseTransientFile(fd);
+}
+
+/* Have a file's content written, and do not wait: for a sync that follows soon. */
+void
+kv_io_start_sync(const char *path)
+{
+	int			fd = enableFsync ? OpenTransientFile(path, O_RDWR | PG_BINARY) : -1;
+
+	/* one that is missing is an error of the sync */
+	if (fd < 0)
+		return;
+	pg_flush_data(fd, 0, 0);
+	CloseTransientFile(fd);
+}
+
+/* Make a file's content durable.  ERROR (PANIC, unless data_sync_retry) on failure. */
+void
+kv_io_sync_file(const char *path)
+{
+	bool		opened;
+	int			err = sync_path(path, false, &opened);
+
+	if (err != 0)
+		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path,
+					opened ? "fsync" : "open");
+}

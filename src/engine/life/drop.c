@@ -1,0 +1,312 @@
+/*
+ * drop.c
+ *		Stores go: out of sight at once, their files and memory when they can.
+ *
+ * What is discarded is marked dropped in shared memory and its directory renamed to
+ * kvfdw/dropped.*; both can neither fail a transaction nor need memory (pending.c).
+ * The maintainer removes the files and frees the memory.
+ *
+ * After a crash in between: a generation older than one whose creator
+ * committed, and one whose creator aborted, is removed when the table is next
+ * loaded; directories whose table is gone are swept (sweep.c), and renamed ones
+ * removed, after the start.
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "utils/hsearch.h"
+
+#include "engine/base/area.h"
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/format/format.h"
+#include "engine/index/delta.h"
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+#include "engine/xact/xact.h"
+
+/*
+ * Take a directory out of sight.  Never throws or allocates.  An incarnation that is
+ * begun again counts from 0 again, so a name may be taken.
+ */
+static void
+move_out_of_sight(const char *path)
+{
+	static char target[MAXPGPATH];
+	int			err;
+
+	do
+	{
+		snprintf(target, sizeof(target), KV_DIRECTORY "/dropped.%u.%u",
+				 kv_incarnations->current,
+				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
+		err = kv_io_rename(path, target);
+	} while (err == EEXIST || err == ENOTEMPTY);
+}
+
+/* One generation goes.  registry locked exclusively; never throws or allocates. */
+void
+kv_generation_discard(Oid dboid, Oid relid, uint32 generation)
+{
+	KvStore    *store = kv_store_find(dboid, relid, generation);
+
+	if (store == NULL)
+		return;
+	pg_atomic_write_u32(&store->state, KV_STORE_DROPPED);
+	move_out_of_sight(kv_path_store(&store->key));
+}
+
+/* registry locked. */
+static KvTableEntry *
+find_entry(Oid dboid, Oid relid)
+{
+	Oid			key[2] = {dboid, relid};
+
+	return hash_search(kv_table_hash, key, HASH_FIND, NULL);
+}
+
+/* Some generations of a table go.  Never throws or allocates. */
+void
+kv_generations_discard(Oid dboid, Oid relid, uint32 first, uint32 last)
+{
+	KvTableEntry *entry;
+
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid, relid);
+	if (entry != NULL && entry->loaded && entry->newest > 0)
+	{
+		for (uint32 g = Max(first, entry->oldest); g <= Min(last, entry->newest); g++)
+			kv_generation_discard(dboid, relid, g);
+		if (first <= entry->oldest && last >= entry->oldest)
+			entry->oldest = Min(last, entry->newest - 1) + 1;
+	}
+	LWLockRelease(&kv_registry->lock);
+}
+
+/* All of a table goes.  Never throws or allocates. */
+void
+kv_table_discard(Oid dboid, Oid relid)
+{
+	KvTableEntry *entry;
+
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid, relid);
+	if (entry != NULL)
+	{
+		for (uint32 g = entry->oldest; g <= entry->newest && g > 0; g++)
+			kv_generation_discard(dboid, relid, g);
+		hash_search(kv_table_hash, entry, HASH_REMOVE, NULL);
+	}
+	move_out_of_sight(kv_path_table_directory(dboid, relid));
+	LWLockRelease(&kv_registry->lock);
+	kv_wake_maintainer();
+}
+
+/* All of a database goes.  Never throws or allocates. */
+void
+kv_database_discard(Oid dboid)
+{
+	HASH_SEQ_STATUS status;
+	KvTableEntry *entry;
+	KvStore    *store;
+
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	hash_seq_init(&status, kv_store_hash);
+	while ((store = hash_seq_search(&status)) != NULL)
+	{
+		if (store->key.dboid == dboid)
+			pg_atomic_write_u32(&store->state, KV_STORE_DROPPED);
+	}
+	hash_seq_init(&status, kv_table_hash);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->dboid == dboid)
+			hash_search(kv_table_hash, entry, HASH_REMOVE, NULL);
+	}
+	move_out_of_sight(kv_path_database(dboid));
+	LWLockRelease(&kv_registry->lock);
+	kv_wake_maintainer();
+}
+
+/* ---- the maintainer's part ---- */
+
+/* Free what shared memory holds of dropped stores that nobody uses any more. */
+static void
+collect_stores(void)
+{
+	HASH_SEQ_STATUS status;
+	KvStore    *store;
+
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	hash_seq_init(&status, kv_store_hash);
+	while ((store = hash_seq_search(&status)) != NULL)
+	{
+		bool		pinned;
+
+		if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED ||
+			pg_atomic_read_u32(&store->helpers) > 0)
+			continue;
+
+		/*
+		 * Whoever pinned it for the sake of a slot did so under KvSlotPool.lock and
+		 * before it was dropped; from here on nobody does.  Its slots must not
+		 * become another's before the pin has gone.
+		 */
+		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+		pinned = pg_atomic_read_u32(&store->pins) > 0;
+		LWLockRelease(&kv_slot_pool->lock);
+		KV_STOP_POINT("drop_before_discard");
+		if (pinned || !kv_slots_discard(&store->key))
+			continue;
+		kv_value_forget(store->cache_id);
+		kv_runset_forget(store);
+		if (DsaPointerIsValid(store->shards))
+		{
+			for (int i = 0; i < store->shape.nshards; i++)
+			{
+				kv_delta_free(&kv_shard(store, i)->active);
+				kv_delta_free(&kv_shard(store, i)->sealed);
+			}
+			dsa_free(kv_area(), store->shards);
+		}
+		if (DsaPointerIsValid(store->bounds))
+			dsa_free(kv_area(), store->bounds);
+		hash_search(kv_store_hash, &store->key, HASH_REMOVE, NULL);
+	}
+	LWLockRelease(&kv_registry->lock);
+}
+
+/*
+ * Call for each store in a directory that was renamed out of sight, until a call
+ * says true; whether one has.
+ */
+static bool
+any_dropped(const char *path, int depth,
+			bool (*visit) (const KvStoreKey *key, uint64 id, const void *arg),
+			const void *arg)
+{
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	bool		found = false;
+
+	while (!found && (de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *below = psprintf("%s/%s", path, de->d_name);
+		KvStoreKey	key;
+		uint64		id;
+
+		if (strcmp(de->d_name, "table") == 0)
+			found = kv_table_file_identify(below, &key, &id, NULL) && visit(&key, id, arg);
+		else if (depth > 0 && strspn(de->d_name, "0123456789abcdef") == strlen(de->d_name))
+			found = any_dropped(below, depth - 1, visit, arg);
+		pfree(below);
+	}
+	FreeDir(dir);
+	return found;
+}
+
+/* Is the store in shared memory still, for somebody uses it or has a slot of it? */
+static bool
+is_in_use(const KvStoreKey *key, uint64 id, const void *arg)
+{
+	return kv_store_is_known(key);
+}
+
+static bool
+log_gone(const KvStoreKey *key, uint64 id, const void *arg)
+{
+	if (id != 0)
+		kv_wal_log_gone(key, id);
+	return false;
+}
+
+static bool
+is_it(const KvStoreKey *key, uint64 id, const void *arg)
+{
+	return kv_same_store(key, arg);
+}
+
+/* Redo: is this store's directory one that was renamed out of sight? */
+bool
+kv_store_was_dropped(const KvStoreKey *key)
+{
+	DIR		   *dir = AllocateDir(KV_DIRECTORY);
+	struct dirent *de;
+	bool		found = false;
+
+	while (!found && (de = ReadDirExtended(dir, KV_DIRECTORY, LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+
+		snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
+		found = strncmp(de->d_name, "dropped.", 8) == 0 && any_dropped(path, 2, is_it, key);
+	}
+	FreeDir(dir);
+	return found;
+}
+
+/*
+ * Free the memory of dropped stores, and have the directories that were renamed out
+ * of sight removed: in the maintainer, little by little; while there is none yet, in
+ * recovery, here and now.
+ */
+void
+kv_drop_collect(void)
+{
+	bool		maintainer = kv_base->maintainer_latch == MyLatch;
+	DIR		   *dir;
+	struct dirent *de;
+
+	collect_stores();
+	if (!maintainer && kv_base->maintainer_latch != NULL)
+		return;
+	dir = AllocateDir(KV_DIRECTORY);
+	while ((de = ReadDirExtended(dir, KV_DIRECTORY, LOG)) != NULL)
+	{
+		if (strncmp(de->d_name, "dropped.", 8) == 0 && !kv_free_knows(de->d_name))
+		{
+			char		path[MAXPGPATH];
+
+			snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
+			if (!RecoveryInProgress())
+			{
+				/* nothing of a store may be logged behind its GONE */
+				if (any_dropped(path, 2, is_in_use, NULL))
+					continue;
+				(void) any_dropped(path, 2, log_gone, NULL);
+			}
+			if (maintainer)
+				kv_free_add(de->d_name);
+			else
+				kv_io_rmtree(path);
+		}
+	}
+	FreeDir(dir);
+}
+
+/*
+ * Free the slots that an earlier incarnation left of stores that are gone.  In
+ * the maintainer, when every table has been loaded.
+ */
+void
+kv_slots_discard_unknown(void)
+{
+	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	{
+		KvStoreKey	key = kv_slot_header(i)->store;
+
+		if (kv_slots[i].state == KV_SLOT_ORPHAN &&
+			kv_store_find(key.dboid, key.relid, key.generation) == NULL &&
+			access(kv_path_store(&key), F_OK) != 0 && errno == ENOENT)
+			(void) kv_slots_discard(&key);
+	}
+}

@@ -1,0 +1,219 @@
+/*
+ * free.c
+ *		Space of dropped stores, given back little by little.
+ *
+ * Where a file system discards what it frees, freeing a gigabyte can keep the device
+ * from everybody else for more than a second.  So directories that were renamed out
+ * of sight (drop.c) are emptied in steps of a megabyte, each of which the file
+ * system has finished with before the next (kv_io_release), and between two steps
+ * the device is left alone for eight times as long as the step took: whoever else
+ * uses it keeps most of it, and a gigabyte still goes in well under a minute.
+ *
+ * If space is short, which somebody probably waits for, it goes without rests and
+ * in larger steps.  Short is: less than a twentieth of the file system is available,
+ * or a call of the engine has met a full disk or quota in the last ten seconds.
+ *
+ * Only the maintainer does this, between its other work: a step is due when its
+ * time has come, the rest is part of the maintainer's nap, and whatever wakes it
+ * comes first.  Told to go, it leaves after the step at hand.  What remains keeps
+ * its directory's name, and is found by the next maintainer.
+ *
+ * Value files and key logs are cut at their end.  Runs may be mapped still by a
+ * process that has no use for them, so nothing is cut off them (I 5), but holes are
+ * punched.  On a standby they are just unlinked: nothing proves there that nobody
+ * reads them.
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+
+#define KV_FREE_STEP		(1024 * 1024)
+#define KV_FREE_STEP_SHORT	(64 * 1024 * 1024)
+#define KV_FREE_FILES		64
+#define KV_FREE_REST		8	/* times the step's duration */
+#define KV_FREE_LONGEST_MS	1000
+
+/* A directory that is to go. */
+typedef struct KvFreeDirectory
+{
+	char		name[NAMEDATALEN];	/* in kvfdw/; hash key: must be first */
+	bool		failed;			/* leave it to the next pass */
+} KvFreeDirectory;
+
+/* What one step may free, and has. */
+typedef struct KvFreeStep
+{
+	uint64		most;
+	uint64		bytes;
+	int			files;
+	bool		in_recovery;
+	bool		hurry;
+	bool		failed;
+} KvFreeStep;
+
+static HTAB *directories = NULL;
+static TimestampTz next_step = 0;	/* 0: without a rest */
+
+/* Will it be freed?  Then the caller need not look at it again. */
+bool
+kv_free_knows(const char *name)
+{
+	KvFreeDirectory *directory;
+
+	if (directories == NULL)
+		return false;
+	directory = hash_search(directories, name, HASH_FIND, NULL);
+	if (directory != NULL)
+		directory->failed = false;
+	return directory != NULL;
+}
+
+void
+kv_free_add(const char *name)
+{
+	KvFreeDirectory *directory;
+
+	if (directories == NULL)
+	{
+		HASHCTL		info = {0};
+
+		info.keysize = NAMEDATALEN;
+		info.entrysize = sizeof(KvFreeDirectory);
+		info.hcxt = TopMemoryContext;
+		directories = hash_create("kvfdw dropped directories", 64, &info,
+								  HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	}
+	directory = hash_search(directories, name, HASH_ENTER, NULL);
+	directory->failed = false;
+}
+
+/* Does a file of this name hold data? */
+static bool
+holds_data(const char *name, bool *mapped)
+{
+	const char *end = strrchr(name, '.');
+
+	*mapped = end != NULL && strcmp(end, ".run") == 0;
+	return *mapped || (end != NULL && (strcmp(end, ".val") == 0 || strcmp(end, ".log") == 0));
+}
+
+/* Free files of a directory and those below it.  False when the step is over. */
+static bool
+free_files(const char *path, int depth, KvFreeStep *step)
+{
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	int			files = step->files;
+	bool		more = true;
+
+	while (more && (de = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		char	   *below = psprintf("%s/%s", path, de->d_name);
+		bool		mapped;
+
+		if (holds_data(de->d_name, &mapped))
+		{
+			int			err = kv_io_release(below, mapped, mapped && step->in_recovery,
+											step->most - step->bytes, !step->hurry,
+											&step->bytes);
+
+			if (err != 0)
+			{
+				kv_io_error(WARNING, err, below, "free");
+				step->failed = true;
+			}
+			step->files++;
+			more = !step->failed && step->bytes < step->most && step->files < KV_FREE_FILES;
+		}
+		else if (depth > 0 && strspn(de->d_name, "0123456789abcdef") == strlen(de->d_name))
+			more = free_files(below, depth - 1, step);
+		pfree(below);
+	}
+	FreeDir(dir);
+	if (step->files > files && !step->hurry)
+		kv_io_settle_directory(path);
+	return more;
+}
+
+/* One step.  False: there is nothing to free. */
+static bool
+free_step(void)
+{
+	HASH_SEQ_STATUS status;
+	KvFreeDirectory *directory;
+	KvFreeStep	step = {0};
+	char		path[MAXPGPATH];
+
+	if (directories == NULL)
+		return false;
+	hash_seq_init(&status, directories);
+	while ((directory = hash_seq_search(&status)) != NULL && directory->failed)
+		;
+	if (directory == NULL)
+		return false;
+	hash_seq_term(&status);
+
+	step.in_recovery = RecoveryInProgress();
+	step.hurry = kv_io_space_is_short(KV_DIRECTORY);
+	step.most = step.hurry ? KV_FREE_STEP_SHORT : KV_FREE_STEP;
+	snprintf(path, sizeof(path), KV_DIRECTORY "/%s", directory->name);
+	if (access(path, F_OK) != 0 || free_files(path, 2, &step) || step.failed)
+	{
+		/* nothing large is left, or something that does not go: all of the rest */
+		kv_io_rmtree(path);
+		if (access(path, F_OK) != 0)
+			hash_search(directories, directory->name, HASH_REMOVE, NULL);
+		else
+			directory->failed = true;
+	}
+	next_step = step.hurry ? 0 : GetCurrentTimestamp();
+	return true;
+}
+
+/*
+ * Take a nap of so many milliseconds, or until the latch is set, and free what is
+ * to be freed.  Does a step, if one is due, before it looks at the latch.
+ */
+void
+kv_free_or_nap(long ms, uint32 wait_event)
+{
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+
+	for (;;)
+	{
+		TimestampTz start = GetCurrentTimestamp();
+		TimestampTz wake = until;
+		int			events;
+
+		if (next_step > start)
+			wake = Min(until, next_step);
+		else if (free_step())
+		{
+			KV_STOP_POINT("free_step");
+			if (next_step != 0)
+				next_step += Min((next_step - start) * KV_FREE_REST,
+								 KV_FREE_LONGEST_MS * 1000);
+			wake = Min(until, next_step);
+		}
+		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						   Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wake), 0),
+						   wait_event);
+		if ((events & WL_LATCH_SET) || ShutdownRequestPending ||
+			GetCurrentTimestamp() >= until)
+			return;
+	}
+}

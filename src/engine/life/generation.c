@@ -1,0 +1,444 @@
+/*
+ * generation.c
+ *		Which store is a table's: tables and their generations.
+ *
+ * A table is (database, relation); each TRUNCATE gives it a new generation,
+ * tagged with the truncating (sub)transaction's xid.  The live one is the
+ * newest whose creator committed or is the current transaction; TRUNCATE holds
+ * AccessExclusiveLock to its end, so nobody meets a creator that is still
+ * unfinished.  Everything about it follows from clog; no callback has to
+ * publish anything (I 1).
+ *
+ * A number can come round again, after a rollback and a restart, but not before GONE
+ * of the store that had it is in the WAL; processes tell stores apart by cache_id,
+ * which each opening gets anew.
+ *
+ * Tables and generations are hash tables in shared memory, filled from the
+ * directories at first use and guarded by KvRegistry.lock.
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "storage/fd.h"
+#include "utils/hsearch.h"
+#include "utils/lsyscache.h"
+
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/xact/xact.h"
+
+static void
+too_many_tables(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("too many kvfdw tables in use"),
+			 errhint("You might need to increase kvfdw.max_tables.")));
+}
+
+/* Enter a generation.  registry locked exclusively. */
+static KvStore *
+enter_store(Oid dboid, Oid relid, uint32 generation)
+{
+	KvStoreKey	key = {dboid, relid, generation};
+	bool		found;
+	KvStore    *store = hash_search(kv_store_hash, &key, HASH_ENTER_NULL, &found);
+
+	if (store == NULL)
+		too_many_tables();
+	if (!found)
+	{
+		memset((char *) store + sizeof(KvStoreKey), 0, sizeof(KvStore) - sizeof(KvStoreKey));
+		store->shards = store->bounds = InvalidDsaPointer;
+		pg_atomic_init_u32(&store->state, KV_STORE_CLOSED);
+		pg_atomic_init_u32(&store->pins, 0);
+		pg_atomic_init_u32(&store->next_shard, 0);
+		pg_atomic_init_u32(&store->helpers, 0);
+		ConditionVariableInit(&store->opened);
+		for (int i = 0; i < KV_COUNTERS; i++)
+			pg_atomic_init_u64(&store->counters[i], 0);
+		pg_atomic_init_u64(&store->changes, 0);
+		pg_atomic_init_u64(&store->changes_analyzed, 0);
+		pg_atomic_init_u64(&store->changes_needed, 0);
+		pg_atomic_init_u32(&store->analyzed, 0);
+	}
+	return store;
+}
+
+/*
+ * What has become of the transaction that made a generation; registry locked.  If
+ * clog has forgotten it, for the store was never settled: had it aborted, the
+ * generation would have gone, and an older one would be there.
+ */
+static KvVersionFate
+creator_fate(const KvTableEntry *entry, const KvStore *store)
+{
+	bool		older = false;
+
+	if (store->shape.creator == 0)
+		return KV_FATE_COMMITTED;
+	if (kv_clog_has(store->shape.creator) ||
+		kv_incarnation_aborted(store->shape.creator_incarnation, store->shape.creator))
+		return kv_xid_fate(store->shape.creator, store->shape.creator_incarnation);
+	for (uint32 g = entry->oldest; g > 0 && g < store->key.generation && !older; g++)
+	{
+		KvStore    *other = kv_store_find(entry->dboid, entry->relid, g);
+
+		older = other != NULL && pg_atomic_read_u32(&other->state) != KV_STORE_DROPPED;
+	}
+	return older ? kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) : KV_FATE_COMMITTED;
+}
+
+/* The generation that counts for this transaction, or NULL.  registry locked. */
+static KvStore *
+live_store(const KvTableEntry *entry)
+{
+	for (uint32 g = entry->newest; g >= entry->oldest && g > 0; g--)
+	{
+		KvStore    *store = kv_store_find(entry->dboid, entry->relid, g);
+
+		if (store == NULL || pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			continue;
+		if (store->shape.creator == 0 ||
+			(!kv_incarnation_aborted(store->shape.creator_incarnation, store->shape.creator) &&
+			 kv_xid_is_mine(store->shape.creator)) ||
+			creator_fate(entry, store) == KV_FATE_COMMITTED)
+			return store;
+	}
+	return NULL;
+}
+
+/* Discard what a TRUNCATE whose end was a crash has left.  registry locked exclusively. */
+static void
+discard_losers(KvTableEntry *entry)
+{
+	KvStore    *live = live_store(entry);
+
+	for (uint32 g = entry->oldest; live != NULL && g > 0 && g <= entry->newest; g++)
+	{
+		KvStore    *store = kv_store_find(entry->dboid, entry->relid, g);
+
+		if (store != NULL && store != live &&
+			pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED &&
+			(g < live->key.generation ||
+			 creator_fate(entry, store) == KV_FATE_ABORTED))
+			kv_generation_discard(entry->dboid, entry->relid, g);
+	}
+}
+
+/*
+ * Read a table's directory into the hash tables, sweeping what an unfinished
+ * creation left.  registry locked exclusively.
+ */
+static void
+load_table(KvTableEntry *entry)
+{
+	const char *directory = kv_path_table_directory(entry->dboid, entry->relid);
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+
+	if (dir == NULL && errno == ENOENT)
+		return;
+	while ((de = ReadDir(dir, directory)) != NULL)
+	{
+		uint32		generation;
+		char		rest[5];
+		int			n = sscanf(de->d_name, "%8x%4s", &generation, rest);
+
+		if (n == 2 && strcmp(rest, ".new") == 0)
+		{
+			char	   *path = psprintf("%s/%s", directory, de->d_name);
+
+			kv_io_rmtree(path);
+			pfree(path);
+		}
+		else if (n == 1 && strlen(de->d_name) == 8)
+		{
+			KvStore    *store = enter_store(entry->dboid, entry->relid, generation);
+
+			kv_table_file_require(&store->key, &store->shape, NULL, NULL);
+			entry->newest = Max(entry->newest, generation);
+			entry->oldest = entry->oldest == 0 ? generation : Min(entry->oldest, generation);
+		}
+	}
+	FreeDir(dir);
+
+	/* redo may still need it; then the maintainer does this */
+	if (!RecoveryInProgress())
+		discard_losers(entry);
+}
+
+/*
+ * The table's entry, loaded; NULL if there is none and !create.  The registry's lock
+ * must not be held.
+ */
+KvTableEntry *
+kv_table_entry(Oid dboid, Oid relid, bool create)
+{
+	struct
+	{
+		Oid			dboid;
+		Oid			relid;
+	}			key = {dboid, relid};
+	KvTableEntry *entry;
+	bool		found;
+
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	entry = hash_search(kv_table_hash, &key, HASH_FIND, NULL);
+	if (entry != NULL && entry->loaded)
+	{
+		LWLockRelease(&kv_registry->lock);
+		return entry;
+	}
+	LWLockRelease(&kv_registry->lock);
+
+	/* a table that was never written needs no entry */
+	if (!create && access(kv_path_table_directory(dboid, relid), F_OK) != 0 &&
+		errno == ENOENT)
+		return NULL;
+
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	entry = hash_search(kv_table_hash, &key, HASH_ENTER_NULL, &found);
+	if (entry == NULL)
+		too_many_tables();
+	if (!found)
+	{
+		entry->loaded = false;
+		entry->oldest = entry->newest = 0;
+		entry->birth = 0;
+	}
+	if (!entry->loaded)
+	{
+		load_table(entry);
+		entry->loaded = true;
+	}
+	LWLockRelease(&kv_registry->lock);
+	return entry;
+}
+
+/* Enter a table, after redo, which has perhaps done so: without what has lost. */
+void
+kv_table_settle(Oid dboid, Oid relid)
+{
+	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
+
+	if (entry == NULL)
+		return;
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	discard_losers(entry);
+	LWLockRelease(&kv_registry->lock);
+}
+
+/* Make a generation of a table, of this shape.  registry locked exclusively. */
+static KvStore *
+make_generation(KvTableEntry *entry, uint32 generation, const KvStoreShape *shape,
+				const KvKey *bounds)
+{
+	KvStoreKey	key = {entry->dboid, entry->relid, generation};
+	KvStore    *store;
+
+	(void) kv_slots_discard(&key);
+	store = enter_store(key.dboid, key.relid, key.generation);
+	store->shape = *shape;
+	store->shape.creator_incarnation = kv_writing_incarnation();
+	PG_TRY();
+	{
+		kv_store_files_create(&key, &store->shape, bounds);
+	}
+	PG_CATCH();
+	{
+		hash_search(kv_store_hash, &key, HASH_REMOVE, NULL);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	entry->newest = Max(entry->newest, key.generation);
+	entry->oldest = entry->oldest == 0 ? key.generation : Min(entry->oldest, key.generation);
+	return store;
+}
+
+/* Longer keys are stored as those of any length are. */
+static int
+stored_key_width(int key_width)
+{
+	return key_width <= 8 ? key_width : 0;
+}
+
+bool
+kv_store_fits_keys(const KvStore *store, int key_width)
+{
+	return store->shape.key_width == stored_key_width(key_width);
+}
+
+/*
+ * A number for the table's next generation: none that is in memory or on disk, also
+ * not under a name out of sight, for as long as others may take the two for one.  Its
+ * GONE record, which comes before its directory goes, parts them for standbys.
+ */
+static uint32
+next_generation(const KvTableEntry *entry)
+{
+	KvStoreKey	key = {entry->dboid, entry->relid, entry->newest};
+
+	do
+		key.generation++;
+	while (kv_store_find(key.dboid, key.relid, key.generation) != NULL ||
+		   kv_store_was_dropped(&key));
+	return key.generation;
+}
+
+/* Make the table's next generation.  registry locked exclusively. */
+static KvStore *
+create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *bounds,
+				  KvWalLevel wal, uint64 creator)
+{
+	KvStoreShape shape = {0};
+	KvStore    *store;
+
+	shape.creator = creator;
+	shape.nshards = shards;
+	shape.key_width = stored_key_width(key_width);
+	shape.id = pg_atomic_fetch_add_u64(&kv_slot_pool->sequence, 1);
+	shape.wal = wal;
+	store = make_generation(entry, next_generation(entry), &shape, bounds);
+	KV_STOP_POINT("create_before_record");
+	kv_wal_log_create(&store->key, &store->shape, bounds);
+	return store;
+}
+
+/* Redo: the generation that a CREATE record tells of. */
+KvStore *
+kv_store_make(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
+{
+	KvTableEntry *entry = kv_table_entry(key->dboid, key->relid, true);
+	KvStore    *store;
+
+	/* one that had this key and has gone may still be in memory */
+	while (kv_store_is_known(key))
+	{
+		kv_drop_collect();
+		kv_interrupts();
+		pg_usleep(1000);
+	}
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	store = make_generation(entry, key->generation, shape, bounds);
+	LWLockRelease(&kv_registry->lock);
+	return store;
+}
+
+/* The generation with this key, if it is there and not dropped; its table is loaded. */
+KvStore *
+kv_store_by_key(const KvStoreKey *key)
+{
+	if (kv_table_entry(key->dboid, key->relid, false) == NULL)
+		return NULL;
+	return kv_store_live(key);
+}
+
+/* Redo: a store has gone, unless another has taken its place. */
+void
+kv_generation_remove(const KvStoreKey *key, uint64 id)
+{
+	KvStore    *store = kv_store_by_key(key);
+
+	if (store == NULL || (store->shape.id != id && !store->shape.unusable))
+		return;
+	kv_generations_discard(key->dboid, key->relid, key->generation, key->generation);
+
+	/* before a standby is consistent nobody else is there to free its slots */
+	if (kv_base->maintainer_latch == NULL)
+		kv_drop_collect();
+	else
+		kv_wake_maintainer();
+}
+
+KvStore *
+kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
+			  KvWalLevel wal, bool create, SubTransactionId created_in)
+{
+	KvTableEntry *entry = kv_table_entry(dboid, relid, create);
+	KvStore    *store;
+
+	if (entry == NULL)
+		return NULL;
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	store = live_store(entry);
+	LWLockRelease(&kv_registry->lock);
+
+	if (store != NULL && created_in != InvalidSubTransactionId &&
+		entry->birth != U64FromFullTransactionId(GetTopFullTransactionIdIfAny()))
+	{
+		/* the directory of a dropped table whose OID has come round again */
+		kv_table_discard(dboid, relid);
+		entry = kv_table_entry(dboid, relid, create);
+		store = NULL;
+		if (entry == NULL)
+			return NULL;
+	}
+	if (store == NULL)
+	{
+		if (!create)
+			return NULL;
+		if (created_in != InvalidSubTransactionId)
+			kv_pending_add(KV_PENDING_CREATE, dboid, relid, 0, created_in);
+		LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+		store = live_store(entry);
+		if (store == NULL)
+		{
+			store = create_generation(entry, shards, key_width, bounds, wal, 0);
+			if (created_in != InvalidSubTransactionId)
+				entry->birth = U64FromFullTransactionId(GetTopFullTransactionIdIfAny());
+		}
+		LWLockRelease(&kv_registry->lock);
+	}
+	kv_store_ensure_open(store);
+	return store;
+}
+
+void
+kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
+				  KvWalLevel wal, SubTransactionId created_in)
+{
+	KvTableEntry *entry = kv_table_entry(dboid, relid, true);
+	uint64		xid = kv_current_xid(true);
+	KvStore    *store;
+
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	store = live_store(entry);
+	if (store != NULL || created_in == InvalidSubTransactionId)
+	{
+		store = create_generation(entry, shards, key_width, bounds, wal, xid);
+		LWLockRelease(&kv_registry->lock);
+		kv_pending_add(KV_PENDING_TRUNCATE, dboid, relid, store->key.generation,
+					   GetCurrentSubTransactionId());
+	}
+	else
+		LWLockRelease(&kv_registry->lock);
+}
+
+/* What a table's data was written with; false if it has none that can be used. */
+bool
+kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level)
+{
+	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
+	KvStore    *store;
+
+	if (entry == NULL)
+		return false;
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	store = live_store(entry);
+	LWLockRelease(&kv_registry->lock);
+	if (store == NULL || store->shape.unusable)
+		return false;
+	*level = store->shape.wal;
+	return true;
+}

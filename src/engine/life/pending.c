@@ -1,0 +1,142 @@
+/*
+ * pending.c
+ *		What happens to files at the end of a transaction (I 9).
+ *
+ * TRUNCATE and DROP note what is to go; nothing is touched before COMMIT, and
+ * a ROLLBACK only removes what the transaction itself had made.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+
+#include "engine/base/wait.h"
+#include "engine/engine.h"
+#include "engine/life/life.h"
+#include "engine/slot/slot.h"
+#include "engine/xact/xact.h"
+
+typedef struct KvPending
+{
+	KvPendingKind kind;
+	Oid			dboid;
+	Oid			relid;
+	uint32		generation;
+	SubTransactionId subid;
+	struct KvPending *next;
+} KvPending;
+
+static KvPending *pending = NULL;	/* newest first, in TopTransactionContext */
+
+void
+kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 generation,
+			   SubTransactionId subid)
+{
+	KvPending  *entry = MemoryContextAlloc(TopTransactionContext, sizeof(KvPending));
+
+	entry->kind = kind;
+	entry->dboid = dboid;
+	entry->relid = relid;
+	entry->generation = generation;
+	entry->subid = subid;
+	entry->next = pending;
+	pending = entry;
+
+	/*
+	 * What COMMIT removes must not come back: the commit record has to be on
+	 * disk first, whatever synchronous_commit says (as for heap's files).
+	 */
+	if (kind != KV_PENDING_CREATE)
+		ForceSyncCommit();
+}
+
+void
+kv_store_drop_at_commit(Oid dboid, Oid relid)
+{
+	kv_pending_add(KV_PENDING_DROP, dboid, relid, 0, GetCurrentSubTransactionId());
+}
+
+void
+kv_store_drop_database_at_commit(Oid dboid)
+{
+	kv_pending_add(KV_PENDING_DROP_DATABASE, dboid, InvalidOid, 0,
+				   GetCurrentSubTransactionId());
+}
+
+bool
+kv_engine_has_pending_files(void)
+{
+	return pending != NULL;
+}
+
+void
+kv_engine_at_commit(void)
+{
+	kv_commit_forget();
+	for (KvPending *entry = pending; entry != NULL; entry = entry->next)
+	{
+		switch (entry->kind)
+		{
+			case KV_PENDING_CREATE:
+				break;
+			case KV_PENDING_TRUNCATE:
+				if (entry->generation > 1)
+					kv_generations_discard(entry->dboid, entry->relid, 1, entry->generation - 1);
+				break;
+			case KV_PENDING_DROP:
+				kv_table_discard(entry->dboid, entry->relid);
+				break;
+			case KV_PENDING_DROP_DATABASE:
+				kv_database_discard(entry->dboid);
+				break;
+		}
+	}
+	if (pending != NULL)
+		kv_wake_maintainer();
+	pending = NULL;
+}
+
+static void
+undo(const KvPending *entry)
+{
+	if (entry->kind == KV_PENDING_CREATE)
+		kv_table_discard(entry->dboid, entry->relid);
+	else if (entry->kind == KV_PENDING_TRUNCATE)
+		kv_generations_discard(entry->dboid, entry->relid, entry->generation,
+							entry->generation);
+}
+
+void
+kv_engine_at_abort(void)
+{
+	kv_commit_forget();
+	for (KvPending *entry = pending; entry != NULL; entry = entry->next)
+		undo(entry);
+	if (pending != NULL)
+		kv_wake_maintainer();
+	pending = NULL;
+}
+
+void
+kv_engine_at_subxact(bool commit, SubTransactionId mine, SubTransactionId parent)
+{
+	KvPending **link = &pending;
+
+	while (*link != NULL)
+	{
+		KvPending  *entry = *link;
+
+		if (entry->subid != mine)
+			link = &entry->next;
+		else if (commit)
+		{
+			entry->subid = parent;
+			link = &entry->next;
+		}
+		else
+		{
+			undo(entry);
+			*link = entry->next;
+		}
+	}
+}

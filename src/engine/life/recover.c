@@ -1,0 +1,532 @@
+/*
+ * recover.c
+ *		Recovery of a store at its first use after a start.
+ *
+ * Per shard, independently of the others, so that several processes share the
+ * work.  At wal levels 'full' and 'keys' the shard is set back to its image
+ * (durable/imageback.c), and its logs are read; redo, which may be what opens the store, puts
+ * what the WAL has on top.  At level 'none': read the manifest; replay sealed merge
+ * slots; read the key logs that the runs do not cover; replay the slot that was open;
+ * sweep files that the manifest does not name.  (A shard without a manifest has its
+ * log number 1: if that is missing beside other logs or runs, so is the manifest.)  No
+ * value is read, but in a salvage.  Every step is idempotent, so a recovery that was
+ * killed is simply done again.
+ *
+ * Each entry's fate is settled as it is read: aborted ones stay out, and so
+ * nothing later needs to know which incarnation they came from (I 10).
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/area.h"
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/durable/durable.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/freeze/freeze.h"
+#include "engine/index/delta.h"
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+#include "engine/xact/xact.h"
+
+#define KV_ROOM_TRIES	64		/* of seconds, or freezes, for room for descriptors */
+
+static int	recovery_workers = 2;
+
+void
+kv_recovery_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.recovery_workers",
+							"Helpers that recover the shards of one table in parallel.",
+							NULL, &recovery_workers, 2, 0, 8,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+}
+
+/* The shard that gets the entries. */
+typedef struct KvRecovering
+{
+	KvStore    *store;
+	uint32		shardno;
+} KvRecovering;
+
+/*
+ * A KvApplyEntry: put the entry into the recovering shard's delta, unless its
+ * transaction aborted.
+ */
+static void
+apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
+{
+	const KvRecovering *to = arg;
+	KvShard    *shard = kv_shard(to->store, to->shardno);
+	const uint8 *key = (const uint8 *) (entry + 1);
+	KvDeltaPosition place;
+	KvVersion	version = kv_entry_version(entry);
+	uint64		end = KV_LOCATION_OFFSET(entry->location) + entry->len;
+
+	/* the space is taken whether or not the entry counts */
+	if (kv_same_file(KV_LOCATION_FILE(entry->location), shard->files.value_file))
+		shard->files.value_tail = Max(shard->files.value_tail, TYPEALIGN(KV_BLOCK, end));
+
+	version.fate = kv_xid_fate(entry->xid, incarnation);
+	if (version.fate == KV_FATE_ABORTED ||
+		(entry->kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
+		return;
+	for (;;)
+	{
+		kv_delta_locate(&shard->active, key, entry->keylen, &place);
+		if (kv_delta_add(&shard->active, &place, key, entry->keylen, &version))
+			break;
+		kv_make_memory(to->store, to->shardno);	/* perhaps of this delta */
+	}
+	kv_stat_add(to->store, KV_COUNT_RECOVERED_ENTRIES, 1);
+}
+
+/*
+ * As apply_entry, in a salvage: of what lies behind the image's values only what is
+ * whole.
+ */
+static void
+salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
+{
+	const KvRecovering *to = arg;
+	KvShard    *shard = kv_shard(to->store, to->shardno);
+	KvVersion	version = kv_entry_version(entry);
+	int			err = 0;
+
+	if (entry->len > 0 && KV_LOCATION_OFFSET(entry->location) >= shard->salvage_from &&
+		kv_value_problem(&to->store->key, to->store->cache_id, kv_entry_key(entry), &version,
+						 &err) != NULL)
+	{
+		/* what a device does not read once it may read at the next start */
+		if (err != 0)
+			kv_io_error(ERROR, err,
+						kv_path_value(&to->store->key, KV_LOCATION_FILE(entry->location)),
+						"read");
+		kv_stat_add(to->store, KV_COUNT_LOST_ENTRIES, 1);
+		return;
+	}
+	apply_entry(arg, entry, incarnation);
+}
+
+/*
+ * Nothing that the logs hold counts any more: go on with a new one, so that
+ * nothing refers to the incarnations that wrote them.
+ */
+static void
+leave_logs(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvManifest	manifest = {.files = shard->files};
+
+	manifest.files.first_log = ++shard->log_number;
+	kv_log_create(&store->key, shardno, manifest.files.first_log);
+	kv_manifest_write(&store->key, shardno, &manifest);
+	shard->log_tail = sizeof(KvLogHeader);
+	shard->files.first_log = manifest.files.first_log;
+	shard->sealed_log = manifest.files.first_log - 1;
+}
+
+/*
+ * All of the shard that could be salvaged is in its delta: make a run of it, and
+ * leave the logs, with what is damaged in them, behind.
+ */
+static void
+end_salvage(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	kv_stat_add(store, KV_COUNT_LOST_ENTRIES, shard->salvage_lost);
+	shard->files.flags &= ~KV_MANIFEST_SALVAGE;
+	if (!DsaPointerIsValid(shard->active.root))
+	{
+		leave_logs(store, shardno);
+		return;
+	}
+	/* behind whatever is in the file, whole or not */
+	shard->frozen_at = GetCurrentTimestamp();
+	kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+}
+
+/* From where a shard's recovery goes on. */
+typedef struct KvBeginning
+{
+	KvManifest	manifest;
+	bool		used;			/* it has or had files, so its first log must be there */
+	uint32		last_log;
+	uint64		log_end;		/* of that log; 0: wherever its file ends */
+} KvBeginning;
+
+/* The shard of a store at level 'none': what its files say. */
+static void
+find_beginning(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+			   KvBeginning *begin)
+{
+	bool		has_index = false;	/* a log or a run */
+
+	for (int i = 0; i < n; i++)
+	{
+		if (files[i].kind == KV_FILE_MANIFEST)
+			begin->used = kv_manifest_read(&store->key, shardno, &begin->manifest);
+		else if (files[i].kind == KV_FILE_LOG)
+			begin->last_log = Max(begin->last_log, files[i].number);
+		has_index |= files[i].kind == KV_FILE_LOG || files[i].kind == KV_FILE_RUN;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		/* numbers are never used twice, not even a swept run's */
+		if (files[i].kind == KV_FILE_RUN)
+			begin->manifest.files.next_run = Max(begin->manifest.files.next_run, files[i].number + 1);
+	}
+	begin->last_log = Max(begin->last_log, begin->manifest.files.first_log);
+	if (!begin->used && has_index && access(kv_path_log(&store->key, shardno, 1), F_OK) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shardno))));
+}
+
+/*
+ * Put into the shard what it begins with: what its image says, or at level 'none',
+ * or of an unused one, what is there.
+ */
+static void
+begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+			const KvImaged *imaged, KvBeginning *begin)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvManifest *manifest = &begin->manifest;
+	bool		had_image = kv_imaged_has(imaged, shardno);
+	File		file;
+
+	memset(begin, 0, sizeof(*begin));
+	begin->manifest.files.next_run = 1;
+	begin->manifest.files.first_log = begin->last_log = 1;
+	begin->manifest.files.value_file = kv_shard_file(shardno);
+
+	/* places in it are about to be written again: nobody may still do so */
+	file = kv_value_file(&store->key, store->cache_id, kv_shard_file(shardno), false);
+	if (file >= 0)
+		kv_io_settle(file);
+	if (store->shape.wal == KV_WAL_NONE)
+	{
+		find_beginning(store, shardno, files, n, begin);
+		begin->used |= file >= 0;
+	}
+	else
+		begin->used = kv_shard_set_back(store, shardno, files, n, had_image,
+										&begin->manifest, &begin->last_log,
+										&begin->log_end);
+	shard->files = manifest->files;
+	shard->sealed_log = manifest->files.first_log - 1;
+	shard->log_number = begin->last_log;
+	shard->salvage_from = manifest->files.value_tail;
+	shard->salvage_lost = manifest->lost;
+	kv_shard_load_image(store, shardno, files, n, manifest);
+	if (shard->image_number > 0 && !had_image)
+		store->imaged_stale = true;
+}
+
+/* What the shard's key logs, and at level 'none' merge slots, have beyond its runs. */
+static void
+replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		salvage = (begin->manifest.files.flags & KV_MANIFEST_SALVAGE) != 0;
+	KvRecovering to = {store, shardno};
+	uint64		lost = 0;
+
+	kv_slots_replay_sealed(store, shardno);
+	KV_STOP_POINT("recover_after_sealed");
+	shard->log_tail = sizeof(KvLogHeader);
+	for (uint32 log = shard->files.first_log; log <= shard->log_number; log++)
+	{
+		uint64		end = log == begin->last_log ? begin->log_end : 0;
+
+		shard->log_tail = salvage ?
+			kv_log_salvage(&store->key, shardno, log, salvage_entry, &to, &lost) :
+			kv_log_replay(&store->key, shardno, log, begin->used, end, apply_entry, &to);
+		if (log == shard->image_log && shard->log_tail < shard->image_tail && !salvage)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("key log \"%s\" is too short",
+							kv_path_log(&store->key, shardno, log)),
+					 errdetail("It has %llu bytes, its image names %llu.",
+							   (unsigned long long) shard->log_tail,
+							   (unsigned long long) shard->image_tail)));
+	}
+	kv_stat_add(store, KV_COUNT_LOST_LOG_BYTES, lost);
+	KV_STOP_POINT("recover_after_logs");
+	kv_slots_replay_open(store, shardno, apply_entry, &to);
+}
+
+static void
+recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+			  const KvImaged *imaged)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvBeginning begin;
+	bool		salvage;
+	File		file;
+
+	if (shard->recovered)
+		return;
+	kv_delta_free(&shard->active);	/* of an attempt that failed */
+	kv_delta_free(&shard->sealed);
+	begin_shard(store, shardno, files, n, imaged, &begin);
+	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
+	replay_shard(store, shardno, &begin);
+
+	file = kv_value_file(&store->key, store->cache_id, shard->files.value_file, false);
+	shard->value_allocated = file >= 0 ? kv_io_size(file) : 0;
+	shard->files.value_tail = TYPEALIGN(KV_BLOCK, shard->files.value_tail);
+	if (salvage && file >= 0)
+		shard->files.value_tail = TYPEALIGN(KV_BLOCK, kv_io_data_end(file, shard->files.value_tail));
+
+	if (salvage)
+		end_salvage(store, shardno);
+	else if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
+		leave_logs(store, shardno);
+	kv_files_release(store, shardno, files, n);
+	shard->frozen_at = GetCurrentTimestamp();
+	/* prepared transactions may hold any lock */
+	shard->key_share_xid = U64FromFullTransactionId(ReadNextFullTransactionId()) - 1;
+	pg_atomic_fetch_add_u32(&shard->generation, 1);
+	pg_write_barrier();
+	shard->recovered = true;
+}
+
+/*
+ * Recover shards of an opening store until none is left to take.  Run by the
+ * opener and by its helpers.
+ */
+static void
+recover_shards(KvStore *store)
+{
+	KvImaged   *imaged = store->shape.wal == KV_WAL_NONE ? NULL : kv_imaged_read(store);
+	KvFound		found;
+	int			at = 0;
+
+	kv_store_list_files(&store->key, &found);
+	for (;;)
+	{
+		uint32		shardno = pg_atomic_fetch_add_u32(&store->next_shard, 1);
+		int			n;
+
+		if (shardno >= store->shape.nshards)
+			break;
+		kv_maintenance_interrupts();
+		while (at < found.n && found.files[at].shard < shardno)
+			at++;
+		n = kv_found_of_shard(&found, at, shardno);
+		recover_shard(store, shardno, found.files + at, n, imaged);
+		at += n;
+	}
+	pfree(found.files);
+	if (imaged != NULL)
+		pfree(imaged);
+}
+
+/* The descriptors of a store's shards do not fit beside those that are in use. */
+static void
+raise_no_room(const KvStore *store, Size bounds)
+{
+	Size		bytes = sizeof(KvShard) * store->shape.nshards + bounds;
+	Size		megabyte = 1024 * 1024;
+	HASH_SEQ_STATUS status;
+	const KvStore *other;
+
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	hash_seq_init(&status, kv_store_hash);
+	while ((other = hash_seq_search(&status)) != NULL)
+	{
+		if (DsaPointerIsValid(other->shards))
+			bytes += sizeof(KvShard) * other->shape.nshards;
+	}
+	LWLockRelease(&kv_registry->lock);
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("kvfdw is out of shared memory for %d shards", store->shape.nshards),
+			 errdetail("The shards of all tables in use need %zu MB; kvfdw.delta_memory, which recent versions share, is %d MB.",
+					   bytes / megabyte + 1, kv_delta_memory_mb),
+			 errhint("Set kvfdw.delta_memory to %zu MB or more.",
+					 Max(bytes + bytes / 4, (Size) kv_delta_memory_mb * megabyte) / megabyte + 16)));
+}
+
+/* Shared memory for the store's shards, unless a failed attempt left it. */
+static void
+allocate_shards(KvStore *store)
+{
+	int			flags = DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE | DSA_ALLOC_ZERO;
+	Size		bytes;
+	char	   *bounds;
+
+	if (DsaPointerIsValid(store->shards))
+		return;
+	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
+	bounds = kv_map_file_read(&store->key, store->shape.nshards, &bytes);
+	for (int tries = 0; tries < KV_ROOM_TRIES; tries++)
+	{
+		if (!DsaPointerIsValid(store->bounds))
+			store->bounds = dsa_allocate_extended(kv_area(), bytes, flags);
+		if (DsaPointerIsValid(store->bounds))
+			store->shards = dsa_allocate_extended(kv_area(), sizeof(KvShard) * store->shape.nshards,
+												  flags);
+		if (DsaPointerIsValid(store->shards) ||
+			sizeof(KvShard) * store->shape.nshards >= kv_area_size() ||
+			!kv_make_memory_for_shards())
+			break;
+	}
+	if (DsaPointerIsValid(store->bounds))
+		memcpy(kv_address(store->bounds), bounds, bytes);
+	pfree(bounds);
+	if (!DsaPointerIsValid(store->shards))
+		raise_no_room(store, bytes);
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		LWLockInitialize(&shard->lock, kv_tranche_shard);
+		LWLockInitialize(&shard->extend_lock, kv_tranche_shard);
+		LWLockInitialize(&shard->commit_lock, kv_tranche_shard);
+		ConditionVariableInit(&shard->changed);
+		shard->open_slot = shard->sealed_slots = -1;
+		pg_atomic_init_u32(&shard->generation, 0);
+		pg_atomic_init_u64(&shard->writes, 0);
+	}
+}
+
+static bool
+all_recovered(KvStore *store)
+{
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		if (!kv_shard(store, i)->recovered)
+			return false;
+	}
+	return true;
+}
+
+/* Of a salvage. */
+static void
+report_losses(KvStore *store)
+{
+	uint64		entries = pg_atomic_read_u64(&store->counters[KV_COUNT_LOST_ENTRIES]);
+	uint64		bytes = pg_atomic_read_u64(&store->counters[KV_COUNT_LOST_LOG_BYTES]);
+
+	if (entries > 0 || bytes > 0)
+		ereport(WARNING,
+				(errmsg("kvfdw table %u of database %u has lost %llu entries and %llu bytes of key logs",
+						store->key.relid, store->key.dboid, (unsigned long long) entries,
+						(unsigned long long) bytes),
+				 errdetail("The table has wal level \"none\", and what was not synced is not believed since the last start.")));
+}
+
+/* ---- helpers ---- */
+
+/* A helper for a store that is being opened. */
+static bool
+start_helper(KvStore *store, BackgroundWorkerHandle **handle)
+{
+	return kv_worker_start("kvfdw recovery", "kv_recovery_worker_main",
+						   PointerGetDatum(store), handle);
+}
+
+static void
+helper_exit(int code, Datum arg)
+{
+	pg_atomic_fetch_sub_u32(&((KvStore *) DatumGetPointer(arg))->helpers, 1);
+}
+
+void
+kv_recovery_worker_main(Datum arg)
+{
+	KvStore    *store = (KvStore *) DatumGetPointer(arg);
+
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	before_shmem_exit(helper_exit, arg);
+	if (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
+		recover_shards(store);
+	proc_exit(0);
+}
+
+/*
+ * Recover a store whose state is OPENING.  Helpers are started when several
+ * shards have logs to read; what a helper could not do is done here again, so
+ * that its error reaches the session that asked.
+ */
+void
+kv_store_recover(KvStore *store)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	BackgroundWorkerHandle *helpers[8];
+	int			nhelpers = 0;
+	int			wanted;
+	KvFound		found;
+	int			logs = 0;
+
+	/* helpers of an attempt that failed may still be at work */
+	while (pg_atomic_read_u32(&store->helpers) > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		ConditionVariableTimedSleep(&store->opened, 100, KV_WAIT_RECOVERY);
+	}
+	ConditionVariableCancelSleep();
+	allocate_shards(store);
+	store->cache_id = pg_atomic_add_fetch_u32(&kv_registry->cache_ids, 1);
+	pg_atomic_write_u32(&store->next_shard, 0);
+
+	kv_store_list_files(&store->key, &found);
+	for (int i = 0; i < found.n; i++)
+		logs += found.files[i].kind == KV_FILE_LOG;
+	pfree(found.files);
+	wanted = store->shape.nshards > 1 && !RecoveryInProgress() ?
+		Min(Min(recovery_workers, logs / 4), lengthof(helpers)) : 0;
+	while (nhelpers < wanted)
+	{
+		/* counted from here on, so that nobody else recovers beside it */
+		pg_atomic_fetch_add_u32(&store->helpers, 1);
+		if (!start_helper(store, &helpers[nhelpers]))
+		{
+			pg_atomic_fetch_sub_u32(&store->helpers, 1);
+			break;
+		}
+		nhelpers++;
+	}
+
+	PG_TRY();
+	{
+		recover_shards(store);
+	}
+	PG_CATCH();
+	{
+		pg_atomic_write_u32(&store->next_shard, store->shape.nshards);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	for (int i = 0; i < nhelpers; i++)
+		(void) WaitForBackgroundWorkerShutdown(helpers[i]);
+	if (!all_recovered(store))
+	{
+		pg_atomic_write_u32(&store->next_shard, 0);
+		recover_shards(store);
+	}
+	report_losses(store);
+	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
+						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));
+}

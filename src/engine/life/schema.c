@@ -1,0 +1,69 @@
+/*
+ * schema.c
+ *		What the table file of an open store says, read and changed: the schema image, and
+ *		the transaction that made the store.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/life/life.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+uint32
+kv_store_get_schema(KvStore *store, StringInfo into)
+{
+	KvStoreShape shape;
+	uint32		incarnation;
+
+	kv_table_file_require(&store->key, &shape, into, &incarnation);
+	return incarnation;
+}
+
+void
+kv_store_set_schema(KvStore *store, const char *data, int len)
+{
+	/* two sessions may come to the same conclusion at once */
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	if (!RecoveryInProgress() && len > 0)
+		kv_wal_log_schema(&store->key, data, len);
+	kv_table_file_write(&store->key, &store->shape, data, len, kv_writing_incarnation());
+	LWLockRelease(&kv_registry->lock);
+}
+
+/*
+ * Once the TRUNCATE that made this generation has committed, nobody need ask clog
+ * about it again, and clog may forget it.  Also of a store that cannot be used: it
+ * must be known for good that it is the live one.
+ */
+void
+kv_store_settle_creator(KvStore *store)
+{
+	StringInfoData schema;
+
+	if (store->shape.creator == 0 || store->shape.creator >= kv_xid_ended() ||
+		!kv_clog_has(store->shape.creator) ||
+		kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) != KV_FATE_COMMITTED)
+		return;
+	initStringInfo(&schema);
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+	{
+		KvStoreShape shape;
+		uint32		schema_incarnation;
+
+		if (kv_table_file_read(&store->key, &shape, &schema, &schema_incarnation))
+		{
+			shape.creator = 0;
+			kv_table_file_write(&store->key, &shape, schema.data, schema.len,
+								schema_incarnation);
+			store->shape.creator = 0;
+		}
+	}
+	LWLockRelease(&kv_registry->lock);
+	pfree(schema.data);
+}

@@ -1,0 +1,114 @@
+/*
+ * sweep.c
+ *		Directories whose table or database is gone.
+ *
+ * A crash between COMMIT and unlink, or before the ROLLBACK of a CREATE, leaves
+ * a directory that no catalog names.  Once per start the maintainer looks at
+ * each database's directory: if the database is gone it is removed; else a
+ * worker connects to the database and compares table by table.
+ *
+ * A directory is never removed while the transaction that created its table may
+ * still be running: in this incarnation such a table has an entry with its
+ * birth xid, and a directory without an entry was last used before the start.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "engine/base/types.h"
+#include "engine/base/worker.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+/* Could this table be somebody's that we cannot see in the catalog yet? */
+static bool
+may_be_unborn(Oid dboid, Oid relid)
+{
+	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
+
+	return entry != NULL && entry->birth != 0 &&
+		kv_xid_fate(entry->birth, kv_incarnations->current) == KV_FATE_UNKNOWN;
+}
+
+/* Remove the tables of the connected database that pg_class does not know. */
+static void
+sweep_tables(Oid dboid)
+{
+	ListCell   *cell;
+
+	foreach(cell, kv_numbered_entries(kv_path_database(dboid)))
+	{
+		Oid			relid = lfirst_oid(cell);
+		HeapTuple	tuple;
+		bool		known;
+
+		if (may_be_unborn(dboid, relid))
+			continue;
+		InvalidateCatalogSnapshot();	/* it may have been born just now */
+		tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+		known = HeapTupleIsValid(tuple) &&
+			((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_FOREIGN_TABLE;
+		if (HeapTupleIsValid(tuple))
+			ReleaseSysCache(tuple);
+		if (known)
+			continue;
+		ereport(LOG,
+				(errmsg("removing directory \"%s\": its table does not exist",
+						kv_path_table_directory(dboid, relid))));
+		kv_table_discard(dboid, relid);
+	}
+}
+
+void
+kv_sweep_worker_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	StartTransactionCommand();
+	sweep_tables(dboid);
+	CommitTransactionCommand();
+	proc_exit(0);
+}
+
+/* A look at one database's directory. */
+static bool
+start_sweep(Oid dboid, BackgroundWorkerHandle **handle)
+{
+	return kv_worker_start("kvfdw sweep", "kv_sweep_worker_main", ObjectIdGetDatum(dboid),
+						   handle);
+}
+
+/* Sweep every database that has a directory.  In the maintainer, in a transaction. */
+void
+kv_sweep_databases(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, kv_numbered_entries(KV_DIRECTORY))
+	{
+		Oid			dboid = lfirst_oid(cell);
+		BackgroundWorkerHandle *handle;
+
+		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(dboid)))
+		{
+			ereport(LOG,
+					(errmsg("removing directory \"%s\": its database does not exist",
+							kv_path_database(dboid))));
+			kv_database_discard(dboid);
+		}
+		else if (start_sweep(dboid, &handle))
+			(void) WaitForBackgroundWorkerShutdown(handle);
+	}
+}

@@ -1,0 +1,419 @@
+/*
+ * maintainer.c
+ *		The maintainer; registers the background workers.
+ *
+ * The maintainer freezes shards whose delta is due, settles what a restart
+ * left, and removes the files of dropped tables.  Work on one store that fails
+ * is logged and the others go on; the failed one is tried again later.
+ *
+ * A worker that exits is started again by the postmaster.  Nothing waits for
+ * the maintainer without a way to do its work itself or to give up.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/bgwriter.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/area.h"
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/cache/cache.h"
+#include "engine/durable/durable.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/freeze/freeze.h"
+#include "engine/index/delta.h"
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+#include "engine/maintainer.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_NAP_MS	1000
+#define KV_SETTLE_RETRY_MS 2000
+#define KV_SETTLE_WARN_MS 60000
+
+void
+kv_workers_register(void)
+{
+	BackgroundWorker worker;
+
+	/* redo writes too */
+	kv_worker_describe(&worker, "kvfdw merge writer", "kv_merge_writer_main");
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
+	RegisterBackgroundWorker(&worker);
+	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	RegisterBackgroundWorker(&worker);
+	kv_worker_describe(&worker, "kvfdw barrier", "kv_barrier_main");
+	RegisterBackgroundWorker(&worker);
+	kv_worker_describe(&worker, "kvfdw prefetch", "kv_prefetch_main");
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	for (int i = 0; kv_window_number() > 0 && i < kv_prefetch_workers; i++)
+	{
+		worker.bgw_main_arg = Int32GetDatum(i);
+		RegisterBackgroundWorker(&worker);
+	}
+}
+
+/* ---- the maintainer ---- */
+
+/*
+ * Run one piece of work on a store; an ERROR is logged and ends that piece
+ * only.  True if it went through.
+ */
+static bool
+attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		work(store, arg);
+		CommitTransactionCommand();
+		done = true;
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		/* under a store that is dropped meanwhile anything may fail */
+		if (!ShutdownRequestPending &&
+			(store == NULL || pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED))
+			EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return done;
+}
+
+static void
+spill_shard(KvStore *store, void *arg)
+{
+	kv_shard_freeze(store, *(uint32 *) arg, KV_FREEZE_MERGE);
+}
+
+/* Freeze the largest deltas until they take no more than half of what they do. */
+static void
+make_room(List *stores)
+{
+	uint64		enough = pg_atomic_read_u64(&kv_delta_memory->bytes) / 2;
+	List	   *failed = NIL;
+
+	while (pg_atomic_read_u64(&kv_delta_memory->bytes) > enough && !ShutdownRequestPending)
+	{
+		uint32		shardno;
+		KvStore    *store = kv_largest_delta(stores, failed, true, &shardno);
+
+		if (store == NULL)
+			break;
+		if (!attempt(spill_shard, store, &shardno))
+			failed = lappend(failed, kv_shard(store, shardno));
+	}
+	list_free(failed);
+}
+
+static void
+open_store(KvStore *store, void *arg)
+{
+	kv_store_ensure_open(store);
+}
+
+static void
+maintain_store(KvStore *store, void *arg)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	kv_store_settle_creator(store);
+	kv_store_settle(store);
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ShutdownRequestPending)
+			break;
+		kv_shard_maintain(store, i, now);
+	}
+}
+
+static void
+settle_store(KvStore *store, void *arg)
+{
+	kv_store_freeze(store);
+}
+
+static void
+checkpoint(KvStore *store, void *arg)
+{
+	RequestCheckpoint(CHECKPOINT_IMMEDIATE | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
+}
+
+static void
+sweep_all(KvStore *store, void *arg)
+{
+	kv_sweep_databases();
+}
+
+static void
+load_table(KvStore *store, void *arg)
+{
+	const Oid  *ids = arg;
+
+	kv_table_settle(ids[0], ids[1]);
+}
+
+/* Enter every kvfdw/<database>/<relation>; true if all of them could be. */
+static bool
+load_all_tables(void)
+{
+	bool		complete = true;
+	ListCell   *database;
+	ListCell   *table;
+
+	foreach(database, kv_numbered_entries(KV_DIRECTORY))
+	{
+		foreach(table, kv_numbered_entries(kv_path_database(lfirst_oid(database))))
+		{
+			Oid			ids[2] = {lfirst_oid(database), lfirst_oid(table)};
+
+			if (!attempt(load_table, NULL, ids))
+				complete = false;
+		}
+	}
+	return complete;
+}
+
+/* Stores that this process keeps from being removed. */
+static List *pinned = NIL;
+
+static List *
+pin_stores(KvStoreState state)
+{
+	pinned = kv_stores_pin_state(InvalidOid, state);
+	return pinned;
+}
+
+static void
+unpin_stores(void)
+{
+	List	   *stores = pinned;
+
+	pinned = NIL;
+	kv_stores_unpin(stores);
+}
+
+/* Open what is not open yet; true if all could be, but for unusable ones. */
+static bool
+open_stores(void)
+{
+	bool		complete = true;
+	List	   *stores = pin_stores(KV_STORE_CLOSED);
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		if (!((KvStore *) lfirst(cell))->shape.unusable && !ShutdownRequestPending &&
+			!attempt(open_store, lfirst(cell), NULL))
+			complete = false;
+	}
+	unpin_stores();
+	return complete;
+}
+
+/*
+ * After a start: recover every store, and when dead incarnations have piled
+ * up, rewrite what refers to them and forget them.
+ */
+static void
+settle_everything(void)
+{
+	bool		complete;
+	List	   *stores;
+	ListCell   *cell;
+
+	(void) attempt(sweep_all, NULL, NULL);
+	complete = load_all_tables();
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	kv_slots_discard_unknown();
+	LWLockRelease(&kv_registry->lock);
+
+	complete &= open_stores();
+	if (kv_incarnations->ndead < KV_MAX_INCARNATIONS / 2)
+		return;
+	stores = pin_stores(KV_STORE_OPEN);
+	foreach(cell, stores)
+	{
+		if (!attempt(settle_store, lfirst(cell), NULL))
+			complete = false;
+	}
+	unpin_stores();
+
+	/* images name them until the next barrier */
+	if (complete && attempt(checkpoint, NULL, NULL))
+		kv_incarnations_settled();
+}
+
+static void
+settle_creator(KvStore *store, void *arg)
+{
+	kv_store_settle_creator(store);
+}
+
+/* The creators of stores that are not open, some because they cannot be used. */
+static void
+settle_creators(void)
+{
+	List	   *stores = pin_stores(KV_STORE_CLOSED);
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		if (store->shape.creator != 0 && !ShutdownRequestPending)
+			(void) attempt(settle_creator, store, NULL);
+	}
+	unpin_stores();
+}
+
+/* Are all stores open that there are, but for unusable ones?  Opens what is not yet. */
+static bool
+open_all(void)
+{
+	bool		complete = load_all_tables();
+
+	complete &= open_stores();
+	if (pin_stores(KV_STORE_OPENING) != NIL)
+		complete = false;
+	unpin_stores();
+	return complete;
+}
+
+static void
+look_whether_settled(KvStore *store, void *arg)
+{
+	uint64		boundary;
+	List	   *stores = pin_stores(KV_STORE_OPEN);
+	bool		reached = kv_settle_reached(stores, &boundary);
+
+	unpin_stores();
+	*(uint64 *) arg = reached ? boundary : 0;
+}
+
+static void
+note_settled(KvStore *store, void *arg)
+{
+	kv_settle_done(*(uint64 *) arg);
+}
+
+/* The next xid has come to another segment of clog: see freeze/settle.c. */
+static void
+settle_segment(void)
+{
+	static TimestampTz tried = 0;
+	static TimestampTz since = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		boundary = 0;
+
+	if (since == 0)
+		since = now;
+
+	/* what fails is not tried every second */
+	if (tried != 0 && now >= tried && !TimestampDifferenceExceeds(tried, now, KV_SETTLE_RETRY_MS))
+		return;
+	kv_backups_look();
+	if (!kv_backups_run() && open_all() &&
+		attempt(look_whether_settled, NULL, &boundary) && boundary != 0 &&
+		attempt(checkpoint, NULL, NULL) && attempt(note_settled, NULL, &boundary))
+	{
+		tried = since = 0;
+		return;
+	}
+	tried = now;
+	if (!ShutdownRequestPending && TimestampDifferenceExceeds(since, now, KV_SETTLE_WARN_MS))
+	{
+		since = now;
+		ereport(WARNING,
+				(errmsg("kvfdw holds back VACUUM"),
+				 errdetail("Some table still depends on a part of the commit log that VACUUM might remove: a base backup runs, or the table cannot be read or written.")));
+	}
+}
+
+static void
+maintainer_exit(int code, Datum arg)
+{
+	kv_base->maintainer_latch = NULL;
+	unpin_stores();
+}
+
+void
+kv_maintainer_main(Datum arg)
+{
+	MemoryContext context;
+	bool		settled = false;
+	bool		reloaded;
+
+	kv_worker_begin("kvfdw maintainer");
+
+	before_shmem_exit(maintainer_exit, (Datum) 0);
+	kv_base->maintainer_latch = MyLatch;
+	context = AllocSetContextCreate(TopMemoryContext, "kvfdw maintainer",
+									ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	kv_drop_collect();
+
+	/* between two pieces of work it looks whether it is to go */
+	while (kv_worker_goes_on(&reloaded))
+	{
+		List	   *stores;
+		ListCell   *cell;
+
+		MemoryContextSwitchTo(context);
+		MemoryContextReset(context);
+		CHECK_FOR_INTERRUPTS();
+
+		/* a standby learns from the WAL what is to go */
+		if (!settled && !RecoveryInProgress())
+		{
+			settle_everything();
+			settled = true;
+		}
+		stores = pin_stores(KV_STORE_OPEN);
+		if (pg_atomic_exchange_u32(&kv_delta_memory->wanted, 0) != 0 ||
+			pg_atomic_read_u64(&kv_delta_memory->bytes) >
+			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
+			make_room(stores);
+		foreach(cell, stores)
+		{
+			if (!ShutdownRequestPending)
+				(void) attempt(maintain_store, lfirst(cell), NULL);
+		}
+		if (reloaded)
+			kv_statistics_look_again(stores);
+		if (settled && !ShutdownRequestPending && kv_statistics_due(stores))
+			(void) attempt(kv_statistics_start, NULL, NULL);
+		unpin_stores();
+		settle_creators();
+		if (settled && kv_settle_is_due() && !ShutdownRequestPending)
+			settle_segment();
+		kv_drop_collect();
+
+		KV_STOP_POINT("maintainer_idle");
+		kv_free_or_nap(KV_NAP_MS, KV_WAIT_IDLE);
+	}
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+}

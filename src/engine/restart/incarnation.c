@@ -1,0 +1,177 @@
+/*
+ * incarnation.c
+ *		Incarnations: begun at a start, with the boundary of the one before.
+ *
+ * An incarnation is one run of the server between two starts.  After a crash
+ * the xids whose records never reached the WAL are handed out again, so
+ * every entry carries the incarnation that wrote it, and the control file
+ * (durable/controlfile.c) keeps, for each dead incarnation, the first xid that
+ * was not in the WAL: its boundary.  An entry of a dead incarnation at or above
+ * its boundary is aborted (I 10).  What redo writes has the incarnation 0: it is
+ * in the WAL, so its xids are never handed out again and clog alone decides.
+ *
+ * The boundary must be on disk before the server assigns an xid:
+ *  - when shared memory is made (before recovery) the new incarnation is begun
+ *    and the dead one's boundary set to pg_control's nextXid, which is exact
+ *    if there is nothing to redo;
+ *  - if there is, rm_cleanup runs at the end of redo, in the startup process,
+ *    before anybody can connect, and raises the boundary to the nextXid found
+ *    there.
+ * Between the two the boundary is provisional.  If the server dies there, the
+ * incarnation never ran; the next start finds the mark, begins it again and
+ * lets its own recovery raise the boundary.  A start that had nothing to redo
+ * never takes the mark off, but it ends with a new checkpoint in pg_control,
+ * which an unfinished one does not.
+ *
+ * A server that was shut down without the engine's word that the images are complete
+ * has lost track (trust.c).
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "common/controldata_utils.h"
+#include "miscadmin.h"
+
+#include "engine/durable/durable.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/restart/restart.h"
+#include "engine/slot/slot.h"
+#include "engine/xact/xact.h"
+
+/* Go on from what the control file says. */
+static void
+resume(const KvControlFile *control, bool finished, uint64 next_xid)
+{
+	bool		ran = !control->provisional ||
+		(finished && control->checkpoint != kv_control->checkpoint);
+
+	kv_incarnations->current = control->incarnation;
+	kv_incarnations->ndead = control->ndead;
+	memcpy(kv_incarnations->dead, control->dead, sizeof(control->dead));
+	if (ran)
+	{
+		KvIncarnation *dead;
+
+		if (kv_incarnations->ndead == KV_MAX_INCARNATIONS)
+			ereport(FATAL,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("kvfdw has been restarted %d times without settling its tables",
+							KV_MAX_INCARNATIONS),
+					 errdetail("Some table could not be recovered at any of them; the server log tells which."),
+					 errhint("Move the directory \"kvfdw\" away to start without its tables' data.")));
+		dead = &kv_incarnations->dead[kv_incarnations->ndead++];
+		dead->number = kv_incarnations->current++;
+		dead->pad = 0;
+		dead->boundary = next_xid;
+	}
+	else if (kv_incarnations->ndead > 0)
+	{
+		KvIncarnation *dead = &kv_incarnations->dead[kv_incarnations->ndead - 1];
+
+		dead->boundary = Max(dead->boundary, next_xid);
+	}
+}
+
+/*
+ * Where the images stand after this start: complete, or how they can become that.
+ * *history_lost: pg_control says that the server was shut down, the engine does not.
+ */
+static void
+judge_stop(const ControlFileData *pg_control, bool from_backup, bool *history_lost)
+{
+	bool		stopped = pg_control->state == DB_SHUTDOWNED && !from_backup;
+	bool		after_stop = pg_control->checkPoint == pg_control->checkPointCopy.redo;
+
+	/* after a crash it stays complete if no writer had been let through */
+	*history_lost = stopped && kv_control->complete == KV_COMPLETE_NOT;
+	if (stopped)
+		kv_control->complete = KV_COMPLETE;
+	else if (kv_control->follows || kv_control->complete != KV_COMPLETE)
+		kv_control->complete = after_stop ? KV_COMPLETE_UNLESS_REDO : KV_COMPLETE_NOT;
+}
+
+/* What must be done with the stores, and from where replay begins: see trust.c. */
+static void
+plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvReset *reset)
+{
+	uint64		redo = pg_control->checkPointCopy.redo;
+
+	/* the label of a standby's backup tells of its last restartpoint */
+	if (reset->backup.redo != 0)
+		redo = reset->backup.of_primary ? 0 : reset->backup.redo;
+	judge_stop(pg_control, reset->backup.redo != 0, &reset->history_lost);
+	reset->values_lost = kv_control->follows;
+
+	/*
+	 * A server that follows has images up to its last BARRIER record.  Every
+	 * checkpoint of one that does not waits for its barrier.
+	 */
+	reset->images_old = kv_control->follows && kv_control->covered != 0 &&
+		redo > kv_control->covered;
+	if (!kv_control->follows)
+		kv_control->covered = 0;
+	reset->believed = control != NULL && !kv_control->follows && !reset->history_lost &&
+		kv_trust_proves(&control->proof) && kv_slots_are_sound();
+}
+
+/*
+ * Begin an incarnation.  In the postmaster, when shared memory has just been
+ * made.  FATAL if the directory belongs to another cluster or is damaged: the
+ * operator must say what is to become of it.
+ */
+void
+kv_incarnation_startup(void)
+{
+	bool		crc_ok;
+	ControlFileData *pg_control = get_controlfile(DataDir, &crc_ok);
+	DBState		state = pg_control->state;
+	bool		signalled = access(STANDBY_SIGNAL_FILE, F_OK) == 0 ||
+		access(RECOVERY_SIGNAL_FILE, F_OK) == 0;
+	KvReset		reset = {0};
+	KvProof		proof;
+	KvControlFile *control;
+
+	kv_trust_read_label(&reset.backup);
+	kv_incarnations->current = 1;
+	kv_incarnations->ndead = 0;
+	kv_control->checkpoint = pg_control->checkPoint;
+	kv_incarnations->provisional = state != DB_SHUTDOWNED;
+
+	/*
+	 * A primary that is stopped while it recovers from a crash is "shut down in
+	 * recovery" as well, but has no minimum recovery point.
+	 */
+	kv_control->follows = reset.backup.redo != 0 || signalled ||
+		state == DB_IN_ARCHIVE_RECOVERY ||
+		(state == DB_SHUTDOWNED_IN_RECOVERY && pg_control->minRecoveryPoint != 0);
+
+	kv_io_mkdir(KV_DIRECTORY);
+	kv_control->complete = KV_COMPLETE;	/* of nothing */
+	kv_control->covered = 0;
+	control = kv_control_read();
+	if (control != NULL)
+	{
+		resume(control,
+			   state == DB_IN_PRODUCTION || state == DB_SHUTDOWNED || state == DB_SHUTDOWNING,
+			   U64FromFullTransactionId(pg_control->checkPointCopy.nextXid));
+		kv_control->covered = control->covered;
+		kv_control->complete = (KvComplete) control->complete;
+	}
+	else if (kv_numbered_entries(KV_DIRECTORY) != NIL)
+		ereport(FATAL,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
+				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
+	plan_reset(pg_control, control, &reset);
+
+	/* done again if it is not finished: the control file still tells the old story */
+	kv_trust_reset_stores(&reset);
+	kv_trust_renew(&proof, reset.believed);
+	kv_control_begin(&proof);
+	pfree(pg_control);
+	if (control != NULL)
+		pfree(control);
+}

@@ -1,0 +1,521 @@
+/*
+ * redo.c
+ *		The engine's WAL records, replayed.
+ *
+ * Every store at wal level 'full' or 'keys' begins at its images (trust.c), and each
+ * PUT is written into its shard again, through a merge slot like any write, with its
+ * own xid and command id.  Redo may begin before an image was made; then versions that
+ * are in it are written once more, on top, which changes nothing for anybody who looks
+ * from the top.
+ *
+ * An ERROR in redo stops the server from starting, so the ERROR of one store must not
+ * get so far.  The store is put aside: nothing more is replayed into it, and it is
+ * unusable from then on.  The mark that says so, with the reason, is made before the
+ * WAL is let go of, and not sooner: a recovery that fails as a whole leaves none, and
+ * the next one may do better.  What concerns all (a full disk, no memory, a device that
+ * fails) does stop the server, as it does for heap.
+ *
+ * At the end everything is made durable before the end-of-recovery checkpoint moves
+ * the redo pointer beyond it.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "access/xlogrecovery.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/pmsignal.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "compat.h"
+#include "engine/base/attempt.h"
+#include "engine/base/hash.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/durable/durable.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/freeze/freeze.h"
+#include "engine/io/io.h"
+#include "engine/life/life.h"
+#include "engine/restart/restart.h"
+#include "engine/shard/shard.h"
+#include "engine/write/write.h"
+#include "engine/xact/walrecord.h"
+#include "engine/xact/xact.h"
+
+static MemoryContext redo_context = NULL;
+
+/* ---- stores that are passed over ---- */
+
+/*
+ * A store into which nothing more is replayed, until the WAL is let go of.
+ *
+ * Put aside: a record could not be replayed into it.
+ *
+ * Absent: the WAL tells of it, and it has no directory.  A directory is durable before
+ * its CREATE is logged, so either it has been removed since, and the WAL will say so
+ * (GONE), or it has been taken out of sight for that; or it is lost, and the table must
+ * not be found empty.  Where others may look at the table before the end of redo, it is
+ * marked as lost at once; a GONE takes that back.
+ */
+typedef struct KvPassed
+{
+	KvStoreKey	key;
+	bool		absent;
+	char		why[256];		/* else: why it was put aside */
+} KvPassed;
+
+static HTAB *passed = NULL;		/* in TopMemoryContext */
+
+static bool
+is_passed(const KvStoreKey *key)
+{
+	return passed != NULL && hash_search(passed, key, HASH_FIND, NULL) != NULL;
+}
+
+static KvPassed *
+pass_over(const KvStoreKey *key)
+{
+	KvPassed   *one;
+
+	if (passed == NULL)
+		passed = kv_hash_create("kvfdw stores passed over", sizeof(KvStoreKey), sizeof(KvPassed),
+								TopMemoryContext);
+	one = hash_search(passed, key, HASH_ENTER, NULL);
+	one->absent = true;
+	return one;
+}
+
+/* There is another store in its place, or none is to be missed. */
+static void
+forget_passed(const KvStoreKey *key)
+{
+	if (passed != NULL)
+		(void) hash_search(passed, key, HASH_REMOVE, NULL);
+}
+
+/* After an ERROR: put this store aside, or give up altogether.  Ends in redo_context. */
+static void
+put_aside(const KvStoreKey *key)
+{
+	ErrorData  *error;
+	KvPassed   *one;
+	KvStore    *store;
+
+	MemoryContextSwitchTo(redo_context);
+	error = CopyErrorData();
+	if (key == NULL || kv_error_concerns_all(error->sqlerrcode))
+		PG_RE_THROW();
+	kv_drop_error(true);
+	ereport(WARNING,
+			(errmsg("kvfdw goes on without table %u of database %u", key->relid, key->dboid),
+			 errdetail("Using it is an error from now on.")));
+	one = pass_over(key);
+	one->absent = false;
+	strlcpy(one->why, error->message, sizeof(one->why));
+	store = kv_store_find(key->dboid, key->relid, key->generation);
+	if (store != NULL)
+		store->shape.unusable = true;
+}
+
+static void
+make_unusable(KvStore *store, const char *why)
+{
+	kv_store_mark_unusable(&store->key, ERRCODE_DATA_CORRUPTED, why);
+	store->shape.unusable = true;
+}
+
+/* Unless it was dropped: an error from now on, not an empty table. */
+static void
+make_lost(const KvStoreKey *key)
+{
+	KvStoreShape shape = {.nshards = 1, .wal = KV_WAL_FULL};
+
+	if (!kv_store_was_dropped(key))
+		make_unusable(kv_store_make(key, &shape, NULL),
+					  "Its directory was missing when the WAL was replayed.");
+}
+
+/* The WAL is about to be let go of: say of what was passed over that it is unusable. */
+static void
+mark_passed(void)
+{
+	HASH_SEQ_STATUS status;
+	KvPassed   *one;
+
+	if (passed == NULL)
+		return;
+	hash_seq_init(&status, passed);
+	while ((one = hash_seq_search(&status)) != NULL)
+	{
+		KvStore    *store = kv_store_find(one->key.dboid, one->key.relid,
+										  one->key.generation);
+
+		if (store != NULL && pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			continue;
+		if (!one->absent && store != NULL)
+			make_unusable(store, one->why);
+		else if (one->absent && store == NULL)
+			make_lost(&one->key);
+	}
+	hash_destroy(passed);
+	passed = NULL;
+}
+
+/* A store that redo is about to change; NULL if it is not there or unusable. */
+static KvStore *
+store_to_change(const KvStoreKey *key)
+{
+	KvStore    *store;
+
+	if (is_passed(key))
+		return NULL;
+	store = kv_store_by_key(key);
+	if (store == NULL)
+	{
+		(void) pass_over(key);
+		if (kv_control->follows)
+			make_lost(key);
+		return NULL;
+	}
+	if (store->shape.unusable)
+		return NULL;
+	kv_store_ensure_open(store);
+	return store;
+}
+
+/* ---- outcomes ---- */
+
+/* Open a store, or note the outcomes that it does not have yet. */
+static void
+settle_store(const KvStoreKey *key, bool open)
+{
+	KvStore    *store = kv_store_by_key(key);
+
+	if (store == NULL)
+		return;
+	if (open)
+		kv_store_settle_creator(store);
+	if (store->shape.unusable)
+		return;
+	if (open)
+		kv_store_ensure_open(store);
+	else if (pg_atomic_read_u32(&store->state) == KV_STORE_OPEN)
+		kv_store_settle(store);
+}
+
+static void
+attempt_settle(const KvStoreKey *key, const void *open)
+{
+	kv_interrupts();
+	PG_TRY();
+	{
+		settle_store(key, *(const bool *) open);
+	}
+	PG_CATCH();
+	{
+		put_aside(key);
+	}
+	PG_END_TRY();
+}
+
+/* A BARRIER record says that every transaction before horizon had ended. */
+static void
+settle_replayed(uint64 horizon)
+{
+	bool		open = true;
+	bool		settle = false;
+
+	if (horizon == 0)
+		return;					/* by a library that did not say */
+	if (kv_settle_begin_replay(horizon))
+		(void) kv_visit_stores(attempt_settle, &open);
+	(void) kv_visit_stores(attempt_settle, &settle);
+	kv_settle_end_replay(horizon);
+}
+
+/* ---- records ---- */
+
+/*
+ * ERROR if the record cannot be.  Its store is entered first, so that there is
+ * one to put aside.
+ */
+static void
+check_record(XLogReaderState *record)
+{
+	uint8		type = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
+	const char *data = XLogRecGetData(record);
+	Size		len = XLogRecGetDataLen(record);
+
+	if (kv_wal_is_sound(type, data, len))
+		return;
+	if (kv_wal_names_store(type, data, len))
+		(void) store_to_change((const KvStoreKey *) data);
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("WAL record of kvfdw at %X/%X is damaged",
+					LSN_FORMAT_ARGS(record->ReadRecPtr))));
+}
+
+static void
+redo_put(const char *data)
+{
+	const KvWalPut *put = (const KvWalPut *) data;
+	KvStore    *store = store_to_change(&put->store);
+	KvKey		key = {(const uint8 *) (put + 1), put->keylen};
+	KvVersion	version = {0};
+
+	/* at wal level 'keys' the record is the top transaction's, the version a child's */
+	AdvanceNextFullTransactionIdPastXid((TransactionId) put->xid);
+	if (store == NULL)
+		return;
+	version.xid = put->xid;
+	version.cid = put->cid;
+	version.kind = put->kind;
+	version.len = put->len;
+	kv_redo_version(store, key, &version, (KvForm) put->form, put->crc,
+					(const char *) key.data + put->keylen);
+}
+
+static void
+redo_batch(const char *data)
+{
+	const KvWalBatch *batch = (const KvWalBatch *) data;
+	const char *at = (const char *) (batch + 1);
+	KvStore    *store = store_to_change(&batch->store);
+
+	for (uint32 i = 0; i < batch->nentries; i++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) at;
+		KvVersion	version = kv_entry_version(entry);
+
+		/* the record was made by others, perhaps before its transaction had any */
+		AdvanceNextFullTransactionIdPastXid((TransactionId) entry->xid);
+		if (store != NULL)
+			kv_redo_location(store, kv_entry_key(entry), &version);
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+}
+
+static void
+redo_create(const char *data)
+{
+	const KvWalCreate *create = (const KvWalCreate *) data;
+	const char *at = (const char *) (create + 1);
+	KvStore    *store = kv_store_by_key(&create->store);
+	KvKey	   *bounds;
+	KvStoreShape shape = {0};
+
+	if (store != NULL && store->shape.id != create->id)
+	{
+		/* unless a later CREATE is of the one that is there */
+		KvPassed   *one = pass_over(&create->store);
+
+		one->absent = false;
+		snprintf(one->why, sizeof(one->why), "Directory \"%s\" is of another store.",
+				 kv_path_store(&create->store));
+		return;
+	}
+	if (store != NULL)
+	{
+		/*
+		 * Set back to what it was, or it is younger than that.  What made it is in the
+		 * WAL, also if the boundary of the incarnation that wrote a backup's copy of it,
+		 * which holds until the end of redo, says otherwise.
+		 */
+		LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+		store->shape.creator_incarnation = 0;
+		LWLockRelease(&kv_registry->lock);
+		forget_passed(&create->store);
+		return;
+	}
+	if (!kv_control->follows)
+	{
+		/* it was there when this was logged: it has been removed since, or is lost */
+		(void) pass_over(&create->store);
+		return;
+	}
+	forget_passed(&create->store);
+	bounds = palloc0(sizeof(KvKey) * create->nshards);
+	for (uint32 i = 1; i < create->nshards; i++)
+	{
+		uint16		len;
+
+		memcpy(&len, at, sizeof(len));
+		bounds[i].data = (const uint8 *) at + sizeof(len);
+		bounds[i].len = len;
+		at += sizeof(len) + len;
+	}
+	shape.nshards = create->nshards;
+	shape.id = create->id;
+	shape.creator = create->creator;
+	shape.key_width = create->key_width;
+	shape.wal = (KvWalLevel) create->wal;
+	store = kv_store_make(&create->store, &shape, bounds);
+	if (store->shape.wal != KV_WAL_FULL && kv_control->follows)
+	{
+		kv_store_mark_not_logged(&store->key, store->shape.wal);
+		store->shape.unusable = true;
+	}
+}
+
+static void
+redo_schema(const char *data, Size len)
+{
+	const KvStoreKey *key = (const KvStoreKey *) data;
+	KvStore    *store = is_passed(key) ? NULL : kv_store_by_key(key);
+
+	if (store != NULL && !store->shape.unusable)
+		kv_store_set_schema(store, data + sizeof(KvStoreKey), len - sizeof(KvStoreKey));
+}
+
+static void
+apply(XLogReaderState *record)
+{
+	const char *data = XLogRecGetData(record);
+
+	check_record(record);
+	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
+	{
+		case KV_XLOG_PUT:
+			redo_put(data);
+			break;
+		case KV_XLOG_BATCH:
+			redo_batch(data);
+			break;
+		case KV_XLOG_CREATE:
+			redo_create(data);
+			break;
+		case KV_XLOG_SCHEMA:
+			redo_schema(data, XLogRecGetDataLen(record));
+			break;
+		case KV_XLOG_GONE:
+			forget_passed(&((const KvWalGone *) data)->store);
+			if (kv_control->follows)
+				kv_wal_flush();	/* it cannot be led back behind this */
+			kv_generation_remove(&((const KvWalGone *) data)->store,
+								 ((const KvWalGone *) data)->id);
+			break;
+		case KV_XLOG_BARRIER:
+			if (kv_control->follows)
+			{
+				mark_passed();
+				if (XLogRecGetDataLen(record) >= sizeof(KvWalBarrier))
+					settle_replayed(((const KvWalBarrier *) data)->horizon);
+				kv_barrier_replay(record->EndRecPtr,
+								  ((const KvWalBarrier *) data)->redo,
+								  ((const KvWalBarrier *) data)->closing, put_aside);
+			}
+			break;
+	}
+}
+
+/* ---- the end of the process ---- */
+
+static volatile bool in_record = false;
+
+/*
+ * A server that follows is stopped.  It may have made a restartpoint of a checkpoint
+ * before which its primary has logged no BARRIER (durable/barrier.c), and makes one more after
+ * this: so let the images have all that was replayed.  An ERROR in here merely ends the
+ * process; then the images are those of the last BARRIER.
+ */
+static void
+images_at_exit(int code, Datum arg)
+{
+	KvBarrierStats stats = {0};
+	uint64		replayed = GetXLogReplayRecPtr(NULL);
+
+	if (in_record || !kv_control->follows || kv_control->covered == 0 ||
+		kv_control->covered >= replayed || !PostmasterIsAlive())
+		return;
+	if (redo_context == NULL)
+		redo_context = AllocSetContextCreate(TopMemoryContext, "kvfdw redo",
+											 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(redo_context);
+	mark_passed();
+	kv_wal_flush();
+	kv_barrier_flush(replayed + 1, &stats, NULL);
+	kv_incarnation_covered(replayed);
+}
+
+static void
+redo_record(XLogReaderState *record)
+{
+	static bool registered = false;
+	MemoryContext old;
+	bool		of_store = kv_wal_names_store(XLogRecGetInfo(record) & ~XLR_INFO_MASK,
+											  XLogRecGetData(record), XLogRecGetDataLen(record));
+
+	if (!kv_engine_ready())
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("kvfdw must be loaded via shared_preload_libraries")));
+	if (redo_context == NULL)
+		redo_context = AllocSetContextCreate(TopMemoryContext, "kvfdw redo",
+											 ALLOCSET_DEFAULT_SIZES);
+	if (!registered && kv_control->follows)
+		before_shmem_exit(images_at_exit, (Datum) 0);
+	registered = true;
+	in_record = true;
+	old = MemoryContextSwitchTo(redo_context);
+	PG_TRY();
+	{
+		apply(record);
+	}
+	PG_CATCH();
+	{
+		put_aside(of_store ? (const KvStoreKey *) XLogRecGetData(record) : NULL);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(redo_context);
+	in_record = false;
+}
+
+static void
+redo_cleanup(void)
+{
+	KvBarrierStats stats = {0};
+	MemoryContext old;
+
+	if (!kv_engine_ready())
+		return;
+	redo_context = AllocSetContextCreate(TopMemoryContext, "kvfdw redo",
+										 ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(redo_context);
+	kv_incarnation_redo_done();
+	KV_STOP_POINT("redo_before_flush");
+
+	/* flush first: an image must not be newer than the minimum recovery point */
+	if (kv_control->follows)
+		kv_wal_flush();
+	kv_barrier_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);
+	mark_passed();
+	KV_STOP_POINT("redo_flushed");
+	kv_incarnation_complete(true);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(redo_context);
+	redo_context = NULL;
+}
+
+/* ---- the resource manager ---- */
+
+static KV_RMGR_CONST RmgrData kv_rmgr = {
+	.rm_name = "kvfdw",
+	.rm_redo = redo_record,
+	.rm_desc = kv_wal_describe,
+	.rm_identify = kv_wal_identify,
+	.rm_cleanup = redo_cleanup,
+};
+
+void
+kv_wal_register(void)
+{
+	RegisterCustomRmgr(KV_RMGR_ID, &kv_rmgr);
+}

@@ -1,0 +1,245 @@
+/*
+ * trust.c
+ *		What may be believed after a start: what was synced.
+ *
+ * Stores at wal level 'full' and 'keys' begin at their images, whatever has
+ * happened: each shard is set back to its newest image when it is first opened
+ * (life/recover.c, durable/image.c), and redo adds what was logged since.  SIGKILL, PANIC, a
+ * failed sync, the loss of power, a remount and a copy are one case, and a clean
+ * stop is the one in which nothing was logged since.  What else lies in their
+ * directories, and in merge slots, is not looked at.
+ *
+ * Stores at level 'none' have no WAL.  What they have beyond their images is in
+ * merge slots, key logs and runs that nobody has synced: in the page cache.  That
+ * is believed where it is proven to be the same cache, and whole:
+ *
+ *	- the kernel has not been restarted: its boot id;
+ *	- the file system has been mounted all the time (io/identity.c);
+ *	- the directory is not a copy, nor was one put back into it: a file in it, the
+ *	  witness, is still the one that the control file describes;
+ *	- no sync has failed, after which pages that were not written count as
+ *	  written: who sees a sync fail removes the witness before anything else
+ *	  (kv_io_sync_failed).
+ *
+ * Without that proof they are salvaged: what is whole is kept (life/recover.c).  Which
+ * stores are to be salvaged is noted in their manifests before the new proof is
+ * in the control file, so a start that is cut off does no harm.
+ *
+ * A server that follows another's WAL, and one that was made of a backup, cannot
+ * have the values of stores below level 'full': those are unusable from then on, for
+ * an empty table would be the worst answer.  A backup copies files while they change,
+ * so only some images are complete in it: the others are removed here.
+ *
+ * A server that pg_control calls shut down, though the engine has not made its
+ * images for that (incarnation.c), ran without the engine after a crash, or its
+ * WAL was reset: what committed is not known, so no store can be used.
+ *
+ * All this is done in the postmaster, before anything else looks at the stores.
+ * What cannot be done for one store makes it unusable, with the reason; the server
+ * starts.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "storage/fd.h"
+
+#include "engine/base/attempt.h"
+#include "engine/base/types.h"
+#include "engine/durable/durable.h"
+#include "engine/format/format.h"
+#include "engine/io/fault.h"
+#include "engine/io/io.h"
+#include "engine/restart/restart.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+
+#define KV_BOOT_ID_PATH	"/proc/sys/kernel/random/boot_id"
+
+/* The proof that would be found if the server were started again right now. */
+static void
+describe_now(KvProof *proof)
+{
+	FILE	   *file = AllocateFile(KV_BOOT_ID_PATH, "r");
+	const char *other = kv_fault_boot_id();
+
+	memset(proof, 0, sizeof(*proof));
+	if (file != NULL)
+	{
+		if (fgets(proof->boot_id, sizeof(proof->boot_id), file) == NULL)
+			proof->boot_id[0] = '\0';
+		FreeFile(file);
+	}
+	if (other != NULL)
+		strlcpy(proof->boot_id, other, sizeof(proof->boot_id));
+	proof->boot_id[strcspn(proof->boot_id, "\n")] = '\0';
+	kv_io_identify_mount(KV_DIRECTORY, &proof->mount, &proof->superblock);
+	(void) kv_io_identify_file(KV_WITNESS_PATH, &proof->inode, &proof->changed_sec,
+							   &proof->changed_nsec);
+}
+
+/*
+ * Does what was written under the old proof still lie in the page cache?  What is
+ * not known proves nothing.
+ */
+bool
+kv_trust_proves(const KvProof *old)
+{
+	KvProof		now;
+
+	describe_now(&now);
+	if (now.boot_id[0] == '\0' || strcmp(now.boot_id, old->boot_id) != 0)
+		return false;
+	return kv_fault_skips("witness") ||
+		(((now.mount != 0 && now.mount == old->mount) ||
+		  (now.superblock != 0 && now.superblock == old->superblock)) &&
+		 now.inode != 0 && now.inode == old->inode &&
+		 now.changed_sec == old->changed_sec && now.changed_nsec == old->changed_nsec);
+}
+
+/* The proof for the next start; with a new witness unless what is there is believed. */
+void
+kv_trust_renew(KvProof *proof, bool believed)
+{
+	static const char text[] =
+		"While this file is here and unchanged, kvfdw believes the page cache after a crash.\n";
+
+	if (!believed)
+	{
+		(void) kv_io_unlink(KV_WITNESS_PATH);
+		kv_io_replace(KV_WITNESS_PATH, text, sizeof(text) - 1, false);
+	}
+	describe_now(proof);
+}
+
+/* What the backup label, if there is one, says about the copy that this is. */
+void
+kv_trust_read_label(KvBackupLabel *backup)
+{
+	Size		len;
+	char	   *label = kv_io_slurp(BACKUP_LABEL_FILE, &len);
+	uint32		high = 0;
+	uint32		low = 0;
+
+	if (label == NULL)
+		return;
+	if (sscanf(label, "START WAL LOCATION: %X/%X", &high, &low) != 2)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("invalid data in file \"%s\"", BACKUP_LABEL_FILE)));
+	backup->redo = (uint64) high << 32 | low;
+	backup->of_primary = strstr(label, "BACKUP FROM: primary") != NULL &&
+		strstr(label, "BACKUP METHOD: pg_rewind") == NULL;
+	pfree(label);
+}
+
+/* Do something to each shard's files. */
+static void
+visit_shards(const KvStore *store, const KvReset *reset,
+			 void (*visit) (const KvStore *store, uint32 shardno, const KvFoundFile *files,
+							int n, bool had_image, const KvBackupLabel *label))
+{
+	/* in a copy images may be missing */
+	KvImaged   *imaged = reset->backup.redo != 0 ? NULL : kv_imaged_read(store);
+	KvFound		found;
+	int			at = 0;
+
+	kv_store_list_files(&store->key, &found);
+	for (int shard = 0; shard < store->shape.nshards; shard++)
+	{
+		int			n = kv_found_of_shard(&found, at, shard);
+
+		visit(store, shard, found.files + at, n, kv_imaged_has(imaged, shard),
+			  &reset->backup);
+		at += n;
+	}
+	pfree(found.files);
+}
+
+static int	salvaged;
+
+static void
+reset_store(KvStore *store, const KvReset *reset)
+{
+	if (!kv_table_file_read(&store->key, &store->shape, NULL, NULL))
+	{
+		/*
+		 * A store is made whole and goes by renaming.  So this is what a backup has
+		 * got of one that went while it was copied; the WAL up to the backup's end
+		 * has the commit of its TRUNCATE or DROP.
+		 */
+		if (reset->backup.redo != 0)
+			kv_io_rmtree(kv_path_store(&store->key));
+		return;
+	}
+	if (store->shape.unusable)
+		return;
+	if (reset->history_lost)
+		kv_store_mark_unusable(&store->key, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+							   "After a crash the server ran without kvfdw, or its WAL was reset, so it is not known which of the table's rows were committed.");
+	else if (reset->values_lost && store->shape.wal != KV_WAL_FULL)
+		kv_store_mark_not_logged(&store->key, store->shape.wal);
+	else if (reset->images_old)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the last restartpoint is ahead of what was made durable of the table")));
+	else if (reset->backup.redo != 0)
+	{
+		visit_shards(store, reset, kv_shard_choose_image);
+		kv_imaged_forget(&store->key);
+	}
+	else if (store->shape.wal == KV_WAL_NONE && !reset->believed)
+	{
+		visit_shards(store, reset, kv_shard_doubt);
+		salvaged++;
+	}
+}
+
+/* An ERROR makes this store unusable and no other. */
+static void
+attempt_reset(const KvStoreKey *key, const void *reset)
+{
+	MemoryContext context = CurrentMemoryContext;
+	KvStore		store;
+
+	memset(&store, 0, sizeof(store));
+	store.key = *key;
+	PG_TRY();
+	{
+		reset_store(&store, reset);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (kv_error_concerns_all(error->sqlerrcode))
+			PG_RE_THROW();
+		EmitErrorReport();
+		FlushErrorState();
+		kv_store_mark_unusable(key, ERRCODE_DATA_CORRUPTED, error->message);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+}
+
+/* Do to all stores what must be done before they are opened. */
+void
+kv_trust_reset_stores(const KvReset *reset)
+{
+	/* of stores with WAL its slots are logged, of the others they are lost */
+	if (!reset->believed)
+		kv_slots_forget_file();
+	if (!reset->believed || reset->backup.redo != 0 || reset->values_lost ||
+		reset->history_lost)
+	{
+		salvaged = 0;
+		(void) kv_visit_stores(attempt_reset, reset);
+		if (salvaged > 0)
+			ereport(LOG,
+					(errmsg("kvfdw salvages %d tables with wal level \"none\"", salvaged),
+					 errdetail("What was written to them since the last checkpoint is not proven to be whole.")));
+	}
+}

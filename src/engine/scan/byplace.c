@@ -1,0 +1,250 @@
+/*
+ * byplace.c
+ *		Scans of whole tables in the order in which their values lie.
+ *
+ * In a shard that is scattered, the values of neighbouring keys lie far apart in
+ * more than fits into the range cache; in key order each costs a read of its own.
+ * Who does not care for the order of rows gets them by place instead:
+ *
+ *   1. gather: go through the shard's entries, without values, and sort those that
+ *      the snapshot sees by the place of their value, in work_mem and then in
+ *      temporary files;
+ *   2. take: batch by batch, in that order; the file is read from end to end,
+ *      segment by segment through windows, if most of it is wanted, else in large
+ *      reads of what is.
+ *
+ * What the snapshot sees is decided by the first step, as in any batch, and does not
+ * change.  Nor do places: a value gets its own when it is written, first in a merge
+ * slot for a while and then in the file.
+ *
+ * Where another scan by place is under way in a shard, the order begins there and
+ * wraps around.  Shards that are not scattered are read in key order.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "utils/memutils.h"
+#include "utils/tuplesort.h"
+
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/engine.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+
+/* If a scan wants less than this share of a file, it reads its values by themselves. */
+#define KV_DENSE_SHARE	0.25
+
+/* How many shards, at most, the planner asks whether they are scattered. */
+#define KV_SHARDS_ASKED	16
+
+/* A scan that was planned in key order goes over to places after this share of a shard. */
+#define KV_TURN_SHARE	16
+
+/* A bytea of this, unaligned, and then the key, is what is sorted. */
+typedef struct KvPlaceRow
+{
+	uint64		distance;		/* from where the order begins; big-endian */
+	KvLocation	location;
+	uint32		len;
+	uint32		crc;
+} KvPlaceRow;
+
+struct KvPlaceOrder
+{
+	Tuplesortstate *sort;
+	uint32		shard;
+	uint64		begin;			/* place in the file where the order begins */
+	double		bytes_left;		/* of values that are not taken yet */
+	bool		dense;
+};
+
+double
+kv_store_scattered(KvStore *store)
+{
+	uint32		step = 1 + store->shape.nshards / KV_SHARDS_ASKED;
+	double		all = 0;
+	double		scattered = 0;
+
+	for (uint32 shardno = 0; shardno < store->shape.nshards; shardno += step)
+	{
+		const KvShard *shard = kv_shard(store, shardno);
+		double		entries = (double) shard->files.frozen_keys + shard->files.unfrozen_entries;
+
+		all += entries;
+		if (entries > 0 && kv_shard_scattered(store, shardno))
+			scattered += entries;
+	}
+	return all > 0 ? scattered / all : 0;
+}
+
+void
+kv_places_end(KvScan *scan)
+{
+	if (scan->places == NULL)
+		return;
+	tuplesort_end(scan->places->sort);
+	pfree(scan->places);
+	scan->places = NULL;
+}
+
+/* ---- step 1 ---- */
+
+static void
+put_row(KvPlaceOrder *places, const KvBatchRow *row, bytea *room)
+{
+	KvPlaceRow	placed = {
+		.distance = pg_hton64(KV_LOCATION_OFFSET(row->version.location) - places->begin),
+		.location = row->version.location,
+		.len = row->version.len,
+		.crc = row->version.crc
+	};
+
+	memcpy(VARDATA(room), &placed, sizeof(placed));
+	memcpy(VARDATA(room) + sizeof(placed), row->key, row->keylen);
+	SET_VARSIZE(room, VARHDRSZ + sizeof(placed) + row->keylen);
+	tuplesort_putdatum(places->sort, PointerGetDatum(room), false);
+	places->bytes_left += row->version.len;
+}
+
+/* Step 1 for the rest of the current shard; the scan stands at the next one afterwards. */
+static void
+gather(KvScan *scan)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->context);
+	KvPlaceOrder   *places = palloc0(sizeof(KvPlaceOrder));
+	bytea	   *room = palloc(VARHDRSZ + sizeof(KvPlaceRow) + KV_MAX_KEY);
+	uint64		written;
+
+	places->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
+										 work_mem, NULL, TUPLESORT_NONE);
+	scan->places = places;
+	MemoryContextSwitchTo(old);
+	places->shard = scan->shardno;
+	places->begin = scan->company.shard == scan->shardno ? scan->company.offset : 0;
+
+	kv_reader_leave(&scan->reader);
+	kv_batch_make_rows(scan, KV_BATCH_ROWS);
+	scan->want_values = false;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(scan->batch_context);
+		scan->nrows = 0;
+		scan->batch_bytes = 0;
+		written = kv_batch_fill_range(scan);
+		for (int i = 0; i < scan->nrows; i++)
+			put_row(places, &scan->rows[i], room);
+	} while (scan->started);
+	scan->want_values = true;
+
+	places->dense = places->bytes_left >= KV_DENSE_SHARE * written;
+	scan->nrows = 0;
+	scan->batch_bytes = 0;
+	pfree(room);
+	tuplesort_performsort(places->sort);
+}
+
+/* ---- step 2 ---- */
+
+/* Copy the values that are still in merge slots.  Returns how far the file is written. */
+static uint64
+copy_from_slots(KvScan *scan)
+{
+	KvShard    *shard = kv_shard(scan->store, scan->places->shard);
+	uint64		written;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	written = kv_shard_written(shard);
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+
+		if (KV_LOCATION_OFFSET(row->version.location) >= written)
+			row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+	}
+	LWLockRelease(&shard->lock);
+	return written;
+}
+
+/* Step 2: the next batch of rows by place; no row: the shard is finished. */
+static void
+take(KvScan *scan)
+{
+	KvPlaceOrder   *places = scan->places;
+	MemoryContext old = MemoryContextSwitchTo(scan->batch_context);
+	uint64		left = places->bytes_left;
+	uint64		written;
+	Datum		datum;
+	bool		isnull;
+
+	while (scan->nrows < scan->batch_rows && scan->batch_bytes < KV_BATCH_BYTES &&
+		   kv_tuplesort_getdatum(places->sort, &datum, &isnull))
+	{
+		bytea	   *bytes = (bytea *) DatumGetPointer(datum);
+		KvBatchRow *row = &scan->rows[scan->nrows++];
+		KvPlaceRow	placed;
+
+		memcpy(&placed, VARDATA(bytes), sizeof(placed));
+		memset(row, 0, sizeof(*row));
+		row->key = (uint8 *) VARDATA(bytes) + sizeof(placed);
+		row->keylen = VARSIZE(bytes) - VARHDRSZ - sizeof(placed);
+		row->version.kind = KV_VERSION_PUT;
+		row->version.location = placed.location;
+		row->version.len = placed.len;
+		row->version.crc = placed.crc;
+		row->present = true;
+		row->value = placed.len == 0 ? "" : NULL;
+		scan->batch_bytes += placed.len;
+	}
+	MemoryContextSwitchTo(old);
+	places->bytes_left -= scan->batch_bytes;
+	if (scan->nrows == 0)
+	{
+		kv_places_end(scan);
+		kv_reader_leave(&scan->reader);
+		return;
+	}
+	written = copy_from_slots(scan);
+	if (places->dense)
+		kv_steer_by_place(scan, places->shard, written,
+						  KV_LOCATION_OFFSET(scan->rows[0].version.location),
+						  places->begin, left);
+}
+
+/*
+ * Is the rest of the shard to be read by place?  A scan that was planned in key order,
+ * maybe when the table was small, is asked when it has read a sixteenth of the shard.
+ */
+static bool
+turns_to_places(KvScan *scan)
+{
+	const KvShard *shard = kv_shard(scan->store, scan->shardno);
+
+	if (!scan->want_values || scan->keyed_shard == scan->shardno)
+		return false;
+	if (scan->order == KV_ANY_ORDER &&
+		(scan->limit_hint > 0 || scan->reader.windows ||
+		 scan->steering.rows < (shard->files.frozen_keys + shard->files.unfrozen_entries) / KV_TURN_SHARE))
+		return false;
+	if (kv_shard_scattered(scan->store, scan->shardno))
+		return true;
+	scan->keyed_shard = scan->shardno;
+	return false;
+}
+
+void
+kv_places_fill(KvScan *scan)
+{
+	if (scan->places == NULL && turns_to_places(scan))
+		gather(scan);
+	if (scan->places != NULL)
+		take(scan);
+	else
+		(void) kv_batch_fill_range(scan);
+}

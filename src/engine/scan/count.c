@@ -1,0 +1,111 @@
+/*
+ * count.c
+ *		Counts the rows of a range without making them.
+ *
+ * All entries of a base run are visible and of different keys, so they are
+ * counted page by page.  What the deltas and the unfrozen runs say of a key
+ * goes before that: each such key adds a row if it is there, and takes away the
+ * base run's entry if that has one.
+ *
+ * As for a batch (rows.c), the deltas are read under the shard's lock, up to so
+ * many keys at once, and the runs, whose generation was checked there, without
+ * it, as far as the deltas were read.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/index/run.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/shard.h"
+
+#define KV_COUNT_KEYS		1024	/* keys of deltas taken under one lock */
+
+static bool
+run_has(KvRun *run, const uint8 *key, int keylen)
+{
+	KvRunCursor cursor;
+
+	kv_run_seek(run, key, keylen, &cursor);
+	return kv_run_is_at(&cursor, key, keylen);
+}
+
+/* What keys add to the base run's count, or take away. */
+static int64
+count_recent(KvKeyReader *keys, KvRun *base)
+{
+	KvBatchRow	row;
+	int64		count = 0;
+
+	while (kv_keys_next(keys, &row))
+		count += (int) row.present - (int) (base != NULL && run_has(base, row.key, row.keylen));
+	return count;
+}
+
+static uint64
+count_shard(KvScan *scan, uint32 shardno, KvKey lo, KvKey hi)
+{
+	KvBounds	bounds = {.lo = lo, .hi = hi};
+	uint8		start[KV_MAX_KEY + 1];
+	uint64		count = 0;
+	KvKeyReader keys;
+
+	for (;;)
+	{
+		const KvRunSet *set;
+		KvRun	   *base;
+		uint8	   *behind = NULL;	/* the first key behind the limit */
+		KvKey		end = hi;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(scan->batch_context);
+		set = kv_keys_begin(&keys, scan, shardno, &bounds, KV_COUNT_KEYS, MaxAllocHugeSize);
+		base = set->has_base ? set->runs[set->nruns - 1] : NULL;
+		if (!keys.complete)
+		{
+			behind = MemoryContextAllocZero(scan->batch_context, keys.limit.len + 1);
+			memcpy(behind, keys.limit.data, keys.limit.len);
+			end.data = behind;
+			end.len = keys.limit.len + 1;
+		}
+		if (base != NULL)
+			count += kv_run_count(base, bounds.lo, end, PG_UINT64_MAX);
+		kv_keys_add_runs(&keys, set->runs, set->nruns - (base != NULL));
+		count += count_recent(&keys, base);
+		kv_run_believe();
+		if (keys.complete)
+			return count;
+		memcpy(start, end.data, end.len);
+		bounds.lo.data = start;
+		bounds.lo.len = end.len;
+	}
+}
+
+uint64
+kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
+{
+	KvStore    *store = scan->store;
+	uint32		shardno = lo.data ? kv_shard_for(store, lo.data, lo.len) : kv_shard_first(store);
+	uint32		last = kv_shard_last(store);
+	uint64		count = 0;
+
+	scan->nrows = scan->next_row = 0;
+	scan->at_end = true;
+	kv_stat_add(store, KV_COUNT_RANGE_SCANS, 1);
+	for (;; shardno = kv_shard_next(store, shardno, 1))
+	{
+		KvKey		bound = kv_shard_bound(store, shardno);
+
+		if (bound.len > 0 && hi.data != NULL &&
+			kv_key_compare(bound.data, bound.len, hi.data, hi.len) >= 0)
+			break;
+		count += count_shard(scan, shardno, lo, hi);
+		if (shardno == last)
+			break;
+	}
+	return count;
+}

@@ -1,0 +1,351 @@
+/*
+ * fetch.c
+ *		The values of a batch of rows, wherever they are: in merge slots, in the
+ *		value cache, in windows of the range cache, on the device.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/scan/internal.h"
+#include "engine/scan/scan.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+
+/* ---- windows ---- */
+
+#define KV_WINDOW_BUFFER	((Size) 1024 * 1024)
+
+/* Memory for a batch's values; mostly that of the batch before. */
+static char *
+make_buffer(KvScan *scan, Size size)
+{
+	if (!scan->reader.windows || size > KV_WINDOW_BUFFER)
+		return MemoryContextAllocHuge(scan->batch_context, size);
+	if (scan->steering.buffer == NULL)
+		scan->steering.buffer = MemoryContextAlloc(scan->context, KV_WINDOW_BUFFER);
+	return scan->steering.buffer;
+}
+
+/* Copy a row's value out of windows; false: it has to be read. */
+static bool
+take_value(KvScan *scan, const KvBatchRow *row, char *into)
+{
+	uint64		offset = KV_LOCATION_OFFSET(row->version.location);
+	KvKey		key = {row->key, row->keylen};
+
+	if (!kv_same_file(KV_LOCATION_FILE(row->version.location),
+					  kv_shard_file(scan->reader.shard)) ||
+		!kv_reader_take(&scan->reader, offset, row->version.len, into))
+		return false;
+	if (kv_value_matches(&scan->store->key, key, into, &row->version))
+		return true;
+	kv_reader_lose(&scan->reader, offset, row->version.len);
+	return false;
+}
+
+/* Values of a range that are in windows, or on their way there. */
+static void
+fetch_windows(KvScan *scan)
+{
+	KvScanStats before = scan->stats;
+	Size		total = 0;
+	char	   *into;
+
+	if (!kv_reader_has_windows(&scan->reader))
+		return;
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		if (scan->rows[i].value == NULL)
+			total += MAXALIGN(VARHDRSZ + scan->rows[i].version.len);
+	}
+	if (total == 0)
+		return;
+	into = make_buffer(scan, total);
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		bool		raw = KV_LOCATION_FORM(row->version.location) == KV_FORM_RAW;
+		char	   *value = raw ? into + VARHDRSZ : into;
+
+		if (row->value != NULL || !take_value(scan, row, value))
+			continue;
+		row->value = value;
+		row->headed = raw;
+		row->verified = true;
+		into = value + row->version.len;
+		into = (char *) MAXALIGN(into);
+	}
+	if (scan->stats.device_reads == before.device_reads)
+		return;
+	kv_stat_add(scan->store, KV_COUNT_DEVICE_READS,
+				scan->stats.device_reads - before.device_reads);
+	kv_stat_add(scan->store, KV_COUNT_DEVICE_READ_BYTES,
+				scan->stats.device_bytes - before.device_bytes);
+}
+
+/* ---- the device ---- */
+
+/* Where one row's value is on the device, in whole blocks. */
+typedef struct KvRead
+{
+	KvFileNo	file;
+	uint32		len;
+	uint64		offset;
+	int			together;		/* reads made in the request that begins with this one */
+	KvBatchRow *row;
+} KvRead;
+
+#define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
+
+static int
+compare_reads(const void *a, const void *b)
+{
+	const KvRead *left = a;
+	const KvRead *right = b;
+
+	if (!kv_same_file(left->file, right->file))
+		return left->file.n < right->file.n ? -1 : 1;
+	return left->offset < right->offset ? -1 : left->offset > right->offset;
+}
+
+/*
+ * Take values from the value cache.  One that does not verify is read anew: its block
+ * was already damaged when it was read for another value.
+ */
+static void
+fetch_cached(KvScan *scan)
+{
+	char	   *into = NULL;
+
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		KvKey		key = {row->key, row->keylen};
+
+		if (row->value != NULL || row->version.len > KV_BLOCK)
+			continue;
+		if (into == NULL)
+			into = MemoryContextAlloc(scan->batch_context, KV_BLOCK);
+		if (!kv_block_read(scan->store->cache_id, row->version.location, row->version.len,
+						   into) ||
+			!kv_value_matches(&scan->store->key, key, into, &row->version))
+			continue;
+		row->value = into;
+		row->verified = true;
+		into = NULL;
+		scan->stats.cache_hits++;
+		kv_stat_add(scan->store, KV_COUNT_CACHE_HITS, 1);
+	}
+}
+
+/* The reads for values that are not there yet, sorted by place.  Returns how many. */
+static int
+plan_reads(KvScan *scan, KvRead *reads)
+{
+	int			n = 0;
+
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		uint64		offset = KV_LOCATION_OFFSET(row->version.location);
+
+		if (row->value != NULL)
+			continue;
+		reads[n].file = KV_LOCATION_FILE(row->version.location);
+		reads[n].offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
+		reads[n].len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - reads[n].offset;
+		reads[n].row = row;
+		n++;
+	}
+	qsort(reads, n, sizeof(KvRead), compare_reads);
+	return n;
+}
+
+static void
+read_failed(const KvStore *store, const KvVersion *version, int result)
+{
+	const char *path = kv_path_value(&store->key, KV_LOCATION_FILE(version->location));
+
+	if (result < 0)
+		kv_io_error(ERROR, -result, path, "read");
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" ends before offset %llu", path,
+					(unsigned long long) KV_LOCATION_OFFSET(version->location) + version->len)));
+}
+
+/* Every value of the batch, wherever it came from, is its entry's (I 4). */
+static void
+verify_values(KvScan *scan)
+{
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		KvKey		key = {row->key, row->keylen};
+
+		if (!row->verified)
+			kv_value_verify(&scan->store->key, key, row->value, &row->version);
+	}
+}
+
+/* Can a read, the next by place, be made part of the request? */
+static bool
+joins_request(const KvIoRequest *request, KvFileNo file, const KvRead *next)
+{
+	return kv_same_file(file, next->file) && next->offset <= request->offset + request->len &&
+		next->offset + next->len - request->offset <= KV_MERGED_READ;
+}
+
+/*
+ * A request is complete: take its values and verify them, while others are being read.
+ * A value that is missing or wrong is not raised here but when all have come.
+ */
+static void
+take_values(KvIoRequest *request, void *arg)
+{
+	const KvScan *scan = arg;
+	const KvRead *first = request->tag;
+	bool		right = true;
+
+	for (const KvRead *read = first; read < first + first->together; read++)
+	{
+		KvBatchRow *row = read->row;
+		KvKey		key = {row->key, row->keylen};
+		uint64		head = KV_LOCATION_OFFSET(row->version.location) - request->offset;
+
+		if (request->result < 0 || request->result < head + row->version.len)
+			return;
+		row->value = request->buffer + head;
+		row->verified = kv_value_matches(&scan->store->key, key, row->value, &row->version);
+		right = right && row->verified;
+	}
+	if (scan->points && request->result == KV_BLOCK && right)
+		kv_block_keep(scan->store->cache_id, first->row->version.location,
+					  first->row->version.len, request->buffer);
+}
+
+/*
+ * Requests for reads that are in order of place: those of the same or of
+ * neighbouring blocks are made together.  Returns their number; *bytes: of all.
+ */
+static int
+make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requests,
+			  Size *bytes)
+{
+	KvIoRequest *last = NULL;
+	int			n = 0;
+
+	*bytes = 0;
+	for (int i = 0; i < nreads; i++)
+	{
+		KvRead	   *read = &reads[i];
+
+		if (last != NULL && joins_request(last, reads[i - 1].file, read))
+		{
+			uint64		end = Max(last->offset + last->len, read->offset + read->len);
+
+			*bytes += end - last->offset - last->len;
+			last->len = end - last->offset;
+			((KvRead *) last->tag)->together++;
+			continue;
+		}
+		last = &requests[n++];
+		last->file = kv_value_file(&store->key, store->cache_id, read->file, false);
+		if (last->file < 0)
+			read_failed(store, &read->row->version, -ENOENT);
+		last->offset = read->offset;
+		last->len = read->len;
+		last->tag = read;
+		read->together = 1;
+		*bytes += read->len;
+	}
+	return n;
+}
+
+/*
+ * Read the values of rows that are on the device.  Rows that were written
+ * together cost little more than their bytes.
+ */
+static void
+read_values(KvScan *scan, KvRead *reads, int nreads)
+{
+	KvIoRequest *requests;
+	Size		bytes;
+	char	   *buffer;
+	int			n;
+
+	kv_value_trim();
+	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
+	n = make_requests(scan->store, reads, nreads, requests, &bytes);
+	buffer = MemoryContextAllocHuge(scan->batch_context, bytes + KV_BLOCK);
+	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
+	for (int i = 0; i < n; i++)
+	{
+		requests[i].buffer = buffer;
+		buffer += requests[i].len;
+	}
+	kv_io_read_batch(requests, n, KV_IO_VALUE_READ, take_values, scan);
+
+	for (int i = 0; i < n; i++)
+	{
+		const KvRead *first = requests[i].tag;
+
+		for (const KvRead *read = first; read < first + first->together; read++)
+		{
+			if (read->row->value == NULL)
+				read_failed(scan->store, &read->row->version, requests[i].result);
+		}
+	}
+	scan->stats.device_reads += n;
+	scan->stats.device_bytes += bytes;
+	kv_stat_add(scan->store, KV_COUNT_DEVICE_READS, n);
+	kv_stat_add(scan->store, KV_COUNT_DEVICE_READ_BYTES, bytes);
+}
+
+void
+kv_batch_fetch(KvScan *scan)
+{
+	KvRead	   *reads;
+	int			nreads;
+
+	if (!scan->reader.windows)
+		fetch_cached(scan);
+	if (!scan->points)
+		fetch_windows(scan);
+	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
+	nreads = plan_reads(scan, reads);
+	if (nreads > 0)
+		read_values(scan, reads, nreads);
+	verify_values(scan);
+}
+
+void
+kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row)
+{
+	KvShard    *shard = kv_shard(store, kv_shard_for(store, key.data, key.len));
+	KvBatchRow	only = {.version = *version, .key = key.data, .keylen = key.len};
+	KvScan		scan = {.store = store, .want_values = true, .rows = &only, .nrows = 1};
+	char	   *copy;
+
+	scan.batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
+											   ALLOCSET_DEFAULT_SIZES);
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	only.value = kv_batch_copy_from_slot(&scan, shard, version);
+	LWLockRelease(&shard->lock);
+	kv_batch_fetch(&scan);
+	copy = MemoryContextAllocHuge(CurrentMemoryContext, Max(version->len, 1));
+	memcpy(copy, only.value, version->len);
+	row->key = key.data;
+	row->keylen = key.len;
+	row->form = KV_LOCATION_FORM(version->location);
+	row->len = version->len;
+	row->value = copy;
+	row->header = NULL;
+	MemoryContextDelete(scan.batch_context);
+}

@@ -1,0 +1,223 @@
+/*
+ * internal.h
+ *		What the files of a scan share; nobody else includes it.
+ *
+ * No lock of a shard is held between two calls of a scan (I 7).
+ */
+#ifndef KV_SCAN_INTERNAL_H
+#define KV_SCAN_INTERNAL_H
+
+#include "utils/snapshot.h"
+
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/engine.h"
+#include "engine/index/run.h"
+#include "engine/index/runmerge.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_BATCH_ROWS		512
+#define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
+
+/* One row of a batch. */
+typedef struct KvBatchRow
+{
+	KvVersion	version;
+	int			keylen;
+	const uint8 *key;
+	const char *value;			/* NULL: not read yet */
+	bool		present;
+	bool		verified;
+	bool		headed;			/* there is room for a varlena header before value */
+} KvBatchRow;
+
+typedef struct KvPlaceOrder KvPlaceOrder;
+
+/* What a scan has loaded for it of the shard where it is. */
+typedef enum KvLoading
+{
+	KV_LOADS_NOTHING,			/* it has values read one by one */
+	KV_LOADS_WHOLE,				/* all of the value file */
+	KV_LOADS_SEGMENTS			/* segment after segment, the file being in order */
+} KvLoading;
+
+/* Whether and how a scan reads through windows (steer.c). */
+typedef struct KvSteering
+{
+	uint64		rows;			/* that the range has given */
+	bool		ramped;			/* it has given enough to go over to windows */
+	KvLoading	loading;
+	uint32		segment;		/* where it is, or KV_WHOLE */
+
+	/* loading segments */
+	int			segment_step;	/* upwards or downwards */
+	int			depth;			/* so many ahead */
+	uint32		last_segment;	/* where it ends, or KV_WHOLE */
+	uint64		segment_rows;	/* rows that the range had given when it was last there */
+
+	char	   *buffer;			/* of a batch's values, if they fit; NULL: not made yet */
+} KvSteering;
+
+struct KvScan
+{
+	KvStore    *store;
+	KvView		view;			/* of the snapshot; conflicts NULL: not SERIALIZABLE */
+	bool		want_values;
+	MemoryContext context;		/* the scan's life */
+	MemoryContext batch_context;	/* one batch's keys and values */
+	KvScanStats stats;
+	KvConflicts conflicts;		/* for view, at SERIALIZABLE */
+
+	/* range mode */
+	KvKey		lo;				/* copies; data NULL: unbounded */
+	KvKey		hi;
+	KvKey		rest;			/* keys before it are read last, as a range; data NULL: none */
+	KvScanOrder order;
+	bool		backward;		/* order == KV_DESCENDING */
+	uint64		limit_hint;
+	uint32		shardno;		/* where the next batch begins */
+	uint32		end_shard;		/* of the range */
+	uint32		last_shard;		/* of the extent */
+	bool		shared;			/* other processes scan the rest of the extent */
+	KvKey		extent_lo;		/* the range, or what it is a part of */
+	KvKey		extent_hi;
+	KvSteering	steering;
+	KvWindowReader reader;
+	KvScanStart company;		/* another scan was there when it began; KV_NO_SHARD: none was */
+	uint32		keyed_shard;	/* known to be no shard to read by place, or KV_NO_SHARD */
+	struct KvPlaceOrder *places;	/* a shard that is read by place, or NULL */
+	bool		at_end;
+	bool		started;
+	KvKey		position;		/* the last key returned */
+	uint8		position_bytes[KV_MAX_KEY];
+	int			batch_rows;
+
+	/* points mode */
+	bool		points;
+	KvKey	   *keys;
+	int			nkeys;
+	int			next_key;
+
+	KvBatchRow *rows;			/* room for batch_rows */
+	int			rows_room;
+	int			nrows;
+	int			next_row;
+	Size		batch_bytes;
+};
+
+/* Keys to read, in one direction or the other; data NULL: no such bound. */
+typedef struct KvBounds
+{
+	KvKey		lo;				/* inclusive */
+	KvKey		hi;				/* exclusive */
+	KvKey		after;			/* only what comes behind this one in the direction */
+	bool		backward;
+} KvBounds;
+
+/* The keys of a shard of which the snapshot sees a version: deltas and runs as one. */
+typedef struct KvKeyReader
+{
+	const KvView *view;
+	KvBounds	bounds;
+	KvBatchRow *rows;			/* copied from the deltas */
+	int			room;			/* for so many */
+	int			nrows;
+	int			next_row;
+	bool		complete;		/* both deltas were read to the end of the range … */
+	KvKey		limit;			/* … else up to this key */
+	uint64		written;		/* kv_shard_written() then */
+	KvRunMerge	runs;
+	uint32		steps;
+	uint8		key_bytes[KV_MAX_KEY];	/* of a row that is a run's */
+} KvKeyReader;
+
+/* Step to the next shard in the order of the scan; false: it was the last. */
+static inline bool
+kv_batch_next_shard(const KvScan *scan, uint32 last, uint32 *shardno)
+{
+	if (*shardno == last)
+		return false;
+	*shardno = kv_shard_next(scan->store, *shardno, scan->backward ? -1 : 1);
+	return true;
+}
+
+/* ---- rows.c ---- */
+
+/* Have room for the next batch, of so many rows; the last one's are done with. */
+extern void kv_batch_make_rows(KvScan *scan, int rows);
+/*
+ * How many rows to make a range's first batch of.  A small range is likely to be read
+ * to its end, so all of it is read at once; what it has at most is cheap to
+ * count.  Of any other nobody knows how much will be taken.
+ */
+extern int	kv_batch_first_rows(KvScan *scan);
+/* The row of a key, of which row gets what the snapshot sees; false: there is none. */
+extern bool kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row);
+/*
+ * Read a shard's keys: first, under its lock, what is in its deltas, up to so many
+ * keys or, with their values, bytes.  Returns the runs that belong to them.
+ */
+extern const KvRunSet *kv_keys_begin(KvKeyReader *keys, KvScan *scan, uint32 shardno,
+									 const KvBounds *bounds, int max_keys, Size max_bytes);
+/* Then without it: have these runs read, too. */
+extern void kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns);
+/*
+ * The next key of which the snapshot sees a version; row->present: a row, not a
+ * deletion.  The key of a row that comes from a run is in keys->key_bytes until the
+ * next call; a row of a delta has all that lasts as long as the batch.  False: there
+ * is none before keys->limit or, if complete, the end of the range.
+ */
+extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
+/*
+ * The next batch of a range, all from one shard, or nothing if the rest of the shard
+ * is empty; scan->started tells whether the shard has more.  Returns
+ * kv_shard_written().
+ */
+extern uint64 kv_batch_fill_range(KvScan *scan);
+/* A value that is in a merge slot, copied; NULL: it must be read.  Shard's lock. */
+extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
+									 const KvVersion *version);
+
+/* ---- fetch.c ---- */
+
+/* Get the values that rows of the batch still lack, and verify all (I 4). */
+extern void kv_batch_fetch(KvScan *scan);
+
+/* ---- byplace.c ---- */
+
+/* The next batch of a scan that takes rows in any order. */
+extern void kv_places_fill(KvScan *scan);
+extern void kv_places_end(KvScan *scan);	/* drop what was gathered, if anything was */
+
+/* ---- steer.c; no lock is held ---- */
+
+/* A range begins; ramped: of a scan that is known to be long. */
+extern void kv_steer_begin(KvScan *scan, bool ramped);
+/* It is over: nothing is loaded for it any more. */
+extern void kv_steer_end(KvScan *scan);
+
+/*
+ * About the first key whose value lies in a segment, found as if all of the file were in
+ * order; a copy in the scan's memory.  False: the place is a whole shard, or there is no
+ * run.
+ */
+extern bool kv_steer_key_at(const KvScan *scan, const KvScanStart *place, KvKey *key);
+/*
+ * Is the shard larger than the range cache, and do values lie out of the order of keys,
+ * in some part of it at least?
+ */
+extern bool kv_shard_scattered(KvStore *store, uint32 shardno);
+/*
+ * A batch of values of shardno begins at offset, and bytes_left are to come in the
+ * order of their places, which began at begin.
+ */
+extern void kv_steer_by_place(KvScan *scan, uint32 shardno, uint64 written,
+							  uint64 offset, uint64 begin, double bytes_left);
+/*
+ * A batch of shardno is being made; written: kv_shard_written().  Decide whether
+ * its values come through windows.
+ */
+extern void kv_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written);
+
+#endif							/* KV_SCAN_INTERNAL_H */

@@ -1,0 +1,419 @@
+/*
+ * rows.c
+ *		Which rows of a shard the snapshot sees: one by its key, or a batch of a range.
+ *
+ * A batch is made in two steps:
+ *
+ *   1. under the shard's lock, shared: copy the visible versions of the next
+ *      keys of both deltas, and the values of those still in merge slots;
+ *   2. without it: merge them with the runs, whose generation was checked
+ *      under the lock.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/xact/xact.h"
+
+#define KV_BATCH_ROWS_FIRST	2
+#define KV_SMALL_RANGE		256		/* rows of a range that are read in one batch */
+#define KV_DELTA_STEPS		4096	/* items looked at under one lock */
+#define KV_FEW_ROWS			32
+
+void
+kv_batch_make_rows(KvScan *scan, int rows)
+{
+	scan->batch_rows = rows;
+	if (scan->rows_room >= rows)
+		return;
+	if (scan->rows)
+		pfree(scan->rows);
+	scan->rows = MemoryContextAlloc(scan->context, sizeof(KvBatchRow) * rows);
+	scan->rows_room = rows;
+}
+
+char *
+kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *version)
+{
+	const char *found;
+	char	   *copy;
+
+	if (!scan->want_values)
+		return NULL;
+	if (version->len == 0)
+		return MemoryContextAlloc(scan->batch_context, 1);
+	found = kv_slot_find(shard, version);
+	if (found == NULL)
+		return NULL;
+	copy = MemoryContextAllocHuge(scan->batch_context, version->len);
+	memcpy(copy, found, version->len);
+	scan->stats.slot_hits++;
+	kv_stat_add(scan->store, KV_COUNT_SLOT_HITS, 1);
+	return copy;
+}
+
+/* ---- one key ---- */
+
+bool
+kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
+{
+	KvStore    *store = scan->store;
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set;
+	KvDeltaItem *item;
+	bool		found = false;
+
+	row->key = key.data;
+	row->keylen = key.len;
+	row->value = NULL;
+	row->verified = row->headed = false;
+	set = kv_shard_view(store, shardno);
+	item = kv_delta_find(&shard->active, key.data, key.len);
+	if (item)
+		found = kv_chain_visible(item->newest, &scan->view, &row->version);
+	if (!found)
+	{
+		item = kv_delta_find(&shard->sealed, key.data, key.len);
+		if (item)
+			found = kv_chain_visible(item->newest, &scan->view, &row->version);
+	}
+	if (found && row->version.kind == KV_VERSION_PUT)
+		row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+	LWLockRelease(&shard->lock);
+
+	if (!found)
+		found = kv_runset_find(set, key, &scan->view, &row->version);
+	if (found && row->version.kind == KV_VERSION_PUT && row->value == NULL &&
+		scan->want_values && row->version.len == 0)
+		row->value = "";
+	return found && row->version.kind == KV_VERSION_PUT;
+}
+
+/* ---- the keys of a range ---- */
+
+/* Is a key in the range on the side where it ends? */
+static bool
+within_end(const KvBounds *bounds, KvKey key)
+{
+	if (!bounds->backward)
+		return bounds->hi.data == NULL ||
+			kv_key_compare(key.data, key.len, bounds->hi.data, bounds->hi.len) < 0;
+	return bounds->lo.data == NULL ||
+		kv_key_compare(key.data, key.len, bounds->lo.data, bounds->lo.len) >= 0;
+}
+
+/* Where reading begins; data NULL: at the edge of the shard. */
+static KvKey
+start_of(const KvBounds *bounds)
+{
+	if (bounds->after.data != NULL)
+		return bounds->after;
+	return bounds->backward ? bounds->hi : bounds->lo;
+}
+
+static int
+compare_in_order(const KvBounds *bounds, KvKey a, KvKey b)
+{
+	int			cmp = kv_key_compare(a.data, a.len, b.data, b.len);
+
+	return bounds->backward ? -cmp : cmp;
+}
+
+static KvKey
+item_key(const KvDeltaItem *item)
+{
+	KvKey		key = {item->key, item->keylen};
+
+	return key;
+}
+
+/* Of two items the one that comes first; NULL counts as never. */
+static int
+compare_items(const KvBounds *bounds, const KvDeltaItem *a, const KvDeltaItem *b)
+{
+	if (a == NULL || b == NULL)
+		return a == b ? 0 : (a == NULL ? 1 : -1);
+	return compare_in_order(bounds, item_key(a), item_key(b));
+}
+
+static KvDeltaItem *
+delta_start(const KvBounds *bounds, const KvDelta *delta, KvDeltaCursor *cursor)
+{
+	KvKey		start = start_of(bounds);
+	KvDeltaItem *item;
+
+	if (bounds->backward)
+		return kv_delta_seek_before(delta, start.data, start.len, cursor);
+	item = kv_delta_seek(delta, start.data ? start.data : (const uint8 *) "",
+						 start.data ? start.len : 0, cursor);
+	if (item && bounds->after.data != NULL &&
+		compare_in_order(bounds, item_key(item), start) == 0)
+		item = kv_delta_next(cursor);
+	return item;
+}
+
+/* Room for one more row of the deltas: little at first, as mostly little is needed. */
+static KvBatchRow *
+make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
+{
+	if (keys->room == 0)
+	{
+		keys->room = Min(max_keys, KV_FEW_ROWS);
+		keys->rows = MemoryContextAlloc(scan->batch_context, sizeof(KvBatchRow) * keys->room);
+	}
+	else if (keys->nrows == keys->room)
+	{
+		keys->room = max_keys;
+		keys->rows = repalloc(keys->rows, sizeof(KvBatchRow) * keys->room);
+	}
+	return &keys->rows[keys->nrows];
+}
+
+/* Copy what the snapshot sees of both deltas.  Shard lock held, shared. */
+static void
+copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyReader *keys)
+{
+	const KvBounds *bounds = &keys->bounds;
+	KvDeltaCursor active_cursor;
+	KvDeltaCursor sealed_cursor;
+	KvDeltaItem *active = delta_start(bounds, &shard->active, &active_cursor);
+	KvDeltaItem *sealed = delta_start(bounds, &shard->sealed, &sealed_cursor);
+	Size		bytes = 0;
+
+	for (int steps = 0;; steps++)
+	{
+		int			cmp = compare_items(bounds, active, sealed);
+		KvDeltaItem *item = cmp <= 0 ? active : sealed;
+		KvBatchRow *row;
+
+		if (item == NULL || !within_end(bounds, item_key(item)))
+		{
+			keys->complete = true;
+			return;
+		}
+		row = make_room(scan, keys, max_keys);
+		if ((cmp <= 0 && kv_chain_visible(active->newest, &scan->view, &row->version)) ||
+			(cmp >= 0 && kv_chain_visible(sealed->newest, &scan->view, &row->version)))
+		{
+			KvKey		key = kv_key_copy(scan->batch_context, item->key, item->keylen);
+
+			row->key = key.data;
+			row->keylen = key.len;
+			row->present = row->version.kind == KV_VERSION_PUT;
+			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
+			row->verified = row->headed = false;
+			if (row->present)
+				bytes += row->version.len;
+			keys->nrows++;
+		}
+		if (keys->nrows == max_keys || steps == KV_DELTA_STEPS || bytes >= max_bytes)
+		{
+			keys->limit = kv_key_copy(scan->batch_context, item->key, item->keylen);
+			keys->complete = false;
+			return;
+		}
+		if (cmp <= 0)
+			active = bounds->backward ? kv_delta_prev(&active_cursor) : kv_delta_next(&active_cursor);
+		if (cmp >= 0)
+			sealed = bounds->backward ? kv_delta_prev(&sealed_cursor) : kv_delta_next(&sealed_cursor);
+	}
+}
+
+const KvRunSet *
+kv_keys_begin(KvKeyReader *keys, KvScan *scan, uint32 shardno, const KvBounds *bounds,
+			  int max_keys, Size max_bytes)
+{
+	KvShard    *shard = kv_shard(scan->store, shardno);
+	const KvRunSet *set;
+
+	keys->view = &scan->view;
+	keys->bounds = *bounds;
+	keys->rows = NULL;
+	keys->room = keys->nrows = keys->next_row = keys->steps = 0;
+	set = kv_shard_view(scan->store, shardno);
+	copy_deltas(scan, shard, max_keys, max_bytes, keys);
+	keys->written = kv_shard_written(shard);
+	LWLockRelease(&shard->lock);
+	return set;
+}
+
+void
+kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns)
+{
+	kv_merge_begin(&keys->runs, keys->bounds.backward);
+	for (int i = 0; i < nruns; i++)
+		kv_merge_add(&keys->runs, runs[i], start_of(&keys->bounds),
+					 keys->bounds.after.data != NULL && !keys->bounds.backward);
+}
+
+static inline bool
+next_key(KvKeyReader *keys, KvBatchRow *row)
+{
+	const KvBounds *bounds = &keys->bounds;
+
+	for (;;)
+	{
+		const KvBatchRow *recent = NULL;
+		KvKey		key = {NULL, 0};
+		KvKey		older = kv_merge_first(&keys->runs);
+		int			cmp = 1;
+
+		if ((++keys->steps & 0xfff) == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (keys->next_row < keys->nrows)
+		{
+			recent = &keys->rows[keys->next_row];
+			key.data = recent->key;
+			key.len = recent->keylen;
+			cmp = older.data != NULL ? compare_in_order(bounds, key, older) : -1;
+		}
+		if (cmp > 0)
+			key = older;
+		if (key.data == NULL || !within_end(bounds, key) ||
+			(!keys->complete && compare_in_order(bounds, key, keys->limit) > 0))
+			return false;
+
+		/* what the deltas have is newer */
+		if (cmp <= 0)
+		{
+			*row = *recent;
+			keys->next_row++;
+			if (cmp == 0)
+				(void) kv_merge_take(&keys->runs, key, NULL, NULL);
+			return true;
+		}
+		memcpy(keys->key_bytes, key.data, key.len);
+		key.data = keys->key_bytes;
+		if (kv_merge_take(&keys->runs, key, keys->view, &row->version))
+		{
+			row->key = key.data;
+			row->keylen = key.len;
+			row->present = row->version.kind == KV_VERSION_PUT;
+			row->value = NULL;
+			row->verified = row->headed = false;
+			return true;
+		}
+	}
+}
+
+bool
+kv_keys_next(KvKeyReader *keys, KvBatchRow *row)
+{
+	return next_key(keys, row);
+}
+
+/* ---- a batch of a range ---- */
+
+/* The batch has all that there is before this key and itself. */
+static void
+set_position(KvScan *scan, const uint8 *key, int keylen)
+{
+	memcpy(scan->position_bytes, key, keylen);
+	scan->position.data = scan->position_bytes;
+	scan->position.len = keylen;
+}
+
+/* The rows of the batch.  True: the shard has no more. */
+static bool
+take_rows(KvScan *scan, KvKeyReader *keys)
+{
+	KvBatchRow *row;
+
+	do
+	{
+		row = &scan->rows[scan->nrows];
+		if (!next_key(keys, row))
+		{
+			if (!keys->complete)
+				set_position(scan, keys->limit.data, keys->limit.len);
+			return keys->complete;
+		}
+		if (!row->present)
+			continue;
+		if (row->key == keys->key_bytes)
+		{
+			row->key = kv_key_copy(scan->batch_context, row->key, row->keylen).data;
+			if (scan->want_values && row->version.len == 0)
+				row->value = "";
+		}
+		scan->batch_bytes += row->version.len;
+		scan->nrows++;
+	} while (scan->nrows < scan->batch_rows && scan->batch_bytes < KV_BATCH_BYTES);
+	set_position(scan, row->key, row->keylen);
+	return false;
+}
+
+uint64
+kv_batch_fill_range(KvScan *scan)
+{
+	KvBounds	bounds = {.lo = scan->lo, .hi = scan->hi, .backward = scan->backward};
+	KvKeyReader keys;
+	const KvRunSet *set;
+	bool		finished;
+
+	if (scan->started)
+		bounds.after = scan->position;
+	set = kv_keys_begin(&keys, scan, scan->shardno, &bounds, scan->batch_rows, KV_BATCH_BYTES);
+	if (scan->want_values)
+		kv_steer(scan, scan->shardno, set, keys.written);
+	kv_keys_add_runs(&keys, set->runs, set->nruns);
+	finished = take_rows(scan, &keys);
+	kv_run_believe();
+	scan->started = !finished;
+
+	/* the next shard's keys all lie behind this one's, so it begins at its edge */
+	if (finished)
+		scan->at_end = !kv_batch_next_shard(scan, scan->end_shard, &scan->shardno);
+	return keys.written;
+}
+
+/* ---- how many ---- */
+
+/* Up to max of the items that a delta has in the scan's range, which has an end. */
+static int
+count_items(const KvScan *scan, const KvDelta *delta, int max)
+{
+	KvDeltaCursor cursor;
+	KvDeltaItem *item = kv_delta_seek(delta, scan->lo.data, scan->lo.len, &cursor);
+	int			n = 0;
+
+	while (item && n < max &&
+		   kv_key_compare(item->key, item->keylen, scan->hi.data, scan->hi.len) < 0)
+	{
+		n++;
+		item = kv_delta_next(&cursor);
+	}
+	return n;
+}
+
+int
+kv_batch_first_rows(KvScan *scan)
+{
+	KvShard    *shard = kv_shard(scan->store, scan->shardno);
+	int			room = KV_SMALL_RANGE + 1;
+	const KvRunSet *set;
+
+	if (scan->lo.data == NULL || scan->hi.data == NULL || scan->at_end)
+		return KV_BATCH_ROWS_FIRST;
+	set = kv_shard_runs(scan->store, scan->shardno);
+	for (int i = 0; i < set->nruns && room > 0; i++)
+		room -= kv_run_count(set->runs[i], scan->lo, scan->hi, room);
+	if (room > 0)
+	{
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		room -= count_items(scan, &shard->active, room);
+		room -= count_items(scan, &shard->sealed, room);
+		LWLockRelease(&shard->lock);
+	}
+	return room > 0 ? Max(KV_SMALL_RANGE + 1 - room, KV_BATCH_ROWS_FIRST) : KV_BATCH_ROWS_FIRST;
+}

@@ -1,0 +1,345 @@
+/*
+ * scan.c
+ *		Scans as their callers see them: points, ranges, the next row.
+ *
+ * A scan works in batches that grow while it goes on, so that a short range
+ * never pays for a long one.  rows.c finds out which rows the snapshot sees, or
+ * byplace.c for tables whose values lie out of order; fetch.c gets their values,
+ * many at a time.  No lock is held between batches (I 7): the next batch seeks
+ * again by key, so freezes and writes in between do not matter.
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/engine.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_WINDOW_BATCH_ROWS 128	/* when values come through windows: no queue to fill */
+
+KvScan *
+kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
+{
+	KvScan	   *scan = palloc0(sizeof(KvScan));
+
+	scan->store = store;
+	scan->view.snapshot = snapshot;
+	scan->want_values = want_values;
+	scan->context = CurrentMemoryContext;
+	scan->batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
+												ALLOCSET_DEFAULT_SIZES);
+	scan->at_end = true;
+	scan->reader.parent = scan->context;
+	scan->reader.stats = &scan->stats;
+	if (IsolationIsSerializable())
+	{
+		scan->conflicts.room = 16;
+		scan->conflicts.xids = palloc(16 * sizeof(TransactionId));
+		scan->view.conflicts = &scan->conflicts;
+	}
+	return scan;
+}
+
+static void
+reset_scan(KvScan *scan)
+{
+	MemoryContextReset(scan->batch_context);
+	scan->nrows = scan->next_row = 0;
+	kv_places_end(scan);
+	if (!scan->shared)
+		kv_reader_leave(&scan->reader);
+	if (scan->lo.data)
+		pfree((void *) scan->lo.data);
+	if (scan->hi.data)
+		pfree((void *) scan->hi.data);
+	if (scan->rest.data)
+		pfree((void *) scan->rest.data);
+	if (scan->keys)
+	{
+		for (int i = 0; i < scan->nkeys; i++)
+			pfree((void *) scan->keys[i].data);
+		pfree(scan->keys);
+	}
+	scan->lo = scan->hi = scan->rest = (KvKey) {NULL, 0};
+	scan->keys = NULL;
+	scan->nkeys = 0;
+}
+
+/* Where a scan of [lo, hi) begins and ends. */
+static void
+set_shards(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
+{
+	KvStore    *store = scan->store;
+	uint32		low = lo.data ? kv_shard_for(store, lo.data, lo.len) : kv_shard_first(store);
+	uint32		high = hi.data ? kv_shard_for(store, hi.data, hi.len) : kv_shard_last(store);
+
+	scan->order = order;
+	scan->backward = order == KV_DESCENDING;
+	scan->shardno = scan->backward ? high : low;
+	scan->last_shard = scan->backward ? low : high;
+}
+
+/* The scan's range is [scan->lo, scan->hi) from now on. */
+static void
+begin_range(KvScan *scan, KvScanOrder order)
+{
+	uint32		extent_last = scan->last_shard;
+
+	scan->started = false;
+	scan->keyed_shard = KV_NO_SHARD;
+	scan->at_end = scan->lo.data && scan->hi.data &&
+		kv_key_compare(scan->lo.data, scan->lo.len, scan->hi.data, scan->hi.len) >= 0;
+	set_shards(scan, scan->lo, scan->hi, order);
+	scan->end_shard = scan->last_shard;
+	if (scan->shared)
+		scan->last_shard = extent_last;
+	else
+	{
+		scan->extent_lo = scan->lo;
+		scan->extent_hi = scan->hi;
+		kv_steer_begin(scan, false);
+	}
+}
+
+/*
+ * Begin a scan of all rows in any order where another such scan is, so that they share
+ * windows.  If that one is in a shard as a whole, begin with that shard and wrap around.
+ * If it is in a segment, begin at the segment's first key, and read the keys before that
+ * one as a second range (begin_rest).
+ */
+static void
+begin_in_company(KvScan *scan, KvScanOrder order)
+{
+	KvScanStart *place = &scan->company;
+	bool		company = scan->want_values && synchronize_seqscans &&
+		kv_window_company(scan->store->cache_id, place);
+
+	if (!company)
+		place->shard = KV_NO_SHARD;
+	if (company && order == KV_ANY_ORDER && !kv_shard_scattered(scan->store, place->shard) &&
+		kv_steer_key_at(scan, place, &scan->rest))
+	{
+		scan->lo = kv_key_copy(scan->context, scan->rest.data, scan->rest.len);
+		begin_range(scan, KV_ASCENDING);
+		return;
+	}
+	begin_range(scan, order);
+	if (company)
+	{
+		scan->shardno = place->shard;
+		scan->last_shard = scan->end_shard = kv_shard_next(scan->store, place->shard, -1);
+	}
+}
+
+/* The range has ended: begin the second one of a scan that began at a key in the middle. */
+static bool
+begin_rest(KvScan *scan)
+{
+	if (scan->rest.data == NULL)
+		return false;
+	pfree((void *) scan->lo.data);
+	scan->lo = (KvKey) {NULL, 0};
+	scan->hi = scan->rest;
+	scan->rest = (KvKey) {NULL, 0};
+	begin_range(scan, KV_ASCENDING);
+	return true;
+}
+
+void
+kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_hint)
+{
+	reset_scan(scan);
+	scan->points = false;
+	if (lo.data)
+		scan->lo = kv_key_copy(scan->context, lo.data, lo.len);
+	if (hi.data)
+		scan->hi = kv_key_copy(scan->context, hi.data, hi.len);
+	if (!scan->shared)
+		scan->steering.rows = 0;
+	if (order == KV_ANY_ORDER || order == KV_BY_PLACE)
+		begin_in_company(scan, order);
+	else
+		begin_range(scan, order);
+	scan->limit_hint = limit_hint;
+	if (order == KV_BY_PLACE)
+		scan->batch_rows = KV_BATCH_ROWS;
+	else
+		scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : kv_batch_first_rows(scan);
+	kv_stat_add(scan->store, KV_COUNT_RANGE_SCANS, 1);
+}
+
+static bool
+is_same(KvKey a, KvKey b)
+{
+	if (a.data == NULL || b.data == NULL)
+		return a.data == b.data;
+	return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
+}
+
+/*
+ * Set one of the extent's bounds.  A shared scan has copies of them; of others they are
+ * those of the range.
+ */
+static void
+replace_key(KvScan *scan, KvKey *key, KvKey by)
+{
+	if (scan->shared && key->data != NULL)
+		pfree((void *) key->data);
+	*key = (KvKey) {NULL, 0};
+	if (by.data != NULL)
+		*key = kv_key_copy(scan->context, by.data, by.len);
+}
+
+void
+kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
+{
+	if (scan->shared && is_same(scan->extent_lo, lo) && is_same(scan->extent_hi, hi))
+		return;
+	if (scan->shared)
+		kv_reader_leave(&scan->reader);
+	replace_key(scan, &scan->extent_lo, lo);
+	replace_key(scan, &scan->extent_hi, hi);
+	set_shards(scan, lo, hi, order);
+	scan->shared = true;
+	kv_steer_begin(scan, true);
+}
+
+void
+kv_scan_leave(KvScan *scan)
+{
+	kv_steer_end(scan);
+}
+
+void
+kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys)
+{
+	reset_scan(scan);
+	scan->points = true;
+	scan->at_end = nkeys == 0;
+	scan->keys = MemoryContextAlloc(scan->context, sizeof(KvKey) * Max(nkeys, 1));
+	for (int i = 0; i < nkeys; i++)
+		scan->keys[i] = kv_key_copy(scan->context, keys[i].data, keys[i].len);
+	scan->nkeys = nkeys;
+	scan->next_key = 0;
+	scan->batch_rows = Min(nkeys, KV_BATCH_ROWS);
+	kv_stat_add(scan->store, KV_COUNT_POINT_READS, nkeys);
+}
+
+const KvScanStats *
+kv_scan_stats(KvScan *scan)
+{
+	return &scan->stats;
+}
+
+void
+kv_scan_end(KvScan *scan)
+{
+	reset_scan(scan);
+	if (scan->reader.context)
+		MemoryContextDelete(scan->reader.context);
+	if (scan->steering.buffer)
+		pfree(scan->steering.buffer);
+	MemoryContextDelete(scan->batch_context);
+	if (scan->conflicts.xids)
+		pfree(scan->conflicts.xids);
+	if (scan->rows)
+		pfree(scan->rows);
+	pfree(scan);
+}
+
+static void
+fill_points(KvScan *scan)
+{
+	while (scan->next_key < scan->nkeys && scan->nrows < scan->batch_rows &&
+		   scan->batch_bytes < KV_BATCH_BYTES)
+	{
+		KvBatchRow *row = &scan->rows[scan->nrows];
+
+		if (kv_batch_find_point(scan, scan->keys[scan->next_key++], row))
+		{
+			scan->batch_bytes += row->version.len;
+			scan->nrows++;
+		}
+	}
+	scan->at_end = scan->next_key == scan->nkeys;
+}
+
+/* ---- the caller's side ---- */
+
+/*
+ * How many rows to make the next batch of: what the caller still wants, if that is
+ * known; else more than last time, but for an edge of a shard.
+ */
+static int
+next_batch_rows(const KvScan *scan)
+{
+	int			most = scan->reader.windows ? KV_WINDOW_BATCH_ROWS : KV_BATCH_ROWS;
+
+	if (scan->steering.rows < scan->limit_hint)
+		return Min(scan->limit_hint - scan->steering.rows, most);
+	if (scan->reader.windows)
+		return most;
+	if (scan->nrows < scan->batch_rows)
+		return scan->batch_rows;
+	return Min(KV_BATCH_ROWS, scan->batch_rows * 4);
+}
+
+bool
+kv_scan_next(KvScan *scan, KvRow *row)
+{
+	KvBatchRow *next;
+
+	while (scan->next_row == scan->nrows)
+	{
+		if (scan->at_end && scan->places == NULL)
+		{
+			if (!scan->shared)
+				kv_reader_leave(&scan->reader);
+			if (!begin_rest(scan))
+				return false;
+		}
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(scan->batch_context);
+		scan->nrows = scan->next_row = 0;
+		scan->batch_bytes = 0;
+		kv_batch_make_rows(scan, scan->batch_rows);
+		if (scan->points)
+			fill_points(scan);
+		else if (scan->order == KV_BY_PLACE || scan->order == KV_ANY_ORDER)
+			kv_places_fill(scan);
+		else
+			(void) kv_batch_fill_range(scan);
+		if (scan->want_values)
+			kv_batch_fetch(scan);
+		kv_stat_add(scan->store, KV_COUNT_ROWS_READ, scan->nrows);
+		scan->steering.rows += scan->nrows;
+		if (!scan->points)
+			scan->batch_rows = next_batch_rows(scan);
+	}
+	next = &scan->rows[scan->next_row++];
+	row->key = next->key;
+	row->keylen = next->keylen;
+	row->form = KV_LOCATION_FORM(next->version.location);
+	row->len = next->version.len;
+	row->value = scan->want_values ? next->value : NULL;
+	row->header = next->headed ? (void *) (next->value - VARHDRSZ) : NULL;
+	return true;
+}
+
+int
+kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids)
+{
+	int			n = scan->conflicts.n;
+
+	*xids = scan->conflicts.xids;
+	scan->conflicts.n = 0;
+	return n;
+}

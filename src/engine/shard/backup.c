@@ -1,0 +1,108 @@
+/*
+ * backup.c
+ *		Does a base backup run?  While one does, no file that it may want is removed.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "storage/procarray.h"
+#include "storage/spin.h"
+
+#include "engine/engine.h"
+#include "engine/shard/shard.h"
+
+KvBackups  *kv_backups = NULL;
+
+static bool noted = false;
+
+void
+kv_backups_init(void)
+{
+	SpinLockInit(&kv_backups->mutex);
+	pg_atomic_init_u32(&kv_backups->run, 0);
+}
+
+/*
+ * This session is about to begin a backup with pg_backup_start, or has none.
+ * ERROR only if running.
+ */
+void
+kv_engine_note_backup(bool running)
+{
+	if (running == noted || !kv_engine_ready())
+		return;
+	SpinLockAcquire(&kv_backups->mutex);
+	for (int i = 0; i < KV_MAX_BACKUPS; i++)
+	{
+		int		   *pid = &kv_backups->pids[i];
+
+		if (*pid == (running ? 0 : MyProcPid))
+		{
+			*pid = running ? MyProcPid : 0;
+			noted = running;
+			break;
+		}
+	}
+	SpinLockRelease(&kv_backups->mutex);
+	if (!running)
+		noted = false;
+	else if (!noted)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot begin more than %d backups at a time while kvfdw is loaded",
+						KV_MAX_BACKUPS)));
+}
+
+/*
+ * Is a base backup being taken?  WAL senders show it, and sessions that call
+ * pg_backup_start are noted, from before they ask for their checkpoint.
+ */
+static bool
+backup_runs(void)
+{
+	bool		runs = false;
+
+	for (int i = 0; i < KV_MAX_BACKUPS; i++)
+	{
+		int			pid = kv_backups->pids[i];
+
+		if (pid == 0)
+			continue;
+		if (BackendPidGetProc(pid) != NULL)
+			runs = true;
+		else
+			kv_backups->pids[i] = 0;
+	}
+	for (int i = 0; i < max_wal_senders && !runs; i++)
+	{
+		WalSnd	   *sender = &WalSndCtl->walsnds[i];
+
+		SpinLockAcquire(&sender->mutex);
+		runs = sender->pid != 0 && sender->state == WALSNDSTATE_BACKUP;
+		SpinLockRelease(&sender->mutex);
+	}
+	return runs;
+}
+
+/* Look whether backups run; before files of an older image are removed. */
+void
+kv_backups_look(void)
+{
+	pg_atomic_write_u32(&kv_backups->run, backup_runs() ? 1 : 0);
+}
+
+/* Must the files of older images stay? */
+bool
+kv_backups_run(void)
+{
+	if (pg_atomic_read_u32(&kv_backups->run) != 0)
+		return true;
+	for (int i = 0; i < KV_MAX_BACKUPS; i++)
+	{
+		if (kv_backups->pids[i] != 0)
+			return true;
+	}
+	return false;
+}

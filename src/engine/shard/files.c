@@ -1,0 +1,133 @@
+/*
+ * files.c
+ *		The files of a shard, and who still needs one.
+ */
+#include "postgres.h"
+
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+
+int
+kv_files_runs(const KvShardFiles *files, uint32 *runs)
+{
+	memcpy(runs, files->unfrozen, files->nunfrozen * sizeof(uint32));
+	runs[files->nunfrozen] = files->base_run;
+	return files->nunfrozen + (files->base_run != 0);
+}
+
+bool
+kv_files_name_run(const KvShardFiles *files, uint32 number)
+{
+	for (int i = 0; i < files->nunfrozen; i++)
+	{
+		if (files->unfrozen[i] == number)
+			return true;
+	}
+	return files->base_run == number;
+}
+
+/* Does the shard or an image need this run?  Lock held. */
+static bool
+needs_run(const KvShard *shard, uint32 number)
+{
+	bool		needs = kv_files_name_run(&shard->files, number);
+
+	for (int i = 0; i < KV_IMAGES; i++)
+		needs |= shard->images[i].valid &&
+			kv_files_name_run(&shard->images[i].files, number);
+	return needs;
+}
+
+/*
+ * Does the shard or an image need this log?  At wal level 'none' images need later
+ * logs as well: after a power loss nothing else has their entries.  Lock held.
+ */
+static bool
+needs_log(const KvStore *store, const KvShard *shard, uint32 number)
+{
+	bool		any = false;
+
+	if (number >= shard->files.first_log)
+		return true;
+	for (int i = 0; i < KV_IMAGES; i++)
+	{
+		const KvImageFiles *image = &shard->images[i];
+
+		any |= image->valid;
+		if (image->valid && number >= image->files.first_log &&
+			(number <= image->last_log || store->shape.wal == KV_WAL_NONE))
+			return true;
+	}
+	return !any && store->shape.wal == KV_WAL_NONE;
+}
+
+/* What backups and images do without: does the shard need it?  Lock held. */
+static bool
+needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
+{
+	switch (file->kind)
+	{
+		case KV_FILE_LOG:
+			return kv_backups_run() || needs_log(store, shard, file->number);
+		case KV_FILE_RUN:
+			/* one that a freeze has made may be about to be named */
+			return kv_backups_run() || needs_run(shard, file->number) ||
+				(shard->recovered && (shard->maintainer != 0 ||
+									  file->number >= shard->images[KV_IMAGE_LAST].files.next_run));
+		case KV_FILE_IMAGE:
+			return shard->recovered ? file->number >= shard->image_number :
+				file->number == shard->image_number;
+		case KV_FILE_TEMPORARY:
+			return shard->recovered;
+		default:
+			return true;
+	}
+}
+
+/*
+ * A freeze or a newer image does without this run or log.  While a base backup runs
+ * nothing goes; that is left to the first image made after it.
+ */
+void
+kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		needed;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	needed = kind == KV_FILE_RUN ? needs_run(shard, number) : needs_log(store, shard, number);
+	LWLockRelease(&shard->lock);
+	if (kv_backups_run())
+		shard->leftovers = true;
+	else if (!needed)
+		(void) kv_io_unlink(kind == KV_FILE_RUN ? kv_path_run(&store->key, shardno, number) :
+							kv_path_log(&store->key, shardno, number));
+}
+
+/*
+ * Unlink what nobody needs of a shard's files.  While a freeze is at work, runs that
+ * nobody names stay until the next time.
+ */
+void
+kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	char	   *directory = pstrdup(kv_path_store(&store->key));
+
+	for (int i = 0; i < n; i++)
+	{
+		char		path[MAXPGPATH];
+		bool		needed;
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		needed = needs_file(store, shard, &files[i]);
+		if (shard->maintainer != 0)
+			shard->leftovers = true;
+		LWLockRelease(&shard->lock);
+		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);
+		if (!needed)
+			(void) kv_io_unlink(path);
+	}
+	pfree(directory);
+}

@@ -1,0 +1,133 @@
+/*
+ * registry.c
+ *		The tables and stores that are known: two hash tables in shared memory,
+ *		guarded by KvRegistry.lock.  life/ fills them.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/shard/shard.h"
+
+static int	max_tables = 10000;
+
+KvRegistry *kv_registry = NULL;
+HTAB	   *kv_store_hash = NULL;
+HTAB	   *kv_table_hash = NULL;
+
+void
+kv_registry_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.max_tables",
+							"Number of tables that can be in use between two server starts.",
+							NULL, &max_tables, 10000, 100, 10000000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+}
+
+void
+kv_registry_init(void)
+{
+	LWLockInitialize(&kv_registry->lock, kv_tranche_room);
+	pg_atomic_init_u32(&kv_registry->cache_ids, 0);
+	pg_atomic_init_u32(&kv_registry->drop_counter, 0);
+}
+
+/* Bytes of the hash tables. */
+Size
+kv_registry_memory(void)
+{
+	return add_size(hash_estimate_size(max_tables, sizeof(KvTableEntry)),
+					hash_estimate_size(max_tables, sizeof(KvStore)));
+}
+
+/* In the shmem startup hook. */
+void
+kv_registry_attach(void)
+{
+	HASHCTL		info = {0};
+
+	info.keysize = 2 * sizeof(Oid);
+	info.entrysize = sizeof(KvTableEntry);
+	kv_table_hash = ShmemInitHash("kvfdw tables", max_tables, max_tables, &info,
+								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	info.keysize = sizeof(KvStoreKey);
+	info.entrysize = sizeof(KvStore);
+	kv_store_hash = ShmemInitHash("kvfdw stores", max_tables, max_tables, &info,
+								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+}
+
+KvStore *
+kv_store_find(Oid dboid, Oid relid, uint32 generation)
+{
+	KvStoreKey	key = {dboid, relid, generation};
+
+	return hash_search(kv_store_hash, &key, HASH_FIND, NULL);
+}
+
+/* The generation with this key, if it is known and not dropped.  Takes the lock. */
+KvStore *
+kv_store_live(const KvStoreKey *key)
+{
+	KvStore    *store;
+
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	store = kv_store_find(key->dboid, key->relid, key->generation);
+	if (store != NULL && pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+		store = NULL;
+	LWLockRelease(&kv_registry->lock);
+	return store;
+}
+
+/* Is the generation in shared memory, in whatever state? */
+bool
+kv_store_is_known(const KvStoreKey *key)
+{
+	bool		known;
+
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	known = kv_store_find(key->dboid, key->relid, key->generation) != NULL;
+	LWLockRelease(&kv_registry->lock);
+	return known;
+}
+
+/*
+ * The stores of one database, or of all (InvalidOid), that are in a state,
+ * pinned against removal.  The list is palloc'd; hand it to kv_stores_unpin.
+ */
+List *
+kv_stores_pin_state(Oid dboid, KvStoreState state)
+{
+	List	   *stores = NIL;
+	HASH_SEQ_STATUS status;
+	KvStore    *store;
+
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	hash_seq_init(&status, kv_store_hash);
+	while ((store = hash_seq_search(&status)) != NULL)
+	{
+		if ((dboid == InvalidOid || store->key.dboid == dboid) &&
+			pg_atomic_read_u32(&store->state) == state)
+		{
+			pg_atomic_fetch_add_u32(&store->pins, 1);
+			stores = lappend(stores, store);
+		}
+	}
+	LWLockRelease(&kv_registry->lock);
+	return stores;
+}
+
+void
+kv_stores_unpin(List *stores)
+{
+	ListCell   *cell;
+
+	foreach(cell, stores)
+		pg_atomic_fetch_sub_u32(&((KvStore *) lfirst(cell))->pins, 1);
+	list_free(stores);
+}

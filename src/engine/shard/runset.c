@@ -1,0 +1,246 @@
+/*
+ * runset.c
+ *		The runs of a shard, and which of a key's versions a reader sees.
+ *
+ * A key's versions lie, newest first, in the active delta, the sealed delta
+ * (while a freeze runs), the unfrozen runs and the base run.  Both deltas are
+ * read under the shard's lock.  Runs are immutable and searched without it:
+ * first note the run list's generation and search, then take the lock and make
+ * sure that the generation still holds, else begin again (I 7).
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "engine/base/area.h"
+#include "engine/base/hash.h"
+#include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+/* ---- this process's view of a shard's runs ---- */
+
+typedef struct KvRunSetKey
+{
+	uint32		opening;		/* KvStore.cache_id */
+	uint32		shard;
+} KvRunSetKey;
+
+typedef struct KvRunSetEntry
+{
+	KvRunSetKey key;
+	KvRunSet	set;
+} KvRunSetEntry;
+
+#define KV_CACHED_RUNSETS 512
+
+static HTAB *runsets = NULL;
+
+/* What a run of this number must say of itself, and what a new one is to say. */
+void
+kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids)
+{
+	memset(ids, 0, sizeof(*ids));
+	ids->system_identifier = GetSystemIdentifier();
+	ids->dboid = store->key.dboid;
+	ids->relid = store->key.relid;
+	ids->generation = store->key.generation;
+	ids->shard = shard;
+	ids->number = number;
+	ids->opening = store->cache_id;
+	ids->incarnation = kv_writing_incarnation();
+	ids->fixed_key_len = store->shape.key_width;
+}
+
+static void
+release_runset(KvRunSet *set)
+{
+	for (int i = 0; i < set->nruns; i++)
+		kv_run_unpin(set->runs[i]);
+	set->nruns = 0;
+}
+
+/* Forget the cached run sets of one store, or of all stores if store is NULL. */
+void
+kv_runset_forget(const KvStore *store)
+{
+	HASH_SEQ_STATUS status;
+	KvRunSetEntry *entry;
+
+	if (runsets == NULL)
+		return;
+	hash_seq_init(&status, runsets);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (store == NULL || entry->key.opening == store->cache_id)
+		{
+			release_runset(&entry->set);
+			hash_search(runsets, &entry->key, HASH_REMOVE, NULL);
+		}
+	}
+}
+
+/* Map the runs that the shard has now.  False if one vanished meanwhile. */
+static bool
+load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint32		numbers[KV_MAX_UNFROZEN + 1];
+	uint32		generation;
+	int			n;
+	KvRunIds	ids;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	generation = pg_atomic_read_u32(&shard->generation);
+	n = kv_files_runs(&shard->files, numbers);
+	set->has_base = shard->files.base_run != 0;
+	LWLockRelease(&shard->lock);
+
+	for (int i = 0; i < n; i++)
+	{
+		KvRun	   *run;
+
+		kv_store_ids(store, shardno, numbers[i], &ids);
+		run = kv_run_pin(kv_path_run(&store->key, shardno, numbers[i]), &ids);
+		if (run == NULL)
+		{
+			if (pg_atomic_read_u32(&shard->generation) == generation)
+				ereport(ERROR,
+						(errcode(ERRCODE_DATA_CORRUPTED),
+						 errmsg("run file \"%s\" is missing",
+								kv_path_run(&store->key, shardno, numbers[i]))));
+			release_runset(set);
+			return false;
+		}
+		set->runs[set->nruns++] = run;
+	}
+
+	/* only now: an ERROR above must not leave half a set that looks current */
+	set->generation = generation;
+	return true;
+}
+
+/*
+ * The shard's runs, mapped.  Valid until the next call for any shard.  The
+ * generation may be outdated by the time the caller looks; see the file's head.
+ */
+const KvRunSet *
+kv_shard_runs(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvRunSetKey key;
+	KvRunSetEntry *entry;
+	bool		found;
+
+	if (runsets == NULL)
+		runsets = kv_hash_create("kvfdw run sets", sizeof(KvRunSetKey), sizeof(KvRunSetEntry), TopMemoryContext);
+	if (kv_run_take_unreadable())
+		kv_runset_forget(NULL);
+	key.opening = store->cache_id;
+	key.shard = shardno;
+	entry = hash_search(runsets, &key, HASH_FIND, NULL);
+	if (entry == NULL)
+	{
+		if (hash_get_num_entries(runsets) >= KV_CACHED_RUNSETS)
+			kv_runset_forget(NULL);
+		entry = hash_search(runsets, &key, HASH_ENTER, &found);
+		memset(&entry->set, 0, sizeof(entry->set));
+		/* generations start at 1, so this one is outdated */
+	}
+	if (entry->set.generation != pg_atomic_read_u32(&shard->generation))
+	{
+		do
+		{
+			release_runset(&entry->set);
+			entry->set.generation = 0;
+		} while (!load_runset(store, shardno, &entry->set));
+	}
+	return &entry->set;
+}
+
+const KvRunSet *
+kv_shard_view(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	for (;;)
+	{
+		const KvRunSet *set = kv_shard_runs(store, shardno);
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		if (pg_atomic_read_u32(&shard->generation) == set->generation)
+			return set;
+		LWLockRelease(&shard->lock);
+	}
+}
+
+/* Begin to walk the versions of key in the runs, newest first. */
+void
+kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key)
+{
+	walk->set = set;
+	walk->key = key;
+	walk->run = -1;
+	walk->cursor.valid = false;
+}
+
+/* The next version and the incarnation that its run is of; false at the end. */
+bool
+kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnation)
+{
+	for (;;)
+	{
+		if (kv_run_is_at(&walk->cursor, walk->key.data, walk->key.len))
+		{
+			uint8		keybuf[8];
+			const uint8 *found;
+			int			len;
+
+			kv_run_entry(&walk->cursor, keybuf, &found, &len, version);
+			*incarnation = kv_run_header(walk->cursor.run)->incarnation;
+			kv_run_next(&walk->cursor);
+			return true;
+		}
+		if (++walk->run >= walk->set->nruns)
+			return false;
+		kv_run_seek(walk->set->runs[walk->run], walk->key.data, walk->key.len,
+					&walk->cursor);
+	}
+}
+
+bool
+kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view, KvVersion *version)
+{
+	KvRunVersions walk;
+	uint32		incarnation;
+
+	kv_run_versions_begin(&walk, set, key);
+	while (kv_run_versions_next(&walk, version, &incarnation))
+	{
+		if (kv_version_visible(version, view, incarnation))
+			return true;
+	}
+	return false;
+}
+
+bool
+kv_chain_visible(dsa_pointer pointer, const KvView *view, KvVersion *version)
+{
+	while (DsaPointerIsValid(pointer))
+	{
+		KvDeltaVersion *node = kv_address(pointer);
+
+		if (kv_version_visible(&node->version, view, kv_incarnations->current))
+		{
+			*version = node->version;
+			return true;
+		}
+		pointer = node->older;
+	}
+	return false;
+}

@@ -1,0 +1,241 @@
+/*
+ * shard.h
+ *		Stores and shards in shared memory, and the runs of a shard as a reader sees them.
+ *
+ * KvShard.lock guards the shard's two deltas, its run list, its slots and its log
+ * position.  It is never held across a system call that touches a device (I 7); a
+ * write that needs one (a bigger value file, a free slot, room in the delta) lets
+ * go, does it, and starts again from the look-up.
+ *
+ * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory,
+ * not its table.
+ *
+ * kv_shard_runs maps files, so no lock is held on entry; it raises ERROR for a damaged
+ * run.  A run set is its process's, and good while the shard has its generation.
+ */
+#ifndef KV_SHARD_H
+#define KV_SHARD_H
+
+#include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+#include "utils/dsa.h"
+#include "utils/hsearch.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/xact/xact.h"
+
+/* The files that an image names. */
+typedef struct KvImageFiles
+{
+	bool		valid;
+	uint32		last_log;
+	KvShardFiles files;
+} KvImageFiles;
+
+typedef enum KvImageSlot
+{
+	KV_IMAGE_LAST,
+	KV_IMAGE_NEXT,				/* being made */
+	KV_IMAGES
+} KvImageSlot;
+
+/* ---- shards ---- */
+typedef struct KvShard
+{
+	LWLock		lock;
+	LWLock		extend_lock;	/* one process at a time grows the value file */
+	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (slot/commit.c) */
+	ConditionVariable changed;	/* maintenance ended, a slot was written */
+
+	/* guarded by lock */
+	KvDelta		active;			/* new versions go here */
+	KvDelta		sealed;			/* being frozen: read-only but for fates */
+	KvShardFiles files;
+	uint32		sealed_log;		/* the last log whose entries are in sealed */
+	uint32		log_number;		/* where new batches go */
+	uint64		log_tail;
+	int			open_slot;		/* slot index or -1 */
+	int			sealed_slots;	/* list head: sealed and not yet written, or -1 */
+	uint64		value_allocated;	/* the file's allocated size */
+	int			maintainer;		/* pid of the process freezing it, or 0 */
+	uint64		unsettled_xid;	/* the oldest there whose fate they do not say; 0: none … */
+	uint32		unsettled_generation;	/* … if the runs are of this generation */
+	uint64		settled_horizon;	/* at the last freeze of all runs */
+	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
+	TimestampTz frozen_at;		/* end of the last freeze, or recovery */
+	bool		recovered;
+	pg_atomic_uint64 writes;	/* slots written to the value file */
+	uint64		writes_synced;	/* of them; guarded by extend_lock */
+	uint64		salvage_from;	/* after a power loss: offset of the first value to doubt */
+	uint32		salvage_lost;	/* KvManifest.lost, while files.flags say so */
+
+	KvImageFiles images[KV_IMAGES];
+	uint32		image_number;	/* of the newest image; 0: there is none */
+	bool		leftovers;		/* there are files that only older images name */
+	uint32		image_log;		/* where the newest image ends; 0: there is none */
+	uint64		image_tail;
+	uint32		image_generation;	/* its runs are those of this generation */
+
+	pg_atomic_uint32 generation;	/* of the run list; changes under lock */
+} KvShard;
+
+typedef enum KvStoreState
+{
+	KV_STORE_CLOSED,			/* known, not recovered since the start */
+	KV_STORE_OPENING,			/* one process recovers it; others wait */
+	KV_STORE_OPEN,
+	KV_STORE_DROPPED			/* unlinked by the maintainer when unpinned */
+} KvStoreState;
+
+struct KvStore
+{
+	KvStoreKey	key;			/* hash key */
+	KvStoreShape shape;			/* nshards and key_width are constant once it is OPEN */
+	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
+	pg_atomic_uint32 state;		/* KvStoreState */
+	ConditionVariable opened;
+	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock */
+
+	/* set while OPENING, constant afterwards */
+	dsa_pointer shards;			/* KvShard[shape.nshards] */
+	dsa_pointer bounds;			/* uint32 offset[nshards + 1], then key bytes:
+								 * shard i starts at bound i; bound 0 is empty */
+	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
+								 * caches and descriptors go by it */
+	pg_atomic_uint32 next_shard;	/* recovery: the next shard to take */
+	pg_atomic_uint32 helpers;	/* recovery helpers at work */
+	pg_atomic_uint64 counters[KV_COUNTERS];
+
+	/* for statistics.c: rows changed by committed transactions, as far as is known */
+	pg_atomic_uint64 changes;
+	pg_atomic_uint64 changes_analyzed;	/* … when the last ANALYZE began */
+	pg_atomic_uint64 changes_needed;	/* … since then for the next; 0: to be looked at */
+	pg_atomic_uint32 analyzed;	/* was it, since the server started? */
+};
+
+#define kv_stat_add(store, what, n) \
+	pg_atomic_fetch_add_u64(&(store)->counters[what], (n))
+
+/* One table: its generations, newest wins if its creator committed. */
+typedef struct KvTableEntry
+{
+	Oid			dboid;			/* hash key, with relid */
+	Oid			relid;
+	bool		loaded;			/* the directory has been read */
+	uint32		oldest;			/* generations; 0: none */
+	uint32		newest;
+	uint64		birth;			/* top xid that made the first generation, if
+								 * the table was created in that transaction */
+} KvTableEntry;
+
+#define kv_shard(store, n)	(&((KvShard *) kv_address((store)->shards))[n])
+
+/* shard/runset.c */
+typedef struct KvRunSet
+{
+	uint32		generation;
+	int			nruns;			/* newest first; the last may be the base */
+	bool		has_base;
+	KvRun	   *runs[KV_MAX_UNFROZEN + 1];
+} KvRunSet;
+
+/* A walk through one key's versions in the runs. */
+typedef struct KvRunVersions
+{
+	const KvRunSet *set;
+	KvKey		key;
+	int			run;			/* index into set->runs */
+	KvRunCursor cursor;
+} KvRunVersions;
+
+/* ---- map.c ---- */
+/*
+ * The shard whose range has the key.  The store is open, or being opened; no lock is
+ * needed, for bounds do not change.
+ */
+extern uint32 kv_shard_for(const KvStore *store, const uint8 *key, int keylen);
+extern KvKey kv_shard_bound(const KvStore *store, uint32 shardno);	/* its first key */
+extern uint32 kv_shard_first(const KvStore *store);	/* that of the lowest keys */
+extern uint32 kv_shard_last(const KvStore *store);	/* that of the highest */
+/* In the order of keys; direction is 1 or -1.  Behind the last comes the first. */
+extern uint32 kv_shard_next(const KvStore *store, uint32 shardno, int direction);
+
+/* ---- runset.c ---- */
+/* Fills in what the run of this number is to say of itself. */
+extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids);
+/*
+ * The shard's runs, mapped; good until the next call for any shard.  Once the shard's lock
+ * is taken, look whether the generation is still that of the set.
+ */
+extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shardno);
+/* Likewise, with the shard's lock taken, shared: deltas and runs belong together. */
+extern const KvRunSet *kv_shard_view(KvStore *store, uint32 shardno);
+extern void kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key);
+extern bool kv_run_versions_next(KvRunVersions *walk, KvVersion *version,
+								 uint32 *incarnation);
+/* The version of a key in the runs, or in a delta's chain (shard's lock), that is seen. */
+extern bool kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view,
+						   KvVersion *version);
+extern bool kv_chain_visible(dsa_pointer newest, const KvView *view, KvVersion *version);
+extern void kv_runset_forget(const KvStore *store);
+
+/* ---- files.c ---- */
+/* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */
+extern int	kv_files_runs(const KvShardFiles *files, uint32 *runs);
+extern bool kv_files_name_run(const KvShardFiles *files, uint32 number);
+/* Takes the shard's lock: unlink a run or a log, unless somebody needs it. */
+extern void kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number);
+/* The same for all that is found of a shard. */
+extern void kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n);
+
+/* ---- backup.c ---- */
+#define KV_MAX_BACKUPS		16
+
+typedef struct KvBackups
+{
+	slock_t		mutex;			/* of pids */
+	pg_atomic_uint32 run;		/* they do, or did at the last barrier */
+	int			pids[KV_MAX_BACKUPS];	/* sessions with pg_backup_start, or 0 */
+} KvBackups;
+
+extern KvBackups *kv_backups;
+extern void kv_backups_init(void);	/* when its memory is made */
+extern void kv_backups_look(void);	/* before files of an older image are removed */
+extern bool kv_backups_run(void);	/* must the files of older images stay? */
+
+/* ---- registry.c ---- */
+typedef struct KvRegistry
+{
+	LWLock		lock;			/* of the two hash tables */
+	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given */
+	pg_atomic_uint32 drop_counter;	/* names for what is renamed out of sight */
+} KvRegistry;
+
+extern KvRegistry *kv_registry;
+extern void kv_registry_init(void);	/* when its memory is made: fills in KvRegistry */
+extern Size kv_registry_memory(void);	/* bytes of the hash tables, to be asked for */
+extern void kv_registry_attach(void);	/* in the shmem startup hook: makes or finds them */
+extern void kv_registry_gucs(void);	/* at load: defines its settings */
+extern HTAB *kv_store_hash;
+extern HTAB *kv_table_hash;
+/* In whatever state; NULL: not known.  The caller has the registry's lock, except in redo. */
+extern KvStore *kv_store_find(Oid dboid, Oid relid, uint32 generation);
+extern KvStore *kv_store_live(const KvStoreKey *key);	/* NULL: dropped, or not loaded */
+extern bool kv_store_is_known(const KvStoreKey *key);	/* in whatever state; takes the lock */
+/*
+ * The stores of a database, or of all (InvalidOid), that are in this state, each with a pin.
+ * Takes the registry's lock.  The state may change as soon as it returns.
+ */
+extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);
+extern void kv_stores_unpin(List *stores);	/* gives back the pins, and frees the list */
+
+#endif							/* KV_SHARD_H */

@@ -1,0 +1,397 @@
+/*
+ * commit.c
+ *		Wal level 'keys': what must be durable before a transaction commits.
+ *
+ * A version is in the WAL before its transaction's commit record is, in one of
+ * two forms:
+ *
+ *	PUT		with its value: of what is still in a merge slot when the transaction
+ *			commits.  That is most of a small transaction.
+ *	BATCH	without, by location: when a slot is written out, its entries that no
+ *			PUT has logged.  That is most of a bulk load, whose values so reach the
+ *			device once.  Before it commits the value file is synced, so a location
+ *			that a committed transaction depends on is never of lost data.
+ *
+ * Whether an entry has been logged is a bit of its slot, guarded by the shard's
+ * lock.  Whoever writes a slot out takes all that is not logged at one moment
+ * (batch_taken); after that a committing transaction leaves the slot alone, waits
+ * until its BATCH is in the WAL, and syncs.
+ *
+ * Redo writes the versions of a key in the order of the records, so that must be
+ * the order of the slots: the slots of a shard are finished one after the other
+ * (kv_slot_claim, writer.c), and a commit logs from the oldest to the newest.
+ * Between the moment when a commit marks a slot's entries and that when they are in
+ * the WAL it holds commit_lock shared, and a BATCH is logged under it exclusively.
+ * Else the BATCH of a newer slot could come before the PUTs of an older one.
+ *
+ * A commit record can be on disk before its session knows, so all this is done at
+ * PRE_COMMIT.  What is written after that is logged at once.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "engine/base/hash.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/io/fault.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+#include "engine/xact/xact.h"
+
+/* A shard to which this transaction has written. */
+typedef struct KvTouchKey
+{
+	KvStore    *store;
+	uint64		shard;
+} KvTouchKey;
+
+typedef struct KvTouch
+{
+	KvTouchKey	key;
+	KvStoreKey	store;			/* whose it was; a savepoint may have taken it back */
+	uint64		sequence;		/* of the first slot that has an entry of it */
+	uint64		entries;		/* how many it has written */
+} KvTouch;
+
+static HTAB *touched = NULL;	/* in TopTransactionContext */
+static KvTouch *last_touched = NULL;
+static bool prepared = false;	/* PRE_COMMIT is over */
+
+static bool
+is_logged(const KvSlot *slot, uint32 n)
+{
+	return (slot->logged[n / 64] >> (n % 64)) & 1;
+}
+
+static void
+set_logged(KvSlot *slot, uint32 n)
+{
+	slot->logged[n / 64] |= UINT64CONST(1) << (n % 64);
+}
+
+/*
+ * The open slot's last entry is this transaction's.  True: it must be logged at
+ * once, and is marked so.  The shard's lock is held exclusively.
+ */
+bool
+kv_commit_note_write(KvStore *store, uint32 shardno)
+{
+	KvSlot	   *slot = &kv_slots[kv_shard(store, shardno)->open_slot];
+	KvTouchKey	key = {store, shardno};
+	bool		found;
+
+	if (prepared)
+	{
+		set_logged(slot, slot->nentries - 1);
+		return true;
+	}
+	if (last_touched == NULL || last_touched->key.store != store ||
+		last_touched->key.shard != shardno ||
+		!kv_same_store(&last_touched->store, &store->key))
+	{
+		last_touched = hash_search(touched, &key, HASH_ENTER, &found);
+
+		/* a store that a savepoint has taken back may have been in the same place */
+		if (!found || !kv_same_store(&last_touched->store, &store->key))
+		{
+			last_touched->store = store->key;
+			last_touched->sequence = slot->sequence;
+			last_touched->entries = 0;
+		}
+	}
+	last_touched->entries++;
+	return false;
+}
+
+/* Before the first write: what could raise an ERROR under the shard's lock. */
+void
+kv_commit_begin(void)
+{
+	if (touched == NULL)
+		touched = kv_hash_create("kvfdw touched shards", sizeof(KvTouchKey), sizeof(KvTouch),
+								 TopTransactionContext);
+}
+
+/* ---- writing a slot out ---- */
+
+/* Log what of a slot no PUT has logged.  Its values are in the value file. */
+void
+kv_commit_log_batch(int i)
+{
+	KvSlot	   *slot = &kv_slots[i];
+	KvShard    *shard = kv_shard(slot->store, slot->shard);
+	KvLogBatch *batch = kv_slot_batch(i);
+	const char *at = kv_slot_entries(i);
+	char	   *entries = palloc(batch->entry_bytes + 1);
+	uint32		bytes = 0;
+	uint32		taken = 0;
+
+	LWLockAcquire(&shard->commit_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	slot->batch_taken = true;
+	for (uint32 n = 0; n < batch->nentries; n++)
+	{
+		Size		size = KV_LOG_ENTRY_SIZE(((const KvLogEntry *) at)->keylen);
+
+		if (!is_logged(slot, n))
+		{
+			memcpy(entries + bytes, at, size);
+			bytes += size;
+			taken++;
+		}
+		at += size;
+	}
+	LWLockRelease(&shard->lock);
+	if (taken > 0)
+		kv_wal_log_batch(&slot->store->key, entries, bytes, taken);
+	LWLockRelease(&shard->commit_lock);
+	pfree(entries);
+}
+
+/* ---- committing ---- */
+
+/* What a commit has to log of one slot. */
+typedef struct KvFinds
+{
+	char	   *entries;		/* KvLogEntry and key, one after the other */
+	uint32		bytes;
+	char	   *values;			/* and the values of those that are not extents */
+	uint32		n;
+	uint64		mine;			/* entries of this transaction, logged or not */
+} KvFinds;
+
+/* The shard's oldest slot from a sequence number on; -1: none.  Lock held. */
+static int
+oldest_slot(const KvShard *shard, uint64 from)
+{
+	int			oldest = -1;
+	int			i = shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
+
+	while (i >= 0)
+	{
+		if (kv_slots[i].sequence >= from &&
+			(oldest < 0 || kv_slots[i].sequence < kv_slots[oldest].sequence))
+			oldest = i;
+		i = (i == shard->open_slot) ? shard->sealed_slots : kv_slots[i].next;
+	}
+	return oldest;
+}
+
+static bool
+is_in_slot(const KvSlot *slot, const KvLogEntry *entry)
+{
+	uint64		offset = KV_LOCATION_OFFSET(entry->location);
+
+	return entry->len == 0 ||
+		(kv_same_file(KV_LOCATION_FILE(entry->location), slot->value_file) && offset >= slot->base &&
+		 offset < slot->base + slot->value_used);
+}
+
+/* Copy this transaction's entries that are not logged, and count all.  Lock held. */
+static void
+find_entries(int i, KvFinds *finds)
+{
+	KvSlot	   *slot = &kv_slots[i];
+	const char *at = kv_slot_entries(i);
+	Size		value_bytes = 0;
+
+	finds->bytes = finds->n = 0;
+	for (uint32 n = 0; n < slot->nentries; n++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) at;
+		Size		size = KV_LOG_ENTRY_SIZE(entry->keylen);
+
+		at += size;
+		if (!kv_xid_is_mine(entry->xid))
+			continue;
+		finds->mine++;
+		if (is_logged(slot, n))
+			continue;
+		set_logged(slot, n);
+		memcpy(finds->entries + finds->bytes, entry, size);
+		finds->bytes += size;
+		finds->n++;
+		if (is_in_slot(slot, entry))
+		{
+			memcpy(finds->values + value_bytes,
+				   kv_slot_values(i) + (KV_LOCATION_OFFSET(entry->location) - slot->base),
+				   entry->len);
+			value_bytes += entry->len;
+		}
+	}
+}
+
+/* Make the values of a shard that have left their slots durable. */
+static void
+sync_values(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		writes = pg_atomic_read_u64(&shard->writes);
+
+	/* one sync serves all whose values were written before it began */
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	if (shard->writes_synced < writes)
+	{
+		writes = pg_atomic_read_u64(&shard->writes);
+		if (!kv_fault_skips("data_sync"))
+			kv_io_sync_file(kv_path_value(&store->key, shard->files.value_file));
+		shard->writes_synced = writes;
+	}
+	LWLockRelease(&shard->extend_lock);
+}
+
+/* Log what was copied, extents by their location: those are synced. */
+static void
+log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
+{
+	const char *at = finds->entries;
+	const char *value = finds->values;
+
+	for (uint32 n = 0; n < finds->n; n++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) at;
+		Size		size = KV_LOG_ENTRY_SIZE(entry->keylen);
+
+		if (is_in_slot(slot, entry))
+		{
+			KvKey		key = kv_entry_key(entry);
+			KvVersion	version = kv_entry_version(entry);
+
+			kv_wal_log_version(&store->key, key, &version,
+							   kv_value_crc_begin(&store->key, key, value, entry->len), value);
+			value += entry->len;
+		}
+		else
+			kv_wal_log_batch(&store->key, at, size, 1);
+		at += size;
+	}
+}
+
+/* Are extents among this transaction's entries that are not logged?  Lock held. */
+static bool
+has_extents(int i)
+{
+	const KvSlot *slot = &kv_slots[i];
+	const char *at = kv_slot_entries(i);
+
+	for (uint32 n = 0; n < slot->nentries; n++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) at;
+
+		if (!is_logged(slot, n) && !is_in_slot(slot, entry) && kv_xid_is_mine(entry->xid))
+			return true;
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+	return false;
+}
+
+/* Get all that this transaction has written to one shard into the WAL. */
+static void
+log_shard(const KvTouch *touch, KvFinds *finds)
+{
+	KvStore    *store = touch->key.store;
+	uint32		shardno = touch->key.shard;
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		from = touch->sequence;
+	bool		synced = false;
+
+	finds->mine = 0;
+	ConditionVariablePrepareToSleep(&shard->changed);
+	for (;;)
+	{
+		KvSlot		slot;
+		bool		leaving;
+		bool		unsynced;
+		int			i;
+
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(&shard->commit_lock, LW_SHARED);
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		i = oldest_slot(shard, from);
+		if (i < 0)
+		{
+			LWLockRelease(&shard->lock);
+			LWLockRelease(&shard->commit_lock);
+			break;
+		}
+		slot = kv_slots[i];
+		leaving = slot.batch_taken;
+		unsynced = !leaving && !synced && has_extents(i);
+		if (!leaving && !unsynced)
+			find_entries(i, finds);
+		LWLockRelease(&shard->lock);
+		if (!leaving && !unsynced)
+		{
+			KV_STOP_POINT("keys_found");
+			log_finds(store, &slot, finds);
+			from = slot.sequence + 1;
+		}
+		LWLockRelease(&shard->commit_lock);
+		if (leaving)
+		{
+			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_MERGE_SLOT);
+		}
+		else if (unsynced)
+		{
+			/* they do not count as writes of slots */
+			pg_atomic_fetch_add_u64(&shard->writes, 1);
+			sync_values(store, shardno);
+			synced = true;
+		}
+	}
+	ConditionVariableCancelSleep();
+	if (finds->mine < touch->entries)
+		sync_values(store, shardno);
+}
+
+/* At PRE_COMMIT and PRE_PREPARE.  May throw. */
+void
+kv_engine_before_commit(void)
+{
+	HASH_SEQ_STATUS status;
+	KvTouch    *touch;
+	KvFinds		finds;
+
+	prepared = true;
+	if (touched == NULL)
+		return;
+	finds.entries = palloc(KV_ENTRY_AREA);
+	finds.values = palloc_extended(kv_slot_pool->slot_size, MCXT_ALLOC_HUGE);
+	hash_seq_init(&status, touched);
+	while ((touch = hash_seq_search(&status)) != NULL)
+	{
+		if (kv_store_live(&touch->store) == touch->key.store)
+			log_shard(touch, &finds);
+	}
+	pfree(finds.entries);
+	pfree(finds.values);
+
+	/* others have logged all of it, with the slots; PostgreSQL flushes no commit without WAL */
+	if (XactLastRecEnd == 0)
+		kv_wal_mark_transaction(GetTopTransactionId());
+	KV_STOP_POINT("keys_logged");
+}
+
+void
+kv_engine_at_prepare(void)
+{
+	kv_commit_forget();
+}
+
+/* At the transaction's end; its memory goes with its context. */
+void
+kv_commit_forget(void)
+{
+	touched = NULL;
+	last_touched = NULL;
+	prepared = false;
+}

@@ -1,0 +1,306 @@
+/*
+ * fill.c
+ *		Merge slots are opened, filled, sealed and searched.
+ *
+ * Opening binds a slot to a place in its shard's value file, so a value's
+ * location is final when it enters the slot.  Sealing reserves the batch's
+ * place in the key log; from then on nobody stores into the slot (I 6).  The
+ * merge writer writes the values, then the batch, then frees the slot; both
+ * writes go where they were told to, so replaying them is idempotent.  Until
+ * the slot is freed, readers are served from it.
+ *
+ * An entry is valid when its CRC is there, and the CRC is stored after the
+ * value and the rest of the entry (I 3).  It is seeded with the slot's
+ * sequence number, which never repeats.
+ */
+#include "postgres.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/cache/cache.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+#include "engine/xact/xact.h"
+
+/*
+ * Where in the slot a value of this length goes.  Whole blocks start on a
+ * block, so a 4096-byte value is one device block; small values do not
+ * straddle a block boundary.
+ */
+static uint32
+value_position(uint32 used, Size len)
+{
+	uint32		at = TYPEALIGN(8, used);
+
+	if (len > 0 && len % KV_BLOCK == 0)
+		return TYPEALIGN(KV_BLOCK, at);
+	if (len <= KV_BLOCK / 8 && at / KV_BLOCK != (at + Max(len, 1) - 1) / KV_BLOCK)
+		return TYPEALIGN(KV_BLOCK, at);
+	return at;
+}
+
+/* Does the shard's open slot hold one more value and entry? */
+bool
+kv_slot_fits(const KvShard *shard, Size len, int keylen)
+{
+	const KvSlot *slot;
+
+	if (shard->open_slot < 0)
+		return false;
+	slot = &kv_slots[shard->open_slot];
+	if (kv_slot_header(shard->open_slot)->incarnation != kv_writing_incarnation())
+		return false;			/* opened by redo */
+	return value_position(slot->value_used, len) + len <= slot->capacity &&
+		slot->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= KV_ENTRY_BYTES;
+}
+
+/* Bytes of the value file that a slot for this shard should cover. */
+Size
+kv_slot_capacity(const KvShard *shard, Size len)
+{
+	Size		capacity = Min((Size) kv_slot_pool->slot_size,
+							   Max((Size) 16 * 1024, shard->files.value_tail / 4));
+
+	return TYPEALIGN(KV_BLOCK, Max(capacity, len));
+}
+
+/*
+ * Give the shard an open slot of at least len bytes.  The caller holds the
+ * shard's lock exclusively and has made sure that the value file is allocated.
+ * False if no slot is free.
+ */
+bool
+kv_slot_open(KvStore *store, uint32 shardno, Size len)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvSlotHeader *header;
+	KvSlot	   *slot;
+	int			i;
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	Assert(shard->open_slot < 0);
+
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	i = kv_slot_pool->first_free;
+	if (i < 0)
+	{
+		LWLockRelease(&kv_slot_pool->lock);
+		return false;
+	}
+	slot = &kv_slots[i];
+	kv_slot_pool->first_free = slot->next;
+	slot->store = store;
+	slot->shard = shardno;
+	slot->state = KV_SLOT_OPEN;
+	LWLockRelease(&kv_slot_pool->lock);
+	KV_STOP_POINT("slot_taken");
+
+	slot->next = -1;
+	slot->value_file = shard->files.value_file;
+	slot->base = shard->files.value_tail;
+	slot->capacity = kv_slot_capacity(shard, len);
+	slot->log_number = shard->log_number;
+	slot->value_used = slot->entry_used = slot->nentries = 0;
+	slot->sequence = pg_atomic_fetch_add_u64(&kv_slot_pool->sequence, 1);
+	slot->hot = 0;
+	memset(slot->logged, 0, sizeof(slot->logged));
+	slot->batch_taken = false;
+	slot->error = 0;
+	Assert(slot->base + slot->capacity <= shard->value_allocated);
+	shard->files.value_tail += slot->capacity;
+	shard->open_slot = i;
+
+	header = kv_slot_header(i);
+	header->magic = KV_MAGIC_SLOT;
+	header->sequence = slot->sequence;
+	header->store = store->key;
+	header->shard = shardno;
+	header->incarnation = kv_writing_incarnation();
+	header->value_file = slot->value_file;
+	header->base = slot->base;
+	header->capacity = slot->capacity;
+	header->log_number = slot->log_number;
+	header->open_crc = kv_slot_open_crc(header);
+	header->sealed = 0;
+	pg_write_barrier();
+	header->in_use = 1;
+	return true;
+}
+
+/*
+ * Put a value (unless it has its place already) and its entry
+ * into the open slot, which fits them.  Completes version's location and crc,
+ * which comes in as kv_value_crc_begin left it.  Lock held exclusively.
+ */
+void
+kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
+			KvForm form, const char *value, uint32 crc, KvValueHome placing)
+{
+	int			i = shard->open_slot;
+	KvSlot	   *slot = &kv_slots[i];
+	char	   *values = kv_slot_values(i);
+	KvLogEntry *entry = (KvLogEntry *) (kv_slot_entries(i) + slot->entry_used);
+
+	if (placing == KV_IN_SLOT)
+	{
+		uint32		at = value_position(slot->value_used, version->len);
+
+		/* padding is zero, so nothing of a slot's former life gets out */
+		memset(values + slot->value_used, 0, at - slot->value_used);
+		memcpy(values + at, value, version->len);
+		slot->value_used = at + version->len;
+		version->location = KV_LOCATION_MAKE(form, slot->value_file, slot->base + at);
+	}
+	if (placing != KV_PLACED)
+		version->crc = kv_value_crc_finish(crc, version->location, version->len);
+
+	entry->keylen = key.len;
+	entry->kind = version->kind;
+	entry->pad = 0;
+	entry->xid = version->xid;
+	entry->location = version->location;
+	entry->len = version->len;
+	entry->value_crc = version->crc;
+	entry->cid = version->cid;
+	entry->pad2 = 0;
+	memcpy(entry + 1, key.data, key.len);
+	memset((char *) (entry + 1) + key.len, 0, TYPEALIGN(8, key.len) - key.len);
+	pg_write_barrier();
+	entry->crc = kv_log_entry_crc(entry, slot->sequence);
+	slot->entry_used += KV_LOG_ENTRY_SIZE(key.len);
+	slot->nentries++;
+}
+
+/* Complete a slot's image and its batch; the log offset is reserved already. */
+void
+kv_slot_seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentries,
+		   uint64 log_offset)
+{
+	KvSlotHeader *header = kv_slot_header(i);
+	KvLogBatch *batch = kv_slot_batch(i);
+
+	memset(kv_slot_values(i) + value_bytes, 0,
+		   TYPEALIGN(KV_BLOCK, value_bytes) - value_bytes);
+	memset(batch, 0, sizeof(*batch));
+	batch->magic = KV_MAGIC_BATCH;
+	batch->sequence = header->sequence;
+	batch->store = header->store;
+	batch->shard = header->shard;
+	batch->log_number = header->log_number;
+	batch->incarnation = header->incarnation;
+	batch->nentries = nentries;
+	batch->entry_bytes = entry_bytes;
+	batch->log_offset = log_offset;
+
+	header->log_offset = log_offset;
+	header->nentries = nentries;
+	header->entry_bytes = entry_bytes;
+	header->value_bytes = value_bytes;
+	header->seal_crc = kv_slot_seal_crc(header);
+	pg_write_barrier();
+	header->sealed = 1;
+}
+
+/*
+ * Seal the shard's open slot and hand it to the merge writer.  Lock held
+ * exclusively.  An empty slot is sealed like any other.
+ */
+void
+kv_slot_seal(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	int			i = shard->open_slot;
+	KvSlot	   *slot = &kv_slots[i];
+	uint32		used = TYPEALIGN(KV_BLOCK, slot->value_used);
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	kv_slot_seal_image(i, slot->value_used, slot->entry_used, slot->nentries, shard->log_tail);
+	shard->log_tail += sizeof(KvLogBatch) + slot->entry_used;
+
+	/* what it did not use is the next slot's, unless an extent came behind it */
+	if (shard->files.value_tail == slot->base + slot->capacity)
+		shard->files.value_tail = slot->base + used;
+	slot->capacity = used;
+	slot->next = shard->sealed_slots;
+	shard->sealed_slots = i;
+	shard->open_slot = -1;
+
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	slot->state = KV_SLOT_SEALED;
+	LWLockRelease(&kv_slot_pool->lock);
+	kv_wake(kv_slot_pool->writer_latch);
+}
+
+/* Each bit of KvSlot.hot stands for so many bytes of the value area. */
+static uint32
+hot_unit(void)
+{
+	return Max(KV_BLOCK, TYPEALIGN(KV_BLOCK, kv_slot_pool->slot_size / 64));
+}
+
+static uint64
+hot_bit(uint32 position)
+{
+	return UINT64CONST(1) << Min(position / hot_unit(), 63);
+}
+
+void
+kv_slot_mark_hot(const KvShard *shard, KvLocation location)
+{
+	KvSlot	   *slot = &kv_slots[shard->open_slot];
+
+	slot->hot |= hot_bit(KV_LOCATION_OFFSET(location) - slot->base);
+}
+
+void
+kv_slot_keep_hot(int i)
+{
+	const KvSlot *slot = &kv_slots[i];
+
+	for (uint32 at = 0; slot->hot != 0 && at < slot->value_used; at += KV_BLOCK)
+	{
+		KvLocation	location = KV_LOCATION_MAKE(0, slot->value_file, slot->base + at);
+
+		if (slot->hot & hot_bit(at))
+			kv_block_keep(slot->store->cache_id, location, KV_BLOCK, kv_slot_values(i) + at);
+	}
+}
+
+/*
+ * The value of a version that is still in a slot, or NULL: it is in the value
+ * file.  The caller holds the shard's lock, shared at least, for as long as it
+ * uses the pointer.
+ */
+const char *
+kv_slot_find(const KvShard *shard, const KvVersion *version)
+{
+	uint64		offset = KV_LOCATION_OFFSET(version->location);
+	KvFileNo	file = KV_LOCATION_FILE(version->location);
+	int			i = shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
+
+	while (i >= 0)
+	{
+		const KvSlot *slot = &kv_slots[i];
+
+		if (kv_same_file(file, slot->value_file) && offset >= slot->base &&
+			offset < slot->base + slot->capacity)
+			return kv_slot_values(i) + (offset - slot->base);
+		i = (i == shard->open_slot) ? shard->sealed_slots : slot->next;
+	}
+	return NULL;
+}
+
+uint64
+kv_shard_written(const KvShard *shard)
+{
+	uint64		end = shard->files.value_tail;
+
+	if (shard->open_slot >= 0)
+		end = Min(end, kv_slots[shard->open_slot].base);
+	for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
+		end = Min(end, kv_slots[i].base);
+	return end;
+}

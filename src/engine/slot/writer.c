@@ -1,0 +1,271 @@
+/*
+ * writer.c
+ *		The background worker that empties sealed merge slots.
+ *
+ * One process writes for all, so that a backend never has a write in flight
+ * while it waits for its client, and an ERROR in a backend has no write to wait
+ * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going.  A write that
+ * fails leaves its slot sealed, its values safe in the merge file and readable;
+ * it is tried again every second, and sessions that need a slot meanwhile get
+ * the error.
+ *
+ * Slots of a shard at wal level 'keys' must be finished oldest first (commit.c).
+ * Their direct writes overlap all the same: one that ends before its turn waits
+ * in its place until those before it have ended.
+ *
+ * If this worker is not there, sessions that need a slot write one themselves
+ * (kv_slot_wait_free).
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+
+#define KV_WRITES_IN_FLIGHT 8
+
+typedef struct KvSlotWrite
+{
+	KvIoRequest request;
+	int			slot;			/* -1: unused */
+	bool		ended;			/* waits for its turn */
+} KvSlotWrite;
+
+static KvSlotWrite writes[KV_WRITES_IN_FLIGHT];
+
+static void
+writer_exit(int code, Datum arg)
+{
+	kv_slot_pool->writer_latch = NULL;
+}
+
+/* Slots that a former writer had claimed are nobody's now. */
+static void
+take_over(void)
+{
+	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	{
+		if (kv_slots[i].state == KV_SLOT_WRITING && kv_slots[i].by_writer)
+			(void) kv_slot_unclaim(i, 0);
+	}
+}
+
+static void
+note_failure(const KvStoreKey *key, KvFileNo file, int err)
+{
+	static int	last_error = 0;
+
+	if (err != last_error && err != 0)
+		kv_io_error(LOG, err, kv_path_value(key, file), "write");
+	last_error = err;
+}
+
+/* An ERROR on the way: log it and leave the slot to a later attempt. */
+static void
+give_up(int slot, MemoryContext context)
+{
+	ErrorData  *error;
+
+	HOLD_INTERRUPTS();
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	LWLockReleaseAll();
+	if (kv_slot_unclaim(slot, error->saved_errno != 0 ? error->saved_errno : EIO))
+		EmitErrorReport();
+	FlushErrorState();
+	FreeErrorData(error);
+	RESUME_INTERRUPTS();
+}
+
+/* A direct write has ended, and it is its turn: the rest is the key log's. */
+static void
+finish(KvSlotWrite *write)
+{
+	MemoryContext context = CurrentMemoryContext;
+	int			slot = write->slot;
+	KvStoreKey	key = kv_slots[slot].store->key;	/* the slot may be another's below */
+	KvFileNo	file = kv_slots[slot].value_file;
+	int			result = write->request.result;
+	volatile int err = 0;
+
+	write->slot = -1;
+	if (result != (int) write->request.len)
+	{
+		/* a short direct write means a full disk or a limit */
+		err = result < 0 ? -result : ENOSPC;
+		if (!kv_slot_unclaim(slot, err))
+			err = 0;
+	}
+	else if (!kv_slot_is_next(slot))
+	{
+		/* the write of one before it has failed: again, after that one */
+		(void) kv_slot_unclaim(slot, 0);
+		return;
+	}
+	else
+	{
+		PG_TRY();
+		{
+			err = kv_slot_finish(slot);
+		}
+		PG_CATCH();
+		{
+			give_up(slot, context);
+			return;
+		}
+		PG_END_TRY();
+	}
+	note_failure(&key, file, err);
+}
+
+/* Must a write that was started earlier be finished before this one? */
+static bool
+waits_for_turn(const KvSlotWrite *write)
+{
+	const KvSlot *slot = &kv_slots[write->slot];
+
+	if (slot->store->shape.wal != KV_WAL_KEYS)
+		return false;
+	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
+	{
+		const KvSlot *other = &kv_slots[Max(writes[w].slot, 0)];
+
+		if (writes[w].slot >= 0 && other->store == slot->store &&
+			other->shard == slot->shard && other->sequence < slot->sequence)
+			return true;
+	}
+	return false;
+}
+
+/* A direct write has ended: finish it and those that waited for it. */
+static void
+end(KvSlotWrite *write)
+{
+	bool		again;
+
+	write->ended = true;
+	do
+	{
+		again = false;
+		for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
+		{
+			if (writes[w].slot >= 0 && writes[w].ended && !waits_for_turn(&writes[w]))
+			{
+				finish(&writes[w]);
+				again = true;
+			}
+		}
+	} while (again);
+}
+
+/* Start the direct write of a claimed slot, or end it if there is nothing to write. */
+static void
+start(KvSlotWrite *write)
+{
+	MemoryContext context = CurrentMemoryContext;
+	int			slot = write->slot;
+	const KvStore *store = kv_slots[slot].store;
+
+	kv_slot_image(slot, &write->request.offset, &write->request.len,
+				  &write->request.buffer);
+	if (write->request.len == 0)
+	{
+		end(write);
+		return;
+	}
+	PG_TRY();
+	{
+		write->request.file = kv_value_file(&store->key, store->cache_id,
+											kv_slots[slot].value_file, true);
+	}
+	PG_CATCH();
+	{
+		write->slot = -1;
+		give_up(slot, context);
+		return;
+	}
+	PG_END_TRY();
+	KV_STOP_POINT("slot_before_write");
+	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
+}
+
+/* Start writes for sealed slots; true if any was started or finished at once. */
+static bool
+start_writes(bool retry)
+{
+	bool		any = false;
+	int			w = 0;
+
+	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	{
+		KvSlotWrite *write;
+
+		if (kv_slots[i].state != KV_SLOT_SEALED || (kv_slots[i].error != 0 && !retry))
+			continue;
+		while (w < KV_WRITES_IN_FLIGHT && writes[w].slot >= 0)
+			w++;
+		if (w == KV_WRITES_IN_FLIGHT)
+			break;
+		if (!kv_slot_claim(i, true))
+			continue;
+		write = &writes[w];
+		memset(write, 0, sizeof(*write));
+		write->slot = i;
+		write->request.tag = write;
+		any = true;
+		start(write);
+	}
+	return any;
+}
+
+void
+kv_merge_writer_main(Datum arg)
+{
+	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
+		writes[w].slot = -1;
+
+	kv_worker_begin(NULL);
+
+	before_shmem_exit(writer_exit, (Datum) 0);
+	take_over();
+	kv_slot_pool->writer_latch = MyLatch;
+
+	while (kv_worker_goes_on(NULL))
+	{
+		static TimestampTz last_retry = 0;
+		KvIoRequest *done;
+		bool		retry;
+		bool		busy;
+
+		retry = TimestampDifferenceExceeds(last_retry, GetCurrentTimestamp(), 1000);
+		if (retry)
+			last_retry = GetCurrentTimestamp();
+		if (kv_io_writes_in_flight() == 0)
+			kv_value_trim();
+		busy = start_writes(retry);
+		done = kv_io_reap_write(kv_io_writes_in_flight() == KV_WRITES_IN_FLIGHT ||
+								(!busy && kv_io_writes_in_flight() > 0));
+		while (done != NULL)
+		{
+			end((KvSlotWrite *) done->tag);
+			busy = true;
+			done = kv_io_reap_write(false);
+		}
+		if (!busy)
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 1000, KV_WAIT_IDLE);
+	}
+	while (kv_io_writes_in_flight() > 0)
+		end((KvSlotWrite *) kv_io_reap_write(true)->tag);
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+}

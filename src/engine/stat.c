@@ -1,0 +1,124 @@
+/*
+ * stat.c
+ *		The engine's counters as the SQL side reads them.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+
+#include "storage/fd.h"
+
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+
+uint64
+kv_store_row_estimate(KvStore *store)
+{
+	uint64		rows = 0;
+
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		const KvShard *shard = kv_shard(store, i);
+
+		rows += shard->files.frozen_keys + shard->files.unfrozen_entries +
+			shard->active.nitems + shard->sealed.nitems;
+	}
+	return rows;
+}
+
+/* Bytes of a directory's files, as their sizes say. */
+uint64
+kv_store_size(KvStore *store)
+{
+	char	   *directory = pstrdup(kv_path_store(&store->key));
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+	uint64		bytes = 0;
+
+	while ((de = ReadDirExtended(dir, directory, LOG)) != NULL)
+	{
+		char	   *path = psprintf("%s/%s", directory, de->d_name);
+		struct stat st;
+
+		if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+			bytes += st.st_size;
+		pfree(path);
+	}
+	FreeDir(dir);
+	pfree(directory);
+	return bytes;
+}
+
+static void
+describe(KvStore *store, KvStoreStats *stats)
+{
+	memset(stats, 0, sizeof(*stats));
+	stats->dboid = store->key.dboid;
+	stats->relid = store->key.relid;
+	stats->generation = store->key.generation;
+	stats->wal = store->shape.wal;
+	stats->unusable = store->shape.unusable;
+	stats->shards = store->shape.nshards;
+	for (int i = 0; i < KV_COUNTERS; i++)
+		stats->counts[i] = pg_atomic_read_u64(&store->counters[i]);
+	if (store->shape.unusable)
+		return;
+	stats->rows = kv_store_row_estimate(store);
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		const KvShard *shard = kv_shard(store, i);
+
+		stats->delta_bytes += shard->active.bytes + shard->sealed.bytes;
+		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
+	}
+}
+
+void
+kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats), void *arg)
+{
+	List	   *stores = list_concat(kv_stores_pin_state(dboid, KV_STORE_OPEN),
+									 kv_stores_pin_state(dboid, KV_STORE_CLOSED));
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+			KvStoreStats stats;
+
+			if (pg_atomic_read_u32(&store->state) != KV_STORE_OPEN && !store->shape.unusable)
+				continue;
+			describe(store, &stats);
+			each(arg, &stats);
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+/* Counters to zero; what describes the present state stays. */
+void
+kv_stat_reset(void)
+{
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		for (int i = 0; i < KV_COUNTERS; i++)
+			pg_atomic_write_u64(&store->counters[i], 0);
+	}
+	kv_stores_unpin(stores);
+	kv_io_stats_reset();
+	kv_window_stats_reset();
+}

@@ -1,0 +1,194 @@
+/*
+ * statistics.c
+ *		When tables are due to be analyzed, and who does it.
+ *
+ * Autovacuum passes foreign tables by.  So once per autovacuum_naptime the maintainer
+ * looks for stores that have changed enough, and starts a worker in each of their
+ * databases, one after the other (fdw/autoanalyze.c).  It goes by autovacuum's
+ * thresholds, which depend on the catalog: so a worker looks at each store once after a start
+ * or a change of settings, and leaves a note how many changes it takes.
+ *
+ * The worker is an autovacuum worker to PostgreSQL: whoever waits for its lock, or for
+ * its database, ends it.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "postmaster/autovacuum.h"
+#include "postmaster/bgworker.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/base/worker.h"
+#include "engine/engine.h"
+#include "engine/io/io.h"
+#include "engine/maintainer.h"
+#include "engine/shard/shard.h"
+
+#define INVALID_DATABASE	(-2)	/* as datconnlimit: DROP DATABASE was interrupted */
+
+/* ---- what the worker asks ---- */
+
+static uint64
+changes_since(KvStore *store)
+{
+	uint64		changes = pg_atomic_read_u64(&store->changes);
+	uint64		analyzed = pg_atomic_read_u64(&store->changes_analyzed);
+
+	return changes > analyzed ? changes - analyzed : 0;
+}
+
+List *
+kv_changes_of(Oid dboid)
+{
+	List	   *stores = kv_stores_pin_state(dboid, KV_STORE_OPEN);
+	List	   *result = NIL;
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+		KvChanges  *changes;
+
+		if (store->shape.unusable)
+			continue;
+		changes = palloc(sizeof(KvChanges));
+		changes->relid = store->key.relid;
+		changes->generation = store->key.generation;
+		changes->since = changes_since(store);
+		changes->analyzed = pg_atomic_read_u32(&store->analyzed) != 0;
+		changes->rows = kv_store_row_estimate(store);
+		result = lappend(result, changes);
+	}
+	kv_stores_unpin(stores);
+	return result;
+}
+
+void
+kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed)
+{
+	KvStore    *store;
+
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	store = kv_store_find(dboid, changes->relid, changes->generation);
+	if (store != NULL)
+		pg_atomic_write_u64(&store->changes_needed, needed);
+	LWLockRelease(&kv_registry->lock);
+}
+
+uint64
+kv_changes_now(KvStore *store)
+{
+	uint64		changes = pg_atomic_read_u64(&store->changes);
+
+	KV_STOP_POINT("analyze");
+	return changes;
+}
+
+void
+kv_changes_analyzed(KvStore *store, uint64 changes)
+{
+	pg_atomic_write_u64(&store->changes_analyzed, changes);
+	pg_atomic_write_u32(&store->analyzed, 1);
+}
+
+/* ---- the maintainer ---- */
+
+static List *databases = NIL;	/* to be looked at in this round */
+static TimestampTz round_began = 0;
+static BackgroundWorkerHandle *worker = NULL;
+
+static bool
+worker_runs(void)
+{
+	pid_t		pid;
+
+	if (worker == NULL)
+		return false;
+	if (GetBackgroundWorkerPid(worker, &pid) != BGWH_STOPPED)
+		return true;
+	pfree(worker);
+	worker = NULL;
+	return false;
+}
+
+/* The databases with stores that are due. */
+static void
+begin_round(List *stores)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		if (!store->shape.unusable &&
+			changes_since(store) >= pg_atomic_read_u64(&store->changes_needed))
+			databases = list_append_unique_oid(databases, store->key.dboid);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+can_connect(Oid dboid)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(dboid));
+	bool		valid;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	valid = ((Form_pg_database) GETSTRUCT(tuple))->datconnlimit != INVALID_DATABASE;
+	ReleaseSysCache(tuple);
+	return valid;
+}
+
+/* The next database; called in a transaction. */
+void
+kv_statistics_start(KvStore *store, void *arg)
+{
+	MemoryContext old;
+	Oid			dboid = linitial_oid(databases);
+
+	databases = list_delete_first(databases);
+	if (!can_connect(dboid))
+		return;
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	(void) kv_worker_start("kvfdw analyze", "kv_analyze_worker_main", ObjectIdGetDatum(dboid),
+						   &worker);
+	MemoryContextSwitchTo(old);
+}
+
+/* Is there a database to start a worker in?  stores: all that are open. */
+bool
+kv_statistics_due(List *stores)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!AutoVacuumingActive() || worker_runs())
+		return false;
+	if (databases == NIL &&
+		(round_began > now ||
+		 TimestampDifferenceExceeds(round_began, now, autovacuum_naptime * 1000)))
+	{
+		round_began = now;
+		begin_round(stores);
+	}
+	return databases != NIL;
+}
+
+/* Settings have changed: what was noted may not hold any more. */
+void
+kv_statistics_look_again(List *stores)
+{
+	ListCell   *cell;
+
+	foreach(cell, stores)
+		pg_atomic_write_u64(&((KvStore *) lfirst(cell))->changes_needed, 0);
+}

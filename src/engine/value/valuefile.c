@@ -1,0 +1,194 @@
+/*
+ * valuefile.c
+ *		Value files: append-only, O_DIRECT only (I 5).
+ *
+ * A value's CRC covers its bytes, its key, its store and its location (I 4),
+ * so a stale, moved or misdirected block never passes for a live one.
+ */
+#include "postgres.h"
+
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "engine/base/crc.h"
+#include "engine/base/hash.h"
+#include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/value/value.h"
+
+#define KV_OPEN_FILES	2048
+
+/* Not by the store's key: a generation's number may come round again. */
+typedef struct KvFileKey
+{
+	uint32		opening;		/* KvStore.cache_id */
+	KvFileNo	number;
+} KvFileKey;
+
+typedef struct KvOpenFile
+{
+	KvFileKey	key;
+	File		file;
+} KvOpenFile;
+
+static HTAB *open_files = NULL;
+
+/* The part of a value's CRC that needs no location, to be done outside locks. */
+uint32
+kv_value_crc_begin(const KvStoreKey *store, KvKey key, const char *value, Size len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	crc = kv_crc_add(crc, value, len);
+	COMP_CRC32C(crc, store, sizeof(*store));
+	COMP_CRC32C(crc, key.data, key.len);
+	return crc;
+}
+
+uint32
+kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len)
+{
+	COMP_CRC32C(crc, &location, sizeof(location));
+	COMP_CRC32C(crc, &len, sizeof(len));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Is value what version says (I 4)? */
+bool
+kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
+				 const KvVersion *version)
+{
+	uint32		crc = kv_value_crc_begin(store, key, value, version->len);
+
+	return kv_value_crc_finish(crc, version->location, version->len) == version->crc;
+}
+
+/*
+ * Read a value from its file and compare it with its version.  NULL: it is what that
+ * says; else what is wrong, and *err is the errno of a read that has failed, or 0.
+ */
+const char *
+kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVersion *version,
+				 int *err)
+{
+	uint64		offset = KV_LOCATION_OFFSET(version->location);
+	uint64		start = TYPEALIGN_DOWN(KV_BLOCK, offset);
+	Size		len = TYPEALIGN(KV_BLOCK, offset - start + version->len);
+	char	   *buffer = kv_io_buffer(KV_BUFFER_CHECK, len);
+
+	*err = 0;
+	if (version->len > 0)
+	{
+		File		file;
+		int			got;
+
+		kv_value_trim();
+		file = kv_value_file(store, opening, KV_LOCATION_FILE(version->location), false);
+		if (file < 0)
+			return "file is missing";
+		got = kv_io_try_read(file, buffer, len, start, KV_IO_VALUE_READ);
+		*err = Max(-got, 0);
+		if (got < (int) (offset - start + version->len))
+			return *err != 0 ? "value cannot be read" : "value is cut off";
+	}
+	return kv_value_matches(store, key, buffer + (offset - start), version) ? NULL :
+		"value does not match its checksum";
+}
+
+/* ERROR unless value is what version says (I 4, I 11). */
+void
+kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
+				const KvVersion *version)
+{
+	if (!kv_value_matches(store, key, value, version))
+	{
+		char		hex[2 * 32 + 1];
+		int			shown = Min(key.len, 32);
+
+		for (int i = 0; i < shown; i++)
+			snprintf(hex + 2 * i, 3, "%02x", key.data[i]);
+		hex[2 * shown] = '\0';
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("value does not match its checksum in file \"%s\"",
+						kv_path_value(store, KV_LOCATION_FILE(version->location))),
+				 errdetail("Offset %llu, length %u, encoded key \\x%s%s.",
+						   (unsigned long long) KV_LOCATION_OFFSET(version->location),
+						   version->len, hex, shown < key.len ? "…" : ""),
+				 errhint("Other keys of the table are not affected; kvfdw_check() lists every damaged entry.")));
+	}
+}
+
+/*
+ * Close this process's value files if they have become many.  Only where no
+ * descriptor that kv_value_file gave is still to be used.
+ */
+void
+kv_value_trim(void)
+{
+	HASH_SEQ_STATUS status;
+	KvOpenFile *entry;
+
+	if (open_files == NULL || hash_get_num_entries(open_files) < KV_OPEN_FILES)
+		return;
+	hash_seq_init(&status, open_files);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		kv_io_close(entry->file);
+		hash_search(open_files, &entry->key, HASH_REMOVE, NULL);
+	}
+}
+
+/*
+ * This process's descriptor of a value file; opening is the store's cache_id.  -1 if
+ * it is missing and !create (it was replaced: look the key up again, I 8).
+ */
+File
+kv_value_file(const KvStoreKey *store, uint32 opening, KvFileNo number, bool create)
+{
+	KvFileKey	key;
+	KvOpenFile *entry;
+	bool		found;
+	File		file;
+
+	if (open_files == NULL)
+		open_files = kv_hash_create("kvfdw value files", sizeof(KvFileKey), sizeof(KvOpenFile), TopMemoryContext);
+	Assert(opening != 0);
+	key.opening = opening;
+	key.number = number;
+	entry = hash_search(open_files, &key, HASH_FIND, NULL);
+	if (entry)
+		return entry->file;
+
+	file = kv_io_open(kv_path_value(store, number),
+					  KV_IO_DIRECT | (create ? KV_IO_CREATE : KV_IO_MISSING_OK),
+					  KV_IO_VALUE_READ);
+	if (file < 0)
+		return file;
+	entry = hash_search(open_files, &key, HASH_ENTER, &found);
+	entry->file = file;
+	return file;
+}
+
+/* Close this process's descriptors of a store that is going away. */
+void
+kv_value_forget(uint32 opening)
+{
+	HASH_SEQ_STATUS status;
+	KvOpenFile *entry;
+
+	if (open_files == NULL)
+		return;
+	hash_seq_init(&status, open_files);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->key.opening == opening)
+		{
+			kv_io_close(entry->file);
+			hash_search(open_files, &entry->key, HASH_REMOVE, NULL);
+		}
+	}
+}

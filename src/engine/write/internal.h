@@ -1,0 +1,56 @@
+/*
+ * internal.h
+ *		What locking a row (rowlock.c) and writing a version (write.c) share.
+ */
+#ifndef KV_WRITE_INTERNAL_H
+#define KV_WRITE_INTERNAL_H
+
+#include "nodes/lockoptions.h"
+
+#include "engine/base/types.h"
+#include "engine/index/delta.h"
+#include "engine/slot/slot.h"
+
+/* How a key stands for one who wants a lock of some strength on it. */
+typedef struct KvKeyState
+{
+	bool		exists;			/* some version is finished or this transaction's */
+	KvVersion	newest;			/* the newest such that is no LOCK */
+	uint64		unfinished;		/* xid of another's conflicting write, or 0 */
+	uint64		locked_by;		/* xid of another's conflicting LOCK, or 0 */
+	int			held;			/* this transaction's own LockTupleMode, or -1 */
+	KvDeltaPosition place;			/* in the active delta */
+} KvKeyState;
+
+/* A version on its way into the store. */
+typedef struct KvWrite
+{
+	KvVersion	version;
+	KvForm		form;
+	const char *value;
+	uint32		crc;
+	KvValueHome	placing;
+} KvWrite;
+
+/* Returns with the shard's lock held exclusively. */
+extern void kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
+						KvKeyState *state);
+
+/*
+ * Does what can be done without the shard's lock, which must not be held: a value that no
+ * merge slot can hold is written to the value file.  *write goes to kv_write_finish, and
+ * once more after another kv_key_look if that returns false.  The value is not copied: it
+ * must stay until then.
+ */
+extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
+							 KvForm form, const char *value, Size len, CommandId cid,
+							 KvWrite *write);
+
+/* state: from kv_key_look, the shard's lock being held since. */
+extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
+							KvKeyState *state);
+
+/* A row of the store was inserted, changed or deleted (changes.c). */
+extern void kv_note_change(KvStore *store);
+
+#endif							/* KV_WRITE_INTERNAL_H */

@@ -1,0 +1,616 @@
+/*
+ * rowlock.c
+ *		Locking, changing and deleting a row that a statement has found.
+ *
+ * A statement aims at a version: the one its snapshot sees, or one it has
+ * locked.  If that is the key's newest, it is locked or changed under the same
+ * hold of the shard's lock.  If others are at the row, the statement waits for
+ * them and looks again.  If the row has been changed since, what follows the
+ * aim in the key's versions tells what a heap tuple's xmax and ctid would:
+ *
+ *	- a PUT: the row was updated;
+ *	- a DELETE: the row is gone, whatever was inserted at its key afterwards,
+ *	  unless the DELETE's form is KEY: then its value is the key under which the
+ *	  row lives on, and its version there has the DELETE's xid and command id.
+ *
+ * READ COMMITTED follows; stricter levels do not go on.
+ *
+ * The queue.  Who waits for a row holds a heavyweight tuple lock, on a hash of
+ * the key instead of a ctid, from before its wait until it has the row.  So
+ * those that wait get it in the order in which they came.  As on heap, who need
+ * not wait does not queue: share locks without a gap between them hold a writer
+ * up.  Who has the row locked already does not queue up to lock it more: it
+ * would wait for those that wait for it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/itemptr.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/index/delta.h"
+#include "engine/io/io.h"
+#include "engine/scan/scan.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/write/internal.h"
+#include "engine/xact/xact.h"
+
+/* ---- the queue ---- */
+
+typedef struct KvQueue
+{
+	Relation	rel;
+	LockWaitPolicy policy;
+	LOCKMODE	lockmode;
+	ItemPointerData place;		/* stands for the key */
+	bool		joined;
+} KvQueue;
+
+static void
+raise_not_available(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not obtain lock on row in relation \"%s\"",
+					RelationGetRelationName(rel))));
+}
+
+/* Take a place in the row's queue.  False: somebody is there, and we skip. */
+static bool
+join_queue(KvQueue *queue, KvKey key, LockTupleMode mode)
+{
+	static const LOCKMODE lockmodes[] = {
+		[LockTupleKeyShare] = AccessShareLock,
+		[LockTupleShare] = RowShareLock,
+		[LockTupleNoKeyExclusive] = ExclusiveLock,
+		[LockTupleExclusive] = AccessExclusiveLock,
+	};
+	uint64		hash = hash_bytes_extended(key.data, key.len, 0);
+
+	queue->lockmode = lockmodes[mode];
+	ItemPointerSet(&queue->place, hash % MaxBlockNumber,
+				   (hash >> 32) % (PG_UINT16_MAX - 1) + 1);
+	if (queue->policy == LockWaitBlock)
+		LockTuple(queue->rel, &queue->place, queue->lockmode);
+	else if (!kv_conditional_lock_tuple(queue->rel, &queue->place, queue->lockmode,
+										queue->policy == LockWaitError))
+	{
+		if (queue->policy == LockWaitError)
+			raise_not_available(queue->rel);
+		return false;
+	}
+	queue->joined = true;
+	return true;
+}
+
+static void
+leave_queue(KvQueue *queue)
+{
+	if (queue->joined)
+		UnlockTuple(queue->rel, &queue->place, queue->lockmode);
+	queue->joined = false;
+}
+
+/*
+ * Wait for another transaction to end.  PostgreSQL finds deadlocks among those who wait
+ * for xids.  False: skip.
+ */
+static bool
+wait_for(KvQueue *queue, uint64 xid)
+{
+	if (queue->policy == LockWaitBlock)
+		XactLockTableWait((TransactionId) xid, queue->rel, NULL, XLTW_None);
+	else if (!kv_conditional_xact_wait((TransactionId) xid, queue->policy == LockWaitError))
+	{
+		if (queue->policy == LockWaitError)
+			raise_not_available(queue->rel);
+		return false;
+	}
+	return true;
+}
+
+/* ---- what became of a row ---- */
+
+/* The version that a statement means. */
+typedef struct KvAim
+{
+	KvKey		key;
+	Snapshot	snapshot;		/* the one that it sees, if not NULL, else … */
+	bool		locked;			/* … the newest, if not written since command cid, else … */
+	uint64		xid;			/* … the one that this command of this transaction put */
+	CommandId	cid;
+	bool		newer;			/* no longer the one that the statement's snapshot saw */
+} KvAim;
+
+/* What follows the aim: finished versions, and this transaction's own. */
+typedef struct KvTrail
+{
+	bool		reached;		/* the aim was found below */
+	bool		followed;
+	KvVersion	next;			/* what came directly after the aim */
+	KvVersion	newest;
+	bool		deleted;
+	KvVersion	deletion;		/* the first after the aim */
+	bool		exclusive;		/* who put next had locked the row FOR UPDATE */
+} KvTrail;
+
+/* Is the row still there, under the key that this DELETE's value is? */
+static bool
+has_moved(const KvVersion *deletion)
+{
+	return KV_LOCATION_FORM(deletion->location) == KV_FORM_KEY;
+}
+
+static bool
+is_aim(const KvAim *aim, KvVersion *version, uint32 incarnation)
+{
+	if (aim->snapshot != NULL)
+	{
+		KvView		view = {aim->snapshot, NULL};
+
+		return kv_version_visible(version, &view, incarnation);
+	}
+	if (aim->locked)
+		return version->xid == 0 || version->cid < aim->cid ||
+			!kv_xid_is_mine(version->xid);
+	return version->xid == aim->xid && version->cid == aim->cid &&
+		version->kind == KV_VERSION_PUT;
+}
+
+/* Note one version, newer ones first.  True: that is the aim. */
+static bool
+note_version(KvTrail *trail, const KvAim *aim, KvVersion version, uint32 incarnation)
+{
+	if (version.kind == KV_VERSION_LOCK)
+	{
+		if (trail->followed && version.xid == trail->next.xid &&
+			version.cid == LockTupleExclusive)
+			trail->exclusive = true;
+		return false;
+	}
+	if (is_aim(aim, &version, incarnation))
+	{
+		trail->reached = true;
+		return true;
+	}
+	if (version.xid != 0 && !kv_xid_is_mine(version.xid) &&
+		(version.fate == KV_FATE_UNKNOWN ? kv_xid_fate(version.xid, incarnation) :
+		 version.fate) != KV_FATE_COMMITTED)
+		return false;
+	trail->next = version;
+	if (!trail->followed)
+		trail->newest = version;
+	trail->followed = true;
+	if (version.kind == KV_VERSION_DELETE)
+	{
+		trail->deleted = true;
+		trail->deletion = version;
+	}
+	return false;
+}
+
+static bool
+note_chain(KvTrail *trail, const KvAim *aim, const KvDelta *delta)
+{
+	KvDeltaItem *item = kv_delta_find(delta, aim->key.data, aim->key.len);
+	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
+
+	while (DsaPointerIsValid(pointer))
+	{
+		KvDeltaVersion *node = kv_address(pointer);
+
+		if (note_version(trail, aim, node->version, kv_incarnations->current))
+			return true;
+		pointer = node->older;
+	}
+	return false;
+}
+
+/* Find all that follows the aim. */
+static void
+trace_row(KvStore *store, const KvAim *aim, KvTrail *trail)
+{
+	uint32		shardno = kv_shard_for(store, aim->key.data, aim->key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set;
+	KvRunVersions walk;
+	KvVersion	version;
+	uint32		incarnation;
+	bool		reached;
+
+	set = kv_shard_view(store, shardno);
+	memset(trail, 0, sizeof(*trail));
+	reached = note_chain(trail, aim, &shard->active) ||
+		note_chain(trail, aim, &shard->sealed);
+	LWLockRelease(&shard->lock);
+
+	kv_run_versions_begin(&walk, set, aim->key);
+	while (!reached && kv_run_versions_next(&walk, &version, &incarnation))
+		reached = note_version(trail, aim, version, incarnation);
+}
+
+/*
+ * Find out what became of the row that is aimed at.  DONE: nothing, or the aim
+ * has been moved to its newest version (*moved).
+ */
+static KvRowResult
+follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *moved)
+{
+	KvTrail		trail;
+
+	*moved = false;
+	trace_row(store, aim, &trail);
+	if (!trail.reached)
+		return KV_ROW_GONE;
+	if (!trail.followed)
+		return KV_ROW_DONE;
+	if (trail.next.xid != 0 && kv_xid_is_mine(trail.next.xid))
+		return trail.next.cid > cid ? KV_ROW_CHANGED_LATER : KV_ROW_GONE;
+
+	/* a KEY SHARE lock does not mind updates that left the key alone throughout */
+	if (mode != LockTupleKeyShare || trail.deleted || trail.exclusive)
+	{
+		if (IsolationUsesXactSnapshot())
+			return trail.next.kind == KV_VERSION_DELETE && !has_moved(&trail.next) ?
+				KV_ROW_DELETED : KV_ROW_UPDATED;
+		aim->newer = true;
+	}
+	*moved = true;
+	aim->snapshot = NULL;
+	aim->locked = false;
+	if (!trail.deleted)
+	{
+		aim->xid = trail.newest.xid;
+		aim->cid = trail.newest.cid;
+	}
+	else if (has_moved(&trail.deletion))
+	{
+		KvRow		row;
+
+		kv_fetch_version(store, aim->key, &trail.deletion, &row);
+		aim->key.data = (const uint8 *) row.value;
+		aim->key.len = row.len;
+		aim->xid = trail.deletion.xid;
+		aim->cid = trail.deletion.cid;
+	}
+	else
+		return KV_ROW_GONE;
+	return KV_ROW_DONE;
+}
+
+/* ---- reaching a row ---- */
+
+/*
+ * Wait until nobody is in the way of a lock on the row that is aimed at.  DONE:
+ * the shard's lock is held exclusively and the aim is the newest version; it is
+ * not locked yet unless state->held says so.  cid is the command's.
+ */
+static KvRowResult
+reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
+		  KvQueue *queue, KvKeyState *state)
+{
+	for (;;)
+	{
+		uint32		shardno = kv_shard_for(store, aim->key.data, aim->key.len);
+		const uint8 *key = aim->key.data;
+		KvRowResult result;
+		uint64		wait;
+		bool		moved;
+
+		CHECK_FOR_INTERRUPTS();
+		kv_key_look(store, shardno, aim->key, mode, state);
+		wait = state->unfinished != 0 ? state->unfinished : state->locked_by;
+		if (wait == 0 && state->exists && state->newest.kind == KV_VERSION_PUT &&
+			is_aim(aim, &state->newest, kv_incarnations->current))
+		{
+			if (!aim->newer || state->newest.cid < cid || !kv_xid_is_mine(state->newest.xid))
+				return KV_ROW_DONE;
+
+			/* changed by others first, then by this transaction */
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			return state->newest.cid > cid ? KV_ROW_CHANGED_LATER : KV_ROW_GONE;
+		}
+		LWLockRelease(&kv_shard(store, shardno)->lock);
+
+		/* find out first whether the row can still be had: if not, do not wait */
+		result = follow_row(store, aim, mode, cid, &moved);
+		if (result != KV_ROW_DONE)
+			return result;
+		if (aim->key.data != key)
+			leave_queue(queue);
+		else if (!moved && wait != 0 &&
+				 ((!queue->joined && state->held < 0 && !join_queue(queue, aim->key, mode)) ||
+				  !wait_for(queue, wait)))
+			return KV_ROW_SKIPPED;
+	}
+}
+
+/* ---- doing something with it ---- */
+
+/* The version that a statement wants to add to its row. */
+typedef struct KvChange
+{
+	KvVersionKind kind;
+	LockTupleMode mode;
+	KvForm		form;
+	const char *value;
+	Size		len;
+	CommandId	cid;			/* of the statement */
+} KvChange;
+
+static void
+prepare_change(KvStore *store, KvKey key, KvVersionKind kind, const KvChange *change,
+			   KvWrite *write)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+
+	if (kind == KV_VERSION_LOCK)
+		kv_write_prepare(store, shardno, key, kind, KV_FORM_RAW, NULL, 0,
+						 (CommandId) change->mode, write);
+	else
+		kv_write_prepare(store, shardno, key, kind, change->form, change->value,
+						 change->len, change->cid, write);
+}
+
+/*
+ * Make the change if nothing has come after the aim; else just lock the row's
+ * newest version.
+ */
+static KvRowResult
+change_row(KvStore *store, KvAim *aim, const KvChange *change, KvQueue *queue, KvRow *newer)
+{
+	KvWrite		write;
+	KvKey		prepared = aim->key;
+	KvKeyState	state;
+
+	/* a large value is written to the device, so not before the row is reached */
+	if (change->len <= kv_slot_pool->slot_size)
+		prepare_change(store, aim->key, change->kind, change, &write);
+	else
+		prepared.data = NULL;
+
+	for (;;)
+	{
+		KvRowResult result = reach_row(store, aim, change->mode, change->cid, queue, &state);
+		KvVersionKind kind = aim->newer ? KV_VERSION_LOCK : change->kind;
+		uint32		shardno;
+
+		if (result != KV_ROW_DONE)
+			return result;
+		shardno = kv_shard_for(store, aim->key.data, aim->key.len);
+		if (aim->locked && state.held < 0)
+		{
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			elog(ERROR, "row to change is not locked by this transaction");
+		}
+		if (kind == KV_VERSION_LOCK && state.held >= (int) change->mode)
+		{
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			break;
+		}
+		if (prepared.data != aim->key.data || write.version.kind != kind)
+		{
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			prepare_change(store, aim->key, kind, change, &write);
+			prepared = aim->key;
+			continue;
+		}
+		if (kv_write_finish(store, shardno, aim->key, &write, &state))
+			break;
+	}
+	if (!aim->newer)
+		return KV_ROW_DONE;
+	kv_fetch_version(store, aim->key, &state.newest, newer);
+	return KV_ROW_NEWER;
+}
+
+static KvRowResult
+do_row(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, const KvChange *change,
+	   LockWaitPolicy policy, KvRow *newer)
+{
+	KvQueue		queue = {.rel = rel, .policy = policy};
+	KvAim		aim = {.key = key, .snapshot = snapshot};
+	KvRowResult result;
+
+	aim.locked = snapshot == NULL;
+	aim.cid = change->cid;
+	result = change_row(store, &aim, change, &queue, newer);
+	leave_queue(&queue);
+	return result;
+}
+
+KvRowResult
+kv_lock_row(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, LockTupleMode mode,
+			LockWaitPolicy policy, CommandId cid, KvRow *newer)
+{
+	KvChange	change = {.kind = KV_VERSION_LOCK, .mode = mode, .cid = cid};
+
+	return do_row(store, rel, key, snapshot, &change, policy, newer);
+}
+
+KvRowResult
+kv_update(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, KvForm form,
+		  const char *value, Size len, CommandId cid, KvRow *newer)
+{
+	KvChange	change = {KV_VERSION_PUT, LockTupleNoKeyExclusive, form, value, len, cid};
+	KvRowResult result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, newer);
+
+	if (result == KV_ROW_DONE)
+	{
+		kv_stat_add(store, KV_COUNT_UPDATES, 1);
+		kv_note_change(store);
+		kv_stat_add(store, KV_COUNT_VALUE_BYTES, len);
+	}
+	return result;
+}
+
+KvRowResult
+kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, KvKey moved_to,
+		  CommandId cid, KvRow *newer)
+{
+	KvChange	change = {KV_VERSION_DELETE, LockTupleExclusive, KV_FORM_RAW, NULL, 0, cid};
+	KvRowResult result;
+
+	if (moved_to.data != NULL)
+	{
+		change.form = KV_FORM_KEY;
+		change.value = (const char *) moved_to.data;
+		change.len = moved_to.len;
+	}
+	result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, newer);
+
+	if (result == KV_ROW_DONE)
+	{
+		kv_stat_add(store, KV_COUNT_DELETES, 1);
+		kv_note_change(store);
+	}
+	return result;
+}
+
+/* ---- inserting, or locking what is there ---- */
+
+/* May a row that is at the key be locked for a command that wanted to insert it? */
+static KvInsertResult
+judge_existing(KvVersion *newest, Snapshot snapshot, CommandId cid)
+{
+	KvView		view = {snapshot, NULL};
+
+	if (newest->xid == 0)
+		return KV_EXISTS;
+	if (kv_xid_is_mine(newest->xid))
+		return newest->cid >= cid ? KV_EXISTS_ANEW : KV_EXISTS;
+	if (IsolationUsesXactSnapshot() &&
+		!kv_version_visible(newest, &view, kv_incarnations->current))
+		return KV_EXISTS_UNSEEN;
+	return KV_EXISTS;
+}
+
+/*
+ * One look for both outcomes: under one hold of the shard's lock the row is put or the
+ * newest version gets a LOCK, so there is nothing to insert speculatively and to take
+ * back.  Who writes the key or has it locked is waited for, in the queue; what was
+ * deleted meanwhile is inserted.
+ */
+KvInsertResult
+kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const char *value,
+				  Size len, Snapshot snapshot, CommandId cid, LockTupleMode mode,
+				  KvVersion *seen, KvRow *existing)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+	KvQueue		queue = {.rel = rel, .policy = LockWaitBlock};
+	KvChange	insert = {.form = form, .value = value, .len = len, .cid = cid};
+	KvChange	lock = {.mode = mode};
+	KvInsertResult result;
+	KvWrite		row;
+	KvWrite		hold;
+	bool		prepared = len <= kv_slot_pool->slot_size;	/* see change_row */
+	KvKeyState	state;
+
+	if (seen == NULL)
+		prepare_change(store, key, KV_VERSION_LOCK, &lock, &hold);
+	if (prepared)
+		prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
+	for (;;)
+	{
+		uint64		wait;
+
+		CHECK_FOR_INTERRUPTS();
+		kv_key_look(store, shardno, key, mode, &state);
+		result = KV_INSERTED;
+		wait = state.unfinished;
+		if (wait == 0 && state.exists && state.newest.kind == KV_VERSION_PUT)
+		{
+			wait = state.locked_by;
+			if (wait == 0)
+				result = judge_existing(&state.newest, snapshot, cid);
+		}
+		if (wait != 0)
+		{
+			LWLockRelease(&shard->lock);
+			if (!queue.joined && state.held < 0)
+				(void) join_queue(&queue, key, mode);
+			(void) wait_for(&queue, wait);
+		}
+		else if (result == KV_EXISTS_UNSEEN || result == KV_EXISTS_ANEW ||
+				 (result == KV_EXISTS && (seen != NULL || state.held >= (int) mode)))
+		{
+			LWLockRelease(&shard->lock);
+			break;
+		}
+		else if (result == KV_INSERTED && !prepared)
+		{
+			LWLockRelease(&shard->lock);
+			prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
+			prepared = true;
+		}
+		else if (kv_write_finish(store, shardno, key, result == KV_EXISTS ? &hold : &row, &state))
+			break;
+	}
+	leave_queue(&queue);
+	if (result == KV_EXISTS && seen != NULL)
+		*seen = state.newest;
+	if (result == KV_EXISTS && existing != NULL)
+		kv_fetch_version(store, key, &state.newest, existing);
+	else if (result == KV_INSERTED)
+	{
+		kv_stat_add(store, KV_COUNT_INSERTS, 1);
+		kv_note_change(store);
+		kv_stat_add(store, KV_COUNT_VALUE_BYTES, len);
+	}
+	return result;
+}
+
+/* A version keeps its place; frozen meanwhile it has lost its xid, and is taken for another. */
+static bool
+same_version(const KvVersion *a, const KvVersion *b)
+{
+	return a->kind == b->kind && a->xid == b->xid && a->cid == b->cid &&
+		a->location == b->location && a->len == b->len;
+}
+
+bool
+kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form, const char *value,
+			 Size len, CommandId cid)
+{
+	KvChange	change = {.form = form, .value = value, .len = len, .cid = cid};
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	bool		prepared = len <= kv_slot_pool->slot_size;	/* see change_row */
+	KvWrite		write;
+	KvKeyState	state;
+
+	KV_STOP_POINT("overwrite");
+	if (prepared)
+		prepare_change(store, key, KV_VERSION_PUT, &change, &write);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		kv_key_look(store, shardno, key, LockTupleNoKeyExclusive, &state);
+		if (state.unfinished != 0 || state.locked_by != 0 || !state.exists ||
+			!same_version(&state.newest, seen))
+		{
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			return false;
+		}
+		if (!prepared)
+		{
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			prepare_change(store, key, KV_VERSION_PUT, &change, &write);
+			prepared = true;
+		}
+		else if (kv_write_finish(store, shardno, key, &write, &state))
+			break;
+	}
+	kv_stat_add(store, KV_COUNT_UPDATES, 1);
+	kv_note_change(store);
+	kv_stat_add(store, KV_COUNT_VALUE_BYTES, len);
+	return true;
+}

@@ -1,0 +1,463 @@
+/*
+ * write.c
+ *		Writing one version of one key: how the key stands, room, the write.
+ *
+ * A writer learns how its key stands with the shard's lock held exclusively
+ * (kv_key_look), and either writes under that same hold of the lock or lets go
+ * and looks again (I 2).  What needs the device or a wait is done without the
+ * lock: a bigger value file, a free slot, room in the delta (I 7).
+ *
+ * A row lock is a version of kind LOCK whose command id is its strength, a
+ * LockTupleMode.  It is never visible, makes others wait for its xid like any
+ * unfinished version, and vanishes in the next freeze after its transaction.
+ * It is logged like a write, because a prepared transaction keeps its locks
+ * over a restart.  How strengths conflict is heap's table: a PUT is a
+ * NoKeyExclusive lock, a DELETE an Exclusive one.
+ *
+ * So only KEY SHARE locks can lie below a version of another transaction, and
+ * only who wants an Exclusive lock has to look for them there; and not even
+ * that one if the shard's last KEY SHARE lock is of a transaction that has
+ * ended before any that runs now.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/cache/cache.h"
+#include "engine/engine.h"
+#include "engine/freeze/freeze.h"
+#include "engine/gate/gate.h"
+#include "engine/index/delta.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+#include "engine/write/internal.h"
+#include "engine/write/write.h"
+#include "engine/xact/xact.h"
+
+/* ---- how a key stands ---- */
+
+static bool
+modes_conflict(LockTupleMode wanted, LockTupleMode held)
+{
+	switch (held)
+	{
+		case LockTupleKeyShare:
+			return wanted == LockTupleExclusive;
+		case LockTupleShare:
+			return wanted >= LockTupleNoKeyExclusive;
+		case LockTupleNoKeyExclusive:
+			return wanted >= LockTupleShare;
+		case LockTupleExclusive:
+			break;
+	}
+	return true;
+}
+
+/* How strongly a version holds its key while its transaction runs. */
+static LockTupleMode
+version_mode(const KvVersion *version)
+{
+	if (version->kind == KV_VERSION_LOCK)
+		return (LockTupleMode) version->cid;
+	return version->kind == KV_VERSION_PUT ? LockTupleNoKeyExclusive : LockTupleExclusive;
+}
+
+/* Must a writer look for locks below the newest version?  See the file's head. */
+static bool
+looks_deep(const KvShard *shard, LockTupleMode wanted)
+{
+	return wanted == LockTupleExclusive && shard->key_share_xid != 0 &&
+		!TransactionIdPrecedes((TransactionId) shard->key_share_xid, TransactionXmin);
+}
+
+static void
+begin_state(KvKeyState *state)
+{
+	state->exists = false;
+	state->unfinished = 0;
+	state->locked_by = 0;
+	state->held = -1;
+}
+
+/* Fold one version, newer ones first, into the state.  True: seen enough. */
+static bool
+fold_version(KvKeyState *state, KvVersion *version, uint32 incarnation,
+			 LockTupleMode wanted, bool deep)
+{
+	bool		unfinished = false;
+
+	if (version->xid != 0 && version->fate != KV_FATE_COMMITTED)
+	{
+		if (version->fate == KV_FATE_ABORTED)
+			return false;
+		if (kv_xid_is_mine(version->xid))
+			state->held = Max(state->held, (int) version_mode(version));
+		else
+		{
+			version->fate = kv_xid_fate(version->xid, incarnation);
+			if (version->fate == KV_FATE_ABORTED)
+				return false;
+			unfinished = version->fate == KV_FATE_UNKNOWN;
+			if (unfinished && modes_conflict(wanted, version_mode(version)))
+			{
+				if (version->kind == KV_VERSION_LOCK)
+					state->locked_by = version->xid;
+				else
+				{
+					state->unfinished = version->xid;
+					return true;
+				}
+			}
+		}
+	}
+	if (version->kind == KV_VERSION_LOCK || unfinished)
+		return false;
+	if (!state->exists)
+	{
+		state->exists = true;
+		state->newest = *version;
+	}
+	return !deep;
+}
+
+static bool
+fold_chain(KvKeyState *state, const KvDeltaItem *item, LockTupleMode wanted, bool deep)
+{
+	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
+
+	while (DsaPointerIsValid(pointer))
+	{
+		KvDeltaVersion *node = kv_address(pointer);
+
+		if (fold_version(state, &node->version, kv_incarnations->current, wanted, deep))
+			return true;
+		pointer = node->older;
+	}
+	return false;
+}
+
+static void
+fold_runs(KvKeyState *state, const KvRunSet *set, KvKey key, LockTupleMode wanted,
+		  bool deep)
+{
+	KvRunVersions walk;
+	KvVersion	version;
+	uint32		incarnation;
+
+	kv_run_versions_begin(&walk, set, key);
+	while (kv_run_versions_next(&walk, &version, &incarnation))
+	{
+		if (fold_version(state, &version, incarnation, wanted, deep))
+			return;
+	}
+}
+
+/*
+ * Take the shard's lock exclusively and find out how the key stands for one who
+ * wants to lock or change it.  The runs are searched before the lock is taken.
+ */
+void
+kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
+			KvKeyState *state)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	for (;;)
+	{
+		const KvRunSet *set = kv_shard_runs(store, shardno);
+		KvKeyState	below;
+
+		begin_state(&below);
+		fold_runs(&below, set, key, wanted, looks_deep(shard, wanted));
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		if (pg_atomic_read_u32(&shard->generation) == set->generation)
+		{
+			bool		deep = looks_deep(shard, wanted);
+
+			begin_state(state);
+			kv_delta_locate(&shard->active, key.data, key.len, &state->place);
+			if (!fold_chain(state, state->place.item, wanted, deep) &&
+				!fold_chain(state, kv_delta_find(&shard->sealed, key.data, key.len),
+							wanted, deep))
+			{
+				state->held = Max(state->held, below.held);
+				if (state->locked_by == 0)
+					state->locked_by = below.locked_by;
+				state->unfinished = below.unfinished;
+				if (!state->exists)
+				{
+					state->exists = below.exists;
+					state->newest = below.newest;
+				}
+			}
+			return;
+		}
+		LWLockRelease(&shard->lock);
+	}
+}
+
+typedef enum KvSlotNeed
+{
+	KV_NEEDS_NOTHING,
+	KV_NEEDS_SPACE,				/* the value file must grow first */
+	KV_NEEDS_SLOT				/* a merge slot must become free first */
+} KvSlotNeed;
+
+/* Make the open slot fit a value and a key.  Lock held exclusively. */
+static KvSlotNeed
+ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	if (kv_slot_fits(shard, len, keylen))
+		return KV_NEEDS_NOTHING;
+	if (shard->open_slot >= 0)
+		kv_slot_seal(store, shardno);
+	if (shard->files.value_tail + kv_slot_capacity(shard, len) > shard->value_allocated)
+		return KV_NEEDS_SPACE;
+	return kv_slot_open(store, shardno, len) ? KV_NEEDS_NOTHING : KV_NEEDS_SLOT;
+}
+
+/* A value that no slot can hold is written now. */
+static void
+place_write(KvStore *store, uint32 shardno, KvWrite *write)
+{
+	write->version.location = KV_LOCATION_MAKE(write->form, (KvFileNo) {0}, 0);
+	if (write->version.len > kv_slot_pool->slot_size)
+	{
+		write->placing = KV_IN_EXTENT;
+		write->version.location = kv_value_write_extent(store, shardno, write->form,
+														write->value, write->version.len);
+	}
+}
+
+/* What can be done outside the lock is done here. */
+void
+kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
+				 KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
+{
+	if (store->shape.wal == KV_WAL_KEYS)
+		kv_commit_begin();
+	memset(write, 0, sizeof(*write));
+	write->version.xid = kv_current_xid(store->shape.wal == KV_WAL_NONE);
+	write->version.cid = cid;
+	write->version.kind = kind;
+	write->version.len = len;
+	write->form = form;
+	write->value = value;
+	write->crc = kv_value_crc_begin(&store->key, key, value, len);
+	place_write(store, shardno, write);
+}
+
+/*
+ * Does the write replace a value that is in the value cache, or one so new that
+ * it is in a slot?  Then the cache should have the new one.
+ */
+static bool
+replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state,
+			 const KvWrite *write)
+{
+	const KvVersion *old = &state->newest;
+
+	return state->exists && old->kind == KV_VERSION_PUT && old->len > 0 &&
+		write->version.kind == KV_VERSION_PUT && write->version.len > 0 &&
+		write->placing == KV_IN_SLOT &&
+		(kv_block_has(store->cache_id, old->location, old->len) ||
+		 kv_slot_find(shard, old) != NULL);
+}
+
+/*
+ * Make the write part of the shard.  The lock is held exclusively on entry and
+ * released on return.  False: nothing was written and the caller must look
+ * again, for something had to be waited for.
+ */
+bool
+kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
+				KvKeyState *state)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	Size		place = write->placing == KV_IN_SLOT ? write->version.len : 0;
+	KvSlotNeed		room;
+	Size		before = shard->active.bytes;
+	KvVersion  *added;
+	bool		full;
+	bool		log;
+
+	if (pg_atomic_read_u32(&kv_gate->barrier_up) == 0 && !RecoveryInProgress())
+	{
+		LWLockRelease(&shard->lock);
+		kv_barrier_wait();
+		return false;
+	}
+	if (shard->active.bytes >= 2 * kv_delta_limit())
+	{
+		/* the freeze does not keep up: help */
+		LWLockRelease(&shard->lock);
+		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		return false;
+	}
+	room = ensure_slot(store, shardno, place, key.len);
+	if (room != KV_NEEDS_NOTHING)
+	{
+		Size		capacity = kv_slot_capacity(shard, place);
+
+		LWLockRelease(&shard->lock);
+		if (room == KV_NEEDS_SPACE)
+			kv_value_extend(store, shardno, capacity);
+		else
+			kv_slot_wait_free();
+		return false;
+	}
+
+	/*
+	 * The delta first: it may lack memory, the slot now cannot.  The version
+	 * added here gets its location below, before anybody else can look.
+	 */
+	added = kv_delta_add(&shard->active, &state->place, key.data, key.len,
+						 &write->version);
+	if (added != NULL)
+	{
+		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
+					write->crc, write->placing);
+		*added = write->version;
+		if (replaces_hot(store, shard, state, write))
+			kv_slot_mark_hot(shard, write->version.location);
+		if (write->version.kind == KV_VERSION_LOCK &&
+			write->version.cid == LockTupleKeyShare)
+			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
+	}
+	log = added != NULL && store->shape.wal != KV_WAL_NONE && !RecoveryInProgress();
+	if (log && store->shape.wal == KV_WAL_KEYS)
+		log = kv_commit_note_write(store, shardno);
+	if (log)
+		pg_atomic_fetch_add_u32(&kv_gate->logging, 1);
+	full = before < kv_delta_limit() && shard->active.bytes >= kv_delta_limit();
+	if (log)
+		START_CRIT_SECTION();	/* whatever happens, the count must go down again */
+	LWLockRelease(&shard->lock);
+	if (log)
+	{
+		kv_wal_log_version(&store->key, key, &write->version, write->crc, write->value);
+		pg_atomic_fetch_sub_u32(&kv_gate->logging, 1);
+		END_CRIT_SECTION();
+	}
+	KV_STOP_POINT("write_done");
+	if (added == NULL)
+		kv_make_memory(store, shardno);
+	if (full)
+		kv_wake_maintainer();
+	return added != NULL;
+}
+
+/* ---- writing ---- */
+
+static void
+write_on_top(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvKeyState	state;
+
+	do
+	{
+		kv_interrupts();
+		begin_state(&state);
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		kv_delta_locate(&shard->active, key.data, key.len, &state.place);
+	} while (!kv_write_finish(store, shardno, key, write, &state));
+}
+
+/* Redo: a version that was logged becomes part of the store again. */
+void
+kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
+				uint32 crc, const char *value)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc};
+
+	place_write(store, shardno, &write);
+	write_on_top(store, shardno, key, &write);
+}
+
+/* Redo writes a version whose value is in the value file already. */
+void
+kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
+{
+	KvWrite		write = {.version = *version, .placing = KV_PLACED};
+
+	write_on_top(store, kv_shard_for(store, key.data, key.len), key, &write);
+}
+
+KvInsertResult
+kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
+		  const char *value, Size len, Snapshot snapshot, CommandId cid, bool replace)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+	KvWrite		write;
+	bool		prepared = false;
+
+	for (;;)
+	{
+		KvKeyState	state;
+		uint64		wait = 0;
+
+		CHECK_FOR_INTERRUPTS();
+
+		/*
+		 * An extent is written once the key was seen to be free, a small value
+		 * is merely summed, so that costs nothing to do ahead.
+		 */
+		if (!prepared && len <= kv_slot_pool->slot_size)
+		{
+			kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
+			prepared = true;
+		}
+		kv_key_look(store, shardno, key,
+					replace ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
+		if (state.unfinished != 0)
+			wait = state.unfinished;
+		else if (state.exists && state.newest.kind == KV_VERSION_PUT)
+		{
+			if (!replace)
+			{
+				KvView		view = {snapshot, NULL};
+				bool		seen = state.newest.xid == 0 ||
+					kv_xid_is_mine(state.newest.xid) ||
+					kv_version_visible(&state.newest, &view, kv_incarnations->current);
+
+				LWLockRelease(&shard->lock);
+				return seen ? KV_EXISTS : KV_EXISTS_UNSEEN;
+			}
+			wait = state.locked_by;
+		}
+		if (wait != 0)
+		{
+			LWLockRelease(&shard->lock);
+			XactLockTableWait((TransactionId) wait, rel, NULL, XLTW_None);
+			continue;
+		}
+		if (!prepared)
+		{
+			LWLockRelease(&shard->lock);
+			kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
+			prepared = true;
+			continue;
+		}
+		if (kv_write_finish(store, shardno, key, &write, &state))
+			break;
+	}
+	kv_stat_add(store, KV_COUNT_INSERTS, 1);
+	kv_note_change(store);
+	kv_stat_add(store, KV_COUNT_VALUE_BYTES, len);
+	return KV_INSERTED;
+}

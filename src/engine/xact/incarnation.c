@@ -1,0 +1,50 @@
+/*
+ * incarnation.c
+ *		Which incarnation writes, and what the boundaries of dead ones say.
+ *
+ * An incarnation is one run of the server between two starts; restart/incarnation.c
+ * begins them and keeps their boundaries in the control file.  Takes no lock: the
+ * table is written at the start and at the end of redo, and emptied when nothing
+ * asks for it any more.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+
+#include "engine/xact/xact.h"
+
+KvIncarnations *kv_incarnations = NULL;
+
+void
+kv_incarnations_init(void)
+{
+	pg_atomic_init_u64(&kv_incarnations->replayed_horizon, 0);
+}
+
+/*
+ * What carries this number now: 0 in recovery, when all that is written comes
+ * out of the WAL.
+ */
+uint32
+kv_writing_incarnation(void)
+{
+	return RecoveryInProgress() ? 0 : kv_incarnations->current;
+}
+
+/* Does the boundary of its incarnation say that this xid aborted (I 10)? */
+bool
+kv_incarnation_aborted(uint32 incarnation, uint64 xid)
+{
+	if (incarnation == kv_incarnations->current)
+		return false;
+	for (int i = kv_incarnations->ndead - 1; i >= 0; i--)
+	{
+		const KvIncarnation *dead = &kv_incarnations->dead[i];
+
+		if (dead->number == incarnation)
+			return xid >= dead->boundary;
+		if (dead->number < incarnation)
+			break;
+	}
+	return false;
+}

@@ -1,0 +1,291 @@
+/*
+ * wal.c
+ *		What the engine puts into the server's WAL, and its resource manager.
+ *
+ * What is logged depends on a store's wal level:
+ *
+ *	full	every version, with its value (PUT)
+ *	keys	every version, with its value or by its location (BATCH); slot/commit.c
+ *	none	nothing of it; each writing (sub)transaction inserts one XLOG_NOOP,
+ *			because PostgreSQL flushes no commit without WAL
+ *
+ * At every level: that a store was made (CREATE), what its schema image is
+ * (SCHEMA), that its directory is gone (GONE), and each barrier (BARRIER).
+ *
+ * At level 'full' a version is logged after it is in its shard and before its statement goes on.
+ * So whatever has a record before a checkpoint's redo pointer is in the images
+ * that the checkpoint's barrier makes, and commit records come later in any case.
+ * Two versions of a key come in the WAL in the order in which they are in the
+ * shard, because the second writer has waited for the end of the first (I 2).
+ *
+ * Redo is restart/redo.c.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "access/xloginsert.h"
+#include "access/xlogrecovery.h"
+
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/xact/walrecord.h"
+#include "engine/xact/xact.h"
+
+#define KV_WAL_HINT		((Size) 256 * 1024)
+
+static const char *const kind_names[] = {
+	[KV_VERSION_PUT] = "put",
+	[KV_VERSION_DELETE] = "delete",
+	[KV_VERSION_LOCK] = "lock",
+};
+
+/* The name of a kind of record. */
+const char *
+kv_wal_identify(uint8 info)
+{
+	switch (info & ~XLR_INFO_MASK)
+	{
+		case KV_XLOG_PUT:
+			return "PUT";
+		case KV_XLOG_BATCH:
+			return "BATCH";
+		case KV_XLOG_CREATE:
+			return "CREATE";
+		case KV_XLOG_SCHEMA:
+			return "SCHEMA";
+		case KV_XLOG_GONE:
+			return "GONE";
+		case KV_XLOG_BARRIER:
+			return "BARRIER";
+		default:
+			return NULL;
+	}
+}
+
+/* What a record says, for people. */
+void
+kv_wal_describe(StringInfo buf, XLogReaderState *record)
+{
+	const char *data = XLogRecGetData(record);
+	const KvStoreKey *key = (const KvStoreKey *) data;
+
+	if (!kv_wal_is_sound(XLogRecGetInfo(record) & ~XLR_INFO_MASK, data,
+						 XLogRecGetDataLen(record)))
+	{
+		appendStringInfoString(buf, "damaged");
+		return;
+	}
+	if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) == KV_XLOG_BARRIER)
+	{
+		const KvWalBarrier *barrier = (const KvWalBarrier *) data;
+
+		appendStringInfo(buf, "number %llu%s; redo %X/%X, shards %llu, files %llu, bytes %llu",
+						 (unsigned long long) barrier->number,
+						 barrier->closing ? ", closing" : "", LSN_FORMAT_ARGS(barrier->redo),
+						 (unsigned long long) barrier->shards,
+						 (unsigned long long) barrier->files,
+						 (unsigned long long) barrier->bytes);
+		return;
+	}
+	appendStringInfo(buf, "db %u, table %u, generation %u", key->dboid, key->relid,
+					 key->generation);
+	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
+	{
+		case KV_XLOG_PUT:
+			{
+				const KvWalPut *put = (const KvWalPut *) data;
+
+				appendStringInfo(buf, "; %s, xid %llu, cid %u, key ",
+								 put->kind <= KV_VERSION_LOCK && kind_names[put->kind] ?
+								 kind_names[put->kind] : "?",
+								 (unsigned long long) put->xid, put->cid);
+				for (int i = 0; i < Min(put->keylen, 16); i++)
+					appendStringInfo(buf, "%02x", ((const uint8 *) (put + 1))[i]);
+				appendStringInfo(buf, "%s, length %u", put->keylen > 16 ? "…" : "", put->len);
+				break;
+			}
+		case KV_XLOG_BATCH:
+			appendStringInfo(buf, "; entries %u", ((const KvWalBatch *) data)->nentries);
+			break;
+		case KV_XLOG_CREATE:
+			{
+				const KvWalCreate *create = (const KvWalCreate *) data;
+
+				appendStringInfo(buf, "; id %llu, shards %u, wal level %u",
+								 (unsigned long long) create->id, create->nshards, create->wal);
+				break;
+			}
+		case KV_XLOG_GONE:
+			appendStringInfo(buf, "; id %llu",
+							 (unsigned long long) ((const KvWalGone *) data)->id);
+			break;
+		default:
+			break;
+	}
+}
+
+/* The smallest record that there is; it carries the current xid, if any. */
+static XLogRecPtr
+insert_noop(void)
+{
+	uint8		byte = 0;
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &byte, sizeof(byte));
+	return XLogInsert(RM_XLOG_ID, XLOG_NOOP);
+}
+
+/* Give the current (sub)transaction, whose xid this is, a WAL record. */
+void
+kv_wal_mark_transaction(TransactionId xid)
+{
+	Assert(TransactionIdIsValid(xid));
+	(void) insert_noop();
+}
+
+/*
+ * Make every record inserted so far durable, whoever inserted it; in recovery,
+ * see to it that the server is not consistent before it has replayed them again.
+ */
+void
+kv_wal_flush(void)
+{
+	/*
+	 * The insert position itself may lie behind a page header that is not
+	 * written yet; the end of a record of our own is safe to flush up to.
+	 */
+	XLogFlush(RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : insert_noop());
+}
+
+/*
+ * Have the WAL writer start on what a long transaction has logged.  Once the WAL
+ * buffers are full, each record that needs a page has to write one out itself,
+ * one page at a time.  Not while commits flush what there is: they would have to
+ * wait for the WAL writer's flush.
+ */
+static void
+hint_wal_writer(XLogRecPtr end, Size len)
+{
+	static Size logged = 0;		/* since the last look */
+
+	logged += len;
+	if (logged < KV_WAL_HINT)
+		return;
+	logged = 0;
+	if (end >= GetFlushRecPtr(NULL) + KV_WAL_HINT)
+		XLogSetAsyncXactLSN(end);
+}
+
+/*
+ * A version that has just become part of a shard.  crc is what
+ * kv_value_crc_begin gave.
+ */
+void
+kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
+				   uint32 crc, const char *value)
+{
+	KvWalPut	put = {0};
+
+	put.store = *store;
+	put.kind = version->kind;
+	put.form = KV_LOCATION_FORM(version->location);
+	put.keylen = key.len;
+	put.xid = version->xid;
+	put.cid = version->cid;
+	put.len = version->len;
+	put.crc = crc;
+	XLogBeginInsert();
+	XLogRegisterData((char *) &put, sizeof(put));
+	if (key.len > 0)
+		XLogRegisterData(unconstify(char *, (const char *) key.data), key.len);
+	if (version->len > 0)
+		XLogRegisterData(unconstify(char *, value), version->len);
+	hint_wal_writer(XLogInsert(KV_RMGR_ID, KV_XLOG_PUT), sizeof(put) + key.len + version->len);
+}
+
+/* Versions whose values are in the value file; entries as in a key log. */
+void
+kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes, uint32 n)
+{
+	KvWalBatch	batch = {.store = *store, .nentries = n};
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &batch, sizeof(batch));
+	XLogRegisterData(unconstify(char *, entries), bytes);
+	(void) XLogInsert(KV_RMGR_ID, KV_XLOG_BATCH);
+}
+
+/* A store whose directory is there, and durable.  Durable on return, before it has rows. */
+void
+kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
+{
+	KvWalCreate create = {0};
+	StringInfoData bytes;
+
+	create.store = *key;
+	create.nshards = shape->nshards;
+	create.id = shape->id;
+	create.creator = shape->creator;
+	create.key_width = shape->key_width;
+	create.wal = shape->wal;
+	initStringInfo(&bytes);
+	for (int i = 1; i < shape->nshards; i++)
+	{
+		uint16		len = bounds[i].len;
+
+		appendBinaryStringInfo(&bytes, (char *) &len, sizeof(len));
+		appendBinaryStringInfo(&bytes, (const char *) bounds[i].data, len);
+	}
+	XLogBeginInsert();
+	XLogRegisterData((char *) &create, sizeof(create));
+	if (bytes.len > 0)
+		XLogRegisterData(bytes.data, bytes.len);
+	XLogFlush(XLogInsert(KV_RMGR_ID, KV_XLOG_CREATE));
+	pfree(bytes.data);
+}
+
+/* Durable on return, and before the table file has it: standbys must not lack it. */
+void
+kv_wal_log_schema(const KvStoreKey *key, const char *data, int len)
+{
+	XLogBeginInsert();
+	XLogRegisterData((char *) unconstify(KvStoreKey *, key), sizeof(KvStoreKey));
+	if (len > 0)
+		XLogRegisterData(unconstify(char *, data), len);
+	XLogFlush(XLogInsert(KV_RMGR_ID, KV_XLOG_SCHEMA));
+}
+
+/* A store that nobody needs any more is about to be removed.  Durable on return. */
+void
+kv_wal_log_gone(const KvStoreKey *key, uint64 id)
+{
+	KvWalGone	gone = {.store = *key, .id = id};
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &gone, sizeof(gone));
+	XLogFlush(XLogInsert(KV_RMGR_ID, KV_XLOG_GONE));
+}
+
+/*
+ * Not important enough to call for the next checkpoint.  ended: kv_xid_ended().  Returns
+ * its end.
+ */
+uint64
+kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, uint64 ended, bool closing)
+{
+	KvWalBarrier barrier = {0};
+
+	barrier.number = stats->barriers;
+	barrier.redo = redo;
+	barrier.shards = stats->shards;
+	barrier.files = stats->files;
+	barrier.bytes = stats->bytes;
+	barrier.closing = closing;
+	barrier.horizon = ended;
+	XLogBeginInsert();
+	XLogRegisterData((char *) &barrier, sizeof(barrier));
+	XLogSetRecordFlags(XLOG_MARK_UNIMPORTANT);
+	return XLogInsert(KV_RMGR_ID, KV_XLOG_BARRIER);
+}

@@ -1,0 +1,85 @@
+/*
+ * walrecord.h
+ *		The form of the engine's WAL records (docs/format.md, WAL records).
+ */
+#ifndef KV_WALRECORD_H
+#define KV_WALRECORD_H
+
+#include "engine/base/types.h"
+
+#define KV_RMGR_ID		201		/* of the custom range, 128 to 255 */
+
+#define KV_XLOG_PUT		0x00
+#define KV_XLOG_CREATE	0x10
+#define KV_XLOG_SCHEMA	0x20
+#define KV_XLOG_GONE	0x30
+#define KV_XLOG_BARRIER	0x40
+#define KV_XLOG_BATCH	0x50
+
+/* A version; key and value follow. */
+typedef struct KvWalPut
+{
+	KvStoreKey	store;
+	uint32		cid;			/* of a LOCK its strength */
+	uint64		xid;
+	uint32		len;			/* of the value */
+	uint32		crc;			/* of value, store and key: kv_value_crc_begin */
+	uint16		keylen;
+	uint8		kind;
+	uint8		form;
+	uint32		pad;
+} KvWalPut;
+
+/* Versions by location; KvLogEntry and key of each follow, as in a key log. */
+typedef struct KvWalBatch
+{
+	KvStoreKey	store;
+	uint32		nentries;
+} KvWalBatch;
+
+/* A store; for each shard but the first the length (u16) and bytes of its bound follow. */
+typedef struct KvWalCreate
+{
+	KvStoreKey	store;
+	uint32		nshards;
+	uint64		id;
+	uint64		creator;
+	uint32		key_width;
+	uint32		wal;
+} KvWalCreate;
+
+typedef struct KvWalGone
+{
+	KvStoreKey	store;
+	uint32		pad;
+	uint64		id;
+} KvWalGone;
+
+/* SCHEMA is a KvStoreKey and the schema image. */
+
+typedef struct KvWalBarrier
+{
+	uint64		number;
+	uint64		redo;			/* pointer of the checkpoint that it is for */
+	uint64		shards;
+	uint64		files;
+	uint64		bytes;
+	uint64		closing;		/* no version is logged before the next BARRIER */
+
+	/* not in records of earlier libraries */
+	uint64		horizon;		/* every transaction before it had ended */
+} KvWalBarrier;
+
+#define KV_WAL_BARRIER_V1_SIZE	offsetof(KvWalBarrier, horizon)
+
+StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
+StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
+StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
+StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
+StaticAssertDecl(sizeof(KvWalBarrier) == 56, "BARRIER record size");
+
+/* walcheck.c; type is the record's info without XLR_INFO_MASK */
+extern bool kv_wal_is_sound(uint8 type, const char *data, Size len);
+extern bool kv_wal_names_store(uint8 type, const char *data, Size len);
+
+#endif							/* KV_WALRECORD_H */

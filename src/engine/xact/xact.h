@@ -1,0 +1,128 @@
+/*
+ * xact.h
+ *		PostgreSQL's transactions and WAL, as the engine needs them: which version a
+ *		snapshot sees (I 1), and what is written into the WAL.
+ *
+ * Takes no lock of the engine's; visibility asks clog and procarray, and may be
+ * asked with a shard's lock held.  Whoever logs a version sees to it that a barrier
+ * counts it (KvGate.logging).  Redo is restart/'s.
+ */
+#ifndef KV_XACT_H
+#define KV_XACT_H
+
+#include "access/slru.h"
+#include "lib/stringinfo.h"
+#include "port/atomics.h"
+#include "utils/snapshot.h"
+
+#include "engine/base/types.h"
+#include "engine/engine.h"
+
+/* Clog goes by whole segments. */
+#define KV_CLOG_SEGMENT	((uint64) BLCKSZ * 4 * SLRU_PAGES_PER_SEGMENT)	/* xids */
+
+#define KV_MAX_INCARNATIONS	1024
+
+typedef struct KvIncarnation
+{
+	uint32		number;
+	uint32		pad;
+	uint64		boundary;		/* entries of it with xid >= this are aborted */
+} KvIncarnation;
+
+/* Written before any transaction of this incarnation starts. */
+typedef struct KvIncarnations
+{
+	uint32		current;
+	bool		provisional;	/* the boundary of the last dead one may still rise */
+	int			ndead;
+	KvIncarnation dead[KV_MAX_INCARNATIONS];	/* oldest first */
+	pg_atomic_uint64 replayed_horizon;	/* in recovery: every transaction before it has ended */
+} KvIncarnations;
+
+extern KvIncarnations *kv_incarnations;
+
+/* The writers that a scan has met and not seen, at SERIALIZABLE. */
+typedef struct KvConflicts
+{
+	TransactionId *xids;
+	int			n;
+	int			room;
+} KvConflicts;
+
+/* Who looks at versions. */
+typedef struct KvView
+{
+	Snapshot	snapshot;
+	KvConflicts *conflicts;		/* where to note writers who are not seen, or NULL */
+} KvView;
+
+/* ---- visibility.c ---- */
+/*
+ * What has become of a transaction that wrote in this incarnation.  UNKNOWN: it still
+ * runs (our own and prepared ones too), or in recovery its end is not replayed.  ERROR
+ * (XX001), as from kv_version_visible, if only clog could tell and no longer has it.
+ */
+extern KvVersionFate kv_xid_fate(uint64 xid, uint32 incarnation);
+/*
+ * Does the view see this version, which that incarnation wrote?  A LOCK is never seen.
+ * May set the version's fate, in place; readers may do so at the same time.
+ */
+extern bool kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation);
+/* Is it the current transaction, or a subtransaction of it that has not aborted? */
+extern bool kv_xid_is_mine(uint64 xid);
+extern uint64 kv_xid_horizon(void);	/* every snapshot sees what committed before it */
+extern uint64 kv_xid_ended(void);	/* nothing before it runs */
+/* May clog be asked about this xid?  False: it has removed it.  Takes no lock at all. */
+extern bool kv_clog_has(uint64 xid);
+extern uint64 kv_current_xid(bool mark);	/* of this subtransaction */
+
+/* ---- wal.c ---- */
+struct XLogReaderState;
+/* rm_identify: the name of a kind of record, or NULL. */
+extern const char *kv_wal_identify(uint8 info);
+/* rm_desc: what a record says, for people; "damaged" if it is not sound. */
+extern void kv_wal_describe(StringInfo buf, struct XLogReaderState *record);
+/* Give the current (sub)transaction, whose xid this is, a WAL record of its own. */
+extern void kv_wal_mark_transaction(TransactionId xid);
+/*
+ * Make all WAL inserted so far durable, whoever inserted it.  In recovery: have the
+ * server not count as consistent before it has replayed again what it has by now.
+ */
+extern void kv_wal_flush(void);
+/*
+ * Log a version that is in its shard, with its value; not flushed.  After the shard's
+ * lock was released.  crc: what kv_value_crc_begin gave.
+ */
+extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
+							   uint32 crc, const char *value);
+/* Log n versions by location, as key log entries; their values are in the value file. */
+extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes,
+							 uint32 n);
+/* Log a new store, whose directory is durable; flushed on return, before it has rows. */
+extern void kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape,
+							  const KvKey *bounds);
+/* Log a schema image, before the table file has it; flushed on return. */
+extern void kv_wal_log_schema(const KvStoreKey *key, const char *data, int len);
+/* Log that a store is about to be removed, before it is; flushed on return. */
+extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
+/*
+ * Log a barrier; not flushed, and no reason for another checkpoint.  ended:
+ * kv_xid_ended().  closing: no version is logged until the next one.  Returns where the
+ * record ends.
+ */
+extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, uint64 ended,
+								 bool closing);
+
+/* ---- incarnation.c ---- */
+/* When shared memory has just been made, zeroed: what zero does not initialize. */
+extern void kv_incarnations_init(void);
+/* The number that what is written now carries; 0 in recovery. */
+extern uint32 kv_writing_incarnation(void);
+/*
+ * Did this xid of a dead incarnation abort, as its boundary says (I 10)?  False also if
+ * the incarnation is the current one or has no boundary.
+ */
+extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);
+
+#endif							/* KV_XACT_H */

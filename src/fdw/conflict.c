@@ -1,0 +1,339 @@
+/*
+ * conflict.c
+ *		INSERT … ON CONFLICT (…): is the conflict target the key?
+ *
+ * The planner looks for the unique indexes that a conflict target names, and refuses
+ * the statement if there is none, as there is none on a foreign table.  It does not
+ * look if no target is named: then every unique index counts.  A kvfdw table has
+ * one thing that can be in the way, its key.  So what names exactly that is taken
+ * off a copy of the statement, and what does not is left for core to refuse.
+ * Rewriting is over when the planner hook runs, so views and rules are resolved.
+ *
+ * The key is matched as the index of a PRIMARY KEY would be: the same columns in any
+ * order; a collation or operator class, if given, that such an index would
+ * have; and whatever predicate, since the index would not be partial.
+ *
+ * A partitioned table with a foreign partition has no unique index, so all its
+ * partitions must agree: each kvfdw one by its key, and a heap one if all its unique
+ * indexes are on those columns, for with no target named each of them counts.  The
+ * plan depends on all these tables, and locks the heap ones when it is used
+ * again, lest another index come between.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_inherits.h"
+#include "commands/defrem.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/planner.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+
+#include "compat.h"
+#include "fdw/fdw.h"
+
+/* What a unique index has of each column, as a conflict target may name it. */
+typedef struct KvArbiterColumn
+{
+	AttrNumber	attnum;			/* the statement's target's, not the partition's */
+	Oid			collation;
+	Oid			family;
+	Oid			input;			/* the operator class's type */
+} KvArbiterColumn;
+
+/* What the plan depends on, beside the tables that core knows of. */
+typedef struct KvPlanTables
+{
+	List	   *relations;		/* OIDs */
+	List	   *locked;			/* RangeTblEntrys of those to lock */
+} KvPlanTables;
+
+static planner_hook_type previous_planner = NULL;
+
+/* ---- one table ---- */
+
+static bool
+element_names(const InferenceElem *element, const KvArbiterColumn *column)
+{
+	if (((Var *) element->expr)->varattno != column->attnum)
+		return false;
+	if (OidIsValid(element->infercollid) && element->infercollid != column->collation)
+		return false;
+	return !OidIsValid(element->inferopclass) ||
+		(get_opclass_family(element->inferopclass) == column->family &&
+		 get_opclass_input_type(element->inferopclass) == column->input);
+}
+
+/* Does the conflict target name all of these columns, and nothing else? */
+static bool
+target_names(const OnConflictExpr *conflict, const KvArbiterColumn *columns, int ncolumns)
+{
+	Bitmapset  *named = NULL;
+	ListCell   *lc;
+
+	foreach(lc, conflict->arbiterElems)
+	{
+		InferenceElem *element = lfirst_node(InferenceElem, lc);
+		int			i = 0;
+
+		if (!IsA(element->expr, Var))
+			return false;
+		while (i < ncolumns && !element_names(element, &columns[i]))
+			i++;
+		if (i == ncolumns)
+			return false;
+		named = bms_add_member(named, columns[i].attnum);
+	}
+	for (int i = 0; i < ncolumns; i++)
+	{
+		if (!bms_is_member(columns[i].attnum, named))
+			return false;
+	}
+	return true;
+}
+
+/* A partition's column as its parent numbers it. */
+static AttrNumber
+parent_attnum(Oid relid, AttrNumber attnum, Oid parent)
+{
+	if (relid == parent)
+		return attnum;
+	return get_attnum(parent, get_attname(relid, attnum, false));
+}
+
+static bool
+names_key(const OnConflictExpr *conflict, Oid relid, Oid target)
+{
+	KvTable    *table = kv_table_get_by_oid(relid);
+	KvArbiterColumn *columns = palloc(sizeof(KvArbiterColumn) * table->nkeys);
+
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		AttrNumber	attnum = table->keys[i].attnum;
+		Form_pg_attribute att = TupleDescAttr(table->tupdesc, attnum - 1);
+		Oid			opclass = GetDefaultOpClass(att->atttypid, BTREE_AM_OID);
+
+		columns[i].attnum = parent_attnum(relid, attnum, target);
+		columns[i].collation = att->attcollation;
+		columns[i].family = get_opclass_family(opclass);
+		columns[i].input = get_opclass_input_type(opclass);
+	}
+	return target_names(conflict, columns, table->nkeys);
+}
+
+/* ---- the partitions of one table ---- */
+
+/* May this index be the arbiter that the target names? */
+static bool
+names_index(const OnConflictExpr *conflict, Relation index, Oid relid, Oid target)
+{
+	Form_pg_index form = index->rd_index;
+	KvArbiterColumn columns[INDEX_MAX_KEYS];
+
+	if (!form->indisunique || !form->indimmediate || !form->indisvalid ||
+		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indexprs, NULL) ||
+		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+		return false;
+	for (int i = 0; i < form->indnkeyatts; i++)
+	{
+		columns[i].attnum = parent_attnum(relid, form->indkey.values[i], target);
+		columns[i].collation = index->rd_indcollation[i];
+		columns[i].family = index->rd_opfamily[i];
+		columns[i].input = index->rd_opcintype[i];
+	}
+	return target_names(conflict, columns, form->indnkeyatts);
+}
+
+/* Does the target name every unique index of a heap table, and is there one? */
+static bool
+names_all_indexes(const OnConflictExpr *conflict, Oid relid, Oid target)
+{
+	Relation	rel = try_table_open(relid, RowExclusiveLock);
+	bool		named = true;
+	int			count = 0;
+	ListCell   *lc;
+
+	if (rel == NULL)
+		return true;			/* dropped meanwhile */
+	foreach(lc, RelationGetIndexList(rel))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		if (index->rd_index->indisunique || index->rd_index->indisexclusion)
+		{
+			named = named && names_index(conflict, index, relid, target);
+			count++;
+		}
+		index_close(index, NoLock);
+	}
+	table_close(rel, NoLock);
+	return named && count > 0;
+}
+
+/* Core finds the arbiter itself, in a tree of heap tables. */
+static bool
+has_unique_index(Oid relid)
+{
+	Relation	rel = table_open(relid, NoLock);
+	bool		found = false;
+	ListCell   *lc;
+
+	foreach(lc, RelationGetIndexList(rel))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		found |= index->rd_index->indisunique;
+		index_close(index, NoLock);
+	}
+	table_close(rel, NoLock);
+	return found;
+}
+
+static void
+depend_on_heap(KvPlanTables *tables, Oid relid)
+{
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+
+	rte->rtekind = RTE_RELATION;
+	rte->relid = relid;
+	rte->relkind = RELKIND_RELATION;
+	rte->rellockmode = RowExclusiveLock;
+	rte->eref = makeAlias(get_rel_name(relid), NIL);
+	tables->locked = lappend(tables->locked, rte);
+}
+
+static bool
+names_keys_of_partitions(const OnConflictExpr *conflict, Oid target, KvPlanTables *tables)
+{
+	List	   *heaps = NIL;
+	List	   *ours = NIL;
+	ListCell   *lc;
+
+	if (has_unique_index(target))
+		return false;
+	foreach(lc, find_all_inheritors(target, AccessShareLock, NULL))
+	{
+		char		relkind = get_rel_relkind(lfirst_oid(lc));
+
+		if (relkind == RELKIND_RELATION)
+			heaps = lappend_oid(heaps, lfirst_oid(lc));
+		else if (relkind == RELKIND_FOREIGN_TABLE)
+		{
+			if (!kv_is_foreign_table(lfirst_oid(lc)))
+				return false;
+			ours = lappend_oid(ours, lfirst_oid(lc));
+		}
+	}
+	foreach(lc, ours)
+	{
+		if (!names_key(conflict, lfirst_oid(lc), target))
+			return false;
+	}
+	if (ours == NIL)
+		return false;
+	foreach(lc, heaps)
+	{
+		if (!names_all_indexes(conflict, lfirst_oid(lc), target))
+			return false;
+	}
+	foreach(lc, heaps)
+		depend_on_heap(tables, lfirst_oid(lc));
+	tables->relations = list_concat(list_concat(tables->relations, ours), heaps);
+	return true;
+}
+
+/* ---- a statement ---- */
+
+static bool
+target_is_key(const Query *query, KvPlanTables *tables)
+{
+	const RangeTblEntry *rte = rt_fetch(query->resultRelation, query->rtable);
+
+	if (rte->rtekind != RTE_RELATION)
+		return false;
+	if (rte->relkind == RELKIND_FOREIGN_TABLE)
+		return kv_is_foreign_table(rte->relid) &&
+			names_key(query->onConflict, rte->relid, rte->relid);
+	return rte->relkind == RELKIND_PARTITIONED_TABLE &&
+		names_keys_of_partitions(query->onConflict, rte->relid, tables);
+}
+
+static void *
+copy_node(const void *node, Size size)
+{
+	void	   *copy = palloc(size);
+
+	memcpy(copy, node, size);
+	return copy;
+}
+
+/* The statement without the conflict targets that are keys: itself, or a copy. */
+static Query *
+take_targets(Query *query, KvPlanTables *tables)
+{
+	Query	   *copy = query;
+	ListCell   *lc;
+
+	foreach(lc, query->cteList)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+		Query	   *old = (Query *) cte->ctequery;
+		Query	   *new = IsA(old, Query) ? take_targets(old, tables) : old;
+
+		if (new == old)
+			continue;
+		if (copy == query)
+		{
+			copy = copy_node(query, sizeof(Query));
+			copy->cteList = list_copy(query->cteList);
+		}
+		cte = copy_node(cte, sizeof(CommonTableExpr));
+		cte->ctequery = (Node *) new;
+		lfirst(list_nth_cell(copy->cteList, foreach_current_index(lc))) = cte;
+	}
+
+	if (query->onConflict == NULL || query->onConflict->arbiterElems == NIL ||
+		!target_is_key(query, tables))
+		return copy;
+	if (copy == query)
+		copy = copy_node(query, sizeof(Query));
+	copy->onConflict = copy_node(query->onConflict, sizeof(OnConflictExpr));
+	copy->onConflict->arbiterElems = NIL;
+	copy->onConflict->arbiterWhere = makeBoolConst(false, false);
+	return copy;
+}
+
+/* An inference predicate without a target is what take_targets leaves behind. */
+bool
+kv_conflict_target_was_given(const Query *query)
+{
+	return query->onConflict != NULL && query->onConflict->arbiterElems == NIL &&
+		query->onConflict->arbiterWhere != NULL;
+}
+
+static PlannedStmt *
+plan_statement(Query *query, const char *text, int options, ParamListInfo params)
+{
+	KvPlanTables tables = {NIL, NIL};
+	PlannedStmt *plan;
+
+	query = take_targets(query, &tables);
+	if (previous_planner)
+		plan = previous_planner(query, text, options, params);
+	else
+		plan = standard_planner(query, text, options, params);
+	plan->relationOids = list_concat(plan->relationOids, tables.relations);
+	plan->rtable = list_concat(plan->rtable, tables.locked);
+	return plan;
+}
+
+void
+kv_conflict_init(void)
+{
+	previous_planner = planner_hook;
+	planner_hook = plan_statement;
+}

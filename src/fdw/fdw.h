@@ -1,0 +1,292 @@
+/*
+ * fdw.h
+ *		What the planner, the executor and EXPLAIN of a kvfdw scan share.
+ *
+ * keycond.c turns clauses into key conditions at plan time, plan.c builds
+ * paths and plans from them, keyrange.c turns the conditions into keys and key
+ * ranges at execution time, scan.c reads those, explain.c shows them.
+ */
+#ifndef KV_FDW_H
+#define KV_FDW_H
+
+#include "compat.h"
+#include "table/table.h"
+
+#include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
+#include "utils/typcache.h"
+
+/* How a condition binds its key column. */
+typedef enum KvConditionKind
+{
+	KV_COND_EQUAL,
+	KV_COND_ANY,				/* = ANY (array) */
+	KV_COND_LESS,
+	KV_COND_LESS_EQUAL,
+	KV_COND_GREATER_EQUAL,
+	KV_COND_GREATER,
+	KV_COND_ROW_PREFIX			/* of a row comparison, all columns but the
+								 * last; the next condition goes on with it */
+} KvConditionKind;
+
+typedef enum KvAccess
+{
+	KV_ACCESS_FULL,				/* the whole table */
+	KV_ACCESS_RANGE,			/* one or more key ranges */
+	KV_ACCESS_POINT				/* one or more whole keys */
+} KvAccess;
+
+/*
+ * Items in a ForeignScan's fdw_private list must match this enum.  Condition
+ * number i is (keys[i], kinds[i], types[i]) and the value is element i of
+ * fdw_exprs; the elements after the values are the conditions' clauses, for
+ * EXPLAIN.
+ */
+enum KvScanPrivateIndex
+{
+	KvScanPrivateKeys,			/* integer list: index into KvTable.keys */
+	KvScanPrivateKinds,			/* integer list: KvConditionKind */
+	KvScanPrivateTypes,			/* OID list: type of the (array element's) value */
+	KvScanPrivatePinned,		/* Integer: leading columns bound by = or ANY */
+	KvScanPrivateAccess,		/* Integer: KvAccess */
+	KvScanPrivateBackward,		/* Boolean */
+	KvScanPrivateByPlace,		/* Boolean: in the order in which values lie, if that is another */
+	KvScanPrivateOrdered,		/* Boolean: does the plan rely on key order? */
+	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
+	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all */
+	KvScanPrivateLock,			/* Integer: LockTupleMode of the scan's own locks, or -1 */
+	KvScanPrivateOperation		/* Integer: CmdType of the query */
+};
+
+/* Items in a ModifyTable's fdw_private list for a target must match this enum. */
+enum KvModifyPrivateIndex
+{
+	KvModifyPrivateTarget		/* Boolean: ON CONFLICT named the key */
+};
+
+/* Items in a ForeignPath's fdw_private list must match this enum. */
+enum KvPathPrivateIndex
+{
+	KvPathPrivateClauses,		/* RestrictInfos used as key conditions */
+	KvPathPrivateBackward,		/* Boolean */
+	KvPathPrivateByPlace		/* Boolean */
+};
+
+/* ---- plan time (keycond.c) ---- */
+
+typedef struct KvKeyCondition
+{
+	int			key;			/* index into KvTable.keys */
+	KvConditionKind kind;
+	Expr	   *value;			/* free of this relation's columns */
+	Oid			valuetype;
+	RestrictInfo *rinfo;		/* the clause it is made of */
+	bool		exact;			/* says all that the clause says */
+	List	   *row;			/* KvKeyConditions that go before: ROW_PREFIX */
+} KvKeyCondition;
+
+typedef struct KvKeyMatch
+{
+	List	   *conditions;		/* KvKeyCondition, in key order */
+	List	   *clauses;		/* their RestrictInfos, each once */
+	List	   *exact;			/* those that need not be evaluated any more */
+	Bitmapset  *equal;			/* key columns bound by '=' */
+	int			npinned;		/* leading columns bound by '=' or ANY */
+	double		nprefixes;		/* estimated combinations of the pinned ones */
+	KvAccess	access;
+} KvKeyMatch;
+
+/*
+ * Chooses the key conditions among clauses: RestrictInfos on this relation, and join
+ * clauses whose other relations the path will be parameterised by.  What is not chosen
+ * stays a filter.  Palloc'd; the same clauses give the same result.
+ */
+extern KvKeyMatch *kv_match_key(PlannerInfo *root, RelOptInfo *rel,
+								const KvTable *table, List *clauses);
+/* Could this clause become a condition on the column KvTable.keys[key]? */
+extern bool kv_clause_matches_key(PlannerInfo *root, RelOptInfo *rel,
+								  const KvTable *table, int key,
+								  RestrictInfo *rinfo);
+/* Is operand the relation's key column, perhaps under a binary-compatible cast? */
+extern bool kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column,
+							  Node *operand);
+/* The column's type, with its default btree operator family; NULL if there is none. */
+extern TypeCacheEntry *kv_key_type(const KvKeyColumn *column);
+
+/* What GetForeignRelSize leaves in baserel->fdw_private. */
+typedef struct KvRelInfo
+{
+	KvTable    *table;
+	int32		width;			/* bytes of a whole row … */
+	int32		key_width;		/* … and of its key */
+	bool		has_row_triggers;	/* for this statement's operation */
+	double		scattered;		/* kv_store_scattered(), or -1: not asked yet */
+} KvRelInfo;
+
+/* plan.c: the first items of a plan's fdw_private, and the first of its fdw_exprs */
+extern List *kv_plan_conditions(const KvKeyMatch *match, List **values);
+
+/* ---- plan time (cost.c) ---- */
+
+/* Estimates the entries that a scan with these conditions goes through, at least 1. */
+extern double kv_entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match);
+/*
+ * Estimates a scan that uses match, reads values or only keys (values), in key order or
+ * by place, evaluates the clauses in local, and returns so many rows.  sharers: processes
+ * that share the work; reading is not cheaper for that.  rel has its KvRelInfo.
+ */
+extern void kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
+						 bool values, bool by_place, List *local, double rows,
+						 double sharers, Cost *startup_cost, Cost *total_cost);
+
+/* Estimates counting, in the engine, the entries that satisfy match. */
+extern void kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
+						  Cost *startup_cost, Cost *total_cost);
+
+/* ---- counting (count.c) ---- */
+
+/* A plan that counts has no relation of its own: see the head of count.c. */
+#define KV_PLAN_COUNTS(plan)	((plan)->scan.scanrelid == 0)
+
+/* Items in the fdw_private of one: those of kv_plan_conditions, and */
+#define KvCountPrivateClauses	(KvScanPrivateAccess + 1)
+
+/*
+ * GetForeignUpperPaths: adds a path that counts to the grouped relation if the query only
+ * counts a table's rows and all its conditions are key conditions that leave ranges, or
+ * there are none; else does nothing.  The head of count.c says more.
+ */
+extern void kv_get_foreign_upper_paths(PlannerInfo *root, UpperRelationKind stage,
+									   RelOptInfo *input_rel, RelOptInfo *output_rel,
+									   void *extra);
+/* The plan of that path; rel: the grouped relation; tlist: what the plan returns. */
+extern ForeignScan *kv_count_plan(PlannerInfo *root, RelOptInfo *rel, List *tlist);
+/* Which table a plan counts, as an index into the range table; ERROR: the plan has none. */
+extern Index kv_count_relation(const ForeignScan *plan, List *rtable);
+/*
+ * The executor's callbacks for such a plan.  Iterating counts, and returns one row with the
+ * number in each column, then an empty slot; after a rescan it counts again.
+ */
+extern void kv_begin_count(ForeignScanState *node, int eflags);
+extern TupleTableSlot *kv_iterate_count(ForeignScanState *node);
+extern void kv_rescan_count(ForeignScanState *node);
+extern void kv_end_count(ForeignScanState *node);
+
+/* ---- execution time (keyrange.c) ---- */
+
+typedef struct KvKeyRanges KvKeyRanges;
+
+/* Prepares a plan's key conditions for execution.  Allocated in CurrentMemoryContext. */
+extern KvKeyRanges *kv_ranges_create(const KvTable *table, ForeignScan *plan,
+									 PlanState *parent);
+/*
+ * Evaluates the conditions for a new (re)scan.  The lists of keys live in context until
+ * the caller resets it.  False: no row can match, and there is nothing to ask for.
+ */
+extern bool kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
+							MemoryContext context, bool backward);
+/*
+ * After kv_ranges_start: the next range in the order of the scan, lo inclusive, hi
+ * exclusive, data NULL for none.  The bounds last until the next call.  False: no more.
+ */
+extern bool kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi);
+/*
+ * Likewise for KV_ACCESS_POINT: the next keys, at most max; returns how many, 0: no more.
+ * Their bytes last until the next call.
+ */
+extern int	kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max);
+
+/* ---- execution time (rowname.c) ---- */
+
+typedef struct KvRowNames KvRowNames;
+
+extern KvRowNames *kv_names_create(void);	/* in CurrentMemoryContext */
+/* Notes the key of a row and sets *name, a made-up ctid by which it can be found. */
+extern void kv_names_add(KvRowNames *names, KvKey key, ItemPointer name);
+/* The key of a row that was named.  It lasts until the next call of one of these. */
+extern KvKey kv_names_find(KvRowNames *names, ItemPointer name);
+/* Closes the temporary file, if there is one; the memory goes with its context. */
+extern void kv_names_end(KvRowNames *names);
+
+/* ---- parallel scans (parallel.c) ---- */
+
+typedef struct KvParallelScan KvParallelScan;	/* in dynamic shared memory */
+
+/* The next piece, in the order of the scan, for this process alone; false: none is left. */
+extern bool kv_parallel_take(KvParallelScan *parallel, uint32 *piece);
+/*
+ * Cuts a range down to what it has in common with a piece; false: nothing.  The bounds
+ * may point into the shared memory then.
+ */
+extern bool kv_parallel_clip(const KvParallelScan *parallel, uint32 piece,
+							 KvKey *lo, KvKey *hi);
+
+/* ---- scan.c ---- */
+
+typedef struct KvScanState
+{
+	/* the table */
+	Relation	rel;
+	KvTable    *table;
+	KvStore    *store;			/* NULL until the first row was written */
+
+	/* the plan */
+	KvAccess	access;
+	KvScanOrder order;
+	bool		want_values;
+	uint64		limit_hint;
+	KvKeyRanges *ranges;
+
+	/* the position */
+	KvScan	   *scan;
+	bool		started;		/* were the key conditions evaluated? */
+	bool		positioned;		/* is scan on a range or a set of points? */
+	bool		finished;
+
+	/* in a parallel scan */
+	KvParallelScan *parallel;	/* or NULL */
+	uint32		piece;			/* the one that is read */
+
+	/* locking */
+	int			lock_mode;		/* LockTupleMode in which the scan locks, or -1 */
+	CmdType		operation;		/* what for */
+	ExprState  *qual;			/* the node's quals, which we evaluate then */
+	KvRowNames *names;			/* of rows that are locked above the scan, or NULL */
+	MemoryContext lock_context; /* of the row locked last there */
+
+	MemoryContext context;		/* of this struct: "kvfdw scan" */
+	MemoryContext range_context;	/* of the current (re)scan's keys */
+} KvScanState;
+
+/* ---- what each file adds to the FDW, or sets up ---- */
+
+/* plan.c */
+extern void kv_plan_routine(FdwRoutine *routine);
+/* cost.c */
+extern void kv_cost_gucs(void);
+/* scan.c */
+extern void kv_scan_routine(FdwRoutine *routine);
+/* parallel.c */
+extern void kv_parallel_routine(FdwRoutine *routine);
+/* modify.c */
+extern void kv_modify_routine(FdwRoutine *routine);
+/* conflict.c */
+extern void kv_conflict_init(void);
+/* explain.c */
+extern void kv_explain_routine(FdwRoutine *routine);
+
+/* syscolumn.c: ERROR if the query names a system column of the relation, but tableoid */
+extern void kv_refuse_system_columns(PlannerInfo *root, RelOptInfo *rel, Oid relid);
+
+/* conflict.c: did the statement name a conflict target, which is the key then? */
+extern bool kv_conflict_target_was_given(const Query *query);
+
+/* modify.c: the name that a primary key of the table would have; palloc'd */
+extern char *kv_modify_constraint_name(Relation rel);
+
+/* analyze.c */
+extern bool kv_analyze_foreign_table(Relation relation,
+									 AcquireSampleRowsFunc *func,
+									 BlockNumber *totalpages);
+
+#endif							/* KV_FDW_H */

@@ -1,0 +1,251 @@
+/*
+ * function.c
+ *		The SQL functions that look inside: statistics, size, check, freeze.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/pg_lsn.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "admission/admission.h"
+#include "compat.h"
+#include "table/table.h"
+
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_io);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_barrier);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_range_cache);
+PG_FUNCTION_INFO_V1(kvfdw_io_method);
+PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
+PG_FUNCTION_INFO_V1(kvfdw_relation_size);
+PG_FUNCTION_INFO_V1(kvfdw_check);
+PG_FUNCTION_INFO_V1(kvfdw_freeze);
+
+#define KV_STAT_COLUMNS 27
+
+KV_NORETURN static void
+raise_undefined(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("relation with OID %u does not exist", relid)));
+}
+
+/*
+ * Open one of our tables, or ERROR: 42P01, 42809, 42501.  Nothing is locked
+ * before it is known to be ours, and the user's if it must be.
+ */
+static Relation
+open_our_table(Oid relid, bool must_own)
+{
+	char	   *name = get_rel_name(relid);
+	Relation	rel;
+
+	if (name == NULL)
+		raise_undefined(relid);
+	if (!kv_is_foreign_table(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a kvfdw table", name)));
+	kv_engine_require();
+	if (must_own && !kv_owns_relation(relid))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FOREIGN_TABLE, name);
+
+	/* dropped meanwhile, or even another's with the same OID? */
+	rel = try_relation_open(relid, AccessShareLock);
+	if (rel == NULL || !kv_is_foreign_table(relid))
+		raise_undefined(relid);
+	return rel;
+}
+
+static void
+add_table_row(void *arg, const KvStoreStats *stats)
+{
+	ReturnSetInfo *rsinfo = arg;
+	Datum		values[KV_STAT_COLUMNS];
+	bool		nulls[KV_STAT_COLUMNS] = {0};
+	int			n = 0;
+
+	values[n++] = ObjectIdGetDatum(stats->relid);
+	values[n++] = Int64GetDatum(stats->generation);
+	values[n++] = Int32GetDatum(stats->shards);
+	values[n++] = Int64GetDatum(stats->rows);
+	for (int i = KV_COUNT_INSERTS; i <= KV_COUNT_RECOVERY_MS; i++)
+		values[n++] = Int64GetDatum(stats->counts[i]);
+	values[n++] = Int64GetDatum(stats->delta_bytes);
+	values[n++] = Int64GetDatum(stats->runs);
+	values[n++] = CStringGetTextDatum(kv_wal_level_names[stats->wal]);
+	values[n++] = BoolGetDatum(!stats->unusable);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_LOST_ENTRIES]);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_LOST_LOG_BYTES]);
+	Assert(n == KV_STAT_COLUMNS);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_stat_get_tables(PG_FUNCTION_ARGS)
+{
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	kv_stat_stores(MyDatabaseId, add_table_row, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_stat_get_io(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	KvIoStats	kinds[32];
+	int			n;
+
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	n = kv_stat_io(kinds, lengthof(kinds));
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[4];
+		bool		nulls[4] = {0};
+
+		values[0] = CStringGetTextDatum(kinds[i].kind);
+		values[1] = Int64GetDatum(kinds[i].calls);
+		values[2] = Int64GetDatum(kinds[i].bytes);
+		values[3] = Int64GetDatum(kinds[i].errors);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	KvBarrierStats stats;
+	Datum		values[7];
+	bool		nulls[7] = {0};
+	int			n = 0;
+
+	kv_engine_require();
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	kv_stat_barrier(&stats);
+	values[n++] = Int64GetDatum(stats.barriers);
+	nulls[n] = nulls[n + 1] = nulls[n + 2] = stats.ended == 0;
+	values[n++] = LSNGetDatum(stats.lsn);
+	values[n++] = TimestampTzGetDatum(stats.ended);
+	values[n++] = Float8GetDatum(stats.duration_us / 1000.0);
+	values[n++] = Int64GetDatum(stats.shards);
+	values[n++] = Int64GetDatum(stats.files);
+	values[n++] = Int64GetDatum(stats.bytes);
+	Assert(n == lengthof(values));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+Datum
+kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	KvWindowStats stats;
+	Datum		values[11];
+	bool		nulls[11] = {0};
+	int			n = 0;
+
+	kv_engine_require();
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	kv_stat_windows(&stats);
+	values[n++] = Int64GetDatum(stats.windows);
+	values[n++] = Int64GetDatum(stats.window_size);
+	values[n++] = Int64GetDatum(stats.used);
+	values[n++] = Int64GetDatum(stats.scans);
+	values[n++] = Int64GetDatum(stats.hits);
+	values[n++] = Int64GetDatum(stats.loads);
+	values[n++] = Int64GetDatum(stats.shared);
+	values[n++] = Int64GetDatum(stats.waits);
+	values[n++] = Int64GetDatum(stats.reads);
+	values[n++] = Int64GetDatum(stats.read_bytes);
+	values[n++] = Int64GetDatum(stats.evictions);
+	Assert(n == lengthof(values));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+Datum
+kvfdw_io_method(PG_FUNCTION_ARGS)
+{
+	kv_engine_require();
+	PG_RETURN_TEXT_P(cstring_to_text(kv_stat_io_method()));
+}
+
+Datum
+kvfdw_stat_reset(PG_FUNCTION_ARGS)
+{
+	kv_engine_require();
+	kv_stat_reset();
+	kv_admission_stat_reset();
+	PG_RETURN_VOID();
+}
+
+Datum
+kvfdw_relation_size(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_our_table(PG_GETARG_OID(0), false);
+	KvStore    *store = kv_table_store(rel, false);
+	uint64		size = store ? kv_store_size(store) : 0;
+
+	relation_close(rel, AccessShareLock);
+	PG_RETURN_INT64(size);
+}
+
+static void
+add_problem(void *arg, const char *file, int64 offset, const char *problem)
+{
+	ReturnSetInfo *rsinfo = arg;
+	Datum		values[3];
+	bool		nulls[3] = {0};
+
+	values[0] = CStringGetTextDatum(file);
+	values[1] = Int64GetDatum(offset);
+	values[2] = CStringGetTextDatum(problem);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_check(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	KvStore    *store;
+
+	InitMaterializedSRF(fcinfo, 0);
+	rel = open_our_table(PG_GETARG_OID(0), true);
+	store = kv_table_store(rel, false);
+	if (store)
+		kv_store_check(store, add_problem, fcinfo->resultinfo);
+	relation_close(rel, AccessShareLock);
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_freeze(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	KvStore    *store;
+
+	PreventCommandDuringRecovery("kvfdw_freeze()");
+	rel = open_our_table(PG_GETARG_OID(0), true);
+	store = kv_table_store(rel, false);
+	if (store)
+		kv_store_freeze(store);
+	relation_close(rel, AccessShareLock);
+	PG_RETURN_VOID();
+}

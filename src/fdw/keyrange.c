@@ -1,0 +1,588 @@
+/*
+ * keyrange.c
+ *		From key conditions to keys and key ranges, at execution time.
+ *
+ * A condition's value is evaluated once per (re)scan and placed among the
+ * values of its column (KvFit): where the types differ, "smallint_key < 1e6"
+ * must be all keys and not an overflow error.  The pinned columns give a list
+ * of encoded values each; their combinations, walked like an odometer in key
+ * order or against it, are the whole keys of a point scan, or the prefixes to
+ * which a range of the next column is appended.  So rows come in key order
+ * whatever the conditions are, and memory grows with the lists, not with the
+ * number of combinations.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "datatype/timestamp.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/date.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "fdw/fdw.h"
+
+typedef struct KvScanCondition
+{
+	int			key;
+	KvConditionKind kind;
+	Oid			valuetype;
+	ExprState  *value;
+} KvScanCondition;
+
+/* The values one pinned column may have, encoded, sorted and distinct. */
+typedef struct KvColumnValues
+{
+	KvKey	   *values;
+	int			n;
+	int			position;
+} KvColumnValues;
+
+struct KvKeyRanges
+{
+	const KvTable *table;
+	KvScanCondition *conditions;
+	int			nconditions;
+	int			npinned;
+
+	/* what the conditions came to in this (re)scan */
+	KvColumnValues *columns;	/* npinned of them */
+	bool		has_lo,
+				has_hi;
+	StringInfoData lo;			/* bounds of what follows the pinned columns: */
+	StringInfoData hi;			/* lo is inclusive, hi is exclusive */
+	bool		backward;
+	bool		exhausted;
+
+	/* what the last call returned */
+	StringInfoData lo_result;
+	StringInfoData hi_result;
+};
+
+/* Where a value of another type lies among a column's own values. */
+typedef enum KvFit
+{
+	KV_PLACE_BEFORE_ALL,		/* less than every value of the column's type */
+	KV_PLACE_BELOW,				/* less than *own, with nothing in between */
+	KV_PLACE_AT,				/* equal to *own */
+	KV_PLACE_ABOVE,				/* greater than *own, with nothing in between */
+	KV_PLACE_AFTER_ALL
+} KvFit;
+
+static KvFit
+place_integer(Oid typid, int64 value, Datum *own)
+{
+	int64		min = typid == INT2OID ? PG_INT16_MIN :
+		typid == INT4OID ? PG_INT32_MIN : PG_INT64_MIN;
+	int64		max = typid == INT2OID ? PG_INT16_MAX :
+		typid == INT4OID ? PG_INT32_MAX : PG_INT64_MAX;
+
+	if (value < min)
+		return KV_PLACE_BEFORE_ALL;
+	if (value > max)
+		return KV_PLACE_AFTER_ALL;
+	if (typid == INT2OID)
+		*own = Int16GetDatum((int16) value);
+	else if (typid == INT4OID)
+		*own = Int32GetDatum((int32) value);
+	else
+		*own = Int64GetDatum(value);
+	return KV_PLACE_AT;
+}
+
+/* float4 among float8 is exact; float8 among float4 falls between two. */
+static KvFit
+place_float4(double value, Datum *own)
+{
+	float		nearest = (float) value;
+
+	*own = Float4GetDatum(nearest);
+	if (isnan(value) || (double) nearest == value)
+		return KV_PLACE_AT;
+	return (double) nearest < value ? KV_PLACE_ABOVE : KV_PLACE_BELOW;
+}
+
+static KvFit
+place_timestamp_in_date(Timestamp value, Datum *own)
+{
+	int64		day;
+
+	if (TIMESTAMP_NOT_FINITE(value))
+	{
+		*own = DateADTGetDatum(TIMESTAMP_IS_NOEND(value) ? DATEVAL_NOEND : DATEVAL_NOBEGIN);
+		return KV_PLACE_AT;
+	}
+	day = value / USECS_PER_DAY;
+	if (value < 0 && day * USECS_PER_DAY != value)
+		day--;					/* round down, not towards zero */
+	*own = DateADTGetDatum((DateADT) day);
+	return day * USECS_PER_DAY == value ? KV_PLACE_AT : KV_PLACE_ABOVE;
+}
+
+/* Every finite timestamp is below 'infinity' and above '-infinity'. */
+static KvFit
+place_in_timestamp(Timestamp value, int overflow, Datum *own)
+{
+	if (overflow == 0)
+	{
+		*own = TimestampGetDatum(value);
+		return KV_PLACE_AT;
+	}
+	*own = TimestampGetDatum(overflow > 0 ? DT_NOEND : DT_NOBEGIN);
+	return overflow > 0 ? KV_PLACE_BELOW : KV_PLACE_ABOVE;
+}
+
+/*
+ * Place a value of type valuetype among the values of a column.  *own is set
+ * unless the result is BEFORE_ALL or AFTER_ALL.  Never an error.  keycond.c
+ * lets only the types below through; all others are the column's own.
+ */
+static KvFit
+place_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
+{
+	int			overflow = 0;
+
+	*own = value;
+	if (valuetype == column->typid)
+		return KV_PLACE_AT;
+
+	switch (column->typid)
+	{
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+			return place_integer(column->typid,
+								 valuetype == INT2OID ? DatumGetInt16(value) :
+								 valuetype == INT4OID ? DatumGetInt32(value) :
+								 DatumGetInt64(value), own);
+		case FLOAT4OID:
+			return place_float4(DatumGetFloat8(value), own);
+		case FLOAT8OID:
+			*own = Float8GetDatum((double) DatumGetFloat4(value));
+			return KV_PLACE_AT;
+		case DATEOID:
+			return place_timestamp_in_date(DatumGetTimestamp(value), own);
+		case TIMESTAMPOID:
+			{
+				Timestamp	moment;
+
+				moment = date2timestamp_opt_overflow(DatumGetDateADT(value),
+													 &overflow);
+				return place_in_timestamp(moment, overflow, own);
+			}
+		case TIMESTAMPTZOID:
+			{
+				TimestampTz moment;
+
+				if (valuetype == DATEOID)
+					moment = date2timestamptz_opt_overflow(DatumGetDateADT(value),
+														   &overflow);
+				else
+					moment = timestamp2timestamptz_opt_overflow(DatumGetTimestamp(value),
+																&overflow);
+				return place_in_timestamp(moment, overflow, own);
+			}
+		default:
+			return KV_PLACE_AT; /* varchar and text are one */
+	}
+}
+
+/*
+ * Prepare a plan's key conditions for execution.  The result is allocated in
+ * CurrentMemoryContext.
+ */
+KvKeyRanges *
+kv_ranges_create(const KvTable *table, ForeignScan *plan, PlanState *parent)
+{
+	KvKeyRanges *ranges = palloc0(sizeof(KvKeyRanges));
+	List	   *keys = list_nth(plan->fdw_private, KvScanPrivateKeys);
+	List	   *kinds = list_nth(plan->fdw_private, KvScanPrivateKinds);
+	List	   *types = list_nth(plan->fdw_private, KvScanPrivateTypes);
+
+	ranges->table = table;
+	ranges->npinned = intVal(list_nth(plan->fdw_private, KvScanPrivatePinned));
+	ranges->columns = palloc0(sizeof(KvColumnValues) * (ranges->npinned + 1));
+	ranges->nconditions = list_length(keys);
+	ranges->conditions = palloc0(sizeof(KvScanCondition) * (ranges->nconditions + 1));
+	for (int i = 0; i < ranges->nconditions; i++)
+	{
+		KvScanCondition *condition = &ranges->conditions[i];
+
+		condition->key = list_nth_int(keys, i);
+		condition->kind = (KvConditionKind) list_nth_int(kinds, i);
+		condition->valuetype = list_nth_oid(types, i);
+		condition->value = ExecInitExpr(list_nth(plan->fdw_exprs, i), parent);
+	}
+	initStringInfo(&ranges->lo);
+	initStringInfo(&ranges->hi);
+	initStringInfo(&ranges->lo_result);
+	initStringInfo(&ranges->hi_result);
+	return ranges;
+}
+
+static int
+compare_bytes(StringInfo left, StringInfo right)
+{
+	return kv_key_compare((const uint8 *) left->data, left->len,
+						  (const uint8 *) right->data, right->len);
+}
+
+/* Encode one value of a pinned column into context. */
+static KvKey
+encode_value(KvKeyRanges *ranges, int key, Datum value, MemoryContext context)
+{
+	const KvTable *table = ranges->table;
+	StringInfo	buf = &ranges->lo_result;
+	uint8	   *data;
+	KvKey		result;
+
+	resetStringInfo(buf);
+	kv_key_encode_column(buf, &table->keys[key], key == table->nkeys - 1, value);
+	data = MemoryContextAlloc(context, buf->len + 1);
+	memcpy(data, buf->data, buf->len);
+	result.data = data;
+	result.len = buf->len;
+	return result;
+}
+
+/* key = value: one value; a second, different one contradicts the first. */
+static bool
+start_equal(KvKeyRanges *ranges, KvScanCondition *condition, Datum value,
+			MemoryContext context)
+{
+	KvColumnValues *column = &ranges->columns[condition->key];
+	Datum		own;
+	KvKey		encoded;
+
+	if (place_value(&ranges->table->keys[condition->key], condition->valuetype,
+					value, &own) != KV_PLACE_AT)
+		return false;
+
+	encoded = encode_value(ranges, condition->key, own, context);
+	if (column->n > 0)
+		return kv_key_order(&column->values[0], &encoded) == 0;
+
+	column->values = MemoryContextAlloc(context, sizeof(KvKey));
+	column->values[0] = encoded;
+	column->n = 1;
+	return true;
+}
+
+/* key = ANY (array): its elements sorted, without NULLs and duplicates. */
+static bool
+start_any(KvKeyRanges *ranges, KvScanCondition *condition, Datum value,
+		  MemoryContext context)
+{
+	KvColumnValues *column = &ranges->columns[condition->key];
+	ArrayType  *array = DatumGetArrayTypeP(value);
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	Datum	   *elements;
+	bool	   *nulls;
+	int			nelements;
+	int			ndistinct = 0;
+
+	get_typlenbyvalalign(ARR_ELEMTYPE(array), &typlen, &typbyval, &typalign);
+	deconstruct_array(array, ARR_ELEMTYPE(array), typlen, typbyval, typalign,
+					  &elements, &nulls, &nelements);
+
+	column->values = MemoryContextAllocHuge(context,
+											sizeof(KvKey) * ((Size) nelements + 1));
+	for (int i = 0; i < nelements; i++)
+	{
+		Datum		own;
+
+		CHECK_FOR_INTERRUPTS();
+		if (nulls[i] ||
+			place_value(&ranges->table->keys[condition->key],
+						condition->valuetype, elements[i], &own) != KV_PLACE_AT)
+			continue;
+		column->values[column->n++] =
+			encode_value(ranges, condition->key, own, context);
+	}
+	qsort(column->values, column->n, sizeof(KvKey), kv_key_order);
+	for (int i = 0; i < column->n; i++)
+	{
+		if (ndistinct == 0 ||
+			kv_key_order(&column->values[ndistinct - 1], &column->values[i]) != 0)
+			column->values[ndistinct++] = column->values[i];
+	}
+	column->n = ndistinct;
+	return ndistinct > 0;
+}
+
+/*
+ * Move an encoded column value to just after every key that has it.  Returns
+ * false if nothing can come after.
+ *
+ * In front of another column an encoding is never a prefix of another one, so
+ * that is the next prefix.  The last column's encoding may be one ('ab' and
+ * 'abc'): there the value is the end of the key, and the next key is one zero
+ * byte longer.
+ */
+static bool
+move_after(const KvTable *table, int key, StringInfo buf)
+{
+	if (key == table->nkeys - 1 && table->key_width == 0)
+	{
+		appendStringInfoChar(buf, '\0');
+		return true;
+	}
+	return kv_key_successor(buf);
+}
+
+/*
+ * key <, <=, >, >= value, or the same of a row: tighten the bounds; false if
+ * nothing is left.  *next is the number of the condition, and goes past it.
+ *
+ * The bound is a place between keys: before all keys that begin with the
+ * values, or after them.  A row's comparison is decided by its first value that
+ * no key of the column can equal, and it is unknown, so not true, for keys that
+ * equal all values before a NULL.
+ */
+static bool
+start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
+{
+	const KvTable *table = ranges->table;
+	StringInfo	buf = &ranges->lo_result;
+	KvScanCondition *condition = &ranges->conditions[*next];
+	KvScanCondition *last = condition;
+	int			key = -1;		/* the last one encoded */
+	bool		upper;
+	bool		after;
+	StringInfo	bound;
+	bool	   *has_bound;
+
+	while (last->kind == KV_COND_ROW_PREFIX)
+		last++;
+	*next = last - ranges->conditions + 1;
+	upper = last->kind == KV_COND_LESS || last->kind == KV_COND_LESS_EQUAL;
+	after = last->kind == KV_COND_LESS_EQUAL || last->kind == KV_COND_GREATER;
+
+	resetStringInfo(buf);
+	for (; condition <= last; condition++)
+	{
+		const KvKeyColumn *column = &table->keys[condition->key];
+		KvFit		place;
+		Datum		value;
+		Datum		own;
+		bool		isnull;
+
+		value = ExecEvalExprSwitchContext(condition->value, econtext, &isnull);
+		if (isnull)
+		{
+			if (key < 0)
+				return false;
+			after = !upper;
+			break;
+		}
+
+		place = place_value(column, condition->valuetype, value, &own);
+		if (place == KV_PLACE_BEFORE_ALL || place == KV_PLACE_AFTER_ALL)
+		{
+			after = place == KV_PLACE_AFTER_ALL;
+			if (key < 0)
+				return after == upper;
+			break;
+		}
+
+		key = condition->key;
+		kv_key_encode_column(buf, column, key == table->nkeys - 1, own);
+		if (place != KV_PLACE_AT)
+		{
+			after = place == KV_PLACE_ABOVE;
+			break;
+		}
+	}
+
+	if (after && !move_after(table, key, buf))
+		return upper;			/* above the last value there is */
+
+	bound = upper ? &ranges->hi : &ranges->lo;
+	has_bound = upper ? &ranges->has_hi : &ranges->has_lo;
+	if (!*has_bound ||
+		(upper ? compare_bytes(buf, bound) < 0 : compare_bytes(buf, bound) > 0))
+	{
+		resetStringInfo(bound);
+		appendBinaryStringInfo(bound, buf->data, buf->len);
+		*has_bound = true;
+	}
+	return true;
+}
+
+/* key = value or key = ANY (array): the values that a pinned column may have. */
+static bool
+start_pinned(KvKeyRanges *ranges, KvScanCondition *condition,
+			 ExprContext *econtext, MemoryContext context)
+{
+	bool		isnull;
+	Datum		value = ExecEvalExprSwitchContext(condition->value, econtext,
+												  &isnull);
+
+	if (isnull)
+		return false;
+	if (condition->kind == KV_COND_EQUAL)
+		return start_equal(ranges, condition, value, context);
+	return start_any(ranges, condition, value, context);
+}
+
+/*
+ * Evaluate the conditions for a new (re)scan.  The lists of keys live in
+ * context until the caller resets it.  Returns false if no row can match: a
+ * NULL, a contradiction, a value outside the column's type.
+ */
+bool
+kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
+				MemoryContext context, bool backward)
+{
+	int			next = 0;
+
+	ranges->backward = backward;
+	ranges->exhausted = false;
+	ranges->has_lo = ranges->has_hi = false;
+	for (int i = 0; i < ranges->npinned; i++)
+		ranges->columns[i].n = 0;
+
+	while (next < ranges->nconditions)
+	{
+		KvScanCondition *condition = &ranges->conditions[next];
+
+		if (condition->key >= ranges->npinned)
+		{
+			if (!start_range(ranges, &next, econtext))
+				return false;
+		}
+		else
+		{
+			if (!start_pinned(ranges, condition, econtext, context))
+				return false;
+			next++;
+		}
+	}
+
+	for (int i = 0; i < ranges->npinned; i++)
+		ranges->columns[i].position = backward ? ranges->columns[i].n - 1 : 0;
+	return true;
+}
+
+/* Append the combination the odometer shows, and turn it to the next one. */
+static void
+take_prefix(KvKeyRanges *ranges, StringInfo buf)
+{
+	for (int i = 0; i < ranges->npinned; i++)
+	{
+		KvColumnValues *column = &ranges->columns[i];
+
+		appendBinaryStringInfo(buf, (const char *) column->values[column->position].data,
+							   column->values[column->position].len);
+	}
+
+	for (int i = ranges->npinned - 1; i >= 0; i--)
+	{
+		KvColumnValues *column = &ranges->columns[i];
+
+		column->position += ranges->backward ? -1 : 1;
+		if (column->position >= 0 && column->position < column->n)
+			return;
+		column->position = ranges->backward ? column->n - 1 : 0;
+	}
+	ranges->exhausted = true;
+}
+
+/*
+ * No stored key is longer than KV_MAX_KEY, so a longer bound separates the
+ * same keys as the first bound after all keys that start as it does.  Returns
+ * false if there is none.
+ */
+static bool
+shorten_bound(StringInfo bound)
+{
+	if (bound->len <= KV_MAX_KEY)
+		return true;
+	bound->len = KV_MAX_KEY;
+	bound->data[bound->len] = '\0';
+	return kv_key_successor(bound);
+}
+
+/*
+ * The next range, lo inclusive, hi exclusive, data NULL for none.  The bounds
+ * last until the next call.  Returns false when there are no more.
+ */
+bool
+kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi)
+{
+	while (!ranges->exhausted)
+	{
+		StringInfo	from = &ranges->lo_result;
+		StringInfo	to = &ranges->hi_result;
+		bool		has_hi;
+
+		CHECK_FOR_INTERRUPTS();
+		resetStringInfo(from);
+		resetStringInfo(to);
+		take_prefix(ranges, from);
+		appendBinaryStringInfo(to, from->data, from->len);
+
+		if (ranges->has_lo)
+			appendBinaryStringInfo(from, ranges->lo.data, ranges->lo.len);
+		if (ranges->has_hi)
+		{
+			appendBinaryStringInfo(to, ranges->hi.data, ranges->hi.len);
+			has_hi = true;
+		}
+		else
+			has_hi = ranges->npinned > 0 && kv_key_successor(to);
+
+		if (!shorten_bound(from))
+			continue;			/* above every key there can be */
+		if (has_hi && !shorten_bound(to))
+			has_hi = false;
+		if (has_hi && compare_bytes(from, to) >= 0)
+			continue;
+
+		lo->data = from->len > 0 ? (uint8 *) from->data : NULL;
+		lo->len = from->len;
+		hi->data = has_hi ? (uint8 *) to->data : NULL;
+		hi->len = has_hi ? to->len : 0;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * The next keys of a point scan, at most max, in the order of the scan.  Their
+ * bytes last until the next call.  Returns 0 when there are no more.
+ */
+int
+kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max)
+{
+	StringInfo	buf = &ranges->lo_result;
+	int			n = 0;
+	int			offset = 0;
+
+	resetStringInfo(buf);
+	while (n < max && !ranges->exhausted)
+	{
+		int			start = buf->len;
+
+		take_prefix(ranges, buf);
+		if (buf->len - start > KV_MAX_KEY)
+		{
+			buf->len = start;	/* no stored key is that long */
+			continue;
+		}
+		keys[n++].len = buf->len - start;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		keys[i].data = (uint8 *) buf->data + offset;
+		offset += keys[i].len;
+	}
+	return n;
+}

@@ -1,0 +1,87 @@
+/*
+ * modify.h
+ *		What INSERT, UPDATE and DELETE (modify.c) and upserts (upsert.c) share.
+ */
+#ifndef KV_MODIFY_H
+#define KV_MODIFY_H
+
+#include "fdw/fdw.h"
+
+#include "nodes/lockoptions.h"
+
+typedef struct KvModifyState
+{
+	/* the table */
+	Relation	rel;
+	KvTable    *table;
+	KvStore    *store;			/* NULL until the first row */
+
+	/* the statement */
+	ModifyTableState *mtstate;
+	CmdType		operation;		/* of the whole statement */
+	bool		copy;			/* COPY FROM: there is no plan */
+	CommandId	copy_cid;
+	OnConflictAction on_conflict;	/* of an INSERT */
+	bool		locked;			/* rows come locked from the scan */
+	EPQState   *epqstate;		/* the statement's; NULL for COPY */
+	struct KvUpsert *upsert;	/* ON CONFLICT DO UPDATE, from its first row on */
+
+	/* where the row's identity is in the plan's output */
+	AttrNumber *key_attnums;	/* NULL for INSERT */
+	AttrNumber	row_attnum;		/* 0 if there is none */
+
+	/* workspace */
+	StringInfoData key;
+	StringInfoData old_key;
+	StringInfoData value;
+	MemoryContext context;		/* of this struct: "kvfdw modify" */
+	MemoryContext row_context;	/* reset for each row */
+} KvModifyState;
+
+/* ---- row.c ---- */
+
+/* The command id that marks what this statement writes, as heap takes it. */
+extern CommandId kv_modify_cid(KvModifyState *state, EState *estate);
+
+/* The snapshot of the statement, also of COPY, whose executor state has none. */
+extern Snapshot kv_modify_snapshot(EState *estate);
+
+/* The key that a buffer holds. */
+extern KvKey kv_modify_key(StringInfo buf);
+
+/* There is a row with the key of the row in slot: 23505, or 40001 if that is why. */
+extern KV_NORETURN void kv_modify_raise_duplicate(KvModifyState *state, KvKey key,
+												  TupleTableSlot *slot);
+
+/* The checks that heap makes of a new row before it stores it. */
+extern void kv_modify_check_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
+								TupleTableSlot *slot, WCOKind kind);
+
+/*
+ * SERIALIZABLE: did a concurrent transaction read what has just changed?  After
+ * the write: a reader locks first and reads then, so it either saw the write or
+ * is seen here.
+ */
+extern void kv_modify_check_conflict_in(KvModifyState *state, KvKey key);
+
+/*
+ * Write the new row in slot over the row at from, which is not in state->key; its
+ * new key is there afterwards.  snapshot, *newer and the result as in kv_update.
+ */
+extern KvRowResult kv_modify_update(KvModifyState *state, EState *estate, KvKey from,
+									Snapshot snapshot, TupleTableSlot *slot, KvRow *newer);
+
+/* ---- upsert.c ---- */
+
+/*
+ * Insert the row in slot, which has been checked, or update the one that has its
+ * key, as ON CONFLICT DO UPDATE says.  In the row's memory context; old is the
+ * executor's.  Returns the row for RETURNING, or NULL if there is none.
+ */
+extern TupleTableSlot *kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
+								 TupleTableSlot *slot, MemoryContext old);
+
+/* Before the next row of a statement that upserts, and after its last. */
+extern void kv_upsert_restore(KvModifyState *state, ResultRelInfo *rinfo);
+
+#endif							/* KV_MODIFY_H */

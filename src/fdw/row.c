@@ -1,0 +1,113 @@
+/*
+ * row.c
+ *		A row that is written, whichever statement writes it.
+ */
+#include "postgres.h"
+
+#include "commands/defrem.h"
+#include "executor/executor.h"
+#include "executor/nodeModifyTable.h"
+#include "storage/predicate.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "fdw/modify.h"
+
+CommandId
+kv_modify_cid(KvModifyState *state, EState *estate)
+{
+	return state->copy ? state->copy_cid : estate->es_output_cid;
+}
+
+Snapshot
+kv_modify_snapshot(EState *estate)
+{
+	return estate->es_snapshot != NULL ? estate->es_snapshot : GetActiveSnapshot();
+}
+
+KvKey
+kv_modify_key(StringInfo buf)
+{
+	KvKey		key = {(uint8 *) buf->data, buf->len};
+
+	return key;
+}
+
+void
+kv_modify_check_conflict_in(KvModifyState *state, KvKey key)
+{
+	CheckForSerializableConflictIn(state->rel, NULL, kv_key_page(key));
+}
+
+void
+kv_modify_check_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
+					TupleTableSlot *slot, WCOKind kind)
+{
+	if (rinfo->ri_WithCheckOptions != NIL)
+		ExecWithCheckOptions(kind, rinfo, slot, estate);
+	if (RelationGetDescr(state->rel)->constr != NULL)
+		ExecConstraints(rinfo, slot, estate);
+}
+
+char *
+kv_modify_constraint_name(Relation rel)
+{
+	return makeObjectName(RelationGetRelationName(rel), NULL, "pkey");
+}
+
+void
+kv_modify_raise_duplicate(KvModifyState *state, KvKey key, TupleTableSlot *slot)
+{
+	char	   *constraint = kv_modify_constraint_name(state->rel);
+	char	   *description = kv_key_describe(state->table, slot);
+
+	/* if both looked before they inserted, that is what has failed */
+	kv_modify_check_conflict_in(state, key);
+
+	/* who may not read the key is not told it: then there is no value in it */
+	ereport(ERROR,
+			(errcode(ERRCODE_UNIQUE_VIOLATION),
+			 errmsg("duplicate key value violates unique constraint \"%s\"",
+					constraint),
+			 strstr(description, ")=(") != NULL ?
+			 errdetail("Key %s already exists.", description) : 0,
+			 errtableconstraint(state->rel, constraint)));
+}
+
+/*
+ * A changed key is a delete and an insert, in this order, as on heap: who wants the
+ * old key waits for this transaction, also while this waits for the new one.
+ */
+KvRowResult
+kv_modify_update(KvModifyState *state, EState *estate, KvKey from, Snapshot snapshot,
+				 TupleTableSlot *slot, KvRow *newer)
+{
+	CommandId	cid = kv_modify_cid(state, estate);
+	const char *value;
+	Size		len;
+	KvForm		form;
+	KvKey		key;
+	KvRowResult result;
+
+	resetStringInfo(&state->key);
+	kv_key_encode_slot(state->table, slot, &state->key);
+	key = kv_modify_key(&state->key);
+	form = kv_tuple_encode(state->table, slot, &state->value, &value, &len);
+
+	if (key.len == from.len && memcmp(key.data, from.data, key.len) == 0)
+		result = kv_update(state->store, state->rel, from, snapshot, form, value, len,
+						   cid, newer);
+	else
+	{
+		result = kv_delete(state->store, state->rel, from, snapshot, key, cid, newer);
+		if (result != KV_ROW_DONE)
+			return result;
+		if (kv_insert(state->store, state->rel, key, form, value, len,
+					  kv_modify_snapshot(estate), cid, false) != KV_INSERTED)
+			kv_modify_raise_duplicate(state, key, slot);
+		kv_modify_check_conflict_in(state, key);
+	}
+	if (result == KV_ROW_DONE)
+		kv_modify_check_conflict_in(state, from);
+	return result;
+}

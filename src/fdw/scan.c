@@ -1,0 +1,492 @@
+/*
+ * scan.c
+ *		Execution of scans: points, ranges and whole tables, in key order but for
+ *		those whose order nobody wants.
+ *
+ * A scan evaluates its key conditions at its first row and after each rescan
+ * (keyrange.c), then positions one KvScan after another on the batches of keys
+ * or on the ranges that came out.  No lock of the engine is held between two
+ * calls (I 7).
+ *
+ * Locking.  Rows are locked as late as on heap: by UPDATE and DELETE (modify.c),
+ * or by LockRows, which names the row by its ctid (rowname.c) and gets it from
+ * RefetchForeignRow here.  Only what row triggers will see is locked by the scan:
+ * the node's own quals are evaluated on the version that the snapshot sees, and
+ * all conditions again on the newest version if that is another one.
+ *
+ * SERIALIZABLE.  What is read gets a predicate lock before it is read: a page
+ * lock on a hash of the key for a point, a lock of the whole table for anything
+ * else.  modify.c checks the keys it writes against them; the writers whose
+ * versions a batch met and did not see are checked here.
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/predicate.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "fdw/fdw.h"
+
+/* Keys handed to the engine at once: bounds memory, feeds its deepest queue. */
+#define KV_POINT_BATCH		1024
+
+/*
+ * How will the rows be locked?  EvalPlanQual tests rows that are locked
+ * already when it runs the plan again.
+ */
+static void
+decide_locking(ForeignScanState *node, KvScanState *state, int scan_mode)
+{
+	EState	   *estate = node->ss.ps.state;
+	ExecRowMark *mark = ExecFindRowMark(estate, ((Scan *) node->ss.ps.plan)->scanrelid,
+										true);
+
+	if (mark != NULL && RowMarkRequiresRowShareLock(mark->markType))
+	{
+		KvScanState *first = mark->ermExtra;
+
+		if (first == NULL)
+			mark->ermExtra = state;
+		state->names = first != NULL ? first->names : kv_names_create();
+	}
+
+	state->lock_mode = estate->es_epq_active == NULL ? scan_mode : -1;
+
+	/*
+	 * The quals decide what is locked, so they are evaluated here and not by
+	 * ExecScan: twice would be wrong for volatile ones.
+	 */
+	if (state->lock_mode >= 0)
+	{
+		state->qual = node->ss.ps.qual;
+		node->ss.ps.qual = NULL;
+	}
+}
+
+/* Of a whole table nobody may care for the order, as of heap's. */
+static KvScanOrder
+scan_order(const ForeignScan *plan, KvAccess access)
+{
+	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward)))
+		return KV_DESCENDING;
+	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByPlace)))
+		return KV_BY_PLACE;
+	if (access == KV_ACCESS_FULL && !plan->scan.plan.parallel_aware &&
+		!boolVal(list_nth(plan->fdw_private, KvScanPrivateOrdered)))
+		return KV_ANY_ORDER;
+	return KV_ASCENDING;
+}
+
+static void
+kv_begin_foreign_scan(ForeignScanState *node, int eflags)
+{
+	ForeignScan *plan = (ForeignScan *) node->ss.ps.plan;
+	KvScanState *state;
+	MemoryContext context;
+	MemoryContext old;
+
+	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+		return;
+
+	kv_engine_require();
+	if (KV_PLAN_COUNTS(plan))
+	{
+		kv_begin_count(node, eflags);
+		return;
+	}
+
+	context = AllocSetContextCreate(node->ss.ps.state->es_query_cxt,
+									"kvfdw scan", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(context);
+	state = palloc0(sizeof(KvScanState));
+	state->context = context;
+	state->rel = node->ss.ss_currentRelation;
+	state->table = kv_table_get(state->rel);
+	state->access = (KvAccess) intVal(list_nth(plan->fdw_private, KvScanPrivateAccess));
+	state->order = scan_order(plan, state->access);
+	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
+	state->limit_hint = (uint64) intVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
+	state->operation = (CmdType) intVal(list_nth(plan->fdw_private, KvScanPrivateOperation));
+	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps);
+	decide_locking(node, state, intVal(list_nth(plan->fdw_private, KvScanPrivateLock)));
+	MemoryContextSwitchTo(old);
+
+	node->fdw_state = state;
+}
+
+/* Evaluate the key conditions; false if no key can satisfy them. */
+static bool
+start_ranges(ForeignScanState *node, KvScanState *state)
+{
+	if (state->range_context == NULL)
+		state->range_context = AllocSetContextCreate(state->context,
+													 "kvfdw scan keys",
+													 ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(state->range_context);
+	return kv_ranges_start(state->ranges, node->ss.ps.ps_ExprContext,
+						   state->range_context,
+						   state->order == KV_DESCENDING);
+}
+
+/*
+ * First row of a (re)scan: find out what to read.  A store that does not exist
+ * yet has no row that the snapshot could see.
+ */
+static void
+start_scan(ForeignScanState *node, KvScanState *state)
+{
+	state->started = true;
+	state->positioned = false;
+	state->finished = true;
+
+	if (state->scan == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(state->context);
+
+		state->store = kv_table_store(state->rel, false);
+		if (state->store != NULL)
+			state->scan = kv_scan_begin(state->store,
+										node->ss.ps.state->es_snapshot,
+										state->want_values);
+		MemoryContextSwitchTo(old);
+		if (state->scan == NULL)
+		{
+			/* that there is no row has been read, too */
+			PredicateLockRelation(state->rel, node->ss.ps.state->es_snapshot);
+			return;
+		}
+	}
+
+	state->finished = !start_ranges(node, state) ||
+		(state->parallel != NULL && !kv_parallel_take(state->parallel, &state->piece));
+	if (state->finished)
+		kv_scan_leave(state->scan); /* the scan before may have been left in the middle */
+}
+
+/*
+ * The next range to read: of a parallel scan, what the ranges have in common
+ * with one piece after another.
+ */
+static bool
+next_range(ForeignScanState *node, KvScanState *state, KvKey *lo, KvKey *hi)
+{
+	if (state->parallel == NULL)
+		return kv_ranges_next(state->ranges, lo, hi);
+	do
+	{
+		while (kv_ranges_next(state->ranges, lo, hi))
+		{
+			KvKey		range_lo = *lo;
+			KvKey		range_hi = *hi;
+
+			if (kv_parallel_clip(state->parallel, state->piece, lo, hi))
+			{
+				kv_scan_share(state->scan, range_lo, range_hi, state->order);
+				return true;
+			}
+		}
+	} while (kv_parallel_take(state->parallel, &state->piece) &&
+			 start_ranges(node, state));
+	return false;
+}
+
+/* Position on the next range or batch of keys; false if there is none. */
+static bool
+next_position(ForeignScanState *node, KvScanState *state)
+{
+	Snapshot	snapshot = node->ss.ps.state->es_snapshot;
+
+	if (state->access == KV_ACCESS_POINT)
+	{
+		KvKey		keys[KV_POINT_BATCH];
+		int			nkeys = kv_ranges_next_points(state->ranges, keys, KV_POINT_BATCH);
+
+		if (nkeys == 0)
+			return false;
+		for (int i = 0; i < nkeys; i++)
+			PredicateLockPage(state->rel, kv_key_page(keys[i]), snapshot);
+		kv_scan_points(state->scan, keys, nkeys);
+	}
+	else
+	{
+		KvKey		lo;
+		KvKey		hi;
+
+		if (!next_range(node, state, &lo, &hi))
+			return false;
+		PredicateLockRelation(state->rel, snapshot);
+		kv_scan_range(state->scan, lo, hi, state->order, state->limit_hint);
+	}
+	return true;
+}
+
+static bool
+next_row(ForeignScanState *node, KvScanState *state, KvRow *row)
+{
+	while (!state->finished)
+	{
+		if (state->positioned)
+		{
+			bool		found = kv_scan_next(state->scan, row);
+
+			kv_check_conflict_out(state->rel, state->scan, node->ss.ps.state->es_snapshot);
+			if (found)
+				return true;
+		}
+		state->positioned = next_position(node, state);
+		state->finished = !state->positioned;
+		if (state->finished)
+			kv_scan_leave(state->scan);
+	}
+	return false;
+}
+
+static bool
+quals_pass(ForeignScanState *node, ExprState *quals, TupleTableSlot *slot)
+{
+	ExprContext *econtext = node->ss.ps.ps_ExprContext;
+
+	econtext->ecxt_scantuple = slot;
+	if (ExecQual(quals, econtext))
+		return true;
+	InstrCountFiltered1(node, 1);
+	return false;
+}
+
+/*
+ * Lock the row in the slot and leave its newest version there.  Returns false
+ * if there is nothing to return: it is gone, or not wanted any more.
+ */
+static bool
+lock_row(ForeignScanState *node, KvScanState *state, const KvRow *row,
+		 TupleTableSlot *slot)
+{
+	Snapshot	snapshot = node->ss.ps.state->es_snapshot;
+	KvKey		key = {row->key, row->keylen};
+	KvRow		newer;
+	KvRowResult result = kv_lock_row(state->store, state->rel, key, snapshot,
+									 state->lock_mode, LockWaitBlock,
+									 snapshot->curcid, &newer);
+
+	switch (result)
+	{
+		case KV_ROW_DONE:
+			return true;
+		case KV_ROW_NEWER:
+			kv_tuple_store(state->table, &newer, true, slot);
+			return quals_pass(node, node->fdw_recheck_quals, slot) &&
+				quals_pass(node, state->qual, slot);
+		default:
+			kv_raise_row_conflict(result, state->operation);
+			return false;
+	}
+}
+
+/*
+ * What the row in the slot points to is the row's or in the per-tuple context,
+ * and so lasts until the next call.
+ */
+static TupleTableSlot *
+kv_iterate_foreign_scan(ForeignScanState *node)
+{
+	KvScanState *state = node->fdw_state;
+	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
+	KvRow		row;
+
+	if (KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan))
+		return kv_iterate_count(node);
+
+	if (!state->started)
+		start_scan(node, state);
+
+	while (next_row(node, state, &row))
+	{
+		kv_tuple_store(state->table, &row, state->want_values, slot);
+		if (state->names != NULL)
+		{
+			KvKey		key = {row.key, row.keylen};
+
+			kv_names_add(state->names, key, &slot->tts_tid);
+		}
+		if (state->lock_mode < 0 ||
+			(quals_pass(node, state->qual, slot) && lock_row(node, state, &row, slot)))
+			return slot;
+
+		/* one call may go through any number of rows */
+		CHECK_FOR_INTERRUPTS();
+		ExecClearTuple(slot);
+		ResetExprContext(node->ss.ps.ps_ExprContext);
+	}
+	return ExecClearTuple(slot);
+}
+
+/* ---- rows locked above the scan ---- */
+
+static LockTupleMode
+mark_mode(RowMarkType mark)
+{
+	switch (mark)
+	{
+		case ROW_MARK_KEYSHARE:
+			return LockTupleKeyShare;
+		case ROW_MARK_SHARE:
+			return LockTupleShare;
+		case ROW_MARK_NOKEYEXCLUSIVE:
+			return LockTupleNoKeyExclusive;
+		case ROW_MARK_EXCLUSIVE:
+			return LockTupleExclusive;
+		case ROW_MARK_REFERENCE:
+		case ROW_MARK_COPY:
+			break;
+	}
+	elog(ERROR, "unexpected row mark %d", (int) mark);
+}
+
+/*
+ * Put the version that the snapshot sees into the slot.  Its values are asked
+ * for only if EvalPlanQual may come to look at them, for another relation's sake.
+ */
+static void
+refetch_row(KvScanState *state, EState *estate, KvKey key, TupleTableSlot *slot)
+{
+	KvRow		row = {.key = key.data, .keylen = key.len};
+	bool		alone = list_length(estate->es_range_table) == 1;
+
+	if (alone)
+		kv_tuple_store(state->table, &row, false, slot);
+	else
+	{
+		KvScan	   *scan = kv_scan_begin(state->store, estate->es_snapshot, true);
+
+		kv_scan_points(scan, &key, 1);
+		if (!kv_scan_next(scan, &row))
+			elog(ERROR, "locked row is not visible");
+		kv_tuple_store(state->table, &row, true, slot);
+		ExecMaterializeSlot(slot);
+		kv_scan_end(scan);
+	}
+}
+
+/*
+ * Lock a row that the scan has named.  The slot gets the version that is locked,
+ * or nothing if the row is to be passed over.
+ */
+static void
+kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
+					   TupleTableSlot *slot, bool *updated)
+{
+	KvScanState *state = mark->ermExtra;
+	Snapshot	snapshot = estate->es_snapshot;
+	MemoryContext old;
+	KvKey		key;
+	KvRow		newer;
+	KvRowResult result;
+
+	if (state == NULL)
+		elog(ERROR, "row to lock has no scan");
+	if (state->lock_context == NULL)
+		state->lock_context = AllocSetContextCreate(state->context, "kvfdw row lock",
+													ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(state->lock_context);
+	old = MemoryContextSwitchTo(state->lock_context);
+	ExecClearTuple(slot);
+
+	/* the row may come from EvalPlanQual's scan, this one not having been started */
+	if (state->store == NULL)
+		state->store = kv_table_store(state->rel, false);
+	key = kv_names_find(state->names, (ItemPointer) DatumGetPointer(rowid));
+	result = kv_lock_row(state->store, state->rel, key, snapshot,
+						 mark_mode(mark->markType), mark->waitPolicy,
+						 snapshot->curcid, &newer);
+	switch (result)
+	{
+		case KV_ROW_DONE:
+			refetch_row(state, estate, key, slot);
+			break;
+		case KV_ROW_NEWER:
+			kv_tuple_store(state->table, &newer, true, slot);
+			*updated = true;
+			break;
+		default:
+			kv_raise_row_conflict(result, CMD_SELECT);
+	}
+	if (!TTS_EMPTY(slot))
+		ExecMaterializeSlot(slot);
+	MemoryContextSwitchTo(old);
+}
+
+/* Parameters may have changed: evaluate the conditions again at the next row. */
+static void
+kv_rescan_foreign_scan(ForeignScanState *node)
+{
+	KvScanState *state = node->fdw_state;
+
+	if (KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan))
+		kv_rescan_count(node);
+	else
+		state->started = false;
+}
+
+/* The first scan of a row mark owns the names. */
+static void
+end_naming(ForeignScanState *node, KvScanState *state)
+{
+	ExecRowMark *mark;
+
+	if (state->names == NULL)
+		return;
+	mark = ExecFindRowMark(node->ss.ps.state, ((Scan *) node->ss.ps.plan)->scanrelid, true);
+	if (mark->ermExtra == state)
+	{
+		kv_names_end(state->names);
+		mark->ermExtra = NULL;
+	}
+}
+
+static void
+kv_end_foreign_scan(ForeignScanState *node)
+{
+	KvScanState *state = node->fdw_state;
+
+	if (state == NULL)
+		return;					/* EXPLAIN without ANALYZE */
+	if (KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan))
+	{
+		kv_end_count(node);
+		return;
+	}
+	if (state->scan != NULL)
+		kv_scan_end(state->scan);
+	ExecClearTuple(node->ss.ss_ScanTupleSlot);
+	end_naming(node, state);
+	MemoryContextDelete(state->context);
+	node->fdw_state = NULL;
+}
+
+/*
+ * EvalPlanQual: is the row in the slot one of the scan's?  The executor evaluates
+ * the plan's fdw_recheck_quals, which are the key conditions' clauses.  Of a count
+ * some minor versions ask here for the row itself, once per row that they want.
+ */
+static bool
+kv_recheck_foreign_scan(ForeignScanState *node, TupleTableSlot *slot)
+{
+	return !KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan) ||
+		!TupIsNull(kv_iterate_count(node));
+}
+
+/* Set the scan's callbacks. */
+void
+kv_scan_routine(FdwRoutine *routine)
+{
+	routine->BeginForeignScan = kv_begin_foreign_scan;
+	routine->IterateForeignScan = kv_iterate_foreign_scan;
+	routine->ReScanForeignScan = kv_rescan_foreign_scan;
+	routine->EndForeignScan = kv_end_foreign_scan;
+	routine->RecheckForeignScan = kv_recheck_foreign_scan;
+	routine->RefetchForeignRow = kv_refetch_foreign_row;
+}

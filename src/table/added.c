@@ -1,0 +1,431 @@
+/*
+ * added.c
+ *		What rows have in columns that are added to their table, or get another type.
+ *
+ * As on heap: the column's default as it was in the ALTER that added it, whatever it
+ * is changed to later.  One that is the same for all rows is computed once; the schema
+ * image keeps it (schema.c), and rows are left as they are.  One that may differ from
+ * row to row (volatile functions, sequences, identity, stored generated columns) is
+ * computed for each, and all rows are written anew, into a new store that is the
+ * table's from COMMIT on, as with TRUNCATE.  So is one too large for the image.
+ *
+ * Likewise of columns whose type is changed to one that is stored in the same way, with
+ * another length or precision, or a domain: all values must fit it, and are written anew
+ * if they become others.
+ *
+ * All this happens at the end of the ALTER, under its AccessExclusiveLock.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_coerce.h"
+#include "rewrite/rewriteHandler.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "table/table.h"
+
+#define IMAGE_MAX	(64 * 1024)		/* bytes of a value that the image keeps */
+
+/* A column that was added and that old rows are not simply NULL in; or that has another type. */
+typedef struct AddedColumn
+{
+	Form_pg_attribute att;
+	Expr	   *expr;			/* NULL: NULL, which it must not be */
+	ExprState  *state;
+	bool		generated;
+	bool		given;			/* by the column, not by its type's constraints */
+	bool		differs;		/* from row to row, perhaps */
+} AddedColumn;
+
+/* NULL if old rows are NULL there, and may be. */
+static AddedColumn *
+describe(Relation rel, TupleDesc desc, AttrNumber attnum)
+{
+	Form_pg_attribute att = TupleDescAttr(desc, attnum - 1);
+	AddedColumn *column = palloc0(sizeof(AddedColumn));
+
+	if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att))
+		return NULL;
+	column->att = att;
+	column->generated = att->attgenerated != '\0';
+	column->expr = (Expr *) build_column_default(rel, attnum);
+	column->given = column->expr != NULL;
+	if (column->expr == NULL && DomainHasConstraints(att->atttypid))
+	{
+		int32		typmod = att->atttypmod;
+		Oid			base = getBaseTypeAndTypmod(att->atttypid, &typmod);
+
+		column->expr = (Expr *)
+			coerce_to_target_type(NULL,
+								  (Node *) makeNullConst(base, typmod, get_typcollation(base)),
+								  base, att->atttypid, att->atttypmod,
+								  COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
+	}
+	if (column->expr == NULL && !att->attnotnull)
+		return NULL;
+	column->differs = column->generated || contain_volatile_functions((Node *) column->expr);
+	return column;
+}
+
+KV_NORETURN static void
+raise_null(Relation rel, const AddedColumn *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NOT_NULL_VIOLATION),
+			 errmsg("column \"%s\" of relation \"%s\" contains null values",
+					NameStr(column->att->attname), RelationGetRelationName(rel)),
+			 errtablecol(rel, column->att->attnum)));
+}
+
+/* Compute one that is the same for all rows; *isnull may be more than the column allows. */
+static Datum
+compute(AddedColumn *column, EState *estate, bool *isnull)
+{
+	Datum		value;
+
+	*isnull = true;
+	if (column->expr == NULL)
+		return (Datum) 0;
+	value = ExecEvalExprSwitchContext(ExecPrepareExpr(column->expr, estate),
+									  GetPerTupleExprContext(estate), isnull);
+	if (*isnull || column->att->attbyval)
+		return value;
+	if (column->att->attlen == -1)
+		value = PointerGetDatum(PG_DETOAST_DATUM(value));
+	return datumCopy(value, false, column->att->attlen);
+}
+
+/* ---- rows written anew ---- */
+
+/* Generated columns come last: they may be made of the others. */
+static void
+fill_row(Relation rel, List *columns, bool generated, ExprContext *econtext,
+		 TupleTableSlot *slot)
+{
+	ListCell   *cell;
+
+	foreach(cell, columns)
+	{
+		AddedColumn *column = lfirst(cell);
+		int			i = column->att->attnum - 1;
+		Datum		value;
+		bool		isnull;
+
+		if (column->generated != generated)
+			continue;
+		value = ExecEvalExpr(column->state, econtext, &isnull);
+		if (isnull && column->att->attnotnull)
+			raise_null(rel, column);
+		slot->tts_values[i] = value;
+		slot->tts_isnull[i] = isnull;
+	}
+}
+
+static void
+write_row(Relation rel, KvStore *to, const KvTable *table, const KvRow *row,
+		  TupleTableSlot *slot, StringInfo buf, Snapshot snapshot, CommandId cid)
+{
+	KvKey		key = {row->key, row->keylen};
+	const char *value;
+	Size		len;
+	KvForm		form = kv_tuple_encode(table, slot, buf, &value, &len);
+
+	if (kv_insert(to, rel, key, form, value, len, snapshot, cid, false) != KV_INSERTED)
+		elog(ERROR, "a row of foreign table \"%s\" is there twice", RelationGetRelationName(rel));
+}
+
+/* The store's own key bytes go with the row: no default changes a key. */
+static void
+copy_rows(Relation rel, List *columns, EState *estate, KvStore *from, KvStore *to,
+		  const KvTable *table)
+{
+	ExprContext *econtext = GetPerTupleExprContext(estate);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
+	KvKey		unbounded = {NULL, 0};
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	CommandId	cid = GetCurrentCommandId(true);
+	KvScan	   *scan = kv_scan_begin(from, snapshot, true);
+	StringInfoData buf;
+	KvRow		row;
+
+	initStringInfo(&buf);
+	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 0);
+	while (kv_scan_next(scan, &row))
+	{
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		ResetPerTupleExprContext(estate);
+		old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		kv_tuple_store(table, &row, true, slot);
+		econtext->ecxt_scantuple = slot;
+		fill_row(rel, columns, false, econtext, slot);
+		fill_row(rel, columns, true, econtext, slot);
+		write_row(rel, to, table, &row, slot, &buf, snapshot, cid);
+		MemoryContextSwitchTo(old);
+	}
+	kv_scan_end(scan);
+	UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+static void
+rewrite_rows(Relation rel, List *columns, EState *estate)
+{
+	KvStore    *from = kv_table_written_store(rel);
+	KvRenewed	previous = kv_renewed;
+	const KvTable *table;
+	KvStore    *to;
+	ListCell   *cell;
+
+	if (from == NULL)
+		return;
+	table = kv_table_get(rel);
+	to = kv_table_renew(rel, from);
+	foreach(cell, columns)
+	{
+		AddedColumn *column = lfirst(cell);
+
+		/* one without an expression cannot be NULL: fill_row says so */
+		if (column->expr == NULL)
+			column->expr = (Expr *) makeNullConst(column->att->atttypid, -1,
+												  column->att->attcollation);
+		column->state = ExecPrepareExpr(column->expr, estate);
+	}
+	kv_renewed.relid = RelationGetRelid(rel);
+	kv_renewed.from = from;
+	PG_TRY();
+	{
+		copy_rows(rel, columns, estate, from, to, table);
+	}
+	PG_FINALLY();
+	{
+		kv_renewed = previous;
+	}
+	PG_END_TRY();
+}
+
+/* ---- at the end of the ALTER ---- */
+
+/* What the image is to keep: KvMissing; NULL is what it has without. */
+static List *
+constants(Relation rel, List *columns, EState *estate, bool *too_large)
+{
+	List	   *added = NIL;
+	bool		looked = false;
+	bool		has_rows = false;
+	ListCell   *cell;
+
+	foreach(cell, columns)
+	{
+		AddedColumn *column = lfirst(cell);
+		KvMissing  *missing = palloc(sizeof(KvMissing));
+		bool		isnull = true;
+
+		if (column->given)
+			missing->value = compute(column, estate, &isnull);
+		if (isnull && !looked)
+		{
+			has_rows = kv_engine_ready() && kv_table_has_rows(rel);
+			looked = true;
+		}
+		if (!column->given && has_rows)
+			missing->value = compute(column, estate, &isnull);
+		if (isnull && has_rows && column->att->attnotnull)
+			raise_null(rel, column);
+		if (isnull)
+			continue;
+		missing->attnum = column->att->attnum;
+		added = lappend(added, missing);
+		if (datumGetSize(missing->value, column->att->attbyval, column->att->attlen) > IMAGE_MAX)
+			*too_large = true;
+	}
+	return added;
+}
+
+/*
+ * Columns were added to a table, of which the caller holds AccessExclusiveLock: have
+ * its rows show what they would on heap.
+ */
+void
+kv_columns_added(Relation rel, List *attnums)
+{
+	TupleDesc	desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+	List	   *columns = NIL;
+	bool		rewrite = false;
+	EState	   *estate;
+	ListCell   *cell;
+
+	foreach(cell, attnums)
+	{
+		AddedColumn *column = describe(rel, desc, lfirst_int(cell));
+
+		if (column == NULL)
+			continue;
+		columns = lappend(columns, column);
+		rewrite |= column->differs;
+	}
+	if (columns == NIL)
+		return;
+
+	/* without the library the rows cannot be had, if there are any */
+	if (!kv_engine_ready() && kv_mark_exists(RelationGetRelid(rel)))
+		kv_engine_require();
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	estate = CreateExecutorState();
+	if (!rewrite)
+	{
+		List	   *added = constants(rel, columns, estate, &rewrite);
+
+		if (!rewrite && added != NIL && kv_engine_ready())
+			kv_table_set_missing(rel, added);
+	}
+	if (rewrite && kv_engine_ready())
+		rewrite_rows(rel, columns, estate);
+	FreeExecutorState(estate);
+	PopActiveSnapshot();
+}
+
+/* ---- another type ---- */
+
+/* NULL if no value can become another one. */
+static AddedColumn *
+describe_retyped(TupleDesc desc, AttrNumber attnum)
+{
+	Form_pg_attribute att = TupleDescAttr(desc, attnum - 1);
+	Oid			base = getBaseType(att->atttypid);
+	AddedColumn *column;
+	Node	   *var;
+	Node	   *expr;
+
+	if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att))
+		return NULL;
+	/* a value that is of its type, but may be of any length */
+	var = (Node *) makeRelabelType((Expr *) makeVar(1, attnum, att->atttypid, att->atttypmod,
+													att->attcollation, 0),
+								   base, -1, att->attcollation, COERCE_IMPLICIT_CAST);
+	expr = coerce_to_target_type(NULL, var, base, att->atttypid, att->atttypmod,
+								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
+	if (expr == NULL || expr == var)
+		return NULL;
+	column = palloc0(sizeof(AddedColumn));
+	column->att = att;
+	column->expr = (Expr *) expr;
+	return column;
+}
+
+/* Has a row a value that becomes another one?  ERROR if that would be part of the key. */
+static bool
+row_changes(Relation rel, const KvTable *table, List *columns, ExprContext *econtext)
+{
+	TupleTableSlot *slot = econtext->ecxt_scantuple;
+	bool		changes = false;
+	ListCell   *cell;
+
+	foreach(cell, columns)
+	{
+		AddedColumn *column = lfirst(cell);
+		int			i = column->att->attnum - 1;
+		bool		isnull;
+		Datum		value = ExecEvalExpr(column->state, econtext, &isnull);
+
+		if (isnull && slot->tts_isnull[i])
+			continue;
+		if (isnull == slot->tts_isnull[i] &&
+			datum_image_eq(value, slot->tts_values[i], column->att->attbyval, column->att->attlen))
+			continue;
+		if (table->keyindex[i] >= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+					 errmsg("cannot change the type of column \"%s\" because it would change keys of foreign table \"%s\"",
+							NameStr(column->att->attname), RelationGetRelationName(rel)),
+					 errhint("Copy the rows into a table with the other type.")));
+		changes = true;
+	}
+	return changes;
+}
+
+/* All rows are read, for some may not fit. */
+static bool
+any_row_changes(Relation rel, KvStore *store, List *columns, EState *estate)
+{
+	const KvTable *table = kv_table_get(rel);
+	ExprContext *econtext = GetPerTupleExprContext(estate);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
+	KvKey		unbounded = {NULL, 0};
+	KvScan	   *scan = kv_scan_begin(store, GetActiveSnapshot(), true);
+	bool		changes = false;
+	KvRow		row;
+
+	econtext->ecxt_scantuple = slot;
+	kv_scan_range(scan, unbounded, unbounded, KV_BY_PLACE, 0);
+	while (kv_scan_next(scan, &row))
+	{
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		ResetPerTupleExprContext(estate);
+		old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		kv_tuple_store(table, &row, true, slot);
+		changes |= row_changes(rel, table, columns, econtext);
+		MemoryContextSwitchTo(old);
+	}
+	kv_scan_end(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	return changes;
+}
+
+/*
+ * The types of columns were changed, with AccessExclusiveLock.  Where rows cannot be read
+ * as the new ones, their next use says so.
+ */
+void
+kv_columns_retyped(Relation rel, List *attnums)
+{
+	TupleDesc	desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+	List	   *columns = NIL;
+	KvStore    *store;
+	EState	   *estate;
+	ListCell   *cell;
+
+	foreach(cell, attnums)
+	{
+		AddedColumn *column = describe_retyped(desc, lfirst_int(cell));
+
+		if (column != NULL)
+			columns = lappend(columns, column);
+	}
+	if (columns == NIL)
+		return;
+	if (!kv_engine_ready() && kv_mark_exists(RelationGetRelid(rel)))
+		kv_engine_require();
+	if (!kv_engine_ready() || !kv_table_columns_fit(rel))
+		return;
+	store = kv_table_written_store(rel);
+	if (store == NULL)
+		return;
+
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	estate = CreateExecutorState();
+	foreach(cell, columns)
+	{
+		AddedColumn *column = lfirst(cell);
+
+		column->state = ExecPrepareExpr(column->expr, estate);
+	}
+	if (any_row_changes(rel, store, columns, estate))
+		rewrite_rows(rel, columns, estate);
+	FreeExecutorState(estate);
+	PopActiveSnapshot();
+}

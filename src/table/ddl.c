@@ -1,0 +1,478 @@
+/*
+ * ddl.c
+ *		What a statement that changes definitions may leave a table as.
+ *
+ * PostgreSQL shows a wrapper nothing but options, so that a table could be given
+ * a key that cannot be, or lose the one that its rows have.  The object access
+ * hook notes which tables a statement changes (kv_ddl_note).  At its end, when
+ * the catalog says what it leaves behind, they are looked at:
+ *
+ *	created, or its options set: the key must be one, that of its rows if there are any
+ *	a column added, or its type changed: likewise, but its name may be wrong
+ *		until the options are set: renaming a key column takes two statements
+ *	a column added: rows that are there get its default (added.c)
+ *	a column's type changed otherwise: values must fit it (added.c)
+ *	NOT NULL, CHECK constraints and bounds of partitions: rows that are there must fit (fit.c)
+ *	a key column dropped: there must be no rows.  Whether the table is dropped
+ *		with it, in a cascade, is known at the end only
+ *
+ * pg_upgrade makes tables as they were, step by step, so nothing is refused
+ * there; each may have data that pg_upgrade leaves behind, and is marked
+ * (mark.c).
+ *
+ * A statement is a call of ProcessUtility, and looks at its own notes alone.
+ * What is dropped by other means is looked at before COMMIT.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_foreign_table.h"
+#include "catalog/pg_inherits.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "table/table.h"
+
+typedef enum KvNoteKind
+{
+	KV_NOTE_CREATED,
+	KV_NOTE_OPTIONS,
+	KV_NOTE_ADDED,				/* a column */
+	KV_NOTE_COLUMN,
+	KV_NOTE_KEY_DROPPED,
+
+	/* relid is that of a constraint, or of any table that has got a parent */
+	KV_NOTE_CONSTRAINT,
+	KV_NOTE_INHERITED
+} KvNoteKind;
+
+typedef struct KvNote
+{
+	KvNoteKind	kind;
+	Oid			relid;
+	AttrNumber	attnum;
+	NameData	column;			/* KV_NOTE_KEY_DROPPED: its name */
+	int			depth;			/* of calls of ProcessUtility */
+	SubTransactionId subid;
+} KvNote;
+
+static ProcessUtility_hook_type previous_utility = NULL;
+static int	depth = 0;
+static List *notes = NIL;		/* in TopTransactionContext */
+
+static void
+add_note(KvNoteKind kind, Oid relid, AttrNumber attnum)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	KvNote	   *note = palloc0(sizeof(KvNote));
+
+	note->kind = kind;
+	note->relid = relid;
+	note->attnum = attnum;
+	if (kind == KV_NOTE_KEY_DROPPED)
+		namestrcpy(&note->column, get_attname(relid, attnum, false));
+	note->depth = depth;
+	note->subid = GetCurrentSubTransactionId();
+	notes = lappend(notes, note);
+	MemoryContextSwitchTo(old);
+}
+
+/* From the object access hook.  A table that is being created is not in the catalog yet. */
+void
+kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid)
+{
+	if (access == OAT_POST_ALTER && classid == ForeignTableRelationId)
+		add_note(KV_NOTE_OPTIONS, objectid, 0);
+	if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) && classid == ConstraintRelationId)
+		add_note(KV_NOTE_CONSTRAINT, objectid, 0);
+	if (access == OAT_POST_ALTER && classid == InheritsRelationId)
+		add_note(KV_NOTE_INHERITED, objectid, 0);
+	if (classid != RelationRelationId)
+		return;
+	if (access == OAT_POST_CREATE && subid == 0)
+		add_note(KV_NOTE_CREATED, objectid, 0);
+	else if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) && subid > 0 &&
+			 get_rel_relkind(objectid) == RELKIND_FOREIGN_TABLE)
+		add_note(access == OAT_POST_CREATE ? KV_NOTE_ADDED : KV_NOTE_COLUMN, objectid, subid);
+	else if (access == OAT_DROP && subid > 0 && kv_is_foreign_table(objectid) &&
+			 kv_is_key_column(objectid, subid))
+		add_note(KV_NOTE_KEY_DROPPED, objectid, subid);
+}
+
+static void
+check_dropped(Relation rel, const KvNote *note)
+{
+	if (kv_attribute_exists(note->relid, note->attnum))
+		return;
+	if (kv_engine_ready() && kv_table_has_rows(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("cannot drop column \"%s\" of foreign table \"%s\" because it is part of the key of its rows",
+						NameStr(note->column), RelationGetRelationName(rel)),
+				 errhint("TRUNCATE the table first, or copy its rows into a table with another key.")));
+}
+
+/* Say which columns of a new key no scan can be ordered by. */
+static void
+tell_order(const KvTable *table)
+{
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		const KvKeyColumn *key = &table->keys[i];
+
+		if (!key->ordered)
+			ereport(NOTICE,
+					(errmsg("key column \"%s\" has no order that scans of foreign table \"%s\" could use",
+							NameStr(TupleDescAttr(table->tupdesc, key->attnum - 1)->attname),
+							get_rel_name(table->relid)),
+					 errdetail("Under the collation \"%s\" rows are found by equality only, not by ranges or in the column's order.",
+							   get_collation_name(key->collation)),
+					 errhint("Declare the column with COLLATE \"C\" if it can be ordered by bytes.")));
+	}
+}
+
+/* The key of a table may be another one than before. */
+static void
+look_at_key(Relation rel, bool is_new)
+{
+	KvTable    *table = kv_table_get(rel);
+
+	if (is_new)
+		tell_order(table);
+	if (kv_engine_ready())
+		kv_table_fit_key(rel);
+}
+
+static void
+look_at(const KvNote *note)
+{
+	Relation	rel;
+
+	if (note->kind == KV_NOTE_CONSTRAINT || note->kind == KV_NOTE_INHERITED ||
+		!kv_is_foreign_table(note->relid))
+		return;					/* not ours, or gone */
+	if (IsBinaryUpgrade)
+	{
+		if (note->kind == KV_NOTE_CREATED)
+			kv_mark_make(note->relid);
+		return;
+	}
+	rel = try_relation_open(note->relid, AccessShareLock);
+	if (rel == NULL)
+		return;
+	switch (note->kind)
+	{
+		case KV_NOTE_CREATED:
+			/* a table without columns gets its key later */
+			if (RelationGetNumberOfAttributes(rel) > 0 || kv_key_is_given(note->relid))
+				look_at_key(rel, true);
+			break;
+		case KV_NOTE_OPTIONS:
+			look_at_key(rel, false);
+			break;
+		case KV_NOTE_ADDED:
+		case KV_NOTE_COLUMN:
+			if (kv_is_key_column(note->relid, note->attnum) && kv_key_columns_exist(rel))
+				look_at_key(rel, note->kind == KV_NOTE_ADDED);
+			break;
+		case KV_NOTE_KEY_DROPPED:
+			check_dropped(rel, note);
+			break;
+		case KV_NOTE_CONSTRAINT:
+		case KV_NOTE_INHERITED:
+			break;
+	}
+	relation_close(rel, AccessShareLock);
+}
+
+/*
+ * Give rows the default of a column that was added, if this is the first such note of
+ * its table: of all of them together.
+ */
+static void
+look_at_added(List *mine, const KvNote *first)
+{
+	List	   *attnums = NIL;
+	Relation	rel;
+	ListCell   *cell;
+
+	if (IsBinaryUpgrade || !kv_is_foreign_table(first->relid))
+		return;
+	foreach(cell, mine)
+	{
+		const KvNote *note = lfirst(cell);
+
+		if (note->kind != KV_NOTE_ADDED || note->relid != first->relid)
+			continue;
+		if (attnums == NIL && note != first)
+			return;
+		attnums = lappend_int(attnums, note->attnum);
+	}
+	rel = try_relation_open(first->relid, AccessShareLock);
+	if (rel == NULL)
+		return;
+	kv_columns_added(rel, attnums);
+	relation_close(rel, AccessShareLock);
+	list_free(attnums);
+}
+
+/* Has the statement that ends added columns to our tables? */
+static bool
+has_added(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, notes)
+	{
+		const KvNote *note = lfirst(cell);
+
+		if (note->kind == KV_NOTE_ADDED && note->depth == depth &&
+			kv_is_foreign_table(note->relid))
+			return true;
+	}
+	return false;
+}
+
+/* Does the statement do this with the column of a note, whatever table it names? */
+static bool
+says(const AlterTableStmt *statement, AlterTableType subtype, const KvNote *note)
+{
+	ListCell   *cell;
+
+	if (statement == NULL || note->kind != KV_NOTE_COLUMN || !kv_is_foreign_table(note->relid))
+		return false;
+	foreach(cell, statement->cmds)
+	{
+		const AlterTableCmd *command = lfirst(cell);
+
+		if (command->subtype == subtype &&
+			get_attnum(note->relid, command->name) == note->attnum)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Does the statement have the column of a note be NOT NULL?  A primary key does, of a
+ * parent, and of all columns of that name in the tables that inherit from it.
+ */
+static bool
+says_not_null(const AlterTableStmt *statement, const KvNote *note)
+{
+	ListCell   *cell;
+
+	if (says(statement, AT_SetNotNull, note))
+		return true;
+	if (statement == NULL || note->kind != KV_NOTE_COLUMN || !kv_is_foreign_table(note->relid))
+		return false;
+	foreach(cell, statement->cmds)
+	{
+		const AlterTableCmd *command = lfirst(cell);
+
+		if (command->subtype == AT_AddConstraint && IsA(command->def, Constraint) &&
+			((const Constraint *) command->def)->contype == CONSTR_PRIMARY)
+		{
+			HeapTuple	tuple = SearchSysCacheAttNum(note->relid, note->attnum);
+			bool		not_null = HeapTupleIsValid(tuple) &&
+				((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+
+			if (HeapTupleIsValid(tuple))
+				ReleaseSysCache(tuple);
+			return not_null;
+		}
+	}
+	return false;
+}
+
+/* Values must fit the new types of their columns, if this is the first such note of its table. */
+static void
+look_at_types(List *mine, const KvNote *first, const AlterTableStmt *statement)
+{
+	List	   *attnums = NIL;
+	Relation	rel;
+	ListCell   *cell;
+
+	foreach(cell, mine)
+	{
+		const KvNote *note = lfirst(cell);
+
+		if (note->relid != first->relid || !says(statement, AT_AlterColumnType, note))
+			continue;
+		if (attnums == NIL && note != first)
+			return;
+		attnums = list_append_unique_int(attnums, note->attnum);
+	}
+	if (attnums == NIL || IsBinaryUpgrade)
+		return;
+	rel = try_relation_open(first->relid, AccessShareLock);
+	if (rel == NULL)
+		return;
+	kv_columns_retyped(rel, attnums);
+	relation_close(rel, AccessShareLock);
+	list_free(attnums);
+}
+
+/* Rows must fit what a statement has declared of their tables. */
+static void
+look_at_rows(List *mine, const AlterTableStmt *statement)
+{
+	List	   *fits = NIL;
+	ListCell   *cell;
+
+	foreach(cell, mine)
+	{
+		const KvNote *note = lfirst(cell);
+
+		if (note->kind == KV_NOTE_CONSTRAINT)
+			kv_fit_constraint(&fits, note->relid);
+		else if (note->kind == KV_NOTE_INHERITED)
+			kv_fit_inherited(&fits, note->relid);
+		else if (says_not_null(statement, note))
+			kv_fit_not_null(&fits, note->relid, note->attnum);
+	}
+	kv_fit_rows(fits);
+	list_free_deep(fits);
+}
+
+/* Look at the notes of statements at this depth and below: of the one that ends, if any. */
+static void
+look_at_notes(int at_least, Node *statement)
+{
+	const AlterTableStmt *alter = NULL;
+	List	   *mine = NIL;
+	List	   *others = NIL;
+	MemoryContext old;
+	ListCell   *cell;
+
+	if (notes == NIL)
+		return;
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	foreach(cell, notes)
+	{
+		KvNote	   *note = lfirst(cell);
+
+		if (note->depth >= at_least)
+			mine = lappend(mine, note);
+		else
+			others = lappend(others, note);
+	}
+	notes = others;
+	MemoryContextSwitchTo(old);
+	if (mine == NIL)
+		return;
+	CommandCounterIncrement();
+	foreach(cell, mine)
+		look_at(lfirst(cell));
+	foreach(cell, mine)
+	{
+		if (((KvNote *) lfirst(cell))->kind == KV_NOTE_ADDED)
+			look_at_added(mine, lfirst(cell));
+	}
+	if (statement != NULL && IsA(statement, AlterTableStmt))
+		alter = (const AlterTableStmt *) statement;
+	foreach(cell, mine)
+		look_at_types(mine, lfirst(cell), alter);
+	look_at_rows(mine, alter);
+	list_free_deep(mine);
+}
+
+void
+kv_ddl_before_commit(void)
+{
+	look_at_notes(0, NULL);
+}
+
+void
+kv_ddl_at_end(void)
+{
+	notes = NIL;
+}
+
+/* Subtransactions have ascending numbers. */
+void
+kv_ddl_at_subxact_abort(SubTransactionId subid)
+{
+	ListCell   *cell;
+
+	foreach(cell, notes)
+	{
+		if (((KvNote *) lfirst(cell))->subid >= subid)
+			notes = foreach_delete_current(notes, cell);
+	}
+}
+
+/*
+ * Defaults are looked at when a statement has ended, so it must not have changed what a
+ * column that it adds was to get.
+ */
+static void
+check_commands(const AlterTableStmt *statement)
+{
+	ListCell   *add;
+	ListCell   *change;
+
+	foreach(add, statement->cmds)
+	{
+		const AlterTableCmd *added = lfirst(add);
+
+		if (added->subtype != AT_AddColumn)
+			continue;
+		foreach(change, statement->cmds)
+		{
+			const AlterTableCmd *changed = lfirst(change);
+
+			if ((changed->subtype == AT_ColumnDefault || changed->subtype == AT_AddIdentity) &&
+				strcmp(changed->name, ((ColumnDef *) added->def)->colname) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot add column \"%s\" to a kvfdw table and change its default in one statement",
+								changed->name),
+						 errhint("Use two statements.")));
+		}
+	}
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
+				ProcessUtilityContext context, ParamListInfo params,
+				QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	depth++;
+	PG_TRY();
+	{
+		if (previous_utility)
+			previous_utility(pstmt, query, read_only, context, params, environment, dest,
+							 completion);
+		else
+			standard_ProcessUtility(pstmt, query, read_only, context, params, environment, dest,
+									completion);
+		if (IsA(pstmt->utilityStmt, AlterTableStmt) && has_added())
+			check_commands((const AlterTableStmt *) pstmt->utilityStmt);
+		look_at_notes(depth, pstmt->utilityStmt);
+		if (IsA(pstmt->utilityStmt, CreateExtensionStmt) &&
+			strcmp(((CreateExtensionStmt *) pstmt->utilityStmt)->extname, "kvfdw") == 0)
+			kv_engine_warn();
+	}
+	PG_FINALLY();
+	{
+		depth--;
+	}
+	PG_END_TRY();
+}
+
+void
+kv_ddl_init(void)
+{
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+}

@@ -1,0 +1,168 @@
+/*
+ * dump.c
+ *		Tells pg_dump that it may leave rows out.
+ *
+ * pg_dump takes the rows of foreign tables only with --include-foreign-data, and
+ * says nothing of those that it leaves out.  So a session of pg_dump begins with
+ * a WARNING where the database has kvfdw tables with rows.  It is sent before the
+ * session's first statement: of what comes later pg_dump shows errors alone.
+ * pg_dumpall calls pg_dump for each database.
+ *
+ * The session's name is all that tells pg_dump from others, and whether it was
+ * given the option cannot be seen then.  So the text says "without".
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_foreign_table.h"
+#include "commands/dbcommands.h"
+#include "foreign/foreign.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+#include "table/table.h"
+
+typedef struct KvDumpTable
+{
+	bool		may_have_rows;
+	Oid			server;
+	char	   *option;			/* for its server */
+	char	   *name;
+} KvDumpTable;
+
+/* Without waiting for the table's lock. */
+static bool
+may_have_rows(Oid relid)
+{
+	Relation	rel;
+	KvStore    *store;
+	bool		any;
+
+	if (!kv_mark_exists(relid))
+		return false;
+	if (!ConditionalLockRelationOid(relid, AccessShareLock))
+		return true;
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL)
+		return false;
+	store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, false, InvalidSubTransactionId);
+	any = store == NULL || kv_store_row_estimate(store) > 0;
+	relation_close(rel, AccessShareLock);
+	return any;
+}
+
+/* Nothing, of one that is not ours, or of a server that is in the list. */
+static void
+look_at(Oid relid, const List *servers, KvDumpTable *table)
+{
+	const char *server;
+
+	if (!kv_is_foreign_table(relid))
+		return;
+	table->server = GetForeignTable(relid)->serverid;
+	if (list_member_oid(servers, table->server))
+		return;
+	server = quote_identifier(GetForeignServer(table->server)->servername);
+	table->option = psprintf(server[0] == '"' ? "--include-foreign-data='%s'" : "--include-foreign-data=%s", server);
+	table->name = psprintf("%s.%s", get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+	table->may_have_rows = true;
+	table->may_have_rows = may_have_rows(relid);
+}
+
+/*
+ * An error would refuse the connection.  A table whose data is missing or damaged
+ * may have rows; one that is being dropped has none.
+ */
+static KvDumpTable
+look_safely_at(Oid relid, const List *servers)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	KvDumpTable table = {0};
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		look_at(relid, servers, &table);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return table;
+}
+
+/* The foreign tables of this database, of whatever wrapper. */
+static List *
+foreign_tables(void)
+{
+	Relation	rel = table_open(ForeignTableRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tuple;
+	List	   *tables = NIL;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		tables = lappend_oid(tables, ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftrelid);
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return tables;
+}
+
+static void
+warn(void)
+{
+	List	   *servers = NIL;
+	char	   *example = NULL;
+	StringInfoData options;
+	ListCell   *cell;
+
+	initStringInfo(&options);
+	foreach(cell, foreign_tables())
+	{
+		KvDumpTable table = look_safely_at(lfirst_oid(cell), servers);
+
+		if (!table.may_have_rows)
+			continue;
+		servers = lappend_oid(servers, table.server);
+		appendStringInfo(&options, options.len > 0 ? " %s" : "%s", table.option);
+		if (example == NULL)
+			example = table.name;
+	}
+	if (example != NULL)
+		ereport(WARNING,
+				(errmsg("rows of kvfdw tables are not dumped without --include-foreign-data"),
+				 errdetail("Database \"%s\" has rows in kvfdw tables, among them \"%s\".",
+						   get_database_name(MyDatabaseId), example),
+				 errhint("Call pg_dump with %s, and without -j. pg_dumpall does not take them. For parallel dumps and for all databases see \"Dumps\" in docs/operations.md.",
+						 options.data)));
+}
+
+/*
+ * From a process's first PRE_COMMIT, which in a session is that of the
+ * transaction in which it was connected.
+ */
+void
+kv_dump_first_commit(void)
+{
+	if (MyProcPort == NULL || !OidIsValid(MyDatabaseId) || IsBinaryUpgrade || !kv_engine_ready())
+		return;
+	if (application_name != NULL && strncmp(application_name, "pg_dump", strlen("pg_dump")) == 0 &&
+		strncmp(application_name, "pg_dumpall", strlen("pg_dumpall")) != 0)
+		warn();
+}

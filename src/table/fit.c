@@ -1,0 +1,316 @@
+/*
+ * fit.c
+ *		Old rows must fit what is declared of their table.
+ *
+ * Of a foreign table PostgreSQL believes what it is told: SET NOT NULL, CHECK
+ * constraints and the bounds of a partition are noted, and no row is looked at.  The
+ * planner goes by them, so that rows which do not fit would be missing from answers.
+ * So the rows of kvfdw tables are read as ALTER TABLE reads heap's, at the end of the
+ * statement, under its lock.  What has been declared NOT VALID is not looked at before
+ * VALIDATE CONSTRAINT.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/sysattr.h"
+#include "access/xact.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_inherits.h"
+#include "commands/tablecmds.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "optimizer/optimizer.h"
+#include "partitioning/partdesc.h"
+#include "rewrite/rewriteHandler.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/partcache.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "table/table.h"
+
+/* What the rows of a table are to be looked at for. */
+typedef struct KvFit
+{
+	Oid			relid;
+	List	   *not_null;		/* attribute numbers */
+	List	   *checks;			/* OIDs of constraints */
+	bool		partition;		/* its bounds, and those of the partitions it lies in */
+	bool		in_default;		/* a new partition has taken bounds from it */
+} KvFit;
+
+typedef struct KvCheck
+{
+	char	   *name;
+	ExprState  *state;
+} KvCheck;
+
+static KvFit *
+fit_of(List **fits, Oid relid)
+{
+	ListCell   *cell;
+	KvFit	   *fit;
+
+	foreach(cell, *fits)
+	{
+		fit = lfirst(cell);
+		if (fit->relid == relid)
+			return fit;
+	}
+	fit = palloc0(sizeof(KvFit));
+	fit->relid = relid;
+	*fits = lappend(*fits, fit);
+	return fit;
+}
+
+void
+kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum)
+{
+	KvFit	   *fit = fit_of(fits, relid);
+
+	fit->not_null = list_append_unique_int(fit->not_null, attnum);
+}
+
+/* A constraint was made, or validated; of whatever table or domain. */
+void
+kv_fit_constraint(List **fits, Oid constraint)
+{
+	HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
+	Form_pg_constraint form;
+
+	if (!HeapTupleIsValid(tuple))
+		return;
+	form = (Form_pg_constraint) GETSTRUCT(tuple);
+	if (form->convalidated && OidIsValid(form->conrelid) && kv_is_foreign_table(form->conrelid))
+	{
+		if (form->contype == CONSTRAINT_CHECK)
+		{
+			KvFit	   *fit = fit_of(fits, form->conrelid);
+
+			fit->checks = list_append_unique_oid(fit->checks, constraint);
+		}
+		else if (form->contype == KV_CONSTRAINT_NOTNULL)
+		{
+			bool		isnull;
+			Datum		columns = SysCacheGetAttr(CONSTROID, tuple, Anum_pg_constraint_conkey, &isnull);
+
+			if (!isnull)
+				kv_fit_not_null(fits, form->conrelid,
+								((int16 *) ARR_DATA_PTR(DatumGetArrayTypeP(columns)))[0]);
+		}
+	}
+	ReleaseSysCache(tuple);
+}
+
+static void
+fit_leaves(List **fits, Oid root, bool in_default)
+{
+	ListCell   *cell;
+
+	foreach(cell, find_all_inheritors(root, AccessShareLock, NULL))
+	{
+		Oid			relid = lfirst_oid(cell);
+		KvFit	   *fit;
+
+		if (!kv_is_foreign_table(relid))
+			continue;
+		fit = fit_of(fits, relid);
+		fit->partition = true;
+		fit->in_default |= in_default;
+	}
+}
+
+/* A table has got a parent, perhaps as a partition, which the parent's default one makes room for. */
+void
+kv_fit_inherited(List **fits, Oid child)
+{
+	Oid			parent;
+	Oid			other;
+	Relation	rel;
+
+	if (!get_rel_relispartition(child))
+		return;
+	fit_leaves(fits, child, false);
+	parent = get_partition_parent(child, false);
+	rel = relation_open(parent, NoLock);
+	other = get_default_oid_from_partdesc(RelationGetPartitionDesc(rel, true));
+	relation_close(rel, NoLock);
+	if (OidIsValid(other) && other != child)
+		fit_leaves(fits, other, true);
+}
+
+/* Do conditions ask for more than the encoded keys have? */
+static bool
+wants_values(const KvTable *table, Bitmapset *attributes)
+{
+	int			i = -1;
+
+	while ((i = bms_next_member(attributes, i)) >= 0)
+	{
+		int			attnum = i + FirstLowInvalidHeapAttributeNumber;
+		int			key;
+
+		if (attnum == TableOidAttributeNumber)
+			continue;
+		key = attnum <= 0 ? -1 : table->keyindex[attnum - 1];
+		if (key < 0 || table->keys[key].lossy)
+			return true;
+	}
+	return false;
+}
+
+static KvCheck *
+prepare_check(Relation rel, Oid constraint, EState *estate, Bitmapset **attributes)
+{
+	HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
+	KvCheck    *check = palloc(sizeof(KvCheck));
+	bool		isnull;
+	Datum		source;
+	Node	   *expr;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for constraint %u", constraint);
+	source = SysCacheGetAttr(CONSTROID, tuple, Anum_pg_constraint_conbin, &isnull);
+	if (isnull)
+		elog(ERROR, "constraint %u has no expression", constraint);
+	expr = KV_EXPAND_VIRTUAL(stringToNode(TextDatumGetCString(source)), rel);
+	check->name = pstrdup(NameStr(((Form_pg_constraint) GETSTRUCT(tuple))->conname));
+	check->state = ExecPrepareExpr((Expr *) expr, estate);
+	pull_varattnos(expr, 1, attributes);
+	ReleaseSysCache(tuple);
+	return check;
+}
+
+static void
+check_row(Relation rel, const KvFit *fit, List *checks, ExprState *partition,
+		  ExprContext *econtext)
+{
+	TupleTableSlot *slot = econtext->ecxt_scantuple;
+	ListCell   *cell;
+
+	foreach(cell, fit->not_null)
+	{
+		int			attnum = lfirst_int(cell);
+
+		if (slot->tts_isnull[attnum - 1] &&
+			!KV_ATTRIBUTE_IS_VIRTUAL(TupleDescAttr(slot->tts_tupleDescriptor, attnum - 1)))
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("column \"%s\" of relation \"%s\" contains null values",
+							get_attname(fit->relid, attnum, false), RelationGetRelationName(rel)),
+					 errtablecol(rel, attnum)));
+	}
+	foreach(cell, checks)
+	{
+		KvCheck    *check = lfirst(cell);
+
+		if (!ExecCheck(check->state, econtext))
+			ereport(ERROR,
+					(errcode(ERRCODE_CHECK_VIOLATION),
+					 errmsg("check constraint \"%s\" of relation \"%s\" is violated by some row",
+							check->name, RelationGetRelationName(rel)),
+					 errtableconstraint(rel, check->name)));
+	}
+	if (partition == NULL || ExecCheck(partition, econtext))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CHECK_VIOLATION),
+			 fit->in_default ?
+			 errmsg("updated partition constraint for default partition \"%s\" would be violated by some row",
+					RelationGetRelationName(rel)) :
+			 errmsg("partition constraint of relation \"%s\" is violated by some row",
+					RelationGetRelationName(rel)),
+			 errtable(rel)));
+}
+
+static void
+scan_rows(Relation rel, const KvFit *fit, KvStore *store, List *checks, ExprState *partition,
+		  EState *estate, bool want_values)
+{
+	const KvTable *table = kv_table_get(rel);
+	ExprContext *econtext = GetPerTupleExprContext(estate);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
+	KvKey		unbounded = {NULL, 0};
+	KvScan	   *scan = kv_scan_begin(store, GetActiveSnapshot(), want_values);
+	KvRow		row;
+
+	slot->tts_tableOid = fit->relid;
+	econtext->ecxt_scantuple = slot;
+	kv_scan_range(scan, unbounded, unbounded, KV_BY_PLACE, 0);
+	while (kv_scan_next(scan, &row))
+	{
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		ResetPerTupleExprContext(estate);
+		old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		kv_tuple_store(table, &row, want_values, slot);
+		MemoryContextSwitchTo(old);
+		check_row(rel, fit, checks, partition, econtext);
+	}
+	kv_scan_end(scan);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+static void
+fit_rows(Relation rel, KvFit *fit)
+{
+	KvStore    *store = kv_table_written_store(rel);
+	EState	   *estate;
+	Bitmapset  *attributes = NULL;
+	List	   *checks = NIL;
+	List	   *quals = NIL;
+	ListCell   *cell;
+
+	if (store == NULL)
+		return;
+	if (fit->partition)
+		quals = RelationGetPartitionQual(rel);
+	if (quals != NIL && PartConstraintImpliedByRelConstraint(rel, quals))
+		quals = NIL;
+	if (quals == NIL && fit->checks == NIL && fit->not_null == NIL)
+		return;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	estate = CreateExecutorState();
+	foreach(cell, fit->checks)
+		checks = lappend(checks, prepare_check(rel, lfirst_oid(cell), estate, &attributes));
+	pull_varattnos((Node *) quals, 1, &attributes);
+	foreach(cell, fit->not_null)
+		attributes = bms_add_member(attributes, lfirst_int(cell) - FirstLowInvalidHeapAttributeNumber);
+	scan_rows(rel, fit, store, checks, quals == NIL ? NULL : ExecPrepareCheck(quals, estate),
+			  estate, wants_values(kv_table_get(rel), attributes));
+	FreeExecutorState(estate);
+	PopActiveSnapshot();
+}
+
+/* At the end of a statement. */
+void
+kv_fit_rows(List *fits)
+{
+	ListCell   *cell;
+
+	if (fits == NIL || IsBinaryUpgrade)
+		return;
+	CommandCounterIncrement();
+	foreach(cell, fits)
+	{
+		KvFit	   *fit = lfirst(cell);
+		Relation	rel = try_relation_open(fit->relid, AccessShareLock);
+
+		if (rel == NULL)
+			continue;
+		/* without the library the rows cannot be had, if there are any */
+		if (!kv_engine_ready() && kv_mark_exists(fit->relid))
+			kv_engine_require();
+		if (kv_engine_ready())
+			fit_rows(rel, fit);
+		relation_close(rel, AccessShareLock);
+	}
+}

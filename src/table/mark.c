@@ -1,0 +1,160 @@
+/*
+ * mark.c
+ *		The mark in the catalog that a table has data.
+ *
+ * A table that nobody has written to has no directory, and is empty.  One whose
+ * directory was lost, by a copy without it, say, must not look the same.  So the
+ * catalog knows which tables have data, and one that is marked and has no store
+ * is an error (55000).
+ *
+ * The mark is a row of pg_depend: the table itself depends on its wrapper's
+ * handler function, which is nobody's business otherwise.
+ *
+ *	- Who writes rows has seen a mark before, committed or its own, or makes
+ *	  one, in its own transaction.  It rolls back with the rows that it is for.
+ *	- First writers that do not see each other's marks make one each.  There is
+ *	  no unique index, so none waits for another.
+ *	- The store comes first and the mark second.  Who has found no store, but
+ *	  then a mark, looks for the store once more.
+ *	- TRUNCATE makes a store, which ends the error.  The mark stays, and goes
+ *	  with the table.
+ *	- As a part of the catalog it is on standbys and in copies of the database,
+ *	  made with CREATE DATABASE … TEMPLATE.  pg_dump does not take it: what it
+ *	  restores is a new table.  pg_upgrade restores such a dump, but its tables
+ *	  may have data, which it leaves behind: so all are marked there (ddl.c).
+ *
+ * After a (sub)transaction has made marks and was rolled back, marks that this
+ * backend has seen may be those: it looks again.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xlog.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_depend.h"
+#include "catalog/pg_proc.h"
+#include "foreign/foreign.h"
+#include "miscadmin.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "table/table.h"
+
+static uint64 epoch = 1;		/* counts rollbacks of transactions that made marks */
+static bool made_any = false;	/* in this transaction */
+
+bool
+kv_mark_exists(Oid relid)
+{
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	ScanKeyData keys[3];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		found = false;
+
+	ScanKeyInit(&keys[0], Anum_pg_depend_classid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(RelationRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_objid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	ScanKeyInit(&keys[2], Anum_pg_depend_objsubid, BTEqualStrategyNumber, F_INT4EQ,
+				Int32GetDatum(0));
+	scan = systable_beginscan(depend, DependDependerIndexId, true, NULL, 3, keys);
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+
+		found = row->refclassid == ProcedureRelationId && row->deptype == DEPENDENCY_NORMAL &&
+			kv_is_handler(row->refobjid);
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return found;
+}
+
+void
+kv_mark_make(Oid relid)
+{
+	ForeignServer *server = GetForeignServer(GetForeignTable(relid)->serverid);
+	ObjectAddress table;
+	ObjectAddress handler;
+
+	ObjectAddressSet(table, RelationRelationId, relid);
+	ObjectAddressSet(handler, ProcedureRelationId,
+					 GetForeignDataWrapper(server->fdwid)->fdwhandler);
+	made_any = true;
+	recordDependencyOn(&table, &handler, DEPENDENCY_NORMAL);
+}
+
+/* Before rows are written, after the store was made. */
+void
+kv_mark_ensure(KvTable *table)
+{
+	if (likely(table->marked == epoch))
+		return;
+	if (!kv_mark_exists(table->relid))
+		kv_mark_make(table->relid);
+	table->marked = epoch;
+}
+
+/* PREPARE counts as a rollback: what becomes of its marks nobody knows yet. */
+void
+kv_mark_at_end(bool commit)
+{
+	if (made_any && !commit)
+		epoch++;
+	made_any = false;
+}
+
+void
+kv_mark_at_subxact_abort(void)
+{
+	if (made_any)
+		epoch++;
+}
+
+/* A marked table has no store. */
+void
+kv_mark_raise_missing(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("data of foreign table \"%s\" is missing", get_rel_name(relid)),
+			 errdetail("The table is marked as one that has data, but there is none in the directory \"kvfdw/%u/%u\".",
+					   MyDatabaseId, relid),
+			 errhint(RecoveryInProgress() ?
+					 "Make the standby server anew, with the directory \"kvfdw\"." :
+					 "If the data directory was restored or moved without its directory \"kvfdw\", stop the server and put that back. CREATE DATABASE and pg_upgrade do not copy it: TRUNCATE the table, then load its rows.")));
+}
+
+/* Does a table have rows, of whatever definition? */
+bool
+kv_table_has_rows(Relation rel)
+{
+	static const KvKey unbounded = {NULL, 0};
+	Oid			relid = RelationGetRelid(rel);
+	KvStore    *store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, false,
+									  rel->rd_createSubid);
+	Snapshot	snapshot;
+	KvScan	   *scan;
+	KvRow		row;
+	bool		found;
+
+	if (store == NULL)
+	{
+		if (kv_mark_exists(relid))
+			kv_mark_raise_missing(relid);
+		return false;
+	}
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = kv_scan_begin(store, snapshot, false);
+	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 1);
+	found = kv_scan_next(scan, &row);
+	kv_scan_end(scan);
+	UnregisterSnapshot(snapshot);
+	return found;
+}

@@ -1,0 +1,716 @@
+/*
+ * option.c
+ *		Table options, and the per-backend cache of the KvTables made of them.
+ *
+ * The cache has one entry per foreign table, built from the relcache and the
+ * table's options.  An invalidation only marks the entry; the next
+ * kv_table_get builds a new KvTable and chains the old one behind it, because
+ * a running statement may still use it.  Chained ones, and those of marked
+ * entries, are freed when the transaction ends.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/reloptions.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "catalog/pg_foreign_table.h"
+#include "catalog/pg_proc.h"
+#include "commands/defrem.h"
+#include "foreign/foreign.h"
+#include "lib/ilist.h"
+#include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/varlena.h"
+
+#include "compat.h"
+#include "table/table.h"
+
+#define DEFAULT_SHARDS		1
+#define HANDLER_SYMBOL		"kvfdw_handler"
+#define LIBRARY_NAME		"kvfdw"
+
+/* Every option there is; all belong to the foreign table. */
+static const char *const option_names[] = {
+	"key", "shards", "on_duplicate", "wal"
+};
+
+typedef struct CacheEntry
+{
+	Oid			relid;			/* hash key */
+	dlist_node	node;			/* in cache_entries */
+	uint32		hash;			/* of its pg_foreign_table row */
+	bool		valid;			/* no invalidation since table was built */
+	KvTable    *table;			/* the newest, or NULL */
+} CacheEntry;
+
+static MemoryContext cache_context = NULL;
+static HTAB *cache = NULL;
+static dlist_head cache_entries = DLIST_STATIC_INIT(cache_entries);
+static bool cache_has_stale = false;
+static uint64 invalidations = 0;	/* how many were received */
+
+PG_FUNCTION_INFO_V1(kvfdw_validator);
+
+/* ---- options ---- */
+
+/* Split a column list by SQL's rules for identifiers; 22023 if it is none. */
+static List *
+parse_key_option(const char *value)
+{
+	List	   *names;
+	ListCell   *cell;
+
+	if (!SplitIdentifierString(pstrdup(value), ',', &names) || names == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for option \"%s\": \"%s\"", "key", value),
+				 errhint("Give the key's columns, separated by commas.")));
+
+	foreach(cell, names)
+	{
+		for (int i = 0; i < foreach_current_index(cell); i++)
+		{
+			if (strcmp(lfirst(cell), list_nth(names, i)) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("column \"%s\" appears twice in option \"%s\"",
+								(char *) lfirst(cell), "key")));
+		}
+	}
+	return names;
+}
+
+static int
+parse_shards_option(const char *value)
+{
+	char	   *end;
+	long		shards;
+
+	errno = 0;
+	shards = strtol(value, &end, 10);
+	if (errno != 0 || end == value || *end != '\0' ||
+		shards < 1 || shards > KV_MAX_SHARDS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for option \"%s\": \"%s\"", "shards", value),
+				 errhint("Valid values are integers from 1 to %d.", KV_MAX_SHARDS)));
+	return (int) shards;
+}
+
+static KvOnDuplicate
+parse_on_duplicate_option(const char *value)
+{
+	if (strcmp(value, "error") == 0)
+		return KV_DUPLICATE_ERROR;
+	if (strcmp(value, "ignore") == 0)
+		return KV_DUPLICATE_IGNORE;
+	if (strcmp(value, "replace") == 0)
+		return KV_DUPLICATE_REPLACE;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for option \"%s\": \"%s\"", "on_duplicate", value),
+			 errhint("Valid values are \"error\", \"ignore\" and \"replace\".")));
+}
+
+const char *const kv_wal_level_names[] = {
+	[KV_WAL_NONE] = "none",
+	[KV_WAL_KEYS] = "keys",
+	[KV_WAL_FULL] = "full",
+};
+
+static KvWalLevel
+parse_wal_option(const char *value)
+{
+	for (int level = KV_WAL_NONE; level <= KV_WAL_FULL; level++)
+	{
+		if (strcmp(value, kv_wal_level_names[level]) == 0)
+			return (KvWalLevel) level;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for option \"%s\": \"%s\"", "wal", value),
+			 errhint("Valid values are \"full\", \"keys\" and \"none\".")));
+}
+
+static bool
+is_option(const char *name)
+{
+	for (int i = 0; i < lengthof(option_names); i++)
+	{
+		if (strcmp(name, option_names[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The option whose name is nearest to a mistyped one, or NULL if none is near. */
+static const char *
+closest_option(const char *name)
+{
+	const char *closest = NULL;
+	int			len = strlen(name);
+	int			nearest = Min(4, len / 2) + 1;
+
+	for (int i = 0; i < lengthof(option_names); i++)
+	{
+		int			distance = varstr_levenshtein_less_equal(name, len,
+															 option_names[i],
+															 strlen(option_names[i]),
+															 1, 1, 1,
+															 nearest, true);
+
+		if (distance < nearest)
+		{
+			nearest = distance;
+			closest = option_names[i];
+		}
+	}
+	return closest;
+}
+
+/*
+ * The wrapper's validator: checks the options of one catalog object.  Columns
+ * that the key names are looked up when the table is first used.
+ */
+Datum
+kvfdw_validator(PG_FUNCTION_ARGS)
+{
+	List	   *options = untransformRelOptions(PG_GETARG_DATUM(0));
+	Oid			catalog = PG_GETARG_OID(1);
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		DefElem    *option = (DefElem *) lfirst(cell);
+
+		if (catalog != ForeignTableRelationId)
+			ereport(ERROR,
+					(errcode(ERRCODE_FDW_INVALID_OPTION_NAME),
+					 errmsg("invalid option \"%s\"", option->defname),
+					 is_option(option->defname) ?
+					 errhint("Option \"%s\" is an option of foreign tables.",
+							 option->defname) :
+					 errhint("There are no valid options in this context.")));
+
+		if (!is_option(option->defname))
+		{
+			const char *closest = closest_option(option->defname);
+
+			ereport(ERROR,
+					(errcode(ERRCODE_FDW_INVALID_OPTION_NAME),
+					 errmsg("invalid option \"%s\"", option->defname),
+					 closest ?
+					 errhint("Perhaps you meant the option \"%s\".", closest) :
+					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\" and \"wal\".")));
+		}
+
+		if (strcmp(option->defname, "key") == 0)
+			parse_key_option(defGetString(option));
+		else if (strcmp(option->defname, "shards") == 0)
+			parse_shards_option(defGetString(option));
+		else if (strcmp(option->defname, "on_duplicate") == 0)
+			parse_on_duplicate_option(defGetString(option));
+		else
+			parse_wal_option(defGetString(option));
+	}
+	PG_RETURN_VOID();
+}
+
+/* ---- building a KvTable ---- */
+
+/* The attribute of that name, or NULL. */
+static Form_pg_attribute
+find_attribute(TupleDesc desc, const char *name)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
+			return att;
+	}
+	return NULL;
+}
+
+static Form_pg_attribute
+first_attribute(TupleDesc desc)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (!TupleDescAttr(desc, i)->attisdropped)
+			return TupleDescAttr(desc, i);
+	}
+	return NULL;
+}
+
+static void
+add_key_column(KvTable *table, Relation rel, Form_pg_attribute att)
+{
+	KvKeyColumn *column = &table->keys[table->nkeys];
+	int			width;
+
+	if (att->attgenerated != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("key column \"%s\" of foreign table \"%s\" is a generated column",
+						NameStr(att->attname), RelationGetRelationName(rel)),
+				 errhint("Name other columns in the table's option \"key\".")));
+
+	if (!kv_key_column_init(column, att))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("column \"%s\" of type %s cannot be part of the key of foreign table \"%s\"",
+						NameStr(att->attname), format_type_be(att->atttypid),
+						RelationGetRelationName(rel)),
+				 errdetail("Key columns are of type smallint, integer, bigint, oid, boolean, real, double precision, numeric, date, time, timestamp, timestamptz, uuid, bytea, text, varchar or char, or of a domain over one of these."),
+				 errhint("Name other columns in the table's option \"key\".")));
+
+	table->keyindex[att->attnum - 1] = table->nkeys;
+	table->any_lossy |= column->lossy;
+
+	width = kv_key_kind_width(column->kind);
+	if (width == 0)
+		table->key_width = 0;
+	else if (table->nkeys == 0 || table->key_width > 0)
+		table->key_width += width;
+	table->nkeys++;
+}
+
+static void
+set_key(KvTable *table, Relation rel, const char *option)
+{
+	TupleDesc	desc = table->tupdesc;
+	Form_pg_attribute att;
+	ListCell   *cell;
+	List	   *names;
+
+	table->keys = palloc0(sizeof(KvKeyColumn) * Max(desc->natts, 1));
+	table->keyindex = palloc(sizeof(int) * Max(desc->natts, 1));
+	for (int i = 0; i < desc->natts; i++)
+		table->keyindex[i] = -1;
+
+	if (option == NULL)
+	{
+		att = first_attribute(desc);
+		if (att == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+					 errmsg("foreign table \"%s\" has no column that could be its key",
+							RelationGetRelationName(rel))));
+		add_key_column(table, rel, att);
+		return;
+	}
+
+	names = parse_key_option(option);
+	foreach(cell, names)
+	{
+		att = find_attribute(desc, lfirst(cell));
+		if (att == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("key column \"%s\" of foreign table \"%s\" does not exist",
+							(char *) lfirst(cell), RelationGetRelationName(rel)),
+					 errhint("Name its columns in the table's option \"key\".")));
+		add_key_column(table, rel, att);
+	}
+}
+
+/* The value of the option "key", or NULL. */
+static const char *
+key_option(Oid relid)
+{
+	ListCell   *cell;
+
+	foreach(cell, GetForeignTable(relid)->options)
+	{
+		DefElem    *option = (DefElem *) lfirst(cell);
+
+		if (strcmp(option->defname, "key") == 0)
+			return defGetString(option);
+	}
+	return NULL;
+}
+
+bool
+kv_key_is_given(Oid relid)
+{
+	return key_option(relid) != NULL;
+}
+
+/* Is there such a column, not dropped? */
+bool
+kv_attribute_exists(Oid relid, AttrNumber attnum)
+{
+	HeapTuple	tuple = SearchSysCacheAttNum(relid, attnum);
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	ReleaseSysCache(tuple);
+	return true;
+}
+
+/* Is a column of one of our tables part of its key, by the catalog as it is now? */
+bool
+kv_is_key_column(Oid relid, AttrNumber attnum)
+{
+	const char *option = key_option(relid);
+	ListCell   *cell;
+
+	if (!kv_attribute_exists(relid, attnum))
+		return false;
+	if (option == NULL)
+	{
+		for (AttrNumber before = 1; before < attnum; before++)
+		{
+			if (kv_attribute_exists(relid, before))
+				return false;
+		}
+		return true;
+	}
+	foreach(cell, parse_key_option(option))
+	{
+		if (strcmp(lfirst(cell), get_attname(relid, attnum, false)) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Does the table have all columns that its option names? */
+bool
+kv_key_columns_exist(Relation rel)
+{
+	const char *option = key_option(RelationGetRelid(rel));
+	ListCell   *cell;
+
+	if (option == NULL)
+		return first_attribute(RelationGetDescr(rel)) != NULL;
+	foreach(cell, parse_key_option(option))
+	{
+		if (find_attribute(RelationGetDescr(rel), lfirst(cell)) == NULL)
+			return false;
+	}
+	return true;
+}
+
+/* Is a column's datum part of the stored value? */
+static bool
+is_value_column(const KvTable *table, Form_pg_attribute att)
+{
+	int			index = table->keyindex[att->attnum - 1];
+
+	if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att))
+		return false;
+	return index < 0 || table->keys[index].lossy;
+}
+
+static void
+set_value_shape(KvTable *table)
+{
+	TupleDesc	desc = CreateTupleDescCopy(table->tupdesc);
+	int			ncolumns = 0;
+	AttrNumber	varlena = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
+
+		if (is_value_column(table, att))
+		{
+			ncolumns++;
+			if (att->attlen == -1)
+				varlena = att->attnum;
+		}
+		else
+		{
+			TupleDescAttr(desc, i)->attisdropped = true;
+			kv_attribute_changed(desc, i);
+		}
+	}
+
+	if (ncolumns > 0)
+		table->valdesc = desc;
+	if (ncolumns == 1 && !table->any_lossy)
+		table->raw_candidate = varlena;
+	table->raw_attnum = table->raw_candidate;
+	table->raw_stored = table->raw_candidate;
+}
+
+/* Build a KvTable in a context of its own, which it is the first chunk of. */
+static KvTable *
+build_table(Relation rel)
+{
+	List	   *options = GetForeignTable(RelationGetRelid(rel))->options;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "kvfdw table",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	KvTable    *table = palloc0(sizeof(KvTable));
+	const char *key = NULL;
+	ListCell   *cell;
+
+	table->relid = RelationGetRelid(rel);
+	table->on_duplicate = KV_DUPLICATE_ERROR;
+	table->wal = KV_WAL_FULL;
+	table->shards = DEFAULT_SHARDS;
+	table->tupdesc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+
+	foreach(cell, options)
+	{
+		DefElem    *option = (DefElem *) lfirst(cell);
+
+		if (strcmp(option->defname, "key") == 0)
+			key = defGetString(option);
+		else if (strcmp(option->defname, "shards") == 0)
+			table->shards = parse_shards_option(defGetString(option));
+		else if (strcmp(option->defname, "on_duplicate") == 0)
+			table->on_duplicate = parse_on_duplicate_option(defGetString(option));
+		else if (strcmp(option->defname, "wal") == 0)
+		{
+			table->wal = parse_wal_option(defGetString(option));
+			table->wal_given = true;
+		}
+	}
+	set_key(table, rel, key);
+	set_value_shape(table);
+
+	MemoryContextSwitchTo(old);
+	return table;
+}
+
+/* ---- the cache ---- */
+
+static void
+free_tables(KvTable *table)
+{
+	while (table != NULL)
+	{
+		KvTable    *stale = table->stale;
+
+		MemoryContextDelete(GetMemoryChunkContext(table));
+		table = stale;
+	}
+}
+
+/* At the end of a transaction nothing uses a KvTable. */
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	dlist_mutable_iter iter;
+
+	if (!cache_has_stale ||
+		(event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT &&
+		 event != XACT_EVENT_PREPARE))
+		return;
+
+	dlist_foreach_modify(iter, &cache_entries)
+	{
+		CacheEntry *entry = dlist_container(CacheEntry, node, iter.cur);
+
+		if (entry->valid && entry->table != NULL)
+		{
+			free_tables(entry->table->stale);
+			entry->table->stale = NULL;
+		}
+		else
+		{
+			free_tables(entry->table);
+			dlist_delete(&entry->node);
+			hash_search(cache, &entry->relid, HASH_REMOVE, NULL);
+		}
+	}
+	cache_has_stale = false;
+}
+
+static void
+relcache_callback(Datum arg, Oid relid)
+{
+	dlist_iter	iter;
+
+	invalidations++;
+	if (cache == NULL)
+		return;
+
+	if (OidIsValid(relid))
+	{
+		CacheEntry *entry = hash_search(cache, &relid, HASH_FIND, NULL);
+
+		if (entry != NULL)
+		{
+			entry->valid = false;
+			cache_has_stale = true;
+		}
+		return;
+	}
+
+	dlist_foreach(iter, &cache_entries)
+		dlist_container(CacheEntry, node, iter.cur)->valid = false;
+	cache_has_stale = true;
+}
+
+static void
+syscache_callback(Datum arg, int cacheid, uint32 hash)
+{
+	dlist_iter	iter;
+
+	invalidations++;
+	dlist_foreach(iter, &cache_entries)
+	{
+		CacheEntry *entry = dlist_container(CacheEntry, node, iter.cur);
+
+		if (hash == 0 || hash == entry->hash)
+		{
+			entry->valid = false;
+			cache_has_stale = true;
+		}
+	}
+}
+
+/* Register the callbacks.  Called once per process, or before they fork. */
+void
+kv_option_init(void)
+{
+	CacheRegisterRelcacheCallback(relcache_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(FOREIGNTABLEREL, syscache_callback, (Datum) 0);
+	RegisterXactCallback(xact_callback, NULL);
+}
+
+static void
+create_cache(void)
+{
+	HASHCTL		info;
+
+	if (CacheMemoryContext == NULL)
+		CreateCacheMemoryContext();
+	if (cache_context == NULL)
+		cache_context = AllocSetContextCreate(CacheMemoryContext, "kvfdw tables",
+											  ALLOCSET_DEFAULT_SIZES);
+
+	memset(&info, 0, sizeof(info));
+	info.keysize = sizeof(Oid);
+	info.entrysize = sizeof(CacheEntry);
+	info.hcxt = cache_context;
+	cache = hash_create("kvfdw tables", 64, &info,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/*
+ * What this backend knows of a table, good until the transaction ends.  The
+ * caller holds a lock on the relation.  Raises an error if the table's options
+ * do not fit its columns.
+ */
+KvTable *
+kv_table_get(Relation rel)
+{
+	Oid			relid = RelationGetRelid(rel);
+	CacheEntry *entry;
+	KvTable    *table;
+	uint64		before;
+	bool		found;
+
+	if (cache == NULL)
+		create_cache();
+
+	entry = hash_search(cache, &relid, HASH_FIND, NULL);
+	if (likely(entry != NULL && entry->valid && entry->table != NULL))
+		return entry->table;
+
+	entry = hash_search(cache, &relid, HASH_ENTER, &found);
+	if (!found)
+	{
+		entry->valid = false;
+		entry->table = NULL;
+		entry->hash = GetSysCacheHashValue1(FOREIGNTABLEREL,
+											ObjectIdGetDatum(relid));
+		dlist_push_tail(&cache_entries, &entry->node);
+	}
+	cache_has_stale = true;		/* the old table, or the entry if this fails */
+
+	before = invalidations;
+	table = build_table(rel);
+	MemoryContextSetParent(GetMemoryChunkContext(table), cache_context);
+	table->stale = entry->table;
+	entry->table = table;
+	entry->valid = before == invalidations;
+	return table;
+}
+
+/* As kv_table_get, for a table the caller has locked but not opened. */
+KvTable *
+kv_table_get_by_oid(Oid relid)
+{
+	Relation	rel = table_open(relid, NoLock);
+	KvTable    *table = kv_table_get(rel);
+
+	table_close(rel, NoLock);
+	return table;
+}
+
+/* Is it a handler function of this library? */
+bool
+kv_is_handler(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		ours = false;
+	bool		isnull;
+	Datum		datum;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+
+	datum = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	if (!isnull && strcmp(TextDatumGetCString(datum), HANDLER_SYMBOL) == 0)
+	{
+		datum = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &isnull);
+		if (!isnull)
+		{
+			char	   *library = TextDatumGetCString(datum);
+			char	   *base = last_dir_separator(library);
+
+			base = base ? base + 1 : library;
+			ours = strcmp(base, LIBRARY_NAME) == 0 ||
+				strcmp(base, LIBRARY_NAME DLSUFFIX) == 0;
+		}
+	}
+	ReleaseSysCache(tuple);
+	return ours;
+}
+
+/* Is it a foreign table of this wrapper?  False for what does not exist. */
+bool
+kv_is_foreign_table(Oid relid)
+{
+	HeapTuple	tuple;
+	Oid			server;
+	Oid			wrapper;
+	Oid			handler;
+
+	if (get_rel_relkind(relid) != RELKIND_FOREIGN_TABLE)
+		return false;
+
+	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(relid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	server = ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftserver;
+	ReleaseSysCache(tuple);
+
+	tuple = SearchSysCache1(FOREIGNSERVEROID, ObjectIdGetDatum(server));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	wrapper = ((Form_pg_foreign_server) GETSTRUCT(tuple))->srvfdw;
+	ReleaseSysCache(tuple);
+
+	tuple = SearchSysCache1(FOREIGNDATAWRAPPEROID, ObjectIdGetDatum(wrapper));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	handler = ((Form_pg_foreign_data_wrapper) GETSTRUCT(tuple))->fdwhandler;
+	ReleaseSysCache(tuple);
+
+	return OidIsValid(handler) && kv_is_handler(handler);
+}

@@ -1,0 +1,892 @@
+/*
+ * schema.c
+ *		A table's store, opened only where its rows fit the table's definition.
+ *
+ * PostgreSQL lets ALTER FOREIGN TABLE change a column's type without touching
+ * the data, so each store keeps an image: a text that says what its rows were
+ * written with.  Every KvTable is compared with it once:
+ *
+ *		kvfdw schema 3 xid
+ *		raw attnum
+ *		key attnum typid typmod collation					(in key order)
+ *		column attnum typid length alignment xid missing	(every value column)
+ *
+ * Types are base types; typmod is -1 but for bpchar, whose keys depend on it.
+ * missing is what rows have in the column that are older than it (added.c).
+ * raw is the column that rows in KV_FORM_RAW belong to, for as long as the
+ * store lives, or 0.  The first writer of a store sets the image; a writer
+ * that knows columns it lacks adds them before it writes.
+ *
+ * Dropped columns stay in it, since attribute numbers are not used twice.  It
+ * alone knows the bytes that old rows have of them: the type may have been
+ * changed before the drop, and it may have been dropped with the column.
+ *
+ * xid is not 0 if the (sub)transaction that wrote the line held the table's
+ * AccessExclusiveLock, so that it may have made the definition itself.  If it
+ * aborted, so did its rows, and the line counts for nothing.  The next writer
+ * settles such lines, so those that an image has are of one transaction and its
+ * subtransactions, in the incarnation that wrote the image (which the engine keeps
+ * beside it).
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/transam.h"
+#include "access/tupmacs.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "nodes/bitmapset.h"
+#include "parser/parse_coerce.h"
+#include "port/pg_bswap.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgrprotos.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "table/table.h"
+
+#define SCHEMA_VERSION		3
+
+typedef struct SchemaKey
+{
+	AttrNumber	attnum;
+	Oid			typid;
+	int32		typmod;
+	Oid			collation;
+} SchemaKey;
+
+typedef struct SchemaColumn
+{
+	AttrNumber	attnum;
+	Oid			typid;
+	int16		attlen;			/* as in pg_attribute */
+	char		attalign;
+	uint64		xid;
+	char	   *missing;		/* its bytes as in a row; NULL: the column is NULL there */
+	int			missing_len;
+} SchemaColumn;
+
+/* The image in memory. */
+typedef struct Schema
+{
+	uint64		xid;
+	AttrNumber	raw;
+	int			nkeys;
+	int			ncolumns;
+	SchemaKey	keys[MaxHeapAttributeNumber];
+	SchemaColumn columns[MaxHeapAttributeNumber];
+} Schema;
+
+/*
+ * Did the transaction of a line abort?  False while it runs, or if nobody knows.
+ * incarnation: that wrote the image.
+ */
+static bool
+line_aborted(uint64 xid, uint32 incarnation)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum		status;
+
+	if (xid == 0)
+		return false;
+
+	/* an xid from before a crash that was never logged; others may have it by now */
+	if (kv_xid_was_lost(xid, incarnation) ||
+		xid >= U64FromFullTransactionId(ReadNextFullTransactionId()))
+		return true;
+	if (TransactionIdIsCurrentTransactionId((TransactionId) xid))
+		return false;
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = UInt64GetDatum(xid);
+	fcinfo->args[0].isnull = false;
+	status = pg_xact_status(fcinfo);
+	return !fcinfo->isnull &&
+		strcmp(TextDatumGetCString(status), "aborted") == 0;
+}
+
+/*
+ * What a new line's xid is: see the head of this file.  A store that is
+ * created with its table vanishes with it.
+ */
+static uint64
+line_xid(Relation rel)
+{
+	if (rel->rd_createSubid != GetCurrentSubTransactionId() &&
+		CheckRelationLockedByMe(rel, AccessExclusiveLock, false))
+		return U64FromFullTransactionId(GetCurrentFullTransactionId());
+	return 0;
+}
+
+static int32
+schema_typmod(const KvKeyColumn *column)
+{
+	return column->kind == KV_KEY_BPCHAR ? column->typmod : -1;
+}
+
+/*
+ * What a column of an image of version 1 looks like in rows: as its type does.
+ * A type that is gone has most likely taken the column with it, of which
+ * pg_attribute then says the same.
+ */
+static void
+find_column_form(Relation rel, SchemaColumn *column)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(column->typid));
+
+	if (HeapTupleIsValid(tuple))
+	{
+		column->attlen = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
+		column->attalign = ((Form_pg_type) GETSTRUCT(tuple))->typalign;
+		ReleaseSysCache(tuple);
+	}
+	else if (column->attnum <= desc->natts)
+	{
+		column->attlen = TupleDescAttr(desc, column->attnum - 1)->attlen;
+		column->attalign = TupleDescAttr(desc, column->attnum - 1)->attalign;
+	}
+	else						/* rolled back */
+	{
+		column->attlen = -1;
+		column->attalign = TYPALIGN_INT;
+	}
+}
+
+/*
+ * Read the last field of a column's line, which is "-" or bytes in hexadecimal; the
+ * characters it takes, or 0.
+ */
+static int
+parse_missing(const char *text, SchemaColumn *column)
+{
+	int			len;
+	bool		fits;
+
+	if (strncmp(text, " -\n", 3) == 0)
+		return 2;
+	len = strspn(text + 1, "0123456789abcdef");
+	if (text[0] != ' ' || text[len + 1] != '\n' || len == 0 || len % 2 != 0)
+		return 0;
+	column->missing = palloc(Max(len / 2, VARHDRSZ));	/* whose header can be looked at */
+	column->missing_len = hex_decode(text + 1, len, column->missing);
+	if (column->attlen > 0)
+		fits = column->missing_len == column->attlen;
+	else if (column->attlen == -1)
+		fits = column->missing_len >= VARHDRSZ && VARATT_IS_4B_U(column->missing) &&
+			VARSIZE_4B(column->missing) == column->missing_len;
+	else
+		fits = memchr(column->missing, '\0', column->missing_len) ==
+			column->missing + column->missing_len - 1;
+	return fits ? len + 1 : 0;
+}
+
+/* Read the line of a column, which text begins with; the bytes it takes, or 0. */
+static int
+parse_column(Relation rel, int version, const char *text, SchemaColumn *column)
+{
+	int			attnum;
+	int			attlen;
+	int			used = 0;
+	int			more;
+
+	column->missing = NULL;
+	column->missing_len = 0;
+	if (version == 1)
+	{
+		if (sscanf(text, " column %d %u " UINT64_FORMAT "%n", &attnum, &column->typid,
+				   &column->xid, &used) != 3)
+			return 0;
+	}
+	else
+	{
+		if (sscanf(text, " column %d %u %d %c " UINT64_FORMAT "%n", &attnum, &column->typid,
+				   &attlen, &column->attalign, &column->xid, &used) != 5)
+			return 0;
+		if (attlen < -2 || attlen == 0 || attlen > PG_INT16_MAX ||
+			strchr("csid", column->attalign) == NULL)
+			return 0;
+		column->attlen = attlen;
+		if (version > 2)
+		{
+			more = parse_missing(text + used, column);
+			if (more == 0)
+				return 0;
+			used += more;
+		}
+	}
+	if (attnum < 1 || attnum > MaxHeapAttributeNumber)
+		return 0;
+	column->attnum = attnum;
+	if (version == 1)
+		find_column_form(rel, column);
+	return used;
+}
+
+KV_NORETURN static void
+raise_invalid_image(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("invalid schema image in the store of foreign table \"%s\"",
+					RelationGetRelationName(rel))));
+}
+
+/* Read an image; XX001 if it is not one, 0A000 if it is of a later version. */
+static void
+parse_schema(Relation rel, const char *text, Schema *schema)
+{
+	int			version;
+	int			used = 0;
+	int			attnum;
+	SchemaKey	key;
+	Bitmapset  *seen = NULL;
+	bool		valid;
+
+	memset(schema, 0, offsetof(Schema, keys));
+
+	valid = sscanf(text, "kvfdw schema %d " UINT64_FORMAT "%n",
+				   &version, &schema->xid, &used) == 2;
+	if (valid && (version < 1 || version > SCHEMA_VERSION))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("data of foreign table \"%s\" has schema version %d, but this kvfdw supports only versions 1 to %d",
+						RelationGetRelationName(rel), version, SCHEMA_VERSION),
+				 errhint("Install the version of kvfdw that wrote it.")));
+	text += used;
+	valid = valid && sscanf(text, " raw %d%n", &attnum, &used) == 1;
+	if (valid)
+	{
+		schema->raw = attnum;
+		text += used;
+	}
+
+	while (valid && schema->nkeys < MaxHeapAttributeNumber &&
+		   sscanf(text, " key %d %u %d %u%n", &attnum, &key.typid,
+				  &key.typmod, &key.collation, &used) == 4)
+	{
+		key.attnum = attnum;
+		schema->keys[schema->nkeys++] = key;
+		text += used;
+	}
+	while (valid && schema->ncolumns < MaxHeapAttributeNumber &&
+		   (used = parse_column(rel, version, text, &schema->columns[schema->ncolumns])) > 0)
+	{
+		attnum = schema->columns[schema->ncolumns++].attnum;
+		valid = !bms_is_member(attnum, seen);
+		seen = bms_add_member(seen, attnum);
+		text += used;
+	}
+	bms_free(seen);
+
+	if (!valid || schema->nkeys == 0 || strcmp(text, "\n") != 0)
+		raise_invalid_image(rel);
+}
+
+static void
+print_schema(const Schema *schema, StringInfo into)
+{
+	resetStringInfo(into);
+	appendStringInfo(into, "kvfdw schema %d " UINT64_FORMAT "\nraw %d\n",
+					 SCHEMA_VERSION, schema->xid, schema->raw);
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		const SchemaKey *key = &schema->keys[i];
+
+		appendStringInfo(into, "key %d %u %d %u\n", key->attnum, key->typid,
+						 key->typmod, key->collation);
+	}
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		const SchemaColumn *column = &schema->columns[i];
+
+		appendStringInfo(into, "column %d %u %d %c " UINT64_FORMAT " ", column->attnum,
+						 column->typid, column->attlen, column->attalign, column->xid);
+		if (column->missing == NULL)
+			appendStringInfoChar(into, '-');
+		else
+		{
+			enlargeStringInfo(into, column->missing_len * 2);
+			into->len += hex_encode(column->missing, column->missing_len, into->data + into->len);
+		}
+		appendStringInfoChar(into, '\n');
+	}
+}
+
+static bool
+is_value_column(const KvTable *table, int index)
+{
+	return table->valdesc != NULL &&
+		!TupleDescAttr(table->valdesc, index)->attisdropped;
+}
+
+static SchemaColumn *
+find_schema_column(Schema *schema, AttrNumber attnum)
+{
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		if (schema->columns[i].attnum == attnum)
+			return &schema->columns[i];
+	}
+	return NULL;
+}
+
+/* The image of an empty store, but for its columns. */
+static void
+new_schema(Relation rel, const KvTable *table, Schema *schema)
+{
+	memset(schema, 0, offsetof(Schema, keys));
+	schema->xid = line_xid(rel);
+	schema->raw = table->raw_candidate;
+	schema->nkeys = table->nkeys;
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		const KvKeyColumn *column = &table->keys[i];
+
+		schema->keys[i].attnum = column->attnum;
+		schema->keys[i].typid = column->typid;
+		schema->keys[i].typmod = schema_typmod(column);
+		schema->keys[i].collation = column->collation;
+	}
+}
+
+KV_NORETURN static void
+raise_mismatch(Relation rel, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+			 errmsg("definition of foreign table \"%s\" does not match its stored data",
+					RelationGetRelationName(rel)),
+			 errdetail_internal("%s", detail),
+			 errhint("Undo the change, or TRUNCATE the table to start empty with the new definition.")));
+}
+
+/* What of the definition's key is not as in the image, palloc'd; NULL if all is. */
+static const char *
+key_mismatch(const KvTable *table, const Schema *schema)
+{
+	bool		same = schema->nkeys == table->nkeys;
+
+	for (int i = 0; same && i < table->nkeys; i++)
+		same = schema->keys[i].attnum == table->keys[i].attnum;
+	if (!same)
+		return "The key is not on the columns that it was on when the data was stored.";
+
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		const SchemaKey *stored = &schema->keys[i];
+		const KvKeyColumn *now = &table->keys[i];
+		const char *name = NameStr(TupleDescAttr(table->tupdesc, now->attnum - 1)->attname);
+		KvKeyKind	kind;
+		bool		lossy;
+
+		/* text and varchar, timestamp with and without zone: the same bytes */
+		if (stored->typid != now->typid &&
+			(!kv_key_type_supported(stored->typid, &kind, &lossy) ||
+			 kind != now->kind || kind == KV_KEY_TIMESTAMP))
+			return psprintf("Key column \"%s\" is of type %s, but was stored as %s.",
+							name, format_type_be(now->typid), format_type_be(stored->typid));
+		if (stored->typmod != schema_typmod(now))
+			return psprintf("Key column \"%s\" is of type %s, but was stored as %s.",
+							name,
+							format_type_with_typemod(now->typid, now->typmod),
+							format_type_with_typemod(stored->typid, stored->typmod));
+		if (stored->collation != now->collation)
+			return psprintf("Key column \"%s\" has collation \"%s\", but was stored with \"%s\".",
+							name, get_collation_name(now->collation),
+							get_collation_name(stored->collation));
+	}
+	return NULL;
+}
+
+/*
+ * Have rows decoded by what their columns were written with, dropped ones too.
+ * A dropped column that the image does not have is in no row.
+ */
+static void
+set_stored_forms(KvTable *table, Schema *schema)
+{
+	for (int i = 0; table->valdesc != NULL && i < table->valdesc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(table->valdesc, i);
+		const SchemaColumn *stored = find_schema_column(schema, att->attnum);
+
+		if (stored != NULL)
+		{
+			att->attlen = stored->attlen;
+			att->attalign = stored->attalign;
+		}
+		else if (TupleDescAttr(table->tupdesc, i)->attisdropped)
+			att->attlen = KV_NOT_STORED;
+		kv_attribute_changed(table->valdesc, i);
+	}
+}
+
+/* The bytes that a row has of a datum of this kind; nothing is compressed or elsewhere. */
+static void
+set_missing(SchemaColumn *column, Form_pg_attribute att, Datum value)
+{
+	if (att->attbyval)
+	{
+		column->missing = palloc(sizeof(Datum));
+		store_att_byval(column->missing, value, att->attlen);
+		column->missing_len = att->attlen;
+	}
+	else
+	{
+		column->missing = DatumGetPointer(value);
+		column->missing_len = datumGetSize(value, false, att->attlen);
+	}
+}
+
+/*
+ * Tell kv_tuple_decode what older rows have in columns that were added later.  It may
+ * have told it to somebody who still uses that, so it is made anew.
+ */
+static void
+set_missing_values(KvTable *table, const Schema *schema)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(table));
+
+	table->nmissing = 0;
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		const SchemaColumn *column = &schema->columns[i];
+		Form_pg_attribute att;
+		KvMissing  *missing;
+
+		if (column->missing == NULL || column->attnum > table->tupdesc->natts)
+			continue;
+		att = TupleDescAttr(table->tupdesc, column->attnum - 1);
+		if (att->attisdropped)
+			continue;
+		if (table->nmissing == 0)
+			table->missing = palloc(sizeof(KvMissing) * schema->ncolumns);
+		missing = &table->missing[table->nmissing++];
+		missing->attnum = column->attnum;
+		if (att->attbyval)
+			missing->value = fetch_att(column->missing, true, att->attlen);
+		else
+			missing->value = PointerGetDatum(memcpy(palloc(column->missing_len),
+													column->missing, column->missing_len));
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* The line of a column of the definition, which is compared with it, or added. */
+static SchemaColumn *
+check_column(Relation rel, Schema *schema, Form_pg_attribute att)
+{
+	SchemaColumn *stored = find_schema_column(schema, att->attnum);
+	Oid			typid = getBaseType(att->atttypid);
+
+	if (stored == NULL)
+	{
+		stored = &schema->columns[schema->ncolumns++];
+		memset(stored, 0, sizeof(*stored));
+		stored->attnum = att->attnum;
+		stored->typid = typid;
+		stored->attlen = att->attlen;
+		stored->attalign = att->attalign;
+		stored->xid = line_xid(rel);
+	}
+	else if (stored->typid != typid &&
+			 !IsBinaryCoercible(stored->typid, typid))
+		raise_mismatch(rel, psprintf("Column \"%s\" is of type %s, but was stored as %s.",
+									 NameStr(att->attname), format_type_be(typid),
+									 format_type_be(stored->typid)));
+	return stored;
+}
+
+/* Forget what only aborted transactions had. */
+static void
+settle_columns(Schema *schema, int natts, uint32 incarnation)
+{
+	for (int i = schema->ncolumns - 1; i >= 0; i--)
+	{
+		SchemaColumn *column = &schema->columns[i];
+
+		if (column->attnum > natts || line_aborted(column->xid, incarnation))
+			*column = schema->columns[--schema->ncolumns];
+		else if (!TransactionIdIsCurrentTransactionId((TransactionId) column->xid))
+			column->xid = 0;
+	}
+}
+
+/*
+ * Compare a store's image with the definition, and take from it what
+ * kv_tuple_decode needs to know.  to_write: make it complete.  added: KvMissing of
+ * columns that this statement has added.
+ */
+static void
+check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *added)
+{
+	ListCell   *cell;
+	StringInfoData image;
+	StringInfoData complete;
+	Schema	   *schema = palloc(sizeof(Schema));
+	TupleDesc	desc = table->tupdesc;
+	bool		fits;
+	uint32		incarnation;
+
+	initStringInfo(&image);
+	incarnation = kv_store_get_schema(store, &image);
+	if (image.len > 0)
+		parse_schema(rel, image.data, schema);
+
+	fits = kv_store_fits_keys(store, table->key_width);
+	if (image.len == 0 || (line_aborted(schema->xid, incarnation) && fits))
+	{
+		/* made by TRUNCATE, before the key was changed */
+		if (to_write && !fits)
+			raise_mismatch(rel, "Its keys have another length than those that it was last truncated for.");
+		new_schema(rel, table, schema);
+	}
+	else
+	{
+		const char *mismatch = key_mismatch(table, schema);
+
+		if (mismatch != NULL)
+			raise_mismatch(rel, mismatch);
+		if (!fits)
+			raise_invalid_image(rel);
+		if (!TransactionIdIsCurrentTransactionId((TransactionId) schema->xid))
+			schema->xid = 0;
+	}
+
+	settle_columns(schema, desc->natts, incarnation);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (is_value_column(table, i))
+			(void) check_column(rel, schema, TupleDescAttr(desc, i));
+	}
+	foreach(cell, added)
+	{
+		const KvMissing *missing = lfirst(cell);
+		Form_pg_attribute att = TupleDescAttr(desc, missing->attnum - 1);
+
+		set_missing(check_column(rel, schema, att), att, missing->value);
+	}
+
+	if (to_write)
+	{
+		initStringInfo(&complete);
+		print_schema(schema, &complete);
+		if (complete.len != image.len ||
+			memcmp(complete.data, image.data, image.len) != 0)
+			kv_store_set_schema(store, complete.data, complete.len);
+		pfree(complete.data);
+	}
+
+	/* a stale KvTable that is still in use must follow, it is of this shape */
+	for (KvTable *each = table; each != NULL; each = each->stale)
+	{
+		each->raw_stored = schema->raw;
+		each->raw_attnum = each->raw_candidate == schema->raw ? schema->raw : 0;
+		set_stored_forms(each, schema);
+		set_missing_values(each, schema);
+	}
+	table->checked_store = store;
+	table->writable = to_write;
+
+	pfree(image.data);
+	pfree(schema);
+}
+
+/* ---- stores ---- */
+
+/*
+ * The lower bounds of a new store's shards: shard i begins at i / shards of
+ * all 8-byte strings (with no trailing zeros, so that a shorter key that
+ * equals a bound is not below it).  So the split is by encoded keys: uuids and
+ * hashes spread evenly; small positive integers, whose sign bit is flipped,
+ * all lie at the beginning of the upper half.
+ */
+static KvKey *
+make_bounds(int shards)
+{
+	KvKey	   *bounds = palloc(sizeof(KvKey) * shards);
+	uint64	   *starts = palloc(sizeof(uint64) * shards);
+
+	for (int i = 0; i < shards; i++)
+	{
+		/* i * 2^64 / shards, in two halves of long division */
+		uint64		high = ((uint64) i << 32) / shards;
+		uint64		rest = ((uint64) i << 32) % shards;
+
+		starts[i] = pg_hton64((high << 32) | ((rest << 32) / shards));
+		bounds[i].data = (const uint8 *) &starts[i];
+		bounds[i].len = sizeof(uint64);
+		while (bounds[i].len > 0 && bounds[i].data[bounds[i].len - 1] == 0)
+			bounds[i].len--;
+	}
+	return bounds;
+}
+
+KvRenewed	kv_renewed = {InvalidOid, NULL};
+
+/* The table's store if there is one; ERROR if there must be (mark.c). */
+static KvStore *
+find_store(Relation rel, KvTable *table)
+{
+	KvStore    *store;
+
+	if (unlikely(table->relid == kv_renewed.relid))
+		return kv_renewed.from;
+	store = kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width,
+						  NULL, table->wal, false, rel->rd_createSubid);
+	if (store != NULL || table->unmarked)
+		return store;
+	if (kv_mark_exists(table->relid))
+	{
+		/* a first writer may have come in between */
+		store = kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width,
+							  NULL, table->wal, false, rel->rd_createSubid);
+		if (store == NULL)
+			kv_mark_raise_missing(table->relid);
+		return store;
+	}
+	table->unmarked = true;
+	return NULL;
+}
+
+/*
+ * The store of a table, after its data and its definition were found to agree.
+ * Returns NULL if nothing was ever written and !create.  Whoever is going to
+ * write rows passes create = true, also for UPDATE.  kv_table_get's KvTable is
+ * fit for kv_tuple_encode and kv_tuple_decode only after this.  The caller
+ * holds a lock on the relation.
+ */
+KvStore *
+kv_table_store(Relation rel, bool create)
+{
+	KvTable    *table = kv_table_get(rel);
+	KvStore    *store;
+
+	kv_engine_require();
+	if (create && table->relid == kv_renewed.relid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot change foreign table \"%s\" while its rows are written anew",
+						RelationGetRelationName(rel))));
+
+	store = find_store(rel, table);
+	if (store == NULL)
+	{
+		KvKey	   *bounds;
+
+		if (!create)
+			return NULL;
+		bounds = make_bounds(table->shards);
+		store = kv_store_open(MyDatabaseId, table->relid, table->shards,
+							  table->key_width, bounds, table->wal, true,
+							  rel->rd_createSubid);
+		pfree(unconstify(uint8 *, bounds[0].data));
+		pfree(bounds);
+	}
+
+	if (unlikely(table->checked_store != store || (create && !table->writable)))
+		check_schema(rel, table, store, create, NIL);
+	if (create)
+		kv_mark_ensure(table);
+	return store;
+}
+
+/* The table's store if rows may have been written to it, else NULL.  The image is made complete. */
+KvStore *
+kv_table_written_store(Relation rel)
+{
+	KvStore    *store = find_store(rel, kv_table_get(rel));
+	StringInfoData image;
+
+	if (store == NULL)
+		return NULL;
+	initStringInfo(&image);
+	(void) kv_store_get_schema(store, &image);
+	return image.len == 0 ? NULL : kv_table_store(rel, true);
+}
+
+/* Can the table's rows, if there are any, be read as what its columns are? */
+bool
+kv_table_columns_fit(Relation rel)
+{
+	KvTable    *table = kv_table_get(rel);
+	KvStore    *store = find_store(rel, table);
+	TupleDesc	desc = table->tupdesc;
+	StringInfoData image;
+	Schema		schema;
+
+	initStringInfo(&image);
+	if (store != NULL)
+		(void) kv_store_get_schema(store, &image);
+	if (image.len == 0)
+		return true;
+	parse_schema(rel, image.data, &schema);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		SchemaColumn *stored = is_value_column(table, i) ? find_schema_column(&schema, att->attnum) : NULL;
+
+		if (stored != NULL && !IsBinaryCoercible(stored->typid, getBaseType(att->atttypid)))
+			return false;
+	}
+	return key_mismatch(table, &schema) == NULL;
+}
+
+/*
+ * The key of a table may just have been changed, with AccessExclusiveLock: if it has rows
+ * of another key that is refused, else the table starts anew.
+ */
+void
+kv_table_fit_key(Relation rel)
+{
+	KvTable    *table = kv_table_get(rel);
+	KvWalLevel	level;
+	KvStore    *store;
+	StringInfoData image;
+	Schema	   *schema;
+	const char *mismatch = NULL;
+	uint32		incarnation;
+
+	/* not where a store is missing or cannot be used: each use says so, and TRUNCATE helps */
+	if (!kv_store_wal_level(MyDatabaseId, table->relid, &level))
+		return;
+	store = find_store(rel, table);
+	if (store == NULL)
+		return;
+	schema = palloc(sizeof(Schema));
+	initStringInfo(&image);
+	incarnation = kv_store_get_schema(store, &image);
+	if (image.len > 0)
+		parse_schema(rel, image.data, schema);
+	if (image.len > 0 && !line_aborted(schema->xid, incarnation))
+		mismatch = key_mismatch(table, schema);
+	pfree(schema);
+	pfree(image.data);
+	if (mismatch == NULL && kv_store_fits_keys(store, table->key_width))
+		return;
+	if (!kv_table_has_rows(rel))
+		kv_table_truncate(rel);
+	else if (mismatch != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("cannot change the key of foreign table \"%s\" while it has rows",
+						RelationGetRelationName(rel)),
+				 errdetail_internal("%s", mismatch),
+				 errhint("TRUNCATE the table first, or copy its rows into a table with another key.")));
+}
+
+/* What older rows have in columns just added, with AccessExclusiveLock: a list of KvMissing. */
+void
+kv_table_set_missing(Relation rel, List *added)
+{
+	KvStore    *store = kv_table_written_store(rel);
+
+	if (store != NULL)
+		check_schema(rel, kv_table_get(rel), store, true, added);
+}
+
+/*
+ * TRUNCATE: a fresh store with the table's present definition, whatever the
+ * old one was written with.  Every backend looks at the store anew.
+ */
+void
+kv_table_truncate(Relation rel)
+{
+	KvTable    *table = kv_table_get(rel);
+	KvKey	   *bounds = make_bounds(table->shards);
+
+	kv_engine_require();
+	kv_store_truncate(MyDatabaseId, table->relid, table->shards,
+					  table->key_width, bounds, table->wal, rel->rd_createSubid);
+	CacheInvalidateRelcache(rel);
+}
+
+/*
+ * To have all rows written anew, with AccessExclusiveLock: returns a new, empty store
+ * of the table, with the schema image of the one that they are in.
+ */
+KvStore *
+kv_table_renew(Relation rel, KvStore *store)
+{
+	KvTable    *table = kv_table_get(rel);
+	KvKey	   *bounds = make_bounds(table->shards);
+	KvWalLevel	level = table->wal;
+	StringInfoData schema;
+	KvStore    *fresh;
+
+	if (!table->wal_given)
+		(void) kv_store_wal_level(MyDatabaseId, table->relid, &level);
+	initStringInfo(&schema);
+	(void) kv_store_get_schema(store, &schema);
+	kv_store_truncate(MyDatabaseId, table->relid, table->shards, table->key_width, bounds, level,
+					  rel->rd_createSubid);
+	CacheInvalidateRelcache(rel);
+	fresh = kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width, bounds,
+						  level, true, rel->rd_createSubid);
+	kv_store_set_schema(fresh, schema.data, schema.len);
+	kv_mark_ensure(table);
+	return fresh;
+}
+
+/* Copy every row that is there now, as it is stored. */
+static void
+copy_rows(Relation rel, KvStore *from, KvStore *to)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw copy",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	KvKey		unbounded = {NULL, 0};
+	KvScan	   *scan = kv_scan_begin(from, snapshot, true);
+	CommandId	cid = GetCurrentCommandId(true);
+	KvRow		row;
+
+	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 0);
+	while (kv_scan_next(scan, &row))
+	{
+		KvKey		key = {row.key, row.keylen};
+
+		(void) kv_insert(to, rel, key, row.form, row.value, row.len, snapshot, cid, false);
+	}
+	kv_scan_end(scan);
+	UnregisterSnapshot(snapshot);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/*
+ * At the end of a transaction that has changed a table's options, and so holds
+ * AccessExclusiveLock: if its wal option is not what its data was written with,
+ * write the data anew, as ALTER TABLE … SET LOGGED does.
+ */
+void
+kv_table_apply_wal_option(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	KvTable    *table;
+	KvWalLevel	level;
+
+	if (rel == NULL)
+		return;
+	table = kv_table_get(rel);
+
+	/* without the lock: the ALTER was rolled back to a savepoint */
+	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) && table->wal_given && kv_store_wal_level(MyDatabaseId, relid, &level) &&
+		level != table->wal)
+	{
+		KvStore    *store = kv_table_store(rel, true);	/* and lines of others settled */
+
+		/* what the last statement has written is to be copied, too */
+		CommandCounterIncrement();
+		copy_rows(rel, store, kv_table_renew(rel, store));
+	}
+	relation_close(rel, NoLock);
+}

@@ -1,0 +1,58 @@
+#!/bin/bash
+# make torture, make append, make bank: rounds of concurrent clients and SIGKILL;
+# make crowd: clients under admission; make damage: damaged files.  See torture.pl,
+# append.pl, bank.pl, crowd.pl, damage.pl.
+#
+#   test/campaign/campaign.sh torture|append|bank|crowd|damage [SECONDS]
+#
+#   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
+#   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
+#   SEED=n               repeat a round's choices, with ROUNDS=1
+#
+# append, bank and crowd:
+#
+#   SECONDS=300          how long, without ROUNDS; the round under way is finished
+#   CLIENTS=8, KILLS=1   concurrent clients, kills in a round
+#   LEVEL=serializable   one isolation level only
+#   KIND=heap            append: the same on heap tables
+#
+# damage:
+#
+#   CASES=600            how many cases
+#   CASE=n               only that one, of the same SEED
+#   KIND=log FAULT=flip STATE=crash LEVEL=full
+#                        only such files, faults, states of the server, tables
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+name=$1
+evidence="clients' messages" promise='nothing that the isolation level forbids, nothing lost'
+if [ "$name" = torture ]; then
+	ROUNDS=${ROUNDS:-$([ -n "${KIND:-}" ] && echo 30 || echo 300)}
+	evidence="writers' journals" promise="$ROUNDS rounds, no acknowledged row lost, no unacknowledged row visible"
+	LEVEL='' CLIENTS='' KILLS=''
+fi
+if [ "$name" = damage ]; then
+	ROUNDS='' CLIENTS='' KILLS=''
+	length=(--cases "${CASES:-600}" ${CASE:+--case "$CASE"} ${FAULT:+--fault "$FAULT"} ${STATE:+--state "$STATE"})
+	evidence='prepared states' promise="${CASES:-600} cases, no row missing or wrong in silence, no crash"
+elif [ -n "${ROUNDS:-}" ]; then length=(--rounds "$ROUNDS"); else length=(--seconds "${2:-300}"); fi
+if [ "$name" = crowd ]; then promise='no session paused too long, no request without an answer, no slot lost'; fi
+bash "$here/../lib/setup.sh"
+. "$here/../lib/server.sh"
+kv_begin "$name"
+echo "building with fault injection"
+kv_build faults
+root=$(kv_readable_root)
+kept=$(dirname "$KV_RUN")/$name-failed
+rm -rf "$kept"
+as=kv_as
+if [ "$name" = torture ] && [ -n "${KIND:-}" ]; then
+	[ "$(id -u)" = 0 ] || kv_die "KIND=$KIND needs root: it mounts disks"
+	as=kv_as_is
+fi
+if ! $as perl "$root/test/campaign/$name.pl" --dir "$KV_RUN/$name" "${length[@]}" ${SEED:+--seed "$SEED"} ${LEVEL:+--level "$LEVEL"} \
+	${KIND:+--kind "$KIND"} ${CLIENTS:+--clients "$CLIENTS"} ${KILLS:+--kills "$KILLS"}; then
+	mv "$KV_RUN/$name" "$kept"
+	kv_die "$name failed; the data directory, the server's log and the $evidence are in $kept"
+fi
+echo "$name: $promise"

@@ -1,0 +1,159 @@
+#!/usr/bin/perl
+# Promise: the documents name what is there.  Their links lead somewhere; source files and functions
+# they name exist; test/README.md has every test, every room and every invariant; every stop point
+# of the source is named by a test, so that none is met by chance alone; each public function has a contract.
+use strict;
+use warnings;
+use File::Basename qw(basename);
+use File::Find;
+use FindBin;
+
+my $root = "$FindBin::RealBin/..";
+chdir $root or die "$root: $!";
+my $n = 0;
+
+sub slurp { my ($file) = @_; open my $f, '<:utf8', $file or die "$file: $!"; local $/; return <$f> }
+
+sub ok_if_none
+{
+	my ($what, @wrong) = @_;
+	$n++;
+	print "# $_\n" for @wrong;
+	print @wrong ? 'not ok' : 'ok', " $n - $what\n";
+	return;
+}
+
+# ---- links ----
+
+my @documents = (glob('*.md docs/*.md test/*.md'));
+my %text = map { $_ => slurp($_) } @documents;
+
+# The anchors of a document, as they are made of its headings.
+sub anchors
+{
+	my ($file) = @_;
+	my $text = $text{$file} =~ s/^```.*?^```//gmsr;
+	return map { my $a = lc; $a =~ s/[^\w\- ]//g; $a =~ s/ /-/g; $a } $text =~ /^#+ +(.*?) *$/gm;
+}
+my %anchors = map { my $d = $_; $d => { map { $_ => 1 } anchors($d) } } @documents;
+
+sub target
+{
+	my ($from, $to) = @_;
+	my @path = grep { length } split m{/}, ($from =~ s{[^/]*$}{}r) . $to;
+	for (my $i = 1; $i < @path;) { if ($path[$i] eq '..' && $i > 0) { splice @path, --$i, 2 } else { $i++ } }
+	return join '/', @path;
+}
+
+my @dead;
+for my $d (@documents)
+{
+	for my $link ($text{$d} =~ /\]\(([^)\s]+)\)/g)
+	{
+		next if $link =~ /^https?:/;
+		my ($to, $anchor) = $link =~ /^([^#]*)#?(.*)$/;
+		my $file = length $to ? target($d, $to) : $d;
+		push @dead, "$d: $link" if !-e $file || (length $anchor && !$anchors{$file}{$anchor});
+	}
+}
+ok_if_none('links lead somewhere', @dead);
+
+# ---- source files ----
+
+my (%source, %points);
+my $all_source = '';
+find({ no_chdir => 1, wanted => sub {
+	return unless m{^src/(.*\.[ch])$};
+	my $file = $1;
+	$source{$file} = 1;
+	$source{$file =~ s{^engine/}{}r} = 1;
+	my $text = slurp($_);
+	$all_source .= $text;
+	$points{$1} = $file while $text =~ /\bKV_STOP_POINT\s*\(\s*"(\w+)"/g;
+} }, 'src');
+%points or die "the source names no stop point\n";
+my @missing;
+for my $d ('docs/architecture.md', 'CONTRIBUTING.md', 'test/README.md', 'docs/format.md')
+{
+	next unless exists $text{$d};
+	for my $name ($text{$d} =~ m{`(kv_\w+)(?:\(\))?`}g) { push @missing, "$d: $name" unless $all_source =~ /\b$name\b/ }
+	for my $file ($text{$d} =~ m{`(?:src/)?((?:\w+/)+\w+\.[ch])`}g) { push @missing, "$d: $file" unless $source{$file =~ s{^src/}{}r} }
+}
+ok_if_none('source files and functions that documents name exist', @missing);
+
+# ---- the picture of the rooms ----
+
+my ($order) = slurp('test/rooms.pl') =~ /^my \@rooms = qw\(([^)]*)\)/m or die "test/rooms.pl has no order\n";
+my ($picture) = $text{'docs/architecture.md'} =~ /^## Rooms.*?^```\n(.*?)^```/ms or die "there is no picture of the rooms\n";
+my @drawn = map { /^ +(\w+)\/ / ? $1 : /^ +kvfdw\.c/ ? 'module' : () } split /\n/, $picture;
+ok_if_none('the picture of the rooms is test/rooms.pl\'s order', "@drawn" eq join(' ', reverse split ' ', $order) ? () : "@drawn");
+
+my @workers = $all_source =~ /kv_worker_(?:describe|start)\((?:&worker, )?"(kvfdw \w[\w ]*)"/g;
+@workers or die "the source starts no worker\n";
+ok_if_none('each worker is among the processes', grep { $text{'docs/architecture.md'} !~ /^\| \Q$_\E \|/m } @workers);
+
+# ---- stop points ----
+
+my @tests = glob('test/t/*.pl test/isolation/specs/*.spec test/pgtap/*.sql sql/*.sql');
+my $all = join "\n", map { slurp($_) } @tests;
+ok_if_none('each stop point is named by a test', map { "$points{$_}: $_" } grep { $all !~ /\b$_\b/ } sort keys %points);
+
+# ---- the index of tests ----
+
+my (%rows, @twice);
+for my $line (split /\n/, $text{'test/README.md'} =~ s/.*^## Which tests guard which room//msr)
+{
+	my ($what, $tests) = $line =~ /^\| *`?(.*?)`? *\| *(.*?) *\|$/ or next;
+	push @twice, $what if exists $rows{$what} && $what !~ /^-/;
+	$rows{$what} = [ $tests =~ /`([^`]+)`/g ];
+}
+my %files = map { (basename($_) =~ s/\.pl$//r) => $_ } grep { !/kvfdw--/ } @tests;
+my %named = map { $_ => 1 } map { @$_ } values %rows, [ $text{'test/README.md'} =~ /^All rooms meet in (.*)$/m ? $1 =~ /`([^`]+)`/g : () ];
+delete @named{qw(differential concurrent)};
+for my $pattern (grep { /\*/ } keys %named)
+{
+	my $matches = join '.*', map { quotemeta } split /\*/, $pattern, -1;
+	my @matching = grep { /^$matches$/ } keys %files or next;
+	delete $named{$pattern};
+	@named{@matching} = (1) x @matching;
+}
+ok_if_none('test/README.md names every test', grep { !$named{$_} } sort keys %files);
+ok_if_none('and no other', grep { !$files{$_} } sort keys %named);
+my %room = map { m{^src/(?:engine/)?(\w+)/\w+\.[ch]$} ? ($1 => 1) : () } glob('src/*/*.[ch] src/engine/*/*.[ch]');
+ok_if_none('each room has a test', grep { !@{$rows{$_} // []} } sort('module', 'engine', keys %room));
+ok_if_none('each row is a room', @twice, grep { !/^I \d/ && !/^(module|engine|the tests|room|invariant|---)$/ && !$room{$_} } sort keys %rows);
+
+# ---- invariants ----
+
+my %cited;
+for my $name (sort keys %files)
+{
+	my $head = join '', slurp($files{$name}) =~ m{\A((?:(?:#|--).*\n|/\*.*?\*/\s*)*)}s;
+	push @{$cited{"I $1"}}, $name while $head =~ /\bI (\d+)\b/g;
+}
+my @invariants = map { "I $_" } slurp('src/engine/engine.h') =~ /^ \*  I (\d+) /gm;
+@invariants or die "engine.h has no invariants\n";
+my @wrong;
+for my $i (@invariants)
+{
+	my ($row, $heads) = map { join ' ', sort @{$_ // []} } $rows{$i}, $cited{$i};
+	push @wrong, "$i: test/README.md has \"$row\", heads of tests say \"$heads\"" if $row ne $heads || $row eq '';
+}
+ok_if_none('each invariant has tests, and they say so', @wrong);
+
+# ---- contracts ----
+
+# A public function has a comment on its lines, or above it or the group that it stands in.
+my @bare;
+for my $header (sort(glob('src/*/*.h src/engine/*.h src/engine/*/*.h')))
+{
+	my $said = 0;
+	my $text = slurp($header);
+	while ($text =~ /\G(?:(extern\b[^;{]*\([^;]*;[^\n]*\n)|([^\n]*\n))/g)
+	{
+		my ($function, $other) = ($1, $2);
+		if (defined $function) { push @bare, "$header: " . $function =~ s/\(.*//sr if !$said && $function !~ m{/\*} }
+		else { $said = $other =~ m{\*/\s*$} && $other !~ m{^/\* -+ .* -+ \*/} if $other !~ /^extern/ }
+	}
+}
+ok_if_none('each public function has a contract', @bare);

@@ -1,0 +1,93 @@
+# What the tests of admission share: a cluster with few slots, sessions that do not
+# wait for their answers, and holders.
+#
+# A holder must work: a slot whose holder waits for its client, a lock or a timer is
+# lent.  Ours waits for a safe snapshot, which counts as work and costs none: until
+# the serializable transaction that open_door ends, or somebody cancels it.
+package KvGate;
+use strict;
+use warnings;
+use Exporter 'import';
+use KvTest;
+use KvWire;
+
+our @EXPORT = qw(gate_cluster session boss shut_door open_door hold waiting is_waiting admission reload answered lines);
+
+my ($node, $door);
+
+# Sessions of the role web may be paused; those of the superuser may not.
+sub gate_cluster
+{
+	my ($name, %conf) = @_;
+	$node = kv_cluster($name, 'kvfdw.admission_limit' => 1, 'kvfdw.admission_quota' => 1, 'kvfdw.admission_max_wait' => "'10min'",
+		'kvfdw.admission_exempt_superusers' => 'on', 'kvfdw.admission_exempt_monitor' => 'on',
+		max_prepared_transactions => 10, %conf);
+	$node->safe_psql('postgres', 'CREATE ROLE web LOGIN; CREATE TABLE t (k int PRIMARY KEY, v int); GRANT ALL ON t TO web; GRANT ALL ON SCHEMA public TO web');
+	# what the sessions before it have begun is over
+	wait_for('the process', 60, sub { admission('worker') ne '' });
+	return $node;
+}
+
+sub session
+{
+	my (%startup) = @_;
+	local @ENV{qw(PGHOST PGPORT)} = ($node->host, $node->port);
+	return KvWire->connect(user => 'web', database => 'postgres', %startup);
+}
+
+sub boss { return session(user => $node->safe_psql('postgres', 'SELECT current_user'), @_) }
+
+sub shut_door
+{
+	$door = boss();
+	$door->ask('BEGIN ISOLATION LEVEL SERIALIZABLE; CREATE TEMP TABLE door (); SELECT 1');
+	return;
+}
+
+sub open_door { $door->ask('ROLLBACK'); return; }
+
+# A session that has a slot until the door is open.
+sub hold
+{
+	my $session = session(@_);
+	$session->send('BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT');
+	wait_for('a holder', 60, sub { $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'SafeSnapshot' });
+	return $session;
+}
+
+sub admission { my ($column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_admission"); }
+
+sub waiting
+{
+	my ($n) = @_;
+	return wait_for("$n paused sessions", 60, sub { admission('waiting') == $n });
+}
+
+sub is_waiting
+{
+	my ($session) = @_;
+	return $node->safe_psql('postgres', "SELECT state || ' ' || wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'idle Extension';
+}
+
+# Change a setting, and wait until the process goes by it; undef: in another way.
+sub reload
+{
+	my ($name, $value, $column, $expected) = @_;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.$name = $value");
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+	wait_for("$name = $value", 60, sub { admission($column) eq $expected }) if $column;
+	return;
+}
+
+# The lines of the answer, which must come.
+sub lines
+{
+	my ($session) = @_;
+	$session->wait;
+	return join('; ', splice(@{ $session->{lines} }));
+}
+
+# Is there an answer, or a part of it?
+sub answered { my ($session) = @_; return KvWire::ready(0, $session) ? 1 : 0; }
+
+1;

@@ -1,0 +1,185 @@
+# Real file systems on loop devices, for tests that take one away from under a
+# running server: unmount it, break it, fill it, put an older copy in its place.
+#
+# A program that begins with "use KvLoop" is to be started as root.  It goes on as
+# the servers' user, in a mount and a pid namespace of its own, and asks a process
+# that has remained root for each mount.  When it ends, its servers, mounts and loop
+# devices end as well, whatever happened.  Where there is no root or no loop
+# device, loop_skip says so and nothing else may be called.
+package KvLoop;
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use Exporter 'import';
+use File::Basename qw(dirname);
+use IO::Handle;
+use POSIX ();
+use Socket;
+use Storable qw(store_fd fd_retrieve);
+use lib dirname(abs_path(__FILE__)) . '/../powercut';
+use KvDisk;
+
+our @EXPORT_OK = qw(loop_skip loop_types);
+
+my $root;    # the socket to the process that has remained root
+
+# What that process does for the other; the servers' user may write what is mounted.
+my %verbs;
+BEGIN
+{
+	%verbs = (
+		make     => \&disk_make,
+		mount    => sub { disk_mount(@_); chmod 0777, $_[1] or die "chmod: $!\n" },
+		umount   => \&disk_umount,
+		small    => \&disk_small_writes,
+		shutdown => \&disk_shutdown,
+		tmpfs    => sub { disk_tmpfs(@_); chmod 0777, $_[0] or die "chmod: $!\n" });
+}
+
+sub serve
+{
+	my ($socket) = @_;
+	while (my $request = eval { fd_retrieve($socket) })
+	{
+		my ($verb, @arguments) = @$request;
+		eval { $verbs{$verb}->(@arguments) };
+		store_fd([$@], $socket);
+		$socket->flush;
+	}
+}
+
+sub ask
+{
+	my (@request) = @_;
+	store_fd(\@request, $root) or die "the helper is gone\n";
+	$root->flush;
+	my $error = fd_retrieve($root)->[0];
+	die $error if length $error;
+	return 1;
+}
+
+BEGIN
+{
+	my @unshare = ('unshare', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc', 'sh', '-c', '"$@"; exit $?', 'sh');
+	my ($uid, $gid) = (getpwnam($ENV{KV_SERVER_USER} // 'postgres'))[ 2, 3 ];
+	defined $uid or $> or die "there is no user to run servers as\n";
+	if ($> == 0 && !$ENV{KV_LOOP} && system("@unshare[0 .. 5] true 2>/dev/null") == 0)
+	{
+		# the shell reaps those whose parents are gone
+		$ENV{KV_LOOP} = 1;
+		exec @unshare, $^X, (map { ('-I', $_) } grep { !ref } @INC), $0, @ARGV;
+		die "unshare: $!";
+	}
+	if ($ENV{KV_LOOP} && $> == 0)
+	{
+		socketpair($root, my $theirs, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die "socketpair: $!";
+		my $pid = fork // die "fork: $!";
+		if ($pid != 0)
+		{
+			close $root;
+			serve($theirs);
+			waitpid $pid, 0;
+			POSIX::_exit($? & 127 ? 1 : $? >> 8);
+		}
+		close $theirs;
+		delete $ENV{KV_LOOP};
+	}
+	if ($> == 0)
+	{
+		$( = $gid;
+		$) = "$gid $gid";
+		POSIX::setuid($uid);
+		$> == $uid && $< == $uid or die "cannot become user $uid: $!";
+	}
+}
+
+# Why there are no file systems to be had here; undef if there are.
+sub loop_skip
+{
+	my ($dir) = @_;
+	return 'needs root that may make namespaces' unless $root;
+	return 'needs loop devices' unless -e '/dev/loop-control';
+	my $disk = eval { KvLoop->new("$dir/probe", megabytes => 8) };
+	return 'cannot mount an ext4 file system here: ' . ($@ =~ s/\n.*//sr) unless $disk;
+	$disk->umount;
+	unlink $disk->{image};
+	return undef;
+}
+
+# The types of file system that this machine can make.
+sub loop_types { return grep { system("command -v mkfs.$_ >/dev/null 2>&1") == 0 || -x "/sbin/mkfs.$_" || -x "/usr/sbin/mkfs.$_" } qw(ext4 xfs) }
+
+# A new file system, mounted at "$base", its image "$base.image".  megabytes: its
+# size; type: ext4 or xfs; options: of mount.  room: the megabytes that there
+# really are below it; when they are used up, write-back of new blocks fails, but
+# not of the file system's own.
+sub new
+{
+	my ($class, $base, %is) = @_;
+	my $self = bless { where => $base, image => "$base.image", type => 'ext4', megabytes => 256, options => '', %is }, $class;
+	mkdir $base or die "mkdir $base: $!\n" if !-d $base;
+	if ($is{room})
+	{
+		mkdir "$base.memory" or die "mkdir: $!\n";
+		ask('tmpfs', "$base.memory", $is{room});
+		$self->{image} = "$base.memory/image";
+	}
+	ask('make', $self->{image}, $self->{megabytes}, $self->{type}, $is{room} ? 'solid' : ());
+	$self->mount;
+	return $self;
+}
+
+sub mount
+{
+	my ($self) = @_;
+	ask('mount', $self->{image}, $self->{where}, $self->{type}, $self->{options});
+	return !$self->{room} || ask('small', $self->{where});
+}
+
+# Unmount it, as soon as it is idle: its page cache is gone then.
+sub umount { my ($self) = @_; return ask('umount', $self->{where}) }
+
+sub remount { my ($self) = @_; $self->umount; return $self->mount }
+
+# As an I/O error would: nothing more is written, what was not is lost.
+sub break_down { my ($self) = @_; return ask('shutdown', $self->{where}) }
+
+# A copy of the device as it is now, which a program that goes on does not notice;
+# rollback puts it in the place of the unmounted one's.
+sub snapshot
+{
+	my ($self) = @_;
+	disk_copy($self->{image}, "$self->{image}.snapshot");
+	return;
+}
+
+sub rollback
+{
+	my ($self) = @_;
+	rename "$self->{image}.snapshot", $self->{image} or die "rename: $!\n";
+	return;
+}
+
+# Use up the room: that of the file system, or below it (its image's).  free gives it back.
+sub fill { my ($self) = @_; return hog($self->{where}) }
+sub free { my ($self) = @_; return unlink "$self->{where}/hog" }
+sub exhaust { my ($self) = @_; return hog("$self->{where}.memory") }
+sub relieve { my ($self) = @_; return unlink "$self->{where}.memory/hog" }
+
+sub hog
+{
+	my ($where) = @_;
+	my ($free) = `df --output=avail -B1 '$where'` =~ /(\d+)/;
+	system('fallocate', '-l', int($free * 0.99) - 1_000_000, "$where/hog") if $free > 100_000_000;
+	open my $file, '>>', "$where/hog" or die "$where/hog: $!\n";
+	for my $size (1 << 20, 4096, 1)
+	{
+		my $bytes = "\xff" x $size;
+		while (1) { my $n = syswrite $file, $bytes; last if !defined $n || $n < $size }
+	}
+	IO::Handle::sync($file);
+	close $file;
+	return -s "$where/hog";
+}
+
+1;

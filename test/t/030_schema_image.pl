@@ -1,0 +1,114 @@
+# Promise: rows are decoded by what the schema image says they were written with; images
+# of versions 1 and 2, which say less, are read and completed by the next writer; one
+# that cannot be is an error (XX001, 0A000), and TRUNCATE is the way out.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no schema image' if heap_only();
+my $node = kv_cluster('schema_image');
+
+my @crc;
+for my $n (0 .. 255)
+{
+	my $c = $n;
+	$c = $c & 1 ? 0x82F63B78 ^ ($c >> 1) : $c >> 1 for 1 .. 8;
+	push @crc, $c;
+}
+sub crc32c
+{
+	my $c = 0xFFFFFFFF;
+	$c = $crc[ ($c ^ $_) & 0xFF ] ^ ($c >> 8) for unpack('C*', $_[0]);
+	return $c ^ 0xFFFFFFFF;
+}
+
+# The table file of a table; image($name, $code): replace the schema image by what $code makes of it.
+sub table_file
+{
+	my ($name) = @_;
+	my ($file) = grep { m{/table$} && index($_, '/' . $node->{oids}{$name} . '/') >= 0 } kv_files($node);
+	return $node->data_dir . "/kvfdw/$file";
+}
+
+sub image
+{
+	my ($name, $code) = @_;
+	my $path = table_file($name);
+	my $bytes = slurp_file($path);
+	my $old = substr($bytes, 72);
+	is(crc32c(substr($bytes, 0, 52) . substr($bytes, 56)), unpack('L', substr($bytes, 52, 4)), "$name: the file is as expected");
+	my $new = $code->($old);
+	substr($bytes, 72) = $new;
+	substr($bytes, 48, 4) = pack('L', length $new);
+	substr($bytes, 52, 4) = pack('L', crc32c(substr($bytes, 0, 52) . substr($bytes, 56)));
+	open(my $f, '>:raw', $path) or die;
+	print $f $bytes;
+	close $f;
+	return;
+}
+
+sub version_1
+{
+	my ($image) = @_;
+	$image =~ s/^kvfdw schema 3 /kvfdw schema 1 / or die $image;
+	$image =~ s/^(column \d+ \d+) -?\d+ \w (\d+) -$/$1 $2/mg or die $image;
+	return $image;
+}
+
+sub version_2
+{
+	my ($image) = @_;
+	$image =~ s/^kvfdw schema 3 /kvfdw schema 2 / or die $image;
+	$image =~ s/^(column .*) -$/$1/mg or die $image;
+	return $image;
+}
+
+my @tables = qw(added old1 old2 typed second later short twice none align hex cut long);
+$node->safe_psql('postgres', "CREATE TYPE mood AS ENUM ('sad', 'happy')");
+$node->safe_psql('postgres', kv_table($_, $_ eq 'typed' ? 'k int, c mood, a int, t text' : 'k int, c bigint, a int, t text', 'k')) for @tables;
+$node->safe_psql('postgres', "INSERT INTO $_ VALUES (1, " . ($_ eq 'typed' ? "'sad'" : 2) . ", 3, 'four')") for @tables;
+$node->{oids}{$_} = $node->safe_psql('postgres', "SELECT '$_'::regclass::oid") for @tables;
+$node->safe_psql('postgres', 'ALTER FOREIGN TABLE added ADD COLUMN n int DEFAULT 7, ADD COLUMN m text DEFAULT $$abc$$');
+$node->stop;
+like(slurp_file(table_file('added')), qr/kvfdw schema 3 .*\ncolumn 2 20 8 d 0 -\ncolumn 3 23 4 i 0 -\ncolumn 4 25 -1 i 0 -\ncolumn 5 23 4 i \d+ 07000000\ncolumn 6 25 -1 i \d+ 1c000000616263\n/s, 'the image tells length, alignment and what older rows have');
+image($_, \&version_1) for qw(old1 old2 typed);
+image('second', \&version_2);
+image('later', sub { $_[0] =~ s/schema 3/schema 4/r });
+image('short', sub { $_[0] =~ s/ 8 d / 0 d /r });
+image('twice', sub { $_[0] =~ s/column 3/column 2/r });
+image('none', sub { $_[0] =~ s/column 2/column 0/r });
+image('align', sub { $_[0] =~ s/ 8 d / 8 x /r });
+image('hex', sub { $_[0] =~ s/ 8 d 0 -/ 8 d 0 0000000000g00000/r });
+image('cut', sub { $_[0] =~ s/ 8 d 0 -/ 8 d 0 0000/r });
+image('long', sub { $_[0] =~ s/ -1 i 0 -/ -1 i 0 1c0000006162/r });
+$node->start;
+
+is($node->safe_psql('postgres', 'TABLE old1'), '1|2|3|four', 'rows with an image of version 1');
+$node->safe_psql('postgres', 'ALTER FOREIGN TABLE old1 ALTER c TYPE int; ALTER FOREIGN TABLE old1 DROP COLUMN c');
+is($node->safe_psql('postgres', 'TABLE old1'), '1|3|four', 'column changed and dropped: version 1 tells by the type');
+$node->safe_psql('postgres', "INSERT INTO old1 VALUES (2, 5, 'six')");
+like(slurp_file(table_file('old1')), qr/kvfdw schema 3 .*\ncolumn 2 20 8 d 0 -\n/s, 'a writer completes it');
+is($node->safe_psql('postgres', 'TABLE old1 ORDER BY k'), "1|3|four\n2|5|six", 'and rows are the same');
+$node->safe_psql('postgres', "INSERT INTO old2 VALUES (2, 5, 7, 'six'); ALTER FOREIGN TABLE old2 ALTER c TYPE text; ALTER FOREIGN TABLE old2 DROP COLUMN c");
+is($node->safe_psql('postgres', 'TABLE old2 ORDER BY k'), "1|3|four\n2|7|six", 'completed before the change');
+is($node->safe_psql('postgres', 'TABLE added'), '1|2|3|four|7|abc', 'what older rows have');
+is($node->safe_psql('postgres', "ALTER FOREIGN TABLE second ADD COLUMN n int DEFAULT 7; INSERT INTO second (k) VALUES (2); SELECT * FROM second ORDER BY k"), "1|2|3|four|7\n2||||7", 'version 2, and a column is added');
+$node->safe_psql('postgres', 'DROP TYPE mood CASCADE');
+is($node->safe_psql('postgres', 'TABLE typed'), '1|3|four', 'version 1, and the type went with the column');
+
+for my $case ([ later => '0A000' ], map { [ $_ => 'XX001' ] } qw(short twice none align hex cut long))
+{
+	my ($name, $state) = @$case;
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nTABLE $name");
+	like($err, qr/ERROR:  $state: .*"$name"/, "$name: $state");
+	($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nINSERT INTO $name VALUES (2, 3, 4, 'five')");
+	like($err, qr/ERROR:  $state: .*"$name"/, "$name: nor is it written");
+	is($node->safe_psql('postgres', "TRUNCATE $name; INSERT INTO $name VALUES (2, 3, 4, 'five'); TABLE $name"), '2|3|4|five', "$name: TRUNCATE is the way out");
+}
+$node->stop;
+done_testing();

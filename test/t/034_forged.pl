@@ -1,0 +1,196 @@
+# Promise: files and WAL records whose checksums are right and whose contents cannot be
+# are damage of their one table (XX001): no crash, the server starts, other tables have
+# their rows, and TRUNCATE is the way out. A record that does not even name a table
+# stops the replay.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvReplica;
+
+plan skip_all => 'heap has no files of kvfdw' if heap_only();
+my $node = kv_cluster('forged', checkpoint_timeout => '1h', restart_after_crash => 'off', autovacuum => 'off');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+my $data = $node->data_dir;
+
+my @crc = map { my $c = $_; $c = $c & 1 ? 0x82F63B78 ^ ($c >> 1) : $c >> 1 for 1 .. 8; $c } 0 .. 255;
+sub crc32c
+{
+	my $c = 0xFFFFFFFF;
+	$c = $crc[ ($c ^ $_) & 0xFF ] ^ ($c >> 8) for unpack('C*', $_[0]);
+	return $c ^ 0xFFFFFFFF;
+}
+
+sub write_file
+{
+	my ($path, $bytes) = @_;
+	open(my $f, '+<:raw', $path) or die "$path: $!";
+	print $f $bytes;
+	truncate $f, length $bytes;
+	close $f;
+	return;
+}
+
+my %oid;
+sub create
+{
+	my ($name, $options) = @_;
+	$node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k', $options));
+	$oid{$name} = $node->safe_psql('postgres', "SELECT '$name'::regclass::oid");
+	return;
+}
+
+sub damaged
+{
+	my ($name, $sql) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n" . ($sql // "SELECT * FROM $name"), timeout => 60);
+	return like($err, qr/ERROR:  XX001: /, "$name: damaged" . ($sql ? ": $sql" : '')) || diag "$out $err";
+}
+
+sub recovers
+{
+	my ($name) = @_;
+	return is($node->safe_psql('postgres', "TRUNCATE $name; INSERT INTO $name VALUES (1, 'new'); TABLE $name"), '1|new', "$name: TRUNCATE is the way out");
+}
+
+# ---- table and map files ----
+
+my %forge = (
+	table_wal => [ 'table', sub { substr($_[0], 64, 4) = pack('L', 3) } ],
+	table_wal_large => [ 'table', sub { substr($_[0], 64, 4) = pack('L', 0x7FFFFFFF) } ],
+	table_key_width => [ 'table', sub { substr($_[0], 44, 4) = pack('L', 9) } ],
+	table_other_width => [ 'table', sub { substr($_[0], 44, 4) = pack('L', 8) } ],
+	map_descending => [ 'map', sub { substr($_[0], 40 + 8, 4) = pack('L', 0xFFFFFF00) } ],
+	map_beyond => [ 'map', sub { substr($_[0], 40 + 16, 4) = pack('L', 1000) } ],
+	map_short => [ 'map', sub { $_[0] = substr($_[0], 0, 44); substr($_[0], 32, 4) = pack('L', 4) } ],
+	map_order => [ 'map', sub { substr($_[0], -3, 3) = "\xC0\x80\x40" } ],
+	map_gap => [ 'map', sub { substr($_[0], 40, 4) = pack('L', 1) } ]);
+for my $name (sort keys %forge, 'file_sound') { create($name, "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
+$node->stop;
+for my $name (sort keys %forge)
+{
+	my ($kind, $code) = @{ $forge{$name} };
+	my ($file) = grep { m{/$oid{$name}/\d+/$kind$} } kv_files($node);
+	my $bytes = slurp_file("$data/kvfdw/$file");
+	my ($at, $checked) = $kind eq 'table' ? (52, sub { substr($_[0], 0, 52) . substr($_[0], 56) }) : (36, sub { substr($_[0], 0, 36) . substr($_[0], 40) });
+	die "$file is not as expected" unless crc32c($checked->($bytes)) == unpack('L', substr($bytes, $at, 4));
+	$code->($bytes);
+	substr($bytes, $at, 4) = pack('L', crc32c($checked->($bytes)));
+	write_file("$data/kvfdw/$file", $bytes);
+}
+$node->start;
+$node->psql('postgres', "SELECT * FROM $_") for sort keys %forge;
+is($node->safe_psql('postgres', 'SELECT count(*) FROM kvfdw_stat_tables WHERE wal IS NULL'), 0, 'kvfdw_stat_tables works');
+for my $name (sort keys %forge) { damaged($name); damaged($name, "INSERT INTO $name VALUES (1, 'x')"); }
+is($node->safe_psql('postgres', 'SELECT count(*) FROM file_sound'), 21, 'another table is sound');
+recovers($_) for grep { /map/ } sort keys %forge;
+$node->safe_psql('postgres', join '', map { "DROP FOREIGN TABLE $_;" } sort keys %forge);
+
+# ---- WAL records ----
+
+# Change the first record of a type that belongs to a table and lies within a page.
+sub forge_record
+{
+	my ($from, $type, $name, $code, $nth) = @_;
+	my ($out) = run_command([ 'pg_waldump', '-p', "$data/pg_wal", '-s', $from, '-r', 'custom201' ]);
+	my $db = $node->{dboid};
+	my $seen = 0;
+	for my $line (split /\n/, $out)
+	{
+		my ($len, $hi, $lo) = $line =~ m{len \(rec/tot\):\s*\d+/\s*(\d+),.* lsn: ([0-9A-F]+)/([0-9A-F]+),} or next;
+		my $at = hex($lo) % (16 * 1024 * 1024);
+		next if $at % 8192 + $len > 8192;
+		my $path = sprintf("%s/pg_wal/%08X%08X%08X", $data, 1, hex($hi), int(hex($lo) / (16 * 1024 * 1024)));
+		my $bytes = slurp_file($path);
+		my $record = substr($bytes, $at, $len);
+		my ($total, $xid, $prev, $info, $rmid, $crc) = unpack('LLQCCx2L', $record);
+		die 'not a record' unless $total == $len && $rmid == 201 && $crc == crc32c(substr($record, 24) . substr($record, 0, 20));
+		next unless ($info & 0xF0) == $type;
+		my $start = 24;
+		$start += 5 if ord(substr($record, $start, 1)) == 252;	# toplevel xid
+		$start += ord(substr($record, $start, 1)) == 255 ? 2 : 5;
+		my $body = substr($record, $start);
+		next if defined $name && (unpack('LL', $body))[1] != $oid{$name};
+		next if $seen++ < ($nth // 0);
+		$code->($body);
+		substr($record, $start) = $body;
+		die 'length changed' unless length $record == $len;
+		substr($record, 20, 4) = pack('L', crc32c(substr($record, 24) . substr($record, 0, 20)));
+		substr($bytes, $at, $len) = $record;
+		write_file($path, $bytes);
+		return 1;
+	}
+	die "no record of type $type" . ($name ? " of $name" : '');
+}
+
+# type, what to write where; 'fresh': the table is made after the checkpoint
+my %records = (
+	put_keylen => [ 0x00, sub { substr($_[0], 32, 2) = pack('S', 60000) } ],
+	put_keylen_short => [ 0x00, sub { substr($_[0], 32, 2) = pack('S', 3) } ],
+	put_len => [ 0x00, sub { substr($_[0], 24, 4) = pack('L', 0x7FFFFFFF) } ],
+	put_kind => [ 0x00, sub { substr($_[0], 34, 1) = chr(77) } ],
+	put_form => [ 0x00, sub { substr($_[0], 35, 1) = chr(77) } ],
+	put_xid => [ 0x00, sub { substr($_[0], 16, 8) = pack('Q', 1) } ],
+	put_xid_far => [ 0x00, sub { substr($_[0], 16, 8) = pack('Q', 1 << 40 | 5000) } ],
+	batch_n => [ 0x50, sub { substr($_[0], 12, 4) = pack('L', 0xFFFFFFFF) } ],
+	batch_few => [ 0x50, sub { substr($_[0], 12, 4) = pack('L', 0) } ],
+	batch_keylen => [ 0x50, sub { substr($_[0], 16 + 4, 2) = pack('S', 65000) } ],
+	batch_kind => [ 0x50, sub { substr($_[0], 16 + 6, 1) = chr(99) } ],
+	create_nshards => [ 0x10, sub { substr($_[0], 12, 4) = pack('L', 65536) }, 'fresh' ],
+	create_no_shards => [ 0x10, sub { substr($_[0], 12, 4) = pack('L', 0) }, 'fresh' ],
+	create_wal => [ 0x10, sub { substr($_[0], 36, 4) = pack('L', 17) }, 'fresh' ],
+	create_bound => [ 0x10, sub { substr($_[0], 40, 2) = pack('S', 60000) }, 'fresh' ],
+	create_width => [ 0x10, sub { substr($_[0], 32, 4) = pack('L', 4000) }, 'fresh' ],
+	schema_junk => [ 0x20, sub { substr($_[0], 12) = 'x' x (length($_[0]) - 12) }, 'fresh' ]);
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->{dboid} = $node->safe_psql('postgres', q{SELECT oid FROM pg_database WHERE datname = 'postgres'});
+for my $name (sort(keys %records), 'sound')
+{
+	my $fresh = $records{$name} && $records{$name}[2];
+	create($name, "shards '4'" . ($name =~ /^batch/ ? ", wal 'keys'" : ''));
+	$node->safe_psql('postgres', "INSERT INTO $name VALUES (1, 'before')") unless $fresh;
+}
+$node->safe_psql('postgres', 'CHECKPOINT');
+my $from = $node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()');
+for my $name (sort(keys %records), 'sound')
+{
+	# the value of a row with level keys is in the value file at COMMIT: then the row is logged by its place
+	$node->safe_psql('postgres', "INSERT INTO $name VALUES (2, " . ($name =~ /^batch/ ? "(SELECT string_agg(md5(g::text), '') FROM generate_series(1, 20000) g)" : "'after'") . ")");
+}
+kill_all($node);
+system('cp', '-a', $data, "$data.killed") == 0 or die;
+for my $name (sort keys %records) { forge_record($from, $records{$name}[0], $name, $records{$name}[1]); }
+my $log_from = -s $node->logfile;
+power_loss($node);
+unlike(substr(slurp_file($node->logfile), $log_from), qr/terminated by signal|PANIC|FATAL/, 'the server starts and nothing crashes');
+for my $name (sort keys %records) { damaged($name); }
+is($node->safe_psql('postgres', 'SELECT k, v FROM sound ORDER BY k'), "1|before\n2|after", 'a table beside them is whole');
+recovers($_) for sort keys %records;
+$node->stop('immediate');
+
+# ---- records that name no table ----
+
+for my $case ([ 'a PUT of table 0', 0x00, 'sound', sub { substr($_[0], 4, 4) = pack('L', 0) } ])
+{
+	my ($what, $type, $name, $code) = @$case;
+	system('rm', '-rf', $data) == 0 && system('cp', '-a', "$data.killed", $data) == 0 or die;
+	unlink "$data/postmaster.pid";
+	forge_record($from, $type, $name, $code);
+	$log_from = -s $node->logfile;
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another boot'\n");
+	$node->{_pid} = undef;
+	ok(!$node->start(fail_ok => 1), "$what: no start");
+	my $log = substr(slurp_file($node->logfile), $log_from);
+	like($log, qr/(FATAL|PANIC):  WAL record of kvfdw at .* is damaged/, 'the log says why');
+	unlike($log, qr/signal 11/, 'and nothing has crashed');
+}
+system('rm', '-rf', "$data.killed");
+done_testing();

@@ -1,0 +1,115 @@
+# Promise: DROP and TRUNCATE give space back in small steps, by the maintainer alone, which freezes between them and
+# stops at any of them; what a crash or shutdown leaves is freed after the next start; a full disk hurries it.  A session
+# that has a run of it mapped goes on (I 5).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no files of kvfdw' if heap_only();
+my $node = kv_cluster('free', 'kvfdw.freeze_delay' => 3600);
+plan skip_all => 'stop points need FAULTS=1' unless has_faults($node);
+my $data = $node->data_dir;
+
+# Bytes allocated below directories renamed out of sight.
+sub dropped
+{
+	my $blocks = 0;
+	for my $f (kv_files($node)) { $blocks += (stat("$data/kvfdw/$f"))[12] // 0 if $f =~ /^dropped\..*\.(val|run|log)$/; }
+	return $blocks * 512;
+}
+
+sub fill
+{
+	my ($name, $rows) = @_;
+	$node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k', "shards '1', wal 'none'")
+		  . "ALTER FOREIGN TABLE $name ALTER v SET STORAGE EXTERNAL; INSERT INTO $name SELECT g, repeat(md5(g::text), 500) FROM generate_series(1, $rows) g; SELECT kvfdw_freeze('$name')");
+	return;
+}
+
+sub gone { return !grep { /^dropped\./ } kv_files($node); }
+
+# A step at a time.
+fill($_, 700) for 'a', 'b', 'c', 'd';
+fill('live', 10);
+worker_stop_points($node, 'free_step=wait');
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE a; DROP FOREIGN TABLE b; TRUNCATE c');
+my $before = 30_000_000;
+stopped($node, 'free_step');
+my $left = dropped();
+cmp_ok($left, '>', $before, 'after the first step most is still there');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM c'), '0', '… which nobody sees');
+for my $n (2 .. 4)
+{
+	go_on_to_next();
+	my $now = dropped();
+	cmp_ok($left - $now, '>', 0, "step $n frees something");
+	cmp_ok($left - $now, '<=', 2_200_000, '… but not much');
+	$left = $now;
+}
+
+# The maintainer's other work goes on in between: it settles, freezes, looks.
+$node->safe_psql('postgres', q{INSERT INTO live SELECT g, 'x' FROM generate_series(100, 200) g});
+my $freezes = $node->safe_psql('postgres', q{SELECT freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass});
+$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');
+$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+my $steps = 0;
+wait_for('a freeze', 60, sub { go_on_to_next(); $steps++; $node->safe_psql('postgres', "SELECT freezes > $freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass") eq 't' || gone() });
+ok(!gone(), "a freeze comes before the end of a long free, after $steps steps");
+
+# Shutdown does not wait for it, and the next start goes on.
+worker_stop_points($node, 'free_step=kill');
+my $file = "$data/kvfdw/continue.free_step";
+append_to_file($file, '');
+wait_for('a crash', 60, sub { slurp_file($node->logfile) =~ /was terminated by signal 9/ });
+$node->poll_query_until('postgres', 'SELECT true') or die;
+unlink $file;
+$left = dropped();
+cmp_ok($left, '>', 0, 'a crash between two steps leaves the rest');
+$node->stop('immediate');
+$node->append_conf('postgresql.conf', "kvfdw.stop_points = ''");
+unlink "$data/postgresql.auto.conf";
+$node->start;
+wait_for('the rest to go', 60, \&gone);
+pass('… which goes after the next start');
+
+# A fast shutdown in the middle.
+fill('e', 3000);
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE e');
+my $log = -s $node->logfile;
+$node->stop('fast');
+unlike(slurp_file($node->logfile, $log), qr/ERROR|PANIC|WARNING/, 'a shutdown in the middle says nothing');
+ok(1, 'left at shutdown: ' . dropped());
+$node->start;
+wait_for('the rest to go', 60, \&gone);
+
+# Many at once, a run that is mapped by an idle session, and a full disk.
+$node->safe_psql('postgres', join '', map { kv_table("many$_", 'k int, v text', 'k') . "INSERT INTO many$_ SELECT g, 'x' FROM generate_series(1, 100) g;" } 1 .. 40);
+$node->safe_psql('postgres', kv_table('wide', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO wide SELECT g, 'x' FROM generate_series(1, 200000) g; SELECT kvfdw_freeze('wide')});
+my $idle = $node->background_psql('postgres');
+is($idle->query_safe('SELECT count(*), sum(k) FROM wide'), '200000|20000100000', 'a session has a run mapped');
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE wide;' . join '', map { "DROP FOREIGN TABLE many$_;" } 1 .. 40);
+wait_for('all of them to go', 60, \&gone);
+is($idle->query_safe('SELECT count(*) FROM live'), '111', '… and lives on');
+$idle->quit;
+my $hurried = time();
+$node->psql('postgres', q{SET kvfdw.fault = 'value_write:1+:ENOSPC,value_extend:1+:ENOSPC,run_write:1+:ENOSPC'; INSERT INTO live SELECT g, repeat('x', 200000) FROM generate_series(1000, 1010) g});
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE d');
+wait_for('a dropped table to go', 60, \&gone);
+is(kv_check_clean($node, 'live', 'c'), '', 'what lives is clean');
+done_testing();
+
+# Let the maintainer make another step.
+sub go_on_to_next
+{
+	my $dir = "$data/kvfdw";
+	append_to_file("$dir/continue.free_step", '');
+	wait_for('the maintainer to go on', 60, sub { !-e "$dir/waiting.free_step" });
+	unlink "$dir/continue.free_step";
+	wait_for('the next step', 60, sub { -e "$dir/waiting.free_step" || gone() });
+	return;
+}

@@ -1,0 +1,51 @@
+# Promise: a write-back that has failed is not forgotten: what was not written
+# then is not believed later, when a sync succeeds that has nothing left to
+# write.  When the page cache goes the rows are still there.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use KvLoop qw(loop_skip);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvTrust;
+
+my $base = $PostgreSQL::Test::Utils::tmp_check;
+my $why_not = heap_only() ? 'heap has no directory of its own' : loop_skip($base);
+plan skip_all => $why_not if $why_not;
+
+my $disk = KvLoop->new("$base/disk", megabytes => 120, room => 90);
+mkdir "$disk->{where}/kvfdw", 0700 or die "mkdir: $!";
+my $node = trust_cluster('syncs', before_start => sub { symlink "$disk->{where}/kvfdw", $_[0]->data_dir . '/kvfdw' or die "symlink: $!" });
+trust_tables($node);
+
+for my $round (1, 2)
+{
+	change($node);
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	system('sync', '-f', $disk->{where}) == 0 or die;
+
+	# deletes need no new place for values, so nothing but runs and logs cannot be written back
+	change($node, "DELETE FROM %s WHERE k % 5 = $round");
+	$disk->exhaust;
+	answer($node, "SELECT kvfdw_freeze('kv_$_')") for @levels;
+	my $checkpoint = psql_writer($node, 'CHECKPOINT;', "round$round");
+	wait_for('the checkpoint to end', 60, sub { ended($checkpoint) });
+	my $outcome = outcome($checkpoint);
+	like(slurp_file($node->logfile), qr/PANIC:  could not fsync file/, "round $round: the sync fails") or diag $outcome;
+	wait_for('the server to end', 60, sub { !postmaster_runs($node) });
+	$disk->relieve;
+
+	# the first start after the failure, and a checkpoint of which all syncs succeed
+	ok(start_again($node), "round $round: the server starts") or last;
+	nothing_lost($node, "round $round, started again") or last;
+	is(answer($node, 'CHECKPOINT'), '', "round $round: a checkpoint completes");
+	kill_all($node);
+	$disk->remount;
+	ok(start_again($node), "round $round: the server starts without its page cache") or last;
+	nothing_lost($node, "round $round, without the page cache") or last;
+}
+$node->stop if postmaster_runs($node);
+done_testing();

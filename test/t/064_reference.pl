@@ -1,0 +1,115 @@
+# Promise: docs/reference.md, with docs/admission.md, names every setting, function, view and
+# column of the extension, as the server has them, and the README every table option; none
+# names another.  docs/architecture.md names all of its shared memory.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use List::Util qw(all);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no reference' if heap_only();
+my $node = kv_cluster('ref');
+my ($reference, $admission, $readme) = map { slurp_file("$FindBin::RealBin/../../$_") } 'docs/reference.md', 'docs/admission.md', 'README.md';
+
+# The rows of the tables below a heading, down to the next one, as lists of their cells.
+sub rows
+{
+	my ($text, $heading) = @_;
+	my ($section) = $text =~ /^#+ \Q$heading\E\n(.*?)(?=^#|\z)/ms or die "there is no heading \"$heading\"";
+	return map { [ map { s/^\s+|\s+$//gr } split /\|/, s/^\|//r ] } grep { /^\|/ && !/^\| *-/ } split /\n/, $section;
+}
+
+# The names in backquotes of a cell.
+sub names { my ($cell) = @_; return $cell =~ /`([^`]+)`/g; }
+
+sub ask { my ($sql) = @_; return [ map { [ split /\|/, $_, -1 ] } split /\n/, $node->safe_psql('postgres', $sql) ]; }
+
+sub lines { my (@rows) = @_; return join("\n", map { join(' | ', @$_) } @rows) . "\n"; }
+
+# ---- settings ----
+
+# What is written of a setting, as pg_settings has it: numbers in its unit.
+my %units = (kB => 1, MB => 1024, GB => 1024 * 1024, ms => 1, s => 1000, min => 60_000, h => 3_600_000);
+sub in_unit
+{
+	my ($text, $unit) = @_;
+	$text =~ s/\b(\d+) ([kMG]B|ms|s|min|h)\b/$units{$unit} ? $1 * $units{$2} \/ $units{$unit} : $&/ge;
+	return $text eq 'empty' ? '' : $text =~ s/`//gr;
+}
+
+my %context = (postmaster => 'restart', sighup => 'reload', superuser => 'superuser', user => 'user');
+my $range = q{CASE WHEN enumvals IS NOT NULL THEN array_to_string(enumvals, ', ') WHEN vartype IN ('string', 'bool') THEN ''
+	WHEN max_val::float8 > 1e300 THEN min_val || ' or more' ELSE min_val || ' to ' || max_val END};
+my @settings = @{ask("SELECT name, coalesce(unit, ''), boot_val, $range, context, vartype FROM pg_settings WHERE name LIKE 'kvfdw.%' ORDER BY name")};
+my ($of_tests) = $reference =~ /\(`make FAULTS=1`\) have \w+ more:\s+([^.]*(?:\.\w[^.]*)*)\./ or die 'no settings of test builds';
+my %of_tests = map { $_ => 1 } names($of_tests);
+my (@server, @document);
+my %vartype = map { $_->[0] => $_->[5] } @settings;
+for my $s (@settings)
+{
+	next if $of_tests{$s->[0]};
+	push @server, [ @$s[0 .. 3], $context{$s->[4]} ];
+}
+for my $row (map { rows($_, 'Settings') } $reference, $admission)
+{
+	my ($name) = names($row->[0]) or next;
+	my ($unit, $default, $range) = (@$row[1 .. 3]);
+	my $type = $vartype{$name} // '';
+	if ($type eq 'real' && length $unit)
+	{
+		my ($of) = names($unit);
+		is(ask("SELECT count(*) FROM pg_settings WHERE name = '$of'")->[0][0], 1, "$name is a factor of $of");
+		($unit, $default) = ('', $default + 0);
+	}
+	$range = '' if $type eq 'string';
+	$unit = '' if !$units{$unit};    # requests, say
+	push @document, [ $name, $unit, map({ in_unit($_, $unit) } $default, $range), $row->[4] ];
+}
+is(lines(sort { $a->[0] cmp $b->[0] } @document), lines(@server), 'settings');
+is_deeply([ sort keys %of_tests ], [ grep { $of_tests{$_} } map { $_->[0] } @settings ], 'settings of test builds') if has_faults($node);
+
+# ---- views and functions ----
+
+my $members = q{pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' AND d.deptype = 'e' AND d.classid};
+my @views = map { $_->[0] } @{ask("SELECT relname FROM pg_class c, $members = 'pg_class'::regclass WHERE c.oid = d.objid AND relkind = 'v' ORDER BY 1")};
+is_deeply([ sort map { names($_->[0]) } grep { @$_ == 2 } rows($reference, 'Functions and views') ], \@views, 'views');
+for my $view (@views)
+{
+	my %short = ('timestamp with time zone' => 'timestamptz');
+	my $columns = ask("SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = '$view'::regclass AND attnum > 0 ORDER BY attnum");
+	$_->[1] = $short{$_->[1]} // $_->[1] for @$columns;
+	my @documented = map { my $row = $_; map { [ $_, $row->[1] ] } names($row->[0]) } rows($view =~ /admission/ ? $admission : $reference, $view);
+	is(lines(@documented), lines(@$columns), "columns of $view");
+}
+my ($kinds) = map { $_->[2] } grep { $_->[0] eq '`kind`' } rows($reference, 'kvfdw_stat_io');
+is_deeply([ names($kinds) ], [ map { $_->[0] } @{ask('SELECT kind FROM kvfdw_stat_io')} ], 'kinds of kvfdw_stat_io');
+
+# handler and validator are the wrapper's; kvfdw_stat_get_* are named in the text, each by its view
+my @functions = @{ask("SELECT p.oid::regprocedure, CASE WHEN proretset THEN 'rows of ' ||
+		(SELECT string_agg(format('%s (%s)', name, format_type(type, NULL)), ', ' ORDER BY n) FROM unnest(proargnames, proallargtypes, proargmodes)
+			WITH ORDINALITY a (name, type, mode, n) WHERE mode IN ('o', 't'))
+		ELSE pg_get_function_result(p.oid) END, has_function_privilege('public', p.oid, 'EXECUTE')
+	FROM pg_proc p, $members = 'pg_proc'::regclass WHERE p.oid = d.objid AND proname NOT IN ('kvfdw_handler', 'kvfdw_validator') ORDER BY 1::text")};
+my @get = map { "$_()" =~ s/^kvfdw_stat_/kvfdw_stat_get_/r } @views;
+is_deeply([ sort grep { /^kvfdw_stat_get_/ } map { $_->[0] } @functions ], [ sort @get ], 'each view has its function');
+ok((all { index($reference, "`$_`") >= 0 } @get), 'which the reference names');
+my @documented = map { [ $_->[0] =~ s/`//gr, $_->[1] =~ s/`//gr, $_->[2] =~ /^superuser/ ? 'f' : 't' ] }
+  grep { @$_ == 4 && $_->[0] =~ /^`/ } rows($reference, 'Functions and views');
+is(lines(sort { $a->[0] cmp $b->[0] } @documented), lines(sort { $a->[0] cmp $b->[0] } grep { $_->[0] !~ /^kvfdw_stat_get_/ } @functions), 'functions');
+
+# ---- shared memory ----
+
+my $memory = join "\n", sort grep { !/^kvfdw\./ } map { names($_->[1]) } rows(slurp_file("$FindBin::RealBin/../../docs/architecture.md"), 'Shared memory');
+is($memory, join("\n", sort map { $_->[0] } @{ask("SELECT substr(name, 7) FROM pg_shmem_allocations WHERE name LIKE 'kvfdw %'")}), 'shared memory');
+
+# ---- table options ----
+
+my (undef, undef, $error) = $node->psql('postgres', q{CREATE FOREIGN TABLE t (k int) SERVER kvfdw OPTIONS (unlike_any_other 'x')});
+my ($valid) = $error =~ /Valid options are (.*)\./ or die $error;
+is(join(' ', map { names($_->[0]) } rows($readme, 'Table options')), join(' ', $valid =~ /"(\w+)"/g), 'table options');
+$node->stop;
+done_testing();

@@ -1,0 +1,128 @@
+# Promise: tables that have changed are analyzed as autovacuum would, by its settings: after
+# loads and changes that committed, as the table's owner, without standing in the way of
+# anybody's lock, of DROP DATABASE or of a stop.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvReplica;
+
+plan skip_all => 'needs a build with FAULTS=1, and kvfdw tables' if heap_only();
+my $node = kv_cluster('n', autovacuum => 'on', autovacuum_naptime => 1, deadlock_timeout => '50ms', log_autovacuum_min_duration => 0);
+sub run { return $node->safe_psql('postgres', join(';', @_)); }
+sub create { run(map { kv_table($_, 'k int, v text', 'k') } @_); return; }
+sub tuples { my ($name, $db) = @_; return $node->safe_psql($db // 'postgres', "SELECT reltuples FROM pg_class WHERE oid = '$name'::regclass"); }
+sub analyzed_at { my ($name) = @_; return run("SELECT pg_stat_get_last_analyze_time('$name'::regclass)"); }
+sub becomes { my ($name, $n, $what, $db) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return ok(wait_for("reltuples = $n", 90, sub { tuples($name, $db) == $n }), $what); }
+
+# Every table has been looked at once more: two tables were analyzed that were loaded one after the other.
+my $n = 0;
+sub rounds
+{
+	for (1 .. 2)
+	{
+		$n++;
+		create("round$n");
+		run("INSERT INTO round$n SELECT g FROM generate_series(1, 100) g");
+		wait_for("round $n", 90, sub { tuples("round$n") == 100 });
+	}
+	return;
+}
+
+create(qw(t small));
+run("INSERT INTO small SELECT g FROM generate_series(1, 50) g");
+run("INSERT INTO t SELECT g, 'v' || g % 10 FROM generate_series(1, 10000) g");
+becomes('t', 10000, 'a load');
+is(run("SELECT n_distinct FROM pg_stats WHERE tablename = 't' AND attname = 'v'"), '10', 'its columns too');
+cmp_ok(run("SELECT relpages FROM pg_class WHERE relname = 't'"), '>', 1, 'and its pages');
+my $at = analyzed_at('t');
+run("DELETE FROM t WHERE k <= 500", "UPDATE t SET v = 'x' WHERE k <= 1000");
+run("BEGIN", "DELETE FROM t", "ROLLBACK", "BEGIN", "SAVEPOINT s", "DELETE FROM t", "ROLLBACK TO s", "COMMIT");
+rounds();
+is(analyzed_at('t'), $at, 'changes below the threshold, and more that were rolled back');
+is(analyzed_at('small'), '', 'a small table');
+run("INSERT INTO t SELECT g FROM generate_series(1, 51) g");
+becomes('t', 9551, 'the change that was missing');
+
+# a transaction that stays open while others have the table analyzed
+my $s = in_steps($node, 'open', "BEGIN; INSERT INTO t SELECT g FROM generate_series(20001, 40000) g;", 'COMMIT;');
+step_done($s);
+run('ANALYZE t');
+rounds();
+is(tuples('t'), 9551, 'what is not committed does not count');
+step_go($s);
+becomes('t', 29551, 'but does after COMMIT');
+step_go($s);
+run('TRUNCATE t');
+run('INSERT INTO t SELECT g FROM generate_series(1, 60) g');
+becomes('t', 60, 'after TRUNCATE');
+run("SET kvfdw.stop_points = ''") if has_faults($node);
+
+# its owner, and nothing more
+run('CREATE ROLE owner LOGIN', 'GRANT ALL ON SCHEMA public TO owner', 'GRANT USAGE ON FOREIGN SERVER kvfdw TO owner');
+run('SET ROLE owner', kv_table('owned', 'k int, v text', 'k'),
+	q{CREATE FUNCTION who(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE LOG 'user % path (%)', current_user, current_setting('search_path'); PERFORM set_config('role', 'postgres', false); RETURN ''; EXCEPTION WHEN insufficient_privilege THEN RAISE LOG 'restricted'; RETURN ''; END $$},
+	'CREATE STATISTICS s ON (public.who(v)) FROM owned', "INSERT INTO owned SELECT g, 'x' FROM generate_series(1, 100) g");
+becomes('owned', 100, 'a table of somebody else');
+my $log = slurp_file($node->logfile);
+like($log, qr/LOG:  user owner path \(\)/, 'was analyzed as its owner');
+like($log, qr/LOG:  restricted/, 'who cannot become another');
+like($log, qr/LOG:  automatic analyze of foreign table "postgres.public.owned"/, 'log_autovacuum_min_duration');
+run('DROP FOREIGN TABLE owned');
+
+# an error is told once, and others are analyzed
+run(kv_table('broken', 'k int, v text', 'k'), q{CREATE FUNCTION broken(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE 'broken statistics'; END $$},
+	'CREATE STATISTICS b ON (public.broken(v)) FROM broken', "INSERT INTO broken SELECT g, 'x' FROM generate_series(1, 100) g");
+wait_for('the error', 90, sub { slurp_file($node->logfile) =~ /ERROR:  broken statistics/ });
+rounds();
+is(scalar(() = slurp_file($node->logfile) =~ /ERROR:  broken statistics/g), 1, 'an error is told once');
+run('DROP FOREIGN TABLE broken');
+
+# autovacuum off; a start with tables that nobody has analyzed
+$node->append_conf('postgresql.conf', "autovacuum = off\n");
+$node->restart;
+create('later');
+run('INSERT INTO later SELECT g FROM generate_series(1, 2000) g');
+run('SELECT kvfdw_freeze($$later$$)');
+kill_all($node);
+$node->start;
+collected($node);
+is(tuples('later'), -1, 'not with autovacuum = off');
+is(run("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'kvfdw analyze'"), '0', 'no worker is there');
+$node->append_conf('postgresql.conf', "autovacuum = on\n");
+$node->reload;
+becomes('later', 2000, 'what was loaded before a crash, when it is on again');
+
+SKIP:
+{
+	skip 'needs a build with FAULTS=1', 5 unless has_faults($node);
+
+	# others come first
+	my $wait = sub { worker_stop_points($node, 'analyze=wait'); run($_[0]); stopped($node, 'analyze'); worker_stop_points($node, ''); return; };
+	create('locked');
+	local $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
+	$wait->('INSERT INTO locked SELECT g FROM generate_series(1, 300) g');
+	run('ALTER FOREIGN TABLE locked ADD COLUMN w int DEFAULT 1');
+	pass('who wants the lock of a table that is being analyzed gets it');
+	becomes('locked', 300, 'and it is analyzed later');
+	like(slurp_file($node->logfile), qr/canceling the automatic analyze of table/, 'as the log says');
+
+	$node->safe_psql('postgres', 'CREATE DATABASE other');
+	$node->safe_psql('other', 'CREATE EXTENSION kvfdw;' . kv_table('t', 'k int', 'k'));
+	worker_stop_points($node, 'analyze=wait');
+	$node->safe_psql('other', 'INSERT INTO t SELECT g FROM generate_series(1, 300) g');
+	stopped($node, 'analyze');
+	worker_stop_points($node, '');
+	run('DROP DATABASE other');
+	pass('DROP DATABASE');
+	$wait->('INSERT INTO locked SELECT g FROM generate_series(301, 900) g');
+	$node->stop('fast');
+	pass('a stop');
+	$node->start;
+	becomes('locked', 900, 'after which it is analyzed');
+}
+done_testing();

@@ -1,0 +1,200 @@
+# Promise: a paused session can be cancelled, ended and notified, sees reloads, blocks nobody,
+# and is there only while there are more sessions that want to work than the limit allows.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvGate;
+
+my $node = gate_cluster('gate');
+my $boss = boss();
+my ($holder, $s, @s);
+
+# A session whose slot was lent while it was idle makes one more request without; then it stands in the gate.
+sub go_to_gate { my ($session) = @_; $session->ask('SELECT 1'); return; }
+
+# ---- the pause ----
+shut_door();
+$holder = hold();
+$s = session();
+$s->send('SELECT 42');
+waiting(1);
+ok(is_waiting($s), 'a session over the limit is idle and waits for the extension');
+is(join(',', $boss->ask('SELECT 1')), 1, 'a superuser is not paused');
+ok(!answered($s), 'the paused one has no answer yet');
+is(admission("active || ' ' || waiting"), '1 1', 'the view counts both');
+open_door();
+is(lines($s), 'row 42; tag SELECT 1', 'it goes on when the slot is free');
+is(lines($holder), 'tag BEGIN; row 1; tag SELECT 1; tag COMMIT', '... and the holder has its answer');
+
+# ---- cancel ----
+shut_door();
+$holder = hold();
+$s = session();
+my $cancelled = 'ERROR 57014: canceling statement due to user request';
+
+sub cancel_paused
+{
+	my ($session) = @_;
+	waiting(1);
+	$boss->ask("SELECT pg_cancel_backend($session->{pid})");
+	return lines($session);
+}
+$boss->ask("SELECT pg_cancel_backend($s->{pid})");
+$s->send('SELECT 1');
+is(cancel_paused($s), $cancelled, 'a paused SELECT can be cancelled while the slot is held');
+$s->send('INSERT INTO t VALUES (1, 1)');
+is(cancel_paused($s), $cancelled, '... an INSERT');
+$s->send('CREATE TABLE never ()');
+is(cancel_paused($s), $cancelled, '... a statement that changes definitions');
+my ($parse, $bind, $execute, $sync) = (sub { my $b = "$_[0]\0$_[1]\0" . pack('n', 0); 'P' . pack('N', 4 + length $b) . $b },
+	sub { my $b = "\0$_[0]\0" . pack('nnn', 0, 0, 0); 'B' . pack('N', 4 + length $b) . $b },
+	sub { my $b = "\0" . pack('N', 0); 'E' . pack('N', 4 + length $b) . $b }, 'S' . pack('N', 4));
+$s->put($parse->('', 'SELECT 7') . $bind->('') . $execute->() . $sync);
+is(cancel_paused($s), $cancelled, '... one of the extended protocol');
+open_door();
+lines($holder);
+$s->put($parse->('select', 'SELECT 8') . $sync);
+lines($s);
+$s->put($parse->('insert', 'INSERT INTO t VALUES (1, 1)') . $sync);
+lines($s);
+shut_door();
+$holder = hold();
+go_to_gate($s);
+$s->put($bind->('select') . $execute->() . $sync);
+is(cancel_paused($s), $cancelled, '... a prepared SELECT');
+$s->put($bind->('insert') . $execute->() . $sync);
+is(cancel_paused($s), $cancelled, '... a prepared INSERT');
+my $call = pack('Nnnn', 1598, 0, 0, 0);    # random()
+$s->put('F' . pack('N', 4 + length $call) . $call);
+is(cancel_paused($s), $cancelled, '... a function call');
+$s->send('SELECT 9');
+waiting(1);
+open_door();
+is(lines($s), 'row 9; tag SELECT 1', 'the session goes on after that');
+lines($holder);
+is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), 0, 'and nothing cancelled was done');
+$boss->ask("SELECT pg_cancel_backend($s->{pid})");
+$s->send('SELECT 10');
+is(lines($s), 'row 10; tag SELECT 1', 'a cancel that comes while the client is idle cancels nothing');
+
+# ---- the end of a session ----
+shut_door();
+$holder = hold();
+$s = session();
+$s->send('SELECT 1');
+waiting(1);
+$boss->ask("SELECT pg_terminate_backend($s->{pid})");
+is(eval { lines($s); 1 } // $@, "the server closed the connection: FATAL 57P01: terminating connection due to administrator command\n", 'a paused session can be ended')
+  or diag $@;
+waiting(0);
+$s = session();
+$s->send('INSERT INTO t VALUES (2, 2)');
+waiting(1);
+close $s->{socket};
+waiting(0);
+wait_for('the row', 60, sub { $node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE k = 2') == 1 });
+pass('a client that sends and goes leaves the queue; its statement is executed, as it is elsewhere');
+
+# ---- what an idle session does ----
+open_door();
+lines($holder);
+$s = session();
+$s->ask('LISTEN news');
+shut_door();
+$holder = hold();
+go_to_gate($s);
+$boss->ask("NOTIFY news, 'one'");
+$s->receive;
+is(join(';', splice @{ $s->{lines} }), 'notify news one', 'an idle session in the gate is notified');
+$s->send('SELECT 11');
+waiting(1);
+$boss->ask("NOTIFY news, 'two'");
+$s->receive;
+is(join(';', splice @{ $s->{lines} }), 'notify news two', '... and a paused one');
+ok(is_waiting($s), '... which remains paused');
+$boss->ask('CREATE DATABASE other');
+$boss->ask('DROP DATABASE other');
+pass('DROP DATABASE waits for no paused session');
+open_door();
+is(lines($s), 'row 11; tag SELECT 1', 'it goes on');
+lines($holder);
+$s = session(options => '-c idle_session_timeout=300');
+eval { $s->receive while 1; };
+like($@, qr/FATAL 57P05/, 'idle_session_timeout ends a session in the gate');
+shut_door();
+$holder = hold();
+$s = session(options => '-c idle_session_timeout=300');
+$s->send('SELECT 12');
+waiting(1);
+$boss->ask('SELECT pg_sleep(0.6)');
+ok(is_waiting($s), '... and no paused one');
+open_door();
+is(lines($s), 'row 12; tag SELECT 1', '... which gets its answer');
+lines($holder);
+
+# ---- who is not paused ----
+shut_door();
+$holder = hold();
+$boss->ask('CREATE ROLE heavy LOGIN; ALTER ROLE heavy SET kvfdw.admission_weight = 0; CREATE ROLE watch LOGIN; GRANT pg_monitor TO watch');
+is(join(',', session(user => $_)->ask('SELECT 1')), 1, "a session of the role $_ is not paused") for qw(heavy watch);
+open_door();
+lines($holder);
+$s = session();
+$s->ask('SELECT pg_advisory_lock(1)');
+my $t = session();
+$t->ask('BEGIN');
+shut_door();
+$holder = hold();
+is(join(',', map { $s->ask("SELECT $_") } 1 .. 3), '1,2,3', 'one that holds an advisory lock is not paused');
+is(join(',', map { $t->ask("SELECT $_") } 1 .. 3), '1,2,3', 'nor one in a transaction');
+$s->ask('SELECT pg_advisory_unlock(1)');
+$t->ask('COMMIT');
+$_->send('SELECT 5') for $s, $t;
+waiting(2);
+pass('both are, once that is over');
+
+# ---- many paused sessions hold nothing ----
+push @s, session() for 1 .. 20;
+$_->send('SELECT count(*) FROM t') for @s;
+waiting(22);
+$boss->ask($_) for 'ALTER TABLE t ADD COLUMN w int', 'VACUUM FULL t', 'TRUNCATE t', 'REINDEX TABLE t';
+pass('statements that lock a table wait for no paused session');
+
+# ---- reload ----
+reload('admission_limit', 5, '"limit"', 5);
+is(join(',', grep { $_ ne 'row 0; tag SELECT 1' } map { lines($_) } @s), '', 'a higher limit admits paused sessions');
+lines($_) for $s, $t;
+reload('admission_limit', 1, '"limit"', 1);
+$s = session();
+$s->send('SELECT 6');
+waiting(1);
+reload('admission_limit', -1, '"limit"', '');
+is(lines($s), 'row 6; tag SELECT 1', 'switched off, a paused session goes on');
+wait_for('the process to end', 60, sub { admission('worker') eq '' });
+is(admission('waiting'), 0, '... and nobody waits');
+reload('admission_limit', 1);
+wait_for('the process to begin', 60, sub { $boss->ask('SELECT 1'); admission('"limit"') eq '1' });
+go_to_gate($s);
+$s->send('SELECT 7');
+waiting(1);
+pass('switched on again, sessions from before are paused too');
+reload('admission_max_wait', "'50ms'");
+is(lines($s), 'row 7; tag SELECT 1', 'after admission_max_wait a session goes on');
+cmp_ok(admission('overdue'), '>=', 1, '... and is counted');
+reload('admission_max_wait', "'10min'");
+open_door();
+lines($holder);
+
+# ---- nothing is left ----
+undef $_ for @s, $s, $t, $holder;
+@s = ();
+wait_for('sessions to end', 60, sub { admission("active || ' ' || waiting || ' ' || lent") eq '0 0 0' });
+pass('no slot is taken when no session is left');
+is($node->safe_psql('postgres', "SELECT sessions FROM kvfdw_stat_admission_roles WHERE role = 'web'"), 0, 'the roles that were there are still shown');
+$node->stop;
+done_testing();

@@ -1,0 +1,108 @@
+# Promise: clients that wait for each other never stand still, and no slot is lost when a session,
+# its holder or the process ends in whatever way.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvGate;
+
+# one slot; a pause that nothing ends makes the test time out
+my $node = gate_cluster('lent');
+my $boss = boss();
+
+sub nothing_is_left
+{
+	my ($what) = @_;
+	wait_for("sessions to end: $what", 60, sub { admission("active || ' ' || waiting || ' ' || lent") eq '0 0 0' });
+	return pass("$what: no slot is taken when no session is left");
+}
+
+# ---- one program with two connections ----
+{
+	my ($one, $two) = (session(), session());
+	$one->ask('INSERT INTO t VALUES (1, 1)');
+	$one->ask('BEGIN; UPDATE t SET v = 2 WHERE k = 1');
+	is(join(',', map { $two->ask("SELECT $_") } 1 .. 3), '1,2,3', 'a second connection works while the first is idle in a transaction');
+	$two->send('UPDATE t SET v = 3 WHERE k = 1; SELECT 4');
+	$one->ask('COMMIT');
+	is(lines($two), 'tag UPDATE 1; row 4; tag SELECT 1', '... and waits for its row lock no longer than that');
+	$one->ask('BEGIN');
+	$two->ask('BEGIN');
+	my @first = map { $_->ask('SELECT count(*) FROM t') } $one, $two;
+	is("@first", '1 1', 'both may be in a transaction');
+	$_->ask('COMMIT') for $one, $two;
+}
+nothing_is_left('two connections');
+
+# ---- a lock whose owner needs a slot ----
+{
+	my ($one, $two, $three) = (session(), session(), session());
+	$one->ask('BEGIN; UPDATE t SET v = 3 WHERE k = 1');
+	$one->ask(q{PREPARE TRANSACTION 'p'});
+	$two->send('UPDATE t SET v = v + 1 WHERE k = 1');
+	$three->send(q{COMMIT PREPARED 'p'});
+	is(lines($three), 'tag COMMIT PREPARED', 'a holder that waits for a lock lets in who ends the wait');
+	is(lines($two), 'tag UPDATE 1', '... and goes on');
+	$one->ask('SELECT pg_advisory_lock(1)');
+	$two->send('SELECT pg_advisory_lock(1)');
+	is(join(',', $three->ask('SELECT 5')), 5, 'likewise for an advisory lock');
+	$one->ask('SELECT pg_advisory_unlock(1)');
+	lines($two);
+}
+nothing_is_left('locks');
+
+# ---- clients that do not take their rows, or do not send theirs ----
+{
+	my ($one, $two) = (session(), session());
+	$one->send('SELECT repeat($$x$$, 1000) FROM generate_series(1, 20000)');
+	is(join(',', $two->ask('SELECT 6')), 6, 'a holder whose client does not read lends');
+	like(lines($one), qr/tag SELECT 20000$/, '... and its client has all rows');
+	$one->put('Q' . pack('N', 4 + 18) . "COPY t FROM STDIN\0");
+	is(join(',', $two->ask('SELECT 7')), 7, 'one whose client does not send likewise');
+	my $data = "10\t10\n";
+	$one->put('d' . pack('N', 4 + length $data) . $data . 'c' . pack('N', 4));
+	is(lines($one), 'tag COPY 1', '... and its COPY is whole');
+}
+nothing_is_left('slow clients');
+
+# ---- the process ends ----
+sub worker { return admission('worker') }
+shut_door();
+my $holder = hold();
+my $s = session();
+$s->send('SELECT 8');
+waiting(1);
+my $old = worker();
+kill 'TERM', $old;
+is(lines($s), 'row 8; tag SELECT 1', 'a paused session goes on when the process ends');
+wait_for('another process', 60, sub { worker() !~ /^(|$old)$/ && admission('"limit"') eq '1' });
+pass('... which is started again');
+open_door();
+lines($holder);
+undef $_ for $s, $holder;
+nothing_is_left('the process has ended');
+
+for my $victim ('the process', 'a holder', 'a paused session')
+{
+	shut_door();
+	$holder = hold();
+	my @s = (session(), session());
+	$_->send('SELECT 9') for @s;
+	waiting(2);
+	kill_process($victim eq 'the process' ? worker() : $victim eq 'a holder' ? $holder->{pid} : $s[0]{pid});
+	ok(!eval { lines($s[1]); 1 }, "SIGKILL of $victim ends all sessions");
+	undef $_ for @s, $holder;
+	@s = ();
+	wait_for('the server', 60, sub { my ($rc) = $node->psql('postgres', 'SELECT 1'); $rc == 0 });
+	wait_for('the process', 60, sub { admission('"limit"') eq '1' });
+	$s = session();
+	is(join(',', $s->ask('SELECT 10')), 10, '... and admission is there again');
+	undef $s;
+	nothing_is_left("after SIGKILL of $victim");
+}
+$node->stop;
+done_testing();

@@ -1,0 +1,147 @@
+# Promise: while all sessions want more than there is, each has its share by its weight; what the view
+# says of that is so; and the limit can be chosen by measurement.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use IPC::Run ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+use KvTest;
+use KvGate;
+
+my $node = gate_cluster('share', max_connections => 80);
+my $boss = boss();
+my @runs;
+$boss->ask('CREATE ROLE gold LOGIN; ALTER ROLE gold SET kvfdw.admission_weight = 4');
+$boss->ask('INSERT INTO t VALUES (1, 0); GRANT ALL ON t TO gold');
+append_to_file($node->data_dir . '/work.sql', "SELECT count(*) FROM generate_series(1, 3000);\n");
+append_to_file($node->data_dir . '/hot.sql', "UPDATE t SET v = v + 1 WHERE k = 1;\n");
+
+# Clients that always want more, until stop_clients.
+sub clients
+{
+	my ($role, $number, $script) = @_;
+	push @runs, IPC::Run::start([ 'pgbench', '-n', '-M', 'prepared', '-c', $number, '-T', 600, '-f', $node->data_dir . "/$script.sql", $node->connstr('postgres') . " user=$role" ],
+		'>', $node->data_dir . "/pgbench.$role", '2>&1');
+	return wait_for("clients of $role", 60, sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE usename = '$role'") == $number });
+}
+
+sub stop_clients
+{
+	$_->kill_kill for @runs;
+	@runs = ();
+	return wait_for('clients to go', 60, sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE usename IN ('web', 'gold')}) == 0 });
+}
+
+sub requests { return map { $node->safe_psql('postgres', "SELECT requests FROM kvfdw_stat_admission_roles WHERE role = '$_'") } @_ }
+
+# Requests that the roles have had while the first had so many.
+sub served
+{
+	my ($number, @roles) = @_;
+	my @before = requests(@roles);
+	my @after;
+	wait_for('requests', 120, sub { @after = requests(@roles); $after[0] - $before[0] >= $number });
+	return map { $after[$_] - $before[$_] } 0 .. $#roles;
+}
+
+clients('web', 6, 'work');
+clients('gold', 6, 'work');
+wait_for('a queue', 60, sub { admission('waiting') >= 10 });
+# where the machine has no time for a client, its turn ends early: such a spell does not count
+my $ratio;
+for (1 .. 10)
+{
+	my ($web, $gold) = served(300, 'web', 'gold');
+	$ratio = $gold / $web;
+	note "web $web, gold $gold";
+	last if $ratio > 3.6 && $ratio < 4.4;
+}
+ok($ratio > 3.6 && $ratio < 4.4, "a weight of 4 gives four times as many requests") or diag $ratio;
+is($node->safe_psql('postgres', q{SELECT string_agg(role || ' ' || weight || ' ' || sessions, ', ' ORDER BY role) FROM kvfdw_stat_admission_roles WHERE role IN ('web', 'gold')}),
+	'gold 4 6, web 1 6', 'the view has weights and sessions');
+wait_for('metrics', 60, sub { admission('variability') > 0 });
+cmp_ok(admission('jain'), '>', 0.9, 'requests by weight are even');
+cmp_ok(admission('throughput'), '>', 0, 'there is a throughput');
+reload('admission_quota', 8, 'quota', 8);
+my ($before) = admission('grants');
+my ($w, $g) = served(400, 'web', 'gold');
+my $turns = admission('grants') - $before;
+note "$turns turns for $w and $g requests";
+cmp_ok($turns, '<', ($w + $g) / 4, 'with a larger quota there are fewer turns');
+reload('admission_quota', 0);
+reload('admission_unfairness', 0.0001);
+wait_for('a quota of 1', 60, sub { admission('quota') == 1 });
+pass('the quota is lowered where a bound is reached');
+reload('admission_unfairness', 0);
+reload('admission_variability', 0);
+wait_for('a larger quota', 60, sub { admission('quota') > 1 });
+pass('... and raised where there is none');
+stop_clients();
+
+# ---- the limit by measurement ----
+my ($rc, $out, $err) = $node->psql('postgres', 'SELECT kvfdw_admission_tune()');
+like($err, qr/the limit of admission is not chosen by measurement/, 'a limit that is set is not chosen');
+($rc, $out, $err) = $node->psql('postgres', 'SET ROLE web; SELECT kvfdw_admission_tune()');
+like($err, qr/permission denied/, 'nobody but a superuser may have it chosen');
+reload('admission_sample', "'150ms'");
+reload('admission_limit', 0, '"limit"', '');
+$node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()');
+wait_for('the log', 60, sub { slurp_file($node->logfile) =~ /busy sessions are too few to choose a limit/ });
+pass('without clients no limit is chosen');
+clients('web', 40, 'hot');
+# a slow machine may need a second attempt
+wait_for('a choice', 120, sub { admission('tuning') eq 'f' && (admission('tuned_at') ne '' || $node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()') ne '') });
+my $limits = admission('tuned_limits');
+like($limits, qr/^\{\d+,\d+,0(,\d+)?\}$/, 'throughput is measured at two limits, without one, and at the model\'s');
+my $limit = admission('"limit"');
+ok($limit eq '' || $limits =~ /[{,]$limit[,}]/, 'one of them is in force') or diag "$limit of $limits";
+is(admission('cardinality(tuned_throughputs) = cardinality(tuned_limits) AND 0 < ALL (tuned_throughputs)'), 't', 'each has a throughput');
+wait_for('the measurement', 60, sub { admission('tuning') eq 't' || $node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()') ne '' });
+stop_clients();
+wait_for('it to be given up', 60, sub { admission('tuning') eq 'f' });
+is(admission('"limit"'), $limit, 'a measurement is given up when the clients go, and the limit is as it was');
+$node->stop;
+
+# ---- the model by itself ----
+SKIP:
+{
+	my $dir = $PostgreSQL::Test::Utils::tmp_check;
+	append_to_file("$dir/model.c", <<'END');
+#include "postgres.h"
+#include "admission/internal.h"
+#include <stdlib.h>
+#undef printf
+int
+main(int argc, char **argv)
+{
+	KvAdmitPoint points[3];
+
+	for (int i = 0; i < 3; i++)
+	{
+		points[i].limit = atoi(argv[1 + 2 * i]);
+		points[i].throughput = atof(argv[2 + 2 * i]);
+	}
+	printf("%d\n", kv_model_peak(points, 1, points[2].limit));
+	return 0;
+}
+END
+	my $src = "$FindBin::RealBin/../../src";
+	my $config = $ENV{KV_PG_CONFIG} || 'pg_config';
+	my $include = `$config --includedir-server`;
+	chomp $include;
+	system("cc -w -D_GNU_SOURCE -I$src -I$include -o $dir/model $dir/model.c $src/admission/model.c -lm") == 0 or skip 'there is no compiler', 7;
+	my $model = sub { my $peak = `$dir/model @_`; chomp $peak; return $peak };
+	# published measurements of AppleS, and what it chose
+	is($model->(8, 7411.64, 32, 5670.29, 128, 5143.94), 11, 'the peak of the model');
+	is($model->(8, 8427.51, 32, 5502.28, 128, 5176.22), 9, '... for the second of the published measurements');
+	is($model->(8, 7406.85, 32, 5908.03, 128, 5290.27), 11, '... and the third');
+	is($model->(8, 474, 32, 802, 200, 758), 27, '... and where the peak is between the second and the third point');
+	is($model->(8, 100, 32, 500, 128, 400), 0, 'no model goes through a throughput that grows faster than the limit');
+	is($model->(8, 100, 32, 200, 128, 600), 0, '... nor through one that bends up');
+	is($model->(8, 100, 32, 0, 128, 0), 0, '... nor through nothing');
+}
+done_testing();
