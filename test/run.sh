@@ -19,7 +19,7 @@ bash "$here/lib/setup.sh"
 
 suites=(rooms sql sql-sync isolation pgtap tap differential concurrent)
 [ $# -eq 0 ] || suites=("$@")
-total_passed=0 total_failed=0 total_skipped=0 finished=
+total_passed=0 total_failed=0 total_skipped=0 finished= failures=()
 
 kv_at_end()
 {
@@ -173,6 +173,19 @@ suite_clients()
 	bash "$here/clients/run.sh"
 }
 
+# The failed tests of a suite's log, each with what it said.
+failed_tests() # log
+{
+	echo
+	echo "failed in $1:"
+	awk '/^[^ ]*\/t\/[^ ]*\.pl \.\./ { file = $1 }
+		/^(test .* \.\.\. FAILED|not ok )|was terminated by signal|PANIC:|TRAP:/ {
+			printf "    line %d%s: %s\n", FNR, (file == "" ? "" : " (" file ")"), $0; said = 6; next }
+		said > 0 && /^$/ { next }
+		said > 0 && /^#/ { print "        " $0; said--; next }
+		{ said = 0 }' "$1"
+}
+
 kv_begin test
 logs=$(dirname "$KV_RUN")/logs
 rm -rf "$logs"
@@ -216,13 +229,13 @@ for suite in "${suites[@]}"; do
 	cp "$KV_SERVER_LOG" "$logs/$suite.server.log" 2>/dev/null || true
 	printf '%-14s %5d passed %5d failed   %4d s%s\n' "$suite" "$passed" "$failed" $(($(date +%s) - start)) "${notes[*]:+   ${notes[*]}}"
 	if [ "$failed" -gt 0 ]; then
-		grep -nE '^(test .* \.\.\. FAILED|not ok )|was terminated by signal|PANIC:|TRAP:' "$log" | head -n 20 | sed 's/^/    line /' || true
 		if grep -qE '^(\+|-)' "$log"; then
 			grep -nE '^(\*\*\*|---|\+\+\+|@@|[-+ ])' "$log" | grep -v '^[0-9]*: *$' | head -n "${KV_DIFF_LINES:-60}" | sed 's/^[0-9]*:/    /' || true
 		else
 			tail -n 25 "$log" | sed 's/^/    /'
 		fi
 		echo "    log: $log"
+		failures+=("$log")
 		mkdir -p "$logs/$suite" && cp -r "$out"/. "$logs/$suite/" 2>/dev/null || true
 		find "$logs/$suite" -name pgdata -prune -exec rm -rf {} + 2>/dev/null || true
 	fi
@@ -233,6 +246,8 @@ done
 if [ -s "$KV_PGDATA/postmaster.pid" ]; then kv_server_stop immediate; fi
 
 finished=1
+# Last, so that whoever sees only the end of this knows what failed.
+for log in "${failures[@]}"; do failed_tests "$log" | head -n 20; done
 echo
 echo "$total_passed passed, $total_failed failed$([ $total_skipped = 0 ] || echo ", $total_skipped skipped")"
 [ "$total_failed" = 0 ]
