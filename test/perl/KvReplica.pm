@@ -59,7 +59,7 @@ sub in_steps
 sub step_done
 {
 	my ($s) = @_;
-	return wait_for("$s->{base}.$s->{n}", 60, sub { -e "$s->{base}.$s->{n}.done" || (ended($s->{w}) && die "$s->{base}: " . outcome($s->{w})) });
+	return wait_for("$s->{base}.$s->{n}", sub { -e "$s->{base}.$s->{n}.done" || (ended($s->{w}) && die "$s->{base}: " . outcome($s->{w})) });
 }
 
 # Let the session do the next step, and wait until it is done.
@@ -136,6 +136,7 @@ sub start_load
 	my ($node, @writers) = @_;
 	my $load = ++$loads;
 	my %of = (node => $node);
+	local $ENV{PGAPPNAME} = 'load';
 	for my $w (@writers)
 	{
 		$of{$w} = psql_writer($node, join('', map { transaction($w, $load * 100_000 + $_) } 1 .. 4000), "load$load.$w");
@@ -150,7 +151,7 @@ sub load_goes_on
 	my ($load, $n) = @_;
 	for my $w (grep { /^\d+$/ } keys %$load)
 	{
-		wait_for("writer $w", 120, sub {
+		wait_for("writer $w", sub {
 			return 1 if ended($load->{$w});
 			my @acks = slurp_file($load->{$w}{out}) =~ /^ack/mg;
 			return @acks >= $n; });
@@ -171,8 +172,8 @@ sub stop_load
 		$err =~ s/^.*(terminat|closed the connection|connection to server was lost|server process|before or while|shutting down|could not send).*\n//mg;
 		diag("writer $w: $err") if $err =~ /ERROR|FATAL/;
 	}
-	# a session may outlive its psql for a moment
-	eval { wait_for('sessions to end', 60, sub { answer($load->{node}, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name ~ '\.sql$|psql'}) =~ /^(0|error.*)$/ }) };
+	# a session outlives its psql for a moment, and may commit in it
+	wait_for('sessions to end', sub { answer($load->{node}, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'load'}) =~ /^(0|error.*)$/s });
 	delete $last{freezer};
 	return %last;
 }

@@ -9,12 +9,18 @@ use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use List::Util qw(max min);
 use Time::HiRes qw(usleep time);
 use IPC::Run ();
 
 our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs restart_killed psql_writer
   reap_writer ended outcome stopped go_on worker_stop_points collected kv_check_clean tables_differ answer
-  kv_files wait_for heap_only has_faults setting);
+  kv_files wait_for heap_only has_faults setting times_ready ready_again step_on
+  hold_wal);
+
+# A limit is for what would never come, on any machine.
+use constant LIMIT => 300;
+$ENV{PGCTLTIMEOUT} //= LIMIT;
 
 sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
 
@@ -69,11 +75,18 @@ sub has_faults
 	return $rc == 0 && $node->safe_psql('postgres', q{SELECT count(*) FROM pg_settings WHERE name = 'kvfdw.fault'}) == 1;
 }
 
+# Wait until $code is true, and die if that never comes: not within LIMIT, or so many seconds.
 sub wait_for
 {
-	my ($what, $seconds, $code) = @_;
-	my $until = time() + $seconds;
-	while (time() < $until) { return 1 if $code->(); usleep(20_000); }
+	my $code = pop;
+	my ($what, $seconds) = @_;
+	my $start = time();
+	while ((my $waited = time() - $start) < ($seconds // LIMIT))
+	{
+		return 1 if $code->();
+		# looking costs others time: the longer it takes, the more seldom
+		usleep(1e6 * min(max($waited / 8, 0.01), 0.2));
+	}
 	die "timed out waiting for $what";
 }
 
@@ -94,7 +107,7 @@ sub kill_all
 	kill 'STOP', $postmaster;
 	my @children = split ' ', `ps -o pid= --ppid $postmaster`;
 	kill 'KILL', $postmaster, @children;
-	wait_for('killed processes to end', 60, sub { !grep { kill(0, $_) && running($_) } $postmaster, @children });
+	wait_for('killed processes to end', sub { !grep { kill(0, $_) && running($_) } $postmaster, @children });
 	bury($node, $postmaster);
 	return;
 }
@@ -138,14 +151,27 @@ sub postmaster_runs
 	return 0;
 }
 
-# SIGKILL one process: the postmaster restarts the others.
+# SIGKILL one process: the postmaster restarts the others, when it has noticed.
 sub kill_process { my ($pid) = @_; return kill 'KILL', $pid; }
+
+# How often the server has taken connections; and wait until it does so again.  One
+# that is about to restart after the crash of a process still answers for a moment.
+sub times_ready { my ($node) = @_; my @ready = slurp_file($node->logfile) =~ /database system is ready to accept/g; return scalar @ready; }
+sub ready_again { my ($node, $times) = @_; return wait_for('the restart', sub { times_ready($node) > $times }); }
 
 sub restart_killed
 {
 	my ($node) = @_;
 	$node->start;
 	return;
+}
+
+# From now on nothing but a commit flushes the WAL, until the server is killed: who
+# does so from time to time stands still.
+sub hold_wal
+{
+	my ($node) = @_;
+	return kill 'STOP', split /\n/, $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer')});
 }
 
 # psql in the background, reading a script file; its output is kept in a file.
@@ -181,7 +207,7 @@ sub ended { my ($w) = @_; eval { $w->{handle}->pump_nb; }; return !$w->{handle}-
 sub outcome
 {
 	my ($w) = @_;
-	eval { wait_for('a session to end', 30, sub { ended($w) }) } or return 'hangs';
+	eval { wait_for('a session to end', sub { ended($w) }) } or return 'hangs';
 	eval { $w->{handle}->finish; };
 	return slurp_file($w->{out}) . slurp_file($w->{err});
 }
@@ -192,7 +218,7 @@ sub outcome
 sub stopped
 {
 	my ($node, $name) = @_;
-	return wait_for("a process at stop point $name", 60, sub { -e $node->data_dir . "/kvfdw/waiting.$name" });
+	return wait_for("a process at stop point $name", sub { -e $node->data_dir . "/kvfdw/waiting.$name" });
 }
 
 # Let it go on; with a psql, until that has ended, and return its outcome.
@@ -201,20 +227,31 @@ sub go_on
 	my ($node, $name, $w) = @_;
 	my $dir = $node->data_dir . '/kvfdw';
 	append_to_file("$dir/continue.$name", '');
-	my $outcome = $w ? outcome($w) : wait_for("a process to leave $name", 60, sub { !-e "$dir/waiting.$name" });
+	my $outcome = $w ? outcome($w) : wait_for("a process to leave $name", sub { !-e "$dir/waiting.$name" });
 	unlink "$dir/continue.$name";
 	return $outcome;
 }
 
+# Let it go on to the next time that it comes there, or until $done is true.
+sub step_on
+{
+	my ($node, $name, $done) = @_;
+	my $dir = $node->data_dir . '/kvfdw';
+	append_to_file("$dir/step.$name", '');
+	wait_for("a process to go on from $name", sub { !-e "$dir/step.$name" });
+	return wait_for("a process at stop point $name", sub { -e "$dir/waiting.$name" || $done && $done->() });
+}
+
 # Set the stop points of kvfdw's workers, and of sessions that do not set their
-# own.  A connection that sees the setting was made after the workers got it.
+# own.  A connection that sees the setting was made after the workers were told, and
+# they look at what they are told when they come to a stop point.
 sub worker_stop_points
 {
 	my ($node, $points) = @_;
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.stop_points = '$points'");
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	local $ENV{PGOPTIONS} = '';
-	wait_for('a reload', 60, sub { setting($node, 'kvfdw.stop_points') eq $points });
+	wait_for('a reload', sub { setting($node, 'kvfdw.stop_points') eq $points });
 	return;
 }
 
@@ -229,7 +266,7 @@ sub collected
 	{
 		mkdir $dir or die "mkdir: $!";
 		$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
-		wait_for('the maintainer', 60, sub { !-e $dir });
+		wait_for('the maintainer', sub { !-e $dir });
 	}
 	return;
 }
@@ -246,18 +283,21 @@ sub answer
 sub kv_check_clean
 {
 	my ($node, @tables) = @_;
-	return join('; ', grep { length } map { answer($node, "SELECT '$_: ' || c::text FROM kvfdw_check('$_') c LIMIT 3") } @tables);
+	return join('; ', split /\n/, answer($node, join(';', map { "SELECT '$_: ' || c::text FROM kvfdw_check('$_') c LIMIT 3" } @tables)));
 }
 
 # '' if both tables hold the same rows, in the same order of $key.
 sub tables_differ
 {
 	my ($node, $kv, $heap, $key) = @_;
-	my $d = answer($node, "SELECT 'kvfdw only: ' || left(s::text, 100) FROM (TABLE $kv EXCEPT ALL TABLE $heap LIMIT 5) s");
-	$d .= answer($node, "SELECT 'heap only: ' || left(s::text, 100) FROM (TABLE $heap EXCEPT ALL TABLE $kv LIMIT 5) s");
-	my @sum = map { answer($node, "SELECT md5(string_agg(s::text, ';')) FROM (SELECT * FROM $_ ORDER BY $key) s") } $kv, $heap;
-	$d .= "order differs" if $d eq '' && $sum[0] ne $sum[1];
-	return $d;
+	my $sums = answer($node, join(';', map { ("SELECT count(*), sum(hashtextextended(s::text, 0)) FROM $_ s",
+		"SELECT coalesce(md5(string_agg(s::text, ';')), 'none') FROM (SELECT * FROM $_ ORDER BY $key) s") } $kv, $heap));
+	return $sums if $sums =~ /^error: /m;
+	my ($rows_kv, $order_kv, $rows_heap, $order_heap) = split /\n/, $sums;
+	return '' if $rows_kv eq $rows_heap && $order_kv eq $order_heap;
+	my $d = answer($node, "SELECT 'kvfdw only: ' || left(s::text, 100) FROM (TABLE $kv EXCEPT ALL TABLE $heap LIMIT 5) s") .
+	  answer($node, "SELECT 'heap only: ' || left(s::text, 100) FROM (TABLE $heap EXCEPT ALL TABLE $kv LIMIT 5) s");
+	return $d eq '' ? "order differs, or did when it was first looked at: $sums" : $d;
 }
 
 # Files and directories below the cluster's kvfdw directory, relative to it.

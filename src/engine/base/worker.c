@@ -40,17 +40,27 @@ kv_worker_begin(const char *name)
 	pgstat_report_appname(name);
 }
 
+/* Since kv_worker_goes_on was last asked. */
+static bool has_reloaded = false;
+
+void
+kv_worker_reload(void)
+{
+	if (!ConfigReloadPending || MyBgworkerEntry == NULL)
+		return;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	has_reloaded = true;
+}
+
 bool
 kv_worker_goes_on(bool *reloaded)
 {
 	ResetLatch(MyLatch);
+	kv_worker_reload();
 	if (reloaded != NULL)
-		*reloaded = ConfigReloadPending;
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
+		*reloaded = has_reloaded;
+	has_reloaded = false;
 	return !ShutdownRequestPending;
 }
 

@@ -14,9 +14,12 @@ extern void kv_worker_describe(BackgroundWorker *worker, const char *name,
 /* At the beginning of its main function; name: of one that looks into catalogs, or NULL. */
 extern void kv_worker_begin(const char *name);
 
+/* Read the settings again if this is a worker that was told to. */
+extern void kv_worker_reload(void);
+
 /*
  * Between two pieces of work: resets the latch and, told to, reads the settings again;
- * *reloaded (or NULL) says so.  False: the process is to end.
+ * *reloaded (or NULL) says so, also if that has been done meanwhile.  False: the process is to end.
  */
 extern bool kv_worker_goes_on(bool *reloaded);
 

@@ -9,7 +9,8 @@
  *
  * kvfdw.stop_points = 'name=action[,…]': a process that reaches the named point
  * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name
- * and waits until $PGDATA/kvfdw/continue.name exists (wait).
+ * and waits until $PGDATA/kvfdw/continue.name exists, or step.name, which lets one
+ * wait end and is taken away by that (wait).
  *
  * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
  * is good for.  kvfdw.boot_id stands for the running kernel's, and
@@ -30,6 +31,7 @@
 
 #include "common/file_perm.h"
 #include "compat.h"
+#include "engine/base/worker.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "miscadmin.h"
@@ -281,6 +283,16 @@ kv_fault(KvIoKind kind, Size *len)
 	return 0;
 }
 
+/* Take a step: once it is taken, a waiting file is of another wait. */
+static bool
+take_step(const char *step, const char *waiting)
+{
+	if (access(step, F_OK) != 0)
+		return false;
+	unlink(waiting);
+	return unlink(step) == 0;
+}
+
 /* Wait at a stop point, in any process; interrupts are served where allowed. */
 static void
 stop_wait(const char *name)
@@ -288,17 +300,19 @@ stop_wait(const char *name)
 	static uint32 wait_event = 0;
 	char		waiting[MAXPGPATH];
 	char		go_on[MAXPGPATH];
+	char		step[MAXPGPATH];
 	int			fd;
 
 	snprintf(waiting, sizeof(waiting), "%s/kvfdw/waiting.%s", DataDir, name);
 	snprintf(go_on, sizeof(go_on), "%s/kvfdw/continue.%s", DataDir, name);
+	snprintf(step, sizeof(step), "%s/kvfdw/step.%s", DataDir, name);
 
 	fd = open(waiting, O_CREAT | O_WRONLY, pg_file_create_mode);
 	if (fd >= 0)
 		close(fd);
 	PG_TRY();
 	{
-		while (access(go_on, F_OK) != 0)
+		while (access(go_on, F_OK) != 0 && !take_step(step, waiting))
 		{
 			if (MyLatch == NULL || !IsUnderPostmaster)
 			{
@@ -321,6 +335,8 @@ stop_wait(const char *name)
 void
 kv_stop_point(const char *name)
 {
+	/* a worker may have been told only now that it is to stop here */
+	kv_worker_reload();
 	for (int i = 0; i < nstop_points; i++)
 	{
 		if (strcmp(stop_points[i].name, name) != 0)
