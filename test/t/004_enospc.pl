@@ -92,7 +92,7 @@ for my $size (300, 4096, 300_000)
 	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: work goes on after space is freed");
 	is(kv_check_clean($node, 'kv'), '', "$size: kvfdw_check is clean");
 	# the maintainer frees it, behind whatever it is at
-	wait_for('space of the truncated table', 60, sub { free_bytes() > $capacity / 10 });
+	wait_for('space of the truncated table', sub { free_bytes() > $capacity / 10 });
 	pass("$size: TRUNCATE gave the space back");
 }
 # space taken by somebody else

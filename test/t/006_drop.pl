@@ -26,7 +26,7 @@ sub bytes
 sub stores_left
 {
 	my ($n, $what) = @_;
-	my $ok = eval { wait_for("$n stores", 20, sub { stores() == $n }) };
+	my $ok = eval { wait_for("$n stores", sub { stores() == $n }) };
 	ok($ok, $what) or diag join(', ', kv_files($node));
 	return;
 }
@@ -89,7 +89,7 @@ stores_left(1, 'leaves one store');
 $node->safe_psql('postgres', "BEGIN; TRUNCATE keep; INSERT INTO keep VALUES (1, 'new'); SAVEPOINT s; TRUNCATE keep; INSERT INTO keep VALUES (2, 'newer'); ROLLBACK TO s; COMMIT");
 is($node->safe_psql('postgres', 'SELECT k, v FROM keep'), '1|new', 'TRUNCATE twice, the second rolled back');
 stores_left(1, 'TRUNCATE leaves one store');
-ok(eval { wait_for('space', 20, sub { bytes() <= $full }) }, 'and gives the space back');
+ok(eval { wait_for('space', sub { bytes() <= $full }) }, 'and gives the space back');
 $node->restart;
 is($node->safe_psql('postgres', 'SELECT k, v FROM keep'), '1|new', 'the same after a restart');
 is($node->safe_psql('postgres', "SELECT string_agg(c::text, ',') FROM kvfdw_check('keep') c"), '', 'kvfdw_check is clean');

@@ -36,7 +36,7 @@ sub slot_headers
 }
 sub slots_in_use { return grep { unpack 'x4 L<', $_ } slot_headers(); }
 sub owner { my ($slot) = @_; return unpack 'x20 L<', (slot_headers())[$slot]; }
-sub all_free { my ($what) = @_; return ok(eval { wait_for('free slots', 30, sub { slots_in_use() == 0 }) }, "$what: no slot is left in use"); }
+sub all_free { my ($what) = @_; return ok(eval { wait_for('free slots', sub { slots_in_use() == 0 }) }, "$what: no slot is left in use"); }
 
 # If this fails, processes may hang with locks held: nothing more can be learned here.
 sub must_be
@@ -89,7 +89,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	my @waiting = psql_writer($node, "INSERT INTO t8 VALUES (1, 't8');", 'waits8');
 	stopped($node, 'slot_before_write');
 	push @waiting, psql_writer($node, "INSERT INTO t9 VALUES (1, 't9');", 'waits9');
-	wait_for('a second session to wait', 60, sub { ended($waiting[1])
+	wait_for('a second session to wait', sub { ended($waiting[1])
 		|| $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT INTO t[89]' AND wait_event IN ('Extension', 'KvfdwMergeSlot')") == 2 });
 	worker_stop_points($node, '');
 	go_on($node, 'slot_before_write');
@@ -109,7 +109,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	stopped($node, 'slot_before_log');
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.freeze_delay = '1s'");
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
-	wait_for('the maintainer to seal the other slot', 60, sub { !grep { my ($in_use, $sealed) = unpack 'x4 L< x52 L<', $_; $in_use && !$sealed } slot_headers() });
+	wait_for('the maintainer to seal the other slot', sub { !grep { my ($in_use, $sealed) = unpack 'x4 L< x52 L<', $_; $in_use && !$sealed } slot_headers() });
 	drop('gone');
 	worker_stop_points($node, '');
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.freeze_delay');

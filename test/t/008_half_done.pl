@@ -13,14 +13,12 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-# nothing but a commit flushes the WAL
-my $node = kv_cluster('half_done', wal_writer_delay => '10s', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => '1h');
+my $node = kv_cluster('half_done', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => '1h');
 unless (has_faults($node))
 {
 	$node->stop;
 	plan skip_all => 'not a test build (make FAULTS=1)';
 }
-sub starts { my @ready = slurp_file($node->logfile) =~ /ready to accept connections/g; return scalar @ready; }
 sub create { my ($name) = @_; $node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k')); return; }
 
 # One run of two cannot be mapped: a base run and, because a snapshot is held, a newer one.
@@ -63,33 +61,36 @@ for my $where ("kvfdw.fault = 'key_log_write:1:kill'", "kvfdw.fault = 'key_log_w
 			$node->safe_psql('postgres', "INSERT INTO $t SELECT g, 'kept' FROM generate_series(1, 10) g");
 			$sql = "SELECT kvfdw_freeze('$t')";
 		}
-		my $starts = starts();
+		my $times = times_ready($node);
 		my ($rc, $out, $err) = $node->psql('postgres', "SET $where; $sql");
-		if ($rc != 0) { wait_for('the server', 60, sub { starts() > $starts }); }
+		if ($rc != 0) { ready_again($node, $times); }
 		else { note "$moment, $where: not reached"; }
 		my $expected = $moment eq 'freeze' ? 10 : $rc == 0 ? 1 : 0;
 		is(answer($node, "SELECT count(*) FROM $t"), $expected, "$moment, killed at $where: the table is readable");
 		is(answer($node, "INSERT INTO $t VALUES (100, 'after'); SELECT kvfdw_freeze('$t'); SELECT count(*) FROM $t"), "\n" . ($expected + 1), "$moment: and takes rows");
 	}
 }
-cmp_ok(starts() - 1, '>=', 4, 'processes were killed (else this test proves nothing)');
+cmp_ok(times_ready($node) - 1, '>=', 4, 'processes were killed (else this test proves nothing)');
 is(join(', ', grep { /tmp/ } kv_files($node)), '', 'no temporary file is left');
 
-# DROP and TRUNCATE with an asynchronous commit, and SIGKILL at once: all of the
-# transaction or nothing.
+# DROP and TRUNCATE with an asynchronous commit, and SIGKILL before anybody else
+# flushes the WAL: all of the transaction or nothing.
 create($_) for 'truncated', 'dropped', 'kept';
 $node->safe_psql('postgres', 'CREATE TABLE witness (what text)');
 $node->safe_psql('postgres', "INSERT INTO $_ SELECT g, 'v' FROM generate_series(1, 1000) g") for 'truncated', 'dropped', 'kept';
 $node->safe_psql('postgres', 'CHECKPOINT');
+hold_wal($node);
 $node->safe_psql('postgres', q{SET synchronous_commit = off; BEGIN; TRUNCATE truncated; INSERT INTO witness VALUES ('truncated'); COMMIT});
 kill_all($node);
 restart_killed($node);
 is(answer($node, "SELECT count(*), (SELECT count(*) FROM truncated) FROM witness WHERE what = 'truncated'"), '1|0', 'TRUNCATE with synchronous_commit = off is durable once the rows are gone');
+hold_wal($node);
 $node->safe_psql('postgres', q{SET synchronous_commit = off; BEGIN; DROP FOREIGN TABLE dropped; INSERT INTO witness VALUES ('dropped'); COMMIT});
 kill_all($node);
 restart_killed($node);
 is(answer($node, "SELECT count(*), to_regclass('dropped') FROM witness WHERE what = 'dropped'"), '1|', 'and so is DROP');
 # without it the commit would have been lost, or this test proves nothing
+hold_wal($node);
 $node->safe_psql('postgres', q{SET synchronous_commit = off; BEGIN; DELETE FROM kept; INSERT INTO witness VALUES ('deleted'); COMMIT});
 kill_all($node);
 restart_killed($node);

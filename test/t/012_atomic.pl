@@ -43,7 +43,7 @@ sub writes
 my $from = 1;
 my $backend = q{SELECT pid FROM pg_stat_activity WHERE application_name = 'writer'};
 my %ways = (
-	backend => sub { kill_process($node->safe_psql('postgres', $backend)); wait_for('the restart', 60, sub { answer($node, 'SELECT 1') eq '1' }); },
+	backend => sub { my $times = times_ready($node); kill_process($node->safe_psql('postgres', $backend)); ready_again($node, $times); },
 	all => sub { kill_all($node); restart_killed($node); });
 
 # [step, what the session does, is it there, what goes with it, is it committed]
@@ -53,11 +53,11 @@ for my $way (sort keys %ways)
 		[ 'writing', sub { "SET kvfdw.stop_points = 'write_done=wait'; BEGIN; " . writes(@_, '') . 'COMMIT;' },
 			sub { stopped($node, 'write_done') }, 0 ],
 		[ 'deferred', sub { "SET my.deferred = on; BEGIN; " . writes(@_, '') . 'COMMIT;' },
-			sub { wait_for('COMMIT', 60, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'}) eq '1' }) }, 0 ],
+			sub { wait_for('COMMIT', sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'}) eq '1' }) }, 0 ],
 		[ 'flushed', sub { "SET synchronous_commit = on; BEGIN; " . writes(@_, '') . 'COMMIT;' },
-			sub { wait_for('COMMIT', 60, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'}) eq '1' }) }, 1 ],
+			sub { wait_for('COMMIT', sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'}) eq '1' }) }, 1 ],
 		[ 'prepared', sub { 'BEGIN; ' . writes(@_, '') . "PREPARE TRANSACTION 'p'; SELECT pg_advisory_lock(1);" },
-			sub { wait_for('PREPARE', 60, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'}) eq '1' }) }, 0 ]);
+			sub { wait_for('PREPARE', sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'}) eq '1' }) }, 0 ]);
 	for my $s (@steps)
 	{
 		my ($step, $script, $reached, $committed) = @$s;
@@ -65,9 +65,9 @@ for my $way (sort keys %ways)
 		my $name = "$step-$way";
 		$node->safe_psql('postgres', 'ALTER SYSTEM SET synchronous_standby_names = ' . ($step eq 'flushed' ? "'nobody'" : 'DEFAULT'));
 		$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
-		wait_for('a reload', 60, sub { (setting($node, 'synchronous_standby_names') eq 'nobody') == ($step eq 'flushed') });
+		wait_for('a reload', sub { (setting($node, 'synchronous_standby_names') eq 'nobody') == ($step eq 'flushed') });
 		my $holder = psql_writer($node, 'SELECT pg_advisory_lock(1); SELECT pg_sleep(600);', "$name-holder");
-		wait_for('the lock', 60, sub { answer($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}) eq '1' });
+		wait_for('the lock', sub { answer($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}) eq '1' });
 		my $writer = psql_writer($node, "SET application_name = 'writer'; " . $script->($name, $from), $name);
 		$reached->();
 		is(seen($name), '0 0 0', "$name: nothing is seen while it stands still");

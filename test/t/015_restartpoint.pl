@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Cwd qw(abs_path);
 use Test::More;
 use Time::HiRes qw(usleep);
 use KvTest;
@@ -142,7 +143,7 @@ SKIP:
 		change();
 		$node->safe_psql('postgres', 'CHECKPOINT');
 		if ($step =~ /redo/) { system_log('pg_ctl', '-D', $s->data_dir, '-W', 'promote'); }
-		wait_for("the end at $step", 60, sub { !postmaster_runs($s) });
+		wait_for("the end at $step", sub { !postmaster_runs($s) });
 		unlink $s->data_dir . '/promote';
 		$s->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n");
 		power_loss($s);
@@ -161,7 +162,7 @@ $blind->promote;
 is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'a standby without queries is promoted');
 sound($blind, 'promoted');
 power_loss($blind);
-wait_for('queries', 60, sub { (eval { answer($blind, 'SELECT true') } // '') eq 't' });
+wait_for('queries', sub { (eval { answer($blind, 'SELECT true') } // '') eq 't' });
 is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'power loss after promotion');
 $blind->stop;
 $s->stop;
@@ -178,8 +179,15 @@ SKIP:
 	kill_all($node);
 	my $before = -s $node->logfile;
 	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
-	wait_for('redo', 60, sub { slurp_file($node->logfile, $before) =~ /redo starts/ });
-	system_log('pg_ctl', '-m', 'fast', '-D', $node->data_dir, 'stop');
+	# the startup process goes on in small steps, and stands still when it is told to go
+	my $startup;
+	my $data = abs_path($node->data_dir);
+	wait_for('the startup process', sub { ($startup) = grep { (readlink("/proc/$_/cwd") // '') eq $data } `ps -eo pid=,args=` =~ /^ *(\d+) postgres: .*startup/mg; $startup && kill 'STOP', $startup });
+	wait_for('redo', sub { slurp_file($node->logfile, $before) =~ /redo starts/ || kill('CONT', $startup) && usleep(5_000) && !kill('STOP', $startup) });
+	system_log('pg_ctl', '-W', '-m', 'fast', '-D', $node->data_dir, 'stop');
+	wait_for('the request', sub { slurp_file($node->logfile, $before) =~ /received fast shutdown request/ });
+	kill 'CONT', $startup;
+	wait_for('the end', sub { !-e $node->data_dir . '/postmaster.pid' });
 	command_like([ 'pg_controldata', $node->data_dir ], qr/shut down in recovery/, 'it was stopped while it recovered');
 	$node->start;
 	is(join(' ', map { answer($node, "SELECT count(*) FROM $_") } @all), '300 300 300', 'every wal level is there');

@@ -28,7 +28,7 @@ sub synchronous
 	my ($node, $commit) = @_;
 	$node->append_conf('postgresql.conf', "synchronous_standby_names = '*'\nsynchronous_commit = $commit\n");
 	$node->reload;
-	return wait_for('synchronous replication', 60, sub { answer($node, q{SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'}) eq '1' && setting($node, 'synchronous_commit') eq $commit });
+	return wait_for('synchronous replication', sub { answer($node, q{SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'}) eq '1' && setting($node, 'synchronous_commit') eq $commit });
 }
 sub twins
 {

@@ -103,7 +103,7 @@ for my $step (qw(barrier_before_flush image_captured image_synced image_renamed 
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
 	worker_stop_points($node, "$step=kill");
 	$node->psql('postgres', 'CHECKPOINT');
-	wait_for('the end', 60, sub { !postmaster_runs($node) });
+	wait_for('the end', sub { !postmaster_runs($node) });
 	reboot();
 	is(same('t_full', 't_keys'), '', "SIGKILL at $step, and a restart");
 }
@@ -122,12 +122,13 @@ change('t_full', 't_keys');
 my $old = $node->safe_psql('postgres', $pid);
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($old)");
 change('t_full', 't_keys');
-isnt($node->safe_psql('postgres', $pid), $old, 'terminated, it is started again, and writers wait for it');
+ok(eval { wait_for('another process', sub { answer($node, $pid) =~ /^(?!$old$)\d+$/ }) }, 'terminated, it is started again, and writers wait for it');
 reboot();
 is(same('t_full', 't_keys'), '', 'nothing is lost');
 change('t_full', 't_keys');
+my $times = times_ready($node);
 kill_process($node->safe_psql('postgres', $pid));
-wait_for('the restart', 60, sub { answer($node, $pid) =~ /^\d+$/ });
+ready_again($node, $times);
 is(same('t_full', 't_keys'), '', 'nor when it is killed');
 
 # ---- when the disk does not do what it should ----
@@ -137,7 +138,7 @@ my $log = -s $node->logfile;
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'meta_write:1+:ENOSPC'});
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 $w = psql_writer($node, 'CHECKPOINT;', 'full_disk');
-wait_for('the error', 60, sub { slurp_file($node->logfile, $log) =~ /barrier ERROR|No space left/ });
+wait_for('the error', sub { slurp_file($node->logfile, $log) =~ /barrier ERROR|No space left/ });
 ok(!ended($w), 'on a full disk a checkpoint waits');
 $node->safe_psql('postgres', q{ALTER SYSTEM RESET kvfdw.fault});
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
@@ -150,15 +151,16 @@ $node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 $log = -s $node->logfile;
 $node->psql('postgres', 'CHECKPOINT');
-wait_for('the end', 60, sub { !postmaster_runs($node) });
+wait_for('the end', sub { !postmaster_runs($node) });
 like(slurp_file($node->logfile, $log), qr/PANIC:  could not fsync/, 'a failed sync is a PANIC');
 reboot();
 is(same('t_full', 't_keys'), '', 'and what was acknowledged is there');
 
 # ---- wal level keys at COMMIT ----
 
+$times = times_ready($node);
 $node->psql('postgres', "SET kvfdw.stop_points = 'keys_logged=kill'; INSERT INTO t_keys SELECT -g, repeat('n', 5000) FROM generate_series(1, 500) g");
-wait_for('the restart', 60, sub { answer($node, 'SELECT 1') eq '1' });
+ready_again($node, $times);
 reboot();
 is(same('t_keys'), '', 'logged, but not committed');
 $w = psql_writer($node, "SET kvfdw.stop_points = 'keys_logged=wait'; BEGIN; INSERT INTO t_keys VALUES (-10, 'top'); SAVEPOINT a; INSERT INTO t_keys VALUES (-11, 'child'); SAVEPOINT b; INSERT INTO t_keys VALUES (-12, 'child'); COMMIT;", 'dead');

@@ -87,7 +87,7 @@ for my $round (1 .. $ENV{KV_ROUNDS} // 2)
 	my @readers = map { my $r = $_; psql_writer($s, join('', map { "$differ\n$points\n$order\nBEGIN ISOLATION LEVEL REPEATABLE READ;\n" . ($r == 2 ? "SELECT count(*) FROM acked \\g /dev/null\n" : '') . "$fixed$differ\n$points\nCOMMIT;\n\\echo ack $_\n" } 1 .. 40), "reader$round.$r", 1) } 1 .. 2;
 	for my $r (@readers)
 	{
-		wait_for('a reader', 120, sub { ended($r) });
+		wait_for('a reader', sub { ended($r) });
 		my $looks = reap_writer($r);
 		is(slurp_file($r->{out}) =~ s/^ack \d+\n//mgr . slurp_file($r->{err}), '', "round $round: a reader sees one moment ($looks times)");
 		is($looks, 40, 'to its end');
@@ -101,7 +101,7 @@ same_rows($node, $s, 'after the load');
 
 $s->append_conf('postgresql.conf', "max_standby_streaming_delay = 100ms\nhot_standby_feedback = off\n");
 $s->reload;
-wait_for('no feedback', 60, sub { answer($node, 'SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL') eq '0' });
+wait_for('no feedback', sub { answer($node, 'SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL') eq '0' });
 my $long = in_steps($s, 'long', "BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT w, i FROM twin_kv ORDER BY w, i; FETCH 3 FROM c;", 'FETCH ALL FROM c;');
 step_done($long);
 $node->safe_psql('postgres', on_both('DELETE FROM %s') . 'VACUUM twin_heap;' . q{SELECT kvfdw_freeze('twin_kv')});
@@ -114,7 +114,7 @@ is(tables_differ($s, 'twin_kv', 'twin_heap', 'w, i'), '', 'which goes on');
 
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 's'\nsynchronous_commit = remote_apply\n");
 $node->reload;
-wait_for('synchronous replication', 60, sub { answer($node, q{SELECT sync_state FROM pg_stat_replication WHERE application_name = 's'}) eq 'sync' && setting($node, 'synchronous_commit') eq 'remote_apply' });
+wait_for('synchronous replication', sub { answer($node, q{SELECT sync_state FROM pg_stat_replication WHERE application_name = 's'}) eq 'sync' && setting($node, 'synchronous_commit') eq 'remote_apply' });
 my @missing;
 for my $n (1 .. 15)
 {

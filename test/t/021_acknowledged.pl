@@ -12,7 +12,7 @@ use KvReplica;
 use KvTest;
 
 plan skip_all => 'heap has no merge slots' if heap_only();
-my $node = kv_cluster('acknowledged', 'kvfdw.freeze_delay' => 3600, wal_writer_delay => '10s', autovacuum => 'off');
+my $node = kv_cluster('acknowledged', 'kvfdw.freeze_delay' => 3600, autovacuum => 'off');
 unless (has_faults($node))
 {
 	$node->stop;
@@ -32,6 +32,7 @@ $node->safe_psql('postgres', q{INSERT INTO t_keys VALUES (0, 'zero')});
 
 # ---- a commit all of whose slots others have written out ----
 
+hold_wal($node);
 my $w = psql_writer($node, q{SET kvfdw.stop_points = 'write_done=wait'; BEGIN; INSERT INTO t_keys VALUES (1, 'one'); COMMIT;}, 'others');
 stopped($node, 'write_done');
 $node->safe_psql('postgres', 'CHECKPOINT');
@@ -53,7 +54,7 @@ $w = psql_writer($node, q{SET kvfdw.stop_points = 'keys_found=wait'; BEGIN; INSE
 	INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(2, 10) g; UPDATE t_keys SET v = 'newer' WHERE k = 1; COMMIT;}, 'commit');
 stopped($node, 'keys_found');
 my $f = psql_writer($node, q{SELECT kvfdw_freeze('t_keys')}, 'drain');
-wait_for('the freeze', 30, sub { ended($f) || answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'LWLock' AND query ~ '^SELECT kvfdw_freeze'}) eq '1' });
+wait_for('the freeze', sub { ended($f) || answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'LWLock' AND query ~ '^SELECT kvfdw_freeze'}) eq '1' });
 go_on($node, 'keys_found', $w);
 outcome($f);
 worker_stop_points($node, '');
@@ -117,7 +118,7 @@ worker_stop_points($node, '');
 is($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'}), $pid, 'tables are dropped under checkpoints');
 $node->safe_psql('postgres', 'CREATE DATABASE gone');
 my ($timed_out) = (0);
-$node->psql('postgres', 'DROP DATABASE gone', timeout => 30, timed_out => \$timed_out);
+$node->psql('postgres', 'DROP DATABASE gone', timeout => 300, timed_out => \$timed_out);
 ok(!$timed_out, 'DROP DATABASE does not wait for a checkpoint');
 $node->stop;
 done_testing();

@@ -85,8 +85,9 @@ $node->stop;
 
 # ---- images that name runs of the server that are to be forgotten ----
 
-$node = kv_cluster('forget', 'kvfdw.freeze_delay' => 3600, wal_writer_delay => '10s', bgwriter_lru_maxpages => 0);
+$node = kv_cluster('forget', 'kvfdw.freeze_delay' => 3600);
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t VALUES (1, 'first'); CHECKPOINT});
+hold_wal($node);
 my $w = psql_writer($node, q{SET kvfdw.stop_points = 'write_done=wait'; INSERT INTO t VALUES (2, 'never committed');}, 'lost');
 stopped($node, 'write_done');
 my $xid = $node->safe_psql('postgres', 'SELECT backend_xid FROM pg_stat_activity WHERE backend_xid IS NOT NULL');
@@ -111,7 +112,7 @@ open(my $out, '>:raw', $file) or die "$file: $!";
 print $out $control;
 close $out;
 $node->start;
-wait_for('runs of the server to be forgotten', 60, sub { (unpack 'x16 LL', slurp_file($file))[1] == 0 });
+wait_for('runs of the server to be forgotten', sub { (unpack 'x16 LL', slurp_file($file))[1] == 0 });
 power_loss($node);
 is(answer($node, 'SELECT k FROM t'), "1\n3", 'and has after they are forgotten, and a power loss');
 $node->stop;

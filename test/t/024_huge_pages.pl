@@ -42,9 +42,10 @@ is(answer($node, sprintf $digest, 't'), $right, 'another scan shows the right ro
 
 # a crash makes shared memory anew; scans go through windows for what is in runs
 $node->safe_psql('postgres', 'CHECKPOINT');
-my %old = map { $_ => 1 } workers();
-kill 'KILL', (keys %old)[0];
-wait_for('the restart', 60, sub { my @new = eval { grep { !$old{$_} } workers() }; @new == 2 });
+my $times = times_ready($node);
+kill 'KILL', (workers())[0];
+ready_again($node, $times);
+wait_for('the workers', sub { workers() == 2 });
 is(answer($node, sprintf $digest, 't'), $right, 'after a crash the rows are right');
 cmp_ok((grep { $_ >= 2 } huge()), '>=', 1, 'and a worker has huge pages again');
 

@@ -120,12 +120,12 @@ same('in the end');
 
 # one that stops after 4000 rows, until a lock is let go
 $node->safe_psql('postgres', 'CREATE SEQUENCE met; SELECT kvfdw_stat_reset()');
-$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '1min'});
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '10min'});
 $node->reload;
 my $holder = in_steps($node, 'holder', 'SELECT pg_advisory_lock(1);', 'SELECT pg_advisory_unlock(1);');
 step_done($holder);
 my $first = psql_writer($node, q{SELECT count(*) FROM t WHERE CASE WHEN nextval('met') = 4000 THEN pg_advisory_lock(1) IS NOT NULL ELSE length(v) >= 0 END;}, 'first');
-wait_for('the first to be half way', 60, sub { answer($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 1 });
+wait_for('the first to be half way', sub { answer($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 1 });
 is(outcome(psql_writer($node, digest('t') . ';', 'late')), answer($node, digest('h_t')) . "\n", 'a scan that begins where another is shows all rows, and does not wait for locks of the other');
 step_go($holder);
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
@@ -141,7 +141,7 @@ is(answer($node, 'SET synchronize_seqscans = off; SELECT md5(string_agg(n::text,
 
 # ---- more scans than there is room for ----
 
-# a scan that waits for windows in vain would do so for half a minute
+# a scan that waits for windows in vain would do so for longer than the test waits for it
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '10min'});
 $node->reload;
 $node->safe_psql('postgres', kv_table('w', 'k uuid, n int, v text', 'k') . kv_table('s', 'k uuid, n int, v text', 'k', q{shards '2'}) . 'INSERT INTO w SELECT * FROM u;' . q{
@@ -175,7 +175,7 @@ $node->reload;
 
 like(answer($node, q{SET temp_file_limit = 64; SELECT sum(length(v)) FROM t}), qr/temporary file size exceeds/, 'temp_file_limit goes for it');
 like(answer($node, q{SET statement_timeout = '5ms'; SELECT count(*) FROM t a, t b WHERE length(a.v) > length(b.v)}), qr/statement timeout/, 'a scan is cancelled');
-wait_for('scans to end', 30, sub { answer($node, 'SELECT scans FROM kvfdw_stat_range_cache') eq '0' });
+wait_for('scans to end', sub { answer($node, 'SELECT scans FROM kvfdw_stat_range_cache') eq '0' });
 pass('no scan is left in the registry');
 
 # ---- other range caches ----

@@ -22,8 +22,8 @@ my $fill = 'SELECT g, rpad(md5(g::text), 200 + g % 3000, md5(g::text)) FROM gene
 my $log_end = 0;
 sub logged
 {
-	my $log = substr(slurp_file($node->logfile), $log_end);
-	$log_end = -s $node->logfile;
+	my $log = slurp_file($node->logfile, $log_end);
+	$log_end += length $log;
 	return $log;
 }
 
@@ -141,8 +141,9 @@ unlike(logged(), $salvaged, 'the page cache is believed after a SIGKILL');
 
 $node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = on');
 $node->reload;
+my $times = times_ready($node);
 kill_process($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw maintainer'}));
-wait_for('the restart', 60, sub { logged() =~ /database system is ready/ });
+ready_again($node, $times);
 same_rows('after the SIGKILL of one process', @levels);
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET restart_after_crash');
 $node->reload;
@@ -229,7 +230,7 @@ $node->reload;
 logged();
 everywhere("UPDATE TABLE_ SET v = 'last' WHERE k < 50");
 $node->psql('postgres', 'CHECKPOINT');
-wait_for('the end', 60, sub { !postmaster_runs($node) });
+wait_for('the end', sub { !postmaster_runs($node) });
 like(slurp_file($node->logfile), qr/PANIC:  could not fsync/, 'a failed sync is a PANIC');
 ok(!-e "$data/kvfdw/witness", 'a failed sync takes the witness with it');
 logged();
@@ -253,7 +254,7 @@ for my $how ('stop', 'terminate')
 	{
 		$node->psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'});
 	}
-	wait_for('the end', 60, sub { !postmaster_runs($node) });
+	wait_for('the end', sub { !postmaster_runs($node) });
 	like(logged(), qr/PANIC:  kvfdw could not make its tables durable/, "$how without room: a PANIC");
 	$node->append_conf('postgresql.auto.conf', "kvfdw.fault = ''\n");
 	$node->start;
@@ -272,7 +273,7 @@ $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = 'redo_before_flu
 logged();
 $node->start(fail_ok => 1);
 like(logged(), qr/kvfdw goes on without table/, 'a table is put aside in a recovery');
-wait_for('the end', 60, sub { !postmaster_runs($node) });
+wait_for('the end', sub { !postmaster_runs($node) });
 flip($image);
 $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''\n");
 $node->start;
@@ -284,7 +285,7 @@ kill_all($node);
 unlink "$data/kvfdw/witness";
 $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = 'redo_before_flush=kill'\n");
 $node->start(fail_ok => 1);
-wait_for('the end', 60, sub { !postmaster_runs($node) });
+wait_for('the end', sub { !postmaster_runs($node) });
 $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''\n");
 $node->start;
 same_rows('after a start that was cut off', qw(full keys));

@@ -36,10 +36,10 @@ for my $version (0, 150014)
 		my $first = $node->background_psql('postgres');
 		$first->query_safe('BEGIN; UPDATE t SET n = -2 WHERE k = 1;');
 		my $second = psql_writer($node, "SET kvfdw.server_version = $version; SET application_name = 'second'; $update;", 'second');
-		wait_for('the second to wait', 30, sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'second' AND wait_event_type = 'Lock'") == 1 });
+		wait_for('the second to wait', sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'second' AND wait_event_type = 'Lock'") == 1 });
 		$first->query_safe('COMMIT;');
 		$first->quit;
-		wait_for('the second', 30, sub { ended($second) });
+		wait_for('the second', sub { ended($second) });
 		is($node->safe_psql('postgres', 'SELECT n FROM t WHERE k = 1'), 50, "as version " . ($version || $own) . ": $update");
 	}
 }

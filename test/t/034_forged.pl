@@ -51,7 +51,7 @@ sub create
 sub damaged
 {
 	my ($name, $sql) = @_;
-	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n" . ($sql // "SELECT * FROM $name"), timeout => 60);
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n" . ($sql // "SELECT * FROM $name"), timeout => 300);
 	return like($err, qr/ERROR:  XX001: /, "$name: damaged" . ($sql ? ": $sql" : '')) || diag "$out $err";
 }
 

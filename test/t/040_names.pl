@@ -40,7 +40,7 @@ for my $round (1 .. 3)
 	both_agree("round $round, rolled back");
 	$node->stop($round == 2 ? 'immediate' : 'fast');
 	$node->start;
-	wait_for('the standby to follow', 60, sub { answer($node, 'SELECT count(*) FROM pg_stat_replication') eq '1' });
+	wait_for('the standby to follow', sub { answer($node, 'SELECT count(*) FROM pg_stat_replication') eq '1' });
 	$node->safe_psql('postgres', 'BEGIN;' . on_both('TRUNCATE %s') . fill("t$round", 500 * $round) . 'COMMIT;');
 	both_agree("round $round, truncated");
 	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('twin_kv'); CHECKPOINT});
@@ -70,14 +70,16 @@ SKIP:
 	$t->init_from_backup($node, 'again', has_streaming => 1);
 	$t->append_conf('postgresql.conf', "kvfdw.stop_points = 'maintainer_idle=wait'\n");
 	$t->start;
+	# so that nobody removes these
+	stopped($t, 'maintainer_idle');
 	$node->safe_psql('postgres', join('', map { kv_table("gone$_", 'k int, v text', 'k') . "INSERT INTO gone$_ VALUES (1, '$_');" } 1 .. 4));
 	caught_up($node, $t);
-	# a directory with the first name is left by a kill
+	# directories with the first names are left by a kill
 	my $dir = $t->data_dir . '/kvfdw';
 	for my $n (0 .. 9) { for my $i (1 .. 9) { mkdir "$dir/dropped.$i.$n"; append_to_file("$dir/dropped.$i.$n/left", ''); } }
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE gone1, gone2, gone3, gone4');
 	caught_up($node, $t);
 	my ($database) = answer($node, q{SELECT oid FROM pg_database WHERE datname = 'postgres'});
-	ok(eval { wait_for('the drops to be replayed', 60, sub { my @d = grep { m{^$database/\d+/} && m{/table$} } kv_files($t); @d == 1 }) }, 'every dropped table went out of sight though its name was taken');
+	ok(eval { wait_for('the drops to be replayed', sub { my @d = grep { m{^$database/\d+/} && m{/table$} } kv_files($t); @d == 1 }) }, 'every dropped table went out of sight though its name was taken');
 }
 done_testing();

@@ -45,7 +45,7 @@ sub twins
 sub settled
 {
 	my ($node, $boundary) = @_;
-	return heap_only() || ok(eval { wait_for('old outcomes to be noted', 120, sub { settled_below($node) >= $boundary }) }, 'what is before ' . $boundary / SEGMENT . ' segments is settled');
+	return heap_only() || ok(eval { wait_for('old outcomes to be noted', sub { settled_below($node) >= $boundary }) }, 'what is before ' . $boundary / SEGMENT . ' segments is settled');
 }
 
 twin_tables($node);
@@ -74,7 +74,7 @@ SKIP:
 }
 burn_to($node, 3 * SEGMENT + 1000);
 settled($node, 3 * SEGMENT);
-ok(eval { wait_for('VACUUM to remove a segment', 60, sub { freeze_all($node); (segments($node))[0] == 3 }) }, 'then it is');
+ok(eval { wait_for('VACUUM to remove a segment', sub { freeze_all($node); (segments($node))[0] == 3 }) }, 'then it is');
 twins($node, 'after the outcomes were removed');
 $node->restart;
 twins($node, 'and a restart');
@@ -87,7 +87,7 @@ twins($node, 'and a power loss');
 change($node);
 my $before = heap_only() ? 0 : answer($node, q{SELECT sum(freezes) FROM kvfdw_stat_tables});
 burn($node, 250_000);
-ok(heap_only() || eval { wait_for('old versions to be frozen', 60, sub { answer($node, q{SELECT sum(freezes) FROM kvfdw_stat_tables}) > $before }) }, 'versions are frozen when they are old by xids, whatever the delay');
+ok(heap_only() || eval { wait_for('old versions to be frozen', sub { answer($node, q{SELECT sum(freezes) FROM kvfdw_stat_tables}) > $before }) }, 'versions are frozen when they are old by xids, whatever the delay');
 
 # ---- a transaction and a prepared one that last ----
 

@@ -40,8 +40,8 @@ sub go_to_segment
 	burn_to($node, $n * SEGMENT - 5);
 	change();
 	burn($node, 1000);
-	wait_for('old outcomes to be noted', 120, sub { settled_below($node) >= $n * SEGMENT }) if !heap_only();
-	wait_for('VACUUM to remove a segment', 60, sub { freeze_all($node); (segments($node))[0] == $n });
+	wait_for('old outcomes to be noted', sub { settled_below($node) >= $n * SEGMENT }) if !heap_only();
+	wait_for('VACUUM to remove a segment', sub { freeze_all($node); (segments($node))[0] == $n });
 	return;
 }
 sub twins

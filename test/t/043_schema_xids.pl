@@ -10,14 +10,15 @@ use Test::More;
 use KvTest;
 use KvReplica;
 
-my $node = kv_primary('p', wal_writer_delay => '10s');
+my $node = kv_primary('p');
 my $alter = heap_only() ? 'ALTER TABLE t' : 'ALTER FOREIGN TABLE t';
 $node->safe_psql('postgres', kv_table('t', 'k int, a text', 'k') . "INSERT INTO t SELECT g, 'a' FROM generate_series(1, 10) g; CHECKPOINT");
 my $n = 0;
 for my $how ('killed', 'killed', 'power loss')
 {
 	$n++;
-	# nothing of it reaches the WAL's file: one small transaction, never flushed
+	# nothing of it reaches the WAL's file
+	hold_wal($node);
 	my $s = in_steps($node, "s$n", "BEGIN; $alter ADD COLUMN b int; INSERT INTO t VALUES (11, 'b', 7); SELECT 'xid ' || pg_current_xact_id();", 'ROLLBACK;');
 	step_done($s);
 	my ($lost) = slurp_file($s->{w}{out}) =~ /^xid (\d+)/m;
