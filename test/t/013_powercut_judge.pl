@@ -62,6 +62,7 @@ my %tables = (t_heap => { level => 'heap' }, t_full => { level => 'full' }, t_no
 my $work = KvWorkload->new(seed => 5, sessions => 2, tables => \%tables);
 
 # The tables after so many transactions of each session, from the transactions' changes.
+my %print;
 sub state
 {
 	my (@n) = @_;
@@ -76,7 +77,7 @@ sub state
 				for my $key (keys %{ $changes->{$t} })
 				{
 					my $row = $changes->{$t}{$key};
-					if (defined $row) { $found{$t}{$key} = KvWorkload::fingerprint(@$row[ 0, 1 ]) }
+					if (defined $row) { $found{$t}{$key} = $print{"$row->[0] $row->[1]"} //= KvWorkload::fingerprint(@$row[ 0, 1 ]) }
 					else { delete $found{$t}{$key} }
 				}
 			}
@@ -103,15 +104,15 @@ my ($rows, $parts) = (0, 0);
 for my $t ('t_heap', 't_full', 't_none')
 {
 	my ($seen_absent, $seen_wrong, $count) = (0, 0, 0);
-	for my $key (sort keys %{ state(40, 30)->{$t} })
+	my $found = state(40, 30);
+	for my $key (sort keys %{ $found->{$t} })
 	{
-		my $found = state(40, 30);
-		delete $found->{$t}{$key};
+		my $right = delete $found->{$t}{$key};
 		judge(40, 30, $found);
 		$seen_absent++ if $t eq 't_none' ? !@wrong && ($missing->{$t} // 0) == 1 : $lost == 1 || @wrong;
-		$found = state(40, 30);
 		$found->{$t}{$key} = '4 ' . '0' x 32;
 		judge(40, 30, $found);
+		$found->{$t}{$key} = $right;
 		$seen_wrong++ if @wrong;
 		last if ++$count == 30;
 	}
