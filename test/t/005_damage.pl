@@ -27,11 +27,54 @@ is(tables_differ($node, 'kv', 'heap', 'k'), '', 'the data to damage is right');
 is(kv_check_clean($node, 'kv', 'other'), '', 'and clean');
 my $dboid = $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = 'postgres'");
 
+my $other = $node->safe_psql('postgres', "SELECT 'other'::regclass::oid");
+
+# whole scans in both orders, point reads one by one, what damage must not touch
+my @scans = ('SELECT k, md5(v) FROM kv ORDER BY k', 'SELECT k, md5(v) FROM kv ORDER BY k DESC', 'SELECT k, md5(v) FROM kv');
+my $points = 'SELECT points()';
+my $check = "SELECT count(*) FROM kvfdw_check('kv')";
+my $heap_goes_on = 'SELECT count(*) FROM heap JOIN heap2 USING (k)';
+my $other_goes_on = 'SELECT count(*) FROM other FULL JOIN heap2 USING (k, v) WHERE other.k IS NULL OR heap2.k IS NULL';
+$node->safe_psql('postgres', q{CREATE FUNCTION points() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE r record; x text; bad int := 0; good int := 0; wrong int := 0; state text := '';
+BEGIN
+  FOR r IN SELECT k, v FROM heap WHERE k % 9 = 0 OR k BETWEEN 2000 AND 2010 LOOP
+    BEGIN
+      SELECT v INTO x FROM kv WHERE k = r.k;
+      IF x IS NOT DISTINCT FROM r.v THEN good := good + 1; ELSE wrong := wrong + 1; END IF;
+    EXCEPTION WHEN OTHERS THEN bad := bad + 1; state := SQLSTATE;
+    END;
+  END LOOP;
+  RETURN format('good %s bad %s wrong %s %s', good, bad, wrong, state);
+END $$});
+
+# Each of some statements, in one session: [ what it says, its error ].
+sub ask
+{
+	my (@sql) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', join("\n", '\set VERBOSITY verbose', map { ("$_;", '\echo === :ERROR') } @sql), on_error_stop => 0, timeout => 300, timed_out => \my $slow);
+	return map { $_ => [ '', 'hangs' ] } @sql if $slow;
+	my @errors = $err =~ /^(psql:<stdin>:\d+: (?:ERROR|FATAL|PANIC|error).*?)(?=^psql:<stdin>|\z)/gms;
+	my %answers = map { $_ => [ '', "no answer: $err" ] } @sql;
+	for my $sql (@sql)
+	{
+		$out =~ s/^(.*?)\n?=== (true|false)(?:\n|\z)//s or last;
+		$answers{$sql} = [ $1, $2 eq 'true' ? shift(@errors) // 'an error that is not told' : '' ];
+	}
+	return %answers;
+}
+
 for my $how ('stopped', 'killed')
 {
 	my $base = "$data.$how";
-	if ($how eq 'stopped') { $node->stop; } else { $node->start; $node->safe_psql('postgres', "UPDATE kv SET v = 'after' WHERE k = 5; UPDATE heap SET v = 'after' WHERE k = 5"); kill_all($node); }
-	system('cp', '-a', $data, $base) == 0 or die;
+	if ($how eq 'killed')
+	{
+		$node->start;
+		$node->safe_psql('postgres', "UPDATE kv SET v = 'after' WHERE k = 5; UPDATE heap SET v = 'after' WHERE k = 5");
+	}
+	my %right = map { my $sql = $_; $sql => $node->safe_psql('postgres', $sql =~ s/FROM kv/FROM heap/r) } @scans;
+	if ($how eq 'stopped') { $node->stop; } else { kill_all($node); }
+	system('cp', '-a', $data, $base) == 0 && system('rm', '-rf', "$base/base/1", "$base/base/4") == 0 or die;
 	my @files = grep { -f "$data/kvfdw/$_" && -s "$data/kvfdw/$_" } kv_files($node);
 	# one or two files of each kind
 	my %by_kind;
@@ -74,15 +117,13 @@ for my $how ('stopped', 'killed')
 				next;
 			}
 			my @problems;
-			# whole scans in both orders, and point reads one by one
-			for my $query ("SELECT k, md5(v) FROM kv ORDER BY k", "SELECT k, md5(v) FROM kv ORDER BY k DESC", "SELECT k, md5(v) FROM kv")
+			my %answers = ask(@scans, $points, $check, $heap_goes_on, $other_goes_on);
+			for my $query (@scans)
 			{
-				(my $on_heap = $query) =~ s/FROM kv/FROM heap/;
-				my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$query", timeout => 60, timed_out => \my $slow);
-				push @problems, "$query hangs" if $slow;
-				if ($rc == 0)
+				my ($out, $err) = @{ $answers{$query} };
+				if ($err eq '')
 				{
-					my @want = split /\n/, $node->safe_psql('postgres', $on_heap);
+					my @want = split /\n/, $right{$query};
 					my @got = split /\n/, $out;
 					if ($query !~ /ORDER/) { @want = sort @want; @got = sort @got; }
 					my %want = map { $_ => 1 } @want;
@@ -93,20 +134,8 @@ for my $how ('stopped', 'killed')
 				elsif ($err !~ /ERROR:  (XX001|58P01|58030|0A000: [^\n]* has format version)/ || !$named->($err)) { push @problems, "$query: the error is not XX001 or does not name $short: " . substr($err, 0, 300); }
 			}
 			# one bad key does not spoil the others, and never gives a wrong value
-			my ($rc, $out, $err) = $node->psql('postgres', q{DO $$
-DECLARE r record; x text; bad int := 0; good int := 0; wrong int := 0; state text := '';
-BEGIN
-  FOR r IN SELECT k, v FROM heap WHERE k % 9 = 0 OR k BETWEEN 2000 AND 2010 LOOP
-    BEGIN
-      SELECT v INTO x FROM kv WHERE k = r.k;
-      IF x IS NOT DISTINCT FROM r.v THEN good := good + 1; ELSE wrong := wrong + 1; END IF;
-    EXCEPTION WHEN OTHERS THEN bad := bad + 1; state := SQLSTATE;
-    END;
-  END LOOP;
-  RAISE NOTICE 'good % bad % wrong % %', good, bad, wrong, state;
-END $$}, timeout => 60);
-			my ($good, $bad, $wrong, $state) = ($err // '') =~ /good (\d+) bad (\d+) wrong (\d+) (\w*)/;
-			if (!defined $good) { push @problems, "point reads: $err"; }
+			my ($good, $bad, $wrong, $state) = $answers{$points}[0] =~ /good (\d+) bad (\d+) wrong (\d+) (\w*)/;
+			if (!defined $good) { push @problems, "point reads: $answers{$points}[1]"; }
 			else
 			{
 				push @problems, "$wrong point reads gave a wrong value" if $wrong;
@@ -114,23 +143,17 @@ END $$}, timeout => 60);
 				push @problems, "one flipped bit of a value file spoils $bad of @{[ $good + $bad ]} keys" if $f =~ /\.val/ && $what =~ /bit/ && $bad > 1;
 			}
 			# the check finds it, or there is nothing to find
-			($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) FROM kvfdw_check('kv')", timeout => 120);
-			note "$name: good $good, bad $bad, check " . ($rc == 0 ? $out : 'error ' . substr($err, 0, 120)) if defined $good;
-			push @problems, 'point reads fail but kvfdw_check is clean' if $bad && $rc == 0 && $out eq '0';
+			my ($found, $err) = @{ $answers{$check} };
+			note "$name: good $good, bad $bad, check " . ($err eq '' ? $found : 'error ' . substr($err, 0, 120)) if defined $good;
+			push @problems, 'point reads fail but kvfdw_check is clean' if $bad && $err eq '' && $found eq '0';
 			# other tables, heap and kvfdw, are untouched
-			($rc, $out, $err) = $node->psql('postgres', 'SELECT count(*) FROM heap JOIN heap2 USING (k)');
-			push @problems, "heap suffers: $err" if $rc != 0;
-			if ($f =~ m{/})
-			{
-				($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) FROM other FULL JOIN heap2 USING (k, v) WHERE other.k IS NULL OR heap2.k IS NULL");
-				my $is_other = $f =~ m{/(\d+)/} && $node->safe_psql('postgres', "SELECT ('other'::regclass::oid = $1)::text") eq 'true';
-				push @problems, "another table suffers: $out $err" unless $is_other || ($rc == 0 && $out eq '0');
-			}
+			push @problems, "heap suffers: @{ $answers{$heap_goes_on} }" if $answers{$heap_goes_on}[1] ne '';
+			push @problems, "another table suffers: @{ $answers{$other_goes_on} }" if $f =~ m{/} && $f !~ m{/$other/} && $answers{$other_goes_on}[0] ne '0';
 			# a damaged table can be emptied or dropped
-			($rc, $out, $err) = $node->psql('postgres', "TRUNCATE kv; INSERT INTO kv VALUES (1, 'new'); SELECT v FROM kv");
-			push @problems, "TRUNCATE does not help: $err" if $out ne 'new' && $f =~ m{/.*\.};
-			($rc, $out, $err) = $node->psql('postgres', "DROP FOREIGN TABLE kv");
-			push @problems, "DROP fails: $err" if $rc != 0;
+			my ($truncate, $drop) = ("TRUNCATE kv; INSERT INTO kv VALUES (1, 'new'); SELECT v FROM kv", 'DROP FOREIGN TABLE kv');
+			%answers = ask($truncate, $drop);
+			push @problems, "TRUNCATE does not help: @{ $answers{$truncate} }" if $answers{$truncate}[0] ne 'new' && $f =~ m{/.*\.};
+			push @problems, "DROP fails: $answers{$drop}[1]" if $answers{$drop}[1] ne '';
 			is(join("\n", @problems), '', $name);
 			$node->stop('immediate');
 		}
@@ -169,11 +192,11 @@ ok(-e "$data/kvfdw/README.txt" && -e "$data/kvfdw/$dboid/notes", 'and are left a
 $node->stop;
 done_testing();
 
-# In place: a directory kvfdw that is a copy would not be believed.
+# In place: a directory kvfdw that is a copy would not be believed, and the templates stay as they are.
 sub restore
 {
 	my ($from) = @_;
-	system('find', $data, '-mindepth', 1, '!', '-path', "$data/kvfdw", '-delete') == 0 or die;
+	system('find', $data, '-mindepth', 1, '!', '-path', "$data/kvfdw", '!', '-path', "$data/base", '!', '-path', "$data/base/[14]", '!', '-path', "$data/base/[14]/*", '-delete') == 0 or die;
 	system('cp', '-a', "$from/.", $data) == 0 or die;
 	return;
 }
