@@ -120,6 +120,7 @@ suite_tap()
 	[ ${#names[@]} -gt 0 ] || return 0
 	mkdir -p "$out/tap"
 	if [ "$(id -u)" = 0 ]; then chown "$KV_SERVER_USER" "$out/tap"; fi
+	initdb_once
 	export PERL5LIB=$pgxs/../test/perl${PERL5LIB:+:$PERL5LIB} PG_REGRESS=$pgxs/../test/regress/pg_regress
 	export -f kv_as kv_as_is one_tap
 	export root out
@@ -133,13 +134,29 @@ suite_tap()
 	done
 }
 
+# initdb takes a second of a CPU: clusters are copies of one.  Cluster.pm makes them by
+# itself from PostgreSQL 17 on; before, a program of that name comes first in PATH.
+initdb_once()
+{
+	export INITDB_TEMPLATE=$out/tap/template TAP_PATH=$out/tap/bin:$PATH
+	kv_as env -u LANGUAGE -u LC_ALL LC_MESSAGES=C "$KV_BIN/initdb" -D "$INITDB_TEMPLATE" -A trust -N >/dev/null || kv_die "initdb failed"
+	mkdir -p "$out/tap/bin"
+	cat >"$out/tap/bin/initdb" <<-EOF
+		#!/bin/sh
+		[ "\$#\$1\$3\$4\$5\${INITDB_TEMPLATE:+ copy}" = "5-D-Atrust-N copy" ] && exec cp -RPp "\$INITDB_TEMPLATE" "\$2"
+		exec "$KV_BIN/initdb" "\$@"
+	EOF
+	chmod a+rx "$out/tap/bin" "$out/tap/bin/initdb"
+}
+
+# A limit of its own for what would never end, and the tests' limits (KvTest.pm).
 one_tap() # name
 {
 	local as=kv_as
 	kv_as mkdir -p "$out/tap/$1"
 	if grep -q '^use KvLoop' "$root/test/t/$1.pl"; then as=kv_as_is; fi
 	if $as env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE TESTDIR="$out/tap/$1" TESTDATADIR="$out/tap/$1/tmp_check" \
-		TESTLOGDIR="$out/tap/$1/tmp_check/log" timeout -k 10 600 \
+		TESTLOGDIR="$out/tap/$1/tmp_check/log" PATH="$TAP_PATH" PG_TEST_TIMEOUT_DEFAULT=300 timeout -k 10 900 \
 		prove --verbose --nocolor -I "$root/test/perl" "$root/test/t/$1.pl" >"$out/tap/$1.log" 2>&1; then
 		touch "$out/tap/$1.passed"
 	fi

@@ -34,7 +34,7 @@ sub kv_cluster
 	$before_init->($node) if $before_init;
 	$node->init;
 	my %settings = (
-		fsync => 'off', autovacuum => 'off', max_connections => 40, restart_after_crash => 'on', log_statement => 'none',
+		fsync => 'off', autovacuum => 'off', checkpoint_timeout => '1h', max_connections => 40, restart_after_crash => 'on', log_statement => 'none',
 		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'")), %conf);
 	if ($ENV{ADMISSION} && !heap_only())
 	{
@@ -105,6 +105,7 @@ sub kill_all
 	die "no postmaster.pid" unless $postmaster;
 	# stop it first, so that it starts no other process meanwhile
 	kill 'STOP', $postmaster;
+	wait_for('the postmaster to stand still', sub { state_of($postmaster) =~ /[TZX]/ });
 	my @children = split ' ', `ps -o pid= --ppid $postmaster`;
 	kill 'KILL', $postmaster, @children;
 	wait_for('killed processes to end', sub { !grep { kill(0, $_) && running($_) } $postmaster, @children });
@@ -112,12 +113,12 @@ sub kill_all
 	return;
 }
 
-# Wait until a killed postmaster is reaped.  A zombie still owns its lock files;
+# A killed postmaster may not be reaped at once.  A zombie still owns its lock files;
 # where nobody reaps it, they must go.
 sub bury
 {
 	my ($node, $postmaster) = @_;
-	unless (eval { wait_for('the postmaster to be reaped', 0.3, sub { !kill(0, $postmaster) }) })
+	unless (eval { wait_for('the postmaster to be reaped', 0.05, sub { !kill(0, $postmaster) }) })
 	{
 		unlink $node->data_dir . '/postmaster.pid', $node->host . '/.s.PGSQL.' . $node->port . '.lock';
 	}
@@ -125,13 +126,16 @@ sub bury
 	return;
 }
 
-sub running
+# R, S, D, T (stands still), Z (a zombie), X, as the kernel says.
+sub state_of
 {
 	my ($pid) = @_;
-	open(my $f, '<', "/proc/$pid/stat") or return 0;
-	my $stat = <$f> // '';
-	return $stat !~ /^\d+ \(.*\) [ZX]/;
+	open(my $f, '<', "/proc/$pid/stat") or return 'X';
+	my ($state) = (<$f> // '') =~ /^\d+ \(.*\) (\w)/;
+	return $state // 'X';
 }
+
+sub running { my ($pid) = @_; return state_of($pid) !~ /[ZX]/; }
 
 # The postmaster's pid if it is alive; else its lock files go.
 sub postmaster_runs

@@ -170,6 +170,7 @@ SKIP:
 	# ---- another cluster's directory ----
 
 	my $other = PostgreSQL::Test::Cluster->new('other');
+	delete local $ENV{INITDB_TEMPLATE};
 	$other->init;
 	system('cp', '-a', $third->data_dir . '/kvfdw', $other->data_dir . '/kvfdw') == 0 or die;
 	$other->append_conf('postgresql.conf', "shared_preload_libraries = 'kvfdw'\n");
