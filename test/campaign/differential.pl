@@ -220,16 +220,20 @@ sub alter
 	my $r = rand();
 	if ($r < 0.4)
 	{
-		my @adds;
+		my (@adds, $nullable);
 		for my $name (chance(0.7) ? $c : map { "c$_" } 1 .. 4)
 		{
 			my $type = pick(sort keys %added);
 			my $default = pick(@{ $added{$type} });
-			$default = 'NOT NULL' if !$safe && chance(0.1);
+			my $must_be_empty = !$safe && chance(0.1);
+			$default = 'NOT NULL' if $must_be_empty;
+			$nullable .= ", ALTER COLUMN $name DROP NOT NULL" if $must_be_empty;
 			($type, $default) = ('int', 'GENERATED ALWAYS AS (n * 3) STORED') if $t->{shape}{gen}{n} && chance(0.15);
 			push @adds, 'ADD COLUMN ' . ($safe || chance(0.5) ? 'IF NOT EXISTS ' : '') . "$name $type $default";
 		}
-		return [ 'ALTER TABLE {T} ' . join(', ', @adds), 0 ];
+		# which succeeds where there are no rows, and would fail what is meant to succeed later
+		$nullable = defined $nullable ? ";\n\\echo :SQLSTATE\nALTER TABLE {T} " . substr($nullable, 2) : '';
+		return [ 'ALTER TABLE {T} ' . join(', ', @adds) . $nullable, 0 ];
 	}
 	return [ "ALTER TABLE {T} DROP COLUMN IF EXISTS $c", 0 ] if $r < 0.55 || $safe;
 	# a column without a default may be NOT NULL, and fails what is meant to succeed
