@@ -198,6 +198,9 @@ extern bool kv_queue_lend(int number, uint64 requests);
 /* Change the limit; 0: all who wait pass. */
 extern void kv_queue_set_limit(int limit);
 
+/* Change the longest pause; it counts for those who wait. */
+extern void kv_queue_set_max_wait(int ms);
+
 /* ---- model.c ---- */
 
 /*

@@ -2,9 +2,9 @@
  * queue.c
  *		Slots and the queue for them, in shared memory.
  *
- * Every function here takes KvAdmit.lock and leaves the counts true: nactive
- * members are ACTIVE, nlent are LENT, nwaiting are in the queue, and nobody is
- * in it while there is room.  Latches are set after the lock is released.
+ * Every function here that changes a state takes KvAdmit.lock and leaves the counts
+ * true: nactive members are ACTIVE, nlent are LENT, nwaiting are in the queue, and
+ * nobody is in it while there is room.  Latches are set after the lock is released.
  */
 #include "postgres.h"
 
@@ -237,6 +237,19 @@ kv_queue_set_limit(int limit)
 	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
 	pg_atomic_write_u32(&kv_admit->limit, limit);
 	hand_out_and_unlock();
+}
+
+/* The longest pause from now on.  Who is paused looks at it again. */
+void
+kv_queue_set_max_wait(int ms)
+{
+	if (pg_atomic_exchange_u32(&kv_admit->max_wait, ms) == (uint32) ms)
+		return;
+	for (int i = 0; i < kv_admit->nmembers; i++)
+	{
+		if (kv_admit_state(&kv_admit->members[i]) == KV_ADMIT_WAITING)
+			SetLatch(&GetPGProcByNumber(i)->procLatch);
+	}
 }
 
 /* What ended sessions of this role did; of all that found no room when it is full. */

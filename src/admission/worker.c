@@ -103,7 +103,7 @@ publish(void)
 	kv_tune_settings();
 	if (kv_admission_quota != 0)
 		pg_atomic_write_u32(&kv_admit->quota, kv_admission_quota);
-	pg_atomic_write_u32(&kv_admit->max_wait, kv_admission_max_wait_ms);
+	kv_queue_set_max_wait(kv_admission_max_wait_ms);
 	kv_queue_set_limit(kv_admission_limit == 0 ? kv_tune_limit() : Max(0, kv_admission_limit));
 }
 

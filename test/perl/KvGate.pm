@@ -24,7 +24,7 @@ sub gate_cluster
 		max_prepared_transactions => 10, %conf);
 	$node->safe_psql('postgres', 'CREATE ROLE web LOGIN; CREATE TABLE t (k int PRIMARY KEY, v int); GRANT ALL ON t TO web; GRANT ALL ON SCHEMA public TO web');
 	# what the sessions before it have begun is over
-	wait_for('the process', 60, sub { admission('worker') ne '' });
+	wait_for('the process', 180, sub { admission('worker') ne '' });
 	return $node;
 }
 
@@ -51,22 +51,26 @@ sub hold
 {
 	my $session = session(@_);
 	$session->send('BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT');
-	wait_for('a holder', 60, sub { $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'SafeSnapshot' });
+	wait_for('a holder', 180, sub { $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'SafeSnapshot' });
 	return $session;
 }
 
 sub admission { my ($column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_admission"); }
 
+# What a session that stands still in the gate shows: it is in the queue a moment before.
+my $paused = q{state = 'idle' AND wait_event_type = 'Extension'};
+
 sub waiting
 {
 	my ($n) = @_;
-	return wait_for("$n paused sessions", 60, sub { admission('waiting') == $n });
+	return wait_for("$n paused sessions", 180, sub { admission("waiting = $n AND $n = (SELECT count(*) FROM pg_stat_activity WHERE $paused)") eq 't' });
 }
 
+# Does it stand there?  What wakes it without ending its pause lets it wait again.
 sub is_waiting
 {
 	my ($session) = @_;
-	return $node->safe_psql('postgres', "SELECT state || ' ' || wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'idle Extension';
+	return eval { wait_for('a pause', 180, sub { $node->safe_psql('postgres', "SELECT $paused FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't' }) };
 }
 
 # Change a setting, and wait until the process goes by it; undef: in another way.
@@ -75,7 +79,7 @@ sub reload
 	my ($name, $value, $column, $expected) = @_;
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.$name = $value");
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
-	wait_for("$name = $value", 60, sub { admission($column) eq $expected }) if $column;
+	wait_for("$name = $value", 180, sub { admission($column) eq $expected }) if $column;
 	return;
 }
 
