@@ -179,13 +179,16 @@ serve_interrupts(void)
 static void
 wait_for_request(void)
 {
+	long		timeout = thinks ? 0 : -1;	/* if it is there the client has not thought, however late it is */
+
 	while (!kv_socket_has_data())
 	{
 		serve_interrupts();
-		if (kv_socket_wait(WL_SOCKET_READABLE, -1, WAIT_EVENT_CLIENT_READ) & WL_SOCKET_READABLE)
+		if (kv_socket_wait(WL_SOCKET_READABLE, timeout, WAIT_EVENT_CLIENT_READ) & WL_SOCKET_READABLE)
 			break;
+		timeout = -1;
 	}
-	if (thinks && GetCurrentTimestamp() - KV_ADMIT_ME->since < KV_THINK_US)
+	if (thinks && (timeout == 0 || GetCurrentTimestamp() - KV_ADMIT_ME->since < KV_THINK_US))
 		thinks = false;
 }
 
@@ -222,6 +225,7 @@ pause_until_admitted(void)
 			kv_queue_release();
 		now = GetCurrentTimestamp();
 	}
+	me->waking = false;
 	paused_for = Max(now - begun, 0);
 	me->paused_us += paused_for;
 	me->longest_us = Max(me->longest_us, paused_for);

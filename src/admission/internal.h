@@ -47,6 +47,7 @@ typedef enum KvAdmitState
 typedef struct KvAdmitMember
 {
 	pg_atomic_uint32 state;
+	bool		waking;			/* was given a slot in its pause, and has not run since */
 	int			prev;			/* in the queue */
 	int			next;
 	int			pid;			/* 0: no session */

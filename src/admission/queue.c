@@ -67,6 +67,7 @@ dequeue(int number, KvAdmitState state)
 	pg_atomic_fetch_sub_u32(&kv_admit->nwaiting, 1);
 	if (state == KV_ADMIT_ACTIVE)
 		kv_admit->nactive++;
+	member->waking = true;
 	set_state(member, state);
 }
 
@@ -301,6 +302,7 @@ kv_queue_join(void)
 	member->pid = MyProcPid;
 	member->roleid = GetSessionUserId();
 	member->weight = 1;
+	member->waking = false;
 	member->since = GetCurrentTimestamp();
 	member->requests = member->pauses = member->latencies = 0;
 	member->paused_us = member->longest_us = 0;

@@ -13,7 +13,8 @@
  * for another session: dblink) does so when no slot has changed hands meanwhile,
  * because then all may wait for somebody who is paused; or after a second.
  * Sooner would defeat the limit: where sessions queue for a hot row, most holders
- * wait for a lock.
+ * wait for a lock.  Who was given a slot shows the wait of its pause until it runs,
+ * which takes long where processors are short: it does not count as stalled.
  */
 #include "postgres.h"
 
@@ -78,7 +79,7 @@ look_at(int number, bool stalled, TimestampTz now)
 		before->requests = requests;
 		before->blocked = now;
 	}
-	else if (client || stalled || now - before->blocked > KV_BLOCKED_US)
+	else if (client || (stalled && !member->waking) || now - before->blocked > KV_BLOCKED_US)
 	{
 		(void) kv_queue_lend(number, requests);
 		before->blocked = 0;
