@@ -113,8 +113,8 @@ give_up(void)
 {
 	running = false;
 	busy_ticks = queue_ticks = 0;
-	show(false);
 	kv_queue_set_limit(kv_tune_limit());
+	show(false);				/* the view has the limit by now */
 }
 
 static int
