@@ -17,7 +17,7 @@ my $boss = boss();
 sub nothing_is_left
 {
 	my ($what) = @_;
-	wait_for("sessions to end: $what", 60, sub { admission("active || ' ' || waiting || ' ' || lent") eq '0 0 0' });
+	wait_for("sessions to end: $what", 180, sub { admission("active || ' ' || waiting || ' ' || lent") eq '0 0 0' });
 	return pass("$what: no slot is taken when no session is left");
 }
 
@@ -79,7 +79,7 @@ waiting(1);
 my $old = worker();
 kill 'TERM', $old;
 is(lines($s), 'row 8; tag SELECT 1', 'a paused session goes on when the process ends');
-wait_for('another process', 60, sub { worker() !~ /^(|$old)$/ && admission('"limit"') eq '1' });
+wait_for('another process', 180, sub { worker() !~ /^(|$old)$/ && admission('"limit"') eq '1' });
 pass('... which is started again');
 open_door();
 lines($holder);
@@ -97,8 +97,8 @@ for my $victim ('the process', 'a holder', 'a paused session')
 	ok(!eval { lines($s[1]); 1 }, "SIGKILL of $victim ends all sessions");
 	undef $_ for @s, $holder;
 	@s = ();
-	wait_for('the server', 60, sub { my ($rc) = $node->psql('postgres', 'SELECT 1'); $rc == 0 });
-	wait_for('the process', 60, sub { admission('"limit"') eq '1' });
+	wait_for('the server', 180, sub { my ($rc) = $node->psql('postgres', 'SELECT 1'); $rc == 0 });
+	wait_for('the process', 180, sub { admission('"limit"') eq '1' });
 	$s = session();
 	is(join(',', $s->ask('SELECT 10')), 10, '... and admission is there again');
 	undef $s;

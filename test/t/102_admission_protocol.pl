@@ -32,7 +32,7 @@ sub pipelined
 	while ($lines !~ /row 6; tag SELECT 1$/)
 	{
 		$other->send('SELECT 1') unless $other->{busy};
-		$_->receive for KvWire::ready(60, $session, $other);
+		$_->receive for KvWire::ready(180, $session, $other);
 		$lines = join('; ', @{ $session->{lines} });
 		die "no answer: $lines" if ++$n > 100_000;
 	}
@@ -64,7 +64,7 @@ SKIP:
 	$node->append_conf('postgresql.conf', "ssl = on\nlisten_addresses = '127.0.0.1'\n");
 	$node->append_conf('pg_hba.conf', "hostssl all all 127.0.0.1/32 trust\n");
 	$node->restart;
-	wait_for('the process', 60, sub { admission('"limit"') eq '1' });
+	wait_for('the process', 180, sub { admission('"limit"') eq '1' });
 
 	my $pipe = "$dir/tlspipe";
 	system("cc -O1 -o $pipe $FindBin::RealBin/../lib/tlspipe.c -lssl -lcrypto 2>/dev/null") == 0 or skip 'there is no compiler or no libssl', 4;
@@ -97,9 +97,9 @@ SKIP:
 	shut_door();
 	my $holder = hold();
 	reload('admission_max_wait', "'10ms'");
-	my ($got, $until) = (0, time + 60);
+	my ($got, $until) = (0, time + 180);
 	$s->put($stream);
-	while ($got < $want && time < $until && KvWire::ready(20, $s))
+	while ($got < $want && time < $until && KvWire::ready(180, $s))
 	{
 		$s->receive;
 		$got += grep { /^tag/ } splice @{ $s->{lines} };
