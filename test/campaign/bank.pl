@@ -267,7 +267,7 @@ sub play
 	if ($round->{naive})
 	{
 		push @$story, @wrong ? "the control: $wrong[0]" : ();
-		@wrong = @wrong ? () : 'the control is not found wrong';
+		@wrong = @wrong ? () : 'the control shows nothing wrong';
 	}
 	push @wrong, "repeat its choices: bank.pl --rounds 1 --no-control --level '$level' --seed $round->{seed}" if @wrong;
 

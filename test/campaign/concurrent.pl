@@ -165,7 +165,7 @@ my (@transcript, @level, @sent, %outcomes);
 my ($mark, $woken);    # the last step: where it begins in the transcript, how many waiting sessions answered, or may have
 my @plans_off = map { "enable_$_" } qw(seqscan bitmapscan hashjoin mergejoin material memoize);
 my $last = 5;    # the highest session
-my $patience = 20;    # seconds for an answer
+my $patience = 120;    # seconds for an answer
 
 sub connect_all
 {

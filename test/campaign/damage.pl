@@ -89,7 +89,7 @@ sub restore
 # ---- the states ----
 
 server_make('kvfdw.freeze_delay' => '1h', fsync => 'off', autovacuum => 'off', min_wal_size => '32MB', max_wal_size => '1GB', checkpoint_timeout => '1h',
-	statement_timeout => '20s', shared_buffers => '16MB', 'kvfdw.range_cache' => '2MB', include_if_exists => 'damage.conf');
+	statement_timeout => '120s', shared_buffers => '16MB', 'kvfdw.range_cache' => '2MB', include_if_exists => 'damage.conf');
 my $dir = $option->{dir};
 my ($data, $log) = ("$dir/data", "$dir/server.log");
 my $kernel = 0;
@@ -115,7 +115,7 @@ sub change
 	}
 }
 
-sub stop_server { my ($how) = @_; return system("pg_ctl -D '$data' -m $how -t 30 -w stop >/dev/null 2>&1") == 0 || server_kill('all') }
+sub stop_server { my ($how) = @_; return system("pg_ctl -D '$data' -m $how -t 180 -w stop >/dev/null 2>&1") == 0 || server_kill('all') }
 
 # An index entry of each sort in each place that may hold one: a base run, runs that are
 # not frozen, logs that an image covers and others, slots that were written and not.

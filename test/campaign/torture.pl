@@ -511,7 +511,7 @@ sub standby_differs
 {
 	my $lsn = (query("SELECT pg_current_wal_flush_lsn() FROM pg_switch_wal()") // [''])->[0];
 	my $there = sub { my ($sql) = @_; open my $psql, '-|', 'psql', '-XAtq', @standby, '-c', $sql or die $!; local $/; return scalar(<$psql>) // '' };
-	my $end = time + 60;
+	my $end = time + 180;
 	until ($there->("SELECT pg_last_wal_replay_lsn() >= '$lsn'") =~ /t/) { return 'the standby does not follow' if time > $end; sleep 0.1 }
 	return map { my $t = $_; my $sql = "SELECT count(*), md5(string_agg(s::text, ';' ORDER BY s::text)) FROM $t s";
 		join("\n", @{ query($sql) // ['none'] }) . "\n" eq $there->($sql) ? () : "table $t differs on the standby" } 'twins', grep { $level{$_} eq 'full' } @kvfdw;
@@ -656,7 +656,7 @@ sub play
 	$story .= sprintf ' after %.2f s', $delay;
 
 	# The writers end when their connections do.
-	my ($hang, @results) = collect(60);
+	my ($hang, @results) = collect(180);
 	my @readers = splice @results, $writers;
 	$results[$_]{number} //= $marker{$_} for 0 .. $writers - 1;
 	$story .= ', writers hang' if $hang;
