@@ -24,7 +24,7 @@ done
 out=${OUTDIR:-$(mktemp -d)} fail=0
 mkdir -p "$out"
 # a step that hangs is cancelled after this many seconds
-export PGISOLATIONTIMEOUT=${PGISOLATIONTIMEOUT:-20}
+export PGISOLATIONTIMEOUT=${PGISOLATIONTIMEOUT:-180}
 export PGOPTIONS='-c client_min_messages=warning' LC_MESSAGES=C
 for kind in $kinds; do
 	db=kv_isolation_$kind
