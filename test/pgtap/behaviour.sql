@@ -63,10 +63,10 @@ SELECT pg_current_wal_lsn() AS before \gset
 INSERT INTO tap_w VALUES (1, 'logged');
 DELETE FROM tap_w;
 INSERT INTO tap_keys SELECT g, repeat('k', 4096) FROM generate_series(1, 2000) g;
-SELECT pg_current_wal_lsn() AS after \gset
+SELECT pg_current_wal_flush_lsn() AS after \gset
 CREATE TEMP TABLE tap_wal AS SELECT record_type, description FROM pg_get_wal_records_info(:'before', :'after') WHERE resource_manager = 'kvfdw';
 CHECKPOINT;
-SELECT redo_lsn AS before, pg_current_wal_lsn() AS after FROM pg_control_checkpoint() \gset
+SELECT redo_lsn AS before, pg_current_wal_flush_lsn() AS after FROM pg_control_checkpoint() \gset
 INSERT INTO tap_wal SELECT record_type, description FROM pg_get_wal_records_info(:'before', :'after') WHERE resource_manager = 'kvfdw';
 SELECT bag_has('SELECT DISTINCT record_type FROM tap_wal', $$VALUES ('CREATE'), ('SCHEMA'), ('PUT'), ('BATCH'), ('BARRIER')$$, 'every kind of record has its name');
 SELECT is((SELECT count(*) FROM tap_wal WHERE description IS NULL OR description ~ 'UNKNOWN'), 0::bigint, 'and a description');
