@@ -26,7 +26,7 @@ for my $mode (qw(fast immediate))
 	$disk->fill;
 	# a checkpoint that is under way has not completed
 	my $checkpoint = $mode eq 'immediate' ? psql_writer($node, 'CHECKPOINT;', 'checkpoint') : undef;
-	wait_for('a checkpoint that cannot complete', 60, sub { slurp_file($node->logfile) =~ /No space left on device/ }) if $checkpoint;
+	wait_for('a checkpoint that cannot complete', 180, sub { slurp_file($node->logfile) =~ /No space left on device/ }) if $checkpoint;
 	$node->stop($mode, fail_ok => 1);
 	kill_all($node) if postmaster_runs($node);
 	note "$mode: pg_control says " . cluster_state($node);

@@ -33,7 +33,7 @@ sub barrier_gone
 	change($node);
 	$disk->fill;
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', 'full');
-	wait_for('a checkpoint that cannot complete', 60, sub { slurp_file($node->logfile) =~ /No space left on device/ });
+	wait_for('a checkpoint that cannot complete', 180, sub { slurp_file($node->logfile) =~ /No space left on device/ });
 	my $pid = barrier_pid($node);
 	answer($node, "SELECT pg_terminate_backend($pid)");
 	note 'the barrier process stays' unless barrier_gone($node, $pid);
@@ -87,7 +87,7 @@ SKIP:
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 	stopped($node, 'image_synced');
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', 'dropped');
-	wait_for('the checkpoint to wait for it', 60, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'checkpointer' AND wait_event IS DISTINCT FROM 'CheckpointerMain'}) eq '1' });
+	wait_for('the checkpoint to wait for it', 180, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'checkpointer' AND wait_event IS DISTINCT FROM 'CheckpointerMain'}) eq '1' });
 	$node->safe_psql('postgres', "DROP FOREIGN TABLE $victim");
 	# the process that is started in its place does not make images of its own
 	worker_stop_points($node, 'image_captured=wait');

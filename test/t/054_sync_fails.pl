@@ -32,10 +32,10 @@ for my $round (1, 2)
 	$disk->exhaust;
 	answer($node, "SELECT kvfdw_freeze('kv_$_')") for @levels;
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', "round$round");
-	wait_for('the checkpoint to end', 60, sub { ended($checkpoint) });
+	wait_for('the checkpoint to end', 180, sub { ended($checkpoint) });
 	my $outcome = outcome($checkpoint);
 	like(slurp_file($node->logfile), qr/PANIC:  could not fsync file/, "round $round: the sync fails") or diag $outcome;
-	wait_for('the server to end', 60, sub { !postmaster_runs($node) });
+	wait_for('the server to end', 180, sub { !postmaster_runs($node) });
 	$disk->relieve;
 
 	# the first start after the failure, and a checkpoint of which all syncs succeed

@@ -67,7 +67,7 @@ for my $point (@points)
 	change();
 	my @freezes = map { psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_freeze('$_');", "$point-$_") } @tables;
 	stopped($node, $point);
-	wait_for('all freezes to stand there', 60, sub {
+	wait_for('all freezes to stand there', 180, sub {
 		answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_freeze' AND wait_event IN ('Extension', 'KvfdwStopPoint')}) eq @tables });
 	as_heap("beside a freeze at $point: readers see every row");
 	change();

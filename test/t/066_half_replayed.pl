@@ -60,7 +60,7 @@ sub die_now { kill_all($node); unlink glob($node->data_dir . '/kvfdw/*ing.*'), g
 # How the server and its workers meet a stop point at their next start.
 sub at_start { my ($points) = @_; $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = '$points'\n"); return }
 
-sub log_has { my ($what, $from) = @_; return wait_for(qq{"$what" in the log}, 60, sub { substr(slurp_file($node->logfile), $from) =~ /$what/ }) }
+sub log_has { my ($what, $from) = @_; return wait_for(qq{"$what" in the log}, 180, sub { substr(slurp_file($node->logfile), $from) =~ /$what/ }) }
 
 # ---- a slot that is not free yet ----
 

@@ -34,7 +34,7 @@ sub closing
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 	stopped($node, 'barrier_closing');
 	my $writer = psql_writer($node, join('', insert($k)), "writer$k");
-	wait_for('the writer to wait', 60, sub {
+	wait_for('the writer to wait', 180, sub {
 		answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT' AND wait_event IN ('Extension', 'KvfdwBarrier')}) eq '1' });
 	return ($pid, $writer);
 }

@@ -17,7 +17,7 @@ sub run { return $node->safe_psql('postgres', join(';', @_)); }
 sub create { run(map { kv_table($_, 'k int, v text', 'k') } @_); return; }
 sub tuples { my ($name, $db) = @_; return $node->safe_psql($db // 'postgres', "SELECT reltuples FROM pg_class WHERE oid = '$name'::regclass"); }
 sub analyzed_at { my ($name) = @_; return run("SELECT pg_stat_get_last_analyze_time('$name'::regclass)"); }
-sub becomes { my ($name, $n, $what, $db) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return ok(wait_for("reltuples = $n", 90, sub { tuples($name, $db) == $n }), $what); }
+sub becomes { my ($name, $n, $what, $db) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return ok(wait_for("reltuples = $n", 180, sub { tuples($name, $db) == $n }), $what); }
 
 # Every table has been looked at once more: two tables were analyzed that were loaded one after the other.
 my $n = 0;
@@ -28,7 +28,7 @@ sub rounds
 		$n++;
 		create("round$n");
 		run("INSERT INTO round$n SELECT g FROM generate_series(1, 100) g");
-		wait_for("round $n", 90, sub { tuples("round$n") == 100 });
+		wait_for("round $n", 180, sub { tuples("round$n") == 100 });
 	}
 	return;
 }
@@ -77,7 +77,7 @@ run('DROP FOREIGN TABLE owned');
 # an error is told once, and others are analyzed
 run(kv_table('broken', 'k int, v text', 'k'), q{CREATE FUNCTION broken(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE 'broken statistics'; END $$},
 	'CREATE STATISTICS b ON (public.broken(v)) FROM broken', "INSERT INTO broken SELECT g, 'x' FROM generate_series(1, 100) g");
-wait_for('the error', 90, sub { slurp_file($node->logfile) =~ /ERROR:  broken statistics/ });
+wait_for('the error', 180, sub { slurp_file($node->logfile) =~ /ERROR:  broken statistics/ });
 rounds();
 is(scalar(() = slurp_file($node->logfile) =~ /ERROR:  broken statistics/g), 1, 'an error is told once');
 run('DROP FOREIGN TABLE broken');
@@ -102,13 +102,26 @@ SKIP:
 	skip 'needs a build with FAULTS=1', 5 unless has_faults($node);
 
 	# others come first
-	my $wait = sub { worker_stop_points($node, 'analyze=wait'); run($_[0]); stopped($node, 'analyze'); worker_stop_points($node, ''); return; };
+	my $rows = 0;
+	my $stands = sub { return -e $node->data_dir . '/kvfdw/waiting.analyze' };
+	my $wait = sub {
+		worker_stop_points($node, 'analyze=wait');
+		# who was started before that does not stop, the next one does
+		until ($stands->())
+		{
+			run("INSERT INTO locked SELECT $rows + g FROM generate_series(1, 300) g");
+			$rows += 300;
+			wait_for('a worker', 180, sub { $stands->() || tuples('locked') == $rows });
+		}
+		worker_stop_points($node, '');
+		return;
+	};
 	create('locked');
 	local $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
-	$wait->('INSERT INTO locked SELECT g FROM generate_series(1, 300) g');
+	$wait->();
 	run('ALTER FOREIGN TABLE locked ADD COLUMN w int DEFAULT 1');
 	pass('who wants the lock of a table that is being analyzed gets it');
-	becomes('locked', 300, 'and it is analyzed later');
+	becomes('locked', $rows, 'and it is analyzed later');
 	like(slurp_file($node->logfile), qr/canceling the automatic analyze of table/, 'as the log says');
 
 	$node->safe_psql('postgres', 'CREATE DATABASE other');
@@ -119,10 +132,10 @@ SKIP:
 	worker_stop_points($node, '');
 	run('DROP DATABASE other');
 	pass('DROP DATABASE');
-	$wait->('INSERT INTO locked SELECT g FROM generate_series(301, 900) g');
+	$wait->();
 	$node->stop('fast');
 	pass('a stop');
 	$node->start;
-	becomes('locked', 900, 'after which it is analyzed');
+	becomes('locked', $rows, 'after which it is analyzed');
 }
 done_testing();

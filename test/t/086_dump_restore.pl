@@ -66,7 +66,7 @@ my $sums = sums($node, 'app');
 # Others move money between heap and kvfdw all the time.
 my $mover = psql_writer($node, q{\c app
 } . join('', map { sprintf "BEGIN; UPDATE account_heap SET n = n - 1 WHERE k = %d; UPDATE account_kv SET n = n + 1 WHERE k = %d; COMMIT;\n", $_ % 20 + 1, $_ % 17 + 1 } 1 .. 200_000), 'mover');
-wait_for('money to move', 60, sub { $node->safe_psql('app', 'SELECT count(*) FROM account_kv WHERE n > 100') > 0 });
+wait_for('money to move', 180, sub { $node->safe_psql('app', 'SELECT count(*) FROM account_kv WHERE n > 100') > 0 });
 
 my $one = '--include-foreign-data=kvfdw';
 (my $first = $ways[0]{dump}) =~ s/$one\b/$one --include-foreign-data='"Second"'/;
