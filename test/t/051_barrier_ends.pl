@@ -93,7 +93,9 @@ SKIP:
 	worker_stop_points($node, 'image_captured=wait');
 	append_to_file($node->data_dir . '/kvfdw/continue.image_synced', '');
 	note 'the barrier process stays' unless barrier_gone($node, $pid);
-	note 'the checkpoint: ' . outcome($checkpoint);
+	# the next process holds it up if it has not come far enough
+	eval { wait_for('the checkpoint', 30, sub { ended($checkpoint) }) };
+	note 'the checkpoint: ' . (ended($checkpoint) ? outcome($checkpoint) : 'goes on waiting');
 	kill_all($node) if postmaster_runs($node);
 	unlink map { $node->data_dir . "/kvfdw/$_" } 'continue.image_synced', 'waiting.image_captured';
 	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''\n");
