@@ -62,7 +62,11 @@ CREATE FOREIGN TABLE tap_keys (k int, v text) SERVER kvfdw OPTIONS (wal 'keys');
 SELECT pg_current_wal_lsn() AS before \gset
 INSERT INTO tap_w VALUES (1, 'logged');
 DELETE FROM tap_w;
+-- a BATCH is of slots that are written before COMMIT
+BEGIN;
 INSERT INTO tap_keys SELECT g, repeat('k', 4096) FROM generate_series(1, 2000) g;
+SELECT kvfdw_freeze('tap_keys');
+COMMIT;
 SELECT pg_current_wal_flush_lsn() AS after \gset
 CREATE TEMP TABLE tap_wal AS SELECT record_type, description FROM pg_get_wal_records_info(:'before', :'after') WHERE resource_manager = 'kvfdw';
 CHECKPOINT;
