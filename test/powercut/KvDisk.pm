@@ -83,7 +83,7 @@ sub disk_mount
 sub umount_idle
 {
 	my ($where) = @_;
-	my $end = time + 60;
+	my $end = time + 180;
 	until (eval { command('umount', $where); 1 })
 	{
 		die $@ if $@ !~ /busy/ || time > $end;
