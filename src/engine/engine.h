@@ -304,6 +304,9 @@ typedef struct KvChanges
 
 extern List *kv_changes_of(Oid dboid);	/* of all stores that can be used, palloc'd */
 
+/* Somebody may have analyzed it, or changed more, since; does nothing if the store is gone. */
+extern void kv_changes_again(Oid dboid, KvChanges *changes);
+
 /* It takes so many changes until somebody need look again. */
 extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
 

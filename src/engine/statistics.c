@@ -71,6 +71,22 @@ kv_changes_of(Oid dboid)
 }
 
 void
+kv_changes_again(Oid dboid, KvChanges *changes)
+{
+	KvStore    *store;
+
+	KV_STOP_POINT("next_analyze");
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	store = kv_store_find(dboid, changes->relid, changes->generation);
+	if (store != NULL)
+	{
+		changes->since = changes_since(store);
+		changes->analyzed = pg_atomic_read_u32(&store->analyzed) != 0;
+	}
+	LWLockRelease(&kv_registry->lock);
+}
+
+void
 kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed)
 {
 	KvStore    *store;

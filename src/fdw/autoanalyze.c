@@ -51,14 +51,18 @@ static void
 set_options(void)
 {
 	static const char *const options[][2] = {
-		{"statement_timeout", "0"}, {"lock_timeout", "0"},
+		{"statement_timeout", "0"}, {"transaction_timeout", "0"}, {"lock_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"default_transaction_isolation", "read committed"},
 		{"synchronous_commit", "local"}, {"search_path", ""}
 	};
 
 	for (int i = 0; i < lengthof(options); i++)
-		SetConfigOption(options[i][0], options[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	{
+		/* not every server has all of them */
+		if (GetConfigOption(options[i][0], true, false) != NULL)
+			SetConfigOption(options[i][0], options[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	}
 	if (autovacuum_vac_cost_delay >= 0)
 		SetConfigOption("vacuum_cost_delay", psprintf("%g", autovacuum_vac_cost_delay),
 						PGC_USERSET, PGC_S_OVERRIDE);
@@ -185,12 +189,15 @@ kv_analyze_worker_main(Datum arg)
 	tables = kv_changes_of(MyDatabaseId);
 	foreach(cell, tables)
 	{
-		CHECK_FOR_INTERRUPTS();
-		StartTransactionCommand();
 		PG_TRY();
 		{
+			CHECK_FOR_INTERRUPTS();
+			kv_changes_again(MyDatabaseId, lfirst(cell));
+			StartTransactionCommand();
 			look_at(lfirst(cell));
 			CommitTransactionCommand();
+			/* a cancel that comes late was for this table */
+			QueryCancelPending = false;
 		}
 		PG_CATCH();
 		{

@@ -99,7 +99,7 @@ becomes('later', 2000, 'what was loaded before a crash, when it is on again');
 
 SKIP:
 {
-	skip 'needs a build with FAULTS=1', 5 unless has_faults($node);
+	skip 'needs a build with FAULTS=1', 8 unless has_faults($node);
 
 	# others come first
 	my $rows = 0;
@@ -123,6 +123,36 @@ SKIP:
 	pass('who wants the lock of a table that is being analyzed gets it');
 	becomes('locked', $rows, 'and it is analyzed later');
 	like(slurp_file($node->logfile), qr/canceling the automatic analyze of table/, 'as the log says');
+
+	# a cancel between two tables ends the analyze of neither
+	create('first', 'second');
+	worker_stop_points($node, 'next_analyze=wait');
+	run('INSERT INTO first SELECT g FROM generate_series(1, 300) g', 'INSERT INTO second SELECT g FROM generate_series(1, 300) g');
+	stopped($node, 'next_analyze');
+	my $canceled = sub { scalar(() = slurp_file($node->logfile) =~ /canceling the automatic analyze of table/g) };
+	my $before = $canceled->();
+	my $pid = run("SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw analyze'");
+	run("SELECT pg_cancel_backend($pid)");
+	wait_for('the cancel', 180, sub { $canceled->() > $before });
+	is(run("SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw analyze'"), $pid, 'a cancel between two tables does not end the worker');
+	worker_stop_points($node, '');
+	go_on($node, 'next_analyze');
+	becomes($_, 300, "$_, after the cancel") for qw(first second);
+
+	# time-outs are for sessions
+	create('slow');
+	local $ENV{PGOPTIONS} = join(' ', '-c kvfdw.stop_points=', map { "-c $_=0" } my @timeouts = split /\n/,
+		run("SELECT name FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')"));
+	worker_stop_points($node, 'analyze=wait');
+	run(map { "ALTER DATABASE postgres SET $_ = '50ms'" } @timeouts);
+	run('INSERT INTO slow SELECT g FROM generate_series(1, 300) g');
+	stopped($node, 'analyze');
+	run(map { "ALTER DATABASE postgres RESET $_" } @timeouts);
+	worker_stop_points($node, '');
+	run('SELECT pg_sleep(0.2)');
+	go_on($node, 'analyze');
+	becomes('slow', 300, 'an analyze that takes longer than the time-outs of the database');
+	unlike(slurp_file($node->logfile), qr/due to \w+ timeout/, 'was not ended by one');
 
 	$node->safe_psql('postgres', 'CREATE DATABASE other');
 	$node->safe_psql('other', 'CREATE EXTENSION kvfdw;' . kv_table('t', 'k int', 'k'));
