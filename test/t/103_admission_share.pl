@@ -17,7 +17,9 @@ my $many = $processors > 4 ? 10 * $processors : 40;
 my $node = gate_cluster('share', max_connections => $many + 40);
 my $boss = boss();
 my @feeders;
-$boss->ask('CREATE ROLE gold LOGIN; ALTER ROLE gold SET kvfdw.admission_weight = 4');
+# the setting of a role in a database goes before the role's, and that before the database's
+$boss->ask('CREATE ROLE gold LOGIN; ALTER ROLE gold SET kvfdw.admission_weight = 2');
+$boss->ask('ALTER ROLE gold IN DATABASE postgres SET kvfdw.admission_weight = 4');
 $boss->ask('INSERT INTO t VALUES (1, 0); GRANT ALL ON t TO gold');
 
 # Sessions to which more requests are sent than they read, in a process of their own that does not
@@ -90,6 +92,35 @@ wait_for('metrics', 180, sub { admission('variability') > 0 });
 # the first windows began before all were there
 ok(wait_for('an even window', 180, sub { admission('jain') > 0.9 }), 'requests by weight are even');
 ok(wait_for('a throughput', 180, sub { admission('throughput') > 0 }), 'there is a throughput');
+
+# ---- where a weight comes from ----
+$boss->ask("CREATE DATABASE $_") for qw(light heavy);
+$boss->ask('ALTER DATABASE light SET kvfdw.admission_weight = 0; ALTER DATABASE heavy SET kvfdw.admission_weight = 9');
+$boss->ask('CREATE ROLE plain LOGIN; CREATE ROLE silver LOGIN; ALTER ROLE silver IN DATABASE light SET kvfdw.admission_weight = 3');
+sub weight_in
+{
+	my ($role, $database) = @_;
+	my $session = session(user => $role, database => $database);
+	$session->ask('SELECT 1');
+	return $node->safe_psql('postgres', "SELECT weight FROM kvfdw_stat_admission_roles WHERE role = '$role'");
+}
+is(weight_in('plain', 'light'), 0, 'a database\'s weight');
+is(weight_in('plain', 'heavy'), 9, '... another one\'s');
+is(weight_in('plain', 'postgres'), 1, '... and that of one without');
+is(weight_in('silver', 'light'), 3, 'a role\'s in a database goes before the database\'s');
+is(weight_in('silver', 'heavy'), 9, '... and holds there alone');
+$boss->ask('ALTER ROLE silver SET kvfdw.admission_weight = 5');
+is(weight_in('silver', 'heavy'), 5, 'a role\'s goes before the database\'s');
+is(weight_in('silver', 'light'), 3, '... not before its own in that database');
+my $changed = session(user => 'plain');
+$changed->ask('SELECT 1');
+reload('admission_weight', 7);
+wait_for('the new weight', 180, sub { $changed->ask('SELECT 1'); $node->safe_psql('postgres', "SELECT weight FROM kvfdw_stat_admission_roles WHERE role = 'plain'") == 7 });
+pass('a reload changes the weight of sessions that have no other');
+undef $changed;
+is(weight_in('silver', 'light'), 3, '... alone');
+is(($node->psql('light', 'SET ROLE plain; SET kvfdw.admission_weight = 100'))[0], 3, 'nobody but a superuser gives himself another');
+reload('admission_weight', 1);
 reload('admission_quota', 8, 'quota', 8);
 my ($before) = admission('grants');
 my ($w, $g) = served(400);
