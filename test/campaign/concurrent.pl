@@ -19,6 +19,10 @@
 # every statement has a condition on the key, joins are on the key, and rows that
 # are locked or read in another order are sorted by it.
 #
+# In some episodes sessions ALTER the tables, too: columns come, with all kinds of defaults, go,
+# and get another length; NOT NULL and CHECK are declared. No transaction is prepared there,
+# which kvfdw refuses for those that have written rows anew.
+#
 # These differences are none, because heap does not agree with itself or is not the
 # measure; the episode ends there and is counted:
 #   deadlock     both sides have one, but other victims: a matter of time.
@@ -92,8 +96,9 @@ END $$;
 SQL
 my $triggers = join('', map { "CREATE TRIGGER tell_$_ $_ INSERT OR UPDATE OR DELETE ON u FOR EACH ROW EXECUTE FUNCTION tell();\n" } qw(before after));
 my $o = "CREATE TABLE o (k int PRIMARY KEY, v int);\nINSERT INTO o SELECT k, 10 * k FROM generate_series(1, 9) k;\n";
-my $heap_tables = join('', map { "CREATE TABLE $_ (k int PRIMARY KEY, v int) WITH (autovacuum_enabled = off);\n" } qw(t u))
-  . "CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void LANGUAGE plpgsql AS 'BEGIN END';\n";
+my $heap_tables = join('', map { "CREATE TABLE $_ (k int PRIMARY KEY, v int) WITH (autovacuum_enabled = off);\n" } qw(t u));
+my $heap_freeze = q{CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('LOCK %s IN ACCESS SHARE MODE', $1); END $$;
+};
 my $kv_tables = "CREATE FOREIGN TABLE t (k int NOT NULL, v int) SERVER kvfdw;\n"
   . "CREATE FOREIGN TABLE u (k int NOT NULL, v int) SERVER kvfdw OPTIONS (shards '4');\n";
 
@@ -137,6 +142,19 @@ my %grammar = (
 	end => [ 'COMMIT', 'COMMIT', 'ROLLBACK' ],
 	savepoint => [ 'SAVEPOINT {name}', 'SAVEPOINT {name}', 'ROLLBACK TO {name}', 'RELEASE {name}' ],
 	name => [ 'a', 'b' ],
+
+	# columns c and s come and go; who uses them may find that they are not there
+	alter => [ ('ALTER TABLE {T} ADD COLUMN {unless}c int{number}') x 3, ('ALTER TABLE {T} ADD COLUMN {unless}s varchar({length}){text}') x 3,
+		('ALTER TABLE {T} DROP COLUMN IF EXISTS {column}') x 2, ('ALTER TABLE {T} ALTER COLUMN s TYPE varchar({length})') x 2,
+		'ALTER TABLE {T} ALTER COLUMN {column} SET NOT NULL', 'ALTER TABLE {T} ALTER COLUMN v SET NOT NULL', 'ALTER TABLE {T} ALTER COLUMN {column} DROP NOT NULL',
+		'ALTER TABLE {T} ADD CONSTRAINT small CHECK (v < {value}0)', 'ALTER TABLE {T} DROP CONSTRAINT IF EXISTS small' ],
+	unless => [ '', ('IF NOT EXISTS ') x 2 ],
+	number => [ '', ' DEFAULT 5', ' DEFAULT 6', ' NOT NULL DEFAULT 7', ' NOT NULL', ' DEFAULT (random() * 0)::int', ' GENERATED ALWAYS AS (v * 2) STORED' ],
+	text => [ '', q( DEFAULT 'xy'), q( DEFAULT 'xyz'), q( NOT NULL DEFAULT 'x' || (random() * 0)::int) ],
+	length => [ 1 .. 5 ],
+	column => [ 'c', 's' ],
+	use => [ 'UPDATE {T} SET c = v + {step} WHERE {rows}{returning}', q(UPDATE {T} SET s = repeat('z', {length}) WHERE {rows}{returning}), 'UPDATE {T} SET {column} = DEFAULT WHERE {rows}{returning}',
+		'INSERT INTO {T} (k, c) VALUES ({key}, {value}){conflict}{returning}', 'SELECT k, {column} FROM {T} WHERE {rows} ORDER BY k {strength}', 'SELECT k FROM {T} WHERE k >= 0 AND {column} IS NULL ORDER BY k' ],
 );
 
 sub expand
@@ -162,6 +180,7 @@ sub statement
 # a statement keeps the names of prepared transactions apart.
 my ($control, @sides);
 my (@transcript, @level, @sent, %outcomes);
+my $altered = 0;    # has a table another definition than at the start?
 my ($mark, $woken);    # the last step: where it begins in the transcript, how many waiting sessions answered, or may have
 my @plans_off = map { "enable_$_" } qw(seqscan bitmapscan hashjoin mergejoin material memoize);
 my $last = 5;    # the highest session
@@ -220,6 +239,7 @@ sub step
 	my $waited = grep { waits($_) } 0 .. $last;
 	for my $side (@sides) { $side->{sessions}[$i]->send($sql =~ s/\{side\}/$side->{name}/r); }
 	$sent[$i] = $sql;
+	$altered = 1 if $sql =~ /^ALTER/;
 	$level[$i] = $sql if $sql =~ /^BEGIN/;
 	my $hung = settle();
 	my ($differs, %failed);
@@ -257,7 +277,11 @@ sub step
 	{
 		my $heap = $sides[0]{sessions}[$s];
 		next unless $heap->{status} eq 'T' && !$heap->{busy} && ($level[$s] // '') =~ /LEVEL/ && ($sent[$s] // '') =~ /INSERT|UPDATE|put/;
-		my @double = eval { $heap->ask(join(' UNION ALL ', map { "SELECT k FROM $_ WHERE k > -100 GROUP BY k HAVING count(*) > 1" } 't', 'u')) };
+		my $double = join(' UNION ALL ', map { "SELECT k FROM $_ WHERE k > -100 GROUP BY k HAVING count(*) > 1" } 't', 'u');
+		# the question locks the tables, so it is put to both sides, and when nobody keeps others off them
+		next if $control->ask(q{SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation'});
+		eval { $sides[1]{sessions}[$s]->ask($double); 1 } or return 'dependency on kv';
+		my @double = eval { $heap->ask($double) };
 		return 'dependency on heap' if $@;
 		return 'two rows' if @double;
 	}
@@ -276,7 +300,13 @@ sub reset_all
 	}
 	for (@all) { $_->{lines} = []; $_->ask('ROLLBACK') if $_->{status} ne 'I'; }
 	for my $gid ($control->ask('SELECT gid FROM pg_prepared_xacts WHERE database = current_database()')) { $control->ask("ROLLBACK PREPARED '$gid'"); }
-	for my $side (@sides) { $side->{sessions}[0]->ask('TRUNCATE t, u'); }
+	for my $side (@sides)
+	{
+		# a table has 1600 columns at most, with those that were dropped
+		my $kv = $side->{name} eq 'kv' && !$heap_only;
+		$side->{sessions}[0]->ask(!$altered ? 'TRUNCATE t, u' : $kv ? "DROP FOREIGN TABLE t, u; $kv_tables$triggers" : "DROP TABLE t, u; $heap_tables$triggers");
+	}
+	$altered = 0;
 	(@transcript, @level, @sent) = ();
 	return;
 }
@@ -288,6 +318,7 @@ sub episode
 	my ($do) = @_;
 	my $n = pick(3, 4, 5);
 	my ($why, %prepared, $prepared);
+	my $alters = chance(0.3);
 	my $try = sub { my ($i, $sql) = @_; return $why = $do->($i, $sql); };
 	for my $table ('t', 'u')
 	{
@@ -311,17 +342,18 @@ sub episode
 			($i, $sql) = (0, pick('COMMIT', 'COMMIT', 'ROLLBACK') . " PREPARED '$gid'");
 		}
 		elsif (!@free) { last; }
-		elsif (!$ending && chance(0.03)) { ($i, $sql) = (0, "SELECT kvfdw_freeze('" . pick('t', 'u') . "')"); }
+		elsif (!$ending && !waits(0) && chance(0.03)) { ($i, $sql) = (0, "SELECT kvfdw_freeze('" . pick('t', 'u') . "')"); }
 		else
 		{
 			$i = pick(@free);
 			my $state = $status->($i);
 			$sql = $ending ? expand('{end}')
-			  : $state eq 'I' ? (chance(0.6) ? expand('{begin}') : statement('statement'))
+			  : $state eq 'I' ? (chance(0.6) ? expand('{begin}') : statement($alters && chance(0.5) ? pick('alter', 'use') : 'statement'))
 			  : $state eq 'E' ? (chance(0.7) ? expand('{end}') : chance(0.7) ? expand('ROLLBACK TO {name}') : statement('read'))
 			  : chance(0.1 + 0.05 * ($n - @free)) ? expand('{end}')
-			  : chance(0.03) && keys %prepared < 4 ? "PREPARE TRANSACTION 'g" . ++$prepared . "{side}'"
+			  : !$alters && chance(0.03) && keys %prepared < 4 ? "PREPARE TRANSACTION 'g" . ++$prepared . "{side}'"
 			  : chance(0.1) ? expand('{savepoint}')
+			  : $alters && chance(0.3) ? statement(pick('alter', 'use'))
 			  : statement(chance(0.1) ? 'cursor' : 'statement');
 		}
 		$try->($i, $sql) and return $why;
@@ -452,7 +484,7 @@ sub difference
 sub psql { system('psql', '-Xq', '-v', 'ON_ERROR_STOP=1', map({ ('-c', $_) } @_[ 1 .. $#_ ]), $_[0]) == 0 or die "psql failed\n"; return; }
 psql('postgres', 'SET client_min_messages = error', "DROP DATABASE IF EXISTS $db", "CREATE DATABASE $db TEMPLATE template0");
 psql($db, 'CREATE EXTENSION kvfdw') unless $heap_only;
-psql($db, $helpers, map { ("CREATE SCHEMA $_; SET search_path = $_, public", ($_ eq 'heap' || $heap_only ? $heap_tables : $kv_tables) . "$o$triggers") } 'heap', 'kv');
+psql($db, $helpers, map { ("CREATE SCHEMA $_; SET search_path = $_, public", ($_ eq 'heap' || $heap_only ? "$heap_tables$heap_freeze" : $kv_tables) . "$o$triggers") } 'heap', 'kv');
 connect_all();
 
 print "# seed $seed, $steps steps", ($heap_only ? ', heap against heap' : ''), "\n";
