@@ -239,6 +239,52 @@ kv_delta_prev(KvDeltaCursor *cursor)
 	return cursor_item(cursor);
 }
 
+/* The share of a subtree's items that come before a key, were all children alike. */
+static double
+share_before(const KvNode *node, uint32 level, uint64 prefix, KvKey key)
+{
+	int			slot;
+
+	if (level == 1)
+		return (double) node_search(node, 0, prefix, key.data, key.len) / node->n;
+	slot = inner_slot(node, prefix, key.data, key.len);
+	return (slot + share_before(node_at(node->child[slot]), level - 1, prefix, key)) / node->n;
+}
+
+double
+kv_delta_rank(const KvDelta *delta, KvKey key)
+{
+	if (!DsaPointerIsValid(delta->root))
+		return 0;
+	if (key.data == NULL)
+		return delta->nitems;
+	return delta->nitems *
+		share_before(node_at(delta->root), delta->height, kv_key_prefix(key.data, key.len), key);
+}
+
+KvDeltaItem *
+kv_delta_at_share(const KvDelta *delta, double share, KvDeltaCursor *cursor)
+{
+	dsa_pointer pointer = delta->root;
+
+	if (!DsaPointerIsValid(pointer))
+		return NULL;
+	for (uint32 level = delta->height;; level--)
+	{
+		const KvNode *node = node_at(pointer);
+		int			slot = Min((int) (share * node->n), node->n - 1);
+
+		if (level == 1)
+		{
+			cursor->leaf = pointer;
+			cursor->index = slot;
+			return cursor_item(cursor);
+		}
+		share = share * node->n - slot;
+		pointer = node->child[slot];
+	}
+}
+
 /* Make sure that size bytes can be taken from the newest chunk. */
 static bool
 reserve(KvDelta *delta, Size size)
@@ -448,6 +494,7 @@ kv_delta_add(KvDelta *delta, KvDeltaPosition *place, const uint8 *key, int keyle
 	node_version->older = item->newest;
 	item->newest = pointer;
 	delta->nversions++;
+	delta->value_bytes += version->len;
 	if (version->xid != 0 && (delta->oldest_xid == 0 || version->xid < delta->oldest_xid))
 		delta->oldest_xid = version->xid;
 	if (DsaPointerIsValid(item_pointer))

@@ -22,6 +22,7 @@ typedef struct KvDelta
 	uint32		height;			/* 1: the root is a leaf */
 	uint32		nitems;			/* keys */
 	uint64		nversions;
+	uint64		value_bytes;	/* sum of lengths of its versions' values */
 	uint64		oldest_xid;		/* of its versions; 0: it has none */
 	Size		bytes;
 } KvDelta;
@@ -93,6 +94,10 @@ extern KvDeltaItem *kv_delta_seek_before(const KvDelta *delta, const uint8 *key,
 										 KvDeltaCursor *cursor);
 extern KvDeltaItem *kv_delta_next(KvDeltaCursor *cursor);	/* NULL: that was the last */
 extern KvDeltaItem *kv_delta_prev(KvDeltaCursor *cursor);	/* NULL: that was the first */
+/* About how many items come before the key (data NULL: all).  Touches a node per level. */
+extern double kv_delta_rank(const KvDelta *delta, KvKey key);
+/* The item behind about this share, of 0 to 1, of all; NULL: there is none. */
+extern KvDeltaItem *kv_delta_at_share(const KvDelta *delta, double share, KvDeltaCursor *cursor);
 
 /* Give all memory back.  No other process can reach this delta any more; needs no lock. */
 extern void kv_delta_free(KvDelta *delta);

@@ -73,8 +73,7 @@ kv_store_scattered(KvStore *store)
 
 	for (uint32 shardno = 0; shardno < store->shape.nshards; shardno += step)
 	{
-		const KvShard *shard = kv_shard(store, shardno);
-		double		entries = (double) shard->files.frozen_keys + shard->files.unfrozen_entries;
+		double		entries = kv_shard_entries(store, shardno);
 
 		all += entries;
 		if (entries > 0 && kv_shard_scattered(store, shardno))
@@ -224,13 +223,11 @@ take(KvScan *scan)
 static bool
 turns_to_places(KvScan *scan)
 {
-	const KvShard *shard = kv_shard(scan->store, scan->shardno);
-
 	if (!scan->want_values || scan->keyed_shard == scan->shardno)
 		return false;
 	if (scan->order == KV_ANY_ORDER &&
 		(scan->limit_hint > 0 || scan->reader.windows ||
-		 scan->steering.rows < (shard->files.frozen_keys + shard->files.unfrozen_entries) / KV_TURN_SHARE))
+		 scan->steering.rows < kv_shard_entries(scan->store, scan->shardno) / KV_TURN_SHARE))
 		return false;
 	if (kv_shard_scattered(scan->store, scan->shardno))
 		return true;

@@ -42,6 +42,26 @@ typedef enum KvLoading
 	KV_LOADS_SEGMENTS			/* segment after segment, the file being in order */
 } KvLoading;
 
+/* Do values that are met one after the other lie so, too?  All zero: none was met (order.c). */
+typedef struct KvOrder
+{
+	bool		begun;
+	bool		found;			/* one that lies next to the one before, … */
+	uint64		first;			/* … the place of which is this, since kv_order_go_on */
+	uint64		last;			/* place of the last one met */
+	int			n;				/* pairs of neighbours looked at, the latest ones mostly */
+	int			up;				/* of them lie next to each other, in the file's order … */
+	int			down;			/* … and in the reverse one */
+} KvOrder;
+
+/* About how many entries a shard has, wherever they are. */
+typedef struct KvEntries
+{
+	double		between;		/* in the range asked for */
+	double		total;
+	double		mean;			/* size of their values */
+} KvEntries;
+
 /* Whether and how a scan reads through windows (steer.c). */
 typedef struct KvSteering
 {
@@ -49,6 +69,7 @@ typedef struct KvSteering
 	bool		ramped;			/* it has given enough to go over to windows */
 	KvLoading	loading;
 	uint32		segment;		/* where it is, or KV_WHOLE */
+	KvOrder		order;			/* of the values that the range has given of this shard */
 
 	/* loading segments */
 	int			segment_step;	/* upwards or downwards */
@@ -190,6 +211,40 @@ extern void kv_batch_fetch(KvScan *scan);
 extern void kv_places_fill(KvScan *scan);
 extern void kv_places_end(KvScan *scan);	/* drop what was gathered, if anything was */
 
+/* ---- order.c; no lock is held ---- */
+
+extern void kv_order_add(KvOrder *order, uint64 offset);	/* a value is met */
+/* Others will be: what was met long ago counts less and less. */
+extern void kv_order_go_on(KvOrder *order);
+/* Are three of four values next to the one before?  *step: 1 or -1, in which direction. */
+extern bool kv_order_is_kept(const KvOrder *order, int *step);
+/* The same of a shard, in four parts of its keys: most entries are what is looked at. */
+extern bool kv_shard_keeps_order(KvStore *store, uint32 shardno);
+extern void kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi,
+							   KvEntries *entries);
+/*
+ * The place of the value of the last entry before the end of a range, in the direction of
+ * the scan.  False: there is none.
+ */
+extern bool kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward,
+						  uint64 *offset);
+/*
+ * About the first key whose value lies in a segment, found as if all of the file were in
+ * order; a copy in the scan's memory.  False: the place is a whole shard, or it has no
+ * entry.
+ */
+extern bool kv_key_at_place(const KvScan *scan, const KvScanStart *place, KvKey *key);
+
+/* About how many entries a shard has, without its lock. */
+static inline uint64
+kv_shard_entries(KvStore *store, uint32 shardno)
+{
+	const KvShard *shard = kv_shard(store, shardno);
+
+	return shard->files.frozen_keys + shard->files.unfrozen_entries +
+		shard->active.nitems + shard->sealed.nitems;
+}
+
 /* ---- steer.c; no lock is held ---- */
 
 /* A range begins; ramped: of a scan that is known to be long. */
@@ -197,12 +252,6 @@ extern void kv_steer_begin(KvScan *scan, bool ramped);
 /* It is over: nothing is loaded for it any more. */
 extern void kv_steer_end(KvScan *scan);
 
-/*
- * About the first key whose value lies in a segment, found as if all of the file were in
- * order; a copy in the scan's memory.  False: the place is a whole shard, or there is no
- * run.
- */
-extern bool kv_steer_key_at(const KvScan *scan, const KvScanStart *place, KvKey *key);
 /*
  * Is the shard larger than the range cache, and do values lie out of the order of keys,
  * in some part of it at least?
@@ -215,9 +264,9 @@ extern bool kv_shard_scattered(KvStore *store, uint32 shardno);
 extern void kv_steer_by_place(KvScan *scan, uint32 shardno, uint64 written,
 							  uint64 offset, uint64 begin, double bytes_left);
 /*
- * A batch of shardno is being made; written: kv_shard_written().  Decide whether
- * its values come through windows.
+ * A batch of shardno has its keys; written: kv_shard_written().  Decide whether its
+ * values come through windows.
  */
-extern void kv_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written);
+extern void kv_steer(KvScan *scan, uint32 shardno, uint64 written);
 
 #endif							/* KV_SCAN_INTERNAL_H */

@@ -364,10 +364,10 @@ kv_batch_fill_range(KvScan *scan)
 	if (scan->started)
 		bounds.after = scan->position;
 	set = kv_keys_begin(&keys, scan, scan->shardno, &bounds, scan->batch_rows, KV_BATCH_BYTES);
-	if (scan->want_values)
-		kv_steer(scan, scan->shardno, set, keys.written);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	finished = take_rows(scan, &keys);
+	if (scan->want_values)
+		kv_steer(scan, scan->shardno, keys.written);
 	kv_run_believe();
 	scan->started = !finished;
 

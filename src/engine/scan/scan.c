@@ -125,7 +125,7 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 	if (!company)
 		place->shard = KV_NO_SHARD;
 	if (company && order == KV_ANY_ORDER && !kv_shard_scattered(scan->store, place->shard) &&
-		kv_steer_key_at(scan, place, &scan->rest))
+		kv_key_at_place(scan, place, &scan->rest))
 	{
 		scan->lo = kv_key_copy(scan->context, scan->rest.data, scan->rest.len);
 		begin_range(scan, KV_ASCENDING);

@@ -26,10 +26,8 @@
 
 #include <math.h>
 
-#include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
-#include "engine/index/run.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
@@ -38,11 +36,6 @@
 #define KV_SINGLE_READ_BLOCKS	3
 /* The share of a range's rows after which a scan goes over to windows. */
 #define KV_RAMP_SHARE			16
-/* How many entries are looked at to find out whether their values are in order … */
-#define KV_ORDER_SAMPLE			256
-/* … and in how many parts of a shard. */
-#define KV_ORDER_SAMPLES		4
-
 static uint64
 cache_bytes(void)
 {
@@ -62,56 +55,13 @@ windows_pay(uint64 rows, double mean, uint64 length)
 		Min(rows, blocks) * KV_SINGLE_READ_BLOCKS + rows * mean / KV_BLOCK >= blocks;
 }
 
-/* About how many entries of the run come before the cursor. */
-static double
-position(KvRun *run, const KvRunCursor *cursor)
-{
-	const KvRunHeader *header = kv_run_header(run);
-
-	if (!cursor->valid)
-		return header->nentries;
-	return (double) header->nentries * cursor->page / header->npages + cursor->index;
-}
-
-/*
- * About how many entries of the runs lie in [lo, hi), how many there are in all, and
- * what their values' mean size is.
- */
-static uint64
-entries_between(const KvRunSet *set, KvKey lo, KvKey hi, double *total, double *mean)
-{
-	double		n = 0;
-	double		all = 0;
-	double		value_bytes = 0;
-
-	for (int i = 0; i < set->nruns; i++)
-	{
-		KvRun	   *run = set->runs[i];
-		const KvRunHeader *header = kv_run_header(run);
-		KvRunCursor first = {.run = run};
-		KvRunCursor end = {.run = run};
-
-		if (lo.data != NULL)
-			kv_run_seek(run, lo.data, lo.len, &first);
-		else
-			kv_run_first(run, &first);
-		if (hi.data != NULL)
-			kv_run_seek(run, hi.data, hi.len, &end);
-		n += Max(position(run, &end) - position(run, &first), 0);
-		all += header->nentries;
-		value_bytes += header->value_bytes;
-	}
-	*total = all;
-	*mean = all > 0 ? value_bytes / all : 0;
-	return n;
-}
-
 void
 kv_steer_begin(KvScan *scan, bool ramped)
 {
 	scan->steering.ramped = ramped;
 	scan->steering.loading = KV_LOADS_NOTHING;
 	scan->steering.depth = 0;
+	memset(&scan->steering.order, 0, sizeof(KvOrder));
 }
 
 void
@@ -166,9 +116,8 @@ enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean, double be
 	while (n < KV_WANTS && beyond > 0 &&
 		   kv_batch_next_shard(scan, scan->last_shard, &shardno))
 	{
+		double		rows = Min(kv_shard_entries(scan->store, shardno), beyond);
 		KvShard    *shard = kv_shard(scan->store, shardno);
-		uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries;
-		double		rows = Min(entries, beyond);
 		uint64		length;
 
 		if (shardno == scan->last_shard && !open_ended)
@@ -193,181 +142,75 @@ enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean, double be
 
 /* ---- segment by segment ---- */
 
-/* The run with the most entries; NULL: there is none. */
-static KvRun *
-largest_run(const KvRunSet *set)
-{
-	KvRun	   *largest = NULL;
-
-	for (int i = 0; i < set->nruns; i++)
-	{
-		if (largest == NULL ||
-			kv_run_header(set->runs[i])->nentries > kv_run_header(largest)->nentries)
-			largest = set->runs[i];
-	}
-	return largest;
-}
-
-/* Find the run's next entry for a scan that has read up to start. */
-static void
-seek_next(const KvScan *scan, KvRun *run, KvKey start, KvRunCursor *cursor)
-{
-	if (scan->backward)
-		kv_run_seek_before(run, start.data, start.len, cursor);
-	else if (start.data == NULL)
-		kv_run_first(run, cursor);
-	else
-		kv_run_seek(run, start.data, start.len, cursor);
-}
-
-static uint64
-offset_at(const KvRunCursor *cursor)
-{
-	uint8		keybuf[8];
-	const uint8 *key;
-	int			keylen;
-	KvVersion	version;
-
-	kv_run_entry(cursor, keybuf, &key, &keylen, &version);
-	return KV_LOCATION_OFFSET(version.location);
-}
-
-/*
- * Do the values of the next entries lie in the file in the order of their keys, or in
- * the reverse one?  Three of four have to.  Then *step is 1 or -1, and *segment has the
- * first value that lies next to its neighbour.
- */
+/* The place of the first value of the batch; false: it has none. */
 static bool
-is_in_order(KvRunCursor cursor, bool backward, uint32 *segment, int *step)
+first_place(const KvScan *scan, uint64 *offset)
 {
-	uint64		last;
-	int			n = 0;
-	int			up = 0;
-	int			down = 0;
-
-	*segment = 0;
-	if (!cursor.valid)
-		return false;
-	last = offset_at(&cursor);
-	for (; n < KV_ORDER_SAMPLE; n++)
+	for (int i = 0; i < scan->nrows; i++)
 	{
-		uint64		offset;
-
-		if (backward)
-			kv_run_prev(&cursor);
-		else
-			kv_run_next(&cursor);
-		if (!cursor.valid)
-			break;
-		offset = offset_at(&cursor);
-		if (offset >= last && offset - last <= KV_WINDOW_SIZE)
-			up++;
-		else if (offset < last && last - offset <= KV_WINDOW_SIZE)
-			down++;
-		else
+		if (scan->rows[i].version.len > 0)
 		{
-			last = offset;
-			continue;
+			*offset = KV_LOCATION_OFFSET(scan->rows[i].version.location);
+			return true;
 		}
-		if (up + down == 1)
-			*segment = last / KV_SEGMENT_SIZE;
-		last = offset;
 	}
-	*step = up >= down ? 1 : -1;
-	return n >= KV_ORDER_SAMPLE / 8 && Max(up, down) * 4 >= n * 3;
+	return false;
 }
 
-/* The same question for the entries that the scan reads next. */
-static bool
-find_order(const KvScan *scan, KvRun *run, KvKey start, uint32 *segment, int *step)
+static void
+note_places(KvScan *scan)
 {
-	KvRunCursor cursor;
+	KvOrder    *order = &scan->steering.order;
 
-	seek_next(scan, run, start, &cursor);
-	return is_in_order(cursor, scan->backward, segment, step);
+	kv_order_go_on(order);
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		if (scan->rows[i].version.len > 0)
+			kv_order_add(order, KV_LOCATION_OFFSET(scan->rows[i].version.location));
+	}
 }
 
 /*
- * Does the scan go on with the segments that it has loaded?  It does while its next
- * value lies in the current one, and not if that lies in one of those loaded ahead: then
- * it is time to load further ones.  A value that lies anywhere else is an exception, read
- * by itself, until the exceptions are a segment's worth: then the order of the file goes
- * on in another part of it, and the scan begins there with one segment again.
+ * Does the scan go on with the segments that it has loaded?  It does while the first
+ * value of its batch lies in the current one, and not if that lies in one of those loaded
+ * ahead: then it is time to load further ones.  A value that lies anywhere else is an
+ * exception, read by itself, until the exceptions are a segment's worth: then the order
+ * of the file goes on in another part of it, and the scan begins there with one segment
+ * again.
  */
 static bool
-is_in_segment(KvScan *scan, const KvRunSet *set, KvKey start)
+is_in_segment(KvScan *scan)
 {
 	KvSteering *steering = &scan->steering;
-	KvRun	   *run = largest_run(set);
-	const KvRunHeader *header;
-	KvRunCursor cursor;
+	uint64		offset;
 	int64		ahead;
 
-	if (run == NULL)
+	if (!first_place(scan, &offset))
 		return true;
-	seek_next(scan, run, start, &cursor);
-	if (!cursor.valid)
-		return true;
-	ahead = ((int64) (offset_at(&cursor) / KV_SEGMENT_SIZE) - steering->segment) * steering->segment_step;
+	ahead = ((int64) (offset / KV_SEGMENT_SIZE) - steering->segment) * steering->segment_step;
 	if (ahead == 0)
 		steering->segment_rows = steering->rows;
 	else if (ahead > 0 && ahead <= steering->depth)
 		return false;
-	header = kv_run_header(run);
-	if ((steering->rows - steering->segment_rows) * ((double) header->value_bytes / header->nentries) <
+	if ((steering->rows - steering->segment_rows) * ((double) scan->batch_bytes / scan->nrows) <
 		KV_SEGMENT_SIZE)
 		return true;
 	steering->depth = 0;
 	return false;
 }
 
-bool
-kv_steer_key_at(const KvScan *scan, const KvScanStart *place, KvKey *key)
-{
-	KvRun	   *run = largest_run(kv_shard_runs(scan->store, place->shard));
-	KvRunCursor cursor = {.run = run, .valid = true};
-	uint64		first = 0;
-	uint64		end = run != NULL ? kv_run_header(run)->npages : 0;
-	uint8		keybuf[8];
-	const uint8 *bytes;
-	int			len;
-	KvVersion	version;
-
-	if (place->segment == KV_WHOLE || end == 0)
-		return false;
-	/* bisect for the last page of entries whose first value lies before the segment */
-	while (end - first > 1)
-	{
-		cursor.page = (first + end) / 2;
-		if (((int64) (offset_at(&cursor) / KV_SEGMENT_SIZE) - place->segment) *
-			place->segment_step < 0)
-			first = cursor.page;
-		else
-			end = cursor.page;
-	}
-	cursor.page = first;
-	kv_run_entry(&cursor, keybuf, &bytes, &len, &version);
-	*key = kv_key_copy(scan->context, bytes, len);
-	return true;
-}
-
 /* The segment with the scan's last value; KV_WHOLE: it does not end in this shard. */
 static uint32
-find_last_segment(const KvScan *scan, KvRun *run, uint32 shardno, uint32 segment)
+find_last_segment(const KvScan *scan, uint32 shardno, uint32 segment)
 {
 	KvKey		end = scan->backward ? scan->extent_lo : scan->extent_hi;
-	KvRunCursor cursor;
+	uint64		offset;
 	uint32		last;
 
-	if (shardno != scan->last_shard || end.data == NULL)
+	if (shardno != scan->last_shard || end.data == NULL ||
+		!kv_last_place(scan->store, shardno, end, scan->backward, &offset))
 		return KV_WHOLE;
-	if (scan->backward)
-		kv_run_seek(run, end.data, end.len, &cursor);
-	else
-		kv_run_seek_before(run, end.data, end.len, &cursor);
-	if (!cursor.valid)
-		return KV_WHOLE;
-	last = offset_at(&cursor) / KV_SEGMENT_SIZE;
+	last = offset / KV_SEGMENT_SIZE;
 	/* the scan is past it already, so the file is not in order there */
 	return ((int64) last - segment) * scan->steering.segment_step < 0 ? KV_WHOLE : last;
 }
@@ -405,23 +248,10 @@ kv_shard_scattered(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		room = kv_window_cache != NULL ? cache_bytes() : 0;
-	KvRun	   *run;
 
 	/* without the lock: it only grows, and whoever reads the file asks under the lock */
-	if (shard->files.value_tail <= Max(room, KV_WINDOW_SIZE))
-		return false;
-	run = largest_run(kv_shard_runs(store, shardno));
-	for (int i = 0; run != NULL && i < KV_ORDER_SAMPLES; i++)
-	{
-		KvRunCursor cursor = {.run = run, .valid = true};
-		uint32		segment;
-		int			step;
-
-		cursor.page = kv_run_header(run)->npages * i / KV_ORDER_SAMPLES;
-		if (!is_in_order(cursor, false, &segment, &step))
-			return true;
-	}
-	return false;
+	return shard->files.value_tail > Max(room, KV_WINDOW_SIZE) &&
+		!kv_shard_keeps_order(store, shardno);
 }
 
 void
@@ -452,60 +282,59 @@ kv_steer_by_place(KvScan *scan, uint32 shardno, uint64 written, uint64 offset,
 /* ---- the decision ---- */
 
 void
-kv_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written)
+kv_steer(KvScan *scan, uint32 shardno, uint64 written)
 {
 	KvSteering *steering = &scan->steering;
-	KvKey		start = scan->started ? scan->position : (scan->backward ? scan->hi : scan->lo);
 	KvKey		lo = scan->extent_lo;
 	KvKey		hi = scan->extent_hi;
-	KvRun	   *run;
 	double		left = INFINITY;	/* rows that the caller will still take */
+	KvEntries	entries;
 	double		rows;
-	double		total;
-	double		mean;
 	double		enough;			/* rows after which windows are worth a try */
-	uint32		segment;
 	bool		pays;
 
-	if (kv_window_cache == NULL || written == 0)
+	if (kv_window_cache == NULL || written == 0 || scan->nrows == 0)
 		return;
 	if (scan->reader.shard != shardno || scan->reader.seen == NULL)
 		begin_shard(scan, shardno);
+	note_places(scan);
 	if (steering->loading == KV_LOADS_WHOLE ||
-		(steering->loading == KV_LOADS_SEGMENTS && is_in_segment(scan, set, start)))
+		(steering->loading == KV_LOADS_SEGMENTS && is_in_segment(scan)))
 	{
 		kv_reader_progress(&scan->reader);
 		return;
 	}
 	if (steering->rows < scan->limit_hint)
 		left = scan->limit_hint - steering->rows;
-	if (scan->started && !scan->shared)
-		*(scan->backward ? &hi : &lo) = scan->position;
-	rows = entries_between(set, lo, hi, &total, &mean);
+	if (!scan->shared)
+		*(scan->backward ? &hi : &lo) = (KvKey) {scan->rows[0].key, scan->rows[0].keylen};
+	kv_entries_between(scan->store, shardno, lo, hi, &entries);
+	rows = entries.between;
 	left -= rows;				/* … from the shards behind this one; below 0: the LIMIT ends here */
 	if (left < 0)
 		rows += left;
-	pays = windows_pay(rows, mean, written);
+	pays = windows_pay(rows, entries.mean, written);
 	if (steering->ramped)
 		enough = 0;
 	else if (pays && kv_window_is_there(scan->store->cache_id, shardno))
 		enough = 0;
 	else
 		enough = rows / KV_RAMP_SHARE;
-	if (pays && left >= 0 && rows * 2 >= total && steering->rows >= enough)
+	if (pays && left >= 0 && rows * 2 >= entries.total && steering->rows >= enough)
 	{
-		enter_whole(scan, shardno, written, mean, left);
+		enter_whole(scan, shardno, written, entries.mean, left);
 		return;
 	}
-	run = largest_run(set);
-	if (run != NULL && kv_window_cache->nwindows >= 2 * KV_SEGMENT_PIECES &&
-		steering->rows >= KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(mean, 1) &&
-		find_order(scan, run, start, &segment, &steering->segment_step))
+	if (kv_window_cache->nwindows >= 2 * KV_SEGMENT_PIECES &&
+		steering->rows >= KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(entries.mean, 1) &&
+		kv_order_is_kept(&steering->order, &steering->segment_step))
 	{
 		/* segments are loaded whole, so not the one in which the LIMIT is reached */
-		double		bytes_left = rows * mean - (left < 0 ? KV_SEGMENT_SIZE : 0);
+		double		bytes_left = rows * entries.mean - (left < 0 ? KV_SEGMENT_SIZE : 0);
+		uint32		segment = (steering->order.found ? steering->order.first :
+							   steering->order.last) / KV_SEGMENT_SIZE;
 
-		steering->last_segment = find_last_segment(scan, run, shardno, segment);
+		steering->last_segment = find_last_segment(scan, shardno, segment);
 		if (bytes_left > KV_WINDOW_SIZE)
 			enter_segment(scan, shardno, written, segment, bytes_left);
 		else
@@ -513,7 +342,7 @@ kv_steer(KvScan *scan, uint32 shardno, const KvRunSet *set, uint64 written)
 		return;
 	}
 	if (pays && steering->rows >= enough)
-		enter_whole(scan, shardno, written, mean, left);
+		enter_whole(scan, shardno, written, entries.mean, left);
 	else if (!pays || steering->loading == KV_LOADS_SEGMENTS)
 		kv_reader_leave(&scan->reader);
 }

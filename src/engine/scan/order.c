@@ -1,0 +1,402 @@
+/*
+ * order.c
+ *		Where the values of a shard's entries lie in its file, and how many there are:
+ *		in runs, frozen or not, and in both deltas.
+ *
+ * All of it is about, and good for choosing how to read.  An entry counts wherever it
+ * is, and whether its value is in the file or still in a merge slot, for that has its
+ * place already.  Deltas are looked at under the shard's lock, a few hundred entries at
+ * a time; runs without it, for a page of theirs may come from the device (I 7).
+ */
+#include "postgres.h"
+
+#include "engine/base/area.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/shard.h"
+
+/* How many entries are looked at to find out whether their values are in order … */
+#define KV_ORDER_SAMPLE			256
+/* … and in how many parts of a shard. */
+#define KV_ORDER_SAMPLES		4
+
+/* ---- values met one after the other ---- */
+
+void
+kv_order_add(KvOrder *order, uint64 offset)
+{
+	bool		near = true;
+
+	if (!order->begun)
+	{
+		order->begun = true;
+		order->last = offset;
+		return;
+	}
+	if (offset >= order->last && offset - order->last <= KV_WINDOW_SIZE)
+		order->up++;
+	else if (offset < order->last && order->last - offset <= KV_WINDOW_SIZE)
+		order->down++;
+	else
+		near = false;
+	if (near && !order->found)
+	{
+		order->found = true;
+		order->first = order->last;
+	}
+	order->last = offset;
+	order->n++;
+}
+
+void
+kv_order_go_on(KvOrder *order)
+{
+	order->found = false;
+	if (order->n < KV_ORDER_SAMPLE)
+		return;
+	order->n /= 2;
+	order->up /= 2;
+	order->down /= 2;
+}
+
+bool
+kv_order_is_kept(const KvOrder *order, int *step)
+{
+	*step = order->up >= order->down ? 1 : -1;
+	return order->n >= KV_ORDER_SAMPLE / 8 && Max(order->up, order->down) * 4 >= order->n * 3;
+}
+
+/* ---- entries of runs ---- */
+
+static KvRun *
+largest_run(const KvRunSet *set)
+{
+	KvRun	   *largest = NULL;
+
+	for (int i = 0; i < set->nruns; i++)
+	{
+		if (largest == NULL ||
+			kv_run_header(set->runs[i])->nentries > kv_run_header(largest)->nentries)
+			largest = set->runs[i];
+	}
+	return largest;
+}
+
+/* The entry that a valid cursor is at: its key, and the place of its value; false: it has none. */
+static bool
+run_place(const KvRunCursor *cursor, uint8 keybuf[8], KvKey *key, uint64 *offset)
+{
+	KvVersion	version;
+
+	kv_run_entry(cursor, keybuf, &key->data, &key->len, &version);
+	*offset = KV_LOCATION_OFFSET(version.location);
+	return version.kind == KV_VERSION_PUT && version.len > 0;
+}
+
+static bool
+run_keeps_order(KvRun *run, double share)
+{
+	KvRunCursor cursor = {.run = run, .valid = true};
+	KvOrder		order = {0};
+	uint8		keybuf[8];
+	KvKey		key;
+	uint64		offset;
+	int			step;
+
+	cursor.page = kv_run_header(run)->npages * share;
+	for (int i = 0; i <= KV_ORDER_SAMPLE && cursor.valid; i++)
+	{
+		if (run_place(&cursor, keybuf, &key, &offset))
+			kv_order_add(&order, offset);
+		kv_run_next(&cursor);
+	}
+	return kv_order_is_kept(&order, &step);
+}
+
+/* About how many entries of the run come before the cursor. */
+static double
+position(KvRun *run, const KvRunCursor *cursor)
+{
+	const KvRunHeader *header = kv_run_header(run);
+
+	if (!cursor->valid)
+		return header->nentries;
+	return (double) header->nentries * cursor->page / header->npages + cursor->index;
+}
+
+/* ---- entries of deltas: the shard's lock is held, shared ---- */
+
+static const KvDelta *
+larger_delta(const KvShard *shard)
+{
+	Assert(LWLockHeldByMe((LWLock *) &shard->lock));
+	return shard->active.nitems >= shard->sealed.nitems ? &shard->active : &shard->sealed;
+}
+
+/* The place of the newest value that a key has got; false: it has got none. */
+static bool
+item_place(const KvDeltaItem *item, uint64 *offset)
+{
+	for (dsa_pointer pointer = item->newest; DsaPointerIsValid(pointer);)
+	{
+		const KvDeltaVersion *node = kv_address(pointer);
+
+		if (node->version.kind == KV_VERSION_PUT && node->version.len > 0)
+		{
+			*offset = KV_LOCATION_OFFSET(node->version.location);
+			return true;
+		}
+		pointer = node->older;
+	}
+	return false;
+}
+
+static bool
+delta_keeps_order(const KvDelta *delta, double share)
+{
+	KvDeltaCursor cursor;
+	KvDeltaItem *item = kv_delta_at_share(delta, share, &cursor);
+	KvOrder		order = {0};
+	uint64		offset;
+	int			step;
+
+	for (int i = 0; i <= KV_ORDER_SAMPLE && item != NULL; i++)
+	{
+		if (item_place(item, &offset))
+			kv_order_add(&order, offset);
+		item = kv_delta_next(&cursor);
+	}
+	return kv_order_is_kept(&order, &step);
+}
+
+/* ---- both; no lock is held ---- */
+
+/* Has a delta more entries than the run, which may be NULL? */
+static bool
+delta_is_larger(KvShard *shard, KvRun *run)
+{
+	bool		larger;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	larger = larger_delta(shard)->nitems > (run != NULL ? kv_run_header(run)->nentries : 0);
+	LWLockRelease(&shard->lock);
+	return larger;
+}
+
+bool
+kv_shard_keeps_order(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvRun	   *run = largest_run(kv_shard_runs(store, shardno));
+	bool		in_delta = delta_is_larger(shard, run);
+	bool		kept = true;
+
+	for (int i = 0; i < KV_ORDER_SAMPLES && kept; i++)
+	{
+		double		share = (double) i / KV_ORDER_SAMPLES;
+
+		if (in_delta)
+		{
+			LWLockAcquire(&shard->lock, LW_SHARED);
+			kept = delta_keeps_order(larger_delta(shard), share);
+			LWLockRelease(&shard->lock);
+		}
+		else if (run != NULL)
+			kept = run_keeps_order(run, share);
+	}
+	return kept;
+}
+
+void
+kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi, KvEntries *entries)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set = kv_shard_view(store, shardno);
+	const KvDelta *deltas[] = {&shard->active, &shard->sealed};
+	double		value_bytes = 0;
+
+	entries->between = entries->total = 0;
+	for (int i = 0; i < lengthof(deltas); i++)
+	{
+		double		before = lo.data != NULL ? kv_delta_rank(deltas[i], lo) : 0;
+
+		entries->between += Max(kv_delta_rank(deltas[i], hi) - before, 0);
+		entries->total += deltas[i]->nitems;
+		if (deltas[i]->nversions > 0)
+			value_bytes += (double) deltas[i]->value_bytes * deltas[i]->nitems / deltas[i]->nversions;
+	}
+	LWLockRelease(&shard->lock);
+
+	for (int i = 0; i < set->nruns; i++)
+	{
+		KvRun	   *run = set->runs[i];
+		const KvRunHeader *header = kv_run_header(run);
+		KvRunCursor first = {.run = run};
+		KvRunCursor end = {.run = run};
+
+		if (lo.data != NULL)
+			kv_run_seek(run, lo.data, lo.len, &first);
+		else
+			kv_run_first(run, &first);
+		if (hi.data != NULL)
+			kv_run_seek(run, hi.data, hi.len, &end);
+		entries->between += Max(position(run, &end) - position(run, &first), 0);
+		entries->total += header->nentries;
+		value_bytes += header->value_bytes;
+	}
+	entries->mean = entries->total > 0 ? value_bytes / entries->total : 0;
+}
+
+/* The last entry of a range that was looked at so far. */
+typedef struct KvLastEntry
+{
+	bool		found;
+	bool		placed;			/* it has a value, at offset */
+	uint64		offset;
+	uint8		bytes[KV_MAX_KEY];
+	int			len;
+} KvLastEntry;
+
+static void
+offer_last(KvLastEntry *last, KvKey key, bool backward, bool placed, uint64 offset)
+{
+	int			cmp = last->found ? kv_key_compare(key.data, key.len, last->bytes, last->len) : 0;
+
+	if (last->found && (backward ? cmp >= 0 : cmp <= 0))
+		return;
+	last->found = true;
+	last->placed = placed;
+	last->offset = offset;
+	memcpy(last->bytes, key.data, key.len);
+	last->len = key.len;
+}
+
+bool
+kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, uint64 *offset)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set = kv_shard_view(store, shardno);
+	const KvDelta *deltas[] = {&shard->active, &shard->sealed};
+	KvLastEntry last;
+
+	last.found = false;
+	for (int i = 0; i < lengthof(deltas); i++)
+	{
+		KvDeltaCursor cursor;
+		KvDeltaItem *item = backward ? kv_delta_seek(deltas[i], end.data, end.len, &cursor) :
+			kv_delta_seek_before(deltas[i], end.data, end.len, &cursor);
+		uint64		place = 0;
+
+		if (item != NULL)
+			offer_last(&last, (KvKey) {item->key, item->keylen}, backward,
+					   item_place(item, &place), place);
+	}
+	LWLockRelease(&shard->lock);
+
+	for (int i = 0; i < set->nruns; i++)
+	{
+		KvRunCursor cursor;
+		uint8		keybuf[8];
+		KvKey		key;
+		uint64		place;
+		bool		placed;
+
+		if (backward)
+			kv_run_seek(set->runs[i], end.data, end.len, &cursor);
+		else
+			kv_run_seek_before(set->runs[i], end.data, end.len, &cursor);
+		if (!cursor.valid)
+			continue;
+		placed = run_place(&cursor, keybuf, &key, &place);
+		offer_last(&last, key, backward, placed, place);
+	}
+	*offset = last.found ? last.offset : 0;
+	return last.found && last.placed;
+}
+
+/* Does a value lie before a segment, for who goes through the file in a direction? */
+static bool
+lies_before(const KvScanStart *place, uint64 offset)
+{
+	return ((int64) (offset / KV_SEGMENT_SIZE) - place->segment) * place->segment_step < 0;
+}
+
+/* Bisect for the last page of the run's entries whose first value lies before the segment. */
+static KvKey
+run_key_at(KvRun *run, const KvScanStart *place, MemoryContext context)
+{
+	KvRunCursor cursor = {.run = run, .valid = true};
+	uint64		first = 0;
+	uint64		end = kv_run_header(run)->npages;
+	uint8		keybuf[8];
+	KvKey		key;
+	uint64		offset;
+
+	while (end - first > 1)
+	{
+		cursor.page = (first + end) / 2;
+		if (run_place(&cursor, keybuf, &key, &offset) && lies_before(place, offset))
+			first = cursor.page;
+		else
+			end = cursor.page;
+	}
+	cursor.page = first;
+	(void) run_place(&cursor, keybuf, &key, &offset);
+	return kv_key_copy(context, key.data, key.len);
+}
+
+/* The same in a delta, to some entries. */
+static bool
+delta_key_at(const KvDelta *delta, const KvScanStart *place, KvLastEntry *found)
+{
+	double		first = 0;
+	double		end = 1;
+	KvDeltaCursor cursor;
+	KvDeltaItem *item;
+	uint64		offset;
+
+	while (end - first > 16.0 / Max(delta->nitems, 16))
+	{
+		item = kv_delta_at_share(delta, (first + end) / 2, &cursor);
+		if (item != NULL && item_place(item, &offset) && lies_before(place, offset))
+			first = (first + end) / 2;
+		else
+			end = (first + end) / 2;
+	}
+	item = kv_delta_at_share(delta, first, &cursor);
+	if (item == NULL)
+		return false;
+	memcpy(found->bytes, item->key, item->keylen);
+	found->len = item->keylen;
+	return true;
+}
+
+bool
+kv_key_at_place(const KvScan *scan, const KvScanStart *place, KvKey *key)
+{
+	KvShard    *shard = kv_shard(scan->store, place->shard);
+	KvRun	   *run;
+	KvLastEntry found;
+	bool		any;
+
+	if (place->segment == KV_WHOLE)
+		return false;
+	run = largest_run(kv_shard_runs(scan->store, place->shard));
+	if (!delta_is_larger(shard, run))
+	{
+		if (run == NULL || kv_run_header(run)->npages == 0)
+			return false;
+		*key = run_key_at(run, place, scan->context);
+		return true;
+	}
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	any = delta_key_at(larger_delta(shard), place, &found);
+	LWLockRelease(&shard->lock);
+	if (any)
+		*key = kv_key_copy(scan->context, found.bytes, found.len);
+	return any;
+}
