@@ -119,7 +119,7 @@ typedef struct KvCut
 
 /*
  * Up to max places, in key order, that cut the store into pieces of about the
- * same number of frozen rows.  Returns how many.
+ * same number of rows.  Returns how many.
  */
 extern int	kv_store_cuts(KvStore *store, KvCut *splits, int max);
 

@@ -2,18 +2,21 @@
  * cut.c
  *		Where to cut a store into pieces that the processes of a parallel scan share.
  *
- * The bounds of shards, and within a shard the beginnings of pages of its largest run:
- * a page more or less is no matter, and nothing has to be read for it.
+ * The bounds of shards, and within a shard keys that cut what has most of its entries:
+ * the beginnings of pages of its largest run, or keys of a delta.  A page more or less is
+ * no matter, and nothing has to be read for it.
  */
 #include "postgres.h"
 
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
+#include "engine/index/delta.h"
 #include "engine/index/run.h"
 #include "engine/shard/shard.h"
 
 #define KV_PIECE_PAGES	8		/* index pages of a run that are worth a piece */
+#define KV_PIECE_ITEMS	1024	/* keys of a delta that are */
 
 /* Add a place, unless it is not behind the last one. */
 static int
@@ -28,6 +31,46 @@ add_cut(KvCut *splits, int n, const uint8 *bytes, int len)
 	return n + 1;
 }
 
+/* Cut a run into up to so many pieces; n and the result are how many cuts there are. */
+static int
+cut_run(KvRun *run, int most, KvCut *splits, int n)
+{
+	uint64		npages = kv_run_header(run)->npages;
+	uint64		pieces = Min(npages / KV_PIECE_PAGES, (uint64) most);
+
+	for (uint64 i = 1; i < pieces; i++)
+	{
+		uint8		bytes[8];
+		int			len = kv_run_page_prefix(run, i * npages / pieces, bytes);
+
+		n = add_cut(splits, n, bytes, len);
+	}
+	return n;
+}
+
+/* The same for the larger of the shard's deltas. */
+static int
+cut_delta(KvShard *shard, int most, KvCut *splits, int n)
+{
+	int			pieces = 1;
+
+	for (int i = 0; i < pieces; i++)
+	{
+		const KvDelta *delta;
+		KvDeltaCursor cursor;
+		KvDeltaItem *item;
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		delta = shard->active.nitems >= shard->sealed.nitems ? &shard->active : &shard->sealed;
+		if (i == 0)
+			pieces = Min(delta->nitems / KV_PIECE_ITEMS, most);
+		else if ((item = kv_delta_at_share(delta, (double) i / pieces, &cursor)) != NULL)
+			n = add_cut(splits, n, item->key, item->keylen);
+		LWLockRelease(&shard->lock);
+	}
+	return n;
+}
+
 int
 kv_store_cuts(KvStore *store, KvCut *splits, int max)
 {
@@ -37,11 +80,10 @@ kv_store_cuts(KvStore *store, KvCut *splits, int max)
 	for (uint32 position = 0, shardno = kv_shard_first(store); position < store->shape.nshards;
 		 position++, shardno = kv_shard_next(store, shardno, 1))
 	{
+		KvShard    *shard = kv_shard(store, shardno);
 		KvKey		bound = kv_shard_bound(store, shardno);
 		const KvRunSet *set;
 		KvRun	   *largest = NULL;
-		uint64		npages = 0;
-		uint64		pieces;
 
 		/* with more shards than pieces, some of the bounds will do */
 		if (store->shape.nshards <= max ||
@@ -53,20 +95,16 @@ kv_store_cuts(KvStore *store, KvCut *splits, int max)
 		set = kv_shard_runs(store, shardno);
 		for (int i = 0; i < set->nruns; i++)
 		{
-			if (kv_run_header(set->runs[i])->npages > npages)
-			{
+			if (largest == NULL ||
+				kv_run_header(set->runs[i])->npages > kv_run_header(largest)->npages)
 				largest = set->runs[i];
-				npages = kv_run_header(largest)->npages;
-			}
 		}
-		pieces = Min(npages / KV_PIECE_PAGES, (uint64) in_each + 1);
-		for (uint64 i = 1; i < pieces; i++)
-		{
-			uint8		bytes[8];
-			int			len = kv_run_page_prefix(largest, i * npages / pieces, bytes);
-
-			n = add_cut(splits, n, bytes, len);
-		}
+		/* the deltas' sizes without the lock: it is no matter */
+		if (largest == NULL ||
+			Max(shard->active.nitems, shard->sealed.nitems) > kv_run_header(largest)->nentries)
+			n = cut_delta(shard, in_each + 1, splits, n);
+		else
+			n = cut_run(largest, in_each + 1, splits, n);
 	}
 	return n;
 }
