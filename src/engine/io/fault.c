@@ -98,6 +98,7 @@ static char *fault_setting;
 static char *stop_setting;
 static char *skip_setting;
 static char *boot_id_setting;
+static int	merge_units_setting;
 static int	server_version_setting;
 
 static Fault faults[MAX_FAULTS];
@@ -378,6 +379,10 @@ kv_fault_gucs(void)
 							   "Stands for the running kernel's boot id.",
 							   NULL, &boot_id_setting, "", PGC_POSTMASTER, 0,
 							   NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.merge_units",
+							"Number of units of the merge file, whatever kvfdw.merge_buffers says.",
+							NULL, &merge_units_setting, 0, 0, INT_MAX, PGC_POSTMASTER, 0,
+							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.server_version",
 							"Stands for the running server's version number.",
 							NULL, &server_version_setting, 0, 0, INT_MAX, PGC_SUSET, 0,
@@ -395,6 +400,13 @@ int
 kv_fault_server_version(void)
 {
 	return server_version_setting;
+}
+
+/* 0: the settings count. */
+int
+kv_fault_merge_units(void)
+{
+	return merge_units_setting;
 }
 
 /* NULL: the kernel's own counts. */

@@ -20,6 +20,7 @@ extern void kv_fault_gucs(void);
 extern bool kv_fault_skips(const char *step);
 extern const char *kv_fault_boot_id(void);
 extern int	kv_fault_server_version(void);
+extern int	kv_fault_merge_units(void);
 
 #else
 
@@ -28,6 +29,7 @@ extern int	kv_fault_server_version(void);
 #define kv_fault_skips(step) false
 #define kv_fault_boot_id()	((const char *) NULL)
 #define kv_fault_server_version() 0
+#define kv_fault_merge_units() 0
 
 #endif							/* KVFDW_FAULTS */
 

@@ -300,7 +300,7 @@ kv_drop_collect(void)
 void
 kv_slots_discard_unknown(void)
 {
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		KvStoreKey	key = kv_slot_header(i)->store;
 

@@ -67,15 +67,15 @@ static KvTouch *last_touched = NULL;
 static bool prepared = false;	/* PRE_COMMIT is over */
 
 static bool
-is_logged(const KvSlot *slot, uint32 n)
+is_logged(int slot, uint32 n)
 {
-	return (slot->logged[n / 64] >> (n % 64)) & 1;
+	return (kv_slot_logged(slot)[n / 64] >> (n % 64)) & 1;
 }
 
 static void
-set_logged(KvSlot *slot, uint32 n)
+set_logged(int slot, uint32 n)
 {
-	slot->logged[n / 64] |= UINT64CONST(1) << (n % 64);
+	kv_slot_logged(slot)[n / 64] |= UINT64CONST(1) << (n % 64);
 }
 
 /*
@@ -85,13 +85,14 @@ set_logged(KvSlot *slot, uint32 n)
 bool
 kv_commit_note_write(KvStore *store, uint32 shardno)
 {
-	KvSlot	   *slot = &kv_slots[kv_shard(store, shardno)->open_slot];
+	int			open = kv_shard(store, shardno)->open_slot;
+	const KvSlot *slot = &kv_slots[open];
 	KvTouchKey	key = {store, shardno};
 	bool		found;
 
 	if (prepared)
 	{
-		set_logged(slot, slot->nentries - 1);
+		set_logged(open, slot->nentries - 1);
 		return true;
 	}
 	if (last_touched == NULL || last_touched->key.store != store ||
@@ -142,7 +143,7 @@ kv_commit_log_batch(int i)
 	{
 		Size		size = KV_LOG_ENTRY_SIZE(((const KvLogEntry *) at)->keylen);
 
-		if (!is_logged(slot, n))
+		if (!is_logged(i, n))
 		{
 			memcpy(entries + bytes, at, size);
 			bytes += size;
@@ -214,9 +215,9 @@ find_entries(int i, KvFinds *finds)
 		if (!kv_xid_is_mine(entry->xid))
 			continue;
 		finds->mine++;
-		if (is_logged(slot, n))
+		if (is_logged(i, n))
 			continue;
-		set_logged(slot, n);
+		set_logged(i, n);
 		memcpy(finds->entries + finds->bytes, entry, size);
 		finds->bytes += size;
 		finds->n++;
@@ -287,7 +288,7 @@ has_extents(int i)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 
-		if (!is_logged(slot, n) && !is_in_slot(slot, entry) && kv_xid_is_mine(entry->xid))
+		if (!is_logged(i, n) && !is_in_slot(slot, entry) && kv_xid_is_mine(entry->xid))
 			return true;
 		at += KV_LOG_ENTRY_SIZE(entry->keylen);
 	}
@@ -364,7 +365,7 @@ kv_engine_before_commit(void)
 	prepared = true;
 	if (touched == NULL)
 		return;
-	finds.entries = palloc(KV_ENTRY_AREA);
+	finds.entries = palloc(kv_slot_units(kv_slot_pool->slot_size) * kv_slot_pool->unit_entries);
 	finds.values = palloc_extended(kv_slot_pool->slot_size, MCXT_ALLOC_HUGE);
 	hash_seq_init(&status, touched);
 	while ((touch = hash_seq_search(&status)) != NULL)

@@ -21,58 +21,98 @@
 #include "engine/value/value.h"
 
 #define KV_SLOT_PATIENCE	60	/* seconds */
+#define KV_SEALED_AT_ONCE	8	/* open slots, where no unit is free */
+#define KV_LOOKED_AT		16	/* of which the best one is sealed */
 
 /* ---- one slot ---- */
+
+static bool
+is_pending(const KvSlot *slot)
+{
+	return slot->state == KV_SLOT_SEALED || slot->state == KV_SLOT_WRITING;
+}
+
+/* KvSlotPool.lock held. */
+static void
+free_slot(int i)
+{
+	if (is_pending(&kv_slots[i]))
+		kv_slot_unqueue(i);
+	kv_units_free(i);
+}
 
 void
 kv_slot_release(int i)
 {
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	kv_slot_push_free(i);
+	free_slot(i);
 	LWLockRelease(&kv_slot_pool->lock);
 	ConditionVariableBroadcast(&kv_slot_pool->freed);
 }
 
 /*
  * Is an older slot of its shard still to be finished?  KvSlotPool.lock held.  Those
- * that the merge writer is writing do not count if it asks for itself.
+ * that the merge writer is writing do not count if it asks for itself.  Slots of a shard
+ * are sealed one after the other, so an older one stands before it in the list.
  */
 static bool
 has_older(int i, bool for_writer)
 {
-	for (int j = 0; j < kv_slot_pool->nslots; j++)
+	for (int j = kv_slot_pool->first_pending; j >= 0 && j != i; j = kv_slots[j].pending_next)
 	{
 		const KvSlot *slot = &kv_slots[j];
 
-		if ((slot->state == KV_SLOT_SEALED ||
-			 (slot->state == KV_SLOT_WRITING && !(for_writer && slot->by_writer))) &&
-			slot->store == kv_slots[i].store && slot->shard == kv_slots[i].shard &&
-			slot->sequence < kv_slots[i].sequence)
+		if (!(slot->state == KV_SLOT_WRITING && for_writer && slot->by_writer) &&
+			slot->store == kv_slots[i].store && slot->shard == kv_slots[i].shard)
 			return true;
 	}
 	return false;
 }
 
 /*
- * SEALED → WRITING for the caller; false if somebody else has it, its store was
- * dropped, or another must come first (commit.c).
+ * SEALED → WRITING for the caller, under KvSlotPool.lock; false if somebody else has it,
+ * its store was dropped, or another must come first (commit.c).
  */
+static bool
+claim(int i, bool by_writer)
+{
+	KvSlot	   *slot = &kv_slots[i];
+
+	if (slot->state != KV_SLOT_SEALED ||
+		pg_atomic_read_u32(&slot->store->state) == KV_STORE_DROPPED ||
+		(slot->store->shape.wal == KV_WAL_KEYS && has_older(i, by_writer)))
+		return false;
+	slot->state = KV_SLOT_WRITING;
+	slot->by_writer = by_writer;
+	return true;
+}
+
 bool
 kv_slot_claim(int i, bool by_writer)
 {
 	bool		mine;
 
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	mine = kv_slots[i].state == KV_SLOT_SEALED &&
-		pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED &&
-		(kv_slots[i].store->shape.wal != KV_WAL_KEYS || !has_older(i, by_writer));
-	if (mine)
-	{
-		kv_slots[i].state = KV_SLOT_WRITING;
-		kv_slots[i].by_writer = by_writer;
-	}
+	mine = claim(i, by_writer);
 	LWLockRelease(&kv_slot_pool->lock);
 	return mine;
+}
+
+int
+kv_slot_claim_next(bool retry)
+{
+	int			i;
+
+	if (kv_slot_pool->first_pending < 0)
+		return -1;				/* who seals one wakes the caller */
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	for (i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].pending_next)
+	{
+		if ((kv_slots[i].error == 0 || retry) && claim(i, true))
+			break;
+	}
+	LWLockRelease(&kv_slot_pool->lock);
+	return i;
 }
 
 /* May a claimed slot be finished now?  False: an older one of its shard was not (commit.c). */
@@ -192,87 +232,141 @@ write_out(int i)
 	return err;
 }
 
+/* ---- open slots that are sealed before they are full ---- */
+
 /*
- * Take an OPEN slot from some shard that is not filling it, so that it can be
- * written and reused.  Round robin; no lock held.
+ * Seal an open slot, if it is one still, so that it can be written and its units used
+ * again.  The store is pinned; no lock held.
  */
 static void
-evict_open_slot(void)
+seal_open_slot(int i, KvStore *store, uint32 shardno)
 {
-	static int	hand = 0;
+	KvShard    *shard = kv_shard(store, shardno);
 
-	for (int tried = 0; tried < kv_slot_pool->nslots; tried++)
-	{
-		int			i = hand = (hand + 1) % kv_slot_pool->nslots;
-		KvStore    *store = NULL;
-		uint32		shardno = 0;
-		KvShard    *shard;
-		bool		sealed = false;
-
-		LWLockAcquire(&kv_slot_pool->lock, LW_SHARED);
-		/* a dropped store's slot is the maintainer's (collect_stores) */
-		if (kv_slots[i].state == KV_SLOT_OPEN &&
-			pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED)
-		{
-			store = kv_slots[i].store;
-			shardno = kv_slots[i].shard;
-			pg_atomic_fetch_add_u32(&store->pins, 1);
-		}
-		LWLockRelease(&kv_slot_pool->lock);
-		if (store == NULL)
-			continue;
-
-		KV_STOP_POINT("evict_pinned");
-		shard = kv_shard(store, shardno);
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		if (shard->open_slot == i)
-		{
-			kv_slot_seal(store, shardno);
-			sealed = true;
-		}
-		LWLockRelease(&shard->lock);
-		pg_atomic_fetch_sub_u32(&store->pins, 1);
-		if (sealed)
-			return;
-	}
+	KV_STOP_POINT("evict_pinned");
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->open_slot == i)
+		kv_slot_seal(store, shardno);
+	LWLockRelease(&shard->lock);
+	pg_atomic_fetch_sub_u32(&store->pins, 1);
 }
 
 /*
- * Wait until some slot is free.  No lock held.  ERROR if slots cannot be
- * written: the values in them are safe, but nothing more can be taken in.
+ * Look at the next so many open slots, and pin the store of one of them: the first into
+ * which nothing was put since the last look, else, unless only such a one will do, the
+ * one with the most values.  Slots are looked at in turn, whoever does it.  -1: none.
+ */
+static int
+pick_open_slot(int looks, bool idle_only, KvStore **store, uint32 *shardno)
+{
+	int			best = -1;
+	bool		idle = false;
+
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	for (int passed = 0; passed < kv_slot_pool->nunits && looks > 0 && !idle;)
+	{
+		int			i = (kv_slot_pool->hand + Max(kv_slots[kv_slot_pool->hand].units, 1)) % kv_slot_pool->nunits;
+		KvSlot	   *slot = &kv_slots[i];
+
+		passed += Max(slot->units, 1);
+		kv_slot_pool->hand = i;
+		/* a dropped store's slot is the maintainer's (collect_stores) */
+		if (slot->state != KV_SLOT_OPEN ||
+			pg_atomic_read_u32(&slot->store->state) == KV_STORE_DROPPED)
+			continue;
+		looks--;
+		idle = !slot->touched;
+		if (idle || (!idle_only && (best < 0 || slot->value_used > kv_slots[best].value_used)))
+			best = i;
+		slot->touched = false;
+	}
+	if (best >= 0)
+	{
+		*store = kv_slots[best].store;
+		*shardno = kv_slots[best].shard;
+		pg_atomic_fetch_add_u32(&(*store)->pins, 1);
+	}
+	LWLockRelease(&kv_slot_pool->lock);
+	return best;
+}
+
+/* No unit is free and nothing on its way to the files: send some there. */
+static void
+evict_open_slots(void)
+{
+	int			n = Min(Max(kv_slot_pool->nunits / 64, 1), KV_SEALED_AT_ONCE);
+	KvStore    *store;
+	uint32		shardno;
+	int			slot;
+
+	while (n-- > 0 && (slot = pick_open_slot(KV_LOOKED_AT, false, &store, &shardno)) >= 0)
+		seal_open_slot(slot, store, shardno);
+}
+
+void
+kv_slots_seal_idle(void)
+{
+	KvStore    *store;
+	uint32		shardno;
+	int			slot;
+
+	for (uint32 n = pg_atomic_exchange_u32(&kv_slot_pool->crowded, 0); n > 0; n--)
+	{
+		slot = pick_open_slot(1, true, &store, &shardno);
+		if (slot >= 0)
+			seal_open_slot(slot, store, shardno);
+	}
+}
+
+/* ---- waiting ---- */
+
+/*
+ * The oldest slot that waits to be written, or -1.  KvSlotPool.lock held.  *pending: some
+ * are on their way to the files.
+ */
+static int
+oldest_sealed(bool *pending)
+{
+	*pending = false;
+	for (int i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].pending_next)
+	{
+		/* a dropped store's waits for the maintainer, who may be long */
+		if (pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
+			continue;
+		*pending = true;
+		if (kv_slots[i].state == KV_SLOT_SEALED)
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * Wait until there is room for a slot for a value of this length.  No lock held.  ERROR
+ * if slots cannot be written: the values in them are safe, but nothing more can be taken
+ * in.
  */
 void
-kv_slot_wait_free(void)
+kv_slot_wait_free(Size len)
 {
 	int			idle = 0;
 
 	ConditionVariablePrepareToSleep(&kv_slot_pool->freed);
 	for (;;)
 	{
-		int			first_sealed = -1;
-		bool		pending = false;
+		int			first_sealed;
+		bool		pending;
 		bool		free;
 		uint32		err = pg_atomic_read_u32(&kv_slot_pool->write_error);
 
 		kv_interrupts();
 		LWLockAcquire(&kv_slot_pool->lock, LW_SHARED);
-		free = kv_slot_pool->first_free >= 0;
-		for (int i = 0; i < kv_slot_pool->nslots && !free; i++)
-		{
-			/* a dropped store's waits for the maintainer, who may be long */
-			if ((kv_slots[i].state != KV_SLOT_SEALED && kv_slots[i].state != KV_SLOT_WRITING) ||
-				pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
-				continue;
-			if (kv_slots[i].state == KV_SLOT_SEALED &&
-				(first_sealed < 0 || kv_slots[i].sequence < kv_slots[first_sealed].sequence))
-				first_sealed = i;
-			pending = true;
-		}
+		free = kv_units_are_free(len);
+		first_sealed = oldest_sealed(&pending);
 		LWLockRelease(&kv_slot_pool->lock);
 		if (free)
 			break;
 		if (!pending)
-			evict_open_slot();
+			evict_open_slots();
 		else if (err != 0)
 		{
 			ConditionVariableCancelSleep();
@@ -359,8 +453,8 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequenc
 static bool
 is_slot_of(int i, const KvStoreKey *key)
 {
-	if (kv_slots[i].state == KV_SLOT_FREE)
-		return false;
+	if (kv_slots[i].units == 0)
+		return false;			/* none begins here */
 	return kv_same_store(kv_slots[i].state == KV_SLOT_ORPHAN ? &kv_slot_header(i)->store :
 						 &kv_slots[i].store->key, key);
 }
@@ -374,7 +468,7 @@ bool
 kv_slots_discard(const KvStoreKey *key)
 {
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		if (is_slot_of(i, key) && kv_slots[i].state == KV_SLOT_WRITING)
 		{
@@ -382,12 +476,12 @@ kv_slots_discard(const KvStoreKey *key)
 			return false;
 		}
 	}
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		if (!is_slot_of(i, key))
 			continue;
 		kv_slot_header(i)->in_use = 0;
-		kv_slot_push_free(i);
+		free_slot(i);
 	}
 	LWLockRelease(&kv_slot_pool->lock);
 	ConditionVariableBroadcast(&kv_slot_pool->freed);

@@ -54,59 +54,77 @@ kv_slot_fits(const KvShard *shard, Size len, int keylen)
 	if (kv_slot_header(shard->open_slot)->incarnation != kv_writing_incarnation())
 		return false;			/* opened by redo */
 	return value_position(slot->value_used, len) + len <= slot->capacity &&
-		slot->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= KV_ENTRY_BYTES;
+		slot->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= kv_slot_entry_room(shard->open_slot);
+}
+
+/* Capacities are multiples of this. */
+static Size
+grain(void)
+{
+	return kv_slot_pool->whole ? KV_BLOCK : kv_slot_pool->unit_values;
+}
+
+/* What a slot for this shard should cover if no other shard were written. */
+static Size
+capacity_alone(const KvShard *shard)
+{
+	Size		capacity = Min((Size) kv_slot_pool->slot_size, shard->files.value_tail / 4);
+
+	return Max(TYPEALIGN_DOWN(grain(), capacity), (Size) 16 * 1024);
 }
 
 /* Bytes of the value file that a slot for this shard should cover. */
 Size
 kv_slot_capacity(const KvShard *shard, Size len)
 {
-	Size		capacity = Min((Size) kv_slot_pool->slot_size,
-							   Max((Size) 16 * 1024, shard->files.value_tail / 4));
-
-	return TYPEALIGN(KV_BLOCK, Max(capacity, len));
+	return TYPEALIGN(grain(), Max(Min(capacity_alone(shard), kv_slot_share()), len));
 }
 
 /*
  * Give the shard an open slot of at least len bytes.  The caller holds the
  * shard's lock exclusively and has made sure that the value file is allocated.
- * False if no slot is free.
+ * False if there are no units for it.
  */
 bool
 kv_slot_open(KvStore *store, uint32 shardno, Size len)
 {
 	KvShard    *shard = kv_shard(store, shardno);
+	Size		capacity = Min(kv_slot_capacity(shard, len),
+							   shard->value_allocated - shard->files.value_tail);
 	KvSlotHeader *header;
 	KvSlot	   *slot;
 	int			i;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	Assert(shard->open_slot < 0);
+	Assert(capacity >= TYPEALIGN(KV_BLOCK, len));
 
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	i = kv_slot_pool->first_free;
+	i = kv_units_take(kv_slot_units(capacity), kv_slot_units(len));
 	if (i < 0)
 	{
 		LWLockRelease(&kv_slot_pool->lock);
 		return false;
 	}
 	slot = &kv_slots[i];
-	kv_slot_pool->first_free = slot->next;
 	slot->store = store;
 	slot->shard = shardno;
-	slot->state = KV_SLOT_OPEN;
+	slot->touched = true;
 	LWLockRelease(&kv_slot_pool->lock);
 	KV_STOP_POINT("slot_taken");
+	capacity = Min(capacity, (Size) slot->units * kv_slot_pool->unit_values);
+	if (capacity < capacity_alone(shard))
+		pg_atomic_fetch_add_u32(&kv_slot_pool->crowded, 1);
 
 	slot->next = -1;
 	slot->value_file = shard->files.value_file;
 	slot->base = shard->files.value_tail;
-	slot->capacity = kv_slot_capacity(shard, len);
+	slot->capacity = capacity;
 	slot->log_number = shard->log_number;
 	slot->value_used = slot->entry_used = slot->nentries = 0;
 	slot->sequence = pg_atomic_fetch_add_u64(&kv_slot_pool->sequence, 1);
 	slot->hot = 0;
-	memset(slot->logged, 0, sizeof(slot->logged));
+	kv_slot_clear_logged(i);
 	slot->batch_taken = false;
 	slot->error = 0;
 	Assert(slot->base + slot->capacity <= shard->value_allocated);
@@ -172,6 +190,7 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 	entry->crc = kv_log_entry_crc(entry, slot->sequence);
 	slot->entry_used += KV_LOG_ENTRY_SIZE(key.len);
 	slot->nentries++;
+	slot->touched = true;
 }
 
 /* Complete a slot's image and its batch; the log offset is reserved already. */
@@ -229,7 +248,7 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	shard->open_slot = -1;
 
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	slot->state = KV_SLOT_SEALED;
+	kv_slot_queue(i);
 	LWLockRelease(&kv_slot_pool->lock);
 	kv_wake(kv_slot_pool->writer_latch);
 }

@@ -3,9 +3,12 @@
  *		The file of merge slots: where a shard's newest values gather (fill.c) until
  *		one large direct write takes them to the value file (drain.c).
  *
- * The merge file is mmap'd by every process and holds a page of geometry and
- * then the slots.  A slot has a value area, the exact image of what will be
- * written, and an entry area: header, key-log batch, index entries.
+ * The merge file is mmap'd by every process and holds a page of geometry, the values of
+ * all units, their headers, and their entries.  So the values of a slot of several units
+ * are the exact image of what will be written, and so are its key-log batch and entries.
+ *
+ * A file of version 1 has slots that are all of one size, each with its header and entries
+ * behind its values.  One with slots in use is gone on with as it is, a slot being a unit.
  *
  *   FREE ──open──▶ OPEN ──seal──▶ SEALED ──claim──▶ WRITING ──▶ FREE
  *                                    ▲                 │ write failed
@@ -29,8 +32,16 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/slot/slot.h"
+
+#define KV_UNIT_VALUES		(16 * 1024)
+#define KV_UNIT_ENTRIES		(4 * 1024)
+#define KV_MERGE_VERSION	2
+#define KV_WHOLE_VERSION	1	/* slots of one size */
+#define KV_WHOLE_ENTRIES	(32 * 1024)	/* there, header included */
+#define KV_FEWEST_SLOTS		8	/* of the largest size for which there is room */
 
 #define KV_MERGE_TEMPORARY	KV_DIRECTORY "/merge.tmp"
 
@@ -39,47 +50,122 @@ typedef struct KvSlotFileHeader
 	uint32		magic;
 	uint32		format_version;
 	uint64		system_identifier;
-	uint32		slot_size;
-	uint32		entry_area;
-	uint32		nslots;
+	uint32		unit_values;
+	uint32		unit_entries;	/* version 1: with the header */
+	uint32		nunits;
 	uint32		crc;
 } KvSlotFileHeader;
 
+/* Where things are in the file: of unit 0, and how far from there to the next unit's. */
+typedef struct KvGeometry
+{
+	Size		values;
+	Size		headers;
+	Size		batches;
+	Size		values_step;
+	Size		headers_step;
+	Size		batches_step;
+	Size		length;			/* of the file */
+	Size		entries;		/* bytes of a unit, for a slot's batch head and entries */
+} KvGeometry;
+
 static int	merge_size_kb = 256;
-static int	merge_buffers_mb = 16;
+static int	merge_buffers_mb = 64;
+static KvGeometry geometry;
 
 KvSlotPool *kv_slot_pool = NULL;
 KvSlot	   *kv_slots = NULL;
 static char *merge_base = NULL; /* the mapping; the same in all processes */
 
-static Size
-slot_stride(void)
+static KvGeometry
+geometry_of(const KvSlotFileHeader *header)
 {
-	return (Size) kv_slot_pool->slot_size + KV_ENTRY_AREA;
+	KvGeometry	file = {.values = KV_BLOCK};
+
+	if (header->format_version == KV_WHOLE_VERSION)
+	{
+		Size		step = (Size) header->unit_values + header->unit_entries;
+
+		file.headers = file.values + header->unit_values;
+		file.batches = file.headers + sizeof(KvSlotHeader);
+		file.values_step = file.headers_step = file.batches_step = step;
+		file.length = file.values + step * header->nunits;
+		file.entries = header->unit_entries - sizeof(KvSlotHeader);
+		return file;
+	}
+	file.values_step = header->unit_values;
+	file.headers = file.values + file.values_step * header->nunits;
+	file.headers_step = sizeof(KvSlotHeader);
+	file.batches = TYPEALIGN(KV_BLOCK, file.headers + file.headers_step * header->nunits);
+	file.batches_step = file.entries = header->unit_entries;
+	file.length = file.batches + file.batches_step * header->nunits;
+	return file;
 }
 
 char *
 kv_slot_values(int slot)
 {
-	return merge_base + KV_BLOCK + slot_stride() * slot;
+	return merge_base + geometry.values + geometry.values_step * slot;
 }
 
 KvSlotHeader *
 kv_slot_header(int slot)
 {
-	return (KvSlotHeader *) (kv_slot_values(slot) + kv_slot_pool->slot_size);
+	return (KvSlotHeader *) (merge_base + geometry.headers + geometry.headers_step * slot);
 }
 
 KvLogBatch *
 kv_slot_batch(int slot)
 {
-	return (KvLogBatch *) ((char *) kv_slot_header(slot) + KV_SLOT_BATCH);
+	return (KvLogBatch *) (merge_base + geometry.batches + geometry.batches_step * slot);
 }
 
 char *
 kv_slot_entries(int slot)
 {
-	return (char *) kv_slot_header(slot) + KV_SLOT_ENTRIES;
+	return (char *) (kv_slot_batch(slot) + 1);
+}
+
+Size
+kv_slot_entry_room(int slot)
+{
+	return geometry.entries * kv_slots[slot].units - sizeof(KvLogBatch);
+}
+
+/* Of slots of a file's shape. */
+static int
+units_for(const KvSlotFileHeader *header, Size capacity)
+{
+	if (header->format_version == KV_WHOLE_VERSION)
+		return 1;
+	return Max((capacity + header->unit_values - 1) / header->unit_values, 1);
+}
+
+int
+kv_slot_units(Size capacity)
+{
+	return units_for((const KvSlotFileHeader *) merge_base, capacity);
+}
+
+/* ---- bits for entries, behind the array of units ---- */
+
+static Size
+words_of_unit(Size entries)
+{
+	return entries / sizeof(KvLogEntry) / 64 + 1;
+}
+
+uint64 *
+kv_slot_logged(int slot)
+{
+	return (uint64 *) (kv_slots + kv_slot_pool->nunits) + words_of_unit(geometry.entries) * slot;
+}
+
+void
+kv_slot_clear_logged(int slot)
+{
+	memset(kv_slot_logged(slot), 0,
+		   words_of_unit(geometry.entries) * kv_slots[slot].units * sizeof(uint64));
 }
 
 uint32
@@ -102,28 +188,18 @@ kv_slot_seal_crc(const KvSlotHeader *header)
 	return crc;
 }
 
-/* The slot is nobody's from here on.  KvSlotPool.lock held, or nobody else is there. */
-void
-kv_slot_push_free(int i)
-{
-	kv_slots[i].state = KV_SLOT_FREE;
-	kv_slots[i].store = NULL;
-	kv_slots[i].next = kv_slot_pool->first_free;
-	kv_slot_pool->first_free = i;
-}
-
 /* ---- start-up ---- */
 
 void
 kv_slots_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.merge_size",
-							"Size of a merge slot: the largest single write to a value file.",
+							"Largest merge slot: the largest single write to a value file.",
 							NULL, &merge_size_kb, 256, 64, 4096,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.merge_buffers",
 							"Size of the merge file, which all tables share.",
-							NULL, &merge_buffers_mb, 16, 4, 65536,
+							NULL, &merge_buffers_mb, 64, 4, 65536,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 
@@ -133,14 +209,24 @@ kv_slots_init(void)
 	LWLockInitialize(&kv_slot_pool->lock, kv_tranche_room);
 	ConditionVariableInit(&kv_slot_pool->freed);
 	pg_atomic_init_u32(&kv_slot_pool->write_error, 0);
+	pg_atomic_init_u32(&kv_slot_pool->crowded, 0);
+}
+
+/* Bytes of values of the largest slot, in a file that is made now. */
+static Size
+configured_size(void)
+{
+	return TYPEALIGN_DOWN(KV_UNIT_VALUES, (Size) merge_size_kb * 1024);
 }
 
 static int
-configured_slots(void)
+configured_units(void)
 {
-	Size		stride = (Size) merge_size_kb * 1024 + KV_ENTRY_AREA;
+	Size		units = (Size) merge_buffers_mb * 1024 * 1024 / (KV_UNIT_VALUES + KV_UNIT_ENTRIES);
 
-	return Max(8, (int) ((Size) merge_buffers_mb * 1024 * 1024 / stride));
+	if (kv_fault_merge_units() > 0)
+		return kv_fault_merge_units();
+	return Max(units, KV_FEWEST_SLOTS * configured_size() / KV_UNIT_VALUES);
 }
 
 static uint32
@@ -153,18 +239,17 @@ static void
 create_merge_file(void)
 {
 	KvSlotFileHeader header = {0};
-	Size		stride = (Size) merge_size_kb * 1024 + KV_ENTRY_AREA;
 	Size		len;
 	char	   *map;
 
 	header.magic = KV_MAGIC_SLOT_FILE;
-	header.format_version = KV_FORMAT_VERSION;
+	header.format_version = KV_MERGE_VERSION;
 	header.system_identifier = GetSystemIdentifier();
-	header.slot_size = merge_size_kb * 1024;
-	header.entry_area = KV_ENTRY_AREA;
-	header.nslots = configured_slots();
+	header.unit_values = KV_UNIT_VALUES;
+	header.unit_entries = KV_UNIT_ENTRIES;
+	header.nunits = configured_units();
 	header.crc = header_crc(&header);
-	len = KV_BLOCK + stride * header.nslots;
+	len = geometry_of(&header).length;
 	kv_io_create_zeroed(KV_MERGE_TEMPORARY, len, KV_IO_MERGE_MAP);
 	map = kv_io_map(KV_MERGE_TEMPORARY, true, &len, KV_IO_MERGE_MAP);
 	if (map == NULL)
@@ -175,15 +260,19 @@ create_merge_file(void)
 		kv_io_error(FATAL, errno, KV_MERGE_TEMPORARY, "rename");
 }
 
-/* The merge file's header, if it is one of this cluster that can be used. */
+/* The merge file's header, if it is one of a version that is known and can be used. */
 static bool
-read_header(KvSlotFileHeader *header, Size *len)
+read_header(KvSlotFileHeader *header)
 {
-	bool		found = kv_io_slurp_piece(KV_SLOT_FILE_PATH, 0, header, sizeof(*header), len);
+	Size		len;
+	bool		found = kv_io_slurp_piece(KV_SLOT_FILE_PATH, 0, header, sizeof(*header), &len);
 
 	return found && header->magic == KV_MAGIC_SLOT_FILE && header->crc == header_crc(header) &&
-		header->entry_area == KV_ENTRY_AREA && header->nslots > 0 &&
-		*len == KV_BLOCK + ((Size) header->slot_size + KV_ENTRY_AREA) * header->nslots;
+		((header->format_version == KV_MERGE_VERSION &&
+		  header->unit_values == KV_UNIT_VALUES && header->unit_entries == KV_UNIT_ENTRIES) ||
+		 (header->format_version == KV_WHOLE_VERSION &&
+		  header->unit_entries == KV_WHOLE_ENTRIES)) &&
+		header->nunits > 0 && len == geometry_of(header).length;
 }
 
 /*
@@ -194,27 +283,30 @@ bool
 kv_slots_are_sound(void)
 {
 	KvSlotFileHeader header;
-	Size		len;
 
-	return read_header(&header, &len) && header.format_version == KV_FORMAT_VERSION &&
-		header.system_identifier == GetSystemIdentifier() &&
+	return read_header(&header) && header.system_identifier == GetSystemIdentifier() &&
 		kv_io_read_through(KV_SLOT_FILE_PATH, KV_IO_MERGE_MAP) == 0;
 }
 
+static Size
+memory_for(Size nunits, Size entries)
+{
+	return mul_size(nunits, sizeof(KvSlot) + words_of_unit(entries) * sizeof(uint64));
+}
+
 /*
- * Bytes of shared memory for the slot array.  An existing merge file may have
- * more slots than the GUCs now ask for; it is replaced only when empty.
+ * Bytes of shared memory for the array of units.  An existing merge file may have more
+ * of them than the settings now ask for; it is replaced only when empty.
  */
 Size
 kv_slots_memory(void)
 {
-	int			nslots = configured_slots();
+	Size		size = memory_for(configured_units(), KV_UNIT_ENTRIES);
 	KvSlotFileHeader header;
-	Size		len;
 
-	if (read_header(&header, &len))
-		nslots = Max(nslots, header.nslots);
-	return mul_size(nslots, sizeof(KvSlot));
+	if (read_header(&header))
+		size = Max(size, memory_for(header.nunits, geometry_of(&header).entries));
+	return size;
 }
 
 void
@@ -243,8 +335,20 @@ map_merge_file(void)
 		kv_io_error(FATAL, errno, KV_SLOT_FILE_PATH, "map");
 	kv_io_guard_file(&guard, KV_SLOT_FILE_PATH, merge_base, len);
 	header = (KvSlotFileHeader *) merge_base;
-	kv_slot_pool->slot_size = header->slot_size;
-	kv_slot_pool->nslots = header->nslots;
+	geometry = geometry_of(header);
+	kv_slot_pool->nunits = header->nunits;
+	kv_slot_pool->unit_values = header->unit_values;
+	kv_slot_pool->unit_entries = geometry.entries;
+	kv_slot_pool->whole = header->format_version == KV_WHOLE_VERSION;
+	kv_slot_pool->slot_size = kv_slot_pool->whole ?
+		TYPEALIGN_DOWN(KV_BLOCK, header->unit_values) :
+		Min(configured_size(), (Size) header->nunits * KV_UNIT_VALUES);
+}
+
+static bool
+is_sound(const KvSlotHeader *header)
+{
+	return header->magic == KV_MAGIC_SLOT && header->open_crc == kv_slot_open_crc(header);
 }
 
 /* Is the slot of a store whose versions are in the WAL? */
@@ -268,15 +372,16 @@ static int
 release_slots(uint64 *sequence)
 {
 	int			used = 0;
+	int			behind = 0;		/* the slots met so far */
 
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		KvSlotHeader *head = kv_slot_header(i);
 
 		*sequence = Max(*sequence, head->sequence);
 		if (!head->in_use)
 			continue;
-		if (head->magic != KV_MAGIC_SLOT || head->open_crc != kv_slot_open_crc(head))
+		if (!is_sound(head) || i < behind || i + kv_slot_units(head->capacity) > kv_slot_pool->nunits)
 		{
 			ereport(WARNING,
 					(errcode(ERRCODE_DATA_CORRUPTED),
@@ -285,9 +390,41 @@ release_slots(uint64 *sequence)
 		}
 		else if (is_logged(head))
 			head->in_use = 0;
-		used += head->in_use != 0;
+		else
+		{
+			behind = i + kv_slot_units(head->capacity);
+			used++;
+		}
 	}
 	return used;
+}
+
+/* No slot is in use, but those that an earlier incarnation left. */
+static void
+begin_pool(void)
+{
+	kv_slot_pool->nfree = kv_slot_pool->nopen = kv_slot_pool->hand = 0;
+	kv_slot_pool->lowest_free = kv_slot_pool->nunits;
+	kv_slot_pool->first_pending = kv_slot_pool->last_pending = -1;
+	memset(kv_slots, 0, memory_for(kv_slot_pool->nunits, geometry.entries));
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
+	{
+		KvSlot	   *slot = &kv_slots[i];
+
+		slot->next = slot->pending_next = slot->pending_previous = -1;
+		if (slot->state == KV_SLOT_PART)
+			continue;
+		if (kv_slot_header(i)->in_use)
+		{
+			slot->units = kv_slot_units(kv_slot_header(i)->capacity);
+			slot->state = KV_SLOT_ORPHAN;
+			for (int part = 1; part < slot->units; part++)
+				slot[part].state = KV_SLOT_PART;
+			continue;
+		}
+		kv_slot_pool->nfree++;
+		kv_slot_pool->lowest_free = Min(kv_slot_pool->lowest_free, i);
+	}
 }
 
 /*
@@ -307,8 +444,7 @@ kv_slots_start(void)
 
 		map_merge_file();
 		used = release_slots(&sequence);
-		if (kv_slot_pool->slot_size == merge_size_kb * 1024 &&
-			kv_slot_pool->nslots == configured_slots())
+		if (!kv_slot_pool->whole && kv_slot_pool->nunits == configured_units())
 			break;
 		if (used > 0)
 		{
@@ -324,41 +460,37 @@ kv_slots_start(void)
 	/* a remade file has no old sequences to go on from; the clock is beyond them */
 	pg_atomic_init_u64(&kv_slot_pool->sequence,
 					   Max(sequence + 1, (uint64) GetCurrentTimestamp()));
-	kv_slot_pool->first_free = -1;
-	for (int i = kv_slot_pool->nslots - 1; i >= 0; i--)
-	{
-		KvSlot	   *slot = &kv_slots[i];
-
-		memset(slot, 0, sizeof(*slot));
-		slot->next = -1;
-		if (kv_slot_header(i)->in_use)
-			slot->state = KV_SLOT_ORPHAN;
-		else
-			kv_slot_push_free(i);
-	}
+	begin_pool();
 }
 
 /*
- * Call visit for each slot that the merge file has, mapped or not, as far as it can be
- * read.  In the postmaster.
+ * Call visit for each slot in use that the merge file has, mapped or not, as far as it can
+ * be read.  In the postmaster.
  */
 void
-kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot))
+kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot, const char *entries, Size room))
 {
-	KvSlotFileHeader header;
-	Size		len;
-	Size		stride;
-	char	   *area;
+	KvSlotFileHeader file;
+	KvGeometry	at;
 
-	if (!read_header(&header, &len))
+	if (!read_header(&file))
 		return;
-	stride = (Size) header.slot_size + KV_ENTRY_AREA;
-	area = palloc(KV_ENTRY_AREA);
-	for (uint32 i = 0; i < header.nslots; i++)
+	at = geometry_of(&file);
+	for (uint32 i = 0; i < file.nunits; i++)
 	{
-		if (kv_io_slurp_piece(KV_SLOT_FILE_PATH, KV_BLOCK + stride * i + header.slot_size,
-							  area, KV_ENTRY_AREA, &len))
-			visit((const KvSlotHeader *) area);
+		KvSlotHeader header;
+		Size		room;
+		Size		len;
+		char	   *batch;
+
+		if (!kv_io_slurp_piece(KV_SLOT_FILE_PATH, at.headers + at.headers_step * i, &header,
+							   sizeof(header), &len) ||
+			!header.in_use || !is_sound(&header))
+			continue;
+		room = at.entries * Min(units_for(&file, header.capacity), file.nunits - i);
+		batch = palloc(room);
+		if (kv_io_slurp_piece(KV_SLOT_FILE_PATH, at.batches + at.batches_step * i, batch, room, &len))
+			visit(&header, batch + sizeof(KvLogBatch), room - sizeof(KvLogBatch));
+		pfree(batch);
 	}
-	pfree(area);
 }

@@ -54,29 +54,42 @@ replay_slot(KvStore *store, uint32 shardno, int i)
 	kv_stat_add(store, KV_COUNT_RECOVERED_SLOTS, 1);
 }
 
+/* The entries of a slot, and how many bytes there are for them. */
+typedef struct KvEntryArea
+{
+	const KvSlotHeader *header;
+	const char *entries;
+	Size		room;
+} KvEntryArea;
+
+static KvEntryArea
+area_of(int i)
+{
+	return (KvEntryArea) {kv_slot_header(i), kv_slot_entries(i), kv_slot_entry_room(i)};
+}
+
 /* Is there an entry of this slot's at this place of its entries? */
 static bool
-is_sound_entry(const KvSlotHeader *header, uint32 at)
+is_sound_entry(const KvEntryArea *area, uint32 at)
 {
-	const KvLogEntry *entry = (const KvLogEntry *)
-		((const char *) header + KV_SLOT_ENTRIES + at);
+	const KvLogEntry *entry = (const KvLogEntry *) (area->entries + at);
 
-	return at + sizeof(KvLogEntry) <= KV_ENTRY_BYTES && entry->keylen <= KV_MAX_KEY &&
-		at + KV_LOG_ENTRY_SIZE(entry->keylen) <= KV_ENTRY_BYTES &&
-		entry->crc == kv_log_entry_crc(entry, header->sequence);
+	return at + sizeof(KvLogEntry) <= area->room && entry->keylen <= KV_MAX_KEY &&
+		at + KV_LOG_ENTRY_SIZE(entry->keylen) <= area->room &&
+		entry->crc == kv_log_entry_crc(entry, area->header->sequence);
 }
 
 /* How much of a slot is valid: its entries up to the first that is not. */
 static void
-measure_slot(const KvSlotHeader *header, uint32 *nentries, uint32 *entry_bytes,
+measure_slot(const KvEntryArea *area, uint32 *nentries, uint32 *entry_bytes,
 			 uint32 *value_bytes)
 {
-	const char *entries = (const char *) header + KV_SLOT_ENTRIES;
+	const KvSlotHeader *header = area->header;
 
 	*nentries = *entry_bytes = *value_bytes = 0;
-	while (is_sound_entry(header, *entry_bytes))
+	while (is_sound_entry(area, *entry_bytes))
 	{
-		const KvLogEntry *entry = (const KvLogEntry *) (entries + *entry_bytes);
+		const KvLogEntry *entry = (const KvLogEntry *) (area->entries + *entry_bytes);
 		uint64		offset = KV_LOCATION_OFFSET(entry->location);
 
 		if (kv_same_file(KV_LOCATION_FILE(entry->location), header->value_file) &&
@@ -92,11 +105,11 @@ measure_slot(const KvSlotHeader *header, uint32 *nentries, uint32 *entry_bytes,
  * unfinished at most, so if there is, the slot is damaged.
  */
 static bool
-sound_entry_follows(const KvSlotHeader *header, uint32 end)
+sound_entry_follows(const KvEntryArea *area, uint32 end)
 {
-	for (uint32 at = end + 8; at < KV_ENTRY_BYTES; at += 8)
+	for (uint32 at = end + 8; at < area->room; at += 8)
 	{
-		if (is_sound_entry(header, at))
+		if (is_sound_entry(area, at))
 			return true;
 	}
 	return false;
@@ -117,9 +130,10 @@ slot_is_damaged(int i)
 void
 kv_slots_replay_sealed(KvStore *store, uint32 shardno)
 {
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		KvSlotHeader *header = kv_slot_header(i);
+		KvEntryArea area;
 		uint32		nentries;
 		uint32		entry_bytes;
 		uint32		value_bytes;
@@ -128,24 +142,13 @@ kv_slots_replay_sealed(KvStore *store, uint32 shardno)
 			continue;
 
 		/* entries are signed anew as a batch, so each must be what it was */
-		measure_slot(header, &nentries, &entry_bytes, &value_bytes);
+		area = area_of(i);
+		measure_slot(&area, &nentries, &entry_bytes, &value_bytes);
 		if (header->seal_crc != kv_slot_seal_crc(header) ||
 			nentries != header->nentries || entry_bytes != header->entry_bytes)
 			slot_is_damaged(i);
 		replay_slot(store, shardno, i);
 	}
-}
-
-/* How many entries a slot has. */
-static uint32
-count_entries(const KvSlotHeader *header)
-{
-	uint32		nentries;
-	uint32		entry_bytes;
-	uint32		value_bytes;
-
-	measure_slot(header, &nentries, &entry_bytes, &value_bytes);
-	return nentries;
 }
 
 /*
@@ -157,9 +160,10 @@ kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void *a
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		uint32		incarnation = kv_slot_header(i)->incarnation;
+		KvEntryArea area;
 		uint32		nentries;
 		uint32		entry_bytes;
 		uint32		value_bytes;
@@ -169,8 +173,9 @@ kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void *a
 			continue;
 		if (kv_slot_header(i)->log_number > shard->log_number)
 			shard->log_tail = sizeof(KvLogHeader);	/* of a log not begun yet */
-		measure_slot(kv_slot_header(i), &nentries, &entry_bytes, &value_bytes);
-		if (sound_entry_follows(kv_slot_header(i), entry_bytes))
+		area = area_of(i);
+		measure_slot(&area, &nentries, &entry_bytes, &value_bytes);
+		if (sound_entry_follows(&area, entry_bytes))
 			slot_is_damaged(i);
 		kv_slot_seal_image(i, value_bytes, entry_bytes, nentries, shard->log_tail);
 
@@ -199,16 +204,16 @@ typedef struct KvLoss
 static List *losses = NIL;
 
 static void
-note_loss(const KvSlotHeader *slot)
+note_loss(const KvSlotHeader *slot, const char *entries, Size room)
 {
-	KvLoss	   *loss;
+	KvEntryArea area = {slot, entries, room};
+	KvLoss	   *loss = palloc(sizeof(KvLoss));
+	uint32		entry_bytes;
+	uint32		value_bytes;
 
-	if (!slot->in_use || slot->magic != KV_MAGIC_SLOT || slot->open_crc != kv_slot_open_crc(slot))
-		return;
-	loss = palloc(sizeof(KvLoss));
 	loss->key = slot->store;
 	loss->shard = slot->shard;
-	loss->entries = count_entries(slot);
+	measure_slot(&area, &loss->entries, &entry_bytes, &value_bytes);
 	losses = lappend(losses, loss);
 }
 

@@ -2,10 +2,40 @@
  * slot.h
  *		Merge slots: where a new value and its entry are until they are in files.
  *
- * The shard's lock guards a slot's contents, KvSlotPool.lock its state and the free
- * list; it comes last.  What opens, fills, seals and finds is called with the
- * shard's lock held; what waits, with none.  While a value file cannot be written,
- * whoever needs a slot gets an ERROR; what is in slots stays readable.
+ * The shard's lock guards a slot's contents, KvSlotPool.lock its state, the free units
+ * and the list of slots that are to be written; it comes last.  What opens, fills, seals
+ * and finds is called with the shard's lock held; what waits, with none.  While a value
+ * file cannot be written, whoever needs a slot gets an ERROR; what is in slots stays
+ * readable.
+ *
+ * Sizes.  The merge file, of kvfdw.merge_buffers, is cut into units of 16 kB for values
+ * and 4 kB for entries.  A slot is one unit or several that lie side by side, and goes by
+ * the number of the first.  It gets what its first value needs, at least; else the least of
+ *		kvfdw.merge_size;
+ *		a quarter of its shard's value file;
+ *		its share: three quarters of all units, divided by the open slots;
+ *		what of that lies side by side.
+ * So each of the shards that are being written has a slot, as long as there are units, and
+ * a quarter of the units is left to slots that are on their way to the files.
+ *
+ * Who takes a slot from whom.  Nobody takes units from a slot.  Open slots are sealed
+ * before they are full,
+ *		by who finds no units while nothing is on its way to the files: a few, beginning
+ *		where the one before has ended;
+ *		by the merge writer, one look for each slot that was opened smaller than
+ *		kvfdw.merge_size and its file would have it: those into which nothing was put since
+ *		the last look.  So the shares of shards that are not written any more come back.
+ * Neither changes what is durable when: a slot may be sealed at any time.
+ *
+ * Killed at any moment, the file has, of each slot,
+ *		before in_use is stored		a header that says free: its units are
+ *		behind it					an open slot: its entries up to the first without CRC count.
+ *									Its units follow from its capacity, which open_crc covers
+ *		before sealed is stored		the same
+ *		behind it					a sealed slot, which is written again, to the same places
+ *		behind in_use = 0			a header that says free
+ * A unit's header is in a place of its own, where no value or entry is ever stored, and
+ * that of a unit in the middle of a slot says free, as it did when the slot was opened.
  */
 #ifndef KV_SLOT_H
 #define KV_SLOT_H
@@ -19,11 +49,10 @@
 #define KV_MAGIC_SLOT_FILE		0x4b564d47	/* "KVMG" */
 #define KV_MAGIC_SLOT		0x4b56534c	/* "KVSL" */
 
-#define KV_ENTRY_AREA		(32 * 1024)	/* of a merge slot, for its header and entries */
-
 typedef enum KvSlotState
 {
 	KV_SLOT_FREE = 0,
+	KV_SLOT_PART,				/* a unit of the slot that begins before it */
 	KV_SLOT_OPEN,
 	KV_SLOT_SEALED,
 	KV_SLOT_WRITING,			/* sealed, and the merge writer is at it */
@@ -31,7 +60,7 @@ typedef enum KvSlotState
 								 * recovery will replay and free it */
 } KvSlotState;
 
-/* Persistent, at the head of a slot's entry area. */
+/* Persistent; each unit has one. */
 typedef struct KvSlotHeader
 {
 	uint32		magic;
@@ -56,13 +85,15 @@ typedef struct KvSlotHeader
 
 StaticAssertDecl(sizeof(KvSlotHeader) == 128, "slot header size");
 
-#define KV_SLOT_MAX_ENTRIES	(KV_ENTRY_AREA / 40)
-
-/* Shared-memory side of a slot. */
+/* Shared-memory side of a unit, and of the slot that begins with it. */
 typedef struct KvSlot
 {
-	int			state;			/* KvSlotState; changes under KvSlotPool.lock */
-	int			next;			/* free list, or its shard's sealed list */
+	int			state;			/* KvSlotState; changes under KvSlotPool.lock, as do … */
+	int			units;			/* how many it has; 0: no slot begins here */
+	int			pending_next;	/* in the list of slots to be written, or -1 */
+	int			pending_previous;
+
+	int			next;			/* in its shard's sealed list, or -1 */
 	KvStore    *store;
 	uint32		shard;
 	KvFileNo	value_file;
@@ -74,19 +105,12 @@ typedef struct KvSlot
 	uint32		nentries;
 	uint64		sequence;
 	uint64		hot;			/* where its hot values are: a bit for so many bytes */
-
-	/* slot/commit.c; guarded by the shard's lock */
-	uint64		logged[KV_SLOT_MAX_ENTRIES / 64 + 1];	/* bits: entries that a PUT has logged */
-	bool		batch_taken;	/* the others are being logged by location */
+	bool		touched;		/* something was put into it since somebody looked */
+	bool		batch_taken;	/* slot/commit.c: what no PUT has logged is being logged by location */
 
 	int			error;			/* errno of the last failed write */
 	bool		by_writer;		/* WRITING: the merge writer has it */
 } KvSlot;
-
-/* Where the batch head and the entries start within a slot's entry area. */
-#define KV_SLOT_BATCH	sizeof(KvSlotHeader)
-#define KV_SLOT_ENTRIES	(sizeof(KvSlotHeader) + sizeof(KvLogBatch))
-#define KV_ENTRY_BYTES	(KV_ENTRY_AREA - KV_SLOT_ENTRIES)
 
 #define KV_SLOT_FILE_PATH	KV_DIRECTORY "/merge"
 
@@ -99,15 +123,39 @@ typedef enum KvValueHome
 
 typedef struct KvSlotPool
 {
-	LWLock		lock;			/* of slot states and the free list */
-	int			nslots;
-	uint32		slot_size;		/* bytes of a slot's value area */
-	int			first_free;		/* list head or -1 */
+	LWLock		lock;			/* of slot states, free units and the list of pending slots */
+	int			nunits;
+	bool		whole;			/* the file is of version 1: a slot is one unit, whatever it needs */
+	uint32		unit_values;	/* bytes of a unit's value area */
+	uint32		unit_entries;	/* … and of what it has for batch head and entries */
+	uint32		slot_size;		/* bytes of values that a slot can have */
+	int			nfree;			/* units */
+	int			lowest_free;	/* no unit before this one is free */
+	int			nopen;			/* slots */
+	int			hand;			/* where to look for a slot to seal */
+	int			first_pending;	/* slots that are sealed or being written, by when they … */
+	int			last_pending;	/* … were sealed; -1: there is none */
+	pg_atomic_uint32 crowded;	/* slots opened for want of units smaller than they could be */
 	pg_atomic_uint64 sequence;
 	ConditionVariable freed;
 	Latch	   *writer_latch;	/* NULL while the merge writer does not run */
 	pg_atomic_uint32 write_error;	/* errno of its last write, 0 if fine */
 } KvSlotPool;
+
+/* ---- unit.c: KvSlotPool.lock is held, exclusive but where it is said ---- */
+extern Size kv_slot_share(void);	/* no lock: bytes of values that a slot opened now may have */
+/* Are there units side by side for so many bytes?  Shared will do. */
+extern bool kv_units_are_free(Size bytes);
+/*
+ * Make so many units an OPEN slot, as near to the file's beginning as they can be had side
+ * by side; if nowhere, as many as can, but not fewer than least.  -1: there are none.
+ */
+extern int	kv_units_take(int wanted, int least);
+/* Give a slot's units free; it is in no list. */
+extern void kv_units_free(int slot);
+/* OPEN to SEALED, behind all that are to be written; and, before it is freed, off that list. */
+extern void kv_slot_queue(int slot);
+extern void kv_slot_unqueue(int slot);
 
 /* ---- mergefile.c ---- */
 extern KvSlotPool *kv_slot_pool;
@@ -118,21 +166,28 @@ extern void kv_slots_init(void);
 extern Size kv_slots_memory(void);
 extern void kv_slots_attach(void);
 extern void kv_slots_start(void);	/* when what a dead server left has been judged */
-/* A slot's value area, and the header behind it, in the file that kv_slots_start maps. */
+/* A slot's value area and its header in the file that kv_slots_start maps. */
 extern char *kv_slot_values(int slot);
 extern KvSlotHeader *kv_slot_header(int slot);
-/* Put a slot on the free list; KvSlotPool.lock held, or nobody else is there. */
-extern void kv_slot_push_free(int slot);
-extern char *kv_slot_entries(int slot);	/* in the mapped file, behind the batch head */
-extern KvLogBatch *kv_slot_batch(int slot);	/* in the mapped file, behind the header */
+extern KvLogBatch *kv_slot_batch(int slot);	/* in the mapped file, before its entries */
+extern char *kv_slot_entries(int slot);	/* behind the batch head … */
+extern Size kv_slot_entry_room(int slot);	/* … and how many bytes of them it can have */
+/* How many units a slot of so many bytes of values has. */
+extern int	kv_slot_units(Size capacity);
+/* Bits, one per entry: a PUT has logged it (slot/commit.c).  Guarded by the shard's lock. */
+extern uint64 *kv_slot_logged(int slot);
+/* Set them to 0; the slot's units are known. */
+extern void kv_slot_clear_logged(int slot);
 /* What open_crc and seal_crc must be; they are not changed. */
 extern uint32 kv_slot_open_crc(const KvSlotHeader *header);
 extern uint32 kv_slot_seal_crc(const KvSlotHeader *header);
 /*
- * Call visit for the header of each slot in the file, free or not, as far as it can be
- * read; the entries lie behind it.  Nothing need be mapped.  In the postmaster.
+ * Call visit for each slot in the file that is in use and has a sound header, with its
+ * entries and the room that they have, as far as that can be read.  Nothing need be
+ * mapped.  In the postmaster.
  */
-extern void kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot));
+extern void kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot, const char *entries,
+											   Size room));
 /* Is there a merge file of ours that can be read?  Reads all of it.  In the postmaster. */
 extern bool kv_slots_are_sound(void);
 
@@ -141,7 +196,10 @@ extern bool kv_slots_are_sound(void);
 extern bool kv_slot_fits(const KvShard *shard, Size len, int keylen);
 /* Bytes of the value file that a slot for this shard should cover. */
 extern Size kv_slot_capacity(const KvShard *shard, Size len);
-/* Shard's lock, exclusive; false: no slot is free. */
+/*
+ * Shard's lock, exclusive; so many bytes as kv_slot_capacity has just said are allocated
+ * behind the value tail.  False: there are no units.
+ */
 extern bool kv_slot_open(KvStore *store, uint32 shardno, Size len);
 extern void kv_slot_seal(KvStore *store, uint32 shardno);	/* shard's lock, exclusive */
 /* Shard's lock, exclusive; completes the version's location and CRC. */
@@ -163,9 +221,14 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 							   uint32 nentries, uint64 log_offset);
 
 /* ---- drain.c ---- */
-extern void kv_slot_wait_free(void);	/* no lock held; ERROR if slots cannot be written */
+/* No lock held; until there is room for a value of len; ERROR if slots cannot be written. */
+extern void kv_slot_wait_free(Size len);
 /* SEALED to WRITING; false: it is not for the caller. */
 extern bool kv_slot_claim(int slot, bool by_writer);
+/* The same for the oldest that may be written, for the merge writer; -1: there is none. */
+extern int	kv_slot_claim_next(bool retry);	/* retry: also those that could not be written */
+/* No lock held; the merge writer's look for slots that nobody fills any more. */
+extern void kv_slots_seal_idle(void);
 extern bool kv_slot_is_next(int slot);	/* false: an older one of its shard comes first */
 /* WRITING to SEALED; false: its store was dropped. */
 extern bool kv_slot_unclaim(int slot, int error);

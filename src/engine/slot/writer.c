@@ -53,7 +53,7 @@ writer_exit(int code, Datum arg)
 static void
 take_over(void)
 {
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		if (kv_slots[i].state == KV_SLOT_WRITING && kv_slots[i].by_writer)
 			(void) kv_slot_unclaim(i, 0);
@@ -206,26 +206,25 @@ start_writes(bool retry)
 	bool		any = false;
 	int			w = 0;
 
-	for (int i = 0; i < kv_slot_pool->nslots; i++)
+	for (;;)
 	{
 		KvSlotWrite *write;
+		int			slot;
 
-		if (kv_slots[i].state != KV_SLOT_SEALED || (kv_slots[i].error != 0 && !retry))
-			continue;
 		while (w < KV_WRITES_IN_FLIGHT && writes[w].slot >= 0)
 			w++;
 		if (w == KV_WRITES_IN_FLIGHT)
-			break;
-		if (!kv_slot_claim(i, true))
-			continue;
+			return any;
+		slot = kv_slot_claim_next(retry);
+		if (slot < 0)
+			return any;
 		write = &writes[w];
 		memset(write, 0, sizeof(*write));
-		write->slot = i;
+		write->slot = slot;
 		write->request.tag = write;
 		any = true;
 		start(write);
 	}
-	return any;
 }
 
 void
@@ -252,6 +251,7 @@ kv_merge_writer_main(Datum arg)
 			last_retry = GetCurrentTimestamp();
 		if (kv_io_writes_in_flight() == 0)
 			kv_value_trim();
+		kv_slots_seal_idle();
 		busy = start_writes(retry);
 		done = kv_io_reap_write(kv_io_writes_in_flight() == KV_WRITES_IN_FLIGHT ||
 								(!busy && kv_io_writes_in_flight() > 0));

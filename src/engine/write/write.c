@@ -315,7 +315,7 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 		if (room == KV_NEEDS_SPACE)
 			kv_value_extend(store, shardno, capacity);
 		else
-			kv_slot_wait_free();
+			kv_slot_wait_free(place);
 		return false;
 	}
 
