@@ -102,7 +102,10 @@ sub weight_in
 	my ($role, $database) = @_;
 	my $session = session(user => $role, database => $database);
 	$session->ask('SELECT 1');
-	return $node->safe_psql('postgres', "SELECT weight FROM kvfdw_stat_admission_roles WHERE role = '$role'");
+	my $weight;
+	# the session before it may not have ended yet
+	wait_for('one session', 180, sub { (my $sessions, $weight) = split /[|]/, $node->safe_psql('postgres', "SELECT sessions, weight FROM kvfdw_stat_admission_roles WHERE role = '$role'"); $sessions == 1 });
+	return $weight;
 }
 is(weight_in('plain', 'light'), 0, 'a database\'s weight');
 is(weight_in('plain', 'heavy'), 9, '... another one\'s');
