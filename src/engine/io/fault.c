@@ -68,31 +68,18 @@ typedef struct StopPoint
 	StopAction	action;
 } StopPoint;
 
-static const struct
-{
-	const char *name;
-	int			action;
-}			fault_actions[] =
-{
-	{"short", ACTION_SHORT},
-	{"delay", ACTION_DELAY},
-	{"kill", ACTION_KILL},
-	{"EIO", EIO},
-	{"ENOSPC", ENOSPC},
-	{"EDQUOT", EDQUOT},
-	{"EFBIG", EFBIG},
-	{"ENOMEM", ENOMEM},
-	{"EMFILE", EMFILE},
-	{"ENFILE", ENFILE},
-	{"EACCES", EACCES},
-	{"EROFS", EROFS},
-	{"ENOENT", ENOENT},
-	{"EINTR", EINTR},
-	{"EAGAIN", EAGAIN},
-	{"EINVAL", EINVAL},
+static const char *const fault_action_names[] = {
+	"short", "delay", "kill", "EIO", "ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EMFILE", "ENFILE",
+	"EACCES", "EROFS", "ENOENT", "EINTR", "EAGAIN", "EINVAL"
+};
+static const int fault_actions[] = {
+	ACTION_SHORT, ACTION_DELAY, ACTION_KILL, EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM, EMFILE, ENFILE,
+	EACCES, EROFS, ENOENT, EINTR, EAGAIN, EINVAL
 };
 
-static const char *const stop_actions[] = {"kill", "wait", "error"};
+StaticAssertDecl(lengthof(fault_actions) == lengthof(fault_action_names), "each action has a name");
+
+static const char *const stop_action_names[] = {"kill", "wait", "error"};
 
 static char *fault_setting;
 static char *stop_setting;
@@ -122,95 +109,91 @@ word_is(const char *word, Size len, const char *name)
 	return true;
 }
 
-/* Parse 'kind:N[+]:action[,…]' into out[MAX_FAULTS].  Returns a count, or -1. */
+/* Which of the names the text up to stop is, or -1; *p is behind it then. */
 static int
-parse_faults(const char *setting, Fault *out)
+parse_word(const char **p, const char *stop, const char *const *names, int count)
+{
+	const char *word = *p;
+	Size		len = strcspn(word, stop);
+
+	*p += len;
+	for (int i = 0; i < count; i++)
+	{
+		if (word_is(word, len, names[i]))
+			return i;
+	}
+	return -1;
+}
+
+/* kind:N:action or kind:N+:action */
+static bool
+parse_fault(const char **p, void *item)
+{
+	Fault	   *fault = item;
+	char	   *end;
+	int			kind = parse_word(p, ":", kv_io_kind_names, KV_IO_KINDS);
+	int			action;
+
+	if (kind < 0 || *(*p)++ != ':' || !isdigit((unsigned char) **p))
+		return false;
+	fault->kind = (KvIoKind) kind;
+	fault->nth = strtoull(*p, &end, 10);
+	fault->onwards = (*end == '+');
+	*p = end + (fault->onwards ? 1 : 0);
+	if (*(*p)++ != ':')
+		return false;
+	action = parse_word(p, ",", fault_action_names, lengthof(fault_action_names));
+	if (action >= 0)
+		fault->action = fault_actions[action];
+	return action >= 0;
+}
+
+/* name=action */
+static bool
+parse_stop_point(const char **p, void *item)
+{
+	StopPoint  *point = item;
+	Size		len = strcspn(*p, "=");
+	int			action;
+
+	if (len == 0 || len >= NAMEDATALEN || (*p)[len] != '=' || memchr(*p, '/', len) != NULL)
+		return false;
+	memcpy(point->name, *p, len);
+	point->name[len] = '\0';
+	*p += len + 1;
+	action = parse_word(p, ",", stop_action_names, lengthof(stop_action_names));
+	if (action >= 0)
+		point->action = (StopAction) action;
+	return action >= 0;
+}
+
+/* Parse items with commas between them into out.  Returns a count, or -1. */
+static int
+parse_list(const char *setting, void *out, Size size, int max,
+		   bool (*parse) (const char **p, void *item))
 {
 	int			n = 0;
-	const char *p = setting;
 
-	while (*p != '\0')
+	for (const char *p = setting; *p != '\0'; n++)
 	{
-		Size		len = strcspn(p, ":");
-		bool		known = false;
-		char	   *end;
-
-		if (n >= MAX_FAULTS)
+		if (n >= max || !parse(&p, (char *) out + n * size))
 			return -1;
-		for (int k = 0; k < KV_IO_KINDS; k++)
-		{
-			if (word_is(p, len, kv_io_kind_names[k]))
-			{
-				out[n].kind = (KvIoKind) k;
-				known = true;
-			}
-		}
-		p += len;
-		if (!known || *p++ != ':' || !isdigit((unsigned char) *p))
-			return -1;
-
-		out[n].nth = strtoull(p, &end, 10);
-		out[n].onwards = (*end == '+');
-		p = end + (out[n].onwards ? 1 : 0);
-		if (*p++ != ':')
-			return -1;
-
-		len = strcspn(p, ",");
-		known = false;
-		for (int a = 0; a < (int) lengthof(fault_actions); a++)
-		{
-			if (word_is(p, len, fault_actions[a].name))
-			{
-				out[n].action = fault_actions[a].action;
-				known = true;
-			}
-		}
-		if (!known)
-			return -1;
-		n++;
-		p += len;
 		if (*p == ',')
 			p++;
 	}
 	return n;
 }
 
-/* Parse 'name=action[,…]' into out[MAX_STOP_POINTS].  Returns a count, or -1. */
+static int
+parse_faults(const char *setting, Fault *out)
+{
+	return parse_list(setting, out, sizeof(Fault), MAX_FAULTS, parse_fault);
+}
+
 static int
 parse_stop_points(const char *setting, StopPoint *out)
 {
-	int			n = 0;
-	const char *p = setting;
-
-	while (*p != '\0')
-	{
-		Size		len = strcspn(p, "=");
-		bool		known = false;
-
-		if (n >= MAX_STOP_POINTS || len == 0 || len >= NAMEDATALEN ||
-			p[len] != '=' || memchr(p, '/', len) != NULL)
-			return -1;
-		memcpy(out[n].name, p, len);
-		out[n].name[len] = '\0';
-		p += len + 1;
-
-		len = strcspn(p, ",");
-		for (int a = 0; a < (int) lengthof(stop_actions); a++)
-		{
-			if (word_is(p, len, stop_actions[a]))
-			{
-				out[n].action = (StopAction) a;
-				known = true;
-			}
-		}
-		if (!known)
-			return -1;
-		n++;
-		p += len;
-		if (*p == ',')
-			p++;
-	}
-	return n;
+	return parse_list(setting, out, sizeof(StopPoint), MAX_STOP_POINTS, parse_stop_point);
 }
 
 static bool
