@@ -130,52 +130,50 @@ fill_row(Relation rel, List *columns, bool generated, ExprContext *econtext,
 	}
 }
 
-static void
-write_row(Relation rel, KvStore *to, const KvTable *table, const KvRow *row,
-		  TupleTableSlot *slot, StringInfo buf, Snapshot snapshot, CommandId cid)
+/* Rows go from one store to another. */
+typedef struct Rewriting
 {
+	Relation	rel;
+	List	   *columns;
+	KvStore    *to;
+	const KvTable *table;
+	Snapshot	snapshot;
+	CommandId	cid;
+	StringInfoData buf;
+} Rewriting;
+
+/* The store's own key bytes go with the row: no default changes a key. */
+static void
+rewrite_row(ExprContext *econtext, const KvRow *row, void *arg)
+{
+	Rewriting  *rewriting = arg;
+	TupleTableSlot *slot = econtext->ecxt_scantuple;
 	KvKey		key = {row->key, row->keylen};
 	const char *value;
 	Size		len;
-	KvForm		form = kv_tuple_encode(table, slot, buf, &value, &len);
+	KvForm		form;
 
-	if (kv_insert(to, rel, key, form, value, len, snapshot, cid, false) != KV_INSERTED)
-		elog(ERROR, "a row of foreign table \"%s\" is there twice", RelationGetRelationName(rel));
+	fill_row(rewriting->rel, rewriting->columns, false, econtext, slot);
+	fill_row(rewriting->rel, rewriting->columns, true, econtext, slot);
+	form = kv_tuple_encode(rewriting->table, slot, &rewriting->buf, &value, &len);
+	if (kv_insert(rewriting->to, rewriting->rel, key, form, value, len, rewriting->snapshot,
+				  rewriting->cid, false) != KV_INSERTED)
+		elog(ERROR, "a row of foreign table \"%s\" is there twice",
+			 RelationGetRelationName(rewriting->rel));
 }
 
-/* The store's own key bytes go with the row: no default changes a key. */
 static void
 copy_rows(Relation rel, List *columns, EState *estate, KvStore *from, KvStore *to,
 		  const KvTable *table)
 {
-	ExprContext *econtext = GetPerTupleExprContext(estate);
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
-	KvKey		unbounded = {NULL, 0};
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	CommandId	cid = GetCurrentCommandId(true);
-	KvScan	   *scan = kv_scan_begin(from, snapshot, true);
-	StringInfoData buf;
-	KvRow		row;
+	Rewriting	rewriting = {.rel = rel, .columns = columns, .to = to, .table = table};
 
-	initStringInfo(&buf);
-	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 0);
-	while (kv_scan_next(scan, &row))
-	{
-		MemoryContext old;
-
-		CHECK_FOR_INTERRUPTS();
-		ResetPerTupleExprContext(estate);
-		old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-		kv_tuple_store(table, &row, true, slot);
-		econtext->ecxt_scantuple = slot;
-		fill_row(rel, columns, false, econtext, slot);
-		fill_row(rel, columns, true, econtext, slot);
-		write_row(rel, to, table, &row, slot, &buf, snapshot, cid);
-		MemoryContextSwitchTo(old);
-	}
-	kv_scan_end(scan);
-	UnregisterSnapshot(snapshot);
-	ExecDropSingleTupleTableSlot(slot);
+	rewriting.snapshot = RegisterSnapshot(GetLatestSnapshot());
+	rewriting.cid = GetCurrentCommandId(true);
+	initStringInfo(&rewriting.buf);
+	kv_table_each_row(table, from, rewriting.snapshot, true, KV_ASCENDING, estate,
+					  rewrite_row, &rewriting);
+	UnregisterSnapshot(rewriting.snapshot);
 }
 
 static void
@@ -324,15 +322,24 @@ describe_retyped(TupleDesc desc, AttrNumber attnum)
 	return column;
 }
 
-/* Has a row a value that becomes another one?  ERROR if that would be part of the key. */
-static bool
-row_changes(Relation rel, const KvTable *table, List *columns, ExprContext *econtext)
+/* Looking for a row that becomes another one. */
+typedef struct Retyping
 {
+	Relation	rel;
+	List	   *columns;
+	const KvTable *table;
+	bool		changes;
+} Retyping;
+
+/* Has the row a value that becomes another one?  ERROR if that would be part of the key. */
+static void
+look_at_row(ExprContext *econtext, const KvRow *row, void *arg)
+{
+	Retyping   *retyping = arg;
 	TupleTableSlot *slot = econtext->ecxt_scantuple;
-	bool		changes = false;
 	ListCell   *cell;
 
-	foreach(cell, columns)
+	foreach(cell, retyping->columns)
 	{
 		AddedColumn *column = lfirst(cell);
 		int			i = column->att->attnum - 1;
@@ -344,45 +351,25 @@ row_changes(Relation rel, const KvTable *table, List *columns, ExprContext *econ
 		if (isnull == slot->tts_isnull[i] &&
 			datum_image_eq(value, slot->tts_values[i], column->att->attbyval, column->att->attlen))
 			continue;
-		if (table->keyindex[i] >= 0)
+		if (retyping->table->keyindex[i] >= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
 					 errmsg("cannot change the type of column \"%s\" because it would change keys of foreign table \"%s\"",
-							NameStr(column->att->attname), RelationGetRelationName(rel)),
+							NameStr(column->att->attname), RelationGetRelationName(retyping->rel)),
 					 errhint("Copy the rows into a table with the other type.")));
-		changes = true;
+		retyping->changes = true;
 	}
-	return changes;
 }
 
 /* All rows are read, for some may not fit. */
 static bool
 any_row_changes(Relation rel, KvStore *store, List *columns, EState *estate)
 {
-	const KvTable *table = kv_table_get(rel);
-	ExprContext *econtext = GetPerTupleExprContext(estate);
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
-	KvKey		unbounded = {NULL, 0};
-	KvScan	   *scan = kv_scan_begin(store, GetActiveSnapshot(), true);
-	bool		changes = false;
-	KvRow		row;
+	Retyping	retyping = {.rel = rel, .columns = columns, .table = kv_table_get(rel)};
 
-	econtext->ecxt_scantuple = slot;
-	kv_scan_range(scan, unbounded, unbounded, KV_BY_PLACE, 0);
-	while (kv_scan_next(scan, &row))
-	{
-		MemoryContext old;
-
-		CHECK_FOR_INTERRUPTS();
-		ResetPerTupleExprContext(estate);
-		old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-		kv_tuple_store(table, &row, true, slot);
-		changes |= row_changes(rel, table, columns, econtext);
-		MemoryContextSwitchTo(old);
-	}
-	kv_scan_end(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	return changes;
+	kv_table_each_row(retyping.table, store, GetActiveSnapshot(), true, KV_BY_PLACE, estate,
+					  look_at_row, &retyping);
+	return retyping.changes;
 }
 
 /*

@@ -187,10 +187,21 @@ prepare_check(Relation rel, Oid constraint, EState *estate, Bitmapset **attribut
 	return check;
 }
 
-static void
-check_row(Relation rel, const KvFit *fit, List *checks, ExprState *partition,
-		  ExprContext *econtext)
+/* What each row of one table is looked at for. */
+typedef struct Look
 {
+	Relation	rel;
+	const KvFit *fit;
+	List	   *checks;			/* KvCheck */
+	ExprState  *partition;		/* or NULL */
+} Look;
+
+static void
+check_row(ExprContext *econtext, const KvRow *row, void *arg)
+{
+	const Look *look = arg;
+	const KvFit *fit = look->fit;
+	Relation	rel = look->rel;
 	TupleTableSlot *slot = econtext->ecxt_scantuple;
 	ListCell   *cell;
 
@@ -206,7 +217,7 @@ check_row(Relation rel, const KvFit *fit, List *checks, ExprState *partition,
 							get_attname(fit->relid, attnum, false), RelationGetRelationName(rel)),
 					 errtablecol(rel, attnum)));
 	}
-	foreach(cell, checks)
+	foreach(cell, look->checks)
 	{
 		KvCheck    *check = lfirst(cell);
 
@@ -217,7 +228,7 @@ check_row(Relation rel, const KvFit *fit, List *checks, ExprState *partition,
 							check->name, RelationGetRelationName(rel)),
 					 errtableconstraint(rel, check->name)));
 	}
-	if (partition == NULL || ExecCheck(partition, econtext))
+	if (look->partition == NULL || ExecCheck(look->partition, econtext))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_CHECK_VIOLATION),
@@ -230,41 +241,13 @@ check_row(Relation rel, const KvFit *fit, List *checks, ExprState *partition,
 }
 
 static void
-scan_rows(Relation rel, const KvFit *fit, KvStore *store, List *checks, ExprState *partition,
-		  EState *estate, bool want_values)
-{
-	const KvTable *table = kv_table_get(rel);
-	ExprContext *econtext = GetPerTupleExprContext(estate);
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
-	KvKey		unbounded = {NULL, 0};
-	KvScan	   *scan = kv_scan_begin(store, GetActiveSnapshot(), want_values);
-	KvRow		row;
-
-	slot->tts_tableOid = fit->relid;
-	econtext->ecxt_scantuple = slot;
-	kv_scan_range(scan, unbounded, unbounded, KV_BY_PLACE, 0);
-	while (kv_scan_next(scan, &row))
-	{
-		MemoryContext old;
-
-		CHECK_FOR_INTERRUPTS();
-		ResetPerTupleExprContext(estate);
-		old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-		kv_tuple_store(table, &row, want_values, slot);
-		MemoryContextSwitchTo(old);
-		check_row(rel, fit, checks, partition, econtext);
-	}
-	kv_scan_end(scan);
-	ExecDropSingleTupleTableSlot(slot);
-}
-
-static void
 fit_rows(Relation rel, KvFit *fit)
 {
 	KvStore    *store = kv_table_written_store(rel);
+	const KvTable *table;
 	EState	   *estate;
 	Bitmapset  *attributes = NULL;
-	List	   *checks = NIL;
+	Look		look = {.rel = rel, .fit = fit};
 	List	   *quals = NIL;
 	ListCell   *cell;
 
@@ -280,12 +263,15 @@ fit_rows(Relation rel, KvFit *fit)
 	PushActiveSnapshot(GetLatestSnapshot());
 	estate = CreateExecutorState();
 	foreach(cell, fit->checks)
-		checks = lappend(checks, prepare_check(rel, lfirst_oid(cell), estate, &attributes));
+		look.checks = lappend(look.checks, prepare_check(rel, lfirst_oid(cell), estate, &attributes));
 	pull_varattnos((Node *) quals, 1, &attributes);
 	foreach(cell, fit->not_null)
 		attributes = bms_add_member(attributes, lfirst_int(cell) - FirstLowInvalidHeapAttributeNumber);
-	scan_rows(rel, fit, store, checks, quals == NIL ? NULL : ExecPrepareCheck(quals, estate),
-			  estate, wants_values(kv_table_get(rel), attributes));
+	table = kv_table_get(rel);
+	if (quals != NIL)
+		look.partition = ExecPrepareCheck(quals, estate);
+	kv_table_each_row(table, store, GetActiveSnapshot(), wants_values(table, attributes),
+					  KV_BY_PLACE, estate, check_row, &look);
 	FreeExecutorState(estate);
 	PopActiveSnapshot();
 }

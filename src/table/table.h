@@ -17,6 +17,7 @@
 #include "executor/tuptable.h"
 #include "foreign/fdwapi.h"
 #include "lib/stringinfo.h"
+#include "nodes/execnodes.h"
 #include "nodes/pg_list.h"
 #include "utils/rel.h"
 
@@ -141,6 +142,17 @@ extern void kv_table_apply_wal_option(Oid relid);
 /* In _PG_init: registers the callbacks that keep cached KvTables up to date. */
 extern void kv_option_init(void);
 extern const char *const kv_wal_level_names[];
+
+/* rows.c */
+typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);
+
+/*
+ * Call each for all rows of a store that the snapshot sees, in the estate's per-tuple
+ * memory, with the row in the context's scan slot; its values only if they are wanted.
+ */
+extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot snapshot,
+							  bool want_values, KvScanOrder order, EState *estate,
+							  KvEachRow each, void *arg);
 
 /* added.c */
 extern void kv_columns_added(Relation rel, List *attnums);
