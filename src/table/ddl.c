@@ -13,6 +13,7 @@
  *	a column added: rows that are there get its default (added.c)
  *	a column's type changed otherwise: values must fit it (added.c)
  *	NOT NULL, CHECK constraints and bounds of partitions: rows that are there must fit (fit.c)
+ *	a constraint of a domain: likewise (domain.c)
  *	a key column dropped: there must be no rows.  Whether the table is dropped
  *		with it, in a cascade, is known at the end only
  *
@@ -32,6 +33,7 @@
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_foreign_table.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -51,9 +53,10 @@ typedef enum KvNoteKind
 	KV_NOTE_COLUMN,
 	KV_NOTE_KEY_DROPPED,
 
-	/* relid is that of a constraint, or of any table that has got a parent */
+	/* relid is that of a constraint, of any table that has got a parent, or of a type */
 	KV_NOTE_CONSTRAINT,
-	KV_NOTE_INHERITED
+	KV_NOTE_INHERITED,
+	KV_NOTE_TYPE
 } KvNoteKind;
 
 typedef struct KvNote
@@ -97,6 +100,8 @@ kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid)
 		add_note(KV_NOTE_CONSTRAINT, objectid, 0);
 	if (access == OAT_POST_ALTER && classid == InheritsRelationId)
 		add_note(KV_NOTE_INHERITED, objectid, 0);
+	if (access == OAT_POST_ALTER && classid == TypeRelationId)
+		add_note(KV_NOTE_TYPE, objectid, 0);
 	if (classid != RelationRelationId)
 		return;
 	if (access == OAT_POST_CREATE && subid == 0)
@@ -158,8 +163,7 @@ look_at(const KvNote *note)
 {
 	Relation	rel;
 
-	if (note->kind == KV_NOTE_CONSTRAINT || note->kind == KV_NOTE_INHERITED ||
-		!kv_is_foreign_table(note->relid))
+	if (note->kind >= KV_NOTE_CONSTRAINT || !kv_is_foreign_table(note->relid))
 		return;					/* not ours, or gone */
 	if (IsBinaryUpgrade)
 	{
@@ -188,8 +192,7 @@ look_at(const KvNote *note)
 		case KV_NOTE_KEY_DROPPED:
 			check_dropped(rel, note);
 			break;
-		case KV_NOTE_CONSTRAINT:
-		case KV_NOTE_INHERITED:
+		default:
 			break;
 	}
 	relation_close(rel, AccessShareLock);
@@ -324,8 +327,12 @@ look_at_types(List *mine, const KvNote *first, const AlterTableStmt *statement)
 
 /* Rows must fit what a statement has declared of their tables. */
 static void
-look_at_rows(List *mine, const AlterTableStmt *statement)
+look_at_rows(List *mine, Node *statement)
 {
+	const AlterTableStmt *alter = statement != NULL && IsA(statement, AlterTableStmt) ?
+		(const AlterTableStmt *) statement : NULL;
+	bool		domain_not_null = statement != NULL && IsA(statement, AlterDomainStmt) &&
+		((const AlterDomainStmt *) statement)->subtype == 'O';
 	List	   *fits = NIL;
 	ListCell   *cell;
 
@@ -337,7 +344,9 @@ look_at_rows(List *mine, const AlterTableStmt *statement)
 			kv_fit_constraint(&fits, note->relid);
 		else if (note->kind == KV_NOTE_INHERITED)
 			kv_fit_inherited(&fits, note->relid);
-		else if (says_not_null(statement, note))
+		else if (note->kind == KV_NOTE_TYPE && domain_not_null)
+			kv_fit_domain(&fits, note->relid, InvalidOid);
+		else if (says_not_null(alter, note))
 			kv_fit_not_null(&fits, note->relid, note->attnum);
 	}
 	kv_fit_rows(fits);
@@ -382,7 +391,7 @@ look_at_notes(int at_least, Node *statement)
 		alter = (const AlterTableStmt *) statement;
 	foreach(cell, mine)
 		look_at_types(mine, lfirst(cell), alter);
-	look_at_rows(mine, alter);
+	look_at_rows(mine, statement);
 	list_free_deep(mine);
 }
 

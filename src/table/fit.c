@@ -6,7 +6,8 @@
  * constraints and the bounds of a partition are noted, and no row is looked at.  The
  * planner goes by them, so that rows which do not fit would be missing from answers.
  * So the rows of kvfdw tables are read as ALTER TABLE reads heap's, at the end of the
- * statement, under its lock.  What has been declared NOT VALID is not looked at before
+ * statement, under its lock; and those whose columns are of a domain (domain.c) as ALTER
+ * DOMAIN reads heap's.  What has been declared NOT VALID is not looked at before
  * VALIDATE CONSTRAINT.
  */
 #include "postgres.h"
@@ -35,12 +36,21 @@
 #include "compat.h"
 #include "table/table.h"
 
+/* A column of a domain that has got a constraint. */
+typedef struct KvDomainColumn
+{
+	AttrNumber	attnum;
+	Oid			constraint;		/* InvalidOid: NOT NULL */
+	ExprState  *state;			/* if there is a constraint */
+} KvDomainColumn;
+
 /* What the rows of a table are to be looked at for. */
 typedef struct KvFit
 {
 	Oid			relid;
 	List	   *not_null;		/* attribute numbers */
 	List	   *checks;			/* OIDs of constraints */
+	List	   *domains;		/* KvDomainColumn */
 	bool		partition;		/* its bounds, and those of the partitions it lies in */
 	bool		in_default;		/* a new partition has taken bounds from it */
 } KvFit;
@@ -77,6 +87,17 @@ kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum)
 	fit->not_null = list_append_unique_int(fit->not_null, attnum);
 }
 
+void
+kv_fit_domain_column(List **fits, Oid relid, AttrNumber attnum, Oid constraint)
+{
+	KvFit	   *fit = fit_of(fits, relid);
+	KvDomainColumn *column = palloc0(sizeof(KvDomainColumn));
+
+	column->attnum = attnum;
+	column->constraint = constraint;
+	fit->domains = lappend(fit->domains, column);
+}
+
 /* A constraint was made, or validated; of whatever table or domain. */
 void
 kv_fit_constraint(List **fits, Oid constraint)
@@ -105,6 +126,9 @@ kv_fit_constraint(List **fits, Oid constraint)
 								((int16 *) ARR_DATA_PTR(DatumGetArrayTypeP(columns)))[0]);
 		}
 	}
+	else if (form->convalidated && OidIsValid(form->contypid))
+		kv_fit_domain(fits, form->contypid,
+					  form->contype == CONSTRAINT_CHECK ? constraint : InvalidOid);
 	ReleaseSysCache(tuple);
 }
 
@@ -165,11 +189,11 @@ wants_values(const KvTable *table, Bitmapset *attributes)
 	return false;
 }
 
-static KvCheck *
-prepare_check(Relation rel, Oid constraint, EState *estate, Bitmapset **attributes)
+/* The expression of a CHECK constraint, and its name. */
+static Node *
+check_expression(Oid constraint, char **name)
 {
 	HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
-	KvCheck    *check = palloc(sizeof(KvCheck));
 	bool		isnull;
 	Datum		source;
 	Node	   *expr;
@@ -179,12 +203,71 @@ prepare_check(Relation rel, Oid constraint, EState *estate, Bitmapset **attribut
 	source = SysCacheGetAttr(CONSTROID, tuple, Anum_pg_constraint_conbin, &isnull);
 	if (isnull)
 		elog(ERROR, "constraint %u has no expression", constraint);
-	expr = KV_EXPAND_VIRTUAL(stringToNode(TextDatumGetCString(source)), rel);
-	check->name = pstrdup(NameStr(((Form_pg_constraint) GETSTRUCT(tuple))->conname));
+	expr = stringToNode(TextDatumGetCString(source));
+	*name = pstrdup(NameStr(((Form_pg_constraint) GETSTRUCT(tuple))->conname));
+	ReleaseSysCache(tuple);
+	return expr;
+}
+
+static KvCheck *
+prepare_check(Relation rel, Oid constraint, EState *estate, Bitmapset **attributes)
+{
+	KvCheck    *check = palloc(sizeof(KvCheck));
+	Node	   *expr = KV_EXPAND_VIRTUAL(check_expression(constraint, &check->name), rel);
+
 	check->state = ExecPrepareExpr((Expr *) expr, estate);
 	pull_varattnos(expr, 1, attributes);
-	ReleaseSysCache(tuple);
 	return check;
+}
+
+static void
+prepare_domains(const KvFit *fit, EState *estate, Bitmapset **attributes)
+{
+	ListCell   *cell;
+
+	foreach(cell, fit->domains)
+	{
+		KvDomainColumn *column = lfirst(cell);
+		char	   *name;
+
+		if (OidIsValid(column->constraint))
+			column->state = ExecPrepareExpr((Expr *) check_expression(column->constraint, &name),
+											estate);
+		*attributes = bms_add_member(*attributes, column->attnum - FirstLowInvalidHeapAttributeNumber);
+	}
+}
+
+static void
+check_domains(Relation rel, const KvFit *fit, ExprContext *econtext)
+{
+	TupleTableSlot *slot = econtext->ecxt_scantuple;
+	ListCell   *cell;
+
+	foreach(cell, fit->domains)
+	{
+		KvDomainColumn *column = lfirst(cell);
+		Datum		value = slot->tts_values[column->attnum - 1];
+		bool		isnull = slot->tts_isnull[column->attnum - 1];
+
+		if (column->state == NULL && isnull)
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("column \"%s\" of table \"%s\" contains null values",
+							get_attname(fit->relid, column->attnum, false),
+							RelationGetRelationName(rel)),
+					 errtablecol(rel, column->attnum)));
+		if (column->state == NULL)
+			continue;
+		econtext->domainValue_datum = value;
+		econtext->domainValue_isNull = isnull;
+		if (!ExecCheck(column->state, econtext))
+			ereport(ERROR,
+					(errcode(ERRCODE_CHECK_VIOLATION),
+					 errmsg("column \"%s\" of table \"%s\" contains values that violate the new constraint",
+							get_attname(fit->relid, column->attnum, false),
+							RelationGetRelationName(rel)),
+					 errtablecol(rel, column->attnum)));
+	}
 }
 
 /* What each row of one table is looked at for. */
@@ -228,6 +311,7 @@ check_row(ExprContext *econtext, const KvRow *row, void *arg)
 							check->name, RelationGetRelationName(rel)),
 					 errtableconstraint(rel, check->name)));
 	}
+	check_domains(rel, fit, econtext);
 	if (look->partition == NULL || ExecCheck(look->partition, econtext))
 		return;
 	ereport(ERROR,
@@ -257,13 +341,14 @@ fit_rows(Relation rel, KvFit *fit)
 		quals = RelationGetPartitionQual(rel);
 	if (quals != NIL && PartConstraintImpliedByRelConstraint(rel, quals))
 		quals = NIL;
-	if (quals == NIL && fit->checks == NIL && fit->not_null == NIL)
+	if (quals == NIL && fit->checks == NIL && fit->not_null == NIL && fit->domains == NIL)
 		return;
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	estate = CreateExecutorState();
 	foreach(cell, fit->checks)
 		look.checks = lappend(look.checks, prepare_check(rel, lfirst_oid(cell), estate, &attributes));
+	prepare_domains(fit, estate, &attributes);
 	pull_varattnos((Node *) quals, 1, &attributes);
 	foreach(cell, fit->not_null)
 		attributes = bms_add_member(attributes, lfirst_int(cell) - FirstLowInvalidHeapAttributeNumber);
