@@ -252,10 +252,9 @@ sub step_on
 sub worker_stop_points
 {
 	my ($node, $points) = @_;
-	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.stop_points = '$points'");
-	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	local $ENV{PGOPTIONS} = '';
-	wait_for('a reload', sub { setting($node, 'kvfdw.stop_points') eq $points });
+	my $shown = $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.stop_points = '$points';\nSELECT pg_reload_conf();\n\\connect\nSHOW kvfdw.stop_points");
+	wait_for('a reload', sub { setting($node, 'kvfdw.stop_points') eq $points }) if $shown ne "t\n$points";
 	return;
 }
 
@@ -269,7 +268,7 @@ sub collected
 	for (1 .. 2)
 	{
 		mkdir $dir or die "mkdir: $!";
-		$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+		kill 'HUP', postmaster_runs($node) or die 'the server does not run';
 		wait_for('the maintainer', sub { !-e $dir });
 	}
 	return;

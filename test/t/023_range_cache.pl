@@ -23,8 +23,9 @@ unless (has_faults($node))
 	$node->stop;
 	plan skip_all => 'not a test build (make FAULTS=1)';
 }
-# what the workers are told is not for the sessions
-$ENV{PGOPTIONS} = '-c kvfdw.stop_points= -c kvfdw.fault=';
+# what the workers are told is not for the sessions; an error for a scan that waits in vain, for half a minute
+my $options = '-c kvfdw.fault= -c kvfdw.stop_points=';
+$ENV{PGOPTIONS} = $options . 'range_stuck=error';
 my $problem = q{CREATE FUNCTION range_problem() RETURNS text AS 'kvfdw', 'kvfdw_range_problem' LANGUAGE C;};
 $node->safe_psql('postgres', $problem);
 
@@ -65,6 +66,8 @@ sub worker { return answer($node, q{SELECT string_agg(pid::text, ' ') FROM pg_st
 sub worker_back { my ($old) = @_; return wait_for('a prefetch worker', sub { worker() =~ /^\d+$/ && worker() ne $old }); }
 sub restarted { my ($times) = @_; ready_again($node, $times); return wait_for('a prefetch worker', sub { worker() =~ /^\d+$/ }); }
 sub reload { $node->safe_psql('postgres', "ALTER SYSTEM SET $_[0]"); $node->safe_psql('postgres', 'SELECT pg_reload_conf()'); return; }
+# It may be in vain where scans do not wait long.
+sub range_wait { my ($wait) = @_; $ENV{PGOPTIONS} = $options . ($wait eq '10min' ? 'range_stuck=error' : ''); return reload("kvfdw.range_wait = '$wait'"); }
 sub waits { my ($n) = @_; return wait_for("$n waiting scans", sub { cache('waits') >= $n }); }
 # Windows are loaded for this scan: the cache is empty of the table, and workers work.
 sub loads_again
@@ -254,9 +257,9 @@ for my $fault ('value_read:1+:EIO', 'value_read:2:EIO', 'value_read:1+:short', '
 	reload("kvfdw.fault = ''");
 }
 # a failed shard is tried again after kvfdw.range_wait
-reload("kvfdw.range_wait = '1s'");
+range_wait('1s');
 ok(eval { wait_for('windows', sub { reset_stat(); answer($node, query('t')); cache('loads') > 0 }) }, 'what has failed is tried again');
-reload("kvfdw.range_wait = '10min'");
+range_wait('10min');
 
 # ---- damage ----
 
@@ -299,17 +302,17 @@ is(cache("reads BETWEEN 1 AND $reads + 2 AND shared > 0 AND hits + shared >= rea
 
 # a scan in any order joins one that is ahead; what was there before comes last
 answer($node, query('t'));
-my $stuck = in_steps($node, 'stuck', 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k; MOVE 1000 c;', 'MOVE ALL c; COMMIT;');
+my $stuck = in_steps($node, 'stuck', 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k; MOVE 1000 c;', "SET kvfdw.stop_points = ''; MOVE ALL c; COMMIT;");
 step_done($stuck);
 my $joined = answer($node, 'SELECT k FROM (SELECT k, v FROM big LIMIT 1) s WHERE length(v) > 0');
 my $first = answer($node, 'SELECT min(k) FROM big_heap');
 cmp_ok($joined, '>', $first, 'a scan in any order begins where another one is');
 is(answer($node, 'SET synchronize_seqscans = off; SELECT k FROM (SELECT k, v FROM big LIMIT 1) s WHERE length(v) > 0'), $first, 'but not without synchronize_seqscans');
 is(answer($node, 'SELECT k FROM (SELECT k, v FROM big ORDER BY k LIMIT 1) s WHERE length(v) > 0'), $first, 'nor if it is in order');
-reload("kvfdw.range_wait = '1s'");
+range_wait('1s');
 is(answer($node, "SELECT count(*), count(DISTINCT k), bool_and(v = (SELECT v FROM big_heap h WHERE h.k = s.k)) FROM (SELECT k, v FROM big OFFSET 0) s"), '1500|1500|t', 'and reads each row once');
 is(finish($stuck), '', 'the other goes on');
-reload("kvfdw.range_wait = '10min'");
+range_wait('10min');
 
 # one that began in the middle and wraps around, and one that comes from the beginning, are behind each other
 answer($node, query('t'));
@@ -318,14 +321,14 @@ step_done($ahead);
 my $wraps = in_steps($node, 'wraps', 'BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM big; MOVE 100 c;', "\\echo on\nMOVE ALL c; COMMIT;");
 step_done($wraps);
 finish($ahead);
-my $begins = in_steps($node, 'begins', 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k; MOVE 100 c;', "\\echo on\nMOVE ALL c; COMMIT;");
+my $begins = in_steps($node, 'begins', "SET kvfdw.stop_points = ''; BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k; MOVE 100 c;", "\\echo on\nSET kvfdw.stop_points = 'range_stuck=error'; MOVE ALL c; COMMIT;");
 step_done($begins);
 is(cache('scans'), 2, 'two scans that are behind each other');
 is(finish($wraps, $begins), "on\non\n", 'do not wait for each other');
 sound_cache('a circle');
 
 # those whose client does not read hold nobody up
-reload("kvfdw.range_wait = '1s'");
+range_wait('1s');
 my @stuck = map { my $s = in_steps($node, "stuck$_", 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k; MOVE ' . 180 * $_ . ' c;', 'MOVE ALL c; COMMIT;'); step_done($s); $s } 1 .. 8;
 scans_right('beside clients that do not read', 't', 'big');
 is(cache('scans'), 8, 'which keep their place');
@@ -341,7 +344,7 @@ is(answer($node, "SET statement_timeout = '5min'; " . query('wide')), right('wid
 is(answer($node, "SET statement_timeout = '5min'; " . query('big')), right('big'), 'and another one');
 is(go_on($node, 'range_waiting', $w), right('one') . "\n", 'as does the one that had all the room');
 sound_cache('no room');
-reload("kvfdw.range_wait = '10min'");
+range_wait('10min');
 
 # ---- writes ----
 
@@ -452,11 +455,11 @@ for my $t (qw(rising falling halves))
 	is(answer($node, "SELECT min(k) FROM (SELECT k, v FROM $t ORDER BY k LIMIT 1) s WHERE length(v) > 0"), 1, 'but not one in order');
 	$node->safe_psql('postgres', "INSERT INTO $t VALUES (0, 'first'), (10001, 'last'); DELETE FROM $t WHERE k = $joined; UPDATE $t SET v = 'new' WHERE k IN ($joined - 1, $joined + 1, 3000)");
 	# ahead of the one that rests it waits, until that counts no more
-	my $all = psql_writer($node, "SELECT count(*), count(DISTINCT k), sum(k), count(*) FILTER (WHERE v = rpad(md5(k::text), 4096, 'x')) FROM (SELECT k, v FROM $t OFFSET 0) s;", "all_$t");
+	my $all = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT count(*), count(DISTINCT k), sum(k), count(*) FILTER (WHERE v = rpad(md5(k::text), 4096, 'x')) FROM (SELECT k, v FROM $t OFFSET 0) s;", "all_$t");
 	wait_for('another scan', sub { cache('scans') == 2 || ended($all) });
-	reload("kvfdw.range_wait = '1s'");
+	range_wait('1s');
 	is(outcome($all), join('|', $n + 1, $n + 1, $n * ($n + 1) / 2 + 10001 - $joined, $n - 4) . "\n", 'and reads each row once');
-	reload("kvfdw.range_wait = '10min'");
+	range_wait('10min');
 	is(answer($node, "SELECT k FROM $t WHERE k > $joined - 2 ORDER BY k LIMIT 2"), join("\n", $joined - 1, $joined + 1), 'whatever is written at its beginning');
 	is(finish($ahead), '', 'the other goes on');
 }
@@ -465,12 +468,12 @@ $node->safe_psql('postgres', kv_table('lowest', 'k int, v text', 'k') . "INSERT 
 	INSERT INTO lowest VALUES (-2147483648, 'new'); UPDATE lowest SET v = 'changed' WHERE k = -2147482648");
 my $before_it = in_steps($node, 'before_it', 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM lowest ORDER BY k; MOVE 3000 c;', 'COMMIT;');
 step_done($before_it);
-my $changed = psql_writer($node, "SELECT min(k) FILTER (WHERE n = 1) > -2147482648, count(*), count(*) FILTER (WHERE v = 'new'), count(*) FILTER (WHERE v = 'changed') FROM (SELECT k, v, row_number() OVER () AS n FROM lowest) s;", 'changed');
+my $changed = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT min(k) FILTER (WHERE n = 1) > -2147482648, count(*), count(*) FILTER (WHERE v = 'new'), count(*) FILTER (WHERE v = 'changed') FROM (SELECT k, v, row_number() OVER () AS n FROM lowest) s;", 'changed');
 wait_for('another scan', sub { cache('scans') == 2 || ended($changed) });
-reload("kvfdw.range_wait = '1s'");
+range_wait('1s');
 is(outcome($changed), "t|5001|1|1\n", 'a scan that joins sees changes where its second part begins');
 finish($before_it);
-reload("kvfdw.range_wait = '10min'");
+range_wait('10min');
 sound_cache('in order');
 $node->append_conf('postgresql.conf', "kvfdw.range_cache = '2MB'");
 

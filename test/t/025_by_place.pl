@@ -120,7 +120,7 @@ same('in the end');
 
 # one that stops after 4000 rows, until a lock is let go
 $node->safe_psql('postgres', 'CREATE SEQUENCE met; SELECT kvfdw_stat_reset()');
-$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '10min'});
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '1min'});
 $node->reload;
 my $holder = in_steps($node, 'holder', 'SELECT pg_advisory_lock(1);', 'SELECT pg_advisory_unlock(1);');
 step_done($holder);
@@ -141,9 +141,10 @@ is(answer($node, 'SET synchronize_seqscans = off; SELECT md5(string_agg(n::text,
 
 # ---- more scans than there is room for ----
 
-# a scan that waits for windows in vain would do so for longer than the test waits for it
+# a scan that waits for windows in vain would do so for half a minute, and fail then
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '10min'});
 $node->reload;
+$ENV{PGOPTIONS} = '-c kvfdw.stop_points=range_stuck=error' if has_faults($node);
 $node->safe_psql('postgres', kv_table('w', 'k uuid, n int, v text', 'k') . kv_table('s', 'k uuid, n int, v text', 'k', q{shards '2'}) . 'INSERT INTO w SELECT * FROM u;' . q{
 	CREATE VIEW wide AS SELECT md5('k' || g)::uuid k, g n, repeat(md5(g::text), 110) v FROM generate_series(1, 9000) g;
 	INSERT INTO s SELECT * FROM wide WHERE k >= '80000000-0000-0000-0000-000000000000' ORDER BY n; INSERT INTO s SELECT * FROM wide WHERE k < '30000000-0000-0000-0000-000000000000' ORDER BY n;
@@ -168,6 +169,7 @@ like(answer($node, 'SET random_page_cost = 40; EXPLAIN SELECT n, v FROM s'), qr/
 is(answer($node, q{SELECT count(*) < 2100, count(*) FILTER (WHERE k < '80000000-0000-0000-0000-000000000000') > 2100 FROM s}), 'f|f', 'the cursor is in the sparse shard');
 is(answer($node, 'SELECT scans FROM kvfdw_stat_range_cache'), 0, 'a scan that has come to a sparse shard is not in the registry');
 step_go($sparse);
+delete $ENV{PGOPTIONS};
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
 $node->reload;
 

@@ -222,7 +222,10 @@ sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey
 		if (pieces != pieces_before || (entry->held && entry->patience > 0))
 			stirred = now;
 		else if (now - stirred > (coming ? stuck : Min(stuck, entry->patience)))
+		{
+			KV_STOP_POINT("range_stuck");
 			break;
+		}
 	}
 	ConditionVariableCancelSleep();
 	return there;
