@@ -174,7 +174,7 @@ $node->safe_psql('postgres', join(' ', 'BEGIN;', (map { "INSERT INTO $_ SELECT -
 reboot();
 $node->safe_psql('postgres', "COMMIT PREPARED 'p'");
 is(same('t_keys'), '', 'prepared, restarted, committed');
-for my $rows (1, 100, 20000)
+for my $rows (1, 100, 10000)
 {
 	$node->safe_psql('postgres', "BEGIN; INSERT INTO t_keys SELECT 100000000 + $rows * 1000 + g, repeat('b', g % 4097) FROM generate_series(1, $rows) g; UPDATE t_keys SET v = 'second' WHERE k BETWEEN 100000000 + $rows * 1000 AND 100000000 + $rows * 1000 + 20; INSERT INTO heap SELECT k, v FROM t_keys WHERE k BETWEEN 100000000 + $rows * 1000 AND 100000000 + $rows * 1000 + $rows ON CONFLICT DO NOTHING; COMMIT");
 	reboot();
