@@ -20,6 +20,7 @@
 #include "pgstat.h"
 #include "postmaster/autovacuum.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -171,6 +172,17 @@ after_error(MemoryContext context, const KvChanges *changes)
 		kv_changes_need(MyDatabaseId, changes, 2 * changes->since + 1);
 }
 
+/* Between two tables, as autovacuum workers do. */
+static void
+reload(void)
+{
+	if (!ConfigReloadPending)
+		return;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	set_options();
+}
+
 void
 kv_analyze_worker_main(Datum arg)
 {
@@ -179,6 +191,7 @@ kv_analyze_worker_main(Datum arg)
 	ListCell   *cell;
 
 	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
@@ -189,6 +202,7 @@ kv_analyze_worker_main(Datum arg)
 	tables = kv_changes_of(MyDatabaseId);
 	foreach(cell, tables)
 	{
+		reload();
 		PG_TRY();
 		{
 			CHECK_FOR_INTERRUPTS();
