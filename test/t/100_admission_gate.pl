@@ -13,6 +13,7 @@ use KvGate;
 my $node = gate_cluster('gate');
 my $boss = boss();
 my ($holder, $s, @s);
+$boss->ask('CREATE TABLE counted (k int); GRANT ALL ON counted TO web');
 
 # A session whose slot was lent while it was idle makes one more request without; then it stands in the gate.
 sub go_to_gate { my ($session) = @_; $session->ask('SELECT 1'); return; }
@@ -56,8 +57,17 @@ my ($parse, $bind, $execute, $sync) = (sub { my $b = "$_[0]\0$_[1]\0" . pack('n'
 	sub { my $b = "\0" . pack('N', 0); 'E' . pack('N', 4 + length $b) . $b }, 'S' . pack('N', 4));
 $s->put($parse->('', 'SELECT 7') . $bind->('') . $execute->() . $sync);
 is(cancel_paused($s), $cancelled, '... one of the extended protocol');
+$s->put($parse->('', 'SELECT 7') . $sync);
+is(cancel_paused($s), $cancelled, '... one that is only parsed');
+$s->put($sync);
+is(cancel_paused($s), '', '... where there is no statement, nothing fails');
+$s->send('SELECT 7');
+waiting(1);
 open_door();
 lines($holder);
+is(lines($s), 'row 7; tag SELECT 1', '... nor does the next one');
+$s->put($parse->('create', 'CREATE TABLE never ()') . $sync);
+lines($s);
 $s->put($parse->('select', 'SELECT 8') . $sync);
 lines($s);
 $s->put($parse->('insert', 'INSERT INTO t VALUES (1, 1)') . $sync);
@@ -69,6 +79,8 @@ $s->put($bind->('select') . $execute->() . $sync);
 is(cancel_paused($s), $cancelled, '... a prepared SELECT');
 $s->put($bind->('insert') . $execute->() . $sync);
 is(cancel_paused($s), $cancelled, '... a prepared INSERT');
+$s->put($bind->('create') . $execute->() . $sync);
+is(cancel_paused($s), $cancelled, '... a prepared statement that changes definitions');
 my $call = pack('Nnnn', 1598, 0, 0, 0);    # random()
 $s->put('F' . pack('N', 4 + length $call) . $call);
 is(cancel_paused($s), $cancelled, '... a function call');
@@ -103,8 +115,13 @@ pass('a client that sends and goes leaves the queue; its statement is executed, 
 # ---- what an idle session does ----
 open_door();
 lines($holder);
+$boss->ask('ALTER ROLE web SET log_min_messages = debug4');
 $s = session();
+$boss->ask('ALTER ROLE web RESET log_min_messages');
 $s->ask('LISTEN news');
+$s->ask("INSERT INTO counted VALUES ($_)") for 1 .. 50;
+wait_for('counters', 180, sub { $node->safe_psql('postgres', q{SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'counted'}) == 50 });
+pass('an idle session in the gate reports what it has counted');
 shut_door();
 $holder = hold();
 go_to_gate($s);
@@ -117,6 +134,10 @@ $boss->ask("NOTIFY news, 'two'");
 $s->receive;
 is(join(';', splice @{ $s->{lines} }), 'notify news two', '... and a paused one');
 ok(is_waiting($s), '... which remains paused');
+my $caught_up = sub { scalar(() = slurp_file($node->logfile) =~ /\[$s->{pid}\].*DEBUG:  sinval catchup complete/g) };
+my $before = $caught_up->();
+wait_for('the catchup', 180, sub { $boss->ask('DO $$ BEGIN FOR i IN 1 .. 200 LOOP CREATE TABLE much (); DROP TABLE much; END LOOP; END $$'); $caught_up->() > $before });
+pass('... takes in changes of the catalog');
 $boss->ask('CREATE DATABASE other');
 $boss->ask('DROP DATABASE other');
 pass('DROP DATABASE waits for no paused session');
@@ -199,6 +220,21 @@ cmp_ok(admission('overdue'), '>=', 1, '... and is counted');
 reload('admission_max_wait', "'10min'");
 open_door();
 lines($holder);
+
+# ---- a lower limit ----
+reload('admission_limit', 2, '"limit"', 2);
+reload('admission_quota', 64, 'quota', 64);
+undef $_ for $s, $t, $holder;
+@s = ();
+wait_for('sessions to end', 60, sub { admission("active || ' ' || waiting || ' ' || lent") eq '0 0 0' });
+@s = (session(), session());
+$_->ask('SELECT 1') for @s;
+wait_for('two holders', 180, sub { admission('active') == 2 });
+pass('two sessions have slots, although they have nothing to do');
+reload('admission_limit', 1, '"limit"', 1);
+$_->ask('SELECT 1') for @s;
+wait_for('a slot less', 180, sub { admission('active') < 2 });
+pass('over a lower limit one gives it back before its turn is over');
 
 # ---- nothing is left ----
 undef $_ for @s, $s, $t, $holder;

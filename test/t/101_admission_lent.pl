@@ -21,6 +21,19 @@ sub nothing_is_left
 	return pass("$what: no slot is taken when no session is left");
 }
 
+# A session that has a slot and waits for what the class of wait events says.  It is a new one:
+# one whose slot was lent while it was idle would make a request without.
+sub blocked
+{
+	my ($sql, $class) = @_;
+	my $session = session();
+	$session->send($sql);
+	wait_for("a wait of class $class", 60, sub { $node->safe_psql('postgres', "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq $class });
+	return $session;
+}
+
+sub cancel { my ($session) = @_; $boss->ask("SELECT pg_cancel_backend($session->{pid})"); return lines($session); }
+
 # ---- one program with two connections ----
 {
 	my ($one, $two) = (session(), session());
@@ -40,20 +53,70 @@ nothing_is_left('two connections');
 
 # ---- a lock whose owner needs a slot ----
 {
-	my ($one, $two, $three) = (session(), session(), session());
+	my $one = session();
 	$one->ask('BEGIN; UPDATE t SET v = 3 WHERE k = 1');
 	$one->ask(q{PREPARE TRANSACTION 'p'});
-	$two->send('UPDATE t SET v = v + 1 WHERE k = 1');
+	my $two = blocked('UPDATE t SET v = v + 1 WHERE k = 1', 'Lock');
+	my $three = session();
 	$three->send(q{COMMIT PREPARED 'p'});
 	is(lines($three), 'tag COMMIT PREPARED', 'a holder that waits for a lock lets in who ends the wait');
 	is(lines($two), 'tag UPDATE 1', '... and goes on');
 	$one->ask('SELECT pg_advisory_lock(1)');
-	$two->send('SELECT pg_advisory_lock(1)');
-	is(join(',', $three->ask('SELECT 5')), 5, 'likewise for an advisory lock');
+	$two = blocked('SELECT pg_advisory_lock(1)', 'Lock');
+	is(join(',', session()->ask('SELECT 5')), 5, 'likewise for an advisory lock');
 	$one->ask('SELECT pg_advisory_unlock(1)');
 	lines($two);
 }
 nothing_is_left('locks');
+
+# ---- other waits ----
+{
+	my $two = blocked('SELECT pg_sleep(100000)', 'Timeout');
+	is(join(',', session()->ask('SELECT 5')), 5, 'one that sleeps lends');
+	cancel($two);
+	my $one = session();
+	$boss->ask('CREATE TABLE pinned (k int); ALTER TABLE pinned OWNER TO web; INSERT INTO pinned VALUES (1), (2)');
+	$one->ask('BEGIN; DECLARE c CURSOR FOR SELECT * FROM pinned; FETCH c');
+	$two = blocked('VACUUM (FREEZE) pinned', 'BufferPin');
+	is(join(',', session()->ask('SELECT 5')), 5, 'one that waits for a buffer that another has pinned lends');
+	$one->ask('COMMIT');
+	lines($two);
+	undef $_ for $one, $two;
+	SKIP:
+	{
+		skip 'needs a build with FAULTS=1', 1 unless has_faults($node);
+		$boss->ask($_) for kv_table('kv', 'k int NOT NULL', 'k'), 'GRANT ALL ON kv TO web', q{ALTER ROLE web SET kvfdw.stop_points = 'write_done=wait'};
+		$two = blocked('INSERT INTO kv VALUES (1)', 'Extension');
+		$boss->ask('ALTER ROLE web RESET kvfdw.stop_points');
+		is(join(',', session()->ask('SELECT 5')), 5, 'one that waits for an extension lends');
+		go_on($node, 'write_done');
+		lines($two);
+	}
+}
+nothing_is_left('other waits');
+
+# ---- while slots change hands ----
+{
+	reload('admission_limit', 2, '"limit"', 2);
+	$boss->ask('SELECT pg_advisory_lock(2)');
+	my $two = blocked('SELECT pg_advisory_lock(2)', 'Lock');
+	my @busy = map { session() } 1 .. 3;
+	wait_for('the slot', 180, sub
+	{
+		for (1 .. 100)
+		{
+			for (@busy) { $_->send('SELECT 1') unless $_->{busy}; }
+			$_->receive for KvWire::ready(1, @busy);
+		}
+		return admission('active') == 2 && admission('lent') == 1;
+	});
+	pass('a holder that waits for a lock lends in the end though others work');
+	$_->wait for @busy;
+	$boss->ask('SELECT pg_advisory_unlock(2)');
+	lines($two);
+	reload('admission_limit', 1, '"limit"', 1);
+}
+nothing_is_left('slots that change hands');
 
 # ---- clients that do not take their rows, or do not send theirs ----
 {
