@@ -21,6 +21,7 @@
 #include "engine/value/value.h"
 
 #define KV_SLOT_PATIENCE	60	/* seconds */
+#define KV_FREE_SHARE		16	/* of the units: if they are free, who waits is woken */
 #define KV_SEALED_AT_ONCE	8	/* open slots, where no unit is free */
 #define KV_LOOKED_AT		16	/* of which the best one is sealed */
 
@@ -41,13 +42,40 @@ free_slot(int i)
 	kv_units_free(i);
 }
 
+/*
+ * The oldest slot that waits to be written, or -1.  KvSlotPool.lock held.  *pending: some
+ * are on their way to the files.
+ */
+static int
+oldest_sealed(bool *pending)
+{
+	*pending = false;
+	for (int i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].following)
+	{
+		/* a dropped store's waits for the maintainer, who may be long */
+		if (pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
+			continue;
+		*pending = true;
+		if (kv_slots[i].state == KV_SLOT_SEALED)
+			return i;
+	}
+	return -1;
+}
+
 void
 kv_slot_release(int i)
 {
+	bool		pending;
+	bool		wake;
+
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
 	free_slot(i);
+	/* who waits had better find some units than come for each */
+	(void) oldest_sealed(&pending);
+	wake = !pending || kv_slot_pool->nfree >= kv_slot_pool->nunits / KV_FREE_SHARE;
 	LWLockRelease(&kv_slot_pool->lock);
-	ConditionVariableBroadcast(&kv_slot_pool->freed);
+	if (wake)
+		ConditionVariableBroadcast(&kv_slot_pool->freed);
 }
 
 /*
@@ -58,7 +86,7 @@ kv_slot_release(int i)
 static bool
 has_older(int i, bool for_writer)
 {
-	for (int j = kv_slot_pool->first_pending; j >= 0 && j != i; j = kv_slots[j].pending_next)
+	for (int j = kv_slot_pool->first_pending; j >= 0 && j != i; j = kv_slots[j].following)
 	{
 		const KvSlot *slot = &kv_slots[j];
 
@@ -106,7 +134,7 @@ kv_slot_claim_next(bool retry)
 	if (kv_slot_pool->first_pending < 0)
 		return -1;				/* who seals one wakes the caller */
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	for (i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].pending_next)
+	for (i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].following)
 	{
 		if ((kv_slots[i].error == 0 || retry) && claim(i, true))
 			break;
@@ -321,26 +349,6 @@ kv_slots_seal_idle(void)
 /* ---- waiting ---- */
 
 /*
- * The oldest slot that waits to be written, or -1.  KvSlotPool.lock held.  *pending: some
- * are on their way to the files.
- */
-static int
-oldest_sealed(bool *pending)
-{
-	*pending = false;
-	for (int i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].pending_next)
-	{
-		/* a dropped store's waits for the maintainer, who may be long */
-		if (pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
-			continue;
-		*pending = true;
-		if (kv_slots[i].state == KV_SLOT_SEALED)
-			return i;
-	}
-	return -1;
-}
-
-/*
  * Wait until there is room for a slot for a value of this length.  No lock held.  ERROR
  * if slots cannot be written: the values in them are safe, but nothing more can be taken
  * in.
@@ -359,7 +367,7 @@ kv_slot_wait_free(Size len)
 		uint32		err = pg_atomic_read_u32(&kv_slot_pool->write_error);
 
 		kv_interrupts();
-		LWLockAcquire(&kv_slot_pool->lock, LW_SHARED);
+		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
 		free = kv_units_are_free(len);
 		first_sealed = oldest_sealed(&pending);
 		LWLockRelease(&kv_slot_pool->lock);
@@ -453,8 +461,8 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequenc
 static bool
 is_slot_of(int i, const KvStoreKey *key)
 {
-	if (kv_slots[i].units == 0)
-		return false;			/* none begins here */
+	if (kv_slots[i].state == KV_SLOT_FREE || kv_slots[i].state == KV_SLOT_PART)
+		return false;
 	return kv_same_store(kv_slots[i].state == KV_SLOT_ORPHAN ? &kv_slot_header(i)->store :
 						 &kv_slots[i].store->key, key);
 }

@@ -404,14 +404,13 @@ static void
 begin_pool(void)
 {
 	kv_slot_pool->nfree = kv_slot_pool->nopen = kv_slot_pool->hand = 0;
-	kv_slot_pool->lowest_free = kv_slot_pool->nunits;
 	kv_slot_pool->first_pending = kv_slot_pool->last_pending = -1;
 	memset(kv_slots, 0, memory_for(kv_slot_pool->nunits, geometry.entries));
 	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		KvSlot	   *slot = &kv_slots[i];
 
-		slot->next = slot->pending_next = slot->pending_previous = -1;
+		slot->next = slot->following = slot->previous = -1;
 		if (slot->state == KV_SLOT_PART)
 			continue;
 		if (kv_slot_header(i)->in_use)
@@ -423,8 +422,8 @@ begin_pool(void)
 			continue;
 		}
 		kv_slot_pool->nfree++;
-		kv_slot_pool->lowest_free = Min(kv_slot_pool->lowest_free, i);
 	}
+	kv_units_join();
 }
 
 /*

@@ -89,9 +89,9 @@ StaticAssertDecl(sizeof(KvSlotHeader) == 128, "slot header size");
 typedef struct KvSlot
 {
 	int			state;			/* KvSlotState; changes under KvSlotPool.lock, as do … */
-	int			units;			/* how many it has; 0: no slot begins here */
-	int			pending_next;	/* in the list of slots to be written, or -1 */
-	int			pending_previous;
+	int			units;			/* how many the slot or row has that begins here; or 0 */
+	int			following;		/* in the list of slots to be written, or of rows of free … */
+	int			previous;		/* … units; or -1 */
 
 	int			next;			/* in its shard's sealed list, or -1 */
 	KvStore    *store;
@@ -112,6 +112,8 @@ typedef struct KvSlot
 	bool		by_writer;		/* WRITING: the merge writer has it */
 } KvSlot;
 
+#define KV_UNIT_LISTS		256		/* the last one: of rows of so many units and more */
+
 #define KV_SLOT_FILE_PATH	KV_DIRECTORY "/merge"
 
 typedef enum KvValueHome
@@ -130,7 +132,8 @@ typedef struct KvSlotPool
 	uint32		unit_entries;	/* … and of what it has for batch head and entries */
 	uint32		slot_size;		/* bytes of values that a slot can have */
 	int			nfree;			/* units */
-	int			lowest_free;	/* no unit before this one is free */
+	int			rows[KV_UNIT_LISTS];	/* of free units: lists, by how many they have, or -1 */
+	bool		joined;			/* no two rows are neighbours */
 	int			nopen;			/* slots */
 	int			hand;			/* where to look for a slot to seal */
 	int			first_pending;	/* slots that are sealed or being written, by when they … */
@@ -144,15 +147,17 @@ typedef struct KvSlotPool
 
 /* ---- unit.c: KvSlotPool.lock is held, exclusive but where it is said ---- */
 extern Size kv_slot_share(void);	/* no lock: bytes of values that a slot opened now may have */
-/* Are there units side by side for so many bytes?  Shared will do. */
+/* Are there units side by side for so many bytes? */
 extern bool kv_units_are_free(Size bytes);
 /*
- * Make so many units an OPEN slot, as near to the file's beginning as they can be had side
- * by side; if nowhere, as many as can, but not fewer than least.  -1: there are none.
+ * Make so many units that lie side by side an OPEN slot; if there are none, fewer, but
+ * least at least.  -1: nor are there so many.
  */
 extern int	kv_units_take(int wanted, int least);
 /* Give a slot's units free; it is in no list. */
 extern void kv_units_free(int slot);
+/* Make rows of all units that are FREE. */
+extern void kv_units_join(void);
 /* OPEN to SEALED, behind all that are to be written; and, before it is freed, off that list. */
 extern void kv_slot_queue(int slot);
 extern void kv_slot_unqueue(int slot);

@@ -3,8 +3,10 @@
  *		The units of the merge file: which are free, which make a slot, and how many of
  *		them a shard may have.
  *
- * Units are taken as near to the file's beginning as they can be had, so as few pages as
- * possible are in use.  A search goes from slot to slot and begins at lowest_free.
+ * Free units that lie side by side are a row.  Rows are in lists, by how many units they
+ * have; a slot that is freed becomes a row, and the last one of its size is the first to
+ * be taken again, so as few pages as possible are in use.  Neighbours are made one row
+ * when no row is large enough.
  */
 #include "postgres.h"
 
@@ -23,71 +25,125 @@ kv_slot_share(void)
 	return (Size) Max(units, 1) * kv_slot_pool->unit_values;
 }
 
-/* The first so many free units side by side, else the longest row of fewer: *length. */
+/* ---- rows of free units ---- */
+
 static int
-find_units(int wanted, int *length)
+list_of(int units)
 {
-	int			best = -1;
+	return Min(units, KV_UNIT_LISTS) - 1;
+}
+
+static void
+add_row(int first, int units)
+{
+	int		   *list = &kv_slot_pool->rows[list_of(units)];
+
+	kv_slots[first].units = units;
+	kv_slots[first].previous = -1;
+	kv_slots[first].following = *list;
+	if (*list >= 0)
+		kv_slots[*list].previous = first;
+	*list = first;
+}
+
+static void
+remove_row(int first)
+{
+	const KvSlot *row = &kv_slots[first];
+
+	if (row->previous >= 0)
+		kv_slots[row->previous].following = row->following;
+	else
+		kv_slot_pool->rows[list_of(row->units)] = row->following;
+	if (row->following >= 0)
+		kv_slots[row->following].previous = row->previous;
+	kv_slots[first].units = 0;
+}
+
+void
+kv_units_join(void)
+{
 	int			first = -1;
 
-	*length = 0;
-	for (int i = kv_slot_pool->lowest_free; i < kv_slot_pool->nunits && *length < wanted;)
+	for (int list = 0; list < KV_UNIT_LISTS; list++)
+		kv_slot_pool->rows[list] = -1;
+	for (int i = 0; i <= kv_slot_pool->nunits;)
 	{
-		if (kv_slots[i].state != KV_SLOT_FREE)
+		if (i < kv_slot_pool->nunits && kv_slots[i].state == KV_SLOT_FREE)
 		{
-			first = -1;
-			i += Max(kv_slots[i].units, 1);
+			first = first < 0 ? i : first;
+			kv_slots[i++].units = 0;
 			continue;
 		}
-		if (first < 0)
-			first = i;
-		i++;
-		if (i - first > *length)
-		{
-			*length = i - first;
-			best = first;
-		}
+		if (first >= 0)
+			add_row(first, i - first);
+		first = -1;
+		i += i < kv_slot_pool->nunits ? Max(kv_slots[i].units, 1) : 1;
 	}
-	return best;
+	kv_slot_pool->joined = true;
+}
+
+/* A row of so many units at least; -1: there is none. */
+static int
+find_row(int units)
+{
+	for (int list = list_of(units); list < KV_UNIT_LISTS; list++)
+	{
+		int			row = kv_slot_pool->rows[list];
+
+		/* the last list has rows of different sizes */
+		while (row >= 0 && kv_slots[row].units < units)
+			row = kv_slots[row].following;
+		if (row >= 0)
+			return row;
+	}
+	return -1;
+}
+
+/* The same, if need be after neighbours have been made one. */
+static int
+find_row_or_join(int units)
+{
+	int			row = find_row(units);
+
+	if (row >= 0 || kv_slot_pool->joined || kv_slot_pool->nfree < units)
+		return row;
+	kv_units_join();
+	return find_row(units);
 }
 
 bool
 kv_units_are_free(Size bytes)
 {
-	int			wanted = kv_slot_units(bytes);
-	int			length;
-
-	if (kv_slot_pool->nfree < wanted)
-		return false;
-	(void) find_units(wanted, &length);
-	return length >= wanted;
+	return find_row_or_join(kv_slot_units(bytes)) >= 0;
 }
 
 int
 kv_units_take(int wanted, int least)
 {
-	int			length;
 	int			slot;
+	int			left;
 
 	Assert(LWLockHeldByMeInMode(&kv_slot_pool->lock, LW_EXCLUSIVE));
-	if (kv_slot_pool->nfree < least)
-		return -1;
-	slot = find_units(wanted, &length);
-	if (length < least)
-		return -1;
-	for (int i = slot; i < slot + length; i++)
+	while ((slot = find_row_or_join(wanted)) < 0)
+	{
+		if (wanted == least)
+			return -1;
+		wanted = Max(least, wanted / 2);
+	}
+	left = kv_slots[slot].units - wanted;
+	remove_row(slot);
+	if (left > 0)
+		add_row(slot + wanted, left);
+	for (int i = slot; i < slot + wanted; i++)
 	{
 		Assert(kv_slots[i].state == KV_SLOT_FREE);
 		kv_slots[i].state = KV_SLOT_PART;
-		kv_slots[i].units = 0;
-		kv_slots[i].store = NULL;
 	}
 	kv_slots[slot].state = KV_SLOT_OPEN;
-	kv_slots[slot].units = length;
-	kv_slot_pool->nfree -= length;
+	kv_slots[slot].units = wanted;
+	kv_slot_pool->nfree -= wanted;
 	kv_slot_pool->nopen++;
-	if (slot == kv_slot_pool->lowest_free)
-		kv_slot_pool->lowest_free = slot + length;
 	return slot;
 }
 
@@ -101,12 +157,14 @@ kv_units_free(int slot)
 	for (int i = slot; i < slot + units; i++)
 	{
 		kv_slots[i].state = KV_SLOT_FREE;
-		kv_slots[i].units = 0;
 		kv_slots[i].store = NULL;
 	}
+	add_row(slot, units);
 	kv_slot_pool->nfree += units;
-	kv_slot_pool->lowest_free = Min(kv_slot_pool->lowest_free, slot);
+	kv_slot_pool->joined = false;
 }
+
+/* ---- slots that are to be written ---- */
 
 void
 kv_slot_queue(int slot)
@@ -114,10 +172,10 @@ kv_slot_queue(int slot)
 	int			last = kv_slot_pool->last_pending;
 
 	kv_slots[slot].state = KV_SLOT_SEALED;
-	kv_slots[slot].pending_next = -1;
-	kv_slots[slot].pending_previous = last;
+	kv_slots[slot].following = -1;
+	kv_slots[slot].previous = last;
 	if (last >= 0)
-		kv_slots[last].pending_next = slot;
+		kv_slots[last].following = slot;
 	else
 		kv_slot_pool->first_pending = slot;
 	kv_slot_pool->last_pending = slot;
@@ -127,15 +185,15 @@ kv_slot_queue(int slot)
 void
 kv_slot_unqueue(int slot)
 {
-	int			next = kv_slots[slot].pending_next;
-	int			previous = kv_slots[slot].pending_previous;
+	int			next = kv_slots[slot].following;
+	int			previous = kv_slots[slot].previous;
 
 	if (previous >= 0)
-		kv_slots[previous].pending_next = next;
+		kv_slots[previous].following = next;
 	else
 		kv_slot_pool->first_pending = next;
 	if (next >= 0)
-		kv_slots[next].pending_previous = previous;
+		kv_slots[next].previous = previous;
 	else
 		kv_slot_pool->last_pending = previous;
 }

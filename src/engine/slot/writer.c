@@ -4,8 +4,8 @@
  *
  * One process writes for all, so that a backend never has a write in flight
  * while it waits for its client, and an ERROR in a backend has no write to wait
- * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going.  A write that
- * fails leaves its slot sealed, its values safe in the merge file and readable;
+ * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going, but of large slots
+ * KV_LARGE_IN_FLIGHT.  A write that fails leaves its slot sealed, its values safe in the merge file and readable;
  * it is tried again every second, and sessions that need a slot meanwhile get
  * the error.
  *
@@ -32,7 +32,8 @@
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 
-#define KV_WRITES_IN_FLIGHT 8
+#define KV_WRITES_IN_FLIGHT 32
+#define KV_LARGE_IN_FLIGHT	8
 
 typedef struct KvSlotWrite
 {
@@ -199,32 +200,43 @@ start(KvSlotWrite *write)
 	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
 }
 
+/* Is there enough on its way to the device? */
+static bool
+is_busy(void)
+{
+	Size		bytes = 0;
+	int			n = 0;
+
+	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
+	{
+		if (writes[w].slot < 0)
+			continue;
+		bytes += writes[w].request.len;
+		n++;
+	}
+	return n == KV_WRITES_IN_FLIGHT || bytes >= KV_LARGE_IN_FLIGHT * (Size) kv_slot_pool->slot_size;
+}
+
 /* Start writes for sealed slots; true if any was started or finished at once. */
 static bool
 start_writes(bool retry)
 {
 	bool		any = false;
-	int			w = 0;
+	int			slot;
 
-	for (;;)
+	while (!is_busy() && (slot = kv_slot_claim_next(retry)) >= 0)
 	{
-		KvSlotWrite *write;
-		int			slot;
+		KvSlotWrite *write = writes;
 
-		while (w < KV_WRITES_IN_FLIGHT && writes[w].slot >= 0)
-			w++;
-		if (w == KV_WRITES_IN_FLIGHT)
-			return any;
-		slot = kv_slot_claim_next(retry);
-		if (slot < 0)
-			return any;
-		write = &writes[w];
+		while (write->slot >= 0)
+			write++;
 		memset(write, 0, sizeof(*write));
 		write->slot = slot;
 		write->request.tag = write;
 		any = true;
 		start(write);
 	}
+	return any;
 }
 
 void
@@ -253,8 +265,7 @@ kv_merge_writer_main(Datum arg)
 			kv_value_trim();
 		kv_slots_seal_idle();
 		busy = start_writes(retry);
-		done = kv_io_reap_write(kv_io_writes_in_flight() == KV_WRITES_IN_FLIGHT ||
-								(!busy && kv_io_writes_in_flight() > 0));
+		done = kv_io_reap_write(kv_io_writes_in_flight() > 0 && (!busy || is_busy()));
 		while (done != NULL)
 		{
 			end((KvSlotWrite *) done->tag);
