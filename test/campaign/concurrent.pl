@@ -28,8 +28,11 @@
 #   deadlock     both sides have one, but other victims: a matter of time.
 #   dependency   a failure of SERIALIZABLE "due to read/write dependencies" on one side:
 #                both detect more of them than there are, but not the same.
+#   queue        what a session above READ COMMITTED waits for has changed.  On heap it fails
+#                at once; here it may be in the row's queue, behind one that waits for the
+#                next version; see docs/reference.md.
 #   two rows     REPEATABLE READ on heap shows the transaction two rows of a key; see
-#                README.
+#                docs/reference.md.
 #   race         a difference that does not come again, at a step that woke one of several
 #                waiting sessions, or several at once.
 #
@@ -242,7 +245,7 @@ sub step
 	$altered = 1 if $sql =~ /^ALTER/;
 	$level[$i] = $sql if $sql =~ /^BEGIN/;
 	my $hung = settle();
-	my ($differs, %failed);
+	my ($differs, @behind, %failed);
 	($mark, $woken) = (scalar @transcript, 0);
 	for my $s (0 .. $last)
 	{
@@ -256,7 +259,8 @@ sub step
 		} @sides;
 		next if $s != $i && $heap eq $kv && $heap =~ /^(waits|status .)$/;
 		$woken++ if $s != $i;
-		$differs = 1 if $heap ne $kv;
+		$differs++ if $heap ne $kv;
+		push @behind, $sides[1]{sessions}[$s]{pid} if $s != $i && $kv eq 'waits' && $heap =~ /^ERROR 40001: could not serialize access due to concurrent/;
 		push @transcript, [ $s, $s == $i ? $sql : '', $heap, $kv ];
 	}
 	$woken = $waited if $woken && $woken < $waited;    # the others may have lost a race
@@ -271,6 +275,8 @@ sub step
 		return 'deadlock' if 2 == grep { $failed{ $_->{name} }{'40P01'} } @sides;
 		my @dependency = grep { $failed{$_}{'read/write dependencies'} } sort keys %failed;
 		return "dependency on @dependency" if @dependency;
+		return 'queue' if @behind == $differs
+		  && @behind == $control->ask("SELECT FROM pg_locks WHERE locktype = 'tuple' AND NOT granted AND pid IN (" . join(', ', @behind) . ')');
 		return 'differs';
 	}
 	for my $s (1 .. $last)
