@@ -11,7 +11,7 @@ use Exporter 'import';
 use KvTest;
 use KvWire;
 
-our @EXPORT = qw(gate_cluster session boss shut_door open_door hold waiting is_waiting admission reload answered lines);
+our @EXPORT = qw(gate_cluster session boss shut_door open_door hold waiting is_waiting pauses admission reload answered lines);
 
 my ($node, $door);
 
@@ -66,11 +66,18 @@ sub waiting
 	return wait_for("$n paused sessions", 180, sub { admission("waiting = $n AND $n = (SELECT count(*) FROM pg_stat_activity WHERE $paused)") eq 't' });
 }
 
-# Does it stand there?  What wakes it without ending its pause lets it wait again.
+# Does it stand there?
 sub is_waiting
 {
 	my ($session) = @_;
-	return eval { wait_for('a pause', 180, sub { $node->safe_psql('postgres', "SELECT $paused FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't' }) };
+	return $node->safe_psql('postgres', "SELECT $paused FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't';
+}
+
+# The same, in a moment: what wakes it without ending its pause lets it wait again.
+sub pauses
+{
+	my ($session) = @_;
+	return eval { wait_for('a pause', 180, sub { is_waiting($session) }) };
 }
 
 # Change a setting, and wait until the process goes by it; undef: in another way.

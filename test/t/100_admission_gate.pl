@@ -24,7 +24,7 @@ $holder = hold();
 $s = session();
 $s->send('SELECT 42');
 waiting(1);
-ok(is_waiting($s), 'a session over the limit is idle and waits for the extension');
+ok(pauses($s), 'a session over the limit is idle and waits for the extension');
 is(join(',', $boss->ask('SELECT 1')), 1, 'a superuser is not paused');
 ok(!answered($s), 'the paused one has no answer yet');
 is(admission("active || ' ' || waiting"), '1 1', 'the view counts both');
@@ -133,7 +133,7 @@ waiting(1);
 $boss->ask("NOTIFY news, 'two'");
 $s->receive;
 is(join(';', splice @{ $s->{lines} }), 'notify news two', '... and a paused one');
-ok(is_waiting($s), '... which remains paused');
+ok(pauses($s), '... which remains paused');
 my $caught_up = sub { scalar(() = slurp_file($node->logfile) =~ /\[$s->{pid}\].*DEBUG:  sinval catchup complete/g) };
 my $before = $caught_up->();
 wait_for('the catchup', 180, sub { $boss->ask('DO $$ BEGIN FOR i IN 1 .. 200 LOOP CREATE TABLE much (); DROP TABLE much; END LOOP; END $$'); $caught_up->() > $before });
@@ -159,7 +159,7 @@ for (my $ms = 300; $ms < 100_000; $ms *= 4)
 	$boss->ask("SELECT pg_sleep(0.002 * $ms)");
 	last;
 }
-ok(is_waiting($s), '... and no paused one');
+ok(pauses($s), '... and no paused one');
 open_door();
 is(lines($s), 'row 12; tag SELECT 1', '... which gets its answer');
 lines($holder);
