@@ -203,6 +203,7 @@ typedef enum KvInsertResult
 	KV_INSERTED,
 	KV_EXISTS,					/* a live row has that key; nothing was written */
 	KV_EXISTS_UNSEEN,			/* and it is another's that the snapshot does not see */
+	KV_EXISTS_DELETED,			/* one had, locked by another, and was deleted meanwhile */
 	KV_EXISTS_ANEW				/* and it was put there by this command, or later */
 } KvInsertResult;
 
@@ -219,8 +220,8 @@ extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
  * mode, whether the snapshot sees it or not, and return it in *existing (KV_EXISTS): its
  * value is palloc'd in CurrentMemoryContext, its key is the caller's.  With existing
  * NULL the value is not read.  Waits for all who write the key or have it locked.
- * KV_EXISTS_UNSEEN, for snapshots that last a transaction only, and KV_EXISTS_ANEW:
- * nothing is locked.
+ * KV_EXISTS_UNSEEN and KV_EXISTS_DELETED, for snapshots that last a transaction only, and
+ * KV_EXISTS_ANEW: nothing is locked.
  *
  * With seen the version is not locked but noted there, for kv_overwrite.  That
  * writes nothing and returns false if others have come between, or are coming.

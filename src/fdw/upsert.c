@@ -363,6 +363,9 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 			case KV_EXISTS_UNSEEN:
 				kv_raise_row_conflict(KV_ROW_UPDATED, CMD_INSERT);
 				break;
+			case KV_EXISTS_DELETED:
+				kv_raise_row_conflict(KV_ROW_DELETED, CMD_UPDATE);
+				break;
 			case KV_EXISTS_ANEW:
 				ereport(ERROR,
 						(errcode(ERRCODE_CARDINALITY_VIOLATION),

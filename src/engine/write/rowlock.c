@@ -497,7 +497,8 @@ judge_existing(KvVersion *newest, Snapshot snapshot, CommandId cid)
  * One look for both outcomes: under one hold of the shard's lock the row is put or the
  * newest version gets a LOCK, so there is nothing to insert speculatively and to take
  * back.  Who writes the key or has it locked is waited for, in the queue; what was
- * deleted meanwhile is inserted.
+ * deleted meanwhile is inserted, above READ COMMITTED only if nobody had it locked when
+ * it was met: else heap has chosen it, and fails to lock it.
  */
 KvInsertResult
 kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const char *value,
@@ -513,6 +514,7 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 	KvWrite		row;
 	KvWrite		hold;
 	bool		prepared = len <= kv_slot_pool->slot_size;	/* see change_row */
+	bool		met = false;	/* a row that others had locked */
 	KvKeyState	state;
 
 	if (seen == NULL)
@@ -532,7 +534,11 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 			wait = state.locked_by;
 			if (wait == 0)
 				result = judge_existing(&state.newest, snapshot, cid);
+			else
+				met = true;
 		}
+		else if (wait == 0 && met && IsolationUsesXactSnapshot())
+			result = KV_EXISTS_DELETED;
 		if (wait != 0)
 		{
 			LWLockRelease(&shard->lock);
@@ -540,7 +546,8 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 				(void) join_queue(&queue, key, mode);
 			(void) wait_for(&queue, wait);
 		}
-		else if (result == KV_EXISTS_UNSEEN || result == KV_EXISTS_ANEW ||
+		else if (result == KV_EXISTS_UNSEEN || result == KV_EXISTS_DELETED ||
+				 result == KV_EXISTS_ANEW ||
 				 (result == KV_EXISTS && (seen != NULL || state.held >= (int) mode)))
 		{
 			LWLockRelease(&shard->lock);
