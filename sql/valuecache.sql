@@ -42,6 +42,15 @@ SELECT count(*), sum(length(v)) FROM c WHERE k > 10;
 SELECT length(v) FROM c WHERE k = 30;
 SELECT length(v) FROM c WHERE k = 30;
 SELECT cache_hits FROM reads();
+-- an upsert, or an update that locks the newest version, reads what is there by key
+TRUNCATE c;
+INSERT INTO c SELECT g, repeat('y', 100) FROM generate_series(1, 20) g;
+SELECT kvfdw_freeze('c');
+SELECT kvfdw_stat_reset();
+INSERT INTO c VALUES (1, 'a') ON CONFLICT (k) DO UPDATE SET v = left(c.v, 1) || excluded.v RETURNING v;
+INSERT INTO c VALUES (2, 'b') ON CONFLICT (k) DO UPDATE SET v = left(c.v, 1) || excluded.v RETURNING v;
+INSERT INTO c SELECT g, 'c' FROM generate_series(3, 20) g ON CONFLICT (k) DO UPDATE SET v = left(c.v, 1) || excluded.v;
+SELECT * FROM reads();
 SELECT * FROM kvfdw_check('c');
 DROP FOREIGN TABLE c;
 DROP FUNCTION reads();

@@ -325,12 +325,14 @@ kv_batch_fetch(KvScan *scan)
 	verify_values(scan);
 }
 
+/* By key, so that the value cache keeps its block. */
 void
 kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row)
 {
 	KvShard    *shard = kv_shard(store, kv_shard_for(store, key.data, key.len));
 	KvBatchRow	only = {.version = *version, .key = key.data, .keylen = key.len};
-	KvScan		scan = {.store = store, .want_values = true, .rows = &only, .nrows = 1};
+	KvScan		scan = {.store = store, .want_values = true, .points = true, .rows = &only,
+	.nrows = 1};
 	char	   *copy;
 
 	scan.batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
