@@ -191,8 +191,9 @@ sub place
 	{
 		my $change = $bytes ^ substr($old, 0, length $bytes);
 		my @new = grep { substr($change, $_ * 32, 32) =~ /[^\0]/ } 0 .. (length($change) - 1) / 32;
-		# of merge slots: the entries, which are behind 64 kB of values
-		@new = grep { ($_ * 32 - 4096) % (65536 + 32768) >= 65536 } @new if $kind eq 'merge' && rand() < 0.8;
+		# of merge slots: the headers and entries, which are behind all values
+		my $values = $kind eq 'merge' ? 4096 + 16384 * unpack 'x24 L<', $bytes : 0;
+		@new = grep { $_ * 32 >= $values } @new if rand() < 0.8;
 		my $at = 32 * $new[ rand @new ] + int rand 32;
 		return $at if @new && $at < length $bytes;
 	}

@@ -12,8 +12,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-# the fewest slots that there can be: 8
-my $node = kv_cluster('races', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '4MB', 'kvfdw.freeze_delay' => '1h');
+# eight slots of one unit
+my $node = kv_cluster('races', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h');
 unless (has_faults($node))
 {
 	$node->stop;
@@ -31,8 +31,8 @@ sub rows { return answer($node, join(' UNION ALL ', map { "SELECT v FROM $_ WHER
 sub slot_headers
 {
 	my $file = slurp_file($node->data_dir . '/kvfdw/merge');
-	my ($slot_size, $entry_area, $nslots) = unpack 'x16 L<3', $file;
-	return map { substr($file, 4096 + ($slot_size + $entry_area) * $_ + $slot_size, 128) } 0 .. $nslots - 1;
+	my ($values, $entries, $nunits) = unpack 'x16 L<3', $file;
+	return map { substr($file, 4096 + $values * $nunits + 128 * $_, 128) } 0 .. $nunits - 1;
 }
 sub slots_in_use { return grep { unpack 'x4 L<', $_ } slot_headers(); }
 sub owner { my ($slot) = @_; return unpack 'x20 L<', (slot_headers())[$slot]; }

@@ -448,9 +448,9 @@ kv_slots_start(void)
 		if (used > 0)
 		{
 			ereport(LOG,
-					(errmsg("changes of kvfdw.merge_size and kvfdw.merge_buffers wait: %d merge slots hold values",
+					(errmsg("the merge file keeps its old shape: %d merge slots hold values",
 							used),
-					 errhint("They take effect when the server starts with no value in the merge file.")));
+					 errhint("It gets what kvfdw.merge_buffers says when the server starts with no value in it.")));
 			break;
 		}
 		create_merge_file();
