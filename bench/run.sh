@@ -8,11 +8,11 @@
 #   BENCH_SECONDS=5       of each INSERT measurement
 #   BENCH_READS=100000    point reads of each client count
 #   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines and reopen's others: about 1 GB of WAL
-#   BENCH_ONLY="load scan"  of: load point scan cold limited shared late ranges inlist writer plot count
+#   BENCH_ONLY="load scan"  of: defaults shards load point scan cold limited shared late ranges inlist writer plot count
 #                         insert slowsync zipf upsert reopen redo free checkpoint admission; see scan.sh for scan, and shared to count
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
-#   SCAN_…, ZIPF_…, UPSERT_…, ADMISSION_…, FREE_…, CHECKPOINT_…  of these lines; see their files
+#   SHARDS_…, SCAN_…, ZIPF_…, UPSERT_…, ADMISSION_…, FREE_…, CHECKPOINT_…  of these lines; see their files
 #
 # The line plot writes docs/scan-throughput.svg and .tsv; with BENCH_SHORT, into bench/results.
 #
@@ -36,7 +36,7 @@ KEYS=${BENCH_KEYS:-$((10000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
 REDO_ROWS=${BENCH_REDO_ROWS:-$((250000 / share))}
-LINES="load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert reopen redo free checkpoint admission"
+LINES="defaults shards load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert reopen redo free checkpoint admission"
 ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
@@ -46,6 +46,7 @@ done
 
 . "$here/load.sh"
 . "$here/scan.sh"
+. "$here/defaults.sh"
 . "$here/insert.sh"
 . "$here/zipf.sh"
 . "$here/upsert.sh"
@@ -72,6 +73,7 @@ line() # what measured target [condition that says whether the target is met]
 	table+=("$(printf '%-72s %-38s %-18s %s' "$1" "$2" "$3" "$verdict")")
 	say "  -> $1: $2${verdict:+ ($3: $verdict)}"
 }
+of_heap_and_fio() { printf '%s' "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_read)") % of fio"; }
 ratio() { printf '%sx' "$(kv_calc "int($1 / $2 * 100) / 100")"; }
 
 cgroup=
@@ -147,6 +149,8 @@ read -r x fio_random1 < <(kv_fio randread 4k 1); say "  random read 4 KB, 1 deep
 read -r x fio_random32 < <(kv_fio randread 4k 32); say "  random read 4 KB, 32 deep: $x $fio_random32"
 rm -f "$KV_RUN/fio"
 
+if wants defaults; then bench_defaults; fi
+if wants shards; then bench_shards; fi
 if wants load || wants point || wants cold || wants scan || wants limited; then bench_load; fi
 
 if wants point; then
@@ -185,8 +189,6 @@ full_scan() # cold-function order
 		fi
 	done
 }
-
-of_heap_and_fio() { printf '%s' "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_s / $fio_read)") % of fio"; }
 
 ordered_scan() # cold-function suffix
 {

@@ -60,15 +60,13 @@ scan_setup()
 		kv_psql -c "ANALYZE heap"
 	fi
 	kv_server_stop
-	# Merge slots for every shard, and a writer's.  No JIT: its library costs each
-	# of 64 sessions 8 MB, and it is no part of what is measured.
+	# No JIT: its library costs each of 64 sessions 8 MB, and it is no part of what is measured.
 	cat >"$KV_PGDATA/scan.conf" <<-END
 		max_connections = 100
 		shared_buffers = 64MB
 		jit = off
 		kvfdw.delta_memory = 64MB
 		kvfdw.value_cache = 16MB
-		kvfdw.merge_buffers = 64MB
 		kvfdw.range_cache = ${range_cache}MB
 		kvfdw.prefetch_workers = 2
 	END
