@@ -61,7 +61,8 @@ enum KvScanPrivateIndex
 /* Items in a ModifyTable's fdw_private list for a target must match this enum. */
 enum KvModifyPrivateIndex
 {
-	KvModifyPrivateTarget		/* Boolean: ON CONFLICT named the key */
+	KvModifyPrivateTarget,		/* Boolean: ON CONFLICT named the key */
+	KvModifyPrivateSetAgain		/* Boolean: kv_upsert_may_set_again */
 };
 
 /* Items in a ForeignPath's fdw_private list must match this enum. */

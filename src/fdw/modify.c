@@ -120,7 +120,8 @@ kv_add_foreign_update_targets(PlannerInfo *root, Index rtindex,
 static List *
 kv_plan_foreign_modify(PlannerInfo *root, ModifyTable *plan, Index rtindex, int subplan_index)
 {
-	return list_make1(makeBoolean(kv_conflict_target_was_given(root->parse)));
+	return list_make2(makeBoolean(kv_conflict_target_was_given(root->parse)),
+					  makeBoolean(kv_upsert_may_set_again(plan)));
 }
 
 static KvModifyState *
@@ -133,8 +134,9 @@ create_state(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 
 	kv_engine_require();
 
+	/* of a size that PostgreSQL keeps for the next statement: all of it is in the first block */
 	context = AllocSetContextCreate(mtstate->ps.state->es_query_cxt,
-									"kvfdw modify", ALLOCSET_SMALL_SIZES);
+									"kvfdw modify", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	state = palloc0(sizeof(KvModifyState));
 	state->context = context;
@@ -173,6 +175,7 @@ kv_begin_foreign_modify(ModifyTableState *mtstate, ResultRelInfo *rinfo,
 		return;
 
 	state = create_state(mtstate, rinfo);
+	state->may_set_again = boolVal(list_nth(fdw_private, KvModifyPrivateSetAgain));
 	if (mtstate->operation == CMD_UPDATE || mtstate->operation == CMD_DELETE)
 	{
 		tlist = outerPlan(mtstate->ps.plan)->targetlist;
@@ -198,8 +201,14 @@ kv_begin_foreign_modify(ModifyTableState *mtstate, ResultRelInfo *rinfo,
 static void
 kv_begin_foreign_insert(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 {
-	if (rinfo->ri_FdwState == NULL)
-		rinfo->ri_FdwState = create_state(mtstate, rinfo);
+	KvModifyState *state;
+
+	if (rinfo->ri_FdwState != NULL)
+		return;
+	state = create_state(mtstate, rinfo);
+	if (state->on_conflict == ONCONFLICT_UPDATE)
+		state->may_set_again = kv_upsert_may_set_again((ModifyTable *) mtstate->ps.plan);
+	rinfo->ri_FdwState = state;
 }
 
 static void

@@ -24,6 +24,7 @@ typedef struct KvModifyState
 	OnConflictAction on_conflict;	/* of an INSERT */
 	bool		locked;			/* rows come locked from the scan */
 	EPQState   *epqstate;		/* the statement's; NULL for COPY */
+	bool		may_set_again;	/* as kv_upsert_may_set_again says of the plan */
 	struct KvUpsert *upsert;	/* ON CONFLICT DO UPDATE, from its first row on */
 
 	/* where the row's identity is in the plan's output */
@@ -72,6 +73,9 @@ extern KvRowResult kv_modify_update(KvModifyState *state, EState *estate, KvKey 
 									Snapshot snapshot, TupleTableSlot *slot, KvRow *newer);
 
 /* ---- upsert.c ---- */
+
+/* Does it make no difference when SET is evaluated, nor how often?  Told when planning. */
+extern bool kv_upsert_may_set_again(ModifyTable *plan);
 
 /*
  * Insert the row in slot, which has been checked, or update the one that has its

@@ -140,7 +140,13 @@ is_unlocked(KvModifyState *state, ResultRelInfo *rinfo, const KvUpsert *upsert)
 		state->mtstate->mt_oc_transition_capture == NULL &&
 		(triggers == NULL ||
 		 (!triggers->trig_update_before_row && !triggers->trig_update_after_row)) &&
-		!contain_volatile_functions((Node *) plan->onConflictSet) &&
+		state->may_set_again;
+}
+
+bool
+kv_upsert_may_set_again(ModifyTable *plan)
+{
+	return !contain_volatile_functions((Node *) plan->onConflictSet) &&
 		!contain_subplans((Node *) plan->onConflictSet);
 }
 
