@@ -149,6 +149,8 @@ rest(TimestampTz since, long *rested_ms)
 	}
 }
 
+static bool raised = false;		/* writers may have been let through since images were made */
+
 static void
 flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
 {
@@ -162,6 +164,8 @@ flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_m
 		start = GetCurrentTimestamp();
 		kv_shards_image(store, i, Min(KV_BARRIER_BATCH, store->shape.nshards - i), covers, stats);
 		rest(start, rested_ms);
+		if (raised)
+			kv_clog_fence();	/* many transactions may begin before all images are made */
 	}
 	if (store->imaged_stale && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 		kv_imaged_write(store);
@@ -262,8 +266,6 @@ kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 }
 
 /* ---- the worker ---- */
-
-static bool raised = false;		/* writers may have been let through since images were made */
 
 typedef struct KvFlush
 {
