@@ -127,7 +127,7 @@ kv_slot_claim(int i, bool by_writer)
 }
 
 int
-kv_slot_claim_next(bool retry)
+kv_slot_claim_next(void)
 {
 	int			i;
 
@@ -136,11 +136,20 @@ kv_slot_claim_next(bool retry)
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
 	for (i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].following)
 	{
-		if ((kv_slots[i].error == 0 || retry) && claim(i, true))
+		if (kv_slots[i].error == 0 && claim(i, true))
 			break;
 	}
 	LWLockRelease(&kv_slot_pool->lock);
 	return i;
+}
+
+void
+kv_slots_retry(void)
+{
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	for (int i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].following)
+		kv_slots[i].error = 0;
+	LWLockRelease(&kv_slot_pool->lock);
 }
 
 /* May a claimed slot be finished now?  False: an older one of its shard was not (commit.c). */

@@ -230,8 +230,13 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 extern void kv_slot_wait_free(Size len);
 /* SEALED to WRITING; false: it is not for the caller. */
 extern bool kv_slot_claim(int slot, bool by_writer);
-/* The same for the oldest that may be written, for the merge writer; -1: there is none. */
-extern int	kv_slot_claim_next(bool retry);	/* retry: also those that could not be written */
+/*
+ * The same for the oldest that may be written and has not failed since kv_slots_retry, for
+ * the merge writer; -1: there is none.
+ */
+extern int	kv_slot_claim_next(void);
+/* Let those that could not be written be tried again, each of them once. */
+extern void kv_slots_retry(void);
 /* No lock held; the merge writer's look for slots that nobody fills any more. */
 extern void kv_slots_seal_idle(void);
 extern bool kv_slot_is_next(int slot);	/* false: an older one of its shard comes first */

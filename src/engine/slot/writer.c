@@ -224,7 +224,9 @@ start_writes(bool retry)
 	bool		any = false;
 	int			slot;
 
-	while (!is_busy() && (slot = kv_slot_claim_next(retry)) >= 0)
+	if (retry)
+		kv_slots_retry();
+	while (!is_busy() && (slot = kv_slot_claim_next()) >= 0)
 	{
 		KvSlotWrite *write = writes;
 
