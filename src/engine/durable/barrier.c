@@ -382,8 +382,10 @@ raise_barrier(XLogRecPtr *redo)
 	*redo = GetRedoRecPtr();
 	LWLockRelease(ProcArrayLock);
 	before_shmem_exit(barrier_exit, (Datum) 0);
+	kv_clog_fence();
 	while (!try_flush(covered_now(*redo), &stats))
 	{
+		kv_clog_fence();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_RETRY_MS, KV_WAIT_IDLE);
 		ResetLatch(MyLatch);
