@@ -73,6 +73,15 @@
 #define kv_startup_interrupts()	HandleStartupProcInterrupts()
 #endif
 
+/* The checkpointer's process id, or 0; a latch of it was known until 17. */
+#if PG_VERSION_NUM >= 180000
+#define KV_CHECKPOINTER_PID \
+	(ProcGlobal->checkpointerProc == INVALID_PROC_NUMBER ? 0 : GetPGProcByNumber(ProcGlobal->checkpointerProc)->pid)
+#else
+#define KV_CHECKPOINTER_PID \
+	(ProcGlobal->checkpointerLatch == NULL ? 0 : ProcGlobal->checkpointerLatch->owner_pid)
+#endif
+
 /* This process's local transaction id: in PGPROC.vxid since 17. */
 #if PG_VERSION_NUM >= 170000
 #define KV_MY_LXID			(MyProc->vxid.lxid)

@@ -350,13 +350,19 @@ close_barrier(void)
  * At the process's end, in whatever way it comes.  Within proc_exit an ERROR ends the
  * process at once and could not be caught, so nothing is done here that may raise one:
  * who has raised the barrier and not closed it must not leave a server that goes on.
+ * Where the postmaster was killed, each process ends when it notices, the checkpointer
+ * not before it has completed a checkpoint; the one that waits for images must not be.
  */
 static void
 barrier_exit(int code, Datum arg)
 {
+	int			checkpointer = KV_CHECKPOINTER_PID;
+
 	if (raised && PostmasterIsAlive())
 		ereport(PANIC,
 				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
+	if (checkpointer > 0 && !PostmasterIsAlive())
+		kill(checkpointer, SIGKILL);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
 }
 
