@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
 # make demo, test, bench, torture, append, bank, damage, powercut, differential,
-# concurrent and clients do their own set-up.
+# concurrent, clients and matrix do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -82,6 +82,8 @@ powercut:
 	@bash $(HERE)/test/powercut/run.sh $(SECONDS)
 core:
 	@bash $(HERE)/test/core.sh
+matrix:
+	@bash $(HERE)/test/matrix.sh
 differential:
 	@bash $(HERE)/test/run.sh differential
 concurrent:
@@ -94,9 +96,9 @@ workclean:
 	rm -rf .work
 
 .PHONY: all install installcheck clean distclean demo test bench torture append bank crowd damage powercut \
-	clients core differential concurrent workclean FORCE
+	clients core matrix differential concurrent workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
 export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC DISK CONTROL \
-	CASES CASE FAULT STATE PG_SOURCE SUITES TESTS ADMISSION
+	CASES CASE FAULT STATE PG_SOURCE SUITES TESTS ADMISSION MATRIX MATRIX_DIR

@@ -1,0 +1,91 @@
+#!/bin/bash
+# make matrix: the tests with every PostgreSQL that Debian has, each in a root of its own.
+#
+#   MATRIX="15:bookworm 17:trixie 18:forky 19:experimental"   major version and Debian's suite
+#   SUITES="rooms sql"    suites of test/run.sh; default: all
+#   MATRIX_DIR=dir        where the roots are, a gigabyte each; default .work/matrix.  They stay, for the
+#                         next run; remove the directory when it is not needed
+#
+# As root or with sudo, on Debian.  The mirror is the one that this machine's apt uses.  What is tested is
+# the last commit.  Prints a line for each version, and the whole output of those that failed.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+source_dir=$(cd "$here/.." && pwd)
+roots=${MATRIX_DIR:-$source_dir/.work/matrix}
+versions=${MATRIX:-15:bookworm 17:trixie 18:forky 19:experimental}
+
+bash "$here/lib/setup.sh" debootstrap
+if [ "$(id -u)" != 0 ]; then exec sudo env "MATRIX=$versions" "SUITES=${SUITES:-}" "MATRIX_DIR=$roots" bash "$0"; fi
+
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+[ -n "$mirror" ] || { echo "matrix: apt has no Debian mirror" >&2; exit 1; }
+
+# proc, dev and shared memory of a root, mounted while a command runs in it.
+in_root() # root command…
+{
+	local root=$1
+	shift
+	# a mount namespace of its own: nothing stays mounted, however this ends
+	unshare -m bash -c 'set -e
+		root=$1; shift
+		mount -t proc proc "$root/proc"
+		mount --rbind /dev "$root/dev"
+		mount -t tmpfs tmpfs "$root/dev/shm"
+		exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
+	' in_root "$root" "$@"
+}
+
+prepare() # version suite root
+{
+	local version=$1 suite=$2 root=$3 base=$2
+	[ "$suite" != experimental ] || base=sid
+	if [ ! -f "$root/prepared" ]; then
+		rm -rf "$root"
+		mkdir -p "$root"
+		# one script serves them all; debootstrap may be older than the suite
+		debootstrap --variant=minbase "$base" "$root" "$mirror" /usr/share/debootstrap/scripts/sid
+		# packages start no server
+		printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+		chmod +x "$root/usr/sbin/policy-rc.d"
+		# the lists of a suite that is not released yet end after days, and a mirror may be older
+		echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/99kvfdw"
+		if [ "$suite" = experimental ]; then
+			echo "deb $mirror experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
+		fi
+		touch "$root/prepared"
+	fi
+	local target=()
+	[ "$suite" != experimental ] || target=(-t experimental)
+	in_root "$root" apt-get -q update
+	in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install \
+		"postgresql-$version" "postgresql-server-dev-$version" git ca-certificates locales
+	# pgTAP may not be there yet for the newest
+	in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install "postgresql-$version-pgtap" || true
+}
+
+failed=0
+for pair in $versions; do
+	version=${pair%%:*} suite=${pair#*:}
+	root=$roots/$suite
+	log=$roots/$version.log
+	mkdir -p "$roots"
+	line="PostgreSQL $version ($suite)"
+	if ! prepare "$version" "$suite" "$root" >"$log" 2>&1; then
+		tail -n 30 "$log"
+		echo "$line: could not be installed"
+		failed=1
+		continue
+	fi
+	rm -rf "$root/kvfdw"
+	git -c safe.directory='*' clone -q "$source_dir" "$root/kvfdw"
+	# shellcheck disable=SC2086
+	if in_root "$root" env "PG_CONFIG=/usr/lib/postgresql/$version/bin/pg_config" bash /kvfdw/test/run.sh ${SUITES:-} >"$log" 2>&1; then
+		:
+	else
+		cat "$log"
+		failed=1
+	fi
+	server=$(in_root "$root" "/usr/lib/postgresql/$version/bin/pg_config" --version)
+	echo "$line: $server: $(grep -E '^[0-9]+ passed, ' "$log" | tail -n 1 || true)"
+done
+exit $failed
