@@ -35,6 +35,7 @@ in_root() # root command…
 	' in_root "$root" "$@"
 }
 
+# errexit does not count here: a caller tests it.
 prepare() # version suite root
 {
 	local version=$1 suite=$2 root=$3 base=$2
@@ -43,7 +44,7 @@ prepare() # version suite root
 		rm -rf "$root"
 		mkdir -p "$root"
 		# one script serves them all; debootstrap may be older than the suite
-		debootstrap --variant=minbase "$base" "$root" "$mirror" /usr/share/debootstrap/scripts/sid
+		debootstrap --variant=minbase "$base" "$root" "$mirror" /usr/share/debootstrap/scripts/sid || return
 		# packages start no server
 		printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 		chmod +x "$root/usr/sbin/policy-rc.d"
@@ -56,9 +57,9 @@ prepare() # version suite root
 	fi
 	local target=()
 	[ "$suite" != experimental ] || target=(-t experimental)
-	in_root "$root" apt-get -q update
+	in_root "$root" apt-get -q update || return
 	in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install \
-		"postgresql-$version" "postgresql-server-dev-$version" git ca-certificates locales
+		"postgresql-$version" "postgresql-server-dev-$version" git ca-certificates locales || return
 	# pgTAP may not be there yet for the newest
 	in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install "postgresql-$version-pgtap" || true
 }
