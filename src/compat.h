@@ -1,6 +1,6 @@
 /*
  * compat.h
- *		Everything that differs between PostgreSQL 15 and 18, and nothing else.
+ *		Everything that differs between PostgreSQL 15 and 19, and nothing else.
  *
  * A room that meets a version difference adds a kv_… wrapper or KV_… macro
  * here; no other file tests PG_VERSION_NUM.  Wrappers are macros, so that this
@@ -31,11 +31,13 @@
 #define KV_WAIT_EVENT(cache, name)	((void) (cache), PG_WAIT_EXTENSION)
 #endif
 
-/* The class of waits for a buffer that others have pinned; renamed in 17. */
-#if PG_VERSION_NUM >= 170000
-#define KV_WAIT_CLASS_BUFFER_PIN	PG_WAIT_BUFFERPIN
+/* Is it a wait for a buffer that others have pinned?  In a class with short waits since 19. */
+#if PG_VERSION_NUM >= 190000
+#define kv_waits_for_pin(event)	((event) == WAIT_EVENT_BUFFER_CLEANUP)
+#elif PG_VERSION_NUM >= 170000
+#define kv_waits_for_pin(event)	(((event) & 0xFF000000U) == PG_WAIT_BUFFERPIN)
 #else
-#define KV_WAIT_CLASS_BUFFER_PIN	PG_WAIT_BUFFER_PIN
+#define kv_waits_for_pin(event)	(((event) & 0xFF000000U) == PG_WAIT_BUFFER_PIN)
 #endif
 
 /* Are bytes of the client's in the server's buffer?  Counted since 17. */
@@ -191,7 +193,7 @@
 
 #define KV_CONSTRAINT_NOTNULL	'n'	/* from 18 on */
 
-/* pg_attribute_noreturn() became pg_noreturn in 18; both stand in front here. */
+/* pg_attribute_noreturn() became pg_noreturn in 18, which in C23 stands before all else. */
 #if PG_VERSION_NUM >= 180000
 #define KV_NORETURN			pg_noreturn
 #else
@@ -321,6 +323,99 @@
 #else
 #define KV_EXPLAIN_STATE_HEADER		"commands/explain.h"
 #define KV_EXPLAIN_FORMAT_HEADER	"commands/explain.h"
+#endif
+
+/* A tranche of locks gets its name with its number since 19. */
+#if PG_VERSION_NUM >= 190000
+#define kv_new_tranche(name)			LWLockNewTrancheId(name)
+#define kv_register_tranche(id, name)	((void) (id))
+#else
+#define kv_new_tranche(name)			LWLockNewTrancheId()
+#define kv_register_tranche(id, name)	LWLockRegisterTranche(id, name)
+#endif
+
+/* A hash table in shared memory, of n entries and no more: one number since 19. */
+#if PG_VERSION_NUM >= 190000
+#define kv_shmem_hash(name, n, info, flags)	ShmemInitHash(name, n, info, flags)
+#else
+#define kv_shmem_hash(name, n, info, flags)	ShmemInitHash(name, n, n, info, flags)
+#endif
+
+/* The hook behind parse analysis may not change the jumble state since 19. */
+#if PG_VERSION_NUM >= 190000
+#define KV_JUMBLE_CONST		const
+#else
+#define KV_JUMBLE_CONST
+#endif
+
+/* Planners are told by which EXPLAIN they are called since 19. */
+#if PG_VERSION_NUM >= 190000
+#define KV_PLANNER_PARAMS(query, text, options, params) \
+	Query *query, const char *text, int options, ParamListInfo params, ExplainState *explain
+#define KV_PLANNER_ARGS(query, text, options, params)	query, text, options, params, explain
+#else
+#define KV_PLANNER_PARAMS(query, text, options, params) \
+	Query *query, const char *text, int options, ParamListInfo params
+#define KV_PLANNER_ARGS(query, text, options, params)	query, text, options, params
+#endif
+
+/* ON CONFLICT DO SELECT is new in 19, and what the executor has of the clause renamed. */
+#if PG_VERSION_NUM >= 190000
+#define KV_IS_DO_SELECT(conflict)	((conflict)->action == ONCONFLICT_SELECT)
+#define KvOnConflictState	OnConflictActionState
+#else
+#define KV_IS_DO_SELECT(conflict)	false
+#define KvOnConflictState	OnConflictSetState
+#endif
+
+/* Does a domain have constraints?  19 would also say whether they are volatile. */
+#if PG_VERSION_NUM >= 190000
+#define kv_domain_has_constraints(type)	DomainHasConstraints(type, NULL)
+#else
+#define kv_domain_has_constraints(type)	DomainHasConstraints(type)
+#endif
+
+/* A checkpoint at once; renamed in 19. */
+#if PG_VERSION_NUM >= 190000
+#define KV_CHECKPOINT_FAST	CHECKPOINT_FAST
+#else
+#define KV_CHECKPOINT_FAST	CHECKPOINT_IMMEDIATE
+#endif
+
+/* The oldest running xid: since 19 the caller says of which transactions, and of all databases. */
+#if PG_VERSION_NUM >= 190000
+#define kv_oldest_running_xid()	GetOldestActiveTransactionId(false, true)
+#else
+#define kv_oldest_running_xid()	GetOldestActiveTransactionId()
+#endif
+
+/* The least duration of an ANALYZE that is logged: apart from VACUUM's since 19. */
+#if PG_VERSION_NUM >= 190000
+#define KV_LOG_ANALYZE_DURATION	log_analyze_min_duration
+#else
+#define KV_LOG_ANALYZE_DURATION	log_min_duration
+#endif
+
+/*
+ * Dates and timestamps as timestamps; *overflow is -1 or 1 for what lies before or
+ * behind all timestamps.  Since 19 core only says that it does.
+ */
+#if PG_VERSION_NUM >= 190000
+#include "nodes/miscnodes.h"
+#define KV_CONVERT_MOMENT(convert, value, overflow) \
+	({ \
+		ErrorSaveContext kv_failure = {T_ErrorSaveContext}; \
+		int64		kv_moment = convert(value, (Node *) &kv_failure); \
+		*(overflow) = !kv_failure.error_occurred ? 0 : (value) < 0 ? -1 : 1; \
+		kv_moment; \
+	})
+#define kv_date_to_timestamp(value, overflow)	KV_CONVERT_MOMENT(date2timestamp_safe, value, overflow)
+#define kv_date_to_timestamptz(value, overflow)	KV_CONVERT_MOMENT(date2timestamptz_safe, value, overflow)
+#define kv_timestamp_to_timestamptz(value, overflow) KV_CONVERT_MOMENT(timestamp2timestamptz_safe, value, overflow)
+#else
+#define kv_date_to_timestamp(value, overflow)	date2timestamp_opt_overflow(value, overflow)
+#define kv_date_to_timestamptz(value, overflow)	date2timestamptz_opt_overflow(value, overflow)
+#define kv_timestamp_to_timestamptz(value, overflow) timestamp2timestamptz_opt_overflow(value, overflow)
 #endif
 
 #endif							/* KV_COMPAT_H */

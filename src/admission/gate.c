@@ -29,6 +29,7 @@
 #include "utils/timeout.h"
 
 #include "admission/internal.h"
+#include "compat.h"
 
 #define KV_THINK_US		5000	/* a client that needs longer thinks */
 
@@ -60,7 +61,7 @@ raise_cancelled(void)
 }
 
 static void
-at_analyze(ParseState *pstate, Query *query, JumbleState *jumble)
+at_analyze(ParseState *pstate, Query *query, KV_JUMBLE_CONST JumbleState *jumble)
 {
 	if (previous_analyze)
 		previous_analyze(pstate, query, jumble);

@@ -17,6 +17,7 @@
 
 #include "admission/admission.h"
 #include "admission/internal.h"
+#include "compat.h"
 
 #define KV_MAX_LIMIT	100000
 #define KV_START_AFTER_MS 3000	/* the postmaster may be about to start it again */
@@ -104,7 +105,7 @@ start_memory(void)
 	if (!found)
 	{
 		memset(kv_admit, 0, memory_size());
-		kv_admit->tranche = LWLockNewTrancheId();
+		kv_admit->tranche = kv_new_tranche("KvfdwAdmission");
 		LWLockInitialize(&kv_admit->lock, kv_admit->tranche);
 		pg_atomic_init_u32(&kv_admit->limit, 0);
 		pg_atomic_init_u32(&kv_admit->quota, 1);
@@ -120,7 +121,7 @@ start_memory(void)
 		}
 		kv_admit->start_after = GetCurrentTimestamp() + KV_START_AFTER_MS * INT64CONST(1000);
 	}
-	LWLockRegisterTranche(kv_admit->tranche, "KvfdwAdmission");
+	kv_register_tranche(kv_admit->tranche, "KvfdwAdmission");
 	LWLockRelease(AddinShmemInitLock);
 }
 

@@ -29,6 +29,7 @@
 
 #include "admission/admission.h"
 #include "admission/internal.h"
+#include "compat.h"
 
 #define KV_RESTART_S	1
 #define KV_NO_ROOM_MS	60000	/* … where there was none for the process */
@@ -58,7 +59,7 @@ is_blocked(uint32 event, bool *client)
 	*client = KV_CLASS(event) == PG_WAIT_CLIENT;
 	return *client || KV_CLASS(event) == PG_WAIT_LOCK ||
 		KV_CLASS(event) == PG_WAIT_TIMEOUT ||
-		KV_CLASS(event) == KV_WAIT_CLASS_BUFFER_PIN ||
+		kv_waits_for_pin(event) ||
 		KV_CLASS(event) == PG_WAIT_EXTENSION;
 }
 

@@ -21,6 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
 #include "engine/base/area.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
@@ -159,7 +160,7 @@ settle_store(KvStore *store, void *arg)
 static void
 checkpoint(KvStore *store, void *arg)
 {
-	RequestCheckpoint(CHECKPOINT_IMMEDIATE | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
+	RequestCheckpoint(KV_CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
 }
 
 static void

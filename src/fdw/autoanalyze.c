@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "commands/dbcommands.h"
@@ -108,7 +109,7 @@ analyze(Oid relid)
 
 	memset(&params, 0, sizeof(params));
 	params.options = VACOPT_ANALYZE | VACOPT_SKIP_LOCKED;
-	params.log_min_duration = -1;
+	params.KV_LOG_ANALYZE_DURATION = -1;
 	pgstat_report_activity(STATE_RUNNING,
 						   psprintf("kvfdw: ANALYZE %s.%s",
 									get_namespace_name(get_rel_namespace(relid)),

@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
@@ -299,6 +300,11 @@ take_targets(Query *query, KvPlanTables *tables)
 	if (query->onConflict == NULL || query->onConflict->arbiterElems == NIL ||
 		!target_is_key(query, tables))
 		return copy;
+	if (KV_IS_DO_SELECT(query->onConflict))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("ON CONFLICT DO SELECT is not supported for tables of kvfdw"),
+				 errhint("Use DO UPDATE SET with a column's own value, and RETURNING.")));
 	if (copy == query)
 		copy = copy_node(query, sizeof(Query));
 	copy->onConflict = copy_node(query->onConflict, sizeof(OnConflictExpr));
@@ -316,16 +322,16 @@ kv_conflict_target_was_given(const Query *query)
 }
 
 static PlannedStmt *
-plan_statement(Query *query, const char *text, int options, ParamListInfo params)
+plan_statement(KV_PLANNER_PARAMS(query, text, options, params))
 {
 	KvPlanTables tables = {NIL, NIL};
 	PlannedStmt *plan;
 
 	query = take_targets(query, &tables);
 	if (previous_planner)
-		plan = previous_planner(query, text, options, params);
+		plan = previous_planner(KV_PLANNER_ARGS(query, text, options, params));
 	else
-		plan = standard_planner(query, text, options, params);
+		plan = standard_planner(KV_PLANNER_ARGS(query, text, options, params));
 	plan->relationOids = list_concat(plan->relationOids, tables.relations);
 	plan->rtable = list_concat(plan->rtable, tables.locked);
 	return plan;

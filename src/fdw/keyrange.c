@@ -171,7 +171,7 @@ place_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 			{
 				Timestamp	moment;
 
-				moment = date2timestamp_opt_overflow(DatumGetDateADT(value),
+				moment = kv_date_to_timestamp(DatumGetDateADT(value),
 													 &overflow);
 				return place_in_timestamp(moment, overflow, own);
 			}
@@ -180,10 +180,10 @@ place_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 				TimestampTz moment;
 
 				if (valuetype == DATEOID)
-					moment = date2timestamptz_opt_overflow(DatumGetDateADT(value),
+					moment = kv_date_to_timestamptz(DatumGetDateADT(value),
 														   &overflow);
 				else
-					moment = timestamp2timestamptz_opt_overflow(DatumGetTimestamp(value),
+					moment = kv_timestamp_to_timestamptz(DatumGetTimestamp(value),
 																&overflow);
 				return place_in_timestamp(moment, overflow, own);
 			}

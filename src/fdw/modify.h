@@ -51,7 +51,7 @@ extern Snapshot kv_modify_snapshot(EState *estate);
 extern KvKey kv_modify_key(StringInfo buf);
 
 /* There is a row with the key of the row in slot: 23505, or 40001 if that is why. */
-extern KV_NORETURN void kv_modify_raise_duplicate(KvModifyState *state, KvKey key,
+KV_NORETURN extern void kv_modify_raise_duplicate(KvModifyState *state, KvKey key,
 												  TupleTableSlot *slot);
 
 /* The checks that heap makes of a new row before it stores it. */

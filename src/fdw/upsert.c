@@ -23,6 +23,7 @@
 
 #include "commands/trigger.h"
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "executor/nodeModifyTable.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
@@ -278,7 +279,7 @@ static bool
 on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey key,
 			const KvVersion *seen, TupleTableSlot *excluded, TupleTableSlot **slot)
 {
-	OnConflictSetState *conflict = rinfo->ri_onConflict;
+	KvOnConflictState *conflict = rinfo->ri_onConflict;
 	PlanState  *node = &state->mtstate->ps;
 	ExprContext *econtext = node->ps_ExprContext;
 	KvUpsert   *upsert = state->upsert;

@@ -59,7 +59,7 @@ describe(Relation rel, TupleDesc desc, AttrNumber attnum)
 	column->generated = att->attgenerated != '\0';
 	column->expr = (Expr *) build_column_default(rel, attnum);
 	column->given = column->expr != NULL;
-	if (column->expr == NULL && DomainHasConstraints(att->atttypid))
+	if (column->expr == NULL && kv_domain_has_constraints(att->atttypid))
 	{
 		int32		typmod = att->atttypmod;
 		Oid			base = getBaseTypeAndTypmod(att->atttypid, &typmod);

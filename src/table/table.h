@@ -181,7 +181,7 @@ extern void kv_mark_make(Oid relid);
 extern void kv_mark_ensure(KvTable *table);
 extern void kv_mark_at_end(bool commit);
 extern void kv_mark_at_subxact_abort(void);
-extern KV_NORETURN void kv_mark_raise_missing(Oid relid);
+KV_NORETURN extern void kv_mark_raise_missing(Oid relid);
 extern bool kv_table_has_rows(Relation rel);	/* of whatever definition; ERROR if they are missing */
 
 /*

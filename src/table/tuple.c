@@ -42,7 +42,7 @@ typedef struct TupleHeader
 {
 	uint16		natts;
 	uint16		flags;
-	bits8		nulls[FLEXIBLE_ARRAY_MEMBER];
+	uint8		nulls[FLEXIBLE_ARRAY_MEMBER];
 } TupleHeader;
 
 StaticAssertDecl(offsetof(TupleHeader, nulls) == 4,

@@ -13,6 +13,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "compat.h"
 #include "engine/base/area.h"
 #include "engine/base/shared.h"
 #include "engine/engine.h"
@@ -24,15 +25,15 @@ int			kv_delta_memory_mb = 128;
 void
 kv_base_init(void)
 {
-	kv_base->tranches[0] = LWLockNewTrancheId();
-	kv_base->tranches[1] = LWLockNewTrancheId();
+	kv_base->tranches[0] = kv_new_tranche("KvfdwControl");
+	kv_base->tranches[1] = kv_new_tranche("KvfdwShard");
 }
 
 void
 kv_base_attach(void)
 {
-	LWLockRegisterTranche(kv_tranche_room, "KvfdwControl");
-	LWLockRegisterTranche(kv_tranche_shard, "KvfdwShard");
+	kv_register_tranche(kv_tranche_room, "KvfdwControl");
+	kv_register_tranche(kv_tranche_shard, "KvfdwShard");
 }
 
 bool

@@ -8,6 +8,7 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
@@ -74,11 +75,11 @@ make_hashes(void)
 
 	info.keysize = sizeof(KvPieceKey);
 	info.entrysize = sizeof(KvPiece);
-	kv_piece_hash = ShmemInitHash("kvfdw range pieces", kv_window_number(), kv_window_number(),
-								  &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	kv_piece_hash = kv_shmem_hash("kvfdw range pieces", kv_window_number(), &info,
+								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	info.keysize = sizeof(KvSpanKey);
 	info.entrysize = sizeof(KvSpan);
-	kv_span_hash = ShmemInitHash("kvfdw range spans", span_count(), span_count(), &info,
+	kv_span_hash = kv_shmem_hash("kvfdw range spans", span_count(), &info,
 								 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 

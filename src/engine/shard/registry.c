@@ -11,6 +11,7 @@
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 
+#include "compat.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
@@ -54,11 +55,11 @@ kv_registry_attach(void)
 
 	info.keysize = 2 * sizeof(Oid);
 	info.entrysize = sizeof(KvTableEntry);
-	kv_table_hash = ShmemInitHash("kvfdw tables", max_tables, max_tables, &info,
+	kv_table_hash = kv_shmem_hash("kvfdw tables", max_tables, &info,
 								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	info.keysize = sizeof(KvStoreKey);
 	info.entrysize = sizeof(KvStore);
-	kv_store_hash = ShmemInitHash("kvfdw stores", max_tables, max_tables, &info,
+	kv_store_hash = kv_shmem_hash("kvfdw stores", max_tables, &info,
 								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 

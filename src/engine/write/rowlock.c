@@ -29,6 +29,7 @@
 #include "miscadmin.h"
 #include "storage/itemptr.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "utils/rel.h"
 
 #include "compat.h"

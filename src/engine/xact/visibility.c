@@ -185,7 +185,7 @@ kv_xid_ended(void)
 {
 	if (RecoveryInProgress())
 		return Max(kv_xid_horizon(), pg_atomic_read_u64(&kv_incarnations->replayed_horizon));
-	return full_xid(GetOldestActiveTransactionId());
+	return full_xid(kv_oldest_running_xid());
 }
 
 /* See engine.h. */
