@@ -13,6 +13,7 @@
 #include "storage/shmem.h"
 #include "utils/guc.h"
 
+#include "engine/barrier/barrier.h"
 #include "engine/base/area.h"
 #include "engine/base/shared.h"
 #include "engine/cache/cache.h"

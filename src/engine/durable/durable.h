@@ -1,7 +1,7 @@
 /*
  * durable.h
- *		What is on the device for good: images of shards, the barrier that makes them,
- *		going back to one, and the control file.
+ *		What is on the device for good: images of shards, going back to one, and the
+ *		control file.
  *
  * Takes a shard's lock briefly, to copy and to publish; none is held on entry, and
  * none across a sync.  A sync that fails is an ERROR, or PANIC as data_sync_retry
@@ -9,8 +9,6 @@
  */
 #ifndef KV_DURABLE_H
 #define KV_DURABLE_H
-
-#include "storage/spin.h"
 
 #include "engine/base/types.h"
 #include "engine/engine.h"
@@ -101,15 +99,6 @@ typedef struct KvControl
 
 extern KvControl *kv_control;
 
-typedef struct KvBarrier
-{
-	uint64		last_redo;		/* pointer for which the last barrier was made */
-	slock_t		mutex;
-	KvBarrierStats stats;		/* guarded by mutex */
-} KvBarrier;
-
-extern KvBarrier *kv_barrier;
-
 /* ---- controlfile.c ---- */
 extern KvControlFile *kv_control_read(void);	/* FATAL if it is another's, or damaged */
 /*
@@ -179,15 +168,5 @@ extern void kv_shard_choose_image(const KvStore *store, uint32 shardno,
  */
 extern void kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files,
 						   int n, bool had_image, const KvBackupLabel *label);
-
-/* ---- barrier.c ---- */
-extern void kv_barrier_init(void);	/* when its memory is made */
-/* Images of all that has changed; failed: called instead of an ERROR. */
-extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
-							 void (*failed) (const KvStoreKey *key));
-/* Redo has met a BARRIER record. */
-extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
-							  void (*failed) (const KvStoreKey *key));
-extern PGDLLEXPORT void kv_barrier_main(Datum arg);
 
 #endif							/* KV_DURABLE_H */

@@ -1,6 +1,6 @@
 /*
  * gate.c
- *		Writers wait until there is a barrier (durable/barrier.c).
+ *		Writers wait until there is a barrier (barrier/barrier.c).
  */
 #include "postgres.h"
 

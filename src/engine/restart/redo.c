@@ -32,6 +32,7 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
+#include "engine/barrier/barrier.h"
 #include "engine/base/attempt.h"
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
@@ -421,7 +422,7 @@ static volatile bool in_record = false;
 
 /*
  * A server that follows is stopped.  It may have made a restartpoint of a checkpoint
- * before which its primary has logged no BARRIER (durable/barrier.c), and makes one more after
+ * before which its primary has logged no BARRIER (barrier/barrier.c), and makes one more after
  * this: so let the images have all that was replayed.  An ERROR in here merely ends the
  * process; then the images are those of the last BARRIER.
  */

@@ -5,7 +5,7 @@
  *
  * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets what is
  * before it, so by the time a checkpoint is recorded, every version that was
- * logged before its redo pointer must be in a durable image (image.c).  There is
+ * logged before its redo pointer must be in a durable image (durable/image.c).  There is
  * no checkpoint hook.  But a checkpoint waits, before it writes its record,
  * for every virtual transaction that it finds with DELAY_CHKPT_COMPLETE set; it
  * goes on when that transaction has ended, which means: when the process has
@@ -69,6 +69,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "engine/barrier/barrier.h"
 #include "engine/base/attempt.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -199,7 +200,7 @@ attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested
 
 /*
  * Make images of all shards that have changed since their last.  Adds to *stats.
- * covers: of the images (image.c).  ERROR if one cannot be made; those that were
+ * covers: of the images (durable/image.c).  ERROR if one cannot be made; those that were
  * made count.  failed, unless NULL, is called for the store instead, and the others
  * go on.
  */

@@ -1,0 +1,34 @@
+/*
+ * barrier.h
+ *		No checkpoint completes before images have what it lets the WAL forget.
+ *
+ * No lock is held on entry.  What raises says so; a sync that fails is an ERROR, or
+ * PANIC as data_sync_retry says.
+ */
+#ifndef KV_BARRIER_H
+#define KV_BARRIER_H
+
+#include "storage/spin.h"
+
+#include "engine/base/types.h"
+#include "engine/engine.h"
+
+typedef struct KvBarrier
+{
+	uint64		last_redo;		/* pointer for which the last barrier was made */
+	slock_t		mutex;
+	KvBarrierStats stats;		/* guarded by mutex */
+} KvBarrier;
+
+extern KvBarrier *kv_barrier;
+
+extern void kv_barrier_init(void);	/* when its memory is made */
+/* Images of all that has changed; failed: called instead of an ERROR. */
+extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
+							 void (*failed) (const KvStoreKey *key));
+/* Redo has met a BARRIER record. */
+extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
+							  void (*failed) (const KvStoreKey *key));
+extern PGDLLEXPORT void kv_barrier_main(Datum arg);
+
+#endif							/* KV_BARRIER_H */
