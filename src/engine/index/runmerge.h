@@ -11,7 +11,6 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/index/run.h"
-#include "engine/xact/xact.h"
 
 typedef struct KvRunHead
 {
@@ -106,35 +105,6 @@ kv_merge_first(const KvRunMerge *merge)
 		first = head->key;
 	}
 	return first;
-}
-
-/*
- * Go past all versions of a key, which comes first and is not the merge's own copy.
- * True: *version is the newest that is seen.  view NULL: none is looked for.
- * Backwards the versions of a run come oldest first, so the last one that is seen
- * counts.
- */
-static inline bool
-kv_merge_take(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
-{
-	bool		decided = view == NULL;
-
-	for (int i = 0; i < merge->nheads; i++)
-	{
-		KvRunHead  *head = &merge->heads[i];
-		bool		found = false;
-
-		for (; kv_head_is_at(head, key); kv_head_step(merge, head))
-		{
-			if (decided || (found && !merge->backward) ||
-				!kv_version_visible(&head->version, view, head->incarnation))
-				continue;
-			*version = head->version;
-			found = true;
-		}
-		decided = decided || found;
-	}
-	return view != NULL && decided;
 }
 
 #endif							/* KV_RUNMERGE_H */

@@ -256,6 +256,35 @@ kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns)
 					 keys->bounds.after.data != NULL && !keys->bounds.backward);
 }
 
+/*
+ * Go past all versions of a key, which comes first and is not the merge's own copy.
+ * True: *version is the newest that is seen.  view NULL: none is looked for.
+ * Backwards the versions of a run come oldest first, so the last one that is seen
+ * counts.
+ */
+static inline bool
+take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
+{
+	bool		decided = view == NULL;
+
+	for (int i = 0; i < merge->nheads; i++)
+	{
+		KvRunHead  *head = &merge->heads[i];
+		bool		found = false;
+
+		for (; kv_head_is_at(head, key); kv_head_step(merge, head))
+		{
+			if (decided || (found && !merge->backward) ||
+				!kv_version_visible(&head->version, view, head->incarnation))
+				continue;
+			*version = head->version;
+			found = true;
+		}
+		decided = decided || found;
+	}
+	return view != NULL && decided;
+}
+
 static inline bool
 next_key(KvKeyReader *keys, KvBatchRow *row)
 {
@@ -289,12 +318,12 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			*row = *recent;
 			keys->next_row++;
 			if (cmp == 0)
-				(void) kv_merge_take(&keys->runs, key, NULL, NULL);
+				(void) take_key(&keys->runs, key, NULL, NULL);
 			return true;
 		}
 		memcpy(keys->key_bytes, key.data, key.len);
 		key.data = keys->key_bytes;
-		if (kv_merge_take(&keys->runs, key, keys->view, &row->version))
+		if (take_key(&keys->runs, key, keys->view, &row->version))
 		{
 			row->key = key.data;
 			row->keylen = key.len;
