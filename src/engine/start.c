@@ -11,7 +11,6 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
-#include "utils/guc.h"
 
 #include "engine/barrier/barrier.h"
 #include "engine/base/area.h"
@@ -23,7 +22,6 @@
 #include "engine/gate/gate.h"
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/life/life.h"
 #include "engine/maintainer.h"
@@ -146,12 +144,4 @@ kv_engine_preload(void)
 	shmem_startup_hook = start_memory;
 	kv_wal_register();
 	kv_workers_register();
-}
-
-int
-kv_server_version(void)
-{
-	int			version = kv_fault_server_version();
-
-	return version != 0 ? version : atoi(GetConfigOption("server_version_num", false, false));
 }

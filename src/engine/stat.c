@@ -1,17 +1,19 @@
 /*
  * stat.c
- *		The engine's counters as the SQL side reads them.
+ *		What the SQL side reads of the engine: counters, sizes, the server's version.
  */
 #include "postgres.h"
 
 #include <sys/stat.h>
 
 #include "storage/fd.h"
+#include "utils/guc.h"
 
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 
@@ -121,4 +123,12 @@ kv_stat_reset(void)
 	kv_stores_unpin(stores);
 	kv_io_stats_reset();
 	kv_window_stats_reset();
+}
+
+int
+kv_server_version(void)
+{
+	int			version = kv_fault_server_version();
+
+	return version != 0 ? version : atoi(GetConfigOption("server_version_num", false, false));
 }
