@@ -2,10 +2,9 @@
  * domain.c
  *		Rows must fit what is declared of a domain that their columns are of.
  *
- * ALTER DOMAIN reads the rows of heap tables only.  Here are the columns of kvfdw tables
- * that it concerns; fit.c reads them.  As on heap a domain that is part of another type
- * that a column is of cannot get a constraint, and writers are kept off until the
- * transaction ends.
+ * ALTER DOMAIN reads the rows of heap tables only.  Here is which columns of kvfdw tables
+ * it concerns; fit.c reads them.  As on heap a domain that is part of another type that a
+ * column is of cannot get a constraint.
  */
 #include "postgres.h"
 
@@ -16,7 +15,6 @@
 #include "catalog/pg_foreign_table.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -104,9 +102,8 @@ reach(Oid typid, Oid domain, Oid *member)
 	}
 }
 
-/* All kvfdw tables of this database. */
-static List *
-our_tables(void)
+List *
+kv_tables_here(void)
 {
 	Relation	catalog = table_open(ForeignTableRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
@@ -125,9 +122,8 @@ our_tables(void)
 	return tables;
 }
 
-/* The columns of a table that are of the domain; ERROR if one contains it. */
-static List *
-columns_of(Oid relid, Oid domain)
+List *
+kv_domain_columns(Oid relid, Oid domain)
 {
 	List	   *columns = NIL;
 	int			natts;
@@ -153,24 +149,4 @@ columns_of(Oid relid, Oid domain)
 			columns = lappend_int(columns, i);
 	}
 	return columns;
-}
-
-void
-kv_fit_domain(List **fits, Oid domain, Oid constraint)
-{
-	ListCell   *cell;
-
-	if (IsBinaryUpgrade)
-		return;
-	foreach(cell, our_tables())
-	{
-		Oid			relid = lfirst_oid(cell);
-		ListCell   *column;
-
-		if (columns_of(relid, domain) == NIL)
-			continue;
-		LockRelationOid(relid, ShareLock);
-		foreach(column, columns_of(relid, domain))
-			kv_fit_domain_column(fits, relid, lfirst_int(column), constraint);
-	}
 }

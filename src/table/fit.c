@@ -7,7 +7,7 @@
  * planner goes by them, so that rows which do not fit would be missing from answers.
  * So the rows of kvfdw tables are read as ALTER TABLE reads heap's, at the end of the
  * statement, under its lock; and those whose columns are of a domain (domain.c) as ALTER
- * DOMAIN reads heap's.  What has been declared NOT VALID is not looked at before
+ * DOMAIN reads heap's, with writers kept off until the transaction ends.  What has been declared NOT VALID is not looked at before
  * VALIDATE CONSTRAINT.
  */
 #include "postgres.h"
@@ -26,6 +26,7 @@
 #include "optimizer/optimizer.h"
 #include "partitioning/partdesc.h"
 #include "rewrite/rewriteHandler.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -88,14 +89,30 @@ kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum)
 }
 
 void
-kv_fit_domain_column(List **fits, Oid relid, AttrNumber attnum, Oid constraint)
+kv_fit_domain(List **fits, Oid domain, Oid constraint)
 {
-	KvFit	   *fit = fit_of(fits, relid);
-	KvDomainColumn *column = palloc0(sizeof(KvDomainColumn));
+	ListCell   *table;
+	ListCell   *cell;
 
-	column->attnum = attnum;
-	column->constraint = constraint;
-	fit->domains = lappend(fit->domains, column);
+	if (IsBinaryUpgrade)
+		return;
+	foreach(table, kv_tables_here())
+	{
+		Oid			relid = lfirst_oid(table);
+
+		if (kv_domain_columns(relid, domain) == NIL)
+			continue;
+		LockRelationOid(relid, ShareLock);
+		foreach(cell, kv_domain_columns(relid, domain))
+		{
+			KvFit	   *fit = fit_of(fits, relid);
+			KvDomainColumn *column = palloc0(sizeof(KvDomainColumn));
+
+			column->attnum = lfirst_int(cell);
+			column->constraint = constraint;
+			fit->domains = lappend(fit->domains, column);
+		}
+	}
 }
 
 /* A constraint was made, or validated; of whatever table or domain. */

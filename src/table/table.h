@@ -165,15 +165,20 @@ extern void kv_columns_retyped(Relation rel, List *attnums);
 extern void kv_fit_constraint(List **fits, Oid constraint);
 extern void kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum);
 extern void kv_fit_inherited(List **fits, Oid child);
-extern void kv_fit_domain_column(List **fits, Oid relid, AttrNumber attnum, Oid constraint);
-extern void kv_fit_rows(List *fits);
-
 /*
- * domain.c: likewise, by columns of a domain, and of domains over it, that has got a
- * constraint (InvalidOid: NOT NULL).  Takes ShareLock on their tables until the transaction
- * ends; raises 0A000 if one has the domain within another type.
+ * Of columns of a domain, and of domains over it, that has got a constraint (InvalidOid:
+ * NOT NULL).  Takes ShareLock on their tables until the transaction ends.
  */
 extern void kv_fit_domain(List **fits, Oid domain, Oid constraint);
+extern void kv_fit_rows(List *fits);
+
+/* ---- domain.c ---- */
+extern List *kv_tables_here(void);	/* all kvfdw tables of this database */
+/*
+ * The columns of a table that are of the domain, or of one over it; 0A000 if one has the
+ * domain within another type.
+ */
+extern List *kv_domain_columns(Oid relid, Oid domain);
 
 /* mark.c */
 extern bool kv_mark_exists(Oid relid);
