@@ -1,20 +1,11 @@
 -- Promise: triggers, partitions, inheritance and views treat a kvfdw table as they treat a heap table.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS kvfdw;
-CREATE TABLE log (id serial, what text);
-CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  INSERT INTO log (what) VALUES (concat_ws(' ', TG_NAME, TG_WHEN, TG_OP, TG_LEVEL, CASE WHEN TG_LEVEL = 'ROW' THEN concat(CASE WHEN TG_OP <> 'INSERT' THEN OLD::text END, '->', CASE WHEN TG_OP <> 'DELETE' THEN NEW::text END) END));
-  IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
-  RETURN NEW;
-END $$;
-CREATE FUNCTION logged() RETURNS SETOF text LANGUAGE sql AS $$ WITH d AS (DELETE FROM log RETURNING *) SELECT what FROM d ORDER BY id $$;
--- Row and statement triggers.
 CREATE FOREIGN TABLE t (k int, v text, n int DEFAULT 5) SERVER kvfdw;
-CREATE TRIGGER b_row BEFORE INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION note();
-CREATE TRIGGER a_row AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION note();
-CREATE TRIGGER b_stmt BEFORE INSERT OR UPDATE OR DELETE ON t FOR EACH STATEMENT EXECUTE FUNCTION note();
-CREATE TRIGGER a_stmt AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH STATEMENT EXECUTE FUNCTION note();
+\getenv here PG_ABS_SRCDIR
+\set file :here '/sql/lib/triggers.sql'
+\i :file
+-- Row and statement triggers.
 INSERT INTO t VALUES (1, 'one'), (2, 'two');
 SELECT logged();
 UPDATE t SET v = upper(v) WHERE k = 1;

@@ -61,6 +61,7 @@ my $db = 'heapify';
 $ENV{PGTZ} = 'PST8PDT';
 $ENV{PGDATESTYLE} = 'Postgres, MDY';
 $ENV{LC_MESSAGES} = 'C';
+$ENV{PG_ABS_SRCDIR} = $root;
 for my $name (@ARGV)
 {
 	my %back;
