@@ -20,17 +20,6 @@ sub bytes_at { my ($path, $format, $offset) = @_; return unpack("x$offset $forma
 
 # ---- incarnations ----
 
-sub crc32c
-{
-	my $crc = 0xFFFFFFFF;
-	for my $byte (unpack 'C*', $_[0])
-	{
-		$crc ^= $byte;
-		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82F63B78 : $crc >> 1 for 1 .. 8;
-	}
-	return $crc ^ 0xFFFFFFFF;
-}
-
 # As if the stopped server had been started and stopped $n times: docs/format.md.
 sub pretend_starts
 {

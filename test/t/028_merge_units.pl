@@ -23,17 +23,6 @@ unless (has_faults($node))
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 my $merge = $node->data_dir . '/kvfdw/merge';
 
-sub crc32c
-{
-	my $crc = 0xFFFFFFFF;
-	for my $byte (unpack 'C*', $_[0])
-	{
-		$crc ^= $byte;
-		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82F63B78 : $crc >> 1 for 1 .. 8;
-	}
-	return $crc ^ 0xFFFFFFFF;
-}
-
 # The merge file: docs/format.md.  Its slots in use: number, header, values, batch head and entries.
 sub file_header { my ($magic, $version, $system, $values, $entries, $units) = unpack 'L<L<Q<L<3', substr(slurp_file($merge), 0, 32); return ($version, $values, $entries, $units, $system); }
 sub slots

@@ -13,20 +13,6 @@ use KvTest;
 plan skip_all => 'heap has no schema image' if heap_only();
 my $node = kv_cluster('schema_image');
 
-my @crc;
-for my $n (0 .. 255)
-{
-	my $c = $n;
-	$c = $c & 1 ? 0x82F63B78 ^ ($c >> 1) : $c >> 1 for 1 .. 8;
-	push @crc, $c;
-}
-sub crc32c
-{
-	my $c = 0xFFFFFFFF;
-	$c = $crc[ ($c ^ $_) & 0xFF ] ^ ($c >> 8) for unpack('C*', $_[0]);
-	return $c ^ 0xFFFFFFFF;
-}
-
 # The table file of a table; image($name, $code): replace the schema image by what $code makes of it.
 sub table_file
 {

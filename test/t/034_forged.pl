@@ -21,14 +21,6 @@ unless (has_faults($node))
 }
 my $data = $node->data_dir;
 
-my @crc = map { my $c = $_; $c = $c & 1 ? 0x82F63B78 ^ ($c >> 1) : $c >> 1 for 1 .. 8; $c } 0 .. 255;
-sub crc32c
-{
-	my $c = 0xFFFFFFFF;
-	$c = $crc[ ($c ^ $_) & 0xFF ] ^ ($c >> 8) for unpack('C*', $_[0]);
-	return $c ^ 0xFFFFFFFF;
-}
-
 sub write_file
 {
 	my ($path, $bytes) = @_;
