@@ -31,7 +31,6 @@ _PG_init(void)
 	{
 		kv_engine_gucs();
 		kv_cost_gucs();
-		kv_admission_gucs();
 		MarkGUCPrefixReserved("kvfdw");
 		kv_engine_preload();
 		kv_admission_preload();

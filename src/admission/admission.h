@@ -28,10 +28,12 @@
 #ifndef KV_ADMISSION_H
 #define KV_ADMISSION_H
 
-/* The settings.  For _PG_init under shared_preload_libraries. */
+/* For the table of rooms (engine/start.c): settings, bytes of shared memory, making it. */
 extern void kv_admission_gucs(void);
+extern Size kv_admission_memory(void);
+extern void kv_admission_attach(void);
 
-/* Shared memory, the process, and the hook of new sessions; likewise. */
+/* The process, and the hook of new sessions.  For _PG_init, when there are settings. */
 extern void kv_admission_preload(void);
 
 /* Counters to zero; does nothing where the library is not preloaded. */

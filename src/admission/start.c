@@ -22,9 +22,6 @@
 #define KV_MAX_LIMIT	100000
 #define KV_START_AFTER_MS 3000	/* the postmaster may be about to start it again */
 
-static shmem_request_hook_type previous_shmem_request = NULL;
-static shmem_startup_hook_type previous_shmem_startup = NULL;
-
 /* ---- settings ---- */
 
 static void
@@ -78,33 +75,21 @@ kv_admission_gucs(void)
 
 /* ---- shared memory ---- */
 
-static Size
-memory_size(void)
+Size
+kv_admission_memory(void)
 {
 	return add_size(offsetof(KvAdmit, members), mul_size(MaxBackends, sizeof(KvAdmitMember)));
 }
 
-static void
-request_memory(void)
-{
-	if (previous_shmem_request)
-		previous_shmem_request();
-	RequestAddinShmemSpace(memory_size());
-}
-
-static void
-start_memory(void)
+void
+kv_admission_attach(void)
 {
 	bool		found;
 
-	if (previous_shmem_startup)
-		previous_shmem_startup();
-
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	kv_admit = ShmemInitStruct("kvfdw admission", memory_size(), &found);
+	kv_admit = ShmemInitStruct("kvfdw admission", kv_admission_memory(), &found);
 	if (!found)
 	{
-		memset(kv_admit, 0, memory_size());
+		memset(kv_admit, 0, kv_admission_memory());
 		kv_admit->tranche = kv_new_tranche("KvfdwAdmission");
 		LWLockInitialize(&kv_admit->lock, kv_admit->tranche);
 		pg_atomic_init_u32(&kv_admit->limit, 0);
@@ -122,16 +107,11 @@ start_memory(void)
 		kv_admit->start_after = GetCurrentTimestamp() + KV_START_AFTER_MS * INT64CONST(1000);
 	}
 	kv_register_tranche(kv_admit->tranche, "KvfdwAdmission");
-	LWLockRelease(AddinShmemInitLock);
 }
 
 void
 kv_admission_preload(void)
 {
-	previous_shmem_request = shmem_request_hook;
-	shmem_request_hook = request_memory;
-	previous_shmem_startup = shmem_startup_hook;
-	shmem_startup_hook = start_memory;
 	kv_enter_hook();
 	if (kv_admission_limit != -1)
 	{

@@ -1,6 +1,6 @@
 /*
  * start.c
- *		The engine's start: the table of its rooms.
+ *		The engine's start: the table of rooms that have settings or shared memory.
  *
  * A room has a struct in the main shared memory segment, and perhaps more memory, its
  * settings, and something to do before anybody else is there.  Who adds a room adds a
@@ -12,6 +12,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
+#include "admission/admission.h"
 #include "engine/barrier/barrier.h"
 #include "engine/base/area.h"
 #include "engine/base/shared.h"
@@ -50,6 +51,7 @@ typedef struct KvRoom
 
 /* From the ground up.  Rooms start from the top down: what is above says what counts. */
 static const KvRoom rooms[] = {
+	{.more = kv_admission_memory, .attach = kv_admission_attach, .gucs = kv_admission_gucs},
 	{KV_STRUCT(KvBase, kv_base), kv_base_init, NULL, kv_base_attach},
 	{.more = kv_area_size, .attach = kv_area_attach, .gucs = kv_area_gucs},
 	{KV_STRUCT(KvGate, kv_gate), kv_gate_init},
