@@ -129,18 +129,26 @@ kvfdw_stat_get_io(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* The row that such a function returns. */
+static Datum
+row_of(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+}
+
 Datum
 kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
 	KvBarrierStats stats;
 	Datum		values[7];
 	bool		nulls[7] = {0};
 	int			n = 0;
 
 	kv_engine_require();
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	kv_stat_barrier(&stats);
 	values[n++] = Int64GetDatum(stats.barriers);
 	nulls[n] = nulls[n + 1] = nulls[n + 2] = stats.ended == 0;
@@ -151,21 +159,18 @@ kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(stats.files);
 	values[n++] = Int64GetDatum(stats.bytes);
 	Assert(n == lengthof(values));
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+	PG_RETURN_DATUM(row_of(fcinfo, values, nulls));
 }
 
 Datum
 kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
 	KvWindowStats stats;
 	Datum		values[11];
 	bool		nulls[11] = {0};
 	int			n = 0;
 
 	kv_engine_require();
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	kv_stat_windows(&stats);
 	values[n++] = Int64GetDatum(stats.windows);
 	values[n++] = Int64GetDatum(stats.window_size);
@@ -179,7 +184,7 @@ kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(stats.read_bytes);
 	values[n++] = Int64GetDatum(stats.evictions);
 	Assert(n == lengthof(values));
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+	PG_RETURN_DATUM(row_of(fcinfo, values, nulls));
 }
 
 Datum

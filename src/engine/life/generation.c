@@ -361,18 +361,27 @@ kv_generation_remove(const KvStoreKey *key, uint64 id)
 		kv_wake_maintainer();
 }
 
+/* The live store of a table; *entry: the table's own, NULL if there is none and !create. */
+static KvStore *
+find_live_store(Oid dboid, Oid relid, bool create, KvTableEntry **entry)
+{
+	KvStore    *store;
+
+	*entry = kv_table_entry(dboid, relid, create);
+	if (*entry == NULL)
+		return NULL;
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	store = live_store(*entry);
+	LWLockRelease(&kv_registry->lock);
+	return store;
+}
+
 KvStore *
 kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
 			  KvWalLevel wal, bool create, SubTransactionId created_in)
 {
-	KvTableEntry *entry = kv_table_entry(dboid, relid, create);
-	KvStore    *store;
-
-	if (entry == NULL)
-		return NULL;
-	LWLockAcquire(&kv_registry->lock, LW_SHARED);
-	store = live_store(entry);
-	LWLockRelease(&kv_registry->lock);
+	KvTableEntry *entry;
+	KvStore    *store = find_live_store(dboid, relid, create, &entry);
 
 	if (store != NULL && created_in != InvalidSubTransactionId &&
 		entry->birth != U64FromFullTransactionId(GetTopFullTransactionIdIfAny()))
@@ -429,14 +438,9 @@ kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *
 bool
 kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level)
 {
-	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
-	KvStore    *store;
+	KvTableEntry *entry;
+	KvStore    *store = find_live_store(dboid, relid, false, &entry);
 
-	if (entry == NULL)
-		return false;
-	LWLockAcquire(&kv_registry->lock, LW_SHARED);
-	store = live_store(entry);
-	LWLockRelease(&kv_registry->lock);
 	if (store == NULL || store->shape.unusable)
 		return false;
 	*level = store->shape.wal;
