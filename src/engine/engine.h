@@ -83,12 +83,12 @@ extern int	kv_server_version(void);
 /*
  * The store of a table, recovered if this is its first use since the server
  * started.  The caller holds a lock on the relation.  Returns NULL if no row
- * was ever written and !create; shards, key_width (every key's encoded length,
- * or 0), bounds and wal matter only for a store that is made.  created_in: the
+ * was ever written and bounds is NULL; with it a store is made then, of so many
+ * shards, key_width (every key's encoded length, or 0) and wal.  created_in: the
  * subtransaction that created the relation, if that was in this transaction.
  */
 extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
-							  const KvKey *bounds, KvWalLevel wal, bool create,
+							  const KvKey *bounds, KvWalLevel wal,
 							  SubTransactionId created_in);
 
 /* TRUNCATE: a fresh, empty generation that becomes the table's at COMMIT. */

@@ -261,20 +261,14 @@ typedef struct KvScanState
 
 /* ---- what each file adds to the FDW, or sets up ---- */
 
-/* plan.c */
+/* These fill in the callbacks that are in the file of that name. */
 extern void kv_plan_routine(FdwRoutine *routine);
-/* cost.c */
-extern void kv_cost_gucs(void);
-/* scan.c */
 extern void kv_scan_routine(FdwRoutine *routine);
-/* parallel.c */
 extern void kv_parallel_routine(FdwRoutine *routine);
-/* modify.c */
 extern void kv_modify_routine(FdwRoutine *routine);
-/* conflict.c */
-extern void kv_conflict_init(void);
-/* explain.c */
 extern void kv_explain_routine(FdwRoutine *routine);
+extern void kv_cost_gucs(void);	/* at load: the planner's settings */
+extern void kv_conflict_init(void);	/* in _PG_init: the planner hook for conflict targets */
 
 /* syscolumn.c: ERROR if the query names a system column of the relation, but tableoid */
 extern void kv_refuse_system_columns(PlannerInfo *root, RelOptInfo *rel, Oid relid);
@@ -285,7 +279,7 @@ extern bool kv_conflict_target_was_given(const Query *query);
 /* modify.c: the name that a primary key of the table would have; palloc'd */
 extern char *kv_modify_constraint_name(Relation rel);
 
-/* analyze.c */
+/* analyze.c: AnalyzeForeignTable, which says how to sample the table and how large it is */
 extern bool kv_analyze_foreign_table(Relation relation,
 									 AcquireSampleRowsFunc *func,
 									 BlockNumber *totalpages);

@@ -250,16 +250,13 @@ constants(Relation rel, List *columns, EState *estate, bool *too_large)
 	return added;
 }
 
-/*
- * Columns were added to a table, of which the caller holds AccessExclusiveLock: have
- * its rows show what they would on heap.
- */
 void
 kv_columns_added(Relation rel, List *attnums)
 {
 	TupleDesc	desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 	List	   *columns = NIL;
 	bool		rewrite = false;
+	bool		readable;
 	EState	   *estate;
 	ListCell   *cell;
 
@@ -275,20 +272,17 @@ kv_columns_added(Relation rel, List *attnums)
 	if (columns == NIL)
 		return;
 
-	/* without the library the rows cannot be had, if there are any */
-	if (!kv_engine_ready() && kv_mark_exists(RelationGetRelid(rel)))
-		kv_engine_require();
-
+	readable = kv_mark_allows_reading(RelationGetRelid(rel));
 	PushActiveSnapshot(GetTransactionSnapshot());
 	estate = CreateExecutorState();
 	if (!rewrite)
 	{
 		List	   *added = constants(rel, columns, estate, &rewrite);
 
-		if (!rewrite && added != NIL && kv_engine_ready())
+		if (!rewrite && added != NIL && readable)
 			kv_table_set_missing(rel, added);
 	}
-	if (rewrite && kv_engine_ready())
+	if (rewrite && readable)
 		rewrite_rows(rel, columns, estate);
 	FreeExecutorState(estate);
 	PopActiveSnapshot();
@@ -372,10 +366,6 @@ any_row_changes(Relation rel, KvStore *store, List *columns, EState *estate)
 	return retyping.changes;
 }
 
-/*
- * The types of columns were changed, with AccessExclusiveLock.  Where rows cannot be read
- * as the new ones, their next use says so.
- */
 void
 kv_columns_retyped(Relation rel, List *attnums)
 {
@@ -394,9 +384,7 @@ kv_columns_retyped(Relation rel, List *attnums)
 	}
 	if (columns == NIL)
 		return;
-	if (!kv_engine_ready() && kv_mark_exists(RelationGetRelid(rel)))
-		kv_engine_require();
-	if (!kv_engine_ready() || !kv_table_columns_fit(rel))
+	if (!kv_mark_allows_reading(RelationGetRelid(rel)) || !kv_table_columns_fit(rel))
 		return;
 	store = kv_table_written_store(rel);
 	if (store == NULL)

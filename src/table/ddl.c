@@ -90,7 +90,6 @@ add_note(KvNoteKind kind, Oid relid, AttrNumber attnum)
 	MemoryContextSwitchTo(old);
 }
 
-/* From the object access hook.  A table that is being created is not in the catalog yet. */
 void
 kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid)
 {
@@ -198,6 +197,19 @@ look_at(const KvNote *note)
 	relation_close(rel, AccessShareLock);
 }
 
+/* Look at the rows of a table, unless it has gone, for these columns; frees the list. */
+static void
+look_at_columns(Oid relid, List *attnums, void (*look) (Relation rel, List *attnums))
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+
+	if (rel == NULL)
+		return;
+	look(rel, attnums);
+	relation_close(rel, AccessShareLock);
+	list_free(attnums);
+}
+
 /*
  * Give rows the default of a column that was added, if this is the first such note of
  * its table: of all of them together.
@@ -206,7 +218,6 @@ static void
 look_at_added(List *mine, const KvNote *first)
 {
 	List	   *attnums = NIL;
-	Relation	rel;
 	ListCell   *cell;
 
 	if (IsBinaryUpgrade || !kv_is_foreign_table(first->relid))
@@ -221,12 +232,7 @@ look_at_added(List *mine, const KvNote *first)
 			return;
 		attnums = lappend_int(attnums, note->attnum);
 	}
-	rel = try_relation_open(first->relid, AccessShareLock);
-	if (rel == NULL)
-		return;
-	kv_columns_added(rel, attnums);
-	relation_close(rel, AccessShareLock);
-	list_free(attnums);
+	look_at_columns(first->relid, attnums, kv_columns_added);
 }
 
 /* Has the statement that ends added columns to our tables? */
@@ -302,7 +308,6 @@ static void
 look_at_types(List *mine, const KvNote *first, const AlterTableStmt *statement)
 {
 	List	   *attnums = NIL;
-	Relation	rel;
 	ListCell   *cell;
 
 	foreach(cell, mine)
@@ -315,14 +320,8 @@ look_at_types(List *mine, const KvNote *first, const AlterTableStmt *statement)
 			return;
 		attnums = list_append_unique_int(attnums, note->attnum);
 	}
-	if (attnums == NIL || IsBinaryUpgrade)
-		return;
-	rel = try_relation_open(first->relid, AccessShareLock);
-	if (rel == NULL)
-		return;
-	kv_columns_retyped(rel, attnums);
-	relation_close(rel, AccessShareLock);
-	list_free(attnums);
+	if (attnums != NIL && !IsBinaryUpgrade)
+		look_at_columns(first->relid, attnums, kv_columns_retyped);
 }
 
 /* Rows must fit what a statement has declared of their tables. */
@@ -407,7 +406,6 @@ kv_ddl_at_end(void)
 	notes = NIL;
 }
 
-/* Subtransactions have ascending numbers. */
 void
 kv_ddl_at_subxact_abort(SubTransactionId subid)
 {

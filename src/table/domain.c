@@ -8,11 +8,8 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_foreign_table.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -100,26 +97,6 @@ reach(Oid typid, Oid domain, Oid *member)
 		default:
 			return REACH_NONE;
 	}
-}
-
-List *
-kv_tables_here(void)
-{
-	Relation	catalog = table_open(ForeignTableRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
-	List	   *tables = NIL;
-	HeapTuple	tuple;
-
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Oid			relid = ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftrelid;
-
-		if (kv_is_foreign_table(relid))
-			tables = lappend_oid(tables, relid);
-	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-	return tables;
 }
 
 List *

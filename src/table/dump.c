@@ -13,12 +13,9 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/table.h"
 #include "access/xact.h"
-#include "catalog/pg_foreign_table.h"
 #include "commands/dbcommands.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
@@ -54,7 +51,7 @@ may_have_rows(Oid relid)
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
 		return false;
-	store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, false, InvalidSubTransactionId);
+	store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidSubTransactionId);
 	any = store == NULL || kv_store_row_estimate(store) > 0;
 	relation_close(rel, AccessShareLock);
 	return any;
@@ -108,22 +105,6 @@ look_safely_at(Oid relid, const List *servers)
 	return table;
 }
 
-/* The foreign tables of this database, of whatever wrapper. */
-static List *
-foreign_tables(void)
-{
-	Relation	rel = table_open(ForeignTableRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
-	HeapTuple	tuple;
-	List	   *tables = NIL;
-
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		tables = lappend_oid(tables, ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftrelid);
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return tables;
-}
-
 static void
 warn(void)
 {
@@ -133,7 +114,7 @@ warn(void)
 	ListCell   *cell;
 
 	initStringInfo(&options);
-	foreach(cell, foreign_tables())
+	foreach(cell, kv_foreign_tables())
 	{
 		KvDumpTable table = look_safely_at(lfirst_oid(cell), servers);
 
@@ -153,10 +134,6 @@ warn(void)
 						 options.data)));
 }
 
-/*
- * From a process's first PRE_COMMIT, which in a session is that of the
- * transaction in which it was connected.
- */
 void
 kv_dump_first_commit(void)
 {

@@ -96,11 +96,11 @@ kv_fit_domain(List **fits, Oid domain, Oid constraint)
 
 	if (IsBinaryUpgrade)
 		return;
-	foreach(table, kv_tables_here())
+	foreach(table, kv_foreign_tables())
 	{
 		Oid			relid = lfirst_oid(table);
 
-		if (kv_domain_columns(relid, domain) == NIL)
+		if (!kv_is_foreign_table(relid) || kv_domain_columns(relid, domain) == NIL)
 			continue;
 		LockRelationOid(relid, ShareLock);
 		foreach(cell, kv_domain_columns(relid, domain))
@@ -167,7 +167,6 @@ fit_leaves(List **fits, Oid root, bool in_default)
 	}
 }
 
-/* A table has got a parent, perhaps as a partition, which the parent's default one makes room for. */
 void
 kv_fit_inherited(List **fits, Oid child)
 {
@@ -378,7 +377,6 @@ fit_rows(Relation rel, KvFit *fit)
 	PopActiveSnapshot();
 }
 
-/* At the end of a statement. */
 void
 kv_fit_rows(List *fits)
 {
@@ -394,10 +392,7 @@ kv_fit_rows(List *fits)
 
 		if (rel == NULL)
 			continue;
-		/* without the library the rows cannot be had, if there are any */
-		if (!kv_engine_ready() && kv_mark_exists(fit->relid))
-			kv_engine_require();
-		if (kv_engine_ready())
+		if (kv_mark_allows_reading(fit->relid))
 			fit_rows(rel, fit);
 		relation_close(rel, AccessShareLock);
 	}

@@ -168,11 +168,6 @@ kv_key_type_supported(Oid typid, KvKeyKind *kind, bool *lossy)
 	}
 }
 
-/*
- * Describe a table's column as a key column; typid and typmod become those of
- * a domain's base type.  Returns false if its type is not supported; raises
- * 0A000 if its collation is not.
- */
 bool
 kv_key_column_init(KvKeyColumn *column, Form_pg_attribute att)
 {
@@ -203,7 +198,6 @@ kv_key_column_init(KvKeyColumn *column, Form_pg_attribute att)
 	return true;
 }
 
-/* Encoded bytes of a key column of this kind, or 0 if they vary. */
 int
 kv_key_kind_width(KvKeyKind kind)
 {
@@ -378,10 +372,6 @@ append_numeric(StringInfo buf, bool last, Datum value)
 	pfree(sent);
 }
 
-/*
- * Append one column's encoding.  last: it is the last column of the whole
- * key.  The value is of the column's (base) type.
- */
 void
 kv_key_encode_column(StringInfo buf, const KvKeyColumn *column, bool last,
 					 Datum value)
@@ -392,21 +382,13 @@ kv_key_encode_column(StringInfo buf, const KvKeyColumn *column, bool last,
 			pq_sendint16(buf, (uint16) DatumGetInt16(value) ^ 0x8000);
 			break;
 		case KV_KEY_INT4:
+		case KV_KEY_DATE:
 			pq_sendint32(buf, (uint32) DatumGetInt32(value) ^ 0x80000000U);
 			break;
-		case KV_KEY_DATE:
-			pq_sendint32(buf, (uint32) DatumGetDateADT(value) ^ 0x80000000U);
-			break;
 		case KV_KEY_INT8:
-			pq_sendint64(buf, (uint64) DatumGetInt64(value) ^
-						  UINT64CONST(0x8000000000000000));
-			break;
 		case KV_KEY_TIME:
-			pq_sendint64(buf, (uint64) DatumGetTimeADT(value) ^
-						  UINT64CONST(0x8000000000000000));
-			break;
 		case KV_KEY_TIMESTAMP:
-			pq_sendint64(buf, (uint64) DatumGetTimestamp(value) ^
+			pq_sendint64(buf, (uint64) DatumGetInt64(value) ^
 						  UINT64CONST(0x8000000000000000));
 			break;
 		case KV_KEY_OID:
@@ -461,10 +443,6 @@ check_size(const KvTable *table, int keylen)
 				 errhint("Use a shorter key, such as a hash of the long value.")));
 }
 
-/*
- * Append the key of the row in the slot to buf.  Raises 23502 for a NULL in a
- * key column and 54000 for a key longer than KV_MAX_KEY.
- */
 void
 kv_key_encode_slot(const KvTable *table, TupleTableSlot *slot, StringInfo buf)
 {
@@ -483,14 +461,6 @@ kv_key_encode_slot(const KvTable *table, TupleTableSlot *slot, StringInfo buf)
 	check_size(table, buf->len - start);
 }
 
-/*
- * Turn a prefix into the smallest byte string that is greater than every
- * string with that prefix.  Returns false, with buf empty, if there is none
- * (the prefix was empty or all 0xFF).
- *
- * Only whole columns encoded with last = false make a prefix.  What follows a
- * complete key directly is the key plus one zero byte.
- */
 bool
 kv_key_successor(StringInfo buf)
 {
@@ -756,18 +726,13 @@ take_column(KeyCursor *cursor, const KvKeyColumn *column, bool last)
 		case KV_KEY_INT2:
 			return Int16GetDatum((int16) (take_uint16(cursor) ^ 0x8000));
 		case KV_KEY_INT4:
-			return Int32GetDatum((int32) (take_uint32(cursor) ^ 0x80000000U));
 		case KV_KEY_DATE:
-			return DateADTGetDatum((DateADT) (take_uint32(cursor) ^ 0x80000000U));
+			return Int32GetDatum((int32) (take_uint32(cursor) ^ 0x80000000U));
 		case KV_KEY_INT8:
+		case KV_KEY_TIME:
+		case KV_KEY_TIMESTAMP:
 			return Int64GetDatum((int64) (take_uint64(cursor) ^
 										  UINT64CONST(0x8000000000000000)));
-		case KV_KEY_TIME:
-			return TimeADTGetDatum((TimeADT) (take_uint64(cursor) ^
-											  UINT64CONST(0x8000000000000000)));
-		case KV_KEY_TIMESTAMP:
-			return TimestampGetDatum((Timestamp) (take_uint64(cursor) ^
-												  UINT64CONST(0x8000000000000000)));
 		case KV_KEY_OID:
 			return ObjectIdGetDatum(take_uint32(cursor));
 		case KV_KEY_BOOL:
@@ -804,12 +769,6 @@ start_key(KeyCursor *cursor, const KvTable *table, const uint8 *key, int keylen)
 	cursor->end = key + keylen;
 }
 
-/*
- * Fill values and nulls, both indexed by attnum - 1, with the key columns that
- * the key tells exactly; lossy ones stay or become NULL and are left to the
- * value.
- * Pass-by-reference datums are palloc'd.  Raises XX001 for a malformed key.
- */
 void
 kv_key_decode(const KvTable *table, const uint8 *key, int keylen,
 			  Datum *values, bool *nulls)
@@ -847,10 +806,6 @@ may_show_key(const KvTable *table)
 	return true;
 }
 
-/*
- * The key as error messages show it: '(a, b)=(1, x)', or only '(a, b)' if the
- * current user may not read the key columns.  Palloc'd.
- */
 char *
 kv_key_describe(const KvTable *table, TupleTableSlot *slot)
 {

@@ -90,7 +90,6 @@ kv_mark_make(Oid relid)
 	recordDependencyOn(&table, &handler, DEPENDENCY_NORMAL);
 }
 
-/* Before rows are written, after the store was made. */
 void
 kv_mark_ensure(KvTable *table)
 {
@@ -101,7 +100,14 @@ kv_mark_ensure(KvTable *table)
 	table->marked = epoch;
 }
 
-/* PREPARE counts as a rollback: what becomes of its marks nobody knows yet. */
+bool
+kv_mark_allows_reading(Oid relid)
+{
+	if (!kv_engine_ready() && kv_mark_exists(relid))
+		kv_engine_require();
+	return kv_engine_ready();
+}
+
 void
 kv_mark_at_end(bool commit)
 {
@@ -117,7 +123,6 @@ kv_mark_at_subxact_abort(void)
 		epoch++;
 }
 
-/* A marked table has no store. */
 void
 kv_mark_raise_missing(Oid relid)
 {
@@ -131,13 +136,12 @@ kv_mark_raise_missing(Oid relid)
 					 "If the data directory was restored or moved without its directory \"kvfdw\", stop the server and put that back. CREATE DATABASE and pg_upgrade do not copy it: TRUNCATE the table, then load its rows.")));
 }
 
-/* Does a table have rows, of whatever definition? */
 bool
 kv_table_has_rows(Relation rel)
 {
 	static const KvKey unbounded = {NULL, 0};
 	Oid			relid = RelationGetRelid(rel);
-	KvStore    *store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, false,
+	KvStore    *store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL,
 									  rel->rd_createSubid);
 	Snapshot	snapshot;
 	KvScan	   *scan;

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/reloptions.h"
 #include "access/table.h"
@@ -344,7 +345,6 @@ kv_key_is_given(Oid relid)
 	return key_option(relid) != NULL;
 }
 
-/* Is there such a column, not dropped? */
 bool
 kv_attribute_exists(Oid relid, AttrNumber attnum)
 {
@@ -356,7 +356,6 @@ kv_attribute_exists(Oid relid, AttrNumber attnum)
 	return true;
 }
 
-/* Is a column of one of our tables part of its key, by the catalog as it is now? */
 bool
 kv_is_key_column(Oid relid, AttrNumber attnum)
 {
@@ -382,7 +381,6 @@ kv_is_key_column(Oid relid, AttrNumber attnum)
 	return false;
 }
 
-/* Does the table have all columns that its option names? */
 bool
 kv_key_columns_exist(Relation rel)
 {
@@ -572,7 +570,6 @@ syscache_callback(Datum arg, int cacheid, uint32 hash)
 	}
 }
 
-/* Register the callbacks.  Called once per process, or before they fork. */
 void
 kv_option_init(void)
 {
@@ -600,11 +597,6 @@ create_cache(void)
 						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/*
- * What this backend knows of a table, good until the transaction ends.  The
- * caller holds a lock on the relation.  Raises an error if the table's options
- * do not fit its columns.
- */
 KvTable *
 kv_table_get(Relation rel)
 {
@@ -641,7 +633,6 @@ kv_table_get(Relation rel)
 	return table;
 }
 
-/* As kv_table_get, for a table the caller has locked but not opened. */
 KvTable *
 kv_table_get_by_oid(Oid relid)
 {
@@ -652,7 +643,6 @@ kv_table_get_by_oid(Oid relid)
 	return table;
 }
 
-/* Is it a handler function of this library? */
 bool
 kv_is_handler(Oid function)
 {
@@ -682,7 +672,6 @@ kv_is_handler(Oid function)
 	return ours;
 }
 
-/* Is it a foreign table of this wrapper?  False for what does not exist. */
 bool
 kv_is_foreign_table(Oid relid)
 {
@@ -713,4 +702,19 @@ kv_is_foreign_table(Oid relid)
 	ReleaseSysCache(tuple);
 
 	return OidIsValid(handler) && kv_is_handler(handler);
+}
+
+List *
+kv_foreign_tables(void)
+{
+	Relation	catalog = table_open(ForeignTableRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	List	   *tables = NIL;
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		tables = lappend_oid(tables, ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftrelid);
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return tables;
 }

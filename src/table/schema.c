@@ -633,6 +633,14 @@ make_bounds(int shards)
 
 KvRenewed	kv_renewed = {InvalidOid, NULL};
 
+/* bounds NULL: only if there is one. */
+static KvStore *
+open_store(Relation rel, const KvTable *table, const KvKey *bounds)
+{
+	return kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width, bounds,
+						 table->wal, rel->rd_createSubid);
+}
+
 /* The table's store if there is one; ERROR if there must be (mark.c). */
 static KvStore *
 find_store(Relation rel, KvTable *table)
@@ -641,15 +649,13 @@ find_store(Relation rel, KvTable *table)
 
 	if (unlikely(table->relid == kv_renewed.relid))
 		return kv_renewed.from;
-	store = kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width,
-						  NULL, table->wal, false, rel->rd_createSubid);
+	store = open_store(rel, table, NULL);
 	if (store != NULL || table->unmarked)
 		return store;
 	if (kv_mark_exists(table->relid))
 	{
 		/* a first writer may have come in between */
-		store = kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width,
-							  NULL, table->wal, false, rel->rd_createSubid);
+		store = open_store(rel, table, NULL);
 		if (store == NULL)
 			kv_mark_raise_missing(table->relid);
 		return store;
@@ -658,13 +664,6 @@ find_store(Relation rel, KvTable *table)
 	return NULL;
 }
 
-/*
- * The store of a table, after its data and its definition were found to agree.
- * Returns NULL if nothing was ever written and !create.  Whoever is going to
- * write rows passes create = true, also for UPDATE.  kv_table_get's KvTable is
- * fit for kv_tuple_encode and kv_tuple_decode only after this.  The caller
- * holds a lock on the relation.
- */
 KvStore *
 kv_table_store(Relation rel, bool create)
 {
@@ -686,9 +685,7 @@ kv_table_store(Relation rel, bool create)
 		if (!create)
 			return NULL;
 		bounds = make_bounds(table->shards);
-		store = kv_store_open(MyDatabaseId, table->relid, table->shards,
-							  table->key_width, bounds, table->wal, true,
-							  rel->rd_createSubid);
+		store = open_store(rel, table, bounds);
 		pfree(unconstify(uint8 *, bounds[0].data));
 		pfree(bounds);
 	}
@@ -700,7 +697,6 @@ kv_table_store(Relation rel, bool create)
 	return store;
 }
 
-/* The table's store if rows may have been written to it, else NULL.  The image is made complete. */
 KvStore *
 kv_table_written_store(Relation rel)
 {
@@ -714,7 +710,6 @@ kv_table_written_store(Relation rel)
 	return image.len == 0 ? NULL : kv_table_store(rel, true);
 }
 
-/* Can the table's rows, if there are any, be read as what its columns are? */
 bool
 kv_table_columns_fit(Relation rel)
 {
@@ -741,10 +736,6 @@ kv_table_columns_fit(Relation rel)
 	return key_mismatch(table, &schema) == NULL;
 }
 
-/*
- * The key of a table may just have been changed, with AccessExclusiveLock: if it has rows
- * of another key that is refused, else the table starts anew.
- */
 void
 kv_table_fit_key(Relation rel)
 {
@@ -784,7 +775,6 @@ kv_table_fit_key(Relation rel)
 				 errhint("TRUNCATE the table first, or copy its rows into a table with another key.")));
 }
 
-/* What older rows have in columns just added, with AccessExclusiveLock: a list of KvMissing. */
 void
 kv_table_set_missing(Relation rel, List *added)
 {
@@ -794,10 +784,6 @@ kv_table_set_missing(Relation rel, List *added)
 		check_schema(rel, kv_table_get(rel), store, true, added);
 }
 
-/*
- * TRUNCATE: a fresh store with the table's present definition, whatever the
- * old one was written with.  Every backend looks at the store anew.
- */
 void
 kv_table_truncate(Relation rel)
 {
@@ -810,10 +796,6 @@ kv_table_truncate(Relation rel)
 	CacheInvalidateRelcache(rel);
 }
 
-/*
- * To have all rows written anew, with AccessExclusiveLock: returns a new, empty store
- * of the table, with the schema image of the one that they are in.
- */
 KvStore *
 kv_table_renew(Relation rel, KvStore *store)
 {
@@ -830,8 +812,7 @@ kv_table_renew(Relation rel, KvStore *store)
 	kv_store_truncate(MyDatabaseId, table->relid, table->shards, table->key_width, bounds, level,
 					  rel->rd_createSubid);
 	CacheInvalidateRelcache(rel);
-	fresh = kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width, bounds,
-						  level, true, rel->rd_createSubid);
+	fresh = open_store(rel, table, NULL);
 	kv_store_set_schema(fresh, schema.data, schema.len);
 	kv_mark_ensure(table);
 	return fresh;

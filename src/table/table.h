@@ -108,21 +108,54 @@ typedef struct KvTable
 	struct KvTable *stale;		/* out of date, but perhaps still in use */
 } KvTable;
 
-/* option.c */
+/* ---- option.c ---- */
+/*
+ * What this backend knows of a table, good until the transaction ends.  The caller holds a
+ * lock on the relation.  ERROR if the table's options do not fit its columns.
+ */
 extern KvTable *kv_table_get(Relation rel);
+/* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
-extern bool kv_is_foreign_table(Oid relid);	/* is it one of ours? */
+extern bool kv_is_foreign_table(Oid relid);	/* of ours?  false for what does not exist */
 extern bool kv_is_handler(Oid function);	/* does it belong to this library? */
+extern List *kv_foreign_tables(void);	/* all of this database, of whatever wrapper */
 extern bool kv_key_is_given(Oid relid);	/* by the option; else it is the first column */
-extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);
+extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dropped */
+/* Is a column of one of our tables part of its key, by the catalog as it is now? */
 extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
-extern bool kv_key_columns_exist(Relation rel);
-extern KvStore *kv_table_store(Relation rel, bool create);	/* create: to write */
-extern void kv_table_truncate(Relation rel);
-extern void kv_table_fit_key(Relation rel);
+extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
+/* In _PG_init: registers the callbacks that keep cached KvTables up to date. */
+extern void kv_option_init(void);
+extern const char *const kv_wal_level_names[];
+
+/* ---- schema.c ---- */
+/*
+ * The store of a table, after its data and its definition were found to agree.  NULL if
+ * nothing was ever written and !create.  Whoever is going to write rows passes create =
+ * true, also for UPDATE.  kv_table_get's KvTable is fit for kv_tuple_encode and
+ * kv_tuple_decode only after this.  The caller holds a lock on the relation.
+ */
+extern KvStore *kv_table_store(Relation rel, bool create);
+/* The table's store if rows may have been written to it, else NULL.  Makes its image complete. */
 extern KvStore *kv_table_written_store(Relation rel);
+/* Can the table's rows, if there are any, be read as what its columns are? */
 extern bool kv_table_columns_fit(Relation rel);
+/*
+ * The key of a table may just have been changed, with AccessExclusiveLock: if it has rows
+ * of another key that is refused, else the table starts anew.
+ */
+extern void kv_table_fit_key(Relation rel);
+/* What older rows have in columns just added, with AccessExclusiveLock: a list of KvMissing. */
 extern void kv_table_set_missing(Relation rel, List *added);
+/*
+ * TRUNCATE: a fresh store with the table's present definition, whatever the old one was
+ * written with.  Every backend looks at the store anew.
+ */
+extern void kv_table_truncate(Relation rel);
+/*
+ * To have all rows written anew, with AccessExclusiveLock: returns a new, empty store of
+ * the table, with the schema image of the one that they are in.
+ */
 extern KvStore *kv_table_renew(Relation rel, KvStore *store);
 
 /* While rows are written anew, functions that compute them find the table's where they were. */
@@ -139,11 +172,8 @@ extern KvRenewed kv_renewed;
  * writes that anew.  Does nothing if the table is gone or the change was rolled back.
  */
 extern void kv_table_apply_wal_option(Oid relid);
-/* In _PG_init: registers the callbacks that keep cached KvTables up to date. */
-extern void kv_option_init(void);
-extern const char *const kv_wal_level_names[];
 
-/* rows.c */
+/* ---- rows.c ---- */
 typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);
 
 /*
@@ -154,76 +184,149 @@ extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot sna
 							  bool want_values, KvScanOrder order, EState *estate,
 							  KvEachRow each, void *arg);
 
-/* added.c */
+/* ---- added.c ---- */
+/*
+ * Columns were added to a table, of which the caller holds AccessExclusiveLock: have
+ * its rows show what they would on heap.
+ */
 extern void kv_columns_added(Relation rel, List *attnums);
+/*
+ * The types of columns were changed, with AccessExclusiveLock.  Where rows cannot be read
+ * as the new ones, their next use says so.
+ */
 extern void kv_columns_retyped(Relation rel, List *attnums);
 
+/* ---- fit.c ---- */
 /*
- * fit.c: a statement's lists of what rows are to be looked at for, by constraint, column,
- * or table that has got a parent; and the look.
+ * These note in a statement's list what rows are to be looked at for: a constraint that was
+ * made or validated, of whatever table or domain; a column that must not be NULL;
  */
 extern void kv_fit_constraint(List **fits, Oid constraint);
 extern void kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum);
+/* a parent that a table has got, with what its default partition then no longer takes; */
 extern void kv_fit_inherited(List **fits, Oid child);
 /*
- * Of columns of a domain, and of domains over it, that has got a constraint (InvalidOid:
- * NOT NULL).  Takes ShareLock on their tables until the transaction ends.
+ * and a constraint (InvalidOid: NOT NULL) of a domain, for columns of it and of domains over
+ * it.  Takes ShareLock on their tables until the transaction ends.
  */
 extern void kv_fit_domain(List **fits, Oid domain, Oid constraint);
+/* At the end of the statement: reads the rows; ERROR if one does not fit. */
 extern void kv_fit_rows(List *fits);
 
 /* ---- domain.c ---- */
-extern List *kv_tables_here(void);	/* all kvfdw tables of this database */
 /*
  * The columns of a table that are of the domain, or of one over it; 0A000 if one has the
  * domain within another type.
  */
 extern List *kv_domain_columns(Oid relid, Oid domain);
 
-/* mark.c */
-extern bool kv_mark_exists(Oid relid);
-extern void kv_mark_make(Oid relid);
-extern void kv_mark_ensure(KvTable *table);
+/* ---- mark.c ---- */
+extern bool kv_mark_exists(Oid relid);	/* is the table marked as one that has data? */
+extern void kv_mark_make(Oid relid);	/* in this transaction, whether there is one or not */
+extern void kv_mark_ensure(KvTable *table);	/* before rows are written, after the store was made */
+/*
+ * May the rows of a table be read?  False: the library is not preloaded, and there are
+ * none.  ERROR if it is not and there may be rows.
+ */
+extern bool kv_mark_allows_reading(Oid relid);
+/* The transaction ends.  PREPARE counts as a rollback: what becomes of its marks nobody knows. */
 extern void kv_mark_at_end(bool commit);
 extern void kv_mark_at_subxact_abort(void);
-KV_NORETURN extern void kv_mark_raise_missing(Oid relid);
+extern void kv_mark_at_subxact_abort(void);	/* marks may be gone: they are looked at anew */
+KV_NORETURN extern void kv_mark_raise_missing(Oid relid);	/* it is marked, and has no store */
 extern bool kv_table_has_rows(Relation rel);	/* of whatever definition; ERROR if they are missing */
 
+/* ---- key.c: memcmp order of encoded keys is SQL order ---- */
 /*
- * key.c: every encoder appends to buf; memcmp order of the result is SQL order.
- * kv_key_successor is for prefixes, made of columns encoded with last = false;
- * what follows a complete key directly is that key plus one zero byte.
+ * Can a column of this type be part of a key?  If so, with which encoding?  *lossy is for a
+ * column without a typmod.  Looks through domains.
  */
 extern bool kv_key_type_supported(Oid typid, KvKeyKind *kind, bool *lossy);
+/*
+ * Describe a table's column as a key column; typid and typmod become those of
+ * a domain's base type.  Returns false if its type is not supported; raises
+ * 0A000 if its collation is not.
+ */
 extern bool kv_key_column_init(KvKeyColumn *column, Form_pg_attribute att);
-extern int	kv_key_kind_width(KvKeyKind kind);	/* 0: variable */
+extern int	kv_key_kind_width(KvKeyKind kind);	/* encoded bytes; 0: they vary */
+/*
+ * Append one column's encoding.  last: it is the last column of the whole
+ * key.  The value is of the column's (base) type.
+ */
 extern void kv_key_encode_column(StringInfo buf, const KvKeyColumn *column,
 								 bool last, Datum value);
+/*
+ * Append the key of the row in the slot to buf.  Raises 23502 for a NULL in a
+ * key column and 54000 for a key longer than KV_MAX_KEY.
+ */
 extern void kv_key_encode_slot(const KvTable *table, TupleTableSlot *slot,
 							   StringInfo buf);
+/*
+ * Fill values and nulls, both indexed by attnum - 1, with the key columns that
+ * the key tells exactly; lossy ones stay or become NULL and are left to the
+ * value.  Pass-by-reference datums are palloc'd.  Raises XX001 for a malformed key.
+ */
 extern void kv_key_decode(const KvTable *table, const uint8 *key, int keylen,
 						  Datum *values, bool *nulls);
+/*
+ * Turn a prefix into the smallest byte string that is greater than every
+ * string with that prefix.  Returns false, with buf empty, if there is none
+ * (the prefix was empty or all 0xFF).
+ *
+ * Only whole columns encoded with last = false make a prefix.  What follows a
+ * complete key directly is the key plus one zero byte.
+ */
 extern bool kv_key_successor(StringInfo buf);
+/*
+ * The key as error messages show it: '(a, b)=(1, x)', or only '(a, b)' if the
+ * current user may not read the key columns.  Palloc'd.
+ */
 extern char *kv_key_describe(const KvTable *table, TupleTableSlot *slot);
 
-/* tuple.c */
+/* ---- tuple.c ---- */
+/*
+ * Shape the row in the slot into a value.  *value points into the slot's
+ * datum, into buf (whose contents are replaced), or to memory palloc'd in
+ * CurrentMemoryContext, and is good until any of them changes.  Stored
+ * generated columns must have been computed.  Raises 54000 for a value longer
+ * than KV_MAX_VALUE.
+ */
 extern KvForm kv_tuple_encode(const KvTable *table, TupleTableSlot *slot,
 							  StringInfo buf, const char **value, Size *len);
+/*
+ * Fill values and nulls, both indexed by attnum - 1, with a row of the table.
+ * Without want_value, all columns but the exact key columns are NULL.
+ * Pass-by-reference datums are palloc'd, or point into the row or the table.  Raises
+ * XX001 for bytes that cannot be such a row.
+ */
 extern void kv_tuple_decode(const KvTable *table, const KvRow *row,
 							bool want_value, Datum *values, bool *nulls);
+/*
+ * Put a row into a slot of the table.  By-reference columns point to what the
+ * row points to, or are palloc'd in CurrentMemoryContext.
+ */
 extern void kv_tuple_store(const KvTable *table, const KvRow *row,
 						   bool want_value, TupleTableSlot *slot);
 
-/* hooks.c */
-extern void kv_xact_init(void);
+/* ---- hooks.c ---- */
+extern void kv_xact_init(void);	/* in _PG_init: the callbacks of transactions, drops, pg_dump */
 
-/* ddl.c */
-extern void kv_ddl_init(void);
+/* ---- ddl.c ---- */
+extern void kv_ddl_init(void);	/* in _PG_init: the hook of utility statements */
+/*
+ * From the object access hook: a statement changes a definition, which is looked at when it
+ * ends.  A table that is being created is not in the catalog yet.
+ */
 extern void kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid);
-extern void kv_ddl_before_commit(void);
-extern void kv_ddl_at_end(void);
-extern void kv_ddl_at_subxact_abort(SubTransactionId subid);
-/* dump.c */
+extern void kv_ddl_before_commit(void);	/* looks at what no statement has; may throw */
+extern void kv_ddl_at_end(void);	/* of the transaction: forgets all */
+extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* forgets what is its own */
+
+/* ---- dump.c ---- */
+/*
+ * From a process's first PRE_COMMIT, which in a session is that of the transaction in which
+ * it was connected: WARNING if it is pg_dump's and rows may be left out.
+ */
 extern void kv_dump_first_commit(void);
 
 /* ---- concurrency.c ---- */

@@ -133,13 +133,6 @@ encode_tuple(const KvTable *table, TupleTableSlot *slot, StringInfo buf,
 	return KV_FORM_TUPLE;
 }
 
-/*
- * Shape the row in the slot into a value.  *value points into the slot's
- * datum, into buf (whose contents are replaced), or to memory palloc'd in
- * CurrentMemoryContext, and is good until any of them changes.  Stored
- * generated columns must have been computed.  Raises 54000 for a value longer
- * than KV_MAX_VALUE.
- */
 KvForm
 kv_tuple_encode(const KvTable *table, TupleTableSlot *slot, StringInfo buf,
 				const char **value, Size *len)
@@ -312,12 +305,6 @@ decode_tuple(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 	}
 }
 
-/*
- * Fill values and nulls, both indexed by attnum - 1, with a row of the table.
- * Without want_value, all columns but the exact key columns are NULL.
- * Pass-by-reference datums are palloc'd, or point into the row or the table.  Raises
- * XX001 for bytes that cannot be such a row.
- */
 void
 kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
 				Datum *values, bool *nulls)
@@ -346,10 +333,6 @@ kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
 	raise_invalid_value(table, row, "its form is unknown");
 }
 
-/*
- * Put a row into a slot of the table.  By-reference columns point to what the
- * row points to, or are palloc'd in CurrentMemoryContext.
- */
 void
 kv_tuple_store(const KvTable *table, const KvRow *row, bool want_value,
 			   TupleTableSlot *slot)

@@ -378,8 +378,9 @@ find_live_store(Oid dboid, Oid relid, bool create, KvTableEntry **entry)
 
 KvStore *
 kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
-			  KvWalLevel wal, bool create, SubTransactionId created_in)
+			  KvWalLevel wal, SubTransactionId created_in)
 {
+	bool		create = bounds != NULL;
 	KvTableEntry *entry;
 	KvStore    *store = find_live_store(dboid, relid, create, &entry);
 
