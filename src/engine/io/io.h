@@ -97,8 +97,6 @@ extern char *kv_io_slurp(const char *path, Size *len);
 extern int	kv_io_unlink(const char *path);
 extern int	kv_io_rename(const char *from, const char *to);
 
-/* Rename that survives power loss, file contents included; ERROR (PANIC for a failed sync). */
-extern void kv_io_durable_rename(const char *from, const char *to);
 extern void kv_io_sync_directory(const char *path);	/* makes names created in it durable */
 extern void kv_io_mkdir(const char *path);	/* with parents, durable; EEXIST is fine */
 extern void kv_io_rmtree(const char *path);	/* WARNING on trouble */

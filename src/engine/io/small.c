@@ -103,20 +103,6 @@ kv_io_create(const char *path, const void *data, Size len)
 }
 
 void
-kv_io_replace(const char *path, const void *data, Size len, bool sync)
-{
-	char		temporary[MAXPGPATH];
-	int			err;
-
-	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
-	create_whole(temporary, data, len, KV_IO_META_WRITE);
-	if (sync)
-		kv_io_durable_rename(temporary, path);
-	else if ((err = kv_io_rename(temporary, path)) != 0)
-		kv_io_error(ERROR, err, temporary, "rename");
-}
-
-void
 kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind)
 {
 	char		temporary[MAXPGPATH];
@@ -245,7 +231,6 @@ kv_io_read_through(const char *path, KvIoKind kind)
 	return err;
 }
 
-/* Shorten a file that nobody has mapped or open. */
 void
 kv_io_cut(const char *path, uint64 size)
 {
@@ -317,8 +302,9 @@ sync_path(const char *path, bool directory, bool *opened)
 	return err;
 }
 
-void
-kv_io_durable_rename(const char *from, const char *to)
+/* Survives power loss, file contents included; ERROR (PANIC for a failed sync). */
+static void
+rename_durably(const char *from, const char *to)
 {
 	char		directory[MAXPGPATH];
 	bool		opened;
@@ -332,6 +318,20 @@ kv_io_durable_rename(const char *from, const char *to)
 	strlcpy(directory, to, sizeof(directory));
 	get_parent_directory(directory);
 	kv_io_sync_directory(directory[0] != '\0' ? directory : ".");
+}
+
+void
+kv_io_replace(const char *path, const void *data, Size len, bool sync)
+{
+	char		temporary[MAXPGPATH];
+	int			err;
+
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	create_whole(temporary, data, len, KV_IO_META_WRITE);
+	if (sync)
+		rename_durably(temporary, path);
+	else if ((err = kv_io_rename(temporary, path)) != 0)
+		kv_io_error(ERROR, err, temporary, "rename");
 }
 
 /* ---- directories ---- */
@@ -425,12 +425,6 @@ kv_io_rmtree(const char *path)
 				 errmsg("could not remove directory \"%s\": %m", path)));
 }
 
-/*
- * Free up to so many bytes of a file that nobody needs, and remove it when it has no
- * more.  In place: bytes stay where they are, for it may be mapped.  whole: just
- * remove it.  finish: return when the file system is done with it, as far as it
- * tells.  Adds to *freed; 0 or an errno.
- */
 int
 kv_io_release(const char *path, bool in_place, bool whole, uint64 most, bool finish,
 			  uint64 *freed)
@@ -476,7 +470,6 @@ kv_io_release(const char *path, bool in_place, bool whole, uint64 most, bool fin
 	return err;
 }
 
-/* Wait until the file system has noted what happened to the names in a directory. */
 void
 kv_io_settle_directory(const char *path)
 {
@@ -488,7 +481,6 @@ kv_io_settle_directory(const char *path)
 	CloseTransientFile(fd);
 }
 
-/* Have a file's content written, and do not wait: for a sync that follows soon. */
 void
 kv_io_start_sync(const char *path)
 {
@@ -501,7 +493,6 @@ kv_io_start_sync(const char *path)
 	CloseTransientFile(fd);
 }
 
-/* Make a file's content durable.  ERROR (PANIC, unless data_sync_retry) on failure. */
 void
 kv_io_sync_file(const char *path)
 {
