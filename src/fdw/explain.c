@@ -17,20 +17,11 @@
 #include KV_EXPLAIN_STATE_HEADER
 #include KV_EXPLAIN_FORMAT_HEADER
 
-static const char *
-access_name(KvAccess access)
-{
-	switch (access)
-	{
-		case KV_ACCESS_FULL:
-			return "full";
-		case KV_ACCESS_RANGE:
-			return "range";
-		case KV_ACCESS_POINT:
-			return "point";
-	}
-	return "";					/* keep the compiler quiet */
-}
+static const char *const access_names[] = {
+	[KV_ACCESS_FULL] = "full",
+	[KV_ACCESS_RANGE] = "range",
+	[KV_ACCESS_POINT] = "point",
+};
 
 static bool find_ancestors(Plan *at, Plan *target, List **ancestors);
 
@@ -168,8 +159,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 	backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
 	show_key_condition(plan, list_copy_tail(plan->fdw_exprs, list_length(keys)), es);
 	ExplainPropertyText("Access",
-						access_name((KvAccess) intVal(list_nth(plan->fdw_private,
-															   KvScanPrivateAccess))),
+						access_names[intVal(list_nth(plan->fdw_private, KvScanPrivateAccess))],
 						es);
 	if (backward)
 		ExplainPropertyText("Direction", "backward", es);
@@ -221,7 +211,6 @@ kv_explain_foreign_modify(ModifyTableState *mtstate, ResultRelInfo *rinfo,
 							"ignore" : "replace", es);
 }
 
-/* Set EXPLAIN's callbacks. */
 void
 kv_explain_routine(FdwRoutine *routine)
 {

@@ -212,8 +212,9 @@ kv_begin_foreign_insert(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 	rinfo->ri_FdwState = state;
 }
 
+/* Of either kind. */
 static void
-end_modify(ResultRelInfo *rinfo)
+kv_end_foreign_modify(EState *estate, ResultRelInfo *rinfo)
 {
 	KvModifyState *state = rinfo->ri_FdwState;
 
@@ -222,18 +223,6 @@ end_modify(ResultRelInfo *rinfo)
 	kv_upsert_restore(state, rinfo);
 	rinfo->ri_FdwState = NULL;
 	MemoryContextDelete(state->context);
-}
-
-static void
-kv_end_foreign_modify(EState *estate, ResultRelInfo *rinfo)
-{
-	end_modify(rinfo);
-}
-
-static void
-kv_end_foreign_insert(EState *estate, ResultRelInfo *rinfo)
-{
-	end_modify(rinfo);
 }
 
 /* ---- what is common to all rows ---- */
@@ -500,7 +489,6 @@ kv_is_foreign_rel_updatable(Relation rel)
 	return (1 << CMD_INSERT) | (1 << CMD_UPDATE) | (1 << CMD_DELETE);
 }
 
-/* Set the callbacks of statements that modify. */
 void
 kv_modify_routine(FdwRoutine *routine)
 {
@@ -512,7 +500,7 @@ kv_modify_routine(FdwRoutine *routine)
 	routine->ExecForeignDelete = kv_exec_foreign_delete;
 	routine->EndForeignModify = kv_end_foreign_modify;
 	routine->BeginForeignInsert = kv_begin_foreign_insert;
-	routine->EndForeignInsert = kv_end_foreign_insert;
+	routine->EndForeignInsert = kv_end_foreign_modify;
 	routine->ExecForeignTruncate = kv_exec_foreign_truncate;
 	routine->IsForeignRelUpdatable = kv_is_foreign_rel_updatable;
 }

@@ -283,21 +283,6 @@ needs_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info, List *lo
 	return false;
 }
 
-/* The clauses that are not in chosen. */
-static List *
-other_clauses(List *clauses, List *chosen)
-{
-	List	   *result = NIL;
-	ListCell   *lc;
-
-	foreach(lc, clauses)
-	{
-		if (!list_member_ptr(chosen, lfirst(lc)))
-			result = lappend(result, lfirst(lc));
-	}
-	return result;
-}
-
 /*
  * Estimate a scan that uses match and evaluates the clauses in local, as
  * kv_cost_scan does.
@@ -416,7 +401,7 @@ add_scan_path(PlannerInfo *root, RelOptInfo *rel, KvKeyMatch *match,
 static void
 add_path_by_place(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match)
 {
-	List	   *local = other_clauses(rel->baserestrictinfo, match->exact);
+	List	   *local = list_difference_ptr(rel->baserestrictinfo, match->exact);
 	Cost		startup_cost;
 	Cost		total_cost;
 
@@ -544,7 +529,7 @@ add_parameterised_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 		rows = clamp_row_est(Min(rows, match->nprefixes));
 	param_info->ppi_rows = rows;
 
-	local = other_clauses(list_concat_copy(rel->baserestrictinfo,
+	local = list_difference_ptr(list_concat_copy(rel->baserestrictinfo,
 										   param_info->ppi_clauses),
 						  match->exact);
 	cost_scan(root, rel, info, match, false, local, rows, 1, &startup_cost, &total_cost);
@@ -615,7 +600,7 @@ add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatc
 		sharers += Max(1.0 - 0.3 * workers, 0.0);
 	rows = clamp_row_est(rel->rows / sharers);
 	cost_scan(root, rel, info, match, false,
-			  other_clauses(rel->baserestrictinfo, match->exact),
+			  list_difference_ptr(rel->baserestrictinfo, match->exact),
 			  rel->rows, sharers, &startup_cost, &total_cost);
 	path = kv_create_foreignscan_path(root, rel, NULL, rows, startup_cost, total_cost,
 									  pathkeys, NULL,
@@ -667,7 +652,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 
 	match = kv_match_key(root, baserel, info->table, baserel->baserestrictinfo);
 	cost_scan(root, baserel, info, match, false,
-			  other_clauses(baserel->baserestrictinfo, match->exact),
+			  list_difference_ptr(baserel->baserestrictinfo, match->exact),
 			  baserel->rows, 1, &startup_cost, &total_cost);
 
 	parallel = baserel->consider_parallel && bms_is_empty(baserel->lateral_relids);
@@ -827,7 +812,6 @@ kv_get_foreign_row_mark_type(RangeTblEntry *rte, LockClauseStrength strength)
 	return ROW_MARK_EXCLUSIVE;
 }
 
-/* Set the planner's callbacks. */
 void
 kv_plan_routine(FdwRoutine *routine)
 {

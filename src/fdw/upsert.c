@@ -350,8 +350,7 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 	/* not in state->key, where the new row's may come to be */
 	resetStringInfo(&state->old_key);
 	kv_key_encode_slot(state->table, slot, &state->old_key);
-	key.data = (uint8 *) state->old_key.data;
-	key.len = state->old_key.len;
+	key = kv_modify_key(&state->old_key);
 
 	do
 	{

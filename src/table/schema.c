@@ -291,6 +291,20 @@ parse_schema(Relation rel, const char *text, Schema *schema)
 		raise_invalid_image(rel);
 }
 
+/*
+ * Read a store's image, and the incarnation of the server that wrote it; false: the store
+ * has none yet.  *image gets its bytes.
+ */
+static bool
+read_schema(Relation rel, KvStore *store, StringInfo image, Schema *schema, uint32 *incarnation)
+{
+	initStringInfo(image);
+	*incarnation = kv_store_get_schema(store, image);
+	if (image->len > 0)
+		parse_schema(rel, image->data, schema);
+	return image->len > 0;
+}
+
 static void
 print_schema(const Schema *schema, StringInfo into)
 {
@@ -535,15 +549,12 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	Schema	   *schema = palloc(sizeof(Schema));
 	TupleDesc	desc = table->tupdesc;
 	bool		fits;
+	bool		stored;
 	uint32		incarnation;
 
-	initStringInfo(&image);
-	incarnation = kv_store_get_schema(store, &image);
-	if (image.len > 0)
-		parse_schema(rel, image.data, schema);
-
+	stored = read_schema(rel, store, &image, schema, &incarnation);
 	fits = kv_store_fits_keys(store, table->key_width);
-	if (image.len == 0 || (line_aborted(schema->xid, incarnation) && fits))
+	if (!stored || (line_aborted(schema->xid, incarnation) && fits))
 	{
 		/* made by TRUNCATE, before the key was changed */
 		if (to_write && !fits)
@@ -718,13 +729,10 @@ kv_table_columns_fit(Relation rel)
 	TupleDesc	desc = table->tupdesc;
 	StringInfoData image;
 	Schema		schema;
+	uint32		incarnation;
 
-	initStringInfo(&image);
-	if (store != NULL)
-		(void) kv_store_get_schema(store, &image);
-	if (image.len == 0)
+	if (store == NULL || !read_schema(rel, store, &image, &schema, &incarnation))
 		return true;
-	parse_schema(rel, image.data, &schema);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
@@ -754,11 +762,8 @@ kv_table_fit_key(Relation rel)
 	if (store == NULL)
 		return;
 	schema = palloc(sizeof(Schema));
-	initStringInfo(&image);
-	incarnation = kv_store_get_schema(store, &image);
-	if (image.len > 0)
-		parse_schema(rel, image.data, schema);
-	if (image.len > 0 && !line_aborted(schema->xid, incarnation))
+	if (read_schema(rel, store, &image, schema, &incarnation) &&
+		!line_aborted(schema->xid, incarnation))
 		mismatch = key_mismatch(table, schema);
 	pfree(schema);
 	pfree(image.data);
@@ -844,11 +849,6 @@ copy_rows(Relation rel, KvStore *from, KvStore *to)
 	MemoryContextDelete(context);
 }
 
-/*
- * At the end of a transaction that has changed a table's options, and so holds
- * AccessExclusiveLock: if its wal option is not what its data was written with,
- * write the data anew, as ALTER TABLE … SET LOGGED does.
- */
 void
 kv_table_apply_wal_option(Oid relid)
 {
