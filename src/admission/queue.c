@@ -240,7 +240,6 @@ kv_queue_set_limit(int limit)
 	hand_out_and_unlock();
 }
 
-/* The longest pause from now on.  Who is paused looks at it again. */
 void
 kv_queue_set_max_wait(int ms)
 {

@@ -128,6 +128,7 @@ extern bool kv_store_fits_keys(const KvStore *store, int key_width);
 extern uint64 kv_store_row_estimate(KvStore *store);
 extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
 extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
+/* What a table's data was written with; false if it has none that can be used. */
 extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 
 /* ---- reading (scan/scan.c) ---- */

@@ -32,7 +32,6 @@ kv_store_row_estimate(KvStore *store)
 	return rows;
 }
 
-/* Bytes of a directory's files, as their sizes say. */
 uint64
 kv_store_size(KvStore *store)
 {
@@ -106,7 +105,6 @@ kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats), v
 	PG_END_TRY();
 }
 
-/* Counters to zero; what describes the present state stays. */
 void
 kv_stat_reset(void)
 {

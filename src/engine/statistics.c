@@ -165,7 +165,6 @@ can_connect(Oid dboid)
 	return valid;
 }
 
-/* The next database; called in a transaction. */
 void
 kv_statistics_start(KvStore *store, void *arg)
 {
@@ -181,7 +180,6 @@ kv_statistics_start(KvStore *store, void *arg)
 	MemoryContextSwitchTo(old);
 }
 
-/* Is there a database to start a worker in?  stores: all that are open. */
 bool
 kv_statistics_due(List *stores)
 {
@@ -199,7 +197,6 @@ kv_statistics_due(List *stores)
 	return databases != NIL;
 }
 
-/* Settings have changed: what was noted may not hold any more. */
 void
 kv_statistics_look_again(List *stores)
 {

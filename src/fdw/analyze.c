@@ -143,7 +143,6 @@ acquire_sample_rows(Relation relation, int elevel, HeapTuple *rows, int targrows
 	return nrows;
 }
 
-/* AnalyzeForeignTable: every table can be analyzed, also an empty one. */
 bool
 kv_analyze_foreign_table(Relation relation, AcquireSampleRowsFunc *func,
 						 BlockNumber *totalpages)

@@ -58,7 +58,6 @@ kv_cost_gucs(void)
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
-/* The entries that a scan goes through. */
 double
 kv_entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match)
 {
@@ -108,11 +107,6 @@ cost_of_sort(PlannerInfo *root, const KvRelInfo *info, double entries)
 	return sort.total_cost;
 }
 
-/*
- * Estimate a scan that uses match, reads values, or none (values), in key order or by
- * place, evaluates the clauses in local, and returns so many rows.  sharers: processes
- * that share the work; reading is not cheaper for that.
- */
 void
 kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 			 bool values, bool by_place, List *local, double rows, double sharers,
@@ -141,7 +135,6 @@ kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 	*total_cost = *startup_cost + run + rows * rel->reltarget->cost.per_tuple / sharers;
 }
 
-/* Estimate counting the entries that match leaves. */
 void
 kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 			  Cost *startup_cost, Cost *total_cost)

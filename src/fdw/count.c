@@ -184,7 +184,6 @@ kv_count_plan(PlannerInfo *root, RelOptInfo *rel, List *tlist)
 							add_to_flat_tlist(NIL, count->aggregates), NIL, NULL);
 }
 
-/* The table that a plan counts: its place in the statement's range table. */
 Index
 kv_count_relation(const ForeignScan *plan, List *rtable)
 {
@@ -267,7 +266,6 @@ count_rows(ForeignScanState *node, KvCountState *state)
 	return count;
 }
 
-/* One row: the number, once for each aggregate. */
 TupleTableSlot *
 kv_iterate_count(ForeignScanState *node)
 {

@@ -114,6 +114,12 @@ extern bool kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column,
 /* The column's type, with its default btree operator family; NULL if there is none. */
 extern TypeCacheEntry *kv_key_type(const KvKeyColumn *column);
 
+/*
+ * A plan's key conditions: their values, the first of its fdw_exprs, and all else about
+ * them, the first items of its fdw_private.
+ */
+extern List *kv_plan_conditions(const KvKeyMatch *match, List **values);
+
 /* What GetForeignRelSize leaves in baserel->fdw_private. */
 typedef struct KvRelInfo
 {
@@ -123,9 +129,6 @@ typedef struct KvRelInfo
 	bool		has_row_triggers;	/* for this statement's operation */
 	double		scattered;		/* kv_store_scattered(), or -1: not asked yet */
 } KvRelInfo;
-
-/* plan.c: the first items of a plan's fdw_private, and the first of its fdw_exprs */
-extern List *kv_plan_conditions(const KvKeyMatch *match, List **values);
 
 /* ---- plan time (cost.c) ---- */
 

@@ -14,7 +14,7 @@
  *	  of bytes whichever collation it is; a range compares under the column's
  *	  own collation and the column's encoding is ordered;
  *	- the value's type is the column's, or one that keyrange.c can place
- *	  exactly among the column's values (KvPlace there);
+ *	  exactly among the column's values (KvFit there);
  *	- the value is not volatile, so evaluating it once is enough.
  *
  * The one condition that says less than its clause is that of a row comparison,
@@ -36,10 +36,6 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 
-/*
- * The type cache entry of a key column's type, with its default btree operator
- * family; NULL if there is none.
- */
 TypeCacheEntry *
 kv_key_type(const KvKeyColumn *column)
 {
@@ -49,7 +45,6 @@ kv_key_type(const KvKeyColumn *column)
 	return OidIsValid(entry->btree_opf) ? entry : NULL;
 }
 
-/* Is operand this key column, perhaps under a binary-compatible cast? */
 bool
 kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column, Node *operand)
 {
@@ -331,7 +326,6 @@ match_clause(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 	return NULL;
 }
 
-/* Could this clause become a condition on key column number key? */
 bool
 kv_clause_matches_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 					  int key, RestrictInfo *rinfo)
@@ -340,14 +334,10 @@ kv_clause_matches_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 }
 
 /*
- * Choose the key conditions among clauses (RestrictInfos on this relation, and
- * join clauses whose other relations the path will be parameterised by).
- *
  * Leading columns are pinned as long as an equality or an ANY exists for them;
  * the first column without one may still have a range.  Of a column's clauses
  * all equalities are used, or else one ANY, or else all ranges: what is left
- * over stays a filter.  The same clauses give the same result, so a path needs
- * to keep only the chosen clauses.
+ * over stays a filter.  A path needs to keep only the chosen clauses.
  */
 KvKeyMatch *
 kv_match_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
@@ -417,10 +407,6 @@ kv_match_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 	return match;
 }
 
-/*
- * The key conditions of a plan: their values, and all else about them, which
- * are the first items of enum KvScanPrivateIndex.
- */
 List *
 kv_plan_conditions(const KvKeyMatch *match, List **values)
 {

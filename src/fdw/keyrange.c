@@ -192,10 +192,6 @@ place_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 	}
 }
 
-/*
- * Prepare a plan's key conditions for execution.  The result is allocated in
- * CurrentMemoryContext.
- */
 KvKeyRanges *
 kv_ranges_create(const KvTable *table, ForeignScan *plan, PlanState *parent)
 {
@@ -432,11 +428,6 @@ start_pinned(KvKeyRanges *ranges, KvScanCondition *condition,
 	return start_any(ranges, condition, value, context);
 }
 
-/*
- * Evaluate the conditions for a new (re)scan.  The lists of keys live in
- * context until the caller resets it.  Returns false if no row can match: a
- * NULL, a contradiction, a value outside the column's type.
- */
 bool
 kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
 				MemoryContext context, bool backward)
@@ -510,10 +501,6 @@ shorten_bound(StringInfo bound)
 	return kv_key_successor(bound);
 }
 
-/*
- * The next range, lo inclusive, hi exclusive, data NULL for none.  The bounds
- * last until the next call.  Returns false when there are no more.
- */
 bool
 kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi)
 {
@@ -555,10 +542,6 @@ kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi)
 	return false;
 }
 
-/*
- * The next keys of a point scan, at most max, in the order of the scan.  Their
- * bytes last until the next call.  Returns 0 when there are no more.
- */
 int
 kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max)
 {

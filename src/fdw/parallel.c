@@ -70,7 +70,6 @@ kv_initialize_worker(ForeignScanState *node, shm_toc *toc, void *coordinate)
 	state->parallel = coordinate;
 }
 
-/* Take a piece; false if there is none left. */
 bool
 kv_parallel_take(KvParallelScan *parallel, uint32 *piece)
 {
@@ -88,7 +87,6 @@ split_key(const KvCut *split)
 	return key;
 }
 
-/* Cut a range down to what it has in common with a piece; false: nothing. */
 bool
 kv_parallel_clip(const KvParallelScan *parallel, uint32 piece, KvKey *lo, KvKey *hi)
 {
@@ -120,7 +118,6 @@ kv_is_parallel_safe(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte)
 	return rte->relid != kv_renewed.relid;
 }
 
-/* Set the callbacks of parallel scans. */
 void
 kv_parallel_routine(FdwRoutine *routine)
 {

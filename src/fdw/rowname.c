@@ -30,7 +30,6 @@ struct KvRowNames
 	StringInfoData key;			/* of the row named or found last */
 };
 
-/* In CurrentMemoryContext. */
 KvRowNames *
 kv_names_create(void)
 {
@@ -67,7 +66,6 @@ seek(KvRowNames *names, uint64 place)
 				 errmsg("could not seek in temporary file: %m")));
 }
 
-/* Name a row. */
 void
 kv_names_add(KvRowNames *names, KvKey key, ItemPointer name)
 {
@@ -109,7 +107,6 @@ kv_names_add(KvRowNames *names, KvKey key, ItemPointer name)
 	ItemPointerSet(name, (BlockNumber) (names->last >> 16), names->last & 0xFFFF);
 }
 
-/* The key of a named row; valid until the next call. */
 KvKey
 kv_names_find(KvRowNames *names, ItemPointer name)
 {

@@ -480,7 +480,6 @@ kv_recheck_foreign_scan(ForeignScanState *node, TupleTableSlot *slot)
 		!TupIsNull(kv_iterate_count(node));
 }
 
-/* Set the scan's callbacks. */
 void
 kv_scan_routine(FdwRoutine *routine)
 {

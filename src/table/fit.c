@@ -115,7 +115,6 @@ kv_fit_domain(List **fits, Oid domain, Oid constraint)
 	}
 }
 
-/* A constraint was made, or validated; of whatever table or domain. */
 void
 kv_fit_constraint(List **fits, Oid constraint)
 {

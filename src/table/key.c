@@ -101,10 +101,6 @@ typedef struct KeyCursor
 	const uint8 *end;
 } KeyCursor;
 
-/*
- * Can a column of this type be part of a key?  If so, with which encoding?
- * *lossy is for a column without a typmod.  Looks through domains.
- */
 bool
 kv_key_type_supported(Oid typid, KvKeyKind *kind, bool *lossy)
 {

@@ -198,12 +198,6 @@ attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested
 	PG_END_TRY();
 }
 
-/*
- * Make images of all shards that have changed since their last.  Adds to *stats.
- * covers: of the images (durable/image.c).  ERROR if one cannot be made; those that were
- * made count.  failed, unless NULL, is called for the store instead, and the others
- * go on.
- */
 void
 kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 				 void (*failed) (const KvStoreKey *key))
@@ -249,7 +243,6 @@ kv_stat_barrier(KvBarrierStats *stats)
 	SpinLockRelease(&kv_barrier->mutex);
 }
 
-/* Redo has met a BARRIER record that ends here. */
 void
 kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 				  void (*failed) (const KvStoreKey *key))

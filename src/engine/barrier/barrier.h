@@ -23,10 +23,14 @@ typedef struct KvBarrier
 extern KvBarrier *kv_barrier;
 
 extern void kv_barrier_init(void);	/* when its memory is made */
-/* Images of all that has changed; failed: called instead of an ERROR. */
+/*
+ * Makes images of all shards that have changed since their last; adds to *stats.  covers: of
+ * the images (durable/image.c).  ERROR if one cannot be made; those that were made count.
+ * failed, unless NULL, is called for the store instead, and the others go on.
+ */
 extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 							 void (*failed) (const KvStoreKey *key));
-/* Redo has met a BARRIER record. */
+/* Redo has met a BARRIER record that ends at lsn. */
 extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 							  void (*failed) (const KvStoreKey *key));
 extern PGDLLEXPORT void kv_barrier_main(Datum arg);

@@ -73,14 +73,12 @@ kv_area_gucs(void)
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 
-/* Bytes of the area. */
 Size
 kv_area_size(void)
 {
 	return (Size) kv_delta_memory_mb * 1024 * 1024;
 }
 
-/* In the shmem startup hook. */
 void
 kv_area_attach(void)
 {
@@ -96,7 +94,6 @@ kv_area_attach(void)
 	dsa_detach(area);
 }
 
-/* The area that deltas and shards come from, attached to at first use. */
 dsa_area *
 kv_area(void)
 {

@@ -11,7 +11,6 @@
 
 #include "engine/base/attempt.h"
 
-/* An ERROR outside a transaction, caught: let go of what it held. */
 void
 kv_drop_error(bool report)
 {

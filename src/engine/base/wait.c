@@ -21,7 +21,6 @@ uint32		kv_wait_idle = 0;
 uint32		kv_wait_barrier = 0;
 uint32		kv_wait_range = 0;
 
-/* CHECK_FOR_INTERRUPTS that the startup process heeds as well. */
 void
 kv_interrupts(void)
 {
@@ -30,10 +29,6 @@ kv_interrupts(void)
 		kv_startup_interrupts();
 }
 
-/*
- * CHECK_FOR_INTERRUPTS for work that the maintainer does too: told to go, it
- * gives up the piece at hand.
- */
 void
 kv_maintenance_interrupts(void)
 {
@@ -44,7 +39,6 @@ kv_maintenance_interrupts(void)
 				 errmsg("kvfdw maintainer is shutting down")));
 }
 
-/* The latch of a worker, or NULL while it does not run. */
 void
 kv_wake(Latch *latch)
 {

@@ -64,7 +64,6 @@ write_control(void)
 	kv_io_replace(KV_CONTROL_PATH, &control, sizeof(control), true);
 }
 
-/* At a start: keep this in the control file from now on.  Durable on return. */
 void
 kv_control_begin(const KvProof *now)
 {
@@ -143,10 +142,6 @@ kv_incarnation_redo_done(void)
 	write_control();
 }
 
-/*
- * Forget the dead incarnations: the maintainer has rewritten every entry that
- * named one of them.
- */
 void
 kv_incarnations_settled(void)
 {

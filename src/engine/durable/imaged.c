@@ -43,7 +43,6 @@ imaged_crc(const KvImaged *imaged)
 	return crc;
 }
 
-/* Palloc'd; NULL if no shard has had one.  ERROR if the file is damaged. */
 KvImaged *
 kv_imaged_read(const KvStore *store)
 {
@@ -68,7 +67,6 @@ kv_imaged_has(const KvImaged *imaged, uint32 shardno)
 	return imaged != NULL && (imaged->bits[shardno / 8] >> (shardno % 8) & 1) != 0;
 }
 
-/* Note, durably, which shards have an image now.  The store is open. */
 void
 kv_imaged_write(KvStore *store)
 {

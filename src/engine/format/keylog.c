@@ -74,10 +74,6 @@ kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number)
 					 KV_IO_LOG_WRITE);
 }
 
-/*
- * Write a batch where its slot reserved room; data is KvLogBatch and entries,
- * whose CRC is set here.  Idempotent.  Returns 0 or an errno.
- */
 int
 kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number, uint64 offset,
 			  KvLogBatch *batch)
@@ -151,7 +147,6 @@ header_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 	return NULL;
 }
 
-/* Make a log that has its header and nothing else, whatever is there. */
 void
 kv_log_make_empty(const KvStoreKey *key, uint32 shard, uint32 number)
 {
@@ -243,11 +238,6 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 	return offset;
 }
 
-/*
- * Hand every entry of a log's sound batches to apply, in order, after a power loss
- * that may have taken any part of it.  The bytes between them are added to *lost.
- * Returns an offset behind all of it.
- */
 uint64
 kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number, KvApplyEntry apply,
 			   void *arg, uint64 *lost)
@@ -278,7 +268,6 @@ kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number, KvApplyEntry 
 	return Max(len, sizeof(KvLogHeader));
 }
 
-/* Verify a log that is complete, batch by batch.  False if it is missing. */
 bool
 kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 			 KvProblemCallback report, void *arg)

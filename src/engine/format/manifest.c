@@ -19,7 +19,6 @@ manifest_crc(const KvManifest *manifest)
 	return kv_crc(manifest, offsetof(KvManifest, crc));
 }
 
-/* Give it its identity and CRC. */
 void
 kv_manifest_seal(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
 {
@@ -34,7 +33,6 @@ kv_manifest_write(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
 	kv_io_replace(kv_path_manifest(key, shardno), manifest, sizeof(*manifest), false);
 }
 
-/* Is it whole, and this shard's? */
 bool
 kv_manifest_is_of(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest)
 {

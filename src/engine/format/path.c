@@ -110,7 +110,6 @@ kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number)
 
 /* ---- what there is ---- */
 
-/* The numbers among a directory's names, as OIDs.  Also in the postmaster. */
 List *
 kv_numbered_entries(const char *path)
 {
@@ -151,7 +150,6 @@ generations_of(Oid dboid, Oid relid)
 	return generations;
 }
 
-/* Call for every generation of every table that has a directory.  Returns how many. */
 int
 kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg), const void *arg)
 {
@@ -224,7 +222,6 @@ compare_found(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* What is there; value files need no sweeping, and unknown files are left alone. */
 void
 kv_store_list_files(const KvStoreKey *key, KvFound *found)
 {
@@ -250,7 +247,6 @@ kv_store_list_files(const KvStoreKey *key, KvFound *found)
 	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
 }
 
-/* How many files from index at on are the shard's. */
 int
 kv_found_of_shard(const KvFound *found, int at, uint32 shardno)
 {

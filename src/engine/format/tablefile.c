@@ -151,7 +151,6 @@ kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape, StringInfo sch
 				 errmsg("file \"%s\" is missing", kv_path_in_store(key, "table"))));
 }
 
-/* Whose table file is this?  False if it is not one that has an id.  wal may be NULL. */
 bool
 kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id, KvWalLevel *wal)
 {
@@ -176,7 +175,6 @@ kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id, KvWalLevel
 
 /* ---- unusable stores ---- */
 
-/* From now on every use of the store is an ERROR with this SQLSTATE and text. */
 void
 kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why)
 {
@@ -196,7 +194,6 @@ kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level)
 						   "Values of tables with wal level \"none\" do not reach a standby server or a restored backup.");
 }
 
-/* The text, palloc'd. */
 char *
 kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode)
 {
@@ -281,7 +278,6 @@ bounds_are_sound(const KvMapFile *file)
 	return true;
 }
 
-/* The bounds as shared memory keeps them, palloc'd; see KvStore.bounds. */
 char *
 kv_map_file_read(const KvStoreKey *key, int nshards, Size *bytes)
 {
@@ -304,7 +300,6 @@ kv_map_file_read(const KvStoreKey *key, int nshards, Size *bytes)
 	return bounds;
 }
 
-/* Make the directory of a new generation, whole or not at all.  bounds[0] is not used. */
 void
 kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
 {

@@ -61,7 +61,6 @@ kv_delta_memory_init(void)
 	pg_atomic_init_u32(&kv_delta_memory->wanted, 0);
 }
 
-/* A shard whose delta has this many bytes is due for a freeze. */
 Size
 kv_delta_limit(void)
 {

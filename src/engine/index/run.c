@@ -487,7 +487,6 @@ kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 	kv_run_believe();
 }
 
-/* Is the cursor at an entry of this key? */
 bool
 kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen)
 {
@@ -548,7 +547,6 @@ kv_run_next(KvRunCursor *cursor)
 	cursor->valid = cursor->page < cursor->run->header.npages;
 }
 
-/* Also from the end position back to the last entry. */
 void
 kv_run_prev(KvRunCursor *cursor)
 {

@@ -168,7 +168,6 @@ kv_io_memory(void)
 	return MAXALIGN(sizeof(IoShared));
 }
 
-/* In the shmem startup hook. */
 void
 kv_io_attach(void)
 {

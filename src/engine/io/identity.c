@@ -64,7 +64,6 @@ kv_io_sync_failed(void)
 	errno = save;
 }
 
-/* Two numbers of a path's mounted file system; each is 0 if it is not known. */
 void
 kv_io_identify_mount(const char *path, uint64 *mount, uint64 *superblock)
 {
@@ -80,7 +79,6 @@ kv_io_identify_mount(const char *path, uint64 *mount, uint64 *superblock)
 	*superblock = sysfs_inode(makedev(info.stx_dev_major, info.stx_dev_minor));
 }
 
-/* False if there is no such file. */
 bool
 kv_io_identify_file(const char *path, uint64 *inode, int64 *changed_sec, uint32 *changed_nsec)
 {

@@ -342,10 +342,6 @@ read_with_ring(ReadBatch *batch, KvIoRequest *requests, int n)
 	}
 }
 
-/*
- * Never raises once the first request is under way, and serves no interrupt:
- * callers do, between batches.
- */
 void
 kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, void *arg)
 {

@@ -53,7 +53,6 @@ move_out_of_sight(const char *path)
 	} while (err == EEXIST || err == ENOTEMPTY);
 }
 
-/* One generation goes.  registry locked exclusively; never throws or allocates. */
 void
 kv_generation_discard(Oid dboid, Oid relid, uint32 generation)
 {
@@ -74,7 +73,6 @@ find_entry(Oid dboid, Oid relid)
 	return hash_search(kv_table_hash, key, HASH_FIND, NULL);
 }
 
-/* Some generations of a table go.  Never throws or allocates. */
 void
 kv_generations_discard(Oid dboid, Oid relid, uint32 first, uint32 last)
 {
@@ -92,7 +90,6 @@ kv_generations_discard(Oid dboid, Oid relid, uint32 first, uint32 last)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* All of a table goes.  Never throws or allocates. */
 void
 kv_table_discard(Oid dboid, Oid relid)
 {
@@ -111,7 +108,6 @@ kv_table_discard(Oid dboid, Oid relid)
 	kv_wake_maintainer();
 }
 
-/* All of a database goes.  Never throws or allocates. */
 void
 kv_database_discard(Oid dboid)
 {
@@ -235,7 +231,6 @@ is_it(const KvStoreKey *key, uint64 id, const void *arg)
 	return kv_same_store(key, arg);
 }
 
-/* Redo: is this store's directory one that was renamed out of sight? */
 bool
 kv_store_was_dropped(const KvStoreKey *key)
 {
@@ -293,10 +288,6 @@ kv_drop_collect(void)
 	FreeDir(dir);
 }
 
-/*
- * Free the slots that an earlier incarnation left of stores that are gone.  In
- * the maintainer, when every table has been loaded.
- */
 void
 kv_slots_discard_unknown(void)
 {

@@ -68,7 +68,6 @@ typedef struct KvFreeStep
 static HTAB *directories = NULL;
 static TimestampTz next_step = 0;	/* 0: without a rest */
 
-/* Will it be freed?  Then the caller need not look at it again. */
 bool
 kv_free_knows(const char *name)
 {

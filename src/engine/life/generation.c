@@ -178,10 +178,6 @@ load_table(KvTableEntry *entry)
 		discard_losers(entry);
 }
 
-/*
- * The table's entry, loaded; NULL if there is none and !create.  The registry's lock
- * must not be held.
- */
 KvTableEntry *
 kv_table_entry(Oid dboid, Oid relid, bool create)
 {
@@ -226,7 +222,6 @@ kv_table_entry(Oid dboid, Oid relid, bool create)
 	return entry;
 }
 
-/* Enter a table, after redo, which has perhaps done so: without what has lost. */
 void
 kv_table_settle(Oid dboid, Oid relid)
 {
@@ -335,7 +330,6 @@ kv_store_make(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bou
 	return store;
 }
 
-/* The generation with this key, if it is there and not dropped; its table is loaded. */
 KvStore *
 kv_store_by_key(const KvStoreKey *key)
 {
@@ -344,7 +338,6 @@ kv_store_by_key(const KvStoreKey *key)
 	return kv_store_live(key);
 }
 
-/* Redo: a store has gone, unless another has taken its place. */
 void
 kv_generation_remove(const KvStoreKey *key, uint64 id)
 {
@@ -435,7 +428,6 @@ kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *
 		LWLockRelease(&kv_registry->lock);
 }
 
-/* What a table's data was written with; false if it has none that can be used. */
 bool
 kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level)
 {

@@ -95,7 +95,6 @@ raise_unusable(const KvStore *store)
 					 "TRUNCATE the table and load its data again.")));
 }
 
-/* Recover the store if nobody has, or wait for who does.  ERROR if it is unusable. */
 void
 kv_store_ensure_open(KvStore *store)
 {

@@ -91,7 +91,6 @@ start_sweep(Oid dboid, BackgroundWorkerHandle **handle)
 						   handle);
 }
 
-/* Sweep every database that has a directory.  In the maintainer, in a transaction. */
 void
 kv_sweep_databases(void)
 {

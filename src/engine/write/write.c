@@ -241,7 +241,6 @@ place_write(KvStore *store, uint32 shardno, KvWrite *write)
 	}
 }
 
-/* What can be done outside the lock is done here. */
 void
 kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 				 KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
@@ -376,7 +375,6 @@ write_on_top(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	} while (!kv_write_finish(store, shardno, key, write, &state));
 }
 
-/* Redo: a version that was logged becomes part of the store again. */
 void
 kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
 				uint32 crc, const char *value)

@@ -21,17 +21,12 @@ kv_incarnations_init(void)
 	pg_atomic_init_u64(&kv_incarnations->replayed_horizon, 0);
 }
 
-/*
- * What carries this number now: 0 in recovery, when all that is written comes
- * out of the WAL.
- */
 uint32
 kv_writing_incarnation(void)
 {
 	return RecoveryInProgress() ? 0 : kv_incarnations->current;
 }
 
-/* Does the boundary of its incarnation say that this xid aborted (I 10)? */
 bool
 kv_incarnation_aborted(uint32 incarnation, uint64 xid)
 {

@@ -112,10 +112,6 @@ replayed_fate(uint64 xid)
 	return TransactionIdDidAbort(short_xid) ? KV_FATE_ABORTED : KV_FATE_UNKNOWN;
 }
 
-/*
- * What has become of a transaction.  UNKNOWN: it still runs (own ones too, and
- * prepared ones).
- */
 KvVersionFate
 kv_xid_fate(uint64 xid, uint32 incarnation)
 {
@@ -166,10 +162,6 @@ kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation)
 	return false;
 }
 
-/*
- * The full xid before which every committed transaction is seen by every
- * snapshot, now and later.
- */
 uint64
 kv_xid_horizon(void)
 {
@@ -179,7 +171,6 @@ kv_xid_horizon(void)
 	return full_xid(GetOldestNonRemovableTransactionId(NULL));
 }
 
-/* The full xid before which no transaction runs any more, nor is prepared. */
 uint64
 kv_xid_ended(void)
 {
@@ -188,7 +179,6 @@ kv_xid_ended(void)
 	return full_xid(kv_oldest_running_xid());
 }
 
-/* See engine.h. */
 bool
 kv_xid_was_lost(uint64 xid, uint32 incarnation)
 {

@@ -41,7 +41,6 @@ static const char *const kind_names[] = {
 	[KV_VERSION_LOCK] = "lock",
 };
 
-/* The name of a kind of record. */
 const char *
 kv_wal_identify(uint8 info)
 {
@@ -64,7 +63,6 @@ kv_wal_identify(uint8 info)
 	}
 }
 
-/* What a record says, for people. */
 void
 kv_wal_describe(StringInfo buf, XLogReaderState *record)
 {
@@ -137,7 +135,6 @@ insert_noop(void)
 	return XLogInsert(RM_XLOG_ID, XLOG_NOOP);
 }
 
-/* Give the current (sub)transaction, whose xid this is, a WAL record. */
 void
 kv_wal_mark_transaction(TransactionId xid)
 {
@@ -145,10 +142,6 @@ kv_wal_mark_transaction(TransactionId xid)
 	(void) insert_noop();
 }
 
-/*
- * Make every record inserted so far durable, whoever inserted it; in recovery,
- * see to it that the server is not consistent before it has replayed them again.
- */
 void
 kv_wal_flush(void)
 {
@@ -178,10 +171,6 @@ hint_wal_writer(XLogRecPtr end, Size len)
 		XLogSetAsyncXactLSN(end);
 }
 
-/*
- * A version that has just become part of a shard.  crc is what
- * kv_value_crc_begin gave.
- */
 void
 kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 				   uint32 crc, const char *value)
@@ -205,7 +194,6 @@ kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 	hint_wal_writer(XLogInsert(KV_RMGR_ID, KV_XLOG_PUT), sizeof(put) + key.len + version->len);
 }
 
-/* Versions whose values are in the value file; entries as in a key log. */
 void
 kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes, uint32 n)
 {
@@ -217,7 +205,6 @@ kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes, uin
 	(void) XLogInsert(KV_RMGR_ID, KV_XLOG_BATCH);
 }
 
-/* A store whose directory is there, and durable.  Durable on return, before it has rows. */
 void
 kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
 {
@@ -257,7 +244,6 @@ kv_wal_log_schema(const KvStoreKey *key, const char *data, int len)
 	XLogFlush(XLogInsert(KV_RMGR_ID, KV_XLOG_SCHEMA));
 }
 
-/* A store that nobody needs any more is about to be removed.  Durable on return. */
 void
 kv_wal_log_gone(const KvStoreKey *key, uint64 id)
 {
@@ -268,10 +254,6 @@ kv_wal_log_gone(const KvStoreKey *key, uint64 id)
 	XLogFlush(XLogInsert(KV_RMGR_ID, KV_XLOG_GONE));
 }
 
-/*
- * Not important enough to call for the next checkpoint.  ended: kv_xid_ended().  Returns
- * its end.
- */
 uint64
 kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, uint64 ended, bool closing)
 {
