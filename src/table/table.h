@@ -231,7 +231,6 @@ extern void kv_mark_ensure(KvTable *table);	/* before rows are written, after th
 extern bool kv_mark_allows_reading(Oid relid);
 /* The transaction ends.  PREPARE counts as a rollback: what becomes of its marks nobody knows. */
 extern void kv_mark_at_end(bool commit);
-extern void kv_mark_at_subxact_abort(void);
 extern void kv_mark_at_subxact_abort(void);	/* marks may be gone: they are looked at anew */
 KV_NORETURN extern void kv_mark_raise_missing(Oid relid);	/* it is marked, and has no store */
 extern bool kv_table_has_rows(Relation rel);	/* of whatever definition; ERROR if they are missing */
