@@ -377,7 +377,7 @@ kv_slot_wait_free(Size len)
 
 		kv_interrupts();
 		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-		free = kv_units_are_free(len);
+		free = kv_units_are_free(kv_slot_units(len));
 		first_sealed = oldest_sealed(&pending);
 		LWLockRelease(&kv_slot_pool->lock);
 		if (free)

@@ -73,8 +73,6 @@ static int	merge_size_kb = 256;
 static int	merge_buffers_mb = 64;
 static KvGeometry geometry;
 
-KvSlotPool *kv_slot_pool = NULL;
-KvSlot	   *kv_slots = NULL;
 static char *merge_base = NULL; /* the mapping; the same in all processes */
 
 static KvGeometry

@@ -147,8 +147,8 @@ typedef struct KvSlotPool
 
 /* ---- unit.c: KvSlotPool.lock is held, exclusive but where it is said ---- */
 extern Size kv_slot_share(void);	/* no lock: bytes of values that a slot opened now may have */
-/* Are there units side by side for so many bytes? */
-extern bool kv_units_are_free(Size bytes);
+/* Are there so many units side by side? */
+extern bool kv_units_are_free(int units);
 /*
  * Make so many units that lie side by side an OPEN slot; if there are none, fewer, but
  * least at least.  -1: nor are there so many.

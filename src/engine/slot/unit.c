@@ -16,6 +16,9 @@
 /* Of the units, so many in four are shared by open slots. */
 #define KV_OPEN_QUARTERS	3
 
+KvSlotPool *kv_slot_pool = NULL;
+KvSlot	   *kv_slots = NULL;
+
 Size
 kv_slot_share(void)
 {
@@ -113,9 +116,9 @@ find_row_or_join(int units)
 }
 
 bool
-kv_units_are_free(Size bytes)
+kv_units_are_free(int units)
 {
-	return find_row_or_join(kv_slot_units(bytes)) >= 0;
+	return find_row_or_join(units) >= 0;
 }
 
 int
