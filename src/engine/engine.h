@@ -42,6 +42,7 @@
 #include "utils/snapshot.h"
 
 #include "engine/base/key.h"
+#include "engine/base/server.h"
 #include "engine/base/types.h"
 
 /* One visible row.  Memory is the caller's scan's and lasts until its next call. */
@@ -71,9 +72,6 @@ typedef struct KvScanStats
 /* ---- module start (kvfdw.c calls these) ---- */
 extern void kv_engine_gucs(void);	/* defines the engine's GUCs */
 extern void kv_engine_preload(void);	/* shmem request, hooks, workers, rmgr */
-extern bool kv_engine_ready(void);	/* was the library preloaded? */
-extern void kv_engine_require(void);	/* ERROR with the line to add, if not */
-extern void kv_engine_warn(void);	/* WARNING with it, if not */
 
 /* Of the server that runs, which may be newer than the one compiled for: 150015, say. */
 extern int	kv_server_version(void);
@@ -362,14 +360,6 @@ extern void kv_stat_barrier(KvBarrierStats *stats);
 extern void kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats),
 						   void *arg);
 
-typedef struct KvIoStats
-{
-	const char *kind;			/* 'value read', 'value write', 'key log write', … */
-	uint64		calls;
-	uint64		bytes;
-	uint64		errors;
-} KvIoStats;
-
 typedef struct KvWindowStats
 {
 	uint64		windows;		/* in the range cache */
@@ -383,8 +373,6 @@ typedef struct KvWindowStats
 
 /* The range cache's counters and present state; all 0 if the cache is off. */
 extern void kv_stat_windows(KvWindowStats *stats);
-extern int	kv_stat_io(KvIoStats *out, int max);	/* returns how many kinds */
-extern const char *kv_stat_io_method(void);	/* 'io_uring' or 'sync', as in use */
 /* Sets the counters of stores, I/O and range cache to 0; what describes the present stays. */
 extern void kv_stat_reset(void);
 

@@ -37,6 +37,7 @@
 #include "engine/life/life.h"
 #include "engine/maintainer.h"
 #include "engine/shard/shard.h"
+#include "engine/statistics.h"
 #include "engine/xact/xact.h"
 
 #define KV_NAP_MS	1000

@@ -28,8 +28,8 @@
 #include "engine/base/worker.h"
 #include "engine/engine.h"
 #include "engine/io/io.h"
-#include "engine/maintainer.h"
 #include "engine/shard/shard.h"
+#include "engine/statistics.h"
 
 #define INVALID_DATABASE	(-2)	/* as datconnlimit: DROP DATABASE was interrupted */
 

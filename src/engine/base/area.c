@@ -15,8 +15,8 @@
 
 #include "compat.h"
 #include "engine/base/area.h"
+#include "engine/base/server.h"
 #include "engine/base/shared.h"
-#include "engine/engine.h"
 
 KvBase	   *kv_base = NULL;
 char	   *kv_area_base = NULL;
