@@ -13,7 +13,7 @@
  *	- an equality compares under a deterministic collation, so it is equality
  *	  of bytes whichever collation it is; a range compares under the column's
  *	  own collation and the column's encoding is ordered;
- *	- the value's type is the column's, or one that keyrange.c can place
+ *	- the value's type is the column's, or one that keyrange.c can fit
  *	  exactly among the column's values (KvFit there);
  *	- the value is not volatile, so evaluating it once is enough.
  *
@@ -60,9 +60,9 @@ kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column, Node *operand)
 }
 
 /*
- * Can keyrange.c place a value of this type exactly among a column's values?
+ * Can keyrange.c fit a value of this type exactly among a column's values?
  *
- * A timestamp with time zone is not placed among dates or timestamps without
+ * A timestamp with time zone is not fitted among dates or timestamps without
  * one: at a change of the clocks local times are not in the order of the
  * moments they name, so no range of keys equals such a condition.
  */

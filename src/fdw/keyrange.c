@@ -2,7 +2,7 @@
  * keyrange.c
  *		From key conditions to keys and key ranges, at execution time.
  *
- * A condition's value is evaluated once per (re)scan and placed among the
+ * A condition's value is evaluated once per (re)scan and fitted among the
  * values of its column (KvFit): where the types differ, "smallint_key < 1e6"
  * must be all keys and not an overflow error.  The pinned columns give a list
  * of encoded values each; their combinations, walked like an odometer in key
@@ -67,15 +67,15 @@ struct KvKeyRanges
 /* Where a value of another type lies among a column's own values. */
 typedef enum KvFit
 {
-	KV_PLACE_BEFORE_ALL,		/* less than every value of the column's type */
-	KV_PLACE_BELOW,				/* less than *own, with nothing in between */
-	KV_PLACE_AT,				/* equal to *own */
-	KV_PLACE_ABOVE,				/* greater than *own, with nothing in between */
-	KV_PLACE_AFTER_ALL
+	KV_FIT_BEFORE_ALL,		/* less than every value of the column's type */
+	KV_FIT_BELOW,				/* less than *own, with nothing in between */
+	KV_FIT_AT,				/* equal to *own */
+	KV_FIT_ABOVE,				/* greater than *own, with nothing in between */
+	KV_FIT_AFTER_ALL
 } KvFit;
 
 static KvFit
-place_integer(Oid typid, int64 value, Datum *own)
+fit_integer(Oid typid, int64 value, Datum *own)
 {
 	int64		min = typid == INT2OID ? PG_INT16_MIN :
 		typid == INT4OID ? PG_INT32_MIN : PG_INT64_MIN;
@@ -83,97 +83,97 @@ place_integer(Oid typid, int64 value, Datum *own)
 		typid == INT4OID ? PG_INT32_MAX : PG_INT64_MAX;
 
 	if (value < min)
-		return KV_PLACE_BEFORE_ALL;
+		return KV_FIT_BEFORE_ALL;
 	if (value > max)
-		return KV_PLACE_AFTER_ALL;
+		return KV_FIT_AFTER_ALL;
 	if (typid == INT2OID)
 		*own = Int16GetDatum((int16) value);
 	else if (typid == INT4OID)
 		*own = Int32GetDatum((int32) value);
 	else
 		*own = Int64GetDatum(value);
-	return KV_PLACE_AT;
+	return KV_FIT_AT;
 }
 
 /* float4 among float8 is exact; float8 among float4 falls between two. */
 static KvFit
-place_float4(double value, Datum *own)
+fit_float4(double value, Datum *own)
 {
 	float		nearest = (float) value;
 
 	*own = Float4GetDatum(nearest);
 	if (isnan(value) || (double) nearest == value)
-		return KV_PLACE_AT;
-	return (double) nearest < value ? KV_PLACE_ABOVE : KV_PLACE_BELOW;
+		return KV_FIT_AT;
+	return (double) nearest < value ? KV_FIT_ABOVE : KV_FIT_BELOW;
 }
 
 static KvFit
-place_timestamp_in_date(Timestamp value, Datum *own)
+fit_timestamp_in_date(Timestamp value, Datum *own)
 {
 	int64		day;
 
 	if (TIMESTAMP_NOT_FINITE(value))
 	{
 		*own = DateADTGetDatum(TIMESTAMP_IS_NOEND(value) ? DATEVAL_NOEND : DATEVAL_NOBEGIN);
-		return KV_PLACE_AT;
+		return KV_FIT_AT;
 	}
 	day = value / USECS_PER_DAY;
 	if (value < 0 && day * USECS_PER_DAY != value)
 		day--;					/* round down, not towards zero */
 	*own = DateADTGetDatum((DateADT) day);
-	return day * USECS_PER_DAY == value ? KV_PLACE_AT : KV_PLACE_ABOVE;
+	return day * USECS_PER_DAY == value ? KV_FIT_AT : KV_FIT_ABOVE;
 }
 
 /* Every finite timestamp is below 'infinity' and above '-infinity'. */
 static KvFit
-place_in_timestamp(Timestamp value, int overflow, Datum *own)
+fit_in_timestamp(Timestamp value, int overflow, Datum *own)
 {
 	if (overflow == 0)
 	{
 		*own = TimestampGetDatum(value);
-		return KV_PLACE_AT;
+		return KV_FIT_AT;
 	}
 	*own = TimestampGetDatum(overflow > 0 ? DT_NOEND : DT_NOBEGIN);
-	return overflow > 0 ? KV_PLACE_BELOW : KV_PLACE_ABOVE;
+	return overflow > 0 ? KV_FIT_BELOW : KV_FIT_ABOVE;
 }
 
 /*
- * Place a value of type valuetype among the values of a column.  *own is set
+ * Fit a value of type valuetype among the values of a column.  *own is set
  * unless the result is BEFORE_ALL or AFTER_ALL.  Never an error.  keycond.c
  * lets only the types below through; all others are the column's own.
  */
 static KvFit
-place_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
+fit_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 {
 	int			overflow = 0;
 
 	*own = value;
 	if (valuetype == column->typid)
-		return KV_PLACE_AT;
+		return KV_FIT_AT;
 
 	switch (column->typid)
 	{
 		case INT2OID:
 		case INT4OID:
 		case INT8OID:
-			return place_integer(column->typid,
+			return fit_integer(column->typid,
 								 valuetype == INT2OID ? DatumGetInt16(value) :
 								 valuetype == INT4OID ? DatumGetInt32(value) :
 								 DatumGetInt64(value), own);
 		case FLOAT4OID:
-			return place_float4(DatumGetFloat8(value), own);
+			return fit_float4(DatumGetFloat8(value), own);
 		case FLOAT8OID:
 			*own = Float8GetDatum((double) DatumGetFloat4(value));
-			return KV_PLACE_AT;
+			return KV_FIT_AT;
 		case DATEOID:
-			return place_timestamp_in_date(DatumGetTimestamp(value), own);
+			return fit_timestamp_in_date(DatumGetTimestamp(value), own);
 		case TIMESTAMPOID:
 			{
 				Timestamp	moment;
 
 				moment = kv_date_to_timestamp(DatumGetDateADT(value),
 													 &overflow);
-				return place_in_timestamp(moment, overflow, own);
+				return fit_in_timestamp(moment, overflow, own);
 			}
 		case TIMESTAMPTZOID:
 			{
@@ -185,10 +185,10 @@ place_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 				else
 					moment = kv_timestamp_to_timestamptz(DatumGetTimestamp(value),
 																&overflow);
-				return place_in_timestamp(moment, overflow, own);
+				return fit_in_timestamp(moment, overflow, own);
 			}
 		default:
-			return KV_PLACE_AT; /* varchar and text are one */
+			return KV_FIT_AT; /* varchar and text are one */
 	}
 }
 
@@ -255,8 +255,8 @@ start_equal(KvKeyRanges *ranges, KvScanCondition *condition, Datum value,
 	Datum		own;
 	KvKey		encoded;
 
-	if (place_value(&ranges->table->keys[condition->key], condition->valuetype,
-					value, &own) != KV_PLACE_AT)
+	if (fit_value(&ranges->table->keys[condition->key], condition->valuetype,
+					value, &own) != KV_FIT_AT)
 		return false;
 
 	encoded = encode_value(ranges, condition->key, own, context);
@@ -296,8 +296,8 @@ start_any(KvKeyRanges *ranges, KvScanCondition *condition, Datum value,
 
 		CHECK_FOR_INTERRUPTS();
 		if (nulls[i] ||
-			place_value(&ranges->table->keys[condition->key],
-						condition->valuetype, elements[i], &own) != KV_PLACE_AT)
+			fit_value(&ranges->table->keys[condition->key],
+						condition->valuetype, elements[i], &own) != KV_FIT_AT)
 			continue;
 		column->values[column->n++] =
 			encode_value(ranges, condition->key, own, context);
@@ -365,7 +365,7 @@ start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
 	for (; condition <= last; condition++)
 	{
 		const KvKeyColumn *column = &table->keys[condition->key];
-		KvFit		place;
+		KvFit		fit;
 		Datum		value;
 		Datum		own;
 		bool		isnull;
@@ -379,10 +379,10 @@ start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
 			break;
 		}
 
-		place = place_value(column, condition->valuetype, value, &own);
-		if (place == KV_PLACE_BEFORE_ALL || place == KV_PLACE_AFTER_ALL)
+		fit = fit_value(column, condition->valuetype, value, &own);
+		if (fit == KV_FIT_BEFORE_ALL || fit == KV_FIT_AFTER_ALL)
 		{
-			after = place == KV_PLACE_AFTER_ALL;
+			after = fit == KV_FIT_AFTER_ALL;
 			if (key < 0)
 				return after == upper;
 			break;
@@ -390,9 +390,9 @@ start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
 
 		key = condition->key;
 		kv_key_encode_column(buf, column, key == table->nkeys - 1, own);
-		if (place != KV_PLACE_AT)
+		if (fit != KV_FIT_AT)
 		{
-			after = place == KV_PLACE_ABOVE;
+			after = fit == KV_FIT_ABOVE;
 			break;
 		}
 	}

@@ -7,8 +7,8 @@
  * planner goes by them, so that rows which do not fit would be missing from answers.
  * So the rows of kvfdw tables are read as ALTER TABLE reads heap's, at the end of the
  * statement, under its lock; and those whose columns are of a domain (domain.c) as ALTER
- * DOMAIN reads heap's, with writers kept off until the transaction ends.  What has been declared NOT VALID is not looked at before
- * VALIDATE CONSTRAINT.
+ * DOMAIN reads heap's, with writers kept off until the transaction ends.  What has been
+ * declared NOT VALID is not looked at before VALIDATE CONSTRAINT.
  */
 #include "postgres.h"
 
@@ -46,7 +46,7 @@ typedef struct KvDomainColumn
 } KvDomainColumn;
 
 /* What the rows of a table are to be looked at for. */
-typedef struct KvFit
+typedef struct KvTableFit
 {
 	Oid			relid;
 	List	   *not_null;		/* attribute numbers */
@@ -54,7 +54,7 @@ typedef struct KvFit
 	List	   *domains;		/* KvDomainColumn */
 	bool		partition;		/* its bounds, and those of the partitions it lies in */
 	bool		in_default;		/* a new partition has taken bounds from it */
-} KvFit;
+} KvTableFit;
 
 typedef struct KvCheck
 {
@@ -62,11 +62,11 @@ typedef struct KvCheck
 	ExprState  *state;
 } KvCheck;
 
-static KvFit *
+static KvTableFit *
 fit_of(List **fits, Oid relid)
 {
 	ListCell   *cell;
-	KvFit	   *fit;
+	KvTableFit *fit;
 
 	foreach(cell, *fits)
 	{
@@ -74,7 +74,7 @@ fit_of(List **fits, Oid relid)
 		if (fit->relid == relid)
 			return fit;
 	}
-	fit = palloc0(sizeof(KvFit));
+	fit = palloc0(sizeof(KvTableFit));
 	fit->relid = relid;
 	*fits = lappend(*fits, fit);
 	return fit;
@@ -83,7 +83,7 @@ fit_of(List **fits, Oid relid)
 void
 kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum)
 {
-	KvFit	   *fit = fit_of(fits, relid);
+	KvTableFit *fit = fit_of(fits, relid);
 
 	fit->not_null = list_append_unique_int(fit->not_null, attnum);
 }
@@ -105,7 +105,7 @@ kv_fit_domain(List **fits, Oid domain, Oid constraint)
 		LockRelationOid(relid, ShareLock);
 		foreach(cell, kv_domain_columns(relid, domain))
 		{
-			KvFit	   *fit = fit_of(fits, relid);
+			KvTableFit *fit = fit_of(fits, relid);
 			KvDomainColumn *column = palloc0(sizeof(KvDomainColumn));
 
 			column->attnum = lfirst_int(cell);
@@ -128,7 +128,7 @@ kv_fit_constraint(List **fits, Oid constraint)
 	{
 		if (form->contype == CONSTRAINT_CHECK)
 		{
-			KvFit	   *fit = fit_of(fits, form->conrelid);
+			KvTableFit *fit = fit_of(fits, form->conrelid);
 
 			fit->checks = list_append_unique_oid(fit->checks, constraint);
 		}
@@ -156,7 +156,7 @@ fit_leaves(List **fits, Oid root, bool in_default)
 	foreach(cell, find_all_inheritors(root, AccessShareLock, NULL))
 	{
 		Oid			relid = lfirst_oid(cell);
-		KvFit	   *fit;
+		KvTableFit *fit;
 
 		if (!kv_is_foreign_table(relid))
 			continue;
@@ -236,7 +236,7 @@ prepare_check(Relation rel, Oid constraint, EState *estate, Bitmapset **attribut
 }
 
 static void
-prepare_domains(const KvFit *fit, EState *estate, Bitmapset **attributes)
+prepare_domains(const KvTableFit *fit, EState *estate, Bitmapset **attributes)
 {
 	ListCell   *cell;
 
@@ -253,7 +253,7 @@ prepare_domains(const KvFit *fit, EState *estate, Bitmapset **attributes)
 }
 
 static void
-check_domains(Relation rel, const KvFit *fit, ExprContext *econtext)
+check_domains(Relation rel, const KvTableFit *fit, ExprContext *econtext)
 {
 	TupleTableSlot *slot = econtext->ecxt_scantuple;
 	ListCell   *cell;
@@ -289,7 +289,7 @@ check_domains(Relation rel, const KvFit *fit, ExprContext *econtext)
 typedef struct Look
 {
 	Relation	rel;
-	const KvFit *fit;
+	const KvTableFit *fit;
 	List	   *checks;			/* KvCheck */
 	ExprState  *partition;		/* or NULL */
 } Look;
@@ -298,7 +298,7 @@ static void
 check_row(ExprContext *econtext, const KvRow *row, void *arg)
 {
 	const Look *look = arg;
-	const KvFit *fit = look->fit;
+	const KvTableFit *fit = look->fit;
 	Relation	rel = look->rel;
 	TupleTableSlot *slot = econtext->ecxt_scantuple;
 	ListCell   *cell;
@@ -340,7 +340,7 @@ check_row(ExprContext *econtext, const KvRow *row, void *arg)
 }
 
 static void
-fit_rows(Relation rel, KvFit *fit)
+fit_rows(Relation rel, KvTableFit *fit)
 {
 	KvStore    *store = kv_table_written_store(rel);
 	const KvTable *table;
@@ -386,7 +386,7 @@ kv_fit_rows(List *fits)
 	CommandCounterIncrement();
 	foreach(cell, fits)
 	{
-		KvFit	   *fit = lfirst(cell);
+		KvTableFit *fit = lfirst(cell);
 		Relation	rel = try_relation_open(fit->relid, AccessShareLock);
 
 		if (rel == NULL)
