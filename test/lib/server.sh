@@ -272,7 +272,7 @@ kv_readable_root()
 		echo "$KV_ROOT"
 	else
 		mkdir -p "$KV_RUN/checkout"
-		(cd "$KV_ROOT" && cp -r Makefile kvfdw.control README.md docs sql expected src test "$KV_RUN/checkout/")
+		(cd "$KV_ROOT" && cp -r Makefile META.json kvfdw.control README.md docs sql expected src test "$KV_RUN/checkout/")
 		chmod -R a+rX "$KV_RUN/checkout"
 		echo "$KV_RUN/checkout"
 	fi
