@@ -3,7 +3,7 @@
 # line "N passed, N failed", and how many were skipped if any were.  A suite that
 # ran no test has failed.
 #
-#   test/run.sh [SUITE…]     rooms sql sql-sync isolation pgtap tap differential concurrent
+#   test/run.sh [SUITE…]     rooms sql sql-sync isolation pgtap tap differential concurrent tutorial
 #                            and, by its name only, clients
 #   TAP='00[37]*'         of the tap suite, these files only; SQL='count*' of sql and sql-sync,
 #                         SPEC='lock-*' of isolation
@@ -18,7 +18,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/lib/setup.sh"
 . "$here/lib/server.sh"
 
-suites=(rooms sql sql-sync isolation pgtap tap differential concurrent)
+suites=(rooms sql sql-sync isolation pgtap tutorial tap differential concurrent)
 [ $# -eq 0 ] || suites=("$@")
 total_passed=0 total_failed=0 total_skipped=0 finished= failures=()
 
@@ -113,6 +113,29 @@ suite_pgtap()
 	server
 	kv_psql -c 'CREATE EXTENSION pgtap'
 	(cd "$here/pgtap" && timeout -k 5 300 pg_prove --verbose "${files[@]}")
+}
+
+# The tutorial's blocks, as the server's user, in a copy of the source with the objects that we have.
+# What it would install goes to a directory of its own; its servers are this run's.
+suite_tutorial()
+{
+	local dir=$out/tutorial source=$out/tutorial/kvfdw root version
+	root=$(kv_readable_root)
+	version=$("$KV_PG_CONFIG" --version | sed 's/^[^0-9]*\([0-9]*\).*/\1/')
+	mkdir -p "$source" "$dir/bin"
+	(cd "$KV_ROOT" && cp -pr Makefile README.md kvfdw.control kvfdw.so build sql src "$source/")
+	cat >"$dir/bin/sudo" <<-'EOF'
+		#!/bin/sh
+		# nothing is installed in the system: packages are asked for if Debian's PostgreSQL is used
+		[ "$1" != apt-get ] || { dpkg-query -W "postgresql-$PG" >/dev/null 2>&1 || exit 0; set -- apt-get -s -qq install "$4" "$5" "$6" "$7"; }
+		exec "$@"
+	EOF
+	chmod a+rx "$dir/bin" "$dir/bin/sudo"
+	if [ "$(id -u)" = 0 ]; then chown -R "$KV_SERVER_USER" "$dir"; fi
+	kv_as env -C "$source" -u PGPORT PATH="$dir/bin:$PATH" HOME="$dir" DEMO="$dir/demo" ROWS="${ROWS:-20000}" PG="$version" \
+		MAKEFLAGS=" -- PG_CONFIG=$KV_PG_CONFIG FAULTS=1 DESTDIR=$dir/installed" \
+		timeout -k 10 900 perl "$root/test/tutorial.pl" "$root/docs/tutorial.md" "$dir"
+	cmp "$dir/installed$("$KV_PG_CONFIG" --pkglibdir)/kvfdw.so" "$KV_TREE$("$KV_PG_CONFIG" --pkglibdir)/kvfdw.so"
 }
 
 # Each file runs as the server's user, with clusters of its own below the run directory.
