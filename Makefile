@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
 # make demo, test, bench, torture, append, bank, damage, powercut, differential,
-# concurrent, clients, matrix, and deb do their own set-up.
+# concurrent, clients, matrix, deb and scale-demo do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -98,6 +98,8 @@ concurrent:
 clients:
 	@bash $(HERE)/test/run.sh clients
 
+scale-demo:
+	@bash $(HERE)/test/scale/demo.sh $(SECONDS)
 deb:
 	@bash $(HERE)/test/deb.sh
 
@@ -106,9 +108,9 @@ workclean:
 	rm -rf .work
 
 .PHONY: all install installcheck clean distclean demo test bench torture append bank crowd damage powercut \
-	clients core matrix deb differential concurrent workclean FORCE
+	clients core matrix deb scale-demo differential concurrent workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
 export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC DISK CONTROL \
-	CASES CASE FAULT STATE PG_SOURCE SUITES TESTS ADMISSION MATRIX MATRIX_DIR DEB_SUITE DEB_DIR
+	CASES CASE FAULT STATE PG_SOURCE SUITES TESTS ADMISSION MATRIX MATRIX_DIR DEB_SUITE DEB_DIR POINTS
