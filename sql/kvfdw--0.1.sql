@@ -41,7 +41,9 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT wal text,
 	OUT usable boolean,
 	OUT lost_entries bigint,
-	OUT lost_log_bytes bigint)
+	OUT lost_log_bytes bigint,
+	OUT chunks bigint,
+	OUT value_file_bytes bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 

@@ -3,13 +3,15 @@
  *		kvfdw_check(): read everything of a store and verify it.
  *
  * Checks the CRC of every run page, the order of every run, every batch of the
- * key logs, that each key lies in its shard, and every value that a run or a
- * delta names against its entry's CRC.  Problems are reported one by one; the
+ * key logs, that each key lies in its shard, every value that a run or a
+ * delta names against its entry's CRC, and that chunks and lists of chunks agree.  Problems are reported one by one; the
  * check goes on behind each.  It takes no lock for longer than copying a few
  * entries, so it may run beside writers; a freeze that replaces a run in the
  * middle makes it look at that shard again.
  */
 #include "postgres.h"
+
+#include <sys/stat.h>
 
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -55,20 +57,42 @@ report_problem(void *arg, const char *file, int64 offset, const char *problem)
 	check->report(check->arg, file, offset, problem);
 }
 
+/* Do these bytes lie in what is used of a chunk of the shard? */
+static bool
+is_in_list(KvCheck *check, KvAddress address, Size len)
+{
+	KvShard    *shard = kv_shard(check->store, check->shardno);
+	const KvShardChunk *chunk;
+	KvAddress	end = 0;
+
+	if (len == 0)
+		return true;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	chunk = kv_chunk_find(shard, address);
+	if (chunk != NULL)
+		end = kv_chunk_end(shard, chunk);
+	LWLockRelease(&shard->lock);
+	return address + len <= end;
+}
+
 /* Read one value and compare it with its entry. */
 static void
 check_value(KvCheck *check, const KvCheckEntry *entry)
 {
 	const KvVersion *version = &entry->version;
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 	KvKey		key = {entry->key, entry->keylen};
 	int			err;
 	const char *problem = kv_value_problem(&check->store->key, check->store->cache_id, key,
 										   version, &err);
 
+	if (problem == NULL && !is_in_list(check, address, version->len))
+		problem = "value lies in no chunk of its shard";
+
 	if (problem != NULL)
 		report_problem(check,
-					   kv_path_value(&check->store->key, KV_LOCATION_FILE(version->location)),
-					   KV_LOCATION_OFFSET(version->location), problem);
+					   kv_path_value(&check->store->key, kv_file_of(address)),
+					   kv_offset_of(address), problem);
 }
 
 /* Every entry of one run: its shard's range and its value. */
@@ -190,7 +214,7 @@ retry:
 	}
 }
 
-/* The values that the deltas name and that have reached the value file. */
+/* The values that the deltas name and that have reached their chunk. */
 static void
 check_deltas(KvCheck *check)
 {
@@ -286,6 +310,70 @@ check_logs(KvCheck *check)
 	}
 }
 
+/* The chunks of the shard are there, and as long as what is used of them. */
+static void
+check_chunks(KvCheck *check)
+{
+	KvStore    *store = check->store;
+	KvShard    *shard = kv_shard(store, check->shardno);
+	KvManifest	now;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	kv_shard_describe(shard, &now);
+	LWLockRelease(&shard->lock);
+	for (int i = 0; i < now.nchunks; i++)
+	{
+		const char *path = kv_path_value(&store->key, kv_file_of(now.chunks[i].place));
+		struct stat info;
+
+		if (stat(path, &info) != 0)
+			report_problem(check, path, 0, "file is missing");
+		else if (info.st_size < now.chunks[i].used)
+			report_problem(check, path, info.st_size, "file is too short");
+	}
+	pfree(now.chunks);
+}
+
+/* Is a chunk in the list of a shard, or about to be? */
+static bool
+is_of_some_shard(KvStore *store, KvAddress place)
+{
+	bool		found = false;
+
+	for (int i = 0; i < store->shape.nshards && !found; i++)
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		found = place == shard->next_place || kv_chunk_find(shard, place) != NULL;
+		LWLockRelease(&shard->lock);
+	}
+	return found;
+}
+
+/* The directory has no chunks but those of the lists. */
+static void
+check_directory(KvCheck *check)
+{
+	KvStore    *store = check->store;
+	KvFound		found;
+
+	kv_store_list_files(&store->key, &found);
+	for (int i = 0; i < found.n; i++)
+	{
+		KvAddress	place;
+
+		if (found.files[i].kind != KV_FILE_CHUNK)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		place = kv_found_place(&found.files[i]);
+		if (!is_of_some_shard(store, place))
+			report_problem(check, kv_path_value(&store->key, kv_file_of(place)), 0,
+						   "file is no shard's");
+	}
+	pfree(found.files);
+}
+
 void
 kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 {
@@ -298,6 +386,8 @@ kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 		check_runs(&check);
 		check_deltas(&check);
 		check_logs(&check);
+		check_chunks(&check);
 	}
+	check_directory(&check);
 	MemoryContextDelete(check.context);
 }

@@ -2,7 +2,7 @@
  * engine.h
  *		The engine's contract with the SQL side, and its invariants.
  *
- * The invariants below are cited as (I 1) … (I 12) in code and tests.
+ * The invariants below are cited as (I 1) … (I 14) in code and tests.
  *
  *  I 1  Heap's rules decide visibility.  A version is visible if and only if a
  *       heap tuple with the same xid and command id would be, under the same
@@ -27,6 +27,10 @@
  *  I 11 Never wrong bytes, never silence.  Damage is an ERROR (XX001) naming
  *       file, offset and key; other keys keep working.
  *  I 12 Bounded memory: every structure lives inside a GUC-sized budget.
+ *  I 13 An address is given out once between two starts of the server, and
+ *       never again once an entry names it whose transaction may have committed.
+ *  I 14 A chunk is unlinked only when no shard lists it and nothing that is
+ *       still to be read (a key log, a slot, the WAL) can name it.
  *
  * All functions here raise ERROR unless they say otherwise.  None holds a
  * lock when it returns.
@@ -340,6 +344,8 @@ typedef struct KvStoreStats
 	uint64		counts[KV_COUNTERS];
 	uint64		delta_bytes;	/* shared memory held now */
 	uint64		runs;			/* run files now */
+	uint64		chunks;			/* value files now, … */
+	uint64		value_file_bytes;	/* … and what is taken of them */
 } KvStoreStats;
 
 typedef struct KvBarrierStats

@@ -75,6 +75,8 @@ describe(KvStore *store, KvStoreStats *stats)
 
 		stats->delta_bytes += shard->active.bytes + shard->sealed.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
+		stats->chunks += shard->nchunks;
+		stats->value_file_bytes += kv_shard_value_bytes(shard);
 	}
 }
 

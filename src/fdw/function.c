@@ -35,7 +35,7 @@ PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
 
-#define KV_STAT_COLUMNS 27
+#define KV_STAT_COLUMNS 29
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -92,6 +92,8 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = BoolGetDatum(!stats->unusable);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_LOST_ENTRIES]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_LOST_LOG_BYTES]);
+	values[n++] = Int64GetDatum(stats->chunks);
+	values[n++] = Int64GetDatum(stats->value_file_bytes);
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }

@@ -78,13 +78,14 @@ for my $how ('stopped', 'killed')
 	my @files = grep { -f "$data/kvfdw/$_" && -s "$data/kvfdw/$_" } kv_files($node);
 	# one or two files of each kind
 	my %by_kind;
-	for my $f (sort { -s "$data/kvfdw/$b" <=> -s "$data/kvfdw/$a" } @files) { (my $kind = $f) =~ s{.*/}{}; $kind =~ s/\d+/N/g; push @{ $by_kind{$kind} }, $f; }
+	my %size = map { $_ => -s "$data/kvfdw/$_" } @files;
+	for my $f (sort { $size{$b} <=> $size{$a} } @files) { (my $kind = $f) =~ s{.*/}{}; $kind =~ s/\d+/N/g; push @{ $by_kind{$kind} }, $f; }
 	note "$how: " . join(', ', map { "$_ (" . @{ $by_kind{$_} } . ")" } sort keys %by_kind);
 	for my $kind (sort keys %by_kind)
 	{
 		my @victims = @{ $by_kind{$kind} };
 		my $f = $victims[0];
-		my $size = -s "$data/kvfdw/$f";
+		my $size = $size{$f};
 		my @damages = (
 			[ 'a bit flipped in the header', sub { flip($_[0], 8) } ],
 			[ 'a bit flipped at one third', sub { flip($_[0], int($size / 3)) } ],

@@ -66,8 +66,8 @@ sub spoil
 	for my $image (glob "$data/kvfdw/$db/$oid/*/*.image")
 	{
 		my ($dir, $shard) = $image =~ m{^(.*)/([0-9a-f]{5})\.[0-9a-f]{8}\.image$};
-		my ($base, $nunfrozen, @unfrozen) = unpack 'x40 V14', slurp_file($image);
-		my ($last_log, undef, $tail) = unpack 'x152 V V Q<', slurp_file($image);
+		my ($base, $nunfrozen, @unfrozen) = unpack 'x72 V14', slurp_file($image);
+		my ($last_log, undef, $tail) = unpack 'x8 V V Q<', slurp_file($image);
 		my %named = map { $_ => 1 } grep { $_ } $base, @unfrozen[ 0 .. $nunfrozen - 1 ];
 		for my $file (glob "$dir/$shard.*")
 		{

@@ -26,10 +26,10 @@ sub image
 	my ($name, $code) = @_;
 	my $path = table_file($name);
 	my $bytes = slurp_file($path);
-	my $old = substr($bytes, 72);
+	my $old = substr($bytes, 80);
 	is(crc32c(substr($bytes, 0, 52) . substr($bytes, 56)), unpack('L', substr($bytes, 52, 4)), "$name: the file is as expected");
 	my $new = $code->($old);
-	substr($bytes, 72) = $new;
+	substr($bytes, 80) = $new;
 	substr($bytes, 48, 4) = pack('L', length $new);
 	substr($bytes, 52, 4) = pack('L', crc32c(substr($bytes, 0, 52) . substr($bytes, 56)));
 	open(my $f, '>:raw', $path) or die;

@@ -7,6 +7,8 @@
 #ifndef KV_TYPES_H
 #define KV_TYPES_H
 
+#include "engine/base/address.h"
+
 #define KV_FORMAT_VERSION	1	/* of a file that does not say otherwise */
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
 
@@ -69,25 +71,6 @@ typedef struct KvStoreShape
 	bool		unusable;		/* its directory has a file that says why */
 } KvStoreShape;
 
-/* Number of a value file.  A struct, so that no shard's number passes for one. */
-typedef struct KvFileNo
-{
-	uint32		n;
-} KvFileNo;
-
-static inline bool
-kv_same_file(KvFileNo a, KvFileNo b)
-{
-	return a.n == b.n;
-}
-
-/* The value file with which a shard begins.  Who uses this relies on its being the only one. */
-static inline KvFileNo
-kv_shard_file(uint32 shardno)
-{
-	return (KvFileNo) {shardno};
-}
-
 /*
  * The next of so many shards in the order of keys, or the one before it (direction -1);
  * behind the last comes the first.  Here and in shard/map.c alone a shard's number is
@@ -106,14 +89,12 @@ kv_shard_distance(uint32 from, uint32 to)
 	return (int64) to - from;
 }
 
-/* A location: form (4 bits), value file number (20), offset / 8 (40). */
+/* A location: form (4 bits), address / 8 (60). */
 typedef uint64 KvLocation;
-#define KV_LOCATION_MAKE(form, file, offset) \
-	(((uint64) (form) << 60) | ((uint64) (file).n << 40) | ((uint64) (offset) >> 3))
+#define KV_LOCATION_MAKE(form, address) \
+	(((uint64) (form) << 60) | ((KvAddress) (address) >> 3))
 #define KV_LOCATION_FORM(loc)	((KvForm) ((loc) >> 60))
-#define KV_LOCATION_FILE(loc)	((KvFileNo) {((loc) >> 40) & 0xFFFFF})
-#define KV_LOCATION_OFFSET(loc)	(((loc) & UINT64CONST(0xFFFFFFFFFF)) << 3)
-#define KV_MAX_VALUE_FILES		0xFFFFF
+#define KV_LOCATION_ADDRESS(loc)	((KvAddress) ((loc) & UINT64CONST(0x0FFFFFFFFFFFFFFF)) << 3)
 
 typedef enum KvVersionKind
 {

@@ -100,10 +100,10 @@ kv_block_attach(void)
 static bool
 block_of(KvLocation location, uint32 len, uint64 *place, uint32 *within)
 {
-	uint64		offset = KV_LOCATION_OFFSET(location);
+	KvAddress	address = KV_LOCATION_ADDRESS(location);
 
-	*within = offset % KV_BLOCK;
-	*place = (uint64) KV_LOCATION_FILE(location).n << 40 | offset / KV_BLOCK;
+	*within = address % KV_BLOCK;
+	*place = address / KV_BLOCK;
 	return set_count() > 0 && *within + len <= KV_BLOCK;
 }
 

@@ -13,10 +13,12 @@
  * a window with other bytes in it, for whatever reason, costs a read and never
  * shows.  Whatever is not in a window is read from the device.
  *
- * A span is what is loaded for the same reason and evicted when it is over: all of a
- * shard's value file, for scans that need it in the order of keys while it is in
- * another (scattered); or a segment of it, for scans to which the file is in order.
- * Its pieces are loaded and evicted one by one.
+ * Pieces and segments are counted in addresses, so they go on from one file to the next
+ * in a volume.  A span is what is loaded for the same reason and evicted when it is over:
+ * all values of a shard, for scans that need them in the order of keys while they lie in
+ * another (scattered); or a segment of them, for scans to which they are in order.
+ * Where in it values lie is said by stretches, for between volumes, and where a file has
+ * been removed, there is nothing.  Its pieces are loaded and evicted one by one.
  *
  *		FREE ──claim──▸ LOADING ──publish──▸ VALID ──claim for another──▸ LOADING
  *		  ▴                │                   │
@@ -55,22 +57,38 @@
 #define KV_WINDOW_SIZE	(256 * 1024)
 #define KV_SEGMENT_PIECES 16
 #define KV_SEGMENT_SIZE	((uint64) KV_SEGMENT_PIECES * KV_WINDOW_SIZE)
-#define KV_WHOLE		PG_UINT32_MAX	/* instead of a segment: all of the shard */
+#define KV_WHOLE		PG_UINT64_MAX	/* instead of a segment: all of the shard */
 #define KV_WANTS		16		/* spans that a scan has loaded for it, its own included */
 #define KV_NEVER		PG_UINT32_MAX	/* distance of a span that a scan does not come to */
+#define KV_FAR			(PG_UINT32_MAX / 2) /* of a segment no more, in another shard no less */
+
+/* Addresses from one up to another, as far as files are written. */
+typedef struct KvStretch
+{
+	KvAddress	begin;
+	KvAddress	end;
+} KvStretch;
+
+#define KV_MAX_STRETCHES	8
+
+/* In ascending order; no piece has a part of two. */
+typedef struct KvStretches
+{
+	int			n;
+	KvStretch	at[KV_MAX_STRETCHES];
+} KvStretches;
 
 typedef struct KvSpanKey
 {
 	uint32		cache_id;		/* KvStore.cache_id */
 	uint32		shard;
-	uint32		segment;		/* or KV_WHOLE */
+	uint64		segment;		/* address / KV_SEGMENT_SIZE, or KV_WHOLE */
 } KvSpanKey;
 
 typedef struct KvPieceKey
 {
-	uint32		cache_id;
-	uint32		shard;
-	uint32		piece;			/* offset / KV_WINDOW_SIZE */
+	uint64		cache_id;
+	uint64		piece;			/* address / KV_WINDOW_SIZE */
 } KvPieceKey;
 
 typedef struct KvPiece
@@ -82,7 +100,8 @@ typedef struct KvPiece
 typedef struct KvSpan
 {
 	KvSpanKey	key;			/* hash key */
-	uint64		end;			/* place in the file up to which scans have asked for it */
+	KvStretches stretches;		/* what scans have asked for of it … */
+	uint64		size;			/* … and its bytes */
 	uint32		next_piece;		/* all of it before that are in the table of pieces */
 	uint32		nvalid;
 	uint32		nloading;
@@ -106,8 +125,8 @@ typedef struct KvWindow
 typedef struct KvWant
 {
 	uint32		shard;
-	uint32		segment;
-	uint64		end;			/* of the span, as far as the file is written */
+	uint64		segment;
+	KvStretches stretches;		/* of the span, as far as files are written */
 } KvWant;
 
 /* How a scan goes on from where it is. */
@@ -119,7 +138,7 @@ typedef struct KvCourse
 	uint32		last;			/* shard where it ends */
 	bool		wraps;			/* behind the last shard comes the first */
 	int			segment_step;	/* 1 or -1: of segments in the order of keys */
-	uint32		last_segment;	/* there, about where it ends; KV_WHOLE: where the file does */
+	uint64		last_segment;	/* there, about where it ends; KV_WHOLE: where the shard does */
 } KvCourse;
 
 /*
@@ -135,14 +154,14 @@ typedef struct KvWindowScan
 	uint32		cache_id;
 	KvCourse	course;
 	uint32		shard;			/* where it is */
-	uint32		segment;		/* there, or KV_WHOLE */
+	uint64		segment;		/* there, or KV_WHOLE */
 	int			nwants;
 	KvWant		wants[KV_WANTS];	/* in the order of its coming; [0] is where it is */
 
 	TimestampTz progress;		/* it took its last batch then */
-	volatile bool waiting;		/* for wait_piece of shard */
+	volatile bool waiting;		/* for wait_piece */
 	volatile bool held;			/* its loads wait for scans behind it */
-	uint32		wait_piece;
+	uint64		wait_piece;
 	int64		patience;		/* µs that it will still wait for others */
 	ConditionVariable loaded;
 } KvWindowScan;
@@ -182,15 +201,19 @@ extern HTAB *kv_piece_hash;
 
 /* The bytes that a span with no window missing holds. */
 static inline uint64
-kv_span_size(const KvSpanKey *key, uint64 end)
+kv_stretches_size(const KvStretches *stretches)
 {
-	return key->segment == KV_WHOLE ? end : end - key->segment * KV_SEGMENT_SIZE;
+	uint64		size = 0;
+
+	for (int i = 0; i < stretches->n; i++)
+		size += stretches->at[i].end - stretches->at[i].begin;
+	return size;
 }
 
 #define KV_NO_SHARD			PG_UINT32_MAX
 
 /*
- * How a scan takes values out of windows, of one value file at a time.  All zero but
+ * How a scan takes values out of windows, of one shard at a time.  All zero but
  * for parent and stats, it has not begun with any.
  */
 typedef struct KvWindowReader
@@ -204,12 +227,12 @@ typedef struct KvWindowReader
 	bool		windows;		/* workers load what is read now */
 
 	uint32		cache_id;
-	uint32		shard;			/* whose value file it is */
-	uint64		from;			/* the part of the file that workers were asked for */
-	uint64		to;
+	uint32		shard;			/* whose values they are */
+	KvStretches whole;			/* of all of it, if that was asked for; else none */
 	uint32		nseen;
 	int			few[8];			/* seen, until there is more to remember */
-	int		   *seen;			/* of pieces, by their number modulo nseen: a window, or -1 */
+	int		   *seen;			/* of pieces: a window, or -1.  By their place in whole, or
+								 * their number modulo nseen */
 
 	TimestampTz entered;		/* the span */
 	int64		waited;			/* µs since then */
@@ -220,9 +243,9 @@ typedef struct KvWindowReader
 typedef struct KvScanStart
 {
 	uint32		shard;
-	uint32		segment;		/* or KV_WHOLE */
+	uint64		segment;		/* or KV_WHOLE */
 	int			segment_step;
-	uint64		offset;			/* of the segment in the file */
+	KvAddress	address;		/* of the segment */
 } KvScanStart;
 
 /* ---- window.c: its part of shared memory, in the shmem hooks ---- */
@@ -244,10 +267,10 @@ extern bool kv_span_failed(const KvSpan *span, TimestampTz now);
 /* Forget a span of which nothing is left; false: something is. */
 extern bool kv_span_retire(KvSpan *span);
 /*
- * Is a piece of the span, up to end, in no window and on its way into none?  If the
- * file has grown since its last piece was loaded, that one is loaded again.
+ * Is a piece of the span in no window and on its way into none?  If more is wanted of it
+ * than was, since files have grown, their last pieces are loaded again.
  */
-extern bool kv_span_lacks(KvSpan *span, uint64 end);
+extern bool kv_span_lacks(KvSpan *span, const KvStretches *wanted);
 
 /* ---- window.c: states of windows; KvWindowCache.lock is held, exclusive ---- */
 
@@ -262,7 +285,7 @@ extern void kv_window_give_up(int window);	/* LOADING to FREE: it could not be f
 /* ---- window.c: no lock is held on entry ---- */
 
 /* A piece of the span is in no window, whatever the span believes. */
-extern void kv_span_miss(const KvSpanKey *key, uint32 piece);
+extern void kv_span_miss(const KvSpanKey *key, uint64 piece);
 /* The window that has or will have a piece; -1: none. */
 extern int	kv_window_find(const KvPieceKey *key);
 /* What is in the window of a piece is not what is in the file now. */
@@ -303,7 +326,7 @@ extern void kv_window_wake_workers(void);
  * is none.
  */
 extern bool kv_window_company(uint32 cache_id, KvScanStart *place);
-/* Is most of a shard's value file in windows already, or on its way there? */
+/* Are most of a shard's values in windows already, or on their way there? */
 extern bool kv_window_is_there(uint32 cache_id, uint32 shard);
 
 /* Have a context below parent with which all that the reader has goes, its entry too. */
@@ -318,27 +341,27 @@ extern void kv_reader_enter(KvWindowReader *reader, const KvCourse *course,
  * Be in a segment that was wanted already, so that the workers may take the windows
  * of those before it.  False: it was not.
  */
-extern bool kv_reader_come_to(KvWindowReader *reader, uint32 segment);
+extern bool kv_reader_come_to(KvWindowReader *reader, uint64 segment);
 /* Be in no span; nothing is loaded for the reader any more. */
 extern void kv_reader_leave(KvWindowReader *reader);
 
 /* ---- reader.c ---- */
 
-/* Begin with a shard's value file, of which nothing is known and little will be met. */
+/* Begin with a shard's values, of which nothing is known and few will be met. */
 extern void kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard);
-/* Much of it will be met, up to written. */
-extern void kv_reader_remember(KvWindowReader *reader, uint64 written);
+/* Many of them will be met, segment by segment, or if so all over these stretches. */
+extern void kv_reader_remember(KvWindowReader *reader, const KvStretches *stretches, bool whole);
 /* The scan takes another batch, so others may wait for it. */
 extern void kv_reader_progress(KvWindowReader *reader);
 /* May there be something in windows? */
 extern bool kv_reader_has_windows(const KvWindowReader *reader);
 /*
- * Copy bytes of the file out of windows, which are waited for if workers load them.
+ * Copy bytes at an address out of windows, which are waited for if workers load them.
  * False: they have to be read.  What they are the caller finds out (I 4).
  */
-extern bool kv_reader_take(KvWindowReader *reader, uint64 offset, uint32 len, char *into);
+extern bool kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
 /* What was taken is not what the file has. */
-extern void kv_reader_lose(KvWindowReader *reader, uint64 offset, uint32 len);
+extern void kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len);
 
 /* ---- prefetch.c ---- */
 extern int	kv_prefetch_workers;	/* how many to register */

@@ -41,6 +41,12 @@
 #include "engine/value/value.h"
 
 #define KV_GROUP		16		/* windows that are read in one batch */
+/* Of how many files a window can have a part. */
+#ifdef KVFDW_FAULTS
+#define KV_WINDOW_FILES	4
+#else
+#define KV_WINDOW_FILES	1
+#endif
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
 #define KV_EXACT_REACH	256		/* spans that are looked at */
@@ -94,7 +100,7 @@ compute_reach(const KvWindowScan *scan)
 {
 	uint64		budget = kv_window_cache->bytes_per_second / 1000 * kv_window_wait_ms;
 	KvSpanKey	key = wanted_span(scan, &scan->wants[0]);
-	uint64		size = kv_span_size(&key, scan->wants[0].end);
+	uint64		size = kv_stretches_size(&scan->wants[0].stretches);
 	uint32		n;
 
 	for (n = 0; n < KV_EXACT_REACH; n++)
@@ -107,7 +113,7 @@ compute_reach(const KvWindowScan *scan)
 			return n;
 		budget -= lacks;
 	}
-	return Min(n + budget / Max(size, 1), KV_WHOLE / 2 - 1);
+	return Min(n + budget / Max(size, 1), KV_FAR - 1);
 }
 
 static void
@@ -141,7 +147,7 @@ is_behind(int i, const KvWindowScan *scan, TimestampTz now)
 	const KvWindowScan *other = &kv_window_scans[i];
 	KvSpanKey	here = {scan->cache_id, scan->shard, scan->segment};
 	KvSpanKey	end = {scan->cache_id, scan->course.last, KV_WHOLE};
-	uint32		pieces = 1 + kv_span_size(&here, scan->wants[0].end) / KV_WINDOW_SIZE;
+	uint32		pieces = 1 + kv_stretches_size(&scan->wants[0].stretches) / KV_WINDOW_SIZE;
 	uint32		distance;
 
 	if (other == scan || !kv_window_scan_is_live(other, now) ||
@@ -162,7 +168,8 @@ wants_something(const KvWindowScan *scan, TimestampTz now)
 		KvSpanKey	key = wanted_span(scan, &scan->wants[i]);
 		KvSpan	   *span = kv_span_find(&key);
 
-		if (span == NULL || (!kv_span_failed(span, now) && kv_span_lacks(span, scan->wants[i].end)))
+		if (span == NULL ||
+			(!kv_span_failed(span, now) && kv_span_lacks(span, &scan->wants[i].stretches)))
 			return true;
 	}
 	return false;
@@ -268,7 +275,7 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 		return;
 	span->used = now;
 	claimed_store = scan->course.store;
-	while (nclaimed < KV_GROUP && kv_span_lacks(span, want->end))
+	while (nclaimed < KV_GROUP && kv_span_lacks(span, &want->stretches))
 	{
 		if (victim != NULL && victim->windows < 0)
 		{
@@ -314,7 +321,7 @@ claim_something(bool *held)
 				continue;
 			key = wanted_span(scan, want);
 			span = kv_span_find(&key);
-			if (span != NULL && !kv_span_lacks(span, want->end))
+			if (span != NULL && !kv_span_lacks(span, &want->stretches))
 				continue;
 			spared = is_held(scan, now);
 			if (!spared)
@@ -337,16 +344,15 @@ claim_something(bool *held)
 
 /* ---- loading ---- */
 
-/* Wake the scans that wait for one of these pieces; failed: for any piece of the file. */
+/* Wake the scans that wait for one of these pieces; failed: for any piece of the store. */
 static void
-wake_scans(const KvPieceKey *first, uint32 last, bool failed)
+wake_scans(const KvPieceKey *first, uint64 last, bool failed)
 {
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
 		KvWindowScan *scan = &kv_window_scans[i];
 
 		if (scan->id != 0 && scan->waiting && scan->cache_id == first->cache_id &&
-			scan->shard == first->shard &&
 			(failed || (scan->wait_piece >= first->piece && scan->wait_piece <= last)))
 			ConditionVariableBroadcast(&scan->loaded);
 		scan->held = false;
@@ -366,12 +372,23 @@ give_up(int code, Datum arg)
 	LWLockRelease(&kv_window_cache->lock);
 }
 
-/* Publish the windows that were read, give up the others; requests[i] is claimed[i]'s. */
+/* A window that is being loaded: its reads, a part of each file of which it has a part. */
+typedef struct KvLoad
+{
+	int			first;			/* of the reads */
+	int			n;
+	bool		failed;
+} KvLoad;
+
+/*
+ * Publish the windows that were read, give up the others; loads[i] is claimed[i]'s.  A
+ * file may end before the piece does, as closed ones do: there are no values.
+ */
 static void
-publish(const KvIoRequest *requests, int64 duration)
+publish(const KvLoad *loads, const KvIoRequest *reads, int64 duration)
 {
 	KvPieceKey	first = kv_windows[claimed[0]].key;
-	uint32		last = kv_windows[claimed[nclaimed - 1]].key.piece;
+	uint64		last = kv_windows[claimed[nclaimed - 1]].key.piece;
 	uint64		bytes = 0;
 	bool		failed = false;
 
@@ -380,13 +397,14 @@ publish(const KvIoRequest *requests, int64 duration)
 	{
 		KvWindow   *window = &kv_windows[claimed[i]];
 
-		if (requests[i].result < (int) window->len)
+		if (loads[i].failed)
 		{
 			kv_window_give_up(claimed[i]);
 			failed = true;
 			continue;
 		}
-		bytes += requests[i].result;
+		for (int n = 0; n < loads[i].n; n++)
+			bytes += reads[loads[i].first + n].result;
 		kv_window_publish(claimed[i], window->len);
 		kv_window_count(KV_RANGE_READS, 1);
 	}
@@ -401,36 +419,77 @@ publish(const KvIoRequest *requests, int64 duration)
 	KV_STOP_POINT("prefetch_published");
 }
 
+/*
+ * The reads that fill a window; what no file has is zeros.  Returns how many; missing: a
+ * file is not there.
+ */
+static int
+plan_reads(int window, KvIoRequest *reads, bool *missing)
+{
+	const KvWindow *one = &kv_windows[window];
+	KvAddress	begin = one->key.piece * KV_WINDOW_SIZE;
+	KvAddress	end = begin + TYPEALIGN(KV_BLOCK, one->len);
+	char	   *into = kv_window_bytes(window);
+	int			n = 0;
+
+	while (begin < end)
+	{
+		KvFileId	id = kv_file_of(begin);
+		KvAddress	part_end = Min(end, id.place + kv_file_span(id));
+		File		file = kv_value_file(&claimed_store, one->key.cache_id, id,
+									 KV_IO_MISSING_OK);
+
+		if (file < 0)
+		{
+			*missing = true;
+			memset(into, 0, part_end - begin);
+		}
+		else
+			reads[n++] = (KvIoRequest) {file, begin - id.place, part_end - begin, into};
+		into += part_end - begin;
+		begin = part_end;
+	}
+	return n;
+}
+
 static void
 load_claimed(void)
 {
-	KvIoRequest requests[KV_GROUP];
+	KvIoRequest reads[KV_GROUP * KV_WINDOW_FILES];
+	KvLoad		loads[KV_GROUP] = {0};
 	TimestampTz start;
-	File		file;
+	bool		missing = false;
+	int			n = 0;
 
 	KV_STOP_POINT("prefetch_claimed");
 	kv_value_trim();
-	file = kv_value_file(&claimed_store, kv_windows[claimed[0]].key.cache_id,
-						 kv_shard_file(kv_windows[claimed[0]].key.shard), false);
-	if (file < 0)
+	for (int i = 0; i < nclaimed; i++)
+	{
+		kv_huge_make(kv_window_bytes(claimed[i]), KV_WINDOW_SIZE);
+		loads[i].first = n;
+		loads[i].n = plan_reads(claimed[i], reads + n, &missing);
+		n += loads[i].n;
+	}
+	if (missing && n == 0)
 	{
 		/* the table was dropped */
 		give_up(0, (Datum) 0);
 		return;
 	}
+	start = GetCurrentTimestamp();
+	kv_io_read_batch(reads, n, KV_IO_VALUE_READ, NULL, NULL);
+	KV_STOP_POINT("prefetch_read");
 	for (int i = 0; i < nclaimed; i++)
 	{
-		requests[i].file = file;
-		requests[i].offset = (uint64) kv_windows[claimed[i]].key.piece * KV_WINDOW_SIZE;
-		requests[i].len = TYPEALIGN(KV_BLOCK, kv_windows[claimed[i]].len);
-		requests[i].buffer = kv_window_bytes(claimed[i]);
-		requests[i].tag = NULL;
-		kv_huge_make(requests[i].buffer, KV_WINDOW_SIZE);
+		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n; read++)
+		{
+			if (read->result < 0)
+				loads[i].failed = true;
+			else
+				memset(read->buffer + read->result, 0, read->len - read->result);
+		}
 	}
-	start = GetCurrentTimestamp();
-	kv_io_read_batch(requests, nclaimed, KV_IO_VALUE_READ, NULL, NULL);
-	KV_STOP_POINT("prefetch_read");
-	publish(requests, GetCurrentTimestamp() - start);
+	publish(loads, reads, GetCurrentTimestamp() - start);
 }
 
 /* ---- the process ---- */

@@ -1,6 +1,6 @@
 /*
  * reader.c
- *		Takes bytes of a value file out of the windows of the range cache, and waits
+ *		Takes bytes of value files out of the windows of the range cache, and waits
  *		for those that are being loaded.
  *
  * Waiting.  A scan sleeps until the piece that it needs is published.  It reads
@@ -24,13 +24,32 @@
 #define KV_RANGE_NAP_MS			10
 #define KV_MAX_SEEN				65536
 
-/* ---- what is known of the file's pieces ---- */
+/* ---- what is known of the shard's pieces ---- */
 
 static void
 forget_pieces(KvWindowReader *reader)
 {
 	for (int i = 0; i < reader->nseen; i++)
 		reader->seen[i] = -1;
+}
+
+/* Where a piece is noted. */
+static int *
+seen_at(const KvWindowReader *reader, uint64 piece)
+{
+	uint64		before = 0;
+
+	for (int i = 0; i < reader->whole.n; i++)
+	{
+		const KvStretch *stretch = &reader->whole.at[i];
+		uint64		first = stretch->begin / KV_WINDOW_SIZE;
+		uint64		end = (stretch->end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
+
+		if (piece >= first && piece < end)
+			return &reader->seen[(before + piece - first) % reader->nseen];
+		before += end - first;
+	}
+	return &reader->seen[piece % reader->nseen];
 }
 
 void
@@ -43,23 +62,27 @@ kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard)
 	forget_pieces(reader);
 	reader->cache_id = cache_id;
 	reader->shard = shard;
+	reader->whole.n = 0;
 	reader->windows = false;
 }
 
 void
-kv_reader_remember(KvWindowReader *reader, uint64 written)
+kv_reader_remember(KvWindowReader *reader, const KvStretches *stretches, bool whole)
 {
 	if (reader->seen != reader->few)
 		return;
 	kv_reader_make_context(reader);
-	reader->nseen = Min(KV_MAX_SEEN, (written + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE);
+	if (whole)
+		reader->whole = *stretches;
+	reader->nseen = Min(KV_MAX_SEEN,
+						kv_stretches_size(stretches) / KV_WINDOW_SIZE + 2 * KV_MAX_STRETCHES);
 	reader->seen = MemoryContextAlloc(reader->context, reader->nseen * sizeof(int));
 	forget_pieces(reader);
 	for (int i = 0; i < lengthof(reader->few); i++)
 	{
 		/* if it has become another's by now, that will be found out */
 		if (reader->few[i] >= 0)
-			reader->seen[kv_windows[reader->few[i]].key.piece % reader->nseen] = reader->few[i];
+			*seen_at(reader, kv_windows[reader->few[i]].key.piece) = reader->few[i];
 	}
 }
 
@@ -114,12 +137,33 @@ note_taken(const KvWindowReader *reader, uint32 bytes, uint64 wanted_by, bool wa
 	}
 }
 
+/* Have workers been asked for these bytes?  Then something may be about to load them. */
+static bool
+was_asked_for(const KvWindowReader *reader, KvAddress address, uint32 len)
+{
+	const KvWindowScan *entry = reader->entry;
+
+	if (!reader->windows)
+		return false;
+	for (int i = 0; i < entry->nwants && entry->wants[i].shard == reader->shard; i++)
+	{
+		const KvStretches *stretches = &entry->wants[i].stretches;
+
+		for (int n = 0; n < stretches->n; n++)
+		{
+			if (address >= stretches->at[n].begin && address + len <= stretches->at[n].end)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* Copy a part of one piece, if it is in a window. */
 static KvTake
-take_part(KvWindowReader *reader, uint32 piece, uint32 from, uint32 len, char *into, bool waited)
+take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *into, bool waited)
 {
-	KvPieceKey	key = {reader->cache_id, reader->shard, piece};
-	int		   *seen = &reader->seen[piece % reader->nseen];
+	KvPieceKey	key = {reader->cache_id, piece};
+	int		   *seen = seen_at(reader, piece);
 	int			i = *seen;
 
 	for (int tries = 0; tries < 4; tries++)
@@ -151,7 +195,7 @@ take_part(KvWindowReader *reader, uint32 piece, uint32 from, uint32 len, char *i
 				if (from + len > window_len)
 				{
 					/* the file has grown while the piece was loaded */
-					if (reader->windows && (uint64) piece * KV_WINDOW_SIZE + from + len <= reader->to)
+					if (was_asked_for(reader, piece * KV_WINDOW_SIZE + from, len))
 						kv_piece_lose(&key);
 					return KV_ABSENT;
 				}
@@ -237,10 +281,10 @@ sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey
  * as a scan that waits.
  */
 static bool
-await_piece(KvWindowReader *reader, uint32 piece)
+await_piece(KvWindowReader *reader, uint64 piece)
 {
 	KvWindowScan *entry = reader->entry;
-	KvPieceKey	key = {reader->cache_id, reader->shard, piece};
+	KvPieceKey	key = {reader->cache_id, piece};
 	KvSpanKey	span = {reader->cache_id, reader->shard,
 		entry->segment != KV_WHOLE ? piece / KV_SEGMENT_PIECES : KV_WHOLE};
 	TimestampTz start = GetCurrentTimestamp();
@@ -271,22 +315,22 @@ await_piece(KvWindowReader *reader, uint32 piece)
 
 /* Be where a piece that is needed is wanted; false: that is nowhere. */
 static bool
-come_to(KvWindowReader *reader, uint32 piece)
+come_to(KvWindowReader *reader, uint64 piece)
 {
 	return reader->entry->segment == KV_WHOLE ||
 		kv_reader_come_to(reader, piece / KV_SEGMENT_PIECES);
 }
 
 bool
-kv_reader_take(KvWindowReader *reader, uint64 offset, uint32 len, char *into)
+kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
 {
 	uint32		done = 0;
 	bool		waited = false;
 
 	while (done < len)
 	{
-		uint32		piece = (offset + done) / KV_WINDOW_SIZE;
-		uint32		from = (offset + done) % KV_WINDOW_SIZE;
+		uint64		piece = (address + done) / KV_WINDOW_SIZE;
+		uint32		from = (address + done) % KV_WINDOW_SIZE;
 		uint32		part = Min(len - done, KV_WINDOW_SIZE - from);
 		KvTake		taken = take_part(reader, piece, from, part, into + done, waited);
 
@@ -296,8 +340,7 @@ kv_reader_take(KvWindowReader *reader, uint64 offset, uint32 len, char *into)
 			waited = false;
 			continue;
 		}
-		if (!reader->windows || waited || offset < reader->from || offset + len > reader->to ||
-			!come_to(reader, piece))
+		if (waited || !was_asked_for(reader, address + done, part) || !come_to(reader, piece))
 			return false;
 		if (!await_piece(reader, piece))
 		{
@@ -310,13 +353,13 @@ kv_reader_take(KvWindowReader *reader, uint64 offset, uint32 len, char *into)
 }
 
 void
-kv_reader_lose(KvWindowReader *reader, uint64 offset, uint32 len)
+kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len)
 {
-	for (uint32 piece = offset / KV_WINDOW_SIZE; piece <= (offset + len - 1) / KV_WINDOW_SIZE; piece++)
+	for (uint64 piece = address / KV_WINDOW_SIZE; piece <= (address + len - 1) / KV_WINDOW_SIZE; piece++)
 	{
-		KvPieceKey	lost = {reader->cache_id, reader->shard, piece};
+		KvPieceKey	lost = {reader->cache_id, piece};
 
 		kv_piece_lose(&lost);
-		reader->seen[piece % reader->nseen] = -1;
+		*seen_at(reader, piece) = -1;
 	}
 }

@@ -46,10 +46,10 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	if (distance == 0 && in_order && span->segment != KV_WHOLE)
 	{
 		if (scan->course.last_segment != KV_WHOLE &&
-			((int64) span->segment - scan->course.last_segment) * scan->course.segment_step > 0)
+			((int64) span->segment - (int64) scan->course.last_segment) * scan->course.segment_step > 0)
 			return KV_NEVER;
-		distance = ((int64) span->segment - scan->segment) * scan->course.segment_step;
-		return distance >= 0 ? distance : KV_NEVER;
+		distance = ((int64) span->segment - (int64) scan->segment) * scan->course.segment_step;
+		return distance >= 0 ? Min(distance, KV_FAR - 1) : KV_NEVER;
 	}
 	if (scan->course.wraps)
 	{
@@ -58,7 +58,7 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	}
 	if (distance < 0 || distance > left)
 		return KV_NEVER;
-	return distance == 0 ? 0 : distance + (in_order ? KV_WHOLE / 2 : 0);
+	return distance == 0 ? 0 : distance + (in_order ? KV_FAR : 0);
 }
 
 /* Does its process wait for a client, a lock or a sleep, which may take any time? */
@@ -177,15 +177,14 @@ find_entry(void)
 }
 
 /*
- * Does a segment fit into the cache together with the spans in which other live scans
+ * Does a segment of so many bytes fit into the cache together with the spans in which other live scans
  * are?  If not, they would only wait for each other's windows.
  */
 static bool
-has_windows_for(const KvSpanKey *key, uint64 end, const KvWindowScan *self, TimestampTz now)
+has_windows_for(const KvSpanKey *key, uint64 bytes, const KvWindowScan *self, TimestampTz now)
 {
 	KvSpanKey	known[64] = {*key};
 	int			nknown = 1;
-	uint64		bytes = kv_span_size(key, end);
 
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
@@ -199,7 +198,7 @@ has_windows_for(const KvSpanKey *key, uint64 end, const KvWindowScan *self, Time
 			n++;
 		if (n < nknown)
 			continue;
-		bytes += kv_span_size(&other, scan->wants[0].end);
+		bytes += kv_stretches_size(&scan->wants[0].stretches);
 		if (nknown == lengthof(known) ||
 			bytes > (uint64) kv_window_cache->nwindows * KV_WINDOW_SIZE)
 			return false;
@@ -225,7 +224,8 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	entry = reader->entry != NULL ? reader->entry : find_entry();
 	if (entry == NULL ||
-		(key.segment != KV_WHOLE && !has_windows_for(&key, wants[0].end, entry, now)))
+		(key.segment != KV_WHOLE &&
+		 !has_windows_for(&key, kv_stretches_size(&wants[0].stretches), entry, now)))
 	{
 		LWLockRelease(&kv_window_cache->lock);
 		kv_reader_leave(reader);
@@ -261,7 +261,7 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 }
 
 bool
-kv_reader_come_to(KvWindowReader *reader, uint32 segment)
+kv_reader_come_to(KvWindowReader *reader, uint64 segment)
 {
 	KvWindowScan *entry = reader->entry;
 	TimestampTz now;
@@ -291,7 +291,7 @@ is_complete(const KvSpanKey *key)
 	KvSpan	   *span = kv_span_find(key);
 
 	return span != NULL &&
-		(uint64) span->nvalid * KV_WINDOW_SIZE >= kv_span_size(key, span->end);
+		(uint64) span->nvalid * KV_WINDOW_SIZE >= span->size;
 }
 
 bool
@@ -304,7 +304,7 @@ kv_window_is_there(uint32 cache_id, uint32 shard)
 	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
 	span = kv_span_find(&key);
 	there = span != NULL &&
-		(uint64) (span->nvalid + span->nloading) * KV_WINDOW_SIZE * 2 >= span->end;
+		(uint64) (span->nvalid + span->nloading) * KV_WINDOW_SIZE * 2 >= span->size;
 	LWLockRelease(&kv_window_cache->lock);
 	return there;
 }

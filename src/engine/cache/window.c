@@ -175,10 +175,50 @@ kv_span_failed(const KvSpan *span, TimestampTz now)
 	return span->failed != 0 && now - span->failed < (int64) kv_window_wait_ms * 1000;
 }
 
+/* How many pieces a stretch has, those counted that it has a part of. */
 static uint32
-first_piece(const KvSpan *span)
+pieces_of(const KvStretch *stretch)
 {
-	return span->key.segment == KV_WHOLE ? 0 : span->key.segment * KV_SEGMENT_PIECES;
+	return (stretch->end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE - stretch->begin / KV_WINDOW_SIZE;
+}
+
+/* The span's nth piece and up to where it is written; false: it has no so many. */
+static bool
+nth_piece(const KvSpan *span, uint32 n, uint64 *piece, KvAddress *end)
+{
+	for (int i = 0; i < span->stretches.n; i++)
+	{
+		const KvStretch *stretch = &span->stretches.at[i];
+		uint32		pieces = pieces_of(stretch);
+
+		if (n < pieces)
+		{
+			*piece = stretch->begin / KV_WINDOW_SIZE + n;
+			*end = Min((*piece + 1) * KV_WINDOW_SIZE, stretch->end);
+			return true;
+		}
+		n -= pieces;
+	}
+	return false;
+}
+
+/* The number of a piece in its span; one behind all others if it has it no more. */
+static uint32
+number_of(const KvSpan *span, uint64 piece)
+{
+	uint32		n = 0;
+
+	for (int i = 0; i < span->stretches.n; i++)
+	{
+		const KvStretch *stretch = &span->stretches.at[i];
+		uint32		pieces = pieces_of(stretch);
+		uint64		first = stretch->begin / KV_WINDOW_SIZE;
+
+		if (piece >= first && piece < first + pieces)
+			return n + (piece - first);
+		n += pieces;
+	}
+	return n;
 }
 
 KvSpan *
@@ -196,14 +236,13 @@ kv_span_make(const KvSpanKey *key)
 		return NULL;
 	memset((char *) span + sizeof(span->key), 0, sizeof(*span) - sizeof(span->key));
 	span->windows = -1;
-	span->next_piece = first_piece(span);
 	return span;
 }
 
 static KvPieceKey
-piece_key(const KvSpan *span, uint32 piece)
+piece_key(const KvSpan *span, uint64 piece)
 {
-	KvPieceKey	key = {span->key.cache_id, span->key.shard, piece};
+	KvPieceKey	key = {span->key.cache_id, piece};
 
 	return key;
 }
@@ -213,7 +252,7 @@ static void
 forget_piece(const KvWindow *window, KvSpan *span)
 {
 	(void) hash_search(kv_piece_hash, &window->key, HASH_REMOVE, NULL);
-	span->next_piece = Min(span->next_piece, window->key.piece);
+	span->next_piece = Min(span->next_piece, number_of(span, window->key.piece));
 }
 
 /*
@@ -251,24 +290,45 @@ lose(const KvPieceKey *key)
 	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
 }
 
-bool
-kv_span_lacks(KvSpan *span, uint64 end)
+static bool
+has_end(const KvStretches *stretches, KvAddress end)
 {
-	uint32		npieces;
-
-	if (end > span->end)
+	for (int i = 0; i < stretches->n; i++)
 	{
-		uint32		last = Max(span->end / KV_WINDOW_SIZE, first_piece(span));
-		KvPieceKey	key = piece_key(span, last);
-
-		lose(&key);
-		span->next_piece = Min(span->next_piece, last);
-		span->end = end;
+		if (stretches->at[i].end == end)
+			return true;
 	}
-	npieces = (end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
-	while (span->next_piece < npieces)
+	return false;
+}
+
+/* More is wanted of the span: what was loaded where a stretch ended has not all of it. */
+static void
+widen(KvSpan *span, const KvStretches *wanted)
+{
+	for (int i = 0; i < span->stretches.n; i++)
 	{
-		KvPieceKey	key = piece_key(span, span->next_piece);
+		KvAddress	end = span->stretches.at[i].end;
+		KvPieceKey	key = piece_key(span, end / KV_WINDOW_SIZE);
+
+		if (end % KV_WINDOW_SIZE != 0 && !has_end(wanted, end))
+			lose(&key);
+	}
+	span->stretches = *wanted;
+	span->size = kv_stretches_size(wanted);
+	span->next_piece = 0;
+}
+
+bool
+kv_span_lacks(KvSpan *span, const KvStretches *wanted)
+{
+	uint64		piece;
+	KvAddress	end;
+
+	if (kv_stretches_size(wanted) > span->size)
+		widen(span, wanted);
+	while (nth_piece(span, span->next_piece, &piece, &end))
+	{
+		KvPieceKey	key = piece_key(span, piece);
 
 		if (hash_search(kv_piece_hash, &key, HASH_FIND, NULL) == NULL)
 			return true;
@@ -278,14 +338,14 @@ kv_span_lacks(KvSpan *span, uint64 end)
 }
 
 void
-kv_span_miss(const KvSpanKey *key, uint32 piece)
+kv_span_miss(const KvSpanKey *key, uint64 piece)
 {
 	KvSpan	   *span;
 
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	span = kv_span_find(key);
 	if (span != NULL)
-		span->next_piece = Min(span->next_piece, piece);
+		span->next_piece = Min(span->next_piece, number_of(span, piece));
 	LWLockRelease(&kv_window_cache->lock);
 }
 
@@ -296,8 +356,12 @@ kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 {
 	KvWindow   *window;
 	KvPiece    *piece;
+	uint64		number;
+	KvAddress	end;
 	bool		found;
 
+	if (!nth_piece(span, span->next_piece, &number, &end))
+		return false;
 	if (kv_window_cache->free_windows >= 0)
 	{
 		*claimed = kv_window_cache->free_windows;
@@ -315,9 +379,9 @@ kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 		return false;
 
 	window = &kv_windows[*claimed];
-	window->key = piece_key(span, span->next_piece);
+	window->key = piece_key(span, number);
 	window->span = span->key;
-	window->len = Min(KV_WINDOW_SIZE, span->end - (uint64) span->next_piece * KV_WINDOW_SIZE);
+	window->len = end - number * KV_WINDOW_SIZE;
 	window->wanted_by = wanted_by;
 	piece = hash_search(kv_piece_hash, &window->key, HASH_ENTER, &found);
 	Assert(!found);

@@ -50,8 +50,8 @@ find_problem(void)
 		if (n != span->nvalid)
 		{
 			hash_seq_term(&status);
-			return psprintf("span %u.%u.%u has %u windows, %d in its list", span->key.cache_id,
-							span->key.shard, span->key.segment, span->nvalid, n);
+			return psprintf("span %u.%u." UINT64_FORMAT " has %u windows, %d in its list",
+							span->key.cache_id, span->key.shard, span->key.segment, span->nvalid, n);
 		}
 		nloading += span->nloading;
 	}
@@ -63,8 +63,8 @@ find_problem(void)
 		if (memcmp(&window->key, &piece->key, sizeof(piece->key)) == 0)
 			continue;
 		hash_seq_term(&status);
-		return psprintf("piece %u.%u.%u is not in its window", piece->key.cache_id,
-						piece->key.shard, piece->key.piece);
+		return psprintf("piece " UINT64_FORMAT "." UINT64_FORMAT " is not in its window",
+						piece->key.cache_id, piece->key.piece);
 	}
 	for (int i = 0; i < kv_window_cache->nwindows; i++)
 	{

@@ -20,20 +20,14 @@
 #define KV_MAGIC_CONTROL	0x4b564354	/* "KVCT" */
 #define KV_CONTROL_PATH		KV_DIRECTORY "/control"
 
-typedef struct KvImageFile
+typedef struct KvImage
 {
-	uint32		magic;
-	uint32		format_version;
-	KvManifest	manifest;		/* complete, with its own CRC */
+	KvManifest	manifest;
 	uint32		last_log;
-	uint32		pad;
+	uint32		number;
 	uint64		log_tail;		/* of last_log */
 	uint64		covers;			/* a redo pointer; see image.c */
-	uint32		number;
-	uint32		crc;
-} KvImageFile;
-
-StaticAssertDecl(sizeof(KvImageFile) == 184, "image size");
+} KvImage;
 
 /* What proves that the page cache is still the one that was written to; 0: not known. */
 typedef struct KvProof
@@ -130,10 +124,10 @@ extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFil
 extern void kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers,
 						   KvBarrierStats *stats);
 extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
-						  KvImageFile *image);
+						  KvImage *image);
 extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
 								 const KvFoundFile *files, int n, int elevel,
-								 KvImageFile *image);
+								 KvImage *image);
 
 /* ---- imaged.c ---- */
 /* NULL: no shard has had one; ERROR if damaged. */

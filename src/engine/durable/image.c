@@ -13,7 +13,8 @@
  *   1. capture   seal the open slot; note runs, logs, tails.  From here on the
  *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
  *   2. drain     what the slots sealed so far hold gets to the files
- *   3. sync      value file, logs, runs that the image before did not name
+ *   3. sync      chunks that are not for good on the device, logs, runs that the image
+ *                before did not name
  *   4. write     the image file, durably, directory included
  *   5. release   unlink the image before, and what only that named
  *
@@ -61,41 +62,145 @@
 typedef struct KvImageWork
 {
 	uint32		shardno;
-	KvImageFile image;
+	KvImage		image;
 	uint32		generation;		/* the shard's, when it was captured */
 	uint64		sequence;		/* of the slots that must be drained, the end */
+	KvUnsynced *unsynced;		/* chunks that are synced for it, … */
+	int			nunsynced;
 } KvImageWork;
 
-static uint32
-image_crc(const KvImageFile *image)
+#define KV_IMAGE_VERSION	2
+
+/* Version 1: this, the manifest of version 1, and KvImageEndV1. */
+typedef struct KvImageHeadV1
 {
-	return kv_crc(image, offsetof(KvImageFile, crc));
+	uint32		magic;
+	uint32		format_version;
+} KvImageHeadV1;
+
+typedef struct KvImageEndV1
+{
+	uint32		last_log;
+	uint32		pad;
+	uint64		log_tail;
+	uint64		covers;
+	uint32		number;
+	uint32		crc;
+} KvImageEndV1;
+
+StaticAssertDecl(sizeof(KvImageEndV1) == 32, "end of image version 1 size");
+
+/* Version 2: this, the manifest, and KvImageEnd. */
+typedef struct KvImageHead
+{
+	uint32		magic;
+	uint32		format_version;
+	uint32		last_log;
+	uint32		pad;
+	uint64		log_tail;
+	uint64		covers;
+	uint32		number;
+	uint32		map_number;		/* 0 */
+} KvImageHead;
+
+StaticAssertDecl(sizeof(KvImageHead) == 40, "image head size");
+
+typedef struct KvImageEnd
+{
+	uint32		crc;			/* of all before it */
+	uint32		pad;
+} KvImageEnd;
+
+/* The bytes of an image's file, palloc'd. */
+static char *
+image_bytes(const KvStoreKey *key, uint32 shardno, const KvImage *image, Size *len)
+{
+	Size		manifest_len;
+	char	   *manifest = kv_manifest_bytes(key, shardno, &image->manifest, &manifest_len);
+	char	   *bytes;
+	KvImageHead *head;
+	KvImageEnd *end;
+
+	*len = sizeof(KvImageHead) + manifest_len + sizeof(KvImageEnd);
+	bytes = palloc0(*len);
+	head = (KvImageHead *) bytes;
+	end = (KvImageEnd *) (bytes + *len) - 1;
+	head->magic = KV_MAGIC_IMAGE;
+	head->format_version = KV_IMAGE_VERSION;
+	head->last_log = image->last_log;
+	head->log_tail = image->log_tail;
+	head->covers = image->covers;
+	head->number = image->number;
+	memcpy(head + 1, manifest, manifest_len);
+	pfree(manifest);
+	end->crc = kv_crc(bytes, (char *) end - bytes);
+	return bytes;
+}
+
+/* Is it the image of this shard? */
+static bool
+parse_v1(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes, Size len,
+		 KvImage *image)
+{
+	const char *manifest = bytes + sizeof(KvImageHeadV1);
+	Size		manifest_len = kv_manifest_length(manifest, len - sizeof(KvImageHeadV1));
+	const KvImageEndV1 *end = (const KvImageEndV1 *) (manifest + manifest_len);
+
+	if (len != sizeof(KvImageHeadV1) + manifest_len + sizeof(KvImageEndV1) ||
+		end->crc != kv_crc(bytes, len - sizeof(uint32)) ||
+		kv_manifest_parse(key, shardno, path, manifest, manifest_len, &image->manifest) != NULL)
+		return false;
+	image->last_log = end->last_log;
+	image->number = end->number;
+	image->log_tail = end->log_tail;
+	image->covers = end->covers;
+	return true;
+}
+
+static bool
+parse_v2(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes, Size len,
+		 KvImage *image)
+{
+	const KvImageHead *head = (const KvImageHead *) bytes;
+	const KvImageEnd *end = (const KvImageEnd *) (bytes + len) - 1;
+
+	if (len < sizeof(KvImageHead) + sizeof(KvImageEnd) || len % 8 != 0 ||
+		end->crc != kv_crc(bytes, (const char *) end - bytes) ||
+		kv_manifest_parse(key, shardno, path, (const char *) (head + 1),
+						  (const char *) end - (const char *) (head + 1),
+						  &image->manifest) != NULL)
+		return false;
+	image->last_log = head->last_log;
+	image->number = head->number;
+	image->log_tail = head->log_tail;
+	image->covers = head->covers;
+	return true;
 }
 
 /* False if there is none, or it is not sound: that is reported at elevel. */
 bool
 kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
-		   KvImageFile *image)
+		   KvImage *image)
 {
-	const char *path = kv_path_image(key, shardno, number);
+	char	   *path = pstrdup(kv_path_image(key, shardno, number));
 	Size		len;
-	char	   *data = kv_io_slurp(path, &len);
+	char	   *bytes = kv_io_slurp(path, &len);
+	const KvImageHeadV1 *head = (const KvImageHeadV1 *) bytes;
 	bool		sound;
 
-	if (data == NULL)
+	if (bytes == NULL)
 		return false;
-	sound = len == sizeof(KvImageFile);
-	if (sound)
-		memcpy(image, data, sizeof(KvImageFile));
-	pfree(data);
-	sound = sound && image->magic == KV_MAGIC_IMAGE && image->crc == image_crc(image);
-	if (sound && image->format_version != KV_FORMAT_VERSION)
+	sound = len >= sizeof(KvImageHeadV1) + sizeof(KvImageEndV1) && head->magic == KV_MAGIC_IMAGE;
+	if (sound && (head->format_version == 0 || head->format_version > KV_IMAGE_VERSION))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("file \"%s\" has format version %u, this library reads version %u",
-						path, image->format_version, KV_FORMAT_VERSION)));
-	sound = sound && image->number == number &&
-		kv_manifest_is_of(key, shardno, &image->manifest);
+				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
+						path, head->format_version, KV_IMAGE_VERSION)));
+	sound = sound && (head->format_version == 1 ?
+					  parse_v1(key, shardno, path, bytes, len, image) :
+					  parse_v2(key, shardno, path, bytes, len, image)) &&
+		image->number == number;
+	pfree(bytes);
 	if (!sound)
 		ereport(elevel,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -106,7 +211,7 @@ kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 /* The shard's newest image; false if there is none. */
 bool
 kv_image_read_newest(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
-			int elevel, KvImageFile *image)
+			int elevel, KvImage *image)
 {
 	uint32		newest = 0;
 
@@ -120,7 +225,7 @@ kv_image_read_newest(const KvStoreKey *key, uint32 shardno, const KvFoundFile *f
 
 /* Protect what an image names. */
 static void
-name_files(const KvImageFile *image, KvImageFiles *files)
+name_files(const KvImage *image, KvImageFiles *files)
 {
 	files->valid = true;
 	files->last_log = image->last_log;
@@ -144,7 +249,7 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 					const KvManifest *manifest)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvImageFile image;
+	KvImage		image;
 
 	memset(shard->images, 0, sizeof(shard->images));
 	shard->image_log = 0;
@@ -178,7 +283,7 @@ is_clean(KvShard *shard)
 
 /* Step 1.  False: there is nothing to do. */
 static bool
-capture(KvStore *store, uint32 shardno, KvImageFile *image, uint32 *generation,
+capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
 		uint64 *sequence)
 {
 	KvShard    *shard = kv_shard(store, shardno);
@@ -193,7 +298,7 @@ capture(KvStore *store, uint32 shardno, KvImageFile *image, uint32 *generation,
 			kv_slot_seal(store, shardno);
 		*sequence = pg_atomic_read_u64(&kv_slot_pool->sequence);
 		*generation = pg_atomic_read_u32(&shard->generation);
-		image->manifest.files = shard->files;
+		kv_shard_describe(shard, &image->manifest);
 		image->last_log = shard->log_number;
 		image->log_tail = shard->log_tail;
 
@@ -221,10 +326,10 @@ add_file(List *files, const char *path, bool count, KvBarrierStats *stats)
 
 /* The files of step 3, for which write-back has been started. */
 static List *
-files_to_sync(KvStore *store, const KvImageWork *work, List *paths, KvBarrierStats *stats)
+files_to_sync(KvStore *store, KvImageWork *work, List *paths, KvBarrierStats *stats)
 {
 	uint32		shardno = work->shardno;
-	const KvImageFile *image = &work->image;
+	const KvImage *image = &work->image;
 	const KvShardFiles *files = &image->manifest.files;
 	const KvShard *shard = kv_shard(store, shardno);
 	const KvImageFiles *before = &shard->images[KV_IMAGE_LAST];
@@ -232,8 +337,10 @@ files_to_sync(KvStore *store, const KvImageWork *work, List *paths, KvBarrierSta
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(files, runs);
 
-	if (files->value_tail > 0 && !kv_fault_skips("data_sync"))
-		paths = add_file(paths, kv_path_value(key, files->value_file), false, stats);
+	/* those made since it was captured are not its own, but few */
+	work->nunsynced = kv_values_unsynced(kv_shard(store, shardno), &work->unsynced);
+	for (int i = 0; i < work->nunsynced && !kv_fault_skips("data_sync"); i++)
+		paths = add_file(paths, kv_path_value(key, work->unsynced[i].file), false, stats);
 	for (uint32 log = Max(files->first_log, shard->image_log); log <= image->last_log; log++)
 	{
 		/* the last one need not exist yet */
@@ -314,16 +421,16 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 
 	for (int i = 0; i < n; i++)
 	{
-		KvImageFile *image = &work[i].image;
+		KvImage    *image = &work[i].image;
+		char	   *bytes;
+		Size		len;
 
-		kv_manifest_seal(key, work[i].shardno, &image->manifest);
-		image->magic = KV_MAGIC_IMAGE;
-		image->format_version = KV_FORMAT_VERSION;
 		image->covers = covers;
 		image->number = kv_shard(store, work[i].shardno)->image_number + 1;
-		image->crc = image_crc(image);
-		kv_io_create(temporary_of(key, &work[i]), image, sizeof(KvImageFile));
+		bytes = image_bytes(key, work[i].shardno, image, &len);
+		kv_io_create(temporary_of(key, &work[i]), bytes, len);
 		kv_io_start_sync(temporary_of(key, &work[i]));
+		pfree(bytes);
 	}
 	for (int i = 0; i < n; i++)
 		kv_io_sync_file(temporary_of(key, &work[i]));
@@ -349,7 +456,7 @@ static void
 adopt_image(KvStore *store, const KvImageWork *work)
 {
 	KvShard    *shard = kv_shard(store, work->shardno);
-	const KvImageFile *image = &work->image;
+	const KvImage *image = &work->image;
 	KvImageFiles before;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -410,7 +517,12 @@ kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers, KvBarrierSta
 		write_images(store, work, nwork, covers);
 		KV_STOP_POINT("image_written");
 		for (int i = 0; i < nwork; i++)
+		{
+			kv_values_synced(kv_shard(store, work[i].shardno), work[i].unsynced, work[i].nunsynced);
 			adopt_image(store, &work[i]);
+			pfree(work[i].unsynced);
+			pfree(work[i].image.manifest.chunks);
+		}
 		stats->shards += nwork;
 		list_free_deep(paths);
 	}

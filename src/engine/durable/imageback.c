@@ -42,7 +42,7 @@
 
 /* ERROR unless there is all that the image names. */
 static void
-require_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
+require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image)
 {
 	const KvShardFiles *files = &image->manifest.files;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
@@ -70,18 +70,21 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("key log \"%s\" is missing or too short", path)));
 	}
-	if (files->value_tail > 0 &&
-		(stat(kv_path_value(key, files->value_file), &info) != 0 ||
-		 info.st_size < files->value_tail))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("value file \"%s\" is missing or too short",
-						kv_path_value(key, files->value_file))));
+	for (int i = 0; i < image->manifest.nchunks; i++)
+	{
+		const KvChunk *chunk = &image->manifest.chunks[i];
+		const char *path = kv_path_value(key, kv_file_of(chunk->place));
+
+		if (stat(path, &info) != 0 || info.st_size < chunk->used)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("value file \"%s\" is missing or too short", path)));
+	}
 }
 
 /* Is there all that the image names? */
 static bool
-has_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
+has_files(const KvStoreKey *key, uint32 shardno, const KvImage *image)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool complete = false;
@@ -102,11 +105,10 @@ has_files(const KvStoreKey *key, uint32 shardno, const KvImageFile *image)
 
 /* The image of a shard that has none. */
 static void
-make_empty(uint32 shardno, KvImageFile *image)
+make_empty(KvImage *image)
 {
 	memset(image, 0, sizeof(*image));
 	image->manifest.files.next_run = image->manifest.files.first_log = image->last_log = 1;
-	image->manifest.files.value_file = kv_shard_file(shardno);
 	image->log_tail = sizeof(KvLogHeader);
 }
 
@@ -115,7 +117,7 @@ make_empty(uint32 shardno, KvImageFile *image)
  * if those stay.  Numbers of runs that were removed are not given again.
  */
 static void
-remove_others(const KvStoreKey *key, KvImageFile *image, const KvFoundFile *files, int n,
+remove_others(const KvStoreKey *key, KvImage *image, const KvFoundFile *files, int n,
 			  bool logs_stay)
 {
 	char	   *directory = pstrdup(kv_path_store(key));
@@ -158,23 +160,32 @@ remove_others(const KvStoreKey *key, KvImageFile *image, const KvFoundFile *file
 static void
 put_manifest(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
 {
+	Size		present_len;
+	char	   *present = kv_io_slurp(kv_path_manifest(key, shardno), &present_len);
 	Size		len;
-	char	   *present = kv_io_slurp(kv_path_manifest(key, shardno), &len);
+	char	   *bytes = kv_manifest_bytes(key, shardno, manifest, &len);
 
-	kv_manifest_seal(key, shardno, manifest);
-	if (present == NULL || len != sizeof(*manifest) || memcmp(present, manifest, len) != 0)
+	if (present == NULL || len != present_len || memcmp(present, bytes, len) != 0)
 		kv_manifest_write(key, shardno, manifest);
 	if (present != NULL)
 		pfree(present);
+	pfree(bytes);
 }
 
-/* The end of what was ever written to the value file, from an offset on. */
-static uint64
-end_of_values(const KvStore *store, KvFileNo number, uint64 from)
+/* All that was ever written to the open chunk counts as used. */
+static void
+use_all_written(const KvStore *store, KvManifest *manifest)
 {
-	File		file = kv_value_file(&store->key, store->cache_id, number, false);
+	for (int i = 0; i < manifest->nchunks; i++)
+	{
+		KvChunk    *chunk = &manifest->chunks[i];
+		File		file;
 
-	return file < 0 ? from : TYPEALIGN(KV_BLOCK, kv_io_data_end(file, from));
+		if (manifest->open_place == 0 || chunk->place != manifest->open_place)
+			continue;
+		file = kv_value_file(&store->key, store->cache_id, kv_file_of(chunk->place), 0);
+		chunk->used = TYPEALIGN(KV_BLOCK, kv_io_data_end(file, chunk->used));
+	}
 }
 
 /* ---- going back ---- */
@@ -185,7 +196,7 @@ end_of_values(const KvStore *store, KvFileNo number, uint64 from)
  */
 static bool
 find_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
-		   bool had_image, KvImageFile *image)
+		   bool had_image, KvImage *image)
 {
 	if (kv_image_read_newest(key, shardno, files, n, ERROR, image))
 		return true;
@@ -194,9 +205,10 @@ find_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int 
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s/%05x.*.image\" is missing", kv_path_store(key),
 						shardno)));
-	if (n == 0 && access(kv_path_value(key, kv_shard_file(shardno)), F_OK) != 0)
+	/* an older library made the value file first; now the log comes before it */
+	if (n == 0 && !kv_has_legacy_file(key, shardno))
 		return false;
-	make_empty(shardno, image);
+	make_empty(image);
 	return true;
 }
 
@@ -211,7 +223,7 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 				  bool had_image, KvManifest *manifest, uint32 *last_log, uint64 *log_end)
 {
 	const KvStoreKey *key = &store->key;
-	KvImageFile image;
+	KvImage image;
 	struct stat info;
 
 	if (!find_image(key, shardno, files, n, had_image, &image))
@@ -226,8 +238,7 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 
 	/* values that only the WAL names must not be overwritten by redo */
 	if (store->shape.wal == KV_WAL_KEYS)
-		image.manifest.files.value_tail = end_of_values(store, image.manifest.files.value_file,
-												  image.manifest.files.value_tail);
+		use_all_written(store, &image.manifest);
 	put_manifest(key, shardno, &image.manifest);
 	*manifest = image.manifest;
 	*last_log = image.last_log;
@@ -244,10 +255,14 @@ kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 			   bool had_image, const KvBackupLabel *label)
 {
 	const KvStoreKey *key = &store->key;
-	KvImageFile image;
+	KvImage image;
 
 	if (!find_image(key, shardno, files, n, had_image, &image))
-		return;					/* never used */
+	{
+		if (kv_slots_lost(key, shardno) == 0)
+			return;				/* never used */
+		make_empty(&image);
+	}
 	require_files(key, shardno, &image);
 	remove_others(key, &image, files, n, true);
 	image.manifest.files.flags |= KV_MANIFEST_SALVAGE;
@@ -258,14 +273,14 @@ kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 /* The image to which a copy made by a backup can be set back; false: to none. */
 static bool
 choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
-	   const KvBackupLabel *label, KvImageFile *image)
+	   const KvBackupLabel *label, KvImage *image)
 {
 	uint64		redo = label->redo;
 	bool		found = false;
 
 	for (int i = 0; i < n; i++)
 	{
-		KvImageFile one;
+		KvImage one;
 
 		if (files[i].kind != KV_FILE_IMAGE ||
 			!kv_image_read(key, shardno, files[i].number, ERROR, &one))
@@ -288,7 +303,7 @@ void
 kv_shard_choose_image(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 					  bool had_image, const KvBackupLabel *label)
 {
-	KvImageFile image;
+	KvImage image;
 	bool		found = choose(&store->key, shardno, files, n, label, &image);
 
 	if (found)

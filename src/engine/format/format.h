@@ -103,7 +103,7 @@ typedef struct KvLogHeader
 
 StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
 
-/* What a shard consists of. */
+/* Runs and logs of a shard. */
 typedef struct KvShardFiles
 {
 	uint32		base_run;		/* run numbers; 0: none */
@@ -111,47 +111,80 @@ typedef struct KvShardFiles
 	uint32		unfrozen[KV_MAX_UNFROZEN];	/* newest first */
 	uint32		next_run;
 	uint32		first_log;		/* logs the runs do not cover yet */
-	KvFileNo	value_file;
 	uint32		flags;
-	uint64		value_tail;		/* where the next slot or extent begins */
 	uint64		frozen_keys;	/* entries of the base run */
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
 } KvShardFiles;
 
-/* Replaced whole, atomically, by every freeze. */
+/*
+ * KvShardFiles.flags: what lies behind the end of its chunks may be damaged, and so may
+ * logs.
+ */
+#define KV_MANIFEST_SALVAGE	1
+
+/* A value file of a shard, as manifests list it. */
+typedef struct KvChunk
+{
+	KvAddress	place;			/* of its first byte */
+	uint64		used;			/* bytes of it that have or had a value, or may have got one */
+	uint64		live;			/* of them, those that the runs name; KV_NOT_KNOWN */
+	uint32		last_log;		/* no entry of a later log names it */
+	uint16		flags;
+	uint16		order;			/* of the pass that has made it; 0: none */
+} KvChunk;
+
+StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
+
+#define KV_NOT_KNOWN		PG_UINT64_MAX
+
+/* KvChunk.flags */
+#define KV_CHUNK_LEGACY		0x0001	/* a whole volume, made by an older library */
+#define KV_CHUNK_SHARED		0x0002	/* other shards may list it */
+#define KV_CHUNK_SORTED		0x0004	/* its values lie in the order of their keys */
+#define KV_CHUNK_ON_DISK	0x00ff	/* the flags that manifests have */
+#define KV_CHUNK_SYNCED		0x0100	/* it will not change any more, and is durable */
+#define KV_CHUNK_NAMED		0x0200	/* its name is durable */
+
+/* What a shard consists of.  The file is replaced whole, atomically, by every freeze. */
 typedef struct KvManifest
 {
-	KvFileHead	head;
 	KvShardFiles files;
 	uint32		lost;			/* with SALVAGE: entries that were in merge slots only */
-	uint32		crc;
+	uint32		pass;			/* the last that has put values in order; 0: none */
+	KvAddress	next_place;		/* of the chunk to be made next; 0: in a new volume */
+	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
+	int			nchunks;
+	KvChunk    *chunks;			/* by place, palloc'd */
 } KvManifest;
-
-StaticAssertDecl(sizeof(KvManifest) == 144, "manifest size");
-
-/* KvShardFiles.flags: what lies behind value_tail may be damaged, and so may logs. */
-#define KV_MANIFEST_SALVAGE	1
 
 /* One file of a store's directory, by its name. */
 typedef enum KvFileKind
 {
-	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY
+	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY, KV_FILE_CHUNK
 } KvFileKind;
 
 typedef struct KvFoundFile
 {
-	uint32		shard;
-	uint32		number;			/* of a log, run or image */
+	uint32		shard;			/* of a chunk its volume, which is above any shard's number */
+	uint32		number;			/* of a log, run, image, or of a chunk in its volume */
 	KvFileKind	kind;
 	char		name[32];
 } KvFoundFile;
 
 typedef struct KvFound
 {
-	KvFoundFile *files;			/* ordered by shard */
+	KvFoundFile *files;			/* ordered by shard; chunks come last, by place */
 	int			n;
 } KvFound;
+
+static inline KvAddress
+kv_found_place(const KvFoundFile *chunk)
+{
+	KvAddress	begin = kv_volume_begin(chunk->shard);
+
+	return begin + chunk->number * kv_chunk_size(kv_class_of(begin));
+}
 
 /* Gets every entry that recovery reads, in order. */
 typedef void (*KvApplyEntry) (void *arg, const KvLogEntry *entry, uint32 incarnation);
@@ -164,12 +197,22 @@ extern void kv_head_make(KvFileHead *head, uint32 magic, uint32 format_version,
 extern bool kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard);
 
 /* ---- manifest.c ---- */
-/* Give a manifest its head and, last, its CRC; files and lost are the caller's. */
-extern void kv_manifest_seal(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
-/* Seal it and put it in the place of the one that is there, atomically; does not sync. */
-extern void kv_manifest_write(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
-/* Is it whole, of our format version, and this shard's?  Never raises. */
-extern bool kv_manifest_is_of(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest);
+/*
+ * What the file would be, palloc'd.  The store's table file must say CHUNKS before it is
+ * written anywhere.
+ */
+extern char *kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest,
+							   Size *len);
+/* Put it in the place of the one that is there, atomically; does not sync. */
+extern void kv_manifest_write(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest);
+/*
+ * What these bytes of a file say.  NULL: *manifest has it; else what is wrong.  A version
+ * that this library does not read is an ERROR, 0A000.
+ */
+extern const char *kv_manifest_parse(const KvStoreKey *key, uint32 shardno, const char *path,
+									 const char *bytes, Size len, KvManifest *manifest);
+/* How many bytes of a longer file are its manifest; 0: it has none. */
+extern Size kv_manifest_length(const char *bytes, Size len);
 /* False if the shard has none yet; ERROR 0A000 if it has another format version. */
 extern bool kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
 
@@ -205,7 +248,10 @@ extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);
 
 /* ---- path.c ---- */
-/* The files of a store's shards, palloc'd; not value files, nor what has no name of ours. */
+/*
+ * The files of a store's shards, palloc'd; not value files of older libraries, nor what has
+ * no name of ours.
+ */
 extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
 /* How many of the files from index at on, without a gap, are this shard's. */
 extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
@@ -219,7 +265,9 @@ extern const char *kv_path_database(Oid dboid);
 extern const char *kv_path_table_directory(Oid dboid, Oid relid);
 extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_in_store(const KvStoreKey *key, const char *name);
-extern const char *kv_path_value(const KvStoreKey *key, KvFileNo file);
+extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
+/* Is there the one value file that an older library gave to a shard? */
+extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
@@ -243,6 +291,11 @@ extern bool kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, Strin
 /* The same; ERROR if there is none. */
 extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
 								  StringInfo schema, uint32 *schema_incarnation);
+/*
+ * From now on manifests with chunks may be written; durable.  Older libraries refuse the
+ * store then.  If it is in shared memory the caller holds the registry's lock, exclusive.
+ */
+extern void kv_table_file_allow_chunks(const KvStoreKey *key);
 /* Whose table file is this?  False if missing, damaged or without an id.  wal may be NULL. */
 extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id,
 								   KvWalLevel *wal);

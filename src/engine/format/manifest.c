@@ -1,10 +1,14 @@
 /*
  * manifest.c
- *		A shard's manifest: which runs and logs it consists of.
+ *		A shard's manifest: which runs, logs and chunks it consists of.
  *
  * Replaced whole by a rename, so there is always one that holds.  Files that
  * the manifest does not name are left-overs of an unfinished freeze and are
- * swept when the store is next opened.
+ * swept when the store is next opened; but chunks that it does not list yet may be named
+ * by key logs (life/recover.c).
+ *
+ * Version 1 had one value file, a whole volume of its shard's number: that is a chunk like
+ * any other, which takes no new values.
  */
 #include "postgres.h"
 
@@ -13,67 +17,241 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-static uint32
-manifest_crc(const KvManifest *manifest)
+#define KV_MANIFEST_VERSION	2
+
+typedef struct KvManifestV1
 {
-	return kv_crc(manifest, offsetof(KvManifest, crc));
+	KvFileHead	head;
+	uint32		base_run;
+	uint32		nunfrozen;
+	uint32		unfrozen[KV_MAX_UNFROZEN];
+	uint32		next_run;
+	uint32		first_log;
+	uint32		volume;
+	uint32		flags;
+	uint64		value_tail;
+	uint64		frozen_keys;
+	uint64		unfrozen_entries;
+	uint64		oldest_xid;
+	uint32		lost;
+	uint32		crc;
+} KvManifestV1;
+
+StaticAssertDecl(sizeof(KvManifestV1) == 144, "manifest version 1 size");
+
+typedef struct KvManifestHead
+{
+	KvFileHead	head;
+	uint32		base_run;
+	uint32		nunfrozen;
+	uint32		unfrozen[KV_MAX_UNFROZEN];
+	uint32		next_run;
+	uint32		first_log;
+	uint32		flags;
+	uint32		lost;
+	uint64		frozen_keys;
+	uint64		unfrozen_entries;
+	uint64		oldest_xid;
+	uint64		next_place;
+	uint64		open_place;
+	uint32		pass;
+	uint32		nchunks;
+	uint64		spare[4];
+	/* chunks, and then KvManifestEnd */
+} KvManifestHead;
+
+StaticAssertDecl(sizeof(KvManifestHead) == 184, "manifest head size");
+
+typedef struct KvManifestEnd
+{
+	uint32		crc;
+	uint32		pad;
+} KvManifestEnd;
+
+static Size
+size_with(uint64 nchunks)
+{
+	return sizeof(KvManifestHead) + nchunks * sizeof(KvChunk) + sizeof(KvManifestEnd);
+}
+
+char *
+kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest, Size *len)
+{
+	const KvShardFiles *files = &manifest->files;
+	char	   *bytes = palloc0(size_with(manifest->nchunks));
+	KvManifestHead *head = (KvManifestHead *) bytes;
+	KvChunk    *chunks = (KvChunk *) (head + 1);
+	KvManifestEnd *end = (KvManifestEnd *) (chunks + manifest->nchunks);
+
+	kv_head_make(&head->head, KV_MAGIC_MANIFEST, KV_MANIFEST_VERSION, key, shardno);
+	head->base_run = files->base_run;
+	head->nunfrozen = files->nunfrozen;
+	memcpy(head->unfrozen, files->unfrozen, files->nunfrozen * sizeof(uint32));
+	head->next_run = files->next_run;
+	head->first_log = files->first_log;
+	head->flags = files->flags;
+	head->lost = manifest->lost;
+	head->frozen_keys = files->frozen_keys;
+	head->unfrozen_entries = files->unfrozen_entries;
+	head->oldest_xid = files->oldest_xid;
+	head->next_place = manifest->next_place;
+	head->open_place = manifest->open_place;
+	head->pass = manifest->pass;
+	head->nchunks = manifest->nchunks;
+	for (int i = 0; i < manifest->nchunks; i++)
+	{
+		chunks[i] = manifest->chunks[i];
+		chunks[i].flags &= KV_CHUNK_ON_DISK;
+	}
+	end->crc = kv_crc(bytes, (char *) end - bytes);
+	*len = size_with(manifest->nchunks);
+	return bytes;
 }
 
 void
-kv_manifest_seal(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
+kv_manifest_write(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest)
 {
-	kv_head_make(&manifest->head, KV_MAGIC_MANIFEST, KV_FORMAT_VERSION, key, shardno);
-	manifest->crc = manifest_crc(manifest);
+	Size		len;
+	char	   *bytes = kv_manifest_bytes(key, shardno, manifest, &len);
+
+	kv_io_replace(kv_path_manifest(key, shardno), bytes, len, false);
+	pfree(bytes);
 }
 
-void
-kv_manifest_write(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
+Size
+kv_manifest_length(const char *bytes, Size len)
 {
-	kv_manifest_seal(key, shardno, manifest);
-	kv_io_replace(kv_path_manifest(key, shardno), manifest, sizeof(*manifest), false);
+	const KvManifestHead *head = (const KvManifestHead *) bytes;
+	Size		whole;
+
+	if (len < sizeof(KvFileHead))
+		return 0;
+	if (head->head.format_version == 1)
+		whole = sizeof(KvManifestV1);
+	else
+		whole = len < sizeof(KvManifestHead) ? PG_UINT64_MAX : size_with(head->nchunks);
+	return whole <= len ? whole : 0;
 }
 
-bool
-kv_manifest_is_of(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest)
+static bool
+parse_v1(const KvManifestV1 *file, KvManifest *manifest)
 {
-	return manifest->head.magic == KV_MAGIC_MANIFEST &&
-		manifest->head.format_version == KV_FORMAT_VERSION &&
-		manifest->crc == manifest_crc(manifest) &&
-		manifest->files.nunfrozen <= KV_MAX_UNFROZEN &&
-		kv_head_is_of(&manifest->head, key, shardno);
+	KvShardFiles *files = &manifest->files;
+
+	if (file->crc != kv_crc(file, offsetof(KvManifestV1, crc)) ||
+		file->nunfrozen > KV_MAX_UNFROZEN || file->volume >= KV_LEGACY_VOLUMES ||
+		file->value_tail > KV_VOLUME_SIZE)
+		return false;
+	files->base_run = file->base_run;
+	files->nunfrozen = file->nunfrozen;
+	memcpy(files->unfrozen, file->unfrozen, sizeof(files->unfrozen));
+	files->next_run = file->next_run;
+	files->first_log = file->first_log;
+	files->flags = file->flags;
+	files->frozen_keys = file->frozen_keys;
+	files->unfrozen_entries = file->unfrozen_entries;
+	files->oldest_xid = file->oldest_xid;
+	manifest->lost = file->lost;
+	if (file->value_tail > 0)
+	{
+		manifest->nchunks = 1;
+		manifest->chunks = palloc0(sizeof(KvChunk));
+		manifest->chunks->place = kv_volume_begin(file->volume);
+		manifest->chunks->used = file->value_tail;
+		manifest->chunks->live = KV_NOT_KNOWN;
+		manifest->chunks->last_log = file->first_log;
+		manifest->chunks->flags = KV_CHUNK_LEGACY;
+	}
+	return true;
 }
 
-/* False if the shard has none yet.  ERROR if it is damaged or another's. */
+/* Is the list as lists are: in order, each chunk once and with what it can have? */
+static bool
+chunks_are_sound(const KvChunk *chunks, uint32 n)
+{
+	for (uint32 i = 0; i < n; i++)
+	{
+		KvFileId	file = kv_file_of(chunks[i].place);
+
+		if (kv_volume_of(chunks[i].place) >= KV_LEGACY_VOLUMES + KV_CHUNK_CLASSES * KV_CLASS_VOLUMES ||
+			file.place != chunks[i].place || chunks[i].used > kv_file_span(file) ||
+			(i > 0 && chunks[i].place <= chunks[i - 1].place))
+			return false;
+	}
+	return true;
+}
+
+static bool
+parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
+{
+	KvShardFiles *files = &manifest->files;
+	const KvChunk *chunks = (const KvChunk *) (head + 1);
+	const KvManifestEnd *end;
+
+	if (len < sizeof(KvManifestHead) || len != size_with(head->nchunks))
+		return false;
+	end = (const KvManifestEnd *) (chunks + head->nchunks);
+	if (end->crc != kv_crc(head, (const char *) end - (const char *) head) ||
+		head->nunfrozen > KV_MAX_UNFROZEN || !chunks_are_sound(chunks, head->nchunks))
+		return false;
+	files->base_run = head->base_run;
+	files->nunfrozen = head->nunfrozen;
+	memcpy(files->unfrozen, head->unfrozen, sizeof(files->unfrozen));
+	files->next_run = head->next_run;
+	files->first_log = head->first_log;
+	files->flags = head->flags;
+	files->frozen_keys = head->frozen_keys;
+	files->unfrozen_entries = head->unfrozen_entries;
+	files->oldest_xid = head->oldest_xid;
+	manifest->lost = head->lost;
+	manifest->pass = head->pass;
+	manifest->next_place = head->next_place;
+	manifest->open_place = head->open_place;
+	manifest->nchunks = head->nchunks;
+	manifest->chunks = palloc(Max(head->nchunks, 1) * sizeof(KvChunk));
+	memcpy(manifest->chunks, chunks, head->nchunks * sizeof(KvChunk));
+	return true;
+}
+
+const char *
+kv_manifest_parse(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes,
+				  Size len, KvManifest *manifest)
+{
+	const KvFileHead *head = (const KvFileHead *) bytes;
+	bool		sound;
+
+	memset(manifest, 0, sizeof(*manifest));
+	if (len < sizeof(KvFileHead) || head->magic != KV_MAGIC_MANIFEST)
+		return "is damaged";
+	if (head->format_version == 0 || head->format_version > KV_MANIFEST_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("manifest \"%s\" has format version %u, this library reads versions 1 to %u",
+						path, head->format_version, KV_MANIFEST_VERSION)));
+	if (head->format_version == 1)
+		sound = len == sizeof(KvManifestV1) && parse_v1((const KvManifestV1 *) bytes, manifest);
+	else
+		sound = parse_v2((const KvManifestHead *) bytes, len, manifest);
+	if (!sound)
+		return "is damaged";
+	return kv_head_is_of(head, key, shardno) ? NULL : "belongs to another shard";
+}
+
 bool
 kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
 {
 	const char *path = kv_path_manifest(key, shardno);
+	const char *problem;
 	Size		len;
-	char	   *image = kv_io_slurp(path, &len);
+	char	   *bytes = kv_io_slurp(path, &len);
 
-	if (image == NULL)
+	if (bytes == NULL)
 		return false;
-	if (len != sizeof(KvManifest))
+	problem = kv_manifest_parse(key, shardno, path, bytes, len, manifest);
+	if (problem != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("manifest \"%s\" has %zu bytes instead of %zu",
-						path, len, sizeof(KvManifest))));
-	memcpy(manifest, image, sizeof(KvManifest));
-	pfree(image);
-	if (manifest->head.magic == KV_MAGIC_MANIFEST &&
-		manifest->head.format_version != KV_FORMAT_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("manifest \"%s\" has format version %u, this library reads version %u",
-						path, manifest->head.format_version, KV_FORMAT_VERSION)));
-	if (manifest->head.magic != KV_MAGIC_MANIFEST || manifest->crc != manifest_crc(manifest) ||
-		manifest->files.nunfrozen > KV_MAX_UNFROZEN)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("manifest \"%s\" is damaged", path)));
-	if (!kv_head_is_of(&manifest->head, key, shardno))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("manifest \"%s\" belongs to another shard", path)));
+				 errmsg("manifest \"%s\" %s", path, problem)));
+	pfree(bytes);
 	return true;
 }

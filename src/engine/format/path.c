@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
 #include "storage/fd.h"
 
@@ -69,11 +70,23 @@ kv_path_in_store(const KvStoreKey *key, const char *name)
 }
 
 const char *
-kv_path_value(const KvStoreKey *key, KvFileNo file)
+kv_path_value(const KvStoreKey *key, KvFileId file)
 {
 	static char path[MAXPGPATH];
+	uint32		volume = kv_volume_of(file.place);
 
-	return file_path(path, key, "%05x.val", file.n);
+	if (kv_is_legacy(file.place))
+		return file_path(path, key, "%05x.val", volume);
+	return file_path(path, key, "%05x.c%05x.val", volume,
+					 (uint32) ((file.place - kv_volume_begin(volume)) / kv_file_span(file)));
+}
+
+bool
+kv_has_legacy_file(const KvStoreKey *key, uint32 shardno)
+{
+	KvFileId	file = {kv_volume_begin(shardno)};
+
+	return access(kv_path_value(key, file), F_OK) == 0;
 }
 
 const char *
@@ -175,6 +188,21 @@ kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg), const vo
 	return n;
 }
 
+/* Is it the name of a chunk? */
+static bool
+parse_chunk(const char *name, KvFoundFile *file)
+{
+	char		right[sizeof(file->name)];
+
+	if (sscanf(name, "%5x.c%8x.", &file->shard, &file->number) != 2 ||
+		file->shard < KV_LEGACY_VOLUMES ||
+		file->shard >= KV_LEGACY_VOLUMES + KV_CHUNK_CLASSES * KV_CLASS_VOLUMES)
+		return false;
+	snprintf(right, sizeof(right), "%05x.c%05x.val", file->shard, file->number);
+	file->kind = KV_FILE_CHUNK;
+	return strcmp(name, right) == 0;
+}
+
 /* What kind of file has this name?  False: none that belongs to a shard. */
 static bool
 parse_name(const char *name, KvFoundFile *file)
@@ -191,6 +219,8 @@ parse_name(const char *name, KvFoundFile *file)
 		file->kind = KV_FILE_TEMPORARY;
 		return sscanf(name, "%5x", &file->shard) == 1;
 	}
+	if (parse_chunk(name, file))
+		return true;
 	if (sscanf(name, "%5x.%8x.%15s", &file->shard, &file->number, ending) == 3)
 	{
 		static const char *const endings[] = {
@@ -216,10 +246,12 @@ parse_name(const char *name, KvFoundFile *file)
 static int
 compare_found(const void *a, const void *b)
 {
-	uint32		left = ((const KvFoundFile *) a)->shard;
-	uint32		right = ((const KvFoundFile *) b)->shard;
+	const KvFoundFile *left = a;
+	const KvFoundFile *right = b;
 
-	return left < right ? -1 : left > right;
+	if (left->shard != right->shard)
+		return left->shard < right->shard ? -1 : 1;
+	return left->number < right->number ? -1 : left->number > right->number;
 }
 
 void

@@ -30,12 +30,20 @@ typedef struct KvTableFile
 	uint64		id;
 	uint32		wal;			/* KvWalLevel */
 	uint32		schema_incarnation; /* that wrote the schema image; 0: redo, or it is not known */
+
+	/* not in version 2 */
+	uint32		flags;
+	uint32		pad;
 } KvTableFile;
 
-StaticAssertDecl(sizeof(KvTableFile) == 72, "table file size");
+StaticAssertDecl(sizeof(KvTableFile) == 80, "table file size");
 
-#define KV_TABLE_VERSION	2
+#define KV_TABLE_VERSION	3
 #define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
+#define KV_TABLE_V2_SIZE	offsetof(KvTableFile, flags)
+
+/* KvTableFile.flags: manifests may have chunks. */
+#define KV_TABLE_CHUNKS		1
 
 typedef struct KvMapFile
 {
@@ -74,6 +82,7 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	file->id = shape->id;
 	file->wal = shape->wal;
 	file->schema_incarnation = schema_incarnation;
+	file->flags = KV_TABLE_CHUNKS;
 	memcpy(file + 1, schema, schema_len);
 	file->crc = table_crc(file, len);
 	kv_io_replace(path, file, len, true);
@@ -86,6 +95,21 @@ kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape, const char
 {
 	write_table(kv_path_in_store(key, "table"), key, shape, schema, schema_len,
 				schema_incarnation);
+}
+
+/* How long the file's head is; the schema image comes behind it. */
+static Size
+head_size(const KvTableFile *file)
+{
+	switch (file->head.format_version)
+	{
+		case 1:
+			return KV_TABLE_V1_SIZE;
+		case 2:
+			return KV_TABLE_V2_SIZE;
+		default:
+			return sizeof(KvTableFile);
+	}
 }
 
 /*
@@ -111,14 +135,14 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
 							path, file->head.format_version, KV_TABLE_VERSION)));
-		if (file->head.format_version == 1)
-			header = KV_TABLE_V1_SIZE;
+		header = head_size(file);
 	}
 	if (len < header || file->head.magic != KV_MAGIC_TABLE ||
 		len != header + file->schema_len ||
 		file->crc != table_crc(file, len) ||
 		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
-		(file->head.format_version > 1 && file->wal > KV_WAL_FULL))
+		(file->head.format_version > 1 && file->wal > KV_WAL_FULL) ||
+		(file->head.format_version > 2 && (file->flags & ~KV_TABLE_CHUNKS) != 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path)));
@@ -142,6 +166,28 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 }
 
 void
+kv_table_file_allow_chunks(const KvStoreKey *key)
+{
+	uint32		version;
+	KvStoreShape shape;
+	StringInfoData schema;
+	uint32		schema_incarnation;
+	Size		len;
+	KvTableFile *file = (KvTableFile *) kv_io_slurp(kv_path_in_store(key, "table"), &len);
+
+	version = file != NULL && len >= sizeof(KvFileHead) ? file->head.format_version : 0;
+	if (version == KV_TABLE_VERSION)
+	{
+		pfree(file);
+		return;
+	}
+	initStringInfo(&schema);
+	kv_table_file_require(key, &shape, &schema, &schema_incarnation);
+	kv_table_file_write(key, &shape, schema.data, schema.len, schema_incarnation);
+	pfree(schema.data);
+}
+
+void
 kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
 					  uint32 *schema_incarnation)
 {
@@ -160,8 +206,9 @@ kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id, KvWalLevel
 
 	if (file == NULL)
 		return false;
-	sound = len >= sizeof(KvTableFile) && file->head.magic == KV_MAGIC_TABLE &&
-		file->head.format_version == KV_TABLE_VERSION && file->crc == table_crc(file, len);
+	sound = len >= KV_TABLE_V2_SIZE && file->head.magic == KV_MAGIC_TABLE &&
+		file->head.format_version >= 2 && file->head.format_version <= KV_TABLE_VERSION &&
+		len >= head_size(file) && file->crc == table_crc(file, len);
 	if (sound)
 	{
 		*key = file->head.store;

@@ -7,7 +7,7 @@
  * new runs, which replace them at once:
  *
  *   1. seal     under the shard's lock: slot, delta, log number
- *   2. drain    the values that the sealed delta names get to the value file
+ *   2. drain    the values that the sealed delta names get to their chunks
  *   3. merge    sealed delta + chosen runs → new base and/or unfrozen run
  *   4. publish  flush WAL, replace the manifest, swap the lists in memory
  *   5. sweep    unlink the runs and logs that neither the manifest nor an image
@@ -280,14 +280,14 @@ publish(KvMerge *merge, const KvShard *before)
 {
 	KvStore    *store = merge->store;
 	KvShard    *shard = kv_shard(store, merge->shardno);
-	KvManifest	manifest = {0};
+	KvManifest	manifest;
 	KvShardFiles *files = &manifest.files;
 	KvDelta		freed;
 
 	kv_wal_flush();
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	*files = shard->files;
+	kv_shard_describe(shard, &manifest);
 	LWLockRelease(&shard->lock);
 	if (merge->with_base)
 	{
@@ -306,12 +306,6 @@ publish(KvMerge *merge, const KvShard *before)
 		(merge->oldest_xid != 0 && merge->oldest_xid < files->oldest_xid))
 		files->oldest_xid = merge->oldest_xid;
 	files->first_log = before->sealed_log + 1;
-	if (files->flags & KV_MANIFEST_SALVAGE)
-	{
-		/* its logs are still to be read again, and with the same doubts */
-		manifest.lost = shard->salvage_lost;
-		files->value_tail = shard->salvage_from;
-	}
 
 	kv_log_create(&store->key, merge->shardno, files->first_log);
 	KV_STOP_POINT("freeze_before_manifest");
@@ -320,7 +314,6 @@ publish(KvMerge *merge, const KvShard *before)
 	KV_STOP_POINT("freeze_after_manifest");
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	files->value_tail = shard->files.value_tail;
 	shard->files = *files;
 	freed = shard->sealed;
 	memset(&shard->sealed, 0, sizeof(shard->sealed));

@@ -14,7 +14,8 @@
  *
  * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
  * is good for.  kvfdw.boot_id stands for the running kernel's, and
- * kvfdw.server_version for the running server's number.
+ * kvfdw.server_version for the running server's number.  kvfdw.test_chunk_kb makes value
+ * files small, so that little data has many.
  *
  * Faults and stop points are parsed into fixed static arrays, so that a check costs no
  * allocation and may be made anywhere, critical sections included.
@@ -31,6 +32,7 @@
 
 #include "common/file_perm.h"
 #include "compat.h"
+#include "engine/base/address.h"
 #include "engine/base/worker.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
@@ -341,6 +343,12 @@ kv_stop_point(const char *name)
 	}
 }
 
+static bool
+check_chunk(int *value, void **extra, GucSource source)
+{
+	return *value == 0 || (*value >= 64 && (*value & (*value - 1)) == 0);
+}
+
 void
 kv_fault_gucs(void)
 {
@@ -370,6 +378,11 @@ kv_fault_gucs(void)
 							"Stands for the running server's version number.",
 							NULL, &server_version_setting, 0, 0, INT_MAX, PGC_SUSET, 0,
 							NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.test_chunk_kb",
+							"Size of the smallest value files, a power of two; 0: as in other builds.",
+							"Stores made with another size cannot be read.",
+							&kv_test_chunk_kb, 0, 0, 4096, PGC_POSTMASTER, GUC_UNIT_KB,
+							check_chunk, NULL, NULL);
 }
 
 bool

@@ -86,6 +86,7 @@ extern void kv_io_sync_file(const char *path);
 /* Have a file's content written, and do not wait: a sync follows.  Reports no failure. */
 extern void kv_io_start_sync(const char *path);
 extern void kv_io_cut(const char *path, uint64 size);	/* shorten a file nobody uses */
+extern int	kv_io_try_cut(const char *path, uint64 size);	/* 0 or an errno */
 /* Read a piece of a file, and the file's length; false if it is missing or shorter. */
 extern bool kv_io_slurp_piece(const char *path, uint64 offset, void *into, Size bytes, Size *len);
 /* Read all of a file, to see that it can be: 0 or an errno. */

@@ -231,14 +231,22 @@ kv_io_read_through(const char *path, KvIoKind kind)
 	return err;
 }
 
-void
-kv_io_cut(const char *path, uint64 size)
+int
+kv_io_try_cut(const char *path, uint64 size)
 {
 	int			err = kv_fault(KV_IO_META_WRITE, NULL);
 
 	if (err == 0 && truncate(path, size) != 0)
 		err = errno;
 	kv_io_stat_add(KV_IO_META_WRITE, 0, err);
+	return err;
+}
+
+void
+kv_io_cut(const char *path, uint64 size)
+{
+	int			err = kv_io_try_cut(path, size);
+
 	if (err != 0)
 		kv_io_error(ERROR, err, path, "truncate");
 }

@@ -171,6 +171,7 @@ collect_stores(void)
 			{
 				kv_delta_free(&kv_shard(store, i)->active);
 				kv_delta_free(&kv_shard(store, i)->sealed);
+				kv_chunks_free(kv_shard(store, i));
 			}
 			dsa_free(kv_area(), store->shards);
 		}

@@ -58,6 +58,12 @@ extern PGDLLEXPORT void kv_recovery_worker_main(Datum arg);
  */
 extern void kv_store_recover(KvStore *store);
 
+/*
+ * Unlinks chunks that no shard lists: at the end of the store's recovery, at level 'keys'
+ * not before redo ends, for it may meet entries that name them.  Nobody makes one meanwhile.
+ */
+extern void kv_chunks_sweep(KvStore *store);
+
 /* ---- pending.c ---- */
 /*
  * Notes what the end of the transaction, or a rollback of subtransaction subid, is to do.

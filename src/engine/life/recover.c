@@ -75,11 +75,11 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	const uint8 *key = (const uint8 *) (entry + 1);
 	KvDeltaPosition place;
 	KvVersion	version = kv_entry_version(entry);
-	uint64		end = KV_LOCATION_OFFSET(entry->location) + entry->len;
 
 	/* the space is taken whether or not the entry counts */
-	if (kv_same_file(KV_LOCATION_FILE(entry->location), shard->files.value_file))
-		shard->files.value_tail = Max(shard->files.value_tail, TYPEALIGN(KV_BLOCK, end));
+	while (entry->len > 0 && !kv_value_adopt(to->store, to->shardno,
+											 KV_LOCATION_ADDRESS(entry->location), entry->len))
+		kv_make_memory(to->store, to->shardno);
 
 	version.fate = kv_xid_fate(entry->xid, incarnation);
 	if (version.fate == KV_FATE_ABORTED ||
@@ -95,6 +95,15 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	kv_stat_add(to->store, KV_COUNT_RECOVERED_ENTRIES, 1);
 }
 
+/* Of a salvage: does the image say nothing of these bytes? */
+static bool
+is_doubtful(const KvShard *shard, KvAddress address)
+{
+	const KvShardChunk *chunk = kv_chunk_find(shard, address);
+
+	return chunk == NULL || address - chunk->chunk.place >= chunk->believed;
+}
+
 /*
  * As apply_entry, in a salvage: of what lies behind the image's values only what is
  * whole.
@@ -107,14 +116,15 @@ salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	KvVersion	version = kv_entry_version(entry);
 	int			err = 0;
 
-	if (entry->len > 0 && KV_LOCATION_OFFSET(entry->location) >= shard->salvage_from &&
+	if (entry->len > 0 && is_doubtful(shard, KV_LOCATION_ADDRESS(entry->location)) &&
 		kv_value_problem(&to->store->key, to->store->cache_id, kv_entry_key(entry), &version,
 						 &err) != NULL)
 	{
 		/* what a device does not read once it may read at the next start */
 		if (err != 0)
 			kv_io_error(ERROR, err,
-						kv_path_value(&to->store->key, KV_LOCATION_FILE(entry->location)),
+						kv_path_value(&to->store->key,
+									  kv_file_of(KV_LOCATION_ADDRESS(entry->location))),
 						"read");
 		kv_stat_add(to->store, KV_COUNT_LOST_ENTRIES, 1);
 		return;
@@ -130,11 +140,13 @@ static void
 leave_logs(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvManifest	manifest = {.files = shard->files};
+	KvManifest	manifest;
 
+	kv_shard_describe(shard, &manifest);
 	manifest.files.first_log = ++shard->log_number;
 	kv_log_create(&store->key, shardno, manifest.files.first_log);
 	kv_manifest_write(&store->key, shardno, &manifest);
+	pfree(manifest.chunks);
 	shard->log_tail = sizeof(KvLogHeader);
 	shard->files.first_log = manifest.files.first_log;
 	shard->sealed_log = manifest.files.first_log - 1;
@@ -156,7 +168,6 @@ end_salvage(KvStore *store, uint32 shardno)
 		leave_logs(store, shardno);
 		return;
 	}
-	/* behind whatever is in the file, whole or not */
 	shard->frozen_at = GetCurrentTimestamp();
 	kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
 }
@@ -198,6 +209,20 @@ find_beginning(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shardno))));
 }
 
+static void
+require_chunks(const KvStoreKey *key, const KvManifest *manifest)
+{
+	for (int i = 0; i < manifest->nchunks; i++)
+	{
+		const char *path = kv_path_value(key, kv_file_of(manifest->chunks[i].place));
+
+		if (access(path, F_OK) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("value file \"%s\" is missing", path)));
+	}
+}
+
 /*
  * Put into the shard what it begins with: what its image says, or at level 'none',
  * or of an unused one, what is there.
@@ -209,21 +234,14 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvManifest *manifest = &begin->manifest;
 	bool		had_image = kv_imaged_has(imaged, shardno);
-	File		file;
 
 	memset(begin, 0, sizeof(*begin));
 	begin->manifest.files.next_run = 1;
 	begin->manifest.files.first_log = begin->last_log = 1;
-	begin->manifest.files.value_file = kv_shard_file(shardno);
-
-	/* places in it are about to be written again: nobody may still do so */
-	file = kv_value_file(&store->key, store->cache_id, kv_shard_file(shardno), false);
-	if (file >= 0)
-		kv_io_settle(file);
 	if (store->shape.wal == KV_WAL_NONE)
 	{
 		find_beginning(store, shardno, files, n, begin);
-		begin->used |= file >= 0;
+		begin->used |= kv_has_legacy_file(&store->key, shardno);
 	}
 	else
 		begin->used = kv_shard_set_back(store, shardno, files, n, had_image,
@@ -232,8 +250,10 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	shard->files = manifest->files;
 	shard->sealed_log = manifest->files.first_log - 1;
 	shard->log_number = begin->last_log;
-	shard->salvage_from = manifest->files.value_tail;
 	shard->salvage_lost = manifest->lost;
+	while (!kv_chunks_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
+		kv_make_memory(store, shardno);
+	require_chunks(&store->key, manifest);
 	kv_shard_load_image(store, shardno, files, n, manifest);
 	if (shard->image_number > 0 && !had_image)
 		store->imaged_stale = true;
@@ -272,14 +292,102 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	kv_slots_replay_open(store, shardno, apply_entry, &to);
 }
 
+/* Bytes of a chunk's file; 0 if it is missing, which who reads it finds out. */
+static uint64
+size_of(const KvStore *store, KvAddress place)
+{
+	File		file = kv_value_file(&store->key, store->cache_id, kv_file_of(place),
+									 KV_IO_MISSING_OK);
+
+	if (file < 0)
+		return 0;
+
+	/* places in it may be written again: nobody may still do so */
+	kv_io_settle(file);
+	return kv_io_size(file);
+}
+
+/*
+ * Which chunk takes new values: the one that did, unless another was made since, whose
+ * entries have made it the open one; but after a salvage none, for there is no telling
+ * how much of it was written.
+ */
+static void
+settle_open_chunk(KvStore *store, uint32 shardno, const KvManifest *manifest)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	before = manifest->open_place;
+	KvShardChunk *closed = NULL;
+	uint64		size;
+
+	if (shard->open_place != 0)
+	{
+		KvShardChunk *open = kv_chunk_find(shard, shard->open_place);
+
+		size = size_of(store, shard->open_place);
+		open->chunk.used = shard->value_tail - shard->open_place;
+		if (size < open->chunk.used || (shard->files.flags & KV_MANIFEST_SALVAGE))
+			kv_chunk_close(shard);
+		else
+			kv_chunk_open(shard, open, size);
+	}
+
+	/* what a slot had reserved when the manifest was written it may have given back */
+	if (before != 0 && before != shard->open_place)
+		closed = kv_chunk_find(shard, before);
+	if (closed == NULL)
+		return;
+	size = size_of(store, before);
+	if (size > 0 && size < closed->chunk.used)
+	{
+		shard->value_bytes -= closed->chunk.used - size;
+		closed->chunk.used = size;
+	}
+}
+
+/*
+ * The next chunk comes behind all that the shard has made, and all files of its volume.
+ * At level 'full' those that the image does not list are of no use.
+ */
+static void
+settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *chunks, int n)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	char	   *directory = pstrdup(kv_path_store(&store->key));
+
+	if (shard->nchunks > 0)
+	{
+		KvFileId	last = {kv_chunks(shard)[shard->nchunks - 1].chunk.place};
+
+		if (!kv_is_legacy(last.place) && last.place + kv_file_span(last) > shard->next_place)
+			shard->next_place = last.place + kv_file_span(last);
+		if (kv_volume_of(shard->next_place) != kv_volume_of(last.place) &&
+			shard->next_place == last.place + kv_file_span(last))
+			shard->next_place = 0;
+	}
+	for (int i = 0; i < n && shard->next_place != 0; i++)
+	{
+		KvFileId	file = {kv_found_place(&chunks[i])};
+		char		path[MAXPGPATH];
+
+		if (kv_volume_of(file.place) != kv_volume_of(shard->next_place) ||
+			file.place < shard->next_place)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", directory, chunks[i].name);
+		if (store->shape.wal != KV_WAL_FULL || kv_io_unlink(path) != 0)
+			shard->next_place = file.place + kv_file_span(file);
+	}
+	pfree(directory);
+}
+
+/* files: the shard's; chunks: the store's. */
 static void
 recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-			  const KvImaged *imaged)
+			  const KvFoundFile *chunks, int nchunks, const KvImaged *imaged)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvBeginning begin;
 	bool		salvage;
-	File		file;
 
 	if (shard->recovered)
 		return;
@@ -288,12 +396,8 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	begin_shard(store, shardno, files, n, imaged, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
 	replay_shard(store, shardno, &begin);
-
-	file = kv_value_file(&store->key, store->cache_id, shard->files.value_file, false);
-	shard->value_allocated = file >= 0 ? kv_io_size(file) : 0;
-	shard->files.value_tail = TYPEALIGN(KV_BLOCK, shard->files.value_tail);
-	if (salvage && file >= 0)
-		shard->files.value_tail = TYPEALIGN(KV_BLOCK, kv_io_data_end(file, shard->files.value_tail));
+	settle_open_chunk(store, shardno, &begin.manifest);
+	settle_next_place(store, shardno, chunks, nchunks);
 
 	if (salvage)
 		end_salvage(store, shardno);
@@ -317,9 +421,12 @@ recover_shards(KvStore *store)
 {
 	KvImaged   *imaged = store->shape.wal == KV_WAL_NONE ? NULL : kv_imaged_read(store);
 	KvFound		found;
+	int			first_chunk = 0;
 	int			at = 0;
 
 	kv_store_list_files(&store->key, &found);
+	while (first_chunk < found.n && found.files[first_chunk].kind != KV_FILE_CHUNK)
+		first_chunk++;
 	for (;;)
 	{
 		uint32		shardno = pg_atomic_fetch_add_u32(&store->next_shard, 1);
@@ -331,7 +438,8 @@ recover_shards(KvStore *store)
 		while (at < found.n && found.files[at].shard < shardno)
 			at++;
 		n = kv_found_of_shard(&found, at, shardno);
-		recover_shard(store, shardno, found.files + at, n, imaged);
+		recover_shard(store, shardno, found.files + at, n, found.files + first_chunk,
+					  found.n - first_chunk, imaged);
 		at += n;
 	}
 	pfree(found.files);
@@ -375,6 +483,9 @@ allocate_shards(KvStore *store)
 
 	if (DsaPointerIsValid(store->shards))
 		return;
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	kv_table_file_allow_chunks(&store->key);
+	LWLockRelease(&kv_registry->lock);
 	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
 	bounds = kv_map_file_read(&store->key, store->shape.nshards, &bytes);
 	for (int tries = 0; tries < KV_ROOM_TRIES; tries++)
@@ -432,6 +543,84 @@ report_losses(KvStore *store)
 						store->key.relid, store->key.dboid, (unsigned long long) entries,
 						(unsigned long long) bytes),
 				 errdetail("The table has wal level \"none\", and what was not synced is not believed since the last start.")));
+}
+
+/* ---- chunks of all shards ---- */
+
+/* No volume that is in use is given out. */
+static void
+note_volume(KvStore *store, KvAddress address)
+{
+	uint32		volume = kv_volume_of(address);
+	pg_atomic_uint32 *count;
+	uint32		used;
+
+	if (kv_is_legacy(address))
+		return;
+	count = &store->volumes[kv_class_of(address)];
+	used = (volume - KV_LEGACY_VOLUMES) % KV_CLASS_VOLUMES + 1;
+	if (used > pg_atomic_read_u32(count))
+		pg_atomic_write_u32(count, used);
+}
+
+/* Before shards are recovered: no volume is given out but behind those that have files. */
+static void
+count_volumes(KvStore *store, const KvFound *found)
+{
+	for (int class = 0; class < KV_CHUNK_CLASSES; class++)
+		pg_atomic_write_u32(&store->volumes[class], 0);
+	for (int i = 0; i < found->n; i++)
+	{
+		if (found->files[i].kind == KV_FILE_CHUNK)
+			note_volume(store, kv_found_place(&found->files[i]));
+	}
+}
+
+static int
+compare_places(const void *a, const void *b)
+{
+	KvAddress	left = *(const KvAddress *) a;
+	KvAddress	right = *(const KvAddress *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+void
+kv_chunks_sweep(KvStore *store)
+{
+	char	   *directory = pstrdup(kv_path_store(&store->key));
+	KvFound		found;
+	KvAddress  *listed;
+	Size		n = 0;
+
+	kv_store_list_files(&store->key, &found);
+	for (int i = 0; i < store->shape.nshards; i++)
+		n += kv_shard(store, i)->nchunks;
+	listed = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(KvAddress));
+	n = 0;
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		const KvShard *shard = kv_shard(store, i);
+
+		for (int c = 0; c < shard->nchunks; c++)
+			listed[n++] = kv_chunks(shard)[c].chunk.place;
+	}
+	qsort(listed, n, sizeof(KvAddress), compare_places);
+	for (int i = 0; i < found.n; i++)
+	{
+		KvAddress	place;
+		char		path[MAXPGPATH];
+
+		if (found.files[i].kind != KV_FILE_CHUNK)
+			continue;
+		place = kv_found_place(&found.files[i]);
+		snprintf(path, sizeof(path), "%s/%s", directory, found.files[i].name);
+		if (bsearch(&place, listed, n, sizeof(KvAddress), compare_places) == NULL)
+			(void) kv_io_unlink(path);
+	}
+	pfree(listed);
+	pfree(found.files);
+	pfree(directory);
 }
 
 /* ---- helpers ---- */
@@ -494,6 +683,7 @@ kv_store_recover(KvStore *store)
 	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < found.n; i++)
 		logs += found.files[i].kind == KV_FILE_LOG;
+	count_volumes(store, &found);
 	pfree(found.files);
 	wanted = store->shape.nshards > 1 && !RecoveryInProgress() ?
 		Min(Min(recovery_workers, logs / 4), lengthof(helpers)) : 0;
@@ -526,6 +716,10 @@ kv_store_recover(KvStore *store)
 		pg_atomic_write_u32(&store->next_shard, 0);
 		recover_shards(store);
 	}
+	for (int i = 0; i < store->shape.nshards; i++)
+		note_volume(store, kv_shard(store, i)->next_place);
+	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
+		kv_chunks_sweep(store);
 	report_losses(store);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
 						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));

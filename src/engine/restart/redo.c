@@ -479,6 +479,23 @@ redo_record(XLogReaderState *record)
 	in_record = false;
 }
 
+/* Nothing can name any more what no shard lists. */
+static void
+sweep_chunks(void)
+{
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		if (store->shape.wal == KV_WAL_KEYS)
+			kv_chunks_sweep(store);
+	}
+	kv_stores_unpin(stores);
+}
+
 static void
 redo_cleanup(void)
 {
@@ -498,6 +515,7 @@ redo_cleanup(void)
 		kv_wal_flush();
 	kv_barrier_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);
 	mark_passed();
+	sweep_chunks();
 	KV_STOP_POINT("redo_flushed");
 	kv_incarnation_complete(true);
 	MemoryContextSwitchTo(old);

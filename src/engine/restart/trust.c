@@ -191,6 +191,7 @@ reset_store(KvStore *store, const KvReset *reset)
 	}
 	else if (store->shape.wal == KV_WAL_NONE && !reset->believed)
 	{
+		kv_table_file_allow_chunks(&store->key);
 		visit_shards(store, reset, kv_shard_doubt);
 		salvaged++;
 	}

@@ -9,7 +9,7 @@
  *   1. gather: go through the shard's entries, without values, and sort those that
  *      the snapshot sees by the place of their value, in work_mem and then in
  *      temporary files;
- *   2. take: batch by batch, in that order; the file is read from end to end,
+ *   2. take: batch by batch, in that order; files are read from end to end,
  *      segment by segment through windows, if most of it is wanted, else in large
  *      reads of what is.
  *
@@ -59,7 +59,7 @@ struct KvPlaceOrder
 {
 	Tuplesortstate *sort;
 	uint32		shard;
-	uint64		begin;			/* place in the file where the order begins */
+	KvAddress	begin;			/* where the order begins */
 	double		bytes_left;		/* of values that are not taken yet */
 	bool		dense;
 };
@@ -98,7 +98,7 @@ static void
 put_row(KvPlaceOrder *places, const KvBatchRow *row, bytea *room)
 {
 	KvPlaceRow	placed = {
-		.distance = pg_hton64(KV_LOCATION_OFFSET(row->version.location) - places->begin),
+		.distance = pg_hton64(KV_LOCATION_ADDRESS(row->version.location) - places->begin),
 		.location = row->version.location,
 		.len = row->version.len,
 		.crc = row->version.crc
@@ -118,14 +118,14 @@ gather(KvScan *scan)
 	MemoryContext old = MemoryContextSwitchTo(scan->context);
 	KvPlaceOrder   *places = palloc0(sizeof(KvPlaceOrder));
 	bytea	   *room = palloc(VARHDRSZ + sizeof(KvPlaceRow) + KV_MAX_KEY);
-	uint64		written;
+	uint64		bytes;
 
 	places->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
 										 work_mem, NULL, TUPLESORT_NONE);
 	scan->places = places;
 	MemoryContextSwitchTo(old);
 	places->shard = scan->shardno;
-	places->begin = scan->company.shard == scan->shardno ? scan->company.offset : 0;
+	places->begin = scan->company.shard == scan->shardno ? scan->company.address : 0;
 
 	kv_reader_leave(&scan->reader);
 	kv_batch_make_rows(scan, KV_BATCH_ROWS);
@@ -136,13 +136,13 @@ gather(KvScan *scan)
 		MemoryContextReset(scan->batch_context);
 		scan->nrows = 0;
 		scan->batch_bytes = 0;
-		written = kv_batch_fill_range(scan);
+		bytes = kv_batch_fill_range(scan);
 		for (int i = 0; i < scan->nrows; i++)
 			put_row(places, &scan->rows[i], room);
 	} while (scan->started);
 	scan->want_values = true;
 
-	places->dense = places->bytes_left >= KV_DENSE_SHARE * written;
+	places->dense = places->bytes_left >= KV_DENSE_SHARE * bytes;
 	scan->nrows = 0;
 	scan->batch_bytes = 0;
 	pfree(room);
@@ -151,24 +151,24 @@ gather(KvScan *scan)
 
 /* ---- step 2 ---- */
 
-/* Copy the values that are still in merge slots.  Returns how far the file is written. */
-static uint64
+/* Copy the values that are still in merge slots. */
+static void
 copy_from_slots(KvScan *scan)
 {
 	KvShard    *shard = kv_shard(scan->store, scan->places->shard);
-	uint64		written;
+	KvStretch	unwritten;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	written = kv_shard_written(shard);
+	unwritten = kv_shard_unwritten(shard);
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
+		KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 
-		if (KV_LOCATION_OFFSET(row->version.location) >= written)
+		if (row->version.len > 0 && address >= unwritten.begin && address < unwritten.end)
 			row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
 	}
 	LWLockRelease(&shard->lock);
-	return written;
 }
 
 /* Step 2: the next batch of rows by place; no row: the shard is finished. */
@@ -178,7 +178,6 @@ take(KvScan *scan)
 	KvPlaceOrder   *places = scan->places;
 	MemoryContext old = MemoryContextSwitchTo(scan->batch_context);
 	uint64		left = places->bytes_left;
-	uint64		written;
 	Datum		datum;
 	bool		isnull;
 
@@ -209,10 +208,10 @@ take(KvScan *scan)
 		kv_reader_leave(&scan->reader);
 		return;
 	}
-	written = copy_from_slots(scan);
+	copy_from_slots(scan);
 	if (places->dense)
-		kv_steer_by_place(scan, places->shard, written,
-						  KV_LOCATION_OFFSET(scan->rows[0].version.location),
+		kv_steer_by_place(scan, places->shard,
+						  KV_LOCATION_ADDRESS(scan->rows[0].version.location),
 						  places->begin, left);
 }
 

@@ -36,16 +36,14 @@ make_buffer(KvScan *scan, Size size)
 static bool
 take_value(KvScan *scan, const KvBatchRow *row, char *into)
 {
-	uint64		offset = KV_LOCATION_OFFSET(row->version.location);
+	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	KvKey		key = {row->key, row->keylen};
 
-	if (!kv_same_file(KV_LOCATION_FILE(row->version.location),
-					  kv_shard_file(scan->reader.shard)) ||
-		!kv_reader_take(&scan->reader, offset, row->version.len, into))
+	if (!kv_reader_take(&scan->reader, address, row->version.len, into))
 		return false;
 	if (kv_value_matches(&scan->store->key, key, into, &row->version))
 		return true;
-	kv_reader_lose(&scan->reader, offset, row->version.len);
+	kv_reader_lose(&scan->reader, address, row->version.len);
 	return false;
 }
 
@@ -94,9 +92,9 @@ fetch_windows(KvScan *scan)
 /* Where one row's value is on the device, in whole blocks. */
 typedef struct KvRead
 {
-	KvFileNo	file;
+	KvFileId	file;
 	uint32		len;
-	uint64		offset;
+	uint64		offset;			/* in the file */
 	int			together;		/* reads made in the request that begins with this one */
 	KvBatchRow *row;
 } KvRead;
@@ -110,7 +108,7 @@ compare_reads(const void *a, const void *b)
 	const KvRead *right = b;
 
 	if (!kv_same_file(left->file, right->file))
-		return left->file.n < right->file.n ? -1 : 1;
+		return left->file.place < right->file.place ? -1 : 1;
 	return left->offset < right->offset ? -1 : left->offset > right->offset;
 }
 
@@ -153,11 +151,12 @@ plan_reads(KvScan *scan, KvRead *reads)
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
-		uint64		offset = KV_LOCATION_OFFSET(row->version.location);
+		KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
+		uint64		offset = kv_offset_of(address);
 
 		if (row->value != NULL)
 			continue;
-		reads[n].file = KV_LOCATION_FILE(row->version.location);
+		reads[n].file = kv_file_of(address);
 		reads[n].offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
 		reads[n].len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - reads[n].offset;
 		reads[n].row = row;
@@ -170,14 +169,15 @@ plan_reads(KvScan *scan, KvRead *reads)
 static void
 read_failed(const KvStore *store, const KvVersion *version, int result)
 {
-	const char *path = kv_path_value(&store->key, KV_LOCATION_FILE(version->location));
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	const char *path = kv_path_value(&store->key, kv_file_of(address));
 
 	if (result < 0)
 		kv_io_error(ERROR, -result, path, "read");
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("file \"%s\" ends before offset %llu", path,
-					(unsigned long long) KV_LOCATION_OFFSET(version->location) + version->len)));
+					(unsigned long long) kv_offset_of(address) + version->len)));
 }
 
 /* Every value of the batch, wherever it came from, is its entry's (I 4). */
@@ -196,7 +196,7 @@ verify_values(KvScan *scan)
 
 /* Can a read, the next by place, be made part of the request? */
 static bool
-joins_request(const KvIoRequest *request, KvFileNo file, const KvRead *next)
+joins_request(const KvIoRequest *request, KvFileId file, const KvRead *next)
 {
 	return kv_same_file(file, next->file) && next->offset <= request->offset + request->len &&
 		next->offset + next->len - request->offset <= KV_MERGED_READ;
@@ -217,7 +217,7 @@ take_values(KvIoRequest *request, void *arg)
 	{
 		KvBatchRow *row = read->row;
 		KvKey		key = {row->key, row->keylen};
-		uint64		head = KV_LOCATION_OFFSET(row->version.location) - request->offset;
+		uint64		head = kv_offset_of(KV_LOCATION_ADDRESS(row->version.location)) - request->offset;
 
 		if (request->result < 0 || request->result < head + row->version.len)
 			return;
@@ -256,7 +256,7 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 			continue;
 		}
 		last = &requests[n++];
-		last->file = kv_value_file(&store->key, store->cache_id, read->file, false);
+		last->file = kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
 		if (last->file < 0)
 			read_failed(store, &read->row->version, -ENOENT);
 		last->offset = read->offset;

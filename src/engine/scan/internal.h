@@ -38,8 +38,8 @@ typedef struct KvPlaceOrder KvPlaceOrder;
 typedef enum KvLoading
 {
 	KV_LOADS_NOTHING,			/* it has values read one by one */
-	KV_LOADS_WHOLE,				/* all of the value file */
-	KV_LOADS_SEGMENTS			/* segment after segment, the file being in order */
+	KV_LOADS_WHOLE,				/* all of its values */
+	KV_LOADS_SEGMENTS			/* segment after segment, for they are in order */
 } KvLoading;
 
 /* Do values that are met one after the other lie so, too?  All zero: none was met (order.c). */
@@ -47,10 +47,10 @@ typedef struct KvOrder
 {
 	bool		begun;
 	bool		found;			/* one that lies next to the one before, … */
-	uint64		first;			/* … the place of which is this, since kv_order_go_on */
-	uint64		last;			/* place of the last one met */
+	KvAddress	first;			/* … the address of which is this, since kv_order_go_on */
+	KvAddress	last;			/* address of the last one met */
 	int			n;				/* pairs of neighbours looked at, the latest ones mostly */
-	int			up;				/* of them lie next to each other, in the file's order … */
+	int			up;				/* of them lie next to each other, in the order of addresses … */
 	int			down;			/* … and in the reverse one */
 } KvOrder;
 
@@ -68,13 +68,13 @@ typedef struct KvSteering
 	uint64		rows;			/* that the range has given */
 	bool		ramped;			/* it has given enough to go over to windows */
 	KvLoading	loading;
-	uint32		segment;		/* where it is, or KV_WHOLE */
+	uint64		segment;		/* where it is, or KV_WHOLE */
 	KvOrder		order;			/* of the values that the range has given of this shard */
 
 	/* loading segments */
 	int			segment_step;	/* upwards or downwards */
 	int			depth;			/* so many ahead */
-	uint32		last_segment;	/* where it ends, or KV_WHOLE */
+	uint64		last_segment;	/* where it ends, or KV_WHOLE */
 	uint64		segment_rows;	/* rows that the range had given when it was last there */
 
 	char	   *buffer;			/* of a batch's values, if they fit; NULL: not made yet */
@@ -147,7 +147,7 @@ typedef struct KvKeyReader
 	int			next_row;
 	bool		complete;		/* both deltas were read to the end of the range … */
 	KvKey		limit;			/* … else up to this key */
-	uint64		written;		/* kv_shard_written() then */
+	uint64		value_bytes;	/* kv_shard_value_bytes() then */
 	KvRunMerge	runs;
 	uint32		steps;
 	uint8		key_bytes[KV_MAX_KEY];	/* of a row that is a run's */
@@ -193,7 +193,7 @@ extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
 /*
  * The next batch of a range, all from one shard, or nothing if the rest of the shard
  * is empty; scan->started tells whether the shard has more.  Returns
- * kv_shard_written().
+ * kv_shard_value_bytes().
  */
 extern uint64 kv_batch_fill_range(KvScan *scan);
 /* A value that is in a merge slot, copied; NULL: it must be read.  Shard's lock. */
@@ -213,7 +213,7 @@ extern void kv_places_end(KvScan *scan);	/* drop what was gathered, if anything 
 
 /* ---- order.c; no lock is held ---- */
 
-extern void kv_order_add(KvOrder *order, uint64 offset);	/* a value is met */
+extern void kv_order_add(KvOrder *order, KvAddress address);	/* a value is met */
 /* Others will be: what was met long ago counts less and less. */
 extern void kv_order_go_on(KvOrder *order);
 /* Are three of four values next to the one before?  *step: 1 or -1, in which direction. */
@@ -223,13 +223,13 @@ extern bool kv_shard_keeps_order(KvStore *store, uint32 shardno);
 extern void kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi,
 							   KvEntries *entries);
 /*
- * The place of the value of the last entry before the end of a range, in the direction of
+ * The address of the value of the last entry before the end of a range, in the direction of
  * the scan.  False: there is none.
  */
 extern bool kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward,
-						  uint64 *offset);
+						  KvAddress *address);
 /*
- * About the first key whose value lies in a segment, found as if all of the file were in
+ * About the first key whose value lies in a segment, found as if all values were in
  * order; a copy in the scan's memory.  False: the place is a whole shard, or it has no
  * entry.
  */
@@ -258,15 +258,15 @@ extern void kv_steer_end(KvScan *scan);
  */
 extern bool kv_shard_scattered(KvStore *store, uint32 shardno);
 /*
- * A batch of values of shardno begins at offset, and bytes_left are to come in the
- * order of their places, which began at begin.
+ * A batch of values of shardno begins at an address, and bytes_left are to come in the
+ * order of their addresses, which began at begin.
  */
-extern void kv_steer_by_place(KvScan *scan, uint32 shardno, uint64 written,
-							  uint64 offset, uint64 begin, double bytes_left);
+extern void kv_steer_by_place(KvScan *scan, uint32 shardno, KvAddress address,
+							  KvAddress begin, double bytes_left);
 /*
- * A batch of shardno has its keys; written: kv_shard_written().  Decide whether its
+ * A batch of shardno has its keys; bytes: kv_shard_value_bytes().  Decide whether its
  * values come through windows.
  */
-extern void kv_steer(KvScan *scan, uint32 shardno, uint64 written);
+extern void kv_steer(KvScan *scan, uint32 shardno, uint64 bytes);
 
 #endif							/* KV_SCAN_INTERNAL_H */

@@ -1,6 +1,6 @@
 /*
  * order.c
- *		Where the values of a shard's entries lie in its file, and how many there are:
+ *		Where the values of a shard's entries lie, and how many there are:
  *		in runs, frozen or not, and in both deltas.
  *
  * All of it is about, and good for choosing how to read.  An entry counts wherever it
@@ -27,19 +27,19 @@
 /* ---- values met one after the other ---- */
 
 void
-kv_order_add(KvOrder *order, uint64 offset)
+kv_order_add(KvOrder *order, KvAddress address)
 {
 	bool		near = true;
 
 	if (!order->begun)
 	{
 		order->begun = true;
-		order->last = offset;
+		order->last = address;
 		return;
 	}
-	if (offset >= order->last && offset - order->last <= KV_WINDOW_SIZE)
+	if (address >= order->last && address - order->last <= KV_WINDOW_SIZE)
 		order->up++;
-	else if (offset < order->last && order->last - offset <= KV_WINDOW_SIZE)
+	else if (address < order->last && order->last - address <= KV_WINDOW_SIZE)
 		order->down++;
 	else
 		near = false;
@@ -48,7 +48,7 @@ kv_order_add(KvOrder *order, uint64 offset)
 		order->found = true;
 		order->first = order->last;
 	}
-	order->last = offset;
+	order->last = address;
 	order->n++;
 }
 
@@ -88,12 +88,12 @@ largest_run(const KvRunSet *set)
 
 /* The entry that a valid cursor is at: its key, and the place of its value; false: it has none. */
 static bool
-run_place(const KvRunCursor *cursor, uint8 keybuf[8], KvKey *key, uint64 *offset)
+run_place(const KvRunCursor *cursor, uint8 keybuf[8], KvKey *key, KvAddress *address)
 {
 	KvVersion	version;
 
 	kv_run_entry(cursor, keybuf, &key->data, &key->len, &version);
-	*offset = KV_LOCATION_OFFSET(version.location);
+	*address = KV_LOCATION_ADDRESS(version.location);
 	return version.kind == KV_VERSION_PUT && version.len > 0;
 }
 
@@ -104,14 +104,14 @@ run_keeps_order(KvRun *run, double share)
 	KvOrder		order = {0};
 	uint8		keybuf[8];
 	KvKey		key;
-	uint64		offset;
+	KvAddress	address;
 	int			step;
 
 	cursor.page = kv_run_header(run)->npages * share;
 	for (int i = 0; i <= KV_ORDER_SAMPLE && cursor.valid; i++)
 	{
-		if (run_place(&cursor, keybuf, &key, &offset))
-			kv_order_add(&order, offset);
+		if (run_place(&cursor, keybuf, &key, &address))
+			kv_order_add(&order, address);
 		kv_run_next(&cursor);
 	}
 	return kv_order_is_kept(&order, &step);
@@ -139,7 +139,7 @@ larger_delta(const KvShard *shard)
 
 /* The place of the newest value that a key has got; false: it has got none. */
 static bool
-item_place(const KvDeltaItem *item, uint64 *offset)
+item_place(const KvDeltaItem *item, KvAddress *address)
 {
 	for (dsa_pointer pointer = item->newest; DsaPointerIsValid(pointer);)
 	{
@@ -147,7 +147,7 @@ item_place(const KvDeltaItem *item, uint64 *offset)
 
 		if (node->version.kind == KV_VERSION_PUT && node->version.len > 0)
 		{
-			*offset = KV_LOCATION_OFFSET(node->version.location);
+			*address = KV_LOCATION_ADDRESS(node->version.location);
 			return true;
 		}
 		pointer = node->older;
@@ -161,13 +161,13 @@ delta_keeps_order(const KvDelta *delta, double share)
 	KvDeltaCursor cursor;
 	KvDeltaItem *item = kv_delta_at_share(delta, share, &cursor);
 	KvOrder		order = {0};
-	uint64		offset;
+	KvAddress	address;
 	int			step;
 
 	for (int i = 0; i <= KV_ORDER_SAMPLE && item != NULL; i++)
 	{
-		if (item_place(item, &offset))
-			kv_order_add(&order, offset);
+		if (item_place(item, &address))
+			kv_order_add(&order, address);
 		item = kv_delta_next(&cursor);
 	}
 	return kv_order_is_kept(&order, &step);
@@ -255,14 +255,14 @@ kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi, KvEntries
 typedef struct KvLastEntry
 {
 	bool		found;
-	bool		placed;			/* it has a value, at offset */
-	uint64		offset;
+	bool		placed;			/* it has a value, at address */
+	KvAddress	address;
 	uint8		bytes[KV_MAX_KEY];
 	int			len;
 } KvLastEntry;
 
 static void
-offer_last(KvLastEntry *last, KvKey key, bool backward, bool placed, uint64 offset)
+offer_last(KvLastEntry *last, KvKey key, bool backward, bool placed, KvAddress address)
 {
 	int			cmp = last->found ? kv_key_compare(key.data, key.len, last->bytes, last->len) : 0;
 
@@ -270,13 +270,13 @@ offer_last(KvLastEntry *last, KvKey key, bool backward, bool placed, uint64 offs
 		return;
 	last->found = true;
 	last->placed = placed;
-	last->offset = offset;
+	last->address = address;
 	memcpy(last->bytes, key.data, key.len);
 	last->len = key.len;
 }
 
 bool
-kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, uint64 *offset)
+kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddress *address)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvRunSet *set = kv_shard_view(store, shardno);
@@ -289,7 +289,7 @@ kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, uint64 *
 		KvDeltaCursor cursor;
 		KvDeltaItem *item = backward ? kv_delta_seek(deltas[i], end.data, end.len, &cursor) :
 			kv_delta_seek_before(deltas[i], end.data, end.len, &cursor);
-		uint64		place = 0;
+		KvAddress	place = 0;
 
 		if (item != NULL)
 			offer_last(&last, (KvKey) {item->key, item->keylen}, backward,
@@ -302,7 +302,7 @@ kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, uint64 *
 		KvRunCursor cursor;
 		uint8		keybuf[8];
 		KvKey		key;
-		uint64		place;
+		KvAddress	place;
 		bool		placed;
 
 		if (backward)
@@ -314,15 +314,15 @@ kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, uint64 *
 		placed = run_place(&cursor, keybuf, &key, &place);
 		offer_last(&last, key, backward, placed, place);
 	}
-	*offset = last.found ? last.offset : 0;
+	*address = last.found ? last.address : 0;
 	return last.found && last.placed;
 }
 
 /* Does a value lie before a segment, for who goes through the file in a direction? */
 static bool
-lies_before(const KvScanStart *place, uint64 offset)
+lies_before(const KvScanStart *place, KvAddress address)
 {
-	return ((int64) (offset / KV_SEGMENT_SIZE) - place->segment) * place->segment_step < 0;
+	return ((int64) (address / KV_SEGMENT_SIZE) - (int64) place->segment) * place->segment_step < 0;
 }
 
 /* Bisect for the last page of the run's entries whose first value lies before the segment. */
@@ -334,18 +334,18 @@ run_key_at(KvRun *run, const KvScanStart *place, MemoryContext context)
 	uint64		end = kv_run_header(run)->npages;
 	uint8		keybuf[8];
 	KvKey		key;
-	uint64		offset;
+	KvAddress	address;
 
 	while (end - first > 1)
 	{
 		cursor.page = (first + end) / 2;
-		if (run_place(&cursor, keybuf, &key, &offset) && lies_before(place, offset))
+		if (run_place(&cursor, keybuf, &key, &address) && lies_before(place, address))
 			first = cursor.page;
 		else
 			end = cursor.page;
 	}
 	cursor.page = first;
-	(void) run_place(&cursor, keybuf, &key, &offset);
+	(void) run_place(&cursor, keybuf, &key, &address);
 	return kv_key_copy(context, key.data, key.len);
 }
 
@@ -357,12 +357,12 @@ delta_key_at(const KvDelta *delta, const KvScanStart *place, KvLastEntry *found)
 	double		end = 1;
 	KvDeltaCursor cursor;
 	KvDeltaItem *item;
-	uint64		offset;
+	KvAddress	address;
 
 	while (end - first > 16.0 / Max(delta->nitems, 16))
 	{
 		item = kv_delta_at_share(delta, (first + end) / 2, &cursor);
-		if (item != NULL && item_place(item, &offset) && lies_before(place, offset))
+		if (item != NULL && item_place(item, &address) && lies_before(place, address))
 			first = (first + end) / 2;
 		else
 			end = (first + end) / 2;

@@ -242,7 +242,7 @@ kv_keys_begin(KvKeyReader *keys, KvScan *scan, uint32 shardno, const KvBounds *b
 	keys->room = keys->nrows = keys->next_row = keys->steps = 0;
 	set = kv_shard_view(scan->store, shardno);
 	copy_deltas(scan, shard, max_keys, max_bytes, keys);
-	keys->written = kv_shard_written(shard);
+	keys->value_bytes = kv_shard_value_bytes(shard);
 	LWLockRelease(&shard->lock);
 	return set;
 }
@@ -396,14 +396,14 @@ kv_batch_fill_range(KvScan *scan)
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	finished = take_rows(scan, &keys);
 	if (scan->want_values)
-		kv_steer(scan, scan->shardno, keys.written);
+		kv_steer(scan, scan->shardno, keys.value_bytes);
 	kv_run_believe();
 	scan->started = !finished;
 
 	/* the next shard's keys all lie behind this one's, so it begins at its edge */
 	if (finished)
 		scan->at_end = !kv_batch_next_shard(scan, scan->end_shard, &scan->shardno);
-	return keys.written;
+	return keys.value_bytes;
 }
 
 /* ---- how many ---- */

@@ -43,8 +43,8 @@ cache_bytes(void)
 }
 
 /*
- * Does reading all of a file's first length bytes cost less than reading so many
- * values of mean size, each by itself?
+ * Does reading all of so many bytes of files cost less than reading so many values of
+ * mean size, each by itself?
  */
 static bool
 windows_pay(uint64 rows, double mean, uint64 length)
@@ -79,9 +79,13 @@ begin_shard(KvScan *scan, uint32 shardno)
 	kv_steer_begin(scan, scan->steering.ramped);
 }
 
-/* Have the wanted spans loaded and read through windows, if the cache has room for it. */
+/*
+ * Have the wanted spans loaded and read through windows, if the cache has room for it.
+ * stretches: of the shard where the scan is.
+ */
 static void
-enter(KvScan *scan, uint64 written, uint32 last_segment, const KvWant *wants, int nwants)
+enter(KvScan *scan, const KvStretches *stretches, uint64 last_segment, const KvWant *wants,
+	  int nwants)
 {
 	const KvStore *store = scan->store;
 	KvCourse	course = {
@@ -95,21 +99,34 @@ enter(KvScan *scan, uint64 written, uint32 last_segment, const KvWant *wants, in
 	};
 
 	scan->steering.segment = wants[0].segment;
-	kv_reader_remember(&scan->reader, written);
+	kv_reader_remember(&scan->reader, stretches, wants[0].segment == KV_WHOLE);
 	kv_reader_enter(&scan->reader, &course, wants, nwants);
 }
 
 /* ---- all of a shard ---- */
 
+/* Where the shard's values lie, as far as they are written; false: in too many places. */
+static bool
+find_stretches(KvScan *scan, uint32 shardno, KvStretches *stretches)
+{
+	KvShard    *shard = kv_shard(scan->store, shardno);
+	bool		all;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	all = kv_shard_stretches(shard, stretches);
+	LWLockRelease(&shard->lock);
+	return all;
+}
+
 /*
- * Have all of a shard's value file loaded and, as far as the cache has room, those of
+ * Have all of a shard's values loaded and, as far as the cache has room, those of
  * the shards that come next.  beyond: how many rows the scan will want of those.
  */
 static void
-enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean, double beyond)
+enter_whole(KvScan *scan, uint32 shardno, const KvStretches *stretches, double mean, double beyond)
 {
-	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, written}};
-	uint64		room = cache_bytes() - written;
+	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, *stretches}};
+	uint64		room = cache_bytes() - Min(cache_bytes(), kv_stretches_size(stretches));
 	bool		open_ended = (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
 	int			n = 1;
 
@@ -117,40 +134,38 @@ enter_whole(KvScan *scan, uint32 shardno, uint64 written, double mean, double be
 		   kv_batch_next_shard(scan, scan->last_shard, &shardno))
 	{
 		double		rows = Min(kv_shard_entries(scan->store, shardno), beyond);
-		KvShard    *shard = kv_shard(scan->store, shardno);
 		uint64		length;
 
 		if (shardno == scan->last_shard && !open_ended)
 			break;				/* only part of it is wanted: decide there */
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		length = kv_shard_written(shard);
-		LWLockRelease(&shard->lock);
 		beyond -= rows;
+		if (!find_stretches(scan, shardno, &wants[n].stretches))
+			continue;
+		length = kv_stretches_size(&wants[n].stretches);
 		if (!windows_pay(rows, mean, length))
 			continue;
 		if (length > room)
 			break;
 		room -= length;
-		wants[n++] = (KvWant) {shardno, KV_WHOLE, length};
+		wants[n].shard = shardno;
+		wants[n++].segment = KV_WHOLE;
 	}
 	scan->steering.ramped = true;
 	scan->steering.loading = KV_LOADS_WHOLE;
-	scan->reader.from = 0;
-	scan->reader.to = written;
-	enter(scan, written, KV_WHOLE, wants, n);
+	enter(scan, stretches, KV_WHOLE, wants, n);
 }
 
 /* ---- segment by segment ---- */
 
-/* The place of the first value of the batch; false: it has none. */
+/* The address of the first value of the batch; false: it has none. */
 static bool
-first_place(const KvScan *scan, uint64 *offset)
+first_address(const KvScan *scan, KvAddress *address)
 {
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		if (scan->rows[i].version.len > 0)
 		{
-			*offset = KV_LOCATION_OFFSET(scan->rows[i].version.location);
+			*address = KV_LOCATION_ADDRESS(scan->rows[i].version.location);
 			return true;
 		}
 	}
@@ -166,7 +181,7 @@ note_places(KvScan *scan)
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		if (scan->rows[i].version.len > 0)
-			kv_order_add(order, KV_LOCATION_OFFSET(scan->rows[i].version.location));
+			kv_order_add(order, KV_LOCATION_ADDRESS(scan->rows[i].version.location));
 	}
 }
 
@@ -182,12 +197,13 @@ static bool
 is_in_segment(KvScan *scan)
 {
 	KvSteering *steering = &scan->steering;
-	uint64		offset;
+	KvAddress	address;
 	int64		ahead;
 
-	if (!first_place(scan, &offset))
+	if (!first_address(scan, &address))
 		return true;
-	ahead = ((int64) (offset / KV_SEGMENT_SIZE) - steering->segment) * steering->segment_step;
+	ahead = ((int64) (address / KV_SEGMENT_SIZE) - (int64) steering->segment) *
+		steering->segment_step;
 	if (ahead == 0)
 		steering->segment_rows = steering->rows;
 	else if (ahead > 0 && ahead <= steering->depth)
@@ -200,45 +216,68 @@ is_in_segment(KvScan *scan)
 }
 
 /* The segment with the scan's last value; KV_WHOLE: it does not end in this shard. */
-static uint32
-find_last_segment(const KvScan *scan, uint32 shardno, uint32 segment)
+static uint64
+find_last_segment(const KvScan *scan, uint32 shardno, uint64 segment)
 {
 	KvKey		end = scan->backward ? scan->extent_lo : scan->extent_hi;
-	uint64		offset;
-	uint32		last;
+	KvAddress	address;
+	uint64		last;
 
 	if (shardno != scan->last_shard || end.data == NULL ||
-		!kv_last_place(scan->store, shardno, end, scan->backward, &offset))
+		!kv_last_place(scan->store, shardno, end, scan->backward, &address))
 		return KV_WHOLE;
-	last = offset / KV_SEGMENT_SIZE;
+	last = address / KV_SEGMENT_SIZE;
 	/* the scan is past it already, so the file is not in order there */
-	return ((int64) last - segment) * scan->steering.segment_step < 0 ? KV_WHOLE : last;
+	return ((int64) last - (int64) segment) * scan->steering.segment_step < 0 ? KV_WHOLE : last;
 }
 
+/* The parts of the stretches that lie in a segment; false: none does. */
+static bool
+clip(const KvStretches *stretches, uint64 segment, KvStretches *clipped)
+{
+	KvAddress	begin = segment * KV_SEGMENT_SIZE;
+
+	clipped->n = 0;
+	for (int i = 0; i < stretches->n; i++)
+	{
+		KvStretch	part = {Max(stretches->at[i].begin, begin),
+			Min(stretches->at[i].end, begin + KV_SEGMENT_SIZE)};
+
+		if (part.begin < part.end)
+			clipped->at[clipped->n++] = part;
+	}
+	return clipped->n > 0;
+}
+
+/* Have a segment of the shard and some of those behind it, without a gap, loaded. */
 static void
-enter_segment(KvScan *scan, uint32 shardno, uint64 written, uint32 segment, double bytes_left)
+enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left)
 {
 	KvSteering *steering = &scan->steering;
 	KvWant		wants[KV_WANTS];
+	KvStretches stretches;
 	int			most = Min(KV_WANTS, kv_window_cache->nwindows / KV_SEGMENT_PIECES);
 	int			n = 0;
 
+	(void) find_stretches(scan, shardno, &stretches);
 	steering->depth = Min(Max(steering->depth * 2, 1), most);
 	most = Min(steering->depth, 1 + bytes_left / KV_SEGMENT_SIZE);
-	while (n < most && segment * KV_SEGMENT_SIZE < written)
+	while (n < most && clip(&stretches, segment, &wants[n].stretches))
 	{
-		wants[n++] = (KvWant) {shardno, segment, Min((segment + 1) * KV_SEGMENT_SIZE, written)};
+		wants[n].shard = shardno;
+		wants[n++].segment = segment;
 		if (segment == steering->last_segment || (segment == 0 && steering->segment_step < 0))
 			break;
 		segment += steering->segment_step;
 	}
 	if (n == 0)
+	{
+		kv_reader_leave(&scan->reader);
 		return;
+	}
 	steering->loading = KV_LOADS_SEGMENTS;
 	steering->segment_rows = steering->rows;
-	scan->reader.from = Min(wants[0].segment, wants[n - 1].segment) * KV_SEGMENT_SIZE;
-	scan->reader.to = Max(wants[0].end, wants[n - 1].end);
-	enter(scan, written, steering->last_segment, wants, n);
+	enter(scan, &stretches, steering->last_segment, wants, n);
 }
 
 /* ---- by place ---- */
@@ -249,20 +288,19 @@ kv_shard_scattered(KvStore *store, uint32 shardno)
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		room = kv_window_cache != NULL ? cache_bytes() : 0;
 
-	/* without the lock: it only grows, and whoever reads the file asks under the lock */
-	return shard->files.value_tail > Max(room, KV_WINDOW_SIZE) &&
+	/* without the lock: it only grows, and whoever reads the values asks under the lock */
+	return kv_shard_value_bytes(shard) > Max(room, KV_WINDOW_SIZE) &&
 		!kv_shard_keeps_order(store, shardno);
 }
 
 void
-kv_steer_by_place(KvScan *scan, uint32 shardno, uint64 written, uint64 offset,
-				  uint64 begin, double bytes_left)
+kv_steer_by_place(KvScan *scan, uint32 shardno, KvAddress address, KvAddress begin,
+				  double bytes_left)
 {
 	KvSteering *steering = &scan->steering;
-	uint32		segment = offset / KV_SEGMENT_SIZE;
+	uint64		segment = address / KV_SEGMENT_SIZE;
 
-	if (kv_window_cache == NULL || kv_window_cache->nwindows < 2 * KV_SEGMENT_PIECES ||
-		written == 0)
+	if (kv_window_cache == NULL || kv_window_cache->nwindows < 2 * KV_SEGMENT_PIECES)
 		return;
 	if (scan->reader.shard != shardno || scan->reader.seen == NULL)
 		begin_shard(scan, shardno);
@@ -272,17 +310,14 @@ kv_steer_by_place(KvScan *scan, uint32 shardno, uint64 written, uint64 offset,
 		return;
 	}
 	steering->segment_step = 1;
-	steering->last_segment = offset < begin ? (begin - 1) / KV_SEGMENT_SIZE : KV_WHOLE;
-	if (offset < written)
-		enter_segment(scan, shardno, written, segment, bytes_left);
-	else
-		kv_reader_leave(&scan->reader);
+	steering->last_segment = address < begin ? (begin - 1) / KV_SEGMENT_SIZE : KV_WHOLE;
+	enter_segment(scan, shardno, segment, bytes_left);
 }
 
 /* ---- the decision ---- */
 
 void
-kv_steer(KvScan *scan, uint32 shardno, uint64 written)
+kv_steer(KvScan *scan, uint32 shardno, uint64 bytes)
 {
 	KvSteering *steering = &scan->steering;
 	KvKey		lo = scan->extent_lo;
@@ -291,9 +326,10 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 written)
 	KvEntries	entries;
 	double		rows;
 	double		enough;			/* rows after which windows are worth a try */
+	KvStretches stretches;
 	bool		pays;
 
-	if (kv_window_cache == NULL || written == 0 || scan->nrows == 0)
+	if (kv_window_cache == NULL || bytes == 0 || scan->nrows == 0)
 		return;
 	if (scan->reader.shard != shardno || scan->reader.seen == NULL)
 		begin_shard(scan, shardno);
@@ -313,16 +349,17 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 written)
 	left -= rows;				/* … from the shards behind this one; below 0: the LIMIT ends here */
 	if (left < 0)
 		rows += left;
-	pays = windows_pay(rows, entries.mean, written);
+	pays = windows_pay(rows, entries.mean, bytes);
 	if (steering->ramped)
 		enough = 0;
 	else if (pays && kv_window_is_there(scan->store->cache_id, shardno))
 		enough = 0;
 	else
 		enough = rows / KV_RAMP_SHARE;
+	pays = pays && (steering->rows < enough || find_stretches(scan, shardno, &stretches));
 	if (pays && left >= 0 && rows * 2 >= entries.total && steering->rows >= enough)
 	{
-		enter_whole(scan, shardno, written, entries.mean, left);
+		enter_whole(scan, shardno, &stretches, entries.mean, left);
 		return;
 	}
 	if (kv_window_cache->nwindows >= 2 * KV_SEGMENT_PIECES &&
@@ -331,18 +368,18 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 written)
 	{
 		/* segments are loaded whole, so not the one in which the LIMIT is reached */
 		double		bytes_left = rows * entries.mean - (left < 0 ? KV_SEGMENT_SIZE : 0);
-		uint32		segment = (steering->order.found ? steering->order.first :
+		uint64		segment = (steering->order.found ? steering->order.first :
 							   steering->order.last) / KV_SEGMENT_SIZE;
 
 		steering->last_segment = find_last_segment(scan, shardno, segment);
 		if (bytes_left > KV_WINDOW_SIZE)
-			enter_segment(scan, shardno, written, segment, bytes_left);
+			enter_segment(scan, shardno, segment, bytes_left);
 		else
 			kv_reader_leave(&scan->reader);
 		return;
 	}
 	if (pays && steering->rows >= enough)
-		enter_whole(scan, shardno, written, entries.mean, left);
+		enter_whole(scan, shardno, &stretches, entries.mean, left);
 	else if (!pays || steering->loading == KV_LOADS_SEGMENTS)
 		kv_reader_leave(&scan->reader);
 }

@@ -3,8 +3,8 @@
  *		Stores and shards in shared memory, and the runs of a shard as a reader sees them.
  *
  * KvShard.lock guards the shard's two deltas, its run list, its slots and its log
- * position.  It is never held across a system call that touches a device (I 7); a
- * write that needs one (a bigger value file, a free slot, room in the delta) lets
+ * position, and the list of its chunks.  It is never held across a system call that touches a device (I 7); a
+ * write that needs one (space for values, a free slot, room in the delta) lets
  * go, does it, and starts again from the look-up.
  *
  * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory,
@@ -49,10 +49,22 @@ typedef enum KvImageSlot
 } KvImageSlot;
 
 /* ---- shards ---- */
+
+/* A chunk of a shard that is in use. */
+typedef struct KvShardChunk
+{
+	KvChunk		chunk;			/* used: of the open one see KvShard.value_tail */
+	uint64		newest_writer;	/* full xid that has reserved an extent in it; 0: none */
+	uint64		believed;		/* after a power loss: how much of it is not to be doubted */
+} KvShardChunk;
+
+/* Enough, each full, so that few bytes of a shard lie in one; see kv_chunk_next_class. */
+#define KV_CHUNKS_WANTED	24
+
 typedef struct KvShard
 {
 	LWLock		lock;
-	LWLock		extend_lock;	/* one process at a time grows the value file */
+	LWLock		extend_lock;	/* one process at a time adds chunks or grows the open one */
 	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (slot/commit.c) */
 	ConditionVariable changed;	/* maintenance ended, a slot was written */
 
@@ -65,7 +77,18 @@ typedef struct KvShard
 	uint64		log_tail;
 	int			open_slot;		/* slot index or -1 */
 	int			sealed_slots;	/* list head: sealed and not yet written, or -1 */
-	uint64		value_allocated;	/* the file's allocated size */
+
+	/* its values; the list itself changes under extend_lock as well */
+	dsa_pointer chunks;			/* KvShardChunk[chunks_room], in the order of addresses */
+	int			nchunks;
+	int			chunks_room;
+	uint32		pass;			/* KvManifest.pass */
+	KvAddress	next_place;		/* KvManifest.next_place */
+	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
+	KvAddress	value_tail;		/* in it: where the next slot or extent begins … */
+	KvAddress	value_allocated;	/* … and up to where it is allocated */
+	uint64		value_bytes;	/* used of all chunks */
+
 	int			maintainer;		/* pid of the process freezing it, or 0 */
 	uint64		unsettled_xid;	/* the oldest there whose fate they do not say; 0: none … */
 	uint32		unsettled_generation;	/* … if the runs are of this generation */
@@ -73,9 +96,8 @@ typedef struct KvShard
 	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
 	TimestampTz frozen_at;		/* end of the last freeze, or recovery */
 	bool		recovered;
-	pg_atomic_uint64 writes;	/* slots written to the value file */
+	pg_atomic_uint64 writes;	/* slots written to value files */
 	uint64		writes_synced;	/* of them; guarded by extend_lock */
-	uint64		salvage_from;	/* after a power loss: offset of the first value to doubt */
 	uint32		salvage_lost;	/* KvManifest.lost, while files.flags say so */
 
 	KvImageFiles images[KV_IMAGES];
@@ -109,6 +131,7 @@ struct KvStore
 	dsa_pointer shards;			/* KvShard[shape.nshards] */
 	dsa_pointer bounds;			/* uint32 offset[nshards + 1], then key bytes:
 								 * shard i starts at bound i; bound 0 is empty */
+	pg_atomic_uint32 volumes[KV_CHUNK_CLASSES];	/* of each class: how many are given out */
 	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
 								 * caches and descriptors go by it */
 	pg_atomic_uint32 next_shard;	/* recovery: the next shard to take */
@@ -137,6 +160,7 @@ typedef struct KvTableEntry
 								 * the table was created in that transaction */
 } KvTableEntry;
 
+#define kv_chunks(shard)	((KvShardChunk *) kv_address((shard)->chunks))
 #define kv_shard(store, n)	(&((KvShard *) kv_address((store)->shards))[n])
 
 /* shard/runset.c */
@@ -187,6 +211,67 @@ extern bool kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view,
 						   KvVersion *version);
 extern bool kv_chain_visible(dsa_pointer newest, const KvView *view, KvVersion *version);
 extern void kv_runset_forget(const KvStore *store);
+
+/*
+ * ---- chunks.c ----
+ *
+ * A chunk is made OPEN (slot/extent.c) and takes slots and extents until one does not fit;
+ * then it is CLOSED, and another is made.  At most one is open; a shard that has none gets
+ * one with its next value.  Recovery lists a chunk when it meets an entry that names it.
+ * The shard's lock is held, but where it says otherwise.
+ */
+/* The chunk with this address; NULL: it is not in the list. */
+extern KvShardChunk *kv_chunk_find(const KvShard *shard, KvAddress address);
+/*
+ * Have room for n more; false: there is no memory.  extend_lock is held exclusively, or
+ * nobody else knows the shard; its lock is not.
+ */
+extern bool kv_chunks_make_room(KvShard *shard, int n);
+/* Exclusively; there is room.  The chunk is not in the list, and will be closed. */
+extern KvShardChunk *kv_chunk_add(KvShard *shard, const KvChunk *chunk);
+/* Exclusively: it takes new values from now on, allocated being its file's size. */
+extern void kv_chunk_open(KvShard *shard, KvShardChunk *chunk, uint64 allocated);
+/* Exclusively: if one is open, it is closed.  No slot is open. */
+extern void kv_chunk_close(KvShard *shard);
+/* Exclusively: so many bytes of the open chunk are taken, or given back. */
+extern void kv_tail_move(KvShard *shard, int64 bytes);
+/*
+ * The class of the chunk to be made next, if it is to hold a value of so many bytes: not
+ * less than a 24th of the shard or four times the value.  It only rises, for each change
+ * takes a volume, of which there are not too many; so of the chunks that a shard has made
+ * the last has the highest address.
+ */
+extern int	kv_chunk_next_class(const KvShard *shard, Size len);
+/*
+ * In recovery, no lock held: the list is what the manifest says.  durable: so is what
+ * chunks have.  False: there is no memory.
+ */
+extern bool kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable);
+/* The manifest of the shard as it is now; its list is palloc'd. */
+extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
+extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */
+
+/* Is the chunk the shard's open one?  One of an older library, which never is, may be at 0. */
+static inline bool
+kv_chunk_is_open(const KvShard *shard, const KvShardChunk *chunk)
+{
+	return shard->open_place != 0 && chunk->chunk.place == shard->open_place;
+}
+
+/* Where a chunk of the shard is not taken any more.  Lock held. */
+static inline KvAddress
+kv_chunk_end(const KvShard *shard, const KvShardChunk *chunk)
+{
+	return kv_chunk_is_open(shard, chunk) ? shard->value_tail :
+		chunk->chunk.place + chunk->chunk.used;
+}
+
+/* Bytes of its chunks that are taken.  Without the lock: about so. */
+static inline uint64
+kv_shard_value_bytes(const KvShard *shard)
+{
+	return shard->value_bytes;
+}
 
 /* ---- files.c ---- */
 /* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */

@@ -9,7 +9,7 @@
  *			commits.  That is most of a small transaction.
  *	BATCH	without, by location: when a slot is written out, its entries that no
  *			PUT has logged.  That is most of a bulk load, whose values so reach the
- *			device once.  Before it commits the value file is synced, so a location
+ *			device once.  Before it commits the chunks are synced, so a location
  *			that a committed transaction depends on is never of lost data.
  *
  * Whether an entry has been logged is a bit of its slot, guarded by the shard's
@@ -124,7 +124,7 @@ kv_commit_begin(void)
 
 /* ---- writing a slot out ---- */
 
-/* Log what of a slot no PUT has logged.  Its values are in the value file. */
+/* Log what of a slot no PUT has logged.  Its values are in its chunk. */
 void
 kv_commit_log_batch(int i)
 {
@@ -190,11 +190,10 @@ oldest_slot(const KvShard *shard, uint64 from)
 static bool
 is_in_slot(const KvSlot *slot, const KvLogEntry *entry)
 {
-	uint64		offset = KV_LOCATION_OFFSET(entry->location);
+	KvAddress	address = KV_LOCATION_ADDRESS(entry->location);
 
 	return entry->len == 0 ||
-		(kv_same_file(KV_LOCATION_FILE(entry->location), slot->value_file) && offset >= slot->base &&
-		 offset < slot->base + slot->value_used);
+		(address >= slot->base && address < slot->base + slot->value_used);
 }
 
 /* Copy this transaction's entries that are not logged, and count all.  Lock held. */
@@ -224,7 +223,7 @@ find_entries(int i, KvFinds *finds)
 		if (is_in_slot(slot, entry))
 		{
 			memcpy(finds->values + value_bytes,
-				   kv_slot_values(i) + (KV_LOCATION_OFFSET(entry->location) - slot->base),
+				   kv_slot_values(i) + (KV_LOCATION_ADDRESS(entry->location) - slot->base),
 				   entry->len);
 			value_bytes += entry->len;
 		}
@@ -242,9 +241,21 @@ sync_values(KvStore *store, uint32 shardno)
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	if (shard->writes_synced < writes)
 	{
+		KvUnsynced *files;
+		bool		named = true;
+		int			n;
+
 		writes = pg_atomic_read_u64(&shard->writes);
-		if (!kv_fault_skips("data_sync"))
-			kv_io_sync_file(kv_path_value(&store->key, shard->files.value_file));
+		n = kv_values_unsynced(shard, &files);
+		for (int i = 0; i < n && !kv_fault_skips("data_sync"); i++)
+		{
+			kv_io_sync_file(kv_path_value(&store->key, files[i].file));
+			named = named && files[i].named;
+		}
+		if (!named)
+			kv_io_sync_directory(kv_path_store(&store->key));
+		kv_values_synced(shard, files, n);
+		pfree(files);
 		shard->writes_synced = writes;
 	}
 	LWLockRelease(&shard->extend_lock);

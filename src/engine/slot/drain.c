@@ -186,17 +186,17 @@ kv_slot_unclaim(int i, int error)
 	return !dropped;
 }
 
-/* What a claimed slot wants written to its value file; len 0: nothing. */
+/* What a claimed slot wants written to its file; len 0: nothing. */
 void
 kv_slot_image(int i, uint64 *offset, uint32 *len, char **buffer)
 {
-	*offset = kv_slots[i].base;
+	*offset = kv_offset_of(kv_slots[i].base);
 	*len = TYPEALIGN(KV_BLOCK, kv_slot_header(i)->value_bytes);
 	*buffer = kv_slot_values(i);
 }
 
 /*
- * The values of a claimed slot are in the value file: put its entries into the
+ * The values of a claimed slot are in its chunk: put its entries into the
  * key log and free it.  Returns 0, or an errno with the slot SEALED again.
  */
 int
@@ -252,7 +252,7 @@ write_out(int i)
 	{
 		if (len > 0)
 			err = kv_io_try_write(kv_value_file(&slot->store->key, slot->store->cache_id,
-												slot->value_file, true),
+												kv_file_of(slot->base), 0),
 								  buffer, len, offset, KV_IO_VALUE_WRITE);
 		if (err != 0)
 			kv_slot_unclaim(i, err);
@@ -439,13 +439,13 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequenc
 			break;
 		if (kv_slot_claim(found, false))
 		{
+			KvFileId	file = kv_file_of(kv_slots[found].base);
 			int			err = write_out(found);
 
 			if (err != 0)
 			{
 				ConditionVariableCancelSleep();
-				kv_io_error(ERROR, err, kv_path_value(&store->key, shard->files.value_file),
-							"write");
+				kv_io_error(ERROR, err, kv_path_value(&store->key, file), "write");
 			}
 			continue;
 		}

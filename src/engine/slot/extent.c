@@ -1,10 +1,17 @@
 /*
  * extent.c
- *		Space in value files, and values that no merge slot can hold.
+ *		Space for values: chunks, and values that no merge slot can hold.
  *
- * Space is allocated ahead, in steps that grow with the file, under the shard's
- * extend_lock; nothing is written twice for it.  Values larger than a merge slot are
- * written here as extents of their own, before any index entry names them (I 3).
+ * Space is allocated ahead, in steps that grow with the shard and end with the chunk,
+ * under the shard's extend_lock; nothing is written twice for it.  When a slot or an
+ * extent does not fit into what is left of the open chunk, the next one is made, and only
+ * when it is there the other is closed, so a full disk leaves all as it was.  Its file is
+ * found again by whoever tries next.
+ *
+ * Values larger than a merge slot are written here as extents of their own, before any
+ * index entry names them (I 3).  Their place is reserved long before there is an entry,
+ * and the chunk may be closed meanwhile.  So a chunk notes the newest transaction that has
+ * reserved one: while that may still run, a sync of the chunk is not its last.
  */
 #include "postgres.h"
 
@@ -16,110 +23,373 @@
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
+#include "engine/xact/xact.h"
 
 #define KV_EXTEND_MIN	((uint64) 16 * 1024)
 #define KV_EXTEND_MAX	((uint64) 64 * 1024 * 1024)
-#define KV_EXTENT_CHUNK	((Size) 1024 * 1024)
+#define KV_EXTENT_PART	((Size) 1024 * 1024)
 
-/*
- * Make sure that need bytes from the shard's value_tail on are allocated.  No
- * lock held on entry.  ERROR if the disk is full; nothing is left behind then.
- */
-void
-kv_value_extend(KvStore *store, uint32 shardno, Size need)
+/* How a shard stands that is to get space; extend_lock is held, so others only take some. */
+typedef struct KvSpace
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	open;
+	KvAddress	tail;
+	KvAddress	allocated;
+	uint64		step;			/* bytes to allocate ahead */
+	Size		need;
+	bool		first;			/* it has no chunk */
+	uint32		log;			/* the first that counts */
+} KvSpace;
 
-	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	for (;;)
-	{
-		uint64		tail;
-		uint64		allocated;
-		uint64		step;
-		uint64		size;
-		KvFileNo	number;
-		uint32		log;
-		File		file;
-		int			err;
+static KvSpace
+look(KvShard *shard, Size len, bool for_slot)
+{
+	KvSpace		space;
 
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		tail = shard->files.value_tail;
-		allocated = shard->value_allocated;
-		number = shard->files.value_file;
-		log = shard->files.first_log;
-		LWLockRelease(&shard->lock);
-
-		if (tail + need <= allocated)
-			break;
-		if (allocated == 0)
-			kv_log_create(&store->key, shardno, log);
-		step = Max(KV_EXTEND_MIN, Min(KV_EXTEND_MAX, allocated / 4));
-		size = TYPEALIGN(KV_BLOCK, Max(tail + need, allocated + step));
-		if (size > KV_LOCATION_OFFSET(~UINT64CONST(0)))
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("value file of shard %u has reached its largest size", shardno)));
-		file = kv_value_file(&store->key, store->cache_id, number, true);
-		err = kv_io_try_extend(file, allocated, size);
-		if (err == ENOSPC && size > TYPEALIGN(KV_BLOCK, tail + need))
-		{
-			/* no room for a whole step: take just what is needed */
-			size = TYPEALIGN(KV_BLOCK, tail + need);
-			err = kv_io_try_extend(file, allocated, size);
-		}
-		if (err != 0)
-		{
-			LWLockRelease(&shard->extend_lock);
-			kv_io_error(ERROR, err, kv_path_value(&store->key, number), "extend");
-		}
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->value_allocated = size;
-		LWLockRelease(&shard->lock);
-	}
-	LWLockRelease(&shard->extend_lock);
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	space.open = shard->open_place;
+	space.tail = shard->value_tail;
+	space.allocated = shard->value_allocated;
+	space.step = Max(KV_EXTEND_MIN, Min(KV_EXTEND_MAX, shard->value_bytes / 4));
+	space.need = for_slot ? kv_slot_capacity(shard, len) : TYPEALIGN(KV_BLOCK, len);
+	space.first = shard->nchunks == 0;
+	space.log = shard->files.first_log;
+	LWLockRelease(&shard->lock);
+	return space;
 }
 
 /*
- * Write a value that no merge slot can hold and return where it went.  It is
+ * Allocate a file that has had so many bytes up to at least others, or as far as steps go.
+ * Returns its size then.  ERROR, with extend_lock released, if that is not possible.
+ */
+static uint64
+allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, uint64 step)
+{
+	File		file = kv_value_file(&store->key, store->cache_id, id, KV_IO_CREATE);
+	uint64		size = Min(TYPEALIGN(KV_BLOCK, Max(least, had + step)), kv_file_span(id));
+	int			err = kv_io_try_extend(file, had, size);
+
+	if (err == ENOSPC && size > TYPEALIGN(KV_BLOCK, least))
+	{
+		/* no room for a whole step: take just what is needed */
+		size = TYPEALIGN(KV_BLOCK, least);
+		err = kv_io_try_extend(file, had, size);
+	}
+	if (err != 0)
+	{
+		LWLockRelease(&shard->extend_lock);
+		kv_io_error(ERROR, err, kv_path_value(&store->key, id), "extend");
+	}
+	return size;
+}
+
+/* Where the next chunk goes, which is to hold a value of this length. */
+static KvAddress
+choose_place(KvStore *store, KvShard *shard, Size len)
+{
+	KvAddress	before;
+	KvAddress	place;
+	int			class;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	before = shard->next_place;
+	class = kv_chunk_next_class(shard, len);
+	if (shard->next_place == 0 || kv_class_of(shard->next_place) != class)
+	{
+		uint32		n = pg_atomic_fetch_add_u32(&store->volumes[class], 1);
+
+		if (n >= KV_CLASS_VOLUMES)
+		{
+			pg_atomic_fetch_sub_u32(&store->volumes[class], 1);
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("table has no more addresses for values")));
+		}
+		shard->next_place = kv_volume_begin(KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES + n);
+	}
+	place = shard->next_place;
+	LWLockRelease(&shard->lock);
+
+	/* one that could not be made there never will be */
+	if (before != 0 && before != place)
+		(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {before}));
+	return place;
+}
+
+/* A chunk was closed: what was allocated of its file and never used goes back. */
+static void
+cut(const KvStore *store, KvAddress place, uint64 used)
+{
+	const char *path = kv_path_value(&store->key, (KvFileId) {place});
+	int			err = kv_io_try_cut(path, used);
+
+	/* no harm is done */
+	if (err != 0)
+		kv_io_error(LOG, err, path, "truncate");
+}
+
+/* Make the next chunk, and close the one that is open.  False: there is no memory. */
+static bool
+open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	place = choose_place(store, shard, len);
+	KvFileId	id = {place};
+	KvChunk		chunk = {.place = place, .live = KV_NOT_KNOWN};
+	KvAddress	closed;
+	uint64		used = 0;
+	uint64		size;
+
+	if (space->first)
+		kv_log_create(&store->key, shardno, space->log);
+	size = allocate(store, shard, id, 0, space->need, space->step);
+
+	KV_STOP_POINT("chunk_created");
+	if (!kv_chunks_make_room(shard, 1))
+		return false;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->open_slot >= 0)
+		kv_slot_seal(store, shardno);
+	closed = shard->open_place;
+	if (closed != 0)
+		used = shard->value_tail - closed;
+	kv_chunk_open(shard, kv_chunk_add(shard, &chunk), size);
+	shard->next_place = place + kv_file_span(id);
+	if (kv_volume_of(shard->next_place) != kv_volume_of(place))
+		shard->next_place = 0;
+	LWLockRelease(&shard->lock);
+	KV_STOP_POINT("chunk_closed");
+	if (closed != 0)
+		cut(store, closed, used);
+	return true;
+}
+
+bool
+kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		done = true;
+
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	while (done)
+	{
+		KvSpace		space = look(shard, len, for_slot);
+		KvFileId	open = {space.open};
+		uint64		size;
+
+		if (space.open != 0 && space.tail + space.need <= space.allocated)
+			break;
+		if (space.open == 0 || space.tail + space.need > space.open + kv_file_span(open))
+		{
+			done = open_next(store, shardno, len, &space);
+			continue;
+		}
+		size = allocate(store, shard, open, space.allocated - space.open,
+						space.tail + space.need - space.open, space.step);
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		shard->value_allocated = space.open + size;
+		LWLockRelease(&shard->lock);
+	}
+	LWLockRelease(&shard->extend_lock);
+	return done;
+}
+
+/*
+ * Write a value that no merge slot can hold.  It is
  * on the device (in the sense of a completed direct write) before the caller
  * makes an entry for it; if the caller never does, the space is dead.
  */
-KvLocation
-kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
-					  const char *value, Size len)
+bool
+kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *value, Size len,
+					  uint64 xid, KvLocation *location)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		size = TYPEALIGN(KV_BLOCK, len);
-	char	   *buffer = kv_io_buffer(KV_BUFFER_WRITE, KV_EXTENT_CHUNK);
-	uint64		offset;
-	KvFileNo	number;
+	char	   *buffer = kv_io_buffer(KV_BUFFER_WRITE, KV_EXTENT_PART);
+	KvAddress	address;
+	KvShardChunk *chunk;
 	File		file;
 
 	for (;;)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		if (shard->files.value_tail + size <= shard->value_allocated)
+		if (shard->value_tail + size <= shard->value_allocated)
 			break;
 		LWLockRelease(&shard->lock);
-		kv_value_extend(store, shardno, size);
+		if (!kv_value_extend(store, shardno, len, false))
+			return false;
 	}
-	offset = shard->files.value_tail;
-	number = shard->files.value_file;
-	shard->files.value_tail += size;
+	address = shard->value_tail;
+	chunk = kv_chunk_find(shard, address);
+	chunk->newest_writer = Max(chunk->newest_writer, xid);
+	kv_tail_move(shard, size);
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("extent_reserved");
 
-	file = kv_value_file(&store->key, store->cache_id, number, true);
-	for (Size done = 0; done < size; done += KV_EXTENT_CHUNK)
+	file = kv_value_file(&store->key, store->cache_id, kv_file_of(address), 0);
+	for (Size done = 0; done < size; done += KV_EXTENT_PART)
 	{
-		Size		part = Min(KV_EXTENT_CHUNK, size - done);
+		Size		part = Min(KV_EXTENT_PART, size - done);
 		Size		bytes = Min(part, len - done);
 
 		CHECK_FOR_INTERRUPTS();
 		memcpy(buffer, value + done, bytes);
 		memset(buffer + bytes, 0, part - bytes);
-		kv_io_write(file, buffer, part, offset + done, KV_IO_VALUE_WRITE);
+		kv_io_write(file, buffer, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
 	}
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
-	return KV_LOCATION_MAKE(form, number, offset);
+	*location = KV_LOCATION_MAKE(form, address);
+	return true;
+}
+
+/* ---- chunks that entries name ---- */
+
+/* Count the bytes as used, in a chunk that is listed. */
+static void
+use(KvShard *shard, KvShardChunk *chunk, KvAddress end)
+{
+	int64		more;
+
+	if (kv_chunk_is_open(shard, chunk))
+	{
+		more = (int64) end - shard->value_tail;
+		shard->value_tail = Max(shard->value_tail, end);
+		shard->value_allocated = Max(shard->value_allocated, shard->value_tail);
+	}
+	else
+	{
+		more = (int64) (end - chunk->chunk.place) - (int64) chunk->chunk.used;
+		chunk->chunk.used = Max(chunk->chunk.used, end - chunk->chunk.place);
+	}
+	shard->value_bytes += Max(more, 0);
+}
+
+/* Likewise, if it is, and its file is known to go on up to there. */
+static bool
+use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
+{
+	KvShardChunk *chunk;
+	bool		known;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	chunk = kv_chunk_find(shard, address);
+	known = chunk != NULL &&
+		end <= (kv_chunk_is_open(shard, chunk) ? shard->value_allocated :
+				kv_chunk_end(shard, chunk));
+	if (known)
+		use(shard, chunk, end);
+	LWLockRelease(&shard->lock);
+	return known;
+}
+
+bool
+kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvFileId	id = kv_file_of(address);
+	KvAddress	end = TYPEALIGN(KV_BLOCK, address + len);
+	KvShardChunk *chunk;
+	uint64		size;
+	File		file;
+
+	if (use_if_listed(shard, address, end))
+		return true;
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+
+	/*
+	 * What redo meets may be of a transaction that never committed; then nothing of its
+	 * values need be there, not even the file.  If it did, who reads them finds out.
+	 */
+	file = kv_value_file(&store->key, store->cache_id, id,
+						 shard->recovered ? KV_IO_CREATE : KV_IO_MISSING_OK);
+	if (file < 0)
+	{
+		LWLockRelease(&shard->extend_lock);
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("value file \"%s\" is missing", kv_path_value(&store->key, id))));
+	}
+	size = kv_io_size(file);
+	end = Min(end, id.place + size);
+	if (!kv_chunks_make_room(shard, 1))
+	{
+		LWLockRelease(&shard->extend_lock);
+		return false;
+	}
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	chunk = kv_chunk_find(shard, address);
+	if (chunk == NULL)
+	{
+		KvChunk		fresh = {.place = id.place, .live = KV_NOT_KNOWN};
+
+		if (kv_is_legacy(id.place))
+			fresh.flags = KV_CHUNK_LEGACY;
+		chunk = kv_chunk_add(shard, &fresh);
+
+		/* the last that the shard has made before it ended */
+		if (!shard->recovered && !kv_is_legacy(id.place) && id.place > shard->open_place)
+			kv_chunk_open(shard, chunk, 0);
+	}
+	use(shard, chunk, end);
+	if (kv_chunk_is_open(shard, chunk))
+		shard->value_allocated = Max(shard->value_allocated, id.place + size);
+	LWLockRelease(&shard->lock);
+	LWLockRelease(&shard->extend_lock);
+	return true;
+}
+
+/* ---- chunks that are to be synced ---- */
+
+/* Is a value that lies in the chunk in a slot?  Lock held. */
+static bool
+is_in_slots(const KvShard *shard, const KvChunk *chunk)
+{
+	for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
+	{
+		if (kv_file_of(kv_slots[i].base).place == chunk->place)
+			return true;
+	}
+	return false;
+}
+
+int
+kv_values_unsynced(KvShard *shard, KvUnsynced **files)
+{
+	uint64		ended = kv_xid_ended();
+	int			n = 0;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	*files = palloc(Max(shard->nchunks, 1) * sizeof(KvUnsynced));
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+
+		if (chunk->chunk.flags & KV_CHUNK_SYNCED)
+			continue;
+		(*files)[n].file.place = chunk->chunk.place;
+		(*files)[n].named = (chunk->chunk.flags & KV_CHUNK_NAMED) != 0;
+		(*files)[n].for_good = !kv_chunk_is_open(shard, chunk) &&
+			chunk->newest_writer < ended && !is_in_slots(shard, &chunk->chunk);
+		n++;
+	}
+	LWLockRelease(&shard->lock);
+	return n;
+}
+
+void
+kv_values_synced(KvShard *shard, const KvUnsynced *files, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		KvShardChunk *chunk;
+
+		if (!files[i].for_good && files[i].named)
+			continue;
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		chunk = kv_chunk_find(shard, files[i].file.place);
+		if (chunk != NULL)
+			chunk->chunk.flags |= KV_CHUNK_NAMED | (files[i].for_good ? KV_CHUNK_SYNCED : 0);
+		LWLockRelease(&shard->lock);
+	}
 }

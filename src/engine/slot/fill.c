@@ -2,7 +2,7 @@
  * fill.c
  *		Merge slots are opened, filled, sealed and searched.
  *
- * Opening binds a slot to a place in its shard's value file, so a value's
+ * Opening binds a slot to a place in its shard's open chunk, so a value's
  * location is final when it enters the slot.  Sealing reserves the batch's
  * place in the key log; from then on nobody stores into the slot (I 6).  The
  * merge writer writes the values, then the batch, then frees the slot; both
@@ -24,6 +24,8 @@
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
+
+#define KV_SLOT_LEAST	((Size) 16 * 1024)	/* bytes of a chunk for one */
 
 /*
  * Where in the slot a value of this length goes.  Whole blocks start on a
@@ -68,21 +70,41 @@ grain(void)
 static Size
 capacity_alone(const KvShard *shard)
 {
-	Size		capacity = Min((Size) kv_slot_pool->slot_size, shard->files.value_tail / 4);
+	Size		capacity = Min((Size) kv_slot_pool->slot_size, shard->value_bytes / 4);
 
-	return Max(TYPEALIGN_DOWN(grain(), capacity), (Size) 16 * 1024);
+	return Max(TYPEALIGN_DOWN(grain(), capacity), KV_SLOT_LEAST);
 }
 
-/* Bytes of the value file that a slot for this shard should cover. */
+/*
+ * Bytes that a slot for this shard should cover: no more than is left of the open chunk, if
+ * that is not too little; else of a new one.
+ */
 Size
 kv_slot_capacity(const KvShard *shard, Size len)
 {
-	return TYPEALIGN(grain(), Max(Min(capacity_alone(shard), kv_slot_share()), len));
+	Size		capacity = TYPEALIGN(grain(), Max(Min(capacity_alone(shard), kv_slot_share()), len));
+	uint64		left = 0;
+
+	if (shard->open_place != 0)
+		left = kv_file_span((KvFileId) {shard->open_place}) - (shard->value_tail - shard->open_place);
+	if (left < TYPEALIGN(KV_BLOCK, Max(len, KV_SLOT_LEAST)))
+		left = kv_chunk_size(kv_chunk_next_class(shard, len));
+	return Min(capacity, left);
+}
+
+/* Entries of a key log may name this address. */
+static void
+note_log(KvShard *shard, KvAddress address, uint32 log_number)
+{
+	KvShardChunk *chunk = kv_chunk_find(shard, address);
+
+	if (chunk != NULL)
+		chunk->chunk.last_log = Max(chunk->chunk.last_log, log_number);
 }
 
 /*
  * Give the shard an open slot of at least len bytes.  The caller holds the
- * shard's lock exclusively and has made sure that the value file is allocated.
+ * shard's lock exclusively and has made sure that the open chunk is allocated.
  * False if there are no units for it.
  */
 bool
@@ -90,7 +112,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		capacity = Min(kv_slot_capacity(shard, len),
-							   shard->value_allocated - shard->files.value_tail);
+							   shard->value_allocated - shard->value_tail);
 	KvSlotHeader *header;
 	KvSlot	   *slot;
 	int			i;
@@ -117,8 +139,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 		pg_atomic_fetch_add_u32(&kv_slot_pool->crowded, 1);
 
 	slot->next = -1;
-	slot->value_file = shard->files.value_file;
-	slot->base = shard->files.value_tail;
+	slot->base = shard->value_tail;
 	slot->capacity = capacity;
 	slot->log_number = shard->log_number;
 	slot->value_used = slot->entry_used = slot->nentries = 0;
@@ -127,8 +148,8 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	kv_slot_clear_logged(i);
 	slot->batch_taken = false;
 	slot->error = 0;
-	Assert(slot->base + slot->capacity <= shard->value_allocated);
-	shard->files.value_tail += slot->capacity;
+	kv_tail_move(shard, slot->capacity);
+	note_log(shard, slot->base, slot->log_number);
 	shard->open_slot = i;
 
 	header = kv_slot_header(i);
@@ -137,8 +158,8 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	header->store = store->key;
 	header->shard = shardno;
 	header->incarnation = kv_writing_incarnation();
-	header->value_file = slot->value_file;
-	header->base = slot->base;
+	header->volume = kv_volume_of(slot->base);
+	header->base = slot->base - kv_volume_begin(header->volume);
 	header->capacity = slot->capacity;
 	header->log_number = slot->log_number;
 	header->open_crc = kv_slot_open_crc(header);
@@ -170,8 +191,10 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 		memset(values + slot->value_used, 0, at - slot->value_used);
 		memcpy(values + at, value, version->len);
 		slot->value_used = at + version->len;
-		version->location = KV_LOCATION_MAKE(form, slot->value_file, slot->base + at);
+		version->location = KV_LOCATION_MAKE(form, slot->base + at);
 	}
+	else if (version->len > 0)
+		note_log(shard, KV_LOCATION_ADDRESS(version->location), slot->log_number);
 	if (placing != KV_PLACED)
 		version->crc = kv_value_crc_finish(crc, version->location, version->len);
 
@@ -240,8 +263,8 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	shard->log_tail += sizeof(KvLogBatch) + slot->entry_used;
 
 	/* what it did not use is the next slot's, unless an extent came behind it */
-	if (shard->files.value_tail == slot->base + slot->capacity)
-		shard->files.value_tail = slot->base + used;
+	if (shard->value_tail == slot->base + slot->capacity)
+		kv_tail_move(shard, (int64) used - slot->capacity);
 	slot->capacity = used;
 	slot->next = shard->sealed_slots;
 	shard->sealed_slots = i;
@@ -271,7 +294,7 @@ kv_slot_mark_hot(const KvShard *shard, KvLocation location)
 {
 	KvSlot	   *slot = &kv_slots[shard->open_slot];
 
-	slot->hot |= hot_bit(KV_LOCATION_OFFSET(location) - slot->base);
+	slot->hot |= hot_bit(KV_LOCATION_ADDRESS(location) - slot->base);
 }
 
 void
@@ -281,7 +304,7 @@ kv_slot_keep_hot(int i)
 
 	for (uint32 at = 0; slot->hot != 0 && at < slot->value_used; at += KV_BLOCK)
 	{
-		KvLocation	location = KV_LOCATION_MAKE(0, slot->value_file, slot->base + at);
+		KvLocation	location = KV_LOCATION_MAKE(0, slot->base + at);
 
 		if (slot->hot & hot_bit(at))
 			kv_block_keep(slot->store->cache_id, location, KV_BLOCK, kv_slot_values(i) + at);
@@ -289,37 +312,94 @@ kv_slot_keep_hot(int i)
 }
 
 /*
- * The value of a version that is still in a slot, or NULL: it is in the value
+ * The value of a version that is still in a slot, or NULL: it is in its
  * file.  The caller holds the shard's lock, shared at least, for as long as it
  * uses the pointer.
  */
 const char *
 kv_slot_find(const KvShard *shard, const KvVersion *version)
 {
-	uint64		offset = KV_LOCATION_OFFSET(version->location);
-	KvFileNo	file = KV_LOCATION_FILE(version->location);
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 	int			i = shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
 
 	while (i >= 0)
 	{
 		const KvSlot *slot = &kv_slots[i];
 
-		if (kv_same_file(file, slot->value_file) && offset >= slot->base &&
-			offset < slot->base + slot->capacity)
-			return kv_slot_values(i) + (offset - slot->base);
+		if (address >= slot->base && address < slot->base + slot->capacity)
+			return kv_slot_values(i) + (address - slot->base);
 		i = (i == shard->open_slot) ? shard->sealed_slots : slot->next;
 	}
 	return NULL;
 }
 
-uint64
-kv_shard_written(const KvShard *shard)
+/* The shard's slot behind one, in no order; i < 0: the first.  -1: there is none. */
+static int
+next_slot(const KvShard *shard, int i)
 {
-	uint64		end = shard->files.value_tail;
+	if (i < 0)
+		return shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
+	return i == shard->open_slot ? shard->sealed_slots : kv_slots[i].next;
+}
 
-	if (shard->open_slot >= 0)
-		end = Min(end, kv_slots[shard->open_slot].base);
-	for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
-		end = Min(end, kv_slots[i].base);
-	return end;
+/* Up to where a stretch is written. */
+static KvAddress
+written_end(const KvShard *shard, KvStretch stretch)
+{
+	for (int i = next_slot(shard, -1); i >= 0; i = next_slot(shard, i))
+	{
+		if (kv_slots[i].base >= stretch.begin && kv_slots[i].base < stretch.end)
+			stretch.end = kv_slots[i].base;
+	}
+	return stretch.end;
+}
+
+bool
+kv_shard_stretches(const KvShard *shard, KvStretches *stretches)
+{
+	bool		whole = false;	/* the chunk before is written as far as it is used */
+	KvAddress	next = 0;		/* where the file of the chunk before ends */
+
+	stretches->n = 0;
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+		KvFileId	file = {chunk->chunk.place};
+		KvStretch	stretch = {file.place, kv_chunk_end(shard, chunk)};
+		KvStretch  *last = &stretches->at[stretches->n - 1];
+		KvAddress	end;
+		bool		goes_on;
+
+		end = written_end(shard, stretch);
+
+		/* what lies between two neighbours is little; and no piece is of two stretches */
+		goes_on = stretches->n > 0 &&
+			((whole && next == stretch.begin) ||
+			 last->end > TYPEALIGN_DOWN(KV_WINDOW_SIZE, stretch.begin));
+		whole = end == stretch.end;
+		next = file.place + kv_file_span(file);
+		if (end == stretch.begin)
+			continue;
+		stretch.end = end;
+		if (goes_on)
+			last->end = end;
+		else if (stretches->n == KV_MAX_STRETCHES)
+			return false;
+		else
+			stretches->at[stretches->n++] = stretch;
+	}
+	return true;
+}
+
+KvStretch
+kv_shard_unwritten(const KvShard *shard)
+{
+	KvStretch	all = {PG_UINT64_MAX, 0};
+
+	for (int i = next_slot(shard, -1); i >= 0; i = next_slot(shard, i))
+	{
+		all.begin = Min(all.begin, kv_slots[i].base);
+		all.end = Max(all.end, kv_slots[i].base + kv_slots[i].capacity);
+	}
+	return all;
 }

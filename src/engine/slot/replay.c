@@ -2,7 +2,7 @@
  * replay.c
  *		The merge slots that an earlier incarnation left, replayed.
  *
- * A sealed slot has its places in the value file and in the key log; writing
+ * A sealed slot has its places in a chunk and in the key log; writing
  * both again is idempotent.  The slot that was open is measured (its entries up
  * to the first invalid one), sealed behind the key logs, and replayed likewise.
  * Afterwards it is free.
@@ -31,14 +31,13 @@ replay_slot(KvStore *store, uint32 shardno, int i)
 {
 	KvSlotHeader *header = kv_slot_header(i);
 	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	base = kv_slot_base(header);
 	uint32		len = TYPEALIGN(KV_BLOCK, header->value_bytes);
 	int			err;
 
 	if (len > 0)
-		kv_io_write(kv_value_file(&store->key, store->cache_id, header->value_file, true),
-					kv_slot_values(i), len, header->base, KV_IO_VALUE_WRITE);
-	if (kv_same_file(header->value_file, shard->files.value_file))
-		shard->files.value_tail = Max(shard->files.value_tail, header->base + len);
+		kv_io_write(kv_value_file(&store->key, store->cache_id, kv_file_of(base), 0),
+					kv_slot_values(i), len, kv_offset_of(base), KV_IO_VALUE_WRITE);
 	if (header->log_number >= shard->files.first_log)
 	{
 		err = kv_log_append(&store->key, shardno, header->log_number,
@@ -90,11 +89,11 @@ measure_slot(const KvEntryArea *area, uint32 *nentries, uint32 *entry_bytes,
 	while (is_sound_entry(area, *entry_bytes))
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) (area->entries + *entry_bytes);
-		uint64		offset = KV_LOCATION_OFFSET(entry->location);
+		KvAddress	address = KV_LOCATION_ADDRESS(entry->location);
+		KvAddress	base = kv_slot_base(header);
 
-		if (kv_same_file(KV_LOCATION_FILE(entry->location), header->value_file) &&
-			offset >= header->base && offset < header->base + header->capacity)
-			*value_bytes = Max(*value_bytes, offset - header->base + entry->len);
+		if (address >= base && address < base + header->capacity)
+			*value_bytes = Max(*value_bytes, address - base + entry->len);
 		*entry_bytes += KV_LOG_ENTRY_SIZE(entry->keylen);
 		(*nentries)++;
 	}

@@ -12,7 +12,7 @@
  * and 4 kB for entries.  A slot is one unit or several that lie side by side, and goes by
  * the number of the first.  It gets what its first value needs, at least; else the least of
  *		kvfdw.merge_size;
- *		a quarter of its shard's value file;
+ *		a quarter of its shard's values, and what is left of the open chunk;
  *		its share: three quarters of all units, divided by the open slots;
  *		what of that lies side by side.
  * So each of the shards that are being written has a slot, as long as there are units, and
@@ -43,6 +43,7 @@
 #include "storage/latch.h"
 
 #include "engine/base/types.h"
+#include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/shard/shard.h"
 
@@ -69,8 +70,8 @@ typedef struct KvSlotHeader
 	KvStoreKey	store;
 	uint32		shard;
 	uint32		incarnation;
-	KvFileNo	value_file;
-	uint64		base;			/* the value area's place in the value file */
+	uint32		volume;			/* where the value area goes, … */
+	uint64		base;			/* … and where in it */
 	uint32		capacity;		/* bytes of it that are ours */
 	uint32		log_number;
 	uint32		open_crc;		/* of all above but in_use */
@@ -96,8 +97,7 @@ typedef struct KvSlot
 	int			next;			/* in its shard's sealed list, or -1 */
 	KvStore    *store;
 	uint32		shard;
-	KvFileNo	value_file;
-	uint64		base;
+	KvAddress	base;			/* where the value area goes */
 	uint32		capacity;
 	uint32		log_number;
 	uint32		value_used;		/* guarded by the shard's lock */
@@ -115,6 +115,12 @@ typedef struct KvSlot
 #define KV_UNIT_LISTS		256		/* the last one: of rows of so many units and more */
 
 #define KV_SLOT_FILE_PATH	KV_DIRECTORY "/merge"
+
+static inline KvAddress
+kv_slot_base(const KvSlotHeader *header)
+{
+	return kv_volume_begin(header->volume) + header->base;
+}
 
 typedef enum KvValueHome
 {
@@ -210,10 +216,15 @@ extern void kv_slot_seal(KvStore *store, uint32 shardno);	/* shard's lock, exclu
 /* Shard's lock, exclusive; completes the version's location and CRC. */
 extern void kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 						KvForm form, const char *value, uint32 crc, KvValueHome placing);
-/* Shard's lock; NULL: the value is in the value file. */
+/* Shard's lock; NULL: the value is in its file. */
 extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
-/* Shard's lock: up to where its value file is written. */
-extern uint64 kv_shard_written(const KvShard *shard);
+/*
+ * Shard's lock: where its values are written.  False: in more places than there is room
+ * for; those then are the first of them.
+ */
+extern bool kv_shard_stretches(const KvShard *shard, KvStretches *stretches);
+/* Shard's lock: no value in a slot lies outside of this. */
+extern KvStretch kv_shard_unwritten(const KvShard *shard);
 /* Shard's lock, exclusive: the value just put is one that is read or written often. */
 extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location);
 /* The slot is written: its hot values go into the value cache. */
@@ -252,15 +263,39 @@ extern void kv_slot_release(int slot);	/* give it free, and wake who waits for o
 /* Of a dropped store; false: one is being written. */
 extern bool kv_slots_discard(const KvStoreKey *key);
 
-/* ---- extent.c ---- */
-/* No lock held; ERROR (53100) if the disk is full. */
-extern void kv_value_extend(KvStore *store, uint32 shardno, Size need);
+/* ---- extent.c; no lock is held ---- */
 /*
- * No lock held.  Write a value too large for a slot, and return where it is; without an
- * entry for it the space is dead.  ERROR if it cannot be written.
+ * Make sure that a value of this length, or a slot for it, finds room in the open chunk,
+ * which may be a new one.  False: there is no shared memory.  ERROR (53100) if the disk is
+ * full; then the open chunk is the one that it was.
  */
-extern KvLocation kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
-										const char *value, Size len);
+extern bool kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot);
+/*
+ * Write a value too large for a slot, of the transaction xid; *location: where it is.
+ * Without an entry for it the space is dead.  False: there is no shared memory.  ERROR if
+ * it cannot be written.
+ */
+extern bool kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
+								  const char *value, Size len, uint64 xid,
+								  KvLocation *location);
+/*
+ * In recovery and redo: an entry names these bytes, so their chunk is the shard's.  False:
+ * there is no shared memory.  In recovery it is an ERROR if the chunk is not there.
+ */
+extern bool kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len);
+
+/* A chunk that may not be durable. */
+typedef struct KvUnsynced
+{
+	KvFileId	file;
+	bool		for_good;		/* nobody will write to it any more */
+	bool		named;			/* its name is durable */
+} KvUnsynced;
+
+/* Those of a shard, palloc'd.  Returns how many. */
+extern int	kv_values_unsynced(KvShard *shard, KvUnsynced **files);
+/* They have been synced since, and the store's directory, if one was not named. */
+extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
 
 /* ---- replay.c ---- */
 extern void kv_slots_forget_file(void);	/* it is not believed; in the postmaster */

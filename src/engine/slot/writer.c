@@ -62,7 +62,7 @@ take_over(void)
 }
 
 static void
-note_failure(const KvStoreKey *key, KvFileNo file, int err)
+note_failure(const KvStoreKey *key, KvFileId file, int err)
 {
 	static int	last_error = 0;
 
@@ -95,7 +95,7 @@ finish(KvSlotWrite *write)
 	MemoryContext context = CurrentMemoryContext;
 	int			slot = write->slot;
 	KvStoreKey	key = kv_slots[slot].store->key;	/* the slot may be another's below */
-	KvFileNo	file = kv_slots[slot].value_file;
+	KvFileId	file = kv_file_of(kv_slots[slot].base);
 	int			result = write->request.result;
 	volatile int err = 0;
 
@@ -187,7 +187,7 @@ start(KvSlotWrite *write)
 	PG_TRY();
 	{
 		write->request.file = kv_value_file(&store->key, store->cache_id,
-											kv_slots[slot].value_file, true);
+											kv_file_of(kv_slots[slot].base), 0);
 	}
 	PG_CATCH();
 	{

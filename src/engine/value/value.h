@@ -5,6 +5,38 @@
  * Descriptors are cached per process by the store's cache id (opening).  Takes no
  * lock.  A value that does not match is an ERROR (XX001) that names file, offset and
  * key.
+ *
+ * A value file is a chunk (base/address.h):
+ *
+ *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──not listed──▸ gone
+ *
+ *		OPEN	takes slots and extents, at KvShard.value_tail; at most one of a shard
+ *		CLOSED	takes nothing more, but what was reserved in it may still be written
+ *
+ * Both are in the list of their shard (shard/chunks.c), which manifests and images copy.
+ * A chunk is made, and another closed, under the shard's extend_lock; the list changes
+ * under the shard's lock.  So the order is extend_lock, then lock, and no descriptor is
+ * opened under the latter.
+ *
+ * Where a crash meets a chunk ("killed": the page cache stays; "power": what was not
+ * synced may be missing):
+ *
+ *		made, not in the list yet
+ *			killed: no manifest lists it, no entry names it: it goes when the store has been
+ *			recovered.  Power: the same; or it is missing.
+ *		in the list, a slot opened in it
+ *			killed: entries of slots and key logs name it, which puts it into the list.
+ *			Power, at full: the image does not list it, so it goes; the WAL has its values.
+ *			At keys: a BATCH that names it puts it into the list; its name and its values
+ *			were made durable before their transaction committed, so if they are missing
+ *			nobody sees them.  It goes when redo has ended without a BATCH.  At none: what of
+ *			it is whole is salvaged.
+ *		an extent reserved, not written; or written, without an entry
+ *			nothing names it: dead bytes, or the tail goes back and they are given out again.
+ *		closed, not cut, or cut half way
+ *			a file that is longer than what is used of it does no harm.
+ *		cut, while an older manifest says that more was used
+ *			what a slot had reserved and gave back: recovery takes the file's size.
  */
 #ifndef KV_VALUE_H
 #define KV_VALUE_H
@@ -21,10 +53,11 @@ extern uint32 kv_value_crc_begin(const KvStoreKey *store, KvKey key,
 								 const char *value, Size len);
 extern uint32 kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len);
 /*
- * This process's descriptor of a value file, good until it is trimmed or forgotten.  -1: it
- * is missing, and !create; it may have been replaced, so look the key up again.
+ * This process's descriptor of a value file, good until it is trimmed or forgotten.  If it
+ * is missing: with KV_IO_CREATE it is made, with KV_IO_MISSING_OK the answer is -1, and
+ * without either it is an ERROR.
  */
-extern File kv_value_file(const KvStoreKey *store, uint32 opening, KvFileNo number, bool create);
+extern File kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId file, int flags);
 /* Closes all of them if they are many; only where none is still to be used. */
 extern void kv_value_trim(void);
 extern void kv_value_forget(uint32 opening);	/* closes those of a store that goes away */

@@ -23,7 +23,8 @@
 typedef struct KvFileKey
 {
 	uint32		opening;		/* KvStore.cache_id */
-	KvFileNo	number;
+	uint32		pad;
+	KvFileId	file;
 } KvFileKey;
 
 typedef struct KvOpenFile
@@ -74,7 +75,8 @@ const char *
 kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVersion *version,
 				 int *err)
 {
-	uint64		offset = KV_LOCATION_OFFSET(version->location);
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	uint64		offset = kv_offset_of(address);
 	uint64		start = TYPEALIGN_DOWN(KV_BLOCK, offset);
 	Size		len = TYPEALIGN(KV_BLOCK, offset - start + version->len);
 	char	   *buffer = kv_io_buffer(KV_BUFFER_CHECK, len);
@@ -86,7 +88,7 @@ kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVer
 		int			got;
 
 		kv_value_trim();
-		file = kv_value_file(store, opening, KV_LOCATION_FILE(version->location), false);
+		file = kv_value_file(store, opening, kv_file_of(address), KV_IO_MISSING_OK);
 		if (file < 0)
 			return "file is missing";
 		got = kv_io_try_read(file, buffer, len, start, KV_IO_VALUE_READ);
@@ -114,9 +116,9 @@ kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("value does not match its checksum in file \"%s\"",
-						kv_path_value(store, KV_LOCATION_FILE(version->location))),
+						kv_path_value(store, kv_file_of(KV_LOCATION_ADDRESS(version->location)))),
 				 errdetail("Offset %llu, length %u, encoded key \\x%s%s.",
-						   (unsigned long long) KV_LOCATION_OFFSET(version->location),
+						   (unsigned long long) kv_offset_of(KV_LOCATION_ADDRESS(version->location)),
 						   version->len, hex, shown < key.len ? "…" : ""),
 				 errhint("Other keys of the table are not affected; kvfdw_check() lists every damaged entry.")));
 	}
@@ -142,14 +144,11 @@ kv_value_trim(void)
 	}
 }
 
-/*
- * This process's descriptor of a value file; opening is the store's cache_id.  -1 if
- * it is missing and !create (it was replaced: look the key up again, I 8).
- */
+/* This process's descriptor of a value file; opening is the store's cache_id. */
 File
-kv_value_file(const KvStoreKey *store, uint32 opening, KvFileNo number, bool create)
+kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 {
-	KvFileKey	key;
+	KvFileKey	key = {opening, 0, id};
 	KvOpenFile *entry;
 	bool		found;
 	File		file;
@@ -157,15 +156,11 @@ kv_value_file(const KvStoreKey *store, uint32 opening, KvFileNo number, bool cre
 	if (open_files == NULL)
 		open_files = kv_hash_create("kvfdw value files", sizeof(KvFileKey), sizeof(KvOpenFile), TopMemoryContext);
 	Assert(opening != 0);
-	key.opening = opening;
-	key.number = number;
 	entry = hash_search(open_files, &key, HASH_FIND, NULL);
 	if (entry)
 		return entry->file;
 
-	file = kv_io_open(kv_path_value(store, number),
-					  KV_IO_DIRECT | (create ? KV_IO_CREATE : KV_IO_MISSING_OK),
-					  KV_IO_VALUE_READ);
+	file = kv_io_open(kv_path_value(store, id), KV_IO_DIRECT | flags, KV_IO_VALUE_READ);
 	if (file < 0)
 		return file;
 	entry = hash_search(open_files, &key, HASH_ENTER, &found);

@@ -38,7 +38,7 @@ extern void kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode
 
 /*
  * Does what can be done without the shard's lock, which must not be held: a value that no
- * merge slot can hold is written to the value file.  *write goes to kv_write_finish, and
+ * merge slot can hold is written to a chunk.  *write goes to kv_write_finish, and
  * once more after another kv_key_look if that returns false.  The value is not copied: it
  * must stay until then.
  */

@@ -209,7 +209,7 @@ kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
 typedef enum KvSlotNeed
 {
 	KV_NEEDS_NOTHING,
-	KV_NEEDS_SPACE,				/* the value file must grow first */
+	KV_NEEDS_SPACE,				/* a chunk must grow or be made first */
 	KV_NEEDS_SLOT				/* a merge slot must become free first */
 } KvSlotNeed;
 
@@ -223,7 +223,7 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 		return KV_NEEDS_NOTHING;
 	if (shard->open_slot >= 0)
 		kv_slot_seal(store, shardno);
-	if (shard->files.value_tail + kv_slot_capacity(shard, len) > shard->value_allocated)
+	if (shard->value_tail + kv_slot_capacity(shard, len) > shard->value_allocated)
 		return KV_NEEDS_SPACE;
 	return kv_slot_open(store, shardno, len) ? KV_NEEDS_NOTHING : KV_NEEDS_SLOT;
 }
@@ -232,12 +232,14 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 static void
 place_write(KvStore *store, uint32 shardno, KvWrite *write)
 {
-	write->version.location = KV_LOCATION_MAKE(write->form, (KvFileNo) {0}, 0);
+	write->version.location = KV_LOCATION_MAKE(write->form, 0);
 	if (write->version.len > kv_slot_pool->slot_size)
 	{
 		write->placing = KV_IN_EXTENT;
-		write->version.location = kv_value_write_extent(store, shardno, write->form,
-														write->value, write->version.len);
+		while (!kv_value_write_extent(store, shardno, write->form, write->value,
+									  write->version.len, write->version.xid,
+									  &write->version.location))
+			kv_make_memory(store, shardno);
 	}
 }
 
@@ -308,13 +310,11 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	room = ensure_slot(store, shardno, place, key.len);
 	if (room != KV_NEEDS_NOTHING)
 	{
-		Size		capacity = kv_slot_capacity(shard, place);
-
 		LWLockRelease(&shard->lock);
-		if (room == KV_NEEDS_SPACE)
-			kv_value_extend(store, shardno, capacity);
-		else
+		if (room == KV_NEEDS_SLOT)
 			kv_slot_wait_free(place);
+		else if (!kv_value_extend(store, shardno, place, true))
+			kv_make_memory(store, shardno);
 		return false;
 	}
 
@@ -386,13 +386,17 @@ kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form
 	write_on_top(store, shardno, key, &write);
 }
 
-/* Redo writes a version whose value is in the value file already. */
+/* Redo writes a version whose value is in its file already. */
 void
 kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 {
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvWrite		write = {.version = *version, .placing = KV_PLACED};
 
-	write_on_top(store, kv_shard_for(store, key.data, key.len), key, &write);
+	while (version->len > 0 &&
+		   !kv_value_adopt(store, shardno, KV_LOCATION_ADDRESS(version->location), version->len))
+		kv_make_memory(store, shardno);
+	write_on_top(store, shardno, key, &write);
 }
 
 KvInsertResult

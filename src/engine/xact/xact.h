@@ -96,7 +96,7 @@ extern void kv_wal_flush(void);
  */
 extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 							   uint32 crc, const char *value);
-/* Log n versions by location, as key log entries; their values are in the value file. */
+/* Log n versions by location, as key log entries; their values are in chunks. */
 extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes,
 							 uint32 n);
 /* Log a new store, whose directory is durable; flushed on return, before it has rows. */

@@ -1,0 +1,101 @@
+/*
+ * address.h
+ *		Addresses of values: volumes, and the files into which they are cut.
+ *
+ * An address is 63 bits: a volume's number (20) and a byte in it (43).  Volumes below
+ * KV_LEGACY_VOLUMES are one file each, which older libraries have made.  The others are
+ * cut into chunks, files of one size; the volume's number says of which class it is, and
+ * so how large they are.  So an address alone says in which file it lies, and where.
+ * Within a volume addresses go on from chunk to chunk.
+ *
+ * Arithmetic only; nothing here takes a lock, allocates or raises.
+ */
+#ifndef KV_ADDRESS_H
+#define KV_ADDRESS_H
+
+typedef uint64 KvAddress;
+
+#define KV_VOLUME_BITS		43
+#define KV_VOLUME_SIZE		(UINT64CONST(1) << KV_VOLUME_BITS)
+#define KV_LEGACY_VOLUMES	0x10000
+#define KV_CHUNK_CLASSES	5
+#define KV_CLASS_VOLUMES	0x30000	/* volumes of each class */
+#define KV_NO_CLASS			(-1)
+
+/* A value file by the address of its first byte.  A struct, so that no other number passes for one. */
+typedef struct KvFileId
+{
+	KvAddress	place;
+} KvFileId;
+
+static inline bool
+kv_same_file(KvFileId a, KvFileId b)
+{
+	return a.place == b.place;
+}
+
+static inline uint32
+kv_volume_of(KvAddress address)
+{
+	return address >> KV_VOLUME_BITS;
+}
+
+static inline KvAddress
+kv_volume_begin(uint32 volume)
+{
+	return (uint64) volume << KV_VOLUME_BITS;
+}
+
+static inline bool
+kv_is_legacy(KvAddress address)
+{
+	return address < kv_volume_begin(KV_LEGACY_VOLUMES);
+}
+
+/* Of a volume that is cut into chunks. */
+static inline int
+kv_class_of(KvAddress address)
+{
+	return (kv_volume_of(address) - KV_LEGACY_VOLUMES) / KV_CLASS_VOLUMES;
+}
+
+#ifdef KVFDW_FAULTS
+extern int	kv_test_chunk_kb;	/* the smallest chunks' size, for tests; 0: as in other builds */
+#endif
+
+/* 4 MB, 16 MB, 64 MB, 256 MB, 1 GB. */
+static inline uint64
+kv_chunk_size(int class)
+{
+#ifdef KVFDW_FAULTS
+	/* the largest value must fit into a chunk of the last class */
+	if (kv_test_chunk_kb > 0 && class < KV_CHUNK_CLASSES - 1)
+		return (uint64) kv_test_chunk_kb << (10 + 2 * class);
+#endif
+	return UINT64CONST(1) << (22 + 2 * class);
+}
+
+/* How many bytes of addresses a file has, used or not. */
+static inline uint64
+kv_file_span(KvFileId file)
+{
+	return kv_is_legacy(file.place) ? KV_VOLUME_SIZE : kv_chunk_size(kv_class_of(file.place));
+}
+
+/* The file with an address. */
+static inline KvFileId
+kv_file_of(KvAddress address)
+{
+	KvFileId	whole = {address};
+
+	return (KvFileId) {address & ~(kv_file_span(whole) - 1)};
+}
+
+/* Where in its file an address is. */
+static inline uint64
+kv_offset_of(KvAddress address)
+{
+	return address - kv_file_of(address).place;
+}
+
+#endif							/* KV_ADDRESS_H */

@@ -1,0 +1,187 @@
+/*
+ * chunks.c
+ *		The chunks of a shard: the list of its value files in shared memory.
+ *
+ * The list is an array in the area, in the order of addresses.  It is replaced by a
+ * larger one under the shard's lock; the memory for that is got before, under
+ * extend_lock, which whoever adds a chunk holds.
+ */
+#include "postgres.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/shard/shard.h"
+
+#define KV_CHUNKS_FIRST	2		/* room in the first list */
+
+/* The first chunk from an address on; nchunks: there is none. */
+static int
+first_from(const KvShard *shard, KvAddress address)
+{
+	const KvShardChunk *chunks = kv_chunks(shard);
+	int			low = 0;
+	int			high = shard->nchunks;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (chunks[middle].chunk.place < address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+KvShardChunk *
+kv_chunk_find(const KvShard *shard, KvAddress address)
+{
+	KvFileId	file = kv_file_of(address);
+	int			i = first_from(shard, file.place);
+
+	if (i == shard->nchunks || kv_chunks(shard)[i].chunk.place != file.place)
+		return NULL;
+	return &kv_chunks(shard)[i];
+}
+
+bool
+kv_chunks_make_room(KvShard *shard, int n)
+{
+	int			room = Max(shard->nchunks + n, Max(KV_CHUNKS_FIRST, shard->chunks_room * 2));
+	dsa_pointer fresh;
+	dsa_pointer old;
+
+	if (shard->nchunks + n <= shard->chunks_room)
+		return true;
+	fresh = dsa_allocate_extended(kv_area(), room * sizeof(KvShardChunk), DSA_ALLOC_NO_OOM);
+	if (!DsaPointerIsValid(fresh))
+		return false;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	old = shard->chunks;
+	if (shard->nchunks > 0)
+		memcpy(kv_address(fresh), kv_address(old), shard->nchunks * sizeof(KvShardChunk));
+	shard->chunks = fresh;
+	shard->chunks_room = room;
+	LWLockRelease(&shard->lock);
+	if (DsaPointerIsValid(old))
+		dsa_free(kv_area(), old);
+	return true;
+}
+
+KvShardChunk *
+kv_chunk_add(KvShard *shard, const KvChunk *chunk)
+{
+	int			i = first_from(shard, chunk->place);
+	KvShardChunk *at = kv_chunks(shard) + i;
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	Assert(shard->nchunks < shard->chunks_room);
+	Assert(i == shard->nchunks || at->chunk.place != chunk->place);
+	memmove(at + 1, at, (shard->nchunks - i) * sizeof(KvShardChunk));
+	memset(at, 0, sizeof(*at));
+	at->chunk = *chunk;
+	shard->nchunks++;
+	shard->value_bytes += chunk->used;
+	return at;
+}
+
+void
+kv_chunk_open(KvShard *shard, KvShardChunk *chunk, uint64 allocated)
+{
+	kv_chunk_close(shard);
+	chunk->chunk.flags &= ~KV_CHUNK_SYNCED;
+	shard->open_place = chunk->chunk.place;
+	shard->value_tail = chunk->chunk.place + chunk->chunk.used;
+	shard->value_allocated = Max(chunk->chunk.place + allocated, shard->value_tail);
+}
+
+void
+kv_chunk_close(KvShard *shard)
+{
+	if (shard->open_place != 0)
+		kv_chunk_find(shard, shard->open_place)->chunk.used = shard->value_tail - shard->open_place;
+	shard->open_place = shard->value_tail = shard->value_allocated = 0;
+}
+
+void
+kv_tail_move(KvShard *shard, int64 bytes)
+{
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE) && shard->open_place != 0);
+	shard->value_tail += bytes;
+	shard->value_bytes += bytes;
+	Assert(shard->value_tail <= shard->value_allocated);
+}
+
+int
+kv_chunk_next_class(const KvShard *shard, Size len)
+{
+	int			class = shard->next_place == 0 ? 0 : kv_class_of(shard->next_place);
+
+	while (class < KV_CHUNK_CLASSES - 1 &&
+		   (kv_chunk_size(class) < shard->value_bytes / KV_CHUNKS_WANTED ||
+			kv_chunk_size(class) < (uint64) len * 4))
+		class++;
+	return class;
+}
+
+bool
+kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
+{
+	shard->nchunks = 0;
+	shard->value_bytes = 0;
+	shard->open_place = shard->value_tail = shard->value_allocated = 0;
+	shard->next_place = manifest->next_place;
+	shard->pass = manifest->pass;
+	if (!kv_chunks_make_room(shard, manifest->nchunks))
+		return false;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < manifest->nchunks; i++)
+	{
+		KvShardChunk *chunk = kv_chunk_add(shard, &manifest->chunks[i]);
+
+		chunk->believed = chunk->chunk.used;
+		if (durable)
+			chunk->chunk.flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
+	}
+	if (manifest->open_place != 0 && kv_chunk_find(shard, manifest->open_place) != NULL)
+		kv_chunk_open(shard, kv_chunk_find(shard, manifest->open_place), 0);
+	LWLockRelease(&shard->lock);
+	return true;
+}
+
+void
+kv_shard_describe(const KvShard *shard, KvManifest *manifest)
+{
+	memset(manifest, 0, sizeof(*manifest));
+	manifest->files = shard->files;
+	manifest->pass = shard->pass;
+	manifest->next_place = shard->next_place;
+	manifest->open_place = shard->open_place;
+	manifest->nchunks = shard->nchunks;
+	manifest->chunks = palloc(Max(shard->nchunks, 1) * sizeof(KvChunk));
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+
+		manifest->chunks[i] = chunk->chunk;
+		manifest->chunks[i].used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+		if (shard->files.flags & KV_MANIFEST_SALVAGE)
+			manifest->chunks[i].used = chunk->believed;
+	}
+	if (shard->files.flags & KV_MANIFEST_SALVAGE)
+	{
+		/* its logs are still to be read again, and with the same doubts */
+		manifest->lost = shard->salvage_lost;
+	}
+}
+
+void
+kv_chunks_free(KvShard *shard)
+{
+	if (DsaPointerIsValid(shard->chunks))
+		dsa_free(kv_area(), shard->chunks);
+	shard->chunks = InvalidDsaPointer;
+	shard->nchunks = shard->chunks_room = 0;
+}

@@ -1,0 +1,251 @@
+# Promise: a shard's values lie in chunks whose size rises with it.  Whatever ends the
+# server while one is made or closed, each address is used once (I 13), no chunk goes that
+# something names, and none stays that nothing does (I 14).  Directories of older libraries,
+# with one value file for a shard, are read.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no chunks' if heap_only();
+my $node = kv_cluster('chunks', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600);
+my $data = $node->data_dir;
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my @levels = qw(full keys none);
+my @class_bytes = map { $_ << 10 } 64, 256, 1024, 4096, 1 << 20;
+my $value = 'SELECT g, rpad(md5(g::text), 1000 + g * 37 % 7000, md5(g::text)) FROM generate_series';
+
+sub run_all { return $node->safe_psql('postgres', join ';', map { (my $s = $_[0]) =~ s/\bTABLE_\b/$_/g; $s } 'heap', map { "t_$_" } @levels); }
+
+sub directory
+{
+	my ($table) = @_;
+	my $oid = $node->safe_psql('postgres', "SELECT '$table'::regclass::oid");
+	my ($dir) = glob "$data/kvfdw/5/$oid/0*";
+	return $dir;
+}
+
+# A table's chunks: name => size.
+sub chunks
+{
+	my ($table) = @_;
+	return map { m{([^/]+)$} => -s $_ } glob directory($table) . '/*.c*.val';
+}
+
+sub class_of { my ($name) = @_; return int((hex(substr $name, 0, 5) - 0x10000) / 0x30000); }
+
+# Rows are heap's, and lists and files agree, but for so many files that could not be allocated.
+sub sound
+{
+	my ($when, $spare) = @_;
+	for my $level (@levels)
+	{
+		is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$when: $level has heap's rows");
+		is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$when: $level is sound");
+		my $files = keys %{ { chunks("t_$level") } };
+		is($node->safe_psql('postgres', "SELECT chunks FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"), $files - ($spare // 0), "$when: $level has the chunks that it lists");
+	}
+	return;
+}
+
+$node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") } @levels));
+
+# ---- they grow with the shard ----
+my $k = 0;
+sub grow
+{
+	my ($n, $ahead) = @_;
+	my ($from, $to) = ($k + 1, $k += $n);
+	return run_all(($ahead // '') . "INSERT INTO TABLE_ $value($from, $to) g");
+}
+grow(1200);
+{
+	my %chunks = chunks('t_none');
+	my %of_class;
+	$of_class{ class_of($_) }++ for keys %chunks;
+	is(join(' ', sort keys %of_class), '0 1', 'a growing shard goes over to larger chunks');
+	cmp_ok($of_class{0}, '>=', 20, 'when it has two dozen');
+	is(scalar(grep { $chunks{$_} > $class_bytes[ class_of($_) ] } keys %chunks), 0, 'none is larger than its class');
+	my %volumes = map { substr($_, 0, 5) => 1 } keys %chunks;
+	is(scalar keys %volumes, 2, 'a volume for each class');
+}
+# values of whole chunks, and what does not fit into what is left of one
+run_all("INSERT INTO TABLE_ SELECT 100000 + g, repeat(chr(65 + g % 26), 65536 - 40 + g) FROM generate_series(1, 80) g");
+run_all("INSERT INTO TABLE_ SELECT 200000 + g, repeat(chr(65 + g % 26), g * 4096) FROM generate_series(1, 70, 3) g");
+run_all("INSERT INTO TABLE_ SELECT 300000 + g, repeat(chr(65 + g), g * 700000) FROM generate_series(1, 3) g");
+grow(300);
+my %of_class = map { class_of($_) => 1 } keys %{ { chunks('t_full') } };
+ok($of_class{4}, 'a value of more than a quarter of a chunk has one of a larger class');
+sound('grown');
+run_all("DELETE FROM TABLE_ WHERE k > 100000");
+$node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @levels);
+sound('frozen');
+$node->restart;
+sound('started again');
+
+# ---- many at a time write to one shard ----
+run_all('TRUNCATE TABLE_');
+{
+	my @writers = map { my $from = $_ * 10000; psql_writer($node, join('', map { my $t = $_; map { "INSERT INTO $t $value($from + $_ * 40, $from + $_ * 40 + 39) g;\n" } 0 .. 9 } 'heap', map { "t_$_" } @levels), "writer$_") } 1 .. 4;
+	is(outcome($_), '', 'a writer among others') for @writers;
+}
+sound('written by many');
+
+# ---- a full disk ----
+for my $table (map { "t_$_" } @levels)
+{
+	my ($rc, undef, $err) = $node->psql('postgres', "SET kvfdw.fault = 'value_extend:2+:ENOSPC'; INSERT INTO $table $value(500000, 501000) g");
+	isnt($rc, 0, "$table: no room for a chunk is an error");
+	like($err, qr/No space left/, 'that says so');
+}
+sound('after a full disk', 1);
+$k = 510000;
+grow(300);
+sound('with room again');
+
+# ---- killed where one is made and closed ----
+for my $point (qw(chunk_created chunk_closed extent_reserved))
+{
+	for my $level (@levels)
+	{
+		my $n = $point eq 'extent_reserved' ? 'SELECT 600000, repeat($$y$$, 400000)' : "$value(600000, 600900) g";
+		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; INSERT INTO t_$level $n");
+		wait_for('the server', 180, sub { $node->psql('postgres', 'SELECT 1') == 0 });
+		sound("killed at $point of $level");
+		grow(100);
+	}
+	sound("gone on with after $point");
+}
+
+# ---- killed while a freeze has just listed an open chunk, and others came behind ----
+grow(200);
+$node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @levels);
+grow(400);
+kill_all($node);
+restart_killed($node);
+sound('killed behind a freeze');
+
+# ---- power goes: what no image names may be missing ----
+grow(100);
+$node->safe_psql('postgres', 'CHECKPOINT');
+my %synced = map { $_ => { chunks("t_$_") } } @levels;
+my %rows_synced = map { $_ => $node->safe_psql('postgres', "SELECT count(*) FROM t_$_") } @levels;
+grow(700);
+my %dir = map { $_ => directory("t_$_") } @levels;
+kill_all($node);
+for my $level (qw(full none))
+{
+	my @lost = grep { !$synced{$level}{ ($_ =~ m{([^/]+)$})[0] } } glob "$dir{$level}/*.c*.val";
+	cmp_ok(scalar @lost, '>', 0, "$level: chunks are lost");
+	unlink @lost;
+}
+$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another'");
+restart_killed($node);
+is(tables_differ($node, "t_$_", 'heap', 'k'), '', "after power has gone $_ has all rows") for qw(full keys);
+cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM t_none'), '>=', $rows_synced{none}, 'and none what was synced');
+is($node->safe_psql('postgres', "SELECT count(*) FROM t_none n JOIN heap h USING (k) WHERE n.v IS DISTINCT FROM h.v"), '0', 'and nothing else');
+is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$_')"), '', "$_ is sound") for @levels;
+$node->safe_psql('postgres', 'TRUNCATE t_none; INSERT INTO t_none SELECT * FROM heap');
+grow(200);
+sound('gone on with');
+for my $level (@levels)
+{
+	my $before = join ' ', sort keys %{ { chunks("t_$level") } };
+	$node->restart;
+	$node->safe_psql('postgres', "SELECT count(*) FROM t_$level");
+	is(join(' ', sort keys %{ { chunks("t_$level") } }), $before, "$level: a restart makes and loses none");
+}
+ok(-s $node->logfile, 'the server has a log');
+$node->stop;
+
+# ---- a directory of an older library ----
+# Made by it with these OIDs, in three tables of 3, 1 and 2 shards.
+my %old = (full => 32000, keys => 32100, none => 32200);
+my %shards = (full => 3, keys => 1, none => 2);
+my $reader = PostgreSQL::Test::Cluster->new('reader');
+$reader->init;
+my $pgdata = $reader->data_dir;
+sub reset_wal { system_or_bail('pg_resetwal', '-f', @_, '-D', $pgdata); return; }
+
+# its transactions must not be this cluster's
+reset_wal('-x', 5000);
+$reader->append_conf('postgresql.conf', "shared_preload_libraries = 'kvfdw'\nfsync = off\nautovacuum = off\nmax_connections = 20\n");
+$reader->start;
+$reader->safe_psql('postgres', 'CREATE EXTENSION kvfdw');
+for my $level (@levels)
+{
+	$reader->safe_psql('postgres', "DO \$\$ BEGIN LOOP EXIT WHEN lo_create(0) >= $old{$level} - 1; END LOOP; END \$\$");
+	$reader->safe_psql('postgres', kv_table("t_$level", 'k int, v text', 'k', "wal '$level', shards '$shards{$level}'"));
+	is($reader->safe_psql('postgres', "SELECT 't_$level'::regclass::oid"), $old{$level}, "$level: the old table's OID");
+}
+$reader->safe_psql('postgres', <<'SQL');
+CREATE TABLE heap (k int PRIMARY KEY, v text);
+INSERT INTO heap SELECT (g::bigint * 6900000 - 2000000000)::int, repeat(md5(g::text), 20) FROM generate_series(1, 600) g;
+INSERT INTO heap SELECT (g::bigint * 6900000 - 1999999999)::int, repeat('big', 200000) FROM generate_series(100, 500, 200) g;
+UPDATE heap SET v = 'second ' || k WHERE k % 5 = 0 AND k < -1000000000;
+DELETE FROM heap WHERE k % 7 = 0;
+INSERT INTO heap SELECT (g::bigint * 6900000 - 1999999998)::int, 'late ' || g FROM generate_series(1, 600, 3) g;
+SQL
+$reader->stop;
+{
+	my $tar = "$FindBin::RealBin/../data/v1.tar.gz";
+	my $clog = slurp_file("$pgdata/pg_xact/0000");
+	system_or_bail('rm', '-rf', "$pgdata/kvfdw");
+	system_or_bail('tar', 'xzf', $tar, '--no-same-owner', '-C', $pgdata);
+
+	# what has become of its transactions, of four a byte
+	my $theirs = slurp_file("$pgdata/pg_xact/0000");
+	substr($clog, 180, 1250 - 180) = substr($theirs, 180, 1250 - 180);
+	put("$pgdata/pg_xact/0000", 0, $clog);
+	my ($manifest) = glob "$pgdata/kvfdw/5/$old{full}/00000001/00000.manifest";
+	put("$pgdata/global/pg_control", 0, substr(slurp_file($manifest), 8, 8));
+	reset_wal('-l', '0000000100000000000000F0');
+}
+
+sub put
+{
+	my ($file, $at, $bytes) = @_;
+	open(my $f, '+<:raw', $file) or die "$file: $!";
+	seek $f, $at, 0;
+	print $f $bytes;
+	close $f;
+	return;
+}
+
+sub version { my ($file) = @_; return unpack 'x4 V', slurp_file("$pgdata/kvfdw/5/$file"); }
+
+$reader->start;
+for my $level (@levels)
+{
+	my $dir = "$old{$level}/00000001";
+	is(tables_differ($reader, "t_$level", 'heap', 'k'), '', "$level: the old directory has heap's rows");
+	is($reader->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$level: it is sound");
+	is(version("$dir/table"), 3, "$level: older libraries refuse it from now on");
+	$reader->safe_psql('postgres', "INSERT INTO t_$level SELECT g, 'new ' || g FROM generate_series(1, 500) g; UPDATE t_$level SET v = 'changed' WHERE k % 3 = 0; SELECT kvfdw_freeze('t_$level')");
+	is(version("$dir/00000.manifest"), 2, "$level: the next manifest lists chunks");
+}
+$reader->safe_psql('postgres', "INSERT INTO heap SELECT g, 'new ' || g FROM generate_series(1, 500) g; UPDATE heap SET v = 'changed' WHERE k % 3 = 0");
+sub sound_reader
+{
+	my ($when) = @_;
+	for my $level (@levels)
+	{
+		is(tables_differ($reader, "t_$level", 'heap', 'k'), '', "$when: $level has heap's rows");
+		is($reader->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$when: $level is sound");
+		ok(-e "$pgdata/kvfdw/5/$old{$level}/00000001/00000.val", "$when: $level has its old file");
+	}
+	return;
+}
+sound_reader('written to');
+kill_all($reader);
+restart_killed($reader);
+sound_reader('killed');
+$reader->safe_psql('postgres', 'CHECKPOINT');
+$reader->restart;
+sound_reader('started again');
+$reader->stop;
+done_testing();
