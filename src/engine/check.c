@@ -310,6 +310,24 @@ check_logs(KvCheck *check)
 	}
 }
 
+/*
+ * Is the chunk in the list and its file, if there is one, shorter than what is used of it?
+ * A slot may have given back what it had reserved a moment ago, and the file been cut.
+ */
+static bool
+lacks_bytes(KvShard *shard, KvAddress place, const struct stat *file)
+{
+	const KvShardChunk *chunk;
+	bool		lacks;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	chunk = kv_chunk_find(shard, place);
+	lacks = chunk != NULL &&
+		(file == NULL || place + file->st_size < kv_chunk_end(shard, chunk));
+	LWLockRelease(&shard->lock);
+	return lacks;
+}
+
 /* The chunks of the shard are there, and as long as what is used of them. */
 static void
 check_chunks(KvCheck *check)
@@ -321,14 +339,19 @@ check_chunks(KvCheck *check)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	kv_shard_describe(shard, &now);
 	LWLockRelease(&shard->lock);
+	KV_STOP_POINT("check_chunks_listed");
 	for (int i = 0; i < now.nchunks; i++)
 	{
-		const char *path = kv_path_value(&store->key, kv_file_of(now.chunks[i].place));
+		KvAddress	place = now.chunks[i].place;
+		const char *path = kv_path_value(&store->key, kv_file_of(place));
 		struct stat info;
 
 		if (stat(path, &info) != 0)
-			report_problem(check, path, 0, "file is missing");
-		else if (info.st_size < now.chunks[i].used)
+		{
+			if (lacks_bytes(shard, place, NULL))
+				report_problem(check, path, 0, "file is missing");
+		}
+		else if (info.st_size < now.chunks[i].used && lacks_bytes(shard, place, &info))
 			report_problem(check, path, info.st_size, "file is too short");
 	}
 	pfree(now.chunks);

@@ -115,8 +115,8 @@ extern void kv_incarnations_settled(void);
 
 /* ---- image.c ---- */
 /*
- * In recovery of a shard: notes in it what its newest image names.  A damaged image is
- * logged, and counts as none.
+ * In recovery of a shard: notes in it what its newest image names; at level 'none' the
+ * chunks of that are the shard's.  A damaged image is logged, and counts as none.
  */
 extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files,
 								int n, const KvManifest *manifest);

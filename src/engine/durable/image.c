@@ -53,6 +53,7 @@
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/freeze/freeze.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
@@ -261,6 +262,12 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 	shard->image_number = image.number;
 	shard->image_log = image.last_log;
 	shard->image_tail = image.log_tail;
+
+	/* what it names must stay there for it, also where no entry names it */
+	while (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE) &&
+		   !kv_chunks_merge(shard, &image.manifest))
+		kv_make_memory(store, shardno);
+	pfree(image.manifest.chunks);
 
 	/* recovery counts the generation on when it is done */
 	shard->image_generation = pg_atomic_read_u32(&shard->generation) +

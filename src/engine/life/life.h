@@ -60,7 +60,8 @@ extern void kv_store_recover(KvStore *store);
 
 /*
  * Unlinks chunks that no shard lists: at the end of the store's recovery, at level 'keys'
- * not before redo ends, for it may meet entries that name them.  Nobody makes one meanwhile.
+ * not before redo ends, for it may meet entries that name them.  Lists have all that the
+ * newest images name; older ones are gone.  Nobody makes a chunk meanwhile.
  */
 extern void kv_chunks_sweep(KvStore *store);
 

@@ -17,6 +17,8 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
@@ -313,18 +315,15 @@ size_of(const KvStore *store, KvAddress place)
  * how much of it was written.
  */
 static void
-settle_open_chunk(KvStore *store, uint32 shardno, const KvManifest *manifest)
+settle_open_chunk(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvAddress	before = manifest->open_place;
-	KvShardChunk *closed = NULL;
-	uint64		size;
 
 	if (shard->open_place != 0)
 	{
 		KvShardChunk *open = kv_chunk_find(shard, shard->open_place);
+		uint64		size = size_of(store, shard->open_place);
 
-		size = size_of(store, shard->open_place);
 		open->chunk.used = shard->value_tail - shard->open_place;
 		if (size < open->chunk.used || (shard->files.flags & KV_MANIFEST_SALVAGE))
 			kv_chunk_close(shard);
@@ -333,15 +332,17 @@ settle_open_chunk(KvStore *store, uint32 shardno, const KvManifest *manifest)
 	}
 
 	/* what a slot had reserved when the manifest was written it may have given back */
-	if (before != 0 && before != shard->open_place)
-		closed = kv_chunk_find(shard, before);
-	if (closed == NULL)
-		return;
-	size = size_of(store, before);
-	if (size > 0 && size < closed->chunk.used)
+	for (int i = 0; i < shard->nchunks && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
 	{
-		shard->value_bytes -= closed->chunk.used - size;
-		closed->chunk.used = size;
+		KvChunk    *chunk = &kv_chunks(shard)[i].chunk;
+		struct stat info;
+
+		if (chunk->place == shard->open_place ||
+			stat(kv_path_value(&store->key, (KvFileId) {chunk->place}), &info) != 0 ||
+			(uint64) info.st_size >= chunk->used)
+			continue;
+		shard->value_bytes -= chunk->used - info.st_size;
+		chunk->used = info.st_size;
 	}
 }
 
@@ -396,7 +397,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	begin_shard(store, shardno, files, n, imaged, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
 	replay_shard(store, shardno, &begin);
-	settle_open_chunk(store, shardno, &begin.manifest);
+	settle_open_chunk(store, shardno);
 	settle_next_place(store, shardno, chunks, nchunks);
 
 	if (salvage)
@@ -547,32 +548,15 @@ report_losses(KvStore *store)
 
 /* ---- chunks of all shards ---- */
 
-/* No volume that is in use is given out. */
-static void
-note_volume(KvStore *store, KvAddress address)
-{
-	uint32		volume = kv_volume_of(address);
-	pg_atomic_uint32 *count;
-	uint32		used;
-
-	if (kv_is_legacy(address))
-		return;
-	count = &store->volumes[kv_class_of(address)];
-	used = (volume - KV_LEGACY_VOLUMES) % KV_CLASS_VOLUMES + 1;
-	if (used > pg_atomic_read_u32(count))
-		pg_atomic_write_u32(count, used);
-}
-
 /* Before shards are recovered: no volume is given out but behind those that have files. */
 static void
 count_volumes(KvStore *store, const KvFound *found)
 {
-	for (int class = 0; class < KV_CHUNK_CLASSES; class++)
-		pg_atomic_write_u32(&store->volumes[class], 0);
+	kv_volumes_forget(store);
 	for (int i = 0; i < found->n; i++)
 	{
 		if (found->files[i].kind == KV_FILE_CHUNK)
-			note_volume(store, kv_found_place(&found->files[i]));
+			kv_volume_note(store, kv_found_place(&found->files[i]));
 	}
 }
 
@@ -717,7 +701,7 @@ kv_store_recover(KvStore *store)
 		recover_shards(store);
 	}
 	for (int i = 0; i < store->shape.nshards; i++)
-		note_volume(store, kv_shard(store, i)->next_place);
+		kv_volume_note(store, kv_shard(store, i)->next_place);
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 		kv_chunks_sweep(store);
 	report_losses(store);

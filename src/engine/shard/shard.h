@@ -131,7 +131,8 @@ struct KvStore
 	dsa_pointer shards;			/* KvShard[shape.nshards] */
 	dsa_pointer bounds;			/* uint32 offset[nshards + 1], then key bytes:
 								 * shard i starts at bound i; bound 0 is empty */
-	pg_atomic_uint32 volumes[KV_CHUNK_CLASSES];	/* of each class: how many are given out */
+	pg_atomic_uint32 volumes[KV_CHUNK_CLASSES];	/* of each class: how many are given out … */
+	pg_atomic_uint32 redo_volumes[KV_CHUNK_CLASSES];	/* … and in redo, from the other end */
 	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
 								 * caches and descriptors go by it */
 	pg_atomic_uint32 next_shard;	/* recovery: the next shard to take */
@@ -243,10 +244,22 @@ extern void kv_tail_move(KvShard *shard, int64 bytes);
  */
 extern int	kv_chunk_next_class(const KvShard *shard, Size len);
 /*
+ * A volume of the class that no other shard has or will have.  in_redo: nor will any record
+ * that is still to be replayed name it.  0: there is none.
+ */
+extern uint32 kv_volume_take(KvStore *store, int class, bool in_redo);
+extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is taken */
+extern void kv_volumes_forget(KvStore *store);	/* none is */
+/*
  * In recovery, no lock held: the list is what the manifest says.  durable: so is what
  * chunks have.  False: there is no memory.
  */
 extern bool kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable);
+/*
+ * In recovery, no lock held: the list has what another list has, too, and as far as that
+ * says.  False: there is no memory.
+ */
+extern bool kv_chunks_merge(KvShard *shard, const KvManifest *other);
 /* The manifest of the shard as it is now; its list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
 extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */

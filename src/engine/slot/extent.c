@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 
 #include "engine/base/types.h"
@@ -96,16 +97,14 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 	class = kv_chunk_next_class(shard, len);
 	if (shard->next_place == 0 || kv_class_of(shard->next_place) != class)
 	{
-		uint32		n = pg_atomic_fetch_add_u32(&store->volumes[class], 1);
+		uint32		volume = kv_volume_take(store, class, store->shape.wal == KV_WAL_KEYS &&
+											RecoveryInProgress());
 
-		if (n >= KV_CLASS_VOLUMES)
-		{
-			pg_atomic_fetch_sub_u32(&store->volumes[class], 1);
+		if (volume == 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("table has no more addresses for values")));
-		}
-		shard->next_place = kv_volume_begin(KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES + n);
+		shard->next_place = kv_volume_begin(volume);
 	}
 	place = shard->next_place;
 	LWLockRelease(&shard->lock);
@@ -283,6 +282,18 @@ use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
 	return known;
 }
 
+/* In redo: nobody is given the addresses of this chunk. */
+static void
+keep_place(KvStore *store, KvShard *shard, KvFileId id)
+{
+	KvAddress	behind = id.place + kv_file_span(id);
+
+	kv_volume_note(store, id.place);
+	if (shard->next_place != 0 && kv_volume_of(shard->next_place) == kv_volume_of(id.place))
+		shard->next_place = kv_volume_of(behind) != kv_volume_of(id.place) ? 0 :
+			Max(shard->next_place, behind);
+}
+
 bool
 kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 {
@@ -326,6 +337,10 @@ kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 		if (kv_is_legacy(id.place))
 			fresh.flags = KV_CHUNK_LEGACY;
 		chunk = kv_chunk_add(shard, &fresh);
+
+		/* its file may have been missing, so recovery has not seen that the place is taken */
+		if (shard->recovered && !kv_is_legacy(id.place))
+			keep_place(store, shard, id);
 
 		/* the last that the shard has made before it ended */
 		if (!shard->recovered && !kv_is_legacy(id.place) && id.place > shard->open_place)

@@ -1,0 +1,193 @@
+# Promise: chunks that were made and never became durable are not missed, whoever names them
+# in the WAL, and their addresses are not given to others (I 13); a chunk that an image names
+# stays (I 14); and what a slot gives back, whenever that is, looks like damage to
+# nobody.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no chunks' if heap_only();
+my $node = kv_cluster(
+	'lost',
+	'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+my $boot = 0;
+my $value = 'SELECT g, rpad(md5(g::text), 4000, md5(g::text)) FROM generate_series';
+
+sub chunks
+{
+	my ($t) = @_;
+	my $oid = $node->safe_psql('postgres', "SELECT '$t'::regclass::oid");
+	my @files = glob $node->data_dir . "/kvfdw/5/$oid/0*/*.c*.val";
+	return @files;
+}
+
+# A table, and one of heap that gets what it gets.
+sub create
+{
+	my ($t, $level, $shards) = @_;
+	return $node->safe_psql('postgres', "CREATE TABLE h_$t (k int PRIMARY KEY, v text);" . kv_table($t, 'k int, v text', 'k', "wal '$level', shards '$shards'"));
+}
+sub both { my ($t, $sql) = @_; return $node->safe_psql('postgres', join ';', map { (my $s = $sql) =~ s/\bTABLE_\b/$_/g; $s } $t, "h_$t"); }
+
+# The power is gone; so are the files that were not synced.
+sub power_loss
+{
+	my (@lost) = @_;
+	kill_all($node);
+	unlink @lost;
+	$boot++;
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot$boot'");
+	$node->start;
+	return;
+}
+
+sub same
+{
+	my ($t, $when) = @_;
+	is(tables_differ($node, $t, "h_$t", 'k'), '', "$t, $when: heap's rows");
+	is(answer($node, "SELECT file, problem FROM kvfdw_check('$t')"), '', "$t, $when: sound");
+	is(answer($node, "SELECT chunks FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"), scalar(my @files = chunks($t)), "$t, $when: each chunk is in one list");
+	return;
+}
+
+# A transaction writes to a table, does not end, and another's commit flushes what it has logged.
+sub load_and_flush
+{
+	my ($t, $session, $rows) = @_;
+	$session->query_safe($rows);
+	# the merge writer logs what it has written
+	wait_for('values', sub { answer($node, "SELECT device_write_bytes FROM kvfdw_stat_tables WHERE relid = '$t'::regclass") > 200000 });
+	$node->safe_psql('postgres', "CREATE TABLE other_$t (a int); INSERT INTO other_$t VALUES (1)");
+	return;
+}
+
+# ---- keys: a load that is not committed, the records of which another's commit has flushed ----
+
+for my $had_image (1, 0)
+{
+	my $t = "keys_$had_image";
+	create($t, 'keys', 2);
+	if ($had_image)
+	{
+		both($t, "INSERT INTO TABLE_ $value(1, 20) g");
+		$node->safe_psql('postgres', 'CHECKPOINT');
+	}
+	my %synced = map { $_ => 1 } chunks($t);
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	load_and_flush($t, $session, "BEGIN; INSERT INTO $t $value(1000, 1200) g");
+	my @lost = grep { !$synced{$_} } chunks($t);
+	cmp_ok(scalar @lost, '>=', 3, "$t: chunks that nothing has synced");
+	power_loss(@lost);
+	eval { $session->{run}->kill_kill };
+	cmp_ok(scalar(grep { -e } @lost), '>', 0, "$t: the WAL names some of them");
+	same($t, 'after a power loss');
+	for my $i (1 .. 10) { both($t, "INSERT INTO TABLE_ $value(2000 + $i * 10, 2009 + $i * 10) g") }
+	# the other shard
+	both($t, "INSERT INTO TABLE_ $value(-1050, -1000) g");
+	same($t, 'written to');
+	$node->restart;
+	same($t, 'started again');
+	both($t, "INSERT INTO TABLE_ $value(3000, 3100) g; DELETE FROM TABLE_ WHERE k % 3 = 0");
+	kill_all($node);
+	$node->start;
+	same($t, 'killed');
+}
+
+# ---- keys: redo comes to one shard before it meets what the WAL names of another ----
+
+create('two', 'keys', 2);
+$node->safe_psql('postgres', 'CHECKPOINT');
+{
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	$session->query_safe("BEGIN; INSERT INTO two $value(1000, 1000) g");
+	both('two', "INSERT INTO TABLE_ VALUES (-1000, 'of the other shard')");
+	load_and_flush('two', $session, "INSERT INTO two $value(1001, 1200) g");
+	my @lost = chunks('two');
+	cmp_ok(scalar(keys %{ { map { m{([^/]+)\.c} => 1 } @lost } }), '==', 2, 'two: two shards have a volume each');
+	power_loss(@lost);
+	eval { $session->{run}->kill_kill };
+	same('two', 'after a power loss');
+	both('two', "INSERT INTO TABLE_ $value($_, $_ + 50) g") for -2050, 2000;
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	same('two', 'written to');
+	power_loss();
+	same('two', 'after another power loss');
+}
+
+# ---- an image names a chunk that has no entry ----
+
+for my $level (qw(none keys full))
+{
+	my $t = "dead_$level";
+	create($t, $level, 1);
+	both($t, "INSERT INTO TABLE_ VALUES (1, 'tiny'), (2, 'small')");
+	for (1 .. 6)
+	{
+		my ($rc) = $node->psql('postgres', "SET kvfdw.fault = 'value_write:1:EIO'; INSERT INTO $t SELECT 1000, string_agg(md5(g::text), '') FROM generate_series(1, 12500) g");
+		isnt($rc, 0, "$t: a large value could not be written");
+	}
+	my %named = map { $_ => -s } chunks($t);
+	cmp_ok(scalar keys %named, '>=', 2, "$t: they have chunks of their own");
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	for my $when ('killed', 'killed again')
+	{
+		kill_all($node);
+		$node->start;
+		same($t, $when);
+		is(join(' ', grep { !-e } sort keys %named), '', "$t, $when: what the image names is there");
+	}
+	power_loss();
+	same($t, 'after a power loss without another image');
+	both($t, "INSERT INTO TABLE_ $value(10, 200) g");
+	kill_all($node);
+	$node->start;
+	same($t, 'written to and killed');
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	power_loss();
+	same($t, 'after another power loss');
+}
+
+# ---- a slot gives back what it had reserved ----
+
+# A slot without a value, in a chunk made for it, while a manifest lists that; then the chunk is
+# closed and cut.
+my $large = "repeat('large', 80000)";
+create('back', 'none', 1);
+both('back', "INSERT INTO TABLE_ $value(1, 14) g");
+{
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_freeze('back');", 'freeze');
+	stopped($node, 'freeze_before_merge');
+	both('back', 'DELETE FROM TABLE_ WHERE k = 1');
+	is(scalar(my @made = chunks('back')), 2, 'back: a chunk for a slot');
+	is(go_on($node, 'freeze_before_merge', $freeze), "\n", 'back: the manifest lists it');
+	both('back', "INSERT INTO TABLE_ VALUES (100, $large)");
+	is(scalar(grep { -s == 0 } chunks('back')), 1, 'back: it is cut');
+}
+kill_all($node);
+$node->start;
+same('back', 'killed');
+$node->safe_psql('postgres', 'CHECKPOINT');
+power_loss();
+same('back', 'after a power loss');
+
+create('beside', 'none', 1);
+both('beside', "INSERT INTO TABLE_ $value(1, 1) g");
+{
+	my $check = psql_writer($node, "SET kvfdw.stop_points = 'check_chunks_listed=wait'; SELECT file, problem FROM kvfdw_check('beside');", 'check');
+	stopped($node, 'check_chunks_listed');
+	both('beside', "INSERT INTO TABLE_ VALUES (100, $large)");
+	is(go_on($node, 'check_chunks_listed', $check), '', 'beside: a chunk that is cut meanwhile is no damage');
+}
+
+$node->stop('immediate');
+done_testing();
