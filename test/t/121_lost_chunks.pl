@@ -1,7 +1,7 @@
 # Promise: chunks that were made and never became durable are not missed, whoever names them
 # in the WAL, and their addresses are not given to others (I 13); a chunk that an image names
-# stays (I 14); and what a slot gives back, whenever that is, looks like damage to
-# nobody.
+# stays (I 14); what a slot gives back, whenever that is, looks like damage to nobody; and a
+# chunk that is not there is an error that names it.
 use strict;
 use warnings;
 use FindBin;
@@ -12,9 +12,11 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
+# without caches, and with so few descriptors that a session must close some of its chunks
 my $node = kv_cluster(
 	'lost',
-	'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off');
+	'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off',
+	'kvfdw.value_cache' => 0, 'kvfdw.range_cache' => 0, max_files_per_process => 70);
 unless (has_faults($node))
 {
 	$node->stop;
@@ -189,5 +191,25 @@ both('beside', "INSERT INTO TABLE_ $value(1, 1) g");
 	is(go_on($node, 'check_chunks_listed', $check), '', 'beside: a chunk that is cut meanwhile is no damage');
 }
 
+# ---- a chunk that is not there ----
+
+create('few', 'none', 1);
+create('many', 'full', 4);
+both('few', "INSERT INTO TABLE_ SELECT g, repeat(md5(g::text), 200) FROM generate_series(1, 100) g");
+both('many', "INSERT INTO TABLE_ SELECT g * 4200000, repeat(md5(g::text), 200) FROM generate_series(-500, 500) g");
+$node->safe_psql('postgres', "SELECT kvfdw_freeze('few'), kvfdw_freeze('many')");
+{
+	my $all = 'SELECT count(v), md5(string_agg(v, $$$$ ORDER BY k)) FROM';
+	my ($few, $many) = map { answer($node, "$all h_$_") } qw(few many);
+	cmp_ok(scalar(my @others = chunks('many')), '>=', 80, 'many: more chunks than descriptors');
+	my ($file) = grep { -s > 60000 } chunks('few');
+	my ($name) = $file =~ m{([^/]+)$};
+	my $script = join "\n", '\set VERBOSITY verbose', "$all few;", "$all many;", "\\! mv $file $file.away", "$all few;", "$all few;", "$all many;", "\\! mv $file.away $file", "$all few;", '';
+	my $out = outcome(psql_writer($node, $script, 'missing', 1));
+	my @errors = $out =~ /ERROR:  ([^\n]*)/g;
+	is(scalar @errors, 2, 'missing: each read of it is an error') or diag $out;
+	like($_, qr/^58030: could not read file ".*\Q$name\E": No such file/, 'missing: that names it') for @errors;
+	is(join(' ', $out =~ /^(\d+\|\w+)$/gm), "$few $many $many $few", 'missing: other tables are read on, and so is this one when it is back');
+}
 $node->stop('immediate');
 done_testing();

@@ -490,6 +490,14 @@ kv_io_raw_desc(File file, int *fd)
 	return *fd >= 0;
 }
 
+bool
+kv_io_is_gone(File file)
+{
+	int			fd;
+
+	return !kv_io_raw_desc(file, &fd) && errno == ENOENT;
+}
+
 /* The caller vouches for [0, old_size): only what lies beyond is allocated. */
 int
 kv_io_try_extend(File file, uint64 old_size, uint64 size)

@@ -59,6 +59,8 @@ extern const char *const kv_io_kind_names[KV_IO_KINDS];	/* 'value read', … */
  */
 extern File kv_io_open(const char *path, int flags, KvIoKind kind);
 extern void kv_io_close(File file);
+/* Is an open file gone?  fd.c closes files to stay within its limit, and opens them again by name. */
+extern bool kv_io_is_gone(File file);
 /* Whole request or ERROR; short at end of file only for read (returns bytes). */
 extern int	kv_io_read(File file, void *buf, Size len, uint64 offset, KvIoKind kind);
 extern void kv_io_write(File file, const void *buf, Size len, uint64 offset, KvIoKind kind);
@@ -168,7 +170,7 @@ extern void kv_io_create_zeroed(const char *path, Size len, KvIoKind kind);
 /* ---- batches of direct I/O ---- */
 typedef struct KvIoRequest
 {
-	File		file;
+	File		file;			/* -1: there is none; the result is -ENOENT */
 	uint64		offset;			/* multiple of KV_BLOCK */
 	uint32		len;			/* multiple of KV_BLOCK */
 	char	   *buffer;			/* aligned to KV_BLOCK; shared or process-lifetime memory */

@@ -275,6 +275,8 @@ queue_read(ReadBatch *batch, KvIoRequest *request)
 
 	/* direct I/O has no part of a block: that much is an empty read */
 	len -= len % KV_BLOCK;
+	if (err == 0 && request->file < 0)
+		err = ENOENT;
 	if (err != 0 || len == 0)
 	{
 		finish_read(batch, request, -err);
@@ -364,6 +366,8 @@ kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, voi
 		Size		first = request->len;
 		int			err = kv_fault(kind, &first);
 
+		if (err == 0 && request->file < 0)
+			err = ENOENT;
 		have_result(&batch, request, err != 0 ? -err :
 					kv_io_pread(request->file, request->buffer, request->len,
 								request->offset, first));

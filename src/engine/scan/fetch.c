@@ -257,8 +257,6 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 		}
 		last = &requests[n++];
 		last->file = kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
-		if (last->file < 0)
-			read_failed(store, &read->row->version, -ENOENT);
 		last->offset = read->offset;
 		last->len = read->len;
 		last->tag = read;

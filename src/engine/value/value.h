@@ -53,9 +53,10 @@ extern uint32 kv_value_crc_begin(const KvStoreKey *store, KvKey key,
 								 const char *value, Size len);
 extern uint32 kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len);
 /*
- * This process's descriptor of a value file, good until it is trimmed or forgotten.  If it
- * is missing: with KV_IO_CREATE it is made, with KV_IO_MISSING_OK the answer is -1, and
- * without either it is an ERROR.
+ * This process's descriptor of a value file, good until it is trimmed or forgotten.  If the
+ * file is missing: with KV_IO_CREATE it is made, with KV_IO_MISSING_OK the answer is -1, and
+ * without either it is an ERROR.  The file may go later: then a read of it, which may have to
+ * open it again, has the result -ENOENT, and the next call here finds it missing.
  */
 extern File kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId file, int flags);
 /* Closes all of them if they are many; only where none is still to be used. */

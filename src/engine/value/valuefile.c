@@ -124,6 +124,13 @@ kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 	}
 }
 
+static void
+forget(KvOpenFile *entry)
+{
+	kv_io_close(entry->file);
+	hash_search(open_files, &entry->key, HASH_REMOVE, NULL);
+}
+
 /*
  * Close this process's value files if they have become many.  Only where no
  * descriptor that kv_value_file gave is still to be used.
@@ -138,10 +145,7 @@ kv_value_trim(void)
 		return;
 	hash_seq_init(&status, open_files);
 	while ((entry = hash_seq_search(&status)) != NULL)
-	{
-		kv_io_close(entry->file);
-		hash_search(open_files, &entry->key, HASH_REMOVE, NULL);
-	}
+		forget(entry);
 }
 
 /* This process's descriptor of a value file; opening is the store's cache_id. */
@@ -157,8 +161,10 @@ kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 		open_files = kv_hash_create("kvfdw value files", sizeof(KvFileKey), sizeof(KvOpenFile), TopMemoryContext);
 	Assert(opening != 0);
 	entry = hash_search(open_files, &key, HASH_FIND, NULL);
-	if (entry)
+	if (entry != NULL && !kv_io_is_gone(entry->file))
 		return entry->file;
+	if (entry != NULL)
+		forget(entry);
 
 	file = kv_io_open(kv_path_value(store, id), KV_IO_DIRECT | flags, KV_IO_VALUE_READ);
 	if (file < 0)
@@ -181,9 +187,6 @@ kv_value_forget(uint32 opening)
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
 		if (entry->key.opening == opening)
-		{
-			kv_io_close(entry->file);
-			hash_search(open_files, &entry->key, HASH_REMOVE, NULL);
-		}
+			forget(entry);
 	}
 }
