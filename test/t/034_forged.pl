@@ -66,6 +66,9 @@ my %forge = (
 	map_order => [ 'map', sub { substr($_[0], -3, 3) = "\xC0\x80\x40" } ],
 	map_gap => [ 'map', sub { substr($_[0], 40, 4) = pack('L', 1) } ]);
 for my $name (sort keys %forge, 'file_sound') { create($name, "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
+create('file_newer', "shards '4'");
+$node->safe_psql('postgres', "INSERT INTO file_newer VALUES (1, 'v')");
+$forge{file_newer} = [ 'table', sub { substr($_[0], 4, 4) = pack('L', 4) } ];
 $node->stop;
 for my $name (sort keys %forge)
 {
@@ -78,10 +81,15 @@ for my $name (sort keys %forge)
 	substr($bytes, $at, 4) = pack('L', crc32c($checked->($bytes)));
 	write_file("$data/kvfdw/$file", $bytes);
 }
+delete $forge{file_newer};
 $node->start;
 $node->psql('postgres', "SELECT * FROM $_") for sort keys %forge;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM kvfdw_stat_tables WHERE wal IS NULL'), 0, 'kvfdw_stat_tables works');
 for my $name (sort keys %forge) { damaged($name); damaged($name, "INSERT INTO $name VALUES (1, 'x')"); }
+{
+	my ($rc, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT * FROM file_newer");
+	like($err, qr{ERROR:  0A000: file "kvfdw/5/$oid{file_newer}/00000001/table" has format version 4, this library reads versions 1 to 3}, 'a table of a newer library is refused by name');
+}
 is($node->safe_psql('postgres', 'SELECT count(*) FROM file_sound'), 21, 'another table is sound');
 recovers($_) for grep { /map/ } sort keys %forge;
 $node->safe_psql('postgres', join '', map { "DROP FOREIGN TABLE $_;" } sort keys %forge);
