@@ -75,6 +75,15 @@ capacity_alone(const KvShard *shard)
 	return Max(TYPEALIGN_DOWN(grain(), capacity), KV_SLOT_LEAST);
 }
 
+/* Bytes of the open chunk that nothing has taken. */
+static uint64
+left_in_chunk(const KvShard *shard)
+{
+	if (shard->open_place == 0)
+		return 0;
+	return shard->open_place + kv_file_span((KvFileId) {shard->open_place}) - shard->value_tail;
+}
+
 /*
  * Bytes that a slot for this shard should cover: no more than is left of the open chunk, if
  * that is not too little; else of a new one.
@@ -83,10 +92,8 @@ Size
 kv_slot_capacity(const KvShard *shard, Size len)
 {
 	Size		capacity = TYPEALIGN(grain(), Max(Min(capacity_alone(shard), kv_slot_share()), len));
-	uint64		left = 0;
+	uint64		left = left_in_chunk(shard);
 
-	if (shard->open_place != 0)
-		left = kv_file_span((KvFileId) {shard->open_place}) - (shard->value_tail - shard->open_place);
 	if (left < TYPEALIGN(KV_BLOCK, Max(len, KV_SLOT_LEAST)))
 		left = kv_chunk_size(kv_chunk_next_class(shard, len));
 	return Min(capacity, left);
@@ -135,7 +142,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	LWLockRelease(&kv_slot_pool->lock);
 	KV_STOP_POINT("slot_taken");
 	capacity = Min(capacity, (Size) slot->units * kv_slot_pool->unit_values);
-	if (capacity < capacity_alone(shard))
+	if (capacity < Min(capacity_alone(shard), left_in_chunk(shard)))
 		pg_atomic_fetch_add_u32(&kv_slot_pool->crowded, 1);
 
 	slot->next = -1;
