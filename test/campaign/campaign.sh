@@ -8,6 +8,7 @@
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
 #   SEED=n               repeat a round's choices, with ROUNDS=1
+#   CHUNK_KB=64          the smallest value files of so many kB
 #
 # append, bank and crowd:
 #

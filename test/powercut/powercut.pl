@@ -87,7 +87,8 @@ sub prepare
 	my %settings = (listen_addresses => '', port => $ENV{PGPORT}, unix_socket_directories => $ENV{PGHOST},
 		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', max_connections => 40, statement_timeout => '120s',
 		shared_buffers => '16MB', min_wal_size => '32MB', max_wal_size => '64MB', 'kvfdw.freeze_delay' => '1s',
-		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB');
+		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
+		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()));
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
 	print $conf "$_ = '$settings{$_}'\n" for sort keys %settings;
 	close $conf;

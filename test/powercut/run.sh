@@ -10,6 +10,7 @@
 #   ASYNC=2              how many of them have synchronous_commit off
 #   SEED=n               repeat a run's transactions and choice of cuts
 #   DISK=2048            MB of the recorded disk; what is used of it is copied for each cut
+#   CHUNK_KB=64          the smallest value files of so many kB
 #   CONTROL=fsync        break durability instead: fsync, barrier or data_sync.  The run
 #                        passes only if lost transactions are seen
 set -euo pipefail
