@@ -79,18 +79,18 @@ look_at(Oid relid, const List *servers, KvDumpTable *table)
  * An error would refuse the connection.  A table whose data is missing or damaged
  * may have rows; one that is being dropped has none.
  */
-static KvDumpTable
-look_safely_at(Oid relid, const List *servers)
+static void
+look_safely_at(Oid relid, const List *servers, KvDumpTable *table)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	KvDumpTable table = {0};
 
+	memset(table, 0, sizeof(*table));
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		look_at(relid, servers, &table);
+		look_at(relid, servers, table);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -102,7 +102,6 @@ look_safely_at(Oid relid, const List *servers)
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	return table;
 }
 
 static void
@@ -116,8 +115,9 @@ warn(void)
 	initStringInfo(&options);
 	foreach(cell, kv_foreign_tables())
 	{
-		KvDumpTable table = look_safely_at(lfirst_oid(cell), servers);
+		KvDumpTable table;
 
+		look_safely_at(lfirst_oid(cell), servers, &table);
 		if (!table.may_have_rows)
 			continue;
 		servers = lappend_oid(servers, table.server);
