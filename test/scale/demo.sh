@@ -51,7 +51,8 @@ for i in 0 1 2; do
 		at=${servers[i]}${there:+-standby}
 		on coordinator <<-EOF
 			CREATE SERVER "$at" FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$KV_SOCKETS', port '${PORT[$at]}',
-			  dbname 'postgres', async_capable 'true', batch_size '1000', fetch_size '1000');
+			  dbname 'postgres', async_capable 'true', batch_size '1000', fetch_size '1000',
+			  use_remote_estimate '$([ -z "$there" ] && echo false || echo true)');
 			CREATE USER MAPPING FOR postgres SERVER "$at" OPTIONS (user 'postgres');
 		EOF
 		for table in readings visits; do
@@ -145,6 +146,30 @@ refused "FOR UPDATE" 0A000 "SELECT grp FROM readings WHERE k = 7919 FOR UPDATE"
 refused "ON CONFLICT with a target" 42P10 "INSERT INTO readings VALUES (7919, 1, 'x') ON CONFLICT (k) DO UPDATE SET grp = 1"
 refused "PREPARE TRANSACTION" 0A000 "BEGIN; UPDATE readings SET grp = 1 WHERE k = 7919; PREPARE TRANSACTION 'x'"
 
+# A deferred constraint on one server fails when that is to commit: in one direction or the other, the server
+# with the row has committed by then.
+for name in one two; do
+	on "$name" -c 'CREATE TABLE promise (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)' -c 'INSERT INTO promise VALUES (1)'
+	on coordinator -c "CREATE FOREIGN TABLE promise_$name (n int) SERVER $name OPTIONS (table_name 'promise')"
+done
+half() # remainder server
+{
+	on coordinator -v ON_ERROR_STOP=0 2>/dev/null <<-EOF
+		SELECT max(k) AS k FROM generate_series(-9000000100, -9000000000) k WHERE satisfies_hash_partition('readings'::regclass, 3, $1, k) \gset
+		BEGIN;
+		INSERT INTO readings VALUES (:k, 1, 'half');
+		INSERT INTO promise_$2 VALUES (1);
+		COMMIT;
+		SELECT :'LAST_ERROR_SQLSTATE' || ' ' || count(*) FROM readings WHERE k = :k;
+	EOF
+}
+halves=$(half 0 two; half 1 one)
+case $(sort <<<"$halves" | paste -sd,) in
+	'23505 0,23505 1') step "  a COMMIT that the second server refuses has been done on the first" ;;
+	*) kv_die "transactions on two servers: $halves" ;;
+esac
+on coordinator -c 'DELETE FROM readings WHERE k <= -9000000000'
+
 # ---- standbys ----
 
 part "Reads from the standbys"
@@ -154,6 +179,8 @@ for statement in 'SELECT count(*), sum(hashtextextended(r::text, 0)) FROM TABLE 
 		kv_die "the standbys answer otherwise"
 	step "  as alone: $statement"
 done
+plan_has "joins of the partitions are made there: their servers estimate them" 'INNER JOIN' \
+	'SELECT a.n, b.ms FROM visits_there a JOIN visits_there b USING (device, n) WHERE a.ms = 7'
 on one -c 'CREATE VIEW reached AS SELECT pg_is_in_recovery() AS standby'
 caught_up one-standby one
 on coordinator <<-EOF

@@ -4,14 +4,15 @@
 part "The server two is killed under load, and comes back"
 
 # A client that goes on with statement after statement, @ being their number, until there is the
-# file `stop`, and notes each one's SQLSTATE.
+# file `stop`, for which psql looks itself: its pipe holds hundreds of statements.
 client() # name statement
 {
 	local i=0
 	while [ ! -e "$KV_RUN/stop" ]; do
 		i=$((i + 1))
 		printf '%s\n\\echo %s :SQLSTATE\n' "${2//@/$i}" "$i"
-	done | PGPORT=${PORT[coordinator]} psql -XqAt -o /dev/null >"$KV_RUN/$1.client" 2>/dev/null
+		printf '\\set stop `test -e %s && echo true || echo false`\n\\if :stop\n\\q\n\\endif\n' "$KV_RUN/stop"
+	done 2>/dev/null | PGPORT=${PORT[coordinator]} psql -XqAt -o /dev/null >"$KV_RUN/$1.client" 2>/dev/null
 }
 
 done_by() { grep -c ' 00000$' "$KV_RUN/$1.client" || true; }
