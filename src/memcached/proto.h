@@ -69,6 +69,7 @@ typedef enum KvMcCommand
 {
 	/* without an item */
 	KV_MC_SAY,					/* the reply is known: text, status */
+	KV_MC_VERSION,
 	KV_MC_QUIT,					/* no reply, or binary's empty one; close is set */
 	KV_MC_AUTH,					/* user, password: check them, then kv_mc_authenticated */
 	KV_MC_FLUSH,				/* exptime: delay, or a time; ≤ 0: now */
@@ -78,6 +79,7 @@ typedef enum KvMcCommand
 	KV_MC_TOUCH,				/* touch, gat, gats */
 	KV_MC_SET, KV_MC_ADD, KV_MC_REPLACE, KV_MC_APPEND, KV_MC_PREPEND, KV_MC_CAS,
 	KV_MC_DELETE,
+	KV_MC_DISCARD,				/* of a set whose value is too large: the item goes, then as SAY */
 	KV_MC_INCR, KV_MC_DECR,
 	KV_MC_META_GET,				/* mg */
 	KV_MC_META_DEBUG			/* me */
@@ -118,11 +120,12 @@ typedef struct KvMcRequest
 	bool		has_cas;		/* only if the item's cas number is cas */
 	bool		touch;			/* there is a new exptime: TOUCH, or T of mg, md and ma */
 	bool		stale;			/* meta I */
-	bool		recache;		/* meta R: recache_exptime */
+	bool		recache;		/* meta R: recache_exptime … */
+	bool		recache_touched;	/* … against what T, which came first, has made of it */
 	uint8_t		opcode;			/* binary: goes back as it came */
 	uint32_t	opaque;			/* binary: likewise, in the client's byte order */
 	uint32_t	flags;
-	uint16_t	status;			/* SAY in binary */
+	uint16_t	status;			/* SAY and DISCARD in binary */
 	uint16_t	key_length;
 	const char *key;			/* use kv_mc_key */
 	int64_t		exptime;		/* as the client wrote it; kv_mc_expires */
@@ -131,7 +134,7 @@ typedef struct KvMcRequest
 	uint64_t	cas;
 	uint64_t	delta;			/* of incr and decr */
 	uint64_t	initial;		/* of an item that they make */
-	const char *value;			/* what is to be stored; the text of SAY */
+	const char *value;			/* what is to be stored; the text of SAY and DISCARD */
 	size_t		value_length;
 	const char *options;		/* meta: its flags, as they came */
 	size_t		options_length;
@@ -210,8 +213,9 @@ typedef struct KvMcItem
 	uint64_t	cas;
 	const char *value;
 	size_t		length;
-	size_t		room_before;	/* bytes before and behind the value */
-	size_t		room_behind;	/* that are free */
+	bool		made;			/* append or prepend made the value */
+	size_t		room_before;	/* bytes before and behind the value … */
+	size_t		room_behind;	/* … that are free then */
 } KvMcItem;
 
 /* What kv_mc_apply needs to know and to have. */
@@ -247,13 +251,12 @@ typedef struct KvMcReply
 	bool		stale;			/* meta X */
 	bool		won_before;		/* meta Z: another client has been told */
 	bool		won;			/* meta W: this client is told */
-	bool		number_known;	/* binary incr: number */
 	uint16_t	status;			/* ERROR in binary; 0: KV_MC_STATUS_INTERNAL */
 	uint32_t	flags;
 	int64_t		ttl;			/* seconds; -1: for ever.  After T */
 	int64_t		ttl_before;		/* … and before */
 	uint64_t	cas;			/* of the item after the request; 0: none */
-	uint64_t	number;
+	uint64_t	number;			/* of NUMBER */
 	const char *value;
 	size_t		length;
 } KvMcReply;
@@ -298,16 +301,20 @@ typedef struct KvMcPieces
 } KvMcPieces;
 
 /*
- * The bytes of a reply.  head has KV_MC_HEAD_SIZE bytes.  For SAY, QUIT, and a
- * flush_all or authentication that was done, the outcome of reply is all that is
- * looked at.  An error's message is cut to what fits, and has no line ends left.
+ * The bytes of a reply.  head has KV_MC_HEAD_SIZE bytes.
+ *
+ * SAY, VERSION and QUIT look at nothing of the reply but whether it is an ERROR.  STATS:
+ * DONE with a value, which is a line like RESET, or without one, which is the
+ * end of what kv_mc_print_stat has made; MISS, there are no such statistics.
+ * An ERROR's message is cut to what fits, and has no line ends left.
+ *
+ * *silenced belongs to the connection and is false at first: once a key of a get
+ * had an ERROR, nothing is said of the line's other keys, nor END.
  */
-extern void kv_mc_print(const KvMcRequest *request, const KvMcReply *reply, char *head, KvMcPieces *pieces);
+extern void kv_mc_print(const KvMcRequest *request, const KvMcReply *reply, bool *silenced,
+						char *head, KvMcPieces *pieces);
 
-/*
- * One line of the answer to KV_MC_STATS; NULL as name: its end.  Into head, of
- * KV_MC_HEAD_SIZE bytes; returns how many.
- */
+/* One line of the answer to KV_MC_STATS, into head, of KV_MC_HEAD_SIZE bytes; returns how many. */
 extern size_t kv_mc_print_stat(const KvMcRequest *request, const char *name, const char *value, char *head);
 
 #endif							/* KV_MEMCACHED_PROTO_H */
