@@ -140,9 +140,8 @@ grow(KvMcItem *item, const char *more, size_t length, bool before, KvMcFold *fol
 
 		if (spare > whole)
 			spare = whole;
-		made = fold->alloc(fold->arg, whole + spare);
-		item->room_before = before ? length + spare : 0;
-		item->room_behind = before ? 0 : length + spare;
+		*room = length + spare;
+		made = fold->alloc(fold->arg, item->room_before + item->length + item->room_behind);
 		memcpy(made + item->room_before, item->value, item->length);
 		item->value = made + item->room_before;
 		item->made = true;

@@ -12,6 +12,8 @@
 #define MOST_TOKENS	19			/* of a meta command */
 
 static const char opaque_too_long[] = "CLIENT_ERROR opaque token too long";
+static const char invalid_flag[] = "CLIENT_ERROR invalid flag";
+static const char unsupported_flag[] = "CLIENT_ERROR unsupported flag";
 static const char no_mode_of_ma[] = "CLIENT_ERROR invalid mode for ma M token";
 
 /* A number of seconds that a flag has. */
@@ -124,17 +126,17 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, const char **wrong)
 		case 'E':
 		case 'h':
 		case 'l':
-			*wrong = "CLIENT_ERROR unsupported flag";
+			*wrong = unsupported_flag;
 			return false;
 		default:
-			*wrong = "CLIENT_ERROR invalid flag";
+			*wrong = invalid_flag;
 			return false;
 	}
 }
 
 /*
  * The flags from this token on.  NULL: they are right; else what is wrong with
- * them, be it with several.
+ * the last one that is, or with the first that is none.
  */
 static const char *
 take_flags(KvMcRequest *request, const KvMcLine *line, int first)
@@ -151,7 +153,7 @@ take_flags(KvMcRequest *request, const KvMcLine *line, int first)
 	{
 		KvMcToken	token = line->tokens[i];
 		unsigned char flag = (unsigned char) *token.at++;
-		const char *here = BAD_LINE;
+		const char *here = wrong ? wrong : BAD_LINE;
 
 		token.length--;
 		if (flag >= 127 || seen[flag])
@@ -159,6 +161,8 @@ take_flags(KvMcRequest *request, const KvMcLine *line, int first)
 		seen[flag] = true;
 		if (!take_flag(request, (char) flag, token, &here))
 			wrong = here;
+		if (wrong == invalid_flag || wrong == unsupported_flag)
+			return wrong;
 	}
 	return wrong;
 }

@@ -206,7 +206,7 @@ put_flag(char *to, const KvMcRequest *request, const KvMcReply *reply, const cha
 static char *
 put_flags(char *to, const KvMcRequest *request, const KvMcReply *reply)
 {
-	const char *at = request->options;
+	const char *at = request->options_length > 0 ? request->options : "";
 	const char *end = at + request->options_length;
 	bool		timed = false;	/* what sets the time to live came already */
 

@@ -173,7 +173,8 @@ kv_mc_writes(const KvMcRequest *request)
 /* ---- bytes to requests (proto.c, text.c, meta.c, binary.c) ---- */
 
 /*
- * The next request of [begin, end), which goes on where the last call has ended.
+ * The next request of [begin, end), which goes on where the last call has ended;
+ * what that has seen behind there is still there.
  *
  * True: there is one.  *consumed bytes from begin on are its own (and what was
  * swallowed before it); it points into them.  Call again behind them.
@@ -181,9 +182,10 @@ kv_mc_writes(const KvMcRequest *request)
  * False: there is none yet.  *consumed bytes can be thrown away, and behind them
  * *needed bytes must be there before another call is of use (0 if that cannot be
  * known yet: any more will do).  That is how a large value says its size:
- * the buffer must come to hold line, value and what ends it, at most
- * item_size + line + 2 bytes.  A value that is too large is answered with an
- * error and swallowed piece by piece.
+ * the buffer must come to hold the line or the packet's head, the value and what
+ * ends it: at most the larger of line and 294, that of item_size and 1024 (a
+ * user's name and password), and 2 bytes.  A value that is too large is answered
+ * with an error and swallowed piece by piece.
  *
  * The keys of a get come one by one, each a request of its own, the last with
  * last set.  The line has been looked through before the first.

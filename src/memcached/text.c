@@ -47,11 +47,7 @@ kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length, bool whole)
 	}
 	in->at += total;
 	if (memcmp(in->at - 2, "\r\n", 2) != 0)
-	{
-		if (request->form == KV_MC_META)
-			request->noreply = request->quiet = false;
 		return kv_mc_say(in, BAD_DATA);
-	}
 	request->value = line->next;
 	request->value_length = length;
 	return true;
@@ -314,8 +310,13 @@ parse_crawler(KvMcInput *in, const KvMcLine *line)
 static bool
 parse_slabs(KvMcInput *in, const KvMcLine *line)
 {
-	return kv_mc_say(in, line->n == 4 && kv_mc_is(line->tokens[1], "reassign") ?
-					 "CLIENT_ERROR slab reassignment disabled" : "ERROR");
+	uint32_t	mode;
+
+	if (line->n == 4 && kv_mc_is(line->tokens[1], "reassign"))
+		return kv_mc_say(in, "CLIENT_ERROR slab reassignment disabled");
+	if (line->n > 2 && kv_mc_is(line->tokens[1], "automove") && !kv_mc_number32(line->tokens[2], &mode))
+		return kv_mc_say(in, BAD_LINE);
+	return kv_mc_say(in, "ERROR");
 }
 
 /* ---- which command it is ---- */
