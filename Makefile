@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
 # make demo, test, bench, torture, append, bank, damage, powercut, differential,
-# concurrent, clients, matrix, deb and scale-demo do their own set-up.
+# concurrent, clients, matrix, deb, scale-demo, oracle and fuzz do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -97,6 +97,8 @@ concurrent:
 	@bash $(HERE)/test/run.sh concurrent
 clients:
 	@bash $(HERE)/test/run.sh clients
+oracle fuzz:
+	@bash $(HERE)/test/unit/run.sh $@ $(or $(ROUNDS),$(SECONDS))
 
 scale-demo:
 	@bash $(HERE)/test/scale/demo.sh $(SECONDS)
@@ -108,7 +110,7 @@ workclean:
 	rm -rf .work
 
 .PHONY: all install installcheck clean distclean demo test bench torture append bank crowd damage powercut \
-	clients core matrix deb scale-demo differential concurrent workclean FORCE
+	clients core matrix deb scale-demo differential concurrent oracle fuzz workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.

@@ -3,7 +3,7 @@
 # line "N passed, N failed", and how many were skipped if any were.  A suite that
 # ran no test has failed.
 #
-#   test/run.sh [SUITE…]     rooms sql sql-sync isolation pgtap tap differential concurrent tutorial
+#   test/run.sh [SUITE…]     rooms unit sql sql-sync isolation pgtap tap differential concurrent tutorial
 #                            and, by its name only, clients
 #   TAP='00[37]*'         of the tap suite, these files only; SQL='count*' of sql and sql-sync,
 #                         SPEC='lock-*' of isolation
@@ -19,7 +19,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/lib/setup.sh"
 . "$here/lib/server.sh"
 
-suites=(rooms sql sql-sync isolation pgtap tutorial tap differential concurrent)
+suites=(rooms unit sql sql-sync isolation pgtap tutorial tap differential concurrent)
 [ $# -eq 0 ] || suites=("$@")
 total_passed=0 total_failed=0 total_skipped=0 finished= failures=()
 
@@ -83,6 +83,8 @@ regress()
 		return 1
 	}
 }
+
+suite_unit() { bash "$here/unit/run.sh" test "$out"; }
 
 suite_rooms() { perl "$here/rooms.pl"; perl "$here/docs.pl"; }
 

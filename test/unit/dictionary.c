@@ -9,7 +9,7 @@
 
 #include "dictionary.h"
 
-#define BUCKETS		4096
+#define BUCKETS		256
 #define MAX_TURN	64
 #define FIRST_LATER	(UINT64_C(1) << 61)	/* numbers of what was never a row */
 
@@ -283,16 +283,26 @@ session_end(Session *session)
 	free(session->out.at);
 }
 
+/* What proto.h says of the buffer that a request needs. */
+static size_t
+most_needed(const KvMcLimits *limits)
+{
+	return (limits->item_size > 1024 ? limits->item_size : 1024) + (limits->line > 294 ? limits->line : 294) + 2;
+}
+
 void
 session_input(Session *session, const char *bytes, size_t length)
 {
 	static KvMcRequest requests[MAX_TURN];
 	size_t		at = 0;
 	bool		more = true;
+	char	   *exact;			/* so that a sanitizer sees what is read behind it */
 
-	if (session->closed)
+	if (session->closed || length == 0)
 		return;
 	bytes_put(&session->in, bytes, length);
+	exact = need(malloc(session->in.length));
+	memcpy(exact, session->in.at, session->in.length);
 	while (more && !session->closed)
 	{
 		int			n = 0;
@@ -302,10 +312,10 @@ session_input(Session *session, const char *bytes, size_t length)
 			size_t		consumed;
 			size_t		needed;
 
-			more = kv_mc_parse(&session->stream, &session->limits, session->in.at + at,
-							   session->in.at + session->in.length, &requests[n], &consumed, &needed);
+			more = kv_mc_parse(&session->stream, &session->limits, exact + at,
+							   exact + session->in.length, &requests[n], &consumed, &needed);
 			at += consumed;
-			if (at > session->in.length || needed > session->limits.item_size + session->limits.line + 2 + 24)
+			if (at > session->in.length || needed > most_needed(&session->limits))
 				abort();
 			if (!more)
 				break;
@@ -322,6 +332,7 @@ session_input(Session *session, const char *bytes, size_t length)
 		}
 		do_turn(session, requests, n);
 	}
-	memmove(session->in.at, session->in.at + at, session->in.length - at);
+	memmove(session->in.at, exact + at, session->in.length - at);
 	session->in.length -= at;
+	free(exact);
 }
