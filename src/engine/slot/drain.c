@@ -43,42 +43,6 @@ free_slot(int i)
 }
 
 /*
- * The oldest slot that waits to be written, or -1.  KvSlotPool.lock held.  *pending: some
- * are on their way to the files.
- */
-static int
-oldest_sealed(bool *pending)
-{
-	*pending = false;
-	for (int i = kv_slot_pool->first_pending; i >= 0; i = kv_slots[i].following)
-	{
-		/* a dropped store's waits for the maintainer, who may be long */
-		if (pg_atomic_read_u32(&kv_slots[i].store->state) == KV_STORE_DROPPED)
-			continue;
-		*pending = true;
-		if (kv_slots[i].state == KV_SLOT_SEALED)
-			return i;
-	}
-	return -1;
-}
-
-void
-kv_slot_release(int i)
-{
-	bool		pending;
-	bool		wake;
-
-	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	free_slot(i);
-	/* who waits had better find some units than come for each */
-	(void) oldest_sealed(&pending);
-	wake = !pending || kv_slot_pool->nfree >= kv_slot_pool->nunits / KV_FREE_SHARE;
-	LWLockRelease(&kv_slot_pool->lock);
-	if (wake)
-		ConditionVariableBroadcast(&kv_slot_pool->freed);
-}
-
-/*
  * Is an older slot of its shard still to be finished?  KvSlotPool.lock held.  Those
  * that the merge writer is writing do not count if it asks for itself.  Slots of a shard
  * are sealed one after the other, so an older one stands before it in the list.
@@ -97,6 +61,58 @@ has_older(int i, bool for_writer)
 	return false;
 }
 
+/* What is on the list of slots to be written, but for those of dropped stores. */
+typedef struct KvPending
+{
+	bool		moving;			/* some are on their way to the files */
+	int			sealed;			/* one of them that nobody has claimed, or -1 */
+	int			error;			/* errno of one that could not be written, or 0 */
+} KvPending;
+
+/*
+ * Look only as far as is needed to know whether any is on its way: that is one that has
+ * not failed, nor waits for one that has.  KvSlotPool.lock held.
+ */
+static KvPending
+look_at_pending(void)
+{
+	KvPending	pending = {.sealed = -1};
+
+	for (int i = kv_slot_pool->first_pending; i >= 0 && pending.sealed < 0; i = kv_slots[i].following)
+	{
+		const KvSlot *slot = &kv_slots[i];
+
+		/* a dropped store's waits for the maintainer, who may be long */
+		if (pg_atomic_read_u32(&slot->store->state) == KV_STORE_DROPPED)
+			continue;
+		if (slot->error != 0)
+			pending.error = slot->error;
+		else if (slot->state == KV_SLOT_WRITING)
+			pending.moving = true;
+		else if (slot->store->shape.wal != KV_WAL_KEYS || !has_older(i, false))
+		{
+			pending.moving = true;
+			pending.sealed = i;
+		}
+	}
+	return pending;
+}
+
+void
+kv_slot_release(int i)
+{
+	bool		wake;
+
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	free_slot(i);
+	/* who waits had better find some units than come for each */
+	wake = kv_slot_pool->nfree >= kv_slot_pool->nunits / KV_FREE_SHARE ||
+		!look_at_pending().moving;
+	LWLockRelease(&kv_slot_pool->lock);
+	if (wake)
+		ConditionVariableBroadcast(&kv_slot_pool->freed);
+}
+
 /*
  * SEALED → WRITING for the caller, under KvSlotPool.lock; false if somebody else has it,
  * its store was dropped, or another must come first (commit.c).
@@ -112,6 +128,7 @@ claim(int i, bool by_writer)
 		return false;
 	slot->state = KV_SLOT_WRITING;
 	slot->by_writer = by_writer;
+	slot->error = 0;
 	return true;
 }
 
@@ -180,8 +197,6 @@ kv_slot_unclaim(int i, int error)
 	kv_slots[i].state = KV_SLOT_SEALED;
 	kv_slots[i].error = dropped ? 0 : error;
 	LWLockRelease(&kv_slot_pool->lock);
-	if (!dropped && error != 0)
-		pg_atomic_write_u32(&kv_slot_pool->write_error, error);
 	ConditionVariableBroadcast(&kv_slot_pool->freed);
 	return !dropped;
 }
@@ -229,7 +244,6 @@ kv_slot_finish(int i)
 	*link = slot->next;
 	LWLockRelease(&shard->lock);
 	kv_slot_header(i)->in_use = 0;
-	pg_atomic_write_u32(&kv_slot_pool->write_error, 0);
 
 	/* before the release, with which a dropped store may go */
 	ConditionVariableBroadcast(&shard->changed);
@@ -359,8 +373,8 @@ kv_slots_seal_idle(void)
 
 /*
  * Wait until there is room for a slot for a value of this length.  No lock held.  ERROR
- * if slots cannot be written: the values in them are safe, but nothing more can be taken
- * in.
+ * if of the slots that are to be written none can be: the values in them are safe, but
+ * nothing more can be taken in.
  */
 void
 kv_slot_wait_free(Size len)
@@ -370,30 +384,28 @@ kv_slot_wait_free(Size len)
 	ConditionVariablePrepareToSleep(&kv_slot_pool->freed);
 	for (;;)
 	{
-		int			first_sealed;
-		bool		pending;
+		KvPending	pending;
 		bool		free;
-		uint32		err = pg_atomic_read_u32(&kv_slot_pool->write_error);
 
 		kv_interrupts();
 		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
 		free = kv_units_are_free(kv_slot_units(len));
-		first_sealed = oldest_sealed(&pending);
+		pending = look_at_pending();
 		LWLockRelease(&kv_slot_pool->lock);
 		if (free)
 			break;
-		if (!pending)
+		if (!pending.moving && pending.error == 0)
 			evict_open_slots();
-		else if (err != 0)
+		else if (!pending.moving)
 		{
 			ConditionVariableCancelSleep();
-			kv_io_error(ERROR, err, KV_SLOT_FILE_PATH, "empty");
+			kv_io_error(ERROR, pending.error, KV_SLOT_FILE_PATH, "empty");
 		}
-		else if (kv_slot_pool->writer_latch == NULL && first_sealed >= 0 &&
-				 kv_slot_claim(first_sealed, false))
+		else if (kv_slot_pool->writer_latch == NULL && pending.sealed >= 0 &&
+				 kv_slot_claim(pending.sealed, false))
 		{
 			/* no merge writer at the moment: do its work */
-			(void) write_out(first_sealed);
+			(void) write_out(pending.sealed);
 			continue;
 		}
 		kv_wake(kv_slot_pool->writer_latch);

@@ -206,7 +206,6 @@ kv_slots_init(void)
 {
 	LWLockInitialize(&kv_slot_pool->lock, kv_tranche_room);
 	ConditionVariableInit(&kv_slot_pool->freed);
-	pg_atomic_init_u32(&kv_slot_pool->write_error, 0);
 	pg_atomic_init_u32(&kv_slot_pool->crowded, 0);
 }
 

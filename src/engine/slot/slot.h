@@ -108,7 +108,7 @@ typedef struct KvSlot
 	bool		touched;		/* something was put into it since somebody looked */
 	bool		batch_taken;	/* slot/commit.c: what no PUT has logged is being logged by location */
 
-	int			error;			/* errno of the last failed write */
+	int			error;			/* errno of its last write; 0: fine, or to be tried again */
 	bool		by_writer;		/* WRITING: the merge writer has it */
 } KvSlot;
 
@@ -148,7 +148,6 @@ typedef struct KvSlotPool
 	pg_atomic_uint64 sequence;
 	ConditionVariable freed;
 	Latch	   *writer_latch;	/* NULL while the merge writer does not run */
-	pg_atomic_uint32 write_error;	/* errno of its last write, 0 if fine */
 } KvSlotPool;
 
 /* ---- unit.c: KvSlotPool.lock is held, exclusive but where it is said ---- */
@@ -237,7 +236,7 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 							   uint32 nentries, uint64 log_offset);
 
 /* ---- drain.c ---- */
-/* No lock held; until there is room for a value of len; ERROR if slots cannot be written. */
+/* No lock held; until there is room for a value of len; ERROR if no slot can be written. */
 extern void kv_slot_wait_free(Size len);
 /* SEALED to WRITING; false: it is not for the caller. */
 extern bool kv_slot_claim(int slot, bool by_writer);

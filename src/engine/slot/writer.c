@@ -5,9 +5,9 @@
  * One process writes for all, so that a backend never has a write in flight
  * while it waits for its client, and an ERROR in a backend has no write to wait
  * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going, but of large slots
- * KV_LARGE_IN_FLIGHT.  A write that fails leaves its slot sealed, its values safe in the merge file and readable;
- * it is tried again every second, and sessions that need a slot meanwhile get
- * the error.
+ * KV_LARGE_IN_FLIGHT.  A write that fails leaves its slot sealed, its values safe in the
+ * merge file and readable.  It is tried again every second, and the log told once per
+ * minute; slots of other stores are written meanwhile.
  *
  * Slots of a shard at wal level 'keys' must be finished oldest first (commit.c).
  * Their direct writes overlap all the same: one that ends before its turn waits
@@ -34,6 +34,8 @@
 
 #define KV_WRITES_IN_FLIGHT 32
 #define KV_LARGE_IN_FLIGHT	8
+#define KV_TELL_MS			60000
+#define KV_TOLD				16	/* failures that are remembered */
 
 typedef struct KvSlotWrite
 {
@@ -61,27 +63,47 @@ take_over(void)
 	}
 }
 
-static void
-note_failure(const KvStoreKey *key, KvFileId file, int err)
+/* Has the log not been told for a minute of this error of this store's files? */
+static bool
+is_news(const KvStoreKey *key, int err)
 {
-	static int	last_error = 0;
+	static struct
+	{
+		KvStoreKey	key;
+		int			err;		/* 0: unused */
+		TimestampTz at;
+	}			told[KV_TOLD];
+	TimestampTz now = GetCurrentTimestamp();
+	int			oldest = 0;
 
-	if (err != last_error && err != 0)
-		kv_io_error(LOG, err, kv_path_value(key, file), "write");
-	last_error = err;
+	for (int i = 0; i < KV_TOLD; i++)
+	{
+		if (told[i].err == err && kv_same_store(&told[i].key, key) &&
+			!TimestampDifferenceExceeds(told[i].at, now, KV_TELL_MS))
+			return false;
+		if (told[i].at < told[oldest].at)
+			oldest = i;
+	}
+	told[oldest].key = *key;
+	told[oldest].err = err;
+	told[oldest].at = now;
+	return true;
 }
 
 /* An ERROR on the way: log it and leave the slot to a later attempt. */
 static void
 give_up(int slot, MemoryContext context)
 {
+	KvStoreKey	key = kv_slots[slot].store->key;
 	ErrorData  *error;
+	int			err;
 
 	HOLD_INTERRUPTS();
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
 	LWLockReleaseAll();
-	if (kv_slot_unclaim(slot, error->saved_errno != 0 ? error->saved_errno : EIO))
+	err = error->saved_errno != 0 ? error->saved_errno : EIO;
+	if (kv_slot_unclaim(slot, err) && is_news(&key, err))
 		EmitErrorReport();
 	FlushErrorState();
 	FreeErrorData(error);
@@ -126,7 +148,8 @@ finish(KvSlotWrite *write)
 		}
 		PG_END_TRY();
 	}
-	note_failure(&key, file, err);
+	if (err != 0 && is_news(&key, err))
+		kv_io_error(LOG, err, kv_path_value(&key, file), "write");
 }
 
 /* Must a write that was started earlier be finished before this one? */
