@@ -206,7 +206,7 @@ typedef enum KvInsertResult
 	KV_INSERTED,
 	KV_EXISTS,					/* a live row has that key; nothing was written */
 	KV_EXISTS_UNSEEN,			/* and it is another's that the snapshot does not see */
-	KV_EXISTS_DELETED,			/* one had, locked by another, and was deleted meanwhile */
+	KV_EXISTS_DELETED,			/* one had when it was met, and was deleted meanwhile */
 	KV_EXISTS_ANEW				/* and it was put there by this command, or later */
 } KvInsertResult;
 
@@ -223,16 +223,18 @@ extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
  * mode, whether the snapshot sees it or not, and return it in *existing (KV_EXISTS): its
  * value is palloc'd in CurrentMemoryContext, its key is the caller's.  With existing
  * NULL the value is not read.  Waits for all who write the key or have it locked.
- * KV_EXISTS_UNSEEN and KV_EXISTS_DELETED, for snapshots that last a transaction only, and
- * KV_EXISTS_ANEW: nothing is locked.
+ * KV_EXISTS_UNSEEN (also of a row that has another key since it was met) and
+ * KV_EXISTS_DELETED, for snapshots that last a transaction only, and KV_EXISTS_ANEW:
+ * nothing is locked.
  *
  * With seen the version is not locked but noted there, for kv_overwrite.  That
- * writes nothing and returns false if others have come between, or are coming.
+ * writes nothing and returns false if others have come between, or are coming; then
+ * the row has been met.
  */
 extern KvInsertResult kv_insert_or_lock(KvStore *store, Relation rel, KvKey key,
 										KvForm form, const char *value, Size len,
 										Snapshot snapshot, CommandId cid,
-										LockTupleMode mode, KvVersion *seen,
+										LockTupleMode mode, KvVersion *seen, bool met,
 										KvRow *existing);
 extern bool kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form,
 						 const char *value, Size len, CommandId cid);

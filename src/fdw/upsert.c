@@ -316,10 +316,13 @@ on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey ke
 	return true;
 }
 
-/* Insert the row, or lock the one that has its key; or note that in *seen, if given. */
+/*
+ * Insert the row, or lock the one that has its key; or note that in *seen, if given.
+ * met: that has been done, and what was noted has changed.
+ */
 static KvInsertResult
 insert_or_lock(KvModifyState *state, EState *estate, TupleTableSlot *slot, KvKey key,
-			   KvVersion *seen, KvRow *existing)
+			   KvVersion *seen, bool met, KvRow *existing)
 {
 	bool		blind = state->upsert->blind;
 	const char *value;
@@ -330,7 +333,7 @@ insert_or_lock(KvModifyState *state, EState *estate, TupleTableSlot *slot, KvKey
 		*existing = (KvRow) {.key = key.data, .keylen = key.len};
 	return kv_insert_or_lock(state->store, state->rel, key, form, value, len,
 							 estate->es_snapshot, kv_modify_cid(state, estate),
-							 state->upsert->mode, seen, blind ? NULL : existing);
+							 state->upsert->mode, seen, met, blind ? NULL : existing);
 }
 
 TupleTableSlot *
@@ -341,6 +344,7 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 	KvRow		existing;
 	KvVersion	version;
 	KvVersion  *seen;
+	bool		met = false;
 	TupleTableSlot *result = NULL;
 
 	if (state->upsert == NULL)
@@ -355,7 +359,7 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 	do
 	{
 		MemoryContextSwitchTo(state->row_context);
-		switch (insert_or_lock(state, estate, slot, key, seen, &existing))
+		switch (insert_or_lock(state, estate, slot, key, seen, met, &existing))
 		{
 			case KV_INSERTED:
 				MemoryContextSwitchTo(old);
@@ -382,6 +386,7 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 		if (on_conflict(state, estate, rinfo, key, seen, slot, &result))
 			break;
 		seen = NULL;
+		met = true;
 	} while (true);
 	return result;
 }

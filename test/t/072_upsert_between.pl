@@ -47,6 +47,12 @@ between($put, q{DELETE FROM t}, 'put after a delete', '1|1|put', '1|1|put');
 between($upsert =~ s/n = t.n \+ 10/n = t.n + 10, v = repeat('x', 300000)/r =~ s/n, v;/n, length(v);/r, q{UPDATE t SET n = 5}, 'a large value', '1|15|300000', '1|15|' . 'x' x 300000);
 between("BEGIN ISOLATION LEVEL REPEATABLE READ;\n$upsert\nCOMMIT;", q{UPDATE t SET n = 5}, 'above READ COMMITTED',
 	'ERROR:  could not serialize access due to concurrent update', '1|5|old');
+between("BEGIN ISOLATION LEVEL REPEATABLE READ;\n$upsert\nCOMMIT;", q{DELETE FROM t}, 'deleted, above READ COMMITTED',
+	'ERROR:  could not serialize access due to concurrent delete', '');
+between("BEGIN ISOLATION LEVEL SERIALIZABLE;\n$upsert\nCOMMIT;", q{DELETE FROM t; SELECT kvfdw_freeze('t')}, 'deleted and frozen, above READ COMMITTED',
+	'ERROR:  could not serialize access due to concurrent delete', '');
+between("BEGIN ISOLATION LEVEL REPEATABLE READ;\n$upsert\nCOMMIT;", q{UPDATE t SET k = 2}, 'moved, above READ COMMITTED',
+	'ERROR:  could not serialize access due to concurrent update', '2|0|old');
 
 # One that is still open is waited for.
 for my $end ('COMMIT', 'ROLLBACK')

@@ -498,13 +498,13 @@ judge_existing(KvVersion *newest, Snapshot snapshot, CommandId cid)
  * One look for both outcomes: under one hold of the shard's lock the row is put or the
  * newest version gets a LOCK, so there is nothing to insert speculatively and to take
  * back.  Who writes the key or has it locked is waited for, in the queue; what was
- * deleted meanwhile is inserted, above READ COMMITTED only if nobody had it locked when
- * it was met: else heap has chosen it, and fails to lock it.
+ * deleted meanwhile is inserted, above READ COMMITTED only if it was not met before: else
+ * heap has chosen it, and fails to lock it.
  */
 KvInsertResult
 kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const char *value,
 				  Size len, Snapshot snapshot, CommandId cid, LockTupleMode mode,
-				  KvVersion *seen, KvRow *existing)
+				  KvVersion *seen, bool met, KvRow *existing)
 {
 	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvShard    *shard = kv_shard(store, shardno);
@@ -515,7 +515,6 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 	KvWrite		row;
 	KvWrite		hold;
 	bool		prepared = len <= kv_slot_pool->slot_size;	/* see change_row */
-	bool		met = false;	/* a row that others had locked */
 	KvKeyState	state;
 
 	if (seen == NULL)
@@ -536,10 +535,10 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 			if (wait == 0)
 				result = judge_existing(&state.newest, snapshot, cid);
 			else
-				met = true;
+				met = true;		/* a row that others have locked */
 		}
 		else if (wait == 0 && met && IsolationUsesXactSnapshot())
-			result = KV_EXISTS_DELETED;
+			result = state.exists && has_moved(&state.newest) ? KV_EXISTS_UNSEEN : KV_EXISTS_DELETED;
 		if (wait != 0)
 		{
 			LWLockRelease(&shard->lock);
