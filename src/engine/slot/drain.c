@@ -302,6 +302,18 @@ seal_open_slot(int i, KvStore *store, uint32 shardno)
 	pg_atomic_fetch_sub_u32(&store->pins, 1);
 }
 
+/* Are so many slots on their way to the files?  KvSlotPool.lock held. */
+static bool
+are_pending(int n)
+{
+	for (int i = kv_slot_pool->first_pending; i >= 0 && n > 0; i = kv_slots[i].following)
+	{
+		if (pg_atomic_read_u32(&kv_slots[i].store->state) != KV_STORE_DROPPED)
+			n--;
+	}
+	return n == 0;
+}
+
 /*
  * Look at the next so many open slots, and pin the store of one of them: the first into
  * which nothing was put since the last look, else, unless only such a one will do, the
@@ -341,7 +353,10 @@ pick_open_slot(int looks, bool idle_only, KvStore **store, uint32 *shardno)
 	return best;
 }
 
-/* No unit is free and nothing on its way to the files: send some there. */
+/*
+ * No unit is free and nothing on its way to the files: send some there, all who wait
+ * together a few.
+ */
 static void
 evict_open_slots(void)
 {
@@ -349,9 +364,18 @@ evict_open_slots(void)
 	KvStore    *store;
 	uint32		shardno;
 	int			slot;
+	bool		enough = false;
 
-	while (n-- > 0 && (slot = pick_open_slot(KV_LOOKED_AT, false, &store, &shardno)) >= 0)
+	for (int i = 0; i < n && !enough; i++)
+	{
+		slot = pick_open_slot(KV_LOOKED_AT, false, &store, &shardno);
+		if (slot < 0)
+			break;
 		seal_open_slot(slot, store, shardno);
+		LWLockAcquire(&kv_slot_pool->lock, LW_SHARED);
+		enough = are_pending(n);
+		LWLockRelease(&kv_slot_pool->lock);
+	}
 }
 
 void
@@ -375,10 +399,16 @@ kv_slots_seal_idle(void)
  * Wait until there is room for a slot for a value of this length.  No lock held.  ERROR
  * if of the slots that are to be written none can be: the values in them are safe, but
  * nothing more can be taken in.
+ *
+ * A slot of several units may never be had, where units lie apart and others take what
+ * becomes free.  So for such a one it waits only once, if that can help at all; false: it
+ * is not to be had.
  */
-void
+bool
 kv_slot_wait_free(Size len)
 {
+	bool		several = kv_slot_units(len) > 1;
+	bool		waited = false;
 	int			idle = 0;
 
 	ConditionVariablePrepareToSleep(&kv_slot_pool->freed);
@@ -386,14 +416,19 @@ kv_slot_wait_free(Size len)
 	{
 		KvPending	pending;
 		bool		free;
+		bool		apart;
 
 		kv_interrupts();
 		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
 		free = kv_units_are_free(kv_slot_units(len));
 		pending = look_at_pending();
+		apart = several && !pending.moving && pending.error == 0 && kv_slot_pool->nfree > 0;
 		LWLockRelease(&kv_slot_pool->lock);
-		if (free)
-			break;
+		if (free || apart || (several && waited))
+		{
+			ConditionVariableCancelSleep();
+			return free;
+		}
 		if (!pending.moving && pending.error == 0)
 			evict_open_slots();
 		else if (!pending.moving)
@@ -409,6 +444,7 @@ kv_slot_wait_free(Size len)
 			continue;
 		}
 		kv_wake(kv_slot_pool->writer_latch);
+		waited = true;
 		if (!ConditionVariableTimedSleep(&kv_slot_pool->freed, 1000, KV_WAIT_MERGE_SLOT))
 			idle = 0;
 		else if (++idle == KV_SLOT_PATIENCE)
@@ -421,7 +457,6 @@ kv_slot_wait_free(Size len)
 					 errhint("You might need to increase kvfdw.merge_buffers.")));
 		}
 	}
-	ConditionVariableCancelSleep();
 }
 
 /*

@@ -8,8 +8,8 @@
  * when it is there the other is closed, so a full disk leaves all as it was.  Its file is
  * found again by whoever tries next.
  *
- * Values larger than a merge slot are written here as extents of their own, before any
- * index entry names them (I 3).  Their place is reserved long before there is an entry,
+ * Values larger than a merge slot, or than the units that are free side by side, are
+ * written here as extents of their own, before any index entry names them (I 3).  Their place is reserved long before there is an entry,
  * and the chunk may be closed meanwhile.  So a chunk notes the newest transaction that has
  * reserved one: while that may still run, a sync of the chunk is not its last.
  */

@@ -59,6 +59,20 @@ kv_slot_fits(const KvShard *shard, Size len, int keylen)
 		slot->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= kv_slot_entry_room(shard->open_slot);
 }
 
+bool
+kv_slot_can_open(Size len)
+{
+	bool		can = true;
+
+	if (kv_slot_units(len) > 1)
+	{
+		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+		can = kv_units_are_free(kv_slot_units(len));
+		LWLockRelease(&kv_slot_pool->lock);
+	}
+	return can;
+}
+
 /* Capacities are multiples of this. */
 static Size
 grain(void)

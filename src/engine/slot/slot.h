@@ -16,12 +16,13 @@
  *		its share: three quarters of all units, divided by the open slots;
  *		what of that lies side by side.
  * So each of the shards that are being written has a slot, as long as there are units, and
- * a quarter of the units is left to slots that are on their way to the files.
+ * a quarter of the units is left to slots that are on their way to the files.  A value that
+ * needs several units, and does not find them side by side, becomes an extent (write.c).
  *
  * Who takes a slot from whom.  Nobody takes units from a slot.  Open slots are sealed
  * before they are full,
- *		by who finds no units while nothing is on its way to the files: a few, beginning
- *		where the one before has ended;
+ *		by those who find no units while nothing is on its way to the files: a few,
+ *		beginning where the one before has ended;
  *		by the merge writer, one look for each slot that was opened smaller than
  *		kvfdw.merge_size and its file would have it: those into which nothing was put since
  *		the last look.  So the shares of shards that are not written any more come back.
@@ -204,6 +205,8 @@ extern bool kv_slots_are_sound(void);
 /* ---- fill.c ---- */
 /* Has the open slot room for one more value and entry? */
 extern bool kv_slot_fits(const KvShard *shard, Size len, int keylen);
+/* Is a slot for a value of len one unit, or are there as many side by side as it needs? */
+extern bool kv_slot_can_open(Size len);
 /* Bytes of the value file that a slot for this shard should cover. */
 extern Size kv_slot_capacity(const KvShard *shard, Size len);
 /*
@@ -236,8 +239,11 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 							   uint32 nentries, uint64 log_offset);
 
 /* ---- drain.c ---- */
-/* No lock held; until there is room for a value of len; ERROR if no slot can be written. */
-extern void kv_slot_wait_free(Size len);
+/*
+ * No lock held; until there is room for a value of len; ERROR if no slot can be written.
+ * False: it needs units side by side, and others have what became free.
+ */
+extern bool kv_slot_wait_free(Size len);
 /* SEALED to WRITING; false: it is not for the caller. */
 extern bool kv_slot_claim(int slot, bool by_writer);
 /*

@@ -222,25 +222,35 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 	if (kv_slot_fits(shard, len, keylen))
 		return KV_NEEDS_NOTHING;
 	if (shard->open_slot >= 0)
+	{
+		/* it may have the entry of a value that has its place elsewhere */
+		if (kv_slot_fits(shard, 0, keylen) && !kv_slot_can_open(len))
+			return KV_NEEDS_SLOT;
 		kv_slot_seal(store, shardno);
+	}
 	if (shard->value_tail + kv_slot_capacity(shard, len) > shard->value_allocated)
 		return KV_NEEDS_SPACE;
 	return kv_slot_open(store, shardno, len) ? KV_NEEDS_NOTHING : KV_NEEDS_SLOT;
 }
 
-/* A value that no slot can hold is written now. */
+/* The value is written now. */
+static void
+place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
+{
+	write->placing = KV_IN_EXTENT;
+	while (!kv_value_write_extent(store, shardno, write->form, write->value,
+								  write->version.len, write->version.xid,
+								  &write->version.location))
+		kv_make_memory(store, shardno);
+}
+
+/* One that no slot can hold has its place before there is an entry for it. */
 static void
 place_write(KvStore *store, uint32 shardno, KvWrite *write)
 {
 	write->version.location = KV_LOCATION_MAKE(write->form, 0);
 	if (write->version.len > kv_slot_pool->slot_size)
-	{
-		write->placing = KV_IN_EXTENT;
-		while (!kv_value_write_extent(store, shardno, write->form, write->value,
-									  write->version.len, write->version.xid,
-									  &write->version.location))
-			kv_make_memory(store, shardno);
-	}
+		place_in_extent(store, shardno, write);
 }
 
 void
@@ -312,7 +322,10 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	{
 		LWLockRelease(&shard->lock);
 		if (room == KV_NEEDS_SLOT)
-			kv_slot_wait_free(place);
+		{
+			if (!kv_slot_wait_free(place))
+				place_in_extent(store, shardno, write);
+		}
 		else if (!kv_value_extend(store, shardno, place, true))
 			kv_make_memory(store, shardno);
 		return false;

@@ -1,0 +1,108 @@
+# Promise: sessions that find no merge slot free while nothing is being written seal a few
+# open slots together; and a value that needs units side by side does not wait for them where
+# they lie apart, and is there after a crash like any other.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no merge slots' if heap_only();
+my $units = 512;
+my $node = kv_cluster('apart', 'kvfdw.merge_units' => $units, 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+
+# Of the merge file's slots in use (docs/format.md): the first unit, how many, and are they sealed?
+sub slots
+{
+	my $file = slurp_file($node->data_dir . '/kvfdw/merge');
+	my $headers = 4096 + 16384 * $units;
+	return map {
+		my $header = substr($file, $headers + 128 * $_, 128);
+		unpack('x4 L<', $header) ? { unit => $_, units => int((unpack('x48 L<', $header) + 16383) / 16384), sealed => unpack('x60 L<', $header) } : ()
+	} 0 .. $units - 1;
+}
+sub free { my $n = $units; $n -= $_->{units} for slots(); return $n }
+sub sealed { return scalar grep { $_->{sealed} } slots() }
+sub writer { my ($signal) = @_; my ($pid) = `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~ /^ *(\d+) .*kvfdw merge writer/m; kill $signal, $pid or die 'no merge writer'; return; }
+sub create { my ($t, $shards, $level) = @_; $node->safe_psql('postgres', kv_table($t, 'k int, v text', 'k', "shards '$shards', wal '$level'")); return; }
+# A row in each of so many shards of so many.
+sub rows { my ($n, $of) = @_; return "SELECT (-2147483648 + (g - 0.5) * 4294967296 / $of)::int, 'x' FROM generate_series(1, $n) g"; }
+
+# ---- several wait ----
+
+create("evictor$_", 1, 'none') for 1 .. 4;
+create('wide', 600, 'none');
+writer('STOP');
+$node->safe_psql('postgres', 'INSERT INTO wide ' . rows($units, 600));
+is_deeply([ scalar(slots()), sealed() ], [ $units, 0 ], 'each unit is a slot that is open');
+my @evictors = map { psql_writer($node, "SET kvfdw.stop_points = 'evict_pinned=wait'; INSERT INTO evictor$_ VALUES (1, 'x');", "evictor$_") } 1 .. 4;
+sub waiting { return $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE 'INSERT INTO evictor%'}) }
+wait_for('four sessions that seal slots', sub { waiting() == 4 });
+append_to_file($node->data_dir . '/kvfdw/continue.evict_pinned', '');
+wait_for('sealed slots', sub { sealed() >= 8 });
+my $seen = 0;
+wait_for('sessions that wait for slots', sub { $seen = waiting() == 4 && !-e $node->data_dir . '/kvfdw/waiting.evict_pinned' ? $seen + 1 : 0; return $seen == 10 });
+# one more each, which it had chosen when others had not sealed theirs yet
+cmp_ok(sealed(), '<=', 8 + 4, 'four that wait have sealed eight slots together');
+writer('CONT');
+is(join('', map { outcome($_) } @evictors), '', 'and go on when they are written');
+unlink $node->data_dir . '/kvfdw/continue.evict_pinned';
+is($node->safe_psql('postgres', 'SELECT count(*) FROM wide'), $units, 'every row is there');
+
+# ---- units apart ----
+
+my @levels = qw(none keys full);
+$node->safe_psql('postgres', join(';', 'DROP FOREIGN TABLE wide', map { "DROP FOREIGN TABLE evictor$_" } 1 .. 4));
+$node->restart;		# the first units are taken first
+create("big_$_", 1, $_) for @levels;
+create($_, 300, 'none') for qw(stays goes);
+# a slot each in turn, until all units are in use
+my @turns = map { my $k = int(-2147483648 + ($_ - 0.5) * 4294967296 / 300); "INSERT INTO stays VALUES ($k, 'x'); INSERT INTO goes VALUES ($k, 'x');" } 1 .. $units / 2;
+writer('STOP');
+$node->safe_psql('postgres', join '', @turns);
+is(scalar(slots()), $units, 'each unit is a slot');
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE goes');
+wait_for('free units', sub { slots() == $units / 2 });
+my %used = map { $_->{unit} => 1 } slots();
+is(scalar(grep { my $first = $_; !grep { $used{ $first + $_ } } 0 .. 3 } 0 .. $units - 4), 0, 'nowhere are four free units side by side');
+for my $level (@levels)
+{
+	is(answer($node, qq{SET statement_timeout = '50s'; INSERT INTO big_$level SELECT g, repeat(md5(g::text), 1800) FROM generate_series(1, 5) g}), '', "values of four units are written, at level '$level'");
+}
+my $right = '5|' . $node->safe_psql('postgres', q{SELECT md5(string_agg(repeat(md5(g::text), 1800), '' ORDER BY g)) FROM generate_series(1, 5) g});
+sub read_all { return join ' ', map { answer($node, "SELECT count(*), md5(string_agg(v, '' ORDER BY k)) FROM big_$_") } @levels }
+is(read_all(), "$right $right $right", 'and are read');
+is(sealed(), 0, 'no other slot was sealed for them');
+kill_all($node);
+$node->start;
+is(read_all(), "$right $right $right", 'and are there after a crash');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM stays'), $units / 2, 'with the others');
+is(kv_check_clean($node, 'stays', map { "big_$_" } @levels), '', 'the check finds nothing');
+
+# ---- and where others take what becomes free ----
+
+# A slot is on its way to its file, the merge writer at it, and no unit is free.
+create('wide', 600, 'none');
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE stays');
+$node->safe_psql('postgres', "SELECT kvfdw_freeze('big_$_')") for @levels;
+wait_for('free units', sub { slots() == 0 });
+$node->safe_psql('postgres', q{INSERT INTO big_full VALUES (100, 'x')});
+worker_stop_points($node, 'slot_before_free=wait');
+$node->safe_psql('postgres', q{INSERT INTO big_none SELECT g, repeat('y', 4096) FROM generate_series(101, 600) g});
+stopped($node, 'slot_before_free');
+$node->safe_psql('postgres', 'INSERT INTO wide ' . rows(free(), 600));
+is(answer($node, qq{INSERT INTO big_full SELECT g, repeat(md5(g::text), 6000) FROM generate_series(6, 8) g}), '', 'nor is it waited for that units become free');
+worker_stop_points($node, '');
+go_on($node, 'slot_before_free');
+is(answer($node, q{SELECT count(*), count(*) FILTER (WHERE v = repeat(md5(k::text), 6000)) FROM big_full}), '9|3', 'every value is there');
+is(kv_check_clean($node, 'wide', map { "big_$_" } @levels), '', 'the check finds nothing');
+$node->stop;
+done_testing();
