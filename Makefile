@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, damage, powercut, differential,
-# concurrent, clients, matrix, deb, scale-demo, oracle and fuzz do their own set-up.
+# make demo, test, bench, torture, append, bank, counters, damage, powercut,
+# differential, concurrent, clients, matrix, deb, scale-demo, oracle and fuzz do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -83,7 +83,7 @@ test:
 	@bash $(HERE)/test/run.sh
 bench:
 	@bash $(HERE)/bench/run.sh
-torture append bank crowd damage:
+torture append bank counters crowd damage:
 	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
 powercut:
 	@bash $(HERE)/test/powercut/run.sh $(SECONDS)
@@ -109,10 +109,10 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank crowd damage powercut \
+.PHONY: all install installcheck clean distclean demo test bench torture append bank counters crowd damage powercut \
 	clients core matrix deb scale-demo differential concurrent oracle fuzz workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
 export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC DISK CONTROL \
-	CASES CASE FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB MATRIX MATRIX_DIR DEB_SUITE DEB_DIR POINTS
+	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB MATRIX MATRIX_DIR DEB_SUITE DEB_DIR POINTS

@@ -1,21 +1,22 @@
 #!/bin/bash
-# make torture, make append, make bank: rounds of concurrent clients and SIGKILL;
-# make crowd: clients under admission; make damage: damaged files.  See torture.pl,
-# append.pl, bank.pl, crowd.pl, damage.pl.
+# make torture, make append, make bank, make counters: rounds of concurrent clients and
+# SIGKILL; make crowd: clients under admission; make damage: damaged files.  See torture.pl,
+# append.pl, bank.pl, counters.pl, crowd.pl, damage.pl.
 #
-#   test/campaign/campaign.sh torture|append|bank|crowd|damage [SECONDS]
+#   test/campaign/campaign.sh torture|append|bank|counters|crowd|damage [SECONDS]
 #
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
 #   SEED=n               repeat a round's choices, with ROUNDS=1
 #   CHUNK_KB=64          the smallest value files of so many kB
 #
-# append, bank and crowd:
+# append, bank, counters and crowd:
 #
 #   SECONDS=300          how long, without ROUNDS; the round under way is finished
 #   CLIENTS=8, KILLS=1   concurrent clients, kills in a round
 #   LEVEL=serializable   one isolation level only
 #   KIND=heap            append: the same on heap tables
+#   UPSERTS=n            counters: until so many are acknowledged, in place of SECONDS
 #
 # damage:
 #
@@ -37,6 +38,10 @@ if [ "$name" = damage ]; then
 	length=(--cases "${CASES:-600}" ${CASE:+--case "$CASE"} ${FAULT:+--fault "$FAULT"} ${STATE:+--state "$STATE"})
 	evidence='prepared states' promise="${CASES:-600} cases, no row missing or wrong in silence, no crash"
 elif [ -n "${ROUNDS:-}" ]; then length=(--rounds "$ROUNDS"); else length=(--seconds "${2:-300}"); fi
+if [ "$name" = counters ]; then
+	promise='each acknowledged upsert counts once'
+	if [ -n "${UPSERTS:-}" ]; then length=(--upserts "$UPSERTS"); fi
+fi
 if [ "$name" = crowd ]; then promise='no session paused too long, no request without an answer, no slot lost'; fi
 bash "$here/../lib/setup.sh"
 . "$here/../lib/server.sh"

@@ -38,8 +38,8 @@ sub options
 	return \%option;
 }
 
-# Plays the rounds of control, then for --seconds or --rounds (default: rounds)
-# what choose gives for the numbers 0, 1, …, until a round fails.  play returns a
+# Plays the rounds of control, then for --seconds or --rounds (default: rounds), or while
+# more says so, what choose gives for the numbers 0, 1, …, until a round fails.  play returns a
 # story and what is wrong.  A control that does not show what it must, for want of
 # transactions on a slow machine, has more time.  Prints TAP, first with what it is
 # about.  Returns the exit status.
@@ -49,9 +49,10 @@ sub campaign
 	my @control = @{ $is{control} };
 	my $end = defined $option{seconds} ? time + $option{seconds} : undef;
 	my ($rounds, $tests, $n, $failed) = ($option{rounds} // $is{rounds}, 0, 0, 0);
-	printf "1..%d\n", @control + $rounds if !defined $end;
+	my $more = $is{more} // (defined $end ? sub { $n == 0 || time < $end } : undef);
+	printf "1..%d\n", @control + $rounds if !$more;
 	print "# seed $option{seed}, ", $is{about} // "$option{clients} clients", "\n";
-	while (!$failed && (@control || (defined $end ? $n == 0 || time < $end : $n < $rounds)))
+	while (!$failed && (@control || ($more ? $more->() : $n < $rounds)))
 	{
 		my $is_control = @control > 0;
 		my $round = shift @control // { %{ $is{choose}->($n) }, n => $n++ };
@@ -69,7 +70,7 @@ sub campaign
 		print "# $_\n" for @wrong;
 		$failed = @wrong ? 1 : 0;
 	}
-	print "1..$tests\n" if defined $end;
+	print "1..$tests\n" if $more;
 	return $failed;
 }
 
