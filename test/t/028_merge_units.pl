@@ -68,6 +68,18 @@ cmp_ok(writes('INSERT INTO one ' . rows(1, 6000)), '<=', 6000 / 64 + 40, 'one sh
 create('many', 150);
 cmp_ok(writes('INSERT INTO many ' . rows(1, 6000)), '<=', 6000 / 3, '150 shards: slots of several values');
 cmp_ok(scalar(slots_of('many')), '>=', 140, 'nearly each shard has one');
+# a value file grows in few steps, and has not much more than it needs
+sub files_of { my ($t) = @_; my $oid = answer($node, "SELECT '$t'::regclass::oid"); return map { -s } split /\n/, `find '${\ $node->data_dir}/kvfdw' -path '*/$oid/*' -name '*.val'`; }
+sub sum { my $n = 0; $n += $_ for @_; return $n }
+create('grown', 20);
+writes('INSERT INTO grown ' . rows(1, 3000));
+my @grown = files_of('grown');
+is(scalar(@grown), 20, 'rows are in 20 shards');
+cmp_ok(answer($node, q{SELECT calls FROM kvfdw_stat_io WHERE kind = 'value extend'}), '<=', 20 * 8, 'whose value files grow in a few steps each');
+cmp_ok(sum(@grown), '<=', 2 * 3000 * 4096 + 20 * 65536, 'and are at most twice as large as they must be');
+create('tiny', 100);
+writes('INSERT INTO tiny ' . rows(1, 500));
+cmp_ok(sum(files_of('tiny')), '<=', 100 * 48 * 1024, 'small ones stay small');
 # 150 slots are open; the shard that is written gets what they do not need
 cmp_ok(writes('INSERT INTO one ' . rows(6001, 12000)), '<=', 6000 / 10, 'then one shard: its slots grow again');
 eval { wait_for('idle slots to be written', 180, sub { slots_of('many') < 75 }) };
@@ -82,7 +94,7 @@ my @writers = map { my $n = $_; create("w$n", 40); psql_writer($node, "INSERT IN
 is(join('', map { outcome($_) } @writers), '', 'six sessions that write 40 shards each, and large values');
 is(answer($node, join ' UNION ALL ', map { "SELECT count(*), sum(length(v)) FROM w$_" } 1 .. 6), join("\n", ('520|' . (500 * 4096 + 20 * 80000)) x 6), 'have written them all');
 is(kv_check_clean($node, qw(one many more), map { "w$_" } 1 .. 6), '', 'kvfdw_check is clean');
-$node->safe_psql('postgres', "DROP FOREIGN TABLE $_") for qw(one many more), map { "w$_" } 1 .. 6;
+$node->safe_psql('postgres', "DROP FOREIGN TABLE $_") for qw(one many more grown tiny), map { "w$_" } 1 .. 6;
 ok(eval { wait_for('free slots', 180, sub { slots() == 0 }) }, 'what was dropped leaves no slot in use');
 for my $size (3, 17, 60, 250)
 {

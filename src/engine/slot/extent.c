@@ -3,15 +3,18 @@
  *		Space for values: chunks, and values that no merge slot can hold.
  *
  * Space is allocated ahead, in steps that grow with the shard and end with the chunk,
- * under the shard's extend_lock; nothing is written twice for it.  When a slot or an
+ * under the shard's extend_lock; nothing is written twice for it.  A step waits for the
+ * direct writes that are on their way to the file, so a load into many shards had better
+ * need few: a small shard grows by as much as it has, a large one by a quarter.  When a slot or an
  * extent does not fit into what is left of the open chunk, the next one is made, and only
  * when it is there the other is closed, so a full disk leaves all as it was.  Its file is
  * found again by whoever tries next.
  *
  * Values larger than a merge slot, or than the units that are free side by side, are
- * written here as extents of their own, before any index entry names them (I 3).  Their place is reserved long before there is an entry,
- * and the chunk may be closed meanwhile.  So a chunk notes the newest transaction that has
- * reserved one: while that may still run, a sync of the chunk is not its last.
+ * written here as extents of their own, before any index entry names them (I 3).  Their
+ * place is reserved long before there is an entry, and the chunk may be closed meanwhile.
+ * So a chunk notes the newest transaction that has reserved one: while that may still run,
+ * a sync of the chunk is not its last.
  */
 #include "postgres.h"
 
@@ -27,6 +30,7 @@
 #include "engine/xact/xact.h"
 
 #define KV_EXTEND_MIN	((uint64) 16 * 1024)
+#define KV_EXTEND_SMALL	((uint64) 512 * 1024)	/* up to here, by as much as there is */
 #define KV_EXTEND_MAX	((uint64) 64 * 1024 * 1024)
 #define KV_EXTENT_PART	((Size) 1024 * 1024)
 
@@ -42,6 +46,14 @@ typedef struct KvSpace
 	uint32		log;			/* the first that counts */
 } KvSpace;
 
+static uint64
+next_step(uint64 bytes)
+{
+	uint64		step = Max(Min(bytes, KV_EXTEND_SMALL), bytes / 4);
+
+	return Max(KV_EXTEND_MIN, Min(KV_EXTEND_MAX, step));
+}
+
 static KvSpace
 look(KvShard *shard, Size len, bool for_slot)
 {
@@ -51,7 +63,7 @@ look(KvShard *shard, Size len, bool for_slot)
 	space.open = shard->open_place;
 	space.tail = shard->value_tail;
 	space.allocated = shard->value_allocated;
-	space.step = Max(KV_EXTEND_MIN, Min(KV_EXTEND_MAX, shard->value_bytes / 4));
+	space.step = next_step(shard->value_bytes);
 	space.need = for_slot ? kv_slot_capacity(shard, len) : TYPEALIGN(KV_BLOCK, len);
 	space.first = shard->nchunks == 0;
 	space.log = shard->files.first_log;
