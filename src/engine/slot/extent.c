@@ -5,10 +5,11 @@
  * Space is allocated ahead, in steps that grow with the shard and end with the chunk,
  * under the shard's extend_lock; nothing is written twice for it.  A step waits for the
  * direct writes that are on their way to the file, so a load into many shards had better
- * need few: a small shard grows by as much as it has, a large one by a quarter.  When a slot or an
- * extent does not fit into what is left of the open chunk, the next one is made, and only
- * when it is there the other is closed, so a full disk leaves all as it was.  Its file is
- * found again by whoever tries next.
+ * need few: a small shard grows by as much as it has, a large one by a quarter.
+ *
+ * When a slot or an extent does not fit into what is left of the open chunk, the next one
+ * is made, and only when it is there the other is closed, so a full disk leaves all as it
+ * was.  Its file is found again by whoever tries next.
  *
  * Values larger than a merge slot, or than the units that are free side by side, are
  * written here as extents of their own, before any index entry names them (I 3).  Their
