@@ -277,6 +277,66 @@ extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot s
 extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
 							 KvKey moved_to, CommandId cid, KvRow *newer);
 
+/* ---- rows by key, for one who must not wait (scan/look.c, write/put.c) ---- */
+typedef enum KvLookStatus
+{
+	KV_LOOK_NONE,				/* the snapshot sees no row */
+	KV_LOOK_FOUND,				/* it is in row, with its value */
+	KV_LOOK_UNREAD,				/* its value is on the device */
+	KV_LOOK_FAILED				/* its value cannot be had; problem is the SQLSTATE */
+} KvLookStatus;
+
+typedef struct KvLook
+{
+	KvKey		key;			/* in; all else is out */
+	KvLookStatus status;
+	KvVersion	version;		/* but for NONE: what was seen, for kv_put_if */
+	KvRow		row;			/* likewise; its key is the one given */
+	int			problem;
+} KvLook;
+
+/*
+ * What the snapshot sees at n keys, as far as memory has the values, which are palloc'd in
+ * CurrentMemoryContext.  *bytes is lowered by the values' sizes, on the device or not; at 0
+ * it stops.  Returns how many were looked up.  What is wrong with a value is logged, and
+ * that key's problem; what is wrong with an index file is an ERROR.
+ */
+extern int	kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes);
+/* Reads the UNREAD ones, in one batch; then they are FOUND or FAILED. */
+extern void kv_look_read(KvStore *store, KvLook *looks, int n);
+
+typedef enum KvPut
+{
+	KV_PUT_DONE,
+	KV_PUT_CHANGED,				/* the newest version is not the expected one */
+	KV_PUT_LOCKED,				/* another transaction writes it or has it locked */
+	KV_PUT_NO_ROOM				/* there is no memory for it now; who makes some is told */
+} KvPut;
+
+typedef struct KvPutValue
+{
+	KvForm		form;
+	const char *value;
+	Size		len;
+} KvPutValue;
+
+/*
+ * Put a value (NULL: delete) at a key whose newest version is the expected one (NULL: there
+ * is none).  Never waits for a transaction, a slot, memory or the barrier; it does wait for
+ * the device if a value file must grow or the value is larger than a slot.  *made: the new
+ * version, if DONE; *in_the_way: whose lock it is, if LOCKED.
+ */
+extern KvPut kv_put_if(KvStore *store, KvKey key, const KvVersion *expected,
+					   const KvPutValue *put, CommandId cid, KvVersion *made,
+					   TransactionId *in_the_way);
+
+/*
+ * A number, at least 2^60 and below 2^62, that no other version of a key has while that
+ * version is in its place: every write gives another one, whoever makes it.  Versions of a
+ * value without a byte may share it.
+ */
+extern uint64 kv_version_number(const KvStore *store, const KvVersion *version);
+
 /* ---- transactions (called by hooks.c's callbacks) ---- */
 extern void kv_engine_before_commit(void);	/* PRE_COMMIT, PRE_PREPARE: may throw */
 extern void kv_engine_at_prepare(void);	/* as at_commit */

@@ -166,18 +166,23 @@ plan_reads(KvScan *scan, KvRead *reads)
 	return n;
 }
 
+/* A row's value could not be read.  Returns if the scan is forgiving. */
 static void
-read_failed(const KvStore *store, const KvVersion *version, int result)
+read_failed(const KvScan *scan, KvBatchRow *row, int result)
 {
+	const KvVersion *version = &row->version;
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
-	const char *path = kv_path_value(&store->key, kv_file_of(address));
+	const char *path = kv_path_value(&scan->store->key, kv_file_of(address));
+	int			level = scan->forgiving ? LOG : ERROR;
 
+	row->problem = result < 0 ? ERRCODE_IO_ERROR : ERRCODE_DATA_CORRUPTED;
 	if (result < 0)
-		kv_io_error(ERROR, -result, path, "read");
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("file \"%s\" ends before offset %llu", path,
-					(unsigned long long) kv_offset_of(address) + version->len)));
+		kv_io_error(level, -result, path, "read");
+	else
+		ereport(level,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" ends before offset %llu", path,
+						(unsigned long long) kv_offset_of(address) + version->len)));
 }
 
 /* Every value of the batch, wherever it came from, is its entry's (I 4). */
@@ -189,8 +194,12 @@ verify_values(KvScan *scan)
 		KvBatchRow *row = &scan->rows[i];
 		KvKey		key = {row->key, row->keylen};
 
-		if (!row->verified)
-			kv_value_verify(&scan->store->key, key, row->value, &row->version);
+		if (row->verified || row->value == NULL)
+			continue;
+		if (!kv_value_verify(&scan->store->key, key, row->value, &row->version,
+							 scan->forgiving ? LOG : ERROR))
+			row->problem = ERRCODE_DATA_CORRUPTED;
+		row->verified = true;
 	}
 }
 
@@ -235,9 +244,10 @@ take_values(KvIoRequest *request, void *arg)
  * neighbouring blocks are made together.  Returns their number; *bytes: of all.
  */
 static int
-make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requests,
+make_requests(const KvScan *scan, KvRead *reads, int nreads, KvIoRequest *requests,
 			  Size *bytes)
 {
+	const KvStore *store = scan->store;
 	KvIoRequest *last = NULL;
 	int			n = 0;
 
@@ -280,7 +290,7 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 
 	kv_value_trim();
 	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
-	n = make_requests(scan->store, reads, nreads, requests, &bytes);
+	n = make_requests(scan, reads, nreads, requests, &bytes);
 	buffer = MemoryContextAllocHuge(scan->batch_context, bytes + KV_BLOCK);
 	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
 	for (int i = 0; i < n; i++)
@@ -297,7 +307,7 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 		for (const KvRead *read = first; read < first + first->together; read++)
 		{
 			if (read->row->value == NULL)
-				read_failed(scan->store, &read->row->version, requests[i].result);
+				read_failed(scan, read->row, requests[i].result);
 		}
 	}
 	scan->stats.device_reads += n;
@@ -320,6 +330,13 @@ kv_batch_fetch(KvScan *scan)
 	nreads = plan_reads(scan, reads);
 	if (nreads > 0)
 		read_values(scan, reads, nreads);
+	verify_values(scan);
+}
+
+void
+kv_batch_fetch_near(KvScan *scan)
+{
+	fetch_cached(scan);
 	verify_values(scan);
 }
 

@@ -30,6 +30,7 @@ typedef struct KvBatchRow
 	bool		present;
 	bool		verified;
 	bool		headed;			/* there is room for a varlena header before value */
+	int			problem;		/* SQLSTATE: a forgiving scan cannot have the value; else 0 */
 } KvBatchRow;
 
 typedef struct KvPlaceOrder KvPlaceOrder;
@@ -85,6 +86,7 @@ struct KvScan
 	KvStore    *store;
 	KvView		view;			/* of the snapshot; conflicts NULL: not SERIALIZABLE */
 	bool		want_values;
+	bool		forgiving;		/* a value that cannot be had is its row's problem, and logged */
 	MemoryContext context;		/* the scan's life */
 	MemoryContext batch_context;	/* one batch's keys and values */
 	KvScanStats stats;
@@ -204,6 +206,8 @@ extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 
 /* Get the values that rows of the batch still lack, and verify all (I 4). */
 extern void kv_batch_fetch(KvScan *scan);
+/* Those of points that are in memory; others stay NULL. */
+extern void kv_batch_fetch_near(KvScan *scan);
 
 /* ---- byplace.c ---- */
 

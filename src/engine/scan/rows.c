@@ -77,6 +77,7 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 	row->keylen = key.len;
 	row->value = NULL;
 	row->verified = row->headed = false;
+	row->problem = 0;
 	set = kv_shard_view(store, shardno);
 	item = kv_delta_find(&shard->active, key.data, key.len);
 	if (item)

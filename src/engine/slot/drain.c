@@ -395,6 +395,22 @@ kv_slots_seal_idle(void)
 
 /* ---- waiting ---- */
 
+bool
+kv_slot_ask_free(Size len)
+{
+	KvPending	pending;
+	bool		free;
+
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	free = kv_units_are_free(kv_slot_units(len));
+	pending = look_at_pending();
+	LWLockRelease(&kv_slot_pool->lock);
+	if (!free && !pending.moving && pending.error == 0)
+		evict_open_slots();
+	kv_wake(kv_slot_pool->writer_latch);
+	return free || kv_slot_units(len) == 1;
+}
+
 /*
  * Wait until there is room for a slot for a value of this length.  No lock held.  ERROR
  * if of the slots that are to be written none can be: the values in them are safe, but

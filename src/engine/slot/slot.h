@@ -244,6 +244,8 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
  * False: it needs units side by side, and others have what became free.
  */
 extern bool kv_slot_wait_free(Size len);
+/* Likewise, but has only done what leads to such room, and neither waits nor raises. */
+extern bool kv_slot_ask_free(Size len);
 /* SEALED to WRITING; false: it is not for the caller. */
 extern bool kv_slot_claim(int slot, bool by_writer);
 /*

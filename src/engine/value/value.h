@@ -71,8 +71,8 @@ extern const char *kv_value_problem(const KvStoreKey *store, uint32 opening, KvK
 /* Has a value that was read the checksum that its version says? */
 extern bool kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
 							 const KvVersion *version);
-/* Likewise; ERROR if not. */
-extern void kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
-							const KvVersion *version);
+/* Likewise; if not, that is reported at this level, which may be ERROR. */
+extern bool kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
+							const KvVersion *version, int level);
 
 #endif							/* KV_VALUE_H */

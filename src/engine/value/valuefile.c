@@ -100,28 +100,28 @@ kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVer
 		"value does not match its checksum";
 }
 
-/* ERROR unless value is what version says (I 4, I 11). */
-void
+/* Is value what version says (I 4, I 11)? */
+bool
 kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
-				const KvVersion *version)
+				const KvVersion *version, int level)
 {
-	if (!kv_value_matches(store, key, value, version))
-	{
-		char		hex[2 * 32 + 1];
-		int			shown = Min(key.len, 32);
+	char		hex[2 * 32 + 1];
+	int			shown = Min(key.len, 32);
 
-		for (int i = 0; i < shown; i++)
-			snprintf(hex + 2 * i, 3, "%02x", key.data[i]);
-		hex[2 * shown] = '\0';
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("value does not match its checksum in file \"%s\"",
-						kv_path_value(store, kv_file_of(KV_LOCATION_ADDRESS(version->location)))),
-				 errdetail("Offset %llu, length %u, encoded key \\x%s%s.",
-						   (unsigned long long) kv_offset_of(KV_LOCATION_ADDRESS(version->location)),
-						   version->len, hex, shown < key.len ? "…" : ""),
-				 errhint("Other keys of the table are not affected; kvfdw_check() lists every damaged entry.")));
-	}
+	if (kv_value_matches(store, key, value, version))
+		return true;
+	for (int i = 0; i < shown; i++)
+		snprintf(hex + 2 * i, 3, "%02x", key.data[i]);
+	hex[2 * shown] = '\0';
+	ereport(level,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("value does not match its checksum in file \"%s\"",
+					kv_path_value(store, kv_file_of(KV_LOCATION_ADDRESS(version->location)))),
+			 errdetail("Offset %llu, length %u, encoded key \\x%s%s.",
+					   (unsigned long long) kv_offset_of(KV_LOCATION_ADDRESS(version->location)),
+					   version->len, hex, shown < key.len ? "…" : ""),
+			 errhint("Other keys of the table are not affected; kvfdw_check() lists every damaged entry.")));
+	return false;
 }
 
 static void

@@ -30,6 +30,8 @@ typedef struct KvWrite
 	const char *value;
 	uint32		crc;
 	KvValueHome	placing;
+	bool		nowait;			/* refuse rather than wait for a barrier, a slot or memory … */
+	bool		refused;		/* … and this says that it was */
 } KvWrite;
 
 /* Returns with the shard's lock held exclusively. */
@@ -46,7 +48,10 @@ extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersio
 							 KvForm form, const char *value, Size len, CommandId cid,
 							 KvWrite *write);
 
-/* state: from kv_key_look, the shard's lock being held since. */
+/*
+ * state: from kv_key_look, the shard's lock being held since, which is released.  False:
+ * nothing was written, and the caller must look again, unless write->refused.
+ */
 extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 							KvKeyState *state);
 

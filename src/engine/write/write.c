@@ -287,6 +287,25 @@ replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state
 		 kv_slot_find(shard, old) != NULL);
 }
 
+/* Something has to be waited for: is the writer one who does not? */
+static bool
+refuse(KvWrite *write)
+{
+	write->refused = write->nowait;
+	return write->refused;
+}
+
+/* Likewise for memory, which the maintainer then makes.  No lock held. */
+static bool
+refuse_memory(KvWrite *write)
+{
+	if (!refuse(write))
+		return false;
+	pg_atomic_write_u32(&kv_delta_memory->wanted, 1);
+	kv_wake_maintainer();
+	return true;
+}
+
 /*
  * Make the write part of the shard.  The lock is held exclusively on entry and
  * released on return.  False: nothing was written and the caller must look
@@ -307,27 +326,31 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	if (pg_atomic_read_u32(&kv_gate->barrier_up) == 0 && !RecoveryInProgress())
 	{
 		LWLockRelease(&shard->lock);
-		kv_barrier_wait();
+		if (!refuse(write))
+			kv_barrier_wait();
 		return false;
 	}
 	if (shard->active.bytes >= 2 * kv_delta_limit())
 	{
 		/* the freeze does not keep up: help */
 		LWLockRelease(&shard->lock);
-		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		if (!refuse_memory(write))
+			kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
 		return false;
 	}
 	room = ensure_slot(store, shardno, place, key.len);
 	if (room != KV_NEEDS_NOTHING)
 	{
 		LWLockRelease(&shard->lock);
-		if (room == KV_NEEDS_SLOT)
+		if (room == KV_NEEDS_SPACE)
 		{
-			if (!kv_slot_wait_free(place))
-				place_in_extent(store, shardno, write);
+			if (!kv_value_extend(store, shardno, place, true) && !refuse_memory(write))
+				kv_make_memory(store, shardno);
 		}
-		else if (!kv_value_extend(store, shardno, place, true))
-			kv_make_memory(store, shardno);
+		else if (!(write->nowait ? kv_slot_ask_free(place) : kv_slot_wait_free(place)))
+			place_in_extent(store, shardno, write);
+		else
+			(void) refuse(write);
 		return false;
 	}
 
@@ -364,7 +387,7 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 		END_CRIT_SECTION();
 	}
 	KV_STOP_POINT("write_done");
-	if (added == NULL)
+	if (added == NULL && !refuse_memory(write))
 		kv_make_memory(store, shardno);
 	if (full)
 		kv_wake_maintainer();

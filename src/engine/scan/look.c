@@ -1,0 +1,96 @@
+/*
+ * look.c
+ *		Rows by key for one who serves many at once: what is in memory first, the rest in
+ *		one batch of reads, and a value that cannot be had is that row's problem alone.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+
+#include "engine/engine.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/shard.h"
+
+static void
+begin_look(KvScan *scan, KvStore *store, Snapshot snapshot, int n)
+{
+	memset(scan, 0, sizeof(KvScan));
+	scan->store = store;
+	scan->view.snapshot = snapshot;
+	scan->want_values = scan->points = scan->forgiving = true;
+	scan->context = scan->batch_context = CurrentMemoryContext;
+	kv_batch_make_rows(scan, n);
+}
+
+/* What a look has become of a row with the values that there are now. */
+static void
+take_row(KvLook *look, const KvBatchRow *row)
+{
+	look->problem = row->problem;
+	look->row.value = row->value;
+	look->status = row->problem != 0 ? KV_LOOK_FAILED :
+		row->value == NULL ? KV_LOOK_UNREAD : KV_LOOK_FOUND;
+}
+
+int
+kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
+{
+	KvScan		scan;
+	int			done;
+
+	begin_look(&scan, store, snapshot, n);
+	for (done = 0; done < n && *bytes > 0; done++)
+	{
+		KvLook	   *look = &looks[done];
+		KvBatchRow *row = &scan.rows[scan.nrows];
+
+		CHECK_FOR_INTERRUPTS();
+		look->status = KV_LOOK_NONE;
+		look->problem = 0;
+		if (!kv_batch_find_point(&scan, look->key, row))
+			continue;
+		look->status = KV_LOOK_UNREAD;
+		look->version = row->version;
+		look->row = (KvRow) {
+			.key = look->key.data, .keylen = look->key.len,
+			.form = KV_LOCATION_FORM(row->version.location), .len = row->version.len
+		};
+		*bytes -= Min(*bytes, row->version.len);
+		scan.nrows++;
+	}
+	kv_batch_fetch_near(&scan);
+	for (int i = 0, row = 0; i < done; i++)
+	{
+		if (looks[i].status != KV_LOOK_NONE)
+			take_row(&looks[i], &scan.rows[row++]);
+	}
+	pfree(scan.rows);
+	kv_stat_add(store, KV_COUNT_POINT_READS, done);
+	kv_stat_add(store, KV_COUNT_ROWS_READ, scan.nrows);
+	return done;
+}
+
+void
+kv_look_read(KvStore *store, KvLook *looks, int n)
+{
+	KvScan		scan;
+
+	begin_look(&scan, store, NULL, n);
+	for (int i = 0; i < n; i++)
+	{
+		if (looks[i].status == KV_LOOK_UNREAD)
+			scan.rows[scan.nrows++] = (KvBatchRow) {
+				.version = looks[i].version, .key = looks[i].key.data,
+				.keylen = looks[i].key.len, .present = true
+			};
+	}
+	if (scan.nrows > 0)
+		kv_batch_fetch(&scan);
+	for (int i = 0, row = 0; i < n; i++)
+	{
+		if (looks[i].status == KV_LOOK_UNREAD)
+			take_row(&looks[i], &scan.rows[row++]);
+	}
+	pfree(scan.rows);
+}

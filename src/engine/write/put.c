@@ -1,0 +1,109 @@
+/*
+ * put.c
+ *		Writing a row for one who must not wait: if it still is what was looked at, and
+ *		nobody is in the way.
+ *
+ * Everything else is an answer, not an ERROR and not a wait.  One wait is left: a value
+ * file that has to grow, or a value too large for a slot, is written here.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+
+#include "engine/base/types.h"
+#include "engine/engine.h"
+#include "engine/index/delta.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+#include "engine/write/internal.h"
+
+/* A frozen version has lost its xid and kept its place; its checksum covers that. */
+static bool
+is_still(const KvKeyState *state, const KvVersion *expected)
+{
+	bool		there = state->exists && state->newest.kind == KV_VERSION_PUT;
+
+	if (expected == NULL || !there)
+		return expected == NULL && !there;
+	return state->newest.location == expected->location &&
+		state->newest.len == expected->len && state->newest.crc == expected->crc;
+}
+
+/* How does the key stand for this write?  DONE: nothing is against it. */
+static KvPut
+judge(const KvKeyState *state, const KvVersion *expected, TransactionId *in_the_way)
+{
+	uint64		holder = state->unfinished != 0 ? state->unfinished : state->locked_by;
+
+	if (holder != 0)
+	{
+		*in_the_way = (TransactionId) holder;
+		return KV_PUT_LOCKED;
+	}
+	return is_still(state, expected) ? KV_PUT_DONE : KV_PUT_CHANGED;
+}
+
+KvPut
+kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue *put,
+		  CommandId cid, KvVersion *made, TransactionId *in_the_way)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvVersionKind kind = put != NULL ? KV_VERSION_PUT : KV_VERSION_DELETE;
+	Size		len = put != NULL ? put->len : 0;
+	bool		prepared = false;
+	KvWrite		write;
+
+	KV_STOP_POINT("put_if");
+	for (;;)
+	{
+		KvKeyState	state;
+		KvPut		result;
+
+		CHECK_FOR_INTERRUPTS();
+		/* a large value is written to the device, so only once nothing is against it */
+		if (!prepared && len <= kv_slot_pool->slot_size)
+		{
+			kv_write_prepare(store, shardno, key, kind, put != NULL ? put->form : KV_FORM_RAW,
+							 put != NULL ? put->value : NULL, len, cid, &write);
+			prepared = write.nowait = true;
+		}
+		kv_key_look(store, shardno, key,
+					put != NULL ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
+		result = judge(&state, expected, in_the_way);
+		if (result != KV_PUT_DONE || !prepared)
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+		if (result != KV_PUT_DONE)
+			return result;
+		if (!prepared)
+		{
+			kv_write_prepare(store, shardno, key, kind, put->form, put->value, len, cid, &write);
+			prepared = write.nowait = true;
+			continue;
+		}
+		if (kv_write_finish(store, shardno, key, &write, &state))
+			break;
+		if (write.refused)
+			return KV_PUT_NO_ROOM;
+	}
+	*made = write.version;
+	kv_stat_add(store, put == NULL ? KV_COUNT_DELETES :
+				expected != NULL ? KV_COUNT_UPDATES : KV_COUNT_INSERTS, 1);
+	kv_stat_add(store, KV_COUNT_VALUE_BYTES, len);
+	kv_note_change(store);
+	return KV_PUT_DONE;
+}
+
+#define NUMBER_BITS		60
+#define NUMBER_KIND		(UINT64CONST(1) << NUMBER_BITS) /* of a version with bytes */
+#define NUMBER_EMPTY	(UINT64CONST(3) << NUMBER_BITS)
+#define STORE_FACTOR	UINT64CONST(0x9E3779B97F4A7C15)
+
+uint64
+kv_version_number(const KvStore *store, const KvVersion *version)
+{
+	uint64		place = version->location + store->shape.id * STORE_FACTOR;
+
+	return (place & (NUMBER_KIND - 1)) | (version->len > 0 ? NUMBER_KIND : NUMBER_EMPTY);
+}
