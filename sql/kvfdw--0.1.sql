@@ -160,3 +160,55 @@ GRANT SELECT ON kvfdw_stat_admission_roles TO PUBLIC;
 CREATE FUNCTION kvfdw_admission_tune() RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 REVOKE ALL ON FUNCTION kvfdw_admission_tune() FROM PUBLIC;
+
+-- The memcached front end: one row for each process; counts since the start or kvfdw_stat_reset().
+CREATE FUNCTION kvfdw_stat_get_memcached(
+	OUT worker integer,
+	OUT pid integer,
+	OUT connections integer,
+	OUT memory bigint,
+	OUT accepted bigint,
+	OUT rejected bigint,
+	OUT dropped bigint,
+	OUT gets bigint,
+	OUT hits bigint,
+	OUT misses bigint,
+	OUT expired bigint,
+	OUT sets bigint,
+	OUT cas_hits bigint,
+	OUT cas_misses bigint,
+	OUT cas_badval bigint,
+	OUT delete_hits bigint,
+	OUT delete_misses bigint,
+	OUT incr_hits bigint,
+	OUT incr_misses bigint,
+	OUT decr_hits bigint,
+	OUT decr_misses bigint,
+	OUT touch_hits bigint,
+	OUT touch_misses bigint,
+	OUT flush_alls bigint,
+	OUT auths bigint,
+	OUT auth_failures bigint,
+	OUT errors bigint,
+	OUT turns bigint,
+	OUT repeated_turns bigint,
+	OUT parked bigint,
+	OUT writes bigint,
+	OUT merged_writes bigint,
+	OUT flushes bigint,
+	OUT bytes_in bigint,
+	OUT bytes_out bigint)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_memcached AS SELECT * FROM kvfdw_stat_get_memcached();
+GRANT SELECT ON kvfdw_stat_memcached TO PUBLIC;
+
+-- The tables of this database that have the option memcached, and why one is not served.
+CREATE FUNCTION kvfdw_memcached_tables(
+	OUT relid regclass,
+	OUT prefix text,
+	OUT served boolean,
+	OUT reason text)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;

@@ -291,6 +291,22 @@
 #define kv_owns_relation(relid) pg_class_ownercheck(relid, GetUserId())
 #endif
 
+/* May a role connect to a database?  object_aclcheck since 16; utils/acl.h, catalog/pg_database.h. */
+#if PG_VERSION_NUM >= 160000
+#define kv_may_connect(dboid, role) \
+	(object_aclcheck(DatabaseRelationId, dboid, role, ACL_CONNECT) == ACLCHECK_OK)
+#else
+#define kv_may_connect(dboid, role) \
+	(pg_database_aclcheck(dboid, role, ACL_CONNECT) == ACLCHECK_OK)
+#endif
+
+/* A set of n wait events that lasts; its owner since 17. */
+#if PG_VERSION_NUM >= 170000
+#define kv_create_wait_event_set(n)	CreateWaitEventSet(NULL, n)
+#else
+#define kv_create_wait_event_set(n)	CreateWaitEventSet(TopMemoryContext, n)
+#endif
+
 /* ExecBRUpdateTriggers, for an old row that is no heap tuple: + TM_Result (16), + MERGE's mark (18). */
 #if PG_VERSION_NUM >= 180000
 #define kv_before_row_update(estate, epqstate, rinfo, old, slot) \

@@ -17,6 +17,7 @@
 #include "admission/admission.h"
 #include "compat.h"
 #include "fdw/fdw.h"
+#include "memcached/memcached.h"
 
 KV_MODULE_MAGIC("kvfdw", "0.1.0");
 
@@ -31,9 +32,11 @@ _PG_init(void)
 	{
 		kv_engine_gucs();
 		kv_cost_gucs();
+		kv_memcached_gucs();
 		MarkGUCPrefixReserved("kvfdw");
 		kv_engine_preload();
 		kv_admission_preload();
+		kv_memcached_preload();
 	}
 	else if (creating_extension)
 		kv_engine_warn();

@@ -23,6 +23,7 @@
 
 #include "admission/admission.h"
 #include "compat.h"
+#include "memcached/memcached.h"
 #include "table/table.h"
 
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
@@ -202,6 +203,7 @@ kvfdw_stat_reset(PG_FUNCTION_ARGS)
 	kv_engine_require();
 	kv_stat_reset();
 	kv_admission_stat_reset();
+	kv_memcached_stat_reset();
 	PG_RETURN_VOID();
 }
 

@@ -39,7 +39,7 @@
 
 /* Every option there is; all belong to the foreign table. */
 static const char *const option_names[] = {
-	"key", "shards", "on_duplicate", "wal"
+	"key", "shards", "on_duplicate", "wal", "memcached", "memcached_columns"
 };
 
 typedef struct CacheEntry
@@ -140,6 +140,32 @@ parse_wal_option(const char *value)
 			 errhint("Valid values are \"full\", \"keys\" and \"none\".")));
 }
 
+/* What the memcached front end can serve is found out when it does; a prefix is part of a key. */
+static void
+check_memcached_option(const char *name, const char *value)
+{
+	List	   *names;
+
+	if (strcmp(name, "memcached") == 0)
+	{
+		bool		fits = strlen(value) < KV_MAX_PREFIX;
+
+		for (const char *c = value; *c != '\0'; c++)
+			fits = fits && (unsigned char) *c > ' ' && *c != 0x7f;
+		if (!fits)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid value for option \"%s\": \"%s\"", name, value),
+					 errhint("Give the beginning of the keys that the table serves, without spaces, or an empty string for all.")));
+	}
+	else if (!SplitIdentifierString(pstrdup(value), ',', &names) || names == NIL ||
+			 list_length(names) > 3)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for option \"%s\": \"%s\"", name, value),
+				 errhint("Give the columns of value, flags and expiry, separated by commas; the last ones may be left out.")));
+}
+
 static bool
 is_option(const char *name)
 {
@@ -209,7 +235,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 					 errmsg("invalid option \"%s\"", option->defname),
 					 closest ?
 					 errhint("Perhaps you meant the option \"%s\".", closest) :
-					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\" and \"wal\".")));
+					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"memcached\" and \"memcached_columns\".")));
 		}
 
 		if (strcmp(option->defname, "key") == 0)
@@ -218,8 +244,10 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 			parse_shards_option(defGetString(option));
 		else if (strcmp(option->defname, "on_duplicate") == 0)
 			parse_on_duplicate_option(defGetString(option));
-		else
+		else if (strcmp(option->defname, "wal") == 0)
 			parse_wal_option(defGetString(option));
+		else
+			check_memcached_option(option->defname, defGetString(option));
 	}
 	PG_RETURN_VOID();
 }

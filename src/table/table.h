@@ -25,6 +25,7 @@
 #include "engine/engine.h"
 
 #define KV_NOT_STORED	0		/* as an attlen */
+#define KV_MAX_PREFIX	250		/* bytes of a key of memcached, so a prefix has fewer */
 
 /* What OPTIONS (on_duplicate '…') makes of an INSERT of an existing key. */
 typedef enum KvOnDuplicate

@@ -1,4 +1,4 @@
-# Promise: docs/reference.md, with docs/admission.md, names every setting, function, view and
+# Promise: docs/reference.md, with docs/admission.md and docs/memcached.md, names every setting, function, view and
 # column of the extension, as the server has them, and the README every table option; none
 # names another.  docs/architecture.md names all of its shared memory.
 use strict;
@@ -13,7 +13,7 @@ use KvTest;
 
 plan skip_all => 'heap has no reference' if heap_only();
 my $node = kv_cluster('ref');
-my ($reference, $admission, $readme) = map { slurp_file("$FindBin::RealBin/../../$_") } 'docs/reference.md', 'docs/admission.md', 'README.md';
+my ($reference, $admission, $memcached, $readme) = map { slurp_file("$FindBin::RealBin/../../$_") } 'docs/reference.md', 'docs/admission.md', 'docs/memcached.md', 'README.md';
 
 # The rows of the tables below a heading, down to the next one, as lists of their cells.
 sub rows
@@ -54,7 +54,7 @@ for my $s (@settings)
 	next if $of_tests{$s->[0]};
 	push @server, [ @$s[0 .. 3], $context{$s->[4]} ];
 }
-for my $row (map { rows($_, 'Settings') } $reference, $admission)
+for my $row (map { rows($_, 'Settings') } $reference, $admission, $memcached)
 {
 	my ($name) = names($row->[0]) or next;
 	my ($unit, $default, $range) = (@$row[1 .. 3]);
@@ -82,7 +82,7 @@ for my $view (@views)
 	my %short = ('timestamp with time zone' => 'timestamptz');
 	my $columns = ask("SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = '$view'::regclass AND attnum > 0 ORDER BY attnum");
 	$_->[1] = $short{$_->[1]} // $_->[1] for @$columns;
-	my @documented = map { my $row = $_; map { [ $_, $row->[1] ] } names($row->[0]) } rows($view =~ /admission/ ? $admission : $reference, $view);
+	my @documented = map { my $row = $_; map { [ $_, $row->[1] ] } names($row->[0]) } rows($view =~ /admission/ ? $admission : $view =~ /memcached/ ? $memcached : $reference, $view);
 	is(lines(@documented), lines(@$columns), "columns of $view");
 }
 my ($kinds) = map { $_->[2] } grep { $_->[0] eq '`kind`' } rows($reference, 'kvfdw_stat_io');

@@ -1,0 +1,506 @@
+/*
+ * connection.c
+ *		Connections: what comes in, what goes out, and how much memory that may take.
+ *
+ * A connection without a request in the midst has no buffers.  While its client does not
+ * take its replies nothing more is read from it.  A small buffer can always be had; when
+ * the memory for all is used up nothing is read from those that need a larger one, but for
+ * one, the favoured one: else many clients, each with half of a large value, would wait for
+ * each other (M 5).  When replies that are not taken have used up as much, the client goes
+ * that has not taken any for the longest time.
+ */
+#include "memcached/internal.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "utils/memutils.h"
+
+#define FIRST_BUFFER	((size_t) 16 * 1024)
+#define LEAST_ROOM		((size_t) 4 * 1024) /* for one read */
+#define MAX_ACCEPTED	64		/* at once */
+#define SAID_ROOM		((size_t) 64 * 1024)
+#define SAID_PIECES		64
+#define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
+
+dlist_head	kv_mc_connections = DLIST_STATIC_INIT(kv_mc_connections);
+dlist_head	kv_mc_working = DLIST_STATIC_INIT(kv_mc_working);
+int			kv_mc_nconnections = 0;
+bool		kv_mc_any_waits = false;
+
+static int	epoll = -1;
+static int	most_connections;
+static MemoryContext context;
+static size_t in_memory = 0;	/* bytes of all buffers of one kind, … */
+static size_t out_memory = 0;	/* … and of the other */
+static KvMcConnection *favoured = NULL;
+static bool some_starve = false;	/* some connection is starved … */
+static bool room_made = false;	/* … and there may be room for it now */
+static dlist_head closed = DLIST_STATIC_INIT(closed);	/* events of theirs may still come */
+
+/* What was said to one connection and is not sent yet. */
+static struct
+{
+	struct iovec pieces[SAID_PIECES];
+	int			npieces;
+	char		copied[SAID_ROOM];
+	size_t		used;
+} said;
+
+void
+kv_mc_connections_init(int epoll_fd)
+{
+	epoll = epoll_fd;
+	most_connections = kv_mc_connection_room();
+	context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached connections",
+									ALLOCSET_DEFAULT_SIZES);
+}
+
+/* ---- buffers ---- */
+
+static void
+count_memory(KvMcBuffer *buffer, ssize_t change)
+{
+	*(buffer->sends ? &out_memory : &in_memory) += change;
+	pg_atomic_write_u64(&kv_mc_me->memory, in_memory + out_memory);
+}
+
+static size_t
+most_memory(void)
+{
+	return (size_t) kv_mc_memory_kb * 1024;
+}
+
+static bool
+may_have(KvMcConnection *conn, size_t more)
+{
+	if (in_memory + more <= most_memory())
+		return true;
+	if (favoured == NULL)
+		favoured = conn;
+	return favoured == conn;
+}
+
+static void
+free_buffer(KvMcBuffer *buffer)
+{
+	if (buffer->data != NULL)
+		pfree(buffer->data);
+	count_memory(buffer, -(ssize_t) buffer->size);
+	buffer->data = NULL;
+	buffer->size = buffer->begin = buffer->end = 0;
+	room_made = some_starve;
+}
+
+/* Move what is in it to the front, of a larger one if it must hold so many bytes. */
+static bool
+make_room(KvMcBuffer *buffer, size_t size)
+{
+	size_t		used = kv_mc_pending(buffer);
+
+	if (size > buffer->size)
+	{
+		char	   *data = MemoryContextAllocExtended(context, size,
+													 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+
+		if (data == NULL)
+			return false;
+		if (used > 0)
+			memcpy(data, buffer->data + buffer->begin, used);
+		if (buffer->data != NULL)
+			pfree(buffer->data);
+		count_memory(buffer, (ssize_t) size - (ssize_t) buffer->size);
+		buffer->data = data;
+		buffer->size = size;
+	}
+	else if (buffer->begin > 0 && used > 0)
+		memmove(buffer->data, buffer->data + buffer->begin, used);
+	buffer->begin = 0;
+	buffer->end = used;
+	return true;
+}
+
+/* ---- coming and going ---- */
+
+static int
+connections_of_all(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+		n += pg_atomic_read_u32(&kv_mc_shared->workers[i].connections);
+	return n;
+}
+
+static void
+add_connection(int fd)
+{
+	KvMcConnection *conn = MemoryContextAllocZero(context, sizeof(KvMcConnection));
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
+
+	conn->fd = fd;
+	conn->out.sends = true;
+	conn->events = EPOLLIN;
+	conn->active = GetCurrentTimestamp();
+	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+	{
+		close(fd);
+		pfree(conn);
+		return;
+	}
+	dlist_push_tail(&kv_mc_connections, &conn->node);
+	kv_mc_nconnections++;
+	kv_mc_counts[KV_MC_COUNT_CONNECTIONS]++;
+	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
+}
+
+void
+kv_mc_accept(int listener)
+{
+	static const char full[] = "ERROR Too many open connections\r\n";
+	int			one = 1;
+
+	for (int i = 0; i < MAX_ACCEPTED; i++)
+	{
+		int			fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0)
+			return;				/* none, or gone, or no descriptor: it is tried again */
+		if (kv_mc_nconnections >= most_connections || connections_of_all() >= kv_mc_max_connections)
+		{
+			kv_mc_counts[KV_MC_COUNT_REJECTED]++;
+			(void) send(fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+			close(fd);
+			continue;
+		}
+		(void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		(void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+		add_connection(fd);
+	}
+}
+
+static void
+close_connection(KvMcConnection *conn)
+{
+	kv_mc_set_working(conn, false);
+	free_buffer(&conn->in);
+	free_buffer(&conn->out);
+	if (favoured == conn)
+		favoured = NULL;
+	if (conn->obstacle == KV_MC_FLUSHING)
+		kv_mc_flush_over();
+	close(conn->fd);
+	conn->fd = -1;
+	dlist_delete(&conn->node);
+	dlist_push_tail(&closed, &conn->node);
+	kv_mc_nconnections--;
+	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
+}
+
+void
+kv_mc_forget_closed(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &closed)
+	{
+		dlist_delete(iter.cur);
+		pfree(dlist_container(KvMcConnection, node, iter.cur));
+	}
+}
+
+void
+kv_mc_close_all(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &kv_mc_connections)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+
+		if (!conn->dead && kv_mc_pending(&conn->out) > 0)
+			kv_mc_send_rest(conn);
+		close_connection(conn);
+	}
+}
+
+void
+kv_mc_set_working(KvMcConnection *conn, bool working)
+{
+	if (working && !conn->working)
+		dlist_push_tail(&kv_mc_working, &conn->work_node);
+	else if (!working && conn->working)
+		dlist_delete(&conn->work_node);
+	conn->working = working;
+}
+
+bool
+kv_mc_is_parked(const KvMcConnection *conn)
+{
+	return conn->obstacle != KV_MC_NO_OBSTACLE;
+}
+
+bool
+kv_mc_settle(KvMcConnection *conn)
+{
+	bool		sending = kv_mc_pending(&conn->out) > 0;
+	bool		done = conn->closing || (conn->eof && !conn->working && conn->hold_until == 0);
+	uint32		events = 0;
+
+	if (conn->fd < 0)
+		return false;
+	if (conn->dead || (done && !sending))
+	{
+		close_connection(conn);
+		return false;
+	}
+	if (sending)
+		events = conn->hold_until == 0 ? EPOLLOUT : 0;
+	else if (!conn->eof && !conn->working && !conn->starved && conn->hold_until == 0)
+		events = EPOLLIN;
+	if (events != conn->events)
+	{
+		struct epoll_event event = {.events = events, .data.ptr = conn};
+
+		if (epoll_ctl(epoll, EPOLL_CTL_MOD, conn->fd, &event) != 0)
+		{
+			close_connection(conn);
+			return false;
+		}
+		conn->events = events;
+	}
+	return true;
+}
+
+/* ---- in ---- */
+
+/* Room to read what is needed, at least a little; false: there is none now. */
+static bool
+room_to_read(KvMcConnection *conn)
+{
+	KvMcBuffer *in = &conn->in;
+	size_t		size = in->size;
+
+	if (size - in->end >= LEAST_ROOM && size - in->begin >= conn->needed)
+		return true;
+	if (size == 0)
+		size = FIRST_BUFFER;
+	if (conn->needed > size)
+		size = conn->needed;
+	else if (size - kv_mc_pending(in) < LEAST_ROOM && conn->needed <= kv_mc_pending(in))
+		size *= 2;
+	if (size > in->size && size > FIRST_BUFFER && !may_have(conn, size - in->size))
+		return false;
+	return make_room(in, size) && in->end < in->size;
+}
+
+void
+kv_mc_read(KvMcConnection *conn)
+{
+	ssize_t		got;
+
+	conn->starved = !room_to_read(conn);
+	if (conn->starved)
+	{
+		some_starve = true;
+		return;
+	}
+	got = recv(conn->fd, conn->in.data + conn->in.end, conn->in.size - conn->in.end, 0);
+	if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+		conn->dead = true;
+	if (got == 0)
+		conn->eof = true;
+	if (got > 0)
+	{
+		conn->in.end += got;
+		conn->active = GetCurrentTimestamp();
+		kv_mc_counts[KV_MC_COUNT_BYTES_IN] += got;
+		kv_mc_set_working(conn, kv_mc_pending(&conn->in) >= conn->needed);
+	}
+	else
+		kv_mc_consume(conn, 0);
+}
+
+void
+kv_mc_consume(KvMcConnection *conn, size_t bytes)
+{
+	conn->in.begin += bytes;
+	Assert(conn->in.begin <= conn->in.end);
+	if (kv_mc_pending(&conn->in) > 0)
+		return;
+	if (favoured == conn)
+		favoured = NULL;
+	free_buffer(&conn->in);
+}
+
+void
+kv_mc_feed_starved(void)
+{
+	dlist_mutable_iter iter;
+
+	if (!room_made)
+		return;
+	some_starve = room_made = false;
+	dlist_foreach_modify(iter, &kv_mc_connections)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+
+		if (conn->starved)
+		{
+			conn->starved = false;
+			(void) kv_mc_settle(conn);
+		}
+	}
+}
+
+/* ---- out ---- */
+
+/* Keep bytes that the socket does not take now. */
+static void
+keep(KvMcConnection *conn, const char *data, size_t length)
+{
+	KvMcBuffer *out = &conn->out;
+
+	if (conn->dead || length == 0)
+		return;
+	if (out->size - out->end < length)
+	{
+		size_t		size = Max(out->size, FIRST_BUFFER);
+
+		while (size - kv_mc_pending(out) < length)
+			size *= 2;
+		if (!make_room(out, size))
+		{
+			conn->dead = true;
+			return;
+		}
+	}
+	memcpy(out->data + out->end, data, length);
+	out->end += length;
+}
+
+void
+kv_mc_tell(KvMcConnection *conn, const char *data, size_t length)
+{
+	struct iovec *last = said.npieces > 0 ? &said.pieces[said.npieces - 1] : NULL;
+	bool		copied = length < SAID_COPIED;
+
+	if (length == 0)
+		return;
+	if (said.npieces == SAID_PIECES || (copied && SAID_ROOM - said.used < length))
+	{
+		kv_mc_send(conn);
+		last = NULL;
+	}
+	if (copied)
+	{
+		data = memcpy(said.copied + said.used, data, length);
+		said.used += length;
+		if (last != NULL && (char *) last->iov_base + last->iov_len == data)
+		{
+			last->iov_len += length;
+			return;
+		}
+	}
+	said.pieces[said.npieces].iov_base = unconstify(char *, data);
+	said.pieces[said.npieces++].iov_len = length;
+}
+
+/* How many bytes of an attempt to send count as sent. */
+static size_t
+sent(KvMcConnection *conn, ssize_t result)
+{
+	if (result >= 0)
+	{
+		conn->active = GetCurrentTimestamp();
+		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += result;
+		return result;
+	}
+	if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+		conn->dead = true;
+	return 0;
+}
+
+void
+kv_mc_send(KvMcConnection *conn)
+{
+	struct msghdr message = {.msg_iov = said.pieces, .msg_iovlen = said.npieces};
+	size_t		done = 0;
+
+	if (said.npieces > 0 && !conn->dead && kv_mc_pending(&conn->out) == 0 && conn->hold_until == 0)
+		done = sent(conn, sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+	for (int i = 0; i < said.npieces; i++)
+	{
+		size_t		skip = Min(done, said.pieces[i].iov_len);
+
+		done -= skip;
+		keep(conn, (char *) said.pieces[i].iov_base + skip, said.pieces[i].iov_len - skip);
+	}
+	said.npieces = 0;
+	said.used = 0;
+}
+
+void
+kv_mc_send_rest(KvMcConnection *conn)
+{
+	KvMcBuffer *out = &conn->out;
+
+	out->begin += sent(conn, send(conn->fd, out->data + out->begin, kv_mc_pending(out),
+								  MSG_NOSIGNAL | MSG_DONTWAIT));
+	if (kv_mc_pending(out) == 0)
+		free_buffer(out);
+}
+
+void
+kv_mc_drop_stalled(void)
+{
+	while (out_memory > most_memory())
+	{
+		KvMcConnection *stalled = NULL;
+		dlist_iter	iter;
+
+		dlist_foreach(iter, &kv_mc_connections)
+		{
+			KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+
+			if (conn->out.size > 0 && (stalled == NULL || conn->active < stalled->active))
+				stalled = conn;
+		}
+		if (stalled == NULL)
+			return;
+		kv_mc_counts[KV_MC_COUNT_DROPPED]++;
+		close_connection(stalled);
+	}
+}
+
+/* ---- once a second ---- */
+
+static bool
+has_passed(TimestampTz since, int seconds, TimestampTz now)
+{
+	return seconds > 0 && now - since > (int64) seconds * USECS_PER_SEC;
+}
+
+void
+kv_mc_sweep(TimestampTz now)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &kv_mc_connections)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+		bool		sending = kv_mc_pending(&conn->out) > 0;
+		bool		waiting = !conn->working && conn->hold_until == 0;	/* for the client */
+		bool		half = waiting && (kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0);
+
+		conn->starved = false;
+		if (((sending || half) && has_passed(conn->active, kv_mc_client_timeout_s, now)) ||
+			(waiting && has_passed(conn->active, kv_mc_idle_timeout_s, now)))
+			conn->dead = true;
+		(void) kv_mc_settle(conn);
+	}
+}

@@ -1,0 +1,335 @@
+/*
+ * internal.h
+ *		What the files of the memcached front end share; nobody else includes it.
+ *
+ * (M 1) No reply to a write is sent before its transaction has committed and, in mode
+ *       "on", its commit is on the device and on synchronous standbys.
+ * (M 2) The loop waits for no row, no table and no client: what cannot be had now is
+ *       parked, and its connection with it.
+ * (M 3) A turn is one transaction, without subtransactions.  If it raises an error it is
+ *       rolled back as a whole and done again request by request: nothing of it was
+ *       acknowledged, and the input is still there.
+ * (M 4) The requests of one connection are done and answered in order.
+ * (M 5) Memory is bounded: a process keeps what kvfdw.memcached_memory allows, for requests and
+ *       for replies each, one request more, a small buffer for each connection, and one turn.
+ */
+#ifndef KV_MEMCACHED_INTERNAL_H
+#define KV_MEMCACHED_INTERNAL_H
+
+#include "postgres.h"
+
+#include "access/xlogdefs.h"
+#include "lib/ilist.h"
+#include "port/atomics.h"
+#include "storage/lwlock.h"
+#include "utils/acl.h"
+#include "utils/timestamp.h"
+
+#include "memcached/proto.h"
+#include "table/table.h"
+
+#define KV_MC_MAX_WORKERS	64
+
+/* ---- settings (start.c) ---- */
+
+typedef enum KvMcCommit
+{
+	KV_MC_COMMIT_OFF, KV_MC_COMMIT_DRAIN, KV_MC_COMMIT_ON
+} KvMcCommit;
+
+typedef enum KvMcAuth
+{
+	KV_MC_AUTH_NONE, KV_MC_AUTH_PASSWORD
+} KvMcAuth;
+
+extern int	kv_mc_workers;
+extern char *kv_mc_database;
+extern char *kv_mc_role;
+extern char *kv_mc_listen;
+extern int	kv_mc_port;
+extern char *kv_mc_socket;
+extern int	kv_mc_auth;
+extern int	kv_mc_commit;
+extern int	kv_mc_max_connections;
+extern int	kv_mc_memory_kb;
+extern int	kv_mc_item_size_kb;
+extern int	kv_mc_lock_timeout_ms;
+extern int	kv_mc_idle_timeout_s;
+extern int	kv_mc_client_timeout_s;
+extern int	kv_mc_quota;
+extern bool kv_mc_flush_all;
+
+/* ---- shared memory ---- */
+
+typedef enum KvMcCount
+{
+	KV_MC_COUNT_CONNECTIONS, KV_MC_COUNT_REJECTED, KV_MC_COUNT_DROPPED,
+	KV_MC_COUNT_GETS, KV_MC_COUNT_HITS, KV_MC_COUNT_MISSES, KV_MC_COUNT_EXPIRED,
+	KV_MC_COUNT_SETS, KV_MC_COUNT_CAS_HITS, KV_MC_COUNT_CAS_MISSES, KV_MC_COUNT_CAS_BADVAL,
+	KV_MC_COUNT_DELETE_HITS, KV_MC_COUNT_DELETE_MISSES,
+	KV_MC_COUNT_INCR_HITS, KV_MC_COUNT_INCR_MISSES,
+	KV_MC_COUNT_DECR_HITS, KV_MC_COUNT_DECR_MISSES,
+	KV_MC_COUNT_TOUCH_HITS, KV_MC_COUNT_TOUCH_MISSES,
+	KV_MC_COUNT_FLUSHES_ALL, KV_MC_COUNT_AUTHS, KV_MC_COUNT_AUTH_FAILURES,
+	KV_MC_COUNT_ERRORS, KV_MC_COUNT_TURNS, KV_MC_COUNT_REPEATED_TURNS, KV_MC_COUNT_PARKED,
+	KV_MC_COUNT_WRITES, KV_MC_COUNT_MERGED_WRITES, KV_MC_COUNT_FLUSHES,
+	KV_MC_COUNT_BYTES_IN, KV_MC_COUNT_BYTES_OUT,
+	KV_MC_COUNTERS
+} KvMcCount;
+
+/* Written by the process alone, but for the reset. */
+typedef struct KvMcWorkerState
+{
+	int			pid;			/* 0: it does not run */
+	bool		listens;		/* guarded by KvMcShared.lock */
+	TimestampTz started;
+	pg_atomic_uint32 connections;
+	pg_atomic_uint64 memory;	/* bytes of buffers */
+	pg_atomic_uint64 counts[KV_MC_COUNTERS];
+} KvMcWorkerState;
+
+typedef struct KvMcShared
+{
+	LWLock		lock;			/* of who listens; held while sockets are made */
+	int			tranche;
+	pg_atomic_uint32 resets;	/* counters are to be set to 0 */
+	pg_atomic_uint32 flusher;	/* pid of the process that does a flush_all, or 0 */
+	KvMcWorkerState workers[KV_MC_MAX_WORKERS];
+} KvMcShared;
+
+extern KvMcShared *kv_mc_shared;
+extern KvMcWorkerState *kv_mc_me;	/* this process's, in a worker */
+extern int	kv_mc_my_number;		/* … and its number, from 0 */
+
+/* ---- connections (connection.c) ---- */
+
+typedef struct KvMcBuffer
+{
+	char	   *data;			/* NULL: size is 0 */
+	size_t		size;
+	size_t		begin;			/* what is in it … */
+	size_t		end;			/* … ends here */
+	bool		sends;			/* it has replies */
+} KvMcBuffer;
+
+/* Why a connection's next request cannot be done now. */
+typedef enum KvMcObstacle
+{
+	KV_MC_NO_OBSTACLE,
+	KV_MC_ROW_LOCKED,
+	KV_MC_ROW_BUSY,				/* it was changed by others again and again */
+	KV_MC_TABLE_BUSY,
+	KV_MC_NO_ROOM,
+	KV_MC_FLUSHING				/* a flush_all cannot have its tables */
+} KvMcObstacle;
+
+typedef struct KvMcConnection
+{
+	dlist_node	node;			/* in all connections */
+	dlist_node	work_node;		/* in those with something to do, if working */
+	bool		working;
+	int			fd;
+	uint32		events;			/* that epoll is to tell of */
+	KvMcStream	stream;
+	KvMcBuffer	in;
+	KvMcBuffer	out;
+	size_t		needed;			/* bytes from in.begin on that the parser waits for */
+	Oid			role;			/* whose privileges it has; InvalidOid: none yet */
+	bool		eof;			/* the client sends nothing more */
+	bool		closing;		/* to be closed when out is empty */
+	bool		dead;			/* to be closed at once */
+	bool		starved;		/* there was no memory to read into */
+	TimestampTz active;			/* when something was last read or sent */
+	TimestampTz hold_until;		/* nothing is done before; 0: no hold */
+
+	/* parked */
+	KvMcObstacle obstacle;
+	TransactionId waits_for;	/* of ROW_LOCKED */
+	TimestampTz parked_since;	/* that its next request could not be done; 0: it was not tried */
+	TimestampTz retry_at;
+
+	/* this turn */
+	bool		gathered;		/* its requests are in the turn */
+	int			cut;			/* its requests from this one on are for later */
+	size_t		parsed;			/* bytes of input that the turn's requests are made of */
+	bool		silenced;		/* kv_mc_print's */
+} KvMcConnection;
+
+extern dlist_head kv_mc_connections;
+extern dlist_head kv_mc_working;
+extern int	kv_mc_nconnections;
+extern bool kv_mc_any_waits;	/* some connection is parked or held */
+/* Once, before there are any: they are added to this epoll set. */
+extern void kv_mc_connections_init(int epoll_fd);
+/* Take those that wait at a listening socket; too many are told so and closed. */
+extern void kv_mc_accept(int listener);
+/* Take what the client has sent, if there is room for it. */
+extern void kv_mc_read(KvMcConnection *conn);
+/* Read again from those for which there was no memory, if some has become free. */
+extern void kv_mc_feed_starved(void);
+/* The first bytes of the input are done with. */
+extern void kv_mc_consume(KvMcConnection *conn, size_t bytes);
+extern void kv_mc_set_working(KvMcConnection *conn, bool working);
+/* Bytes for the client; those of 4 kB and more are not copied before kv_mc_send. */
+extern void kv_mc_tell(KvMcConnection *conn, const char *data, size_t length);
+/* Send what was said since the last call; what the socket does not take is kept. */
+extern void kv_mc_send(KvMcConnection *conn);
+/* Replies that nobody takes are too many: disconnect who has taken none for the longest time. */
+extern void kv_mc_drop_stalled(void);
+/* Send more of what was kept. */
+extern void kv_mc_send_rest(KvMcConnection *conn);
+/* After anything has changed: closes it, or tells epoll what it waits for now.  False: closed. */
+extern bool kv_mc_settle(KvMcConnection *conn);
+/* Once a second: who takes nothing, sends half a request or nothing goes. */
+extern void kv_mc_sweep(TimestampTz now);
+extern void kv_mc_close_all(void);
+extern void kv_mc_forget_closed(void);	/* no event of theirs is to be looked at any more */
+extern bool kv_mc_is_parked(const KvMcConnection *conn);
+
+static inline size_t
+kv_mc_pending(const KvMcBuffer *buffer)
+{
+	return buffer->end - buffer->begin;
+}
+
+/* ---- listen.c ---- */
+
+/* Makes this process's listening sockets and adds them to the epoll set, with NULL as data … */
+extern void kv_mc_listen_all(int epoll_fd);
+/* … and accepts from all of them. */
+extern void kv_mc_accept_all(void);
+extern void kv_mc_listen_close(void);
+/* How many connections this process can have. */
+extern int	kv_mc_connection_room(void);
+
+/* ---- served.c: the tables ---- */
+
+typedef enum KvMcTableState
+{
+	KV_MC_TABLE_UNTRIED,		/* in this transaction */
+	KV_MC_TABLE_OPEN,
+	KV_MC_TABLE_IS_BUSY,
+	KV_MC_TABLE_UNUSABLE		/* reason says why */
+} KvMcTableState;
+
+typedef struct KvMcTable
+{
+	Oid			relid;
+	char	   *prefix;
+	int			prefix_length;
+	bool		checked;		/* since it last changed: all up to reason */
+	AttrNumber	key, value, flags, expires; /* 0: there is no such column */
+	bool		others;			/* there are more columns */
+	bool		text_key, text_value;
+	const char *reason;			/* why it cannot be served, with its SQLSTATE; NULL: it can */
+	char		reason_text[256];
+
+	/* this transaction */
+	KvMcTableState state;
+	bool		to_write;		/* turn.c: some request may write to it */
+	KvTable    *table;
+	KvStore    *store;			/* NULL: nothing was ever written */
+	Oid			acl_role;
+	AclMode		acl;			/* that this role has, as far as is of interest */
+	bool		acl_known;
+	int			first;			/* turn.c: the first of its keys, or -1 */
+} KvMcTable;
+
+/* Once in a process: has it notice changes of tables. */
+extern void kv_mc_tables_init(void);
+/* At the beginning of a transaction: what was known of tables in the last one is forgotten. */
+extern void kv_mc_tables_begin(void);
+/* The table with the longest prefix that the key begins with, or NULL. */
+extern KvMcTable *kv_mc_table_find(const char *key, int length);
+/* Lock and look, without waiting for a lock; writes: rows may be written. */
+extern KvMcTableState kv_mc_table_open(KvMcTable *table, bool writes);
+extern bool kv_mc_table_allows(KvMcTable *table, Oid role, AclMode mode);
+extern int	kv_mc_tables(KvMcTable ***tables);
+/* Why it cannot be served, with the SQLSTATE; NULL: it can. */
+extern const char *kv_mc_table_reason(KvMcTable *table);
+/*
+ * TRUNCATE all tables for which the role may, in a transaction.  False: one of them is
+ * locked by others now, roll back.
+ */
+extern bool kv_mc_tables_truncate(Oid role);
+
+/* ---- row.c: items of rows, rows of items ---- */
+
+/* A row as it was looked up; its other columns are kept for when it is written. */
+typedef struct KvMcRow
+{
+	Datum	   *values;			/* of a table with other columns; NULL: there is no row */
+	bool	   *nulls;
+} KvMcRow;
+
+/* The key as the engine has it, palloc'd. */
+extern KvKey kv_mc_row_key(const KvMcTable *table, const char *key, int length);
+/* NULL, or why these bytes cannot be a key, or a value, of the table: CLIENT_ERROR. */
+extern const char *kv_mc_row_bad_key(const KvMcTable *table, const char *key, int length);
+extern const char *kv_mc_row_bad_value(const KvMcTable *table, const char *value, size_t length);
+/* Fills in item, and row if it is to be kept.  look is FOUND. */
+extern void kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 number,
+						   KvMcItem *item, KvMcRow *row);
+/* What to store for an item; palloc'd, or the item's own bytes. */
+extern void kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row,
+							KvPutValue *put);
+
+/* ---- turn.c ---- */
+
+/* One request of a turn. */
+typedef struct KvMcTask
+{
+	KvMcConnection *conn;
+	KvMcStream	before;			/* to go back to, if it cannot be done now … */
+	size_t		at;				/* … which begins here in the input */
+	bool		answered;		/* reply is there without looking at a row */
+	int			key;			/* number of its key in the turn */
+	KvMcRequest request;
+	KvMcReply	reply;
+} KvMcTask;
+
+typedef struct KvMcTurn
+{
+	MemoryContext context;		/* reset after each */
+	KvMcTask  **tasks;
+	int			ntasks;
+	int			room;
+	bool		writes;			/* one of them may write */
+	size_t		bytes;			/* of the values that come with them */
+} KvMcTurn;
+
+/* Do them: then each connection is parked, or has its replies said and its input consumed. */
+extern void kv_mc_turn_run(KvMcTurn *turn);
+/* The connection's next request cannot be done; false: not in time, *reply says so. */
+extern bool kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid,
+					   KvMcReply *reply);
+extern void kv_mc_unpark(KvMcConnection *conn);
+/* The WAL that replies in mode "drain" have run ahead of, or 0. */
+extern XLogRecPtr kv_mc_unflushed;
+extern void kv_mc_flush_wal(void);
+
+/* ---- admin.c: requests that are a transaction of their own ---- */
+
+/* False: it cannot have its tables now, and the connection was parked. */
+extern bool kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
+extern void kv_mc_flush_over(void);	/* a flush_all of this process is done, or given up */
+extern void kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
+
+/* ---- stat.c ---- */
+
+extern uint64 kv_mc_counts[KV_MC_COUNTERS];	/* of this process; published now and then */
+/* Let others see them; a reset that has come since sets them to 0 first. */
+extern void kv_mc_publish(void);
+/* Count a request by its outcome. */
+extern void kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply);
+/* The lines of the answer to a request for statistics; reply is then for its end. */
+extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
+
+/* ---- worker.c ---- */
+/* The process; arg is its number.  Does not return. */
+extern PGDLLEXPORT void kv_memcached_main(Datum arg);
+extern const char kv_mc_version[];
+/* Print a reply for its connection. */
+extern void kv_mc_answer(KvMcConnection *conn, const KvMcRequest *request, const KvMcReply *reply);
+
+#endif							/* KV_MEMCACHED_INTERNAL_H */

@@ -1,0 +1,338 @@
+/*
+ * stat.c
+ *		Counters: of a process, of all, for clients and for SQL.
+ *
+ * A process counts for itself and publishes that after its turns; a reset is a number that
+ * it notices then.
+ */
+#include "memcached/internal.h"
+
+#include <sys/resource.h>
+#include <sys/time.h>
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#include "memcached/memcached.h"
+
+#define STAT_COLUMNS	(4 + KV_MC_COUNTERS)
+
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_memcached);
+PG_FUNCTION_INFO_V1(kvfdw_memcached_tables);
+
+uint64		kv_mc_counts[KV_MC_COUNTERS];
+
+static uint32 seen_resets = 0;
+
+/* ---- counting ---- */
+
+void
+kv_mc_publish(void)
+{
+	uint32		resets = pg_atomic_read_u32(&kv_mc_shared->resets);
+
+	if (resets != seen_resets)
+		memset(kv_mc_counts, 0, sizeof(kv_mc_counts));
+	seen_resets = resets;
+	for (int i = 0; i < KV_MC_COUNTERS; i++)
+		pg_atomic_write_u64(&kv_mc_me->counts[i], kv_mc_counts[i]);
+}
+
+void
+kv_memcached_stat_reset(void)
+{
+	pg_atomic_fetch_add_u32(&kv_mc_shared->resets, 1);
+	for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+	{
+		for (int j = 0; j < KV_MC_COUNTERS; j++)
+			pg_atomic_write_u64(&kv_mc_shared->workers[i].counts[j], 0);
+	}
+}
+
+/* One of two counters, the second for what was not found. */
+static void
+count_either(bool missed, KvMcCount hits)
+{
+	kv_mc_counts[missed ? hits + 1 : hits]++;
+}
+
+void
+kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply)
+{
+	bool		missed = reply->outcome == KV_MC_MISS;
+
+	if (reply->outcome == KV_MC_ERROR || reply->outcome == KV_MC_CLIENT_ERROR)
+		return;
+	if (request->has_cas && request->command != KV_MC_DELETE)
+		kv_mc_counts[missed ? KV_MC_COUNT_CAS_MISSES : reply->outcome == KV_MC_EXISTS ?
+					 KV_MC_COUNT_CAS_BADVAL : KV_MC_COUNT_CAS_HITS]++;
+	switch (request->command)
+	{
+		case KV_MC_GET:
+		case KV_MC_META_GET:
+			kv_mc_counts[KV_MC_COUNT_GETS]++;
+			count_either(missed, KV_MC_COUNT_HITS);
+			break;
+		case KV_MC_TOUCH:
+			count_either(missed, KV_MC_COUNT_TOUCH_HITS);
+			if (request->with_value)
+			{
+				kv_mc_counts[KV_MC_COUNT_GETS]++;
+				count_either(missed, KV_MC_COUNT_HITS);
+			}
+			break;
+		case KV_MC_SET:
+		case KV_MC_ADD:
+		case KV_MC_REPLACE:
+		case KV_MC_APPEND:
+		case KV_MC_PREPEND:
+		case KV_MC_CAS:
+			kv_mc_counts[KV_MC_COUNT_SETS]++;
+			break;
+		case KV_MC_DELETE:
+			count_either(missed, KV_MC_COUNT_DELETE_HITS);
+			break;
+		case KV_MC_INCR:
+			count_either(missed, KV_MC_COUNT_INCR_HITS);
+			break;
+		case KV_MC_DECR:
+			count_either(missed, KV_MC_COUNT_DECR_HITS);
+			break;
+		default:
+			break;
+	}
+}
+
+/* ---- for clients ---- */
+
+typedef struct KvMcLines
+{
+	KvMcConnection *conn;
+	const KvMcRequest *request;
+} KvMcLines;
+
+static void
+tell_line(const KvMcLines *to, const char *name, const char *value)
+{
+	char		head[KV_MC_HEAD_SIZE];
+
+	kv_mc_tell(to->conn, head, kv_mc_print_stat(to->request, name, value, head));
+}
+
+static void
+tell_number(const KvMcLines *to, const char *name, uint64 value)
+{
+	char		text[32];
+
+	snprintf(text, sizeof(text), UINT64_FORMAT, value);
+	tell_line(to, name, text);
+}
+
+static void
+tell_time(const KvMcLines *to, const char *name, const struct timeval *time)
+{
+	char		text[40];
+
+	snprintf(text, sizeof(text), "%ld.%06ld", (long) time->tv_sec, (long) time->tv_usec);
+	tell_line(to, name, text);
+}
+
+/* The rows of the tables that are served, as far as is known without looking. */
+static void
+add_rows(void *arg, const KvStoreStats *stats)
+{
+	KvMcTable **tables;
+	int			n = kv_mc_tables(&tables);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (tables[i]->relid == stats->relid)
+			*(uint64 *) arg += stats->rows;
+	}
+}
+
+/* The counters that have a name of memcached's, in its order, and then ours. */
+static const struct
+{
+	const char *name;
+	KvMcCount	count;
+}			named[] = {
+	{"cmd_set", KV_MC_COUNT_SETS}, {"cmd_flush", KV_MC_COUNT_FLUSHES_ALL},
+	{"get_hits", KV_MC_COUNT_HITS}, {"get_misses", KV_MC_COUNT_MISSES},
+	{"get_expired", KV_MC_COUNT_EXPIRED},
+	{"delete_misses", KV_MC_COUNT_DELETE_MISSES}, {"delete_hits", KV_MC_COUNT_DELETE_HITS},
+	{"incr_misses", KV_MC_COUNT_INCR_MISSES}, {"incr_hits", KV_MC_COUNT_INCR_HITS},
+	{"decr_misses", KV_MC_COUNT_DECR_MISSES}, {"decr_hits", KV_MC_COUNT_DECR_HITS},
+	{"cas_misses", KV_MC_COUNT_CAS_MISSES}, {"cas_hits", KV_MC_COUNT_CAS_HITS},
+	{"cas_badval", KV_MC_COUNT_CAS_BADVAL},
+	{"touch_hits", KV_MC_COUNT_TOUCH_HITS}, {"touch_misses", KV_MC_COUNT_TOUCH_MISSES},
+	{"auth_cmds", KV_MC_COUNT_AUTHS}, {"auth_errors", KV_MC_COUNT_AUTH_FAILURES},
+	{"bytes_read", KV_MC_COUNT_BYTES_IN}, {"bytes_written", KV_MC_COUNT_BYTES_OUT},
+	{"total_items", KV_MC_COUNT_SETS},
+	{"kvfdw_turns", KV_MC_COUNT_TURNS}, {"kvfdw_repeated_turns", KV_MC_COUNT_REPEATED_TURNS},
+	{"kvfdw_parked", KV_MC_COUNT_PARKED}, {"kvfdw_writes", KV_MC_COUNT_WRITES},
+	{"kvfdw_merged_writes", KV_MC_COUNT_MERGED_WRITES}, {"kvfdw_flushes", KV_MC_COUNT_FLUSHES},
+	{"kvfdw_errors", KV_MC_COUNT_ERRORS},
+};
+
+static void
+tell_general(const KvMcLines *to)
+{
+	uint64		sums[KV_MC_COUNTERS] = {0};
+	uint64		connections = 0;
+	uint64		rows = 0;
+	struct rusage usage;
+
+	kv_mc_publish();
+	for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+	{
+		connections += pg_atomic_read_u32(&kv_mc_shared->workers[i].connections);
+		for (int j = 0; j < KV_MC_COUNTERS; j++)
+			sums[j] += pg_atomic_read_u64(&kv_mc_shared->workers[i].counts[j]);
+	}
+	kv_stat_stores(MyDatabaseId, add_rows, &rows);
+	getrusage(RUSAGE_SELF, &usage);
+	tell_number(to, "pid", MyProcPid);
+	tell_number(to, "uptime", (GetCurrentTimestamp() - kv_mc_me->started) / USECS_PER_SEC);
+	tell_number(to, "time", time(NULL));
+	tell_line(to, "version", kv_mc_version);
+	tell_number(to, "pointer_size", sizeof(void *) * 8);
+	tell_time(to, "rusage_user", &usage.ru_utime);
+	tell_time(to, "rusage_system", &usage.ru_stime);
+	tell_number(to, "max_connections", kv_mc_max_connections);
+	tell_number(to, "curr_connections", connections);
+	tell_number(to, "total_connections", sums[KV_MC_COUNT_CONNECTIONS]);
+	tell_number(to, "rejected_connections", sums[KV_MC_COUNT_REJECTED]);
+	tell_number(to, "cmd_get", sums[KV_MC_COUNT_GETS]);
+	tell_number(to, "cmd_touch", sums[KV_MC_COUNT_TOUCH_HITS] + sums[KV_MC_COUNT_TOUCH_MISSES]);
+	for (int i = 0; i < lengthof(named); i++)
+		tell_number(to, named[i].name, sums[named[i].count]);
+	tell_number(to, "limit_maxbytes", (uint64) kv_mc_memory_kb * 1024 * kv_mc_workers);
+	tell_number(to, "accepting_conns", connections < kv_mc_max_connections);
+	tell_number(to, "threads", kv_mc_workers);
+	tell_number(to, "curr_items", rows);
+
+	/* nothing is ever thrown away for want of room */
+	tell_number(to, "evictions", 0);
+	tell_number(to, "reclaimed", 0);
+}
+
+static void
+tell_settings(const KvMcLines *to)
+{
+	tell_number(to, "maxbytes", (uint64) kv_mc_memory_kb * 1024);
+	tell_number(to, "maxconns", kv_mc_max_connections);
+	tell_number(to, "tcpport", kv_mc_listen[0] != '\0' ? kv_mc_port : 0);
+	tell_number(to, "udpport", 0);
+	tell_line(to, "inter", kv_mc_listen);
+	tell_line(to, "evictions", "off");
+	tell_line(to, "domain_socket", kv_mc_socket[0] != '\0' ? kv_mc_socket : "NULL");
+	tell_number(to, "num_threads", kv_mc_workers);
+	tell_number(to, "reqs_per_event", kv_mc_quota);
+	tell_line(to, "cas_enabled", "yes");
+	tell_line(to, "auth_enabled_sasl", kv_mc_auth == KV_MC_AUTH_PASSWORD ? "yes" : "no");
+	tell_number(to, "item_size_max", (uint64) kv_mc_item_size_kb * 1024);
+	tell_number(to, "idle_timeout", kv_mc_idle_timeout_s);
+	tell_line(to, "flush_enabled", kv_mc_flush_all ? "yes" : "no");
+	tell_line(to, "kvfdw_commit", GetConfigOption("kvfdw.memcached_commit", false, false));
+	tell_number(to, "kvfdw_lock_timeout", kv_mc_lock_timeout_ms);
+}
+
+static bool
+is_argument(const KvMcRequest *request, const char *word)
+{
+	return request->key_length == strlen(word) &&
+		memcmp(request->key, word, request->key_length) == 0;
+}
+
+void
+kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply)
+{
+	KvMcLines	to = {conn, request};
+	const char *line = NULL;
+
+	memset(reply, 0, sizeof(*reply));
+	reply->outcome = KV_MC_DONE;
+	if (request->key_length == 0)
+		tell_general(&to);
+	else if (is_argument(request, "settings"))
+		tell_settings(&to);
+	else if (is_argument(request, "reset"))
+	{
+		kv_memcached_stat_reset();
+		kv_mc_publish();
+		line = "RESET";
+	}
+	else if (is_argument(request, "detail"))
+		line = request->value_length == 4 && memcmp(request->value, "dump", 4) == 0 ? NULL : "OK";
+	else if (!is_argument(request, "items") && !is_argument(request, "slabs") &&
+			 !is_argument(request, "sizes") && !is_argument(request, "conns"))
+		reply->outcome = KV_MC_MISS;
+	if (line != NULL)
+	{
+		reply->value = line;
+		reply->length = strlen(line);
+	}
+}
+
+/* ---- for SQL ---- */
+
+Datum
+kvfdw_stat_get_memcached(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < kv_mc_workers; i++)
+	{
+		const KvMcWorkerState *worker = &kv_mc_shared->workers[i];
+		Datum		values[STAT_COLUMNS];
+		bool		nulls[STAT_COLUMNS] = {false};
+		int			n = 0;
+
+		values[n++] = Int32GetDatum(i);
+		nulls[n] = worker->pid == 0;
+		values[n++] = Int32GetDatum(worker->pid);
+		values[n++] = Int32GetDatum(pg_atomic_read_u32(&unconstify(KvMcWorkerState *, worker)->connections));
+		values[n++] = Int64GetDatum(pg_atomic_read_u64(&unconstify(KvMcWorkerState *, worker)->memory));
+		for (int j = 0; j < KV_MC_COUNTERS; j++)
+			values[n++] = Int64GetDatum(pg_atomic_read_u64(&unconstify(KvMcWorkerState *, worker)->counts[j]));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_memcached_tables(PG_FUNCTION_ARGS)
+{
+	static bool initialized = false;
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	KvMcTable **tables;
+	int			n;
+
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	if (!initialized)
+		kv_mc_tables_init();
+	initialized = true;
+	kv_mc_tables_begin();
+	n = kv_mc_tables(&tables);
+	for (int i = 0; i < n; i++)
+	{
+		const char *reason = kv_mc_table_reason(tables[i]);
+		Datum		values[4];
+		bool		nulls[4] = {false};
+
+		values[0] = ObjectIdGetDatum(tables[i]->relid);
+		values[1] = CStringGetTextDatum(tables[i]->prefix);
+		values[2] = BoolGetDatum(reason == NULL);
+		nulls[3] = reason == NULL;
+		values[3] = reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,791 @@
+/*
+ * turn.c
+ *		A turn: many requests, one transaction.
+ *
+ * All keys are looked up at once, the requests are done to their items in the order in
+ * which they stand in the turn, each changed key is written once, and after one commit
+ * all replies are sent.  Cas numbers are those of versions (kv_version_number); requests
+ * whose item was written again in the same turn get numbers that no version has.
+ *
+ * What a request must not wait for is found out before any item is changed (a table), or
+ * when a row is written (another transaction has it).  Then the connection's requests from
+ * that one on are set aside, and in the second case the turn is rolled back and done again
+ * without them.  An ERROR has the turn done request by request (M 3).
+ */
+#include "memcached/internal.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#define LOOK_BYTES		((Size) 8 * 1024 * 1024)	/* of values that are looked up in a turn */
+#define ANSWER_BYTES	((Size) 1024 * 1024)	/* … and of those for one connection */
+#define MAX_CHANGED		3		/* attempts at a row that others change */
+#define RETRY_US		1000
+#define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
+#define NUMBER_WORKER	54		/* bits; above them the process's number */
+
+/* A key that requests of the turn are about. */
+typedef struct KvMcKey
+{
+	KvMcTable  *table;
+	const char *data;
+	int			length;
+	int			next;			/* of the same table, or -1 */
+	KvLook	   *look;			/* NULL: not looked up */
+	bool		failed;			/* its value cannot be had */
+	int			writes;			/* requests that have changed it */
+	KvMcItem	item;
+	KvMcRow		row;
+	KvPut		outcome;
+	bool		written;
+	TransactionId in_the_way;
+	uint64		number;			/* of the version that was written */
+} KvMcKey;
+
+/* One attempt at some of the turn's requests. */
+typedef struct KvMcAttempt
+{
+	KvMcTask  **tasks;
+	int			from;
+	int			to;
+	int			changed;		/* how often a row has turned out to be changed */
+	bool		read_only;
+	bool		wrote;
+	bool		trouble;		/* to be rolled back */
+	KvMcKey    *keys;
+	int			nkeys;
+	int		   *buckets;		/* numbers of keys, or -1 */
+	uint32		mask;
+	KvMcFold	fold;
+} KvMcAttempt;
+
+XLogRecPtr	kv_mc_unflushed = InvalidXLogRecPtr;
+
+static MemoryContext attempt_context = NULL;
+static MemoryContext turn_context = NULL;	/* of the turn that runs */
+static uint64 next_number = 0;
+
+/* ---- answers that need no row ---- */
+
+static void
+answer(KvMcTask *task, KvMcOutcome outcome, const char *message)
+{
+	memset(&task->reply, 0, sizeof(KvMcReply));
+	task->reply.outcome = outcome;
+	task->reply.value = message;
+	task->reply.length = strlen(message);
+	task->answered = true;
+	if (outcome == KV_MC_ERROR)
+		kv_mc_counts[KV_MC_COUNT_ERRORS]++;
+}
+
+static void
+answer_error(KvMcTask *task, const char *message)
+{
+	answer(task, KV_MC_ERROR, message);
+}
+
+static const char *
+obstacle_message(KvMcObstacle obstacle)
+{
+	switch (obstacle)
+	{
+		case KV_MC_ROW_LOCKED:
+			return "55P03 row is locked by another transaction";
+		case KV_MC_ROW_BUSY:
+			return "40001 row is changed by others all the time";
+		case KV_MC_TABLE_BUSY:
+		case KV_MC_FLUSHING:
+			return "57P03 table is being changed";
+		case KV_MC_NO_ROOM:
+			return "53200 there is no memory for recent versions now";
+		case KV_MC_NO_OBSTACLE:
+			break;
+	}
+	return "";
+}
+
+bool
+kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid, KvMcReply *reply)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (kv_mc_lock_timeout_ms == 0 ||
+		(conn->parked_since != 0 &&
+		 now - conn->parked_since >= (int64) kv_mc_lock_timeout_ms * 1000))
+	{
+		const char *message = obstacle_message(obstacle);
+
+		memset(reply, 0, sizeof(KvMcReply));
+		reply->outcome = KV_MC_ERROR;
+		reply->value = message;
+		reply->length = strlen(message);
+		reply->status = KV_MC_STATUS_BUSY;
+		kv_mc_counts[KV_MC_COUNT_ERRORS]++;
+		return false;
+	}
+	if (conn->parked_since == 0)
+		kv_mc_counts[KV_MC_COUNT_PARKED]++;
+	kv_mc_any_waits = true;
+	conn->obstacle = obstacle;
+	conn->waits_for = xid;
+	conn->retry_at = now + RETRY_US;
+	if (conn->parked_since == 0)
+		conn->parked_since = now;
+	return true;
+}
+
+/* Its obstacle may be gone: the next turn tries. */
+void
+kv_mc_unpark(KvMcConnection *conn)
+{
+	conn->obstacle = KV_MC_NO_OBSTACLE;
+	conn->waits_for = InvalidTransactionId;
+}
+
+/* A request cannot be done now: it and those behind it are for later, or it was too long. */
+static void
+set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionId xid)
+{
+	KvMcTask   *task = attempt->tasks[i];
+	KvMcConnection *conn = task->conn;
+
+	/* those before it are done in this turn, so its time begins now */
+	if (i > 0 && attempt->tasks[i - 1]->conn == conn)
+		conn->parked_since = 0;
+	if (kv_mc_park(conn, obstacle, xid, &task->reply))
+		conn->cut = i;
+	else
+		task->answered = true;
+}
+
+static bool
+is_live(const KvMcAttempt *attempt, int i)
+{
+	const KvMcTask *task = attempt->tasks[i];
+
+	return i < task->conn->cut && !task->answered && kv_mc_has_item(&task->request);
+}
+
+static bool
+any_live(const KvMcAttempt *attempt)
+{
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		if (is_live(attempt, i))
+			return true;
+	}
+	return false;
+}
+
+/* ---- which rows ---- */
+
+/* A plain mg marks a stale item. */
+static bool
+may_change(const KvMcRequest *request)
+{
+	return kv_mc_writes(request) || request->command == KV_MC_META_GET;
+}
+
+static AclMode
+privileges(const KvMcRequest *request)
+{
+	AclMode		reads = request->has_cas ? ACL_SELECT : 0;
+
+	switch (request->command)
+	{
+		case KV_MC_SET:
+		case KV_MC_DISCARD:
+			return reads | ACL_INSERT | ACL_UPDATE;
+		case KV_MC_ADD:
+			return reads | ACL_INSERT;
+		case KV_MC_REPLACE:
+			return reads | ACL_UPDATE;
+		case KV_MC_DELETE:
+			return reads | (request->stale ? ACL_UPDATE : ACL_DELETE);
+		case KV_MC_TOUCH:
+		case KV_MC_CAS:
+			return ACL_SELECT | ACL_UPDATE;
+		case KV_MC_APPEND:
+		case KV_MC_PREPEND:
+		case KV_MC_INCR:
+		case KV_MC_DECR:
+			return ACL_SELECT | ACL_UPDATE |
+				(request->vivify_exptime != KV_MC_NO_VIVIFY ? ACL_INSERT : 0);
+		case KV_MC_META_GET:
+			return ACL_SELECT | (request->touch || request->recache ? ACL_UPDATE : 0) |
+				(request->vivify_exptime != KV_MC_NO_VIVIFY ? ACL_INSERT | ACL_UPDATE : 0);
+		default:
+			return ACL_SELECT;
+	}
+}
+
+static bool
+stores_item(const KvMcRequest *request)
+{
+	return request->command == KV_MC_SET || request->command == KV_MC_ADD ||
+		request->command == KV_MC_REPLACE || request->command == KV_MC_CAS;
+}
+
+static bool
+has_value(const KvMcRequest *request)
+{
+	return stores_item(request) || request->command == KV_MC_APPEND ||
+		request->command == KV_MC_PREPEND;
+}
+
+/* Has the table the columns that the request needs?  NULL, or the reply. */
+static const char *
+lacks_column(const KvMcTable *table, const KvMcRequest *request)
+{
+	bool		expires = (stores_item(request) || request->touch) && request->exptime != 0;
+
+	if (request->vivify_exptime != KV_MC_NO_VIVIFY && request->vivify_exptime != 0 &&
+		(request->command == KV_MC_META_GET || request->command == KV_MC_INCR ||
+		 request->command == KV_MC_DECR))
+		expires = true;
+	if (table->expires == 0 && expires)
+		return "0A000 table keeps no times of expiry";
+	if (table->flags == 0 &&
+		((stores_item(request) && request->flags != 0) || request->stale || request->recache ||
+		 (request->command == KV_MC_META_GET && request->vivify_exptime != KV_MC_NO_VIVIFY)))
+		return "0A000 table keeps no flags";
+	return NULL;
+}
+
+static int
+find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
+{
+	uint32		bucket = hash_bytes((const unsigned char *) data, length) + table->relid;
+	KvMcKey    *key;
+
+	for (;; bucket++)
+	{
+		int			number = attempt->buckets[bucket & attempt->mask];
+
+		if (number < 0)
+			break;
+		key = &attempt->keys[number];
+		if (key->table == table && key->length == length && memcmp(key->data, data, length) == 0)
+			return number;
+	}
+	key = &attempt->keys[attempt->nkeys];
+	memset(key, 0, sizeof(*key));
+	key->table = table;
+	key->data = data;
+	key->length = length;
+	key->next = table->first;
+	table->first = attempt->nkeys;
+	attempt->buckets[bucket & attempt->mask] = attempt->nkeys;
+	return attempt->nkeys++;
+}
+
+static Oid
+role_of(const KvMcConnection *conn)
+{
+	return kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
+}
+
+/* Find the key of a request, or its reply if nothing can be done. */
+static void
+route(KvMcAttempt *attempt, int i)
+{
+	KvMcTask   *task = attempt->tasks[i];
+	KvMcRequest *request = &task->request;
+	const char *key = kv_mc_key(request);
+	KvMcTable  *table = kv_mc_table_find(key, request->key_length);
+	const char *problem;
+
+	if (table == NULL)
+		answer_error(task, "42P01 no table serves this key");
+	else if (attempt->read_only && kv_mc_writes(request))
+		answer_error(task, "25006 server is read-only");
+	else if (kv_mc_table_open(table, table->to_write) == KV_MC_TABLE_IS_BUSY)
+		set_aside(attempt, i, KV_MC_TABLE_BUSY, InvalidTransactionId);
+	else if (table->state == KV_MC_TABLE_UNUSABLE)
+		answer_error(task, MemoryContextStrdup(turn_context, table->reason));
+	else if (!OidIsValid(role_of(task->conn)) ||
+			 !kv_mc_table_allows(table, role_of(task->conn), privileges(request)))
+		answer_error(task, MemoryContextStrdup(turn_context,
+											   psprintf("42501 permission denied for table %s",
+														get_rel_name(table->relid))));
+	else if ((problem = kv_mc_row_bad_key(table, key, request->key_length)) != NULL ||
+			 (has_value(request) &&
+			  (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL))
+		answer(task, KV_MC_CLIENT_ERROR, problem);
+	else if ((problem = lacks_column(table, request)) != NULL)
+		answer_error(task, problem);
+	else
+		task->key = find_key(attempt, table, key, request->key_length);
+}
+
+static void
+route_all(KvMcAttempt *attempt)
+{
+	int			n = attempt->to - attempt->from;
+	uint32		nbuckets = 16;
+
+	while (nbuckets < 2 * n)
+		nbuckets *= 2;
+	attempt->mask = nbuckets - 1;
+	attempt->buckets = palloc(nbuckets * sizeof(int));
+	memset(attempt->buckets, 0xff, nbuckets * sizeof(int));
+	attempt->keys = palloc_extended(n * sizeof(KvMcKey), MCXT_ALLOC_HUGE);
+	attempt->nkeys = 0;
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		const KvMcRequest *request = &attempt->tasks[i]->request;
+		KvMcTable  *table;
+
+		if (!is_live(attempt, i) || attempt->read_only || !may_change(request))
+			continue;
+		table = kv_mc_table_find(kv_mc_key(request), request->key_length);
+		if (table != NULL)
+			table->to_write = true;
+	}
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		if (is_live(attempt, i))
+			route(attempt, i);
+	}
+}
+
+/* ---- looking them up ---- */
+
+static void
+take_item(KvMcAttempt *attempt, KvMcKey *key)
+{
+	if (key->look->status == KV_LOOK_FOUND)
+		kv_mc_row_read(key->table, key->look, attempt->fold.now,
+					   kv_version_number(key->table->store, &key->look->version),
+					   &key->item, &key->row);
+	else if (key->look->status != KV_LOOK_NONE)
+		key->failed = true;
+}
+
+/* All keys of one table, as far as there is room for their values. */
+static void
+look_at_table(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
+{
+	KvLook	   *looks;
+	int			n = 0;
+	int			done;
+
+	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
+		n++;
+	looks = palloc0(n * sizeof(KvLook));
+	n = 0;
+	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
+	{
+		KvMcKey    *key = &attempt->keys[k];
+
+		key->look = &looks[n++];
+		key->look->key = kv_mc_row_key(table, key->data, key->length);
+	}
+	if (table->store == NULL)
+		return;
+	done = kv_look(table->store, GetActiveSnapshot(), looks, n, bytes);
+	kv_look_read(table->store, looks, done);
+	n = 0;
+	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
+	{
+		if (n++ >= done)
+			attempt->keys[k].look = NULL;
+		else
+			take_item(attempt, &attempt->keys[k]);
+	}
+}
+
+/* What there was no room for is for the next turn. */
+static void
+cut_unread(KvMcAttempt *attempt)
+{
+	KvMcConnection *conn = NULL;
+	Size		bytes = 0;
+
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		KvMcTask   *task = attempt->tasks[i];
+		const KvMcKey *key;
+
+		if (task->conn != conn)
+			bytes = 0;
+		conn = task->conn;
+		if (!is_live(attempt, i))
+			continue;
+		key = &attempt->keys[task->key];
+		if (key->look == NULL || (bytes > 0 && bytes + key->item.length > ANSWER_BYTES))
+			conn->cut = i;
+		else if (task->request.with_value)
+			bytes += key->item.length;
+	}
+}
+
+static void
+look_at_all(KvMcAttempt *attempt)
+{
+	Size		bytes = LOOK_BYTES;
+	KvMcTable **tables;
+	int			n = kv_mc_tables(&tables);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (tables[i]->first >= 0)
+			look_at_table(attempt, tables[i], &bytes);
+	}
+	cut_unread(attempt);
+}
+
+/* ---- doing the requests ---- */
+
+static void *
+fold_alloc(void *arg, size_t size)
+{
+	return MemoryContextAllocHuge(attempt_context, Max(size, 1));
+}
+
+static void
+do_task(KvMcAttempt *attempt, KvMcTask *task)
+{
+	KvMcKey    *key = &attempt->keys[task->key];
+	const KvMcRequest *request = &task->request;
+	bool		changed = key->item.changed;
+	uint64		cas = key->item.cas;
+
+	if (key->failed)
+	{
+		/* nothing of the value matters to who sets or deletes it */
+		if (request->has_cas || request->stale ||
+			(request->command != KV_MC_SET && request->command != KV_MC_DELETE &&
+			 request->command != KV_MC_DISCARD))
+		{
+			answer_error(task, key->look->problem == ERRCODE_DATA_CORRUPTED ?
+						 "XX001 value is damaged" :
+						 "58030 value cannot be read");
+			return;
+		}
+		kv_mc_item_set(&key->item, attempt->fold.now, "", 0, 0, 0, 0, false, false);
+		key->failed = false;
+	}
+	attempt->fold.read_only = attempt->read_only || key->table->flags == 0 ||
+		!kv_mc_table_allows(key->table, role_of(task->conn), ACL_UPDATE);
+	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
+	if (key->item.changed && (!changed || key->item.cas != cas))
+		key->writes++;
+}
+
+static void
+do_all(KvMcAttempt *attempt)
+{
+	attempt->fold.next_cas = NUMBER_MERGED | ((uint64) kv_mc_my_number << NUMBER_WORKER) |
+		(next_number & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		if (is_live(attempt, i))
+			do_task(attempt, attempt->tasks[i]);
+	}
+	next_number += attempt->to - attempt->from + 1;
+}
+
+static void
+write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
+{
+	KvMcWrite	write = kv_mc_item_write(&key->item);
+	const KvVersion *expected = key->look->status == KV_LOOK_NONE ? NULL : &key->look->version;
+	KvPutValue	put;
+	KvVersion	made;
+
+	if (write == KV_MC_KEEP)
+		return;
+	if (write == KV_MC_PUT)
+		kv_mc_row_write(key->table, &key->item, &key->row, &put);
+	key->outcome = kv_put_if(key->table->store, key->look->key, expected,
+							 write == KV_MC_PUT ? &put : NULL, cid, &made, &key->in_the_way);
+	if (write == KV_MC_PUT && put.value != key->item.value)
+		pfree(unconstify(char *, put.value));
+	attempt->wrote = true;
+	if (key->outcome != KV_PUT_DONE)
+		attempt->trouble = true;
+	else
+	{
+		key->written = true;
+		key->number = kv_version_number(key->table->store, &made);
+	}
+}
+
+/* All are written, though one may be in the way already: so others are found out, too. */
+static void
+write_all(KvMcAttempt *attempt)
+{
+	CommandId	cid = InvalidCommandId;
+
+	for (int k = 0; k < attempt->nkeys; k++)
+	{
+		KvMcKey    *key = &attempt->keys[k];
+
+		if (!key->item.changed)
+			continue;
+		if (cid == InvalidCommandId)
+			cid = GetCurrentCommandId(true);
+		write_key(attempt, key, cid);
+	}
+}
+
+/* Who wanted to write rows that could not be written is for later. */
+static void
+set_writers_aside(KvMcAttempt *attempt)
+{
+	attempt->changed++;
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		const KvMcKey *key;
+
+		if (!is_live(attempt, i) || !may_change(&attempt->tasks[i]->request))
+			continue;
+		key = &attempt->keys[attempt->tasks[i]->key];
+		if (key->outcome == KV_PUT_LOCKED)
+			set_aside(attempt, i, KV_MC_ROW_LOCKED, key->in_the_way);
+		else if (key->outcome == KV_PUT_NO_ROOM)
+			set_aside(attempt, i, KV_MC_NO_ROOM, InvalidTransactionId);
+		else if (key->outcome == KV_PUT_CHANGED && attempt->changed >= MAX_CHANGED)
+			set_aside(attempt, i, KV_MC_ROW_BUSY, InvalidTransactionId);
+	}
+}
+
+/* ---- the transaction ---- */
+
+static void
+commit(KvMcAttempt *attempt)
+{
+	int			before = synchronous_commit;
+
+	PopActiveSnapshot();
+	if (kv_mc_commit != KV_MC_COMMIT_ON)
+		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+	else if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+		synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+	PG_TRY();
+	{
+		CommitTransactionCommand();
+	}
+	PG_FINALLY();
+	{
+		synchronous_commit = before;
+	}
+	PG_END_TRY();
+	if (!attempt->wrote)
+		return;
+	if (kv_mc_commit == KV_MC_COMMIT_DRAIN)
+		kv_mc_unflushed = XactLastCommitEnd;
+	if (kv_mc_commit == KV_MC_COMMIT_ON)
+	{
+		kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
+		/* told to end, it may not have waited for synchronous standbys (M 1) */
+		if (ProcDiePending)
+			proc_exit(1);
+	}
+}
+
+/* Numbers are known now; those of versions that were merged stay what no version has. */
+static void
+complete_replies(KvMcAttempt *attempt)
+{
+	for (int k = 0; k < attempt->nkeys; k++)
+	{
+		const KvMcKey *key = &attempt->keys[k];
+
+		kv_mc_counts[KV_MC_COUNT_WRITES] += key->written;
+		if (key->written && key->writes > 1)
+			kv_mc_counts[KV_MC_COUNT_MERGED_WRITES] += key->writes - 1;
+	}
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		KvMcTask   *task = attempt->tasks[i];
+		const KvMcKey *key;
+
+		if (!is_live(attempt, i))
+			continue;
+		key = &attempt->keys[task->key];
+		if (key->written && task->reply.cas == key->item.cas)
+			task->reply.cas = key->number;
+		if (task->reply.outcome == KV_MC_MISS && key->item.row && !key->item.exists)
+			kv_mc_counts[KV_MC_COUNT_EXPIRED]++;
+	}
+}
+
+/* False: it was rolled back, and some requests set aside; try again. */
+static bool
+try_tasks(KvMcAttempt *attempt)
+{
+	MemoryContextReset(attempt_context);
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	MemoryContextSwitchTo(attempt_context);
+	attempt->read_only = XactReadOnly;
+	attempt->wrote = attempt->trouble = false;
+	attempt->fold = (KvMcFold) {
+		.now = GetCurrentTransactionStartTimestamp() / USECS_PER_SEC +
+			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY,
+		.item_size = (size_t) kv_mc_item_size_kb * 1024,
+		.alloc = fold_alloc
+	};
+	kv_mc_tables_begin();
+	route_all(attempt);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	look_at_all(attempt);
+	do_all(attempt);
+	write_all(attempt);
+	if (attempt->trouble)
+	{
+		set_writers_aside(attempt);
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+		return false;
+	}
+	commit(attempt);
+	MemoryContextSwitchTo(TopMemoryContext);
+	complete_replies(attempt);
+	return true;
+}
+
+/* What has happened, for a client; and for the log, where one error of a kind per second is enough. */
+static const char *
+take_error(void)
+{
+	static TimestampTz logged = 0;
+	static int	logged_code = 0;
+	MemoryContext old = MemoryContextSwitchTo(turn_context);
+	ErrorData  *edata = CopyErrorData();
+	const char *message = psprintf("%s %s", unpack_sql_state(edata->sqlerrcode),
+								   edata->message);
+	TimestampTz now = GetCurrentTimestamp();
+
+	MemoryContextSwitchTo(old);
+	if (edata->sqlerrcode != logged_code || now - logged > USECS_PER_SEC)
+		EmitErrorReport();
+	logged = now;
+	logged_code = edata->sqlerrcode;
+	FlushErrorState();
+	return message;
+}
+
+/* Do requests in one transaction; NULL, or an error: then nothing of them was done. */
+static const char *
+attempt_tasks(KvMcTask **tasks, int from, int to)
+{
+	KvMcAttempt attempt = {.tasks = tasks, .from = from, .to = to};
+	const char *volatile error = NULL;
+
+	if (attempt_context == NULL)
+	{
+		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached turn",
+												ALLOCSET_DEFAULT_SIZES);
+		next_number = GetCurrentTimestamp();
+	}
+	PG_TRY();
+	{
+		while (any_live(&attempt) && !try_tasks(&attempt))
+			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		error = take_error();
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	return error;
+}
+
+/* ---- the turn ---- */
+
+/* Say the replies of what was done. */
+static void
+deliver(KvMcTask **tasks, int from, int to)
+{
+	for (int i = from; i < to; i++)
+	{
+		KvMcTask   *task = tasks[i];
+		KvMcConnection *conn = task->conn;
+
+		if (i >= conn->cut)
+			continue;
+		if (task->request.command == KV_MC_STATS)
+			kv_mc_tell_stats(conn, &task->request, &task->reply);
+		kv_mc_answer(conn, &task->request, &task->reply);
+		kv_mc_count_reply(&task->request, &task->reply);
+		if (task->request.close)
+			conn->closing = true;
+		if (i + 1 == to || tasks[i + 1]->conn != conn || i + 1 >= conn->cut)
+			kv_mc_send(conn);
+	}
+}
+
+/* Input that is done with goes; a connection that was cut begins there the next time. */
+static void
+consume(KvMcTask **tasks, int ntasks)
+{
+	for (int i = 0; i < ntasks; i++)
+	{
+		KvMcTask   *task = tasks[i];
+		KvMcConnection *conn = task->conn;
+
+		if (i == conn->cut)
+		{
+			conn->stream = task->before;
+			conn->needed = 0;
+			kv_mc_consume(conn, task->at);
+			kv_mc_set_working(conn, true);
+		}
+		else if (i < conn->cut && (i + 1 == ntasks || tasks[i + 1]->conn != conn))
+			kv_mc_consume(conn, conn->parsed);
+		if (i < conn->cut)
+			conn->parked_since = kv_mc_is_parked(conn) ? conn->parked_since : 0;
+	}
+}
+
+void
+kv_mc_turn_run(KvMcTurn *turn)
+{
+	const char *error;
+
+	turn_context = turn->context;
+	kv_mc_counts[KV_MC_COUNT_TURNS]++;
+	error = attempt_tasks(turn->tasks, 0, turn->ntasks);
+	if (error == NULL)
+		deliver(turn->tasks, 0, turn->ntasks);
+	for (int i = 0; error != NULL && i < turn->ntasks; i++)
+	{
+		const char *problem;
+
+		if (i == 0)
+			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
+		if (i >= turn->tasks[i]->conn->cut)
+			continue;
+		problem = attempt_tasks(turn->tasks, i, i + 1);
+		if (problem != NULL)
+			answer_error(turn->tasks[i], problem);
+		deliver(turn->tasks, i, i + 1);
+	}
+	consume(turn->tasks, turn->ntasks);
+}
+
+void
+kv_mc_flush_wal(void)
+{
+	XLogRecPtr	upto = kv_mc_unflushed;
+
+	kv_mc_unflushed = InvalidXLogRecPtr;
+	if (XLogRecPtrIsInvalid(upto) || RecoveryInProgress())
+		return;
+	XLogFlush(upto);
+	kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
+}

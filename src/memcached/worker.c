@@ -1,0 +1,447 @@
+/*
+ * worker.c
+ *		The process "kvfdw memcached": its loop.
+ *
+ * Take what clients have sent, make a turn of it, answer, and sleep if there is nothing.
+ * Connections are in an epoll set of this process's own; PostgreSQL's wait event set has
+ * that as one of its events, and is asked only where there is nothing to do.
+ *
+ * A turn takes a share of each connection's requests, its quota.  While it has writes that
+ * will be flushed, those that come in the meantime join it: they share the flush.
+ */
+#include "memcached/internal.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/procarray.h"
+#include "storage/sinval.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+#define MAX_EVENTS		256
+#define MAX_TASKS		4096	/* of a turn */
+#define MAX_TURN_BYTES	((size_t) 8 * 1024 * 1024)	/* of the values that come with them */
+#define JOIN_US			1000	/* so long may others join a turn */
+#define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
+#define SWEEP_US		USECS_PER_SEC
+#define GET_LINE		((size_t) 1024 * 1024)
+#define COMMAND_LINE	2048
+
+const char	kv_mc_version[] = "1.6.0-kvfdw-0.1";
+
+KvMcWorkerState *kv_mc_me = NULL;
+int			kv_mc_my_number = 0;
+
+static uint32 wait_main = 0;
+static int	epoll = -1;
+static WaitEventSet *waiting = NULL;
+static KvMcTurn turn;
+static TimestampTz swept = 0;
+static TimestampTz reported = 0;
+static TimestampTz unflushed_since = 0;
+
+/* ---- start and end ---- */
+
+static void
+leave(int code, Datum arg)
+{
+	kv_mc_flush_over();
+	kv_mc_me->pid = 0;
+	pg_atomic_write_u32(&kv_mc_me->connections, 0);
+	pg_atomic_write_u64(&kv_mc_me->memory, 0);
+}
+
+static void
+set_option(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* A role that may do everything is nothing to give to whoever connects. */
+static void
+check_role(void)
+{
+	bool		refused;
+
+	StartTransactionCommand();
+	refused = kv_mc_auth == KV_MC_AUTH_NONE && superuser();
+	CommitTransactionCommand();
+	if (refused)
+		ereport(FATAL,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("clients of memcached are not served as superuser \"%s\"", kv_mc_role),
+				 errhint("Set kvfdw.memcached_role to another role, or kvfdw.memcached_auth to password.")));
+}
+
+static void
+begin(int number)
+{
+	kv_mc_my_number = number;
+	kv_mc_me = &kv_mc_shared->workers[number];
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGINT, SIG_IGN);	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
+	set_option("statement_timeout", "0");
+	set_option("lock_timeout", "0");
+	set_option("idle_in_transaction_session_timeout", "0");
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		set_option("transaction_timeout", "0");
+	set_option("default_transaction_isolation", "read committed");
+	set_option("default_transaction_deferrable", "off");
+	set_option("search_path", "pg_catalog");
+	check_role();
+
+	before_shmem_exit(leave, (Datum) 0);
+	kv_mc_me->pid = MyProcPid;
+	kv_mc_me->started = GetCurrentTimestamp();
+	epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (epoll < 0)
+		ereport(FATAL, (errmsg("could not create an epoll set: %m")));
+	kv_mc_tables_init();
+	kv_mc_connections_init(epoll);
+	kv_mc_listen_all(epoll);
+	waiting = kv_create_wait_event_set(3);
+	AddWaitEventToSet(waiting, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(waiting, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(waiting, WL_SOCKET_READABLE, epoll, NULL, NULL);
+	turn.context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached requests",
+										 ALLOCSET_DEFAULT_SIZES);
+	turn.tasks = MemoryContextAlloc(TopMemoryContext, MAX_TASKS * sizeof(KvMcTask *));
+	pgstat_report_appname("kvfdw memcached");
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/* Told to end: what has been answered is sent, as far as clients take it. */
+static void
+end(void)
+{
+	kv_mc_listen_close();
+	kv_mc_flush_wal();
+	kv_mc_close_all();
+	proc_exit(1);
+}
+
+static void
+serve_interrupts(void)
+{
+	if (MyLatch->is_set)
+		ResetLatch(MyLatch);
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+	if (ProcDiePending)
+		end();
+	CHECK_FOR_INTERRUPTS();
+	if (catchupInterruptPending)
+		ProcessCatchupInterrupt();
+}
+
+/* ---- requests ---- */
+
+void
+kv_mc_answer(KvMcConnection *conn, const KvMcRequest *request, const KvMcReply *reply)
+{
+	char		head[KV_MC_HEAD_SIZE];
+	KvMcPieces	pieces = {0};
+
+	kv_mc_print(request, reply, &conn->silenced, head, &pieces);
+	kv_mc_tell(conn, pieces.head, pieces.head_length);
+	kv_mc_tell(conn, pieces.value, pieces.value_length);
+	kv_mc_tell(conn, pieces.tail, pieces.tail_length);
+}
+
+static bool
+is_alone(const KvMcRequest *request)
+{
+	return request->command == KV_MC_AUTH || request->command == KV_MC_FLUSH;
+}
+
+/* Do a request that is a transaction of its own.  False: it is for later. */
+static bool
+do_alone(KvMcConnection *conn, const KvMcTask *task)
+{
+	KvMcReply	reply;
+
+	if (task->request.command == KV_MC_AUTH)
+		kv_mc_do_auth(conn, &task->request, &reply);
+	else if (!kv_mc_do_flush(conn, &task->request, &reply))
+	{
+		conn->stream = task->before;
+		kv_mc_publish();
+		return false;
+	}
+	kv_mc_answer(conn, &task->request, &reply);
+	kv_mc_send(conn);
+	conn->parked_since = 0;
+	kv_mc_consume(conn, conn->parsed);
+	kv_mc_publish();
+	return true;
+}
+
+/* May requests of the connection be done now? */
+static bool
+is_ready(const KvMcConnection *conn)
+{
+	return !conn->gathered && !conn->dead && !conn->closing && conn->hold_until == 0 &&
+		!kv_mc_is_parked(conn) && kv_mc_pending(&conn->out) == 0;
+}
+
+/* Make requests of what a connection has sent, as many as its quota allows. */
+static void
+gather(KvMcConnection *conn)
+{
+	KvMcLimits	limits = {
+		.item_size = (size_t) kv_mc_item_size_kb * 1024,
+		.memory = (size_t) kv_mc_memory_kb * 1024,
+		.line = COMMAND_LINE, .get_line = GET_LINE,
+		.flush_all = kv_mc_flush_all, .auth = kv_mc_auth == KV_MC_AUTH_PASSWORD,
+		.version = kv_mc_version
+	};
+	const char *end = conn->in.data + conn->in.end;
+	int			n;
+
+	conn->cut = INT_MAX;
+	conn->parsed = 0;
+	for (n = 0; n < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
+	{
+		KvMcTask   *task = MemoryContextAllocZero(turn.context, sizeof(KvMcTask));
+		size_t		used;
+
+		task->conn = conn;
+		task->before = conn->stream;
+		task->at = conn->parsed;
+		if (conn->in.data == NULL ||
+			!kv_mc_parse(&conn->stream, &limits, conn->in.data + conn->in.begin + conn->parsed, end,
+						 &task->request, &used, &conn->needed))
+		{
+			conn->parsed += conn->in.data == NULL ? 0 : used;
+			kv_mc_set_working(conn, false);
+			break;
+		}
+		conn->parsed += used;
+		if (!is_alone(&task->request))
+		{
+			turn.tasks[turn.ntasks++] = task;
+			turn.bytes += task->request.value_length;
+			turn.writes |= kv_mc_has_item(&task->request) && kv_mc_writes(&task->request);
+			continue;
+		}
+		if (n == 0)
+			(void) do_alone(conn, task);
+		else
+		{
+			conn->stream = task->before;
+			conn->parsed = task->at;
+		}
+		break;
+	}
+	conn->gathered = n > 0;
+	if (n == 0 && !conn->working)
+		kv_mc_consume(conn, conn->parsed);
+}
+
+static void
+gather_all(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &kv_mc_working)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
+
+		if (turn.ntasks == MAX_TASKS || turn.bytes >= MAX_TURN_BYTES)
+			break;
+		if (!is_ready(conn))
+			continue;
+		gather(conn);
+		if (!conn->gathered)
+			(void) kv_mc_settle(conn);
+	}
+}
+
+/* ---- events ---- */
+
+static void
+take_event(const struct epoll_event *event)
+{
+	KvMcConnection *conn = event->data.ptr;
+
+	if (conn == NULL)
+		kv_mc_accept_all();
+	else if (conn->fd < 0)
+		return;
+	else if (event->events & EPOLLIN)
+	{
+		if (!conn->gathered)
+			kv_mc_read(conn);
+	}
+	else if (event->events & EPOLLOUT)
+		kv_mc_send_rest(conn);
+	else if (kv_mc_is_parked(conn) || !conn->working)
+		conn->dead = true;		/* it has gone */
+	if (conn != NULL && !conn->gathered)
+		(void) kv_mc_settle(conn);
+}
+
+/* Take what has happened; returns how much. */
+static int
+take_events(void)
+{
+	struct epoll_event events[MAX_EVENTS];
+	int			n = epoll_wait(epoll, events, MAX_EVENTS, 0);
+
+	for (int i = 0; i < n; i++)
+		take_event(&events[i]);
+	return Max(n, 0);
+}
+
+/* Those whose obstacle may be gone, and who has been held for long enough. */
+static void
+wake_connections(TimestampTz now)
+{
+	dlist_mutable_iter iter;
+
+	if (!kv_mc_any_waits)
+		return;
+	kv_mc_any_waits = false;
+	dlist_foreach_modify(iter, &kv_mc_connections)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+
+		if (conn->hold_until > now)
+			kv_mc_any_waits = true;
+		else if (conn->hold_until != 0)
+		{
+			conn->hold_until = 0;
+			(void) kv_mc_settle(conn);
+		}
+		else if (kv_mc_is_parked(conn) && conn->retry_at <= now &&
+				 (!TransactionIdIsValid(conn->waits_for) ||
+				  !TransactionIdIsInProgress(conn->waits_for) ||
+				  now - conn->parked_since >= (int64) kv_mc_lock_timeout_ms * 1000))
+			kv_mc_unpark(conn);
+		else if (kv_mc_is_parked(conn))
+			kv_mc_any_waits = true;
+	}
+}
+
+static bool
+any_ready(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &kv_mc_working)
+	{
+		if (is_ready(dlist_container(KvMcConnection, work_node, iter.cur)))
+			return true;
+	}
+	return false;
+}
+
+/* ---- the loop ---- */
+
+/* Do what has been gathered, and what joins it meanwhile. */
+static void
+run_turn(TimestampTz began)
+{
+	while (turn.writes && kv_mc_commit != KV_MC_COMMIT_OFF && turn.ntasks < MAX_TASKS &&
+		   GetCurrentTimestamp() - began < JOIN_US && take_events() > 0)
+		gather_all();
+	kv_mc_turn_run(&turn);
+	for (int i = 0; i < turn.ntasks; i++)
+	{
+		KvMcConnection *conn = turn.tasks[i]->conn;
+
+		if (conn->gathered)
+		{
+			conn->gathered = false;
+			(void) kv_mc_settle(conn);
+		}
+	}
+	turn.ntasks = 0;
+	turn.bytes = 0;
+	turn.writes = false;
+	if (kv_mc_unflushed != InvalidXLogRecPtr && unflushed_since == 0)
+		unflushed_since = GetCurrentTimestamp();
+
+	kv_mc_drop_stalled();
+	kv_mc_publish();
+	MemoryContextReset(turn.context);
+}
+
+static void
+flush_wal(TimestampTz now, bool idle)
+{
+	if (unflushed_since == 0 || (!idle && now - unflushed_since < DRAIN_US))
+		return;
+	kv_mc_flush_wal();
+	unflushed_since = 0;
+	kv_mc_publish();
+}
+
+/* What is done once a second, or so. */
+static void
+do_chores(TimestampTz now)
+{
+	if (now - swept >= SWEEP_US)
+	{
+		kv_mc_sweep(now);
+		swept = now;
+	}
+	if (now - reported >= SWEEP_US)
+	{
+		pgstat_report_stat(false);
+		reported = now;
+	}
+}
+
+/* Nothing is to be done: wait until there is. */
+static void
+sleep_until_needed(void)
+{
+	WaitEvent	event;
+	long		timeout = kv_mc_any_waits ? 1 : kv_mc_nconnections > 0 ? 1000 : -1;
+
+	(void) WaitEventSetWait(waiting, timeout, &event, 1,
+							KV_WAIT_EVENT(wait_main, "KvfdwMemcached"));
+}
+
+void
+kv_memcached_main(Datum arg)
+{
+	begin(DatumGetInt32(arg));
+	for (;;)
+	{
+		TimestampTz now;
+		bool		idle;
+
+		serve_interrupts();
+		kv_mc_forget_closed();
+		idle = take_events() == 0 && !any_ready();
+		now = GetCurrentTimestamp();
+		wake_connections(now);
+		kv_mc_feed_starved();
+		gather_all();
+		if (turn.ntasks > 0)
+			run_turn(now);
+		flush_wal(now, idle);
+		do_chores(now);
+		if (idle && !any_ready())
+			sleep_until_needed();
+	}
+}

@@ -1,0 +1,109 @@
+# Promise: clients have the privileges of a role, be it the processes' or the one whose password they know; a superuser is
+# refused without a password; prefixes lead to tables; other types of columns are served or refused.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvMemcached;
+
+my $node = mc_cluster('privileges', 'kvfdw.memcached_flush_all' => 'on');
+my $c = mc_connect($node);
+sub ask { return mc_ask($c, $_[0]); }
+sub set { my ($key, $value, $command) = @_; return ask(($command // 'set') . " $key 0 0 " . length($value) . "\r\n$value\r\n"); }
+sub sql { return answer($node, $_[0]); }
+my $denied = 'SERVER_ERROR 42501 permission denied for table cache';
+
+# ---- privileges of tables ----
+set('a', 1);
+sql('REVOKE ALL ON cache FROM web; GRANT SELECT ON cache TO web');
+is(scalar(mc_get($c, 'a')), 1, 'SELECT allows get');
+is(join('|', map { set('a', 2, $_) } qw(set add replace append)) . ask("delete a\r\n") . ask("incr a 1\r\n") . ask("touch a 1\r\n"), "$denied|$denied|$denied|$denied" . $denied x 3, '... and nothing else');
+sql('REVOKE ALL ON cache FROM web; GRANT INSERT ON cache TO web');
+is(ask("get a\r\n"), $denied, 'INSERT does not allow get');
+is(set('b', 1, 'add'), 'STORED', '... but add');
+is(set('b', 1), $denied, '... nor set');
+sql('REVOKE ALL ON cache FROM web; GRANT UPDATE ON cache TO web');
+is(set('b', 1, 'replace') . set('b', 1), "STORED$denied", 'UPDATE allows replace');
+sql('REVOKE ALL ON cache FROM web; GRANT DELETE ON cache TO web');
+is(ask("delete b\r\n"), 'DELETED', 'DELETE allows delete');
+is(ask("flush_all\r\n"), 'OK', 'flush_all');
+is(sql('SELECT count(*) FROM cache'), 1, '... leaves tables alone that may not be truncated');
+sql('GRANT SELECT, INSERT, UPDATE, DELETE ON cache TO web');
+
+# ---- prefixes and types ----
+sql(q{CREATE FOREIGN TABLE users (k bytea, v text) SERVER kvfdw OPTIONS (key 'k', memcached 'user:', memcached_columns 'v');
+	CREATE FOREIGN TABLE vips (k varchar COLLATE "C", v bytea, f bigint) SERVER kvfdw OPTIONS (key 'k', memcached 'user:vip:', memcached_columns 'v, f');
+	GRANT ALL ON users, vips TO web});
+is(set('user:1', 'one') . set('user:vip:1', 'two') . set('other', 'three'), 'STORED' x 3, 'keys of three tables');
+is(sql(q{SELECT convert_from(k, 'UTF8'), v FROM users}), 'user:1|one', 'one by its prefix, a bytea key and a value of type text');
+is(sql(q{SELECT k, convert_from(v, 'UTF8') FROM vips}), 'user:vip:1|two', 'one by the longer prefix');
+is(ask("get user:1 user:vip:1 other\r\n") . join('', map { mc_line($c) } 1 .. 6), 'VALUE user:1 0 3oneVALUE user:vip:1 0 3twoVALUE other 0 5threeEND', 'all in one get');
+is(ask("set user:1 5 0 1\r\nx\r\n"), 'SERVER_ERROR 0A000 table keeps no flags', 'flags that a table does not keep');
+is(ask("set user:vip:1 5 10 1\r\nx\r\n"), 'SERVER_ERROR 0A000 table keeps no times of expiry', '... nor times of expiry');
+is(ask("set user:vip:1 5 0 1\r\nx\r\n") . ask("get user:vip:1\r\n"), 'STOREDVALUE user:vip:1 5 1', 'flags that it keeps');
+mc_line($c) for 1 .. 2;
+is(ask("set user:1 0 0 2\r\n\xff\xfe\r\n"), "CLIENT_ERROR value is not text in the database's encoding", 'a text that is none');
+is(ask("set \xff\xfe 0 0 1\r\nx\r\n"), "CLIENT_ERROR key is not text in the database's encoding", 'a key that is none');
+is(set('user:1', ''), 'STORED', 'an empty value');
+is(scalar(mc_get($c, 'user:1')), '', '... can be had');
+sql(q{INSERT INTO users VALUES ('user:null', NULL)});
+is(scalar(mc_get($c, 'user:null')), '', 'NULL is an empty value');
+my $long = 'x' x 3_000;
+sql(qq{INSERT INTO users VALUES ('user:long', repeat('x', 3000))});
+is(scalar(mc_get($c, 'user:long')), $long, 'a long value of SQL');
+like(sql(q{CREATE FOREIGN TABLE bad (k text, v text) SERVER kvfdw OPTIONS (key 'k', memcached 'a b')}), qr/invalid value for option "memcached"/, 'no prefix has a space');
+like(sql(q{CREATE FOREIGN TABLE bad (k text, v text) SERVER kvfdw OPTIONS (key 'k', memcached_columns 'a, b, c, d')}), qr/invalid value for option "memcached_columns"/, 'no table four columns for this');
+sql(q{CREATE FOREIGN TABLE bad (k int, v text) SERVER kvfdw OPTIONS (key 'k', memcached 'bad', memcached_columns 'v'); GRANT ALL ON bad TO web});
+is(set('bad', 1), 'SERVER_ERROR 0A000 table "bad" has a key that is not of type text, varchar or bytea', 'a key of another type');
+is(sql(q{SELECT relid, prefix, served FROM kvfdw_memcached_tables() ORDER BY 2}), "cache||t\nbad|bad|f\nusers|user:|t\nvips|user:vip:|t", 'the view');
+is(sql(q{SET ROLE web; SELECT count(*) FROM kvfdw_memcached_tables(); SELECT count(*) FROM kvfdw_stat_memcached}), "4\n2", '... is for everybody');
+
+# ---- one of many requests fails ----
+sql('REVOKE SELECT ON users FROM web');
+is(ask("set x 0 0 1\r\n1\r\nget user:1\r\nset y 0 0 1\r\n2\r\nset user:2 5 0 1\r\n2\r\nget x y\r\n"), 'STORED', 'where one request has an error');
+is(join('|', map { mc_line($c) } 1 .. 8), 'SERVER_ERROR 42501 permission denied for table users|STORED|SERVER_ERROR 0A000 table keeps no flags|VALUE x 0 1|1|VALUE y 0 1|2|END', '... others have theirs');
+
+# ---- passwords ----
+my $log = -s $node->logfile;
+$node->append_conf('postgresql.conf', "kvfdw.memcached_role = '" . $node->safe_psql('postgres', 'SELECT current_user') . "'\n");
+$node->restart;
+wait_for('a refusal', sub { slurp_file($node->logfile, $log) =~ /FATAL:  clients of memcached are not served as superuser/ });
+pass('a superuser is refused without authentication');
+$node->append_conf('postgresql.conf', "kvfdw.memcached_auth = password\n");
+$node->restart;
+mc_wait($node);
+$c = mc_connect($node);
+like(ask("get a\r\n"), qr/^CLIENT_ERROR unauthenticated/, 'nothing without a password');
+sub login { my ($user, $password) = @_; $c = mc_connect($node); return ask("set auth 0 0 " . length("$user $password") . "\r\n$user $password\r\n"); }
+sql(q{CREATE ROLE reader LOGIN PASSWORD 'read'; GRANT SELECT ON cache TO reader; CREATE ROLE nologin PASSWORD 'x'; CREATE ROLE nobody LOGIN;
+	CREATE ROLE late LOGIN PASSWORD 'late' VALID UNTIL '2020-01-01'; SET password_encryption = md5; CREATE ROLE old LOGIN PASSWORD 'md5'; GRANT SELECT ON cache TO old});
+is(login('web', 'wrong'), 'CLIENT_ERROR authentication failure', 'a wrong password');
+like(ask("get a\r\n"), qr/^CLIENT_ERROR unauthenticated/, '... allows nothing');
+is(login('nologin', 'x') . login('nobody', 'x') . login('late', 'late') . login('nothere', 'x'), 'CLIENT_ERROR authentication failure' x 4, 'roles that cannot log in');
+is(login('web', 'secret'), 'STORED', 'the right one');
+is(set('a', 5), 'STORED', '... allows what its role may');
+is(login('reader', 'read') . scalar(mc_get($c, 'a')) . set('a', 6), "STORED5$denied", 'another role has its own privileges');
+is(login('old', 'md5') . scalar(mc_get($c, 'a')), 'STORED5', 'a password that is stored as md5');
+sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
+is(login('reader', 'read'), 'CLIENT_ERROR authentication failure', 'a role that may not connect to the database');
+cmp_ok(mc_stat($node, 'auth_failures'), '>=', 6, 'failures are counted');
+
+# ---- one port, two servers ----
+my $second = kv_cluster('second', mc_conf(mc_port($node)), before_start => sub { $_[0]->append_conf('postgresql.conf', "kvfdw.memcached_auth = password\n") });
+$second->safe_psql('postgres', 'CREATE ROLE web LOGIN');
+wait_for('a refusal', sub { slurp_file($second->logfile) =~ /could not listen for clients of memcached on address "127.0.0.1", port \d+: Address already in use/ });
+is($second->safe_psql('postgres', 'SELECT count(pid) FROM kvfdw_stat_memcached WHERE connections > 0'), 0, 'a second server does not share the port');
+$second->stop;
+
+# ---- where nothing can be served ----
+$log = -s $node->logfile;
+$node->append_conf('postgresql.conf', "kvfdw.memcached_database = ''\n");
+$node->restart;
+like(slurp_file($node->logfile, $log), qr/WARNING:  clients of memcached are not served/, 'without a database there is a warning');
+is(sql('SELECT count(pid) FROM kvfdw_stat_memcached'), 0, '... and no process');
+$node->stop;
+done_testing();

@@ -1,0 +1,143 @@
+# Promise: what was acknowledged to clients of memcached in mode "on" is there after any SIGKILL, and nothing that no client
+# has sent; the processes come back, and a standby serves reads, and writes when it is promoted.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvMemcached;
+use List::Util qw(shuffle);
+use Time::HiRes qw(usleep);
+
+use constant KEYS => 40;
+use constant CLIENTS => 8;
+my $rounds = $ENV{ROUNDS} // 6;
+my $seed = $ENV{SEED} // int rand 1e6;
+srand $seed;
+note "SEED=$seed";
+
+my $node = mc_cluster('crash', restart_after_crash => 'on', fsync => 'on', 'kvfdw.memcached_commit' => 'on', wal_level => 'replica', max_wal_senders => 4, hot_standby => 'on', options => ", shards '4'");
+
+# Each key has one client, which increments it, or sets it to the next number: a register.  What was
+# acknowledged last, and what was sent last.
+my (@acknowledged, @sent);
+@acknowledged = @sent = (0) x KEYS;
+my $setup = mc_connect($node);
+mc_ask($setup, "set r$_ 0 0 1\r\n0\r\n") for 0 .. KEYS - 1;
+
+# Send, and take what comes, until the connections are gone or so many answers have come.
+sub write_until
+{
+	my ($answers) = @_;
+	my @clients = map { { conn => mc_connect($node), open => [] } } 1 .. CLIENTS;
+	while ($answers > 0 && @clients)
+	{
+		for my $i (reverse 0 .. $#clients)
+		{
+			my $client = $clients[$i];
+			my $keys_of = CLIENTS;
+			while (@{ $client->{open} } < 5)
+			{
+				my $number = $client->{number} //= $i;
+				my $key = ($number + $keys_of * int rand(KEYS / $keys_of)) % KEYS;
+				my $value = ++$sent[$key];
+				push @{ $client->{open} }, [ $key, $value ];
+				my $bytes = $value % 3 ? "set r$key 0 0 " . length($value) . "\r\n$value\r\n" : "incr r$key 1\r\n";
+				last unless eval { mc_send($client->{conn}, $bytes) };
+			}
+			my $line = eval { mc_line($client->{conn}) };
+			unless (defined $line) { splice @clients, $i, 1; next; }
+			my ($key, $value) = @{ shift @{ $client->{open} } };
+			$line eq 'STORED' || $line eq $value or die "r$key $value: $line";
+			$acknowledged[$key] = $value;
+			$answers--;
+		}
+	}
+	return scalar @clients;
+}
+
+# Every register is at least what was acknowledged and at most what was sent.
+sub judge
+{
+	my ($server, $what) = @_;
+	my %now = map { split /\|/ } split /\n/, $server->safe_psql('postgres', q{SELECT substr(key, 2), convert_from(value, 'UTF8') FROM cache WHERE key ~ '^r'});
+	my @wrong = grep { !defined $now{$_} || $now{$_} < $acknowledged[$_] || $now{$_} > $sent[$_] } 0 .. KEYS - 1;
+	is(join(', ', map { "r$_: " . ($now{$_} // 'none') . " is not $acknowledged[$_] to $sent[$_]" } @wrong), '', $what);
+	@acknowledged = @sent = map { $now{$_} // 0 } 0 .. KEYS - 1;
+	return;
+}
+
+for my $round (1 .. $rounds)
+{
+	my $ready = times_ready($node);
+	my $killer = fork();
+	if ($killer == 0)
+	{
+		usleep(50_000 + int rand 400_000);
+		if ($round % 2) { eval { kill_all($node) }; }
+		else
+		{
+			my @pids = split /\n/, `ps -o pid= --ppid $node->{_pid}`;
+			kill 'KILL', (shuffle @pids)[0];
+		}
+		require POSIX;
+		POSIX::_exit(0);
+	}
+	write_until(1e9);
+	waitpid $killer, 0;
+	if ($round % 2) { postmaster_runs($node); restart_killed($node); }
+	else { ready_again($node, $ready); }
+	mc_wait($node);
+	judge($node, "round $round: after SIGKILL of " . ($round % 2 ? 'all' : 'one process') . ' each register has what was acknowledged, or later');
+}
+is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
+
+# ---- a process alone ends and comes back ----
+my $pid = $node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+wait_for('the process to be back', sub { $node->safe_psql('postgres', "SELECT pid <> $pid FROM kvfdw_stat_memcached WHERE worker = 0") eq 't' });
+mc_wait($node);
+is(write_until(100), CLIENTS, 'a process that was told to end is there again');
+judge($node, '... and nothing is lost');
+
+# ---- the other modes ----
+for my $mode (qw(off drain))
+{
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_commit = $mode");
+	$node->reload;
+	my $flushes = mc_stat($node, 'flushes');
+	write_until(300);
+	wait_for('a flush', sub { mc_stat($node, 'flushes') > $flushes }) if $mode eq 'drain';
+	pass("mode $mode");
+	$node->restart('fast');
+	mc_wait($node);
+	judge($node, "... and after a restart all is there");
+}
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_commit');
+$node->reload;
+
+# ---- a standby ----
+my $c = mc_connect($node);
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+$standby->append_conf('postgresql.conf', "kvfdw.memcached_port = $port\n");
+$standby->start;
+mc_port($standby, $port);
+mc_wait($standby);
+is(mc_ask($c, "set stand 3 0 2\r\nby\r\n"), 'STORED', 'the primary writes');
+$node->wait_for_catchup($standby, 'replay', $node->lsn('write'));
+my $d = mc_connect($standby);
+is(join('|', (mc_get($d, 'stand'))[0, 1]), 'by|3', 'a standby serves what it has replayed');
+is(mc_ask($d, "set stand 0 0 1\r\nx\r\n"), 'SERVER_ERROR 25006 server is read-only', '... and refuses to write');
+is(mc_ask($d, "mg stand v\r\n") . mc_line($d), 'VA 2by', '... but not the meta protocol');
+$standby->promote;
+wait_for('a write', sub { mc_ask($d, "set stand 0 0 1\r\nx\r\n") eq 'STORED' });
+is(scalar(mc_get($d, 'stand')), 'x', 'when it is promoted it writes, on the same connections');
+is(scalar(mc_get($c, 'stand')), 'by', '... and the old primary has its own');
+$_->stop for $standby, $node;
+done_testing();

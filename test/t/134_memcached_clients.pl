@@ -1,0 +1,163 @@
+# Promise: no client can take memory without bound, hold up others or end the process: one that sends garbage, half a
+# request, too much, or takes no replies; large values, many connections, and a full disk.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Digest::MD5 qw(md5_hex);
+use Test::More;
+use KvTest;
+use KvMemcached;
+
+my $seed = $ENV{SEED} // int rand 1e6;
+srand $seed;
+note "SEED=$seed";
+
+my $node = mc_cluster('clients', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_max_connections' => 300, 'kvfdw.memcached_client_timeout' => '1h');
+my $faults = has_faults($node);
+my $c = mc_connect($node);
+sub ask { return mc_ask($c, $_[0]); }
+sub set { my ($key, $value, $conn) = @_; return mc_ask($conn // $c, "set $key 0 0 " . length($value) . "\r\n$value\r\n"); }
+sub memory { return mc_stat($node, 'memory'); }
+my $pid = $node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached');
+
+# ---- large values ----
+my $large = join '', map { chr(97 + $_ % 26) } 1 .. 1024 * 1024;
+is(set('large', $large), 'STORED', 'a value of 1 MB');
+is(scalar(mc_get($c, 'large')), $large, '... comes back');
+is($node->safe_psql('postgres', q{SELECT md5(value) FROM cache WHERE key = 'large'}), md5_hex($large), '... and is a row');
+is(set('larger', $large . 'x'), 'SERVER_ERROR object too large for cache', 'one byte more is too much');
+is(ask("get larger\r\n"), 'END', '... and the connection goes on');
+is(set('small', 'x'), 'STORED', '... with its next request');
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_item_size = '20MB'");
+$node->reload;
+wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 20 * 1024 * 1024 });
+is(set('huge', 'x' x 10_000_000), 'SERVER_ERROR out of memory storing object', 'what all of the memory could not hold is refused');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_item_size');
+$node->reload;
+wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 1024 * 1024 });
+
+# ---- half requests ----
+my @half = map { mc_connect($node) } 1 .. 30;
+for my $i (0 .. $#half) { mc_send($half[$i], "set half$i 0 0 1000000\r\n" . substr $large, 0, 10_000 + 1000 * $i); }
+wait_for('the halves', sub { memory() > 3.5e6 });
+cmp_ok(memory(), '<=', 4 * 1024 * 1024 + 1_100_000 + 31 * 16384, 'halves of large values take no more memory than there is');
+is(set('b', 'x'), 'STORED', '... and others go on, who need little');
+
+# the rest of all at once, as each can take it
+my @rest = map { substr($large, 10_000 + 1000 * $_, 990_000 - 1000 * $_) . "\r\n" } 0 .. $#half;
+wait_for('the rest to be taken', sub {
+	for my $i (0 .. $#half)
+	{
+		my $n = length $rest[$i] ? syswrite($half[$i]{s}, $rest[$i]) : 0;
+		substr($rest[$i], 0, $n // 0, '');
+	}
+	return !grep { length } @rest;
+});
+is(scalar(grep { mc_line($_) eq 'STORED' } @half), 30, 'each is stored when it is whole');
+is($node->safe_psql('postgres', "SELECT count(*) FROM cache WHERE key ~ '^half' AND length(value) = 1000000"), 30, 'all are rows');
+@half = ();
+
+# ---- who takes nothing ----
+my @slow = map { mc_connect($node) } 1 .. 20;
+mc_send($_, "get large\r\n" x 100) for @slow;
+is(set('c', 'x'), 'STORED', 'while clients take no replies others go on');
+wait_for('the longest stalled to go', sub { mc_stat($node, 'dropped') > 0 });
+pass('... and who has not taken any for the longest time is disconnected');
+wait_for('memory', sub { memory() <= 4 * 1024 * 1024 + 21 * 16384 });
+pass('... so that no more is kept than there is memory for');
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_client_timeout = '1s'");
+$node->reload;
+wait_for('them to go', sub { mc_stat($node, 'connections') <= 2 });
+pass('those who take nothing for too long are disconnected');
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_client_timeout = '1h'");
+$node->reload;
+@slow = ();
+wait_for('memory to be given back', sub { memory() < 100_000 });
+my $reader = mc_connect($node);
+mc_send($reader, 'get ' . join(' ', ('large') x 200) . "\r\n");
+my $whole = 1;
+for (1 .. 200) { $whole &&= (mc_line($reader) // '') =~ /^VALUE large 0 1048576$/ && mc_bytes($reader, 1048578) eq "$large\r\n"; }
+ok($whole && mc_line($reader) eq 'END', 'one that takes them gets 200 MB in one get');
+
+# ---- garbage ----
+my @garbage = ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n\r\n\r\n", "set\r\n", "set a b c d\r\n", "get " . 'k' x 300 . "\r\n", 'x' x 100_000, "\x00" x 5000,
+	"\x80" . "\xff" x 500, "\x80\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff" . "\x00" x 100, "set a 0 0 -1\r\n", "set a 0 0 99999999999\r\nx\r\n", "set a 0 0 3\r\nlonger\r\n",
+	"incr a 18446744073709551616\r\n", "mg\r\n", "ms a\r\n", "ms a S\r\n", "get " . "a " x 2000 . "\r\n", "\r", "cas a 0 0 1 x\r\n1\r\n", "verbosity\r\n", "flush_all\r\n", "delete\r\n");
+for my $bytes (@garbage, map { my $n = 1 + int rand 3000; join '', map { chr int rand 256 } 1 .. $n } 1 .. 100)
+{
+	my $g = mc_connect($node);
+	mc_send($g, $bytes);
+	mc_send($g, "\r\nversion\r\n") if rand() < 0.5;
+	mc_answered($g) if rand() < 0.5;
+}
+like(ask("version\r\n"), qr/^VERSION/, 'garbage disturbs nobody');
+my $piecewise = mc_connect($node);
+for my $byte (split //, "set pieces 0 0 5\r\nhello\r\nget pieces\r\n") { mc_send($piecewise, $byte); select undef, undef, undef, 0.001; }
+is(join('|', map { mc_line($piecewise) } 1 .. 4), 'STORED|VALUE pieces 0 5|hello|END', 'a request may come byte by byte');
+
+# ---- who has sent all and listens still ----
+my $last = mc_connect($node);
+mc_send($last, "set last 0 0 1\r\nx\r\nget last\r\n");
+shutdown $last->{s}, 1;
+is(join('|', map { mc_line($last) } 1 .. 4), 'STORED|VALUE last 0 1|x|END', 'requests before the end of what a client sends are answered');
+ok(mc_closed($last), '... and then the connection ends');
+
+# ---- many connections ----
+my @many;
+while (@many < 400)
+{
+	my $conn = mc_connect($node);
+	push @many, $conn;
+	last if mc_answered($conn);
+	last if @many > 299 && (mc_line($conn) // '') ne '';
+}
+is(mc_line($many[-1]) // 'ERROR Too many open connections', 'ERROR Too many open connections', 'one connection too many is told so');
+cmp_ok(mc_stat($node, 'connections'), '<=', 300, '... and not counted');
+cmp_ok(memory(), '<', 100_000, 'connections that do nothing take no buffers');
+is(set('m', 'x', $many[$_ * 20]), 'STORED', 'one of many') for 1 .. 3;
+@many = ();
+wait_for('connections to be gone', sub { mc_stat($node, 'connections') < 20 });
+
+# ---- who does nothing ----
+my $idle = mc_connect($node);
+ask("version\r\n");
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_idle_timeout = '1s'");
+$node->reload;
+ok(mc_closed($idle), 'a client that does nothing for too long is disconnected');
+$node->safe_psql('postgres', "ALTER SYSTEM RESET kvfdw.memcached_idle_timeout");
+$node->reload;
+$c = mc_connect($node);
+
+# ---- a disk that is full ----
+SKIP:
+{
+	skip 'faults need a test build', 5 unless $faults;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = 'value_extend:1+:ENOSPC'");
+	$node->reload;
+	my $answer;
+	my $i = 0;
+	wait_for('an error', sub { $answer = set('full' . $i++, 'x' x 500_000); $answer ne 'STORED' });
+	like($answer, qr/^SERVER_ERROR 53100 /, 'a full disk is an error');
+	is(scalar(mc_get($c, 'c')), 'x', '... and reads go on');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+	$node->reload;
+	wait_for('room', sub { set('full', 'x' x 500_000) eq 'STORED' });
+	pass('when there is room, writes do, too');
+
+	# a damaged value is its key's problem
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = 'value_read:1+:EIO'");
+	$node->reload;
+	wait_for('an error', sub { mc_ask($c, "get large\r\n") =~ /^SERVER_ERROR 58030 / or do { mc_bytes($c, 1048578); mc_line($c); 0 } });
+	is(join('|', map { $_ // 'undef' } ask("mn\r\n")), 'MN', 'a value that cannot be read is an error');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+	$node->reload;
+	wait_for('a value', sub { my $line = mc_ask($c, "get large\r\n"); return 0 unless $line =~ /^VALUE/; mc_bytes($c, 1048578); mc_line($c); 1 });
+	pass('... and comes back');
+}
+is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached'), $pid, 'the process is the one that it was');
+is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
+$node->stop;
+done_testing();
