@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -357,7 +358,7 @@ check_chunks(KvCheck *check)
 	pfree(now.chunks);
 }
 
-/* Is a chunk in the list of a shard, or about to be? */
+/* Is a chunk in the list of a shard, about to be, or retired? */
 static bool
 is_of_some_shard(KvStore *store, KvAddress place)
 {
@@ -368,7 +369,8 @@ is_of_some_shard(KvStore *store, KvAddress place)
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		found = place == shard->next_place || kv_chunk_find(shard, place) != NULL;
+		found = place == shard->next_place || kv_chunk_find(shard, place) != NULL ||
+			kv_retired_find(shard, place) != NULL;
 		LWLockRelease(&shard->lock);
 	}
 	return found;
@@ -390,7 +392,8 @@ check_directory(KvCheck *check)
 			continue;
 		CHECK_FOR_INTERRUPTS();
 		place = kv_found_place(&found.files[i]);
-		if (!is_of_some_shard(store, place))
+		if (!is_of_some_shard(store, place) &&
+			access(kv_path_value(&store->key, kv_file_of(place)), F_OK) == 0)
 			report_problem(check, kv_path_value(&store->key, kv_file_of(place)), 0,
 						   "file is no shard's");
 	}

@@ -242,6 +242,29 @@ same_runs(const KvShardFiles *a, const KvShardFiles *b)
 }
 
 /*
+ * At recovery, level 'none': chunks that the image lists and the manifest does not have left
+ * the list since, or are named by entries that are still to be read, which put them into it.
+ */
+static void
+keep_chunks(KvStore *store, uint32 shardno, const KvImage *image)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	kv_chunks_use(shard, &image->manifest);
+	for (int i = 0; i < image->manifest.nchunks; i++)
+	{
+		const KvChunk *chunk = &image->manifest.chunks[i];
+
+		/* a legacy file of a shard without values need not be there */
+		if (kv_chunk_find(shard, chunk->place) != NULL ||
+			(kv_is_legacy(chunk->place) && chunk->used == 0))
+			continue;
+		while (!kv_retired_add(shard, chunk, image->number + 1))
+			kv_make_memory(store, shardno);
+	}
+}
+
+/*
  * At recovery: the newest image, and whether it is what the manifest says.  A
  * damaged one counts as none, and is soon replaced.
  */
@@ -263,10 +286,9 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 	shard->image_log = image.last_log;
 	shard->image_tail = image.log_tail;
 
-	/* what it names must stay there for it, also where no entry names it */
-	while (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE) &&
-		   !kv_chunks_merge(shard, &image.manifest))
-		kv_make_memory(store, shardno);
+	/* what it names must stay there for it, also where nothing else does */
+	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
+		keep_chunks(store, shardno, &image);
 	pfree(image.manifest.chunks);
 
 	/* recovery counts the generation on when it is done */

@@ -27,6 +27,8 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -67,6 +69,7 @@ typedef struct KvMerge
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
 	uint64		entries_taken;	/* of the unfrozen runs that take part */
+	KvCounts   *counts;			/* of what is emitted, by chunk; NULL: not all runs take part */
 } KvMerge;
 
 static void
@@ -103,6 +106,8 @@ make_writer(KvMerge *merge, bool unfrozen, uint32 *number)
 static void
 emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 {
+	if (merge->counts)
+		kv_counts_add(merge->counts, version->location, version->len);
 	if (frozen)
 	{
 		if (merge->base_writer == NULL)
@@ -274,21 +279,14 @@ release_merge(KvMerge *merge)
 	merge->runs.nheads = 0;
 }
 
-/* Swap the shard over to what the merge has made.  Step 4 and 5. */
+/* What the shard will consist of.  Its lock is held. */
 static void
-publish(KvMerge *merge, const KvShard *before)
+describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 {
-	KvStore    *store = merge->store;
-	KvShard    *shard = kv_shard(store, merge->shardno);
-	KvManifest	manifest;
-	KvShardFiles *files = &manifest.files;
-	KvDelta		freed;
+	const KvShard *shard = kv_shard(merge->store, merge->shardno);
+	KvShardFiles *files = &manifest->files;
 
-	kv_wal_flush();
-
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	kv_shard_describe(shard, &manifest);
-	LWLockRelease(&shard->lock);
+	kv_shard_describe(shard, manifest);
 	if (merge->with_base)
 	{
 		files->base_run = merge->base_number;
@@ -306,6 +304,29 @@ publish(KvMerge *merge, const KvShard *before)
 		(merge->oldest_xid != 0 && merge->oldest_xid < files->oldest_xid))
 		files->oldest_xid = merge->oldest_xid;
 	files->first_log = before->sealed_log + 1;
+	if (merge->counts)
+		kv_counts_apply(merge->counts, shard, merge->horizon, manifest);
+}
+
+/* Swap the shard over to what the merge has made.  Step 4 and 5. */
+static void
+publish(KvMerge *merge, const KvShard *before)
+{
+	KvStore    *store = merge->store;
+	KvShard    *shard = kv_shard(store, merge->shardno);
+	KvManifest	manifest;
+	KvShardFiles *files = &manifest.files;
+	KvDelta		freed;
+	uint64		lsn;
+
+	kv_wal_flush();
+
+	/* without room fewer chunks leave the list */
+	if (merge->counts)
+		(void) kv_retired_make_room(shard);
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	describe_merged(merge, before, &manifest);
+	LWLockRelease(&shard->lock);
 
 	kv_log_create(&store->key, merge->shardno, files->first_log);
 	KV_STOP_POINT("freeze_before_manifest");
@@ -313,8 +334,12 @@ publish(KvMerge *merge, const KvShard *before)
 	merge->published = true;
 	KV_STOP_POINT("freeze_after_manifest");
 
+	/* behind all records that name what is in the runs: their slots were drained */
+	lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->files = *files;
+	if (merge->counts)
+		(void) kv_chunks_retire(shard, merge->counts, lsn);
 	freed = shard->sealed;
 	memset(&shard->sealed, 0, sizeof(shard->sealed));
 	shard->frozen_at = GetCurrentTimestamp();
@@ -358,6 +383,19 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 	publish(merge, before);
 }
 
+/* Is a chunk to be emptied?  Then a merge of all runs pays, though there may be one run alone. */
+static bool
+has_victims(KvShard *shard)
+{
+	bool		has = false;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nchunks && !has; i++)
+		has = (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_VICTIM) != 0;
+	LWLockRelease(&shard->lock);
+	return has;
+}
+
 /* Steps 2 to 5.  The caller is the shard's maintainer. */
 static void
 freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
@@ -378,8 +416,15 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 	merge->taken = choose_runs(store, shardno, mode, before.files.nunfrozen, before.files.unfrozen,
 							   before.sealed.nversions, before.files.frozen_keys,
 							   &merge->with_base);
-	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0)
+	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0 &&
+		!(merge->with_base && has_victims(shard)))
 		return;
+	if (merge->with_base)
+	{
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		merge->counts = kv_counts_begin(shard);
+		LWLockRelease(&shard->lock);
+	}
 
 	merge->store = store;
 	merge->shardno = shardno;

@@ -6,6 +6,8 @@
  * kvfdw/dropped.*; both can neither fail a transaction nor need memory (pending.c).
  * The maintainer removes the files and frees the memory.
  *
+ * Chunks that nothing needs any more go the same way, by themselves.
+ *
  * After a crash in between: a generation older than one whose creator
  * committed, and one whose creator aborted, is removed when the table is next
  * loaded; directories whose table is gone are swept (sweep.c), and renamed ones
@@ -172,6 +174,7 @@ collect_stores(void)
 				kv_delta_free(&kv_shard(store, i)->active);
 				kv_delta_free(&kv_shard(store, i)->sealed);
 				kv_chunks_free(kv_shard(store, i));
+				kv_retired_free(kv_shard(store, i));
 			}
 			dsa_free(kv_area(), store->shards);
 		}
@@ -180,6 +183,13 @@ collect_stores(void)
 		hash_search(kv_store_hash, &store->key, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(&kv_registry->lock);
+}
+
+/* Is it the name of a chunk, not of a directory (shard/retired.c)? */
+static bool
+names_chunk(const char *name)
+{
+	return strlen(name) > 4 && strcmp(name + strlen(name) - 4, ".val") == 0;
 }
 
 /*
@@ -244,7 +254,8 @@ kv_store_was_dropped(const KvStoreKey *key)
 		char		path[MAXPGPATH];
 
 		snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
-		found = strncmp(de->d_name, "dropped.", 8) == 0 && any_dropped(path, 2, is_it, key);
+		found = strncmp(de->d_name, "dropped.", 8) == 0 && !names_chunk(de->d_name) &&
+			any_dropped(path, 2, is_it, key);
 	}
 	FreeDir(dir);
 	return found;
@@ -273,7 +284,7 @@ kv_drop_collect(void)
 			char		path[MAXPGPATH];
 
 			snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
-			if (!RecoveryInProgress())
+			if (!RecoveryInProgress() && !names_chunk(de->d_name))
 			{
 				/* nothing of a store may be logged behind its GONE */
 				if (any_dropped(path, 2, is_in_use, NULL))

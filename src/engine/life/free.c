@@ -3,8 +3,8 @@
  *		Space of dropped stores, given back little by little.
  *
  * Where a file system discards what it frees, freeing a gigabyte can keep the device
- * from everybody else for more than a second.  So directories that were renamed out
- * of sight (drop.c) are emptied in steps of a megabyte, each of which the file
+ * from everybody else for more than a second.  So directories and chunks that were renamed
+ * out of sight (drop.c, shard/retired.c) are freed in steps of a megabyte, each of which the file
  * system has finished with before the next (kv_io_release), and between two steps
  * the device is left alone for eight times as long as the step took: whoever else
  * uses it keeps most of it, and a gigabyte still goes in well under a minute.
@@ -47,7 +47,7 @@
 #define KV_FREE_REST		8	/* times the step's duration */
 #define KV_FREE_LONGEST_MS	1000
 
-/* A directory that is to go. */
+/* A directory that is to go, or a chunk. */
 typedef struct KvFreeDirectory
 {
 	char		name[NAMEDATALEN];	/* in kvfdw/; hash key: must be first */
@@ -110,6 +110,22 @@ holds_data(const char *name, bool *mapped)
 	return *mapped || (end != NULL && (strcmp(end, ".val") == 0 || strcmp(end, ".log") == 0));
 }
 
+/* Free a piece of a file, or all of it.  False when the step is over. */
+static bool
+free_file(const char *path, bool mapped, KvFreeStep *step)
+{
+	int			err = kv_io_release(path, mapped, mapped && step->in_recovery,
+									step->most - step->bytes, !step->hurry, &step->bytes);
+
+	if (err != 0)
+	{
+		kv_io_error(WARNING, err, path, "free");
+		step->failed = true;
+	}
+	step->files++;
+	return !step->failed && step->bytes < step->most && step->files < KV_FREE_FILES;
+}
+
 /* Free files of a directory and those below it.  False when the step is over. */
 static bool
 free_files(const char *path, int depth, KvFreeStep *step)
@@ -125,19 +141,7 @@ free_files(const char *path, int depth, KvFreeStep *step)
 		bool		mapped;
 
 		if (holds_data(de->d_name, &mapped))
-		{
-			int			err = kv_io_release(below, mapped, mapped && step->in_recovery,
-											step->most - step->bytes, !step->hurry,
-											&step->bytes);
-
-			if (err != 0)
-			{
-				kv_io_error(WARNING, err, below, "free");
-				step->failed = true;
-			}
-			step->files++;
-			more = !step->failed && step->bytes < step->most && step->files < KV_FREE_FILES;
-		}
+			more = free_file(below, mapped, step);
 		else if (depth > 0 && strspn(de->d_name, "0123456789abcdef") == strlen(de->d_name))
 			more = free_files(below, depth - 1, step);
 		pfree(below);
@@ -156,6 +160,8 @@ free_step(void)
 	KvFreeDirectory *directory;
 	KvFreeStep	step = {0};
 	char		path[MAXPGPATH];
+	bool		mapped;
+	bool		rest;			/* nothing large is left */
 
 	if (directories == NULL)
 		return false;
@@ -170,9 +176,17 @@ free_step(void)
 	step.hurry = kv_io_space_is_short(KV_DIRECTORY);
 	step.most = step.hurry ? KV_FREE_STEP_SHORT : KV_FREE_STEP;
 	snprintf(path, sizeof(path), KV_DIRECTORY "/%s", directory->name);
-	if (access(path, F_OK) != 0 || free_files(path, 2, &step) || step.failed)
+	rest = access(path, F_OK) != 0;
+	if (!rest && holds_data(directory->name, &mapped))
 	{
-		/* nothing large is left, or something that does not go: all of the rest */
+		(void) free_file(path, mapped, &step);
+		rest = access(path, F_OK) != 0;
+	}
+	else if (!rest)
+		rest = free_files(path, 2, &step);
+	if (rest || step.failed)
+	{
+		/* or something that does not go: all that there is */
 		kv_io_rmtree(path);
 		if (access(path, F_OK) != 0)
 			hash_search(directories, directory->name, HASH_REMOVE, NULL);

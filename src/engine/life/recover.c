@@ -63,6 +63,7 @@ typedef struct KvRecovering
 {
 	KvStore    *store;
 	uint32		shardno;
+	uint32		log;			/* of which entries are read */
 } KvRecovering;
 
 /*
@@ -82,6 +83,12 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	while (entry->len > 0 && !kv_value_adopt(to->store, to->shardno,
 											 KV_LOCATION_ADDRESS(entry->location), entry->len))
 		kv_make_memory(to->store, to->shardno);
+	if (entry->len > 0)
+	{
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		kv_chunk_note_log(shard, KV_LOCATION_ADDRESS(entry->location), to->log);
+		LWLockRelease(&shard->lock);
+	}
 
 	version.fate = kv_xid_fate(entry->xid, incarnation);
 	if (version.fate == KV_FATE_ABORTED ||
@@ -267,7 +274,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		salvage = (begin->manifest.files.flags & KV_MANIFEST_SALVAGE) != 0;
-	KvRecovering to = {store, shardno};
+	KvRecovering to = {store, shardno, 0};
 	uint64		lost = 0;
 
 	kv_slots_replay_sealed(store, shardno);
@@ -277,6 +284,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	{
 		uint64		end = log == begin->last_log ? begin->log_end : 0;
 
+		to.log = log;
 		shard->log_tail = salvage ?
 			kv_log_salvage(&store->key, shardno, log, salvage_entry, &to, &lost) :
 			kv_log_replay(&store->key, shardno, log, begin->used, end, apply_entry, &to);
@@ -291,6 +299,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	}
 	kv_stat_add(store, KV_COUNT_LOST_LOG_BYTES, lost);
 	KV_STOP_POINT("recover_after_logs");
+	to.log = shard->log_number;
 	kv_slots_replay_open(store, shardno, apply_entry, &to);
 }
 
@@ -572,14 +581,13 @@ compare_places(const void *a, const void *b)
 void
 kv_chunks_sweep(KvStore *store)
 {
-	char	   *directory = pstrdup(kv_path_store(&store->key));
 	KvFound		found;
 	KvAddress  *listed;
 	Size		n = 0;
 
 	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < store->shape.nshards; i++)
-		n += kv_shard(store, i)->nchunks;
+		n += kv_shard(store, i)->nchunks + kv_shard(store, i)->nretired;
 	listed = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(KvAddress));
 	n = 0;
 	for (int i = 0; i < store->shape.nshards; i++)
@@ -588,23 +596,22 @@ kv_chunks_sweep(KvStore *store)
 
 		for (int c = 0; c < shard->nchunks; c++)
 			listed[n++] = kv_chunks(shard)[c].chunk.place;
+		for (int c = 0; c < shard->nretired; c++)
+			listed[n++] = kv_retired(shard)[c].chunk.place;
 	}
 	qsort(listed, n, sizeof(KvAddress), compare_places);
 	for (int i = 0; i < found.n; i++)
 	{
 		KvAddress	place;
-		char		path[MAXPGPATH];
 
 		if (found.files[i].kind != KV_FILE_CHUNK)
 			continue;
 		place = kv_found_place(&found.files[i]);
-		snprintf(path, sizeof(path), "%s/%s", directory, found.files[i].name);
 		if (bsearch(&place, listed, n, sizeof(KvAddress), compare_places) == NULL)
-			(void) kv_io_unlink(path);
+			(void) kv_chunk_discard(store, place);
 	}
 	pfree(listed);
 	pfree(found.files);
-	pfree(directory);
 }
 
 /* ---- helpers ---- */

@@ -184,6 +184,7 @@ bool
 kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 {
 	shard->nchunks = 0;
+	kv_retired_free(shard);
 	shard->value_bytes = 0;
 	shard->open_place = shard->value_tail = shard->value_allocated = 0;
 	shard->next_place = manifest->next_place;
@@ -205,34 +206,26 @@ kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 	return true;
 }
 
-bool
-kv_chunks_merge(KvShard *shard, const KvManifest *other)
+void
+kv_chunks_use(KvShard *shard, const KvManifest *other)
 {
-	if (!kv_chunks_make_room(shard, other->nchunks))
-		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < other->nchunks; i++)
 	{
 		const KvChunk *theirs = &other->chunks[i];
 		KvShardChunk *ours = kv_chunk_find(shard, theirs->place);
 
-		if (ours == NULL && !(kv_is_legacy(theirs->place) && theirs->used == 0))
-			kv_chunk_add(shard, theirs);
-		else if (ours == NULL)
-			continue;			/* of a shard without values */
-		else if (theirs->used > kv_chunk_end(shard, ours) - theirs->place)
+		if (ours == NULL || theirs->used <= kv_chunk_end(shard, ours) - theirs->place)
+			continue;
+		shard->value_bytes += theirs->place + theirs->used - kv_chunk_end(shard, ours);
+		ours->chunk.used = theirs->used;
+		if (kv_chunk_is_open(shard, ours))
 		{
-			shard->value_bytes += theirs->place + theirs->used - kv_chunk_end(shard, ours);
-			ours->chunk.used = theirs->used;
-			if (shard->open_place == theirs->place)
-			{
-				shard->value_tail = theirs->place + theirs->used;
-				shard->value_allocated = Max(shard->value_allocated, shard->value_tail);
-			}
+			shard->value_tail = theirs->place + theirs->used;
+			shard->value_allocated = Max(shard->value_allocated, shard->value_tail);
 		}
 	}
 	LWLockRelease(&shard->lock);
-	return true;
 }
 
 void
@@ -259,6 +252,45 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 		/* its logs are still to be read again, and with the same doubts */
 		manifest->lost = shard->salvage_lost;
 	}
+}
+
+void
+kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_number)
+{
+	KvShardChunk *chunk = kv_chunk_find(shard, address);
+
+	if (chunk == NULL || chunk->chunk.last_log >= log_number)
+		return;
+
+	/* what was counted is not all any more */
+	chunk->chunk.last_log = log_number;
+	chunk->chunk.live = KV_NOT_KNOWN;
+}
+
+void
+kv_chunk_note_dead(KvShard *shard, const KvVersion *version)
+{
+	KvShardChunk *chunk = kv_chunk_find(shard, KV_LOCATION_ADDRESS(version->location));
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	if (chunk != NULL)
+		chunk->dead_since += version->len;
+}
+
+uint64
+kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
+{
+	uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+	uint64		live = Min(chunk->chunk.live, used);	/* KV_NOT_KNOWN is more */
+
+	return live - Min(live, chunk->dead_since);
+}
+
+bool
+kv_chunk_may_be_victim(const KvShard *shard, const KvShardChunk *chunk, uint64 horizon)
+{
+	return !kv_chunk_is_open(shard, chunk) && chunk->newest_writer < horizon &&
+		chunk->chunk.last_log < shard->files.first_log;
 }
 
 void

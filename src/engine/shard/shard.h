@@ -56,7 +56,16 @@ typedef struct KvShardChunk
 	KvChunk		chunk;			/* used: of the open one see KvShard.value_tail */
 	uint64		newest_writer;	/* full xid that has reserved an extent in it; 0: none */
 	uint64		believed;		/* after a power loss: how much of it is not to be doubted */
+	uint64		dead_since;		/* bytes seen replaced or deleted since chunk.live was counted */
 } KvShardChunk;
+
+/* A chunk that has left the list, and whose file is still needed (retired.c). */
+typedef struct KvRetired
+{
+	KvChunk		chunk;			/* as the list had it */
+	uint32		until_image;	/* the number of the first image that does without it */
+	uint64		lsn;			/* where the WAL ended when it left the list */
+} KvRetired;
 
 /* Enough, each full, so that few bytes of a shard lie in one; see kv_chunk_next_class. */
 #define KV_CHUNKS_WANTED	24
@@ -88,6 +97,10 @@ typedef struct KvShard
 	KvAddress	value_tail;		/* in it: where the next slot or extent begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
 	uint64		value_bytes;	/* used of all chunks */
+	dsa_pointer retired;		/* KvRetired[retired_room], in no order; grows in a maintainer */
+	int			nretired;
+	int			retired_room;
+	bool		image_wanted;	/* by the next look of the barrier, without a checkpoint */
 
 	int			maintainer;		/* pid of the process freezing it, or 0 */
 	uint64		unsettled_xid;	/* the oldest there whose fate they do not say; 0: none … */
@@ -162,6 +175,7 @@ typedef struct KvTableEntry
 } KvTableEntry;
 
 #define kv_chunks(shard)	((KvShardChunk *) kv_address((shard)->chunks))
+#define kv_retired(shard)	((KvRetired *) kv_address((shard)->retired))
 #define kv_shard(store, n)	(&((KvShard *) kv_address((store)->shards))[n])
 
 /* shard/runset.c */
@@ -255,11 +269,8 @@ extern void kv_volumes_forget(KvStore *store);	/* none is */
  * chunks have.  False: there is no memory.
  */
 extern bool kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable);
-/*
- * In recovery, no lock held: the list has what another list has, too, and as far as that
- * says.  False: there is no memory.
- */
-extern bool kv_chunks_merge(KvShard *shard, const KvManifest *other);
+/* In recovery, no lock held: of the chunks in the list as much is used as another list says. */
+extern void kv_chunks_use(KvShard *shard, const KvManifest *other);
 /* The manifest of the shard as it is now; its list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
 extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */
@@ -285,6 +296,108 @@ kv_shard_value_bytes(const KvShard *shard)
 {
 	return shard->value_bytes;
 }
+
+/* Exclusively: entries of this key log may name the address, which may be of no chunk. */
+extern void kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_number);
+/* Exclusively: a value that lies in the chunks is replaced or deleted. */
+extern void kv_chunk_note_dead(KvShard *shard, const KvVersion *version);
+/* About how many bytes of the chunk something names; not more than are used.  Lock held. */
+extern uint64 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk);
+/*
+ * May the chunk be emptied (I 15)?  It is closed, no transaction that has reserved an extent
+ * in it runs, and all entries that name it are in runs.  horizon: kv_xid_horizon().  Once
+ * true it stays so.  Who empties chunks sets KV_CHUNK_VICTIM, under the exclusive lock, on
+ * those for which this is true, and takes it away from those that are not empty in the end.
+ * Lock held.
+ */
+extern bool kv_chunk_may_be_victim(const KvShard *shard, const KvShardChunk *chunk,
+								   uint64 horizon);
+
+/*
+ * ---- retired.c ----
+ *
+ * A chunk leaves the list when a merge of all runs has emitted no entry that names it, and
+ * it is marked a victim.  It is *retired* then: its file stays for the newest image, for a
+ * base backup, and at level 'keys' for redo.  When nothing of that needs it any more it is
+ * released: renamed out of its directory, where the maintainer frees it step by step.
+ */
+/* What a merge of all runs has emitted, by chunk. */
+typedef struct KvChunkCount
+{
+	KvAddress	place;
+	uint64		refs;			/* entries */
+	uint64		live;			/* bytes of their values */
+	uint64		dead_since;		/* KvShardChunk.dead_since when counting began */
+	bool		leaves;			/* the list */
+} KvChunkCount;
+
+typedef struct KvCounts
+{
+	int			n;
+	int			room;
+	int			last;			/* the one that was counted last */
+	KvChunkCount *chunks;		/* by place, palloc'd */
+} KvCounts;
+
+/* Nothing is counted yet, of the chunks in the list and others; palloc'd.  Lock held. */
+extern KvCounts *kv_counts_begin(const KvShard *shard);
+/* An entry is emitted whose value, if len > 0, lies at this location, perhaps a new one. */
+extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len);
+/* Of the chunk with this address; NULL: nothing was counted, and it was not in the list. */
+extern KvChunkCount *kv_counts_find(const KvCounts *counts, KvAddress address);
+/*
+ * Have room for all victims among those that are retired; false: there is no memory.  The
+ * caller is the shard's maintainer; its lock is not held.
+ */
+extern bool kv_retired_make_room(KvShard *shard);
+/*
+ * A merge of all runs is about to be published: take what retires from the list of the
+ * manifest, which kv_shard_describe has just made and files.first_log of which is the new
+ * one, and note how much is live of the others.  horizon: that of the merge, or an older
+ * one.  Lock held since the description.
+ */
+extern void kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon,
+							KvManifest *manifest);
+/*
+ * The manifest is there: the same in the shard.  lsn: where the WAL ends.  If a chunk
+ * retires an image is asked for.  Returns how many do.  Lock held, exclusively.
+ */
+extern int	kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
+/* In recovery, no lock held: the newest image lists it, the manifest does not. */
+extern bool kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_image);
+/* In recovery, lock held exclusively: an entry names it, so it is not retired after all. */
+extern void kv_retired_remove(KvShard *shard, KvAddress address);
+/* NULL: no retired chunk has the address.  Lock held. */
+extern KvRetired *kv_retired_find(const KvShard *shard, KvAddress address);
+extern uint64 kv_retired_bytes(KvShard *shard);	/* takes the lock */
+extern void kv_retired_free(KvShard *shard);	/* nobody uses the shard any more */
+
+/* What a retired chunk waits for, the last thing first. */
+typedef enum KvRetiredWait
+{
+	KV_WAITS_FOR_NOTHING,		/* it goes in a moment */
+	KV_WAITS_FOR_IMAGE,
+	KV_WAITS_FOR_CHECKPOINT,
+	KV_WAITS_FOR_BACKUP
+} KvRetiredWait;
+
+/* The greatest of the shard's; *bytes: what its retired chunks have.  Takes the lock. */
+extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint64 *bytes);
+/*
+ * Release what may go (I 14).  In the process that makes images; takes extend_lock and the
+ * lock.  A file that cannot be renamed is a WARNING, and stays retired.
+ */
+extern void kv_retired_release(KvStore *store, uint32 shardno);
+/*
+ * A chunk that nothing needs goes: its file is taken out of sight.  0 (also if it is not
+ * there) or an errno.
+ */
+extern int	kv_chunk_discard(const KvStore *store, KvAddress place);
+/*
+ * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
+ * lock.  In recovery it is made with the next BARRIER.
+ */
+extern void kv_image_want(KvShard *shard);
 
 /* ---- files.c ---- */
 /* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */
@@ -316,6 +429,9 @@ typedef struct KvRegistry
 	LWLock		lock;			/* of the two hash tables */
 	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given */
 	pg_atomic_uint32 drop_counter;	/* names for what is renamed out of sight */
+	pg_atomic_uint32 images_wanted;	/* some shard has image_wanted */
+	pg_atomic_uint32 retired;	/* chunks, of all shards */
+	pg_atomic_uint64 checkpoint;	/* the redo pointer of the last that was completed, of late */
 } KvRegistry;
 
 extern KvRegistry *kv_registry;

@@ -349,7 +349,10 @@ kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 
 		if (kv_is_legacy(id.place))
 			fresh.flags = KV_CHUNK_LEGACY;
+		else if (kv_retired_find(shard, id.place) != NULL)
+			fresh.used = kv_retired_find(shard, id.place)->chunk.used;
 		chunk = kv_chunk_add(shard, &fresh);
+		kv_retired_remove(shard, id.place);
 
 		/* its file may have been missing, so recovery has not seen that the place is taken */
 		if (shard->recovered && !kv_is_legacy(id.place))
@@ -388,7 +391,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 	int			n = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	*files = palloc(Max(shard->nchunks, 1) * sizeof(KvUnsynced));
+	*files = palloc(Max(shard->nchunks + shard->nretired, 1) * sizeof(KvUnsynced));
 	for (int i = 0; i < shard->nchunks; i++)
 	{
 		const KvShardChunk *chunk = &kv_chunks(shard)[i];
@@ -401,6 +404,15 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 			chunk->newest_writer < ended && !is_in_slots(shard, &chunk->chunk);
 		n++;
 	}
+
+	/* images that are being made, and commits, may still count on them (shard/retired.c) */
+	for (int i = 0; i < shard->nretired; i++)
+	{
+		const KvChunk *chunk = &kv_retired(shard)[i].chunk;
+
+		if (!(chunk->flags & KV_CHUNK_SYNCED))
+			(*files)[n++] = (KvUnsynced) {{chunk->place}, true, (chunk->flags & KV_CHUNK_NAMED) != 0};
+	}
 	LWLockRelease(&shard->lock);
 	return n;
 }
@@ -410,14 +422,19 @@ kv_values_synced(KvShard *shard, const KvUnsynced *files, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
+		uint16		flags = KV_CHUNK_NAMED | (files[i].for_good ? KV_CHUNK_SYNCED : 0);
 		KvShardChunk *chunk;
+		KvRetired  *retired;
 
 		if (!files[i].for_good && files[i].named)
 			continue;
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		chunk = kv_chunk_find(shard, files[i].file.place);
+		retired = kv_retired_find(shard, files[i].file.place);
 		if (chunk != NULL)
-			chunk->chunk.flags |= KV_CHUNK_NAMED | (files[i].for_good ? KV_CHUNK_SYNCED : 0);
+			chunk->chunk.flags |= flags;
+		if (retired != NULL)
+			retired->chunk.flags |= flags;
 		LWLockRelease(&shard->lock);
 	}
 }

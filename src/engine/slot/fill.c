@@ -113,16 +113,6 @@ kv_slot_capacity(const KvShard *shard, Size len)
 	return Min(capacity, left);
 }
 
-/* Entries of a key log may name this address. */
-static void
-note_log(KvShard *shard, KvAddress address, uint32 log_number)
-{
-	KvShardChunk *chunk = kv_chunk_find(shard, address);
-
-	if (chunk != NULL)
-		chunk->chunk.last_log = Max(chunk->chunk.last_log, log_number);
-}
-
 /*
  * Give the shard an open slot of at least len bytes.  The caller holds the
  * shard's lock exclusively and has made sure that the open chunk is allocated.
@@ -170,7 +160,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	slot->batch_taken = false;
 	slot->error = 0;
 	kv_tail_move(shard, slot->capacity);
-	note_log(shard, slot->base, slot->log_number);
+	kv_chunk_note_log(shard, slot->base, slot->log_number);
 	shard->open_slot = i;
 
 	header = kv_slot_header(i);
@@ -215,7 +205,7 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 		version->location = KV_LOCATION_MAKE(form, slot->base + at);
 	}
 	else if (version->len > 0)
-		note_log(shard, KV_LOCATION_ADDRESS(version->location), slot->log_number);
+		kv_chunk_note_log(shard, KV_LOCATION_ADDRESS(version->location), slot->log_number);
 	if (placing != KV_PLACED)
 		version->crc = kv_value_crc_finish(crc, version->location, version->len);
 

@@ -362,6 +362,8 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 						 &write->version);
 	if (added != NULL)
 	{
+		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
+			kv_chunk_note_dead(shard, &state->newest);
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->placing);
 		*added = write->version;

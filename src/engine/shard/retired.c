@@ -1,0 +1,420 @@
+/*
+ * retired.c
+ *		Chunks that have left the list of their shard, until their files can go.
+ *
+ * A merge of all runs counts what it emits, by chunk.  A victim (kv_chunk_may_be_victim) of
+ * which nothing was emitted leaves the list with the manifest of that merge: no entry names
+ * it, and none ever will (I 15).  It is retired, because others may still need its file:
+ *
+ *	- an image that was captured before lists it, and a shard that is set back to that
+ *	  needs it.  So the file stays until an image is durable that was captured later.
+ *	- a base backup is being taken: its copy begins at an older image.
+ *	- at level 'keys' the WAL has BATCH records that name places in it.  Redo puts their
+ *	  entries on top of the image's, which name the places to which the values were moved.
+ *	  So it stays until a checkpoint is complete whose redo pointer is behind the end that
+ *	  the WAL had when the chunk retired: no redo begins before that any more.
+ *	- a transaction that has not committed may have put values into it that were moved
+ *	  since; at level 'keys' its BATCH names the old places.  So a retired chunk is synced
+ *	  like one in the list until it has been for good.
+ *
+ * The list of retired chunks is lost when the server ends.  Where stores begin at their
+ * images nothing is missed: what the image lists is in the list, the rest is swept when
+ * recovery, or redo, has ended.  At level 'none' the manifest counts; what the newest image
+ * lists beyond that is retired again, and waits for the next one.
+ *
+ * Readers pin nothing: who meets a value whose chunk is gone looks its key up again (I 16).
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/xlog.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_RETIRED_FIRST	4		/* room in the first list */
+
+/* ---- counting ---- */
+
+/* The first count from a place on. */
+static int
+first_from(const KvCounts *counts, KvAddress place)
+{
+	int			low = 0;
+	int			high = counts->n;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (counts->chunks[middle].place < place)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+KvCounts *
+kv_counts_begin(const KvShard *shard)
+{
+	KvCounts   *counts = palloc0(sizeof(KvCounts));
+
+	counts->n = shard->nchunks;
+	counts->room = shard->nchunks + 8;
+	counts->chunks = palloc0(counts->room * sizeof(KvChunkCount));
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		counts->chunks[i].place = kv_chunks(shard)[i].chunk.place;
+		counts->chunks[i].dead_since = kv_chunks(shard)[i].dead_since;
+	}
+	return counts;
+}
+
+KvChunkCount *
+kv_counts_find(const KvCounts *counts, KvAddress address)
+{
+	KvAddress	place = kv_file_of(address).place;
+	int			i = first_from(counts, place);
+
+	return i < counts->n && counts->chunks[i].place == place ? &counts->chunks[i] : NULL;
+}
+
+void
+kv_counts_add(KvCounts *counts, KvLocation location, uint32 len)
+{
+	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
+	int			i = counts->last;
+
+	if (len == 0)
+		return;
+	if (i >= counts->n || counts->chunks[i].place != place)
+		i = first_from(counts, place);
+	if (i == counts->n || counts->chunks[i].place != place)
+	{
+		/* one that is not in the list yet */
+		if (counts->n == counts->room)
+		{
+			counts->room *= 2;
+			counts->chunks = repalloc(counts->chunks, counts->room * sizeof(KvChunkCount));
+		}
+		memmove(&counts->chunks[i + 1], &counts->chunks[i], (counts->n - i) * sizeof(KvChunkCount));
+		memset(&counts->chunks[i], 0, sizeof(KvChunkCount));
+		counts->chunks[i].place = place;
+		counts->n++;
+	}
+	counts->chunks[i].refs++;
+	counts->chunks[i].live += len;
+	counts->last = i;
+}
+
+/* ---- leaving the list ---- */
+
+bool
+kv_retired_make_room(KvShard *shard)
+{
+	dsa_pointer fresh;
+	dsa_pointer old;
+	int			need;
+	int			room;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	need = shard->nretired;
+	for (int i = 0; i < shard->nchunks; i++)
+		need += (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_VICTIM) != 0;
+	room = shard->retired_room;
+	LWLockRelease(&shard->lock);
+	if (need <= room)
+		return true;
+	room = Max(need, Max(KV_RETIRED_FIRST, room * 2));
+	fresh = dsa_allocate_extended(kv_area(), room * sizeof(KvRetired), DSA_ALLOC_NO_OOM);
+	if (!DsaPointerIsValid(fresh))
+		return false;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	old = shard->retired;
+	if (shard->nretired > 0)
+		memcpy(kv_address(fresh), kv_address(old), shard->nretired * sizeof(KvRetired));
+	shard->retired = fresh;
+	shard->retired_room = room;
+	LWLockRelease(&shard->lock);
+	if (DsaPointerIsValid(old))
+		dsa_free(kv_area(), old);
+	return true;
+}
+
+void
+kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManifest *manifest)
+{
+	int			room = shard->retired_room - shard->nretired;
+	int			n = 0;
+
+	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
+	for (int i = 0; i < manifest->nchunks; i++)
+	{
+		const KvShardChunk *chunk = kv_chunk_find(shard, manifest->chunks[i].place);
+		KvChunkCount *count = kv_counts_find(counts, manifest->chunks[i].place);
+
+		/* what is in logs that the runs do not cover was not counted */
+		if (chunk != NULL && count != NULL && !kv_chunk_is_open(shard, chunk) &&
+			chunk->chunk.last_log < manifest->files.first_log)
+		{
+			manifest->chunks[i].live = count->live;
+			count->leaves = count->refs == 0 && (chunk->chunk.flags & KV_CHUNK_VICTIM) &&
+				chunk->newest_writer < horizon && room > 0;
+			if (count->leaves)
+			{
+				room--;
+				continue;
+			}
+		}
+		manifest->chunks[n++] = manifest->chunks[i];
+	}
+	manifest->nchunks = n;
+}
+
+int
+kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
+{
+	KvShardChunk *chunks = kv_chunks(shard);
+	int			before = shard->nchunks;
+	int			n = 0;
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	for (int i = 0; i < before; i++)
+	{
+		const KvChunkCount *count = kv_counts_find(counts, chunks[i].chunk.place);
+		KvRetired  *retired;
+
+		if (count == NULL || !count->leaves)
+		{
+			if (count != NULL && !kv_chunk_is_open(shard, &chunks[i]) &&
+				chunks[i].chunk.last_log < shard->files.first_log)
+			{
+				chunks[i].chunk.live = count->live;
+				chunks[i].dead_since -= Min(chunks[i].dead_since, count->dead_since);
+			}
+			chunks[n++] = chunks[i];
+			continue;
+		}
+		Assert(shard->nretired < shard->retired_room);
+		retired = &kv_retired(shard)[shard->nretired++];
+		retired->chunk = chunks[i].chunk;
+		retired->chunk.flags &= ~KV_CHUNK_VICTIM;
+
+		/* one that is being made may have been captured before */
+		retired->until_image = shard->image_number + 1 + (shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);
+		retired->lsn = lsn;
+		shard->value_bytes -= chunks[i].chunk.used;
+	}
+	shard->nchunks = n;
+	if (n == before)
+		return 0;
+	shard->image_wanted = true;
+	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+	pg_atomic_fetch_add_u32(&kv_registry->retired, before - n);
+	return before - n;
+}
+
+bool
+kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_image)
+{
+	int			room = shard->retired_room;
+
+	if (shard->nretired == room)
+	{
+		dsa_pointer old = shard->retired;
+		dsa_pointer fresh;
+
+		room = Max(KV_RETIRED_FIRST, room * 2);
+		fresh = dsa_allocate_extended(kv_area(), room * sizeof(KvRetired), DSA_ALLOC_NO_OOM);
+		if (!DsaPointerIsValid(fresh))
+			return false;
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		if (shard->nretired > 0)
+			memcpy(kv_address(fresh), kv_address(old), shard->nretired * sizeof(KvRetired));
+		shard->retired = fresh;
+		shard->retired_room = room;
+		LWLockRelease(&shard->lock);
+		if (DsaPointerIsValid(old))
+			dsa_free(kv_area(), old);
+	}
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	kv_retired(shard)[shard->nretired++] = (KvRetired) {*chunk, until_image, 0};
+	shard->image_wanted = true;
+	LWLockRelease(&shard->lock);
+	pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
+	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+	return true;
+}
+
+KvRetired *
+kv_retired_find(const KvShard *shard, KvAddress address)
+{
+	KvAddress	place = kv_file_of(address).place;
+
+	for (int i = 0; i < shard->nretired; i++)
+	{
+		if (kv_retired(shard)[i].chunk.place == place)
+			return &kv_retired(shard)[i];
+	}
+	return NULL;
+}
+
+void
+kv_retired_remove(KvShard *shard, KvAddress address)
+{
+	KvRetired  *retired = kv_retired_find(shard, address);
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	if (retired == NULL)
+		return;
+	*retired = kv_retired(shard)[--shard->nretired];
+	pg_atomic_fetch_sub_u32(&kv_registry->retired, 1);
+}
+
+void
+kv_retired_free(KvShard *shard)
+{
+	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->nretired);
+	if (DsaPointerIsValid(shard->retired))
+		dsa_free(kv_area(), shard->retired);
+	shard->retired = InvalidDsaPointer;
+	shard->nretired = shard->retired_room = 0;
+}
+
+/* ---- release ---- */
+
+void
+kv_image_want(KvShard *shard)
+{
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->image_wanted = true;
+	LWLockRelease(&shard->lock);
+	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+}
+
+/* What keeps a retired chunk, backups apart?  Lock held. */
+static KvRetiredWait
+waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
+{
+	if (store->shape.wal == KV_WAL_KEYS &&
+		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
+		return KV_WAITS_FOR_CHECKPOINT;
+	return shard->image_number < retired->until_image ? KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
+}
+
+KvRetiredWait
+kv_retired_wait(const KvStore *store, uint32 shardno, uint64 *bytes)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
+
+	*bytes = 0;
+	if (shard->nretired == 0)
+		return most;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nretired; i++)
+	{
+		const KvRetired *retired = &kv_retired(shard)[i];
+
+		*bytes += retired->chunk.used;
+		most = Max(most, waits_for(store, shard, retired));
+	}
+	LWLockRelease(&shard->lock);
+	return *bytes > 0 && kv_backups_run() ? KV_WAITS_FOR_BACKUP : most;
+}
+
+uint64
+kv_retired_bytes(KvShard *shard)
+{
+	uint64		bytes = 0;
+
+	if (shard->nretired == 0)
+		return 0;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nretired; i++)
+		bytes += kv_retired(shard)[i].chunk.used;
+	LWLockRelease(&shard->lock);
+	return bytes;
+}
+
+/* To a name under which the maintainer frees it step by step (life/free.c). */
+int
+kv_chunk_discard(const KvStore *store, KvAddress place)
+{
+	char		target[MAXPGPATH];
+	int			err;
+
+	do
+	{
+		snprintf(target, sizeof(target), KV_DIRECTORY "/dropped.%u.%u.val",
+				 kv_incarnations->current,
+				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
+	} while (access(target, F_OK) == 0);
+	err = kv_io_rename(kv_path_value(&store->key, (KvFileId) {place}), target);
+
+	/* its table has been dropped */
+	return err == ENOENT ? 0 : err;
+}
+
+void
+kv_retired_release(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		looked = false;
+	bool		some = false;
+
+	for (int i = 0; i < shard->nretired;)
+	{
+		KvRetired	retired;
+		KvRetiredWait waits;
+		int			err;
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		if (i >= shard->nretired)
+		{
+			LWLockRelease(&shard->lock);
+			break;
+		}
+		retired = kv_retired(shard)[i];
+		waits = waits_for(store, shard, &retired);
+		LWLockRelease(&shard->lock);
+		if (waits != KV_WAITS_FOR_NOTHING)
+		{
+			i++;
+			continue;
+		}
+		if (!looked)
+			kv_backups_look();
+		looked = true;
+		if (kv_backups_run())
+			break;
+		KV_STOP_POINT("chunk_released");
+
+		/* a commit that has seen it in the list of what is to be synced holds extend_lock */
+		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+		err = kv_chunk_discard(store, retired.chunk.place);
+		if (err == 0)
+		{
+			LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+			kv_retired_remove(shard, retired.chunk.place);
+			LWLockRelease(&shard->lock);
+			some = true;
+		}
+		LWLockRelease(&shard->extend_lock);
+		if (err != 0)
+		{
+			kv_io_error(WARNING, err, kv_path_value(&store->key, (KvFileId) {retired.chunk.place}),
+						"rename");
+			break;
+		}
+	}
+	if (some)
+		kv_wake_maintainer();
+}
