@@ -43,7 +43,12 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT lost_entries bigint,
 	OUT lost_log_bytes bigint,
 	OUT chunks bigint,
-	OUT value_file_bytes bigint)
+	OUT value_file_bytes bigint,
+	OUT live_bytes bigint,
+	OUT retired_chunks bigint,
+	OUT retired_bytes bigint,
+	OUT retired_waits_for text,
+	OUT moved_reads bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 

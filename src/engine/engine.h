@@ -390,7 +390,7 @@ typedef enum KvStat
 	KV_COUNT_VALUE_BYTES, KV_COUNT_DEVICE_WRITE_BYTES,
 	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
-	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES,
+	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
 	KV_COUNTERS
 } KvStat;
 
@@ -408,6 +408,10 @@ typedef struct KvStoreStats
 	uint64		runs;			/* run files now */
 	uint64		chunks;			/* value files now, … */
 	uint64		value_file_bytes;	/* … and what is taken of them */
+	uint64		live_bytes;		/* of that, about what some version has */
+	uint64		retired_chunks; /* value files that are not the table's any more, … */
+	uint64		retired_bytes;
+	const char *retired_waits_for;	/* … and why they are still there; NULL: there is none */
 } KvStoreStats;
 
 typedef struct KvBarrierStats

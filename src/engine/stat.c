@@ -57,6 +57,8 @@ kv_store_size(KvStore *store)
 static void
 describe(KvStore *store, KvStoreStats *stats)
 {
+	KvRetiredWait waits = KV_WAITS_FOR_NOTHING;
+
 	memset(stats, 0, sizeof(*stats));
 	stats->dboid = store->key.dboid;
 	stats->relid = store->key.relid;
@@ -71,13 +73,24 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->rows = kv_store_row_estimate(store);
 	for (int i = 0; i < store->shape.nshards; i++)
 	{
-		const KvShard *shard = kv_shard(store, i);
+		KvShard    *shard = kv_shard(store, i);
 
 		stats->delta_bytes += shard->active.bytes + shard->sealed.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
 		stats->chunks += shard->nchunks;
 		stats->value_file_bytes += kv_shard_value_bytes(shard);
+		stats->live_bytes += kv_shard_live_bytes(shard);
+		stats->retired_chunks += shard->nretired;
+		if (shard->nretired > 0)
+		{
+			uint64		bytes;
+
+			waits = Max(waits, kv_retired_wait(store, i, &bytes));
+			stats->retired_bytes += bytes;
+		}
 	}
+	if (stats->retired_chunks > 0)
+		stats->retired_waits_for = kv_retired_wait_names[waits];
 }
 
 void

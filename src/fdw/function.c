@@ -36,7 +36,7 @@ PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
 
-#define KV_STAT_COLUMNS 29
+#define KV_STAT_COLUMNS 34
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -95,6 +95,14 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_LOST_LOG_BYTES]);
 	values[n++] = Int64GetDatum(stats->chunks);
 	values[n++] = Int64GetDatum(stats->value_file_bytes);
+	values[n++] = Int64GetDatum(stats->live_bytes);
+	values[n++] = Int64GetDatum(stats->retired_chunks);
+	values[n++] = Int64GetDatum(stats->retired_bytes);
+	if (stats->retired_waits_for != NULL)
+		values[n++] = CStringGetTextDatum(stats->retired_waits_for);
+	else
+		nulls[n++] = true;
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_READS]);
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }

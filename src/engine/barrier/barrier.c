@@ -56,6 +56,8 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "common/controldata_utils.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"
@@ -259,6 +261,83 @@ kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 	note_barrier(&stats, start);
 }
 
+/* ---- between two barriers ---- */
+
+/*
+ * Those that a checkpoint need not go back to any more: the redo pointer of the last one
+ * that is complete.
+ */
+static void
+note_checkpoint(void)
+{
+	bool		sound;
+	ControlFileData *pg_control = get_controlfile(DataDir, &sound);
+
+	/* one that is being written is read the next time */
+	if (sound)
+		pg_atomic_write_u64(&kv_registry->checkpoint, pg_control->checkPointCopy.redo);
+	pfree(pg_control);
+}
+
+/* Of a store: the images that are asked for; and what was retired goes if it may. */
+static void
+make_wanted(KvStore *store, uint64 covers)
+{
+	KvBarrierStats stats = {0};
+
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		const KvShard *shard = kv_shard(store, i);
+
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			break;
+		if (shard->image_wanted || shard->nretired > 0)
+		{
+			kv_interrupts();
+			KV_STOP_POINT("image_wanted");
+			if (!shard->image_wanted && !kv_retired_wants_image(shard))
+				kv_retired_release(store, i);
+			else
+				kv_shards_image(store, i, 1, covers, &stats);
+		}
+	}
+	if (store->imaged_stale && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+		kv_imaged_write(store);
+}
+
+static void
+make_all_wanted(void *arg)
+{
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		note_checkpoint();
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+
+			PG_TRY();
+			{
+				make_wanted(store, *(uint64 *) arg);
+			}
+			PG_CATCH();
+			{
+				if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+					PG_RE_THROW();
+				kv_drop_error(false);
+			}
+			PG_END_TRY();
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
 /* ---- the worker ---- */
 
 typedef struct KvFlush
@@ -303,6 +382,32 @@ static XLogRecPtr
 covered_now(XLogRecPtr redo)
 {
 	return redo != kv_barrier->last_redo ? redo : redo + 1;
+}
+
+/*
+ * Make images that shards have asked for at once, and once a second look what retired chunks
+ * wait for: the end of a backup, or of a checkpoint.  What fails is tried again then.
+ */
+static void
+serve_shards(void)
+{
+	static TimestampTz looked = 0;
+	static bool failed = false;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		wanted = pg_atomic_read_u32(&kv_registry->images_wanted) != 0;
+	uint64		covers;
+
+	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0)
+		return;
+	if ((!wanted || failed) && now >= looked && !TimestampDifferenceExceeds(looked, now, KV_RETRY_MS))
+		return;
+	looked = now;
+	pg_atomic_write_u32(&kv_registry->images_wanted, 0);
+	covers = covered_now(GetRedoRecPtr());
+	failed = !kv_attempt(make_all_wanted, &covers);
+	if (failed)
+		pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+	MemoryContextReset(CurrentMemoryContext);
 }
 
 static void
@@ -447,6 +552,7 @@ kv_barrier_main(Datum arg)
 			else
 				nap = KV_RETRY_MS;
 		}
+		serve_shards();
 		kv_clog_fence();
 		release_checkpoint(handled);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

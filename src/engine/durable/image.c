@@ -16,7 +16,8 @@
  *   3. sync      chunks that are not for good on the device, logs, runs that the image
  *                before did not name
  *   4. write     the image file, durably, directory included
- *   5. release   unlink the image before, and what only that named
+ *   5. release   unlink the image before, and what only that named; and chunks that had
+ *                left the list before the image was captured (shard/retired.c)
  *
  * Shards of a store go through these steps together, because syncs of many files
  * in a row cost the file system one commit and the device can work on the next
@@ -38,7 +39,8 @@
  * and is the same.
  *
  * One process at a time makes images: the startup process until recovery has
- * ended, the barrier worker afterwards.
+ * ended, the barrier worker afterwards.  Between two barriers that makes one of a shard
+ * which asks for it (KvShard.image_wanted), so that space comes back soon.
  */
 #include "postgres.h"
 
@@ -301,7 +303,7 @@ static bool
 is_clean(KvShard *shard)
 {
 	if ((shard->open_slot >= 0 && kv_slots[shard->open_slot].nentries > 0) ||
-		shard->sealed_slots >= 0)
+		shard->sealed_slots >= 0 || kv_retired_wants_image(shard))
 		return false;
 	if (shard->image_log == 0)
 		return shard->files.first_log == 1 && shard->log_number == 1 && shard->files.base_run == 0 &&
@@ -320,6 +322,7 @@ capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
 
 	memset(image, 0, sizeof(*image));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->image_wanted = false;
 	dirty = !is_clean(shard);
 	if (dirty)
 	{
@@ -557,4 +560,6 @@ kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers, KvBarrierSta
 	}
 	pfree(work);
 	release_leftovers(store, first, n);
+	for (int i = 0; i < n; i++)
+		kv_retired_release(store, first + i);
 }

@@ -40,6 +40,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/freeze/freeze.h"
+#include "engine/freeze/internal.h"
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
@@ -106,6 +107,8 @@ make_writer(KvMerge *merge, bool unfrozen, uint32 *number)
 static void
 emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 {
+	if (merge->counts)
+		KV_TEST_COMPACT(kv_test_move(merge->store, merge->shardno, key, version));
 	if (merge->counts)
 		kv_counts_add(merge->counts, version->location, version->len);
 	if (frozen)
@@ -416,6 +419,8 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 	merge->taken = choose_runs(store, shardno, mode, before.files.nunfrozen, before.files.unfrozen,
 							   before.sealed.nversions, before.files.frozen_keys,
 							   &merge->with_base);
+	if (merge->with_base)
+		KV_TEST_COMPACT(kv_test_choose(shard, before.sealed_log));
 	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0 &&
 		!(merge->with_base && has_victims(shard)))
 		return;
@@ -453,6 +458,8 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 	}
 	PG_END_TRY();
 	release_merge(merge);
+	if (merge->with_base)
+		KV_TEST_COMPACT(kv_test_chosen(shard));
 	kv_stat_add(store, mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);
 }
 

@@ -23,6 +23,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/freeze/freeze.h"
+#include "engine/freeze/internal.h"
 #include "engine/index/delta.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
@@ -39,6 +40,11 @@ kv_freeze_gucs(void)
 							"Time after which recent versions are frozen even if there are few.",
 							NULL, &freeze_delay, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+#ifdef KVFDW_FAULTS
+	DefineCustomBoolVariable("kvfdw.test_compact",
+							 "Merges of all runs move what lies in closed value files.",
+							 NULL, &kv_test_compact, false, PGC_USERSET, 0, NULL, NULL, NULL);
+#endif
 }
 
 /* What a pass over the stores does to each shard. */

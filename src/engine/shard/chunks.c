@@ -286,6 +286,18 @@ kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
 	return live - Min(live, chunk->dead_since);
 }
 
+uint64
+kv_shard_live_bytes(KvShard *shard)
+{
+	uint64		bytes = 0;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nchunks; i++)
+		bytes += kv_chunk_live(shard, &kv_chunks(shard)[i]);
+	LWLockRelease(&shard->lock);
+	return bytes;
+}
+
 bool
 kv_chunk_may_be_victim(const KvShard *shard, const KvShardChunk *chunk, uint64 horizon)
 {

@@ -40,6 +40,13 @@
 
 #define KV_RETIRED_FIRST	4		/* room in the first list */
 
+const char *const kv_retired_wait_names[] = {
+	[KV_WAITS_FOR_NOTHING] = "nothing",
+	[KV_WAITS_FOR_IMAGE] = "image",
+	[KV_WAITS_FOR_CHECKPOINT] = "checkpoint",
+	[KV_WAITS_FOR_BACKUP] = "backup",
+};
+
 /* ---- counting ---- */
 
 /* The first count from a place on. */
@@ -330,18 +337,15 @@ kv_retired_wait(const KvStore *store, uint32 shardno, uint64 *bytes)
 	return *bytes > 0 && kv_backups_run() ? KV_WAITS_FOR_BACKUP : most;
 }
 
-uint64
-kv_retired_bytes(KvShard *shard)
+bool
+kv_retired_wants_image(const KvShard *shard)
 {
-	uint64		bytes = 0;
-
-	if (shard->nretired == 0)
-		return 0;
-	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < shard->nretired; i++)
-		bytes += kv_retired(shard)[i].chunk.used;
-	LWLockRelease(&shard->lock);
-	return bytes;
+	{
+		if (kv_retired(shard)[i].until_image > shard->image_number)
+			return true;
+	}
+	return false;
 }
 
 /* To a name under which the maintainer frees it step by step (life/free.c). */

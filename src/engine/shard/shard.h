@@ -303,6 +303,7 @@ extern void kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_numb
 extern void kv_chunk_note_dead(KvShard *shard, const KvVersion *version);
 /* About how many bytes of the chunk something names; not more than are used.  Lock held. */
 extern uint64 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk);
+extern uint64 kv_shard_live_bytes(KvShard *shard);	/* of all; takes the lock */
 /*
  * May the chunk be emptied (I 15)?  It is closed, no transaction that has reserved an extent
  * in it runs, and all entries that name it are in runs.  horizon: kv_xid_horizon().  Once
@@ -369,7 +370,8 @@ extern bool kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_im
 extern void kv_retired_remove(KvShard *shard, KvAddress address);
 /* NULL: no retired chunk has the address.  Lock held. */
 extern KvRetired *kv_retired_find(const KvShard *shard, KvAddress address);
-extern uint64 kv_retired_bytes(KvShard *shard);	/* takes the lock */
+/* Does a retired chunk wait for an image that is not made yet?  Lock held. */
+extern bool kv_retired_wants_image(const KvShard *shard);
 extern void kv_retired_free(KvShard *shard);	/* nobody uses the shard any more */
 
 /* What a retired chunk waits for, the last thing first. */
@@ -380,6 +382,8 @@ typedef enum KvRetiredWait
 	KV_WAITS_FOR_CHECKPOINT,
 	KV_WAITS_FOR_BACKUP
 } KvRetiredWait;
+
+extern const char *const kv_retired_wait_names[];	/* for people */
 
 /* The greatest of the shard's; *bytes: what its retired chunks have.  Takes the lock. */
 extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint64 *bytes);

@@ -1,0 +1,167 @@
+# Promise: a chunk that nothing names any more leaves its shard's list, and its file goes when
+# no image, no base backup and, at level keys, no redo can need it any more: seconds later at
+# full and none, with the next checkpoint at keys (I 14, I 15).  Whatever ends the server in
+# between, each row is there, each chunk that something names too, and in the end no other.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no chunks' if heap_only();
+my $node = kv_cluster('retired', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', max_wal_size => '16GB', wal_level => 'replica');
+my $data = $node->data_dir;
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my @levels = qw(full keys none);
+
+sub run_all { return $node->safe_psql('postgres', join ';', map { (my $s = $_[0]) =~ s/\bTABLE_\b/$_/g; $s } 'heap', map { "t_$_" } @levels); }
+sub freeze { my (@which) = @_; return $node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @which ? @which : @levels); }
+sub stat_of { my ($level, $columns) = @_; return $node->safe_psql('postgres', "SELECT $columns FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
+
+sub files
+{
+	my ($level) = @_;
+	my $oid = $node->safe_psql('postgres', "SELECT 't_$level'::regclass::oid");
+	return scalar(() = glob "$data/kvfdw/5/$oid/0*/*.c*.val");
+}
+
+# Rows are heap's, and lists and files agree.
+sub sound
+{
+	my ($when, @which) = @_;
+	for my $level (@which ? @which : @levels)
+	{
+		is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$when: $level has heap's rows");
+		is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$when: $level is sound");
+		is(files($level), stat_of($level, 'chunks + retired_chunks'), "$when: $level has the chunks that it lists, and those that are retired");
+	}
+	return;
+}
+
+# Until nothing is retired, and the maintainer has freed what was.
+sub released
+{
+	my ($when, @which) = @_;
+	for my $level (@which ? @which : @levels)
+	{
+		ok(eval { wait_for("release of what $level has retired", sub { stat_of($level, 'retired_chunks') == 0 }) }, "$when: nothing of $level stays retired");
+	}
+	ok(eval { wait_for('the maintainer to free it', sub { !glob "$data/kvfdw/dropped.*" }) }, "$when: it is freed");
+	return;
+}
+
+$node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") } @levels));
+my $round = 0;
+sub fill { my ($n) = @_; $round++; return run_all("INSERT INTO TABLE_ SELECT $round * 10000 + g, rpad(md5((g * $round)::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, $n) g"); }
+# Every second row gets a new value, so each chunk is half dead.
+sub change { $round++; return run_all("UPDATE TABLE_ SET v = rpad(md5((k * $round)::text), 1500 + k * 37 % 3000, md5(k::text)) WHERE k % 2 = $round % 2"); }
+
+# ---- what is counted ----
+fill(400);
+freeze();
+$node->safe_psql('postgres', 'CHECKPOINT');
+released('filled');
+for my $level (@levels)
+{
+	my $bytes = $node->safe_psql('postgres', 'SELECT sum(length(v)) FROM heap');
+	my ($live, $used) = split /\|/, stat_of($level, 'live_bytes, value_file_bytes');
+	cmp_ok($live, '>=', $bytes, "$level: what is live is counted");
+	cmp_ok($live, '<=', $used, "$level: and no more than there is");
+}
+
+# ---- it goes ----
+change();
+for my $level (@levels)
+{
+	my ($live, $used) = split /\|/, stat_of($level, 'live_bytes, value_file_bytes');
+	cmp_ok($live, '<', 0.85 * $used, "$level: what was replaced does not count as live");
+}
+my %before = map { $_ => files($_) } @levels;
+freeze();
+released('changed', qw(full none));
+sound('changed');
+cmp_ok(stat_of('keys', 'retired_chunks'), '>', 5, 'keys: chunks wait');
+is(stat_of('keys', 'retired_waits_for'), 'checkpoint', 'for a checkpoint');
+$node->safe_psql('postgres', 'CHECKPOINT');
+released('checkpoint', 'keys');
+sound('checkpoint');
+is(stat_of($_, 'retired_bytes, retired_waits_for IS NULL'), '0|t', "$_: nothing is retired") for @levels;
+
+# ---- a base backup holds it ----
+{
+	my $backup = $node->background_psql('postgres');
+	$backup->query_safe("SET client_min_messages = 'warning'; SELECT pg_backup_start('b', true)");
+	change();
+	freeze();
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	wait_for('an image', sub { stat_of($_, 'retired_waits_for') eq 'backup' }) for @levels;
+	cmp_ok(stat_of($_, 'retired_chunks'), '>', 5, "$_: chunks wait while a base backup runs") for @levels;
+	sound('while a backup runs');
+	$backup->query_safe("SELECT 1 FROM pg_backup_stop()");
+	$backup->quit;
+	released('after the backup');
+	sound('after the backup');
+}
+
+# ---- killed wherever that may be ----
+for my $point (qw(freeze_before_manifest freeze_after_manifest))
+{
+	for my $level (@levels)
+	{
+		change();
+		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; SELECT kvfdw_freeze('t_$level')");
+		wait_for('the server', sub { $node->psql('postgres', 'SELECT 1') == 0 });
+		sound("killed at $point of $level");
+	}
+}
+# Make a process wait at a point, where the server is killed.
+sub kill_at
+{
+	my ($point, $act) = @_;
+	worker_stop_points($node, "$point=wait");
+	$act->();
+	stopped($node, $point);
+	worker_stop_points($node, '');
+	kill_all($node);
+	unlink "$data/kvfdw/waiting.$point";
+	restart_killed($node);
+	return;
+}
+for my $point (qw(image_wanted image_captured image_synced image_renamed image_written chunk_released free_step))
+{
+	for my $level ($point eq 'free_step' ? 'full' : @levels)
+	{
+		change();
+		kill_at($point, sub {
+			$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_freeze('t_$level')");
+			$node->safe_psql('postgres', 'CHECKPOINT') if $level eq 'keys' && $point eq 'chunk_released';
+		});
+		sound("killed at $point of $level");
+	}
+}
+freeze();
+$node->safe_psql('postgres', 'CHECKPOINT');
+released('in the end');
+sound('in the end');
+
+# ---- power goes: the image that counts has its chunks ----
+for my $with_image (0, 1)
+{
+	fill(60);
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	change();
+	if ($with_image) { freeze(); released('before the power goes', qw(full none)); kill_all($node); }
+	else { worker_stop_points($node, 'image_wanted=wait'); freeze(); stopped($node, 'image_wanted'); worker_stop_points($node, ''); kill_all($node); }
+	unlink "$data/kvfdw/waiting.image_wanted";
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another $with_image'\n");
+	restart_killed($node);
+	is(tables_differ($node, "t_$_", 'heap', 'k'), '', "power, image $with_image: $_ has all rows") for qw(full keys);
+	is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$_')"), '', "power, image $with_image: $_ is sound") for @levels;
+	is(tables_differ($node, 't_none', 'heap', 'k'), '', "power, image $with_image: none has what was in files");
+}
+ok(-s $node->logfile, 'the server has a log');
+$node->stop;
+done_testing();
