@@ -25,6 +25,7 @@
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
+#include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
@@ -76,24 +77,34 @@ is_in_list(KvCheck *check, KvAddress address, Size len)
 	return address + len <= end;
 }
 
-/* Read one value and compare it with its entry. */
+/* Read one value and compare it with its entry, wherever that says now that it is (I 16). */
 static void
 check_value(KvCheck *check, const KvCheckEntry *entry)
 {
-	const KvVersion *version = &entry->version;
-	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	KvStore    *store = check->store;
+	KvVersion	version = entry->version;
 	KvKey		key = {entry->key, entry->keylen};
-	int			err;
-	const char *problem = kv_value_problem(&check->store->key, check->store->cache_id, key,
-										   version, &err);
 
-	if (problem == NULL && !is_in_list(check, address, version->len))
-		problem = "value lies in no chunk of its shard";
+	for (;;)
+	{
+		KvLocation	location = version.location;
+		KvAddress	address = KV_LOCATION_ADDRESS(location);
+		int			err;
+		const char *problem = kv_value_problem(&store->key, store->cache_id, key, &version, &err);
 
-	if (problem != NULL)
-		report_problem(check,
-					   kv_path_value(&check->store->key, kv_file_of(address)),
-					   kv_offset_of(address), problem);
+		if (problem == NULL && !is_in_list(check, address, version.len))
+			problem = "value lies in no chunk of its shard";
+		if (problem == NULL)
+			return;
+		if (!kv_version_again(store, key, &version))
+			return;				/* a merge has left it out */
+		if (version.location == location)
+		{
+			report_problem(check, kv_path_value(&store->key, kv_file_of(address)),
+						   kv_offset_of(address), problem);
+			return;
+		}
+	}
 }
 
 /* Every entry of one run: its shard's range and its value. */

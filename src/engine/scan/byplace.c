@@ -14,8 +14,8 @@
  *      reads of what is.
  *
  * What the snapshot sees is decided by the first step, as in any batch, and does not
- * change.  Nor do places: a value gets its own when it is written, first in a merge
- * slot for a while and then in the file.
+ * change.  Places may: a value that was moved since, and is not where it was any more, is
+ * looked up by its key (fetch.c).
  *
  * Where another scan by place is under way in a shard, the order begins there and
  * wraps around.  Shards that are not scattered are read in key order.

@@ -5,6 +5,7 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "utils/memutils.h"
 
 #include "engine/base/types.h"
@@ -154,7 +155,7 @@ plan_reads(KvScan *scan, KvRead *reads)
 		KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 		uint64		offset = kv_offset_of(address);
 
-		if (row->value != NULL)
+		if (row->value != NULL || row->problem != 0)
 			continue;
 		reads[n].file = kv_file_of(address);
 		reads[n].offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
@@ -166,41 +167,29 @@ plan_reads(KvScan *scan, KvRead *reads)
 	return n;
 }
 
-/* A row's value could not be read.  Returns if the scan is forgiving. */
+/* A row's value is not there, or wrong.  Returns if the scan is forgiving. */
 static void
-read_failed(const KvScan *scan, KvBatchRow *row, int result)
+report_damage(const KvScan *scan, KvBatchRow *row)
 {
 	const KvVersion *version = &row->version;
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 	const char *path = kv_path_value(&scan->store->key, kv_file_of(address));
 	int			level = scan->forgiving ? LOG : ERROR;
 
-	row->problem = result < 0 ? ERRCODE_IO_ERROR : ERRCODE_DATA_CORRUPTED;
-	if (result < 0)
-		kv_io_error(level, -result, path, "read");
+	row->problem = ERRCODE_DATA_CORRUPTED;
+	if (row->value != NULL)
+		(void) kv_value_verify(&scan->store->key, (KvKey) {row->key, row->keylen}, row->value,
+							   version, level);
+	else if (row->result < 0)
+	{
+		row->problem = ERRCODE_IO_ERROR;
+		kv_io_error(level, -row->result, path, "read");
+	}
 	else
 		ereport(level,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" ends before offset %llu", path,
 						(unsigned long long) kv_offset_of(address) + version->len)));
-}
-
-/* Every value of the batch, wherever it came from, is its entry's (I 4). */
-static void
-verify_values(KvScan *scan)
-{
-	for (int i = 0; i < scan->nrows; i++)
-	{
-		KvBatchRow *row = &scan->rows[i];
-		KvKey		key = {row->key, row->keylen};
-
-		if (row->verified || row->value == NULL)
-			continue;
-		if (!kv_value_verify(&scan->store->key, key, row->value, &row->version,
-							 scan->forgiving ? LOG : ERROR))
-			row->problem = ERRCODE_DATA_CORRUPTED;
-		row->verified = true;
-	}
 }
 
 /* Can a read, the next by place, be made part of the request? */
@@ -244,10 +233,9 @@ take_values(KvIoRequest *request, void *arg)
  * neighbouring blocks are made together.  Returns their number; *bytes: of all.
  */
 static int
-make_requests(const KvScan *scan, KvRead *reads, int nreads, KvIoRequest *requests,
+make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requests,
 			  Size *bytes)
 {
-	const KvStore *store = scan->store;
 	KvIoRequest *last = NULL;
 	int			n = 0;
 
@@ -290,7 +278,7 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 
 	kv_value_trim();
 	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
-	n = make_requests(scan, reads, nreads, requests, &bytes);
+	n = make_requests(scan->store, reads, nreads, requests, &bytes);
 	buffer = MemoryContextAllocHuge(scan->batch_context, bytes + KV_BLOCK);
 	buffer = (char *) TYPEALIGN(KV_BLOCK, buffer);
 	for (int i = 0; i < n; i++)
@@ -307,7 +295,7 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 		for (const KvRead *read = first; read < first + first->together; read++)
 		{
 			if (read->row->value == NULL)
-				read_failed(scan, read->row, requests[i].result);
+				read->row->result = requests[i].result;
 		}
 	}
 	scan->stats.device_reads += n;
@@ -316,53 +304,135 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 	kv_stat_add(scan->store, KV_COUNT_DEVICE_READ_BYTES, bytes);
 }
 
-void
+/* ---- values that have moved (I 16) ---- */
+
+/*
+ * A row's value is not what its version says, or not there.  True: it has moved, and the row
+ * has its new version.  Else it is damaged, or *gone: there is no such version any more; to a
+ * forgiving scan either is the row's problem, others get an ERROR for damage.
+ */
+static bool
+find_again(KvScan *scan, KvBatchRow *row, bool *gone)
+{
+	KvKey		key = {row->key, row->keylen};
+	KvBatchRow	now = *row;
+	bool		found;
+
+	now.value = NULL;
+	if (scan->view.snapshot != NULL)
+		found = kv_batch_find_point(scan, key, &now);
+	else
+		found = kv_version_again(scan->store, key, &now.version);
+	kv_run_believe();
+	if (!found && scan->view.snapshot == NULL)
+	{
+		if (scan->forgiving)
+			row->problem = ERRCODE_T_R_SERIALIZATION_FAILURE;
+		else
+			*gone = true;
+		return false;
+	}
+	if (!found || now.version.location == row->version.location)
+	{
+		report_damage(scan, row);
+		return false;
+	}
+	row->version = now.version;
+	row->value = now.value;
+	row->verified = row->headed = false;
+	kv_stat_add(scan->store, KV_COUNT_MOVED_READS, 1);
+	return true;
+}
+
+/* Every value of the batch, wherever it came from, is its entry's (I 4); else it has moved. */
+static bool
+have_moved(KvScan *scan, bool *gone)
+{
+	bool		some = false;
+
+	for (int i = 0; i < scan->nrows && !*gone; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		KvKey		key = {row->key, row->keylen};
+
+		if (!row->verified && row->value != NULL)
+			row->verified = kv_value_matches(&scan->store->key, key, row->value, &row->version);
+		if (!row->verified && row->problem == 0 && find_again(scan, row, gone))
+			some = true;
+	}
+	return some && !*gone;
+}
+
+bool
 kv_batch_fetch(KvScan *scan)
 {
 	KvRead	   *reads;
-	int			nreads;
+	bool		gone = false;
 
 	if (!scan->reader.windows)
 		fetch_cached(scan);
 	if (!scan->points)
 		fetch_windows(scan);
 	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
-	nreads = plan_reads(scan, reads);
-	if (nreads > 0)
-		read_values(scan, reads, nreads);
-	verify_values(scan);
+
+	/* a value moves seldom, so the second round mostly is the last */
+	do
+	{
+		int			nreads = plan_reads(scan, reads);
+
+		CHECK_FOR_INTERRUPTS();
+		KV_STOP_POINT("fetch_planned");
+		if (nreads > 0)
+			read_values(scan, reads, nreads);
+	} while (have_moved(scan, &gone));
+	return !gone;
 }
 
+/* What is wrong here kv_batch_fetch looks at once more. */
 void
 kv_batch_fetch_near(KvScan *scan)
 {
 	fetch_cached(scan);
-	verify_values(scan);
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		KvBatchRow *row = &scan->rows[i];
+		KvKey		key = {row->key, row->keylen};
+
+		if (!row->verified && row->value != NULL)
+			row->verified = kv_value_matches(&scan->store->key, key, row->value, &row->version);
+		if (!row->verified)
+			row->value = NULL;
+	}
 }
 
 /* By key, so that the value cache keeps its block. */
-void
+bool
 kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row)
 {
 	KvShard    *shard = kv_shard(store, kv_shard_for(store, key.data, key.len));
 	KvBatchRow	only = {.version = *version, .key = key.data, .keylen = key.len};
 	KvScan		scan = {.store = store, .want_values = true, .points = true, .rows = &only,
 	.nrows = 1};
-	char	   *copy;
+	bool		there;
 
 	scan.batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
 											   ALLOCSET_DEFAULT_SIZES);
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	only.value = kv_batch_copy_from_slot(&scan, shard, version);
 	LWLockRelease(&shard->lock);
-	kv_batch_fetch(&scan);
-	copy = MemoryContextAllocHuge(CurrentMemoryContext, Max(version->len, 1));
-	memcpy(copy, only.value, version->len);
-	row->key = key.data;
-	row->keylen = key.len;
-	row->form = KV_LOCATION_FORM(version->location);
-	row->len = version->len;
-	row->value = copy;
-	row->header = NULL;
+	there = kv_batch_fetch(&scan);
+	if (there)
+	{
+		char	   *copy = MemoryContextAllocHuge(CurrentMemoryContext, Max(version->len, 1));
+
+		memcpy(copy, only.value, version->len);
+		row->key = key.data;
+		row->keylen = key.len;
+		row->form = KV_LOCATION_FORM(version->location);
+		row->len = version->len;
+		row->value = copy;
+		row->header = NULL;
+	}
 	MemoryContextDelete(scan.batch_context);
+	return there;
 }

@@ -26,7 +26,8 @@ typedef struct KvBatchRow
 	KvVersion	version;
 	int			keylen;
 	const uint8 *key;
-	const char *value;			/* NULL: not read yet */
+	const char *value;			/* NULL: not read yet, or in vain: … */
+	int			result;			/* … bytes that there were, or -errno */
 	bool		present;
 	bool		verified;
 	bool		headed;			/* there is room for a varlena header before value */
@@ -204,8 +205,12 @@ extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 
 /* ---- fetch.c ---- */
 
-/* Get the values that rows of the batch still lack, and verify all (I 4). */
-extern void kv_batch_fetch(KvScan *scan);
+/*
+ * Get the values that rows of the batch still lack, and verify all (I 4).  Rows whose values
+ * have moved since they were found get their new version (I 16).  False, and only without a
+ * snapshot: a row's version is gone.
+ */
+extern bool kv_batch_fetch(KvScan *scan);
 /* Those of points that are in memory; others stay NULL. */
 extern void kv_batch_fetch_near(KvScan *scan);
 

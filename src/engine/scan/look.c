@@ -86,11 +86,15 @@ kv_look_read(KvStore *store, KvLook *looks, int n)
 			};
 	}
 	if (scan.nrows > 0)
-		kv_batch_fetch(&scan);
+		(void) kv_batch_fetch(&scan);
 	for (int i = 0, row = 0; i < n; i++)
 	{
 		if (looks[i].status == KV_LOOK_UNREAD)
+		{
+			/* it may have moved */
+			looks[i].version = scan.rows[row].version;
 			take_row(&looks[i], &scan.rows[row++]);
+		}
 	}
 	pfree(scan.rows);
 }

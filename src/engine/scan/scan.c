@@ -318,7 +318,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		else
 			(void) kv_batch_fill_range(scan);
 		if (scan->want_values)
-			kv_batch_fetch(scan);
+			(void) kv_batch_fetch(scan);
 		kv_stat_add(scan->store, KV_COUNT_ROWS_READ, scan->nrows);
 		scan->steering.rows += scan->nrows;
 		if (!scan->points)

@@ -288,7 +288,7 @@ kv_shard_scattered(KvStore *store, uint32 shardno)
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		room = kv_window_cache != NULL ? cache_bytes() : 0;
 
-	/* without the lock: it only grows, and whoever reads the values asks under the lock */
+	/* without the lock: about so, and whoever reads the values asks under the lock */
 	return kv_shard_value_bytes(shard) > Max(room, KV_WINDOW_SIZE) &&
 		!kv_shard_keeps_order(store, shardno);
 }

@@ -246,6 +246,7 @@ static KvRowResult
 follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *moved)
 {
 	KvTrail		trail;
+	KvRow		row;
 
 	*moved = false;
 	trace_row(store, aim, &trail);
@@ -264,6 +265,9 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *
 				KV_ROW_DELETED : KV_ROW_UPDATED;
 		aim->newer = true;
 	}
+	if (trail.deleted && has_moved(&trail.deletion) &&
+		!kv_fetch_version(store, aim->key, &trail.deletion, &row))
+		return follow_row(store, aim, mode, cid, moved);
 	*moved = true;
 	aim->snapshot = NULL;
 	aim->locked = false;
@@ -274,9 +278,6 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *
 	}
 	else if (has_moved(&trail.deletion))
 	{
-		KvRow		row;
-
-		kv_fetch_version(store, aim->key, &trail.deletion, &row);
 		aim->key.data = (const uint8 *) row.value;
 		aim->key.len = row.len;
 		aim->xid = trail.deletion.xid;
@@ -409,7 +410,8 @@ change_row(KvStore *store, KvAim *aim, const KvChange *change, KvQueue *queue, K
 	}
 	if (!aim->newer)
 		return KV_ROW_DONE;
-	kv_fetch_version(store, aim->key, &state.newest, newer);
+	if (!kv_fetch_version(store, aim->key, &state.newest, newer))
+		return change_row(store, aim, change, queue, newer);
 	return KV_ROW_NEWER;
 }
 
@@ -566,7 +568,11 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 	if (result == KV_EXISTS && seen != NULL)
 		*seen = state.newest;
 	if (result == KV_EXISTS && existing != NULL)
-		kv_fetch_version(store, key, &state.newest, existing);
+	{
+		if (!kv_fetch_version(store, key, &state.newest, existing))
+			return kv_insert_or_lock(store, rel, key, form, value, len, snapshot, cid, mode,
+									 seen, met, existing);
+	}
 	else if (result == KV_INSERTED)
 	{
 		kv_stat_add(store, KV_COUNT_INSERTS, 1);
@@ -576,7 +582,7 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 	return result;
 }
 
-/* A version keeps its place; frozen meanwhile it has lost its xid, and is taken for another. */
+/* One that was frozen meanwhile, and has lost its xid, or was moved is taken for another. */
 static bool
 same_version(const KvVersion *a, const KvVersion *b)
 {

@@ -1,0 +1,85 @@
+/*
+ * again.c
+ *		Finding a version again, whose value may have moved.
+ *
+ * Who has found a version and reads its value later holds nothing in between, and a merge
+ * may have moved the value; its chunk may even be gone.  So a value that is missing, cut off
+ * or not what its entry says is damage only if the key, looked up again, still has it at the
+ * same place (I 16).  A scan looks with its snapshot (fetch.c).  This is for those that have
+ * none: the same version is the one with the same xid and command id, or, as merges take
+ * these away from what every snapshot sees, the frozen one.  It cannot be another: while the
+ * caller's snapshot or lock is there, no newer one is seen by all.
+ */
+#include "postgres.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/scan/scan.h"
+#include "engine/shard/shard.h"
+
+/* What is looked for, and what has been found of it. */
+typedef struct KvSearch
+{
+	const KvVersion *wanted;
+	KvVersion	found;			/* the newest that it can be, … */
+	bool		any;			/* … if there is one */
+	bool		same_place;		/* one is where the wanted one was */
+} KvSearch;
+
+static void
+consider(KvSearch *search, const KvVersion *version)
+{
+	const KvVersion *wanted = search->wanted;
+
+	if (version->kind != wanted->kind || version->len != wanted->len ||
+		(version->xid != 0 && (version->xid != wanted->xid || version->cid != wanted->cid)))
+		return;
+	if (version->location == wanted->location)
+		search->same_place = true;
+	if (!search->any)
+		search->found = *version;
+	search->any = true;
+}
+
+static void
+consider_chain(KvSearch *search, const KvDelta *delta, KvKey key)
+{
+	KvDeltaItem *item = kv_delta_find(delta, key.data, key.len);
+	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
+
+	while (DsaPointerIsValid(pointer))
+	{
+		KvDeltaVersion *node = kv_address(pointer);
+
+		consider(search, &node->version);
+		pointer = node->older;
+	}
+}
+
+bool
+kv_version_again(KvStore *store, KvKey key, KvVersion *version)
+{
+	uint32		shardno = kv_shard_for(store, key.data, key.len);
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set = kv_shard_view(store, shardno);
+	KvSearch	search = {.wanted = version};
+	KvRunVersions walk;
+	KvVersion	older;
+	uint32		incarnation;
+
+	consider_chain(&search, &shard->active, key);
+	consider_chain(&search, &shard->sealed, key);
+	LWLockRelease(&shard->lock);
+	kv_run_versions_begin(&walk, set, key);
+	while (kv_run_versions_next(&walk, &older, &incarnation))
+		consider(&search, &older);
+	kv_run_believe();
+	if (search.any && !search.same_place)
+	{
+		version->location = search.found.location;
+		version->crc = search.found.crc;
+	}
+	return search.any;
+}
