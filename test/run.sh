@@ -10,6 +10,7 @@
 #
 #   ADMISSION=2        all of it under admission with so many slots, for superusers too
 #   CHUNK_KB=64        all of it with the smallest value files of so many kB
+#   COMPACT=1          merges of all runs move what lies in closed value files
 #   STATEMENTS=20000   statements of the differential test
 #   STEPS=5000         steps of the concurrent test
 #   SEED=n             repeat their run
@@ -35,6 +36,7 @@ server()
 	: >"$KV_SERVER_LOG"
 	local admission=() chunks=()
 	[ -z "${CHUNK_KB:-}" ] || chunks=("kvfdw.test_chunk_kb = $CHUNK_KB")
+	[ -z "${COMPACT:-}" ] || chunks+=("kvfdw.test_compact = on")
 	[ -z "${ADMISSION:-}" ] || admission=("kvfdw.admission_limit = $ADMISSION" "kvfdw.admission_exempt_superusers = off"
 		"kvfdw.admission_exempt_monitor = off")
 	kv_server_init "fsync = off" "autovacuum_naptime = 1h" "max_prepared_transactions = 10" "log_min_messages = info" "${admission[@]}" "${chunks[@]}" "$@"

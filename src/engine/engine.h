@@ -2,7 +2,7 @@
  * engine.h
  *		The engine's contract with the SQL side, and its invariants.
  *
- * The invariants below are cited as (I 1) … (I 14) in code and tests.
+ * The invariants below are cited as (I 1) … (I 16) in code and tests.
  *
  *  I 1  Heap's rules decide visibility.  A version is visible if and only if a
  *       heap tuple with the same xid and command id would be, under the same
@@ -29,8 +29,14 @@
  *  I 12 Bounded memory: every structure lives inside a GUC-sized budget.
  *  I 13 An address is given out once between two starts of the server, and
  *       never again once an entry names it whose transaction may have committed.
- *  I 14 A chunk is unlinked only when no shard lists it and nothing that is
- *       still to be read (a key log, a slot, the WAL) can name it.
+ *  I 14 A chunk's file is cut or removed only when no shard lists it, every image
+ *       that counts was captured after it left the list, no base backup runs, and
+ *       nothing that is still to be read (a key log, a slot, the WAL) can name it.
+ *  I 15 A chunk leaves its list only by a merge of all runs that has emitted no
+ *       entry naming it, while it was closed, no writer of an extent in it ran, and
+ *       all entries naming it lay in what was merged.
+ *  I 16 A value that cannot be read or verified is damage only if its key, looked
+ *       up again, still has it at the same place.
  *
  * All functions here raise ERROR unless they say otherwise.  None holds a
  * lock when it returns.

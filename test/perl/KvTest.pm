@@ -41,6 +41,7 @@ sub kv_cluster
 		%settings = ('kvfdw.admission_limit' => $ENV{ADMISSION}, 'kvfdw.admission_exempt_superusers' => 'off', 'kvfdw.admission_exempt_monitor' => 'off', %settings);
 	}
 	if ($ENV{CHUNK_KB} && !heap_only()) { %settings = ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}, %settings); }
+	if ($ENV{COMPACT} && !heap_only()) { %settings = ('kvfdw.test_compact' => 'on', %settings); }
 	if ($ENV{KV_IO_METHOD} && !heap_only()) { $settings{'kvfdw.io_method'} = $ENV{KV_IO_METHOD}; }
 	$node->append_conf('postgresql.conf', join('', map { "$_ = $settings{$_}\n" } sort keys %settings));
 	$before_start->($node) if $before_start;

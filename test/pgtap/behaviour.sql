@@ -26,6 +26,8 @@ UPDATE tap_t SET v = 'short' WHERE k <= 100;
 DELETE FROM tap_t WHERE k BETWEEN 101 AND 150;
 SELECT is((SELECT updates::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 100::bigint, 'updates are counted');
 SELECT is((SELECT deletes::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 50::bigint, 'deletes are counted');
+SELECT ok((SELECT live_bytes BETWEEN 1 AND value_file_bytes - 150 * 4096 FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 'what was replaced or deleted is not live');
+SELECT ok((SELECT retired_chunks = 0 AND retired_bytes = 0 AND retired_waits_for IS NULL AND moved_reads = 0 FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 'no value has moved');
 SELECT is((SELECT v FROM tap_t WHERE k = 7), 'short', 'a point read');
 SELECT cmp_ok((SELECT point_reads::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), '>=', 1::bigint, 'point reads are counted');
 SELECT is((SELECT count(v) FROM tap_t), 1950::bigint, 'a scan');

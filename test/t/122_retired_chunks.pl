@@ -49,7 +49,7 @@ sub released
 	{
 		ok(eval { wait_for("release of what $level has retired", sub { stat_of($level, 'retired_chunks') == 0 }) }, "$when: nothing of $level stays retired");
 	}
-	ok(eval { wait_for('the maintainer to free it', sub { !glob "$data/kvfdw/dropped.*" }) }, "$when: it is freed");
+	ok(eval { wait_for('the maintainer to free it', sub { !(() = glob "$data/kvfdw/dropped.*") }) }, "$when: it is freed");
 	return;
 }
 

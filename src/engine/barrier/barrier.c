@@ -296,7 +296,7 @@ make_wanted(KvStore *store, uint64 covers)
 			kv_interrupts();
 			KV_STOP_POINT("image_wanted");
 			if (!shard->image_wanted && !kv_retired_wants_image(shard))
-				kv_retired_release(store, i);
+				kv_shards_release(store, i, 1);
 			else
 				kv_shards_image(store, i, 1, covers, &stats);
 		}

@@ -123,6 +123,11 @@ extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFil
 /* ERROR: the images that were there count, of all n. */
 extern void kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers,
 						   KvBarrierStats *stats);
+/*
+ * Files that only older images have kept go, and retired chunks that nothing needs any more.
+ * In the process that makes images.
+ */
+extern void kv_shards_release(KvStore *store, uint32 first, int n);
 extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 						  KvImage *image);
 extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,

@@ -433,6 +433,15 @@ release_leftovers(KvStore *store, uint32 first, int n)
 	bms_free(wanted);
 }
 
+void
+kv_shards_release(KvStore *store, uint32 first, int n)
+{
+	/* older images before the chunks that they list */
+	release_leftovers(store, first, n);
+	for (int i = 0; i < n; i++)
+		kv_retired_release(store, first + i);
+}
+
 /* Where an image is written before it gets its name. */
 static const char *
 temporary_of(const KvStoreKey *key, const KvImageWork *work)
@@ -559,7 +568,5 @@ kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers, KvBarrierSta
 		list_free_deep(paths);
 	}
 	pfree(work);
-	release_leftovers(store, first, n);
-	for (int i = 0; i < n; i++)
-		kv_retired_release(store, first + i);
+	kv_shards_release(store, first, n);
 }

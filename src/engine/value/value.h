@@ -8,12 +8,14 @@
  *
  * A value file is a chunk (base/address.h):
  *
- *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──not listed──▸ gone
+ *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──nothing names it──▸ RETIRED ──▸ gone
  *
  *		OPEN	takes slots and extents, at KvShard.value_tail; at most one of a shard
  *		CLOSED	takes nothing more, but what was reserved in it may still be written
  *
- * Both are in the list of their shard (shard/chunks.c), which manifests and images copy.
+ *		RETIRED	was a victim; not in the list, but somebody may go back to it (shard/retired.c)
+ *
+ * Open and closed ones are in the list of their shard (shard/chunks.c), which manifests and images copy.
  * A chunk is made, and another closed, under the shard's extend_lock; the list changes
  * under the shard's lock.  So the order is extend_lock, then lock, and no descriptor is
  * opened under the latter.
@@ -35,6 +37,13 @@
  *			nothing names it: dead bytes, or the tail goes back and they are given out again.
  *		closed, not cut, or cut half way
  *			a file that is longer than what is used of it does no harm.
+ *		retired, before the manifest without it is there
+ *			it is closed, as before.
+ *		retired, behind that
+ *			killed, at none: the image lists it, so it stays until the next one; or it does
+ *			not, and it goes.  At full and keys, and after power: as the image says.
+ *		released, shortened or not
+ *			no image that counts lists it, and no redo begins where a record names it.
  *		cut, while an older manifest says that more was used
  *			what a slot had reserved and gave back: recovery takes the file's size.
  */

@@ -1,0 +1,100 @@
+# Promise: a standby retires chunks by itself, otherwise than its primary, and releases them
+# with the next checkpoint of that (I 14): what its queries see, also in a snapshot that is
+# older, is what heap has there; so it is after a crash, in a copy that was made of it while
+# chunks were retired, and when it is promoted.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvReplica;
+
+plan skip_all => 'heap has no chunks' if heap_only();
+my $primary = kv_primary('primary', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'off');
+plan skip_all => 'needs fault injection' unless has_faults($primary);
+$primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
+sub both { my ($sql) = @_; return $primary->safe_psql('postgres', join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
+my $round = 0;
+sub change { $round++; return both("UPDATE T SET v = rpad(md5((k * $round)::text), 1500 + k * 37 % 3000, md5(k::text)) WHERE k % 2 = $round % 2"); }
+both('INSERT INTO T SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, 500) g');
+my $standby = kv_standby($primary, 'standby', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'on');
+
+sub stat_of { my ($node, $column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
+sub same
+{
+	my ($node, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
+	is(answer($node, q{SELECT file, problem FROM kvfdw_check('t')}), '', "$when: sound");
+	return;
+}
+# Changes are replayed, and the standby has retired chunks for them.
+sub retires
+{
+	for (1 .. 50)
+	{
+		change();
+		$primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
+		last if eval { wait_for('the standby to retire chunks', 6, sub { stat_of($standby, 'retired_chunks') > 0 }) };
+	}
+	return cmp_ok(stat_of($standby, 'retired_chunks'), '>', 0, 'the standby retires chunks');
+}
+
+retires();
+is(stat_of($standby, 'retired_waits_for'), 'image', 'they wait for an image, which comes with a BARRIER');
+is(stat_of($primary, 'retired_chunks'), '0', 'the primary has retired none');
+same($standby, 'standby');
+
+# ---- a snapshot that is older than all that ----
+{
+	my $session = $standby->background_psql('postgres');
+	my $expected = $standby->safe_psql('postgres', q{SELECT md5(string_agg(md5(v), '' ORDER BY k)) FROM heap});
+	$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT md5(v) FROM t ORDER BY k');
+	my $rows = $session->query_safe('FETCH 5 FROM c') . "\n";
+	retires();
+	$primary->safe_psql('postgres', 'CHECKPOINT');
+	$primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
+	wait_for('release', sub { !(() = glob $standby->data_dir . "/kvfdw/dropped.*") });
+	$rows .= $session->query_safe('FETCH ALL FROM c');
+	$session->quit;
+	is($standby->safe_psql('postgres', "SELECT md5('" . join('', split /\n/, $rows) . "')"), $expected, 'a cursor of before shows what its snapshot sees');
+}
+
+# ---- released with the primary's checkpoint ----
+$primary->safe_psql('postgres', 'CHECKPOINT');
+ok(eval { wait_for('release on the standby', sub { stat_of($standby, 'retired_chunks') == 0 || ($primary->safe_psql('postgres', 'CHECKPOINT') && 0) }) }, 'a checkpoint of the primary releases them');
+ok(eval { wait_for('the maintainer to free them', sub { !(() = glob $standby->data_dir . "/kvfdw/dropped.*") }) }, 'they are freed');
+same($standby, 'released');
+
+# ---- killed with retired chunks, and copied ----
+retires();
+kill_all($standby);
+restart_killed($standby);
+$primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
+same($standby, 'killed');
+retires();
+my $copy = kv_standby($standby, 'copy');
+change();
+$primary->safe_psql('postgres', 'CHECKPOINT');
+$primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
+my $lsn = $primary->lsn('flush');
+wait_for('the copy', sub { $copy->safe_psql('postgres', "SELECT pg_last_wal_replay_lsn() >= '$lsn'") eq 't' });
+same($standby, 'copied');
+same($copy, 'the copy');
+$copy->stop;
+
+# ---- promoted ----
+retires();
+$primary->stop;
+$standby->promote;
+wait_for('promotion', sub { $standby->safe_psql('postgres', 'SELECT pg_is_in_recovery()') eq 'f' });
+same($standby, 'promoted');
+$standby->safe_psql('postgres', "UPDATE $_ SET v = 'after' WHERE k % 3 = 0") for qw(t heap);
+$standby->safe_psql('postgres', q{SELECT kvfdw_freeze('t')});
+ok(eval { wait_for('release', sub { stat_of($standby, 'retired_chunks') == 0 }) }, 'what is retired then goes without a checkpoint');
+same($standby, 'gone on with');
+$standby->stop;
+done_testing();
