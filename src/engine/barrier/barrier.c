@@ -552,9 +552,9 @@ kv_barrier_main(Datum arg)
 			else
 				nap = KV_RETRY_MS;
 		}
-		serve_shards();
 		kv_clog_fence();
 		release_checkpoint(handled);
+		serve_shards();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 nap, KV_WAIT_IDLE);
 	}

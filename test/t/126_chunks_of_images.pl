@@ -1,0 +1,87 @@
+# Promise: a chunk stays as long as the image lists it that a power loss would lead back to
+# (I 14): one that was captured before the chunk left its list and is made behind that, and
+# one that is older than a manifest which a crash has left.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no chunks' if heap_only();
+my $node = kv_cluster('images', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on');
+my $data = $node->data_dir;
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my @levels = qw(full keys none);
+my $round = 0;
+sub run_all { return $node->safe_psql('postgres', join ';', map { (my $s = $_[0]) =~ s/\bTABLE_\b/$_/g; $s } 'heap', map { "t_$_" } @levels); }
+sub change { $round++; return run_all("UPDATE TABLE_ SET v = rpad(md5((k * $round)::text), 1500 + k * 37 % 3000, md5(k::text)) WHERE k % 2 = $round % 2"); }
+sub retired { my ($level) = @_; return $node->safe_psql('postgres', "SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
+# The server is killed, and its machine, with whatever waits at these points.
+my $boots = 0;
+sub power
+{
+	worker_stop_points($node, '');
+	kill_all($node);
+	unlink glob "$data/kvfdw/waiting.*";
+	$boots++;
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot $boots'\n");
+	restart_killed($node);
+	return;
+}
+sub same
+{
+	my ($when) = @_;
+	for my $level (@levels)
+	{
+		is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$when: $level has heap's rows");
+		is(answer($node, "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$when: $level is sound");
+	}
+	return;
+}
+$node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") } @levels));
+run_all('INSERT INTO TABLE_ SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, 300) g');
+$node->safe_psql('postgres', 'CHECKPOINT');
+
+# ---- an image is captured, chunks leave the list, it is made ----
+for my $level (@levels)
+{
+	change();
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	# only this one needs another image
+	$node->safe_psql('postgres', "UPDATE t_$level SET v = v WHERE k = 1");
+	worker_stop_points($node, 'image_captured=wait,image_wanted=wait');
+	my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
+	stopped($node, 'image_captured');
+	$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_freeze('t_$level')");
+	cmp_ok(retired($level), '>', 5, "$level: chunks leave the list while an image is made that lists them");
+	is(go_on($node, 'image_captured', $w), '', 'it is made');
+	stopped($node, 'image_wanted');
+	power();
+	same("power goes behind an image of before ($level)");
+	$node->safe_psql('postgres', 'CHECKPOINT');
+}
+
+# ---- a crash behind the manifest, and power goes before the next image ----
+for my $level (@levels)
+{
+	change();
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	worker_stop_points($node, 'image_wanted=wait');
+	my $times = times_ready($node);
+	$node->psql('postgres', "SET kvfdw.stop_points = 'freeze_after_manifest=kill'; SELECT kvfdw_freeze('t_$level')");
+	ready_again($node, $times);
+	$node->safe_psql('postgres', "SELECT count(*) FROM t_$_") for @levels;
+	if ($level eq 'none') { stopped($node, 'image_wanted'); cmp_ok(retired('none'), '>', 5, 'what only the image lists is retired'); }
+	power();
+	same("power goes behind a crash of $level");
+}
+$node->safe_psql('postgres', "SELECT kvfdw_freeze('t_$_')") for @levels;
+$node->safe_psql('postgres', 'CHECKPOINT');
+ok(eval { wait_for('release', sub { !grep { retired($_) > 0 } @levels }) }, 'in the end nothing stays retired');
+same('in the end');
+ok(-s $node->logfile, 'the server has a log');
+$node->stop;
+done_testing();
