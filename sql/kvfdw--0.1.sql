@@ -48,7 +48,9 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT retired_chunks bigint,
 	OUT retired_bytes bigint,
 	OUT retired_waits_for text,
-	OUT moved_reads bigint)
+	OUT moved_reads bigint,
+	OUT passes bigint,
+	OUT moved_bytes bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
@@ -118,6 +120,26 @@ CREATE FUNCTION kvfdw_check(regclass, OUT file text, OUT "position" bigint, OUT 
 -- Freezes all recent versions now, as the maintainer would in time.  For the owner.
 CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+-- Gives back the space of dead values; sorted: and puts values in the order of keys.  For
+-- the owner.
+CREATE FUNCTION kvfdw_compact("table" regclass, sorted boolean DEFAULT false,
+	OUT moved_bytes bigint, OUT freed_bytes bigint, OUT waiting_for text)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+-- The compactions that run now: one row for each shard.
+CREATE FUNCTION kvfdw_stat_get_compact(
+	OUT relid regclass,
+	OUT shard integer,
+	OUT pid integer,
+	OUT phase text,
+	OUT moved_bytes bigint,
+	OUT to_move_bytes bigint)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_compact AS SELECT * FROM kvfdw_stat_get_compact();
+GRANT SELECT ON kvfdw_stat_compact TO PUBLIC;
 
 -- Admission, for the whole server; counts since the start or kvfdw_stat_reset().
 CREATE FUNCTION kvfdw_stat_get_admission(

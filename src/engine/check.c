@@ -369,7 +369,7 @@ check_chunks(KvCheck *check)
 	pfree(now.chunks);
 }
 
-/* Is a chunk in the list of a shard, about to be, or retired? */
+/* Is a chunk in the list of a shard, about to be, or retired, or does a pass make chunks now? */
 static bool
 is_of_some_shard(KvStore *store, KvAddress place)
 {
@@ -380,7 +380,7 @@ is_of_some_shard(KvStore *store, KvAddress place)
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		found = place == shard->next_place || kv_chunk_find(shard, place) != NULL ||
+		found = place == shard->next_place || shard->compactor != 0 || kv_chunk_find(shard, place) != NULL ||
 			kv_retired_find(shard, place) != NULL;
 		LWLockRelease(&shard->lock);
 	}

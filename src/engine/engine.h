@@ -2,7 +2,7 @@
  * engine.h
  *		The engine's contract with the SQL side, and its invariants.
  *
- * The invariants below are cited as (I 1) … (I 16) in code and tests.
+ * The invariants below are cited as (I 1) … (I 17) in code and tests.
  *
  *  I 1  Heap's rules decide visibility.  A version is visible if and only if a
  *       heap tuple with the same xid and command id would be, under the same
@@ -37,6 +37,9 @@
  *       all entries naming it lay in what was merged.
  *  I 16 A value that cannot be read or verified is damage only if its key, looked
  *       up again, still has it at the same place.
+ *  I 17 Before a manifest names a chunk that a compaction has written, every
+ *       value in it that an entry will name has been verified, sealed for its
+ *       new place, and made durable.
  *
  * All functions here raise ERROR unless they say otherwise.  None holds a
  * lock when it returns.
@@ -382,6 +385,36 @@ extern void kv_changes_again(Oid dboid, KvChanges *changes);
 /* It takes so many changes until somebody need look again. */
 extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
 
+/* ---- compacting (compact/store.c) ---- */
+typedef struct KvCompacted
+{
+	uint64		moved_bytes;	/* of values, to other chunks */
+	uint64		freed_bytes;	/* of chunks that are gone */
+	const char *waiting_for;	/* why others, or dead values, are still there; or NULL */
+} KvCompacted;
+
+/*
+ * Gives back the space of dead values; sorted: and puts all values in the order of their
+ * keys.  Waits until the chunks that nothing names any more are gone, but for what others
+ * must do before.  Serves interrupts.  The caller holds a lock on the table that excludes
+ * TRUNCATE and DROP.
+ */
+extern void kv_store_compact(KvStore *store, bool sorted, KvCompacted *done);
+
+typedef struct KvPassStats
+{
+	Oid			relid;
+	uint32		shard;
+	int			pid;
+	const char *phase;
+	uint64		moved_bytes;
+	uint64		to_move_bytes;
+} KvPassStats;
+
+/* Calls back for every pass that runs in database dboid. */
+extern void kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats),
+						   void *arg);
+
 /* ---- checking and statistics ---- */
 
 /* Read everything of one store and verify it (check.c). */
@@ -397,6 +430,7 @@ typedef enum KvStat
 	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
+	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES,
 	KV_COUNTERS
 } KvStat;
 

@@ -29,6 +29,7 @@
 #include "engine/base/worker.h"
 #include "engine/cache/cache.h"
 #include "engine/durable/durable.h"
+#include "engine/compact/compact.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/freeze/freeze.h"
@@ -150,6 +151,17 @@ maintain_store(KvStore *store, void *arg)
 			break;
 		kv_shard_maintain(store, i, now);
 	}
+#ifdef KVFDW_FAULTS
+	for (int i = 0; i < store->shape.nshards && kv_test_passes && !RecoveryInProgress(); i++)
+	{
+		static uint32 passes = 0;
+		KvPassResult result = {0};
+
+		/* one that is compacted goes on by itself */
+		if (kv_shard(store, i)->compactor == 0 && !ShutdownRequestPending)
+			kv_shard_compact(store, i, ++passes % 2 == 0, &result);
+	}
+#endif
 }
 
 static void

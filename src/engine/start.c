@@ -19,6 +19,7 @@
 #include "engine/cache/cache.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
+#include "engine/compact/compact.h"
 #include "engine/freeze/freeze.h"
 #include "engine/gate/gate.h"
 #include "engine/index/delta.h"
@@ -67,6 +68,7 @@ static const KvRoom rooms[] = {
 	{KV_STRUCT(KvSlotPool, kv_slot_pool), kv_slots_init, kv_slots_memory, kv_slots_attach,
 	kv_slots_gucs, kv_slots_start},
 	{KV_STRUCT(KvSettled, kv_settled), .gucs = kv_freeze_gucs, .start = kv_settle_startup},
+	{.gucs = kv_compact_gucs},
 	{KV_STRUCT(KvControl, kv_control)},
 	{KV_STRUCT(KvBarrier, kv_barrier), kv_barrier_init},
 	{.gucs = kv_recovery_gucs},

@@ -1,6 +1,7 @@
 /*
  * function.c
- *		The SQL functions that look inside: statistics, size, check, freeze.
+ *		The SQL functions that look inside, and have it tidied up: statistics, size, check, freeze,
+ *		compact.
  */
 #include "postgres.h"
 
@@ -35,8 +36,10 @@ PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
 PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
+PG_FUNCTION_INFO_V1(kvfdw_compact);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
 
-#define KV_STAT_COLUMNS 34
+#define KV_STAT_COLUMNS 36
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -51,7 +54,7 @@ raise_undefined(Oid relid)
  * before it is known to be ours, and the user's if it must be.
  */
 static Relation
-open_our_table(Oid relid, bool must_own)
+open_our_table(Oid relid, bool must_own, LOCKMODE lock)
 {
 	char	   *name = get_rel_name(relid);
 	Relation	rel;
@@ -67,7 +70,7 @@ open_our_table(Oid relid, bool must_own)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FOREIGN_TABLE, name);
 
 	/* dropped meanwhile, or even another's with the same OID? */
-	rel = try_relation_open(relid, AccessShareLock);
+	rel = try_relation_open(relid, lock);
 	if (rel == NULL || !kv_is_foreign_table(relid))
 		raise_undefined(relid);
 	return rel;
@@ -103,6 +106,8 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	else
 		nulls[n++] = true;
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_READS]);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_PASSES]);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_BYTES]);
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -218,7 +223,7 @@ kvfdw_stat_reset(PG_FUNCTION_ARGS)
 Datum
 kvfdw_relation_size(PG_FUNCTION_ARGS)
 {
-	Relation	rel = open_our_table(PG_GETARG_OID(0), false);
+	Relation	rel = open_our_table(PG_GETARG_OID(0), false, AccessShareLock);
 	KvStore    *store = kv_table_store(rel, false);
 	uint64		size = store ? kv_store_size(store) : 0;
 
@@ -246,7 +251,7 @@ kvfdw_check(PG_FUNCTION_ARGS)
 	KvStore    *store;
 
 	InitMaterializedSRF(fcinfo, 0);
-	rel = open_our_table(PG_GETARG_OID(0), true);
+	rel = open_our_table(PG_GETARG_OID(0), true, AccessShareLock);
 	store = kv_table_store(rel, false);
 	if (store)
 		kv_store_check(store, add_problem, fcinfo->resultinfo);
@@ -261,10 +266,64 @@ kvfdw_freeze(PG_FUNCTION_ARGS)
 	KvStore    *store;
 
 	PreventCommandDuringRecovery("kvfdw_freeze()");
-	rel = open_our_table(PG_GETARG_OID(0), true);
+	rel = open_our_table(PG_GETARG_OID(0), true, AccessShareLock);
 	store = kv_table_store(rel, false);
 	if (store)
 		kv_store_freeze(store);
 	relation_close(rel, AccessShareLock);
 	PG_RETURN_VOID();
+}
+
+Datum
+kvfdw_compact(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	KvStore    *store;
+	TupleDesc	desc;
+	KvCompacted done = {0};
+	Datum		values[3];
+	bool		nulls[3] = {0};
+
+	PreventCommandDuringRecovery("kvfdw_compact()");
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	rel = open_our_table(PG_GETARG_OID(0), true, RowExclusiveLock);
+	store = kv_table_store(rel, false);
+	if (store)
+		kv_store_compact(store, PG_GETARG_BOOL(1), &done);
+
+	relation_close(rel, RowExclusiveLock);
+	values[0] = Int64GetDatum(done.moved_bytes);
+	values[1] = Int64GetDatum(done.freed_bytes);
+	nulls[2] = done.waiting_for == NULL;
+	if (done.waiting_for != NULL)
+		values[2] = CStringGetTextDatum(done.waiting_for);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+static void
+add_pass_row(void *arg, const KvPassStats *stats)
+{
+	ReturnSetInfo *rsinfo = arg;
+	Datum		values[6];
+	bool		nulls[6] = {0};
+	int			n = 0;
+
+	values[n++] = ObjectIdGetDatum(stats->relid);
+	values[n++] = Int32GetDatum(stats->shard);
+	values[n++] = Int32GetDatum(stats->pid);
+	values[n++] = CStringGetTextDatum(stats->phase);
+	values[n++] = Int64GetDatum(stats->moved_bytes);
+	values[n++] = Int64GetDatum(stats->to_move_bytes);
+	Assert(n == lengthof(values));
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_stat_get_compact(PG_FUNCTION_ARGS)
+{
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	kv_stat_passes(MyDatabaseId, add_pass_row, fcinfo->resultinfo);
+	return (Datum) 0;
 }

@@ -36,6 +36,10 @@ SELECT lives_ok($$SELECT kvfdw_freeze('tap_t')$$, 'kvfdw_freeze');
 SELECT cmp_ok((SELECT freezes::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), '>=', 1::bigint, 'freezes are counted');
 SELECT cmp_ok((SELECT runs::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), '>=', 1::bigint, 'runs are counted');
 SELECT is((SELECT count(v) FROM tap_t), 1950::bigint, 'a scan of what is frozen');
+SELECT ok((SELECT moved_bytes > 0 AND freed_bytes > 0 FROM kvfdw_compact('tap_t', true)), 'kvfdw_compact');
+SELECT ok((SELECT passes >= 1 AND moved_bytes >= 1850 * 4096 FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 'compactions are counted');
+SELECT ok((SELECT every(bytes >= 1850 * 4096) FROM kvfdw_stat_io WHERE kind LIKE 'compact %'), 'and what they read and write');
+SELECT is((SELECT count(v) FROM tap_t), 1950::bigint, 'a scan of what is compacted');
 SELECT is((SELECT count(*) FROM kvfdw_check('tap_t')), 0::bigint, 'kvfdw_check is clean');
 SELECT cmp_ok((SELECT bytes FROM kvfdw_stat_io WHERE kind = 'value write'), '>=', 1900 * 4096::bigint, 'written bytes are counted');
 SELECT is((SELECT sum(errors) FROM kvfdw_stat_io), 0::numeric, 'no errors');
@@ -53,6 +57,7 @@ SELECT is((SELECT count(*) FROM kvfdw_check('tap_t')), 0::bigint, 'an emptied ta
 SELECT throws_ok($$SELECT kvfdw_relation_size('tap_heap')$$, '42809', NULL, 'a heap table is refused by kvfdw_relation_size');
 SELECT throws_ok($$SELECT * FROM kvfdw_check('tap_heap')$$, '42809', NULL, 'by kvfdw_check');
 SELECT throws_ok($$SELECT kvfdw_freeze('tap_heap')$$, '42809', NULL, 'by kvfdw_freeze');
+SELECT throws_ok($$SELECT kvfdw_compact('tap_heap')$$, '42809', NULL, 'by kvfdw_compact');
 SELECT throws_ok($$INSERT INTO tap_t SELECT 1, 'x' FROM generate_series(1, 2)$$, '23505', 'duplicate key value violates unique constraint "tap_t_pkey"', 'the duplicate error');
 SELECT is((SELECT count(*) FROM tap_t), 0::bigint, 'and it left nothing');
 DROP FOREIGN TABLE tap_t;

@@ -247,5 +247,18 @@ sound_reader('killed');
 $reader->safe_psql('postgres', 'CHECKPOINT');
 $reader->restart;
 sound_reader('started again');
+
+# ---- compaction takes over what it has ----
+for my $level (@levels)
+{
+	is($reader->safe_psql('postgres', "SELECT moved_bytes > 0 FROM kvfdw_compact('t_$level', true)"), 't', "$level: values of the old file are moved");
+	$reader->safe_psql('postgres', 'CHECKPOINT');
+	wait_for('the old file to go', sub { !-e "$pgdata/kvfdw/5/$old{$level}/00000001/00000.val" });
+	is(tables_differ($reader, "t_$level", 'heap', 'k'), '', "compacted: $level has heap's rows");
+	is($reader->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "compacted: $level is sound");
+}
+kill_all($reader);
+restart_killed($reader);
+is(tables_differ($reader, "t_$_", 'heap', 'k'), '', "compacted and killed: $_ has heap's rows") for @levels;
 $reader->stop;
 done_testing();

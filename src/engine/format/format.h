@@ -145,6 +145,7 @@ StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
 #define KV_CHUNK_ON_DISK	0x00ff	/* the flags that manifests have */
 #define KV_CHUNK_SYNCED		0x0100	/* it will not change any more, and is durable */
 #define KV_CHUNK_NAMED		0x0200	/* its name is durable */
+#define KV_CHUNK_DAMAGED	0x0800	/* a value in it cannot be moved; that was logged */
 #define KV_CHUNK_VICTIM		0x0400	/* it leaves the list once nothing names it */
 
 /* What a shard consists of.  The file is replaced whole, atomically, by every freeze. */

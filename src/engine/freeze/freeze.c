@@ -41,6 +41,7 @@
 #include "engine/format/format.h"
 #include "engine/freeze/freeze.h"
 #include "engine/freeze/internal.h"
+#include "engine/freeze/survive.h"
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
@@ -53,14 +54,12 @@ typedef struct KvMerge
 {
 	KvStore    *store;
 	uint32		shardno;
-	uint64		horizon;
-	uint64		ended;			/* every transaction before it has */
+	KvSurvival	rules;
 	KvDeltaItem *recent;		/* of the sealed delta, the next; NULL: that was the last */
 	KvDeltaCursor cursor;		/* it is there */
 	KvRunMerge	runs;			/* older than that; the base last, if it takes part */
 	int			taken;			/* of the unfrozen runs, the newest */
-	bool		with_base;
-	bool		base_taken;		/* … and there is one */
+	bool		base_taken;		/* the base takes part, and there is one */
 	bool		published;		/* the manifest names the new runs */
 	KvRunWriter *base_writer;	/* made with their first entry */
 	KvRunWriter *unfrozen_writer;
@@ -71,6 +70,9 @@ typedef struct KvMerge
 	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
 	uint64		entries_taken;	/* of the unfrozen runs that take part */
 	KvCounts   *counts;			/* of what is emitted, by chunk; NULL: not all runs take part */
+	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a freeze like others */
+	KvMovesWalk *walk;
+	bool		kept;			/* of the key at hand a version was emitted that is no lock */
 } KvMerge;
 
 static void
@@ -107,7 +109,14 @@ make_writer(KvMerge *merge, bool unfrozen, uint32 *number)
 static void
 emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 {
-	if (merge->counts)
+	if (merge->moves)
+	{
+		(void) kv_moves_apply(merge->walk, key, version);
+		if (merge->kept)
+			merge->moves->held += version->len;
+		merge->kept |= version->kind != KV_VERSION_LOCK;
+	}
+	if (merge->counts && !merge->moves)
 		KV_TEST_COMPACT(kv_test_move(merge->store, merge->shardno, key, version));
 	if (merge->counts)
 		kv_counts_add(merge->counts, version->location, version->len);
@@ -132,43 +141,16 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 	}
 }
 
-/*
- * Decide on one version, newer ones of its key having been seen.  settled: every
- * snapshot sees one of those, so of this only a running transaction's lock
- * counts.  Returns whether every snapshot sees one by now.
- */
-static bool
+/* One version, newer ones of its key having been seen; settled: see kv_version_survives. */
+static inline void
 merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incarnation,
-			  bool base, bool settled)
+			  bool base, bool *settled)
 {
 	KvVersion	version = *original;
+	KvSurvives	survives = kv_version_survives(&merge->rules, &version, incarnation, base, settled);
 
-	if (settled && version.kind != KV_VERSION_LOCK)
-		return true;
-	if (base)
-	{
-		emit(merge, key, &version, true);
-		return true;
-	}
-	if (version.fate == KV_FATE_UNKNOWN)
-		version.fate = kv_xid_fate(version.xid, incarnation);
-
-	/* in recovery: it ended with the server that ran it, and left no trace */
-	if (version.fate == KV_FATE_UNKNOWN && version.xid < merge->ended)
-		version.fate = KV_FATE_ABORTED;
-	if (version.fate == KV_FATE_ABORTED ||
-		(version.kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
-		return settled;
-	if (version.fate == KV_FATE_UNKNOWN || version.xid >= merge->horizon)
-	{
-		emit(merge, key, &version, false);
-		return settled;
-	}
-	if (!merge->with_base)
-		emit(merge, key, &version, false);
-	else if (version.kind == KV_VERSION_PUT)
-		emit(merge, key, &version, true);
-	return true;
+	if (survives != KV_SURVIVES_NOT)
+		emit(merge, key, &version, survives == KV_SURVIVES_FROZEN);
 }
 
 /* Merge every key of the sealed delta and of the runs. */
@@ -199,6 +181,7 @@ merge_sources(KvMerge *merge)
 			break;
 		memcpy(keybytes, first.data, first.len);
 		key.len = first.len;
+		merge->kept = false;
 
 		/* every source at this key gives its versions, newest first, and moves on */
 		if (in_delta)
@@ -209,8 +192,8 @@ merge_sources(KvMerge *merge)
 			{
 				KvDeltaVersion *node = kv_address(pointer);
 
-				settled = merge_version(merge, key, &node->version,
-										kv_incarnations->current, false, settled);
+				merge_version(merge, key, &node->version, kv_incarnations->current, false,
+							  &settled);
 				pointer = node->older;
 			}
 			merge->recent = kv_delta_next(&merge->cursor);
@@ -220,8 +203,8 @@ merge_sources(KvMerge *merge)
 			KvRunHead  *head = &merge->runs.heads[i];
 
 			for (; kv_head_is_at(head, key); kv_head_step(&merge->runs, head))
-				settled = merge_version(merge, key, &head->version, head->incarnation,
-										i == base, settled);
+				merge_version(merge, key, &head->version, head->incarnation, i == base,
+							  &settled);
 		}
 	}
 }
@@ -290,7 +273,7 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 	KvShardFiles *files = &manifest->files;
 
 	kv_shard_describe(shard, manifest);
-	if (merge->with_base)
+	if (merge->rules.with_base)
 	{
 		files->base_run = merge->base_number;
 		files->frozen_keys = merge->base_entries;
@@ -308,7 +291,9 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 		files->oldest_xid = merge->oldest_xid;
 	files->first_log = before->sealed_log + 1;
 	if (merge->counts)
-		kv_counts_apply(merge->counts, shard, merge->horizon, manifest);
+		kv_counts_apply(merge->counts, shard, merge->rules.horizon, manifest);
+	if (merge->moves)
+		kv_moves_describe(merge->moves, merge->counts, manifest);
 }
 
 /* Swap the shard over to what the merge has made.  Step 4 and 5. */
@@ -335,6 +320,8 @@ publish(KvMerge *merge, const KvShard *before)
 	KV_STOP_POINT("freeze_before_manifest");
 	kv_manifest_write(&store->key, merge->shardno, &manifest);
 	merge->published = true;
+	if (merge->moves)
+		merge->moves->published = true;
 	KV_STOP_POINT("freeze_after_manifest");
 
 	/* behind all records that name what is in the runs: their slots were drained */
@@ -343,6 +330,8 @@ publish(KvMerge *merge, const KvShard *before)
 	shard->files = *files;
 	if (merge->counts)
 		(void) kv_chunks_retire(shard, merge->counts, lsn);
+	if (merge->moves)
+		kv_moves_publish(merge->moves, &manifest, shard);
 	freed = shard->sealed;
 	memset(&shard->sealed, 0, sizeof(shard->sealed));
 	shard->frozen_at = GetCurrentTimestamp();
@@ -354,7 +343,7 @@ publish(KvMerge *merge, const KvShard *before)
 		kv_file_release(store, merge->shardno, KV_FILE_LOG, log);
 	for (int i = 0; i < merge->taken; i++)
 		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.unfrozen[i]);
-	if (merge->with_base && before->files.base_run != 0)
+	if (merge->rules.with_base && before->files.base_run != 0)
 		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.base_run);
 	KV_STOP_POINT("freeze_done");
 }
@@ -370,7 +359,7 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 		add_run(merge, before->files.unfrozen[i]);
 		merge->entries_taken += kv_run_header(merge->runs.heads[i].cursor.run)->nentries;
 	}
-	merge->base_taken = merge->with_base && before->files.base_run != 0;
+	merge->base_taken = merge->rules.with_base && before->files.base_run != 0;
 	if (merge->base_taken)
 		add_run(merge, before->files.base_run);
 
@@ -399,9 +388,19 @@ has_victims(KvShard *shard)
 	return has;
 }
 
+/* How far is the open chunk taken by what will be emitted?  Lock held. */
+static void
+note_open(const KvShard *shard, KvMoves *moves)
+{
+	KvAddress	end = shard->open_slot >= 0 ? kv_slots[shard->open_slot].base : shard->value_tail;
+
+	moves->open_place = shard->open_place;
+	moves->open_used = shard->open_place != 0 ? end - shard->open_place : 0;
+}
+
 /* Steps 2 to 5.  The caller is the shard's maintainer. */
 static void
-freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
+freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvShard		before;
@@ -412,29 +411,34 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 	before = *shard;
 	LWLockRelease(&shard->lock);
 
-	if (DsaPointerIsValid(before.sealed.root))
+	if (DsaPointerIsValid(before.sealed.root) || moves != NULL)
 		kv_shard_drain(store, shardno, before.sealed_log, PG_UINT64_MAX);
 	KV_STOP_POINT("freeze_before_merge");
 
 	merge->taken = choose_runs(store, shardno, mode, before.files.nunfrozen, before.files.unfrozen,
 							   before.sealed.nversions, before.files.frozen_keys,
-							   &merge->with_base);
-	if (merge->with_base)
+							   &merge->rules.with_base);
+	if (merge->rules.with_base && moves == NULL)
 		KV_TEST_COMPACT(kv_test_choose(shard, before.sealed_log));
 	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0 &&
-		!(merge->with_base && has_victims(shard)))
+		!(merge->rules.with_base && has_victims(shard)) && moves == NULL)
 		return;
-	if (merge->with_base)
+	if (merge->rules.with_base)
 	{
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		merge->counts = kv_counts_begin(shard);
+		if (moves != NULL)
+			note_open(shard, moves);
 		LWLockRelease(&shard->lock);
 	}
 
 	merge->store = store;
 	merge->shardno = shardno;
-	merge->horizon = kv_xid_horizon();
-	merge->ended = kv_xid_ended();
+	merge->moves = moves;
+	if (moves != NULL)
+		merge->walk = kv_moves_begin(moves);
+	merge->rules.horizon = kv_xid_horizon();
+	merge->rules.ended = kv_xid_ended();
 	PG_TRY();
 	{
 		merge_and_publish(merge, &before);
@@ -458,24 +462,25 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode)
 	}
 	PG_END_TRY();
 	release_merge(merge);
-	if (merge->with_base)
+	if (merge->rules.with_base)
 		KV_TEST_COMPACT(kv_test_chosen(shard));
 	kv_stat_add(store, mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);
 }
 
-/* Step 1.  Lock held exclusively. */
+/* Step 1.  Lock held exclusively.  logs: also where logs have nothing for the delta. */
 static void
-seal_delta(KvStore *store, uint32 shardno)
+seal_delta(KvStore *store, uint32 shardno, bool logs)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	if (DsaPointerIsValid(shard->sealed.root) || !DsaPointerIsValid(shard->active.root))
+	if (DsaPointerIsValid(shard->sealed.root) ||
+		(!DsaPointerIsValid(shard->active.root) && !logs))
 		return;
 	if (shard->open_slot >= 0)
 		kv_slot_seal(store, shardno);
 	shard->sealed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
-	if (shard->log_tail > sizeof(KvLogHeader))
+	if (shard->log_tail > sizeof(KvLogHeader) || logs)
 	{
 		shard->log_number++;
 		shard->log_tail = sizeof(KvLogHeader);
@@ -497,7 +502,7 @@ resign(int code, Datum arg)
 
 /* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
 static void
-freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode)
+freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw freeze",
@@ -506,7 +511,7 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode)
 
 	PG_ENSURE_ERROR_CLEANUP(resign, PointerGetDatum(shard));
 	{
-		freeze_sealed(store, shardno, mode);
+		freeze_sealed(store, shardno, mode, moves);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(resign, PointerGetDatum(shard));
 	resign(0, PointerGetDatum(shard));
@@ -515,11 +520,11 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode)
 }
 
 /*
- * Freeze a shard now.  If another process is at it, wait until it has ended and
- * return: the delta has been emptied.  No lock held.
+ * Freeze a shard now.  If another process is at it, wait until it has ended and, unless
+ * all runs are to be merged, return: the delta has been emptied.  No lock held.
  */
-void
-kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
+static void
+freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		waited = false;
@@ -535,7 +540,7 @@ kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
 			if (!waited || mode == KV_FREEZE_ALL)
 			{
 				shard->maintainer = MyProcPid;
-				seal_delta(store, shardno);
+				seal_delta(store, shardno, moves != NULL);
 				mine = true;
 			}
 			LWLockRelease(&shard->lock);
@@ -549,7 +554,28 @@ kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FREEZE);
 	}
 
-	freeze_and_resign(store, shardno, mode);
+	freeze_and_resign(store, shardno, mode, moves);
+}
+
+void
+kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
+{
+	freeze(store, shardno, mode, NULL);
+}
+
+void
+kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		left;
+
+	/* what a freeze that failed has left comes first, so that all there is now is sealed */
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	left = DsaPointerIsValid(shard->sealed.root);
+	LWLockRelease(&shard->lock);
+	if (left)
+		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+	freeze(store, shardno, KV_FREEZE_ALL, moves);
 }
 
 /*
@@ -568,7 +594,7 @@ kv_shard_spill_recovering(KvStore *store, uint32 shardno)
 	shard->sealed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);
-	freeze_and_resign(store, shardno, KV_FREEZE_SPILL);
+	freeze_and_resign(store, shardno, KV_FREEZE_SPILL, NULL);
 }
 
 /* Freeze every shard that has anything to freeze. */

@@ -15,6 +15,9 @@
 #include "port/atomics.h"
 
 #include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/index/run.h"
+#include "engine/shard/shard.h"
 
 /* freeze/freeze.c */
 typedef enum KvFreezeMode
@@ -32,6 +35,41 @@ typedef enum KvFreezeMode
 extern void kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode);
 /* By the process that recovers the shard: makes a run of what it has got so far. */
 extern void kv_shard_spill_recovering(KvStore *store, uint32 shardno);
+
+
+/* Values that compact/ has copied to chunks of its own, by the entries that a freeze meets. */
+typedef struct KvMoves
+{
+	KvRun	   *run;			/* the relocation file (moves.c), open; NULL: nothing was copied */
+	int			nchunks;
+	const KvChunk *chunks;		/* where the copies are: in no list yet, but there is room for them */
+	uint32		pass;			/* KvManifest.pass from now on; 0: as it was */
+
+	/* set by the freeze */
+	bool		published;		/* a manifest names these chunks */
+	uint64		held;			/* bytes of values that were emitted behind newer ones of their keys */
+	KvAddress	open_place;		/* the chunk that was open, or 0, … */
+	uint64		open_used;		/* … how far it was, … */
+	uint64		open_live;		/* … and what of that has been emitted */
+} KvMoves;
+
+typedef struct KvMovesWalk KvMovesWalk;
+
+/*
+ * Merges all runs of the shard, even if there is but one and nothing recent, and puts the
+ * entries of what was copied in their new places.  All entries that were there when it
+ * began are in runs then, and in no log.  After an ERROR the caller looks at published.
+ */
+extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves);
+
+/* ---- moves.c: for freeze.c ---- */
+extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */
+/* A version of a key is emitted, keys in order: if its value was copied, names the copy. */
+extern bool kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version);
+/* Adds the chunks to a manifest.  Lock held. */
+extern void kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest);
+/* The manifest is there: the chunks are in the shard's list.  Lock held, exclusively. */
+extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, KvShard *shard);
 
 /* ---- pressure.c ---- */
 extern void kv_freeze_gucs(void);	/* at load: defines its settings */

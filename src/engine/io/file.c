@@ -90,6 +90,8 @@ const char *const kv_io_kind_names[KV_IO_KINDS] = {
 	[KV_IO_META_WRITE] = "meta write",
 	[KV_IO_UNLINK] = "unlink",
 	[KV_IO_SYNC] = "sync",
+	[KV_IO_COMPACT_READ] = "compact read",
+	[KV_IO_COMPACT_WRITE] = "compact write",
 };
 
 static IoShared *io_shared = NULL;

@@ -42,6 +42,8 @@ typedef enum KvIoKind
 	KV_IO_META_WRITE,
 	KV_IO_UNLINK,
 	KV_IO_SYNC,
+	KV_IO_COMPACT_READ,			/* of values that are moved */
+	KV_IO_COMPACT_WRITE,
 	KV_IO_KINDS
 } KvIoKind;
 

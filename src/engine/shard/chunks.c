@@ -12,6 +12,7 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/shard/shard.h"
+#include "engine/value/value.h"
 
 #define KV_CHUNKS_FIRST	2		/* room in the first list */
 
@@ -49,11 +50,12 @@ kv_chunk_find(const KvShard *shard, KvAddress address)
 bool
 kv_chunks_make_room(KvShard *shard, int n)
 {
-	int			room = Max(shard->nchunks + n, Max(KV_CHUNKS_FIRST, shard->chunks_room * 2));
+	int			need = shard->nchunks + shard->chunks_promised + n;
+	int			room = Max(need, Max(KV_CHUNKS_FIRST, shard->chunks_room * 2));
 	dsa_pointer fresh;
 	dsa_pointer old;
 
-	if (shard->nchunks + n <= shard->chunks_room)
+	if (need <= shard->chunks_room)
 		return true;
 	fresh = dsa_allocate_extended(kv_area(), room * sizeof(KvShardChunk), DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(fresh))
@@ -274,7 +276,7 @@ kv_chunk_note_dead(KvShard *shard, const KvVersion *version)
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (chunk != NULL)
-		chunk->dead_since += version->len;
+		chunk->dead_since += kv_value_footprint(version->len);
 }
 
 uint64

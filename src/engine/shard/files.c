@@ -71,9 +71,9 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 		case KV_FILE_LOG:
 			return kv_backups_run() || needs_log(store, shard, file->number);
 		case KV_FILE_RUN:
-			/* one that a freeze has made may be about to be named */
+			/* one that a freeze has made may be about to be named, one of a pass is in use */
 			return kv_backups_run() || needs_run(shard, file->number) ||
-				(shard->recovered && (shard->maintainer != 0 ||
+				(shard->recovered && (shard->maintainer != 0 || shard->compactor != 0 ||
 									  file->number >= shard->images[KV_IMAGE_LAST].files.next_run));
 		case KV_FILE_IMAGE:
 			return shard->recovered ? file->number >= shard->image_number :
@@ -106,8 +106,8 @@ kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
 }
 
 /*
- * Unlink what nobody needs of a shard's files.  While a freeze is at work, runs that
- * nobody names stay until the next time.
+ * Unlink what nobody needs of a shard's files.  While a freeze or a pass is at work, runs
+ * that nobody names stay until the next time.
  */
 void
 kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
@@ -122,7 +122,7 @@ kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		needed = needs_file(store, shard, &files[i]);
-		if (shard->maintainer != 0)
+		if (shard->maintainer != 0 || shard->compactor != 0)
 			shard->leftovers = true;
 		LWLockRelease(&shard->lock);
 		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);

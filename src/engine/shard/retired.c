@@ -36,6 +36,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
 #define KV_RETIRED_FIRST	4		/* room in the first list */
@@ -117,7 +118,7 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len)
 		counts->n++;
 	}
 	counts->chunks[i].refs++;
-	counts->chunks[i].live += len;
+	counts->chunks[i].live += kv_value_footprint(len);
 	counts->last = i;
 }
 

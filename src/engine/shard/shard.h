@@ -70,6 +70,15 @@ typedef struct KvRetired
 /* Enough, each full, so that few bytes of a shard lie in one; see kv_chunk_next_class. */
 #define KV_CHUNKS_WANTED	24
 
+/* Where a pass is (compact/compact.h). */
+typedef enum KvPassPhase
+{
+	KV_PASS_NONE,
+	KV_PASS_CHOOSE,
+	KV_PASS_MOVE,
+	KV_PASS_SWITCH
+} KvPassPhase;
+
 typedef struct KvShard
 {
 	LWLock		lock;
@@ -91,6 +100,7 @@ typedef struct KvShard
 	dsa_pointer chunks;			/* KvShardChunk[chunks_room], in the order of addresses */
 	int			nchunks;
 	int			chunks_room;
+	int			chunks_promised;	/* of that room, so much is kept for the pass that runs */
 	uint32		pass;			/* KvManifest.pass */
 	KvAddress	next_place;		/* KvManifest.next_place */
 	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
@@ -103,6 +113,10 @@ typedef struct KvShard
 	bool		image_wanted;	/* by the next look of the barrier, without a checkpoint */
 
 	int			maintainer;		/* pid of the process freezing it, or 0 */
+	int			compactor;		/* pid of the process compacting it, or 0 … */
+	KvPassPhase pass_phase;		/* … where that is, … */
+	uint64		pass_moved;		/* … bytes that it has moved … */
+	uint64		pass_to_move;	/* … and is to move, about */
 	uint64		unsettled_xid;	/* the oldest there whose fate they do not say; 0: none … */
 	uint32		unsettled_generation;	/* … if the runs are of this generation */
 	uint64		settled_horizon;	/* at the last freeze of all runs */

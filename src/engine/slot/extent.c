@@ -177,6 +177,62 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 	return true;
 }
 
+KvAddress
+kv_places_reserve(KvStore *store, uint32 shardno, Size len, uint32 n, KvAddress *end)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	place;
+	KvAddress	behind;
+	uint64		span;
+
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	place = choose_place(store, shard, len);
+	span = kv_file_span((KvFileId) {place});
+	behind = Min(place + n * span, kv_volume_begin(kv_volume_of(place) + 1));
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->next_place = behind;
+	if (kv_volume_of(behind) != kv_volume_of(place))
+		shard->next_place = 0;
+	LWLockRelease(&shard->lock);
+	LWLockRelease(&shard->extend_lock);
+	*end = behind;
+	return place;
+}
+
+void
+kv_places_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->next_place == end)
+		shard->next_place = begin;
+	LWLockRelease(&shard->lock);
+	LWLockRelease(&shard->extend_lock);
+}
+
+void
+kv_value_close(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	closed;
+	uint64		used = 0;
+
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->open_slot >= 0)
+		kv_slot_seal(store, shardno);
+	closed = shard->open_place;
+	if (closed != 0)
+		used = shard->value_tail - closed;
+	kv_chunk_close(shard);
+	LWLockRelease(&shard->lock);
+	if (closed != 0)
+		cut(store, closed, used);
+	LWLockRelease(&shard->extend_lock);
+}
+
 bool
 kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
 {

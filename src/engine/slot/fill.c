@@ -27,23 +27,6 @@
 
 #define KV_SLOT_LEAST	((Size) 16 * 1024)	/* bytes of a chunk for one */
 
-/*
- * Where in the slot a value of this length goes.  Whole blocks start on a
- * block, so a 4096-byte value is one device block; small values do not
- * straddle a block boundary.
- */
-static uint32
-value_position(uint32 used, Size len)
-{
-	uint32		at = TYPEALIGN(8, used);
-
-	if (len > 0 && len % KV_BLOCK == 0)
-		return TYPEALIGN(KV_BLOCK, at);
-	if (len <= KV_BLOCK / 8 && at / KV_BLOCK != (at + Max(len, 1) - 1) / KV_BLOCK)
-		return TYPEALIGN(KV_BLOCK, at);
-	return at;
-}
-
 /* Does the shard's open slot hold one more value and entry? */
 bool
 kv_slot_fits(const KvShard *shard, Size len, int keylen)
@@ -55,7 +38,7 @@ kv_slot_fits(const KvShard *shard, Size len, int keylen)
 	slot = &kv_slots[shard->open_slot];
 	if (kv_slot_header(shard->open_slot)->incarnation != kv_writing_incarnation())
 		return false;			/* opened by redo */
-	return value_position(slot->value_used, len) + len <= slot->capacity &&
+	return kv_value_position(slot->value_used, len) + len <= slot->capacity &&
 		slot->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= kv_slot_entry_room(shard->open_slot);
 }
 
@@ -196,7 +179,7 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 
 	if (placing == KV_IN_SLOT)
 	{
-		uint32		at = value_position(slot->value_used, version->len);
+		uint32		at = kv_value_position(slot->value_used, version->len);
 
 		/* padding is zero, so nothing of a slot's former life gets out */
 		memset(values + slot->value_used, 0, at - slot->value_used);

@@ -291,6 +291,18 @@ extern bool kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
  */
 extern bool kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len);
 
+/*
+ * Give the caller places for up to n chunks, one behind the other, of which each can hold a
+ * value of this length.  Nobody else makes files there.  Returns the first; *end is behind
+ * the last.
+ */
+extern KvAddress kv_places_reserve(KvStore *store, uint32 shardno, Size len, uint32 n,
+								   KvAddress *end);
+/* No file was ever made in these, the last of those that were reserved. */
+extern void kv_places_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end);
+/* Close the shard's open chunk, if it has one; the next value has another made. */
+extern void kv_value_close(KvStore *store, uint32 shardno);
+
 /* A chunk that may not be durable. */
 typedef struct KvUnsynced
 {

@@ -61,6 +61,36 @@
 extern uint32 kv_value_crc_begin(const KvStoreKey *store, KvKey key,
 								 const char *value, Size len);
 extern uint32 kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len);
+/* The first step piece by piece: start, add the value's bytes in order, then its key. */
+extern uint32 kv_value_crc_start(void);
+extern uint32 kv_value_crc_add(uint32 crc, const char *bytes, Size len);
+extern uint32 kv_value_crc_key(uint32 crc, const KvStoreKey *store, KvKey key);
+/*
+ * Where a value of this length goes in a file of which so many bytes are taken.  Whole
+ * blocks start on a block, so a 4096-byte value is one device block; small values do not
+ * straddle a block boundary.
+ */
+static inline uint64
+kv_value_position(uint64 used, Size len)
+{
+	uint64		at = TYPEALIGN(8, used);
+
+	if (len > 0 && len % KV_BLOCK == 0)
+		return TYPEALIGN(KV_BLOCK, at);
+	if (len <= KV_BLOCK / 8 && at / KV_BLOCK != (at + Max(len, 1) - 1) / KV_BLOCK)
+		return TYPEALIGN(KV_BLOCK, at);
+	return at;
+}
+/* About how many bytes of a file a value of this length takes among others of its kind. */
+static inline uint64
+kv_value_footprint(Size len)
+{
+	if (len % KV_BLOCK == 0)
+		return len;
+	if (len <= KV_BLOCK / 8)
+		return KV_BLOCK / (KV_BLOCK / TYPEALIGN(8, len));
+	return TYPEALIGN(8, len);
+}
 /*
  * This process's descriptor of a value file, good until it is trimmed or forgotten.  If the
  * file is missing: with KV_IO_CREATE it is made, with KV_IO_MISSING_OK the answer is -1, and

@@ -39,10 +39,27 @@ static HTAB *open_files = NULL;
 uint32
 kv_value_crc_begin(const KvStoreKey *store, KvKey key, const char *value, Size len)
 {
+	return kv_value_crc_key(kv_value_crc_add(kv_value_crc_start(), value, len), store, key);
+}
+
+uint32
+kv_value_crc_start(void)
+{
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	crc = kv_crc_add(crc, value, len);
+	return crc;
+}
+
+uint32
+kv_value_crc_add(uint32 crc, const char *bytes, Size len)
+{
+	return kv_crc_add(crc, bytes, len);
+}
+
+uint32
+kv_value_crc_key(uint32 crc, const KvStoreKey *store, KvKey key)
+{
 	COMP_CRC32C(crc, store, sizeof(*store));
 	COMP_CRC32C(crc, key.data, key.len);
 	return crc;

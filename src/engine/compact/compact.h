@@ -1,0 +1,53 @@
+/*
+ * compact.h
+ *		Compaction: values move to other chunks, in the order of keys, so that chunks become
+ *		empty and go.
+ *
+ * One compaction of one shard is a *pass*:
+ *
+ *	0. choose	victims: closed chunks to be emptied, for space all that have dead bytes, for
+ *				order all there are
+ *	1. walk		the runs of now, in the order of keys, by the rules of a freeze; what lies in a
+ *				victim is gathered
+ *	2. move		slice by slice: values are read by place, verified, written by key to chunks
+ *				of the pass's own, and noted in a relocation file
+ *	3. switch	a freeze of all runs puts entries in their new places.  It counts what it
+ *				emits; a victim that it has emitted no entry for leaves the list.  The merge's
+ *				own count is the proof, not the plan
+ *	4. image	of the shard; when it is durable, nothing needs the victims any more (I 14)
+ *
+ * One process at a time compacts a shard (KvShard.compactor).  It is not the maintainer, for
+ * whom writers wait, but in step 3; so freezes go on beside it, and until step 3 nothing but
+ * files that nobody names tells of it.  No lock is held on entry, nor across I/O.
+ *
+ * Where a pass ends early, by cancel, DROP, a full disk, damage of a run or the end of its
+ * process, its files are removed and the shard is as it was.  After a crash they are files
+ * that nothing names.  A value that cannot be read stays where it is, with its chunk.  The
+ * WAL knows nothing of passes: a standby has places of its own.
+ */
+#ifndef KV_COMPACT_H
+#define KV_COMPACT_H
+
+#include "engine/base/types.h"
+#include "engine/engine.h"
+
+typedef struct KvPassResult
+{
+	uint64		moved;			/* bytes of values */
+	uint64		emptied;		/* bytes of the victims that have left the list */
+	uint64		held;			/* bytes of values for older snapshots or unfinished transactions only */
+} KvPassResult;
+
+extern void kv_compact_gucs(void);	/* at load: defines its settings */
+/*
+ * One pass, after any that is under way.  sorted: all values, for order.  The store is open,
+ * and stays known: the caller has a lock on the table, or a pin; a store that is dropped
+ * meanwhile is an ERROR.  Adds to *result.
+ */
+extern void kv_shard_compact(KvStore *store, uint32 shardno, bool sorted, KvPassResult *result);
+
+#ifdef KVFDW_FAULTS
+extern bool kv_test_passes;		/* the maintainer compacts all the time */
+#endif
+
+#endif							/* KV_COMPACT_H */

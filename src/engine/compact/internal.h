@@ -1,0 +1,135 @@
+/*
+ * internal.h
+ *		What the files of compact/ share; nobody else includes this.
+ *
+ *	walk.c		which entries survive and name a victim, in the order of keys
+ *	slice.c		so many of them as fit into memory: read by place, written by key
+ *	output.c	the chunks that they are written to
+ *	pass.c		one compaction of one shard
+ *
+ * All of a pass is in its memory context.  What it has open or made on disk its struct says,
+ * so that it can be closed and removed after an ERROR, at the end of the process too.
+ */
+#ifndef KV_COMPACT_INTERNAL_H
+#define KV_COMPACT_INTERNAL_H
+
+#include "lib/stringinfo.h"
+
+#include "engine/base/types.h"
+#include "engine/compact/compact.h"
+#include "engine/format/format.h"
+#include "engine/freeze/freeze.h"
+#include "engine/index/run.h"
+#include "engine/index/runmerge.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+
+/* ---- output.c ---- */
+
+/* The chunks that a pass writes.  Places are given out first, and written in their order. */
+typedef struct KvOutput
+{
+	KvStore    *store;
+	uint32		shardno;
+	uint16		flags;			/* of its chunks */
+	uint16		order;
+	uint64		expected;		/* about so many bytes are still to be placed */
+	KvAddress	next;			/* places for chunks that are reserved … */
+	KvAddress	end;			/* … up to here */
+	int			nchunks;
+	int			room;
+	KvChunk    *chunks;			/* in the order of places; used: what is given out */
+	File		file;			/* of the chunk that is written, or -1 */
+	KvFileId	id;
+	uint64		allocated;
+} KvOutput;
+
+/* Nothing is placed yet. */
+extern void kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno);
+/* Where a value goes; whole: it has its blocks for itself. */
+extern KvAddress kv_output_place(KvOutput *output, Size len, bool whole);
+extern void kv_output_align(KvOutput *output);	/* the next begins on a block */
+/* Whole blocks.  Addresses rise from call to call.  ERROR (53100) if the disk is full. */
+extern void kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size len);
+/* All is written: makes the files durable, names included. */
+extern void kv_output_finish(KvOutput *output);
+/* Never raises; removes the files, unless a manifest names them. */
+extern void kv_output_end(KvOutput *output, bool keep);
+
+/* ---- slice.c ---- */
+
+/* A value that is moved. */
+typedef struct KvMoving
+{
+	KvLocation	from;
+	KvAddress	to;
+	uint32		len;
+	uint32		crc;			/* of the version there; when it is moved: here */
+	Size		key;			/* in the slice's keys */
+	int			keylen;
+	uint8		kind;
+	bool		moved;
+	char	   *at;				/* in the slice's image; NULL: it is streamed */
+} KvMoving;
+
+/* What of the image lies in one piece on the device. */
+typedef struct KvStretchOut
+{
+	KvAddress	begin;
+	char	   *at;
+	Size		len;
+} KvStretchOut;
+
+typedef struct KvSlice
+{
+	KvStore    *store;
+	uint32		shardno;
+	KvOutput   *output;
+	KvRunWriter *relocations;	/* where it is noted what has been moved */
+	KvChunk    *victims;		/* by place; DAMAGED: a value in it could not be read */
+	int			nvictims;
+	uint64		moved;			/* bytes of values, so far */
+
+	char	   *image;			/* what is written, as it will be in the output */
+	Size		image_size;
+	Size		image_used;
+	char	   *read;			/* what is read at once */
+	KvIoRequest *requests;
+	int			nvalues;
+	int			room;
+	KvMoving   *values;			/* in the order of keys */
+	KvMoving  **by_place;
+	StringInfoData keys;
+	int			nstretches;
+	int			stretches_room;
+	KvStretchOut *stretches;
+	uint64		streamed;		/* bytes of those that are not in the image */
+} KvSlice;
+
+/* It is empty, and may have about so much memory; store, shard, output and victims are set. */
+extern void kv_slice_begin(KvSlice *slice, Size memory);
+/* Does the value lie in a chunk that is to be emptied? */
+extern int	kv_slice_victim(const KvSlice *slice, KvLocation location);	/* or -1 */
+/* One value more, in the order of keys.  False: the slice is full; write it first. */
+extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
+/* Move its values, and begin it anew.  Serves interrupts. */
+extern void kv_slice_write(KvSlice *slice);
+
+/* ---- walk.c ---- */
+
+/* The runs of a shard at one moment, open. */
+typedef struct KvWalk
+{
+	KvStore    *store;
+	uint32		shardno;
+	bool		has_base;
+	KvRunMerge	runs;
+} KvWalk;
+
+/* ERROR for damaged runs; those that were opened kv_walk_end closes then. */
+extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno);
+/* Put all that survives and lies in a victim into slices; between: called before each is written. */
+extern void kv_walk(KvWalk *walk, KvSlice *slice, void (*between) (void *arg), void *arg);
+extern void kv_walk_end(KvWalk *walk);	/* never raises */
+
+#endif							/* KV_COMPACT_INTERNAL_H */

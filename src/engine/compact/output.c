@@ -1,0 +1,222 @@
+/*
+ * output.c
+ *		The chunks that a pass writes.
+ *
+ * Their places are reserved together, so they are neighbours whatever writers open
+ * meanwhile, and nobody else makes files there: no lock is needed to write them.  They are
+ * in no list until a freeze publishes them; a pass that fails removes them, and after a
+ * crash they are files that nothing names (I 14).
+ *
+ * They are made durable one by one, when they are full.  So the freeze that names them
+ * publishes what is durable, at level 'keys' no COMMIT has to sync a whole shard, and an
+ * image finds nothing to do.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+
+#include "engine/base/types.h"
+#include "engine/compact/internal.h"
+#include "engine/io/fault.h"
+#include "engine/slot/slot.h"
+#include "engine/value/value.h"
+
+#define KV_OUTPUT_STEP	((uint64) 64 * 1024 * 1024)
+#define KV_FREE_STEP	((int64) 1024 * 1024)
+
+void
+kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno)
+{
+	memset(output, 0, sizeof(*output));
+	output->store = store;
+	output->shardno = shardno;
+	output->file = -1;
+}
+
+/* Have a place for a chunk that can hold a value of this length. */
+static void
+reserve(KvOutput *output, Size len)
+{
+	uint64		span;
+	KvFileId	id = {output->next};
+
+	if (output->next != output->end)
+	{
+		span = kv_file_span(id);
+		if (len <= span)
+			return;
+		kv_places_return(output->store, output->shardno, output->next, output->end);
+	}
+
+	/* the first says how large they are; the others are to follow it */
+	output->next = kv_places_reserve(output->store, output->shardno, len, 1, &output->end);
+	span = kv_file_span((KvFileId) {output->next});
+	if (output->expected > span)
+	{
+		kv_places_return(output->store, output->shardno, output->next, output->end);
+		output->next = kv_places_reserve(output->store, output->shardno, len,
+										 output->expected / span + 1 + output->expected / span / 16,
+										 &output->end);
+	}
+}
+
+static KvChunk *
+next_chunk(KvOutput *output, Size len)
+{
+	KvChunk    *chunk;
+
+	reserve(output, len);
+	if (output->nchunks == output->room)
+	{
+		output->room = Max(output->room * 2, 16);
+		output->chunks = output->chunks == NULL ? palloc(output->room * sizeof(KvChunk)) :
+			repalloc_huge(output->chunks, output->room * sizeof(KvChunk));
+	}
+	chunk = &output->chunks[output->nchunks++];
+	memset(chunk, 0, sizeof(*chunk));
+	chunk->place = output->next;
+	chunk->live = KV_NOT_KNOWN;
+	chunk->flags = output->flags;
+	chunk->order = output->order;
+	output->next += kv_file_span((KvFileId) {chunk->place});
+	return chunk;
+}
+
+KvAddress
+kv_output_place(KvOutput *output, Size len, bool whole)
+{
+	KvChunk    *chunk = output->nchunks > 0 ? &output->chunks[output->nchunks - 1] : NULL;
+	uint64		at = 0;
+
+	if (chunk != NULL)
+	{
+		at = whole ? TYPEALIGN(KV_BLOCK, chunk->used) : kv_value_position(chunk->used, len);
+		if (at + len > kv_file_span((KvFileId) {chunk->place}))
+		{
+			kv_output_align(output);
+			chunk = NULL;
+		}
+	}
+	if (chunk == NULL)
+	{
+		chunk = next_chunk(output, len);
+		at = 0;
+	}
+	chunk->used = whole ? TYPEALIGN(KV_BLOCK, at + len) : at + len;
+	output->expected -= Min(output->expected, len);
+	return chunk->place + at;
+}
+
+void
+kv_output_align(KvOutput *output)
+{
+	KvChunk    *chunk = &output->chunks[output->nchunks - 1];
+
+	if (output->nchunks > 0)
+		chunk->used = TYPEALIGN(KV_BLOCK, chunk->used);
+}
+
+static const char *
+path_of(const KvOutput *output, KvFileId id)
+{
+	return kv_path_value(&output->store->key, id);
+}
+
+/* Have the file's space up to at least this offset. */
+static void
+allocate(KvOutput *output, uint64 least)
+{
+	uint64		size = Min(Max(least, output->allocated + KV_OUTPUT_STEP),
+						   kv_file_span(output->id));
+	int			err;
+
+	if (least <= output->allocated)
+		return;
+	err = kv_io_try_extend(output->file, output->allocated, size);
+	if (err == ENOSPC && size > least)
+	{
+		size = least;
+		err = kv_io_try_extend(output->file, output->allocated, size);
+	}
+	if (err != 0)
+		kv_io_error(ERROR, err, path_of(output, output->id), "extend");
+	output->allocated = size;
+}
+
+/* The chunk that was written gets nothing more. */
+static void
+close_chunk(KvOutput *output)
+{
+	const char *path = path_of(output, output->id);
+	uint64		used = 0;
+	int			err;
+
+	if (output->file < 0)
+		return;
+	for (int i = 0; i < output->nchunks; i++)
+	{
+		if (output->chunks[i].place == output->id.place)
+			used = TYPEALIGN(KV_BLOCK, output->chunks[i].used);
+	}
+	allocate(output, used);
+	kv_io_close(output->file);
+	output->file = -1;
+	err = output->allocated > used ? kv_io_try_cut(path, used) : 0;
+	if (err != 0)
+		kv_io_error(LOG, err, path, "truncate");
+	if (!kv_fault_skips("data_sync"))
+		kv_io_sync_file(path);
+}
+
+void
+kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size len)
+{
+	KvFileId	id = kv_file_of(address);
+
+	if (output->file < 0 || !kv_same_file(id, output->id))
+	{
+		close_chunk(output);
+		output->file = kv_io_open(path_of(output, id), KV_IO_DIRECT | KV_IO_CREATE,
+								  KV_IO_COMPACT_WRITE);
+		output->id = id;
+		output->allocated = 0;
+	}
+	allocate(output, kv_offset_of(address) + len);
+	kv_io_write(output->file, blocks, len, kv_offset_of(address), KV_IO_COMPACT_WRITE);
+	kv_stat_add(output->store, KV_COUNT_DEVICE_WRITE_BYTES, len);
+}
+
+void
+kv_output_finish(KvOutput *output)
+{
+	char	   *directory = pstrdup(kv_path_store(&output->store->key));
+
+	kv_output_align(output);
+	close_chunk(output);
+	if (output->nchunks > 0 && !kv_fault_skips("data_sync"))
+		kv_io_sync_directory(directory);
+	pfree(directory);
+	for (int i = 0; i < output->nchunks; i++)
+		output->chunks[i].flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
+	kv_places_return(output->store, output->shardno, output->next, output->end);
+	output->next = output->end;
+}
+
+void
+kv_output_end(KvOutput *output, bool keep)
+{
+	if (output->file >= 0)
+		kv_io_close(output->file);
+	output->file = -1;
+	for (int i = 0; i < output->nchunks && !keep; i++)
+	{
+		const char *path = path_of(output, (KvFileId) {output->chunks[i].place});
+		struct stat info;
+		int64		size = stat(path, &info) == 0 ? info.st_size : 0;
+
+		/* a file system that discards what it frees serves nobody meanwhile */
+		while ((size -= KV_FREE_STEP) > 0 && kv_io_try_cut(path, size) == 0)
+			;
+		(void) kv_io_unlink(path);
+	}
+}

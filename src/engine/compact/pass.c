@@ -1,0 +1,342 @@
+/*
+ * pass.c
+ *		One compaction of one shard; compact.h says what it does.
+ *
+ * Why what a pass does is right whatever happens beside it:
+ *
+ *	- An entry that names a victim lies in the runs that are walked, for all of them do
+ *	  (I 15), and nothing that is written from then on names one.  The freeze at the end
+ *	  keeps of these runs no more than the walk has seen, for its horizon is the same or later.
+ *	- If it meets an entry all the same that names a victim and is not in the relocation file
+ *	  it keeps it as it is, and the victim stays: a pass can fail to empty a chunk, never
+ *	  lose a value.
+ *	- Freezes of others in between emit old locations, which stay good.
+ *	- Readers look a key up again if they do not find its value where it was (I 16).
+ *
+ * The relocation file has a number of its own among the shard's runs, and no manifest names
+ * it, so a crash leaves a run that is swept.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/compact/internal.h"
+#include "engine/slot/slot.h"
+
+#define KV_DEAD_SHARE	50		/* for space a chunk is emptied if one byte in so many is dead */
+
+static int	compact_memory_kb = 64 * 1024;
+#ifdef KVFDW_FAULTS
+bool		kv_test_passes = false;
+#endif
+
+typedef struct KvPass
+{
+	KvStore    *store;
+	uint32		shardno;
+	bool		sorted;
+	uint64		to_move;		/* about so many bytes */
+	KvWalk		walk;
+	KvSlice		slice;
+	KvOutput	output;
+	uint32		number;			/* of the relocation file; 0: none */
+	KvMoves		moves;
+} KvPass;
+
+void
+kv_compact_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.compact_memory",
+							"Sets how much memory a compaction uses to put values in order.",
+							NULL,
+							&compact_memory_kb, 64 * 1024, 4 * 1024, 512 * 1024,
+							PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
+#ifdef KVFDW_FAULTS
+	DefineCustomBoolVariable("kvfdw.test_passes",
+							 "Makes the maintainer compact all tables all the time, for tests.",
+							 NULL, &kv_test_passes, false,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+#endif
+}
+
+/* ---- the role ---- */
+
+/* Wait until nobody compacts the shard, and do it then. */
+static void
+become_compactor(KvShard *shard)
+{
+	bool		mine = false;
+
+	ConditionVariablePrepareToSleep(&shard->changed);
+	while (!mine)
+	{
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		mine = shard->compactor == 0;
+		if (mine)
+			shard->compactor = MyProcPid;
+		LWLockRelease(&shard->lock);
+		if (!mine)
+			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_COMPACT);
+	}
+	ConditionVariableCancelSleep();
+}
+
+static void
+set_phase(KvPass *pass, KvPassPhase phase)
+{
+	kv_shard(pass->store, pass->shardno)->pass_phase = phase;
+}
+
+/* The pass has ended, in whatever way.  What it leaves is named by a manifest. */
+static void
+end_pass(int code, Datum arg)
+{
+	KvPass	   *pass = (KvPass *) DatumGetPointer(arg);
+	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+
+	kv_walk_end(&pass->walk);
+	if (pass->slice.relocations != NULL)
+		kv_run_discard(pass->slice.relocations);
+	pass->slice.relocations = NULL;
+	if (pass->moves.run != NULL)
+		kv_run_close(pass->moves.run);
+	pass->moves.run = NULL;
+	if (pass->number != 0)
+		(void) kv_io_unlink(kv_path_run(&pass->store->key, pass->shardno, pass->number));
+	kv_output_end(&pass->output, pass->moves.published);
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shard->nchunks; i++)
+		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_VICTIM;
+	shard->chunks_promised = 0;
+	shard->compactor = 0;
+	shard->pass_phase = KV_PASS_NONE;
+	LWLockRelease(&shard->lock);
+	ConditionVariableBroadcast(&shard->changed);
+}
+
+/* ---- step 0 ---- */
+
+/* Is so much dead that it pays to move what is not? */
+static bool
+is_worth_it(const KvPass *pass, uint64 used, uint64 live)
+{
+	uint64		dead = used - Min(live, used);
+
+	return used > 0 && (pass->sorted || live == 0 || dead > Max(used / KV_DEAD_SHARE, KV_BLOCK));
+}
+
+/* Mark the victims. */
+static void
+mark_victims(KvPass *pass)
+{
+	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	uint64		horizon = kv_xid_horizon();
+	KvSlice    *slice = &pass->slice;
+	int			room = shard->nchunks + 1;	/* who comes behind was not chosen */
+
+	slice->victims = palloc(room * sizeof(KvChunk));
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shard->nchunks && slice->nvictims < room; i++)
+	{
+		KvShardChunk *chunk = &kv_chunks(shard)[i];
+
+		if (!kv_chunk_may_be_victim(shard, chunk, horizon) ||
+			!is_worth_it(pass, chunk->chunk.used, kv_chunk_live(shard, chunk)))
+			continue;
+		chunk->chunk.flags |= KV_CHUNK_VICTIM;
+		slice->victims[slice->nvictims++] = chunk->chunk;
+		pass->to_move += kv_chunk_live(shard, chunk);
+	}
+	shard->pass_to_move = pass->to_move;
+	shard->pass_moved = 0;
+	LWLockRelease(&shard->lock);
+}
+
+/* The entries of all chunks are in runs, and what is dead in them is known exactly. */
+static void
+choose(KvPass *pass)
+{
+	KvMoves		none = {0};
+
+	if (pass->sorted)
+		kv_value_close(pass->store, pass->shardno);
+	kv_shard_rewrite(pass->store, pass->shardno, &none);
+	if (none.open_place != 0 && is_worth_it(pass, none.open_used, none.open_live))
+	{
+		kv_value_close(pass->store, pass->shardno);
+		none.held = 0;
+		kv_shard_rewrite(pass->store, pass->shardno, &none);
+	}
+	pass->moves.held = none.held;
+	mark_victims(pass);
+	KV_STOP_POINT("compact_chosen");
+}
+
+/* ---- steps 1 and 2 ---- */
+
+/* Before a slice is written. */
+static void
+look_up(void *arg)
+{
+	KvPass	   *pass = arg;
+
+	kv_maintenance_interrupts();
+	if (pg_atomic_read_u32(&pass->store->state) == KV_STORE_DROPPED)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table was dropped while it was compacted")));
+	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
+	KV_STOP_POINT("compact_slice");
+}
+
+/* A relocation file without entries, to be written. */
+static KvRunWriter *
+begin_relocations(KvPass *pass, KvRunIds *ids)
+{
+	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	pass->number = shard->files.next_run++;
+	LWLockRelease(&shard->lock);
+	kv_store_ids(pass->store, pass->shardno, pass->number, ids);
+	ids->unfrozen = true;
+	return kv_run_create(kv_path_run(&pass->store->key, pass->shardno, pass->number), ids);
+}
+
+/* Keep room in the list for what has been written. */
+static void
+promise_room(KvPass *pass)
+{
+	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	bool		room;
+
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	room = kv_chunks_make_room(shard, pass->output.nchunks);
+	if (room)
+	{
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		shard->chunks_promised = pass->output.nchunks;
+		LWLockRelease(&shard->lock);
+	}
+	LWLockRelease(&shard->extend_lock);
+	if (!room)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of shared memory"),
+				 errhint("You might need to increase \"kvfdw.delta_memory\".")));
+}
+
+static void
+move_values(KvPass *pass)
+{
+	KvSlice    *slice = &pass->slice;
+	KvOutput   *output = &pass->output;
+	KvRunIds	ids;
+
+	set_phase(pass, KV_PASS_MOVE);
+	if (pass->sorted)
+	{
+		output->flags = KV_CHUNK_SORTED;
+		pass->moves.pass = kv_shard(pass->store, pass->shardno)->pass + 1;
+		output->order = Max(pass->moves.pass % PG_UINT16_MAX, 1);
+	}
+	slice->store = pass->store;
+	slice->shardno = pass->shardno;
+	slice->output = output;
+	output->expected = pass->to_move;
+	kv_slice_begin(slice, (Size) compact_memory_kb * 1024);
+	kv_walk_begin(&pass->walk, pass->store, pass->shardno);
+	slice->relocations = begin_relocations(pass, &ids);
+
+	kv_walk(&pass->walk, slice, look_up, pass);
+
+	kv_walk_end(&pass->walk);
+	kv_output_finish(output);
+	kv_run_finish(slice->relocations);
+	slice->relocations = NULL;
+	pass->moves.run = kv_run_open(kv_path_run(&pass->store->key, pass->shardno, pass->number), &ids);
+	if (pass->moves.run == NULL)
+		elog(ERROR, "relocation file %u of shard %u is missing", pass->number, pass->shardno);
+	promise_room(pass);
+	pass->moves.chunks = output->chunks;
+	pass->moves.nchunks = output->nchunks;
+	KV_STOP_POINT("compact_written");
+}
+
+/* ---- all of them ---- */
+
+/* What has become of the victims. */
+static void
+look_back(KvPass *pass, KvPassResult *result)
+{
+	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	const KvSlice *slice = &pass->slice;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < slice->nvictims; i++)
+	{
+		KvShardChunk *chunk = kv_chunk_find(shard, slice->victims[i].place);
+
+		if (chunk == NULL)
+			result->emptied += slice->victims[i].used;
+		else
+			chunk->chunk.flags |= slice->victims[i].flags & KV_CHUNK_DAMAGED;
+	}
+	LWLockRelease(&shard->lock);
+	result->moved += slice->moved;
+	kv_stat_add(pass->store, KV_COUNT_PASSES, 1);
+	kv_stat_add(pass->store, KV_COUNT_MOVED_BYTES, slice->moved);
+}
+
+static void
+run_pass(KvPass *pass, KvPassResult *result)
+{
+	choose(pass);
+	if (pass->slice.nvictims > 0)
+	{
+		if (pass->to_move > 0)
+			move_values(pass);
+		set_phase(pass, KV_PASS_SWITCH);
+		pass->moves.held = 0;
+		kv_shard_rewrite(pass->store, pass->shardno, &pass->moves);
+		look_back(pass, result);
+	}
+	result->held += pass->moves.held;
+}
+
+void
+kv_shard_compact(KvStore *store, uint32 shardno, bool sorted, KvPassResult *result)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	MemoryContext context;
+	MemoryContext old;
+	KvPass	   *pass;
+
+	if (shard->nchunks == 0)
+		return;
+	context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw compaction",
+									ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	pass = palloc0(sizeof(KvPass));
+	pass->store = store;
+	pass->shardno = shardno;
+	pass->sorted = sorted;
+
+	become_compactor(shard);
+	PG_ENSURE_ERROR_CLEANUP(end_pass, PointerGetDatum(pass));
+	{
+		kv_output_begin(&pass->output, store, shardno);
+		set_phase(pass, KV_PASS_CHOOSE);
+		run_pass(pass, result);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(end_pass, PointerGetDatum(pass));
+	end_pass(0, PointerGetDatum(pass));
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}

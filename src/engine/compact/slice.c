@@ -1,0 +1,487 @@
+/*
+ * slice.c
+ *		Values are moved, as many at once as fit into memory.
+ *
+ * A slice is gathered in the order of keys, and each value gets its new place then.  What
+ * is to be written is an image of the output in memory, into which values are copied when
+ * they have been read.  They are read in the order of their old places, so a slice is as
+ * good as a sort of that many bytes:
+ *
+ *	- blocks that lie near each other are read by one request; what lies between two
+ *	  costs less than a request of its own;
+ *	- where a quarter of the blocks between the first and the last of a victim are wanted,
+ *	  all of them are read.
+ *
+ * A value is verified against its old place, and its checksum is completed for the new one
+ * from the same pass over its bytes (I 4).  One that cannot be read or verified is left
+ * where it is, and its victim with it: nobody may take damage for the value.
+ *
+ * Values too large for that are copied piece by piece, through a buffer of the pass.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/cache/cache.h"
+#include "engine/compact/internal.h"
+#include "engine/value/value.h"
+
+#define KV_STREAM_LEAST	((Size) 1024 * 1024)	/* longer values are not held whole */
+#define KV_READ_AREA	((Size) 4 * 1024 * 1024)	/* bytes that are read at once */
+#define KV_READ_LEN		((Size) 128 * 1024)	/* of one request for several values */
+#define KV_READS		256		/* requests at once */
+#define KV_READ_GAP		((uint64) 3 * KV_BLOCK)	/* between two values that one request reads */
+#define KV_READ_ALL		4		/* all blocks are read if one in so many is wanted */
+#define KV_WRITE_LEN	((Size) 1024 * 1024)
+
+/* ---- gathering ---- */
+
+static char *
+get_blocks(Size bytes)
+{
+	char	   *memory = MemoryContextAllocHuge(CurrentMemoryContext, bytes + KV_BLOCK);
+
+	return (char *) TYPEALIGN(KV_BLOCK, (uintptr_t) memory);
+}
+
+void
+kv_slice_begin(KvSlice *slice, Size memory)
+{
+	slice->image_size = memory;
+	slice->image = get_blocks(memory);
+	slice->read = get_blocks(KV_READ_AREA);
+	slice->requests = palloc(KV_READS * sizeof(KvIoRequest));
+	initStringInfo(&slice->keys);
+}
+
+int
+kv_slice_victim(const KvSlice *slice, KvLocation location)
+{
+	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
+	int			low = 0;
+	int			high = slice->nvictims;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (slice->victims[middle].place < place)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < slice->nvictims && slice->victims[low].place == place ? low : -1;
+}
+
+/* What the slice takes, besides its image. */
+static Size
+bookkeeping(const KvSlice *slice)
+{
+	return slice->nvalues * (sizeof(KvMoving) + sizeof(KvMoving *)) + slice->keys.len;
+}
+
+/* Put the value's new place into the image, behind what is there. */
+static void
+add_to_image(KvSlice *slice, KvMoving *value)
+{
+	KvStretchOut *last = slice->nstretches > 0 ? &slice->stretches[slice->nstretches - 1] : NULL;
+
+	if (last == NULL || !kv_same_file(kv_file_of(value->to), kv_file_of(last->begin)) ||
+		value->to - (last->begin + last->len) >= KV_BLOCK)
+	{
+		if (slice->nstretches == slice->stretches_room)
+		{
+			slice->stretches_room = Max(slice->stretches_room * 2, 16);
+			slice->stretches = slice->stretches == NULL ?
+				palloc(slice->stretches_room * sizeof(KvStretchOut)) :
+				repalloc_huge(slice->stretches, slice->stretches_room * sizeof(KvStretchOut));
+		}
+		Assert(value->to % KV_BLOCK == 0);
+		last = &slice->stretches[slice->nstretches++];
+		last->begin = value->to;
+		last->len = 0;
+		memset(slice->image + slice->image_used, 0,
+			   TYPEALIGN(KV_BLOCK, slice->image_used) - slice->image_used);
+		slice->image_used = TYPEALIGN(KV_BLOCK, slice->image_used);
+		last->at = slice->image + slice->image_used;
+	}
+	value->at = last->at + (value->to - last->begin);
+	memset(last->at + last->len, 0, value->at - (last->at + last->len));
+	last->len = value->to - last->begin + value->len;
+	slice->image_used = last->at + last->len - slice->image;
+}
+
+bool
+kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version)
+{
+	bool		streamed = version->len > KV_STREAM_LEAST;
+	KvMoving   *value;
+
+	if (slice->nvalues > 0 &&
+		(slice->streamed > slice->image_size ||
+		 bookkeeping(slice) + key.len + slice->image_used + (streamed ? 0 : version->len) +
+		 3 * KV_BLOCK > slice->image_size))
+		return false;
+	if (slice->nvalues == slice->room)
+	{
+		slice->room = Max(slice->room * 2, 1024);
+		slice->values = slice->values == NULL ? palloc(slice->room * sizeof(KvMoving)) :
+			repalloc_huge(slice->values, slice->room * sizeof(KvMoving));
+		slice->by_place = slice->by_place == NULL ? palloc(slice->room * sizeof(KvMoving *)) :
+			repalloc_huge(slice->by_place, slice->room * sizeof(KvMoving *));
+	}
+	if (slice->nvalues == 0 && slice->output->nchunks > 0)
+		kv_output_align(slice->output);
+	value = &slice->values[slice->nvalues++];
+	value->from = version->location;
+	value->to = kv_output_place(slice->output, version->len, streamed);
+	value->len = version->len;
+	value->crc = version->crc;
+	value->key = slice->keys.len;
+	value->keylen = key.len;
+	value->kind = version->kind;
+	value->moved = false;
+	value->at = NULL;
+	appendBinaryStringInfo(&slice->keys, (const char *) key.data, key.len);
+	if (streamed)
+		slice->streamed += version->len;
+	else
+		add_to_image(slice, value);
+	return true;
+}
+
+/* ---- reading ---- */
+
+static KvKey
+key_of(const KvSlice *slice, const KvMoving *value)
+{
+	KvKey		key = {(const uint8 *) slice->keys.data + value->key, value->keylen};
+
+	return key;
+}
+
+static KvLocation
+new_location(const KvMoving *value)
+{
+	return KV_LOCATION_MAKE(KV_LOCATION_FORM(value->from), value->to);
+}
+
+/* A value stays where it is: say so once for each chunk, if anybody needs it. */
+static void
+leave(KvSlice *slice, const KvMoving *value, const char *problem)
+{
+	int			victim = kv_slice_victim(slice, value->from);
+	KvAddress	address = KV_LOCATION_ADDRESS(value->from);
+	KvShard    *shard = kv_shard(slice->store, slice->shardno);
+	bool		listed;
+
+	/* a freeze of others may have found that nothing names it any more */
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	listed = kv_chunk_find(shard, address) != NULL;
+	LWLockRelease(&shard->lock);
+	if (!listed || slice->victims[victim].flags & KV_CHUNK_DAMAGED)
+		return;
+	slice->victims[victim].flags |= KV_CHUNK_DAMAGED;
+	ereport(LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("value file \"%s\" cannot be emptied: %s",
+					kv_path_value(&slice->store->key, kv_file_of(address)), problem),
+			 errdetail("Offset %llu, length %u.",
+					   (unsigned long long) kv_offset_of(address), value->len),
+			 errhint("kvfdw_check() lists every damaged entry.")));
+}
+
+/* Is it what its entry says?  crc: of its bytes and key.  Then it gets its checksum. */
+static bool
+reseal(KvMoving *value, uint32 crc)
+{
+	if (kv_value_crc_finish(crc, value->from, value->len) != value->crc)
+		return false;
+	value->crc = kv_value_crc_finish(crc, new_location(value), value->len);
+	value->moved = true;
+	return true;
+}
+
+/* Take a value out of what has been read for it. */
+static void
+take(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
+{
+	uint64		at = kv_offset_of(KV_LOCATION_ADDRESS(value->from)) - request->offset;
+	const char *problem = NULL;
+
+	if (request->result < 0)
+		problem = "a value cannot be read";
+	else if (at + value->len > (uint64) request->result)
+		problem = "a value is cut off";
+	else
+	{
+		memcpy(value->at, request->buffer + at, value->len);
+		if (!reseal(value, kv_value_crc_begin(&slice->store->key, key_of(slice, value),
+											  value->at, value->len)))
+			problem = "a value does not match its checksum";
+	}
+	if (problem == NULL)
+		return;
+	memset(value->at, 0, value->len);
+	leave(slice, value, problem);
+}
+
+static int
+compare_places(const void *a, const void *b)
+{
+	KvAddress	left = KV_LOCATION_ADDRESS((*(KvMoving *const *) a)->from);
+	KvAddress	right = KV_LOCATION_ADDRESS((*(KvMoving *const *) b)->from);
+
+	return left < right ? -1 : left > right;
+}
+
+static KvFileId
+file_of(const KvMoving *value)
+{
+	return kv_file_of(KV_LOCATION_ADDRESS(value->from));
+}
+
+/* The blocks of its old place. */
+static uint64
+first_byte(const KvMoving *value)
+{
+	return TYPEALIGN_DOWN(KV_BLOCK, kv_offset_of(KV_LOCATION_ADDRESS(value->from)));
+}
+
+static uint64
+end_byte(const KvMoving *value)
+{
+	return TYPEALIGN(KV_BLOCK, kv_offset_of(KV_LOCATION_ADDRESS(value->from)) + value->len);
+}
+
+/* From *i on, which values lie in the same file?  How far apart may two be for one request? */
+static uint64
+choose_gap(const KvSlice *slice, int n, int i, int *behind)
+{
+	uint64		wanted = 0;
+	uint64		end = 0;
+	uint64		first = first_byte(slice->by_place[i]);
+	KvFileId	file = file_of(slice->by_place[i]);
+
+	for (*behind = i; *behind < n && kv_same_file(file_of(slice->by_place[*behind]), file); ++*behind)
+	{
+		const KvMoving *value = slice->by_place[*behind];
+
+		wanted += end_byte(value) - Min(Max(first_byte(value), end), end_byte(value));
+		end = Max(end, end_byte(value));
+	}
+	return wanted >= (end - first) / KV_READ_ALL ? KV_READ_LEN : KV_READ_GAP;
+}
+
+/* Requests for the values of one file, from one on up to others, as many as go at once. */
+static int
+make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
+{
+	File		file;
+	char	   *buffer = slice->read;
+	int			n = 0;
+	int			i = from;
+
+	kv_value_trim();
+	file = kv_value_file(&slice->store->key, slice->store->cache_id,
+						 file_of(slice->by_place[from]), KV_IO_MISSING_OK);
+	for (; i < behind; i++)
+	{
+		const KvMoving *value = slice->by_place[i];
+		KvIoRequest *last = n > 0 ? &slice->requests[n - 1] : NULL;
+		uint64		end = end_byte(value);
+
+		if (last != NULL && first_byte(value) <= last->offset + last->len + gap &&
+			end - last->offset <= KV_READ_LEN &&
+			last->buffer + (end - last->offset) <= slice->read + KV_READ_AREA)
+		{
+			last->len = Max(last->len, end - last->offset);
+			buffer = last->buffer + last->len;
+			continue;
+		}
+		if (n == KV_READS || buffer + (end - first_byte(value)) > slice->read + KV_READ_AREA)
+			break;
+		last = &slice->requests[n++];
+		last->file = file;
+		last->offset = first_byte(value);
+		last->len = end - last->offset;
+		last->buffer = buffer;
+		last->result = file < 0 ? -ENOENT : 0;
+		buffer += last->len;
+	}
+	*nrequests = file < 0 ? 0 : n;
+	return i;
+}
+
+/* Read some values of one file; returns how far it came. */
+static int
+read_some(KvSlice *slice, int from, int behind, uint64 gap)
+{
+	int			n;
+	int			end = make_requests(slice, from, behind, gap, &n);
+	KvIoRequest *request = slice->requests;
+
+	kv_io_read_batch(slice->requests, n, KV_IO_COMPACT_READ, NULL, NULL);
+	for (int i = from; i < end; i++)
+	{
+		KvMoving   *value = slice->by_place[i];
+
+		while (first_byte(value) < request->offset ||
+			   end_byte(value) > request->offset + request->len)
+			request++;
+		take(slice, value, request);
+	}
+	return end;
+}
+
+static void
+read_values(KvSlice *slice)
+{
+	int			n = 0;
+	int			behind = 0;
+	uint64		gap = 0;
+
+	for (int i = 0; i < slice->nvalues; i++)
+	{
+		if (slice->values[i].at != NULL)
+			slice->by_place[n++] = &slice->values[i];
+	}
+	qsort(slice->by_place, n, sizeof(KvMoving *), compare_places);
+	for (int i = 0; i < n;)
+	{
+		kv_maintenance_interrupts();
+		if (i == behind)
+			gap = choose_gap(slice, n, i, &behind);
+		i = read_some(slice, i, behind, gap);
+	}
+}
+
+/* ---- writing ---- */
+
+static void
+write_image(KvSlice *slice, const KvStretchOut *stretch)
+{
+	Size		len = TYPEALIGN(KV_BLOCK, stretch->len);
+
+	memset(stretch->at + stretch->len, 0, len - stretch->len);
+	for (Size done = 0; done < len; done += KV_WRITE_LEN)
+	{
+		kv_maintenance_interrupts();
+		kv_output_write(slice->output, stretch->begin + done, stretch->at + done,
+						Min(KV_WRITE_LEN, len - done));
+	}
+}
+
+/* Copy a value piece by piece. */
+static void
+stream(KvSlice *slice, KvMoving *value)
+{
+	uint64		at = kv_offset_of(KV_LOCATION_ADDRESS(value->from));
+	char	   *out = slice->read + KV_READ_AREA / 2;
+	uint32		crc = kv_value_crc_start();
+	File		file;
+
+	StaticAssertStmt(KV_WRITE_LEN + KV_BLOCK <= KV_READ_AREA / 2, "a piece and its block fit");
+	for (Size done = 0; done < value->len; done += KV_WRITE_LEN)
+	{
+		Size		part = Min(KV_WRITE_LEN, value->len - done);
+		Size		blocks = TYPEALIGN(KV_BLOCK, part);
+		uint64		from = TYPEALIGN_DOWN(KV_BLOCK, at + done);
+		Size		skip = at + done - from;
+		int			got = -ENOENT;
+
+		kv_maintenance_interrupts();
+		kv_value_trim();
+		file = kv_value_file(&slice->store->key, slice->store->cache_id, file_of(value),
+							 KV_IO_MISSING_OK);
+		if (file >= 0)
+			got = kv_io_try_read(file, slice->read, TYPEALIGN(KV_BLOCK, skip + part), from,
+								 KV_IO_COMPACT_READ);
+		if (got < (int) (skip + part))
+		{
+			/* its chunk has a file all the same */
+			memset(out, 0, KV_BLOCK);
+			if (done == 0)
+				kv_output_write(slice->output, value->to, out, KV_BLOCK);
+			leave(slice, value, got < 0 ? "a value cannot be read" : "a value is cut off");
+			return;
+		}
+		memcpy(out, slice->read + skip, part);
+		memset(out + part, 0, blocks - part);
+		crc = kv_value_crc_add(crc, out, part);
+		kv_output_write(slice->output, value->to + done, out, blocks);
+	}
+	if (!reseal(value, kv_value_crc_key(crc, &slice->store->key, key_of(slice, value))))
+		leave(slice, value, "a value does not match its checksum");
+}
+
+/* Image and streamed values, in the order of addresses. */
+static void
+write_values(KvSlice *slice)
+{
+	int			next = 0;
+
+	for (int i = 0; i < slice->nvalues; i++)
+	{
+		KvMoving   *value = &slice->values[i];
+
+		if (value->at != NULL)
+			continue;
+		while (next < slice->nstretches && slice->stretches[next].begin < value->to)
+			write_image(slice, &slice->stretches[next++]);
+		stream(slice, value);
+	}
+	while (next < slice->nstretches)
+		write_image(slice, &slice->stretches[next++]);
+}
+
+/* Those that were in the value cache are there under their new places, too. */
+static void
+keep_cached(const KvSlice *slice, const KvMoving *value)
+{
+	KvLocation	to = new_location(value);
+	uint64		first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
+
+	if (value->at != NULL && value->to + value->len <= first + KV_BLOCK &&
+		kv_block_has(slice->store->cache_id, value->from, value->len))
+		kv_block_keep(slice->store->cache_id, to, value->len, value->at - (value->to - first));
+}
+
+static void
+note_moved(KvSlice *slice)
+{
+	for (int i = 0; i < slice->nvalues; i++)
+	{
+		const KvMoving *value = &slice->values[i];
+		KvKey		key = key_of(slice, value);
+		KvVersion	version = {0};
+
+		if (!value->moved)
+			continue;
+		version.xid = value->from;
+		version.location = new_location(value);
+		version.len = value->len;
+		version.crc = value->crc;
+		version.kind = value->kind;
+		version.fate = KV_FATE_COMMITTED;
+		kv_run_append(slice->relocations, key.data, key.len, &version);
+		keep_cached(slice, value);
+		slice->moved += value->len;
+	}
+}
+
+void
+kv_slice_write(KvSlice *slice)
+{
+	read_values(slice);
+	write_values(slice);
+	note_moved(slice);
+	slice->nvalues = slice->nstretches = 0;
+	slice->image_used = slice->streamed = 0;
+	resetStringInfo(&slice->keys);
+}

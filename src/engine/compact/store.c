@@ -1,0 +1,119 @@
+/*
+ * store.c
+ *		Compacting all of a store, by hand; and who compacts what.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/compact/compact.h"
+#include "engine/engine.h"
+#include "engine/shard/shard.h"
+
+#define KV_LOOK_MSEC	20
+
+static const char *const phase_names[] = {
+	[KV_PASS_NONE] = NULL,
+	[KV_PASS_CHOOSE] = "choosing",
+	[KV_PASS_MOVE] = "moving",
+	[KV_PASS_SWITCH] = "switching"
+};
+
+/* What the store's retired chunks wait for, the last thing first. */
+static KvRetiredWait
+look_at_retired(const KvStore *store, uint64 *bytes)
+{
+	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
+
+	*bytes = 0;
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		uint64		some;
+		KvRetiredWait waits = kv_retired_wait(store, i, &some);
+
+		most = Max(most, waits);
+		*bytes += some;
+	}
+	return most;
+}
+
+/* Until nothing is retired any more, or what is waits for others.  Returns for whom. */
+static KvRetiredWait
+wait_for_images(const KvStore *store, uint64 *bytes)
+{
+	for (;;)
+	{
+		KvRetiredWait waits = look_at_retired(store, bytes);
+
+		if (*bytes == 0 || waits == KV_WAITS_FOR_CHECKPOINT || waits == KV_WAITS_FOR_BACKUP)
+			return waits;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_LOOK_MSEC, KV_WAIT_COMPACT);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+void
+kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
+{
+	KvPassResult result = {0};
+	uint64		before;
+	uint64		after;
+
+	(void) look_at_retired(store, &before);
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		kv_shard_compact(store, i, sorted, &result);
+	}
+	memset(done, 0, sizeof(*done));
+	switch (wait_for_images(store, &after))
+	{
+		case KV_WAITS_FOR_CHECKPOINT:
+			done->waiting_for = "checkpoint";
+			break;
+		case KV_WAITS_FOR_BACKUP:
+			done->waiting_for = "backup";
+			break;
+		default:
+			if (result.held > 0)
+				done->waiting_for = "snapshot";
+	}
+	done->moved_bytes = result.moved;
+	done->freed_bytes = before + result.emptied - Min(before + result.emptied, after);
+}
+
+void
+kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats), void *arg)
+{
+	List	   *stores = kv_stores_pin_state(dboid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+
+			for (int i = 0; i < store->shape.nshards; i++)
+			{
+				const KvShard *shard = kv_shard(store, i);
+				KvPassStats stats = {store->key.relid, i, shard->compactor,
+				phase_names[shard->pass_phase], shard->pass_moved, shard->pass_to_move};
+
+				if (stats.pid != 0 && stats.phase != NULL)
+					each(arg, &stats);
+			}
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}

@@ -1,0 +1,145 @@
+/*
+ * moves.c
+ *		A freeze puts entries in their new places.
+ *
+ * What a pass has copied is in a relocation file: a run with an entry for each value, in
+ * the order in which a merge comes to them.  Instead of an xid it has the old location.
+ * The merge goes through it beside the runs, key by key.  Of a key it may leave some out
+ * that the pass still had to copy, so those of one key are looked for by their locations.
+ */
+#include "postgres.h"
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/freeze/freeze.h"
+#include "engine/index/run.h"
+#include "engine/index/runmerge.h"
+#include "engine/shard/shard.h"
+
+/* Where a value of the key at hand has gone. */
+typedef struct KvMove
+{
+	KvLocation	from;
+	KvLocation	to;
+	uint32		crc;
+} KvMove;
+
+struct KvMovesWalk
+{
+	KvRunMerge	runs;			/* the relocation file alone */
+	int			keylen;			/* of the key at hand; -1: there was none */
+	uint8		key[KV_MAX_KEY];
+	int			nmoves;			/* of its values … */
+	int			room;
+	int			next;			/* … the one that is looked at first */
+	KvMove	   *moves;
+};
+
+KvMovesWalk *
+kv_moves_begin(const KvMoves *moves)
+{
+	KvMovesWalk *walk = palloc0(sizeof(KvMovesWalk));
+	KvKey		edge = {NULL, 0};
+
+	walk->keylen = -1;
+	kv_merge_begin(&walk->runs, false);
+	if (moves->run != NULL)
+		kv_merge_add(&walk->runs, moves->run, edge, false);
+	return walk;
+}
+
+/* Take the entries of this key, which comes behind the one before. */
+static void
+go_to(KvMovesWalk *walk, KvKey key)
+{
+	KvRunHead  *head = &walk->runs.heads[0];
+
+	memcpy(walk->key, key.data, key.len);
+	walk->keylen = key.len;
+	walk->nmoves = walk->next = 0;
+	while (head->cursor.valid &&
+		   kv_key_compare(head->key.data, head->key.len, key.data, key.len) < 0)
+		kv_head_step(&walk->runs, head);
+	for (; kv_head_is_at(head, key); kv_head_step(&walk->runs, head))
+	{
+		if (walk->nmoves == walk->room)
+		{
+			walk->room = Max(walk->room * 2, 8);
+			walk->moves = walk->moves == NULL ? palloc(walk->room * sizeof(KvMove)) :
+				repalloc_huge(walk->moves, walk->room * sizeof(KvMove));
+		}
+		walk->moves[walk->nmoves++] = (KvMove) {head->version.xid, head->version.location,
+		head->version.crc};
+	}
+}
+
+bool
+kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version)
+{
+	if (walk->runs.nheads == 0 || version->len == 0)
+		return false;
+	if (walk->keylen < 0 ||
+		kv_key_compare(walk->key, walk->keylen, key.data, key.len) != 0)
+		go_to(walk, key);
+	for (int i = 0; i < walk->nmoves; i++)
+	{
+		const KvMove *move = &walk->moves[(walk->next + i) % walk->nmoves];
+
+		if (move->from != version->location)
+			continue;
+		version->location = move->to;
+		version->crc = move->crc;
+		walk->next = move - walk->moves + 1;
+		return true;
+	}
+	return false;
+}
+
+static int
+compare_chunks(const void *a, const void *b)
+{
+	KvAddress	left = ((const KvChunk *) a)->place;
+	KvAddress	right = ((const KvChunk *) b)->place;
+
+	return left < right ? -1 : left > right;
+}
+
+void
+kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
+{
+	int			n = manifest->nchunks + moves->nchunks;
+	const KvChunkCount *open = kv_counts_find(counts, moves->open_place);
+
+	moves->open_live = moves->open_place != 0 && open != NULL ? open->live : 0;
+
+	if (moves->pass != 0)
+		manifest->pass = moves->pass;
+	if (moves->nchunks == 0)
+		return;
+	manifest->chunks = repalloc(manifest->chunks, n * sizeof(KvChunk));
+	for (int i = 0; i < moves->nchunks; i++)
+	{
+		const KvChunkCount *count = kv_counts_find(counts, moves->chunks[i].place);
+		KvChunk    *chunk = &manifest->chunks[manifest->nchunks + i];
+
+		*chunk = moves->chunks[i];
+		chunk->live = count != NULL ? count->live : 0;
+	}
+	manifest->nchunks = n;
+	qsort(manifest->chunks, n, sizeof(KvChunk), compare_chunks);
+}
+
+void
+kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, KvShard *shard)
+{
+	shard->pass = manifest->pass;
+	for (int i = 0; i < moves->nchunks; i++)
+	{
+		const KvChunk *chunk = bsearch(&moves->chunks[i], manifest->chunks, manifest->nchunks,
+									   sizeof(KvChunk), compare_chunks);
+
+		kv_chunk_add(shard, chunk)->chunk.flags |= moves->chunks[i].flags;
+	}
+	if (moves->nchunks > 0)
+		shard->chunks_promised = 0;
+}

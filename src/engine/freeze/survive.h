@@ -1,0 +1,64 @@
+/*
+ * survive.h
+ *		What a merge of a shard's versions keeps of a key.
+ *
+ * A key's versions are asked about one after the other, the newest first.  With a later
+ * horizon, and with versions before them that came meanwhile, no more of them survive:
+ * compact/ counts on that, which asks before a freeze does.
+ *
+ * All is inline: it runs once for each version of a merge.
+ */
+#ifndef KV_SURVIVE_H
+#define KV_SURVIVE_H
+
+#include "engine/base/types.h"
+#include "engine/xact/xact.h"
+
+typedef struct KvSurvival
+{
+	uint64		horizon;		/* kv_xid_horizon() */
+	uint64		ended;			/* every transaction before it has */
+	bool		with_base;		/* the base run takes part */
+} KvSurvival;
+
+typedef enum KvSurvives
+{
+	KV_SURVIVES_NOT,
+	KV_SURVIVES_FROZEN,			/* it goes to the base run */
+	KV_SURVIVES_UNFROZEN
+} KvSurvives;
+
+/*
+ * Decide on one version, which that incarnation wrote or, in_base, has been frozen; sets its
+ * fate.  *settled: every snapshot sees one of those before, so of this only a running
+ * transaction's lock counts; it is set when every snapshot sees one by now.
+ */
+static inline KvSurvives
+kv_version_survives(const KvSurvival *rules, KvVersion *version, uint32 incarnation,
+					bool in_base, bool *settled)
+{
+	if (*settled && version->kind != KV_VERSION_LOCK)
+		return KV_SURVIVES_NOT;
+	if (in_base)
+	{
+		*settled = true;
+		return KV_SURVIVES_FROZEN;
+	}
+	if (version->fate == KV_FATE_UNKNOWN)
+		version->fate = kv_xid_fate(version->xid, incarnation);
+
+	/* in recovery: it ended with the server that ran it, and left no trace */
+	if (version->fate == KV_FATE_UNKNOWN && version->xid < rules->ended)
+		version->fate = KV_FATE_ABORTED;
+	if (version->fate == KV_FATE_ABORTED ||
+		(version->kind == KV_VERSION_LOCK && version->fate != KV_FATE_UNKNOWN))
+		return KV_SURVIVES_NOT;
+	if (version->fate == KV_FATE_UNKNOWN || version->xid >= rules->horizon)
+		return KV_SURVIVES_UNFROZEN;
+	*settled = true;
+	if (!rules->with_base)
+		return KV_SURVIVES_UNFROZEN;
+	return version->kind == KV_VERSION_PUT ? KV_SURVIVES_FROZEN : KV_SURVIVES_NOT;
+}
+
+#endif							/* KV_SURVIVE_H */

@@ -1,0 +1,213 @@
+# Promise: a compaction that cannot end leaves everything as it was: a full disk, cancel,
+# the end of its session, a value that cannot be read (I 17).  Snapshots and cursors from before it
+# see what they saw.  After a sorted one a scan in the order of keys reads from end to end.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap is not compacted' if heap_only();
+my $node = kv_cluster('compact_between', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, max_prepared_transactions => 4);
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my $data = $node->data_dir;
+
+sub query { return $node->safe_psql('postgres', @_); }
+sub both { return query(join ';', map { (my $s = $_[0]) =~ s/\bTABLE_\b/$_/g; $s } 'heap', 't'); }
+sub directory { my $oid = query("SELECT 't'::regclass::oid"); my ($dir) = reverse sort glob "$data/kvfdw/5/$oid/0*"; return $dir; }
+sub value_files { return join ' ', map { m{([^/]+)$} } sort glob directory() . '/*.val'; }
+sub stat_of { my ($column) = @_; return query("SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass ORDER BY generation DESC LIMIT 1"); }
+
+sub same
+{
+	my ($when) = @_;
+	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
+	return is(kv_check_clean($node, 't'), '', "$when: sound");
+}
+
+# A session at a stop point.
+my $sessions = 0;
+sub session_at
+{
+	my ($point, $sql) = @_;
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $session = psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SET kvfdw.compact_memory = '4MB';\n$sql", 'session' . ++$sessions);
+	stopped($node, $point);
+	return $session;
+}
+
+query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k'));
+my $rows = 'SELECT g, rpad(md5((g * 3)::text), 100 + g * 37 % 6000, md5(g::text)) FROM (SELECT i * 7919 % 2003 g FROM generate_series(1, 2002) i) s';
+both("INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v) WHERE k % 3 = 0");
+query('CHECKPOINT');
+
+# ---- a full disk ----
+my ($files, $bytes) = (value_files(), stat_of('value_file_bytes'));
+for my $fault ('value_extend:1+:ENOSPC', 'value_extend:4+:ENOSPC', 'compact_write:1:ENOSPC', 'compact_write:5+:EIO', 'run_write:1+:ENOSPC', 'run_write:9+:ENOSPC', 'compact_write:2:short', 'meta_write:1+:ENOSPC')
+{
+	my ($rc, undef, $err) = $node->psql('postgres', "SET kvfdw.fault = '$fault'; SELECT kvfdw_compact('t', true)");
+	isnt($rc, 0, "$fault ends it") if $fault !~ /short/;
+	is(query('SELECT count(*) FROM kvfdw_stat_compact'), '0', "$fault: nobody compacts");
+	same($fault);
+	my %before = map { $_ => 1 } split / /, $files;
+	is(join(' ', grep { !$before{$_} } split / /, value_files()), '', "$fault: it leaves no file") if $fault !~ /short/;
+	$files = value_files();
+}
+query("SELECT kvfdw_compact('t')");
+same('with room again');
+
+# ---- cancelled, ended, killed ----
+for my $point (qw(compact_chosen compact_slice compact_written))
+{
+	for my $how (qw(pg_cancel_backend pg_terminate_backend))
+	{
+		both("UPDATE TABLE_ SET v = v || 'c' WHERE k % 7 = 2");
+		$files = value_files();
+		my $session = session_at($point, "SELECT kvfdw_compact('t', true)");
+		is(query("SELECT $how(pid) FROM kvfdw_stat_compact"), 't', "$how at $point");
+		like(outcome($session), qr/canceling statement|terminating connection/, 'it ends');
+		wait_for('the role', sub { query('SELECT count(*) FROM kvfdw_stat_compact') == 0 });
+		same("$how at $point");
+		my %before = map { $_ => 1 } split / /, $files;
+		is(join(' ', grep { !$before{$_} } split / /, value_files()), '', 'and leaves no file');
+	}
+}
+
+# ---- the table goes, or all its rows do: they wait, and a rollback is one ----
+{
+	my $session = session_at('compact_slice', "SELECT kvfdw_compact('t', true)");
+	my $truncate = psql_writer($node, "BEGIN; TRUNCATE t; INSERT INTO t SELECT 1, 'other'; SELECT kvfdw_compact('t', true); ROLLBACK", 'truncate');
+	wait_for('TRUNCATE to wait', sub { query("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == 1 });
+	like(go_on($node, 'compact_slice', $session), qr/^\(\d+,\d+,\w*\)$/, 'a compaction for which TRUNCATE waits');
+	like(outcome($truncate), qr/^\(\d+,\d+,\w*\)$/, 'one of a generation that is rolled back');
+	same('TRUNCATE was rolled back');
+}
+query('BEGIN; TRUNCATE t, heap; INSERT INTO t SELECT g, g FROM generate_series(1, 100) g; INSERT INTO heap TABLE t; COMMIT');
+query("SELECT kvfdw_compact('t', true)");
+same('truncated');
+both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v) WHERE k % 3 = 0");
+{
+	query(kv_table('d', 'k int, v text', 'k') . 'INSERT INTO d TABLE heap');
+	my $session = session_at('compact_slice', "SELECT kvfdw_compact('d', true)");
+	my $drop = psql_writer($node, 'DROP FOREIGN TABLE d', 'drop');
+	wait_for('DROP to wait', sub { query("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == 1 });
+	query('SELECT pg_cancel_backend(pid) FROM kvfdw_stat_compact');
+	like(outcome($session), qr/canceling statement/, 'cancelled for a DROP');
+	is(outcome($drop), '', 'which goes on');
+}
+
+# ---- one shard has one at a time ----
+{
+	my $first = session_at('compact_slice', "SELECT kvfdw_compact('t', true)");
+	my $second = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'second');
+	wait_for('the second to wait', sub { query("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'KvfdwCompaction'") == 1 || query("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%kvfdw_compact(%true)' AND wait_event = 'Extension'") >= 2 });
+	both('DELETE FROM TABLE_ WHERE k % 11 = 3');
+	query("SELECT kvfdw_freeze('t')");
+	is(answer($node, 'SELECT count(*) FROM t'), query('SELECT count(*) FROM heap'), 'others read, write and freeze beside them');
+	same('while they run');
+	like(go_on($node, 'compact_slice', $first), qr/^\(\d+,\d+,\w*\)$/, 'the first');
+	like(outcome($second), qr/^\(\d+,\d+,\w*\)$/, 'and the second behind it');
+	same('compacted by two');
+}
+
+# ---- old snapshots, cursors, prepared transactions ----
+both("INSERT INTO TABLE_ SELECT 5000 + g, 'of a prepared transaction ' || g FROM generate_series(1, 50) g");
+query("BEGIN; UPDATE t SET v = 'prepared' WHERE k BETWEEN 5001 AND 5050; PREPARE TRANSACTION 'p'");
+my $sum = 'SELECT count(*), sum(hashtext(s::text)) FROM t s';
+my $right = query($sum);
+{
+	my $quiet = ' \\g /dev/null';
+	my $script = "BEGIN ISOLATION LEVEL REPEATABLE READ;\n$sum;\nDECLARE c CURSOR FOR SELECT * FROM t ORDER BY k;\nFETCH 5 FROM c$quiet\nDECLARE p CURSOR FOR SELECT v FROM t WHERE k IN (1, 300, 700, 1500, 2000);\nSELECT pg_advisory_xact_lock(7)$quiet\n"
+	  . "$sum;\nFETCH ALL FROM c \\g $data/fetched\nFETCH ALL FROM p$quiet\n$sum;\nCOMMIT;\n";
+	my $expected = query('SELECT * FROM t ORDER BY k OFFSET 5');
+	my $holder = psql_writer($node, 'SELECT pg_advisory_lock(7); SELECT pg_sleep(100000)', 'holder');
+	wait_for('the lock', sub { query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") >= 1 });
+	my $old = psql_writer($node, $script, 'old');
+	wait_for('the old snapshot', sub { query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1 });
+	both("UPDATE TABLE_ SET v = 'new ' || v WHERE k % 2 = 0 AND k < 5000; DELETE FROM TABLE_ WHERE k % 5 = 1 AND k < 5000");
+	is(query("SELECT waiting_for FROM kvfdw_compact('t', true)"), 'snapshot', 'versions for an old snapshot stay');
+	query('CHECKPOINT');
+	wait_for('the old chunks to go', sub { stat_of('retired_chunks') == 0 });
+	query("SELECT kvfdw_compact('t', true)");
+	query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
+	like(outcome($holder), qr/terminating connection/, 'the old snapshot is looked through again');
+	is(outcome($old) =~ s/\n+\z//r, join("\n", ($right) x 3), 'an old snapshot sees what it saw');
+	is(slurp_file("$data/fetched") =~ s/\n+\z//r, $expected, 'and so does its cursor');
+}
+query("COMMIT PREPARED 'p'; UPDATE heap SET v = 'prepared' WHERE k BETWEEN 5001 AND 5050");
+same('after an old snapshot');
+is(query("SELECT waiting_for FROM kvfdw_compact('t')"), '', 'now nothing waits');
+same('without it');
+
+# ---- a value that cannot be read stays, and its chunk ----
+{
+	query("UPDATE t SET v = 'damaged ' || repeat('d', 3000) WHERE k = 777; UPDATE heap SET v = 'damaged ' || repeat('d', 3000) WHERE k = 777");
+	query("SELECT kvfdw_freeze('t'); CHECKPOINT");
+	my ($file, $at);
+	for my $chunk (glob directory() . '/*.val')
+	{
+		my $i = index slurp_file($chunk), 'damaged ddd';
+		($file, $at) = ($chunk, $i) if $i >= 0;
+	}
+	$node->stop;
+	open(my $f, '+<:raw', $file) or die;
+	seek $f, $at + 100, 0;
+	print $f 'X';
+	close $f;
+	$node->start;
+	my $log = -s $node->logfile;
+	query("SELECT kvfdw_compact('t', true)");
+	query("SELECT kvfdw_compact('t', true)");
+	my @said = slurp_file($node->logfile, $log) =~ /cannot be emptied/g;
+	is(scalar @said, 1, 'a value that does not match its checksum is logged once');
+	is(query("SELECT problem FROM kvfdw_check('t')"), 'value does not match its checksum', 'it is damaged as before');
+	like(answer($node, 'SELECT * FROM t WHERE k = 777'), qr/does not match its checksum/, 'and never returned');
+	both("DELETE FROM TABLE_ WHERE k = 777");
+	query("SELECT kvfdw_compact('t')");
+	query('CHECKPOINT');
+	same('the damaged row was deleted');
+	wait_for('its chunk to go', sub { !-e $file });
+}
+
+# ---- large values ----
+query('TRUNCATE t, heap');
+query("INSERT INTO t SELECT g, repeat(chr(64 + g), 200000000) FROM generate_series(1, 2) g; INSERT INTO t SELECT 10 + g, repeat(md5(g::text), 40000) FROM generate_series(1, 5) g; UPDATE t SET v = v || 'x' WHERE k = 2; DELETE FROM t WHERE k = 13");
+my $large = query('SELECT string_agg(k || md5(v), \';\' ORDER BY k) FROM t');
+query("SELECT kvfdw_compact('t')");
+is(query('SELECT string_agg(k || md5(v), \';\' ORDER BY k) FROM t'), $large, 'values of 200 MB');
+is(kv_check_clean($node, 't'), '', 'are sound');
+cmp_ok(stat_of('value_file_bytes'), '<', 420_000_000, 'and once there');
+query('TRUNCATE t');
+
+# ---- order ----
+$node->append_conf('postgresql.conf', 'kvfdw.test_chunk_kb = 0');
+$node->restart;
+query(kv_table('o', 'k int, v bytea', 'k', "shards '1'"));
+query("INSERT INTO o SELECT g, decode(rpad('', 8192, md5(g::text)), 'hex') FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s; SELECT kvfdw_freeze('o'); ANALYZE o");
+
+# Device reads and bytes of a scan in the order of keys, through windows and without.
+sub scan
+{
+	query("SELECT kvfdw_stat_reset()");
+	query('SET enable_sort = off; SELECT sum(length(v)) FROM (SELECT * FROM o ORDER BY k) s');
+	return split /\|/, query("SELECT device_reads, device_read_bytes, loads FROM kvfdw_stat_tables, kvfdw_stat_range_cache WHERE relid = 'o'::regclass");
+}
+my ($reads, $read_bytes, $loads) = scan();
+cmp_ok($reads, '>', 2000, 'values in another order than the keys are read singly');
+query("SELECT kvfdw_compact('o', true)");
+($reads, $read_bytes, $loads) = scan();
+cmp_ok($reads, '<', 600, "in the order of keys they are read together: $reads");
+cmp_ok($read_bytes, '<', 6006 * 4096 * 1.2, "once: $read_bytes");
+cmp_ok($loads, '>', 50, "by windows: $loads");
+query("UPDATE o SET v = v WHERE k % 25 = 0");
+($reads, $read_bytes) = scan();
+cmp_ok($reads, '<', 1200, "with a few that were written since: $reads");
+query("SELECT kvfdw_compact('o', true)");
+($reads) = scan();
+cmp_ok($reads, '<', 600, "and none after the next: $reads");
+is(kv_check_clean($node, 'o'), '', 'all is sound');
+$node->stop;
+done_testing();
