@@ -10,6 +10,7 @@
 #include "storage/shmem.h"
 #include "utils/guc.h"
 
+#include "compat.h"
 #include "memcached/internal.h"
 #include "memcached/memcached.h"
 
@@ -152,7 +153,7 @@ start_memory(void)
 	if (!found)
 	{
 		memset(kv_mc_shared, 0, sizeof(KvMcShared));
-		kv_mc_shared->tranche = LWLockNewTrancheId();
+		kv_mc_shared->tranche = kv_new_tranche("KvfdwMemcached");
 		LWLockInitialize(&kv_mc_shared->lock, kv_mc_shared->tranche);
 		pg_atomic_init_u32(&kv_mc_shared->resets, 0);
 		pg_atomic_init_u32(&kv_mc_shared->flusher, 0);
@@ -166,7 +167,7 @@ start_memory(void)
 				pg_atomic_init_u64(&worker->counts[j], 0);
 		}
 	}
-	LWLockRegisterTranche(kv_mc_shared->tranche, "KvfdwMemcached");
+	kv_register_tranche(kv_mc_shared->tranche, "KvfdwMemcached");
 	LWLockRelease(AddinShmemInitLock);
 }
 

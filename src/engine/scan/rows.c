@@ -213,6 +213,7 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyRea
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
 			row->verified = row->headed = false;
+			row->problem = 0;
 			if (row->present)
 				bytes += row->version.len;
 			keys->nrows++;
@@ -331,6 +332,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = NULL;
 			row->verified = row->headed = false;
+			row->problem = 0;
 			return true;
 		}
 	}

@@ -39,10 +39,9 @@ extern void kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode
 						KvKeyState *state);
 
 /*
- * Does what can be done without the shard's lock, which must not be held: a value that no
- * merge slot can hold is written to a chunk.  *write goes to kv_write_finish, and
- * once more after another kv_key_look if that returns false.  The value is not copied: it
- * must stay until then.
+ * Does what can be done without the shard's lock, which must not be held.  *write goes to
+ * kv_write_finish, and once more after another kv_key_look if that returns false.  The value
+ * is not copied: it must stay until then.
  */
 extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 							 KvForm form, const char *value, Size len, CommandId cid,
@@ -50,7 +49,8 @@ extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersio
 
 /*
  * state: from kv_key_look, the shard's lock being held since, which is released.  False:
- * nothing was written, and the caller must look again, unless write->refused.
+ * the caller must look again, unless write->refused; at most a value that no merge slot can
+ * hold was written to a chunk.
  */
 extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 							KvKeyState *state);

@@ -52,35 +52,25 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvVersionKind kind = put != NULL ? KV_VERSION_PUT : KV_VERSION_DELETE;
 	Size		len = put != NULL ? put->len : 0;
-	bool		prepared = false;
 	KvWrite		write;
 
 	KV_STOP_POINT("put_if");
+	kv_write_prepare(store, shardno, key, kind, put != NULL ? put->form : KV_FORM_RAW,
+					 put != NULL ? put->value : NULL, len, cid, &write);
+	write.nowait = true;
 	for (;;)
 	{
 		KvKeyState	state;
 		KvPut		result;
 
 		CHECK_FOR_INTERRUPTS();
-		/* a large value is written to the device, so only once nothing is against it */
-		if (!prepared && len <= kv_slot_pool->slot_size)
-		{
-			kv_write_prepare(store, shardno, key, kind, put != NULL ? put->form : KV_FORM_RAW,
-							 put != NULL ? put->value : NULL, len, cid, &write);
-			prepared = write.nowait = true;
-		}
 		kv_key_look(store, shardno, key,
 					put != NULL ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
 		result = judge(&state, expected, in_the_way);
-		if (result != KV_PUT_DONE || !prepared)
-			LWLockRelease(&kv_shard(store, shardno)->lock);
 		if (result != KV_PUT_DONE)
-			return result;
-		if (!prepared)
 		{
-			kv_write_prepare(store, shardno, key, kind, put->form, put->value, len, cid, &write);
-			prepared = write.nowait = true;
-			continue;
+			LWLockRelease(&kv_shard(store, shardno)->lock);
+			return result;
 		}
 		if (kv_write_finish(store, shardno, key, &write, &state))
 			break;

@@ -373,12 +373,7 @@ change_row(KvStore *store, KvAim *aim, const KvChange *change, KvQueue *queue, K
 	KvKey		prepared = aim->key;
 	KvKeyState	state;
 
-	/* a large value is written to the device, so not before the row is reached */
-	if (change->len <= kv_slot_pool->slot_size)
-		prepare_change(store, aim->key, change->kind, change, &write);
-	else
-		prepared.data = NULL;
-
+	prepare_change(store, aim->key, change->kind, change, &write);
 	for (;;)
 	{
 		KvRowResult result = reach_row(store, aim, change->mode, change->cid, queue, &state);
@@ -516,13 +511,11 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 	KvInsertResult result;
 	KvWrite		row;
 	KvWrite		hold;
-	bool		prepared = len <= kv_slot_pool->slot_size;	/* see change_row */
 	KvKeyState	state;
 
 	if (seen == NULL)
 		prepare_change(store, key, KV_VERSION_LOCK, &lock, &hold);
-	if (prepared)
-		prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
+	prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
 	for (;;)
 	{
 		uint64		wait;
@@ -554,12 +547,6 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 		{
 			LWLockRelease(&shard->lock);
 			break;
-		}
-		else if (result == KV_INSERTED && !prepared)
-		{
-			LWLockRelease(&shard->lock);
-			prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
-			prepared = true;
 		}
 		else if (kv_write_finish(store, shardno, key, result == KV_EXISTS ? &hold : &row, &state))
 			break;
@@ -596,13 +583,11 @@ kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form, cons
 {
 	KvChange	change = {.form = form, .value = value, .len = len, .cid = cid};
 	uint32		shardno = kv_shard_for(store, key.data, key.len);
-	bool		prepared = len <= kv_slot_pool->slot_size;	/* see change_row */
 	KvWrite		write;
 	KvKeyState	state;
 
 	KV_STOP_POINT("overwrite");
-	if (prepared)
-		prepare_change(store, key, KV_VERSION_PUT, &change, &write);
+	prepare_change(store, key, KV_VERSION_PUT, &change, &write);
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -613,13 +598,7 @@ kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form, cons
 			LWLockRelease(&kv_shard(store, shardno)->lock);
 			return false;
 		}
-		if (!prepared)
-		{
-			LWLockRelease(&kv_shard(store, shardno)->lock);
-			prepare_change(store, key, KV_VERSION_PUT, &change, &write);
-			prepared = true;
-		}
-		else if (kv_write_finish(store, shardno, key, &write, &state))
+		if (kv_write_finish(store, shardno, key, &write, &state))
 			break;
 	}
 	kv_stat_add(store, KV_COUNT_UPDATES, 1);

@@ -233,26 +233,6 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 	return kv_slot_open(store, shardno, len) ? KV_NEEDS_NOTHING : KV_NEEDS_SLOT;
 }
 
-/* The value is written now. */
-static void
-place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
-{
-	write->placing = KV_IN_EXTENT;
-	while (!kv_value_write_extent(store, shardno, write->form, write->value,
-								  write->version.len, write->version.xid,
-								  &write->version.location))
-		kv_make_memory(store, shardno);
-}
-
-/* One that no slot can hold has its place before there is an entry for it. */
-static void
-place_write(KvStore *store, uint32 shardno, KvWrite *write)
-{
-	write->version.location = KV_LOCATION_MAKE(write->form, 0);
-	if (write->version.len > kv_slot_pool->slot_size)
-		place_in_extent(store, shardno, write);
-}
-
 void
 kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 				 KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
@@ -267,7 +247,7 @@ kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
 	write->form = form;
 	write->value = value;
 	write->crc = kv_value_crc_begin(&store->key, key, value, len);
-	place_write(store, shardno, write);
+	write->version.location = KV_LOCATION_MAKE(write->form, 0);
 }
 
 /*
@@ -307,6 +287,24 @@ refuse_memory(KvWrite *write)
 }
 
 /*
+ * Write the value now: it has its place before there is an entry for it.  Not before the key
+ * was seen to be free, and nothing but a slot for the entry can be missing.  No lock held.
+ */
+static void
+place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
+{
+	while (!kv_value_write_extent(store, shardno, write->form, write->value,
+								  write->version.len, write->version.xid,
+								  &write->version.location))
+	{
+		if (refuse_memory(write))
+			return;
+		kv_make_memory(store, shardno);
+	}
+	write->placing = KV_IN_EXTENT;
+}
+
+/*
  * Make the write part of the shard.  The lock is held exclusively on entry and
  * released on return.  False: nothing was written and the caller must look
  * again, for something had to be waited for.
@@ -336,6 +334,13 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 		LWLockRelease(&shard->lock);
 		if (!refuse_memory(write))
 			kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		return false;
+	}
+	if (place > kv_slot_pool->slot_size)
+	{
+		/* no slot can hold it */
+		LWLockRelease(&shard->lock);
+		place_in_extent(store, shardno, write);
 		return false;
 	}
 	room = ensure_slot(store, shardno, place, key.len);
@@ -420,7 +425,7 @@ kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form
 	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc};
 
-	place_write(store, shardno, &write);
+	write.version.location = KV_LOCATION_MAKE(form, 0);
 	write_on_top(store, shardno, key, &write);
 }
 
@@ -444,24 +449,14 @@ kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvShard    *shard = kv_shard(store, shardno);
 	KvWrite		write;
-	bool		prepared = false;
 
+	kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
 	for (;;)
 	{
 		KvKeyState	state;
 		uint64		wait = 0;
 
 		CHECK_FOR_INTERRUPTS();
-
-		/*
-		 * An extent is written once the key was seen to be free, a small value
-		 * is merely summed, so that costs nothing to do ahead.
-		 */
-		if (!prepared && len <= kv_slot_pool->slot_size)
-		{
-			kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
-			prepared = true;
-		}
 		kv_key_look(store, shardno, key,
 					replace ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
 		if (state.unfinished != 0)
@@ -484,13 +479,6 @@ kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 		{
 			LWLockRelease(&shard->lock);
 			XactLockTableWait((TransactionId) wait, rel, NULL, XLTW_None);
-			continue;
-		}
-		if (!prepared)
-		{
-			LWLockRelease(&shard->lock);
-			kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
-			prepared = true;
 			continue;
 		}
 		if (kv_write_finish(store, shardno, key, &write, &state))
