@@ -479,7 +479,18 @@ redo_record(XLogReaderState *record)
 	in_record = false;
 }
 
-/* Nothing can name any more what no shard lists. */
+static void
+sweep_store(void *store)
+{
+	KV_STOP_POINT("redo_before_sweep");
+	kv_chunks_sweep(store);
+}
+
+/*
+ * Nothing can name any more what no shard lists; but of a store that was put aside shards
+ * do not list what the records name that were not replayed.  What could not be swept is
+ * swept after the next start.
+ */
 static void
 sweep_chunks(void)
 {
@@ -490,8 +501,8 @@ sweep_chunks(void)
 	{
 		KvStore    *store = lfirst(cell);
 
-		if (store->shape.wal == KV_WAL_KEYS)
-			kv_chunks_sweep(store);
+		if (store->shape.wal == KV_WAL_KEYS && !store->shape.unusable)
+			(void) kv_attempt(sweep_store, store);
 	}
 	kv_stores_unpin(stores);
 }

@@ -1,0 +1,86 @@
+# Promise: recovery removes no values that a table which was put aside may have, and none at
+# level none without a word; a key log that is missing is an error; addresses that a start
+# which failed had taken come back (I 13, I 14).
+#
+# Needs a test build (make FAULTS=1).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use File::Copy qw(copy);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no chunks' if heap_only();
+my $node = kv_cluster('chunk_recovery', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off');
+unless (has_faults($node))
+{
+	$node->stop;
+	plan skip_all => 'not a test build (make FAULTS=1)';
+}
+my $value = 'SELECT g, rpad(md5(g::text), 4000, md5(g::text)) FROM generate_series';
+
+# A table, with rows, and one of heap that has them, too.
+sub create
+{
+	my ($t, $level, $shards, @ranges) = @_;
+	$node->safe_psql('postgres', "CREATE TABLE h_$t (k int PRIMARY KEY, v text);" . kv_table($t, 'k int, v text', 'k', "wal '$level', shards '$shards'"));
+	both($t, $_) for @ranges;
+	return $node->data_dir . '/kvfdw/5/' . $node->safe_psql('postgres', "SELECT '$t'::regclass::oid") . '/00000001';
+}
+sub both { my ($t, $range) = @_; return is(answer($node, join ';', map { "INSERT INTO $_ $value($range) g" } $t, "h_$t"), '', "$t: $range"); }
+sub same { my ($t, $when) = @_; return is(tables_differ($node, $t, "h_$t", 'k'), '', "$t, $when: heap's rows"); }
+sub touch { my ($file) = @_; append_to_file($file, ''); return $file; }
+
+# From now on the server, the startup process too, stops where this says.
+sub stop_points { my ($what) = @_; $node->append_conf('postgresql.conf', "kvfdw.stop_points = '$what'\n"); return; }
+
+# Make all that starts, and say what the log has got.
+sub started
+{
+	my ($what) = @_;
+	my $end = -s $node->logfile;
+	ok($node->start(fail_ok => 1), "$what: the server starts");
+	return slurp_file($node->logfile, $end);
+}
+
+# ---- a table is put aside in redo ----
+
+{
+	my $dir = create('aside', 'keys', 1, '1, 1', '2, 300');
+	my @chunks = glob "$dir/*.val";
+	cmp_ok(scalar @chunks, '>=', 3, 'aside: chunks');
+	kill_all($node);
+	stop_points('chunk_created=error');
+	like(started('aside'), qr/kvfdw goes on without table/, 'aside: put aside');
+	stop_points('');
+	$node->reload;
+	like(answer($node, 'SELECT count(*) FROM aside'), qr/^error: .*chunk_created/s, 'aside: using it is an error');
+	is(join(' ', grep { !-e } @chunks), '', 'aside: its chunks stay');
+	kill_all($node);
+	started('aside again');
+	is(join(' ', grep { !-e } @chunks), '', 'aside: also after another start');
+}
+
+# ---- chunks cannot be swept at the end of redo ----
+
+{
+	my $dir = create('unswept', 'keys', 1, '1, 100');
+	kill_all($node);
+	touch("$dir/10fff.c00000.val");
+	stop_points('redo_before_sweep=error');
+	like(started('unswept'), qr/stopped at "redo_before_sweep"/, 'unswept: that fails');
+	stop_points('');
+	$node->reload;
+	same('unswept', 'started');
+	ok(-e "$dir/10fff.c00000.val", 'unswept: a chunk that nothing names');
+	both('unswept', '1000, 1000');
+	kill_all($node);
+	started('unswept');
+	same('unswept', 'started again');
+	ok(!-e "$dir/10fff.c00000.val", 'unswept: it has gone');
+}
+$node->stop('immediate');
+done_testing();
