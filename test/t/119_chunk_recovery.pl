@@ -46,6 +46,27 @@ sub started
 	return slurp_file($node->logfile, $end);
 }
 
+# ---- level none: a key log of a shard that was never frozen is missing ----
+
+{
+	my $gap = create('gap', 'none', 1, '1, 100');
+	kill_all($node);
+	copy("$gap/00000.00000001.log", "$gap/log1") or die "log 1: $!";
+	started('gap');
+	for (1 .. 2) { $node->safe_psql('postgres', "SELECT kvfdw_freeze('gap')"); both('gap', "$_ * 1000, $_ * 1000 + 100"); }
+	my $lone = create('lone', 'none', 1, '1, 300');
+	kill_all($node);
+	ok(-e "$gap/00000.00000003.log", 'gap: the third key log');
+	unlink "$gap/00000.00000002.log", glob("$gap/*.manifest"), glob("$gap/*.run"), glob("$lone/*.log");
+	rename "$gap/log1", "$gap/00000.00000001.log" or die "log 1: $!";
+	my $end = -s $node->logfile;
+	started('lone');
+	like(answer($node, 'SELECT count(*) FROM gap'), qr{error: .*00000002\.log.*missing}s, 'gap: a key log that is missing between others is an error');
+	$node->safe_psql('postgres', 'SELECT count(*) FROM lone');
+	my @told = slurp_file($node->logfile, $end) =~ /LOG:  kvfdw removes value file "[^"]*\.val" of [1-9]\d* bytes/g;
+	cmp_ok(scalar @told, '>=', 3, 'lone: value files that no key log names are removed, and the log has them');
+}
+
 # ---- a table is put aside in redo ----
 
 {

@@ -216,6 +216,7 @@ find_beginning(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shardno))));
+	begin->used |= has_index;
 }
 
 static void
@@ -578,6 +579,19 @@ compare_places(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
+/* At level 'none' nothing but a key log may have named it, and no other file says if that is lost. */
+static void
+tell_of_chunk(const KvStore *store, KvAddress place)
+{
+	const char *path = kv_path_value(&store->key, (KvFileId) {place});
+	struct stat info;
+
+	if (stat(path, &info) == 0 && info.st_size > 0)
+		ereport(LOG,
+				(errmsg("kvfdw removes value file \"%s\" of %llu bytes, which no shard lists",
+						path, (unsigned long long) info.st_size)));
+}
+
 void
 kv_chunks_sweep(KvStore *store)
 {
@@ -607,8 +621,11 @@ kv_chunks_sweep(KvStore *store)
 		if (found.files[i].kind != KV_FILE_CHUNK)
 			continue;
 		place = kv_found_place(&found.files[i]);
-		if (bsearch(&place, listed, n, sizeof(KvAddress), compare_places) == NULL)
-			(void) kv_chunk_discard(store, place);
+		if (bsearch(&place, listed, n, sizeof(KvAddress), compare_places) != NULL)
+			continue;
+		if (store->shape.wal == KV_WAL_NONE)
+			tell_of_chunk(store, place);
+		(void) kv_chunk_discard(store, place);
 	}
 	pfree(listed);
 	pfree(found.files);
