@@ -330,7 +330,12 @@ use(KvShard *shard, KvShardChunk *chunk, KvAddress end)
 		more = (int64) (end - chunk->chunk.place) - (int64) chunk->chunk.used;
 		chunk->chunk.used = Max(chunk->chunk.used, end - chunk->chunk.place);
 	}
-	shard->value_bytes += Max(more, 0);
+	if (more > 0)
+	{
+		/* an older library's is closed, and records may name more of it than its image */
+		chunk->chunk.flags &= ~KV_CHUNK_SYNCED;
+		shard->value_bytes += more;
+	}
 }
 
 /* Likewise, if it is, and its file is known to go on up to there. */
