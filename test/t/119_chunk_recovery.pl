@@ -67,6 +67,19 @@ sub started
 	cmp_ok(scalar @told, '>=', 3, 'lone: value files that no key log names are removed, and the log has them');
 }
 
+# ---- a start that failed had taken the last volumes ----
+
+for my $level (qw(none full))
+{
+	my $dir = create("last_$level", $level, 2, '1, 1');
+	kill_all($node);
+	touch("$dir/27fff.c00000.val");
+	started("last_$level");
+	same("last_$level", 'started');
+	both("last_$level", '-100, -1');
+	same("last_$level", 'the other shard has values');
+}
+
 # ---- a table is put aside in redo ----
 
 {
@@ -102,6 +115,19 @@ sub started
 	started('unswept');
 	same('unswept', 'started again');
 	ok(!-e "$dir/10fff.c00000.val", 'unswept: it has gone');
+}
+# ---- redo finds no volume ----
+
+{
+	my $dir = create('last_keys', 'keys', 1, '1, 1');
+	kill_all($node);
+	my $file = touch("$dir/28000.c00000.val");
+	my $end = -s $node->logfile;
+	ok(!$node->start(fail_ok => 1), 'last_keys: no volume is left for redo, and the server does not start');
+	like(slurp_file($node->logfile, $end), qr/FATAL:  table has no more addresses for values/, 'last_keys: that is why');
+	unlink $file;
+	started('last_keys');
+	same('last_keys', 'with volumes');
 }
 $node->stop('immediate');
 done_testing();

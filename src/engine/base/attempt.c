@@ -46,12 +46,13 @@ kv_attempt(void (*work) (void *arg), void *arg)
 
 /*
  * Is this error no fault of the store at hand?  What a device did not do once it may do
- * at the next start, so a failed read or write is none, either.
+ * at the next start, so a failed read or write is none, either; nor are limits: what is
+ * there is whole.
  */
 bool
 kv_error_concerns_all(int sqlerrcode)
 {
-	return sqlerrcode == ERRCODE_IO_ERROR ||
+	return sqlerrcode == ERRCODE_IO_ERROR || sqlerrcode == ERRCODE_PROGRAM_LIMIT_EXCEEDED ||
 		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_INSUFFICIENT_RESOURCES ||
 		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION;
 }

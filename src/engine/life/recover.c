@@ -558,7 +558,7 @@ report_losses(KvStore *store)
 
 /* ---- chunks of all shards ---- */
 
-/* Before shards are recovered: no volume is given out but behind those that have files. */
+/* No volume is given out but behind those that have files. */
 static void
 count_volumes(KvStore *store, const KvFound *found)
 {
@@ -628,6 +628,23 @@ kv_chunks_sweep(KvStore *store)
 		(void) kv_chunk_discard(store, place);
 	}
 	pfree(listed);
+	pfree(found.files);
+}
+
+/*
+ * Volumes that only had files which have been swept, say of a start that failed, are given
+ * out again, as after another start: nothing but those files' names said that they had
+ * been.  Not at level 'keys', where the WAL may name them.
+ */
+static void
+recount_volumes(KvStore *store)
+{
+	KvFound		found;
+
+	/* a salvage may have looked into files that have gone since; helpers have ended */
+	kv_value_forget(store->cache_id);
+	kv_store_list_files(&store->key, &found);
+	count_volumes(store, &found);
 	pfree(found.files);
 }
 
@@ -724,10 +741,12 @@ kv_store_recover(KvStore *store)
 		pg_atomic_write_u32(&store->next_shard, 0);
 		recover_shards(store);
 	}
-	for (int i = 0; i < store->shape.nshards; i++)
-		kv_volume_note(store, kv_shard(store, i)->next_place);
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 		kv_chunks_sweep(store);
+	if (store->shape.wal != KV_WAL_KEYS)
+		recount_volumes(store);
+	for (int i = 0; i < store->shape.nshards; i++)
+		kv_volume_note(store, kv_shard(store, i)->next_place);
 	report_losses(store);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
 						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));
