@@ -35,6 +35,9 @@ typedef struct KvOpenFile
 
 static HTAB *open_files = NULL;
 
+/* Of paths that have gone; who was given one may still have a request under way to it. */
+static List *gone_files = NIL;
+
 /* The part of a value's CRC that needs no location, to be done outside locks. */
 uint32
 kv_value_crc_begin(const KvStoreKey *store, KvKey key, const char *value, Size len)
@@ -148,6 +151,27 @@ forget(KvOpenFile *entry)
 	hash_search(open_files, &entry->key, HASH_REMOVE, NULL);
 }
 
+static void
+set_aside(KvOpenFile *entry)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	gone_files = lappend_int(gone_files, entry->file);
+	hash_search(open_files, &entry->key, HASH_REMOVE, NULL);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+close_gone(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, gone_files)
+		kv_io_close(lfirst_int(cell));
+	list_free(gone_files);
+	gone_files = NIL;
+}
+
 /*
  * Close this process's value files if they have become many.  Only where no
  * descriptor that kv_value_file gave is still to be used.
@@ -158,6 +182,7 @@ kv_value_trim(void)
 	HASH_SEQ_STATUS status;
 	KvOpenFile *entry;
 
+	close_gone();
 	if (open_files == NULL || hash_get_num_entries(open_files) < KV_OPEN_FILES)
 		return;
 	hash_seq_init(&status, open_files);
@@ -181,7 +206,7 @@ kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 	if (entry != NULL && !kv_io_is_gone(entry->file))
 		return entry->file;
 	if (entry != NULL)
-		forget(entry);
+		set_aside(entry);
 
 	file = kv_io_open(kv_path_value(store, id), KV_IO_DIRECT | flags, KV_IO_VALUE_READ);
 	if (file < 0)
@@ -198,6 +223,7 @@ kv_value_forget(uint32 opening)
 	HASH_SEQ_STATUS status;
 	KvOpenFile *entry;
 
+	close_gone();
 	if (open_files == NULL)
 		return;
 	hash_seq_init(&status, open_files);
