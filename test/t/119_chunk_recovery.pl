@@ -1,6 +1,6 @@
 # Promise: recovery removes no values that a table which was put aside may have, and none at
 # level none without a word; a key log that is missing is an error; addresses that a start
-# which failed had taken come back (I 13, I 14).
+# which failed had taken come back, and so does space of chunks that were closed (I 13, I 14).
 #
 # Needs a test build (make FAULTS=1).
 use strict;
@@ -116,6 +116,29 @@ for my $level (qw(none full))
 	same('unswept', 'started again');
 	ok(!-e "$dir/10fff.c00000.val", 'unswept: it has gone');
 }
+# ---- what a chunk has for values that never came goes back ----
+
+# redo lists it as closed, and a salvage closes it
+for my $level (qw(none keys full))
+{
+	my $t = "cut_$level";
+	my $large = create($t, $level, 1, '1, 30') . '/a0000.c00000.val';
+	$node->safe_psql('postgres', join ';', map { "INSERT INTO $_ SELECT -1, string_agg(md5(g::text), '') FROM generate_series(1, 12500) g" } $t, "h_$t");
+	$node->safe_psql('postgres', 'CHECKPOINT') if $level eq 'none';
+	cmp_ok(-s $large, '>', 401408, "$t: a chunk with a value of 400000 bytes and room behind it");
+	kill_all($node);
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot $level'\n");
+	for my $when ('after a power loss', 'started again')
+	{
+		started($t);
+		same($t, $when);
+		is(answer($node, "SELECT file, problem FROM kvfdw_check('$t')"), '', "$t, $when: sound");
+		is(-s $large, 401408, "$t, $when: it has no such room any more") if $level ne 'full';
+		kill_all($node);
+	}
+	started($t);
+}
+
 # ---- redo finds no volume ----
 
 {

@@ -33,13 +33,14 @@ sub chunks
 	return @files;
 }
 
-# A table, and one of heap that gets what it gets.
 sub images
 {
 	my ($table) = @_;
 	my $oid = $node->safe_psql('postgres', "SELECT '$table'::regclass::oid");
 	return glob $node->data_dir . "/kvfdw/5/$oid/0*/*.image";
 }
+
+# A table, and one of heap that gets what it gets.
 sub create
 {
 	my ($t, $level, $shards) = @_;

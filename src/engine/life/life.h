@@ -64,6 +64,11 @@ extern void kv_store_recover(KvStore *store);
  * newest images name; older ones are gone.  Nobody makes a chunk meanwhile.
  */
 extern void kv_chunks_sweep(KvStore *store);
+/*
+ * Then: gives back what was allocated of closed chunks and never used.  What the image says
+ * that the store began with stays.
+ */
+extern void kv_chunks_cut(KvStore *store);
 
 /* ---- pending.c ---- */
 /*

@@ -631,6 +631,33 @@ kv_chunks_sweep(KvStore *store)
 	pfree(found.files);
 }
 
+void
+kv_chunks_cut(KvStore *store)
+{
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		const KvShard *shard = kv_shard(store, i);
+
+		for (int c = 0; c < shard->nchunks; c++)
+		{
+			const KvShardChunk *chunk = &kv_chunks(shard)[c];
+			uint64		end = Max(chunk->chunk.used, chunk->believed);
+			char	   *path = pstrdup(kv_path_value(&store->key, (KvFileId) {chunk->chunk.place}));
+			struct stat info;
+			int			err;
+
+			if (!kv_chunk_is_open(shard, chunk) && stat(path, &info) == 0 &&
+				(uint64) info.st_size > end && size_of(store, chunk->chunk.place) > end)
+			{
+				err = kv_io_try_cut(path, end);
+				if (err != 0)
+					kv_io_error(LOG, err, path, "truncate");
+			}
+			pfree(path);
+		}
+	}
+}
+
 /*
  * Volumes that only had files which have been swept, say of a start that failed, are given
  * out again, as after another start: nothing but those files' names said that they had
@@ -742,7 +769,10 @@ kv_store_recover(KvStore *store)
 		recover_shards(store);
 	}
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
+	{
 		kv_chunks_sweep(store);
+		kv_chunks_cut(store);
+	}
 	if (store->shape.wal != KV_WAL_KEYS)
 		recount_volumes(store);
 	for (int i = 0; i < store->shape.nshards; i++)

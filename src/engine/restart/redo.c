@@ -484,6 +484,7 @@ sweep_store(void *store)
 {
 	KV_STOP_POINT("redo_before_sweep");
 	kv_chunks_sweep(store);
+	kv_chunks_cut(store);
 }
 
 /*
