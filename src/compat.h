@@ -341,6 +341,13 @@
 #define KV_EXPLAIN_FORMAT_HEADER	"commands/explain.h"
 #endif
 
+/* To ignore a signal is a constant of its own since 19, where handlers are told more. */
+#if PG_VERSION_NUM >= 190000
+#define KV_SIG_IGN	PG_SIG_IGN
+#else
+#define KV_SIG_IGN	SIG_IGN
+#endif
+
 /* A tranche of locks gets its name with its number since 19. */
 #if PG_VERSION_NUM >= 190000
 #define kv_new_tranche(name)			LWLockNewTrancheId(name)

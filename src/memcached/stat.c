@@ -9,12 +9,14 @@
 
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <time.h>
 
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/tuplestore.h"
 
 #include "memcached/memcached.h"
 

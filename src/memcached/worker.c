@@ -90,7 +90,7 @@ begin(int number)
 	kv_mc_my_number = number;
 	kv_mc_me = &kv_mc_shared->workers[number];
 	pqsignal(SIGTERM, die);
-	pqsignal(SIGINT, SIG_IGN);	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	pqsignal(SIGINT, KV_SIG_IGN);	/* a wait for synchronous standbys is not to be cancelled (M 1) */
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
