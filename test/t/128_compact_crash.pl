@@ -115,5 +115,30 @@ for my $level (@levels)
 		is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$level, at $point: all rows");
 	}
 }
+
+# ---- a shard that nobody writes, whose freeze is given up twice: its key logs have no gap ----
+for my $level (@levels)
+{
+	my $table = "idle_$level";
+	query(kv_table($table, 'k int, v text', 'k', "wal '$level', shards '1'") . "INSERT INTO $table SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 200) g");
+	query("SELECT kvfdw_freeze('$table'); CHECKPOINT");
+	for my $time (1 .. 2)
+	{
+		unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+		my $session = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_compact('$table')", "idle_$level$time");
+		stopped($node, 'freeze_before_merge');
+		query('SELECT pg_cancel_backend(pid) FROM kvfdw_stat_compact');
+		like(outcome($session), qr/canceling statement/, "$table: cancelled before the merge");
+	}
+	is(outcome(psql_writer($node, 'CHECKPOINT', "checkpoint_$level")), '', 'a checkpoint completes');
+	query("INSERT INTO $table VALUES (1000, 'behind')");
+	kill_all($node);
+	restart_killed($node);
+	is(query("SELECT count(*), max(k) FROM $table"), '201|1000', 'all rows are there after a crash');
+	is(kv_check_clean($node, $table), '', 'and sound');
+	query("SELECT kvfdw_compact('$table', true)");
+	is(query("SELECT count(*), max(k) FROM $table"), '201|1000', 'and when it is compacted');
+	is(kv_check_clean($node, $table), '', 'and sound');
+}
 $node->stop;
 done_testing();

@@ -467,7 +467,12 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 	kv_stat_add(store, mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);
 }
 
-/* Step 1.  Lock held exclusively.  logs: also where logs have nothing for the delta. */
+/*
+ * Step 1.  Lock held exclusively.  logs: also where logs have nothing for the delta.
+ *
+ * A log that nothing was written to may have no file, and none is to be left out.  So one
+ * with which a freeze has begun before, and failed, serves again.
+ */
 static void
 seal_delta(KvStore *store, uint32 shardno, bool logs)
 {
@@ -480,7 +485,8 @@ seal_delta(KvStore *store, uint32 shardno, bool logs)
 		kv_slot_seal(store, shardno);
 	shard->sealed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
-	if (shard->log_tail > sizeof(KvLogHeader) || logs)
+	if (shard->log_tail > sizeof(KvLogHeader) ||
+		(logs && shard->log_number == shard->files.first_log))
 	{
 		shard->log_number++;
 		shard->log_tail = sizeof(KvLogHeader);
