@@ -264,19 +264,22 @@ kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 /* ---- between two barriers ---- */
 
 /*
- * Those that a checkpoint need not go back to any more: the redo pointer of the last one
- * that is complete.
+ * Note the redo pointer of the last checkpoint that is complete: no redo begins before it any
+ * more.
  */
 static void
-note_checkpoint(void)
+note_checkpoint(void *arg)
 {
 	bool		sound;
 	ControlFileData *pg_control = get_controlfile(DataDir, &sound);
+	uint64		redo = pg_control->checkPointCopy.redo;
+
+	pfree(pg_control);
 
 	/* one that is being written is read the next time */
-	if (sound)
-		pg_atomic_write_u64(&kv_registry->checkpoint, pg_control->checkPointCopy.redo);
-	pfree(pg_control);
+	if (!sound || redo == pg_atomic_read_u64(&kv_registry->checkpoint))
+		return;
+	pg_atomic_write_u64(&kv_registry->checkpoint, redo);
 }
 
 /* Of a store: the images that are asked for; and what was retired goes if it may. */
@@ -287,49 +290,73 @@ make_wanted(KvStore *store, uint64 covers)
 
 	for (int i = 0; i < store->shape.nshards; i++)
 	{
-		const KvShard *shard = kv_shard(store, i);
+		KvShard    *shard = kv_shard(store, i);
+		bool		image;
 
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		if (shard->image_wanted || shard->nretired > 0)
-		{
-			kv_interrupts();
-			KV_STOP_POINT("image_wanted");
-			if (!shard->image_wanted && !kv_retired_wants_image(shard))
-				kv_shards_release(store, i, 1);
-			else
-				kv_shards_image(store, i, 1, covers, &stats);
-		}
+		if (!shard->image_wanted && shard->nretired == 0)
+			continue;
+		kv_interrupts();
+		KV_STOP_POINT("image_wanted");
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		image = shard->image_wanted || kv_retired_wants_image(shard);
+		LWLockRelease(&shard->lock);
+		if (image)
+			kv_shards_image(store, i, 1, covers, &stats);
+		else
+			kv_shards_release(store, i, 1);
+		if (raised)
+			kv_clog_fence();	/* as in flush_store */
 	}
 	if (store->imaged_stale && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 		kv_imaged_write(store);
 }
 
-static void
-make_all_wanted(void *arg)
+typedef struct KvWanted
 {
-	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
-	ListCell   *cell;
+	uint64		covers;
+	bool		failed;			/* some could not be served */
+} KvWanted;
+
+/* A store's error is no reason to let others wait. */
+static void
+attempt_wanted(KvStore *store, KvWanted *wanted)
+{
+	MemoryContext context = CurrentMemoryContext;
 
 	PG_TRY();
 	{
-		note_checkpoint();
-		foreach(cell, stores)
-		{
-			KvStore    *store = lfirst(cell);
+		make_wanted(store, wanted->covers);
+	}
+	PG_CATCH();
+	{
+		bool		dropped = pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED;
 
-			PG_TRY();
-			{
-				make_wanted(store, *(uint64 *) arg);
-			}
-			PG_CATCH();
-			{
-				if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
-					PG_RE_THROW();
-				kv_drop_error(false);
-			}
-			PG_END_TRY();
+		/* from the one of errors, which the next one empties */
+		MemoryContextSwitchTo(context);
+		kv_drop_error(!dropped);
+		if (!dropped)
+		{
+			pg_atomic_fetch_add_u32(&store->images_failed, 1);
+			wanted->failed = true;
 		}
+	}
+	PG_END_TRY();
+}
+
+static void
+make_all_wanted(void *arg)
+{
+	KvWanted   *wanted = arg;
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	wanted->failed |= !kv_attempt(note_checkpoint, NULL);
+	PG_TRY();
+	{
+		foreach(cell, stores)
+			attempt_wanted(lfirst(cell), wanted);
 	}
 	PG_FINALLY();
 	{
@@ -395,7 +422,7 @@ serve_shards(void)
 	static bool failed = false;
 	TimestampTz now = GetCurrentTimestamp();
 	bool		wanted = pg_atomic_read_u32(&kv_registry->images_wanted) != 0;
-	uint64		covers;
+	KvWanted	all = {0};
 
 	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0)
 		return;
@@ -403,8 +430,8 @@ serve_shards(void)
 		return;
 	looked = now;
 	pg_atomic_write_u32(&kv_registry->images_wanted, 0);
-	covers = covered_now(GetRedoRecPtr());
-	failed = !kv_attempt(make_all_wanted, &covers);
+	all.covers = covered_now(GetRedoRecPtr());
+	failed = !kv_attempt(make_all_wanted, &all) || all.failed;
 	if (failed)
 		pg_atomic_write_u32(&kv_registry->images_wanted, 1);
 	MemoryContextReset(CurrentMemoryContext);

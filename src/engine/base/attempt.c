@@ -41,6 +41,9 @@ kv_attempt(void (*work) (void *arg), void *arg)
 		kv_drop_error(true);
 	}
 	PG_END_TRY();
+
+	/* work may have gone on after an error of its own, in whatever context */
+	MemoryContextSwitchTo(context);
 	return done;
 }
 

@@ -15,6 +15,7 @@
 #include "engine/shard/shard.h"
 
 #define KV_LOOK_MSEC	20
+#define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
 
 static const char *const phase_names[] = {
 	[KV_PASS_NONE] = NULL,
@@ -41,15 +42,27 @@ look_at_retired(const KvStore *store, uint64 *bytes)
 	return most;
 }
 
-/* Until nothing is retired any more, or what is waits for others.  Returns for whom. */
+/*
+ * Until nothing is retired any more, or what is waits for others, or no image can be made.
+ * Returns for what.
+ */
 static KvRetiredWait
-wait_for_images(const KvStore *store, uint64 *bytes)
+wait_for_images(KvStore *store, uint64 *bytes)
 {
+	uint32		failed = pg_atomic_read_u32(&store->images_failed);
+	uint64		before = 0;
+
 	for (;;)
 	{
 		KvRetiredWait waits = look_at_retired(store, bytes);
+		uint32		failed_now = pg_atomic_read_u32(&store->images_failed);
 
-		if (*bytes == 0 || waits == KV_WAITS_FOR_CHECKPOINT || waits == KV_WAITS_FOR_BACKUP)
+		if (*bytes != before)
+			failed = failed_now;
+		before = *bytes;
+		if (*bytes == 0 || waits == KV_WAITS_FOR_CHECKPOINT || waits == KV_WAITS_FOR_BACKUP ||
+			(waits == KV_WAITS_FOR_IMAGE &&
+			 failed_now - failed >= KV_IMAGE_FAILURES))
 			return waits;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_LOOK_MSEC, KV_WAIT_COMPACT);
@@ -74,6 +87,9 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 	memset(done, 0, sizeof(*done));
 	switch (wait_for_images(store, &after))
 	{
+		case KV_WAITS_FOR_IMAGE:
+			done->waiting_for = "image";
+			break;
 		case KV_WAITS_FOR_CHECKPOINT:
 			done->waiting_for = "checkpoint";
 			break;

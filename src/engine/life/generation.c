@@ -63,6 +63,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->state, KV_STORE_CLOSED);
 		pg_atomic_init_u32(&store->pins, 0);
 		pg_atomic_init_u32(&store->next_shard, 0);
+		pg_atomic_init_u32(&store->images_failed, 0);
 		pg_atomic_init_u32(&store->helpers, 0);
 		ConditionVariableInit(&store->opened);
 		for (int i = 0; i < KV_COUNTERS; i++)

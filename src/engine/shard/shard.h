@@ -149,6 +149,7 @@ struct KvStore
 {
 	KvStoreKey	key;			/* hash key */
 	KvStoreShape shape;			/* nshards and key_width are constant once it is OPEN */
+	pg_atomic_uint32 images_failed;	/* attempts at images on request */
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
