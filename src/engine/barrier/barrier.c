@@ -265,7 +265,8 @@ kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 
 /*
  * Note the redo pointer of the last checkpoint that is complete: no redo begins before it any
- * more.
+ * more.  What can be read of it may have been written just now, and nobody goes by it before
+ * it is durable.
  */
 static void
 note_checkpoint(void *arg)
@@ -279,6 +280,8 @@ note_checkpoint(void *arg)
 	/* one that is being written is read the next time */
 	if (!sound || redo == pg_atomic_read_u64(&kv_registry->checkpoint))
 		return;
+	KV_STOP_POINT("checkpoint_noted");
+	kv_io_sync_file("global/pg_control");
 	pg_atomic_write_u64(&kv_registry->checkpoint, redo);
 }
 
