@@ -4,8 +4,8 @@
  *
  * Their places are reserved together, so they are neighbours whatever writers open
  * meanwhile, and nobody else makes files there: no lock is needed to write them.  They are
- * in no list until a freeze publishes them; a pass that fails removes them, and after a
- * crash they are files that nothing names (I 14).
+ * in no list until a freeze publishes them; a pass that fails takes them out of sight, for the
+ * maintainer to free, and after a crash they are files that nothing names (I 14).
  *
  * They are made durable one by one, when they are full.  So the freeze that names them
  * publishes what is durable, at level 'keys' no COMMIT has to sync a whole shard, and an
@@ -13,16 +13,14 @@
  */
 #include "postgres.h"
 
-#include <sys/stat.h>
-
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
 #include "engine/compact/internal.h"
 #include "engine/io/fault.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 
 #define KV_OUTPUT_STEP	((uint64) 64 * 1024 * 1024)
-#define KV_FREE_STEP	((int64) 1024 * 1024)
 
 void
 kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno)
@@ -110,10 +108,12 @@ kv_output_place(KvOutput *output, Size len, bool whole)
 void
 kv_output_align(KvOutput *output)
 {
-	KvChunk    *chunk = &output->chunks[output->nchunks - 1];
+	KvChunk    *chunk;
 
-	if (output->nchunks > 0)
-		chunk->used = TYPEALIGN(KV_BLOCK, chunk->used);
+	if (output->nchunks == 0)
+		return;
+	chunk = &output->chunks[output->nchunks - 1];
+	chunk->used = TYPEALIGN(KV_BLOCK, chunk->used);
 }
 
 static const char *
@@ -210,13 +210,12 @@ kv_output_end(KvOutput *output, bool keep)
 	output->file = -1;
 	for (int i = 0; i < output->nchunks && !keep; i++)
 	{
-		const char *path = path_of(output, (KvFileId) {output->chunks[i].place});
-		struct stat info;
-		int64		size = stat(path, &info) == 0 ? info.st_size : 0;
-
 		/* a file system that discards what it frees serves nobody meanwhile */
-		while ((size -= KV_FREE_STEP) > 0 && kv_io_try_cut(path, size) == 0)
-			;
-		(void) kv_io_unlink(path);
+		KvAddress	place = output->chunks[i].place;
+
+		if (kv_chunk_discard(output->store, place) != 0)
+			(void) kv_io_unlink(path_of(output, (KvFileId) {place}));
 	}
+	if (output->nchunks > 0 && !keep)
+		kv_wake_maintainer();
 }
