@@ -94,9 +94,8 @@ set_phase(KvPass *pass, KvPassPhase phase)
 
 /* The pass has ended, in whatever way.  What it leaves is named by a manifest. */
 static void
-end_pass(int code, Datum arg)
+end_pass(KvPass *pass)
 {
-	KvPass	   *pass = (KvPass *) DatumGetPointer(arg);
 	KvShard    *shard = kv_shard(pass->store, pass->shardno);
 
 	kv_walk_end(&pass->walk);
@@ -118,6 +117,14 @@ end_pass(int code, Datum arg)
 	shard->pass_phase = KV_PASS_NONE;
 	LWLockRelease(&shard->lock);
 	ConditionVariableBroadcast(&shard->changed);
+}
+
+/* After an error, which may have come with a lock held, or at the end of the process. */
+static void
+end_failed(int code, Datum arg)
+{
+	LWLockReleaseAll();
+	end_pass((KvPass *) DatumGetPointer(arg));
 }
 
 /* ---- step 0 ---- */
@@ -329,14 +336,14 @@ kv_shard_compact(KvStore *store, uint32 shardno, bool sorted, KvPassResult *resu
 	pass->sorted = sorted;
 
 	become_compactor(shard);
-	PG_ENSURE_ERROR_CLEANUP(end_pass, PointerGetDatum(pass));
+	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
 	{
 		kv_output_begin(&pass->output, store, shardno);
 		set_phase(pass, KV_PASS_CHOOSE);
 		run_pass(pass, result);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(end_pass, PointerGetDatum(pass));
-	end_pass(0, PointerGetDatum(pass));
+	PG_END_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
+	end_pass(pass);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }

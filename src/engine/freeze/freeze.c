@@ -494,16 +494,22 @@ seal_delta(KvStore *store, uint32 shardno, bool logs)
 	shard->sealed_log = shard->log_number - 1;
 }
 
-/* The shard has no maintainer any more, whichever way this one ended. */
+/* The shard has no maintainer any more. */
 static void
-resign(int code, Datum arg)
+resign(KvShard *shard)
 {
-	KvShard    *shard = (KvShard *) DatumGetPointer(arg);
-
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->maintainer = 0;
 	LWLockRelease(&shard->lock);
 	ConditionVariableBroadcast(&shard->changed);
+}
+
+/* After an error, which may have come with a lock held, or at the end of the process. */
+static void
+resign_failed(int code, Datum arg)
+{
+	LWLockReleaseAll();
+	resign((KvShard *) DatumGetPointer(arg));
 }
 
 /* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
@@ -515,12 +521,12 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *mo
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 
-	PG_ENSURE_ERROR_CLEANUP(resign, PointerGetDatum(shard));
+	PG_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	{
 		freeze_sealed(store, shardno, mode, moves);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(resign, PointerGetDatum(shard));
-	resign(0, PointerGetDatum(shard));
+	PG_END_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
+	resign(shard);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }

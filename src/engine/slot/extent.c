@@ -97,7 +97,10 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 	return size;
 }
 
-/* Where the next chunk goes, which is to hold a value of this length. */
+/*
+ * Where the next chunk goes, which is to hold a value of this length.  ERROR, with extend_lock
+ * released, if there are no more addresses.
+ */
 static KvAddress
 choose_place(KvStore *store, KvShard *shard, Size len)
 {
@@ -114,9 +117,13 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 											RecoveryInProgress());
 
 		if (volume == 0)
+		{
+			LWLockRelease(&shard->lock);
+			LWLockRelease(&shard->extend_lock);
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("table has no more addresses for values")));
+		}
 		shard->next_place = kv_volume_begin(volume);
 	}
 	place = shard->next_place;
