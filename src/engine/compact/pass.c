@@ -138,6 +138,14 @@ is_worth_it(const KvPass *pass, uint64 used, uint64 live)
 	return used > 0 && (pass->sorted || live == 0 || dead > Max(used / KV_DEAD_SHARE, KV_BLOCK));
 }
 
+/* Is a value in it that could not be moved?  Only a sorted pass tries again. */
+static bool
+is_stuck(const KvPass *pass, const KvShard *shard, const KvShardChunk *chunk)
+{
+	return (chunk->chunk.flags & KV_CHUNK_DAMAGED) && !pass->sorted &&
+		kv_chunk_live(shard, chunk) > 0;
+}
+
 /* Mark the victims. */
 static void
 mark_victims(KvPass *pass)
@@ -153,7 +161,7 @@ mark_victims(KvPass *pass)
 	{
 		KvShardChunk *chunk = &kv_chunks(shard)[i];
 
-		if (!kv_chunk_may_be_victim(shard, chunk, horizon) ||
+		if (!kv_chunk_may_be_victim(shard, chunk, horizon) || is_stuck(pass, shard, chunk) ||
 			!is_worth_it(pass, chunk->chunk.used, kv_chunk_live(shard, chunk)))
 			continue;
 		chunk->chunk.flags |= KV_CHUNK_VICTIM;
