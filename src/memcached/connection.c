@@ -238,6 +238,13 @@ kv_mc_set_working(KvMcConnection *conn, bool working)
 	conn->working = working;
 }
 
+void
+kv_mc_last_in_line(KvMcConnection *conn)
+{
+	dlist_delete(&conn->work_node);
+	dlist_push_tail(&kv_mc_working, &conn->work_node);
+}
+
 bool
 kv_mc_is_parked(const KvMcConnection *conn)
 {

@@ -170,6 +170,8 @@ extern void kv_mc_feed_starved(void);
 /* The first bytes of the input are done with. */
 extern void kv_mc_consume(KvMcConnection *conn, size_t bytes);
 extern void kv_mc_set_working(KvMcConnection *conn, bool working);
+/* One that is working: it has had its share, others are before it the next time. */
+extern void kv_mc_last_in_line(KvMcConnection *conn);
 /* Bytes for the client; those of 4 kB and more are not copied before kv_mc_send. */
 extern void kv_mc_tell(KvMcConnection *conn, const char *data, size_t length);
 /* Send what was said since the last call; what the socket does not take is kept. */
@@ -232,7 +234,9 @@ typedef struct KvMcTable
 	Oid			acl_role;
 	AclMode		acl;			/* that this role has, as far as is of interest */
 	bool		acl_known;
-	int			first;			/* turn.c: the first of its keys, or -1 */
+	int			first;			/* turn.c: the first of its keys, or -1 … */
+	int			last;			/* … and the last */
+	int			looked;			/* turn.c: so many of them were looked up */
 } KvMcTable;
 
 /* Once in a process: has it notice changes of tables. */

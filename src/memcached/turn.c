@@ -280,8 +280,12 @@ find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
 	key->table = table;
 	key->data = data;
 	key->length = length;
-	key->next = table->first;
-	table->first = attempt->nkeys;
+	key->next = -1;
+	if (table->first < 0)
+		table->first = attempt->nkeys;
+	else
+		attempt->keys[table->last].next = attempt->nkeys;
+	table->last = attempt->nkeys;
 	attempt->buckets[bucket & attempt->mask] = attempt->nkeys;
 	return attempt->nkeys++;
 }
@@ -369,13 +373,12 @@ take_item(KvMcAttempt *attempt, KvMcKey *key)
 		key->failed = true;
 }
 
-/* All keys of one table, as far as there is room for their values. */
+/* What is to be looked up in one table, in the order in which its keys came. */
 static void
-look_at_table(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
+make_looks(KvMcAttempt *attempt, KvMcTable *table)
 {
 	KvLook	   *looks;
 	int			n = 0;
-	int			done;
 
 	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
 		n++;
@@ -388,18 +391,43 @@ look_at_table(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
 		key->look = &looks[n++];
 		key->look->key = kv_mc_row_key(table, key->data, key->length);
 	}
-	if (table->store == NULL)
-		return;
-	done = kv_look(table->store, GetActiveSnapshot(), looks, n, bytes);
-	kv_look_read(table->store, looks, done);
-	n = 0;
-	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
+	table->looked = 0;
+}
+
+/*
+ * Look the keys of all tables up in the order in which they came, as far as there is room
+ * for their values; there is for the first, so that each turn comes further.
+ */
+static void
+look_at_keys(KvMcAttempt *attempt)
+{
+	Size		bytes = LOOK_BYTES;
+	int			n;
+
+	for (int k = 0; k < attempt->nkeys; k += n)
 	{
-		if (n++ >= done)
-			attempt->keys[k].look = NULL;
-		else
-			take_item(attempt, &attempt->keys[k]);
+		KvMcTable  *table = attempt->keys[k].table;
+		int			done;
+
+		for (n = 1; k + n < attempt->nkeys && attempt->keys[k + n].table == table; n++)
+			;
+		done = table->store == NULL ? n : bytes == 0 ? 0 :
+			kv_look(table->store, GetActiveSnapshot(), attempt->keys[k].look, n, &bytes);
+		table->looked += done;
+		for (int i = done; i < n; i++)
+			attempt->keys[k + i].look = NULL;
 	}
+}
+
+/* The values of one table that have to come from the device, and then its items. */
+static void
+read_values(KvMcAttempt *attempt, KvMcTable *table)
+{
+	if (table->store == NULL || table->looked == 0)
+		return;
+	kv_look_read(table->store, attempt->keys[table->first].look, table->looked);
+	for (int k = table->first; k >= 0 && attempt->keys[k].look != NULL; k = attempt->keys[k].next)
+		take_item(attempt, &attempt->keys[k]);
 }
 
 /* What there was no room for is for the next turn. */
@@ -430,14 +458,19 @@ cut_unread(KvMcAttempt *attempt)
 static void
 look_at_all(KvMcAttempt *attempt)
 {
-	Size		bytes = LOOK_BYTES;
 	KvMcTable **tables;
 	int			n = kv_mc_tables(&tables);
 
 	for (int i = 0; i < n; i++)
 	{
 		if (tables[i]->first >= 0)
-			look_at_table(attempt, tables[i], &bytes);
+			make_looks(attempt, tables[i]);
+	}
+	look_at_keys(attempt);
+	for (int i = 0; i < n; i++)
+	{
+		if (tables[i]->first >= 0)
+			read_values(attempt, tables[i]);
 	}
 	cut_unread(attempt);
 }

@@ -271,6 +271,8 @@ gather_all(void)
 		gather(conn);
 		if (!conn->gathered)
 			(void) kv_mc_settle(conn);
+		else if (conn->working)
+			kv_mc_last_in_line(conn);
 	}
 }
 

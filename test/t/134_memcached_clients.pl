@@ -39,6 +39,29 @@ $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_item_size');
 $node->reload;
 wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 1024 * 1024 });
 
+# ---- more values than a turn reads ----
+$node->safe_psql('postgres', "CREATE FOREIGN TABLE big ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'big:'); GRANT SELECT, INSERT, UPDATE ON big TO web");
+my @big = map { "big:$_" } 1 .. 9;
+is(join('', map { set($_, $large) } @big), 'STORED' x 9, 'more values than a turn reads');
+sub big_values
+{
+	my ($conn, @keys) = @_;
+	my $n = 0;
+	for my $key (@keys) { $n++ if (mc_line($conn) // '') eq "VALUE $key 0 1048576" && (mc_bytes($conn, 1048578) // '') eq "$large\r\n"; }
+	return $n;
+}
+my $many_values = mc_connect($node);
+mc_send($many_values, "get @big\r\n");
+is(set('beside', 'x'), 'STORED', '... hold up nobody');
+is(big_values($many_values, @big), 9, '... and come, in their order');
+is(mc_line($many_values), 'END', '... to the last');
+mc_send($many_values, "get @big beside\r\n");
+is(big_values($many_values, @big), 9, 'with a key of another table, too');
+is(join('|', map { mc_line($many_values) } 1 .. 3), 'VALUE beside 0 1|x|END', '... they come, and the other');
+is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached'), $pid, '... from the same process');
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE big');
+undef $many_values;
+
 # ---- half requests ----
 my @half = map { mc_connect($node) } 1 .. 30;
 for my $i (0 .. $#half) { mc_send($half[$i], "set half$i 0 0 1000000\r\n" . substr $large, 0, 10_000 + 1000 * $i); }

@@ -39,6 +39,8 @@ kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
 	KvScan		scan;
 	int			done;
 
+	if (n == 0)
+		return 0;
 	begin_look(&scan, store, snapshot, n);
 	for (done = 0; done < n && *bytes > 0; done++)
 	{
@@ -76,6 +78,8 @@ kv_look_read(KvStore *store, KvLook *looks, int n)
 {
 	KvScan		scan;
 
+	if (n == 0)
+		return;
 	begin_look(&scan, store, NULL, n);
 	for (int i = 0; i < n; i++)
 	{
