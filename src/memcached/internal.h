@@ -219,7 +219,9 @@ typedef struct KvMcTable
 	Oid			relid;
 	char	   *prefix;
 	int			prefix_length;
+	bool		trusted;		/* by its owner: it may serve keys at all */
 	bool		checked;		/* since it last changed: all up to reason */
+	uint64		changes;		/* that were noticed */
 	AttrNumber	key, value, flags, expires; /* 0: there is no such column */
 	bool		others;			/* there are more columns */
 	bool		text_key, text_value;
@@ -252,8 +254,8 @@ extern int	kv_mc_tables(KvMcTable ***tables);
 /* Why it cannot be served, with the SQLSTATE; NULL: it can. */
 extern const char *kv_mc_table_reason(KvMcTable *table);
 /*
- * TRUNCATE all tables for which the role may, in a transaction.  False: one of them is
- * locked by others now, roll back.
+ * TRUNCATE all tables for which the role may, in a transaction; an ERROR if there are none.
+ * False: one of them is locked by others now, roll back.
  */
 extern bool kv_mc_tables_truncate(Oid role);
 
@@ -308,6 +310,8 @@ extern void kv_mc_turn_run(KvMcTurn *turn);
 extern bool kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid,
 					   KvMcReply *reply);
 extern void kv_mc_unpark(KvMcConnection *conn);
+/* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
+extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
 /* The WAL that replies in mode "drain" have run ahead of, or 0. */
 extern XLogRecPtr kv_mc_unflushed;
 extern void kv_mc_flush_wal(void);

@@ -11,6 +11,10 @@
  *
  * The executor is passed by, and what it alone would do a table must not have: triggers,
  * constraints, generated columns.
+ *
+ * A table takes keys from others by its prefix, so not everybody's is served: its owner must
+ * have the rights of the database's owner, or trust in him must have been declared by making
+ * the processes' role a member of his.
  */
 #include "memcached/internal.h"
 
@@ -19,6 +23,7 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_foreign_table.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
@@ -31,6 +36,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 #include "utils/varlena.h"
 
 static MemoryContext context = NULL;
@@ -48,9 +54,21 @@ relcache_callback(Datum arg, Oid relid)
 {
 	for (int i = 0; i < ntables; i++)
 	{
-		if (!OidIsValid(relid) || tables[i]->relid == relid)
-			tables[i]->checked = false;
+		if (OidIsValid(relid) && tables[i]->relid != relid)
+			continue;
+		tables[i]->checked = false;
+		tables[i]->changes++;
+		/* it may have another owner */
+		listed = false;
+		list_changes++;
 	}
+}
+
+/* A domain, or who owns or is a member of what. */
+static void
+surroundings_callback(Datum arg, int cacheid, uint32 hash)
+{
+	relcache_callback(arg, InvalidOid);
 }
 
 static void
@@ -67,6 +85,40 @@ kv_mc_tables_init(void)
 									ALLOCSET_DEFAULT_SIZES);
 	CacheRegisterRelcacheCallback(relcache_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(FOREIGNTABLEREL, syscache_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(CONSTROID, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(DATABASEOID, surroundings_callback, (Datum) 0);
+}
+
+/* May tables of this role take keys? */
+static bool
+is_trusted(Oid owner)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	Oid			dba = HeapTupleIsValid(tuple) ? ((Form_pg_database) GETSTRUCT(tuple))->datdba : InvalidOid;
+	Oid			role = get_role_oid(kv_mc_role, true);
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return (OidIsValid(dba) && has_privs_of_role(owner, dba)) ||
+		(OidIsValid(role) && is_member_of_role_nosuper(role, owner));
+}
+
+/* InvalidOid: it was dropped. */
+static Oid
+owner_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
 }
 
 /* The value of an option of a foreign table, or NULL. */
@@ -118,9 +170,11 @@ read_tables(void)
 		const char *prefix;
 		MemoryContext old;
 		KvMcTable  *table;
+		Oid			owner = owner_of(relid);
 
 		/* dropped since, or another wrapper's */
-		if (!SearchSysCacheExists1(FOREIGNTABLEREL, ObjectIdGetDatum(relid)) ||
+		if (!OidIsValid(owner) ||
+			!SearchSysCacheExists1(FOREIGNTABLEREL, ObjectIdGetDatum(relid)) ||
 			!kv_is_foreign_table(relid))
 			continue;
 		prefix = table_option(relid, "memcached");
@@ -129,6 +183,7 @@ read_tables(void)
 		old = MemoryContextSwitchTo(context);
 		table = palloc0(sizeof(KvMcTable));
 		table->relid = relid;
+		table->trusted = is_trusted(owner);
 		table->prefix = pstrdup(prefix);
 		table->prefix_length = strlen(prefix);
 		found = lappend(found, table);
@@ -176,7 +231,7 @@ kv_mc_table_find(const char *key, int length)
 {
 	for (int i = 0; i < ntables; i++)
 	{
-		if (tables[i]->prefix_length <= length &&
+		if (tables[i]->trusted && tables[i]->prefix_length <= length &&
 			memcmp(tables[i]->prefix, key, tables[i]->prefix_length) == 0)
 			return tables[i];
 	}
@@ -286,24 +341,28 @@ check_others(KvMcTable *table, TupleDesc desc)
 			continue;
 		if (att->attgenerated != '\0')
 			refuse(table, "has a generated column");
+		else if (kv_domain_has_constraints(att->atttypid))
+			refuse(table, psprintf("has column \"%s\" of a domain with constraints",
+								   NameStr(att->attname)));
 		else if (att->attnotnull && !ours)
 			refuse(table, psprintf("has NOT NULL column \"%s\"", NameStr(att->attname)));
 		table->others |= !ours && att->attnum != table->expires;
 	}
 }
 
-/* The caller has a lock on it. */
+/* What of it cannot be served; find out which columns are what. */
 static void
-check_table(KvMcTable *table, Relation rel)
+check_parts(KvMcTable *table, Relation rel)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	KvTable    *kv = kv_table_get(rel);
 
 	table->reason = NULL;
-	table->checked = true;
+	if (!is_trusted(rel->rd_rel->relowner))
+		set_reason(table, "42501", "has an owner who may not serve keys");
 	for (int i = 0; i < ntables; i++)
 	{
-		if (tables[i] != table && strcmp(tables[i]->prefix, table->prefix) == 0)
+		if (tables[i] != table && tables[i]->trusted && strcmp(tables[i]->prefix, table->prefix) == 0)
 			set_reason(table, "55000", "has the prefix of another table");
 	}
 	if (rel->trigdesc != NULL)
@@ -320,6 +379,16 @@ check_table(KvMcTable *table, Relation rel)
 		return;
 	check_types(table, desc);
 	check_others(table, desc);
+}
+
+/* The caller has a lock on it.  After an ERROR, or a change meanwhile, it is not checked. */
+static void
+check_table(KvMcTable *table, Relation rel)
+{
+	uint64		before = table->changes;
+
+	check_parts(table, rel);
+	table->checked = before == table->changes;
 }
 
 /* ---- use in a transaction ---- */
@@ -365,10 +434,10 @@ kv_mc_table_reason(KvMcTable *table)
 	if (!ConditionalLockRelationOid(table->relid, AccessShareLock))
 		return "57P03 table is being changed";
 	rel = open_checked(table);
-	if (rel == NULL)
-		return table->reason;
-	table_close(rel, NoLock);
-	return NULL;
+	if (rel != NULL)
+		table_close(rel, NoLock);
+	UnlockRelationOid(table->relid, AccessShareLock);
+	return rel == NULL ? table->reason : NULL;
 }
 
 KvMcTableState
@@ -400,22 +469,33 @@ kv_mc_table_allows(KvMcTable *table, Oid role, AclMode mode)
 	return (table->acl & mode) == mode;
 }
 
+/* Nothing is emptied before all locks are there: what has been would have to be undone. */
 bool
 kv_mc_tables_truncate(Oid role)
 {
+	int			n = 0;
+
 	for (int i = 0; i < ntables; i++)
 	{
-		Relation	rel;
-
-		if (!kv_mc_table_allows(tables[i], role, ACL_TRUNCATE))
+		if (!tables[i]->trusted || !kv_mc_table_allows(tables[i], role, ACL_TRUNCATE))
 			continue;
 		if (!ConditionalLockRelationOid(tables[i]->relid, AccessExclusiveLock))
 			return false;
-		rel = open_checked(tables[i]);
+		tables[i]->state = KV_MC_TABLE_OPEN;
+	}
+	for (int i = 0; i < ntables; i++)
+	{
+		Relation	rel = tables[i]->state == KV_MC_TABLE_OPEN ? open_checked(tables[i]) : NULL;
+
 		if (rel == NULL)
 			continue;
 		kv_table_truncate(rel);
 		table_close(rel, NoLock);
+		n++;
 	}
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to empty any table that is served")));
 	return true;
 }

@@ -193,16 +193,36 @@ may_change(const KvMcRequest *request)
 	return kv_mc_writes(request) || request->command == KV_MC_META_GET;
 }
 
+static bool
+stores_item(const KvMcRequest *request)
+{
+	return request->command == KV_MC_SET || request->command == KV_MC_ADD ||
+		request->command == KV_MC_REPLACE || request->command == KV_MC_CAS;
+}
+
+/* An item that has expired when it is made is a row that is deleted. */
+static bool
+expires_at_once(const KvMcRequest *request, int64 now)
+{
+	int64		expires = stores_item(request) || request->touch ?
+		kv_mc_expires(request->exptime, now) : 0;
+	int64		made = request->vivify_exptime != KV_MC_NO_VIVIFY ?
+		kv_mc_expires(request->vivify_exptime, now) : 0;
+
+	return (expires != 0 && expires <= now) || (made != 0 && made <= now);
+}
+
 static AclMode
-privileges(const KvMcRequest *request)
+command_privileges(const KvMcRequest *request)
 {
 	AclMode		reads = request->has_cas ? ACL_SELECT : 0;
 
 	switch (request->command)
 	{
 		case KV_MC_SET:
-		case KV_MC_DISCARD:
 			return reads | ACL_INSERT | ACL_UPDATE;
+		case KV_MC_DISCARD:
+			return reads | ACL_INSERT | ACL_UPDATE | ACL_DELETE;
 		case KV_MC_ADD:
 			return reads | ACL_INSERT;
 		case KV_MC_REPLACE:
@@ -226,11 +246,10 @@ privileges(const KvMcRequest *request)
 	}
 }
 
-static bool
-stores_item(const KvMcRequest *request)
+static AclMode
+privileges(const KvMcRequest *request, int64 now)
 {
-	return request->command == KV_MC_SET || request->command == KV_MC_ADD ||
-		request->command == KV_MC_REPLACE || request->command == KV_MC_CAS;
+	return command_privileges(request) | (expires_at_once(request, now) ? ACL_DELETE : 0);
 }
 
 static bool
@@ -296,7 +315,24 @@ role_of(const KvMcConnection *conn)
 	return kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
 }
 
-/* Find the key of a request, or its reply if nothing can be done. */
+static bool
+may(const KvMcTask *task, KvMcTable *table, AclMode mode)
+{
+	return OidIsValid(role_of(task->conn)) && kv_mc_table_allows(table, role_of(task->conn), mode);
+}
+
+static void
+answer_denied(KvMcTask *task, const KvMcTable *table)
+{
+	answer_error(task, MemoryContextStrdup(turn_context,
+										   psprintf("42501 permission denied for table %s",
+													get_rel_name(table->relid))));
+}
+
+/*
+ * Find the key of a request, or its reply if nothing can be done.  Who may not do it has
+ * no lock taken and nothing made for him.
+ */
 static void
 route(KvMcAttempt *attempt, int i)
 {
@@ -310,15 +346,13 @@ route(KvMcAttempt *attempt, int i)
 		answer_error(task, "42P01 no table serves this key");
 	else if (attempt->read_only && kv_mc_writes(request))
 		answer_error(task, "25006 server is read-only");
+	else if (!may(task, table, privileges(request, attempt->fold.now)) ||
+			 (kv_mc_writes(request) && !table->to_write))	/* granted a moment ago */
+		answer_denied(task, table);
 	else if (kv_mc_table_open(table, table->to_write) == KV_MC_TABLE_IS_BUSY)
 		set_aside(attempt, i, KV_MC_TABLE_BUSY, InvalidTransactionId);
 	else if (table->state == KV_MC_TABLE_UNUSABLE)
 		answer_error(task, MemoryContextStrdup(turn_context, table->reason));
-	else if (!OidIsValid(role_of(task->conn)) ||
-			 !kv_mc_table_allows(table, role_of(task->conn), privileges(request)))
-		answer_error(task, MemoryContextStrdup(turn_context,
-											   psprintf("42501 permission denied for table %s",
-														get_rel_name(table->relid))));
 	else if ((problem = kv_mc_row_bad_key(table, key, request->key_length)) != NULL ||
 			 (has_value(request) &&
 			  (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL))
@@ -350,7 +384,9 @@ route_all(KvMcAttempt *attempt)
 		if (!is_live(attempt, i) || attempt->read_only || !may_change(request))
 			continue;
 		table = kv_mc_table_find(kv_mc_key(request), request->key_length);
-		if (table != NULL)
+		if (table != NULL &&
+			may(attempt->tasks[i], table, privileges(request, attempt->fold.now) |
+				(kv_mc_writes(request) ? 0 : ACL_UPDATE)))
 			table->to_write = true;
 	}
 	for (int i = attempt->from; i < attempt->to; i++)
@@ -506,8 +542,15 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 		kv_mc_item_set(&key->item, attempt->fold.now, "", 0, 0, 0, 0, false, false);
 		key->failed = false;
 	}
-	attempt->fold.read_only = attempt->read_only || key->table->flags == 0 ||
-		!kv_mc_table_allows(key->table, role_of(task->conn), ACL_UPDATE);
+	if (request->command == KV_MC_ADD && key->item.row && !key->item.exists &&
+		!key->item.changed && !may(task, key->table, ACL_UPDATE))
+	{
+		/* it would take the place of a row that has expired */
+		answer_denied(task, key->table);
+		return;
+	}
+	attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
+		!may(task, key->table, ACL_UPDATE);
 	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
 	if (key->item.changed && (!changed || key->item.cas != cas))
 		key->writes++;
@@ -523,7 +566,7 @@ do_all(KvMcAttempt *attempt)
 		if (is_live(attempt, i))
 			do_task(attempt, attempt->tasks[i]);
 	}
-	next_number += attempt->to - attempt->from + 1;
+	next_number = attempt->fold.next_cas;
 }
 
 static void
@@ -593,13 +636,12 @@ set_writers_aside(KvMcAttempt *attempt)
 
 /* ---- the transaction ---- */
 
-static void
-commit(KvMcAttempt *attempt)
+void
+kv_mc_commit_as(KvMcCommit mode, bool wrote)
 {
 	int			before = synchronous_commit;
 
-	PopActiveSnapshot();
-	if (kv_mc_commit != KV_MC_COMMIT_ON)
+	if (mode != KV_MC_COMMIT_ON)
 		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 	else if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
@@ -612,11 +654,11 @@ commit(KvMcAttempt *attempt)
 		synchronous_commit = before;
 	}
 	PG_END_TRY();
-	if (!attempt->wrote)
+	if (!wrote)
 		return;
-	if (kv_mc_commit == KV_MC_COMMIT_DRAIN)
+	if (mode == KV_MC_COMMIT_DRAIN)
 		kv_mc_unflushed = XactLastCommitEnd;
-	if (kv_mc_commit == KV_MC_COMMIT_ON)
+	if (mode == KV_MC_COMMIT_ON)
 	{
 		kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
 		/* told to end, it may not have waited for synchronous standbys (M 1) */
@@ -681,7 +723,8 @@ try_tasks(KvMcAttempt *attempt)
 		MemoryContextSwitchTo(TopMemoryContext);
 		return false;
 	}
-	commit(attempt);
+	PopActiveSnapshot();
+	kv_mc_commit_as(kv_mc_commit, attempt->wrote);
 	MemoryContextSwitchTo(TopMemoryContext);
 	complete_replies(attempt);
 	return true;
@@ -701,9 +744,11 @@ take_error(void)
 
 	MemoryContextSwitchTo(old);
 	if (edata->sqlerrcode != logged_code || now - logged > USECS_PER_SEC)
+	{
 		EmitErrorReport();
-	logged = now;
-	logged_code = edata->sqlerrcode;
+		logged = now;
+		logged_code = edata->sqlerrcode;
+	}
 	FlushErrorState();
 	return message;
 }

@@ -30,8 +30,23 @@ sql('REVOKE ALL ON cache FROM web; GRANT UPDATE ON cache TO web');
 is(set('b', 1, 'replace') . set('b', 1), "STORED$denied", 'UPDATE allows replace');
 sql('REVOKE ALL ON cache FROM web; GRANT DELETE ON cache TO web');
 is(ask("delete b\r\n"), 'DELETED', 'DELETE allows delete');
-is(ask("flush_all\r\n"), 'OK', 'flush_all');
-is(sql('SELECT count(*) FROM cache'), 1, '... leaves tables alone that may not be truncated');
+is(ask("flush_all\r\n"), 'SERVER_ERROR 42501 permission denied to empty any table that is served', 'flush_all is refused to who may truncate nothing');
+sql("CREATE FOREIGN TABLE mine ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'mine:'); GRANT ALL ON mine TO web");
+is(set('mine:1', 1) . ask("flush_all\r\n"), 'STOREDOK', '... and allowed for some table');
+is(sql('SELECT count(*) FROM cache; SELECT count(*) FROM mine'), "1\n0", '... leaves those alone that may not be truncated');
+sql('DROP FOREIGN TABLE mine; GRANT SELECT, INSERT, UPDATE ON cache TO web; REVOKE DELETE ON cache FROM web');
+is(set('gone', 1), 'STORED', 'a row');
+my @removals = ("touch gone -1\r\n", "gat -1 gone\r\n", "mg gone T-1\r\n", "set gone 0 -1 1\r\n2\r\n", "set gone 0 1000000000 1\r\n2\r\n", "replace gone 0 -1 1\r\n2\r\n",
+	'set gone 0 0 ' . 2 * 1024 * 1024 . "\r\n" . 'x' x (2 * 1024 * 1024) . "\r\n", "ma gone T-1\r\n", "md gone I T-1\r\n", "delete gone\r\n");
+is(join('|', map { ask($_) } @removals), join('|', ($denied) x @removals), 'who lacks DELETE removes no row by a time that has passed, or a value too large');
+is(sql(q{SELECT count(*) FROM cache WHERE key = 'gone'}), 1, '... and it is there');
+sql('GRANT DELETE ON cache TO web');
+is(ask($removals[0]) . sql(q{SELECT count(*) FROM cache WHERE key = 'gone'}), 'TOUCHED0', 'who has DELETE does');
+is(set('gone', 1) . ask($removals[6]) . sql(q{SELECT count(*) FROM cache WHERE key = 'gone'}), 'STOREDSERVER_ERROR object too large for cache0', '... by each');
+sql(q{REVOKE ALL ON cache FROM web; GRANT INSERT ON cache TO web; INSERT INTO cache VALUES ('expired', 0, '2020-01-01', 'x')});
+is(set('expired', 1, 'add') . set('unexpired', 1, 'add'), "${denied}STORED", 'INSERT allows no add over a row that has expired');
+sql('GRANT UPDATE ON cache TO web');
+is(set('expired', 1, 'add') . sql(q{SELECT expires IS NULL FROM cache WHERE key = 'expired'}), 'STOREDt', '... with UPDATE it does');
 sql('GRANT SELECT, INSERT, UPDATE, DELETE ON cache TO web');
 
 # ---- prefixes and types ----
@@ -62,6 +77,31 @@ is(set('bad', 1), 'SERVER_ERROR 0A000 table "bad" has a key that is not of type 
 is(sql(q{SELECT relid, prefix, served FROM kvfdw_memcached_tables() ORDER BY 2}), "cache||t\nbad|bad|f\nusers|user:|t\nvips|user:vip:|t", 'the view');
 is(sql(q{SET ROLE web; SELECT count(*) FROM kvfdw_memcached_tables(); SELECT count(*) FROM kvfdw_stat_memcached}), "4\n2", '... is for everybody');
 
+is(sql(q{BEGIN; SELECT count(*) FROM kvfdw_memcached_tables(); SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'cache'::regclass; COMMIT}), "4\n0", '... and leaves nothing locked');
+sub reason { return sql("SELECT reason FROM kvfdw_memcached_tables() WHERE relid = '$_[0]'::regclass"); }
+sql(q{CREATE DOMAIN filled AS text; CREATE FOREIGN TABLE domains (key text COLLATE "C", value bytea, more filled) SERVER kvfdw OPTIONS (key 'key', memcached 'dom:', memcached_columns 'value'); GRANT ALL ON domains TO web});
+is(set('dom:1', 1), 'STORED', 'a column of a domain');
+sql('ALTER DOMAIN filled ADD CHECK (VALUE IS NOT NULL) NOT VALID');
+is(set('dom:2', 1), 'SERVER_ERROR 0A000 table "domains" has column "more" of a domain with constraints', '... is served without constraints only');
+sql('DROP FOREIGN TABLE domains');
+
+# ---- whose tables are served ----
+sql(q{CREATE ROLE maker LOGIN; GRANT CREATE ON SCHEMA public TO maker; GRANT USAGE ON FOREIGN SERVER kvfdw TO maker});
+for my $table ("taker ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'user')", "same ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached '')")
+{
+	is(sql("SET ROLE maker; CREATE FOREIGN TABLE $table"), '', 'somebody makes a table');
+}
+sql('SET ROLE maker; GRANT ALL ON taker, same TO web');
+is(set('users', 1) . set('plain', 1) . sql(q{SELECT count(*) FROM cache WHERE key IN ('users', 'plain')}), 'STOREDSTORED2', '... and takes no keys by its prefix');
+is(reason('taker') . reason('same') . reason('cache'), '42501 table "taker" has an owner who may not serve keys42501 table "same" has an owner who may not serve keys', '... as the view says');
+sql('DROP FOREIGN TABLE same; GRANT maker TO web');
+is(set('users', 2) . sql(q{SELECT count(*) FROM taker}), 'STORED1', 'one whose role the processes have does');
+sql('REVOKE maker FROM web');
+is(scalar(mc_get($c, 'users')), 1, '... as long as they have it');
+sql('ALTER FOREIGN TABLE taker OWNER TO CURRENT_USER');
+is(scalar(mc_get($c, 'users')), 2, 'and so does a table given to a superuser');
+sql('DROP FOREIGN TABLE taker');
+
 # ---- one of many requests fails ----
 sql('REVOKE SELECT ON users FROM web');
 is(ask("set x 0 0 1\r\n1\r\nget user:1\r\nset y 0 0 1\r\n2\r\nset user:2 5 0 1\r\n2\r\nget x y\r\n"), 'STORED', 'where one request has an error');
@@ -88,6 +128,12 @@ is(login('web', 'secret'), 'STORED', 'the right one');
 is(set('a', 5), 'STORED', '... allows what its role may');
 is(login('reader', 'read') . scalar(mc_get($c, 'a')) . set('a', 6), "STORED5$denied", 'another role has its own privileges');
 is(login('old', 'md5') . scalar(mc_get($c, 'a')), 'STORED5', 'a password that is stored as md5');
+my @guesses = map { mc_connect($node) } 1 .. 20;
+for my $i (0 .. $#guesses) { my $auth = $i % 2 ? 'nothere x' : $i % 4 ? 'web secret' : 'web wrong'; mc_send($guesses[$i], 'set auth 0 0 ' . length($auth) . "\r\n$auth\r\nmn\r\n"); }
+is(join('|', map { mc_line($guesses[$_]) } 0 .. 3), 'CLIENT_ERROR authentication failure|CLIENT_ERROR authentication failure|STORED|CLIENT_ERROR authentication failure', 'of many at once each has its answer');
+is(mc_line($guesses[2]), 'MN', '... and goes on');
+is(scalar(grep { mc_line($guesses[$_]) =~ /^(STORED|CLIENT_ERROR authentication failure)$/ } 4 .. $#guesses), $#guesses - 3, '... to the last');
+@guesses = ();
 sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
 is(login('reader', 'read'), 'CLIENT_ERROR authentication failure', 'a role that may not connect to the database');
 cmp_ok(mc_stat($node, 'auth_failures'), '>=', 6, 'failures are counted');
