@@ -158,7 +158,7 @@ add_connection(int fd)
 	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
 }
 
-void
+bool
 kv_mc_accept(int listener)
 {
 	static const char full[] = "ERROR Too many open connections\r\n";
@@ -168,8 +168,8 @@ kv_mc_accept(int listener)
 	{
 		int			fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd < 0)
-			return;				/* none, or gone, or no descriptor: it is tried again */
+		if (fd < 0)				/* none, or gone, or no descriptor: it is tried again */
+			return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
 		if (kv_mc_nconnections >= most_connections || connections_of_all() >= kv_mc_max_connections)
 		{
 			kv_mc_counts[KV_MC_COUNT_REJECTED]++;
@@ -181,6 +181,7 @@ kv_mc_accept(int listener)
 		(void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 		add_connection(fd);
 	}
+	return true;
 }
 
 static void

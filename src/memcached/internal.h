@@ -140,6 +140,7 @@ typedef struct KvMcConnection
 	bool		dead;			/* to be closed at once */
 	bool		starved;		/* there was no memory to read into */
 	TimestampTz active;			/* when something was last read or sent */
+	bool		has_password;	/* its next request is a password to be verified */
 	TimestampTz hold_until;		/* nothing is done before; 0: no hold */
 
 	/* parked */
@@ -161,8 +162,8 @@ extern int	kv_mc_nconnections;
 extern bool kv_mc_any_waits;	/* some connection is parked or held */
 /* Once, before there are any: they are added to this epoll set. */
 extern void kv_mc_connections_init(int epoll_fd);
-/* Take those that wait at a listening socket; too many are told so and closed. */
-extern void kv_mc_accept(int listener);
+/* Take those that wait at a listening socket; too many are told so and closed.  False: no descriptors. */
+extern bool kv_mc_accept(int listener);
 /* Take what the client has sent, if there is room for it. */
 extern void kv_mc_read(KvMcConnection *conn);
 /* Read again from those for which there was no memory, if some has become free. */
@@ -198,8 +199,11 @@ kv_mc_pending(const KvMcBuffer *buffer)
 
 /* Makes this process's listening sockets and adds them to the epoll set, with NULL as data … */
 extern void kv_mc_listen_all(int epoll_fd);
-/* … and accepts from all of them. */
+/* … and accepts from all of them; without descriptors they are left alone for a while. */
 extern void kv_mc_accept_all(void);
+extern bool kv_mc_listen_paused(void);
+/* Listen again, if the while has passed. */
+extern void kv_mc_listen_resume(TimestampTz now);
 extern void kv_mc_listen_close(void);
 /* How many connections this process can have. */
 extern int	kv_mc_connection_room(void);

@@ -25,11 +25,13 @@
 #include "utils/varlena.h"
 
 #define MAX_LISTENERS	32
+#define PAUSE_US		100000	/* so long nobody is accepted when there are no descriptors */
 #define SPARE_FILES		64		/* descriptors that are left to PostgreSQL's own files */
 
 static int	listeners[MAX_LISTENERS];
 static int	nlisteners = 0;
 static int	listen_epoll = -1;
+static TimestampTz paused_until = 0;	/* 0: it listens */
 static char unix_path[sizeof(((struct sockaddr_un *) NULL)->sun_path)] = "";
 
 static void
@@ -242,11 +244,42 @@ kv_mc_listen_close(void)
 	unix_path[0] = '\0';
 }
 
+/* Who waits there stays in the queue meanwhile. */
+static void
+set_events(uint32 events)
+{
+	struct epoll_event event = {.events = events};
+
+	for (int i = 0; i < nlisteners; i++)
+		(void) epoll_ctl(listen_epoll, EPOLL_CTL_MOD, listeners[i], &event);
+}
+
 void
 kv_mc_accept_all(void)
 {
+	bool		room = true;
+
 	for (int i = 0; i < nlisteners; i++)
-		kv_mc_accept(listeners[i]);
+		room &= kv_mc_accept(listeners[i]);
+	if (room)
+		return;
+	set_events(0);
+	paused_until = GetCurrentTimestamp() + PAUSE_US;
+}
+
+bool
+kv_mc_listen_paused(void)
+{
+	return paused_until != 0;
+}
+
+void
+kv_mc_listen_resume(TimestampTz now)
+{
+	if (paused_until == 0 || (now < paused_until && now >= paused_until - PAUSE_US))
+		return;
+	paused_until = 0;
+	set_events(EPOLLIN);
 }
 
 /* Raises the limit of descriptors if need be and allowed. */

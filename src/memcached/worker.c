@@ -35,6 +35,7 @@
 #define JOIN_US			1000	/* so long may others join a turn */
 #define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
 #define SWEEP_US		USECS_PER_SEC
+#define LISTEN_PAUSE_MS	100
 #define GET_LINE		((size_t) 1024 * 1024)
 #define COMMAND_LINE	2048
 
@@ -50,6 +51,7 @@ static KvMcTurn turn;
 static TimestampTz swept = 0;
 static TimestampTz reported = 0;
 static TimestampTz unflushed_since = 0;
+static bool verifying = false;	/* a password may be verified now */
 
 /* ---- start and end ---- */
 
@@ -241,7 +243,8 @@ gather(KvMcConnection *conn)
 			turn.writes |= kv_mc_has_item(&task->request) && kv_mc_writes(&task->request);
 			continue;
 		}
-		if (n == 0)
+		conn->has_password = task->request.command == KV_MC_AUTH && n == 0 && !verifying;
+		if (n == 0 && !conn->has_password)
 			(void) do_alone(conn, task);
 		else
 		{
@@ -266,13 +269,40 @@ gather_all(void)
 
 		if (turn.ntasks == MAX_TASKS || turn.bytes >= MAX_TURN_BYTES)
 			break;
-		if (!is_ready(conn))
+		if (!is_ready(conn) || conn->has_password)
 			continue;
 		gather(conn);
 		if (!conn->gathered)
 			(void) kv_mc_settle(conn);
 		else if (conn->working)
 			kv_mc_last_in_line(conn);
+	}
+}
+
+/*
+ * Verify one password, if there are any.  It takes milliseconds by intent: so it is one in a
+ * round of the loop, and after the requests of those who need none.
+ */
+static void
+verify_one(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &kv_mc_working)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
+
+		if (!conn->has_password || !is_ready(conn))
+			continue;
+		conn->has_password = false;
+		verifying = true;
+		gather(conn);
+		verifying = false;
+		if (conn->working)
+			kv_mc_last_in_line(conn);
+		if (!conn->gathered)
+			(void) kv_mc_settle(conn);
+		break;
 	}
 }
 
@@ -361,9 +391,16 @@ any_ready(void)
 static void
 run_turn(TimestampTz began)
 {
+	int			before = 0;
+
+	/* events that bring no request may last: they are not worth waiting for */
 	while (turn.writes && kv_mc_commit != KV_MC_COMMIT_OFF && turn.ntasks < MAX_TASKS &&
-		   GetCurrentTimestamp() - began < JOIN_US && take_events() > 0)
+		   turn.ntasks > before && GetCurrentTimestamp() - began < JOIN_US &&
+		   take_events() > 0)
+	{
+		before = turn.ntasks;
 		gather_all();
+	}
 	kv_mc_turn_run(&turn);
 	for (int i = 0; i < turn.ntasks; i++)
 	{
@@ -383,7 +420,6 @@ run_turn(TimestampTz began)
 
 	kv_mc_drop_stalled();
 	kv_mc_publish();
-	MemoryContextReset(turn.context);
 }
 
 static void
@@ -417,7 +453,8 @@ static void
 sleep_until_needed(void)
 {
 	WaitEvent	event;
-	long		timeout = kv_mc_any_waits ? 1 : kv_mc_nconnections > 0 ? 1000 : -1;
+	long		timeout = kv_mc_any_waits ? 1 : kv_mc_listen_paused() ? LISTEN_PAUSE_MS :
+		kv_mc_nconnections > 0 ? 1000 : -1;
 
 	(void) WaitEventSetWait(waiting, timeout, &event, 1,
 							KV_WAIT_EVENT(wait_main, "KvfdwMemcached"));
@@ -438,9 +475,14 @@ kv_memcached_main(Datum arg)
 		now = GetCurrentTimestamp();
 		wake_connections(now);
 		kv_mc_feed_starved();
+		kv_mc_listen_resume(now);
 		gather_all();
 		if (turn.ntasks > 0)
 			run_turn(now);
+		verify_one();
+		if (turn.ntasks > 0)	/* what has come behind a setting that was changed */
+			run_turn(now);
+		MemoryContextReset(turn.context);
 		flush_wal(now, idle);
 		do_chores(now);
 		if (idle && !any_ready())

@@ -144,6 +144,18 @@ is(set('m', 'x', $many[$_ * 20]), 'STORED', 'one of many') for 1 .. 3;
 @many = ();
 wait_for('connections to be gone', sub { mc_stat($node, 'connections') < 20 });
 
+# ---- no descriptors ----
+SKIP:
+{
+	skip 'prlimit is not there', 2 if system("prlimit --version >/dev/null 2>&1") != 0 || system("prlimit --pid $pid --nofile=3: 2>/dev/null") != 0;
+	my $waiting = mc_connect($node);
+	mc_send($waiting, "mn\r\n");
+	is(join('|', map { ask("mn\r\n") } 1 .. 50), join('|', ('MN') x 50), 'without descriptors for more, those who are there are served');
+	my ($hard) = slurp_file("/proc/$pid/limits") =~ /^Max open files\s+\d+\s+(\d+)/m;
+	system("prlimit --pid $pid --nofile=$hard:");
+	is(mc_line($waiting), 'MN', '... and the others when there are some');
+}
+
 # ---- who does nothing ----
 my $idle = mc_connect($node);
 ask("version\r\n");
