@@ -280,7 +280,6 @@ note_checkpoint(void *arg)
 	/* one that is being written is read the next time */
 	if (!sound || redo == pg_atomic_read_u64(&kv_registry->checkpoint))
 		return;
-	KV_STOP_POINT("checkpoint_noted");
 	kv_io_sync_file("global/pg_control");
 	pg_atomic_write_u64(&kv_registry->checkpoint, redo);
 }
