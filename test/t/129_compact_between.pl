@@ -73,6 +73,7 @@ for my $point (qw(compact_chosen compact_slice compact_written))
 		same("$how at $point");
 		my %before = map { $_ => 1 } split / /, $files;
 		is(join(' ', grep { !$before{$_} } split / /, value_files()), '', 'and leaves no file');
+		wait_for('the maintainer to free what it has written', sub { !(() = glob "$data/kvfdw/dropped.*") });
 	}
 }
 
@@ -163,6 +164,10 @@ same('without it');
 	query("SELECT kvfdw_compact('t', true)");
 	my @said = slurp_file($node->logfile, $log) =~ /cannot be emptied/g;
 	is(scalar @said, 1, 'a value that does not match its checksum is logged once');
+	query("SELECT kvfdw_compact('t')");
+	my $passes = stat_of('passes');
+	query("SELECT kvfdw_compact('t')");
+	is(stat_of('passes'), $passes, 'its chunk is left alone');
 	is(query("SELECT problem FROM kvfdw_check('t')"), 'value does not match its checksum', 'it is damaged as before');
 	like(answer($node, 'SELECT * FROM t WHERE k = 777'), qr/does not match its checksum/, 'and never returned');
 	both("DELETE FROM TABLE_ WHERE k = 777");
@@ -171,6 +176,34 @@ same('without it');
 	same('the damaged row was deleted');
 	wait_for('its chunk to go', sub { !-e $file });
 }
+
+# ---- one table's images cannot be made: the other's are, and it is said what is waited for ----
+query(kv_table('u', 'k int, v text', 'k', "shards '2'") . 'INSERT INTO u TABLE heap');
+for my $bad (qw(t u))
+{
+	my ($good) = grep { $_ ne $bad } qw(t u);
+	my $oid = query("SELECT '$bad'::regclass::oid");
+	my ($dir) = reverse sort glob "$data/kvfdw/5/$oid/0*";
+	query("UPDATE $_ SET v = v || 'i'") for qw(t u);
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	worker_stop_points($node, 'image_wanted=wait');
+	my %session = map { $_ => psql_writer($node, "SET kvfdw.stop_points = ''; SELECT waiting_for FROM kvfdw_compact('$_')", "image_$bad$_") } qw(t u);
+	stopped($node, 'image_wanted');
+
+	# a session waits for other things too, but not for so long
+	my $looks = 0;
+	my $both = q{SELECT count(*) = 2 AND NOT EXISTS (SELECT FROM kvfdw_stat_compact) FROM pg_stat_activity WHERE wait_event IN ('KvfdwCompaction', 'Extension') AND query LIKE 'SELECT waiting_for%'};
+	wait_for('both to wait for images', sub { $looks = query($both) eq 't' ? $looks + 1 : 0; $looks == 5 });
+	chmod 0500, $dir or die;
+	worker_stop_points($node, '');
+	go_on($node, 'image_wanted');
+	is(outcome($session{$good}), "\n", "$good: compacted while images of $bad fail");
+	is(outcome($session{$bad}), "image\n", "$bad: waits for its images");
+	chmod 0700, $dir or die;
+	wait_for('its chunks to go', sub { query("SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = '$bad'::regclass ORDER BY generation DESC LIMIT 1") == 0 });
+	is(kv_check_clean($node, $_), '', "$_: sound") for qw(t u);
+}
+query('DROP FOREIGN TABLE u');
 
 # ---- large values ----
 query('TRUNCATE t, heap');
