@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 use KvMemcached;
 
-my $node = mc_cluster('beside', 'kvfdw.memcached_flush_all' => 'on');
+my $node = mc_cluster('beside', 'kvfdw.memcached_flush_all' => 'on', wal_level => 'replica', max_wal_senders => 4);
 my ($c, $d) = (mc_connect($node), mc_connect($node));
 sub set { my ($conn, $key, $value) = @_; return mc_ask($conn, "set $key 0 0 " . length($value) . "\r\n$value\r\n"); }
 sub sql { return answer($node, $_[0]); }
@@ -183,6 +183,23 @@ is(mc_ask($c, "flush_all\r\n"), 'SERVER_ERROR 57P03 table is being changed', '..
 is(scalar(mc_get($d, 'b')), '9', '... and has emptied nothing then');
 $s->query_safe('COMMIT');
 timeout_is(100_000, $c, $d);
+
+# ---- told to end while it waits for a synchronous standby ----
+for my $request ("flush_all\r\n", "set b 0 0 1\r\n9\r\n")
+{
+	$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+	$node->reload;
+	mc_send($c, $request);
+	my $waits = "SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw memcached' AND wait_event = 'SyncRep'";
+	my $pid;
+	wait_for('a wait', sub { if (mc_answered($c)) { mc_line($c); mc_send($c, $request); } return $pid = $node->safe_psql('postgres', $waits); });
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	ok(mc_closed($c) && $c->{in} eq '', 'a process that is told to end while it waits for a standby does not acknowledge ' . substr $request, 0, 5);
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET synchronous_standby_names');
+	$node->reload;
+	mc_wait($node);
+	($c, $d) = (mc_connect($node), mc_connect($node));
+}
 
 # ---- a snapshot of SQL is not disturbed ----
 set($d, 'snap', 1);
