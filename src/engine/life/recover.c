@@ -625,7 +625,12 @@ kv_chunks_sweep(KvStore *store)
 			continue;
 		if (store->shape.wal == KV_WAL_NONE)
 			tell_of_chunk(store, place);
-		(void) kv_chunk_discard(store, place);
+
+		/* redo writes again what was in it, and needs the space at once on a full disk */
+		if (AmStartupProcess())
+			(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {place}));
+		else
+			(void) kv_chunk_discard(store, place);
 	}
 	pfree(listed);
 	pfree(found.files);
