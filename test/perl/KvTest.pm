@@ -281,7 +281,9 @@ sub collected
 sub answer
 {
 	my ($node, $sql) = @_;
-	my ($rc, $out, $err) = $node->psql('postgres', $sql, on_error_stop => 1);
+	# a psql that finds no server may end before it has been told the query
+	my ($rc, $out, $err) = eval { $node->psql('postgres', $sql, on_error_stop => 1) };
+	return "error: $@" if $@;
 	return $rc == 0 ? $out : "error: $err";
 }
 
