@@ -81,10 +81,11 @@ scan_setup()
 	load_table scanned
 	rm -f "$KV_RUN/rows"
 	kv_psql -c "SELECT kvfdw_freeze('scanned')" -c CHECKPOINT -c "ANALYZE scanned" >/dev/null
-	files=$(find "$KV_PGDATA/kvfdw"/*/"$(kv_psql -c "SELECT 'scanned'::regclass::oid")" -name '*.val' -printf '%s\n' | sort -n |
+	files=$(find "$KV_PGDATA/kvfdw"/*/"$(kv_psql -c "SELECT 'scanned'::regclass::oid")" -name '*.val' -printf '%f %s\n' |
+		awk '{ sub(/\..*/, "", $1); s[$1] += $2 } END { for (i in s) print s[i] }' | sort -n |
 		awk '{ s[NR] = $1 } END { printf "%d %.1f %.1f", NR, s[1] / 1e6, s[NR] / 1e6 }')
 	read -r shards smallest largest <<<"$files"
-	say "  value files of $shards shards, $smallest to $largest MB"
+	say "  values of $shards shards, $smallest to $largest MB"
 	[ "$shards" = "$SCAN_SHARDS" ] || kv_die "the rows lie in $shards of $SCAN_SHARDS shards"
 }
 
