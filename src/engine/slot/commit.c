@@ -78,10 +78,6 @@ set_logged(int slot, uint32 n)
 	kv_slot_logged(slot)[n / 64] |= UINT64CONST(1) << (n % 64);
 }
 
-/*
- * The open slot's last entry is this transaction's.  True: it must be logged at
- * once, and is marked so.  The shard's lock is held exclusively.
- */
 bool
 kv_commit_note_write(KvStore *store, uint32 shardno)
 {
@@ -113,7 +109,6 @@ kv_commit_note_write(KvStore *store, uint32 shardno)
 	return false;
 }
 
-/* Before the first write: what could raise an ERROR under the shard's lock. */
 void
 kv_commit_begin(void)
 {
@@ -124,7 +119,6 @@ kv_commit_begin(void)
 
 /* ---- writing a slot out ---- */
 
-/* Log what of a slot no PUT has logged.  Its values are in its chunk. */
 void
 kv_commit_log_batch(int i)
 {
@@ -365,7 +359,6 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		sync_values(store, shardno);
 }
 
-/* At PRE_COMMIT and PRE_PREPARE.  May throw. */
 void
 kv_engine_before_commit(void)
 {
@@ -399,7 +392,7 @@ kv_engine_at_prepare(void)
 	kv_commit_forget();
 }
 
-/* At the transaction's end; its memory goes with its context. */
+/* Its memory goes with its context. */
 void
 kv_commit_forget(void)
 {

@@ -169,7 +169,6 @@ kv_slots_retry(void)
 	LWLockRelease(&kv_slot_pool->lock);
 }
 
-/* May a claimed slot be finished now?  False: an older one of its shard was not (commit.c). */
 bool
 kv_slot_is_next(int i)
 {
@@ -183,10 +182,6 @@ kv_slot_is_next(int i)
 	return next;
 }
 
-/*
- * WRITING → SEALED: somebody will try again.  False if nobody will, because
- * the store was dropped meanwhile: its files are gone, so it is no failure.
- */
 bool
 kv_slot_unclaim(int i, int error)
 {
@@ -201,7 +196,6 @@ kv_slot_unclaim(int i, int error)
 	return !dropped;
 }
 
-/* What a claimed slot wants written to its file; len 0: nothing. */
 void
 kv_slot_image(int i, uint64 *offset, uint32 *len, char **buffer)
 {
@@ -210,10 +204,6 @@ kv_slot_image(int i, uint64 *offset, uint32 *len, char **buffer)
 	*buffer = kv_slot_values(i);
 }
 
-/*
- * The values of a claimed slot are in its chunk: put its entries into the
- * key log and free it.  Returns 0, or an errno with the slot SEALED again.
- */
 int
 kv_slot_finish(int i)
 {
@@ -412,13 +402,8 @@ kv_slot_ask_free(Size len)
 }
 
 /*
- * Wait until there is room for a slot for a value of this length.  No lock held.  ERROR
- * if of the slots that are to be written none can be: the values in them are safe, but
- * nothing more can be taken in.
- *
  * A slot of several units may never be had, where units lie apart and others take what
- * becomes free.  So for such a one it waits only once, if that can help at all; false: it
- * is not to be had.
+ * becomes free.  So for such a one it waits only once, if that can help at all.
  */
 bool
 kv_slot_wait_free(Size len)
@@ -475,11 +460,6 @@ kv_slot_wait_free(Size len)
 	}
 }
 
-/*
- * Wait until every sealed slot of the shard that has a lower sequence number and
- * whose entries belong to key logs up to log_number is in its files.  No lock held.
- * ERROR if one cannot be written, or never will be because the table was dropped.
- */
 void
 kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequence)
 {
@@ -539,11 +519,7 @@ is_slot_of(int i, const KvStoreKey *key)
 						 &kv_slots[i].store->key, key);
 }
 
-/*
- * Throw away the slots of a store that was dropped, all at once, since its
- * shards' lists run through them.  False, and nothing is changed, if one of
- * them is being written.
- */
+/* All at once, since its shards' lists run through them. */
 bool
 kv_slots_discard(const KvStoreKey *key)
 {

@@ -270,11 +270,6 @@ kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
 	return done;
 }
 
-/*
- * Write a value that no merge slot can hold.  It is
- * on the device (in the sense of a completed direct write) before the caller
- * makes an entry for it; if the caller never does, the space is dead.
- */
 bool
 kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *value, Size len,
 					  uint64 xid, KvLocation *location)

@@ -27,7 +27,6 @@
 
 #define KV_SLOT_LEAST	((Size) 16 * 1024)	/* bytes of a chunk for one */
 
-/* Does the shard's open slot hold one more value and entry? */
 bool
 kv_slot_fits(const KvShard *shard, Size len, int keylen)
 {
@@ -81,10 +80,7 @@ left_in_chunk(const KvShard *shard)
 	return shard->open_place + kv_file_span((KvFileId) {shard->open_place}) - shard->value_tail;
 }
 
-/*
- * Bytes that a slot for this shard should cover: no more than is left of the open chunk, if
- * that is not too little; else of a new one.
- */
+/* No more than is left of the open chunk, if that is not too little; else of a new one. */
 Size
 kv_slot_capacity(const KvShard *shard, Size len)
 {
@@ -96,11 +92,6 @@ kv_slot_capacity(const KvShard *shard, Size len)
 	return Min(capacity, left);
 }
 
-/*
- * Give the shard an open slot of at least len bytes.  The caller holds the
- * shard's lock exclusively and has made sure that the open chunk is allocated.
- * False if there are no units for it.
- */
 bool
 kv_slot_open(KvStore *store, uint32 shardno, Size len)
 {
@@ -163,11 +154,6 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	return true;
 }
 
-/*
- * Put a value (unless it has its place already) and its entry
- * into the open slot, which fits them.  Completes version's location and crc,
- * which comes in as kv_value_crc_begin left it.  Lock held exclusively.
- */
 void
 kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 			KvForm form, const char *value, uint32 crc, KvValueHome placing)
@@ -210,7 +196,6 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 	slot->touched = true;
 }
 
-/* Complete a slot's image and its batch; the log offset is reserved already. */
 void
 kv_slot_seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentries,
 		   uint64 log_offset)
@@ -240,10 +225,6 @@ kv_slot_seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentrie
 	header->sealed = 1;
 }
 
-/*
- * Seal the shard's open slot and hand it to the merge writer.  Lock held
- * exclusively.  An empty slot is sealed like any other.
- */
 void
 kv_slot_seal(KvStore *store, uint32 shardno)
 {
@@ -305,11 +286,6 @@ kv_slot_keep_hot(int i)
 	}
 }
 
-/*
- * The value of a version that is still in a slot, or NULL: it is in its
- * file.  The caller holds the shard's lock, shared at least, for as long as it
- * uses the pointer.
- */
 const char *
 kv_slot_find(const KvShard *shard, const KvVersion *version)
 {

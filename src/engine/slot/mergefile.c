@@ -272,10 +272,7 @@ read_header(KvSlotFileHeader *header)
 		header->nunits > 0 && len == geometry_of(header).length;
 }
 
-/*
- * Is there a merge file whose slots can be read?  All of it is: a page that cannot be
- * would be a PANIC at its first use (io/guard.c), and another at the next start.
- */
+/* A page that cannot be read would be a PANIC at its first use (io/guard.c), at each start. */
 bool
 kv_slots_are_sound(void)
 {
@@ -291,10 +288,7 @@ memory_for(Size nunits, Size entries)
 	return mul_size(nunits, sizeof(KvSlot) + words_of_unit(entries) * sizeof(uint64));
 }
 
-/*
- * Bytes of shared memory for the array of units.  An existing merge file may have more
- * of them than the settings now ask for; it is replaced only when empty.
- */
+/* A file that exists may have more units than the settings ask for: it is replaced when empty. */
 Size
 kv_slots_memory(void)
 {
@@ -423,10 +417,6 @@ begin_pool(void)
 	kv_units_join();
 }
 
-/*
- * Map the merge file, making it if need be, and note what an earlier
- * incarnation left in it.  In the postmaster, after kv_incarnation_startup.
- */
 void
 kv_slots_start(void)
 {
@@ -459,10 +449,6 @@ kv_slots_start(void)
 	begin_pool();
 }
 
-/*
- * Call visit for each slot in use that the merge file has, mapped or not, as far as it can
- * be read.  In the postmaster.
- */
 void
 kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot, const char *entries, Size room))
 {

@@ -122,10 +122,6 @@ slot_is_damaged(int i)
 			 errmsg("merge slot %d is damaged", i)));
 }
 
-/*
- * Replay the sealed slots that an earlier incarnation left of this shard.
- * Before the key logs are read: they may have holes that these fill.
- */
 void
 kv_slots_replay_sealed(KvStore *store, uint32 shardno)
 {
@@ -150,10 +146,6 @@ kv_slots_replay_sealed(KvStore *store, uint32 shardno)
 	}
 }
 
-/*
- * Seal and replay the slot that was open, and apply its entries.  After the
- * key logs were read: its batch goes behind them.
- */
 void
 kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void *arg)
 {
@@ -216,10 +208,6 @@ note_loss(const KvSlotHeader *slot, const char *entries, Size room)
 	losses = lappend(losses, loss);
 }
 
-/*
- * Forget the merge file: any part of it may be missing.  How many entries its slots
- * had is remembered, as far as it can be read.  In the postmaster.
- */
 void
 kv_slots_forget_file(void)
 {
@@ -228,7 +216,6 @@ kv_slots_forget_file(void)
 	(void) kv_io_unlink(KV_SLOT_FILE_PATH);
 }
 
-/* How many entries a shard had in the merge file that was discarded. */
 uint32
 kv_slots_lost(const KvStoreKey *key, uint32 shardno)
 {

@@ -176,7 +176,11 @@ extern void kv_slots_gucs(void);
 extern void kv_slots_init(void);
 extern Size kv_slots_memory(void);
 extern void kv_slots_attach(void);
-extern void kv_slots_start(void);	/* when what a dead server left has been judged */
+/*
+ * In the postmaster, after kv_incarnation_startup: maps the file, made if need be, and
+ * notes what an earlier incarnation left in it.
+ */
+extern void kv_slots_start(void);
 /* A slot's value area and its header in the file that kv_slots_start maps. */
 extern char *kv_slot_values(int slot);
 extern KvSlotHeader *kv_slot_header(int slot);
@@ -210,15 +214,21 @@ extern bool kv_slot_can_open(Size len);
 /* Bytes of the value file that a slot for this shard should cover. */
 extern Size kv_slot_capacity(const KvShard *shard, Size len);
 /*
- * Shard's lock, exclusive; so many bytes as kv_slot_capacity has just said are allocated
- * behind the value tail.  False: there are no units.
+ * Shard's lock, exclusive: gives it an open slot for a value of len.  So many bytes as
+ * kv_slot_capacity has just said are allocated behind the value tail.  False: there are no
+ * units.
  */
 extern bool kv_slot_open(KvStore *store, uint32 shardno, Size len);
-extern void kv_slot_seal(KvStore *store, uint32 shardno);	/* shard's lock, exclusive */
-/* Shard's lock, exclusive; completes the version's location and CRC. */
+/* Shard's lock, exclusive: hands its open slot, even an empty one, to the merge writer. */
+extern void kv_slot_seal(KvStore *store, uint32 shardno);
+/*
+ * Shard's lock, exclusive: puts an entry, and a value that has no place yet, into the open
+ * slot, which fits them.  Completes the version's location and the CRC that
+ * kv_value_crc_begin gave.
+ */
 extern void kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 						KvForm form, const char *value, uint32 crc, KvValueHome placing);
-/* Shard's lock; NULL: the value is in its file. */
+/* Shard's lock, for as long as the pointer is used; NULL: the value is in its file. */
 extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
 /*
  * Shard's lock: where its values are written.  False: in more places than there is room
@@ -240,8 +250,9 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 
 /* ---- drain.c ---- */
 /*
- * No lock held; until there is room for a value of len; ERROR if no slot can be written.
- * False: it needs units side by side, and others have what became free.
+ * No lock held; until there is room for a value of len.  ERROR if no slot can be written:
+ * what is in them is safe, but no more can be taken in.  False: it needs units side by
+ * side, and others have what became free.
  */
 extern bool kv_slot_wait_free(Size len);
 /* Likewise, but has only done what leads to such room, and neither waits nor raises. */
@@ -257,17 +268,23 @@ extern int	kv_slot_claim_next(void);
 extern void kv_slots_retry(void);
 /* No lock held; the merge writer's look for slots that nobody fills any more. */
 extern void kv_slots_seal_idle(void);
-extern bool kv_slot_is_next(int slot);	/* false: an older one of its shard comes first */
-/* WRITING to SEALED; false: its store was dropped. */
+/* Of a claimed slot; false: an older one of its shard is to be finished first (commit.c). */
+extern bool kv_slot_is_next(int slot);
+/* WRITING to SEALED; false: its store was dropped with its files, so it is no failure. */
 extern bool kv_slot_unclaim(int slot, int error);
-/* What is to be written; len 0: nothing. */
+/* What of a claimed slot is to be written to its file; len 0: nothing. */
 extern void kv_slot_image(int slot, uint64 *offset, uint32 *len, char **buffer);
-extern int	kv_slot_finish(int slot);	/* its values are in the file; returns 0 or an errno */
-/* No lock held; waits until these slots are in files. */
+/* Its values are in its chunk: logs its entries and frees it.  Or an errno: it is SEALED again. */
+extern int	kv_slot_finish(int slot);
+/*
+ * No lock held; waits until the shard's sealed slots before sequence, of logs up to
+ * log_number, are in files.  ERROR if one cannot be written, or never will be, its table
+ * being dropped.
+ */
 extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number,
 						   uint64 sequence);
 extern void kv_slot_release(int slot);	/* give it free, and wake who waits for one */
-/* Of a dropped store; false: one is being written. */
+/* Of a dropped store, all at once; false, and nothing changed: one is being written. */
 extern bool kv_slots_discard(const KvStoreKey *key);
 
 /* ---- extent.c; no lock is held ---- */
@@ -278,9 +295,10 @@ extern bool kv_slots_discard(const KvStoreKey *key);
  */
 extern bool kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot);
 /*
- * Write a value too large for a slot, of the transaction xid; *location: where it is.
- * Without an entry for it the space is dead.  False: there is no shared memory.  ERROR if
- * it cannot be written.
+ * Write a value too large for a slot, of the transaction xid; *location: where it is.  On
+ * return it is on the device, in the sense of a completed direct write; without an entry
+ * for it the space is dead.  False: there is no shared memory.  ERROR if it cannot be
+ * written.
  */
 extern bool kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
 								  const char *value, Size len, uint64 xid,
@@ -317,13 +335,18 @@ extern int	kv_values_unsynced(KvShard *shard, KvUnsynced **files);
 extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
 
 /* ---- replay.c ---- */
-extern void kv_slots_forget_file(void);	/* it is not believed; in the postmaster */
+/*
+ * In the postmaster: the file is not believed.  Notes how many entries it has, if it can be
+ * read.
+ */
+extern void kv_slots_forget_file(void);
 /* How many entries a shard had in the file that was forgotten. */
 extern uint32 kv_slots_lost(const KvStoreKey *key, uint32 shardno);
 /*
  * In a shard's recovery: replay and free what a dead server left.  First, before the key
- * logs are read, its sealed slots, which fill holes in them; after them the open one,
- * whose entries go to apply.  ERROR (XX001) if a slot is damaged.
+ * logs are read, its sealed slots, which fill holes in them; after them, for its batch goes
+ * behind theirs, the open one, which is sealed, and whose entries go to apply.  ERROR
+ * (XX001) if a slot is damaged.
  */
 extern void kv_slots_replay_sealed(KvStore *store, uint32 shardno);
 extern void kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply,
@@ -334,11 +357,14 @@ extern void kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry ap
 extern PGDLLEXPORT void kv_merge_writer_main(Datum arg);
 
 /* ---- commit.c ---- */
-/* Before the first write, for what could raise under a lock. */
+/* Before the first write, for what could raise under the shard's lock. */
 extern void kv_commit_begin(void);
-/* Shard's lock, exclusive; true: log it at once. */
+/*
+ * Shard's lock, exclusive: the open slot's last entry is ours.  True: log it at once; it is
+ * marked so.
+ */
 extern bool kv_commit_note_write(KvStore *store, uint32 shardno);
-extern void kv_commit_log_batch(int i);	/* what no PUT has logged; its values are in the file */
+extern void kv_commit_log_batch(int i);	/* what of a slot no PUT has; its values are in its chunk */
 extern void kv_commit_forget(void);	/* at the end of the transaction, or its PREPARE */
 
 #endif							/* KV_SLOT_H */
