@@ -356,7 +356,8 @@ extern void kv_engine_at_abort(void);
 extern void kv_engine_at_subxact(bool commit, SubTransactionId mine,
 								 SubTransactionId parent);
 extern bool kv_engine_has_pending_files(void);	/* TRUNCATE or DROP pending */
-extern void kv_engine_note_backup(bool running);	/* this session's pg_backup_start; as at_commit */
+/* This session begins a backup with pg_backup_start: may throw; or has none: as at_commit. */
+extern void kv_engine_note_backup(bool running);
 
 /* ---- when to analyze (statistics.c, write/changes.c) ---- */
 

@@ -21,7 +21,6 @@ kv_gate_init(void)
 	pg_atomic_init_u32(&kv_gate->logging, 0);
 }
 
-/* Wait until the barrier worker is up.  No lock held. */
 void
 kv_barrier_wait(void)
 {

@@ -24,10 +24,6 @@ kv_backups_init(void)
 	pg_atomic_init_u32(&kv_backups->run, 0);
 }
 
-/*
- * This session is about to begin a backup with pg_backup_start, or has none.
- * ERROR only if running.
- */
 void
 kv_engine_note_backup(bool running)
 {
@@ -86,14 +82,12 @@ backup_runs(void)
 	return runs;
 }
 
-/* Look whether backups run; before files of an older image are removed. */
 void
 kv_backups_look(void)
 {
 	pg_atomic_write_u32(&kv_backups->run, backup_runs() ? 1 : 0);
 }
 
-/* Must the files of older images stay? */
 bool
 kv_backups_run(void)
 {

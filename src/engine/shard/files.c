@@ -85,10 +85,7 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 	}
 }
 
-/*
- * A freeze or a newer image does without this run or log.  While a base backup runs
- * nothing goes; that is left to the first image made after it.
- */
+/* While a base backup runs nothing goes; that is left to the first image made after it. */
 void
 kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
 {
@@ -105,10 +102,7 @@ kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
 							kv_path_log(&store->key, shardno, number));
 }
 
-/*
- * Unlink what nobody needs of a shard's files.  While a freeze or a pass is at work, runs
- * that nobody names stay until the next time.
- */
+/* While a freeze or a pass is at work, runs that nobody names stay until the next time. */
 void
 kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
 {

@@ -20,7 +20,6 @@ kv_shard_bound(const KvStore *store, uint32 shardno)
 	return bound;
 }
 
-/* The shard whose range holds key: the last one whose bound is <= key. */
 uint32
 kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
 {

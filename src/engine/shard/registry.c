@@ -42,7 +42,6 @@ kv_registry_init(void)
 	pg_atomic_init_u64(&kv_registry->checkpoint, 0);
 }
 
-/* Bytes of the hash tables. */
 Size
 kv_registry_memory(void)
 {
@@ -50,7 +49,6 @@ kv_registry_memory(void)
 					hash_estimate_size(max_tables, sizeof(KvStore)));
 }
 
-/* In the shmem startup hook. */
 void
 kv_registry_attach(void)
 {
@@ -74,7 +72,6 @@ kv_store_find(Oid dboid, Oid relid, uint32 generation)
 	return hash_search(kv_store_hash, &key, HASH_FIND, NULL);
 }
 
-/* The generation with this key, if it is known and not dropped.  Takes the lock. */
 KvStore *
 kv_store_live(const KvStoreKey *key)
 {
@@ -88,7 +85,6 @@ kv_store_live(const KvStoreKey *key)
 	return store;
 }
 
-/* Is the generation in shared memory, in whatever state? */
 bool
 kv_store_is_known(const KvStoreKey *key)
 {
@@ -100,10 +96,6 @@ kv_store_is_known(const KvStoreKey *key)
 	return known;
 }
 
-/*
- * The stores of one database, or of all (InvalidOid), that are in a state,
- * pinned against removal.  The list is palloc'd; hand it to kv_stores_unpin.
- */
 List *
 kv_stores_pin_state(Oid dboid, KvStoreState state)
 {

@@ -41,7 +41,6 @@ typedef struct KvRunSetEntry
 
 static HTAB *runsets = NULL;
 
-/* What a run of this number must say of itself, and what a new one is to say. */
 void
 kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids)
 {
@@ -65,7 +64,6 @@ release_runset(KvRunSet *set)
 	set->nruns = 0;
 }
 
-/* Forget the cached run sets of one store, or of all stores if store is NULL. */
 void
 kv_runset_forget(const KvStore *store)
 {
@@ -125,10 +123,6 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 	return true;
 }
 
-/*
- * The shard's runs, mapped.  Valid until the next call for any shard.  The
- * generation may be outdated by the time the caller looks; see the file's head.
- */
 const KvRunSet *
 kv_shard_runs(KvStore *store, uint32 shardno)
 {
@@ -179,7 +173,6 @@ kv_shard_view(KvStore *store, uint32 shardno)
 	}
 }
 
-/* Begin to walk the versions of key in the runs, newest first. */
 void
 kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key)
 {
@@ -189,7 +182,6 @@ kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key)
 	walk->cursor.valid = false;
 }
 
-/* The next version and the incarnation that its run is of; false at the end. */
 bool
 kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnation)
 {

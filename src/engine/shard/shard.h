@@ -213,8 +213,8 @@ typedef struct KvRunVersions
 
 /* ---- map.c ---- */
 /*
- * The shard whose range has the key.  The store is open, or being opened; no lock is
- * needed, for bounds do not change.
+ * The shard whose range has the key: the last whose bound is <= key.  The store is open, or
+ * being opened; no lock is needed, for bounds do not change.
  */
 extern uint32 kv_shard_for(const KvStore *store, const uint8 *key, int keylen);
 extern KvKey kv_shard_bound(const KvStore *store, uint32 shardno);	/* its first key */
@@ -233,6 +233,7 @@ extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRu
 extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shardno);
 /* Likewise, with the shard's lock taken, shared: deltas and runs belong together. */
 extern const KvRunSet *kv_shard_view(KvStore *store, uint32 shardno);
+/* Walk the versions of key in the runs, newest first, each with the incarnation of its run. */
 extern void kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key);
 extern bool kv_run_versions_next(KvRunVersions *walk, KvVersion *version,
 								 uint32 *incarnation);
@@ -240,6 +241,7 @@ extern bool kv_run_versions_next(KvRunVersions *walk, KvVersion *version,
 extern bool kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view,
 						   KvVersion *version);
 extern bool kv_chain_visible(dsa_pointer newest, const KvView *view, KvVersion *version);
+/* Forget the cached run sets of a store, or of all stores if it is NULL. */
 extern void kv_runset_forget(const KvStore *store);
 
 /*
@@ -439,7 +441,7 @@ typedef struct KvBackups
 
 extern KvBackups *kv_backups;
 extern void kv_backups_init(void);	/* when its memory is made */
-extern void kv_backups_look(void);	/* before files of an older image are removed */
+extern void kv_backups_look(void);	/* whether any run, before files of an older image go */
 extern bool kv_backups_run(void);	/* must the files of older images stay? */
 
 /* ---- registry.c ---- */
@@ -462,11 +464,12 @@ extern HTAB *kv_store_hash;
 extern HTAB *kv_table_hash;
 /* In whatever state; NULL: not known.  The caller has the registry's lock, except in redo. */
 extern KvStore *kv_store_find(Oid dboid, Oid relid, uint32 generation);
-extern KvStore *kv_store_live(const KvStoreKey *key);	/* NULL: dropped, or not loaded */
+extern KvStore *kv_store_live(const KvStoreKey *key);	/* NULL: dropped, or not loaded; takes the lock */
 extern bool kv_store_is_known(const KvStoreKey *key);	/* in whatever state; takes the lock */
 /*
- * The stores of a database, or of all (InvalidOid), that are in this state, each with a pin.
- * Takes the registry's lock.  The state may change as soon as it returns.
+ * The stores of a database, or of all (InvalidOid), that are in this state, each with a
+ * pin; palloc'd, for kv_stores_unpin.  Takes the registry's lock.  The state may change as
+ * soon as it returns.
  */
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);
 extern void kv_stores_unpin(List *stores);	/* gives back the pins, and frees the list */
