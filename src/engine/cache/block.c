@@ -72,7 +72,6 @@ kv_block_gucs(void)
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 
-/* In the shmem startup hook. */
 void
 kv_block_attach(void)
 {

@@ -93,7 +93,6 @@ push_free(int window)
 	kv_window_cache->nfree++;
 }
 
-/* In the shmem startup hook. */
 void
 kv_window_attach(void)
 {

@@ -71,7 +71,6 @@ kv_control_begin(const KvProof *now)
 	write_control();
 }
 
-/* The control file, palloc'd in the form of this version; NULL if there is none. */
 KvControlFile *
 kv_control_read(void)
 {
@@ -151,10 +150,6 @@ kv_incarnations_settled(void)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/*
- * The images have all that was logged, and nobody writes before this is taken back;
- * or somebody is about to.  Durable on return.
- */
 void
 kv_incarnation_complete(bool is)
 {
@@ -183,7 +178,6 @@ kv_incarnation_complete(bool is)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Replay has made images of all that the WAL says up to this position. */
 void
 kv_incarnation_covered(uint64 lsn)
 {

@@ -94,7 +94,8 @@ typedef struct KvControl
 extern KvControl *kv_control;
 
 /* ---- controlfile.c ---- */
-extern KvControlFile *kv_control_read(void);	/* FATAL if it is another's, or damaged */
+/* Palloc'd in the form of this version; NULL if there is none; FATAL if another's, or damaged. */
+extern KvControlFile *kv_control_read(void);
 /*
  * In the postmaster, at a start: writes the control file, with this proof from
  * now on.  Durable on return.
@@ -105,8 +106,13 @@ extern void kv_control_begin(const KvProof *now);
  * Durable on return.
  */
 extern void kv_incarnation_redo_done(void);
-extern void kv_incarnation_complete(bool is);	/* durable on return; takes the registry's lock */
-extern void kv_incarnation_covered(uint64 lsn);	/* likewise */
+/*
+ * The images have all that was logged, and nobody writes before this is taken back; or
+ * somebody is about to.  Durable on return; takes the registry's lock.
+ */
+extern void kv_incarnation_complete(bool is);
+/* Likewise: replay has made images of all that the WAL says up to this position. */
+extern void kv_incarnation_covered(uint64 lsn);
 /*
  * In the maintainer, when nothing durable names a dead incarnation any more: forgets them.
  * Durable on return; takes the registry's lock.
@@ -116,11 +122,15 @@ extern void kv_incarnations_settled(void);
 /* ---- image.c ---- */
 /*
  * In recovery of a shard: notes in it what its newest image names; at level 'none' the
- * chunks of that are the shard's.  A damaged image is logged, and counts as none.
+ * chunks of that are the shard's.  A damaged image is logged, counts as
+ * none, and is soon replaced.
  */
 extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files,
 								int n, const KvManifest *manifest);
-/* ERROR: the images that were there count, of all n. */
+/*
+ * Make what n shards from first on have now durable, and note that it is.  covers: see
+ * image.c's head.  ERROR if one cannot be: then of all n the images that were there count.
+ */
 extern void kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers,
 						   KvBarrierStats *stats);
 /*
@@ -128,8 +138,10 @@ extern void kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers,
  * In the process that makes images.
  */
 extern void kv_shards_release(KvStore *store, uint32 first, int n);
+/* False if there is none, or it is not sound: that is reported at elevel. */
 extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 						  KvImage *image);
+/* Likewise, of the newest. */
 extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
 								 const KvFoundFile *files, int n, int elevel,
 								 KvImage *image);
@@ -139,7 +151,7 @@ extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
 extern KvImaged *kv_imaged_read(const KvStore *store);
 extern bool kv_imaged_has(const KvImaged *imaged, uint32 shardno);
 extern void kv_imaged_write(KvStore *store);	/* durable on return; the store is open */
-extern void kv_imaged_forget(const KvStoreKey *key);
+extern void kv_imaged_forget(const KvStoreKey *key);	/* in a backup's copy: images may go */
 
 /* ---- imageback.c ---- */
 /*

@@ -180,7 +180,6 @@ parse_v2(const KvStoreKey *key, uint32 shardno, const char *path, const char *by
 	return true;
 }
 
-/* False if there is none, or it is not sound: that is reported at elevel. */
 bool
 kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 		   KvImage *image)
@@ -211,7 +210,6 @@ kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 	return sound;
 }
 
-/* The shard's newest image; false if there is none. */
 bool
 kv_image_read_newest(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
 			int elevel, KvImage *image)
@@ -266,10 +264,6 @@ keep_chunks(KvStore *store, uint32 shardno, const KvImage *image)
 	}
 }
 
-/*
- * At recovery: the newest image, and whether it is what the manifest says.  A
- * damaged one counts as none, and is soon replaced.
- */
 void
 kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 					const KvManifest *manifest)
@@ -520,11 +514,6 @@ adopt_image(KvStore *store, const KvImageWork *work)
 		shard->leftovers = true;
 }
 
-/*
- * Make what n shards from first on have now durable, and note that it is.  covers:
- * see the file's head.  ERROR if it cannot be done for one of them; then of all of
- * them the images that were there count.
- */
 void
 kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers, KvBarrierStats *stats)
 {

@@ -212,12 +212,6 @@ find_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int 
 	return true;
 }
 
-/*
- * Set a shard back to its newest image.  False: it was never used, and the rest is not
- * set.  Else *manifest is the shard's, and its logs end at *log_end of *last_log.
- * ERROR, and nothing was changed, if the image or a file that it names is missing or
- * damaged.
- */
 bool
 kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 				  bool had_image, KvManifest *manifest, uint32 *last_log, uint64 *log_end)
@@ -246,10 +240,6 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 	return true;
 }
 
-/*
- * In a start that does not believe what a shard of level 'none' has beyond its newest
- * image: note that, for recovery to salvage it.  In the postmaster.
- */
 void
 kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 			   bool had_image, const KvBackupLabel *label)
@@ -298,7 +288,6 @@ choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
 	return image->number > 1 || has_files(key, shardno, image);
 }
 
-/* Leave the one image that is complete in a backup's copy.  In the postmaster. */
 void
 kv_shard_choose_image(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 					  bool had_image, const KvBackupLabel *label)

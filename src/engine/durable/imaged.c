@@ -88,7 +88,6 @@ kv_imaged_write(KvStore *store)
 	pfree(imaged);
 }
 
-/* In a copy that a backup made: images may go. */
 void
 kv_imaged_forget(const KvStoreKey *key)
 {

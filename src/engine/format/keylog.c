@@ -60,10 +60,7 @@ make_header(KvLogHeader *header, const KvStoreKey *key, uint32 shard, uint32 num
 	header->crc = header_crc(header);
 }
 
-/*
- * Make sure that a log exists, with its header, so that its absence is damage
- * from now on.  Whole or not at all: no slot would mend an empty one.
- */
+/* Its absence is damage from now on.  Whole or not at all: no slot would mend an empty one. */
 void
 kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number)
 {
@@ -196,10 +193,8 @@ apply_batch(const KvLogBatch *batch, KvApplyEntry apply, void *arg)
 }
 
 /*
- * Hand every entry of a log to apply, in order, and return where the log ends: where
- * its file does, or at end unless that is 0.  All of it was written, and merge slots
- * have mended what a dead process had not finished.  So whatever is not sound is
- * damage: an ERROR, as is a log that is missing and required (I 11).
+ * All of a log was written, and merge slots have mended what a dead process had not
+ * finished.  So whatever is not sound is damage (I 11).
  */
 uint64
 kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required, uint64 end,

@@ -112,11 +112,7 @@ head_size(const KvTableFile *file)
 	}
 }
 
-/*
- * Read a store's table file into *shape, and its schema image into *schema with the
- * incarnation that wrote it, unless these are NULL.  False if there is none.  A file
- * of version 1 is of a store at wal level 'none'.
- */
+/* A file of version 1 is of a store at wal level 'none'. */
 bool
 kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
 				   uint32 *schema_incarnation)
@@ -231,7 +227,6 @@ kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why)
 	pfree(text);
 }
 
-/* The store's values are not in the WAL, and nowhere else within our reach. */
 void
 kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level)
 {

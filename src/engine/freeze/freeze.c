@@ -591,9 +591,8 @@ kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves)
 }
 
 /*
- * Spill what the caller has recovered of a shard so far.  Nobody else uses it yet.  The
- * logs count as before, so if the recovery does not end they are read again, and
- * their entries come on top of themselves; that changes nothing.
+ * The logs count as before, so if the recovery does not end they are read again, and their
+ * entries come on top of themselves; that changes nothing.
  */
 void
 kv_shard_spill_recovering(KvStore *store, uint32 shardno)
@@ -609,7 +608,6 @@ kv_shard_spill_recovering(KvStore *store, uint32 shardno)
 	freeze_and_resign(store, shardno, KV_FREEZE_SPILL, NULL);
 }
 
-/* Freeze every shard that has anything to freeze. */
 void
 kv_store_freeze(KvStore *store)
 {

@@ -33,7 +33,7 @@ typedef enum KvFreezeMode
  * ended, which is enough unless the mode is ALL.
  */
 extern void kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode);
-/* By the process that recovers the shard: makes a run of what it has got so far. */
+/* By the one process that recovers the shard: makes a run of what it has got so far. */
 extern void kv_shard_spill_recovering(KvStore *store, uint32 shardno);
 
 
@@ -75,10 +75,14 @@ extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, K
 extern void kv_freeze_gucs(void);	/* at load: defines its settings */
 /* What a pass over the stores does to each shard. */
 extern void kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now);
+/*
+ * The store and shard with the largest active delta; NULL: there is none.  Without the
+ * shards of except and, if idle, those that somebody freezes.
+ */
 extern KvStore *kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno);
-/* No lock held; waits, and raises ERROR when nothing becomes free. */
+/* No lock held; waits, and raises ERROR when nothing becomes free for KV_ROOM_PATIENCE. */
 extern void kv_make_memory(KvStore *store, uint32 shardno);
-extern bool kv_make_memory_for_shards(void);	/* false: no delta is in the way */
+extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no delta is in the way */
 
 /* ---- settle.c ---- */
 typedef struct KvSettled

@@ -47,7 +47,6 @@ kv_freeze_gucs(void)
 #endif
 }
 
-/* What a pass over the stores does to each shard. */
 void
 kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 {
@@ -77,10 +76,6 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 	}
 }
 
-/*
- * The store and shard with the largest active delta; NULL: there is none.  Without the
- * shards of except and, if idle, those that somebody freezes.
- */
 KvStore *
 kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
 {
@@ -172,11 +167,7 @@ raise_no_room(void)
 			 errhint("You might need to increase kvfdw.delta_memory.")));
 }
 
-/*
- * Make room for delta memory: freeze this shard if it holds a fair share, else
- * let the maintainer freeze others and wait.  No lock held.  ERROR when nothing
- * becomes free for KV_ROOM_PATIENCE.
- */
+/* Freezes this shard if it holds a fair share; else the maintainer freezes others. */
 void
 kv_make_memory(KvStore *store, uint32 shardno)
 {
@@ -226,7 +217,6 @@ kv_make_memory(KvStore *store, uint32 shardno)
 	ConditionVariableCancelSleep();
 }
 
-/* Make room for descriptors of shards; false if no delta is in the way. */
 bool
 kv_make_memory_for_shards(void)
 {

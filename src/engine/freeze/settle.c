@@ -91,7 +91,6 @@ settled_crc(const KvSettledFile *file)
 	return kv_crc(file, offsetof(KvSettledFile, crc));
 }
 
-/* In the postmaster, when shared memory has just been made. */
 void
 kv_settle_startup(void)
 {
@@ -201,7 +200,6 @@ due_before(uint64 ended)
 	return Min(due, ended);
 }
 
-/* Note the outcomes that are due.  The store is open. */
 void
 kv_store_settle(KvStore *store)
 {
@@ -217,10 +215,7 @@ kv_store_settle(KvStore *store)
 
 /* ---- segments of clog, on a primary ---- */
 
-/*
- * Has the next xid come to a segment of clog, and those before are not settled, though
- * they can be?  What runs or is prepared holds back VACUUM itself.
- */
+/* What runs or is prepared holds back VACUUM itself. */
 bool
 kv_settle_is_due(void)
 {
@@ -229,10 +224,6 @@ kv_settle_is_due(void)
 	return settled_below(next) < segment_start(next) && kv_xid_ended() >= segment_start(next);
 }
 
-/*
- * Are these stores, which are all there are, settled below the present segment?  The
- * images are once a checkpoint has followed.
- */
 bool
 kv_settle_reached(List *stores, uint64 *boundary)
 {
@@ -259,7 +250,6 @@ kv_settle_reached(List *stores, uint64 *boundary)
 	return true;
 }
 
-/* All of it is durable. */
 void
 kv_settle_done(uint64 boundary)
 {
@@ -281,10 +271,6 @@ fence_limit(void)
 	return Max(UINT64CONST(10000000), (uint64) autovacuum_freeze_max_age / 2);
 }
 
-/*
- * In kvfdw barrier, several times a second: show the xmin that keeps clog from being
- * truncated too far.  See the file's head.
- */
 void
 kv_clog_fence(void)
 {
@@ -314,9 +300,8 @@ kv_clog_fence(void)
 /* ---- on a standby ---- */
 
 /*
- * Redo of a BARRIER record: every transaction before horizon had ended when it was
- * logged, so each has left its outcome in clog by now, or has none.  True: the stores
- * must be opened, for one that nothing is replayed into must not be forgotten.
+ * Each of those has left its outcome in clog by now, or has none.  A store that nothing is
+ * replayed into must not be forgotten: so all are opened.
  */
 bool
 kv_settle_begin_replay(uint64 horizon)
@@ -325,7 +310,6 @@ kv_settle_begin_replay(uint64 horizon)
 	return kv_settled->replayed < segment_start(horizon);
 }
 
-/* All stores have been settled up to there. */
 void
 kv_settle_end_replay(uint64 horizon)
 {
@@ -375,11 +359,7 @@ settle_all(void *arg)
 	PG_END_TRY();
 }
 
-/*
- * In kvfdw barrier, when it has been told to go and before it makes the last images:
- * the server may be started without the library and forget what has become of any
- * transaction.  What fails here is merely not settled.
- */
+/* The server may be started without the library, and forget what has become of transactions. */
 void
 kv_settle_for_stop(void)
 {
