@@ -313,6 +313,7 @@ extern void kv_mc_turn_run(KvMcTurn *turn);
 /* The connection's next request cannot be done; false: not in time, *reply says so. */
 extern bool kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid,
 					   KvMcReply *reply);
+/* Its obstacle may be gone: the next turn tries. */
 extern void kv_mc_unpark(KvMcConnection *conn);
 /* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);

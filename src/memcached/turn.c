@@ -141,7 +141,6 @@ kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid, KvMcR
 	return true;
 }
 
-/* Its obstacle may be gone: the next turn tries. */
 void
 kv_mc_unpark(KvMcConnection *conn)
 {

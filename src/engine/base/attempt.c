@@ -47,11 +47,6 @@ kv_attempt(void (*work) (void *arg), void *arg)
 	return done;
 }
 
-/*
- * Is this error no fault of the store at hand?  What a device did not do once it may do
- * at the next start, so a failed read or write is none, either; nor are limits: what is
- * there is whole.
- */
 bool
 kv_error_concerns_all(int sqlerrcode)
 {

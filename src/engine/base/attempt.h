@@ -9,6 +9,11 @@
 extern bool kv_attempt(void (*work) (void *arg), void *arg);
 /* Outside a transaction, in PG_CATCH: lets go of what it held. */
 extern void kv_drop_error(bool report);
+/*
+ * Is this error no fault of the store at hand?  What a device did not do once it may do at
+ * the next start, so a failed read or write is none, either; nor are limits: what is there
+ * is whole.
+ */
 extern bool kv_error_concerns_all(int sqlerrcode);
 
 #endif							/* KV_ATTEMPT_H */

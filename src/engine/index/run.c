@@ -432,10 +432,6 @@ tie_before(KvRun *run, uint64 pageno, int index, const uint8 *key, int keylen)
 	return kv_key_compare(entry_key, entry_len, key, keylen) < 0;
 }
 
-/*
- * The first entry that does not come before the key, or the end: page npages,
- * index 0, not valid.
- */
 void
 kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 {

@@ -64,7 +64,11 @@ typedef struct KvRunIds
 
 typedef struct KvRunWriter KvRunWriter;
 
-/* Begins path.tmp.  palloc'd in CurrentMemoryContext. */
+/*
+ * Begins path.tmp.  palloc'd in CurrentMemoryContext.  The file stays open across calls and
+ * is not cleaned up after an ERROR: the caller then calls kv_run_discard, before that
+ * memory goes.
+ */
 extern KvRunWriter *kv_run_create(const char *path, const KvRunIds *ids);
 /* One entry more: in key order, and newest version first within a key (unfrozen). */
 extern void kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
@@ -114,7 +118,10 @@ typedef struct KvRunCursor
 	bool		valid;
 } KvRunCursor;
 
-/* First entry with entry key >= key (newest version first). */
+/*
+ * First entry with entry key >= key (newest version first), or the end: page npages, index
+ * 0, not valid.
+ */
 extern void kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor);
 /* Is the cursor at an entry of this key? */
 extern bool kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen);

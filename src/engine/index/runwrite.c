@@ -51,10 +51,6 @@ struct KvRunWriter
 	uint64		output_offset;	/* in the file, of its first byte */
 };
 
-/*
- * The file stays open across calls and is not cleaned up after an ERROR: the
- * caller then calls kv_run_discard, before the writer's memory goes.
- */
 KvRunWriter *
 kv_run_create(const char *path, const KvRunIds *ids)
 {

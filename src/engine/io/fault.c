@@ -391,21 +391,18 @@ kv_fault_skips(const char *step)
 	return strcmp(skip_setting, step) == 0;
 }
 
-/* 0: the server's own counts. */
 int
 kv_fault_server_version(void)
 {
 	return server_version_setting;
 }
 
-/* 0: the settings count. */
 int
 kv_fault_merge_units(void)
 {
 	return merge_units_setting;
 }
 
-/* NULL: the kernel's own counts. */
 const char *
 kv_fault_boot_id(void)
 {

@@ -18,9 +18,9 @@
 extern int	kv_fault(KvIoKind kind, Size *len);
 extern void kv_fault_gucs(void);
 extern bool kv_fault_skips(const char *step);
-extern const char *kv_fault_boot_id(void);
-extern int	kv_fault_server_version(void);
-extern int	kv_fault_merge_units(void);
+extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own counts */
+extern int	kv_fault_server_version(void);	/* 0: the server's own counts */
+extern int	kv_fault_merge_units(void);	/* 0: the settings count */
 
 #else
 

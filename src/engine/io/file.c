@@ -618,10 +618,6 @@ kv_io_unmap(void *addr, Size len)
 
 /* ---- buffers ---- */
 
-/*
- * The content survives growth; the address may not, so no request may be in
- * flight on the slot when a larger size is asked for.
- */
 char *
 kv_io_buffer(int slot, Size size)
 {

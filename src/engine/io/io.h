@@ -102,9 +102,9 @@ extern char *kv_io_slurp(const char *path, Size *len);
 extern int	kv_io_unlink(const char *path);
 extern int	kv_io_rename(const char *from, const char *to);
 
-extern void kv_io_sync_directory(const char *path);	/* makes names created in it durable */
+extern void kv_io_sync_directory(const char *path);	/* makes names in it durable */
 extern void kv_io_mkdir(const char *path);	/* with parents, durable; EEXIST is fine */
-extern void kv_io_rmtree(const char *path);	/* WARNING on trouble */
+extern void kv_io_rmtree(const char *path);	/* trouble: WARNING, and on */
 /*
  * Free up to most bytes of a file that nobody needs, and remove it when it has no more.
  * in_place: bytes keep their places, for it may be mapped; whole: just remove it; finish:
@@ -193,16 +193,21 @@ extern void kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind,
 							 KvIoDone done, void *arg);
 
 /*
- * Asynchronous writes, for the merge writer only.  submit queues one (in sync
- * mode it writes at once); reap returns a finished one or NULL; wait: block
- * until one finishes if any is in flight.  Requests live in the caller's
- * static memory until reaped.
+ * Asynchronous writes, for the merge writer only.  submit queues one (in sync mode it
+ * writes at once; with a full ring it waits for one to finish), and raises only before it
+ * is queued; reap returns a finished one or NULL; wait: block until one finishes if any is
+ * in flight.  Requests live in the caller's static memory until reaped, and count as in
+ * flight.
  */
 extern void kv_io_submit_write(KvIoRequest *request, KvIoKind kind);
 extern KvIoRequest *kv_io_reap_write(bool wait);
 extern int	kv_io_writes_in_flight(void);
 
-/* A page-aligned buffer that lives as long as the process (slot: small integer). */
+/*
+ * A page-aligned buffer that lives as long as the process (slot: small integer).  Its
+ * content survives growth, its address may not: no request may be in flight on it when more
+ * is asked for.
+ */
 extern char *kv_io_buffer(int slot, Size size);
 #define KV_BUFFER_READ	0		/* scans' and point reads' */
 #define KV_BUFFER_WRITE	1		/* large values' */

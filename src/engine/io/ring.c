@@ -419,10 +419,6 @@ drain_writes(int code, Datum arg)
 		collect_writes(write_ring.in_flight);
 }
 
-/*
- * Raises only before the request is queued.  With a full ring it waits for a
- * write to finish first.
- */
 void
 kv_io_submit_write(KvIoRequest *request, KvIoKind kind)
 {
@@ -486,7 +482,6 @@ kv_io_reap_write(bool wait)
 	return request;
 }
 
-/* Submitted and not reaped: finished ones count too. */
 int
 kv_io_writes_in_flight(void)
 {

@@ -409,10 +409,6 @@ remove_entry(const char *path, const struct stat *info, int type, struct FTW *wh
 	return 0;
 }
 
-/*
- * Make the names in a directory durable: files that were created in it and
- * synced themselves survive power loss only after this.
- */
 void
 kv_io_sync_directory(const char *path)
 {
@@ -423,7 +419,6 @@ kv_io_sync_directory(const char *path)
 		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
 }
 
-/* Goes on after a failure; a missing path is no trouble. */
 void
 kv_io_rmtree(const char *path)
 {

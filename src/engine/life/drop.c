@@ -262,9 +262,8 @@ kv_store_was_dropped(const KvStoreKey *key)
 }
 
 /*
- * Free the memory of dropped stores, and have the directories that were renamed out
- * of sight removed: in the maintainer, little by little; while there is none yet, in
- * recovery, here and now.
+ * Directories go with them: in the maintainer little by little; while there is none, here
+ * and now.
  */
 void
 kv_drop_collect(void)

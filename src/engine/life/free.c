@@ -197,10 +197,6 @@ free_step(void)
 	return true;
 }
 
-/*
- * Take a nap of so many milliseconds, or until the latch is set, and free what is
- * to be freed.  Does a step, if one is due, before it looks at the latch.
- */
 void
 kv_free_or_nap(long ms, uint32 wait_event)
 {

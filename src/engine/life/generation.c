@@ -311,7 +311,6 @@ create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *b
 	return store;
 }
 
-/* Redo: the generation that a CREATE record tells of. */
 KvStore *
 kv_store_make(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
 {

@@ -35,13 +35,17 @@ extern KvTableEntry *kv_table_entry(Oid dboid, Oid relid, bool create);
 extern void kv_table_settle(Oid dboid, Oid relid);
 /* NULL: not there, or dropped; may load the table. */
 extern KvStore *kv_store_by_key(const KvStoreKey *key);
+/* Redo: the generation that a CREATE record tells of. */
 extern KvStore *kv_store_make(const KvStoreKey *key, const KvStoreShape *shape,
 							  const KvKey *bounds);
 /* Redo: a store has gone, unless another has taken its place. */
 extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
 
 /* ---- schema.c; kv_store_get_schema and kv_store_set_schema are in engine.h ---- */
-/* Once its creator has committed, its table file need not name it any more. */
+/*
+ * Once its creator has committed, its table file need not name it any more, and clog may
+ * forget it.
+ */
 extern void kv_store_settle_creator(KvStore *store);
 
 /* ---- open.c ---- */
@@ -105,7 +109,11 @@ extern bool kv_store_was_dropped(const KvStoreKey *key);
 extern bool kv_free_knows(const char *name);	/* will it be freed? */
 /* In the maintainer: a directory, out of sight already, is to be freed. */
 extern void kv_free_add(const char *name);
-extern void kv_free_or_nap(long ms, uint32 wait_event);	/* frees a step while it waits */
+/*
+ * Naps so long, or until the latch is set; before it looks at that it frees a step, if one
+ * is due.
+ */
+extern void kv_free_or_nap(long ms, uint32 wait_event);
 
 /* ---- sweep.c ---- */
 /*

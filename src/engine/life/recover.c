@@ -711,11 +711,7 @@ kv_recovery_worker_main(Datum arg)
 	proc_exit(0);
 }
 
-/*
- * Recover a store whose state is OPENING.  Helpers are started when several
- * shards have logs to read; what a helper could not do is done here again, so
- * that its error reaches the session that asked.
- */
+/* What a helper could not do is done here again: its error must reach the session that asked. */
 void
 kv_store_recover(KvStore *store)
 {

@@ -35,11 +35,7 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/*
- * Once the TRUNCATE that made this generation has committed, nobody need ask clog
- * about it again, and clog may forget it.  Also of a store that cannot be used: it
- * must be known for good that it is the live one.
- */
+/* Also of a store that cannot be used: it must be known for good that it is the live one. */
 void
 kv_store_settle_creator(KvStore *store)
 {

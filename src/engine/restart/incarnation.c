@@ -117,11 +117,6 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 		kv_trust_proves(&control->proof) && kv_slots_are_sound();
 }
 
-/*
- * Begin an incarnation.  In the postmaster, when shared memory has just been
- * made.  FATAL if the directory belongs to another cluster or is damaged: the
- * operator must say what is to become of it.
- */
 void
 kv_incarnation_startup(void)
 {

@@ -23,13 +23,20 @@ typedef struct KvReset
 } KvReset;
 
 /* ---- incarnation.c ---- */
-extern void kv_incarnation_startup(void);	/* in shmem_startup_hook */
+/*
+ * In the postmaster, in shmem_startup_hook: begins an incarnation.  FATAL if the directory
+ * belongs to another cluster or is damaged: the operator must say what is to become of it.
+ */
+extern void kv_incarnation_startup(void);
 
 /* ---- trust.c ---- */
-/* Is what was written under it still in the page cache? */
+/* Is what was written under it still in the page cache?  What is not known proves nothing. */
 extern bool kv_trust_proves(const KvProof *old);
+/* The proof for the next start; with a new witness unless what is there is believed. */
 extern void kv_trust_renew(KvProof *proof, bool believed);
+/* What the backup label, if there is one, says about the copy that this is. */
 extern void kv_trust_read_label(KvBackupLabel *label);
+/* Do to all stores what must be done before they are opened. */
 extern void kv_trust_reset_stores(const KvReset *reset);
 
 /* ---- redo.c ---- */

@@ -79,10 +79,6 @@ describe_now(KvProof *proof)
 							   &proof->changed_nsec);
 }
 
-/*
- * Does what was written under the old proof still lie in the page cache?  What is
- * not known proves nothing.
- */
 bool
 kv_trust_proves(const KvProof *old)
 {
@@ -98,7 +94,6 @@ kv_trust_proves(const KvProof *old)
 		 now.changed_sec == old->changed_sec && now.changed_nsec == old->changed_nsec);
 }
 
-/* The proof for the next start; with a new witness unless what is there is believed. */
 void
 kv_trust_renew(KvProof *proof, bool believed)
 {
@@ -113,7 +108,6 @@ kv_trust_renew(KvProof *proof, bool believed)
 	describe_now(proof);
 }
 
-/* What the backup label, if there is one, says about the copy that this is. */
 void
 kv_trust_read_label(KvBackupLabel *backup)
 {
@@ -226,7 +220,6 @@ attempt_reset(const KvStoreKey *key, const void *reset)
 	PG_END_TRY();
 }
 
-/* Do to all stores what must be done before they are opened. */
 void
 kv_trust_reset_stores(const KvReset *reset)
 {

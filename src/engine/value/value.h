@@ -92,10 +92,11 @@ kv_value_footprint(Size len)
 	return TYPEALIGN(8, len);
 }
 /*
- * This process's descriptor of a value file, good until it is trimmed or forgotten.  If the
- * file is missing: with KV_IO_CREATE it is made, with KV_IO_MISSING_OK the answer is -1, and
- * without either it is an ERROR.  The file may go later: then a read of it, which may have to
- * open it again, has the result -ENOENT, and the next call here finds it missing.
+ * This process's descriptor of a value file, good until it is trimmed or forgotten; opening
+ * is the store's cache_id.  If the file is missing: with KV_IO_CREATE it is made, with
+ * KV_IO_MISSING_OK the answer is -1, and without either it is an ERROR.  The file may go later:
+ * then a read of it, which may have to open it again, has the result -ENOENT, and the next call
+ * here finds it missing.
  */
 extern File kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId file, int flags);
 /* Closes all of them if they are many; only where none is still to be used. */
@@ -107,10 +108,10 @@ extern void kv_value_forget(uint32 opening);	/* closes those of a store that goe
  */
 extern const char *kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key,
 									const KvVersion *version, int *err);
-/* Has a value that was read the checksum that its version says? */
+/* Has a value that was read the checksum that its version says (I 4)? */
 extern bool kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
 							 const KvVersion *version);
-/* Likewise; if not, that is reported at this level, which may be ERROR. */
+/* Likewise; if not, that is reported at this level, which may be ERROR (I 11). */
 extern bool kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 							const KvVersion *version, int level);
 

@@ -38,7 +38,6 @@ static HTAB *open_files = NULL;
 /* Of paths that have gone; who was given one may still have a request under way to it. */
 static List *gone_files = NIL;
 
-/* The part of a value's CRC that needs no location, to be done outside locks. */
 uint32
 kv_value_crc_begin(const KvStoreKey *store, KvKey key, const char *value, Size len)
 {
@@ -77,7 +76,6 @@ kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len)
 	return crc;
 }
 
-/* Is value what version says (I 4)? */
 bool
 kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
 				 const KvVersion *version)
@@ -87,10 +85,6 @@ kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
 	return kv_value_crc_finish(crc, version->location, version->len) == version->crc;
 }
 
-/*
- * Read a value from its file and compare it with its version.  NULL: it is what that
- * says; else what is wrong, and *err is the errno of a read that has failed, or 0.
- */
 const char *
 kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVersion *version,
 				 int *err)
@@ -120,7 +114,6 @@ kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVer
 		"value does not match its checksum";
 }
 
-/* Is value what version says (I 4, I 11)? */
 bool
 kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 				const KvVersion *version, int level)
@@ -172,10 +165,6 @@ close_gone(void)
 	gone_files = NIL;
 }
 
-/*
- * Close this process's value files if they have become many.  Only where no
- * descriptor that kv_value_file gave is still to be used.
- */
 void
 kv_value_trim(void)
 {
@@ -190,7 +179,6 @@ kv_value_trim(void)
 		forget(entry);
 }
 
-/* This process's descriptor of a value file; opening is the store's cache_id. */
 File
 kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 {
@@ -216,7 +204,6 @@ kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 	return file;
 }
 
-/* Close this process's descriptors of a store that is going away. */
 void
 kv_value_forget(uint32 opening)
 {

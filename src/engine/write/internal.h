@@ -34,7 +34,10 @@ typedef struct KvWrite
 	bool		refused;		/* … and this says that it was */
 } KvWrite;
 
-/* Returns with the shard's lock held exclusively. */
+/*
+ * How the key stands for one who wants to lock or change it; returns with the shard's lock
+ * held exclusively.
+ */
 extern void kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
 						KvKeyState *state);
 
@@ -48,9 +51,9 @@ extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersio
 							 KvWrite *write);
 
 /*
- * state: from kv_key_look, the shard's lock being held since, which is released.  False:
- * the caller must look again, unless write->refused; at most a value that no merge slot can
- * hold was written to a chunk.
+ * Makes the write part of the shard.  state: from kv_key_look, the shard's lock being held
+ * since, which is released.  False: the caller must look again, unless write->refused; at
+ * most a value that no merge slot can hold was written to a chunk.
  */
 extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 							KvKeyState *state);

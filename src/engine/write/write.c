@@ -162,10 +162,7 @@ fold_runs(KvKeyState *state, const KvRunSet *set, KvKey key, LockTupleMode wante
 	}
 }
 
-/*
- * Take the shard's lock exclusively and find out how the key stands for one who
- * wants to lock or change it.  The runs are searched before the lock is taken.
- */
+/* The runs are searched before the lock is taken. */
 void
 kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
 			KvKeyState *state)
@@ -304,11 +301,6 @@ place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
 	write->placing = KV_IN_EXTENT;
 }
 
-/*
- * Make the write part of the shard.  The lock is held exclusively on entry and
- * released on return.  False: nothing was written and the caller must look
- * again, for something had to be waited for.
- */
 bool
 kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 				KvKeyState *state)
@@ -429,7 +421,6 @@ kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form
 	write_on_top(store, shardno, key, &write);
 }
 
-/* Redo writes a version whose value is in its file already. */
 void
 kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 {

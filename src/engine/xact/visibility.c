@@ -185,10 +185,6 @@ kv_xid_was_lost(uint64 xid, uint32 incarnation)
 	return kv_incarnation_aborted(incarnation, xid);
 }
 
-/*
- * The current subtransaction's full xid, assigned if need be.  mark: with a WAL record,
- * for it writes none of its own, and PostgreSQL flushes no commit without one.
- */
 uint64
 kv_current_xid(bool mark)
 {

@@ -233,7 +233,6 @@ kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey 
 	pfree(bytes.data);
 }
 
-/* Durable on return, and before the table file has it: standbys must not lack it. */
 void
 kv_wal_log_schema(const KvStoreKey *key, const char *data, int len)
 {

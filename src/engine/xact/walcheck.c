@@ -88,7 +88,6 @@ create_is_sound(const char *data, Size len)
 	return at == len;
 }
 
-/* Can the contents of a record of this type (KV_XLOG_…) be? */
 bool
 kv_wal_is_sound(uint8 type, const char *data, Size len)
 {
@@ -113,7 +112,6 @@ kv_wal_is_sound(uint8 type, const char *data, Size len)
 	}
 }
 
-/* Is there a store whose record it is, sound or not? */
 bool
 kv_wal_names_store(uint8 type, const char *data, Size len)
 {

@@ -78,8 +78,9 @@ StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
 StaticAssertDecl(sizeof(KvWalBarrier) == 56, "BARRIER record size");
 
-/* walcheck.c; type is the record's info without XLR_INFO_MASK */
+/* walcheck.c: can a record have this?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */
 extern bool kv_wal_is_sound(uint8 type, const char *data, Size len);
+/* Is there a store whose record it is, sound or not? */
 extern bool kv_wal_names_store(uint8 type, const char *data, Size len);
 
 #endif							/* KV_WALRECORD_H */

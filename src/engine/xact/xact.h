@@ -75,7 +75,11 @@ extern uint64 kv_xid_horizon(void);	/* every snapshot sees what committed before
 extern uint64 kv_xid_ended(void);	/* nothing before it runs */
 /* May clog be asked about this xid?  False: it has removed it.  Takes no lock at all. */
 extern bool kv_clog_has(uint64 xid);
-extern uint64 kv_current_xid(bool mark);	/* of this subtransaction */
+/*
+ * The current subtransaction's full xid, assigned if need be.  mark: with a WAL record, for
+ * it writes none of its own, and PostgreSQL flushes no commit without one.
+ */
+extern uint64 kv_current_xid(bool mark);
 
 /* ---- wal.c ---- */
 struct XLogReaderState;
@@ -102,7 +106,10 @@ extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint3
 /* Log a new store, whose directory is durable; flushed on return, before it has rows. */
 extern void kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape,
 							  const KvKey *bounds);
-/* Log a schema image, before the table file has it; flushed on return. */
+/*
+ * Log a schema image, before the table file has it: standbys must not lack it.  Flushed on
+ * return.
+ */
 extern void kv_wal_log_schema(const KvStoreKey *key, const char *data, int len);
 /* Log that a store is about to be removed, before it is; flushed on return. */
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
