@@ -256,7 +256,7 @@ kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 	require_files(key, shardno, &image);
 	remove_others(key, &image, files, n, true);
 	image.manifest.files.flags |= KV_MANIFEST_SALVAGE;
-	image.manifest.lost = kv_slots_lost(key, shardno);
+	image.manifest.files.lost = kv_slots_lost(key, shardno);
 	kv_manifest_write(key, shardno, &image.manifest);
 }
 

@@ -103,7 +103,7 @@ typedef struct KvLogHeader
 
 StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
 
-/* Runs and logs of a shard. */
+/* Runs and logs of a shard; a manifest on disk has just this. */
 typedef struct KvShardFiles
 {
 	uint32		base_run;		/* run numbers; 0: none */
@@ -112,10 +112,13 @@ typedef struct KvShardFiles
 	uint32		next_run;
 	uint32		first_log;		/* logs the runs do not cover yet */
 	uint32		flags;
+	uint32		lost;			/* with SALVAGE: entries that were in merge slots only */
 	uint64		frozen_keys;	/* entries of the base run */
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
 } KvShardFiles;
+
+StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in a manifest");
 
 /*
  * KvShardFiles.flags: what lies behind the end of its chunks may be damaged, and so may
@@ -152,7 +155,6 @@ StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
 typedef struct KvManifest
 {
 	KvShardFiles files;
-	uint32		lost;			/* with SALVAGE: entries that were in merge slots only */
 	uint32		pass;			/* the last that has put values in order; 0: none */
 	KvAddress	next_place;		/* of the chunk to be made next; 0: in a new volume */
 	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */

@@ -42,16 +42,7 @@ StaticAssertDecl(sizeof(KvManifestV1) == 144, "manifest version 1 size");
 typedef struct KvManifestHead
 {
 	KvFileHead	head;
-	uint32		base_run;
-	uint32		nunfrozen;
-	uint32		unfrozen[KV_MAX_UNFROZEN];
-	uint32		next_run;
-	uint32		first_log;
-	uint32		flags;
-	uint32		lost;
-	uint64		frozen_keys;
-	uint64		unfrozen_entries;
-	uint64		oldest_xid;
+	KvShardFiles files;
 	uint64		next_place;
 	uint64		open_place;
 	uint32		pass;
@@ -77,23 +68,15 @@ size_with(uint64 nchunks)
 char *
 kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest, Size *len)
 {
-	const KvShardFiles *files = &manifest->files;
+	int			nunfrozen = manifest->files.nunfrozen;
 	char	   *bytes = palloc0(size_with(manifest->nchunks));
 	KvManifestHead *head = (KvManifestHead *) bytes;
 	KvChunk    *chunks = (KvChunk *) (head + 1);
 	KvManifestEnd *end = (KvManifestEnd *) (chunks + manifest->nchunks);
 
 	kv_head_make(&head->head, KV_MAGIC_MANIFEST, KV_MANIFEST_VERSION, key, shardno);
-	head->base_run = files->base_run;
-	head->nunfrozen = files->nunfrozen;
-	memcpy(head->unfrozen, files->unfrozen, files->nunfrozen * sizeof(uint32));
-	head->next_run = files->next_run;
-	head->first_log = files->first_log;
-	head->flags = files->flags;
-	head->lost = manifest->lost;
-	head->frozen_keys = files->frozen_keys;
-	head->unfrozen_entries = files->unfrozen_entries;
-	head->oldest_xid = files->oldest_xid;
+	head->files = manifest->files;
+	memset(&head->files.unfrozen[nunfrozen], 0, (KV_MAX_UNFROZEN - nunfrozen) * sizeof(uint32));
 	head->next_place = manifest->next_place;
 	head->open_place = manifest->open_place;
 	head->pass = manifest->pass;
@@ -151,7 +134,7 @@ parse_v1(const KvManifestV1 *file, KvManifest *manifest)
 	files->frozen_keys = file->frozen_keys;
 	files->unfrozen_entries = file->unfrozen_entries;
 	files->oldest_xid = file->oldest_xid;
-	manifest->lost = file->lost;
+	files->lost = file->lost;
 	if (file->value_tail > 0)
 	{
 		manifest->nchunks = 1;
@@ -184,7 +167,6 @@ chunks_are_sound(const KvChunk *chunks, uint32 n)
 static bool
 parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
 {
-	KvShardFiles *files = &manifest->files;
 	const KvChunk *chunks = (const KvChunk *) (head + 1);
 	const KvManifestEnd *end;
 
@@ -192,18 +174,9 @@ parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
 		return false;
 	end = (const KvManifestEnd *) (chunks + head->nchunks);
 	if (end->crc != kv_crc(head, (const char *) end - (const char *) head) ||
-		head->nunfrozen > KV_MAX_UNFROZEN || !chunks_are_sound(chunks, head->nchunks))
+		head->files.nunfrozen > KV_MAX_UNFROZEN || !chunks_are_sound(chunks, head->nchunks))
 		return false;
-	files->base_run = head->base_run;
-	files->nunfrozen = head->nunfrozen;
-	memcpy(files->unfrozen, head->unfrozen, sizeof(files->unfrozen));
-	files->next_run = head->next_run;
-	files->first_log = head->first_log;
-	files->flags = head->flags;
-	files->frozen_keys = head->frozen_keys;
-	files->unfrozen_entries = head->unfrozen_entries;
-	files->oldest_xid = head->oldest_xid;
-	manifest->lost = head->lost;
+	manifest->files = head->files;
 	manifest->pass = head->pass;
 	manifest->next_place = head->next_place;
 	manifest->open_place = head->open_place;

@@ -170,8 +170,9 @@ end_salvage(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	kv_stat_add(store, KV_COUNT_LOST_ENTRIES, shard->salvage_lost);
+	kv_stat_add(store, KV_COUNT_LOST_ENTRIES, shard->files.lost);
 	shard->files.flags &= ~KV_MANIFEST_SALVAGE;
+	shard->files.lost = 0;
 	if (!DsaPointerIsValid(shard->active.root))
 	{
 		leave_logs(store, shardno);
@@ -260,7 +261,6 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	shard->files = manifest->files;
 	shard->sealed_log = manifest->files.first_log - 1;
 	shard->log_number = begin->last_log;
-	shard->salvage_lost = manifest->lost;
 	while (!kv_chunks_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shardno);
 	require_chunks(&store->key, manifest);

@@ -246,13 +246,10 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 
 		manifest->chunks[i] = chunk->chunk;
 		manifest->chunks[i].used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+
+		/* its logs are still to be read again, and with the same doubts */
 		if (shard->files.flags & KV_MANIFEST_SALVAGE)
 			manifest->chunks[i].used = chunk->believed;
-	}
-	if (shard->files.flags & KV_MANIFEST_SALVAGE)
-	{
-		/* its logs are still to be read again, and with the same doubts */
-		manifest->lost = shard->salvage_lost;
 	}
 }
 

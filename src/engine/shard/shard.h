@@ -125,7 +125,6 @@ typedef struct KvShard
 	bool		recovered;
 	pg_atomic_uint64 writes;	/* slots written to value files */
 	uint64		writes_synced;	/* of them; guarded by extend_lock */
-	uint32		salvage_lost;	/* KvManifest.lost, while files.flags say so */
 
 	KvImageFiles images[KV_IMAGES];
 	uint32		image_number;	/* of the newest image; 0: there is none */
