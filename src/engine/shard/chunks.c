@@ -48,28 +48,35 @@ kv_chunk_find(const KvShard *shard, KvAddress address)
 }
 
 bool
-kv_chunks_make_room(KvShard *shard, int n)
+kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, const int *n, int *room,
+				   int wanted)
 {
-	int			need = shard->nchunks + shard->chunks_promised + n;
-	int			room = Max(need, Max(KV_CHUNKS_FIRST, shard->chunks_room * 2));
-	dsa_pointer fresh;
+	dsa_pointer fresh = dsa_allocate_extended(kv_area(), wanted * item, DSA_ALLOC_NO_OOM);
 	dsa_pointer old;
 
-	if (need <= shard->chunks_room)
-		return true;
-	fresh = dsa_allocate_extended(kv_area(), room * sizeof(KvShardChunk), DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(fresh))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	old = shard->chunks;
-	if (shard->nchunks > 0)
-		memcpy(kv_address(fresh), kv_address(old), shard->nchunks * sizeof(KvShardChunk));
-	shard->chunks = fresh;
-	shard->chunks_room = room;
+	old = *list;
+	if (*n > 0)
+		memcpy(kv_address(fresh), kv_address(old), *n * item);
+	*list = fresh;
+	*room = wanted;
 	LWLockRelease(&shard->lock);
 	if (DsaPointerIsValid(old))
 		dsa_free(kv_area(), old);
 	return true;
+}
+
+bool
+kv_chunks_make_room(KvShard *shard, int n)
+{
+	int			need = shard->nchunks + shard->chunks_promised + n;
+
+	return need <= shard->chunks_room ||
+		kv_shard_list_grow(shard, &shard->chunks, sizeof(KvShardChunk), &shard->nchunks,
+						   &shard->chunks_room,
+						   Max(need, Max(KV_CHUNKS_FIRST, shard->chunks_room * 2)));
 }
 
 KvShardChunk *

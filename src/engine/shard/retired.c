@@ -124,11 +124,17 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len)
 
 /* ---- leaving the list ---- */
 
+/* Without the shard's lock; false: there is no memory. */
+static bool
+grow(KvShard *shard, int room)
+{
+	return kv_shard_list_grow(shard, &shard->retired, sizeof(KvRetired), &shard->nretired,
+							  &shard->retired_room, Max(KV_RETIRED_FIRST, room));
+}
+
 bool
 kv_retired_make_room(KvShard *shard)
 {
-	dsa_pointer fresh;
-	dsa_pointer old;
 	int			need;
 	int			room;
 
@@ -138,22 +144,7 @@ kv_retired_make_room(KvShard *shard)
 		need += (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_VICTIM) != 0;
 	room = shard->retired_room;
 	LWLockRelease(&shard->lock);
-	if (need <= room)
-		return true;
-	room = Max(need, Max(KV_RETIRED_FIRST, room * 2));
-	fresh = dsa_allocate_extended(kv_area(), room * sizeof(KvRetired), DSA_ALLOC_NO_OOM);
-	if (!DsaPointerIsValid(fresh))
-		return false;
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	old = shard->retired;
-	if (shard->nretired > 0)
-		memcpy(kv_address(fresh), kv_address(old), shard->nretired * sizeof(KvRetired));
-	shard->retired = fresh;
-	shard->retired_room = room;
-	LWLockRelease(&shard->lock);
-	if (DsaPointerIsValid(old))
-		dsa_free(kv_area(), old);
-	return true;
+	return need <= room || grow(shard, Max(need, room * 2));
 }
 
 void
@@ -232,26 +223,8 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 bool
 kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_image)
 {
-	int			room = shard->retired_room;
-
-	if (shard->nretired == room)
-	{
-		dsa_pointer old = shard->retired;
-		dsa_pointer fresh;
-
-		room = Max(KV_RETIRED_FIRST, room * 2);
-		fresh = dsa_allocate_extended(kv_area(), room * sizeof(KvRetired), DSA_ALLOC_NO_OOM);
-		if (!DsaPointerIsValid(fresh))
-			return false;
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		if (shard->nretired > 0)
-			memcpy(kv_address(fresh), kv_address(old), shard->nretired * sizeof(KvRetired));
-		shard->retired = fresh;
-		shard->retired_room = room;
-		LWLockRelease(&shard->lock);
-		if (DsaPointerIsValid(old))
-			dsa_free(kv_area(), old);
-	}
+	if (shard->nretired == shard->retired_room && !grow(shard, shard->retired_room * 2))
+		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	kv_retired(shard)[shard->nretired++] = (KvRetired) {*chunk, until_image, 0};
 	shard->image_wanted = true;

@@ -254,6 +254,12 @@ extern void kv_runset_forget(const KvStore *store);
 /* The chunk with this address; NULL: it is not in the list. */
 extern KvShardChunk *kv_chunk_find(const KvShard *shard, KvAddress address);
 /*
+ * Move a list of *n items to one with room for so many.  False: there is no memory.  The
+ * caller is who grows this list of the shard; its lock, which is taken, is not held.
+ */
+extern bool kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, const int *n,
+							   int *room, int wanted);
+/*
  * Have room for n more; false: there is no memory.  extend_lock is held exclusively, or
  * nobody else knows the shard; its lock is not.
  */
