@@ -230,22 +230,52 @@ unpin_stores(void)
 	kv_stores_unpin(stores);
 }
 
-/* Open what is not open yet; true if all could be, but for unusable ones. */
+/*
+ * Do work on each of the stores that it is for (NULL: on all).  True if it went through
+ * for all of them: false also if this process is to go before it has come to the last.
+ */
 static bool
-open_stores(void)
+attempt_each(List *stores, bool (*is_for) (const KvStore *store),
+			 void (*work) (KvStore *store, void *arg))
 {
 	bool		complete = true;
-	List	   *stores = pin_stores(KV_STORE_CLOSED);
 	ListCell   *cell;
 
 	foreach(cell, stores)
 	{
-		if (!((KvStore *) lfirst(cell))->shape.unusable && !ShutdownRequestPending &&
-			!attempt(open_store, lfirst(cell), NULL))
+		KvStore    *store = lfirst(cell);
+
+		if (is_for != NULL && !is_for(store))
+			continue;
+		if (ShutdownRequestPending)
+			return false;
+		if (!attempt(work, store, NULL))
 			complete = false;
 	}
+	return complete;
+}
+
+/* The same for all that are in this state now. */
+static bool
+attempt_all(KvStoreState state, bool (*is_for) (const KvStore *store),
+			void (*work) (KvStore *store, void *arg))
+{
+	bool		complete = attempt_each(pin_stores(state), is_for, work);
+
 	unpin_stores();
 	return complete;
+}
+
+static bool
+is_usable(const KvStore *store)
+{
+	return !store->shape.unusable;
+}
+
+static bool
+has_creator(const KvStore *store)
+{
+	return store->shape.creator != 0;
 }
 
 /*
@@ -256,8 +286,6 @@ static void
 settle_everything(void)
 {
 	bool		complete;
-	List	   *stores;
-	ListCell   *cell;
 
 	(void) attempt(sweep_all, NULL, NULL);
 	complete = load_all_tables();
@@ -265,16 +293,10 @@ settle_everything(void)
 	kv_slots_discard_unknown();
 	LWLockRelease(&kv_registry->lock);
 
-	complete &= open_stores();
+	complete &= attempt_all(KV_STORE_CLOSED, is_usable, open_store);
 	if (kv_incarnations->ndead < KV_MAX_INCARNATIONS / 2)
 		return;
-	stores = pin_stores(KV_STORE_OPEN);
-	foreach(cell, stores)
-	{
-		if (!attempt(settle_store, lfirst(cell), NULL))
-			complete = false;
-	}
-	unpin_stores();
+	complete &= attempt_all(KV_STORE_OPEN, NULL, settle_store);
 
 	/* images name them until the next barrier */
 	if (complete && attempt(checkpoint, NULL, NULL))
@@ -287,30 +309,13 @@ settle_creator(KvStore *store, void *arg)
 	kv_store_settle_creator(store);
 }
 
-/* The creators of stores that are not open, some because they cannot be used. */
-static void
-settle_creators(void)
-{
-	List	   *stores = pin_stores(KV_STORE_CLOSED);
-	ListCell   *cell;
-
-	foreach(cell, stores)
-	{
-		KvStore    *store = lfirst(cell);
-
-		if (store->shape.creator != 0 && !ShutdownRequestPending)
-			(void) attempt(settle_creator, store, NULL);
-	}
-	unpin_stores();
-}
-
 /* Are all stores open that there are, but for unusable ones?  Opens what is not yet. */
 static bool
 open_all(void)
 {
 	bool		complete = load_all_tables();
 
-	complete &= open_stores();
+	complete &= attempt_all(KV_STORE_CLOSED, is_usable, open_store);
 	if (pin_stores(KV_STORE_OPENING) != NIL)
 		complete = false;
 	unpin_stores();
@@ -394,7 +399,6 @@ kv_maintainer_main(Datum arg)
 	while (kv_worker_goes_on(&reloaded))
 	{
 		List	   *stores;
-		ListCell   *cell;
 
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(context);
@@ -411,17 +415,15 @@ kv_maintainer_main(Datum arg)
 			pg_atomic_read_u64(&kv_delta_memory->bytes) >
 			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
 			make_room(stores);
-		foreach(cell, stores)
-		{
-			if (!ShutdownRequestPending)
-				(void) attempt(maintain_store, lfirst(cell), NULL);
-		}
+		(void) attempt_each(stores, NULL, maintain_store);
 		if (reloaded)
 			kv_statistics_look_again(stores);
 		if (settled && !ShutdownRequestPending && kv_statistics_due(stores))
 			(void) attempt(kv_statistics_start, NULL, NULL);
 		unpin_stores();
-		settle_creators();
+
+		/* of those that are not open, some because they cannot be used */
+		(void) attempt_all(KV_STORE_CLOSED, has_creator, settle_creator);
 		if (settled && kv_settle_is_due() && !ShutdownRequestPending)
 			settle_segment();
 		kv_drop_collect();
