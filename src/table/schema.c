@@ -462,8 +462,8 @@ set_missing(SchemaColumn *column, Form_pg_attribute att, Datum value)
 }
 
 /*
- * Tell kv_tuple_decode what older rows have in columns that were added later.  It may
- * have told it to somebody who still uses that, so it is made anew.
+ * Set what rows older than a column have in it, for kv_tuple_decode.  The former list is
+ * not changed: somebody may still use it.
  */
 static void
 set_missing_values(KvTable *table, const Schema *schema)

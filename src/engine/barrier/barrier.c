@@ -194,7 +194,7 @@ attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested
 		else
 			PG_RE_THROW();
 
-		/* from the one of errors, which the next one empties */
+		/* errors leave us in ErrorContext, which the next error empties */
 		MemoryContextSwitchTo(context);
 	}
 	PG_END_TRY();
@@ -335,7 +335,7 @@ attempt_wanted(KvStore *store, KvWanted *wanted)
 	{
 		bool		dropped = pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED;
 
-		/* from the one of errors, which the next one empties */
+		/* errors leave us in ErrorContext, which the next error empties */
 		MemoryContextSwitchTo(context);
 		kv_drop_error(!dropped);
 		if (!dropped)
@@ -404,8 +404,8 @@ begin(void *arg)
 }
 
 /*
- * What an image covers that is made now, not because the redo pointer has moved.  If
- * it has all the same, and no barrier was made for it yet, this one counts.
+ * The position that images cover which were asked for, and not made because the redo
+ * pointer has moved.  If it has moved meanwhile, they count as its barrier's images.
  */
 static XLogRecPtr
 covered_now(XLogRecPtr redo)

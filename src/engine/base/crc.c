@@ -52,7 +52,7 @@ crc_streams(pg_crc32c crc, const void *data, Size len)
 			c = _mm_crc32_u64(c, words[2]);
 		}
 
-		/* what follows a stream is so many zeros behind it */
+		/* each stream counts as if the bytes of the streams behind it were zeros */
 		sum = _mm_xor_si128(_mm_clmulepi64_si128(_mm_cvtsi64_si128(a), _mm_cvtsi64_si128(OVER_TWO), 0),
 							_mm_clmulepi64_si128(_mm_cvtsi64_si128(b), _mm_cvtsi64_si128(OVER_ONE), 0));
 		crc = _mm_crc32_u64(0, _mm_cvtsi128_si64(sum)) ^ c;

@@ -481,7 +481,7 @@ load_claimed(void)
 	KV_STOP_POINT("prefetch_read");
 	for (int i = 0; i < nclaimed; i++)
 	{
-		/* its values have moved: who wants them reads them where they are now */
+		/* no reads: the values have moved, and scans read them where they are now */
 		loads[i].failed = loads[i].n == 0;
 		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n; read++)
 		{

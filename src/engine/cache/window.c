@@ -201,7 +201,7 @@ nth_piece(const KvSpan *span, uint32 n, uint64 *piece, KvAddress *end)
 	return false;
 }
 
-/* The number of a piece in its span; one behind all others if it has it no more. */
+/* The number of a piece in its span.  If the span has lost it: how many pieces it has. */
 static uint32
 number_of(const KvSpan *span, uint64 piece)
 {

@@ -210,7 +210,7 @@ kv_output_end(KvOutput *output, bool keep)
 	output->file = -1;
 	for (int i = 0; i < output->nchunks && !keep; i++)
 	{
-		/* a file system that discards what it frees serves nobody meanwhile */
+		/* to be freed by steps: while a file system discards much it may serve nobody */
 		KvAddress	place = output->chunks[i].place;
 
 		if (kv_chunk_discard(output->store, place) != 0)

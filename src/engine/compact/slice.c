@@ -440,7 +440,7 @@ write_values(KvSlice *slice)
 		write_image(slice, &slice->stretches[next++]);
 }
 
-/* Those that were in the value cache are there under their new places, too. */
+/* If the value cache has the value, put it in under its new place as well. */
 static void
 keep_cached(const KvSlice *slice, const KvMoving *value)
 {

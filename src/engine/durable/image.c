@@ -282,7 +282,7 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 	shard->image_log = image.last_log;
 	shard->image_tail = image.log_tail;
 
-	/* what it names must stay there for it, also where nothing else does */
+	/* keep the chunks that the image names, although the manifest may do without them */
 	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
 		keep_chunks(store, shardno, &image);
 	pfree(image.manifest.chunks);
@@ -430,7 +430,7 @@ release_leftovers(KvStore *store, uint32 first, int n)
 void
 kv_shards_release(KvStore *store, uint32 first, int n)
 {
-	/* older images before the chunks that they list */
+	/* older images go before the chunks that they list */
 	release_leftovers(store, first, n);
 	for (int i = 0; i < n; i++)
 		kv_retired_release(store, first + i);
@@ -470,7 +470,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 	for (int i = 0; i < n; i++)
 		kv_io_sync_file(temporary_of(key, &work[i]));
 
-	/* what is named before the names that depend on it */
+	/* names of runs, logs and chunks are durable before an image names them */
 	kv_io_sync_directory(directory);
 	for (int i = 0; i < n; i++)
 	{

@@ -581,7 +581,7 @@ kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves)
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		left;
 
-	/* what a freeze that failed has left comes first, so that all there is now is sealed */
+	/* first finish what a failed freeze has left: only then can all of the delta be sealed */
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	left = DsaPointerIsValid(shard->sealed.root);
 	LWLockRelease(&shard->lock);

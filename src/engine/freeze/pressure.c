@@ -124,7 +124,7 @@ spill_largest(void)
 	return largest != NULL;
 }
 
-/* Is it this process that others wait for, or will nobody else do it? */
+/* For the startup process nobody else does it; the maintainer is who the others wait for. */
 static bool
 must_spill_itself(void)
 {

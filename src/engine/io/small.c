@@ -68,7 +68,7 @@ create_whole(const char *path, const char *data, Size len, KvIoKind kind)
 	kv_io_wait_start();
 	if (data != NULL)
 	{
-		/* two calls, so that an injected short write is one */
+		/* kvfdw.fault 'short' has halved first: then it takes two calls, as a short write does */
 		err = write_all(fd, data, first);
 		if (err == 0)
 			err = write_all(fd, data + first, len - first);

@@ -186,7 +186,7 @@ free_step(void)
 		rest = free_files(path, 2, &step);
 	if (rest || step.failed)
 	{
-		/* or something that does not go: all that there is */
+		/* what is left, or could not be freed step by step, goes at once */
 		kv_io_rmtree(path);
 		if (access(path, F_OK) != 0)
 			hash_search(directories, directory->name, HASH_REMOVE, NULL);

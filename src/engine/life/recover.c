@@ -235,8 +235,8 @@ require_chunks(const KvStoreKey *key, const KvManifest *manifest)
 }
 
 /*
- * Put into the shard what it begins with: what its image says, or at level 'none',
- * or of an unused one, what is there.
+ * Set the shard to the state from which its logs are replayed: that of its image; at level
+ * 'none', or if it was never used, what its files say.
  */
 static void
 begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
@@ -304,7 +304,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	kv_slots_replay_open(store, shardno, apply_entry, &to);
 }
 
-/* Bytes of a chunk's file; 0 if it is missing, which who reads it finds out. */
+/* Bytes of a chunk's file.  0 if it is missing: reading a value of it will be the ERROR. */
 static uint64
 size_of(const KvStore *store, KvAddress place)
 {
@@ -742,7 +742,7 @@ kv_store_recover(KvStore *store)
 		Min(Min(recovery_workers, logs / 4), lengthof(helpers)) : 0;
 	while (nhelpers < wanted)
 	{
-		/* counted from here on, so that nobody else recovers beside it */
+		/* counted before it runs: who waits until helpers have ended must not miss it */
 		pg_atomic_fetch_add_u32(&store->helpers, 1);
 		if (!start_helper(store, &helpers[nhelpers]))
 		{

@@ -314,7 +314,7 @@ redo_create(const char *data)
 
 	if (store != NULL && store->shape.id != create->id)
 	{
-		/* unless a later CREATE is of the one that is there */
+		/* forgotten if a later CREATE record turns out to be of the store that is there */
 		KvPassed   *one = pass_over(&create->store);
 
 		one->absent = false;
@@ -325,9 +325,10 @@ redo_create(const char *data)
 	if (store != NULL)
 	{
 		/*
-		 * Set back to what it was, or it is younger than that.  What made it is in the
-		 * WAL, also if the boundary of the incarnation that wrote a backup's copy of it,
-		 * which holds until the end of redo, says otherwise.
+		 * It is there, set back to its image or younger than that.  The transaction that
+		 * created it is in this WAL, so clog says what became of it.  In a backup's copy
+		 * the boundary of its incarnation, which is provisional until the end of redo,
+		 * could say that it has aborted.
 		 */
 		LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 		store->shape.creator_incarnation = 0;
@@ -337,7 +338,7 @@ redo_create(const char *data)
 	}
 	if (!kv_control->follows)
 	{
-		/* it was there when this was logged: it has been removed since, or is lost */
+		/* its directory was durable before this record: so it was dropped since, or is lost */
 		(void) pass_over(&create->store);
 		return;
 	}

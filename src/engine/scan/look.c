@@ -23,7 +23,7 @@ begin_look(KvScan *scan, KvStore *store, Snapshot snapshot, int n)
 	kv_batch_make_rows(scan, n);
 }
 
-/* What a look has become of a row with the values that there are now. */
+/* Set the look's status by what is known of its row: the value, a problem, or neither yet. */
 static void
 take_row(KvLook *look, const KvBatchRow *row)
 {

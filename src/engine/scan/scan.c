@@ -185,8 +185,8 @@ is_same(KvKey a, KvKey b)
 }
 
 /*
- * Set one of the extent's bounds.  A shared scan has copies of them; of others they are
- * those of the range.
+ * Set one of the extent's bounds.  In a shared scan the old one is a copy, to be freed; in
+ * others it is the range's own.
  */
 static void
 replace_key(KvScan *scan, KvKey *key, KvKey by)

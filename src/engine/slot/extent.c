@@ -129,7 +129,7 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 	place = shard->next_place;
 	LWLockRelease(&shard->lock);
 
-	/* one that could not be made there never will be */
+	/* no chunk will be made there any more: remove what a failed attempt has left */
 	if (before != 0 && before != place)
 		(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {before}));
 	return place;

@@ -237,7 +237,7 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	kv_slot_seal_image(i, slot->value_used, slot->entry_used, slot->nentries, shard->log_tail);
 	shard->log_tail += sizeof(KvLogBatch) + slot->entry_used;
 
-	/* what it did not use is the next slot's, unless an extent came behind it */
+	/* the next slot begins where its values end, unless an extent lies behind it */
 	if (shard->value_tail == slot->base + slot->capacity)
 		kv_tail_move(shard, (int64) used - slot->capacity);
 	slot->capacity = used;

@@ -131,7 +131,7 @@ finish(KvSlotWrite *write)
 	}
 	else if (!kv_slot_is_next(slot))
 	{
-		/* the write of one before it has failed: again, after that one */
+		/* the write of an older slot of the shard has failed: finish this one after that */
 		(void) kv_slot_unclaim(slot, 0);
 		return;
 	}
@@ -171,7 +171,7 @@ waits_for_turn(const KvSlotWrite *write)
 	return false;
 }
 
-/* A direct write has ended: finish it and those that waited for it. */
+/* A direct write has ended: finish its slot, and the slots whose turn came with that. */
 static void
 end(KvSlotWrite *write)
 {

@@ -35,7 +35,7 @@ typedef struct KvOpenFile
 
 static HTAB *open_files = NULL;
 
-/* Of paths that have gone; who was given one may still have a request under way to it. */
+/* Files whose paths are gone.  Not closed at once: a request to one may be under way. */
 static List *gone_files = NIL;
 
 uint32

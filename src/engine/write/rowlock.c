@@ -124,10 +124,10 @@ wait_for(KvQueue *queue, uint64 xid)
 typedef struct KvAim
 {
 	KvKey		key;
-	Snapshot	snapshot;		/* the one that it sees, if not NULL, else … */
-	bool		locked;			/* … the newest, if not written since command cid, else … */
-	uint64		xid;			/* … the one that this command of this transaction put */
-	CommandId	cid;
+	Snapshot	snapshot;		/* not NULL: the version that it sees */
+	bool		locked;			/* else, true: the newest, unless written since command cid */
+	uint64		xid;			/* else: the version that this transaction put … */
+	CommandId	cid;			/* … by this command */
 	bool		newer;			/* no longer the one that the statement's snapshot saw */
 } KvAim;
 
@@ -143,7 +143,7 @@ typedef struct KvTrail
 	bool		exclusive;		/* who put next had locked the row FOR UPDATE */
 } KvTrail;
 
-/* Is the row still there, under the key that this DELETE's value is? */
+/* Was this DELETE half of a change of key?  Then its value is the row's new key. */
 static bool
 has_moved(const KvVersion *deletion)
 {
