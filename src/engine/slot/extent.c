@@ -147,6 +147,21 @@ cut(const KvStore *store, KvAddress place, uint64 used)
 		kv_io_error(LOG, err, path, "truncate");
 }
 
+/*
+ * Nothing more goes into the open chunk: returns it, and how much of it is used; 0: none is
+ * open.  Shard's lock, exclusive.
+ */
+static KvAddress
+finish_chunk(KvStore *store, uint32 shardno, uint64 *used)
+{
+	const KvShard *shard = kv_shard(store, shardno);
+
+	if (shard->open_slot >= 0)
+		kv_slot_seal(store, shardno);
+	*used = shard->value_tail - shard->open_place;
+	return shard->open_place;
+}
+
 /* Make the next chunk, and close the one that is open.  False: there is no memory. */
 static bool
 open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
@@ -156,7 +171,7 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 	KvFileId	id = {place};
 	KvChunk		chunk = {.place = place, .live = KV_NOT_KNOWN};
 	KvAddress	closed;
-	uint64		used = 0;
+	uint64		used;
 	uint64		size;
 
 	if (space->first)
@@ -168,11 +183,7 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 		return false;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->open_slot >= 0)
-		kv_slot_seal(store, shardno);
-	closed = shard->open_place;
-	if (closed != 0)
-		used = shard->value_tail - closed;
+	closed = finish_chunk(store, shardno, &used);
 	kv_chunk_open(shard, kv_chunk_add(shard, &chunk), size);
 	shard->next_place = place + kv_file_span(id);
 	if (kv_volume_of(shard->next_place) != kv_volume_of(place))
@@ -224,15 +235,11 @@ kv_value_close(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvAddress	closed;
-	uint64		used = 0;
+	uint64		used;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->open_slot >= 0)
-		kv_slot_seal(store, shardno);
-	closed = shard->open_place;
-	if (closed != 0)
-		used = shard->value_tail - closed;
+	closed = finish_chunk(store, shardno, &used);
 	kv_chunk_close(shard);
 	LWLockRelease(&shard->lock);
 	if (closed != 0)
