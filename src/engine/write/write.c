@@ -301,17 +301,17 @@ place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
 	write->placing = KV_IN_EXTENT;
 }
 
-bool
-kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
-				KvKeyState *state)
+/*
+ * May the write be done now, and has the shard an open slot for it?  Its lock is held,
+ * exclusively; false: it was released, and what was missing has been waited for or made, or
+ * was refused.
+ */
+static bool
+make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		place = write->placing == KV_IN_SLOT ? write->version.len : 0;
-	KvSlotNeed		room;
-	Size		before = shard->active.bytes;
-	KvVersion  *added;
-	bool		full;
-	bool		log;
+	KvSlotNeed	room;
 
 	if (pg_atomic_read_u32(&kv_gate->barrier_up) == 0 && !RecoveryInProgress())
 	{
@@ -336,20 +336,33 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 		return false;
 	}
 	room = ensure_slot(store, shardno, place, key.len);
-	if (room != KV_NEEDS_NOTHING)
+	if (room == KV_NEEDS_NOTHING)
+		return true;
+	LWLockRelease(&shard->lock);
+	if (room == KV_NEEDS_SPACE)
 	{
-		LWLockRelease(&shard->lock);
-		if (room == KV_NEEDS_SPACE)
-		{
-			if (!kv_value_extend(store, shardno, place, true) && !refuse_memory(write))
-				kv_make_memory(store, shardno);
-		}
-		else if (!(write->nowait ? kv_slot_ask_free(place) : kv_slot_wait_free(place)))
-			place_in_extent(store, shardno, write);
-		else
-			(void) refuse(write);
-		return false;
+		if (!kv_value_extend(store, shardno, place, true) && !refuse_memory(write))
+			kv_make_memory(store, shardno);
 	}
+	else if (!(write->nowait ? kv_slot_ask_free(place) : kv_slot_wait_free(place)))
+		place_in_extent(store, shardno, write);
+	else
+		(void) refuse(write);
+	return false;
+}
+
+bool
+kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
+				KvKeyState *state)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	Size		before = shard->active.bytes;
+	KvVersion  *added;
+	bool		full;
+	bool		log;
+
+	if (!make_ready(store, shardno, key, write))
+		return false;
 
 	/*
 	 * The delta first: it may lack memory, the slot now cannot.  The version
