@@ -180,7 +180,8 @@ serve_interrupts(void)
 static void
 wait_for_request(void)
 {
-	long		timeout = thinks ? 0 : -1;	/* if it is there the client has not thought, however late it is */
+	/* a request that is there already took the client no thinking, however late we look */
+	long		timeout = thinks ? 0 : -1;
 
 	while (!kv_socket_has_data())
 	{

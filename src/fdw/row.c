@@ -61,10 +61,10 @@ kv_modify_raise_duplicate(KvModifyState *state, KvKey key, TupleTableSlot *slot)
 	char	   *constraint = kv_modify_constraint_name(state->rel);
 	char	   *description = kv_key_describe(state->table, slot);
 
-	/* if both looked before they inserted, that is what has failed */
+	/* at SERIALIZABLE: both had looked for the key, found none and inserted; that is 40001 */
 	kv_modify_check_conflict_in(state, key);
 
-	/* who may not read the key is not told it: then there is no value in it */
+	/* the description lacks the values if the user may not read the key: then no detail */
 	ereport(ERROR,
 			(errcode(ERRCODE_UNIQUE_VIOLATION),
 			 errmsg("duplicate key value violates unique constraint \"%s\"",

@@ -214,7 +214,7 @@ rewrite_rows(Relation rel, List *columns, EState *estate)
 
 /* ---- at the end of the ALTER ---- */
 
-/* What the image is to keep: KvMissing; NULL is what it has without. */
+/* What older rows have in the columns, as KvMissing for the schema image; no entry: NULL. */
 static List *
 constants(Relation rel, List *columns, EState *estate, bool *too_large)
 {

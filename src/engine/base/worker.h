@@ -7,7 +7,7 @@
 
 #include "postmaster/bgworker.h"
 
-/* That the postmaster starts, and again when it exits; the caller registers it. */
+/* Describes one that the postmaster starts, and again when it exits; the caller registers it. */
 extern void kv_worker_describe(BackgroundWorker *worker, const char *name,
 							   const char *function);
 

@@ -262,8 +262,8 @@ kv_store_was_dropped(const KvStoreKey *key)
 }
 
 /*
- * Directories go with them: in the maintainer little by little; while there is none, here
- * and now.
+ * Directories go with them: in the maintainer little by little; in recovery, while there is
+ * no maintainer yet, here and now.
  */
 void
 kv_drop_collect(void)

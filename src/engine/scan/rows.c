@@ -346,7 +346,7 @@ kv_keys_next(KvKeyReader *keys, KvBatchRow *row)
 
 /* ---- a batch of a range ---- */
 
-/* The batch has all that there is before this key and itself. */
+/* The batch ends with this key: what comes next in the range lies behind it. */
 static void
 set_position(KvScan *scan, const uint8 *key, int keylen)
 {
