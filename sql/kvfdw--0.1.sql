@@ -50,7 +50,10 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT retired_waits_for text,
 	OUT moved_reads bigint,
 	OUT passes bigint,
-	OUT moved_bytes bigint)
+	OUT moved_bytes bigint,
+	OUT space_waits bigint,
+	OUT space_bound bigint,
+	OUT space_waits_for text)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 

@@ -2,7 +2,7 @@
  * engine.h
  *		The engine's contract with the SQL side, and its invariants.
  *
- * The invariants below are cited as (I 1) … (I 17) in code and tests.
+ * The invariants below are cited as (I 1) … (I 19) in code and tests.
  *
  *  I 1  Heap's rules decide visibility.  A version is visible if and only if a
  *       heap tuple with the same xid and command id would be, under the same
@@ -40,6 +40,10 @@
  *  I 17 Before a manifest names a chunk that a compaction has written, every
  *       value in it that an entry will name has been verified, sealed for its
  *       new place, and made durable.
+ *  I 19 A store's value files have at most kvfdw.space_amp times what its live
+ *       values have, and a constant for each shard and one compaction, but where
+ *       a base backup runs, the disk is full or nothing compacts.  What an older
+ *       snapshot sees, or a running transaction wrote, is live.
  *
  * All functions here raise ERROR unless they say otherwise.  None holds a
  * lock when it returns.
@@ -431,7 +435,7 @@ typedef enum KvStat
 	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
-	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES,
+	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS,
 	KV_COUNTERS
 } KvStat;
 
@@ -453,6 +457,8 @@ typedef struct KvStoreStats
 	uint64		retired_chunks; /* value files that are not the table's any more, … */
 	uint64		retired_bytes;
 	const char *retired_waits_for;	/* … and why they are still there; NULL: there is none */
+	uint64		space_bound;	/* how far value files may grow (I 19); PG_UINT64_MAX: any */
+	const char *space_waits_for;	/* why it is not compacted, though it is due; or NULL */
 } KvStoreStats;
 
 typedef struct KvBarrierStats

@@ -60,6 +60,12 @@ kv_workers_register(void)
 	RegisterBackgroundWorker(&worker);
 	kv_worker_describe(&worker, "kvfdw barrier", "kv_barrier_main");
 	RegisterBackgroundWorker(&worker);
+	for (int i = 0; i < kv_compact_workers; i++)
+	{
+		kv_worker_describe(&worker, "kvfdw compactor", "kv_compactor_main");
+		worker.bgw_start_time = BgWorkerStart_ConsistentState;
+		RegisterBackgroundWorker(&worker);
+	}
 	kv_worker_describe(&worker, "kvfdw prefetch", "kv_prefetch_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	for (int i = 0; kv_window_number() > 0 && i < kv_prefetch_workers; i++)
@@ -155,11 +161,12 @@ maintain_store(KvStore *store, void *arg)
 	for (int i = 0; i < store->shape.nshards && kv_test_passes && !RecoveryInProgress(); i++)
 	{
 		static uint32 passes = 0;
+		KvPassPlan	plan = {++passes % 2 == 0 ? KV_PASS_SORTS : KV_PASS_GIVES_BACK};
 		KvPassResult result = {0};
 
 		/* one that is compacted goes on by itself */
 		if (kv_shard(store, i)->compactor == 0 && !ShutdownRequestPending)
-			kv_shard_compact(store, i, ++passes % 2 == 0, &result);
+			kv_shard_compact(store, i, &plan, &result);
 	}
 #endif
 }

@@ -29,6 +29,7 @@
 #include "engine/maintainer.h"
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
@@ -63,6 +64,7 @@ static const KvRoom rooms[] = {
 	{KV_STRUCT(KvRegistry, kv_registry), kv_registry_init, kv_registry_memory,
 	kv_registry_attach, kv_registry_gucs},
 	{KV_STRUCT(KvBackups, kv_backups), kv_backups_init},
+	{KV_STRUCT(KvCompactor, kv_compactor), kv_space_init, .gucs = kv_space_gucs},
 	{.more = kv_block_memory, .attach = kv_block_attach, .gucs = kv_block_gucs},
 	{.more = kv_window_memory, .attach = kv_window_attach, .gucs = kv_prefetch_gucs},
 	{KV_STRUCT(KvSlotPool, kv_slot_pool), kv_slots_init, kv_slots_memory, kv_slots_attach,

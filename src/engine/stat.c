@@ -16,6 +16,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 
 uint64
 kv_store_row_estimate(KvStore *store)
@@ -58,6 +59,7 @@ static void
 describe(KvStore *store, KvStoreStats *stats)
 {
 	KvRetiredWait waits = KV_WAITS_FOR_NOTHING;
+	KvStoreSpace space;
 
 	memset(stats, 0, sizeof(*stats));
 	stats->dboid = store->key.dboid;
@@ -79,7 +81,6 @@ describe(KvStore *store, KvStoreStats *stats)
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
 		stats->chunks += shard->nchunks;
 		stats->value_file_bytes += kv_shard_value_bytes(shard);
-		stats->live_bytes += kv_shard_live_bytes(shard);
 		stats->retired_chunks += shard->nretired;
 		if (shard->nretired > 0)
 		{
@@ -89,6 +90,10 @@ describe(KvStore *store, KvStoreStats *stats)
 			stats->retired_bytes += bytes;
 		}
 	}
+	kv_store_space(store, &space);
+	stats->live_bytes = space.all.live;
+	stats->space_bound = space.bound;
+	stats->space_waits_for = kv_space_wait_names[pg_atomic_read_u32(&store->space_waits)];
 	if (stats->retired_chunks > 0)
 		stats->retired_waits_for = kv_retired_wait_names[waits];
 }

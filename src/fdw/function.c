@@ -39,7 +39,7 @@ PG_FUNCTION_INFO_V1(kvfdw_freeze);
 PG_FUNCTION_INFO_V1(kvfdw_compact);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
 
-#define KV_STAT_COLUMNS 36
+#define KV_STAT_COLUMNS 39
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -108,6 +108,13 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_READS]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_PASSES]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_BYTES]);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_SPACE_WAITS]);
+	nulls[n] = stats->space_bound == PG_UINT64_MAX || stats->unusable;
+	values[n++] = Int64GetDatum(stats->space_bound);
+	nulls[n] = stats->space_waits_for == NULL;
+	if (stats->space_waits_for != NULL)
+		values[n] = CStringGetTextDatum(stats->space_waits_for);
+	n++;
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }

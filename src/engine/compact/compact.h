@@ -5,8 +5,9 @@
  *
  * One compaction of one shard is a *pass*:
  *
- *	0. choose	victims: closed chunks to be emptied, for space all that have dead bytes, for
- *				order all there are
+ *	0. choose	what is live in each chunk is counted.  Victims: closed chunks to be emptied, by
+ *				hand all that have dead bytes, by itself (worker.c) those for which it pays best,
+ *				for order all there are
  *	1. walk		the runs of now, in the order of keys, by the rules of a freeze; what lies in a
  *				victim is gathered
  *	2. move		slice by slice: values are read by place, verified, written by key to chunks
@@ -31,20 +32,46 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 
+typedef enum KvPassAim
+{
+	KV_PASS_COUNTS,				/* see what is live, and do nothing */
+	KV_PASS_GIVES_BACK,			/* all that is dead */
+	KV_PASS_SORTS,				/* all values, for order */
+	KV_PASS_BOUNDS				/* enough of what is dead, the deadest first */
+} KvPassAim;
+
+typedef struct KvPassPlan
+{
+	KvPassAim	aim;
+
+	/* BOUNDS */
+	uint64		enough;			/* dead bytes that are to go */
+	uint64		most;			/* values that may be moved; one chunk at least is emptied */
+	bool		modest;			/* space is short: what is empty, and one other */
+} KvPassPlan;
+
 typedef struct KvPassResult
 {
 	uint64		moved;			/* bytes of values */
+	uint64		written;		/* bytes of the chunks to which they were moved */
 	uint64		emptied;		/* bytes of the victims that have left the list */
 	uint64		held;			/* bytes of values for older snapshots or unfinished transactions only */
 } KvPassResult;
 
 extern void kv_compact_gucs(void);	/* at load: defines its settings */
 /*
- * One pass, after any that is under way.  sorted: all values, for order.  The store is open,
+ * One pass, after any that is under way.  The store is open,
  * and stays known: the caller has a lock on the table, or a pin; a store that is dropped
- * meanwhile is an ERROR.  Adds to *result.
+ * meanwhile is an ERROR.  Adds to *result.  Where there is nothing to move, or to give back,
+ * nothing is written but what is recent, to a run.
  */
-extern void kv_shard_compact(KvStore *store, uint32 shardno, bool sorted, KvPassResult *result);
+extern void kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan,
+							 KvPassResult *result);
+
+/* ---- worker.c ---- */
+extern int	kv_compact_workers;	/* 0: nothing is compacted but by hand */
+/* kvfdw compactor's main function; arg is not used.  Does not return. */
+extern PGDLLEXPORT void kv_compactor_main(Datum arg);
 
 #ifdef KVFDW_FAULTS
 extern bool kv_test_passes;		/* the maintainer compacts all the time */

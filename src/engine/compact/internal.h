@@ -2,10 +2,13 @@
  * internal.h
  *		What the files of compact/ share; nobody else includes this.
  *
- *	walk.c		which entries survive and name a victim, in the order of keys
+ *	walk.c		which entries survive, in the order of keys; counting what is live
+ *	victims.c	which chunks are to be emptied
  *	slice.c		so many of them as fit into memory: read by place, written by key
  *	output.c	the chunks that they are written to
  *	pass.c		one compaction of one shard
+ *	store.c		all of a store, by hand
+ *	worker.c	which shard is next, by itself
  *
  * All of a pass is in its memory context.  What it has open or made on disk its struct says,
  * so that it can be closed and removed after an ERROR, at the end of the process too.
@@ -123,13 +126,44 @@ typedef struct KvWalk
 	KvStore    *store;
 	uint32		shardno;
 	bool		has_base;
+	uint32		base_run;		/* of the shard then, … */
+	uint32		first_log;		/* … and the first log that was not in runs */
 	KvRunMerge	runs;
 } KvWalk;
 
+/* What counting says, besides what the chunks note. */
+typedef struct KvCounted
+{
+	uint64		held;			/* as in KvPassResult */
+	KvAddress	open_place;		/* the chunk that was open, or 0, … */
+	uint64		open_used;		/* … how far it was, … */
+	uint64		open_live;		/* … and what of that is live */
+} KvCounted;
+
 /* ERROR for damaged runs; those that were opened kv_walk_end closes then. */
 extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno);
-/* Put all that survives and lies in a victim into slices; between: called before each is written. */
-extern void kv_walk(KvWalk *walk, KvSlice *slice, void (*between) (void *arg), void *arg);
+/*
+ * Hands on each version that survives, keys in order, the newest first; behind: it is behind a
+ * newer one of its key.  Its fate is set.  The walk is at its end then.
+ */
+extern void kv_walk(KvWalk *walk,
+					void (*each) (void *arg, KvKey key, const KvVersion *version, bool behind),
+					void *arg);
 extern void kv_walk_end(KvWalk *walk);	/* never raises */
+/*
+ * Counts what is live in each chunk of the shard, and has the chunks note it.  Writes nothing
+ * but what is recent to a run, if there is anything.  walk: what the caller ends after an ERROR.
+ */
+extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounted *counted);
+
+/* ---- victims.c ---- */
+/*
+ * Marks the shard's chunks that are to be emptied, and lists them by place, palloc'd; *live: about
+ * what is to be moved.  What is live in them was counted.
+ */
+extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan,
+							  KvChunk **victims, uint64 *live);
+/* Would a chunk like this be one? */
+extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live);
 
 #endif							/* KV_COMPACT_INTERNAL_H */

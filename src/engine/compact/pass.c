@@ -26,9 +26,8 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
+#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
-
-#define KV_DEAD_SHARE	50		/* for space a chunk is emptied if one byte in so many is dead */
 
 static int	compact_memory_kb = 64 * 1024;
 #ifdef KVFDW_FAULTS
@@ -39,8 +38,9 @@ typedef struct KvPass
 {
 	KvStore    *store;
 	uint32		shardno;
-	bool		sorted;
+	const KvPassPlan *plan;
 	uint64		to_move;		/* about so many bytes */
+	uint64		held;			/* KvPassResult.held */
 	KvWalk		walk;
 	KvSlice		slice;
 	KvOutput	output;
@@ -56,6 +56,10 @@ kv_compact_gucs(void)
 							NULL,
 							&compact_memory_kb, 64 * 1024, 4 * 1024, 512 * 1024,
 							PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.compact_workers",
+							"Number of processes that compact tables by themselves.",
+							NULL, &kv_compact_workers, 1, 0, 1,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 #ifdef KVFDW_FAULTS
 	DefineCustomBoolVariable("kvfdw.test_passes",
 							 "Makes the maintainer compact all tables all the time, for tests.",
@@ -129,67 +133,44 @@ end_failed(int code, Datum arg)
 
 /* ---- step 0 ---- */
 
-/* Is so much dead that it pays to move what is not? */
+/* Close the open chunk too, if it pays and there is not enough to win elsewhere. */
 static bool
-is_worth_it(const KvPass *pass, uint64 used, uint64 live)
+wants_open(const KvPass *pass, const KvCounted *counted)
 {
-	uint64		dead = used - Min(live, used);
+	KvShardSpace space;
 
-	return used > 0 && (pass->sorted || live == 0 || dead > Max(used / KV_DEAD_SHARE, KV_BLOCK));
-}
-
-/* Is a value in it that could not be moved?  Only a sorted pass tries again. */
-static bool
-is_stuck(const KvPass *pass, const KvShard *shard, const KvShardChunk *chunk)
-{
-	return (chunk->chunk.flags & KV_CHUNK_DAMAGED) && !pass->sorted &&
-		kv_chunk_live(shard, chunk) > 0;
-}
-
-/* Mark the victims. */
-static void
-mark_victims(KvPass *pass)
-{
-	KvShard    *shard = kv_shard(pass->store, pass->shardno);
-	uint64		horizon = kv_xid_horizon();
-	KvSlice    *slice = &pass->slice;
-	int			room = shard->nchunks + 1;	/* who comes behind was not chosen */
-
-	slice->victims = palloc(room * sizeof(KvChunk));
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nchunks && slice->nvictims < room; i++)
-	{
-		KvShardChunk *chunk = &kv_chunks(shard)[i];
-
-		if (!kv_chunk_may_be_victim(shard, chunk, horizon) || is_stuck(pass, shard, chunk) ||
-			!is_worth_it(pass, chunk->chunk.used, kv_chunk_live(shard, chunk)))
-			continue;
-		chunk->chunk.flags |= KV_CHUNK_VICTIM;
-		slice->victims[slice->nvictims++] = chunk->chunk;
-		pass->to_move += kv_chunk_live(shard, chunk);
-	}
-	shard->pass_to_move = pass->to_move;
-	shard->pass_moved = 0;
-	LWLockRelease(&shard->lock);
+	if (counted->open_place == 0 ||
+		!kv_pass_pays(pass->plan, counted->open_used, counted->open_live))
+		return false;
+	if (pass->plan->aim != KV_PASS_BOUNDS)
+		return true;
+	if (counted->open_live > counted->open_used / 2)
+		return false;
+	kv_shard_space(pass->store, pass->shardno, kv_xid_horizon(), &space);
+	return space.to_win < pass->plan->enough;
 }
 
 /* The entries of all chunks are in runs, and what is dead in them is known exactly. */
 static void
 choose(KvPass *pass)
 {
-	KvMoves		none = {0};
+	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	KvCounted	counted;
 
-	if (pass->sorted)
+	if (pass->plan->aim == KV_PASS_SORTS)
 		kv_value_close(pass->store, pass->shardno);
-	kv_shard_rewrite(pass->store, pass->shardno, &none);
-	if (none.open_place != 0 && is_worth_it(pass, none.open_used, none.open_live))
+	kv_walk_count(&pass->walk, pass->store, pass->shardno, &counted);
+	if (pass->plan->aim != KV_PASS_COUNTS && wants_open(pass, &counted))
 	{
 		kv_value_close(pass->store, pass->shardno);
-		none.held = 0;
-		kv_shard_rewrite(pass->store, pass->shardno, &none);
+		kv_walk_count(&pass->walk, pass->store, pass->shardno, &counted);
 	}
-	pass->moves.held = none.held;
-	mark_victims(pass);
+	pass->held = counted.held;
+	if (pass->plan->aim != KV_PASS_COUNTS)
+		pass->slice.nvictims = kv_choose_victims(pass->store, pass->shardno, pass->plan,
+												 &pass->slice.victims, &pass->to_move);
+	shard->pass_to_move = pass->to_move;
+	shard->pass_moved = 0;
 	KV_STOP_POINT("compact_chosen");
 }
 
@@ -197,10 +178,8 @@ choose(KvPass *pass)
 
 /* Before a slice is written. */
 static void
-look_up(void *arg)
+look_up(KvPass *pass)
 {
-	KvPass	   *pass = arg;
-
 	kv_maintenance_interrupts();
 	if (pg_atomic_read_u32(&pass->store->state) == KV_STORE_DROPPED)
 		ereport(ERROR,
@@ -208,6 +187,21 @@ look_up(void *arg)
 				 errmsg("table was dropped while it was compacted")));
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	KV_STOP_POINT("compact_slice");
+}
+
+static void
+gather(void *arg, KvKey key, const KvVersion *version, bool behind)
+{
+	KvPass	   *pass = arg;
+	KvSlice    *slice = &pass->slice;
+
+	if (version->len == 0 || kv_slice_victim(slice, version->location) < 0)
+		return;
+	while (!kv_slice_add(slice, key, version))
+	{
+		look_up(pass);
+		kv_slice_write(slice);
+	}
 }
 
 /* A relocation file without entries, to be written. */
@@ -255,7 +249,7 @@ move_values(KvPass *pass)
 	KvRunIds	ids;
 
 	set_phase(pass, KV_PASS_MOVE);
-	if (pass->sorted)
+	if (pass->plan->aim == KV_PASS_SORTS)
 	{
 		output->flags = KV_CHUNK_SORTED;
 		pass->moves.pass = kv_shard(pass->store, pass->shardno)->pass + 1;
@@ -269,7 +263,12 @@ move_values(KvPass *pass)
 	kv_walk_begin(&pass->walk, pass->store, pass->shardno);
 	slice->relocations = begin_relocations(pass, &ids);
 
-	kv_walk(&pass->walk, slice, look_up, pass);
+	kv_walk(&pass->walk, gather, pass);
+	if (slice->nvalues > 0)
+	{
+		look_up(pass);
+		kv_slice_write(slice);
+	}
 
 	kv_walk_end(&pass->walk);
 	kv_output_finish(output);
@@ -305,6 +304,8 @@ look_back(KvPass *pass, KvPassResult *result)
 	}
 	LWLockRelease(&shard->lock);
 	result->moved += slice->moved;
+	for (int i = 0; i < pass->output.nchunks; i++)
+		result->written += pass->output.chunks[i].used;
 	kv_stat_add(pass->store, KV_COUNT_PASSES, 1);
 	kv_stat_add(pass->store, KV_COUNT_MOVED_BYTES, slice->moved);
 }
@@ -321,12 +322,13 @@ run_pass(KvPass *pass, KvPassResult *result)
 		pass->moves.held = 0;
 		kv_shard_rewrite(pass->store, pass->shardno, &pass->moves);
 		look_back(pass, result);
+		pass->held = pass->moves.held;
 	}
-	result->held += pass->moves.held;
+	result->held += pass->held;
 }
 
 void
-kv_shard_compact(KvStore *store, uint32 shardno, bool sorted, KvPassResult *result)
+kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassResult *result)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	MemoryContext context;
@@ -341,7 +343,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, bool sorted, KvPassResult *resu
 	pass = palloc0(sizeof(KvPass));
 	pass->store = store;
 	pass->shardno = shardno;
-	pass->sorted = sorted;
+	pass->plan = plan;
 
 	become_compactor(shard);
 	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));

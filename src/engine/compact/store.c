@@ -74,6 +74,7 @@ wait_for_images(KvStore *store, uint64 *bytes)
 void
 kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 {
+	KvPassPlan	plan = {sorted ? KV_PASS_SORTS : KV_PASS_GIVES_BACK};
 	KvPassResult result = {0};
 	uint64		before;
 	uint64		after;
@@ -82,7 +83,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 	for (int i = 0; i < store->shape.nshards; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		kv_shard_compact(store, i, sorted, &result);
+		kv_shard_compact(store, i, &plan, &result);
 	}
 	memset(done, 0, sizeof(*done));
 	switch (wait_for_images(store, &after))

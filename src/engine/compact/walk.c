@@ -1,6 +1,7 @@
 /*
  * walk.c
- *		What there is to move: the runs of a shard, read in the order of keys.
+ *		The runs of a shard, read in the order of keys: to see what is live, and what there is
+ *		to move.
  *
  * The runs are those of one moment, kept open; freezes may replace them meanwhile.  The
  * walk decides what is worth copying, with a freeze's own rules (freeze/survive.h), and
@@ -14,6 +15,7 @@
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
 #include "engine/freeze/survive.h"
+#include "engine/slot/slot.h"
 
 /* Open the runs that the shard has now; false: one was replaced meanwhile. */
 static bool
@@ -28,6 +30,8 @@ open_runs(KvWalk *walk)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	generation = pg_atomic_read_u32(&shard->generation);
 	walk->has_base = shard->files.base_run != 0;
+	walk->base_run = shard->files.base_run;
+	walk->first_log = shard->files.first_log;
 	n = kv_files_runs(&shard->files, numbers);
 	LWLockRelease(&shard->lock);
 	for (int i = 0; i < n; i++)
@@ -67,7 +71,8 @@ kv_walk_end(KvWalk *walk)
 }
 
 void
-kv_walk(KvWalk *walk, KvSlice *slice, void (*between) (void *arg), void *arg)
+kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *version, bool behind),
+		void *arg)
 {
 	KvSurvival	rules = {kv_xid_horizon(), kv_xid_ended(), true};
 	int			base = walk->has_base ? walk->runs.nheads - 1 : -1;
@@ -78,6 +83,7 @@ kv_walk(KvWalk *walk, KvSlice *slice, void (*between) (void *arg), void *arg)
 		KvKey		first = kv_merge_first(&walk->runs);
 		KvKey		key = {keybytes, first.len};
 		bool		settled = false;
+		bool		behind = false;
 
 		if (n % 1024 == 0)
 			kv_maintenance_interrupts();
@@ -93,20 +99,81 @@ kv_walk(KvWalk *walk, KvSlice *slice, void (*between) (void *arg), void *arg)
 				KvVersion	version = head->version;
 
 				if (kv_version_survives(&rules, &version, head->incarnation, i == base,
-										&settled) == KV_SURVIVES_NOT ||
-					version.len == 0 || kv_slice_victim(slice, version.location) < 0)
+										&settled) == KV_SURVIVES_NOT)
 					continue;
-				while (!kv_slice_add(slice, key, &version))
-				{
-					between(arg);
-					kv_slice_write(slice);
-				}
+				each(arg, key, &version, behind);
+				behind |= version.kind != KV_VERSION_LOCK;
 			}
 		}
 	}
-	if (slice->nvalues > 0)
+}
+
+/* ---- counting ---- */
+
+typedef struct KvCounting
+{
+	KvCounts   *counts;
+	uint64		held;
+} KvCounting;
+
+static void
+count(void *arg, KvKey key, const KvVersion *version, bool behind)
+{
+	KvCounting *counting = arg;
+
+	if (behind)
+		counting->held += version->len;
+	kv_counts_add(counting->counts, version->location, version->len,
+				  behind || version->fate == KV_FATE_UNKNOWN);
+}
+
+/* Has the shard nothing but runs, as far as values are concerned?  Lock held. */
+static bool
+is_in_runs(const KvShard *shard)
+{
+	if (shard->active.nversions > 0 || DsaPointerIsValid(shard->sealed.root))
+		return false;
+	for (int i = 0; i < shard->nchunks; i++)
 	{
-		between(arg);
-		kv_slice_write(slice);
+		if (kv_chunks(shard)[i].chunk.last_log >= shard->files.first_log)
+			return false;
 	}
+	return true;
+}
+
+void
+kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounted *counted)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvCounting	counting = {0};
+	KvCounts   *counts;
+	KvChunkCount *open;
+	bool		in_runs;
+
+	/* before anything is sealed: what dies from here on may or may not be counted as live */
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	counts = kv_counts_begin(shard);
+	in_runs = is_in_runs(shard);
+	counted->open_place = shard->open_place;
+	counted->open_used = shard->open_place == 0 ? 0 :
+		(shard->open_slot >= 0 ? kv_slots[shard->open_slot].base : shard->value_tail) - shard->open_place;
+	LWLockRelease(&shard->lock);
+	if (!in_runs)
+		kv_shard_empty_logs(store, shardno);
+
+	kv_walk_begin(walk, store, shardno);
+	counting.counts = counts;
+	kv_walk(walk, count, &counting);
+	kv_walk_end(walk);
+
+	/* a freeze of all runs knows better */
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->files.base_run == walk->base_run)
+		kv_counts_note_runs(shard, counts, walk->first_log);
+	LWLockRelease(&shard->lock);
+	open = counted->open_place != 0 ? kv_counts_find(counts, counted->open_place) : NULL;
+	counted->open_live = open != NULL ? open->live : 0;
+	counted->held = counting.held;
+	pfree(counts->chunks);
+	pfree(counts);
 }

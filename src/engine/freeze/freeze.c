@@ -109,17 +109,20 @@ make_writer(KvMerge *merge, bool unfrozen, uint32 *number)
 static void
 emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 {
+	bool		behind = merge->kept;
+
 	if (merge->moves)
 	{
 		(void) kv_moves_apply(merge->walk, key, version);
-		if (merge->kept)
+		if (behind)
 			merge->moves->held += version->len;
-		merge->kept |= version->kind != KV_VERSION_LOCK;
 	}
+	merge->kept |= version->kind != KV_VERSION_LOCK;
 	if (merge->counts && !merge->moves)
 		KV_TEST_COMPACT(kv_test_move(merge->store, merge->shardno, key, version));
 	if (merge->counts)
-		kv_counts_add(merge->counts, version->location, version->len);
+		kv_counts_add(merge->counts, version->location, version->len,
+					  behind || version->fate == KV_FATE_UNKNOWN);
 	if (frozen)
 	{
 		if (merge->base_writer == NULL)
@@ -331,7 +334,7 @@ publish(KvMerge *merge, const KvShard *before)
 	if (merge->counts)
 		(void) kv_chunks_retire(shard, merge->counts, lsn);
 	if (merge->moves)
-		kv_moves_publish(merge->moves, &manifest, shard);
+		kv_moves_publish(merge->moves, &manifest, merge->counts, shard);
 	freed = shard->sealed;
 	memset(&shard->sealed, 0, sizeof(shard->sealed));
 	shard->frozen_at = GetCurrentTimestamp();
@@ -388,19 +391,9 @@ has_victims(KvShard *shard)
 	return has;
 }
 
-/* How far is the open chunk taken by what will be emitted?  Lock held. */
-static void
-note_open(const KvShard *shard, KvMoves *moves)
-{
-	KvAddress	end = shard->open_slot >= 0 ? kv_slots[shard->open_slot].base : shard->value_tail;
-
-	moves->open_place = shard->open_place;
-	moves->open_used = shard->open_place != 0 ? end - shard->open_place : 0;
-}
-
 /* Steps 2 to 5.  The caller is the shard's maintainer. */
 static void
-freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
+freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvShard		before;
@@ -411,7 +404,7 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 	before = *shard;
 	LWLockRelease(&shard->lock);
 
-	if (DsaPointerIsValid(before.sealed.root) || moves != NULL)
+	if (DsaPointerIsValid(before.sealed.root) || logs)
 		kv_shard_drain(store, shardno, before.sealed_log, PG_UINT64_MAX);
 	KV_STOP_POINT("freeze_before_merge");
 
@@ -421,14 +414,12 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 	if (merge->rules.with_base && moves == NULL)
 		KV_TEST_COMPACT(kv_test_choose(shard, before.sealed_log));
 	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0 &&
-		!(merge->rules.with_base && has_victims(shard)) && moves == NULL)
+		!(merge->rules.with_base && has_victims(shard)) && !logs)
 		return;
 	if (merge->rules.with_base)
 	{
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		merge->counts = kv_counts_begin(shard);
-		if (moves != NULL)
-			note_open(shard, moves);
 		LWLockRelease(&shard->lock);
 	}
 
@@ -514,7 +505,7 @@ resign_failed(int code, Datum arg)
 
 /* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
 static void
-freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
+freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw freeze",
@@ -523,7 +514,7 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *mo
 
 	PG_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	{
-		freeze_sealed(store, shardno, mode, moves);
+		freeze_sealed(store, shardno, mode, logs, moves);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	resign(shard);
@@ -533,10 +524,10 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *mo
 
 /*
  * Freeze a shard now.  If another process is at it, wait until it has ended and, unless
- * all runs are to be merged, return: the delta has been emptied.  No lock held.
+ * all runs are to be merged or logs emptied, return: the delta has been emptied.  No lock held.
  */
 static void
-freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
+freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		waited = false;
@@ -549,10 +540,10 @@ freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (shard->maintainer == 0)
 		{
-			if (!waited || mode == KV_FREEZE_ALL)
+			if (!waited || mode == KV_FREEZE_ALL || logs)
 			{
 				shard->maintainer = MyProcPid;
-				seal_delta(store, shardno, moves != NULL);
+				seal_delta(store, shardno, logs);
 				mine = true;
 			}
 			LWLockRelease(&shard->lock);
@@ -566,28 +557,41 @@ freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, KvMoves *moves)
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FREEZE);
 	}
 
-	freeze_and_resign(store, shardno, mode, moves);
+	freeze_and_resign(store, shardno, mode, logs, moves);
 }
 
 void
 kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
 {
-	freeze(store, shardno, mode, NULL);
+	freeze(store, shardno, mode, false, NULL);
 }
 
-void
-kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves)
+/* What a freeze that failed has left comes first, so that the next seals all there is. */
+static void
+freeze_left(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		left;
 
-	/* first finish what a failed freeze has left: only then can all of the delta be sealed */
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	left = DsaPointerIsValid(shard->sealed.root);
 	LWLockRelease(&shard->lock);
 	if (left)
 		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
-	freeze(store, shardno, KV_FREEZE_ALL, moves);
+}
+
+void
+kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves)
+{
+	freeze_left(store, shardno);
+	freeze(store, shardno, KV_FREEZE_ALL, true, moves);
+}
+
+void
+kv_shard_empty_logs(KvStore *store, uint32 shardno)
+{
+	freeze_left(store, shardno);
+	freeze(store, shardno, KV_FREEZE_MERGE, true, NULL);
 }
 
 /*
@@ -605,7 +609,7 @@ kv_shard_spill_recovering(KvStore *store, uint32 shardno)
 	shard->sealed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);
-	freeze_and_resign(store, shardno, KV_FREEZE_SPILL, NULL);
+	freeze_and_resign(store, shardno, KV_FREEZE_SPILL, false, NULL);
 }
 
 void

@@ -48,9 +48,6 @@ typedef struct KvMoves
 	/* set by the freeze */
 	bool		published;		/* a manifest names these chunks */
 	uint64		held;			/* bytes of values that were emitted behind newer ones of their keys */
-	KvAddress	open_place;		/* the chunk that was open, or 0, … */
-	uint64		open_used;		/* … how far it was, … */
-	uint64		open_live;		/* … and what of that has been emitted */
 } KvMoves;
 
 typedef struct KvMovesWalk KvMovesWalk;
@@ -61,6 +58,8 @@ typedef struct KvMovesWalk KvMovesWalk;
  * began are in runs then, and in no log.  After an ERROR the caller looks at published.
  */
 extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves);
+/* Freezes so that all entries that were there when it began are in runs, and in no log. */
+extern void kv_shard_empty_logs(KvStore *store, uint32 shardno);
 
 /* ---- moves.c: for freeze.c ---- */
 extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */
@@ -69,7 +68,8 @@ extern bool kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version);
 /* Adds the chunks to a manifest.  Lock held. */
 extern void kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest);
 /* The manifest is there: the chunks are in the shard's list.  Lock held, exclusively. */
-extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, KvShard *shard);
+extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest,
+							 const KvCounts *counts, KvShard *shard);
 
 /* ---- pressure.c ---- */
 extern void kv_freeze_gucs(void);	/* at load: defines its settings */

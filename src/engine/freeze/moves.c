@@ -108,9 +108,6 @@ void
 kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
 {
 	int			n = manifest->nchunks + moves->nchunks;
-	const KvChunkCount *open = kv_counts_find(counts, moves->open_place);
-
-	moves->open_live = moves->open_place != 0 && open != NULL ? open->live : 0;
 
 	if (moves->pass != 0)
 		manifest->pass = moves->pass;
@@ -123,14 +120,15 @@ kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
 		KvChunk    *chunk = &manifest->chunks[manifest->nchunks + i];
 
 		*chunk = moves->chunks[i];
-		chunk->live = count != NULL ? count->live : 0;
+		chunk->live = count == NULL ? 0 : count->doubtful ? KV_NOT_KNOWN : count->live;
 	}
 	manifest->nchunks = n;
 	qsort(manifest->chunks, n, sizeof(KvChunk), compare_chunks);
 }
 
 void
-kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, KvShard *shard)
+kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCounts *counts,
+				 KvShard *shard)
 {
 	shard->pass = manifest->pass;
 	for (int i = 0; i < moves->nchunks; i++)
@@ -140,6 +138,7 @@ kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, KvShard *shar
 
 		kv_chunk_add(shard, chunk)->chunk.flags |= moves->chunks[i].flags;
 	}
+	kv_counts_note(shard, counts, moves->chunks, moves->nchunks);
 	if (moves->nchunks > 0)
 		shard->chunks_promised = 0;
 }

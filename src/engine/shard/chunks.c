@@ -254,6 +254,12 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 		manifest->chunks[i] = chunk->chunk;
 		manifest->chunks[i].used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
 
+		/* after a restart nobody knows any more what there was to doubt, or has died since */
+		if (chunk->chunk.flags & KV_CHUNK_DOUBTFUL)
+			manifest->chunks[i].live = KV_NOT_KNOWN;
+		else if (chunk->chunk.live != KV_NOT_KNOWN)
+			manifest->chunks[i].live = kv_chunk_live(shard, chunk);
+
 		/* its logs are still to be read again, and with the same doubts */
 		if (shard->files.flags & KV_MANIFEST_SALVAGE)
 			manifest->chunks[i].used = chunk->believed;
@@ -280,7 +286,7 @@ kv_chunk_note_dead(KvShard *shard, const KvVersion *version)
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (chunk != NULL)
-		chunk->dead_since += kv_value_footprint(version->len);
+		chunk->dead_since += kv_value_footprint(version->len) * Max(shard->padding, 256) / 256;
 }
 
 uint64
@@ -290,18 +296,6 @@ kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
 	uint64		live = Min(chunk->chunk.live, used);	/* KV_NOT_KNOWN is more */
 
 	return live - Min(live, chunk->dead_since);
-}
-
-uint64
-kv_shard_live_bytes(KvShard *shard)
-{
-	uint64		bytes = 0;
-
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nchunks; i++)
-		bytes += kv_chunk_live(shard, &kv_chunks(shard)[i]);
-	LWLockRelease(&shard->lock);
-	return bytes;
 }
 
 bool

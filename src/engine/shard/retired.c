@@ -28,6 +28,7 @@
 
 #include <unistd.h>
 
+#include "access/transam.h"
 #include "access/xlog.h"
 
 #include "engine/base/area.h"
@@ -74,6 +75,7 @@ kv_counts_begin(const KvShard *shard)
 {
 	KvCounts   *counts = palloc0(sizeof(KvCounts));
 
+	counts->doubtful_until = U64FromFullTransactionId(ReadNextFullTransactionId());
 	counts->n = shard->nchunks;
 	counts->room = shard->nchunks + 8;
 	counts->chunks = palloc0(counts->room * sizeof(KvChunkCount));
@@ -95,9 +97,10 @@ kv_counts_find(const KvCounts *counts, KvAddress address)
 }
 
 void
-kv_counts_add(KvCounts *counts, KvLocation location, uint32 len)
+kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool doubtful)
 {
 	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
+	uint64		end;
 	int			i = counts->last;
 
 	if (len == 0)
@@ -118,7 +121,15 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len)
 		counts->n++;
 	}
 	counts->chunks[i].refs++;
-	counts->chunks[i].live += kv_value_footprint(len);
+	end = kv_value_position(counts->tail, len) + len;
+	counts->chunks[i].live += end - counts->tail;
+	counts->tail = end;
+	counts->footprint += kv_value_footprint(len);
+	if (doubtful)
+	{
+		counts->doubtful += len;
+		counts->chunks[i].doubtful = true;
+	}
 	counts->last = i;
 }
 
@@ -163,7 +174,7 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 		if (chunk != NULL && count != NULL && !kv_chunk_is_open(shard, chunk) &&
 			chunk->chunk.last_log < manifest->files.first_log)
 		{
-			manifest->chunks[i].live = count->live;
+			manifest->chunks[i].live = count->doubtful ? KV_NOT_KNOWN : count->live;
 			count->leaves = count->refs == 0 && (chunk->chunk.flags & KV_CHUNK_VICTIM) &&
 				chunk->newest_writer < horizon && room > 0;
 			if (count->leaves)
@@ -175,6 +186,56 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 		manifest->chunks[n++] = manifest->chunks[i];
 	}
 	manifest->nchunks = n;
+}
+
+/* So much of a chunk is live. */
+static void
+take_count(KvChunk *chunk, const KvChunkCount *count)
+{
+	chunk->live = count->live;
+	chunk->flags &= ~KV_CHUNK_DOUBTFUL;
+	if (count->doubtful)
+		chunk->flags |= KV_CHUNK_DOUBTFUL;
+}
+
+/* All of it was counted. */
+static void
+take_counts(KvShard *shard, const KvCounts *counts)
+{
+	shard->doubtful_bytes = counts->doubtful;
+	shard->doubtful_until = counts->doubtful_until;
+	if (counts->footprint > 0)
+		shard->padding = Min(counts->tail * 256 / counts->footprint, 65536);
+}
+
+void
+kv_counts_note(KvShard *shard, const KvCounts *counts, const KvChunk *chunks, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		KvShardChunk *chunk = kv_chunk_find(shard, chunks[i].place);
+		const KvChunkCount *count = kv_counts_find(counts, chunks[i].place);
+
+		if (chunk != NULL && count != NULL)
+			take_count(&chunk->chunk, count);
+	}
+}
+
+void
+kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log)
+{
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		KvShardChunk *chunk = &kv_chunks(shard)[i];
+		const KvChunkCount *count = kv_counts_find(counts, chunk->chunk.place);
+
+		if (count == NULL || chunk->chunk.last_log >= first_log)
+			continue;
+		take_count(&chunk->chunk, count);
+		chunk->dead_since -= Min(chunk->dead_since, count->dead_since);
+	}
+	take_counts(shard, counts);
 }
 
 int
@@ -195,7 +256,7 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 			if (count != NULL && !kv_chunk_is_open(shard, &chunks[i]) &&
 				chunks[i].chunk.last_log < shard->files.first_log)
 			{
-				chunks[i].chunk.live = count->live;
+				take_count(&chunks[i].chunk, count);
 				chunks[i].dead_since -= Min(chunks[i].dead_since, count->dead_since);
 			}
 			chunks[n++] = chunks[i];
@@ -212,6 +273,7 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 		shard->value_bytes -= chunks[i].chunk.used;
 	}
 	shard->nchunks = n;
+	take_counts(shard, counts);
 	if (n == before)
 		return 0;
 	shard->image_wanted = true;

@@ -102,6 +102,9 @@ typedef struct KvShard
 	int			chunks_room;
 	int			chunks_promised;	/* of that room, so much is kept for the pass that runs */
 	uint32		pass;			/* KvManifest.pass */
+	uint64		doubtful_bytes; /* of values that were counted as live for older snapshots, or unfinished … */
+	uint64		doubtful_until; /* … transactions, only: before this xid */
+	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
 	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
 	KvAddress	value_tail;		/* in it: where the next slot or extent begins … */
@@ -149,6 +152,12 @@ struct KvStore
 	KvStoreKey	key;			/* hash key */
 	KvStoreShape shape;			/* nshards and key_width are constant once it is OPEN */
 	pg_atomic_uint32 images_failed;	/* attempts at images on request */
+
+	/* space.h */
+	pg_atomic_uint64 space_left;	/* int64: bytes of values until a compaction may be due … */
+	pg_atomic_uint64 space_bound_left;	/* … and until writers wait for one */
+	pg_atomic_uint32 space_asked;	/* kvfdw compactor was woken for it, and has not found that it cannot help */
+	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
@@ -325,7 +334,6 @@ extern void kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_numb
 extern void kv_chunk_note_dead(KvShard *shard, const KvVersion *version);
 /* About how many bytes of the chunk something names; not more than are used.  Lock held. */
 extern uint64 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk);
-extern uint64 kv_shard_live_bytes(KvShard *shard);	/* of all; takes the lock */
 /*
  * May the chunk be emptied (I 15)?  It is closed, no transaction that has reserved an extent
  * in it runs, and all entries that name it are in runs.  horizon: kv_xid_horizon().  Once
@@ -351,6 +359,7 @@ typedef struct KvChunkCount
 	uint64		refs;			/* entries */
 	uint64		live;			/* bytes of their values */
 	uint64		dead_since;		/* KvShardChunk.dead_since when counting began */
+	bool		doubtful;		/* some of it may be dead soon */
 	bool		leaves;			/* the list */
 } KvChunkCount;
 
@@ -359,13 +368,22 @@ typedef struct KvCounts
 	int			n;
 	int			room;
 	int			last;			/* the one that was counted last */
+	uint64		tail;			/* how many bytes all values would take, in the order of keys, … */
+	uint64		footprint;		/* … and do if each is among others of its kind */
+	uint64		doubtful;		/* bytes of those that may be dead when all transactions … */
+	uint64		doubtful_until; /* … before this one have ended */
 	KvChunkCount *chunks;		/* by place, palloc'd */
 } KvCounts;
 
 /* Nothing is counted yet, of the chunks in the list and others; palloc'd.  Lock held. */
 extern KvCounts *kv_counts_begin(const KvShard *shard);
-/* An entry is emitted whose value, if len > 0, lies at this location, perhaps a new one. */
-extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len);
+/*
+ * An entry is emitted whose value, if len > 0, lies at this location, perhaps a new one; keys
+ * come in order.  What counts is the space that the values would take in that order, padding
+ * included: so a chunk that was written in order has nothing dead.  doubtful: an older snapshot
+ * sees it, or its transaction has not ended.
+ */
+extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool doubtful);
 /* Of the chunk with this address; NULL: nothing was counted, and it was not in the list. */
 extern KvChunkCount *kv_counts_find(const KvCounts *counts, KvAddress address);
 /*
@@ -386,6 +404,13 @@ extern void kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horiz
  * retires an image is asked for.  Returns how many do.  Lock held, exclusively.
  */
 extern int	kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
+/*
+ * All runs of one moment, when first_log was that, have been counted, and nothing else: the
+ * shard's chunks have what was counted.  Lock held, exclusively.
+ */
+extern void kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log);
+/* Likewise for these chunks, which came into the list with the merge that was counted. */
+extern void kv_counts_note(KvShard *shard, const KvCounts *counts, const KvChunk *chunks, int n);
 /* In recovery, no lock held: the newest image lists it, the manifest does not. */
 extern bool kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_image);
 /* In recovery, lock held exclusively: an entry names it, so it is not retired after all. */

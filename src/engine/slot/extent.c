@@ -26,6 +26,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
@@ -316,6 +317,7 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 		kv_io_write(file, buffer, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
 	}
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
+	kv_space_take(store, size);
 	*location = KV_LOCATION_MAKE(form, address);
 	return true;
 }

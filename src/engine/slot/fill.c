@@ -21,6 +21,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
@@ -241,6 +242,7 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	if (shard->value_tail == slot->base + slot->capacity)
 		kv_tail_move(shard, (int64) used - slot->capacity);
 	slot->capacity = used;
+	kv_space_take(store, used);
 	slot->next = shard->sealed_slots;
 	shard->sealed_slots = i;
 	shard->open_slot = -1;

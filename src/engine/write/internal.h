@@ -32,6 +32,7 @@ typedef struct KvWrite
 	KvValueHome	placing;
 	bool		nowait;			/* refuse rather than wait for a barrier, a slot or memory … */
 	bool		refused;		/* … and this says that it was */
+	bool		waited;			/* for room that a compaction makes: once is enough */
 } KvWrite;
 
 /*

@@ -38,6 +38,7 @@
 #include "engine/index/delta.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 #include "engine/write/internal.h"
@@ -328,6 +329,15 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 			kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
 		return false;
 	}
+	if (!write->waited && !write->nowait && kv_space_is_short(store) &&
+		!RecoveryInProgress() && !kv_slot_fits(shard, place, key.len))
+	{
+		/* the store takes more than it may (I 19), and a compaction makes room */
+		LWLockRelease(&shard->lock);
+		write->waited = true;
+		kv_space_wait(store);
+		return false;
+	}
 	if (place > kv_slot_pool->slot_size)
 	{
 		/* no slot can hold it */
@@ -373,7 +383,11 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 	if (added != NULL)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
+		{
 			kv_chunk_note_dead(shard, &state->newest);
+			if (write->version.kind == KV_VERSION_DELETE)
+				kv_space_take(store, 2 * (uint64) state->newest.len);
+		}
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->placing);
 		*added = write->version;

@@ -1,0 +1,138 @@
+/*
+ * victims.c
+ *		Which chunks of a shard are to be emptied.
+ *
+ * By hand it is all that have dead bytes, for order all there are.  For the bound it is those
+ * for which it pays best: u being the share of a chunk that is live, emptying it gives back 1 - u
+ * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
+ * what is won stays won, for those that change often have died by now.  So the greatest
+ * (1 - u) age / (1 + u) come first, age being how many chunks were made since.  What is empty
+ * costs nothing and always goes.
+ */
+#include "postgres.h"
+
+#include "engine/base/types.h"
+#include "engine/compact/internal.h"
+#include "engine/shard/space.h"
+#include "engine/xact/xact.h"
+
+#define KV_DEAD_SHARE	50		/* by hand a chunk is emptied if one byte in so many is dead */
+
+typedef struct KvCandidate
+{
+	int			i;				/* in the shard's list */
+	uint64		used;
+	uint64		live;
+	double		score;
+} KvCandidate;
+
+bool
+kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live)
+{
+	if (plan->aim == KV_PASS_BOUNDS)
+		return kv_space_pays(used, live);
+	return used > 0 && (plan->aim == KV_PASS_SORTS || live == 0 ||
+						used - Min(live, used) > Max(used / KV_DEAD_SHARE, KV_BLOCK));
+}
+
+/* Is a value in it that could not be moved?  Only a sorted pass tries again. */
+static bool
+is_stuck(const KvPassPlan *plan, const KvShardChunk *chunk, uint64 live)
+{
+	return (chunk->chunk.flags & KV_CHUNK_DAMAGED) && plan->aim != KV_PASS_SORTS && live > 0;
+}
+
+/* The best first; what is empty before all others. */
+static int
+compare_candidates(const void *a, const void *b)
+{
+	const KvCandidate *left = a;
+	const KvCandidate *right = b;
+
+	if ((left->live == 0) != (right->live == 0))
+		return left->live == 0 ? -1 : 1;
+	return left->score > right->score ? -1 : left->score < right->score;
+}
+
+static int
+compare_indexes(const void *a, const void *b)
+{
+	return ((const KvCandidate *) a)->i - ((const KvCandidate *) b)->i;
+}
+
+/* How many of the candidates, the best first, are enough? */
+static int
+take_enough(const KvPassPlan *plan, const KvCandidate *candidates, int n)
+{
+	uint64		won = 0;
+	uint64		moved = 0;
+	int			others = 0;
+	int			i;
+
+	for (i = 0; i < n; i++)
+	{
+		const KvCandidate *one = &candidates[i];
+
+		if (one->live > 0 &&
+			(won >= plan->enough || (others > 0 && (plan->modest || moved + one->live > plan->most))))
+			break;
+		won += one->used - one->live;
+		moved += one->live;
+		others += one->live > 0;
+	}
+	return i;
+}
+
+/* Space is short: of what is not empty the one with the least to move comes first. */
+static void
+least_first(KvCandidate *candidates, int n)
+{
+	for (int i = 0; i < n; i++)
+		candidates[i].score = 1.0 / (1.0 + candidates[i].live);
+}
+
+int
+kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvChunk **victims,
+				  uint64 *live)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		horizon = kv_xid_horizon();
+	int			room = shard->nchunks + 1;	/* who comes behind was not chosen */
+	KvCandidate *candidates = palloc(room * sizeof(KvCandidate));
+	int			n = 0;
+
+	*victims = palloc(room * sizeof(KvChunk));
+	*live = 0;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shard->nchunks && n < room; i++)
+	{
+		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+		KvCandidate one = {i, chunk->chunk.used, kv_chunk_live(shard, chunk)};
+		double		share = one.used > 0 ? (double) one.live / one.used : 0;
+
+		if (!kv_chunk_may_be_victim(shard, chunk, horizon) || is_stuck(plan, chunk, one.live) ||
+			!kv_pass_pays(plan, one.used, one.live))
+			continue;
+		one.score = (1 - share) * (shard->nchunks - i) / (1 + share);
+		candidates[n++] = one;
+	}
+	if (plan->aim == KV_PASS_BOUNDS)
+	{
+		if (plan->modest)
+			least_first(candidates, n);
+		qsort(candidates, n, sizeof(KvCandidate), compare_candidates);
+		n = take_enough(plan, candidates, n);
+		qsort(candidates, n, sizeof(KvCandidate), compare_indexes);
+	}
+	for (int i = 0; i < n; i++)
+	{
+		KvShardChunk *chunk = &kv_chunks(shard)[candidates[i].i];
+
+		chunk->chunk.flags |= KV_CHUNK_VICTIM;
+		(*victims)[i] = chunk->chunk;
+		*live += candidates[i].live;
+	}
+	LWLockRelease(&shard->lock);
+	pfree(candidates);
+	return n;
+}

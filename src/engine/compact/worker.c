@@ -1,0 +1,447 @@
+/*
+ * worker.c
+ *		kvfdw compactor: compacts stores by itself, so that they keep to their bound (I 19).
+ *
+ * It sleeps until a writer has taken what was left of a store (shard/space.h), and looks at all
+ * of them every ten seconds, for transactions that have aborted, snapshots that have ended and
+ * what redo has replaced.  The store that is the farthest beyond its mark comes first, in it the
+ * shard with the most to win; then it looks again, so a store waits for one pass of another.
+ *
+ * It does not spin.  What old snapshots and running transactions need counts as live, padding
+ * does (kv_counts_add), and a shard of which a pass has won nothing is left alone until something
+ * has changed there, and some time has passed.  The same where a pass fails; after a full disk
+ * the next one tries what needs no space, or little.  While a base backup runs nothing that was
+ * emptied could go, so nothing is begun.
+ *
+ * A transaction without an xid or a snapshot is around each pass, for resources.  An ERROR ends
+ * that pass only.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "postmaster/bgwriter.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/compact/internal.h"
+#include "engine/shard/space.h"
+#include "engine/xact/xact.h"
+
+#define KV_LOOK_MS		10000
+#define KV_BACKUP_LOOK_MS 1000
+#define KV_RETRY_MS		10000	/* after a pass that has won nothing, and twice as long each time … */
+#define KV_RETRY_MOST_MS 300000 /* … up to this */
+#define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
+#define KV_RETIRED_CHUNKS 64	/* so many of the smallest make it ask for one, … */
+#define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
+#define KV_ENTRY_BYTES	48		/* of an index, about */
+
+int			kv_compact_workers = 1;
+
+/* What this process knows of a store (shard: -1), or of a shard that is left alone. */
+typedef struct KvTriedKey
+{
+	uint32		cache_id;
+	int32		shard;
+} KvTriedKey;
+
+typedef struct KvTried
+{
+	KvTriedKey	key;
+	bool		going;			/* of a store: down to the stop mark */
+	uint32		retry_ms;		/* the last time; 0: it is not left alone */
+	TimestampTz until;
+	KvSpaceWait why;
+	KvShardSpace then;			/* how it stood */
+	uint64		horizon;
+	uint32		looked;			/* when it was last asked for, in rounds */
+} KvTried;
+
+/* What is to be done. */
+typedef struct KvTask
+{
+	KvStore    *store;
+	uint32		shard;
+	KvPassPlan	plan;
+	KvPassResult result;
+	int			sqlerrcode;		/* 0: it went through */
+} KvTask;
+
+static HTAB *tried_hash = NULL;
+static uint32 rounds = 0;
+
+/* ---- what is left alone ---- */
+
+static KvTried *
+find_tried(const KvStore *store, int32 shard, bool enter)
+{
+	KvTriedKey	key = {store->cache_id, shard};
+	bool		found;
+	KvTried    *tried;
+
+	if (tried_hash == NULL)
+	{
+		HASHCTL		info = {0};
+
+		info.keysize = sizeof(KvTriedKey);
+		info.entrysize = sizeof(KvTried);
+		info.hcxt = TopMemoryContext;
+		tried_hash = hash_create("kvfdw compactor", 64, &info,
+								 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	tried = hash_search(tried_hash, &key, enter ? HASH_ENTER : HASH_FIND, &found);
+	if (tried != NULL && !found)
+		memset((char *) tried + sizeof(KvTriedKey), 0, sizeof(KvTried) - sizeof(KvTriedKey));
+	if (tried != NULL)
+		tried->looked = rounds;
+	return tried;
+}
+
+static void
+forget_tried(const KvStore *store, int32 shard)
+{
+	KvTriedKey	key = {store->cache_id, shard};
+
+	if (tried_hash != NULL)
+		(void) hash_search(tried_hash, &key, HASH_REMOVE, NULL);
+}
+
+/* Those that nobody has asked for in a round over all stores. */
+static void
+forget_old(uint32 since)
+{
+	HASH_SEQ_STATUS status;
+	KvTried    *tried;
+
+	if (tried_hash == NULL)
+		return;
+	hash_seq_init(&status, tried_hash);
+	while ((tried = hash_seq_search(&status)) != NULL)
+	{
+		if (tried->looked < since)
+			(void) hash_search(tried_hash, &tried->key, HASH_REMOVE, NULL);
+	}
+}
+
+static void
+leave_alone(const KvTask *task, KvSpaceWait why, const KvShardSpace *then)
+{
+	KvTried    *tried = find_tried(task->store, task->shard, true);
+
+	tried->retry_ms = tried->retry_ms == 0 ? KV_RETRY_MS : Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
+	tried->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tried->retry_ms);
+	tried->why = why;
+	tried->then = *then;
+	tried->horizon = kv_xid_horizon();
+}
+
+/* Is the shard left alone?  *when is lowered to when it is not any more. */
+static bool
+is_left_alone(const KvStore *store, uint32 shard, const KvShardSpace *now, TimestampTz *when,
+			  KvSpaceWait *why)
+{
+	KvTried    *tried = find_tried(store, shard, false);
+	bool		changed;
+
+	if (tried == NULL || tried->retry_ms == 0)
+		return false;
+	changed = tried->why == KV_SPACE_WAITS_FOR_DISK || tried->why == KV_SPACE_WAITS_FOR_RETRY ||
+		now->taken != tried->then.taken || now->to_win != tried->then.to_win ||
+		tried->horizon != kv_xid_horizon();
+
+	/* much more is dead than was then */
+	if (changed && tried->why == KV_SPACE_WAITS_FOR_SNAPSHOT &&
+		now->to_win > 2 * tried->then.to_win + kv_chunk_size(0))
+		return false;
+	if (changed && tried->until <= GetCurrentTimestamp())
+		return false;
+	if (changed)
+		*when = Min(*when, tried->until);
+	*why = Max(*why, tried->why);
+	return true;
+}
+
+/* ---- what is to be done ---- */
+
+/* At most so much is moved: a pass is short, but pays for rewriting the index. */
+static uint64
+pass_limit(const KvStore *store, uint32 shardno, uint64 taken)
+{
+	const KvShard *shard = kv_shard(store, shardno);
+	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries;
+
+	return Max(Max(kv_space_pass(taken), entries * KV_ENTRY_BYTES), kv_chunk_size(0));
+}
+
+/* The shard with the most to win, or, to be counted, the most to doubt; false: there is none. */
+static bool
+find_shard(KvStore *store, const KvStoreSpace *space, bool counts, TimestampTz *when,
+		   KvSpaceWait *why, KvTask *task)
+{
+	uint64		horizon = kv_xid_horizon();
+	uint64		most = 0;
+
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		KvShardSpace one;
+		uint64		worth;
+		KvTried    *tried;
+
+		kv_shard_space(store, i, horizon, &one);
+		worth = counts ? one.doubtful : one.to_win;
+		if (worth <= most || kv_shard(store, i)->compactor != 0 ||
+			is_left_alone(store, i, &one, when, why))
+			continue;
+		most = worth;
+		tried = find_tried(store, i, false);
+		task->store = store;
+		task->shard = i;
+		task->plan.aim = counts ? KV_PASS_COUNTS : KV_PASS_BOUNDS;
+		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken);
+		task->plan.most = pass_limit(store, i, one.taken);
+		task->plan.modest = tried != NULL && tried->why == KV_SPACE_WAITS_FOR_DISK;
+	}
+	return most > 0;
+}
+
+/* At level 'keys': what is retired goes with a checkpoint; if it is much, ask for one. */
+static void
+want_checkpoint(const KvStore *store, const KvStoreSpace *space)
+{
+	static TimestampTz asked = 0;
+	static uint64 since = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		last = pg_atomic_read_u64(&kv_registry->checkpoint);
+
+	if (space->retired_longer < Max(KV_RETIRED_CHUNKS * kv_chunk_size(0),
+									space->all.taken / KV_RETIRED_SHARE) ||
+		RecoveryInProgress() ||
+		(asked != 0 && since == last && now >= asked &&
+		 !TimestampDifferenceExceeds(asked, now, KV_CHECKPOINT_MS)))
+		return;
+	asked = now;
+	since = last;
+	RequestCheckpoint(0);
+}
+
+/*
+ * What is to be done for a store, if anything; *urgency: how far it is beyond its mark.  *when is
+ * lowered to when it is to be looked at again.
+ */
+static bool
+find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *urgency)
+{
+	KvTried    *state = find_tried(store, -1, true);
+	KvSpaceWait why = KV_SPACE_WAITS_NOT;
+	KvStoreSpace space;
+	bool		beyond;
+	bool		doubtful;
+	bool		found = false;
+
+	kv_store_space(store, &space);
+	kv_space_count_from(store, &space);
+	want_checkpoint(store, &space);
+	beyond = space.all.taken > (state->going ? space.stop : space.start);
+	doubtful = space.all.taken > kv_space_start(store, space.all.live - space.all.doubtful);
+	*urgency = (double) space.all.taken / Max(space.start, 1);
+	if (beyond || doubtful)
+	{
+		if (backup)
+			why = KV_SPACE_WAITS_FOR_BACKUP;
+		else
+			found = (beyond && find_shard(store, &space, false, when, &why, task)) ||
+				(doubtful && find_shard(store, &space, true, when, &why, task));
+		if (!found)
+			kv_space_wake_after(store, kv_chunk_size(0) + space.all.taken / 16);
+	}
+	else if (space.all.taken > kv_space_start(store, space.all.live - space.all.held))
+		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
+	kv_space_answer(store, found);
+	state->going = found && beyond;
+	pg_atomic_write_u32(&store->space_waits, found ? KV_SPACE_WAITS_NOT : why);
+	return found;
+}
+
+/* ---- doing it ---- */
+
+/* Stores that this process keeps from being removed. */
+static List *pinned = NIL;
+
+static void
+unpin(KvStore *except)
+{
+	List	   *stores = pinned;
+
+	pinned = NIL;
+	if (except != NULL)
+	{
+		stores = list_delete_ptr(stores, except);
+		pinned = list_make1(except);
+	}
+	kv_stores_unpin(stores);
+}
+
+static void
+do_task(KvTask *task)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		kv_shard_compact(task->store, task->shard, &task->plan, &task->result);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		task->sqlerrcode = error->sqlerrcode;
+		/* under a store that is dropped meanwhile anything may fail */
+		if (!ShutdownRequestPending &&
+			pg_atomic_read_u32(&task->store->state) != KV_STORE_DROPPED)
+			EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+}
+
+/* What has come of it. */
+static void
+look_back(const KvTask *task, const KvShardSpace *before)
+{
+	const KvPassResult *result = &task->result;
+	KvStoreSpace space;
+	KvShardSpace after;
+	bool		won;
+
+	if (pg_atomic_read_u32(&task->store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
+		return;
+	kv_store_space(task->store, &space);
+	kv_space_count_from(task->store, &space);
+	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);
+	if (task->plan.aim == KV_PASS_COUNTS)
+		won = after.doubtful < before->doubtful / 2;
+	else
+		won = result->emptied > result->written ||
+			(result->emptied == 0 && after.to_win < before->to_win / 2);	/* it was counted anew */
+	if (task->sqlerrcode == ERRCODE_DISK_FULL)
+		leave_alone(task, KV_SPACE_WAITS_FOR_DISK, &after);
+	else if (task->sqlerrcode != 0)
+		leave_alone(task, KV_SPACE_WAITS_FOR_RETRY, &after);
+	else if (!won)
+		leave_alone(task, KV_SPACE_WAITS_FOR_SNAPSHOT, &after);
+	else
+		forget_tried(task->store, task->shard);
+	ConditionVariableBroadcast(&kv_compactor->made);
+}
+
+/*
+ * Look at those stores that may be due, or at all of them, and do what is most urgent.  False:
+ * there is nothing to do until *when.
+ */
+static bool
+run_round(bool all, TimestampTz *when)
+{
+	bool		backup;
+	KvTask		best = {0};
+	double		most = 0;
+	ListCell   *cell;
+
+	kv_backups_look();
+	backup = kv_backups_run();
+	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	foreach(cell, pinned)
+	{
+		KvStore    *store = lfirst(cell);
+		KvTask		task = {0};
+		double		urgency;
+		const KvTried *state = find_tried(store, -1, false);
+
+		/* on a standby no other has anything */
+		if ((RecoveryInProgress() && store->shape.wal != KV_WAL_FULL) ||
+			(!all && (state == NULL || !state->going) &&
+			 (int64) pg_atomic_read_u64(&store->space_left) >= 0))
+			continue;
+		if (find_task(store, backup, when, &task, &urgency) && urgency > most)
+		{
+			most = urgency;
+			best = task;
+		}
+	}
+	unpin(best.store);
+	if (backup)
+		*when = Min(*when, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_BACKUP_LOOK_MS));
+	if (best.store != NULL && !ShutdownRequestPending)
+	{
+		KvShardSpace before;
+
+		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
+		do_task(&best);
+		look_back(&best, &before);
+	}
+	unpin(NULL);
+	return best.store != NULL;
+}
+
+static void
+compactor_exit(int code, Datum arg)
+{
+	kv_compactor->latch = NULL;
+	unpin(NULL);
+}
+
+void
+kv_compactor_main(Datum arg)
+{
+	MemoryContext context;
+	TimestampTz looked = 0;
+	uint32		looked_round = 0;
+	bool		reloaded;
+
+	kv_worker_begin("kvfdw compactor");
+	before_shmem_exit(compactor_exit, (Datum) 0);
+	kv_compactor->latch = MyLatch;
+	context = AllocSetContextCreate(TopMemoryContext, "kvfdw compactor", ALLOCSET_DEFAULT_SIZES);
+
+	while (kv_worker_goes_on(&reloaded))
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz when;
+		bool		all = reloaded || looked > now || looked == 0 ||
+			TimestampDifferenceExceeds(looked, now, KV_LOOK_MS);
+
+		MemoryContextSwitchTo(context);
+		MemoryContextReset(context);
+		CHECK_FOR_INTERRUPTS();
+		rounds++;
+		if (all)
+		{
+			/* told to read its settings again, it tries again what has failed */
+			looked = now;
+			forget_old(reloaded ? rounds : looked_round);
+			looked_round = rounds;
+		}
+		when = TimestampTzPlusMilliseconds(looked, KV_LOOK_MS);
+		if (run_round(all, &when))
+			continue;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when), 1),
+						 KV_WAIT_IDLE);
+	}
+	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+}

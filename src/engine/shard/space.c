@@ -1,0 +1,241 @@
+/*
+ * space.c
+ *		How much space the values of a store take, and how much they may.
+ *
+ * With L live bytes a store is compacted from 1 + 9/10 (a - 1) times that on, down to
+ * 1 + 8/10 (a - 1); between that and the bound is what writers take until a compaction has
+ * made room.  Chunks are emptied whole, and the open one is not, so a little is granted to
+ * each shard besides: c is the smallest chunk for each, and what one compaction moves, which is
+ * there twice until it ends.
+ *
+ * What is retired and waits for a checkpoint or a backup does not count: no compaction helps.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/shard/space.h"
+#include "engine/xact/xact.h"
+
+#define KV_PAYS_SHARE	20		/* it pays if one byte of a chunk in so many is dead */
+#define KV_PASS_SHARE	10		/* one compaction moves so much of a shard, … */
+#define KV_PASS_MOST	((uint64) 256 * 1024 * 1024)	/* … at most this */
+#define KV_SPACE_WAIT_MS 100
+
+KvCompactor *kv_compactor = NULL;
+
+static double space_amp = 1.5;
+
+const char *const kv_space_wait_names[] = {
+	[KV_SPACE_WAITS_NOT] = NULL,
+	[KV_SPACE_WAITS_FOR_SNAPSHOT] = "snapshot",
+	[KV_SPACE_WAITS_FOR_BACKUP] = "backup",
+	[KV_SPACE_WAITS_FOR_DISK] = "disk",
+	[KV_SPACE_WAITS_FOR_RETRY] = "retry",
+};
+
+void
+kv_space_init(void)
+{
+	ConditionVariableInit(&kv_compactor->made);
+}
+
+static bool
+check_space_amp(double *value, void **extra, GucSource source)
+{
+	if (*value == 0 || *value >= 1.1)
+		return true;
+	GUC_check_errdetail("It is 0 or from 1.1 to 10.");
+	return false;
+}
+
+void
+kv_space_gucs(void)
+{
+	DefineCustomRealVariable("kvfdw.space_amp",
+							 "Sets how many bytes the value files of a table may have for each byte of its values.",
+							 "Beyond that it is compacted; 0: never.",
+							 &space_amp, 1.5, 0, 10,
+							 PGC_SIGHUP, 0, check_space_amp, NULL, NULL);
+}
+
+/* ---- how much there is ---- */
+
+bool
+kv_space_pays(uint64 used, uint64 live)
+{
+	return used > live && (live == 0 || used - live > Max(used / KV_PAYS_SHARE, KV_BLOCK));
+}
+
+void
+kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	bool		settled;
+
+	memset(space, 0, sizeof(*space));
+	if (shard->nchunks == 0)
+		return;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	settled = shard->doubtful_until <= horizon;
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+		uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+		uint64		live = kv_chunk_live(shard, chunk);
+
+		/* what nobody has written to since its entries came to runs counts as closed */
+		bool		covered = chunk->chunk.last_log < shard->files.first_log;
+
+		space->taken += used;
+		space->live += live;
+		if (covered && chunk->chunk.live == KV_NOT_KNOWN)
+			space->doubtful += live;
+		if ((covered || !kv_chunk_is_open(shard, chunk)) && kv_space_pays(used, live) &&
+			!((chunk->chunk.flags & KV_CHUNK_DAMAGED) && live > 0))
+			space->to_win += used - live;
+	}
+	if (settled)
+		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
+	else
+		space->held = Min(shard->doubtful_bytes, space->live - space->doubtful);
+	LWLockRelease(&shard->lock);
+}
+
+uint64
+kv_space_pass(uint64 taken)
+{
+	return Min(KV_PASS_MOST, taken / KV_PASS_SHARE);
+}
+
+static uint64
+marked(double share, uint64 live, uint64 slack)
+{
+	return live + (uint64) ((space_amp - 1) * share * live) + slack;
+}
+
+/* Shards that have chunks. */
+static uint64
+shards_written(const KvStore *store)
+{
+	uint64		n = 0;
+
+	for (int i = 0; i < store->shape.nshards; i++)
+		n += kv_shard(store, i)->nchunks > 0;
+	return n;
+}
+
+uint64
+kv_space_start(const KvStore *store, uint64 live)
+{
+	return space_amp == 0 ? PG_UINT64_MAX :
+		marked(0.9, live, shards_written(store) * kv_chunk_size(0) / 2);
+}
+
+void
+kv_store_space(KvStore *store, KvStoreSpace *space)
+{
+	uint64		horizon = kv_xid_horizon();
+	uint64		written = shards_written(store);
+	uint64		largest = 0;
+
+	memset(space, 0, sizeof(*space));
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		KvShardSpace one;
+		KvRetiredWait waits;
+		uint64		retired;
+
+		kv_shard_space(store, i, horizon, &one);
+		space->all.taken += one.taken;
+		space->all.live += one.live;
+		space->all.doubtful += one.doubtful;
+		space->all.to_win += one.to_win;
+		largest = Max(largest, one.taken);
+		space->all.held += one.held;
+		waits = kv_retired_wait(store, i, &retired);
+		if (waits <= KV_WAITS_FOR_IMAGE)
+			space->retired += retired;
+		else if (waits == KV_WAITS_FOR_CHECKPOINT)
+			space->retired_longer += retired;
+	}
+	if (space_amp == 0)
+	{
+		space->start = space->stop = space->bound = PG_UINT64_MAX;
+		return;
+	}
+	space->start = marked(0.9, space->all.live, written * kv_chunk_size(0) / 2);
+	space->stop = marked(0.8, space->all.live, written * kv_chunk_size(0) / 4);
+	space->bound = marked(1, space->all.live, written * kv_chunk_size(0) +
+						  Max(kv_space_pass(largest), kv_chunk_size(0)));
+}
+
+/* As an int64. */
+static uint64
+left_of(uint64 mark, uint64 taken)
+{
+	return mark == PG_UINT64_MAX ? PG_INT64_MAX : mark - taken;
+}
+
+void
+kv_space_count_from(KvStore *store, const KvStoreSpace *space)
+{
+	uint64		taken = space->all.taken;
+
+	pg_atomic_write_u64(&store->space_left, left_of(space->start, taken));
+	pg_atomic_write_u64(&store->space_bound_left, left_of(space->bound, taken + space->retired));
+}
+
+void
+kv_space_answer(KvStore *store, bool compacts)
+{
+	pg_atomic_write_u32(&store->space_asked, compacts);
+}
+
+void
+kv_space_wake_after(KvStore *store, uint64 bytes)
+{
+	pg_atomic_write_u64(&store->space_left, bytes);
+}
+
+/* ---- writers ---- */
+
+void
+kv_space_take(KvStore *store, uint64 bytes)
+{
+	int64		before = (int64) pg_atomic_fetch_sub_u64(&store->space_left, bytes);
+
+	pg_atomic_fetch_sub_u64(&store->space_bound_left, bytes);
+	if (before >= 0 && before < (int64) bytes && kv_compactor->latch != NULL)
+	{
+		pg_atomic_write_u32(&store->space_asked, 1);
+		kv_wake(kv_compactor->latch);
+	}
+}
+
+void
+kv_space_wait(KvStore *store)
+{
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_SPACE_WAIT_MS);
+	KvStoreSpace space;
+
+	kv_store_space(store, &space);
+	kv_space_count_from(store, &space);
+	if (kv_space_is_short(store))
+		kv_stat_add(store, KV_COUNT_SPACE_WAITS, 1);
+	ConditionVariablePrepareToSleep(&kv_compactor->made);
+	while (kv_space_is_short(store))
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+
+		CHECK_FOR_INTERRUPTS();
+		if (left <= 0 || kv_compactor->latch == NULL)
+			break;
+		(void) ConditionVariableTimedSleep(&kv_compactor->made, left, KV_WAIT_SPACE);
+	}
+	ConditionVariableCancelSleep();
+}

@@ -1,0 +1,58 @@
+# Promise: a standby keeps to the bound of its own value files (I 19), whatever its primary does: what redo replaces
+# goes there by itself, with the primary's checkpoints, and queries see what heap has; so it is when it is promoted.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvReplica;
+
+plan skip_all => 'heap has no chunks' if heap_only();
+my $primary = kv_primary('primary', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.space_amp' => 0);
+plan skip_all => 'needs fault injection' unless has_faults($primary);
+$primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
+sub both { my ($sql) = @_; return $primary->safe_psql('postgres', join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
+both('INSERT INTO T SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, 500) g');
+my $standby = kv_standby($primary, 'standby', 'kvfdw.space_amp' => 1.5);
+
+sub stat_of { my ($node, $column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
+sub same
+{
+	my ($node, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
+	is(answer($node, q{SELECT file, problem FROM kvfdw_check('t')}), '', "$when: sound");
+	return;
+}
+sub within
+{
+	my ($node, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return ok(eval { wait_for("$when: the bound", sub { kill 'HUP', postmaster_runs($node); stat_of($node, 'value_file_bytes <= space_bound AND value_file_bytes < 2500000') eq 't' }) }, "$when: within the bound") || diag(stat_of($node, 't.*'));
+}
+
+for my $round (1 .. 12)
+{
+	both("UPDATE T SET v = rpad(md5((k * $round)::text), 1500 + k * 37 % 3000, md5(k::text)) WHERE k % 3 < 2");
+	$primary->safe_psql('postgres', 'CHECKPOINT') if $round % 4 == 0;
+}
+$primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
+cmp_ok(stat_of($primary, 'value_file_bytes'), '>', 8_000_000, 'the primary does not compact');
+within($standby, 'standby');
+cmp_ok(stat_of($standby, 'passes'), '>', 0, 'it has compacted by itself');
+same($standby, 'standby');
+$primary->safe_psql('postgres', 'CHECKPOINT');
+$primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
+ok(eval { wait_for('release', sub { stat_of($standby, 'retired_chunks') == 0 || ($primary->safe_psql('postgres', 'CHECKPOINT') && 0) }) }, 'what it has emptied goes with a checkpoint of the primary');
+$standby->restart;
+same($standby, 'started again');
+$primary->stop;
+$standby->promote;
+$standby->safe_psql('postgres', "UPDATE $_ SET v = reverse(v) WHERE k % 2 = 0") for qw(t heap), qw(t heap), qw(t heap);
+within($standby, 'promoted');
+same($standby, 'promoted');
+$standby->stop;
+done_testing();
