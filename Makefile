@@ -1,5 +1,5 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, counters, damage, powercut,
+# make demo, test, bench, torture, append, bank, counters, damage, space, powercut,
 # differential, concurrent, clients, matrix, deb, scale-demo, oracle and fuzz do their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
@@ -83,7 +83,7 @@ test:
 	@bash $(HERE)/test/run.sh
 bench:
 	@bash $(HERE)/bench/run.sh
-torture append bank counters crowd damage:
+torture append bank counters crowd damage space:
 	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
 powercut:
 	@bash $(HERE)/test/powercut/run.sh $(SECONDS)
@@ -109,7 +109,7 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank counters crowd damage powercut \
+.PHONY: all install installcheck clean distclean demo test bench torture append bank counters crowd damage space powercut \
 	clients core matrix deb scale-demo differential concurrent oracle fuzz workclean FORCE
 FORCE:
 

@@ -1,16 +1,16 @@
 #!/bin/bash
 # make torture, make append, make bank, make counters: rounds of concurrent clients and
-# SIGKILL; make crowd: clients under admission; make damage: damaged files.  See torture.pl,
-# append.pl, bank.pl, counters.pl, crowd.pl, damage.pl.
+# SIGKILL; make crowd: clients under admission; make damage: damaged files; make space: clients that
+# overwrite.  See torture.pl, append.pl, bank.pl, counters.pl, crowd.pl, damage.pl, space.pl.
 #
-#   test/campaign/campaign.sh torture|append|bank|counters|crowd|damage [SECONDS]
+#   test/campaign/campaign.sh torture|append|bank|counters|crowd|damage|space [SECONDS]
 #
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
 #   SEED=n               repeat a round's choices, with ROUNDS=1
 #   CHUNK_KB=64          the smallest value files of so many kB
 #
-# append, bank, counters and crowd:
+# append, bank, counters, crowd and space:
 #
 #   SECONDS=300          how long, without ROUNDS; the round under way is finished
 #   CLIENTS=8, KILLS=1   concurrent clients, kills in a round
@@ -43,6 +43,11 @@ if [ "$name" = counters ]; then
 	if [ -n "${UPSERTS:-}" ]; then length=(--upserts "$UPSERTS"); fi
 fi
 if [ "$name" = crowd ]; then promise='no session paused too long, no request without an answer, no slot lost'; fi
+if [ "$name" = space ]; then
+	promise='value files within their bounds, nothing damaged'
+	[ -n "${ROUNDS:-}" ] || length=(--rounds 8)
+	LEVEL='' KIND=''
+fi
 bash "$here/../lib/setup.sh"
 . "$here/../lib/server.sh"
 kv_begin "$name"
