@@ -140,6 +140,19 @@ PREPARE values_of_all AS SELECT * FROM values_of('k BETWEEN 101 AND 200', 'k BET
 EXECUTE values_of_all;
 SELECT kvfdw_freeze('w');
 EXECUTE values_of_all;
+-- A LIMIT that a generic plan does not know is known when it runs.
+SET plan_cache_mode = force_generic_plan;
+PREPARE first_rows (int, int) AS SELECT * FROM w WHERE k >= 100 ORDER BY k LIMIT $1 OFFSET $2;
+CREATE FUNCTION values_of_some(query text) RETURNS TABLE ("values" int, rows int) LANGUAGE sql AS $$
+  SELECT (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
+  FROM scan_of(query, ', ANALYZE') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
+$$;
+SELECT * FROM values_of_some('EXECUTE first_rows (50, 0)');
+SELECT * FROM values_of_some('EXECUTE first_rows (20, 30)');
+EXPLAIN (COSTS OFF) EXECUTE first_rows (50, NULL);
+EXECUTE first_rows (-1, 0);
+DEALLOCATE first_rows;
+RESET plan_cache_mode;
 UPDATE w SET v = 'x' || k WHERE k BETWEEN 150 AND 160;
 DELETE FROM w WHERE k BETWEEN 161 AND 170;
 SELECT * FROM values_of('k BETWEEN 101 AND 200 AND v IS NOT NULL LIMIT 1');
@@ -151,4 +164,4 @@ SELECT attname, n_distinct <> 0 AS known FROM pg_stats WHERE tablename = 't' ORD
 SELECT reltuples FROM pg_class WHERE oid = 't'::regclass;
 DROP FOREIGN TABLE t, m, w;
 DROP TABLE h;
-DROP FUNCTION values_of, work, rows_of, scan_of;
+DROP FUNCTION values_of, values_of_some, work, rows_of, scan_of;

@@ -148,6 +148,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 	ForeignScan *plan = (ForeignScan *) node->ss.ps.plan;
 	KvScanState *state = node->fdw_state;
 	List	   *keys = list_nth(plan->fdw_private, KvScanPrivateKeys);
+	List	   *clauses;
 	bool		backward;
 
 	if (KV_PLAN_COUNTS(plan))
@@ -157,7 +158,10 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 	}
 
 	backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
-	show_key_condition(plan, list_copy_tail(plan->fdw_exprs, list_length(keys)), es);
+	clauses = list_copy_tail(plan->fdw_exprs, list_length(keys));
+	if (intVal(list_nth(plan->fdw_private, KvScanPrivateLimit)) < 0)
+		clauses = list_truncate(clauses, list_length(clauses) - 2);
+	show_key_condition(plan, clauses, es);
 	ExplainPropertyText("Access",
 						access_names[intVal(list_nth(plan->fdw_private, KvScanPrivateAccess))],
 						es);

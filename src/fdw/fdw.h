@@ -40,7 +40,7 @@ typedef enum KvAccess
  * Items in a ForeignScan's fdw_private list must match this enum.  Condition
  * number i is (keys[i], kinds[i], types[i]) and the value is element i of
  * fdw_exprs; the elements after the values are the conditions' clauses, for
- * EXPLAIN.
+ * EXPLAIN, and if the limit is -1 the query's LIMIT and OFFSET.
  */
 enum KvScanPrivateIndex
 {
@@ -53,7 +53,7 @@ enum KvScanPrivateIndex
 	KvScanPrivateByPlace,		/* Boolean: in the order in which values lie, if that is another */
 	KvScanPrivateOrdered,		/* Boolean: does the plan rely on key order? */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
-	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all */
+	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all, -1 = known when it runs */
 	KvScanPrivateLock,			/* Integer: LockTupleMode of the scan's own locks, or -1 */
 	KvScanPrivateOperation		/* Integer: CmdType of the query */
 };
@@ -238,7 +238,8 @@ typedef struct KvScanState
 	KvAccess	access;
 	KvScanOrder order;
 	bool		want_values;
-	uint64		limit_hint;
+	uint64		limit_hint;		/* rows likely to be taken, or 0 … */
+	List	   *limit;			/* … or ExprStates of a LIMIT and an OFFSET that say so */
 	KvKeyRanges *ranges;
 
 	/* the position */

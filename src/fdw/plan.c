@@ -709,18 +709,60 @@ is_covered(RelOptInfo *rel, const KvTable *table, RestrictInfo *rinfo,
 }
 
 /*
- * How many rows the query is going to take from this scan, or 0 for all or
- * unknown.  Only a hint to the engine: the Limit node stays where it is.
+ * Will a LIMIT of the query, if it has one, end this scan?  Then the scan is the only one,
+ * and all of its rows are the query's, in the query's order.
  */
-static double
-limit_hint(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local)
+static bool
+limit_ends_scan(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local)
 {
-	if (root->limit_tuples <= 0 || local != NIL ||
-		path->path.param_info != NULL ||
-		!bms_equal(rel->relids, root->all_baserels) ||
-		!pathkeys_contained_in(root->query_pathkeys, path->path.pathkeys))
+	const Query *query = root->parse;
+
+	return local == NIL && path->path.param_info == NULL &&
+		bms_equal(rel->relids, root->all_baserels) &&
+		pathkeys_contained_in(root->query_pathkeys, path->path.pathkeys) &&
+		query->groupClause == NIL && query->groupingSets == NIL &&
+		query->distinctClause == NIL && !query->hasAggs && !query->hasWindowFuncs &&
+		!query->hasTargetSRFs && !root->hasHavingQual;
+}
+
+/* Has an expression a value that only a running plan can tell? */
+static bool
+needs_plan(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param))
+		return ((Param *) node)->paramkind != PARAM_EXTERN;
+	if (IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) || IsA(node, SubLink))
+		return true;
+	return expression_tree_walker(node, needs_plan, context);
+}
+
+/*
+ * How many rows the query is going to take from this scan; 0: all, or nobody knows; -1: the
+ * scan finds out when it begins, by *limit, to be evaluated then.  Only a hint to the
+ * engine: the Limit node stays where it is.
+ */
+static int
+limit_hint(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local, List **limit)
+{
+	const Query *query = root->parse;
+
+	*limit = NIL;
+	if (!limit_ends_scan(root, rel, path, local))
 		return 0;
-	return root->limit_tuples;
+	if (root->limit_tuples > 0)
+		return (int) Min(root->limit_tuples, INT_MAX);
+	if (query->limitCount == NULL || IsA(query->limitCount, Const))
+		return 0;
+	*limit = list_make2(query->limitCount, query->limitOffset != NULL ? query->limitOffset :
+						(Node *) makeNullConst(INT8OID, -1, InvalidOid));
+	if (needs_plan((Node *) *limit, NULL) || contain_volatile_functions((Node *) *limit))
+	{
+		*limit = NIL;
+		return 0;
+	}
+	return -1;
 }
 
 static ForeignScan *
@@ -738,6 +780,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	List	   *key_clauses;
 	List	   *recheck;
 	List	   *fdw_private;
+	List	   *limit;
 	ListCell   *lc;
 
 	if (IS_UPPER_REL(baserel))
@@ -767,8 +810,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	fdw_private = lappend(fdw_private,
 						  makeBoolean(needs_values(root, baserel, info, local)));
 	fdw_private = lappend(fdw_private,
-						  makeInteger((int) Min(limit_hint(root, baserel, best_path, local),
-												INT_MAX)));
+						  makeInteger(limit_hint(root, baserel, best_path, local, &limit)));
 	fdw_private = lappend(fdw_private,
 						  makeInteger(scan_lock_mode(root, baserel, info)));
 	fdw_private = lappend(fdw_private, makeInteger(root->parse->commandType));
@@ -781,7 +823,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	return make_foreignscan(tlist,
 							extract_actual_clauses(local, false),
 							baserel->relid,
-							list_concat(values, key_clauses),
+							list_concat(list_concat(values, key_clauses), limit),
 							fdw_private,
 							NIL,
 							recheck,

@@ -81,6 +81,20 @@ scan_order(const ForeignScan *plan, KvAccess access)
 	return KV_ASCENDING;
 }
 
+/* The rows that the query is likely to take, if the plan knows, or how to find out. */
+static void
+prepare_limit(ForeignScanState *node, KvScanState *state, const ForeignScan *plan)
+{
+	int			hint = intVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
+
+	if (hint >= 0)
+		state->limit_hint = hint;
+	else
+		state->limit = ExecInitExprList(list_copy_tail(plan->fdw_exprs,
+													   list_length(plan->fdw_exprs) - 2),
+										&node->ss.ps);
+}
+
 static void
 kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 {
@@ -109,7 +123,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	state->access = (KvAccess) intVal(list_nth(plan->fdw_private, KvScanPrivateAccess));
 	state->order = scan_order(plan, state->access);
 	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
-	state->limit_hint = (uint64) intVal(list_nth(plan->fdw_private, KvScanPrivateLimit));
+	prepare_limit(node, state, plan);
 	state->operation = (CmdType) intVal(list_nth(plan->fdw_private, KvScanPrivateOperation));
 	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps);
 	decide_locking(node, state, intVal(list_nth(plan->fdw_private, KvScanPrivateLock)));
@@ -131,6 +145,27 @@ start_ranges(ForeignScanState *node, KvScanState *state)
 	return kv_ranges_start(state->ranges, node->ss.ps.ps_ExprContext,
 						   state->range_context,
 						   state->order == KV_DESCENDING);
+}
+
+/* Without a LIMIT, or with one that its own node will refuse, the hint stays 0. */
+static void
+evaluate_limit(ForeignScanState *node, KvScanState *state)
+{
+	int64		rows[2];
+
+	for (int i = 0; i < lengthof(rows); i++)
+	{
+		bool		isnull;
+		Datum		datum = ExecEvalExprSwitchContext(list_nth(state->limit, i),
+													  node->ss.ps.ps_ExprContext, &isnull);
+
+		if (isnull && i == 0)
+			return;
+		rows[i] = isnull ? 0 : DatumGetInt64(datum);
+		if (rows[i] < 0)
+			return;
+	}
+	state->limit_hint = Min((uint64) rows[0] + (uint64) rows[1], INT_MAX);
 }
 
 /*
@@ -162,6 +197,8 @@ start_scan(ForeignScanState *node, KvScanState *state)
 		}
 	}
 
+	if (state->limit != NIL)
+		evaluate_limit(node, state);
 	state->finished = !start_ranges(node, state) ||
 		(state->parallel != NULL && !kv_parallel_take(state->parallel, &state->piece));
 	if (state->finished)
