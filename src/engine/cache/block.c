@@ -1,6 +1,6 @@
 /*
  * block.c
- *		Blocks of value files that point reads have met lately, in shared memory.
+ *		Blocks of value files that points and short ranges have met lately, in shared memory.
  *
  * A block of a value file never changes once it can be read, so a cached block
  * is right for as long as its store is open: nothing needs to be invalidated.
@@ -14,9 +14,10 @@
  * it changed after its copy has found nothing.  A writer that finds it odd or
  * changed gives up; caching is never worth a wait.
  *
- * Only single blocks that are read by key are cached, and new versions of values
- * that were here or are written again and again.  So neither a large scan nor a
- * load drives out what others use.
+ * A value of several blocks is found only if all of them are here; they come and go
+ * one by one.  Blocks are kept that are read by key or by a short range, and those of
+ * new versions of values that were here or are written again and again.  So neither a
+ * large scan nor a load drives out what others use.
  */
 #include "postgres.h"
 
@@ -48,7 +49,7 @@ typedef struct KvBlockSet
 } KvBlockSet;
 
 static KvBlockSet *sets;
-static char *blocks;
+static char *all_blocks;
 
 static uint64
 set_count(void)
@@ -67,7 +68,7 @@ void
 kv_block_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.value_cache",
-							"Shared memory for blocks of values that were read by key.",
+							"Shared memory for blocks of values that were read by key or in short ranges.",
 							NULL, &value_cache_mb, 128, 0, 1048576,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
@@ -80,7 +81,7 @@ kv_block_attach(void)
 	if (set_count() == 0)
 		return;
 	sets = ShmemInitStruct("kvfdw value cache", kv_block_memory(), &found);
-	blocks = (char *) TYPEALIGN(KV_BLOCK, sets + set_count());
+	all_blocks = (char *) TYPEALIGN(KV_BLOCK, sets + set_count());
 	if (found)
 		return;
 	for (uint64 i = 0; i < set_count(); i++)
@@ -95,15 +96,26 @@ kv_block_attach(void)
 	}
 }
 
-/* The one block that holds a value; false if there is none. */
+/* The blocks that a value touches. */
+typedef struct KvTouched
+{
+	uint64		first;
+	int			n;
+	uint32		within;			/* where it begins in the first */
+} KvTouched;
+
+/* False: there is no value, it is too large for the cache, or there is none. */
 static bool
-block_of(KvLocation location, uint32 len, uint64 *place, uint32 *within)
+touched_by(KvLocation location, uint32 len, KvTouched *touched)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(location);
 
-	*within = address % KV_BLOCK;
-	*place = address / KV_BLOCK;
-	return set_count() > 0 && *within + len <= KV_BLOCK;
+	if (len == 0 || len > KV_CACHED_BLOCKS * KV_BLOCK || set_count() == 0)
+		return false;
+	touched->first = address / KV_BLOCK;
+	touched->within = address % KV_BLOCK;
+	touched->n = (touched->within + len + KV_BLOCK - 1) / KV_BLOCK;
+	return touched->n <= KV_CACHED_BLOCKS;
 }
 
 static uint64
@@ -116,19 +128,15 @@ set_of(uint32 cache_id, uint64 place)
 static char *
 block_at(uint64 set, int way)
 {
-	return blocks + (set * KV_BLOCK_WAYS + way) * KV_BLOCK;
+	return all_blocks + (set * KV_BLOCK_WAYS + way) * KV_BLOCK;
 }
 
-bool
-kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into)
+/* Copy bytes of a block; false: it is not here, or not any more. */
+static bool
+read_block(uint32 cache_id, uint64 place, uint32 from, uint32 len, char *into)
 {
-	uint64		place;
-	uint32		within;
-	uint64		set;
+	uint64		set = set_of(cache_id, place);
 
-	if (!block_of(location, len, &place, &within))
-		return false;
-	set = set_of(cache_id, place);
 	for (int way = 0; way < KV_BLOCK_WAYS; way++)
 	{
 		KvBlockEntry *entry = &sets[set].entries[way];
@@ -142,7 +150,7 @@ kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into)
 		pg_read_barrier();
 		if (entry->place != place || entry->cache_id != cache_id)
 			return false;
-		memcpy(into, block_at(set, way) + within, len);
+		memcpy(into, block_at(set, way) + from, len);
 		pg_read_barrier();
 		if (pg_atomic_read_u64(&entry->sequence) != sequence)
 			return false;
@@ -198,22 +206,65 @@ keep_block(uint32 cache_id, uint64 place, const char *block)
 	}
 }
 
-void
-kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *block)
+/* Are all of them here, at this moment? */
+static bool
+holds_all(uint32 cache_id, const KvTouched *touched)
 {
-	uint64		place;
-	uint32		within;
+	for (uint64 place = touched->first; place < touched->first + touched->n; place++)
+	{
+		if (!holds(&sets[set_of(cache_id, place)], cache_id, place))
+			return false;
+	}
+	return true;
+}
 
-	if (block_of(location, len, &place, &within))
-		keep_block(cache_id, place, block);
+bool
+kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into)
+{
+	KvTouched	touched;
+	uint32		done = 0;
+
+	if (!touched_by(location, len, &touched))
+		return false;
+
+	/* blocks of a value that is not here as a whole are of no use */
+	if (touched.n > 1 && !holds_all(cache_id, &touched))
+		return false;
+	for (int i = 0; i < touched.n; i++)
+	{
+		uint32		from = i == 0 ? touched.within : 0;
+		uint32		part = Min(len - done, KV_BLOCK - from);
+
+		if (!read_block(cache_id, touched.first + i, from, part, into + done))
+			return false;
+		done += part;
+	}
+	return true;
+}
+
+void
+kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *blocks)
+{
+	KvTouched	touched;
+
+	if (!touched_by(location, len, &touched))
+		return;
+	for (int i = 0; i < touched.n; i++)
+		keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK);
 }
 
 bool
 kv_block_has(uint32 cache_id, KvLocation location, uint32 len)
 {
-	uint64		place;
-	uint32		within;
+	KvTouched	touched;
 
-	return block_of(location, len, &place, &within) &&
-		holds(&sets[set_of(cache_id, place)], cache_id, place);
+	return touched_by(location, len, &touched) && holds_all(cache_id, &touched);
+}
+
+bool
+kv_block_takes(KvLocation location, uint32 len)
+{
+	KvTouched	touched;
+
+	return touched_by(location, len, &touched);
 }

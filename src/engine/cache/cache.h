@@ -1,6 +1,6 @@
 /*
  * cache.h
- *		Copies of pieces of value files: blocks read by key, and the range cache.
+ *		Copies of pieces of value files: the value cache, of blocks, and the range cache.
  *
  * Never authoritative: nothing is lost with it.  Its locks come last and are held
  * across no read.  The value cache (block.c) raises nothing.
@@ -373,12 +373,20 @@ extern void kv_block_gucs(void);	/* defines its setting */
 extern Size kv_block_memory(void);	/* its part of shared memory … */
 extern void kv_block_attach(void); /* … made, in the shmem startup hook */
 
-/* Copy a value, if its block is here; what it is the caller finds out (I 4). */
+/* Values that touch more blocks are not cached. */
+#define KV_CACHED_BLOCKS	16
+
+/* Copy a value, if all its blocks are here; what it is the caller finds out (I 4). */
 extern bool kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into);
-/* Keep the block that a value was read from or written with; block is all of it. */
+/*
+ * Keep the blocks that a value was read from or written with, unless they are too many;
+ * blocks is all of them, from the beginning of the first one on.
+ */
 extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
-						  const char *block);
-/* Is the block of a value here, at this moment? */
+						  const char *blocks);
+/* Are all blocks of a value here, at this moment? */
 extern bool kv_block_has(uint32 cache_id, KvLocation location, uint32 len);
+/* Could they be? */
+extern bool kv_block_takes(KvLocation location, uint32 len);
 
 #endif							/* KV_CACHE_H */

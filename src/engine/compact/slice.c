@@ -447,7 +447,7 @@ keep_cached(const KvSlice *slice, const KvMoving *value)
 	KvLocation	to = new_location(value);
 	uint64		first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
 
-	if (value->at != NULL && value->to + value->len <= first + KV_BLOCK &&
+	if (value->at != NULL &&
 		kv_block_has(slice->store->cache_id, value->from, value->len))
 		kv_block_keep(slice->store->cache_id, to, value->len, value->at - (value->to - first));
 }

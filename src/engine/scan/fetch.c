@@ -121,21 +121,28 @@ static void
 fetch_cached(KvScan *scan)
 {
 	char	   *into = NULL;
+	Size		size = 0;
 
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
 		KvKey		key = {row->key, row->keylen};
+		bool		raw = KV_LOCATION_FORM(row->version.location) == KV_FORM_RAW;
+		Size		head = raw ? VARHDRSZ : 0;
 
-		if (row->value != NULL || row->version.len > KV_BLOCK)
+		if (row->value != NULL || !kv_block_takes(row->version.location, row->version.len))
 			continue;
-		if (into == NULL)
-			into = MemoryContextAlloc(scan->batch_context, KV_BLOCK);
+		if (into == NULL || head + row->version.len > size)
+		{
+			size = head + row->version.len;
+			into = MemoryContextAlloc(scan->batch_context, size);
+		}
 		if (!kv_block_read(scan->store->cache_id, row->version.location, row->version.len,
-						   into) ||
-			!kv_value_matches(&scan->store->key, key, into, &row->version))
+						   into + head) ||
+			!kv_value_matches(&scan->store->key, key, into + head, &row->version))
 			continue;
-		row->value = into;
+		row->value = into + head;
+		row->headed = raw;
 		row->verified = true;
 		into = NULL;
 		scan->stats.cache_hits++;
@@ -201,6 +208,32 @@ joins_request(const KvIoRequest *request, KvFileId file, const KvRead *next)
 }
 
 /*
+ * Does the value cache keep what this batch reads?  Not what a large scan reads, and so
+ * not more than the first rows of one that has only begun.
+ */
+static bool
+is_kept(const KvScan *scan)
+{
+	if (scan->points)
+		return true;
+	return !scan->shared && !scan->reader.windows &&
+		(scan->order == KV_ASCENDING || scan->order == KV_DESCENDING) &&
+		scan->steering.rows + scan->nrows <= KV_SMALL_RANGE &&
+		scan->limit_hint <= KV_SMALL_RANGE && scan->batch_bytes <= KV_SMALL_RANGE * KV_BLOCK;
+}
+
+/* Have the value cache keep a value that was read, if all of its blocks were. */
+static void
+keep_value(const KvScan *scan, const KvIoRequest *request, const KvRead *read)
+{
+	uint64		at = read->offset - request->offset;
+
+	if (at + read->len <= request->result)
+		kv_block_keep(scan->store->cache_id, read->row->version.location,
+					  read->row->version.len, request->buffer + at);
+}
+
+/*
  * A request is complete: take its values and verify them, while others are being read.
  * A value that is missing or wrong is not raised here but when all have come.
  */
@@ -209,7 +242,7 @@ take_values(KvIoRequest *request, void *arg)
 {
 	const KvScan *scan = arg;
 	const KvRead *first = request->tag;
-	bool		right = true;
+	bool		kept = is_kept(scan);
 
 	for (const KvRead *read = first; read < first + first->together; read++)
 	{
@@ -221,11 +254,9 @@ take_values(KvIoRequest *request, void *arg)
 			return;
 		row->value = request->buffer + head;
 		row->verified = kv_value_matches(&scan->store->key, key, row->value, &row->version);
-		right = right && row->verified;
+		if (kept && row->verified)
+			keep_value(scan, request, read);
 	}
-	if (scan->points && request->result == KV_BLOCK && right)
-		kv_block_keep(scan->store->cache_id, first->row->version.location,
-					  first->row->version.len, request->buffer);
 }
 
 /*
@@ -405,7 +436,7 @@ kv_batch_fetch_near(KvScan *scan)
 	}
 }
 
-/* By key, so that the value cache keeps its block. */
+/* By key, so that the value cache keeps it. */
 bool
 kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row)
 {

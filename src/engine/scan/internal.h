@@ -19,6 +19,7 @@
 
 #define KV_BATCH_ROWS		512
 #define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
+#define KV_SMALL_RANGE		256		/* rows of a range that is read in one batch, and cached */
 
 /* One row of a batch. */
 typedef struct KvBatchRow

@@ -25,7 +25,6 @@
 #include "engine/xact/xact.h"
 
 #define KV_BATCH_ROWS_FIRST	2
-#define KV_SMALL_RANGE		256		/* rows of a range that are read in one batch */
 #define KV_DELTA_STEPS		4096	/* items looked at under one lock */
 #define KV_FEW_ROWS			32
 

@@ -267,11 +267,13 @@ hot_bit(uint32 position)
 }
 
 void
-kv_slot_mark_hot(const KvShard *shard, KvLocation location)
+kv_slot_mark_hot(const KvShard *shard, KvLocation location, uint32 len)
 {
 	KvSlot	   *slot = &kv_slots[shard->open_slot];
+	uint32		at = KV_LOCATION_ADDRESS(location) - slot->base;
 
-	slot->hot |= hot_bit(KV_LOCATION_ADDRESS(location) - slot->base);
+	for (uint32 block = TYPEALIGN_DOWN(KV_BLOCK, at); block < at + len; block += KV_BLOCK)
+		slot->hot |= hot_bit(block);
 }
 
 void

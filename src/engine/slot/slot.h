@@ -238,7 +238,7 @@ extern bool kv_shard_stretches(const KvShard *shard, KvStretches *stretches);
 /* Shard's lock: no value in a slot lies outside of this. */
 extern KvStretch kv_shard_unwritten(const KvShard *shard);
 /* Shard's lock, exclusive: the value just put is one that is read or written often. */
-extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location);
+extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location, uint32 len);
 /* The slot is written: its hot values go into the value cache. */
 extern void kv_slot_keep_hot(int slot);
 /*

@@ -65,31 +65,40 @@ extern uint32 kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len);
 extern uint32 kv_value_crc_start(void);
 extern uint32 kv_value_crc_add(uint32 crc, const char *bytes, Size len);
 extern uint32 kv_value_crc_key(uint32 crc, const KvStoreKey *store, KvKey key);
+/* At most so many bytes are left free so that a value touches fewer blocks. */
+#define KV_VALUE_PADDING	(KV_BLOCK / 8)
+
 /*
  * Where a value of this length goes in a file of which so many bytes are taken.  Whole
- * blocks start on a block, so a 4096-byte value is one device block; small values do not
- * straddle a block boundary.
+ * blocks start on a block, so a 4096-byte value is one device block.  Others start on one
+ * if they touch fewer blocks then and little is left free for it: each read is shorter
+ * by a block, and so is what the value cache keeps.
  */
 static inline uint64
 kv_value_position(uint64 used, Size len)
 {
 	uint64		at = TYPEALIGN(8, used);
+	uint64		block = TYPEALIGN(KV_BLOCK, at);
 
 	if (len > 0 && len % KV_BLOCK == 0)
-		return TYPEALIGN(KV_BLOCK, at);
-	if (len <= KV_BLOCK / 8 && at / KV_BLOCK != (at + Max(len, 1) - 1) / KV_BLOCK)
-		return TYPEALIGN(KV_BLOCK, at);
+		return block;
+	if (len > 0 && block - at <= KV_VALUE_PADDING &&
+		(at + len - 1) / KV_BLOCK - at / KV_BLOCK > (len - 1) / KV_BLOCK)
+		return block;
 	return at;
 }
 /* About how many bytes of a file a value of this length takes among others of its kind. */
 static inline uint64
 kv_value_footprint(Size len)
 {
+	Size		size = TYPEALIGN(8, len);
+	Size		free = size > 0 ? KV_BLOCK % size : 0;
+
 	if (len % KV_BLOCK == 0)
 		return len;
-	if (len <= KV_BLOCK / 8)
-		return KV_BLOCK / (KV_BLOCK / TYPEALIGN(8, len));
-	return TYPEALIGN(8, len);
+	if (size <= KV_BLOCK && free <= KV_VALUE_PADDING)
+		return KV_BLOCK / (KV_BLOCK / size);
+	return size;
 }
 /*
  * This process's descriptor of a value file, good until it is trimmed or forgotten; opening

@@ -261,6 +261,7 @@ replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state
 	return state->exists && old->kind == KV_VERSION_PUT && old->len > 0 &&
 		write->version.kind == KV_VERSION_PUT && write->version.len > 0 &&
 		write->placing == KV_IN_SLOT &&
+		kv_block_takes(write->version.location, write->version.len) &&
 		(kv_block_has(store->cache_id, old->location, old->len) ||
 		 kv_slot_find(shard, old) != NULL);
 }
@@ -392,7 +393,7 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 					write->crc, write->placing);
 		*added = write->version;
 		if (replaces_hot(store, shard, state, write))
-			kv_slot_mark_hot(shard, write->version.location);
+			kv_slot_mark_hot(shard, write->version.location, write->version.len);
 		if (write->version.kind == KV_VERSION_LOCK &&
 			write->version.cid == LockTupleKeyShare)
 			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
