@@ -150,7 +150,7 @@ maintain_store(KvStore *store, void *arg)
 
 	kv_store_settle_creator(store);
 	kv_store_settle(store);
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
@@ -158,7 +158,9 @@ maintain_store(KvStore *store, void *arg)
 		kv_shard_maintain(store, i, now);
 	}
 #ifdef KVFDW_FAULTS
-	for (int i = 0; i < store->shape.nshards && kv_test_passes && !RecoveryInProgress(); i++)
+	if (!kv_test_passes || RecoveryInProgress())
+		return;
+	kv_each_shard(store, i)
 	{
 		static uint32 passes = 0;
 		KvPassPlan	plan = {++passes % 2 == 0 ? KV_PASS_SORTS : KV_PASS_GIVES_BACK};

@@ -23,7 +23,7 @@ kv_store_row_estimate(KvStore *store)
 {
 	uint64		rows = 0;
 
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
@@ -67,13 +67,13 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->generation = store->key.generation;
 	stats->wal = store->shape.wal;
 	stats->unusable = store->shape.unusable;
-	stats->shards = store->shape.nshards;
+	stats->shards = kv_store_nshards(store);
 	for (int i = 0; i < KV_COUNTERS; i++)
 		stats->counts[i] = pg_atomic_read_u64(&store->counters[i]);
 	if (store->shape.unusable)
 		return;
 	stats->rows = kv_store_row_estimate(store);
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 

@@ -154,10 +154,25 @@ rest(TimestampTz since, long *rested_ms)
 
 static bool raised = false;		/* writers may have been let through since images were made */
 
+/* The next shards from a number on; returns how many, at most KV_BARRIER_BATCH. */
+static int
+next_shards(KvStore *store, uint32 from, uint32 shards[KV_BARRIER_BATCH])
+{
+	int			n = 0;
+
+	for (from = kv_shard_from(store, from); from != KV_NO_SHARD && n < KV_BARRIER_BATCH;
+		 from = kv_shard_from(store, from + 1))
+		shards[n++] = from;
+	return n;
+}
+
 static void
 flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
 {
-	for (int i = 0; i < store->shape.nshards; i += KV_BARRIER_BATCH)
+	uint32		shards[KV_BARRIER_BATCH];
+	int			n;
+
+	for (uint32 from = 0; (n = next_shards(store, from, shards)) > 0; from = shards[n - 1] + 1)
 	{
 		TimestampTz start;
 
@@ -165,7 +180,7 @@ flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_m
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
 		start = GetCurrentTimestamp();
-		kv_shards_image(store, i, Min(KV_BARRIER_BATCH, store->shape.nshards - i), covers, stats);
+		kv_shards_image(store, shards, n, covers, stats);
 		rest(start, rested_ms);
 		if (raised)
 			kv_clog_fence();	/* many transactions may begin before all images are made */
@@ -290,7 +305,7 @@ make_wanted(KvStore *store, uint64 covers)
 {
 	KvBarrierStats stats = {0};
 
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 		bool		image;
@@ -305,9 +320,9 @@ make_wanted(KvStore *store, uint64 covers)
 		image = shard->image_wanted || kv_retired_wants_image(shard);
 		LWLockRelease(&shard->lock);
 		if (image)
-			kv_shards_image(store, i, 1, covers, &stats);
+			kv_shards_image(store, &i, 1, covers, &stats);
 		else
-			kv_shards_release(store, i, 1);
+			kv_shards_release(store, &i, 1);
 		if (raised)
 			kv_clog_fence();	/* as in flush_store */
 	}

@@ -18,6 +18,13 @@
 #define KV_MAX_SHARDS		65536
 #define KV_BLOCK			4096	/* the unit of direct I/O */
 
+/*
+ * A shard goes by a number that no other shard of its store ever has.  It says nothing of
+ * where the shard is in the order of keys: that is its position in the map (shard/map.c).
+ */
+#define KV_SHARD_NUMBERS	0x100000	/* five hexadecimal digits of file names */
+#define KV_NO_SHARD			PG_UINT32_MAX
+
 /* How the SQL side shaped a value; the engine stores it and gives it back. */
 typedef enum KvForm
 {
@@ -62,7 +69,7 @@ kv_same_store(const KvStoreKey *a, const KvStoreKey *b)
 /* What its table file, and its CREATE record, say of a store. */
 typedef struct KvStoreShape
 {
-	int			nshards;
+	int			nshards;		/* as many as it was made with: numbers 0, 1, … in order */
 	int			key_width;		/* every key's length if 1 to 8, else 0 */
 	uint64		creator;		/* full xid of the TRUNCATE that made it, or 0 */
 	uint32		creator_incarnation;
@@ -70,24 +77,6 @@ typedef struct KvStoreShape
 	uint64		id;				/* never repeats; 0: written by a library without ids */
 	bool		unusable;		/* its directory has a file that says why */
 } KvStoreShape;
-
-/*
- * The next of so many shards in the order of keys, or the one before it (direction -1);
- * behind the last comes the first.  Here and in shard/map.c alone a shard's number is
- * its position in that order.
- */
-static inline uint32
-kv_shard_step(uint32 nshards, uint32 shardno, int direction)
-{
-	return (shardno + nshards + direction) % nshards;
-}
-
-/* How many steps one shard is behind another, if that is not negative. */
-static inline int64
-kv_shard_distance(uint32 from, uint32 to)
-{
-	return (int64) to - from;
-}
 
 /* A location: form (4 bits), address / 8 (60). */
 typedef uint64 KvLocation;

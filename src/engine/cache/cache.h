@@ -133,7 +133,7 @@ typedef struct KvWant
 typedef struct KvCourse
 {
 	KvStoreKey	store;
-	uint32		nshards;
+	KvStore    *map;			/* whose map says in what order shards come */
 	int			step;			/* 1 or -1: of shards */
 	uint32		last;			/* shard where it ends */
 	bool		wraps;			/* behind the last shard comes the first */
@@ -142,8 +142,8 @@ typedef struct KvCourse
 } KvCourse;
 
 /*
- * A scan that reads through windows: where it is and where it goes.  Written by
- * its backend, under KvWindowCache.lock but for progress, patience and waiting; read by
+ * A scan that reads through windows: where it is and where it goes.  While it is in the
+ * registry it has a pin of its store.  Written by its backend, under KvWindowCache.lock but for progress, patience and waiting; read by
  * the workers.
  */
 typedef struct KvWindowScan
@@ -209,8 +209,6 @@ kv_stretches_size(const KvStretches *stretches)
 		size += stretches->at[i].end - stretches->at[i].begin;
 	return size;
 }
-
-#define KV_NO_SHARD			PG_UINT32_MAX
 
 /*
  * How a scan takes values out of windows, of one shard at a time.  All zero but

@@ -38,6 +38,7 @@
 #include "engine/base/worker.h"
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
+#include "engine/shard/shard.h"
 #include "engine/value/value.h"
 
 #define KV_GROUP		16		/* windows that are read in one batch */
@@ -86,7 +87,7 @@ next_span(const KvWindowScan *scan, KvSpanKey *key)
 	}
 	if (key->shard == scan->course.last)
 		return false;
-	key->shard = kv_shard_step(scan->course.nshards, key->shard, scan->course.step);
+	key->shard = kv_shard_next(scan->course.map, key->shard, scan->course.step);
 	return true;
 }
 

@@ -29,6 +29,10 @@
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
+#include "engine/shard/shard.h"
+
+/* A scan begins at most so many shards or segments before another. */
+#define KV_BACK_STEPS	KV_MAX_SHARDS
 
 int			kv_window_wait_ms = 10000;
 
@@ -36,13 +40,19 @@ int			kv_window_wait_ms = 10000;
 uint32
 kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 {
-	int64		n = scan->course.nshards;
-	int64		distance = kv_shard_distance(scan->shard, span->shard) * scan->course.step;
-	int64		left = kv_shard_distance(scan->shard, scan->course.last) * scan->course.step;
+	KvStore    *map = scan->course.map;
+	int64		n;
+	int64		distance;
+	int64		left;
 	bool		in_order = scan->segment != KV_WHOLE;
 
 	if (scan->cache_id != span->cache_id)
 		return KV_NEVER;
+
+	/* what is said of shards that have left the map is as good as what is about to change */
+	n = Max(kv_store_nshards(map), 1);
+	distance = kv_shard_distance(map, scan->shard, span->shard) * scan->course.step;
+	left = kv_shard_distance(map, scan->shard, scan->course.last) * scan->course.step;
 	if (distance == 0 && in_order && span->segment != KV_WHOLE)
 	{
 		if (scan->course.last_segment != KV_WHOLE &&
@@ -53,8 +63,8 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	}
 	if (scan->course.wraps)
 	{
-		distance = (distance + n) % n;
-		left = (left + n) % n;
+		distance = (distance % n + n) % n;
+		left = (left % n + n) % n;
 	}
 	if (distance < 0 || distance > left)
 		return KV_NEVER;
@@ -110,6 +120,7 @@ static void
 release(KvWindowScan *entry)
 {
 	note_use(entry, GetCurrentTimestamp());
+	pg_atomic_fetch_sub_u32(&entry->course.map->pins, 1);
 	entry->id = 0;
 	entry->waiting = false;
 	while (kv_window_cache->scans_used > 0 &&
@@ -233,6 +244,7 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 	}
 	if (reader->entry == NULL)
 	{
+		pg_atomic_fetch_add_u32(&course->map->pins, 1);
 		reader->entry = entry;
 		reader->id = entry->id = ++kv_window_cache->last_id;
 		entry->pid = MyProcPid;
@@ -318,7 +330,7 @@ step_back(const KvWindowScan *scan, KvSpanKey *key)
 		key->segment -= scan->course.segment_step;
 		return key->segment != KV_WHOLE;
 	}
-	key->shard = kv_shard_step(scan->course.nshards, key->shard, -1);
+	key->shard = kv_shard_next(scan->course.map, key->shard, -1);
 	return key->shard != scan->shard;
 }
 
@@ -343,12 +355,13 @@ kv_window_company(uint32 cache_id, KvScanStart *place)
 	if (other != NULL)
 	{
 		KvSpanKey	before = {cache_id, other->shard, other->segment};
+		uint32		steps = 0;	/* of a shard that has left the map none leads back to it */
 
 		do
 		{
 			*place = (KvScanStart) {before.shard, before.segment, other->course.segment_step,
 				before.segment == KV_WHOLE ? 0 : before.segment * KV_SEGMENT_SIZE};
-		} while (step_back(other, &before) && is_complete(&before));
+		} while (++steps < KV_BACK_STEPS && step_back(other, &before) && is_complete(&before));
 	}
 	LWLockRelease(&kv_window_cache->lock);
 	return other != NULL;

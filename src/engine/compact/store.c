@@ -26,12 +26,12 @@ static const char *const phase_names[] = {
 
 /* What the store's retired chunks wait for, the last thing first. */
 static KvRetiredWait
-look_at_retired(const KvStore *store, uint64 *bytes)
+look_at_retired(KvStore *store, uint64 *bytes)
 {
 	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
 
 	*bytes = 0;
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		uint64		some;
 		KvRetiredWait waits = kv_retired_wait(store, i, &some);
@@ -80,7 +80,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 	uint64		after;
 
 	(void) look_at_retired(store, &before);
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		CHECK_FOR_INTERRUPTS();
 		kv_shard_compact(store, i, &plan, &result);
@@ -117,7 +117,7 @@ kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats), vo
 		{
 			KvStore    *store = lfirst(cell);
 
-			for (int i = 0; i < store->shape.nshards; i++)
+			kv_each_shard(store, i)
 			{
 				const KvShard *shard = kv_shard(store, i);
 				KvPassStats stats = {store->key.relid, i, shard->compactor,

@@ -128,16 +128,16 @@ extern void kv_incarnations_settled(void);
 extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files,
 								int n, const KvManifest *manifest);
 /*
- * Make what n shards from first on have now durable, and note that it is.  covers: see
+ * Make what n shards have now durable, and note that it is.  covers: see
  * image.c's head.  ERROR if one cannot be: then of all n the images that were there count.
  */
-extern void kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers,
-						   KvBarrierStats *stats);
+extern void kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
+							KvBarrierStats *stats);
 /*
  * Files that only older images have kept go, and retired chunks that nothing needs any more.
  * In the process that makes images.
  */
-extern void kv_shards_release(KvStore *store, uint32 first, int n);
+extern void kv_shards_release(KvStore *store, const uint32 *shards, int n);
 /* False if there is none, or it is not sound: that is reported at elevel. */
 extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 						  KvImage *image);

@@ -397,9 +397,9 @@ release_image(KvStore *store, uint32 shardno, uint32 image, const KvShardFiles *
 		kv_file_release(store, shardno, KV_FILE_LOG, log);
 }
 
-/* The same for those of n shards that have leftovers, of whatever nobody needs. */
+/* The same for those of the shards that have leftovers, of whatever nobody needs. */
 static void
-release_leftovers(KvStore *store, uint32 first, int n)
+release_leftovers(KvStore *store, const uint32 *shards, int n)
 {
 	Bitmapset  *wanted = NULL;
 	KvFound		found;
@@ -407,7 +407,7 @@ release_leftovers(KvStore *store, uint32 first, int n)
 
 	for (int i = 0; i < n && !kv_backups_run(); i++)
 	{
-		KvShard    *shard = kv_shard(store, first + i);
+		KvShard    *shard = kv_shard(store, shards[i]);
 
 		if (shard->leftovers)
 			wanted = bms_add_member(wanted, i);
@@ -418,22 +418,22 @@ release_leftovers(KvStore *store, uint32 first, int n)
 	kv_store_list_files(&store->key, &found);
 	for (int i = bms_next_member(wanted, -1); i >= 0; i = bms_next_member(wanted, i))
 	{
-		while (at < found.n && found.files[at].shard < first + i)
+		while (at < found.n && found.files[at].shard < shards[i])
 			at++;
-		kv_files_release(store, first + i, found.files + at,
-						 kv_found_of_shard(&found, at, first + i));
+		kv_files_release(store, shards[i], found.files + at,
+						 kv_found_of_shard(&found, at, shards[i]));
 	}
 	pfree(found.files);
 	bms_free(wanted);
 }
 
 void
-kv_shards_release(KvStore *store, uint32 first, int n)
+kv_shards_release(KvStore *store, const uint32 *shards, int n)
 {
 	/* older images go before the chunks that they list */
-	release_leftovers(store, first, n);
+	release_leftovers(store, shards, n);
 	for (int i = 0; i < n; i++)
-		kv_retired_release(store, first + i);
+		kv_retired_release(store, shards[i]);
 }
 
 /* Where an image is written before it gets its name. */
@@ -515,7 +515,8 @@ adopt_image(KvStore *store, const KvImageWork *work)
 }
 
 void
-kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers, KvBarrierStats *stats)
+kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
+				KvBarrierStats *stats)
 {
 	KvImageWork *work = palloc(n * sizeof(KvImageWork));
 	List	   *paths = NIL;
@@ -526,7 +527,7 @@ kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers, KvBarrierSta
 	{
 		KvImageWork *one = &work[nwork];
 
-		one->shardno = first + i;
+		one->shardno = shards[i];
 		if (capture(store, one->shardno, &one->image, &one->generation, &one->sequence))
 			nwork++;
 	}
@@ -557,5 +558,5 @@ kv_shards_image(KvStore *store, uint32 first, int n, uint64 covers, KvBarrierSta
 		list_free_deep(paths);
 	}
 	pfree(work);
-	kv_shards_release(store, first, n);
+	kv_shards_release(store, shards, n);
 }

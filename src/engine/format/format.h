@@ -103,6 +103,34 @@ typedef struct KvLogHeader
 
 StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
 
+/* Which shard has which keys.  Behind the head come shards, offsets and the bytes of bounds. */
+typedef struct KvMap
+{
+	uint32		number;			/* 0: the store was made with it */
+	uint32		nshards;
+	uint32		next_number;	/* no shard has had it or a greater one */
+	uint32		bytes;			/* of all of it */
+	uint32		data[FLEXIBLE_ARRAY_MEMBER];	/* shard[nshards], offset[nshards + 1], bytes */
+} KvMap;
+
+/* Its shards' numbers, in the order of their keys. */
+static inline const uint32 *
+kv_map_shards(const KvMap *map)
+{
+	return map->data;
+}
+
+/* Where the range of a shard begins, by its position; that of the first one is empty. */
+static inline KvKey
+kv_map_bound(const KvMap *map, uint32 position)
+{
+	const uint32 *offsets = map->data + map->nshards;
+	const uint8 *bytes = (const uint8 *) (offsets + map->nshards + 1);
+	KvKey		bound = {bytes + offsets[position], offsets[position + 1] - offsets[position]};
+
+	return bound;
+}
+
 /* Runs and logs of a shard; a manifest on disk has just this. */
 typedef struct KvShardFiles
 {
@@ -278,6 +306,19 @@ extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 numbe
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
 extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number);
 
+/* ---- mapfile.c ---- */
+/*
+ * A map of these shards in order of their keys, palloc'd; shards NULL: numbers 0, 1, …  The
+ * first begins before all keys, whatever bounds[0] is.
+ */
+extern KvMap *kv_map_make(uint32 number, uint32 nshards, const uint32 *shards,
+						  const KvKey *bounds);
+/* Write the file of a new store; durable.  bounds[0] is not used. */
+extern void kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 nshards,
+							  const KvKey *bounds);
+/* What it says, palloc'd: map number 0. */
+extern KvMap *kv_map_file_read(const KvStoreKey *key, int nshards);
+
 /* ---- tablefile.c ---- */
 /*
  * Replace a store's table file, atomically and durably.  Once the store is in use the
@@ -310,8 +351,6 @@ extern void kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const 
 extern void kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level);
 /* The SQLSTATE and text with which it was marked; the text is not to be pfreed. */
 extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode);
-/* The bounds as KvStore.bounds keeps them, palloc'd. */
-extern char *kv_map_file_read(const KvStoreKey *key, int nshards, Size *bytes);
 /* Make the directory of a new generation, whole or not at all.  bounds[0] is not used. */
 extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape,
 								  const KvKey *bounds);

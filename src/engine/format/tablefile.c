@@ -3,7 +3,7 @@
  *		The two small files that describe a store.
  *
  *   table   identity, creator, schema image
- *   map     shard boundaries
+ *   map     shard boundaries (mapfile.c)
  *
  * A generation's directory is made under a temporary name with both files in
  * it and then renamed, so a directory of the right name is whole.  Both files
@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "engine/base/crc.h"
-#include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
@@ -44,13 +43,6 @@ StaticAssertDecl(sizeof(KvTableFile) == 80, "table file size");
 
 /* KvTableFile.flags: manifests may have chunks. */
 #define KV_TABLE_CHUNKS		1
-
-typedef struct KvMapFile
-{
-	KvFileHead	head;
-	uint32		bytes;			/* of offsets and bounds behind */
-	uint32		crc;
-} KvMapFile;
 
 /* ---- the table file ---- */
 
@@ -254,93 +246,7 @@ kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode)
 	return why + 6;
 }
 
-/* ---- the map ---- */
-
-static uint32
-map_crc(const KvMapFile *file)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, file, offsetof(KvMapFile, crc));
-	COMP_CRC32C(crc, file + 1, file->bytes);
-	FIN_CRC32C(crc);
-	return crc;
-}
-
-static void
-write_map(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
-		  const KvKey *bounds)
-{
-	uint32		bytes = sizeof(uint32) * (shape->nshards + 1);
-	KvMapFile  *file;
-	uint32	   *offsets;
-	uint32		at = 0;
-
-	for (int i = 1; i < shape->nshards; i++)
-		bytes += bounds[i].len;
-	file = palloc0(sizeof(KvMapFile) + bytes);
-	kv_head_make(&file->head, KV_MAGIC_MAP, KV_FORMAT_VERSION, key, shape->nshards);
-	file->bytes = bytes;
-	offsets = (uint32 *) (file + 1);
-	for (int i = 1; i < shape->nshards; i++)
-	{
-		offsets[i] = at;
-		memcpy((uint8 *) (offsets + shape->nshards + 1) + at, bounds[i].data, bounds[i].len);
-		at += bounds[i].len;
-	}
-	offsets[shape->nshards] = at;
-	file->crc = map_crc(file);
-	kv_io_replace(path, file, sizeof(KvMapFile) + bytes, true);
-	pfree(file);
-}
-
-/* Are the bounds behind each other, in the file and as keys? */
-static bool
-bounds_are_sound(const KvMapFile *file)
-{
-	const uint32 *offsets = (const uint32 *) (file + 1);
-	const uint8 *bytes = (const uint8 *) (offsets + file->head.shard + 1);
-	uint64		fixed = sizeof(uint32) * ((uint64) file->head.shard + 1);
-
-	if (file->bytes < fixed || offsets[0] != 0 ||
-		offsets[file->head.shard] != file->bytes - fixed)
-		return false;
-	for (uint32 i = 1; i <= file->head.shard; i++)
-	{
-		if (offsets[i] < offsets[i - 1] || offsets[i] - offsets[i - 1] > KV_MAX_KEY)
-			return false;
-	}
-	for (uint32 i = 1; i < file->head.shard; i++)
-	{
-		if (kv_key_compare(bytes + offsets[i - 1], offsets[i] - offsets[i - 1],
-						   bytes + offsets[i], offsets[i + 1] - offsets[i]) >= 0)
-			return false;
-	}
-	return true;
-}
-
-char *
-kv_map_file_read(const KvStoreKey *key, int nshards, Size *bytes)
-{
-	const char *path = kv_path_in_store(key, "map");
-	Size		len;
-	KvMapFile  *file = (KvMapFile *) kv_io_slurp(path, &len);
-	char	   *bounds;
-
-	if (file == NULL || len < sizeof(KvMapFile) || file->head.magic != KV_MAGIC_MAP ||
-		file->head.format_version != KV_FORMAT_VERSION ||
-		len != sizeof(KvMapFile) + file->bytes || file->crc != map_crc(file) ||
-		!kv_head_is_of(&file->head, key, nshards) || !bounds_are_sound(file))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
-	*bytes = file->bytes;
-	bounds = palloc(file->bytes);
-	memcpy(bounds, file + 1, file->bytes);
-	pfree(file);
-	return bounds;
-}
+/* ---- both ---- */
 
 void
 kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
@@ -352,7 +258,7 @@ kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape, const Kv
 	kv_io_rmtree(fresh);
 	kv_io_mkdir(fresh);
 	write_table(psprintf("%s/table", fresh), key, shape, "", 0, 0);
-	write_map(psprintf("%s/map", fresh), key, shape, bounds);
+	kv_map_file_begin(psprintf("%s/map", fresh), key, shape->nshards, bounds);
 	KV_STOP_POINT("create_before_rename");
 	err = kv_io_rename(fresh, target);
 	if (err != 0)

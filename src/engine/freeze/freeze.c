@@ -615,7 +615,7 @@ kv_shard_spill_recovering(KvStore *store, uint32 shardno)
 void
 kv_store_freeze(KvStore *store)
 {
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 

@@ -87,7 +87,7 @@ kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
 	{
 		KvStore    *store = lfirst(cell);
 
-		for (int i = 0; i < store->shape.nshards; i++)
+		kv_each_shard(store, i)
 		{
 			KvShard    *shard = kv_shard(store, i);
 
@@ -141,7 +141,7 @@ spill_recovering(KvStore *store, uint32 shardno, Size least)
 {
 	uint32		largest = shardno;
 
-	for (uint32 i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 

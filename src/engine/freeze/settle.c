@@ -205,7 +205,7 @@ kv_store_settle(KvStore *store)
 {
 	uint64		before = due_before(kv_xid_ended());
 
-	for (uint32 i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		kv_maintenance_interrupts();
 		if (kv_shard(store, i)->maintainer == 0)
@@ -240,7 +240,7 @@ kv_settle_reached(List *stores, uint64 *boundary)
 			return false;
 		if (store->shape.unusable || pg_atomic_read_u32(&store->state) != KV_STORE_OPEN)
 			continue;
-		for (uint32 i = 0; i < store->shape.nshards; i++)
+		kv_each_shard(store, i)
 		{
 			if (delta_has_before(kv_shard(store, i), *boundary) ||
 				runs_have_before(store, i, *boundary))
@@ -348,7 +348,9 @@ settle_all(void *arg)
 		{
 			KvStore    *store = lfirst(cell);
 
-			for (uint32 i = 0; i < store->shape.nshards && !store->shape.unusable; i++)
+			if (store->shape.unusable)
+				continue;
+			kv_each_shard(store, i)
 				settle_before(store, i, ended);
 		}
 	}

@@ -167,19 +167,14 @@ collect_stores(void)
 			continue;
 		kv_value_forget(store->cache_id);
 		kv_runset_forget(store);
-		if (DsaPointerIsValid(store->shards))
+		kv_each_descriptor(store, i)
 		{
-			for (int i = 0; i < store->shape.nshards; i++)
-			{
-				kv_delta_free(&kv_shard(store, i)->active);
-				kv_delta_free(&kv_shard(store, i)->sealed);
-				kv_chunks_free(kv_shard(store, i));
-				kv_retired_free(kv_shard(store, i));
-			}
-			dsa_free(kv_area(), store->shards);
+			kv_delta_free(&kv_shard(store, i)->active);
+			kv_delta_free(&kv_shard(store, i)->sealed);
+			kv_chunks_free(kv_shard(store, i));
+			kv_retired_free(kv_shard(store, i));
 		}
-		if (DsaPointerIsValid(store->bounds))
-			dsa_free(kv_area(), store->bounds);
+		kv_map_free(store);
 		hash_search(kv_store_hash, &store->key, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(&kv_registry->lock);

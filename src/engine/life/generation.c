@@ -59,7 +59,11 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 	if (!found)
 	{
 		memset((char *) store + sizeof(KvStoreKey), 0, sizeof(KvStore) - sizeof(KvStoreKey));
-		store->shards = store->bounds = InvalidDsaPointer;
+		LWLockInitialize(&store->map_lock, kv_tranche_shard);
+		pg_atomic_init_u32(&store->map_number, 0);
+		pg_atomic_init_u32(&store->nshards, 0);
+		pg_atomic_init_u32(&store->numbers, 0);
+		store->map = store->directory = store->blocks = InvalidDsaPointer;
 		pg_atomic_init_u32(&store->state, KV_STORE_CLOSED);
 		pg_atomic_init_u32(&store->pins, 0);
 		pg_atomic_init_u32(&store->next_shard, 0);

@@ -23,15 +23,17 @@ static void
 introduce(KvStore *store)
 {
 	KvKey	   *bounds = palloc0(sizeof(KvKey) * store->shape.nshards);
+	KvMap	   *first = kv_map_file_read(&store->key, store->shape.nshards);
 	StringInfoData schema;
 
 	for (int i = 0; i < store->shape.nshards; i++)
-		bounds[i] = kv_shard_bound(store, i);
+		bounds[i] = kv_map_bound(first, i);
 	initStringInfo(&schema);
 	kv_store_get_schema(store, &schema);
 	kv_wal_log_create(&store->key, &store->shape, bounds);
 	kv_store_set_schema(store, schema.data, schema.len);
 	pfree(schema.data);
+	pfree(first);
 	pfree(bounds);
 }
 
@@ -50,7 +52,7 @@ may_be_unknown(KvStore *store)
 	}
 	if (store->shape.creator_incarnation == kv_writing_incarnation())
 		return false;
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		const KvShard *shard = kv_shard(store, i);
 

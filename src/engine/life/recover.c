@@ -443,8 +443,10 @@ recover_shards(KvStore *store)
 		uint32		shardno = pg_atomic_fetch_add_u32(&store->next_shard, 1);
 		int			n;
 
-		if (shardno >= store->shape.nshards)
+		if (shardno >= pg_atomic_read_u32(&store->numbers))
 			break;
+		if (kv_shard_from(store, shardno) != shardno)
+			continue;
 		kv_maintenance_interrupts();
 		while (at < found.n && found.files[at].shard < shardno)
 			at++;
@@ -460,80 +462,58 @@ recover_shards(KvStore *store)
 
 /* The descriptors of a store's shards do not fit beside those that are in use. */
 static void
-raise_no_room(const KvStore *store, Size bounds)
+raise_no_room(const KvMap *map)
 {
-	Size		bytes = sizeof(KvShard) * store->shape.nshards + bounds;
+	Size		bytes = kv_map_memory(map);
 	Size		megabyte = 1024 * 1024;
 	HASH_SEQ_STATUS status;
-	const KvStore *other;
+	KvStore    *other;
 
 	LWLockAcquire(&kv_registry->lock, LW_SHARED);
 	hash_seq_init(&status, kv_store_hash);
 	while ((other = hash_seq_search(&status)) != NULL)
 	{
-		if (DsaPointerIsValid(other->shards))
-			bytes += sizeof(KvShard) * other->shape.nshards;
+		for (dsa_pointer at = other->blocks; DsaPointerIsValid(at);
+			 at = ((KvShardBlock *) kv_address(at))->next)
+			bytes += sizeof(KvShard) * ((KvShardBlock *) kv_address(at))->n;
 	}
 	LWLockRelease(&kv_registry->lock);
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
-			 errmsg("kvfdw is out of shared memory for %d shards", store->shape.nshards),
+			 errmsg("kvfdw is out of shared memory for %u shards", map->nshards),
 			 errdetail("The shards of all tables in use need %zu MB; kvfdw.delta_memory, which recent versions share, is %d MB.",
 					   bytes / megabyte + 1, kv_delta_memory_mb),
 			 errhint("Set kvfdw.delta_memory to %zu MB or more.",
 					 Max(bytes + bytes / 4, (Size) kv_delta_memory_mb * megabyte) / megabyte + 16)));
 }
 
-/* Shared memory for the store's shards, unless a failed attempt left it. */
+/* Shared memory for the store's map and shards, unless a failed attempt left it. */
 static void
 allocate_shards(KvStore *store)
 {
-	int			flags = DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE | DSA_ALLOC_ZERO;
-	Size		bytes;
-	char	   *bounds;
+	KvMap	   *map;
+	bool		done;
 
-	if (DsaPointerIsValid(store->shards))
+	if (DsaPointerIsValid(store->map))
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	kv_table_file_allow_chunks(&store->key);
 	LWLockRelease(&kv_registry->lock);
 	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
-	bounds = kv_map_file_read(&store->key, store->shape.nshards, &bytes);
-	for (int tries = 0; tries < KV_ROOM_TRIES; tries++)
-	{
-		if (!DsaPointerIsValid(store->bounds))
-			store->bounds = dsa_allocate_extended(kv_area(), bytes, flags);
-		if (DsaPointerIsValid(store->bounds))
-			store->shards = dsa_allocate_extended(kv_area(), sizeof(KvShard) * store->shape.nshards,
-												  flags);
-		if (DsaPointerIsValid(store->shards) ||
-			sizeof(KvShard) * store->shape.nshards >= kv_area_size() ||
-			!kv_make_memory_for_shards())
-			break;
-	}
-	if (DsaPointerIsValid(store->bounds))
-		memcpy(kv_address(store->bounds), bounds, bytes);
-	pfree(bounds);
-	if (!DsaPointerIsValid(store->shards))
-		raise_no_room(store, bytes);
-	for (int i = 0; i < store->shape.nshards; i++)
-	{
-		KvShard    *shard = kv_shard(store, i);
-
-		LWLockInitialize(&shard->lock, kv_tranche_shard);
-		LWLockInitialize(&shard->extend_lock, kv_tranche_shard);
-		LWLockInitialize(&shard->commit_lock, kv_tranche_shard);
-		ConditionVariableInit(&shard->changed);
-		shard->open_slot = shard->sealed_slots = -1;
-		pg_atomic_init_u32(&shard->generation, 0);
-		pg_atomic_init_u64(&shard->writes, 0);
-	}
+	map = kv_map_file_read(&store->key, store->shape.nshards);
+	done = kv_map_begin(store, map);
+	for (int tries = 1; !done && tries < KV_ROOM_TRIES && kv_map_memory(map) < kv_area_size() &&
+		 kv_make_memory_for_shards(); tries++)
+		done = kv_map_begin(store, map);
+	if (!done)
+		raise_no_room(map);
+	pfree(map);
 }
 
 static bool
 all_recovered(KvStore *store)
 {
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		if (!kv_shard(store, i)->recovered)
 			return false;
@@ -600,11 +580,11 @@ kv_chunks_sweep(KvStore *store)
 	Size		n = 0;
 
 	kv_store_list_files(&store->key, &found);
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 		n += kv_shard(store, i)->nchunks + kv_shard(store, i)->nretired;
 	listed = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(KvAddress));
 	n = 0;
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
@@ -639,7 +619,7 @@ kv_chunks_sweep(KvStore *store)
 void
 kv_chunks_cut(KvStore *store)
 {
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
@@ -738,7 +718,7 @@ kv_store_recover(KvStore *store)
 		logs += found.files[i].kind == KV_FILE_LOG;
 	count_volumes(store, &found);
 	pfree(found.files);
-	wanted = store->shape.nshards > 1 && !RecoveryInProgress() ?
+	wanted = kv_store_nshards(store) > 1 && !RecoveryInProgress() ?
 		Min(Min(recovery_workers, logs / 4), lengthof(helpers)) : 0;
 	while (nhelpers < wanted)
 	{
@@ -758,7 +738,7 @@ kv_store_recover(KvStore *store)
 	}
 	PG_CATCH();
 	{
-		pg_atomic_write_u32(&store->next_shard, store->shape.nshards);
+		pg_atomic_write_u32(&store->next_shard, pg_atomic_read_u32(&store->numbers));
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -776,7 +756,7 @@ kv_store_recover(KvStore *store)
 	}
 	if (store->shape.wal != KV_WAL_KEYS)
 		recount_volumes(store);
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 		kv_volume_note(store, kv_shard(store, i)->next_place);
 	report_losses(store);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],

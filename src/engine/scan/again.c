@@ -61,9 +61,8 @@ consider_chain(KvSearch *search, const KvDelta *delta, KvKey key)
 bool
 kv_version_again(KvStore *store, KvKey key, KvVersion *version)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
-	KvShard    *shard = kv_shard(store, shardno);
-	const KvRunSet *set = kv_shard_view(store, shardno);
+	KvShard    *shard;
+	const KvRunSet *set = kv_key_view(store, key, &shard);
 	KvSearch	search = {.wanted = version};
 	KvRunVersions walk;
 	KvVersion	older;

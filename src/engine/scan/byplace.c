@@ -67,11 +67,12 @@ struct KvPlaceOrder
 double
 kv_store_scattered(KvStore *store)
 {
-	uint32		step = 1 + store->shape.nshards / KV_SHARDS_ASKED;
+	uint32		step = 1 + kv_store_nshards(store) / KV_SHARDS_ASKED;
 	double		all = 0;
 	double		scattered = 0;
+	uint32		shardno;
 
-	for (uint32 shardno = 0; shardno < store->shape.nshards; shardno += step)
+	for (uint32 at = 0; kv_shard_at(store, at, &shardno, NULL); at += step)
 	{
 		double		entries = kv_shard_entries(store, shardno);
 
@@ -151,24 +152,35 @@ gather(KvScan *scan)
 
 /* ---- step 2 ---- */
 
-/* Copy the values that are still in merge slots. */
+/*
+ * Copy the values that are still in merge slots.  The rows are of one shard, or of those
+ * that have come of it while it was gone through.
+ */
 static void
 copy_from_slots(KvScan *scan)
 {
-	KvShard    *shard = kv_shard(scan->store, scan->places->shard);
+	KvShard    *shard = NULL;
 	KvStretch	unwritten;
 
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	unwritten = kv_shard_unwritten(shard);
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
 		KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
+		KvShard    *of = kv_shard(scan->store, kv_shard_for(scan->store, row->key, row->keylen));
 
-		if (row->version.len > 0 && address >= unwritten.begin && address < unwritten.end)
-			row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+		if (of != shard)
+		{
+			shard = of;
+			LWLockAcquire(&shard->lock, LW_SHARED);
+			unwritten = kv_shard_unwritten(shard);
+			LWLockRelease(&shard->lock);
+		}
+		if (row->version.len == 0 || address < unwritten.begin || address >= unwritten.end)
+			continue;
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+		LWLockRelease(&shard->lock);
 	}
-	LWLockRelease(&shard->lock);
 }
 
 /* Step 2: the next batch of rows by place; no row: the shard is finished. */

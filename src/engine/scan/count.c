@@ -46,66 +46,51 @@ count_recent(KvKeyReader *keys, KvRun *base)
 	return count;
 }
 
-static uint64
-count_shard(KvScan *scan, uint32 shardno, KvKey lo, KvKey hi)
+uint64
+kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 {
 	KvBounds	bounds = {.lo = lo, .hi = hi};
 	uint8		start[KV_MAX_KEY + 1];
 	uint64		count = 0;
 	KvKeyReader keys;
 
+	scan->nrows = scan->next_row = 0;
+	scan->at_end = true;
+	kv_stat_add(scan->store, KV_COUNT_RANGE_SCANS, 1);
 	for (;;)
 	{
 		const KvRunSet *set;
 		KvRun	   *base;
-		uint8	   *behind = NULL;	/* the first key behind the limit */
-		KvKey		end = hi;
+		KvKey		end = hi;		/* of what is counted now */
+		bool		more;
 
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(scan->batch_context);
-		set = kv_keys_begin(&keys, scan, shardno, &bounds, KV_COUNT_KEYS, MaxAllocHugeSize);
+		set = kv_keys_begin(&keys, scan, &bounds, KV_COUNT_KEYS, MaxAllocHugeSize);
 		base = set->has_base ? set->runs[set->nruns - 1] : NULL;
-		if (!keys.complete)
+		more = !keys.complete;
+		if (more)
 		{
-			behind = MemoryContextAllocZero(scan->batch_context, keys.limit.len + 1);
+			/* up to the first key behind the limit */
+			uint8	   *behind = MemoryContextAllocZero(scan->batch_context, keys.limit.len + 1);
+
 			memcpy(behind, keys.limit.data, keys.limit.len);
-			end.data = behind;
-			end.len = keys.limit.len + 1;
+			end = (KvKey) {behind, keys.limit.len + 1};
+		}
+		else if (keys.edge.data != NULL &&
+				 (hi.data == NULL || kv_key_order(&keys.edge, &hi) < 0))
+		{
+			end = keys.edge;
+			more = true;
 		}
 		if (base != NULL)
 			count += kv_run_count(base, bounds.lo, end, PG_UINT64_MAX);
 		kv_keys_add_runs(&keys, set->runs, set->nruns - (base != NULL));
 		count += count_recent(&keys, base);
 		kv_run_believe();
-		if (keys.complete)
+		if (!more)
 			return count;
 		memcpy(start, end.data, end.len);
-		bounds.lo.data = start;
-		bounds.lo.len = end.len;
+		bounds.lo = (KvKey) {start, end.len};
 	}
-}
-
-uint64
-kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
-{
-	KvStore    *store = scan->store;
-	uint32		shardno = lo.data ? kv_shard_for(store, lo.data, lo.len) : kv_shard_first(store);
-	uint32		last = kv_shard_last(store);
-	uint64		count = 0;
-
-	scan->nrows = scan->next_row = 0;
-	scan->at_end = true;
-	kv_stat_add(store, KV_COUNT_RANGE_SCANS, 1);
-	for (;; shardno = kv_shard_next(store, shardno, 1))
-	{
-		KvKey		bound = kv_shard_bound(store, shardno);
-
-		if (bound.len > 0 && hi.data != NULL &&
-			kv_key_compare(bound.data, bound.len, hi.data, hi.len) >= 0)
-			break;
-		count += count_shard(scan, shardno, lo, hi);
-		if (shardno == last)
-			break;
-	}
-	return count;
 }

@@ -74,22 +74,25 @@ cut_delta(KvShard *shard, int most, KvCut *splits, int n)
 int
 kv_store_cuts(KvStore *store, KvCut *splits, int max)
 {
-	int			in_each = Max((max + 1) / store->shape.nshards - 1, 0);
+	int			nshards = kv_store_nshards(store);
+	int			in_each = Max((max + 1) / nshards - 1, 0);
 	int			n = 0;
+	uint32		shardno;
+	KvKey		bound;
 
-	for (uint32 position = 0, shardno = kv_shard_first(store); position < store->shape.nshards;
-		 position++, shardno = kv_shard_next(store, shardno, 1))
+	for (uint32 position = 0; kv_shard_at(store, position, &shardno, &bound); position++)
 	{
 		KvShard    *shard = kv_shard(store, shardno);
-		KvKey		bound = kv_shard_bound(store, shardno);
 		const KvRunSet *set;
 		KvRun	   *largest = NULL;
 
-		/* with more shards than pieces, some of the bounds will do */
-		if (store->shape.nshards <= max ||
-			(uint64) position * max / store->shape.nshards !=
-			((uint64) position + 1) * max / store->shape.nshards)
+		/* with more shards than pieces, some of the bounds will do; splits may add some now */
+		if (n + in_each + (position > 0) > max)
+			break;
+		if (nshards <= max ||
+			(uint64) position * max / nshards != ((uint64) position + 1) * max / nshards)
 			n = add_cut(splits, n, bound.data, bound.len);
+		pfree(unconstify(uint8 *, bound.data));
 		if (in_each == 0)
 			continue;
 		set = kv_shard_runs(store, shardno);

@@ -101,9 +101,13 @@ struct KvScan
 	KvScanOrder order;
 	bool		backward;		/* order == KV_DESCENDING */
 	uint64		limit_hint;
-	uint32		shardno;		/* where the next batch begins */
-	uint32		end_shard;		/* of the range */
-	uint32		last_shard;		/* of the extent */
+	uint32		shardno;		/* where the next batch begins, as far as is known */
+	uint32		last_shard;		/* of the extent, likewise */
+	KvKey		from;			/* if it is !started: the range goes on from here; data NULL: begins */
+	uint8		from_bytes[KV_MAX_KEY];
+	uint8		edge_bytes[KV_MAX_KEY];	/* for kv_route_part */
+	KvKey		wrap;			/* a scan in any order began here; data NULL: at the lowest keys */
+	bool		wrapped;		/* it has come to the end, and reads what is before that */
 	bool		shared;			/* other processes scan the rest of the extent */
 	KvKey		extent_lo;		/* the range, or what it is a part of */
 	KvKey		extent_hi;
@@ -144,6 +148,9 @@ typedef struct KvBounds
 typedef struct KvKeyReader
 {
 	const KvView *view;
+	uint32		shardno;		/* whose they are */
+	KvKey		edge;			/* where its range ends in the direction; see kv_route_part */
+	uint8		edge_bytes[KV_MAX_KEY];
 	KvBounds	bounds;
 	KvBatchRow *rows;			/* copied from the deltas */
 	int			room;			/* for so many */
@@ -180,11 +187,12 @@ extern int	kv_batch_first_rows(KvScan *scan);
 /* The row of a key, of which row gets what the snapshot sees; false: there is none. */
 extern bool kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row);
 /*
- * Read a shard's keys: first, under its lock, what is in its deltas, up to so many
- * keys or, with their values, bytes.  Returns the runs that belong to them.
+ * Read the keys of the shard where reading begins: first, under its lock, what is in its
+ * deltas, up to so many keys or, with their values, bytes.  Returns the runs that belong
+ * to them.
  */
-extern const KvRunSet *kv_keys_begin(KvKeyReader *keys, KvScan *scan, uint32 shardno,
-									 const KvBounds *bounds, int max_keys, Size max_bytes);
+extern const KvRunSet *kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds,
+									 int max_keys, Size max_bytes);
 /* Then without it: have these runs read, too. */
 extern void kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns);
 /*

@@ -65,9 +65,7 @@ kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *ver
 bool
 kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 {
-	KvStore    *store = scan->store;
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard;
 	const KvRunSet *set;
 	KvDeltaItem *item;
 	bool		found = false;
@@ -77,7 +75,7 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 	row->value = NULL;
 	row->verified = row->headed = false;
 	row->problem = 0;
-	set = kv_shard_view(store, shardno);
+	set = kv_key_view(scan->store, key, &shard);
 	item = kv_delta_find(&shard->active, key.data, key.len);
 	if (item)
 		found = kv_chain_visible(item->newest, &scan->view, &row->version);
@@ -231,17 +229,28 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyRea
 }
 
 const KvRunSet *
-kv_keys_begin(KvKeyReader *keys, KvScan *scan, uint32 shardno, const KvBounds *bounds,
-			  int max_keys, Size max_bytes)
+kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_keys,
+			  Size max_bytes)
 {
-	KvShard    *shard = kv_shard(scan->store, shardno);
+	KvShard    *shard;
 	const KvRunSet *set;
 
 	keys->view = &scan->view;
 	keys->bounds = *bounds;
 	keys->rows = NULL;
 	keys->room = keys->nrows = keys->next_row = keys->steps = 0;
-	set = kv_shard_view(scan->store, shardno);
+	for (;;)
+	{
+		KvRoute		route = kv_route_part(scan->store, start_of(bounds), bounds->backward,
+										  &keys->edge, keys->edge_bytes);
+
+		keys->shardno = route.shardno;
+		shard = kv_shard(scan->store, route.shardno);
+		set = kv_shard_view(scan->store, route.shardno);
+		if (likely(kv_route_holds(shard, route)))
+			break;
+		LWLockRelease(&shard->lock);
+	}
 	copy_deltas(scan, shard, max_keys, max_bytes, keys);
 	keys->value_bytes = kv_shard_value_bytes(shard);
 	LWLockRelease(&shard->lock);
@@ -384,6 +393,33 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 	return false;
 }
 
+/*
+ * The shard that was read has no more: the range goes on in the next one, where the
+ * newest map has it, or ends.
+ */
+static void
+go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
+{
+	KvKey		end = scan->backward ? bounds->lo : bounds->hi;
+	KvKey		edge = keys->edge;
+
+	scan->from = (KvKey) {NULL, 0};
+	if (edge.data != NULL && (end.data == NULL || compare_in_order(bounds, edge, end) < 0))
+	{
+		memcpy(scan->from_bytes, edge.data, edge.len);
+		scan->from = (KvKey) {scan->from_bytes, edge.len};
+	}
+	else if (scan->wrap.data != NULL && !scan->wrapped)
+		scan->wrapped = true;
+	else
+	{
+		scan->at_end = true;
+		return;
+	}
+	scan->shardno = kv_route_part(scan->store, scan->from, scan->backward, &edge,
+								  scan->edge_bytes).shardno;
+}
+
 uint64
 kv_batch_fill_range(KvScan *scan)
 {
@@ -392,9 +428,14 @@ kv_batch_fill_range(KvScan *scan)
 	const KvRunSet *set;
 	bool		finished;
 
+	if (scan->wrapped)
+		bounds.hi = scan->wrap;
 	if (scan->started)
 		bounds.after = scan->position;
-	set = kv_keys_begin(&keys, scan, scan->shardno, &bounds, scan->batch_rows, KV_BATCH_BYTES);
+	else if (scan->from.data != NULL)
+		*(scan->backward ? &bounds.hi : &bounds.lo) = scan->from;
+	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, KV_BATCH_BYTES);
+	scan->shardno = keys.shardno;
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	finished = take_rows(scan, &keys);
 	if (scan->want_values)
@@ -402,9 +443,8 @@ kv_batch_fill_range(KvScan *scan)
 	kv_run_believe();
 	scan->started = !finished;
 
-	/* the next shard's keys all lie behind this one's, so it begins at its edge */
 	if (finished)
-		scan->at_end = !kv_batch_next_shard(scan, scan->end_shard, &scan->shardno);
+		go_on_behind(scan, &keys, &bounds);
 	return keys.value_bytes;
 }
 

@@ -62,13 +62,15 @@ reset_scan(KvScan *scan)
 		pfree((void *) scan->hi.data);
 	if (scan->rest.data)
 		pfree((void *) scan->rest.data);
+	if (scan->wrap.data)
+		pfree((void *) scan->wrap.data);
 	if (scan->keys)
 	{
 		for (int i = 0; i < scan->nkeys; i++)
 			pfree((void *) scan->keys[i].data);
 		pfree(scan->keys);
 	}
-	scan->lo = scan->hi = scan->rest = (KvKey) {NULL, 0};
+	scan->lo = scan->hi = scan->rest = scan->wrap = (KvKey) {NULL, 0};
 	scan->keys = NULL;
 	scan->nkeys = 0;
 }
@@ -77,9 +79,9 @@ reset_scan(KvScan *scan)
 static void
 set_shards(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 {
-	KvStore    *store = scan->store;
-	uint32		low = lo.data ? kv_shard_for(store, lo.data, lo.len) : kv_shard_first(store);
-	uint32		high = hi.data ? kv_shard_for(store, hi.data, hi.len) : kv_shard_last(store);
+	KvKey		edge;
+	uint32		low = kv_route_part(scan->store, lo, false, &edge, scan->edge_bytes).shardno;
+	uint32		high = kv_route_part(scan->store, hi, true, &edge, scan->edge_bytes).shardno;
 
 	scan->order = order;
 	scan->backward = order == KV_DESCENDING;
@@ -93,12 +95,12 @@ begin_range(KvScan *scan, KvScanOrder order)
 {
 	uint32		extent_last = scan->last_shard;
 
-	scan->started = false;
+	scan->started = scan->wrapped = false;
+	scan->from = (KvKey) {NULL, 0};
 	scan->keyed_shard = KV_NO_SHARD;
 	scan->at_end = scan->lo.data && scan->hi.data &&
 		kv_key_compare(scan->lo.data, scan->lo.len, scan->hi.data, scan->hi.len) >= 0;
 	set_shards(scan, scan->lo, scan->hi, order);
-	scan->end_shard = scan->last_shard;
 	if (scan->shared)
 		scan->last_shard = extent_last;
 	else
@@ -119,6 +121,9 @@ static void
 begin_in_company(KvScan *scan, KvScanOrder order)
 {
 	KvScanStart *place = &scan->company;
+	KvKey		lo;
+	KvKey		hi;
+	uint32		map_number;
 	bool		company = scan->want_values && synchronize_seqscans &&
 		kv_window_company(scan->store->cache_id, place);
 
@@ -132,10 +137,15 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 		return;
 	}
 	begin_range(scan, order);
-	if (company)
+	if (company && kv_shard_range(scan->store, place->shard, &lo, &hi, &map_number))
 	{
+		if (lo.len > 0)
+			scan->from = scan->wrap = kv_key_copy(scan->context, lo.data, lo.len);
+		pfree(unconstify(uint8 *, lo.data));
+		if (hi.data != NULL)
+			pfree(unconstify(uint8 *, hi.data));
 		scan->shardno = place->shard;
-		scan->last_shard = scan->end_shard = kv_shard_next(scan->store, place->shard, -1);
+		scan->last_shard = kv_shard_next(scan->store, place->shard, -1);
 	}
 }
 

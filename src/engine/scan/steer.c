@@ -87,10 +87,10 @@ static void
 enter(KvScan *scan, const KvStretches *stretches, uint64 last_segment, const KvWant *wants,
 	  int nwants)
 {
-	const KvStore *store = scan->store;
+	KvStore    *store = scan->store;
 	KvCourse	course = {
 		.store = store->key,
-		.nshards = store->shape.nshards,
+		.map = store,
 		.step = scan->backward ? -1 : 1,
 		.last = scan->last_shard,
 		.wraps = scan->order == KV_ANY_ORDER || scan->order == KV_BY_PLACE,

@@ -1,58 +1,387 @@
 /*
  * map.c
  *		Which shard has a key, and which comes next in the order of keys.
+ *
+ * The map in shared memory is copied under KvStore.map_lock, shared, by each process for
+ * itself; it is renewed when KvStore.map_number is another.  Nothing that this file
+ * returns points into a copy, for the next look may renew it.
+ *
+ * Descriptors are found by number through a directory, without a lock.  A directory that is
+ * too small is replaced, not changed, and stays until the store goes.
  */
 #include "postgres.h"
 
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
 #include "engine/base/area.h"
+#include "engine/base/hash.h"
 #include "engine/base/key.h"
+#include "engine/base/shared.h"
 #include "engine/shard/shard.h"
 
-KvKey
-kv_shard_bound(const KvStore *store, uint32 shardno)
-{
-	const uint32 *offsets = kv_address(store->bounds);
-	const uint8 *bytes = (const uint8 *) (offsets + store->shape.nshards + 1);
-	KvKey		bound;
+#define KV_CACHED_MAPS	512
+#define KV_NO_OOM		(DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE | DSA_ALLOC_ZERO)
 
-	bound.data = bytes + offsets[shardno];
-	bound.len = offsets[shardno + 1] - offsets[shardno];
-	return bound;
+/* ---- this process's copies ---- */
+
+typedef struct KvMapCopy
+{
+	uint32		opening;		/* hash key: KvStore.cache_id */
+	KvMap	   *map;			/* NULL: not copied yet */
+} KvMapCopy;
+
+static HTAB *copies = NULL;
+
+/* The one that was used last. */
+static uint32 last_opening = 0;
+static const KvMap *last_map = NULL;
+
+static uint32
+newest_number(const KvStore *store)
+{
+	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map_number);
 }
 
-uint32
-kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
+static void
+forget_copies(void)
+{
+	HASH_SEQ_STATUS status;
+	KvMapCopy  *copy;
+
+	last_opening = 0;
+	last_map = NULL;
+	hash_seq_init(&status, copies);
+	while ((copy = hash_seq_search(&status)) != NULL)
+	{
+		if (copy->map != NULL)
+			pfree(copy->map);
+		hash_search(copies, &copy->opening, HASH_REMOVE, NULL);
+	}
+}
+
+static KvMap *
+copy_map(KvStore *store)
+{
+	const KvMap *shared;
+	KvMap	   *map;
+
+	LWLockAcquire(&store->map_lock, LW_SHARED);
+	shared = kv_address(store->map);
+	map = MemoryContextAllocHuge(TopMemoryContext, shared->bytes);
+	memcpy(map, shared, shared->bytes);
+	LWLockRelease(&store->map_lock);
+	return map;
+}
+
+static const KvMap *
+find_copy(KvStore *store)
+{
+	KvMapCopy  *copy;
+	bool		found;
+
+	if (copies == NULL)
+		copies = kv_hash_create("kvfdw maps", sizeof(uint32), sizeof(KvMapCopy), TopMemoryContext);
+	copy = hash_search(copies, &store->cache_id, HASH_FIND, NULL);
+	if (copy == NULL)
+	{
+		if (hash_get_num_entries(copies) >= KV_CACHED_MAPS)
+			forget_copies();
+		copy = hash_search(copies, &store->cache_id, HASH_ENTER, &found);
+		copy->map = NULL;
+	}
+	if (copy->map == NULL || copy->map->number != newest_number(store))
+	{
+		KvMap	   *fresh = copy_map(store);
+
+		last_opening = 0;
+		if (copy->map != NULL)
+			pfree(copy->map);
+		copy->map = fresh;
+	}
+	last_opening = store->cache_id;
+	last_map = copy->map;
+	return copy->map;
+}
+
+static inline const KvMap *
+map_of(const KvStore *store)
+{
+	if (likely(last_opening == store->cache_id && last_map->number == newest_number(store)))
+		return last_map;
+	return find_copy(unconstify(KvStore *, store));
+}
+
+/* ---- routes ---- */
+
+/* How many shards begin at the key or, unless or_at, before it. */
+static uint32
+bounds_up_to(const KvMap *map, KvKey key, bool or_at)
 {
 	uint32		low = 0;
-	uint32		high = store->shape.nshards;
+	uint32		high = map->nshards;
 
+	/* the first one begins before all keys */
 	while (high - low > 1)
 	{
 		uint32		middle = (low + high) / 2;
-		KvKey		bound = kv_shard_bound(store, middle);
+		KvKey		bound = kv_map_bound(map, middle);
+		int			order = kv_key_compare(bound.data, bound.len, key.data, key.len);
 
-		if (kv_key_compare(bound.data, bound.len, key, keylen) <= 0)
+		if (order < 0 || (order == 0 && or_at))
 			low = middle;
 		else
 			high = middle;
 	}
-	return low;
+	return low + 1;
+}
+
+KvRoute
+kv_route(const KvStore *store, KvKey key)
+{
+	const KvMap *map = map_of(store);
+
+	return (KvRoute) {kv_map_shards(map)[bounds_up_to(map, key, true) - 1], map->number};
+}
+
+KvRoute
+kv_route_part(const KvStore *store, KvKey start, bool backward, KvKey *edge,
+			  uint8 edge_bytes[KV_MAX_KEY])
+{
+	const KvMap *map = map_of(store);
+	uint32		position;
+	KvKey		bound = {NULL, 0};
+
+	if (start.data == NULL)
+		position = backward ? map->nshards - 1 : 0;
+	else
+		position = bounds_up_to(map, start, !backward) - 1;
+	if (backward && position > 0)
+		bound = kv_map_bound(map, position);
+	else if (!backward && position + 1 < map->nshards)
+		bound = kv_map_bound(map, position + 1);
+	*edge = (KvKey) {NULL, 0};
+	if (bound.data != NULL)
+	{
+		memcpy(edge_bytes, bound.data, bound.len);
+		*edge = (KvKey) {edge_bytes, bound.len};
+	}
+	return (KvRoute) {kv_map_shards(map)[position], map->number};
 }
 
 uint32
 kv_shard_first(const KvStore *store)
 {
-	return 0;
+	return kv_map_shards(map_of(store))[0];
 }
 
 uint32
 kv_shard_last(const KvStore *store)
 {
-	return store->shape.nshards - 1;
+	const KvMap *map = map_of(store);
+
+	return kv_map_shards(map)[map->nshards - 1];
+}
+
+bool
+kv_shard_at(const KvStore *store, uint32 position, uint32 *shardno, KvKey *bound)
+{
+	const KvMap *map = map_of(store);
+
+	if (position >= map->nshards)
+		return false;
+	*shardno = kv_map_shards(map)[position];
+	if (bound != NULL)
+	{
+		KvKey		low = kv_map_bound(map, position);
+
+		*bound = kv_key_copy(CurrentMemoryContext, low.data, low.len);
+	}
+	return true;
+}
+
+bool
+kv_shard_range(const KvStore *store, uint32 shardno, KvKey *lo, KvKey *hi, uint32 *map_number)
+{
+	const KvMap *map = map_of(store);
+	const uint32 *shards = kv_map_shards(map);
+	uint32		position = kv_shard(store, shardno)->position;
+	KvKey		bound;
+
+	/* where the newest map has it, which the copy need not be any more */
+	if (position >= map->nshards || shards[position] != shardno)
+	{
+		for (position = 0; position < map->nshards && shards[position] != shardno; position++)
+			;
+		if (position == map->nshards)
+			return false;
+	}
+	*map_number = map->number;
+	bound = kv_map_bound(map, position);
+	*lo = kv_key_copy(CurrentMemoryContext, bound.data, bound.len);
+	*hi = (KvKey) {NULL, 0};
+	if (position + 1 < map->nshards)
+	{
+		bound = kv_map_bound(map, position + 1);
+		*hi = kv_key_copy(CurrentMemoryContext, bound.data, bound.len);
+	}
+	return true;
 }
 
 uint32
-kv_shard_next(const KvStore *store, uint32 shardno, int direction)
+kv_descriptor_from(KvStore *store, uint32 shardno)
 {
-	return kv_shard_step(store->shape.nshards, shardno, direction);
+	for (; shardno < pg_atomic_read_u32(&store->numbers); shardno++)
+	{
+		if (DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shardno]))
+			return shardno;
+	}
+	return KV_NO_SHARD;
+}
+
+uint32
+kv_shard_from(KvStore *store, uint32 shardno)
+{
+	shardno = kv_descriptor_from(store, shardno);
+	while (shardno != KV_NO_SHARD && kv_shard(store, shardno)->bounds_since == KV_NOT_IN_MAP)
+		shardno = kv_descriptor_from(store, shardno + 1);
+	return shardno;
+}
+
+/* ---- descriptors ---- */
+
+static void
+init_shard(KvShard *shard)
+{
+	LWLockInitialize(&shard->lock, kv_tranche_shard);
+	LWLockInitialize(&shard->extend_lock, kv_tranche_shard);
+	LWLockInitialize(&shard->commit_lock, kv_tranche_shard);
+	ConditionVariableInit(&shard->changed);
+	shard->open_slot = shard->sealed_slots = -1;
+	shard->bounds_since = KV_NOT_IN_MAP;
+	pg_atomic_init_u32(&shard->generation, 0);
+	pg_atomic_init_u64(&shard->writes, 0);
+}
+
+/* Have a directory with room for numbers below this one. */
+static bool
+grow_directory(KvStore *store, uint32 numbers)
+{
+	KvDirectory *old = DsaPointerIsValid(store->directory) ? kv_address(store->directory) : NULL;
+	uint32		room = old != NULL ? old->room : 0;
+	dsa_pointer fresh;
+	KvDirectory *directory;
+
+	if (numbers <= room)
+		return true;
+	room = Min(Max(numbers, room * 2), KV_SHARD_NUMBERS);
+	fresh = dsa_allocate_extended(kv_area(), offsetof(KvDirectory, shards) +
+								  room * sizeof(dsa_pointer), KV_NO_OOM);
+	if (!DsaPointerIsValid(fresh))
+		return false;
+	directory = kv_address(fresh);
+	directory->room = room;
+	directory->smaller = store->directory;
+	if (old != NULL)
+		memcpy(directory->shards, old->shards, old->room * sizeof(dsa_pointer));
+	pg_write_barrier();
+	store->directory = fresh;
+	return true;
+}
+
+/* Make descriptors for n shards; they are in no map yet. */
+static bool
+add_shards(KvStore *store, const uint32 *shards, uint32 n)
+{
+	uint32		numbers = 0;
+	dsa_pointer fresh;
+	KvShardBlock *block;
+	KvDirectory *directory;
+
+	for (uint32 i = 0; i < n; i++)
+		numbers = Max(numbers, shards[i] + 1);
+	if (!grow_directory(store, numbers))
+		return false;
+	fresh = dsa_allocate_extended(kv_area(), offsetof(KvShardBlock, shards) + n * sizeof(KvShard),
+								  KV_NO_OOM);
+	if (!DsaPointerIsValid(fresh))
+		return false;
+	block = kv_address(fresh);
+	block->n = n;
+	block->next = store->blocks;
+	store->blocks = fresh;
+	directory = kv_address(store->directory);
+	for (uint32 i = 0; i < n; i++)
+	{
+		init_shard(&block->shards[i]);
+		directory->shards[shards[i]] = fresh + offsetof(KvShardBlock, shards) + i * sizeof(KvShard);
+	}
+	pg_write_barrier();
+	pg_atomic_write_u32(&store->numbers, Max(numbers, pg_atomic_read_u32(&store->numbers)));
+	return true;
+}
+
+/* Tell the shards where the map has them. */
+static void
+place_shards(KvStore *store, const KvMap *map)
+{
+	const uint32 *shards = kv_map_shards(map);
+
+	for (uint32 i = 0; i < map->nshards; i++)
+	{
+		KvShard    *shard = kv_shard(store, shards[i]);
+
+		shard->position = i;
+		shard->next = shards[(i + 1) % map->nshards];
+		shard->previous = shards[(i + map->nshards - 1) % map->nshards];
+	}
+	pg_atomic_write_u32(&store->nshards, map->nshards);
+}
+
+Size
+kv_map_memory(const KvMap *map)
+{
+	uint32		numbers = 0;
+
+	for (uint32 i = 0; i < map->nshards; i++)
+		numbers = Max(numbers, kv_map_shards(map)[i] + 1);
+	return map->bytes + map->nshards * sizeof(KvShard) + numbers * sizeof(dsa_pointer);
+}
+
+bool
+kv_map_begin(KvStore *store, const KvMap *map)
+{
+	store->map = dsa_allocate_extended(kv_area(), map->bytes, KV_NO_OOM);
+	if (!DsaPointerIsValid(store->map) || !add_shards(store, kv_map_shards(map), map->nshards))
+	{
+		kv_map_free(store);
+		return false;
+	}
+	memcpy(kv_address(store->map), map, map->bytes);
+	place_shards(store, map);
+	for (uint32 i = 0; i < map->nshards; i++)
+		kv_shard(store, kv_map_shards(map)[i])->bounds_since = map->number;
+	pg_atomic_write_u32(&store->map_number, map->number);
+	return true;
+}
+
+void
+kv_map_free(KvStore *store)
+{
+	dsa_pointer next;
+
+	for (dsa_pointer at = store->blocks; DsaPointerIsValid(at); at = next)
+	{
+		next = ((KvShardBlock *) kv_address(at))->next;
+		dsa_free(kv_area(), at);
+	}
+	for (dsa_pointer at = store->directory; DsaPointerIsValid(at); at = next)
+	{
+		next = ((KvDirectory *) kv_address(at))->smaller;
+		dsa_free(kv_area(), at);
+	}
+	if (DsaPointerIsValid(store->map))
+		dsa_free(kv_area(), store->map);
+	store->blocks = store->directory = store->map = InvalidDsaPointer;
+	pg_atomic_write_u32(&store->numbers, 0);
 }

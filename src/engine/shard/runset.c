@@ -173,6 +173,22 @@ kv_shard_view(KvStore *store, uint32 shardno)
 	}
 }
 
+const KvRunSet *
+kv_key_view(KvStore *store, KvKey key, KvShard **shard)
+{
+	for (;;)
+	{
+		KvRoute		route = kv_route(store, key);
+		const KvRunSet *set;
+
+		*shard = kv_shard(store, route.shardno);
+		set = kv_shard_view(store, route.shardno);
+		if (likely(kv_route_holds(*shard, route)))
+			return set;
+		LWLockRelease(&(*shard)->lock);
+	}
+}
+
 void
 kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key)
 {

@@ -10,6 +10,14 @@
  * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory,
  * not its table.
  *
+ * The map of a store says which shard has which keys.  It is immutable, and numbered; who
+ * changes bounds puts another one in its place, under KvStore.map_lock.  A process goes by a
+ * copy of its own, so a route, which is what a map says of a key, may be outdated as soon
+ * as it is known.  So who looks into a shard for the sake of a key, or writes to it, does it
+ * under the shard's lock and makes sure there that the route still holds.  Descriptors
+ * of shards stay where they are until their store goes; a shard that the map does not have
+ * any more holds no route.
+ *
  * kv_shard_runs maps files, so no lock is held on entry; it raises ERROR for a damaged
  * run.  A run set is its process's, and good while the shard has its generation.
  */
@@ -79,12 +87,22 @@ typedef enum KvPassPhase
 	KV_PASS_SWITCH
 } KvPassPhase;
 
+#define KV_NOT_IN_MAP	PG_UINT32_MAX	/* bounds_since: the map has it not yet, or not any more */
+
 typedef struct KvShard
 {
 	LWLock		lock;
 	LWLock		extend_lock;	/* one process at a time adds chunks or grows the open one */
 	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (slot/commit.c) */
 	ConditionVariable changed;	/* maintenance ended, a slot was written */
+
+	/* guarded by lock; changes under map_lock as well */
+	uint32		bounds_since;	/* the map that last changed its bounds, or KV_NOT_IN_MAP */
+
+	/* where the newest map has it; anybody may read these, and be a little behind */
+	uint32		position;
+	uint32		next;			/* in the order of keys; behind the last comes the first */
+	uint32		previous;
 
 	/* guarded by lock */
 	KvDelta		active;			/* new versions go here */
@@ -150,7 +168,7 @@ typedef enum KvStoreState
 struct KvStore
 {
 	KvStoreKey	key;			/* hash key */
-	KvStoreShape shape;			/* nshards and key_width are constant once it is OPEN */
+	KvStoreShape shape;			/* key_width is constant once it is OPEN */
 	pg_atomic_uint32 images_failed;	/* attempts at images on request */
 
 	/* space.h */
@@ -163,10 +181,16 @@ struct KvStore
 	ConditionVariable opened;
 	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock */
 
+	/* set while OPENING, changed afterwards under map_lock */
+	LWLock		map_lock;
+	dsa_pointer map;			/* KvMap; look at it through shard/map.c */
+	pg_atomic_uint32 map_number;	/* its number … */
+	pg_atomic_uint32 nshards;	/* … and how many shards it has */
+	pg_atomic_uint32 numbers;	/* no shard has this number or a greater one */
+	dsa_pointer directory;		/* KvDirectory: where the descriptors are */
+	dsa_pointer blocks;			/* KvShardBlock: what they are allocated in */
+
 	/* set while OPENING, constant afterwards */
-	dsa_pointer shards;			/* KvShard[shape.nshards] */
-	dsa_pointer bounds;			/* uint32 offset[nshards + 1], then key bytes:
-								 * shard i starts at bound i; bound 0 is empty */
 	pg_atomic_uint32 volumes[KV_CHUNK_CLASSES];	/* of each class: how many are given out … */
 	pg_atomic_uint32 redo_volumes[KV_CHUNK_CLASSES];	/* … and in redo, from the other end */
 	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
@@ -199,7 +223,30 @@ typedef struct KvTableEntry
 
 #define kv_chunks(shard)	((KvShardChunk *) kv_address((shard)->chunks))
 #define kv_retired(shard)	((KvRetired *) kv_address((shard)->retired))
-#define kv_shard(store, n)	(&((KvShard *) kv_address((store)->shards))[n])
+
+/* Descriptors by number.  One that has become too small stays for those who look into it. */
+typedef struct KvDirectory
+{
+	dsa_pointer smaller;		/* the one before, or invalid */
+	uint32		room;
+	uint32		pad;
+	dsa_pointer shards[FLEXIBLE_ARRAY_MEMBER];	/* KvShard; invalid: there is no such shard */
+} KvDirectory;
+
+/* Descriptors that were allocated together. */
+typedef struct KvShardBlock
+{
+	dsa_pointer next;
+	uint64		n;
+	KvShard		shards[FLEXIBLE_ARRAY_MEMBER];
+} KvShardBlock;
+
+/* The descriptor of a shard that the store's map has, or has had since it was opened. */
+static inline KvShard *
+kv_shard(const KvStore *store, uint32 shardno)
+{
+	return kv_address(((KvDirectory *) kv_address(store->directory))->shards[shardno]);
+}
 
 /* shard/runset.c */
 typedef struct KvRunSet
@@ -220,16 +267,101 @@ typedef struct KvRunVersions
 } KvRunVersions;
 
 /* ---- map.c ---- */
+
+/* What a map says of a key. */
+typedef struct KvRoute
+{
+	uint32		shardno;
+	uint32		map_number;
+} KvRoute;
+
+/* The shard whose range has the key.  The store is open; no lock of a shard is held. */
+extern KvRoute kv_route(const KvStore *store, KvKey key);
 /*
- * The shard whose range has the key: the last whose bound is <= key.  The store is open, or
- * being opened; no lock is needed, for bounds do not change.
+ * The shard where one begins who goes through keys: upwards from start on, downwards from
+ * the last one before it; data NULL: from the lowest, or the highest.  *edge: where its
+ * range ends in that direction, the next shard's first key upwards and its own downwards;
+ * data NULL: there is no shard behind it.  The bytes are put into edge_bytes.
  */
-extern uint32 kv_shard_for(const KvStore *store, const uint8 *key, int keylen);
-extern KvKey kv_shard_bound(const KvStore *store, uint32 shardno);	/* its first key */
+extern KvRoute kv_route_part(const KvStore *store, KvKey start, bool backward, KvKey *edge,
+							 uint8 edge_bytes[KV_MAX_KEY]);
+
+/* Does a route hold?  The shard's lock is held. */
+static inline bool
+kv_route_holds(const KvShard *shard, KvRoute route)
+{
+	return shard->bounds_since <= route.map_number;
+}
+
+/* Likewise for who needs no more than a good guess. */
+static inline uint32
+kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
+{
+	return kv_route(store, (KvKey) {key, keylen}).shardno;
+}
+
 extern uint32 kv_shard_first(const KvStore *store);	/* that of the lowest keys */
 extern uint32 kv_shard_last(const KvStore *store);	/* that of the highest */
-/* In the order of keys; direction is 1 or -1.  Behind the last comes the first. */
-extern uint32 kv_shard_next(const KvStore *store, uint32 shardno, int direction);
+/*
+ * The shard at a position, the first being 0, and its first key, palloc'd; bound may be
+ * NULL.  False: there are not so many.
+ */
+extern bool kv_shard_at(const KvStore *store, uint32 position, uint32 *shardno, KvKey *bound);
+/*
+ * The range of a shard, palloc'd; hi->data NULL: it has no end.  *map_number: of the map that
+ * says so.  False: the map does not have it any more.
+ */
+extern bool kv_shard_range(const KvStore *store, uint32 shardno, KvKey *lo, KvKey *hi,
+						   uint32 *map_number);
+
+/* In the order of keys, behind the last comes the first; direction is 1 or -1. */
+static inline uint32
+kv_shard_next(const KvStore *store, uint32 shardno, int direction)
+{
+	const KvShard *shard = kv_shard(store, shardno);
+
+	return direction > 0 ? shard->next : shard->previous;
+}
+
+/* How many steps one shard is behind another, if that is not negative. */
+static inline int64
+kv_shard_distance(const KvStore *store, uint32 from, uint32 to)
+{
+	return (int64) kv_shard(store, to)->position - kv_shard(store, from)->position;
+}
+
+static inline uint32
+kv_store_nshards(KvStore *store)
+{
+	return pg_atomic_read_u32(&store->nshards);
+}
+
+/* The least number from one on that a shard in the map has, or KV_NO_SHARD. */
+extern uint32 kv_shard_from(KvStore *store, uint32 shardno);
+
+/*
+ * Every shard in the map, by number.  Those that come into it meanwhile have greater numbers
+ * than what they come from, so all keys are met.
+ */
+#define kv_each_shard(store, shardno) \
+	for (uint32 shardno = kv_shard_from(store, 0); shardno != KV_NO_SHARD; \
+		 shardno = kv_shard_from(store, shardno + 1))
+
+/* Every shard of which there is a descriptor, in the map or not. */
+#define kv_each_descriptor(store, shardno) \
+	for (uint32 shardno = kv_descriptor_from(store, 0); shardno != KV_NO_SHARD; \
+		 shardno = kv_descriptor_from(store, shardno + 1))
+/* The least number from one on that has a descriptor, or KV_NO_SHARD. */
+extern uint32 kv_descriptor_from(KvStore *store, uint32 shardno);
+
+/*
+ * A store is being opened: make room for this map and descriptors of its shards, all zero but
+ * for what the map says.  False, and nothing is changed: there is no shared memory.
+ */
+extern bool kv_map_begin(KvStore *store, const KvMap *map);
+/* Nobody uses the store any more: free all of that. */
+extern void kv_map_free(KvStore *store);
+extern Size kv_map_memory(const KvMap *map);	/* what kv_map_begin needs */
 
 /* ---- runset.c ---- */
 /* Fills in what the run of this number is to say of itself. */
@@ -241,6 +373,8 @@ extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRu
 extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shardno);
 /* Likewise, with the shard's lock taken, shared: deltas and runs belong together. */
 extern const KvRunSet *kv_shard_view(KvStore *store, uint32 shardno);
+/* Likewise of the shard that has the key, as the newest map says while the lock is held. */
+extern const KvRunSet *kv_key_view(KvStore *store, KvKey key, KvShard **shard);
 /* Walk the versions of key in the runs, newest first, each with the incarnation of its run. */
 extern void kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key);
 extern bool kv_run_versions_next(KvRunVersions *walk, KvVersion *version,

@@ -14,6 +14,7 @@
 /* How a key stands for one who wants a lock of some strength on it. */
 typedef struct KvKeyState
 {
+	uint32		shardno;		/* that has the key; its lock is held */
 	bool		exists;			/* some version is finished or this transaction's */
 	KvVersion	newest;			/* the newest such that is no LOCK */
 	uint64		unfinished;		/* xid of another's conflicting write, or 0 */
@@ -35,29 +36,25 @@ typedef struct KvWrite
 	bool		waited;			/* for room that a compaction makes: once is enough */
 } KvWrite;
 
-/*
- * How the key stands for one who wants to lock or change it; returns with the shard's lock
- * held exclusively.
- */
-extern void kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
-						KvKeyState *state);
+/* Returns with the lock of the shard that has the key, state->shardno, held exclusively. */
+extern void kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state);
+/* Let go of it. */
+extern void kv_key_leave(const KvStore *store, const KvKeyState *state);
 
 /*
  * Does what can be done without the shard's lock, which must not be held.  *write goes to
  * kv_write_finish, and once more after another kv_key_look if that returns false.  The value
  * is not copied: it must stay until then.
  */
-extern void kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
-							 KvForm form, const char *value, Size len, CommandId cid,
-							 KvWrite *write);
+extern void kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
+							 const char *value, Size len, CommandId cid, KvWrite *write);
 
 /*
  * Makes the write part of the shard.  state: from kv_key_look, the shard's lock being held
  * since, which is released.  False: the caller must look again, unless write->refused; at
  * most a value that no merge slot can hold was written to a chunk.
  */
-extern bool kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
-							KvKeyState *state);
+extern bool kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state);
 
 /* A row of the store was inserted, changed or deleted (changes.c). */
 extern void kv_note_change(KvStore *store);

@@ -49,13 +49,12 @@ KvPut
 kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue *put,
 		  CommandId cid, KvVersion *made, TransactionId *in_the_way)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvVersionKind kind = put != NULL ? KV_VERSION_PUT : KV_VERSION_DELETE;
 	Size		len = put != NULL ? put->len : 0;
 	KvWrite		write;
 
 	KV_STOP_POINT("put_if");
-	kv_write_prepare(store, shardno, key, kind, put != NULL ? put->form : KV_FORM_RAW,
+	kv_write_prepare(store, key, kind, put != NULL ? put->form : KV_FORM_RAW,
 					 put != NULL ? put->value : NULL, len, cid, &write);
 	write.nowait = true;
 	for (;;)
@@ -64,15 +63,15 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 		KvPut		result;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, shardno, key,
+		kv_key_look(store, key,
 					put != NULL ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
 		result = judge(&state, expected, in_the_way);
 		if (result != KV_PUT_DONE)
 		{
-			LWLockRelease(&kv_shard(store, shardno)->lock);
+			kv_key_leave(store, &state);
 			return result;
 		}
-		if (kv_write_finish(store, shardno, key, &write, &state))
+		if (kv_write_finish(store, key, &write, &state))
 			break;
 		if (write.refused)
 			return KV_PUT_NO_ROOM;

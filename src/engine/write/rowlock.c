@@ -219,15 +219,14 @@ note_chain(KvTrail *trail, const KvAim *aim, const KvDelta *delta)
 static void
 trace_row(KvStore *store, const KvAim *aim, KvTrail *trail)
 {
-	uint32		shardno = kv_shard_for(store, aim->key.data, aim->key.len);
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard;
 	const KvRunSet *set;
 	KvRunVersions walk;
 	KvVersion	version;
 	uint32		incarnation;
 	bool		reached;
 
-	set = kv_shard_view(store, shardno);
+	set = kv_key_view(store, aim->key, &shard);
 	memset(trail, 0, sizeof(*trail));
 	reached = note_chain(trail, aim, &shard->active) ||
 		note_chain(trail, aim, &shard->sealed);
@@ -301,14 +300,13 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 {
 	for (;;)
 	{
-		uint32		shardno = kv_shard_for(store, aim->key.data, aim->key.len);
 		const uint8 *key = aim->key.data;
 		KvRowResult result;
 		uint64		wait;
 		bool		moved;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, shardno, aim->key, mode, state);
+		kv_key_look(store, aim->key, mode, state);
 		wait = state->unfinished != 0 ? state->unfinished : state->locked_by;
 		if (wait == 0 && state->exists && state->newest.kind == KV_VERSION_PUT &&
 			is_aim(aim, &state->newest, kv_incarnations->current))
@@ -317,10 +315,10 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 				return KV_ROW_DONE;
 
 			/* changed by others first, then by this transaction */
-			LWLockRelease(&kv_shard(store, shardno)->lock);
+			kv_key_leave(store, state);
 			return state->newest.cid > cid ? KV_ROW_CHANGED_LATER : KV_ROW_GONE;
 		}
-		LWLockRelease(&kv_shard(store, shardno)->lock);
+		kv_key_leave(store, state);
 
 		/* find out first whether the row can still be had: if not, do not wait */
 		result = follow_row(store, aim, mode, cid, &moved);
@@ -352,13 +350,11 @@ static void
 prepare_change(KvStore *store, KvKey key, KvVersionKind kind, const KvChange *change,
 			   KvWrite *write)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
-
 	if (kind == KV_VERSION_LOCK)
-		kv_write_prepare(store, shardno, key, kind, KV_FORM_RAW, NULL, 0,
+		kv_write_prepare(store, key, kind, KV_FORM_RAW, NULL, 0,
 						 (CommandId) change->mode, write);
 	else
-		kv_write_prepare(store, shardno, key, kind, change->form, change->value,
+		kv_write_prepare(store, key, kind, change->form, change->value,
 						 change->len, change->cid, write);
 }
 
@@ -378,29 +374,27 @@ change_row(KvStore *store, KvAim *aim, const KvChange *change, KvQueue *queue, K
 	{
 		KvRowResult result = reach_row(store, aim, change->mode, change->cid, queue, &state);
 		KvVersionKind kind = aim->newer ? KV_VERSION_LOCK : change->kind;
-		uint32		shardno;
 
 		if (result != KV_ROW_DONE)
 			return result;
-		shardno = kv_shard_for(store, aim->key.data, aim->key.len);
 		if (aim->locked && state.held < 0)
 		{
-			LWLockRelease(&kv_shard(store, shardno)->lock);
+			kv_key_leave(store, &state);
 			elog(ERROR, "row to change is not locked by this transaction");
 		}
 		if (kind == KV_VERSION_LOCK && state.held >= (int) change->mode)
 		{
-			LWLockRelease(&kv_shard(store, shardno)->lock);
+			kv_key_leave(store, &state);
 			break;
 		}
 		if (prepared.data != aim->key.data || write.version.kind != kind)
 		{
-			LWLockRelease(&kv_shard(store, shardno)->lock);
+			kv_key_leave(store, &state);
 			prepare_change(store, aim->key, kind, change, &write);
 			prepared = aim->key;
 			continue;
 		}
-		if (kv_write_finish(store, shardno, aim->key, &write, &state))
+		if (kv_write_finish(store, aim->key, &write, &state))
 			break;
 	}
 	if (!aim->newer)
@@ -503,8 +497,6 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 				  Size len, Snapshot snapshot, CommandId cid, LockTupleMode mode,
 				  KvVersion *seen, bool met, KvRow *existing)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
-	KvShard    *shard = kv_shard(store, shardno);
 	KvQueue		queue = {.rel = rel, .policy = LockWaitBlock};
 	KvChange	insert = {.form = form, .value = value, .len = len, .cid = cid};
 	KvChange	lock = {.mode = mode};
@@ -521,7 +513,7 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 		uint64		wait;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, shardno, key, mode, &state);
+		kv_key_look(store, key, mode, &state);
 		result = KV_INSERTED;
 		wait = state.unfinished;
 		if (wait == 0 && state.exists && state.newest.kind == KV_VERSION_PUT)
@@ -536,7 +528,7 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 			result = state.exists && has_moved(&state.newest) ? KV_EXISTS_UNSEEN : KV_EXISTS_DELETED;
 		if (wait != 0)
 		{
-			LWLockRelease(&shard->lock);
+			kv_key_leave(store, &state);
 			if (!queue.joined && state.held < 0)
 				(void) join_queue(&queue, key, mode);
 			(void) wait_for(&queue, wait);
@@ -545,10 +537,10 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 				 result == KV_EXISTS_ANEW ||
 				 (result == KV_EXISTS && (seen != NULL || state.held >= (int) mode)))
 		{
-			LWLockRelease(&shard->lock);
+			kv_key_leave(store, &state);
 			break;
 		}
-		else if (kv_write_finish(store, shardno, key, result == KV_EXISTS ? &hold : &row, &state))
+		else if (kv_write_finish(store, key, result == KV_EXISTS ? &hold : &row, &state))
 			break;
 	}
 	leave_queue(&queue);
@@ -582,7 +574,6 @@ kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form, cons
 			 Size len, CommandId cid)
 {
 	KvChange	change = {.form = form, .value = value, .len = len, .cid = cid};
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvWrite		write;
 	KvKeyState	state;
 
@@ -591,14 +582,14 @@ kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form, cons
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, shardno, key, LockTupleNoKeyExclusive, &state);
+		kv_key_look(store, key, LockTupleNoKeyExclusive, &state);
 		if (state.unfinished != 0 || state.locked_by != 0 || !state.exists ||
 			!same_version(&state.newest, seen))
 		{
-			LWLockRelease(&kv_shard(store, shardno)->lock);
+			kv_key_leave(store, &state);
 			return false;
 		}
-		if (kv_write_finish(store, shardno, key, &write, &state))
+		if (kv_write_finish(store, key, &write, &state))
 			break;
 	}
 	kv_stat_add(store, KV_COUNT_UPDATES, 1);

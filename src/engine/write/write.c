@@ -163,26 +163,33 @@ fold_runs(KvKeyState *state, const KvRunSet *set, KvKey key, LockTupleMode wante
 	}
 }
 
+void
+kv_key_leave(const KvStore *store, const KvKeyState *state)
+{
+	LWLockRelease(&kv_shard(store, state->shardno)->lock);
+}
+
 /* The runs are searched before the lock is taken. */
 void
-kv_key_look(KvStore *store, uint32 shardno, KvKey key, LockTupleMode wanted,
-			KvKeyState *state)
+kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-
 	for (;;)
 	{
-		const KvRunSet *set = kv_shard_runs(store, shardno);
+		KvRoute		route = kv_route(store, key);
+		KvShard    *shard = kv_shard(store, route.shardno);
+		const KvRunSet *set = kv_shard_runs(store, route.shardno);
 		KvKeyState	below;
 
 		begin_state(&below);
 		fold_runs(&below, set, key, wanted, looks_deep(shard, wanted));
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		if (pg_atomic_read_u32(&shard->generation) == set->generation)
+		if (pg_atomic_read_u32(&shard->generation) == set->generation &&
+			kv_route_holds(shard, route))
 		{
 			bool		deep = looks_deep(shard, wanted);
 
 			begin_state(state);
+			state->shardno = route.shardno;
 			kv_delta_locate(&shard->active, key.data, key.len, &state->place);
 			if (!fold_chain(state, state->place.item, wanted, deep) &&
 				!fold_chain(state, kv_delta_find(&shard->sealed, key.data, key.len),
@@ -232,8 +239,8 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 }
 
 void
-kv_write_prepare(KvStore *store, uint32 shardno, KvKey key, KvVersionKind kind,
-				 KvForm form, const char *value, Size len, CommandId cid, KvWrite *write)
+kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
+				 const char *value, Size len, CommandId cid, KvWrite *write)
 {
 	if (store->shape.wal == KV_WAL_KEYS)
 		kv_commit_begin();
@@ -363,9 +370,9 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 }
 
 bool
-kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
-				KvKeyState *state)
+kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 {
+	uint32		shardno = state->shardno;
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		before = shard->active.bytes;
 	KvVersion  *added;
@@ -424,29 +431,39 @@ kv_write_finish(KvStore *store, uint32 shardno, KvKey key, KvWrite *write,
 /* ---- writing ---- */
 
 static void
-write_on_top(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
+write_on_top(KvStore *store, KvKey key, KvWrite *write)
 {
-	KvShard    *shard = kv_shard(store, shardno);
 	KvKeyState	state;
 
 	do
 	{
+		KvShard    *shard;
+		KvRoute		route;
+
 		kv_interrupts();
 		begin_state(&state);
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		for (;;)
+		{
+			route = kv_route(store, key);
+			shard = kv_shard(store, route.shardno);
+			LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+			if (kv_route_holds(shard, route))
+				break;
+			LWLockRelease(&shard->lock);
+		}
+		state.shardno = route.shardno;
 		kv_delta_locate(&shard->active, key.data, key.len, &state.place);
-	} while (!kv_write_finish(store, shardno, key, write, &state));
+	} while (!kv_write_finish(store, key, write, &state));
 }
 
 void
 kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
 				uint32 crc, const char *value)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc};
 
 	write.version.location = KV_LOCATION_MAKE(form, 0);
-	write_on_top(store, shardno, key, &write);
+	write_on_top(store, key, &write);
 }
 
 void
@@ -458,25 +475,23 @@ kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 	while (version->len > 0 &&
 		   !kv_value_adopt(store, shardno, KV_LOCATION_ADDRESS(version->location), version->len))
 		kv_make_memory(store, shardno);
-	write_on_top(store, shardno, key, &write);
+	write_on_top(store, key, &write);
 }
 
 KvInsertResult
 kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 		  const char *value, Size len, Snapshot snapshot, CommandId cid, bool replace)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
-	KvShard    *shard = kv_shard(store, shardno);
 	KvWrite		write;
 
-	kv_write_prepare(store, shardno, key, KV_VERSION_PUT, form, value, len, cid, &write);
+	kv_write_prepare(store, key, KV_VERSION_PUT, form, value, len, cid, &write);
 	for (;;)
 	{
 		KvKeyState	state;
 		uint64		wait = 0;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, shardno, key,
+		kv_key_look(store, key,
 					replace ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
 		if (state.unfinished != 0)
 			wait = state.unfinished;
@@ -489,18 +504,18 @@ kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 					kv_xid_is_mine(state.newest.xid) ||
 					kv_version_visible(&state.newest, &view, kv_incarnations->current);
 
-				LWLockRelease(&shard->lock);
+				kv_key_leave(store, &state);
 				return seen ? KV_EXISTS : KV_EXISTS_UNSEEN;
 			}
 			wait = state.locked_by;
 		}
 		if (wait != 0)
 		{
-			LWLockRelease(&shard->lock);
+			kv_key_leave(store, &state);
 			XactLockTableWait((TransactionId) wait, rel, NULL, XLTW_None);
 			continue;
 		}
-		if (kv_write_finish(store, shardno, key, &write, &state))
+		if (kv_write_finish(store, key, &write, &state))
 			break;
 	}
 	kv_stat_add(store, KV_COUNT_INSERTS, 1);
