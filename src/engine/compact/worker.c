@@ -189,7 +189,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool counts, TimestampTz *
 	uint64		horizon = kv_xid_horizon();
 	uint64		most = 0;
 
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		KvShardSpace one;
 		uint64		worth;

@@ -120,17 +120,17 @@ marked(double share, uint64 live, uint64 slack)
 
 /* Shards that have chunks. */
 static uint64
-shards_written(const KvStore *store)
+shards_written(KvStore *store)
 {
 	uint64		n = 0;
 
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 		n += kv_shard(store, i)->nchunks > 0;
 	return n;
 }
 
 uint64
-kv_space_start(const KvStore *store, uint64 live)
+kv_space_start(KvStore *store, uint64 live)
 {
 	return space_amp == 0 ? PG_UINT64_MAX :
 		marked(0.9, live, shards_written(store) * kv_chunk_size(0) / 2);
@@ -144,7 +144,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 	uint64		largest = 0;
 
 	memset(space, 0, sizeof(*space));
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		KvShardSpace one;
 		KvRetiredWait waits;

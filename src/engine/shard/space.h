@@ -83,7 +83,7 @@ extern void kv_space_wake_after(KvStore *store, uint64 bytes);	/* it is woken wh
 /* At most so many bytes are moved by one compaction of a shard that has this many. */
 extern uint64 kv_space_pass(uint64 taken);
 /* What start would be if so much were live. */
-extern uint64 kv_space_start(const KvStore *store, uint64 live);
+extern uint64 kv_space_start(KvStore *store, uint64 live);
 /*
  * No lock held: the writer is to open a slot, or to write an extent, of a store beyond its
  * bound.  Waits up to 100 ms for a compaction that makes room, if one does.
