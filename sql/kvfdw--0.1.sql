@@ -227,7 +227,8 @@ CREATE FUNCTION kvfdw_stat_get_memcached(
 	OUT merged_writes bigint,
 	OUT flushes bigint,
 	OUT bytes_in bigint,
-	OUT bytes_out bigint)
+	OUT bytes_out bigint,
+	OUT reaped bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
@@ -242,3 +243,19 @@ CREATE FUNCTION kvfdw_memcached_tables(
 	OUT reason text)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+-- The connections of memcached's clients.
+CREATE FUNCTION kvfdw_memcached_connections(
+	OUT worker integer,
+	OUT address text,
+	OUT role regrole,
+	OUT state text,
+	OUT began timestamptz,
+	OUT active timestamptz,
+	OUT requests bigint,
+	OUT received bigint,
+	OUT unsent bigint)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+REVOKE ALL ON FUNCTION kvfdw_memcached_connections() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION kvfdw_memcached_connections() TO pg_read_all_stats;

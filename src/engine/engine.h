@@ -106,6 +106,12 @@ extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
 							  const KvKey *bounds, KvWalLevel wal,
 							  SubTransactionId created_in);
 
+/*
+ * False: kv_store_open would recover the table's store, or wait for a process that does.
+ * The caller holds a lock on the relation.
+ */
+extern bool kv_store_is_ready(Oid dboid, Oid relid);
+
 /* TRUNCATE: a fresh, empty generation that becomes the table's at COMMIT. */
 extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,
 							  const KvKey *bounds, KvWalLevel wal,
@@ -336,11 +342,13 @@ typedef struct KvPutValue
 /*
  * Put a value (NULL: delete) at a key whose newest version is the expected one (NULL: there
  * is none).  Never waits for a transaction, a slot, memory or the barrier; it does wait for
- * the device if a value file must grow or the value is larger than a slot.  *made: the new
- * version, if DONE; *in_the_way: whose lock it is, if LOCKED.
+ * the device if a value file must grow or the value is larger than a slot.  yields: a row
+ * that sessions wait for in its queue is LOCKED, also when the one that they have waited
+ * for has ended.  *made: the new version, if DONE; *in_the_way: whose lock it is, if LOCKED,
+ * or InvalidTransactionId, if it is the queue's.
  */
 extern KvPut kv_put_if(KvStore *store, KvKey key, const KvVersion *expected,
-					   const KvPutValue *put, CommandId cid, KvVersion *made,
+					   const KvPutValue *put, CommandId cid, bool yields, KvVersion *made,
 					   TransactionId *in_the_way);
 
 /*

@@ -6,14 +6,21 @@
  * take its replies nothing more is read from it.  A small buffer can always be had; when
  * the memory for all is used up nothing is read from those that need a larger one, but for
  * one, the favoured one: else many clients, each with half of a large value, would wait for
- * each other (M 5).  When replies that are not taken have used up as much, the client goes
- * that has not taken any for the longest time.
+ * each other (M 5).
+ *
+ * When replies that are not taken fill half of as much, nothing more is done for clients that
+ * did not take their last ones at once, and no more for others than their sockets have room
+ * for.  Where that holds somebody up, who has
+ * taken nothing for a tenth of the time that a client may goes.  Only if replies fill all of
+ * it nevertheless the client goes at once that has not taken any for the longest time.
  */
 #include "memcached/internal.h"
 
 #include <netinet/in.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -26,11 +33,13 @@
 #define SAID_ROOM		((size_t) 64 * 1024)
 #define SAID_PIECES		64
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
+#define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a turn */
+#define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
+#define STALLED_SHARE	10		/* of the client's time-out, where others have to wait */
 
 dlist_head	kv_mc_connections = DLIST_STATIC_INIT(kv_mc_connections);
 dlist_head	kv_mc_working = DLIST_STATIC_INIT(kv_mc_working);
 int			kv_mc_nconnections = 0;
-bool		kv_mc_any_waits = false;
 
 static int	epoll = -1;
 static int	most_connections;
@@ -73,6 +82,51 @@ static size_t
 most_memory(void)
 {
 	return (size_t) kv_mc_memory_kb * 1024;
+}
+
+/* Replies that are not taken fill half of what they may. */
+static bool
+is_short(void)
+{
+	return out_memory > most_memory() / 2;
+}
+
+Size
+kv_mc_reply_room(void)
+{
+	return most_memory() / 2 - Min(out_memory, most_memory() / 2);
+}
+
+bool
+kv_mc_must_wait(const KvMcConnection *conn)
+{
+	return conn->slow && is_short();
+}
+
+/* What its socket surely takes. */
+static Size
+socket_room(const KvMcConnection *conn)
+{
+	int			size = 0;
+	int			queued = 0;
+	socklen_t	length = sizeof(size);
+
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &size, &length) != 0 ||
+		ioctl(conn->fd, SIOCOUTQ, &queued) != 0 || queued > size / 2)
+		return 0;
+	return size / 2 - queued;
+}
+
+bool
+kv_mc_takes(KvMcConnection *conn, Size said, Size more)
+{
+	if (conn->datagram != NULL || !is_short())
+		return said == 0 || said + more <= MOST_SAID;
+	if (said + more <= SAID_SMALL || said + more <= socket_room(conn))
+		return true;
+	if (said == 0)
+		conn->slow = true;
+	return false;
 }
 
 static bool
@@ -137,7 +191,7 @@ connections_of_all(void)
 }
 
 static void
-add_connection(int fd)
+add_connection(int fd, const struct sockaddr *address)
 {
 	KvMcConnection *conn = MemoryContextAllocZero(context, sizeof(KvMcConnection));
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
@@ -145,7 +199,7 @@ add_connection(int fd)
 	conn->fd = fd;
 	conn->out.sends = true;
 	conn->events = EPOLLIN;
-	conn->active = GetCurrentTimestamp();
+	conn->active = conn->made = GetCurrentTimestamp();
 	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
 	{
 		close(fd);
@@ -154,8 +208,58 @@ add_connection(int fd)
 	}
 	dlist_push_tail(&kv_mc_connections, &conn->node);
 	kv_mc_nconnections++;
+	conn->client = kv_mc_client_add(address);
 	kv_mc_counts[KV_MC_COUNT_CONNECTIONS]++;
 	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
+}
+
+static void
+close_connection(KvMcConnection *conn)
+{
+	kv_mc_set_working(conn, false);
+	free_buffer(&conn->in);
+	free_buffer(&conn->out);
+	if (favoured == conn)
+		favoured = NULL;
+	if (conn->obstacle == KV_MC_FLUSHING)
+		kv_mc_empty_over();
+	kv_mc_unhold(conn);
+	kv_mc_client_remove(conn->client);
+	if (conn->datagram == NULL)
+		close(conn->fd);
+	else
+		pfree(conn->datagram);
+	conn->fd = -1;
+	dlist_delete(&conn->node);
+	dlist_push_tail(&closed, &conn->node);
+	kv_mc_nconnections--;
+	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
+}
+
+void
+kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t length)
+{
+	KvMcConnection *conn;
+
+	if (in_memory + length > most_memory() || kv_mc_nconnections >= most_connections)
+		return;					/* it is lost, as datagrams may be */
+	conn = MemoryContextAllocZero(context, sizeof(KvMcConnection));
+	conn->fd = fd;
+	conn->out.sends = true;
+	conn->eof = true;
+	conn->active = conn->made = GetCurrentTimestamp();
+	conn->datagram = MemoryContextAlloc(context, sizeof(KvMcDatagram));
+	*conn->datagram = *from;
+	dlist_push_tail(&kv_mc_connections, &conn->node);
+	kv_mc_nconnections++;
+	if (!make_room(&conn->in, length))
+	{
+		close_connection(conn);
+		return;
+	}
+	memcpy(conn->in.data, data, length);
+	conn->in.end = length;
+	kv_mc_set_working(conn, true);
 }
 
 bool
@@ -166,7 +270,10 @@ kv_mc_accept(int listener)
 
 	for (int i = 0; i < MAX_ACCEPTED; i++)
 	{
-		int			fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		struct sockaddr_storage address = {0};
+		socklen_t	length = sizeof(address);
+		int			fd = accept4(listener, (struct sockaddr *) &address, &length,
+								 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0)				/* none, or gone, or no descriptor: it is tried again */
 			return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
@@ -179,27 +286,9 @@ kv_mc_accept(int listener)
 		}
 		(void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		(void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-		add_connection(fd);
+		add_connection(fd, (struct sockaddr *) &address);
 	}
 	return true;
-}
-
-static void
-close_connection(KvMcConnection *conn)
-{
-	kv_mc_set_working(conn, false);
-	free_buffer(&conn->in);
-	free_buffer(&conn->out);
-	if (favoured == conn)
-		favoured = NULL;
-	if (conn->obstacle == KV_MC_FLUSHING)
-		kv_mc_flush_over();
-	close(conn->fd);
-	conn->fd = -1;
-	dlist_delete(&conn->node);
-	dlist_push_tail(&closed, &conn->node);
-	kv_mc_nconnections--;
-	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
 }
 
 void
@@ -223,7 +312,7 @@ kv_mc_close_all(void)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
 
-		if (!conn->dead && kv_mc_pending(&conn->out) > 0)
+		if (!conn->dead && kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn))
 			kv_mc_send_rest(conn);
 		close_connection(conn);
 	}
@@ -247,9 +336,18 @@ kv_mc_last_in_line(KvMcConnection *conn)
 }
 
 bool
-kv_mc_is_parked(const KvMcConnection *conn)
+kv_mc_is_held(const KvMcConnection *conn)
 {
-	return conn->obstacle != KV_MC_NO_OBSTACLE;
+	return conn->hold_until != 0 || conn->held_upto != InvalidXLogRecPtr;
+}
+
+/* What epoll is to tell of it. */
+static uint32
+wanted_events(const KvMcConnection *conn)
+{
+	if (kv_mc_pending(&conn->out) > 0)
+		return kv_mc_is_held(conn) ? 0 : EPOLLOUT;
+	return !conn->eof && !conn->working && !conn->starved && conn->hold_until == 0 ? EPOLLIN : 0;
 }
 
 bool
@@ -257,19 +355,24 @@ kv_mc_settle(KvMcConnection *conn)
 {
 	bool		sending = kv_mc_pending(&conn->out) > 0;
 	bool		done = conn->closing || (conn->eof && !conn->working && conn->hold_until == 0);
-	uint32		events = 0;
+	uint32		events;
 
 	if (conn->fd < 0)
 		return false;
+	if (conn->datagram != NULL && done && sending && !kv_mc_is_held(conn))
+	{
+		kv_mc_udp_send(conn);
+		sending = false;
+	}
 	if (conn->dead || (done && !sending))
 	{
 		close_connection(conn);
 		return false;
 	}
-	if (sending)
-		events = conn->hold_until == 0 ? EPOLLOUT : 0;
-	else if (!conn->eof && !conn->working && !conn->starved && conn->hold_until == 0)
-		events = EPOLLIN;
+	if (conn->datagram != NULL)
+		return true;
+	kv_mc_client_update(conn);
+	events = wanted_events(conn);
 	if (events != conn->events)
 	{
 		struct epoll_event event = {.events = events, .data.ptr = conn};
@@ -367,6 +470,18 @@ kv_mc_feed_starved(void)
 
 /* ---- out ---- */
 
+/* Room for what is to be kept, and hardly more: it counts. */
+static void
+make_room_to_keep(KvMcConnection *conn, size_t length)
+{
+	KvMcBuffer *out = &conn->out;
+	size_t		size = kv_mc_pending(out) + length;
+
+	if (length > 0 && out->size - out->end < length &&
+		!make_room(out, (size + FIRST_BUFFER - 1) / FIRST_BUFFER * FIRST_BUFFER))
+		conn->dead = true;
+}
+
 /* Keep bytes that the socket does not take now. */
 static void
 keep(KvMcConnection *conn, const char *data, size_t length)
@@ -375,18 +490,6 @@ keep(KvMcConnection *conn, const char *data, size_t length)
 
 	if (conn->dead || length == 0)
 		return;
-	if (out->size - out->end < length)
-	{
-		size_t		size = Max(out->size, FIRST_BUFFER);
-
-		while (size - kv_mc_pending(out) < length)
-			size *= 2;
-		if (!make_room(out, size))
-		{
-			conn->dead = true;
-			return;
-		}
-	}
 	memcpy(out->data + out->end, data, length);
 	out->end += length;
 }
@@ -438,9 +541,14 @@ kv_mc_send(KvMcConnection *conn)
 {
 	struct msghdr message = {.msg_iov = said.pieces, .msg_iovlen = said.npieces};
 	size_t		done = 0;
+	size_t		length = 0;
 
-	if (said.npieces > 0 && !conn->dead && kv_mc_pending(&conn->out) == 0 && conn->hold_until == 0)
+	if (said.npieces > 0 && !conn->dead && kv_mc_pending(&conn->out) == 0 && !kv_mc_is_held(conn) &&
+		conn->datagram == NULL)
 		done = sent(conn, sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+	for (int i = 0; i < said.npieces; i++)
+		length += said.pieces[i].iov_len;
+	make_room_to_keep(conn, length - done);
 	for (int i = 0; i < said.npieces; i++)
 	{
 		size_t		skip = Min(done, said.pieces[i].iov_len);
@@ -450,6 +558,7 @@ kv_mc_send(KvMcConnection *conn)
 	}
 	said.npieces = 0;
 	said.used = 0;
+	conn->slow = conn->datagram == NULL && kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn);
 }
 
 void
@@ -457,10 +566,14 @@ kv_mc_send_rest(KvMcConnection *conn)
 {
 	KvMcBuffer *out = &conn->out;
 
+	if (conn->datagram != NULL)
+		return;					/* kv_mc_settle does it, when all is there */
 	out->begin += sent(conn, send(conn->fd, out->data + out->begin, kv_mc_pending(out),
 								  MSG_NOSIGNAL | MSG_DONTWAIT));
 	if (kv_mc_pending(out) == 0)
 		free_buffer(out);
+	else
+		conn->slow = true;
 }
 
 void
@@ -475,7 +588,7 @@ kv_mc_drop_stalled(void)
 		{
 			KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
 
-			if (conn->out.size > 0 && (stalled == NULL || conn->active < stalled->active))
+			if (conn->out.size > 0 && !kv_mc_is_held(conn) && (stalled == NULL || conn->active < stalled->active))
 				stalled = conn;
 		}
 		if (stalled == NULL)
@@ -488,26 +601,49 @@ kv_mc_drop_stalled(void)
 /* ---- once a second ---- */
 
 static bool
-has_passed(TimestampTz since, int seconds, TimestampTz now)
+has_passed(TimestampTz since, int64 ms, TimestampTz now)
 {
-	return seconds > 0 && now - since > (int64) seconds * USECS_PER_SEC;
+	return ms > 0 && now - since > ms * 1000;
+}
+
+/* Is there a client for whom nothing is done as others have all the memory? */
+static bool
+somebody_waits(void)
+{
+	dlist_iter	iter;
+
+	if (!is_short())
+		return false;
+	dlist_foreach(iter, &kv_mc_working)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
+
+		if (conn->slow && kv_mc_pending(&conn->out) == 0)
+			return true;
+	}
+	return false;
 }
 
 void
 kv_mc_sweep(TimestampTz now)
 {
+	int64		timeout = (int64) kv_mc_client_timeout_s * 1000;
+	bool		in_need = somebody_waits();
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &kv_mc_connections)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
-		bool		sending = kv_mc_pending(&conn->out) > 0;
-		bool		waiting = !conn->working && conn->hold_until == 0;	/* for the client */
+		bool		sending = kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn);
+		bool		waiting = !conn->working && !kv_mc_is_held(conn);	/* for the client */
 		bool		half = waiting && (kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0);
+		bool		stalled = sending && in_need && has_passed(conn->active, timeout / STALLED_SHARE, now);
 
 		conn->starved = false;
-		if (((sending || half) && has_passed(conn->active, kv_mc_client_timeout_s, now)) ||
-			(waiting && has_passed(conn->active, kv_mc_idle_timeout_s, now)))
+		if (stalled)
+			kv_mc_counts[KV_MC_COUNT_DROPPED]++;
+		if (stalled || ((sending || half) && has_passed(conn->active, timeout, now)) ||
+			(waiting && has_passed(conn->active, (int64) kv_mc_idle_timeout_s * 1000, now)))
 			conn->dead = true;
 		(void) kv_mc_settle(conn);
 	}

@@ -18,9 +18,12 @@
 
 #include "postgres.h"
 
+#include <sys/socket.h>
+
 #include "access/xlogdefs.h"
 #include "lib/ilist.h"
 #include "port/atomics.h"
+#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/acl.h"
 #include "utils/timestamp.h"
@@ -57,6 +60,9 @@ extern int	kv_mc_lock_timeout_ms;
 extern int	kv_mc_idle_timeout_s;
 extern int	kv_mc_client_timeout_s;
 extern int	kv_mc_quota;
+extern int	kv_mc_reap_interval_s;
+extern int	kv_mc_reap_rate;
+extern int	kv_mc_udp_port;
 extern bool kv_mc_flush_all;
 
 /* ---- shared memory ---- */
@@ -73,7 +79,7 @@ typedef enum KvMcCount
 	KV_MC_COUNT_FLUSHES_ALL, KV_MC_COUNT_AUTHS, KV_MC_COUNT_AUTH_FAILURES,
 	KV_MC_COUNT_ERRORS, KV_MC_COUNT_TURNS, KV_MC_COUNT_REPEATED_TURNS, KV_MC_COUNT_PARKED,
 	KV_MC_COUNT_WRITES, KV_MC_COUNT_MERGED_WRITES, KV_MC_COUNT_FLUSHES,
-	KV_MC_COUNT_BYTES_IN, KV_MC_COUNT_BYTES_OUT,
+	KV_MC_COUNT_BYTES_IN, KV_MC_COUNT_BYTES_OUT, KV_MC_COUNT_REAPED,
 	KV_MC_COUNTERS
 } KvMcCount;
 
@@ -83,18 +89,35 @@ typedef struct KvMcWorkerState
 	int			pid;			/* 0: it does not run */
 	bool		listens;		/* guarded by KvMcShared.lock */
 	TimestampTz started;
+	Latch	   *latch;		/* NULL: it does not run */
+	pg_atomic_uint64 wanted;	/* this much of the WAL is to be flushed */
 	pg_atomic_uint32 connections;
 	pg_atomic_uint64 memory;	/* bytes of buffers */
 	pg_atomic_uint64 counts[KV_MC_COUNTERS];
 } KvMcWorkerState;
 
+#define KV_MC_MAX_EMPTIED	64
+#define KV_MC_MAX_LATER		32
+
+/* A flush_all with a delay. */
+typedef struct KvMcLater
+{
+	Oid			role;
+	TimestampTz due;			/* 0: there is none */
+} KvMcLater;
+
 typedef struct KvMcShared
 {
-	LWLock		lock;			/* of who listens; held while sockets are made */
+	LWLock		lock;			/* of who listens, held while sockets are made; and of later */
 	int			tranche;
 	pg_atomic_uint32 resets;	/* counters are to be set to 0 */
-	pg_atomic_uint32 flusher;	/* pid of the process that does a flush_all, or 0 */
-	KvMcWorkerState workers[KV_MC_MAX_WORKERS];
+	pg_atomic_uint32 emptier;	/* pid of the process that does a flush_all, or 0 … */
+	pg_atomic_uint32 emptied[KV_MC_MAX_EMPTIED];	/* … and tables that it waits for */
+	KvMcLater	later[KV_MC_MAX_LATER];	/* guarded by lock */
+	Latch	   *wal_flusher_latch;	/* NULL: it does not run */
+	Latch	   *reaper_latch; /* likewise */
+	pg_atomic_uint64 flushed;	/* the WAL is on the device, and on standbys, so far */
+	KvMcWorkerState workers[KV_MC_MAX_WORKERS + 1];	/* the last one: the reaper */
 } KvMcShared;
 
 extern KvMcShared *kv_mc_shared;
@@ -119,9 +142,18 @@ typedef enum KvMcObstacle
 	KV_MC_ROW_LOCKED,
 	KV_MC_ROW_BUSY,				/* it was changed by others again and again */
 	KV_MC_TABLE_BUSY,
+	KV_MC_TABLE_CLOSED,			/* it is being recovered */
 	KV_MC_NO_ROOM,
 	KV_MC_FLUSHING				/* a flush_all cannot have its tables */
 } KvMcObstacle;
+
+/* Whose request it was that came in a datagram. */
+typedef struct KvMcDatagram
+{
+	struct sockaddr_storage sender;
+	socklen_t	sender_length;
+	char		request[2];		/* its number */
+} KvMcDatagram;
 
 typedef struct KvMcConnection
 {
@@ -142,16 +174,25 @@ typedef struct KvMcConnection
 	TimestampTz active;			/* when something was last read or sent */
 	bool		has_password;	/* its next request is a password to be verified */
 	TimestampTz hold_until;		/* nothing is done before; 0: no hold */
+	XLogRecPtr	held_upto;		/* its replies wait for this; invalid: they do not … */
+	dlist_node	held_node;		/* … else in the list of those that do */
+	bool		slow;			/* it did not take its last replies at once */
+	TimestampTz made;
+	uint64		requests;		/* that were answered */
+	struct KvMcClient *client;	/* what others see of it; NULL: nothing */
+	KvMcDatagram *datagram;		/* UDP: whom to answer; NULL: it is a connection */
 
 	/* parked */
 	KvMcObstacle obstacle;
 	TransactionId waits_for;	/* of ROW_LOCKED */
 	TimestampTz parked_since;	/* that its next request could not be done; 0: it was not tried */
 	TimestampTz retry_at;
+	int			retry_us;
 
 	/* this turn */
 	bool		gathered;		/* its requests are in the turn */
 	int			cut;			/* its requests from this one on are for later */
+	int			suspect;		/* … and those from this one on are done one by one */
 	size_t		parsed;			/* bytes of input that the turn's requests are made of */
 	bool		silenced;		/* kv_mc_print's */
 } KvMcConnection;
@@ -159,11 +200,12 @@ typedef struct KvMcConnection
 extern dlist_head kv_mc_connections;
 extern dlist_head kv_mc_working;
 extern int	kv_mc_nconnections;
-extern bool kv_mc_any_waits;	/* some connection is parked or held */
 /* Once, before there are any: they are added to this epoll set. */
 extern void kv_mc_connections_init(int epoll_fd);
 /* Take those that wait at a listening socket; too many are told so and closed.  False: no descriptors. */
 extern bool kv_mc_accept(int listener);
+/* Requests in a datagram that came at this socket; they are copied. */
+extern void kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t length);
 /* Take what the client has sent, if there is room for it. */
 extern void kv_mc_read(KvMcConnection *conn);
 /* Read again from those for which there was no memory, if some has become free. */
@@ -187,13 +229,91 @@ extern bool kv_mc_settle(KvMcConnection *conn);
 extern void kv_mc_sweep(TimestampTz now);
 extern void kv_mc_close_all(void);
 extern void kv_mc_forget_closed(void);	/* no event of theirs is to be looked at any more */
-extern bool kv_mc_is_parked(const KvMcConnection *conn);
+/* So many bytes of replies that are not taken have room, without anybody having to wait. */
+extern Size kv_mc_reply_room(void);
+/* May so many bytes more be said to the client in this turn?  If not, and none were, it must wait. */
+extern bool kv_mc_takes(KvMcConnection *conn, Size said, Size more);
+/* Nothing may be done for the client now, as there are many replies that nobody takes. */
+extern bool kv_mc_must_wait(const KvMcConnection *conn);
+/* Its replies are not to be sent yet. */
+extern bool kv_mc_is_held(const KvMcConnection *conn);
 
 static inline size_t
 kv_mc_pending(const KvMcBuffer *buffer)
 {
 	return buffer->end - buffer->begin;
 }
+
+/* ---- udp.c: requests in datagrams ---- */
+
+extern char kv_mc_udp_tag;		/* in place of a connection in events */
+/* Makes the sockets, in the first process, and adds them to the epoll set. */
+extern void kv_mc_udp_listen(int epoll_fd);
+/* Takes what has come at them. */
+extern void kv_mc_udp_read(void);
+/* Send the replies to a datagram's requests, all at once. */
+extern void kv_mc_udp_send(KvMcConnection *conn);
+
+/* ---- park.c: requests that cannot be done now ---- */
+
+extern bool kv_mc_any_waits;	/* some connection is parked, or nothing is done on it for a while */
+/* The connection's next request cannot be done; false: not in time, *reply says so. */
+extern bool kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid,
+					   KvMcReply *reply);
+extern bool kv_mc_is_parked(const KvMcConnection *conn);
+/* Has its next request been tried so long ago? */
+extern bool kv_mc_parked_for(const KvMcConnection *conn, int64 ms, TimestampTz now);
+/* Something is to be done at this time. */
+extern void kv_mc_wake_at(TimestampTz when);
+/* Those whose obstacle may be gone are tried in the next turn. */
+extern void kv_mc_wake(TimestampTz now);
+/* So long nothing is to be tried; -1: nothing waits. */
+extern long kv_mc_sleep_ms(TimestampTz now);
+
+/* ---- held.c: replies that wait for the WAL ---- */
+
+/* Is there a process to flush for others? */
+extern bool kv_mc_flusher_runs(void);
+/* The connection's replies are kept until the WAL is on the device, and on standbys, so far. */
+extern void kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto);
+extern void kv_mc_unhold(KvMcConnection *conn);
+/* What the last one held waits for, or invalid. */
+extern XLogRecPtr kv_mc_held_upto(void);
+/* Have it flushed, some time soon. */
+extern void kv_mc_ask_flush(XLogRecPtr upto);
+/* Send what need not wait any more; idle: there is nothing else to do. */
+extern void kv_mc_held_look(TimestampTz now, bool idle);
+/* Wait a little for those who are about to write again; false: for nobody. */
+extern bool kv_mc_linger(int epoll_fd, TimestampTz now);
+/* The process ends: send what may be. */
+extern void kv_mc_held_end(void);
+/* The process that flushes.  Does not return. */
+extern PGDLLEXPORT void kv_memcached_flusher_main(Datum arg);
+
+/* ---- client.c: what others see of connections ---- */
+
+/* One connection, in shared memory; written by its process. */
+typedef struct KvMcClient
+{
+	pg_atomic_uint32 owner;		/* number of the process + 1; 0: there is none */
+	Oid			role;
+	char		address[64];
+	int			state;
+	TimestampTz made;
+	TimestampTz active;
+	uint64		requests;
+	uint64		in_bytes;		/* received and not done, … */
+	uint64		out_bytes;		/* … and not sent */
+} KvMcClient;
+
+/* Bytes of shared memory for them. */
+extern Size kv_mc_clients_size(void);
+extern void kv_mc_clients_init(void);	/* at the start of the server, zeroed memory follows KvMcShared */
+/* NULL: there is no room. */
+extern KvMcClient *kv_mc_client_add(const struct sockaddr *address);
+extern void kv_mc_client_update(const KvMcConnection *conn);
+extern void kv_mc_client_remove(KvMcClient *client);
+extern void kv_mc_clients_leave(void);	/* this process has none any more */
 
 /* ---- listen.c ---- */
 
@@ -215,6 +335,7 @@ typedef enum KvMcTableState
 	KV_MC_TABLE_UNTRIED,		/* in this transaction */
 	KV_MC_TABLE_OPEN,
 	KV_MC_TABLE_IS_BUSY,
+	KV_MC_TABLE_IS_CLOSED,		/* it is being recovered */
 	KV_MC_TABLE_UNUSABLE		/* reason says why */
 } KvMcTableState;
 
@@ -231,6 +352,8 @@ typedef struct KvMcTable
 	bool		text_key, text_value;
 	const char *reason;			/* why it cannot be served, with its SQLSTATE; NULL: it can */
 	char		reason_text[256];
+
+	int			suspicion;		/* turn.c: of raising errors; 0: there is none */
 
 	/* this transaction */
 	KvMcTableState state;
@@ -259,9 +382,22 @@ extern int	kv_mc_tables(KvMcTable ***tables);
 extern const char *kv_mc_table_reason(KvMcTable *table);
 /*
  * TRUNCATE all tables for which the role may, in a transaction; an ERROR if there are none.
- * False: one of them is locked by others now, roll back.
+ * False: some are locked by others now, and marked (kv_mc_empty_mark); roll back.
  */
 extern bool kv_mc_tables_truncate(Oid role);
+extern bool kv_mc_tables_may_truncate(Oid role);	/* are there any? */
+
+/* ---- open.c: recovery ---- */
+
+/* False: it has to be recovered first, which another process does; try again. */
+extern bool kv_mc_table_ready(Oid relid);
+/* The process that recovers one table; arg is its OID. */
+extern PGDLLEXPORT void kv_memcached_open_main(Datum arg);
+
+/* ---- reap.c ---- */
+
+/* The process "kvfdw memcached reaper".  Does not return. */
+extern PGDLLEXPORT void kv_memcached_reaper_main(Datum arg);
 
 /* ---- row.c: items of rows, rows of items ---- */
 
@@ -283,6 +419,15 @@ extern void kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now
 /* What to store for an item; palloc'd, or the item's own bytes. */
 extern void kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row,
 							KvPutValue *put);
+
+/* ---- demand.c: what a request needs of its table ---- */
+
+/* A plain mg changes an item that is stale: it marks it. */
+extern bool kv_mc_may_change(const KvMcRequest *request);
+extern bool kv_mc_has_value(const KvMcRequest *request);
+extern AclMode kv_mc_privileges(const KvMcRequest *request, int64 now);
+/* NULL, or the reply: the table has not the columns for it. */
+extern const char *kv_mc_lacks_column(const KvMcTable *table, const KvMcRequest *request);
 
 /* ---- turn.c ---- */
 
@@ -310,22 +455,33 @@ typedef struct KvMcTurn
 
 /* Do them: then each connection is parked, or has its replies said and its input consumed. */
 extern void kv_mc_turn_run(KvMcTurn *turn);
-/* The connection's next request cannot be done; false: not in time, *reply says so. */
-extern bool kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid,
-					   KvMcReply *reply);
-/* Its obstacle may be gone: the next turn tries. */
-extern void kv_mc_unpark(KvMcConnection *conn);
 /* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
 /* The WAL that replies in mode "drain" have run ahead of, or 0. */
 extern XLogRecPtr kv_mc_unflushed;
 extern void kv_mc_flush_wal(void);
 
-/* ---- admin.c: requests that are a transaction of their own ---- */
+/* ---- empty.c: flush_all ---- */
 
 /* False: it cannot have its tables now, and the connection was parked. */
 extern bool kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
-extern void kv_mc_flush_over(void);	/* a flush_all of this process is done, or given up */
+/* This process is the one that empties tables; false: another one is. */
+extern bool kv_mc_empty_begin(void);
+extern void kv_mc_empty_over(void);	/* … it is done, or given up */
+/* Other processes are to leave the table alone, until it is over. */
+extern void kv_mc_empty_mark(Oid relid);
+extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */
+/* NULL, or an error.  *done: the tables were there to be had. */
+extern const char *kv_mc_empty_tables(Oid role, bool *done);
+/* Is there one to be done?  *next: when there will be, or 0. */
+extern bool kv_mc_empty_due(TimestampTz now, KvMcLater *due, TimestampTz *next);
+extern void kv_mc_empty_done(const KvMcLater *done);
+/* After an ERROR: what has happened, in static memory; the transaction is rolled back. */
+extern const char *kv_mc_roll_back(void);
+
+/* ---- auth.c ---- */
+
+/* A request that is a transaction of its own. */
 extern void kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
 
 /* ---- stat.c ---- */
@@ -339,6 +495,8 @@ extern void kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply
 extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
 
 /* ---- worker.c ---- */
+/* Settings that a role or database must not change for these processes. */
+extern void kv_mc_set_options(void);
 /* The process; arg is its number.  Does not return. */
 extern PGDLLEXPORT void kv_memcached_main(Datum arg);
 extern const char kv_mc_version[];

@@ -106,28 +106,33 @@ listen_on(const struct addrinfo *address, const char *name, bool first)
 	return true;
 }
 
-/* Listen on all addresses of a name; false: on none of them. */
-static bool
-listen_name(const char *name, bool first)
+/* The addresses of a name, to be freed; NULL: there are none. */
+static struct addrinfo *
+resolve(const char *name)
 {
 	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
 	struct addrinfo *found = NULL;
 	char		port[8];
-	bool		done = false;
 	int			err;
 
 	snprintf(port, sizeof(port), "%d", kv_mc_port);
 	err = getaddrinfo(strcmp(name, "*") == 0 ? NULL : name, port, &hints, &found);
-	if (err != 0)
-	{
-		ereport(LOG,
-				(errmsg("could not translate address \"%s\" of kvfdw.memcached_listen: %s",
-						name, gai_strerror(err))));
-		return false;
-	}
-	for (const struct addrinfo *address = found; address != NULL; address = address->ai_next)
+	if (err == 0)
+		return found;
+	ereport(LOG,
+			(errmsg("could not translate address \"%s\" of kvfdw.memcached_listen: %s",
+					name, gai_strerror(err))));
+	return NULL;
+}
+
+/* Listen on all addresses of a name; false: on none of them. */
+static bool
+listen_name(const char *name, const struct addrinfo *addresses, bool first)
+{
+	bool		done = false;
+
+	for (const struct addrinfo *address = addresses; address != NULL; address = address->ai_next)
 		done |= listen_on(address, name, first);
-	freeaddrinfo(found);
 	return done;
 }
 
@@ -142,30 +147,45 @@ any_listens(void)
 	return false;
 }
 
+/* Names are translated before the lock is taken: that may ask a server, and last. */
 static void
 listen_tcp(void)
 {
 	char	   *value = pstrdup(kv_mc_listen);
 	List	   *names;
-	ListCell   *cell;
+	struct addrinfo **addresses;
+	int			n;
+	int			failed = -1;
 	bool		first;
 
 	if (!SplitGUCList(value, ',', &names))
 		ereport(FATAL,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid list syntax in parameter \"%s\"", "kvfdw.memcached_listen")));
+	n = list_length(names);
+	addresses = palloc(sizeof(struct addrinfo *) * n);
+	for (int i = 0; i < n; i++)
+		addresses[i] = resolve(list_nth(names, i));
 	LWLockAcquire(&kv_mc_shared->lock, LW_EXCLUSIVE);
 	first = !any_listens();
-	foreach(cell, names)
+	for (int i = 0; i < n && failed < 0; i++)
 	{
-		if (!listen_name(lfirst(cell), first))
-			ereport(FATAL,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("clients of memcached cannot be served at \"%s\", port %d",
-							(char *) lfirst(cell), kv_mc_port)));
+		if (!listen_name(list_nth(names, i), addresses[i], first))
+			failed = i;
 	}
-	kv_mc_me->listens = nlisteners > 0;
+	kv_mc_me->listens = failed < 0 && nlisteners > 0;
 	LWLockRelease(&kv_mc_shared->lock);
+	for (int i = 0; i < n; i++)
+	{
+		if (addresses[i] != NULL)
+			freeaddrinfo(addresses[i]);
+	}
+	if (failed >= 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("clients of memcached cannot be served at \"%s\", port %d",
+						(char *) list_nth(names, failed), kv_mc_port)));
+	pfree(addresses);
 }
 
 /* Does somebody listen there?  Else what is left of a dead server's socket goes. */

@@ -420,6 +420,11 @@ open_locked(KvMcTable *table, bool writes)
 
 	if (rel == NULL)
 		return KV_MC_TABLE_UNUSABLE;
+	if (!kv_mc_table_ready(table->relid))
+	{
+		table_close(rel, NoLock);
+		return KV_MC_TABLE_IS_CLOSED;
+	}
 	table->table = kv_table_get(rel);
 	table->store = kv_table_store(rel, writes);
 	table_close(rel, NoLock);
@@ -443,11 +448,9 @@ kv_mc_table_reason(KvMcTable *table)
 KvMcTableState
 kv_mc_table_open(KvMcTable *table, bool writes)
 {
-	uint32		flusher = pg_atomic_read_u32(&kv_mc_shared->flusher);
-
 	if (table->state != KV_MC_TABLE_UNTRIED)
 		return table->state;
-	if ((flusher != 0 && flusher != (uint32) MyProcPid) ||
+	if (kv_mc_empty_wants(table->relid) ||
 		!ConditionalLockRelationOid(table->relid, writes ? RowExclusiveLock : AccessShareLock))
 		table->state = KV_MC_TABLE_IS_BUSY;
 	else
@@ -469,21 +472,43 @@ kv_mc_table_allows(KvMcTable *table, Oid role, AclMode mode)
 	return (table->acl & mode) == mode;
 }
 
+static bool
+may_truncate(KvMcTable *table, Oid role)
+{
+	return table->trusted && kv_mc_table_allows(table, role, ACL_TRUNCATE);
+}
+
+bool
+kv_mc_tables_may_truncate(Oid role)
+{
+	for (int i = 0; i < ntables; i++)
+	{
+		if (may_truncate(tables[i], role))
+			return true;
+	}
+	return false;
+}
+
 /* Nothing is emptied before all locks are there: what has been would have to be undone. */
 bool
 kv_mc_tables_truncate(Oid role)
 {
+	bool		complete = true;
 	int			n = 0;
 
 	for (int i = 0; i < ntables; i++)
 	{
-		if (!tables[i]->trusted || !kv_mc_table_allows(tables[i], role, ACL_TRUNCATE))
+		if (!may_truncate(tables[i], role))
 			continue;
-		if (!ConditionalLockRelationOid(tables[i]->relid, AccessExclusiveLock))
-			return false;
-		tables[i]->state = KV_MC_TABLE_OPEN;
+		if (ConditionalLockRelationOid(tables[i]->relid, AccessExclusiveLock))
+			tables[i]->state = KV_MC_TABLE_OPEN;
+		else
+		{
+			kv_mc_empty_mark(tables[i]->relid);
+			complete = false;
+		}
 	}
-	for (int i = 0; i < ntables; i++)
+	for (int i = 0; complete && i < ntables; i++)
 	{
 		Relation	rel = tables[i]->state == KV_MC_TABLE_OPEN ? open_checked(tables[i]) : NULL;
 
@@ -493,9 +518,9 @@ kv_mc_tables_truncate(Oid role)
 		table_close(rel, NoLock);
 		n++;
 	}
-	if (n == 0)
+	if (complete && n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to empty any table that is served")));
-	return true;
+	return complete;
 }

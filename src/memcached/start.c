@@ -32,6 +32,9 @@ int			kv_mc_idle_timeout_s = 0;
 int			kv_mc_client_timeout_s = 60;
 int			kv_mc_quota = 32;
 bool		kv_mc_flush_all = false;
+int			kv_mc_reap_interval_s = 900;
+int			kv_mc_reap_rate = 16;
+int			kv_mc_udp_port = 0;
 
 KvMcShared *kv_mc_shared = NULL;
 
@@ -80,6 +83,10 @@ start_gucs(void)
 							 "How clients of memcached authenticate.",
 							 NULL, &kv_mc_auth, KV_MC_AUTH_NONE, auth_options,
 							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.memcached_udp_port",
+							"UDP port for clients of memcached on this machine; 0 for none.",
+							NULL, &kv_mc_udp_port, 0, 0, 65535,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_max_connections",
 							"Connections of clients of memcached, of all processes together.",
 							NULL, &kv_mc_max_connections, 1024, 1, 100000,
@@ -121,6 +128,14 @@ reload_gucs(void)
 							 "Clients of memcached may empty the tables.",
 							 NULL, &kv_mc_flush_all, false,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.memcached_reap_interval",
+							"How often tables are searched for rows that have expired; 0 never does that.",
+							NULL, &kv_mc_reap_interval_s, 900, 0, 86400 * 7,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.memcached_reap_rate",
+							"Megabytes of values in a second that the search for expired rows reads at most.",
+							NULL, &kv_mc_reap_rate, 16, 1, 65536,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 
 void
@@ -132,12 +147,18 @@ kv_memcached_gucs(void)
 
 /* ---- shared memory ---- */
 
+static Size
+shared_size(void)
+{
+	return add_size(MAXALIGN(sizeof(KvMcShared)), kv_mc_clients_size());
+}
+
 static void
 request_memory(void)
 {
 	if (previous_shmem_request)
 		previous_shmem_request();
-	RequestAddinShmemSpace(sizeof(KvMcShared));
+	RequestAddinShmemSpace(shared_size());
 }
 
 static void
@@ -149,32 +170,38 @@ start_memory(void)
 		previous_shmem_startup();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	kv_mc_shared = ShmemInitStruct("kvfdw memcached", sizeof(KvMcShared), &found);
+	kv_mc_shared = ShmemInitStruct("kvfdw memcached", shared_size(), &found);
 	if (!found)
 	{
-		memset(kv_mc_shared, 0, sizeof(KvMcShared));
+		memset(kv_mc_shared, 0, shared_size());
 		kv_mc_shared->tranche = kv_new_tranche("KvfdwMemcached");
 		LWLockInitialize(&kv_mc_shared->lock, kv_mc_shared->tranche);
 		pg_atomic_init_u32(&kv_mc_shared->resets, 0);
-		pg_atomic_init_u32(&kv_mc_shared->flusher, 0);
-		for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+		pg_atomic_init_u32(&kv_mc_shared->emptier, 0);
+		pg_atomic_init_u64(&kv_mc_shared->flushed, 0);
+		for (int i = 0; i < KV_MC_MAX_EMPTIED; i++)
+			pg_atomic_init_u32(&kv_mc_shared->emptied[i], InvalidOid);
+		for (int i = 0; i <= KV_MC_MAX_WORKERS; i++)
 		{
 			KvMcWorkerState *worker = &kv_mc_shared->workers[i];
 
+			pg_atomic_init_u64(&worker->wanted, 0);
 			pg_atomic_init_u32(&worker->connections, 0);
 			pg_atomic_init_u64(&worker->memory, 0);
 			for (int j = 0; j < KV_MC_COUNTERS; j++)
 				pg_atomic_init_u64(&worker->counts[j], 0);
 		}
 	}
+	kv_mc_clients_init();
 	kv_register_tranche(kv_mc_shared->tranche, "KvfdwMemcached");
 	LWLockRelease(AddinShmemInitLock);
 }
 
 /* ---- the processes ---- */
 
+/* number: of one of several, or -1. */
 static void
-register_worker(int number)
+register_worker(const char *type, const char *function, int number)
 {
 	BackgroundWorker worker;
 
@@ -182,10 +209,13 @@ register_worker(int number)
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	worker.bgw_restart_time = KV_RESTART_S;
-	snprintf(worker.bgw_name, BGW_MAXLEN, "kvfdw memcached %d", number);
-	snprintf(worker.bgw_type, BGW_MAXLEN, "kvfdw memcached");
+	if (number < 0)
+		snprintf(worker.bgw_name, BGW_MAXLEN, "%s", type);
+	else
+		snprintf(worker.bgw_name, BGW_MAXLEN, "%s %d", type, number);
+	snprintf(worker.bgw_type, BGW_MAXLEN, "%s", type);
 	snprintf(worker.bgw_library_name, BGW_MAXLEN, "kvfdw");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "kv_memcached_main");
+	snprintf(worker.bgw_function_name, BGW_MAXLEN, "%s", function);
 	worker.bgw_main_arg = Int32GetDatum(number);
 	RegisterBackgroundWorker(&worker);
 }
@@ -208,5 +238,7 @@ kv_memcached_preload(void)
 		return;
 	}
 	for (int i = 0; i < kv_mc_workers; i++)
-		register_worker(i);
+		register_worker("kvfdw memcached", "kv_memcached_main", i);
+	register_worker("kvfdw memcached flusher", "kv_memcached_flusher_main", -1);
+	register_worker("kvfdw memcached reaper", "kv_memcached_reaper_main", -1);
 }

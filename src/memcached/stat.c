@@ -47,7 +47,7 @@ void
 kv_memcached_stat_reset(void)
 {
 	pg_atomic_fetch_add_u32(&kv_mc_shared->resets, 1);
-	for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+	for (int i = 0; i <= KV_MC_MAX_WORKERS; i++)
 	{
 		for (int j = 0; j < KV_MC_COUNTERS; j++)
 			pg_atomic_write_u64(&kv_mc_shared->workers[i].counts[j], 0);
@@ -177,7 +177,7 @@ static const struct
 	{"kvfdw_turns", KV_MC_COUNT_TURNS}, {"kvfdw_repeated_turns", KV_MC_COUNT_REPEATED_TURNS},
 	{"kvfdw_parked", KV_MC_COUNT_PARKED}, {"kvfdw_writes", KV_MC_COUNT_WRITES},
 	{"kvfdw_merged_writes", KV_MC_COUNT_MERGED_WRITES}, {"kvfdw_flushes", KV_MC_COUNT_FLUSHES},
-	{"kvfdw_errors", KV_MC_COUNT_ERRORS},
+	{"kvfdw_errors", KV_MC_COUNT_ERRORS}, {"crawler_reclaimed", KV_MC_COUNT_REAPED},
 };
 
 static void
@@ -189,7 +189,7 @@ tell_general(const KvMcLines *to)
 	struct rusage usage;
 
 	kv_mc_publish();
-	for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+	for (int i = 0; i <= KV_MC_MAX_WORKERS; i++)
 	{
 		connections += pg_atomic_read_u32(&kv_mc_shared->workers[i].connections);
 		for (int j = 0; j < KV_MC_COUNTERS; j++)
@@ -228,7 +228,7 @@ tell_settings(const KvMcLines *to)
 	tell_number(to, "maxbytes", (uint64) kv_mc_memory_kb * 1024);
 	tell_number(to, "maxconns", kv_mc_max_connections);
 	tell_number(to, "tcpport", kv_mc_listen[0] != '\0' ? kv_mc_port : 0);
-	tell_number(to, "udpport", 0);
+	tell_number(to, "udpport", kv_mc_udp_port);
 	tell_line(to, "inter", kv_mc_listen);
 	tell_line(to, "evictions", "off");
 	tell_line(to, "domain_socket", kv_mc_socket[0] != '\0' ? kv_mc_socket : "NULL");
@@ -282,6 +282,25 @@ kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *re
 
 /* ---- for SQL ---- */
 
+/* A process's row; that of the reaper has no number. */
+static void
+put_row(ReturnSetInfo *rsinfo, KvMcWorkerState *worker, int number)
+{
+	Datum		values[STAT_COLUMNS];
+	bool		nulls[STAT_COLUMNS] = {false};
+	int			n = 0;
+
+	nulls[n] = number == KV_MC_MAX_WORKERS;
+	values[n++] = Int32GetDatum(number);
+	nulls[n] = worker->pid == 0;
+	values[n++] = Int32GetDatum(worker->pid);
+	values[n++] = Int32GetDatum(pg_atomic_read_u32(&worker->connections));
+	values[n++] = Int64GetDatum(pg_atomic_read_u64(&worker->memory));
+	for (int j = 0; j < KV_MC_COUNTERS; j++)
+		values[n++] = Int64GetDatum(pg_atomic_read_u64(&worker->counts[j]));
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
 Datum
 kvfdw_stat_get_memcached(PG_FUNCTION_ARGS)
 {
@@ -290,21 +309,9 @@ kvfdw_stat_get_memcached(PG_FUNCTION_ARGS)
 	kv_engine_require();
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < kv_mc_workers; i++)
-	{
-		const KvMcWorkerState *worker = &kv_mc_shared->workers[i];
-		Datum		values[STAT_COLUMNS];
-		bool		nulls[STAT_COLUMNS] = {false};
-		int			n = 0;
-
-		values[n++] = Int32GetDatum(i);
-		nulls[n] = worker->pid == 0;
-		values[n++] = Int32GetDatum(worker->pid);
-		values[n++] = Int32GetDatum(pg_atomic_read_u32(&unconstify(KvMcWorkerState *, worker)->connections));
-		values[n++] = Int64GetDatum(pg_atomic_read_u64(&unconstify(KvMcWorkerState *, worker)->memory));
-		for (int j = 0; j < KV_MC_COUNTERS; j++)
-			values[n++] = Int64GetDatum(pg_atomic_read_u64(&unconstify(KvMcWorkerState *, worker)->counts[j]));
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
+		put_row(rsinfo, &kv_mc_shared->workers[i], i);
+	if (kv_mc_workers > 0)
+		put_row(rsinfo, &kv_mc_shared->workers[KV_MC_MAX_WORKERS], KV_MC_MAX_WORKERS);
 	return (Datum) 0;
 }
 

@@ -10,7 +10,15 @@
  * What a request must not wait for is found out before any item is changed (a table), or
  * when a row is written (another transaction has it).  Then the connection's requests from
  * that one on are set aside, and in the second case the turn is rolled back and done again
- * without them.  An ERROR has the turn done request by request (M 3).
+ * without them.
+ *
+ * An ERROR has the turn done request by request (M 3).  If a table was being worked at, that
+ * is for this table's requests alone: it is suspected, and for a while requests for it, and
+ * those behind them, are done one by one after the turn, so that one table that cannot be
+ * used costs others nothing.
+ *
+ * A row that sessions of SQL wait for is theirs next: each key that was written a moment ago
+ * is looked for in their queue, for half of the time that a request may wait.
  */
 #include "memcached/internal.h"
 
@@ -24,9 +32,12 @@
 #include "utils/snapmgr.h"
 
 #define LOOK_BYTES		((Size) 8 * 1024 * 1024)	/* of values that are looked up in a turn */
-#define ANSWER_BYTES	((Size) 1024 * 1024)	/* … and of those for one connection */
+#define LEAST_BYTES		((Size) 1024 * 1024)	/* … also where there is no room for replies */
 #define MAX_CHANGED		3		/* attempts at a row that others change */
-#define RETRY_US		1000
+#define SUSPICION		64		/* so many requests for a table go without an ERROR, and it is none */
+#define MOST_SUSPECTS	8		/* so many tables may become suspected in one turn */
+#define RECENT_KEYS		4096
+#define RECENT_TURNS	4
 #define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
 #define NUMBER_WORKER	54		/* bits; above them the process's number */
 
@@ -40,6 +51,9 @@ typedef struct KvMcKey
 	KvLook	   *look;			/* NULL: not looked up */
 	bool		failed;			/* its value cannot be had */
 	int			writes;			/* requests that have changed it */
+	uint32		hash;
+	bool		retried;		/* a request for it was parked … */
+	bool		impatient;		/* … and for long */
 	KvMcItem	item;
 	KvMcRow		row;
 	KvPut		outcome;
@@ -58,6 +72,8 @@ typedef struct KvMcAttempt
 	bool		read_only;
 	bool		wrote;
 	bool		trouble;		/* to be rolled back */
+	bool		alone;			/* one request, be its table suspected or not */
+	KvMcTable  *at;				/* the table that is being worked at, or NULL */
 	KvMcKey    *keys;
 	int			nkeys;
 	int		   *buckets;		/* numbers of keys, or -1 */
@@ -66,10 +82,20 @@ typedef struct KvMcAttempt
 } KvMcAttempt;
 
 XLogRecPtr	kv_mc_unflushed = InvalidXLogRecPtr;
+static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for this */
 
 static MemoryContext attempt_context = NULL;
 static MemoryContext turn_context = NULL;	/* of the turn that runs */
 static uint64 next_number = 0;
+static bool flushes_for_all = false;	/* each client of this process is in the turn */
+
+/* Keys that were written a moment ago, by their hash. */
+static struct
+{
+	uint32		hash;
+	uint32		turn;
+}			recent[RECENT_KEYS];
+static uint32 writing_turns = RECENT_TURNS + 1;
 
 /* ---- answers that need no row ---- */
 
@@ -89,63 +115,6 @@ static void
 answer_error(KvMcTask *task, const char *message)
 {
 	answer(task, KV_MC_ERROR, message);
-}
-
-static const char *
-obstacle_message(KvMcObstacle obstacle)
-{
-	switch (obstacle)
-	{
-		case KV_MC_ROW_LOCKED:
-			return "55P03 row is locked by another transaction";
-		case KV_MC_ROW_BUSY:
-			return "40001 row is changed by others all the time";
-		case KV_MC_TABLE_BUSY:
-		case KV_MC_FLUSHING:
-			return "57P03 table is being changed";
-		case KV_MC_NO_ROOM:
-			return "53200 there is no memory for recent versions now";
-		case KV_MC_NO_OBSTACLE:
-			break;
-	}
-	return "";
-}
-
-bool
-kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid, KvMcReply *reply)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (kv_mc_lock_timeout_ms == 0 ||
-		(conn->parked_since != 0 &&
-		 now - conn->parked_since >= (int64) kv_mc_lock_timeout_ms * 1000))
-	{
-		const char *message = obstacle_message(obstacle);
-
-		memset(reply, 0, sizeof(KvMcReply));
-		reply->outcome = KV_MC_ERROR;
-		reply->value = message;
-		reply->length = strlen(message);
-		reply->status = KV_MC_STATUS_BUSY;
-		kv_mc_counts[KV_MC_COUNT_ERRORS]++;
-		return false;
-	}
-	if (conn->parked_since == 0)
-		kv_mc_counts[KV_MC_COUNT_PARKED]++;
-	kv_mc_any_waits = true;
-	conn->obstacle = obstacle;
-	conn->waits_for = xid;
-	conn->retry_at = now + RETRY_US;
-	if (conn->parked_since == 0)
-		conn->parked_since = now;
-	return true;
-}
-
-void
-kv_mc_unpark(KvMcConnection *conn)
-{
-	conn->obstacle = KV_MC_NO_OBSTACLE;
-	conn->waits_for = InvalidTransactionId;
 }
 
 /* A request cannot be done now: it and those behind it are for later, or it was too long. */
@@ -169,7 +138,8 @@ is_live(const KvMcAttempt *attempt, int i)
 {
 	const KvMcTask *task = attempt->tasks[i];
 
-	return i < task->conn->cut && !task->answered && kv_mc_has_item(&task->request);
+	return i < task->conn->cut && (attempt->alone || i < task->conn->suspect) &&
+		!task->answered && kv_mc_has_item(&task->request);
 }
 
 static bool
@@ -185,102 +155,11 @@ any_live(const KvMcAttempt *attempt)
 
 /* ---- which rows ---- */
 
-/* A plain mg marks a stale item. */
-static bool
-may_change(const KvMcRequest *request)
-{
-	return kv_mc_writes(request) || request->command == KV_MC_META_GET;
-}
-
-static bool
-stores_item(const KvMcRequest *request)
-{
-	return request->command == KV_MC_SET || request->command == KV_MC_ADD ||
-		request->command == KV_MC_REPLACE || request->command == KV_MC_CAS;
-}
-
-/* An item that has expired when it is made is a row that is deleted. */
-static bool
-expires_at_once(const KvMcRequest *request, int64 now)
-{
-	int64		expires = stores_item(request) || request->touch ?
-		kv_mc_expires(request->exptime, now) : 0;
-	int64		made = request->vivify_exptime != KV_MC_NO_VIVIFY ?
-		kv_mc_expires(request->vivify_exptime, now) : 0;
-
-	return (expires != 0 && expires <= now) || (made != 0 && made <= now);
-}
-
-static AclMode
-command_privileges(const KvMcRequest *request)
-{
-	AclMode		reads = request->has_cas ? ACL_SELECT : 0;
-
-	switch (request->command)
-	{
-		case KV_MC_SET:
-			return reads | ACL_INSERT | ACL_UPDATE;
-		case KV_MC_DISCARD:
-			return reads | ACL_INSERT | ACL_UPDATE | ACL_DELETE;
-		case KV_MC_ADD:
-			return reads | ACL_INSERT;
-		case KV_MC_REPLACE:
-			return reads | ACL_UPDATE;
-		case KV_MC_DELETE:
-			return reads | (request->stale ? ACL_UPDATE : ACL_DELETE);
-		case KV_MC_TOUCH:
-		case KV_MC_CAS:
-			return ACL_SELECT | ACL_UPDATE;
-		case KV_MC_APPEND:
-		case KV_MC_PREPEND:
-		case KV_MC_INCR:
-		case KV_MC_DECR:
-			return ACL_SELECT | ACL_UPDATE |
-				(request->vivify_exptime != KV_MC_NO_VIVIFY ? ACL_INSERT : 0);
-		case KV_MC_META_GET:
-			return ACL_SELECT | (request->touch || request->recache ? ACL_UPDATE : 0) |
-				(request->vivify_exptime != KV_MC_NO_VIVIFY ? ACL_INSERT | ACL_UPDATE : 0);
-		default:
-			return ACL_SELECT;
-	}
-}
-
-static AclMode
-privileges(const KvMcRequest *request, int64 now)
-{
-	return command_privileges(request) | (expires_at_once(request, now) ? ACL_DELETE : 0);
-}
-
-static bool
-has_value(const KvMcRequest *request)
-{
-	return stores_item(request) || request->command == KV_MC_APPEND ||
-		request->command == KV_MC_PREPEND;
-}
-
-/* Has the table the columns that the request needs?  NULL, or the reply. */
-static const char *
-lacks_column(const KvMcTable *table, const KvMcRequest *request)
-{
-	bool		expires = (stores_item(request) || request->touch) && request->exptime != 0;
-
-	if (request->vivify_exptime != KV_MC_NO_VIVIFY && request->vivify_exptime != 0 &&
-		(request->command == KV_MC_META_GET || request->command == KV_MC_INCR ||
-		 request->command == KV_MC_DECR))
-		expires = true;
-	if (table->expires == 0 && expires)
-		return "0A000 table keeps no times of expiry";
-	if (table->flags == 0 &&
-		((stores_item(request) && request->flags != 0) || request->stale || request->recache ||
-		 (request->command == KV_MC_META_GET && request->vivify_exptime != KV_MC_NO_VIVIFY)))
-		return "0A000 table keeps no flags";
-	return NULL;
-}
-
 static int
 find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
 {
-	uint32		bucket = hash_bytes((const unsigned char *) data, length) + table->relid;
+	uint32		hash = hash_bytes((const unsigned char *) data, length) + table->relid;
+	uint32		bucket = hash;
 	KvMcKey    *key;
 
 	for (;; bucket++)
@@ -298,6 +177,7 @@ find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
 	key->table = table;
 	key->data = data;
 	key->length = length;
+	key->hash = hash;
 	key->next = -1;
 	if (table->first < 0)
 		table->first = attempt->nkeys;
@@ -341,22 +221,27 @@ route(KvMcAttempt *attempt, int i)
 	KvMcTable  *table = kv_mc_table_find(key, request->key_length);
 	const char *problem;
 
+	attempt->at = table;
 	if (table == NULL)
 		answer_error(task, "42P01 no table serves this key");
+	else if (table->suspicion > 0 && !attempt->alone)
+		task->conn->suspect = i;
 	else if (attempt->read_only && kv_mc_writes(request))
 		answer_error(task, "25006 server is read-only");
-	else if (!may(task, table, privileges(request, attempt->fold.now)) ||
+	else if (!may(task, table, kv_mc_privileges(request, attempt->fold.now)) ||
 			 (kv_mc_writes(request) && !table->to_write))	/* granted a moment ago */
 		answer_denied(task, table);
 	else if (kv_mc_table_open(table, table->to_write) == KV_MC_TABLE_IS_BUSY)
 		set_aside(attempt, i, KV_MC_TABLE_BUSY, InvalidTransactionId);
+	else if (table->state == KV_MC_TABLE_IS_CLOSED)
+		set_aside(attempt, i, KV_MC_TABLE_CLOSED, InvalidTransactionId);
 	else if (table->state == KV_MC_TABLE_UNUSABLE)
 		answer_error(task, MemoryContextStrdup(turn_context, table->reason));
 	else if ((problem = kv_mc_row_bad_key(table, key, request->key_length)) != NULL ||
-			 (has_value(request) &&
+			 (kv_mc_has_value(request) &&
 			  (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL))
 		answer(task, KV_MC_CLIENT_ERROR, problem);
-	else if ((problem = lacks_column(table, request)) != NULL)
+	else if ((problem = kv_mc_lacks_column(table, request)) != NULL)
 		answer_error(task, problem);
 	else
 		task->key = find_key(attempt, table, key, request->key_length);
@@ -380,11 +265,11 @@ route_all(KvMcAttempt *attempt)
 		const KvMcRequest *request = &attempt->tasks[i]->request;
 		KvMcTable  *table;
 
-		if (!is_live(attempt, i) || attempt->read_only || !may_change(request))
+		if (!is_live(attempt, i) || attempt->read_only || !kv_mc_may_change(request))
 			continue;
 		table = kv_mc_table_find(kv_mc_key(request), request->key_length);
 		if (table != NULL &&
-			may(attempt->tasks[i], table, privileges(request, attempt->fold.now) |
+			may(attempt->tasks[i], table, kv_mc_privileges(request, attempt->fold.now) |
 				(kv_mc_writes(request) ? 0 : ACL_UPDATE)))
 			table->to_write = true;
 	}
@@ -436,7 +321,7 @@ make_looks(KvMcAttempt *attempt, KvMcTable *table)
 static void
 look_at_keys(KvMcAttempt *attempt)
 {
-	Size		bytes = LOOK_BYTES;
+	Size		bytes = Min(LOOK_BYTES, Max(kv_mc_reply_room(), LEAST_BYTES));
 	int			n;
 
 	for (int k = 0; k < attempt->nkeys; k += n)
@@ -444,6 +329,7 @@ look_at_keys(KvMcAttempt *attempt)
 		KvMcTable  *table = attempt->keys[k].table;
 		int			done;
 
+		attempt->at = table;
 		for (n = 1; k + n < attempt->nkeys && attempt->keys[k + n].table == table; n++)
 			;
 		done = table->store == NULL ? n : bytes == 0 ? 0 :
@@ -458,6 +344,7 @@ look_at_keys(KvMcAttempt *attempt)
 static void
 read_values(KvMcAttempt *attempt, KvMcTable *table)
 {
+	attempt->at = table;
 	if (table->store == NULL || table->looked == 0)
 		return;
 	kv_look_read(table->store, attempt->keys[table->first].look, table->looked);
@@ -465,17 +352,20 @@ read_values(KvMcAttempt *attempt, KvMcTable *table)
 		take_item(attempt, &attempt->keys[k]);
 }
 
-/* What there was no room for is for the next turn. */
+/* What there was no room for, here or for replies, is for the next turn. */
 static void
 cut_unread(KvMcAttempt *attempt)
 {
 	KvMcConnection *conn = NULL;
-	Size		bytes = 0;
+	Size		bytes = 0;		/* for one connection */
+	Size		total = 0;
+	Size		room = Max(kv_mc_reply_room(), LEAST_BYTES);
 
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
 		KvMcTask   *task = attempt->tasks[i];
 		const KvMcKey *key;
+		Size		value;
 
 		if (task->conn != conn)
 			bytes = 0;
@@ -483,10 +373,15 @@ cut_unread(KvMcAttempt *attempt)
 		if (!is_live(attempt, i))
 			continue;
 		key = &attempt->keys[task->key];
-		if (key->look == NULL || (bytes > 0 && bytes + key->item.length > ANSWER_BYTES))
+		value = task->request.with_value ? key->item.length : 0;
+		if (key->look == NULL || (value > 0 && total > 0 && total + value > room) ||
+			(value > 0 && !kv_mc_takes(conn, bytes, value)))
 			conn->cut = i;
-		else if (task->request.with_value)
-			bytes += key->item.length;
+		else
+		{
+			bytes += value;
+			total += value;
+		}
 	}
 }
 
@@ -526,6 +421,10 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 	bool		changed = key->item.changed;
 	uint64		cas = key->item.cas;
 
+	attempt->at = key->table;
+	key->retried |= task->conn->parked_since != 0;
+	key->impatient |= kv_mc_parked_for(task->conn, kv_mc_lock_timeout_ms / 2,
+									   GetCurrentTransactionStartTimestamp());
 	if (key->failed)
 	{
 		/* nothing of the value matters to who sets or deletes it */
@@ -568,6 +467,18 @@ do_all(KvMcAttempt *attempt)
 	next_number = attempt->fold.next_cas;
 }
 
+/* Is the row one that sessions may be waiting for?  Notes that it is written. */
+static bool
+was_written(const KvMcKey *key)
+{
+	uint32		i = key->hash % RECENT_KEYS;
+	bool		was = recent[i].hash == key->hash && writing_turns - recent[i].turn <= RECENT_TURNS;
+
+	recent[i].hash = key->hash;
+	recent[i].turn = writing_turns;
+	return was;
+}
+
 static void
 write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 {
@@ -575,13 +486,16 @@ write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 	const KvVersion *expected = key->look->status == KV_LOOK_NONE ? NULL : &key->look->version;
 	KvPutValue	put;
 	KvVersion	made;
+	bool		yields;
 
 	if (write == KV_MC_KEEP)
 		return;
+	attempt->at = key->table;
+	yields = (was_written(key) || key->retried) && !key->impatient;
 	if (write == KV_MC_PUT)
 		kv_mc_row_write(key->table, &key->item, &key->row, &put);
 	key->outcome = kv_put_if(key->table->store, key->look->key, expected,
-							 write == KV_MC_PUT ? &put : NULL, cid, &made, &key->in_the_way);
+							 write == KV_MC_PUT ? &put : NULL, cid, yields, &made, &key->in_the_way);
 	if (write == KV_MC_PUT && put.value != key->item.value)
 		pfree(unconstify(char *, put.value));
 	attempt->wrote = true;
@@ -607,7 +521,10 @@ write_all(KvMcAttempt *attempt)
 		if (!key->item.changed)
 			continue;
 		if (cid == InvalidCommandId)
+		{
 			cid = GetCurrentCommandId(true);
+			writing_turns++;
+		}
 		write_key(attempt, key, cid);
 	}
 }
@@ -621,7 +538,7 @@ set_writers_aside(KvMcAttempt *attempt)
 	{
 		const KvMcKey *key;
 
-		if (!is_live(attempt, i) || !may_change(&attempt->tasks[i]->request))
+		if (!is_live(attempt, i) || !kv_mc_may_change(&attempt->tasks[i]->request))
 			continue;
 		key = &attempt->keys[attempt->tasks[i]->key];
 		if (key->outcome == KV_PUT_LOCKED)
@@ -693,6 +610,17 @@ complete_replies(KvMcAttempt *attempt)
 	}
 }
 
+/* In mode "on" replies may wait for the WAL in place of this process (held.c). */
+static void
+commit(KvMcAttempt *attempt)
+{
+	bool		holds = kv_mc_commit == KV_MC_COMMIT_ON && !flushes_for_all && kv_mc_flusher_runs();
+
+	kv_mc_commit_as(holds ? KV_MC_COMMIT_OFF : kv_mc_commit, attempt->wrote);
+	hold_upto = !holds ? InvalidXLogRecPtr :
+		attempt->wrote ? XactLastCommitEnd : kv_mc_held_upto();
+}
+
 /* False: it was rolled back, and some requests set aside; try again. */
 static bool
 try_tasks(KvMcAttempt *attempt)
@@ -723,7 +651,7 @@ try_tasks(KvMcAttempt *attempt)
 		return false;
 	}
 	PopActiveSnapshot();
-	kv_mc_commit_as(kv_mc_commit, attempt->wrote);
+	commit(attempt);
 	MemoryContextSwitchTo(TopMemoryContext);
 	complete_replies(attempt);
 	return true;
@@ -752,11 +680,14 @@ take_error(void)
 	return message;
 }
 
-/* Do requests in one transaction; NULL, or an error: then nothing of them was done. */
+/*
+ * Do requests in one transaction, alone also one for a table that is suspected.  NULL, or an
+ * error: then nothing of them was done, and *suspect says which table is suspected of it now.
+ */
 static const char *
-attempt_tasks(KvMcTask **tasks, int from, int to)
+attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspect)
 {
-	KvMcAttempt attempt = {.tasks = tasks, .from = from, .to = to};
+	KvMcAttempt attempt = {.tasks = tasks, .from = from, .to = to, .alone = alone};
 	const char *volatile error = NULL;
 
 	if (attempt_context == NULL)
@@ -765,6 +696,7 @@ attempt_tasks(KvMcTask **tasks, int from, int to)
 												ALLOCSET_DEFAULT_SIZES);
 		next_number = GetCurrentTimestamp();
 	}
+	hold_upto = InvalidXLogRecPtr;
 	PG_TRY();
 	{
 		while (any_live(&attempt) && !try_tasks(&attempt))
@@ -779,30 +711,61 @@ attempt_tasks(KvMcTask **tasks, int from, int to)
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
+	*suspect = error != NULL ? attempt.at : NULL;
+	if (error != NULL && attempt.at != NULL)
+		attempt.at->suspicion = SUSPICION;
+	else if (alone && attempt.at != NULL && attempt.at->suspicion > 0)
+		attempt.at->suspicion--;
 	return error;
 }
 
 /* ---- the turn ---- */
 
+/* Is the request one of those that were done? */
+static bool
+was_done(const KvMcTask *task, int i, bool alone)
+{
+	return i < task->conn->cut && (alone || i < task->conn->suspect);
+}
+
+/* Replies to writes, and what is behind them on their connections, wait for the WAL. */
+static void
+hold(KvMcTask **tasks, int from, int to, bool alone)
+{
+	for (int i = from; i < to; i++)
+	{
+		const KvMcRequest *request = &tasks[i]->request;
+
+		if (was_done(tasks[i], i, alone) && kv_mc_has_item(request) &&
+			(kv_mc_writes(request) || tasks[i]->reply.won) &&
+			tasks[i]->conn->held_upto != hold_upto)
+			kv_mc_hold(tasks[i]->conn, hold_upto);
+	}
+}
+
 /* Say the replies of what was done. */
 static void
-deliver(KvMcTask **tasks, int from, int to)
+deliver(KvMcTask **tasks, int from, int to, bool alone)
 {
+	if (hold_upto != InvalidXLogRecPtr)
+		hold(tasks, from, to, alone);
 	for (int i = from; i < to; i++)
 	{
 		KvMcTask   *task = tasks[i];
 		KvMcConnection *conn = task->conn;
 
-		if (i >= conn->cut)
+		if (!was_done(task, i, alone))
 			continue;
 		if (task->request.command == KV_MC_STATS)
 			kv_mc_tell_stats(conn, &task->request, &task->reply);
 		kv_mc_answer(conn, &task->request, &task->reply);
 		kv_mc_count_reply(&task->request, &task->reply);
+		conn->requests++;
 		if (task->request.close)
 			conn->closing = true;
-		if (i + 1 == to || tasks[i + 1]->conn != conn || i + 1 >= conn->cut)
-			kv_mc_send(conn);
+		if (i + 1 < to && tasks[i + 1]->conn == conn && was_done(tasks[i + 1], i + 1, alone))
+			continue;
+		kv_mc_send(conn);
 	}
 }
 
@@ -829,28 +792,61 @@ consume(KvMcTask **tasks, int ntasks)
 	}
 }
 
+/*
+ * Do together what can be: all but what is for suspected tables.  Each error that is a
+ * table's makes one more of those.
+ */
+static const char *
+run_together(KvMcTurn *turn)
+{
+	const char *error = NULL;
+
+	for (int attempts = 0; attempts < MOST_SUSPECTS; attempts++)
+	{
+		KvMcTable  *suspect;
+
+		error = attempt_tasks(turn->tasks, 0, turn->ntasks, false, &suspect);
+		if (error != NULL)
+			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
+		if (error == NULL || suspect == NULL)
+			break;
+	}
+	if (error == NULL)
+		deliver(turn->tasks, 0, turn->ntasks, false);
+	return error;
+}
+
+static bool
+has_every_client(const KvMcTurn *turn)
+{
+	int			n = 0;
+
+	for (int i = 0; i < turn->ntasks; i++)
+		n += i == 0 || turn->tasks[i]->conn != turn->tasks[i - 1]->conn;
+	return n == kv_mc_nconnections;
+}
+
 void
 kv_mc_turn_run(KvMcTurn *turn)
 {
 	const char *error;
 
 	turn_context = turn->context;
+	flushes_for_all = has_every_client(turn);
 	kv_mc_counts[KV_MC_COUNT_TURNS]++;
-	error = attempt_tasks(turn->tasks, 0, turn->ntasks);
-	if (error == NULL)
-		deliver(turn->tasks, 0, turn->ntasks);
-	for (int i = 0; error != NULL && i < turn->ntasks; i++)
+	error = run_together(turn);
+	for (int i = 0; i < turn->ntasks; i++)
 	{
+		KvMcTask   *task = turn->tasks[i];
+		KvMcTable  *suspect;
 		const char *problem;
 
-		if (i == 0)
-			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
-		if (i >= turn->tasks[i]->conn->cut)
+		if (i >= task->conn->cut || (error == NULL && i < task->conn->suspect))
 			continue;
-		problem = attempt_tasks(turn->tasks, i, i + 1);
+		problem = attempt_tasks(turn->tasks, i, i + 1, true, &suspect);
 		if (problem != NULL)
-			answer_error(turn->tasks[i], problem);
-		deliver(turn->tasks, i, i + 1);
+			answer_error(task, problem);
+		deliver(turn->tasks, i, i + 1, true);
 	}
 	consume(turn->tasks, turn->ntasks);
 }
@@ -861,8 +857,6 @@ kv_mc_flush_wal(void)
 	XLogRecPtr	upto = kv_mc_unflushed;
 
 	kv_mc_unflushed = InvalidXLogRecPtr;
-	if (XLogRecPtrIsInvalid(upto) || RecoveryInProgress())
-		return;
-	XLogFlush(upto);
-	kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
+	if (!XLogRecPtrIsInvalid(upto) && !RecoveryInProgress())
+		kv_mc_ask_flush(upto);
 }

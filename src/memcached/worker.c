@@ -22,7 +22,6 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/procarray.h"
 #include "storage/sinval.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
@@ -58,7 +57,9 @@ static bool verifying = false;	/* a password may be verified now */
 static void
 leave(int code, Datum arg)
 {
-	kv_mc_flush_over();
+	kv_mc_empty_over();
+	kv_mc_clients_leave();
+	kv_mc_me->latch = NULL;
 	kv_mc_me->pid = 0;
 	pg_atomic_write_u32(&kv_mc_me->connections, 0);
 	pg_atomic_write_u64(&kv_mc_me->memory, 0);
@@ -68,6 +69,19 @@ static void
 set_option(const char *name, const char *value)
 {
 	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+void
+kv_mc_set_options(void)
+{
+	set_option("statement_timeout", "0");
+	set_option("lock_timeout", "0");
+	set_option("idle_in_transaction_session_timeout", "0");
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		set_option("transaction_timeout", "0");
+	set_option("default_transaction_isolation", "read committed");
+	set_option("default_transaction_deferrable", "off");
+	set_option("search_path", "pg_catalog");
 }
 
 /* A role that may do everything is nothing to give to whoever connects. */
@@ -96,25 +110,20 @@ begin(int number)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
-	set_option("statement_timeout", "0");
-	set_option("lock_timeout", "0");
-	set_option("idle_in_transaction_session_timeout", "0");
-	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		set_option("transaction_timeout", "0");
-	set_option("default_transaction_isolation", "read committed");
-	set_option("default_transaction_deferrable", "off");
-	set_option("search_path", "pg_catalog");
+	kv_mc_set_options();
 	check_role();
 
 	before_shmem_exit(leave, (Datum) 0);
 	kv_mc_me->pid = MyProcPid;
 	kv_mc_me->started = GetCurrentTimestamp();
+	kv_mc_me->latch = MyLatch;
 	epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (epoll < 0)
 		ereport(FATAL, (errmsg("could not create an epoll set: %m")));
 	kv_mc_tables_init();
 	kv_mc_connections_init(epoll);
 	kv_mc_listen_all(epoll);
+	kv_mc_udp_listen(epoll);
 	waiting = kv_create_wait_event_set(3);
 	AddWaitEventToSet(waiting, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(waiting, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
@@ -132,6 +141,7 @@ end(void)
 {
 	kv_mc_listen_close();
 	kv_mc_flush_wal();
+	kv_mc_held_end();
 	kv_mc_close_all();
 	proc_exit(1);
 }
@@ -200,7 +210,8 @@ static bool
 is_ready(const KvMcConnection *conn)
 {
 	return !conn->gathered && !conn->dead && !conn->closing && conn->hold_until == 0 &&
-		!kv_mc_is_parked(conn) && kv_mc_pending(&conn->out) == 0;
+		!kv_mc_is_parked(conn) && !kv_mc_must_wait(conn) &&
+		(kv_mc_pending(&conn->out) == 0 || conn->datagram != NULL);
 }
 
 /* Make requests of what a connection has sent, as many as its quota allows. */
@@ -217,7 +228,7 @@ gather(KvMcConnection *conn)
 	const char *end = conn->in.data + conn->in.end;
 	int			n;
 
-	conn->cut = INT_MAX;
+	conn->cut = conn->suspect = INT_MAX;
 	conn->parsed = 0;
 	for (n = 0; n < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
 	{
@@ -313,6 +324,11 @@ take_event(const struct epoll_event *event)
 {
 	KvMcConnection *conn = event->data.ptr;
 
+	if (event->data.ptr == &kv_mc_udp_tag)
+	{
+		kv_mc_udp_read();
+		return;
+	}
 	if (conn == NULL)
 		kv_mc_accept_all();
 	else if (conn->fd < 0)
@@ -340,36 +356,6 @@ take_events(void)
 	for (int i = 0; i < n; i++)
 		take_event(&events[i]);
 	return Max(n, 0);
-}
-
-/* Those whose obstacle may be gone, and who has been held for long enough. */
-static void
-wake_connections(TimestampTz now)
-{
-	dlist_mutable_iter iter;
-
-	if (!kv_mc_any_waits)
-		return;
-	kv_mc_any_waits = false;
-	dlist_foreach_modify(iter, &kv_mc_connections)
-	{
-		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
-
-		if (conn->hold_until > now)
-			kv_mc_any_waits = true;
-		else if (conn->hold_until != 0)
-		{
-			conn->hold_until = 0;
-			(void) kv_mc_settle(conn);
-		}
-		else if (kv_mc_is_parked(conn) && conn->retry_at <= now &&
-				 (!TransactionIdIsValid(conn->waits_for) ||
-				  !TransactionIdIsInProgress(conn->waits_for) ||
-				  now - conn->parked_since >= (int64) kv_mc_lock_timeout_ms * 1000))
-			kv_mc_unpark(conn);
-		else if (kv_mc_is_parked(conn))
-			kv_mc_any_waits = true;
-	}
 }
 
 static bool
@@ -453,9 +439,15 @@ static void
 sleep_until_needed(void)
 {
 	WaitEvent	event;
-	long		timeout = kv_mc_any_waits ? 1 : kv_mc_listen_paused() ? LISTEN_PAUSE_MS :
-		kv_mc_nconnections > 0 ? 1000 : -1;
+	TimestampTz now = GetCurrentTimestamp();
+	long		timeout = kv_mc_sleep_ms(now);
 
+	if (kv_mc_linger(epoll, now))
+		return;
+	if (timeout < 0)
+		timeout = kv_mc_listen_paused() ? LISTEN_PAUSE_MS : kv_mc_nconnections > 0 ? 1000 : -1;
+	if (kv_mc_listen_paused())
+		timeout = Min(timeout, LISTEN_PAUSE_MS);
 	(void) WaitEventSetWait(waiting, timeout, &event, 1,
 							KV_WAIT_EVENT(wait_main, "KvfdwMemcached"));
 }
@@ -473,7 +465,7 @@ kv_memcached_main(Datum arg)
 		kv_mc_forget_closed();
 		idle = take_events() == 0 && !any_ready();
 		now = GetCurrentTimestamp();
-		wake_connections(now);
+		kv_mc_wake(now);
 		kv_mc_feed_starved();
 		kv_mc_listen_resume(now);
 		gather_all();
@@ -484,6 +476,7 @@ kv_memcached_main(Datum arg)
 			run_turn(now);
 		MemoryContextReset(turn.context);
 		flush_wal(now, idle);
+		kv_mc_held_look(GetCurrentTimestamp(), idle);
 		do_chores(now);
 		if (idle && !any_ready())
 			sleep_until_needed();

@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 use KvTest;
 
 our @EXPORT = qw(mc_cluster mc_conf mc_port mc_connect mc_unix mc_send mc_line mc_ask mc_bytes mc_get mc_closed mc_wait
-  mc_answered mc_stat mc_settings $mc_table);
+  mc_answered mc_stat mc_stats mc_settings $mc_table);
 
 our $mc_table = "key text COLLATE \"C\" NOT NULL, flags bigint NOT NULL DEFAULT 0, expires timestamptz, value bytea";
 use constant LIMIT => 180;

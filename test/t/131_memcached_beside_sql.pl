@@ -189,10 +189,10 @@ for my $request ("flush_all\r\n", "set b 0 0 1\r\n9\r\n")
 {
 	$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
 	$node->reload;
+	my $pid = mc_stats($c, '')->{pid};
 	mc_send($c, $request);
-	my $waits = "SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw memcached' AND wait_event = 'SyncRep'";
-	my $pid;
-	wait_for('a wait', sub { if (mc_answered($c)) { mc_line($c); mc_send($c, $request); } return $pid = $node->safe_psql('postgres', $waits); });
+	my $waits = "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'kvfdw memcached%' AND wait_event = 'SyncRep'";
+	wait_for('a wait', sub { if (mc_answered($c)) { mc_line($c); mc_send($c, $request); } return $node->safe_psql('postgres', $waits); });
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 	ok(mc_closed($c) && $c->{in} eq '', 'a process that is told to end while it waits for a standby does not acknowledge ' . substr $request, 0, 5);
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET synchronous_standby_names');

@@ -415,6 +415,20 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 	return store;
 }
 
+bool
+kv_store_is_ready(Oid dboid, Oid relid)
+{
+	KvTableEntry *entry;
+	KvStore    *store = find_live_store(dboid, relid, false, &entry);
+	uint32		state;
+
+	/* that it cannot be used is said at once */
+	if (store == NULL || store->shape.unusable)
+		return true;
+	state = pg_atomic_read_u32(&store->state);
+	return state != KV_STORE_CLOSED && state != KV_STORE_OPENING;
+}
+
 void
 kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
 				  KvWalLevel wal, SubTransactionId created_in)

@@ -56,6 +56,12 @@ extern void kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvFo
  */
 extern bool kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state);
 
+/*
+ * Is somebody in the row's queue (rowlock.c) whom one who wants this lock should let go
+ * first?  Does not wait.
+ */
+extern bool kv_queue_is_used(const KvStore *store, KvKey key, LockTupleMode mode);
+
 /* A row of the store was inserted, changed or deleted (changes.c). */
 extern void kv_note_change(KvStore *store);
 

@@ -47,13 +47,17 @@ judge(const KvKeyState *state, const KvVersion *expected, TransactionId *in_the_
 
 KvPut
 kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue *put,
-		  CommandId cid, KvVersion *made, TransactionId *in_the_way)
+		  CommandId cid, bool yields, KvVersion *made, TransactionId *in_the_way)
 {
 	KvVersionKind kind = put != NULL ? KV_VERSION_PUT : KV_VERSION_DELETE;
+	LockTupleMode mode = put != NULL ? LockTupleNoKeyExclusive : LockTupleExclusive;
 	Size		len = put != NULL ? put->len : 0;
 	KvWrite		write;
 
 	KV_STOP_POINT("put_if");
+	*in_the_way = InvalidTransactionId;
+	if (yields && kv_queue_is_used(store, key, mode))
+		return KV_PUT_LOCKED;
 	kv_write_prepare(store, key, kind, put != NULL ? put->form : KV_FORM_RAW,
 					 put != NULL ? put->value : NULL, len, cid, &write);
 	write.nowait = true;
@@ -63,8 +67,7 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 		KvPut		result;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, key,
-					put != NULL ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
+		kv_key_look(store, key, mode, &state);
 		result = judge(&state, expected, in_the_way);
 		if (result != KV_PUT_DONE)
 		{

@@ -64,21 +64,42 @@ raise_not_available(Relation rel)
 					RelationGetRelationName(rel))));
 }
 
+static const LOCKMODE queue_modes[] = {
+	[LockTupleKeyShare] = AccessShareLock,
+	[LockTupleShare] = RowShareLock,
+	[LockTupleNoKeyExclusive] = ExclusiveLock,
+	[LockTupleExclusive] = AccessExclusiveLock,
+};
+
+static void
+set_place(ItemPointer place, KvKey key)
+{
+	uint64		hash = hash_bytes_extended(key.data, key.len, 0);
+
+	ItemPointerSet(place, hash % MaxBlockNumber, (hash >> 32) % (PG_UINT16_MAX - 1) + 1);
+}
+
+bool
+kv_queue_is_used(const KvStore *store, KvKey key, LockTupleMode mode)
+{
+	ItemPointerData place;
+	LOCKTAG		tag;
+
+	set_place(&place, key);
+	SET_LOCKTAG_TUPLE(tag, store->key.dboid, store->key.relid,
+					  ItemPointerGetBlockNumber(&place), ItemPointerGetOffsetNumber(&place));
+	if (LockAcquire(&tag, queue_modes[mode], false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	(void) LockRelease(&tag, queue_modes[mode], false);
+	return false;
+}
+
 /* Take a place in the row's queue.  False: somebody is there, and we skip. */
 static bool
 join_queue(KvQueue *queue, KvKey key, LockTupleMode mode)
 {
-	static const LOCKMODE lockmodes[] = {
-		[LockTupleKeyShare] = AccessShareLock,
-		[LockTupleShare] = RowShareLock,
-		[LockTupleNoKeyExclusive] = ExclusiveLock,
-		[LockTupleExclusive] = AccessExclusiveLock,
-	};
-	uint64		hash = hash_bytes_extended(key.data, key.len, 0);
-
-	queue->lockmode = lockmodes[mode];
-	ItemPointerSet(&queue->place, hash % MaxBlockNumber,
-				   (hash >> 32) % (PG_UINT16_MAX - 1) + 1);
+	queue->lockmode = queue_modes[mode];
+	set_place(&queue->place, key);
 	if (queue->policy == LockWaitBlock)
 		LockTuple(queue->rel, &queue->place, queue->lockmode);
 	else if (!kv_conditional_lock_tuple(queue->rel, &queue->place, queue->lockmode,
@@ -108,7 +129,10 @@ static bool
 wait_for(KvQueue *queue, uint64 xid)
 {
 	if (queue->policy == LockWaitBlock)
+	{
 		XactLockTableWait((TransactionId) xid, queue->rel, NULL, XLTW_None);
+		KV_STOP_POINT("row_waited_for");
+	}
 	else if (!kv_conditional_xact_wait((TransactionId) xid, queue->policy == LockWaitError))
 	{
 		if (queue->policy == LockWaitError)

@@ -1,0 +1,272 @@
+/*
+ * empty.c
+ *		flush_all: TRUNCATE of the tables for which the role may, now or later.
+ *
+ * It needs locks that other processes of memcached would take again and again.  So each
+ * table that it could not lock is marked, and they leave this one alone until it is done
+ * (KvMcShared.emptied).  Others are not held up: not those for which the role may not, nor
+ * those that it could lock.
+ *
+ * One with a delay is noted in shared memory, and done by the process "kvfdw memcached
+ * reaper" when it is due.  The next one of the same role takes its place, be it with a delay
+ * or not.
+ */
+#include "memcached/internal.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+static void
+reply_error(KvMcReply *reply, const char *message)
+{
+	memset(reply, 0, sizeof(*reply));
+	reply->outcome = KV_MC_ERROR;
+	reply->value = message;
+	reply->length = strlen(message);
+	kv_mc_counts[KV_MC_COUNT_ERRORS]++;
+}
+
+const char *
+kv_mc_roll_back(void)
+{
+	static char message[200];
+	ErrorData  *edata;
+
+	HOLD_INTERRUPTS();
+	MemoryContextSwitchTo(TopMemoryContext);
+	edata = CopyErrorData();
+	snprintf(message, sizeof(message), "%s %s", unpack_sql_state(edata->sqlerrcode), edata->message);
+	EmitErrorReport();
+	FlushErrorState();
+	FreeErrorData(edata);
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(TopMemoryContext);
+	RESUME_INTERRUPTS();
+	return message;
+}
+
+/* ---- marks ---- */
+
+void
+kv_mc_empty_over(void)
+{
+	uint32		me = MyProcPid;
+
+	if (pg_atomic_read_u32(&kv_mc_shared->emptier) != me)
+		return;
+	for (int i = 0; i < KV_MC_MAX_EMPTIED; i++)
+		pg_atomic_write_u32(&kv_mc_shared->emptied[i], InvalidOid);
+	pg_atomic_write_u32(&kv_mc_shared->emptier, 0);
+}
+
+bool
+kv_mc_empty_begin(void)
+{
+	uint32		nobody = 0;
+
+	return pg_atomic_compare_exchange_u32(&kv_mc_shared->emptier, &nobody, MyProcPid) ||
+		nobody == (uint32) MyProcPid;
+}
+
+void
+kv_mc_empty_mark(Oid relid)
+{
+	for (int i = 0; i < KV_MC_MAX_EMPTIED; i++)
+	{
+		uint32		marked = pg_atomic_read_u32(&kv_mc_shared->emptied[i]);
+
+		if (marked == InvalidOid)
+			pg_atomic_write_u32(&kv_mc_shared->emptied[i], relid);
+		if (marked == InvalidOid || marked == relid)
+			return;
+	}
+	/* there is no mark for more: they are had when nobody uses them by chance */
+}
+
+bool
+kv_mc_empty_wants(Oid relid)
+{
+	uint32		emptier = pg_atomic_read_u32(&kv_mc_shared->emptier);
+
+	if (emptier == 0 || emptier == (uint32) MyProcPid)
+		return false;
+	for (int i = 0; i < KV_MC_MAX_EMPTIED; i++)
+	{
+		if (pg_atomic_read_u32(&kv_mc_shared->emptied[i]) == relid)
+			return true;
+	}
+	return false;
+}
+
+/* ---- doing it ---- */
+
+const char *
+kv_mc_empty_tables(Oid role, bool *done)
+{
+	const char *volatile error = NULL;
+
+	*done = true;
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		if (XactReadOnly)
+			ereport(ERROR,
+					(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+					 errmsg("server is read-only")));
+		kv_mc_tables_begin();
+		*done = kv_mc_tables_truncate(role);
+		if (*done)
+			kv_mc_commit_as(KV_MC_COMMIT_ON, true);
+		else
+			AbortCurrentTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+	}
+	PG_CATCH();
+	{
+		error = kv_mc_roll_back();
+	}
+	PG_END_TRY();
+	return error;
+}
+
+/* May the role empty some table, on this server?  NULL, or the error. */
+static const char *
+check_later(Oid role)
+{
+	const char *volatile error = NULL;
+
+	if (RecoveryInProgress())
+		return "25006 server is read-only";
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		kv_mc_tables_begin();
+		if (!kv_mc_tables_may_truncate(role))
+			error = "42501 permission denied to empty any table that is served";
+		CommitTransactionCommand();
+		MemoryContextSwitchTo(TopMemoryContext);
+	}
+	PG_CATCH();
+	{
+		error = kv_mc_roll_back();
+	}
+	PG_END_TRY();
+	return error;
+}
+
+/* Note that the role wants them emptied then; 0: not any more.  False: there is no place. */
+static bool
+note_later(Oid role, TimestampTz due)
+{
+	KvMcLater  *place = NULL;
+
+	LWLockAcquire(&kv_mc_shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < KV_MC_MAX_LATER; i++)
+	{
+		KvMcLater  *later = &kv_mc_shared->later[i];
+
+		if (later->due != 0 && later->role == role)
+		{
+			place = later;
+			break;
+		}
+		if (later->due == 0 && place == NULL)
+			place = later;
+	}
+	if (place != NULL)
+		*place = (KvMcLater) {.role = role, .due = due};
+	LWLockRelease(&kv_mc_shared->lock);
+	if (due != 0 && kv_mc_shared->reaper_latch != NULL)
+		SetLatch(kv_mc_shared->reaper_latch);
+	return place != NULL || due == 0;
+}
+
+bool
+kv_mc_empty_due(TimestampTz now, KvMcLater *due, TimestampTz *next)
+{
+	bool		found = false;
+
+	*next = 0;
+	LWLockAcquire(&kv_mc_shared->lock, LW_SHARED);
+	for (int i = 0; i < KV_MC_MAX_LATER; i++)
+	{
+		const KvMcLater *later = &kv_mc_shared->later[i];
+
+		if (later->due != 0 && later->due <= now)
+		{
+			*due = *later;
+			found = true;
+		}
+		else if (later->due != 0 && (*next == 0 || later->due < *next))
+			*next = later->due;
+	}
+	LWLockRelease(&kv_mc_shared->lock);
+	return found;
+}
+
+void
+kv_mc_empty_done(const KvMcLater *done)
+{
+	LWLockAcquire(&kv_mc_shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < KV_MC_MAX_LATER; i++)
+	{
+		KvMcLater  *later = &kv_mc_shared->later[i];
+
+		/* unless the role has asked for another one meanwhile */
+		if (later->role == done->role && later->due == done->due)
+			later->due = 0;
+	}
+	LWLockRelease(&kv_mc_shared->lock);
+}
+
+/* ---- the request ---- */
+
+static void
+do_later(Oid role, int64 exptime, KvMcReply *reply)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64		offset = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
+	int64		expires = kv_mc_expires(exptime, now / USECS_PER_SEC + offset) - offset;
+	const char *error = check_later(role);
+
+	if (error != NULL)
+		reply_error(reply, error);
+	else if (!note_later(role, Min(expires, END_TIMESTAMP / USECS_PER_SEC - 1) * USECS_PER_SEC))
+		reply_error(reply, "53400 too many roles have asked for a flush_all with a delay");
+	else
+		kv_mc_counts[KV_MC_COUNT_FLUSHES_ALL]++;
+}
+
+bool
+kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply)
+{
+	Oid			role = kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
+	const char *error;
+	bool		done;
+
+	memset(reply, 0, sizeof(*reply));
+	reply->outcome = KV_MC_DONE;
+	if (request->exptime > 0)
+	{
+		do_later(role, request->exptime, reply);
+		return true;
+	}
+	if (!kv_mc_empty_begin())
+		return !kv_mc_park(conn, KV_MC_TABLE_BUSY, InvalidTransactionId, reply);
+	error = kv_mc_empty_tables(role, &done);
+	if (error != NULL)
+		reply_error(reply, error);
+	else if (!done && kv_mc_park(conn, KV_MC_FLUSHING, InvalidTransactionId, reply))
+		return false;
+	if (done && error == NULL)
+	{
+		kv_mc_counts[KV_MC_COUNT_FLUSHES_ALL]++;
+		(void) note_later(role, 0);
+	}
+	kv_mc_empty_over();
+	return true;
+}

@@ -1,0 +1,282 @@
+/*
+ * held.c
+ *		Replies that wait until the WAL is on the device, and the process that sees to it.
+ *
+ * In mode "on" a turn's transaction commits in memory; replies to writes are held until the
+ * process "kvfdw memcached flusher" has flushed the WAL so far, and synchronous standbys
+ * have it (M 1).  Meanwhile the loop goes on with the requests of others: reads are not held
+ * up, and writes that come while a flush runs share the next one.
+ *
+ * A process asks for a flush when it has nothing else to do.  But those whose replies have
+ * just been sent are about to ask again, and if the next flush began without them there
+ * would be two groups of clients that take turns, each with half of the writes.  So it
+ * lingers until as many replies are held as were sent, for half of the time that a flush
+ * takes at most.
+ *
+ * A turn of all the clients that there are flushes for itself: nobody is held up by that,
+ * and there is no other process to be woken.  So it is where the flusher does not run.
+ */
+#include "memcached/internal.h"
+
+#include <poll.h>
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/wait_event.h"
+
+#define MOST_LINGER_US	1000
+
+static dlist_head held = DLIST_STATIC_INIT(held);	/* connections, in the order of their LSNs */
+static int	nheld = 0;
+static XLogRecPtr held_upto = InvalidXLogRecPtr;	/* of the last one held */
+static XLogRecPtr asked_upto = InvalidXLogRecPtr;
+static TimestampTz asked_at = 0;
+static int64 flush_us = 0;		/* that the last flush took */
+static TimestampTz linger_until = 0;
+static int	expected = 0;		/* so many replies may be held soon */
+
+/* ---- flushing ---- */
+
+/*
+ * Flush the WAL and wait for synchronous standbys.  False: the wait was broken off, as the
+ * process is told to end.
+ */
+static bool
+flush_now(XLogRecPtr upto)
+{
+	bool		waits;
+
+	HOLD_INTERRUPTS();
+	XLogFlush(upto);
+	waits = SyncRepRequested() && SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
+	SyncRepWaitForLSN(upto, true);
+	RESUME_INTERRUPTS();
+	return !waits || !ProcDiePending;
+}
+
+bool
+kv_mc_flusher_runs(void)
+{
+	return kv_mc_shared->wal_flusher_latch != NULL;
+}
+
+void
+kv_mc_ask_flush(XLogRecPtr upto)
+{
+	Latch	   *latch = kv_mc_shared->wal_flusher_latch;
+
+	if (pg_atomic_read_u64(&kv_mc_shared->flushed) >= upto)
+		return;
+	if (latch == NULL)
+		XLogFlush(upto);
+	else
+	{
+		pg_atomic_write_u64(&kv_mc_me->wanted, upto);
+		pg_memory_barrier();
+		SetLatch(latch);
+	}
+	kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
+}
+
+/* ---- holding ---- */
+
+XLogRecPtr
+kv_mc_held_upto(void)
+{
+	return nheld > 0 ? held_upto : InvalidXLogRecPtr;
+}
+
+void
+kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto)
+{
+	if (conn->held_upto != InvalidXLogRecPtr)
+		dlist_delete(&conn->held_node);
+	else
+		nheld++;
+	dlist_push_tail(&held, &conn->held_node);
+	conn->held_upto = upto;
+	held_upto = Max(held_upto, upto);
+}
+
+void
+kv_mc_unhold(KvMcConnection *conn)
+{
+	if (conn->held_upto == InvalidXLogRecPtr)
+		return;
+	dlist_delete(&conn->held_node);
+	conn->held_upto = InvalidXLogRecPtr;
+	nheld--;
+}
+
+/* Send what waits for no more than this; returns how many connections have it. */
+static int
+release(XLogRecPtr upto)
+{
+	dlist_mutable_iter iter;
+	int			n = 0;
+
+	dlist_foreach_modify(iter, &held)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, held_node, iter.cur);
+
+		if (conn->held_upto > upto)
+			break;
+		kv_mc_unhold(conn);
+		if (kv_mc_pending(&conn->out) > 0)
+			kv_mc_send_rest(conn);
+		if (!conn->gathered)
+			(void) kv_mc_settle(conn);
+		n++;
+	}
+	return n;
+}
+
+/* A flush is over: the next one need not begin before those who have their replies are back. */
+static void
+flush_over(int released, TimestampTz now)
+{
+	if (asked_at != 0)
+		flush_us = now - asked_at;
+	asked_at = 0;
+	expected = released + nheld;
+	linger_until = now + Min(flush_us / 2, MOST_LINGER_US);
+}
+
+void
+kv_mc_held_look(TimestampTz now, bool idle)
+{
+	XLogRecPtr	flushed;
+
+	if (nheld == 0)
+		return;
+	flushed = pg_atomic_read_u64(&kv_mc_shared->flushed);
+	if (!kv_mc_flusher_runs() && flushed < held_upto)
+	{
+		if (!flush_now(held_upto))
+			return;				/* it ends, and nothing is acknowledged */
+		kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
+		flushed = held_upto;
+	}
+	if (dlist_head_element(KvMcConnection, held_node, &held)->held_upto <= flushed)
+		flush_over(release(flushed), now);
+	if (nheld == 0 || asked_upto > flushed || !idle ||
+		(nheld < expected && now < linger_until && now >= linger_until - MOST_LINGER_US))
+		return;
+	kv_mc_ask_flush(held_upto);
+	asked_upto = held_upto;
+	asked_at = now;
+}
+
+bool
+kv_mc_linger(int epoll_fd, TimestampTz now)
+{
+	XLogRecPtr	flushed = pg_atomic_read_u64(&kv_mc_shared->flushed);
+	struct pollfd fd = {.fd = epoll_fd, .events = POLLIN};
+	struct timespec time = {0};
+
+	if (nheld == 0 || asked_upto > flushed || now >= linger_until)
+		return false;
+	time.tv_nsec = Min(linger_until - now, MOST_LINGER_US) * 1000;
+	(void) ppoll(&fd, 1, &time, NULL);
+	return true;
+}
+
+void
+kv_mc_held_end(void)
+{
+	if (nheld > 0 && flush_now(held_upto))
+		(void) release(held_upto);
+}
+
+/* ---- the process ---- */
+
+static void
+leave(int code, Datum arg)
+{
+	kv_mc_shared->wal_flusher_latch = NULL;
+	for (int i = 0; i < kv_mc_workers; i++)
+	{
+		Latch	   *latch = kv_mc_shared->workers[i].latch;
+
+		if (latch != NULL)
+			SetLatch(latch);
+	}
+}
+
+/* The highest LSN that some process waits for. */
+static XLogRecPtr
+wanted(void)
+{
+	XLogRecPtr	most = InvalidXLogRecPtr;
+
+	for (int i = 0; i < kv_mc_workers; i++)
+		most = Max(most, pg_atomic_read_u64(&kv_mc_shared->workers[i].wanted));
+	return most;
+}
+
+static void
+wake_workers(XLogRecPtr before)
+{
+	for (int i = 0; i < kv_mc_workers; i++)
+	{
+		KvMcWorkerState *worker = &kv_mc_shared->workers[i];
+		Latch	   *latch = worker->latch;
+
+		if (latch != NULL && pg_atomic_read_u64(&worker->wanted) > before)
+			SetLatch(latch);
+	}
+}
+
+void
+kv_memcached_flusher_main(Datum arg)
+{
+	static uint32 wait_flusher = 0;
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGINT, KV_SIG_IGN);	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
+	pgstat_report_appname("kvfdw memcached flusher");
+	before_shmem_exit(leave, (Datum) 0);
+	kv_mc_shared->wal_flusher_latch = MyLatch;
+	for (;;)
+	{
+		XLogRecPtr	before = pg_atomic_read_u64(&kv_mc_shared->flushed);
+		XLogRecPtr	upto;
+
+		ResetLatch(MyLatch);
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		CHECK_FOR_INTERRUPTS();
+		upto = wanted();
+		if (upto > before)
+		{
+			/* a role or a database may have it off */
+			if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+				synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+			if (flush_now(upto))
+			{
+				pg_atomic_write_u64(&kv_mc_shared->flushed, upto);
+				wake_workers(before);
+			}
+			continue;
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1,
+						 KV_WAIT_EVENT(wait_flusher, "KvfdwMemcachedFlusher"));
+	}
+}

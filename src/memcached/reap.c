@@ -1,0 +1,374 @@
+/*
+ * reap.c
+ *		The process "kvfdw memcached reaper": deletes rows that have expired, and does the
+ *		flush_alls that had a delay.
+ *
+ * From time to time it walks through the tables in the order of their keys and reads all
+ * rows, no faster than it may.  What has expired is deleted if it is still the version that
+ * was looked at (kv_put_if): an item that was stored meanwhile is safe.  A row that others
+ * have locked, or whose value cannot be read, is left for the next pass.  It keeps out of
+ * the way as turns do: no lock is waited for, transactions are short.
+ *
+ * It has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
+ */
+#include "memcached/internal.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/wait_event.h"
+
+#define STEP_KEYS	1000
+#define STEP_BYTES	((Size) 1024 * 1024)
+#define STEP_DELETES 200
+#define RETRY_MS	10			/* between attempts at a flush_all */
+#define LATER_US	USECS_PER_SEC	/* after one that others were in the way of for long */
+#define MOST_SLEEP_MS 60000
+
+/* Where the walk is. */
+static struct
+{
+	List	   *relids;			/* tables that are left; the first is under way */
+	StringInfoData next;		/* its first key that was not looked at */
+	TimestampTz began;
+}			walk;
+
+static MemoryContext context;	/* of the walk */
+static MemoryContext step_context;
+
+typedef struct KvMcExpired
+{
+	int			n;
+	KvKey		keys[STEP_DELETES];
+} KvMcExpired;
+
+/* ---- a step ---- */
+
+static int64
+unix_now(void)
+{
+	return GetCurrentTransactionStartTimestamp() / USECS_PER_SEC +
+		(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
+}
+
+/* The table, opened; NULL: nothing can be done with it now. */
+static KvMcTable *
+open_table(Oid relid, bool writes)
+{
+	KvMcTable **tables;
+	int			n;
+
+	kv_mc_tables_begin();
+	n = kv_mc_tables(&tables);
+	for (int i = 0; i < n; i++)
+	{
+		KvMcTable  *table = tables[i];
+
+		if (table->relid != relid || !table->trusted ||
+			!kv_mc_table_allows(table, GetUserId(), ACL_SELECT | ACL_DELETE) ||
+			kv_mc_table_open(table, writes) != KV_MC_TABLE_OPEN)
+			continue;
+		return table->expires != 0 && table->store != NULL ? table : NULL;
+	}
+	return NULL;
+}
+
+/* The next keys of the table, from walk.next on; returns how many. */
+static int
+next_keys(const KvMcTable *table, KvLook *looks)
+{
+	KvScan	   *scan = kv_scan_begin(table->store, GetActiveSnapshot(), false);
+	KvKey		from = {.data = (const uint8 *) walk.next.data, .len = walk.next.len};
+	KvKey		to = {0};
+	KvRow		row;
+	int			n = 0;
+
+	if (from.len == 0)
+		from.data = NULL;
+	kv_scan_range(scan, from, to, KV_ASCENDING, STEP_KEYS);
+	while (n < STEP_KEYS && kv_scan_next(scan, &row))
+	{
+		uint8	   *copy = palloc(Max(row.keylen, 1));
+
+		memcpy(copy, row.key, row.keylen);
+		looks[n++].key = (KvKey) {.data = copy, .len = row.keylen};
+	}
+	kv_scan_end(scan);
+	return n;
+}
+
+static bool
+has_expired(const KvMcTable *table, const KvLook *look)
+{
+	KvMcItem	item = {0};
+	KvMcRow		row;
+
+	if (look->status != KV_LOOK_FOUND)
+		return false;
+	kv_mc_row_read(table, look, unix_now(), 0, &item, &row);
+	return item.row && !item.exists;
+}
+
+/*
+ * Look at some rows of the table, and gather keys of those that have expired.  False: there
+ * are no more.  *bytes: how much was read.
+ */
+static bool
+look_step(Oid relid, KvMcExpired *expired, Size *bytes)
+{
+	KvMcTable  *table;
+	KvLook	   *looks = palloc0(STEP_KEYS * sizeof(KvLook));
+	Size		left = STEP_BYTES;
+	int			n = 0;
+	int			done = 0;
+
+	StartTransactionCommand();
+	MemoryContextSwitchTo(step_context);
+	table = open_table(relid, false);
+	if (table != NULL)
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		n = next_keys(table, looks);
+		done = kv_look(table->store, GetActiveSnapshot(), looks, n, &left);
+		kv_look_read(table->store, looks, done);
+		for (int i = 0; i < done && expired->n < STEP_DELETES; i++)
+		{
+			*bytes += looks[i].status == KV_LOOK_NONE ? 0 : looks[i].row.len;
+			if (has_expired(table, &looks[i]))
+				expired->keys[expired->n++] = looks[i].key;
+			resetStringInfo(&walk.next);
+			appendBinaryStringInfo(&walk.next, (const char *) looks[i].key.data, looks[i].key.len);
+			appendStringInfoChar(&walk.next, '\0');
+		}
+		PopActiveSnapshot();
+	}
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(step_context);
+	return n > 0;
+}
+
+/* Delete rows that have expired, as far as they still have. */
+static void
+delete_step(Oid relid, KvMcExpired *expired)
+{
+	KvMcTable  *table;
+	bool		wrote = false;
+
+	StartTransactionCommand();
+	MemoryContextSwitchTo(step_context);
+	table = open_table(relid, true);
+	if (table != NULL)
+	{
+		KvLook	   *looks = palloc0(expired->n * sizeof(KvLook));
+		Size		left = SIZE_MAX;
+		CommandId	cid = GetCurrentCommandId(true);
+
+		PushActiveSnapshot(GetTransactionSnapshot());
+		for (int i = 0; i < expired->n; i++)
+			looks[i].key = expired->keys[i];
+		(void) kv_look(table->store, GetActiveSnapshot(), looks, expired->n, &left);
+		kv_look_read(table->store, looks, expired->n);
+		for (int i = 0; i < expired->n; i++)
+		{
+			KvVersion	made;
+			TransactionId in_the_way;
+
+			if (!has_expired(table, &looks[i]))
+				continue;
+			wrote = true;
+			if (kv_put_if(table->store, looks[i].key, &looks[i].version, NULL, cid, true, &made,
+						  &in_the_way) == KV_PUT_DONE)
+				kv_mc_counts[KV_MC_COUNT_REAPED]++;
+		}
+		PopActiveSnapshot();
+	}
+	kv_mc_commit_as(KV_MC_COMMIT_OFF, wrote);
+	MemoryContextSwitchTo(step_context);
+}
+
+/* ---- the walk ---- */
+
+static void
+begin_walk(TimestampTz now)
+{
+	KvMcTable **tables;
+	int			n;
+
+	StartTransactionCommand();
+	kv_mc_tables_begin();
+	n = kv_mc_tables(&tables);
+	MemoryContextSwitchTo(context);
+	for (int i = 0; i < n; i++)
+		walk.relids = lappend_oid(walk.relids, tables[i]->relid);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	walk.began = now;
+}
+
+static void
+next_table(void)
+{
+	walk.relids = list_delete_first(walk.relids);
+	resetStringInfo(&walk.next);
+}
+
+/* One step of the walk; returns how long to rest after it, in microseconds. */
+static int64
+walk_step(void)
+{
+	volatile Size bytes = 0;
+
+	MemoryContextReset(step_context);
+	MemoryContextSwitchTo(step_context);
+	PG_TRY();
+	{
+		Oid			relid = linitial_oid(walk.relids);
+		KvMcExpired *expired = palloc0(sizeof(KvMcExpired));
+		Size		looked = 0;
+		bool		more = look_step(relid, expired, &looked);
+
+		bytes = looked;
+		if (expired->n > 0)
+			delete_step(relid, expired);
+		MemoryContextSwitchTo(context);
+		if (!more)
+			next_table();
+	}
+	PG_CATCH();
+	{
+		(void) kv_mc_roll_back();
+		MemoryContextSwitchTo(context);
+		next_table();
+	}
+	PG_END_TRY();
+	kv_mc_publish();
+	return (int64) bytes * USECS_PER_SEC / ((int64) kv_mc_reap_rate * 1024 * 1024);
+}
+
+/* ---- flush_alls with a delay ---- */
+
+/* Do one that is due, as long as a client's request would wait.  False: others are in the way. */
+static bool
+empty_due(const KvMcLater *due)
+{
+	TimestampTz began = GetCurrentTimestamp();
+	bool		done = false;
+
+	while (kv_mc_empty_begin())
+	{
+		const char *error = kv_mc_empty_tables(due->role, &done);
+
+		if (done || error != NULL)
+			break;
+		if (GetCurrentTimestamp() - began >= (int64) kv_mc_lock_timeout_ms * 1000)
+			break;
+		pg_usleep(RETRY_MS * 1000);
+		CHECK_FOR_INTERRUPTS();
+	}
+	kv_mc_empty_over();
+	return done;
+}
+
+/* ---- the process ---- */
+
+static void
+leave(int code, Datum arg)
+{
+	kv_mc_empty_over();
+	kv_mc_shared->reaper_latch = NULL;
+	kv_mc_me->pid = 0;
+}
+
+static void
+begin(void)
+{
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGINT, KV_SIG_IGN);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
+	kv_mc_set_options();
+	pgstat_report_appname("kvfdw memcached reaper");
+	kv_mc_my_number = KV_MC_MAX_WORKERS;
+	kv_mc_me = &kv_mc_shared->workers[KV_MC_MAX_WORKERS];
+	before_shmem_exit(leave, (Datum) 0);
+	kv_mc_me->pid = MyProcPid;
+	kv_mc_shared->reaper_latch = MyLatch;
+	context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached reaper",
+									ALLOCSET_DEFAULT_SIZES);
+	step_context = AllocSetContextCreate(context, "kvfdw memcached reaper step",
+										 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	initStringInfo(&walk.next);
+	kv_mc_tables_init();
+	walk.began = GetCurrentTimestamp();
+}
+
+/* Do what there is to be done; returns how long there will be nothing, in microseconds. */
+static int64
+work(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64		interval = (int64) kv_mc_reap_interval_s * USECS_PER_SEC;
+	int64		rest = (int64) MOST_SLEEP_MS * 1000;
+	TimestampTz next;
+	KvMcLater	due;
+
+	if (RecoveryInProgress())
+		return rest;
+	if (kv_mc_empty_due(now, &due, &next))
+	{
+		if (!empty_due(&due))
+			return LATER_US;
+		kv_mc_empty_done(&due);
+		return 0;
+	}
+	if (next != 0)
+		rest = Min(rest, next - now);
+	if (interval == 0)
+		return rest;
+	if (walk.relids == NIL && (now - walk.began >= interval || now < walk.began))
+		begin_walk(now);
+	if (walk.relids != NIL)
+	{
+		int64		pause = walk_step();
+
+		return Min(rest, pause);
+	}
+	return Min(rest, walk.began + interval - now);
+}
+
+void
+kv_memcached_reaper_main(Datum arg)
+{
+	static uint32 wait_reaper = 0;
+
+	begin();
+	for (;;)
+	{
+		int64		rest;
+
+		ResetLatch(MyLatch);
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		CHECK_FOR_INTERRUPTS();
+		rest = work();
+		pgstat_report_stat(false);
+		if (rest > 0)
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 (long) Max(rest / 1000, 1), KV_WAIT_EVENT(wait_reaper, "KvfdwMemcachedReaper"));
+	}
+}

@@ -1,0 +1,161 @@
+# Promise: what one client, one table or one device has to wait for holds up no other: the recovery of a table, a table that
+# cannot be used, flush_all of another's tables, slow clients, the flush of writes; and who waits for a row gets it.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvMemcached;
+
+my $node = mc_cluster('waits', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_client_timeout' => '1h',
+	wal_level => 'replica', max_wal_senders => 4);
+my $faults = has_faults($node);
+sub sql { return answer($node, $_[0]); }
+sub set { my ($conn, $key, $value) = @_; return mc_ask($conn, "set $key 0 0 " . length($value) . "\r\n$value\r\n"); }
+sub process { return mc_stats($_[0], '')->{pid}; }
+sub when_parked { my ($before) = @_; return wait_for('a parked request', sub { mc_stat($node, 'parked') > $before }); }
+sub make_table
+{
+	my ($name) = @_;
+	sql("CREATE FOREIGN TABLE $name ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached '$name:'); GRANT SELECT, INSERT, UPDATE, DELETE ON $name TO web");
+}
+
+# Two connections of one process, and one of another.
+sub connections
+{
+	my (%of, @both);
+	wait_for('connections of two processes', sub {
+		my $conn = mc_connect($node);
+		push @{ $of{ process($conn) } }, $conn;
+		@both = sort { @{ $of{$b} } <=> @{ $of{$a} } } keys %of;
+		return @both == 2 && @{ $of{ $both[0] } } > 1;
+	});
+	return ($of{ $both[0] }[0], $of{ $both[0] }[1], $of{ $both[1] }[0]);
+}
+my ($c, $beside, $other) = connections();
+
+# ---- flush_all ----
+make_table('mine');
+sql('GRANT TRUNCATE ON mine TO web');
+set($c, 'a', 1);
+my $s = $node->background_psql('postgres');
+my $before = mc_stat($node, 'parked');
+$s->query_safe('BEGIN; SELECT count(*) FROM mine');
+mc_send($c, "flush_all\r\n");
+when_parked($before);
+is(scalar(mc_get($_, 'a')), '1', 'while flush_all waits for its table, others are served') for $beside, $other;
+$s->query_safe('COMMIT');
+is(mc_line($c), 'OK', '... and it gets it');
+
+# ---- a table that cannot be used ----
+make_table('gone');
+set($c, 'gone:x', 1);
+my ($relid, $dboid) = split /\|/, sql("SELECT 'gone'::regclass::oid, oid FROM pg_database WHERE datname = 'postgres'");
+$node->stop;
+my @tables = glob $node->data_dir . "/kvfdw/$dboid/$relid/*/table";
+is(scalar(@tables), 1, 'a table has its file');
+append_to_file($tables[0], '');
+open my $file, '+<', $tables[0] or die;
+print $file 'x' x 100;
+close $file;
+$node->start;
+mc_wait($node);
+($c, $beside, $other) = connections();
+like(mc_ask($c, "get gone:x\r\n"), qr/^SERVER_ERROR /, 'a table that cannot be used is an error');
+$before = mc_stat($node, 'repeated_turns');
+mc_send($c, "get gone:x\r\nget a\r\n" x 40);
+my %answers;
+$answers{ mc_line($c) =~ s/^SERVER_ERROR\K.*//r }++ for 1 .. 40 * 4;
+is(join('|', map { "$_ $answers{$_}" } sort keys %answers), '1 40|END 40|SERVER_ERROR 40|VALUE a 0 1 40', 'beside it others are served') or diag explain \%answers;
+mc_ask($c, "mn\r\n");
+cmp_ok(mc_stat($node, 'repeated_turns') - $before, '<=', 2, '... and their turns are not done again for its sake');
+sql('DROP FOREIGN TABLE gone');
+
+# ---- a table that has to be recovered ----
+SKIP:
+{
+	skip 'stop points need a test build', 3 unless $faults;
+	worker_stop_points($node, 'recover_after_logs=wait');
+	$node->stop('immediate');
+	$node->start;
+	($c, $beside, $other) = connections();
+	stopped($node, 'recover_after_logs');
+	mc_send($c, "get a\r\n");
+	is(mc_ask($beside, "mn\r\n"), 'MN', 'while a table is recovered, the process goes on');
+	worker_stop_points($node, '');
+	go_on($node, 'recover_after_logs');
+	is(join('|', map { mc_line($c) } 1 .. 3), 'VALUE a 0 1|1|END', '... and the request has its answer when it is there');
+	mc_wait($node);
+}
+
+# ---- the flush of writes ----
+my ($writer, $reader, $third) = connections();
+set($writer, 'b', 1);
+$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+$node->reload;
+wait_for('a write that waits', sub {
+	return 1 if $writer->{asked}++ && !mc_answered($writer) && sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") > 0;
+	mc_line($writer) if mc_answered($writer);
+	mc_send($writer, "incr b 1\r\n") if $writer->{asked} == 1 || $writer->{in} eq '';
+	return 0;
+});
+is(scalar(mc_get($reader, 'a')), '1', 'while a write waits for a standby, reads of the same process have their answers');
+is(sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'"), '1', '... and the other one is seen to wait');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET synchronous_standby_names');
+$node->reload;
+like(mc_line($writer), qr/^\d+$/, '... and is acknowledged after that');
+($c, $beside, $other) = connections();
+
+# ---- sessions in a row's queue ----
+SKIP:
+{
+	skip 'stop points need a test build', 3 unless $faults;
+	set($c, 'counter', 1);
+	worker_stop_points($node, 'put_if=wait');
+	mc_send($c, "incr counter 1\r\n");
+	stopped($node, 'put_if');
+	worker_stop_points($node, '');
+	my $holder = $node->background_psql('postgres');
+	$holder->query_safe("BEGIN; UPDATE cache SET flags = 7 WHERE key = 'other'");
+	go_on($node, 'put_if');
+	is(mc_line($c), '2', 'a counter');
+	$holder->query_safe("UPDATE cache SET value = '10' WHERE key = 'counter'");
+	my $waiter = psql_writer($node, "SET kvfdw.stop_points = 'row_waited_for=wait'; UPDATE cache SET value = (convert_from(value, 'UTF8')::int + 100)::text::bytea WHERE key = 'counter';", 'waiter');
+	wait_for('a session in the queue', sub { sql("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'") > 0 });
+	$before = mc_stat($node, 'parked');
+	mc_send($c, "incr counter 1\r\n");
+	when_parked($before);
+	$holder->query_safe('COMMIT');
+	stopped($node, 'row_waited_for');
+	is(mc_ask($beside, "mn\r\n"), 'MN', 'a row that a session waits for is free');
+	ok(!mc_answered($c), '... and left to it');
+	go_on($node, 'row_waited_for', $waiter);
+	is(mc_line($c), '111', '... by a request that was behind it');
+	$holder->quit;
+}
+
+# ---- clients that are slow, but not dead ----
+my $large = join '', map { chr(97 + $_ % 26) } 1 .. 1024 * 1024;
+set($c, 'large', $large);
+my @slow = map { mc_connect($node) } 1 .. 16;
+mc_send($_, "get large\r\n" x 8) for @slow;
+my @left = map { 8 * (length("VALUE large 0 1048576\r\n") + 1024 * 1024 + length "\r\nEND\r\n") } @slow;
+wait_for('all that slow clients have asked for', sub {
+	for my $i (0 .. $#slow)
+	{
+		my $n = $left[$i] > 0 ? sysread($slow[$i]{s}, my $buffer, 200_000) : undef;
+		return die 'disconnected' if defined $n && $n == 0;
+		$left[$i] -= $n // 0;
+	}
+	return !grep { $_ > 0 } @left;
+});
+is(mc_stat($node, 'dropped'), '0', 'clients that take their replies slowly are not disconnected, and get them all');
+is(join(' ', grep { $_ != 0 } @left), '', '... and no more');
+@slow = ();
+is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
+$s->quit;
+$node->stop;
+done_testing();

@@ -1,0 +1,151 @@
+# Promise: rows that have expired go, and others do not; a flush_all with a delay is done when it is due, and not before; what
+# a client sends in datagrams is done; SQL sees the connections, and idle ones take little memory.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use IO::Socket::INET;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvMemcached;
+
+my $udp = PostgreSQL::Test::Cluster::get_free_port();
+my $node = mc_cluster('later', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_reap_interval' => 0,
+	'kvfdw.memcached_udp_port' => $udp, 'kvfdw.memcached_max_connections' => 2000);
+my $c = mc_connect($node);
+sub sql { return answer($node, $_[0]); }
+sub set { my ($key, $value, $exptime) = @_; return mc_ask($c, "set $key 0 " . ($exptime // 0) . ' ' . length($value) . "\r\n$value\r\n"); }
+sub keys_left { return sql("SELECT string_agg(key, ' ' ORDER BY key) FROM cache"); }
+sub passes
+{
+	my ($seconds) = @_;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_reap_interval = $seconds");
+	$node->reload;
+}
+
+# ---- rows that have expired ----
+sql("CREATE FOREIGN TABLE kept ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'kept:'); GRANT SELECT, INSERT, UPDATE ON kept TO web;
+	CREATE FOREIGN TABLE bare (key text COLLATE \"C\", value bytea) SERVER kvfdw OPTIONS (key 'key', memcached 'bare:'); GRANT SELECT, INSERT, UPDATE, DELETE ON bare TO web;
+	INSERT INTO cache SELECT 'old' || i, 0, now() - '1 hour'::interval, 'x' FROM generate_series(1, 3000) i;
+	INSERT INTO cache VALUES ('never', 0, NULL, 'x'), ('infinite', 0, 'infinity', 'x'), ('later', 0, now() + '1 hour'::interval, 'x'), ('old', 0, '-infinity', 'x'), ('old_locked', 0, '2000-01-01', 'x');
+	INSERT INTO kept VALUES ('kept:old', 0, '2000-01-01', 'x')");
+set('bare:x', 1);
+set('anew', 'x', -1);
+sql("INSERT INTO cache VALUES ('anew', 0, '2000-01-01', 'x')");
+is(set('anew', 'y', 0), 'STORED', 'an item is stored where one has expired');
+my $s = $node->background_psql('postgres');
+$s->query_safe("BEGIN; SELECT key FROM cache WHERE key = 'old_locked' FOR UPDATE");
+passes(1);
+wait_for('rows to go', sub { keys_left() eq 'anew infinite later never old_locked' });
+pass('rows that have expired go, and no others');
+cmp_ok(mc_stat($node, 'reaped'), '>=', 3001, '... and are counted');
+$s->query_safe('COMMIT');
+wait_for('the last row to go', sub { keys_left() eq 'anew infinite later never' });
+pass('one that was locked goes in a later pass');
+is(sql('SELECT count(*) FROM kept'), '1', 'without the privilege to delete them they stay');
+is(sql('SELECT count(*) FROM bare'), '1', '... and so do rows that do not expire');
+my $reader = $node->background_psql('postgres');
+is($reader->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM cache"), '4', 'a session that sees what was');
+passes(0);
+
+SKIP:
+{
+	skip 'faults need a test build', 2 unless has_faults($node);
+
+	# between the look and the deletion the item is stored anew
+	sql("INSERT INTO cache VALUES ('between', 0, '2000-01-01', 'x')");
+	worker_stop_points($node, 'put_if=wait');
+	passes(1);
+	stopped($node, 'put_if');
+	sql("UPDATE cache SET expires = NULL, value = 'new' WHERE key = 'between'");
+	passes(0);
+	worker_stop_points($node, '');
+	go_on($node, 'put_if');
+	my $reaped = mc_stat($node, 'reaped');
+	is(scalar(mc_get($c, 'between')), 'new', 'an item that is stored while its old row is about to go, stays');
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = 'value_read:1+:EIO'");
+	$node->reload;
+	sql("INSERT INTO cache VALUES ('old', 0, '2000-01-01', 'x')");
+	passes(1);
+	wait_for('a row to go', sub { keys_left() !~ /old/ });
+	pass('values that cannot be read keep no others');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+	$node->reload;
+	passes(0);
+}
+$reader->query_safe('COMMIT');
+
+# ---- a flush_all with a delay ----
+is(mc_ask($c, "flush_all 1\r\n"), 'SERVER_ERROR 42501 permission denied to empty any table that is served', 'without the privilege');
+sql('GRANT TRUNCATE ON cache TO web');
+is(mc_ask($c, "flush_all 1000\r\n"), 'OK', 'flush_all with a delay');
+is(scalar(mc_get($c, 'never')), 'x', '... does nothing now');
+$s->query_safe('BEGIN; SELECT count(*) FROM cache');
+is(mc_ask($c, "flush_all 1\r\n"), 'OK', 'a later one takes its place');
+$s->query_safe('SELECT pg_sleep(1.5)');
+$s->query_safe('COMMIT');
+wait_for('it to be done', sub { keys_left() eq '' });
+pass('... and is done when it is due, and the table is to be had');
+is(set('a', 'x') . scalar(mc_get($c, 'a')), 'STOREDx', 'then items are stored again');
+is(mc_ask($c, "flush_all 1000\r\n") . mc_ask($c, "flush_all\r\n"), 'OKOK', 'flush_all without a delay');
+
+# ---- datagrams ----
+my $d = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $udp, Proto => 'udp') or die;
+sub datagram
+{
+	my ($id, $request, $head) = @_;
+	my %piece;
+	wait_for('a reply', sub {
+		send $d, pack($head // 'nnnn', $id, 0, 1, 0) . $request, 0;
+		my $until = time + 5;
+		while (time <= $until && IO::Select->new($d)->can_read(1))
+		{
+			recv $d, my $got, 65536, 0;
+			my ($of, $number, $total) = unpack 'nnn', $got;
+			next if $of != $id;
+			$piece{$number} = substr $got, 8;
+			return 1 if keys %piece == $total;
+		}
+		return 0;
+	});
+	return join '', map { $piece{$_} } sort { $a <=> $b } keys %piece;
+}
+is(datagram(1, "set u 3 0 5\r\nhello\r\n"), "STORED\r\n", 'a request in a datagram');
+is(datagram(2, "get u\r\nget none\r\nversion\r\n") =~ s/VERSION.*//sr, "VALUE u 3 5\r\nhello\r\nEND\r\nEND\r\n", '... and several');
+is(sql("SELECT convert_from(value, 'UTF8') FROM cache WHERE key = 'u'"), 'hello', '... is done');
+my $value = join '', map { chr(97 + $_ % 26) } 1 .. 20000;
+set('long', $value);
+is(datagram(3, "get long\r\n"), "VALUE long 0 20000\r\n$value\r\nEND\r\n", 'a reply of several datagrams');
+is(datagram(4, 'get ' . 'long ' x 10 . "\r\n"), "SERVER_ERROR reply is too large for datagrams\r\n", '... but not of too many');
+send $d, $_, 0 for '', 'x', 'x' x 8, pack('nnnn', 5, 1, 2, 0) . "get u\r\n", pack('nnnn', 5, 0, 1, 0) . 'get', "\0" x 60000, map { my $n = $_; join '', map { chr int rand 256 } 1 .. $n } 1 .. 100;
+is(datagram(6, "\x80\x0a" . "\0" x 22), "\x81\x0a" . "\0" x 22, 'garbage disturbs nobody, and the binary protocol is there');
+is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker = 0'), '1', 'nothing of them is left');
+
+# ---- connections ----
+my @idle = map { mc_connect($node) } 1 .. 500;
+like(mc_ask($idle[-1], "version\r\n"), qr/^VERSION/, 'many connections');
+is(sql("SELECT count(*), count(DISTINCT address), min(requests), sum(received + unsent) FROM kvfdw_memcached_connections() WHERE state = 'idle'") =~ s/\|.*\|/|/r, '501|0', 'SQL sees them');
+is(sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE address LIKE '127.0.0.1:%' AND worker = 0"), '501', '... and where they come from');
+my ($shown, undef, $err) = ($node->psql('postgres', 'SET ROLE web; SELECT * FROM kvfdw_memcached_connections()'))[1, 0, 2];
+like($err, qr/permission denied/, '... but not everybody does');
+cmp_ok(sql('SELECT memory FROM kvfdw_stat_memcached WHERE worker = 0'), '<', 100_000, '... and they have no buffers');
+@idle = ();
+wait_for('them to go', sub { sql('SELECT count(*) FROM kvfdw_memcached_connections()') == 1 });
+pass('what is closed is seen no more');
+
+# ---- libmemcached's own test of a server ----
+SKIP:
+{
+	skip "there is no memccapable", 2 unless grep { -x "$_/memccapable" } split /:/, $ENV{PATH};
+	for my $protocol ('-a', '-b')
+	{
+		my $said = `memccapable -h 127.0.0.1 -p @{[ mc_port($node) ]} $protocol 2>&1`;
+		ok($? == 0 && $said =~ /All tests passed/, "memccapable $protocol") or diag $said;
+	}
+}
+is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
+$_->quit for $s, $reader;
+$node->stop;
+done_testing();
