@@ -1,6 +1,7 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, counters, damage, space, powercut,
-# differential, concurrent, clients, matrix, deb, scale-demo, oracle and fuzz do their own set-up.
+# make demo, test, bench, torture, append, bank, counters, registers, damage, space, powercut,
+# differential, concurrent, clients, memcached-tests, matrix, deb, scale-demo, oracle and fuzz do
+# their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
 #   FAULTS=1          test build: fault injection and stop points
@@ -83,7 +84,7 @@ test:
 	@bash $(HERE)/test/run.sh
 bench:
 	@bash $(HERE)/bench/run.sh
-torture append bank counters crowd damage space:
+torture append bank counters registers crowd damage space:
 	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
 powercut:
 	@bash $(HERE)/test/powercut/run.sh $(SECONDS)
@@ -97,6 +98,8 @@ concurrent:
 	@bash $(HERE)/test/run.sh concurrent
 clients:
 	@bash $(HERE)/test/run.sh clients
+memcached-tests:
+	@bash $(HERE)/test/clients/memcached.sh
 oracle fuzz:
 	@bash $(HERE)/test/unit/run.sh $@ $(or $(ROUNDS),$(SECONDS))
 
@@ -109,10 +112,10 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank counters crowd damage space powercut \
-	clients core matrix deb scale-demo differential concurrent oracle fuzz workclean FORCE
+.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space powercut \
+	clients core matrix deb scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
-export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC DISK CONTROL \
+export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC REGISTERS DISK CONTROL \
 	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB COMPACT MATRIX MATRIX_DIR DEB_SUITE DEB_DIR POINTS

@@ -1,16 +1,17 @@
 #!/bin/bash
-# make torture, make append, make bank, make counters: rounds of concurrent clients and
+# make torture, make append, make bank, make counters, make registers: rounds of concurrent clients and
 # SIGKILL; make crowd: clients under admission; make damage: damaged files; make space: clients that
-# overwrite.  See torture.pl, append.pl, bank.pl, counters.pl, crowd.pl, damage.pl, space.pl.
+# overwrite.  See torture.pl,
+# append.pl, bank.pl, counters.pl, registers.pl, crowd.pl, damage.pl, space.pl.
 #
-#   test/campaign/campaign.sh torture|append|bank|counters|crowd|damage|space [SECONDS]
+#   test/campaign/campaign.sh torture|append|bank|counters|registers|crowd|damage|space [SECONDS]
 #
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
 #   SEED=n               repeat a round's choices, with ROUNDS=1
 #   CHUNK_KB=64          the smallest value files of so many kB
 #
-# append, bank, counters, crowd and space:
+# append, bank, counters, registers, crowd and space:
 #
 #   SECONDS=300          how long, without ROUNDS; the round under way is finished
 #   CLIENTS=8, KILLS=1   concurrent clients, kills in a round
@@ -42,6 +43,7 @@ if [ "$name" = counters ]; then
 	promise='each acknowledged upsert counts once'
 	if [ -n "${UPSERTS:-}" ]; then length=(--upserts "$UPSERTS"); fi
 fi
+if [ "$name" = registers ]; then promise='each request acknowledged to clients of memcached is there, and counts once'; LEVEL=''; fi
 if [ "$name" = crowd ]; then promise='no session paused too long, no request without an answer, no slot lost'; fi
 if [ "$name" = space ]; then
 	promise='value files within their bounds, nothing damaged'

@@ -4,9 +4,10 @@
 # every acknowledged transaction whole and nothing of any other, but of sessions
 # with synchronous_commit off the last may be missing, in the order of commits;
 # tables with wal none hold no row that was never committed; all can be written again.
+# A table that clients of memcached write in mode "on" has what was acknowledged to them.
 #
 #   powercut.pl [--cuts N] [--seconds N] [--seed N] [--level LEVEL,…] [--clients N] [--async N]
-#               [--disk MEGABYTES] [--control fsync|barrier|data_sync] [--dir DIRECTORY]
+#               [--registers N] [--disk MEGABYTES] [--control fsync|barrier|data_sync] [--dir DIRECTORY]
 #
 # Started by run.sh, as root in a mount namespace of its own.  A server on a
 # recorded disk is written by concurrent sessions for --seconds; then the disk is
@@ -24,12 +25,14 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl", $FindBin::RealBin;
 use File::Path qw(make_path remove_tree);
 use KvCampaign;
+use IO::Socket::INET;
 use KvDisk;
+use KvRegisters;
 use KvWorkload;
 use List::Util qw(max min sum0);
 use Time::HiRes qw(sleep time);
 
-my $option = options('powercut', 'cuts=i' => 100, 'seconds=f' => 20, 'level=s' => 'full,keys,none', 'clients=i' => 8, 'async=i' => 2, 'disk=i' => 2048,
+my $option = options('powercut', 'cuts=i' => 100, 'seconds=f' => 20, 'level=s' => 'full,keys,none', 'clients=i' => 8, 'async=i' => 2, 'registers=i' => 3, 'disk=i' => 2048,
 	'control=s' => '');
 my $again = 20;        # one of so many cuts is followed by others
 my $more_cuts = 4;     # by so many
@@ -53,6 +56,9 @@ for my $level ('heap', @levels)
 	$tables{"t_$level"} = { level => $level };
 	$tables{"side${_}_$level"} = { level => $level, side => $_ } for 0, 1;
 }
+my $mc_port = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1')->sockport;
+my @registers;              # what clients of memcached have written in the first life …
+our $registers_at;          # … and the size of its log at the cut
 my @kvfdw = grep { $tables{$_}{level} ne 'heap' } sort keys %tables;
 my $work = KvWorkload->new(seed => $option->{seed}, tables => \%tables, sessions => $option->{clients}, async => $option->{async});
 
@@ -88,12 +94,14 @@ sub prepare
 		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', max_connections => 40, statement_timeout => '120s',
 		shared_buffers => '16MB', min_wal_size => '32MB', max_wal_size => '64MB', 'kvfdw.freeze_delay' => '1s',
 		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
+		max_worker_processes => 32, 'kvfdw.memcached_workers' => $option->{registers} ? 2 : 0, 'kvfdw.memcached_database' => 'postgres',
+		'kvfdw.memcached_role' => 'web', 'kvfdw.memcached_listen' => '127.0.0.1', 'kvfdw.memcached_port' => $mc_port, 'kvfdw.memcached_lock_timeout' => '100s',
 		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()));
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
 	print $conf "$_ = '$settings{$_}'\n" for sort keys %settings;
 	close $conf;
 	start() or die "the server does not start, see $log\n";
-	query(join '; ', 'CREATE EXTENSION kvfdw', map { $work->create($_) } sort keys %tables) // die "the tables cannot be made\n";
+	query(join '; ', 'CREATE EXTENSION kvfdw', 'CREATE ROLE web LOGIN', KvRegisters::table('cache', 'full'), 'INSERT INTO cache VALUES ' . KvRegisters::counters(), map { $work->create($_) } sort keys %tables) // die "the tables cannot be made\n";
 	server("pg_ctl -D '$data' -m fast -w stop") or die "the server does not stop, see $log\n";
 	disk_umount($disk);
 }
@@ -159,6 +167,8 @@ sub life
 		my $seed = int rand 2**31;
 		for my $s (0 .. $#known) { launch('client', $s, $seed + $s, sub { client($s, $there->[$s], $records) }) }
 		launch('housekeeper', '', $seed + 1000, \&housekeeper);
+		# not in a second life, which does not write the table
+		for my $i (1 .. @registers ? 0 : $option->{registers}) { launch('register', $i, $seed + 2000 + $i, sub { KvRegisters->new($i, $mc_port)->run_once(sub { -s $records }) }) }
 		sleep $seconds;
 	}
 	my $off = -s $records;
@@ -168,7 +178,9 @@ sub life
 	push @errors, map { $_->{error} // () } @results;
 	disk_umount($disk);
 	die "$_\n" for @errors;
-	return defined $there ? (\@known, $up, $off, $results[-1]{checkpoints}) : ();
+	my ($checkpoints) = map { $_->{checkpoints} // () } @results;
+	push @registers, grep { $_->{own} } @results;
+	return defined $there ? (\@known, $up, $off, $checkpoints) : ();
 }
 
 # How many of each session's transactions were acknowledged when the log had this size.
@@ -240,6 +252,12 @@ sub verify
 		my $problems = answer($session, \@wrong, "SELECT * FROM kvfdw_check('$t')") // next;
 		push @wrong, map { "kvfdw_check('$t'): $_" } @$problems;
 	}
+	if (@registers && !$option->{control})
+	{
+		my $rows = answer($session, \@wrong, "SELECT key, convert_from(value, 'UTF8') FROM cache");
+		push @wrong, KvRegisters::judge({ map { split /\|/, $_, 2 } @$rows }, {}, map { KvRegisters::as_of($_, $registers_at) } @registers) if $rows;
+		push @wrong, map { "kvfdw_check('cache'): $_" } @{ answer($session, \@wrong, "SELECT * FROM kvfdw_check('cache')") // [] };
+	}
 	$session->close;
 	my ($there, $lost, $missing, @judged) = $work->judge($acknowledged, \%found, $known);
 	$total{lost} += $lost;
@@ -297,6 +315,7 @@ sub cut
 {
 	my ($recording, $known, $n, $seed, $last, $name) = @_;
 	my $acknowledged = acknowledged_at($known, $recording->position($n));
+	local $registers_at = $registers_at // $recording->position($n);
 	my $image = "$dir/cut.img";
 	my @unflushed;
 	my $make = sub { srand $seed; @unflushed = $recording->cut($n, $_[0]) };

@@ -7,6 +7,7 @@
 #   CUTS=100             power cuts, about
 #   LEVEL=full,keys,none levels of the kvfdw tables; heap tables stand beside them
 #   CLIENTS=8            concurrent sessions
+#   REGISTERS=3          clients of memcached beside them
 #   ASYNC=2              how many of them have synchronous_commit off
 #   SEED=n               repeat a run's transactions and choice of cuts
 #   DISK=2048            MB of the recorded disk; what is used of it is copied for each cut
@@ -38,7 +39,7 @@ install -d -o "$KV_SERVER_USER" "$dir"
 # so do the others, and with them the mounts.
 if ! unshare --mount --pid --fork --kill-child --mount-proc bash -c '"$@"; exit $?' powercut \
 	perl "$here/powercut.pl" --dir "$dir" --seconds "${1:-20}" --cuts "${CUTS:-100}" --clients "${CLIENTS:-8}" \
-	${LEVEL:+--level "$LEVEL"} ${SEED:+--seed "$SEED"} ${ASYNC:+--async "$ASYNC"} ${DISK:+--disk "$DISK"} ${CONTROL:+--control "$CONTROL"}; then
+	${LEVEL:+--level "$LEVEL"} ${SEED:+--seed "$SEED"} ${ASYNC:+--async "$ASYNC"} ${REGISTERS:+--registers "$REGISTERS"} ${DISK:+--disk "$DISK"} ${CONTROL:+--control "$CONTROL"}; then
 	mkdir -p "$kept"
 	cp "$dir"/*.log "$dir"/*.err "$kept/" 2>/dev/null || true
 	if [ -d "$dir/kept" ]; then mv -f "$dir/kept"/* "$kept/"; fi
