@@ -5,7 +5,7 @@
 #   SEED=n        repeat a run's data
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-bash "$here/../lib/setup.sh"
+bash "$here/../lib/setup.sh" libmemcached-tools
 . "$here/../lib/server.sh"
 . "$here/../../bench/lib/measure.sh"
 
@@ -46,9 +46,12 @@ kv_begin demo
 step "building"
 kv_build
 kv_build_load
-kv_server_init "shared_buffers = 256MB" "max_wal_size = 4GB" "checkpoint_timeout = 30min"
+mc_port=$(perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport')
+kv_server_init "shared_buffers = 256MB" "max_wal_size = 4GB" "checkpoint_timeout = 30min" "max_worker_processes = 16" \
+	"kvfdw.memcached_workers = 1" "kvfdw.memcached_database = 'postgres'" "kvfdw.memcached_role = 'web'" \
+	"kvfdw.memcached_listen = '127.0.0.1'" "kvfdw.memcached_port = $mc_port"
 kv_server_start
-kv_psql -c 'CREATE EXTENSION kvfdw'
+kv_psql -c 'CREATE EXTENSION kvfdw' -c 'CREATE ROLE web LOGIN'
 step "$("$KV_BIN/postgres" --version), data on $(df --output=source,fstype "$KV_PGDATA" | tail -n 1 | tr -s ' ' ' '), seed $KV_SEED"
 free=$(($(df --output=avail -B1 "$KV_PGDATA" | tail -n 1)))
 [ "$free" -gt $((USER_BYTES * 8 + (2 << 30))) ] ||
@@ -173,7 +176,40 @@ same "everything, in order, again" "$all"
 problems=$(kv_psql -c "SELECT * FROM kvfdw_check('packages')")
 [ -z "$problems" ] || { printf '%s\n' "$problems" >&2; kv_die "kvfdw_check found problems"; }
 
-part "3. Results: $ROWS rows, one run, one server, one disk"
+part "3. The same rows by memcached, with the client tools of libmemcached"
+kv_psql -c "CREATE FOREIGN TABLE cache (key text COLLATE \"C\" NOT NULL, flags bigint NOT NULL DEFAULT 0, expires timestamptz, value bytea)
+	SERVER kvfdw OPTIONS (key 'key', memcached '')" -c "GRANT SELECT, INSERT, UPDATE, DELETE ON cache TO web"
+mc() { "$1" --servers="127.0.0.1:$mc_port" "${@:2}"; }
+mc_ready() { for _ in $(seq 600); do ! mc memping >/dev/null 2>&1 || return 0; sleep 0.1; done; kv_die "no answer at port $mc_port"; }
+# Both read every page, as it was written.
+mc_same()
+{
+	local page
+	for page in "$KV_RUN"/pages/*; do
+		[ "$(mc memcat "${page##*/}")" = "$(cat "$page")" ] || kv_die "memcat reads another ${page##*/}"
+	done
+	[ "$(kv_psql -c "SELECT key || ' ' || md5(value) FROM cache ORDER BY key COLLATE \"C\"")" = \
+		"$(cd "$KV_RUN/pages" && md5sum -- * | awk '{ print $2, $1 }' | LC_ALL=C sort)" ] || kv_die "SQL reads other pages"
+}
+mkdir "$KV_RUN/pages"
+kv_psql -c "SELECT package || '.txt ' || replace(description, E'\\n', ' ') FROM packages_heap WHERE description IS NOT NULL ORDER BY md5(package) LIMIT 100" |
+	while read -r page text; do printf '%s' "$text" >"$KV_RUN/pages/$page"; done
+mc_ready
+mc memcp "$KV_RUN"/pages/* || kv_die "memcp failed"
+mc_same
+step "  memcp has written $(ls "$KV_RUN/pages" | wc -l) items; memcat and SQL read them"
+kv_server_kill
+step "  all processes of the server have had SIGKILL; starting again"
+kv_server_start
+mc_ready
+mc_same
+step "  memcat and SQL read them again"
+kv_psql -c "UPDATE cache SET value = value || ' (changed)' WHERE key = (SELECT min(key) FROM cache)"
+page=$(kv_psql -c "SELECT min(key) FROM cache")
+mc memcat "$page" | grep -q '(changed)$' || kv_die "memcat does not see what SQL has changed"
+step "  and what SQL changes, memcat sees"
+
+part "4. Results: $ROWS rows, one run, one server, one disk"
 row() # what kv_rows/s kv_MB/s heap_rows/s heap_MB/s ratio device share
 {
 	printf '%-26s %9s %8s %9s %8s %7s %13s %8s\n' "$@"

@@ -1,0 +1,83 @@
+#!/bin/bash
+# make memcached-tests: tests that others have written for memcached and its clients, unmodified, against a server
+# of ours.
+#
+#   memccapable        libmemcached's, text and binary protocol
+#   pymemcache         its integration tests
+#   memcached          its own t/*.t, but those that ask for what is memcached's alone; see docs/memcached-protocols.md
+#
+#   TESTS='getset cas'  these of memcached's only
+#
+# They come from Debian and PyPI.  Prints a line for each program; what one that fails has said is in .work/logs.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+bash "$here/../lib/setup.sh" libmemcached-tools python3-venv dpkg-dev
+. "$here/../lib/server.sh"
+MEMCACHED_TESTS="getset incrdecr flags noreply touch getandtouch issue_3 issue_14 issue_41 issue_68 issue_70 issue_140 issue_152 issue_192
+	issue_260 line-lengths bogus-commands malicious-commands multiversioning quit strtol-testing stats-detail binary-get evictions"
+PYMEMCACHE=4.0.0
+
+kv_begin memcached
+kv_build
+port=$(perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport')
+kv_server_init "kvfdw.memcached_workers = 2" "kvfdw.memcached_database = 'postgres'" "kvfdw.memcached_role = 'web'" \
+	"kvfdw.memcached_port = $port" "kvfdw.memcached_listen = '127.0.0.1'" "kvfdw.memcached_flush_all = on" \
+	"kvfdw.memcached_item_size = '1MB'" "max_worker_processes = 32"
+kv_server_start
+kv_psql -c 'CREATE EXTENSION kvfdw' -c 'CREATE ROLE web LOGIN' -c "CREATE FOREIGN TABLE cache (key bytea NOT NULL, flags bigint NOT NULL DEFAULT 0,
+	expires timestamptz, value bytea) SERVER kvfdw OPTIONS (key 'key', memcached '')" -c 'GRANT ALL ON cache TO web'
+until exec 3<>"/dev/tcp/127.0.0.1/$port"; do sleep 0.2; done 2>/dev/null
+exec 3>&-
+
+place=$(dirname "$KV_RUN")/clients
+logs=$(dirname "$KV_RUN")/logs
+mkdir -p "$place" "$logs"
+failed=0
+passed=0
+try() # name command…
+{
+	local name=$1
+	shift
+	if (cd "$place" && timeout 300 "$@") >"$logs/memcached-$name.log" 2>&1 </dev/null; then
+		passed=$((passed + 1))
+		echo "ok - $name"
+	else
+		failed=$((failed + 1))
+		echo "not ok - $name"
+		grep -v '^ok ' "$logs/memcached-$name.log" | tail -n "${LINES_SHOWN:-15}" | sed 's/^/# /'
+	fi
+	kv_psql -c 'TRUNCATE cache'
+}
+
+try memccapable-text memccapable -h 127.0.0.1 -p "$port" -a
+try memccapable-binary memccapable -h 127.0.0.1 -p "$port" -b
+
+if ! [ -d "$place/pymemcache-$PYMEMCACHE" ]; then
+	rm -rf "$place/pymemcache"
+	python3 -m venv "$place/pymemcache"
+	"$place/pymemcache/bin/pip" install -q "pymemcache==$PYMEMCACHE" pytest
+	"$place/pymemcache/bin/pip" download -q --no-deps --no-binary :all: -d "$place" "pymemcache==$PYMEMCACHE"
+	tar -xzf "$place/pymemcache-$PYMEMCACHE.tar.gz" -C "$place"
+fi
+try pymemcache env -C "$place/pymemcache-$PYMEMCACHE" "$place/pymemcache/bin/python" -m pytest -q -p no:cacheprovider -o addopts= \
+	pymemcache/test/test_integration.py --server 127.0.0.1 --port "$port"
+
+# The source of the memcached that Debian has, by lists of our own.
+fetch_source()
+{
+	local lists=$place/apt
+	mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
+	printf 'deb-src http://deb.debian.org/debian %s main\n' "$(. /etc/os-release && echo "$VERSION_CODENAME")" >"$lists/sources.list"
+	(cd "$place" && apt=(apt-get -o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$lists/lists"
+		-o "Dir::Cache=$lists/cache" -o APT::Sandbox::User=root) && "${apt[@]}" -q update && "${apt[@]}" -q source memcached)
+}
+source=$(find "$place" -maxdepth 1 -type d -name 'memcached-1.*' | head -n 1)
+if [ -z "$source" ]; then
+	fetch_source >"$logs/memcached-source.log" 2>&1 || { tail -n 5 "$logs/memcached-source.log"; kv_die "the source of memcached cannot be had"; }
+	source=$(find "$place" -maxdepth 1 -type d -name 'memcached-1.*' | head -n 1)
+fi
+for test in ${TESTS:-$MEMCACHED_TESTS}; do
+	try "t-$test" env -C "$source" "T_MEMD_USE_DAEMON=127.0.0.1:$port" perl -It/lib "t/$test.t"
+done
+echo "memcached-tests: $passed passed, $failed failed"
+[ "$failed" = 0 ]
