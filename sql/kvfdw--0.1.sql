@@ -154,6 +154,7 @@ CREATE FUNCTION kvfdw_stat_get_admission(
 	OUT lent integer,
 	OUT grants bigint,
 	OUT overdue bigint,
+	OUT missed bigint,
 	OUT requests bigint,
 	OUT pauses bigint,
 	OUT paused_ms double precision,

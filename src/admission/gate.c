@@ -12,6 +12,13 @@
  *
  * While nobody waits a session keeps its slot and returns at once, without a
  * system call or a lock.
+ *
+ * Where all want more, a session that waits for its client's bytes, and then for a
+ * slot, is woken twice per request.  So one whose client has always been quick
+ * queues in advance: as soon as its turn is over, as if the next request were
+ * there.  When it is granted the slot it looks: if the client has sent nothing, the
+ * turn is missed; the slot goes on and the session waits for the client in the
+ * usual way.  How often that may happen is bounded, see turn_came.
  */
 #include "postgres.h"
 
@@ -32,6 +39,7 @@
 #include "compat.h"
 
 #define KV_THINK_US		5000	/* a client that needs longer thinks */
+#define KV_MOST_DOUBTS	64
 
 static uint32 wait_admission = 0;
 
@@ -40,6 +48,8 @@ static int	left = 0;			/* requests of this turn */
 static bool thinks = false;		/* the slot was lent: wait for the client without one */
 static bool cancelled = false;	/* while paused: the request is to fail */
 static uint64 paused_for = 0;	/* the request under way; microseconds */
+static int	doubts = 1;			/* requests that must be quick before the session queues in advance */
+static int	doubts_after = 1;	/* so many after the next missed turn */
 
 static post_parse_analyze_hook_type previous_analyze = NULL;
 static ExecutorStart_hook_type previous_executor_start = NULL;
@@ -194,43 +204,115 @@ wait_for_request(void)
 		thinks = false;
 }
 
-/* In the queue; until it is this session's turn, or need not be. */
+/* The request is there, so the client is not idle. */
 static void
-pause_until_admitted(void)
+begin_pause(KvAdmitMember *me)
+{
+	if (get_timeout_active(IDLE_SESSION_TIMEOUT))
+		disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	IdleSessionTimeoutPending = false;
+	me->pauses++;
+}
+
+/*
+ * For a session in the queue without a request: has one come meanwhile?  Asked
+ * only when that makes a difference: for a cancel, which is for nothing if there is none,
+ * for the time-out of idle sessions, and when the turn has come.
+ */
+static bool
+request_has_come(KvAdmitMember *me)
+{
+	if (!kv_socket_has_data() && !kv_socket_is_readable())
+		return false;
+	begin_pause(me);
+	return true;
+}
+
+/* In the queue: what has woken the session, and waiting for what comes next. */
+static void
+wait_in_queue(bool sent, long rest)
+{
+	serve_interrupts();
+	if (sent && QueryCancelPending)
+	{
+		QueryCancelPending = false;
+		cancelled = true;
+		kv_queue_release();
+	}
+	else if (rest <= 0)
+		kv_queue_overdue();
+	else if (kv_socket_wait(WL_SOCKET_CLOSED, rest,
+							KV_WAIT_EVENT(wait_admission, "KvfdwAdmission")) & WL_SOCKET_CLOSED)
+		kv_queue_release();
+}
+
+/*
+ * It was this session's turn, queued for in advance.  Each that is missed doubles the
+ * number of quick requests after which it does so again, each that is not takes one off:
+ * who misses many is soon left alone.
+ */
+static void
+turn_came(bool sent)
+{
+	if (!sent)
+	{
+		kv_queue_miss();
+		doubts = doubts_after;
+		doubts_after = Min(2 * doubts_after, KV_MOST_DOUBTS);
+	}
+	else if (doubts_after > 1)
+		doubts_after--;
+}
+
+/*
+ * In the queue; until it is this session's turn, or need not be.  In advance: without a
+ * request; returns false if there is still none, and then the session has no slot.
+ */
+static bool
+pause_until_admitted(bool in_advance)
 {
 	KvAdmitMember *me = KV_ADMIT_ME;
 	TimestampTz begun = GetCurrentTimestamp();
 	TimestampTz now = begun;
+	bool		sent = !in_advance;
 
-	/* the client is not idle, and a cancel that came before was for no statement */
-	if (get_timeout_active(IDLE_SESSION_TIMEOUT))
-		disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	/* a cancel that came before was for no statement */
 	if (QueryCancelPending)
 		QueryCancelPending = false;
-	me->pauses++;
+	if (sent)
+		begin_pause(me);
 
 	while (kv_admit_state(me) == KV_ADMIT_WAITING)
 	{
 		int64		rest = pg_atomic_read_u32(&kv_admit->max_wait) - (now - begun) / 1000;
 
-		serve_interrupts();
-		if (QueryCancelPending)
+		if (!sent && (QueryCancelPending || rest <= 0 || IdleSessionTimeoutPending ||
+					  get_timeout_active(IDLE_SESSION_TIMEOUT)))
 		{
-			QueryCancelPending = false;
-			cancelled = true;
-			kv_queue_release();
+			sent = request_has_come(me);
+			if (!sent)
+				QueryCancelPending = false;
+			if (!sent && rest <= 0)
+			{
+				turn_came(false);
+				break;
+			}
 		}
-		else if (rest <= 0)
-			kv_queue_overdue();
-		else if (kv_socket_wait(WL_SOCKET_CLOSED, rest,
-								KV_WAIT_EVENT(wait_admission, "KvfdwAdmission")) & WL_SOCKET_CLOSED)
-			kv_queue_release();
+		wait_in_queue(sent, rest);
 		now = GetCurrentTimestamp();
 	}
 	me->waking = false;
+	if (in_advance && kv_admit_state(me) == KV_ADMIT_ACTIVE)
+	{
+		sent = sent || request_has_come(me);
+		turn_came(sent);
+	}
+	if (!sent)
+		return false;
 	paused_for = Max(now - begun, 0);
 	me->paused_us += paused_for;
 	me->longest_us = Max(me->longest_us, paused_for);
+	return true;
 }
 
 /* ---- the gate ---- */
@@ -274,14 +356,39 @@ keeps_slot(int limit)
 
 /* When the client has sent something; unless nobody is to wait for this session. */
 static void
-get_slot(void)
+get_slot(KvAdmitMember *me)
 {
+	TimestampTz arrived;
+
 	wait_for_request();
+	arrived = GetCurrentTimestamp();
 	if (holds_locks())
 		return;
 	if (kv_queue_ask() == KV_ADMIT_WAITING)
-		pause_until_admitted();
+	{
+		(void) pause_until_admitted(false);
+		/* would the request have been there, had the session queued in advance? */
+		if (doubts > 0 && 2 * (arrived - me->since) < (TimestampTz) paused_for)
+			doubts--;
+	}
 	left = quota();
+}
+
+/*
+ * The turn is over: queue for the next one at once.  False if this session should not, or if it
+ * has no slot in the end because its client has sent nothing.
+ */
+static bool
+queue_at_once(void)
+{
+	bool		in_advance = !kv_socket_has_data();
+
+	if (thinks || (in_advance && doubts > 0) || holds_locks())
+		return false;
+	if (kv_queue_again() == KV_ADMIT_WAITING && !pause_until_admitted(in_advance))
+		return false;
+	left = quota();
+	return true;
 }
 
 void
@@ -309,12 +416,17 @@ kv_admission_gate(void)
 	me->weight = kv_admission_limit == -1 || is_exempt() ? 0 : kv_admission_weight;
 	if (limit == 0 || state != KV_ADMIT_ACTIVE || me->weight == 0 || !keeps_slot(limit))
 	{
+		bool		takes_part = limit != 0 && me->weight > 0;
+
 		if (state == KV_ADMIT_LENT)
 			thinks = true;
-		if (state != KV_ADMIT_OUT)
-			kv_queue_release();
-		if (limit != 0 && me->weight > 0)
-			get_slot();
+		if (!(takes_part && state == KV_ADMIT_ACTIVE && queue_at_once()))
+		{
+			if (kv_admit_state(me) != KV_ADMIT_OUT)
+				kv_queue_release();
+			if (takes_part)
+				get_slot(me);
+		}
 	}
 	RESUME_CANCEL_INTERRUPTS();
 	if (limit == 0 && kv_admission_limit != -1)

@@ -13,7 +13,9 @@
  * OUT → WAITING, ACTIVE	asks (the session)
  * WAITING → ACTIVE			its turn (whoever frees a slot), or overdue (the session)
  * WAITING → OUT			cancelled, client gone (the session); switched off (the process)
+ * ACTIVE, WAITING → OUT	queued in advance, and there is no request (the session)
  * ACTIVE → OUT				quota used up and others wait (the session)
+ * ACTIVE → WAITING			likewise, and its client is usually quick: it queues in advance
  * ACTIVE → LENT			does no work (the process, or a session that asks)
  * LENT → OUT				ready for the next request (the session)
  *
@@ -97,6 +99,7 @@ typedef struct KvAdmit
 	int			tail;
 	uint64		grants;			/* slots given to who waited */
 	uint64		overdue;
+	uint64		missed;			/* turns of sessions that had queued in advance, and had no request */
 	uint64		longest_us;		/* the longest pause of sessions that have ended */
 	int			nroles;
 	KvAdmitRole roles[KV_ADMIT_ROLES];
@@ -162,8 +165,11 @@ extern void kv_enter_install(void);
 /* Can the gate tell whether the client has sent something? */
 extern bool kv_socket_can_wait(void);
 
-/* Has the client sent something?  May say no wrongly, and then kv_socket_wait says so. */
+/* Has the client sent something?  May say no wrongly, and then the next two say so. */
 extern bool kv_socket_has_data(void);
+
+/* Is there something in the socket, or has the client gone?  A system call. */
+extern bool kv_socket_is_readable(void);
 
 /*
  * Wait for any of WL_SOCKET_READABLE or WL_SOCKET_CLOSED, the latch, and the
@@ -189,6 +195,12 @@ extern void kv_queue_release(void);
 
 /* From OUT to ACTIVE if there is room, else to WAITING; OUT if everybody passes. */
 extern KvAdmitState kv_queue_ask(void);
+
+/* A turn is over: as kv_queue_release and kv_queue_ask at once, so that a slot changes hands under one lock. */
+extern KvAdmitState kv_queue_again(void);
+
+/* As kv_queue_release, of who had queued in advance and has no request now that it is its turn. */
+extern void kv_queue_miss(void);
 
 /* From WAITING to ACTIVE, over the limit; does nothing in another state. */
 extern void kv_queue_overdue(void);

@@ -185,39 +185,58 @@ lend_idle(void)
 	}
 }
 
+/* From OUT to ACTIVE if there is room, else to WAITING; OUT if everybody passes. */
+static void
+ask(KvAdmitMember *member)
+{
+	int			limit = pg_atomic_read_u32(&kv_admit->limit);
+	bool		nobody_waits = pg_atomic_read_u32(&kv_admit->nwaiting) == 0;
+
+	Assert(kv_admit_state(member) == KV_ADMIT_OUT);
+	if (limit == 0)
+		return;
+	if (kv_admit->nactive >= limit && nobody_waits)
+		lend_idle();
+	if (kv_admit->nactive < limit && nobody_waits)
+	{
+		kv_admit->nactive++;
+		set_state(member, KV_ADMIT_ACTIVE);
+		return;
+	}
+	enqueue(KV_MY_PROC_NUMBER);
+	if (nobody_waits && kv_admit->worker_latch != NULL)
+		SetLatch(kv_admit->worker_latch);
+}
+
 KvAdmitState
 kv_queue_ask(void)
 {
-	KvAdmitMember *member = KV_ADMIT_ME;
 	KvAdmitState state;
-	bool		wake_worker = false;
-	int			limit;
 
 	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
-	Assert(kv_admit_state(member) == KV_ADMIT_OUT);
-	limit = pg_atomic_read_u32(&kv_admit->limit);
-	if (limit != 0)
-	{
-		bool		nobody_waits = pg_atomic_read_u32(&kv_admit->nwaiting) == 0;
-
-		if (kv_admit->nactive >= limit && nobody_waits)
-			lend_idle();
-		if (kv_admit->nactive < limit && nobody_waits)
-		{
-			kv_admit->nactive++;
-			set_state(member, KV_ADMIT_ACTIVE);
-		}
-		else
-		{
-			enqueue(KV_MY_PROC_NUMBER);
-			wake_worker = nobody_waits;
-		}
-	}
-	state = kv_admit_state(member);
-	if (wake_worker && kv_admit->worker_latch != NULL)
-		SetLatch(kv_admit->worker_latch);
+	ask(KV_ADMIT_ME);
+	state = kv_admit_state(KV_ADMIT_ME);
 	LWLockRelease(&kv_admit->lock);
 	return state;
+}
+
+KvAdmitState
+kv_queue_again(void)
+{
+	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
+	leave(KV_MY_PROC_NUMBER);
+	ask(KV_ADMIT_ME);
+	hand_out_and_unlock();
+	return kv_admit_state(KV_ADMIT_ME);
+}
+
+void
+kv_queue_miss(void)
+{
+	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
+	leave(KV_MY_PROC_NUMBER);
+	kv_admit->missed++;
+	hand_out_and_unlock();
 }
 
 void

@@ -4,6 +4,8 @@
  */
 #include "postgres.h"
 
+#include <poll.h>
+
 #include "miscadmin.h"
 
 #include "admission/connection.h"
@@ -41,6 +43,14 @@ kv_socket_has_data(void)
 		return true;
 #endif
 	return false;
+}
+
+bool
+kv_socket_is_readable(void)
+{
+	struct pollfd client = {.fd = MyProcPort->sock, .events = POLLIN};
+
+	return poll(&client, 1, 0) > 0;
 }
 
 uint32

@@ -21,7 +21,7 @@ PG_FUNCTION_INFO_V1(kvfdw_stat_get_admission);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_admission_roles);
 PG_FUNCTION_INFO_V1(kvfdw_admission_tune);
 
-#define KV_COLUMNS		20
+#define KV_COLUMNS		21
 #define KV_ROLE_COLUMNS	6
 
 static void
@@ -101,6 +101,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	values[n++] = Int32GetDatum(kv_admit->nlent);
 	values[n++] = Int64GetDatum(kv_admit->grants);
 	values[n++] = Int64GetDatum(kv_admit->overdue);
+	values[n++] = Int64GetDatum(kv_admit->missed);
 	values[n++] = Int64GetDatum(sum.requests);
 	values[n++] = Int64GetDatum(sum.pauses);
 	values[n++] = milliseconds(sum.paused_us);
@@ -232,7 +233,7 @@ kv_admission_stat_reset(void)
 		return;
 	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
 	kv_admit->nroles = 0;
-	kv_admit->overdue = kv_admit->grants = kv_admit->longest_us = 0;
+	kv_admit->overdue = kv_admit->missed = kv_admit->grants = kv_admit->longest_us = 0;
 	for (int i = 0; i < kv_admit->nmembers; i++)
 	{
 		KvAdmitMember *member = &kv_admit->members[i];

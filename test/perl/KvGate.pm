@@ -10,8 +10,9 @@ use warnings;
 use Exporter 'import';
 use KvTest;
 use KvWire;
+use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(gate_cluster session boss shut_door open_door hold waiting is_waiting pauses admission reload answered lines);
+our @EXPORT = qw(after_turn let_in gate_cluster session boss shut_door open_door hold waiting is_waiting pauses admission reload answered lines);
 
 my ($node, $door);
 
@@ -41,18 +42,65 @@ sub shut_door
 {
 	$door = boss();
 	$door->ask('BEGIN ISOLATION LEVEL SERIALIZABLE; CREATE TEMP TABLE door (); SELECT 1');
-	return;
+	return $door;
 }
 
-sub open_door { $door->ask('ROLLBACK'); return; }
+# The last, or this one.
+sub open_door { ($_[0] // $door)->ask('ROLLBACK'); return; }
+
+our $holding = 'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT';
+
+# Until it waits for the door.
+sub holds
+{
+	my ($session) = @_;
+	return wait_for('a holder', 180, sub { $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'SafeSnapshot' });
+}
 
 # A session that has a slot until the door is open.
 sub hold
 {
 	my $session = session(@_);
-	$session->send('BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT');
-	wait_for('a holder', 180, sub { $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'SafeSnapshot' });
+	$session->send($holding);
+	holds($session);
 	return $session;
+}
+
+# A session has had a turn after a pause that was much longer than its client's thought, and others want to
+# work; returns it and who has the slot since then, until let_in.
+sub after_turn
+{
+	my ($session, %startup) = @_;
+	my $first = shut_door();
+	my $before = hold();
+	shut_door();
+	my $begun = $session ? $session->{begun} : time;
+	$session //= session(%startup);
+	$session->send('LISTEN news; SELECT 0');
+	waiting(1);
+	sleep 3 * (time - $begun);
+	my $holder = session();
+	$holder->send($holding);
+	waiting(2);
+	$session->{begun} = time;
+	open_door($first);
+	lines($before);
+	my $answer = lines($session);
+	$answer eq 'tag LISTEN; row 0; tag SELECT 1' or die "the session that is to have a turn has the answer: $answer\n";
+	my $gone = $before->{pid};
+	undef $before;
+	wait_for('its end', 180, sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $gone") == 0 });
+	holds($holder);
+	wait_for('the gate', 180, sub { answered($session) || $node->safe_psql('postgres', "SELECT wait_event_type IN ('Extension', 'Client') FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't' });
+	return ($session, $holder);
+}
+
+# The slot goes to the next.
+sub let_in
+{
+	my ($holder) = @_;
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($holder->{pid})");
+	return;
 }
 
 sub admission { my ($column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_admission"); }
