@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tests of what needs no server: src/memcached's protocols as a plain program.
+# Tests of what needs no server: src/memcached's protocols, and the policy of the value cache, as plain programs.
 #
 #   test/unit/run.sh test DIRECTORY     the suite "unit": tables of requests and replies, and some
 #                                       streams compared with memcached 1.6.18, if that is installed
@@ -52,6 +52,9 @@ case ${1:-} in
 	test)
 		build "$2/memcached_test" "$here"/memcached_{test,text,meta,binary,parts}.c
 		"$2/memcached_test"
+		${CC:-cc} "${flags[@]}" -Wno-sign-compare -Wno-unused-parameter -fsanitize=address,undefined \
+			-isystem "$("${KV_PG_CONFIG:-${PG_CONFIG:-pg_config}}" --includedir-server)" -o "$2/value_cache" "$here/value_cache.c" -lm
+		"$2/value_cache"
 		# others may say other things of what is wrong
 		if [ "$(memcached -V 2>/dev/null)" = 'memcached 1.6.18' ]; then
 			compare "$2" 100

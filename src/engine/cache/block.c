@@ -8,11 +8,21 @@
  * blocks are never taken for those of an old one of the same OID.  Values are
  * verified whether they come from here or from the device (I 4).
  *
- * Blocks lie in sets of eight; a hash of the block's place chooses the set.  In a
- * set a clock hand looks for a block that was not hit lately.  Readers take no
- * lock: an entry's sequence is odd while it is replaced, and a reader that finds
- * it changed after its copy has found nothing.  A writer that finds it odd or
- * changed gives up; caching is never worth a wait.
+ * Blocks lie in sets of eight ways; a hash of the block's place chooses the set.  One way
+ * of a set is on probation, the others are a clock:
+ *
+ *		new block ──▸ probation ──read again──▸ clock ──not read lately──▸ gone
+ *		                 └──not read──▸ gone, its tag among the set's ghosts
+ *		new block with its tag among the ghosts ──▸ clock
+ *
+ * So what is read once drives out nothing but its like, and what comes again soon stays.
+ * A process that reads one block several times in a row, for values that lie next to each
+ * other, has read it once.
+ *
+ * Readers take no lock: an entry's sequence is odd while it is replaced, and a reader
+ * that finds it changed after its copy has found nothing.  A writer that finds it odd or
+ * changed gives up; caching is never worth a wait.  Hand, probation and ghosts are written
+ * without a lock, too: two at once may choose a worse block to evict, and no more.
  *
  * A value of several blocks is found only if all of them are here; they come and go
  * one by one.  Blocks are kept that are read by key or by a short range, and those of
@@ -30,7 +40,9 @@
 #include "engine/cache/cache.h"
 
 #define KV_BLOCK_WAYS	8
+#define KV_BLOCK_GHOSTS	8
 #define KV_CACHE_HEAT	3		/* turns of the hand that a much used block survives */
+#define KV_NO_WAY		(-1)
 
 static int	value_cache_mb = 128;
 
@@ -45,11 +57,18 @@ typedef struct KvBlockEntry
 typedef struct KvBlockSet
 {
 	KvBlockEntry entries[KV_BLOCK_WAYS];
-	pg_atomic_uint32 hand;
+	pg_atomic_uint32 hand;		/* of the clock */
+	uint8		probation;		/* the way that is */
+	uint8		next_ghost;
+	uint16		ghosts[KV_BLOCK_GHOSTS];	/* tags; 0: none */
 } KvBlockSet;
 
 static KvBlockSet *sets;
 static char *all_blocks;
+
+/* The block that this process has read or kept last. */
+static uint64 last_place;
+static uint32 last_cache_id;
 
 static uint64
 set_count(void)
@@ -119,10 +138,33 @@ touched_by(KvLocation location, uint32 len, KvTouched *touched)
 }
 
 static uint64
+hash_of(uint32 cache_id, uint64 place)
+{
+	return hash_bytes_extended((const unsigned char *) &place, sizeof(place), cache_id);
+}
+
+static uint64
 set_of(uint32 cache_id, uint64 place)
 {
-	return hash_bytes_extended((const unsigned char *) &place, sizeof(place),
-							   cache_id) % set_count();
+	return hash_of(cache_id, place) % set_count();
+}
+
+/* What the ghosts of a set know a block by. */
+static uint16
+tag_of(uint64 hash)
+{
+	return Max(hash >> 48, 1);
+}
+
+/* Note that a block is read or kept; false: it was the last one, too. */
+static bool
+is_another(uint32 cache_id, uint64 place)
+{
+	if (last_place == place && last_cache_id == cache_id)
+		return false;
+	last_place = place;
+	last_cache_id = cache_id;
+	return true;
 }
 
 static char *
@@ -154,7 +196,7 @@ read_block(uint32 cache_id, uint64 place, uint32 from, uint32 len, char *into)
 		pg_read_barrier();
 		if (pg_atomic_read_u64(&entry->sequence) != sequence)
 			return false;
-		if (pg_atomic_read_u32(&entry->heat) < KV_CACHE_HEAT)
+		if (is_another(cache_id, place) && pg_atomic_read_u32(&entry->heat) < KV_CACHE_HEAT)
 			pg_atomic_fetch_add_u32(&entry->heat, 1);
 		return true;
 	}
@@ -173,37 +215,100 @@ holds(const KvBlockSet *set, uint32 cache_id, uint64 place)
 	return false;
 }
 
+/* The way of the clock whose block was not read lately; KV_NO_WAY: others were quicker. */
+static int
+clock_way(KvBlockSet *set)
+{
+	for (int turns = 0; turns < KV_BLOCK_WAYS * (KV_CACHE_HEAT + 2); turns++)
+	{
+		int			way = pg_atomic_fetch_add_u32(&set->hand, 1) % KV_BLOCK_WAYS;
+		uint32		heat = pg_atomic_read_u32(&set->entries[way].heat);
+
+		if (way == set->probation)
+			continue;
+		if (heat == 0)
+			return way;
+		(void) pg_atomic_compare_exchange_u32(&set->entries[way].heat, &heat, heat - 1);
+	}
+	return KV_NO_WAY;
+}
+
+/* Is a block known to have been here lately?  Then it is a ghost no more. */
+static bool
+was_ghost(KvBlockSet *set, uint16 tag)
+{
+	for (int i = 0; i < KV_BLOCK_GHOSTS; i++)
+	{
+		if (set->ghosts[i] == tag)
+		{
+			set->ghosts[i] = 0;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Free probation for a new block: what is there goes into the clock, whose victim's way
+ * becomes that of probation, or becomes a ghost.  Returns the way.
+ */
+static int
+probation_way(KvBlockSet *set)
+{
+	int			way = set->probation;
+	KvBlockEntry *entry = &set->entries[way];
+
+	if (pg_atomic_read_u32(&entry->heat) > 0)
+	{
+		way = clock_way(set);
+		if (way != KV_NO_WAY)
+			set->probation = way;
+		return way;
+	}
+	set->ghosts[set->next_ghost++ % KV_BLOCK_GHOSTS] = tag_of(hash_of(entry->cache_id, entry->place));
+	return way;
+}
+
+/* Where a new block goes; KV_NO_WAY: nowhere. */
+static int
+choose_way(KvBlockSet *set, uint16 tag)
+{
+	for (int way = 0; way < KV_BLOCK_WAYS; way++)
+	{
+		if (pg_atomic_read_u64(&set->entries[way].sequence) == 0)
+			return way;
+	}
+	return was_ghost(set, tag) ? clock_way(set) : probation_way(set);
+}
+
 static void
 keep_block(uint32 cache_id, uint64 place, const char *block)
 {
-	uint64		set = set_of(cache_id, place);
+	uint64		hash = hash_of(cache_id, place);
+	uint64		setno = hash % set_count();
+	KvBlockSet *set = &sets[setno];
+	KvBlockEntry *entry;
+	uint64		sequence;
+	int			way;
 
-	if (holds(&sets[set], cache_id, place))
+	(void) is_another(cache_id, place);
+	if (holds(set, cache_id, place))
 		return;
-	for (int turns = 0; turns < KV_BLOCK_WAYS * (KV_CACHE_HEAT + 1); turns++)
-	{
-		int			way = pg_atomic_fetch_add_u32(&sets[set].hand, 1) % KV_BLOCK_WAYS;
-		KvBlockEntry *entry = &sets[set].entries[way];
-		uint32		heat = pg_atomic_read_u32(&entry->heat);
-		uint64		sequence;
-
-		if (heat > 0)
-		{
-			(void) pg_atomic_compare_exchange_u32(&entry->heat, &heat, heat - 1);
-			continue;
-		}
-		sequence = pg_atomic_read_u64(&entry->sequence);
-		if (sequence % 2 != 0 ||
-			!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
-			return;
-		pg_write_barrier();
-		entry->place = place;
-		entry->cache_id = cache_id;
-		memcpy(block_at(set, way), block, KV_BLOCK);
-		pg_write_barrier();
-		pg_atomic_write_u64(&entry->sequence, sequence + 2);
+	way = choose_way(set, tag_of(hash));
+	if (way == KV_NO_WAY)
 		return;
-	}
+	entry = &set->entries[way];
+	sequence = pg_atomic_read_u64(&entry->sequence);
+	if (sequence % 2 != 0 ||
+		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
+		return;
+	pg_write_barrier();
+	entry->place = place;
+	entry->cache_id = cache_id;
+	memcpy(block_at(setno, way), block, KV_BLOCK);
+	pg_atomic_write_u32(&entry->heat, 0);
+	pg_write_barrier();
+	pg_atomic_write_u64(&entry->sequence, sequence + 2);
 }
 
 /* Are all of them here, at this moment? */

@@ -1,0 +1,322 @@
+/*
+ * value_cache.c
+ *		Which blocks the value cache keeps, on streams of reads: beside a clock over the
+ *		same sets, and with nobody else there.
+ *
+ * The source is included, with the few functions of the server that it calls.  Numbers
+ * are drawn by a generator of its own, so each run is the same.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#undef printf
+#undef snprintf
+
+#include "engine/cache/block.c"
+
+#define CACHE_MB	8
+#define CACHE_BLOCKS	(CACHE_MB * 256)
+
+static int	failed = 0;
+static int	tests = 0;
+
+/* ---- what the server has ---- */
+
+void
+DefineCustomIntVariable(const char *name, const char *short_desc, const char *long_desc,
+						int *valueAddr, int bootValue, int minValue, int maxValue,
+						GucContext context, int flags, GucIntCheckHook check_hook,
+						GucIntAssignHook assign_hook, GucShowHook show_hook)
+{
+	*valueAddr = CACHE_MB;
+}
+
+void *
+ShmemInitStruct(const char *name, Size size, bool *foundPtr)
+{
+	*foundPtr = false;
+	return malloc(size);
+}
+
+Size
+add_size(Size s1, Size s2)
+{
+	return s1 + s2;
+}
+
+uint64
+hash_bytes_extended(const unsigned char *k, int keylen, uint64 seed)
+{
+	uint64		x;
+
+	memcpy(&x, k, sizeof(x));
+	x += seed * UINT64CONST(0x9E3779B97F4A7C15);
+	x = (x ^ (x >> 30)) * UINT64CONST(0xBF58476D1CE4E5B9);
+	x = (x ^ (x >> 27)) * UINT64CONST(0x94D049BB133111EB);
+	return x ^ (x >> 31);
+}
+
+/* ---- the clock, without probation and ghosts ---- */
+
+static struct
+{
+	uint64		place[KV_BLOCK_WAYS];
+	uint32		heat[KV_BLOCK_WAYS];
+	uint32		hand;
+}		   *clocks;
+
+static bool
+clock_takes(uint64 place)
+{
+	uint64		i = set_of(1, place);
+
+	for (int way = 0; way < KV_BLOCK_WAYS; way++)
+	{
+		if (clocks[i].place[way] == place)
+		{
+			clocks[i].heat[way] = Min(clocks[i].heat[way] + 1, KV_CACHE_HEAT);
+			return true;
+		}
+	}
+	for (;;)
+	{
+		int			way = clocks[i].hand++ % KV_BLOCK_WAYS;
+
+		if (clocks[i].heat[way] > 0)
+		{
+			clocks[i].heat[way]--;
+			continue;
+		}
+		clocks[i].place[way] = place;
+		return false;
+	}
+}
+
+/* ---- streams ---- */
+
+static uint64 state;
+
+static uint64
+draw(uint64 n)
+{
+	uint64		x = state += UINT64CONST(0x9E3779B97F4A7C15);
+
+	x = (x ^ (x >> 30)) * UINT64CONST(0xBF58476D1CE4E5B9);
+	x = (x ^ (x >> 27)) * UINT64CONST(0x94D049BB133111EB);
+	return (x ^ (x >> 31)) % n;
+}
+
+/* One of n with a zipfian distribution: cumulated weights, searched. */
+static double *weights;
+static uint64 nweights;
+
+static void
+make_zipf(uint64 n, double skew)
+{
+	double		sum = 0;
+
+	weights = realloc(weights, n * sizeof(double));
+	nweights = n;
+	for (uint64 i = 0; i < n; i++)
+		weights[i] = sum += 1 / pow(i + 1, skew);
+}
+
+static uint64
+draw_zipf(void)
+{
+	double		at = draw(UINT64CONST(1) << 53) / (double) (UINT64CONST(1) << 53) * weights[nweights - 1];
+	uint64		low = 0;
+	uint64		high = nweights - 1;
+
+	while (low < high)
+	{
+		uint64		middle = (low + high) / 2;
+
+		if (weights[middle] < at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Hits of a stream, or of those of its reads that count. */
+typedef struct Hits
+{
+	uint64		reads;
+	uint64		cache;
+	uint64		clock;
+} Hits;
+
+static char buffer[KV_BLOCK];
+
+static void
+begin(void)
+{
+	kv_block_gucs();
+	free(sets);
+	kv_block_attach();
+	clocks = realloc(clocks, set_count() * sizeof(*clocks));
+	memset(clocks, 0, set_count() * sizeof(*clocks));
+	state = 42;
+	last_place = 0;
+}
+
+/* Read one value of so many bytes, of which n lie in a block. */
+static bool
+cache_takes(uint64 block, uint32 within, uint32 len)
+{
+	KvLocation	location = KV_LOCATION_MAKE(KV_FORM_RAW, block * KV_BLOCK + within);
+
+	if (kv_block_read(1, location, len, buffer))
+		return true;
+	memset(buffer, 0, KV_BLOCK);
+	memcpy(buffer, &block, sizeof(block));
+	kv_block_keep(1, location, len, buffer);
+	return false;
+}
+
+static void
+take(Hits *hits, uint64 block)
+{
+	bool		hit = cache_takes(block, 0, sizeof(block));
+	bool		clock_hit = clock_takes(block);
+
+	hits->reads++;
+	hits->cache += hit;
+	hits->clock += clock_hit;
+}
+
+static void
+say(bool ok, const char *what, Hits hits)
+{
+	failed += !ok;
+	printf("%sok %d - %s: hits %.3f, of a clock %.3f\n", ok ? "" : "not ", ++tests, what,
+		   hits.cache / (double) hits.reads, hits.clock / (double) hits.reads);
+}
+
+/* Zipfian reads of a table so many times as large as the cache. */
+static void
+zipf(double skew, int times, double gain)
+{
+	Hits		hits = {0};
+	char		what[80];
+
+	begin();
+	make_zipf(CACHE_BLOCKS * times, skew);
+	for (int i = 0; i < 100 * CACHE_BLOCKS; i++)
+	{
+		if (i == 20 * CACHE_BLOCKS)
+			memset(&hits, 0, sizeof(hits));
+		take(&hits, 1 + draw_zipf());
+	}
+	snprintf(what, sizeof(what), "zipf %.2f, the cache is 1/%d of the table", skew, times);
+	say(hits.reads - hits.cache <= (hits.reads - hits.clock) * (1 - gain), what, hits);
+}
+
+/* Half of the reads are of blocks that are read once. */
+static void
+one_hit(void)
+{
+	Hits		hits = {0};
+
+	begin();
+	make_zipf(CACHE_BLOCKS * 25, 0.9);
+	for (int i = 0; i < 100 * CACHE_BLOCKS; i++)
+	{
+		if (i == 20 * CACHE_BLOCKS)
+			memset(&hits, 0, sizeof(hits));
+		take(&hits, i % 2 ? 1 + draw_zipf() : (UINT64CONST(1) << 40) + i);
+	}
+	say(hits.cache > hits.clock * 1.1, "half of the blocks are read once", hits);
+}
+
+/*
+ * A hot set that fits, and a scan by key of ten times the cache beside it, block by block,
+ * four values of each.  What counts are the hot reads while it goes on.
+ */
+static void
+scan_beside(void)
+{
+	Hits		alone = {0};
+	Hits		beside = {0};
+	uint64		scan = UINT64CONST(1) << 40;
+
+	begin();
+	make_zipf(CACHE_BLOCKS * 3 / 4, 0.5);
+	for (int i = 0; i < 40 * CACHE_BLOCKS; i++)
+	{
+		if (i == 20 * CACHE_BLOCKS)
+			memset(&alone, 0, sizeof(alone));
+		take(&alone, 1 + draw_zipf());
+	}
+	for (int i = 0; i < 10 * CACHE_BLOCKS; i++, scan++)
+	{
+		for (int n = 0; n < 4; n++)
+		{
+			(void) cache_takes(scan, n * 1000, 1000);
+			(void) clock_takes(scan);
+		}
+		take(&beside, 1 + draw_zipf());
+	}
+	say(alone.cache > 0.95 * alone.reads, "a hot set of three quarters of the cache", alone);
+	say(beside.cache / (double) beside.reads > 0.8 * alone.cache / alone.reads,
+		"beside a scan by key of ten times the cache", beside);
+}
+
+/* A window of the blocks that are read moves on. */
+static void
+shifting(double share, double least)
+{
+	Hits		hits = {0};
+	char		what[80];
+
+	begin();
+	for (int i = 0; i < 200 * CACHE_BLOCKS; i++)
+		take(&hits, 1 + i / 20 + draw((uint64) (CACHE_BLOCKS * share)));
+	snprintf(what, sizeof(what), "a window of %.2f of the cache moves on", share);
+	say(hits.cache > hits.clock * least, what, hits);
+}
+
+/* Values of several blocks: as a whole, or not at all. */
+static void
+several(void)
+{
+	static char blocks[KV_CACHED_BLOCKS * KV_BLOCK];
+	static char into[sizeof(blocks)];
+	KvLocation	location = KV_LOCATION_MAKE(KV_FORM_RAW, 1000 * KV_BLOCK + 4000);
+	uint32		len = sizeof(blocks) - 4000;
+	bool		ok;
+
+	begin();
+	for (int i = 0; i < sizeof(blocks); i++)
+		blocks[i] = i / KV_BLOCK + i;
+	ok = kv_block_takes(location, len) && !kv_block_takes(location, len + 1) &&
+		!kv_block_takes(location, 0);
+	ok = ok && !kv_block_has(1, location, len);
+	kv_block_keep(1, location, len, blocks);
+	ok = ok && kv_block_has(1, location, len) && !kv_block_has(2, location, len) &&
+		kv_block_read(1, location, len, into) && memcmp(into, blocks + 4000, len) == 0;
+	for (int i = 0; i < 100 * CACHE_BLOCKS; i++)
+		(void) cache_takes((UINT64CONST(1) << 40) + i, 0, sizeof(uint64));
+	ok = ok && kv_block_has(1, location, len) == kv_block_read(1, location, len, into);
+	failed += !ok;
+	printf("%sok %d - a value of several blocks is there as a whole or not at all\n", ok ? "" : "not ", ++tests);
+}
+
+int
+main(void)
+{
+	zipf(0.70, 100, 0.05);
+	zipf(0.70, 25, 0.05);
+	zipf(0.90, 25, 0.05);
+	zipf(0.99, 100, 0.05);
+	zipf(0.99, 25, 0.05);
+	one_hit();
+	scan_beside();
+	shifting(0.5, 0.95);
+	shifting(0.9, 0.95);
+	several();
+	return failed != 0;
+}
