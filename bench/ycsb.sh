@@ -1,0 +1,180 @@
+# The YCSB lines of make bench; run.sh sources it.
+#
+# The workloads of the Yahoo! Cloud Serving Benchmark, over tables made and loaded with default
+# options in random order of their keys:
+#
+#   A  half reads, half updates           D  95 % reads of what was inserted lately, 5 % inserts
+#   B  95 % reads, 5 % updates            E  95 % ranges of 1 to 100 rows, 5 % inserts
+#   C  reads                              F  half reads, half transactions that read a row and update it
+#
+# Each cell is one run of pgbench, prepared statements, against heap and one against kvfdw, in
+# turn; what counts is their ratio.  States:
+#
+#   hot   the caches of both sides, shared_buffers and kvfdw.value_cache, hold all data
+#   warm  memory of the server, the page cache included, for a third of the data; both sides' caches have an eighth of it
+#   cold  the same, after a restart with the page cache emptied
+#
+# By default all settings but these are what the server ships with, except autovacuum's.
+#
+#   YCSB_BYTES=200000000       of values in a table
+#   YCSB_WORKLOADS="C B E F A D"
+#   YCSB_SIZES="100 1000 4096 8192"
+#   YCSB_KEYS="uniform zipfian"
+#   YCSB_CLIENTS="1 16"
+#   YCSB_STATES="hot warm cold"
+#   YCSB_FREEZE="yes no"       with kvfdw_freeze after the load, or without
+#   YCSB_SECONDS=5             of a run
+#   YCSB_SKEW=0.99
+#   YCSB_CACHE=default         kvfdw.value_cache as it ships, hot too; a size: of both sides
+
+YCSB_BYTES=${YCSB_BYTES:-$((200000000 / share))}
+YCSB_WORKLOADS=${YCSB_WORKLOADS:-C B E F A D}
+YCSB_SECONDS=${YCSB_SECONDS:-$((5 / share > 2 ? 5 / share : 2))}
+YCSB_SKEW=${YCSB_SKEW:-0.99}
+if [ $share = 1 ]; then
+	YCSB_SIZES=${YCSB_SIZES:-100 1000 4096 8192}
+	YCSB_KEYS=${YCSB_KEYS:-uniform zipfian}
+	YCSB_CLIENTS=${YCSB_CLIENTS:-1 16}
+	YCSB_STATES=${YCSB_STATES:-hot warm cold}
+	YCSB_FREEZE=${YCSB_FREEZE:-yes no}
+else
+	YCSB_SIZES=${YCSB_SIZES:-1000}
+	YCSB_KEYS=${YCSB_KEYS:-zipfian}
+	YCSB_CLIENTS=${YCSB_CLIENTS:-16}
+	YCSB_STATES=${YCSB_STATES:-hot}
+	YCSB_FREEZE=${YCSB_FREEZE:-yes}
+fi
+
+# The scripts of a workload against a table, each with its weight: prints pgbench's options.
+ycsb_scripts() # table workload keys rows directory
+{
+	local t=$1 which=$2 rows=$4 dir=$5 number latest key
+	number="\\set n random(1, $rows)"
+	latest="\\set n random(0, $((rows - 1)))"
+	if [ "$3" = zipfian ]; then
+		number="\\set n 1 + permute(random_zipfian(1, $rows, $YCSB_SKEW) - 1, $rows)"
+		latest="\\set n random_zipfian(1, $rows, $YCSB_SKEW) - 1"
+	fi
+	key="ycsb_key(:n)"
+	printf '%s\n' "$number" "SELECT v FROM $t WHERE k = $key;" >"$dir/read.sql"
+	printf '%s\n' "$number" "UPDATE $t SET v = :pad WHERE k = $key;" >"$dir/update.sql"
+	printf '%s\n' "$number" BEGIN\; "SELECT v FROM $t WHERE k = $key;" "UPDATE $t SET v = :pad WHERE k = $key;" COMMIT\; >"$dir/modify.sql"
+	printf '%s\n' "INSERT INTO $t VALUES (ycsb_key(nextval('ycsb_$t')), :pad);" >"$dir/insert.sql"
+	printf '%s\n' "$latest" "SELECT v FROM $t WHERE k = ycsb_key((SELECT last_value FROM ycsb_$t) - :n);" >"$dir/latest.sql"
+	printf '%s\n' "$number" "\\set rows random(1, 100)" "SELECT k, v FROM $t WHERE k >= $key ORDER BY k LIMIT :rows;" >"$dir/range.sql"
+	case $which in
+		A) echo "-f $dir/read.sql@50 -f $dir/update.sql@50" ;;
+		B) echo "-f $dir/read.sql@95 -f $dir/update.sql@5" ;;
+		C) echo "-f $dir/read.sql" ;;
+		D) echo "-f $dir/latest.sql@95 -f $dir/insert.sql@5" ;;
+		E) echo "-f $dir/range.sql@95 -f $dir/insert.sql@5" ;;
+		F) echo "-f $dir/read.sql@50 -f $dir/modify.sql@50" ;;
+		*) kv_die "YCSB has no workload '$which'" ;;
+	esac
+}
+
+# One run.  Prints transactions/s.
+ycsb_run() # table workload keys clients rows seconds
+{
+	local dir=$KV_RUN/ycsb scripts
+	mkdir -p "$dir"
+	scripts=$(ycsb_scripts "$1" "$2" "$3" "$5" "$dir")
+	# shellcheck disable=SC2086
+	pgbench -n -M prepared -c "$4" -j "$(nproc)" -T "$6" --random-seed="$KV_SEED" -D pad="$ycsb_pad" $scripts >"$dir/out" 2>&1 ||
+		{ cat "$dir/out" >&2; kv_die "pgbench failed on $1"; }
+	awk '/^tps = / { print $3; exit }' "$dir/out"
+}
+
+# The server for a state, running, with both tables as they were.
+ycsb_server() # state
+{
+	local memory mb
+
+	kv_server_stop
+	memory_unlimit
+	case $1 in
+		hot) mb=$((YCSB_BYTES * 2 >> 20)) ;;
+		*) mb=$((YCSB_BYTES / 8 >> 20)) ;;
+	esac
+	[ $mb -ge 16 ] || mb=16
+	memory=$((YCSB_BYTES / 3 + (256 << 20)))
+	echo "shared_buffers = ${mb}MB" >"$KV_PGDATA/scan.conf"
+	[ "${YCSB_CACHE:-}" = default ] || echo "kvfdw.value_cache = ${YCSB_CACHE:-${mb}MB}" >>"$KV_PGDATA/scan.conf"
+	chmod a+r "$KV_PGDATA/scan.conf"
+	if [ "$1" != hot ] && ! memory_limit $memory; then say "  no permission for a memory cgroup: the page cache is not limited"; fi
+	[ "$1" != cold ] || kv_drop_caches || KV_WARM=1
+	kv_server_start
+	[ "$1" != hot ] || kv_psql -c "SELECT sum(pg_prewarm(c.oid)) FROM pg_class t, pg_class c
+		WHERE t.relname = 'heap_ycsb' AND (c.oid IN (t.oid, t.reltoastrelid) OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (t.oid, t.reltoastrelid)))" \
+		-c "SELECT kvfdw_prewarm('kv_ycsb')" >/dev/null
+}
+
+# Two tables, loaded and analyzed.  Sets rows.
+ycsb_load() # size freeze
+{
+	local t
+
+	rows=$((YCSB_BYTES / $1))
+	for t in heap_ycsb kv_ycsb; do
+		kv_psql -c "INSERT INTO $t SELECT ycsb_key(n), '$ycsb_pad' FROM generate_series(1, $rows) n ORDER BY hashint8extended(n, 1)" \
+			-c "ANALYZE $t" -c "CREATE SEQUENCE ycsb_$t START $((rows + 1))"
+	done
+	kv_psql -c "VACUUM heap_ycsb"
+	[ "$2" = no ] || kv_psql -c "SELECT kvfdw_freeze('kv_ycsb')" >/dev/null
+	kv_psql -c CHECKPOINT
+}
+
+ycsb_cell() # workload size keys clients state freeze rows
+{
+	local t heap_tps kv_tps target=1.0 what
+
+	for t in heap_ycsb kv_ycsb; do
+		if [ "$5" = cold ]; then
+			ycsb_server cold
+		else
+			ycsb_run $t "$1" "$3" "$4" "$7" $YCSB_SECONDS >/dev/null
+		fi
+		if [ $t = heap_ycsb ]; then
+			heap_tps=$(ycsb_run $t "$1" "$3" "$4" "$7" $YCSB_SECONDS)
+		else
+			kv_tps=$(ycsb_run $t "$1" "$3" "$4" "$7" $YCSB_SECONDS)
+		fi
+	done
+	[ "$5" = hot ] || [ "$1" != C ] || target=1.5
+	what="YCSB $1, $2 B, $3, $4 clients, $5$([ "$6" = yes ] || printf ', not frozen')"
+	say "  $what: heap $(kv_calc "int($heap_tps)")/s, kvfdw $(kv_calc "int($kv_tps)")/s"
+	line "$what" "$(ratio "$kv_tps" "$heap_tps") heap" "${target}x heap" "$kv_tps >= $target * $heap_tps"
+}
+
+bench_ycsb()
+{
+	local size freeze state keys clients which rows ycsb_pad
+
+	head_ "YCSB: $((YCSB_BYTES / 1000000)) MB of values, $YCSB_SECONDS s each, zipfian $YCSB_SKEW, key order random"
+	# keys that two statements compute alike, and that lie far apart
+	kv_psql -c "CREATE EXTENSION IF NOT EXISTS pg_prewarm" -c "CREATE FUNCTION ycsb_key(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT hashint8extended(\$1, 0)'"
+	for size in $YCSB_SIZES; do
+		ycsb_pad=$(head -c "$size" /dev/urandom | base64 -w 0 | head -c "$size")
+		for freeze in $YCSB_FREEZE; do
+			kv_psql -c "CREATE TABLE heap_ycsb (k bigint PRIMARY KEY, v text)" \
+				-c "CREATE FOREIGN TABLE kv_ycsb (k bigint NOT NULL, v text) SERVER kvfdw"
+			ycsb_load "$size" "$freeze"
+			for state in $YCSB_STATES; do
+				ycsb_server "$state"
+				for which in $YCSB_WORKLOADS; do
+					for keys in $YCSB_KEYS; do
+						for clients in $YCSB_CLIENTS; do
+							ycsb_cell "$which" "$size" "$keys" "$clients" "$state" "$freeze" "$rows"
+						done
+					done
+				done
+			done
+			kv_psql -c "DROP TABLE heap_ycsb" -c "DROP FOREIGN TABLE kv_ycsb" -c "DROP SEQUENCE ycsb_heap_ycsb, ycsb_kv_ycsb"
+		done
+	done
+	kv_server_stop
+	rm -f "$KV_PGDATA/scan.conf"
+	memory_unlimit
+	kv_server_start
+	kv_psql -c "DROP FUNCTION ycsb_key"
+}
