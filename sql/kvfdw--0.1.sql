@@ -51,6 +51,7 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT moved_reads bigint,
 	OUT passes bigint,
 	OUT moved_bytes bigint,
+	OUT unsorted_bytes bigint,
 	OUT space_waits bigint,
 	OUT space_bound bigint,
 	OUT space_waits_for text)

@@ -398,13 +398,16 @@ extern void kv_changes_again(Oid dboid, KvChanges *changes);
 /* It takes so many changes until somebody need look again. */
 extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
 
-/* ---- compacting (compact/store.c) ---- */
+/* ---- compacting (compact/store.c, shard/space.c) ---- */
 typedef struct KvCompacted
 {
 	uint64		moved_bytes;	/* of values, to other chunks */
 	uint64		freed_bytes;	/* of chunks that are gone */
 	const char *waiting_for;	/* why others, or dead values, are still there; or NULL */
 } KvCompacted;
+
+/* From now on, while the server runs, it has this kvfdw.space_amp of its own; -1: the setting. */
+extern void kv_store_bound_space(KvStore *store, double amp);
 
 /*
  * Gives back the space of dead values; sorted: and puts all values in the order of their
@@ -462,6 +465,7 @@ typedef struct KvStoreStats
 	uint64		chunks;			/* value files now, … */
 	uint64		value_file_bytes;	/* … and what is taken of them */
 	uint64		live_bytes;		/* of that, about what some version has */
+	uint64		unsorted_bytes; /* of these, those that were not put in order together */
 	uint64		retired_chunks; /* value files that are not the table's any more, … */
 	uint64		retired_bytes;
 	const char *retired_waits_for;	/* … and why they are still there; NULL: there is none */

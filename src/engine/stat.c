@@ -92,6 +92,7 @@ describe(KvStore *store, KvStoreStats *stats)
 	}
 	kv_store_space(store, &space);
 	stats->live_bytes = space.all.live;
+	stats->unsorted_bytes = space.all.unsorted;
 	stats->space_bound = space.bound;
 	stats->space_waits_for = kv_space_wait_names[pg_atomic_read_u32(&store->space_waits)];
 	if (stats->retired_chunks > 0)

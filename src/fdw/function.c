@@ -39,7 +39,7 @@ PG_FUNCTION_INFO_V1(kvfdw_freeze);
 PG_FUNCTION_INFO_V1(kvfdw_compact);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
 
-#define KV_STAT_COLUMNS 39
+#define KV_STAT_COLUMNS 40
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -108,6 +108,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_READS]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_PASSES]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_BYTES]);
+	values[n++] = Int64GetDatum(stats->unsorted_bytes);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_SPACE_WAITS]);
 	nulls[n] = stats->space_bound == PG_UINT64_MAX || stats->unusable;
 	values[n++] = Int64GetDatum(stats->space_bound);

@@ -39,7 +39,7 @@
 
 /* Every option there is; all belong to the foreign table. */
 static const char *const option_names[] = {
-	"key", "shards", "on_duplicate", "wal", "memcached", "memcached_columns"
+	"key", "shards", "on_duplicate", "wal", "space_amp", "memcached", "memcached_columns"
 };
 
 typedef struct CacheEntry
@@ -140,6 +140,22 @@ parse_wal_option(const char *value)
 			 errhint("Valid values are \"full\", \"keys\" and \"none\".")));
 }
 
+static double
+parse_space_amp_option(const char *value)
+{
+	char	   *end;
+	double		amp;
+
+	errno = 0;
+	amp = strtod(value, &end);
+	if (errno != 0 || end == value || *end != '\0' || !(amp == 0 || (amp >= 1.1 && amp <= 10)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for option \"%s\": \"%s\"", "space_amp", value),
+				 errhint("Valid values are 0 and numbers from 1.1 to 10.")));
+	return amp;
+}
+
 /* What the memcached front end can serve is found out when it does; a prefix is part of a key. */
 static void
 check_memcached_option(const char *name, const char *value)
@@ -235,7 +251,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 					 errmsg("invalid option \"%s\"", option->defname),
 					 closest ?
 					 errhint("Perhaps you meant the option \"%s\".", closest) :
-					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"memcached\" and \"memcached_columns\".")));
+					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"space_amp\", \"memcached\" and \"memcached_columns\".")));
 		}
 
 		if (strcmp(option->defname, "key") == 0)
@@ -246,6 +262,8 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 			parse_on_duplicate_option(defGetString(option));
 		else if (strcmp(option->defname, "wal") == 0)
 			parse_wal_option(defGetString(option));
+		else if (strcmp(option->defname, "space_amp") == 0)
+			parse_space_amp_option(defGetString(option));
 		else
 			check_memcached_option(option->defname, defGetString(option));
 	}
@@ -485,6 +503,7 @@ build_table(Relation rel)
 	table->on_duplicate = KV_DUPLICATE_ERROR;
 	table->wal = KV_WAL_FULL;
 	table->shards = DEFAULT_SHARDS;
+	table->space_amp = -1;
 	table->tupdesc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 
 	foreach(cell, options)
@@ -502,6 +521,8 @@ build_table(Relation rel)
 			table->wal = parse_wal_option(defGetString(option));
 			table->wal_given = true;
 		}
+		else if (strcmp(option->defname, "space_amp") == 0)
+			table->space_amp = parse_space_amp_option(defGetString(option));
 	}
 	set_key(table, rel, key);
 	set_value_shape(table);

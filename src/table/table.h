@@ -78,6 +78,7 @@ typedef struct KvTable
 	int			shards;			/* initial number of shards, 1 to 65536 */
 	KvWalLevel	wal;			/* of a store that is made now; a store has its own */
 	bool		wal_given;		/* by an option */
+	double		space_amp;		/* likewise; -1: it is not */
 
 	/*
 	 * Value shape.  raw_attnum names the one varlena column that is stored

@@ -18,6 +18,7 @@ uint32		kv_wait_recovery = 0;
 uint32		kv_wait_freeze = 0;
 uint32		kv_wait_compact = 0;
 uint32		kv_wait_space = 0;
+uint32		kv_wait_pace = 0;
 uint32		kv_wait_memory = 0;
 uint32		kv_wait_idle = 0;
 uint32		kv_wait_barrier = 0;

@@ -18,11 +18,12 @@
 #define KV_WAIT_FREEZE		KV_WAIT_EVENT(kv_wait_freeze, "KvfdwFreeze")
 #define KV_WAIT_COMPACT		KV_WAIT_EVENT(kv_wait_compact, "KvfdwCompaction")
 #define KV_WAIT_SPACE		KV_WAIT_EVENT(kv_wait_space, "KvfdwSpace")
+#define KV_WAIT_PACE		KV_WAIT_EVENT(kv_wait_pace, "KvfdwPace")
 #define KV_WAIT_MEMORY		KV_WAIT_EVENT(kv_wait_memory, "KvfdwDeltaMemory")
 #define KV_WAIT_IDLE		KV_WAIT_EVENT(kv_wait_idle, "KvfdwWorkerMain")
 #define KV_WAIT_BARRIER		KV_WAIT_EVENT(kv_wait_barrier, "KvfdwBarrier")
 #define KV_WAIT_RANGE		KV_WAIT_EVENT(kv_wait_range, "KvfdwRangeWindow")
-extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_compact, kv_wait_space,
+extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_freeze, kv_wait_compact, kv_wait_space, kv_wait_pace,
 			kv_wait_memory, kv_wait_idle, kv_wait_barrier, kv_wait_range;
 
 /* kv_interrupts for work that the maintainer does too: told to go, it raises ERROR. */

@@ -48,6 +48,9 @@ typedef struct KvPassPlan
 	uint64		enough;			/* dead bytes that are to go */
 	uint64		most;			/* values that may be moved; one chunk at least is emptied */
 	bool		modest;			/* space is short: what is empty, and one other */
+
+	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are */
+	bool		paced;			/* nobody waits for it, so it rests */
 } KvPassPlan;
 
 typedef struct KvPassResult
@@ -55,6 +58,7 @@ typedef struct KvPassResult
 	uint64		moved;			/* bytes of values */
 	uint64		written;		/* bytes of the chunks to which they were moved */
 	uint64		emptied;		/* bytes of the victims that have left the list */
+	bool		was_sorted;		/* the values are in order as they are */
 	uint64		held;			/* bytes of values for older snapshots or unfinished transactions only */
 } KvPassResult;
 

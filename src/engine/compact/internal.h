@@ -6,6 +6,7 @@
  *	victims.c	which chunks are to be emptied
  *	slice.c		so many of them as fit into memory: read by place, written by key
  *	output.c	the chunks that they are written to
+ *	pace.c		rests
  *	pass.c		one compaction of one shard
  *	store.c		all of a store, by hand
  *	worker.c	which shard is next, by itself
@@ -16,6 +17,7 @@
 #ifndef KV_COMPACT_INTERNAL_H
 #define KV_COMPACT_INTERNAL_H
 
+#include "datatype/timestamp.h"
 #include "lib/stringinfo.h"
 
 #include "engine/base/types.h"
@@ -26,6 +28,15 @@
 #include "engine/index/runmerge.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+
+/* kvfdw.compact_order */
+typedef enum KvCompactOrder
+{
+	KV_ORDER_OFF,
+	KV_ORDER_IDLE
+} KvCompactOrder;
+
+extern int	kv_compact_order;
 
 /* ---- output.c ---- */
 
@@ -58,6 +69,25 @@ extern void kv_output_write(KvOutput *output, KvAddress address, const char *blo
 extern void kv_output_finish(KvOutput *output);
 /* Never raises; takes the files out of sight, unless a manifest names them. */
 extern void kv_output_end(KvOutput *output, bool keep);
+
+/* ---- pace.c ---- */
+
+/* How a pass goes at a pace; zeroed: it does not rest. */
+typedef struct KvPace
+{
+	KvStore    *store;
+	TimestampTz since;			/* it works */
+	TimestampTz looked;			/* at what others do, … */
+	uint64		calls;			/* … which came to so many */
+	bool		busy;			/* they did something since the look before */
+	uint64		bytes;			/* read and written since the last rest */
+} KvPace;
+
+extern int	kv_compact_rate;	/* MB/s; 0: by itself */
+extern uint64 kv_pace_calls(void);	/* reads and writes of values so far that are no pass's */
+extern void kv_pace_begin(KvPace *pace, KvStore *store);
+/* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
+extern void kv_pace(KvPace *pace, uint64 bytes);
 
 /* ---- slice.c ---- */
 
@@ -92,6 +122,7 @@ typedef struct KvSlice
 	KvChunk    *victims;		/* by place; DAMAGED: a value in it could not be read */
 	int			nvictims;
 	uint64		moved;			/* bytes of values, so far */
+	KvPace		pace;
 
 	char	   *image;			/* what is written, as it will be in the output */
 	Size		image_size;
@@ -138,6 +169,8 @@ typedef struct KvCounted
 	KvAddress	open_place;		/* the chunk that was open, or 0, … */
 	uint64		open_used;		/* … how far it was, … */
 	uint64		open_live;		/* … and what of that is live */
+	uint64		pairs;			/* values that follow another in the order of keys, … */
+	uint64		near;			/* … and of these, those that lie behind it, close by */
 } KvCounted;
 
 /* ERROR for damaged runs; those that were opened kv_walk_end closes then. */

@@ -29,10 +29,18 @@
 #include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 
+int			kv_compact_order = KV_ORDER_IDLE;
+static const struct config_enum_entry order_options[] = {
+	{"idle", KV_ORDER_IDLE, false},
+	{"off", KV_ORDER_OFF, false},
+	{NULL, 0, false}
+};
 static int	compact_memory_kb = 64 * 1024;
 #ifdef KVFDW_FAULTS
 bool		kv_test_passes = false;
 #endif
+
+#define KV_UNSORTED_SHARE 8		/* values are in order if fewer than one in so many does not follow the last */
 
 typedef struct KvPass
 {
@@ -40,7 +48,8 @@ typedef struct KvPass
 	uint32		shardno;
 	const KvPassPlan *plan;
 	uint64		to_move;		/* about so many bytes */
-	uint64		held;			/* KvPassResult.held */
+	uint64		held;			/* as in KvPassResult … */
+	bool		was_sorted;		/* … as this is */
 	KvWalk		walk;
 	KvSlice		slice;
 	KvOutput	output;
@@ -56,6 +65,15 @@ kv_compact_gucs(void)
 							NULL,
 							&compact_memory_kb, 64 * 1024, 4 * 1024, 512 * 1024,
 							PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomEnumVariable("kvfdw.compact_order",
+							 "Sets when tables have their values put in the order of keys.",
+							 NULL, &kv_compact_order, KV_ORDER_IDLE, order_options,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.compact_rate",
+							"Sets how many megabytes a second a compaction may read and write.",
+							"Of those that a table gets by itself; 0: by what else is done.",
+							&kv_compact_rate, 0, 0, 100000,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.compact_workers",
 							"Number of processes that compact tables by themselves.",
 							NULL, &kv_compact_workers, 1, 0, 1,
@@ -157,9 +175,14 @@ choose(KvPass *pass)
 	KvShard    *shard = kv_shard(pass->store, pass->shardno);
 	KvCounted	counted;
 
-	if (pass->plan->aim == KV_PASS_SORTS)
+	if (pass->plan->aim == KV_PASS_SORTS && !pass->plan->unless_sorted)
 		kv_value_close(pass->store, pass->shardno);
 	kv_walk_count(&pass->walk, pass->store, pass->shardno, &counted);
+	if (pass->plan->unless_sorted && counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
+	{
+		pass->was_sorted = true;
+		return;
+	}
 	if (pass->plan->aim != KV_PASS_COUNTS && wants_open(pass, &counted))
 	{
 		kv_value_close(pass->store, pass->shardno);
@@ -259,6 +282,8 @@ move_values(KvPass *pass)
 	slice->shardno = pass->shardno;
 	slice->output = output;
 	output->expected = pass->to_move;
+	if (pass->plan->paced)
+		kv_pace_begin(&slice->pace, pass->store);
 	kv_slice_begin(slice, (Size) compact_memory_kb * 1024);
 	kv_walk_begin(&pass->walk, pass->store, pass->shardno);
 	slice->relocations = begin_relocations(pass, &ids);
@@ -325,6 +350,7 @@ run_pass(KvPass *pass, KvPassResult *result)
 		pass->held = pass->moves.held;
 	}
 	result->held += pass->held;
+	result->was_sorted = pass->was_sorted;
 }
 
 void

@@ -325,8 +325,12 @@ read_some(KvSlice *slice, int from, int behind, uint64 gap)
 	int			n;
 	int			end = make_requests(slice, from, behind, gap, &n);
 	KvIoRequest *request = slice->requests;
+	uint64		bytes = 0;
 
 	kv_io_read_batch(slice->requests, n, KV_IO_COMPACT_READ, NULL, NULL);
+	for (int i = 0; i < n; i++)
+		bytes += slice->requests[i].len;
+	kv_pace(&slice->pace, bytes);
 	for (int i = from; i < end; i++)
 	{
 		KvMoving   *value = slice->by_place[i];
@@ -374,6 +378,7 @@ write_image(KvSlice *slice, const KvStretchOut *stretch)
 		kv_maintenance_interrupts();
 		kv_output_write(slice->output, stretch->begin + done, stretch->at + done,
 						Min(KV_WRITE_LEN, len - done));
+		kv_pace(&slice->pace, Min(KV_WRITE_LEN, len - done));
 	}
 }
 
@@ -415,6 +420,7 @@ stream(KvSlice *slice, KvMoving *value)
 		memset(out + part, 0, blocks - part);
 		crc = kv_value_crc_add(crc, out, part);
 		kv_output_write(slice->output, value->to + done, out, blocks);
+		kv_pace(&slice->pace, 2 * blocks);
 	}
 	if (!reseal(value, kv_value_crc_key(crc, &slice->store->key, key_of(slice, value))))
 		leave(slice, value, "a value does not match its checksum");

@@ -13,6 +13,7 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
 #include "engine/freeze/survive.h"
 #include "engine/slot/slot.h"
@@ -113,7 +114,8 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 typedef struct KvCounting
 {
 	KvCounts   *counts;
-	uint64		held;
+	KvCounted  *counted;
+	KvAddress	last;
 } KvCounting;
 
 static void
@@ -121,8 +123,17 @@ count(void *arg, KvKey key, const KvVersion *version, bool behind)
 {
 	KvCounting *counting = arg;
 
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+
 	if (behind)
-		counting->held += version->len;
+		counting->counted->held += version->len;
+	if (version->len > 0)
+	{
+		counting->counted->pairs++;
+		counting->counted->near += address >= counting->last &&
+			address - counting->last <= KV_WINDOW_SIZE;
+		counting->last = address + version->len;
+	}
 	kv_counts_add(counting->counts, version->location, version->len,
 				  behind || version->fate == KV_FATE_UNKNOWN);
 }
@@ -145,10 +156,12 @@ void
 kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounted *counted)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvCounting	counting = {0};
+	KvCounting	counting = {.counted = counted};
 	KvCounts   *counts;
 	KvChunkCount *open;
 	bool		in_runs;
+
+	memset(counted, 0, sizeof(*counted));
 
 	/* before anything is sealed: what dies from here on may or may not be counted as live */
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -173,7 +186,6 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounted *counted)
 	LWLockRelease(&shard->lock);
 	open = counted->open_place != 0 ? kv_counts_find(counts, counted->open_place) : NULL;
 	counted->open_live = open != NULL ? open->live : 0;
-	counted->held = counting.held;
 	pfree(counts->chunks);
 	pfree(counts);
 }

@@ -13,6 +13,8 @@
  * the next one tries what needs no space, or little.  While a base backup runs nothing that was
  * emptied could go, so nothing is begun.
  *
+ * Where it has nothing of that to do it puts values in the order of keys (find_unsorted).
+ *
  * A transaction without an xid or a snapshot is around each pass, for resources.  An ERROR ends
  * that pass only.
  */
@@ -43,6 +45,10 @@
 #define KV_RETIRED_CHUNKS 64	/* so many of the smallest make it ask for one, … */
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
 #define KV_ENTRY_BYTES	48		/* of an index, about */
+#define KV_IDLE_CALLS	100		/* a second: reads and writes of values beside which the device is idle */
+#define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
+#define KV_ORDER_SHARE	8		/* … if they are such a part of their shard, … */
+#define KV_ORDER_MOST	(UINT64CONST(1) << 30)	/* … which is no larger than this */
 
 int			kv_compact_workers = 1;
 
@@ -62,6 +68,8 @@ typedef struct KvTried
 	KvSpaceWait why;
 	KvShardSpace then;			/* how it stood */
 	uint64		horizon;
+	uint64		writes;			/* of a shard that may be put in order: slots then, … */
+	TimestampTz since;			/* … and since when there are no more */
 	uint32		looked;			/* when it was last asked for, in rounds */
 } KvTried;
 
@@ -114,9 +122,12 @@ forget_tried(const KvStore *store, int32 shard)
 		(void) hash_search(tried_hash, &key, HASH_REMOVE, NULL);
 }
 
-/* Those that nobody has asked for in a round over all stores. */
+/*
+ * Forget those that nobody has asked for since a round over all stores; again: leave none alone
+ * any more.
+ */
 static void
-forget_old(uint32 since)
+forget_old(uint32 since, bool again)
 {
 	HASH_SEQ_STATUS status;
 	KvTried    *tried;
@@ -128,6 +139,8 @@ forget_old(uint32 since)
 	{
 		if (tried->looked < since)
 			(void) hash_search(tried_hash, &tried->key, HASH_REMOVE, NULL);
+		else if (again)
+			tried->retry_ms = 0;
 	}
 }
 
@@ -207,7 +220,74 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool counts, TimestampTz *
 		task->plan.aim = counts ? KV_PASS_COUNTS : KV_PASS_BOUNDS;
 		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken);
 		task->plan.most = pass_limit(store, i, one.taken);
+		task->plan.paced = true;
 		task->plan.modest = tried != NULL && tried->why == KV_SPACE_WAITS_FOR_DISK;
+	}
+	return most > 0;
+}
+
+/* ---- order ---- */
+
+/* Have few values been read or written since the last call, at least a look ago? */
+static bool
+device_is_idle(void)
+{
+	static uint64 calls = 0;
+	static TimestampTz since = 0;
+	static bool idle = false;
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		calls_now = kv_pace_calls();
+
+	if (since != 0 && now >= since && !TimestampDifferenceExceeds(since, now, KV_LOOK_MS / 2))
+		return idle;
+	idle = since != 0 && now > since && calls_now >= calls &&
+		calls_now - calls < (uint64) (now - since) / USECS_PER_SEC * KV_IDLE_CALLS;
+	calls = calls_now;
+	since = now;
+	return idle;
+}
+
+/*
+ * A shard of the store whose values are to be put in order.  Nobody has written to it for a
+ * while, and since it was in order for the last time as much was written as is to be moved: so
+ * order costs at most one more write of each byte, whatever comes.
+ */
+static bool
+find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		horizon = kv_xid_horizon();
+	uint64		most = 0;
+
+	for (int i = 0; i < store->shape.nshards; i++)
+	{
+		KvShard    *shard = kv_shard(store, i);
+		uint64		writes = pg_atomic_read_u64(&shard->writes) + shard->value_bytes;
+		KvSpaceWait why = KV_SPACE_WAITS_NOT;
+		KvShardSpace one;
+		KvTried    *tried;
+
+		if (shard->compactor != 0 || shard->written < KV_ORDER_CHUNKS * kv_chunk_size(0))
+			continue;
+		kv_shard_space(store, i, horizon, &one);
+		if (shard->written < one.live || one.live > KV_ORDER_MOST ||
+			one.unsorted < Max(KV_ORDER_CHUNKS * kv_chunk_size(0), one.live / KV_ORDER_SHARE) ||
+			is_left_alone(store, i, &one, when, &why))
+			continue;
+		tried = find_tried(store, i, true);
+		if (tried->writes != writes || tried->since == 0 || tried->since > now)
+		{
+			tried->writes = writes;
+			tried->since = now;
+		}
+		if (!TimestampDifferenceExceeds(tried->since, now, KV_LOOK_MS - 1) || one.live <= most)
+			continue;
+		most = one.live;
+		task->store = store;
+		task->shard = i;
+		memset(&task->plan, 0, sizeof(task->plan));
+		task->plan.aim = KV_PASS_SORTS;
+		task->plan.unless_sorted = task->plan.paced = true;
 	}
 	return most > 0;
 }
@@ -266,6 +346,13 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
 	kv_space_answer(store, found);
 	state->going = found && beyond;
+	if (!found && why == KV_SPACE_WAITS_NOT && !backup && kv_compact_order == KV_ORDER_IDLE &&
+		space.start != PG_UINT64_MAX && find_unsorted(store, when, task) && device_is_idle() &&
+		!kv_io_space_is_short(KV_DIRECTORY))
+	{
+		*urgency = 0.001;
+		return true;
+	}
 	pg_atomic_write_u32(&store->space_waits, found ? KV_SPACE_WAITS_NOT : why);
 	return found;
 }
@@ -334,7 +421,9 @@ look_back(const KvTask *task, const KvShardSpace *before)
 	kv_store_space(task->store, &space);
 	kv_space_count_from(task->store, &space);
 	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);
-	if (task->plan.aim == KV_PASS_COUNTS)
+	if (task->plan.aim == KV_PASS_SORTS)
+		won = result->was_sorted || result->emptied > 0;
+	else if (task->plan.aim == KV_PASS_COUNTS)
 		won = after.doubtful < before->doubtful / 2;
 	else
 		won = result->emptied > result->written ||
@@ -347,6 +436,14 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		leave_alone(task, KV_SPACE_WAITS_FOR_SNAPSHOT, &after);
 	else
 		forget_tried(task->store, task->shard);
+	if (result->was_sorted)
+	{
+		KvShard    *shard = kv_shard(task->store, task->shard);
+
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		shard->written = 0;
+		LWLockRelease(&shard->lock);
+	}
 	ConditionVariableBroadcast(&kv_compactor->made);
 }
 
@@ -433,7 +530,7 @@ kv_compactor_main(Datum arg)
 		{
 			/* told to read its settings again, it tries again what has failed */
 			looked = now;
-			forget_old(reloaded ? rounds : looked_round);
+			forget_old(looked_round, reloaded);
 			looked_round = rounds;
 		}
 		when = TimestampTzPlusMilliseconds(looked, KV_LOOK_MS);

@@ -131,6 +131,8 @@ kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCount
 				 KvShard *shard)
 {
 	shard->pass = manifest->pass;
+	if (moves->pass != 0)
+		shard->written = 0;
 	for (int i = 0; i < moves->nchunks; i++)
 	{
 		const KvChunk *chunk = bsearch(&moves->chunks[i], manifest->chunks, manifest->nchunks,

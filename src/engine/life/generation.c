@@ -72,6 +72,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u64(&store->space_bound_left, 0);
 		pg_atomic_init_u32(&store->space_asked, 0);
 		pg_atomic_init_u32(&store->space_waits, 0);
+		pg_atomic_init_u32(&store->space_amp, 0);
 		pg_atomic_init_u32(&store->helpers, 0);
 		ConditionVariableInit(&store->opened);
 		for (int i = 0; i < KV_COUNTERS; i++)

@@ -194,7 +194,7 @@ kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 {
 	shard->nchunks = 0;
 	kv_retired_free(shard);
-	shard->value_bytes = 0;
+	shard->value_bytes = shard->written = 0;
 	shard->open_place = shard->value_tail = shard->value_allocated = 0;
 	shard->next_place = manifest->next_place;
 	shard->pass = manifest->pass;
@@ -206,6 +206,8 @@ kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 		KvShardChunk *chunk = kv_chunk_add(shard, &manifest->chunks[i]);
 
 		chunk->believed = chunk->chunk.used;
+		if (!(chunk->chunk.flags & KV_CHUNK_SORTED))
+			shard->written += chunk->chunk.used;
 		if (durable)
 			chunk->chunk.flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
 	}

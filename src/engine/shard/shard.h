@@ -122,6 +122,7 @@ typedef struct KvShard
 	uint32		pass;			/* KvManifest.pass */
 	uint64		doubtful_bytes; /* of values that were counted as live for older snapshots, or unfinished … */
 	uint64		doubtful_until; /* … transactions, only: before this xid */
+	uint64		written;		/* bytes of values since they were put, or found, in order */
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
 	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
@@ -176,6 +177,7 @@ struct KvStore
 	pg_atomic_uint64 space_bound_left;	/* … and until writers wait for one */
 	pg_atomic_uint32 space_asked;	/* kvfdw compactor was woken for it, and has not found that it cannot help */
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
+	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;

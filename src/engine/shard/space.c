@@ -93,6 +93,8 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 
 		space->taken += used;
 		space->live += live;
+		if (!(chunk->chunk.flags & KV_CHUNK_SORTED))
+			space->unsorted += live;
 		if (covered && chunk->chunk.live == KV_NOT_KNOWN)
 			space->doubtful += live;
 		if ((covered || !kv_chunk_is_open(shard, chunk)) && kv_space_pays(used, live) &&
@@ -112,10 +114,30 @@ kv_space_pass(uint64 taken)
 	return Min(KV_PASS_MOST, taken / KV_PASS_SHARE);
 }
 
-static uint64
-marked(double share, uint64 live, uint64 slack)
+static double
+amp_of(const KvStore *store)
 {
-	return live + (uint64) ((space_amp - 1) * share * live) + slack;
+	uint32		own = pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->space_amp));
+
+	return own == 0 ? space_amp : (own - 1) / 1000.0;
+}
+
+void
+kv_store_bound_space(KvStore *store, double amp)
+{
+	uint32		own = amp < 0 ? 0 : (uint32) (amp * 1000 + 0.5) + 1;
+
+	if (likely(pg_atomic_read_u32(&store->space_amp) == own))
+		return;
+	pg_atomic_write_u32(&store->space_amp, own);
+	pg_atomic_write_u64(&store->space_left, 0);
+	kv_space_take(store, 1);
+}
+
+static uint64
+marked(double amp, double share, uint64 live, uint64 slack)
+{
+	return live + (uint64) ((amp - 1) * share * live) + slack;
 }
 
 /* Shards that have chunks. */
@@ -132,8 +154,10 @@ shards_written(KvStore *store)
 uint64
 kv_space_start(KvStore *store, uint64 live)
 {
-	return space_amp == 0 ? PG_UINT64_MAX :
-		marked(0.9, live, shards_written(store) * kv_chunk_size(0) / 2);
+	double		amp = amp_of(store);
+
+	return amp == 0 ? PG_UINT64_MAX :
+		marked(amp, 0.9, live, shards_written(store) * kv_chunk_size(0) / 2);
 }
 
 void
@@ -142,6 +166,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 	uint64		horizon = kv_xid_horizon();
 	uint64		written = shards_written(store);
 	uint64		largest = 0;
+	double		amp = amp_of(store);
 
 	memset(space, 0, sizeof(*space));
 	kv_each_shard(store, i)
@@ -155,6 +180,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.live += one.live;
 		space->all.doubtful += one.doubtful;
 		space->all.to_win += one.to_win;
+		space->all.unsorted += one.unsorted;
 		largest = Max(largest, one.taken);
 		space->all.held += one.held;
 		waits = kv_retired_wait(store, i, &retired);
@@ -163,14 +189,14 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		else if (waits == KV_WAITS_FOR_CHECKPOINT)
 			space->retired_longer += retired;
 	}
-	if (space_amp == 0)
+	if (amp == 0)
 	{
 		space->start = space->stop = space->bound = PG_UINT64_MAX;
 		return;
 	}
-	space->start = marked(0.9, space->all.live, written * kv_chunk_size(0) / 2);
-	space->stop = marked(0.8, space->all.live, written * kv_chunk_size(0) / 4);
-	space->bound = marked(1, space->all.live, written * kv_chunk_size(0) +
+	space->start = marked(amp, 0.9, space->all.live, written * kv_chunk_size(0) / 2);
+	space->stop = marked(amp, 0.8, space->all.live, written * kv_chunk_size(0) / 4);
+	space->bound = marked(amp, 1, space->all.live, written * kv_chunk_size(0) +
 						  Max(kv_space_pass(largest), kv_chunk_size(0)));
 }
 

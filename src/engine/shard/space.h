@@ -44,6 +44,7 @@ typedef struct KvShardSpace
 	uint64		doubtful;		/* of the live ones, those that are to be counted */
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
 	uint64		to_win;			/* dead ones, in chunks for which it pays */
+	uint64		unsorted;		/* live ones, in chunks that were not written for order */
 } KvShardSpace;
 
 /* … and of a store's. */

@@ -302,6 +302,7 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 	chunk = kv_chunk_find(shard, address);
 	chunk->newest_writer = Max(chunk->newest_writer, xid);
 	kv_tail_move(shard, size);
+	shard->written += size;
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("extent_reserved");
 

@@ -242,6 +242,7 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	if (shard->value_tail == slot->base + slot->capacity)
 		kv_tail_move(shard, (int64) used - slot->capacity);
 	slot->capacity = used;
+	shard->written += used;
 	kv_space_take(store, used);
 	slot->next = shard->sealed_slots;
 	shard->sealed_slots = i;

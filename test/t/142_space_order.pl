@@ -1,0 +1,51 @@
+# Promise: a table at rest whose values do not lie in the order of keys is put in order by itself, once, and scans in
+# that order read from end to end; one that lies in order, or has its own space_amp of 0, is left alone.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap is not compacted' if heap_only();
+my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0);
+plan skip_all => 'needs fault injection' unless has_faults($node);
+
+sub query { return $node->safe_psql('postgres', @_); }
+sub stat_of { my ($table, $columns) = @_; return query("SELECT $columns FROM kvfdw_stat_tables WHERE relid = '$table'::regclass ORDER BY generation DESC LIMIT 1"); }
+sub reads
+{
+	query('SELECT kvfdw_stat_reset()');
+	query('SET enable_sort = off; SELECT sum(length(v)) FROM (SELECT * FROM mixed ORDER BY k) s');
+	return stat_of('mixed', 'device_reads');
+}
+
+my $value = "convert_to(repeat(md5(g::text), 64), 'UTF8')";
+query(join ';', map { my ($t, $options) = @$_; kv_table($t, 'k int, v bytea', 'k', $options) . "ALTER FOREIGN TABLE $t ALTER v SET STORAGE EXTERNAL" }
+	[ 'mixed', "wal 'none'" ], [ 'sorted', "wal 'none'" ], [ 'never', "wal 'none', space_amp '0'" ]);
+my $mixed = "SELECT g, $value FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s";
+query("INSERT INTO mixed $mixed; INSERT INTO never $mixed; INSERT INTO sorted SELECT g, $value FROM generate_series(1, 6006) g");
+query('CREATE TABLE heap AS SELECT * FROM mixed');
+my $before = reads();
+cmp_ok($before, '>', 1000, "values in another order than the keys are read singly: $before");
+wait_for('order', sub { stat_of('mixed', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
+my $after = reads();
+cmp_ok($after, '<', $before / 3, "put in order by itself they are read together: $after");
+is(tables_differ($node, 'mixed', 'heap', 'k'), '', 'the rows are the same');
+is(kv_check_clean($node, 'mixed'), '', 'and sound');
+is(stat_of('never', 'passes, moved_bytes, space_bound'), '0|0|', 'a table that has no bound is left alone');
+
+# another one comes after it, so what is to be done for these has been done, or been left
+query("CREATE FOREIGN TABLE last (k int, v bytea) SERVER kvfdw OPTIONS (key 'k', wal 'none'); ALTER FOREIGN TABLE last ALTER v SET STORAGE EXTERNAL; INSERT INTO last $mixed");
+my $moved = stat_of('mixed', 'moved_bytes');
+wait_for('order of another', sub { stat_of('last', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
+is(stat_of('sorted', 'passes, moved_bytes'), '0|0', 'values that lie in order as they are stay');
+is(stat_of('mixed', 'moved_bytes'), $moved, 'and so do those that were put in order');
+cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '<', 3, 'the bound is that of the setting');
+query("ALTER FOREIGN TABLE mixed OPTIONS (ADD space_amp '4'); SELECT count(*) FROM mixed");
+cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '>', 3.9, 'or that of the table');
+like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET space_amp '1.05')"), qr/invalid value for option "space_amp"/, 'which is 0, or 1.1 at least');
+$node->stop;
+done_testing();
