@@ -37,7 +37,7 @@
 
 #define KV_ADMIT_NONE		(-1)
 #define KV_ADMIT_ROLES		128		/* roles that are counted apart */
-#define KV_ADMIT_POINTS		4
+#define KV_ADMIT_POINTS		5
 #define KV_ADMIT_MAX_QUOTA	64
 
 typedef enum KvAdmitState
@@ -74,11 +74,13 @@ typedef struct KvAdmitRole
 	uint64		paused_us;
 } KvAdmitRole;
 
-/* Throughput that was measured at a limit; limit 0: without one. */
+/* What was measured at a limit; limit 0: without one. */
 typedef struct KvAdmitPoint
 {
 	int			limit;
 	double		throughput;
+	double		unfairness;
+	double		variability;
 } KvAdmitPoint;
 
 typedef struct KvAdmit
@@ -222,6 +224,13 @@ extern void kv_queue_set_max_wait(int ms);
  */
 extern int	kv_model_peak(const KvAdmitPoint *points, int least, int most);
 
+/*
+ * Which of the points, one of them without a limit, is to be taken: the smallest limit within 2 %
+ * of the best; none if that is 3 % better and bears the bounds of unfairness and variability (0: no
+ * bound) hardly worse than the limit would, or if it is half as good again.
+ */
+extern int	kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness, double variability);
+
 /* ---- measure.c; by the process only ---- */
 
 /* Requests that all sessions have made since the start, or the reset. */
@@ -229,6 +238,13 @@ extern uint64 kv_measure_requests(void);
 
 /* Sessions that are at work or paused at this moment. */
 extern int	kv_measure_busy(void);
+
+/*
+ * A sample for the tuner, beside the windows; at its end the unfairness (0 where sessions have had
+ * too few requests to tell) and the variability in it.
+ */
+extern void kv_measure_begin_sample(void);
+extern void kv_measure_end_sample(double *unfairness, double *variability);
 
 /* About once a second: takes the metrics, and chooses the quota if it is to be chosen. */
 extern void kv_measure_tick(TimestampTz now);

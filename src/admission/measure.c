@@ -15,7 +15,9 @@
  *
  * A larger quota spares changes of slots and costs fairness.  So it is halved
  * when a bound is reached, and raised by one while all are well below; and it is
- * never so large that a round through the queue would take more than a second.
+ * never so large that a round through the queue would take more than a second.  Of a
+ * turn's requests only the first waits in the queue, so that with a quota of n the square of
+ * variability is n − 1 above that of one: it is not raised to where that alone breaks the bound.
  */
 #include "postgres.h"
 
@@ -40,7 +42,8 @@ typedef struct KvAdmitBefore
 	double		latency_squares;
 } KvAdmitBefore;
 
-static KvAdmitBefore *before = NULL;
+static KvAdmitBefore *before = NULL;	/* the window */
+static KvAdmitBefore *sample = NULL;	/* the tuner's sample */
 static TimestampTz window_begun = 0;
 static TimestampTz ticked = 0;
 static uint64 ticked_requests = 0;
@@ -77,19 +80,25 @@ kv_measure_busy(void)
 }
 
 static void
-begin_window(TimestampTz now)
+take_members(KvAdmitBefore *all)
 {
-	window_begun = now;
 	for (int i = 0; i < kv_admit->nmembers; i++)
 	{
 		const KvAdmitMember *member = &kv_admit->members[i];
 
-		before[i].pid = member->pid;
-		before[i].requests = member->requests;
-		before[i].latencies = member->latencies;
-		before[i].latency_sum = member->latency_sum;
-		before[i].latency_squares = member->latency_squares;
+		all[i].pid = member->pid;
+		all[i].requests = member->requests;
+		all[i].latencies = member->latencies;
+		all[i].latency_sum = member->latency_sum;
+		all[i].latency_squares = member->latency_squares;
 	}
+}
+
+static void
+begin_window(TimestampTz now)
+{
+	window_begun = now;
+	take_members(before);
 }
 
 /* Sums over the busy sessions of a window. */
@@ -129,13 +138,13 @@ add_session(KvAdmitWindow *window, const KvAdmitMember *member, const KvAdmitBef
 }
 
 static void
-sum_window(KvAdmitWindow *window)
+sum_window(KvAdmitWindow *window, const KvAdmitBefore *all)
 {
 	memset(window, 0, sizeof(*window));
 	for (int i = 0; i < kv_admit->nmembers; i++)
 	{
 		KvAdmitMember *member = &kv_admit->members[i];
-		const KvAdmitBefore *old = &before[i];
+		const KvAdmitBefore *old = &all[i];
 
 		if (member->pid == 0 || member->pid != old->pid || member->weight == 0 ||
 			member->requests < old->requests)
@@ -144,6 +153,45 @@ sum_window(KvAdmitWindow *window)
 			kv_admit_state(member) == KV_ADMIT_WAITING)
 			add_session(window, member, old);
 	}
+}
+
+static double
+mean_of(const KvAdmitWindow *window)
+{
+	return window->sessions > 0 ? window->sum / window->sessions : 0;
+}
+
+static double
+unfairness_of(const KvAdmitWindow *window)
+{
+	double		mean = mean_of(window);
+
+	return mean > 0 ? Max(window->most - mean, mean - window->least) / mean : 0;
+}
+
+static double
+variability_of(const KvAdmitWindow *window)
+{
+	return window->varied > 0 ? window->variation / window->varied : 0;
+}
+
+void
+kv_measure_begin_sample(void)
+{
+	if (sample == NULL)
+		sample = MemoryContextAllocZero(TopMemoryContext,
+										kv_admit->nmembers * sizeof(KvAdmitBefore));
+	take_members(sample);
+}
+
+void
+kv_measure_end_sample(double *unfairness, double *variability)
+{
+	KvAdmitWindow window;
+
+	sum_window(&window, sample);
+	*unfairness = mean_of(&window) < KV_WINDOW_REQUESTS ? 0 : unfairness_of(&window);
+	*variability = variability_of(&window);
 }
 
 /* Whether a bound, if there is one, is reached; or, with a part of it, not well kept. */
@@ -165,7 +213,7 @@ choose_quota(double unfairness, double variability)
 		reaches(variability, kv_admission_variability, 1))
 		quota /= 2;
 	else if (!reaches(unfairness, kv_admission_unfairness, KV_WELL_BELOW) &&
-			 !reaches(variability, kv_admission_variability, KV_WELL_BELOW))
+			 !reaches(sqrt(variability * variability + 1), kv_admission_variability, 1))
 		quota++;
 	quota = Min(quota, Min(KV_ADMIT_MAX_QUOTA, (int) (kv_admit->throughput / waiting)));
 	pg_atomic_write_u32(&kv_admit->quota, Max(quota, 1));
@@ -175,22 +223,17 @@ static void
 evaluate(TimestampTz now)
 {
 	KvAdmitWindow window;
-	double		mean;
-	double		unfairness = 0;
-	double		variability = 0;
+	double		unfairness;
+	double		variability;
 	double		jain = 1;
 
-	sum_window(&window);
-	mean = window.sessions > 0 ? window.sum / window.sessions : 0;
-	if (mean < KV_WINDOW_REQUESTS && now - window_begun < KV_WINDOW_US)
+	sum_window(&window, before);
+	if (mean_of(&window) < KV_WINDOW_REQUESTS && now - window_begun < KV_WINDOW_US)
 		return;
-	if (mean > 0)
-	{
-		unfairness = Max(window.most - mean, mean - window.least) / mean;
+	unfairness = unfairness_of(&window);
+	variability = variability_of(&window);
+	if (window.sum > 0)
 		jain = window.sum * window.sum / (window.sessions * window.squares);
-	}
-	if (window.varied > 0)
-		variability = window.variation / window.varied;
 	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
 	kv_admit->unfairness = unfairness;
 	kv_admit->variability = variability;

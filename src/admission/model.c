@@ -1,6 +1,7 @@
 /*
  * model.c
- *		The number of slots with the highest throughput, from three measurements.
+ *		The number of slots with the highest throughput, from three measurements; and which
+ *		of several that were measured is to be taken.
  *
  * AppleS's model: λ(P) = P·λ0 / (P0 + B·P0·(e^(−γ·P0) − e^(−γ·P))·(P − 1)), which
  * passes through (P0, λ0).  With
@@ -20,6 +21,11 @@
 #define KV_GAMMA_LEAST	1e-7
 #define KV_GAMMA_MOST	10.0
 #define KV_STEPS		200
+
+#define KV_NEAR_BEST		0.98
+#define KV_BETTER_WITHOUT	1.03
+#define KV_MUCH_BETTER		1.5
+#define KV_HARDLY_WORSE		1.25
 
 static double
 excess(double gamma, double from, double limit)
@@ -88,4 +94,41 @@ kv_model_peak(const KvAdmitPoint *points, int least, int most)
 		}
 	}
 	return best;
+}
+
+/* Does it, without a limit, keep the bound, or is it hardly worse than with one?  0: no bound. */
+static bool
+is_bearable(double without, double with, double bound)
+{
+	return bound == 0 || without <= Max(bound, KV_HARDLY_WORSE * with);
+}
+
+int
+kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness, double variability)
+{
+	int			without = -1;
+	int			best = -1;
+	int			choice;
+
+	for (int i = 0; i < npoints; i++)
+	{
+		if (points[i].limit == 0)
+			without = i;
+		else if (best == -1 || points[i].throughput > points[best].throughput)
+			best = i;
+	}
+	choice = best;
+	for (int i = 0; i < npoints; i++)
+	{
+		if (i != without && points[i].limit < points[choice].limit &&
+			points[i].throughput >= KV_NEAR_BEST * points[best].throughput)
+			choice = i;
+	}
+	if (points[without].throughput > KV_MUCH_BETTER * points[best].throughput)
+		return without;
+	if (points[without].throughput > KV_BETTER_WITHOUT * points[best].throughput &&
+		is_bearable(points[without].unfairness, points[choice].unfairness, unfairness) &&
+		is_bearable(points[without].variability, points[choice].variability, variability))
+		return without;
+	return choice;
 }

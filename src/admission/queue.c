@@ -23,7 +23,7 @@ int			kv_admission_sample_ms = 2000;
 bool		kv_admission_exempt_superusers = true;
 bool		kv_admission_exempt_monitor = true;
 double		kv_admission_unfairness = 0.1;
-double		kv_admission_variability = 1.5;
+double		kv_admission_variability = 0.4;
 
 #define KV_WAKE_BATCH	64
 #define KV_IDLE_US		5000	/* a holder idle for so long may lend to who asks */

@@ -69,7 +69,7 @@ kv_admission_gucs(void)
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.admission_variability",
 							 "Variability of latency from which the chosen quota is lowered; 0 ignores it.",
-							 NULL, &kv_admission_variability, 1.5, 0, 100,
+							 NULL, &kv_admission_variability, 0.4, 0, 100,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 

@@ -2,16 +2,20 @@
  * tune.c
  *		Choosing the limit by measurement, where kvfdw.admission_limit is 0.
  *
- * Throughput is measured at three limits: few slots, four times as many, and
- * without a limit.  The model through them (model.c) names a fourth; it is
- * measured too, and of the limits that were measured the smallest comes into
- * force that is within 2 % of the best.  If throughput without a limit is 3 %
- * better than that, nobody is paused.
+ * First three points: few slots, four times as many, and no limit.  The model
+ * through them (model.c) names a limit; two more points are that one, and what
+ * lies between the three where the model's is not.  Then all five are measured
+ * and compared: kv_model_best says how.
  *
- * A measurement is the median of five samples, after a time for the sessions to
- * get used to the limit.  It begins when many sessions have been busy for ten
- * seconds; again when the load has changed so much that the choice may be wrong;
- * or on request.  If the load goes away meanwhile it is given up.
+ * All points of a stage are measured in turn, in several rounds, every second one
+ * backwards, and what counts is a point's share of its round: loads and machines
+ * change while one measures, and a point must not win because it was measured in
+ * a better moment.  Of the rounds the median is taken.  Before each sample, of
+ * kvfdw.admission_sample, the sessions have half as long to get used to the limit.
+ *
+ * It begins when many sessions have been busy for ten seconds; again when the load
+ * has changed so much that the choice may be wrong; or on request.  If the load goes
+ * away meanwhile it is given up.
  */
 #include "postgres.h"
 
@@ -22,23 +26,26 @@
 
 #include "admission/internal.h"
 
-#define KV_SAMPLES			5
+#define KV_FIRST_ROUNDS		2
+#define KV_ROUNDS			5
+#define KV_WITHOUT			2	/* the point without a limit */
 #define KV_BUSY_TICKS		10
 #define KV_BUSY_PER_CPU		8
 #define KV_QUEUE_TICKS		60	/* so long never empty, and throughput has fallen */
 #define KV_FALLEN			(2.0 / 3.0)
 #define KV_REST_US			INT64CONST(600000000)	/* between two that nobody asked for */
-#define KV_NEAR_BEST		0.98
-#define KV_BETTER_WITHOUT	1.03
 #define KV_TICK_US			1000000
 
 /* While it runs: */
 static KvAdmitPoint points[KV_ADMIT_POINTS];
 static int	npoints;
+static KvAdmitPoint samples[KV_ROUNDS][KV_ADMIT_POINTS];
+static int	rounds;				/* of this stage */
+static int	rounds_done;
+static int	step;				/* of the round */
 static int	point;				/* which is measured; -1: how many sessions are busy */
-static int	nsamples;
-static double samples[KV_SAMPLES];
-static TimestampTz sample_begun;
+static bool settled;			/* the sessions are used to it: this is the sample */
+static TimestampTz begun;		/* that */
 static uint64 sample_requests;
 static double busy_sum;
 static int	busy_looks;
@@ -59,7 +66,7 @@ processors(void)
 	return Max(1, (int) sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* The limits to measure for so many busy sessions; false if there is nothing between them. */
+/* The first points for so many busy sessions; false if there is nothing between them. */
 static bool
 choose_points(int busy)
 {
@@ -69,9 +76,32 @@ choose_points(int busy)
 
 	points[0].limit = few;
 	points[1].limit = more;
-	points[2].limit = busy;
+	points[KV_WITHOUT].limit = 0;
 	npoints = 3;
 	return more < busy;
+}
+
+/* The three are measured: the points of the second stage. */
+static void
+add_points(void)
+{
+	KvAdmitPoint known[3] = {points[0], points[1], points[KV_WITHOUT]};
+	int			few = known[0].limit;
+	int			more = known[1].limit;
+	int			low = (int) sqrt((double) few * more);
+	int			high = (int) sqrt((double) more * first_busy);
+	int			peak;
+
+	known[2].limit = first_busy;
+	peak = kv_model_peak(known, Min(few, 2 * processors()), first_busy);
+	if (peak > more && peak < first_busy)
+		high = peak;
+	else if (peak > 0 && peak < more && peak != few)
+		low = peak;
+	if (low != few && low < more)
+		points[npoints++].limit = low;
+	if (high > more && high < first_busy)
+		points[npoints++].limit = high;
 }
 
 static void
@@ -82,22 +112,31 @@ show(bool tuning)
 	LWLockRelease(&kv_admit->lock);
 }
 
-/* Of the points all but that without a limit are limits. */
-static int
-limit_of(int number)
+static void
+begin_step(TimestampTz now)
 {
-	return number == 2 ? 0 : points[number].limit;
+	point = rounds_done % 2 == 0 ? step : npoints - 1 - step;
+	settled = false;
+	begun = now;
+	busy_sum = busy_looks = 0;
+	kv_queue_set_limit(kv_tune_limit());
 }
 
 static void
-begin_point(int number, TimestampTz now)
+begin_stage(int stage_rounds, TimestampTz now)
 {
-	point = number;
-	nsamples = -1;				/* the first is for getting used to it */
-	sample_begun = now;
+	rounds = stage_rounds;
+	rounds_done = step = 0;
+	begin_step(now);
+}
+
+static void
+begin_sample(TimestampTz now)
+{
+	settled = true;
+	begun = now;
 	sample_requests = kv_measure_requests();
-	busy_sum = busy_looks = 0;
-	kv_queue_set_limit(kv_tune_limit());
+	kv_measure_begin_sample();
 }
 
 static void
@@ -105,7 +144,10 @@ begin(TimestampTz now)
 {
 	running = true;
 	show(true);
-	begin_point(-1, now);
+	point = -1;
+	busy_sum = busy_looks = 0;
+	kv_queue_set_limit(kv_tune_limit());
+	begin_sample(now);
 }
 
 static void
@@ -134,7 +176,7 @@ begin_points(TimestampTz now, double throughput)
 	first_busy = (int) (busy_sum / busy_looks);
 	if (choose_points(first_busy))
 	{
-		begin_point(0, now);
+		begin_stage(KV_FIRST_ROUNDS, now);
 		return;
 	}
 	ereport(LOG,
@@ -142,105 +184,105 @@ begin_points(TimestampTz now, double throughput)
 	give_up();
 }
 
-/* All points are measured: which is it? */
-static int
-best_point(void)
+static double
+median(double *values, int n)
 {
-	double		best = 0;
-	int			choice = 2;
+	qsort(values, n, sizeof(double), compare_samples);
+	return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
 
-	for (int i = 0; i < npoints; i++)
+/* The stage is over: what its samples say of the points. */
+static void
+sum_up(void)
+{
+	double		sums[KV_ROUNDS] = {0};
+	double		shares[KV_ROUNDS];
+	double		unfairness[KV_ROUNDS];
+	double		variability[KV_ROUNDS];
+
+	for (int r = 0; r < rounds; r++)
 	{
-		if (i != 2)
-			best = Max(best, points[i].throughput);
+		for (int p = 0; p < npoints; p++)
+			sums[r] += samples[r][p].throughput;
 	}
-	if (points[2].throughput > KV_BETTER_WITHOUT * best)
-		return 2;
-	for (int i = 0; i < npoints; i++)
+	for (int p = 0; p < npoints; p++)
 	{
-		if (i != 2 && points[i].throughput >= KV_NEAR_BEST * best &&
-			(choice == 2 || points[i].limit < points[choice].limit))
-			choice = i;
+		for (int r = 0; r < rounds; r++)
+		{
+			shares[r] = sums[r] > 0 ? samples[r][p].throughput / sums[r] : 0;
+			unfairness[r] = samples[r][p].unfairness;
+			variability[r] = samples[r][p].variability;
+		}
+		points[p].throughput = median(shares, rounds);
+		points[p].unfairness = median(unfairness, rounds);
+		points[p].variability = median(variability, rounds);
 	}
-	return choice;
+	for (int p = 0; p < npoints; p++)
+		points[p].throughput *= median(sums, rounds);
 }
 
 static void
 finish(TimestampTz now)
 {
-	int			best = best_point();
+	int			best = kv_model_best(points, npoints, kv_admission_unfairness, kv_admission_variability);
 	StringInfoData text;
 
-	kv_admit->chosen = limit_of(best);
+	kv_admit->chosen = points[best].limit;
 	kv_admit->chosen_throughput = points[best].throughput;
 	kv_admit->chosen_busy = first_busy;
 	initStringInfo(&text);
 	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
 	kv_admit->tuned_at = now;
 	kv_admit->npoints = npoints;
-	for (int i = 0; i < npoints; i++)
-	{
-		kv_admit->points[i].limit = limit_of(i);
-		kv_admit->points[i].throughput = points[i].throughput;
-	}
+	memcpy(kv_admit->points, points, npoints * sizeof(KvAdmitPoint));
 	LWLockRelease(&kv_admit->lock);
 	for (int i = 0; i < npoints; i++)
-		appendStringInfo(&text, "%s%d: %.0f/s", i == 0 ? "" : ", ", limit_of(i), points[i].throughput);
+		appendStringInfo(&text, "%s%d: %.0f/s (%.2f, %.2f)", i == 0 ? "" : ", ", points[i].limit,
+						 points[i].throughput, points[i].unfairness, points[i].variability);
 	if (kv_admit->chosen != 0)
 		ereport(LOG,
 				(errmsg("kvfdw admission: limit %d chosen", kv_admit->chosen),
-				 errdetail("Requests at the limits that were tried, 0 being none: %s.", text.data)));
+				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness and variability: %s.", text.data)));
 	else
 		ereport(LOG,
 				(errmsg("kvfdw admission: no limit chosen"),
-				 errdetail("Requests at the limits that were tried, 0 being none: %s.", text.data)));
+				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness and variability: %s.", text.data)));
 	pfree(text.data);
 	give_up();
 }
 
-/* The three are measured: the model's, or what lies between, if it is another. */
-static bool
-add_fourth(void)
-{
-	int			least = Min(points[0].limit, 2 * processors());
-	int			limit = kv_model_peak(points, least, points[2].limit);
-
-	if (limit == 0)
-		limit = (int) sqrt((double) points[1].limit * points[2].limit);
-	if (limit == points[0].limit || limit == points[1].limit || limit >= points[2].limit)
-		return false;
-	points[npoints++].limit = limit;
-	return true;
-}
-
 static void
-end_point(TimestampTz now)
+next_step(TimestampTz now)
 {
-	qsort(samples, KV_SAMPLES, sizeof(double), compare_samples);
-	points[point].throughput = samples[KV_SAMPLES / 2];
-	if (point + 1 < npoints || (point == 2 && add_fourth()))
-		begin_point(point + 1, now);
-	else
-		finish(now);
-}
-
-static void
-go_on(TimestampTz now, int busy)
-{
-	uint64		requests;
-	double		throughput;
-	double		mean_busy;
-
-	busy_sum += busy;
-	busy_looks++;
-	if (now < sample_begun)
-		sample_begun = now;
-	if (now - sample_begun < kv_admission_sample_ms * INT64CONST(1000))
+	if (++step == npoints)
+	{
+		step = 0;
+		rounds_done++;
+	}
+	if (rounds_done < rounds)
+	{
+		begin_step(now);
 		return;
-	requests = kv_measure_requests();
-	throughput = requests < sample_requests ? 0 :
-		(double) (requests - sample_requests) * 1e6 / (double) (now - sample_begun);
-	mean_busy = busy_sum / busy_looks;
+	}
+	sum_up();
+	if (rounds == KV_ROUNDS)
+		finish(now);
+	else
+	{
+		add_points();
+		begin_stage(KV_ROUNDS, now);
+	}
+}
+
+static void
+end_sample(TimestampTz now)
+{
+	uint64		requests = kv_measure_requests();
+	double		throughput = 0;
+	double		mean_busy = busy_sum / busy_looks;
+
+	if (requests > sample_requests && now > begun)
+		throughput = (double) (requests - sample_requests) * 1e6 / (double) (now - begun);
 	if (point == -1)
 	{
 		begin_points(now, throughput);
@@ -254,14 +296,26 @@ go_on(TimestampTz now, int busy)
 		give_up();
 		return;
 	}
-	if (nsamples >= 0)
-		samples[nsamples] = throughput;
-	nsamples++;
-	sample_begun = now;
-	sample_requests = requests;
-	busy_sum = busy_looks = 0;
-	if (nsamples == KV_SAMPLES)
-		end_point(now);
+	samples[rounds_done][point].throughput = throughput;
+	kv_measure_end_sample(&samples[rounds_done][point].unfairness, &samples[rounds_done][point].variability);
+	next_step(now);
+}
+
+static void
+go_on(TimestampTz now, int busy)
+{
+	int64		lasts = kv_admission_sample_ms * INT64CONST(1000);
+
+	busy_sum += busy;
+	busy_looks++;
+	if (now < begun)
+		begun = now;
+	if (now - begun < (settled ? lasts : lasts / 2))
+		return;
+	if (settled)
+		end_sample(now);
+	else
+		begin_sample(now);
 }
 
 /* May the choice be wrong by now?  Once a second. */
@@ -286,7 +340,7 @@ is_due(TimestampTz now, int busy)
 int
 kv_tune_limit(void)
 {
-	return running && point >= 0 ? limit_of(point) : kv_admit->chosen;
+	return running && point >= 0 ? points[point].limit : kv_admit->chosen;
 }
 
 void

@@ -160,7 +160,7 @@ wait_for('a choice', 180, sub {
 	wait_for('the end of a measurement', 180, sub { $ends->() > $before && admission('tuning') eq 'f' });
 	admission('tuned_at') ne '' });
 my $limits = admission('tuned_limits');
-like($limits, qr/^\{\d+,\d+,0(,\d+)?\}$/, 'throughput is measured at two limits, without one, and at the model\'s');
+like($limits, qr/^\{\d+,\d+,0(,\d+){0,2}\}$/, 'throughput is measured at two limits, without one, at the model\'s, and between them');
 my $limit = admission('"limit"');
 ok($limit eq '' || $limits =~ /[{,]$limit[,}]/, 'one of them is in force') or diag "$limit of $limits";
 is(admission('cardinality(tuned_throughputs) = cardinality(tuned_limits) AND 0 < ALL (tuned_throughputs)'), 't', 'each has a throughput');
@@ -185,8 +185,23 @@ SKIP:
 int
 main(int argc, char **argv)
 {
-	KvAdmitPoint points[3];
+	KvAdmitPoint points[5] = {0};
 
+	/* bounds, and of each point limit, throughput, unfairness, variability: which is best */
+	if (argc > 1 && strcmp(argv[1], "best") == 0)
+	{
+		int			n = 0;
+
+		for (char **arg = argv + 4; *arg; arg += 4, n++)
+		{
+			points[n].limit = atoi(arg[0]);
+			points[n].throughput = atof(arg[1]);
+			points[n].unfairness = atof(arg[2]);
+			points[n].variability = atof(arg[3]);
+		}
+		printf("%d\n", points[kv_model_best(points, n, atof(argv[2]), atof(argv[3]))].limit);
+		return 0;
+	}
 	for (int i = 0; i < 3; i++)
 	{
 		points[i].limit = atoi(argv[1 + 2 * i]);
@@ -200,7 +215,7 @@ END
 	my $config = $ENV{KV_PG_CONFIG} || 'pg_config';
 	my $include = `$config --includedir-server`;
 	chomp $include;
-	system("cc -w -D_GNU_SOURCE -I$src -I$include -o $dir/model $dir/model.c $src/admission/model.c -lm") == 0 or skip 'there is no compiler', 7;
+	system("cc -w -D_GNU_SOURCE -I$src -I$include -o $dir/model $dir/model.c $src/admission/model.c -lm") == 0 or skip 'there is no compiler', 18;
 	my $model = sub { my $peak = `$dir/model @_`; chomp $peak; return $peak };
 	# published measurements of AppleS, and what it chose
 	is($model->(8, 7411.64, 32, 5670.29, 128, 5143.94), 11, 'the peak of the model');
@@ -210,5 +225,20 @@ END
 	is($model->(8, 100, 32, 500, 128, 400), 0, 'no model goes through a throughput that grows faster than the limit');
 	is($model->(8, 100, 32, 200, 128, 600), 0, '... nor through one that bends up');
 	is($model->(8, 100, 32, 0, 128, 0), 0, '... nor through nothing');
+
+	# bounds of 0.1 and 0.4; limits of 8, 32, none and 16
+	my $best = sub { my ($p8, $p32, $none, $p16, $unfairness, $variability, @bounds) = @_;
+		return $model->('best', @bounds ? @bounds : (0.1, 0.4), 8, $p8, 0.02, 0.3, 32, $p32, 0.05, 0.35, 0, $none, $unfairness, $variability, 16, $p16, 0.03, 0.32) };
+	is($best->(100, 130, 90, 120, 0.5, 1.5), 32, 'the limit with the highest throughput');
+	is($best->(100, 130, 90, 128, 0.5, 1.5), 16, '... or a smaller one that is as good');
+	is($best->(100, 130, 90, 127, 0.5, 1.5), 32, '... not one that is 3 % worse');
+	is($best->(128, 120, 90, 130, 0.5, 1.5), 8, '... whatever their order');
+	is($best->(100, 130, 133, 120, 0.05, 0.3), 32, 'none where that is hardly better');
+	is($best->(100, 130, 135, 120, 0.05, 0.3), 0, '... is chosen where it is better and as even');
+	is($best->(100, 130, 135, 120, 0.5, 0.3), 32, '... not where it is unfair');
+	is($best->(100, 130, 135, 120, 0.05, 0.5), 32, '... or latency varies');
+	is($best->(100, 130, 135, 120, 0.06, 0.43, 0.01, 0.1), 0, '... more than with a limit');
+	is($best->(100, 130, 135, 120, 5, 5, 0, 0), 0, '... unless that is to be ignored');
+	is($best->(100, 130, 200, 120, 0.5, 1.5), 0, '... or a limit would cost a third');
 }
 done_testing();
