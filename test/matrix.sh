@@ -14,26 +14,11 @@ source_dir=$(cd "$here/.." && pwd)
 roots=${MATRIX_DIR:-$source_dir/.work/matrix}
 versions=${MATRIX:-15:bookworm 17:trixie 18:forky 19:experimental}
 
+. "$here/lib/root.sh"
 bash "$here/lib/setup.sh" debootstrap
 if [ "$(id -u)" != 0 ]; then exec sudo env "MATRIX=$versions" "SUITES=${SUITES:-}" "MATRIX_DIR=$roots" bash "$0"; fi
 
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
-[ -n "$mirror" ] || { echo "matrix: apt has no Debian mirror" >&2; exit 1; }
-
-# proc, dev and shared memory of a root, mounted while a command runs in it.
-in_root() # root command…
-{
-	local root=$1
-	shift
-	# a mount namespace of its own: nothing stays mounted, however this ends
-	unshare -m bash -c 'set -e
-		root=$1; shift
-		mount -t proc proc "$root/proc"
-		mount --rbind /dev "$root/dev"
-		mount -t tmpfs tmpfs "$root/dev/shm"
-		exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
-	' in_root "$root" "$@"
-}
+mirror=$(kv_mirror)
 
 # errexit does not count here: a caller tests it.
 prepare() # version suite root
@@ -41,15 +26,7 @@ prepare() # version suite root
 	local version=$1 suite=$2 root=$3 base=$2
 	[ "$suite" != experimental ] || base=sid
 	if [ ! -f "$root/prepared" ]; then
-		rm -rf "$root"
-		mkdir -p "$root"
-		# one script serves them all; debootstrap may be older than the suite
-		debootstrap --variant=minbase "$base" "$root" "$mirror" /usr/share/debootstrap/scripts/sid || return
-		# packages start no server
-		printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
-		chmod +x "$root/usr/sbin/policy-rc.d"
-		# the lists of a suite that is not released yet end after days, and a mirror may be older
-		echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/99kvfdw"
+		kv_make_root "$base" "$root" || return
 		if [ "$suite" = experimental ]; then
 			echo "deb $mirror experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
 		fi
@@ -57,11 +34,11 @@ prepare() # version suite root
 	fi
 	local target=()
 	[ "$suite" != experimental ] || target=(-t experimental)
-	in_root "$root" apt-get -q update || return
-	in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install \
+	kv_in_root "$root" apt-get -q update || return
+	kv_in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install \
 		"postgresql-$version" "postgresql-server-dev-$version" git ca-certificates locales || return
 	# pgTAP may not be there yet for the newest
-	in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install "postgresql-$version-pgtap" || true
+	kv_in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install "postgresql-$version-pgtap" || true
 }
 
 failed=0
@@ -85,13 +62,13 @@ for pair in $versions; do
 		line="$line, without pgTAP"
 	fi
 	# shellcheck disable=SC2086
-	if in_root "$root" env "PG_CONFIG=/usr/lib/postgresql/$version/bin/pg_config" bash /kvfdw/test/run.sh $suites >"$log" 2>&1; then
+	if kv_in_root "$root" env "PG_CONFIG=/usr/lib/postgresql/$version/bin/pg_config" bash /kvfdw/test/run.sh $suites >"$log" 2>&1; then
 		:
 	else
 		cat "$log"
 		failed=1
 	fi
-	server=$(in_root "$root" "/usr/lib/postgresql/$version/bin/pg_config" --version)
+	server=$(kv_in_root "$root" "/usr/lib/postgresql/$version/bin/pg_config" --version)
 	echo "$line: $server: $(grep -E '^[0-9]+ passed, ' "$log" | tail -n 1 || true)"
 done
 exit $failed
