@@ -11,7 +11,11 @@
 
 EXTENSION = kvfdw
 MODULE_big = kvfdw
-DATA = sql/kvfdw--0.1.sql
+KV_VERSION = 0.2
+OLD_VERSIONS = 0.1
+UPDATES = $(OLD_VERSIONS:%=kvfdw--%--$(KV_VERSION).sql)
+DATA = sql/kvfdw--$(KV_VERSION).sql $(OLD_VERSIONS:%=sql/old/kvfdw--%.sql)
+DATA_built = $(UPDATES)
 
 PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
@@ -52,6 +56,13 @@ $(OBJS): $(BUILD)/%.o: $(HERE)/src/%.c $(BUILD)/flags
 	$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
 kvfdw$(DLSUFFIX): build/flavour
+
+# An update makes all but the wrapper and its server anew; see sql/update/before.sql.
+UPDATED = $(HERE)/sql/kvfdw--$(KV_VERSION).sql
+$(UPDATES): $(UPDATED) $(wildcard $(HERE)/sql/update/*)
+	@{ cat $(HERE)/sql/update/before.sql; \
+	sed -f $(HERE)/sql/update/replace.sed $(UPDATED); \
+	cat $(HERE)/sql/update/after.sql; } >$@.tmp && mv $@.tmp $@
 
 # without the link, which a cross compiler has no library for
 objects: $(OBJS)

@@ -19,7 +19,7 @@
 #include "fdw/fdw.h"
 #include "memcached/memcached.h"
 
-KV_MODULE_MAGIC("kvfdw", "0.1.0");
+KV_MODULE_MAGIC("kvfdw", "0.2.0");
 
 PG_FUNCTION_INFO_V1(kvfdw_handler);
 

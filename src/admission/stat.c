@@ -70,6 +70,17 @@ milliseconds(uint64 us)
 	return Float8GetDatum((double) us / 1000.0);
 }
 
+/* As kv_require_columns of the engine, which this room knows nothing of. */
+static void
+require_columns(TupleDesc desc, int n)
+{
+	if (desc->natts != n)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension kvfdw of this database is of another version than the library"),
+				 errhint("Run \"ALTER EXTENSION kvfdw UPDATE\".")));
+}
+
 Datum
 kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 {
@@ -87,6 +98,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	require_preload();
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	require_columns(desc, KV_COLUMNS);
 	LWLockAcquire(&kv_admit->lock, LW_SHARED);
 	totals(&sum, &longest);
 	limit = pg_atomic_read_u32(&kv_admit->limit);
@@ -179,6 +191,7 @@ kvfdw_stat_get_admission_roles(PG_FUNCTION_ARGS)
 
 	require_preload();
 	InitMaterializedSRF(fcinfo, 0);
+	require_columns(rsinfo->setDesc, KV_ROLE_COLUMNS);
 	lines = palloc0((KV_ADMIT_ROLES + kv_admit->nmembers) * sizeof(KvRoleLine));
 	nlines = collect_lines(lines);
 	for (int i = 0; i < nlines; i++)

@@ -19,6 +19,7 @@
 
 #include "engine/base/area.h"
 #include "engine/base/key.h"
+#include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
@@ -137,7 +138,10 @@ check_run_entries(KvCheck *check, KvRun *run, const char *path)
 		KvCheckEntry entry;
 
 		if ((++n & 0xff) == 0)
+		{
 			CHECK_FOR_INTERRUPTS();
+			kv_progress_add(0x100);
+		}
 		kv_run_entry(&cursor, keybuf, &key, &entry.keylen, &entry.version);
 		entry.key = unconstify(uint8 *, key);
 		if (is_outside(check, (KvKey) {key, entry.keylen}))
@@ -287,6 +291,7 @@ check_deltas(KvCheck *check)
 		LWLockRelease(&shard->lock);
 		for (int i = 0; i < n; i++)
 			check_value(check, &entries[i]);
+		kv_progress_add(n);
 		if (more)
 		{
 			/* go on behind the lesser of the two deltas' last keys */
@@ -429,21 +434,44 @@ check_directory(KvCheck *check)
 	pfree(found.files);
 }
 
+static void
+check_store(KvCheck *check)
+{
+	kv_each_shard(check->store, shardno)
+	{
+		check->shardno = shardno;
+		kv_progress_shard(shardno);
+		kv_progress_phase("runs and values");
+		check_runs(check);
+		kv_progress_phase("recent values");
+		check_deltas(check);
+		kv_progress_phase("logs");
+		check_logs(check);
+		check_chunks(check);
+	}
+	kv_progress_shard(-1);
+	kv_progress_phase("directory");
+	check_directory(check);
+}
+
 void
 kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 {
 	KvCheck		check = {.store = store, .report = report, .arg = arg};
+	KvProgress	outer;
 
 	check.context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw check",
 										  ALLOCSET_DEFAULT_SIZES);
-	kv_each_shard(store, shardno)
+	kv_progress_begin(&outer, KV_PROGRESS_CHECK, store->key.dboid, store->key.relid, 0, NULL,
+					  kv_store_row_estimate(store));
+	PG_TRY();
 	{
-		check.shardno = shardno;
-		check_runs(&check);
-		check_deltas(&check);
-		check_logs(&check);
-		check_chunks(&check);
+		check_store(&check);
 	}
-	check_directory(&check);
+	PG_FINALLY();
+	{
+		kv_progress_end(&outer);
+	}
+	PG_END_TRY();
 	MemoryContextDelete(check.context);
 }

@@ -38,8 +38,10 @@ PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
 PG_FUNCTION_INFO_V1(kvfdw_compact);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_progress);
 
 #define KV_STAT_COLUMNS 40
+#define KV_PROGRESS_COLUMNS 10
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -74,6 +76,15 @@ open_our_table(Oid relid, bool must_own, LOCKMODE lock)
 	if (rel == NULL || !kv_is_foreign_table(relid))
 		raise_undefined(relid);
 	return rel;
+}
+
+/* A function that returns rows begins, and has so many columns. */
+static void
+begin_rows(FunctionCallInfo fcinfo, int ncolumns)
+{
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	kv_require_columns(((ReturnSetInfo *) fcinfo->resultinfo)->setDesc, ncolumns);
 }
 
 static void
@@ -123,8 +134,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 Datum
 kvfdw_stat_get_tables(PG_FUNCTION_ARGS)
 {
-	kv_engine_require();
-	InitMaterializedSRF(fcinfo, 0);
+	begin_rows(fcinfo, KV_STAT_COLUMNS);
 	kv_stat_stores(MyDatabaseId, add_table_row, fcinfo->resultinfo);
 	return (Datum) 0;
 }
@@ -136,8 +146,7 @@ kvfdw_stat_get_io(PG_FUNCTION_ARGS)
 	KvIoStats	kinds[32];
 	int			n;
 
-	kv_engine_require();
-	InitMaterializedSRF(fcinfo, 0);
+	begin_rows(fcinfo, 4);
 	n = kv_stat_io(kinds, lengthof(kinds));
 	for (int i = 0; i < n; i++)
 	{
@@ -155,12 +164,13 @@ kvfdw_stat_get_io(PG_FUNCTION_ARGS)
 
 /* The row that such a function returns. */
 static Datum
-row_of(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+row_of(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int ncolumns)
 {
 	TupleDesc	desc;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	kv_require_columns(desc, ncolumns);
 	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 }
 
@@ -183,7 +193,7 @@ kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(stats.files);
 	values[n++] = Int64GetDatum(stats.bytes);
 	Assert(n == lengthof(values));
-	PG_RETURN_DATUM(row_of(fcinfo, values, nulls));
+	PG_RETURN_DATUM(row_of(fcinfo, values, nulls, lengthof(values)));
 }
 
 Datum
@@ -208,7 +218,7 @@ kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(stats.read_bytes);
 	values[n++] = Int64GetDatum(stats.evictions);
 	Assert(n == lengthof(values));
-	PG_RETURN_DATUM(row_of(fcinfo, values, nulls));
+	PG_RETURN_DATUM(row_of(fcinfo, values, nulls, lengthof(values)));
 }
 
 Datum
@@ -330,8 +340,42 @@ add_pass_row(void *arg, const KvPassStats *stats)
 Datum
 kvfdw_stat_get_compact(PG_FUNCTION_ARGS)
 {
-	kv_engine_require();
-	InitMaterializedSRF(fcinfo, 0);
+	begin_rows(fcinfo, 6);
 	kv_stat_passes(MyDatabaseId, add_pass_row, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+static void
+add_progress_row(void *arg, int pid, const KvProgress *progress)
+{
+	ReturnSetInfo *rsinfo = arg;
+	Datum		values[KV_PROGRESS_COLUMNS];
+	bool		nulls[KV_PROGRESS_COLUMNS] = {0};
+	int			n = 0;
+
+	values[n++] = Int32GetDatum(pid);
+	values[n++] = ObjectIdGetDatum(progress->dboid);
+	values[n++] = ObjectIdGetDatum(progress->relid);
+	values[n++] = CStringGetTextDatum(kv_progress_command_name(progress->command));
+	if (progress->phase != NULL)
+		values[n++] = CStringGetTextDatum(progress->phase);
+	else
+		nulls[n++] = true;
+	nulls[n] = progress->shard < 0;
+	values[n++] = Int32GetDatum(progress->shard);
+	values[n++] = CStringGetTextDatum(kv_progress_unit(progress->command));
+	values[n++] = Int64GetDatum(progress->done);
+	nulls[n] = progress->total == 0;
+	values[n++] = Int64GetDatum(progress->total);
+	values[n++] = TimestampTzGetDatum(progress->started);
+	Assert(n == KV_PROGRESS_COLUMNS);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_stat_get_progress(PG_FUNCTION_ARGS)
+{
+	begin_rows(fcinfo, KV_PROGRESS_COLUMNS);
+	kv_progress_visit(add_progress_row, fcinfo->resultinfo);
 	return (Datum) 0;
 }

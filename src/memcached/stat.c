@@ -308,6 +308,7 @@ kvfdw_stat_get_memcached(PG_FUNCTION_ARGS)
 
 	kv_engine_require();
 	InitMaterializedSRF(fcinfo, 0);
+	kv_require_columns(rsinfo->setDesc, STAT_COLUMNS);
 	for (int i = 0; i < kv_mc_workers; i++)
 		put_row(rsinfo, &kv_mc_shared->workers[i], i);
 	if (kv_mc_workers > 0)

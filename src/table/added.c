@@ -160,6 +160,7 @@ rewrite_row(ExprContext *econtext, const KvRow *row, void *arg)
 				  rewriting->cid, false) != KV_INSERTED)
 		elog(ERROR, "a row of foreign table \"%s\" is there twice",
 			 RelationGetRelationName(rewriting->rel));
+	kv_progress_add(1);
 }
 
 static void
@@ -181,6 +182,7 @@ rewrite_rows(Relation rel, List *columns, EState *estate)
 {
 	KvStore    *from = kv_table_written_store(rel);
 	KvRenewed	previous = kv_renewed;
+	KvProgress	outer;
 	const KvTable *table;
 	KvStore    *to;
 	ListCell   *cell;
@@ -201,6 +203,8 @@ rewrite_rows(Relation rel, List *columns, EState *estate)
 	}
 	kv_renewed.relid = RelationGetRelid(rel);
 	kv_renewed.from = from;
+	kv_progress_begin(&outer, KV_PROGRESS_REWRITE, MyDatabaseId, RelationGetRelid(rel), -1,
+					  "writing rows", kv_store_row_estimate(from));
 	PG_TRY();
 	{
 		copy_rows(rel, columns, estate, from, to, table);
@@ -208,6 +212,7 @@ rewrite_rows(Relation rel, List *columns, EState *estate)
 	PG_FINALLY();
 	{
 		kv_renewed = previous;
+		kv_progress_end(&outer);
 	}
 	PG_END_TRY();
 }

@@ -843,11 +843,31 @@ copy_rows(Relation rel, KvStore *from, KvStore *to)
 		KvKey		key = {row.key, row.keylen};
 
 		(void) kv_insert(to, rel, key, row.form, row.value, row.len, snapshot, cid, false);
+		kv_progress_add(1);
 	}
 	kv_scan_end(scan);
 	UnregisterSnapshot(snapshot);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
+}
+
+/* The same, as kvfdw_stat_progress shows it. */
+static void
+rewrite_rows(Relation rel, KvStore *from, KvStore *to)
+{
+	KvProgress	outer;
+
+	kv_progress_begin(&outer, KV_PROGRESS_REWRITE, MyDatabaseId, RelationGetRelid(rel), -1,
+					  "writing rows", kv_store_row_estimate(from));
+	PG_TRY();
+	{
+		copy_rows(rel, from, to);
+	}
+	PG_FINALLY();
+	{
+		kv_progress_end(&outer);
+	}
+	PG_END_TRY();
 }
 
 void
@@ -869,7 +889,7 @@ kv_table_apply_wal_option(Oid relid)
 
 		/* what the last statement has written is to be copied, too */
 		CommandCounterIncrement();
-		copy_rows(rel, store, kv_table_renew(rel, store));
+		rewrite_rows(rel, store, kv_table_renew(rel, store));
 	}
 	relation_close(rel, NoLock);
 }

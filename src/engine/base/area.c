@@ -65,6 +65,16 @@ kv_engine_warn(void)
 }
 
 void
+kv_require_columns(TupleDesc desc, int n)
+{
+	if (desc->natts != n)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension kvfdw of this database is of another version than the library"),
+				 errhint("Run \"ALTER EXTENSION kvfdw UPDATE\".")));
+}
+
+void
 kv_area_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.delta_memory",

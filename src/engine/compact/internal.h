@@ -38,6 +38,9 @@ typedef enum KvCompactOrder
 
 extern int	kv_compact_order;
 
+/* ---- pass.c ---- */
+extern const char *const kv_pass_phase_names[];	/* by KvPassPhase */
+
 /* ---- output.c ---- */
 
 /* The chunks that a pass writes.  Places are given out first, and written in their order. */

@@ -23,6 +23,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
@@ -55,7 +56,15 @@ typedef struct KvPass
 	KvOutput	output;
 	uint32		number;			/* of the relocation file; 0: none */
 	KvMoves		moves;
+	KvProgress	outer;			/* what the process was at before */
 } KvPass;
+
+const char *const kv_pass_phase_names[] = {
+	[KV_PASS_NONE] = NULL,
+	[KV_PASS_CHOOSE] = "choosing",
+	[KV_PASS_MOVE] = "moving",
+	[KV_PASS_SWITCH] = "switching"
+};
 
 void
 kv_compact_gucs(void)
@@ -112,6 +121,7 @@ static void
 set_phase(KvPass *pass, KvPassPhase phase)
 {
 	kv_shard(pass->store, pass->shardno)->pass_phase = phase;
+	kv_progress_phase(kv_pass_phase_names[phase]);
 }
 
 /* The pass has ended, in whatever way.  What it leaves is named by a manifest. */
@@ -120,6 +130,7 @@ end_pass(KvPass *pass)
 {
 	KvShard    *shard = kv_shard(pass->store, pass->shardno);
 
+	kv_progress_end(&pass->outer);
 	kv_walk_end(&pass->walk);
 	if (pass->slice.relocations != NULL)
 		kv_run_discard(pass->slice.relocations);
@@ -209,6 +220,7 @@ look_up(KvPass *pass)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("table was dropped while it was compacted")));
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
+	kv_progress_done(pass->slice.moved);
 	KV_STOP_POINT("compact_slice");
 }
 
@@ -372,6 +384,8 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 	pass->plan = plan;
 
 	become_compactor(shard);
+	kv_progress_begin(&pass->outer, KV_PROGRESS_COMPACT, store->key.dboid, store->key.relid,
+					  shardno, NULL, 0);
 	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
 	{
 		kv_output_begin(&pass->output, store, shardno);

@@ -10,19 +10,12 @@
 #include "compat.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/compact/compact.h"
+#include "engine/compact/internal.h"
 #include "engine/engine.h"
 #include "engine/shard/shard.h"
 
 #define KV_LOOK_MSEC	20
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
-
-static const char *const phase_names[] = {
-	[KV_PASS_NONE] = NULL,
-	[KV_PASS_CHOOSE] = "choosing",
-	[KV_PASS_MOVE] = "moving",
-	[KV_PASS_SWITCH] = "switching"
-};
 
 /* What the store's retired chunks wait for, the last thing first. */
 static KvRetiredWait
@@ -121,7 +114,7 @@ kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats), vo
 			{
 				const KvShard *shard = kv_shard(store, i);
 				KvPassStats stats = {store->key.relid, i, shard->compactor,
-				phase_names[shard->pass_phase], shard->pass_moved, shard->pass_to_move};
+				kv_pass_phase_names[shard->pass_phase], shard->pass_moved, shard->pass_to_move};
 
 				if (stats.pid != 0 && stats.phase != NULL)
 					each(arg, &stats);

@@ -35,6 +35,7 @@
 #include "utils/timestamp.h"
 
 #include "engine/base/area.h"
+#include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/engine.h"
@@ -73,6 +74,8 @@ typedef struct KvMerge
 	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a freeze like others */
 	KvMovesWalk *walk;
 	bool		kept;			/* of the key at hand a version was emitted that is no lock */
+	uint64		entries;		/* that were looked at */
+	bool		shown;			/* in kvfdw_stat_progress, as a freeze */
 } KvMerge;
 
 static void
@@ -150,7 +153,10 @@ merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incar
 			  bool base, bool *settled)
 {
 	KvVersion	version = *original;
-	KvSurvives	survives = kv_version_survives(&merge->rules, &version, incarnation, base, settled);
+	KvSurvives	survives;
+
+	merge->entries++;
+	survives = kv_version_survives(&merge->rules, &version, incarnation, base, settled);
 
 	if (survives != KV_SURVIVES_NOT)
 		emit(merge, key, &version, survives == KV_SURVIVES_FROZEN);
@@ -171,7 +177,11 @@ merge_sources(KvMerge *merge)
 		bool		settled = false;
 
 		if (n % 1024 == 0)
+		{
 			kv_maintenance_interrupts();
+			if (merge->shown)
+				kv_progress_done(merge->entries);
+		}
 		if (merge->recent != NULL &&
 			(first.data == NULL || kv_key_compare(merge->recent->key, merge->recent->keylen,
 												  first.data, first.len) <= 0))
@@ -366,7 +376,18 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 	if (merge->base_taken)
 		add_run(merge, before->files.base_run);
 
+	if (merge->shown)
+	{
+		kv_progress_phase("merging");
+		kv_progress_total(before->sealed.nversions + merge->entries_taken +
+						  (merge->base_taken ? before->files.frozen_keys : 0));
+	}
 	merge_sources(merge);
+	if (merge->shown)
+	{
+		kv_progress_done(merge->entries);
+		kv_progress_phase("publishing");
+	}
 
 	KV_STOP_POINT("freeze_before_finish");
 	if (merge->base_writer)
@@ -426,6 +447,7 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 	merge->store = store;
 	merge->shardno = shardno;
 	merge->moves = moves;
+	merge->shown = moves == NULL;
 	if (moves != NULL)
 		merge->walk = kv_moves_begin(moves);
 	merge->rules.horizon = kv_xid_horizon();
@@ -503,6 +525,30 @@ resign_failed(int code, Datum arg)
 	resign((KvShard *) DatumGetPointer(arg));
 }
 
+/* Steps 2 to 5, as kvfdw_stat_progress shows them; those of a compaction are parts of that. */
+static void
+freeze_shown(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
+{
+	KvProgress	outer;
+
+	if (moves != NULL)
+	{
+		freeze_sealed(store, shardno, mode, logs, moves);
+		return;
+	}
+	kv_progress_begin(&outer, KV_PROGRESS_FREEZE, store->key.dboid, store->key.relid, shardno,
+					  "draining", 0);
+	PG_TRY();
+	{
+		freeze_sealed(store, shardno, mode, logs, NULL);
+	}
+	PG_FINALLY();
+	{
+		kv_progress_end(&outer);
+	}
+	PG_END_TRY();
+}
+
 /* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
 static void
 freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
@@ -514,7 +560,7 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, 
 
 	PG_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	{
-		freeze_sealed(store, shardno, mode, logs, moves);
+		freeze_shown(store, shardno, mode, logs, moves);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	resign(shard);

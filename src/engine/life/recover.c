@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "engine/base/area.h"
+#include "engine/base/progress.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -448,6 +449,8 @@ recover_shards(KvStore *store)
 		if (kv_shard_from(store, shardno) != shardno)
 			continue;
 		kv_maintenance_interrupts();
+		kv_progress_shard(shardno);
+		kv_progress_done(shardno);
 		while (at < found.n && found.files[at].shard < shardno)
 			at++;
 		n = kv_found_of_shard(&found, at, shardno);
@@ -670,6 +673,14 @@ start_helper(KvStore *store, BackgroundWorkerHandle **handle)
 						   PointerGetDatum(store), handle);
 }
 
+/* shards: those of the whole store that somebody has taken. */
+static void
+begin_progress(const KvStore *store, KvProgress *outer)
+{
+	kv_progress_begin(outer, KV_PROGRESS_RECOVERY, store->key.dboid, store->key.relid, -1,
+					  "reading", store->shape.nshards);
+}
+
 static void
 helper_exit(int code, Datum arg)
 {
@@ -680,20 +691,22 @@ void
 kv_recovery_worker_main(Datum arg)
 {
 	KvStore    *store = (KvStore *) DatumGetPointer(arg);
+	KvProgress	outer;
 
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
 	before_shmem_exit(helper_exit, arg);
+	begin_progress(store, &outer);
 	if (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
 		recover_shards(store);
 	proc_exit(0);
 }
 
 /* What a helper could not do is done here again: its error must reach the session that asked. */
-void
-kv_store_recover(KvStore *store)
+static void
+recover_store(KvStore *store)
 {
 	TimestampTz start = GetCurrentTimestamp();
 	BackgroundWorkerHandle *helpers[8];
@@ -749,6 +762,9 @@ kv_store_recover(KvStore *store)
 		pg_atomic_write_u32(&store->next_shard, 0);
 		recover_shards(store);
 	}
+	kv_progress_shard(-1);
+	kv_progress_done(store->shape.nshards);
+	kv_progress_phase("sweeping");
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 	{
 		kv_chunks_sweep(store);
@@ -761,4 +777,21 @@ kv_store_recover(KvStore *store)
 	report_losses(store);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
 						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));
+}
+
+void
+kv_store_recover(KvStore *store)
+{
+	KvProgress	outer;
+
+	begin_progress(store, &outer);
+	PG_TRY();
+	{
+		recover_store(store);
+	}
+	PG_FINALLY();
+	{
+		kv_progress_end(&outer);
+	}
+	PG_END_TRY();
 }

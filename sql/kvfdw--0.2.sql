@@ -1,4 +1,4 @@
-/* kvfdw 0.1 */
+/* kvfdw 0.2 */
 
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION kvfdw" to load this file. \quit
@@ -144,6 +144,26 @@ CREATE FUNCTION kvfdw_stat_get_compact(
 
 CREATE VIEW kvfdw_stat_compact AS SELECT * FROM kvfdw_stat_get_compact();
 GRANT SELECT ON kvfdw_stat_compact TO PUBLIC;
+
+-- What takes long, of all databases: one row for each process that is at it.
+CREATE FUNCTION kvfdw_stat_get_progress(
+	OUT pid integer,
+	OUT datid oid,
+	OUT relid oid,
+	OUT command text,
+	OUT phase text,
+	OUT shard integer,
+	OUT unit text,
+	OUT done bigint,
+	OUT total bigint,
+	OUT started timestamptz)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_progress AS
+	SELECT s.pid, s.datid, d.datname, s.relid, s.command, s.phase, s.shard, s.unit, s.done, s.total, s.started
+	FROM kvfdw_stat_get_progress() s LEFT JOIN pg_database d ON d.oid = s.datid;
+GRANT SELECT ON kvfdw_stat_progress TO PUBLIC;
 
 -- Admission, for the whole server; counts since the start or kvfdw_stat_reset().
 CREATE FUNCTION kvfdw_stat_get_admission(

@@ -1,0 +1,168 @@
+/*
+ * progress.c
+ *		What each process is at, for kvfdw_stat_progress.
+ *
+ * The place of a process is that of its PGPROC, and has its pid while it is at something: what a
+ * process has left behind that ended in the middle counts for nothing, because its pid is no
+ * longer that of the PGPROC.
+ *
+ * Who reads wants the parts of one moment together where they say what is done: table, command
+ * and when it began.  Their writer counts version before and after; it is odd in between.
+ * Numbers and phases are taken as they are.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/progress.h"
+
+typedef struct KvProgressPlace
+{
+	pg_atomic_uint32 version;
+	int			pid;			/* 0: it is at nothing */
+	KvProgress	progress;
+} KvProgressPlace;
+
+/* A line of the cache for each. */
+#define KV_PLACE_SIZE	TYPEALIGN(PG_CACHE_LINE_SIZE, sizeof(KvProgressPlace))
+
+KvProgress *kv_progress = NULL;
+
+static char *places = NULL;
+
+static const char *const names[KV_PROGRESS_COMMANDS] = {
+	[KV_PROGRESS_FREEZE] = "freeze",
+	[KV_PROGRESS_COMPACT] = "compact",
+	[KV_PROGRESS_REWRITE] = "rewrite",
+	[KV_PROGRESS_RECOVERY] = "recovery",
+	[KV_PROGRESS_CHECK] = "check",
+	[KV_PROGRESS_PREWARM] = "prewarm"
+};
+
+static const char *const units[KV_PROGRESS_COMMANDS] = {
+	[KV_PROGRESS_FREEZE] = "entries",
+	[KV_PROGRESS_COMPACT] = "bytes",
+	[KV_PROGRESS_REWRITE] = "rows",
+	[KV_PROGRESS_RECOVERY] = "shards",
+	[KV_PROGRESS_CHECK] = "entries",
+	[KV_PROGRESS_PREWARM] = "bytes"
+};
+
+const char *
+kv_progress_command_name(KvProgressCommand command)
+{
+	return names[command];
+}
+
+const char *
+kv_progress_unit(KvProgressCommand command)
+{
+	return units[command];
+}
+
+static int
+nplaces(void)
+{
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+}
+
+static KvProgressPlace *
+place_at(int i)
+{
+	return (KvProgressPlace *) (places + i * KV_PLACE_SIZE);
+}
+
+Size
+kv_progress_memory(void)
+{
+	return mul_size(nplaces(), KV_PLACE_SIZE);
+}
+
+void
+kv_progress_attach(void)
+{
+	bool		found;
+
+	places = ShmemInitStruct("kvfdw progress", kv_progress_memory(), &found);
+	if (!found)
+	{
+		memset(places, 0, kv_progress_memory());
+		for (int i = 0; i < nplaces(); i++)
+			pg_atomic_init_u32(&place_at(i)->version, 0);
+	}
+}
+
+/* The process's own, or NULL. */
+static KvProgressPlace *
+my_place(void)
+{
+	int			i = MyProc == NULL ? -1 : MyProc - ProcGlobal->allProcs;
+
+	return places == NULL || i < 0 || i >= nplaces() ? NULL : place_at(i);
+}
+
+static void
+set(KvProgressPlace *place, const KvProgress *progress)
+{
+	uint32		version = pg_atomic_read_u32(&place->version);
+
+	pg_atomic_write_u32(&place->version, version + 1);
+	pg_write_barrier();
+	place->progress = *progress;
+	place->pid = progress->command == KV_PROGRESS_NONE ? 0 : MyProcPid;
+	pg_write_barrier();
+	pg_atomic_write_u32(&place->version, version + 2);
+	kv_progress = place->pid == 0 ? NULL : &place->progress;
+}
+
+void
+kv_progress_begin(KvProgress *outer, KvProgressCommand command, Oid dboid, Oid relid,
+				  int shard, const char *phase, uint64 total)
+{
+	KvProgressPlace *place = my_place();
+	KvProgress	mine = {command, dboid, relid, shard, phase, 0, total, 0};
+
+	memset(outer, 0, sizeof(*outer));
+	if (place == NULL)
+		return;
+	if (place->pid == MyProcPid)
+		*outer = place->progress;
+	mine.started = GetCurrentTimestamp();
+	set(place, &mine);
+}
+
+void
+kv_progress_end(const KvProgress *outer)
+{
+	KvProgressPlace *place = my_place();
+
+	if (place != NULL)
+		set(place, outer);
+}
+
+void
+kv_progress_visit(void (*each) (void *arg, int pid, const KvProgress *progress), void *arg)
+{
+	for (int i = 0; i < nplaces(); i++)
+	{
+		KvProgressPlace *place = place_at(i);
+		KvProgress	progress;
+		uint32		before;
+		int			pid;
+
+		do
+		{
+			before = pg_atomic_read_u32(&place->version);
+			pg_read_barrier();
+			pid = place->pid;
+			progress = place->progress;
+			pg_read_barrier();
+		} while (before != pg_atomic_read_u32(&place->version) || before % 2 != 0);
+
+		if (pid != 0 && pid == ProcGlobal->allProcs[i].pid)
+			each(arg, pid, &progress);
+	}
+}
