@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
 # make demo, test, bench, torture, append, bank, counters, registers, damage, space, powercut,
-# differential, concurrent, clients, memcached-tests, matrix, deb, scale-demo, oracle and fuzz do
+# differential, concurrent, clients, memcached-tests, matrix, upgrade, deb, scale-demo, oracle and fuzz do
 # their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
@@ -16,6 +16,7 @@ OLD_VERSIONS = 0.1
 UPDATES = $(OLD_VERSIONS:%=kvfdw--%--$(KV_VERSION).sql)
 DATA = sql/kvfdw--$(KV_VERSION).sql $(OLD_VERSIONS:%=sql/old/kvfdw--%.sql)
 DATA_built = $(UPDATES)
+SCRIPTS = bin/kvfdw_upgrade
 
 PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
@@ -114,6 +115,8 @@ memcached-tests:
 oracle fuzz:
 	@bash $(HERE)/test/unit/run.sh $@ $(or $(ROUNDS),$(SECONDS))
 
+upgrade:
+	@bash $(HERE)/test/upgrade.sh
 scale-demo:
 	@bash $(HERE)/test/scale/demo.sh $(SECONDS)
 deb:
@@ -124,9 +127,9 @@ workclean:
 	rm -rf .work
 
 .PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space powercut \
-	clients core matrix deb scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
+	clients core matrix deb upgrade scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
 export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC REGISTERS DISK CONTROL \
-	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB COMPACT MATRIX MATRIX_DIR DEB_SUITE DEB_DIR POINTS
+	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB COMPACT MATRIX MATRIX_DIR UPGRADE UPGRADE_DIR DEB_SUITE DEB_DIR POINTS

@@ -399,6 +399,17 @@ extern void kv_changes_again(Oid dboid, KvChanges *changes);
 /* It takes so many changes until somebody need look again. */
 extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
 
+/* ---- pg_upgrade (restart/adopt.c) ---- */
+/*
+ * In the old server: the tables of a database that were never written to; durable.  It takes the place
+ * of what was noted of the database before.
+ */
+extern void kv_unwritten_note(Oid dboid, const List *relids);
+/* In the new one: was the table noted so?  ERROR (XX001) if the note is damaged. */
+extern bool kv_unwritten_has(Oid dboid, Oid relid);
+/* In the new one: pg_upgrade has made tables in the database.  kvfdw_upgrade asks for it. */
+extern void kv_upgraded_note(Oid dboid);
+
 /* ---- compacting (compact/store.c, shard/space.c) ---- */
 typedef struct KvCompacted
 {

@@ -76,7 +76,7 @@ static const KvRoom rooms[] = {
 	{KV_STRUCT(KvControl, kv_control)},
 	{KV_STRUCT(KvBarrier, kv_barrier), kv_barrier_init},
 	{.gucs = kv_recovery_gucs},
-	{.start = kv_incarnation_startup},
+	{.gucs = kv_adopt_gucs, .start = kv_incarnation_startup},
 };
 
 static shmem_request_hook_type previous_shmem_request = NULL;

@@ -18,8 +18,8 @@
  *		with it, in a cascade, is known at the end only
  *
  * pg_upgrade makes tables as they were, step by step, so nothing is refused
- * there; each may have data that pg_upgrade leaves behind, and is marked
- * (mark.c).
+ * there but columns that cannot go along; each may have data that pg_upgrade leaves behind, and is
+ * marked (upgrade.c).
  *
  * A statement is a call of ProcessUtility, and looks at its own notes alone.
  * What is dropped by other means is looked at before COMMIT.
@@ -167,7 +167,7 @@ look_at(const KvNote *note)
 	if (IsBinaryUpgrade)
 	{
 		if (note->kind == KV_NOTE_CREATED)
-			kv_mark_make(note->relid);
+			kv_upgrade_arrive(note->relid);
 		return;
 	}
 	rel = try_relation_open(note->relid, AccessShareLock);

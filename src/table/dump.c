@@ -9,7 +9,8 @@
  * pg_dumpall calls pg_dump for each database.
  *
  * The session's name is all that tells pg_dump from others, and whether it was
- * given the option cannot be seen then.  So the text says "without".
+ * given the option cannot be seen then.  So the text says "without".  pg_upgrade's takes no
+ * rows, and is met by upgrade.c.
  */
 #include "postgres.h"
 
@@ -137,9 +138,14 @@ warn(void)
 void
 kv_dump_first_commit(void)
 {
-	if (MyProcPort == NULL || !OidIsValid(MyDatabaseId) || IsBinaryUpgrade || !kv_engine_ready())
+	if (MyProcPort == NULL || !OidIsValid(MyDatabaseId) || !kv_engine_ready())
 		return;
 	if (application_name != NULL && strncmp(application_name, "pg_dump", strlen("pg_dump")) == 0 &&
 		strncmp(application_name, "pg_dumpall", strlen("pg_dumpall")) != 0)
-		warn();
+	{
+		if (IsBinaryUpgrade)
+			kv_upgrade_leave();
+		else
+			warn();
+	}
 }

@@ -21,7 +21,10 @@
  *	- As a part of the catalog it is on standbys and in copies of the database,
  *	  made with CREATE DATABASE … TEMPLATE.  pg_dump does not take it: what it
  *	  restores is a new table.  pg_upgrade restores such a dump, but its tables
- *	  may have data, which it leaves behind: so all are marked there (ddl.c).
+ *	  may have data, which it leaves behind: so all are marked there, in another way:
+ *	  the mark has refobjsubid 1, which means nothing for a function.  It does not count
+ *	  for a table that the old server has noted as one without data (upgrade.c).  Its first
+ *	  writer makes a mark like others.
  *
  * After a (sub)transaction has made marks and was rolled back, marks that this
  * backend has seen may be those: it looks again.
@@ -45,6 +48,8 @@
 
 #include "table/table.h"
 
+#define CARRIED_MARK	1		/* refobjsubid of one that was made under pg_upgrade */
+
 static uint64 epoch = 1;		/* counts rollbacks of transactions that made marks */
 static bool made_any = false;	/* in this transaction */
 
@@ -56,6 +61,7 @@ kv_mark_exists(Oid relid)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		found = false;
+	bool		carried = false;
 
 	ScanKeyInit(&keys[0], Anum_pg_depend_classid, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(RelationRelationId));
@@ -68,11 +74,18 @@ kv_mark_exists(Oid relid)
 	{
 		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
 
-		found = row->refclassid == ProcedureRelationId && row->deptype == DEPENDENCY_NORMAL &&
-			kv_is_handler(row->refobjid);
+		if (row->refclassid != ProcedureRelationId || row->deptype != DEPENDENCY_NORMAL ||
+			!kv_is_handler(row->refobjid))
+			continue;
+		if (row->refobjsubid == CARRIED_MARK)
+			carried = true;
+		else
+			found = true;
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
+	if (!found && carried)
+		found = !kv_engine_ready() || !kv_unwritten_has(MyDatabaseId, relid);
 	return found;
 }
 
@@ -84,8 +97,9 @@ kv_mark_make(Oid relid)
 	ObjectAddress handler;
 
 	ObjectAddressSet(table, RelationRelationId, relid);
-	ObjectAddressSet(handler, ProcedureRelationId,
-					 GetForeignDataWrapper(server->fdwid)->fdwhandler);
+	ObjectAddressSubSet(handler, ProcedureRelationId,
+						GetForeignDataWrapper(server->fdwid)->fdwhandler,
+						IsBinaryUpgrade ? CARRIED_MARK : 0);
 	made_any = true;
 	recordDependencyOn(&table, &handler, DEPENDENCY_NORMAL);
 }
@@ -133,7 +147,7 @@ kv_mark_raise_missing(Oid relid)
 					   MyDatabaseId, relid),
 			 errhint(RecoveryInProgress() ?
 					 "Make the standby server anew, with the directory \"kvfdw\"." :
-					 "If the data directory was restored or moved without its directory \"kvfdw\", stop the server and put that back. CREATE DATABASE and pg_upgrade do not copy it: TRUNCATE the table, then load its rows.")));
+					 "If the data directory was restored or moved without its directory \"kvfdw\", stop the server and put that back. pg_upgrade does not copy it: stop the server and run kvfdw_upgrade. CREATE DATABASE does not either: TRUNCATE the table, then load its rows.")));
 }
 
 bool

@@ -11,7 +11,8 @@
  *		key attnum typid typmod collation					(in key order)
  *		column attnum typid length alignment xid missing	(every value column)
  *
- * Types are base types; typmod is -1 but for bpchar, whose keys depend on it.
+ * Types are base types; typmod is -1 but for bpchar, whose keys depend on it.  The
+ * collation is not compared: it orders no keys, and pg_upgrade gives it another OID.
  * missing is what rows have in the column that are older than it (added.c).
  * raw is the column that rows in KV_FORM_RAW belong to, for as long as the
  * store lives, or 0.  The first writer of a store sets the image; a writer
@@ -413,10 +414,6 @@ key_mismatch(const KvTable *table, const Schema *schema)
 							name,
 							format_type_with_typemod(now->typid, now->typmod),
 							format_type_with_typemod(stored->typid, stored->typmod));
-		if (stored->collation != now->collation)
-			return psprintf("Key column \"%s\" has collation \"%s\", but was stored with \"%s\".",
-							name, get_collation_name(now->collation),
-							get_collation_name(stored->collation));
 	}
 	return NULL;
 }

@@ -224,7 +224,7 @@ extern List *kv_domain_columns(Oid relid, Oid domain);
 
 /* ---- mark.c ---- */
 extern bool kv_mark_exists(Oid relid);	/* is the table marked as one that has data? */
-extern void kv_mark_make(Oid relid);	/* in this transaction, whether there is one or not */
+extern void kv_mark_make(Oid relid);	/* in this transaction, whether there is one or not; see mark.c */
 extern void kv_mark_ensure(KvTable *table);	/* before rows are written, after the store was made */
 /*
  * May the rows of a table be read?  False: the library is not preloaded, and there are
@@ -322,6 +322,15 @@ extern void kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int 
 extern void kv_ddl_before_commit(void);	/* looks at what no statement has; may throw */
 extern void kv_ddl_at_end(void);	/* of the transaction: forgets all */
 extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* forgets what is its own */
+
+/* ---- upgrade.c ---- */
+/*
+ * Under pg_upgrade.  In a session of the old server that dumps a database: notes its tables that
+ * were never written to.  In the new server, when a table has been made: marks it.  ERROR (0A000) for
+ * a column that cannot go along.
+ */
+extern void kv_upgrade_leave(void);
+extern void kv_upgrade_arrive(Oid relid);
 
 /* ---- dump.c ---- */
 /*

@@ -18,11 +18,15 @@ typedef struct KvBase
 {
 	int			tranches[2];	/* of the rooms' locks, of the shards' locks */
 	Latch	   *maintainer_latch;	/* NULL while it does not run */
+	uint64		directory_id;	/* of the directory "kvfdw"; set before any of its files is read */
 } KvBase;
 
 extern KvBase *kv_base;			/* NULL: the library was not preloaded */
 #define kv_tranche_room		(kv_base->tranches[0])
 #define kv_tranche_shard	(kv_base->tranches[1])
+
+/* What all files of the directory begin with, so that none of another's is taken for one of them. */
+#define kv_directory_id()	(kv_base->directory_id)
 
 extern void kv_base_init(void);	/* once, when kv_base has been made: allots the tranches */
 extern void kv_base_attach(void);	/* in the shmem startup hook: names them */

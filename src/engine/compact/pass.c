@@ -205,6 +205,7 @@ choose(KvPass *pass)
 												 &pass->slice.victims, &pass->to_move);
 	shard->pass_to_move = pass->to_move;
 	shard->pass_moved = 0;
+	kv_progress_total(pass->to_move);
 	KV_STOP_POINT("compact_chosen");
 }
 

@@ -19,18 +19,24 @@
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "miscadmin.h"
 
 #include "engine/base/crc.h"
+#include "engine/base/shared.h"
 #include "engine/durable/durable.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
-#define KV_CONTROL_VERSION 3
+#define KV_CONTROL_VERSION 4
 
-/* Version 1 ended with provisional and a CRC; version 2 was larger, too. */
+/*
+ * Version 1 ended with provisional and a CRC; version 2 was larger, too.  Version 3 ended with
+ * the proof, padding and a CRC.
+ */
 #define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, complete) + sizeof(uint32))
 #define KV_CONTROL_V2_SIZE	16504
+#define KV_CONTROL_V3_SIZE	(offsetof(KvControlFile, directory_id) + 2 * sizeof(uint32))
 #define KV_CONTROL_V2_COVERED (KV_CONTROL_V2_SIZE - 16)
 
 KvControl  *kv_control = NULL;
@@ -59,6 +65,10 @@ write_control(void)
 	control.complete = kv_control->complete;
 	control.covered = kv_control->covered;
 	control.proof = proof;
+	control.directory_id = kv_directory_id();
+	control.stop_xid = kv_control->stop_xid;
+	control.adoptions = kv_control->adoptions;
+	control.by_pg_upgrade = IsBinaryUpgrade;
 	memcpy(control.dead, kv_incarnations->dead, sizeof(control.dead));
 	control.crc = control_crc(&control);
 	kv_io_replace(KV_CONTROL_PATH, &control, sizeof(control), true);
@@ -91,7 +101,8 @@ kv_control_read(void)
 	if (len >= 8 && file->magic == KV_MAGIC_CONTROL)
 	{
 		Size		size = file->format_version == 1 ? KV_CONTROL_V1_SIZE :
-			file->format_version == 2 ? KV_CONTROL_V2_SIZE : sizeof(KvControlFile);
+			file->format_version == 2 ? KV_CONTROL_V2_SIZE :
+			file->format_version == 3 ? KV_CONTROL_V3_SIZE : sizeof(KvControlFile);
 		uint32		crc;
 
 		if (len == size)
@@ -105,17 +116,11 @@ kv_control_read(void)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", KV_CONTROL_PATH),
 				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
-	if (file->system_identifier != GetSystemIdentifier())
-		ereport(FATAL,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("directory \"kvfdw\" belongs to another database cluster"),
-				 errdetail("Its system identifier is %llu, this cluster's is %llu.",
-						   (unsigned long long) file->system_identifier,
-						   (unsigned long long) GetSystemIdentifier()),
-				 errhint("Move the directory away.")));
 	control = palloc0(sizeof(KvControlFile));
 	if (file->format_version == KV_CONTROL_VERSION)
 		memcpy(control, file, sizeof(KvControlFile));
+	else if (file->format_version == 3)
+		memcpy(control, file, offsetof(KvControlFile, directory_id));
 	else
 	{
 		/* of these versions pg_control says whether they were stopped; nothing is proven */
@@ -125,6 +130,8 @@ kv_control_read(void)
 			memcpy(&control->covered, (char *) file + KV_CONTROL_V2_COVERED,
 				   sizeof(control->covered));
 	}
+	if (file->format_version < 4)
+		control->directory_id = file->system_identifier;
 	pfree(file);
 	return control;
 }
@@ -162,6 +169,8 @@ kv_incarnation_complete(bool is)
 
 		kv_control->complete = now;
 		kv_control->covered = 0;
+		if (is)
+			kv_control->stop_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 		PG_TRY();
 		{
 			write_control();

@@ -56,11 +56,18 @@ typedef struct KvControlFile
 	uint32		complete;		/* KvComplete */
 	uint64		covered;		/* in recovery: images reach up to this position of the WAL */
 	KvProof		proof;			/* for stores at wal level 'none' (trust.c) */
+
+	/* since version 4 */
+	uint64		directory_id;	/* before: the server's */
+	uint64		stop_xid;		/* when complete was last given: the next xid; 0: not known */
+	uint32		adoptions;		/* by how many servers, but for the first */
+	uint32		by_pg_upgrade;	/* the last start was its, to dump what there is */
+
 	uint32		pad;
 	uint32		crc;
 } KvControlFile;
 
-StaticAssertDecl(sizeof(KvControlFile) == 16520, "control file size");
+StaticAssertDecl(sizeof(KvControlFile) == 16544, "control file size");
 
 /* What the label of a backup says about the copy that this is. */
 typedef struct KvBackupLabel
@@ -89,12 +96,17 @@ typedef struct KvControl
 	KvComplete	complete;		/* are the images? */
 	uint64		covered;		/* in recovery: they reach up to this position of the WAL */
 	bool		follows;		/* archive recovery or standby: there are restartpoints */
+	uint64		stop_xid;		/* as in the file */
+	uint32		adoptions;		/* likewise */
 } KvControl;
 
 extern KvControl *kv_control;
 
 /* ---- controlfile.c ---- */
-/* Palloc'd in the form of this version; NULL if there is none; FATAL if another's, or damaged. */
+/*
+ * In the form of this version, palloc'd; NULL if there is none.  FATAL if it is damaged.  Whose
+ * it is the caller looks at (restart/adopt.c).
+ */
 extern KvControlFile *kv_control_read(void);
 /*
  * In the postmaster, at a start: writes the control file, with this proof from

@@ -25,7 +25,7 @@ typedef struct KvFileHead
 {
 	uint32		magic;
 	uint32		format_version;
-	uint64		system_identifier;
+	uint64		directory_id;
 	KvStoreKey	store;
 	uint32		shard;			/* in the table and map file: how many there are */
 } KvFileHead;

@@ -4,8 +4,7 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
-
+#include "engine/base/shared.h"
 #include "engine/format/format.h"
 
 void
@@ -14,7 +13,7 @@ kv_head_make(KvFileHead *head, uint32 magic, uint32 format_version, const KvStor
 {
 	head->magic = magic;
 	head->format_version = format_version;
-	head->system_identifier = GetSystemIdentifier();
+	head->directory_id = kv_directory_id();
 	head->store = *key;
 	head->shard = shard;
 }
@@ -22,6 +21,6 @@ kv_head_make(KvFileHead *head, uint32 magic, uint32 format_version, const KvStor
 bool
 kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard)
 {
-	return head->system_identifier == GetSystemIdentifier() &&
+	return head->directory_id == kv_directory_id() &&
 		kv_same_store(&head->store, key) && head->shard == shard;
 }

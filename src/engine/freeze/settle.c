@@ -56,6 +56,7 @@
 
 #include "engine/base/attempt.h"
 #include "engine/base/crc.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/freeze/freeze.h"
@@ -75,7 +76,7 @@ typedef struct KvSettledFile
 {
 	uint32		magic;
 	uint32		format_version;
-	uint64		system_identifier;
+	uint64		directory_id;
 	uint64		settled_below;
 	uint32		pad;
 	uint32		crc;
@@ -100,7 +101,7 @@ kv_settle_startup(void)
 
 	if (file != NULL && len == sizeof(KvSettledFile) && file->magic == KV_MAGIC_SETTLED &&
 		file->format_version == KV_FORMAT_VERSION && file->crc == settled_crc(file) &&
-		file->system_identifier == GetSystemIdentifier())
+		file->directory_id == kv_directory_id())
 		below = file->settled_below;
 	if (file != NULL)
 		pfree(file);
@@ -257,7 +258,7 @@ kv_settle_done(uint64 boundary)
 
 	file.magic = KV_MAGIC_SETTLED;
 	file.format_version = KV_FORMAT_VERSION;
-	file.system_identifier = GetSystemIdentifier();
+	file.directory_id = kv_directory_id();
 	file.settled_below = boundary;
 	file.crc = settled_crc(&file);
 	kv_io_replace(KV_SETTLED_PATH, &file, sizeof(file), true);

@@ -46,7 +46,7 @@
 
 typedef struct RunKey
 {
-	uint64		system_identifier;
+	uint64		directory_id;
 	Oid			dboid;
 	Oid			relid;
 	uint32		generation;
@@ -214,7 +214,7 @@ static void
 run_key(const KvRunIds *ids, RunKey *key)
 {
 	memset(key, 0, sizeof(*key));
-	key->system_identifier = ids->system_identifier;
+	key->directory_id = ids->directory_id;
 	key->dboid = ids->dboid;
 	key->relid = ids->relid;
 	key->generation = ids->generation;

@@ -28,7 +28,7 @@ typedef struct KvRunHeader
 	/* all of it is written as page 0; see docs/format.md */
 	uint32		magic;
 	uint32		format_version;
-	uint64		system_identifier;
+	uint64		directory_id;
 	Oid			dboid;
 	Oid			relid;
 	uint32		generation;
@@ -50,7 +50,7 @@ typedef struct KvRunHeader
 
 typedef struct KvRunIds
 {
-	uint64		system_identifier;
+	uint64		directory_id;
 	Oid			dboid;
 	Oid			relid;
 	uint32		generation;

@@ -34,8 +34,8 @@ kv_run_header_problem(const KvRunHeader *header, Size size, const KvRunIds *ids,
 	}
 	if (header->header_crc != kv_crc(header, offsetof(KvRunHeader, header_crc)))
 		return "header checksum does not match";
-	if (header->system_identifier != ids->system_identifier)
-		return "file belongs to another cluster";
+	if (header->directory_id != ids->directory_id)
+		return "file belongs to another directory \"kvfdw\"";
 	if (header->dboid != ids->dboid || header->relid != ids->relid ||
 		header->generation != ids->generation)
 		return "file belongs to another table";

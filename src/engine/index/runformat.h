@@ -40,7 +40,7 @@ typedef struct RunPageHeader
 
 StaticAssertDecl(sizeof(RunPageHeader) == 16, "page header is 16 bytes on disk");
 StaticAssertDecl(sizeof(KvRunHeader) == 96, "run header is 96 bytes on disk");
-StaticAssertDecl(offsetof(KvRunHeader, system_identifier) == 8, "run header layout");
+StaticAssertDecl(offsetof(KvRunHeader, directory_id) == 8, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, nentries) == 48, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, header_crc) == 92, "run header layout");
 
@@ -68,7 +68,7 @@ typedef struct PageLayout
 /* What a page's CRC starts with. */
 typedef struct RunIdentity
 {
-	uint64		system_identifier;
+	uint64		directory_id;
 	uint32		dboid;
 	uint32		relid;
 	uint32		generation;
@@ -115,7 +115,7 @@ identity_crc(const KvRunHeader *header)
 	RunIdentity identity;
 	pg_crc32c	crc;
 
-	identity.system_identifier = header->system_identifier;
+	identity.directory_id = header->directory_id;
 	identity.dboid = header->dboid;
 	identity.relid = header->relid;
 	identity.generation = header->generation;

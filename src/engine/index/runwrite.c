@@ -69,7 +69,7 @@ kv_run_create(const char *path, const KvRunIds *ids)
 
 	writer->header.magic = RUN_MAGIC;
 	writer->header.format_version = RUN_FORMAT_VERSION;
-	writer->header.system_identifier = ids->system_identifier;
+	writer->header.directory_id = ids->directory_id;
 	writer->header.dboid = ids->dboid;
 	writer->header.relid = ids->relid;
 	writer->header.generation = ids->generation;

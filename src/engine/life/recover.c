@@ -436,6 +436,7 @@ recover_shards(KvStore *store)
 	int			first_chunk = 0;
 	int			at = 0;
 
+	kv_progress_total(pg_atomic_read_u32(&store->numbers));
 	kv_store_list_files(&store->key, &found);
 	while (first_chunk < found.n && found.files[first_chunk].kind != KV_FILE_CHUNK)
 		first_chunk++;
@@ -763,7 +764,7 @@ recover_store(KvStore *store)
 		recover_shards(store);
 	}
 	kv_progress_shard(-1);
-	kv_progress_done(store->shape.nshards);
+	kv_progress_done(pg_atomic_read_u32(&store->numbers));
 	kv_progress_phase("sweeping");
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 	{

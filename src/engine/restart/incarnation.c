@@ -34,6 +34,7 @@
 #include "common/controldata_utils.h"
 #include "miscadmin.h"
 
+#include "engine/base/shared.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
@@ -128,6 +129,7 @@ kv_incarnation_startup(void)
 	KvReset		reset = {0};
 	KvProof		proof;
 	KvControlFile *control;
+	bool		adopted;
 
 	kv_trust_read_label(&reset.backup);
 	kv_incarnations->current = 1;
@@ -144,11 +146,16 @@ kv_incarnation_startup(void)
 		(state == DB_SHUTDOWNED_IN_RECOVERY && pg_control->minRecoveryPoint != 0);
 
 	kv_io_mkdir(KV_DIRECTORY);
+	kv_adopt_guard_upgrade();
 	kv_control->complete = KV_COMPLETE;	/* of nothing */
 	kv_control->covered = 0;
 	control = kv_control_read();
+	adopted = kv_adopt(control, pg_control);
 	if (control != NULL)
 	{
+		kv_base->directory_id = control->directory_id;
+		kv_control->stop_xid = control->stop_xid;
+		kv_control->adoptions = control->adoptions + adopted;
 		resume(control,
 			   state == DB_IN_PRODUCTION || state == DB_SHUTDOWNED || state == DB_SHUTDOWNING,
 			   U64FromFullTransactionId(pg_control->checkPointCopy.nextXid));
@@ -160,12 +167,19 @@ kv_incarnation_startup(void)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
 				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
+	if (control == NULL && !pg_strong_random(&kv_base->directory_id, sizeof(kv_base->directory_id)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not make an id for the directory \"kvfdw\"")));
 	plan_reset(pg_control, control, &reset);
+	if (adopted)
+		reset.believed = false;
 
 	/* done again if it is not finished: the control file still tells the old story */
 	kv_trust_reset_stores(&reset);
 	kv_trust_renew(&proof, reset.believed);
 	kv_control_begin(&proof);
+	kv_adopt_keep_token();
 	pfree(pg_control);
 	if (control != NULL)
 		pfree(control);

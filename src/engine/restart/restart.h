@@ -9,6 +9,8 @@
 #ifndef KV_RESTART_H
 #define KV_RESTART_H
 
+#include "catalog/pg_control.h"
+
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 
@@ -28,6 +30,17 @@ typedef struct KvReset
  * belongs to another cluster or is damaged: the operator must say what is to become of it.
  */
 extern void kv_incarnation_startup(void);
+
+/* ---- adopt.c ---- */
+extern void kv_adopt_gucs(void);	/* defines kvfdw.allow_upgrade */
+/*
+ * In the postmaster, at a start: FATAL if the directory is another server's and not to be
+ * taken over; true if it is.  control NULL: there is none.
+ */
+extern bool kv_adopt(const KvControlFile *control, const ControlFileData *pg_control);
+extern void kv_adopt_guard_upgrade(void);	/* FATAL if pg_upgrade starts a server with tables */
+/* When the control file has been written: the data directory's note that it is its own. */
+extern void kv_adopt_keep_token(void);
 
 /* ---- trust.c ---- */
 /* Is what was written under it still in the page cache?  What is not known proves nothing. */

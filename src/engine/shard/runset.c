@@ -16,6 +16,7 @@
 
 #include "engine/base/area.h"
 #include "engine/base/hash.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/index/delta.h"
@@ -45,7 +46,7 @@ void
 kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids)
 {
 	memset(ids, 0, sizeof(*ids));
-	ids->system_identifier = GetSystemIdentifier();
+	ids->directory_id = kv_directory_id();
 	ids->dboid = store->key.dboid;
 	ids->relid = store->key.relid;
 	ids->generation = store->key.generation;

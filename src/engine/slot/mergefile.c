@@ -49,7 +49,7 @@ typedef struct KvSlotFileHeader
 {
 	uint32		magic;
 	uint32		format_version;
-	uint64		system_identifier;
+	uint64		directory_id;
 	uint32		unit_values;
 	uint32		unit_entries;	/* version 1: with the header */
 	uint32		nunits;
@@ -241,7 +241,7 @@ create_merge_file(void)
 
 	header.magic = KV_MAGIC_SLOT_FILE;
 	header.format_version = KV_MERGE_VERSION;
-	header.system_identifier = GetSystemIdentifier();
+	header.directory_id = kv_directory_id();
 	header.unit_values = KV_UNIT_VALUES;
 	header.unit_entries = KV_UNIT_ENTRIES;
 	header.nunits = configured_units();
@@ -278,7 +278,7 @@ kv_slots_are_sound(void)
 {
 	KvSlotFileHeader header;
 
-	return read_header(&header) && header.system_identifier == GetSystemIdentifier() &&
+	return read_header(&header) && header.directory_id == kv_directory_id() &&
 		kv_io_read_through(KV_SLOT_FILE_PATH, KV_IO_MERGE_MAP) == 0;
 }
 

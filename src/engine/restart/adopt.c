@@ -1,0 +1,239 @@
+/*
+ * adopt.c
+ *		Whose directory "kvfdw" is, and a server that takes over another's.
+ *
+ * The directory has an id of its own, in the control file and in each file of it.  The
+ * control file also has the system identifier of the server that it belongs to.  One that
+ * has another identifier is taken over where both are shown:
+ *
+ *	- it is meant: the file "kvfdw.id" of the data directory, the token, names the
+ *	  directory, and how many servers have taken it over.  Each server keeps one for its
+ *	  own, so it is there where a server has got another identifier (pg_createsubscriber);
+ *	  kvfdw_upgrade makes one for the server that pg_upgrade has made;
+ *	- nothing is missing: the images are complete, since the server before was shut down
+ *	  cleanly, and no transaction of its is one that is still to come here.
+ *
+ * Then the number of servers goes up, in the control file and in the token.  So a directory
+ * that has served another server since is not taken back: what it has of that server's
+ * transactions nobody knows here.
+ *
+ * pg_upgrade knows nothing of the directory, and the script that it leaves deletes the one of
+ * the old server.  So an old server with tables starts under it only if kvfdw.allow_upgrade says
+ * that somebody knows; and tables of the new one have no data until kvfdw_upgrade has run, which
+ * is an error at their first use (table/mark.c).
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+#include "engine/base/crc.h"
+#include "engine/base/shared.h"
+#include "engine/durable/durable.h"
+#include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/restart/restart.h"
+
+#define KV_TOKEN_PATH		"kvfdw.id"
+#define KV_TOKEN_FORMAT		"kvfdw directory " UINT64_FORMAT " taken over %u times\n"
+#define KV_UPGRADING_PATH	KV_DIRECTORY "/upgrading"	/* while kvfdw_upgrade copies */
+
+#define KV_MAGIC_UNWRITTEN	0x4b565557	/* "KVUW" */
+
+/* kvfdw/unwritten.<dboid>: this and the OIDs of tables. */
+typedef struct KvUnwritten
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		directory_id;
+	uint32		dboid;
+	uint32		n;
+	uint32		pad;
+	uint32		crc;			/* of what is before, and the OIDs */
+} KvUnwritten;
+
+StaticAssertDecl(sizeof(KvUnwritten) == 32, "size of the head of a list of tables");
+
+static bool allow_upgrade = false;
+
+void
+kv_adopt_gucs(void)
+{
+	DefineCustomBoolVariable("kvfdw.allow_upgrade",
+							 "Lets pg_upgrade start a server that has kvfdw tables.",
+							 "Run kvfdw_upgrade after it: pg_upgrade does not take their rows along.",
+							 &allow_upgrade, false,
+							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
+}
+
+static void
+print_token(char *token, Size size, uint64 id, uint32 adoptions)
+{
+	snprintf(token, size, KV_TOKEN_FORMAT, id, adoptions);
+}
+
+/* Is there this token? */
+static bool
+has_token(uint64 id, uint32 adoptions)
+{
+	char		wanted[128];
+	Size		len;
+	char	   *token = kv_io_slurp(KV_TOKEN_PATH, &len);
+	bool		same;
+
+	print_token(wanted, sizeof(wanted), id, adoptions);
+	same = token != NULL && len == strlen(wanted) && memcmp(token, wanted, len) == 0;
+	if (token != NULL)
+		pfree(token);
+	return same;
+}
+
+void
+kv_adopt_keep_token(void)
+{
+	char		token[128];
+
+	if (has_token(kv_directory_id(), kv_control->adoptions))
+		return;
+	print_token(token, sizeof(token), kv_directory_id(), kv_control->adoptions);
+	kv_io_replace(KV_TOKEN_PATH, token, strlen(token), true);
+}
+
+/* An xid that some transaction of the directory's may have had, the highest that is known. */
+static uint64
+highest_xid(const KvControlFile *control)
+{
+	uint64		xid = control->stop_xid;
+
+	for (int i = 0; i < Min(control->ndead, KV_MAX_INCARNATIONS); i++)
+		xid = Max(xid, control->dead[i].boundary);
+	return xid;
+}
+
+KV_NORETURN static void
+refuse(const KvControlFile *control, const char *why)
+{
+	ereport(FATAL,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("directory \"kvfdw\" belongs to another database cluster"),
+			 errdetail("Its system identifier is %llu, this cluster's is %llu. %s",
+					   (unsigned long long) control->system_identifier,
+					   (unsigned long long) GetSystemIdentifier(), why),
+			 errhint("If this cluster was made by pg_upgrade, run kvfdw_upgrade with the old and the new data directory. Else move the directory away.")));
+}
+
+bool
+kv_adopt(const KvControlFile *control, const ControlFileData *pg_control)
+{
+	uint64		next_xid = U64FromFullTransactionId(pg_control->checkPointCopy.nextXid);
+
+	if (access(KV_UPGRADING_PATH, F_OK) == 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("directory \"kvfdw\" is not complete, because kvfdw_upgrade has not ended"),
+				 errhint("Run kvfdw_upgrade again.")));
+	if (control == NULL || control->system_identifier == GetSystemIdentifier())
+		return false;
+	if (!has_token(control->directory_id, control->adoptions))
+		refuse(control, "The file \"kvfdw.id\" of the data directory does not name it.");
+	if (control->complete != KV_COMPLETE)
+		refuse(control, "Its server was not shut down cleanly.");
+	if (highest_xid(control) > next_xid)
+		refuse(control, "Its transactions are later than this cluster's.");
+	ereport(LOG,
+			(errmsg("directory \"kvfdw\" of the cluster with system identifier %llu is taken over",
+					(unsigned long long) control->system_identifier)));
+	return true;
+}
+
+void
+kv_adopt_guard_upgrade(void)
+{
+	if (IsBinaryUpgrade && !allow_upgrade && kv_numbered_entries(KV_DIRECTORY) != NIL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pg_upgrade does not take the rows of kvfdw tables along"),
+				 errdetail("They are in the directory \"kvfdw\" of the old cluster, which the script that pg_upgrade writes would delete."),
+				 errhint("Call pg_upgrade with -o \"-c kvfdw.allow_upgrade=on\", and then kvfdw_upgrade, before the new server is started.")));
+}
+
+/* ---- tables without data ---- */
+
+static uint32
+unwritten_crc(const KvUnwritten *file)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	crc = kv_crc_add(crc, file, offsetof(KvUnwritten, crc));
+	crc = kv_crc_add(crc, file + 1, file->n * sizeof(uint32));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static char *
+unwritten_path(Oid dboid)
+{
+	return psprintf(KV_DIRECTORY "/unwritten.%u", dboid);
+}
+
+void
+kv_unwritten_note(Oid dboid, const List *relids)
+{
+	Size		size = sizeof(KvUnwritten) + list_length(relids) * sizeof(uint32);
+	KvUnwritten *file = palloc0(size);
+	uint32	   *oids = (uint32 *) (file + 1);
+	ListCell   *cell;
+
+	file->magic = KV_MAGIC_UNWRITTEN;
+	file->format_version = KV_FORMAT_VERSION;
+	file->directory_id = kv_directory_id();
+	file->dboid = dboid;
+	foreach(cell, relids)
+		oids[file->n++] = lfirst_oid(cell);
+	file->crc = unwritten_crc(file);
+	kv_io_replace(unwritten_path(dboid), file, size, true);
+	pfree(file);
+}
+
+bool
+kv_unwritten_has(Oid dboid, Oid relid)
+{
+	char	   *path = unwritten_path(dboid);
+	Size		len;
+	KvUnwritten *file = (KvUnwritten *) kv_io_slurp(path, &len);
+	const uint32 *oids;
+	bool		found = false;
+
+	if (file == NULL)
+		return false;
+	if (len < sizeof(KvUnwritten) || file->magic != KV_MAGIC_UNWRITTEN ||
+		file->n != (len - sizeof(KvUnwritten)) / sizeof(uint32) ||
+		len != sizeof(KvUnwritten) + file->n * sizeof(uint32) || file->crc != unwritten_crc(file) ||
+		file->directory_id != kv_directory_id() || file->dboid != dboid)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is damaged", path),
+				 errhint("Put it back as kvfdw_upgrade has copied it. Without it tables that were never written to are taken for missing ones.")));
+	oids = (const uint32 *) (file + 1);
+	for (int i = 0; i < file->n && !found; i++)
+		found = oids[i] == relid;
+	pfree(file);
+	return found;
+}
+
+void
+kv_upgraded_note(Oid dboid)
+{
+	static const char text[] = "pg_upgrade has made kvfdw tables in this database.\n";
+
+	kv_io_create_new(psprintf(KV_DIRECTORY "/upgraded.%u", dboid), text, sizeof(text) - 1,
+					 KV_IO_META_WRITE);
+}

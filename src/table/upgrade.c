@@ -1,0 +1,129 @@
+/*
+ * upgrade.c
+ *		What pg_upgrade does not know of a table.
+ *
+ * pg_upgrade dumps the definitions of the old server and restores them in the new one, both
+ * started for it alone (IsBinaryUpgrade).  OIDs of databases, tables and types stay, transactions and
+ * their outcomes too, so that a store is right in the new server as it is.  It comes there by
+ * kvfdw_upgrade (engine/restart/adopt.c).
+ *
+ *	- A table that was written to must be missed where its store does not come along; one that was
+ *	  not is empty.  The dump does not say which is which.  So the old server notes the tables
+ *	  that have neither mark nor rows when it is dumped, beside the stores; the new one marks all
+ *	  that it makes, by marks that do not count for those (mark.c).
+ *	- A value that names an object of the catalog is wrong where that gets another OID, and one
+ *	  whose type has another form in the new version cannot be read.  pg_upgrade refuses such
+ *	  columns of tables that it copies; here they are refused in kvfdw's.
+ *
+ * Collations get other OIDs, too; but keys are ordered by their bytes and equal by them, whatever
+ * their collation, which is deterministic.  So none is compared with what a store was written with.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/tupdesc.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "table/table.h"
+
+/* Does a value of the type name an object whose OID changes, or is its form another one soon? */
+static bool
+cannot_be_carried(Oid typid)
+{
+	Oid			base = getBaseType(typid);
+	Oid			part = get_element_type(base);
+	TupleDesc	desc;
+	bool		found = false;
+
+	switch (base)
+	{
+		case REGCOLLATIONOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+		case REGNAMESPACEOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+			return true;
+		case ACLITEMOID:
+			return kv_server_version() < 160000;
+		default:
+			break;
+	}
+	check_stack_depth();
+	if (OidIsValid(part))
+		return cannot_be_carried(part);
+	if (type_is_range(base))
+		return cannot_be_carried(get_range_subtype(base));
+	if (type_is_multirange(base))
+		return cannot_be_carried(get_multirange_range(base));
+	if (get_typtype(base) != TYPTYPE_COMPOSITE)
+		return false;
+	desc = lookup_rowtype_tupdesc_copy(base, -1);
+	for (int i = 0; i < desc->natts && !found; i++)
+		found = !TupleDescAttr(desc, i)->attisdropped &&
+			cannot_be_carried(TupleDescAttr(desc, i)->atttypid);
+	return found;
+}
+
+/* Locks the table. */
+static void
+check_columns(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	TupleDesc	desc;
+
+	if (rel == NULL)
+		return;
+	desc = RelationGetDescr(rel);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && cannot_be_carried(att->atttypid))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("pg_upgrade cannot carry column \"%s\" of foreign table \"%s\"",
+							NameStr(att->attname), RelationGetRelationName(rel)),
+					 errdetail("Values of type %s may mean something else in the new cluster.",
+							   format_type_be(att->atttypid)),
+					 errhint("Drop the column, or copy the table into one that has it as text.")));
+	}
+	relation_close(rel, NoLock);	/* the caller may look at its store */
+}
+
+void
+kv_upgrade_leave(void)
+{
+	List	   *unwritten = NIL;
+	ListCell   *cell;
+
+	foreach(cell, kv_foreign_tables())
+	{
+		Oid			relid = lfirst_oid(cell);
+
+		if (!kv_is_foreign_table(relid))
+			continue;
+		check_columns(relid);
+		if (!kv_mark_exists(relid) &&
+			kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidSubTransactionId) == NULL)
+			unwritten = lappend_oid(unwritten, relid);
+	}
+	kv_unwritten_note(MyDatabaseId, unwritten);
+}
+
+void
+kv_upgrade_arrive(Oid relid)
+{
+	kv_engine_require();
+	check_columns(relid);
+	kv_mark_make(relid);
+	kv_upgraded_note(MyDatabaseId);
+}
