@@ -175,7 +175,6 @@ CREATE FUNCTION kvfdw_stat_get_admission(
 	OUT lent integer,
 	OUT grants bigint,
 	OUT overdue bigint,
-	OUT missed bigint,
 	OUT requests bigint,
 	OUT pauses bigint,
 	OUT paused_ms double precision,
@@ -187,7 +186,8 @@ CREATE FUNCTION kvfdw_stat_get_admission(
 	OUT tuning boolean,
 	OUT tuned_at timestamptz,
 	OUT tuned_limits integer[],
-	OUT tuned_throughputs double precision[])
+	OUT tuned_throughputs double precision[],
+	OUT missed bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
 CREATE VIEW kvfdw_stat_admission AS SELECT * FROM kvfdw_stat_get_admission();

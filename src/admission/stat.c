@@ -91,6 +91,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	Datum		rates[KV_ADMIT_POINTS];
 	KvAdmitRole sum;
 	uint64		longest;
+	uint64		missed;
 	int			npoints;
 	int			limit;
 	int			n = 0;
@@ -113,7 +114,6 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	values[n++] = Int32GetDatum(kv_admit->nlent);
 	values[n++] = Int64GetDatum(kv_admit->grants);
 	values[n++] = Int64GetDatum(kv_admit->overdue);
-	values[n++] = Int64GetDatum(kv_admit->missed);
 	values[n++] = Int64GetDatum(sum.requests);
 	values[n++] = Int64GetDatum(sum.pauses);
 	values[n++] = milliseconds(sum.paused_us);
@@ -126,6 +126,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	nulls[n] = kv_admit->tuned_at == 0;
 	values[n++] = TimestampTzGetDatum(kv_admit->tuned_at);
 	npoints = kv_admit->npoints;
+	missed = kv_admit->missed;
 	for (int i = 0; i < npoints; i++)
 	{
 		limits[i] = Int32GetDatum(kv_admit->points[i].limit);
@@ -134,6 +135,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	LWLockRelease(&kv_admit->lock);
 	values[n++] = PointerGetDatum(construct_array(limits, npoints, INT4OID, 4, true, TYPALIGN_INT));
 	values[n++] = PointerGetDatum(construct_array(rates, npoints, FLOAT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	values[n++] = Int64GetDatum(missed);
 	Assert(n == KV_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

@@ -27,7 +27,7 @@ typedef struct KvReset
 /* ---- incarnation.c ---- */
 /*
  * In the postmaster, in shmem_startup_hook: begins an incarnation.  FATAL if the directory
- * belongs to another cluster or is damaged: the operator must say what is to become of it.
+ * belongs to another cluster (adopt.c) or is damaged: the operator must say what is to become of it.
  */
 extern void kv_incarnation_startup(void);
 
