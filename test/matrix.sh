@@ -2,7 +2,7 @@
 # make matrix: the tests with every PostgreSQL that Debian has, each in a root of its own.
 #
 #   MATRIX="15:bookworm 17:trixie 18:forky 19:experimental"   major version and Debian's suite
-#   SUITES="rooms sql"    suites of test/run.sh; default: all
+#   SUITES="rooms sql"    suites of test/run.sh; default: all.  TAP, SQL and SPEC: files of them, as there
 #   MATRIX_DIR=dir        where the roots are, a gigabyte each; default .work/matrix.  They stay, for the
 #                         next run; remove the directory when it is not needed
 #
@@ -16,7 +16,7 @@ versions=${MATRIX:-15:bookworm 17:trixie 18:forky 19:experimental}
 
 . "$here/lib/root.sh"
 bash "$here/lib/setup.sh" debootstrap
-if [ "$(id -u)" != 0 ]; then exec sudo env "MATRIX=$versions" "SUITES=${SUITES:-}" "MATRIX_DIR=$roots" bash "$0"; fi
+if [ "$(id -u)" != 0 ]; then exec sudo env "MATRIX=$versions" "SUITES=${SUITES:-}" "TAP=${TAP:-}" "SQL=${SQL:-}" "SPEC=${SPEC:-}" "MATRIX_DIR=$roots" bash "$0"; fi
 
 mirror=$(kv_mirror)
 
@@ -62,7 +62,7 @@ for pair in $versions; do
 		line="$line, without pgTAP"
 	fi
 	# shellcheck disable=SC2086
-	if kv_in_root "$root" env "PG_CONFIG=/usr/lib/postgresql/$version/bin/pg_config" bash /kvfdw/test/run.sh $suites >"$log" 2>&1; then
+	if kv_in_root "$root" env "PG_CONFIG=/usr/lib/postgresql/$version/bin/pg_config" "TAP=${TAP:-}" "SQL=${SQL:-}" "SPEC=${SPEC:-}" bash /kvfdw/test/run.sh $suites >"$log" 2>&1; then
 		:
 	else
 		cat "$log"
