@@ -88,7 +88,7 @@ typedef struct KvPace
 
 extern int	kv_compact_rate;	/* MB/s; 0: by itself */
 extern uint64 kv_pace_calls(void);	/* reads and writes of values so far that are no pass's */
-extern void kv_pace_begin(KvPace *pace, KvStore *store);
+extern void kv_pace_begin(KvPace *pace, KvStore *store);	/* it begins to work on that */
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
 
