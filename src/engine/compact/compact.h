@@ -49,7 +49,8 @@ typedef struct KvPassPlan
 	uint64		most;			/* values that may be moved; one chunk at least is emptied */
 	bool		modest;			/* space is short: what is empty, and one other */
 
-	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are */
+	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */
+								/* … until some store comes to its mark */
 	bool		paced;			/* nobody waits for it, so it rests */
 } KvPassPlan;
 
@@ -59,6 +60,7 @@ typedef struct KvPassResult
 	uint64		written;		/* bytes of the chunks to which they were moved */
 	uint64		emptied;		/* bytes of the victims that have left the list */
 	bool		was_sorted;		/* the values are in order as they are */
+	bool		gave_up;		/* for another store; all is as it was */
 	uint64		held;			/* bytes of values for older snapshots or unfinished transactions only */
 } KvPassResult;
 

@@ -50,7 +50,8 @@ typedef struct KvPass
 	const KvPassPlan *plan;
 	uint64		to_move;		/* about so many bytes */
 	uint64		held;			/* as in KvPassResult … */
-	bool		was_sorted;		/* … as this is */
+	bool		was_sorted;		/* … as this is … */
+	bool		gave_up;		/* … and this */
 	KvWalk		walk;
 	KvSlice		slice;
 	KvOutput	output;
@@ -222,6 +223,7 @@ look_up(KvPass *pass)
 				 errmsg("table was dropped while it was compacted")));
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	kv_progress_done(pass->slice.moved);
+	pass->gave_up |= pass->plan->unless_sorted && pg_atomic_read_u32(&kv_compactor->wanted) != 0;
 	KV_STOP_POINT("compact_slice");
 }
 
@@ -231,11 +233,13 @@ gather(void *arg, KvKey key, const KvVersion *version, bool behind)
 	KvPass	   *pass = arg;
 	KvSlice    *slice = &pass->slice;
 
-	if (version->len == 0 || kv_slice_victim(slice, version->location) < 0)
+	if (pass->gave_up || version->len == 0 || kv_slice_victim(slice, version->location) < 0)
 		return;
 	while (!kv_slice_add(slice, key, version))
 	{
 		look_up(pass);
+		if (pass->gave_up)
+			return;
 		kv_slice_write(slice);
 	}
 }
@@ -302,11 +306,14 @@ move_values(KvPass *pass)
 	slice->relocations = begin_relocations(pass, &ids);
 
 	kv_walk(&pass->walk, gather, pass);
-	if (slice->nvalues > 0)
+	if (slice->nvalues > 0 && !pass->gave_up)
 	{
 		look_up(pass);
-		kv_slice_write(slice);
+		if (!pass->gave_up)
+			kv_slice_write(slice);
 	}
+	if (pass->gave_up)
+		return;
 
 	kv_walk_end(&pass->walk);
 	kv_output_finish(output);
@@ -356,12 +363,16 @@ run_pass(KvPass *pass, KvPassResult *result)
 	{
 		if (pass->to_move > 0)
 			move_values(pass);
-		set_phase(pass, KV_PASS_SWITCH);
-		pass->moves.held = 0;
-		kv_shard_rewrite(pass->store, pass->shardno, &pass->moves);
-		look_back(pass, result);
-		pass->held = pass->moves.held;
+		if (!pass->gave_up)
+		{
+			set_phase(pass, KV_PASS_SWITCH);
+			pass->moves.held = 0;
+			kv_shard_rewrite(pass->store, pass->shardno, &pass->moves);
+			look_back(pass, result);
+			pass->held = pass->moves.held;
+		}
 	}
+	result->gave_up = pass->gave_up;
 	result->held += pass->held;
 	result->was_sorted = pass->was_sorted;
 }

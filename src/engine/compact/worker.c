@@ -459,6 +459,7 @@ run_round(bool all, TimestampTz *when)
 	double		most = 0;
 	ListCell   *cell;
 
+	pg_atomic_write_u32(&kv_compactor->wanted, 0);
 	kv_backups_look();
 	backup = kv_backups_run();
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);

@@ -41,6 +41,7 @@ const char *const kv_space_wait_names[] = {
 void
 kv_space_init(void)
 {
+	pg_atomic_init_u32(&kv_compactor->wanted, 0);
 	ConditionVariableInit(&kv_compactor->made);
 }
 
@@ -239,6 +240,7 @@ kv_space_take(KvStore *store, uint64 bytes)
 	if (before >= 0 && before < (int64) bytes && kv_compactor->latch != NULL)
 	{
 		pg_atomic_write_u32(&store->space_asked, 1);
+		pg_atomic_write_u32(&kv_compactor->wanted, 1);
 		kv_wake(kv_compactor->latch);
 	}
 }

@@ -31,6 +31,7 @@
 typedef struct KvCompactor
 {
 	Latch	   *latch;			/* NULL while it does not run */
+	pg_atomic_uint32 wanted;	/* some store has come to its mark since it has last looked */
 	ConditionVariable made;		/* a compaction has made room, or has ended */
 } KvCompactor;
 
