@@ -71,8 +71,12 @@ kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, const int *n, i
 bool
 kv_chunks_make_room(KvShard *shard, int n)
 {
-	int			need = shard->nchunks + shard->chunks_promised + n;
+	int			need;
 
+	/* a pass that ends changes both, without extend_lock */
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	need = shard->nchunks + shard->chunks_promised + n;
+	LWLockRelease(&shard->lock);
 	return need <= shard->chunks_room ||
 		kv_shard_list_grow(shard, &shard->chunks, sizeof(KvShardChunk), &shard->nchunks,
 						   &shard->chunks_room,
