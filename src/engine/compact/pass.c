@@ -174,10 +174,10 @@ wants_open(const KvPass *pass, const KvCounted *counted)
 		return false;
 	if (pass->plan->aim != KV_PASS_BOUNDS)
 		return true;
-	if (counted->open_live > counted->open_used / 2)
+	if (!kv_space_pays_open(counted->open_used, counted->open_live))
 		return false;
 	kv_shard_space(pass->store, pass->shardno, kv_xid_horizon(), &space);
-	return space.to_win < pass->plan->enough;
+	return space.to_win - space.to_win_open < pass->plan->enough;
 }
 
 /* The entries of all chunks are in runs, and what is dead in them is known exactly. */

@@ -72,6 +72,12 @@ kv_space_pays(uint64 used, uint64 live)
 	return used > live && (live == 0 || used - live > Max(used / KV_PAYS_SHARE, KV_BLOCK));
 }
 
+bool
+kv_space_pays_open(uint64 used, uint64 live)
+{
+	return live <= used / 2 && kv_space_pays(used, live);
+}
+
 void
 kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space)
 {
@@ -89,7 +95,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 		uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
 		uint64		live = kv_chunk_live(shard, chunk);
 
-		/* what nobody has written to since its entries came to runs counts as closed */
+		/* nobody has written to it since its entries came to runs */
 		bool		covered = chunk->chunk.last_log < shard->files.first_log;
 
 		space->taken += used;
@@ -98,10 +104,14 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 			space->unsorted += live;
 		if (covered && chunk->chunk.live == KV_NOT_KNOWN)
 			space->doubtful += live;
-		if ((covered || !kv_chunk_is_open(shard, chunk)) && kv_space_pays(used, live) &&
-			!((chunk->chunk.flags & KV_CHUNK_DAMAGED) && live > 0))
-			space->to_win += used - live;
+		if ((chunk->chunk.flags & KV_CHUNK_DAMAGED) && live > 0)
+			continue;
+		if (!kv_chunk_is_open(shard, chunk))
+			space->to_win += kv_space_pays(used, live) ? used - live : 0;
+		else if (covered && kv_space_pays_open(used, live))
+			space->to_win_open = used - live;
 	}
+	space->to_win += space->to_win_open;
 	if (settled)
 		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
 	else

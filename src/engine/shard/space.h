@@ -44,7 +44,8 @@ typedef struct KvShardSpace
 	uint64		live;			/* of these, about */
 	uint64		doubtful;		/* of the live ones, those that are to be counted */
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
-	uint64		to_win;			/* dead ones, in chunks for which it pays */
+	uint64		to_win;			/* dead ones, in chunks for which it pays, … */
+	uint64		to_win_open;	/* … and of these in the open one, which would be closed for it */
 	uint64		unsorted;		/* live ones, in chunks that were not written for order */
 } KvShardSpace;
 
@@ -75,6 +76,8 @@ extern void kv_space_init(void);	/* when its memory is made */
 extern void kv_space_gucs(void);	/* at load: defines its settings */
 /* A chunk of which less than this is dead is not worth it. */
 extern bool kv_space_pays(uint64 used, uint64 live);
+/* Nor is an open one of which less than half is. */
+extern bool kv_space_pays_open(uint64 used, uint64 live);
 /* horizon: kv_xid_horizon(). */
 extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
 extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
