@@ -62,7 +62,8 @@ typedef struct KvTriedKey
 typedef struct KvTried
 {
 	KvTriedKey	key;
-	bool		going;			/* of a store: down to the stop mark */
+	bool		going;			/* of a store: down to the stop mark, … */
+	bool		busy;			/* … and there was something to do when it was last looked at */
 	uint32		retry_ms;		/* the last time; 0: it is not left alone */
 	TimestampTz until;
 	KvSpaceWait why;
@@ -346,11 +347,13 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
 	kv_space_answer(store, found);
 	state->going = found && beyond;
+	state->busy = found;
 	if (!found && why == KV_SPACE_WAITS_NOT && !backup && kv_compact_order == KV_ORDER_IDLE &&
 		space.start != PG_UINT64_MAX && find_unsorted(store, when, task) && device_is_idle() &&
 		!kv_io_space_is_short(KV_DIRECTORY))
 	{
 		*urgency = 0.001;
+		state->busy = true;
 		return true;
 	}
 	pg_atomic_write_u32(&store->space_waits, found ? KV_SPACE_WAITS_NOT : why);
@@ -472,7 +475,7 @@ run_round(bool all, TimestampTz *when)
 
 		/* on a standby no other has anything */
 		if ((RecoveryInProgress() && store->shape.wal != KV_WAL_FULL) ||
-			(!all && (state == NULL || !state->going) &&
+			(!all && (state == NULL || !state->busy) &&
 			 (int64) pg_atomic_read_u64(&store->space_left) >= 0))
 			continue;
 		if (find_task(store, backup, when, &task, &urgency) && urgency > most)
