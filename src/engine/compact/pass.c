@@ -204,6 +204,8 @@ choose(KvPass *pass)
 	if (pass->plan->aim != KV_PASS_COUNTS)
 		pass->slice.nvictims = kv_choose_victims(pass->store, pass->shardno, pass->plan,
 												 &pass->slice.victims, &pass->to_move);
+	if (pass->plan->aim == KV_PASS_BOUNDS && pass->slice.nvictims > 0)
+		kv_space_answer(pass->store, true);
 	shard->pass_to_move = pass->to_move;
 	shard->pass_moved = 0;
 	kv_progress_total(pass->to_move);

@@ -345,7 +345,8 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 	}
 	else if (space.all.taken > kv_space_start(store, space.all.live - space.all.held))
 		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
-	kv_space_answer(store, found);
+	if (!found)
+		kv_space_answer(store, false);
 	state->going = found && beyond;
 	state->busy = found;
 	if (!found && why == KV_SPACE_WAITS_NOT && !backup && kv_compact_order == KV_ORDER_IDLE &&
@@ -447,6 +448,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		shard->written = 0;
 		LWLockRelease(&shard->lock);
 	}
+	kv_space_answer(task->store, result->emptied > result->written);
 	ConditionVariableBroadcast(&kv_compactor->made);
 }
 

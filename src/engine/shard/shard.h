@@ -175,7 +175,7 @@ struct KvStore
 	/* space.h */
 	pg_atomic_uint64 space_left;	/* int64: bytes of values until a compaction may be due … */
 	pg_atomic_uint64 space_bound_left;	/* … and until writers wait for one */
-	pg_atomic_uint32 space_asked;	/* kvfdw compactor was woken for it, and has not found that it cannot help */
+	pg_atomic_uint32 space_made;	/* kvfdw compactor empties chunks of it, or has with the last pass */
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */

@@ -228,9 +228,9 @@ kv_space_count_from(KvStore *store, const KvStoreSpace *space)
 }
 
 void
-kv_space_answer(KvStore *store, bool compacts)
+kv_space_answer(KvStore *store, bool makes_room)
 {
-	pg_atomic_write_u32(&store->space_asked, compacts);
+	pg_atomic_write_u32(&store->space_made, makes_room);
 }
 
 void
@@ -249,7 +249,6 @@ kv_space_take(KvStore *store, uint64 bytes)
 	pg_atomic_fetch_sub_u64(&store->space_bound_left, bytes);
 	if (before >= 0 && before < (int64) bytes && kv_compactor->latch != NULL)
 	{
-		pg_atomic_write_u32(&store->space_asked, 1);
 		pg_atomic_write_u32(&kv_compactor->wanted, 1);
 		kv_wake(kv_compactor->latch);
 	}

@@ -82,8 +82,11 @@ extern bool kv_space_pays_open(uint64 used, uint64 live);
 extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
 extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
 extern void kv_space_count_from(KvStore *store, const KvStoreSpace *space);	/* writers do */
-/* The compactor has looked: if it compacts the store, writers who are beyond the bound wait. */
-extern void kv_space_answer(KvStore *store, bool compacts);
+/*
+ * The compactor has looked: if it makes room in the store, and not only tries to, writers who are
+ * beyond the bound wait.
+ */
+extern void kv_space_answer(KvStore *store, bool makes_room);
 extern void kv_space_wake_after(KvStore *store, uint64 bytes);	/* it is woken when so much more was written */
 /* At most so many bytes are moved by one compaction of a shard that has this many. */
 extern uint64 kv_space_pass(uint64 taken);
@@ -99,7 +102,7 @@ extern void kv_space_wait(KvStore *store);
 static inline bool
 kv_space_is_short(KvStore *store)
 {
-	return pg_atomic_read_u32(&store->space_asked) != 0 &&
+	return pg_atomic_read_u32(&store->space_made) != 0 &&
 		(int64) pg_atomic_read_u64(&store->space_bound_left) < 0;
 }
 
