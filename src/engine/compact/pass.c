@@ -214,11 +214,25 @@ choose(KvPass *pass)
 
 /* ---- steps 1 and 2 ---- */
 
+/* Writers may have written what is new, and have room for it. */
+static void
+count_anew(const KvPass *pass)
+{
+	KvStoreSpace space;
+
+	if (pass->plan->aim != KV_PASS_BOUNDS)
+		return;
+	kv_store_space(pass->store, &space);
+	kv_space_count_from(pass->store, &space);
+	ConditionVariableBroadcast(&kv_compactor->made);
+}
+
 /* Before a slice is written. */
 static void
 look_up(KvPass *pass)
 {
 	kv_maintenance_interrupts();
+	count_anew(pass);
 	if (pg_atomic_read_u32(&pass->store->state) == KV_STORE_DROPPED)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),

@@ -452,6 +452,18 @@ look_back(const KvTask *task, const KvShardSpace *before)
 	ConditionVariableBroadcast(&kv_compactor->made);
 }
 
+/* The one before has ended in whatever way, so nobody makes room now. */
+static void
+begin_all(void)
+{
+	ListCell   *cell;
+
+	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	foreach(cell, pinned)
+		kv_space_answer(lfirst(cell), false);
+	unpin(NULL);
+}
+
 /*
  * Look at those stores that may be due, or at all of them, and do what is most urgent.  False:
  * there is nothing to do until *when.
@@ -518,6 +530,7 @@ kv_compactor_main(Datum arg)
 
 	kv_worker_begin("kvfdw compactor");
 	before_shmem_exit(compactor_exit, (Datum) 0);
+	begin_all();
 	kv_compactor->latch = MyLatch;
 	context = AllocSetContextCreate(TopMemoryContext, "kvfdw compactor", ALLOCSET_DEFAULT_SIZES);
 

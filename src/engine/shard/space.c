@@ -258,19 +258,17 @@ void
 kv_space_wait(KvStore *store)
 {
 	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_SPACE_WAIT_MS);
-	KvStoreSpace space;
 
-	kv_store_space(store, &space);
-	kv_space_count_from(store, &space);
-	if (kv_space_is_short(store))
-		kv_stat_add(store, KV_COUNT_SPACE_WAITS, 1);
+	if (!kv_space_is_short(store))
+		return;
+	kv_stat_add(store, KV_COUNT_SPACE_WAITS, 1);
 	ConditionVariablePrepareToSleep(&kv_compactor->made);
 	while (kv_space_is_short(store))
 	{
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 
 		CHECK_FOR_INTERRUPTS();
-		if (left <= 0 || kv_compactor->latch == NULL)
+		if (left <= 0)
 			break;
 		(void) ConditionVariableTimedSleep(&kv_compactor->made, left, KV_WAIT_SPACE);
 	}

@@ -8,9 +8,9 @@
  *		T <= a L + c
  *
  * kvfdw compactor begins to compact a store before that, and ends a little later, so that it
- * does not stop and go.  Writers count what they take, and look at all of the store when that
- * is as much as is left: what they have written may be new, or have replaced what is dead now.
- * Who is beyond the bound waits for a compaction a little, with each slot; but not where that
+ * does not stop and go.  Writers count what they take, and wake it when that is as much as is
+ * left.  It looks at all of the store then, and goes on to while it moves values: what was
+ * written may be new, or have replaced what is dead now.  Who is beyond the bound waits for a compaction a little, with each slot; but not where that
  * could not make room, for a snapshot, a backup or a full disk, nor if nothing compacts.
  *
  * L is an estimate: what was counted by the last merge or walk of all runs, less what was
@@ -81,7 +81,7 @@ extern bool kv_space_pays_open(uint64 used, uint64 live);
 /* horizon: kv_xid_horizon(). */
 extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
 extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
-extern void kv_space_count_from(KvStore *store, const KvStoreSpace *space);	/* writers do */
+extern void kv_space_count_from(KvStore *store, const KvStoreSpace *space);	/* writers do; the compactor alone calls it */
 /*
  * The compactor has looked: if it makes room in the store, and not only tries to, writers who are
  * beyond the bound wait.
@@ -102,7 +102,7 @@ extern void kv_space_wait(KvStore *store);
 static inline bool
 kv_space_is_short(KvStore *store)
 {
-	return pg_atomic_read_u32(&store->space_made) != 0 &&
+	return pg_atomic_read_u32(&store->space_made) != 0 && kv_compactor->latch != NULL &&
 		(int64) pg_atomic_read_u64(&store->space_bound_left) < 0;
 }
 
