@@ -16,7 +16,7 @@
  * Where it has nothing of that to do it puts values in the order of keys (find_unsorted).
  *
  * A transaction without an xid or a snapshot is around each pass, for resources.  An ERROR ends
- * that pass only.
+ * that pass only, or outside of one that round.
  */
 #include "postgres.h"
 
@@ -41,6 +41,7 @@
 #define KV_BACKUP_LOOK_MS 1000
 #define KV_RETRY_MS		10000	/* after a pass that has won nothing, and twice as long each time … */
 #define KV_RETRY_MOST_MS 300000 /* … up to this */
+#define KV_ERROR_MS		1000	/* after an ERROR outside of a pass */
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
 #define KV_RETIRED_CHUNKS 64	/* so many of the smallest make it ask for one, … */
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
@@ -513,6 +514,36 @@ run_round(bool all, TimestampTz *when)
 	return best.store != NULL;
 }
 
+/* Likewise; an ERROR outside of a pass ends the round only.  The next one begins a little later. */
+static bool
+attempt_round(bool all, TimestampTz *when)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		done = run_round(all, when);
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		if (!ShutdownRequestPending)
+			EmitErrorReport();
+		FlushErrorState();
+		ConditionVariableCancelSleep();
+		AbortCurrentTransaction();
+		LWLockReleaseAll();
+		unpin(NULL);
+		*when = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_ERROR_MS);
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return done;
+}
+
 static void
 compactor_exit(int code, Datum arg)
 {
@@ -553,7 +584,7 @@ kv_compactor_main(Datum arg)
 			looked_round = rounds;
 		}
 		when = TimestampTzPlusMilliseconds(looked, KV_LOOK_MS);
-		if (run_round(all, &when))
+		if (attempt_round(all, &when))
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when), 1),
