@@ -15,6 +15,11 @@
 
 #define KV_RESTART_S 1
 
+/* Settings for people's transactions, not for a worker's.  Not all servers have all of them. */
+static const char *const timeouts[] = {
+	"statement_timeout", "transaction_timeout", "lock_timeout", "idle_in_transaction_session_timeout"
+};
+
 void
 kv_worker_describe(BackgroundWorker *worker, const char *name, const char *function)
 {
@@ -38,6 +43,11 @@ kv_worker_begin(const char *name)
 		return;
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname(name);
+	for (int i = 0; i < lengthof(timeouts); i++)
+	{
+		if (GetConfigOption(timeouts[i], true, false) != NULL)
+			SetConfigOption(timeouts[i], "0", PGC_SUSET, PGC_S_OVERRIDE);
+	}
 }
 
 /* Since kv_worker_goes_on was last asked. */
