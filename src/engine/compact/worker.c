@@ -303,15 +303,15 @@ want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		last = pg_atomic_read_u64(&kv_registry->checkpoint);
 
-	if (space->retired_longer < Max(KV_RETIRED_CHUNKS * kv_chunk_size(0),
+	if (space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
+		space->retired_longer < Max(KV_RETIRED_CHUNKS * kv_chunk_size(0),
 									space->all.taken / KV_RETIRED_SHARE) ||
-		RecoveryInProgress() ||
 		(asked != 0 && since == last && now >= asked &&
 		 !TimestampDifferenceExceeds(asked, now, KV_CHECKPOINT_MS)))
 		return;
 	asked = now;
 	since = last;
-	RequestCheckpoint(0);
+	RequestCheckpoint(CHECKPOINT_FORCE);	/* also if nobody has written to the WAL since */
 }
 
 /*
