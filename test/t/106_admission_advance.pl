@@ -25,14 +25,15 @@ sub notified
 	return join(';', splice @{ $session->{lines} });
 }
 
-# A session with a time-out for idle ones of so many ms that it has not ended before it is to be seen.
+# A session with a time-out for idle ones: longer, if it has ended before what is then done.
 sub patient
 {
+	my ($do) = @_;
 	local $SIG{PIPE} = 'IGNORE';
-	for (my $ms = 1000; $ms < 100_000; $ms *= 4)
+	for (my $ms = 1000; $ms < 20_000; $ms *= 4)
 	{
-		my ($session, $other) = eval { after_turn(undef, options => "-c idle_session_timeout=$ms") } or next;
-		return ($session, $other, $ms) if !answered($session);
+		($s, $holder) = eval { after_turn(undef, options => "-c idle_session_timeout=$ms") } or next;
+		return if $do->($ms);
 	}
 	die "it is always ended before\n";
 }
@@ -63,12 +64,11 @@ $boss->ask("SELECT pg_cancel_backend($s->{pid})");
 is(lines($s), 'ERROR 57014: canceling statement due to user request', 'a cancel that comes after the request ends the pause');
 let_in($holder);
 {
-	my $ms;
-	do { ($s, $holder, $ms) = patient(); $s->send('SELECT 3'); $boss->ask("SELECT pg_sleep(0.0015 * $ms)"); } while (answered($s));
+	patient(sub { my ($ms) = @_; return if !eval { $s->send('SELECT 3'); 1 }; $boss->ask("SELECT pg_sleep(0.0015 * $ms)"); return !answered($s) });
 	ok(pauses($s), 'idle_session_timeout ends none whose request is there');
 	let_in($holder);
 	is(lines($s), 'row 3; tag SELECT 1', '... which has its answer');
-	($s, $holder) = patient();
+	patient(sub { return 1 });
 	like(end_of($s), qr/FATAL 57P05/, '... but one whose client is idle');
 	waiting(0);
 	let_in($holder);
@@ -122,7 +122,7 @@ waiting(2);
 let_in($holder);
 lines($s);
 KvGate::holds($t);
-is(join(',', map { $s->ask("SELECT $_") } 6 .. 8), '6,7,8', 'one that holds an advisory lock neither queues nor pauses');
+is(is_waiting($s) ? 'it waits' : join(',', map { $s->ask("SELECT $_") } 6 .. 8), '6,7,8', 'one that holds an advisory lock neither queues nor pauses');
 let_in($t);
 undef $_ for $s, $t;
 
