@@ -11,6 +11,13 @@
 #   ADMISSION_SWEEP=200     clients of the sweep
 #   ADMISSION_LIMITS="8 16 32 64"
 #   ADMISSION_SECONDS=20    of each run
+#   ADMISSION_ROUNDS=3      of the runs that are compared
+#
+# What is compared is run in turn, in ADMISSION_ROUNDS rounds of half as long runs each, and
+# the medians are taken, so that a change of the machine's speed cancels out.  Beside
+# them runs bench/lib/rotate.c: as many sessions, of which the client itself keeps only
+# as many at work at once as the chosen limit allows, in turn.  That is the ceiling: what a server
+# without admission gives when so many sessions take turns.
 #
 # Time inside the server is that of one statement in fifty, from its log; TPC-B is
 # one request of five statements for that.  The figures are in docs/admission.tsv, the
@@ -22,6 +29,7 @@ ADMISSION_CLIENTS=${ADMISSION_CLIENTS:-8 32 64 128 200 800}
 ADMISSION_SWEEP=${ADMISSION_SWEEP:-200}
 ADMISSION_LIMITS=${ADMISSION_LIMITS:-8 16 32 64}
 ADMISSION_SECONDS=${ADMISSION_SECONDS:-$((20 / share))}
+ADMISSION_ROUNDS=${ADMISSION_ROUNDS:-3}
 ADMISSION_KEYS=${ADMISSION_KEYS:-$((1000000 / share))}
 
 # What a load's clients do.
@@ -52,9 +60,38 @@ admission_script() # load
 	esac
 }
 
+# The same for rotate; prints requests per second.
+admission_rotate() # load sessions at-once seconds
+{
+	local load=$1 statements ranges
+	case $load in
+		tpcb)
+			statements=("UPDATE pgbench_accounts SET abalance = abalance + \$4 WHERE aid = \$1; SELECT abalance FROM pgbench_accounts WHERE aid = \$1; UPDATE pgbench_tellers SET tbalance = tbalance + \$4 WHERE tid = \$3; UPDATE pgbench_branches SET bbalance = bbalance + \$4 WHERE bid = \$2; INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (\$3, \$2, \$1, \$4, CURRENT_TIMESTAMP);")
+			ranges=("1:$((100000 * ADMISSION_SCALE))" "1:$ADMISSION_SCALE" "1:$((10 * ADMISSION_SCALE))" 0:5000)
+			;;
+		hot) statements=("UPDATE admission_hot SET n = n + 1 WHERE k = \$1;") ranges=(1:10) ;;
+		select) statements=("SELECT abalance FROM pgbench_accounts WHERE aid = \$1;") ranges=("1:$((100000 * ADMISSION_SCALE))") ;;
+		zipf)
+			statements=("UPDATE admission_zipf SET v = repeat(md5(\$1::text), 8) WHERE k = \$1;" "SELECT v FROM admission_zipf WHERE k = \$1;")
+			ranges=("1:$ADMISSION_KEYS~1.07")
+			;;
+	esac
+	PGUSER=crowd "$KV_RUN/rotate" "$2" "$3" "$4" "${statements[@]}" -- "${ranges[@]}" || kv_die "rotate failed: $load"
+}
+
+admission_build()
+{
+	local lib
+	lib=$("$KV_PG_CONFIG" --libdir)
+	"${CC:-cc}" -O2 -pthread -o "$KV_RUN/rotate" "$here/lib/rotate.c" \
+		-I"$("$KV_PG_CONFIG" --includedir)" -L"$lib" -Wl,-rpath,"$lib" -lpq -lm ||
+		kv_die "cannot compile bench/lib/rotate.c"
+}
+
 # Set the limit and wait until it is in force.
 admission_limit() # limit, -1: off
 {
+	adm_limit=$1
 	kv_psql -c "ALTER SYSTEM SET kvfdw.admission_limit = $1" -c 'SELECT pg_reload_conf()' >/dev/null
 	for _ in $(seq 200); do
 		case $1 in
@@ -69,16 +106,16 @@ admission_limit() # limit, -1: off
 
 # One run.  Sets adm_tps, and in ms adm_p50, adm_p99, adm_max, adm_server (p99 of the time
 # inside the server), and adm_jain, adm_unfair, adm_cv (mean of the clients').
-admission_run() # load mode clients [more pgbench options]
+admission_run() # load mode clients seconds [more pgbench options]
 {
-	local dir=$KV_RUN/admission load=$1 mode=$2 clients=$3 log_size jobs
-	shift 3
+	local dir=$KV_RUN/admission load=$1 mode=$2 clients=$3 seconds=$4 log_size jobs
+	shift 4
 	jobs=$(($(nproc) < clients ? $(nproc) : clients))
 	rm -rf "$dir"
 	mkdir -p "$dir"
 	admission_script "$load" >"$dir/script.sql"
 	log_size=$(stat -c %s "$KV_SERVER_LOG")
-	pgbench -n -M simple -U crowd -c "$clients" -j "$jobs" -T "$ADMISSION_SECONDS" --random-seed="$KV_SEED" "$@" \
+	pgbench -n -M simple -U crowd -c "$clients" -j "$jobs" -T "$seconds" --random-seed="$KV_SEED" "$@" \
 		-f "$dir/script.sql" --log --log-prefix="$dir/log" >"$dir/out" 2>&1 ||
 		{ tail -n 5 "$dir/out" >&2; kv_die "pgbench failed: $load, $mode, $clients clients"; }
 	adm_tps=$(awk '/^tps = / { print $3; exit }' "$dir/out")
@@ -99,7 +136,7 @@ admission_run() # load mode clients [more pgbench options]
 	adm_server=$(tail -c +$((log_size + 1)) "$KV_SERVER_LOG" | sed -nE 's/.*LOG:  duration: ([0-9.]+) ms .*/\1/p' | sort -n |
 		awk '{ t[NR] = $1 } END { printf "%.2f", NR ? t[int(NR * 0.99) + 1] : 0 }')
 	say "  $load, $mode, $clients clients: $(kv_calc "int($adm_tps)")/s; p50 $adm_p50, p99 $adm_p99, max $adm_max ms; in the server p99 $adm_server ms; Jain $adm_jain, unfairness $adm_unfair, CV $adm_cv"
-	printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$load" "$mode" "$clients" "$adm_tps" "$adm_p50" "$adm_p99" "$adm_max" \
+	printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$load" "${adm_of_round:-}$mode" "$clients" "$adm_tps" "$adm_p50" "$adm_p99" "$adm_max" \
 		"$adm_server" "$adm_jain" "$adm_unfair" "$adm_cv" >>"$adm_figures"
 }
 
@@ -132,43 +169,85 @@ admission_choose() # load
 	admission_limit "$adm_chosen"
 }
 
-admission_load() # load
-{
-	local load=$1 clients limit best=0 peak=0 chosen chosen_p99 chosen_jain chosen_cv chosen_server calm_server
-	local -A off=() on=()
+# Keep a value; and the median of those that were kept under this name.
+admission_keep() { adm_kept[$1]="${adm_kept[$1]:-} $2"; }
+admission_median() { tr ' ' '\n' <<<"${adm_kept[$1]}" | sort -g | awk 'NF { v[++n] = $1 } END { print n ? (v[int((n + 1) / 2)] + v[int(n / 2) + 1]) / 2 : 0 }'; }
 
+# One run that is compared; its values are kept under its mode and clients.
+admission_compared() # load mode clients
+{
+	local adm_of_round='in a round: '
+	admission_run "$1" "$2" "$3" "$adm_half"
+	admission_keep "$2 $3" "$adm_tps"
+	if [ "$2" = chosen ] && [ "$3" = "$ADMISSION_SWEEP" ]; then
+		admission_keep p99 "$(kv_calc "$adm_p99 * $adm_tps / 1000 / $3")"
+		admission_keep server "$adm_server"
+		admission_keep jain "$adm_jain"
+		admission_keep cv "$adm_cv"
+	fi
+}
+
+# What is compared, once.
+admission_round() # load chosen least-clients clients-of-the-peak
+{
+	local load=$1 limit rate clients
 	admission_limit -1
-	for clients in $ADMISSION_CLIENTS; do
-		admission_run "$load" off "$clients"
-		off[$clients]=$adm_tps
-		if kv_true "$adm_tps > $peak"; then peak=$adm_tps; fi
-	done
-	admission_run "$load" 'off, 70 % load' 32 -R "$(kv_calc "int(0.7 * $peak)")"
-	calm_server=$adm_server
+	for clients in $(printf '%s\n' "$3" "$4" "$ADMISSION_SWEEP" | sort -nu); do admission_compared "$load" off "$clients"; done
+	limit=$2
+	[ "$limit" != -1 ] || limit=$ADMISSION_SWEEP
+	rate=$(admission_rotate "$load" "$ADMISSION_SWEEP" "$limit" "$adm_half")
+	admission_keep ceiling "$rate"
+	say "  $load, ceiling, $limit of $ADMISSION_SWEEP sessions at a time: $rate/s"
+	admission_limit "$2"
+	admission_compared "$load" chosen "$3"
+	admission_compared "$load" chosen "$ADMISSION_SWEEP"
+	rate=$(admission_rotate "$load" "$ADMISSION_SWEEP" "$ADMISSION_SWEEP" "$adm_half")
+	admission_keep gate "$rate"
+	say "  $load, all $ADMISSION_SWEEP sessions of the same client with the chosen limit: $rate/s"
 	for limit in $ADMISSION_LIMITS; do
 		admission_limit "$limit"
-		admission_run "$load" "P = $limit" "$ADMISSION_SWEEP"
-		if kv_true "$adm_tps > $best"; then best=$adm_tps; fi
+		admission_compared "$load" "P = $limit" "$ADMISSION_SWEEP"
 	done
+}
+
+admission_load() # load
+{
+	local load=$1 clients limit best=0 peak=0 peak_at chosen calm least=${ADMISSION_CLIENTS%% *} n=$ADMISSION_SWEEP tps off ceiling
+	local adm_half=$((ADMISSION_SECONDS / 2 > 0 ? ADMISSION_SECONDS / 2 : 1))
+	local -A adm_kept=()
+
 	admission_choose "$load"
+	limit=$adm_limit
 	for clients in $ADMISSION_CLIENTS; do
-		admission_run "$load" chosen "$clients"
-		on[$clients]=$adm_tps
-		if [ "$clients" = "$ADMISSION_SWEEP" ]; then
-			chosen=$adm_tps chosen_p99=$adm_p99 chosen_jain=$adm_jain chosen_cv=$adm_cv chosen_server=$adm_server
-		fi
+		admission_limit -1
+		admission_run "$load" off "$clients" "$ADMISSION_SECONDS"
+		if kv_true "$adm_tps > $peak"; then peak=$adm_tps peak_at=$clients; fi
+		admission_limit "$limit"
+		admission_run "$load" chosen "$clients" "$ADMISSION_SECONDS"
 	done
 	admission_limit -1
+	admission_run "$load" 'off, 70 % load' 32 "$ADMISSION_SECONDS" -R "$(kv_calc "int(0.7 * $peak)")"
+	calm=$adm_server
+	for _ in $(seq "$ADMISSION_ROUNDS"); do admission_round "$load" "$limit" "$least" "$peak_at"; done
+	admission_limit -1
 
-	line "$load, $ADMISSION_SWEEP clients: chosen limit against the best of the sweep" "$(ratio "$chosen" "$best")" "0.97x" "$chosen >= 0.97 * $best"
-	line "$load, $ADMISSION_SWEEP clients: against the peak without admission" "$(ratio "$chosen" "$peak"), off $(ratio "${off[$ADMISSION_SWEEP]}" "$peak")" "0.97x" "$chosen >= 0.97 * $peak"
-	line "$load, $ADMISSION_SWEEP clients: p99 against clients / throughput" "$(kv_calc "$chosen_p99 * $chosen / 1000 / $ADMISSION_SWEEP")" "1.8" \
-		"$chosen_p99 * $chosen / 1000 / $ADMISSION_SWEEP <= 1.8"
-	line "$load, $ADMISSION_SWEEP clients: p99 in the server against that at 70 % load" "$(kv_calc "$chosen_server / ($calm_server > 0 ? $calm_server : 0.01)")x" "3x" \
-		"$chosen_server <= 3 * $calm_server"
-	line "$load, $ADMISSION_SWEEP clients: Jain, CV of latency" "$chosen_jain, $chosen_cv" "0.98, 0.4" "$chosen_jain >= 0.98 && $chosen_cv <= 0.4"
-	clients=${ADMISSION_CLIENTS%% *}
-	line "$load, $clients clients: against off" "$(ratio "${on[$clients]}" "${off[$clients]}")" "0.98x" "${on[$clients]} >= 0.98 * ${off[$clients]}"
+	tps=$(admission_median "chosen $n")
+	off=$(admission_median "off $n")
+	ceiling=$(admission_median ceiling)
+	peak=$(admission_median "off $peak_at")
+	for limit in $ADMISSION_LIMITS; do
+		chosen=$(admission_median "P = $limit $n")
+		if kv_true "$chosen > $best"; then best=$chosen; fi
+	done
+	line "$load, $n clients: chosen limit against the best of the sweep" "$(ratio "$tps" "$best")" "0.97x" "$tps >= 0.97 * $best"
+	line "$load, $n clients: against the peak without admission, $peak_at clients" "$(ratio "$tps" "$peak"), ceiling $(ratio "$ceiling" "$peak"), off $(ratio "$off" "$peak")" "0.97x" "$tps >= 0.97 * $peak"
+	line "$load, $n clients: against the ceiling, with the same client" "$(ratio "$(admission_median gate)" "$ceiling"), pgbench $(ratio "$tps" "$ceiling")" "0.95x" "$(admission_median gate) >= 0.95 * $ceiling"
+	line "$load, $n clients: p99 against clients / throughput" "$(admission_median p99)" "1.8" "$(admission_median p99) <= 1.8"
+	line "$load, $n clients: p99 in the server against that at 70 % load" "$(kv_calc "$(admission_median server) / ($calm > 0 ? $calm : 0.01)")x" "3x" \
+		"$(admission_median server) <= 3 * $calm"
+	line "$load, $n clients: Jain, CV of latency" "$(admission_median jain), $(admission_median cv)" "0.98, 0.4" "$(admission_median jain) >= 0.98 && $(admission_median cv) <= 0.4"
+	line "$load, $least clients: against off" "$(ratio "$(admission_median "chosen $least")" "$(admission_median "off $least")")" "0.98x" \
+		"$(admission_median "chosen $least") >= 0.98 * $(admission_median "off $least")"
 }
 
 bench_admission()
@@ -179,6 +258,7 @@ bench_admission()
 	[[ " $ADMISSION_CLIENTS " == *" $ADMISSION_SWEEP "* ]] || kv_die "ADMISSION_CLIENTS must have ADMISSION_SWEEP=$ADMISSION_SWEEP"
 	[ -z "${BENCH_SHORT:-}" ] || where=$here/results
 	adm_figures=$where/admission.tsv
+	admission_build
 	kv_psql -c 'ALTER SYSTEM SET max_connections = 900'
 	kv_server_stop
 	kv_server_start
