@@ -13,7 +13,8 @@ EXTENSION = kvfdw
 MODULE_big = kvfdw
 KV_VERSION = 0.2
 OLD_VERSIONS = 0.1
-UPDATES = $(OLD_VERSIONS:%=kvfdw--%--$(KV_VERSION).sql)
+# a whole path: make would take one in the source's directory for it
+UPDATES = $(OLD_VERSIONS:%=$(CURDIR)/kvfdw--%--$(KV_VERSION).sql)
 DATA = sql/kvfdw--$(KV_VERSION).sql $(OLD_VERSIONS:%=sql/old/kvfdw--%.sql)
 DATA_built = $(UPDATES)
 SCRIPTS = bin/kvfdw_upgrade

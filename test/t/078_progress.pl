@@ -84,6 +84,6 @@ my $checking = psql_writer($node, "SET kvfdw.stop_points = 'check_run_pinned=wai
 stopped($node, 'check_run_pinned');
 is(progress('command, pg_terminate_backend(pid)'), 'check|t', 'a session that checks is terminated');
 like(outcome($checking), qr/terminating connection/, 'and ends');
-is(progress('*'), '', 'it has no row any more');
+ok(wait_for('the end of the session', sub { progress('*') eq '' }), 'then it has no row any more');
 $node->stop;
 done_testing();
