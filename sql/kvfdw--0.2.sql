@@ -54,7 +54,8 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT unsorted_bytes bigint,
 	OUT space_waits bigint,
 	OUT space_bound bigint,
-	OUT space_waits_for text)
+	OUT space_waits_for text,
+	OUT recent_hits bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
@@ -129,6 +130,11 @@ CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void
 -- the owner.
 CREATE FUNCTION kvfdw_compact("table" regclass, sorted boolean DEFAULT false,
 	OUT moved_bytes bigint, OUT freed_bytes bigint, OUT waiting_for text)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+-- Reads a table's values into the value cache, as far as it has room; returns bytes.  For
+-- the owner.
+CREATE FUNCTION kvfdw_prewarm(regclass) RETURNS bigint
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
 -- The compactions that run now: one row for each shard.

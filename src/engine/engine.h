@@ -80,6 +80,7 @@ typedef struct KvScanStats
 	uint64		device_reads;
 	uint64		device_bytes;
 	uint64		slot_hits;		/* values served from merge slots */
+	uint64		recent_hits;	/* … from the recent ring */
 	uint64		cache_hits;		/* … and from the value cache */
 	uint64		windows_hit;	/* of the range cache, loaded for others before */
 	uint64		windows_loaded; /* … for this scan */
@@ -443,6 +444,14 @@ typedef struct KvPassStats
 extern void kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats),
 						   void *arg);
 
+/* ---- warming (warm.c) ---- */
+
+/*
+ * Read the store's value files into the value cache, the newest ones first, as far as it has
+ * room; returns bytes.  What is there already counts.  Serves interrupts.
+ */
+extern uint64 kv_store_prewarm(KvStore *store);
+
 /* ---- checking and statistics ---- */
 
 /* Read everything of one store and verify it (check.c). */
@@ -458,7 +467,7 @@ typedef enum KvStat
 	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
-	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS,
+	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,
 	KV_COUNTERS
 } KvStat;
 

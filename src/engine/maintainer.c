@@ -39,6 +39,7 @@
 #include "engine/maintainer.h"
 #include "engine/shard/shard.h"
 #include "engine/statistics.h"
+#include "engine/warm.h"
 #include "engine/xact/xact.h"
 
 #define KV_NAP_MS	1000
@@ -303,6 +304,7 @@ settle_everything(void)
 	LWLockRelease(&kv_registry->lock);
 
 	complete &= attempt_all(KV_STORE_CLOSED, is_usable, open_store);
+	kv_warm_start();
 	if (kv_incarnations->ndead < KV_MAX_INCARNATIONS / 2)
 		return;
 	complete &= attempt_all(KV_STORE_OPEN, NULL, settle_store);
@@ -440,5 +442,6 @@ kv_maintainer_main(Datum arg)
 		KV_STOP_POINT("maintainer_idle");
 		kv_free_or_nap(KV_NAP_MS, KV_WAIT_IDLE);
 	}
+	kv_warm_note();
 	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }

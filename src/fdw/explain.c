@@ -182,6 +182,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 		ExplainPropertyUInteger("Device Reads", NULL, stats->device_reads, es);
 		ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
 		ExplainPropertyUInteger("Merge-Slot Hits", NULL, stats->slot_hits, es);
+		ExplainPropertyUInteger("Recent Hits", NULL, stats->recent_hits, es);
 		ExplainPropertyUInteger("Value-Cache Hits", NULL, stats->cache_hits, es);
 		show_windows(stats, es);
 	}

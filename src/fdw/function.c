@@ -1,7 +1,7 @@
 /*
  * function.c
  *		The SQL functions that look inside, and have it tidied up: statistics, size, check, freeze,
- *		compact.
+ *		compact, prewarm.
  */
 #include "postgres.h"
 
@@ -37,10 +37,11 @@ PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
 PG_FUNCTION_INFO_V1(kvfdw_compact);
+PG_FUNCTION_INFO_V1(kvfdw_prewarm);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_progress);
 
-#define KV_STAT_COLUMNS 40
+#define KV_STAT_COLUMNS 41
 #define KV_PROGRESS_COLUMNS 10
 
 KV_NORETURN static void
@@ -127,6 +128,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	if (stats->space_waits_for != NULL)
 		values[n] = CStringGetTextDatum(stats->space_waits_for);
 	n++;
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_RECENT_HITS]);
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -290,6 +292,17 @@ kvfdw_freeze(PG_FUNCTION_ARGS)
 		kv_store_freeze(store);
 	relation_close(rel, AccessShareLock);
 	PG_RETURN_VOID();
+}
+
+Datum
+kvfdw_prewarm(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_our_table(PG_GETARG_OID(0), true, AccessShareLock);
+	KvStore    *store = kv_table_store(rel, false);
+	uint64		bytes = store ? kv_store_prewarm(store) : 0;
+
+	relation_close(rel, AccessShareLock);
+	PG_RETURN_INT64(bytes);
 }
 
 Datum

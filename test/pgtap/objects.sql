@@ -19,6 +19,7 @@ SELECT function_returns('kvfdw_relation_size', ARRAY['regclass'], 'bigint');
 SELECT is_strict('kvfdw_relation_size', ARRAY['regclass']);
 SELECT has_function('kvfdw_freeze', ARRAY['regclass']);
 SELECT function_returns('kvfdw_freeze', ARRAY['regclass'], 'void');
+SELECT function_returns('kvfdw_prewarm', ARRAY['regclass'], 'bigint');
 SELECT has_function('kvfdw_compact', ARRAY['regclass', 'boolean']);
 SELECT function_returns('kvfdw_compact', ARRAY['regclass', 'boolean'], 'record');
 SELECT is((SELECT string_agg(name || ' ' || type::regtype, ', ' ORDER BY n) FROM pg_proc, unnest(proargnames, proallargtypes, proargmodes) WITH ORDINALITY AS a (name, type, mode, n) WHERE oid = 'kvfdw_compact(regclass, boolean)'::regprocedure), 'table regclass, sorted boolean, moved_bytes bigint, freed_bytes bigint, waiting_for text', 'kvfdw_compact names its arguments and columns');
@@ -56,6 +57,7 @@ CREATE FOREIGN TABLE public.mine (k int, v text) SERVER kvfdw;
 SELECT is(has_function_privilege('kvfdw_pgtap_user', 'kvfdw_stat_reset()', 'EXECUTE'), false, 'the reset is for superusers, as in pg_stat_statements');
 SET ROLE kvfdw_pgtap_user;
 SELECT throws_ok($$SELECT kvfdw_freeze('mine')$$, '42501', NULL, 'kvfdw_freeze needs the owner');
+SELECT throws_ok($$SELECT kvfdw_prewarm('mine')$$, '42501', NULL, 'kvfdw_prewarm needs the owner');
 SELECT throws_ok($$SELECT kvfdw_compact('mine')$$, '42501', NULL, 'kvfdw_compact needs the owner');
 SELECT throws_ok($$SELECT kvfdw_check('mine')$$, '42501', NULL, 'kvfdw_check needs the owner');
 SELECT lives_ok($$SELECT * FROM kvfdw_stat_range_cache$$, 'everybody may read the range cache''s view');
@@ -67,7 +69,7 @@ SELECT is((SELECT context FROM pg_settings WHERE name = 'kvfdw.io_method'), 'sup
 SELECT is((SELECT enumvals::text FROM pg_settings WHERE name = 'kvfdw.io_method'), '{auto,io_uring,sync}', 'values of kvfdw.io_method');
 SELECT is((SELECT vartype FROM pg_settings WHERE name = 'kvfdw.io_depth'), 'integer', 'type of kvfdw.io_depth');
 SELECT is((SELECT (vartype, context, unit, boot_val, min_val, max_val)::text FROM pg_settings WHERE name = 'kvfdw.' || n), w, 'kvfdw.' || n) FROM (VALUES
-	('range_cache', '(integer,postmaster,kB,131072,0,2147483647)'), ('range_wait', '(integer,sighup,ms,10000,1,600000)'),
+	('range_cache', '(integer,postmaster,kB,-1,-1,2147483647)'), ('range_wait', '(integer,sighup,ms,10000,1,600000)'),
 	('prefetch_workers', '(integer,postmaster,,2,0,16)'), ('prefetch_cpus', '(string,postmaster,,"",,)')) v (n, w);
 SELECT is((SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'), current_setting('kvfdw.prefetch_workers')::int, 'the prefetch workers run');
 SELECT is((SELECT count(*)::int FROM pg_settings WHERE name LIKE 'kvfdw.%' AND coalesce(short_desc, '') = ''), 0, 'every setting is described');

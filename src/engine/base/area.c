@@ -18,9 +18,11 @@
 #include "engine/base/server.h"
 #include "engine/base/shared.h"
 
+#define KV_LEAST_DELTA_MB	16
+
 KvBase	   *kv_base = NULL;
 char	   *kv_area_base = NULL;
-int			kv_delta_memory_mb = 128;
+int			kv_delta_memory_mb;
 
 void
 kv_base_init(void)
@@ -64,6 +66,15 @@ kv_engine_warn(void)
 	report_not_loaded(WARNING);
 }
 
+static bool
+check_delta_memory(int *value, void **extra, GucSource source)
+{
+	if (*value == -1 || *value >= KV_LEAST_DELTA_MB)
+		return true;
+	GUC_check_errdetail("It must be at least %d MB.", KV_LEAST_DELTA_MB);
+	return false;
+}
+
 void
 kv_require_columns(TupleDesc desc, int n)
 {
@@ -79,8 +90,9 @@ kv_area_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.delta_memory",
 							"Shared memory for recent versions and shard descriptors.",
-							NULL, &kv_delta_memory_mb, 128, 16, 1048576,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+							"-1: a share of kvfdw.memory.",
+							&kv_delta_memory_mb, -1, -1, 1048576,
+							PGC_POSTMASTER, GUC_UNIT_MB, check_delta_memory, NULL, NULL);
 }
 
 Size

@@ -44,7 +44,7 @@
 #define KV_CACHE_HEAT	3		/* turns of the hand that a much used block survives */
 #define KV_NO_WAY		(-1)
 
-static int	value_cache_mb = 128;
+static int	value_cache_mb;
 
 typedef struct KvBlockEntry
 {
@@ -88,7 +88,8 @@ kv_block_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.value_cache",
 							"Shared memory for blocks of values that were read by key or in short ranges.",
-							NULL, &value_cache_mb, 128, 0, 1048576,
+							"-1: a share of kvfdw.memory.",
+							&value_cache_mb, -1, -1, 1048576,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 
@@ -269,20 +270,20 @@ probation_way(KvBlockSet *set)
 	return way;
 }
 
-/* Where a new block goes; KV_NO_WAY: nowhere. */
+/* Where a new block goes, if it is wanted into the clock at once; KV_NO_WAY: nowhere. */
 static int
-choose_way(KvBlockSet *set, uint16 tag)
+choose_way(KvBlockSet *set, uint16 tag, bool wanted)
 {
 	for (int way = 0; way < KV_BLOCK_WAYS; way++)
 	{
 		if (pg_atomic_read_u64(&set->entries[way].sequence) == 0)
 			return way;
 	}
-	return was_ghost(set, tag) ? clock_way(set) : probation_way(set);
+	return was_ghost(set, tag) || wanted ? clock_way(set) : probation_way(set);
 }
 
 static void
-keep_block(uint32 cache_id, uint64 place, const char *block)
+keep_block(uint32 cache_id, uint64 place, const char *block, bool wanted)
 {
 	uint64		hash = hash_of(cache_id, place);
 	uint64		setno = hash % set_count();
@@ -294,7 +295,7 @@ keep_block(uint32 cache_id, uint64 place, const char *block)
 	(void) is_another(cache_id, place);
 	if (holds(set, cache_id, place))
 		return;
-	way = choose_way(set, tag_of(hash));
+	way = choose_way(set, tag_of(hash), wanted);
 	if (way == KV_NO_WAY)
 		return;
 	entry = &set->entries[way];
@@ -355,7 +356,7 @@ kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *bloc
 	if (!touched_by(location, len, &touched))
 		return;
 	for (int i = 0; i < touched.n; i++)
-		keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK);
+		keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK, false);
 }
 
 bool
@@ -364,6 +365,68 @@ kv_block_has(uint32 cache_id, KvLocation location, uint32 len)
 	KvTouched	touched;
 
 	return touched_by(location, len, &touched) && holds_all(cache_id, &touched);
+}
+
+void
+kv_block_warm(uint32 cache_id, KvAddress address, const char *block)
+{
+	if (set_count() > 0)
+		keep_block(cache_id, address / KV_BLOCK, block, true);
+}
+
+uint64
+kv_block_room(void)
+{
+	return set_count() * KV_BLOCK_WAYS;
+}
+
+void
+kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg)
+{
+	for (uint64 set = 0; set < set_count(); set++)
+	{
+		for (int way = 0; way < KV_BLOCK_WAYS; way++)
+		{
+			const KvBlockEntry *entry = &sets[set].entries[way];
+
+			if (entry->cache_id != 0)
+				each(arg, entry->cache_id, entry->place);
+		}
+	}
+}
+
+/* Take a block out, unless somebody is at it. */
+static void
+lose_block(uint32 cache_id, uint64 place)
+{
+	KvBlockSet *set = &sets[set_of(cache_id, place)];
+
+	for (int way = 0; way < KV_BLOCK_WAYS; way++)
+	{
+		KvBlockEntry *entry = &set->entries[way];
+		uint64		sequence = pg_atomic_read_u64(&entry->sequence);
+
+		if (entry->place != place || entry->cache_id != cache_id || sequence % 2 != 0 ||
+			!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
+			continue;
+		pg_write_barrier();
+		entry->place = 0;
+		entry->cache_id = 0;
+		pg_atomic_write_u32(&entry->heat, 0);
+		pg_write_barrier();
+		pg_atomic_write_u64(&entry->sequence, sequence + 2);
+	}
+}
+
+void
+kv_block_lose(uint32 cache_id, KvLocation location, uint32 len)
+{
+	KvTouched	touched;
+
+	if (!touched_by(location, len, &touched))
+		return;
+	for (int i = 0; i < touched.n; i++)
+		lose_block(cache_id, touched.first + i);
 }
 
 bool

@@ -1,9 +1,10 @@
 /*
  * cache.h
- *		Copies of pieces of value files: the value cache, of blocks, and the range cache.
+ *		Copies of pieces of value files: the recent ring, the value cache, of blocks, and
+ *		the range cache.
  *
  * Never authoritative: nothing is lost with it.  Its locks come last and are held
- * across no read.  The value cache (block.c) raises nothing.
+ * across no read.  The recent ring (recent.c) and the value cache (block.c) raise nothing.
  *
  * The range cache is made of windows: pieces of value files in shared memory,
  * which prefetch workers fill for scans.  It is a cache of bytes by place and
@@ -386,5 +387,32 @@ extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
 extern bool kv_block_has(uint32 cache_id, KvLocation location, uint32 len);
 /* Could they be? */
 extern bool kv_block_takes(KvLocation location, uint32 len);
+/* Keep a block that was read before anybody has asked for it. */
+extern void kv_block_warm(uint32 cache_id, KvAddress address, const char *block);
+/* How many blocks there is room for; each that is here, by its number: address / KV_BLOCK. */
+extern uint64 kv_block_room(void);
+extern void kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
+/* What was read is not what the files have. */
+extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
+
+/* ---- recent.c; raises nothing.  Its lock is a last one, and readers take none ---- */
+extern void kv_recent_gucs(void);	/* defines its setting */
+extern Size kv_recent_memory(void); /* its part of shared memory … */
+extern void kv_recent_attach(void); /* … made, in the shmem startup hook */
+
+extern bool kv_recent_on(void); /* is there a ring? */
+/*
+ * Whole blocks have been written at an address, and are the newest; hot: what is there is
+ * read or written often.
+ */
+extern void kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
+						  bool hot);
+/* Copy bytes, if all are here; what they are the caller finds out (I 4). */
+extern bool kv_recent_read(uint32 cache_id, KvAddress address, uint32 len, char *into);
+/* As of the value cache. */
+extern uint64 kv_recent_room(void);
+extern void kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
+/* Is it worth to make room for bytes that begin there, and to ask for them? */
+extern bool kv_recent_may_have(uint32 cache_id, KvAddress address);
 
 #endif							/* KV_CACHE_H */

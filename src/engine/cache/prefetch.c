@@ -599,8 +599,8 @@ kv_prefetch_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.range_cache",
 							"Shared memory for pieces of value files that ordered scans read.",
-							"Scans of large ranges share them.",
-							&kv_window_cache_kb, 128 * 1024, 0, INT_MAX,
+							"Scans of large ranges share them.  -1: a share of kvfdw.memory.",
+							&kv_window_cache_kb, -1, -1, INT_MAX,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.prefetch_workers",
 							"Number of workers that load the range cache.",

@@ -1,7 +1,7 @@
 /*
  * fetch.c
  *		The values of a batch of rows, wherever they are: in merge slots, in the
- *		value cache, in windows of the range cache, on the device.
+ *		recent ring, in the value cache, in windows of the range cache, on the device.
  */
 #include "postgres.h"
 
@@ -114,9 +114,37 @@ compare_reads(const void *a, const void *b)
 }
 
 /*
- * Take values from the value cache.  One that does not verify is read anew: its block
- * was already damaged when it was read for another value.
+ * Copy a row's value out of the recent ring or the value cache.  One that does not verify
+ * is read anew: its block was already damaged when it was read for another value, or
+ * written since.
  */
+static bool
+take_cached(KvScan *scan, const KvBatchRow *row, char *into)
+{
+	const KvVersion *version = &row->version;
+	uint32		cache_id = scan->store->cache_id;
+	KvKey		key = {row->key, row->keylen};
+
+	if (kv_recent_read(cache_id, KV_LOCATION_ADDRESS(version->location), version->len, into) &&
+		kv_value_matches(&scan->store->key, key, into, version))
+	{
+		scan->stats.recent_hits++;
+		kv_stat_add(scan->store, KV_COUNT_RECENT_HITS, 1);
+		return true;
+	}
+	if (!kv_block_read(cache_id, version->location, version->len, into))
+		return false;
+	if (!kv_value_matches(&scan->store->key, key, into, version))
+	{
+		kv_block_lose(cache_id, version->location, version->len);
+		return false;
+	}
+	scan->stats.cache_hits++;
+	kv_stat_add(scan->store, KV_COUNT_CACHE_HITS, 1);
+	return true;
+}
+
+/* Take values from where they are kept when they were written, or read. */
 static void
 fetch_cached(KvScan *scan)
 {
@@ -126,27 +154,24 @@ fetch_cached(KvScan *scan)
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
-		KvKey		key = {row->key, row->keylen};
+		KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 		bool		raw = KV_LOCATION_FORM(row->version.location) == KV_FORM_RAW;
 		Size		head = raw ? VARHDRSZ : 0;
 
-		if (row->value != NULL || !kv_block_takes(row->version.location, row->version.len))
+		if (row->value != NULL || (!kv_block_takes(row->version.location, row->version.len) &&
+								   !kv_recent_may_have(scan->store->cache_id, address)))
 			continue;
 		if (into == NULL || head + row->version.len > size)
 		{
 			size = head + row->version.len;
-			into = MemoryContextAlloc(scan->batch_context, size);
+			into = MemoryContextAllocHuge(scan->batch_context, size);
 		}
-		if (!kv_block_read(scan->store->cache_id, row->version.location, row->version.len,
-						   into + head) ||
-			!kv_value_matches(&scan->store->key, key, into + head, &row->version))
+		if (!take_cached(scan, row, into + head))
 			continue;
 		row->value = into + head;
 		row->headed = raw;
 		row->verified = true;
 		into = NULL;
-		scan->stats.cache_hits++;
-		kv_stat_add(scan->store, KV_COUNT_CACHE_HITS, 1);
 	}
 }
 

@@ -225,7 +225,7 @@ kv_slot_finish(int i)
 	if (store->shape.wal == KV_WAL_KEYS && !RecoveryInProgress())
 		kv_commit_log_batch(i);
 	KV_STOP_POINT("slot_before_free");
-	kv_slot_keep_hot(i);
+	kv_slot_keep(i);
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, slot->capacity);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);

@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 
 #include "engine/base/types.h"
+#include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
@@ -316,6 +317,8 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 		memcpy(buffer, value + done, bytes);
 		memset(buffer + bytes, 0, part - bytes);
 		kv_io_write(file, buffer, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
+		if (size <= KV_EXTENT_PART)
+			kv_recent_put(store->cache_id, address, part, buffer, false);
 	}
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
 	kv_space_take(store, size);

@@ -278,16 +278,26 @@ kv_slot_mark_hot(const KvShard *shard, KvLocation location, uint32 len)
 }
 
 void
-kv_slot_keep_hot(int i)
+kv_slot_keep(int i)
 {
 	const KvSlot *slot = &kv_slots[i];
+	uint32		cache_id = slot->store->cache_id;
 
-	for (uint32 at = 0; slot->hot != 0 && at < slot->value_used; at += KV_BLOCK)
+	if (kv_recent_on() && slot->hot == 0)
 	{
-		KvLocation	location = KV_LOCATION_MAKE(0, slot->base + at);
+		kv_recent_put(cache_id, slot->base, TYPEALIGN(KV_BLOCK, slot->value_used),
+					  kv_slot_values(i), false);
+		return;
+	}
+	for (uint32 at = 0; at < slot->value_used; at += KV_BLOCK)
+	{
+		bool		hot = (slot->hot & hot_bit(at)) != 0;
 
-		if (slot->hot & hot_bit(at))
-			kv_block_keep(slot->store->cache_id, location, KV_BLOCK, kv_slot_values(i) + at);
+		if (kv_recent_on())
+			kv_recent_put(cache_id, slot->base + at, KV_BLOCK, kv_slot_values(i) + at, hot);
+		else if (hot)
+			kv_block_keep(cache_id, KV_LOCATION_MAKE(0, slot->base + at), KV_BLOCK,
+						  kv_slot_values(i) + at);
 	}
 }
 

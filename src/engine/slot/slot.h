@@ -239,8 +239,8 @@ extern bool kv_shard_stretches(const KvShard *shard, KvStretches *stretches);
 extern KvStretch kv_shard_unwritten(const KvShard *shard);
 /* Shard's lock, exclusive: the value just put is one that is read or written often. */
 extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location, uint32 len);
-/* The slot is written: its hot values go into the value cache. */
-extern void kv_slot_keep_hot(int slot);
+/* The slot is written: its values go into the recent ring, or its hot ones into the value cache. */
+extern void kv_slot_keep(int slot);
 /*
  * Complete the slot's value image, batch head and header, and mark it sealed; log_offset
  * is reserved already.  Its state is the caller's.

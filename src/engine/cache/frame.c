@@ -1,0 +1,123 @@
+/*
+ * frame.c
+ *		Rings of frames; frame.h is the contract.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+
+#include "engine/base/shared.h"
+#include "engine/cache/frame.h"
+
+#define KV_FRAME_STEPS	16		/* of a chain, that a reader takes */
+
+Size
+kv_frames_size(uint32 n)
+{
+	return MAXALIGN(sizeof(KvFrameControl)) + MAXALIGN(n * sizeof(KvFrame)) +
+		MAXALIGN(n * sizeof(pg_atomic_uint32));
+}
+
+void
+kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found)
+{
+	ring->control = (KvFrameControl *) memory;
+	ring->n = n;
+	ring->frames = (KvFrame *) (memory + MAXALIGN(sizeof(KvFrameControl)));
+	ring->buckets = (pg_atomic_uint32 *) ((char *) ring->frames + MAXALIGN(n * sizeof(KvFrame)));
+	if (found)
+		return;
+	memset(memory, 0, kv_frames_size(n));
+	LWLockInitialize(&ring->control->lock, kv_tranche_room);
+	for (uint32 i = 0; i < n; i++)
+	{
+		pg_atomic_init_u64(&ring->frames[i].sequence, 0);
+		pg_atomic_init_u32(&ring->frames[i].valid, 0);
+		pg_atomic_init_u32(&ring->frames[i].wanted, 0);
+		ring->frames[i].next = KV_NO_FRAME;
+		pg_atomic_init_u32(&ring->buckets[i], KV_NO_FRAME);
+	}
+}
+
+static pg_atomic_uint32 *
+bucket_of(const KvFrameRing *ring, uint32 cache_id, uint64 number)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) &number, sizeof(number),
+										   cache_id);
+
+	return &ring->buckets[hash % ring->n];
+}
+
+uint32
+kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number)
+{
+	uint32		i = pg_atomic_read_u32(bucket_of(ring, cache_id, number));
+
+	for (int steps = 0; i < ring->n && steps < KV_FRAME_STEPS; steps++)
+	{
+		if (ring->frames[i].number == number && ring->frames[i].cache_id == cache_id)
+			return i;
+		i = ring->frames[i].next;
+	}
+	return KV_NO_FRAME;
+}
+
+static void
+leave_chain(const KvFrameRing *ring, uint32 i)
+{
+	pg_atomic_uint32 *bucket = bucket_of(ring, ring->frames[i].cache_id, ring->frames[i].number);
+	uint32		before = pg_atomic_read_u32(bucket);
+
+	if (before == i)
+	{
+		pg_atomic_write_u32(bucket, ring->frames[i].next);
+		return;
+	}
+	while (ring->frames[before].next != i)
+		before = ring->frames[before].next;
+	ring->frames[before].next = ring->frames[i].next;
+}
+
+/* Its sequence is even before and after, and another one. */
+static void
+give_to(KvFrame *frame, uint32 cache_id, uint64 number)
+{
+	uint64		sequence = pg_atomic_read_u64(&frame->sequence);
+
+	pg_atomic_write_u64(&frame->sequence, sequence + 1);
+	pg_write_barrier();
+	pg_atomic_write_u32(&frame->valid, 0);
+	pg_atomic_write_u32(&frame->wanted, 0);
+	frame->cache_id = cache_id;
+	frame->number = number;
+	pg_write_barrier();
+	pg_atomic_write_u64(&frame->sequence, sequence + 2);
+}
+
+void
+kv_frame_drop(const KvFrameRing *ring, uint32 i)
+{
+	Assert(LWLockHeldByMeInMode(&ring->control->lock, LW_EXCLUSIVE));
+	if (ring->frames[i].cache_id == 0)
+		return;
+	leave_chain(ring, i);
+	give_to(&ring->frames[i], 0, 0);
+}
+
+uint32
+kv_frame_take(const KvFrameRing *ring, uint32 cache_id, uint64 number)
+{
+	uint32		i = ring->control->hand;
+	KvFrame    *frame = &ring->frames[i];
+	pg_atomic_uint32 *bucket = bucket_of(ring, cache_id, number);
+
+	Assert(LWLockHeldByMeInMode(&ring->control->lock, LW_EXCLUSIVE));
+	ring->control->hand = (i + 1) % ring->n;
+	if (frame->cache_id != 0)
+		leave_chain(ring, i);
+	give_to(frame, cache_id, number);
+	frame->next = pg_atomic_read_u32(bucket);
+	pg_write_barrier();
+	pg_atomic_write_u32(bucket, i);
+	return i;
+}

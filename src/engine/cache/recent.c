@@ -1,0 +1,202 @@
+/*
+ * recent.c
+ *		The recent ring: what was written to value files last, in shared memory.
+ *
+ * Merge slots serve their values until they are written; then their image is copied here,
+ * before it leaves them, so that there is no gap.  The ring is a window by place: frames
+ * (frame.h), the oldest of which makes room for the next.  So of each shard the values
+ * written last are here, however they are asked for, until the window has slid past them:
+ * consumers that follow producers read nothing from the device.
+ *
+ * Bits say which blocks of a frame are here.  They appear behind the bytes, and go when the
+ * frame changes hands.  Blocks that were read while they were here go to the value cache
+ * then, as do those that the slot has marked as hot.
+ */
+#include "postgres.h"
+
+#include "storage/shmem.h"
+#include "utils/guc.h"
+
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/cache/frame.h"
+
+static int	recent_cache_mb;
+
+static KvFrameRing ring;
+static char *frame_bytes;
+
+/* ---- shared memory ---- */
+
+static uint32
+frame_count(void)
+{
+	return Max(recent_cache_mb, 0) * (1024 * 1024 / KV_FRAME_SIZE);
+}
+
+void
+kv_recent_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.recent_cache",
+							"Shared memory for values that were written lately.",
+							"-1: a share of kvfdw.memory.",
+							&recent_cache_mb, -1, -1, 1048576,
+							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+}
+
+Size
+kv_recent_memory(void)
+{
+	if (frame_count() == 0)
+		return 0;
+	return add_size(kv_frames_size(frame_count()),
+					add_size(mul_size(frame_count(), KV_FRAME_SIZE), KV_BLOCK));
+}
+
+void
+kv_recent_attach(void)
+{
+	bool		found;
+	char	   *memory;
+
+	if (frame_count() == 0)
+		return;
+	memory = ShmemInitStruct("kvfdw recent ring", kv_recent_memory(), &found);
+	kv_frames_attach(&ring, memory, frame_count(), found);
+	frame_bytes = (char *) TYPEALIGN(KV_BLOCK, memory + kv_frames_size(frame_count()));
+}
+
+static char *
+bytes_of(uint32 frame)
+{
+	return frame_bytes + (Size) frame * KV_FRAME_SIZE;
+}
+
+/* ---- writing ---- */
+
+/* What was read of a frame that leaves goes to the value cache.  Lock held. */
+static void
+keep_wanted(uint32 i)
+{
+	KvFrame    *frame = &ring.frames[i];
+	uint32		wanted = pg_atomic_read_u32(&frame->wanted) & pg_atomic_read_u32(&frame->valid);
+
+	for (int block = 0; wanted != 0; block++, wanted >>= 1)
+	{
+		KvAddress	address = frame->number * KV_FRAME_SIZE + block * KV_BLOCK;
+
+		if (wanted & 1)
+			kv_block_keep(frame->cache_id, KV_LOCATION_MAKE(0, address), KV_BLOCK,
+						  bytes_of(i) + block * KV_BLOCK);
+	}
+}
+
+void
+kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes, bool hot)
+{
+	Assert(address % KV_BLOCK == 0 && len % KV_BLOCK == 0);
+	if (ring.control == NULL || len == 0)
+		return;
+	LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
+	for (uint32 done = 0; done < len;)
+	{
+		uint64		number = (address + done) / KV_FRAME_SIZE;
+		uint32		from = (address + done) % KV_FRAME_SIZE;
+		uint32		part = Min(len - done, KV_FRAME_SIZE - from);
+		uint32		i = kv_frame_find(&ring, cache_id, number);
+
+		if (i == KV_NO_FRAME)
+		{
+			keep_wanted(ring.control->hand);
+			i = kv_frame_take(&ring, cache_id, number);
+		}
+		memcpy(bytes_of(i) + from, bytes + done, part);
+		pg_write_barrier();
+		pg_atomic_fetch_or_u32(&ring.frames[i].valid, kv_frame_blocks(from, part));
+		if (hot)
+			pg_atomic_fetch_or_u32(&ring.frames[i].wanted, kv_frame_blocks(from, part));
+		done += part;
+	}
+	LWLockRelease(&ring.control->lock);
+}
+
+/* ---- reading ---- */
+
+/* Copy bytes out of one frame; false: they are not all there. */
+static bool
+read_frame(uint32 cache_id, uint64 number, uint32 from, uint32 len, char *into)
+{
+	uint32		i = kv_frame_find(&ring, cache_id, number);
+	uint32		blocks = kv_frame_blocks(from, len);
+	KvFrame    *frame;
+	uint64		sequence;
+
+	if (i == KV_NO_FRAME)
+		return false;
+	frame = &ring.frames[i];
+	sequence = pg_atomic_read_u64(&frame->sequence);
+	pg_read_barrier();
+	if (sequence % 2 != 0 || frame->number != number || frame->cache_id != cache_id ||
+		(pg_atomic_read_u32(&frame->valid) & blocks) != blocks)
+		return false;
+	pg_read_barrier();
+	memcpy(into, bytes_of(i) + from, len);
+	pg_read_barrier();
+	if (pg_atomic_read_u64(&frame->sequence) != sequence)
+		return false;
+	if ((pg_atomic_read_u32(&frame->wanted) & blocks) != blocks)
+		pg_atomic_fetch_or_u32(&frame->wanted, blocks);
+	return true;
+}
+
+bool
+kv_recent_on(void)
+{
+	return ring.control != NULL;
+}
+
+uint64
+kv_recent_room(void)
+{
+	return (uint64) ring.n * KV_FRAME_BLOCKS;
+}
+
+void
+kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg)
+{
+	for (uint32 i = 0; i < ring.n; i++)
+	{
+		uint32		valid = pg_atomic_read_u32(&ring.frames[i].valid);
+
+		for (int block = 0; valid != 0; block++, valid >>= 1)
+		{
+			if (valid & 1)
+				each(arg, ring.frames[i].cache_id, ring.frames[i].number * KV_FRAME_BLOCKS + block);
+		}
+	}
+}
+
+bool
+kv_recent_read(uint32 cache_id, KvAddress address, uint32 len, char *into)
+{
+	if (ring.control == NULL || len == 0)
+		return false;
+	for (uint32 done = 0; done < len;)
+	{
+		uint64		number = (address + done) / KV_FRAME_SIZE;
+		uint32		from = (address + done) % KV_FRAME_SIZE;
+		uint32		part = Min(len - done, KV_FRAME_SIZE - from);
+
+		if (!read_frame(cache_id, number, from, part, into + done))
+			return false;
+		done += part;
+	}
+	return true;
+}
+
+bool
+kv_recent_may_have(uint32 cache_id, KvAddress address)
+{
+	return ring.control != NULL &&
+		kv_frame_find(&ring, cache_id, address / KV_FRAME_SIZE) != KV_NO_FRAME;
+}

@@ -1,0 +1,19 @@
+/*
+ * warm.h
+ *		The value cache is warm after a clean restart: a file says which blocks it had.
+ *
+ * What the file says is a hint.  It may be missing, damaged, old or another server's: what
+ * is read for it is verified when it is used (I 4), and nothing here raises but
+ * kv_store_prewarm, which is in engine.h.
+ */
+#ifndef KV_WARM_H
+#define KV_WARM_H
+
+/* In the maintainer, when it is told to end: writes the file, unless one is still to be read. */
+extern void kv_warm_note(void);
+/* In the maintainer, when stores have been opened: if there is a file, starts who reads it. */
+extern void kv_warm_start(void);
+/* Its main function; arg is not used.  Reads the blocks of open stores, removes the file. */
+extern PGDLLEXPORT void kv_warm_worker_main(Datum arg);
+
+#endif							/* KV_WARM_H */

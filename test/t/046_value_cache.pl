@@ -1,0 +1,77 @@
+# Promise: a value of up to 64 kB that was read by key, or in a short range, is read from the device once; a large scan
+# leaves the value cache alone; what the cache has is never shown for another row, version or table; and few values lie in
+# more blocks than they need.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no value cache' if heap_only();
+my $node = kv_cluster('cache', 'kvfdw.value_cache' => '32MB', 'kvfdw.recent_cache' => 0, 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+$node->safe_psql('postgres', kv_table('c', 'k int, v text', 'k'));
+
+# Rows for the table, in files, and counters at zero.
+sub rows
+{
+	my ($query, @before) = @_;
+	$node->safe_psql('postgres', join(';', @before, "INSERT INTO c $query", q{SELECT kvfdw_freeze('c')}, 'SELECT kvfdw_stat_reset()'));
+	return;
+}
+sub counts { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tables WHERE relid = 'c'::regclass"); }
+sub reset_counts { return $node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()'); }
+my $reads = 'device_reads, cache_hits';
+my $letters = q{SELECT g, repeat(chr(96 + g), 700) FROM generate_series(1, 20) g};
+
+# ---- one block ----
+
+rows($letters);
+is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 3') . counts($reads), 'ccc1|0', 'a value that is read by key comes from the device');
+is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 3;' x 2) . counts($reads), "ccc\nccc1|2", '... once');
+is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 4') . counts($reads), 'ddd1|3', 'its neighbours come with it');
+$node->safe_psql('postgres', q{UPDATE c SET v = 'new' WHERE k = 3; SELECT kvfdw_freeze('c'); SELECT kvfdw_stat_reset()});
+is(answer($node, 'SELECT v FROM c WHERE k = 3') . counts($reads), 'new0|1', 'a new version of what is cached is cached');
+is(answer($node, q{BEGIN; UPDATE c SET v = 'no' WHERE k = 3; SELECT v FROM c WHERE k = 3; ROLLBACK; SELECT v FROM c WHERE k = 3; DELETE FROM c WHERE k = 3; SELECT v FROM c WHERE k = 3}),
+	"no\nnew", 'what was rolled back or deleted is not shown');
+rows($letters =~ s/chr\(96/upper(chr(96/r =~ s/\+ g\), 700/+ g)), 700/r, 'TRUNCATE c');
+is(answer($node, 'SELECT left(v, 3) FROM c WHERE k IN (3, 4, 5);' x 2), "CCC\nDDD\nEEE\nCCC\nDDD\nEEE", 'nor a generation of before, with the same places');
+
+# ---- several blocks ----
+
+my $sized = q{SELECT g, repeat(chr(96 + g::int), n) FROM unnest(ARRAY[4097, 10000, 32768, 61000, 66000]) WITH ORDINALITY l (n, g)};
+my $same = q{SELECT string_agg(k || ' ' || length(v) || ' ' || (v = repeat(chr(96 + k), length(v))), ',' ORDER BY k) FROM c WHERE k IN (1, 2, 3, 4, 5)};
+rows($sized, 'TRUNCATE c');
+is(answer($node, "$same; $same"), join("\n", ('1 4097 true,2 10000 true,3 32768 true,4 61000 true,5 66000 true') x 2), 'values of several blocks');
+is(counts('cache_hits'), 4, '... of up to 64 kB are cached');
+$node->safe_psql('postgres', q{UPDATE c SET v = repeat('new', 5000) WHERE k = 2; SELECT kvfdw_freeze('c'); SELECT kvfdw_stat_reset()});
+is(answer($node, q{SELECT v = repeat('new', 5000) FROM c WHERE k = 2}) . counts($reads), 't0|1', '... with their new versions');
+
+# ---- ranges ----
+
+rows(q{SELECT g, repeat('x', 5000) FROM generate_series(1, 600) g}, 'TRUNCATE c');
+is(answer($node, 'SELECT sum(length(v)) FROM c WHERE k BETWEEN 101 AND 150;' x 2), "250000\n250000", 'a short range');
+is(counts('cache_hits'), 50, '... is cached');
+is(answer($node, 'SELECT sum(length(v)) FROM c WHERE k BETWEEN 149 AND 150; SELECT length(v) FROM c WHERE k = 120') . counts('cache_hits'), "10000\n500053", '... for others, too');
+reset_counts();
+answer($node, 'SELECT sum(length(v)) FROM c WHERE k > 150');
+answer($node, 'SELECT length(v) FROM c WHERE k IN (450, 500, 550, 599)');
+is(counts('cache_hits'), 0, 'a large scan leaves the cache alone');
+
+# ---- places ----
+
+rows(q{SELECT g, repeat('z', 1000) FROM generate_series(1, 40) g}, 'TRUNCATE c');
+answer($node, 'SELECT sum(length(v)) FROM c WHERE k BETWEEN 1 AND 40');
+is(counts('device_read_bytes'), 40960, 'values of 1000 bytes lie four to a block');
+
+# ---- what reads by key besides SELECT ----
+
+rows(q{SELECT g, repeat('y', 100) FROM generate_series(1, 20) g}, 'TRUNCATE c');
+my $upsert = 'ON CONFLICT (k) DO UPDATE SET v = left(c.v, 1) || excluded.v';
+is(answer($node, "INSERT INTO c VALUES (1, 'a') $upsert RETURNING v; INSERT INTO c VALUES (2, 'b') $upsert RETURNING v; INSERT INTO c SELECT g, 'c' FROM generate_series(3, 20) g $upsert"), "ya\nyb", 'upserts');
+is(counts($reads), '1|19', '... read what is there by key');
+
+is(kv_check_clean($node, 'c'), '', 'the table is sound');
+done_testing();

@@ -1,0 +1,72 @@
+# Promise: what was written last is read from memory, by key and by short ranges, until as much as the recent ring holds
+# was written after it; what was read there goes on into the value cache; and it is never another's.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no recent ring' if heap_only();
+my $node = kv_cluster('recent', 'kvfdw.value_cache' => '16MB', 'kvfdw.recent_cache' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+$node->safe_psql('postgres', kv_table('r', 'k int, v text', 'k') . kv_table('s', 'k int, v text', 'k', q{shards '4'}) . 'CREATE TABLE heap (k int PRIMARY KEY, v text)');
+
+# All values are in files then, and counters at zero.
+sub written { return $node->safe_psql('postgres', q{SELECT kvfdw_freeze('r'); SELECT kvfdw_freeze('s'); SELECT kvfdw_stat_reset()}); }
+sub counts { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tables WHERE relid = 'r'::regclass"); }
+sub insert { my ($t, $from, $to, $size, $word) = @_; return $node->safe_psql('postgres', "INSERT INTO $t SELECT g, left(repeat(md5('$word' || g), $size / 32 + 1), $size) FROM generate_series($from, $to) g ORDER BY md5(g::text)"); }
+sub by_key { my ($from, $to) = @_; return answer($node, "SELECT count(v), sum(hashtext(v)) FROM generate_series($from, $to) g, LATERAL (SELECT v FROM r WHERE k = g OFFSET 0) l"); }
+my $reads = 'device_reads, recent_hits, cache_hits';
+
+for my $size (300, 4096, 8192, 20000)
+{
+	my $n = int(1_500_000 / $size);
+	$node->safe_psql('postgres', 'TRUNCATE r, heap');
+	insert($_, 1, $n, $size, 'a') for 'heap', 'r';
+	written();
+	is(by_key(1, $n), answer($node, 'SELECT count(v), sum(hashtext(v)) FROM heap'), "what was written, $size bytes each: right by key");
+	is(counts($reads), "0|$n|0", '... from memory');
+	is(answer($node, 'SELECT k, hashtext(v) FROM r WHERE k >= 7 ORDER BY k LIMIT 20'), answer($node, 'SELECT k, hashtext(v) FROM heap WHERE k >= 7 ORDER BY k LIMIT 20'), 'right by range');
+	is(counts($reads), '0|' . ($n + 20) . '|0', '... from memory');
+}
+
+# one that no slot can hold
+$node->safe_psql('postgres', q{INSERT INTO r SELECT 1000000, repeat(md5('large'), 20000)});
+written();
+is(answer($node, q{SELECT v = repeat(md5('large'), 20000) FROM r WHERE k = 1000000}) . counts($reads), 't0|1|0', 'a value larger than a slot, too');
+
+# the window slides on: what was read meanwhile is in the value cache, the rest in files alone
+$node->safe_psql('postgres', 'TRUNCATE r');
+insert('r', 1, 200, 4096, 'a');
+written();
+by_key(1, 100);
+insert('s', 1, 2000, 4096, 'b');
+written();
+is(by_key(1, 200), answer($node, q{SELECT 200, sum(hashtext(repeat(md5('a' || g), 128))) FROM generate_series(1, 200) g}), 'what was written long ago is right');
+is(counts('recent_hits'), 0, '... and not in the ring any more');
+cmp_ok(counts('cache_hits'), '>=', 90, '... but what was read there is in the value cache');
+
+# versions, rollbacks, generations
+insert('r', 201, 210, 4096, 'c');
+written();
+is(answer($node, q{BEGIN; UPDATE r SET v = 'no' WHERE k = 201; SELECT v FROM r WHERE k = 201; ROLLBACK; SELECT v = repeat(md5('c201'), 128) FROM r WHERE k = 201;
+	UPDATE r SET v = 'new' WHERE k = 202; DELETE FROM r WHERE k = 203; SELECT kvfdw_freeze('r'); SELECT v FROM r WHERE k IN (202, 203)}), "no\nt\n\nnew", 'versions are told apart');
+$node->safe_psql('postgres', 'TRUNCATE r');
+insert('r', 1, 10, 4096, 'd');
+written();
+is(answer($node, q{SELECT bool_and(v = repeat(md5('d' || k), 128)) FROM r WHERE k IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)}), 't', 'and generations');
+
+# many at once: writers, whose values leave the ring while others read them
+my @sessions = map { my $s = $_; psql_writer($node, join('', map { "INSERT INTO s SELECT 10000 * ($s * 10 + $_) + g, repeat(md5('e' || g), 128) FROM generate_series(1, 300) g;
+	SELECT bool_and(v = repeat(md5('e' || (k % 10000)), 128)) FROM s WHERE k BETWEEN 10000 * ($s * 10 + $_) + 1 AND 10000 * ($s * 10 + $_) + 200;\n" } 1 .. 9), "writer$s") } 1 .. 4;
+is(join('', map { outcome($_) } @sessions), "t\n" x 36, 'sessions read what they have written');
+
+my $times = times_ready($node);
+$node->safe_psql('postgres', 'CHECKPOINT');
+kill_process(answer($node, 'SELECT pid FROM pg_stat_activity WHERE backend_type = \'kvfdw maintainer\''));
+ready_again($node, $times);
+is(answer($node, q{SELECT bool_and(v = repeat(md5('d' || k), 128)) FROM r}), 't', 'a crash leaves nothing wrong');
+is(kv_check_clean($node, 'r', 's'), '', 'tables are sound');
+done_testing();

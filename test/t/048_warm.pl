@@ -1,0 +1,84 @@
+# Promise: kvfdw_prewarm() and a clean restart leave a warm value cache; the file that says what was cached may be missing,
+# damaged, another's or half used: never an error, never other values.  And kvfdw.memory is divided among what has no size.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has other caches' if heap_only();
+my $node = kv_cluster('warm', 'kvfdw.memory' => '64MB', 'kvfdw.recent_cache' => 0, 'kvfdw.merge_buffers' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+my $file = $node->data_dir . '/kvfdw/warm';
+
+is(join(' ', map { setting($node, "kvfdw.$_") } qw(memory value_cache recent_cache range_cache delta_memory)), '64MB 24MB 0 16MB 16MB', 'parts of kvfdw.memory');
+cmp_ok(answer($node, q{SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'kvfdw%'}), '<', 68 * 1024 * 1024, '... are what is reserved');
+
+$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{
+	INSERT INTO t SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, 1000) g ORDER BY md5(g::text);
+	SELECT kvfdw_freeze('t')});
+# All rows by key: are they right?  And what was read from the device.
+sub rows_right { return answer($node, q{SELECT count(*), bool_and(v = repeat(md5(k::text), 128)) FROM generate_series(1, 1000) g, LATERAL (SELECT * FROM t WHERE k = g OFFSET 0) l}); }
+sub reset_counts { return $node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()'); }
+sub device_reads { return answer($node, q{SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 't'::regclass}); }
+sub warmed { return wait_for('the file to be used', sub { !-e $file }); }
+
+cmp_ok(answer($node, q{SELECT kvfdw_prewarm('t')}), '>=', 1000 * 4096, 'kvfdw_prewarm reads all of a table');
+reset_counts();
+is(rows_right() . ' ' . device_reads(), '1000|t 0', '... so that its values are in memory');
+is(answer($node, q{SELECT kvfdw_prewarm('t') > 0}), 't', 'once more');
+
+$node->stop;
+cmp_ok(-s $file, '>=', 24 + 32 + 1000 * 8, 'a clean stop notes what is cached');
+my $sound = slurp_file($file);
+$node->start;
+warmed();
+reset_counts();
+is(rows_right() . ' ' . device_reads(), '1000|t 0', 'after it they are in memory again');
+
+# what else may be there
+my %damaged = (empty => '', cut => substr($sound, 0, -8), 'its head' => substr($sound, 0, 24), flipped => substr($sound, 0, 100) . chr(ord(substr($sound, 100, 1)) ^ 1) . substr($sound, 101));
+my $body = substr($sound, 24);
+# sums that are right
+my $signed = sub { my ($head, $rest) = @_; return pack('L L Q L L', @$head, crc32c($rest)) . $rest; };
+my ($magic, $version, $system, $nstores) = unpack('L L Q L', $sound);
+$damaged{'of another server'} = $signed->([ $magic, $version, $system + 1, $nstores ], $body);
+$damaged{'of a newer library'} = $signed->([ $magic, $version + 1, $system, $nstores ], $body);
+$damaged{'of too many stores'} = $signed->([ $magic, $version, $system, $nstores + 1 ], $body);
+$damaged{'of too many blocks'} = $signed->([ $magic, $version, $system, $nstores ], substr($body, 0, 24) . pack('Q', 1 << 40) . substr($body, 32));
+my %harmless = (missing => undef, 'of another table' => $signed->([ $magic, $version, $system, $nstores ], pack('L', 4711) . substr($body, 4)),
+	'of places that are nowhere' => $signed->([ $magic, $version, $system, $nstores ], substr($body, 0, 32) . join('', map { pack('Q', $_ * 12345 + (1 << 40)) } 1 .. (length($body) - 32) / 8)));
+for my $what (sort keys %damaged, keys %harmless)
+{
+	my $bytes = exists $damaged{$what} ? $damaged{$what} : $harmless{$what};
+	$node->stop('immediate') if $what eq 'cut';
+	$node->stop if $what ne 'cut';
+	unlink $file;
+	append_to_file($file, $bytes) if defined $bytes;
+	my $log = -s $node->logfile;
+	$node->start;
+	warmed();
+	is(rows_right(), '1000|t', "a file that is $what: the rows are right");
+	my $said = substr(slurp_file($node->logfile), $log);
+	is(scalar(() = $said =~ /LOG:  ignoring file "kvfdw\/warm"/g), exists $damaged{$what} ? 1 : 0, '... and the log says what there is to say');
+	unlike($said, qr/ERROR|WARNING|PANIC|signal/, '... and no more');
+}
+
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 2 unless has_faults($node);
+	worker_stop_points($node, 'warm_read=wait');
+	$node->restart;
+	stopped($node, 'warm_read');
+	$node->stop;
+	ok(-e $file, 'a stop while the file is used leaves it');
+	unlink $node->data_dir . '/kvfdw/waiting.warm_read';
+	append_to_file($node->data_dir . '/kvfdw/continue.warm_read', '');
+	$node->start;
+	warmed();
+	reset_counts();
+	is(rows_right() . ' ' . device_reads(), '1000|t 0', '... to the next start');
+}
+done_testing();
