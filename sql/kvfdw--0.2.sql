@@ -55,7 +55,8 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT space_waits bigint,
 	OUT space_bound bigint,
 	OUT space_waits_for text,
-	OUT recent_hits bigint)
+	OUT recent_hits bigint,
+	OUT tier_hits bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
@@ -104,6 +105,20 @@ CREATE FUNCTION kvfdw_stat_get_range_cache(
 
 CREATE VIEW kvfdw_stat_range_cache AS SELECT * FROM kvfdw_stat_get_range_cache();
 GRANT SELECT ON kvfdw_stat_range_cache TO PUBLIC;
+
+-- The second tier, of all databases; counts since the start or kvfdw_stat_reset().
+CREATE FUNCTION kvfdw_stat_get_tier(
+	OUT "on" boolean,
+	OUT frames bigint,
+	OUT frame_size bigint,
+	OUT used bigint,
+	OUT hits bigint,
+	OUT entered bigint,
+	OUT dropped bigint)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_tier AS SELECT * FROM kvfdw_stat_get_tier();
+GRANT SELECT ON kvfdw_stat_tier TO PUBLIC;
 
 -- How values are read and written at present: io_uring or sync.
 CREATE FUNCTION kvfdw_io_method() RETURNS text

@@ -81,6 +81,7 @@ typedef struct KvScanStats
 	uint64		device_bytes;
 	uint64		slot_hits;		/* values served from merge slots */
 	uint64		recent_hits;	/* … from the recent ring */
+	uint64		tier_hits;		/* … from the second tier */
 	uint64		cache_hits;		/* … and from the value cache */
 	uint64		windows_hit;	/* of the range cache, loaded for others before */
 	uint64		windows_loaded; /* … for this scan */
@@ -468,6 +469,7 @@ typedef enum KvStat
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
 	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,
+	KV_COUNT_TIER_HITS,
 	KV_COUNTERS
 } KvStat;
 
@@ -525,7 +527,20 @@ typedef struct KvWindowStats
 
 /* The range cache's counters and present state; all 0 if the cache is off. */
 extern void kv_stat_windows(KvWindowStats *stats);
-/* Sets the counters of stores, I/O and range cache to 0; what describes the present stays. */
+typedef struct KvTierStats
+{
+	bool		on;				/* false: not configured, or its file has failed */
+	uint64		frames;
+	uint64		frame_size;		/* bytes */
+	uint64		used;			/* frames that hold something */
+	uint64		hits;			/* values read there */
+	uint64		entered;		/* frames written */
+	uint64		dropped;		/* frames that the device was too slow for */
+} KvTierStats;
+
+/* The second tier's counters and present state (cache/tier.c); all 0 if there is none. */
+extern void kv_stat_tier(KvTierStats *stats);
+/* Sets the counters of stores, I/O, range cache and tier to 0; what describes the present stays. */
 extern void kv_stat_reset(void);
 
 #endif							/* KV_ENGINE_H */

@@ -56,6 +56,11 @@ kv_workers_register(void)
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	RegisterBackgroundWorker(&worker);
+	kv_worker_describe(&worker, "kvfdw tier", "kv_tier_writer_main");
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
+	if (kv_tier_wanted())
+		RegisterBackgroundWorker(&worker);
 	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	RegisterBackgroundWorker(&worker);

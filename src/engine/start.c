@@ -70,6 +70,7 @@ static const KvRoom rooms[] = {
 	{KV_STRUCT(KvCompactor, kv_compactor), kv_space_init, .gucs = kv_space_gucs},
 	{.more = kv_block_memory, .attach = kv_block_attach, .gucs = kv_block_gucs},
 	{.more = kv_recent_memory, .attach = kv_recent_attach, .gucs = kv_recent_gucs},
+	{.more = kv_tier_memory, .attach = kv_tier_attach, .gucs = kv_tier_gucs},
 	{.more = kv_window_memory, .attach = kv_window_attach, .gucs = kv_prefetch_gucs},
 	{KV_STRUCT(KvSlotPool, kv_slot_pool), kv_slots_init, kv_slots_memory, kv_slots_attach,
 	kv_slots_gucs, kv_slots_start},

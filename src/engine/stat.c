@@ -142,6 +142,7 @@ kv_stat_reset(void)
 	kv_stores_unpin(stores);
 	kv_io_stats_reset();
 	kv_window_stats_reset();
+	kv_tier_stats_reset();
 }
 
 int

@@ -31,6 +31,7 @@ PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_io);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_barrier);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_range_cache);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_tier);
 PG_FUNCTION_INFO_V1(kvfdw_io_method);
 PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
 PG_FUNCTION_INFO_V1(kvfdw_relation_size);
@@ -41,7 +42,7 @@ PG_FUNCTION_INFO_V1(kvfdw_prewarm);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_progress);
 
-#define KV_STAT_COLUMNS 41
+#define KV_STAT_COLUMNS 42
 #define KV_PROGRESS_COLUMNS 10
 
 KV_NORETURN static void
@@ -129,6 +130,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 		values[n] = CStringGetTextDatum(stats->space_waits_for);
 	n++;
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_RECENT_HITS]);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_TIER_HITS]);
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -219,6 +221,27 @@ kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(stats.reads);
 	values[n++] = Int64GetDatum(stats.read_bytes);
 	values[n++] = Int64GetDatum(stats.evictions);
+	Assert(n == lengthof(values));
+	PG_RETURN_DATUM(row_of(fcinfo, values, nulls, lengthof(values)));
+}
+
+Datum
+kvfdw_stat_get_tier(PG_FUNCTION_ARGS)
+{
+	KvTierStats stats;
+	Datum		values[7];
+	bool		nulls[7] = {0};
+	int			n = 0;
+
+	kv_engine_require();
+	kv_stat_tier(&stats);
+	values[n++] = BoolGetDatum(stats.on);
+	values[n++] = Int64GetDatum(stats.frames);
+	values[n++] = Int64GetDatum(stats.frame_size);
+	values[n++] = Int64GetDatum(stats.used);
+	values[n++] = Int64GetDatum(stats.hits);
+	values[n++] = Int64GetDatum(stats.entered);
+	values[n++] = Int64GetDatum(stats.dropped);
 	Assert(n == lengthof(values));
 	PG_RETURN_DATUM(row_of(fcinfo, values, nulls, lengthof(values)));
 }

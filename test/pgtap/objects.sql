@@ -43,6 +43,8 @@ SELECT has_view('kvfdw_stat_range_cache');
 SELECT columns_are('kvfdw_stat_range_cache', ARRAY['windows', 'window_size', 'used', 'scans', 'hits', 'loads', 'shared', 'waits', 'reads', 'read_bytes', 'evictions']);
 SELECT col_type_is('kvfdw_stat_range_cache', c, 'bigint') FROM unnest(ARRAY['windows', 'window_size', 'used', 'scans', 'hits', 'loads', 'shared', 'waits', 'reads', 'read_bytes', 'evictions']) c;
 SELECT table_privs_are('kvfdw_stat_range_cache', 'public', ARRAY['SELECT']);
+SELECT columns_are('kvfdw_stat_tier', ARRAY['on', 'frames', 'frame_size', 'used', 'hits', 'entered', 'dropped']);
+SELECT table_privs_are('kvfdw_stat_tier', 'public', ARRAY['SELECT']);
 SELECT has_function('kvfdw_stat_get_range_cache', ARRAY[]::text[]);
 SELECT volatility_is('kvfdw_stat_get_range_cache', ARRAY[]::text[], 'volatile');
 SELECT columns_are('kvfdw_stat_io', ARRAY['kind', 'calls', 'bytes', 'errors']);

@@ -12,7 +12,8 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no reference' if heap_only();
-my $node = kv_cluster('ref');
+# with all that there is
+my $node = kv_cluster('ref', 'kvfdw.tier_path' => "'" . PostgreSQL::Test::Utils::tempdir() . "/ref.tier'", 'kvfdw.tier_size' => '16MB');
 my ($reference, $admission, $memcached, $readme) = map { slurp_file("$FindBin::RealBin/../../$_") } 'docs/reference.md', 'docs/admission.md', 'docs/memcached.md', 'README.md';
 
 # The rows of the tables below a heading, down to the next one, as lists of their cells.

@@ -46,6 +46,7 @@
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
+#include "storage/fd.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/hsearch.h"
@@ -409,10 +410,65 @@ extern void kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const 
 						  bool hot);
 /* Copy bytes, if all are here; what they are the caller finds out (I 4). */
 extern bool kv_recent_read(uint32 cache_id, KvAddress address, uint32 len, char *into);
+/* A frame that leaves the ring soon. */
+typedef struct KvLeaving
+{
+	uint32		frame;
+	uint32		cache_id;
+	uint64		number;
+	uint64		sequence;
+	uint32		valid;
+} KvLeaving;
+
+#define KV_LEAVING_FRAMES	16
+
+/* Those that leave next, oldest first, up to so many, with their bytes; returns how many. */
+extern int	kv_recent_oldest(KvLeaving *leaving, int most, char *bytes);
+/* One of them is elsewhere now. */
+extern void kv_recent_leave(const KvLeaving *leaving);
 /* As of the value cache. */
 extern uint64 kv_recent_room(void);
 extern void kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
 /* Is it worth to make room for bytes that begin there, and to ask for them? */
 extern bool kv_recent_may_have(uint32 cache_id, KvAddress address);
+
+/* ---- tier.c; raises nothing.  Its lock is a last one, and readers take none ---- */
+extern void kv_tier_gucs(void); /* defines its settings */
+extern Size kv_tier_memory(void);	/* its part of shared memory … */
+extern void kv_tier_attach(void);	/* … made, in the shmem startup hook */
+extern bool kv_tier_wanted(void);	/* by the settings */
+extern PGDLLEXPORT void kv_tier_writer_main(Datum arg);	/* its writer; arg is not used */
+
+typedef enum KvTierCounter
+{
+	KV_TIER_HITS,				/* values read there */
+	KV_TIER_ENTERED,			/* frames that were written */
+	KV_TIER_DROPPED,			/* frames that left the recent ring before they could be */
+	KV_TIER_COUNTERS
+} KvTierCounter;
+
+/* Where a value is in the tier's file, as long as the frames do not change. */
+typedef struct KvTierPart
+{
+	uint32		frame;
+	uint64		sequence;
+} KvTierPart;
+
+typedef struct KvTierPlace
+{
+	uint64		offset;			/* of its first byte */
+	int			nparts;
+	KvTierPart	parts[2];
+} KvTierPlace;
+
+/* Is the value there? */
+extern bool kv_tier_find(uint32 cache_id, KvAddress address, uint32 len, KvTierPlace *place);
+/* It has been read: was it there all the time? */
+extern bool kv_tier_still(const KvTierPlace *place);
+extern File kv_tier_file(void); /* this process's descriptor; -1: it can be read no more */
+extern void kv_tier_failed(int err);	/* with this errno: do without the tier from now on */
+extern void kv_tier_count(KvTierCounter what, uint64 n);
+extern void kv_tier_wake(void); /* its writer: frames are about to leave the recent ring */
+extern void kv_tier_stats_reset(void);
 
 #endif							/* KV_CACHE_H */

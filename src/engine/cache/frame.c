@@ -49,15 +49,18 @@ bucket_of(const KvFrameRing *ring, uint32 cache_id, uint64 number)
 }
 
 uint32
-kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number)
+kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number, uint32 blocks)
 {
 	uint32		i = pg_atomic_read_u32(bucket_of(ring, cache_id, number));
 
 	for (int steps = 0; i < ring->n && steps < KV_FRAME_STEPS; steps++)
 	{
-		if (ring->frames[i].number == number && ring->frames[i].cache_id == cache_id)
+		KvFrame    *frame = &ring->frames[i];
+
+		if (frame->number == number && frame->cache_id == cache_id &&
+			(pg_atomic_read_u32(&frame->valid) & blocks) == blocks)
 			return i;
-		i = ring->frames[i].next;
+		i = frame->next;
 	}
 	return KV_NO_FRAME;
 }

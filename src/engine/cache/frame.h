@@ -1,7 +1,7 @@
 /*
  * frame.h
  *		Frames: 64 kB of addresses each, in rings of which the oldest frame makes room.
- *		For recent.c.
+ *		For recent.c and tier.c.
  *
  *		FREE ──first block of its addresses comes──▸ FILLED ──dropped, or the hand comes round──▸ FREE
  *
@@ -61,12 +61,15 @@ extern Size kv_frames_size(uint32 n);	/* of shared memory for the frames of a ri
 /* Make a ring there, or find it. */
 extern void kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found);
 
-/* The frame of these addresses, or KV_NO_FRAME.  Without the lock it may have become another's. */
-extern uint32 kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number);
+/*
+ * A frame of these addresses that has these blocks, or KV_NO_FRAME.  Without the lock it may
+ * have become another's.
+ */
+extern uint32 kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number, uint32 blocks);
 /* FREE it, if it is not.  Lock, exclusive. */
 extern void kv_frame_drop(const KvFrameRing *ring, uint32 frame);
 /*
- * Give the oldest frame to these addresses, of which nothing is there yet; the hand goes on.
+ * Give the oldest frame to these addresses, of which some may be in another; the hand goes on.
  * Lock, exclusive.
  */
 extern uint32 kv_frame_take(const KvFrameRing *ring, uint32 cache_id, uint64 number);

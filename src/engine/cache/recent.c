@@ -91,6 +91,20 @@ keep_wanted(uint32 i)
 	}
 }
 
+/* Lock held. */
+static uint32
+take_oldest(uint32 cache_id, uint64 number)
+{
+	uint32		oldest = ring.control->hand;
+
+	if (ring.frames[oldest].cache_id != 0)
+		kv_tier_count(KV_TIER_DROPPED, 1);
+	keep_wanted(oldest);
+	if (oldest % KV_LEAVING_FRAMES == 0)
+		kv_tier_wake();
+	return kv_frame_take(&ring, cache_id, number);
+}
+
 void
 kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes, bool hot)
 {
@@ -103,13 +117,10 @@ kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 		uint64		number = (address + done) / KV_FRAME_SIZE;
 		uint32		from = (address + done) % KV_FRAME_SIZE;
 		uint32		part = Min(len - done, KV_FRAME_SIZE - from);
-		uint32		i = kv_frame_find(&ring, cache_id, number);
+		uint32		i = kv_frame_find(&ring, cache_id, number, 0);
 
 		if (i == KV_NO_FRAME)
-		{
-			keep_wanted(ring.control->hand);
-			i = kv_frame_take(&ring, cache_id, number);
-		}
+			i = take_oldest(cache_id, number);
 		memcpy(bytes_of(i) + from, bytes + done, part);
 		pg_write_barrier();
 		pg_atomic_fetch_or_u32(&ring.frames[i].valid, kv_frame_blocks(from, part));
@@ -120,14 +131,63 @@ kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 	LWLockRelease(&ring.control->lock);
 }
 
+/* ---- leaving ---- */
+
+/* Frames that are due to leave: the oldest of so many parts. */
+#define KV_LEAVING_SHARE	4
+
+int
+kv_recent_oldest(KvLeaving *leaving, int most, char *bytes)
+{
+	uint32		hand = ring.control->hand;
+	int			n = 0;
+
+	for (uint32 passed = 0; passed < ring.n / KV_LEAVING_SHARE && n < most; passed++)
+	{
+		uint32		i = (hand + passed) % ring.n;
+		const KvFrame *frame = &ring.frames[i];
+		KvLeaving  *one = &leaving[n];
+
+		one->frame = i;
+		one->sequence = pg_atomic_read_u64(&ring.frames[i].sequence);
+		pg_read_barrier();
+		one->cache_id = frame->cache_id;
+		one->number = frame->number;
+		one->valid = pg_atomic_read_u32(&ring.frames[i].valid);
+		if (one->sequence % 2 != 0 || one->cache_id == 0 || one->valid == 0)
+			continue;
+		pg_read_barrier();
+		memcpy(bytes + (Size) n * KV_FRAME_SIZE, bytes_of(i), KV_FRAME_SIZE);
+		pg_read_barrier();
+		if (pg_atomic_read_u64(&ring.frames[i].sequence) == one->sequence)
+			n++;
+	}
+	return n;
+}
+
+void
+kv_recent_leave(const KvLeaving *leaving)
+{
+	KvFrame    *frame = &ring.frames[leaving->frame];
+
+	LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u64(&frame->sequence) == leaving->sequence &&
+		pg_atomic_read_u32(&frame->valid) == leaving->valid)
+	{
+		keep_wanted(leaving->frame);
+		kv_frame_drop(&ring, leaving->frame);
+	}
+	LWLockRelease(&ring.control->lock);
+}
+
 /* ---- reading ---- */
 
 /* Copy bytes out of one frame; false: they are not all there. */
 static bool
 read_frame(uint32 cache_id, uint64 number, uint32 from, uint32 len, char *into)
 {
-	uint32		i = kv_frame_find(&ring, cache_id, number);
 	uint32		blocks = kv_frame_blocks(from, len);
+	uint32		i = kv_frame_find(&ring, cache_id, number, blocks);
 	KvFrame    *frame;
 	uint64		sequence;
 
@@ -198,5 +258,5 @@ bool
 kv_recent_may_have(uint32 cache_id, KvAddress address)
 {
 	return ring.control != NULL &&
-		kv_frame_find(&ring, cache_id, address / KV_FRAME_SIZE) != KV_NO_FRAME;
+		kv_frame_find(&ring, cache_id, address / KV_FRAME_SIZE, 0) != KV_NO_FRAME;
 }

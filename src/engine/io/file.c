@@ -92,6 +92,8 @@ const char *const kv_io_kind_names[KV_IO_KINDS] = {
 	[KV_IO_SYNC] = "sync",
 	[KV_IO_COMPACT_READ] = "compact read",
 	[KV_IO_COMPACT_WRITE] = "compact write",
+	[KV_IO_TIER_READ] = "tier read",
+	[KV_IO_TIER_WRITE] = "tier write",
 };
 
 static IoShared *io_shared = NULL;
@@ -310,8 +312,9 @@ direct_supported(const char *path, uint64 *device)
 		offset_align > 0 && KV_BLOCK % offset_align == 0;
 }
 
-File
-kv_io_open(const char *path, int flags, KvIoKind kind)
+/* -1 and *error: it cannot be opened. */
+static File
+open_file(const char *path, int flags, KvIoKind kind, int *error)
 {
 	int			mode = PG_BINARY | ((flags & KV_IO_READONLY) ? O_RDONLY : O_RDWR);
 	File		file = -1;
@@ -350,6 +353,16 @@ kv_io_open(const char *path, int flags, KvIoKind kind)
 					(errmsg("kvfdw uses buffered I/O for file \"%s\"", path),
 					 errdetail("Its file system has no direct I/O.")));
 	}
+	*error = err;
+	return err == 0 ? file : -1;
+}
+
+File
+kv_io_open(const char *path, int flags, KvIoKind kind)
+{
+	int			err;
+	File		file = open_file(path, flags, kind, &err);
+
 	if (err != 0)
 	{
 		kv_io_stat_add(kind, 0, err == ENOENT && (flags & KV_IO_MISSING_OK) ? 0 : err);
@@ -359,6 +372,38 @@ kv_io_open(const char *path, int flags, KvIoKind kind)
 		return -1;
 	}
 	return file;
+}
+
+File
+kv_io_try_open(const char *path, int flags, KvIoKind kind)
+{
+	int			err;
+	File		file = open_file(path, flags, kind, &err);
+
+	if (err != 0)
+		kv_io_stat_add(kind, 0, err);
+	errno = err;
+	return file;
+}
+
+int
+kv_io_try_make(const char *path, uint64 size, KvIoKind kind)
+{
+	int			err = kv_fault(kind, NULL);
+	int			fd = -1;
+
+	if (err == 0)
+	{
+		fd = BasicOpenFilePerm(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | PG_BINARY,
+							   S_IRUSR | S_IWUSR);
+		err = fd < 0 ? errno : posix_fallocate(fd, 0, size);
+	}
+	if (fd >= 0)
+		close(fd);
+	if (fd >= 0 && err != 0)
+		(void) unlink(path);
+	kv_io_stat_add(kind, 0, err);
+	return err;
 }
 
 void

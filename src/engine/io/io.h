@@ -44,6 +44,8 @@ typedef enum KvIoKind
 	KV_IO_SYNC,
 	KV_IO_COMPACT_READ,			/* of values that are moved */
 	KV_IO_COMPACT_WRITE,
+	KV_IO_TIER_READ,
+	KV_IO_TIER_WRITE,
 	KV_IO_KINDS
 } KvIoKind;
 
@@ -60,6 +62,10 @@ extern const char *const kv_io_kind_names[KV_IO_KINDS];	/* 'value read', … */
  * the transaction, and after an ERROR, until kv_io_close.
  */
 extern File kv_io_open(const char *path, int flags, KvIoKind kind);
+/* As above; -1 and errno: it cannot be. */
+extern File kv_io_try_open(const char *path, int flags, KvIoKind kind);
+/* Make a file of so many allocated bytes, for nobody else; 0 or an errno: so if there is one. */
+extern int	kv_io_try_make(const char *path, uint64 size, KvIoKind kind);
 extern void kv_io_close(File file);
 /* Is an open file gone?  fd.c closes files to stay within its limit, and opens them again by name. */
 extern bool kv_io_is_gone(File file);

@@ -96,11 +96,15 @@ typedef struct KvRead
 	KvFileId	file;
 	uint32		len;
 	uint64		offset;			/* in the file */
+	uint32		head;			/* there, where the value begins */
+	bool		tier;			/* it is that of the second tier */
+	KvTierPlace place;			/* … where the value is there */
 	int			together;		/* reads made in the request that begins with this one */
 	KvBatchRow *row;
 } KvRead;
 
 #define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
+#define KV_TIER_FILE	((KvFileId) {PG_UINT64_MAX})	/* behind all value files */
 
 static int
 compare_reads(const void *a, const void *b)
@@ -186,13 +190,22 @@ plan_reads(KvScan *scan, KvRead *reads)
 		KvBatchRow *row = &scan->rows[i];
 		KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 		uint64		offset = kv_offset_of(address);
+		KvRead	   *read = &reads[n];
 
 		if (row->value != NULL || row->problem != 0)
 			continue;
-		reads[n].file = kv_file_of(address);
-		reads[n].offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
-		reads[n].len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - reads[n].offset;
-		reads[n].row = row;
+		read->file = kv_file_of(address);
+		read->tier = !row->no_tier && !scan->reader.windows &&
+			kv_tier_find(scan->store->cache_id, address, row->version.len, &read->place);
+		if (read->tier)
+		{
+			read->file = KV_TIER_FILE;
+			offset = read->place.offset;
+		}
+		read->offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
+		read->head = offset - read->offset;
+		read->len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - read->offset;
+		read->row = row;
 		n++;
 	}
 	qsort(reads, n, sizeof(KvRead), compare_reads);
@@ -273,10 +286,12 @@ take_values(KvIoRequest *request, void *arg)
 	{
 		KvBatchRow *row = read->row;
 		KvKey		key = {row->key, row->keylen};
-		uint64		head = kv_offset_of(KV_LOCATION_ADDRESS(row->version.location)) - request->offset;
+		uint64		head = read->offset - request->offset + read->head;
 
 		if (request->result < 0 || request->result < head + row->version.len)
 			return;
+		if (read->tier && !kv_tier_still(&read->place))
+			continue;
 		row->value = request->buffer + head;
 		row->verified = kv_value_matches(&scan->store->key, key, row->value, &row->version);
 		if (kept && row->verified)
@@ -310,7 +325,8 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 			continue;
 		}
 		last = &requests[n++];
-		last->file = kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
+		last->file = read->tier ? kv_tier_file() :
+			kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
 		last->offset = read->offset;
 		last->len = read->len;
 		last->tag = read;
@@ -331,6 +347,7 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 	Size		bytes;
 	char	   *buffer;
 	int			n;
+	int			from_files = 0;
 
 	kv_value_trim();
 	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
@@ -341,8 +358,15 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 	{
 		requests[i].buffer = buffer;
 		buffer += requests[i].len;
+		if (((KvRead *) requests[i].tag)->tier)
+			bytes -= requests[i].len;
+		else
+			from_files++;
 	}
-	kv_io_read_batch(requests, n, KV_IO_VALUE_READ, take_values, scan);
+	if (from_files > 0)
+		kv_io_read_batch(requests, from_files, KV_IO_VALUE_READ, take_values, scan);
+	if (n > from_files)
+		kv_io_read_batch(requests + from_files, n - from_files, KV_IO_TIER_READ, take_values, scan);
 
 	for (int i = 0; i < n; i++)
 	{
@@ -354,10 +378,40 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 				read->row->result = requests[i].result;
 		}
 	}
-	scan->stats.device_reads += n;
+	scan->stats.device_reads += from_files;
 	scan->stats.device_bytes += bytes;
-	kv_stat_add(scan->store, KV_COUNT_DEVICE_READS, n);
+	kv_stat_add(scan->store, KV_COUNT_DEVICE_READS, from_files);
 	kv_stat_add(scan->store, KV_COUNT_DEVICE_READ_BYTES, bytes);
+}
+
+/*
+ * Values that were read from the second tier, and are not what was looked for there, are to
+ * be read from their own files.  False: there is none.
+ */
+static bool
+lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
+{
+	uint64		hits = 0;
+	bool		lost = false;
+
+	for (int i = nreads - 1; i >= 0 && reads[i].tier; i--)
+	{
+		KvBatchRow *row = reads[i].row;
+
+		if (row->verified)
+		{
+			hits++;
+			continue;
+		}
+		if (row->value == NULL && row->result < 0)
+			kv_tier_failed(-row->result);
+		row->value = NULL;
+		row->no_tier = lost = true;
+	}
+	scan->stats.tier_hits += hits;
+	kv_stat_add(scan->store, KV_COUNT_TIER_HITS, hits);
+	kv_tier_count(KV_TIER_HITS, hits);
+	return lost;
 }
 
 /* ---- values that have moved (I 16) ---- */
@@ -395,7 +449,7 @@ find_again(KvScan *scan, KvBatchRow *row, bool *gone)
 	}
 	row->version = now.version;
 	row->value = now.value;
-	row->verified = row->headed = false;
+	row->verified = row->headed = row->no_tier = false;
 	kv_stat_add(scan->store, KV_COUNT_MOVED_READS, 1);
 	return true;
 }
@@ -434,12 +488,16 @@ kv_batch_fetch(KvScan *scan)
 	/* a value moves seldom, so the second round mostly is the last */
 	do
 	{
-		int			nreads = plan_reads(scan, reads);
+		int			nreads;
 
-		CHECK_FOR_INTERRUPTS();
-		KV_STOP_POINT("fetch_planned");
-		if (nreads > 0)
-			read_values(scan, reads, nreads);
+		do
+		{
+			nreads = plan_reads(scan, reads);
+			CHECK_FOR_INTERRUPTS();
+			KV_STOP_POINT("fetch_planned");
+			if (nreads > 0)
+				read_values(scan, reads, nreads);
+		} while (lost_in_tier(scan, reads, nreads));
 	} while (have_moved(scan, &gone));
 	return !gone;
 }

@@ -32,6 +32,7 @@ typedef struct KvBatchRow
 	bool		present;
 	bool		verified;
 	bool		headed;			/* there is room for a varlena header before value */
+	bool		no_tier;		/* it was not in the second tier when it was read there */
 	int			problem;		/* SQLSTATE: a forgiving scan cannot have the value; else 0 */
 } KvBatchRow;
 

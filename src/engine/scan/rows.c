@@ -73,7 +73,7 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 	row->key = key.data;
 	row->keylen = key.len;
 	row->value = NULL;
-	row->verified = row->headed = false;
+	row->verified = row->headed = row->no_tier = false;
 	row->problem = 0;
 	set = kv_key_view(scan->store, key, &shard);
 	item = kv_delta_find(&shard->active, key.data, key.len);
@@ -209,7 +209,7 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyRea
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
-			row->verified = row->headed = false;
+			row->verified = row->headed = row->no_tier = false;
 			row->problem = 0;
 			if (row->present)
 				bytes += row->version.len;
@@ -339,7 +339,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = NULL;
-			row->verified = row->headed = false;
+			row->verified = row->headed = row->no_tier = false;
 			row->problem = 0;
 			return true;
 		}

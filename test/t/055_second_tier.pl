@@ -1,0 +1,118 @@
+# Promise: what leaves the recent ring is read from the second tier, each value right; a tier that is slow, fails, has other
+# bytes, is cut, gone or another server's costs reads of the value files, and never an error or other values.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no second tier' if heap_only();
+my $dir = PostgreSQL::Test::Utils::tempdir();
+chmod 0777, $dir;
+my $file = "$dir/kv.tier";
+my $node = kv_cluster('tier', 'kvfdw.recent_cache' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB',
+	'kvfdw.merge_size' => "'64kB'", 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+$node->safe_psql('postgres', kv_table('q', 'k int, v text', 'k') . kv_table('p', 'k int, v text', 'k', q{shards '4'}));
+
+sub rows { my ($t, $from, $to, $word) = @_; return "INSERT INTO $t SELECT g, repeat(md5('$word' || g), 90) FROM generate_series($from, $to) g;"; }
+sub insert { return $node->safe_psql('postgres', rows(@_)); }
+# A little at a time, so that the tier mostly keeps up; all is in files then.
+sub fill
+{
+	my ($t, $from, $to, $word) = @_;
+	my @steps = map { $from + 50 * $_ } 0 .. ($to - $from) / 50;
+	return $node->safe_psql('postgres', join("\n", map { rows($t, $_, $_ + 49 > $to ? $to : $_ + 49, $word) . "SELECT kvfdw_freeze('$t');" } @steps) . 'SELECT kvfdw_stat_reset()');
+}
+sub stat_of { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tier"); }
+sub counts { my ($t) = @_; return answer($node, "SELECT tier_hits, recent_hits, device_reads FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); }
+sub right { my ($t, $n, $word) = @_; return answer($node, "SELECT count(*), bool_and(v = repeat(md5('$word' || k), 90)) FROM generate_series(1, $n) g, LATERAL (SELECT * FROM $t WHERE k = g OFFSET 0) l"); }
+
+wait_for('the tier', sub { stat_of('"on"') eq 't' });
+is(sprintf('%o %d', (stat $file)[2] & 07777, -s $file), '600 16777216', 'the file is for nobody else');
+is(answer($node, q{SET ROLE pg_monitor; SHOW kvfdw.tier_size}), '16MB', 'settings');
+
+# 3.4 MB: more than the ring
+fill('q', 1, 1200, 'a');
+wait_for('frames to come to rest', sub { my $before = stat_of('entered'); select(undef, undef, undef, 0.3); stat_of('entered') eq $before });
+is(right('q', 1200, 'a'), '1200|t', 'what has left the ring is right');
+my ($tier, $recent, $device) = split /\|/, counts('q');
+cmp_ok($tier, '>=', 300, 'some of it comes from the tier');
+cmp_ok($recent, '>=', 50, 'the newest from memory');
+is($tier + $recent + $device >= 1200 ? 'all' : "$tier + $recent + $device", 'all', 'each is counted');
+is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM (SELECT * FROM q WHERE k BETWEEN 100 AND 300 ORDER BY k LIMIT 100) s}), '100|t', 'by range, too');
+like(answer($node, q{EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM q WHERE k BETWEEN 400 AND 600}), qr/Tier Hits: [1-9]/, 'EXPLAIN says so');
+is(answer($node, q{SELECT bool_and(calls > 0) FROM kvfdw_stat_io WHERE kind = 'tier read'}), 't', 'and kvfdw_stat_io');
+
+# the file comes round
+fill('p', 1, 6500, 'b');
+is(right('q', 1200, 'a') . right('p', 6500, 'b'), '1200|t6500|t', 'all is right when the file has come round');
+is(stat_of('used <= frames AND hits > 0'), 't', 'and what is in it is bounded');
+
+# other bytes
+sub overwrite { my ($what, $bytes) = @_; open(my $f, '+<', $file) or die "$file: $!"; syswrite($f, $bytes) or die "$file: $!"; close $f; return; }
+overwrite('other bytes', 'x' x (16 << 20));
+is(right('p', 6500, 'b'), '6500|t', 'with other bytes in the file');
+truncate $file, 100 * 4096;
+is(right('p', 6500, 'b'), '6500|t', 'with the file cut');
+unlink $file;
+is(right('p', 6500, 'b'), '6500|t', 'with the file gone');
+insert('p', 7001, 7400, 'b');
+is(answer($node, q{SELECT bool_and(v = repeat(md5('b' || k), 90)) FROM p WHERE k > 7000}), 't', 'writers go on');
+
+my $next = 100000;
+sub more { $next += 100; insert('p', $next, $next + 99, 'b'); return $node->safe_psql('postgres', q{SELECT kvfdw_freeze('p')}); }
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 7 unless has_faults($node);
+	append_to_file($file, 'somebody else wrote this');
+	$node->restart;
+	wait_for('the tier', sub { stat_of('"on"') eq 't' });
+	fill('q', 2001, 2600, 'a');
+	for my $fault ('tier_read:1+:EIO', 'tier_write:1+:ENOSPC')
+	{
+		my $log = -s $node->logfile;
+		$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = '$fault'");
+		$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+		wait_for('the tier to fail', sub {
+			$fault =~ /read/ ? answer($node, 'SELECT sum(length(v)) FROM q WHERE k BETWEEN 2001 AND 2400') : more();
+			return stat_of('"on"') eq 'f';
+		});
+		is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM q WHERE k BETWEEN 2001 AND 2600}), '600|t', "$fault: the rows are right");
+		is(scalar(() = substr(slurp_file($node->logfile), $log) =~ /LOG:  kvfdw does without its second tier/g), 1, '... and the log says it once');
+		$node->safe_psql('postgres', q{ALTER SYSTEM RESET kvfdw.fault});
+		$node->restart;
+		wait_for('the tier', sub { stat_of('"on"') eq 't' });
+	}
+
+	# frames that are on their way: in the file, and not found there yet
+	worker_stop_points($node, 'tier_written=wait');
+	my $stopped = $node->data_dir . '/kvfdw/waiting.tier_written';
+	wait_for('frames on their way', sub { more(); return -e $stopped });
+	is(answer($node, "SELECT count(*), bool_and(v = repeat(md5('b' || k), 90)) FROM p WHERE k BETWEEN 100100 AND $next + 99"), $next - 100000 . '|t', 'what is on its way is right');
+	$node->safe_psql('postgres', 'TRUNCATE q');
+	insert('q', 1, 100, 'c');
+	worker_stop_points($node, '');
+	go_on($node, 'tier_written');
+	is(right('q', 100, 'c'), '100|t', 'and when its table was truncated meanwhile');
+	my $crashes = times_ready($node);
+	worker_stop_points($node, 'tier_before_write=kill');
+	wait_for("a crash", sub { eval { more() }; return times_ready($node) > $crashes });
+	worker_stop_points($node, '');
+	is(right('q', 100, 'c'), '100|t', 'the writer is killed');
+}
+# a crash with frames on their way
+my $times = times_ready($node);
+insert('p', 200001, 200400, 'b');
+kill_process(answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw maintainer'}));
+ready_again($node, $times);
+is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('b' || k), 90)) FROM p WHERE k > 200000}), '400|t', 'a crash leaves nothing wrong');
+is(kv_check_clean($node, 'q', 'p'), '', 'tables are sound');
+for my $path ('relative.tier', $node->data_dir . '/base/1.tier', '/tmp/file')
+{
+	my ($rc, $out, $err) = $node->psql('postgres', "ALTER SYSTEM SET kvfdw.tier_path = '$path'");
+	like($err, qr/It must be an absolute path outside of the data directory/, "the file cannot be $path");
+}
+done_testing();
