@@ -58,6 +58,14 @@ insert('r', 1, 10, 4096, 'd');
 written();
 is(answer($node, q{SELECT bool_and(v = repeat(md5('d' || k), 128)) FROM r WHERE k IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)}), 't', 'and generations');
 
+# what is moved while it is in the ring, and is read often
+insert('r', 11, 110, 4096, 'd');
+written();
+by_key(11, 110);
+$node->safe_psql('postgres', q{DELETE FROM r WHERE k % 2 = 0; SELECT kvfdw_compact('r', true); SELECT kvfdw_stat_reset()});
+is(by_key(11, 110), answer($node, q{SELECT 50, sum(hashtext(repeat(md5('d' || g), 128))) FROM generate_series(11, 109, 2) g}), 'values that were moved are right');
+is(counts('device_reads'), 0, '... and in memory');
+
 # many at once: writers, whose values leave the ring while others read them
 my @sessions = map { my $s = $_; psql_writer($node, join('', map { "INSERT INTO s SELECT 10000 * ($s * 10 + $_) + g, repeat(md5('e' || g), 128) FROM generate_series(1, 300) g;
 	SELECT bool_and(v = repeat(md5('e' || (k % 10000)), 128)) FROM s WHERE k BETWEEN 10000 * ($s * 10 + $_) + 1 AND 10000 * ($s * 10 + $_) + 200;\n" } 1 .. 9), "writer$s") } 1 .. 4;

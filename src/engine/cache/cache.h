@@ -429,6 +429,8 @@ extern void kv_recent_leave(const KvLeaving *leaving);
 /* As of the value cache. */
 extern uint64 kv_recent_room(void);
 extern void kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
+/* Are all of these bytes here, and were they read, or are they read often? */
+extern bool kv_recent_wants(uint32 cache_id, KvAddress address, uint32 len);
 /* Is it worth to make room for bytes that begin there, and to ask for them? */
 extern bool kv_recent_may_have(uint32 cache_id, KvAddress address);
 

@@ -255,6 +255,25 @@ kv_recent_read(uint32 cache_id, KvAddress address, uint32 len, char *into)
 }
 
 bool
+kv_recent_wants(uint32 cache_id, KvAddress address, uint32 len)
+{
+	if (ring.control == NULL)
+		return false;
+	for (uint32 done = 0; done < len;)
+	{
+		uint32		from = (address + done) % KV_FRAME_SIZE;
+		uint32		part = Min(len - done, KV_FRAME_SIZE - from);
+		uint32		blocks = kv_frame_blocks(from, part);
+		uint32		i = kv_frame_find(&ring, cache_id, (address + done) / KV_FRAME_SIZE, blocks);
+
+		if (i == KV_NO_FRAME || (pg_atomic_read_u32(&ring.frames[i].wanted) & blocks) != blocks)
+			return false;
+		done += part;
+	}
+	return true;
+}
+
+bool
 kv_recent_may_have(uint32 cache_id, KvAddress address)
 {
 	return ring.control != NULL &&

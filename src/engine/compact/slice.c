@@ -446,7 +446,7 @@ write_values(KvSlice *slice)
 		write_image(slice, &slice->stretches[next++]);
 }
 
-/* If the value cache has the value, put it in under its new place as well. */
+/* What the value cache has, or was read in the recent ring, is cached under its new place as well. */
 static void
 keep_cached(const KvSlice *slice, const KvMoving *value)
 {
@@ -454,7 +454,8 @@ keep_cached(const KvSlice *slice, const KvMoving *value)
 	uint64		first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
 
 	if (value->at != NULL &&
-		kv_block_has(slice->store->cache_id, value->from, value->len))
+		(kv_block_has(slice->store->cache_id, value->from, value->len) ||
+		 kv_recent_wants(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from), value->len)))
 		kv_block_keep(slice->store->cache_id, to, value->len, value->at - (value->to - first));
 }
 
