@@ -310,6 +310,25 @@ place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
 	write->placing = KV_IN_EXTENT;
 }
 
+/* Does the store take more than it may (I 19), and could a compaction make room for this? */
+static bool
+waits_for_room(KvStore *store, const KvShard *shard, const KvWrite *write, Size place, int keylen)
+{
+	return kv_space_is_short(store) && !write->waited && !write->nowait &&
+		!RecoveryInProgress() && !kv_slot_fits(shard, place, keylen);
+}
+
+/* The value of the version before is dead, once nobody sees it any more. */
+static void
+note_replaced(KvStore *store, KvShard *shard, const KvKeyState *state, const KvWrite *write)
+{
+	kv_chunk_note_dead(shard, &state->newest);
+
+	/* less is live, though nothing was written: about as if that were twice as much */
+	if (write->version.kind == KV_VERSION_DELETE)
+		kv_space_take(store, 2 * (uint64) state->newest.len);
+}
+
 /*
  * May the write be done now, and has the shard an open slot for it?  Its lock is held,
  * exclusively; false: it was released, and what was missing has been waited for or made, or
@@ -337,10 +356,8 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 			kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
 		return false;
 	}
-	if (!write->waited && !write->nowait && kv_space_is_short(store) &&
-		!RecoveryInProgress() && !kv_slot_fits(shard, place, key.len))
+	if (waits_for_room(store, shard, write, place, key.len))
 	{
-		/* the store takes more than it may (I 19), and a compaction makes room */
 		LWLockRelease(&shard->lock);
 		write->waited = true;
 		kv_space_wait(store);
@@ -391,11 +408,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	if (added != NULL)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
-		{
-			kv_chunk_note_dead(shard, &state->newest);
-			if (write->version.kind == KV_VERSION_DELETE)
-				kv_space_take(store, 2 * (uint64) state->newest.len);
-		}
+			note_replaced(store, shard, state, write);
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->placing);
 		*added = write->version;
