@@ -15,7 +15,7 @@ plan skip_all => 'heap has no chunks' if heap_only();
 # without caches, and with so few descriptors that a session must close some of its chunks
 my $node = kv_cluster(
 	'lost',
-	'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off',
+	'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off',
 	'kvfdw.value_cache' => 0, 'kvfdw.range_cache' => 0, max_files_per_process => 70);
 unless (has_faults($node))
 {
