@@ -91,7 +91,7 @@ describe(KvStore *store, KvStoreStats *stats)
 		}
 	}
 	kv_store_space(store, &space);
-	stats->live_bytes = space.all.live;
+	stats->live_bytes = space.all.live - space.all.stuck - space.all.failed;
 	stats->unsorted_bytes = space.all.unsorted;
 	stats->space_bound = space.bound;
 	stats->space_waits_for = kv_space_wait_names[pg_atomic_read_u32(&store->space_waits)];

@@ -58,6 +58,7 @@ typedef struct KvPass
 	uint32		number;			/* of the relocation file; 0: none */
 	KvMoves		moves;
 	KvProgress	outer;			/* what the process was at before */
+	bool		done;			/* it went through */
 } KvPass;
 
 const char *const kv_pass_phase_names[] = {
@@ -147,6 +148,7 @@ end_pass(KvPass *pass)
 	for (int i = 0; i < shard->nchunks; i++)
 		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_VICTIM;
 	shard->chunks_promised = 0;
+	shard->pass_failed &= !pass->done;
 	shard->compactor = 0;
 	shard->pass_phase = KV_PASS_NONE;
 	LWLockRelease(&shard->lock);
@@ -421,6 +423,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 		run_pass(pass, result);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
+	pass->done = true;
 	end_pass(pass);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

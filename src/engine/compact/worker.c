@@ -196,9 +196,12 @@ pass_limit(const KvStore *store, uint32 shardno, uint64 taken)
 	return Max(Max(kv_space_pass(taken), entries * KV_ENTRY_BYTES), kv_chunk_size(0));
 }
 
-/* The shard with the most to win, or, to be counted, the most to doubt; false: there is none. */
+/*
+ * The shard with the most to win, or, to be counted, the most to doubt; failed: of those only of
+ * which passes fail.  False: there is none.
+ */
 static bool
-find_shard(KvStore *store, const KvStoreSpace *space, bool counts, TimestampTz *when,
+find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, TimestampTz *when,
 		   KvSpaceWait *why, KvTask *task)
 {
 	uint64		horizon = kv_xid_horizon();
@@ -211,7 +214,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool counts, TimestampTz *
 		KvTried    *tried;
 
 		kv_shard_space(store, i, horizon, &one);
-		worth = counts ? one.doubtful : one.to_win;
+		worth = counts ? one.doubtful : failed ? one.failed : one.to_win;
 		if (worth <= most || kv_shard(store, i)->compactor != 0 ||
 			is_left_alone(store, i, &one, when, why))
 			continue;
@@ -220,7 +223,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool counts, TimestampTz *
 		task->store = store;
 		task->shard = i;
 		task->plan.aim = counts ? KV_PASS_COUNTS : KV_PASS_BOUNDS;
-		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken);
+		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken) + one.failed;
 		task->plan.most = pass_limit(store, i, one.taken);
 		task->plan.paced = true;
 		task->plan.modest = tried != NULL && tried->why == KV_SPACE_WAITS_FOR_DISK;
@@ -326,6 +329,7 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 	KvStoreSpace space;
 	bool		beyond;
 	bool		doubtful;
+	bool		failed;
 	bool		found = false;
 
 	kv_store_space(store, &space);
@@ -333,19 +337,23 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 	want_checkpoint(store, &space);
 	beyond = space.all.taken > (state->going ? space.stop : space.start);
 	doubtful = space.all.taken > kv_space_start(store, space.all.live - space.all.doubtful);
+	failed = space.all.failed > 0 &&
+		space.all.taken > kv_space_start(store, space.all.live - space.all.failed);
 	*urgency = (double) space.all.taken / Max(space.start, 1);
-	if (beyond || doubtful)
+	if (beyond || doubtful || failed)
 	{
 		if (backup)
 			why = KV_SPACE_WAITS_FOR_BACKUP;
 		else
-			found = (beyond && find_shard(store, &space, false, when, &why, task)) ||
-				(doubtful && find_shard(store, &space, true, when, &why, task));
+			found = ((beyond || failed) && find_shard(store, &space, !beyond, false, when, &why, task)) ||
+				(doubtful && find_shard(store, &space, false, true, when, &why, task));
 		if (!found)
 			kv_space_wake_after(store, kv_chunk_size(0) + space.all.taken / 16);
 	}
 	else if (space.all.taken > kv_space_start(store, space.all.live - space.all.held))
 		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
+	else if (space.all.taken > kv_space_start(store, space.all.live - space.all.stuck))
+		why = KV_SPACE_WAITS_FOR_DAMAGE;
 	if (!found)
 		kv_space_answer(store, false);
 	state->going = found && beyond;
@@ -412,6 +420,19 @@ do_task(KvTask *task)
 	MemoryContextSwitchTo(context);
 }
 
+/* If it has failed, what is dead there counts as live until one goes through. */
+static void
+note_failure(const KvTask *task)
+{
+	KvShard    *shard = kv_shard(task->store, task->shard);
+
+	if (task->sqlerrcode == 0 || task->sqlerrcode == ERRCODE_DISK_FULL)
+		return;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->pass_failed = true;
+	LWLockRelease(&shard->lock);
+}
+
 /* What has come of it. */
 static void
 look_back(const KvTask *task, const KvShardSpace *before)
@@ -423,6 +444,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 
 	if (pg_atomic_read_u32(&task->store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
 		return;
+	note_failure(task);
 	kv_store_space(task->store, &space);
 	kv_space_count_from(task->store, &space);
 	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);

@@ -139,6 +139,7 @@ typedef struct KvShard
 	KvPassPhase pass_phase;		/* … where that is, … */
 	uint64		pass_moved;		/* … bytes that it has moved … */
 	uint64		pass_to_move;	/* … and is to move, about */
+	bool		pass_failed;	/* the last that ended did, but not for want of space */
 	uint64		unsettled_xid;	/* the oldest there whose fate they do not say; 0: none … */
 	uint32		unsettled_generation;	/* … if the runs are of this generation */
 	uint64		settled_horizon;	/* at the last freeze of all runs */

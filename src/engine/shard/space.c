@@ -36,6 +36,7 @@ const char *const kv_space_wait_names[] = {
 	[KV_SPACE_WAITS_FOR_BACKUP] = "backup",
 	[KV_SPACE_WAITS_FOR_DISK] = "disk",
 	[KV_SPACE_WAITS_FOR_RETRY] = "retry",
+	[KV_SPACE_WAITS_FOR_DAMAGE] = "damage",
 };
 
 void
@@ -98,20 +99,29 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 		/* nobody has written to it since its entries came to runs */
 		bool		covered = chunk->chunk.last_log < shard->files.first_log;
 
+		/* a value that cannot be read keeps it */
+		if ((chunk->chunk.flags & KV_CHUNK_DAMAGED) && live > 0)
+		{
+			space->stuck += used - live;
+			live = used;
+		}
 		space->taken += used;
 		space->live += live;
 		if (!(chunk->chunk.flags & KV_CHUNK_SORTED))
 			space->unsorted += live;
 		if (covered && chunk->chunk.live == KV_NOT_KNOWN)
 			space->doubtful += live;
-		if ((chunk->chunk.flags & KV_CHUNK_DAMAGED) && live > 0)
-			continue;
 		if (!kv_chunk_is_open(shard, chunk))
 			space->to_win += kv_space_pays(used, live) ? used - live : 0;
 		else if (covered && kv_space_pays_open(used, live))
 			space->to_win_open = used - live;
 	}
 	space->to_win += space->to_win_open;
+	if (shard->pass_failed)
+	{
+		space->failed = space->to_win;
+		space->live += space->failed;
+	}
 	if (settled)
 		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
 	else
@@ -194,6 +204,8 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.unsorted += one.unsorted;
 		largest = Max(largest, one.taken);
 		space->all.held += one.held;
+		space->all.stuck += one.stuck;
+		space->all.failed += one.failed;
 		waits = kv_retired_wait(store, i, &retired);
 		if (waits <= KV_WAITS_FOR_IMAGE)
 			space->retired += retired;

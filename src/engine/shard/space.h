@@ -13,6 +13,9 @@
  * written may be new, or have replaced what is dead now.  Who is beyond the bound waits for a compaction a little, with each slot; but not where that
  * could not make room, for a snapshot, a backup or a full disk, nor if nothing compacts.
  *
+ * What nobody can give back counts as live: what is dead beside a value that cannot be read, and in
+ * shards of which passes fail.  So others are not rewritten for it again and again.
+ *
  * L is an estimate: what was counted by the last merge or walk of all runs, less what was
  * replaced or deleted since; what was never counted is live.  What may be dead all the same
  * (transactions that have aborted, snapshots that have ended, what a standby replays) is
@@ -44,6 +47,8 @@ typedef struct KvShardSpace
 	uint64		live;			/* of these, about */
 	uint64		doubtful;		/* of the live ones, those that are to be counted */
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
+	uint64		stuck;			/* dead ones that count as live: where a value cannot be read … */
+	uint64		failed;			/* … and, beyond that, where passes fail */
 	uint64		to_win;			/* dead ones, in chunks for which it pays, … */
 	uint64		to_win_open;	/* … and of these in the open one, which would be closed for it */
 	uint64		unsorted;		/* live ones, in chunks that were not written for order */
@@ -67,7 +72,8 @@ typedef enum KvSpaceWait
 	KV_SPACE_WAITS_FOR_SNAPSHOT,	/* or a transaction */
 	KV_SPACE_WAITS_FOR_BACKUP,
 	KV_SPACE_WAITS_FOR_DISK,
-	KV_SPACE_WAITS_FOR_RETRY	/* of what has failed */
+	KV_SPACE_WAITS_FOR_RETRY,	/* of what has failed */
+	KV_SPACE_WAITS_FOR_DAMAGE	/* values that cannot be read keep their chunks */
 } KvSpaceWait;
 
 extern const char *const kv_space_wait_names[];	/* for people; NULL: not */
