@@ -125,12 +125,14 @@ forget_tried(const KvStore *store, int32 shard)
 }
 
 /*
- * Forget those that nobody has asked for since a round over all stores; again: leave none alone
- * any more.
+ * Forget those that nobody has asked for since a round over all stores, unless they may be tried
+ * before long; again: leave
+ * none alone any more.
  */
 static void
 forget_old(uint32 since, bool again)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	HASH_SEQ_STATUS status;
 	KvTried    *tried;
 
@@ -139,10 +141,12 @@ forget_old(uint32 since, bool again)
 	hash_seq_init(&status, tried_hash);
 	while ((tried = hash_seq_search(&status)) != NULL)
 	{
-		if (tried->looked < since)
-			(void) hash_search(tried_hash, &tried->key, HASH_REMOVE, NULL);
-		else if (again)
+		if (again)
 			tried->retry_ms = 0;
+		if (tried->looked < since &&
+			(tried->retry_ms == 0 ||
+			 TimestampDifferenceExceeds(tried->until, now, KV_RETRY_MOST_MS)))
+			(void) hash_search(tried_hash, &tried->key, HASH_REMOVE, NULL);
 	}
 }
 
