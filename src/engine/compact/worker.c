@@ -65,7 +65,7 @@ typedef struct KvTried
 	KvTriedKey	key;
 	bool		going;			/* of a store: down to the stop mark, … */
 	bool		busy;			/* … and there was something to do when it was last looked at */
-	uint32		retry_ms;		/* the last time; 0: it is not left alone */
+	uint32		retry_ms;		/* the last time; 0: it is not left alone (a store: for want of space) */
 	TimestampTz until;
 	KvSpaceWait why;
 	KvShardSpace then;			/* how it stood */
@@ -150,10 +150,11 @@ forget_old(uint32 since, bool again)
 	}
 }
 
+/* shard: -1 for all of the store. */
 static void
-leave_alone(const KvTask *task, KvSpaceWait why, const KvShardSpace *then)
+leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then)
 {
-	KvTried    *tried = find_tried(task->store, task->shard, true);
+	KvTried    *tried = find_tried(task->store, shard, true);
 
 	tried->retry_ms = tried->retry_ms == 0 ? KV_RETRY_MS : Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
 	tried->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tried->retry_ms);
@@ -172,7 +173,7 @@ is_left_alone(const KvStore *store, uint32 shard, const KvShardSpace *now, Times
 
 	if (tried == NULL || tried->retry_ms == 0)
 		return false;
-	changed = tried->why == KV_SPACE_WAITS_FOR_DISK || tried->why == KV_SPACE_WAITS_FOR_RETRY ||
+	changed = tried->why == KV_SPACE_WAITS_FOR_RETRY ||
 		now->taken != tried->then.taken || now->to_win != tried->then.to_win ||
 		tried->horizon != kv_xid_horizon();
 
@@ -215,7 +216,6 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 	{
 		KvShardSpace one;
 		uint64		worth;
-		KvTried    *tried;
 
 		kv_shard_space(store, i, horizon, &one);
 		worth = counts ? one.doubtful : failed ? one.failed : one.to_win;
@@ -223,14 +223,13 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 			is_left_alone(store, i, &one, when, why))
 			continue;
 		most = worth;
-		tried = find_tried(store, i, false);
 		task->store = store;
 		task->shard = i;
 		task->plan.aim = counts ? KV_PASS_COUNTS : KV_PASS_BOUNDS;
 		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken) + one.failed;
 		task->plan.most = pass_limit(store, i, one.taken);
 		task->plan.paced = true;
-		task->plan.modest = tried != NULL && tried->why == KV_SPACE_WAITS_FOR_DISK;
+		task->plan.modest = find_tried(store, -1, true)->retry_ms > 0;
 	}
 	return most > 0;
 }
@@ -268,7 +267,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 	uint64		horizon = kv_xid_horizon();
 	uint64		most = 0;
 
-	for (int i = 0; i < store->shape.nshards; i++)
+	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 		uint64		writes = pg_atomic_read_u64(&shard->writes) + shard->value_bytes;
@@ -348,6 +347,11 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 	{
 		if (backup)
 			why = KV_SPACE_WAITS_FOR_BACKUP;
+		else if (state->retry_ms > 0 && state->until > GetCurrentTimestamp())
+		{
+			why = KV_SPACE_WAITS_FOR_DISK;
+			*when = Min(*when, state->until);
+		}
 		else
 			found = ((beyond || failed) && find_shard(store, &space, !beyond, false, when, &why, task)) ||
 				(doubtful && find_shard(store, &space, false, true, when, &why, task));
@@ -460,11 +464,11 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		won = result->emptied > result->written ||
 			(result->emptied == 0 && after.to_win < before->to_win / 2);	/* it was counted anew */
 	if (task->sqlerrcode == ERRCODE_DISK_FULL)
-		leave_alone(task, KV_SPACE_WAITS_FOR_DISK, &after);
+		leave_alone(task, -1, KV_SPACE_WAITS_FOR_DISK, &after);
 	else if (task->sqlerrcode != 0)
-		leave_alone(task, KV_SPACE_WAITS_FOR_RETRY, &after);
+		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_RETRY, &after);
 	else if (!won)
-		leave_alone(task, KV_SPACE_WAITS_FOR_SNAPSHOT, &after);
+		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_SNAPSHOT, &after);
 	else
 		forget_tried(task->store, task->shard);
 	if (result->was_sorted)
@@ -476,6 +480,8 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		LWLockRelease(&shard->lock);
 	}
 	kv_space_answer(task->store, result->emptied > result->written);
+	if (task->sqlerrcode == 0 && result->written > 0)
+		find_tried(task->store, -1, true)->retry_ms = 0;	/* there is room */
 	ConditionVariableBroadcast(&kv_compactor->made);
 }
 
