@@ -295,6 +295,19 @@ kv_chunk_note_dead(KvShard *shard, const KvVersion *version)
 		chunk->dead_since += kv_value_footprint(version->len) * Max(shard->padding, 256) / 256;
 }
 
+void
+kv_shard_note_redone(KvShard *shard, const KvVersion *version)
+{
+	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
+		shard->active.nversions + shard->sealed.nversions;
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	if (version->kind == KV_VERSION_DELETE)
+		shard->redone_bytes += shard->value_bytes / Max(entries, 1);
+	else if (version->kind == KV_VERSION_PUT)
+		shard->redone_bytes += version->len;
+}
+
 uint64
 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
 {

@@ -76,6 +76,7 @@ kv_counts_begin(const KvShard *shard)
 	KvCounts   *counts = palloc0(sizeof(KvCounts));
 
 	counts->doubtful_until = U64FromFullTransactionId(ReadNextFullTransactionId());
+	counts->redone = shard->redone_bytes;
 	counts->n = shard->nchunks;
 	counts->room = shard->nchunks + 8;
 	counts->chunks = palloc0(counts->room * sizeof(KvChunkCount));
@@ -204,6 +205,7 @@ take_counts(KvShard *shard, const KvCounts *counts)
 {
 	shard->doubtful_bytes = counts->doubtful;
 	shard->doubtful_until = counts->doubtful_until;
+	shard->redone_bytes -= Min(shard->redone_bytes, counts->redone);
 	if (counts->footprint > 0)
 		shard->padding = Min(counts->tail * 256 / counts->footprint, 65536);
 }

@@ -121,7 +121,8 @@ typedef struct KvShard
 	int			chunks_promised;	/* of that room, so much is kept for the pass that runs */
 	uint32		pass;			/* KvManifest.pass */
 	uint64		doubtful_bytes; /* of values that were counted as live for older snapshots, or unfinished … */
-	uint64		doubtful_until; /* … transactions, only: before this xid */
+	uint64		doubtful_until; /* … transactions, only: before this xid, … */
+	uint64		redone_bytes;	/* … and of those that what redo has written since may have replaced */
 	uint64		written;		/* bytes of values since they were put, or found, in order */
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
@@ -469,6 +470,11 @@ kv_shard_value_bytes(const KvShard *shard)
 extern void kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_number);
 /* Exclusively: a value that lies in the chunks is replaced or deleted. */
 extern void kv_chunk_note_dead(KvShard *shard, const KvVersion *version);
+/*
+ * Exclusively: redo has written this version, and nobody has looked what it replaces.  So
+ * much of the shard is to be counted.
+ */
+extern void kv_shard_note_redone(KvShard *shard, const KvVersion *version);
 /* About how many bytes of the chunk something names; not more than are used.  Lock held. */
 extern uint64 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk);
 /*
@@ -509,6 +515,7 @@ typedef struct KvCounts
 	uint64		footprint;		/* … and do if each is among others of its kind */
 	uint64		doubtful;		/* bytes of those that may be dead when all transactions … */
 	uint64		doubtful_until; /* … before this one have ended */
+	uint64		redone;			/* KvShard.redone_bytes when counting began */
 	KvChunkCount *chunks;		/* by place, palloc'd */
 } KvCounts;
 

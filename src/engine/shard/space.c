@@ -126,6 +126,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
 	else
 		space->held = Min(shard->doubtful_bytes, space->live - space->doubtful);
+	space->doubtful += Min(shard->redone_bytes, space->live - space->doubtful - space->held);
 	LWLockRelease(&shard->lock);
 }
 

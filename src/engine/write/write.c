@@ -412,6 +412,8 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->placing);
 		*added = write->version;
+		if (RecoveryInProgress())
+			kv_shard_note_redone(shard, &write->version);
 		if (replaces_hot(store, shard, state, write))
 			kv_slot_mark_hot(shard, write->version.location, write->version.len);
 		if (write->version.kind == KV_VERSION_LOCK &&
