@@ -45,7 +45,6 @@
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
 #define KV_RETIRED_CHUNKS 64	/* so many of the smallest make it ask for one, … */
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
-#define KV_ENTRY_BYTES	48		/* of an index, about */
 #define KV_IDLE_CALLS	100		/* a second: reads and writes of values beside which the device is idle */
 #define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard, … */
@@ -191,16 +190,6 @@ is_left_alone(const KvStore *store, uint32 shard, const KvShardSpace *now, Times
 
 /* ---- what is to be done ---- */
 
-/* At most so much is moved: a pass is short, but pays for rewriting the index. */
-static uint64
-pass_limit(const KvStore *store, uint32 shardno, uint64 taken)
-{
-	const KvShard *shard = kv_shard(store, shardno);
-	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries;
-
-	return Max(Max(kv_space_pass(taken), entries * KV_ENTRY_BYTES), kv_chunk_size(0));
-}
-
 /*
  * The shard with the most to win, or, to be counted, the most to doubt; failed: of those only of
  * which passes fail.  False: there is none.
@@ -227,7 +216,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 		task->shard = i;
 		task->plan.aim = counts ? KV_PASS_COUNTS : KV_PASS_BOUNDS;
 		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken) + one.failed;
-		task->plan.most = pass_limit(store, i, one.taken);
+		task->plan.most = one.pass;
 		task->plan.paced = true;
 		task->plan.modest = find_tried(store, -1, true)->retry_ms > 0;
 	}
@@ -339,9 +328,9 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 	kv_space_count_from(store, &space);
 	want_checkpoint(store, &space);
 	beyond = space.all.taken > (state->going ? space.stop : space.start);
-	doubtful = space.all.taken > kv_space_start(store, space.all.live - space.all.doubtful);
+	doubtful = space.all.taken > kv_space_start(&space, space.all.live - space.all.doubtful);
 	failed = space.all.failed > 0 &&
-		space.all.taken > kv_space_start(store, space.all.live - space.all.failed);
+		space.all.taken > kv_space_start(&space, space.all.live - space.all.failed);
 	*urgency = (double) space.all.taken / Max(space.start, 1);
 	if (beyond || doubtful || failed)
 	{
@@ -358,9 +347,9 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 		if (!found)
 			kv_space_wake_after(store, kv_chunk_size(0) + space.all.taken / 16);
 	}
-	else if (space.all.taken > kv_space_start(store, space.all.live - space.all.held))
+	else if (space.all.taken > kv_space_start(&space, space.all.live - space.all.held))
 		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
-	else if (space.all.taken > kv_space_start(store, space.all.live - space.all.stuck))
+	else if (space.all.taken > kv_space_start(&space, space.all.live - space.all.stuck))
 		why = KV_SPACE_WAITS_FOR_DAMAGE;
 	if (!found)
 		kv_space_answer(store, false);

@@ -5,8 +5,8 @@
  * With L live bytes a store is compacted from 1 + 9/10 (a - 1) times that on, down to
  * 1 + 8/10 (a - 1); between that and the bound is what writers take until a compaction has
  * made room.  Chunks are emptied whole, and the open one is not, so a little is granted to
- * each shard besides: c is the smallest chunk for each, and what one compaction moves, which is
- * there twice until it ends.
+ * each shard besides: c is the chunk that it makes next for each, and what one compaction moves,
+ * which is there twice until it ends.
  *
  * What is retired and waits for a checkpoint or a backup does not count: no compaction helps.
  */
@@ -24,6 +24,8 @@
 #define KV_PAYS_SHARE	20		/* it pays if one byte of a chunk in so many is dead */
 #define KV_PASS_SHARE	10		/* one compaction moves so much of a shard, … */
 #define KV_PASS_MOST	((uint64) 256 * 1024 * 1024)	/* … at most this */
+#define KV_ENTRY_BYTES	48		/* of an index, about */
+#define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no chunk is more; see KV_CHUNKS_WANTED */
 #define KV_SPACE_WAIT_MS 100
 
 KvCompactor *kv_compactor = NULL;
@@ -73,6 +75,18 @@ kv_space_pays(uint64 used, uint64 live)
 	return used > live && (live == 0 || used - live > Max(used / KV_PAYS_SHARE, KV_BLOCK));
 }
 
+/* A pass is short, but pays for rewriting the index, and empties one chunk at least.  Lock held. */
+static void
+measure(const KvShard *shard, KvShardSpace *space)
+{
+	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries;
+	uint64		chunk = kv_chunk_size(kv_chunk_next_class(shard, 0));
+
+	space->grain = Max(Min(chunk, space->taken / KV_GRAIN_SHARE), kv_chunk_size(0));
+	space->pass = Max(Min(KV_PASS_MOST, Max(space->taken / KV_PASS_SHARE, entries * KV_ENTRY_BYTES)),
+					  Max(Min(chunk, space->taken), kv_chunk_size(0)));
+}
+
 bool
 kv_space_pays_open(uint64 used, uint64 live)
 {
@@ -116,6 +130,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 		else if (covered && kv_space_pays_open(used, live))
 			space->to_win_open = used - live;
 	}
+	measure(shard, space);
 	space->to_win += space->to_win_open;
 	if (shard->pass_failed)
 	{
@@ -128,12 +143,6 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 		space->held = Min(shard->doubtful_bytes, space->live - space->doubtful);
 	space->doubtful += Min(shard->redone_bytes, space->live - space->doubtful - space->held);
 	LWLockRelease(&shard->lock);
-}
-
-uint64
-kv_space_pass(uint64 taken)
-{
-	return Min(KV_PASS_MOST, taken / KV_PASS_SHARE);
 }
 
 static double
@@ -162,35 +171,19 @@ marked(double amp, double share, uint64 live, uint64 slack)
 	return live + (uint64) ((amp - 1) * share * live) + slack;
 }
 
-/* Shards that have chunks. */
-static uint64
-shards_written(KvStore *store)
-{
-	uint64		n = 0;
-
-	kv_each_shard(store, i)
-		n += kv_shard(store, i)->nchunks > 0;
-	return n;
-}
-
 uint64
-kv_space_start(KvStore *store, uint64 live)
+kv_space_start(const KvStoreSpace *space, uint64 live)
 {
-	double		amp = amp_of(store);
-
-	return amp == 0 ? PG_UINT64_MAX :
-		marked(amp, 0.9, live, shards_written(store) * kv_chunk_size(0) / 2);
+	return space->amp == 0 ? PG_UINT64_MAX : marked(space->amp, 0.9, live, space->all.grain / 2);
 }
 
 void
 kv_store_space(KvStore *store, KvStoreSpace *space)
 {
 	uint64		horizon = kv_xid_horizon();
-	uint64		written = shards_written(store);
-	uint64		largest = 0;
-	double		amp = amp_of(store);
 
 	memset(space, 0, sizeof(*space));
+	space->amp = amp_of(store);
 	kv_each_shard(store, i)
 	{
 		KvShardSpace one;
@@ -203,7 +196,8 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.doubtful += one.doubtful;
 		space->all.to_win += one.to_win;
 		space->all.unsorted += one.unsorted;
-		largest = Max(largest, one.taken);
+		space->all.grain += one.grain;
+		space->all.pass = Max(space->all.pass, one.pass);
 		space->all.held += one.held;
 		space->all.stuck += one.stuck;
 		space->all.failed += one.failed;
@@ -213,15 +207,14 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		else if (waits == KV_WAITS_FOR_CHECKPOINT)
 			space->retired_longer += retired;
 	}
-	if (amp == 0)
+	if (space->amp == 0)
 	{
 		space->start = space->stop = space->bound = PG_UINT64_MAX;
 		return;
 	}
-	space->start = marked(amp, 0.9, space->all.live, written * kv_chunk_size(0) / 2);
-	space->stop = marked(amp, 0.8, space->all.live, written * kv_chunk_size(0) / 4);
-	space->bound = marked(amp, 1, space->all.live, written * kv_chunk_size(0) +
-						  Max(kv_space_pass(largest), kv_chunk_size(0)));
+	space->start = kv_space_start(space, space->all.live);
+	space->stop = marked(space->amp, 0.8, space->all.live, space->all.grain / 4);
+	space->bound = marked(space->amp, 1, space->all.live, space->all.grain + space->all.pass);
 }
 
 /* As an int64. */

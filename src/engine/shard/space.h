@@ -49,6 +49,8 @@ typedef struct KvShardSpace
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
 	uint64		stuck;			/* dead ones that count as live: where a value cannot be read … */
 	uint64		failed;			/* … and, beyond that, where passes fail */
+	uint64		grain;			/* of the chunk that is made next, but little of the shard */
+	uint64		pass;			/* so many bytes are moved by one compaction of it, at most */
 	uint64		to_win;			/* dead ones, in chunks for which it pays, … */
 	uint64		to_win_open;	/* … and of these in the open one, which would be closed for it */
 	uint64		unsorted;		/* live ones, in chunks that were not written for order */
@@ -58,6 +60,7 @@ typedef struct KvShardSpace
 typedef struct KvStoreSpace
 {
 	KvShardSpace all;
+	double		amp;			/* its kvfdw.space_amp */
 	uint64		retired;		/* what waits for nothing but its image */
 	uint64		retired_longer; /* … and for a checkpoint */
 	uint64		start;			/* beyond this it is to be compacted, … */
@@ -94,10 +97,8 @@ extern void kv_space_count_from(KvStore *store, const KvStoreSpace *space);	/* w
  */
 extern void kv_space_answer(KvStore *store, bool makes_room);
 extern void kv_space_wake_after(KvStore *store, uint64 bytes);	/* it is woken when so much more was written */
-/* At most so many bytes are moved by one compaction of a shard that has this many. */
-extern uint64 kv_space_pass(uint64 taken);
 /* What start would be if so much were live. */
-extern uint64 kv_space_start(KvStore *store, uint64 live);
+extern uint64 kv_space_start(const KvStoreSpace *space, uint64 live);
 /*
  * No lock held: the writer is to open a slot, or to write an extent, of a store beyond its
  * bound.  Waits up to 100 ms for a compaction that makes room, if one does.
