@@ -39,7 +39,7 @@ kv_maintenance_interrupts(void)
 	if (ShutdownRequestPending)
 		ereport(ERROR,
 				(errcode(ERRCODE_ADMIN_SHUTDOWN),
-				 errmsg("kvfdw maintainer is shutting down")));
+				 errmsg("kvfdw is shutting down")));
 }
 
 void

@@ -113,8 +113,10 @@ become_compactor(KvShard *shard)
 		if (mine)
 			shard->compactor = MyProcPid;
 		LWLockRelease(&shard->lock);
-		if (!mine)
-			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_COMPACT);
+		if (mine)
+			break;
+		kv_maintenance_interrupts();
+		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_COMPACT);
 	}
 	ConditionVariableCancelSleep();
 }

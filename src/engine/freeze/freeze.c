@@ -600,6 +600,7 @@ freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *mo
 		}
 		LWLockRelease(&shard->lock);
 		waited = true;
+		kv_maintenance_interrupts();
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FREEZE);
 	}
 
