@@ -233,6 +233,7 @@ kv_descriptor_from(KvStore *store, uint32 shardno)
 {
 	for (; shardno < pg_atomic_read_u32(&store->numbers); shardno++)
 	{
+		pg_read_barrier();		/* the directory has as many, at least */
 		if (DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shardno]))
 			return shardno;
 	}
