@@ -77,6 +77,7 @@ kv_counts_begin(const KvShard *shard)
 
 	counts->doubtful_until = U64FromFullTransactionId(ReadNextFullTransactionId());
 	counts->redone = shard->redone_bytes;
+	counts->countings = shard->countings;
 	counts->n = shard->nchunks;
 	counts->room = shard->nchunks + 8;
 	counts->chunks = palloc0(counts->room * sizeof(KvChunkCount));
@@ -199,13 +200,24 @@ take_count(KvChunk *chunk, const KvChunkCount *count)
 		chunk->flags |= KV_CHUNK_DOUBTFUL;
 }
 
+/* What had died when counting began was not counted as live; another count may have said so already. */
+static void
+forget_dead(const KvShard *shard, KvShardChunk *chunk, const KvCounts *counts,
+			const KvChunkCount *count)
+{
+	if (shard->countings == counts->countings)
+		chunk->dead_since -= Min(chunk->dead_since, count->dead_since);
+}
+
 /* All of it was counted. */
 static void
 take_counts(KvShard *shard, const KvCounts *counts)
 {
 	shard->doubtful_bytes = counts->doubtful;
 	shard->doubtful_until = counts->doubtful_until;
-	shard->redone_bytes -= Min(shard->redone_bytes, counts->redone);
+	if (shard->countings == counts->countings)
+		shard->redone_bytes -= Min(shard->redone_bytes, counts->redone);
+	shard->countings++;
 	if (counts->footprint > 0)
 		shard->padding = Min(counts->tail * 256 / counts->footprint, 65536);
 }
@@ -235,7 +247,7 @@ kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log)
 		if (count == NULL || chunk->chunk.last_log >= first_log)
 			continue;
 		take_count(&chunk->chunk, count);
-		chunk->dead_since -= Min(chunk->dead_since, count->dead_since);
+		forget_dead(shard, chunk, counts, count);
 	}
 	take_counts(shard, counts);
 }
@@ -259,7 +271,7 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 				chunks[i].chunk.last_log < shard->files.first_log)
 			{
 				take_count(&chunks[i].chunk, count);
-				chunks[i].dead_since -= Min(chunks[i].dead_since, count->dead_since);
+				forget_dead(shard, &chunks[i], counts, count);
 			}
 			chunks[n++] = chunks[i];
 			continue;

@@ -122,6 +122,7 @@ typedef struct KvShard
 	uint32		pass;			/* KvManifest.pass */
 	uint64		doubtful_bytes; /* of values that were counted as live for older snapshots, or unfinished … */
 	uint64		doubtful_until; /* … transactions, only: before this xid, … */
+	uint32		countings;		/* how often its chunks have noted what is live */
 	uint64		redone_bytes;	/* … and of those that what redo has written since may have replaced */
 	uint64		written;		/* bytes of values since they were put, or found, in order */
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
@@ -516,6 +517,7 @@ typedef struct KvCounts
 	uint64		doubtful;		/* bytes of those that may be dead when all transactions … */
 	uint64		doubtful_until; /* … before this one have ended */
 	uint64		redone;			/* KvShard.redone_bytes when counting began */
+	uint32		countings;		/* KvShard.countings then */
 	KvChunkCount *chunks;		/* by place, palloc'd */
 } KvCounts;
 
