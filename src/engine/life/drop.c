@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "access/xlog.h"
@@ -288,7 +289,14 @@ kv_drop_collect(void)
 			if (maintainer)
 				kv_free_add(de->d_name);
 			else
+			{
+				struct stat info;
+				bool		chunk = names_chunk(de->d_name) && stat(path, &info) == 0;
+
 				kv_io_rmtree(path);
+				if (chunk && access(path, F_OK) != 0)
+					kv_chunk_note_freed(de->d_name, info.st_size);
+			}
 		}
 	}
 	FreeDir(dir);

@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "access/xlog.h"
@@ -40,11 +41,13 @@
 
 #include "engine/io/io.h"
 #include "engine/life/life.h"
+#include "engine/shard/shard.h"
 
 #define KV_FREE_STEP		(1024 * 1024)
 #define KV_FREE_STEP_SHORT	(64 * 1024 * 1024)
 #define KV_FREE_FILES		64
-#define KV_FREE_REST		8	/* times the step's duration */
+#define KV_FREE_REST		8	/* times the step's duration, … */
+#define KV_FREE_MUCH		((uint64) 64 * 1024 * 1024)	/* … half of it from as many bytes of chunks on */
 #define KV_FREE_LONGEST_MS	1000
 
 /* A directory that is to go, or a chunk. */
@@ -52,6 +55,7 @@ typedef struct KvFreeDirectory
 {
 	char		name[NAMEDATALEN];	/* in kvfdw/; hash key: must be first */
 	bool		failed;			/* leave it to the next pass */
+	uint64		left;			/* of a chunk: bytes */
 } KvFreeDirectory;
 
 /* What one step may free, and has. */
@@ -67,6 +71,16 @@ typedef struct KvFreeStep
 
 static HTAB *directories = NULL;
 static TimestampTz next_step = 0;	/* 0: without a rest */
+
+/* Does a file of this name hold data? */
+static bool
+holds_data(const char *name, bool *mapped)
+{
+	const char *end = strrchr(name, '.');
+
+	*mapped = end != NULL && strcmp(end, ".run") == 0;
+	return *mapped || (end != NULL && (strcmp(end, ".val") == 0 || strcmp(end, ".log") == 0));
+}
 
 bool
 kv_free_knows(const char *name)
@@ -85,6 +99,9 @@ void
 kv_free_add(const char *name)
 {
 	KvFreeDirectory *directory;
+	char		path[MAXPGPATH];
+	struct stat info;
+	bool		mapped;
 
 	if (directories == NULL)
 	{
@@ -96,18 +113,10 @@ kv_free_add(const char *name)
 		directories = hash_create("kvfdw dropped directories", 64, &info,
 								  HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 	}
+	snprintf(path, sizeof(path), KV_DIRECTORY "/%s", name);
 	directory = hash_search(directories, name, HASH_ENTER, NULL);
 	directory->failed = false;
-}
-
-/* Does a file of this name hold data? */
-static bool
-holds_data(const char *name, bool *mapped)
-{
-	const char *end = strrchr(name, '.');
-
-	*mapped = end != NULL && strcmp(end, ".run") == 0;
-	return *mapped || (end != NULL && (strcmp(end, ".val") == 0 || strcmp(end, ".log") == 0));
+	directory->left = holds_data(name, &mapped) && stat(path, &info) == 0 ? info.st_size : 0;
 }
 
 /* Free a piece of a file, or all of it.  False when the step is over. */
@@ -152,6 +161,24 @@ free_files(const char *path, int depth, KvFreeStep *step)
 	return more;
 }
 
+static void
+note_freed(KvFreeDirectory *chunk, uint64 bytes)
+{
+	bytes = Min(bytes, chunk->left);
+	if (bytes > 0)
+		kv_chunk_note_freed(chunk->name, bytes);
+	chunk->left -= bytes;
+}
+
+/* How many times as long as a step a rest is: the less, the more chunks there are to free. */
+static int
+rest_of_step(void)
+{
+	uint64		freeing = pg_atomic_read_u64(&kv_registry->freeing);
+
+	return Max(KV_FREE_REST / (1 + freeing / KV_FREE_MUCH), 1);
+}
+
 /* One step.  False: there is nothing to free. */
 static bool
 free_step(void)
@@ -181,6 +208,7 @@ free_step(void)
 	{
 		(void) free_file(path, mapped, &step);
 		rest = access(path, F_OK) != 0;
+		note_freed(directory, step.bytes);
 	}
 	else if (!rest)
 		rest = free_files(path, 2, &step);
@@ -188,6 +216,8 @@ free_step(void)
 	{
 		/* what is left, or could not be freed step by step, goes at once */
 		kv_io_rmtree(path);
+		if (access(path, F_OK) != 0)
+			note_freed(directory, directory->left);
 		if (access(path, F_OK) != 0)
 			hash_search(directories, directory->name, HASH_REMOVE, NULL);
 		else
@@ -214,7 +244,7 @@ kv_free_or_nap(long ms, uint32 wait_event)
 		{
 			KV_STOP_POINT("free_step");
 			if (next_step != 0)
-				next_step += Min((next_step - start) * KV_FREE_REST,
+				next_step += Min((next_step - start) * rest_of_step(),
 								 KV_FREE_LONGEST_MS * 1000);
 			wake = Min(until, next_step);
 		}

@@ -26,6 +26,7 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "access/transam.h"
@@ -400,21 +401,57 @@ kv_retired_wants_image(const KvShard *shard)
 
 /* To a name under which the maintainer frees it step by step (life/free.c). */
 int
-kv_chunk_discard(const KvStore *store, KvAddress place)
+kv_chunk_discard(KvStore *store, KvAddress place)
 {
+	const char *path = kv_path_value(&store->key, (KvFileId) {place});
 	char		target[MAXPGPATH];
+	struct stat info;
+	bool		known = stat(path, &info) == 0;
 	int			err;
 
 	do
 	{
-		snprintf(target, sizeof(target), KV_DIRECTORY "/dropped.%u.%u.val",
+		snprintf(target, sizeof(target), KV_DIRECTORY "/dropped.%u.%u.%u.val",
 				 kv_incarnations->current,
-				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
+				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1), store->cache_id);
 	} while (access(target, F_OK) == 0);
-	err = kv_io_rename(kv_path_value(&store->key, (KvFileId) {place}), target);
+	if (known)
+	{
+		pg_atomic_fetch_add_u64(&store->freeing, info.st_size);
+		pg_atomic_fetch_add_u64(&kv_registry->freeing, info.st_size);
+	}
+	err = kv_io_rename(path, target);
+	if (known && err != 0)
+	{
+		pg_atomic_fetch_sub_u64(&store->freeing, info.st_size);
+		pg_atomic_fetch_sub_u64(&kv_registry->freeing, info.st_size);
+	}
 
 	/* its table has been dropped */
 	return err == ENOENT ? 0 : err;
+}
+
+void
+kv_chunk_note_freed(const char *name, uint64 bytes)
+{
+	HASH_SEQ_STATUS status;
+	KvStore    *store;
+	uint32		incarnation;
+	uint32		number;
+	uint32		cache_id;
+
+	if (sscanf(name, "dropped.%u.%u.%u.val", &incarnation, &number, &cache_id) != 3 ||
+		incarnation != kv_incarnations->current)
+		return;
+	pg_atomic_fetch_sub_u64(&kv_registry->freeing, bytes);
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	hash_seq_init(&status, kv_store_hash);
+	while ((store = hash_seq_search(&status)) != NULL)
+	{
+		if (store->cache_id == cache_id)
+			pg_atomic_fetch_sub_u64(&store->freeing, bytes);
+	}
+	LWLockRelease(&kv_registry->lock);
 }
 
 void

@@ -181,6 +181,7 @@ struct KvStore
 	pg_atomic_uint32 space_made;	/* kvfdw compactor empties chunks of it, or has with the last pass */
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
+	pg_atomic_uint64 freeing;	/* bytes of chunks that are released, and not freed yet */
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
@@ -589,7 +590,9 @@ extern void kv_retired_release(KvStore *store, uint32 shardno);
  * A chunk that nothing needs goes: its file is taken out of sight.  0 (also if it is not
  * there) or an errno.
  */
-extern int	kv_chunk_discard(const KvStore *store, KvAddress place);
+extern int	kv_chunk_discard(KvStore *store, KvAddress place);
+/* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
+extern void kv_chunk_note_freed(const char *name, uint64 bytes);
 /*
  * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
  * lock.  In recovery it is made with the next BARRIER.
@@ -628,6 +631,7 @@ typedef struct KvRegistry
 	pg_atomic_uint32 drop_counter;	/* names for what is renamed out of sight */
 	pg_atomic_uint32 images_wanted;	/* some shard has image_wanted */
 	pg_atomic_uint32 retired;	/* chunks, of all shards */
+	pg_atomic_uint64 freeing;	/* KvStore.freeing, of all stores */
 	pg_atomic_uint64 checkpoint;	/* the redo pointer of the last that was completed, of late */
 } KvRegistry;
 

@@ -207,6 +207,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		else if (waits == KV_WAITS_FOR_CHECKPOINT)
 			space->retired_longer += retired;
 	}
+	space->retired += pg_atomic_read_u64(&store->freeing);
 	if (space->amp == 0)
 	{
 		space->start = space->stop = space->bound = PG_UINT64_MAX;

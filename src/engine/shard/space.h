@@ -61,7 +61,7 @@ typedef struct KvStoreSpace
 {
 	KvShardSpace all;
 	double		amp;			/* its kvfdw.space_amp */
-	uint64		retired;		/* what waits for nothing but its image */
+	uint64		retired;		/* what waits for nothing but its image, or is being freed */
 	uint64		retired_longer; /* … and for a checkpoint */
 	uint64		start;			/* beyond this it is to be compacted, … */
 	uint64		stop;			/* … down to this */
