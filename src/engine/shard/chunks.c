@@ -209,7 +209,7 @@ kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 	{
 		KvShardChunk *chunk = kv_chunk_add(shard, &manifest->chunks[i]);
 
-		chunk->believed = chunk->chunk.used;
+		chunk->believed = chunk->counted = chunk->chunk.used;
 		if (!(chunk->chunk.flags & KV_CHUNK_SORTED))
 			shard->written += chunk->chunk.used;
 		if (durable)
@@ -280,8 +280,10 @@ kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_number)
 	if (chunk == NULL || chunk->chunk.last_log >= log_number)
 		return;
 
-	/* what was counted is not all any more */
+	/* what was counted is not all any more; what was dead then stays so */
 	chunk->chunk.last_log = log_number;
+	if (chunk->chunk.live != KV_NOT_KNOWN)
+		chunk->dead_then = chunk->counted - Min(chunk->chunk.live, chunk->counted);
 	chunk->chunk.live = KV_NOT_KNOWN;
 }
 
@@ -312,7 +314,8 @@ uint64
 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
 {
 	uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
-	uint64		live = Min(chunk->chunk.live, used);	/* KV_NOT_KNOWN is more */
+	uint64		live = chunk->chunk.live == KV_NOT_KNOWN ?
+		used - Min(used, chunk->dead_then) : Min(chunk->chunk.live, used);
 
 	return live - Min(live, chunk->dead_since);
 }

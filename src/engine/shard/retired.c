@@ -193,12 +193,13 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 
 /* So much of a chunk is live. */
 static void
-take_count(KvChunk *chunk, const KvChunkCount *count)
+take_count(const KvShard *shard, KvShardChunk *chunk, const KvChunkCount *count)
 {
-	chunk->live = count->live;
-	chunk->flags &= ~KV_CHUNK_DOUBTFUL;
+	chunk->counted = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+	chunk->chunk.live = count->live;
+	chunk->chunk.flags &= ~KV_CHUNK_DOUBTFUL;
 	if (count->doubtful)
-		chunk->flags |= KV_CHUNK_DOUBTFUL;
+		chunk->chunk.flags |= KV_CHUNK_DOUBTFUL;
 }
 
 /* What had died when counting began was not counted as live; another count may have said so already. */
@@ -232,7 +233,7 @@ kv_counts_note(KvShard *shard, const KvCounts *counts, const KvChunk *chunks, in
 		const KvChunkCount *count = kv_counts_find(counts, chunks[i].place);
 
 		if (chunk != NULL && count != NULL)
-			take_count(&chunk->chunk, count);
+			take_count(shard, chunk, count);
 	}
 }
 
@@ -247,7 +248,7 @@ kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log)
 
 		if (count == NULL || chunk->chunk.last_log >= first_log)
 			continue;
-		take_count(&chunk->chunk, count);
+		take_count(shard, chunk, count);
 		forget_dead(shard, chunk, counts, count);
 	}
 	take_counts(shard, counts);
@@ -271,7 +272,7 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 			if (count != NULL && !kv_chunk_is_open(shard, &chunks[i]) &&
 				chunks[i].chunk.last_log < shard->files.first_log)
 			{
-				take_count(&chunks[i].chunk, count);
+				take_count(shard, &chunks[i], count);
 				forget_dead(shard, &chunks[i], counts, count);
 			}
 			chunks[n++] = chunks[i];

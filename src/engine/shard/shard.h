@@ -64,6 +64,8 @@ typedef struct KvShardChunk
 	KvChunk		chunk;			/* used: of the open one see KvShard.value_tail */
 	uint64		newest_writer;	/* full xid that has reserved an extent in it; 0: none */
 	uint64		believed;		/* after a power loss: how much of it is not to be doubted */
+	uint64		counted;		/* bytes that were used when chunk.live was counted, … */
+	uint64		dead_then;		/* … and how many of them were dead, if it is not known any more */
 	uint64		dead_since;		/* bytes seen replaced or deleted since chunk.live was counted */
 } KvShardChunk;
 
