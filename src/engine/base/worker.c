@@ -34,6 +34,16 @@ kv_worker_describe(BackgroundWorker *worker, const char *name, const char *funct
 }
 
 void
+kv_worker_no_timeouts(void)
+{
+	for (int i = 0; i < lengthof(timeouts); i++)
+	{
+		if (GetConfigOption(timeouts[i], true, false) != NULL)
+			SetConfigOption(timeouts[i], "0", PGC_SUSET, PGC_S_OVERRIDE);
+	}
+}
+
+void
 kv_worker_begin(const char *name)
 {
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -43,11 +53,7 @@ kv_worker_begin(const char *name)
 		return;
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname(name);
-	for (int i = 0; i < lengthof(timeouts); i++)
-	{
-		if (GetConfigOption(timeouts[i], true, false) != NULL)
-			SetConfigOption(timeouts[i], "0", PGC_SUSET, PGC_S_OVERRIDE);
-	}
+	kv_worker_no_timeouts();
 }
 
 /* Since kv_worker_goes_on was last asked. */

@@ -14,6 +14,9 @@ extern void kv_worker_describe(BackgroundWorker *worker, const char *name,
 /* At the beginning of its main function; name: of one that looks into catalogs, or NULL. */
 extern void kv_worker_begin(const char *name);
 
+/* In any other, once it is connected: settings that end people's transactions are off. */
+extern void kv_worker_no_timeouts(void);
+
 /* Read the settings again if this is a worker that was told to. */
 extern void kv_worker_reload(void);
 

@@ -77,6 +77,7 @@ kv_sweep_worker_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	kv_worker_no_timeouts();
 	StartTransactionCommand();
 	sweep_tables(dboid);
 	CommitTransactionCommand();
