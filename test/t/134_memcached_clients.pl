@@ -15,7 +15,7 @@ my $seed = $ENV{SEED} // int rand 1e6;
 srand $seed;
 note "SEED=$seed";
 
-my $node = mc_cluster('clients', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_max_connections' => 300, 'kvfdw.memcached_client_timeout' => '1h');
+my $node = mc_cluster('clients', 'kvfdw.value_cache' => 0, 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_max_connections' => 300, 'kvfdw.memcached_client_timeout' => '1h');
 my $faults = has_faults($node);
 my $c = mc_connect($node);
 sub ask { return mc_ask($c, $_[0]); }
