@@ -98,10 +98,13 @@ SKIP:
 	worker_stop_points($node, '');
 	go_on($node, 'tier_written');
 	is(right('q', 100, 'c'), '100|t', 'and when its table was truncated meanwhile');
-	my $crashes = times_ready($node);
-	worker_stop_points($node, 'tier_before_write=kill');
-	wait_for("a crash", sub { eval { more() }; return times_ready($node) > $crashes });
+	worker_stop_points($node, 'tier_before_write=wait');
+	wait_for('frames on their way', sub { more(); return -e $node->data_dir . '/kvfdw/waiting.tier_before_write' });
 	worker_stop_points($node, '');
+	my ($writer) = grep { /kvfdw tier/ } split /\n/, `ps -o pid=,args= --ppid @{[ postmaster_runs($node) ]}`;
+	my $crashes = times_ready($node);
+	kill_process($writer =~ /(\d+)/);
+	ready_again($node, $crashes);
 	is(right('q', 100, 'c'), '100|t', 'the writer is killed');
 }
 # a crash with frames on their way
