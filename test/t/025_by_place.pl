@@ -12,7 +12,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no other order' if heap_only();
-my $node = kv_cluster('place', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.value_cache' => 0,
+my $node = kv_cluster('place', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.value_cache' => 0, 'kvfdw.compact_workers' => 0,
 	max_parallel_workers_per_gather => 0, work_mem => "'64kB'", jit => 'off');
 # In its files and in memory, t is in one shard and u in three.
 my @tables = qw(t u);
