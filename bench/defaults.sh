@@ -62,22 +62,30 @@ default_points() # cold|warm clients reads what
 	line "$4" "$(ratio "$heap_s" "$kv_s") heap$([ "$1" = warm ] || printf ', %s %% of fio' "$(kv_calc "int(100 * $3 / $kv_s / $fio_random32)")")" ""
 }
 
-# Eight full ordered scans at once of one table, cold.  Sets seconds and bytes, of values, by the engine.
-default_eight() # table
+# Full ordered scans at once of one table, cold.  Sets seconds and bytes, of values, by the engine.
+default_each() # number table
 {
 	local out
 
 	kv_cold
 	kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null
-	out=$("$KV_LOAD" each 8 "$default_sum" "$(ordered "$1")")
+	out=$("$KV_LOAD" each "$1" "$default_sum" "$(ordered "$2")")
 	seconds=${out%% *}
 	bytes=$(kv_psql -c "SELECT coalesce(sum(bytes), 0) $scan_reads")
-	say "  eight ordered scans at once, $1: $seconds s, $bytes bytes read by the engine"
+	say "  $1 ordered scans at once, $2: $seconds s, $bytes bytes read by the engine"
+}
+
+# One ordered scan of default_kv, cold, against the one right after the load.
+default_after() # what
+{
+	default_each 1 default_kv
+	line "defaults: ordered scan right after the load / after $1, cold" \
+		"time $(times_ "$loaded_s" "$seconds"), device bytes $(times_ "$loaded_bytes" "$bytes")" ""
 }
 
 bench_defaults()
 {
-	local heap_s kv_s seconds bytes heap_load kv_load default_sum sum
+	local heap_s kv_s seconds bytes heap_load kv_load default_sum sum loaded_s loaded_bytes
 
 	head_ "Defaults only, right after the load: $ROWS rows of 8 B + 4 KB, random keys"
 	default_sum=$("$KV_LOAD" sums "$KV_SEED" "$ROWS" $SIZE)
@@ -105,10 +113,17 @@ bench_defaults()
 	beside_heap cold "defaults: ordered scan, cold" "SELECT $sum FROM (SELECT k, v FROM @T ORDER BY k) s"
 	line "defaults: ordered scan, cold" "$(of_heap_and_fio)" ""
 	default_points cold 32 "$((READS / 10))" "defaults: cold point SELECT, 32 clients"
-	default_eight default_heap; heap_s=$seconds
-	default_eight default_kv; kv_s=$seconds
+	default_each 1 default_kv; loaded_s=$seconds loaded_bytes=$bytes
+	default_each 8 default_heap; heap_s=$seconds
+	default_each 8 default_kv; kv_s=$seconds
 	line "defaults: eight ordered scans at once, cold" \
 		"$(ratio "$heap_s" "$kv_s") heap, table read $(kv_calc "int(100 * $bytes / $USER_BYTES) / 100") times" ""
+	line "defaults: device bytes of eight ordered scans at once / one" "$(times_ "$bytes" "$loaded_bytes")" "<= 1.1" \
+		"$bytes <= 1.1 * $loaded_bytes"
+	kv_psql -c "SELECT kvfdw_freeze('default_kv')" -c CHECKPOINT >/dev/null
+	default_after "a freeze"
+	kv_psql -c "SELECT kvfdw_compact('default_kv', true)" -c CHECKPOINT >/dev/null
+	default_after "an order pass"
 	kv_psql -c "DROP TABLE default_heap" -c "DROP FOREIGN TABLE default_kv" -c "ALTER SYSTEM RESET autovacuum" \
 		-c "SELECT pg_reload_conf()" >/dev/null
 }
