@@ -162,6 +162,7 @@ mc_sets() # size
 mc_mixed()
 {
 	local alone
+	mc_load kvfdw fill 8 16 4096 0 >/dev/null || kv_die "kvfdw cannot be filled"
 	say "GETs of 7 clients, alone, and while another one writes"
 	mc_measure get 7 1 4096 "$MEMCACHED_KEYS" kvfdw
 	alone=${mc_p99[kvfdw]}
