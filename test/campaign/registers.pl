@@ -85,4 +85,4 @@ sub play
 server_make(fsync => 'off', max_worker_processes => 32, wal_writer_delay => '10s', 'kvfdw.memcached_workers' => 2, 'kvfdw.memcached_database' => 'postgres', 'kvfdw.memcached_role' => 'web',
 	'kvfdw.memcached_listen' => '127.0.0.1', 'kvfdw.memcached_port' => $port, 'kvfdw.memcached_lock_timeout' => '100s');
 query('CREATE ROLE web LOGIN') // die "the role cannot be made\n";
-exit campaign(control => [ $option->{control} ? { off => 1, kills => 2 } : () ], rounds => 2, play => \&play);
+exit campaign(control => [ $option->{control} ? { off => 1, kills => 4 } : () ], rounds => 2, play => \&play);

@@ -10,7 +10,7 @@ use warnings;
 use IO::Select;
 use IO::Socket::INET;
 use Socket qw(TCP_NODELAY IPPROTO_TCP);
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(sleep clock_gettime CLOCK_MONOTONIC);
 
 use constant KEYS => 6;
 use constant SHARED => 3;
@@ -33,12 +33,15 @@ sub new
 		shared_done => {}, shared_open => {}, numbers => [], acked => 0 }, $class;
 }
 
+# The campaigns' clock.
+sub now { return clock_gettime(CLOCK_MONOTONIC) }
+
 # ---- a connection ----
 
 sub connected
 {
 	my ($self, $end) = @_;
-	while (time < $end)
+	while (now() < $end)
 	{
 		my $s = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $self->{port}, Proto => 'tcp', Timeout => 5);
 		if ($s)
@@ -230,7 +233,7 @@ sub run
 {
 	my ($self, $end) = @_;
 	my $there = $self->reconnect($end);
-	while ($there && time < $end)
+	while ($there && now() < $end)
 	{
 		my $x = rand;
 		my $goes_on = $x < 0.6 ? $self->own_requests : $x < 0.85 ? $self->raise_incr : $self->raise_cas;
@@ -244,7 +247,7 @@ sub run_once
 {
 	my ($self, $when) = @_;
 	my (@own, @shared);
-	my $there = $self->connected(time + LIMIT);
+	my $there = $self->connected(now() + LIMIT);
 	while ($there)
 	{
 		my $x = rand;

@@ -168,7 +168,7 @@ sub life
 		for my $s (0 .. $#known) { launch('client', $s, $seed + $s, sub { client($s, $there->[$s], $records) }) }
 		launch('housekeeper', '', $seed + 1000, \&housekeeper);
 		# not in a second life, which does not write the table
-		for my $i (1 .. @registers ? 0 : $option->{registers}) { launch('register', $i, $seed + 2000 + $i, sub { KvRegisters->new($i, $mc_port)->run_once(sub { -s $records }) }) }
+		for my $i (1 .. (@registers ? 0 : $option->{registers})) { launch('register', $i, $seed + 2000 + $i, sub { KvRegisters->new($i, $mc_port)->run_once(sub { -s $records }) }) }
 		sleep $seconds;
 	}
 	my $off = -s $records;
