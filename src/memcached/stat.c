@@ -271,7 +271,8 @@ kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *re
 	else if (is_argument(request, "detail"))
 		line = request->value_length == 4 && memcmp(request->value, "dump", 4) == 0 ? NULL : "OK";
 	else if (!is_argument(request, "items") && !is_argument(request, "slabs") &&
-			 !is_argument(request, "sizes") && !is_argument(request, "conns"))
+			 !is_argument(request, "sizes") && !is_argument(request, "conns") &&
+			 !is_argument(request, "cachedump"))
 		reply->outcome = KV_MC_MISS;
 	if (line != NULL)
 	{

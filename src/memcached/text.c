@@ -263,6 +263,18 @@ parse_stats(KvMcInput *in, const KvMcLine *line)
 	return true;
 }
 
+/* Nothing is thrown away for want of memory, whatever the limit: it is not used. */
+static bool
+parse_memlimit(KvMcInput *in, const KvMcLine *line)
+{
+	uint32_t	megabytes;
+
+	if (!kv_mc_number32(line->tokens[1], &megabytes))
+		return kv_mc_say(in, BAD_LINE);
+	return kv_mc_say(in, megabytes < 8 ? "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m" :
+					 megabytes > 1000000000 ? "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes" : "OK");
+}
+
 static bool
 parse_verbosity(KvMcInput *in, const KvMcLine *line)
 {
@@ -353,6 +365,7 @@ static const Classic classics[] = {
 	{"quit", 1, ANY_TOKENS, KV_MC_QUIT, parse_quit, true},
 	{"flush_all", 1, 3, KV_MC_FLUSH, parse_flush, true},
 	{"verbosity", 2, 3, KV_MC_SAY, parse_verbosity, true},
+	{"cache_memlimit", 2, 3, KV_MC_SAY, parse_memlimit, true},
 	{"bget", 2, ANY_TOKENS, KV_MC_GET, parse_get, false},	/* an old name of get */
 	{"shutdown", 1, ANY_TOKENS, KV_MC_SAY, parse_shutdown, true},
 	{"watch", 1, ANY_TOKENS, KV_MC_SAY, parse_watch, true},

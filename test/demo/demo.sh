@@ -180,13 +180,13 @@ part "3. The same rows by memcached, with the client tools of libmemcached"
 kv_psql -c "CREATE FOREIGN TABLE cache (key text COLLATE \"C\" NOT NULL, flags bigint NOT NULL DEFAULT 0, expires timestamptz, value bytea)
 	SERVER kvfdw OPTIONS (key 'key', memcached '')" -c "GRANT SELECT, INSERT, UPDATE, DELETE ON cache TO web"
 mc() { "$1" --servers="127.0.0.1:$mc_port" "${@:2}"; }
-mc_ready() { for _ in $(seq 600); do ! mc memping >/dev/null 2>&1 || return 0; sleep 0.1; done; kv_die "no answer at port $mc_port"; }
+mc_ready() { for _ in $(seq 600); do ! mc memcping >/dev/null 2>&1 || return 0; sleep 0.1; done; kv_die "no answer at port $mc_port"; }
 # Both read every page, as it was written.
 mc_same()
 {
 	local page
 	for page in "$KV_RUN"/pages/*; do
-		[ "$(mc memcat "${page##*/}")" = "$(cat "$page")" ] || kv_die "memcat reads another ${page##*/}"
+		[ "$(mc memccat "${page##*/}")" = "$(cat "$page")" ] || kv_die "memccat reads another ${page##*/}"
 	done
 	[ "$(kv_psql -c "SELECT key || ' ' || md5(value) FROM cache ORDER BY key COLLATE \"C\"")" = \
 		"$(cd "$KV_RUN/pages" && md5sum -- * | awk '{ print $2, $1 }' | LC_ALL=C sort)" ] || kv_die "SQL reads other pages"
@@ -195,19 +195,19 @@ mkdir "$KV_RUN/pages"
 kv_psql -c "SELECT package || '.txt ' || replace(description, E'\\n', ' ') FROM packages_heap WHERE description IS NOT NULL ORDER BY md5(package) LIMIT 100" |
 	while read -r page text; do printf '%s' "$text" >"$KV_RUN/pages/$page"; done
 mc_ready
-mc memcp "$KV_RUN"/pages/* || kv_die "memcp failed"
+mc memccp "$KV_RUN"/pages/* || kv_die "memccp failed"
 mc_same
-step "  memcp has written $(ls "$KV_RUN/pages" | wc -l) items; memcat and SQL read them"
+step "  memccp has written $(ls "$KV_RUN/pages" | wc -l) items; memccat and SQL read them"
 kv_server_kill
 step "  all processes of the server have had SIGKILL; starting again"
 kv_server_start
 mc_ready
 mc_same
-step "  memcat and SQL read them again"
+step "  memccat and SQL read them again"
 kv_psql -c "UPDATE cache SET value = value || ' (changed)' WHERE key = (SELECT min(key) FROM cache)"
 page=$(kv_psql -c "SELECT min(key) FROM cache")
-mc memcat "$page" | grep -q '(changed)$' || kv_die "memcat does not see what SQL has changed"
-step "  and what SQL changes, memcat sees"
+mc memccat "$page" | grep -q '(changed)$' || kv_die "memccat does not see what SQL has changed"
+step "  and what SQL changes, memccat sees"
 
 part "4. Results: $ROWS rows, one run, one server, one disk"
 row() # what kv_rows/s kv_MB/s heap_rows/s heap_MB/s ratio device share
