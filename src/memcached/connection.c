@@ -347,7 +347,28 @@ wanted_events(const KvMcConnection *conn)
 {
 	if (kv_mc_pending(&conn->out) > 0)
 		return kv_mc_is_held(conn) ? 0 : EPOLLOUT;
+	/* as it was: what has come will be done in a moment, mostly, and kv_mc_mute is for the rest */
+	if (conn->working && conn->hold_until == 0)
+		return conn->events & EPOLLIN;
 	return !conn->eof && !conn->working && !conn->starved && conn->hold_until == 0 ? EPOLLIN : 0;
+}
+
+static bool
+set_events(KvMcConnection *conn, uint32 events)
+{
+	struct epoll_event event = {.events = events, .data.ptr = conn};
+
+	if (events == conn->events)
+		return true;
+	conn->events = events;
+	return epoll_ctl(epoll, EPOLL_CTL_MOD, conn->fd, &event) == 0;
+}
+
+void
+kv_mc_mute(KvMcConnection *conn)
+{
+	if (conn->datagram == NULL && !set_events(conn, 0))
+		conn->dead = true;
 }
 
 bool
@@ -355,7 +376,6 @@ kv_mc_settle(KvMcConnection *conn)
 {
 	bool		sending = kv_mc_pending(&conn->out) > 0;
 	bool		done = conn->closing || (conn->eof && !conn->working && conn->hold_until == 0);
-	uint32		events;
 
 	if (conn->fd < 0)
 		return false;
@@ -372,17 +392,10 @@ kv_mc_settle(KvMcConnection *conn)
 	if (conn->datagram != NULL)
 		return true;
 	kv_mc_client_update(conn);
-	events = wanted_events(conn);
-	if (events != conn->events)
+	if (!set_events(conn, wanted_events(conn)))
 	{
-		struct epoll_event event = {.events = events, .data.ptr = conn};
-
-		if (epoll_ctl(epoll, EPOLL_CTL_MOD, conn->fd, &event) != 0)
-		{
-			close_connection(conn);
-			return false;
-		}
-		conn->events = events;
+		close_connection(conn);
+		return false;
 	}
 	return true;
 }

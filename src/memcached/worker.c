@@ -36,6 +36,7 @@
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
 #define GET_LINE		((size_t) 1024 * 1024)
+#define GET_SHARE		32		/* so many keys of a get are one request of the quota */
 #define COMMAND_LINE	2048
 
 const char	kv_mc_version[] = "1.6.0-kvfdw-0.1";
@@ -226,11 +227,12 @@ gather(KvMcConnection *conn)
 		.version = kv_mc_version
 	};
 	const char *end = conn->in.data + conn->in.end;
+	int			requests = 0;
 	int			n;
 
 	conn->cut = conn->suspect = INT_MAX;
 	conn->parsed = 0;
-	for (n = 0; n < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
+	for (n = 0; requests < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
 	{
 		KvMcTask   *task = MemoryContextAllocZero(turn.context, sizeof(KvMcTask));
 		size_t		used;
@@ -250,6 +252,8 @@ gather(KvMcConnection *conn)
 		if (!is_alone(&task->request))
 		{
 			turn.tasks[turn.ntasks++] = task;
+			/* the keys of a get are looked up together */
+			requests += !conn->stream.in_get || n % GET_SHARE == GET_SHARE - 1;
 			turn.bytes += task->request.value_length;
 			turn.writes |= kv_mc_has_item(&task->request) && kv_mc_writes(&task->request);
 			continue;
@@ -335,7 +339,11 @@ take_event(const struct epoll_event *event)
 		return;
 	else if (event->events & EPOLLIN)
 	{
-		if (!conn->gathered)
+		if (conn->gathered)
+			return;
+		if (conn->working)
+			kv_mc_mute(conn);
+		else
 			kv_mc_read(conn);
 	}
 	else if (event->events & EPOLLOUT)
@@ -460,16 +468,20 @@ kv_memcached_main(Datum arg)
 	{
 		TimestampTz now;
 		bool		idle;
+		static bool answered = false;
 
 		serve_interrupts();
 		kv_mc_forget_closed();
-		idle = take_events() == 0 && !any_ready();
+		/* the only client there is has just been answered: it needs a moment */
+		idle = ((answered && kv_mc_nconnections == 1) || take_events() == 0) && !any_ready();
+		answered = false;
 		now = GetCurrentTimestamp();
 		kv_mc_wake(now);
 		kv_mc_feed_starved();
 		kv_mc_listen_resume(now);
 		gather_all();
-		if (turn.ntasks > 0)
+		answered = turn.ntasks > 0;
+		if (answered)
 			run_turn(now);
 		verify_one();
 		if (turn.ntasks > 0)	/* what has come behind a setting that was changed */
