@@ -21,7 +21,7 @@ MEMCACHED_SIZES=${MEMCACHED_SIZES:-4096 100}
 MEMCACHED_CLIENTS=${MEMCACHED_CLIENTS:-1 8 32 200}
 MEMCACHED_WORKERS=${MEMCACHED_WORKERS:-1}
 
-declare -A mc_port mc_pid mc_rate mc_cpu mc_p99
+declare -A mc_port mc_pid mc_rate mc_cpu mc_p50 mc_p99
 
 mc_free_port() { perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport'; }
 
@@ -80,7 +80,7 @@ mc_stop()
 	kv_server_start
 }
 
-# Measure one kind with some servers in turn; sets mc_rate, mc_cpu and mc_p99 of each.
+# Measure one kind with some servers in turn; sets mc_rate, mc_cpu, mc_p50 and mc_p99 of each.
 mc_measure() # kind connections batch size keys server…
 {
 	local kind=$1 connections=$2 batch=$3 size=$4 keys=$5 server ticks n seconds p50 p99 client
@@ -94,13 +94,13 @@ mc_measure() # kind connections batch size keys server…
 			done[$server]=$((${done[$server]:-0} + n))
 			time[$server]=$(kv_calc "${time[$server]:-0} + $seconds")
 			used[$server]=$((${used[$server]:-0} + $(mc_ticks "$server") - ticks))
-			mc_p99[$server]=$p99
+			mc_p50[$server]=$p50 mc_p99[$server]=$p99
 		done
 	done
 	for server in "$@"; do
 		mc_rate[$server]=$(kv_calc "int(${done[$server]} / ${time[$server]})")
 		mc_cpu[$server]=$(kv_calc "int(${used[$server]} * 1e8 / $(getconf CLK_TCK) / ${done[$server]}) / 100")
-		say "  $server: ${mc_rate[$server]}/s, server CPU ${mc_cpu[$server]} us, p50 $p50 us of the last, p99 ${mc_p99[$server]} us"
+		say "  $server: ${mc_rate[$server]}/s, server CPU ${mc_cpu[$server]} us, in the last turn p50 ${mc_p50[$server]} us, p99 ${mc_p99[$server]} us"
 	done
 }
 
