@@ -2,9 +2,8 @@
  * progress.c
  *		What each process is at, for kvfdw_stat_progress.
  *
- * The place of a process is that of its PGPROC, and has its pid while it is at something: what a
- * process has left behind that ended in the middle counts for nothing, because its pid is no
- * longer that of the PGPROC.
+ * The place of a process is that of its PGPROC, and has its pid while it is at something.  A process
+ * that ends in the middle clears it as it goes: the PGPROC keeps the pid until somebody takes it.
  *
  * Who reads wants the parts of one moment together where they say what is done: table, command
  * and when it began.  Their writer counts version before and after; it is odd in between.
@@ -13,6 +12,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
@@ -118,16 +118,31 @@ set(KvProgressPlace *place, const KvProgress *progress)
 	kv_progress = place->pid == 0 ? NULL : &place->progress;
 }
 
+/* At the end of the process, which still has its PGPROC. */
+static void
+leave(int code, Datum arg)
+{
+	KvProgressPlace *place = my_place();
+	KvProgress	none = {0};
+
+	if (place != NULL && place->pid == MyProcPid)
+		set(place, &none);
+}
+
 void
 kv_progress_begin(KvProgress *outer, KvProgressCommand command, Oid dboid, Oid relid,
 				  int shard, const char *phase, uint64 total)
 {
 	KvProgressPlace *place = my_place();
 	KvProgress	mine = {command, dboid, relid, shard, phase, 0, total, 0};
+	static bool registered = false;
 
 	memset(outer, 0, sizeof(*outer));
 	if (place == NULL)
 		return;
+	if (!registered)
+		on_shmem_exit(leave, 0);
+	registered = true;
 	if (place->pid == MyProcPid)
 		*outer = place->progress;
 	mine.started = GetCurrentTimestamp();
