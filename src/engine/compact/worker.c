@@ -125,8 +125,7 @@ forget_tried(const KvStore *store, int32 shard)
 
 /*
  * Forget those that nobody has asked for since a round over all stores, unless they may be tried
- * before long; again: leave
- * none alone any more.
+ * before long; again: leave none alone any more.
  */
 static void
 forget_old(uint32 since, bool again)
@@ -456,7 +455,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		leave_alone(task, -1, KV_SPACE_WAITS_FOR_DISK, &after);
 	else if (task->sqlerrcode != 0)
 		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_RETRY, &after);
-	else if (!won)
+	else if (!won && !result->gave_up)
 		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_SNAPSHOT, &after);
 	else
 		forget_tried(task->store, task->shard);
