@@ -355,6 +355,7 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 	state->going = found && beyond;
 	state->busy = found;
 	if (!found && why == KV_SPACE_WAITS_NOT && !backup && kv_compact_order == KV_ORDER_IDLE &&
+		(state->retry_ms == 0 || state->until <= GetCurrentTimestamp()) &&
 		space.start != PG_UINT64_MAX && find_unsorted(store, when, task) && device_is_idle() &&
 		!kv_io_space_is_short(KV_DIRECTORY))
 	{
