@@ -259,7 +259,7 @@ bench_admission()
 	[ -z "${BENCH_SHORT:-}" ] || where=$here/results
 	adm_figures=$where/admission.tsv
 	admission_build
-	kv_psql -c 'ALTER SYSTEM SET max_connections = 900'
+	kv_psql -c 'ALTER SYSTEM SET max_connections = 900' -c 'ALTER SYSTEM SET max_worker_processes = 32'
 	kv_server_stop
 	kv_server_start
 	pgbench -i -q -s "$ADMISSION_SCALE" >"$KV_RUN/admission.log" 2>&1 || kv_die "pgbench -i failed"
