@@ -125,7 +125,7 @@ for my $level (@levels)
 	for my $time (1 .. 2)
 	{
 		unlink glob "$data/kvfdw/{waiting,step,continue}.*";
-		my $session = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_compact('$table')", "idle_$level$time");
+		my $session = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_compact('$table', true)", "idle_$level$time");
 		stopped($node, 'freeze_before_merge');
 		query('SELECT pg_cancel_backend(pid) FROM kvfdw_stat_compact');
 		like(outcome($session), qr/canceling statement/, "$table: cancelled before the merge");

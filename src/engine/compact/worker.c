@@ -352,6 +352,8 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 		why = KV_SPACE_WAITS_FOR_DAMAGE;
 	if (!found)
 		kv_space_answer(store, false);
+	else if (task->plan.aim == KV_PASS_BOUNDS)
+		kv_space_answer(store, true);	/* there are dead values, as far as is known */
 	state->going = found && beyond;
 	state->busy = found;
 	if (!found && why == KV_SPACE_WAITS_NOT && !backup && kv_compact_order == KV_ORDER_IDLE &&
@@ -468,7 +470,8 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		shard->written = 0;
 		LWLockRelease(&shard->lock);
 	}
-	kv_space_answer(task->store, result->emptied > result->written);
+	if (task->plan.aim == KV_PASS_BOUNDS && !won)
+		kv_space_answer(task->store, false);
 	if (task->sqlerrcode == 0 && result->written > 0)
 		find_tried(task->store, -1, true)->retry_ms = 0;	/* there is room */
 	ConditionVariableBroadcast(&kv_compactor->made);

@@ -179,40 +179,43 @@ rest_of_step(void)
 	return Max(KV_FREE_REST / (1 + freeing / KV_FREE_MUCH), 1);
 }
 
-/* One step.  False: there is nothing to free. */
-static bool
-free_step(void)
+static KvFreeDirectory *
+next_directory(void)
 {
 	HASH_SEQ_STATUS status;
 	KvFreeDirectory *directory;
-	KvFreeStep	step = {0};
+
+	if (directories == NULL)
+		return NULL;
+	hash_seq_init(&status, directories);
+	while ((directory = hash_seq_search(&status)) != NULL && directory->failed)
+		;
+	if (directory != NULL)
+		hash_seq_term(&status);
+	return directory;
+}
+
+/* What is left of the step is done in this one. */
+static void
+free_part(KvFreeDirectory *directory, KvFreeStep *step)
+{
 	char		path[MAXPGPATH];
 	bool		mapped;
 	bool		rest;			/* nothing large is left */
 
-	if (directories == NULL)
-		return false;
-	hash_seq_init(&status, directories);
-	while ((directory = hash_seq_search(&status)) != NULL && directory->failed)
-		;
-	if (directory == NULL)
-		return false;
-	hash_seq_term(&status);
-
-	step.in_recovery = RecoveryInProgress();
-	step.hurry = kv_io_space_is_short(KV_DIRECTORY);
-	step.most = step.hurry ? KV_FREE_STEP_SHORT : KV_FREE_STEP;
 	snprintf(path, sizeof(path), KV_DIRECTORY "/%s", directory->name);
 	rest = access(path, F_OK) != 0;
 	if (!rest && holds_data(directory->name, &mapped))
 	{
-		(void) free_file(path, mapped, &step);
+		uint64		before = step->bytes;
+
+		(void) free_file(path, mapped, step);
 		rest = access(path, F_OK) != 0;
-		note_freed(directory, step.bytes);
+		note_freed(directory, step->bytes - before);
 	}
 	else if (!rest)
-		rest = free_files(path, 2, &step);
-	if (rest || step.failed)
+		rest = free_files(path, 2, step);
+	if (rest || step->failed)
 	{
 		/* what is left, or could not be freed step by step, goes at once */
 		kv_io_rmtree(path);
@@ -222,6 +225,26 @@ free_step(void)
 			hash_search(directories, directory->name, HASH_REMOVE, NULL);
 		else
 			directory->failed = true;
+	}
+}
+
+/* One step.  False: there is nothing to free. */
+static bool
+free_step(void)
+{
+	KvFreeDirectory *directory = next_directory();
+	KvFreeStep	step = {0};
+
+	if (directory == NULL)
+		return false;
+	step.in_recovery = RecoveryInProgress();
+	step.hurry = kv_io_space_is_short(KV_DIRECTORY);
+	step.most = step.hurry ? KV_FREE_STEP_SHORT : KV_FREE_STEP;
+	while (directory != NULL && !step.failed && step.bytes < step.most && step.files < KV_FREE_FILES)
+	{
+		step.files++;
+		free_part(directory, &step);
+		directory = next_directory();
 	}
 	next_step = step.hurry ? 0 : GetCurrentTimestamp();
 	return true;
