@@ -51,6 +51,8 @@ sub value
 	return one_of('x' x 70 . "\r\n", "get a\r\n", "END\r\n", "\n") x rand 300;	# it may be read as lines
 }
 
+# A number that no item has: memcached's own are small.
+sub cas_of_none { my $n = number(); return $n =~ /^[0-9]{1,9}$/ ? $n + 1_000_000_000 : $n; }
 sub number
 {
 	return one_of(0, 1, 2, 9, 10, 99, 4294967295, 4294967296, 9223372036854775807, '18446744073709551615', '18446744073709551616',
@@ -79,7 +81,7 @@ sub classic
 	if ($kind == 3)
 	{
 		my $value = value();
-		return sprintf "cas %s %s 0 %d %s%s\r\n%s", $a, flags(), length $value, one_of("\@$a\@", "\@$a\@", number()), noreply(), block($value);
+		return sprintf "cas %s %s 0 %d %s%s\r\n%s", $a, flags(), length $value, one_of("\@$a\@", "\@$a\@", cas_of_none()), noreply(), block($value);
 	}
 	return join(' ', one_of('get', 'gets'), map { key('a') } 1 .. rand 30) . one_of('', ' ') . "\r\n" if $kind < 6;
 	return "gets $a\r\n" if $kind == 6;
