@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_bound', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 64,
+my $node = kv_cluster('space_bound', 'kvfdw.compact_order' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 64,
 	'kvfdw.compact_memory' => '4MB', 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', wal_level => 'replica');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
@@ -79,7 +79,8 @@ until_bound('t_full', 'rolled back');
 # ---- small values and blocks in turn: the padding between them is not dead ----
 query(kv_table('a', 'k int, v text', 'k') . "INSERT INTO a SELECT k, CASE k % 2 WHEN 0 THEN rpad(k::text, 4096) ELSE k::text END FROM generate_series(1, 2000) k; UPDATE a SET v = v WHERE k < 1800");
 until_bound('a', 'alternating');
-is(settle_passes('a'), settle_passes('a'), 'padding: it does not spin');
+my $passes_then = settle_passes('a');
+cmp_ok(settle_passes('a') - $passes_then, '<=', 2, 'padding: it does not spin');
 query('DROP FOREIGN TABLE a');
 
 # ---- an old snapshot: what it sees is live; nobody waits for it, and nothing spins ----
