@@ -52,7 +52,8 @@ seeded_server() # seed
 {
 	local caches=(2MB 512kB 512kB 2MB) methods=(auto auto sync sync)
 	echo "# kvfdw.range_cache = ${caches[$1 % 4]}, kvfdw.io_method = ${methods[$1 % 4]}"
-	server "kvfdw.range_cache = '${caches[$1 % 4]}'" "kvfdw.io_method = ${methods[$1 % 4]}"
+	# with so few windows scans are in each other's way all the time: they are not to wait long for it
+	server "kvfdw.range_cache = '${caches[$1 % 4]}'" "kvfdw.io_method = ${methods[$1 % 4]}" "kvfdw.range_wait = 1s"
 }
 
 # How much of it was used.
