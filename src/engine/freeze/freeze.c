@@ -340,6 +340,8 @@ publish(KvMerge *merge, const KvShard *before)
 	/* behind all records that name what is in the runs: their slots were drained */
 	lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	/* a pass may have taken a number since */
+	files->next_run = shard->files.next_run;
 	shard->files = *files;
 	if (merge->counts)
 		(void) kv_chunks_retire(shard, merge->counts, lsn);
