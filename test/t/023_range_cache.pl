@@ -365,6 +365,14 @@ reset_stat();
 is(answer($node, query('grown')), right('grown'), 'a scan after much growth');
 is(cache('loads > 4'), 't', 'reads what is new through windows') or diag answer($node, 'TABLE kvfdw_stat_range_cache');
 
+# elsewhere, and less
+$node->safe_psql('postgres', join('', map { "DELETE FROM $_ WHERE k % 3 <> 0;" } 'grown', 'grown_heap'));
+like($node->safe_psql('postgres', q{SELECT kvfdw_compact('grown')}), qr/^\(\d{6,},/, 'values are moved');
+reset_stat();
+is(answer($node, query('grown')), right('grown'), 'a scan after they were moved');
+is(cache('loads > 1'), 't', 'reads them through windows') or diag answer($node, 'TABLE kvfdw_stat_range_cache');
+sound_cache('writes');
+
 # a place is given to a value, and loaded, before the value is written there
 for my $point ('', 'prefetch_read')
 {

@@ -71,11 +71,12 @@ typedef struct KvStretch
 	KvAddress	end;
 } KvStretch;
 
-#define KV_MAX_STRETCHES	8
+#define KV_MAX_STRETCHES	32
 
 /* In ascending order; no piece has a part of two. */
 typedef struct KvStretches
 {
+	uint32		found_at;		/* KvShard.generation when they were looked up */
 	int			n;
 	KvStretch	at[KV_MAX_STRETCHES];
 } KvStretches;
@@ -267,8 +268,9 @@ extern bool kv_span_failed(const KvSpan *span, TimestampTz now);
 /* Forget a span of which nothing is left; false: something is. */
 extern bool kv_span_retire(KvSpan *span);
 /*
- * Is a piece of the span in no window and on its way into none?  If more is wanted of it
- * than was, since files have grown, their last pieces are loaded again.
+ * Is a piece of the span in no window and on its way into none?  Of what scans have wanted
+ * of it the last to be looked up counts: if values have moved, windows with what they left
+ * are freed; if files have grown, their last pieces are loaded again.
  */
 extern bool kv_span_lacks(KvSpan *span, const KvStretches *wanted);
 
@@ -284,8 +286,11 @@ extern void kv_window_give_up(int window);	/* LOADING to FREE: it could not be f
 
 /* ---- window.c: no lock is held on entry ---- */
 
-/* A piece of the span is in no window, whatever the span believes. */
-extern void kv_span_miss(const KvSpanKey *key, uint64 piece);
+/*
+ * A piece of the span is in no window, whatever the span believes.  False: nor will it be,
+ * for values have moved since found_at, the scan's KvStretches.found_at.
+ */
+extern bool kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at);
 /* The window that has or will have a piece; -1: none. */
 extern int	kv_window_find(const KvPieceKey *key);
 /* What is in the window of a piece is not what is in the file now. */

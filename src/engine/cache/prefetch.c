@@ -322,8 +322,11 @@ claim_something(bool *held)
 				continue;
 			key = wanted_span(scan, want);
 			span = kv_span_find(&key);
-			if (span != NULL && !kv_span_lacks(span, &want->stretches))
+			if (span != NULL && (!kv_span_lacks(span, &want->stretches) || kv_span_failed(span, now)))
+			{
+				scan->held &= distance != 0;
 				continue;
+			}
 			spared = is_held(scan, now);
 			if (!spared)
 				claim(scan, want, true, now);

@@ -7,7 +7,8 @@
  * by itself, for the rest of the span, when a read has failed, when no worker runs,
  * or when nothing has come for a twentieth of kvfdw.range_wait although it is not
  * held back, for others need all windows; at once when its patience (scans.c) is at
- * an end.  Nobody spins: a load takes hundreds of microseconds.
+ * an end, or when values have moved and it wants them where they were.  Nobody spins: a
+ * load takes hundreds of microseconds.
  *
  * Copying takes no lock and leaves none behind; see cache.h.
  */
@@ -254,6 +255,12 @@ sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey
 			pg_atomic_read_u64(&kv_windows[window].sequence) % 2 == 0;
 		if (there || loading_failed(span, &pieces, &coming))
 			break;
+		if (window < 0)
+		{
+			if (!kv_span_miss(span, key->piece, entry->wants[0].stretches.found_at))
+				break;
+			kv_window_wake_workers();
+		}
 		(void) ConditionVariableTimedSleep(&entry->loaded, KV_RANGE_NAP_MS, KV_WAIT_RANGE);
 
 		now = GetCurrentTimestamp();
@@ -294,9 +301,6 @@ await_piece(KvWindowReader *reader, uint64 piece)
 	kv_window_count(KV_RANGE_WAITS, 1);
 	entry->wait_piece = piece;
 	entry->waiting = true;
-	if (kv_window_find(&key) < 0)
-		kv_span_miss(&span, piece);
-	kv_window_wake_workers();
 	PG_TRY();
 	{
 		there = sleep_until_there(reader, &key, &span);

@@ -220,6 +220,15 @@ number_of(const KvSpan *span, uint64 piece)
 	return n;
 }
 
+static bool
+has_piece(const KvSpan *span, uint64 piece)
+{
+	uint64		same;
+	KvAddress	end;
+
+	return nth_piece(span, number_of(span, piece), &same, &end);
+}
+
 KvSpan *
 kv_span_make(const KvSpanKey *key)
 {
@@ -300,9 +309,28 @@ has_end(const KvStretches *stretches, KvAddress end)
 	return false;
 }
 
-/* More is wanted of the span: what was loaded where a stretch ended has not all of it. */
+/* Free the windows of pieces that the span no longer has. */
 static void
-widen(KvSpan *span, const KvStretches *wanted)
+lose_what_moved(const KvSpan *span)
+{
+	int			next;
+
+	for (int i = span->windows; i >= 0; i = next)
+	{
+		KvPieceKey	key = kv_windows[i].key;
+
+		next = kv_windows[i].next;
+		if (!has_piece(span, key.piece))
+			lose(&key);
+	}
+}
+
+/*
+ * More is wanted of the span, or it lies elsewhere.  What was loaded where a stretch ended
+ * has not all of it.
+ */
+static void
+ask_for(KvSpan *span, const KvStretches *wanted)
 {
 	for (int i = 0; i < span->stretches.n; i++)
 	{
@@ -315,16 +343,20 @@ widen(KvSpan *span, const KvStretches *wanted)
 	span->stretches = *wanted;
 	span->size = kv_stretches_size(wanted);
 	span->next_piece = 0;
+	span->failed = 0;
+	lose_what_moved(span);
 }
 
 bool
 kv_span_lacks(KvSpan *span, const KvStretches *wanted)
 {
+	int32		later = wanted->found_at - span->stretches.found_at;
+
 	uint64		piece;
 	KvAddress	end;
 
-	if (kv_stretches_size(wanted) > span->size)
-		widen(span, wanted);
+	if (later > 0 || (later == 0 && kv_stretches_size(wanted) > span->size))
+		ask_for(span, wanted);
 	while (nth_piece(span, span->next_piece, &piece, &end))
 	{
 		KvPieceKey	key = piece_key(span, piece);
@@ -336,16 +368,21 @@ kv_span_lacks(KvSpan *span, const KvStretches *wanted)
 	return false;
 }
 
-void
-kv_span_miss(const KvSpanKey *key, uint64 piece)
+bool
+kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at)
 {
 	KvSpan	   *span;
+	bool		comes = true;
 
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	span = kv_span_find(key);
 	if (span != NULL)
+	{
+		comes = (int32) (span->stretches.found_at - found_at) <= 0 || has_piece(span, piece);
 		span->next_piece = Min(span->next_piece, number_of(span, piece));
+	}
 	LWLockRelease(&kv_window_cache->lock);
+	return comes;
 }
 
 /* ---- windows ---- */

@@ -114,6 +114,7 @@ find_stretches(KvScan *scan, uint32 shardno, KvStretches *stretches)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	all = kv_shard_stretches(shard, stretches);
+	stretches->found_at = pg_atomic_read_u32(&shard->generation);
 	LWLockRelease(&shard->lock);
 	return all;
 }
@@ -238,6 +239,7 @@ clip(const KvStretches *stretches, uint64 segment, KvStretches *clipped)
 	KvAddress	begin = segment * KV_SEGMENT_SIZE;
 
 	clipped->n = 0;
+	clipped->found_at = stretches->found_at;
 	for (int i = 0; i < stretches->n; i++)
 	{
 		KvStretch	part = {Max(stretches->at[i].begin, begin),
