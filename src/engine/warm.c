@@ -21,6 +21,7 @@
 
 #include "engine/base/attempt.h"
 #include "engine/base/crc.h"
+#include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
 #include "engine/cache/cache.h"
@@ -103,8 +104,10 @@ read_gathered(KvWarming *warming)
 			kv_block_warm(store->cache_id, warming->places[i] + at, read->buffer + at);
 			warming->kept++;
 		}
+		kv_progress_add(read->len);
 	}
 	warming->nreads = 0;
+	KV_STOP_POINT("warm_read");
 }
 
 /* Have whole blocks at an address read: a piece of the last read, or of another one. */
@@ -167,19 +170,19 @@ written_parts(KvShard *shard, KvStretch **parts)
 	return n;
 }
 
-uint64
-kv_store_prewarm(KvStore *store)
+/* Read all of the store that the cache has room for. */
+static void
+prewarm(KvWarming *warming, uint64 room)
 {
-	uint64		room = kv_block_room();
+	KvStore    *store = warming->store;
 	uint64		asked = 0;
-	KvWarming	warming;
 
-	begin_warming(&warming, store);
-	for (uint32 shardno = 0; shardno < store->shape.nshards && asked < room; shardno++)
+	kv_each_shard(store, shardno)
 	{
 		KvStretch  *parts;
 		int			nparts = written_parts(kv_shard(store, shardno), &parts);
 
+		kv_progress_shard(shardno);
 		for (int i = 0; i < nparts && asked < room; i++)
 		{
 			KvAddress	at = parts[i].begin;
@@ -189,13 +192,40 @@ kv_store_prewarm(KvStore *store)
 				uint64		blocks = Min((parts[i].end - at) / KV_BLOCK, KV_WARM_READ / KV_BLOCK);
 
 				blocks = Min(blocks, room - asked);
-				gather(&warming, at, blocks * KV_BLOCK);
+				gather(warming, at, blocks * KV_BLOCK);
 				at += blocks * KV_BLOCK;
 				asked += blocks;
 			}
 		}
 		pfree(parts);
+		if (asked >= room)
+			break;
 	}
+}
+
+uint64
+kv_store_prewarm(KvStore *store)
+{
+	uint64		room = kv_block_room();
+	uint64		bytes = 0;
+	KvWarming	warming;
+	KvProgress	outer;
+
+	kv_each_shard(store, shardno)
+		bytes += kv_shard_value_bytes(kv_shard(store, shardno));
+	kv_progress_begin(&outer, KV_PROGRESS_PREWARM, store->key.dboid, store->key.relid, -1,
+					  "reading", Min(bytes, room * KV_BLOCK));
+	PG_TRY();
+	{
+		begin_warming(&warming, store);
+		prewarm(&warming, room);
+		read_gathered(&warming);
+	}
+	PG_FINALLY();
+	{
+		kv_progress_end(&outer);
+	}
+	PG_END_TRY();
 	return end_warming(&warming) * KV_BLOCK;
 }
 

@@ -486,6 +486,19 @@ set_value_shape(KvTable *table)
 	table->raw_stored = table->raw_candidate;
 }
 
+/* Has this transaction, which may be rolled back, changed the table's options? */
+static bool
+has_pending_options(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(relid));
+	bool		pending = HeapTupleIsValid(tuple) &&
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return pending;
+}
+
 /* Build a KvTable in a context of its own, which it is the first chunk of. */
 static KvTable *
 build_table(Relation rel)
@@ -504,6 +517,7 @@ build_table(Relation rel)
 	table->wal = KV_WAL_FULL;
 	table->shards = DEFAULT_SHARDS;
 	table->space_amp = -1;
+	table->options_pending = has_pending_options(table->relid);
 	table->tupdesc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 
 	foreach(cell, options)

@@ -79,6 +79,7 @@ typedef struct KvTable
 	KvWalLevel	wal;			/* of a store that is made now; a store has its own */
 	bool		wal_given;		/* by an option */
 	double		space_amp;		/* likewise; -1: it is not */
+	bool		options_pending;	/* by a transaction that may be rolled back */
 
 	/*
 	 * Value shape.  raw_attnum names the one varlena column that is stored

@@ -50,6 +50,7 @@ sub shows
 shows('freeze_before_merge', "kvfdw_freeze('t')", 'command, phase, shard, unit, done, total IS NULL', 'freeze|draining|0|entries|0|t');
 shows('freeze_before_manifest', "kvfdw_freeze('t')", 'command, phase, shard IN (0, 1), unit, total > 100, done = total', 'freeze|publishing|t|entries|t|t');
 shows('compact_slice', "kvfdw_compact('t', true)", 'command, phase, shard, unit, done, total > 10000', 'compact|moving|0|bytes|0|t');
+shows('warm_read', "kvfdw_prewarm('t')", 'command, phase, shard, unit, done > 100000, total >= done', 'prewarm|reading|1|bytes|t|t');
 shows('check_run_pinned', "kvfdw_check('t')", 'command, phase, shard, unit, done, total >= 3001', 'check|runs and values|0|entries|0|t');
 
 # ---- a rewrite: its expression waits for a lock, after a thousand rows ----

@@ -288,8 +288,10 @@ take_values(KvIoRequest *request, void *arg)
 		KvKey		key = {row->key, row->keylen};
 		uint64		head = read->offset - request->offset + read->head;
 
-		if (request->result < 0 || request->result < head + row->version.len)
+		if (request->result < 0)
 			return;
+		if (request->result < head + row->version.len)
+			continue;
 		if (read->tier && !kv_tier_still(&read->place))
 			continue;
 		row->value = request->buffer + head;
