@@ -160,8 +160,8 @@ written_parts(KvShard *shard, KvStretch **parts)
 		const KvShardChunk *chunk = &kv_chunks(shard)[i];
 		KvStretch	part = {chunk->chunk.place, kv_chunk_end(shard, chunk)};
 
-		if (unwritten.begin >= part.begin && unwritten.begin < part.end)
-			part.end = unwritten.begin;
+		if (unwritten.begin < part.end && unwritten.end > part.begin)
+			part.end = Max(unwritten.begin, part.begin);
 		part.end = TYPEALIGN(KV_BLOCK, part.end);
 		if (part.begin < part.end)
 			(*parts)[n++] = part;
