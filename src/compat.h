@@ -105,6 +105,9 @@
 #define KV_HAS_NO_LOCKS(partition)	SHMQueueEmpty(&MyProc->myProcLocks[partition])
 #endif
 
+/* Does LockRows call a concurrent delete a delete in its message?  Until 18 an update. */
+#define KV_LOCK_SAYS_DELETE	(PG_VERSION_NUM >= 190000)
+
 /* create_foreignscan_path: + fdw_restrictinfo (17), + disabled_nodes (18). */
 #if PG_VERSION_NUM >= 180000
 #define kv_create_foreignscan_path(root, rel, target, rows, startup, total, \

@@ -11,12 +11,12 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
-#include "utils/guc.h"
 
 #include "admission/admission.h"
 #include "engine/barrier/barrier.h"
 #include "engine/base/area.h"
 #include "engine/base/progress.h"
+#include "engine/base/share.h"
 #include "engine/base/shared.h"
 #include "engine/cache/cache.h"
 #include "engine/durable/durable.h"
@@ -82,55 +82,19 @@ static const KvRoom rooms[] = {
 	{.gucs = kv_adopt_gucs, .start = kv_incarnation_startup},
 };
 
-/* Of kvfdw.memory, for those that are not set by themselves. */
-static const struct
-{
-	const char *name;
-	int			eighths;
-}			shares[] = {
-	{"kvfdw.value_cache", 3}, {"kvfdw.recent_cache", 1}, {"kvfdw.range_cache", 2},
-	{"kvfdw.delta_memory", 2},
-};
-
-static int	memory_mb;
-
 static shmem_request_hook_type previous_shmem_request = NULL;
 static shmem_startup_hook_type previous_shmem_startup = NULL;
-
-/* Settings that are -1 get what they stand for, so that it is shown. */
-static void
-divide_memory(void)
-{
-	for (int i = 0; i < lengthof(shares); i++)
-	{
-		const char *name = shares[i].name;
-		char		size[32];
-
-		if (strcmp(GetConfigOption(name, false, false), "-1") != 0)
-			continue;
-		snprintf(size, sizeof(size), "%dMB", memory_mb / 8 * shares[i].eighths);
-		SetConfigOption(name, size, PGC_POSTMASTER, PGC_S_DYNAMIC_DEFAULT);
-
-		/* it was set, to -1 */
-		if (strcmp(GetConfigOption(name, false, false), "-1") == 0)
-			SetConfigOption(name, size, PGC_POSTMASTER, PGC_S_OVERRIDE);
-	}
-}
 
 void
 kv_engine_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.memory",
-							"Shared memory for caches and recent versions.",
-							"Divided among those whose sizes are not set.",
-							&memory_mb, 256, 64, 1048576,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+	kv_memory_gucs();
 	for (int i = 0; i < lengthof(rooms); i++)
 	{
 		if (rooms[i].gucs)
 			rooms[i].gucs();
 	}
-	divide_memory();
+	kv_memory_divide();
 }
 
 static void

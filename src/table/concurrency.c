@@ -55,13 +55,14 @@ void
 kv_raise_row_conflict(KvRowResult result, CmdType operation)
 {
 	bool		modifies = operation == CMD_UPDATE || operation == CMD_DELETE;
+	bool		says_delete = modifies || (operation == CMD_SELECT && KV_LOCK_SAYS_DELETE);
 
-	/* LockRows, and the unique check of an INSERT, call either an update */
+	/* the unique check of an INSERT calls either an update, and so did LockRows */
 	if (result == KV_ROW_UPDATED || result == KV_ROW_DELETED)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not serialize access due to concurrent %s",
-						modifies && result == KV_ROW_DELETED ? "delete" : "update")));
+						says_delete && result == KV_ROW_DELETED ? "delete" : "update")));
 	if (result == KV_ROW_CHANGED_LATER && modifies)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),

@@ -2,7 +2,7 @@
 # Promise: two sessions on a kvfdw table meet as they would on a heap table.
 #
 # Runs every spec (or those named) twice, on heap and on kvfdw, and compares
-# both outputs with expected/NAME.out.
+# both outputs with expected/NAME.out, or NAME_19.out from PostgreSQL 19 on.
 #
 #   run.sh [--heap-only|--kv-only] [--write] [SPEC...]
 #
@@ -22,6 +22,16 @@ while :; do
 done
 [ $# -gt 0 ] || set -- $(cd "$here/specs" && ls *.spec | sed 's/\.spec$//')
 out=${OUTDIR:-$(mktemp -d)} fail=0
+major=$(($(psql -XAtc 'SHOW server_version_num' postgres) / 10000)) || exit 2
+expected() # spec
+{
+	local alternative name=$1
+	for alternative in "$here/expected/$1"_[0-9]*.out; do
+		alternative=$(basename "$alternative" .out)
+		if [ -f "$here/expected/$alternative.out" ] && [ "$major" -ge "${alternative##*_}" ]; then name=$alternative; fi
+	done
+	echo "$here/expected/$name.out"
+}
 mkdir -p "$out"
 # a step that hangs is cancelled after this many seconds
 export PGISOLATIONTIMEOUT=${PGISOLATIONTIMEOUT:-180}
@@ -40,8 +50,8 @@ for kind in $kinds; do
 		else "$here/../campaign/heapify.pl" --filter <"$here/specs/$spec.spec"
 		fi >"$out/$spec.$kind.spec"
 		"$tester" "dbname=$db" <"$out/$spec.$kind.spec" >"$out/$spec.$kind.out" 2>&1
-		[ -z "$write" ] || cp "$out/$spec.$kind.out" "$here/expected/$spec.out"
-		if diff -u "$here/expected/$spec.out" "$out/$spec.$kind.out" >"$out/$spec.$kind.diff"; then
+		[ -z "$write" ] || cp "$out/$spec.$kind.out" "$(expected "$spec")"
+		if diff -u "$(expected "$spec")" "$out/$spec.$kind.out" >"$out/$spec.$kind.diff"; then
 			echo "ok isolation $spec $kind"
 		else
 			echo "not ok isolation $spec $kind"

@@ -10,11 +10,15 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has other caches' if heap_only();
-my $node = kv_cluster('warm', 'kvfdw.memory' => '64MB', 'kvfdw.recent_cache' => 0, 'kvfdw.merge_buffers' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+my $node = kv_cluster('warm', 'kvfdw.memory' => '64MB', 'kvfdw.value_cache' => -1, 'kvfdw.recent_cache' => 0, 'kvfdw.merge_buffers' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
 my $file = $node->data_dir . '/kvfdw/warm';
 
 is(join(' ', map { setting($node, "kvfdw.$_") } qw(memory value_cache recent_cache range_cache delta_memory)), '64MB 24MB 0 16MB 16MB', 'parts of kvfdw.memory');
 cmp_ok(answer($node, q{SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'kvfdw%'}), '<', 68 * 1024 * 1024, '... are what is reserved');
+$node->append_conf('postgresql.conf', "work_mem = '5MB'");
+$node->reload;
+wait_for('the file to be read again', sub { setting($node, 'work_mem') eq '5MB' });
+is(answer($node, q{SELECT string_agg(name, ' ') FROM pg_settings WHERE pending_restart}), '', 'and -1 stands for the same when the file is read again');
 
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{
 	INSERT INTO t SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, 1000) g ORDER BY md5(g::text);

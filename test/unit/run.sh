@@ -52,7 +52,7 @@ case ${1:-} in
 	test)
 		build "$2/memcached_test" "$here"/memcached_{test,text,meta,binary,parts}.c
 		"$2/memcached_test"
-		${CC:-cc} "${flags[@]}" -Wno-sign-compare -Wno-unused-parameter -fsanitize=address,undefined \
+		${CC:-cc} "${flags[@]}" -std=gnu11 -Wno-sign-compare -Wno-unused-parameter -fsanitize=address,undefined \
 			-isystem "$("${KV_PG_CONFIG:-${PG_CONFIG:-pg_config}}" --includedir-server)" -o "$2/value_cache" "$here/value_cache.c" -lm
 		"$2/value_cache"
 		# others may say other things of what is wrong

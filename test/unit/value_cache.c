@@ -21,15 +21,18 @@
 static int	failed = 0;
 static int	tests = 0;
 
-/* ---- what the server has ---- */
+/* ---- what the server and other rooms have ---- */
 
 void
-DefineCustomIntVariable(const char *name, const char *short_desc, const char *long_desc,
-						int *valueAddr, int bootValue, int minValue, int maxValue,
-						GucContext context, int flags, GucIntCheckHook check_hook,
-						GucIntAssignHook assign_hook, GucShowHook show_hook)
+kv_share_define(const char *name, const char *what, int eighths, int *variable, int flags,
+				GucIntCheckHook check)
 {
-	*valueAddr = CACHE_MB;
+	*variable = CACHE_MB;
+}
+
+void
+kv_share_check(int *value, const int *variable)
+{
 }
 
 void *

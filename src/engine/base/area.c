@@ -10,12 +10,12 @@
 #include "postgres.h"
 
 #include "storage/shmem.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
 #include "engine/base/area.h"
 #include "engine/base/server.h"
+#include "engine/base/share.h"
 #include "engine/base/shared.h"
 
 #define KV_LEAST_DELTA_MB	16
@@ -69,6 +69,7 @@ kv_engine_warn(void)
 static bool
 check_delta_memory(int *value, void **extra, GucSource source)
 {
+	kv_share_check(value, &kv_delta_memory_mb);
 	if (*value == -1 || *value >= KV_LEAST_DELTA_MB)
 		return true;
 	GUC_check_errdetail("It must be at least %d MB.", KV_LEAST_DELTA_MB);
@@ -88,11 +89,9 @@ kv_require_columns(TupleDesc desc, int n)
 void
 kv_area_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.delta_memory",
-							"Shared memory for recent versions and shard descriptors.",
-							"-1: a share of kvfdw.memory.",
-							&kv_delta_memory_mb, -1, -1, 1048576,
-							PGC_POSTMASTER, GUC_UNIT_MB, check_delta_memory, NULL, NULL);
+	kv_share_define("kvfdw.delta_memory",
+					"Shared memory for recent versions and shard descriptors.",
+					2, &kv_delta_memory_mb, GUC_UNIT_MB, check_delta_memory);
 }
 
 Size

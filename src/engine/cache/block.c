@@ -34,8 +34,8 @@
 #include "common/hashfn.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
-#include "utils/guc.h"
 
+#include "engine/base/share.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 
@@ -83,14 +83,19 @@ kv_block_memory(void)
 					set_count() * KV_BLOCK_WAYS * KV_BLOCK + KV_BLOCK);
 }
 
+static bool
+check_value_cache(int *value, void **extra, GucSource source)
+{
+	kv_share_check(value, &value_cache_mb);
+	return true;
+}
+
 void
 kv_block_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.value_cache",
-							"Shared memory for blocks of values that were read by key or in short ranges.",
-							"-1: a share of kvfdw.memory.",
-							&value_cache_mb, -1, -1, 1048576,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+	kv_share_define("kvfdw.value_cache",
+					"Shared memory for blocks of values that were read by key or in short ranges.",
+					3, &value_cache_mb, GUC_UNIT_MB, check_value_cache);
 }
 
 void

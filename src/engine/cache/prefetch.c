@@ -33,6 +33,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "engine/base/share.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
@@ -597,14 +598,19 @@ kv_prefetch_main(Datum arg)
 	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }
 
+static bool
+check_range_cache(int *value, void **extra, GucSource source)
+{
+	kv_share_check(value, &kv_window_cache_kb);
+	return true;
+}
+
 void
 kv_prefetch_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.range_cache",
-							"Shared memory for pieces of value files that ordered scans read.",
-							"Scans of large ranges share them.  -1: a share of kvfdw.memory.",
-							&kv_window_cache_kb, -1, -1, INT_MAX,
-							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+	kv_share_define("kvfdw.range_cache",
+					"Shared memory for pieces of value files that ordered scans read, and share.",
+					2, &kv_window_cache_kb, GUC_UNIT_KB, check_range_cache);
 	DefineCustomIntVariable("kvfdw.prefetch_workers",
 							"Number of workers that load the range cache.",
 							NULL, &kv_prefetch_workers, 2, 0, KV_MAX_PREFETCH_WORKERS,

@@ -15,8 +15,8 @@
 #include "postgres.h"
 
 #include "storage/shmem.h"
-#include "utils/guc.h"
 
+#include "engine/base/share.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/cache/frame.h"
@@ -34,14 +34,18 @@ frame_count(void)
 	return Max(recent_cache_mb, 0) * (1024 * 1024 / KV_FRAME_SIZE);
 }
 
+static bool
+check_recent_cache(int *value, void **extra, GucSource source)
+{
+	kv_share_check(value, &recent_cache_mb);
+	return true;
+}
+
 void
 kv_recent_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.recent_cache",
-							"Shared memory for values that were written lately.",
-							"-1: a share of kvfdw.memory.",
-							&recent_cache_mb, -1, -1, 1048576,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+	kv_share_define("kvfdw.recent_cache", "Shared memory for values that were written lately.",
+					1, &recent_cache_mb, GUC_UNIT_MB, check_recent_cache);
 }
 
 Size
