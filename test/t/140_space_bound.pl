@@ -83,6 +83,12 @@ my $passes_then = settle_passes('a');
 cmp_ok(settle_passes('a') - $passes_then, '<=', 2, 'padding: it does not spin');
 query('DROP FOREIGN TABLE a');
 
+# ---- an index larger than a tenth of its shard, or than 64 files: one compaction, which rewrites it, may move as much ----
+query(kv_table('small', 'k int, v text', 'k', "shards '1'") . "INSERT INTO small SELECT k, repeat(md5(k::text), 6) FROM generate_series(1, 150000) k; SELECT kvfdw_freeze('small')");
+cmp_ok(stat_of('small', 'space_bound - 1.5 * live_bytes'), '>', 150_000 * 48, 'small values: a compaction pays for rewriting the index');
+cmp_ok(stat_of('small', 'space_bound'), '<', stat_of('small', '2.1 * live_bytes'), 'and the bound is there all the same');
+query('DROP FOREIGN TABLE small');
+
 # ---- an old snapshot: what it sees is live; nobody waits for it, and nothing spins ----
 my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value->("k + $n")); };
 {

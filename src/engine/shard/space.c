@@ -6,7 +6,8 @@
  * 1 + 8/10 (a - 1); between that and the bound is what writers take until a compaction has
  * made room.  Chunks are emptied whole, and the open one is not, so a little is granted to
  * each shard besides: c is the chunk that it makes next for each, and what one compaction moves,
- * which is there twice until it ends.
+ * which is there twice until it ends: a tenth of a shard, 256 MB at most, or a chunk; where the
+ * index is larger than that as much as it has, up to a quarter of the shard's live bytes.
  *
  * What is retired and waits for a checkpoint or a backup does not count: no compaction helps.
  */
@@ -23,8 +24,9 @@
 
 #define KV_PAYS_SHARE	20		/* it pays if one byte of a chunk in so many is dead */
 #define KV_PASS_SHARE	10		/* one compaction moves so much of a shard, … */
-#define KV_PASS_MOST	((uint64) 256 * 1024 * 1024)	/* … at most this */
-#define KV_ENTRY_BYTES	48		/* of an index, about */
+#define KV_PASS_CHUNKS	64		/* … at most so many of the smallest chunks; or … */
+#define KV_ENTRY_BYTES	48		/* … as much as its index has, about so much for each entry, … */
+#define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
 #define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no chunk is more; see KV_CHUNKS_WANTED */
 #define KV_SPACE_WAIT_MS 100
 
@@ -75,16 +77,17 @@ kv_space_pays(uint64 used, uint64 live)
 	return used > live && (live == 0 || used - live > Max(used / KV_PAYS_SHARE, KV_BLOCK));
 }
 
-/* A pass is short, but pays for rewriting the index, and empties one chunk at least.  Lock held. */
+/* A pass is short, but pays for rewriting the index (all of it, each time), and empties one chunk at least.  Lock held. */
 static void
 measure(const KvShard *shard, KvShardSpace *space)
 {
 	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries;
 	uint64		chunk = kv_chunk_size(kv_chunk_next_class(shard, 0));
+	uint64		part = Min(space->taken / KV_PASS_SHARE, KV_PASS_CHUNKS * kv_chunk_size(0));
+	uint64		index = Min(entries * KV_ENTRY_BYTES, space->live / KV_INDEX_SHARE);
 
 	space->grain = Max(Min(chunk, space->taken / KV_GRAIN_SHARE), kv_chunk_size(0));
-	space->pass = Max(Min(KV_PASS_MOST, Max(space->taken / KV_PASS_SHARE, entries * KV_ENTRY_BYTES)),
-					  Max(Min(chunk, space->taken), kv_chunk_size(0)));
+	space->pass = Max(Max(part, index), Max(Min(chunk, space->taken), kv_chunk_size(0)));
 }
 
 bool
