@@ -161,6 +161,35 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	is(kv_check_clean($node, 't_full'), '', 'killed: sound');
 }
 
+# ---- two tables come to their bounds at once: they are served in turn, and whoever has not been yet does not wait ----
+{
+	query("ALTER SYSTEM SET kvfdw.space_amp = 0; SELECT pg_reload_conf()");
+	wait_for('no bound', sub { stat_of('t_full', 'space_bound IS NULL') eq 't' });
+	query(kv_table($_, 'k int, v text', 'k', "shards '8'") . $fill->($_)) for qw(large less);
+	query('UPDATE large SET v = reverse(v)') for 1 .. 4;
+	query('UPDATE less SET v = reverse(v) WHERE k % 4 > 0') for 1 .. 2;
+	settle_passes('t_full');
+	worker_stop_points($node, 'compact_chosen=wait');
+	query("ALTER SYSTEM RESET kvfdw.space_amp; SELECT pg_reload_conf()");
+	my @served;
+	for my $pass (1 .. 6)
+	{
+		stopped($node, 'compact_chosen');
+		push @served, query('SELECT relid::regclass FROM kvfdw_stat_compact');
+		if ($pass == 1)
+		{
+			query("UPDATE less SET v = reverse(v) WHERE k % 4 > 0");
+			is(stat_of('less', 'value_file_bytes > space_bound, space_waits'), 't|0', 'two: a writer beyond the bound of a table that is not served does not wait');
+		}
+		step_on($node, 'compact_chosen') if $pass < 6;
+	}
+	like(join(' ', @served), qr/large less large less/, 'two: each has its turn');
+	worker_stop_points($node, '');
+	go_on($node, 'compact_chosen');
+	until_bound($_, 'two') for qw(large less);
+	query("DROP FOREIGN TABLE $_") for qw(large less);
+}
+
 # ---- off ----
 query("ALTER SYSTEM SET kvfdw.space_amp = 0; SELECT pg_reload_conf()");
 wait_for('no bound', sub { stat_of('t_full', 'space_bound IS NULL') eq 't' });

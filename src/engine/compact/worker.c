@@ -4,8 +4,10 @@
  *
  * It sleeps until a writer has taken what was left of a store (shard/space.h), and looks at all
  * of them every ten seconds, for transactions that have aborted, snapshots that have ended and
- * what redo has replaced.  The store that is the farthest beyond its mark comes first, in it the
- * shard with the most to win; then it looks again, so a store waits for one pass of another.
+ * what redo has replaced.  Of the stores that are beyond their marks the one comes first that was
+ * served the longest ago, in it the shard with the most to win; then it looks again, so a store
+ * waits for one pass of each other, whatever their size.  Writers of one that has not been served
+ * yet do not wait meanwhile: nothing makes room for them.
  *
  * It does not spin.  What old snapshots and running transactions need counts as live, padding
  * does (kv_counts_add), and a shard of which a pass has won nothing is left alone until something
@@ -63,7 +65,8 @@ typedef struct KvTried
 {
 	KvTriedKey	key;
 	bool		going;			/* of a store: down to the stop mark, … */
-	bool		busy;			/* … and there was something to do when it was last looked at */
+	bool		busy;			/* … and there was something to do when it was last looked at, … */
+	uint32		served;			/* … in which round for the last time; 0: in none */
 	uint32		retry_ms;		/* the last time; 0: it is not left alone (a store: for want of space) */
 	TimestampTz until;
 	KvSpaceWait why;
@@ -80,6 +83,8 @@ typedef struct KvTask
 	KvStore    *store;
 	uint32		shard;
 	KvPassPlan	plan;
+	double		urgency;		/* how far the store is beyond its mark */
+	uint32		served;			/* KvTried.served of the store */
 	KvPassResult result;
 	int			sqlerrcode;		/* 0: it went through */
 } KvTask;
@@ -309,11 +314,11 @@ want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 }
 
 /*
- * What is to be done for a store, if anything; *urgency: how far it is beyond its mark.  *when is
- * lowered to when it is to be looked at again.
+ * What is to be done for a store, if anything.  *when is lowered to when it is to be looked at
+ * again.
  */
 static bool
-find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *urgency)
+find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 {
 	KvTried    *state = find_tried(store, -1, true);
 	KvSpaceWait why = KV_SPACE_WAITS_NOT;
@@ -330,7 +335,8 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 	doubtful = space.all.taken > kv_space_start(&space, space.all.live - space.all.doubtful);
 	failed = space.all.failed > 0 &&
 		space.all.taken > kv_space_start(&space, space.all.live - space.all.failed);
-	*urgency = (double) space.all.taken / Max(space.start, 1);
+	task->urgency = (double) space.all.taken / Max(space.start, 1);
+	task->served = state->served;
 	if (beyond || doubtful || failed)
 	{
 		if (backup)
@@ -352,8 +358,6 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 		why = KV_SPACE_WAITS_FOR_DAMAGE;
 	if (!found)
 		kv_space_answer(store, false);
-	else if (task->plan.aim == KV_PASS_BOUNDS)
-		kv_space_answer(store, true);	/* there are dead values, as far as is known */
 	state->going = found && beyond;
 	state->busy = found;
 	if (!found && why == KV_SPACE_WAITS_NOT && !backup && kv_compact_order == KV_ORDER_IDLE &&
@@ -361,12 +365,23 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task, double *
 		space.start != PG_UINT64_MAX && find_unsorted(store, when, task) && device_is_idle() &&
 		!kv_io_space_is_short(KV_DIRECTORY))
 	{
-		*urgency = 0.001;
 		state->busy = true;
 		return true;
 	}
 	pg_atomic_write_u32(&store->space_waits, found ? KV_SPACE_WAITS_NOT : why);
 	return found;
+}
+
+/* Bounds before order; of stores the one that was served the longest ago, then the farthest beyond its mark. */
+static bool
+comes_before(const KvTask *task, const KvTask *other)
+{
+	bool		sorts = task->plan.aim == KV_PASS_SORTS;
+
+	if (other->store == NULL || sorts != (other->plan.aim == KV_PASS_SORTS))
+		return other->store == NULL || !sorts;
+	return task->served != other->served ? task->served < other->served :
+		task->urgency > other->urgency;
 }
 
 /* ---- doing it ---- */
@@ -498,7 +513,6 @@ run_round(bool all, TimestampTz *when)
 {
 	bool		backup;
 	KvTask		best = {0};
-	double		most = 0;
 	ListCell   *cell;
 
 	pg_atomic_write_u32(&kv_compactor->wanted, 0);
@@ -509,7 +523,6 @@ run_round(bool all, TimestampTz *when)
 	{
 		KvStore    *store = lfirst(cell);
 		KvTask		task = {0};
-		double		urgency;
 		const KvTried *state = find_tried(store, -1, false);
 
 		/* on a standby no other has anything */
@@ -517,11 +530,8 @@ run_round(bool all, TimestampTz *when)
 			(!all && (state == NULL || !state->busy) &&
 			 (int64) pg_atomic_read_u64(&store->space_left) >= 0))
 			continue;
-		if (find_task(store, backup, when, &task, &urgency) && urgency > most)
-		{
-			most = urgency;
+		if (find_task(store, backup, when, &task) && comes_before(&task, &best))
 			best = task;
-		}
 	}
 	unpin(best.store);
 	if (backup)
@@ -531,6 +541,9 @@ run_round(bool all, TimestampTz *when)
 		KvShardSpace before;
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
+		find_tried(best.store, -1, true)->served = rounds;
+		if (best.plan.aim == KV_PASS_BOUNDS)
+			kv_space_answer(best.store, true);	/* there are dead values, as far as is known */
 		do_task(&best);
 		look_back(&best, &before);
 	}
