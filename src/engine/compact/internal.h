@@ -202,4 +202,11 @@ extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *p
 /* Would a chunk like this be one? */
 extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live);
 
+/* ---- worker.c ---- */
+/*
+ * In a pass that goes at a pace: is another store beyond its mark, and could be compacted now?  Beside
+ * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
+ */
+extern bool kv_pass_is_awaited(void);
+
 #endif							/* KV_COMPACT_INTERNAL_H */

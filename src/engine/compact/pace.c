@@ -4,8 +4,9 @@
  *
  * It works a part of the time, and rests between two steps of about a megabyte for the other:
  * four fifths where nobody else has read or written values of late, else a quarter; and the
- * nearer the store has come to its bound, the more, up to all of it.  A rest ends when writers
- * have come there.  So it takes no more than it must, and never falls behind.
+ * nearer the store has come to its bound, the more, up to all of it; all of it too where another
+ * store is to be compacted next.  A rest ends when it comes to that.  So it takes no more than it
+ * must, and never falls behind.
  */
 #include "postgres.h"
 
@@ -54,7 +55,7 @@ duty(const KvPace *pace)
 	int64		left = (int64) pg_atomic_read_u64(&pace->store->space_left);
 	int64		bound_left = (int64) pg_atomic_read_u64(&pace->store->space_bound_left);
 
-	if (bound_left <= 0)
+	if (bound_left <= 0 || kv_pass_is_awaited())
 		return 1;
 	if (!pace->busy)
 		return KV_DUTY_ALONE;

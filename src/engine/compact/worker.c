@@ -67,6 +67,7 @@ typedef struct KvTried
 	bool		going;			/* of a store: down to the stop mark, … */
 	bool		busy;			/* … and there was something to do when it was last looked at, … */
 	uint32		served;			/* … in which round for the last time; 0: in none */
+	bool		at_rest;		/* it has a bound, and is within it */
 	uint32		retry_ms;		/* the last time; 0: it is not left alone (a store: for want of space) */
 	TimestampTz until;
 	KvSpaceWait why;
@@ -313,12 +314,19 @@ want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 	RequestCheckpoint(CHECKPOINT_FORCE);	/* also if nobody has written to the WAL since */
 }
 
+/* On a standby no store at another level has anything. */
+static bool
+is_compacted_here(const KvStore *store)
+{
+	return !RecoveryInProgress() || store->shape.wal == KV_WAL_FULL;
+}
+
 /*
- * What is to be done for a store, if anything.  *when is lowered to when it is to be looked at
+ * What the bound of a store asks for, if anything.  *when is lowered to when it is to be looked at
  * again.
  */
 static bool
-find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
+find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 {
 	KvTried    *state = find_tried(store, -1, true);
 	KvSpaceWait why = KV_SPACE_WAITS_NOT;
@@ -360,16 +368,70 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 		kv_space_answer(store, false);
 	state->going = found && beyond;
 	state->busy = found;
-	if (!found && why == KV_SPACE_WAITS_NOT && !backup && kv_compact_order == KV_ORDER_IDLE &&
-		(state->retry_ms == 0 || state->until <= GetCurrentTimestamp()) &&
-		space.start != PG_UINT64_MAX && find_unsorted(store, when, task) && device_is_idle() &&
-		!kv_io_space_is_short(KV_DIRECTORY))
-	{
-		state->busy = true;
-		return true;
-	}
+	state->at_rest = !found && why == KV_SPACE_WAITS_NOT && space.start != PG_UINT64_MAX;
 	pg_atomic_write_u32(&store->space_waits, found ? KV_SPACE_WAITS_NOT : why);
 	return found;
+}
+
+/* Likewise, and what is to be put in order. */
+static bool
+find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
+{
+	KvTried    *state;
+
+	if (find_due(store, backup, when, task))
+		return true;
+	state = find_tried(store, -1, true);
+	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
+		(state->retry_ms > 0 && state->until > GetCurrentTimestamp()) ||
+		!find_unsorted(store, when, task) || !device_is_idle() || kv_io_space_is_short(KV_DIRECTORY))
+		return false;
+	find_tried(store, -1, true)->busy = true;
+	return true;
+}
+
+/* ---- beside a pass ---- */
+
+static const KvStore *passing = NULL;	/* the store of the pass that runs */
+static bool passing_sorts;
+static bool others_wait;		/* some store is due besides; for a pass for order its own as well */
+
+/* Look at those that may have become so. */
+static void
+look_at_others(void)
+{
+	bool		backup = kv_backups_run();
+	TimestampTz when = DT_NOEND;
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+			KvTask		task = {0};
+
+			if ((store == passing && !passing_sorts) || !is_compacted_here(store) ||
+				(int64) pg_atomic_read_u64(&store->space_left) >= 0)
+				continue;
+			others_wait |= find_due(store, backup, &when, &task) && task.plan.aim == KV_PASS_BOUNDS;
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+bool
+kv_pass_is_awaited(void)
+{
+	/* what has come to its mark may be new, so it need not be due */
+	if (!others_wait && passing != NULL && pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
+		look_at_others();
+	return others_wait;
 }
 
 /* Bounds before order; of stores the one that was served the longest ago, then the farthest beyond its mark. */
@@ -513,6 +575,7 @@ run_round(bool all, TimestampTz *when)
 {
 	bool		backup;
 	KvTask		best = {0};
+	int			due = 0;		/* stores */
 	ListCell   *cell;
 
 	pg_atomic_write_u32(&kv_compactor->wanted, 0);
@@ -525,12 +588,14 @@ run_round(bool all, TimestampTz *when)
 		KvTask		task = {0};
 		const KvTried *state = find_tried(store, -1, false);
 
-		/* on a standby no other has anything */
-		if ((RecoveryInProgress() && store->shape.wal != KV_WAL_FULL) ||
+		if (!is_compacted_here(store) ||
 			(!all && (state == NULL || !state->busy) &&
 			 (int64) pg_atomic_read_u64(&store->space_left) >= 0))
 			continue;
-		if (find_task(store, backup, when, &task) && comes_before(&task, &best))
+		if (!find_task(store, backup, when, &task))
+			continue;
+		due += task.plan.aim == KV_PASS_BOUNDS;
+		if (comes_before(&task, &best))
 			best = task;
 	}
 	unpin(best.store);
@@ -544,7 +609,11 @@ run_round(bool all, TimestampTz *when)
 		find_tried(best.store, -1, true)->served = rounds;
 		if (best.plan.aim == KV_PASS_BOUNDS)
 			kv_space_answer(best.store, true);	/* there are dead values, as far as is known */
+		passing = best.store;
+		passing_sorts = best.plan.aim == KV_PASS_SORTS;
+		others_wait = due > (best.plan.aim == KV_PASS_BOUNDS ? 1 : 0);
 		do_task(&best);
+		passing = NULL;
 		look_back(&best, &before);
 	}
 	unpin(NULL);
