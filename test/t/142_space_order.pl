@@ -1,5 +1,6 @@
 # Promise: a table at rest whose values do not lie in the order of keys is put in order by itself, once, and scans in
-# that order read from end to end; one that lies in order, or has its own space_amp of 0, is left alone.
+# that order read from end to end; one that lies in order, or has its own space_amp of 0, is left alone. It is given up
+# for a table that is to be compacted for its bound, for no other, and made up for.
 use strict;
 use warnings;
 use FindBin;
@@ -10,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0);
+my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.compact_memory' => '4MB');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
 sub query { return $node->safe_psql('postgres', @_); }
@@ -38,8 +39,20 @@ is(kv_check_clean($node, 'mixed'), '', 'and sound');
 is(stat_of('never', 'passes, moved_bytes, space_bound'), '0|0|', 'a table that has no bound is left alone');
 
 # another one comes after it, so what is to be done for these has been done, or been left
+worker_stop_points($node, 'compact_slice=wait');
 query("CREATE FOREIGN TABLE last (k int, v bytea) SERVER kvfdw OPTIONS (key 'k', wal 'none'); ALTER FOREIGN TABLE last ALTER v SET STORAGE EXTERNAL; INSERT INTO last $mixed");
 my $moved = stat_of('mixed', 'moved_bytes');
+stopped($node, 'compact_slice');
+is(query('SELECT relid::regclass FROM kvfdw_stat_compact'), 'last', 'another is put in order');
+query(kv_table('due', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE due ALTER v SET STORAGE EXTERNAL; INSERT INTO due SELECT g, $value FROM generate_series(1, 3000) g");
+my $given_up = sub { query('SELECT count(*) FROM kvfdw_stat_compact') == 0 };
+step_on($node, 'compact_slice', $given_up);
+ok(!$given_up->(), 'it is not given up for a table that has grown');
+query('UPDATE due SET v = v') for 1 .. 3;
+worker_stop_points($node, '');
+go_on($node, 'compact_slice');
+wait_for('the table that is due', sub { stat_of('due', 'passes') > 0 });
+is(stat_of('last', 'passes'), 0, 'but for one that is to be compacted');
 wait_for('order of another', sub { stat_of('last', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
 is(stat_of('sorted', 'passes, moved_bytes'), '0|0', 'values that lie in order as they are stay');
 is(stat_of('mixed', 'moved_bytes'), $moved, 'and so do those that were put in order');

@@ -50,7 +50,7 @@ typedef struct KvPassPlan
 	bool		modest;			/* space is short: what is empty, and one other */
 
 	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */
-								/* … until some store comes to its mark */
+								/* … until some store is due */
 	bool		paced;			/* nobody waits for it, so it rests */
 } KvPassPlan;
 

@@ -243,7 +243,7 @@ look_up(KvPass *pass)
 				 errmsg("table was dropped while it was compacted")));
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	kv_progress_done(pass->slice.moved);
-	pass->gave_up |= pass->plan->unless_sorted && pg_atomic_read_u32(&kv_compactor->wanted) != 0;
+	pass->gave_up |= pass->plan->unless_sorted && kv_pass_is_awaited();
 	KV_STOP_POINT("compact_slice");
 }
 

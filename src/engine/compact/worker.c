@@ -12,10 +12,12 @@
  * It does not spin.  What old snapshots and running transactions need counts as live, padding
  * does (kv_counts_add), and a shard of which a pass has won nothing is left alone until something
  * has changed there, and some time has passed.  The same where a pass fails; after a full disk
- * the next one tries what needs no space, or little.  While a base backup runs nothing that was
+ * the next one tries what needs no values moved, or few.  While a base backup runs nothing that was
  * emptied could go, so nothing is begun.
  *
- * Where it has nothing of that to do it puts values in the order of keys (find_unsorted).
+ * Where it has nothing of that to do it puts values in the order of keys (find_unsorted).  It gives
+ * that up for a store that is due, and begins again some time later, twice as long each time: what
+ * it has moved until then was moved for nothing.
  *
  * A transaction without an xid or a snapshot is around each pass, for resources.  An ERROR ends
  * that pass only, or outside of one that round.
@@ -59,6 +61,7 @@ typedef struct KvTriedKey
 {
 	uint32		cache_id;
 	int32		shard;
+	uint32		order;			/* 1: as far as putting it in order goes, which is apart */
 } KvTriedKey;
 
 typedef struct KvTried
@@ -96,9 +99,9 @@ static uint32 rounds = 0;
 /* ---- what is left alone ---- */
 
 static KvTried *
-find_tried(const KvStore *store, int32 shard, bool enter)
+find_tried(const KvStore *store, int32 shard, bool order, bool enter)
 {
-	KvTriedKey	key = {store->cache_id, shard};
+	KvTriedKey	key = {store->cache_id, shard, order};
 	bool		found;
 	KvTried    *tried;
 
@@ -121,9 +124,9 @@ find_tried(const KvStore *store, int32 shard, bool enter)
 }
 
 static void
-forget_tried(const KvStore *store, int32 shard)
+forget_tried(const KvStore *store, int32 shard, bool order)
 {
-	KvTriedKey	key = {store->cache_id, shard};
+	KvTriedKey	key = {store->cache_id, shard, order};
 
 	if (tried_hash != NULL)
 		(void) hash_search(tried_hash, &key, HASH_REMOVE, NULL);
@@ -154,11 +157,17 @@ forget_old(uint32 since, bool again)
 	}
 }
 
+static bool
+sorts(const KvTask *task)
+{
+	return task->plan.aim == KV_PASS_SORTS;
+}
+
 /* shard: -1 for all of the store. */
 static void
 leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then)
 {
-	KvTried    *tried = find_tried(task->store, shard, true);
+	KvTried    *tried = find_tried(task->store, shard, sorts(task), true);
 
 	tried->retry_ms = tried->retry_ms == 0 ? KV_RETRY_MS : Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
 	tried->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tried->retry_ms);
@@ -169,10 +178,10 @@ leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace
 
 /* Is the shard left alone?  *when is lowered to when it is not any more. */
 static bool
-is_left_alone(const KvStore *store, uint32 shard, const KvShardSpace *now, TimestampTz *when,
-			  KvSpaceWait *why)
+is_left_alone(const KvStore *store, uint32 shard, bool order, const KvShardSpace *now,
+			  TimestampTz *when, KvSpaceWait *why)
 {
-	KvTried    *tried = find_tried(store, shard, false);
+	KvTried    *tried = find_tried(store, shard, order, false);
 	bool		changed;
 
 	if (tried == NULL || tried->retry_ms == 0)
@@ -214,7 +223,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 		kv_shard_space(store, i, horizon, &one);
 		worth = counts ? one.doubtful : failed ? one.failed : one.to_win;
 		if (worth <= most || kv_shard(store, i)->compactor != 0 ||
-			is_left_alone(store, i, &one, when, why))
+			is_left_alone(store, i, false, &one, when, why))
 			continue;
 		most = worth;
 		task->store = store;
@@ -223,7 +232,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken) + one.failed;
 		task->plan.most = one.pass;
 		task->plan.paced = true;
-		task->plan.modest = find_tried(store, -1, true)->retry_ms > 0;
+		task->plan.modest = find_tried(store, -1, false, true)->retry_ms > 0;
 	}
 	return most > 0;
 }
@@ -274,9 +283,9 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		kv_shard_space(store, i, horizon, &one);
 		if (shard->written < one.live || one.live > KV_ORDER_MOST ||
 			one.unsorted < Max(KV_ORDER_CHUNKS * kv_chunk_size(0), one.live / KV_ORDER_SHARE) ||
-			is_left_alone(store, i, &one, when, &why))
+			is_left_alone(store, i, true, &one, when, &why))
 			continue;
-		tried = find_tried(store, i, true);
+		tried = find_tried(store, i, true, true);
 		if (tried->writes != writes || tried->since == 0 || tried->since > now)
 		{
 			tried->writes = writes;
@@ -328,7 +337,7 @@ is_compacted_here(const KvStore *store)
 static bool
 find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 {
-	KvTried    *state = find_tried(store, -1, true);
+	KvTried    *state = find_tried(store, -1, false, true);
 	KvSpaceWait why = KV_SPACE_WAITS_NOT;
 	KvStoreSpace space;
 	bool		beyond;
@@ -381,12 +390,12 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 
 	if (find_due(store, backup, when, task))
 		return true;
-	state = find_tried(store, -1, true);
+	state = find_tried(store, -1, false, true);
 	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
 		(state->retry_ms > 0 && state->until > GetCurrentTimestamp()) ||
 		!find_unsorted(store, when, task) || !device_is_idle() || kv_io_space_is_short(KV_DIRECTORY))
 		return false;
-	find_tried(store, -1, true)->busy = true;
+	find_tried(store, -1, false, true)->busy = true;
 	return true;
 }
 
@@ -438,10 +447,8 @@ kv_pass_is_awaited(void)
 static bool
 comes_before(const KvTask *task, const KvTask *other)
 {
-	bool		sorts = task->plan.aim == KV_PASS_SORTS;
-
-	if (other->store == NULL || sorts != (other->plan.aim == KV_PASS_SORTS))
-		return other->store == NULL || !sorts;
+	if (other->store == NULL || sorts(task) != sorts(other))
+		return other->store == NULL || !sorts(task);
 	return task->served != other->served ? task->served < other->served :
 		task->urgency > other->urgency;
 }
@@ -524,21 +531,21 @@ look_back(const KvTask *task, const KvShardSpace *before)
 	kv_store_space(task->store, &space);
 	kv_space_count_from(task->store, &space);
 	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);
-	if (task->plan.aim == KV_PASS_SORTS)
+	if (sorts(task))
 		won = result->was_sorted || result->emptied > 0;
 	else if (task->plan.aim == KV_PASS_COUNTS)
 		won = after.doubtful < before->doubtful / 2;
 	else
 		won = result->emptied > result->written ||
 			(result->emptied == 0 && after.to_win < before->to_win / 2);	/* it was counted anew */
-	if (task->sqlerrcode == ERRCODE_DISK_FULL)
+	if (task->sqlerrcode == ERRCODE_DISK_FULL && !sorts(task))
 		leave_alone(task, -1, KV_SPACE_WAITS_FOR_DISK, &after);
-	else if (task->sqlerrcode != 0)
+	else if (task->sqlerrcode != 0 || result->gave_up)
 		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_RETRY, &after);
-	else if (!won && !result->gave_up)
+	else if (!won)
 		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_SNAPSHOT, &after);
 	else
-		forget_tried(task->store, task->shard);
+		forget_tried(task->store, task->shard, sorts(task));
 	if (result->was_sorted)
 	{
 		KvShard    *shard = kv_shard(task->store, task->shard);
@@ -550,7 +557,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 	if (task->plan.aim == KV_PASS_BOUNDS && !won)
 		kv_space_answer(task->store, false);
 	if (task->sqlerrcode == 0 && result->written > 0)
-		find_tried(task->store, -1, true)->retry_ms = 0;	/* there is room */
+		find_tried(task->store, -1, false, true)->retry_ms = 0;	/* there is room */
 	ConditionVariableBroadcast(&kv_compactor->made);
 }
 
@@ -586,7 +593,7 @@ run_round(bool all, TimestampTz *when)
 	{
 		KvStore    *store = lfirst(cell);
 		KvTask		task = {0};
-		const KvTried *state = find_tried(store, -1, false);
+		const KvTried *state = find_tried(store, -1, false, false);
 
 		if (!is_compacted_here(store) ||
 			(!all && (state == NULL || !state->busy) &&
@@ -606,11 +613,11 @@ run_round(bool all, TimestampTz *when)
 		KvShardSpace before;
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
-		find_tried(best.store, -1, true)->served = rounds;
+		find_tried(best.store, -1, false, true)->served = rounds;
 		if (best.plan.aim == KV_PASS_BOUNDS)
 			kv_space_answer(best.store, true);	/* there are dead values, as far as is known */
 		passing = best.store;
-		passing_sorts = best.plan.aim == KV_PASS_SORTS;
+		passing_sorts = sorts(&best);
 		others_wait = due > (best.plan.aim == KV_PASS_BOUNDS ? 1 : 0);
 		do_task(&best);
 		passing = NULL;
