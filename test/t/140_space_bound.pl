@@ -121,6 +121,19 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	until_bound('t_full', 'after the backup');
 }
 
+# ---- little space: what it would take is left to others ----
+{
+	my $written = sub { query("SELECT bytes FROM kvfdw_stat_io WHERE kind = 'compact write'") };
+	settle_passes('t_full');
+	query("ALTER SYSTEM SET kvfdw.test_space_kb = 10; SELECT pg_reload_conf()");
+	my $before = $written->();
+	$change->($_) for 17 .. 19;
+	wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_waits_for') eq 'disk' });
+	is($written->(), $before, 'little space: nothing is written');
+	query("ALTER SYSTEM RESET kvfdw.test_space_kb; SELECT pg_reload_conf()");
+	until_bound('t_full', 'with enough of it again');
+}
+
 # ---- a full disk ----
 {
 	query("ALTER SYSTEM SET kvfdw.fault = 'compact_write:1+:ENOSPC'; SELECT pg_reload_conf()");

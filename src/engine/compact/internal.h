@@ -195,9 +195,10 @@ extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounte
 /* ---- victims.c ---- */
 /*
  * Marks the shard's chunks that are to be emptied, and lists them by place, palloc'd; *live: about
- * what is to be moved.  What is live in them was counted.
+ * what is to be moved.  For the bound that is no more than room, but for the first of them.  What is
+ * live in them was counted.
  */
-extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan,
+extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64 room,
 							  KvChunk **victims, uint64 *live);
 /* Would a chunk like this be one? */
 extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live);

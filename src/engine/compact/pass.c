@@ -18,6 +18,8 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
@@ -184,6 +186,60 @@ wants_open(const KvPass *pass, const KvCounted *counted)
 	return space.to_win - space.to_win_open < pass->plan->enough;
 }
 
+/* Bytes of the shard's runs. */
+static uint64
+bytes_of_runs(const KvPass *pass)
+{
+	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	uint32		numbers[KV_MAX_UNFROZEN + 1];
+	uint64		bytes = 0;
+	int			n;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	n = kv_files_runs(&shard->files, numbers);
+	LWLockRelease(&shard->lock);
+	for (int i = 0; i < n; i++)
+	{
+		struct stat info;
+
+		if (stat(kv_path_run(&pass->store->key, pass->shardno, numbers[i]), &info) == 0)
+			bytes += info.st_size;
+	}
+	return bytes;
+}
+
+/*
+ * So much may be moved by a pass that nobody waits for, lest it fill the file system for all: the
+ * old chunks go after the new ones have come, and so do the runs, which are merged; and there is
+ * the relocation file.  Less than 0: nothing may be written.
+ */
+static int64
+room_to_move(const KvPass *pass)
+{
+	uint64		spare = pass->plan->paced ? kv_io_space_to_spare(KV_DIRECTORY) : PG_UINT64_MAX;
+
+	return (int64) Min(spare, PG_INT64_MAX) - (int64) (2 * bytes_of_runs(pass));
+}
+
+static void
+choose_victims(KvPass *pass)
+{
+	int64		room = room_to_move(pass);
+
+	pass->slice.nvictims = kv_choose_victims(pass->store, pass->shardno, pass->plan, Max(room, 0),
+											 &pass->slice.victims, &pass->to_move);
+	if (pass->slice.nvictims > 0 && (int64) pass->to_move > room)
+		ereport(ERROR,
+				(errcode(ERRCODE_DISK_FULL),
+				 errmsg("there is not enough disk space to compact shard %u of table %u",
+						pass->shardno, pass->store->key.relid),
+				 errdetail("%llu bytes are to be moved, and the index is to be written anew; a part of the file system is left to others.",
+						   (unsigned long long) pass->to_move),
+				 errhint("Check free disk space.")));
+	if (pass->plan->aim == KV_PASS_BOUNDS && pass->slice.nvictims > 0)
+		kv_space_answer(pass->store, true);
+}
+
 /* The entries of all chunks are in runs, and what is dead in them is known exactly. */
 static void
 choose(KvPass *pass)
@@ -206,10 +262,7 @@ choose(KvPass *pass)
 	}
 	pass->held = counted.held;
 	if (pass->plan->aim != KV_PASS_COUNTS)
-		pass->slice.nvictims = kv_choose_victims(pass->store, pass->shardno, pass->plan,
-												 &pass->slice.victims, &pass->to_move);
-	if (pass->plan->aim == KV_PASS_BOUNDS && pass->slice.nvictims > 0)
-		kv_space_answer(pass->store, true);
+		choose_victims(pass);
 	shard->pass_to_move = pass->to_move;
 	shard->pass_moved = 0;
 	kv_progress_total(pass->to_move);

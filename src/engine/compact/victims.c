@@ -7,7 +7,7 @@
  * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
  * what is won stays won, for those that change often have died by now.  So the greatest
  * (1 - u) age / (1 + u) come first, age being how many chunks were made since.  What is empty
- * costs nothing and always goes.
+ * has nothing that is moved and always goes; but for that, too, all runs are merged.
  */
 #include "postgres.h"
 
@@ -62,7 +62,7 @@ compare_indexes(const void *a, const void *b)
 
 /* How many of the candidates, the best first, are enough? */
 static int
-take_enough(const KvPassPlan *plan, const KvCandidate *candidates, int n)
+take_enough(const KvPassPlan *plan, uint64 room, const KvCandidate *candidates, int n)
 {
 	uint64		won = 0;
 	uint64		moved = 0;
@@ -74,7 +74,8 @@ take_enough(const KvPassPlan *plan, const KvCandidate *candidates, int n)
 		const KvCandidate *one = &candidates[i];
 
 		if (one->live > 0 &&
-			(won >= plan->enough || (others > 0 && (plan->modest || moved + one->live > plan->most))))
+			(won >= plan->enough || (i > 0 && moved + one->live > room) ||
+			 (others > 0 && (plan->modest || moved + one->live > plan->most))))
 			break;
 		won += one->used - one->live;
 		moved += one->live;
@@ -92,19 +93,19 @@ least_first(KvCandidate *candidates, int n)
 }
 
 int
-kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvChunk **victims,
-				  uint64 *live)
+kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64 room,
+				  KvChunk **victims, uint64 *live)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		horizon = kv_xid_horizon();
-	int			room = shard->nchunks + 1;	/* who comes behind was not chosen */
-	KvCandidate *candidates = palloc(room * sizeof(KvCandidate));
+	int			most = shard->nchunks + 1;	/* who comes behind was not chosen */
+	KvCandidate *candidates = palloc(most * sizeof(KvCandidate));
 	int			n = 0;
 
-	*victims = palloc(room * sizeof(KvChunk));
+	*victims = palloc(most * sizeof(KvChunk));
 	*live = 0;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nchunks && n < room; i++)
+	for (int i = 0; i < shard->nchunks && n < most; i++)
 	{
 		const KvShardChunk *chunk = &kv_chunks(shard)[i];
 		KvCandidate one = {i, chunk->chunk.used, kv_chunk_live(shard, chunk)};
@@ -121,7 +122,7 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvChun
 		if (plan->modest)
 			least_first(candidates, n);
 		qsort(candidates, n, sizeof(KvCandidate), compare_candidates);
-		n = take_enough(plan, candidates, n);
+		n = take_enough(plan, room, candidates, n);
 		qsort(candidates, n, sizeof(KvCandidate), compare_indexes);
 	}
 	for (int i = 0; i < n; i++)

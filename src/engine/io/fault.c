@@ -15,7 +15,8 @@
  * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
  * is good for.  kvfdw.boot_id stands for the running kernel's, and
  * kvfdw.server_version for the running server's number.  kvfdw.test_chunk_kb makes value
- * files small, so that little data has many.
+ * files small, so that little data has many, and kvfdw.test_space_kb stands for what a file system has
+ * to spare.
  *
  * Faults and stop points are parsed into fixed static arrays, so that a check costs no
  * allocation and may be made anywhere, critical sections included.
@@ -89,6 +90,7 @@ static char *skip_setting;
 static char *boot_id_setting;
 static int	merge_units_setting;
 static int	server_version_setting;
+static int	space_setting = -1;
 
 static Fault faults[MAX_FAULTS];
 static int	nfaults;
@@ -383,6 +385,11 @@ kv_fault_gucs(void)
 							"Stores made with another size cannot be read.",
 							&kv_test_chunk_kb, 0, 0, 4096, PGC_POSTMASTER, GUC_UNIT_KB,
 							check_chunk, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.test_space_kb",
+							"Stands for what the file system has to spare for work that can wait.",
+							"-1: what it says.",
+							&space_setting, -1, -1, INT_MAX, PGC_SIGHUP, GUC_UNIT_KB,
+							NULL, NULL, NULL);
 }
 
 bool
@@ -395,6 +402,12 @@ int
 kv_fault_server_version(void)
 {
 	return server_version_setting;
+}
+
+int64
+kv_fault_space(void)
+{
+	return space_setting < 0 ? -1 : (int64) space_setting * 1024;
 }
 
 int

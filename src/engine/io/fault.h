@@ -21,6 +21,7 @@ extern bool kv_fault_skips(const char *step);
 extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own counts */
 extern int	kv_fault_server_version(void);	/* 0: the server's own counts */
 extern int	kv_fault_merge_units(void);	/* 0: the settings count */
+extern int64 kv_fault_space(void);	/* bytes; -1: what the file system says */
 
 #else
 
@@ -30,6 +31,7 @@ extern int	kv_fault_merge_units(void);	/* 0: the settings count */
 #define kv_fault_boot_id()	((const char *) NULL)
 #define kv_fault_server_version() 0
 #define kv_fault_merge_units() 0
+#define kv_fault_space() (-1)
 
 #endif							/* KVFDW_FAULTS */
 

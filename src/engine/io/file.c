@@ -52,6 +52,8 @@
 /* Space is short for so long after a call that had none, or below this part of all. */
 #define FULL_MS				10000
 #define SHORT_PART			20
+#define RESERVE_PART	50		/* of a file system, for what cannot wait, the WAL above all, … */
+#define RESERVE_MOST	(UINT64CONST(1) << 30)	/* … at most this */
 
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN		0x00002000U
@@ -132,6 +134,22 @@ kv_io_space_is_short(const char *path)
 		FULL_MS * INT64CONST(1000))
 		return true;
 	return statvfs(path, &info) == 0 && info.f_bavail < info.f_blocks / SHORT_PART;
+}
+
+uint64
+kv_io_space_to_spare(const char *path)
+{
+	struct statvfs info;
+	uint64		left;
+	uint64		reserve;
+
+	if (kv_fault_space() >= 0)
+		return kv_fault_space();
+	if (statvfs(path, &info) != 0)
+		return PG_UINT64_MAX;
+	left = (uint64) info.f_bavail * info.f_frsize;
+	reserve = Min((uint64) info.f_blocks * info.f_frsize / RESERVE_PART, RESERVE_MOST);
+	return left - Min(left, reserve);
 }
 
 bool

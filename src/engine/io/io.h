@@ -122,6 +122,11 @@ extern int	kv_io_release(const char *path, bool in_place, bool whole, uint64 mos
 extern void kv_io_settle_directory(const char *path);
 /* Is little space left, or was there none for a call a moment ago? */
 extern bool kv_io_space_is_short(const char *path);
+/*
+ * Bytes that work which can wait may take for a while, with a reserve left for what cannot.
+ * PG_UINT64_MAX: the file system does not say.
+ */
+extern uint64 kv_io_space_to_spare(const char *path);
 
 #define KV_DIRECTORY	"kvfdw"	/* in the data directory */
 #define KV_WITNESS_PATH KV_DIRECTORY "/witness"
