@@ -400,6 +400,19 @@ kv_retired_wants_image(const KvShard *shard)
 	return false;
 }
 
+/*
+ * Not below zero: a standby that is started again has files of before, under names of this
+ * incarnation, that nobody has counted.
+ */
+static void
+count_less(pg_atomic_uint64 *counter, uint64 bytes)
+{
+	uint64		before = pg_atomic_read_u64(counter);
+
+	while (!pg_atomic_compare_exchange_u64(counter, &before, before - Min(before, bytes)))
+		;
+}
+
 /* To a name under which the maintainer frees it step by step (life/free.c). */
 int
 kv_chunk_discard(KvStore *store, KvAddress place)
@@ -424,8 +437,8 @@ kv_chunk_discard(KvStore *store, KvAddress place)
 	err = kv_io_rename(path, target);
 	if (known && err != 0)
 	{
-		pg_atomic_fetch_sub_u64(&store->freeing, info.st_size);
-		pg_atomic_fetch_sub_u64(&kv_registry->freeing, info.st_size);
+		count_less(&store->freeing, info.st_size);
+		count_less(&kv_registry->freeing, info.st_size);
 	}
 
 	/* its table has been dropped */
@@ -444,13 +457,13 @@ kv_chunk_note_freed(const char *name, uint64 bytes)
 	if (sscanf(name, "dropped.%u.%u.%u.val", &incarnation, &number, &cache_id) != 3 ||
 		incarnation != kv_incarnations->current)
 		return;
-	pg_atomic_fetch_sub_u64(&kv_registry->freeing, bytes);
+	count_less(&kv_registry->freeing, bytes);
 	LWLockAcquire(&kv_registry->lock, LW_SHARED);
 	hash_seq_init(&status, kv_store_hash);
 	while ((store = hash_seq_search(&status)) != NULL)
 	{
 		if (store->cache_id == cache_id)
-			pg_atomic_fetch_sub_u64(&store->freeing, bytes);
+			count_less(&store->freeing, bytes);
 	}
 	LWLockRelease(&kv_registry->lock);
 }
