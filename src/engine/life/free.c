@@ -9,6 +9,10 @@
  * the device is left alone for eight times as long as the step took: whoever else
  * uses it keeps most of it, and a gigabyte still goes in well under a minute.
  *
+ * The more bytes of chunks wait to be freed, the larger the steps are and the shorter the rests, down
+ * to as long as the step: a maintainer that is woken all the time does but one step each time, and
+ * what compactions empty must not pile up, for writers wait when it has come to the bound.
+ *
  * If space is short, which somebody probably waits for, it goes without rests and
  * in larger steps.  Short is: less than a twentieth of the file system is available,
  * or a call of the engine has met a full disk or quota in the last ten seconds.
@@ -44,10 +48,10 @@
 #include "engine/shard/shard.h"
 
 #define KV_FREE_STEP		(1024 * 1024)
-#define KV_FREE_STEP_SHORT	(64 * 1024 * 1024)
+#define KV_FREE_STEP_MOST	(64 * 1024 * 1024)
 #define KV_FREE_FILES		64
 #define KV_FREE_REST		8	/* times the step's duration, … */
-#define KV_FREE_MUCH		((uint64) 64 * 1024 * 1024)	/* … half of it from as many bytes of chunks on */
+#define KV_FREE_MUCH		((uint64) 64 * 1024 * 1024)	/* … half of it, and twice the step, from as many bytes of chunks on */
 #define KV_FREE_LONGEST_MS	1000
 
 /* A directory that is to go, or a chunk. */
@@ -170,13 +174,18 @@ note_freed(KvFreeDirectory *chunk, uint64 bytes)
 	chunk->left -= bytes;
 }
 
-/* How many times as long as a step a rest is: the less, the more chunks there are to free. */
+/* The more chunks there are to free the larger the steps are, … */
+static uint64
+crowd(void)
+{
+	return 1 + pg_atomic_read_u64(&kv_registry->freeing) / KV_FREE_MUCH;
+}
+
+/* … and the fewer times as long as a step is a rest. */
 static int
 rest_of_step(void)
 {
-	uint64		freeing = pg_atomic_read_u64(&kv_registry->freeing);
-
-	return Max(KV_FREE_REST / (1 + freeing / KV_FREE_MUCH), 1);
+	return Max(KV_FREE_REST / crowd(), 1);
 }
 
 static KvFreeDirectory *
@@ -201,6 +210,7 @@ free_part(KvFreeDirectory *directory, KvFreeStep *step)
 {
 	char		path[MAXPGPATH];
 	bool		mapped;
+	int			files = step->files;
 	bool		rest;			/* nothing large is left */
 
 	snprintf(path, sizeof(path), KV_DIRECTORY "/%s", directory->name);
@@ -217,7 +227,8 @@ free_part(KvFreeDirectory *directory, KvFreeStep *step)
 		rest = free_files(path, 2, step);
 	if (rest || step->failed)
 	{
-		/* what is left, or could not be freed step by step, goes at once */
+		/* what is left, or could not be freed step by step, goes at once, and counts as a file if nothing did */
+		step->files = Max(step->files, files + 1);
 		kv_io_rmtree(path);
 		if (access(path, F_OK) != 0)
 			note_freed(directory, directory->left);
@@ -239,10 +250,9 @@ free_step(void)
 		return false;
 	step.in_recovery = RecoveryInProgress();
 	step.hurry = kv_io_space_is_short(KV_DIRECTORY);
-	step.most = step.hurry ? KV_FREE_STEP_SHORT : KV_FREE_STEP;
+	step.most = step.hurry ? KV_FREE_STEP_MOST : Min(crowd() * KV_FREE_STEP, KV_FREE_STEP_MOST);
 	while (directory != NULL && !step.failed && step.bytes < step.most && step.files < KV_FREE_FILES)
 	{
-		step.files++;
 		free_part(directory, &step);
 		directory = next_directory();
 	}
