@@ -107,6 +107,21 @@ for my $point (@points[ 0 .. 4 ])
 	as_heap("after an ERROR at $point and the next freeze");
 	tidy("an ERROR at $point");
 }
+
+# The end of a session, likewise.
+for my $point (qw(freeze_before_finish run_renamed))
+{
+	change();
+	my %before = map { $_ => 1 } kv_files($node);
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_freeze('$tables[0]');", "ended-$point");
+	stopped($node, $point);
+	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_freeze'});
+	like(outcome($freeze), qr/terminating connection/, "a session ends at $point");
+	unlink glob($node->data_dir . '/kvfdw/waiting.run* ' . $node->data_dir . '/kvfdw/waiting.freeze*');
+	wait_for('its end', sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_freeze'}) == 0 });
+	is(join(' ', grep { /\.run/ && !$before{$_} } kv_files($node)), '', "a session that ends at $point leaves no run");
+	tidy("a session ended at $point");
+}
 worker_stop_points($node, '');
 go_on($node, 'maintainer_idle');
 $node->stop;

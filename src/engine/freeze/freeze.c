@@ -278,6 +278,25 @@ release_merge(KvMerge *merge)
 	merge->runs.nheads = 0;
 }
 
+/* After an error, or at the end of the process: what it has written is nobody's, unless it was published. */
+static void
+discard_merge(int code, Datum arg)
+{
+	KvMerge    *merge = (KvMerge *) DatumGetPointer(arg);
+	const KvStoreKey *key = &merge->store->key;
+
+	if (merge->base_writer)
+		kv_run_discard(merge->base_writer);
+	if (merge->unfrozen_writer)
+		kv_run_discard(merge->unfrozen_writer);
+	merge->base_writer = merge->unfrozen_writer = NULL;
+	if (!merge->published && merge->base_number != 0)
+		(void) kv_io_unlink(kv_path_run(key, merge->shardno, merge->base_number));
+	if (!merge->published && merge->unfrozen_number != 0)
+		(void) kv_io_unlink(kv_path_run(key, merge->shardno, merge->unfrozen_number));
+	release_merge(merge);
+}
+
 /* What the shard will consist of.  Its lock is held. */
 static void
 describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
@@ -454,28 +473,11 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 		merge->walk = kv_moves_begin(moves);
 	merge->rules.horizon = kv_xid_horizon();
 	merge->rules.ended = kv_xid_ended();
-	PG_TRY();
+	PG_ENSURE_ERROR_CLEANUP(discard_merge, PointerGetDatum(merge));
 	{
 		merge_and_publish(merge, &before);
 	}
-	PG_CATCH();
-	{
-		if (merge->base_writer)
-			kv_run_discard(merge->base_writer);
-		if (merge->unfrozen_writer)
-			kv_run_discard(merge->unfrozen_writer);
-		if (!merge->published)
-		{
-			/* those that were finished already are nobody's */
-			if (merge->base_number != 0)
-				(void) kv_io_unlink(kv_path_run(&store->key, shardno, merge->base_number));
-			if (merge->unfrozen_number != 0)
-				(void) kv_io_unlink(kv_path_run(&store->key, shardno, merge->unfrozen_number));
-		}
-		release_merge(merge);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	PG_END_ENSURE_ERROR_CLEANUP(discard_merge, PointerGetDatum(merge));
 	release_merge(merge);
 	if (merge->rules.with_base)
 		KV_TEST_COMPACT(kv_test_chosen(shard));
