@@ -40,6 +40,7 @@ extern int	kv_compact_order;
 
 /* ---- pass.c ---- */
 extern const char *const kv_pass_phase_names[];	/* by KvPassPhase */
+extern void kv_pass_interrupts(const KvStore *store);	/* … and ERROR if it was dropped, which waits for the pass */
 
 /* ---- output.c ---- */
 

@@ -95,7 +95,7 @@ kv_pace(KvPace *pace, uint64 bytes)
 		rest = Min(rest, KV_PACE_LONGEST_MS * INT64CONST(1000)) - rested;
 		if (rest <= 0 || rested < 0)
 			break;
-		kv_maintenance_interrupts();
+		kv_pass_interrupts(pace->store);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Min(rest / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
 		ResetLatch(MyLatch);

@@ -284,16 +284,22 @@ count_anew(const KvPass *pass)
 	ConditionVariableBroadcast(&kv_compactor->made);
 }
 
+void
+kv_pass_interrupts(const KvStore *store)
+{
+	kv_maintenance_interrupts();
+	if (pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->state)) == KV_STORE_DROPPED)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table was dropped while it was compacted")));
+}
+
 /* Before a slice is written. */
 static void
 look_up(KvPass *pass)
 {
-	kv_maintenance_interrupts();
+	kv_pass_interrupts(pass->store);
 	count_anew(pass);
-	if (pg_atomic_read_u32(&pass->store->state) == KV_STORE_DROPPED)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table was dropped while it was compacted")));
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	kv_progress_done(pass->slice.moved);
 	pass->gave_up |= pass->plan->unless_sorted && kv_pass_is_awaited();

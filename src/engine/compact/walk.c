@@ -87,7 +87,7 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 		bool		behind = false;
 
 		if (n % 1024 == 0)
-			kv_maintenance_interrupts();
+			kv_pass_interrupts(walk->store);
 		if (first.data == NULL)
 			break;
 		memcpy(keybytes, first.data, first.len);
