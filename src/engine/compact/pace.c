@@ -87,12 +87,12 @@ kv_pace(KvPace *pace, uint64 bytes)
 	}
 	for (;;)
 	{
-		int64		rest = worked * (1 / duty(pace) - 1);
+		int64		rest = Min(worked * (1 / duty(pace) - 1), KV_PACE_LONGEST_MS * INT64CONST(1000));
 		int64		rested = GetCurrentTimestamp() - now;
 
 		if (kv_compact_rate > 0)
 			rest = Max(rest, (int64) (pace->bytes / kv_compact_rate) - worked);	/* MB/s are bytes/us */
-		rest = Min(rest, KV_PACE_LONGEST_MS * INT64CONST(1000)) - rested;
+		rest -= rested;
 		if (rest <= 0 || rested < 0)
 			break;
 		kv_pass_interrupts(pace->store);
