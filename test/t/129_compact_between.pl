@@ -46,7 +46,7 @@ query('CHECKPOINT');
 
 # ---- a full disk ----
 my ($files, $bytes) = (value_files(), stat_of('value_file_bytes'));
-for my $fault ('value_extend:1+:ENOSPC', 'value_extend:4+:ENOSPC', 'compact_write:1:ENOSPC', 'compact_write:5+:EIO', 'run_write:1+:ENOSPC', 'run_write:3+:ENOSPC', 'compact_write:2:short', 'meta_write:1+:ENOSPC')
+for my $fault ('value_extend:1+:ENOSPC', 'value_extend:4+:ENOSPC', 'compact_write:1:ENOSPC', 'compact_write:5+:EIO', 'compact_read:1:EIO', 'compact_read:3:ENOMEM', 'run_write:1+:ENOSPC', 'run_write:3+:ENOSPC', 'compact_write:2:short', 'meta_write:1+:ENOSPC')
 {
 	my ($rc, undef, $err) = $node->psql('postgres', "SET kvfdw.fault = '$fault'; SELECT kvfdw_compact('t', true)");
 	isnt($rc, 0, "$fault ends it") if $fault !~ /short/;
@@ -56,6 +56,7 @@ for my $fault ('value_extend:1+:ENOSPC', 'value_extend:4+:ENOSPC', 'compact_writ
 	is(join(' ', grep { !$before{$_} } split / /, value_files()), '', "$fault: it leaves no file") if $fault !~ /short/;
 	$files = value_files();
 }
+unlike(slurp_file($node->logfile), qr/cannot be emptied/, 'what may be read the next time is no damage');
 query("SELECT kvfdw_compact('t')");
 same('with room again');
 

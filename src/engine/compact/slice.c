@@ -13,8 +13,8 @@
  *	  all of them are read.
  *
  * A value is verified against its old place, and its checksum is completed for the new one
- * from the same pass over its bytes (I 4).  One that cannot be read or verified is left
- * where it is, and its victim with it: nobody may take damage for the value.
+ * from the same pass over its bytes (I 4).  One that is missing, cut off or not what its entry
+ * says is left where it is, and its victim with it: nobody may take damage for the value.
  *
  * Values too large for that are copied piece by piece, through a buffer of the pass.
  */
@@ -207,6 +207,22 @@ reseal(KvMoving *value, uint32 crc)
 	return true;
 }
 
+/*
+ * A read that has failed.  With the file gone there is nothing to retry.  Anything else may work next
+ * time and ends the pass; a device error that the pass before this has met as well stays, though,
+ * and is to cost the space of that chunk alone.
+ */
+static const char *
+unreadable(const KvSlice *slice, const KvMoving *value, int err)
+{
+	if (err != ENOENT &&
+		!(err == EIO && kv_shard(slice->store, slice->shardno)->pass_failed))
+		kv_io_error(ERROR, err,
+					kv_path_value(&slice->store->key, kv_file_of(KV_LOCATION_ADDRESS(value->from))),
+					"read");
+	return "a value cannot be read";
+}
+
 /* Take a value out of what has been read for it. */
 static void
 take(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
@@ -215,7 +231,7 @@ take(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 	const char *problem = NULL;
 
 	if (request->result < 0)
-		problem = "a value cannot be read";
+		problem = unreadable(slice, value, -request->result);
 	else if (at + value->len > (uint64) request->result)
 		problem = "a value is cut off";
 	else
@@ -409,11 +425,13 @@ stream(KvSlice *slice, KvMoving *value)
 								 KV_IO_COMPACT_READ);
 		if (got < (int) (skip + part))
 		{
+			const char *problem = got < 0 ? unreadable(slice, value, -got) : "a value is cut off";
+
 			/* its chunk has a file all the same */
 			memset(out, 0, KV_BLOCK);
 			if (done == 0)
 				kv_output_write(slice->output, value->to, out, KV_BLOCK);
-			leave(slice, value, got < 0 ? "a value cannot be read" : "a value is cut off");
+			leave(slice, value, problem);
 			return;
 		}
 		memcpy(out, slice->read + skip, part);
