@@ -86,7 +86,7 @@ describe(KvStore *store, KvStoreStats *stats)
 		{
 			uint64		bytes;
 
-			waits = Max(waits, kv_retired_wait(store, i, &bytes));
+			waits = Max(waits, kv_retired_wait(store, i, KV_ANY_IMAGE, &bytes));
 			stats->retired_bytes += bytes;
 		}
 	}

@@ -115,6 +115,24 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	same('compacted by two');
 }
 
+# ---- whoever compacts waits for what is retired by then, not for what others retire meanwhile ----
+{
+	both("UPDATE TABLE_ SET v = v || 'w' WHERE k % 5 = 2");
+	worker_stop_points($node, 'chunk_released=wait');
+	my $first = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'waits_first');
+	stopped($node, 'chunk_released');
+	my $retired = stat_of('retired_chunks');
+	my $second = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'waits_second');
+	wait_for('the second to wait', sub { stat_of('retired_chunks') > $retired && query('SELECT count(*) FROM kvfdw_stat_compact') == 0 });
+	worker_stop_points($node, 'image_wanted=wait');
+	go_on($node, 'chunk_released');
+	stopped($node, 'image_wanted');
+	like(outcome($first), qr/^\(\d+,\d+,\w*\)$/, 'it does not wait for what others have retired since');
+	worker_stop_points($node, '');
+	like(go_on($node, 'image_wanted', $second), qr/^\(\d+,\d+,\w*\)$/, 'whoever has waits for that');
+	same('compacted while another is');
+}
+
 # ---- a pass takes the number of its file while a freeze is about to say which are taken ----
 {
 	both("UPDATE TABLE_ SET v = v || 'n' WHERE k % 13 = 5");

@@ -17,9 +17,12 @@
 #define KV_LOOK_MSEC	20
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
 
-/* What the store's retired chunks wait for, the last thing first. */
+/*
+ * What the store's retired chunks wait for, the last thing first.  until (or NULL: all): of the
+ * first n shards, those that wait for no later image than that.
+ */
 static KvRetiredWait
-look_at_retired(KvStore *store, uint64 *bytes)
+look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 {
 	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
 
@@ -27,7 +30,7 @@ look_at_retired(KvStore *store, uint64 *bytes)
 	kv_each_shard(store, i)
 	{
 		uint64		some;
-		KvRetiredWait waits = kv_retired_wait(store, i, &some);
+		KvRetiredWait waits = kv_retired_wait(store, i, until == NULL ? KV_ANY_IMAGE : i < n ? until[i] : 0, &some);
 
 		most = Max(most, waits);
 		*bytes += some;
@@ -36,18 +39,25 @@ look_at_retired(KvStore *store, uint64 *bytes)
 }
 
 /*
- * Until nothing is retired any more, or what is waits for others, or no image can be made.
- * Returns for what.
+ * Until what is retired now is not there any more, or waits for others, or no image can be made.
+ * Returns for what.  What retires meanwhile, in passes of others, is theirs.
  */
 static KvRetiredWait
 wait_for_images(KvStore *store, uint64 *bytes)
 {
+	uint32		n = pg_atomic_read_u32(&store->numbers);
+	uint32	   *until = palloc0(n * sizeof(uint32));
 	uint32		failed = pg_atomic_read_u32(&store->images_failed);
 	uint64		before = 0;
 
+	kv_each_shard(store, i)
+	{
+		if (i < n)
+			until[i] = kv_retired_until(kv_shard(store, i));
+	}
 	for (;;)
 	{
-		KvRetiredWait waits = look_at_retired(store, bytes);
+		KvRetiredWait waits = look_at_retired(store, until, n, bytes);
 		uint32		failed_now = pg_atomic_read_u32(&store->images_failed);
 
 		if (*bytes != before)
@@ -72,7 +82,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 	uint64		before;
 	uint64		after;
 
-	(void) look_at_retired(store, &before);
+	(void) look_at_retired(store, NULL, 0, &before);
 	kv_each_shard(store, i)
 	{
 		CHECK_FOR_INTERRUPTS();

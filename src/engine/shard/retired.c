@@ -369,7 +369,7 @@ waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
 }
 
 KvRetiredWait
-kv_retired_wait(const KvStore *store, uint32 shardno, uint64 *bytes)
+kv_retired_wait(const KvStore *store, uint32 shardno, uint32 until_image, uint64 *bytes)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
@@ -382,11 +382,25 @@ kv_retired_wait(const KvStore *store, uint32 shardno, uint64 *bytes)
 	{
 		const KvRetired *retired = &kv_retired(shard)[i];
 
+		if (retired->until_image > until_image)
+			continue;
 		*bytes += retired->chunk.used;
 		most = Max(most, waits_for(store, shard, retired));
 	}
 	LWLockRelease(&shard->lock);
 	return *bytes > 0 && kv_backups_run() ? KV_WAITS_FOR_BACKUP : most;
+}
+
+uint32
+kv_retired_until(KvShard *shard)
+{
+	uint32		until = 0;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nretired; i++)
+		until = Max(until, kv_retired(shard)[i].until_image);
+	LWLockRelease(&shard->lock);
+	return until;
 }
 
 bool

@@ -581,8 +581,15 @@ typedef enum KvRetiredWait
 
 extern const char *const kv_retired_wait_names[];	/* for people */
 
-/* The greatest of the shard's; *bytes: what its retired chunks have.  Takes the lock. */
-extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint64 *bytes);
+/*
+ * The greatest of those of the shard's retired chunks that wait for no later image than this
+ * (KV_ANY_IMAGE: of all); *bytes: what these have.  Takes the lock.
+ */
+extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint32 until_image,
+									 uint64 *bytes);
+#define KV_ANY_IMAGE	PG_UINT32_MAX
+/* The last image that the shard's retired chunks wait for; 0: there are none.  Takes the lock. */
+extern uint32 kv_retired_until(KvShard *shard);
 /*
  * Release what may go (I 14).  In the process that makes images; takes extend_lock and the
  * lock.  A file that cannot be renamed is a WARNING, and stays retired.

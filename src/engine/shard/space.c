@@ -204,7 +204,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.held += one.held;
 		space->all.stuck += one.stuck;
 		space->all.failed += one.failed;
-		waits = kv_retired_wait(store, i, &retired);
+		waits = kv_retired_wait(store, i, KV_ANY_IMAGE, &retired);
 		if (waits <= KV_WAITS_FOR_IMAGE)
 			space->retired += retired;
 		else if (waits == KV_WAITS_FOR_CHECKPOINT)
