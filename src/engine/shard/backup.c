@@ -67,9 +67,16 @@ backup_runs(void)
 		if (pid == 0)
 			continue;
 		if (BackendPidGetProc(pid) != NULL)
+		{
 			runs = true;
-		else
+			continue;
+		}
+
+		/* another session may have the place by now */
+		SpinLockAcquire(&kv_backups->mutex);
+		if (kv_backups->pids[i] == pid)
 			kv_backups->pids[i] = 0;
+		SpinLockRelease(&kv_backups->mutex);
 	}
 	for (int i = 0; i < max_wal_senders && !runs; i++)
 	{
