@@ -71,7 +71,7 @@ extern void kv_output_align(KvOutput *output);	/* the next begins on a block */
 extern void kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size len);
 /* All is written: makes the files durable, names included. */
 extern void kv_output_finish(KvOutput *output);
-/* Never raises; takes the files out of sight, unless a manifest names them. */
+/* Never raises; takes the files out of sight, unless a manifest names them.  Takes extend_lock. */
 extern void kv_output_end(KvOutput *output, bool keep);
 
 /* ---- pace.c ---- */

@@ -31,6 +31,15 @@ kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno)
 	output->file = -1;
 }
 
+/* Places that are reserved, and hold no chunk of it. */
+static void
+return_places(KvOutput *output)
+{
+	if (output->next != output->end)
+		kv_places_return(output->store, output->shardno, output->next, output->end);
+	output->next = output->end;
+}
+
 /* Have a place for a chunk that can hold a value of this length. */
 static void
 reserve(KvOutput *output, Size len)
@@ -43,7 +52,7 @@ reserve(KvOutput *output, Size len)
 		span = kv_file_span(id);
 		if (len <= span)
 			return;
-		kv_places_return(output->store, output->shardno, output->next, output->end);
+		return_places(output);
 	}
 
 	/* the first says how large they are; the others are to follow it */
@@ -51,7 +60,7 @@ reserve(KvOutput *output, Size len)
 	span = kv_file_span((KvFileId) {output->next});
 	if (output->expected > span)
 	{
-		kv_places_return(output->store, output->shardno, output->next, output->end);
+		return_places(output);
 		output->next = kv_places_reserve(output->store, output->shardno, len,
 										 output->expected / span + 1 + output->expected / span / 16,
 										 &output->end);
@@ -198,8 +207,7 @@ kv_output_finish(KvOutput *output)
 	pfree(directory);
 	for (int i = 0; i < output->nchunks; i++)
 		output->chunks[i].flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
-	kv_places_return(output->store, output->shardno, output->next, output->end);
-	output->next = output->end;
+	return_places(output);
 }
 
 void
@@ -218,4 +226,5 @@ kv_output_end(KvOutput *output, bool keep)
 	}
 	if (output->nchunks > 0 && !keep)
 		kv_wake_maintainer();
+	return_places(output);
 }

@@ -63,19 +63,10 @@ int
 kv_slice_victim(const KvSlice *slice, KvLocation location)
 {
 	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
-	int			low = 0;
-	int			high = slice->nvictims;
+	int			i = kv_first_from(slice->victims, sizeof(KvChunk), slice->nvictims, place);
 
-	while (low < high)
-	{
-		int			middle = (low + high) / 2;
-
-		if (slice->victims[middle].place < place)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < slice->nvictims && slice->victims[low].place == place ? low : -1;
+	StaticAssertStmt(offsetof(KvChunk, place) == 0, "an item begins with its place");
+	return i < slice->nvictims && slice->victims[i].place == place ? i : -1;
 }
 
 /* What the slice takes, besides its image. */

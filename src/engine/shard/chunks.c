@@ -16,24 +16,31 @@
 
 #define KV_CHUNKS_FIRST	2		/* room in the first list */
 
-/* The first chunk from an address on; nchunks: there is none. */
-static int
-first_from(const KvShard *shard, KvAddress address)
+int
+kv_first_from(const void *items, Size size, int n, KvAddress place)
 {
-	const KvShardChunk *chunks = kv_chunks(shard);
 	int			low = 0;
-	int			high = shard->nchunks;
+	int			high = n;
 
 	while (low < high)
 	{
 		int			middle = (low + high) / 2;
 
-		if (chunks[middle].chunk.place < address)
+		if (*(const KvAddress *) ((const char *) items + middle * size) < place)
 			low = middle + 1;
 		else
 			high = middle;
 	}
 	return low;
+}
+
+/* The first chunk from an address on; nchunks: there is none. */
+static int
+first_from(const KvShard *shard, KvAddress address)
+{
+	StaticAssertStmt(offsetof(KvShardChunk, chunk.place) == 0, "an item begins with its place");
+	return shard->nchunks == 0 ? 0 :
+		kv_first_from(kv_chunks(shard), sizeof(KvShardChunk), shard->nchunks, address);
 }
 
 KvShardChunk *

@@ -56,19 +56,8 @@ const char *const kv_retired_wait_names[] = {
 static int
 first_from(const KvCounts *counts, KvAddress place)
 {
-	int			low = 0;
-	int			high = counts->n;
-
-	while (low < high)
-	{
-		int			middle = (low + high) / 2;
-
-		if (counts->chunks[middle].place < place)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	StaticAssertStmt(offsetof(KvChunkCount, place) == 0, "an item begins with its place");
+	return kv_first_from(counts->chunks, sizeof(KvChunkCount), counts->n, place);
 }
 
 KvCounts *
@@ -348,15 +337,6 @@ kv_retired_free(KvShard *shard)
 }
 
 /* ---- release ---- */
-
-void
-kv_image_want(KvShard *shard)
-{
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->image_wanted = true;
-	LWLockRelease(&shard->lock);
-	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
-}
 
 /* What keeps a retired chunk, backups apart?  Lock held. */
 static KvRetiredWait

@@ -122,10 +122,10 @@ typedef struct KvShard
 	int			chunks_room;
 	int			chunks_promised;	/* of that room, so much is kept for the pass that runs */
 	uint32		pass;			/* KvManifest.pass */
-	uint64		doubtful_bytes; /* of values that were counted as live for older snapshots, or unfinished … */
-	uint64		doubtful_until; /* … transactions, only: before this xid, … */
 	uint32		countings;		/* how often its chunks have noted what is live */
-	uint64		redone_bytes;	/* … and of those that what redo has written since may have replaced */
+	uint64		doubtful_bytes; /* of values that count as live for older snapshots, or unfinished … */
+	uint64		doubtful_until; /* … transactions, only, none of which began at this xid or later */
+	uint64		redone_bytes;	/* of those that what redo has written since may have replaced */
 	uint64		written;		/* bytes of values since they were put, or found, in order */
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
@@ -402,6 +402,8 @@ extern void kv_runset_forget(const KvStore *store);
  * one with its next value.  Recovery lists a chunk when it meets an entry that names it.
  * The shard's lock is held, but where it says otherwise.
  */
+/* Of n items, each of which begins with a place and that are in their order: the first from this one on, or n. */
+extern int	kv_first_from(const void *items, Size size, int n, KvAddress place);
 /* The chunk with this address; NULL: it is not in the list. */
 extern KvShardChunk *kv_chunk_find(const KvShard *shard, KvAddress address);
 /*
@@ -602,11 +604,6 @@ extern void kv_retired_release(KvStore *store, uint32 shardno);
 extern int	kv_chunk_discard(KvStore *store, KvAddress place);
 /* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
 extern void kv_chunk_note_freed(const char *name, uint64 bytes);
-/*
- * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
- * lock.  In recovery it is made with the next BARRIER.
- */
-extern void kv_image_want(KvShard *shard);
 
 /* ---- files.c ---- */
 /* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */

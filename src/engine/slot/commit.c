@@ -169,14 +169,12 @@ static int
 oldest_slot(const KvShard *shard, uint64 from)
 {
 	int			oldest = -1;
-	int			i = shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
 
-	while (i >= 0)
+	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
 	{
 		if (kv_slots[i].sequence >= from &&
 			(oldest < 0 || kv_slots[i].sequence < kv_slots[oldest].sequence))
 			oldest = i;
-		i = (i == shard->open_slot) ? shard->sealed_slots : kv_slots[i].next;
 	}
 	return oldest;
 }

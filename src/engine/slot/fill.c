@@ -305,22 +305,19 @@ const char *
 kv_slot_find(const KvShard *shard, const KvVersion *version)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
-	int			i = shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
 
-	while (i >= 0)
+	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
 	{
 		const KvSlot *slot = &kv_slots[i];
 
 		if (address >= slot->base && address < slot->base + slot->capacity)
 			return kv_slot_values(i) + (address - slot->base);
-		i = (i == shard->open_slot) ? shard->sealed_slots : slot->next;
 	}
 	return NULL;
 }
 
-/* The shard's slot behind one, in no order; i < 0: the first.  -1: there is none. */
-static int
-next_slot(const KvShard *shard, int i)
+int
+kv_shard_slot(const KvShard *shard, int i)
 {
 	if (i < 0)
 		return shard->open_slot >= 0 ? shard->open_slot : shard->sealed_slots;
@@ -331,7 +328,7 @@ next_slot(const KvShard *shard, int i)
 static KvAddress
 written_end(const KvShard *shard, KvStretch stretch)
 {
-	for (int i = next_slot(shard, -1); i >= 0; i = next_slot(shard, i))
+	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
 	{
 		if (kv_slots[i].base >= stretch.begin && kv_slots[i].base < stretch.end)
 			stretch.end = kv_slots[i].base;
@@ -381,7 +378,7 @@ kv_shard_unwritten(const KvShard *shard)
 {
 	KvStretch	all = {PG_UINT64_MAX, 0};
 
-	for (int i = next_slot(shard, -1); i >= 0; i = next_slot(shard, i))
+	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
 	{
 		all.begin = Min(all.begin, kv_slots[i].base);
 		all.end = Max(all.end, kv_slots[i].base + kv_slots[i].capacity);

@@ -228,6 +228,8 @@ extern void kv_slot_seal(KvStore *store, uint32 shardno);
  */
 extern void kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 						KvForm form, const char *value, uint32 crc, KvValueHome placing);
+/* The shard's slot behind one, open and sealed ones in no order; i < 0: the first.  -1: there is none.  Lock held. */
+extern int	kv_shard_slot(const KvShard *shard, int i);
 /* Shard's lock, for as long as the pointer is used; NULL: the value is in its file. */
 extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
 /*
