@@ -11,7 +11,8 @@
  * just been sent are about to ask again, and if the next flush began without them there
  * would be two groups of clients that take turns, each with half of the writes.  So it
  * lingers until as many replies are held as were sent, for half of the time that a flush
- * takes at most.
+ * takes at most.  Where there is always something else to do, as others read, it asks when
+ * the first of those replies has been held for MOST_HELD_US.
  *
  * A turn of all the clients that there are flushes for itself: nobody is held up by that,
  * and there is no other process to be woken.  So it is where the flusher does not run.
@@ -36,12 +37,14 @@
 #include "utils/wait_event.h"
 
 #define MOST_LINGER_US	1000
+#define MOST_HELD_US	2000	/* so long is a flush not asked for, though there is something else to do */
 
 static dlist_head held = DLIST_STATIC_INIT(held);	/* connections, in the order of their LSNs */
 static int	nheld = 0;
 static XLogRecPtr held_upto = InvalidXLogRecPtr;	/* of the last one held */
 static XLogRecPtr asked_upto = InvalidXLogRecPtr;
 static TimestampTz asked_at = 0;
+static TimestampTz unasked_since = 0;	/* some reply is held that no flush was asked for; 0: none */
 static int64 flush_us = 0;		/* that the last flush took */
 static TimestampTz linger_until = 0;
 static int	expected = 0;		/* so many replies may be held soon */
@@ -107,6 +110,8 @@ kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto)
 	dlist_push_tail(&held, &conn->held_node);
 	conn->held_upto = upto;
 	held_upto = Max(held_upto, upto);
+	if (unasked_since == 0)
+		unasked_since = GetCurrentTimestamp();
 }
 
 void
@@ -153,13 +158,25 @@ flush_over(int released, TimestampTz now)
 	linger_until = now + Min(flush_us / 2, MOST_LINGER_US);
 }
 
+/* Is it time to ask for the next flush? */
+static bool
+is_due(TimestampTz now, bool idle)
+{
+	if (now - unasked_since >= MOST_HELD_US || now < unasked_since)
+		return true;
+	return idle && (nheld >= expected || now >= linger_until || now < linger_until - MOST_LINGER_US);
+}
+
 void
 kv_mc_held_look(TimestampTz now, bool idle)
 {
 	XLogRecPtr	flushed;
 
 	if (nheld == 0)
+	{
+		unasked_since = 0;
 		return;
+	}
 	flushed = pg_atomic_read_u64(&kv_mc_shared->flushed);
 	if (!kv_mc_flusher_runs() && flushed < held_upto)
 	{
@@ -170,12 +187,14 @@ kv_mc_held_look(TimestampTz now, bool idle)
 	}
 	if (dlist_head_element(KvMcConnection, held_node, &held)->held_upto <= flushed)
 		flush_over(release(flushed), now);
-	if (nheld == 0 || asked_upto > flushed || !idle ||
-		(nheld < expected && now < linger_until && now >= linger_until - MOST_LINGER_US))
+	if (nheld == 0)
+		unasked_since = 0;
+	if (nheld == 0 || asked_upto > flushed || !is_due(now, idle))
 		return;
 	kv_mc_ask_flush(held_upto);
 	asked_upto = held_upto;
 	asked_at = now;
+	unasked_since = 0;
 }
 
 bool

@@ -348,8 +348,8 @@ take_event(const struct epoll_event *event)
 	}
 	else if (event->events & EPOLLOUT)
 		kv_mc_send_rest(conn);
-	else if (kv_mc_is_parked(conn) || !conn->working)
-		conn->dead = true;		/* it has gone */
+	else if (!conn->gathered && (!conn->working || !is_ready(conn)))
+		conn->dead = true;		/* it has gone; if it is ready its turn will notice */
 	if (conn != NULL && !conn->gathered)
 		(void) kv_mc_settle(conn);
 }
