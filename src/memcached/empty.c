@@ -103,9 +103,13 @@ kv_mc_empty_wants(Oid relid)
 /* ---- doing it ---- */
 
 const char *
-kv_mc_empty_tables(Oid role, bool *done)
+kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto)
 {
 	const char *volatile error = NULL;
+	bool		here = upto != NULL && kv_mc_flusher_runs() && kv_mc_has_standbys();
+
+	if (upto != NULL)
+		*upto = InvalidXLogRecPtr;
 
 	*done = true;
 	PG_TRY();
@@ -118,7 +122,12 @@ kv_mc_empty_tables(Oid role, bool *done)
 					 errmsg("server is read-only")));
 		kv_mc_tables_begin();
 		*done = kv_mc_tables_truncate(role);
-		if (*done)
+		if (*done && here)
+		{
+			kv_mc_commit_here();
+			*upto = XactLastCommitEnd;
+		}
+		else if (*done)
 			kv_mc_commit_as(KV_MC_COMMIT_ON, true);
 		else
 			AbortCurrentTransaction();
@@ -246,6 +255,7 @@ kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *repl
 {
 	Oid			role = kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
 	const char *error;
+	XLogRecPtr	upto;
 	bool		done;
 
 	memset(reply, 0, sizeof(*reply));
@@ -257,7 +267,9 @@ kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *repl
 	}
 	if (!kv_mc_empty_begin())
 		return !kv_mc_park(conn, KV_MC_TABLE_BUSY, InvalidTransactionId, reply);
-	error = kv_mc_empty_tables(role, &done);
+	error = kv_mc_empty_tables(role, &done, &upto);
+	if (upto != InvalidXLogRecPtr)
+		kv_mc_hold(conn, upto);
 	if (error != NULL)
 		reply_error(reply, error);
 	else if (!done && kv_mc_park(conn, KV_MC_FLUSHING, InvalidTransactionId, reply))

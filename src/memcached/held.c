@@ -15,7 +15,8 @@
  * the first of those replies has been held for MOST_HELD_US.
  *
  * A turn of all the clients that there are flushes for itself: nobody is held up by that,
- * and there is no other process to be woken.  So it is where the flusher does not run.
+ * and there is no other process to be woken.  So it is where the flusher does not run.  Not so
+ * with synchronous standbys, which may be away: who connects meanwhile would be held up.
  */
 #include "memcached/internal.h"
 
@@ -23,6 +24,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -51,6 +53,31 @@ static int	expected = 0;		/* so many replies may be held soon */
 
 /* ---- flushing ---- */
 
+bool
+kv_mc_has_standbys(void)
+{
+	return SyncRepRequested() && SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
+}
+
+/*
+ * Commits of other processes can be seen before they are flushed.  The position where WAL is inserted
+ * next stands behind the head of a page that has nothing in it yet: that is not WAL to be flushed.
+ */
+XLogRecPtr
+kv_mc_seen_upto(void)
+{
+	XLogRecPtr	upto = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(upto, wal_segment_size) == SizeOfXLogLongPHD)
+		upto -= SizeOfXLogLongPHD;
+	else if (upto % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		upto -= SizeOfXLogShortPHD;
+	if (pg_atomic_read_u64(&kv_mc_shared->flushed) >= upto ||
+		(!kv_mc_has_standbys() && GetFlushRecPtr(NULL) >= upto))
+		return InvalidXLogRecPtr;
+	return upto;
+}
+
 /*
  * Flush the WAL and wait for synchronous standbys.  False: the wait was broken off, as the
  * process is told to end.
@@ -62,7 +89,7 @@ flush_now(XLogRecPtr upto)
 
 	HOLD_INTERRUPTS();
 	XLogFlush(upto);
-	waits = SyncRepRequested() && SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
+	waits = kv_mc_has_standbys();
 	SyncRepWaitForLSN(upto, true);
 	RESUME_INTERRUPTS();
 	return !waits || !ProcDiePending;

@@ -276,6 +276,10 @@ extern long kv_mc_sleep_ms(TimestampTz now);
 
 /* Is there a process to flush for others? */
 extern bool kv_mc_flusher_runs(void);
+/* Are there synchronous standbys to be waited for, by name at least? */
+extern bool kv_mc_has_standbys(void);
+/* How far the WAL must be flushed for all that can be seen now; invalid: it is. */
+extern XLogRecPtr kv_mc_seen_upto(void);
 /* The connection's replies are kept until the WAL is on the device, and on standbys, so far. */
 extern void kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto);
 extern void kv_mc_unhold(KvMcConnection *conn);
@@ -459,6 +463,8 @@ typedef struct KvMcTurn
 extern void kv_mc_turn_run(KvMcTurn *turn);
 /* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
+/* Commit, on this server's device; synchronous standbys are not waited for. */
+extern void kv_mc_commit_here(void);
 /* The WAL that replies in mode "drain" have run ahead of, or 0. */
 extern XLogRecPtr kv_mc_unflushed;
 extern void kv_mc_flush_wal(void);
@@ -473,8 +479,11 @@ extern void kv_mc_empty_over(void);	/* … it is done, or given up */
 /* Other processes are to leave the table alone, until it is over. */
 extern void kv_mc_empty_mark(Oid relid);
 extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */
-/* NULL, or an error.  *done: the tables were there to be had. */
-extern const char *kv_mc_empty_tables(Oid role, bool *done);
+/*
+ * NULL, or an error.  *done: the tables were there to be had.  *upto: NULL, or set to what synchronous
+ * standbys have yet to have of it, or to invalid; else they are waited for.
+ */
+extern const char *kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto);
 /* Is there one to be done?  *next: when there will be, or 0. */
 extern bool kv_mc_empty_due(TimestampTz now, KvMcLater *due, TimestampTz *next);
 extern void kv_mc_empty_done(const KvMcLater *done);

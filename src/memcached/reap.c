@@ -266,7 +266,7 @@ empty_due(const KvMcLater *due)
 
 	while (kv_mc_empty_begin())
 	{
-		const char *error = kv_mc_empty_tables(due->role, &done);
+		const char *error = kv_mc_empty_tables(due->role, &done, NULL);
 
 		if (done || error != NULL)
 			break;

@@ -552,15 +552,13 @@ set_writers_aside(KvMcAttempt *attempt)
 
 /* ---- the transaction ---- */
 
-void
-kv_mc_commit_as(KvMcCommit mode, bool wrote)
+/* Commit with this as synchronous_commit. */
+static void
+commit_at(int level)
 {
 	int			before = synchronous_commit;
 
-	if (mode != KV_MC_COMMIT_ON)
-		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
-	else if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
-		synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+	synchronous_commit = level;
 	PG_TRY();
 	{
 		CommitTransactionCommand();
@@ -570,6 +568,23 @@ kv_mc_commit_as(KvMcCommit mode, bool wrote)
 		synchronous_commit = before;
 	}
 	PG_END_TRY();
+}
+
+void
+kv_mc_commit_here(void)
+{
+	commit_at(SYNCHRONOUS_COMMIT_LOCAL_FLUSH);
+}
+
+void
+kv_mc_commit_as(KvMcCommit mode, bool wrote)
+{
+	if (mode != KV_MC_COMMIT_ON)
+		commit_at(SYNCHRONOUS_COMMIT_OFF);
+	else if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+		commit_at(SYNCHRONOUS_COMMIT_LOCAL_FLUSH);
+	else
+		CommitTransactionCommand();
 	if (!wrote)
 		return;
 	if (mode == KV_MC_COMMIT_DRAIN)
@@ -614,7 +629,8 @@ complete_replies(KvMcAttempt *attempt)
 static void
 commit(KvMcAttempt *attempt)
 {
-	bool		holds = kv_mc_commit == KV_MC_COMMIT_ON && !flushes_for_all && kv_mc_flusher_runs();
+	bool		holds = kv_mc_commit == KV_MC_COMMIT_ON && kv_mc_flusher_runs() &&
+		(!flushes_for_all || kv_mc_has_standbys());
 
 	kv_mc_commit_as(holds ? KV_MC_COMMIT_OFF : kv_mc_commit, attempt->wrote);
 	hold_upto = !holds ? InvalidXLogRecPtr :
