@@ -121,12 +121,6 @@ kv_mc_ask_flush(XLogRecPtr upto)
 
 /* ---- holding ---- */
 
-XLogRecPtr
-kv_mc_held_upto(void)
-{
-	return nheld > 0 ? held_upto : InvalidXLogRecPtr;
-}
-
 void
 kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto)
 {

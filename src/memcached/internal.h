@@ -283,8 +283,6 @@ extern XLogRecPtr kv_mc_seen_upto(void);
 /* The connection's replies are kept until the WAL is on the device, and on standbys, so far. */
 extern void kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto);
 extern void kv_mc_unhold(KvMcConnection *conn);
-/* What the last one held waits for, or invalid. */
-extern XLogRecPtr kv_mc_held_upto(void);
 /* Have it flushed, some time soon. */
 extern void kv_mc_ask_flush(XLogRecPtr upto);
 /* Send what need not wait any more; idle: there is nothing else to do. */

@@ -625,7 +625,22 @@ complete_replies(KvMcAttempt *attempt)
 	}
 }
 
-/* In mode "on" replies may wait for the WAL in place of this process (held.c). */
+/* Is there a request to write?  It may have done nothing. */
+static bool
+any_writes(const KvMcAttempt *attempt)
+{
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		if (is_live(attempt, i) && kv_mc_writes(&attempt->tasks[i]->request))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * In mode "on" replies may wait for the WAL in place of this process (held.c).  Those to requests
+ * that found nothing to write do so, too: what they found may not be on the device.
+ */
 static void
 commit(KvMcAttempt *attempt)
 {
@@ -633,8 +648,10 @@ commit(KvMcAttempt *attempt)
 		(!flushes_for_all || kv_mc_has_standbys());
 
 	kv_mc_commit_as(holds ? KV_MC_COMMIT_OFF : kv_mc_commit, attempt->wrote);
-	hold_upto = !holds ? InvalidXLogRecPtr :
-		attempt->wrote ? XactLastCommitEnd : kv_mc_held_upto();
+	if (attempt->wrote)
+		hold_upto = holds ? XactLastCommitEnd : InvalidXLogRecPtr;
+	else if (kv_mc_commit == KV_MC_COMMIT_ON && !attempt->read_only && any_writes(attempt))
+		hold_upto = kv_mc_seen_upto();
 }
 
 /* False: it was rolled back, and some requests set aside; try again. */

@@ -6,6 +6,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Socket qw(SOL_SOCKET SO_LINGER);
 use Test::More;
 use KvTest;
 use KvMemcached;
@@ -49,6 +50,17 @@ when_parked($before);
 is(scalar(mc_get($_, 'a')), '1', 'while flush_all waits for its table, others are served') for $beside, $other;
 $s->query_safe('COMMIT');
 is(mc_line($c), 'OK', '... and it gets it');
+$before = mc_stat($node, 'parked');
+$s->query_safe('BEGIN; SELECT count(*) FROM mine');
+mc_send($c, "flush_all\r\n");
+when_parked($before);
+$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.memcached_flush_all = off');
+$node->reload;
+is(mc_line($c), 'CLIENT_ERROR flush_all not allowed', 'one that is forbidden while it waits, is refused');
+$s->query_safe('COMMIT');
+is(scalar(mc_get($other, 'mine:none')), undef, '... and leaves its tables to the other processes');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_flush_all');
+$node->reload;
 
 # ---- a table that cannot be used ----
 make_table('gone');
@@ -92,21 +104,51 @@ SKIP:
 }
 
 # ---- the flush of writes ----
+sub settings { my ($command) = @_; $node->safe_psql('postgres', "ALTER SYSTEM $command"); return $node->reload; }
+sub flushing { return sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'"); }
+sub when_flushing { my ($n) = @_; return wait_for("$n connections that wait for the WAL", sub { flushing() == $n }); }
+
+# A write of the connection waits for a standby that is not there.
+sub hold_write
+{
+	my ($writer) = @_;
+	settings("SET synchronous_standby_names = 'nobody'");
+	my $asked = 0;
+	return wait_for('a write that waits', sub {
+		return 1 if $asked++ && !mc_answered($writer) && sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") > 0;
+		mc_line($writer) if mc_answered($writer);
+		mc_send($writer, "incr b 1\r\n") if $asked == 1 || $writer->{in} eq '';
+		return 0;
+	});
+}
 my ($writer, $reader, $third) = connections();
 set($writer, 'b', 1);
-$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-$node->reload;
-wait_for('a write that waits', sub {
-	return 1 if $writer->{asked}++ && !mc_answered($writer) && sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") > 0;
-	mc_line($writer) if mc_answered($writer);
-	mc_send($writer, "incr b 1\r\n") if $writer->{asked} == 1 || $writer->{in} eq '';
-	return 0;
-});
+hold_write($writer);
 is(scalar(mc_get($reader, 'a')), '1', 'while a write waits for a standby, reads of the same process have their answers');
-is(sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'"), '1', '... and the other one is seen to wait');
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET synchronous_standby_names');
-$node->reload;
-like(mc_line($writer), qr/^\d+$/, '... and is acknowledged after that');
+is(flushing(), '1', '... and the other one is seen to wait');
+mc_send($third, "add b 0 0 1\r\n9\r\n");
+when_flushing(2);
+pass('so does the reply to a write that did nothing, as what it found waits');
+settings('RESET synchronous_standby_names');
+like(mc_line($writer) . ' ' . mc_line($third), qr/^\d+ NOT_STORED$/, '... and both are acknowledged after that');
+
+hold_write($writer);
+mc_send($third, "incr b 1\r\n");
+when_flushing(2);
+pass('a process with one client does not stand still with its write');
+mc_send($reader, "flush_all\r\n");
+when_flushing(3);
+is(sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND backend_type = 'kvfdw memcached'"), 0, '... nor one that has done a flush_all');
+my $gone = (connections())[0];
+mc_send($gone, "set gone 0 0 1\r\n1\r\n" x 100);
+when_flushing(4);
+setsockopt($gone->{s}, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0));
+close $gone->{s};
+when_flushing(3);
+pass('a client that has gone waits no more');
+settings('RESET synchronous_standby_names');
+like(join(' ', map { mc_line($_) } $writer, $third, $reader), qr/^\d+ \d+ OK$/, '... and the others have their replies');
+like(join(' ', map { mc_ask($_, "incr b 1\r\n") } $writer, $third, $reader), qr/^\d+ \d+ \d+$/, '... and write again');
 ($c, $beside, $other) = connections();
 
 # ---- sessions in a row's queue ----
