@@ -221,8 +221,7 @@ close_connection(KvMcConnection *conn)
 	free_buffer(&conn->out);
 	if (favoured == conn)
 		favoured = NULL;
-	if (conn->obstacle == KV_MC_FLUSHING)
-		kv_mc_empty_over();
+	kv_mc_empty_leave(conn, NULL);
 	kv_mc_unhold(conn);
 	kv_mc_client_remove(conn->client);
 	if (conn->datagram == NULL)

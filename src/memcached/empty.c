@@ -49,16 +49,26 @@ kv_mc_roll_back(void)
 
 /* ---- marks ---- */
 
+static const KvMcConnection *owner = NULL;	/* whose flush_all waits for its tables; NULL: nobody's here */
+
 void
 kv_mc_empty_over(void)
 {
 	uint32		me = MyProcPid;
 
+	owner = NULL;
 	if (pg_atomic_read_u32(&kv_mc_shared->emptier) != me)
 		return;
 	for (int i = 0; i < KV_MC_MAX_EMPTIED; i++)
 		pg_atomic_write_u32(&kv_mc_shared->emptied[i], InvalidOid);
 	pg_atomic_write_u32(&kv_mc_shared->emptier, 0);
+}
+
+void
+kv_mc_empty_leave(const KvMcConnection *conn, const KvMcRequest *request)
+{
+	if (conn == owner && (request == NULL || request->command != KV_MC_FLUSH))
+		kv_mc_empty_over();
 }
 
 bool
@@ -265,7 +275,7 @@ kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *repl
 		do_later(role, request->exptime, reply);
 		return true;
 	}
-	if (!kv_mc_empty_begin())
+	if ((owner != NULL && owner != conn) || !kv_mc_empty_begin())
 		return !kv_mc_park(conn, KV_MC_TABLE_BUSY, InvalidTransactionId, reply);
 	error = kv_mc_empty_tables(role, &done, &upto);
 	if (upto != InvalidXLogRecPtr)
@@ -273,7 +283,10 @@ kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *repl
 	if (error != NULL)
 		reply_error(reply, error);
 	else if (!done && kv_mc_park(conn, KV_MC_FLUSHING, InvalidTransactionId, reply))
+	{
+		owner = conn;
 		return false;
+	}
 	if (done && error == NULL)
 	{
 		kv_mc_counts[KV_MC_COUNT_FLUSHES_ALL]++;

@@ -474,6 +474,8 @@ extern bool kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvM
 /* This process is the one that empties tables; false: another one is. */
 extern bool kv_mc_empty_begin(void);
 extern void kv_mc_empty_over(void);	/* … it is done, or given up */
+/* The connection is closed, or goes on with this request: a flush_all of it that waits, and is another, is given up. */
+extern void kv_mc_empty_leave(const KvMcConnection *conn, const KvMcRequest *request);
 /* Other processes are to leave the table alone, until it is over. */
 extern void kv_mc_empty_mark(Oid relid);
 extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */

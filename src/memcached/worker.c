@@ -249,6 +249,8 @@ gather(KvMcConnection *conn)
 			break;
 		}
 		conn->parsed += used;
+		if (n == 0)
+			kv_mc_empty_leave(conn, &task->request);
 		if (!is_alone(&task->request))
 		{
 			turn.tasks[turn.ntasks++] = task;
