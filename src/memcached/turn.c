@@ -450,6 +450,9 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 	attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
 		!may(task, key->table, ACL_UPDATE);
 	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
+	/* an item that is made where there is none has no other columns, whether that is in one turn or in two */
+	if (!key->item.exists)
+		key->row.values = NULL;
 	if (key->item.changed && (!changed || key->item.cas != cas))
 		key->writes++;
 }

@@ -209,6 +209,10 @@ is($s->query_safe("SELECT convert_from(value, 'UTF8') FROM cache WHERE key = 'sn
 $s->query_safe('COMMIT');
 is($s->query_safe("SELECT convert_from(value, 'UTF8') FROM cache WHERE key = 'snap'"), '50', '... and then the newest');
 $s->quit;
+sql("CREATE FOREIGN TABLE noted ($mc_table, note text) SERVER kvfdw OPTIONS (key 'key', memcached 'noted:');
+	GRANT ALL ON noted TO web; INSERT INTO noted (key, note) VALUES ('noted:1', 'old'), ('noted:2', 'old')");
+is(mc_ask($d, "delete noted:1\r\nadd noted:1 0 0 1\r\nx\r\nset noted:2 0 0 1\r\nx\r\n") . mc_line($d) . mc_line($d), 'DELETEDSTOREDSTORED', 'an item is deleted and made again');
+is(sql('SELECT key, note FROM noted ORDER BY key'), "noted:1|\nnoted:2|old", '... in one turn, and other columns are lost as in two');
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
 $node->stop;
 done_testing();
