@@ -667,6 +667,7 @@ try_tasks(KvMcAttempt *attempt)
 	MemoryContextSwitchTo(attempt_context);
 	attempt->read_only = XactReadOnly;
 	attempt->wrote = attempt->trouble = false;
+	attempt->at = NULL;
 	attempt->fold = (KvMcFold) {
 		.now = GetCurrentTransactionStartTimestamp() / USECS_PER_SEC +
 			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY,
