@@ -166,7 +166,7 @@ delete_step(Oid relid, KvMcExpired *expired)
 
 	StartTransactionCommand();
 	MemoryContextSwitchTo(step_context);
-	table = open_table(relid, true);
+	table = XactReadOnly ? NULL : open_table(relid, true);
 	if (table != NULL)
 	{
 		KvLook	   *looks = palloc0(expired->n * sizeof(KvLook));
