@@ -241,7 +241,8 @@ wait_in_queue(bool sent, long rest)
 	}
 	else if (rest <= 0)
 		kv_queue_overdue();
-	else if (kv_socket_wait(WL_SOCKET_CLOSED, rest,
+	/* serving interrupts may have reset the latch that was set with the slot */
+	else if (kv_admit_state(KV_ADMIT_ME) == KV_ADMIT_WAITING && kv_socket_wait(WL_SOCKET_CLOSED, rest,
 							KV_WAIT_EVENT(wait_admission, "KvfdwAdmission")) & WL_SOCKET_CLOSED)
 		kv_queue_release();
 }
