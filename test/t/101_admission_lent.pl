@@ -11,7 +11,7 @@ use KvTest;
 use KvGate;
 
 # one slot; a pause that nothing ends makes the test time out
-my $node = gate_cluster('lent');
+my $node = gate_cluster('lent', wal_level => 'replica', max_wal_senders => 4);
 my $boss = boss();
 
 sub nothing_is_left
@@ -80,6 +80,12 @@ nothing_is_left('locks');
 	$two = blocked('VACUUM (FREEZE) pinned', 'BufferPin');
 	is(join(',', session()->ask('SELECT 5')), 5, 'one that waits for a buffer that another has pinned lends');
 	$one->ask('COMMIT');
+	lines($two);
+	$boss->ask($_) for q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'}, 'SELECT pg_reload_conf()';
+	wait_for('the setting', 180, sub { join('', $boss->ask('SHOW synchronous_standby_names')) eq 'nobody' });
+	$two = blocked('INSERT INTO t VALUES (100, 1)', 'IPC');
+	is(join(',', session()->ask('SELECT 5')), 5, 'one that waits for a synchronous standby lends');
+	$boss->ask($_) for 'ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()';
 	lines($two);
 	undef $_ for $one, $two;
 	SKIP:
