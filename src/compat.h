@@ -84,12 +84,13 @@
 	(ProcGlobal->checkpointerLatch == NULL ? 0 : ProcGlobal->checkpointerLatch->owner_pid)
 #endif
 
-/* This process's local transaction id: in PGPROC.vxid since 17. */
+/* A process's local transaction id, invalid outside transactions: in PGPROC.vxid since 17. */
 #if PG_VERSION_NUM >= 170000
-#define KV_MY_LXID			(MyProc->vxid.lxid)
+#define KV_LXID(proc)		((proc)->vxid.lxid)
 #else
-#define KV_MY_LXID			(MyProc->lxid)
+#define KV_LXID(proc)		((proc)->lxid)
 #endif
+#define KV_MY_LXID			KV_LXID(MyProc)
 
 /* The number of this process's PGPROC; of a process with one. */
 #if PG_VERSION_NUM >= 170000

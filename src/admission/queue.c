@@ -167,7 +167,8 @@ kv_queue_lend(int number, uint64 requests)
 
 /*
  * Somebody asks, there is no room and nobody waits yet: slots of sessions that
- * have been idle for a while need not wait for the process to look.
+ * have been idle for a while need not wait for the process to look.  Those in a
+ * transaction do, as when they became idle is known to nobody.
  */
 static void
 lend_idle(void)
@@ -180,6 +181,7 @@ lend_idle(void)
 
 		if (kv_admit_state(member) == KV_ADMIT_ACTIVE &&
 			GetPGProcByNumber(i)->wait_event_info == WAIT_EVENT_CLIENT_READ &&
+			KV_LXID(GetPGProcByNumber(i)) == InvalidLocalTransactionId &&
 			now - member->since > KV_IDLE_US)
 			(void) lend(i);
 	}
