@@ -304,6 +304,15 @@
 	(pg_database_aclcheck(dboid, role, ACL_CONNECT) == ACLCHECK_OK)
 #endif
 
+/* May a role use a schema?  Likewise; catalog/pg_namespace.h. */
+#if PG_VERSION_NUM >= 160000
+#define kv_may_use_schema(schema, role) \
+	(object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) == ACLCHECK_OK)
+#else
+#define kv_may_use_schema(schema, role) \
+	(pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK)
+#endif
+
 /* A set of n wait events that lasts; its owner since 17. */
 #if PG_VERSION_NUM >= 170000
 #define kv_create_wait_event_set(n)	CreateWaitEventSet(NULL, n)

@@ -25,6 +25,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_foreign_table.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
@@ -463,10 +464,13 @@ kv_mc_table_allows(KvMcTable *table, Oid role, AclMode mode)
 {
 	if (!table->acl_known || table->acl_role != role)
 	{
+		Oid			schema = get_rel_namespace(table->relid);
+
 		table->acl_role = role;
-		table->acl = pg_class_aclmask(table->relid, role,
-									  ACL_SELECT | ACL_INSERT | ACL_UPDATE | ACL_DELETE | ACL_TRUNCATE,
-									  ACLMASK_ALL);
+		table->acl = !OidIsValid(schema) || !kv_may_use_schema(schema, role) ? 0 :
+			pg_class_aclmask(table->relid, role,
+							 ACL_SELECT | ACL_INSERT | ACL_UPDATE | ACL_DELETE | ACL_TRUNCATE,
+							 ACLMASK_ALL);
 		table->acl_known = true;
 	}
 	return (table->acl & mode) == mode;

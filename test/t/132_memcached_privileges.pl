@@ -47,7 +47,10 @@ sql(q{REVOKE ALL ON cache FROM web; GRANT INSERT ON cache TO web; INSERT INTO ca
 is(set('expired', 1, 'add') . set('unexpired', 1, 'add'), "${denied}STORED", 'INSERT allows no add over a row that has expired');
 sql('GRANT UPDATE ON cache TO web');
 is(set('expired', 1, 'add') . sql(q{SELECT expires IS NULL FROM cache WHERE key = 'expired'}), 'STOREDt', '... with UPDATE it does');
-sql('GRANT SELECT, INSERT, UPDATE, DELETE ON cache TO web');
+sql('GRANT SELECT, INSERT, UPDATE, DELETE ON cache TO web; REVOKE USAGE ON SCHEMA public FROM PUBLIC');
+is(ask("get a\r\n") . set('a', 1), $denied x 2, 'without USAGE on the schema nothing is allowed');
+sql('GRANT USAGE ON SCHEMA public TO PUBLIC');
+is(set('a', 1), 'STORED', '... and with it all that the table allows');
 
 # ---- prefixes and types ----
 sql(q{CREATE FOREIGN TABLE users (k bytea, v text) SERVER kvfdw OPTIONS (key 'k', memcached 'user:', memcached_columns 'v');
