@@ -131,6 +131,7 @@ kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto)
 					(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 					 errmsg("server is read-only")));
 		kv_mc_tables_begin();
+		kv_mc_check_role();
 		*done = kv_mc_tables_truncate(role);
 		if (*done && here)
 		{

@@ -506,6 +506,11 @@ extern void kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply
 extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
 
 /* ---- worker.c ---- */
+/*
+ * In a transaction: FATAL if clients would be superusers without a password.  A role that may do
+ * everything is nothing to give to whoever connects.
+ */
+extern void kv_mc_check_role(void);
 /* Settings that a role or database must not change for these processes. */
 extern void kv_mc_set_options(void);
 /* The process; arg is its number.  Does not return. */

@@ -665,6 +665,7 @@ try_tasks(KvMcAttempt *attempt)
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	MemoryContextSwitchTo(attempt_context);
+	kv_mc_check_role();
 	attempt->read_only = XactReadOnly;
 	attempt->wrote = attempt->trouble = false;
 	attempt->at = NULL;

@@ -85,16 +85,10 @@ kv_mc_set_options(void)
 	set_option("search_path", "pg_catalog");
 }
 
-/* A role that may do everything is nothing to give to whoever connects. */
-static void
-check_role(void)
+void
+kv_mc_check_role(void)
 {
-	bool		refused;
-
-	StartTransactionCommand();
-	refused = kv_mc_auth == KV_MC_AUTH_NONE && superuser();
-	CommitTransactionCommand();
-	if (refused)
+	if (kv_mc_auth == KV_MC_AUTH_NONE && superuser())
 		ereport(FATAL,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("clients of memcached are not served as superuser \"%s\"", kv_mc_role),
@@ -112,7 +106,9 @@ begin(int number)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
 	kv_mc_set_options();
-	check_role();
+	StartTransactionCommand();
+	kv_mc_check_role();
+	CommitTransactionCommand();
 
 	before_shmem_exit(leave, (Datum) 0);
 	kv_mc_me->pid = MyProcPid;

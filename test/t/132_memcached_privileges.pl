@@ -110,6 +110,13 @@ sql('REVOKE SELECT ON users FROM web');
 is(ask("set x 0 0 1\r\n1\r\nget user:1\r\nset y 0 0 1\r\n2\r\nset user:2 5 0 1\r\n2\r\nget x y\r\n"), 'STORED', 'where one request has an error');
 is(join('|', map { mc_line($c) } 1 .. 8), 'SERVER_ERROR 42501 permission denied for table users|STORED|SERVER_ERROR 0A000 table keeps no flags|VALUE x 0 1|1|VALUE y 0 1|2|END', '... others have theirs');
 
+# ---- a role becomes a superuser ----
+sql('ALTER ROLE web SUPERUSER');
+mc_send($c, "get a\r\n");
+ok(mc_closed($c) && $c->{in} eq '', 'a role that has become a superuser serves nobody any more');
+sql('ALTER ROLE web NOSUPERUSER');
+mc_wait($node);
+
 # ---- passwords ----
 my $log = -s $node->logfile;
 $node->append_conf('postgresql.conf', "kvfdw.memcached_role = '" . $node->safe_psql('postgres', 'SELECT current_user') . "'\n");
