@@ -373,7 +373,7 @@ kv_mc_mute(KvMcConnection *conn)
 bool
 kv_mc_settle(KvMcConnection *conn)
 {
-	bool		sending = kv_mc_pending(&conn->out) > 0;
+	bool		sending = kv_mc_pending(&conn->out) > 0 || conn->too_much;
 	bool		done = conn->closing || (conn->eof && !conn->working && conn->hold_until == 0);
 
 	if (conn->fd < 0)
@@ -560,7 +560,15 @@ kv_mc_send(KvMcConnection *conn)
 		done = sent(conn, sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 	for (int i = 0; i < said.npieces; i++)
 		length += said.pieces[i].iov_len;
-	make_room_to_keep(conn, length - done);
+	if (conn->datagram != NULL && !kv_mc_udp_fits(kv_mc_pending(&conn->out) + length))
+	{
+		conn->too_much = true;
+		free_buffer(&conn->out);
+	}
+	if (conn->too_much)
+		said.npieces = 0;
+	else
+		make_room_to_keep(conn, length - done);
 	for (int i = 0; i < said.npieces; i++)
 	{
 		size_t		skip = Min(done, said.pieces[i].iov_len);

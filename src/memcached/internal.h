@@ -180,6 +180,7 @@ typedef struct KvMcConnection
 	TimestampTz made;
 	uint64		requests;		/* that were answered */
 	struct KvMcClient *client;	/* what others see of it; NULL: nothing */
+	bool		too_much;		/* UDP: the replies are more than datagrams may have; the rest is dropped */
 	KvMcDatagram *datagram;		/* UDP: whom to answer; NULL: it is a connection */
 
 	/* parked */
@@ -255,6 +256,8 @@ extern void kv_mc_udp_listen(int epoll_fd);
 extern void kv_mc_udp_read(void);
 /* Send the replies to a datagram's requests, all at once. */
 extern void kv_mc_udp_send(KvMcConnection *conn);
+/* May there be so many bytes of them? */
+extern bool kv_mc_udp_fits(size_t length);
 
 /* ---- park.c: requests that cannot be done now ---- */
 

@@ -88,6 +88,12 @@ send_piece(const KvMcConnection *conn, int number, int total, const char *data, 
 		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += HEAD_SIZE + length;
 }
 
+bool
+kv_mc_udp_fits(size_t length)
+{
+	return length <= (size_t) MOST_SENT * SENT_SIZE;
+}
+
 void
 kv_mc_udp_send(KvMcConnection *conn)
 {
@@ -96,7 +102,7 @@ kv_mc_udp_send(KvMcConnection *conn)
 	size_t		length = kv_mc_pending(&conn->out);
 	int			total;
 
-	if (length > (size_t) MOST_SENT * SENT_SIZE)
+	if (conn->too_much)
 	{
 		data = too_large;
 		length = conn->stream.protocol == KV_MC_TEXT ? sizeof(too_large) - 1 : 0;
