@@ -25,6 +25,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "postmaster/postmaster.h"
 #include "utils/memutils.h"
 
 #define FIRST_BUFFER	((size_t) 16 * 1024)
@@ -35,6 +36,7 @@
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
 #define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a turn */
 #define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
+#define LEAST_RATE		1024	/* bytes in a second, of a client that is waited for longer than its time-out */
 #define STALLED_SHARE	10		/* of the client's time-out, where others have to wait */
 
 dlist_head	kv_mc_connections = DLIST_STATIC_INIT(kv_mc_connections);
@@ -441,6 +443,7 @@ kv_mc_read(KvMcConnection *conn)
 	{
 		conn->in.end += got;
 		conn->active = GetCurrentTimestamp();
+		conn->moved += got;
 		kv_mc_counts[KV_MC_COUNT_BYTES_IN] += got;
 		kv_mc_set_working(conn, kv_mc_pending(&conn->in) >= conn->needed);
 	}
@@ -540,6 +543,7 @@ sent(KvMcConnection *conn, ssize_t result)
 	if (result >= 0)
 	{
 		conn->active = GetCurrentTimestamp();
+		conn->moved += result;
 		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += result;
 		return result;
 	}
@@ -644,6 +648,36 @@ somebody_waits(void)
 	return false;
 }
 
+/*
+ * Has a client been waited for too long, for the rest of one request or the taking of replies?
+ * A byte now and then does not do: beyond the time-out it must move LEAST_RATE.
+ */
+static bool
+is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz now)
+{
+	if (!waited_for)
+	{
+		conn->waits_since = 0;
+		return false;
+	}
+	if (conn->waits_since == 0 || conn->waits_requests != conn->requests || now < conn->waits_since)
+	{
+		conn->waits_since = now;
+		conn->waits_moved = conn->moved;
+		conn->waits_requests = conn->requests;
+	}
+	return has_passed(conn->waits_since,
+					  timeout + (int64) ((conn->moved - conn->waits_moved) * 1000 / LEAST_RATE), now);
+}
+
+/* Has it had the time that PostgreSQL gives a client to authenticate? */
+static bool
+is_unknown_for_long(const KvMcConnection *conn, TimestampTz now)
+{
+	return kv_mc_auth == KV_MC_AUTH_PASSWORD && !OidIsValid(conn->role) && !conn->working &&
+		!kv_mc_is_held(conn) && has_passed(conn->made, (int64) AuthenticationTimeout * 1000, now);
+}
+
 void
 kv_mc_sweep(TimestampTz now)
 {
@@ -663,6 +697,7 @@ kv_mc_sweep(TimestampTz now)
 		if (stalled)
 			kv_mc_counts[KV_MC_COUNT_DROPPED]++;
 		if (stalled || ((sending || half) && has_passed(conn->active, timeout, now)) ||
+			is_too_slow(conn, sending || half, timeout, now) || is_unknown_for_long(conn, now) ||
 			(waiting && has_passed(conn->active, (int64) kv_mc_idle_timeout_s * 1000, now)))
 			conn->dead = true;
 		(void) kv_mc_settle(conn);

@@ -176,6 +176,10 @@ typedef struct KvMcConnection
 	TimestampTz hold_until;		/* nothing is done before; 0: no hold */
 	XLogRecPtr	held_upto;		/* its replies wait for this; invalid: they do not … */
 	dlist_node	held_node;		/* … else in the list of those that do */
+	uint64		moved;			/* bytes received and sent */
+	TimestampTz waits_since;	/* since then the client was waited for, each time that was looked; 0: it is not */
+	uint64		waits_moved;	/* … with so many bytes moved, … */
+	uint64		waits_requests; /* … and requests answered, before */
 	bool		slow;			/* it did not take its last replies at once */
 	TimestampTz made;
 	uint64		requests;		/* that were answered */

@@ -147,6 +147,16 @@ is(scalar(grep { mc_line($guesses[$_]) =~ /^(STORED|CLIENT_ERROR authentication 
 sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
 is(login('reader', 'read'), 'CLIENT_ERROR authentication failure', 'a role that may not connect to the database');
 cmp_ok(mc_stat($node, 'auth_failures'), '>=', 6, 'failures are counted');
+sql('GRANT CONNECT ON DATABASE postgres TO PUBLIC');
+login('web', 'secret');
+my $known = $c;
+$node->safe_psql('postgres', q{ALTER SYSTEM SET authentication_timeout = '1s'});
+$node->reload;
+$c = mc_connect($node);
+ok(mc_closed($c), 'who does not authenticate does not stay');
+is(scalar(mc_get($known, 'a')), 5, '... who has, does');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET authentication_timeout');
+$node->reload;
 
 # ---- one port, two servers ----
 my $second = kv_cluster('second', mc_conf(mc_port($node)), before_start => sub { $_[0]->append_conf('postgresql.conf', "kvfdw.memcached_auth = password\n") });

@@ -119,10 +119,10 @@ my $value = join '', map { chr(97 + $_ % 26) } 1 .. 20000;
 set('long', $value);
 is(datagram(3, "get long\r\n"), "VALUE long 0 20000\r\n$value\r\nEND\r\n", 'a reply of several datagrams');
 is(datagram(4, 'get ' . 'long ' x 10 . "\r\n"), "SERVER_ERROR reply is too large for datagrams\r\n", '... but not of too many');
-sub memory { my ($value) = @_; $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_memory = '$value'"); $node->reload; return wait_for('a setting', sub { mc_settings($c)->{maxbytes} == 1024 * $value }); }
-memory('1024kB');
+sub memory { my ($value) = @_; $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_memory = '${value}kB'"); $node->reload; return wait_for('a setting', sub { mc_settings($c)->{maxbytes} == 1024 * $value }); }
+memory(1024);
 is(datagram(7, 'get ' . 'long ' x 100 . "\r\n"), "SERVER_ERROR reply is too large for datagrams\r\n", '... nor of more than all memory holds');
-memory('65536kB');
+memory(65536);
 send $d, $_, 0 for '', 'x', 'x' x 8, pack('nnnn', 5, 1, 2, 0) . "get u\r\n", pack('nnnn', 5, 0, 1, 0) . 'get', "\0" x 60000, map { my $n = $_; join '', map { chr int rand 256 } 1 .. $n } 1 .. 100;
 is(datagram(6, "\x80\x0a" . "\0" x 22), "\x81\x0a" . "\0" x 22, 'garbage disturbs nobody, and the binary protocol is there');
 is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker = 0'), '1', 'nothing of them is left');
