@@ -205,27 +205,12 @@ note_later(Oid role, TimestampTz due)
 	return place != NULL || due == 0;
 }
 
-bool
-kv_mc_empty_due(TimestampTz now, KvMcLater *due, TimestampTz *next)
+void
+kv_mc_empty_noted(KvMcLater noted[KV_MC_MAX_LATER])
 {
-	bool		found = false;
-
-	*next = 0;
 	LWLockAcquire(&kv_mc_shared->lock, LW_SHARED);
-	for (int i = 0; i < KV_MC_MAX_LATER; i++)
-	{
-		const KvMcLater *later = &kv_mc_shared->later[i];
-
-		if (later->due != 0 && later->due <= now)
-		{
-			*due = *later;
-			found = true;
-		}
-		else if (later->due != 0 && (*next == 0 || later->due < *next))
-			*next = later->due;
-	}
+	memcpy(noted, kv_mc_shared->later, sizeof(kv_mc_shared->later));
 	LWLockRelease(&kv_mc_shared->lock);
-	return found;
 }
 
 void

@@ -491,8 +491,8 @@ extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */
  * standbys have yet to have of it, or to invalid; else they are waited for.
  */
 extern const char *kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto);
-/* Is there one to be done?  *next: when there will be, or 0. */
-extern bool kv_mc_empty_due(TimestampTz now, KvMcLater *due, TimestampTz *next);
+/* Those with a delay that are noted, due or not; a place is free whose due is 0. */
+extern void kv_mc_empty_noted(KvMcLater noted[KV_MC_MAX_LATER]);
 extern void kv_mc_empty_done(const KvMcLater *done);
 /* After an ERROR: what has happened, in static memory; the transaction is rolled back. */
 extern const char *kv_mc_roll_back(void);

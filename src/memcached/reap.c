@@ -32,7 +32,9 @@
 #define STEP_BYTES	((Size) 1024 * 1024)
 #define STEP_DELETES 200
 #define RETRY_MS	10			/* between attempts at a flush_all */
-#define LATER_US	USECS_PER_SEC	/* after one that others were in the way of for long */
+#define TRY_US		50000		/* so long */
+#define FIRST_PAUSE_US	100000	/* after one that others were in the way of; then twice as long, … */
+#define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* … up to this */
 #define MOST_SLEEP_MS 60000
 
 /* Where the walk is. */
@@ -41,8 +43,11 @@ static struct
 	List	   *relids;			/* tables that are left; the first is under way */
 	StringInfoData next;		/* its first key that was not looked at */
 	TimestampTz began;
+	TimestampTz stepped;		/* when the last step was over … */
+	int64		pause;			/* … and how long to rest after it */
 }			walk;
 
+static uint32 wait_reaper = 0;
 static MemoryContext context;	/* of the walk */
 static MemoryContext step_context;
 
@@ -257,7 +262,18 @@ walk_step(void)
 
 /* ---- flush_alls with a delay ---- */
 
-/* Do one that is due, as long as a client's request would wait.  False: others are in the way. */
+/* What came of attempts at them; by their place. */
+static struct
+{
+	KvMcLater	later;			/* which it was */
+	TimestampTz again;			/* not before */
+	int64		pause;			/* after the next attempt in vain */
+}			attempts[KV_MC_MAX_LATER];
+
+/*
+ * Do one that is due.  Its tables are marked for TRY_US, in which turns come to their ends: longer
+ * would be for nothing where a session uses one, and would hold up clients.  False: others are in the way.
+ */
 static bool
 empty_due(const KvMcLater *due)
 {
@@ -267,16 +283,55 @@ empty_due(const KvMcLater *due)
 	while (kv_mc_empty_begin())
 	{
 		const char *error = kv_mc_empty_tables(due->role, &done, NULL);
+		TimestampTz now = GetCurrentTimestamp();
 
-		if (done || error != NULL)
+		if (done || error != NULL || now < began || now - began >= TRY_US)
 			break;
-		if (GetCurrentTimestamp() - began >= (int64) kv_mc_lock_timeout_ms * 1000)
-			break;
-		pg_usleep(RETRY_MS * 1000);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, RETRY_MS,
+						 KV_WAIT_EVENT(wait_reaper, "KvfdwMemcachedReaper"));
+		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
 	kv_mc_empty_over();
 	return done;
+}
+
+/* Do what is due, each as soon as it is its time to be tried; returns when the next one is, or 0. */
+static TimestampTz
+empty_all_due(void)
+{
+	KvMcLater	noted[KV_MC_MAX_LATER];
+	TimestampTz next = 0;
+
+	kv_mc_empty_noted(noted);
+	for (int i = 0; i < KV_MC_MAX_LATER; i++)
+	{
+		const KvMcLater *later = &noted[i];
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (later->due == 0)
+			continue;
+		if (attempts[i].later.role != later->role || attempts[i].later.due != later->due ||
+			attempts[i].again - now > MOST_PAUSE_US)
+		{
+			attempts[i].later = *later;
+			attempts[i].again = later->due;
+			attempts[i].pause = FIRST_PAUSE_US;
+		}
+		if (attempts[i].again <= now)
+		{
+			if (empty_due(later))
+			{
+				kv_mc_empty_done(later);
+				continue;
+			}
+			attempts[i].again = GetCurrentTimestamp() + attempts[i].pause;
+			attempts[i].pause = Min(2 * attempts[i].pause, MOST_PAUSE_US);
+		}
+		if (next == 0 || attempts[i].again < next)
+			next = attempts[i].again;
+	}
+	return next;
 }
 
 /* ---- the process ---- */
@@ -322,28 +377,25 @@ work(void)
 	int64		interval = (int64) kv_mc_reap_interval_s * USECS_PER_SEC;
 	int64		rest = (int64) MOST_SLEEP_MS * 1000;
 	TimestampTz next;
-	KvMcLater	due;
 
 	if (RecoveryInProgress())
 		return rest;
-	if (kv_mc_empty_due(now, &due, &next))
-	{
-		if (!empty_due(&due))
-			return LATER_US;
-		kv_mc_empty_done(&due);
-		return 0;
-	}
+	next = empty_all_due();
+	now = GetCurrentTimestamp();
 	if (next != 0)
-		rest = Min(rest, next - now);
+		rest = Min(rest, Max(next - now, 0));
 	if (interval == 0)
 		return rest;
 	if (walk.relids == NIL && (now - walk.began >= interval || now < walk.began))
 		begin_walk(now);
 	if (walk.relids != NIL)
 	{
-		int64		pause = walk_step();
-
-		return Min(rest, pause);
+		if (now - walk.stepped >= walk.pause || now < walk.stepped)
+		{
+			walk.pause = walk_step();
+			walk.stepped = now = GetCurrentTimestamp();
+		}
+		return Min(rest, walk.stepped + walk.pause - now);
 	}
 	return Min(rest, walk.began + interval - now);
 }
@@ -351,8 +403,6 @@ work(void)
 void
 kv_memcached_reaper_main(Datum arg)
 {
-	static uint32 wait_reaper = 0;
-
 	begin();
 	for (;;)
 	{
