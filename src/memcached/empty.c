@@ -238,6 +238,8 @@ do_later(Oid role, int64 exptime, KvMcReply *reply)
 	int64		expires = kv_mc_expires(exptime, now / USECS_PER_SEC + offset) - offset;
 	const char *error = check_later(role);
 
+	if (error == NULL && kv_mc_shared->reaper_latch == NULL)
+		error = "55000 process \"kvfdw memcached reaper\" does not run";
 	if (error != NULL)
 		reply_error(reply, error);
 	else if (!note_later(role, Min(expires, END_TIMESTAMP / USECS_PER_SEC - 1) * USECS_PER_SEC))

@@ -357,8 +357,8 @@ begin(void)
 	kv_mc_my_number = KV_MC_MAX_WORKERS;
 	kv_mc_me = &kv_mc_shared->workers[KV_MC_MAX_WORKERS];
 	before_shmem_exit(leave, (Datum) 0);
-	kv_mc_me->pid = MyProcPid;
 	kv_mc_shared->reaper_latch = MyLatch;
+	kv_mc_me->pid = MyProcPid;
 	context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached reaper",
 									ALLOCSET_DEFAULT_SIZES);
 	step_context = AllocSetContextCreate(context, "kvfdw memcached reaper step",

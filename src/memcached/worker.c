@@ -35,6 +35,7 @@
 #define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
+#define HELPERS_US		(10 * USECS_PER_SEC)	/* so long after the start the processes that help should run */
 #define GET_LINE		((size_t) 1024 * 1024)
 #define GET_SHARE		32		/* so many keys of a get are one request of the quota */
 #define COMMAND_LINE	2048
@@ -51,6 +52,7 @@ static KvMcTurn turn;
 static TimestampTz swept = 0;
 static TimestampTz reported = 0;
 static TimestampTz unflushed_since = 0;
+static bool helpers_looked = false; /* whether they run */
 static bool verifying = false;	/* a password may be verified now */
 
 /* ---- start and end ---- */
@@ -424,6 +426,31 @@ flush_wal(TimestampTz now, bool idle)
 	kv_mc_publish();
 }
 
+static void
+warn_of_absence(const char *process, const char *detail)
+{
+	ereport(WARNING,
+			(errmsg("process \"%s\" does not run", process),
+			 errdetail("%s", detail),
+			 errhint("You may need to increase max_worker_processes.")));
+}
+
+/* Once, some time after the start, by the first process: what is there to help? */
+static void
+look_at_helpers(TimestampTz now)
+{
+	if (helpers_looked || (kv_mc_my_number == 0 && now - kv_mc_me->started < HELPERS_US &&
+						   now >= kv_mc_me->started))
+		return;
+	helpers_looked = true;
+	if (kv_mc_my_number != 0)
+		return;
+	if (!kv_mc_flusher_runs())
+		warn_of_absence("kvfdw memcached flusher", "While the WAL is flushed for clients' writes, other clients wait.");
+	if (kv_mc_shared->reaper_latch == NULL)
+		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, and a flush_all with a delay is refused.");
+}
+
 /* What is done once a second, or so. */
 static void
 do_chores(TimestampTz now)
@@ -438,6 +465,7 @@ do_chores(TimestampTz now)
 		pgstat_report_stat(false);
 		reported = now;
 	}
+	look_at_helpers(now);
 }
 
 /* Nothing is to be done: wait until there is. */
@@ -451,7 +479,7 @@ sleep_until_needed(void)
 	if (kv_mc_linger(epoll, now))
 		return;
 	if (timeout < 0)
-		timeout = kv_mc_listen_paused() ? LISTEN_PAUSE_MS : kv_mc_nconnections > 0 ? 1000 : -1;
+		timeout = kv_mc_listen_paused() ? LISTEN_PAUSE_MS : kv_mc_nconnections > 0 || !helpers_looked ? 1000 : -1;
 	if (kv_mc_listen_paused())
 		timeout = Min(timeout, LISTEN_PAUSE_MS);
 	(void) WaitEventSetWait(waiting, timeout, &event, 1,
