@@ -10,9 +10,10 @@
 # Each cell is one run of pgbench, prepared statements, against heap and one against kvfdw, in
 # turn; what counts is their ratio.  States:
 #
-#   hot   the caches of both sides, shared_buffers and kvfdw.value_cache, hold all data
-#   warm  memory of the server, the page cache included, for a third of the data; both sides' caches have an eighth of it
-#   cold  the same, after a restart with the page cache emptied
+#   hot   shared_buffers and kvfdw.value_cache have twice the bytes of a table's values each, and are filled before
+#   warm  they have an eighth of those bytes each, at least 16 MB, and are empty at first; the server's memory, the page
+#         cache included, is 256 MB and a third of them
+#   cold  the same, with the page cache emptied, too
 #
 # By default all settings but these are what the server ships with, except autovacuum's.
 #
@@ -91,6 +92,7 @@ ycsb_server() # state
 	local memory mb
 
 	kv_server_stop
+	kv_forget_warm
 	memory_unlimit
 	case $1 in
 		hot) mb=$((YCSB_BYTES * 2 >> 20)) ;;

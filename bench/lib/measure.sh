@@ -90,10 +90,14 @@ kv_copy_file() # table file
 	KV_DEVICE_BYTES=$((after - before))
 }
 
-# Cold caches: the server is restarted and the page cache emptied, if we may.
+# Of a server that is stopped: it will not load into kvfdw's caches again what they held, as heap's are empty, too.
+kv_forget_warm() { rm -f "$KV_PGDATA/kvfdw/warm"; }
+
+# Cold caches: the server is restarted without what it held, and the page cache emptied, if we may.
 kv_cold()
 {
 	kv_server_stop
+	kv_forget_warm
 	kv_drop_caches || KV_WARM=1
 	kv_server_start
 }
