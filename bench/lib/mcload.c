@@ -240,11 +240,13 @@ start_client(Client *c, const struct sockaddr_in *address, bool writes)
 	int			one = 1;
 	size_t		request = writes ? size + 128 : 64;
 
+	double		until = now() + 10;
+
 	c->writes = writes;
 	c->fd = socket(AF_INET, SOCK_STREAM, 0);
 	while (connect(c->fd, (const struct sockaddr *) address, sizeof(*address)) != 0)
 	{
-		if (errno != EAGAIN && errno != ECONNREFUSED)
+		if ((errno != EAGAIN && errno != ECONNREFUSED) || now() > until)
 			die("connect");
 		usleep(10000);
 	}
