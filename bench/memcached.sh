@@ -80,7 +80,7 @@ mc_stop()
 	kv_server_start
 }
 
-# Measure one kind with some servers in turn; sets mc_rate, mc_cpu, mc_p50 and mc_p99 of each.
+# Measure one kind with some servers in turn; sets mc_rate, mc_cpu, mc_p50 and mc_p99 of each; of mixed mc_p99_sets.
 mc_measure() # kind connections batch size keys server…
 {
 	local kind=$1 connections=$2 batch=$3 size=$4 keys=$5 server ticks n seconds p50 p99 client
@@ -89,7 +89,7 @@ mc_measure() # kind connections batch size keys server…
 	for _ in $(seq "$MEMCACHED_TURNS"); do
 		for server in "$@"; do
 			ticks=$(mc_ticks "$server")
-			read -r n seconds p50 p99 client < <(mc_load "$server" "$kind" "$connections" "$batch" "$size" "$MEMCACHED_SECONDS" "$keys") ||
+			read -r n seconds p50 p99 client mc_p99_sets < <(mc_load "$server" "$kind" "$connections" "$batch" "$size" "$MEMCACHED_SECONDS" "$keys") ||
 				kv_die "the load on $server failed"
 			done[$server]=$((${done[$server]:-0} + n))
 			time[$server]=$(kv_calc "${time[$server]:-0} + $seconds")
@@ -158,16 +158,19 @@ mc_sets() # size
 	line "memcached: durable SET of $1 bytes, 10 hot keys, 32 clients" "$(ratio "${mc_rate[kvfdw]}" "${mc_rate[memcached]}") memcached" "1x memcached" "${mc_rate[kvfdw]} >= ${mc_rate[memcached]}"
 }
 
-# Are gets held up by the flush of sets?
+# Are gets held up by the flush of sets, or sets by the loop that is busy with gets?
 mc_mixed()
 {
-	local alone
+	local alone set_alone
 	mc_load kvfdw fill 8 16 4096 0 >/dev/null || kv_die "kvfdw cannot be filled"
 	say "GETs of 7 clients, alone, and while another one writes"
 	mc_measure get 7 1 4096 "$MEMCACHED_KEYS" kvfdw
 	alone=${mc_p99[kvfdw]}
+	mc_measure set 1 1 4096 "$MEMCACHED_KEYS" kvfdw
+	set_alone=${mc_p99[kvfdw]}
 	mc_measure mixed 8 1 4096 "$MEMCACHED_KEYS" kvfdw
 	line "memcached: p99 of GET beside durable SETs, and alone" "${mc_p99[kvfdw]} and $alone us" ""
+	line "memcached: p99 of a durable SET beside GETs, and alone" "$mc_p99_sets and $set_alone us" "10x" "$mc_p99_sets <= 10 * $set_alone"
 }
 
 bench_memcached()
