@@ -25,8 +25,9 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "load.h"
 
 #define KEY_LENGTH	16
 #define BUCKETS		4096		/* of latencies, 64 for each power of two */
@@ -58,24 +59,6 @@ die(const char *what)
 {
 	fprintf(stderr, "mcload: %s: %s\n", what, strerror(errno));
 	exit(1);
-}
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static uint64_t
-next_random(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
 }
 
 static int
@@ -149,7 +132,7 @@ make_batch(Client *c, bool fills)
 	{
 		if (fills && next_fill >= keys)
 			break;
-		c->keys[i] = fills ? next_fill++ : (long) (next_random() % keys);
+		c->keys[i] = fills ? next_fill++ : (long) (random_of(&state) % keys);
 		if (c->writes)
 			c->out_length += put_set(c->out + c->out_length, c->keys[i]);
 		else if (multi)

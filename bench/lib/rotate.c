@@ -21,9 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 
 #include <libpq-fe.h>
+
+#include "load.h"
 
 #define THREADS 2
 #define MAX_RANGES 9
@@ -59,24 +60,6 @@ die(const char *what, const char *why)
 	exit(1);
 }
 
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static uint64_t
-next_random(Work *work)
-{
-	work->random ^= work->random << 13;
-	work->random ^= work->random >> 7;
-	work->random ^= work->random << 17;
-	return work->random;
-}
-
 static int64_t
 number_of(Work *work, const Range *range)
 {
@@ -86,8 +69,8 @@ number_of(Work *work, const Range *range)
 	double		where;
 
 	if (range->sums == NULL)
-		return range->low + (int64_t) (next_random(work) % (uint64_t) size);
-	where = (next_random(work) >> 11) / 9007199254740992.0 * range->sums[size - 1];
+		return range->low + (int64_t) (random_of(&work->random) % (uint64_t) size);
+	where = (random_of(&work->random) >> 11) / 9007199254740992.0 * range->sums[size - 1];
 	while (least < most)
 	{
 		int64_t		middle = (least + most) / 2;
@@ -110,7 +93,7 @@ send_request(Work *work, PGconn *conn)
 
 	for (int i = 0; i < nranges; i++)
 		number[i] = number_of(work, &ranges[i]);
-	for (const char *from = statements[next_random(work) % nstatements]; *from;)
+	for (const char *from = statements[random_of(&work->random) % nstatements]; *from;)
 		if (from[0] == '$' && from[1] >= '1' && from[1] < '1' + nranges)
 		{
 			to += sprintf(to, "%" PRId64, number[from[1] - '1']);
