@@ -9,7 +9,7 @@
 ARG PG=17
 FROM postgres:${PG}-bookworm AS build
 RUN apt-get update \
- && apt-get install -y --no-install-recommends build-essential postgresql-server-dev-$PG_MAJOR liburing-dev
+ && apt-get install -y --no-install-recommends build-essential postgresql-server-dev-$PG_MAJOR liburing-dev liblz4-dev
 COPY . /kvfdw
 WORKDIR /build
 RUN make -j"$(nproc)" -f /kvfdw/Makefile \
@@ -17,7 +17,7 @@ RUN make -j"$(nproc)" -f /kvfdw/Makefile \
 
 FROM postgres:${PG}-bookworm
 RUN apt-get update \
- && apt-get install -y --no-install-recommends liburing2 \
+ && apt-get install -y --no-install-recommends liburing2 liblz4-1 \
  && rm -rf /var/lib/apt/lists/* \
  && echo "shared_preload_libraries = 'kvfdw'" >>/usr/share/postgresql/postgresql.conf.sample
 COPY --from=build /package/ /

@@ -32,13 +32,17 @@ SOURCES := $(sort $(wildcard $(addprefix $(HERE)/src/,*.c */*.c engine/*/*.c)))
 OBJS = $(SOURCES:$(HERE)/src/%.c=$(BUILD)/%.o)
 EXTRA_CLEAN = build results output_iso regression.diffs regression.out
 
-PG_CPPFLAGS = -I$(HERE)/src -MMD -MP $(if $(filter 1,$(FAULTS)),-DKVFDW_FAULTS,)
+# without pkg-config they are where the compiler looks
+PKG_CONFIG ?= pkg-config
+LZ4_CFLAGS := $(shell $(PKG_CONFIG) --cflags liblz4 2>/dev/null)
+LZ4_LIBS := $(or $(shell $(PKG_CONFIG) --libs liblz4 2>/dev/null),-llz4)
+PG_CPPFLAGS = -I$(HERE)/src $(LZ4_CFLAGS) -MMD -MP $(if $(filter 1,$(FAULTS)),-DKVFDW_FAULTS,)
 WERROR ?= $(FAULTS)
 PG_CFLAGS = -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror,) -Wno-sign-compare -Wno-unused-parameter \
 	-Wno-missing-field-initializers -Wno-cast-function-type $(if $(findstring clang,$(CC)),$(CLANG_CFLAGS),)
 # the server's own flags and headers may be for gcc
 CLANG_CFLAGS = -Wno-unknown-warning-option -Wno-ignored-optimization-argument -Wno-ignored-attributes
-SHLIB_LINK = -luring
+SHLIB_LINK = -luring $(LZ4_LIBS)
 override with_llvm := no
 
 # sql/ and expected/ hold the pg_regress pairs; sql/ holds the extension script too.
@@ -73,7 +77,7 @@ objects: $(OBJS)
 else
 all install installcheck:
 	@echo "kvfdw: no PostgreSQL server headers found by '$(PG_CONFIG) --pgxs'." >&2
-	@echo "Install them (Debian: postgresql-server-dev-15, liburing-dev) or run test/lib/setup.sh," >&2
+	@echo "Install them (Debian: postgresql-server-dev-15, liburing-dev, liblz4-dev) or run test/lib/setup.sh," >&2
 	@echo "or give PG_CONFIG=/path/to/pg_config." >&2
 	@exit 1
 clean:

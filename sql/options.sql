@@ -23,6 +23,9 @@ CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '99999999999999999
 CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (shards '');
 CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (on_duplicate 'overwrite');
 CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (wal 'some');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (compression 'zstd');
+CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (compression '');
+CREATE FOREIGN TABLE bad (k int OPTIONS (compression 'lz4')) SERVER kvfdw;
 CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (key '');
 CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (key 'k,');
 CREATE FOREIGN TABLE bad (k int, l int) SERVER kvfdw OPTIONS (key 'k l');

@@ -34,7 +34,7 @@ if [ ! -f "$root.made" ]; then
 	cp "$dir/createcluster.conf" "$root/etc/postgresql-common/createcluster.conf"
 	touch "$root.made"
 fi
-packages=(git ca-certificates build-essential liburing-dev)
+packages=(git ca-certificates build-essential liburing-dev liblz4-dev)
 for step in $steps; do packages+=("postgresql-${step%%:*}" "postgresql-server-dev-${step%%:*}"); done
 {
 	kv_in_root "$root" apt-get -q update

@@ -117,10 +117,18 @@ has_expired(const KvMcTable *table, const KvLook *look)
 {
 	KvMcItem	item = {0};
 	KvMcRow		row;
+	MemoryContext row_context;
+	MemoryContext old;
 
 	if (look->status != KV_LOOK_FOUND)
 		return false;
+	/* a value that is compressed takes more than was looked up */
+	row_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw memcached reaper row",
+										ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(row_context);
 	kv_mc_row_read(table, look, unix_now(), 0, &item, &row);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context);
 	return item.row && !item.exists;
 }
 

@@ -147,9 +147,9 @@ kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row
 
 	if (is_bare(table))
 	{
-		put->form = KV_FORM_RAW;
 		put->value = item->value;
 		put->len = item->length;
+		put->form = kv_value_compress(table->table, KV_FORM_RAW, &put->value, &put->len);
 		return;
 	}
 	slot = MakeSingleTupleTableSlot(table->table->tupdesc, &TTSOpsVirtual);
@@ -177,5 +177,7 @@ kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row
 	ExecStoreVirtualTuple(slot);
 	initStringInfo(&buffer);
 	put->form = kv_tuple_encode(table->table, slot, &buffer, &put->value, &put->len);
+	if (put->value != buffer.data)
+		pfree(buffer.data);		/* what was compressed */
 	pfree(DatumGetPointer(slot->tts_values[table->value - 1]));
 }

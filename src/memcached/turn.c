@@ -319,9 +319,8 @@ make_looks(KvMcAttempt *attempt, KvMcTable *table)
  * for their values; there is for the first, so that each turn comes further.
  */
 static void
-look_at_keys(KvMcAttempt *attempt)
+look_at_keys(KvMcAttempt *attempt, Size bytes)
 {
-	Size		bytes = Min(LOOK_BYTES, Max(kv_mc_reply_room(), LEAST_BYTES));
 	int			n;
 
 	for (int k = 0; k < attempt->nkeys; k += n)
@@ -340,16 +339,30 @@ look_at_keys(KvMcAttempt *attempt)
 	}
 }
 
-/* The values of one table that have to come from the device, and then its items. */
+/*
+ * The values of one table that have to come from the device, and then its items.  Values that
+ * are compressed take more room than they were looked up for: there is for the turn's first.
+ */
 static void
-read_values(KvMcAttempt *attempt, KvMcTable *table)
+read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
 {
 	attempt->at = table;
 	if (table->store == NULL || table->looked == 0)
 		return;
 	kv_look_read(table->store, attempt->keys[table->first].look, table->looked);
 	for (int k = table->first; k >= 0 && attempt->keys[k].look != NULL; k = attempt->keys[k].next)
-		take_item(attempt, &attempt->keys[k]);
+	{
+		KvMcKey    *key = &attempt->keys[k];
+
+		if (k > 0 && *bytes == 0)
+		{
+			key->look = NULL;
+			continue;
+		}
+		if (key->look->status == KV_LOOK_FOUND)
+			*bytes -= Min(*bytes, kv_value_length(&key->look->row));
+		take_item(attempt, key);
+	}
 }
 
 /* What there was no room for, here or for replies, is for the next turn. */
@@ -390,17 +403,18 @@ look_at_all(KvMcAttempt *attempt)
 {
 	KvMcTable **tables;
 	int			n = kv_mc_tables(&tables);
+	Size		bytes = Min(LOOK_BYTES, Max(kv_mc_reply_room(), LEAST_BYTES));
 
 	for (int i = 0; i < n; i++)
 	{
 		if (tables[i]->first >= 0)
 			make_looks(attempt, tables[i]);
 	}
-	look_at_keys(attempt);
+	look_at_keys(attempt, bytes);
 	for (int i = 0; i < n; i++)
 	{
 		if (tables[i]->first >= 0)
-			read_values(attempt, tables[i]);
+			read_values(attempt, tables[i], &bytes);
 	}
 	cut_unread(attempt);
 }

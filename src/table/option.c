@@ -39,7 +39,8 @@
 
 /* Every option there is; all belong to the foreign table. */
 static const char *const option_names[] = {
-	"key", "shards", "on_duplicate", "wal", "space_amp", "memcached", "memcached_columns"
+	"key", "shards", "on_duplicate", "wal", "space_amp", "compression", "memcached",
+	"memcached_columns"
 };
 
 typedef struct CacheEntry
@@ -118,6 +119,20 @@ parse_on_duplicate_option(const char *value)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for option \"%s\": \"%s\"", "on_duplicate", value),
 			 errhint("Valid values are \"error\", \"ignore\" and \"replace\".")));
+}
+
+/* Are values to be compressed? */
+static bool
+parse_compression_option(const char *value)
+{
+	if (strcmp(value, "none") == 0)
+		return false;
+	if (strcmp(value, "lz4") == 0)
+		return true;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for option \"%s\": \"%s\"", "compression", value),
+			 errhint("Valid values are \"none\" and \"lz4\".")));
 }
 
 const char *const kv_wal_level_names[] = {
@@ -251,7 +266,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 					 errmsg("invalid option \"%s\"", option->defname),
 					 closest ?
 					 errhint("Perhaps you meant the option \"%s\".", closest) :
-					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"space_amp\", \"memcached\" and \"memcached_columns\".")));
+					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"space_amp\", \"compression\", \"memcached\" and \"memcached_columns\".")));
 		}
 
 		if (strcmp(option->defname, "key") == 0)
@@ -264,6 +279,8 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 			parse_wal_option(defGetString(option));
 		else if (strcmp(option->defname, "space_amp") == 0)
 			parse_space_amp_option(defGetString(option));
+		else if (strcmp(option->defname, "compression") == 0)
+			(void) parse_compression_option(defGetString(option));
 		else
 			check_memcached_option(option->defname, defGetString(option));
 	}
@@ -537,6 +554,8 @@ build_table(Relation rel)
 		}
 		else if (strcmp(option->defname, "space_amp") == 0)
 			table->space_amp = parse_space_amp_option(defGetString(option));
+		else if (strcmp(option->defname, "compression") == 0)
+			table->compresses = parse_compression_option(defGetString(option));
 	}
 	set_key(table, rel, key);
 	set_value_shape(table);

@@ -6,8 +6,9 @@
  * the data, so each store keeps an image: a text that says what its rows were
  * written with.  Every KvTable is compared with it once:
  *
- *		kvfdw schema 3 xid
+ *		kvfdw schema 4 xid									(3 if there are no forms)
  *		raw attnum
+ *		forms lz4											(only if there may be such)
  *		key attnum typid typmod collation					(in key order)
  *		column attnum typid length alignment xid missing	(every value column)
  *
@@ -17,6 +18,9 @@
  * raw is the column that rows in KV_FORM_RAW belong to, for as long as the
  * store lives, or 0.  The first writer of a store sets the image; a writer
  * that knows columns it lacks adds them before it writes.
+ *
+ * forms stay in it as well, whatever becomes of the option: libraries that cannot read
+ * compressed values refuse the image, and so the table, by its version.
  *
  * Dropped columns stay in it, since attribute numbers are not used twice.  It
  * alone knows the bytes that old rows have of them: the type may have been
@@ -32,7 +36,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/relation.h"
 #include "access/transam.h"
 #include "access/tupmacs.h"
 #include "access/xact.h"
@@ -48,13 +51,13 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 #include "compat.h"
 #include "table/table.h"
 
-#define SCHEMA_VERSION		3
+#define SCHEMA_VERSION		4
+#define SCHEMA_PLAIN		3	/* as it was before there was more to say */
 
 typedef struct SchemaKey
 {
@@ -80,6 +83,7 @@ typedef struct Schema
 {
 	uint64		xid;
 	AttrNumber	raw;
+	bool		compressed;		/* values may be */
 	int			nkeys;
 	int			ncolumns;
 	SchemaKey	keys[MaxHeapAttributeNumber];
@@ -269,6 +273,13 @@ parse_schema(Relation rel, const char *text, Schema *schema)
 		schema->raw = attnum;
 		text += used;
 	}
+	if (valid && version > SCHEMA_PLAIN)
+	{
+		used = 0;
+		sscanf(text, " forms lz4%n", &used);
+		schema->compressed = valid = used > 0;
+		text += used;
+	}
 
 	while (valid && schema->nkeys < MaxHeapAttributeNumber &&
 		   sscanf(text, " key %d %u %d %u%n", &attnum, &key.typid,
@@ -311,7 +322,9 @@ print_schema(const Schema *schema, StringInfo into)
 {
 	resetStringInfo(into);
 	appendStringInfo(into, "kvfdw schema %d " UINT64_FORMAT "\nraw %d\n",
-					 SCHEMA_VERSION, schema->xid, schema->raw);
+					 schema->compressed ? SCHEMA_VERSION : SCHEMA_PLAIN, schema->xid, schema->raw);
+	if (schema->compressed)
+		appendStringInfoString(into, "forms lz4\n");
 	for (int i = 0; i < schema->nkeys; i++)
 	{
 		const SchemaKey *key = &schema->keys[i];
@@ -570,6 +583,9 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 			schema->xid = 0;
 	}
 
+	/* a stale KvTable in use writes as it says, too */
+	for (KvTable *each = table; each != NULL; each = each->stale)
+		schema->compressed |= each->compresses;
 	settle_columns(schema, desc->natts, incarnation);
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -820,74 +836,4 @@ kv_table_renew(Relation rel, KvStore *store)
 	kv_store_set_schema(fresh, schema.data, schema.len);
 	kv_mark_ensure(table);
 	return fresh;
-}
-
-/* Copy every row that is there now, as it is stored. */
-static void
-copy_rows(Relation rel, KvStore *from, KvStore *to)
-{
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw copy",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	KvKey		unbounded = {NULL, 0};
-	KvScan	   *scan = kv_scan_begin(from, snapshot, true);
-	CommandId	cid = GetCurrentCommandId(true);
-	KvRow		row;
-
-	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 0);
-	while (kv_scan_next(scan, &row))
-	{
-		KvKey		key = {row.key, row.keylen};
-
-		(void) kv_insert(to, rel, key, row.form, row.value, row.len, snapshot, cid, false);
-		kv_progress_add(1);
-	}
-	kv_scan_end(scan);
-	UnregisterSnapshot(snapshot);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-}
-
-/* The same, as kvfdw_stat_progress shows it. */
-static void
-rewrite_rows(Relation rel, KvStore *from, KvStore *to)
-{
-	KvProgress	outer;
-
-	kv_progress_begin(&outer, KV_PROGRESS_REWRITE, MyDatabaseId, RelationGetRelid(rel), -1,
-					  "writing rows", kv_store_row_estimate(from));
-	PG_TRY();
-	{
-		copy_rows(rel, from, to);
-	}
-	PG_FINALLY();
-	{
-		kv_progress_end(&outer);
-	}
-	PG_END_TRY();
-}
-
-void
-kv_table_apply_wal_option(Oid relid)
-{
-	Relation	rel = try_relation_open(relid, AccessShareLock);
-	KvTable    *table;
-	KvWalLevel	level;
-
-	if (rel == NULL)
-		return;
-	table = kv_table_get(rel);
-
-	/* without the lock: the ALTER was rolled back to a savepoint */
-	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) && table->wal_given && kv_store_wal_level(MyDatabaseId, relid, &level) &&
-		level != table->wal)
-	{
-		KvStore    *store = kv_table_store(rel, true);	/* and lines of others settled */
-
-		/* what the last statement has written is to be copied, too */
-		CommandCounterIncrement();
-		rewrite_rows(rel, store, kv_table_renew(rel, store));
-	}
-	relation_close(rel, NoLock);
 }

@@ -80,6 +80,7 @@ typedef struct KvTable
 	bool		wal_given;		/* by an option */
 	double		space_amp;		/* likewise; -1: it is not */
 	bool		options_pending;	/* by a transaction that may be rolled back */
+	bool		compresses;		/* values that are written now */
 
 	/*
 	 * Value shape.  raw_attnum names the one varlena column that is stored
@@ -169,6 +170,7 @@ typedef struct KvRenewed
 } KvRenewed;
 extern KvRenewed kv_renewed;
 
+/* ---- level.c ---- */
 /*
  * At the end of a transaction that has changed a table's options, so holds its
  * AccessExclusiveLock: if it has a wal option and its data was written with another,
@@ -285,7 +287,7 @@ extern bool kv_key_successor(StringInfo buf);
  */
 extern char *kv_key_describe(const KvTable *table, TupleTableSlot *slot);
 
-/* ---- tuple.c ---- */
+/* ---- tuple.c, compress.c ---- */
 /*
  * Shape the row in the slot into a value.  *value points into the slot's
  * datum, into buf (whose contents are replaced), or to memory palloc'd in
@@ -295,6 +297,23 @@ extern char *kv_key_describe(const KvTable *table, TupleTableSlot *slot);
  */
 extern KvForm kv_tuple_encode(const KvTable *table, TupleTableSlot *slot,
 							  StringInfo buf, const char **value, Size *len);
+/*
+ * The end of it, for a value that has its form already: if the table's option says so and it
+ * pays, *value becomes what was compressed, palloc'd.
+ */
+extern KvForm kv_value_compress(const KvTable *table, KvForm form, const char **value,
+								Size *len);
+/*
+ * Bytes that a row's value has when it is not compressed, at most KV_MAX_VALUE if it is now;
+ * 0 if it is, and its bytes cannot be.
+ */
+extern Size kv_value_length(const KvRow *row);
+/*
+ * A row whose value is compressed becomes one whose value is not, palloc'd, with a header.
+ * False: its bytes are none of such a row; nothing beside them is read, and nothing beside
+ * what was palloc'd for them written.
+ */
+extern bool kv_value_decompress(const KvRow *row, KvRow *plain);
 /*
  * Fill values and nulls, both indexed by attnum - 1, with a row of the table.
  * Without want_value, all columns but the exact key columns are NULL.

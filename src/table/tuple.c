@@ -14,6 +14,8 @@
  *					TUPLE_HAS_NULLS (bit set: not null), zeros up to MAXALIGN
  *		data		as in a heap tuple, from heap_fill_tuple
  *
+ * RAW and TUPLE may be compressed as a whole (compress.c).
+ *
  * Attributes of a tuple are those of the table, by number; key columns that
  * are not lossy are NULL in it, and so are columns that were dropped before it
  * was written.  A row that is older than a column has fewer attributes, and
@@ -137,14 +139,15 @@ KvForm
 kv_tuple_encode(const KvTable *table, TupleTableSlot *slot, StringInfo buf,
 				const char **value, Size *len)
 {
-	if (table->raw_attnum != 0)
-		return encode_raw(table, slot, value, len);
-	if (table->valdesc != NULL)
-		return encode_tuple(table, slot, buf, value, len);
+	KvForm		form = KV_FORM_RAW;
 
 	*value = "";
 	*len = 0;
-	return KV_FORM_RAW;
+	if (table->raw_attnum != 0)
+		form = encode_raw(table, slot, value, len);
+	else if (table->valdesc != NULL)
+		form = encode_tuple(table, slot, buf, value, len);
+	return kv_value_compress(table, form, value, len);
 }
 
 /* ---- decoding ---- */
@@ -309,12 +312,20 @@ void
 kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
 				Datum *values, bool *nulls)
 {
+	KvRow		plain;
+
 	memset(nulls, true, sizeof(bool) * table->tupdesc->natts);
 	kv_key_decode(table, row->key, row->keylen, values, nulls);
 
 	if (!want_value)
 		return;
 
+	if (row->form & KV_FORM_LZ4)
+	{
+		if (!kv_value_decompress(row, &plain))
+			raise_invalid_value(table, row, "it cannot be decompressed");
+		row = &plain;
+	}
 	switch (row->form)
 	{
 		case KV_FORM_RAW:
@@ -328,6 +339,7 @@ kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
 			decode_tuple(table, row, values, nulls);
 			return;
 		case KV_FORM_KEY:
+		case KV_FORM_LZ4:
 			break;				/* of no row */
 	}
 	raise_invalid_value(table, row, "its form is unknown");

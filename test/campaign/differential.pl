@@ -98,10 +98,11 @@ sub make_table
 	@defs = reverse @defs if chance(0.15);
 	my $keylist = join(', ', map { $_->{name} } @keys);
 	my $shards = pick(1, 1, 2, 4, 16);
+	my $compression = pick('none', 'lz4');
 	return { id => $i, keys => \@keys, shape => $shape, keylist => $keylist,
 		out => join(', ', $keylist, grep { defined } $shape->{out}),
 		kv => $heap_only ? "CREATE TABLE kv_$i (" . join(', ', @defs) . ", PRIMARY KEY ($keylist))"
-		: "CREATE FOREIGN TABLE kv_$i (" . join(', ', @defs) . ") SERVER kvfdw OPTIONS (key '$keylist', shards '$shards')",
+		: "CREATE FOREIGN TABLE kv_$i (" . join(', ', @defs) . ") SERVER kvfdw OPTIONS (key '$keylist', shards '$shards', compression '$compression')",
 		heap => "CREATE TABLE hp_$i (" . join(', ', @defs) . ", PRIMARY KEY ($keylist))" };
 }
 

@@ -56,7 +56,8 @@ sub definition
 {
 	my ($t) = @_;
 	$level{$t} //= $levels[ keys(%level) % @levels ];
-	return ($create{ $t =~ /^own/ ? 'own' : $t } // "(k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k')") =~ s/\)$/, wal '$level{$t}')/r;
+	my $compression = $t =~ /^(?:b|own\d*[13579])$/ ? ", compression 'lz4'" : '';
+	return ($create{ $t =~ /^own/ ? 'own' : $t } // "(k int NOT NULL, n bigint) SERVER kvfdw OPTIONS (key 'k')") =~ s/\)$/, wal '$level{$t}'$compression)/r;
 }
 
 sub value { my ($id, $len) = @_; return substr(md5_hex($id) x (int($len / 32) + 1), 0, $len) }

@@ -5,7 +5,7 @@
 # further packages.
 set -euo pipefail
 
-packages=(build-essential pkg-config liburing-dev fio strace util-linux procps
+packages=(build-essential pkg-config liburing-dev liblz4-dev fio strace util-linux procps
 	perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl "$@")
 if [ -z "${PG_CONFIG:-}" ]; then
 	packages+=(postgresql-15 postgresql-server-dev-15 postgresql-15-pgtap)
@@ -25,7 +25,7 @@ if ! command -v dpkg-query >/dev/null; then
 		exit 0
 	fi
 	echo "setup: this script installs Debian packages and dpkg is not here." >&2
-	echo "setup: install PostgreSQL 15 with server headers, liburing and fio, and set PG_CONFIG." >&2
+	echo "setup: install PostgreSQL 15 with server headers, liburing, liblz4 and fio, and set PG_CONFIG." >&2
 	exit 1
 fi
 

@@ -138,6 +138,8 @@ my %records = (
 	put_len => [ 0x00, sub { substr($_[0], 24, 4) = pack('L', 0x7FFFFFFF) } ],
 	put_kind => [ 0x00, sub { substr($_[0], 34, 1) = chr(77) } ],
 	put_form => [ 0x00, sub { substr($_[0], 35, 1) = chr(77) } ],
+	put_lz4 => [ 0x00, sub { substr($_[0], 35, 1) = chr(8) } ],
+	put_null_lz4 => [ 0x00, sub { substr($_[0], 35, 1) = chr(9) } ],
 	put_xid => [ 0x00, sub { substr($_[0], 16, 8) = pack('Q', 1) } ],
 	put_xid_far => [ 0x00, sub { substr($_[0], 16, 8) = pack('Q', 1 << 40 | 5000) } ],
 	batch_n => [ 0x50, sub { substr($_[0], 12, 4) = pack('L', 0xFFFFFFFF) } ],

@@ -80,7 +80,7 @@ SKIP:
 	my $multiarch = `gcc -print-multiarch`;
 	chomp $multiarch;
 	mkdir "$dir/include";
-	for my $header (map { ("/usr/include/$_", "/usr/include/$multiarch/$_") } qw(liburing liburing.h openssl))
+	for my $header (map { ("/usr/include/$_", "/usr/include/$multiarch/$_") } qw(liburing liburing.h lz4.h openssl))
 	{
 		next unless -e $header;
 		system('cp', '-rL', $header, "$dir/include/") == 0 or die "could not copy $header";

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Tests of what needs no server: src/memcached's protocols, and the policy of the value cache, as plain programs.
+# Tests of what needs no server, as plain programs: src/memcached's protocols, the policy of the value cache, and
+# compressed values.
 #
 #   test/unit/run.sh test DIRECTORY     the suite "unit": tables of requests and replies, and some
 #                                       streams compared with memcached 1.6.18, if that is installed
@@ -52,9 +53,11 @@ case ${1:-} in
 	test)
 		build "$2/memcached_test" "$here"/memcached_{test,text,meta,binary,parts}.c
 		"$2/memcached_test"
-		${CC:-cc} "${flags[@]}" -std=gnu11 -Wno-sign-compare -Wno-unused-parameter -fsanitize=address,undefined \
-			-isystem "$("${KV_PG_CONFIG:-${PG_CONFIG:-pg_config}}" --includedir-server)" -o "$2/value_cache" "$here/value_cache.c" -lm
-		"$2/value_cache"
+		for program in value_cache compress; do
+			${CC:-cc} "${flags[@]}" -std=gnu11 -Wno-sign-compare -Wno-unused-parameter -fsanitize=address,undefined \
+				-isystem "$("${KV_PG_CONFIG:-${PG_CONFIG:-pg_config}}" --includedir-server)" -o "$2/$program" "$here/$program.c" -lm -llz4
+			"$2/$program"
+		done
 		# others may say other things of what is wrong
 		if [ "$(memcached -V 2>/dev/null)" = 'memcached 1.6.18' ]; then
 			compare "$2" 100
@@ -88,7 +91,7 @@ case ${1:-} in
 		done
 		;;
 	*)
-		sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+		sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 		exit 1
 		;;
 esac

@@ -31,7 +31,16 @@ typedef enum KvForm
 	KV_FORM_RAW = 0,			/* the payload of the one value column */
 	KV_FORM_NULL = 1,			/* that column is NULL; no bytes */
 	KV_FORM_TUPLE = 2,			/* a compact tuple (table/tuple.c) */
-	KV_FORM_KEY = 3				/* no row: the key to which a deleted one moved */
+	KV_FORM_KEY = 3,			/* no row: the key to which a deleted one moved */
+
+	/*
+	 * With RAW or TUPLE: compressed as a whole (table/compress.c).  A bit of the form, and the
+	 * other length at the beginning of the stored bytes, not in the version: so versions,
+	 * entries, runs and WAL records have the layout that they have for any value, their len
+	 * and CRC are of the stored bytes, and whoever moves, keeps or counts a value need not
+	 * know.  The other length is for who has the bytes already, under the same CRC.
+	 */
+	KV_FORM_LZ4 = 8
 } KvForm;
 
 /* What a commit survives; the numbers are in files and WAL records. */

@@ -23,6 +23,13 @@ xid_is_possible(uint64 xid)
 }
 
 static bool
+form_is_known(uint8 form)
+{
+	return form <= KV_FORM_KEY || form == (KV_FORM_RAW | KV_FORM_LZ4) ||
+		form == (KV_FORM_TUPLE | KV_FORM_LZ4);
+}
+
+static bool
 kind_is_known(uint8 kind)
 {
 	return kind == KV_VERSION_PUT || kind == KV_VERSION_DELETE || kind == KV_VERSION_LOCK;
@@ -35,7 +42,7 @@ put_is_sound(const char *data, Size len)
 
 	return len >= sizeof(*put) && put->keylen <= KV_MAX_KEY && put->len <= KV_MAX_VALUE &&
 		len == sizeof(*put) + put->keylen + put->len &&
-		kind_is_known(put->kind) && put->form <= KV_FORM_KEY && xid_is_possible(put->xid);
+		kind_is_known(put->kind) && form_is_known(put->form) && xid_is_possible(put->xid);
 }
 
 static bool

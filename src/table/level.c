@@ -1,0 +1,86 @@
+/*
+ * level.c
+ *		A table's rows written anew because the table has another level now.
+ *
+ * They go from store to store as they are stored, in whatever form.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "table/table.h"
+
+/* Copy every row that is there now, as it is stored. */
+static void
+copy_rows(Relation rel, KvStore *from, KvStore *to)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw copy",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	KvKey		unbounded = {NULL, 0};
+	KvScan	   *scan = kv_scan_begin(from, snapshot, true);
+	CommandId	cid = GetCurrentCommandId(true);
+	KvRow		row;
+
+	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 0);
+	while (kv_scan_next(scan, &row))
+	{
+		KvKey		key = {row.key, row.keylen};
+
+		(void) kv_insert(to, rel, key, row.form, row.value, row.len, snapshot, cid, false);
+		kv_progress_add(1);
+	}
+	kv_scan_end(scan);
+	UnregisterSnapshot(snapshot);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/* The same, as kvfdw_stat_progress shows it. */
+static void
+rewrite_rows(Relation rel, KvStore *from, KvStore *to)
+{
+	KvProgress	outer;
+
+	kv_progress_begin(&outer, KV_PROGRESS_REWRITE, MyDatabaseId, RelationGetRelid(rel), -1,
+					  "writing rows", kv_store_row_estimate(from));
+	PG_TRY();
+	{
+		copy_rows(rel, from, to);
+	}
+	PG_FINALLY();
+	{
+		kv_progress_end(&outer);
+	}
+	PG_END_TRY();
+}
+
+void
+kv_table_apply_wal_option(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	KvTable    *table;
+	KvWalLevel	level;
+
+	if (rel == NULL)
+		return;
+	table = kv_table_get(rel);
+
+	/* without the lock: the ALTER was rolled back to a savepoint */
+	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) && table->wal_given && kv_store_wal_level(MyDatabaseId, relid, &level) &&
+		level != table->wal)
+	{
+		KvStore    *store = kv_table_store(rel, true);	/* and lines of others settled */
+
+		/* what the last statement has written is to be copied, too */
+		CommandCounterIncrement();
+		rewrite_rows(rel, store, kv_table_renew(rel, store));
+	}
+	relation_close(rel, NoLock);
+}
