@@ -466,6 +466,8 @@ typedef struct KvMcTurn
 
 /* Do them: then each connection is parked, or has its replies said and its input consumed. */
 extern void kv_mc_turn_run(KvMcTurn *turn);
+
+/* ---- commit.c ---- */
 /* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
 /* Commit, on this server's device; synchronous standbys are not waited for. */

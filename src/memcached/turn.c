@@ -26,7 +26,6 @@
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -81,7 +80,6 @@ typedef struct KvMcAttempt
 	KvMcFold	fold;
 } KvMcAttempt;
 
-XLogRecPtr	kv_mc_unflushed = InvalidXLogRecPtr;
 static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for this */
 
 static MemoryContext attempt_context = NULL;
@@ -569,52 +567,6 @@ set_writers_aside(KvMcAttempt *attempt)
 
 /* ---- the transaction ---- */
 
-/* Commit with this as synchronous_commit. */
-static void
-commit_at(int level)
-{
-	int			before = synchronous_commit;
-
-	synchronous_commit = level;
-	PG_TRY();
-	{
-		CommitTransactionCommand();
-	}
-	PG_FINALLY();
-	{
-		synchronous_commit = before;
-	}
-	PG_END_TRY();
-}
-
-void
-kv_mc_commit_here(void)
-{
-	commit_at(SYNCHRONOUS_COMMIT_LOCAL_FLUSH);
-}
-
-void
-kv_mc_commit_as(KvMcCommit mode, bool wrote)
-{
-	if (mode != KV_MC_COMMIT_ON)
-		commit_at(SYNCHRONOUS_COMMIT_OFF);
-	else if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
-		commit_at(SYNCHRONOUS_COMMIT_LOCAL_FLUSH);
-	else
-		CommitTransactionCommand();
-	if (!wrote)
-		return;
-	if (mode == KV_MC_COMMIT_DRAIN)
-		kv_mc_unflushed = XactLastCommitEnd;
-	if (mode == KV_MC_COMMIT_ON)
-	{
-		kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
-		/* told to end, it may not have waited for synchronous standbys (M 1) */
-		if (ProcDiePending)
-			proc_exit(1);
-	}
-}
-
 /* Numbers are known now; those of versions that were merged stay what no version has. */
 static void
 complete_replies(KvMcAttempt *attempt)
@@ -901,14 +853,4 @@ kv_mc_turn_run(KvMcTurn *turn)
 		deliver(turn->tasks, i, i + 1, true);
 	}
 	consume(turn->tasks, turn->ntasks);
-}
-
-void
-kv_mc_flush_wal(void)
-{
-	XLogRecPtr	upto = kv_mc_unflushed;
-
-	kv_mc_unflushed = InvalidXLogRecPtr;
-	if (!XLogRecPtrIsInvalid(upto) && !RecoveryInProgress())
-		kv_mc_ask_flush(upto);
 }
