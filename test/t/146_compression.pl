@@ -18,7 +18,7 @@ my $seed = $ENV{KV_SEED} // int(rand(1_000_000));
 note "seed $seed";
 my $file = PostgreSQL::Test::Utils::tempdir() . '/lz4.tier';
 my $node = mc_cluster('lz4', options => ", compression 'lz4'", wal_level => 'replica', max_wal_senders => 5, wal_keep_size => '2GB', 'kvfdw.freeze_delay' => '1h',
-	'kvfdw.recent_cache' => '1MB', 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.merge_buffers' => '4MB');
+	'kvfdw.recent_cache' => '1MB', 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.range_cache' => "'8MB'");
 my @tables = ('t_full', 't_keys', 't_none', 'wide');
 # Nothing, little, much, too much for a slot; what compresses well, by a third, by a little, and not at all.
 $node->safe_psql('postgres', join('', map { kv_table("t_$_", 'k int, v text', 'k', "compression 'lz4', shards '2', wal '$_'") } 'full', 'keys', 'none')
@@ -71,6 +71,13 @@ is(live('third'), live('third_p'), 'a value of one block that does not become ha
 is(join(' ', map { image($_) } 't_full', 'z', 'p', 'third_p'), '4 4 3 3', 'only images of tables that may have such values have the version that says so');
 $node->safe_psql('postgres', q{INSERT INTO z VALUES (1000, repeat(noise(1, 1000), 200000))});
 is(answer($node, q{SELECT length(v), v = repeat(noise(1, 1000), 200000) FROM z WHERE k = 1000}), '200000000|t', 'a value of 200 MB');
+
+# ---- by place ----
+
+# half of it is noise, it lies in no order, and is more than the range cache has room for
+$node->safe_psql('postgres', kv_table('placed', 'k uuid, v text', 'k', q{compression 'lz4'}) . q{INSERT INTO placed SELECT md5(g::text)::uuid, noise(g, 1600) || repeat('p', 1600) FROM generate_series(1, 6000) g; SELECT kvfdw_freeze('placed'); ANALYZE placed});
+like(answer($node, 'EXPLAIN (COSTS off) SELECT sum(hashtext(v)::bigint) FROM placed'), qr/By Place: true/, 'a scan by place');
+is(answer($node, 'SELECT count(*), sum(hashtext(v)::bigint) FROM placed'), answer($node, q{SELECT count(*), sum(hashtext(noise(g, 1600) || repeat('p', 1600))::bigint) FROM generate_series(1, 6000) g}), '... has the values');
 
 # ---- changes, options, compaction ----
 
