@@ -56,7 +56,8 @@ CREATE FUNCTION kvfdw_stat_get_tables(
 	OUT space_bound bigint,
 	OUT space_waits_for text,
 	OUT recent_hits bigint,
-	OUT tier_hits bigint)
+	OUT tier_hits bigint,
+	OUT splits bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
@@ -150,6 +151,11 @@ CREATE FUNCTION kvfdw_compact("table" regclass, sorted boolean DEFAULT false,
 -- Reads a table's values into the value cache, as far as it has room; returns bytes.  For
 -- the owner.
 CREATE FUNCTION kvfdw_prewarm(regclass) RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+-- Splits every shard; at_end: behind its greatest key.  How many shards there are then.  For
+-- the owner.
+CREATE FUNCTION kvfdw_split("table" regclass, at_end boolean DEFAULT false) RETURNS integer
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
 -- The compactions that run now: one row for each shard.

@@ -10,6 +10,7 @@
 #
 #   ADMISSION=2        all of it under admission with so many slots, for superusers too
 #   PASSES=on          all of it while all tables are compacted all the time
+#   SPLITS=on          all of it while shards are split and cut all the time
 #   CHUNK_KB=64        all of it with the smallest value files of so many kB
 #   COMPACT=1          merges of all runs move what lies in closed value files
 #   STATEMENTS=20000   statements of the differential test
@@ -39,6 +40,7 @@ server()
 	[ -z "${CHUNK_KB:-}" ] || chunks=("kvfdw.test_chunk_kb = $CHUNK_KB")
 	[ -z "${COMPACT:-}" ] || chunks+=("kvfdw.test_compact = on")
 	[ -z "${PASSES:-}" ] || chunks+=("kvfdw.test_passes = on" "kvfdw.compact_memory = 4MB")
+	[ -z "${SPLITS:-}" ] || chunks+=("kvfdw.test_splits = on")
 	[ -z "${ADMISSION:-}" ] || admission=("kvfdw.admission_limit = $ADMISSION" "kvfdw.admission_exempt_superusers = off"
 		"kvfdw.admission_exempt_monitor = off")
 	kv_server_init "fsync = off" "autovacuum_naptime = 1h" "max_prepared_transactions = 10" "log_min_messages = info" "${admission[@]}" "${chunks[@]}" "$@"

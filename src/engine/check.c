@@ -327,6 +327,8 @@ check_logs(KvCheck *check)
 	first = shard->files.first_log;
 	last = shard->log_number;
 	generation = pg_atomic_read_u32(&shard->generation);
+	if (shard->bounds_since == KV_NOT_IN_MAP)
+		last = first;			/* its files go */
 	LWLockRelease(&shard->lock);
 	if (last > first)
 		kv_shard_drain(check->store, check->shardno, last - 1, PG_UINT64_MAX);
@@ -344,7 +346,8 @@ check_logs(KvCheck *check)
 }
 
 /*
- * Is the chunk in the list and its file, if there is one, shorter than what is used of it?
+ * Is the chunk in the list of a shard that has not left the map, and its file, if there is one,
+ * shorter than what is used of it?
  * A slot may have given back what it had reserved a moment ago, and the file been cut.
  */
 static bool
@@ -355,7 +358,7 @@ lacks_bytes(KvShard *shard, KvAddress place, const struct stat *file)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	chunk = kv_chunk_find(shard, place);
-	lacks = chunk != NULL &&
+	lacks = chunk != NULL && shard->bounds_since != KV_NOT_IN_MAP &&
 		(file == NULL || place + file->st_size < kv_chunk_end(shard, chunk));
 	LWLockRelease(&shard->lock);
 	return lacks;

@@ -40,6 +40,8 @@
  *  I 17 Before a manifest names a chunk that a compaction has written, every
  *       value in it that an entry will name has been verified, sealed for its
  *       new place, and made durable.
+ *  I 18 Who looks into a shard for the sake of a key, or writes to it, does so
+ *       while the map by which it was found still has these bounds of it.
  *  I 19 A store's value files have at most kvfdw.space_amp times what its live
  *       values have, and a constant for each shard and one compaction, but where
  *       a base backup runs, the disk is full or nothing compacts.  What an older
@@ -431,6 +433,14 @@ extern void kv_store_bound_space(KvStore *store, double amp);
  */
 extern void kv_store_compact(KvStore *store, bool sorted, KvCompacted *done);
 
+/*
+ * Splits every shard that has enough keys; at_end: ends each behind its greatest key, and
+ * gives what is to come behind that to a new one.  Waits until that is durable, and returns
+ * how many shards there are.  Serves interrupts.  ERROR while a base backup is being taken.
+ * The caller holds a lock on the table that excludes TRUNCATE and DROP.
+ */
+extern int	kv_store_split(KvStore *store, bool at_end);
+
 typedef struct KvPassStats
 {
 	Oid			relid;
@@ -469,7 +479,7 @@ typedef enum KvStat
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
 	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,
-	KV_COUNT_TIER_HITS,
+	KV_COUNT_TIER_HITS, KV_COUNT_SPLITS,
 	KV_COUNTERS
 } KvStat;
 

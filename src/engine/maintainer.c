@@ -38,6 +38,7 @@
 #include "engine/life/life.h"
 #include "engine/maintainer.h"
 #include "engine/shard/shard.h"
+#include "engine/split/split.h"
 #include "engine/statistics.h"
 #include "engine/warm.h"
 #include "engine/xact/xact.h"
@@ -163,6 +164,8 @@ maintain_store(KvStore *store, void *arg)
 			break;
 		kv_shard_maintain(store, i, now);
 	}
+	if (!ShutdownRequestPending)
+		(void) kv_split_look(store);
 #ifdef KVFDW_FAULTS
 	if (!kv_test_passes || RecoveryInProgress())
 		return;

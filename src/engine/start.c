@@ -33,6 +33,7 @@
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/slot/slot.h"
+#include "engine/split/split.h"
 #include "engine/xact/xact.h"
 
 typedef struct KvRoom
@@ -76,6 +77,7 @@ static const KvRoom rooms[] = {
 	kv_slots_gucs, kv_slots_start},
 	{KV_STRUCT(KvSettled, kv_settled), .gucs = kv_freeze_gucs, .start = kv_settle_startup},
 	{.gucs = kv_compact_gucs},
+	{.gucs = kv_split_gucs},
 	{KV_STRUCT(KvControl, kv_control)},
 	{KV_STRUCT(KvBarrier, kv_barrier), kv_barrier_init},
 	{.gucs = kv_recovery_gucs},

@@ -55,9 +55,52 @@ kv_store_size(KvStore *store)
 	return bytes;
 }
 
+static int
+compare_places(const void *a, const void *b)
+{
+	KvAddress	left = *(const KvAddress *) a;
+	KvAddress	right = *(const KvAddress *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/*
+ * Count the chunks of a shard; those that others may list, too, are added to places and
+ * counted for the first one only.
+ */
+static KvAddress *
+add_chunks(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
+{
+	int			before = *n;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+		KvAddress	place = chunk->chunk.place;
+
+		if (chunk->chunk.flags & KV_CHUNK_SHARED)
+		{
+			if (bsearch(&place, places, before, sizeof(KvAddress), compare_places) != NULL)
+				continue;
+			places = places == NULL ? palloc(sizeof(KvAddress)) :
+				repalloc_huge(places, (*n + 1) * sizeof(KvAddress));
+			places[(*n)++] = place;
+		}
+		stats->chunks++;
+		stats->value_file_bytes += kv_chunk_end(shard, chunk) - place;
+	}
+	LWLockRelease(&shard->lock);
+	if (*n > before)
+		qsort(places, *n, sizeof(KvAddress), compare_places);
+	return places;
+}
+
 static void
 describe(KvStore *store, KvStoreStats *stats)
 {
+	KvAddress  *places = NULL;
+	int			nplaces = 0;
 	KvRetiredWait waits = KV_WAITS_FOR_NOTHING;
 	KvStoreSpace space;
 
@@ -79,8 +122,7 @@ describe(KvStore *store, KvStoreStats *stats)
 
 		stats->delta_bytes += shard->active.bytes + shard->sealed.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
-		stats->chunks += shard->nchunks;
-		stats->value_file_bytes += kv_shard_value_bytes(shard);
+		places = add_chunks(shard, places, &nplaces, stats);
 		stats->retired_chunks += shard->nretired;
 		if (shard->nretired > 0)
 		{

@@ -39,10 +39,11 @@ PG_FUNCTION_INFO_V1(kvfdw_check);
 PG_FUNCTION_INFO_V1(kvfdw_freeze);
 PG_FUNCTION_INFO_V1(kvfdw_compact);
 PG_FUNCTION_INFO_V1(kvfdw_prewarm);
+PG_FUNCTION_INFO_V1(kvfdw_split);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_progress);
 
-#define KV_STAT_COLUMNS 42
+#define KV_STAT_COLUMNS 43
 #define KV_PROGRESS_COLUMNS 10
 
 KV_NORETURN static void
@@ -131,6 +132,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	n++;
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_RECENT_HITS]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_TIER_HITS]);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_SPLITS]);
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -353,6 +355,22 @@ kvfdw_compact(PG_FUNCTION_ARGS)
 	if (done.waiting_for != NULL)
 		values[2] = CStringGetTextDatum(done.waiting_for);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+Datum
+kvfdw_split(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	KvStore    *store;
+	int			n = 0;
+
+	PreventCommandDuringRecovery("kvfdw_split()");
+	rel = open_our_table(PG_GETARG_OID(0), true, RowExclusiveLock);
+	store = kv_table_store(rel, false);
+	if (store)
+		n = kv_store_split(store, PG_GETARG_BOOL(1));
+	relation_close(rel, RowExclusiveLock);
+	PG_RETURN_INT32(n);
 }
 
 static void

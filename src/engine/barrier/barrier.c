@@ -166,8 +166,9 @@ next_shards(KvStore *store, uint32 from, uint32 shards[KV_BARRIER_BATCH])
 	return n;
 }
 
+/* Make images of all shards, one batch after the other. */
 static void
-flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
+flush_shards(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
 {
 	uint32		shards[KV_BARRIER_BATCH];
 	int			n;
@@ -185,8 +186,23 @@ flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_m
 		if (raised)
 			kv_clog_fence();	/* many transactions may begin before all images are made */
 	}
-	if (store->imaged_stale && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
-		kv_imaged_write(store);
+}
+
+/*
+ * A shard that leaves the map meanwhile gets no image, and a start that goes back to the map
+ * before would have it as it was before the redo pointer.  So a map that came meanwhile must be
+ * one to which a start goes back (durable/mapback.c).
+ */
+static void
+flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
+{
+	do
+	{
+		flush_shards(store, covers, stats, rested_ms);
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+			return;
+	} while (!kv_map_is_imaged(store));
+	kv_map_look(store);
 }
 
 static void
@@ -326,8 +342,8 @@ make_wanted(KvStore *store, uint64 covers)
 		if (raised)
 			kv_clog_fence();	/* as in flush_store */
 	}
-	if (store->imaged_stale && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
-		kv_imaged_write(store);
+	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+		kv_map_look(store);
 }
 
 typedef struct KvWanted
@@ -441,7 +457,8 @@ serve_shards(void)
 	bool		wanted = pg_atomic_read_u32(&kv_registry->images_wanted) != 0;
 	KvWanted	all = {0};
 
-	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0)
+	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0 &&
+		pg_atomic_read_u32(&kv_registry->unsettled) == 0)
 		return;
 	if ((!wanted || failed) && now >= looked && !TimestampDifferenceExceeds(looked, now, KV_RETRY_MS))
 		return;

@@ -84,6 +84,7 @@ typedef struct KvStoreShape
 	uint32		creator_incarnation;
 	KvWalLevel	wal;
 	uint64		id;				/* never repeats; 0: written by a library without ids */
+	bool		maps;			/* it may have had other maps than the first */
 	bool		unusable;		/* its directory has a file that says why */
 } KvStoreShape;
 

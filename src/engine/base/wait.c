@@ -23,6 +23,7 @@ uint32		kv_wait_memory = 0;
 uint32		kv_wait_idle = 0;
 uint32		kv_wait_barrier = 0;
 uint32		kv_wait_range = 0;
+uint32		kv_wait_split = 0;
 
 void
 kv_interrupts(void)

@@ -101,26 +101,29 @@ kv_compact_gucs(void)
 
 /* ---- the role ---- */
 
-/* Wait until nobody compacts the shard, and do it then. */
-static void
+/* Wait until nobody compacts the shard, and do it then.  False: it was split meanwhile. */
+static bool
 become_compactor(KvShard *shard)
 {
 	bool		mine = false;
+	bool		gone = false;
 
 	ConditionVariablePrepareToSleep(&shard->changed);
-	while (!mine)
+	for (;;)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		mine = shard->compactor == 0;
+		gone = shard->bounds_since == KV_NOT_IN_MAP;
+		mine = !gone && shard->compactor == 0;
 		if (mine)
 			shard->compactor = MyProcPid;
 		LWLockRelease(&shard->lock);
-		if (mine)
+		if (mine || gone)
 			break;
 		kv_maintenance_interrupts();
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_COMPACT);
 	}
 	ConditionVariableCancelSleep();
+	return mine;
 }
 
 static void
@@ -474,7 +477,12 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 	pass->shardno = shardno;
 	pass->plan = plan;
 
-	become_compactor(shard);
+	if (!become_compactor(shard))
+	{
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(context);
+		return;
+	}
 	kv_progress_begin(&pass->outer, KV_PROGRESS_COMPACT, store->key.dboid, store->key.relid,
 					  shardno, NULL, 0);
 	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));

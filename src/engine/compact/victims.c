@@ -108,7 +108,7 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 	for (int i = 0; i < shard->nchunks && n < most; i++)
 	{
 		const KvShardChunk *chunk = &kv_chunks(shard)[i];
-		KvCandidate one = {i, chunk->chunk.used, kv_chunk_live(shard, chunk)};
+		KvCandidate one = {i, kv_chunk_taken(shard, chunk), kv_chunk_live(shard, chunk)};
 		double		share = one.used > 0 ? (double) one.live / one.used : 0;
 
 		if (!kv_chunk_may_be_victim(shard, chunk, horizon) || is_stuck(plan, chunk, one.live) ||

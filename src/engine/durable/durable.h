@@ -25,6 +25,7 @@ typedef struct KvImage
 	KvManifest	manifest;
 	uint32		last_log;
 	uint32		number;
+	uint32		map_number;		/* KvShard.bounds_since when it was captured */
 	uint64		log_tail;		/* of last_log */
 	uint64		covers;			/* a redo pointer; see image.c */
 } KvImage;
@@ -162,8 +163,31 @@ extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
 /* NULL: no shard has had one; ERROR if damaged. */
 extern KvImaged *kv_imaged_read(const KvStore *store);
 extern bool kv_imaged_has(const KvImaged *imaged, uint32 shardno);
-extern void kv_imaged_write(KvStore *store);	/* durable on return; the store is open */
+/* The newest map of which it knows that all shards have their images; imaged NULL: 0. */
+extern uint32 kv_imaged_map(const KvImaged *imaged);
+/* Durable on return; the store is open, and all shards of its map of this number have their images. */
+extern void kv_imaged_write(KvStore *store, uint32 number);
 extern void kv_imaged_forget(const KvStoreKey *key);	/* in a backup's copy: images may go */
+
+/* ---- mapback.c ---- */
+/*
+ * The map of a store that begins at its images, palloc'd: the newest one whose shards all
+ * have their image.  ERROR if there was one and is not any more.
+ */
+extern KvMap *kv_map_choose(const KvStore *store, const KvImaged *imaged);
+extern KvMap *kv_map_newest(const KvStore *store);	/* of one that is believed; palloc'd */
+/* Remove all other maps, and files of shards that this one does not have. */
+extern void kv_map_keep_only(const KvStore *store, const KvMap *map);
+extern bool kv_map_has_others(const KvStore *store, const KvMap *map);	/* are there any? */
+/* The process that makes images: a map, if it is not the first, is durable. */
+extern void kv_map_sync(KvStore *store, uint32 number);
+/* Have all shards of the store's map images that were captured since their bounds changed? */
+extern bool kv_map_is_imaged(KvStore *store);
+/*
+ * The process that makes images has made some of the store: writes its file "imaged" if that
+ * is due, and after a change of the map what the one before has left goes, if it may.
+ */
+extern void kv_map_look(KvStore *store);
 
 /* ---- imageback.c ---- */
 /*
@@ -180,16 +204,16 @@ extern bool kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoun
 							  uint64 *log_end);
 /*
  * In the postmaster, in a backup's copy: removes all images but the one that the copy can be
- * set back to, or all if there is none.  Does not ask had_image.
+ * set back to, or all if there is none.
  */
 extern void kv_shard_choose_image(const KvStore *store, uint32 shardno,
-								  const KvFoundFile *files, int n, bool had_image,
+								  const KvFoundFile *files, int n,
 								  const KvBackupLabel *label);
 /*
  * In the postmaster, at wal level 'none': what the shard has beyond its newest image is not
  * believed; its manifest then tells recovery to salvage that.
  */
 extern void kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files,
-						   int n, bool had_image, const KvBackupLabel *label);
+						   int n, bool had_image);
 
 #endif							/* KV_DURABLE_H */

@@ -15,7 +15,8 @@
  *   2. drain     what the slots sealed so far hold gets to the files
  *   3. sync      chunks that are not for good on the device, logs, runs that the image
  *                before did not name
- *   4. write     the image file, durably, directory included
+ *   4. write     the image file, durably, directory included; before it the map that has
+ *                the shard with these bounds
  *   5. release   unlink the image before, and what only that named; and chunks that had
  *                left the list before the image was captured (shard/retired.c)
  *
@@ -103,7 +104,7 @@ typedef struct KvImageHead
 	uint64		log_tail;
 	uint64		covers;
 	uint32		number;
-	uint32		map_number;		/* 0 */
+	uint32		map_number;
 } KvImageHead;
 
 StaticAssertDecl(sizeof(KvImageHead) == 40, "image head size");
@@ -134,6 +135,7 @@ image_bytes(const KvStoreKey *key, uint32 shardno, const KvImage *image, Size *l
 	head->log_tail = image->log_tail;
 	head->covers = image->covers;
 	head->number = image->number;
+	head->map_number = image->map_number;
 	memcpy(head + 1, manifest, manifest_len);
 	pfree(manifest);
 	end->crc = kv_crc(bytes, (char *) end - bytes);
@@ -153,6 +155,7 @@ parse_v1(const KvStoreKey *key, uint32 shardno, const char *path, const char *by
 		end->crc != kv_crc(bytes, len - sizeof(uint32)) ||
 		kv_manifest_parse(key, shardno, path, manifest, manifest_len, &image->manifest) != NULL)
 		return false;
+	image->map_number = 0;
 	image->last_log = end->last_log;
 	image->number = end->number;
 	image->log_tail = end->log_tail;
@@ -175,6 +178,7 @@ parse_v2(const KvStoreKey *key, uint32 shardno, const char *path, const char *by
 		return false;
 	image->last_log = head->last_log;
 	image->number = head->number;
+	image->map_number = head->map_number;
 	image->log_tail = head->log_tail;
 	image->covers = head->covers;
 	return true;
@@ -273,12 +277,13 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 
 	memset(shard->images, 0, sizeof(shard->images));
 	shard->image_log = 0;
-	shard->image_number = 0;
+	shard->image_number = shard->image_map = 0;
 	shard->leftovers = false;
 	if (!kv_image_read_newest(&store->key, shardno, files, n, LOG, &image))
 		return;
 	name_files(&image, &shard->images[KV_IMAGE_LAST]);
 	shard->image_number = image.number;
+	shard->image_map = image.map_number;
 	shard->image_log = image.last_log;
 	shard->image_tail = image.log_tail;
 
@@ -296,6 +301,10 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 static bool
 is_clean(KvShard *shard)
 {
+	if (shard->bounds_since == KV_NOT_IN_MAP)
+		return true;
+	if (shard->bounds_since > shard->image_map)
+		return false;
 	if ((shard->open_slot >= 0 && kv_slots[shard->open_slot].nentries > 0) ||
 		shard->sealed_slots >= 0 || kv_retired_wants_image(shard))
 		return false;
@@ -327,6 +336,7 @@ capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
 		kv_shard_describe(shard, &image->manifest);
 		image->last_log = shard->log_number;
 		image->log_tail = shard->log_tail;
+		image->map_number = shard->bounds_since;
 
 		/* an attempt that failed may have kept files that nobody else names */
 		if (shard->images[KV_IMAGE_NEXT].valid)
@@ -465,6 +475,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 		bytes = image_bytes(key, work[i].shardno, image, &len);
 		kv_io_create(temporary_of(key, &work[i]), bytes, len);
 		kv_io_start_sync(temporary_of(key, &work[i]));
+		kv_map_sync(store, image->map_number);
 		pfree(bytes);
 	}
 	for (int i = 0; i < n; i++)
@@ -499,6 +510,7 @@ adopt_image(KvStore *store, const KvImageWork *work)
 	shard->images[KV_IMAGE_LAST] = shard->images[KV_IMAGE_NEXT];
 	shard->images[KV_IMAGE_NEXT].valid = false;
 	shard->image_number = image->number;
+	shard->image_map = image->map_number;
 	shard->image_log = image->last_log;
 	shard->image_tail = image->log_tail;
 	shard->image_generation = work->generation;

@@ -242,7 +242,7 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 
 void
 kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-			   bool had_image, const KvBackupLabel *label)
+			   bool had_image)
 {
 	const KvStoreKey *key = &store->key;
 	KvImage image;
@@ -290,7 +290,7 @@ choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
 
 void
 kv_shard_choose_image(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-					  bool had_image, const KvBackupLabel *label)
+					  const KvBackupLabel *label)
 {
 	KvImage image;
 	bool		found = choose(&store->key, shardno, files, n, label, &image);

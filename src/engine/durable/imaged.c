@@ -17,19 +17,33 @@
 
 #define KV_MAGIC_IMAGED	0x4b564944	/* "KVID" */
 
+#define KV_IMAGED_VERSION	2		/* 1: of a store that has its first map */
+
 struct KvImaged
 {
 	uint32		magic;
 	uint32		format_version;
 	uint64		id;				/* the store's */
-	uint32		nshards;
-	uint32		crc;			/* of all above and the bits */
-	uint8		bits[FLEXIBLE_ARRAY_MEMBER];
+	uint32		nshards;		/* bits: shards have lower numbers */
+	uint32		crc;			/* of all above and all below */
+	uint8		bits[FLEXIBLE_ARRAY_MEMBER];	/* in version 2 before them the map's number */
 };
 
 StaticAssertDecl(offsetof(KvImaged, bits) == 24, "imaged head size");
 
-#define KV_IMAGED_SIZE(nshards)	(offsetof(KvImaged, bits) + ((nshards) + 7) / 8)
+/* Where the bits begin, behind the head. */
+static Size
+bits_at(uint32 format_version)
+{
+	return format_version == 1 ? 0 : sizeof(uint32);
+}
+
+static Size
+imaged_size(const KvImaged *imaged)
+{
+	return offsetof(KvImaged, bits) + bits_at(imaged->format_version) +
+		((Size) imaged->nshards + 7) / 8;
+}
 
 static uint32
 imaged_crc(const KvImaged *imaged)
@@ -38,7 +52,7 @@ imaged_crc(const KvImaged *imaged)
 
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, imaged, offsetof(KvImaged, crc));
-	COMP_CRC32C(crc, imaged->bits, (imaged->nshards + 7) / 8);
+	COMP_CRC32C(crc, imaged->bits, imaged_size(imaged) - offsetof(KvImaged, bits));
 	FIN_CRC32C(crc);
 	return crc;
 }
@@ -52,9 +66,10 @@ kv_imaged_read(const KvStore *store)
 
 	if (imaged == NULL)
 		return NULL;
-	if (len != KV_IMAGED_SIZE(store->shape.nshards) || imaged->magic != KV_MAGIC_IMAGED ||
-		imaged->format_version != KV_FORMAT_VERSION || imaged->id != store->shape.id ||
-		imaged->nshards != store->shape.nshards || imaged->crc != imaged_crc(imaged))
+	if (len < offsetof(KvImaged, bits) || imaged->magic != KV_MAGIC_IMAGED ||
+		imaged->format_version < 1 || imaged->format_version > KV_IMAGED_VERSION ||
+		len != imaged_size(imaged) || imaged->id != store->shape.id ||
+		imaged->nshards < store->shape.nshards || imaged->crc != imaged_crc(imaged))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path)));
@@ -64,23 +79,50 @@ kv_imaged_read(const KvStore *store)
 bool
 kv_imaged_has(const KvImaged *imaged, uint32 shardno)
 {
-	return imaged != NULL && (imaged->bits[shardno / 8] >> (shardno % 8) & 1) != 0;
+	const uint8 *bits;
+
+	if (imaged == NULL || shardno >= imaged->nshards)
+		return false;
+	bits = imaged->bits + bits_at(imaged->format_version);
+	return (bits[shardno / 8] >> (shardno % 8) & 1) != 0;
+}
+
+uint32
+kv_imaged_map(const KvImaged *imaged)
+{
+	uint32		number = 0;
+
+	if (imaged != NULL && imaged->format_version > 1)
+		memcpy(&number, imaged->bits, sizeof(number));
+	return number;
 }
 
 void
-kv_imaged_write(KvStore *store)
+kv_imaged_write(KvStore *store, uint32 number)
 {
-	Size		size = KV_IMAGED_SIZE(store->shape.nshards);
-	KvImaged   *imaged = palloc0(size);
+	bool		maps = store->shape.maps;
+	KvImaged	head = {
+		.magic = KV_MAGIC_IMAGED,
+		.format_version = maps ? KV_IMAGED_VERSION : 1,
+		.id = store->shape.id,
+		.nshards = maps ? pg_atomic_read_u32(&store->numbers) : store->shape.nshards
+	};
+	Size		size;
+	KvImaged   *imaged;
+	uint8	   *bits;
 
-	imaged->magic = KV_MAGIC_IMAGED;
-	imaged->format_version = KV_FORMAT_VERSION;
-	imaged->id = store->shape.id;
-	imaged->nshards = store->shape.nshards;
-	for (uint32 i = 0; i < store->shape.nshards; i++)
+	head.nshards = Max(head.nshards, store->shape.nshards);
+	size = imaged_size(&head);
+	imaged = palloc0(size);
+	memcpy(imaged, &head, offsetof(KvImaged, bits));
+	if (maps)
+		memcpy(imaged->bits, &number, sizeof(number));
+	bits = imaged->bits + bits_at(imaged->format_version);
+	kv_each_shard(store, i)
 	{
-		if (kv_shard(store, i)->image_number > 0)
-			imaged->bits[i / 8] |= 1 << (i % 8);
+		/* shards of a map that has come meanwhile it need not tell of */
+		if (i < head.nshards && kv_shard(store, i)->image_number > 0)
+			bits[i / 8] |= 1 << (i % 8);
 	}
 	imaged->crc = imaged_crc(imaged);
 	kv_io_replace(kv_path_in_store(&store->key, "imaged"), imaged, size, true);

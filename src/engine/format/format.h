@@ -103,14 +103,18 @@ typedef struct KvLogHeader
 
 StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
 
-/* Which shard has which keys.  Behind the head come shards, offsets and the bytes of bounds. */
+/*
+ * Which shard has which keys.  Behind the head come the shards' numbers, for each of them
+ * the number of the map that has last changed its bounds, offsets and the bytes of bounds.
+ */
 typedef struct KvMap
 {
 	uint32		number;			/* 0: the store was made with it */
 	uint32		nshards;
 	uint32		next_number;	/* no shard has had it or a greater one */
 	uint32		bytes;			/* of all of it */
-	uint32		data[FLEXIBLE_ARRAY_MEMBER];	/* shard[nshards], offset[nshards + 1], bytes */
+	uint32		data[FLEXIBLE_ARRAY_MEMBER];	/* shard[nshards], since[nshards],
+												 * offset[nshards + 1], bytes */
 } KvMap;
 
 /* Its shards' numbers, in the order of their keys. */
@@ -120,11 +124,18 @@ kv_map_shards(const KvMap *map)
 	return map->data;
 }
 
+/* For each the map that has last changed its bounds. */
+static inline const uint32 *
+kv_map_since(const KvMap *map)
+{
+	return map->data + map->nshards;
+}
+
 /* Where the range of a shard begins, by its position; that of the first one is empty. */
 static inline KvKey
 kv_map_bound(const KvMap *map, uint32 position)
 {
-	const uint32 *offsets = map->data + map->nshards;
+	const uint32 *offsets = map->data + 2 * map->nshards;
 	const uint8 *bytes = (const uint8 *) (offsets + map->nshards + 1);
 	KvKey		bound = {bytes + offsets[position], offsets[position + 1] - offsets[position]};
 
@@ -199,7 +210,8 @@ typedef enum KvFileKind
 
 typedef struct KvFoundFile
 {
-	uint32		shard;			/* of a chunk its volume, which is above any shard's number */
+	uint32		shard;			/* of a chunk KV_NO_SHARD */
+	uint32		volume;			/* of a chunk */
 	uint32		number;			/* of a log, run, image, or of a chunk in its volume */
 	KvFileKind	kind;
 	char		name[32];
@@ -214,7 +226,7 @@ typedef struct KvFound
 static inline KvAddress
 kv_found_place(const KvFoundFile *chunk)
 {
-	KvAddress	begin = kv_volume_begin(chunk->shard);
+	KvAddress	begin = kv_volume_begin(chunk->volume);
 
 	return begin + chunk->number * kv_chunk_size(kv_class_of(begin));
 }
@@ -286,6 +298,8 @@ extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
  * no name of ours.
  */
 extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
+/* The index of the first file of this shard, or of one with a greater number. */
+extern int	kv_found_first(const KvFound *found, uint32 shardno);
 /* How many of the files from index at on, without a gap, are this shard's. */
 extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
 /* The entries of a directory whose names are numbers, as OIDs; LOG if it cannot be read. */
@@ -304,20 +318,29 @@ extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
+extern const char *kv_path_map(const KvStoreKey *key, uint32 number);	/* not of the first */
 extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number);
 
 /* ---- mapfile.c ---- */
 /*
- * A map of these shards in order of their keys, palloc'd; shards NULL: numbers 0, 1, …  The
- * first begins before all keys, whatever bounds[0] is.
+ * A map of these shards in order of their keys, palloc'd; shards NULL: numbers 0, 1, …  since
+ * NULL: 0, all of them.  The first begins before all keys, whatever bounds[0] is.
  */
 extern KvMap *kv_map_make(uint32 number, uint32 nshards, const uint32 *shards,
-						  const KvKey *bounds);
+						  const uint32 *since, const KvKey *bounds);
 /* Write the file of a new store; durable.  bounds[0] is not used. */
 extern void kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 nshards,
 							  const KvKey *bounds);
 /* What it says, palloc'd: map number 0. */
 extern KvMap *kv_map_file_read(const KvStoreKey *key, int nshards);
+/*
+ * The maps after that, each in a file of its own.  Written whole or not at all, and not
+ * durable; the store's table file must say that there are such.
+ */
+extern void kv_map_file_write(const KvStoreKey *key, const KvMap *map);
+extern KvMap *kv_map_file_load(const KvStoreKey *key, uint32 number);	/* palloc'd */
+/* Their numbers, the greatest first, palloc'd. */
+extern uint32 *kv_map_files(const KvStoreKey *key, int *n);
 
 /* ---- tablefile.c ---- */
 /*
@@ -342,6 +365,8 @@ extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
  * store then.  If it is in shared memory the caller holds the registry's lock, exclusive.
  */
 extern void kv_table_file_allow_chunks(const KvStoreKey *key);
+/* The same of maps after the first. */
+extern void kv_table_file_allow_maps(const KvStoreKey *key);
 /* Whose table file is this?  False if missing, damaged or without an id.  wal may be NULL. */
 extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id,
 								   KvWalLevel *wal);

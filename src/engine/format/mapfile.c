@@ -1,8 +1,13 @@
 /*
  * mapfile.c
- *		The file "map": the bounds with which a store was made.
+ *		Maps of shards: the file "map", with which a store was made, and those that came
+ *		after it, each in a file of its own that never changes.
  */
 #include "postgres.h"
+
+#include <unistd.h>
+
+#include "storage/fd.h"
 
 #include "engine/base/crc.h"
 #include "engine/base/key.h"
@@ -10,13 +15,24 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-/* Version 1: this, offsets as in KvMap, and keys. */
+#define KV_MAP_VERSION	2
+
+/*
+ * Version 1, the file "map": this, offsets as in KvMap, and keys.  Version 2, all others:
+ * this, KvMapMore, and all of a KvMap behind its head.
+ */
 typedef struct KvMapFile
 {
 	KvFileHead	head;
-	uint32		bytes;			/* of offsets and keys behind */
+	uint32		bytes;			/* of what is behind */
 	uint32		crc;
 } KvMapFile;
+
+typedef struct KvMapMore
+{
+	uint32		number;
+	uint32		next_number;
+} KvMapMore;
 
 static uint32
 map_crc(const KvMapFile *file)
@@ -31,9 +47,10 @@ map_crc(const KvMapFile *file)
 }
 
 KvMap *
-kv_map_make(uint32 number, uint32 nshards, const uint32 *shards, const KvKey *bounds)
+kv_map_make(uint32 number, uint32 nshards, const uint32 *shards, const uint32 *since,
+			const KvKey *bounds)
 {
-	Size		bytes = offsetof(KvMap, data) + sizeof(uint32) * (2 * (Size) nshards + 1);
+	Size		bytes = offsetof(KvMap, data) + sizeof(uint32) * (3 * (Size) nshards + 1);
 	KvMap	   *map;
 	uint32	   *offsets;
 	uint8	   *keys;
@@ -45,11 +62,12 @@ kv_map_make(uint32 number, uint32 nshards, const uint32 *shards, const KvKey *bo
 	map->number = number;
 	map->nshards = nshards;
 	map->bytes = bytes;
-	offsets = map->data + nshards;
+	offsets = map->data + 2 * nshards;
 	keys = (uint8 *) (offsets + nshards + 1);
 	for (uint32 i = 0; i < nshards; i++)
 	{
 		map->data[i] = shards != NULL ? shards[i] : i;
+		map->data[nshards + i] = since != NULL ? since[i] : 0;
 		map->next_number = Max(map->next_number, map->data[i] + 1);
 		offsets[i] = at;
 		if (i == 0)
@@ -65,7 +83,7 @@ kv_map_make(uint32 number, uint32 nshards, const uint32 *shards, const KvKey *bo
 static const uint32 *
 filed_part(const KvMap *map, uint32 *bytes)
 {
-	const uint32 *offsets = map->data + map->nshards;
+	const uint32 *offsets = map->data + 2 * map->nshards;
 
 	*bytes = map->bytes - ((const char *) offsets - (const char *) map);
 	return offsets;
@@ -74,7 +92,7 @@ filed_part(const KvMap *map, uint32 *bytes)
 void
 kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 nshards, const KvKey *bounds)
 {
-	KvMap	   *map = kv_map_make(0, nshards, NULL, bounds);
+	KvMap	   *map = kv_map_make(0, nshards, NULL, NULL, bounds);
 	uint32		bytes;
 	const uint32 *part = filed_part(map, &bytes);
 	KvMapFile  *file = palloc0(sizeof(KvMapFile) + bytes);
@@ -127,12 +145,125 @@ kv_map_file_read(const KvStoreKey *key, int nshards)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
-	map = palloc0(offsetof(KvMap, data) + sizeof(uint32) * nshards + file->bytes);
+	map = palloc0(offsetof(KvMap, data) + 2 * sizeof(uint32) * nshards + file->bytes);
 	map->next_number = map->nshards = nshards;
-	map->bytes = offsetof(KvMap, data) + sizeof(uint32) * nshards + file->bytes;
+	map->bytes = offsetof(KvMap, data) + 2 * sizeof(uint32) * nshards + file->bytes;
 	for (int i = 0; i < nshards; i++)
 		map->data[i] = i;
-	memcpy(map->data + nshards, file + 1, file->bytes);
+	memcpy(map->data + 2 * nshards, file + 1, file->bytes);
 	pfree(file);
 	return map;
+}
+
+/* ---- maps after the first ---- */
+
+void
+kv_map_file_write(const KvStoreKey *key, const KvMap *map)
+{
+	uint32		behind = map->bytes - offsetof(KvMap, data);
+	Size		len = sizeof(KvMapFile) + sizeof(KvMapMore) + behind;
+	KvMapFile  *file = palloc0(len);
+	KvMapMore  *more = (KvMapMore *) (file + 1);
+
+	kv_head_make(&file->head, KV_MAGIC_MAP, KV_MAP_VERSION, key, map->nshards);
+	file->bytes = len - sizeof(KvMapFile);
+	more->number = map->number;
+	more->next_number = map->next_number;
+	memcpy(more + 1, map->data, behind);
+	file->crc = map_crc(file);
+	kv_io_replace(kv_path_map(key, map->number), file, len, false);
+	pfree(file);
+}
+
+/* Has no shard two positions, or a number that none can have? */
+static bool
+numbers_are_sound(const uint32 *shards, uint32 nshards, uint32 next_number)
+{
+	uint8	   *there = palloc0(next_number / 8 + 1);
+	bool		sound = true;
+
+	for (uint32 i = 0; i < nshards && sound; i++)
+	{
+		sound = shards[i] < next_number && !(there[shards[i] / 8] & (1 << shards[i] % 8));
+		if (sound)
+			there[shards[i] / 8] |= 1 << shards[i] % 8;
+	}
+	pfree(there);
+	return sound;
+}
+
+KvMap *
+kv_map_file_load(const KvStoreKey *key, uint32 number)
+{
+	char	   *path = pstrdup(kv_path_map(key, number));
+	Size		len;
+	KvMapFile  *file = (KvMapFile *) kv_io_slurp(path, &len);
+	const KvMapMore *more = (const KvMapMore *) (file + 1);
+	KvMap	   *map;
+	uint32		nshards;
+	uint32		behind;
+
+	if (file != NULL && len >= sizeof(KvFileHead) && file->head.magic == KV_MAGIC_MAP &&
+		file->head.format_version > KV_MAP_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
+						path, file->head.format_version, KV_MAP_VERSION)));
+	nshards = file != NULL && len >= sizeof(KvMapFile) ? file->head.shard : 0;
+	if (nshards < 1 || nshards > KV_SHARD_NUMBERS || file->head.magic != KV_MAGIC_MAP ||
+		file->head.format_version != KV_MAP_VERSION ||
+		len != sizeof(KvMapFile) + file->bytes || file->crc != map_crc(file) ||
+		!kv_head_is_of(&file->head, key, nshards) ||
+		file->bytes < sizeof(KvMapMore) + 2 * sizeof(uint32) * (Size) nshards ||
+		more->number != number || more->next_number > KV_SHARD_NUMBERS)
+		nshards = 0;
+	behind = nshards > 0 ? file->bytes - sizeof(KvMapMore) : 0;
+	if (nshards == 0 ||
+		!numbers_are_sound((const uint32 *) (more + 1), nshards, more->next_number) ||
+		!bounds_are_sound((const uint32 *) (more + 1) + 2 * nshards, nshards,
+						  behind - 2 * sizeof(uint32) * nshards))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
+	map = palloc0(offsetof(KvMap, data) + behind);
+	map->number = number;
+	map->nshards = nshards;
+	map->next_number = more->next_number;
+	map->bytes = offsetof(KvMap, data) + behind;
+	memcpy(map->data, more + 1, behind);
+	pfree(file);
+	pfree(path);
+	return map;
+}
+
+uint32 *
+kv_map_files(const KvStoreKey *key, int *n)
+{
+	char	   *directory = pstrdup(kv_path_store(key));
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+	int			room = 8;
+	uint32	   *numbers = palloc(room * sizeof(uint32));
+
+	*n = 0;
+	while ((de = ReadDir(dir, directory)) != NULL)
+	{
+		uint32		number;
+		char		right[20];
+		int			at;
+
+		if (sscanf(de->d_name, "%8x.map", &number) != 1)
+			continue;
+		snprintf(right, sizeof(right), "%08x.map", number);
+		if (strcmp(de->d_name, right) != 0)
+			continue;
+		if (*n == room)
+			numbers = repalloc(numbers, (room *= 2) * sizeof(uint32));
+		for (at = (*n)++; at > 0 && numbers[at - 1] < number; at--)
+			numbers[at] = numbers[at - 1];
+		numbers[at] = number;
+	}
+	FreeDir(dir);
+	pfree(directory);
+	return numbers;
 }

@@ -86,7 +86,7 @@ kv_has_legacy_file(const KvStoreKey *key, uint32 shardno)
 {
 	KvFileId	file = {kv_volume_begin(shardno)};
 
-	return access(kv_path_value(key, file), F_OK) == 0;
+	return shardno < KV_LEGACY_VOLUMES && access(kv_path_value(key, file), F_OK) == 0;
 }
 
 const char *
@@ -119,6 +119,14 @@ kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number)
 	static char path[MAXPGPATH];
 
 	return file_path(path, key, "%05x.%08x.image", shard, number);
+}
+
+const char *
+kv_path_map(const KvStoreKey *key, uint32 number)
+{
+	static char path[MAXPGPATH];
+
+	return file_path(path, key, "%08x.map", number);
 }
 
 /* ---- what there is ---- */
@@ -194,11 +202,12 @@ parse_chunk(const char *name, KvFoundFile *file)
 {
 	char		right[sizeof(file->name)];
 
-	if (sscanf(name, "%5x.c%8x.", &file->shard, &file->number) != 2 ||
-		file->shard < KV_LEGACY_VOLUMES ||
-		file->shard >= KV_LEGACY_VOLUMES + KV_CHUNK_CLASSES * KV_CLASS_VOLUMES)
+	if (sscanf(name, "%5x.c%8x.", &file->volume, &file->number) != 2 ||
+		file->volume < KV_LEGACY_VOLUMES ||
+		file->volume >= KV_LEGACY_VOLUMES + KV_CHUNK_CLASSES * KV_CLASS_VOLUMES)
 		return false;
-	snprintf(right, sizeof(right), "%05x.c%05x.val", file->shard, file->number);
+	snprintf(right, sizeof(right), "%05x.c%05x.val", file->volume, file->number);
+	file->shard = KV_NO_SHARD;
 	file->kind = KV_FILE_CHUNK;
 	return strcmp(name, right) == 0;
 }
@@ -213,7 +222,7 @@ parse_name(const char *name, KvFoundFile *file)
 	if (len >= sizeof(file->name))
 		return false;
 	strlcpy(file->name, name, sizeof(file->name));
-	file->number = 0;
+	file->number = file->volume = 0;
 	if (len > 4 && strcmp(name + len - 4, ".tmp") == 0)
 	{
 		file->kind = KV_FILE_TEMPORARY;
@@ -251,6 +260,8 @@ compare_found(const void *a, const void *b)
 
 	if (left->shard != right->shard)
 		return left->shard < right->shard ? -1 : 1;
+	if (left->volume != right->volume)
+		return left->volume < right->volume ? -1 : 1;
 	return left->number < right->number ? -1 : left->number > right->number;
 }
 
@@ -277,6 +288,24 @@ kv_store_list_files(const KvStoreKey *key, KvFound *found)
 	FreeDir(dir);
 	pfree(directory);
 	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
+}
+
+int
+kv_found_first(const KvFound *found, uint32 shardno)
+{
+	int			low = 0;
+	int			high = found->n;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (found->files[middle].shard < shardno)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
 }
 
 int

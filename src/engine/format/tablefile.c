@@ -37,12 +37,13 @@ typedef struct KvTableFile
 
 StaticAssertDecl(sizeof(KvTableFile) == 80, "table file size");
 
-#define KV_TABLE_VERSION	3
+#define KV_TABLE_VERSION	4		/* 3, with other maps than the first */
 #define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
 #define KV_TABLE_V2_SIZE	offsetof(KvTableFile, flags)
 
-/* KvTableFile.flags: manifests may have chunks. */
+/* KvTableFile.flags: manifests may have chunks, and there may be maps after the first. */
 #define KV_TABLE_CHUNKS		1
+#define KV_TABLE_MAPS		2
 
 /* ---- the table file ---- */
 
@@ -66,7 +67,8 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	Size		len = sizeof(KvTableFile) + schema_len;
 	KvTableFile *file = palloc0(len);
 
-	kv_head_make(&file->head, KV_MAGIC_TABLE, KV_TABLE_VERSION, key, shape->nshards);
+	kv_head_make(&file->head, KV_MAGIC_TABLE, shape->maps ? KV_TABLE_VERSION : 3, key,
+				 shape->nshards);
 	file->creator = shape->creator;
 	file->creator_incarnation = shape->creator_incarnation;
 	file->key_width = shape->key_width;
@@ -74,7 +76,7 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	file->id = shape->id;
 	file->wal = shape->wal;
 	file->schema_incarnation = schema_incarnation;
-	file->flags = KV_TABLE_CHUNKS;
+	file->flags = KV_TABLE_CHUNKS | (shape->maps ? KV_TABLE_MAPS : 0);
 	memcpy(file + 1, schema, schema_len);
 	file->crc = table_crc(file, len);
 	kv_io_replace(path, file, len, true);
@@ -130,7 +132,7 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 		file->crc != table_crc(file, len) ||
 		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
 		(file->head.format_version > 1 && file->wal > KV_WAL_FULL) ||
-		(file->head.format_version > 2 && (file->flags & ~KV_TABLE_CHUNKS) != 0))
+		(file->head.format_version > 2 && (file->flags & ~(KV_TABLE_CHUNKS | KV_TABLE_MAPS)) != 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path)));
@@ -143,6 +145,7 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 	shape->creator = file->creator;
 	shape->creator_incarnation = file->creator_incarnation;
 	shape->id = file->head.format_version == 1 ? 0 : file->id;
+	shape->maps = file->head.format_version > 2 && (file->flags & KV_TABLE_MAPS) != 0;
 	shape->wal = file->head.format_version == 1 ? KV_WAL_NONE : (KvWalLevel) file->wal;
 	if (schema_incarnation)
 		*schema_incarnation = file->head.format_version == 1 ? 0 : file->schema_incarnation;
@@ -164,7 +167,7 @@ kv_table_file_allow_chunks(const KvStoreKey *key)
 	KvTableFile *file = (KvTableFile *) kv_io_slurp(kv_path_in_store(key, "table"), &len);
 
 	version = file != NULL && len >= sizeof(KvFileHead) ? file->head.format_version : 0;
-	if (version == KV_TABLE_VERSION)
+	if (version > 2)
 	{
 		pfree(file);
 		return;
@@ -172,6 +175,23 @@ kv_table_file_allow_chunks(const KvStoreKey *key)
 	initStringInfo(&schema);
 	kv_table_file_require(key, &shape, &schema, &schema_incarnation);
 	kv_table_file_write(key, &shape, schema.data, schema.len, schema_incarnation);
+	pfree(schema.data);
+}
+
+void
+kv_table_file_allow_maps(const KvStoreKey *key)
+{
+	KvStoreShape shape;
+	StringInfoData schema;
+	uint32		schema_incarnation;
+
+	initStringInfo(&schema);
+	kv_table_file_require(key, &shape, &schema, &schema_incarnation);
+	if (!shape.maps)
+	{
+		shape.maps = true;
+		kv_table_file_write(key, &shape, schema.data, schema.len, schema_incarnation);
+	}
 	pfree(schema.data);
 }
 

@@ -222,6 +222,17 @@ merge_sources(KvMerge *merge)
 	}
 }
 
+/* How many of the unfrozen runs, the newest first, have a number above one. */
+static int
+runs_above(const uint32 *unfrozen, int nunfrozen, uint32 floor)
+{
+	int			n = 0;
+
+	while (n < nunfrozen && unfrozen[n] > floor)
+		n++;
+	return n;
+}
+
 /*
  * How many of the newest unfrozen runs to merge with the sealed delta, and
  * whether the base takes part.  Runs are merged with others of like size, so
@@ -232,14 +243,21 @@ merge_sources(KvMerge *merge)
  */
 static int
 choose_runs(KvStore *store, uint32 shardno, KvFreezeMode mode, int nunfrozen,
-			const uint32 *unfrozen, uint64 sealed_entries, uint64 frozen_keys,
+			const uint32 *unfrozen, uint64 sealed_entries, uint64 frozen_keys, uint32 floor,
 			bool *with_base)
 {
 	uint64		total = sealed_entries;
 	int			taken = 0;
 
 	*with_base = false;
-	if (mode == KV_FREEZE_ALL)
+	if (floor > 0)
+	{
+		/* those of a split are left alone; it gives up if there are too many */
+		nunfrozen = runs_above(unfrozen, nunfrozen, floor);
+		if (mode == KV_FREEZE_ALL)
+			return nunfrozen;
+	}
+	else if (mode == KV_FREEZE_ALL)
 	{
 		*with_base = true;
 		return nunfrozen;
@@ -266,7 +284,7 @@ choose_runs(KvStore *store, uint32 shardno, KvFreezeMode mode, int nunfrozen,
 		total += entries;
 		taken++;
 	}
-	*with_base = taken == nunfrozen && total * 4 >= frozen_keys;
+	*with_base = floor == 0 && taken == nunfrozen && total * 4 >= frozen_keys;
 	return taken;
 }
 
@@ -442,7 +460,9 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 	KvMerge    *merge = palloc0(sizeof(KvMerge));
 
 	/* only a maintainer changes these, so the copy stays true */
-	LWLockAcquire(&shard->lock, LW_SHARED);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->floor > 0 && shard->files.nunfrozen >= KV_MAX_UNFROZEN - 2)
+		shard->floor = 0;		/* a split that wants these runs left alone gives up */
 	before = *shard;
 	LWLockRelease(&shard->lock);
 
@@ -451,7 +471,7 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 	KV_STOP_POINT("freeze_before_merge");
 
 	merge->taken = choose_runs(store, shardno, mode, before.files.nunfrozen, before.files.unfrozen,
-							   before.sealed.nversions, before.files.frozen_keys,
+							   before.sealed.nversions, before.files.frozen_keys, before.floor,
 							   &merge->rules.with_base);
 	if (merge->rules.with_base && moves == NULL)
 		KV_TEST_COMPACT(kv_test_choose(shard, before.sealed_log));
@@ -590,7 +610,7 @@ freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *mo
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (shard->maintainer == 0)
 		{
-			if (!waited || mode == KV_FREEZE_ALL || logs)
+			if ((!waited || mode == KV_FREEZE_ALL || logs) && shard->bounds_since != KV_NOT_IN_MAP)
 			{
 				shard->maintainer = MyProcPid;
 				seal_delta(store, shardno, logs);

@@ -367,9 +367,14 @@ settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *chunks, int
 	KvShard    *shard = kv_shard(store, shardno);
 	char	   *directory = pstrdup(kv_path_store(&store->key));
 
-	if (shard->nchunks > 0)
+	int			own = shard->nchunks;
+
+	/* those that it shares others have made */
+	while (own > 0 && (kv_chunks(shard)[own - 1].chunk.flags & KV_CHUNK_SHARED))
+		own--;
+	if (own > 0)
 	{
-		KvFileId	last = {kv_chunks(shard)[shard->nchunks - 1].chunk.place};
+		KvFileId	last = {kv_chunks(shard)[own - 1].chunk.place};
 
 		if (!kv_is_legacy(last.place) && last.place + kv_file_span(last) > shard->next_place)
 			shard->next_place = last.place + kv_file_span(last);
@@ -491,11 +496,39 @@ raise_no_room(const KvMap *map)
 					 Max(bytes + bytes / 4, (Size) kv_delta_memory_mb * megabyte) / megabyte + 16)));
 }
 
+/*
+ * The map that counts.  At level 'none', where the newest is believed, the one before is
+ * kept until all shards have their images: *changed.
+ */
+static KvMap *
+find_map(KvStore *store, bool *changed)
+{
+	KvImaged   *imaged;
+	KvMap	   *map;
+
+	*changed = false;
+	if (store->shape.wal == KV_WAL_NONE)
+	{
+		map = kv_map_newest(store);
+		*changed = kv_map_has_others(store, map);
+		return map;
+	}
+	imaged = kv_imaged_read(store);
+	map = kv_map_choose(store, imaged);
+	kv_map_keep_only(store, map);
+	if (kv_imaged_map(imaged) != map->number)
+		store->imaged_stale = true;
+	if (imaged != NULL)
+		pfree(imaged);
+	return map;
+}
+
 /* Shared memory for the store's map and shards, unless a failed attempt left it. */
 static void
 allocate_shards(KvStore *store)
 {
 	KvMap	   *map;
+	bool		changed;
 	bool		done;
 
 	if (DsaPointerIsValid(store->map))
@@ -504,13 +537,16 @@ allocate_shards(KvStore *store)
 	kv_table_file_allow_chunks(&store->key);
 	LWLockRelease(&kv_registry->lock);
 	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
-	map = kv_map_file_read(&store->key, store->shape.nshards);
+	map = find_map(store, &changed);
 	done = kv_map_begin(store, map);
 	for (int tries = 1; !done && tries < KV_ROOM_TRIES && kv_map_memory(map) < kv_area_size() &&
 		 kv_make_memory_for_shards(); tries++)
 		done = kv_map_begin(store, map);
 	if (!done)
 		raise_no_room(map);
+	store->map_durable = 0;
+	if (changed)
+		kv_map_set_state(store, KV_MAP_CHANGED);
 	pfree(map);
 }
 
@@ -576,6 +612,37 @@ tell_of_chunk(const KvStore *store, KvAddress place)
 						path, (unsigned long long) info.st_size)));
 }
 
+/*
+ * The map is not settled, which happens at level 'none' only: a power loss may lead back to
+ * images of shards that it does not have.  What these list is retired until it is.
+ */
+static void
+keep_imaged(KvStore *store, const KvFound *found)
+{
+	uint32		first = kv_shard_first(store);
+
+	for (int i = 0; i < found->n; i++)
+	{
+		const KvFoundFile *file = &found->files[i];
+		KvImage		image;
+
+		if (file->kind != KV_FILE_IMAGE || kv_shard_from(store, file->shard) == file->shard ||
+			!kv_image_read(&store->key, file->shard, file->number, LOG, &image))
+			continue;
+		for (int c = 0; c < image.manifest.nchunks; c++)
+		{
+			const KvChunk *chunk = &image.manifest.chunks[c];
+
+			if (kv_retired_find(kv_shard(store, first), chunk->place) != NULL ||
+				kv_chunk_find(kv_shard(store, first), chunk->place) != NULL)
+				continue;
+			while (!kv_retired_add(kv_shard(store, first), chunk, 0))
+				kv_make_memory(store, first);
+		}
+		pfree(image.manifest.chunks);
+	}
+}
+
 void
 kv_chunks_sweep(KvStore *store)
 {
@@ -584,6 +651,10 @@ kv_chunks_sweep(KvStore *store)
 	Size		n = 0;
 
 	kv_store_list_files(&store->key, &found);
+	if (pg_atomic_read_u32(&store->map_state) != KV_MAP_SETTLED)
+		keep_imaged(store, &found);
+	if (store->shape.maps)
+		kv_chunks_find_shared(store);
 	kv_each_shard(store, i)
 		n += kv_shard(store, i)->nchunks + kv_shard(store, i)->nretired;
 	listed = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(KvAddress));
@@ -635,7 +706,9 @@ kv_chunks_cut(KvStore *store)
 			struct stat info;
 			int			err;
 
-			if (!kv_chunk_is_open(shard, chunk) && stat(path, &info) == 0 &&
+			/* what others list of one that is shared may be more */
+			if (!kv_chunk_is_open(shard, chunk) && !(chunk->chunk.flags & KV_CHUNK_SHARED) &&
+				stat(path, &info) == 0 &&
 				(uint64) info.st_size > end && size_of(store, chunk->chunk.place) > end)
 			{
 				err = kv_io_try_cut(path, end);
@@ -774,7 +847,13 @@ recover_store(KvStore *store)
 	if (store->shape.wal != KV_WAL_KEYS)
 		recount_volumes(store);
 	kv_each_shard(store, i)
-		kv_volume_note(store, kv_shard(store, i)->next_place);
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		kv_volume_note(store, shard->next_place);
+		if (shard->bounds_since > shard->image_map)
+			kv_image_want(shard);
+	}
 	report_losses(store);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
 						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));

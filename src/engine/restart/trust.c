@@ -128,27 +128,46 @@ kv_trust_read_label(KvBackupLabel *backup)
 	pfree(label);
 }
 
-/* Do something to each shard's files. */
+/* In a copy that a backup made: leave the images that are complete, of whatever shards there are. */
 static void
-visit_shards(const KvStore *store, const KvReset *reset,
-			 void (*visit) (const KvStore *store, uint32 shardno, const KvFoundFile *files,
-							int n, bool had_image, const KvBackupLabel *label))
+choose_images(const KvStore *store, const KvReset *reset)
 {
-	/* in a copy images may be missing */
-	KvImaged   *imaged = reset->backup.redo != 0 ? NULL : kv_imaged_read(store);
 	KvFound		found;
-	int			at = 0;
+	int			n;
 
 	kv_store_list_files(&store->key, &found);
-	for (int shard = 0; shard < store->shape.nshards; shard++)
+	for (int at = 0; at < found.n; at += n)
 	{
-		int			n = kv_found_of_shard(&found, at, shard);
-
-		visit(store, shard, found.files + at, n, kv_imaged_has(imaged, shard),
-			  &reset->backup);
-		at += n;
+		n = kv_found_of_shard(&found, at, found.files[at].shard);
+		if (found.files[at].kind != KV_FILE_CHUNK)
+			kv_shard_choose_image(store, found.files[at].shard, found.files + at, n,
+								  &reset->backup);
 	}
 	pfree(found.files);
+}
+
+/* What the store has beyond its images is not believed. */
+static void
+doubt_shards(const KvStore *store)
+{
+	KvImaged   *imaged = kv_imaged_read(store);
+	KvMap	   *map = kv_map_choose(store, imaged);
+	KvFound		found;
+
+	kv_map_keep_only(store, map);
+	kv_store_list_files(&store->key, &found);
+	for (uint32 i = 0; i < map->nshards; i++)
+	{
+		uint32		shard = kv_map_shards(map)[i];
+		int			at = kv_found_first(&found, shard);
+
+		kv_shard_doubt(store, shard, found.files + at, kv_found_of_shard(&found, at, shard),
+					   kv_imaged_has(imaged, shard));
+	}
+	pfree(found.files);
+	pfree(map);
+	if (imaged != NULL)
+		pfree(imaged);
 }
 
 static int	salvaged;
@@ -180,13 +199,13 @@ reset_store(KvStore *store, const KvReset *reset)
 				 errmsg("the last restartpoint is ahead of what was made durable of the table")));
 	else if (reset->backup.redo != 0)
 	{
-		visit_shards(store, reset, kv_shard_choose_image);
+		choose_images(store, reset);
 		kv_imaged_forget(&store->key);
 	}
 	else if (store->shape.wal == KV_WAL_NONE && !reset->believed)
 	{
 		kv_table_file_allow_chunks(&store->key);
-		visit_shards(store, reset, kv_shard_doubt);
+		doubt_shards(store);
 		salvaged++;
 	}
 }

@@ -103,9 +103,21 @@ kv_chunk_add(KvShard *shard, const KvChunk *chunk)
 	memmove(at + 1, at, (shard->nchunks - i) * sizeof(KvShardChunk));
 	memset(at, 0, sizeof(*at));
 	at->chunk = *chunk;
+	at->share = chunk->used;
 	shard->nchunks++;
 	shard->value_bytes += chunk->used;
 	return at;
+}
+
+void
+kv_chunk_divide(KvShard *shard, KvShardChunk *chunk, uint64 share)
+{
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	shard->value_bytes -= Min(shard->value_bytes, kv_chunk_taken(shard, chunk));
+	chunk->chunk.flags |= KV_CHUNK_SHARED;
+	chunk->share = share;
+	shard->value_bytes += kv_chunk_taken(shard, chunk);
+	chunk->counted = kv_chunk_taken(shard, chunk);
 }
 
 void
@@ -218,7 +230,8 @@ kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 
 		chunk->believed = chunk->counted = chunk->chunk.used;
 		if (!(chunk->chunk.flags & KV_CHUNK_SORTED))
-			shard->written += chunk->chunk.used;
+			shard->written += (chunk->chunk.flags & KV_CHUNK_SHARED) ?
+				Min(chunk->chunk.live, chunk->chunk.used) : chunk->chunk.used;
 		if (durable)
 			chunk->chunk.flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
 	}
@@ -321,8 +334,9 @@ uint64
 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
 {
 	uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+	uint64		taken = kv_chunk_taken(shard, chunk);
 	uint64		live = chunk->chunk.live == KV_NOT_KNOWN ?
-		used - Min(used, chunk->dead_then) : Min(chunk->chunk.live, used);
+		taken - Min(taken, chunk->dead_then) : Min(chunk->chunk.live, used);
 
 	return live - Min(live, chunk->dead_since);
 }

@@ -339,6 +339,44 @@ place_shards(KvStore *store, const KvMap *map)
 	pg_atomic_write_u32(&store->nshards, map->nshards);
 }
 
+KvMap *
+kv_map_present(KvStore *store)
+{
+	const KvMap *shared;
+	KvMap	   *map;
+
+	LWLockAcquire(&store->map_lock, LW_SHARED);
+	shared = kv_address(store->map);
+	map = palloc(shared->bytes);
+	memcpy(map, shared, shared->bytes);
+	LWLockRelease(&store->map_lock);
+	return map;
+}
+
+void
+kv_map_set_state(KvStore *store, KvMapState state)
+{
+	uint32		before = pg_atomic_exchange_u32(&store->map_state, state);
+
+	if ((before == KV_MAP_SETTLED) == (state == KV_MAP_SETTLED))
+		return;
+	if (state == KV_MAP_SETTLED)
+		pg_atomic_fetch_sub_u32(&kv_registry->unsettled, 1);
+	else
+		pg_atomic_fetch_add_u32(&kv_registry->unsettled, 1);
+}
+
+bool
+kv_map_claim(KvStore *store)
+{
+	uint32		settled = KV_MAP_SETTLED;
+
+	if (!pg_atomic_compare_exchange_u32(&store->map_state, &settled, KV_MAP_CHANGING))
+		return false;
+	pg_atomic_fetch_add_u32(&kv_registry->unsettled, 1);
+	return true;
+}
+
 Size
 kv_map_memory(const KvMap *map)
 {
@@ -361,9 +399,71 @@ kv_map_begin(KvStore *store, const KvMap *map)
 	memcpy(kv_address(store->map), map, map->bytes);
 	place_shards(store, map);
 	for (uint32 i = 0; i < map->nshards; i++)
-		kv_shard(store, kv_map_shards(map)[i])->bounds_since = map->number;
+		kv_shard(store, kv_map_shards(map)[i])->bounds_since = kv_map_since(map)[i];
 	pg_atomic_write_u32(&store->map_number, map->number);
 	return true;
+}
+
+bool
+kv_map_prepare(KvStore *store, const KvMap *map, dsa_pointer *room)
+{
+	const uint32 *shards = kv_map_shards(map);
+	uint32	   *added = palloc(map->nshards * sizeof(uint32));
+	uint32		n = 0;
+	bool		done;
+
+	for (uint32 i = 0; i < map->nshards; i++)
+	{
+		if (kv_descriptor_from(store, shards[i]) != shards[i])
+			added[n++] = shards[i];
+	}
+	*room = dsa_allocate_extended(kv_area(), map->bytes, KV_NO_OOM);
+	done = DsaPointerIsValid(*room) && (n == 0 || add_shards(store, added, n));
+	if (!done && DsaPointerIsValid(*room))
+		kv_map_give_up(*room);
+	pfree(added);
+	return done;
+}
+
+void
+kv_map_give_up(dsa_pointer room)
+{
+	dsa_free(kv_area(), room);
+}
+
+void
+kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 *changed, int n)
+{
+	const uint32 *shards = kv_map_shards(map);
+	dsa_pointer before;
+
+	memcpy(kv_address(room), map, map->bytes);
+	LWLockAcquire(&store->map_lock, LW_EXCLUSIVE);
+	place_shards(store, map);
+	for (int i = 0; i < n; i++)
+		LWLockAcquire(&kv_shard(store, changed[i])->lock, LW_EXCLUSIVE);
+
+	/* first those that are in it, so that who goes from shard to shard misses none */
+	for (uint32 i = 0; i < map->nshards; i++)
+	{
+		if (kv_map_since(map)[i] == map->number)
+			kv_shard(store, shards[i])->bounds_since = map->number;
+	}
+	pg_write_barrier();
+	for (int i = 0; i < n; i++)
+	{
+		KvShard    *shard = kv_shard(store, changed[i]);
+
+		if (shard->bounds_since != map->number)
+			shard->bounds_since = KV_NOT_IN_MAP;
+	}
+	before = store->map;
+	store->map = room;
+	pg_atomic_write_u32(&store->map_number, map->number);
+	for (int i = n - 1; i >= 0; i--)
+		LWLockRelease(&kv_shard(store, changed[i])->lock);
+	LWLockRelease(&store->map_lock);
+	dsa_free(kv_area(), before);
 }
 
 void
@@ -384,5 +484,6 @@ kv_map_free(KvStore *store)
 	if (DsaPointerIsValid(store->map))
 		dsa_free(kv_area(), store->map);
 	store->blocks = store->directory = store->map = InvalidDsaPointer;
+	kv_map_set_state(store, KV_MAP_SETTLED);
 	pg_atomic_write_u32(&store->numbers, 0);
 }

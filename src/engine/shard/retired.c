@@ -184,7 +184,7 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 static void
 take_count(const KvShard *shard, KvShardChunk *chunk, const KvChunkCount *count)
 {
-	chunk->counted = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+	chunk->counted = kv_chunk_taken(shard, chunk);
 	chunk->chunk.live = count->live;
 	chunk->chunk.flags &= ~KV_CHUNK_DOUBTFUL;
 	if (count->doubtful)
@@ -275,7 +275,8 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 		/* one that is being made may have been captured before */
 		retired->until_image = shard->image_number + 1 + (shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);
 		retired->lsn = lsn;
-		shard->value_bytes -= chunks[i].chunk.used;
+		retired->taken = kv_chunk_taken(shard, &chunks[i]);
+		shard->value_bytes -= Min(shard->value_bytes, retired->taken);
 	}
 	shard->nchunks = n;
 	take_counts(shard, counts);
@@ -293,7 +294,7 @@ kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_image)
 	if (shard->nretired == shard->retired_room && !grow(shard, shard->retired_room * 2))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	kv_retired(shard)[shard->nretired++] = (KvRetired) {*chunk, until_image, 0};
+	kv_retired(shard)[shard->nretired++] = (KvRetired) {*chunk, until_image, 0, chunk->used};
 	shard->image_wanted = true;
 	LWLockRelease(&shard->lock);
 	pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
@@ -338,6 +339,15 @@ kv_retired_free(KvShard *shard)
 
 /* ---- release ---- */
 
+void
+kv_image_want(KvShard *shard)
+{
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->image_wanted = true;
+	LWLockRelease(&shard->lock);
+	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+}
+
 /* What keeps a retired chunk, backups apart?  Lock held. */
 static KvRetiredWait
 waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
@@ -364,7 +374,7 @@ kv_retired_wait(const KvStore *store, uint32 shardno, uint32 until_image, uint64
 
 		if (retired->until_image > until_image)
 			continue;
-		*bytes += retired->chunk.used;
+		*bytes += retired->taken;
 		most = Max(most, waits_for(store, shard, retired));
 	}
 	LWLockRelease(&shard->lock);
@@ -495,6 +505,22 @@ kv_retired_release(KvStore *store, uint32 shardno)
 		if (kv_backups_run())
 			break;
 		KV_STOP_POINT("chunk_released");
+
+		if (store->shape.maps)
+		{
+			KvSharers	sharers = kv_chunk_sharers(store, shardno, &retired);
+
+			if (sharers == KV_SHARERS_SOME)
+			{
+				/* the last one that has it removes it */
+				LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+				kv_retired_remove(shard, retired.chunk.place);
+				LWLockRelease(&shard->lock);
+				continue;
+			}
+			if (sharers == KV_SHARERS_UNKNOWN)
+				break;
+		}
 
 		/* a commit that has seen it in the list of what is to be synced holds extend_lock */
 		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);

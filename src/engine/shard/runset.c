@@ -98,6 +98,12 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 	generation = pg_atomic_read_u32(&shard->generation);
 	n = kv_files_runs(&shard->files, numbers);
 	set->has_base = shard->files.base_run != 0;
+	if (shard->bounds_since == KV_NOT_IN_MAP)
+	{
+		/* its files go, and no route leads to it */
+		n = 0;
+		set->has_base = false;
+	}
 	LWLockRelease(&shard->lock);
 
 	for (int i = 0; i < n; i++)

@@ -64,9 +64,10 @@ typedef struct KvShardChunk
 	KvChunk		chunk;			/* used: of the open one see KvShard.value_tail */
 	uint64		newest_writer;	/* full xid that has reserved an extent in it; 0: none */
 	uint64		believed;		/* after a power loss: how much of it is not to be doubted */
-	uint64		counted;		/* bytes that were used when chunk.live was counted, … */
+	uint64		counted;		/* bytes that were taken when chunk.live was counted, … */
 	uint64		dead_then;		/* … and how many of them were dead, if it is not known any more */
 	uint64		dead_since;		/* bytes seen replaced or deleted since chunk.live was counted */
+	uint64		share;			/* of one that is SHARED: so many of its bytes count as this shard's */
 } KvShardChunk;
 
 /* A chunk that has left the list, and whose file is still needed (retired.c). */
@@ -75,6 +76,7 @@ typedef struct KvRetired
 	KvChunk		chunk;			/* as the list had it */
 	uint32		until_image;	/* the number of the first image that does without it */
 	uint64		lsn;			/* where the WAL ended when it left the list */
+	uint64		taken;			/* so many of its bytes count as this shard's */
 } KvRetired;
 
 /* Enough, each full, so that few bytes of a shard lie in one; see kv_chunk_next_class. */
@@ -100,6 +102,8 @@ typedef struct KvShard
 
 	/* guarded by lock; changes under map_lock as well */
 	uint32		bounds_since;	/* the map that last changed its bounds, or KV_NOT_IN_MAP */
+
+	bool		halted;			/* for a change of the map: writers wait on changed */
 
 	/* where the newest map has it; anybody may read these, and be a little behind */
 	uint32		position;
@@ -132,14 +136,15 @@ typedef struct KvShard
 	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
 	KvAddress	value_tail;		/* in it: where the next slot or extent begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
-	uint64		value_bytes;	/* used of all chunks */
+	uint64		value_bytes;	/* kv_chunk_taken of all chunks, about */
 	dsa_pointer retired;		/* KvRetired[retired_room], in no order; grows in a maintainer */
 	int			nretired;
 	int			retired_room;
 	bool		image_wanted;	/* by the next look of the barrier, without a checkpoint */
 
 	int			maintainer;		/* pid of the process freezing it, or 0 */
-	int			compactor;		/* pid of the process compacting it, or 0 … */
+	uint32		floor;			/* freezes leave runs up to this number, and the base, alone; 0: none */
+	int			compactor;		/* pid of the process compacting or splitting it, or 0 … */
 	KvPassPhase pass_phase;		/* … where that is, … */
 	uint64		pass_moved;		/* … bytes that it has moved … */
 	uint64		pass_to_move;	/* … and is to move, about */
@@ -159,6 +164,7 @@ typedef struct KvShard
 	uint32		image_log;		/* where the newest image ends; 0: there is none */
 	uint64		image_tail;
 	uint32		image_generation;	/* its runs are those of this generation */
+	uint32		image_map;		/* bounds_since when it was captured */
 
 	pg_atomic_uint32 generation;	/* of the run list; changes under lock */
 } KvShard;
@@ -170,6 +176,15 @@ typedef enum KvStoreState
 	KV_STORE_OPEN,
 	KV_STORE_DROPPED			/* unlinked by the maintainer when unpinned */
 } KvStoreState;
+
+/* What is left to be done after a change of the map (durable/mapback.c). */
+typedef enum KvMapState
+{
+	KV_MAP_SETTLED,				/* nothing: it may be changed */
+	KV_MAP_CHANGING,			/* one process changes it */
+	KV_MAP_CHANGED,				/* shards lack images captured since */
+	KV_MAP_IMAGED				/* what only the map before needs is to go */
+} KvMapState;
 
 struct KvStore
 {
@@ -194,6 +209,10 @@ struct KvStore
 	dsa_pointer map;			/* KvMap; look at it through shard/map.c */
 	pg_atomic_uint32 map_number;	/* its number … */
 	pg_atomic_uint32 nshards;	/* … and how many shards it has */
+	pg_atomic_uint32 map_state;	/* KvMapState */
+	uint32		split_from;		/* the maintainer looks at shards from here on … */
+	TimestampTz split_pause;	/* … and not before that */
+	uint32		map_durable;	/* maps up to this number are; the process that makes images */
 	pg_atomic_uint32 numbers;	/* no shard has this number or a greater one */
 	dsa_pointer directory;		/* KvDirectory: where the descriptors are */
 	dsa_pointer blocks;			/* KvShardBlock: what they are allocated in */
@@ -362,6 +381,20 @@ extern uint32 kv_shard_from(KvStore *store, uint32 shardno);
 /* The least number from one on that has a descriptor, or KV_NO_SHARD. */
 extern uint32 kv_descriptor_from(KvStore *store, uint32 shardno);
 
+extern KvMap *kv_map_present(KvStore *store);	/* palloc'd */
+/*
+ * Get shared memory for a map that is to come, and descriptors for the shards that it adds,
+ * which are in no map yet and all zero.  False: there is none.  What kv_map_publish does not
+ * take kv_map_give_up frees; the descriptors stay for who makes shards of these numbers.
+ */
+extern bool kv_map_prepare(KvStore *store, const KvMap *map, dsa_pointer *room);
+extern void kv_map_give_up(dsa_pointer room);
+/*
+ * The map counts from now on, instead of the one before it.  changed: the n shards in that,
+ * by number, whose bounds are others, or which it does not have.  What it adds is complete.
+ */
+extern void kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room,
+						   const uint32 *changed, int n);
 /*
  * A store is being opened: make room for this map and descriptors of its shards, all zero but
  * for what the map says.  False, and nothing is changed: there is no shared memory.
@@ -370,6 +403,8 @@ extern bool kv_map_begin(KvStore *store, const KvMap *map);
 /* Nobody uses the store any more: free all of that. */
 extern void kv_map_free(KvStore *store);
 extern Size kv_map_memory(const KvMap *map);	/* what kv_map_begin needs */
+extern void kv_map_set_state(KvStore *store, KvMapState state);
+extern bool kv_map_claim(KvStore *store);	/* SETTLED to CHANGING; false: it is not settled */
 
 /* ---- runset.c ---- */
 /* Fills in what the run of this number is to say of itself. */
@@ -419,6 +454,8 @@ extern bool kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, con
 extern bool kv_chunks_make_room(KvShard *shard, int n);
 /* Exclusively; there is room.  The chunk is not in the list, and will be closed. */
 extern KvShardChunk *kv_chunk_add(KvShard *shard, const KvChunk *chunk);
+/* Exclusively: other shards list it, too, and so many of its bytes count as this shard's. */
+extern void kv_chunk_divide(KvShard *shard, KvShardChunk *chunk, uint64 share);
 /* Exclusively: it takes new values from now on, allocated being its file's size. */
 extern void kv_chunk_open(KvShard *shard, KvShardChunk *chunk, uint64 allocated);
 /* Exclusively: if one is open, it is closed.  No slot is open. */
@@ -457,12 +494,28 @@ kv_chunk_is_open(const KvShard *shard, const KvShardChunk *chunk)
 	return shard->open_place != 0 && chunk->chunk.place == shard->open_place;
 }
 
+/* Is it about to leave the map, or has it left it?  Then nothing is written to it.  Lock held. */
+static inline bool
+kv_shard_is_leaving(const KvShard *shard)
+{
+	return shard->halted || shard->bounds_since == KV_NOT_IN_MAP;
+}
+
 /* Where a chunk of the shard is not taken any more.  Lock held. */
 static inline KvAddress
 kv_chunk_end(const KvShard *shard, const KvShardChunk *chunk)
 {
 	return kv_chunk_is_open(shard, chunk) ? shard->value_tail :
 		chunk->chunk.place + chunk->chunk.used;
+}
+
+/* Likewise how many bytes, each of them counted by one shard. */
+static inline uint64
+kv_chunk_taken(const KvShard *shard, const KvShardChunk *chunk)
+{
+	uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+
+	return (chunk->chunk.flags & KV_CHUNK_SHARED) ? Min(chunk->share, used) : used;
 }
 
 /* Bytes of its chunks that are taken.  Without the lock: about so. */
@@ -604,6 +657,30 @@ extern void kv_retired_release(KvStore *store, uint32 shardno);
 extern int	kv_chunk_discard(KvStore *store, KvAddress place);
 /* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
 extern void kv_chunk_note_freed(const char *name, uint64 bytes);
+/*
+ * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
+ * lock.  In recovery it is made with the next BARRIER.
+ */
+extern void kv_image_want(KvShard *shard);
+
+/*
+ * ---- shared.c ----
+ *
+ * Shards that were made of one list the same chunks, SHARED, until each has emptied them.  Of
+ * the bytes of such a chunk each shard counts a share as its own.
+ */
+/* Does another shard in the map need a chunk that this one has retired, and nothing else needs? */
+typedef enum KvSharers
+{
+	KV_SHARERS_NONE,			/* its file may go */
+	KV_SHARERS_SOME,			/* they have its share now */
+	KV_SHARERS_UNKNOWN			/* the map is about to change, or has: ask again later */
+} KvSharers;
+
+/* In the process that makes images; takes other shards' locks. */
+extern KvSharers kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired);
+/* Recovery of all shards has ended: chunks that several list are SHARED.  Takes their locks. */
+extern void kv_chunks_find_shared(KvStore *store);
 
 /* ---- files.c ---- */
 /* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */
@@ -638,6 +715,7 @@ typedef struct KvRegistry
 	pg_atomic_uint32 images_wanted;	/* some shard has image_wanted */
 	pg_atomic_uint32 retired;	/* chunks, of all shards */
 	pg_atomic_uint64 freeing;	/* KvStore.freeing, of all stores */
+	pg_atomic_uint32 unsettled; /* maps, of all stores */
 	pg_atomic_uint64 checkpoint;	/* the redo pointer of the last that was completed, of late */
 } KvRegistry;
 

@@ -110,7 +110,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	for (int i = 0; i < shard->nchunks; i++)
 	{
 		const KvShardChunk *chunk = &kv_chunks(shard)[i];
-		uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+		uint64		used = kv_chunk_taken(shard, chunk);
 		uint64		live = kv_chunk_live(shard, chunk);
 
 		/* nobody has written to it since its entries came to runs */

@@ -46,6 +46,7 @@ typedef struct KvSpace
 	uint64		step;			/* bytes to allocate ahead */
 	Size		need;
 	bool		first;			/* it has no chunk */
+	bool		leaving;		/* kv_shard_is_leaving */
 	uint32		log;			/* the first that counts */
 } KvSpace;
 
@@ -63,6 +64,7 @@ look(KvShard *shard, Size len, bool for_slot)
 	KvSpace		space;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
+	space.leaving = kv_shard_is_leaving(shard);
 	space.open = shard->open_place;
 	space.tail = shard->value_tail;
 	space.allocated = shard->value_allocated;
@@ -262,6 +264,8 @@ kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
 		KvFileId	open = {space.open};
 		uint64		size;
 
+		if (space.leaving)
+			break;
 		if (space.open != 0 && space.tail + space.need <= space.allocated)
 			break;
 		if (space.open == 0 || space.tail + space.need > space.open + kv_file_span(open))
@@ -293,6 +297,12 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 	for (;;)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		if (kv_shard_is_leaving(shard))
+		{
+			LWLockRelease(&shard->lock);
+			*location = 0;
+			return true;
+		}
 		if (shard->value_tail + size <= shard->value_allocated)
 			break;
 		LWLockRelease(&shard->lock);
@@ -427,6 +437,10 @@ kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 			fresh.flags = KV_CHUNK_LEGACY;
 		else if (kv_retired_find(shard, id.place) != NULL)
 			fresh.used = kv_retired_find(shard, id.place)->chunk.used;
+
+		/* the map may have been another one when it was made */
+		if (shard->recovered && store->shape.maps)
+			fresh.flags |= KV_CHUNK_SHARED;
 		chunk = kv_chunk_add(shard, &fresh);
 		kv_retired_remove(shard, id.place);
 

@@ -297,10 +297,10 @@ extern bool kv_slots_discard(const KvStoreKey *key);
  */
 extern bool kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot);
 /*
- * Write a value too large for a slot, of the transaction xid; *location: where it is.  On
- * return it is on the device, in the sense of a completed direct write; without an entry
- * for it the space is dead.  False: there is no shared memory.  ERROR if it cannot be
- * written.
+ * Write a value too large for a slot, of the transaction xid; *location: where it is, or 0:
+ * the shard is leaving the map, and nothing was written.  On return it is on the device, in
+ * the sense of a completed direct write; without an entry for it the space is dead.  False:
+ * there is no shared memory.  ERROR if it cannot be written.
  */
 extern bool kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
 								  const char *value, Size len, uint64 xid,

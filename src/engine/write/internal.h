@@ -31,6 +31,7 @@ typedef struct KvWrite
 	const char *value;
 	uint32		crc;
 	KvValueHome	placing;
+	uint32		extent_shard;	/* whose chunk has it, if it is an extent */
 	bool		nowait;			/* refuse rather than wait for a barrier, a slot or memory … */
 	bool		refused;		/* … and this says that it was */
 	bool		waited;			/* for room that a compaction makes: once is enough */

@@ -292,6 +292,19 @@ refuse_memory(KvWrite *write)
 	return true;
 }
 
+/* The shard's bounds are about to change.  No lock held. */
+static void
+wait_for_map(KvShard *shard)
+{
+	ConditionVariablePrepareToSleep(&shard->changed);
+	while (*(volatile bool *) &shard->halted)
+	{
+		kv_interrupts();
+		ConditionVariableTimedSleep(&shard->changed, 100, KV_WAIT_SPLIT);
+	}
+	ConditionVariableCancelSleep();
+}
+
 /*
  * Write the value now: it has its place before there is an entry for it.  Not before the key
  * was seen to be free, and nothing but a slot for the entry can be missing.  No lock held.
@@ -307,7 +320,39 @@ place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
 			return;
 		kv_make_memory(store, shardno);
 	}
+	if (write->version.location == 0)
+	{
+		/* the key is another shard's now, or soon */
+		write->version.location = KV_LOCATION_MAKE(write->form, 0);
+		return;
+	}
 	write->placing = KV_IN_EXTENT;
+	write->extent_shard = shardno;
+}
+
+/*
+ * Is the value's place, if it has one, the shard's?  An extent in another one's chunk, which
+ * was the key's when it was written, is left: the value is written once more.
+ */
+static bool
+has_place(const KvShard *shard, uint32 shardno, KvWrite *write)
+{
+	if (write->placing == KV_IN_EXTENT && write->extent_shard != shardno)
+	{
+		write->placing = KV_IN_SLOT;
+		write->version.location = KV_LOCATION_MAKE(write->form, 0);
+	}
+	return write->placing != KV_PLACED || write->version.len == 0 ||
+		kv_chunk_find(shard, KV_LOCATION_ADDRESS(write->version.location)) != NULL;
+}
+
+/* In redo: it becomes the shard's.  No lock held. */
+static void
+adopt(KvStore *store, uint32 shardno, const KvWrite *write)
+{
+	while (!kv_value_adopt(store, shardno, KV_LOCATION_ADDRESS(write->version.location),
+						   write->version.len))
+		kv_make_memory(store, shardno);
 }
 
 /* Does the store take more than it may (I 19), and could a compaction make room for this? */
@@ -338,7 +383,7 @@ static bool
 make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	Size		place = write->placing == KV_IN_SLOT ? write->version.len : 0;
+	Size		place;
 	KvSlotNeed	room;
 
 	if (pg_atomic_read_u32(&kv_gate->barrier_up) == 0 && !RecoveryInProgress())
@@ -348,6 +393,20 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 			kv_barrier_wait();
 		return false;
 	}
+	if (shard->halted)
+	{
+		LWLockRelease(&shard->lock);
+		if (!refuse(write))
+			wait_for_map(shard);
+		return false;
+	}
+	if (!has_place(shard, shardno, write))
+	{
+		LWLockRelease(&shard->lock);
+		adopt(store, shardno, write);
+		return false;
+	}
+	place = write->placing == KV_IN_SLOT ? write->version.len : 0;
 	if (shard->active.bytes >= 2 * kv_delta_limit())
 	{
 		/* the freeze does not keep up: help */
@@ -484,12 +543,11 @@ kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form
 void
 kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 {
-	uint32		shardno = kv_shard_for(store, key.data, key.len);
 	KvWrite		write = {.version = *version, .placing = KV_PLACED};
 
-	while (version->len > 0 &&
-		   !kv_value_adopt(store, shardno, KV_LOCATION_ADDRESS(version->location), version->len))
-		kv_make_memory(store, shardno);
+	/* also if its chunk is known it may not be known to be used up to there */
+	if (version->len > 0)
+		adopt(store, kv_shard_for(store, key.data, key.len), &write);
 	write_on_top(store, key, &write);
 }
 

@@ -1,0 +1,228 @@
+/*
+ * mapback.c
+ *		Which map of a store counts, and when the files of the one before may go.
+ *
+ * A change of the map makes shards of others, or gives one's range to another.  The new map
+ * is renamed into place and not synced; in memory it counts at once.  From then on
+ *
+ *	CHANGED		its shards are to have images that were captured since their bounds
+ *				changed.  The map's file is synced before the first of these is renamed.
+ *	IMAGED		all have.  The file "imaged" says so.  The maps before, and files of shards
+ *				that are in none but those, go as soon as no base backup runs
+ *	SETTLED		nothing is left of the maps before, and the map may be changed again
+ *
+ * So there are at most two maps at a time.  A store that begins at its images takes the
+ * newest map all of whose shards have such an image; a shard with which the store was made,
+ * and whose bounds never changed, needs none, as ever.  If that is the map before, its
+ * shards' images are older than the change or as good: what they lack is in the WAL, for
+ * no checkpoint that began behind the change completes before the new map is IMAGED.
+ *
+ * What is removed are maps and shards that the map does not have; chunks are no shard's
+ * by name, and go by lists.
+ */
+#include "postgres.h"
+
+#include "engine/base/types.h"
+#include "engine/durable/durable.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+
+/* ---- choosing ---- */
+
+/* Has the map's shard an image that will do for it? */
+static bool
+shard_is_imaged(const KvStore *store, const KvMap *map, uint32 position, const KvFoundFile *files,
+				int n)
+{
+	uint32		shardno = kv_map_shards(map)[position];
+	uint32		since = kv_map_since(map)[position];
+	KvImage		image;
+	bool		is;
+
+	if (!kv_image_read_newest(&store->key, shardno, files, n, ERROR, &image))
+		return since == 0;
+	is = image.map_number >= since;
+	pfree(image.manifest.chunks);
+	return is;
+}
+
+static bool
+all_imaged(const KvStore *store, const KvMap *map)
+{
+	KvFound		found;
+	bool		all = true;
+
+	kv_store_list_files(&store->key, &found);
+	for (uint32 i = 0; i < map->nshards && all; i++)
+	{
+		uint32		shardno = kv_map_shards(map)[i];
+		int			at = kv_found_first(&found, shardno);
+
+		all = shard_is_imaged(store, map, i, found.files + at,
+							  kv_found_of_shard(&found, at, shardno));
+	}
+	pfree(found.files);
+	return all;
+}
+
+KvMap *
+kv_map_choose(const KvStore *store, const KvImaged *imaged)
+{
+	uint32		least = kv_imaged_map(imaged);
+	int			n;
+	uint32	   *numbers = kv_map_files(&store->key, &n);
+	KvMap	   *map;
+
+	for (int i = 0; i < n && numbers[i] >= least; i++)
+	{
+		map = kv_map_file_load(&store->key, numbers[i]);
+		if (numbers[i] == least || all_imaged(store, map))
+			return map;
+		pfree(map);
+	}
+	if (least > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is missing", kv_path_map(&store->key, least))));
+	return kv_map_file_read(&store->key, store->shape.nshards);
+}
+
+KvMap *
+kv_map_newest(const KvStore *store)
+{
+	int			n;
+	uint32	   *numbers = kv_map_files(&store->key, &n);
+
+	return n > 0 ? kv_map_file_load(&store->key, numbers[0]) :
+		kv_map_file_read(&store->key, store->shape.nshards);
+}
+
+/* ---- what other maps leave ---- */
+
+static int
+compare_numbers(const void *a, const void *b)
+{
+	uint32		left = *(const uint32 *) a;
+	uint32		right = *(const uint32 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* Look for, or remove, maps but this one, and files of shards that it does not have. */
+static bool
+visit_others(const KvStore *store, const KvMap *map, bool remove)
+{
+	char	   *directory = pstrdup(kv_path_store(&store->key));
+	uint32	   *shards = palloc(map->nshards * sizeof(uint32));
+	uint32	   *numbers;
+	bool		some = false;
+	KvFound		found;
+	int			n;
+
+	memcpy(shards, kv_map_shards(map), map->nshards * sizeof(uint32));
+	qsort(shards, map->nshards, sizeof(uint32), compare_numbers);
+
+	/* a map's shards are not looked for without it, so they go first */
+	kv_store_list_files(&store->key, &found);
+	for (int i = 0; i < found.n; i++)
+	{
+		const KvFoundFile *file = &found.files[i];
+		char		path[MAXPGPATH];
+
+		if (file->kind == KV_FILE_CHUNK ||
+			bsearch(&file->shard, shards, map->nshards, sizeof(uint32), compare_numbers) != NULL)
+			continue;
+		some = true;
+		snprintf(path, sizeof(path), "%s/%s", directory, file->name);
+		if (remove)
+			(void) kv_io_unlink(path);
+	}
+	numbers = kv_map_files(&store->key, &n);
+	for (int i = 0; i < n; i++)
+	{
+		if (numbers[i] == map->number)
+			continue;
+		some = true;
+		if (remove)
+			(void) kv_io_unlink(kv_path_map(&store->key, numbers[i]));
+	}
+	pfree(numbers);
+	pfree(found.files);
+	pfree(shards);
+	pfree(directory);
+	return some;
+}
+
+void
+kv_map_keep_only(const KvStore *store, const KvMap *map)
+{
+	if (!visit_others(store, map, false))
+		return;
+
+	/* what it is chosen for must be there for good */
+	if (map->number > 0)
+		kv_io_sync_file(kv_path_map(&store->key, map->number));
+	kv_io_sync_directory(kv_path_store(&store->key));
+	(void) visit_others(store, map, true);
+}
+
+bool
+kv_map_has_others(const KvStore *store, const KvMap *map)
+{
+	return visit_others(store, map, false);
+}
+
+/* ---- while the store is in use ---- */
+
+void
+kv_map_sync(KvStore *store, uint32 number)
+{
+	if (number <= store->map_durable)
+		return;
+	number = pg_atomic_read_u32(&store->map_number);
+	kv_io_sync_file(kv_path_map(&store->key, number));
+	kv_io_sync_directory(kv_path_store(&store->key));
+	store->map_durable = number;
+}
+
+bool
+kv_map_is_imaged(KvStore *store)
+{
+	kv_each_shard(store, i)
+	{
+		if (kv_shard(store, i)->image_map < kv_shard(store, i)->bounds_since)
+			return false;
+	}
+	return true;
+}
+
+void
+kv_map_look(KvStore *store)
+{
+	uint32		state = pg_atomic_read_u32(&store->map_state);
+	uint32		number = pg_atomic_read_u32(&store->map_number);
+	bool		imaged;
+
+	/* of the map with this number, whichever comes after it */
+	pg_read_barrier();
+	imaged = kv_map_is_imaged(store);
+	if (state == KV_MAP_CHANGED && imaged)
+	{
+		store->imaged_stale = true;
+		kv_map_set_state(store, state = KV_MAP_IMAGED);
+	}
+	if (store->imaged_stale && imaged)
+		kv_imaged_write(store, number);
+	if (state != KV_MAP_IMAGED)
+		return;
+	KV_STOP_POINT("map_imaged");
+	kv_backups_look();
+	if (kv_backups_run())
+		return;
+
+	/* nobody changes it in this state */
+	(void) visit_others(store, kv_map_present(store), true);
+	KV_STOP_POINT("map_settled");
+	kv_map_set_state(store, KV_MAP_SETTLED);
+}

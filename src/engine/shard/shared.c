@@ -1,0 +1,180 @@
+/*
+ * shared.c
+ *		Chunks that several shards list.
+ *
+ * A split moves no value, so the new shards list the chunks of the old one, each of them those
+ * that its entries name.  Each empties them for itself; who has retired one as the last removes
+ * its file.  At level 'keys' redo may also put an entry of an older map into a shard that did
+ * not list its chunk.  So in a store that has had other maps than its first every chunk is
+ * looked for in all shards before it goes, whether or not it is marked as SHARED.
+ *
+ * What a shared chunk takes is counted once: each shard has a share of it, by what it has live
+ * there, and hands that on with its own interest.
+ */
+#include "postgres.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/shard/shard.h"
+
+/* Another shard in the map that lists the chunk, or has retired it; KV_NO_SHARD: there is none. */
+static uint32
+find_sharer(KvStore *store, uint32 shardno, KvAddress place)
+{
+	kv_each_shard(store, i)
+	{
+		KvShard    *other = kv_shard(store, i);
+		bool		has;
+
+		if (i == shardno)
+			continue;
+		LWLockAcquire(&other->lock, LW_SHARED);
+		has = kv_chunk_find(other, place) != NULL || kv_retired_find(other, place) != NULL;
+		LWLockRelease(&other->lock);
+		if (has)
+			return i;
+	}
+	return KV_NO_SHARD;
+}
+
+/* Another shard counts so many bytes more of the chunk as its own. */
+static void
+hand_on(KvShard *other, KvAddress place, uint64 bytes)
+{
+	KvShardChunk *chunk;
+	KvRetired  *retired;
+
+	LWLockAcquire(&other->lock, LW_EXCLUSIVE);
+	chunk = kv_chunk_find(other, place);
+	retired = kv_retired_find(other, place);
+	if (chunk != NULL && (chunk->chunk.flags & KV_CHUNK_SHARED))
+	{
+		/* none of them is live here */
+		if (chunk->chunk.live == KV_NOT_KNOWN)
+			chunk->dead_then += bytes;
+		kv_chunk_divide(other, chunk, chunk->share + bytes);
+	}
+	else if (retired != NULL)
+		retired->taken += bytes;
+	LWLockRelease(&other->lock);
+}
+
+/* Commits may still have chunks of shards that have left the map to sync: not this one. */
+static void
+forget_in_left(KvStore *store, KvAddress place)
+{
+	kv_each_descriptor(store, i)
+	{
+		KvShard    *left = kv_shard(store, i);
+		KvShardChunk *chunk;
+
+		if (left->bounds_since != KV_NOT_IN_MAP)
+			continue;
+		LWLockAcquire(&left->extend_lock, LW_EXCLUSIVE);
+		LWLockAcquire(&left->lock, LW_EXCLUSIVE);
+		chunk = kv_chunk_find(left, place);
+		if (chunk != NULL)
+			chunk->chunk.flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
+		LWLockRelease(&left->lock);
+		LWLockRelease(&left->extend_lock);
+	}
+}
+
+KvSharers
+kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
+{
+	uint32		sharer;
+
+	/* images of a shard that has left the map may list it until then */
+	if (pg_atomic_read_u32(&store->map_state) != KV_MAP_SETTLED)
+		return KV_SHARERS_UNKNOWN;
+	sharer = find_sharer(store, shardno, retired->chunk.place);
+	if (sharer != KV_NO_SHARD)
+	{
+		hand_on(kv_shard(store, sharer), retired->chunk.place, retired->taken);
+		return KV_SHARERS_SOME;
+	}
+	forget_in_left(store, retired->chunk.place);
+	return KV_SHARERS_NONE;
+}
+
+/* ---- after recovery ---- */
+
+/* A shard lists a chunk. */
+typedef struct KvListing
+{
+	KvAddress	place;
+	uint64		live;
+	uint32		shardno;
+} KvListing;
+
+static int
+compare_listings(const void *a, const void *b)
+{
+	KvAddress	left = ((const KvListing *) a)->place;
+	KvAddress	right = ((const KvListing *) b)->place;
+
+	return left < right ? -1 : left > right;
+}
+
+/* All that list one chunk. */
+static void
+divide(KvStore *store, const KvListing *listings, Size n)
+{
+	double		live = 0;
+
+	for (Size i = 0; i < n; i++)
+		live += listings[i].live;
+	for (Size i = 0; i < n; i++)
+	{
+		KvShard    *shard = kv_shard(store, listings[i].shardno);
+		KvShardChunk *chunk;
+
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		chunk = kv_chunk_find(shard, listings[i].place);
+		if (chunk != NULL)
+		{
+			uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+
+			if (n > 1 || (chunk->chunk.flags & KV_CHUNK_SHARED))
+				kv_chunk_divide(shard, chunk,
+								live > 0 ? used * (listings[i].live / live) : used / n);
+		}
+		LWLockRelease(&shard->lock);
+	}
+}
+
+void
+kv_chunks_find_shared(KvStore *store)
+{
+	KvListing  *listings;
+	Size		room = 0;
+	Size		n = 0;
+	Size		next;
+
+	kv_each_shard(store, i)
+		room += kv_shard(store, i)->nchunks;
+	listings = MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1) * sizeof(KvListing));
+	kv_each_shard(store, i)
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		for (int c = 0; c < shard->nchunks && n < room; c++)
+		{
+			const KvShardChunk *chunk = &kv_chunks(shard)[c];
+
+			listings[n++] = (KvListing) {chunk->chunk.place, kv_chunk_live(shard, chunk), i};
+		}
+		LWLockRelease(&shard->lock);
+	}
+	qsort(listings, n, sizeof(KvListing), compare_listings);
+	for (Size at = 0; at < n; at = next)
+	{
+		next = at + 1;
+		while (next < n && listings[next].place == listings[at].place)
+			next++;
+		divide(store, listings + at, next - at);
+	}
+	pfree(listings);
+}

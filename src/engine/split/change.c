@@ -1,0 +1,177 @@
+/*
+ * change.c
+ *		One change of a store's map: who makes it, and how it comes to count.
+ *
+ * The map's file is renamed into place, and then nothing can fail any more until it counts in
+ * memory: what needs memory was got before.  Between the two writers are halted.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/shared.h"
+#include "engine/base/types.h"
+#include "engine/io/io.h"
+#include "engine/split/internal.h"
+
+bool
+kv_split_is_possible(KvStore *store)
+{
+	return pg_atomic_read_u32(&store->map_state) == KV_MAP_SETTLED && !kv_backups_run();
+}
+
+/* Libraries that know of one map only must refuse the store from now on. */
+static void
+allow_maps(KvStore *store)
+{
+	if (store->shape.maps)
+		return;
+	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+	kv_table_file_allow_maps(&store->key);
+	store->shape.maps = true;
+	LWLockRelease(&kv_registry->lock);
+}
+
+KvChange *
+kv_change_begin(KvStore *store, uint32 shardno)
+{
+	KvChange   *change;
+
+	kv_backups_look();
+	if (!kv_split_is_possible(store))
+		return NULL;
+	change = palloc0(sizeof(KvChange));
+	change->store = store;
+	change->shardno = shardno;
+	change->neighbour = KV_NO_SHARD;
+	change->before = kv_map_present(store);
+	allow_maps(store);
+
+	/* behind this nothing raises */
+	if (!kv_map_claim(store))
+		return NULL;
+	if (kv_shard(store, shardno)->bounds_since == KV_NOT_IN_MAP ||
+		change->before->number != pg_atomic_read_u32(&store->map_number))
+	{
+		kv_map_set_state(store, KV_MAP_SETTLED);
+		return NULL;
+	}
+	return change;
+}
+
+void
+kv_change_halt(KvChange *change)
+{
+	KvShard    *shard = kv_shard(change->store, change->shardno);
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->halted = true;
+	LWLockRelease(&shard->lock);
+	change->halted = true;
+}
+
+void
+kv_change_end(KvChange *change)
+{
+	KvStore    *store = change->store;
+	KvShard    *shard = kv_shard(store, change->shardno);
+
+	if (!change->published && change->after != NULL)
+		(void) kv_io_unlink(kv_path_map(&store->key, change->after->number));
+	if (DsaPointerIsValid(change->room))
+		kv_map_give_up(change->room);
+	change->room = InvalidDsaPointer;
+	if (change->halted)
+	{
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		shard->halted = false;
+		LWLockRelease(&shard->lock);
+		ConditionVariableBroadcast(&shard->changed);
+	}
+	change->halted = false;
+	kv_map_set_state(store, change->published ? KV_MAP_CHANGED : KV_MAP_SETTLED);
+	if (!change->published)
+		return;
+	kv_each_shard(store, i)
+	{
+		if (kv_shard(store, i)->bounds_since > kv_shard(store, i)->image_map)
+			kv_image_want(kv_shard(store, i));
+	}
+}
+
+uint32
+kv_change_number(const KvChange *change, uint32 i)
+{
+	uint32		number = change->before->next_number + i;
+
+	return number < KV_SHARD_NUMBERS ? number : KV_NO_SHARD;
+}
+
+bool
+kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bounds)
+{
+	const KvMap *before = change->before;
+	uint32		nshards = before->nshards + n - 1;
+	uint32		number = before->number + 1;
+	uint32	   *all = palloc(nshards * sizeof(uint32));
+	uint32	   *since = palloc(nshards * sizeof(uint32));
+	KvKey	   *keys = palloc(nshards * sizeof(KvKey));
+	uint32		at = 0;
+
+	for (uint32 i = 0; i < before->nshards; i++)
+	{
+		if (kv_map_shards(before)[i] != change->shardno)
+		{
+			all[at] = kv_map_shards(before)[i];
+			since[at] = all[at] == change->neighbour ? number : kv_map_since(before)[i];
+			keys[at++] = kv_map_bound(before, i);
+			continue;
+		}
+		for (int child = 0; child < n; child++)
+		{
+			all[at] = shards[child];
+			since[at] = number;
+			keys[at++] = child == 0 ? kv_map_bound(before, i) : bounds[child];
+		}
+	}
+	Assert(at == nshards);
+	change->after = kv_map_make(number, nshards, all, since, keys);
+	change->after->next_number = Max(change->after->next_number, before->next_number);
+	pfree(all);
+	pfree(since);
+	pfree(keys);
+	return kv_map_prepare(change->store, change->after, &change->room);
+}
+
+void
+kv_change_init(const KvChange *change, KvShard *fresh)
+{
+	const KvShard *shard = kv_shard(change->store, change->shardno);
+
+	memset(&fresh->files, 0, sizeof(fresh->files));
+	fresh->files.next_run = fresh->files.first_log = fresh->log_number = 1;
+	fresh->sealed_log = 0;
+	fresh->log_tail = sizeof(KvLogHeader);
+	fresh->key_share_xid = shard->key_share_xid;
+	fresh->frozen_at = GetCurrentTimestamp();
+	pg_atomic_write_u32(&fresh->generation, 1);
+	fresh->recovered = true;
+}
+
+void
+kv_change_publish(KvChange *change)
+{
+	uint32		changed[2] = {Min(change->shardno, change->neighbour),
+	Max(change->shardno, change->neighbour)};
+	int			n = change->neighbour == KV_NO_SHARD ? 1 : 2;
+
+	kv_map_file_write(&change->store->key, change->after);
+	KV_STOP_POINT("map_renamed");
+
+	/* state and halt are kv_change_end's */
+	change->published = true;
+	kv_map_publish(change->store, change->after, change->room, changed, n);
+	change->room = InvalidDsaPointer;
+}

@@ -1,0 +1,237 @@
+/*
+ * copy.c
+ *		The entries of a shard, copied to runs of the shards that it becomes.
+ *
+ * A run becomes one run of each part that has some of its keys.  The parts are as large as
+ * each other in bytes of values and entries, by what the first run has, which is the base
+ * run, or if there is none the oldest.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+
+#include "engine/base/area.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/split/copy.h"
+#include "engine/value/value.h"
+#include "engine/xact/xact.h"
+
+#define KV_ENTRY_WEIGHT	64		/* bytes that an entry counts beside its value */
+
+/* What is being copied: a run or a delta. */
+typedef struct KvSource
+{
+	bool		base;
+	uint64		total;			/* weight of all of it; 0: the parts are decided */
+	uint64		before;			/* weight of what was copied */
+	int			at;				/* the part that gets what comes next */
+	bool		begun;
+	bool		kept;			/* of the key at hand a version was copied that is no lock */
+	uint8		last[KV_MAX_KEY];	/* the key before */
+	int			last_len;
+} KvSource;
+
+void
+kv_copy_begin(KvCopy *copy, const KvChange *change, int most)
+{
+	uint64		next_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
+
+	memset(copy, 0, sizeof(*copy));
+	copy->store = change->store;
+	copy->shardno = change->shardno;
+	copy->most = most;
+	for (int i = 0; i < most; i++)
+	{
+		KvPart	   *part = &copy->parts[i];
+
+		part->shardno = kv_change_number(change, i);
+		part->files.next_run = part->files.first_log = 1;
+		part->counts.room = 16;
+		part->counts.doubtful_until = next_xid;
+		part->counts.chunks = palloc0(part->counts.room * sizeof(KvChunkCount));
+		if (part->shardno == KV_NO_SHARD)
+			copy->most = Min(copy->most, i);
+	}
+}
+
+/* The part that has a key, which is not less than the one before. */
+static KvPart *
+part_for(KvCopy *copy, KvSource *source, KvKey key)
+{
+	bool		same = source->begun && source->last_len == key.len &&
+		memcmp(source->last, key.data, key.len) == 0;
+
+	if (source->total > 0 && !same && copy->nparts < copy->most &&
+		source->before * copy->most >= source->total * copy->nparts)
+	{
+		/* all versions of a key are one part's */
+		KvPart	   *part = &copy->parts[copy->nparts];
+
+		part->lo = kv_key_copy(CurrentMemoryContext, key.data, key.len);
+		source->at = copy->nparts++;
+	}
+	while (source->total == 0 && source->at + 1 < copy->nparts &&
+		   kv_key_order(&copy->parts[source->at + 1].lo, &key) <= 0)
+		source->at++;
+	if (!same)
+	{
+		memcpy(source->last, key.data, key.len);
+		source->last_len = key.len;
+		source->begun = true;
+		source->kept = false;
+	}
+	return &copy->parts[source->at];
+}
+
+/* unfinished: it is not known to be committed. */
+static void
+put(KvCopy *copy, KvSource *source, KvKey key, const KvVersion *version, bool unfinished)
+{
+	KvPart	   *part = part_for(copy, source, key);
+
+	if (part->writer == NULL)
+	{
+		KvRunIds	ids;
+
+		part->number = part->files.next_run++;
+		kv_store_ids(copy->store, part->shardno, part->number, &ids);
+		ids.unfrozen = !source->base;
+		part->writer = kv_run_create(kv_path_run(&copy->store->key, part->shardno, part->number),
+									 &ids);
+		part->entries = part->oldest_xid = 0;
+	}
+	kv_run_append(part->writer, key.data, key.len, version);
+	kv_counts_add(&part->counts, version->location, version->len, source->kept || unfinished);
+	source->kept |= version->kind != KV_VERSION_LOCK;
+	part->entries++;
+	if (version->xid != 0 && (part->oldest_xid == 0 || version->xid < part->oldest_xid))
+		part->oldest_xid = version->xid;
+	source->before += version->len + KV_ENTRY_WEIGHT;
+	if (part->entries % 1024 == 0)
+		kv_maintenance_interrupts();
+}
+
+/* The runs of the parts are whole. */
+static void
+finish(KvCopy *copy, const KvSource *source)
+{
+	for (int i = 0; i < copy->nparts; i++)
+	{
+		KvPart	   *part = &copy->parts[i];
+		KvShardFiles *files = &part->files;
+
+		if (part->writer == NULL)
+			continue;
+		kv_run_finish(part->writer);
+		part->writer = NULL;
+		if (source->base)
+		{
+			files->base_run = part->number;
+			files->frozen_keys = part->entries;
+			continue;
+		}
+		if (files->nunfrozen == KV_MAX_UNFROZEN)
+			elog(ERROR, "too many runs to split shard %u", copy->shardno);
+		memmove(&files->unfrozen[1], &files->unfrozen[0], files->nunfrozen * sizeof(uint32));
+		files->unfrozen[0] = part->number;
+		files->nunfrozen++;
+		files->unfrozen_entries += part->entries;
+		if (part->oldest_xid != 0 &&
+			(files->oldest_xid == 0 || part->oldest_xid < files->oldest_xid))
+			files->oldest_xid = part->oldest_xid;
+	}
+}
+
+void
+kv_copy_run(KvCopy *copy, uint32 number, bool base)
+{
+	const char *path = kv_path_run(&copy->store->key, copy->shardno, number);
+	KvSource	source = {.base = base};
+	KvRunCursor cursor;
+	KvRunIds	ids;
+	KvRun	   *run;
+	uint32		incarnation;
+
+	kv_store_ids(copy->store, copy->shardno, number, &ids);
+	run = kv_run_open(path, &ids);
+	if (run == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("run file \"%s\" is missing", path)));
+	incarnation = kv_run_header(run)->incarnation;
+	if (copy->nparts == 0)
+		source.total = kv_run_header(run)->value_bytes +
+			kv_run_header(run)->nentries * KV_ENTRY_WEIGHT;
+	PG_TRY();
+	{
+		for (kv_run_first(run, &cursor); cursor.valid; kv_run_next(&cursor))
+		{
+			uint8		keybuf[8];
+			KvVersion	version;
+			KvKey		key;
+
+			kv_run_entry(&cursor, keybuf, &key.data, &key.len, &version);
+
+			/* the copy is of the incarnation that writes it */
+			if (version.xid != 0 && version.fate == KV_FATE_UNKNOWN &&
+				incarnation != kv_writing_incarnation())
+				version.fate = kv_xid_fate(version.xid, incarnation);
+			if (version.fate != KV_FATE_ABORTED)
+				put(copy, &source, key, &version, version.fate == KV_FATE_UNKNOWN);
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_run_close(run);
+	}
+	PG_END_TRY();
+	finish(copy, &source);
+}
+
+void
+kv_copy_delta(KvCopy *copy, const KvDelta *delta)
+{
+	KvSource	source = {.base = false};
+	KvDeltaCursor cursor;
+
+	for (KvDeltaItem *item = kv_delta_seek(delta, (const uint8 *) "", 0, &cursor); item != NULL;
+		 item = kv_delta_next(&cursor))
+	{
+		KvKey		key = {item->key, item->keylen};
+
+		for (dsa_pointer pointer = item->newest; DsaPointerIsValid(pointer);)
+		{
+			const KvDeltaVersion *node = kv_address(pointer);
+			KvVersion	version = node->version;
+
+			bool		unfinished = version.fate == KV_FATE_UNKNOWN;
+
+			if (version.fate != KV_FATE_ABORTED)
+			{
+				version.fate = KV_FATE_UNKNOWN;
+				put(copy, &source, key, &version, unfinished);
+			}
+			pointer = node->older;
+		}
+	}
+	finish(copy, &source);
+}
+
+void
+kv_copy_discard(KvCopy *copy)
+{
+	for (int i = 0; i < copy->most; i++)
+	{
+		KvPart	   *part = &copy->parts[i];
+
+		if (part->writer != NULL)
+			kv_run_discard(part->writer);
+		part->writer = NULL;
+		for (uint32 number = 1; number < part->files.next_run; number++)
+			(void) kv_io_unlink(kv_path_run(&copy->store->key, part->shardno, number));
+	}
+}

@@ -1,0 +1,47 @@
+/*
+ * copy.h
+ *		The entries of a shard, copied to runs of the shards that it becomes.
+ *
+ * Nothing names what is made here but the caller.  The first run that is copied decides
+ * where the parts begin.  Raises ERROR; what was made then goes with kv_copy_discard.
+ */
+#ifndef KV_SPLIT_COPY_H
+#define KV_SPLIT_COPY_H
+
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/shard/shard.h"
+#include "engine/split/internal.h"
+
+/* What one of the new shards gets. */
+typedef struct KvPart
+{
+	uint32		shardno;
+	KvKey		lo;				/* its first key; of the first part not used */
+	KvShardFiles files;
+	KvCounts	counts;			/* by chunk of the old shard */
+	KvRunWriter *writer;		/* of the run that is copied now; NULL: it has nothing of that yet */
+	uint32		number;
+	uint64		entries;		/* of that run, … */
+	uint64		oldest_xid;		/* … and the oldest of its xids, or 0 */
+} KvPart;
+
+typedef struct KvCopy
+{
+	KvStore    *store;
+	uint32		shardno;		/* the old one */
+	int			most;			/* parts */
+	int			nparts;			/* 0: nothing was copied yet */
+	KvPart		parts[KV_SPLIT_MOST];
+} KvCopy;
+
+/* change: whose numbers the parts get. */
+extern void kv_copy_begin(KvCopy *copy, const KvChange *change, int most);
+/* Copy a run of the old shard; older ones of it come first. */
+extern void kv_copy_run(KvCopy *copy, uint32 number, bool base);
+/* Copy what a delta has that nobody writes to, and that nobody else frees. */
+extern void kv_copy_delta(KvCopy *copy, const KvDelta *delta);
+/* The copies go. */
+extern void kv_copy_discard(KvCopy *copy);
+
+#endif							/* KV_SPLIT_COPY_H */

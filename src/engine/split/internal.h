@@ -1,0 +1,49 @@
+/*
+ * internal.h
+ *		A change of a store's map, from its beginning to its end.
+ */
+#ifndef KV_SPLIT_INTERNAL_H
+#define KV_SPLIT_INTERNAL_H
+
+#include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/shard/shard.h"
+#include "engine/split/split.h"
+
+#define KV_SPLIT_MOST	8		/* shards that are made of one */
+
+typedef struct KvChange
+{
+	KvStore    *store;
+	uint32		shardno;		/* that is changed */
+	uint32		neighbour;		/* that gets its range; KV_NO_SHARD: none does */
+	KvMap	   *before;
+	KvMap	   *after;			/* NULL: not made yet */
+	dsa_pointer room;			/* for that, in shared memory; invalid: not yet, or not any more */
+	bool		halted;			/* writers of the shard wait */
+	bool		published;
+} KvChange;
+
+/* ---- change.c ---- */
+/*
+ * Be the one who changes the store's map; palloc'd.  NULL: not now, or it does not have the
+ * shard.  kv_change_end must follow, after an ERROR, too.
+ */
+extern KvChange *kv_change_begin(KvStore *store, uint32 shardno);
+extern void kv_change_end(KvChange *change);
+/* From here on nobody writes to the shard; those who want to wait until the change ends. */
+extern void kv_change_halt(KvChange *change);
+/*
+ * The map that comes has n shards in the place of the one that is changed, with these
+ * numbers; bounds[0] is that of the one.  n 0: the neighbour has its range.  Gets all memory.
+ * False: there is none.
+ */
+extern bool kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bounds);
+/* The number of a shard that is to be made, the first being 0; KV_NO_SHARD: there are no more. */
+extern uint32 kv_change_number(const KvChange *change, uint32 i);
+/* What a new shard begins with that has no entries; nobody knows it yet. */
+extern void kv_change_init(const KvChange *change, KvShard *fresh);
+/* The map is there, in its file and in memory.  What it adds is complete.  ERROR: it is not. */
+extern void kv_change_publish(KvChange *change);
+
+#endif							/* KV_SPLIT_INTERNAL_H */

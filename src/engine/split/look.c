@@ -1,0 +1,247 @@
+/*
+ * look.c
+ *		Which shard is large enough to be split, and whether it is to be cut instead.
+ *
+ * A shard is split when its live values have kvfdw.shard_size, or a quarter of that if
+ * they are small: for the index of many small values is large, and compaction reads them
+ * more than once.  When a store has as many shards as half of the merge slots, larger ones are
+ * made.
+ *
+ * Keys that only grow fill the end of a shard.  They do if what came last, in the newer
+ * runs and in the delta, lies behind the greatest key of all that was there before.  Such a
+ * shard is cut behind its greatest key at half of that size; so it never comes to be split,
+ * which would leave seven shards that nobody writes to any more, and one for the next split.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/index/delta.h"
+#include "engine/index/run.h"
+#include "engine/slot/slot.h"
+#include "engine/split/internal.h"
+
+#define KV_SMALL_VALUES		4	/* of these shards have so small a part of the size, at least */
+#define KV_BEHIND_PERCENT	90	/* so many of what came last lie behind all that was there */
+#define KV_DESERTED_MS		600000	/* an empty shard goes if nobody has written to it for so long */
+#define KV_PAUSE_MS			60000	/* after an attempt that has failed */
+#define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
+
+static int	shard_size_mb = 0;
+#ifdef KVFDW_FAULTS
+static int	test_shard_kb = 0;
+static bool test_splits = false;
+
+#define KV_TEST_SHARDS	40		/* so many are enough */
+#endif
+
+void
+kv_split_gucs(void)
+{
+	DefineCustomIntVariable("kvfdw.shard_size",
+							"Sets how many bytes of values a shard has before it is split.",
+							"0: shards are not split by themselves.",
+							&shard_size_mb, 0, 0, 1024 * 1024,
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+#ifdef KVFDW_FAULTS
+	DefineCustomIntVariable("kvfdw.test_shard_kb",
+							"Sets how many kB of values a shard has before it is split, for tests.",
+							NULL, &test_shard_kb, 0, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomBoolVariable("kvfdw.test_splits",
+							 "Makes the maintainer split and cut all tables, for tests.",
+							 NULL, &test_splits, false, PGC_SIGHUP, 0, NULL, NULL, NULL);
+#endif
+}
+
+/* ---- how large ---- */
+
+/* Bytes of live values from which on a shard of this store is split; 0: never. */
+static uint64
+size_wanted(KvStore *store, double mean)
+{
+	uint64		size = (uint64) shard_size_mb * 1024 * 1024;
+
+#ifdef KVFDW_FAULTS
+	if (test_shard_kb > 0)
+		return (uint64) test_shard_kb * 1024;
+#endif
+	size = Max(size * Min(mean / KV_BLOCK, 1), size / KV_SMALL_VALUES);
+
+	/* each shard that is written has a slot, and those of a store are not to have all */
+	if (kv_store_nshards(store) > (uint32) kv_slot_pool->nunits / 2)
+		size *= 4;
+	return size;
+}
+
+static uint64
+live_bytes(KvShard *shard)
+{
+	uint64		bytes = 0;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nchunks; i++)
+		bytes += kv_chunk_live(shard, &kv_chunks(shard)[i]);
+	LWLockRelease(&shard->lock);
+	return bytes;
+}
+
+/* How many times, in halves, a shard has the size with which it is split. */
+static uint64
+halves(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
+		shard->active.nitems + shard->sealed.nitems;
+	uint64		size = size_wanted(store, 0);
+	uint64		live;
+
+	/* most are far from it, and the lists of chunks need not be looked at for that */
+	if (entries < KV_FEW_ENTRIES || size == 0 || kv_shard_value_bytes(shard) < size / 2)
+		return 0;
+	live = live_bytes(shard);
+	return live / Max(size_wanted(store, (double) live / entries) / 2, 1);
+}
+
+/* ---- do keys only grow? ---- */
+
+/* Greater of two keys, the first being a copy in the caller's buffer. */
+static void
+keep_greater(KvKey *greatest, uint8 *bytes, const uint8 *key, int keylen)
+{
+	if (greatest->data != NULL &&
+		kv_key_compare(key, keylen, greatest->data, greatest->len) <= 0)
+		return;
+	memcpy(bytes, key, keylen);
+	*greatest = (KvKey) {bytes, keylen};
+}
+
+static bool
+only_grows(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set = kv_shard_runs(store, shardno);
+	uint8		bytes[KV_MAX_KEY];
+	KvKey		greatest = {NULL, 0};
+	double		recent = 0;
+	double		behind = 0;
+
+	/* the oldest run first: what the others have counts against what is older */
+	for (int i = set->nruns - 1; i >= 0; i--)
+	{
+		KvRun	   *run = set->runs[i];
+		KvKey		end = {NULL, 0};
+		KvRunCursor cursor;
+		KvVersion	version;
+		uint8		keybuf[8];
+		const uint8 *key;
+		int			keylen;
+
+		if (greatest.data != NULL)
+		{
+			recent += kv_run_header(run)->nentries;
+			behind += kv_run_count(run, greatest, end, PG_UINT64_MAX);
+		}
+		kv_run_seek_before(run, NULL, 0, &cursor);
+		if (!cursor.valid)
+			continue;
+		kv_run_entry(&cursor, keybuf, &key, &keylen, &version);
+		keep_greater(&greatest, bytes, key, keylen);
+	}
+	kv_run_believe();
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	if (greatest.data != NULL)
+	{
+		const KvDelta *deltas[] = {&shard->sealed, &shard->active};
+
+		for (int i = 0; i < lengthof(deltas); i++)
+		{
+			recent += deltas[i]->nitems;
+			behind += deltas[i]->nitems - kv_delta_rank(deltas[i], greatest);
+		}
+	}
+	LWLockRelease(&shard->lock);
+	return recent >= KV_FEW_ENTRIES && behind * 100 >= recent * KV_BEHIND_PERCENT;
+}
+
+/* ---- what is to be done ---- */
+
+/* Has nobody written to it for long, and is nothing left?  One that was just cut off is to be filled. */
+static bool
+is_deserted(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+
+	return kv_store_nshards(store) > (uint32) store->shape.nshards &&
+		kv_shard_is_empty(store, shardno) &&
+		TimestampDifferenceExceeds(shard->frozen_at, GetCurrentTimestamp(), KV_DESERTED_MS);
+}
+
+/* Split it, cut it, absorb it, or do nothing; true if bounds have changed. */
+static bool
+change(KvStore *store, uint32 shardno)
+{
+	uint64		has;
+
+#ifdef KVFDW_FAULTS
+	if (test_splits && kv_store_nshards(store) < KV_TEST_SHARDS)
+		return shardno % 3 == 0 ? kv_shard_cut(store, shardno) :
+			kv_shard_split(store, shardno, 2 + shardno % 4);
+	if (test_splits)
+		return kv_shard_absorb(store, shardno);
+#endif
+	if (is_deserted(store, shardno))
+		return kv_shard_absorb(store, shardno);
+	has = halves(store, shardno);
+	if (has >= 1 && kv_shard(store, shardno)->active.nitems > 0 && only_grows(store, shardno) &&
+		kv_shard_cut(store, shardno))
+		return true;
+	return has >= 2 && kv_shard_split(store, shardno, KV_SPLIT_MOST);
+}
+
+/* Are shards to change by themselves? */
+static bool
+is_wanted(void)
+{
+#ifdef KVFDW_FAULTS
+	if (test_shard_kb > 0 || test_splits)
+		return true;
+#endif
+	return shard_size_mb > 0;
+}
+
+bool
+kv_split_look(KvStore *store)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz pause = store->split_pause;
+	uint32		looks = kv_store_nshards(store);
+
+	if (!is_wanted() || RecoveryInProgress() || !kv_split_is_possible(store) ||
+		(now < pause && now > TimestampTzPlusMilliseconds(pause, -KV_PAUSE_MS)))
+		return false;
+	for (; looks > 0; looks--)
+	{
+		uint32		shardno = kv_shard_from(store, store->split_from);
+
+		if (shardno == KV_NO_SHARD)
+			shardno = kv_shard_from(store, 0);
+		store->split_from = shardno + 1;
+
+		/* one that is due and fails, by an ERROR too, is not tried again and again */
+		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
+		if (change(store, shardno))
+		{
+			store->split_pause = 0;
+			return true;
+		}
+		if (halves(store, shardno) >= 2)
+			return false;
+		store->split_pause = 0;
+	}
+	return false;
+}

@@ -1,0 +1,419 @@
+/*
+ * split.c
+ *		One shard becomes several: its entries are copied, its values stay.
+ *
+ * The steps are split.h's.  Who splits is the shard's compactor all the time, so no pass
+ * comes in between, and its maintainer in the switch, so no freeze does.  Runs that were copied
+ * are left alone by freezes: KvShard.floor is the number of the newest of them.
+ *
+ * Copied are entries as they are.  The delta's lose what is known of their fates, for that
+ * may depend on a commit record which is not on the device.  What was read from logs at the
+ * start, of other incarnations, has been spilled in step 3.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/freeze/freeze.h"
+#include "engine/io/io.h"
+#include "engine/slot/slot.h"
+#include "engine/split/copy.h"
+
+#define KV_SWITCH_ITEMS	20000	/* keys of a delta that may be copied while writers wait */
+#define KV_CATCH_UPS	4
+
+typedef struct KvSplit
+{
+	KvChange   *change;
+	KvStore    *store;
+	uint32		shardno;
+	KvShard    *shard;
+	KvCopy		copy;
+	uint32		copied;			/* runs up to this number are */
+	bool		compactor;		/* roles that this process has */
+	bool		maintainer;
+} KvSplit;
+
+/* ---- roles ---- */
+
+static bool
+become_compactor(KvSplit *split)
+{
+	KvShard    *shard = split->shard;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	split->compactor = shard->compactor == 0;
+	if (split->compactor)
+		shard->compactor = MyProcPid;
+	LWLockRelease(&shard->lock);
+	return split->compactor;
+}
+
+/* Waits for a freeze that is under way. */
+static void
+become_maintainer(KvSplit *split)
+{
+	KvShard    *shard = split->shard;
+
+	ConditionVariablePrepareToSleep(&shard->changed);
+	while (!split->maintainer)
+	{
+		kv_maintenance_interrupts();
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		split->maintainer = shard->maintainer == 0;
+		if (split->maintainer)
+			shard->maintainer = MyProcPid;
+		LWLockRelease(&shard->lock);
+		if (!split->maintainer)
+			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_SPLIT);
+	}
+	ConditionVariableCancelSleep();
+}
+
+static void
+resign_as_maintainer(KvSplit *split)
+{
+	LWLockAcquire(&split->shard->lock, LW_EXCLUSIVE);
+	if (split->maintainer)
+		split->shard->maintainer = 0;
+	LWLockRelease(&split->shard->lock);
+	ConditionVariableBroadcast(&split->shard->changed);
+	split->maintainer = false;
+}
+
+/* ---- steps 2 and 3 ---- */
+
+/*
+ * Copy the runs that were not copied yet; freezes leave them alone from now on.  The caller is
+ * the maintainer, and is none any more afterwards unless keep.  False: give up.
+ */
+static bool
+copy_runs(KvSplit *split, bool keep)
+{
+	KvShard    *shard = split->shard;
+	uint32		before = split->copied;
+	KvShardFiles files;
+	uint32		floor;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	files = shard->files;
+	floor = Max(before, files.base_run);
+	for (int i = 0; i < files.nunfrozen; i++)
+		floor = Max(floor, files.unfrozen[i]);
+
+	/* a freeze that found too many runs has taken the floor away; the delta becomes one more */
+	if (shard->floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2)
+		floor = 0;
+	shard->floor = split->copied = floor;
+	LWLockRelease(&shard->lock);
+	if (!keep)
+		resign_as_maintainer(split);
+	if (floor == 0)
+		return false;
+
+	/* the oldest first */
+	if (files.base_run > before)
+		kv_copy_run(&split->copy, files.base_run, true);
+	for (int i = files.nunfrozen - 1; i >= 0; i--)
+	{
+		if (files.unfrozen[i] > before)
+			kv_copy_run(&split->copy, files.unfrozen[i], false);
+	}
+	return split->copy.nparts > 1;
+}
+
+/* Up to the point where little is left.  True: the caller is the maintainer. */
+static bool
+catch_up(KvSplit *split)
+{
+	become_maintainer(split);
+	if (!copy_runs(split, false))
+		return false;
+	KV_STOP_POINT("split_copied");
+	for (int i = 0; i < KV_CATCH_UPS; i++)
+	{
+		/* also what was read from logs when the store was opened */
+		kv_shard_freeze(split->store, split->shardno, KV_FREEZE_SPILL);
+		become_maintainer(split);
+		if (!copy_runs(split, true))
+			return false;
+		if (split->shard->active.nitems <= KV_SWITCH_ITEMS &&
+			!DsaPointerIsValid(split->shard->sealed.root))
+			return true;
+		resign_as_maintainer(split);
+	}
+	return false;
+}
+
+/* ---- step 4 ---- */
+
+/* The map that comes, memory for it and for the chunks of the new shards, and their first logs. */
+static bool
+prepare_shards(KvSplit *split)
+{
+	KvCopy	   *copy = &split->copy;
+	uint32		shards[KV_SPLIT_MOST];
+	KvKey		bounds[KV_SPLIT_MOST];
+
+	for (int i = 0; i < copy->nparts; i++)
+	{
+		shards[i] = copy->parts[i].shardno;
+		bounds[i] = copy->parts[i].lo;
+	}
+	if (!kv_change_make(split->change, copy->nparts, shards, bounds))
+		return false;
+	for (int i = 0; i < copy->nparts; i++)
+	{
+		KvShard    *fresh = kv_shard(split->store, shards[i]);
+
+		kv_change_init(split->change, fresh);
+
+		/* one more may be opened before writers are halted */
+		if (!kv_chunks_make_room(fresh, split->shard->nchunks + 2))
+			return false;
+		kv_log_create(&split->store->key, shards[i], 1);
+	}
+	return true;
+}
+
+/* Nobody writes to the shard; what was written is in files and, as versions, in its delta. */
+static void
+halt(KvSplit *split)
+{
+	KvShard    *shard = split->shard;
+
+	kv_change_halt(split->change);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->open_slot >= 0)
+		kv_slot_seal(split->store, split->shardno);
+	LWLockRelease(&shard->lock);
+	kv_shard_drain(split->store, split->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
+
+	/* no more extents either: see kv_value_write_extent */
+	kv_value_close(split->store, split->shardno);
+}
+
+/*
+ * A new shard lists the chunks that its entries name; what none names is the first one's.
+ * False: there is no memory.
+ */
+static bool
+list_chunks(KvSplit *split, int at, KvShard *fresh)
+{
+	KvCopy	   *copy = &split->copy;
+	KvShard    *shard = split->shard;
+
+	if (!kv_chunks_make_room(fresh, shard->nchunks))
+		return false;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
+	fresh->padding = shard->padding;
+	fresh->doubtful_bytes = copy->parts[at].counts.doubtful;
+	fresh->doubtful_until = copy->parts[at].counts.doubtful_until;
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		KvShardChunk chunk = kv_chunks(shard)[i];
+		const KvChunkCount *count = kv_counts_find(&copy->parts[at].counts, chunk.chunk.place);
+		KvShardChunk *listed;
+		uint64		share;
+		uint64		live = 0;	/* of all parts */
+
+		for (int part = 0; part < copy->nparts; part++)
+		{
+			const KvChunkCount *one = kv_counts_find(&copy->parts[part].counts, chunk.chunk.place);
+
+			live += one != NULL ? one->live : 0;
+		}
+		if (count == NULL && (live > 0 || at > 0))
+			continue;
+		chunk.chunk.live = count != NULL ? count->live : 0;
+		chunk.chunk.last_log = 0;
+		chunk.chunk.flags &= ~(KV_CHUNK_VICTIM | KV_CHUNK_DOUBTFUL);
+		if (count != NULL && count->doubtful)
+			chunk.chunk.flags |= KV_CHUNK_DOUBTFUL;
+		listed = kv_chunk_add(fresh, &chunk.chunk);
+		listed->believed = chunk.believed;
+		share = kv_chunk_taken(shard, &kv_chunks(shard)[i]);
+		kv_chunk_divide(fresh, listed, live > 0 ? share * ((double) chunk.chunk.live / live) : share);
+	}
+	LWLockRelease(&fresh->lock);
+	LWLockRelease(&shard->lock);
+	return true;
+}
+
+/*
+ * What has left the list of the old shard and is not gone yet is the first one's.  What goes
+ * meanwhile, and with it from the old one's list, is found gone later.  False: there is no memory.
+ */
+static bool
+keep_retired(KvShard *shard, KvShard *fresh)
+{
+	KvRetired  *retired;
+	int			n;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	n = shard->nretired;
+	retired = palloc(Max(n, 1) * sizeof(KvRetired));
+	if (n > 0)
+		memcpy(retired, kv_retired(shard), n * sizeof(KvRetired));
+	LWLockRelease(&shard->lock);
+	for (int i = 0; i < n; i++)
+	{
+		if (!kv_retired_add(fresh, &retired[i].chunk, 1))
+			return false;
+		kv_retired(fresh)[i].lsn = retired[i].lsn;
+		kv_retired(fresh)[i].taken = retired[i].taken;
+	}
+	pfree(retired);
+	return true;
+}
+
+/* The new shards are as the map that comes will find them. */
+static bool
+complete_shards(KvSplit *split)
+{
+	KvCopy	   *copy = &split->copy;
+
+	for (int i = 0; i < copy->nparts; i++)
+	{
+		KvShard    *fresh = kv_shard(split->store, copy->parts[i].shardno);
+		KvManifest	manifest;
+
+		fresh->files = copy->parts[i].files;
+		fresh->pass = split->shard->pass;
+		fresh->written = split->shard->written / copy->nparts;
+		fresh->key_share_xid = split->shard->key_share_xid;
+		if (!list_chunks(split, i, fresh) || (i == 0 && !keep_retired(split->shard, fresh)))
+			return false;
+		kv_shard_describe(fresh, &manifest);
+		kv_manifest_write(&split->store->key, copy->parts[i].shardno, &manifest);
+		pfree(manifest.chunks);
+	}
+	return true;
+}
+
+/* Nobody finds the old shard any more: what it has in memory goes. */
+static void
+empty_shard(KvSplit *split)
+{
+	KvShard    *shard = split->shard;
+	KvDelta		freed;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	freed = shard->active;
+	memset(&shard->active, 0, sizeof(shard->active));
+	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->nretired);
+	shard->nretired = 0;
+	pg_atomic_fetch_add_u32(&shard->generation, 1);
+	LWLockRelease(&shard->lock);
+	kv_delta_free(&freed);
+}
+
+static void
+split_shard(KvSplit *split)
+{
+	if (!catch_up(split) || !prepare_shards(split))
+		return;
+	halt(split);
+	KV_STOP_POINT("split_halted");
+	kv_copy_delta(&split->copy, &split->shard->active);
+	if (!complete_shards(split))
+		return;
+	KV_STOP_POINT("split_manifests");
+	kv_change_publish(split->change);
+	empty_shard(split);
+	kv_stat_add(split->store, KV_COUNT_SPLITS, 1);
+}
+
+/* ---- all of it ---- */
+
+/* In whatever way it comes. */
+static void
+end_split(KvSplit *split)
+{
+	KvShard    *shard = split->shard;
+
+	if (!split->change->published)
+	{
+		kv_copy_discard(&split->copy);
+		for (int i = 0; i < split->copy.nparts; i++)
+		{
+			uint32		shardno = split->copy.parts[i].shardno;
+
+			(void) kv_io_unlink(kv_path_manifest(&split->store->key, shardno));
+			(void) kv_io_unlink(kv_path_log(&split->store->key, shardno, 1));
+			if (kv_descriptor_from(split->store, shardno) == shardno)
+			{
+				kv_chunks_free(kv_shard(split->store, shardno));
+				kv_retired_free(kv_shard(split->store, shardno));
+				kv_shard(split->store, shardno)->value_bytes = 0;
+			}
+		}
+	}
+	kv_change_end(split->change);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (split->maintainer)
+		shard->maintainer = 0;
+	shard->compactor = 0;
+	shard->floor = 0;
+	LWLockRelease(&shard->lock);
+	ConditionVariableBroadcast(&shard->changed);
+}
+
+/* After an error, which may have come with a lock held, or at the end of the process. */
+static void
+split_failed(int code, Datum arg)
+{
+	LWLockReleaseAll();
+	end_split((KvSplit *) DatumGetPointer(arg));
+}
+
+/* The caller is the one who changes the map. */
+static bool
+try_split(KvSplit *split, int most)
+{
+	bool		done;
+
+	if (!become_compactor(split))
+	{
+		kv_change_end(split->change);
+		return false;
+	}
+	PG_ENSURE_ERROR_CLEANUP(split_failed, PointerGetDatum(split));
+	{
+		kv_copy_begin(&split->copy, split->change, Min(most, KV_SPLIT_MOST));
+		if (split->copy.most > 1)
+			split_shard(split);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(split_failed, PointerGetDatum(split));
+	done = split->change->published;
+	end_split(split);
+	return done;
+}
+
+bool
+kv_shard_split(KvStore *store, uint32 shardno, int most)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw split",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	KvSplit    *split = palloc0(sizeof(KvSplit));
+	bool		done = false;
+
+	kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+	split->store = store;
+	split->shardno = shardno;
+	split->shard = kv_shard(store, shardno);
+	split->change = kv_change_begin(store, shardno);
+	if (split->change != NULL)
+		done = try_split(split, most);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return done;
+}

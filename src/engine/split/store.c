@@ -1,0 +1,80 @@
+/*
+ * store.c
+ *		Splitting all of a store by hand.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/engine.h"
+#include "engine/split/internal.h"
+
+#define KV_LOOK_MSEC	20
+#define KV_IMAGE_FAILURES 3		/* attempts, one in a second */
+
+/* May the shard be changed now, or if there is none, is the last change settled? */
+static bool
+is_ready(KvStore *store, uint32 shardno)
+{
+	return kv_split_is_possible(store) &&
+		(shardno == KV_NO_SHARD || *(volatile int *) &kv_shard(store, shardno)->compactor == 0);
+}
+
+/* Until it is.  ERROR if others keep it from being so. */
+static void
+wait_until_ready(KvStore *store, uint32 shardno)
+{
+	uint32		failed = pg_atomic_read_u32(&store->images_failed);
+
+	while (!is_ready(store, shardno))
+	{
+		kv_backups_look();
+		if (kv_backups_run())
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("cannot split a table while a base backup is being taken")));
+		if (pg_atomic_read_u32(&store->images_failed) - failed >= KV_IMAGE_FAILURES)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("could not make the last split durable"),
+					 errhint("The server log tells why.")));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_LOOK_MSEC, KV_WAIT_SPLIT);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+int
+kv_store_split(KvStore *store, bool at_end)
+{
+	int			before = kv_store_nshards(store);
+	int			n = 0;
+	uint32	   *shards = palloc(before * sizeof(uint32));
+
+	/* those that come of these are not meant */
+	kv_each_shard(store, i)
+	{
+		if (n < before)
+			shards[n++] = i;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		bool		done;
+
+		/* others may come before this process */
+		do
+		{
+			wait_until_ready(store, at_end ? KV_NO_SHARD : shards[i]);
+			done = at_end ? kv_shard_cut(store, shards[i]) :
+				kv_shard_split(store, shards[i], KV_SPLIT_MOST);
+		} while (!done && !is_ready(store, at_end ? KV_NO_SHARD : shards[i]));
+	}
+	wait_until_ready(store, KV_NO_SHARD);
+	pfree(shards);
+	return kv_store_nshards(store);
+}

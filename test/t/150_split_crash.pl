@@ -1,0 +1,115 @@
+# Promise: wherever a split is when the server is killed or the power goes, and at every
+# level, all rows are there, kvfdw_check finds nothing, and no file stays of a shard that the
+# map does not have.  Likewise where a shard is cut behind its greatest key (I 14, I 18).
+# Each point is met at one level, with KV_ALL=1 at all of them.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no shards' if heap_only();
+my $node = kv_cluster('split_crash', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.space_amp' => 0);
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my $data = $node->data_dir;
+my @levels = qw(full keys none);
+my $round = 0;
+my $rounds = 0;
+my $turn = 0;
+my %dir;
+
+sub query { return $node->safe_psql('postgres', @_); }
+sub directory { my ($level) = @_; my $oid = query("SELECT 't_$level'::regclass::oid"); my ($dir) = glob "$data/kvfdw/5/$oid/0*"; return $dir; }
+sub shards { my ($level) = @_; return query("SELECT shards FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
+query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_', shards '1'") } @levels));
+
+# The table and heap change alike, and grow at the end.
+sub change
+{
+	my ($level) = @_;
+	$round++;
+	query(join ';', map { "INSERT INTO $_ SELECT g * 37 % 701 + $round, rpad(md5((g * $round)::text), 50 + g * 53 % 3000, 'v') FROM generate_series(1, 300) g ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.v; INSERT INTO $_ SELECT 10000 + $round * 20 + g, 'new' FROM generate_series(1, 20) g; DELETE FROM $_ WHERE k % 23 = $round % 23" } 'heap', "t_$level");
+	return;
+}
+
+# Whose files are there, chunks apart?
+sub owners
+{
+	my ($level) = @_;
+	my %owner = map { m{/([0-9a-f]{5})\.[^/]*(?:log|run|image|manifest)$} ? ($1 => 1) : () } glob "$dir{$level}/*";
+	return scalar keys %owner;
+}
+
+sub sound
+{
+	my ($level, $when) = @_;
+	is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$when: all rows");
+	is(query("SELECT count(*) FROM t_$level"), query('SELECT count(*) FROM heap'), "$when: as many as are counted");
+	is(kv_check_clean($node, "t_$level"), '', "$when: sound");
+	ok(eval { wait_for('the map to be settled', sub { owners($level) <= shards($level) && (() = glob "$dir{$level}/*.map") <= 1 }) }, "$when: nothing is left of other shards") or diag join ' ', map { s{.*/}{}r } glob "$dir{$level}/*";
+	return;
+}
+
+# A session that splits, or a worker that it waits for, stopped at a point.
+sub split_until
+{
+	my ($level, $point, $at_end) = @_;
+	my $worker = $point =~ /^(?:image|map_imaged|map_settled)/;
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	worker_stop_points($node, "$point=wait") if $worker;
+	my $set = $worker ? '' : "$point=wait";
+	my $session = psql_writer($node, "SET kvfdw.stop_points = '$set'; SELECT kvfdw_split('t_$level', $at_end)", "split$round");
+	stopped($node, $point);
+	return $session;
+}
+
+for my $level (@levels)
+{
+	query('DELETE FROM heap');
+	$round = 0;
+	$rounds++;
+	change($level) for 1 .. 3;
+	$dir{$level} = directory($level);
+	for my $point (qw(split_copied split_halted split_manifests map_renamed image_captured image_written map_imaged map_settled))
+	{
+		next unless $ENV{KV_ALL} || $turn++ % @levels == 0;
+		# each point is met by both, at one level or another
+		for my $how ($rounds++ % 2 ? 'killed' : 'power')
+		{
+			my $when = "$level, $how at $point";
+			my $at_end = $point =~ /^(?:map_renamed|image_written)$/ && $how eq 'killed' ? 'true' : 'false';
+			query('CHECKPOINT') if $how eq 'power' || $round % 2;
+			my %durable = map { $_ => 1 } glob "$dir{$level}/*";
+			change($level) unless $level eq 'none' && $how eq 'power';
+			my $session = split_until($level, $point, $at_end);
+			kill_all($node);
+			eval { $session->{handle}->finish };
+			if ($how eq 'power')
+			{
+				# what was made since and no image needs may be missing; images may be there only if they were synced
+				my @lost = grep { !$durable{$_} } glob "$dir{$level}/*";
+				@lost = grep { /\.(?:run|log|tmp|manifest|map)$/ } @lost if $point !~ /^(?:image_written|map_imaged|map_settled)$/;
+				@lost = grep { /\.tmp$/ } @lost if $point =~ /^(?:image_written|map_imaged|map_settled)$/;
+				unlink @lost;
+				$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot$level$round'");
+			}
+			$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
+			restart_killed($node);
+			sound($level, $when);
+			change($level);
+			query("SELECT kvfdw_split('t_$level')") if shards($level) < 100;
+			sound($level, "$when, gone on with");
+			if (shards($level) > 300)
+			{
+				query("TRUNCATE t_$level; TRUNCATE heap");
+				change($level);
+				$dir{$level} = directory($level);
+			}
+		}
+	}
+}
+$node->stop;
+done_testing();

@@ -1,0 +1,134 @@
+# Promise: shards are split and cut while others read and write, and nobody notices: cursors
+# that are held, parallel scans, counts, lists of keys, rows that are locked and waited for,
+# SERIALIZABLE, prepared transactions and values too large for a slot see and do what they
+# do on heap, and so it is in a copy that a base backup has made.  Large shards are split and empty ones
+# absorbed without being told (I 18).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no shards' if heap_only();
+my $node = kv_cluster('split_between', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my $data = $node->data_dir;
+sub query { return $node->safe_psql('postgres', @_); }
+sub shards { return query("SELECT shards FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
+sub both { my ($sql) = @_; return query(join ';', map { (my $s = $sql) =~ s/\bT\b/$_/g; $s } 'heap', 't'); }
+sub same
+{
+	my ($when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
+	is(query('SELECT count(*) FROM t'), query('SELECT count(*) FROM heap'), "$when: as many as are counted");
+	is(kv_check_clean($node, 't'), '', "$when: sound");
+	return;
+}
+query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '1'"));
+both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, md5(g::text)) FROM generate_series(1, 3000) g');
+
+# ---- sessions that began before ----
+{
+	my %session = map { $_ => $node->background_psql('postgres') } qw(up down held lock serializable extent);
+	my $up = $session{up}->query_safe('BEGIN; DECLARE c CURSOR FOR SELECT k FROM t ORDER BY k; FETCH 1000 FROM c');
+	my $down = $session{down}->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT k FROM t ORDER BY k DESC; FETCH 1000 FROM c');
+	$session{held}->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT sum(length(v)) FROM t; COMMIT');
+	$session{lock}->query_safe('BEGIN; SELECT k FROM t WHERE k IN (5, 1500, 2990) FOR UPDATE; UPDATE t SET v = v || $$x$$ WHERE k = 700');
+	$session{serializable}->query_safe('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM t WHERE k < 100');
+	$session{extent}->query_safe(q{BEGIN; INSERT INTO t VALUES (5000, repeat('e', 3000000))});
+	query(q{BEGIN; INSERT INTO t VALUES (6000, 'prepared'); UPDATE t SET v = 'prepared' WHERE k = 800; PREPARE TRANSACTION 'p'});
+	my $waiting = psql_writer($node, q{UPDATE t SET v = 'waited' WHERE k = 1500}, 'waits');
+	wait_for('a session to wait for the row', sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'}) > 0 });
+	my $before = query('SELECT sum(length(v)) FROM heap');
+
+	cmp_ok(query(q{SELECT kvfdw_split('t')}), '>', 4, 'the table has several shards');
+	cmp_ok(query(q{SELECT kvfdw_split('t', true)}), '>', 8, 'and more');
+
+	query(q{INSERT INTO t VALUES (9000, 'new'); DELETE FROM t WHERE k = 2000});
+	query(q{INSERT INTO heap VALUES (9000, 'new'); DELETE FROM heap WHERE k = 2000});
+	$up .= "\n" . $session{up}->query_safe('FETCH ALL FROM c');
+	$down .= "\n" . $session{down}->query_safe('FETCH ALL FROM c');
+	is(join(',', split /\n/, $up), query(q{SELECT string_agg(k::text, ',' ORDER BY k) FROM (SELECT k FROM heap WHERE k <> 9000 UNION SELECT 2000) s}), 'a cursor upwards goes on where it was');
+	is(join(',', split /\n/, $down), query(q{SELECT string_agg(k::text, ',' ORDER BY k DESC) FROM (SELECT k FROM heap WHERE k <> 9000 UNION SELECT 2000) s}), 'and one downwards, with its snapshot');
+	is($session{held}->query_safe('FETCH ALL FROM c'), $before, 'and one that is held');
+	$session{lock}->query_safe('UPDATE t SET v = $$locked$$ WHERE k = 5; COMMIT');
+	is(outcome($waiting), '', 'who waited for a row in the old shard changes it in the new one');
+	query(q{UPDATE heap SET v = v || 'x' WHERE k = 700; UPDATE heap SET v = 'locked' WHERE k = 5; UPDATE heap SET v = 'waited' WHERE k = 1500});
+	$session{serializable}->query_safe(q{INSERT INTO t VALUES (10001, 's'); COMMIT});
+	$session{extent}->query_safe('COMMIT');
+	query(q{INSERT INTO heap VALUES (10001, 's'), (5000, repeat('e', 3000000))});
+	query(q{COMMIT PREPARED 'p'; INSERT INTO heap VALUES (6000, 'prepared'); UPDATE heap SET v = 'prepared' WHERE k = 800});
+	$_->quit for values %session;
+	same('sessions of before');
+}
+
+# ---- stopped in the middle of the switch: readers go on, and writers wait ----
+{
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_halted=wait'; SELECT kvfdw_split('t')}, 'halted');
+	stopped($node, 'split_halted');
+	is(query('SELECT count(*) FROM t'), query('SELECT count(*) FROM heap'), 'readers do not wait');
+	my @writers = map { psql_writer($node, "UPDATE t SET v = 'while' WHERE k % 100 = $_", "while$_") } 1 .. 4;
+	wait_for('writers to wait', sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('KvfdwSplit', 'Extension') AND query LIKE 'UPDATE%'}) > 0 });
+	query(q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%kvfdw_split%' AND pid <> pg_backend_pid()});
+	like(outcome($split), qr/canceling statement/, 'the split is cancelled');
+	is(outcome($_), '', 'who has waited goes on') for @writers;
+	query(q{UPDATE heap SET v = 'while' WHERE k % 100 BETWEEN 1 AND 4});
+	same('a split that was cancelled');
+}
+
+# ---- many at once ----
+{
+	my @writers = map { my $n = $_; psql_writer($node, join('', map { "INSERT INTO t SELECT 20000 + $n + g * 10, repeat('w', 300) FROM generate_series(" . ($_ * 100) . ', ' . ($_ * 100 + 99) . ") g;\nUPDATE t SET v = v || 'y' WHERE k BETWEEN 20000 AND 20999 AND k % 10 = $n;\n" } 0 .. 9), "many$n") } 0 .. 3;
+	my @readers = map { psql_writer($node, 'SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;' . q{SELECT count(*) = count(DISTINCT k) FROM t WHERE k < 3001; SELECT count(v) FROM t WHERE k = ANY (ARRAY[1, 500, 2500]); SELECT count(*) FROM (SELECT k, lag(k) OVER () AS l FROM (SELECT k FROM t ORDER BY k DESC) s) r WHERE l <= k;} x 6, "read$_") } 1 .. 3;
+	query(q{SELECT kvfdw_split('t')});
+	is(outcome($_), '', 'a writer beside splits') for @writers;
+	is(outcome($_), "t\n3\n0\n" x 6, 'a reader beside splits') for @readers;
+	query(join ';', (map { "INSERT INTO heap SELECT 20000 + $_ + g * 10, repeat('w', 300) FROM generate_series(0, 999) g" } 0 .. 3), 'UPDATE heap SET v = rpad(v, 310, $$y$$) WHERE k BETWEEN 20000 AND 20999');
+	same('many at once');
+}
+
+# ---- compacted, and a base backup across a split ----
+query(q{SELECT kvfdw_compact('t', true)});
+same('compacted');
+{
+	my $backup = $node->background_psql('postgres');
+	$backup->query_safe("SET client_min_messages = 'warning'; SELECT pg_backup_start('b', true)");
+	my ($rc, $out, $err) = $node->psql('postgres', q{SELECT kvfdw_split('t')});
+	like($err, qr/cannot split a table while a base backup is being taken/, 'while a base backup runs nothing is split');
+	$backup->query_safe('SELECT 1 FROM pg_backup_stop()');
+	$backup->quit;
+	$node->backup('copy');
+	my $copy = PostgreSQL::Test::Cluster->new('copy');
+	$copy->init_from_backup($node, 'copy');
+	$copy->start;
+	is(tables_differ($copy, 't', 'heap', 'k'), '', "a copy has heap's rows");
+	is(kv_check_clean($copy, 't'), '', 'and is sound');
+	$copy->stop;
+}
+$node->restart;
+same('restarted');
+
+# ---- by themselves: empty shards are absorbed, others split and cut ----
+both('DELETE FROM T WHERE k > 400');
+query(q{SELECT kvfdw_freeze('t')});
+my $many = shards();
+cmp_ok($many, '>', 30, 'there are many shards');
+query('ALTER SYSTEM SET kvfdw.test_splits = on');
+$node->reload;
+ok(eval { wait_for('shards to be absorbed', sub { shards() < $many - 4 }) }, 'shards that were cut off, and never written to, go');
+query('ALTER SYSTEM RESET kvfdw.test_splits');
+query('ALTER SYSTEM SET kvfdw.test_shard_kb = 8');
+$node->reload;
+same('absorbed');
+my $splits = query(q{SELECT splits FROM kvfdw_stat_tables WHERE relid = 't'::regclass});
+both(q{INSERT INTO T SELECT 100000 + g * 37 % 1001, rpad(md5(g::text), 300, 'z') FROM generate_series(1, 1000) g});
+query(q{SELECT kvfdw_freeze('t')});
+ok(eval { wait_for('a shard to be split', sub { query(q{SELECT splits FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) > $splits }) }, 'a shard that is large is split');
+same('by themselves');
+$node->stop;
+done_testing();

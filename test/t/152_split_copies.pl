@@ -1,0 +1,105 @@
+# Promise: splits are no standby's business: one follows its primary through them with the bounds that it has, and
+# splits when it is promoted; a copy of the primary that was split has the new bounds; and a copy that a base backup
+# makes while a shard is split is whole, whichever files it has got before and which after (I 14, I 18).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvReplica;
+
+plan skip_all => 'heap has no shards' if heap_only();
+my $primary = kv_primary('primary', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600);
+plan skip_all => 'needs fault injection' unless has_faults($primary);
+my $data = $primary->data_dir;
+$primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'") . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
+sub query { return $primary->safe_psql('postgres', @_); }
+sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
+sub shards { my ($node) = @_; return $node->safe_psql('postgres', "SELECT shards FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
+sub same
+{
+	my ($node, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
+	is(answer($node, q{SELECT file, problem FROM kvfdw_check('t')}), '', "$when: sound");
+	return;
+}
+my $round = 0;
+sub change
+{
+	$round++;
+	both("INSERT INTO T SELECT g * 37 % 2001 + $round, rpad(md5((g * $round)::text), 20 + g * 53 % 900, 'v') FROM generate_series(1, 600) g ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.v; DELETE FROM T WHERE k % 23 = $round % 23; INSERT INTO T SELECT 10000 * $round + g, 'new' FROM generate_series(1, 100) g");
+	return;
+}
+
+# ---- standbys ----
+change() for 1 .. 3;
+my $standby = kv_standby($primary, 'standby');
+query(q{SELECT kvfdw_split('t')});
+change();
+my $late = kv_standby($primary, 'late');
+query(q{SELECT kvfdw_split('t', true)});
+change();
+query('CHECKPOINT');
+change();
+caught_up($primary, $_) for $standby, $late;
+cmp_ok(shards($primary), '>', 8, 'the primary has many shards');
+is(shards($standby), 1, 'a standby of before has one');
+is(shards($late), 8, 'and one that was made of a copy has what that had');
+same($_, $_->name) for $standby, $late;
+$_->stop('immediate') for $standby, $late;
+change();
+$_->start for $standby, $late;
+caught_up($primary, $_) for $standby, $late;
+same($_, $_->name . ', killed') for $standby, $late;
+like(($standby->psql('postgres', q{SELECT kvfdw_split('t')}))[2], qr/during recovery/, 'a standby splits nothing');
+$late->stop;
+
+# ---- copies in the middle of a split ----
+for my $first (qw(images values))
+{
+	change();
+	query('CHECKPOINT') if $first eq 'values';
+	change();
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $split = psql_writer($primary, q{SET kvfdw.stop_points = 'split_copied=wait'; SELECT kvfdw_split('t')}, "split_$first");
+	stopped($primary, 'split_copied');
+	my $label = "$PostgreSQL::Test::Utils::tmp_check/$first.label";
+	my $backup = in_steps($primary, "backup_$first", "SELECT pg_backup_start('$first', true);", "SELECT labelfile FROM pg_backup_stop(false) \\g $label");
+	step_done($backup);
+	my $copy = PostgreSQL::Test::Cluster->new("copy_$first");
+	$copy->init;
+	my $to = $copy->data_dir;
+	my $early = $first eq 'images' ? '\( -name "*.image" -o -name "*map" -o -name imaged -o -name "*.manifest" \)' : '\( -name "*.val" -o -name "*.run" -o -name "*.log" \)';
+	system("rm -rf '$to' && mkdir -m 700 '$to' && cd '$data' && find . -type d -exec mkdir -p -m 700 '$to/{}' ';' && find kvfdw -type f $early -exec cp --parents -p '{}' '$to' ';'") == 0 or die;
+	like(go_on($primary, 'split_copied', $split), qr/while a base backup is being taken/, "$first first: one shard is split beside the backup, and no more");
+	change();
+	system("cd '$data' && find . -type f ! -path './pg_wal/*' ! -name 'postmaster*' ! -name 'waiting.*' -exec cp --parents -n -p '{}' '$to' ';'");
+	step_go($backup);
+	append_to_file("$backup->{base}.1.go", '');
+	outcome($backup->{w});
+	change();
+	system("rm -rf '$to'/pg_wal/* && cp -a '$data'/pg_wal/0* '$to/pg_wal/' && mkdir -p '$to/pg_wal/archive_status'") == 0 or die;
+	append_to_file("$to/backup_label", slurp_file($label));
+	$copy->append_conf('postgresql.conf', 'port = ' . $copy->port . "\nunix_socket_directories = '" . $copy->host . "'\n");
+	$copy->enable_streaming($primary);
+	$copy->start;
+	caught_up($primary, $copy);
+	same($copy, "copied with $first first");
+	$copy->promote;
+	$copy->safe_psql('postgres', q{SELECT kvfdw_split('t')});
+	same($copy, "$first first, promoted and split");
+	$copy->stop;
+	same($primary, "$first first, the primary");
+	ok(eval { wait_for('the map to be settled', sub { (() = glob "$data/kvfdw/5/*/0*/*.map") == 1 }) }, "$first first: when the backup has ended the map before goes");
+}
+$primary->stop;
+$standby->promote;
+same($standby, 'promoted');
+cmp_ok($standby->safe_psql('postgres', q{SELECT kvfdw_split('t')}), '>', 4, 'it splits then');
+same($standby, 'promoted and split');
+$standby->stop;
+done_testing();
