@@ -1,6 +1,7 @@
 # Promise: a chunk stays as long as the image lists it that a power loss would lead back to
 # (I 14): one that was captured before the chunk left its list and is made behind that, and
-# one that is older than a manifest which a crash has left.
+# one that is older than a manifest which a crash has left.  So do its logs, also those of an image
+# that failed behind its rename, as long as that is there.
 use strict;
 use warnings;
 use FindBin;
@@ -77,6 +78,37 @@ for my $level (@levels)
 	if ($level eq 'none') { stopped($node, 'image_wanted'); cmp_ok(retired('none'), '>', 5, 'what only the image lists is retired'); }
 	power();
 	same("power goes behind a crash of $level");
+}
+
+# ---- an image fails behind its rename, and then others before theirs, while what it names is replaced ----
+{
+	# nothing but this table needs images
+	my $keys = sub { my ($sql) = @_; return $node->safe_psql('postgres', join ';', map { $sql =~ s/TABLE_/$_/r } qw(heap t_keys)) };
+	my $freeze = "SET kvfdw.stop_points = ''; SET kvfdw.test_compact = off; SELECT kvfdw_freeze('t_keys')";
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	$keys->('UPDATE TABLE_ SET v = reverse(v) WHERE k % 2 = 0');
+	$node->safe_psql('postgres', "SELECT kvfdw_freeze('t_keys')");
+	wait_for('chunks that wait for a checkpoint', sub { $node->safe_psql('postgres', "SELECT retired_waits_for FROM kvfdw_stat_tables WHERE relid = 't_keys'::regclass") eq 'checkpoint' });
+	$keys->("UPDATE TABLE_ SET v = 'in the log that the image before ends in' WHERE k < 4");
+	$node->safe_psql('postgres', $freeze);
+	$keys->("UPDATE TABLE_ SET v = 'in the log behind it' WHERE k < 6");
+	my $at = -s $node->logfile;
+	my $errors = sub { my ($point, $n) = @_; wait_for("errors at $point", sub { my @all = slurp_file($node->logfile, $at) =~ /stopped at "$point"/g; @all >= $n }); $at = -s $node->logfile; return };
+	worker_stop_points($node, 'image_renamed=error');
+	my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint_fails');
+	$errors->('image_renamed', 1);
+	worker_stop_points($node, 'image_captured=error');
+	$errors->('image_captured', 1);
+	$node->safe_psql('postgres', $freeze);
+	$errors->('image_captured', 3);
+	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
+	kill_all($node);
+	outcome($w);
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot of a failed image'\n");
+	restart_killed($node);
+	is(tables_differ($node, 't_keys', 'heap', 'k'), '', "power goes behind an image that failed: heap's rows");
+	is(answer($node, "SELECT file, problem FROM kvfdw_check('t_keys')"), '', 'power goes behind an image that failed: sound');
+	$node->safe_psql('postgres', "UPDATE t_$_ t SET v = heap.v FROM heap WHERE heap.k = t.k AND heap.v <> t.v") for qw(full none);
 }
 $node->safe_psql('postgres', "SELECT kvfdw_freeze('t_$_')") for @levels;
 $node->safe_psql('postgres', 'CHECKPOINT');

@@ -315,6 +315,26 @@ is_clean(KvShard *shard)
 		shard->image_generation == pg_atomic_read_u32(&shard->generation);
 }
 
+/*
+ * An attempt that failed may have given its image the name already.  What that image names is kept no
+ * longer than until the next capture, so it goes before; the one before it still counts, and all
+ * that it names is there.
+ */
+static void
+unlink_failed(KvStore *store, uint32 shardno)
+{
+	const KvShard *shard = kv_shard(store, shardno);
+	const char *path;
+	int			err;
+
+	if (!shard->images[KV_IMAGE_NEXT].valid)
+		return;
+	path = kv_path_image(&store->key, shardno, shard->image_number + 1);
+	err = kv_io_unlink(path);
+	if (err != 0 && err != ENOENT)
+		kv_io_error(ERROR, err, path, "remove");
+}
+
 /* Step 1.  False: there is nothing to do. */
 static bool
 capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
@@ -324,6 +344,7 @@ capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
 	bool		dirty;
 
 	memset(image, 0, sizeof(*image));
+	unlink_failed(store, shardno);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->image_wanted = false;
 	dirty = !is_clean(shard);
