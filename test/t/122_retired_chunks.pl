@@ -117,7 +117,7 @@ for my $point (qw(freeze_before_manifest freeze_after_manifest))
 	{
 		change();
 		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; SELECT kvfdw_freeze('t_$level')");
-		wait_for('the server', sub { $node->psql('postgres', 'SELECT 1') == 0 });
+		wait_for('the server', sub { answer($node, 'SELECT 1') eq '1' });
 		sound("killed at $point of $level");
 	}
 }
