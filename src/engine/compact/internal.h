@@ -206,7 +206,7 @@ extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live);
 
 /* ---- worker.c ---- */
 /*
- * In a pass that goes at a pace: is another store beyond its mark, and could be compacted now?  Beside
+ * In a pass that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside
  * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
  */
 extern bool kv_pass_is_awaited(void);

@@ -424,7 +424,7 @@ look_at_others(void)
 			if ((store == passing && !passing_sorts) || !is_compacted_here(store) ||
 				(int64) pg_atomic_read_u64(&store->space_left) >= 0)
 				continue;
-			others_wait |= find_due(store, backup, &when, &task) && task.plan.aim == KV_PASS_BOUNDS;
+			others_wait |= find_due(store, backup, &when, &task);
 		}
 	}
 	PG_FINALLY();
@@ -601,7 +601,7 @@ run_round(bool all, TimestampTz *when)
 			continue;
 		if (!find_task(store, backup, when, &task))
 			continue;
-		due += task.plan.aim == KV_PASS_BOUNDS;
+		due += !sorts(&task);
 		if (comes_before(&task, &best))
 			best = task;
 	}
@@ -618,7 +618,7 @@ run_round(bool all, TimestampTz *when)
 			kv_space_answer(best.store, true);	/* there are dead values, as far as is known */
 		passing = best.store;
 		passing_sorts = sorts(&best);
-		others_wait = due > (best.plan.aim == KV_PASS_BOUNDS ? 1 : 0);
+		others_wait = due > 1;
 		do_task(&best);
 		passing = NULL;
 		look_back(&best, &before);
