@@ -6,8 +6,8 @@
  * of them every ten seconds, for transactions that have aborted, snapshots that have ended and
  * what redo has replaced.  Of the stores that are beyond their marks the one comes first that was
  * served the longest ago, in it the shard with the most to win; then it looks again, so a store
- * waits for one pass of each other, whatever their size.  Writers of one that has not been served
- * yet do not wait meanwhile: nothing makes room for them.
+ * waits for one pass of each other, whatever their size.  Writers who are beyond the bound of one
+ * that waits for its turn wait as well, or each store would be beyond it while others are served.
  *
  * It does not spin.  What old snapshots and running transactions need counts as live, padding
  * does (kv_counts_add), and a shard of which a pass has won nothing is left alone until something
@@ -375,6 +375,8 @@ find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 		why = KV_SPACE_WAITS_FOR_DAMAGE;
 	if (!found)
 		kv_space_answer(store, false);
+	else if (task->plan.aim == KV_PASS_BOUNDS)
+		kv_space_answer(store, true);	/* there are dead values, as far as is known, and its turn comes */
 	state->going = found && beyond;
 	state->busy = found;
 	state->at_rest = !found && why == KV_SPACE_WAITS_NOT && space.start != PG_UINT64_MAX;
@@ -614,8 +616,6 @@ run_round(bool all, TimestampTz *when)
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
 		find_tried(best.store, -1, false, true)->served = rounds;
-		if (best.plan.aim == KV_PASS_BOUNDS)
-			kv_space_answer(best.store, true);	/* there are dead values, as far as is known */
 		passing = best.store;
 		passing_sorts = sorts(&best);
 		others_wait = due > 1;
