@@ -32,6 +32,9 @@
  *				ends, however it ends
  *		VALID	in the table of pieces and in its span's list; sequence even
  *
+ * A window may hold single blocks instead of a piece (gather.c): then it is in no span, and
+ * a table says where each block is.
+ *
  * All changes of state are made under KvWindowCache.lock, exclusive.  Readers look a
  * piece up under it, shared, once per piece; then they need no lock and no pin:
  * they note the window's sequence, copy, and look again.  So a reader that is
@@ -57,6 +60,7 @@
 
 #define KV_MAX_PREFETCH_WORKERS	16
 #define KV_WINDOW_SIZE	(256 * 1024)
+#define KV_WINDOW_BLOCKS (KV_WINDOW_SIZE / KV_BLOCK)
 #define KV_SEGMENT_PIECES 16
 #define KV_SEGMENT_SIZE	((uint64) KV_SEGMENT_PIECES * KV_WINDOW_SIZE)
 #define KV_WHOLE		PG_UINT64_MAX	/* instead of a segment: all of the shard */
@@ -100,6 +104,29 @@ typedef struct KvPiece
 	int			window;
 } KvPiece;
 
+typedef struct KvBlockKey
+{
+	uint64		cache_id;
+	uint64		block;			/* address / KV_BLOCK */
+} KvBlockKey;
+
+/* A block that was gathered, or will be. */
+typedef struct KvGathered
+{
+	KvBlockKey	key;			/* hash key */
+	int			window;
+	int			slot;			/* block in it */
+} KvGathered;
+
+/* Of a window of gathered blocks (gather.c); all but LOADED are states of LOADING. */
+typedef enum KvGathering
+{
+	KV_GATHER_NONE,				/* it has a piece, or nothing */
+	KV_GATHER_QUEUED,			/* no worker has it yet */
+	KV_GATHER_READ,				/* one reads into it */
+	KV_GATHER_LOADED			/* it is VALID */
+} KvGathering;
+
 typedef struct KvSpan
 {
 	KvSpanKey	key;			/* hash key */
@@ -116,12 +143,19 @@ typedef struct KvSpan
 typedef struct KvWindow
 {
 	pg_atomic_uint64 sequence;	/* odd: what it holds changes */
-	KvPieceKey	key;
+	KvPieceKey	key;			/* of gathered blocks: of no piece, but with the cache_id */
 	KvSpanKey	span;
 	uint32		len;			/* bytes that it holds, from its beginning */
-	int			next;			/* in the free list or its span's, or -1 */
-	int			previous;		/* in its span's list, or -1 */
+	int			next;			/* in the free list, its span's or that of gathered ones; -1 */
+	int			previous;		/* in its span's list, or that of gathered ones; or -1 */
 	uint64		wanted_by;		/* KvWindowScan.id of the scan it was loaded for */
+
+	/* gathered blocks */
+	KvGathering gathering;
+	KvStoreKey	store;
+	uint64		stamp;			/* the later it was asked for, the larger */
+	int			nblocks;		/* in kv_window_blocks */
+	int			queued_next;	/* window in the queue, or -1 */
 } KvWindow;
 
 /* A span in which a scan is or to which it comes. */
@@ -164,6 +198,9 @@ typedef struct KvWindowScan
 	TimestampTz progress;		/* it took its last batch then */
 	volatile bool waiting;		/* for wait_piece */
 	volatile bool held;			/* its loads wait for scans behind it */
+	bool		gathers;		/* it is in no span but wants single blocks (gather.c) … */
+	volatile uint64 position;	/* … and still needs windows of them from this stamp on; 0: none */
+	volatile bool lacks_room;	/* … and waits for windows that others need */
 	uint64		wait_piece;
 	int64		patience;		/* µs that it will still wait for others */
 	ConditionVariable loaded;
@@ -193,6 +230,16 @@ typedef struct KvWindowCache
 	int			nworkers;		/* that run */
 	Latch	   *volatile workers[KV_MAX_PREFETCH_WORKERS];
 	uint64		bytes_per_second;	/* that the workers load, lately */
+
+	/* windows of gathered blocks */
+	int			ngathered;
+	int			gathered_first; /* the oldest, or -1 */
+	int			gathered_last;
+	int			nqueued;		/* of them wait for a worker, … */
+	int			queued_first;	/* … in this order */
+	int			queued_last;
+	uint64		last_stamp;
+	uint64		ngathers;		/* how often a worker has loaded some */
 	pg_atomic_uint64 counters[KV_RANGE_COUNTERS];
 } KvWindowCache;
 
@@ -201,6 +248,8 @@ extern KvWindow *kv_windows;
 extern KvWindowScan *kv_window_scans;
 extern HTAB *kv_span_hash;
 extern HTAB *kv_piece_hash;
+extern HTAB *kv_block_hash;
+extern uint64 *kv_window_blocks;	/* KV_WINDOW_BLOCKS of each window, gathered ones in use */
 
 /* The bytes that a span with no window missing holds. */
 static inline uint64
@@ -225,7 +274,8 @@ typedef struct KvWindowReader
 	MemoryContextCallback callback;
 	KvWindowScan *entry;			/* in the registry, or NULL */
 	uint64		id;				/* the entry is another's if it has another one */
-	bool		windows;		/* workers load what is read now */
+	bool		windows;		/* workers load what is read now … */
+	bool		gathers;		/* … and blocks one by one, for they lie scattered */
 
 	uint32		cache_id;
 	uint32		shard;			/* whose values they are */
@@ -238,6 +288,12 @@ typedef struct KvWindowReader
 	TimestampTz entered;		/* the span */
 	int64		waited;			/* µs since then */
 	int64		spent;			/* µs that it has waited for others more than it has worked */
+
+	/* gathered blocks */
+	TimestampTz held;			/* it has waited for room until then; 0: never */
+	uint64		counted;		/* the latest stamp of another's window that is counted */
+	int			nmet;
+	uint64		met[128];		/* stamps of windows from which this batch was taken */
 } KvWindowReader;
 
 /* Where a scan is or begins. */
@@ -283,6 +339,9 @@ extern bool kv_span_lacks(KvSpan *span, const KvStretches *wanted);
 extern bool kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *window);
 extern void kv_window_publish(int window, uint32 len);	/* LOADING to VALID; it has len bytes */
 extern void kv_window_give_up(int window);	/* LOADING to FREE: it could not be filled */
+/* A FREE one, or the span's last, to LOADING; it is in no list and has no piece.  -1: none. */
+extern int	kv_window_take(KvSpan *victim);
+extern void kv_window_free(int window);	/* LOADING, in no list and without a piece: to FREE */
 
 /* ---- window.c: no lock is held on entry ---- */
 
@@ -349,6 +408,8 @@ extern void kv_reader_enter(KvWindowReader *reader, const KvCourse *course,
 extern bool kv_reader_come_to(KvWindowReader *reader, uint64 segment);
 /* Be in no span; nothing is loaded for the reader any more. */
 extern void kv_reader_leave(KvWindowReader *reader);
+/* Be in no span, but have single blocks of a store loaded (gather.c), if there is room. */
+extern void kv_reader_gather(KvWindowReader *reader, KvStore *store);
 
 /* ---- reader.c ---- */
 
@@ -367,6 +428,46 @@ extern bool kv_reader_has_windows(const KvWindowReader *reader);
 extern bool kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
 /* What was taken is not what the file has. */
 extern void kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len);
+
+/*
+ * ---- gather.c ----
+ *
+ * Windows of single blocks, for scans in the order of keys of values that lie in another,
+ * where these are more than there is room for.  A scan looks ahead in the index and asks for
+ * the blocks that it will need; workers read those that are not there, many at a time, and
+ * scans that come to the same keys a little later find them.  No lock is held on entry.
+ */
+#define KV_GATHER_VALUE	((uint32) KV_WINDOW_SIZE / 4)	/* the largest value that is gathered */
+
+extern bool kv_gather_is_possible(void);	/* is the cache large enough, and a worker there? */
+extern int	kv_gather_reach(void);	/* how many blocks a scan should ask for ahead of it */
+/*
+ * Have these blocks in windows or on their way, which are in ascending order and differ.
+ * now: the next batch needs them, so wait for room while scans that are close behind need
+ * what is in it, as long as there is patience left; raises what interrupts do.
+ */
+extern void kv_gather_want(KvWindowReader *reader, const KvStoreKey *store,
+						   const uint64 *blocks, int n, bool now);
+/*
+ * Copy a value of up to KV_GATHER_VALUE bytes out of gathered blocks, which are waited for
+ * if they are on their way.  False: it has to be read.
+ */
+extern bool kv_gather_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
+/* What was taken is not what the file has. */
+extern void kv_gather_lose(KvWindowReader *reader, KvAddress address, uint32 len);
+extern void kv_gather_progress(KvWindowReader *reader);	/* the batch is complete */
+/*
+ * For the workers, KvWindowCache.lock held exclusively.  The next window whose blocks are to
+ * be read; cache_id: of this store, 0: of any.  -1: there is none.
+ */
+extern int	kv_gather_next(uint64 cache_id);
+extern void kv_gather_publish(int window);	/* its blocks are read, and it is VALID */
+extern void kv_gather_give_up(int window);	/* it is FREE, and its blocks are in no window */
+/*
+ * Free a window of blocks that no scan needs any more; forced: or, if there are many, the
+ * oldest.  False: there is none.
+ */
+extern bool kv_gather_evict(bool forced, TimestampTz now);
 
 /* ---- prefetch.c ---- */
 extern int	kv_prefetch_workers;	/* how many to register */

@@ -43,6 +43,7 @@
 #include "engine/value/value.h"
 
 #define KV_GROUP		16		/* windows that are read in one batch */
+#define KV_GATHERED_READS	(KV_GROUP * KV_WINDOW_BLOCKS)
 /* Of how many files a window can have a part. */
 #ifdef KVFDW_FAULTS
 #define KV_WINDOW_FILES	4
@@ -126,7 +127,7 @@ compute_reaches(TimestampTz now)
 		const KvWindowScan *scan = &kv_window_scans[i];
 		const KvWindowScan *previous = i > 0 ? &kv_window_scans[i - 1] : NULL;
 
-		if (!kv_window_scan_is_live(scan, now))
+		if (scan->gathers || !kv_window_scan_is_live(scan, now))
 			reach[i] = 0;
 		else if (previous != NULL && kv_window_scan_is_live(previous, now) &&
 				 previous->cache_id == scan->cache_id && previous->shard == scan->shard &&
@@ -284,10 +285,10 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 			(void) kv_span_retire(victim);
 			victim = NULL;
 		}
-		if (kv_window_cache->free_windows < 0 && victim == NULL)
+		if (kv_window_cache->free_windows < 0 && victim == NULL && !kv_gather_evict(false, now))
 		{
 			victim = find_victim(scan, span, spare, now);
-			if (victim == NULL)
+			if (victim == NULL && !kv_gather_evict(true, now))
 				break;
 		}
 		if (!kv_window_claim(span, victim, scan->id, &claimed[nclaimed]))
@@ -364,6 +365,19 @@ wake_scans(const KvPieceKey *first, uint64 last, bool failed)
 	}
 }
 
+/* Wake the scans of a store that wait for gathered blocks. */
+static void
+wake_gatherers(uint64 cache_id)
+{
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		KvWindowScan *scan = &kv_window_scans[i];
+
+		if (scan->id != 0 && scan->gathers && scan->waiting && scan->cache_id == cache_id)
+			ConditionVariableBroadcast(&scan->loaded);
+	}
+}
+
 /* Give up what is claimed and tell those who wait for it; also at exit. */
 static void
 give_up(int code, Datum arg)
@@ -373,7 +387,14 @@ give_up(int code, Datum arg)
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	wake_scans(&kv_windows[claimed[0]].key, 0, true);
 	while (nclaimed > 0)
-		kv_window_give_up(claimed[--nclaimed]);
+	{
+		int			window = claimed[--nclaimed];
+
+		if (kv_windows[window].gathering != KV_GATHER_NONE)
+			kv_gather_give_up(window);
+		else
+			kv_window_give_up(window);
+	}
 	LWLockRelease(&kv_window_cache->lock);
 }
 
@@ -455,6 +476,107 @@ plan_reads(int window, KvIoRequest *reads, bool *missing)
 		begin = part_end;
 	}
 	return n;
+}
+
+/* ---- gathered blocks ---- */
+
+/* Claim this worker's share of the windows of blocks that are queued, of one store. */
+static bool
+claim_gathered(void)
+{
+	int			share = kv_window_cache->nqueued / Max(kv_window_cache->nworkers, 1) + 1;
+	uint64		cache_id = 0;
+	int			window;
+
+	while (nclaimed < Min(KV_GROUP, share) && (window = kv_gather_next(cache_id)) >= 0)
+	{
+		claimed[nclaimed++] = window;
+		cache_id = kv_windows[window].key.cache_id;
+	}
+	return nclaimed > 0;
+}
+
+/* The reads for a window of blocks, one for neighbours; their tag is the window. */
+static int
+plan_gathered(int window, KvIoRequest *reads)
+{
+	KvWindow   *one = &kv_windows[window];
+	KvAddress	end = 0;
+	int			n = 0;
+
+	for (int slot = 0; slot < one->nblocks; slot++)
+	{
+		KvAddress	at = kv_window_blocks[window * KV_WINDOW_BLOCKS + slot] * KV_BLOCK;
+		KvFileId	id = kv_file_of(at);
+
+		if (n > 0 && at == end && at != id.place)
+			reads[n - 1].len += KV_BLOCK;
+		else
+			reads[n++] = (KvIoRequest) {
+				.file = kv_value_file(&one->store, one->key.cache_id, id, KV_IO_MISSING_OK),
+				.offset = at - id.place,
+				.len = KV_BLOCK,
+				.buffer = kv_window_bytes(window) + slot * KV_BLOCK,
+				.tag = one
+			};
+		end = at + KV_BLOCK;
+	}
+	return n;
+}
+
+/* Publish the windows of blocks that were read; give up those with a block that could not be. */
+static void
+publish_gathered(const KvIoRequest *reads, int n)
+{
+	uint64		bytes = 0;
+	uint64		cache_id = kv_windows[claimed[0]].key.cache_id;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < nclaimed; i++)
+	{
+		bool		failed = false;
+
+		for (; n > 0 && reads->tag == &kv_windows[claimed[i]]; reads++, n--)
+		{
+			failed = failed || reads->result < 0;
+			bytes += Max(reads->result, 0);
+		}
+		if (failed)
+			kv_gather_give_up(claimed[i]);
+		else
+			kv_gather_publish(claimed[i]);
+		kv_window_count(KV_RANGE_READS, !failed);
+	}
+	nclaimed = 0;
+	kv_window_cache->ngathers++;
+	kv_window_count(KV_RANGE_READ_BYTES, bytes);
+	wake_gatherers(cache_id);
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+static void
+load_gathered(void)
+{
+	static KvIoRequest *reads = NULL;
+	int			n = 0;
+
+	KV_STOP_POINT("gather_claimed");
+	kv_value_trim();
+	if (reads == NULL)
+		reads = MemoryContextAlloc(TopMemoryContext, KV_GATHERED_READS * sizeof(KvIoRequest));
+	for (int i = 0; i < nclaimed; i++)
+	{
+		kv_huge_make(kv_window_bytes(claimed[i]), KV_WINDOW_SIZE);
+		n += plan_gathered(claimed[i], reads + n);
+	}
+	kv_io_read_batch(reads, n, KV_IO_VALUE_READ, NULL, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		/* the last block of a file may end in the middle */
+		if (reads[i].result >= 0)
+			memset(reads[i].buffer + reads[i].result, 0, reads[i].len - reads[i].result);
+	}
+	publish_gathered(reads, n);
 }
 
 static void
@@ -569,6 +691,8 @@ unregister(int code, Datum arg)
 void
 kv_prefetch_main(Datum arg)
 {
+	bool		turn = true;	/* single blocks come first this time */
+
 	kv_worker_begin("kvfdw prefetch");
 	choose_cpus();
 	kv_windows_map();
@@ -582,14 +706,23 @@ kv_prefetch_main(Datum arg)
 
 	while (kv_worker_goes_on(NULL))
 	{
-		bool		held;
-		bool		some;
+		bool		held = false;
+		bool		some = false;
+		bool		gathered;
 
+		/* pieces and single blocks in turn */
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-		some = claim_something(&held);
+		gathered = turn && claim_gathered();
+		if (!gathered)
+			some = claim_something(&held);
+		if (!gathered && !some)
+			gathered = claim_gathered();
 		LWLockRelease(&kv_window_cache->lock);
-		if (some)
+		turn = !gathered;
+		if (gathered)
+			load_gathered();
+		else if (some)
 			load_claimed();
 		else
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

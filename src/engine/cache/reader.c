@@ -64,7 +64,7 @@ kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard)
 	reader->cache_id = cache_id;
 	reader->shard = shard;
 	reader->whole.n = 0;
-	reader->windows = false;
+	reader->windows = reader->gathers = false;
 }
 
 void

@@ -46,7 +46,7 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	int64		left;
 	bool		in_order = scan->segment != KV_WHOLE;
 
-	if (scan->cache_id != span->cache_id)
+	if (scan->cache_id != span->cache_id || scan->gathers)
 		return KV_NEVER;
 
 	/* what is said of shards that have left the map is as good as what is about to change */
@@ -119,7 +119,8 @@ note_use(const KvWindowScan *entry, TimestampTz now)
 static void
 release(KvWindowScan *entry)
 {
-	note_use(entry, GetCurrentTimestamp());
+	if (!entry->gathers)
+		note_use(entry, GetCurrentTimestamp());
 	pg_atomic_fetch_sub_u32(&entry->course.map->pins, 1);
 	entry->id = 0;
 	entry->waiting = false;
@@ -144,7 +145,7 @@ release_all(int code, Datum arg)
 void
 kv_reader_leave(KvWindowReader *reader)
 {
-	reader->windows = false;
+	reader->windows = reader->gathers = false;
 	if (reader->entry == NULL)
 		return;
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
@@ -203,7 +204,7 @@ has_windows_for(const KvSpanKey *key, uint64 bytes, const KvWindowScan *self, Ti
 		KvSpanKey	other = {scan->cache_id, scan->shard, scan->segment};
 		int			n = 0;
 
-		if (scan == self || !kv_window_scan_is_live(scan, now))
+		if (scan == self || scan->gathers || !kv_window_scan_is_live(scan, now))
 			continue;
 		while (n < nknown && memcmp(&known[n], &other, sizeof(other)) != 0)
 			n++;
@@ -218,19 +219,39 @@ has_windows_for(const KvSpanKey *key, uint64 bytes, const KvWindowScan *self, Ti
 	return true;
 }
 
+/* Before a process has its first entry. */
+static void
+watch_exit(void)
+{
+	static int	exit_callback_pid = 0;
+
+	if (exit_callback_pid == MyProcPid)
+		return;
+	before_shmem_exit(release_all, (Datum) 0);
+	exit_callback_pid = MyProcPid;
+}
+
+/* Be in the registry, with this entry, for a scan of a store; lock held, exclusively. */
+static void
+register_scan(KvWindowReader *reader, KvWindowScan *entry, KvStore *map)
+{
+	pg_atomic_fetch_add_u32(&map->pins, 1);
+	reader->entry = entry;
+	reader->id = entry->id = ++kv_window_cache->last_id;
+	entry->pid = MyProcPid;
+	entry->wait_event = &MyProc->wait_event_info;
+	entry->cache_id = reader->cache_id;
+	entry->waiting = entry->held = entry->lacks_room = false;
+}
+
 void
 kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wants, int nwants)
 {
-	static int	exit_callback_pid = 0;
 	KvSpanKey	key = {reader->cache_id, wants[0].shard, wants[0].segment};
 	KvWindowScan *entry;
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (exit_callback_pid != MyProcPid)
-	{
-		before_shmem_exit(release_all, (Datum) 0);
-		exit_callback_pid = MyProcPid;
-	}
+	watch_exit();
 	kv_reader_make_context(reader);
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	entry = reader->entry != NULL ? reader->entry : find_entry();
@@ -243,17 +264,10 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 		return;
 	}
 	if (reader->entry == NULL)
-	{
-		pg_atomic_fetch_add_u32(&course->map->pins, 1);
-		reader->entry = entry;
-		reader->id = entry->id = ++kv_window_cache->last_id;
-		entry->pid = MyProcPid;
-		entry->wait_event = &MyProc->wait_event_info;
-		entry->cache_id = reader->cache_id;
-		entry->waiting = entry->held = false;
-	}
-	else
+		register_scan(reader, entry, course->map);
+	else if (!entry->gathers)
 		note_use(entry, now);
+	entry->gathers = reader->gathers = false;
 	if (reader->entered != 0)
 		reader->spent = Max(reader->spent - (now - reader->entered - reader->waited), 0);
 	entry->patience = (int64) kv_window_wait_ms * 1000 - reader->spent;
@@ -270,6 +284,31 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 	reader->entered = now;
 	reader->waited = 0;
 	KV_STOP_POINT("range_entered");
+}
+
+void
+kv_reader_gather(KvWindowReader *reader, KvStore *store)
+{
+	KvWindowScan *entry;
+
+	watch_exit();
+	kv_reader_make_context(reader);
+	kv_reader_leave(reader);
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	entry = find_entry();
+	if (entry != NULL)
+	{
+		register_scan(reader, entry, store);
+		entry->course = (KvCourse) {.store = store->key, .map = store};
+		entry->shard = reader->shard;
+		entry->segment = KV_WHOLE;
+		entry->nwants = 0;
+		entry->gathers = reader->gathers = true;
+		entry->position = 0;
+		entry->progress = GetCurrentTimestamp();
+	}
+	LWLockRelease(&kv_window_cache->lock);
+	reader->counted = reader->nmet = 0;
 }
 
 bool

@@ -19,6 +19,8 @@ KvWindow   *kv_windows;
 KvWindowScan *kv_window_scans;
 HTAB	   *kv_span_hash;
 HTAB	   *kv_piece_hash;
+HTAB	   *kv_block_hash;
+uint64	   *kv_window_blocks;
 
 int			kv_window_cache_kb;
 
@@ -50,6 +52,7 @@ control_size(void)
 	Size		size = MAXALIGN(sizeof(KvWindowCache));
 
 	size = add_size(size, MAXALIGN(mul_size(kv_window_number(), sizeof(KvWindow))));
+	size = add_size(size, mul_size(kv_window_number(), KV_WINDOW_BLOCKS * sizeof(uint64)));
 	return add_size(size, mul_size(scan_count(), sizeof(KvWindowScan)));
 }
 
@@ -65,6 +68,7 @@ kv_window_memory(void)
 	Size		size = add_size(control_size(), bytes_size());
 
 	size = add_size(size, hash_estimate_size(kv_window_number(), sizeof(KvPiece)));
+	size = add_size(size, hash_estimate_size(kv_window_number() * KV_WINDOW_BLOCKS, sizeof(KvGathered)));
 	return add_size(size, hash_estimate_size(span_count(), sizeof(KvSpan)));
 }
 
@@ -77,6 +81,10 @@ make_hashes(void)
 	info.entrysize = sizeof(KvPiece);
 	kv_piece_hash = kv_shmem_hash("kvfdw range pieces", kv_window_number(), &info,
 								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	info.keysize = sizeof(KvBlockKey);
+	info.entrysize = sizeof(KvGathered);
+	kv_block_hash = kv_shmem_hash("kvfdw range blocks", kv_window_number() * KV_WINDOW_BLOCKS,
+								  &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	info.keysize = sizeof(KvSpanKey);
 	info.entrysize = sizeof(KvSpan);
 	kv_span_hash = kv_shmem_hash("kvfdw range spans", span_count(), &info,
@@ -104,8 +112,9 @@ kv_window_attach(void)
 	bytes = (char *) TYPEALIGN(KV_BLOCK, bytes);
 	kv_window_cache = ShmemInitStruct("kvfdw range control", control_size(), &found);
 	kv_windows = (KvWindow *) ((char *) kv_window_cache + MAXALIGN(sizeof(KvWindowCache)));
-	kv_window_scans = (KvWindowScan *)
+	kv_window_blocks = (uint64 *)
 		((char *) kv_windows + MAXALIGN(kv_window_number() * sizeof(KvWindow)));
+	kv_window_scans = (KvWindowScan *) (kv_window_blocks + kv_window_number() * KV_WINDOW_BLOCKS);
 	make_hashes();
 	if (found)
 		return;
@@ -116,6 +125,8 @@ kv_window_attach(void)
 	kv_window_cache->nscans = scan_count();
 	kv_window_cache->bytes_per_second = (uint64) 1024 * 1024 * 1024;
 	kv_window_cache->free_windows = -1;
+	kv_window_cache->gathered_first = kv_window_cache->gathered_last = -1;
+	kv_window_cache->queued_first = kv_window_cache->queued_last = -1;
 	for (int i = 0; i < KV_RANGE_COUNTERS; i++)
 		pg_atomic_init_u64(&kv_window_cache->counters[i], 0);
 	for (int i = kv_window_number() - 1; i >= 0; i--)
@@ -294,8 +305,7 @@ lose(const KvPieceKey *key)
 	if (i < 0 || pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0)
 		return;
 	take_off(i);
-	push_free(i);
-	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
+	kv_window_free(i);
 }
 
 static bool
@@ -387,6 +397,33 @@ kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at)
 
 /* ---- windows ---- */
 
+int
+kv_window_take(KvSpan *victim)
+{
+	int			i = kv_window_cache->free_windows;
+
+	if (i >= 0)
+	{
+		kv_window_cache->free_windows = kv_windows[i].next;
+		kv_window_cache->nfree--;
+		pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
+	}
+	else if (victim != NULL)
+	{
+		i = victim->windows;
+		take_off(i);
+		kv_window_count(KV_RANGE_EVICTIONS, 1);
+	}
+	return i;
+}
+
+void
+kv_window_free(int i)
+{
+	push_free(i);
+	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
+}
+
 bool
 kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 {
@@ -398,22 +435,9 @@ kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 
 	if (!nth_piece(span, span->next_piece, &number, &end))
 		return false;
-	if (kv_window_cache->free_windows >= 0)
-	{
-		*claimed = kv_window_cache->free_windows;
-		kv_window_cache->free_windows = kv_windows[*claimed].next;
-		kv_window_cache->nfree--;
-		pg_atomic_fetch_add_u64(&kv_windows[*claimed].sequence, 1);
-	}
-	else if (victim != NULL)
-	{
-		*claimed = victim->windows;
-		take_off(*claimed);
-		kv_window_count(KV_RANGE_EVICTIONS, 1);
-	}
-	else
+	*claimed = kv_window_take(victim);
+	if (*claimed < 0)
 		return false;
-
 	window = &kv_windows[*claimed];
 	window->key = piece_key(span, number);
 	window->span = span->key;
@@ -464,8 +488,7 @@ kv_window_give_up(int i)
 	forget_piece(window, span);
 	span->nloading--;
 	span->failed = GetCurrentTimestamp();
-	push_free(i);
-	pg_atomic_fetch_add_u64(&window->sequence, 1);
+	kv_window_free(i);
 }
 
 int

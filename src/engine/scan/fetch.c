@@ -26,20 +26,38 @@
 static char *
 make_buffer(KvScan *scan, Size size)
 {
-	if (!scan->reader.windows || size > KV_WINDOW_BUFFER)
+	if (!(scan->reader.windows || scan->reader.gathers) || size > KV_WINDOW_BUFFER)
 		return MemoryContextAllocHuge(scan->batch_context, size);
 	if (scan->steering.buffer == NULL)
 		scan->steering.buffer = MemoryContextAlloc(scan->context, KV_WINDOW_BUFFER);
 	return scan->steering.buffer;
 }
 
-/* Copy a row's value out of windows; false: it has to be read. */
+/* Copy a row's value out of gathered blocks; false: it has to be read. */
+static bool
+take_gathered(KvScan *scan, const KvBatchRow *row, char *into)
+{
+	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
+	KvKey		key = {row->key, row->keylen};
+
+	if (row->version.len > KV_GATHER_VALUE ||
+		!kv_gather_take(&scan->reader, address, row->version.len, into))
+		return false;
+	if (kv_value_matches(&scan->store->key, key, into, &row->version))
+		return true;
+	kv_gather_lose(&scan->reader, address, row->version.len);
+	return false;
+}
+
+/* Likewise out of whatever windows the scan reads. */
 static bool
 take_value(KvScan *scan, const KvBatchRow *row, char *into)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	KvKey		key = {row->key, row->keylen};
 
+	if (scan->reader.gathers)
+		return take_gathered(scan, row, into);
 	if (!kv_reader_take(&scan->reader, address, row->version.len, into))
 		return false;
 	if (kv_value_matches(&scan->store->key, key, into, &row->version))
@@ -56,16 +74,16 @@ fetch_windows(KvScan *scan)
 	Size		total = 0;
 	char	   *into;
 
-	if (!kv_reader_has_windows(&scan->reader))
+	if (scan->reader.gathers)
+		kv_ahead(scan);
+	else if (!kv_reader_has_windows(&scan->reader))
 		return;
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		if (scan->rows[i].value == NULL)
 			total += MAXALIGN(VARHDRSZ + scan->rows[i].version.len);
 	}
-	if (total == 0)
-		return;
-	into = make_buffer(scan, total);
+	into = total > 0 ? make_buffer(scan, total) : NULL;
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		KvBatchRow *row = &scan->rows[i];
@@ -80,6 +98,8 @@ fetch_windows(KvScan *scan)
 		into = value + row->version.len;
 		into = (char *) MAXALIGN(into);
 	}
+	if (scan->reader.gathers)
+		kv_gather_progress(&scan->reader);
 	if (scan->stats.device_reads == before.device_reads)
 		return;
 	kv_stat_add(scan->store, KV_COUNT_DEVICE_READS,
@@ -481,7 +501,7 @@ kv_batch_fetch(KvScan *scan)
 	KvRead	   *reads;
 	bool		gone = false;
 
-	if (!scan->reader.windows)
+	if (!scan->reader.windows && !scan->reader.gathers)
 		fetch_cached(scan);
 	if (!scan->points)
 		fetch_windows(scan);

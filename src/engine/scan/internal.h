@@ -43,8 +43,11 @@ typedef enum KvLoading
 {
 	KV_LOADS_NOTHING,			/* it has values read one by one */
 	KV_LOADS_WHOLE,				/* all of its values */
-	KV_LOADS_SEGMENTS			/* segment after segment, for they are in order */
+	KV_LOADS_SEGMENTS,			/* segment after segment, for they are in order */
+	KV_LOADS_BLOCKS				/* their blocks, one by one, for there are too many */
 } KvLoading;
+
+#define KV_ORDER_LEAST		32		/* pairs of neighbours that tell whether there is order */
 
 /* Do values that are met one after the other lie so, too?  All zero: none was met (order.c). */
 typedef struct KvOrder
@@ -81,8 +84,19 @@ typedef struct KvSteering
 	uint64		last_segment;	/* where it ends, or KV_WHOLE */
 	uint64		segment_rows;	/* rows that the range had given when it was last there */
 
+	bool		by_itself;		/* loading blocks of this shard has failed */
 	char	   *buffer;			/* of a batch's values, if they fit; NULL: not made yet */
 } KvSteering;
+
+/* How far ahead of a scan blocks are asked for (ahead.c). */
+typedef struct KvAhead
+{
+	int			blocks_each;	/* value, about */
+	uint64		rows;			/* behind the batch, of which the last has this key … */
+	bool		ended;			/* … and is the last of the range in the shard */
+	int			upto_len;
+	uint8		upto[KV_MAX_KEY];
+} KvAhead;
 
 struct KvScan
 {
@@ -113,6 +127,7 @@ struct KvScan
 	KvKey		extent_lo;		/* the range, or what it is a part of */
 	KvKey		extent_hi;
 	KvSteering	steering;
+	KvAhead		ahead;
 	KvWindowReader reader;
 	KvScanStart company;		/* another scan was there when it began; KV_NO_SHARD: none was */
 	uint32		keyed_shard;	/* known to be no shard to read by place, or KV_NO_SHARD */
@@ -223,6 +238,14 @@ extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 extern bool kv_batch_fetch(KvScan *scan);
 /* Those of points that are in memory; others stay NULL. */
 extern void kv_batch_fetch_near(KvScan *scan);
+
+/* ---- ahead.c; no lock is held ---- */
+
+/* Have the blocks of this shard's values, of a mean size, loaded from now on. */
+extern void kv_ahead_begin(KvScan *scan, double mean);
+extern void kv_ahead_reset(KvScan *scan);	/* another range begins */
+/* Ask for the blocks of the batch, and of what comes behind it. */
+extern void kv_ahead(KvScan *scan);
 
 /* ---- byplace.c ---- */
 

@@ -67,7 +67,7 @@ bool
 kv_order_is_kept(const KvOrder *order, int *step)
 {
 	*step = order->up >= order->down ? 1 : -1;
-	return order->n >= KV_ORDER_SAMPLE / 8 && Max(order->up, order->down) * 4 >= order->n * 3;
+	return order->n >= KV_ORDER_LEAST && Max(order->up, order->down) * 4 >= order->n * 3;
 }
 
 /* ---- entries of runs ---- */

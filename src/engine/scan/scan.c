@@ -98,6 +98,7 @@ begin_range(KvScan *scan, KvScanOrder order)
 	scan->started = scan->wrapped = false;
 	scan->from = (KvKey) {NULL, 0};
 	scan->keyed_shard = KV_NO_SHARD;
+	kv_ahead_reset(scan);
 	scan->at_end = scan->lo.data && scan->hi.data &&
 		kv_key_compare(scan->lo.data, scan->lo.len, scan->hi.data, scan->hi.len) >= 0;
 	set_shards(scan, scan->lo, scan->hi, order);
@@ -291,11 +292,12 @@ fill_points(KvScan *scan)
 static int
 next_batch_rows(const KvScan *scan)
 {
-	int			most = scan->reader.windows ? KV_WINDOW_BATCH_ROWS : KV_BATCH_ROWS;
+	bool		windows = scan->reader.windows || scan->reader.gathers;
+	int			most = windows ? KV_WINDOW_BATCH_ROWS : KV_BATCH_ROWS;
 
 	if (scan->steering.rows < scan->limit_hint)
 		return Min(scan->limit_hint - scan->steering.rows, most);
-	if (scan->reader.windows)
+	if (windows)
 		return most;
 	if (scan->nrows < scan->batch_rows)
 		return scan->batch_rows;

@@ -4,7 +4,7 @@
  *		loaded.
  *
  * A scan begins with single reads, in batches that grow.  It goes over to windows in
- * one of two ways:
+ * one of three ways:
  *
  * - All of a shard: its values lie in the file as they were written, and that is
  *   not the order of keys, so a scan in key order needs all of the file all the
@@ -15,6 +15,8 @@
  * - Segment by segment, if the values of the next keys lie one behind the other,
  *   once the scan has returned a sixteenth of a segment; first one segment ahead,
  *   then two, four, …
+ * - Block by block, if the values of the next keys lie scattered and reading all would
+ *   not pay: what comes is looked for in the index, and asked for in advance (ahead.c).
  *
  * A scan by place (byplace.c) reads segments of the file from the beginning.
  *
@@ -36,6 +38,9 @@
 #define KV_SINGLE_READ_BLOCKS	3
 /* The share of a range's rows after which a scan goes over to windows. */
 #define KV_RAMP_SHARE			16
+/* Rows that a scan must still want for blocks to be looked for ahead of it. */
+#define KV_AHEAD_ROWS			4096
+
 static uint64
 cache_bytes(void)
 {
@@ -61,6 +66,7 @@ kv_steer_begin(KvScan *scan, bool ramped)
 	scan->steering.ramped = ramped;
 	scan->steering.loading = KV_LOADS_NOTHING;
 	scan->steering.depth = 0;
+	scan->steering.by_itself = false;
 	memset(&scan->steering.order, 0, sizeof(KvOrder));
 }
 
@@ -251,6 +257,24 @@ clip(const KvStretches *stretches, uint64 segment, KvStretches *clipped)
 	return clipped->n > 0;
 }
 
+/* Want segments of a shard from one on, without a gap, until there are so many; returns the number. */
+static int
+add_segments(const KvScan *scan, uint32 shardno, const KvStretches *stretches, uint64 segment,
+			 uint64 last_segment, KvWant *wants, int n, int most)
+{
+	int			step = scan->steering.segment_step;
+
+	while (n < most && clip(stretches, segment, &wants[n].stretches))
+	{
+		wants[n].shard = shardno;
+		wants[n++].segment = segment;
+		if (segment == last_segment || (segment == 0 && step < 0))
+			break;
+		segment += step;
+	}
+	return n;
+}
+
 /* Have a segment of the shard and some of those behind it, without a gap, loaded. */
 static void
 enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left)
@@ -259,19 +283,13 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left)
 	KvWant		wants[KV_WANTS];
 	KvStretches stretches;
 	int			most = Min(KV_WANTS, kv_window_cache->nwindows / KV_SEGMENT_PIECES);
-	int			n = 0;
+	int			here;
+	int			n;
 
 	(void) find_stretches(scan, shardno, &stretches);
 	steering->depth = Min(Max(steering->depth * 2, 1), most);
-	most = Min(steering->depth, 1 + bytes_left / KV_SEGMENT_SIZE);
-	while (n < most && clip(&stretches, segment, &wants[n].stretches))
-	{
-		wants[n].shard = shardno;
-		wants[n++].segment = segment;
-		if (segment == steering->last_segment || (segment == 0 && steering->segment_step < 0))
-			break;
-		segment += steering->segment_step;
-	}
+	here = Min(steering->depth, 1 + bytes_left / KV_SEGMENT_SIZE);
+	n = add_segments(scan, shardno, &stretches, segment, steering->last_segment, wants, 0, here);
 	if (n == 0)
 	{
 		kv_reader_leave(&scan->reader);
@@ -316,6 +334,35 @@ kv_steer_by_place(KvScan *scan, uint32 shardno, KvAddress address, KvAddress beg
 	enter_segment(scan, shardno, segment, bytes_left);
 }
 
+/* ---- block by block ---- */
+
+/* Do the values of the next keys lie scattered, and is the scan to have blocks loaded? */
+static bool
+blocks_pay(const KvScan *scan, double rows, double mean)
+{
+	const KvSteering *steering = &scan->steering;
+	int			step;
+
+	return !steering->by_itself && rows >= KV_AHEAD_ROWS && mean <= KV_GATHER_VALUE &&
+		steering->order.n >= KV_ORDER_LEAST && !kv_order_is_kept(&steering->order, &step) &&
+		kv_gather_is_possible();
+}
+
+/* Does a scan that has blocks loaded go on with that? */
+static bool
+goes_on_with_blocks(KvScan *scan)
+{
+	KvSteering *steering = &scan->steering;
+	int			step;
+
+	if (!scan->reader.gathers)
+		steering->by_itself = true;
+	else if (!kv_order_is_kept(&steering->order, &step))
+		return true;
+	steering->loading = KV_LOADS_NOTHING;
+	return false;
+}
+
 /* ---- the decision ---- */
 
 void
@@ -337,6 +384,7 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 bytes)
 		begin_shard(scan, shardno);
 	note_places(scan);
 	if (steering->loading == KV_LOADS_WHOLE ||
+		(steering->loading == KV_LOADS_BLOCKS && goes_on_with_blocks(scan)) ||
 		(steering->loading == KV_LOADS_SEGMENTS && is_in_segment(scan)))
 	{
 		kv_reader_progress(&scan->reader);
@@ -382,6 +430,8 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 bytes)
 	}
 	if (pays && steering->rows >= enough)
 		enter_whole(scan, shardno, &stretches, entries.mean, left);
+	else if (!pays && blocks_pay(scan, rows, entries.mean))
+		kv_ahead_begin(scan, entries.mean);
 	else if (!pays || steering->loading == KV_LOADS_SEGMENTS)
 		kv_reader_leave(&scan->reader);
 }

@@ -1,0 +1,657 @@
+/*
+ * gather.c
+ *		Windows of single blocks, for scans in the order of keys of values that lie in
+ *		another order, and are more than the range cache has room for.
+ *
+ * Nothing that is read from end to end helps such a scan; each value costs a read of its
+ * own.  But it can know long before which blocks it will need, and others that go the same
+ * way need the same ones.  So it looks ahead in the index (scan/ahead.c) and asks for
+ * blocks, many at a time.  Those that are in no window get a slot in one, in the table of
+ * blocks, and the window is queued for the workers.  Who finds a block in the table takes
+ * it from there, or waits for it.
+ *
+ *		FREE ──want──▸ QUEUED ──next──▸ READ ──publish──▸ LOADED ──evict, want──▸ FREE
+ *		                                 └────give up─────────────────────────────▸ FREE
+ *
+ * Windows of blocks are in a list, in the order in which they were asked for, and the
+ * oldest goes first.  Where a scan is among them follows from the windows in which it has
+ * found its latest batch.  One that needs room, while scans of the same store still come
+ * to the windows that would go, waits for them; it has the patience for that of any scan
+ * that is held back (scans.c).  Then windows go that no scan comes to.
+ *
+ * Whose room there is too little for, or whose blocks cannot be read, reads for itself.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/cache/cache.h"
+#include "engine/io/io.h"
+
+#define KV_GATHER_LEAST		16		/* windows that the cache has, or nothing is gathered */
+#define KV_GATHER_MOST		32		/* windows that a scan has loaded ahead of it */
+#define KV_GATHER_NAP_MS	10
+
+/* Windows that a scan has loaded ahead of it. */
+static int
+reach_windows(void)
+{
+	return Min(kv_window_cache->nwindows / KV_GATHER_LEAST * 2, KV_GATHER_MOST);
+}
+
+int
+kv_gather_reach(void)
+{
+	return reach_windows() * KV_WINDOW_BLOCKS;
+}
+
+bool
+kv_gather_is_possible(void)
+{
+	return kv_window_cache != NULL && kv_window_cache->nwindows >= KV_GATHER_LEAST &&
+		kv_window_cache->nworkers > 0;
+}
+
+/* ---- the table of blocks; KvWindowCache.lock is held ---- */
+
+static KvBlockKey
+block_key(uint32 cache_id, uint64 block)
+{
+	KvBlockKey	key = {cache_id, block};
+
+	return key;
+}
+
+static KvGathered *
+find_block(uint32 cache_id, uint64 block)
+{
+	KvBlockKey	key = block_key(cache_id, block);
+
+	return hash_search(kv_block_hash, &key, HASH_FIND, NULL);
+}
+
+static uint64 *
+block_at(int window, int slot)
+{
+	return &kv_window_blocks[window * KV_WINDOW_BLOCKS + slot];
+}
+
+/* Its blocks are in no window any more; exclusively. */
+static void
+forget_blocks(int i)
+{
+	const KvWindow *window = &kv_windows[i];
+
+	for (int slot = 0; slot < window->nblocks; slot++)
+	{
+		KvBlockKey	key = block_key(window->key.cache_id, *block_at(i, slot));
+		KvGathered *found = hash_search(kv_block_hash, &key, HASH_FIND, NULL);
+
+		/* one that was lost may be in another window again */
+		if (found != NULL && found->window == i && found->slot == slot)
+			(void) hash_search(kv_block_hash, &key, HASH_REMOVE, NULL);
+	}
+}
+
+/* ---- states; KvWindowCache.lock is held, exclusively ---- */
+
+/* A window that is LOADING and in no list becomes one of blocks. */
+static void
+begin_window(int i, const KvWindowReader *reader, const KvStoreKey *store)
+{
+	KvWindow   *window = &kv_windows[i];
+	int			last = kv_window_cache->gathered_last;
+
+	window->key = (KvPieceKey) {reader->cache_id, PG_UINT64_MAX};
+	window->store = *store;
+	window->len = 0;
+	window->wanted_by = reader->id;
+	window->gathering = KV_GATHER_QUEUED;
+	window->stamp = ++kv_window_cache->last_stamp;
+	window->nblocks = 0;
+	window->previous = last;
+	window->next = -1;
+	if (last >= 0)
+		kv_windows[last].next = i;
+	else
+		kv_window_cache->gathered_first = i;
+	kv_window_cache->gathered_last = i;
+	kv_window_cache->ngathered++;
+}
+
+static void
+queue_window(int i)
+{
+	kv_windows[i].queued_next = -1;
+	if (kv_window_cache->nqueued++ == 0)
+		kv_window_cache->queued_first = i;
+	else
+		kv_windows[kv_window_cache->queued_last].queued_next = i;
+	kv_window_cache->queued_last = i;
+}
+
+/* It is FREE; its sequence was odd. */
+static void
+end_window(int i)
+{
+	KvWindow   *window = &kv_windows[i];
+
+	forget_blocks(i);
+	if (window->previous >= 0)
+		kv_windows[window->previous].next = window->next;
+	else
+		kv_window_cache->gathered_first = window->next;
+	if (window->next >= 0)
+		kv_windows[window->next].previous = window->previous;
+	else
+		kv_window_cache->gathered_last = window->previous;
+	window->gathering = KV_GATHER_NONE;
+	window->stamp = 0;
+	window->nblocks = 0;
+	kv_window_cache->ngathered--;
+	kv_window_free(i);
+}
+
+static void
+evict_window(int i)
+{
+	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
+	kv_window_count(KV_RANGE_EVICTIONS, 1);
+	end_window(i);
+}
+
+int
+kv_gather_next(uint64 cache_id)
+{
+	int			i = kv_window_cache->queued_first;
+
+	if (kv_window_cache->nqueued == 0 ||
+		(cache_id != 0 && kv_windows[i].key.cache_id != cache_id))
+		return -1;
+	kv_window_cache->queued_first = kv_windows[i].queued_next;
+	kv_window_cache->nqueued--;
+	kv_windows[i].gathering = KV_GATHER_READ;
+	return i;
+}
+
+void
+kv_gather_publish(int i)
+{
+	KvWindow   *window = &kv_windows[i];
+
+	window->len = window->nblocks * KV_BLOCK;
+	window->gathering = KV_GATHER_LOADED;
+	pg_write_barrier();
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+}
+
+void
+kv_gather_give_up(int i)
+{
+	end_window(i);
+}
+
+/* ---- room; KvWindowCache.lock is held, exclusively ---- */
+
+/* Does a scan still come to what is in a window of blocks? */
+static bool
+needs(const KvWindowScan *scan, const KvWindow *window, TimestampTz now)
+{
+	return scan->gathers && scan->cache_id == window->key.cache_id && scan->position > 0 &&
+		window->stamp >= scan->position && kv_window_scan_is_live(scan, now);
+}
+
+/*
+ * The oldest loaded window of blocks that nobody needs, for a scan or, NULL, for a worker;
+ * -1: there is none.  forced: others of the same store do not count.  *held: they are
+ * why there is none.
+ */
+static int
+oldest_idle(const KvWindowScan *self, bool forced, bool *held, TimestampTz now)
+{
+	for (int i = kv_window_cache->gathered_first; i >= 0; i = kv_windows[i].next)
+	{
+		const KvWindow *window = &kv_windows[i];
+		bool		needed = false;
+		bool		related = false;
+
+		if (window->gathering != KV_GATHER_LOADED)
+			continue;
+		for (int n = 0; n < kv_window_cache->scans_used && !needed; n++)
+		{
+			const KvWindowScan *scan = &kv_window_scans[n];
+
+			if (!needs(scan, window, now))
+				continue;
+			if (self == NULL || scan == self || scan->cache_id != self->cache_id)
+				needed = true;
+			else if (!scan->lacks_room)
+				related = true;	/* two that wait for each other would wait in vain */
+		}
+		if (!needed && (!related || forced))
+			return i;
+		if (!needed)
+			*held = true;
+	}
+	return -1;
+}
+
+/* The span to which no scan comes, and has not for longest; NULL: there is none. */
+static KvSpan *
+idle_span(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	KvSpan	   *idle = NULL;
+	KvSpan	   *span;
+
+	hash_seq_init(&status, kv_span_hash);
+	while ((span = hash_seq_search(&status)) != NULL)
+	{
+		bool		wanted = false;
+
+		if (span->windows < 0 || (idle != NULL && idle->used <= span->used))
+			continue;
+		for (int i = 0; i < kv_window_cache->scans_used && !wanted; i++)
+			wanted = kv_window_scan_is_live(&kv_window_scans[i], now) &&
+				kv_window_distance(&kv_window_scans[i], &span->key) != KV_NEVER;
+		if (!wanted)
+			idle = span;
+	}
+	return idle;
+}
+
+bool
+kv_gather_evict(bool forced, TimestampTz now)
+{
+	bool		held;
+	int			i = oldest_idle(NULL, false, &held, now);
+
+	if (i < 0 && forced && kv_window_cache->ngathered > kv_window_cache->nwindows / 4)
+	{
+		for (i = kv_window_cache->gathered_first;
+			 i >= 0 && kv_windows[i].gathering != KV_GATHER_LOADED; i = kv_windows[i].next)
+			;
+	}
+	if (i < 0)
+		return false;
+	evict_window(i);
+	return true;
+}
+
+/* A window for blocks that a scan wants, LOADING and in no list; -1: there is none now. */
+static int
+make_window(const KvWindowReader *reader, bool forced, bool *held, TimestampTz now)
+{
+	int			i = kv_window_take(NULL);
+	int			idle;
+
+	if (i >= 0)
+		return i;
+	idle = oldest_idle(reader->entry, forced, held, now);
+	if (idle >= 0)
+		evict_window(idle);
+	else
+	{
+		KvSpan	   *span = idle_span(now);
+
+		if (span == NULL)
+			return -1;
+		i = kv_window_take(span);
+		(void) kv_span_retire(span);
+		return i;
+	}
+	return kv_window_take(NULL);
+}
+
+/* ---- asking for blocks ---- */
+
+/* Are all of them in windows, or on their way? */
+static bool
+have_all(uint32 cache_id, const uint64 *blocks, int n)
+{
+	bool		all = true;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	for (int i = 0; i < n && all; i++)
+		all = find_block(cache_id, blocks[i]) != NULL;
+	LWLockRelease(&kv_window_cache->lock);
+	return all;
+}
+
+/* Give a block the next slot of the window.  Lock held, exclusively. */
+static void
+add_block(KvWindowReader *reader, int i, uint64 block)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvBlockKey	key = block_key(reader->cache_id, block);
+	KvGathered *gathered = hash_search(kv_block_hash, &key, HASH_ENTER, NULL);
+
+	gathered->window = i;
+	gathered->slot = window->nblocks;
+	*block_at(i, window->nblocks) = block;
+	if (window->nblocks == 0 || *block_at(i, window->nblocks - 1) + 1 != block)
+		reader->stats->device_reads++;
+	reader->stats->device_bytes += KV_BLOCK;
+	window->nblocks++;
+}
+
+/* False: there is no room for all of them; *held: others need what is in it. */
+static bool
+ask_for(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n,
+		bool forced, bool *held)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			window = -1;
+	bool		all = true;
+
+	*held = false;
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < n; i++)
+	{
+		if (find_block(reader->cache_id, blocks[i]) != NULL)
+			continue;
+		if (window >= 0 && kv_windows[window].nblocks == KV_WINDOW_BLOCKS)
+		{
+			queue_window(window);
+			window = -1;
+		}
+		if (window < 0)
+		{
+			window = make_window(reader, forced, held, now);
+			if (window < 0)
+			{
+				all = false;
+				break;
+			}
+			begin_window(window, reader, store);
+			reader->stats->windows_loaded++;
+			kv_window_count(KV_RANGE_LOADS, 1);
+		}
+		add_block(reader, window, blocks[i]);
+	}
+	if (window >= 0)
+		queue_window(window);
+	if (kv_window_cache->nqueued > 0)
+		kv_window_wake_workers();
+
+	/* with so few windows there is no order among scans to be kept */
+	if (kv_window_cache->ngathered < 4 * reach_windows())
+		*held = false;
+	LWLockRelease(&kv_window_cache->lock);
+	return all;
+}
+
+/* Sleep a little, for room, if there is patience left. */
+static bool
+wait_for_room(KvWindowReader *reader, TimestampTz *last)
+{
+	KvWindowScan *entry = reader->entry;
+	TimestampTz now;
+
+	if (reader->spent >= kv_window_wait_ms * INT64CONST(1000))
+		return false;
+	entry->lacks_room = entry->waiting = true;
+	KV_STOP_POINT("gather_held");
+	ConditionVariablePrepareToSleep(&entry->loaded);
+	(void) ConditionVariableTimedSleep(&entry->loaded, KV_GATHER_NAP_MS, KV_WAIT_RANGE);
+	ConditionVariableCancelSleep();
+	now = GetCurrentTimestamp();
+	reader->spent += now - *last;
+	*last = now;
+	entry->progress = now;
+	return true;
+}
+
+/* Wait until others have let go of so much, or patience is at an end. */
+static void
+ask_again(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n)
+{
+	TimestampTz last = GetCurrentTimestamp();
+	bool		held = true;
+
+	/* what it has worked since it waited last makes it patient again */
+	if (reader->held != 0)
+		reader->spent = Max(reader->spent - (last - reader->held), 0);
+	PG_TRY();
+	{
+		while (held && wait_for_room(reader, &last))
+		{
+			if (ask_for(reader, store, blocks, n, false, &held))
+				break;
+		}
+		if (held)
+			(void) ask_for(reader, store, blocks, n, true, &held);
+	}
+	PG_CATCH();
+	{
+		/* a cursor can survive that in a subtransaction, and must not go on counting as a scan that waits */
+		kv_reader_leave(reader);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	reader->held = last;
+	reader->entry->lacks_room = reader->entry->waiting = false;
+}
+
+void
+kv_gather_want(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n,
+			   bool now)
+{
+	bool		held;
+
+	if (n == 0 || have_all(reader->cache_id, blocks, n) ||
+		ask_for(reader, store, blocks, n, false, &held))
+		return;
+	if (held && now)
+		ask_again(reader, store, blocks, n);
+}
+
+/* ---- taking values ---- */
+
+typedef struct KvBlockPlace
+{
+	int			window;
+	int			slot;
+} KvBlockPlace;
+
+/* Where blocks are.  False: not all are in the table; *coming: one that is being loaded. */
+static bool
+find_places(const KvWindowReader *reader, uint64 first, int n, KvBlockPlace *places,
+			bool *coming)
+{
+	int			found = 0;
+
+	*coming = false;
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	for (; found < n; found++)
+	{
+		const KvGathered *gathered = find_block(reader->cache_id, first + found);
+
+		if (gathered == NULL)
+			break;
+		places[found] = (KvBlockPlace) {gathered->window, gathered->slot};
+		*coming = *coming || kv_windows[gathered->window].gathering != KV_GATHER_LOADED;
+	}
+	LWLockRelease(&kv_window_cache->lock);
+	return found == n;
+}
+
+/* Sleep until all of these blocks are there, or not even coming; false: something is stuck. */
+static bool
+sleep_until_there(KvWindowReader *reader, uint64 first, int n)
+{
+	KvWindowScan *entry = reader->entry;
+	TimestampTz stirred = GetCurrentTimestamp();
+	uint64		seen = kv_window_cache->ngathers;
+	KvBlockPlace places[KV_GATHER_VALUE / KV_BLOCK + 1];
+	bool		coming;
+	bool		stuck = false;
+
+	KV_STOP_POINT("gather_waiting");
+	ConditionVariablePrepareToSleep(&entry->loaded);
+	while (!stuck && find_places(reader, first, n, places, &coming) && coming)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (seen != kv_window_cache->ngathers)
+		{
+			seen = kv_window_cache->ngathers;
+			stirred = now;
+		}
+		stuck = kv_window_cache->nworkers == 0 ||
+			now - stirred > kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
+		if (!stuck)
+			(void) ConditionVariableTimedSleep(&entry->loaded, KV_GATHER_NAP_MS, KV_WAIT_RANGE);
+	}
+	ConditionVariableCancelSleep();
+	if (stuck)
+		KV_STOP_POINT("range_stuck");
+	return !stuck;
+}
+
+/* Wait for blocks; false: the scan had better read for itself from now on. */
+static bool
+await_blocks(KvWindowReader *reader, uint64 first, int n)
+{
+	KvWindowScan *entry = reader->entry;
+	bool		there;
+
+	reader->stats->windows_waited++;
+	kv_window_count(KV_RANGE_WAITS, 1);
+	entry->waiting = true;
+	PG_TRY();
+	{
+		there = sleep_until_there(reader, first, n);
+	}
+	PG_CATCH();
+	{
+		kv_reader_leave(reader);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	entry->waiting = false;
+	entry->progress = GetCurrentTimestamp();
+	if (!there)
+		kv_reader_leave(reader);
+	return there;
+}
+
+static void
+note_met(KvWindowReader *reader, uint64 stamp, uint64 wanted_by)
+{
+	if (reader->nmet < lengthof(reader->met))
+		reader->met[reader->nmet++] = stamp;
+	if (wanted_by == reader->id || stamp <= reader->counted)
+		return;
+	reader->counted = stamp;
+	reader->stats->windows_hit++;
+	kv_window_count(KV_RANGE_HITS, 1);
+}
+
+/* Copy a part of a block; false: the window has become another's. */
+static bool
+take_part(KvWindowReader *reader, KvBlockPlace place, uint64 block, uint32 from, uint32 len,
+		  char *into)
+{
+	KvWindow   *window = &kv_windows[place.window];
+	uint64		sequence = pg_atomic_read_u64(&window->sequence);
+	uint64		stamp;
+	uint64		wanted_by;
+
+	pg_read_barrier();
+	if (sequence % 2 != 0 || window->gathering != KV_GATHER_LOADED ||
+		window->key.cache_id != reader->cache_id || place.slot >= window->nblocks ||
+		*block_at(place.window, place.slot) != block)
+		return false;
+	stamp = window->stamp;
+	wanted_by = window->wanted_by;
+	memcpy(into, kv_window_bytes(place.window) + place.slot * KV_BLOCK + from, len);
+	pg_read_barrier();
+	if (pg_atomic_read_u64(&window->sequence) != sequence)
+		return false;
+	note_met(reader, stamp, wanted_by);
+	return true;
+}
+
+bool
+kv_gather_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
+{
+	KvBlockPlace places[KV_GATHER_VALUE / KV_BLOCK + 1];
+	uint64		first = address / KV_BLOCK;
+	int			n = (address + len - 1) / KV_BLOCK - first + 1;
+	bool		coming;
+
+	Assert(len > 0 && len <= KV_GATHER_VALUE);
+	for (int tries = 0; tries < 4; tries++)
+	{
+		uint32		done = 0;
+
+		if (!find_places(reader, first, n, places, &coming))
+			return false;
+		if (coming)
+		{
+			if (!reader->gathers || !await_blocks(reader, first, n))
+				return false;
+			continue;
+		}
+		for (int i = 0; i < n; i++)
+		{
+			uint32		from = (address + done) % KV_BLOCK;
+			uint32		part = Min(len - done, KV_BLOCK - from);
+
+			if (!take_part(reader, places[i], first + i, from, part, into + done))
+				break;
+			done += part;
+		}
+		if (done == len)
+			return true;
+	}
+	return false;
+}
+
+void
+kv_gather_lose(KvWindowReader *reader, KvAddress address, uint32 len)
+{
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	for (uint64 block = address / KV_BLOCK; block <= (address + len - 1) / KV_BLOCK; block++)
+	{
+		KvGathered *gathered = find_block(reader->cache_id, block);
+
+		if (gathered != NULL && kv_windows[gathered->window].gathering == KV_GATHER_LOADED)
+			(void) hash_search(kv_block_hash, &gathered->key, HASH_REMOVE, NULL);
+	}
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+static int
+compare_stamps(const void *a, const void *b)
+{
+	uint64		left = *(const uint64 *) a;
+	uint64		right = *(const uint64 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/*
+ * What comes next was asked for at about the same time as what was just taken, but not in
+ * the same order; a few blocks may have been there for long, or come only now.
+ */
+void
+kv_gather_progress(KvWindowReader *reader)
+{
+	uint64		around = 2 * reach_windows();
+	uint64		middle;
+
+	if (reader->entry == NULL)
+		return;
+	reader->entry->progress = GetCurrentTimestamp();
+	if (reader->nmet == 0)
+		return;
+	qsort(reader->met, reader->nmet, sizeof(uint64), compare_stamps);
+	middle = reader->met[reader->nmet / 2];
+	reader->entry->position = middle > around ? middle - around : 1;
+	reader->nmet = 0;
+}

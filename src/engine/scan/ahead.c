@@ -1,0 +1,206 @@
+/*
+ * ahead.c
+ *		Looking ahead of a scan in the order of keys whose values lie in another.
+ *
+ * The index says where the values of the next keys lie, long before the scan comes to
+ * them.  Their blocks are asked for together, in the order of places, as far ahead as
+ * cache/gather.c has room for, but not further than the scan has come.  What the snapshot
+ * sees is decided again when the batch is made: a block that was asked for in vain costs a
+ * read, one that was not is asked for then.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
+
+/* Keys that are looked at under one lock. */
+#define KV_AHEAD_KEYS	512
+
+/* Blocks that are to be asked for. */
+typedef struct KvBlocks
+{
+	int			n;
+	int			room;
+	uint64	   *blocks;
+} KvBlocks;
+
+static void
+make_blocks(const KvScan *scan, KvBlocks *list, int room)
+{
+	list->n = 0;
+	list->room = room;
+	list->blocks = MemoryContextAlloc(scan->batch_context, room * sizeof(uint64));
+}
+
+/* The blocks of a value, if it is one that is gathered; false: there is no room. */
+static bool
+add_blocks(KvBlocks *list, const KvVersion *version)
+{
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	uint64		last = (address + version->len - 1) / KV_BLOCK;
+
+	if (version->len == 0 || version->len > KV_GATHER_VALUE)
+		return true;
+	if (list->n + last - address / KV_BLOCK >= list->room)
+		return false;
+	for (uint64 block = address / KV_BLOCK; block <= last; block++)
+		list->blocks[list->n++] = block;
+	return true;
+}
+
+static int
+compare_blocks(const void *a, const void *b)
+{
+	uint64		left = *(const uint64 *) a;
+	uint64		right = *(const uint64 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+static void
+ask_for(KvScan *scan, KvBlocks *list, bool now)
+{
+	int			n = 0;
+
+	qsort(list->blocks, list->n, sizeof(uint64), compare_blocks);
+	for (int i = 0; i < list->n; i++)
+	{
+		if (n == 0 || list->blocks[i] != list->blocks[n - 1])
+			list->blocks[n++] = list->blocks[i];
+	}
+	kv_gather_want(&scan->reader, &scan->store->key, list->blocks, n, now);
+}
+
+/* What the batch needs itself. */
+static void
+ask_for_batch(KvScan *scan)
+{
+	KvBlocks	list;
+
+	make_blocks(scan, &list, scan->nrows * (KV_GATHER_VALUE / KV_BLOCK + 1));
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		if (scan->rows[i].value == NULL)
+			(void) add_blocks(&list, &scan->rows[i].version);
+	}
+	ask_for(scan, &list, true);
+}
+
+/*
+ * Go on through the next keys behind ahead->upto, for so many rows.  A value in a slot is
+ * in no block yet.  At most KV_AHEAD_KEYS of the deltas; false: there is no room for more.
+ */
+static bool
+look(KvScan *scan, KvBlocks *list, uint64 rows)
+{
+	KvAhead    *ahead = &scan->ahead;
+	KvShard    *shard;
+	KvBounds	bounds = {.lo = scan->lo, .hi = scan->hi, .backward = scan->backward,
+	.after = {ahead->upto, ahead->upto_len}};
+	KvBatchRow	row;
+	KvKeyReader keys;
+	const KvRunSet *set;
+	KvStretch	unwritten;
+	uint64		most = ahead->rows + rows;
+	bool		more = true;
+
+	if (scan->wrapped)
+		bounds.hi = scan->wrap;
+	set = kv_keys_begin(&keys, scan, &bounds, KV_AHEAD_KEYS, MaxAllocHugeSize);
+	shard = kv_shard(scan->store, keys.shardno);
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	unwritten = kv_shard_unwritten(shard);
+	LWLockRelease(&shard->lock);
+	kv_keys_add_runs(&keys, set->runs, set->nruns);
+	while (ahead->rows < most && more)
+	{
+		KvAddress	address;
+
+		if (!kv_keys_next(&keys, &row))
+		{
+			ahead->ended = keys.complete;
+			if (!keys.complete)
+			{
+				memcpy(ahead->upto, keys.limit.data, keys.limit.len);
+				ahead->upto_len = keys.limit.len;
+			}
+			break;
+		}
+		address = KV_LOCATION_ADDRESS(row.version.location);
+		if (row.present && (address < unwritten.begin || address >= unwritten.end))
+			more = add_blocks(list, &row.version);
+		if (!more)
+			break;
+		ahead->rows += row.present;
+		memcpy(ahead->upto, row.key, row.keylen);
+		ahead->upto_len = row.keylen;
+	}
+	kv_run_believe();
+	return more;
+}
+
+/* How many rows to look ahead. */
+static uint64
+rows_ahead(const KvScan *scan)
+{
+	uint64		come = scan->steering.rows + scan->nrows;
+	uint64		rows = Min(kv_gather_reach() / scan->ahead.blocks_each, come);
+
+	if (scan->limit_hint > 0)
+		rows = come < scan->limit_hint ? Min(rows, scan->limit_hint - come) : 0;
+	return rows;
+}
+
+void
+kv_ahead_begin(KvScan *scan, double mean)
+{
+	scan->steering.loading = KV_LOADS_BLOCKS;
+	scan->ahead.blocks_each = 1 + (uint64) Max(mean - 1, 0) / KV_BLOCK;
+	kv_ahead_reset(scan);
+	kv_reader_gather(&scan->reader, scan->store);
+}
+
+void
+kv_ahead_reset(KvScan *scan)
+{
+	scan->ahead.rows = 0;
+	scan->ahead.ended = false;
+}
+
+void
+kv_ahead(KvScan *scan)
+{
+	KvAhead    *ahead = &scan->ahead;
+	KvConflicts *conflicts = scan->view.conflicts;
+	uint64		rows = rows_ahead(scan);
+	KvBlocks	list;
+
+	ask_for_batch(scan);
+	ahead->rows -= Min(ahead->rows, scan->nrows);
+	if (!scan->started || scan->shardno != scan->reader.shard || ahead->ended ||
+		ahead->rows * 2 > rows)
+		return;
+	if (ahead->rows == 0)
+	{
+		memcpy(ahead->upto, scan->position.data, scan->position.len);
+		ahead->upto_len = scan->position.len;
+	}
+	make_blocks(scan, &list, kv_gather_reach());
+
+	/* who reads no further has not met what is there */
+	scan->view.conflicts = NULL;
+	scan->want_values = false;
+	while (ahead->rows < rows && !ahead->ended)
+	{
+		if (!look(scan, &list, rows - ahead->rows))
+			break;
+	}
+	scan->want_values = true;
+	scan->view.conflicts = conflicts;
+	ask_for(scan, &list, false);
+}

@@ -1,0 +1,201 @@
+# Promise: a scan in the order of keys, of a table whose values lie in no order and are more
+# than the range cache holds, reads each of them about once, also when eight scans run at
+# once, whatever of it is frozen; after a sorting compaction it reads in segments, and the
+# planner knows that.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvReplica;
+
+plan skip_all => 'heap has no windows' if heap_only();
+my $node = kv_cluster('scattered', 'kvfdw.range_cache' => "'16MB'", 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.value_cache' => 0,
+	'kvfdw.range_wait' => "'10min'", 'kvfdw.compact_workers' => 0, 'kvfdw.recent_cache' => 0, max_parallel_workers_per_gather => 0, jit => 'off', synchronize_seqscans => 'off', 'kvfdw.test_chunk_kb' => 0);
+my $faults = has_faults($node);
+# what the workers are told is not for the sessions
+my $options = '-c kvfdw.stop_points=';
+$ENV{PGOPTIONS} = $options . 'range_stuck=error' if $faults;
+
+# Twelve thousand values of a block, written in no order: one shard, and 64 that fit into the cache one by one; f pushes others out of it.
+my $rows = 12000;
+my $size = $rows * 4096;
+$node->safe_psql('postgres', kv_table('one', 'k int, v text', 'k', q{wal 'none'}) . kv_table('many', 'k int, v text', 'k', q{wal 'none', shards '64'}) . kv_table('f', 'k int, v text', 'k', q{wal 'none'}) . qq{
+	CREATE TABLE h (k int PRIMARY KEY, v text);
+	INSERT INTO h SELECT mod(g * 7919::bigint, 1000003) * 4200 - 2100000000, rpad('x' || g, 4096, md5(g::text)) FROM generate_series(1, $rows) g;
+	INSERT INTO one TABLE h; INSERT INTO many TABLE h; INSERT INTO f SELECT g, rpad('x' || g, 4096, md5(g::text)) FROM generate_series(1, 4500) g});
+sub sum_of { my ($t, $order) = @_; return "SELECT count(*), sum(k), md5(string_agg(k || md5(v), '')) FROM (SELECT k, v FROM $t ORDER BY k " . ($order // '') . ') s'; }
+my %right = map { $_ => answer($node, sum_of('h', $_)) } 'ASC', 'DESC';
+sub flush_windows { return $node->safe_psql('postgres', 'SET enable_sort = off; SELECT count(*), sum(length(v)) FROM (SELECT * FROM f ORDER BY k) s'); }
+sub device { return answer($node, q{SELECT coalesce(sum(bytes), 0) FROM kvfdw_stat_io WHERE kind = 'value read'}); }
+# What a statement reads from the device, with nothing of the table in windows before.
+sub read_by { my ($code) = @_; flush_windows(); my $before = device(); $code->(); return device() - $before; }
+sub plan_of { my ($sql) = @_; return answer($node, "SET enable_sort = off; EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) $sql"); }
+sub number { my ($plan, $what) = @_; return $plan =~ /$what[:=] ?(\d+)/ ? $1 : 0; }
+sub sound_cache
+{
+	my ($what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eval { wait_for('scans to end', sub { answer($node, 'SELECT scans FROM kvfdw_stat_range_cache') eq '0' }) };
+	is(answer($node, 'SELECT scans, ' . ($faults ? 'range_problem()' : q{''}) . ' FROM kvfdw_stat_range_cache'), '0|', "$what: no scan is left in the registry, and no window is lost");
+	return;
+}
+$node->safe_psql('postgres', q{CREATE FUNCTION range_problem() RETURNS text AS 'kvfdw', 'kvfdw_range_problem' LANGUAGE C}) if $faults;
+
+# ---- before a freeze as after ----
+
+my @scans = ('SELECT k, v FROM one ORDER BY k', 'SELECT k, v FROM one ORDER BY k DESC', 'SELECT k, v FROM many', 'SELECT k, v FROM many ORDER BY k', 'SELECT k, v FROM many ORDER BY k DESC');
+my %bytes;
+is(answer($node, "SELECT sum(runs) FROM kvfdw_stat_tables"), 0, 'nothing is in runs');
+for my $sql (@scans)
+{
+	$bytes{$sql} = read_by(sub { like(plan_of($sql), qr/rows=$rows/, "$sql: all rows") });
+	cmp_ok($bytes{$sql}, '<=', 1.1 * $size, "$sql: reads a value about once");
+}
+sub right { my ($what) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; for my $t ('one', 'many') { is(answer($node, "SET enable_sort = off; " . sum_of($t, $_)), $right{$_}, "$what: $t $_") for sort keys %right } return; }
+right('not frozen');
+my $unfrozen = plan_of($scans[0]);
+cmp_ok(number($unfrozen, 'loaded'), '>=', $rows / 64 * 0.9, 'blocks of scattered values are gathered in windows') or diag($unfrozen);
+
+# a short range, and a LIMIT, have nothing loaded; one that ends early no more than it has read
+is(number(plan_of('SELECT k, v FROM one WHERE k > 0 ORDER BY k LIMIT 300'), 'loaded'), 0, 'a LIMIT of some rows has nothing loaded');
+my $early = read_by(sub { $node->safe_psql('postgres', 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 1000 FROM c; COMMIT') });
+cmp_ok($early, '<=', 3 * 1000 * 4096, 'a scan that ends early has loaded about as much as it has read');
+
+# ---- eight at once ----
+
+# They wait for each other once each has blocks loaded for it, and then run all the way.
+my $times = 0;
+sub eight
+{
+	my ($what, $t, $order) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$times++;
+	my $holder = in_steps($node, "holder$times", 'SELECT pg_advisory_lock(8);', 'SELECT pg_advisory_unlock(8);');
+	step_done($holder);
+	my $all = read_by(sub {
+		my @w = map { psql_writer($node, "SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, md5(v) FROM $t ORDER BY k $order; MOVE 800 FROM c; SELECT pg_advisory_lock_shared(8); \\o /dev/null\nMOVE ALL FROM c; COMMIT; \\o\n SELECT 'done';", "eight${times}_$_") } 1 .. 8;
+		wait_for('eight scans', sub { answer($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 8 });
+		step_go($holder);
+		is(join('', map { outcome($_) } @w), "\ndone\n" x 8, "$what: all end");
+	});
+	my $one = read_by(sub { $node->safe_psql('postgres', "SET enable_sort = off; " . sum_of($t, $order)) });
+	cmp_ok($all, '<=', 1.1 * $one, "$what: eight read as much as one");
+	note("$all bytes by eight, $one by one");
+	step_go($holder);
+	return;
+}
+eight('not frozen', 'one', 'ASC');
+eight('not frozen, downwards', 'one', 'DESC');
+sound_cache('eight at once');
+
+# ---- one that is ahead waits ----
+
+if ($faults)
+{
+	my $behind = in_steps($node, 'behind', 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c;', 'MOVE ALL FROM c; COMMIT;');
+	my $both = read_by(sub {
+		step_done($behind);
+		my $ahead = psql_writer($node, "SET kvfdw.stop_points = 'gather_held=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'ahead');
+		stopped($node, 'gather_held');
+		# both from now on, or the one behind would go by the other
+		append_to_file("$behind->{base}.$_.go", '') for 0, 1;
+		is(go_on($node, 'gather_held', $ahead), "$right{ASC}\n", 'the scan that was held back has all rows');
+		unlike(outcome($behind->{w}), qr/ERROR/, 'and the other ends');
+	});
+	cmp_ok($both, '<=', 1.2 * $size, 'together they read the table once');
+
+	# one behind that does nothing holds nobody back for long
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '200ms'");
+	$node->reload;
+	$ENV{PGOPTIONS} = $options;
+	my $idle = in_steps($node, 'idle', 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c;', 'MOVE ALL FROM c; COMMIT;');
+	step_done($idle);
+	is(answer($node, 'SET enable_sort = off; ' . sum_of('one')), $right{ASC}, 'a scan ahead of one that rests');
+	step_go($idle);
+	step_go($idle);
+	unlike(outcome($idle->{w}), qr/ERROR/, 'which reads on in the end');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '10min'");
+	$node->reload;
+
+	# ---- what goes wrong ----
+
+	# a worker that ends with windows claimed, and a scan that is cancelled while it waits for them
+	worker_stop_points($node, 'gather_claimed=wait');
+	$ENV{PGOPTIONS} = $options;
+	flush_windows();
+	my $cancelled = psql_writer($node, "SET statement_timeout = '1s'; SET enable_sort = off; " . sum_of('one') . ';', 'cancelled');
+	stopped($node, 'gather_claimed');
+	like(outcome($cancelled), qr/statement timeout/, 'a scan is cancelled while blocks are on their way');
+	my $waiting = psql_writer($node, "SET kvfdw.stop_points = 'gather_waiting=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'waiting');
+	stopped($node, 'gather_waiting');
+	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'});
+	worker_stop_points($node, '');
+	my $dir = $node->data_dir . '/kvfdw';
+	append_to_file("$dir/continue.gather_claimed", '');
+	is(go_on($node, 'gather_waiting', $waiting), "$right{ASC}\n", 'a scan shows all rows whose worker has ended');
+	wait_for('prefetch workers', sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'}) == 2 });
+	unlink "$dir/continue.gather_claimed";
+	sound_cache('after that');
+
+	# reads that fail are done again by the scan
+	for my $fault ('value_read:2+:EIO', 'value_read:7:EIO', 'value_read:3+:short')
+	{
+		$ENV{PGOPTIONS} = $options . ' -c kvfdw.fault=';
+		flush_windows();
+		$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = '$fault'");
+		$node->reload;
+		is(answer($node, 'SET enable_sort = off; ' . sum_of('one')), $right{ASC}, "$fault in the workers");
+	}
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+	$node->reload;
+	sound_cache('after reads that failed');
+}
+
+# ---- frozen ----
+
+$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_')") for 'one', 'many';
+for my $sql (@scans)
+{
+	my $plan;
+	my $after = read_by(sub { $plan = plan_of($sql) });
+	ok($bytes{$sql} <= 1.05 * $after && $after <= 1.1 * $size, "$sql: before the freeze it reads no more than after it") or diag("before $bytes{$sql}, after $after of $size");
+	is($plan =~ /By Place/ ? 1 : 0, $unfrozen =~ /By Place/ ? 1 : 0, "$sql: and in the same way");
+}
+right('frozen');
+eight('frozen', 'one', 'ASC');
+
+sub cost { return answer($node, 'SET enable_sort = off; EXPLAIN (FORMAT json) SELECT k, v FROM one ORDER BY k') =~ /"Total Cost": ([\d.]+)/ ? $1 : 0; }
+$node->safe_psql('postgres', 'ANALYZE one');
+my $costly = cost();
+like(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM one'), qr/By Place: true/, 'what lies in no order is read by place');
+
+# writers beside it: other rows than those that were looked ahead for
+my $writer = in_steps($node, 'writer', 'SET enable_sort = off; BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT k, md5(v) FROM one ORDER BY k; MOVE 2000 FROM c;', 'MOVE ALL FROM c; COMMIT; ' . sum_of('one') . ';');
+step_done($writer);
+$node->safe_psql('postgres', "UPDATE $_ SET v = 'new' || v WHERE k / 4200 % 3 = 0; DELETE FROM $_ WHERE k / 4200 % 7 = 0") for 'one', 'h';
+step_go($writer);
+step_go($writer);
+is(outcome($writer->{w}), answer($node, sum_of('h')) . "\n", 'rows that were changed meanwhile');
+$node->safe_psql('postgres', 'SELECT NULL FROM kvfdw_compact($$one$$) OFFSET 1');
+is(answer($node, 'SET enable_sort = off; ' . sum_of('one', 'DESC')), answer($node, sum_of('h', 'DESC')), 'and moved');
+
+# ---- after an order pass ----
+
+$node->safe_psql('postgres', 'SELECT NULL FROM kvfdw_compact($$one$$, true) OFFSET 1; ANALYZE one');
+my $sorted;
+my $once = read_by(sub { $sorted = plan_of('SELECT k, v FROM one ORDER BY k') });
+my $live = answer($node, 'SELECT live_bytes FROM kvfdw_stat_tables WHERE relid = $$one$$::regclass');
+ok(number($sorted, 'loaded') >= $live / 262144 * 0.9 && number($sorted, 'Device Reads') - number($sorted, 'loaded') <= 200 && $once <= 1.1 * $live, 'after a sorting compaction it is read in segments') or diag("$sorted\n$once of $live");
+unlike(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM one'), qr/By Place/, 'in the order of keys, whoever asks');
+cmp_ok(cost(), '<', 0.8 * $costly, 'which costs less, says the planner');
+is(answer($node, sum_of('one')), answer($node, sum_of('h')), 'sorted: the rows are right');
+
+sound_cache('in the end');
+is(kv_check_clean($node, 'one', 'many'), '', 'kvfdw_check finds nothing');
+$node->stop;
+done_testing();
