@@ -1,7 +1,7 @@
 # Promise: a scan in the order of keys, of a table whose values lie in no order and are more
 # than the range cache holds, reads each of them about once, also when eight scans run at
 # once, whatever of it is frozen; after a sorting compaction it reads in segments, and the
-# planner knows that.
+# planner knows that.  Reading ahead goes on across the end of a shard.
 use strict;
 use warnings;
 use FindBin;
@@ -195,7 +195,20 @@ unlike(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM one'), qr/By Place/, 'i
 cmp_ok(cost(), '<', 0.8 * $costly, 'which costs less, says the planner');
 is(answer($node, sum_of('one')), answer($node, sum_of('h')), 'sorted: the rows are right');
 
+# ---- across the end of a shard ----
+
+$node->safe_psql('postgres', kv_table('two', 'k int, v text', 'k', q{wal 'none', shards '2'}) . q{INSERT INTO two SELECT g * 1000 + CASE WHEN g > 4500 THEN 0 ELSE -2000000000 END, rpad('x' || g, 4096, md5(g::text)) FROM generate_series(1, 9000) g; SELECT kvfdw_freeze('two'); CHECKPOINT});
+for my $order ('ASC', 'DESC')
+{
+	flush_windows();
+	my $before = answer($node, 'SELECT reads FROM kvfdw_stat_range_cache');
+	my $near = in_steps($node, "near$order", "SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM two ORDER BY k $order; MOVE 4490 FROM c;", 'COMMIT;');
+	step_done($near);
+	my $read;
+	ok(eval { wait_for('the next shard', 60, sub { ($read = answer($node, 'SELECT reads FROM kvfdw_stat_range_cache') - $before) >= 4500 / 64 + 16 }) }, "$order: the next shard is loaded before the scan comes to it") or diag("$read windows");
+	step_go($near);
+}
 sound_cache('in the end');
-is(kv_check_clean($node, 'one', 'many'), '', 'kvfdw_check finds nothing');
+is(kv_check_clean($node, 'one', 'many', 'two'), '', 'kvfdw_check finds nothing');
 $node->stop;
 done_testing();

@@ -275,9 +275,35 @@ add_segments(const KvScan *scan, uint32 shardno, const KvStretches *stretches, u
 	return n;
 }
 
-/* Have a segment of the shard and some of those behind it, without a gap, loaded. */
+/*
+ * All of a shard that is left is wanted: want the first segments of the next one, too, if
+ * the scan goes through that, and its values are in order.
+ */
+static int
+add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
+{
+	bool		open_ended = (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
+	KvKey		edge = {scan->backward ? NULL : (const uint8 *) "", 0};
+	KvStretches stretches;
+	KvAddress	address;
+
+	/* of the last shard only part may be wanted */
+	if (n >= most || !kv_batch_next_shard(scan, scan->last_shard, &shardno) ||
+		(shardno == scan->last_shard && !open_ended) ||
+		!kv_last_place(scan->store, shardno, edge, !scan->backward, &address) ||
+		!kv_shard_keeps_order(scan->store, shardno))
+		return n;
+	(void) find_stretches(scan, shardno, &stretches);
+	return add_segments(scan, shardno, &stretches, address / KV_SEGMENT_SIZE, KV_WHOLE,
+						wants, n, most);
+}
+
+/*
+ * Have a segment of the shard and some of those behind it, without a gap, loaded.  onward:
+ * the shards behind this one are read as well, in the order of keys.
+ */
 static void
-enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left)
+enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left, bool onward)
 {
 	KvSteering *steering = &scan->steering;
 	KvWant		wants[KV_WANTS];
@@ -290,6 +316,8 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left)
 	steering->depth = Min(Max(steering->depth * 2, 1), most);
 	here = Min(steering->depth, 1 + bytes_left / KV_SEGMENT_SIZE);
 	n = add_segments(scan, shardno, &stretches, segment, steering->last_segment, wants, 0, here);
+	if (onward && n > 0 && bytes_left <= (double) n * KV_SEGMENT_SIZE)
+		n = add_next_shard(scan, shardno, wants, n, steering->depth);
 	if (n == 0)
 	{
 		kv_reader_leave(&scan->reader);
@@ -331,7 +359,7 @@ kv_steer_by_place(KvScan *scan, uint32 shardno, KvAddress address, KvAddress beg
 	}
 	steering->segment_step = 1;
 	steering->last_segment = address < begin ? (begin - 1) / KV_SEGMENT_SIZE : KV_WHOLE;
-	enter_segment(scan, shardno, segment, bytes_left);
+	enter_segment(scan, shardno, segment, bytes_left, false);
 }
 
 /* ---- block by block ---- */
@@ -423,7 +451,7 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 bytes)
 
 		steering->last_segment = find_last_segment(scan, shardno, segment);
 		if (bytes_left > KV_WINDOW_SIZE)
-			enter_segment(scan, shardno, segment, bytes_left);
+			enter_segment(scan, shardno, segment, bytes_left, left > 0);
 		else
 			kv_reader_leave(&scan->reader);
 		return;
