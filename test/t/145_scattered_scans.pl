@@ -1,7 +1,8 @@
 # Promise: a scan in the order of keys, of a table whose values lie in no order and are more
 # than the range cache holds, reads each of them about once, also when eight scans run at
 # once, whatever of it is frozen; after a sorting compaction it reads in segments, and the
-# planner knows that.  Reading ahead goes on across the end of a shard.
+# planner knows that.  Reading ahead goes on across the end of a shard.  What is in the value cache
+# is not read from the device.
 use strict;
 use warnings;
 use FindBin;
@@ -122,6 +123,12 @@ if ($faults)
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '10min'");
 	$node->reload;
 
+	# nor one in the same process, which cannot go on
+	{
+		local $ENV{PGOPTIONS} = $options . 'gather_held=error';
+		is(answer($node, 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c; ' . sum_of('one') . '; MOVE ALL FROM c; COMMIT'), $right{ASC}, 'a scan beside a cursor of its own session');
+	}
+
 	# ---- what goes wrong ----
 
 	# a worker that ends with windows claimed, and a scan that is cancelled while it waits for them
@@ -208,7 +215,15 @@ for my $order ('ASC', 'DESC')
 	ok(eval { wait_for('the next shard', 60, sub { ($read = answer($node, 'SELECT reads FROM kvfdw_stat_range_cache') - $before) >= 4500 / 64 + 16 }) }, "$order: the next shard is loaded before the scan comes to it") or diag("$read windows");
 	step_go($near);
 }
+
+# ---- what is in memory is not read ----
+
+$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.value_cache = 64');
+$node->restart;
+$node->safe_psql('postgres', kv_table('kept', 'k int, v text', 'k', q{wal 'none'}) . q{INSERT INTO kept SELECT * FROM h ORDER BY md5(k::text) LIMIT 6000;
+	DO $$ DECLARE i int; BEGIN FOR times IN 1 .. 3 LOOP FOR i IN SELECT k FROM kept LOOP PERFORM v FROM kept WHERE k = i; END LOOP; END LOOP; END $$});
+cmp_ok(read_by(sub { like(plan_of('SELECT k, v FROM kept ORDER BY k'), qr/rows=6000/, 'a scan of values that are in the value cache') }), '<=', 0.3 * 6000 * 4096, 'reads few of them from the device');
 sound_cache('in the end');
-is(kv_check_clean($node, 'one', 'many', 'two'), '', 'kvfdw_check finds nothing');
+is(kv_check_clean($node, 'one', 'many', 'two', 'kept'), '', 'kvfdw_check finds nothing');
 $node->stop;
 done_testing();

@@ -262,6 +262,8 @@ kv_stretches_size(const KvStretches *stretches)
 	return size;
 }
 
+#define KV_READER_MET	128		/* … so many */
+
 /*
  * How a scan takes values out of windows, of one shard at a time.  All zero but
  * for parent and stats, it has not begun with any.
@@ -293,7 +295,7 @@ typedef struct KvWindowReader
 	TimestampTz held;			/* it has waited for room until then; 0: never */
 	uint64		counted;		/* the latest stamp of another's window that is counted */
 	int			nmet;
-	uint64		met[128];		/* stamps of windows from which this batch was taken */
+	uint64	   *met;			/* stamps of windows from which this batch was taken; room for … */
 } KvWindowReader;
 
 /* Where a scan is or begins. */

@@ -34,6 +34,8 @@
 #define KV_GATHER_LEAST		16		/* windows that the cache has, or nothing is gathered */
 #define KV_GATHER_MOST		32		/* windows that a scan has loaded ahead of it */
 #define KV_GATHER_NAP_MS	10
+#define KV_GATHER_LOOK		4096	/* the oldest windows, among which room is looked for */
+#define KV_GATHER_STORES	8		/* of which is remembered what their scans need */
 
 /* Windows that a scan has loaded ahead of it. */
 static int
@@ -196,12 +198,34 @@ kv_gather_give_up(int i)
 
 /* ---- room; KvWindowCache.lock is held, exclusively ---- */
 
-/* Does a scan still come to what is in a window of blocks? */
-static bool
-needs(const KvWindowScan *scan, const KvWindow *window, TimestampTz now)
+/* From which stamps on scans come to windows of blocks of a store; PG_UINT64_MAX: to none. */
+typedef struct KvNeed
 {
-	return scan->gathers && scan->cache_id == window->key.cache_id && scan->position > 0 &&
-		window->stamp >= scan->position && kv_window_scan_is_live(scan, now);
+	uint64		cache_id;
+	uint64		from;
+	uint64		related_from;	/* … those for which the one that looks for room waits */
+} KvNeed;
+
+/* What is needed of a store beside a scan or, NULL, a worker that looks for room. */
+static KvNeed
+find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
+{
+	KvNeed		need = {cache_id, PG_UINT64_MAX, PG_UINT64_MAX};
+
+	for (int i = 0; i < kv_window_cache->scans_used; i++)
+	{
+		const KvWindowScan *scan = &kv_window_scans[i];
+
+		if (!scan->gathers || scan->cache_id != cache_id || scan->position == 0 ||
+			!kv_window_scan_is_live(scan, now))
+			continue;
+		if (self == NULL || scan == self || scan->cache_id != self->cache_id)
+			need.from = Min(need.from, scan->position);
+		else if (!scan->lacks_room && scan->pid != self->pid)
+			need.related_from = Min(need.related_from, scan->position);
+		/* two that wait for each other would wait in vain, as would a process for itself */
+	}
+	return need;
 }
 
 /*
@@ -212,29 +236,24 @@ needs(const KvWindowScan *scan, const KvWindow *window, TimestampTz now)
 static int
 oldest_idle(const KvWindowScan *self, bool forced, bool *held, TimestampTz now)
 {
-	for (int i = kv_window_cache->gathered_first; i >= 0; i = kv_windows[i].next)
+	KvNeed		needs[KV_GATHER_STORES] = {0};
+	int			looked = 0;
+
+	for (int i = kv_window_cache->gathered_first; i >= 0 && looked < KV_GATHER_LOOK;
+		 i = kv_windows[i].next, looked++)
 	{
 		const KvWindow *window = &kv_windows[i];
-		bool		needed = false;
-		bool		related = false;
+		KvNeed	   *need = &needs[window->key.cache_id % KV_GATHER_STORES];
 
 		if (window->gathering != KV_GATHER_LOADED)
 			continue;
-		for (int n = 0; n < kv_window_cache->scans_used && !needed; n++)
-		{
-			const KvWindowScan *scan = &kv_window_scans[n];
-
-			if (!needs(scan, window, now))
-				continue;
-			if (self == NULL || scan == self || scan->cache_id != self->cache_id)
-				needed = true;
-			else if (!scan->lacks_room)
-				related = true;	/* two that wait for each other would wait in vain */
-		}
-		if (!needed && (!related || forced))
+		if (need->cache_id != window->key.cache_id)
+			*need = find_need(window->key.cache_id, self, now);
+		if (window->stamp >= need->from)
+			continue;
+		if (forced || window->stamp < need->related_from)
 			return i;
-		if (!needed)
-			*held = true;
+		*held = true;
 	}
 	return -1;
 }
@@ -542,7 +561,7 @@ await_blocks(KvWindowReader *reader, uint64 first, int n)
 static void
 note_met(KvWindowReader *reader, uint64 stamp, uint64 wanted_by)
 {
-	if (reader->nmet < lengthof(reader->met))
+	if (reader->nmet < KV_READER_MET)
 		reader->met[reader->nmet++] = stamp;
 	if (wanted_by == reader->id || stamp <= reader->counted)
 		return;
@@ -649,7 +668,11 @@ kv_gather_progress(KvWindowReader *reader)
 		return;
 	reader->entry->progress = GetCurrentTimestamp();
 	if (reader->nmet == 0)
+	{
+		/* what it needs is elsewhere, and others are not to keep anything for it */
+		reader->entry->position = 0;
 		return;
+	}
 	qsort(reader->met, reader->nmet, sizeof(uint64), compare_stamps);
 	middle = reader->met[reader->nmet / 2];
 	reader->entry->position = middle > around ? middle - around : 1;

@@ -293,6 +293,8 @@ kv_reader_gather(KvWindowReader *reader, KvStore *store)
 
 	watch_exit();
 	kv_reader_make_context(reader);
+	if (reader->met == NULL)
+		reader->met = MemoryContextAlloc(reader->context, KV_READER_MET * sizeof(uint64));
 	kv_reader_leave(reader);
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	entry = find_entry();

@@ -4,9 +4,10 @@
  *
  * The index says where the values of the next keys lie, long before the scan comes to
  * them.  Their blocks are asked for together, in the order of places, as far ahead as
- * cache/gather.c has room for, but not further than the scan has come.  What the snapshot
- * sees is decided again when the batch is made: a block that was asked for in vain costs a
- * read, one that was not is asked for then.
+ * cache/gather.c has room for, but not further than the scan has come.  Not what is nearer
+ * than the device: the scan takes it from there.  What the snapshot sees is decided again
+ * when the batch is made: a block that was asked for in vain costs a read, one that was not
+ * is asked for then.
  */
 #include "postgres.h"
 
@@ -35,6 +36,19 @@ make_blocks(const KvScan *scan, KvBlocks *list, int room)
 	list->n = 0;
 	list->room = room;
 	list->blocks = MemoryContextAlloc(scan->batch_context, room * sizeof(uint64));
+}
+
+/* Is a value in the recent ring or the value cache, about, or in the second tier? */
+static bool
+is_near(const KvScan *scan, const KvVersion *version)
+{
+	uint32		cache_id = scan->store->cache_id;
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	KvTierPlace place;
+
+	return kv_recent_may_have(cache_id, address) ||
+		kv_block_has(cache_id, version->location, version->len) ||
+		kv_tier_find(cache_id, address, version->len, &place);
 }
 
 /* The blocks of a value, if it is one that is gathered; false: there is no room. */
@@ -85,8 +99,13 @@ ask_for_batch(KvScan *scan)
 	make_blocks(scan, &list, scan->nrows * (KV_GATHER_VALUE / KV_BLOCK + 1));
 	for (int i = 0; i < scan->nrows; i++)
 	{
-		if (scan->rows[i].value == NULL)
-			(void) add_blocks(&list, &scan->rows[i].version);
+		const KvBatchRow *row = &scan->rows[i];
+		KvTierPlace place;
+
+		if (row->value == NULL &&
+			!kv_tier_find(scan->store->cache_id, KV_LOCATION_ADDRESS(row->version.location),
+						  row->version.len, &place))
+			(void) add_blocks(&list, &row->version);
 	}
 	ask_for(scan, &list, true);
 }
@@ -132,7 +151,8 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 			break;
 		}
 		address = KV_LOCATION_ADDRESS(row.version.location);
-		if (row.present && (address < unwritten.begin || address >= unwritten.end))
+		if (row.present && (address < unwritten.begin || address >= unwritten.end) &&
+			!is_near(scan, &row.version))
 			more = add_blocks(list, &row.version);
 		if (!more)
 			break;
@@ -161,6 +181,8 @@ kv_ahead_begin(KvScan *scan, double mean)
 {
 	scan->steering.loading = KV_LOADS_BLOCKS;
 	scan->ahead.blocks_each = 1 + (uint64) Max(mean - 1, 0) / KV_BLOCK;
+	if (scan->ahead.upto == NULL)
+		scan->ahead.upto = MemoryContextAlloc(scan->context, KV_MAX_KEY);
 	kv_ahead_reset(scan);
 	kv_reader_gather(&scan->reader, scan->store);
 }

@@ -501,7 +501,7 @@ kv_batch_fetch(KvScan *scan)
 	KvRead	   *reads;
 	bool		gone = false;
 
-	if (!scan->reader.windows && !scan->reader.gathers)
+	if (!scan->reader.windows)
 		fetch_cached(scan);
 	if (!scan->points)
 		fetch_windows(scan);

@@ -95,7 +95,7 @@ typedef struct KvAhead
 	uint64		rows;			/* behind the batch, of which the last has this key … */
 	bool		ended;			/* … and is the last of the range in the shard */
 	int			upto_len;
-	uint8		upto[KV_MAX_KEY];
+	uint8	   *upto;			/* room for any; NULL: not made yet */
 } KvAhead;
 
 struct KvScan

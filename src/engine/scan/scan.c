@@ -258,6 +258,8 @@ kv_scan_end(KvScan *scan)
 		MemoryContextDelete(scan->reader.context);
 	if (scan->steering.buffer)
 		pfree(scan->steering.buffer);
+	if (scan->ahead.upto)
+		pfree(scan->ahead.upto);
 	MemoryContextDelete(scan->batch_context);
 	if (scan->conflicts.xids)
 		pfree(scan->conflicts.xids);

@@ -81,6 +81,8 @@ kv_steer_end(KvScan *scan)
 static void
 begin_shard(KvScan *scan, uint32 shardno)
 {
+	if (scan->reader.gathers)
+		kv_reader_leave(&scan->reader); /* nobody is to wait for it there */
 	kv_reader_begin(&scan->reader, scan->store->cache_id, shardno);
 	kv_steer_begin(scan, scan->steering.ramped);
 }
