@@ -149,6 +149,20 @@ if ($faults)
 	unlink "$dir/continue.gather_claimed";
 	sound_cache('after that');
 
+	# a table that is dropped while its blocks are on their way
+	$node->safe_psql('postgres', kv_table('gone', 'k int, v text', 'k', q{wal 'none'}) . q{INSERT INTO gone SELECT * FROM h ORDER BY md5(k::text) LIMIT 5000});
+	worker_stop_points($node, 'gather_claimed=wait');
+	my $reader = psql_writer($node, 'SET enable_sort = off; ' . sum_of('gone') . ';', 'reader');
+	stopped($node, 'gather_claimed');
+	$node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%FROM gone ORDER%' AND pid <> pg_backend_pid()});
+	like(outcome($reader), qr/user request/, 'its scan is cancelled');
+	worker_stop_points($node, '');
+	$node->safe_psql('postgres', 'DROP FOREIGN TABLE gone');
+	append_to_file("$dir/continue.gather_claimed", '');
+	is(answer($node, 'SET enable_sort = off; ' . sum_of('one')), $right{ASC}, 'a scan after a table was dropped whose blocks were asked for');
+	unlink "$dir/continue.gather_claimed";
+	sound_cache('after a table was dropped');
+
 	# reads that fail are done again by the scan
 	for my $fault ('value_read:2+:EIO', 'value_read:7:EIO', 'value_read:3+:short')
 	{
