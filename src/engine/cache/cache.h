@@ -232,6 +232,7 @@ typedef struct KvWindowCache
 	uint64		bytes_per_second;	/* that the workers load, lately */
 
 	/* windows of gathered blocks */
+	int			ngatherers;		/* scans that want such */
 	int			ngathered;
 	int			gathered_first; /* the oldest, or -1 */
 	int			gathered_last;

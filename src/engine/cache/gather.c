@@ -37,7 +37,7 @@
 #define KV_GATHER_LOOK		4096	/* the oldest windows, among which room is looked for */
 #define KV_GATHER_STORES	8		/* of which is remembered what their scans need */
 
-/* Windows that a scan has loaded ahead of it. */
+/* Windows that a scan has loaded ahead of it, if there is one. */
 static int
 reach_windows(void)
 {
@@ -47,7 +47,10 @@ reach_windows(void)
 int
 kv_gather_reach(void)
 {
-	return reach_windows() * KV_WINDOW_BLOCKS;
+	/* scans that are at different places must not take from each other what was just loaded */
+	int			share = kv_window_cache->nwindows / 2 / Max(kv_window_cache->ngatherers, 1);
+
+	return Max(Min(reach_windows(), share), 1) * KV_WINDOW_BLOCKS;
 }
 
 bool
@@ -206,6 +209,17 @@ typedef struct KvNeed
 	uint64		related_from;	/* … those for which the one that looks for room waits */
 } KvNeed;
 
+/*
+ * Is a scan worth waiting for?  Not one that takes no batch for long, whatever it does
+ * meanwhile: batches are small, and what it needs can be read once more.
+ */
+static bool
+goes_on(const KvWindowScan *scan, TimestampTz now)
+{
+	return scan->waiting ||
+		now - scan->progress <= kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
+}
+
 /* What is needed of a store beside a scan or, NULL, a worker that looks for room. */
 static KvNeed
 find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
@@ -221,7 +235,7 @@ find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
 			continue;
 		if (self == NULL || scan == self || scan->cache_id != self->cache_id)
 			need.from = Min(need.from, scan->position);
-		else if (!scan->lacks_room && scan->pid != self->pid)
+		else if (!scan->lacks_room && scan->pid != self->pid && goes_on(scan, now))
 			need.related_from = Min(need.related_from, scan->position);
 		/* two that wait for each other would wait in vain, as would a process for itself */
 	}

@@ -121,6 +121,8 @@ release(KvWindowScan *entry)
 {
 	if (!entry->gathers)
 		note_use(entry, GetCurrentTimestamp());
+	kv_window_cache->ngatherers -= entry->gathers;
+	entry->gathers = false;
 	pg_atomic_fetch_sub_u32(&entry->course.map->pins, 1);
 	entry->id = 0;
 	entry->waiting = false;
@@ -267,6 +269,7 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 		register_scan(reader, entry, course->map);
 	else if (!entry->gathers)
 		note_use(entry, now);
+	kv_window_cache->ngatherers -= entry->gathers;
 	entry->gathers = reader->gathers = false;
 	if (reader->entered != 0)
 		reader->spent = Max(reader->spent - (now - reader->entered - reader->waited), 0);
@@ -306,6 +309,7 @@ kv_reader_gather(KvWindowReader *reader, KvStore *store)
 		entry->segment = KV_WHOLE;
 		entry->nwants = 0;
 		entry->gathers = reader->gathers = true;
+		kv_window_cache->ngatherers++;
 		entry->position = 0;
 		entry->progress = GetCurrentTimestamp();
 	}
