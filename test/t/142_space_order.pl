@@ -61,9 +61,9 @@ is(stat_of('sorted', 'passes, moved_bytes'), '0|0', 'values that lie in order as
 is(stat_of('mixed', 'moved_bytes'), $moved, 'and so do those that were put in order');
 cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '<', 3, 'the bound is that of the setting');
 my $bound = q{SELECT space_bound FROM kvfdw_stat_tables WHERE relid = 'mixed'::regclass};
-my $before = query($bound);
+my $bound_before = query($bound);
 query("BEGIN; ALTER FOREIGN TABLE mixed OPTIONS (ADD space_amp '8'); SELECT count(*) FROM mixed; ROLLBACK");
-is(query($bound), $before, 'an option that is rolled back binds nobody');
+is(query($bound), $bound_before, 'an option that is rolled back binds nobody');
 query("ALTER FOREIGN TABLE mixed OPTIONS (ADD space_amp '4'); SELECT count(*) FROM mixed");
 cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '>', 3.9, 'or that of the table');
 like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET space_amp '1.05')"), qr/invalid value for option "space_amp"/, 'which is 0, or 1.1 at least');
