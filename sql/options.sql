@@ -145,3 +145,44 @@ SELECT count(*), sum(v) FROM s1000;
 SELECT kvfdw_freeze('s1000');
 SELECT count(*), sum(v), count(*) FILTER (WHERE k < 0) = (SELECT count(*) FROM s1 WHERE k < 0) AS half FROM s1000;
 DROP FOREIGN TABLE d, ign, rep, lk, s1, s1000;
+-- Tablespaces.
+SET allow_in_place_tablespaces = true;
+CREATE TABLESPACE kv_space LOCATION '';
+CREATE ROLE kv_space_user;
+GRANT USAGE ON FOREIGN SERVER kvfdw TO kv_space_user;
+CREATE SCHEMA kv_space_schema AUTHORIZATION kv_space_user;
+\set VERBOSITY sqlstate
+CREATE FOREIGN TABLE spaced (k int, v text) SERVER kvfdw OPTIONS (tablespace 'no_such_space');
+CREATE FOREIGN TABLE spaced (k int, v text) SERVER kvfdw OPTIONS (tablespace 'pg_global');
+CREATE FOREIGN TABLE spaced (k int, v text) SERVER kvfdw OPTIONS (tablespace '');
+CREATE FOREIGN TABLE spaced (k int, v text) SERVER kvfdw OPTIONS (tablespace 'kv_space', wal 'none');
+\set VERBOSITY default
+SET ROLE kv_space_user;
+CREATE FOREIGN TABLE kv_space_schema.spaced (k int, v text) SERVER kvfdw OPTIONS (tablespace 'kv_space');
+CREATE FOREIGN TABLE kv_space_schema.spaced (k int, v text) SERVER kvfdw OPTIONS (tablespace 'pg_default');
+ALTER FOREIGN TABLE kv_space_schema.spaced OPTIONS (SET tablespace 'kv_space');
+RESET ROLE;
+-- Who may create there sets it once; after that other options can be changed.
+GRANT CREATE ON TABLESPACE kv_space TO kv_space_user;
+SET ROLE kv_space_user;
+INSERT INTO kv_space_schema.spaced SELECT g, g::text FROM generate_series(1, 3) g;
+ALTER FOREIGN TABLE kv_space_schema.spaced OPTIONS (SET tablespace 'kv_space');
+RESET ROLE;
+REVOKE CREATE ON TABLESPACE kv_space FROM kv_space_user;
+ALTER FOREIGN TABLE kv_space_schema.spaced OPTIONS (ADD wal 'none');
+SET ROLE kv_space_user;
+ALTER FOREIGN TABLE kv_space_schema.spaced OPTIONS (ADD wal 'keys');
+SELECT * FROM kv_space_schema.spaced ORDER BY k;
+RESET ROLE;
+-- A tablespace in use is not dropped; its name may change.
+DROP TABLESPACE kv_space;
+ALTER TABLESPACE kv_space RENAME TO kv_space2;
+INSERT INTO kv_space_schema.spaced VALUES (4, 'four');
+TRUNCATE kv_space_schema.spaced;
+SELECT count(*) FROM kv_space_schema.spaced;
+SELECT spcname FROM pg_shdepend JOIN pg_tablespace t ON t.oid = refobjid WHERE refclassid = 'pg_tablespace'::regclass AND objid = 'kv_space_schema.spaced'::regclass;
+ALTER FOREIGN TABLE kv_space_schema.spaced OPTIONS (DROP tablespace);
+SELECT count(*) FROM pg_shdepend WHERE refclassid = 'pg_tablespace'::regclass AND objid = 'kv_space_schema.spaced'::regclass;
+DROP SCHEMA kv_space_schema CASCADE;
+REVOKE USAGE ON FOREIGN SERVER kvfdw FROM kv_space_user;
+DROP ROLE kv_space_user;

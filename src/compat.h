@@ -313,6 +313,18 @@
 	(pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK)
 #endif
 
+/* May a role create in a tablespace?  object_aclcheck since 16; utils/acl.h, catalog/pg_tablespace.h. */
+#if PG_VERSION_NUM >= 160000
+#define kv_tablespace_aclcheck(tablespace, role) \
+	object_aclcheck(TableSpaceRelationId, tablespace, role, ACL_CREATE)
+#else
+#define kv_tablespace_aclcheck(tablespace, role) \
+	pg_tablespace_aclcheck(tablespace, role, ACL_CREATE)
+#endif
+
+/* Base backups look for checksums of pages in all files of a tablespace; since 17 in relations' only. */
+#define KV_BACKUP_VERIFIES_ALL_FILES (PG_VERSION_NUM < 170000)
+
 /* A set of n wait events that lasts; its owner since 17. */
 #if PG_VERSION_NUM >= 170000
 #define kv_create_wait_event_set(n)	CreateWaitEventSet(NULL, n)

@@ -40,7 +40,7 @@ before_commit(void)
 	tables = altered;
 	altered = NIL;
 	foreach(cell, tables)
-		kv_table_apply_wal_option(lfirst_oid(cell));
+		kv_table_apply_options(lfirst_oid(cell));
 	if (kv_engine_ready())
 		kv_engine_before_commit();
 }

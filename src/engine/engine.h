@@ -104,11 +104,12 @@ extern int	kv_server_version(void);
  * The store of a table, recovered if this is its first use since the server
  * started.  The caller holds a lock on the relation.  Returns NULL if no row
  * was ever written and bounds is NULL; with it a store is made then, of so many
- * shards, key_width (every key's encoded length, or 0) and wal.  created_in: the
+ * shards, key_width (every key's encoded length, or 0) and wal, with its chunks in
+ * tablespace (InvalidOid: the data directory).  created_in: the
  * subtransaction that created the relation, if that was in this transaction.
  */
 extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
-							  const KvKey *bounds, KvWalLevel wal,
+							  const KvKey *bounds, KvWalLevel wal, Oid tablespace,
 							  SubTransactionId created_in);
 
 /*
@@ -119,7 +120,7 @@ extern bool kv_store_is_ready(Oid dboid, Oid relid);
 
 /* TRUNCATE: a fresh, empty generation that becomes the table's at COMMIT. */
 extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,
-							  const KvKey *bounds, KvWalLevel wal,
+							  const KvKey *bounds, KvWalLevel wal, Oid tablespace,
 							  SubTransactionId created_in);
 /* DROP: forget and unlink at COMMIT. */
 extern void kv_store_drop_at_commit(Oid dboid, Oid relid);
@@ -156,6 +157,8 @@ extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
 extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
 /* What a table's data was written with; false if it has none that can be used. */
 extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
+/* In which tablespace its values lie, InvalidOid: in none; false as above. */
+extern bool kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace);
 
 /* ---- reading (scan/scan.c) ---- */
 typedef struct KvScan KvScan;

@@ -33,10 +33,11 @@ kv_store_row_estimate(KvStore *store)
 	return rows;
 }
 
-uint64
-kv_store_size(KvStore *store)
+/* Bytes of the files that a directory has. */
+static uint64
+directory_size(const char *path)
 {
-	char	   *directory = pstrdup(kv_path_store(&store->key));
+	char	   *directory = pstrdup(path);
 	DIR		   *dir = AllocateDir(directory);
 	struct dirent *de;
 	uint64		bytes = 0;
@@ -53,6 +54,13 @@ kv_store_size(KvStore *store)
 	FreeDir(dir);
 	pfree(directory);
 	return bytes;
+}
+
+uint64
+kv_store_size(KvStore *store)
+{
+	return directory_size(kv_path_store(&store->key)) +
+		(OidIsValid(store->shape.tablespace) ? directory_size(kv_path_values(&store->key)) : 0);
 }
 
 static int

@@ -7,7 +7,8 @@
  * hook notes which tables a statement changes (kv_ddl_note).  At its end, when
  * the catalog says what it leaves behind, they are looked at:
  *
- *	created, or its options set: the key must be one, that of its rows if there are any
+ *	created, or its options set: the key must be one, that of its rows if there are any;
+ *		and who does it may put values into the tablespace (tablespace.c)
  *	a column added, or its type changed: likewise, but its name may be wrong
  *		until the options are set: renaming a key column takes two statements
  *	a column added: rows that are there get its default (added.c)
@@ -173,6 +174,8 @@ look_at(const KvNote *note)
 	rel = try_relation_open(note->relid, AccessShareLock);
 	if (rel == NULL)
 		return;
+	if (note->kind == KV_NOTE_CREATED || note->kind == KV_NOTE_OPTIONS)
+		kv_tablespace_settle(note->relid);
 	switch (note->kind)
 	{
 		case KV_NOTE_CREATED:

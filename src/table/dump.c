@@ -52,7 +52,7 @@ may_have_rows(Oid relid)
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
 		return false;
-	store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidSubTransactionId);
+	store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid, InvalidSubTransactionId);
 	any = store == NULL || kv_store_row_estimate(store) > 0;
 	relation_close(rel, AccessShareLock);
 	return any;

@@ -1,6 +1,6 @@
 /*
  * level.c
- *		A table's rows written anew because the table has another level now.
+ *		A table's rows written anew because the table has another level or tablespace now.
  *
  * They go from store to store as they are stored, in whatever form.
  */
@@ -61,20 +61,30 @@ rewrite_rows(Relation rel, KvStore *from, KvStore *to)
 	PG_END_TRY();
 }
 
+/* Do the table's options say another wal level or tablespace than its store has? */
+static bool
+wants_other_store(const KvTable *table)
+{
+	KvWalLevel	level;
+	Oid			tablespace;
+
+	return (table->wal_given && kv_store_wal_level(MyDatabaseId, table->relid, &level) &&
+			level != table->wal) ||
+		(kv_store_tablespace(MyDatabaseId, table->relid, &tablespace) &&
+		 tablespace != table->tablespace);
+}
+
 void
-kv_table_apply_wal_option(Oid relid)
+kv_table_apply_options(Oid relid)
 {
 	Relation	rel = try_relation_open(relid, AccessShareLock);
-	KvTable    *table;
-	KvWalLevel	level;
 
 	if (rel == NULL)
 		return;
-	table = kv_table_get(rel);
 
 	/* without the lock: the ALTER was rolled back to a savepoint */
-	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) && table->wal_given && kv_store_wal_level(MyDatabaseId, relid, &level) &&
-		level != table->wal)
+	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) &&
+		wants_other_store(kv_table_get(rel)))
 	{
 		KvStore    *store = kv_table_store(rel, true);	/* and lines of others settled */
 

@@ -155,7 +155,7 @@ kv_table_has_rows(Relation rel)
 {
 	static const KvKey unbounded = {NULL, 0};
 	Oid			relid = RelationGetRelid(rel);
-	KvStore    *store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL,
+	KvStore    *store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid,
 									  rel->rd_createSubid);
 	Snapshot	snapshot;
 	KvScan	   *scan;

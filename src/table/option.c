@@ -39,8 +39,8 @@
 
 /* Every option there is; all belong to the foreign table. */
 static const char *const option_names[] = {
-	"key", "shards", "on_duplicate", "wal", "space_amp", "compression", "memcached",
-	"memcached_columns"
+	"key", "shards", "on_duplicate", "wal", "space_amp", "compression", "tablespace",
+	"memcached", "memcached_columns"
 };
 
 typedef struct CacheEntry
@@ -266,7 +266,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 					 errmsg("invalid option \"%s\"", option->defname),
 					 closest ?
 					 errhint("Perhaps you meant the option \"%s\".", closest) :
-					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"space_amp\", \"compression\", \"memcached\" and \"memcached_columns\".")));
+					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"space_amp\", \"compression\", \"tablespace\", \"memcached\" and \"memcached_columns\".")));
 		}
 
 		if (strcmp(option->defname, "key") == 0)
@@ -281,6 +281,8 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 			parse_space_amp_option(defGetString(option));
 		else if (strcmp(option->defname, "compression") == 0)
 			(void) parse_compression_option(defGetString(option));
+		else if (strcmp(option->defname, "tablespace") == 0)
+			continue;			/* when it is known whose it is (tablespace.c) */
 		else
 			check_memcached_option(option->defname, defGetString(option));
 	}
@@ -556,6 +558,8 @@ build_table(Relation rel)
 			table->space_amp = parse_space_amp_option(defGetString(option));
 		else if (strcmp(option->defname, "compression") == 0)
 			table->compresses = parse_compression_option(defGetString(option));
+		else if (strcmp(option->defname, "tablespace") == 0)
+			table->tablespace = kv_tablespace_of(table->relid);
 	}
 	set_key(table, rel, key);
 	set_value_shape(table);

@@ -662,7 +662,7 @@ static KvStore *
 open_store(Relation rel, const KvTable *table, const KvKey *bounds)
 {
 	return kv_store_open(MyDatabaseId, table->relid, table->shards, table->key_width, bounds,
-						 table->wal, rel->rd_createSubid);
+						 table->wal, table->tablespace, rel->rd_createSubid);
 }
 
 /* The table's store if there is one; ERROR if there must be (mark.c). */
@@ -812,7 +812,8 @@ kv_table_truncate(Relation rel)
 
 	kv_engine_require();
 	kv_store_truncate(MyDatabaseId, table->relid, table->shards,
-					  table->key_width, bounds, table->wal, rel->rd_createSubid);
+					  table->key_width, bounds, table->wal, table->tablespace,
+					  rel->rd_createSubid);
 	CacheInvalidateRelcache(rel);
 }
 
@@ -830,7 +831,7 @@ kv_table_renew(Relation rel, KvStore *store)
 	initStringInfo(&schema);
 	(void) kv_store_get_schema(store, &schema);
 	kv_store_truncate(MyDatabaseId, table->relid, table->shards, table->key_width, bounds, level,
-					  rel->rd_createSubid);
+					  table->tablespace, rel->rd_createSubid);
 	CacheInvalidateRelcache(rel);
 	fresh = open_store(rel, table, NULL);
 	kv_store_set_schema(fresh, schema.data, schema.len);

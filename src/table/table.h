@@ -78,6 +78,7 @@ typedef struct KvTable
 	int			shards;			/* initial number of shards, 1 to 65536 */
 	KvWalLevel	wal;			/* of a store that is made now; a store has its own */
 	bool		wal_given;		/* by an option */
+	Oid			tablespace;		/* of a store that is made now (tablespace.c) */
 	double		space_amp;		/* likewise; -1: it is not */
 	bool		options_pending;	/* by a transaction that may be rolled back */
 	bool		compresses;		/* values that are written now */
@@ -173,10 +174,20 @@ extern KvRenewed kv_renewed;
 /* ---- level.c ---- */
 /*
  * At the end of a transaction that has changed a table's options, so holds its
- * AccessExclusiveLock: if it has a wal option and its data was written with another,
- * writes that anew.  Does nothing if the table is gone or the change was rolled back.
+ * AccessExclusiveLock: if it has a wal option and its data was written with another, or lies
+ * in another tablespace, writes that anew.  Does nothing if the table is gone or the change
+ * was rolled back.
  */
-extern void kv_table_apply_wal_option(Oid relid);
+extern void kv_table_apply_options(Oid relid);
+
+/* ---- tablespace.c ---- */
+/* The tablespace of a table's values, InvalidOid: the data directory. */
+extern Oid	kv_tablespace_of(Oid relid);
+/*
+ * A table was created or its options were set: may its values lie where it is said?  Notes
+ * where that is.  ERROR: 42501, 42704, 22023, 0A000.
+ */
+extern void kv_tablespace_settle(Oid relid);
 
 /* ---- rows.c ---- */
 typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);

@@ -99,6 +99,22 @@ check_columns(Oid relid)
 	relation_close(rel, NoLock);	/* the caller may look at its store */
 }
 
+/* Chunks in a tablespace lie in a directory of the old server's version. */
+static void
+check_tablespace(Oid relid)
+{
+	Oid			tablespace = kv_tablespace_of(relid);
+
+	if (!OidIsValid(tablespace))
+		(void) kv_store_tablespace(MyDatabaseId, relid, &tablespace);
+	if (OidIsValid(tablespace))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("kvfdw_upgrade cannot carry the values of foreign table \"%s\" from its tablespace",
+						get_rel_name(relid)),
+				 errhint("Before pg_upgrade move them with ALTER FOREIGN TABLE ... OPTIONS (DROP tablespace), and back after it.")));
+}
+
 void
 kv_upgrade_leave(void)
 {
@@ -112,8 +128,9 @@ kv_upgrade_leave(void)
 		if (!kv_is_foreign_table(relid))
 			continue;
 		check_columns(relid);
+		check_tablespace(relid);
 		if (!kv_mark_exists(relid) &&
-			kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidSubTransactionId) == NULL)
+			kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid, InvalidSubTransactionId) == NULL)
 			unwritten = lappend_oid(unwritten, relid);
 	}
 	kv_unwritten_note(MyDatabaseId, unwritten);

@@ -85,6 +85,7 @@ typedef struct KvStoreShape
 	KvWalLevel	wal;
 	uint64		id;				/* never repeats; 0: written by a library without ids */
 	bool		maps;			/* it may have had other maps than the first */
+	Oid			tablespace;		/* where its chunks lie; InvalidOid: in its own directory */
 	bool		unusable;		/* its directory has a file that says why */
 } KvStoreShape;
 

@@ -198,7 +198,7 @@ kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size le
 void
 kv_output_finish(KvOutput *output)
 {
-	char	   *directory = pstrdup(kv_path_store(&output->store->key));
+	char	   *directory = pstrdup(kv_path_values(&output->store->key));
 
 	kv_output_align(output);
 	close_chunk(output);

@@ -395,7 +395,8 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	state = find_tried(store, -1, false, true);
 	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
 		(state->retry_ms > 0 && state->until > GetCurrentTimestamp()) ||
-		!find_unsorted(store, when, task) || !device_is_idle() || kv_io_space_is_short(KV_DIRECTORY))
+		!find_unsorted(store, when, task) || !device_is_idle() ||
+		kv_io_space_is_short(kv_path_values(&store->key)))
 		return false;
 	find_tried(store, -1, false, true)->busy = true;
 	return true;

@@ -295,7 +295,7 @@ extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 /* ---- path.c ---- */
 /*
  * The files of a store's shards, palloc'd; not value files of older libraries, nor what has
- * no name of ours.
+ * no name of ours.  ERROR as kv_space_require.
  */
 extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
 /* The index of the first file of this shard, or of one with a greater number. */
@@ -313,6 +313,18 @@ extern const char *kv_path_table_directory(Oid dboid, Oid relid);
 extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_in_store(const KvStoreKey *key, const char *name);
 extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
+/* The directory that has the store's chunks: its own, or one in a tablespace (path.c). */
+extern const char *kv_path_values(const KvStoreKey *key);
+/* The directory of a tablespace in which stores have theirs. */
+extern const char *kv_path_space(Oid tablespace);
+/* Whose directory in a tablespace has this name?  False: it is not one of a store. */
+extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
+/*
+ * If the store's chunks lie in a tablespace: make sure that this is there; make: and the
+ * directory that the store has in it.  ERROR: it is not (58030, which concerns all), or
+ * there is no such tablespace (42704).
+ */
+extern void kv_space_require(const KvStoreKey *key, bool make);
 /* Is there the one value file that an older library gave to a shard? */
 extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
@@ -357,7 +369,13 @@ extern void kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape
  */
 extern bool kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
 							   uint32 *schema_incarnation);
-/* The same; ERROR if there is none. */
+/*
+ * In which tablespace do its chunks lie, and what is its id?  InvalidOid: in none, or there
+ * is no such store.  False: it cannot be read.  Never raises or allocates; the file's
+ * checksum is not looked at.
+ */
+extern bool kv_table_file_peek(const KvStoreKey *key, Oid *tablespace, uint64 *id);
+/* The same as kv_table_file_read; ERROR if there is none. */
 extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
 								  StringInfo schema, uint32 *schema_incarnation);
 /*

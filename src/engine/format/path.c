@@ -3,14 +3,38 @@
  *		Where a store's files are, and what there is.
  *
  *   kvfdw/<database>/<relation>/<generation>/…
+ *   pg_tblspc/<tablespace>/<version>/kvfdw.<database>.<relation>.<generation>.<id>/…
  *
  * Nobody else puts such a path together.
+ *
+ * A store lies in its directory in kvfdw/.  If its table file names a tablespace, its
+ * chunks lie there, and nothing else does: all that says what there is and what counts
+ * is in one place still.  That is so as long as the store lives; ALTER FOREIGN TABLE makes
+ * another store (table/level.c).  So a path follows from the store's key and its table
+ * file, which is replaced as a whole and never names another tablespace.  It is looked
+ * into for each path: that costs a few microseconds, and paths are for opening files.
+ *
+ * A directory in a tablespace
+ *
+ *	- lies in the directory that PostgreSQL has there for its version, so that DROP
+ *	  TABLESPACE finds that the tablespace is not empty, and backups have it.  That
+ *	  directory is never made here: if it is missing, the file system is not mounted, and
+ *	  that is an ERROR, not an empty table (kv_space_require);
+ *	- has a name that is no number, which PostgreSQL would take for a database's;
+ *	- has the store's id in its name, which never repeats: what has no store with this id
+ *	  in kvfdw/ is of one that has gone, whatever became of its key;
+ *	- is made when the store is opened, if it is missing: a crash may have come in
+ *	  between, and a base backup copies tablespaces before stores;
+ *	- has chunks that are released too, under names out of sight, since a file cannot be
+ *	  renamed into another file system.
  */
 #include "postgres.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/relpath.h"
 #include "storage/fd.h"
 
 #include "engine/base/types.h"
@@ -70,15 +94,104 @@ kv_path_in_store(const KvStoreKey *key, const char *name)
 }
 
 const char *
+kv_path_space(Oid tablespace)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "pg_tblspc/%u/" TABLESPACE_VERSION_DIRECTORY, tablespace);
+	return path;
+}
+
+/*
+ * Where the chunks of a store lie; returns the tablespace.  If that is not known, a path
+ * where nothing can be or be made, and which is not just missing (ENOTDIR).
+ */
+static Oid
+values_directory(char *path, const KvStoreKey *key)
+{
+	Oid			tablespace;
+	uint64		id;
+
+	if (!kv_table_file_peek(key, &tablespace, &id))
+		file_path(path, key, "table/unreadable");
+	else if (!OidIsValid(tablespace))
+		strlcpy(path, kv_path_store(key), MAXPGPATH);
+	else
+		snprintf(path, MAXPGPATH, "%s/kvfdw.%u.%u.%08x.%016llx", kv_path_space(tablespace),
+				 key->dboid, key->relid, key->generation, (unsigned long long) id);
+	return tablespace;
+}
+
+bool
+kv_space_parse(const char *name, KvStoreKey *key, uint64 *id)
+{
+	unsigned long long number;
+	char		right[MAXPGPATH];
+
+	if (sscanf(name, "kvfdw.%u.%u.%8x.%16llx", &key->dboid, &key->relid, &key->generation,
+			   &number) != 4)
+		return false;
+	snprintf(right, sizeof(right), "kvfdw.%u.%u.%08x.%016llx", key->dboid, key->relid,
+			 key->generation, number);
+	*id = number;
+	return strcmp(name, right) == 0;
+}
+
+const char *
+kv_path_values(const KvStoreKey *key)
+{
+	static char path[MAXPGPATH];
+
+	(void) values_directory(path, key);
+	return path;
+}
+
+void
+kv_space_require(const KvStoreKey *key, bool make)
+{
+	char		path[MAXPGPATH];
+	Oid			tablespace = values_directory(path, key);
+	struct stat info;
+
+	if (!OidIsValid(tablespace))
+		return;
+	if (stat(kv_path_space(tablespace), &info) != 0)
+	{
+		char		link[MAXPGPATH];
+		int			err = errno;
+
+		snprintf(link, sizeof(link), "pg_tblspc/%u", tablespace);
+		if (err == ENOENT && lstat(link, &info) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
+							tablespace, key->relid, key->dboid)));
+		errno = err;
+		ereport(ERROR,
+				(errcode(ERRCODE_IO_ERROR),
+				 errmsg("could not access directory \"%s\": %m", kv_path_space(tablespace)),
+				 errdetail("Tablespace %u has the values of kvfdw table %u of database %u.",
+						   tablespace, key->relid, key->dboid),
+				 errhint("Make sure that the file system of the tablespace is mounted.")));
+	}
+	if (make)
+		kv_io_mkdir(path);
+}
+
+const char *
 kv_path_value(const KvStoreKey *key, KvFileId file)
 {
 	static char path[MAXPGPATH];
 	uint32		volume = kv_volume_of(file.place);
+	Size		len;
 
 	if (kv_is_legacy(file.place))
 		return file_path(path, key, "%05x.val", volume);
-	return file_path(path, key, "%05x.c%05x.val", volume,
-					 (uint32) ((file.place - kv_volume_begin(volume)) / kv_file_span(file)));
+	(void) values_directory(path, key);
+	len = strlen(path);
+	snprintf(path + len, sizeof(path) - len, "/%05x.c%05x.val", volume,
+			 (uint32) ((file.place - kv_volume_begin(volume)) / kv_file_span(file)));
+	return path;
 }
 
 bool
@@ -265,27 +378,43 @@ compare_found(const void *a, const void *b)
 	return left->number < right->number ? -1 : left->number > right->number;
 }
 
+/* Add what a directory has: only chunks, or all. */
+static void
+list_directory(const char *directory, bool chunks, KvFound *found, int *room)
+{
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+
+	while ((de = ReadDir(dir, directory)) != NULL)
+	{
+		if (found->n == *room)
+		{
+			*room *= 2;
+			found->files = repalloc_huge(found->files, *room * sizeof(KvFoundFile));
+		}
+		if (parse_name(de->d_name, &found->files[found->n]) &&
+			(!chunks || found->files[found->n].kind == KV_FILE_CHUNK))
+			found->n++;
+	}
+	FreeDir(dir);
+}
+
 void
 kv_store_list_files(const KvStoreKey *key, KvFound *found)
 {
 	char	   *directory = pstrdup(kv_path_store(key));
-	DIR		   *dir = AllocateDir(directory);
-	struct dirent *de;
+	char		values[MAXPGPATH];
 	int			room = 64;
 
 	found->n = 0;
 	found->files = palloc(room * sizeof(KvFoundFile));
-	while ((de = ReadDir(dir, directory)) != NULL)
+	list_directory(directory, false, found, &room);
+	if (OidIsValid(values_directory(values, key)))
 	{
-		if (found->n == room)
-		{
-			room *= 2;
-			found->files = repalloc_huge(found->files, room * sizeof(KvFoundFile));
-		}
-		if (parse_name(de->d_name, &found->files[found->n]))
-			found->n++;
+		kv_space_require(key, false);
+		if (access(values, F_OK) == 0 || errno != ENOENT)
+			list_directory(values, true, found, &room);
 	}
-	FreeDir(dir);
 	pfree(directory);
 	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
 }

@@ -32,12 +32,12 @@ typedef struct KvTableFile
 
 	/* not in version 2 */
 	uint32		flags;
-	uint32		pad;
+	Oid			tablespace;		/* of its chunks; 0 before version 5 */
 } KvTableFile;
 
 StaticAssertDecl(sizeof(KvTableFile) == 80, "table file size");
 
-#define KV_TABLE_VERSION	4		/* 3, with other maps than the first */
+#define KV_TABLE_VERSION	5		/* with a tablespace; 4: with other maps than the first; 3: else */
 #define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
 #define KV_TABLE_V2_SIZE	offsetof(KvTableFile, flags)
 
@@ -67,7 +67,8 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	Size		len = sizeof(KvTableFile) + schema_len;
 	KvTableFile *file = palloc0(len);
 
-	kv_head_make(&file->head, KV_MAGIC_TABLE, shape->maps ? KV_TABLE_VERSION : 3, key,
+	kv_head_make(&file->head, KV_MAGIC_TABLE,
+				 OidIsValid(shape->tablespace) ? KV_TABLE_VERSION : shape->maps ? 4 : 3, key,
 				 shape->nshards);
 	file->creator = shape->creator;
 	file->creator_incarnation = shape->creator_incarnation;
@@ -77,6 +78,7 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	file->wal = shape->wal;
 	file->schema_incarnation = schema_incarnation;
 	file->flags = KV_TABLE_CHUNKS | (shape->maps ? KV_TABLE_MAPS : 0);
+	file->tablespace = shape->tablespace;
 	memcpy(file + 1, schema, schema_len);
 	file->crc = table_crc(file, len);
 	kv_io_replace(path, file, len, true);
@@ -132,7 +134,9 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 		file->crc != table_crc(file, len) ||
 		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
 		(file->head.format_version > 1 && file->wal > KV_WAL_FULL) ||
-		(file->head.format_version > 2 && (file->flags & ~(KV_TABLE_CHUNKS | KV_TABLE_MAPS)) != 0))
+		(file->head.format_version > 2 && (file->flags & ~(KV_TABLE_CHUNKS | KV_TABLE_MAPS)) != 0) ||
+		(file->head.format_version > 2 &&
+		 OidIsValid(file->tablespace) != (file->head.format_version > 4)))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path)));
@@ -147,6 +151,7 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 	shape->id = file->head.format_version == 1 ? 0 : file->id;
 	shape->maps = file->head.format_version > 2 && (file->flags & KV_TABLE_MAPS) != 0;
 	shape->wal = file->head.format_version == 1 ? KV_WAL_NONE : (KvWalLevel) file->wal;
+	shape->tablespace = file->head.format_version > 4 ? file->tablespace : InvalidOid;
 	if (schema_incarnation)
 		*schema_incarnation = file->head.format_version == 1 ? 0 : file->schema_incarnation;
 	if (schema)
@@ -176,6 +181,28 @@ kv_table_file_allow_chunks(const KvStoreKey *key)
 	kv_table_file_require(key, &shape, &schema, &schema_incarnation);
 	kv_table_file_write(key, &shape, schema.data, schema.len, schema_incarnation);
 	pfree(schema.data);
+}
+
+bool
+kv_table_file_peek(const KvStoreKey *key, Oid *tablespace, uint64 *id)
+{
+	KvTableFile file;
+	int			got = kv_io_peek(kv_path_in_store(key, "table"), &file, sizeof(file));
+
+	*tablespace = InvalidOid;
+	*id = 0;
+	if (got == -ENOENT)
+		return true;
+	if (got < (int) sizeof(KvFileHead) || file.head.magic != KV_MAGIC_TABLE)
+		return false;
+	if (file.head.format_version > 4)
+	{
+		if (got < (int) sizeof(file))
+			return false;
+		*tablespace = file.tablespace;
+		*id = file.id;
+	}
+	return true;
 }
 
 void

@@ -101,6 +101,8 @@ extern int	kv_io_try_cut(const char *path, uint64 size);	/* 0 or an errno */
 extern bool kv_io_slurp_piece(const char *path, uint64 offset, void *into, Size bytes, Size *len);
 /* Read all of a file, to see that it can be: 0 or an errno. */
 extern int	kv_io_read_through(const char *path, KvIoKind kind);
+/* Read the beginning of a file: bytes or -errno.  Never raises or allocates. */
+extern int	kv_io_peek(const char *path, void *into, Size bytes);
 /* Read a whole small file, palloc'd; NULL if missing. */
 extern char *kv_io_slurp(const char *path, Size *len);
 

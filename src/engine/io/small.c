@@ -209,6 +209,18 @@ kv_io_slurp_piece(const char *path, uint64 offset, void *into, Size bytes, Size 
 }
 
 int
+kv_io_peek(const char *path, void *into, Size bytes)
+{
+	int			fd = BasicOpenFile(path, O_RDONLY | PG_BINARY);
+	Size		done = 0;
+	int			err = fd < 0 ? errno : read_all(fd, into, bytes, &done);
+
+	if (fd >= 0)
+		close(fd);
+	return err != 0 ? -err : (int) done;
+}
+
+int
 kv_io_read_through(const char *path, KvIoKind kind)
 {
 	int			err = kv_fault(kind, NULL);

@@ -8,6 +8,10 @@
  *
  * Chunks that nothing needs any more go the same way, by themselves.
  *
+ * What a store has in a tablespace follows when its directory in kvfdw/ has left that name
+ * and nobody uses it: the maintainer looks through the tablespaces for directories whose store
+ * is not there.  That finds what a crash has left as well.
+ *
  * After a crash in between: a generation older than one whose creator
  * committed, and one whose creator aborted, is removed when the table is next
  * loaded; directories whose table is gone are swept (sweep.c), and renamed ones
@@ -257,6 +261,87 @@ kv_store_was_dropped(const KvStoreKey *key)
 	return found;
 }
 
+/* ---- in tablespaces ---- */
+
+/*
+ * Has the store gone whose directory in a tablespace this is?  One is made only where there is
+ * a store with that id, which never repeats.
+ */
+static bool
+store_is_gone(const KvStoreKey *key, uint64 id)
+{
+	KvStoreKey	found;
+	uint64		found_id;
+
+	if (kv_store_is_known(key))
+		return false;
+	if (access(kv_path_store(key), F_OK) != 0)
+		return errno == ENOENT;
+	return kv_table_file_identify(kv_path_in_store(key, "table"), &found, &found_id, NULL) &&
+		found_id != id;
+}
+
+/* Have those files and directories freed whose names begin so. */
+static void
+free_named(const char *directory, const char *prefix)
+{
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+
+	while ((de = ReadDirExtended(dir, directory, LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+
+		snprintf(path, sizeof(path), "%s/%s", directory, de->d_name);
+		if (strncmp(de->d_name, prefix, strlen(prefix)) == 0 && !kv_free_knows(path))
+			kv_free_add(path);
+	}
+	FreeDir(dir);
+}
+
+/* What a tablespace has of stores that have gone, and of chunks that were released. */
+static void
+collect_space(const char *space)
+{
+	DIR		   *dir = AllocateDir(space);
+	struct dirent *de;
+
+	while ((de = ReadDirExtended(dir, space, LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+		char		target[MAXPGPATH];
+		KvStoreKey	key;
+		uint64		id;
+
+		if (!kv_space_parse(de->d_name, &key, &id))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", space, de->d_name);
+		snprintf(target, sizeof(target), "%s/kvfdw.dropped.%u.%u", space, kv_incarnations->current,
+				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
+		if (!store_is_gone(&key, id))
+			free_named(path, "dropped.");
+		else if (access(target, F_OK) != 0)
+			(void) kv_io_rename(path, target);	/* else the next time */
+	}
+	FreeDir(dir);
+	free_named(space, "kvfdw.dropped.");
+}
+
+static void
+collect_spaces(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, kv_numbered_entries("pg_tblspc"))
+	{
+		char	   *space = pstrdup(kv_path_space(lfirst_oid(cell)));
+
+		if (access(space, F_OK) == 0)
+			collect_space(space);
+		pfree(space);
+	}
+}
+
 /*
  * Directories go with them: in the maintainer little by little; in recovery, while there is
  * no maintainer yet, here and now.
@@ -274,11 +359,11 @@ kv_drop_collect(void)
 	dir = AllocateDir(KV_DIRECTORY);
 	while ((de = ReadDirExtended(dir, KV_DIRECTORY, LOG)) != NULL)
 	{
-		if (strncmp(de->d_name, "dropped.", 8) == 0 && !kv_free_knows(de->d_name))
-		{
-			char		path[MAXPGPATH];
+		char		path[MAXPGPATH];
 
-			snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
+		snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
+		if (strncmp(de->d_name, "dropped.", 8) == 0 && !kv_free_knows(path))
+		{
 			if (!RecoveryInProgress() && !names_chunk(de->d_name))
 			{
 				/* nothing of a store may be logged behind its GONE */
@@ -287,7 +372,7 @@ kv_drop_collect(void)
 				(void) any_dropped(path, 2, log_gone, NULL);
 			}
 			if (maintainer)
-				kv_free_add(de->d_name);
+				kv_free_add(path);
 			else
 			{
 				struct stat info;
@@ -300,6 +385,8 @@ kv_drop_collect(void)
 		}
 	}
 	FreeDir(dir);
+	if (maintainer)
+		collect_spaces();
 }
 
 void

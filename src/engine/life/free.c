@@ -53,11 +53,12 @@
 #define KV_FREE_REST		8	/* times the step's duration, … */
 #define KV_FREE_MUCH		((uint64) 64 * 1024 * 1024)	/* … half of it, and twice the step, from as many bytes of chunks on */
 #define KV_FREE_LONGEST_MS	1000
+#define KV_FREE_PATH		192	/* of what was renamed out of sight; longer ones are left */
 
 /* A directory that is to go, or a chunk. */
 typedef struct KvFreeDirectory
 {
-	char		name[NAMEDATALEN];	/* in kvfdw/; hash key: must be first */
+	char		path[KV_FREE_PATH];	/* hash key: must be first */
 	bool		failed;			/* leave it to the next pass */
 	uint64		left;			/* of a chunk: bytes */
 } KvFreeDirectory;
@@ -87,23 +88,22 @@ holds_data(const char *name, bool *mapped)
 }
 
 bool
-kv_free_knows(const char *name)
+kv_free_knows(const char *path)
 {
 	KvFreeDirectory *directory;
 
 	if (directories == NULL)
 		return false;
-	directory = hash_search(directories, name, HASH_FIND, NULL);
+	directory = hash_search(directories, path, HASH_FIND, NULL);
 	if (directory != NULL)
 		directory->failed = false;
 	return directory != NULL;
 }
 
 void
-kv_free_add(const char *name)
+kv_free_add(const char *path)
 {
 	KvFreeDirectory *directory;
-	char		path[MAXPGPATH];
 	struct stat info;
 	bool		mapped;
 
@@ -111,16 +111,17 @@ kv_free_add(const char *name)
 	{
 		HASHCTL		info = {0};
 
-		info.keysize = NAMEDATALEN;
+		info.keysize = KV_FREE_PATH;
 		info.entrysize = sizeof(KvFreeDirectory);
 		info.hcxt = TopMemoryContext;
 		directories = hash_create("kvfdw dropped directories", 64, &info,
 								  HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 	}
-	snprintf(path, sizeof(path), KV_DIRECTORY "/%s", name);
-	directory = hash_search(directories, name, HASH_ENTER, NULL);
+	if (strlen(path) >= KV_FREE_PATH)
+		return;
+	directory = hash_search(directories, path, HASH_ENTER, NULL);
 	directory->failed = false;
-	directory->left = holds_data(name, &mapped) && stat(path, &info) == 0 ? info.st_size : 0;
+	directory->left = holds_data(path, &mapped) && stat(path, &info) == 0 ? info.st_size : 0;
 }
 
 /* Free a piece of a file, or all of it.  False when the step is over. */
@@ -170,7 +171,7 @@ note_freed(KvFreeDirectory *chunk, uint64 bytes)
 {
 	bytes = Min(bytes, chunk->left);
 	if (bytes > 0)
-		kv_chunk_note_freed(chunk->name, bytes);
+		kv_chunk_note_freed(strrchr(chunk->path, '/') + 1, bytes);
 	chunk->left -= bytes;
 }
 
@@ -208,14 +209,13 @@ next_directory(void)
 static void
 free_part(KvFreeDirectory *directory, KvFreeStep *step)
 {
-	char		path[MAXPGPATH];
+	const char *path = directory->path;
 	bool		mapped;
 	int			files = step->files;
 	bool		rest;			/* nothing large is left */
 
-	snprintf(path, sizeof(path), KV_DIRECTORY "/%s", directory->name);
 	rest = access(path, F_OK) != 0;
-	if (!rest && holds_data(directory->name, &mapped))
+	if (!rest && holds_data(path, &mapped))
 	{
 		uint64		before = step->bytes;
 
@@ -233,7 +233,7 @@ free_part(KvFreeDirectory *directory, KvFreeStep *step)
 		if (access(path, F_OK) != 0)
 			note_freed(directory, directory->left);
 		if (access(path, F_OK) != 0)
-			hash_search(directories, directory->name, HASH_REMOVE, NULL);
+			hash_search(directories, path, HASH_REMOVE, NULL);
 		else
 			directory->failed = true;
 	}
@@ -249,7 +249,7 @@ free_step(void)
 	if (directory == NULL)
 		return false;
 	step.in_recovery = RecoveryInProgress();
-	step.hurry = kv_io_space_is_short(KV_DIRECTORY);
+	step.hurry = kv_io_space_is_short(directory->path);
 	step.most = step.hurry ? KV_FREE_STEP_MOST : Min(crowd() * KV_FREE_STEP, KV_FREE_STEP_MOST);
 	while (directory != NULL && !step.failed && step.bytes < step.most && step.files < KV_FREE_FILES)
 	{

@@ -306,7 +306,7 @@ next_generation(const KvTableEntry *entry)
 /* Make the table's next generation.  registry locked exclusively. */
 static KvStore *
 create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *bounds,
-				  KvWalLevel wal, uint64 creator)
+				  KvWalLevel wal, Oid tablespace, uint64 creator)
 {
 	KvStoreShape shape = {0};
 	KvStore    *store;
@@ -316,6 +316,7 @@ create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *b
 	shape.key_width = stored_key_width(key_width);
 	shape.id = pg_atomic_fetch_add_u64(&kv_slot_pool->sequence, 1);
 	shape.wal = wal;
+	shape.tablespace = tablespace;
 	store = make_generation(entry, next_generation(entry), &shape, bounds);
 	KV_STOP_POINT("create_before_record");
 	kv_wal_log_create(&store->key, &store->shape, bounds);
@@ -382,7 +383,7 @@ find_live_store(Oid dboid, Oid relid, bool create, KvTableEntry **entry)
 
 KvStore *
 kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
-			  KvWalLevel wal, SubTransactionId created_in)
+			  KvWalLevel wal, Oid tablespace, SubTransactionId created_in)
 {
 	bool		create = bounds != NULL;
 	KvTableEntry *entry;
@@ -408,7 +409,7 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 		store = live_store(entry);
 		if (store == NULL)
 		{
-			store = create_generation(entry, shards, key_width, bounds, wal, 0);
+			store = create_generation(entry, shards, key_width, bounds, wal, tablespace, 0);
 			if (created_in != InvalidSubTransactionId)
 				entry->birth = U64FromFullTransactionId(GetTopFullTransactionIdIfAny());
 		}
@@ -434,7 +435,7 @@ kv_store_is_ready(Oid dboid, Oid relid)
 
 void
 kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *bounds,
-				  KvWalLevel wal, SubTransactionId created_in)
+				  KvWalLevel wal, Oid tablespace, SubTransactionId created_in)
 {
 	KvTableEntry *entry = kv_table_entry(dboid, relid, true);
 	uint64		xid = kv_current_xid(true);
@@ -444,7 +445,7 @@ kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *
 	store = live_store(entry);
 	if (store != NULL || created_in == InvalidSubTransactionId)
 	{
-		store = create_generation(entry, shards, key_width, bounds, wal, xid);
+		store = create_generation(entry, shards, key_width, bounds, wal, tablespace, xid);
 		LWLockRelease(&kv_registry->lock);
 		kv_pending_add(KV_PENDING_TRUNCATE, dboid, relid, store->key.generation,
 					   GetCurrentSubTransactionId());
@@ -462,5 +463,17 @@ kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level)
 	if (store == NULL || store->shape.unusable)
 		return false;
 	*level = store->shape.wal;
+	return true;
+}
+
+bool
+kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace)
+{
+	KvTableEntry *entry;
+	KvStore    *store = find_live_store(dboid, relid, false, &entry);
+
+	if (store == NULL || store->shape.unusable)
+		return false;
+	*tablespace = store->shape.tablespace;
 	return true;
 }

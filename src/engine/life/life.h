@@ -106,9 +106,9 @@ extern void kv_drop_collect(void);	/* frees dropped stores that nobody has pinne
 extern bool kv_store_was_dropped(const KvStoreKey *key);
 
 /* ---- free.c ---- */
-extern bool kv_free_knows(const char *name);	/* will it be freed? */
-/* In the maintainer: a directory, out of sight already, is to be freed. */
-extern void kv_free_add(const char *name);
+extern bool kv_free_knows(const char *path);	/* will it be freed? */
+/* In the maintainer: a directory or chunk, out of sight already, is to be freed. */
+extern void kv_free_add(const char *path);
 /*
  * Naps so long, or until the latch is set; before it looks at that it frees a step, if one
  * is due.

@@ -365,7 +365,6 @@ static void
 settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *chunks, int n)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	char	   *directory = pstrdup(kv_path_store(&store->key));
 
 	int			own = shard->nchunks;
 
@@ -385,16 +384,14 @@ settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *chunks, int
 	for (int i = 0; i < n && shard->next_place != 0; i++)
 	{
 		KvFileId	file = {kv_found_place(&chunks[i])};
-		char		path[MAXPGPATH];
 
 		if (kv_volume_of(file.place) != kv_volume_of(shard->next_place) ||
 			file.place < shard->next_place)
 			continue;
-		snprintf(path, sizeof(path), "%s/%s", directory, chunks[i].name);
-		if (store->shape.wal != KV_WAL_FULL || kv_io_unlink(path) != 0)
+		if (store->shape.wal != KV_WAL_FULL ||
+			kv_io_unlink(kv_path_value(&store->key, file)) != 0)
 			shard->next_place = file.place + kv_file_span(file);
 	}
-	pfree(directory);
 }
 
 /* files: the shard's; chunks: the store's. */
@@ -797,6 +794,7 @@ recover_store(KvStore *store)
 	}
 	ConditionVariableCancelSleep();
 	allocate_shards(store);
+	kv_space_require(&store->key, true);
 	store->cache_id = pg_atomic_add_fetch_u32(&kv_registry->cache_ids, 1);
 	pg_atomic_write_u32(&store->next_shard, 0);
 

@@ -343,6 +343,11 @@ redo_create(const char *data)
 		return;
 	}
 	forget_passed(&create->store);
+	if (create->wal & KV_WAL_IN_TABLESPACE)
+	{
+		memcpy(&shape.tablespace, at, sizeof(Oid));
+		at += sizeof(Oid);
+	}
 	bounds = palloc0(sizeof(KvKey) * create->nshards);
 	for (uint32 i = 1; i < create->nshards; i++)
 	{
@@ -357,7 +362,7 @@ redo_create(const char *data)
 	shape.id = create->id;
 	shape.creator = create->creator;
 	shape.key_width = create->key_width;
-	shape.wal = (KvWalLevel) create->wal;
+	shape.wal = (KvWalLevel) (create->wal & ~KV_WAL_IN_TABLESPACE);
 	store = kv_store_make(&create->store, &shape, bounds);
 	if (store->shape.wal != KV_WAL_FULL && kv_control->follows)
 	{

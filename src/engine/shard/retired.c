@@ -422,6 +422,8 @@ int
 kv_chunk_discard(KvStore *store, KvAddress place)
 {
 	const char *path = kv_path_value(&store->key, (KvFileId) {place});
+	const char *directory = OidIsValid(store->shape.tablespace) ?
+		kv_path_values(&store->key) : KV_DIRECTORY;
 	char		target[MAXPGPATH];
 	struct stat info;
 	bool		known = stat(path, &info) == 0;
@@ -429,7 +431,7 @@ kv_chunk_discard(KvStore *store, KvAddress place)
 
 	do
 	{
-		snprintf(target, sizeof(target), KV_DIRECTORY "/dropped.%u.%u.%u.val",
+		snprintf(target, sizeof(target), "%s/dropped.%u.%u.%u.val", directory,
 				 kv_incarnations->current,
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1), store->cache_id);
 	} while (access(target, F_OK) == 0);

@@ -112,7 +112,8 @@ kv_wal_describe(StringInfo buf, XLogReaderState *record)
 				const KvWalCreate *create = (const KvWalCreate *) data;
 
 				appendStringInfo(buf, "; id %llu, shards %u, wal level %u",
-								 (unsigned long long) create->id, create->nshards, create->wal);
+								 (unsigned long long) create->id, create->nshards,
+								 create->wal & ~KV_WAL_IN_TABLESPACE);
 				break;
 			}
 		case KV_XLOG_GONE:
@@ -218,6 +219,11 @@ kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey 
 	create.key_width = shape->key_width;
 	create.wal = shape->wal;
 	initStringInfo(&bytes);
+	if (OidIsValid(shape->tablespace))
+	{
+		create.wal |= KV_WAL_IN_TABLESPACE;
+		appendBinaryStringInfo(&bytes, (const char *) &shape->tablespace, sizeof(Oid));
+	}
 	for (int i = 1; i < shape->nshards; i++)
 	{
 		uint16		len = bounds[i].len;

@@ -75,8 +75,14 @@ create_is_sound(const char *data, Size len)
 	Size		at = sizeof(*create);
 
 	if (len < at || create->nshards < 1 || create->nshards > KV_MAX_SHARDS ||
-		create->key_width > 8 || create->wal > KV_WAL_FULL)
+		create->key_width > 8 || (create->wal & ~KV_WAL_IN_TABLESPACE) > KV_WAL_FULL)
 		return false;
+	if (create->wal & KV_WAL_IN_TABLESPACE)
+	{
+		if (len - at < sizeof(Oid))
+			return false;
+		at += sizeof(Oid);
+	}
 	for (uint32 i = 1; i < create->nshards; i++)
 	{
 		uint16		bound_len;

@@ -45,8 +45,10 @@ typedef struct KvWalCreate
 	uint64		id;
 	uint64		creator;
 	uint32		key_width;
-	uint32		wal;
+	uint32		wal;			/* KvWalLevel, and KV_WAL_IN_TABLESPACE */
 } KvWalCreate;
+
+#define KV_WAL_IN_TABLESPACE	0x100	/* its OID comes before the bounds */
 
 typedef struct KvWalGone
 {

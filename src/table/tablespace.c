@@ -1,0 +1,147 @@
+/*
+ * tablespace.c
+ *		The option "tablespace": where a table's values lie.
+ *
+ * It names a tablespace as CREATE TABLE does, never a path, and who sets it must be allowed
+ * to create there, as for heap; nobody is asked again when other options are changed.
+ *
+ * What counts is not the name but the dependency on the tablespace, in pg_shdepend, that
+ * is made of it when the option is set: a tablespace can be renamed.  DROP TABLESPACE
+ * sees it and refuses, whether or not the table has data.  It goes with the table.
+ * A store has its tablespace for good (engine/format/path.c): after the option was set
+ * the rows are written anew, into another store, before COMMIT (level.c).
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/dependency.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_shdepend.h"
+#include "catalog/pg_tablespace.h"
+#include "commands/defrem.h"
+#include "commands/tablespace.h"
+#include "foreign/foreign.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+
+#include "compat.h"
+#include "table/table.h"
+
+Oid
+kv_tablespace_of(Oid relid)
+{
+	Relation	depend = table_open(SharedDependRelationId, AccessShareLock);
+	ScanKeyData keys[4];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			found = InvalidOid;
+
+	ScanKeyInit(&keys[0], Anum_pg_shdepend_dbid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(MyDatabaseId));
+	ScanKeyInit(&keys[1], Anum_pg_shdepend_classid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(RelationRelationId));
+	ScanKeyInit(&keys[2], Anum_pg_shdepend_objid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	ScanKeyInit(&keys[3], Anum_pg_shdepend_objsubid, BTEqualStrategyNumber, F_INT4EQ,
+				Int32GetDatum(0));
+	scan = systable_beginscan(depend, SharedDependDependerIndexId, true, NULL, 4, keys);
+	while (!OidIsValid(found) && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_shdepend row = (Form_pg_shdepend) GETSTRUCT(tuple);
+
+		if (row->refclassid == TableSpaceRelationId &&
+			row->deptype == SHARED_DEPENDENCY_TABLESPACE)
+			found = row->refobjid;
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return found;
+}
+
+/* The value of an option of the table, or NULL. */
+static const char *
+option_of(Oid relid, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, GetForeignTable(relid)->options)
+	{
+		DefElem    *option = (DefElem *) lfirst(cell);
+
+		if (strcmp(option->defname, name) == 0)
+			return defGetString(option);
+	}
+	return NULL;
+}
+
+/* The tablespace of this name; InvalidOid: that of the data directory. */
+static Oid
+look_up(const char *name)
+{
+	Oid			tablespace = get_tablespace_oid(name, false);
+
+	if (tablespace == GLOBALTABLESPACE_OID)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("only shared relations can be placed in pg_global tablespace")));
+	return tablespace == DEFAULTTABLESPACE_OID ? InvalidOid : tablespace;
+}
+
+/* What the values of a table in a tablespace cannot have. */
+static void
+check_supported(Oid relid)
+{
+	const char *option = option_of(relid, "wal");
+	KvWalLevel	level = KV_WAL_FULL;
+
+	if (option != NULL)
+		level = strcmp(option, kv_wal_level_names[KV_WAL_NONE]) == 0 ? KV_WAL_NONE : KV_WAL_FULL;
+	else if (kv_engine_ready())
+		(void) kv_store_wal_level(MyDatabaseId, relid, &level);
+
+	/* a file system that was mounted anew is noticed for the data directory only (trust.c) */
+	if (level == KV_WAL_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because it has wal level \"none\"",
+						get_rel_name(relid)),
+				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or DROP the option \"tablespace\".")));
+	if (KV_BACKUP_VERIFIES_ALL_FILES && DataChecksumsEnabled())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because this cluster has data checksums",
+						get_rel_name(relid)),
+				 errdetail("pg_basebackup of PostgreSQL 15 and 16 takes every file in a tablespace for one of a relation's."),
+				 errhint("Upgrade to PostgreSQL 17 or later, or DROP the option \"tablespace\".")));
+}
+
+void
+kv_tablespace_settle(Oid relid)
+{
+	const char *name = option_of(relid, "tablespace");
+	Oid			before = kv_tablespace_of(relid);
+	Oid			tablespace = name != NULL ? look_up(name) : InvalidOid;
+
+	if (OidIsValid(tablespace))
+		check_supported(relid);
+	if (tablespace == before)
+		return;
+	if (OidIsValid(tablespace))
+	{
+		AclResult	result = kv_tablespace_aclcheck(tablespace, GetUserId());
+
+		if (result != ACLCHECK_OK)
+			aclcheck_error(result, OBJECT_TABLESPACE, name);
+	}
+	changeDependencyOnTablespace(RelationRelationId, relid, tablespace);
+	CacheInvalidateRelcacheByRelid(relid);
+	CommandCounterIncrement();
+}

@@ -1,0 +1,146 @@
+# Promise: values of a table lie in the tablespace that it names, and nothing else of it does. They are there after
+# SIGKILL, on a standby and in a backup with another place for it, and after ALTER moved them; a tablespace in use is
+# not dropped, one that is not mounted is an error that names it, and what nothing names there goes.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvReplica;
+
+plan skip_all => 'heap has tablespaces' if heap_only();
+my $node = kv_primary('primary', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.compact_workers' => 0);
+plan skip_all => 'needs fault injection' unless has_faults($node);
+plan skip_all => 'refused with data checksums before PostgreSQL 17' if $node->pg_version < 17 && setting($node, 'data_checksums') eq 'on';
+my %place = map { $_ => PostgreSQL::Test::Utils::tempdir($_) } qw(disk far disk2 far2);
+
+sub query { return $node->safe_psql('postgres', @_); }
+sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
+sub in_space { my ($place) = @_; return glob "$place{$place}/PG_*/kvfdw.*/*"; }
+sub same
+{
+	my ($on, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($on, 't', 'heap', 'k'), '', "$when: heap's rows");
+	is(answer($on, q{SELECT file, problem FROM kvfdw_check('t')}), '', "$when: sound");
+	return;
+}
+# All chunks of the store, and nothing else, are in the place; '': in the data directory.
+sub lies_in
+{
+	my ($on, $place, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $oid = query("SELECT 't'::regclass::oid");
+	my ($chunks) = split /\n/, $on->safe_psql('postgres', q{SELECT chunks + retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass});
+	my @home = map { glob } map { "$_/*" } glob $on->data_dir . "/kvfdw/5/$oid/0*";
+	my @there = $place ? in_space($place) : grep { /\.val$/ } @home;
+	is(scalar(grep { /\.c[0-9a-f]{5}\.val$/ } @there), $chunks, "$when: chunks lie where they are to");
+	is(scalar(grep { !/\.val$/ } @there), 0, "$when: and nothing else") if $place;
+	is(scalar(grep { /\.val$/ } @home), 0, "$when: none is in the data directory") if $place;
+	return;
+}
+sub empty_of
+{
+	my ($place, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return ok(eval { wait_for($when, sub { my @left = glob "$place{$place}/PG_*/kvfdw*"; !@left }) }, "$when: nothing is left in $place") || diag(join "\n", in_space($place));
+}
+
+query("CREATE TABLESPACE $_ LOCATION '$place{$_}'") for qw(disk far);
+query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '2', tablespace 'disk'"));
+both('INSERT INTO T SELECT g, rpad(md5(g::text), 1000 + g * 37 % 5000, md5(g::text)) FROM generate_series(-250, 250) g');
+query('CHECKPOINT');
+both('UPDATE T SET v = reverse(v) WHERE k % 3 = 0');
+lies_in($node, 'disk', 'written');
+kill_all($node);
+restart_killed($node);
+same($node, 'killed');
+lies_in($node, 'disk', 'killed');
+
+# what is compacted moves within the tablespace
+query("SELECT kvfdw_compact('t')");
+ok(eval { wait_for('freed', sub { !grep { /dropped/ } in_space('disk') }) }, 'released chunks are freed there');
+lies_in($node, 'disk', 'compacted');
+same($node, 'compacted');
+
+# a backup with another place for it, and a standby of that
+$node->backup('standby', backup_options => [ map { ('-T', "$place{$_}=$place{$_ . 2}") } qw(disk far) ]);
+my %link = map { $_ => readlink } glob $node->backup_dir . '/standby/pg_tblspc/*';
+unlink keys %link;
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'standby', has_streaming => 1);
+symlink $link{$_}, $standby->data_dir . '/pg_tblspc/' . ($_ =~ s/.*\///r) for keys %link;
+$standby->start;
+both('UPDATE T SET v = md5(v) || v WHERE k % 5 = 0');
+$node->wait_for_catchup('standby', 'replay', $node->lsn('flush'));
+same($standby, 'standby');
+lies_in($standby, 'disk2', 'standby');
+
+# moved; a crash in the middle leaves it where it was
+my $times = times_ready($node);
+$node->psql('postgres', "SET kvfdw.stop_points = 'create_before_record=kill'; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far')");
+ready_again($node, $times);
+same($node, 'killed while it was moved');
+lies_in($node, 'disk', 'killed while it was moved');
+empty_of('far', 'killed while it was moved');
+query("BEGIN; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far'); ROLLBACK");
+lies_in($node, 'disk', 'rolled back');
+query("ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far')");
+same($node, 'moved');
+lies_in($node, 'far', 'moved');
+empty_of('disk', 'moved');
+$node->wait_for_catchup('standby', 'replay', $node->lsn('flush'));
+same($standby, 'moved on the standby');
+lies_in($standby, 'far2', 'moved on the standby');
+empty_of('disk2', 'moved on the standby');
+query('DROP TABLESPACE disk');
+
+# a file that nothing names is found, and a directory without its store goes
+my ($dir) = glob "$place{far}/PG_*/kvfdw.*";
+append_to_file("$dir/10000.cfffff.val", 'x');
+like(answer($node, q{SELECT file || problem FROM kvfdw_check('t')}), qr/10000\.cfffff\.val.*file is no shard's/, 'a stray chunk is found');
+unlink "$dir/10000.cfffff.val";
+(my $gone = $dir) =~ s/kvfdw\.\d+\.\d+/kvfdw.5.99999/;
+mkdir $gone;
+append_to_file("$gone/10000.c00000.val", 'x');
+ok(eval { wait_for('sweep', sub { !-e $gone }) }, 'a directory without its store goes');
+
+# in use
+like(answer($node, 'DROP TABLESPACE far'), qr/cannot be dropped because some objects depend on it/, 'a tablespace in use is not dropped');
+
+# not mounted: at a start after a clean stop, and with WAL to replay
+for my $mode (qw(fast immediate))
+{
+	both("UPDATE T SET v = md5(v) || v WHERE k % 7 = 0") if $mode eq 'immediate';
+	$node->stop($mode);
+	rename "$place{far}", "$place{far}.away";
+	mkdir $place{far};
+	my $started = $node->start(fail_ok => 1);
+	if ($mode eq 'fast')
+	{
+		ok($started, 'the server starts without the file system');
+		like(answer($node, 'SELECT count(v) FROM t'), qr/could not access directory "pg_tblspc.*No such file.*/, 'its table is an error that names it');
+		like(answer($node, "INSERT INTO t VALUES (1000, 'x')"), qr/could not access directory "pg_tblspc/, 'also for who writes');
+		$node->stop;
+	}
+	else
+	{
+		ok(!$started, 'nothing is replayed without the file system');
+		like(slurp_file($node->logfile), qr/could not access directory "pg_tblspc.*No such file/, 'the log names it');
+	}
+	ok(rmdir($place{far}), 'nothing was made in its place');
+	rename "$place{far}.away", $place{far};
+	$node->start;
+	same($node, "mounted again ($mode)");
+	lies_in($node, 'far', "mounted again ($mode)");
+}
+
+query('DROP FOREIGN TABLE t; CHECKPOINT');
+ok(eval { wait_for('drop', sub { ($node->psql('postgres', 'DROP TABLESPACE far'))[0] == 0 }) }, 'after DROP TABLE it can be dropped');
+$node->wait_for_catchup('standby', 'replay', $node->lsn('flush'));
+$standby->stop;
+$node->stop;
+done_testing();
