@@ -68,7 +68,7 @@ my %forge = (
 for my $name (sort keys %forge, 'file_sound') { create($name, "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
 create('file_newer', "shards '4'");
 $node->safe_psql('postgres', "INSERT INTO file_newer VALUES (1, 'v')");
-$forge{file_newer} = [ 'table', sub { substr($_[0], 4, 4) = pack('L', 4) } ];
+$forge{file_newer} = [ 'table', sub { substr($_[0], 4, 4) = pack('L', 6) } ];
 $node->stop;
 for my $name (sort keys %forge)
 {
@@ -88,7 +88,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM kvfdw_stat_tables WHERE wa
 for my $name (sort keys %forge) { damaged($name); damaged($name, "INSERT INTO $name VALUES (1, 'x')"); }
 {
 	my ($rc, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT * FROM file_newer");
-	like($err, qr{ERROR:  0A000: file "kvfdw/5/$oid{file_newer}/00000001/table" has format version 4, this library reads versions 1 to 3}, 'a table of a newer library is refused by name');
+	like($err, qr{ERROR:  0A000: file "kvfdw/5/$oid{file_newer}/00000001/table" has format version 6, this library reads versions 1 to 5}, 'a table of a newer library is refused by name');
 }
 is($node->safe_psql('postgres', 'SELECT count(*) FROM file_sound'), 21, 'another table is sound');
 recovers($_) for grep { /map/ } sort keys %forge;

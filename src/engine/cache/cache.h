@@ -201,6 +201,7 @@ typedef struct KvWindowScan
 	bool		gathers;		/* it is in no span but wants single blocks (gather.c) … */
 	volatile uint64 position;	/* … and still needs windows of them from this stamp on; 0: none */
 	volatile bool lacks_room;	/* … and waits for windows that others need */
+	volatile bool shares;		/* … and finds there what others asked for */
 	uint64		wait_piece;
 	int64		patience;		/* µs that it will still wait for others */
 	ConditionVariable loaded;
@@ -232,7 +233,7 @@ typedef struct KvWindowCache
 	uint64		bytes_per_second;	/* that the workers load, lately */
 
 	/* windows of gathered blocks */
-	int			ngatherers;		/* scans that want such */
+	int			ngatherers;		/* scans that take such, when a worker looked last */
 	int			ngathered;
 	int			gathered_first; /* the oldest, or -1 */
 	int			gathered_last;
@@ -296,6 +297,7 @@ typedef struct KvWindowReader
 	TimestampTz held;			/* it has waited for room until then; 0: never */
 	uint64		counted;		/* the latest stamp of another's window that is counted */
 	int			nmet;
+	int			nothers;		/* … of them of others */
 	uint64	   *met;			/* stamps of windows from which this batch was taken; room for … */
 } KvWindowReader;
 

@@ -15,9 +15,11 @@
  *
  * Windows of blocks are in a list, in the order in which they were asked for, and the
  * oldest goes first.  Where a scan is among them follows from the windows in which it has
- * found its latest batch.  One that needs room, while scans of the same store still come
- * to the windows that would go, waits for them; it has the patience for that of any scan
- * that is held back (scans.c).  Then windows go that no scan comes to.
+ * found its latest batch.  One that needs room, while scans of the same store that live on
+ * what others ask for still come to the windows that would go, waits for them; it has the
+ * patience for that of any scan that is held back (scans.c).  Then windows go that no scan
+ * comes to.  A scan that finds only what it asked for itself, as where each reads a part of
+ * its own, keeps just that, and nobody waits for it.
  *
  * Whose room there is too little for, or whose blocks cannot be read, reads for itself.
  */
@@ -33,8 +35,10 @@
 
 #define KV_GATHER_LEAST		16		/* windows that the cache has, or nothing is gathered */
 #define KV_GATHER_MOST		32		/* windows that a scan has loaded ahead of it */
+#define KV_GATHER_SHARE		8		/* a scan shares if of so many blocks others asked for one */
 #define KV_GATHER_NAP_MS	10
 #define KV_GATHER_LOOK		4096	/* the oldest windows, among which room is looked for */
+#define KV_GATHER_OWNERS	16		/* … by themselves */
 #define KV_GATHER_STORES	8		/* of which is remembered what their scans need */
 
 /* Windows that a scan has loaded ahead of it, if there is one. */
@@ -207,6 +211,12 @@ typedef struct KvNeed
 	uint64		cache_id;
 	uint64		from;
 	uint64		related_from;	/* … those for which the one that looks for room waits */
+	int			nowners;		/* scans that come only to windows of their own, from … on */
+	struct
+	{
+		uint64		id;
+		uint64		from;
+	}			owners[KV_GATHER_OWNERS];
 } KvNeed;
 
 /*
@@ -224,7 +234,7 @@ goes_on(const KvWindowScan *scan, TimestampTz now)
 static KvNeed
 find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
 {
-	KvNeed		need = {cache_id, PG_UINT64_MAX, PG_UINT64_MAX};
+	KvNeed		need = {cache_id, PG_UINT64_MAX, PG_UINT64_MAX, 0};
 
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
@@ -233,13 +243,33 @@ find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
 		if (!scan->gathers || scan->cache_id != cache_id || scan->position == 0 ||
 			!kv_window_scan_is_live(scan, now))
 			continue;
-		if (self == NULL || scan == self || scan->cache_id != self->cache_id)
+		if (!scan->shares)
+		{
+			if (need.nowners < KV_GATHER_OWNERS)
+			{
+				need.owners[need.nowners].id = scan->id;
+				need.owners[need.nowners++].from = scan->position;
+			}
+		}
+		else if (self == NULL || scan == self || scan->cache_id != self->cache_id)
 			need.from = Min(need.from, scan->position);
 		else if (!scan->lacks_room && scan->pid != self->pid && goes_on(scan, now))
 			need.related_from = Min(need.related_from, scan->position);
 		/* two that wait for each other would wait in vain, as would a process for itself */
 	}
 	return need;
+}
+
+/* Does the scan that asked for a window, and shares none, still come to it? */
+static bool
+is_owned(const KvNeed *need, const KvWindow *window)
+{
+	for (int i = 0; i < need->nowners; i++)
+	{
+		if (need->owners[i].id == window->wanted_by && window->stamp >= need->owners[i].from)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -263,7 +293,7 @@ oldest_idle(const KvWindowScan *self, bool forced, bool *held, TimestampTz now)
 			continue;
 		if (need->cache_id != window->key.cache_id)
 			*need = find_need(window->key.cache_id, self, now);
-		if (window->stamp >= need->from)
+		if (window->stamp >= need->from || is_owned(need, window))
 			continue;
 		if (forced || window->stamp < need->related_from)
 			return i;
@@ -577,6 +607,7 @@ note_met(KvWindowReader *reader, uint64 stamp, uint64 wanted_by)
 {
 	if (reader->nmet < KV_READER_MET)
 		reader->met[reader->nmet++] = stamp;
+	reader->nothers += wanted_by != reader->id;
 	if (wanted_by == reader->id || stamp <= reader->counted)
 		return;
 	reader->counted = stamp;
@@ -690,5 +721,6 @@ kv_gather_progress(KvWindowReader *reader)
 	qsort(reader->met, reader->nmet, sizeof(uint64), compare_stamps);
 	middle = reader->met[reader->nmet / 2];
 	reader->entry->position = middle > around ? middle - around : 1;
-	reader->nmet = 0;
+	reader->entry->shares = reader->nothers * KV_GATHER_SHARE >= reader->nmet;
+	reader->nmet = reader->nothers = 0;
 }

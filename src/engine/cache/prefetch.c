@@ -122,11 +122,14 @@ compute_reach(const KvWindowScan *scan)
 static void
 compute_reaches(TimestampTz now)
 {
+	kv_window_cache->ngatherers = 0;
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
 		const KvWindowScan *scan = &kv_window_scans[i];
 		const KvWindowScan *previous = i > 0 ? &kv_window_scans[i - 1] : NULL;
 
+		kv_window_cache->ngatherers += scan->gathers && scan->position != 0 &&
+			kv_window_scan_is_live(scan, now);
 		if (scan->gathers || !kv_window_scan_is_live(scan, now))
 			reach[i] = 0;
 		else if (previous != NULL && kv_window_scan_is_live(previous, now) &&
@@ -373,7 +376,8 @@ wake_gatherers(uint64 cache_id)
 	{
 		KvWindowScan *scan = &kv_window_scans[i];
 
-		if (scan->id != 0 && scan->gathers && scan->waiting && scan->cache_id == cache_id)
+		if (scan->id != 0 && scan->gathers && scan->waiting && !scan->lacks_room &&
+			scan->cache_id == cache_id)
 			ConditionVariableBroadcast(&scan->loaded);
 	}
 }

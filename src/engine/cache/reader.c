@@ -98,7 +98,8 @@ bool
 kv_reader_has_windows(const KvWindowReader *reader)
 {
 	return reader->seen != NULL &&
-		(reader->windows || kv_window_cache->nfree < kv_window_cache->nwindows);
+		(reader->windows || 
+		 kv_window_cache->nfree + kv_window_cache->ngathered < kv_window_cache->nwindows);
 }
 
 /* ---- taking values ---- */

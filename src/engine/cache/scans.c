@@ -121,7 +121,6 @@ release(KvWindowScan *entry)
 {
 	if (!entry->gathers)
 		note_use(entry, GetCurrentTimestamp());
-	kv_window_cache->ngatherers -= entry->gathers;
 	entry->gathers = false;
 	pg_atomic_fetch_sub_u32(&entry->course.map->pins, 1);
 	entry->id = 0;
@@ -243,7 +242,7 @@ register_scan(KvWindowReader *reader, KvWindowScan *entry, KvStore *map)
 	entry->pid = MyProcPid;
 	entry->wait_event = &MyProc->wait_event_info;
 	entry->cache_id = reader->cache_id;
-	entry->waiting = entry->held = entry->lacks_room = false;
+	entry->waiting = entry->held = entry->lacks_room = entry->shares = false;
 }
 
 void
@@ -269,7 +268,6 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 		register_scan(reader, entry, course->map);
 	else if (!entry->gathers)
 		note_use(entry, now);
-	kv_window_cache->ngatherers -= entry->gathers;
 	entry->gathers = reader->gathers = false;
 	if (reader->entered != 0)
 		reader->spent = Max(reader->spent - (now - reader->entered - reader->waited), 0);
@@ -309,12 +307,11 @@ kv_reader_gather(KvWindowReader *reader, KvStore *store)
 		entry->segment = KV_WHOLE;
 		entry->nwants = 0;
 		entry->gathers = reader->gathers = true;
-		kv_window_cache->ngatherers++;
 		entry->position = 0;
 		entry->progress = GetCurrentTimestamp();
 	}
 	LWLockRelease(&kv_window_cache->lock);
-	reader->counted = reader->nmet = 0;
+	reader->counted = reader->nmet = reader->nothers = 0;
 }
 
 bool

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "utils/memutils.h"
 
 #include "engine/base/types.h"
@@ -21,6 +22,8 @@
 
 /* Keys that are looked at under one lock. */
 #define KV_AHEAD_KEYS	512
+/* How often for a batch: rows that are not seen are looked at in vain. */
+#define KV_AHEAD_LOOKS	8
 
 /* Blocks that are to be asked for. */
 typedef struct KvBlocks
@@ -217,8 +220,9 @@ kv_ahead(KvScan *scan)
 	/* who reads no further has not met what is there */
 	scan->view.conflicts = NULL;
 	scan->want_values = false;
-	while (ahead->rows < rows && !ahead->ended)
+	for (int n = 0; n < KV_AHEAD_LOOKS && ahead->rows < rows && !ahead->ended; n++)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (!look(scan, &list, rows - ahead->rows))
 			break;
 	}
