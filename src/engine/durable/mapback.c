@@ -154,6 +154,28 @@ visit_others(const KvStore *store, const KvMap *map, bool remove)
 	return some;
 }
 
+/*
+ * Remove maps after this one.  While one of them is there its shards must keep their files: a
+ * shard of which there is none counts as empty.
+ */
+static void
+remove_later(const KvStore *store, const KvMap *map)
+{
+	int			n;
+	uint32	   *numbers = kv_map_files(&store->key, &n);
+
+	for (int i = 0; i < n; i++)
+	{
+		const char *path = kv_path_map(&store->key, numbers[i]);
+		int			err = numbers[i] > map->number ? kv_io_unlink(path) : 0;
+
+		if (err != 0)
+			kv_io_error(ERROR, err, path, "remove");
+	}
+	kv_io_sync_directory(kv_path_store(&store->key));
+	pfree(numbers);
+}
+
 void
 kv_map_keep_only(const KvStore *store, const KvMap *map)
 {
@@ -164,6 +186,7 @@ kv_map_keep_only(const KvStore *store, const KvMap *map)
 	if (map->number > 0)
 		kv_io_sync_file(kv_path_map(&store->key, map->number));
 	kv_io_sync_directory(kv_path_store(&store->key));
+	remove_later(store, map);
 	(void) visit_others(store, map, true);
 }
 

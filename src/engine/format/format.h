@@ -346,10 +346,13 @@ extern void kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 ns
 /* What it says, palloc'd: map number 0. */
 extern KvMap *kv_map_file_read(const KvStoreKey *key, int nshards);
 /*
- * The maps after that, each in a file of its own.  Written whole or not at all, and not
- * durable; the store's table file must say that there are such.
+ * The maps after that, each in a file of its own; the store's table file must say that there
+ * are such.  Written durably under a name that nobody looks at, then shown, which is not durable:
+ * after a power loss it is there whole or not at all.
  */
 extern void kv_map_file_write(const KvStoreKey *key, const KvMap *map);
+extern void kv_map_file_show(const KvStoreKey *key, uint32 number);
+extern void kv_map_file_remove(const KvStoreKey *key, uint32 number);	/* under either name; never raises */
 extern KvMap *kv_map_file_load(const KvStoreKey *key, uint32 number);	/* palloc'd */
 /* Their numbers, the greatest first, palloc'd. */
 extern uint32 *kv_map_files(const KvStoreKey *key, int *n);

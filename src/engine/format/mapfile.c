@@ -157,9 +157,17 @@ kv_map_file_read(const KvStoreKey *key, int nshards)
 
 /* ---- maps after the first ---- */
 
+/* Where a map lies until it is shown. */
+static void
+new_map_path(char *path, const KvStoreKey *key, uint32 number)
+{
+	snprintf(path, MAXPGPATH, "%s.tmp", kv_path_map(key, number));
+}
+
 void
 kv_map_file_write(const KvStoreKey *key, const KvMap *map)
 {
+	char		path[MAXPGPATH];
 	uint32		behind = map->bytes - offsetof(KvMap, data);
 	Size		len = sizeof(KvMapFile) + sizeof(KvMapMore) + behind;
 	KvMapFile  *file = palloc0(len);
@@ -171,8 +179,32 @@ kv_map_file_write(const KvStoreKey *key, const KvMap *map)
 	more->next_number = map->next_number;
 	memcpy(more + 1, map->data, behind);
 	file->crc = map_crc(file);
-	kv_io_replace(kv_path_map(key, map->number), file, len, false);
+	new_map_path(path, key, map->number);
+	kv_io_create(path, file, len);
+	kv_io_sync_file(path);
 	pfree(file);
+}
+
+void
+kv_map_file_show(const KvStoreKey *key, uint32 number)
+{
+	char		path[MAXPGPATH];
+	int			err;
+
+	new_map_path(path, key, number);
+	err = kv_io_rename(path, kv_path_map(key, number));
+	if (err != 0)
+		kv_io_error(ERROR, err, path, "rename");
+}
+
+void
+kv_map_file_remove(const KvStoreKey *key, uint32 number)
+{
+	char		path[MAXPGPATH];
+
+	new_map_path(path, key, number);
+	(void) kv_io_unlink(path);
+	(void) kv_io_unlink(kv_path_map(key, number));
 }
 
 /* Has no shard two positions, or a number that none can have? */

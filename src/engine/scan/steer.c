@@ -139,8 +139,9 @@ enter_whole(KvScan *scan, uint32 shardno, const KvStretches *stretches, double m
 	bool		open_ended = (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
 	int			n = 1;
 
-	while (n < KV_WANTS && beyond > 0 &&
-		   kv_batch_next_shard(scan, scan->last_shard, &shardno))
+	/* the last shard may have left the map */
+	for (int steps = 0; n < KV_WANTS && steps < 4 * KV_WANTS && beyond > 0 &&
+		 kv_batch_next_shard(scan, scan->last_shard, &shardno); steps++)
 	{
 		double		rows = Min(kv_shard_entries(scan->store, shardno), beyond);
 		uint64		length;

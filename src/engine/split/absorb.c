@@ -105,7 +105,9 @@ kv_shard_absorb(KvStore *store, uint32 shardno)
 	KvAbsorption *absorption;
 	bool		done = false;
 
-	if (kv_store_nshards(store) <= (uint32) store->shape.nshards ||
+	/* at level none the neighbour's log would have keys of both, if after a crash the map before counts */
+	if (store->shape.wal == KV_WAL_NONE ||
+		kv_store_nshards(store) <= (uint32) store->shape.nshards ||
 		!kv_shard_is_empty(store, shardno))
 		return false;
 	context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw absorb", ALLOCSET_DEFAULT_SIZES);

@@ -2,7 +2,8 @@
  * change.c
  *		One change of a store's map: who makes it, and how it comes to count.
  *
- * The map's file is renamed into place, and then nothing can fail any more until it counts in
+ * The map's file is written and synced, so that whenever it has its name it is whole.  It is renamed
+ * into place, and then nothing can fail any more until it counts in
  * memory: what needs memory was got before.  Between the two writers are halted.
  */
 #include "postgres.h"
@@ -73,13 +74,19 @@ kv_change_halt(KvChange *change)
 }
 
 void
+kv_change_forget_file(KvChange *change)
+{
+	if (!change->published && change->after != NULL)
+		kv_map_file_remove(&change->store->key, change->after->number);
+}
+
+void
 kv_change_end(KvChange *change)
 {
 	KvStore    *store = change->store;
 	KvShard    *shard = kv_shard(store, change->shardno);
 
-	if (!change->published && change->after != NULL)
-		(void) kv_io_unlink(kv_path_map(&store->key, change->after->number));
+	kv_change_forget_file(change);
 	if (DsaPointerIsValid(change->room))
 		kv_map_give_up(change->room);
 	change->room = InvalidDsaPointer;
@@ -142,7 +149,10 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 	pfree(all);
 	pfree(since);
 	pfree(keys);
-	return kv_map_prepare(change->store, change->after, &change->room);
+	if (!kv_map_prepare(change->store, change->after, &change->room))
+		return false;
+	kv_map_file_write(&change->store->key, change->after);
+	return true;
 }
 
 void
@@ -167,7 +177,7 @@ kv_change_publish(KvChange *change)
 	Max(change->shardno, change->neighbour)};
 	int			n = change->neighbour == KV_NO_SHARD ? 1 : 2;
 
-	kv_map_file_write(&change->store->key, change->after);
+	kv_map_file_show(&change->store->key, change->after->number);
 	KV_STOP_POINT("map_renamed");
 
 	/* state and halt are kv_change_end's */

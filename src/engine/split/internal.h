@@ -31,11 +31,14 @@ typedef struct KvChange
  */
 extern KvChange *kv_change_begin(KvStore *store, uint32 shardno);
 extern void kv_change_end(KvChange *change);
+/* The first part of that: unless it was published, the map has no file any more. */
+extern void kv_change_forget_file(KvChange *change);
 /* From here on nobody writes to the shard; those who want to wait until the change ends. */
 extern void kv_change_halt(KvChange *change);
 /*
  * The map that comes has n shards in the place of the one that is changed, with these
- * numbers; bounds[0] is that of the one.  n 0: the neighbour has its range.  Gets all memory.
+ * numbers; bounds[0] is that of the one.  n 0: the neighbour has its range.  Gets all memory, and
+ * writes the map, not shown yet.
  * False: there is none.
  */
 extern bool kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bounds);

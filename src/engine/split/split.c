@@ -249,10 +249,11 @@ list_chunks(KvSplit *split, int at, KvShard *fresh)
 
 /*
  * What has left the list of the old shard and is not gone yet is the first one's.  What goes
- * meanwhile, and with it from the old one's list, is found gone later.  False: there is no memory.
+ * meanwhile, and with it from the old one's list, is found gone later.  synced: only if all are.
+ * False: they are not, or there is no memory.
  */
 static bool
-keep_retired(KvShard *shard, KvShard *fresh)
+keep_retired(KvShard *shard, KvShard *fresh, bool synced)
 {
 	KvRetired  *retired;
 	int			n;
@@ -265,6 +266,9 @@ keep_retired(KvShard *shard, KvShard *fresh)
 	LWLockRelease(&shard->lock);
 	for (int i = 0; i < n; i++)
 	{
+		/* at level keys a running transaction of the old shard may still have to sync it */
+		if (synced && !(retired[i].chunk.flags & KV_CHUNK_SYNCED))
+			return false;
 		if (!kv_retired_add(fresh, &retired[i].chunk, 1))
 			return false;
 		kv_retired(fresh)[i].lsn = retired[i].lsn;
@@ -289,7 +293,8 @@ complete_shards(KvSplit *split)
 		fresh->pass = split->shard->pass;
 		fresh->written = split->shard->written / copy->nparts;
 		fresh->key_share_xid = split->shard->key_share_xid;
-		if (!list_chunks(split, i, fresh) || (i == 0 && !keep_retired(split->shard, fresh)))
+		if (!list_chunks(split, i, fresh) ||
+			(i == 0 && !keep_retired(split->shard, fresh, split->store->shape.wal == KV_WAL_KEYS)))
 			return false;
 		kv_shard_describe(fresh, &manifest);
 		kv_manifest_write(&split->store->key, copy->parts[i].shardno, &manifest);
@@ -341,6 +346,8 @@ end_split(KvSplit *split)
 
 	if (!split->change->published)
 	{
+		/* a map whose shards have no files would say that there are no rows */
+		kv_change_forget_file(split->change);
 		kv_copy_discard(&split->copy);
 		for (int i = 0; i < split->copy.nparts; i++)
 		{
