@@ -122,22 +122,6 @@ owner_of(Oid relid)
 	return owner;
 }
 
-/* The value of an option of a foreign table, or NULL. */
-static const char *
-table_option(Oid relid, const char *name)
-{
-	ListCell   *cell;
-
-	foreach(cell, GetForeignTable(relid)->options)
-	{
-		DefElem    *option = (DefElem *) lfirst(cell);
-
-		if (strcmp(option->defname, name) == 0)
-			return defGetString(option);
-	}
-	return NULL;
-}
-
 static int
 compare_tables(const ListCell *a, const ListCell *b)
 {
@@ -178,7 +162,7 @@ read_tables(void)
 			!SearchSysCacheExists1(FOREIGNTABLEREL, ObjectIdGetDatum(relid)) ||
 			!kv_is_foreign_table(relid))
 			continue;
-		prefix = table_option(relid, "memcached");
+		prefix = kv_table_option(relid, "memcached");
 		if (prefix == NULL)
 			continue;
 		old = MemoryContextSwitchTo(context);
@@ -287,7 +271,7 @@ column_type(TupleDesc desc, AttrNumber attnum)
 static void
 find_columns(KvMcTable *table, TupleDesc desc)
 {
-	const char *option = table_option(table->relid, "memcached_columns");
+	const char *option = kv_table_option(table->relid, "memcached_columns");
 	AttrNumber *columns[] = {&table->value, &table->flags, &table->expires};
 	List	   *names = NIL;
 

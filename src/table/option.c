@@ -388,9 +388,8 @@ set_key(KvTable *table, Relation rel, const char *option)
 	}
 }
 
-/* The value of the option "key", or NULL. */
-static const char *
-key_option(Oid relid)
+const char *
+kv_table_option(Oid relid, const char *name)
 {
 	ListCell   *cell;
 
@@ -398,7 +397,7 @@ key_option(Oid relid)
 	{
 		DefElem    *option = (DefElem *) lfirst(cell);
 
-		if (strcmp(option->defname, "key") == 0)
+		if (strcmp(option->defname, name) == 0)
 			return defGetString(option);
 	}
 	return NULL;
@@ -407,7 +406,7 @@ key_option(Oid relid)
 bool
 kv_key_is_given(Oid relid)
 {
-	return key_option(relid) != NULL;
+	return kv_table_option(relid, "key") != NULL;
 }
 
 bool
@@ -424,7 +423,7 @@ kv_attribute_exists(Oid relid, AttrNumber attnum)
 bool
 kv_is_key_column(Oid relid, AttrNumber attnum)
 {
-	const char *option = key_option(relid);
+	const char *option = kv_table_option(relid, "key");
 	ListCell   *cell;
 
 	if (!kv_attribute_exists(relid, attnum))
@@ -449,7 +448,7 @@ kv_is_key_column(Oid relid, AttrNumber attnum)
 bool
 kv_key_columns_exist(Relation rel)
 {
-	const char *option = key_option(RelationGetRelid(rel));
+	const char *option = kv_table_option(RelationGetRelid(rel), "key");
 	ListCell   *cell;
 
 	if (option == NULL)

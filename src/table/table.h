@@ -114,6 +114,8 @@ typedef struct KvTable
 } KvTable;
 
 /* ---- option.c ---- */
+/* The value of an option of a foreign table as it is written, or NULL. */
+extern const char *kv_table_option(Oid relid, const char *name);
 /*
  * What this backend knows of a table, good until the transaction ends.  The caller holds a
  * lock on the relation.  ERROR if the table's options do not fit its columns.

@@ -66,22 +66,6 @@ kv_tablespace_of(Oid relid)
 	return found;
 }
 
-/* The value of an option of the table, or NULL. */
-static const char *
-option_of(Oid relid, const char *name)
-{
-	ListCell   *cell;
-
-	foreach(cell, GetForeignTable(relid)->options)
-	{
-		DefElem    *option = (DefElem *) lfirst(cell);
-
-		if (strcmp(option->defname, name) == 0)
-			return defGetString(option);
-	}
-	return NULL;
-}
-
 /* The tablespace of this name; InvalidOid: that of the data directory. */
 static Oid
 look_up(const char *name)
@@ -99,7 +83,7 @@ look_up(const char *name)
 static void
 check_supported(Oid relid)
 {
-	const char *option = option_of(relid, "wal");
+	const char *option = kv_table_option(relid, "wal");
 	KvWalLevel	level = KV_WAL_FULL;
 
 	if (option != NULL)
@@ -126,7 +110,7 @@ check_supported(Oid relid)
 void
 kv_tablespace_settle(Oid relid)
 {
-	const char *name = option_of(relid, "tablespace");
+	const char *name = kv_table_option(relid, "tablespace");
 	Oid			before = kv_tablespace_of(relid);
 	Oid			tablespace = name != NULL ? look_up(name) : InvalidOid;
 
