@@ -9,8 +9,8 @@
  *
  * A holder that waits for its client in two looks loses its slot: the client
  * thinks, or waits for another connection of its own, which may be paused.  One
- * that waits for a lock, a timer, a pinned buffer, a synchronous standby or an extension
- * (which may wait for another session: dblink) does so when no slot has changed hands meanwhile,
+ * that waits for a lock, a timer, a pinned buffer, a safe snapshot, a synchronous standby or an
+ * extension (which may wait for another session: dblink) does so when no slot has changed hands meanwhile,
  * because then all may wait for somebody who is paused; or after a second.
  * Sooner would defeat the limit: where sessions queue for a hot row, most holders
  * wait for a lock.  Who was given a slot shows the wait of its pause until it runs,
@@ -61,7 +61,7 @@ is_blocked(uint32 event, bool *client)
 	return *client || KV_CLASS(event) == PG_WAIT_LOCK ||
 		KV_CLASS(event) == PG_WAIT_TIMEOUT ||
 		kv_waits_for_pin(event) ||
-		event == WAIT_EVENT_SYNC_REP ||
+		event == WAIT_EVENT_SYNC_REP || event == WAIT_EVENT_SAFE_SNAPSHOT ||
 		KV_CLASS(event) == PG_WAIT_EXTENSION;
 }
 

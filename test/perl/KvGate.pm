@@ -2,8 +2,8 @@
 # wait for their answers, and holders.
 #
 # A holder must work: a slot whose holder waits for its client, a lock or a timer is
-# lent.  Ours waits for a safe snapshot, which counts as work and costs none: until
-# the serializable transaction that open_door ends, or somebody cancels it.
+# lent.  Ours waits for its parallel worker, which counts as work and costs none: the worker
+# waits for a lock, the door, until open_door, or somebody ends the holder.
 package KvGate;
 use strict;
 use warnings;
@@ -15,6 +15,7 @@ use Time::HiRes qw(sleep time);
 our @EXPORT = qw(after_turn let_in gate_cluster session boss shut_door open_door hold waiting is_waiting pauses admission reload answered lines);
 
 my ($node, $door);
+my $doors = 0;
 
 # Sessions of the role web may be paused; those of the superuser may not.
 sub gate_cluster
@@ -22,8 +23,17 @@ sub gate_cluster
 	my ($name, %conf) = @_;
 	$node = kv_cluster($name, 'kvfdw.admission_limit' => 1, 'kvfdw.admission_quota' => 1, 'kvfdw.admission_max_wait' => "'10min'",
 		'kvfdw.admission_exempt_superusers' => 'on', 'kvfdw.admission_exempt_monitor' => 'on',
-		max_prepared_transactions => 10, %conf);
+		max_prepared_transactions => 10, max_worker_processes => 24, max_parallel_workers => 8, %conf);
 	$node->safe_psql('postgres', 'CREATE ROLE web LOGIN; CREATE TABLE t (k int PRIMARY KEY, v int); GRANT ALL ON t TO web; GRANT ALL ON SCHEMA public TO web');
+	$node->safe_psql('postgres', q{
+		CREATE TABLE hall (k int) WITH (parallel_workers = 2);
+		INSERT INTO hall VALUES (0);
+		GRANT SELECT ON hall TO PUBLIC;
+		CREATE FUNCTION wait_at(door int) RETURNS bool LANGUAGE plpgsql PARALLEL SAFE COST 1000000
+			AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(0, door); RETURN true; END';
+		CREATE FUNCTION hold(door int) RETURNS void LANGUAGE plpgsql
+			SET parallel_setup_cost = 0 SET parallel_tuple_cost = 0 SET parallel_leader_participation = off
+			AS 'BEGIN PERFORM FROM hall WHERE wait_at(door + k); END'});
 	# what the sessions before it have begun is over
 	wait_for('the process', 180, sub { admission('worker') ne '' });
 	return $node;
@@ -41,27 +51,28 @@ sub boss { return session(user => $node->safe_psql('postgres', 'SELECT current_u
 sub shut_door
 {
 	$door = boss();
-	$door->ask('BEGIN ISOLATION LEVEL SERIALIZABLE; CREATE TEMP TABLE door (); SELECT 1');
+	$door->ask('BEGIN; SELECT pg_advisory_xact_lock(0, ' . ++$doors . ')');
 	return $door;
 }
 
 # The last, or this one.
 sub open_door { ($_[0] // $door)->ask('ROLLBACK'); return; }
 
-our $holding = 'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT';
+# What a holder does; its door is the last one that was shut.
+sub holding { return "SELECT hold($doors)" }
 
-# Until it waits for the door.
+# Until it waits for its worker.
 sub holds
 {
 	my ($session) = @_;
-	return wait_for('a holder', 180, sub { $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'SafeSnapshot' });
+	return wait_for('a holder', 180, sub { $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'ExecuteGather' });
 }
 
 # A session that has a slot until the door is open.
 sub hold
 {
 	my $session = session(@_);
-	$session->send($holding);
+	$session->send(holding());
 	holds($session);
 	return $session;
 }
@@ -80,7 +91,7 @@ sub after_turn
 	waiting(1);
 	sleep 3 * (time - $begun);
 	my $holder = session();
-	$holder->send($holding);
+	$holder->send(holding());
 	waiting(2);
 	$session->{begun} = time;
 	open_door($first);

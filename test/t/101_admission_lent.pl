@@ -87,6 +87,12 @@ nothing_is_left('locks');
 	is(join(',', session()->ask('SELECT 5')), 5, 'one that waits for a synchronous standby lends');
 	$boss->ask($_) for 'ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()';
 	lines($two);
+	my $writer = boss();
+	$writer->ask('BEGIN ISOLATION LEVEL SERIALIZABLE; INSERT INTO t VALUES (101, 1)');
+	$two = blocked('BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT', 'IPC');
+	is(join(',', session()->ask('SELECT 5')), 5, 'one that waits for a safe snapshot lends');
+	$writer->ask('ROLLBACK');
+	lines($two);
 	undef $_ for $one, $two;
 	SKIP:
 	{

@@ -117,7 +117,7 @@ let_in($holder);
 ($s, $holder) = after_turn();
 $s->send('SELECT pg_advisory_lock(1)');
 $t = session();
-$t->send($KvGate::holding);
+$t->send(KvGate::holding());
 waiting(2);
 let_in($holder);
 lines($s);
