@@ -169,6 +169,8 @@ shut_door();
 $holder = hold();
 $boss->ask('CREATE ROLE heavy LOGIN; ALTER ROLE heavy SET kvfdw.admission_weight = 0; CREATE ROLE watch LOGIN; GRANT pg_monitor TO watch');
 is(join(',', session(user => $_)->ask('SELECT 1')), 1, "a session of the role $_ is not paused") for qw(heavy watch);
+$boss->ask('CREATE ROLE copy LOGIN REPLICATION');
+like(join(',', session(user => 'copy', replication => 'true')->ask('IDENTIFY_SYSTEM')), qr/^\d+\|/, 'nor is a WAL sender');
 open_door();
 lines($holder);
 $s = session();

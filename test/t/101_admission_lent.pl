@@ -180,5 +180,16 @@ for my $victim ('the process', 'a holder', 'a paused session')
 	undef $s;
 	nothing_is_left("after SIGKILL of $victim");
 }
-$node->stop;
+
+# ---- the postmaster is killed ----
+shut_door();
+$holder = hold();
+my @last = (session(), session());
+$last[0]->send('SELECT 11');
+waiting(1);
+my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+kill 'KILL', $postmaster;
+wait_for('sessions to end', sub { !grep { KvTest::running($_->{pid}) } $holder, @last });
+pass('without a postmaster a paused session ends, and one in the gate');
+kill_all($node);
 done_testing();
