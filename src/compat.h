@@ -84,6 +84,17 @@
 	(ProcGlobal->checkpointerLatch == NULL ? 0 : ProcGlobal->checkpointerLatch->owner_pid)
 #endif
 
+/* The postmaster's list of background workers: doubly linked since 18. */
+#if PG_VERSION_NUM >= 180000
+#define kv_worker_iter		dlist_iter
+#define kv_each_worker(iter)	dlist_foreach(iter, &BackgroundWorkerList)
+#define kv_worker_of(iter)	dlist_container(RegisteredBgWorker, rw_lnode, (iter).cur)
+#else
+#define kv_worker_iter		slist_iter
+#define kv_each_worker(iter)	slist_foreach(iter, &BackgroundWorkerList)
+#define kv_worker_of(iter)	slist_container(RegisteredBgWorker, rw_lnode, (iter).cur)
+#endif
+
 /* A process's local transaction id, invalid outside transactions: in PGPROC.vxid since 17. */
 #if PG_VERSION_NUM >= 170000
 #define KV_LXID(proc)		((proc)->vxid.lxid)

@@ -18,6 +18,7 @@
 #include "admission/admission.h"
 #include "admission/internal.h"
 #include "compat.h"
+#include "register.h"
 
 #define KV_MAX_LIMIT	100000
 #define KV_START_AFTER_MS 3000	/* the postmaster may be about to start it again */
@@ -118,6 +119,6 @@ kv_admission_preload(void)
 		BackgroundWorker worker;
 
 		kv_admit_describe_worker(&worker);
-		RegisterBackgroundWorker(&worker);
+		kv_register_worker(&worker, "No session is paused.");
 	}
 }

@@ -42,6 +42,7 @@
 #include "engine/statistics.h"
 #include "engine/warm.h"
 #include "engine/xact/xact.h"
+#include "register.h"
 
 #define KV_NAP_MS	1000
 #define KV_SETTLE_RETRY_MS 2000
@@ -56,29 +57,29 @@ kv_workers_register(void)
 	kv_worker_describe(&worker, "kvfdw merge writer", "kv_merge_writer_main");
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
-	RegisterBackgroundWorker(&worker);
+	kv_register_worker(&worker, "Sessions write values themselves.");
 	kv_worker_describe(&worker, "kvfdw tier", "kv_tier_writer_main");
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	if (kv_tier_wanted())
-		RegisterBackgroundWorker(&worker);
+		kv_register_worker(&worker, "The second tier of the cache stays empty.");
 	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	RegisterBackgroundWorker(&worker);
+	kv_register_worker(&worker, "Sessions freeze shards themselves; nothing is recovered, swept or analyzed in advance.");
 	kv_worker_describe(&worker, "kvfdw barrier", "kv_barrier_main");
-	RegisterBackgroundWorker(&worker);
+	kv_register_worker(&worker, "Nothing can be written to tables of kvfdw.");
 	for (int i = 0; i < kv_compact_workers; i++)
 	{
 		kv_worker_describe(&worker, "kvfdw compactor", "kv_compactor_main");
 		worker.bgw_start_time = BgWorkerStart_ConsistentState;
-		RegisterBackgroundWorker(&worker);
+		kv_register_worker(&worker, "Tables are not compacted.");
 	}
 	kv_worker_describe(&worker, "kvfdw prefetch", "kv_prefetch_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	for (int i = 0; kv_window_number() > 0 && i < kv_prefetch_workers; i++)
 	{
 		worker.bgw_main_arg = Int32GetDatum(i);
-		RegisterBackgroundWorker(&worker);
+		kv_register_worker(&worker, "Scans read for themselves.");
 	}
 }
 

@@ -32,6 +32,7 @@
 #include "engine/statistics.h"
 
 #define INVALID_DATABASE	(-2)	/* as datconnlimit: DROP DATABASE was interrupted */
+#define TELL_MS				3600000
 
 /* ---- what the worker asks ---- */
 
@@ -165,6 +166,19 @@ can_connect(Oid dboid)
 	return valid;
 }
 
+/* That there was no room for a worker; not each time. */
+static void
+tell_missed(void)
+{
+	static TimestampTz told = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (told != 0 && now >= told && !TimestampDifferenceExceeds(told, now, TELL_MS))
+		return;
+	told = now;
+	kv_worker_missed("kvfdw analyze", "Tables are not analyzed in the meantime.");
+}
+
 void
 kv_statistics_start(KvStore *store, void *arg)
 {
@@ -175,8 +189,9 @@ kv_statistics_start(KvStore *store, void *arg)
 	if (!can_connect(dboid))
 		return;
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	(void) kv_worker_start("kvfdw analyze", "kv_analyze_worker_main", ObjectIdGetDatum(dboid),
-						   &worker);
+	if (!kv_worker_start("kvfdw analyze", "kv_analyze_worker_main", ObjectIdGetDatum(dboid),
+						 &worker))
+		tell_missed();
 	MemoryContextSwitchTo(old);
 }
 

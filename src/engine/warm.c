@@ -459,5 +459,8 @@ kv_warm_start(void)
 	BackgroundWorkerHandle *handle;
 
 	if (kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
-		(void) kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle);
+	{
+		if (!kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
+			kv_worker_missed("kvfdw warm", "The cache of values begins empty.");
+	}
 }

@@ -13,6 +13,7 @@
 #include "compat.h"
 #include "memcached/internal.h"
 #include "memcached/memcached.h"
+#include "register.h"
 
 #define KV_RESTART_S	5
 
@@ -199,9 +200,9 @@ start_memory(void)
 
 /* ---- the processes ---- */
 
-/* number: of one of several, or -1. */
+/* number: of one of several, or -1; without: what its absence means. */
 static void
-register_worker(const char *type, const char *function, int number)
+register_worker(const char *type, const char *function, int number, const char *without)
 {
 	BackgroundWorker worker;
 
@@ -217,7 +218,7 @@ register_worker(const char *type, const char *function, int number)
 	snprintf(worker.bgw_library_name, BGW_MAXLEN, "kvfdw");
 	snprintf(worker.bgw_function_name, BGW_MAXLEN, "%s", function);
 	worker.bgw_main_arg = Int32GetDatum(number);
-	RegisterBackgroundWorker(&worker);
+	kv_register_worker(&worker, without);
 }
 
 void
@@ -238,7 +239,10 @@ kv_memcached_preload(void)
 		return;
 	}
 	for (int i = 0; i < kv_mc_workers; i++)
-		register_worker("kvfdw memcached", "kv_memcached_main", i);
-	register_worker("kvfdw memcached flusher", "kv_memcached_flusher_main", -1);
-	register_worker("kvfdw memcached reaper", "kv_memcached_reaper_main", -1);
+		register_worker("kvfdw memcached", "kv_memcached_main", i,
+						i == 0 ? "Clients of memcached are not served." : "Fewer processes serve clients of memcached.");
+	register_worker("kvfdw memcached flusher", "kv_memcached_flusher_main", -1,
+					"While the WAL is flushed for clients' writes, other clients wait.");
+	register_worker("kvfdw memcached reaper", "kv_memcached_reaper_main", -1,
+					"Rows that have expired stay, and a flush_all with a delay is refused.");
 }

@@ -92,3 +92,12 @@ kv_worker_start(const char *name, const char *function, Datum arg,
 	worker.bgw_notify_pid = MyProcPid;
 	return RegisterDynamicBackgroundWorker(&worker, handle);
 }
+
+void
+kv_worker_missed(const char *name, const char *without)
+{
+	ereport(LOG,
+			(errmsg("could not start background worker \"%s\"", name),
+			 errdetail("%s", without),
+			 errhint("You may need to increase max_worker_processes.")));
+}

@@ -30,4 +30,7 @@ extern bool kv_worker_goes_on(bool *reloaded);
 extern bool kv_worker_start(const char *name, const char *function, Datum arg,
 							BackgroundWorkerHandle **handle);
 
+/* Tell the log that kv_worker_start has said false; without: what that means, as a sentence. */
+extern void kv_worker_missed(const char *name, const char *without);
+
 #endif							/* KV_WORKER_H */

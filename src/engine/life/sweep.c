@@ -96,6 +96,7 @@ void
 kv_sweep_databases(void)
 {
 	ListCell   *cell;
+	bool		told = false;
 
 	foreach(cell, kv_numbered_entries(KV_DIRECTORY))
 	{
@@ -111,5 +112,10 @@ kv_sweep_databases(void)
 		}
 		else if (start_sweep(dboid, &handle))
 			(void) WaitForBackgroundWorkerShutdown(handle);
+		else if (!told)
+		{
+			told = true;
+			kv_worker_missed("kvfdw sweep", "Directories that no table names remain until the next start.");
+		}
 	}
 }
