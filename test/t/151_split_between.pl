@@ -92,6 +92,26 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	same('many at once');
 }
 
+# ---- keys grow while a shard is cut behind them: they come behind each bound, or stay before it ----
+query(kv_table('grows', 'k int, v text', 'k', "shards '1'") . "INSERT INTO grows SELECT g, 'first' FROM generate_series(1, 1000) g");
+for my $keys ([ 1001, 2000, 10_000, 50_000 ], [ 55_000, 60_000, 60_100 ])
+{
+	query('INSERT INTO grows VALUES (' . shift(@$keys) . ", 'last')");
+	my $cut = psql_writer($node, q{SET kvfdw.stop_points = 'cut_made=wait'; SELECT kvfdw_split('grows', true)}, 'cut');
+	stopped($node, 'cut_made');
+	while (defined(my $key = shift @$keys))
+	{
+		query("INSERT INTO grows VALUES ($key, 'grown')");
+		step_on($node, 'cut_made') if @$keys;
+	}
+	unlike(go_on($node, 'cut_made', $cut), qr/ERROR|hangs/, 'a shard is cut');
+}
+is(query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'grows'::regclass}), 3, 'twice');
+query(q{INSERT INTO grows VALUES (70000, 'new'), (1002, 'new')});
+is(query(q{SELECT string_agg(k::text, ' ') FROM (SELECT k FROM grows WHERE k > 999 ORDER BY k) s}), '1000 1001 1002 2000 10000 50000 55000 60000 60100 70000', 'all keys are found in order');
+is(query(q{SELECT count(*) FROM generate_series(1, 70000) g WHERE EXISTS (SELECT FROM grows WHERE k = g)}), 1009, 'and singly');
+is(kv_check_clean($node, 'grows'), '', 'sound');
+
 # ---- compacted, and a base backup across a split ----
 query(q{SELECT kvfdw_compact('t', true)});
 same('compacted');

@@ -123,6 +123,8 @@ kv_shard_absorb(KvStore *store, uint32 shardno)
 		PG_END_ENSURE_ERROR_CLEANUP(absorb_failed, PointerGetDatum(absorption));
 		done = absorption->change->published;
 		end_absorption(absorption);
+		if (done)
+			kv_change_report(absorption->change);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

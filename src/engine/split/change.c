@@ -71,6 +71,22 @@ kv_change_halt(KvChange *change)
 	shard->halted = true;
 	LWLockRelease(&shard->lock);
 	change->halted = true;
+	change->halted_at = GetCurrentTimestamp();
+}
+
+void
+kv_change_resume(KvChange *change)
+{
+	KvShard    *shard = kv_shard(change->store, change->shardno);
+
+	if (!change->halted)
+		return;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->halted = false;
+	LWLockRelease(&shard->lock);
+	ConditionVariableBroadcast(&shard->changed);
+	change->halted = false;
+	change->halt_us = Max(change->halt_us, GetCurrentTimestamp() - change->halted_at);
 }
 
 void
@@ -80,24 +96,23 @@ kv_change_forget_file(KvChange *change)
 		kv_map_file_remove(&change->store->key, change->after->number);
 }
 
-void
-kv_change_end(KvChange *change)
+/* Unless it was published, the map is not made. */
+static void
+forget_map(KvChange *change)
 {
-	KvStore    *store = change->store;
-	KvShard    *shard = kv_shard(store, change->shardno);
-
 	kv_change_forget_file(change);
 	if (DsaPointerIsValid(change->room))
 		kv_map_give_up(change->room);
 	change->room = InvalidDsaPointer;
-	if (change->halted)
-	{
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->halted = false;
-		LWLockRelease(&shard->lock);
-		ConditionVariableBroadcast(&shard->changed);
-	}
-	change->halted = false;
+}
+
+void
+kv_change_end(KvChange *change)
+{
+	KvStore    *store = change->store;
+
+	forget_map(change);
+	kv_change_resume(change);
 	kv_map_set_state(store, change->published ? KV_MAP_CHANGED : KV_MAP_SETTLED);
 	if (!change->published)
 		return;
@@ -127,6 +142,7 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 	KvKey	   *keys = palloc(nshards * sizeof(KvKey));
 	uint32		at = 0;
 
+	forget_map(change);
 	for (uint32 i = 0; i < before->nshards; i++)
 	{
 		if (kv_map_shards(before)[i] != change->shardno)
@@ -184,4 +200,21 @@ kv_change_publish(KvChange *change)
 	change->published = true;
 	kv_map_publish(change->store, change->after, change->room, changed, n);
 	change->room = InvalidDsaPointer;
+}
+
+void
+kv_change_report(const KvChange *change)
+{
+	const KvStoreKey *key = &change->store->key;
+	uint32		before = change->before->nshards;
+	uint32		after = change->after->nshards;
+
+	ereport(LOG,
+			(after < before ?
+			 errmsg("kvfdw has joined shard %u of table %u of database %u to its neighbour",
+					change->shardno, key->relid, key->dboid) :
+			 errmsg("kvfdw has made %u shards of shard %u of table %u of database %u",
+					after - before + 1, change->shardno, key->relid, key->dboid),
+			 errdetail("It has %u shards now; writers waited for at most %.1f ms.",
+					   after, change->halt_us / 1000.0)));
 }

@@ -2,8 +2,11 @@
  * cut.c
  *		A shard ends behind its greatest key; the keys behind that are a new one's.
  *
- * Writers are halted while the greatest key is looked for, so nothing comes behind it.  The
- * new shard has nothing, so nothing is copied.
+ * The new shard has nothing, so nothing is copied.  Nothing may come behind its bound
+ * either, while the map is made, and that waits for the device.  So the map is made first, and
+ * then writers are halted to see whether all keys are still less than the bound.  If they are not,
+ * keys grow fast, and the next bound is as far ahead as they grow in some such times.  At last
+ * writers are halted before the map is made, which they then wait for.
  */
 #include "postgres.h"
 
@@ -16,6 +19,9 @@
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/split/internal.h"
+
+#define KV_CUT_TRIES	4		/* to make the map before writers are halted, but for the last */
+#define KV_CUT_AHEAD	4
 
 static void
 consider(KvKey *greatest, const uint8 *key, int keylen)
@@ -60,37 +66,106 @@ greatest_key(KvStore *store, uint32 shardno)
 	return greatest;
 }
 
-/* The first key behind the greatest one; false: there is none that the shard may have. */
-static bool
-find_bound(const KvChange *change, KvKey *bound)
+/* The first key behind another. */
+static KvKey
+key_behind(KvKey key)
 {
-	KvKey		greatest = greatest_key(change->store, change->shardno);
+	uint8	   *bytes = palloc0(key.len + 1);
+
+	memcpy(bytes, key.data, key.len);
+	return (KvKey) {bytes, key.len + 1};
+}
+
+/*
+ * Keys have grown from one to another: some such steps behind that, as far as 8 bytes tell about
+ * where they begin to differ.  Not less than the first key behind.
+ */
+static KvKey
+key_ahead(KvKey from, KvKey to)
+{
+	int			at = 0;
+	uint64		before;
+	uint64		now;
+	uint8	   *bytes;
+
+	while (at < Min(from.len, to.len) && from.data[at] == to.data[at])
+		at++;
+	at = Max(at - (int) sizeof(uint32), 0); /* what is before that may be carried into */
+	before = kv_key_prefix(from.data + at, from.len - at);
+	now = kv_key_prefix(to.data + at, to.len - at);
+	if (now <= before || now - before > (PG_UINT64_MAX - now) / KV_CUT_AHEAD ||
+		at + sizeof(uint64) > KV_MAX_KEY)
+		return key_behind(to);
+	now = pg_hton64(now + KV_CUT_AHEAD * (now - before));
+	bytes = palloc(at + sizeof(uint64));
+	memcpy(bytes, to.data, at);
+	memcpy(bytes + at, &now, sizeof(uint64));
+	return (KvKey) {bytes, at + sizeof(uint64)};
+}
+
+/*
+ * Where the shard is to end, whose greatest key has become this one from another (data NULL: that
+ * is not known).  False: the shard may have no key behind it.
+ */
+static bool
+find_bound(const KvChange *change, KvKey from, KvKey greatest, KvKey *bound)
+{
 	KvKey		lo;
 	KvKey		hi;
 	uint32		number;
-	uint8	   *bytes;
 
 	if (greatest.data == NULL || greatest.len >= KV_MAX_KEY ||
 		!kv_shard_range(change->store, change->shardno, &lo, &hi, &number))
 		return false;
-	bytes = palloc0(greatest.len + 1);
-	memcpy(bytes, greatest.data, greatest.len);
-	*bound = (KvKey) {bytes, greatest.len + 1};
+	*bound = from.data != NULL ? key_ahead(from, greatest) : key_behind(greatest);
+	if (hi.data != NULL && kv_key_order(bound, &hi) >= 0)
+		*bound = key_behind(greatest);
 	return hi.data == NULL || kv_key_order(bound, &hi) < 0;
+}
+
+/* The map is there, and writers are halted; false: it will not be. */
+static bool
+make_map(KvChange *change, uint32 fresh)
+{
+	uint32		shards[2] = {change->shardno, fresh};
+	KvKey		bounds[2] = {{NULL, 0}};
+	KvKey		from = {NULL, 0};
+	KvKey		greatest = greatest_key(change->store, change->shardno);
+
+	for (int tries = 1;; tries++)
+	{
+		KvKey		now;
+
+		if (tries == KV_CUT_TRIES)
+		{
+			kv_change_halt(change);
+			greatest = greatest_key(change->store, change->shardno);
+			from.data = NULL;
+		}
+		if (!find_bound(change, from, greatest, &bounds[1]) ||
+			!kv_change_make(change, 2, shards, bounds))
+			return false;
+		if (tries == KV_CUT_TRIES)
+			return true;
+		KV_STOP_POINT("cut_made");
+		kv_change_halt(change);
+		now = greatest_key(change->store, change->shardno);
+		if (kv_key_order(&now, &bounds[1]) < 0)
+			return true;
+		kv_change_resume(change);
+		from = greatest;
+		greatest = now;
+	}
 }
 
 static void
 cut(KvChange *change)
 {
-	uint32		shards[2] = {change->shardno, kv_change_number(change, 0)};
-	KvKey		bounds[2] = {{NULL, 0}};
+	uint32		fresh = kv_change_number(change, 0);
 
-	if (shards[1] == KV_NO_SHARD)
+	if (fresh == KV_NO_SHARD || !make_map(change, fresh))
 		return;
-	kv_change_halt(change);
-	if (!find_bound(change, &bounds[1]) || !kv_change_make(change, 2, shards, bounds))
-		return;
-	kv_change_init(change, kv_shard(change->store, shards[1]));
+	kv_change_init(change, kv_shard(change->store, fresh));
 	kv_change_publish(change);
 	kv_stat_add(change->store, KV_COUNT_SPLITS, 1);
 }
@@ -121,6 +196,8 @@ kv_shard_cut(KvStore *store, uint32 shardno)
 		PG_END_ENSURE_ERROR_CLEANUP(cut_failed, PointerGetDatum(change));
 		done = change->published;
 		kv_change_end(change);
+		if (done)
+			kv_change_report(change);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

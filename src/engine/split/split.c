@@ -401,6 +401,8 @@ try_split(KvSplit *split, int most)
 	PG_END_ENSURE_ERROR_CLEANUP(split_failed, PointerGetDatum(split));
 	done = split->change->published;
 	end_split(split);
+	if (done)
+		kv_change_report(split->change);
 	return done;
 }
 
