@@ -1,6 +1,7 @@
 # Promise: a table at rest whose values do not lie in the order of keys is put in order by itself, once, and scans in
-# that order read from end to end; one that lies in order, or has its own space_amp of 0, is left alone. It is given up
-# for a table that is to be compacted for its bound, for no other, and made up for.
+# that order read from end to end, and so is one whose shards were split; one that lies in order, or has its own
+# space_amp of 0, is left alone. It is given up for a table that is to be compacted for its bound, for no other, and
+# made up for.
 use strict;
 use warnings;
 use FindBin;
@@ -29,6 +30,7 @@ query(join ';', map { my ($t, $options) = @$_; kv_table($t, 'k int, v bytea', 'k
 my $mixed = "SELECT g, $value FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s";
 query("INSERT INTO mixed $mixed; INSERT INTO never $mixed; INSERT INTO sorted SELECT g, $value FROM generate_series(1, 6006) g");
 query('CREATE TABLE heap AS SELECT * FROM mixed');
+query(kv_table('parts', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE parts ALTER v SET STORAGE EXTERNAL; INSERT INTO parts SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_freeze('parts'); SELECT kvfdw_split('parts')");
 my $before = reads();
 cmp_ok($before, '>', 1000, "values in another order than the keys are read singly: $before");
 wait_for('order', sub { stat_of('mixed', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
@@ -37,6 +39,7 @@ cmp_ok($after, '<', $before / 3, "put in order by itself they are read together:
 is(tables_differ($node, 'mixed', 'heap', 'k'), '', 'the rows are the same');
 is(kv_check_clean($node, 'mixed'), '', 'and sound');
 is(stat_of('never', 'passes, moved_bytes, space_bound'), '0|0|', 'a table that has no bound is left alone');
+ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes < 100000') eq 't' }) }, 'all shards that came of one that was split are put in order') or diag stat_of('parts', 'shards, passes, unsorted_bytes, live_bytes');
 
 # another one comes after it, so what is to be done for these has been done, or been left
 worker_stop_points($node, 'compact_slice=wait');

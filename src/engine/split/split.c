@@ -12,6 +12,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -278,11 +280,26 @@ keep_retired(KvShard *shard, KvShard *fresh, bool synced)
 	return true;
 }
 
+/* Bytes of the values that a new shard has. */
+static uint64
+live_bytes(const KvPart *part)
+{
+	uint64		bytes = 0;
+
+	for (int i = 0; i < part->counts.n; i++)
+		bytes += part->counts.chunks[i].live;
+	return bytes;
+}
+
 /* The new shards are as the map that comes will find them. */
 static bool
 complete_shards(KvSplit *split)
 {
 	KvCopy	   *copy = &split->copy;
+	double		live = 1;
+
+	for (int i = 0; i < copy->nparts; i++)
+		live += live_bytes(&copy->parts[i]);
 
 	for (int i = 0; i < copy->nparts; i++)
 	{
@@ -291,7 +308,8 @@ complete_shards(KvSplit *split)
 
 		fresh->files = copy->parts[i].files;
 		fresh->pass = split->shard->pass;
-		fresh->written = split->shard->written / copy->nparts;
+		/* rounded up: one of which all is to be put in order is such a one still */
+		fresh->written = ceil(split->shard->written * ((live_bytes(&copy->parts[i]) + 1) / live));
 		fresh->key_share_xid = split->shard->key_share_xid;
 		if (!list_chunks(split, i, fresh) ||
 			(i == 0 && !keep_retired(split->shard, fresh, split->store->shape.wal == KV_WAL_KEYS)))
