@@ -114,7 +114,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	}
 
 	context = AllocSetContextCreate(node->ss.ps.state->es_query_cxt,
-									"kvfdw scan", ALLOCSET_SMALL_SIZES);
+									"kvfdw scan", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	state = palloc0(sizeof(KvScanState));
 	state->context = context;
@@ -136,9 +136,11 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 static bool
 start_ranges(ForeignScanState *node, KvScanState *state)
 {
+	/* most scans are never begun again: what the first keys take stays with the scan */
 	if (state->range_context == NULL)
-		state->range_context = AllocSetContextCreate(state->context,
-													 "kvfdw scan keys",
+		state->range_context = state->context;
+	else if (state->range_context == state->context)
+		state->range_context = AllocSetContextCreate(state->context, "kvfdw scan keys",
 													 ALLOCSET_SMALL_SIZES);
 	else
 		MemoryContextReset(state->range_context);

@@ -134,7 +134,7 @@ gather(KvScan *scan)
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		MemoryContextReset(scan->batch_context);
+		kv_batch_clear(scan);
 		scan->nrows = 0;
 		scan->batch_bytes = 0;
 		bytes = kv_batch_fill_range(scan);

@@ -65,7 +65,7 @@ kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 		bool		more;
 
 		CHECK_FOR_INTERRUPTS();
-		MemoryContextReset(scan->batch_context);
+		kv_batch_clear(scan);
 		set = kv_keys_begin(&keys, scan, &bounds, KV_COUNT_KEYS, MaxAllocHugeSize);
 		base = set->has_base ? set->runs[set->nruns - 1] : NULL;
 		more = !keys.complete;

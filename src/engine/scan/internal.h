@@ -98,6 +98,14 @@ typedef struct KvAhead
 	uint8	   *upto;			/* room for any; NULL: not made yet */
 } KvAhead;
 
+/* Keys that a range has copies of. */
+typedef struct KvRangeBytes
+{
+	uint8		from[KV_MAX_KEY];
+	uint8		edge[KV_MAX_KEY];	/* for kv_route_part */
+	uint8		position[KV_MAX_KEY];
+} KvRangeBytes;
+
 struct KvScan
 {
 	KvStore    *store;
@@ -105,7 +113,7 @@ struct KvScan
 	bool		want_values;
 	bool		forgiving;		/* a value that cannot be had is its row's problem, and logged */
 	MemoryContext context;		/* the scan's life */
-	MemoryContext batch_context;	/* one batch's keys and values */
+	MemoryContext batch_context;	/* one batch's keys and values; of a single key the scan's own */
 	KvScanStats stats;
 	KvConflicts conflicts;		/* for view, at SERIALIZABLE */
 
@@ -119,8 +127,7 @@ struct KvScan
 	uint32		shardno;		/* where the next batch begins, as far as is known */
 	uint32		last_shard;		/* of the extent, likewise */
 	KvKey		from;			/* if it is !started: the range goes on from here; data NULL: begins */
-	uint8		from_bytes[KV_MAX_KEY];
-	uint8		edge_bytes[KV_MAX_KEY];	/* for kv_route_part */
+	KvRangeBytes *bytes;		/* NULL: it never was in range mode */
 	KvKey		wrap;			/* a scan in any order began here; data NULL: at the lowest keys */
 	bool		wrapped;		/* it has come to the end, and reads what is before that */
 	bool		shared;			/* other processes scan the rest of the extent */
@@ -135,12 +142,11 @@ struct KvScan
 	bool		at_end;
 	bool		started;
 	KvKey		position;		/* the last key returned */
-	uint8		position_bytes[KV_MAX_KEY];
 	int			batch_rows;
 
 	/* points mode */
 	bool		points;
-	KvKey	   *keys;
+	KvKey	   *keys;			/* and their bytes behind them */
 	int			nkeys;
 	int			next_key;
 
@@ -149,6 +155,7 @@ struct KvScan
 	int			nrows;
 	int			next_row;
 	Size		batch_bytes;
+	bool		positioned;		/* it was in one mode or the other */
 };
 
 /* Keys to read, in one direction or the other; data NULL: no such bound. */
@@ -194,6 +201,8 @@ kv_batch_next_shard(const KvScan *scan, uint32 last, uint32 *shardno)
 
 /* Have room for the next batch, of so many rows; the last one's are done with. */
 extern void kv_batch_make_rows(KvScan *scan, int rows);
+/* Have batch_context empty, and another one than the scan's. */
+extern void kv_batch_clear(KvScan *scan);
 /*
  * How many rows to make a range's first batch of.  A small range is likely to be read
  * to its end, so all of it is read at once; what it has at most is cheap to

@@ -40,6 +40,16 @@ kv_batch_make_rows(KvScan *scan, int rows)
 	scan->rows_room = rows;
 }
 
+void
+kv_batch_clear(KvScan *scan)
+{
+	if (scan->batch_context != scan->context)
+		MemoryContextReset(scan->batch_context);
+	else
+		scan->batch_context = AllocSetContextCreate(scan->context, "kvfdw scan batch",
+													ALLOCSET_DEFAULT_SIZES);
+}
+
 char *
 kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *version)
 {
@@ -358,8 +368,8 @@ kv_keys_next(KvKeyReader *keys, KvBatchRow *row)
 static void
 set_position(KvScan *scan, const uint8 *key, int keylen)
 {
-	memcpy(scan->position_bytes, key, keylen);
-	scan->position.data = scan->position_bytes;
+	memcpy(scan->bytes->position, key, keylen);
+	scan->position.data = scan->bytes->position;
 	scan->position.len = keylen;
 }
 
@@ -406,8 +416,8 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 	scan->from = (KvKey) {NULL, 0};
 	if (edge.data != NULL && (end.data == NULL || compare_in_order(bounds, edge, end) < 0))
 	{
-		memcpy(scan->from_bytes, edge.data, edge.len);
-		scan->from = (KvKey) {scan->from_bytes, edge.len};
+		memcpy(scan->bytes->from, edge.data, edge.len);
+		scan->from = (KvKey) {scan->bytes->from, edge.len};
 	}
 	else if (scan->wrap.data != NULL && !scan->wrapped)
 		scan->wrapped = true;
@@ -417,7 +427,7 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 		return;
 	}
 	scan->shardno = kv_route_part(scan->store, scan->from, scan->backward, &edge,
-								  scan->edge_bytes).shardno;
+								  scan->bytes->edge).shardno;
 }
 
 uint64

@@ -33,9 +33,7 @@ kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
 	scan->store = store;
 	scan->view.snapshot = snapshot;
 	scan->want_values = want_values;
-	scan->context = CurrentMemoryContext;
-	scan->batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
-												ALLOCSET_DEFAULT_SIZES);
+	scan->context = scan->batch_context = CurrentMemoryContext;
 	scan->at_end = true;
 	scan->reader.parent = scan->context;
 	scan->reader.stats = &scan->stats;
@@ -49,9 +47,8 @@ kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
 }
 
 static void
-reset_scan(KvScan *scan)
+forget_position(KvScan *scan)
 {
-	MemoryContextReset(scan->batch_context);
 	scan->nrows = scan->next_row = 0;
 	kv_places_end(scan);
 	if (!scan->shared)
@@ -65,14 +62,21 @@ reset_scan(KvScan *scan)
 	if (scan->wrap.data)
 		pfree((void *) scan->wrap.data);
 	if (scan->keys)
-	{
-		for (int i = 0; i < scan->nkeys; i++)
-			pfree((void *) scan->keys[i].data);
 		pfree(scan->keys);
-	}
 	scan->lo = scan->hi = scan->rest = scan->wrap = (KvKey) {NULL, 0};
 	scan->keys = NULL;
 	scan->nkeys = 0;
+}
+
+/* alone: it is for one key. */
+static void
+reset_scan(KvScan *scan, bool alone)
+{
+	/* what the first key's batch takes may stay as long as the scan: nothing is made for it */
+	if (!alone || scan->positioned)
+		kv_batch_clear(scan);
+	scan->positioned = true;
+	forget_position(scan);
 }
 
 /* Where a scan of [lo, hi) begins and ends. */
@@ -80,9 +84,13 @@ static void
 set_shards(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 {
 	KvKey		edge;
-	uint32		low = kv_route_part(scan->store, lo, false, &edge, scan->edge_bytes).shardno;
-	uint32		high = kv_route_part(scan->store, hi, true, &edge, scan->edge_bytes).shardno;
+	uint32		low;
+	uint32		high;
 
+	if (scan->bytes == NULL)
+		scan->bytes = MemoryContextAlloc(scan->context, sizeof(KvRangeBytes));
+	low = kv_route_part(scan->store, lo, false, &edge, scan->bytes->edge).shardno;
+	high = kv_route_part(scan->store, hi, true, &edge, scan->bytes->edge).shardno;
 	scan->order = order;
 	scan->backward = order == KV_DESCENDING;
 	scan->shardno = scan->backward ? high : low;
@@ -167,7 +175,7 @@ begin_rest(KvScan *scan)
 void
 kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_hint)
 {
-	reset_scan(scan);
+	reset_scan(scan, false);
 	scan->points = false;
 	if (lo.data)
 		scan->lo = kv_key_copy(scan->context, lo.data, lo.len);
@@ -232,12 +240,22 @@ kv_scan_leave(KvScan *scan)
 void
 kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys)
 {
-	reset_scan(scan);
+	Size		size = sizeof(KvKey) * Max(nkeys, 1);
+	uint8	   *bytes;
+
+	reset_scan(scan, nkeys == 1);
 	scan->points = true;
 	scan->at_end = nkeys == 0;
-	scan->keys = MemoryContextAlloc(scan->context, sizeof(KvKey) * Max(nkeys, 1));
 	for (int i = 0; i < nkeys; i++)
-		scan->keys[i] = kv_key_copy(scan->context, keys[i].data, keys[i].len);
+		size += keys[i].len;
+	scan->keys = MemoryContextAlloc(scan->context, size);
+	bytes = (uint8 *) (scan->keys + nkeys);
+	for (int i = 0; i < nkeys; i++)
+	{
+		scan->keys[i] = (KvKey) {bytes, keys[i].len};
+		memcpy(bytes, keys[i].data, keys[i].len);
+		bytes += keys[i].len;
+	}
 	scan->nkeys = nkeys;
 	scan->next_key = 0;
 	scan->batch_rows = Min(nkeys, KV_BATCH_ROWS);
@@ -253,14 +271,17 @@ kv_scan_stats(KvScan *scan)
 void
 kv_scan_end(KvScan *scan)
 {
-	reset_scan(scan);
+	forget_position(scan);
 	if (scan->reader.context)
 		MemoryContextDelete(scan->reader.context);
 	if (scan->steering.buffer)
 		pfree(scan->steering.buffer);
 	if (scan->ahead.upto)
 		pfree(scan->ahead.upto);
-	MemoryContextDelete(scan->batch_context);
+	if (scan->batch_context != scan->context)
+		MemoryContextDelete(scan->batch_context);
+	if (scan->bytes)
+		pfree(scan->bytes);
 	if (scan->conflicts.xids)
 		pfree(scan->conflicts.xids);
 	if (scan->rows)
@@ -321,7 +342,8 @@ kv_scan_next(KvScan *scan, KvRow *row)
 				return false;
 		}
 		CHECK_FOR_INTERRUPTS();
-		MemoryContextReset(scan->batch_context);
+		if (scan->batch_context != scan->context)
+			MemoryContextReset(scan->batch_context);
 		scan->nrows = scan->next_row = 0;
 		scan->batch_bytes = 0;
 		kv_batch_make_rows(scan, scan->batch_rows);
