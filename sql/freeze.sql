@@ -106,3 +106,39 @@ SELECT count(*) FROM kvfdw_check('frozen_int');
 DROP FOREIGN TABLE kv, frozen_num, frozen_int;
 DROP TABLE heap;
 DROP FUNCTION compare;
+-- keys that have a beginning in common, those beside and between them, and runs whose pages have more in common than all: as heap
+CREATE FOREIGN TABLE common_kv (k text COLLATE "C" NOT NULL, v int) SERVER kvfdw;
+CREATE TABLE common_heap (k text COLLATE "C" PRIMARY KEY, v int);
+CREATE FUNCTION common_differ() RETURNS TABLE (points bigint, up bigint, down bigint, counts bigint, damage bigint) LANGUAGE sql AS $$
+  WITH probe AS MATERIALIZED (SELECT DISTINCT left(k, length(k) - cut) || more AS k
+    FROM (SELECT k, row_number() OVER (ORDER BY k) AS n FROM common_heap) s, generate_series(0, 2) cut, unnest(ARRAY['', chr(1), '~']) more
+    WHERE n % 97 = 0 OR length(k) < 22)
+  SELECT count(*) FILTER (WHERE (SELECT v FROM common_kv t WHERE t.k = p.k) IS DISTINCT FROM (SELECT v FROM common_heap t WHERE t.k = p.k)),
+    count(*) FILTER (WHERE ARRAY(SELECT t.k FROM common_kv t WHERE t.k >= p.k ORDER BY t.k LIMIT 2) IS DISTINCT FROM ARRAY(SELECT t.k FROM common_heap t WHERE t.k >= p.k ORDER BY t.k LIMIT 2)),
+    count(*) FILTER (WHERE ARRAY(SELECT t.k FROM common_kv t WHERE t.k < p.k ORDER BY t.k DESC LIMIT 2) IS DISTINCT FROM ARRAY(SELECT t.k FROM common_heap t WHERE t.k < p.k ORDER BY t.k DESC LIMIT 2)),
+    count(*) FILTER (WHERE (SELECT count(*) FROM common_kv t WHERE t.k < p.k) IS DISTINCT FROM (SELECT count(*) FROM common_heap t WHERE t.k < p.k)),
+    (SELECT count(*) FROM kvfdw_check('common_kv'))
+  FROM probe p $$;
+CREATE FUNCTION common_add(q text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN EXECUTE 'INSERT INTO common_kv ' || q; EXECUTE 'INSERT INTO common_heap ' || q; END $$;
+SELECT common_add($$SELECT 'tenant/0001/user:' || lpad(g::text, 6, '0'), g FROM generate_series(1, 2000) g$$);
+SELECT kvfdw_freeze('common_kv');
+SELECT * FROM common_differ();
+-- what all have in common is less and less, by less than 8 bytes and by more, up to nothing
+SELECT common_add($$SELECT 'tenant/0001/user;' || lpad(g::text, 40, '0'), g FROM generate_series(1, 500) g$$);
+SELECT kvfdw_freeze('common_kv');
+SELECT * FROM common_differ();
+SELECT common_add($$SELECT 'tenant/0002/' || md5(g::text) || g, g FROM generate_series(1, 500) g$$);
+SELECT common_add($$SELECT left('tenant/0001/user:', g), g FROM generate_series(1, 17) g$$);
+SELECT kvfdw_freeze('common_kv');
+SELECT * FROM common_differ();
+-- not frozen: an older snapshot, and runs of several versions of a key
+SELECT common_add($$VALUES ('', 0), ('user', 1), ('a', 2)$$);
+UPDATE common_kv SET v = -v WHERE k LIKE 'tenant/0001/user:00%';
+UPDATE common_heap SET v = -v WHERE k LIKE 'tenant/0001/user:00%';
+SELECT * FROM common_differ();
+SELECT kvfdw_freeze('common_kv');
+SELECT * FROM common_differ();
+DROP FOREIGN TABLE common_kv;
+DROP TABLE common_heap;
+DROP FUNCTION common_differ, common_add;

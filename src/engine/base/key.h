@@ -4,7 +4,8 @@
  *
  * A prefix is the first 8 bytes of a key, zero-padded, read as a big-endian
  * integer.  If two prefixes differ, they order as their keys do; only equal
- * ones need the full keys.
+ * ones need the full keys.  Of keys that begin alike the prefixes that tell
+ * them apart are of what comes behind that beginning.
  */
 #ifndef KV_KEY_H
 #define KV_KEY_H
@@ -51,6 +52,36 @@ kv_key_prefix(const uint8 *key, int keylen)
 
 	memcpy(&word, key, Min(keylen, 8));
 	return pg_ntoh64(word);
+}
+
+/* How many bytes at their beginnings two keys have in common, up to most. */
+static inline int
+kv_key_common(const uint8 *a, int alen, const uint8 *b, int blen, int most)
+{
+	int			n = 0;
+
+	most = Min(most, Min(alen, blen));
+	while (n < most && a[n] == b[n])
+		n++;
+	return n;
+}
+
+/* Does a key come before all that begin with these bytes (-1), or behind them (1), or is it one (0)? */
+static inline int
+kv_key_beside(const uint8 *key, int keylen, const uint8 *beginning, int len)
+{
+	int			order = memcmp(key, beginning, Min(keylen, len));
+
+	if (order != 0)
+		return order < 0 ? -1 : 1;
+	return keylen < len ? -1 : 0;
+}
+
+/* The prefix of what comes behind so many bytes. */
+static inline uint64
+kv_key_prefix_behind(const uint8 *key, int keylen, int common)
+{
+	return keylen > common ? kv_key_prefix(key + common, keylen - common) : 0;
 }
 
 #define KV_PREFIXES_LINE	8	/* in a cache line */

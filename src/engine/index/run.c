@@ -66,6 +66,7 @@ struct KvRun
 	char	   *map;			/* NULL: it is open, not mapped */
 	Size		size;
 	const uint64 *fence;
+	uint8	   *common;			/* header.common bytes, with which all pages begin; NULL: not looked up yet */
 	uint8	   *verified;		/* a bit per entry page */
 	KvIoGuard	guard;
 	int			pins;
@@ -206,6 +207,8 @@ drop_run(KvRun *run)
 	kv_io_unguard(&run->guard);
 	kv_io_unmap(run->map, run->size);
 	pfree(run->verified);
+	if (run->common != NULL)
+		pfree(run->common);
 	pfree(run->path);
 	hash_search(mapped_runs, &run->key, HASH_REMOVE, NULL);
 }
@@ -284,6 +287,7 @@ map_run(const char *path, const KvRunIds *ids, const RunKey *key)
 		run->fence = (const uint64 *) (map + header.fence_offset);
 		run->identity_crc = identity_crc(&header);
 		run->verified = verified;
+		run->common = NULL;
 		run->pins = 0;
 		run->unreadable = false;
 		dlist_push_head(&unpinned, &run->lru);
@@ -403,13 +407,36 @@ kv_run_header(KvRun *run)
 	return &run->header;
 }
 
+/* The beginning that the first keys of all pages have in common, of a mapped run that has one. */
+static const uint8 *
+run_common(KvRun *run)
+{
+	int			common = run->header.common;
+	const uint8 *key;
+	int			keylen;
+
+	if (likely(run->common != NULL))
+		return run->common;
+	key = page_key(run_page(run, 0), 0, &keylen);
+	kv_run_believe();
+	if (keylen < common)
+		kv_run_damaged(run->path, RUN_PAGE_SIZE, "page does not begin as the fence says", false);
+	run->common = MemoryContextAlloc(run_context, common);
+	memcpy(run->common, key, common);
+	kv_run_believe();
+	return run->common;
+}
+
 int
 kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8])
 {
 	uint64		prefix = pg_hton64(run->fence[page]);
+	int			common = Min(run->header.common, sizeof(prefix));
 
 	kv_run_believe();
-	memcpy(bytes, &prefix, sizeof(prefix));
+	if (common > 0)
+		memcpy(bytes, run_common(run), common);
+	memcpy(bytes + common, &prefix, sizeof(prefix) - common);
 	return run->header.fixed_key_len > 0 ? run->header.fixed_key_len : sizeof(prefix);
 }
 
@@ -432,17 +459,35 @@ tie_before(KvRun *run, uint64 pageno, int index, const uint8 *key, int keylen)
 	return kv_key_compare(entry_key, entry_len, key, keylen) < 0;
 }
 
+/*
+ * Which of n sorted prefixes, of keys that begin with these bytes and behind them, are that
+ * of the key: from *low to before *high.  Those before *low are of lesser keys.
+ */
+static inline void
+equal_behind(const uint64 *prefixes, uint64 n, const uint8 *common, int common_len,
+			 const uint8 *key, int keylen, uint64 *low, uint64 *high)
+{
+	int			beside = common_len > 0 ? kv_key_beside(key, keylen, common, common_len) : 0;
+
+	if (likely(beside == 0))
+		kv_prefixes_equal(prefixes, n, kv_key_prefix(key + common_len, keylen - common_len), low, high);
+	else
+		*low = *high = beside < 0 ? 0 : n;
+}
+
 void
 kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 {
-	uint64		prefix = kv_key_prefix(key, keylen);
 	uint64		low;
 	uint64		high;
 	uint64		pageno;
 	const char *page;
+	int			first_len;
+	int			common = run->header.npages > 0 ? run->header.common : 0;
 
 	/* the number of pages whose first entry comes before the key */
-	kv_prefixes_equal(run->fence, run->header.npages, prefix, &low, &high);
+	equal_behind(run->fence, run->header.npages, common > 0 ? run_common(run) : NULL, common,
+				 key, keylen, &low, &high);
 	while (low < high)
 	{
 		uint64		middle = low + (high - low) / 2;
@@ -463,7 +508,9 @@ kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 		kv_prefixes_fetch(page_prefixes(run->map + (pageno + 1) * RUN_PAGE_SIZE),
 						  PREFIXES_FETCHED);
 		page = run_page(run, pageno);
-		kv_prefixes_equal(page_prefixes(page), page_entries(page), prefix, &low, &high);
+		common = page_common(page);
+		equal_behind(page_prefixes(page), page_entries(page),
+					 common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen, &low, &high);
 		while (low < high)
 		{
 			uint64		middle = (low + high) / 2;
@@ -494,7 +541,7 @@ kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen)
 	if (!cursor->valid)
 		return false;
 	page = run_page(cursor->run, cursor->page);
-	if (page_prefixes(page)[cursor->index] != kv_key_prefix(key, keylen))
+	if (page_prefixes(page)[cursor->index] != kv_key_prefix_behind(key, keylen, page_common(page)))
 		equal = false;
 	else if (cursor->run->header.fixed_key_len != 0)
 		equal = cursor->run->header.fixed_key_len == keylen;
@@ -561,8 +608,14 @@ kv_run_prev(KvRunCursor *cursor)
 
 /* Does an entry page begin before the key? */
 static inline bool
-page_begins_before(KvRun *run, uint64 pageno, KvKey key, uint64 prefix)
+page_begins_before(KvRun *run, uint64 pageno, KvKey key)
 {
+	int			common = run->header.common;
+	int			beside = common > 0 ? kv_key_beside(key.data, key.len, run_common(run), common) : 0;
+	uint64		prefix = kv_key_prefix_behind(key.data, key.len, common);
+
+	if (beside != 0)
+		return beside > 0;
 	return run->fence[pageno] < prefix ||
 		(run->fence[pageno] == prefix && tie_before(run, pageno, 0, key.data, key.len));
 }
@@ -571,7 +624,6 @@ uint64
 kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max)
 {
 	uint64		npages = run->header.npages;
-	uint64		prefix = hi.data ? kv_key_prefix(hi.data, hi.len) : 0;
 	uint64		count = 0;
 	KvRunCursor at;
 	KvRunCursor end;
@@ -585,7 +637,7 @@ kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max)
 
 	/* whole pages, until the one in which the range ends */
 	while (at.page + 1 < npages &&
-		   (hi.data == NULL || page_begins_before(run, at.page + 1, hi, prefix)))
+		   (hi.data == NULL || page_begins_before(run, at.page + 1, hi)))
 	{
 		count += page_entries(run_page(run, at.page)) - at.index;
 		kv_run_believe();

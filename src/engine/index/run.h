@@ -34,12 +34,13 @@ typedef struct KvRunHeader
 	uint32		generation;
 	uint32		shard;
 	uint32		number;			/* the run's, unique in its shard */
-	uint32		flags;			/* KV_RUN_… */
+	uint16		flags;			/* KV_RUN_… */
+	uint16		common;			/* bytes with which the first keys of all pages begin */
 	uint32		incarnation;	/* the server's, when written: settles xids */
 	uint32		fixed_key_len;	/* 1 to 8 if every key has this length, else 0 */
 	uint64		nentries;
 	uint64		npages;			/* entry pages, starting at file page 1 */
-	uint64		fence_offset;	/* bytes; npages little-endian uint64 prefixes */
+	uint64		fence_offset;	/* bytes; npages little-endian uint64 prefixes, behind common */
 	uint64		value_bytes;	/* sum of lengths of PUT entries */
 	uint64		min_xid;		/* of unsettled entries, 0 if none */
 	uint32		fence_crc;

@@ -43,6 +43,8 @@ kv_run_header_problem(const KvRunHeader *header, Size size, const KvRunIds *ids,
 		return "file belongs to another shard or has another number";
 	if (header->fixed_key_len != ids->fixed_key_len)
 		return "file has another key length";
+	if (header->common > (header->fixed_key_len > 0 || header->npages == 0 ? 0 : KV_MAX_KEY))
+		return "header has an invalid common beginning";
 	if (header->npages > size / RUN_PAGE_SIZE ||
 		header->fence_offset != (header->npages + 1) * RUN_PAGE_SIZE ||
 		size != header->fence_offset + header->npages * sizeof(uint64))
@@ -75,6 +77,8 @@ kv_run_page_problem(const KvRunHeader *run, pg_crc32c identity, uint64 pageno,
 	page_layout(header->n, flags, &layout);
 	if (layout.end > RUN_PAGE_SIZE)
 		return "page has too many entries";
+	if (header->reserved != 0 || (header->common > 0 && (flags & RUN_PAGE_VARIABLE) == 0))
+		return "page header is invalid";
 	if (flags & RUN_PAGE_VARIABLE)
 	{
 		const uint16 *offsets = (const uint16 *) (page + layout.offsets);
@@ -83,7 +87,8 @@ kv_run_page_problem(const KvRunHeader *run, pg_crc32c identity, uint64 pageno,
 			return "page has invalid key offsets";
 		for (int i = 0; i < header->n; i++)
 		{
-			if (offsets[i + 1] < offsets[i] || offsets[i + 1] - offsets[i] > KV_MAX_KEY)
+			if (offsets[i + 1] < offsets[i] || offsets[i + 1] - offsets[i] > KV_MAX_KEY ||
+				offsets[i + 1] - offsets[i] < header->common)
 				return "page has invalid key offsets";
 		}
 	}
@@ -107,48 +112,6 @@ kv_run_damaged(const char *path, uint64 offset, const char *problem, bool newer)
 
 /* ---- a whole run ---- */
 
-/* Everything that is wrong with one verified page, given the key before it. */
-static void
-check_page(const char *path, const KvRunHeader *run, const char *page, uint64 pageno,
-		   uint64 fence, uint8 *last_key, int *last_len, KvRunHeader *sums,
-		   KvProblemCallback report, void *arg)
-{
-	int64		offset = (pageno + 1) * RUN_PAGE_SIZE;
-	bool		unfrozen = (run->flags & KV_RUN_UNFROZEN) != 0;
-	const uint64 *prefixes = page_prefixes(page);
-
-	if (fence != prefixes[0])
-		report(arg, path, offset, "fence does not match the page's first key");
-	for (int i = 0; i < page_entries(page); i++)
-	{
-		uint8		keybuf[8];
-		const uint8 *key;
-		int			keylen;
-		KvVersion	version;
-
-		page_entry(run, page, i, keybuf, &key, &keylen, &version);
-		if (prefixes[i] != kv_key_prefix(key, keylen))
-			report(arg, path, offset, "key prefix does not match its key");
-		if (*last_len >= 0)
-		{
-			int			order = kv_key_compare(last_key, *last_len, key, keylen);
-
-			if (order > 0 || (order == 0 && !unfrozen))
-				report(arg, path, offset, "keys are out of order");
-		}
-		memcpy(last_key, key, keylen);
-		*last_len = keylen;
-
-		if (version.kind < KV_VERSION_PUT ||
-			version.kind > (unfrozen ? KV_VERSION_LOCK : KV_VERSION_PUT) ||
-			version.fate > KV_FATE_ABORTED)
-			report(arg, path, offset, "entry has an unknown kind or fate");
-		sums->nentries++;
-		if (version.kind == KV_VERSION_PUT)
-			sums->value_bytes += version.len;
-	}
-}
-
 /* One run being checked. */
 typedef struct RunCheck
 {
@@ -157,12 +120,77 @@ typedef struct RunCheck
 	KvRunHeader header;
 	char	   *pages;			/* CHECK_PAGES of them */
 	KvRunHeader sums;
+	bool		has_first;
+	uint8		first_key[KV_MAX_KEY];	/* of the first page: header.common bytes of it */
 	uint8		last_key[KV_MAX_KEY];
 	int			last_len;		/* -1: none yet */
 	bool		damaged;
 	KvProblemCallback report;
 	void	   *arg;
 } RunCheck;
+
+/* The first key of a verified page, which has this prefix in the fence, if fence is not NULL. */
+static void
+check_first(RunCheck *check, uint64 pageno, const uint64 *fence, const uint8 *key, int keylen)
+{
+	int			common = check->header.common;
+	int64		offset = (pageno + 1) * RUN_PAGE_SIZE;
+
+	if (fence != NULL && *fence != kv_key_prefix_behind(key, keylen, common))
+		check->report(check->arg, check->path, offset, "fence does not match the page's first key");
+	if (pageno == 0 && keylen >= common)
+	{
+		memcpy(check->first_key, key, common);
+		check->has_first = true;
+	}
+	if (keylen < common || (check->has_first && memcmp(check->first_key, key, common) != 0))
+		check->report(check->arg, check->path, offset, "page does not begin as the first one does");
+}
+
+/* Everything that is wrong with one verified page, given the key before it. */
+static void
+check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence)
+{
+	int64		offset = (pageno + 1) * RUN_PAGE_SIZE;
+	bool		unfrozen = (check->header.flags & KV_RUN_UNFROZEN) != 0;
+	const uint64 *prefixes = page_prefixes(page);
+	int			common = page_common(page);
+	uint8		first[KV_MAX_KEY];
+
+	for (int i = 0; i < page_entries(page); i++)
+	{
+		uint8		keybuf[8];
+		const uint8 *key;
+		int			keylen;
+		KvVersion	version;
+
+		page_entry(&check->header, page, i, keybuf, &key, &keylen, &version);
+		if (i == 0)
+		{
+			memcpy(first, key, common);
+			check_first(check, pageno, fence, key, keylen);
+		}
+		if (prefixes[i] != kv_key_prefix_behind(key, keylen, common) || memcmp(first, key, common) != 0)
+			check->report(check->arg, check->path, offset, "key prefix does not match its key");
+		if (check->last_len >= 0)
+		{
+			int			order = kv_key_compare(check->last_key, check->last_len, key, keylen);
+
+			if (order > 0 || (order == 0 && !unfrozen))
+				check->report(check->arg, check->path, offset, "keys are out of order");
+		}
+		memcpy(check->last_key, key, keylen);
+		check->last_len = keylen;
+
+		if (version.kind < KV_VERSION_PUT ||
+			version.kind > (unfrozen ? KV_VERSION_LOCK : KV_VERSION_PUT) ||
+			version.fate > KV_FATE_ABORTED)
+			check->report(check->arg, check->path, offset, "entry has an unknown kind or fate");
+		check->sums.nentries++;
+		if (version.kind == KV_VERSION_PUT)
+			check->sums.value_bytes += version.len;
+	}
+}
 
 /* Read all of it, or report that it cannot be read. */
 static bool
@@ -219,10 +247,7 @@ check_pages(RunCheck *check, const uint64 *fence, uint64 first, uint64 n)
 			continue;
 		problem = kv_run_page_problem(header, identity, first + i, page);
 		if (problem == NULL)
-			check_page(check->path, header, page, first + i,
-					   fence != NULL ? fence[first + i] : page_prefixes(page)[0],
-					   check->last_key, &check->last_len, &check->sums,
-					   check->report, check->arg);
+			check_page(check, page, first + i, fence != NULL ? &fence[first + i] : NULL);
 		else
 		{
 			check->report(check->arg, check->path, start + i * RUN_PAGE_SIZE, problem);

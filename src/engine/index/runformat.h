@@ -5,7 +5,8 @@
  *
  * The file grammar is in docs/format.md.  In short: page 0 is the header, then
  * npages entry pages of 4 KB, then the fence, one 8-byte key prefix (base/key.h)
- * per page.
+ * per page.  The prefixes of a page are of what comes behind the beginning that all
+ * its keys have in common, those of the fence behind that of the pages' first keys.
  */
 #ifndef KV_RUNFORMAT_H
 #define KV_RUNFORMAT_H
@@ -20,7 +21,8 @@
 #endif
 
 #define RUN_MAGIC			0x4E52564B	/* "KVRN" */
-#define RUN_FORMAT_VERSION	1
+#define RUN_FORMAT_VERSION	2	/* of runs of variable keys; 1 has no common beginnings */
+#define RUN_FORMAT_FIXED	1
 
 #define RUN_PAGE_SIZE		KV_BLOCK
 #define RUN_PAGE_UNFROZEN	0x0001	/* xid, cid and kind arrays are there */
@@ -35,12 +37,14 @@ typedef struct RunPageHeader
 	uint16		n;				/* entries, at least 1 */
 	uint16		flags;
 	uint32		uniform_len;	/* length of every PUT, if RUN_PAGE_UNIFORM */
-	uint32		reserved;		/* 0 */
+	uint16		common;			/* bytes with which all keys begin, and behind which prefixes are */
+	uint16		reserved;		/* 0 */
 } RunPageHeader;
 
 StaticAssertDecl(sizeof(RunPageHeader) == 16, "page header is 16 bytes on disk");
 StaticAssertDecl(sizeof(KvRunHeader) == 96, "run header is 96 bytes on disk");
 StaticAssertDecl(offsetof(KvRunHeader, directory_id) == 8, "run header layout");
+StaticAssertDecl(offsetof(KvRunHeader, common) == 38, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, nentries) == 48, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, header_crc) == 92, "run header layout");
 
@@ -141,6 +145,12 @@ static inline int
 page_entries(const char *page)
 {
 	return ((const RunPageHeader *) page)->n;
+}
+
+static inline int
+page_common(const char *page)
+{
+	return ((const RunPageHeader *) page)->common;
 }
 
 static inline const uint64 *

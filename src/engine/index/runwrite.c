@@ -5,6 +5,10 @@
  * Keeps I 5: a run is written through a descriptor under a temporary name, gets
  * its final name when it is complete, and is never written again.  Keeps I 12:
  * only one page, one output buffer and the fence (8 bytes a page) are in memory.
+ *
+ * The beginning that the first keys of all pages have in common is known only at the end.
+ * Until then the fence is behind what those so far have in common; where a page has less of
+ * that, what the earlier ones had more comes into their prefixes again (shorten_common).
  */
 #include "postgres.h"
 
@@ -45,6 +49,8 @@ struct KvRunWriter
 
 	uint64	   *fence;
 	uint64		fence_size;		/* allocated, in pages */
+	int			first_len;
+	uint8		first_key[KV_MAX_KEY];	/* of the first page */
 
 	char	   *output;			/* WRITE_STEP bytes */
 	Size		output_used;
@@ -68,7 +74,7 @@ kv_run_create(const char *path, const KvRunIds *ids)
 	writer->last_len = -1;
 
 	writer->header.magic = RUN_MAGIC;
-	writer->header.format_version = RUN_FORMAT_VERSION;
+	writer->header.format_version = ids->fixed_key_len > 0 ? RUN_FORMAT_FIXED : RUN_FORMAT_VERSION;
 	writer->header.directory_id = ids->directory_id;
 	writer->header.dboid = ids->dboid;
 	writer->header.relid = ids->relid;
@@ -124,6 +130,72 @@ writer_page_flags(const KvRunWriter *writer, bool uniform)
 		(uniform ? RUN_PAGE_UNIFORM : 0);
 }
 
+/* A key of the page being filled, if they are variable. */
+static const uint8 *
+heap_key(const KvRunWriter *writer, int i, int *keylen)
+{
+	int			start = i > 0 ? writer->key_ends[i - 1] : 0;
+
+	*keylen = writer->key_ends[i] - start;
+	return (const uint8 *) writer->heap + start;
+}
+
+/*
+ * The page's keys are complete: have its prefixes behind what they have in common.  Returns
+ * how many bytes that is.
+ */
+static int
+find_common(KvRunWriter *writer)
+{
+	int			first_len;
+	int			last_len;
+	const uint8 *first = heap_key(writer, 0, &first_len);
+	const uint8 *last = heap_key(writer, writer->n - 1, &last_len);
+	int			common = kv_key_common(first, first_len, last, last_len, KV_MAX_KEY);
+
+	for (int i = 0; i < writer->n && common > 0; i++)
+	{
+		int			keylen;
+		const uint8 *key = heap_key(writer, i, &keylen);
+
+		writer->prefixes[i] = kv_key_prefix_behind(key, keylen, common);
+	}
+	return common;
+}
+
+/* The fence is behind less than before: its prefixes get the bytes that lay between. */
+static void
+shorten_common(KvRunWriter *writer, int common)
+{
+	int			more = writer->header.common - common;
+	uint64		between = kv_key_prefix(writer->first_key + common, more);
+
+	for (uint64 i = 0; i < writer->header.npages; i++)
+		writer->fence[i] = more >= 8 ? between : between | writer->fence[i] >> 8 * more;
+	writer->header.common = common;
+}
+
+/* The next page's prefix for the fence. */
+static uint64
+fence_prefix(KvRunWriter *writer)
+{
+	int			keylen;
+	const uint8 *key = heap_key(writer, 0, &keylen);
+	int			common;
+
+	if (writer->header.fixed_key_len > 0)
+		return writer->prefixes[0];
+	if (writer->header.npages == 0)
+	{
+		memcpy(writer->first_key, key, keylen);
+		writer->first_len = writer->header.common = keylen;
+	}
+	common = kv_key_common(writer->first_key, writer->first_len, key, keylen, writer->header.common);
+	if (common < writer->header.common)
+		shorten_common(writer, common);
+	return kv_key_prefix_behind(key, keylen, common);
+}
+
 /* Lay out the page being filled and pass it to the output. */
 static void
 finish_page(KvRunWriter *writer)
@@ -145,6 +217,7 @@ finish_page(KvRunWriter *writer)
 	page.header.n = n;
 	page.header.flags = flags;
 	page.header.uniform_len = writer->uniform ? writer->uniform_len : 0;
+	page.header.common = flags & RUN_PAGE_VARIABLE ? find_common(writer) : 0;
 
 	page_layout(n, flags, &layout);
 	memcpy(page.bytes + layout.prefixes, writer->prefixes, n * sizeof(uint64));
@@ -180,7 +253,7 @@ finish_page(KvRunWriter *writer)
 		writer->fence = repalloc_huge(writer->fence,
 									  writer->fence_size * sizeof(uint64));
 	}
-	writer->fence[writer->header.npages] = writer->prefixes[0];
+	writer->fence[writer->header.npages] = fence_prefix(writer);
 	page.header.crc = page_crc(writer->identity_crc, writer->header.npages, page.bytes);
 	writer->header.npages++;
 	put_output(writer, page.bytes, RUN_PAGE_SIZE);
