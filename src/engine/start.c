@@ -27,6 +27,7 @@
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
+#include "engine/io/machine.h"
 #include "engine/life/life.h"
 #include "engine/maintainer.h"
 #include "engine/restart/restart.h"
@@ -90,7 +91,7 @@ static shmem_startup_hook_type previous_shmem_startup = NULL;
 void
 kv_engine_gucs(void)
 {
-	kv_memory_gucs();
+	kv_memory_gucs(kv_machine_memory(KV_MACHINE_GROUPS, KV_MACHINE_ROOT));
 	for (int i = 0; i < lengthof(rooms); i++)
 	{
 		if (rooms[i].gucs)

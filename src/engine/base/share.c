@@ -6,9 +6,14 @@
 
 #include <limits.h>
 
+#include "miscadmin.h"
+
 #include "engine/base/share.h"
 
 #define KV_MOST_SHARES	4
+#define KV_MEMORY_MB	256		/* kvfdw.memory by default … */
+#define KV_LEAST_MB		64
+#define KV_MACHINE_PART	4		/* … but no more than this part of the server's */
 
 typedef struct KvShare
 {
@@ -23,13 +28,23 @@ static int	nshares = 0;
 static int	memory_mb;
 
 void
-kv_memory_gucs(void)
+kv_memory_gucs(uint64 machine)
 {
+	uint64		part = machine / KV_MACHINE_PART / (1024 * 1024);
+	int			usual = Max(Min(part, KV_MEMORY_MB), KV_LEAST_MB);
+
 	DefineCustomIntVariable("kvfdw.memory",
 							"Shared memory for caches and recent versions.",
 							"Divided among those whose sizes are not set.",
-							&memory_mb, 256, 64, 1048576,
+							&memory_mb, usual, KV_LEAST_MB, 1048576,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+	if (usual < KV_MEMORY_MB && memory_mb == usual && process_shared_preload_libraries_in_progress &&
+		!IsUnderPostmaster)
+		ereport(LOG,
+				(errmsg("kvfdw.memory is %d MB by default on this server", usual),
+				 errdetail("The server may use %llu MB; with more than %d MB it is %d MB.",
+						   (unsigned long long) (machine / (1024 * 1024)),
+						   KV_MEMORY_MB * KV_MACHINE_PART, KV_MEMORY_MB)));
 }
 
 void

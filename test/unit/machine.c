@@ -1,0 +1,93 @@
+/*
+ * machine.c
+ *		How much memory a server may use, in trees of files as control groups of both versions have them.
+ *
+ * The source is included.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#undef printf
+#undef snprintf
+#undef fprintf
+
+#include "engine/io/machine.c"
+
+#define MB	(1024 * 1024)
+
+static int	tests = 0;
+static int	failed = 0;
+static char root[512];
+
+size_t
+strlcpy(char *to, const char *from, size_t size)
+{
+	snprintf(to, size, "%s", from);
+	return strlen(from);
+}
+
+static void
+put(const char *name, const char *text)
+{
+	char		path[1024];
+	FILE	   *file;
+
+	snprintf(path, sizeof(path), "%s/%s", root, name);
+	for (char *at = path + strlen(root) + 1; (at = strchr(at, '/')) != NULL; at++)
+	{
+		*at = '\0';
+		(void) mkdir(path, 0700);
+		*at = '/';
+	}
+	file = fopen(path, "w");
+	fputs(text, file);
+	fclose(file);
+}
+
+static void
+is(const char *groups, uint64 expected, const char *what)
+{
+	char		path[1024];
+	uint64		got;
+
+	put("groups", groups);
+	snprintf(path, sizeof(path), "%s/groups", root);
+	got = kv_machine_memory(path, root);
+	tests++;
+	if (got != expected)
+		failed++;
+	printf("%sok %d - %s%s", got == expected ? "" : "not ", tests, what, got == expected ? "\n" : "");
+	if (got != expected)
+		printf(": %llu, not %llu\n", (unsigned long long) got, (unsigned long long) expected);
+}
+
+int
+main(int argc, char **argv)
+{
+	uint64		all = (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE);
+
+	snprintf(root, sizeof(root), "%s/groups-of-%d", argv[1], (int) getpid());
+	(void) mkdir(root, 0700);
+	is("0::/\n", all, "no limit anywhere");
+	put("a/b/memory.max", "max\n");
+	is("0::/a/b\n", all, "version 2, unlimited");
+	put("a/memory.max", "20971520\n");
+	is("0::/a/b\n", 20 * MB, "version 2: the group above");
+	put("a/b/memory.max", "10485760\n");
+	is("0::/a/b\n", 10 * MB, "version 2: the group itself");
+	put("memory.max", "5242880\n");
+	is("0::/\n", 5 * MB, "version 2: a container that sees its own group as the root");
+	is("0::/elsewhere/../x\n", 5 * MB, "version 2: a group that is not to be seen");
+	put("memory.max", "max\n");
+	put("memory/x/y/memory.limit_in_bytes", "9223372036854771712\n");
+	is("12:memory:/x/y\n3:cpu:/a/b\n", all, "version 1, unlimited");
+	put("memory/x/memory.limit_in_bytes", "7340032\n");
+	is("3:cpu:/a/b\n12:memory:/x/y\n1:name=systemd:/\n0::/\n", 7 * MB, "version 1: the group above, and others beside");
+	put("memory/memory.limit_in_bytes", "6291456\n");
+	is("12:memory:/docker/0123\n", 6 * MB, "version 1: a container that sees its own group as the root");
+	is("nonsense\n::\n:\n12:memory\n", all, "lines that say nothing");
+	printf("1..%d\n", tests);
+	return failed > 0;
+}
