@@ -404,6 +404,7 @@ kv_maintainer_main(Datum arg)
 {
 	MemoryContext context;
 	bool		settled = false;
+	bool		warmed = false;
 	bool		reloaded;
 
 	kv_worker_begin("kvfdw maintainer");
@@ -424,7 +425,10 @@ kv_maintainer_main(Datum arg)
 		MemoryContextReset(context);
 		CHECK_FOR_INTERRUPTS();
 
-		/* a standby learns from the WAL what is to go */
+		/* a standby learns from the WAL what is to go, and opens what is used */
+		if (!warmed && RecoveryInProgress())
+			kv_warm_start();
+		warmed = true;
 		if (!settled && !RecoveryInProgress())
 		{
 			settle_everything();

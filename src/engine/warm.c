@@ -4,9 +4,13 @@
  *		(kvfdw_prewarm), and after a start those that were there when the server stopped.
  *
  * When the server stops the maintainer notes which blocks are in the value cache and in the
- * recent ring.  After the start, when it has opened the stores, a worker reads them, in the
- * order of their places, and removes the file.  A place may have got other bytes since, as
- * after a power loss: then the block is of no use, and is lost when it is met.
+ * recent ring, and which frames are in the second tier.  After the start, when it has opened
+ * the stores, a worker has those frames found again, reads the blocks, in the order of their
+ * places, and removes the file.  A place may have got other bytes since, as after a power
+ * loss: then the block is of no use, and is lost when it is met.
+ *
+ * A standby opens stores as they are used, so there the worker opens those that are noted,
+ * when the standby is consistent.
  *
  * The file's grammar is in docs/format.md.
  */
@@ -15,6 +19,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
@@ -27,6 +32,7 @@
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/io/io.h"
+#include "engine/life/life.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
@@ -34,8 +40,8 @@
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
 #define KV_WARM_MAGIC	0x4b565741	/* "KVWA" */
-#define KV_WARM_VERSION	1
-#define KV_WARM_MOST	(16 * 1024 * 1024)	/* blocks that are noted */
+#define KV_WARM_VERSION	2
+#define KV_WARM_MOST	(16 * 1024 * 1024)	/* blocks, or frames, that are noted */
 
 #define KV_WARM_READ	(256 * 1024)
 #define KV_WARM_READS	16
@@ -45,21 +51,30 @@ typedef struct KvWarmHead
 	uint32		magic;
 	uint32		format_version;
 	uint64		system_identifier;
+	uint64		tier_mark;		/* kv_tier_mark(); 0: there are no frames */
 	uint32		nstores;
 	uint32		crc;			/* of all behind */
 } KvWarmHead;
 
-/* Behind it are the numbers of its blocks, 8 bytes each, ascending. */
+/* Behind it are the numbers of its blocks, 8 bytes each, ascending, and its frames. */
 typedef struct KvWarmStore
 {
 	KvStoreKey	key;
-	uint32		pad;
+	uint32		nframes;
 	uint64		id;
 	uint64		nblocks;
 } KvWarmStore;
 
-StaticAssertDecl(sizeof(KvWarmHead) == 24, "head of the warm file is 24 bytes on disk");
+typedef struct KvWarmFrame
+{
+	uint64		number;			/* address / 64 kB */
+	uint32		frame;			/* in the second tier */
+	uint32		valid;			/* a bit for each block */
+} KvWarmFrame;
+
+StaticAssertDecl(sizeof(KvWarmHead) == 32, "head of the warm file is 32 bytes on disk");
 StaticAssertDecl(sizeof(KvWarmStore) == 32, "a store of the warm file is 32 bytes on disk");
+StaticAssertDecl(sizeof(KvWarmFrame) == 16, "a frame of the warm file is 16 bytes on disk");
 
 /* ---- reading blocks ---- */
 
@@ -237,20 +252,36 @@ typedef struct KvCachedBlock
 	uint64		number;			/* address / KV_BLOCK */
 } KvCachedBlock;
 
-typedef struct KvCachedBlocks
+/* What is cached, by store and place once it is sorted. */
+typedef struct KvCached
 {
 	KvCachedBlock *blocks;
-	uint64		n;
-	uint64		room;
-} KvCachedBlocks;
+	uint64		nblocks;
+	uint64		blocks_room;
+	uint64		next_block;		/* of those, to be written */
+	KvTierFrame *frames;
+	uint64		nframes;
+	uint64		frames_room;
+	uint64		next_frame;
+	uint64		tier_mark;
+} KvCached;
 
 static void
 note_block(void *arg, uint32 cache_id, uint64 number)
 {
-	KvCachedBlocks *cached = arg;
+	KvCached   *cached = arg;
 
-	if (cached->n < cached->room)
-		cached->blocks[cached->n++] = (KvCachedBlock) {cache_id, number};
+	if (cached->nblocks < cached->blocks_room)
+		cached->blocks[cached->nblocks++] = (KvCachedBlock) {cache_id, number};
+}
+
+static void
+note_frame(void *arg, const KvTierFrame *frame)
+{
+	KvCached   *cached = arg;
+
+	if (cached->nframes < cached->frames_room)
+		cached->frames[cached->nframes++] = *frame;
 }
 
 static int
@@ -264,52 +295,83 @@ compare_blocks(const void *a, const void *b)
 	return left->number < right->number ? -1 : left->number > right->number;
 }
 
-static KvStore *
-store_of(List *stores, uint32 cache_id)
+static int
+compare_frames(const void *a, const void *b)
 {
-	ListCell   *cell;
+	const KvTierFrame *left = a;
+	const KvTierFrame *right = b;
 
-	foreach(cell, stores)
+	if (left->cache_id != right->cache_id)
+		return left->cache_id < right->cache_id ? -1 : 1;
+	return left->frame < right->frame ? -1 : left->frame > right->frame;
+}
+
+static int
+compare_stores(const ListCell *a, const ListCell *b)
+{
+	uint32		left = ((KvStore *) lfirst(a))->cache_id;
+	uint32		right = ((KvStore *) lfirst(b))->cache_id;
+
+	return left < right ? -1 : left > right;
+}
+
+/* Write what is cached of a store, the next one by its cache_id; returns its bytes. */
+static Size
+make_entry(const KvStore *store, KvCached *cached, char *into)
+{
+	KvWarmStore *entry = (KvWarmStore *) into;
+	uint64	   *numbers = (uint64 *) (entry + 1);
+	KvWarmFrame *frames;
+
+	memset(entry, 0, sizeof(*entry));
+	entry->key = store->key;
+	entry->id = store->shape.id;
+	for (; cached->next_block < cached->nblocks; cached->next_block++)
 	{
-		if (((KvStore *) lfirst(cell))->cache_id == cache_id)
-			return lfirst(cell);
+		const KvCachedBlock *block = &cached->blocks[cached->next_block];
+
+		if (block->cache_id > store->cache_id)
+			break;
+		if (block->cache_id == store->cache_id &&
+			(entry->nblocks == 0 || numbers[entry->nblocks - 1] != block->number))
+			numbers[entry->nblocks++] = block->number;
 	}
-	return NULL;
+	frames = (KvWarmFrame *) (numbers + entry->nblocks);
+	for (; cached->next_frame < cached->nframes; cached->next_frame++)
+	{
+		const KvTierFrame *frame = &cached->frames[cached->next_frame];
+
+		if (frame->cache_id > store->cache_id)
+			break;
+		if (frame->cache_id == store->cache_id)
+			frames[entry->nframes++] = (KvWarmFrame) {frame->number, frame->frame, frame->valid};
+	}
+	if (entry->nblocks == 0 && entry->nframes == 0)
+		return 0;
+	return (char *) (frames + entry->nframes) - into;
 }
 
 /* The file's content; 0: nothing is cached. */
 static Size
-make_file(List *stores, const KvCachedBlocks *cached, char *file)
+make_file(List *stores, KvCached *cached, char *file)
 {
 	KvWarmHead *head = (KvWarmHead *) file;
 	Size		len = sizeof(KvWarmHead);
+	ListCell   *cell;
 
 	memset(head, 0, sizeof(*head));
-	for (uint64 i = 0, behind; i < cached->n; i = behind)
+	list_sort(stores, compare_stores);
+	foreach(cell, stores)
 	{
-		uint32		cache_id = cached->blocks[i].cache_id;
-		const KvStore *store = store_of(stores, cache_id);
-		KvWarmStore *entry = (KvWarmStore *) (file + len);
-		uint64	   *numbers = (uint64 *) (entry + 1);
+		Size		entry = make_entry(lfirst(cell), cached, file + len);
 
-		for (behind = i; behind < cached->n && cached->blocks[behind].cache_id == cache_id; behind++)
-			;
-		if (store == NULL)
-			continue;
-		memset(entry, 0, sizeof(*entry));
-		entry->key = store->key;
-		entry->id = store->shape.id;
-		for (uint64 k = i; k < behind; k++)
-		{
-			if (k == i || cached->blocks[k].number != cached->blocks[k - 1].number)
-				numbers[entry->nblocks++] = cached->blocks[k].number;
-		}
-		len += sizeof(*entry) + entry->nblocks * sizeof(uint64);
-		head->nstores++;
+		len += entry;
+		head->nstores += entry > 0;
 	}
 	head->magic = KV_WARM_MAGIC;
 	head->format_version = KV_WARM_VERSION;
 	head->system_identifier = GetSystemIdentifier();
+	head->tier_mark = cached->tier_mark;
 	head->crc = kv_crc(file + sizeof(*head), len - sizeof(*head));
 	return head->nstores > 0 ? len : 0;
 }
@@ -318,19 +380,26 @@ static void
 write_file(void *arg)
 {
 	List	   *stores = *(List **) arg;
-	KvCachedBlocks cached = {.room = Min(kv_block_room() + kv_recent_room(), KV_WARM_MOST)};
+	KvCached	cached = {.blocks_room = Min(kv_block_room() + kv_recent_room(), KV_WARM_MOST)};
 	char	   *file;
 	Size		len;
 
-	if (kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}) ||
-		cached.room == 0)
+	if (kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
 		return;
-	cached.blocks = MemoryContextAllocHuge(CurrentMemoryContext, cached.room * sizeof(KvCachedBlock));
+	cached.tier_mark = kv_tier_mark();
+	cached.frames_room = cached.tier_mark != 0 ? Min(kv_tier_room(), KV_WARM_MOST) : 0;
+	if (cached.blocks_room + cached.frames_room == 0)
+		return;
+	cached.blocks = MemoryContextAllocHuge(CurrentMemoryContext, Max(cached.blocks_room, 1) * sizeof(KvCachedBlock));
+	cached.frames = MemoryContextAllocHuge(CurrentMemoryContext, Max(cached.frames_room, 1) * sizeof(KvTierFrame));
 	kv_block_each(note_block, &cached);
 	kv_recent_each(note_block, &cached);
-	qsort(cached.blocks, cached.n, sizeof(KvCachedBlock), compare_blocks);
+	kv_tier_each(note_frame, &cached);
+	qsort(cached.blocks, cached.nblocks, sizeof(KvCachedBlock), compare_blocks);
+	qsort(cached.frames, cached.nframes, sizeof(KvTierFrame), compare_frames);
 	file = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(KvWarmHead) +
-								  list_length(stores) * sizeof(KvWarmStore) + cached.n * sizeof(uint64));
+								  list_length(stores) * sizeof(KvWarmStore) +
+								  cached.nblocks * sizeof(uint64) + cached.nframes * sizeof(KvWarmFrame));
 	len = make_file(stores, &cached, file);
 	if (len > 0)
 		kv_io_replace(KV_WARM_PATH, file, len, false);
@@ -352,9 +421,6 @@ unpin_stores(int code, Datum arg)
 void
 kv_warm_note(void)
 {
-	/* a standby opens what is used, and would not know when to read it */
-	if (RecoveryInProgress())
-		return;
 	before_shmem_exit(unpin_stores, 0);
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	(void) kv_attempt(write_file, &pinned);
@@ -381,12 +447,29 @@ file_problem(const char *file, Size len)
 	{
 		const KvWarmStore *entry = (const KvWarmStore *) (file + at);
 
-		if (len - at < sizeof(KvWarmStore) ||
-			(len - at - sizeof(KvWarmStore)) / sizeof(uint64) < entry->nblocks)
+		if (len - at < sizeof(KvWarmStore))
 			return "it is damaged";
-		at += sizeof(KvWarmStore) + entry->nblocks * sizeof(uint64);
+		at += sizeof(KvWarmStore);
+		if ((len - at) / sizeof(uint64) < entry->nblocks)
+			return "it is damaged";
+		at += entry->nblocks * sizeof(uint64);
+		if ((len - at) / sizeof(KvWarmFrame) < entry->nframes)
+			return "it is damaged";
+		at += entry->nframes * sizeof(KvWarmFrame);
 	}
 	return NULL;
+}
+
+static const KvWarmFrame *
+frames_of(const KvWarmStore *entry)
+{
+	return (const KvWarmFrame *) ((const uint64 *) (entry + 1) + entry->nblocks);
+}
+
+static const KvWarmStore *
+entry_behind(const KvWarmStore *entry)
+{
+	return (const KvWarmStore *) (frames_of(entry) + entry->nframes);
 }
 
 static KvStore *
@@ -404,39 +487,114 @@ noted_store(const KvWarmStore *entry)
 	return NULL;
 }
 
+/* Call back for each store of the file that is open. */
+static void
+each_noted(const char *file, void (*each) (KvStore *store, const KvWarmStore *entry))
+{
+	const KvWarmStore *entry = (const KvWarmStore *) (file + sizeof(KvWarmHead));
+
+	for (uint32 i = 0; i < ((const KvWarmHead *) file)->nstores; i++, entry = entry_behind(entry))
+	{
+		KvStore    *store = noted_store(entry);
+
+		if (store != NULL)
+			each(store, entry);
+	}
+}
+
+static void
+enter_frames(KvStore *store, const KvWarmStore *entry)
+{
+	const KvWarmFrame *frames = frames_of(entry);
+
+	for (uint32 i = 0; i < entry->nframes; i++)
+	{
+		KvTierFrame frame = {store->cache_id, frames[i].frame, frames[i].number, frames[i].valid};
+
+		kv_tier_enter(&frame);
+	}
+}
+
+static void
+read_blocks(KvStore *store, const KvWarmStore *entry)
+{
+	const uint64 *numbers = (const uint64 *) (entry + 1);
+	KvWarming	warming;
+
+	begin_warming(&warming, store);
+	for (uint64 i = 0; i < entry->nblocks; i++)
+	{
+		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
+			break;
+		gather(&warming, numbers[i] * KV_BLOCK, KV_BLOCK);
+	}
+	(void) end_warming(&warming);
+}
+
+static void
+load_table(void *arg)
+{
+	(void) kv_store_by_key(arg);
+}
+
+static void
+open_store(void *arg)
+{
+	kv_store_ensure_open(arg);
+}
+
+/* Open the stores of the file, as far as that is possible. */
+static void
+open_noted(const char *file)
+{
+	uint32		nstores = ((const KvWarmHead *) file)->nstores;
+	const KvWarmStore *first = (const KvWarmStore *) (file + sizeof(KvWarmHead));
+	const KvWarmStore *entry = first;
+
+	for (uint32 i = 0; i < nstores; i++, entry = entry_behind(entry))
+		(void) kv_attempt(load_table, unconstify(KvStoreKey *, &entry->key));
+	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_CLOSED);
+	entry = first;
+	for (uint32 i = 0; i < nstores; i++, entry = entry_behind(entry))
+	{
+		KvStore    *store = noted_store(entry);
+
+		CHECK_FOR_INTERRUPTS();
+		if (store != NULL && !store->shape.unusable)
+			(void) kv_attempt(open_store, store);
+	}
+	unpin_stores(0, 0);
+}
+
 static void
 read_file(void *arg)
 {
 	Size		len;
 	char	   *file = kv_io_slurp(KV_WARM_PATH, &len);
 	const char *problem = file != NULL ? file_problem(file, len) : NULL;
-	Size		at = sizeof(KvWarmHead);
 
 	if (problem != NULL)
 		ereport(LOG,
 				(errmsg("ignoring file \"%s\": %s", KV_WARM_PATH, problem)));
 	if (file == NULL || problem != NULL)
 		return;
-	for (uint32 i = 0; i < ((KvWarmHead *) file)->nstores; i++)
-	{
-		const KvWarmStore *entry = (const KvWarmStore *) (file + at);
-		const uint64 *numbers = (const uint64 *) (entry + 1);
-		KvStore    *store = noted_store(entry);
-		KvWarming	warming;
-
-		at += sizeof(KvWarmStore) + entry->nblocks * sizeof(uint64);
-		if (store == NULL)
-			continue;
-		begin_warming(&warming, store);
-		for (uint64 k = 0; k < entry->nblocks; k++)
-		{
-			if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
-				break;
-			gather(&warming, numbers[k] * KV_BLOCK, KV_BLOCK);
-		}
-		(void) end_warming(&warming);
-	}
+	if (RecoveryInProgress())
+		open_noted(file);
+	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	if (kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark))
+		each_noted(file, enter_frames);
+	each_noted(file, read_blocks);
 	KV_STOP_POINT("warm_read");
+}
+
+/* Read the file, and remove it unless the server stops before that is done. */
+static void
+use_file(void)
+{
+	(void) kv_attempt(read_file, NULL);
+	unpin_stores(0, 0);
+	if (!ShutdownRequestPending)
+		(void) kv_io_unlink(KV_WARM_PATH);
 }
 
 void
@@ -446,10 +604,7 @@ kv_warm_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	before_shmem_exit(unpin_stores, 0);
-	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
-	(void) kv_attempt(read_file, NULL);
-	unpin_stores(0, 0);
-	(void) kv_io_unlink(KV_WARM_PATH);
+	use_file();
 	proc_exit(0);
 }
 
@@ -458,9 +613,12 @@ kv_warm_start(void)
 {
 	BackgroundWorkerHandle *handle;
 
-	if (kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
-	{
-		if (!kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
-			kv_worker_missed("kvfdw warm", "The cache of values begins empty.");
-	}
+	if (!kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}) ||
+		kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
+		return;
+
+	/* all of max_worker_processes are in use */
+	before_shmem_exit(unpin_stores, 0);
+	use_file();
+	cancel_before_shmem_exit(unpin_stores, 0);
 }

@@ -1,6 +1,6 @@
 /*
  * warm.h
- *		The value cache is warm after a clean restart: a file says which blocks it had.
+ *		The value cache and the second tier are warm after a clean restart: a file says what they had.
  *
  * What the file says is a hint.  It may be missing, damaged, old or another server's: what
  * is read for it is verified when it is used (I 4), and nothing here raises but
@@ -11,9 +11,12 @@
 
 /* In the maintainer, when it is told to end: writes the file, unless one is still to be read. */
 extern void kv_warm_note(void);
-/* In the maintainer, when stores have been opened: if there is a file, starts who reads it. */
+/*
+ * In the maintainer, when stores have been opened, on a standby when it is consistent: if there
+ * is a file, starts who reads it, or reads it if there is no room for a worker.
+ */
 extern void kv_warm_start(void);
-/* Its main function; arg is not used.  Reads the blocks of open stores, removes the file. */
+/* Its main function; arg is not used.  Has frames found and reads blocks of open stores, removes the file. */
 extern PGDLLEXPORT void kv_warm_worker_main(Datum arg);
 
 #endif							/* KV_WARM_H */

@@ -1,4 +1,4 @@
-# Promise: kvfdw_prewarm() and a clean restart leave a warm value cache; the file that says what was cached may be missing,
+# Promise: kvfdw_prewarm() and a clean restart, of a standby too, leave a warm value cache; the file that says what was cached may be missing,
 # damaged, another's or half used: never an error, never other values.  And kvfdw.memory is divided among what has no size.
 use strict;
 use warnings;
@@ -8,9 +8,10 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
+use KvReplica;
 
 plan skip_all => 'heap has other caches' if heap_only();
-my $node = kv_cluster('warm', 'kvfdw.memory' => '64MB', 'kvfdw.value_cache' => -1, 'kvfdw.recent_cache' => 0, 'kvfdw.merge_buffers' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+my $node = kv_primary('warm', 'kvfdw.memory' => '64MB', 'kvfdw.value_cache' => -1, 'kvfdw.recent_cache' => 0, 'kvfdw.merge_buffers' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
 my $file = $node->data_dir . '/kvfdw/warm';
 
 is(join(' ', map { setting($node, "kvfdw.$_") } qw(memory value_cache recent_cache range_cache delta_memory)), '64MB 24MB 0 16MB 16MB', 'parts of kvfdw.memory');
@@ -35,7 +36,7 @@ is(rows_right() . ' ' . device_reads(), '1000|t 0', '... so that its values are 
 is(answer($node, q{SELECT kvfdw_prewarm('t') > 0}), 't', 'once more');
 
 $node->stop;
-cmp_ok(-s $file, '>=', 24 + 32 + 1000 * 8, 'a clean stop notes what is cached');
+cmp_ok(-s $file, '>=', 32 + 32 + 1000 * 8, 'a clean stop notes what is cached');
 my $sound = slurp_file($file);
 $node->start;
 warmed();
@@ -43,17 +44,18 @@ reset_counts();
 is(rows_right() . ' ' . device_reads(), '1000|t 0', 'after it they are in memory again');
 
 # what else may be there
-my %damaged = (empty => '', cut => substr($sound, 0, -8), 'its head' => substr($sound, 0, 24), flipped => substr($sound, 0, 100) . chr(ord(substr($sound, 100, 1)) ^ 1) . substr($sound, 101));
-my $body = substr($sound, 24);
+my %damaged = (empty => '', cut => substr($sound, 0, -8), 'its head' => substr($sound, 0, 32), flipped => substr($sound, 0, 100) . chr(ord(substr($sound, 100, 1)) ^ 1) . substr($sound, 101));
+my $body = substr($sound, 32);
 # sums that are right
-my $signed = sub { my ($head, $rest) = @_; return pack('L L Q L L', @$head, crc32c($rest)) . $rest; };
-my ($magic, $version, $system, $nstores) = unpack('L L Q L', $sound);
-$damaged{'of another server'} = $signed->([ $magic, $version, $system + 1, $nstores ], $body);
-$damaged{'of a newer library'} = $signed->([ $magic, $version + 1, $system, $nstores ], $body);
-$damaged{'of too many stores'} = $signed->([ $magic, $version, $system, $nstores + 1 ], $body);
-$damaged{'of too many blocks'} = $signed->([ $magic, $version, $system, $nstores ], substr($body, 0, 24) . pack('Q', 1 << 40) . substr($body, 32));
-my %harmless = (missing => undef, 'of another table' => $signed->([ $magic, $version, $system, $nstores ], pack('L', 4711) . substr($body, 4)),
-	'of places that are nowhere' => $signed->([ $magic, $version, $system, $nstores ], substr($body, 0, 32) . join('', map { pack('Q', $_ * 12345 + (1 << 40)) } 1 .. (length($body) - 32) / 8)));
+my $signed = sub { my ($head, $rest) = @_; return pack('L L Q Q L L', @$head, crc32c($rest)) . $rest; };
+my ($magic, $version, $system, $mark, $nstores) = unpack('L L Q Q L', $sound);
+$damaged{'of another server'} = $signed->([ $magic, $version, $system + 1, $mark, $nstores ], $body);
+$damaged{'of a newer library'} = $signed->([ $magic, $version + 1, $system, $mark, $nstores ], $body);
+$damaged{'of too many stores'} = $signed->([ $magic, $version, $system, $mark, $nstores + 1 ], $body);
+$damaged{'of too many blocks'} = $signed->([ $magic, $version, $system, $mark, $nstores ], substr($body, 0, 24) . pack('Q', 1 << 40) . substr($body, 32));
+$damaged{'of too many frames'} = $signed->([ $magic, $version, $system, $mark, $nstores ], substr($body, 0, 12) . pack('L', 1 << 30) . substr($body, 16));
+my %harmless = (missing => undef, 'of another table' => $signed->([ $magic, $version, $system, $mark, $nstores ], pack('L', 4711) . substr($body, 4)),
+	'of places that are nowhere' => $signed->([ $magic, $version, $system, $mark, $nstores ], substr($body, 0, 32) . join('', map { pack('Q', $_ * 12345 + (1 << 40)) } 1 .. (length($body) - 32) / 8)));
 for my $what (sort keys %damaged, keys %harmless)
 {
 	my $bytes = exists $damaged{$what} ? $damaged{$what} : $harmless{$what};
@@ -85,4 +87,21 @@ SKIP:
 	reset_counts();
 	is(rows_right() . ' ' . device_reads(), '1000|t 0', '... to the next start');
 }
+
+# a standby
+my $standby = kv_standby($node, 'standby', has_faults($node) ? ('kvfdw.stop_points' => "''") : ());
+caught_up($node, $standby);
+sub standby_reads { return answer($standby, q{SELECT count(*), bool_and(v = repeat(md5(k::text), 128)) FROM generate_series(1, 1000) g, LATERAL (SELECT * FROM t WHERE k = g OFFSET 0) l}); }
+is(standby_reads(), '1000|t', 'a standby reads');
+$file = $standby->data_dir . '/kvfdw/warm';
+for my $what ('it stops and starts', 'again')
+{
+	$standby->stop;
+	ok(-e $file, "$what: it notes what is cached");
+	$standby->start;
+	warmed();
+	my $before = answer($standby, q{SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 't'::regclass});
+	is(standby_reads() . ' ' . (answer($standby, q{SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) - $before), '1000|t 0', '... and has it in memory again');
+}
+$standby->stop;
 done_testing();

@@ -1,5 +1,6 @@
 # Promise: what leaves the recent ring is read from the second tier, each value right; a tier that is slow, fails, has other
-# bytes, is cut, gone or another server's costs reads of the value files, and never an error or other values.
+# bytes, is cut, gone or another server's costs reads of the value files, and never an error or other values.  After a clean
+# stop it is warm, if it is the file that was left, and else it is empty.
 use strict;
 use warnings;
 use FindBin;
@@ -51,6 +52,54 @@ is(answer($node, q{SELECT bool_and(calls > 0) FROM kvfdw_stat_io WHERE kind = 't
 fill('p', 1, 6500, 'b');
 is(right('q', 1200, 'a') . right('p', 6500, 'b'), '1200|t6500|t', 'all is right when the file has come round');
 is(stat_of('used <= frames AND hits > 0'), 't', 'and what is in it is bounded');
+
+# a clean stop, and what may happen to the file until the start
+my $warm = $node->data_dir . '/kvfdw/warm';
+my $foot = (16 << 20) - (64 << 10);
+sub begin { my $log = -s $node->logfile; $node->start; wait_for('the tier', sub { stat_of('"on"') eq 't' && !-e $warm }); return substr(slurp_file($node->logfile), $log); }
+sub patch { my ($at, $bytes) = @_; open(my $f, '+<', $file) or die "$file: $!"; binmode $f; sysseek($f, $at, 0); syswrite($f, $bytes); close $f; return; }
+sub piece { my ($at, $len) = @_; return substr(slurp_file($file), $at, $len); }
+sub signed { my ($mark) = @_; return patch($foot, $mark . pack('L', crc32c($mark))); }
+$node->stop;
+my $older = slurp_file($file);
+begin();
+fill('p', 6501, 6700, 'b');
+my $used = stat_of('used');
+$node->stop;
+my ($file_then, $warm_then) = (slurp_file($file), slurp_file($warm));
+my %happens = (
+	'nothing happens' => sub { },
+	'other bytes in the frames' => sub { patch(0, 'x' x $foot) },
+	'a file of an older stop' => sub { patch(0, $older) },
+	'a flipped bit in the mark' => sub { patch($foot + 20, chr(ord(piece($foot + 20, 1)) ^ 1)) },
+	'another server\'s mark' => sub { my $mark = piece($foot, 36); substr($mark, 8, 8) = pack('Q', unpack('Q', substr($mark, 8, 8)) + 1); signed($mark) },
+	'a hand that is nowhere' => sub { my $mark = piece($foot, 36); substr($mark, 28, 4) = pack('L', 255); signed($mark) },
+	'a cut file' => sub { truncate $file, 1 << 20 },
+	'a longer file' => sub { truncate $file, 17 << 20 },
+	'a file that others can read' => sub { chmod 0644, $file },
+	'a second name' => sub { link $file, "$file.2" },
+	'no file' => sub { unlink $file },
+	'no note' => sub { unlink $warm });
+for my $what ('other bytes in the frames', (grep { !/^other|^nothing/ } sort keys %happens), 'nothing happens')
+{
+	$node->stop if postmaster_runs($node);
+	patch(0, $file_then);
+	truncate $file, 16 << 20;
+	chmod 0600, $file;
+	unlink $warm;
+	append_to_file($warm, $warm_then);
+	$happens{$what}->();
+	my $said = begin();
+	my $kept = $what =~ /^other|^nothing/ ? $used : 0;
+	cmp_ok(stat_of('used'), $kept ? '>=' : '==', $kept, "$what: frames in the tier");
+	$node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()');
+	is(right('p', 6700, 'b'), '6700|t', '... all is right');
+	unlike($said, qr/ERROR|WARNING|PANIC|ignoring|without its second tier/, '... and nobody is told');
+	is(sprintf('%o %d', (stat $file)[2] & 07777, -s $file), '600 16777216', '... the file is for nobody else');
+	unlink "$file.2";
+}
+cmp_ok((split /\|/, counts('p'))[0], '>=', $used, 'after a clean stop values are read in the tier');
+is(piece($foot, 40), "\0" x 40, 'while the server runs the file has no mark');
 
 # other bytes
 sub overwrite { my ($what, $bytes) = @_; open(my $f, '+<', $file) or die "$file: $!"; syswrite($f, $bytes) or die "$file: $!"; close $f; return; }

@@ -87,6 +87,7 @@ kv_worker_start(const char *name, const char *function, Datum arg,
 	BackgroundWorker worker;
 
 	kv_worker_describe(&worker, name, function);
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_main_arg = arg;
 	worker.bgw_notify_pid = MyProcPid;

@@ -584,4 +584,25 @@ extern void kv_tier_count(KvTierCounter what, uint64 n);
 extern void kv_tier_wake(void); /* its writer: frames are about to leave the recent ring */
 extern void kv_tier_stats_reset(void);
 
+/* A frame of the tier, for warm.c. */
+typedef struct KvTierFrame
+{
+	uint32		cache_id;
+	uint32		frame;			/* its place in the file */
+	uint64		number;			/* of the addresses */
+	uint32		valid;			/* a bit for each block */
+} KvTierFrame;
+
+/* The server stops: mark the file.  Returns the mark, which is no other's; 0: it could not. */
+extern uint64 kv_tier_mark(void);
+extern uint64 kv_tier_room(void);	/* how many frames there are */
+extern void kv_tier_each(void (*each) (void *arg, const KvTierFrame *frame), void *arg);
+/*
+ * Is the file the one that was so marked, with nothing written since but after this start?
+ * Waits until that is known; serves interrupts.
+ */
+extern bool kv_tier_was_marked(uint64 stamp);
+/* A frame was there at that mark: have it found, unless its place was used since. */
+extern void kv_tier_enter(const KvTierFrame *frame);
+
 #endif							/* KV_CACHE_H */

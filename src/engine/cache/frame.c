@@ -107,20 +107,45 @@ kv_frame_drop(const KvFrameRing *ring, uint32 i)
 	give_to(&ring->frames[i], 0, 0);
 }
 
-uint32
-kv_frame_take(const KvFrameRing *ring, uint32 cache_id, uint64 number)
+/* Give a frame that is in no chain to these addresses. */
+static void
+give_and_chain(const KvFrameRing *ring, uint32 i, uint32 cache_id, uint64 number)
 {
-	uint32		i = ring->control->hand;
 	KvFrame    *frame = &ring->frames[i];
 	pg_atomic_uint32 *bucket = bucket_of(ring, cache_id, number);
 
-	Assert(LWLockHeldByMeInMode(&ring->control->lock, LW_EXCLUSIVE));
-	ring->control->hand = (i + 1) % ring->n;
-	if (frame->cache_id != 0)
-		leave_chain(ring, i);
 	give_to(frame, cache_id, number);
 	frame->next = pg_atomic_read_u32(bucket);
 	pg_write_barrier();
 	pg_atomic_write_u32(bucket, i);
+}
+
+uint32
+kv_frame_take(const KvFrameRing *ring, uint32 cache_id, uint64 number)
+{
+	uint32		i = ring->control->hand;
+
+	Assert(LWLockHeldByMeInMode(&ring->control->lock, LW_EXCLUSIVE));
+	ring->control->hand = (i + 1) % ring->n;
+	if (ring->frames[i].cache_id != 0)
+		leave_chain(ring, i);
+	give_and_chain(ring, i, cache_id, number);
 	return i;
+}
+
+void
+kv_frame_use(const KvFrameRing *ring, uint32 i)
+{
+	Assert(LWLockHeldByMeInMode(&ring->control->lock, LW_EXCLUSIVE));
+	pg_atomic_fetch_add_u64(&ring->frames[i].sequence, 2);
+}
+
+bool
+kv_frame_enter(const KvFrameRing *ring, uint32 i, uint32 cache_id, uint64 number)
+{
+	Assert(LWLockHeldByMeInMode(&ring->control->lock, LW_EXCLUSIVE));
+	if (pg_atomic_read_u64(&ring->frames[i].sequence) != 0)
+		return false;
+	give_and_chain(ring, i, cache_id, number);
+	return true;
 }

@@ -20,11 +20,12 @@
 
 #define KV_FRAME_BLOCKS	16
 #define KV_FRAME_SIZE	(KV_FRAME_BLOCKS * KV_BLOCK)
+#define KV_FRAME_ALL	((1u << KV_FRAME_BLOCKS) - 1)	/* the bits of its blocks */
 #define KV_NO_FRAME		PG_UINT32_MAX
 
 typedef struct KvFrame
 {
-	pg_atomic_uint64 sequence;	/* odd: it changes hands */
+	pg_atomic_uint64 sequence;	/* odd: it changes hands; 0: its place was never used */
 	uint64		number;			/* address / KV_FRAME_SIZE */
 	uint32		cache_id;		/* of the store; 0: FREE */
 	uint32		next;			/* in the chain of its bucket, or KV_NO_FRAME */
@@ -73,5 +74,9 @@ extern void kv_frame_drop(const KvFrameRing *ring, uint32 frame);
  * Lock, exclusive.
  */
 extern uint32 kv_frame_take(const KvFrameRing *ring, uint32 cache_id, uint64 number);
+/* The place of a FREE frame is about to be written.  Lock, exclusive. */
+extern void kv_frame_use(const KvFrameRing *ring, uint32 frame);
+/* Give this frame to these addresses, if its place was never used.  Lock, exclusive. */
+extern bool kv_frame_enter(const KvFrameRing *ring, uint32 frame, uint32 cache_id, uint64 number);
 
 #endif							/* KV_FRAME_H */

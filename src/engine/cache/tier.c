@@ -19,16 +19,25 @@
  *
  * Without the file nothing fails: the first error switches the tier off until the next
  * start, with one message.
+ *
+ * When the server stops it marks the file: a foot behind the frames gets a stamp that no other
+ * stop has (kv_tier_mark), and warm.c notes which frames are there.  The next start keeps a
+ * file that has such a foot and that nobody else can have made, and removes the foot: whatever
+ * happens then, the file is not taken for what it was.  Frames come back, of stores that are
+ * open, if the note has the same stamp, and if their places were not used in between.
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "engine/base/crc.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
@@ -38,6 +47,26 @@
 #include "engine/io/io.h"
 
 #define KV_TIER_NAP_MS	1000
+#define KV_TIER_START_MS	100		/* between two looks whether there is a writer … */
+#define KV_TIER_STARTS	600		/* … so many */
+
+#define KV_TIER_MAGIC	0x4b565449	/* "KVTI" */
+#define KV_TIER_VERSION	1
+
+/* Behind the frames, in a block of its own, from a clean stop to the next start. */
+typedef struct KvTierFoot
+{
+	uint32		magic;
+	uint32		format_version;
+	uint64		system_identifier;
+	uint64		stamp;			/* not 0 */
+	uint32		frames;
+	uint32		hand;			/* the oldest frame */
+	uint32		pad;
+	uint32		crc;			/* of all before */
+} KvTierFoot;
+
+StaticAssertDecl(sizeof(KvTierFoot) == 40, "foot of the second tier is 40 bytes on disk");
 
 typedef enum KvTierState
 {
@@ -50,6 +79,7 @@ typedef struct KvTier
 {
 	pg_atomic_uint32 state;
 	Latch	   *volatile writer_latch;	/* NULL: it does not run */
+	uint64		stamp;			/* of the foot that the file had at the start; 0: none */
 	pg_atomic_uint64 counters[KV_TIER_COUNTERS];
 } KvTier;
 
@@ -65,12 +95,19 @@ static uint32
 frame_count(void)
 {
 	return tier_path == NULL || tier_path[0] == '\0' || kv_recent_memory() == 0 ? 0 :
-		(uint32) tier_size_mb * (1024 * 1024 / KV_FRAME_SIZE);
+		(uint32) tier_size_mb * (1024 * 1024 / KV_FRAME_SIZE) - 1;
+}
+
+/* The last frame's room is the foot's. */
+static uint64
+file_size(void)
+{
+	return ((uint64) ring.n + 1) * KV_FRAME_SIZE;
 }
 
 #define KV_TIER_SUFFIX	".tier"
 
-/* A file of that name is removed at each start, so it must not be one that somebody needs. */
+/* A file of that name may be removed at a start, so it must not be one that somebody needs. */
 static bool
 check_path(char **path, void **extra, GucSource source)
 {
@@ -250,11 +287,133 @@ kv_tier_still(const KvTierPlace *place)
 	return true;
 }
 
+/* ---- from a clean stop to the next start ---- */
+
+uint64
+kv_tier_mark(void)
+{
+	char		memory[2 * KV_BLOCK];
+	char	   *block = (char *) TYPEALIGN(KV_BLOCK, memory);
+	KvTierFoot	foot = {KV_TIER_MAGIC, KV_TIER_VERSION};
+	File		file;
+	int			err;
+
+	if (tier == NULL || pg_atomic_read_u32(&tier->state) != KV_TIER_ON ||
+		!pg_strong_random(&foot.stamp, sizeof(foot.stamp)))
+		return 0;
+	file = kv_io_try_open(tier_path, KV_IO_DIRECT, KV_IO_TIER_WRITE);
+	if (file < 0)
+		return 0;
+	foot.system_identifier = GetSystemIdentifier();
+	foot.frames = ring.n;
+	foot.hand = ring.control->hand;
+	foot.crc = kv_crc(&foot, offsetof(KvTierFoot, crc));
+	memset(block, 0, KV_BLOCK);
+	memcpy(block, &foot, sizeof(foot));
+	err = kv_io_try_write(file, block, KV_BLOCK, file_size() - KV_FRAME_SIZE, KV_IO_TIER_WRITE);
+	kv_io_close(file);
+	return err == 0 ? foot.stamp : 0;
+}
+
+uint64
+kv_tier_room(void)
+{
+	return ring.n;
+}
+
+void
+kv_tier_each(void (*each) (void *arg, const KvTierFrame *frame), void *arg)
+{
+	for (uint32 i = 0; i < ring.n; i++)
+	{
+		const KvFrame *frame = &ring.frames[i];
+		KvTierFrame one;
+
+		LWLockAcquire(&ring.control->lock, LW_SHARED);
+		one = (KvTierFrame) {frame->cache_id, i, frame->number, pg_atomic_read_u32(&ring.frames[i].valid)};
+		LWLockRelease(&ring.control->lock);
+		if (one.cache_id != 0 && one.valid != 0)
+			each(arg, &one);
+	}
+}
+
+bool
+kv_tier_was_marked(uint64 stamp)
+{
+	if (tier == NULL || stamp == 0)
+		return false;
+	for (int looks = 0; pg_atomic_read_u32(&tier->state) == KV_TIER_STARTING && looks < KV_TIER_STARTS && !ShutdownRequestPending; looks++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, KV_TIER_START_MS,
+						 KV_WAIT_IDLE);
+		ResetLatch(MyLatch);
+	}
+	pg_read_barrier();
+	return pg_atomic_read_u32(&tier->state) == KV_TIER_ON && tier->stamp == stamp;
+}
+
+void
+kv_tier_enter(const KvTierFrame *frame)
+{
+	if (frame->frame >= ring.n)
+		return;
+	LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
+	if (kv_frame_enter(&ring, frame->frame, frame->cache_id, frame->number))
+	{
+		pg_write_barrier();
+		pg_atomic_write_u32(&ring.frames[frame->frame].valid, frame->valid & KV_FRAME_ALL);
+	}
+	LWLockRelease(&ring.control->lock);
+}
+
 /* ---- the writer ---- */
 
 static File tier_file = -1;
 
-/* Make the file, if this is the first writer since the start, and open it. */
+static bool
+foot_is_sound(const KvTierFoot *foot)
+{
+	return foot->magic == KV_TIER_MAGIC && foot->format_version == KV_TIER_VERSION &&
+		foot->system_identifier == GetSystemIdentifier() && foot->stamp != 0 &&
+		foot->frames == ring.n && foot->hand < ring.n &&
+		foot->crc == kv_crc(foot, offsetof(KvTierFoot, crc));
+}
+
+/* Is there a file that this server has marked?  It is in use again then, and not marked any more. */
+static bool
+keep_file(void)
+{
+	char		memory[2 * KV_BLOCK];
+	char	   *block = (char *) TYPEALIGN(KV_BLOCK, memory);
+	KvTierFoot	foot;
+	uint64		at = file_size() - KV_FRAME_SIZE;
+	File		file = kv_io_try_open(tier_path, KV_IO_DIRECT, KV_IO_TIER_WRITE);
+	bool		sound;
+
+	if (file < 0)
+		return false;
+	sound = kv_io_is_private(file, file_size()) &&
+		kv_io_try_read(file, block, KV_BLOCK, at, KV_IO_TIER_WRITE) == KV_BLOCK;
+	if (sound)
+	{
+		memcpy(&foot, block, sizeof(foot));
+		sound = foot_is_sound(&foot);
+	}
+	if (sound)
+	{
+		memset(block, 0, KV_BLOCK);
+		sound = kv_io_try_write(file, block, KV_BLOCK, at, KV_IO_TIER_WRITE) == 0;
+	}
+	kv_io_close(file);
+	if (!sound)
+		return false;
+	ring.control->hand = foot.hand;
+	tier->stamp = foot.stamp;
+	return true;
+}
+
+/* Keep or make the file, if this is the first writer since the start, and open it. */
 static void
 begin_file(void)
 {
@@ -262,8 +421,12 @@ begin_file(void)
 
 	if (pg_atomic_read_u32(&tier->state) == KV_TIER_STARTING)
 	{
-		(void) kv_io_unlink(tier_path);
-		err = kv_io_try_make(tier_path, (uint64) ring.n * KV_FRAME_SIZE, KV_IO_TIER_WRITE);
+		if (!keep_file())
+		{
+			(void) kv_io_unlink(tier_path);
+			err = kv_io_try_make(tier_path, file_size(), KV_IO_TIER_WRITE);
+		}
+		pg_write_barrier();
 		pg_atomic_write_u32(&tier->state, KV_TIER_ON);
 	}
 	if (err == 0)
@@ -286,7 +449,10 @@ free_places(uint32 n)
 		ring.control->hand = 0;
 	first = ring.control->hand;
 	for (uint32 i = first; i < first + n; i++)
+	{
 		kv_frame_drop(&ring, i);
+		kv_frame_use(&ring, i);
+	}
 	LWLockRelease(&ring.control->lock);
 	return first;
 }

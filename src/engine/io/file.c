@@ -424,6 +424,15 @@ kv_io_try_make(const char *path, uint64 size, KvIoKind kind)
 	return err;
 }
 
+bool
+kv_io_is_private(File file, uint64 size)
+{
+	struct stat st;
+
+	return fstat(FileGetRawDesc(file), &st) == 0 && S_ISREG(st.st_mode) && st.st_size == size &&
+		st.st_uid == geteuid() && st.st_nlink == 1 && (st.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
 void
 kv_io_close(File file)
 {

@@ -67,6 +67,8 @@ extern File kv_io_try_open(const char *path, int flags, KvIoKind kind);
 /* Make a file of so many allocated bytes, for nobody else; 0 or an errno: so if there is one. */
 extern int	kv_io_try_make(const char *path, uint64 size, KvIoKind kind);
 extern void kv_io_close(File file);
+/* Is an open file a plain one of so many bytes that only this user has, under one name? */
+extern bool kv_io_is_private(File file, uint64 size);
 /* Is an open file gone?  fd.c closes files to stay within its limit, and opens them again by name. */
 extern bool kv_io_is_gone(File file);
 /* Whole request or ERROR; short at end of file only for read (returns bytes). */
