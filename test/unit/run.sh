@@ -8,6 +8,7 @@
 #   test/unit/run.sh fuzz [SECONDS]     make fuzz: each protocol so long, with clang's libFuzzer
 #
 #   SEED=n     repeat an oracle's streams
+#   PROTOCOLS="META BINARY"   those to fuzz; all three without it
 #
 # All is built with AddressSanitizer and UndefinedBehaviorSanitizer.
 set -euo pipefail
@@ -77,7 +78,7 @@ case ${1:-} in
 		command -v "${CLANG:=$(command -v clang || command -v clang-14 || echo clang)}" >/dev/null ||
 			{ echo "fuzz: install clang (Debian: clang libclang-rt-14-dev), or set CLANG" >&2; exit 1; }
 		work=$root/.work/fuzz
-		for protocol in TEXT META BINARY; do
+		for protocol in ${PROTOCOLS:-TEXT META BINARY}; do
 			mkdir -p "$work/$protocol"
 			"$CLANG" "${flags[@]}" -fsanitize=fuzzer,address,undefined -DKV_FUZZ_$protocol -o "$work/fuzz-$protocol" \
 				"${protocols[@]}" "$here/fuzz.c"
