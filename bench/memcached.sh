@@ -156,9 +156,10 @@ mc_sets() # size
 	say "durable SET of $1 bytes, 10 hot keys, 32 clients"
 	mc_measure set 32 1 "$1" 10 kvfdw memcached redis
 	line "memcached: durable SET of $1 bytes, 10 hot keys, 32 clients" "$(ratio "${mc_rate[kvfdw]}" "${mc_rate[memcached]}") memcached" "1x memcached" "${mc_rate[kvfdw]} >= ${mc_rate[memcached]}"
+	line "  … beside Redis, appendfsync always" "$(ratio "${mc_rate[kvfdw]}" "${mc_rate[redis]}")" "1x" "${mc_rate[kvfdw]} >= ${mc_rate[redis]}"
 }
 
-# Are gets held up by the flush of sets, or sets by the loop that is busy with gets?
+# Are gets held up by the flush of sets, or sets by the loop that is busy with gets?  There is no target for that.
 mc_mixed()
 {
 	local alone set_alone
@@ -170,7 +171,7 @@ mc_mixed()
 	set_alone=${mc_p99[kvfdw]}
 	mc_measure mixed 8 1 4096 "$MEMCACHED_KEYS" kvfdw
 	line "memcached: p99 of GET beside durable SETs, and alone" "${mc_p99[kvfdw]} and $alone us" ""
-	line "memcached: p99 of a durable SET beside GETs, and alone" "$mc_p99_sets and $set_alone us" "10x" "$mc_p99_sets <= 10 * $set_alone"
+	line "memcached: p99 of a durable SET beside GETs, and alone" "$mc_p99_sets and $set_alone us" ""
 }
 
 bench_memcached()
