@@ -59,8 +59,25 @@ $node->reload;
 is(mc_line($c), 'CLIENT_ERROR flush_all not allowed', 'one that is forbidden while it waits, is refused');
 $s->query_safe('COMMIT');
 is(scalar(mc_get($other, 'mine:none')), undef, '... and leaves its tables to the other processes');
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_flush_all');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.memcached_flush_all = on');
 $node->reload;
+wait_for('a setting', sub { mc_settings($c)->{flush_enabled} eq 'yes' });
+
+# one that waits for its table is gone, or its process is
+for my $end ('its client has gone', 'its process has ended')
+{
+	my $pid = process($c);
+	$before = mc_stat($node, 'parked');
+	$s->query_safe('BEGIN; SELECT count(*) FROM mine');
+	mc_send($c, "flush_all\r\n");
+	when_parked($before);
+	mc_send($other, "get mine:none\r\n");
+	if ($end =~ /client/) { close $c->{s} }
+	else { sql("SELECT pg_terminate_backend($pid)") }
+	is(mc_line($other), 'END', "a flush_all leaves its tables to others when $end");
+	$s->query_safe('COMMIT');
+	($c, $beside, $other) = connections();
+}
 
 # ---- a table that cannot be used ----
 make_table('gone');
