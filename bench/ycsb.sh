@@ -148,18 +148,37 @@ ycsb_cell() # workload size keys clients state freeze rows
 	line "$what" "$(ratio "$kv_tps" "$heap_tps") heap" "${target}x heap" "$kv_tps >= $target * $heap_tps"
 }
 
+# The two tables, empty, and what they need.  Sets ycsb_pad.
+ycsb_begin() # size
+{
+	ycsb_pad=$(head -c "$1" /dev/urandom | base64 -w 0 | head -c "$1")
+	# keys that two statements compute alike, and that lie far apart
+	kv_psql -c "CREATE EXTENSION IF NOT EXISTS pg_prewarm" \
+		-c "CREATE OR REPLACE FUNCTION ycsb_key(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT hashint8extended(\$1, 0)'" \
+		-c "CREATE TABLE heap_ycsb (k bigint PRIMARY KEY, v text)" \
+		-c "CREATE FOREIGN TABLE kv_ycsb (k bigint NOT NULL, v text) SERVER kvfdw"
+}
+
+ycsb_drop() { kv_psql -c "DROP TABLE heap_ycsb" -c "DROP FOREIGN TABLE kv_ycsb" -c "DROP SEQUENCE ycsb_heap_ycsb, ycsb_kv_ycsb"; }
+
+# The server as it was.
+ycsb_end()
+{
+	kv_server_stop
+	rm -f "$KV_PGDATA/scan.conf"
+	memory_unlimit
+	kv_server_start
+	kv_psql -c "DROP FUNCTION ycsb_key"
+}
+
 bench_ycsb()
 {
 	local size freeze state keys clients which rows ycsb_pad
 
 	head_ "YCSB: $((YCSB_BYTES / 1000000)) MB of values, $YCSB_SECONDS s each, zipfian $YCSB_SKEW, key order random"
-	# keys that two statements compute alike, and that lie far apart
-	kv_psql -c "CREATE EXTENSION IF NOT EXISTS pg_prewarm" -c "CREATE FUNCTION ycsb_key(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT hashint8extended(\$1, 0)'"
 	for size in $YCSB_SIZES; do
-		ycsb_pad=$(head -c "$size" /dev/urandom | base64 -w 0 | head -c "$size")
 		for freeze in $YCSB_FREEZE; do
-			kv_psql -c "CREATE TABLE heap_ycsb (k bigint PRIMARY KEY, v text)" \
-				-c "CREATE FOREIGN TABLE kv_ycsb (k bigint NOT NULL, v text) SERVER kvfdw"
+			ycsb_begin "$size"
 			ycsb_load "$size" "$freeze"
 			for state in $YCSB_STATES; do
 				ycsb_server "$state"
@@ -171,12 +190,8 @@ bench_ycsb()
 					done
 				done
 			done
-			kv_psql -c "DROP TABLE heap_ycsb" -c "DROP FOREIGN TABLE kv_ycsb" -c "DROP SEQUENCE ycsb_heap_ycsb, ycsb_kv_ycsb"
+			ycsb_drop
 		done
 	done
-	kv_server_stop
-	rm -f "$KV_PGDATA/scan.conf"
-	memory_unlimit
-	kv_server_start
-	kv_psql -c "DROP FUNCTION ycsb_key"
+	ycsb_end
 }
