@@ -214,5 +214,37 @@ sql("CREATE FOREIGN TABLE noted ($mc_table, note text) SERVER kvfdw OPTIONS (key
 is(mc_ask($d, "delete noted:1\r\nadd noted:1 0 0 1\r\nx\r\nset noted:2 0 0 1\r\nx\r\n") . mc_line($d) . mc_line($d), 'DELETEDSTOREDSTORED', 'an item is deleted and made again');
 is(sql('SELECT key, note FROM noted ORDER BY key'), "noted:1|\nnoted:2|old", '... in one turn, and other columns are lost as in two');
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
+
+# ---- without the processes that help ----
+# all but the two that are registered last
+for (my ($most, $left) = (8, 0); $left != 2; $most += $left - 2)
+{
+	my $log = -s $node->logfile;
+	$node->append_conf('postgresql.conf', "max_worker_processes = $most");
+	$node->restart;
+	$left = () = slurp_file($node->logfile, $log) =~ /too many background workers/g;
+}
+wait_for('the processes', sub { sql('SELECT count(pid) FROM kvfdw_stat_memcached') == 2 });
+is(sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('kvfdw memcached flusher', 'kvfdw memcached reaper')}), 0, 'nobody helps');
+$c = mc_connect($node);
+is(set($c, 'b', 1) . scalar(mc_get($c, 'b')), 'STORED1', 'a process alone writes');
+like(mc_ask($c, "flush_all 10\r\n"), qr/^SERVER_ERROR 55000 process "kvfdw memcached reaper" does not run$/, '... and says what it cannot do');
+for my $request ("flush_all\r\n", "set b 0 0 1\r\n9\r\n")
+{
+	$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+	$node->reload;
+	$c = mc_connect($node);
+	my $pid = mc_stats($c, '')->{pid};
+	wait_for('a wait', sub {
+		if ($c->{asked}) { mc_answered($c) or return sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND wait_event = 'SyncRep'"); mc_line($c); }
+		$c->{asked} = 1;
+		mc_send($c, $request);
+		return 0;
+	});
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	ok(mc_closed($c) && $c->{in} eq '', 'told to end while it waits for a standby itself, it does not acknowledge ' . substr $request, 0, 5);
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET synchronous_standby_names');
+	$node->reload;
+}
 $node->stop;
 done_testing();
