@@ -7,6 +7,7 @@ use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Digest::MD5 qw(md5_hex);
+use IO::Select;
 use Test::More;
 use KvTest;
 use KvMemcached;
@@ -149,10 +150,11 @@ wait_for('connections to be gone', sub { mc_stat($node, 'connections') < 20 });
 # ---- no descriptors ----
 SKIP:
 {
-	skip 'prlimit is not there', 2 if system("prlimit --version >/dev/null 2>&1") != 0 || system("prlimit --pid $pid --nofile=3: 2>/dev/null") != 0;
+	skip 'prlimit is not there', 3 if system("prlimit --version >/dev/null 2>&1") != 0 || system("prlimit --pid $pid --nofile=3: 2>/dev/null") != 0;
 	my $waiting = mc_connect($node);
 	mc_send($waiting, "mn\r\n");
 	is(join('|', map { ask("mn\r\n") } 1 .. 50), join('|', ('MN') x 50), 'without descriptors for more, those who are there are served');
+	ok(wait_for('it to sleep', sub { $node->safe_psql('postgres', "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $pid") eq 'Extension' }), '... and it does not spin');
 	my ($hard) = slurp_file("/proc/$pid/limits") =~ /^Max open files\s+\d+\s+(\d+)/m;
 	system("prlimit --pid $pid --nofile=$hard:");
 	is(mc_line($waiting), 'MN', '... and the others when there are some');
@@ -165,6 +167,16 @@ $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_idle_timeout = '1
 $node->reload;
 ok(mc_closed($idle), 'a client that does nothing for too long is disconnected');
 $node->safe_psql('postgres', "ALTER SYSTEM RESET kvfdw.memcached_idle_timeout");
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_client_timeout = '1s'");
+$node->reload;
+my $trickle = mc_connect($node);
+mc_send($trickle, "set trickle 0 0 100000\r\n");
+{
+	local $SIG{PIPE} = 'IGNORE';
+	wait_for('it to be disconnected', sub { mc_send($trickle, 'x'); return IO::Select->new($trickle->{s})->can_read(0.1) });
+}
+pass('... and so is one that sends a byte now and then');
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_client_timeout = '1h'");
 $node->reload;
 $c = mc_connect($node);
 
