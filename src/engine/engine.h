@@ -437,6 +437,15 @@ extern void kv_store_bound_space(KvStore *store, double amp);
 extern void kv_store_compact(KvStore *store, bool sorted, KvCompacted *done);
 
 /*
+ * Is told of each row whose value a compaction has moved, but for the largest ones; NULL: nobody is.
+ * It is called in the process that compacts, which may have no database, with no lock held.  It
+ * raises nothing and waits for nobody; key and value are good until it returns.
+ */
+typedef void (*KvMovedHook) (Oid dboid, Oid relid, KvKey key, KvForm form, const char *value,
+							 Size len);
+extern KvMovedHook kv_moved_hook;
+
+/*
  * Splits every shard that has enough keys; at_end: ends each behind its greatest key, and
  * gives what is to come behind that to a new one.  Waits until that is durable, and returns
  * how many shards there are.  Serves interrupts.  ERROR while a base backup is being taken.

@@ -363,6 +363,7 @@ typedef struct KvMcTable
 	bool		text_key, text_value;
 	const char *reason;			/* why it cannot be served, with its SQLSTATE; NULL: it can */
 	char		reason_text[256];
+	bool		watched;		/* compactions know how its rows expire */
 
 	int			suspicion;		/* turn.c: of raising errors; 0: there is none */
 
@@ -409,6 +410,17 @@ extern PGDLLEXPORT void kv_memcached_open_main(Datum arg);
 
 /* The process "kvfdw memcached reaper".  Does not return. */
 extern PGDLLEXPORT void kv_memcached_reaper_main(Datum arg);
+
+/* ---- expired.c: rows that have expired, as they are met ---- */
+
+extern Size kv_mc_expired_size(void);	/* of shared memory, … */
+extern void kv_mc_expired_init(void *memory, bool found);	/* … which begins here, zeroed if it is new */
+/* In a turn: the table has a row that has expired; may be said again and again. */
+extern void kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now);
+/* Compactions are to note such rows of the table, which is open; again after it was checked. */
+extern void kv_mc_expired_watch(const KvMcTable *table);
+/* Keys of one table that were noted, palloc'd; returns how many. */
+extern int	kv_mc_expired_take(Oid *relid, KvKey *keys, int most);
 
 /* ---- row.c: items of rows, rows of items ---- */
 

@@ -9,6 +9,8 @@
  * have locked, or whose value cannot be read, is left for the next pass.  It keeps out of
  * the way as turns do: no lock is waited for, transactions are short.
  *
+ * Rows that others have met (expired.c) it deletes when it is told of them, as fast as that.
+ *
  * It has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
  */
 #include "memcached/internal.h"
@@ -31,6 +33,7 @@
 #define STEP_KEYS	1000
 #define STEP_BYTES	((Size) 1024 * 1024)
 #define STEP_DELETES 200
+#define MOST_DELETED_BYTES	((Size) 4 * 1024 * 1024)	/* of values that are looked at for that at once */
 #define RETRY_MS	10			/* between attempts at a flush_all */
 #define TRY_US		50000		/* so long */
 #define FIRST_PAUSE_US	100000	/* after one that others were in the way of; then twice as long, … */
@@ -43,9 +46,10 @@ static struct
 	List	   *relids;			/* tables that are left; the first is under way */
 	StringInfoData next;		/* its first key that was not looked at */
 	TimestampTz began;
-	TimestampTz stepped;		/* when the last step was over … */
-	int64		pause;			/* … and how long to rest after it */
 }			walk;
+
+static TimestampTz stepped;		/* when the last steps were over, of the walk or not, … */
+static int64 rest_us;				/* … and how long to rest after them */
 
 static uint32 wait_reaper = 0;
 static MemoryContext context;	/* of the walk */
@@ -170,32 +174,36 @@ look_step(Oid relid, KvMcExpired *expired, Size *bytes)
 	return n > 0;
 }
 
-/* Delete rows that have expired, as far as they still have. */
-static void
-delete_step(Oid relid, KvMcExpired *expired)
+/*
+ * Delete rows that have expired, as far as they still have.  Adds to *bytes what was read for that;
+ * returns how many of the keys it came to: the values of all may be too much for once.
+ */
+static int
+delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 {
 	KvMcTable  *table;
 	bool		wrote = false;
+	int			done = n;
 
 	StartTransactionCommand();
-	MemoryContextSwitchTo(step_context);
 	table = XactReadOnly ? NULL : open_table(relid, true);
 	if (table != NULL)
 	{
-		KvLook	   *looks = palloc0(expired->n * sizeof(KvLook));
-		Size		left = SIZE_MAX;
+		KvLook	   *looks = palloc0(n * sizeof(KvLook));
+		Size		left = MOST_DELETED_BYTES;
 		CommandId	cid = GetCurrentCommandId(true);
 
 		PushActiveSnapshot(GetTransactionSnapshot());
-		for (int i = 0; i < expired->n; i++)
-			looks[i].key = expired->keys[i];
-		(void) kv_look(table->store, GetActiveSnapshot(), looks, expired->n, &left);
-		kv_look_read(table->store, looks, expired->n);
-		for (int i = 0; i < expired->n; i++)
+		for (int i = 0; i < n; i++)
+			looks[i].key = keys[i];
+		done = kv_look(table->store, GetActiveSnapshot(), looks, n, &left);
+		kv_look_read(table->store, looks, done);
+		for (int i = 0; i < done; i++)
 		{
 			KvVersion	made;
 			TransactionId in_the_way;
 
+			*bytes += looks[i].status == KV_LOOK_NONE ? 0 : looks[i].row.len;
 			if (!has_expired(table, &looks[i]))
 				continue;
 			wrote = true;
@@ -207,6 +215,54 @@ delete_step(Oid relid, KvMcExpired *expired)
 	}
 	kv_mc_commit_as(KV_MC_COMMIT_OFF, wrote);
 	MemoryContextSwitchTo(step_context);
+	return done;
+}
+
+static void
+delete_all(Oid relid, const KvMcExpired *expired, Size *bytes)
+{
+	for (int i = 0; i < expired->n;)
+		i += delete_step(relid, expired->keys + i, expired->n - i, bytes);
+}
+
+/* So much was read in a step: how long to rest. */
+static void
+end_step(Size bytes)
+{
+	kv_mc_publish();
+	stepped = GetCurrentTimestamp();
+	rest_us += (int64) bytes * USECS_PER_SEC / ((int64) kv_mc_reap_rate * 1024 * 1024);
+}
+
+/* Delete rows that others have met.  False: there are none. */
+static bool
+met_step(void)
+{
+	volatile Size bytes = 0;
+	KvMcExpired *expired;
+	Oid			relid;
+
+	MemoryContextReset(step_context);
+	MemoryContextSwitchTo(step_context);
+	expired = palloc(sizeof(KvMcExpired));
+	expired->n = kv_mc_expired_take(&relid, expired->keys, STEP_DELETES);
+	if (expired->n == 0)
+		return false;
+	PG_TRY();
+	{
+		Size		looked = 0;
+
+		delete_all(relid, expired, &looked);
+		bytes = looked;
+	}
+	PG_CATCH();
+	{
+		(void) kv_mc_roll_back();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	end_step(bytes);
+	return true;
 }
 
 /* ---- the walk ---- */
@@ -235,8 +291,8 @@ next_table(void)
 	resetStringInfo(&walk.next);
 }
 
-/* One step of the walk; returns how long to rest after it, in microseconds. */
-static int64
+/* One step of the walk. */
+static void
 walk_step(void)
 {
 	volatile Size bytes = 0;
@@ -252,7 +308,7 @@ walk_step(void)
 
 		bytes = looked;
 		if (expired->n > 0)
-			delete_step(relid, expired);
+			delete_all(relid, expired, &looked);
 		MemoryContextSwitchTo(context);
 		if (!more)
 			next_table();
@@ -264,8 +320,7 @@ walk_step(void)
 		next_table();
 	}
 	PG_END_TRY();
-	kv_mc_publish();
-	return (int64) bytes * USECS_PER_SEC / ((int64) kv_mc_reap_rate * 1024 * 1024);
+	end_step(bytes);
 }
 
 /* ---- flush_alls with a delay ---- */
@@ -385,6 +440,7 @@ work(void)
 	int64		interval = (int64) kv_mc_reap_interval_s * USECS_PER_SEC;
 	int64		rest = (int64) MOST_SLEEP_MS * 1000;
 	TimestampTz next;
+	bool		worked;
 
 	if (RecoveryInProgress())
 		return rest;
@@ -392,20 +448,20 @@ work(void)
 	now = GetCurrentTimestamp();
 	if (next != 0)
 		rest = Min(rest, Max(next - now, 0));
-	if (interval == 0)
-		return rest;
-	if (walk.relids == NIL && (now - walk.began >= interval || now < walk.began))
+	if (now - stepped < rest_us && now >= stepped)
+		return Min(rest, stepped + rest_us - now);
+	rest_us = 0;
+	worked = met_step();
+	if (interval > 0 && walk.relids == NIL && (now - walk.began >= interval || now < walk.began))
 		begin_walk(now);
-	if (walk.relids != NIL)
+	if (interval > 0 && walk.relids != NIL)
 	{
-		if (now - walk.stepped >= walk.pause || now < walk.stepped)
-		{
-			walk.pause = walk_step();
-			walk.stepped = now = GetCurrentTimestamp();
-		}
-		return Min(rest, walk.stepped + walk.pause - now);
+		walk_step();
+		worked = true;
 	}
-	return Min(rest, walk.began + interval - now);
+	else if (interval > 0)
+		rest = Min(rest, walk.began + interval - now);
+	return worked ? Min(rest, rest_us) : rest;
 }
 
 void

@@ -374,6 +374,7 @@ check_table(KvMcTable *table, Relation rel)
 
 	check_parts(table, rel);
 	table->checked = before == table->changes;
+	table->watched = false;
 }
 
 /* ---- use in a transaction ---- */
@@ -413,6 +414,11 @@ open_locked(KvMcTable *table, bool writes)
 	table->table = kv_table_get(rel);
 	table->store = kv_table_store(rel, writes);
 	table_close(rel, NoLock);
+	if (!table->watched && table->expires != 0 && table->store != NULL)
+	{
+		kv_mc_expired_watch(table);
+		table->watched = true;
+	}
 	return KV_MC_TABLE_OPEN;
 }
 

@@ -151,7 +151,8 @@ kv_memcached_gucs(void)
 static Size
 shared_size(void)
 {
-	return add_size(MAXALIGN(sizeof(KvMcShared)), kv_mc_clients_size());
+	return add_size(add_size(MAXALIGN(sizeof(KvMcShared)), MAXALIGN(kv_mc_clients_size())),
+					kv_mc_expired_size());
 }
 
 static void
@@ -194,6 +195,7 @@ start_memory(void)
 		}
 	}
 	kv_mc_clients_init();
+	kv_mc_expired_init((char *) kv_mc_shared + shared_size() - kv_mc_expired_size(), found);
 	kv_register_tranche(kv_mc_shared->tranche, "KvfdwMemcached");
 	LWLockRelease(AddinShmemInitLock);
 }

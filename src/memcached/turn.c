@@ -589,8 +589,11 @@ complete_replies(KvMcAttempt *attempt)
 		key = &attempt->keys[task->key];
 		if (key->written && task->reply.cas == key->item.cas)
 			task->reply.cas = key->number;
-		if (task->reply.outcome == KV_MC_MISS && key->item.row && !key->item.exists)
-			kv_mc_counts[KV_MC_COUNT_EXPIRED]++;
+		if (task->reply.outcome != KV_MC_MISS || !key->item.row || key->item.exists)
+			continue;
+		kv_mc_counts[KV_MC_COUNT_EXPIRED]++;
+		if (!attempt->read_only)
+			kv_mc_expired_note(key->table, key->look->key, key->hash, attempt->fold.now);
 	}
 }
 

@@ -101,3 +101,19 @@ kv_value_decompress(const KvRow *row, KvRow *plain)
 	return LZ4_decompress_safe(row->value + LENGTH_SIZE, value, row->len - LENGTH_SIZE,
 							   length) == length;
 }
+
+Size
+kv_value_begin(KvForm form, const char *value, Size len, char *to, Size room)
+{
+	int			n;
+
+	if ((form & KV_FORM_LZ4) == 0)
+	{
+		memcpy(to, value, Min(len, room));
+		return Min(len, room);
+	}
+	if (len <= LENGTH_SIZE || len > KV_MAX_VALUE)
+		return 0;
+	n = LZ4_decompress_safe_partial(value + LENGTH_SIZE, to, len - LENGTH_SIZE, room, room);
+	return Max(n, 0);
+}

@@ -336,6 +336,30 @@ extern bool kv_value_decompress(const KvRow *row, KvRow *plain);
 extern void kv_tuple_decode(const KvTable *table, const KvRow *row,
 							bool want_value, Datum *values, bool *nulls);
 /*
+ * The first bytes that a value has when it is not compressed, at most so many; returns how many.
+ * What cannot be decompressed has none.
+ */
+extern Size kv_value_begin(KvForm form, const char *value, Size len, char *to, Size room);
+
+/*
+ * How to find a column of 8 bytes in stored values, for one who has the table not at hand: what
+ * lies before it, and it.  It stays good for rows of later columns.
+ */
+#define KV_PROBE_COLUMNS	16
+
+typedef struct KvProbe
+{
+	int			natts;
+	int16		lengths[KV_PROBE_COLUMNS];
+	char		aligns[KV_PROBE_COLUMNS];
+} KvProbe;
+
+/* False: the column is too far behind. */
+extern bool kv_probe_make(const KvTable *table, AttrNumber attnum, KvProbe *probe);
+/* False: it is NULL, or cannot be found.  Whatever the bytes are, nothing beside them is read. */
+extern bool kv_probe_read(const KvProbe *probe, KvForm form, const char *value, Size len,
+						  int64 *found);
+/*
  * Put a row into a slot of the table.  By-reference columns point to what the
  * row points to, or are palloc'd in CurrentMemoryContext.
  */

@@ -39,6 +39,7 @@
 #include "table/table.h"
 
 #define TUPLE_HAS_NULLS		0x0001
+#define PROBE_BYTES			256 /* of a value, in which a column is looked for */
 
 typedef struct TupleHeader
 {
@@ -217,13 +218,13 @@ decode_raw(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
  * or cannot be.
  */
 static Size
-attribute_size(Form_pg_attribute att, const char *data, Size max)
+attribute_size(int16 attlen, const char *data, Size max)
 {
 	Size		size;
 
-	if (att->attlen > 0)
-		size = att->attlen;
-	else if (att->attlen == -1)
+	if (attlen > 0)
+		size = attlen;
+	else if (attlen == -1)
 	{
 		if (max < 1 || VARATT_IS_1B_E(data))
 			return 0;
@@ -241,6 +242,16 @@ attribute_size(Form_pg_attribute att, const char *data, Size max)
 		size = strnlen(data, max) + 1;
 
 	return size <= max ? size : 0;
+}
+
+/* Where the attribute begins that comes next, in data of so many bytes. */
+static Size
+attribute_offset(int16 attlen, char attalign, const char *data, Size offset, Size size)
+{
+	/* a varlena with a one-byte header is not aligned; look at its byte */
+	if (attlen == -1 && offset < size)
+		return att_align_pointer(offset, attalign, -1, data + offset);
+	return att_align_nominal(offset, attalign);
 }
 
 static void
@@ -288,14 +299,9 @@ decode_tuple(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 		if (att->attlen == KV_NOT_STORED)
 			raise_invalid_value(table, row, "it has a column that was never stored");
 
-		/* a varlena with a one-byte header is not aligned; look at its byte */
-		if (att->attlen == -1 && offset < size)
-			offset = att_align_pointer(offset, att->attalign, -1, data + offset);
-		else
-			offset = att_align_nominal(offset, att->attalign);
-
+		offset = attribute_offset(att->attlen, att->attalign, data, offset, size);
 		attribute = offset < size ?
-			attribute_size(att, data + offset, size - offset) : 0;
+			attribute_size(att->attlen, data + offset, size - offset) : 0;
 		if (attribute == 0)
 			raise_invalid_value(table, row, "a column is cut off");
 
@@ -353,4 +359,65 @@ kv_tuple_store(const KvTable *table, const KvRow *row, bool want_value,
 	kv_tuple_decode(table, row, want_value, slot->tts_values, slot->tts_isnull);
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tableOid = table->relid;
+}
+
+/* ---- one column, without the table ---- */
+
+bool
+kv_probe_make(const KvTable *table, AttrNumber attnum, KvProbe *probe)
+{
+	memset(probe, 0, sizeof(*probe));
+	if (table->valdesc == NULL || attnum > KV_PROBE_COLUMNS ||
+		TupleDescAttr(table->valdesc, attnum - 1)->attlen != sizeof(int64))
+		return false;
+	probe->natts = attnum;
+	for (int i = 0; i < attnum; i++)
+	{
+		probe->lengths[i] = TupleDescAttr(table->valdesc, i)->attlen;
+		probe->aligns[i] = TupleDescAttr(table->valdesc, i)->attalign;
+	}
+	return true;
+}
+
+bool
+kv_probe_read(const KvProbe *probe, KvForm form, const char *value, Size len, int64 *found)
+{
+	uint64		begin[PROBE_BYTES / sizeof(uint64)];
+	const TupleHeader *header = (const TupleHeader *) begin;
+	const char *data;
+	Size		size;
+	Size		offset;
+	bool		has_nulls;
+
+	if ((form & ~KV_FORM_LZ4) != KV_FORM_TUPLE)
+		return false;
+	size = kv_value_begin(form, value, len, (char *) begin, sizeof(begin));
+	if (size < MAXALIGN(offsetof(TupleHeader, nulls)) || header->natts < probe->natts)
+		return false;
+	has_nulls = (header->flags & TUPLE_HAS_NULLS) != 0;
+	offset = MAXALIGN(offsetof(TupleHeader, nulls) + (has_nulls ? BITMAPLEN(header->natts) : 0));
+	if (size < offset)
+		return false;
+	data = (const char *) begin + offset;
+	size -= offset;
+	offset = 0;
+	for (int i = 0; i < probe->natts; i++)
+	{
+		Size		attribute;
+
+		if (has_nulls && att_isnull(i, header->nulls))
+		{
+			if (i == probe->natts - 1)
+				return false;
+			continue;
+		}
+		offset = attribute_offset(probe->lengths[i], probe->aligns[i], data, offset, size);
+		attribute = offset < size ?
+			attribute_size(probe->lengths[i], data + offset, size - offset) : 0;
+		if (attribute == 0)
+			return false;
+		offset += attribute;
+	}
+	memcpy(found, data + offset - sizeof(int64), sizeof(int64));
+	return true;
 }

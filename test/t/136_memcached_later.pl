@@ -1,4 +1,5 @@
-# Promise: rows that have expired go, and others do not; a flush_all with a delay is done when it is due, and not before; what
+# Promise: rows that have expired go, and others do not, be they searched for or met by a client or a compaction, and their space
+# comes back; a flush_all with a delay is done when it is due, and not before; what
 # a client sends in datagrams is done; SQL sees the connections, and idle ones take little memory.
 use strict;
 use warnings;
@@ -13,7 +14,7 @@ use KvMemcached;
 
 my $udp = PostgreSQL::Test::Cluster::get_free_port();
 my $node = mc_cluster('later', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_reap_interval' => 0,
-	'kvfdw.memcached_udp_port' => $udp, 'kvfdw.memcached_max_connections' => 2000);
+	'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.memcached_max_connections' => 2000);
 my $c = mc_connect($node);
 sub sql { return answer($node, $_[0]); }
 sub set { my ($key, $value, $exptime) = @_; return mc_ask($c, "set $key 0 " . ($exptime // 0) . ' ' . length($value) . "\r\n$value\r\n"); }
@@ -76,6 +77,41 @@ SKIP:
 	passes(0);
 }
 $reader->query_safe('COMMIT');
+
+# ---- … that a client meets ----
+sql("INSERT INTO cache VALUES ('met', 0, '2000-01-01', 'x')");
+is(mc_ask($c, "get kept:old\r\n") . mc_ask($c, "get met\r\n"), 'ENDEND', 'rows that have expired are read');
+wait_for('a row to go', sub { keys_left() !~ /met/ });
+pass('... and go for that');
+is(sql('SELECT count(*) FROM kept'), '1', '... but for one that may not be deleted');
+
+# ---- … or a compaction, which has to move what lies beside rows that are gone ----
+sub bytes { my ($table) = @_; return sql("SELECT value_file_bytes FROM kvfdw_stat_tables WHERE relid = '$table'::regclass ORDER BY generation DESC LIMIT 1"); }
+sub space_back { my ($table, $most) = @_; return wait_for('space', sub { sql("SELECT kvfdw_compact('$table')"); return bytes($table) < $most }); }
+for my $table ('cache', 'packed')
+{
+	sql("CREATE FOREIGN TABLE packed (note text, key text COLLATE \"C\", expires timestamptz, value bytea) SERVER kvfdw OPTIONS (key 'key', memcached 'packed:', compression 'lz4'); GRANT SELECT, INSERT, UPDATE, DELETE ON packed TO web") if $table eq 'packed';
+	my $prefix = $table eq 'packed' ? 'packed:' : '';
+	set("${prefix}known", 'x');
+	sql("INSERT INTO $table (key, expires, value) SELECT '${prefix}go' || i, CASE i % 3 WHEN 0 THEN '2000-01-01'::timestamptz WHEN 2 THEN now() + '1 hour'::interval END,
+		(SELECT string_agg(md5(i::text || j), '') || repeat('x', 1000) FROM generate_series(1, 70) j)::bytea FROM generate_series(1, 600) i;
+		DELETE FROM $table WHERE key ~ 'go' AND substr(key, length('${prefix}go') + 1)::int % 3 = 1");
+	my $full = bytes($table);
+	$reader->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM $table");
+	cmp_ok(sql("SELECT moved_bytes FROM kvfdw_compact('$table')"), '>', 400_000, "$table: a compaction moves values");
+	wait_for('most rows to go', sub { sql("SELECT count(*) FROM $table WHERE expires < now()") < 100 });
+	is(sql("SELECT count(*) FROM $table WHERE key ~ 'go' AND expires > now()"), '200', "$table: rows that have expired go when a compaction meets them, and no others");
+	is($reader->query_safe("SELECT count(*) FROM $table WHERE key ~ 'go'"), '400', '... not for an older snapshot');
+	is($reader->query_safe("SELECT count(*) FROM $table WHERE key ~ 'go' AND length(value) > 3000"), '400', '... which has their values');
+	$reader->query_safe('COMMIT');
+	passes(1);
+	wait_for('the others to go', sub { sql("SELECT count(*) FROM $table WHERE expires < now()") == 0 });
+	passes(0);
+	ok(space_back($table, 0.45 * $full), '... and their space comes back');
+	is(kv_check_clean($node, $table), '', '... soundly');
+}
+sql("DELETE FROM cache WHERE key ~ 'go' OR key = 'known'");
+sql('DROP FOREIGN TABLE packed');
 
 # ---- a flush_all with a delay ----
 is(mc_ask($c, "flush_all 1\r\n"), 'SERVER_ERROR 42501 permission denied to empty any table that is served', 'without the privilege');

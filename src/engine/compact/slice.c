@@ -39,6 +39,8 @@
 #define KV_READ_ALL		4		/* all blocks are read if one in so many is wanted */
 #define KV_WRITE_LEN	((Size) 1024 * 1024)
 
+KvMovedHook kv_moved_hook = NULL;
+
 /* ---- gathering ---- */
 
 static char *
@@ -469,6 +471,14 @@ keep_cached(const KvSlice *slice, const KvMoving *value)
 }
 
 static void
+tell_moved(const KvSlice *slice, const KvMoving *value)
+{
+	if (kv_moved_hook != NULL && value->at != NULL && value->kind == KV_VERSION_PUT)
+		kv_moved_hook(slice->store->key.dboid, slice->store->key.relid, key_of(slice, value),
+					  KV_LOCATION_FORM(value->from), value->at, value->len);
+}
+
+static void
 note_moved(KvSlice *slice)
 {
 	for (int i = 0; i < slice->nvalues; i++)
@@ -487,6 +497,7 @@ note_moved(KvSlice *slice)
 		version.fate = KV_FATE_COMMITTED;
 		kv_run_append(slice->relocations, key.data, key.len, &version);
 		keep_cached(slice, value);
+		tell_moved(slice, value);
 		slice->moved += value->len;
 	}
 }
