@@ -173,6 +173,16 @@ delete $ENV{PGOPTIONS};
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
 $node->reload;
 
+# ---- files that several shards have in common ----
+
+$node->safe_psql('postgres', kv_table('parts', 'k uuid, v text', 'k', "shards '1', wal 'none'") . q{ALTER FOREIGN TABLE parts ALTER v SET STORAGE EXTERNAL;
+	INSERT INTO parts SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 24000) g});
+is(answer($node, q{SELECT kvfdw_split('parts'), kvfdw_stat_reset()}), '8|', 'a shard is split');
+by_place('its parts', q{SELECT sum(length(v)) FROM parts});
+is(answer($node, q{SELECT sum(length(v)), count(DISTINCT v) FROM parts}), 24000 * 120 * 32 . '|24000', 'all their rows are read');
+my $read = answer($node, q{SELECT round((bytes + read_bytes) / 24000 / 4096, 1) FROM kvfdw_stat_io, kvfdw_stat_range_cache WHERE kind = 'value read'});
+cmp_ok($read, '<', 3, "and little else: $read times the table");
+
 # ---- what goes wrong ----
 
 like(answer($node, q{SET temp_file_limit = 64; SELECT sum(length(v)) FROM t}), qr/temporary file size exceeds/, 'temp_file_limit goes for it');

@@ -10,8 +10,9 @@
  *      the snapshot sees by the place of their value, in work_mem and then in
  *      temporary files;
  *   2. take: batch by batch, in that order; files are read from end to end,
- *      segment by segment through windows, if most of it is wanted, else in large
- *      reads of what is.
+ *      segment by segment through windows, where most of them is wanted, else in large
+ *      reads of what is.  A shard that came of a split has few of the values in the files
+ *      that it has in common with others.
  *
  * What the snapshot sees is decided by the first step, as in any batch, and does not
  * change.  Places may: a value that was moved since, and is not where it was any more, is
@@ -37,7 +38,7 @@
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 
-/* If a scan wants less than this share of a file, it reads its values by themselves. */
+/* If a scan wants less than this share of a part of a file, it reads its values by themselves. */
 #define KV_DENSE_SHARE	0.25
 
 /* How many shards, at most, the planner asks whether they are scattered. */
@@ -61,7 +62,6 @@ struct KvPlaceOrder
 	uint32		shard;
 	KvAddress	begin;			/* where the order begins */
 	double		bytes_left;		/* of values that are not taken yet */
-	bool		dense;
 };
 
 double
@@ -119,7 +119,6 @@ gather(KvScan *scan)
 	MemoryContext old = MemoryContextSwitchTo(scan->context);
 	KvPlaceOrder   *places = palloc0(sizeof(KvPlaceOrder));
 	bytea	   *room = palloc(VARHDRSZ + sizeof(KvPlaceRow) + KV_MAX_KEY);
-	uint64		bytes;
 
 	places->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
 										 work_mem, NULL, TUPLESORT_NONE);
@@ -137,13 +136,12 @@ gather(KvScan *scan)
 		kv_batch_clear(scan);
 		scan->nrows = 0;
 		scan->batch_bytes = 0;
-		bytes = kv_batch_fill_range(scan);
+		(void) kv_batch_fill_range(scan);
 		for (int i = 0; i < scan->nrows; i++)
 			put_row(places, &scan->rows[i], room);
 	} while (scan->started);
 	scan->want_values = true;
 
-	places->dense = places->bytes_left >= KV_DENSE_SHARE * bytes;
 	scan->nrows = 0;
 	scan->batch_bytes = 0;
 	pfree(room);
@@ -181,6 +179,36 @@ copy_from_slots(KvScan *scan)
 		row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
 		LWLockRelease(&shard->lock);
 	}
+}
+
+/* Is most of the part of the file wanted in which the values of the batch lie? */
+static bool
+is_dense(const KvScan *scan)
+{
+	uint64		wanted = 0;
+	uint64		pieces = 0;
+	KvAddress	piece = PG_UINT64_MAX;
+	KvAddress	begin = 0;
+	KvAddress	end = 0;
+
+	for (int i = 0; i < scan->nrows; i++)
+	{
+		const KvVersion *version = &scan->rows[i].version;
+		KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+
+		if (version->len == 0)
+			continue;
+		if (wanted == 0)
+			begin = address;
+		if (address / KV_WINDOW_SIZE != piece)
+			pieces += 1 + version->len / KV_WINDOW_SIZE;
+		piece = address / KV_WINDOW_SIZE;
+		end = address + version->len;
+		wanted += version->len;
+	}
+
+	/* the next ones need not lie one behind the other: there may be a gap between two files */
+	return wanted > 0 && wanted >= KV_DENSE_SHARE * Min(end - begin, pieces * KV_WINDOW_SIZE);
 }
 
 /* Step 2: the next batch of rows by place; no row: the shard is finished. */
@@ -221,7 +249,9 @@ take(KvScan *scan)
 		return;
 	}
 	copy_from_slots(scan);
-	if (places->dense)
+	if (!is_dense(scan))
+		kv_steer_end(scan);
+	else
 		kv_steer_by_place(scan, places->shard,
 						  KV_LOCATION_ADDRESS(scan->rows[0].version.location),
 						  places->begin, left);

@@ -437,7 +437,11 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 bytes)
 		enough = 0;
 	else
 		enough = rows / KV_RAMP_SHARE;
-	pays = pays && (steering->rows < enough || find_stretches(scan, shardno, &stretches));
+
+	/* of files in common with other shards the range may have little */
+	pays = pays && (steering->rows < enough ||
+					(find_stretches(scan, shardno, &stretches) &&
+					 windows_pay(rows, entries.mean, kv_stretches_size(&stretches))));
 	if (pays && left >= 0 && rows * 2 >= entries.total && steering->rows >= enough)
 	{
 		enter_whole(scan, shardno, &stretches, entries.mean, left);
