@@ -315,11 +315,29 @@ note_checkpoint(void *arg)
 	pg_atomic_write_u64(&kv_registry->checkpoint, redo);
 }
 
-/* Of a store: the images that are asked for; and what was retired goes if it may. */
+/* Images of those shards that were collected. */
+static void
+make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
+{
+	KvBarrierStats stats = {0};
+
+	if (*n == 0 || pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
+		return;
+	kv_shards_image(store, shards, *n, covers, &stats);
+	*n = 0;
+	if (raised)
+		kv_clog_fence();		/* as in flush_shards */
+}
+
+/*
+ * Of a store: the images that are asked for; and what was retired goes if it may.  Several images
+ * are made together: those that come of a split are asked for at once.
+ */
 static void
 make_wanted(KvStore *store, uint64 covers)
 {
-	KvBarrierStats stats = {0};
+	uint32		shards[KV_BARRIER_BATCH];
+	int			n = 0;
 
 	kv_each_shard(store, i)
 	{
@@ -336,12 +354,15 @@ make_wanted(KvStore *store, uint64 covers)
 		image = shard->image_wanted || kv_retired_wants_image(shard);
 		LWLockRelease(&shard->lock);
 		if (image)
-			kv_shards_image(store, &i, 1, covers, &stats);
+			shards[n++] = i;
 		else
 			kv_shards_release(store, &i, 1);
-		if (raised)
-			kv_clog_fence();	/* as in flush_store */
+		if (n == KV_BARRIER_BATCH)
+			make_collected(store, shards, &n, covers);
+		else if (raised)
+			kv_clog_fence();	/* as in flush_shards */
 	}
+	make_collected(store, shards, &n, covers);
 	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 		kv_map_look(store);
 }
