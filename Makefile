@@ -1,5 +1,5 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, counters, registers, damage, space, powercut,
+# make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, powercut,
 # differential, concurrent, clients, memcached-tests, matrix, upgrade, deb, scale-demo, oracle and fuzz do
 # their own set-up.
 #
@@ -101,7 +101,7 @@ test:
 	@bash $(HERE)/test/run.sh
 bench:
 	@bash $(HERE)/bench/run.sh
-torture append bank counters registers crowd damage space:
+torture append bank counters registers crowd damage space idle:
 	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
 powercut:
 	@bash $(HERE)/test/powercut/run.sh $(SECONDS)
@@ -131,10 +131,10 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space powercut \
+.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle powercut \
 	clients core matrix deb upgrade scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
-export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS DRIVERS KILLS CUTS ASYNC REGISTERS DISK CONTROL \
+export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS CONNECTIONS DRIVERS KILLS CUTS ASYNC REGISTERS DISK CONTROL \
 	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB COMPACT MATRIX MATRIX_DIR PROTOCOLS UPGRADE UPGRADE_DIR DEB_SUITE DEB_DIR POINTS

@@ -1,10 +1,10 @@
 #!/bin/bash
 # make torture, make append, make bank, make counters, make registers: rounds of concurrent clients and
 # SIGKILL; make crowd: clients under admission; make damage: damaged files; make space: clients that
-# overwrite.  See torture.pl,
-# append.pl, bank.pl, counters.pl, registers.pl, crowd.pl, damage.pl, space.pl.
+# overwrite; make idle: clients of memcached that do nothing.  See torture.pl,
+# append.pl, bank.pl, counters.pl, registers.pl, crowd.pl, damage.pl, space.pl, idle.pl.
 #
-#   test/campaign/campaign.sh torture|append|bank|counters|registers|crowd|damage|space [SECONDS]
+#   test/campaign/campaign.sh torture|append|bank|counters|registers|crowd|damage|space|idle [SECONDS]
 #
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
@@ -18,6 +18,10 @@
 #   LEVEL=serializable   one isolation level only
 #   KIND=heap            append: the same on heap tables
 #   UPSERTS=n            counters: until so many are acknowledged, in place of SECONDS
+#
+# idle:
+#
+#   CONNECTIONS=10000    how many
 #
 # damage:
 #
@@ -49,6 +53,11 @@ if [ "$name" = space ]; then
 	promise='value files within their bounds, nothing damaged'
 	[ -n "${ROUNDS:-}" ] || length=(--rounds 8)
 	LEVEL='' KIND=''
+fi
+if [ "$name" = idle ]; then
+	promise='little memory for each, all are answered, nothing of them is left'
+	length=(--rounds "${ROUNDS:-3}" --connections "${CONNECTIONS:-10000}")
+	LEVEL='' KIND='' CLIENTS='' KILLS=''
 fi
 bash "$here/../lib/setup.sh"
 . "$here/../lib/server.sh"
