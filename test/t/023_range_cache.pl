@@ -256,6 +256,16 @@ for my $fault ('value_read:1+:EIO', 'value_read:2:EIO', 'value_read:1+:short', '
 	sound_cache("$fault for all");
 	reload("kvfdw.fault = ''");
 }
+# of a window with one block that cannot be read all others are there
+{
+	my $all = do { answer($node, query('big')); reset_stat(); answer($node, query('t')); cache('reads') };
+	answer($node, query('big'));
+	reload("kvfdw.fault = 'value_read:3:EIO'");
+	reset_stat();
+	is(answer($node, query('t')), right('t'), 'a window that is read block by block');
+	is(cache('reads'), $all, 'is there as others are');
+	reload("kvfdw.fault = ''");
+}
 # a failed shard is tried again after kvfdw.range_wait
 range_wait('1s');
 ok(eval { wait_for('windows', sub { reset_stat(); answer($node, query('t')); cache('loads') > 0 }) }, 'what has failed is tried again');

@@ -175,6 +175,26 @@ if ($faults)
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
 	$node->reload;
 	sound_cache('after reads that failed');
+
+	# of a window with a block that cannot be read the others are there
+	$ENV{PGOPTIONS} = $options . ' -c kvfdw.fault=';
+	my $scan = 'SET enable_sort = off; ' . sum_of('one');
+	my $clean = read_by(sub { answer($node, $scan) });
+	flush_windows();
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = 'value_read:50:EIO'");
+	$node->reload;
+	my $before = device();
+	is(answer($node, $scan), $right{ASC}, 'a block that cannot be read');
+	my $more = (device() - $before - $clean) / 4096;
+	cmp_ok($more, '<=', 20, 'others of its window are not read again') or diag("$more blocks more");
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+	$node->reload;
+
+	# nor are those that a scan itself reads at once with a bad one damaged
+	flush_windows();
+	$node->safe_psql('postgres', 'SELECT sum(length(v)) FROM (SELECT k, v FROM one ORDER BY k) s');
+	is(answer($node, q{SET kvfdw.fault = 'value_read:2:EIO'; SELECT count(*), min(length(v)) FROM f WHERE k IN (10, 11, 12)}), '3|4096', 'neighbours of a block that cannot be read');
+	like(answer($node, q{SET kvfdw.fault = 'value_read:2+:EIO'; SELECT count(*), min(length(v)) FROM f WHERE k IN (10, 11, 12)}), qr/could not read .*Input\/output error/, 'which is an error itself');
 }
 
 # ---- frozen ----

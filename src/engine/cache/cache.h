@@ -466,7 +466,8 @@ extern void kv_gather_progress(KvWindowReader *reader);	/* the batch is complete
  * be read; cache_id: of this store, 0: of any.  -1: there is none.
  */
 extern int	kv_gather_next(uint64 cache_id);
-extern void kv_gather_publish(int window);	/* its blocks are read, and it is VALID */
+extern void kv_gather_publish(int window);	/* its blocks are read, and it is VALID … */
+extern void kv_gather_fail(int window, int slot, int n);	/* … but for so many from one on */
 extern void kv_gather_give_up(int window);	/* it is FREE, and its blocks are in no window */
 /*
  * Free a window of blocks that no scan needs any more; forced: or, if there are many, the

@@ -21,7 +21,8 @@
  * comes to.  A scan that finds only what it asked for itself, as where each reads a part of
  * its own, keeps just that, and nobody waits for it.
  *
- * Whose room there is too little for, or whose blocks cannot be read, reads for itself.
+ * Whose room there is too little for reads for itself, as does who needs a block that could not
+ * be read; others of the same window are there.
  */
 #include "postgres.h"
 
@@ -88,21 +89,16 @@ block_at(int window, int slot)
 	return &kv_window_blocks[window * KV_WINDOW_BLOCKS + slot];
 }
 
-/* Its blocks are in no window any more; exclusively. */
+/* One of its blocks is in no window any more; exclusively. */
 static void
-forget_blocks(int i)
+forget_block(int i, int slot)
 {
-	const KvWindow *window = &kv_windows[i];
+	KvBlockKey	key = block_key(kv_windows[i].key.cache_id, *block_at(i, slot));
+	KvGathered *found = hash_search(kv_block_hash, &key, HASH_FIND, NULL);
 
-	for (int slot = 0; slot < window->nblocks; slot++)
-	{
-		KvBlockKey	key = block_key(window->key.cache_id, *block_at(i, slot));
-		KvGathered *found = hash_search(kv_block_hash, &key, HASH_FIND, NULL);
-
-		/* one that was lost may be in another window again */
-		if (found != NULL && found->window == i && found->slot == slot)
-			(void) hash_search(kv_block_hash, &key, HASH_REMOVE, NULL);
-	}
+	/* one that was lost may be in another window again */
+	if (found != NULL && found->window == i && found->slot == slot)
+		(void) hash_search(kv_block_hash, &key, HASH_REMOVE, NULL);
 }
 
 /* ---- states; KvWindowCache.lock is held, exclusively ---- */
@@ -148,7 +144,8 @@ end_window(int i)
 {
 	KvWindow   *window = &kv_windows[i];
 
-	forget_blocks(i);
+	for (int slot = 0; slot < window->nblocks; slot++)
+		forget_block(i, slot);
 	if (window->previous >= 0)
 		kv_windows[window->previous].next = window->next;
 	else
@@ -184,6 +181,13 @@ kv_gather_next(uint64 cache_id)
 	kv_window_cache->nqueued--;
 	kv_windows[i].gathering = KV_GATHER_READ;
 	return i;
+}
+
+void
+kv_gather_fail(int i, int slot, int n)
+{
+	for (int end = slot + n; slot < end; slot++)
+		forget_block(i, slot);
 }
 
 void

@@ -528,7 +528,7 @@ plan_gathered(int window, KvIoRequest *reads)
 	return n;
 }
 
-/* Publish the windows of blocks that were read; give up those with a block that could not be. */
+/* Publish the windows of blocks that were read, but for blocks that could not be. */
 static void
 publish_gathered(const KvIoRequest *reads, int n)
 {
@@ -538,18 +538,25 @@ publish_gathered(const KvIoRequest *reads, int n)
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < nclaimed; i++)
 	{
-		bool		failed = false;
+		bool		some = false;
 
 		for (; n > 0 && reads->tag == &kv_windows[claimed[i]]; reads++, n--)
 		{
-			failed = failed || reads->result < 0;
-			bytes += Max(reads->result, 0);
+			if (reads->result < 0)
+				kv_gather_fail(claimed[i],
+							   (reads->buffer - kv_window_bytes(claimed[i])) / KV_BLOCK,
+							   reads->len / KV_BLOCK);
+			else
+			{
+				some = true;
+				bytes += reads->result;
+			}
 		}
-		if (failed)
-			kv_gather_give_up(claimed[i]);
-		else
+		if (some)
 			kv_gather_publish(claimed[i]);
-		kv_window_count(KV_RANGE_READS, !failed);
+		else
+			kv_gather_give_up(claimed[i]);
+		kv_window_count(KV_RANGE_READS, some);
 	}
 	nclaimed = 0;
 	kv_window_cache->ngathers++;
@@ -581,6 +588,30 @@ load_gathered(void)
 			memset(reads[i].buffer + reads[i].result, 0, reads[i].len - reads[i].result);
 	}
 	publish_gathered(reads, n);
+}
+
+/*
+ * A read of many blocks has failed: read them one by one, for there may be one that is bad.
+ * That gets zeros, which are no value, so who needs one of it reads it by itself.
+ */
+static void
+read_apart(KvIoRequest *failed)
+{
+	KvIoRequest blocks[KV_WINDOW_BLOCKS];
+	int			n = failed->len / KV_BLOCK;
+
+	for (int i = 0; i < n; i++)
+		blocks[i] = (KvIoRequest) {failed->file, failed->offset + i * KV_BLOCK, KV_BLOCK,
+			failed->buffer + i * KV_BLOCK};
+	kv_io_read_batch(blocks, n, KV_IO_VALUE_READ, NULL, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		uint32		got = Max(blocks[i].result, 0);
+
+		memset(blocks[i].buffer + got, 0, KV_BLOCK - got);
+		if (blocks[i].result >= 0)
+			failed->result = failed->len;
+	}
 }
 
 static void
@@ -616,6 +647,8 @@ load_claimed(void)
 		loads[i].failed = loads[i].n == 0;
 		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n; read++)
 		{
+			if (read->result < 0)
+				read_apart(read);
 			if (read->result < 0)
 				loads[i].failed = true;
 			else

@@ -358,6 +358,29 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 	return n;
 }
 
+/* A request for several values has failed: read each by itself, for what is bad is one block. */
+static void
+read_apart(KvScan *scan, const KvIoRequest *failed)
+{
+	KvRead	   *first = failed->tag;
+	int			n = first->together;
+
+	for (KvRead *read = first; read < first + n; read++)
+	{
+		KvIoRequest one = {
+			.file = failed->file,
+			.offset = read->offset,
+			.len = read->len,
+			.buffer = failed->buffer + (read->offset - failed->offset),
+			.tag = read
+		};
+
+		read->together = 1;
+		kv_io_read_batch(&one, 1, KV_IO_VALUE_READ, take_values, scan);
+		read->row->result = one.result;
+	}
+}
+
 /*
  * Read the values of rows that are on the device.  Rows that were written
  * together cost little more than their bytes.
@@ -399,6 +422,8 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 			if (read->row->value == NULL)
 				read->row->result = requests[i].result;
 		}
+		if (i < from_files && requests[i].result < 0 && requests[i].file >= 0 && first->together > 1)
+			read_apart(scan, &requests[i]);
 	}
 	scan->stats.device_reads += from_files;
 	scan->stats.device_bytes += bytes;
