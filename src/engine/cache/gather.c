@@ -38,6 +38,8 @@
 #define KV_GATHER_MOST		32		/* windows that a scan has loaded ahead of it */
 #define KV_GATHER_SHARE		8		/* a scan shares if of so many blocks others asked for one */
 #define KV_GATHER_NAP_MS	10
+#define KV_GATHER_STEP		512		/* blocks that are looked for under one lock, so that scans that
+									 * ask for the same fill no windows in turns */
 #define KV_GATHER_LOOK		4096	/* the oldest windows, among which room is looked for */
 #define KV_GATHER_OWNERS	16		/* … by themselves */
 #define KV_GATHER_STORES	8		/* of which is remembered what their scans need */
@@ -381,10 +383,15 @@ have_all(uint32 cache_id, const uint64 *blocks, int n)
 {
 	bool		all = true;
 
-	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
-	for (int i = 0; i < n && all; i++)
-		all = find_block(cache_id, blocks[i]) != NULL;
-	LWLockRelease(&kv_window_cache->lock);
+	for (int i = 0; i < n && all;)
+	{
+		int			end = Min(n, i + KV_GATHER_STEP);
+
+		LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+		for (; i < end && all; i++)
+			all = find_block(cache_id, blocks[i]) != NULL;
+		LWLockRelease(&kv_window_cache->lock);
+	}
 	return all;
 }
 
@@ -405,50 +412,92 @@ add_block(KvWindowReader *reader, int i, uint64 block)
 	window->nblocks++;
 }
 
+/* Blocks that a scan asks for, and how far it has come with that. */
+typedef struct KvAsking
+{
+	KvWindowReader *reader;
+	const KvStoreKey *store;
+	const uint64 *blocks;
+	int			n;
+	int			next;			/* of the blocks */
+	int			window;			/* QUEUED, but in no queue before it is full; or -1 */
+	bool		forced;			/* see oldest_idle; … */
+	bool		held;			/* … there is no room, for others need what is in it */
+	TimestampTz now;
+} KvAsking;
+
+/* Have a window for the next blocks; false: there is no room.  Lock held, exclusively. */
+static bool
+open_window(KvAsking *asking)
+{
+	asking->window = make_window(asking->reader, asking->forced, &asking->held, asking->now);
+	if (asking->window < 0)
+		return false;
+	begin_window(asking->window, asking->reader, asking->store);
+	asking->reader->stats->windows_loaded++;
+	kv_window_count(KV_RANGE_LOADS, 1);
+	return true;
+}
+
+static void
+queue_open(KvAsking *asking)
+{
+	queue_window(asking->window);
+	asking->window = -1;
+}
+
+/*
+ * Those of the next blocks that are nowhere get places in windows; not more blocks than can
+ * be looked for without holding the lock for long.  Nothing is raised while a window is
+ * open.  False: there is no room.
+ */
+static bool
+ask_for_some(KvAsking *asking)
+{
+	int			end = Min(asking->n, asking->next + KV_GATHER_STEP);
+	bool		room = true;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	while (asking->next < end)
+	{
+		uint64		block = asking->blocks[asking->next];
+
+		if (find_block(asking->reader->cache_id, block) == NULL)
+		{
+			room = asking->window >= 0 || open_window(asking);
+			if (!room)
+				break;
+			add_block(asking->reader, asking->window, block);
+			if (kv_windows[asking->window].nblocks == KV_WINDOW_BLOCKS)
+				queue_open(asking);
+		}
+		asking->next++;
+	}
+	if (asking->window >= 0 && asking->next == asking->n)
+		queue_open(asking);
+
+	/* with so few windows there is no order among scans to be kept */
+	if (kv_window_cache->ngathered < 4 * reach_windows())
+		asking->held = false;
+	LWLockRelease(&kv_window_cache->lock);
+	return room;
+}
+
 /* False: there is no room for all of them; *held: others need what is in it. */
 static bool
 ask_for(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n,
 		bool forced, bool *held)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	int			window = -1;
-	bool		all = true;
+	KvAsking	asking = {.reader = reader, .store = store, .blocks = blocks, .n = n,
+	.window = -1, .forced = forced, .now = GetCurrentTimestamp()};
+	bool		room = true;
 
-	*held = false;
-	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < n; i++)
-	{
-		if (find_block(reader->cache_id, blocks[i]) != NULL)
-			continue;
-		if (window >= 0 && kv_windows[window].nblocks == KV_WINDOW_BLOCKS)
-		{
-			queue_window(window);
-			window = -1;
-		}
-		if (window < 0)
-		{
-			window = make_window(reader, forced, held, now);
-			if (window < 0)
-			{
-				all = false;
-				break;
-			}
-			begin_window(window, reader, store);
-			reader->stats->windows_loaded++;
-			kv_window_count(KV_RANGE_LOADS, 1);
-		}
-		add_block(reader, window, blocks[i]);
-	}
-	if (window >= 0)
-		queue_window(window);
+	while (asking.next < n && room)
+		room = ask_for_some(&asking);
 	if (kv_window_cache->nqueued > 0)
 		kv_window_wake_workers();
-
-	/* with so few windows there is no order among scans to be kept */
-	if (kv_window_cache->ngathered < 4 * reach_windows())
-		*held = false;
-	LWLockRelease(&kv_window_cache->lock);
-	return all;
+	*held = asking.held;
+	return room;
 }
 
 /* Sleep a little, for room, if there is patience left. */
