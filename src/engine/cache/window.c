@@ -357,15 +357,22 @@ ask_for(KvSpan *span, const KvStretches *wanted)
 	lose_what_moved(span);
 }
 
+static bool
+same_stretches(const KvStretches *a, const KvStretches *b)
+{
+	return a->n == b->n && memcmp(a->at, b->at, a->n * sizeof(KvStretch)) == 0;
+}
+
 bool
 kv_span_lacks(KvSpan *span, const KvStretches *wanted)
 {
 	int32		later = wanted->found_at - span->stretches.found_at;
-
 	uint64		piece;
 	KvAddress	end;
 
-	if (later > 0 || (later == 0 && kv_stretches_size(wanted) > span->size))
+	if (later > 0 && same_stretches(&span->stretches, wanted))
+		span->stretches.found_at = wanted->found_at;
+	else if (later > 0 || (later == 0 && kv_stretches_size(wanted) > span->size))
 		ask_for(span, wanted);
 	while (nth_piece(span, span->next_piece, &piece, &end))
 	{
@@ -381,17 +388,28 @@ kv_span_lacks(KvSpan *span, const KvStretches *wanted)
 bool
 kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at)
 {
-	KvSpan	   *span;
+	LWLockMode	mode = LW_SHARED;
 	bool		comes = true;
+	bool		known;
 
-	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-	span = kv_span_find(key);
-	if (span != NULL)
+	/* mostly the span knows that it lacks the piece, which changes nothing */
+	do
 	{
-		comes = (int32) (span->stretches.found_at - found_at) <= 0 || has_piece(span, piece);
-		span->next_piece = Min(span->next_piece, number_of(span, piece));
-	}
-	LWLockRelease(&kv_window_cache->lock);
+		KvSpan	   *span;
+
+		LWLockAcquire(&kv_window_cache->lock, mode);
+		span = kv_span_find(key);
+		known = span == NULL || span->next_piece <= number_of(span, piece);
+		if (span != NULL)
+			comes = (int32) (span->stretches.found_at - found_at) <= 0 || has_piece(span, piece);
+		if (!known && mode == LW_EXCLUSIVE)
+		{
+			span->next_piece = number_of(span, piece);
+			known = true;
+		}
+		LWLockRelease(&kv_window_cache->lock);
+		mode = LW_EXCLUSIVE;
+	} while (!known);
 	return comes;
 }
 
