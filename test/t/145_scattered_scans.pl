@@ -176,6 +176,12 @@ if ($faults)
 	$node->reload;
 	sound_cache('after reads that failed');
 
+	# one that looks ahead comes by there
+	{
+		local $ENV{PGOPTIONS} = $options . 'ahead_look=error';
+		like(answer($node, 'SET enable_sort = off; ' . sum_of('one')), qr/ahead_look/, 'a scan of values on the device looks ahead');
+	}
+
 	# of a window with a block that cannot be read the others are there
 	$ENV{PGOPTIONS} = $options . ' -c kvfdw.fault=';
 	my $scan = 'SET enable_sort = off; ' . sum_of('one');
@@ -258,6 +264,17 @@ $node->safe_psql('postgres', kv_table('kept', 'k int, v text', 'k', q{wal 'none'
 	DO $$ DECLARE i int; BEGIN FOR times IN 1 .. 3 LOOP FOR i IN SELECT k FROM kept LOOP PERFORM v FROM kept WHERE k = i; END LOOP; END LOOP; END $$});
 cmp_ok(read_by(sub { like(plan_of('SELECT k, v FROM kept ORDER BY k'), qr/rows=6000/, 'a scan of values that are in the value cache') }), '<=', 0.3 * 6000 * 4096, 'reads few of them from the device');
 sound_cache('in the end');
+
+# nor looked for, far ahead
+if ($faults)
+{
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.value_cache = 256');
+	$node->restart;
+	$node->safe_psql('postgres', q{SELECT kvfdw_prewarm('kept')});
+	answer($node, 'SET enable_sort = off; ' . sum_of('kept'));
+	local $ENV{PGOPTIONS} = $options . 'ahead_look=error';
+	like(answer($node, 'SET enable_sort = off; ' . sum_of('kept')), qr/^6000\|/, 'one of values that are does not');
+}
 is(kv_check_clean($node, 'one', 'many', 'two', 'kept'), '', 'kvfdw_check finds nothing');
 $node->stop;
 done_testing();

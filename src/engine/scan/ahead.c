@@ -5,7 +5,8 @@
  * The index says where the values of the next keys lie, long before the scan comes to
  * them.  Their blocks are asked for together, in the order of places, as far ahead as
  * cache/gather.c has room for, but not further than the scan has come.  Not what is nearer
- * than the device: the scan takes it from there.  What the snapshot sees is decided again
+ * than the device: the scan takes it from there, and behind a batch of nothing else it does
+ * not look.  What the snapshot sees is decided again
  * when the batch is made: a block that was asked for in vain costs a read, one that was not
  * is asked for then.
  */
@@ -16,6 +17,7 @@
 
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
+#include "engine/io/io.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
@@ -93,8 +95,8 @@ ask_for(KvScan *scan, KvBlocks *list, bool now)
 	kv_gather_want(&scan->reader, &scan->store->key, list->blocks, n, now);
 }
 
-/* What the batch needs itself. */
-static void
+/* What the batch needs itself; false: all of it is nearer than the device. */
+static bool
 ask_for_batch(KvScan *scan)
 {
 	KvBlocks	list;
@@ -111,6 +113,7 @@ ask_for_batch(KvScan *scan)
 			(void) add_blocks(&list, &row->version);
 	}
 	ask_for(scan, &list, true);
+	return list.n > 0;
 }
 
 /*
@@ -203,11 +206,11 @@ kv_ahead(KvScan *scan)
 	KvAhead    *ahead = &scan->ahead;
 	KvConflicts *conflicts = scan->view.conflicts;
 	uint64		rows = rows_ahead(scan);
+	bool		needs = ask_for_batch(scan);
 	KvBlocks	list;
 
-	ask_for_batch(scan);
 	ahead->rows -= Min(ahead->rows, scan->nrows);
-	if (!scan->started || scan->shardno != scan->reader.shard || ahead->ended ||
+	if (!needs || !scan->started || scan->shardno != scan->reader.shard || ahead->ended ||
 		ahead->rows * 2 > rows)
 		return;
 	if (ahead->rows == 0)
@@ -215,6 +218,7 @@ kv_ahead(KvScan *scan)
 		memcpy(ahead->upto, scan->position.data, scan->position.len);
 		ahead->upto_len = scan->position.len;
 	}
+	KV_STOP_POINT("ahead_look");
 	make_blocks(scan, &list, kv_gather_reach());
 
 	/* who reads no further has not met what is there */
