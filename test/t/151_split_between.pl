@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_between', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
+my $node = kv_cluster('split_between', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '1MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 sub query { return $node->safe_psql('postgres', @_); }
@@ -33,9 +33,12 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 
 # ---- sessions that began before ----
 {
-	my %session = map { $_ => $node->background_psql('postgres') } qw(up down held lock serializable extent);
+	my %session = map { $_ => $node->background_psql('postgres') } qw(up down values held lock serializable extent);
 	my $up = $session{up}->query_safe('BEGIN; DECLARE c CURSOR FOR SELECT k FROM t ORDER BY k; FETCH 1000 FROM c');
 	my $down = $session{down}->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT k FROM t ORDER BY k DESC; FETCH 1000 FROM c');
+	# the table is larger than the range cache, and each of the new shards lists its chunks
+	my $values = $session{values}->query_safe('BEGIN; DECLARE c CURSOR FOR SELECT k, md5(v) FROM t ORDER BY k; FETCH 1000 FROM c');
+	my $all = query('SELECT k, md5(v) FROM heap ORDER BY k');
 	$session{held}->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT sum(length(v)) FROM t; COMMIT');
 	$session{lock}->query_safe('BEGIN; SELECT k FROM t WHERE k IN (5, 1500, 2990) FOR UPDATE; UPDATE t SET v = v || $$x$$ WHERE k = 700');
 	$session{serializable}->query_safe('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM t WHERE k < 100');
@@ -54,6 +57,8 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	$down .= "\n" . $session{down}->query_safe('FETCH ALL FROM c');
 	is(join(',', split /\n/, $up), query(q{SELECT string_agg(k::text, ',' ORDER BY k) FROM (SELECT k FROM heap WHERE k <> 9000 UNION SELECT 2000) s}), 'a cursor upwards goes on where it was');
 	is(join(',', split /\n/, $down), query(q{SELECT string_agg(k::text, ',' ORDER BY k DESC) FROM (SELECT k FROM heap WHERE k <> 9000 UNION SELECT 2000) s}), 'and one downwards, with its snapshot');
+	$values .= "\n" . $session{values}->query_safe('FETCH ALL FROM c');
+	ok($values eq $all, 'and one that reads values through the range cache');
 	is($session{held}->query_safe('FETCH ALL FROM c'), $before, 'and one that is held');
 	$session{lock}->query_safe('UPDATE t SET v = $$locked$$ WHERE k = 5; COMMIT');
 	is(outcome($waiting), '', 'who waited for a row in the old shard changes it in the new one');

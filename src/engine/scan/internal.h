@@ -125,7 +125,6 @@ struct KvScan
 	bool		backward;		/* order == KV_DESCENDING */
 	uint64		limit_hint;
 	uint32		shardno;		/* where the next batch begins, as far as is known */
-	uint32		last_shard;		/* of the extent, likewise */
 	KvKey		from;			/* if it is !started: the range goes on from here; data NULL: begins */
 	KvRangeBytes *bytes;		/* NULL: it never was in range mode */
 	KvKey		wrap;			/* a scan in any order began here; data NULL: at the lowest keys */
@@ -186,16 +185,6 @@ typedef struct KvKeyReader
 	uint32		steps;
 	uint8		key_bytes[KV_MAX_KEY];	/* of a row that is a run's */
 } KvKeyReader;
-
-/* Step to the next shard in the order of the scan; false: it was the last. */
-static inline bool
-kv_batch_next_shard(const KvScan *scan, uint32 last, uint32 *shardno)
-{
-	if (*shardno == last)
-		return false;
-	*shardno = kv_shard_next(scan->store, *shardno, scan->backward ? -1 : 1);
-	return true;
-}
 
 /* ---- rows.c ---- */
 

@@ -79,40 +79,32 @@ reset_scan(KvScan *scan, bool alone)
 	forget_position(scan);
 }
 
-/* Where a scan of [lo, hi) begins and ends. */
+/* Where a scan of [lo, hi) begins. */
 static void
-set_shards(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
+set_shard(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 {
 	KvKey		edge;
-	uint32		low;
-	uint32		high;
 
 	if (scan->bytes == NULL)
 		scan->bytes = MemoryContextAlloc(scan->context, sizeof(KvRangeBytes));
-	low = kv_route_part(scan->store, lo, false, &edge, scan->bytes->edge).shardno;
-	high = kv_route_part(scan->store, hi, true, &edge, scan->bytes->edge).shardno;
 	scan->order = order;
 	scan->backward = order == KV_DESCENDING;
-	scan->shardno = scan->backward ? high : low;
-	scan->last_shard = scan->backward ? low : high;
+	scan->shardno = kv_route_part(scan->store, scan->backward ? hi : lo, scan->backward, &edge,
+								  scan->bytes->edge).shardno;
 }
 
 /* The scan's range is [scan->lo, scan->hi) from now on. */
 static void
 begin_range(KvScan *scan, KvScanOrder order)
 {
-	uint32		extent_last = scan->last_shard;
-
 	scan->started = scan->wrapped = false;
 	scan->from = (KvKey) {NULL, 0};
 	scan->keyed_shard = KV_NO_SHARD;
 	kv_ahead_reset(scan);
 	scan->at_end = scan->lo.data && scan->hi.data &&
 		kv_key_compare(scan->lo.data, scan->lo.len, scan->hi.data, scan->hi.len) >= 0;
-	set_shards(scan, scan->lo, scan->hi, order);
-	if (scan->shared)
-		scan->last_shard = extent_last;
-	else
+	set_shard(scan, scan->lo, scan->hi, order);
+	if (!scan->shared)
 	{
 		scan->extent_lo = scan->lo;
 		scan->extent_hi = scan->hi;
@@ -154,7 +146,6 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 		if (hi.data != NULL)
 			pfree(unconstify(uint8 *, hi.data));
 		scan->shardno = place->shard;
-		scan->last_shard = kv_shard_next(scan->store, place->shard, -1);
 	}
 }
 
@@ -226,7 +217,7 @@ kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 		kv_reader_leave(&scan->reader);
 	replace_key(scan, &scan->extent_lo, lo);
 	replace_key(scan, &scan->extent_hi, hi);
-	set_shards(scan, lo, hi, order);
+	set_shard(scan, lo, hi, order);
 	scan->shared = true;
 	kv_steer_begin(scan, true);
 }

@@ -40,6 +40,8 @@
 #define KV_RAMP_SHARE			16
 /* Rows that a scan must still want for blocks to be looked for ahead of it. */
 #define KV_AHEAD_ROWS			4096
+/* So many shards behind the one where a scan is are looked at. */
+#define KV_SHARDS_AHEAD			(4 * KV_WANTS)
 
 static uint64
 cache_bytes(void)
@@ -77,6 +79,48 @@ kv_steer_end(KvScan *scan)
 	scan->steering.loading = KV_LOADS_NOTHING;
 }
 
+/* ---- the shards of the extent ---- */
+
+static bool
+is_open_ended(const KvScan *scan)
+{
+	return (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
+}
+
+static bool
+wraps(const KvScan *scan)
+{
+	return scan->order == KV_ANY_ORDER || scan->order == KV_BY_PLACE;
+}
+
+/* The last shard of the extent, as the newest map says. */
+static uint32
+last_shard(const KvScan *scan)
+{
+	KvKey		end = scan->backward ? scan->extent_lo : scan->extent_hi;
+	KvKey		edge;
+	uint8		edge_bytes[KV_MAX_KEY];
+
+	return kv_route_part(scan->store, scan->wrap.data != NULL ? scan->wrap : end,
+						 !scan->backward, &edge, edge_bytes).shardno;
+}
+
+/*
+ * About how many shards the scan still goes through behind this one, up to the last; 0, too,
+ * if the map does not have this one any more.
+ */
+static int64
+shards_behind(const KvScan *scan, uint32 shardno, uint32 last)
+{
+	int64		n = kv_shard_distance(scan->store, shardno, last);
+
+	if (kv_shard(scan->store, shardno)->bounds_since == KV_NOT_IN_MAP)
+		return 0;
+	if (n < 0 && wraps(scan))
+		return n + kv_store_nshards(scan->store);
+	return scan->backward ? -n : n;
+}
+
 /* Another shard begins: nothing is known of it. */
 static void
 begin_shard(KvScan *scan, uint32 shardno)
@@ -100,8 +144,8 @@ enter(KvScan *scan, const KvStretches *stretches, uint64 last_segment, const KvW
 		.store = store->key,
 		.map = store,
 		.step = scan->backward ? -1 : 1,
-		.last = scan->last_shard,
-		.wraps = scan->order == KV_ANY_ORDER || scan->order == KV_BY_PLACE,
+		.last = last_shard(scan),
+		.wraps = wraps(scan),
 		.segment_step = scan->steering.segment_step,
 		.last_segment = last_segment
 	};
@@ -136,18 +180,19 @@ enter_whole(KvScan *scan, uint32 shardno, const KvStretches *stretches, double m
 {
 	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, *stretches}};
 	uint64		room = cache_bytes() - Min(cache_bytes(), kv_stretches_size(stretches));
-	bool		open_ended = (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
+	int64		behind = shards_behind(scan, shardno, last_shard(scan));
 	int			n = 1;
 
-	/* the last shard may have left the map */
-	for (int steps = 0; n < KV_WANTS && steps < 4 * KV_WANTS && beyond > 0 &&
-		 kv_batch_next_shard(scan, scan->last_shard, &shardno); steps++)
+	if (!is_open_ended(scan))
+		behind--;				/* of the last one only part is wanted: decide there */
+	behind = Min(behind, KV_SHARDS_AHEAD);
+	for (; behind > 0 && n < KV_WANTS && beyond > 0; behind--)
 	{
-		double		rows = Min(kv_shard_entries(scan->store, shardno), beyond);
+		double		rows;
 		uint64		length;
 
-		if (shardno == scan->last_shard && !open_ended)
-			break;				/* only part of it is wanted: decide there */
+		shardno = kv_shard_next(scan->store, shardno, scan->backward ? -1 : 1);
+		rows = Min(kv_shard_entries(scan->store, shardno), beyond);
 		beyond -= rows;
 		if (!find_stretches(scan, shardno, &wants[n].stretches))
 			continue;
@@ -233,7 +278,7 @@ find_last_segment(const KvScan *scan, uint32 shardno, uint64 segment)
 	KvAddress	address;
 	uint64		last;
 
-	if (shardno != scan->last_shard || end.data == NULL ||
+	if (end.data == NULL || shardno != last_shard(scan) ||
 		!kv_last_place(scan->store, shardno, end, scan->backward, &address))
 		return KV_WHOLE;
 	last = address / KV_SEGMENT_SIZE;
@@ -285,15 +330,16 @@ add_segments(const KvScan *scan, uint32 shardno, const KvStretches *stretches, u
 static int
 add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
 {
-	bool		open_ended = (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
+	uint32		last = last_shard(scan);
 	KvKey		edge = {scan->backward ? NULL : (const uint8 *) "", 0};
 	KvStretches stretches;
 	KvAddress	address;
 
 	/* of the last shard only part may be wanted */
-	if (n >= most || !kv_batch_next_shard(scan, scan->last_shard, &shardno) ||
-		(shardno == scan->last_shard && !open_ended) ||
-		!kv_last_place(scan->store, shardno, edge, !scan->backward, &address) ||
+	if (n >= most || shards_behind(scan, shardno, last) < (is_open_ended(scan) ? 1 : 2))
+		return n;
+	shardno = kv_shard_next(scan->store, shardno, scan->backward ? -1 : 1);
+	if (!kv_last_place(scan->store, shardno, edge, !scan->backward, &address) ||
 		!kv_shard_keeps_order(scan->store, shardno))
 		return n;
 	(void) find_stretches(scan, shardno, &stretches);
