@@ -2,7 +2,7 @@
 # that are held, parallel scans, counts, lists of keys, rows that are locked and waited for,
 # SERIALIZABLE, prepared transactions and values too large for a slot see and do what they
 # do on heap, and so it is in a copy that a base backup has made.  Large shards are split and empty ones
-# absorbed without being told (I 18).
+# absorbed without being told (I 18).  A split that writers outrun says so.
 use strict;
 use warnings;
 use FindBin;
@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_between', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '1MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
+my $node = kv_cluster('split_between', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '1MB', 'kvfdw.delta_memory' => '16MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 sub query { return $node->safe_psql('postgres', @_); }
@@ -84,6 +84,32 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	is(outcome($_), '', 'who has waited goes on') for @writers;
 	query(q{UPDATE heap SET v = 'while' WHERE k % 100 BETWEEN 1 AND 4});
 	same('a split that was cancelled');
+}
+
+# ---- outrun: a freeze needs the runs that are being copied ----
+{
+	query(kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'"));
+	my $old = $node->background_psql('postgres');
+	$old->query_safe('BEGIN; SELECT count(*) FROM heap; SELECT pg_current_xact_id()');
+	query(q{INSERT INTO long SELECT 'a' || g, g FROM generate_series(1, 3000) g});
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_copying=wait'; SELECT kvfdw_split('long')}, 'outrun');
+	stopped($node, 'split_copying');
+	worker_stop_points($node, 'maintainer_idle=wait');
+	query(q{SELECT pg_reload_conf()});
+	stopped($node, 'maintainer_idle');
+	query(q{SET kvfdw.stop_points = ''; INSERT INTO long SELECT rpad('b' || g, 2400, md5(g::text)), g FROM generate_series(1, 22000) g});
+	worker_stop_points($node, '');
+	go_on($node, 'maintainer_idle');
+	my $said = go_on($node, 'split_copying', $split);
+	like($said, qr/NOTICE:  shard \d+ of kvfdw table \d+ of database \d+ was not split\nDETAIL:  It is written to faster/, 'a split that is outrun says so, and nothing else');
+	unlike($said, qr/ERROR/, 'nor is anything said to be damaged');
+	$old->quit;
+	is(query('SELECT count(*), sum(v) FROM long'), '25000|' . (3000 * 3001 / 2 + 22000 * 22001 / 2), 'all rows are there');
+	is(kv_check_clean($node, 'long'), '', 'and sound');
+	cmp_ok(query(q{SELECT kvfdw_split('long')}), '>', 4, 'and later it is split');
+	is(query('SELECT count(*), sum(v) FROM long'), '25000|' . (3000 * 3001 / 2 + 22000 * 22001 / 2), 'with all rows');
+	query('DROP FOREIGN TABLE long');
 }
 
 # ---- many at once ----

@@ -146,10 +146,9 @@ finish(KvCopy *copy, const KvSource *source)
 	}
 }
 
-void
+bool
 kv_copy_run(KvCopy *copy, uint32 number, bool base)
 {
-	const char *path = kv_path_run(&copy->store->key, copy->shardno, number);
 	KvSource	source = {.base = base};
 	KvRunCursor cursor;
 	KvRunIds	ids;
@@ -157,11 +156,9 @@ kv_copy_run(KvCopy *copy, uint32 number, bool base)
 	uint32		incarnation;
 
 	kv_store_ids(copy->store, copy->shardno, number, &ids);
-	run = kv_run_open(path, &ids);
+	run = kv_run_open(kv_path_run(&copy->store->key, copy->shardno, number), &ids);
 	if (run == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("run file \"%s\" is missing", path)));
+		return false;
 	incarnation = kv_run_header(run)->incarnation;
 	if (copy->nparts == 0)
 		source.total = kv_run_header(run)->value_bytes +
@@ -190,6 +187,7 @@ kv_copy_run(KvCopy *copy, uint32 number, bool base)
 	}
 	PG_END_TRY();
 	finish(copy, &source);
+	return true;
 }
 
 void

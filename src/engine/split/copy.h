@@ -37,8 +37,8 @@ typedef struct KvCopy
 
 /* change: whose numbers the parts get. */
 extern void kv_copy_begin(KvCopy *copy, const KvChange *change, int most);
-/* Copy a run of the old shard; older ones of it come first. */
-extern void kv_copy_run(KvCopy *copy, uint32 number, bool base);
+/* Copy a run of the old shard; older ones of it come first.  False: there is no such file. */
+extern bool kv_copy_run(KvCopy *copy, uint32 number, bool base);
 /* Copy what a delta has that nobody writes to, and that nobody else frees. */
 extern void kv_copy_delta(KvCopy *copy, const KvDelta *delta);
 /* The copies go. */

@@ -30,6 +30,15 @@
 #define KV_SWITCH_ITEMS	20000	/* keys of a delta that may be copied while writers wait */
 #define KV_CATCH_UPS	4
 
+/* Why a shard that could be split was not. */
+typedef enum KvSplitFailure
+{
+	KV_SPLIT_NOT_POSSIBLE,		/* for a reason that is nobody's business, or will be gone soon */
+	KV_SPLIT_OUTRUN,
+	KV_SPLIT_LACKS_MEMORY,
+	KV_SPLIT_UNSYNCED
+} KvSplitFailure;
+
 typedef struct KvSplit
 {
 	KvChange   *change;
@@ -38,6 +47,7 @@ typedef struct KvSplit
 	KvShard    *shard;
 	KvCopy		copy;
 	uint32		copied;			/* runs up to this number are */
+	KvSplitFailure failure;		/* if nothing else is said */
 	bool		compactor;		/* roles that this process has */
 	bool		maintainer;
 } KvSplit;
@@ -91,6 +101,33 @@ resign_as_maintainer(KvSplit *split)
 
 /* ---- steps 2 and 3 ---- */
 
+/* A run that is to be copied has no file: a freeze has taken the floor away, or it is missing. */
+static void
+look_for_run(const KvSplit *split, uint32 number)
+{
+	KvShard    *shard = split->shard;
+	bool		is_named;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	is_named = kv_files_name_run(&shard->files, number);
+	LWLockRelease(&shard->lock);
+	if (is_named)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("run file \"%s\" is missing",
+						kv_path_run(&split->store->key, split->shardno, number))));
+}
+
+static bool
+copy_run(KvSplit *split, uint32 number, bool base)
+{
+	if (kv_copy_run(&split->copy, number, base))
+		return true;
+	look_for_run(split, number);
+	split->failure = KV_SPLIT_OUTRUN;
+	return false;
+}
+
 /*
  * Copy the runs that were not copied yet; freezes leave them alone from now on.  The caller is
  * the maintainer, and is none any more afterwards unless keep.  False: give up.
@@ -102,6 +139,7 @@ copy_runs(KvSplit *split, bool keep)
 	uint32		before = split->copied;
 	KvShardFiles files;
 	uint32		floor;
+	bool		outrun;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	files = shard->files;
@@ -110,22 +148,26 @@ copy_runs(KvSplit *split, bool keep)
 		floor = Max(floor, files.unfrozen[i]);
 
 	/* a freeze that found too many runs has taken the floor away; the delta becomes one more */
-	if (shard->floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2)
+	outrun = shard->floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2;
+	if (outrun)
 		floor = 0;
 	shard->floor = split->copied = floor;
 	LWLockRelease(&shard->lock);
 	if (!keep)
 		resign_as_maintainer(split);
+	if (outrun)
+		split->failure = KV_SPLIT_OUTRUN;
 	if (floor == 0)
 		return false;
+	KV_STOP_POINT("split_copying");
 
 	/* the oldest first */
-	if (files.base_run > before)
-		kv_copy_run(&split->copy, files.base_run, true);
+	if (files.base_run > before && !copy_run(split, files.base_run, true))
+		return false;
 	for (int i = files.nunfrozen - 1; i >= 0; i--)
 	{
-		if (files.unfrozen[i] > before)
-			kv_copy_run(&split->copy, files.unfrozen[i], false);
+		if (files.unfrozen[i] > before && !copy_run(split, files.unfrozen[i], false))
+			return false;
 	}
 	return split->copy.nparts > 1;
 }
@@ -150,6 +192,7 @@ catch_up(KvSplit *split)
 			return true;
 		resign_as_maintainer(split);
 	}
+	split->failure = KV_SPLIT_OUTRUN;
 	return false;
 }
 
@@ -168,6 +211,7 @@ prepare_shards(KvSplit *split)
 		shards[i] = copy->parts[i].shardno;
 		bounds[i] = copy->parts[i].lo;
 	}
+	split->failure = KV_SPLIT_LACKS_MEMORY;
 	if (!kv_change_make(split->change, copy->nparts, shards, bounds))
 		return false;
 	for (int i = 0; i < copy->nparts; i++)
@@ -251,12 +295,13 @@ list_chunks(KvSplit *split, int at, KvShard *fresh)
 
 /*
  * What has left the list of the old shard and is not gone yet is the first one's.  What goes
- * meanwhile, and with it from the old one's list, is found gone later.  synced: only if all are.
- * False: they are not, or there is no memory.
+ * meanwhile, and with it from the old one's list, is found gone later.  False: there is no memory,
+ * or one is not synced that must be.
  */
 static bool
-keep_retired(KvShard *shard, KvShard *fresh, bool synced)
+keep_retired(KvSplit *split, KvShard *fresh)
 {
+	KvShard    *shard = split->shard;
 	KvRetired  *retired;
 	int			n;
 
@@ -269,8 +314,12 @@ keep_retired(KvShard *shard, KvShard *fresh, bool synced)
 	for (int i = 0; i < n; i++)
 	{
 		/* at level keys a running transaction of the old shard may still have to sync it */
-		if (synced && !(retired[i].chunk.flags & KV_CHUNK_SYNCED))
+		if (split->store->shape.wal == KV_WAL_KEYS &&
+			!(retired[i].chunk.flags & KV_CHUNK_SYNCED))
+		{
+			split->failure = KV_SPLIT_UNSYNCED;
 			return false;
+		}
 		if (!kv_retired_add(fresh, &retired[i].chunk, 1))
 			return false;
 		kv_retired(fresh)[i].lsn = retired[i].lsn;
@@ -311,8 +360,7 @@ complete_shards(KvSplit *split)
 		/* rounded up: one of which all is to be put in order is such a one still */
 		fresh->written = ceil(split->shard->written * ((live_bytes(&copy->parts[i]) + 1) / live));
 		fresh->key_share_xid = split->shard->key_share_xid;
-		if (!list_chunks(split, i, fresh) ||
-			(i == 0 && !keep_retired(split->shard, fresh, split->store->shape.wal == KV_WAL_KEYS)))
+		if (!list_chunks(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
 			return false;
 		kv_shard_describe(fresh, &manifest);
 		kv_manifest_write(&split->store->key, copy->parts[i].shardno, &manifest);
@@ -424,6 +472,24 @@ try_split(KvSplit *split, int most)
 	return done;
 }
 
+/* Tell who has asked for it, or the server log, what keeps the shard from being split. */
+static void
+report_failure(const KvSplit *split)
+{
+	static const char *const details[] = {
+		[KV_SPLIT_OUTRUN] = "It is written to faster than it can be copied.",
+		[KV_SPLIT_LACKS_MEMORY] = "The shared memory of kvfdw.delta_memory has no room for its new shards.",
+		[KV_SPLIT_UNSYNCED] = "Values that were moved are still to be made durable by a commit."
+	};
+
+	if (split->failure != KV_SPLIT_NOT_POSSIBLE)
+		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
+				(errmsg("shard %u of kvfdw table %u of database %u was not split",
+						split->shardno, split->store->key.relid, split->store->key.dboid),
+				 errdetail("%s", details[split->failure]),
+				 errhint("Splitting it later may succeed.")));
+}
+
 bool
 kv_shard_split(KvStore *store, uint32 shardno, int most)
 {
@@ -440,6 +506,8 @@ kv_shard_split(KvStore *store, uint32 shardno, int most)
 	split->change = kv_change_begin(store, shardno);
 	if (split->change != NULL)
 		done = try_split(split, most);
+	if (!done)
+		report_failure(split);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return done;
