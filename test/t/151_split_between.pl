@@ -153,6 +153,19 @@ same('compacted');
 	like($err, qr/cannot split a table while a base backup is being taken/, 'while a base backup runs nothing is split');
 	$backup->query_safe('SELECT 1 FROM pg_backup_stop()');
 	$backup->quit;
+
+	# one that begins while a session has looked, and not noted yet that there was none
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'backups_looked=wait'; SELECT kvfdw_split('t')}, 'looked');
+	stopped($node, 'backups_looked');
+	worker_stop_points($node, 'image_captured=wait');
+	query(q{UPDATE t SET v = v WHERE k = 1});
+	my $copying = IPC::Run::start([ 'pg_basebackup', '-D', $node->backup_dir . '/other', '-d', $node->connstr('postgres'), '--checkpoint=fast', '--no-sync' ], '>', \my $ignored, '2>', \my $said);
+	stopped($node, 'image_captured');
+	like(go_on($node, 'backups_looked', $split), qr/cannot split a table while a base backup/, 'nor when the backup began while somebody looked for one');
+	worker_stop_points($node, '');
+	go_on($node, 'image_captured');
+	$copying->finish;
 	$node->backup('copy');
 	my $copy = PostgreSQL::Test::Cluster->new('copy');
 	$copy->init_from_backup($node, 'copy');

@@ -11,7 +11,10 @@
 #include "storage/spin.h"
 
 #include "engine/engine.h"
+#include "engine/io/io.h"
 #include "engine/shard/shard.h"
+
+#define KV_BACKUPS_RUN	1
 
 KvBackups  *kv_backups = NULL;
 
@@ -89,16 +92,31 @@ backup_runs(void)
 	return runs;
 }
 
+/*
+ * Who sees one says so in any case, with a new number; who sees none only if nobody has said
+ * so meanwhile, for the backup may have begun behind his look.
+ */
 void
 kv_backups_look(void)
 {
-	pg_atomic_write_u32(&kv_backups->run, backup_runs() ? 1 : 0);
+	uint32		before = pg_atomic_read_u32(&kv_backups->run);
+	bool		runs = backup_runs();
+
+	KV_STOP_POINT("backups_looked");
+	if (!runs)
+		(void) pg_atomic_compare_exchange_u32(&kv_backups->run, &before, before & ~KV_BACKUPS_RUN);
+	else
+	{
+		while (!pg_atomic_compare_exchange_u32(&kv_backups->run, &before,
+											   (before + 2) | KV_BACKUPS_RUN))
+			;
+	}
 }
 
 bool
 kv_backups_run(void)
 {
-	if (pg_atomic_read_u32(&kv_backups->run) != 0)
+	if (pg_atomic_read_u32(&kv_backups->run) & KV_BACKUPS_RUN)
 		return true;
 	for (int i = 0; i < KV_MAX_BACKUPS; i++)
 	{

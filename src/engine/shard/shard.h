@@ -697,7 +697,7 @@ extern void kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *
 typedef struct KvBackups
 {
 	slock_t		mutex;			/* of pids */
-	pg_atomic_uint32 run;		/* they do, or did at the last barrier */
+	pg_atomic_uint32 run;		/* KV_BACKUPS_RUN: they do, or did at the last look; and its number */
 	int			pids[KV_MAX_BACKUPS];	/* sessions with pg_backup_start, or 0 */
 } KvBackups;
 
