@@ -111,5 +111,6 @@ for my $level (@levels)
 		}
 	}
 }
+unlike(slurp_file($node->logfile), qr/counts \d+ bytes of values, its chunks have/, 'space is counted right after each start');
 $node->stop;
 done_testing();

@@ -121,6 +121,14 @@ kv_chunk_divide(KvShard *shard, KvShardChunk *chunk, uint64 share)
 }
 
 void
+kv_chunk_grown(KvShard *shard, KvShardChunk *chunk, int64 bytes)
+{
+	shard->value_bytes += bytes;
+	if (chunk->chunk.flags & KV_CHUNK_SHARED)
+		chunk->share += Max(bytes, -(int64) chunk->share);
+}
+
+void
 kv_chunk_open(KvShard *shard, KvShardChunk *chunk, uint64 allocated)
 {
 	kv_chunk_close(shard);
@@ -143,7 +151,7 @@ kv_tail_move(KvShard *shard, int64 bytes)
 {
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE) && shard->open_place != 0);
 	shard->value_tail += bytes;
-	shard->value_bytes += bytes;
+	kv_chunk_grown(shard, kv_chunk_find(shard, shard->open_place), bytes);
 	Assert(shard->value_tail <= shard->value_allocated);
 }
 
@@ -252,7 +260,7 @@ kv_chunks_use(KvShard *shard, const KvManifest *other)
 
 		if (ours == NULL || theirs->used <= kv_chunk_end(shard, ours) - theirs->place)
 			continue;
-		shard->value_bytes += theirs->place + theirs->used - kv_chunk_end(shard, ours);
+		kv_chunk_grown(shard, ours, theirs->place + theirs->used - kv_chunk_end(shard, ours));
 		ours->chunk.used = theirs->used;
 		if (kv_chunk_is_open(shard, ours))
 		{

@@ -456,6 +456,8 @@ extern bool kv_chunks_make_room(KvShard *shard, int n);
 extern KvShardChunk *kv_chunk_add(KvShard *shard, const KvChunk *chunk);
 /* Exclusively: other shards list it, too, and so many of its bytes count as this shard's. */
 extern void kv_chunk_divide(KvShard *shard, KvShardChunk *chunk, uint64 share);
+/* Exclusively: so many bytes more of it are taken, or fewer; they are this shard's. */
+extern void kv_chunk_grown(KvShard *shard, KvShardChunk *chunk, int64 bytes);
 /* Exclusively: it takes new values from now on, allocated being its file's size. */
 extern void kv_chunk_open(KvShard *shard, KvShardChunk *chunk, uint64 allocated);
 /* Exclusively: if one is open, it is closed.  No slot is open. */

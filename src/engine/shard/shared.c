@@ -144,6 +144,24 @@ divide(KvStore *store, const KvListing *listings, Size n)
 	}
 }
 
+#ifdef KVFDW_FAULTS
+/* Is as much counted as the chunks have? */
+static void
+check_count(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		taken = 0;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nchunks; i++)
+		taken += kv_chunk_taken(shard, &kv_chunks(shard)[i]);
+	if (taken != kv_shard_value_bytes(shard))
+		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its chunks have %llu", shardno,
+			 (unsigned long long) kv_shard_value_bytes(shard), (unsigned long long) taken);
+	LWLockRelease(&shard->lock);
+}
+#endif
+
 void
 kv_chunks_find_shared(KvStore *store)
 {
@@ -177,4 +195,8 @@ kv_chunks_find_shared(KvStore *store)
 		divide(store, listings + at, next - at);
 	}
 	pfree(listings);
+#ifdef KVFDW_FAULTS
+	kv_each_shard(store, i)
+		check_count(store, i);
+#endif
 }

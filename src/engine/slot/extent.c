@@ -359,7 +359,7 @@ use(KvShard *shard, KvShardChunk *chunk, KvAddress end)
 	{
 		/* an older library's is closed, and records may name more of it than its image */
 		chunk->chunk.flags &= ~KV_CHUNK_SYNCED;
-		shard->value_bytes += more;
+		kv_chunk_grown(shard, chunk, more);
 	}
 }
 
