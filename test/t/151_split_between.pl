@@ -186,6 +186,17 @@ query('ALTER SYSTEM SET kvfdw.test_splits = on');
 $node->reload;
 ok(eval { wait_for('shards to be absorbed', sub { shards() < $many - 4 }) }, 'shards that were cut off, and never written to, go');
 query('ALTER SYSTEM RESET kvfdw.test_splits');
+
+# shards of a table that was emptied, the values of which nobody has compacted; a value that is on its way keeps its shard
+query(kv_table('e', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO e SELECT g, repeat('e', 700) FROM generate_series(1, 1000) g});
+my $emptied = query(q{SELECT kvfdw_split('e')});
+query(q{DELETE FROM e; SELECT kvfdw_freeze('e')});
+sub files_of { my ($table) = @_; my $oid = query("SELECT '$table'::regclass::oid"); my @files = glob "$data/kvfdw/5/$oid/0*/*.val"; return scalar @files; }
+sub chunks_of { my ($table) = @_; return query("SELECT chunks + retired_chunks FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
+cmp_ok(chunks_of('e'), '>=', $emptied, 'an emptied table has value files');
+unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+my $reserved = psql_writer($node, q{SET kvfdw.stop_points = 'extent_reserved=wait'; INSERT INTO e VALUES (1001, repeat('l', 3000000))}, 'reserved');
+stopped($node, 'extent_reserved');
 query('ALTER SYSTEM SET kvfdw.test_shard_kb = 8');
 $node->reload;
 same('absorbed');
@@ -194,5 +205,10 @@ both(q{INSERT INTO T SELECT 100000 + g * 37 % 1001, rpad(md5(g::text), 300, 'z')
 query(q{SELECT kvfdw_freeze('t')});
 ok(eval { wait_for('a shard to be split', sub { query(q{SELECT splits FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) > $splits }) }, 'a shard that is large is split');
 same('by themselves');
+ok(eval { wait_for('emptied shards to be joined', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'e'::regclass}) < $emptied - 1 }) }, 'shards that were emptied go, too');
+is(go_on($node, 'extent_reserved', $reserved), '', 'a value that was on its way is written');
+ok(eval { wait_for('value files to go', sub { files_of('e') == chunks_of('e') && files_of('e') < $emptied }) }, 'with their value files') or diag files_of('e') . ' files, ' . chunks_of('e') . ' known';
+is(query(q{SELECT count(*), sum(length(v)) FROM e}), '1|3000000', 'and what was written since is there');
+is(kv_check_clean($node, 'e'), '', 'and sound');
 $node->stop;
 done_testing();

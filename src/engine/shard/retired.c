@@ -136,18 +136,28 @@ grow(KvShard *shard, int room)
 }
 
 bool
-kv_retired_make_room(KvShard *shard)
+kv_retired_reserve(KvShard *shard, int n)
 {
 	int			need;
 	int			room;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	need = shard->nretired;
-	for (int i = 0; i < shard->nchunks; i++)
-		need += (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_VICTIM) != 0;
+	need = shard->nretired + n;
 	room = shard->retired_room;
 	LWLockRelease(&shard->lock);
 	return need <= room || grow(shard, Max(need, room * 2));
+}
+
+bool
+kv_retired_make_room(KvShard *shard)
+{
+	int			victims = 0;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->nchunks; i++)
+		victims += (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_VICTIM) != 0;
+	LWLockRelease(&shard->lock);
+	return kv_retired_reserve(shard, victims);
 }
 
 void

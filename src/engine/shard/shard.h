@@ -593,10 +593,11 @@ extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, boo
 /* Of the chunk with this address; NULL: nothing was counted, and it was not in the list. */
 extern KvChunkCount *kv_counts_find(const KvCounts *counts, KvAddress address);
 /*
- * Have room for all victims among those that are retired; false: there is no memory.  The
- * caller is the shard's maintainer; its lock is not held.
+ * Have room for n more retired chunks; false: there is no memory.  The caller is the shard's
+ * maintainer; its lock is not held.
  */
-extern bool kv_retired_make_room(KvShard *shard);
+extern bool kv_retired_reserve(KvShard *shard, int n);
+extern bool kv_retired_make_room(KvShard *shard);	/* likewise for all victims */
 /*
  * A merge of all runs is about to be published: take what retires from the list of the
  * manifest, which kv_shard_describe has just made and files.first_log of which is the new
@@ -681,6 +682,11 @@ typedef enum KvSharers
 
 /* In the process that makes images; takes other shards' locks. */
 extern KvSharers kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired);
+/*
+ * Another shard has left the map, and had no entries: what it leaves is retired in this one, unless
+ * this one lists it, too.  There is room; takes the lock.
+ */
+extern void kv_retired_inherit(KvShard *shard, const KvRetired *left, int n);
 /* Recovery of all shards has ended: chunks that several list are SHARED.  Takes their locks. */
 extern void kv_chunks_find_shared(KvStore *store);
 

@@ -37,25 +37,32 @@ find_sharer(KvStore *store, uint32 shardno, KvAddress place)
 	return KV_NO_SHARD;
 }
 
-/* Another shard counts so many bytes more of the chunk as its own. */
-static void
-hand_on(KvShard *other, KvAddress place, uint64 bytes)
+/* A shard counts so many bytes more of the chunk as its own.  False: it does not have it.  Lock held. */
+static bool
+take_share(KvShard *shard, KvAddress place, uint64 bytes)
 {
-	KvShardChunk *chunk;
-	KvRetired  *retired;
+	KvShardChunk *chunk = kv_chunk_find(shard, place);
+	KvRetired  *retired = kv_retired_find(shard, place);
 
-	LWLockAcquire(&other->lock, LW_EXCLUSIVE);
-	chunk = kv_chunk_find(other, place);
-	retired = kv_retired_find(other, place);
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (chunk != NULL && (chunk->chunk.flags & KV_CHUNK_SHARED))
 	{
 		/* none of them is live here */
 		if (chunk->chunk.live == KV_NOT_KNOWN)
 			chunk->dead_then += bytes;
-		kv_chunk_divide(other, chunk, chunk->share + bytes);
+		kv_chunk_divide(shard, chunk, chunk->share + bytes);
 	}
 	else if (retired != NULL)
 		retired->taken += bytes;
+	return chunk != NULL || retired != NULL;
+}
+
+/* Another shard does. */
+static void
+hand_on(KvShard *other, KvAddress place, uint64 bytes)
+{
+	LWLockAcquire(&other->lock, LW_EXCLUSIVE);
+	(void) take_share(other, place, bytes);
 	LWLockRelease(&other->lock);
 }
 
@@ -96,6 +103,21 @@ kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 	}
 	forget_in_left(store, retired->chunk.place);
 	return KV_SHARERS_NONE;
+}
+
+void
+kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
+{
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < n; i++)
+	{
+		if (take_share(shard, left[i].chunk.place, left[i].taken))
+			continue;
+		Assert(shard->nretired < shard->retired_room);
+		kv_retired(shard)[shard->nretired++] = left[i];
+		pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
+	}
+	LWLockRelease(&shard->lock);
 }
 
 /* ---- after recovery ---- */

@@ -2,11 +2,13 @@
  * absorb.c
  *		A shard that has nothing goes, and a neighbour has its range.
  *
- * It has no entries, and no chunks either: compaction has given those back.  So again nothing is
- * copied.
+ * It has no entries, so again nothing is copied.  Chunks that it still lists nothing names; the
+ * neighbour retires them.  It is not empty while a transaction runs that has reserved an extent
+ * there: the value may be on its way to the chunk's file.
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -14,21 +16,37 @@
 #include "engine/base/types.h"
 #include "engine/io/io.h"
 #include "engine/split/internal.h"
+#include "engine/xact/xact.h"
 
 typedef struct KvAbsorption
 {
 	KvChange   *change;
 	bool		taken;			/* this process has the shard's roles */
+	bool		maintains;		/* … and that of the neighbour's maintainer */
+	KvRetired  *left;			/* what the neighbour inherits */
+	int			nleft;
 } KvAbsorption;
 
-/* Has the shard nothing, and does nobody do anything with it?  Lock held. */
+/* Has the shard no entries, and does nobody do anything with it?  Lock held. */
 static bool
-is_empty(const KvShard *shard)
+has_nothing(const KvShard *shard)
 {
 	return shard->files.base_run == 0 && shard->files.nunfrozen == 0 &&
 		!DsaPointerIsValid(shard->active.root) && !DsaPointerIsValid(shard->sealed.root) &&
-		shard->sealed_slots < 0 && shard->nchunks == 0 && shard->nretired == 0 &&
+		shard->sealed_slots < 0 && shard->nretired == 0 &&
 		shard->maintainer == 0 && shard->compactor == 0;
+}
+
+/* Is no value on its way to one of its chunks?  Lock held. */
+static bool
+awaits_nothing(const KvShard *shard, uint64 horizon)
+{
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		if (kv_chunks(shard)[i].newest_writer >= horizon)
+			return false;
+	}
+	return true;
 }
 
 bool
@@ -38,9 +56,31 @@ kv_shard_is_empty(KvStore *store, uint32 shardno)
 	bool		empty;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	empty = is_empty(shard);
+	empty = has_nothing(shard);
 	LWLockRelease(&shard->lock);
+	if (empty && shard->nchunks > 0)
+	{
+		uint64		horizon = kv_xid_horizon();
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		empty = has_nothing(shard) && awaits_nothing(shard, horizon);
+		LWLockRelease(&shard->lock);
+	}
 	return empty;
+}
+
+/* The neighbour's list of retired chunks is this process's to grow, unless it is another's. */
+static bool
+maintain_neighbour(KvAbsorption *absorption)
+{
+	KvShard    *neighbour = kv_shard(absorption->change->store, absorption->change->neighbour);
+
+	LWLockAcquire(&neighbour->lock, LW_EXCLUSIVE);
+	absorption->maintains = neighbour->maintainer == 0;
+	if (absorption->maintains)
+		neighbour->maintainer = MyProcPid;
+	LWLockRelease(&neighbour->lock);
+	return absorption->maintains;
 }
 
 /* If it is empty, it stays so: nobody freezes or compacts it from now on, and writers are halted. */
@@ -48,14 +88,37 @@ static bool
 take_empty(KvAbsorption *absorption)
 {
 	KvShard    *shard = kv_shard(absorption->change->store, absorption->change->shardno);
+	uint64		horizon = kv_xid_horizon();
 
 	kv_change_halt(absorption->change);
+	kv_change_drain(absorption->change);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	absorption->taken = is_empty(shard);
+	absorption->taken = has_nothing(shard) && awaits_nothing(shard, horizon);
 	if (absorption->taken)
 		shard->maintainer = shard->compactor = MyProcPid;
 	LWLockRelease(&shard->lock);
 	return absorption->taken;
+}
+
+/* Note what the neighbour is to inherit, and have room for it there. */
+static bool
+prepare_inheritance(KvAbsorption *absorption)
+{
+	KvChange   *change = absorption->change;
+	KvShard    *shard = kv_shard(change->store, change->shardno);
+	uint64		lsn = GetXLogInsertRecPtr();
+
+	absorption->left = palloc(Max(shard->nchunks, 1) * sizeof(KvRetired));
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	absorption->nleft = shard->nchunks;
+	for (int i = 0; i < shard->nchunks; i++)
+	{
+		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+
+		absorption->left[i] = (KvRetired) {chunk->chunk, 0, lsn, kv_chunk_taken(shard, chunk)};
+	}
+	LWLockRelease(&shard->lock);
+	return kv_retired_reserve(kv_shard(change->store, change->neighbour), absorption->nleft);
 }
 
 static void
@@ -66,10 +129,12 @@ absorb(KvAbsorption *absorption)
 
 	change->neighbour = kv_shard_first(store) == change->shardno ?
 		kv_shard_next(store, change->shardno, 1) : kv_shard_next(store, change->shardno, -1);
-	if (change->neighbour == change->shardno || !take_empty(absorption) ||
+	if (change->neighbour == change->shardno || !maintain_neighbour(absorption) ||
+		!take_empty(absorption) || !prepare_inheritance(absorption) ||
 		!kv_change_make(change, 0, NULL, NULL))
 		return;
 	kv_change_publish(change);
+	kv_retired_inherit(kv_shard(store, change->neighbour), absorption->left, absorption->nleft);
 	kv_stat_add(store, KV_COUNT_SPLITS, 1);
 }
 
@@ -77,7 +142,8 @@ absorb(KvAbsorption *absorption)
 static void
 end_absorption(KvAbsorption *absorption)
 {
-	KvShard    *shard = kv_shard(absorption->change->store, absorption->change->shardno);
+	KvChange   *change = absorption->change;
+	KvShard    *shard = kv_shard(change->store, change->shardno);
 
 	if (absorption->taken)
 	{
@@ -86,7 +152,16 @@ end_absorption(KvAbsorption *absorption)
 		LWLockRelease(&shard->lock);
 		ConditionVariableBroadcast(&shard->changed);
 	}
-	kv_change_end(absorption->change);
+	if (absorption->maintains)
+	{
+		KvShard    *neighbour = kv_shard(change->store, change->neighbour);
+
+		LWLockAcquire(&neighbour->lock, LW_EXCLUSIVE);
+		neighbour->maintainer = 0;
+		LWLockRelease(&neighbour->lock);
+		ConditionVariableBroadcast(&neighbour->changed);
+	}
+	kv_change_end(change);
 }
 
 /* After an error, which may have come with a lock held, or at the end of the process. */

@@ -15,6 +15,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/io/io.h"
+#include "engine/slot/slot.h"
 #include "engine/split/internal.h"
 
 bool
@@ -87,6 +88,23 @@ kv_change_resume(KvChange *change)
 	ConditionVariableBroadcast(&shard->changed);
 	change->halted = false;
 	change->halt_us = Max(change->halt_us, GetCurrentTimestamp() - change->halted_at);
+}
+
+void
+kv_change_drain(KvChange *change)
+{
+	KvStore    *store = change->store;
+	KvShard    *shard = kv_shard(store, change->shardno);
+
+	Assert(change->halted);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->open_slot >= 0)
+		kv_slot_seal(store, change->shardno);
+	LWLockRelease(&shard->lock);
+	kv_shard_drain(store, change->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
+
+	/* no more extents either, nor chunks: see kv_value_write_extent and kv_value_extend */
+	kv_value_close(store, change->shardno);
 }
 
 void

@@ -42,6 +42,11 @@ extern void kv_change_halt(KvChange *change);
 /* … or this.  Without effect if they do not. */
 extern void kv_change_resume(KvChange *change);
 /*
+ * Behind that: what was written to the shard is in files and, as versions, in its delta, and it
+ * has no open chunk.
+ */
+extern void kv_change_drain(KvChange *change);
+/*
  * The map that comes has n shards in the place of the one that is changed, with these
  * numbers; bounds[0] is that of the one.  n 0: the neighbour has its range.  Gets all memory, and
  * writes the map, not shown yet.  One that was made before is none any more.

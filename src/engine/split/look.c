@@ -175,10 +175,15 @@ static bool
 is_deserted(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
+	int			deserted_ms = KV_DESERTED_MS;
 
+#ifdef KVFDW_FAULTS
+	if (test_shard_kb > 0)
+		deserted_ms = 1000;
+#endif
 	return kv_store_nshards(store) > (uint32) store->shape.nshards &&
-		kv_shard_is_empty(store, shardno) &&
-		TimestampDifferenceExceeds(shard->frozen_at, GetCurrentTimestamp(), KV_DESERTED_MS);
+		TimestampDifferenceExceeds(shard->frozen_at, GetCurrentTimestamp(), deserted_ms) &&
+		kv_shard_is_empty(store, shardno);
 }
 
 /* Split it, cut it, absorb it, or do nothing; true if bounds have changed. */

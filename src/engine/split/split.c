@@ -228,23 +228,6 @@ prepare_shards(KvSplit *split)
 	return true;
 }
 
-/* Nobody writes to the shard; what was written is in files and, as versions, in its delta. */
-static void
-halt(KvSplit *split)
-{
-	KvShard    *shard = split->shard;
-
-	kv_change_halt(split->change);
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->open_slot >= 0)
-		kv_slot_seal(split->store, split->shardno);
-	LWLockRelease(&shard->lock);
-	kv_shard_drain(split->store, split->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
-
-	/* no more extents either: see kv_value_write_extent */
-	kv_value_close(split->store, split->shardno);
-}
-
 /*
  * A new shard lists the chunks that its entries name; what none names is the first one's.
  * False: there is no memory.
@@ -285,6 +268,7 @@ list_chunks(KvSplit *split, int at, KvShard *fresh)
 			chunk.chunk.flags |= KV_CHUNK_DOUBTFUL;
 		listed = kv_chunk_add(fresh, &chunk.chunk);
 		listed->believed = chunk.believed;
+		listed->newest_writer = chunk.newest_writer;
 		share = kv_chunk_taken(shard, &kv_chunks(shard)[i]);
 		kv_chunk_divide(fresh, listed, live > 0 ? share * ((double) chunk.chunk.live / live) : share);
 	}
@@ -391,7 +375,8 @@ split_shard(KvSplit *split)
 {
 	if (!catch_up(split) || !prepare_shards(split))
 		return;
-	halt(split);
+	kv_change_halt(split->change);
+	kv_change_drain(split->change);
 	KV_STOP_POINT("split_halted");
 	kv_copy_delta(&split->copy, &split->shard->active);
 	if (!complete_shards(split))

@@ -8,8 +8,8 @@
  *			So keys that only grow fill one shard after the other, and nothing is ever moved
  *	split	a shard's entries go to several new ones, at equal shares of the bytes of its values.
  *			The values stay where they are: the new shards list the old one's chunks, SHARED
- *	absorb	a shard without entries and chunks goes, and the one before it has its range, or the
- *			one behind if there is none
+ *	absorb	a shard without entries goes, and the one before it has its range, or the one behind
+ *			if there is none.  Its chunks, which nothing names, are retired there
  *
  * A split, step by step.  Whoever looks sees the shard as it was up to step 4, and then the
  * new ones:
@@ -57,7 +57,10 @@ extern bool kv_shard_cut(KvStore *store, uint32 shardno);
  */
 extern bool kv_shard_split(KvStore *store, uint32 shardno, int most);
 
-/* Has the shard no entries and no chunks, and does nobody freeze or compact it?  Takes its lock. */
+/*
+ * Has the shard no entries, is none on its way, and does nobody freeze or compact it?  Takes its
+ * lock.
+ */
 extern bool kv_shard_is_empty(KvStore *store, uint32 shardno);
 /*
  * An empty shard goes, unless the store would have fewer than it was made with.  False: it
