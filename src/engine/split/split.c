@@ -389,6 +389,17 @@ split_shard(KvSplit *split)
 
 /* ---- all of it ---- */
 
+/* Of a new shard that does not come; who looks through all descriptors may look at it now. */
+static void
+forget_chunks(KvShard *fresh)
+{
+	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
+	kv_chunks_free(fresh);
+	kv_retired_free(fresh);
+	fresh->value_bytes = 0;
+	LWLockRelease(&fresh->lock);
+}
+
 /* In whatever way it comes. */
 static void
 end_split(KvSplit *split)
@@ -407,11 +418,7 @@ end_split(KvSplit *split)
 			(void) kv_io_unlink(kv_path_manifest(&split->store->key, shardno));
 			(void) kv_io_unlink(kv_path_log(&split->store->key, shardno, 1));
 			if (kv_descriptor_from(split->store, shardno) == shardno)
-			{
-				kv_chunks_free(kv_shard(split->store, shardno));
-				kv_retired_free(kv_shard(split->store, shardno));
-				kv_shard(split->store, shardno)->value_bytes = 0;
-			}
+				forget_chunks(kv_shard(split->store, shardno));
 		}
 	}
 	kv_change_end(split->change);
