@@ -1,7 +1,8 @@
 # Promise: wherever a split is when the server is killed or the power goes, and at every
 # level, all rows are there, kvfdw_check finds nothing, and no file stays of a shard that the
 # map does not have.  Likewise where a shard is cut behind its greatest key (I 14, I 18).
-# Each point is met at one level, with KV_ALL=1 at all of them.
+# Each point is met at one level, with KV_ALL=1 at all of them.  What is lost at level none, where nothing else has it, is
+# counted and said.
 use strict;
 use warnings;
 use FindBin;
@@ -110,6 +111,31 @@ for my $level (@levels)
 			}
 		}
 	}
+}
+
+# ---- level none: what the new shards got before they had images is lost with them ----
+{
+	my $level = 'none';
+	query('TRUNCATE t_none; TRUNCATE heap');
+	$dir{$level} = directory($level);
+	change($level) for 1 .. 2;
+	query('CHECKPOINT');
+	my $rows = query('SELECT count(*) FROM t_none');
+	my $session = split_until($level, 'image_captured', 'false');
+	cmp_ok(shards($level), '>', 4, 'a table at level none is split');
+	query(q{SET kvfdw.stop_points = ''; INSERT INTO t_none SELECT 50000 + g, repeat('l', 2000) FROM generate_series(1, 100) g; UPDATE t_none SET v = 'changed' WHERE k < 200});
+	my $changed = query(q{SELECT count(*) FROM t_none WHERE v = 'changed'});
+	kill_all($node);
+	eval { $session->{handle}->finish };
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'bootlost'");
+	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
+	my $log = -s $node->logfile;
+	restart_killed($node);
+	is(query('SELECT count(*) FROM t_none WHERE k < 50000'), $rows, 'the rows of before the split are there');
+	is(query(q{SELECT count(*) FROM t_none WHERE k > 50000 OR v = 'changed'}), 0, 'what was written since is not');
+	is(query(q{SELECT lost_entries FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), 100 + $changed, 'all of it is counted as lost');
+	like(substr(slurp_file($node->logfile), $log), qr/WARNING:  kvfdw table \d+ of database \d+ has lost @{[100 + $changed]} entries/, 'and the server log says so');
+	sound($level, 'with losses');
 }
 unlike(slurp_file($node->logfile), qr/counts \d+ bytes of values, its chunks have/, 'space is counted right after each start');
 $node->stop;

@@ -242,21 +242,22 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 
 void
 kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-			   bool had_image)
+			   bool had_image, uint32 lost)
 {
 	const KvStoreKey *key = &store->key;
 	KvImage image;
 
+	lost += kv_slots_lost(key, shardno);
 	if (!find_image(key, shardno, files, n, had_image, &image))
 	{
-		if (kv_slots_lost(key, shardno) == 0)
+		if (lost == 0)
 			return;				/* never used */
 		make_empty(&image);
 	}
 	require_files(key, shardno, &image);
 	remove_others(key, &image, files, n, true);
 	image.manifest.files.flags |= KV_MANIFEST_SALVAGE;
-	image.manifest.files.lost = kv_slots_lost(key, shardno);
+	image.manifest.files.lost = lost;
 	kv_manifest_write(key, shardno, &image.manifest);
 }
 

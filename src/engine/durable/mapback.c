@@ -27,6 +27,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
 
 /* ---- choosing ---- */
 
@@ -99,6 +100,32 @@ kv_map_newest(const KvStore *store)
 }
 
 /* ---- what other maps leave ---- */
+
+uint32
+kv_map_entries_behind(const KvStore *store, const KvMap *map)
+{
+	KvFound		found;
+	uint64		entries = 0;
+	uint32		shard = KV_NO_SHARD;
+
+	kv_store_list_files(&store->key, &found);
+	for (int i = 0; i < found.n; i++)
+	{
+		const KvFoundFile *file = &found.files[i];
+
+		if (file->kind == KV_FILE_CHUNK || file->shard < map->next_number)
+			continue;
+		if (file->shard != shard)
+			entries += kv_slots_lost(&store->key, file->shard);
+		shard = file->shard;
+
+		/* until it has an image its logs have all that it has got: see needs_log */
+		if (file->kind == KV_FILE_LOG)
+			entries += kv_log_entries(&store->key, shard, file->number);
+	}
+	pfree(found.files);
+	return Min(entries, PG_UINT32_MAX);
+}
 
 static int
 compare_numbers(const void *a, const void *b)

@@ -151,7 +151,7 @@ typedef struct KvShardFiles
 	uint32		next_run;
 	uint32		first_log;		/* logs the runs do not cover yet */
 	uint32		flags;
-	uint32		lost;			/* with SALVAGE: entries that were in merge slots only */
+	uint32		lost;			/* with SALVAGE: entries of which nothing was left to look at */
 	uint64		frozen_keys;	/* entries of the base run */
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
@@ -288,6 +288,8 @@ extern uint64 kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, 
  */
 extern uint64 kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number,
 							 KvApplyEntry apply, void *arg, uint64 *lost);
+/* How many entries a log has; of what is not sound of it, about.  In the postmaster, too. */
+extern uint64 kv_log_entries(const KvStoreKey *key, uint32 shard, uint32 number);
 /* Report the first damage of a log that nobody appends to; false if it is missing. */
 extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);

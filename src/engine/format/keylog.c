@@ -233,16 +233,13 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 	return offset;
 }
 
-uint64
-kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number, KvApplyEntry apply,
-			   void *arg, uint64 *lost)
+/* What is sound of a log's bytes; *lost grows by how many are not. */
+static void
+salvage(const KvStoreKey *key, uint32 shard, uint32 number, const char *image, uint64 len,
+		KvApplyEntry apply, void *arg, uint64 *lost)
 {
-	uint64		len;
 	uint64		offset = sizeof(KvLogHeader);
-	char	   *image = read_log(kv_path_log(key, shard, number), &len);
 
-	if (image == NULL)
-		return offset;
 	while (offset < len)
 	{
 		const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
@@ -259,8 +256,42 @@ kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number, KvApplyEntry 
 		apply_batch(batch, apply, arg);
 		offset += sizeof(KvLogBatch) + batch->entry_bytes;
 	}
+}
+
+uint64
+kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number, KvApplyEntry apply,
+			   void *arg, uint64 *lost)
+{
+	uint64		len;
+	char	   *image = read_log(kv_path_log(key, shard, number), &len);
+
+	if (image == NULL)
+		return sizeof(KvLogHeader);
+	salvage(key, shard, number, image, len, apply, arg, lost);
 	pfree(image);
 	return Max(len, sizeof(KvLogHeader));
+}
+
+/* A KvApplyEntry. */
+static void
+count_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
+{
+	++*(uint64 *) arg;
+}
+
+uint64
+kv_log_entries(const KvStoreKey *key, uint32 shard, uint32 number)
+{
+	Size		len;
+	char	   *image = kv_io_slurp(kv_path_log(key, shard, number), &len);
+	uint64		entries = 0;
+	uint64		lost = 0;
+
+	if (image == NULL)
+		return 0;
+	salvage(key, shard, number, image, len, count_entry, &entries, &lost);
+	pfree(image);
+	return entries + lost / sizeof(KvLogEntry);
 }
 
 bool

@@ -154,7 +154,9 @@ doubt_shards(const KvStore *store)
 	KvMap	   *map = kv_map_choose(store, imaged);
 	KvFound		found;
 
-	kv_map_keep_only(store, map);
+	/* shards of later maps go, and the first that stays says what is lost with them */
+	uint32		behind = kv_map_entries_behind(store, map);
+
 	kv_store_list_files(&store->key, &found);
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
@@ -162,8 +164,9 @@ doubt_shards(const KvStore *store)
 		int			at = kv_found_first(&found, shard);
 
 		kv_shard_doubt(store, shard, found.files + at, kv_found_of_shard(&found, at, shard),
-					   kv_imaged_has(imaged, shard));
+					   kv_imaged_has(imaged, shard), i == 0 ? behind : 0);
 	}
+	kv_map_keep_only(store, map);
 	pfree(found.files);
 	pfree(map);
 	if (imaged != NULL)
