@@ -108,10 +108,24 @@ $node->start;
 # ---- without the library ----
 
 $node->safe_psql('postgres', "COMMIT PREPARED 'p'");
+$node->safe_psql('postgres', 'CREATE TABLE other (i int)');
+$node->safe_psql('postgres', "BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'older'");
 change($node);
+if ($faults)
+{
+	# a freeze that fails leaves what it has sealed, and more comes behind it
+	worker_stop_points($node, 'freeze_before_merge=error');
+	isnt($node->psql('postgres', q{SELECT kvfdw_freeze('twin_kv')}), 0, 'a freeze fails');
+	change($node);
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.stop_points');
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+}
 $node->stop;
 my $preload = heap_only() ? '' : "shared_preload_libraries = 'kvfdw'\n";
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''\n");
+$node->start;
+$node->safe_psql('postgres', "COMMIT PREPARED 'older'");
+$node->stop;
 jump_to($node, 5 * SEGMENT);
 $node->start;
 burn($node, 100);

@@ -68,7 +68,8 @@
 
 #define KV_SETTLE_AGE	UINT64CONST(200000)
 #define KV_FENCE_ZONE	UINT64CONST(250000)	/* more than can be used up between two looks */
-#define KV_STOP_PATIENCE 200	/* times 10 ms */
+#define KV_SETTLE_TRIES	5
+#define KV_STOP_PATIENCE 3000	/* times 10 ms */
 #define KV_SETTLED_PATH	KV_DIRECTORY "/settled"
 #define KV_MAGIC_SETTLED 0x4b565354	/* "KVST" */
 
@@ -177,13 +178,14 @@ runs_have_before(KvStore *store, uint32 shardno, uint64 before)
 	return xid != 0 && xid < before;
 }
 
-/* Note the outcomes of what has ended before this xid. */
+/* Note the outcomes of what has ended, and is before this xid. */
 static void
 settle_before(KvStore *store, uint32 shardno, uint64 before)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	if (delta_has_before(shard, before))
+	/* a freeze ends what another has left, or waits for it, and may take no more than was sealed for that */
+	for (int i = 0; i < KV_SETTLE_TRIES && delta_has_before(shard, before); i++)
 		kv_shard_freeze(store, shardno, AmStartupProcess() ? KV_FREEZE_SPILL : KV_FREEZE_MERGE);
 	if (runs_have_before(store, shardno, before))
 		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
@@ -336,10 +338,14 @@ wait_for_sessions(void)
 	}
 }
 
+/*
+ * Whatever is the oldest that has not ended: a prepared transaction may end, and clog be
+ * truncated, while the server runs without the library.
+ */
 static void
 settle_all(void *arg)
 {
-	uint64		ended = kv_xid_ended();
+	uint64		next = next_xid();
 	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	ListCell   *cell;
 
@@ -352,7 +358,7 @@ settle_all(void *arg)
 			if (store->shape.unusable)
 				continue;
 			kv_each_shard(store, i)
-				settle_before(store, i, ended);
+				settle_before(store, i, next);
 		}
 	}
 	PG_FINALLY();
