@@ -367,6 +367,12 @@ kv_map_set_state(KvStore *store, KvMapState state)
 }
 
 bool
+kv_map_is_settled(const KvStore *store)
+{
+	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state) == KV_MAP_SETTLED;
+}
+
+bool
 kv_map_claim(KvStore *store)
 {
 	uint32		settled = KV_MAP_SETTLED;

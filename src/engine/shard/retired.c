@@ -365,7 +365,9 @@ waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
 	if (store->shape.wal == KV_WAL_KEYS &&
 		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
 		return KV_WAITS_FOR_CHECKPOINT;
-	return shard->image_number < retired->until_image ? KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
+	/* where shards have changed, those of others too: see kv_chunk_sharers */
+	return shard->image_number < retired->until_image || (store->shape.maps && !kv_map_is_settled(store)) ?
+		KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
 }
 
 KvRetiredWait

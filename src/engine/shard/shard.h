@@ -404,6 +404,7 @@ extern bool kv_map_begin(KvStore *store, const KvMap *map);
 extern void kv_map_free(KvStore *store);
 extern Size kv_map_memory(const KvMap *map);	/* what kv_map_begin needs */
 extern void kv_map_set_state(KvStore *store, KvMapState state);
+extern bool kv_map_is_settled(const KvStore *store);
 extern bool kv_map_claim(KvStore *store);	/* SETTLED to CHANGING; false: it is not settled */
 
 /* ---- runset.c ---- */

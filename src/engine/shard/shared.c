@@ -90,10 +90,12 @@ forget_in_left(KvStore *store, KvAddress place)
 KvSharers
 kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 {
+	uint32		map = pg_atomic_read_u32(&store->map_number);
 	uint32		sharer;
 
 	/* images of a shard that has left the map may list it until then */
-	if (pg_atomic_read_u32(&store->map_state) != KV_MAP_SETTLED)
+	pg_read_barrier();
+	if (!kv_map_is_settled(store))
 		return KV_SHARERS_UNKNOWN;
 	sharer = find_sharer(store, shardno, retired->chunk.place);
 	if (sharer != KV_NO_SHARD)
@@ -101,6 +103,11 @@ kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 		hand_on(kv_shard(store, sharer), retired->chunk.place, retired->taken);
 		return KV_SHARERS_SOME;
 	}
+
+	/* a shard may have been joined meanwhile to one that had been looked at */
+	pg_read_barrier();
+	if (!kv_map_is_settled(store) || pg_atomic_read_u32(&store->map_number) != map)
+		return KV_SHARERS_UNKNOWN;
 	forget_in_left(store, retired->chunk.place);
 	return KV_SHARERS_NONE;
 }

@@ -21,7 +21,7 @@
 bool
 kv_split_is_possible(KvStore *store)
 {
-	return pg_atomic_read_u32(&store->map_state) == KV_MAP_SETTLED && !kv_backups_run();
+	return kv_map_is_settled(store) && !kv_backups_run();
 }
 
 /* Libraries that know of one map only must refuse the store from now on. */
