@@ -329,6 +329,14 @@ make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 		kv_clog_fence();		/* as in flush_shards */
 }
 
+/* What asks for an image is taken back when one is begun, and that may have failed.  Lock held. */
+static bool
+wants_image(const KvShard *shard)
+{
+	return shard->image_wanted || kv_retired_wants_image(shard) ||
+		(shard->bounds_since != KV_NOT_IN_MAP && shard->image_map < shard->bounds_since);
+}
+
 /*
  * Of a store: the images that are asked for; and what was retired goes if it may.  Several images
  * are made together: those that come of a split are asked for at once.
@@ -346,12 +354,13 @@ make_wanted(KvStore *store, uint64 covers)
 
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		if (!shard->image_wanted && shard->nretired == 0)
+		if (!shard->image_wanted && shard->nretired == 0 &&
+			shard->image_map >= shard->bounds_since)
 			continue;
 		kv_interrupts();
 		KV_STOP_POINT("image_wanted");
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		image = shard->image_wanted || kv_retired_wants_image(shard);
+		image = wants_image(shard);
 		LWLockRelease(&shard->lock);
 		if (image)
 			shards[n++] = i;
