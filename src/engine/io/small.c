@@ -334,7 +334,10 @@ rename_durably(const char *from, const char *to)
 	if (err != 0)
 		kv_io_error(ERROR, err, from, "fsync");
 	if ((err = kv_io_rename(from, to)) != 0)
+	{
+		(void) kv_io_unlink(from);
 		kv_io_error(ERROR, err, from, "rename");
+	}
 	strlcpy(directory, to, sizeof(directory));
 	get_parent_directory(directory);
 	kv_io_sync_directory(directory[0] != '\0' ? directory : ".");
@@ -351,7 +354,10 @@ kv_io_replace(const char *path, const void *data, Size len, bool sync)
 	if (sync)
 		rename_durably(temporary, path);
 	else if ((err = kv_io_rename(temporary, path)) != 0)
+	{
+		(void) kv_io_unlink(temporary);
 		kv_io_error(ERROR, err, temporary, "rename");
+	}
 }
 
 /* ---- directories ---- */
