@@ -353,6 +353,21 @@ complete_shards(KvSplit *split)
 	return true;
 }
 
+/* What was written up to now goes to files, so that writers need not wait for that. */
+static void
+drain_before(KvSplit *split)
+{
+	KvShard    *shard = split->shard;
+	uint64		sequence;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->open_slot >= 0)
+		kv_slot_seal(split->store, split->shardno);
+	sequence = pg_atomic_read_u64(&kv_slot_pool->sequence);
+	LWLockRelease(&shard->lock);
+	kv_shard_drain(split->store, split->shardno, PG_UINT32_MAX, sequence);
+}
+
 /* Nobody finds the old shard any more: what it has in memory goes. */
 static void
 empty_shard(KvSplit *split)
@@ -375,6 +390,8 @@ split_shard(KvSplit *split)
 {
 	if (!catch_up(split) || !prepare_shards(split))
 		return;
+	KV_STOP_POINT("split_prepared");
+	drain_before(split);
 	kv_change_halt(split->change);
 	kv_change_drain(split->change);
 	KV_STOP_POINT("split_halted");

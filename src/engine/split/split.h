@@ -18,8 +18,9 @@
  *	2. copy		runs are copied to runs of the new shards, which nothing names.  Freezes go
  *				on beside it, but leave the copied runs alone (KvShard.floor)
  *	3. catch up	the delta is spilled, and what that has made is copied; until that is little
- *	4. switch	writers are halted; the slots are drained, the delta is copied to one run more;
- *				manifests are renamed, and then the map.  In memory the map counts at once
+ *	4. switch	what was written up to now goes to files; writers are halted; the slots are drained,
+ *				the delta is copied to one run more; manifests are renamed, and then the map.  In
+ *				memory the map counts at once
  *	5. image	of all new shards; then the old one's files go
  *
  * Killed at any moment, a map that is there has all it names: it is renamed last.  What no
