@@ -118,6 +118,11 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < n; i++)
 	{
+		KvRetired  *retired = kv_retired_find(shard, left[i].chunk.place);
+
+		/* entries of the other one named it for longer */
+		if (retired != NULL)
+			retired->lsn = Max(retired->lsn, left[i].lsn);
 		if (take_share(shard, left[i].chunk.place, left[i].taken))
 			continue;
 		Assert(shard->nretired < shard->retired_room);
