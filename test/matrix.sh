@@ -27,18 +27,19 @@ prepare() # version suite root
 	[ "$suite" != experimental ] || base=sid
 	if [ ! -f "$root/prepared" ]; then
 		kv_make_root "$base" "$root" || return
-		if [ "$suite" = experimental ]; then
-			echo "deb $mirror experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
-		fi
 		touch "$root/prepared"
 	fi
-	local target=()
-	[ "$suite" != experimental ] || target=(-t experimental)
+	if [ "$suite" = experimental ]; then
+		echo "deb $mirror experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
+		# PostgreSQL and nothing else: what is there of Perl or a C library does not go with the rest
+		printf '%s\n' "Package: src:postgresql-$version src:postgresql-common src:pgtap" \
+			'Pin: release a=experimental' 'Pin-Priority: 990' >"$root/etc/apt/preferences.d/experimental"
+	fi
 	kv_in_root "$root" apt-get -q update || return
-	kv_in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install \
+	kv_in_root "$root" apt-get -qy --no-install-recommends install \
 		"postgresql-$version" "postgresql-server-dev-$version" git ca-certificates locales || return
 	# pgTAP may not be there yet for the newest
-	kv_in_root "$root" apt-get -qy --no-install-recommends "${target[@]}" install "postgresql-$version-pgtap" || true
+	kv_in_root "$root" apt-get -qy --no-install-recommends install "postgresql-$version-pgtap" || true
 }
 
 failed=0
