@@ -201,6 +201,19 @@ if ($faults)
 	$node->safe_psql('postgres', 'SELECT sum(length(v)) FROM (SELECT k, v FROM one ORDER BY k) s');
 	is(answer($node, q{SET kvfdw.fault = 'value_read:2:EIO'; SELECT count(*), min(length(v)) FROM f WHERE k IN (10, 11, 12)}), '3|4096', 'neighbours of a block that cannot be read');
 	like(answer($node, q{SET kvfdw.fault = 'value_read:2+:EIO'; SELECT count(*), min(length(v)) FROM f WHERE k IN (10, 11, 12)}), qr/could not read .*Input\/output error/, 'which is an error itself');
+
+	# of a device that fails for good little is tried again, and a statement that reads what is left can be cancelled
+	my $many = 'SELECT count(v) FROM f WHERE k = ANY(ARRAY(SELECT generate_series(1000, 1100)))';
+	my $io = sub { return answer($node, "SELECT coalesce(sum($_[0]), 0) FROM kvfdw_stat_io WHERE kind = 'value read'"); };
+	my ($errors, $calls) = map { $io->($_) } 'errors', 'calls';
+	is(answer($node, $many), 101, 'values that lie together');
+	cmp_ok($io->('calls') - $calls, '<=', 10, 'are read together');
+	like(answer($node, "$many; SET kvfdw.fault = 'value_read:1+:EIO'; $many"), qr/could not read .*Input\/output error/, 'a device that fails for good');
+	my $failed = $io->('errors') - $errors;
+	ok($failed > 1 && $failed <= 20, 'is not read for each of them') or diag("$failed reads");
+	$calls = $io->('calls');
+	like(answer($node, "$many; SET kvfdw.fault = 'value_read:1:EIO,value_read:2+:delay'; SET statement_timeout = 300; $many"), qr/statement timeout/, 'a cancel while blocks are read one by one');
+	cmp_ok($io->('calls') - $calls, '<=', 80, 'leaves those that are left');
 }
 
 # ---- frozen ----

@@ -124,6 +124,7 @@ typedef struct KvRead
 } KvRead;
 
 #define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
+#define KV_MOST_FAILURES 3		/* of reads in a row, after which no more are tried */
 #define KV_TIER_FILE	((KvFileId) {PG_UINT64_MAX})	/* behind all value files */
 
 static int
@@ -358,25 +359,63 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 	return n;
 }
 
-/* A request for several values has failed: read each by itself, for what is bad is one block. */
-static void
-read_apart(KvScan *scan, const KvIoRequest *failed)
+/*
+ * The blocks of a request that has failed, one by one: what came of each.  From a device that
+ * fails again and again no more is read; that is the first failure's result.  *failures: in a row.
+ */
+static int *
+read_blocks(const KvScan *scan, const KvIoRequest *failed, int *failures)
 {
-	KvRead	   *first = failed->tag;
-	int			n = first->together;
+	int			n = failed->len / KV_BLOCK;
+	int		   *results = MemoryContextAlloc(scan->batch_context, n * sizeof(int));
 
-	for (KvRead *read = first; read < first + n; read++)
+	for (int i = 0; i < n; i++)
 	{
 		KvIoRequest one = {
 			.file = failed->file,
-			.offset = read->offset,
-			.len = read->len,
-			.buffer = failed->buffer + (read->offset - failed->offset),
-			.tag = read
+			.offset = failed->offset + (uint64) i * KV_BLOCK,
+			.len = KV_BLOCK,
+			.buffer = failed->buffer + (Size) i * KV_BLOCK
 		};
 
+		results[i] = failed->result;
+		if (*failures >= KV_MOST_FAILURES)
+			continue;
+		/* no read is under way here, and a bad device may take seconds for each */
+		CHECK_FOR_INTERRUPTS();
+		kv_io_read_batch(&one, 1, KV_IO_VALUE_READ, NULL, NULL);
+		results[i] = one.result;
+		*failures = one.result < 0 ? *failures + 1 : 0;
+	}
+	return results;
+}
+
+/* A request for several values has failed: take those whose blocks can be read, for what is bad is one. */
+static void
+read_apart(KvScan *scan, const KvIoRequest *failed, int *failures)
+{
+	KvRead	   *first = failed->tag;
+	int			n = first->together;
+	int		   *results = read_blocks(scan, failed, failures);
+
+	for (KvRead *read = first; read < first + n; read++)
+	{
+		KvIoRequest one = *failed;
+		int			block = (read->offset - failed->offset) / KV_BLOCK;
+		int			end = block + read->len / KV_BLOCK;
+
+		one.offset = read->offset;
+		one.len = read->len;
+		one.buffer = failed->buffer + (read->offset - failed->offset);
+		one.tag = read;
+		one.result = 0;
+		for (bool whole = true; whole && block < end; block++)
+		{
+			whole = results[block] == KV_BLOCK;
+			one.result = results[block] < 0 ? results[block] : one.result + results[block];
+		}
 		read->together = 1;
-		kv_io_read_batch(&one, 1, KV_IO_VALUE_READ, take_values, scan);
+		take_values(&one, scan);
 		read->row->result = one.result;
 	}
 }
@@ -393,6 +432,7 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 	char	   *buffer;
 	int			n;
 	int			from_files = 0;
+	int			failures = 0;
 
 	kv_value_trim();
 	requests = MemoryContextAlloc(scan->batch_context, sizeof(KvIoRequest) * nreads);
@@ -423,7 +463,7 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 				read->row->result = requests[i].result;
 		}
 		if (i < from_files && requests[i].result < 0 && requests[i].file >= 0 && first->together > 1)
-			read_apart(scan, &requests[i]);
+			read_apart(scan, &requests[i], &failures);
 	}
 	scan->stats.device_reads += from_files;
 	scan->stats.device_bytes += bytes;
