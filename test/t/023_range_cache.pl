@@ -265,6 +265,21 @@ for my $fault ('value_read:1+:EIO', 'value_read:2:EIO', 'value_read:1+:short', '
 	is(answer($node, query('t')), right('t'), 'a window that is read block by block');
 	is(cache('reads'), $all, 'is there as others are');
 	reload("kvfdw.fault = ''");
+	# nor is the window loaded again for the values of a block that is bad
+	answer($node, query('big'));
+	reload("kvfdw.fault = 'value_read:1:EIO,value_read:20:EIO'");
+	reset_stat();
+	is(answer($node, query('t')), right('t'), 'a window with a block that cannot be read');
+	is(cache('reads'), $all, 'is loaded once');
+	# from a device that fails for good a worker reads little
+	answer($node, query('big'));
+	my $errors = q{SELECT coalesce(sum(errors), 0) FROM kvfdw_stat_io WHERE kind = 'value read'};
+	reload("kvfdw.fault = 'value_read:1+:EIO'");
+	my $before = answer($node, $errors);
+	is(answer($node, query('t')), right('t'), 'a device that fails a worker for good');
+	my $failed = answer($node, $errors) - $before;
+	ok($failed > 0 && $failed <= 4 * $all, 'is not read block by block') or diag("$failed reads, $all windows");
+	reload("kvfdw.fault = ''");
 }
 # a failed shard is tried again after kvfdw.range_wait
 range_wait('1s');

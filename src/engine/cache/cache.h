@@ -146,6 +146,7 @@ typedef struct KvWindow
 	KvPieceKey	key;			/* of gathered blocks: of no piece, but with the cache_id */
 	KvSpanKey	span;
 	uint32		len;			/* bytes that it holds, from its beginning */
+	uint64		bad;			/* a bit for each of its blocks that could not be read; not of gathered ones */
 	int			next;			/* in the free list, its span's or that of gathered ones; -1 */
 	int			previous;		/* in its span's list, or that of gathered ones; or -1 */
 	uint64		wanted_by;		/* KvWindowScan.id of the scan it was loaded for */

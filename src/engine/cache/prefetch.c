@@ -28,6 +28,7 @@
 #include <sched.h>
 
 #include "miscadmin.h"
+#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -50,9 +51,12 @@
 #else
 #define KV_WINDOW_FILES	1
 #endif
+#define KV_MOST_FAILURES	3	/* of reads in a row, after which no more are tried */
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
 #define KV_EXACT_REACH	256		/* spans that are looked at */
+
+StaticAssertDecl(KV_WINDOW_BLOCKS <= 64, "a bit for each block of a window");
 
 int			kv_prefetch_workers = 2;
 static char *prefetch_cpus = "";
@@ -592,24 +596,33 @@ load_gathered(void)
 
 /*
  * A read of many blocks has failed: read them one by one, for there may be one that is bad.
- * That gets zeros, which are no value, so who needs one of it reads it by itself.
+ * The window has zeros for that and knows it, so who needs one of it reads it by itself.  From a
+ * device that fails again and again, or in a stop, no more is read.  *failures: in a row.
  */
 static void
-read_apart(KvIoRequest *failed)
+read_apart(KvWindow *window, KvIoRequest *failed, int *failures)
 {
-	KvIoRequest blocks[KV_WINDOW_BLOCKS];
-	int			n = failed->len / KV_BLOCK;
+	uint32		first = (failed->buffer - kv_window_bytes(window - kv_windows)) / KV_BLOCK;
+	int			result = failed->result;
 
-	for (int i = 0; i < n; i++)
-		blocks[i] = (KvIoRequest) {failed->file, failed->offset + i * KV_BLOCK, KV_BLOCK,
-			failed->buffer + i * KV_BLOCK};
-	kv_io_read_batch(blocks, n, KV_IO_VALUE_READ, NULL, NULL);
-	for (int i = 0; i < n; i++)
+	for (uint32 i = 0; i < failed->len / KV_BLOCK; i++)
 	{
-		uint32		got = Max(blocks[i].result, 0);
+		KvIoRequest block = {failed->file, failed->offset + i * KV_BLOCK, KV_BLOCK,
+			failed->buffer + i * KV_BLOCK};
+		uint32		got;
 
-		memset(blocks[i].buffer + got, 0, KV_BLOCK - got);
-		if (blocks[i].result >= 0)
+		block.result = result;
+		if (*failures < KV_MOST_FAILURES && !ShutdownRequestPending)
+		{
+			CHECK_FOR_INTERRUPTS();
+			kv_io_read_batch(&block, 1, KV_IO_VALUE_READ, NULL, NULL);
+			*failures = block.result < 0 ? *failures + 1 : 0;
+		}
+		got = Max(block.result, 0);
+		memset(block.buffer + got, 0, KV_BLOCK - got);
+		if (block.result < 0)
+			window->bad |= UINT64CONST(1) << (first + i);
+		else
 			failed->result = failed->len;
 	}
 }
@@ -621,6 +634,7 @@ load_claimed(void)
 	KvLoad		loads[KV_GROUP] = {0};
 	TimestampTz start;
 	bool		missing = false;
+	int			failures = 0;
 	int			n = 0;
 
 	KV_STOP_POINT("prefetch_claimed");
@@ -648,7 +662,7 @@ load_claimed(void)
 		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n; read++)
 		{
 			if (read->result < 0)
-				read_apart(read);
+				read_apart(&kv_windows[claimed[i]], read, &failures);
 			if (read->result < 0)
 				loads[i].failed = true;
 			else

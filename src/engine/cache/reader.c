@@ -108,7 +108,8 @@ typedef enum KvTake
 {
 	KV_TAKEN,
 	KV_COMING,					/* a worker is about to load the piece */
-	KV_ABSENT					/* nobody is, or it was loaded before the value was written */
+	KV_ABSENT,					/* nobody is, or it was loaded before the value was written */
+	KV_UNREADABLE				/* a block of it could not be read: loading it again is no better */
 } KvTake;
 
 static bool
@@ -160,6 +161,18 @@ was_asked_for(const KvWindowReader *reader, KvAddress address, uint32 len)
 	return false;
 }
 
+/* Does a part of a window have one of those blocks? */
+static bool
+has_bad(uint64 bad, uint32 from, uint32 len)
+{
+	for (uint32 block = from / KV_BLOCK; bad != 0 && block <= (from + len - 1) / KV_BLOCK; block++)
+	{
+		if (bad & (UINT64CONST(1) << block))
+			return true;
+	}
+	return false;
+}
+
 /* Copy a part of one piece, if it is in a window. */
 static KvTake
 take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *into, bool waited)
@@ -173,6 +186,7 @@ take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *i
 		KvWindow   *window;
 		uint64		sequence;
 		uint64		wanted_by;
+		uint64		bad;
 		uint32		window_len;
 		bool		known = i >= 0; /* from an earlier value */
 
@@ -189,11 +203,14 @@ take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *i
 		{
 			window_len = window->len;
 			wanted_by = window->wanted_by;
+			bad = window->bad;
 			if (from + len <= window_len)
 				memcpy(into, kv_window_bytes(i) + from, len);
 			pg_read_barrier();
 			if (pg_atomic_read_u64(&window->sequence) == sequence)
 			{
+				if (has_bad(bad, from, len))
+					return KV_UNREADABLE;
 				if (from + len > window_len)
 				{
 					/* the file has grown while the piece was loaded */
@@ -345,7 +362,7 @@ kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into
 			waited = false;
 			continue;
 		}
-		if (waited || !was_asked_for(reader, address + done, part) || !come_to(reader, piece))
+		if (taken == KV_UNREADABLE || waited || !was_asked_for(reader, address + done, part) || !come_to(reader, piece))
 			return false;
 		if (!await_piece(reader, piece))
 		{

@@ -461,6 +461,7 @@ kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
 	window->span = span->key;
 	window->len = end - number * KV_WINDOW_SIZE;
 	window->wanted_by = wanted_by;
+	window->bad = 0;
 	piece = hash_search(kv_piece_hash, &window->key, HASH_ENTER, &found);
 	Assert(!found);
 	piece->window = *claimed;
