@@ -16,6 +16,7 @@
  */
 #include "memcached/internal.h"
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 
 #define RING_BYTES		(256 * 1024)
@@ -184,8 +185,12 @@ meet_moved(Oid dboid, Oid relid, KvKey key, KvForm form, const char *value, Size
 	KvProbe		probe;
 	int64		expires;
 
+	/* mostly nobody watches, which is seen without the lock; a standby deletes nothing */
+	if (ring->nwatched == 0 || ring->dboid != dboid || RecoveryInProgress())
+		return;
+	/* the reaper goes by whole seconds */
 	if (find_watched(dboid, relid, &probe) && kv_probe_read(&probe, form, value, len, &expires) &&
-		expires <= GetCurrentTimestamp())
+		expires <= GetCurrentTimestamp() - USECS_PER_SEC)
 		note(relid, key);
 }
 

@@ -39,6 +39,8 @@
 #define FIRST_PAUSE_US	100000	/* after one that others were in the way of; then twice as long, … */
 #define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* … up to this */
 #define MOST_SLEEP_MS 60000
+#define FIRST_REST_US	USECS_PER_SEC	/* after an ERROR; then twice as long, … */
+#define MOST_REST_US	(60 * USECS_PER_SEC)	/* … up to this */
 
 /* Where the walk is. */
 static struct
@@ -50,16 +52,28 @@ static struct
 
 static TimestampTz stepped;		/* when the last steps were over, of the walk or not, … */
 static int64 rest_us;				/* … and how long to rest after them */
+static int64 error_rest_us;			/* the last step raised an ERROR: the rest for that; else 0 */
 
 static uint32 wait_reaper = 0;
 static MemoryContext context;	/* of the walk */
 static MemoryContext step_context;
+static MemoryContext met_context;
 
 typedef struct KvMcExpired
 {
 	int			n;
 	KvKey		keys[STEP_DELETES];
 } KvMcExpired;
+
+/* Rows that others have met, and that are left of those it was told of; in met_context. */
+static struct
+{
+	Oid			relid;
+	KvMcExpired expired;
+}			met;
+
+/* The key that a step is at: the one to leave out after an ERROR.  data NULL: at none. */
+static KvKey current;
 
 /* ---- a step ---- */
 
@@ -130,10 +144,20 @@ has_expired(const KvMcTable *table, const KvLook *look)
 	row_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw memcached reaper row",
 										ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(row_context);
+	current = look->key;
 	kv_mc_row_read(table, look, unix_now(), 0, &item, &row);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	return item.row && !item.exists;
+}
+
+/* The walk has come by this key. */
+static void
+walk_past(const KvKey *key)
+{
+	resetStringInfo(&walk.next);
+	appendBinaryStringInfo(&walk.next, (const char *) key->data, key->len);
+	appendStringInfoChar(&walk.next, '\0');
 }
 
 /*
@@ -163,10 +187,9 @@ look_step(Oid relid, KvMcExpired *expired, Size *bytes)
 			*bytes += looks[i].status == KV_LOOK_NONE ? 0 : looks[i].row.len;
 			if (has_expired(table, &looks[i]))
 				expired->keys[expired->n++] = looks[i].key;
-			resetStringInfo(&walk.next);
-			appendBinaryStringInfo(&walk.next, (const char *) looks[i].key.data, looks[i].key.len);
-			appendStringInfoChar(&walk.next, '\0');
+			walk_past(&looks[i].key);
 		}
+		current.data = NULL;
 		PopActiveSnapshot();
 	}
 	CommitTransactionCommand();
@@ -211,6 +234,7 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 						  &in_the_way) == KV_PUT_DONE)
 				kv_mc_counts[KV_MC_COUNT_REAPED]++;
 		}
+		current.data = NULL;
 		PopActiveSnapshot();
 	}
 	kv_mc_commit_as(KV_MC_COMMIT_OFF, wrote);
@@ -218,50 +242,83 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 	return done;
 }
 
+/* These keys are done with. */
 static void
-delete_all(Oid relid, const KvMcExpired *expired, Size *bytes)
+drop_keys(KvMcExpired *expired, int from, int n)
 {
-	for (int i = 0; i < expired->n;)
-		i += delete_step(relid, expired->keys + i, expired->n - i, bytes);
+	expired->n -= n;
+	memmove(&expired->keys[from], &expired->keys[from + n], (expired->n - from) * sizeof(KvKey));
+}
+
+/*
+ * Delete rows of the first keys, and drop these.  After an ERROR only the one that it was at, which
+ * may have a row that cannot be decoded; all, if it was at none.  Returns if there was no ERROR.
+ */
+static bool
+try_delete(Oid relid, KvMcExpired *expired, Size *bytes)
+{
+	volatile bool done = false;
+
+	current.data = NULL;
+	PG_TRY();
+	{
+		drop_keys(expired, 0, delete_step(relid, expired->keys, expired->n, bytes));
+		done = true;
+	}
+	PG_CATCH();
+	{
+		int			from = 0;
+
+		(void) kv_mc_roll_back();
+		while (current.data != NULL && from < expired->n && expired->keys[from].data != current.data)
+			from++;
+		if (current.data != NULL && from < expired->n)
+			drop_keys(expired, from, 1);
+		else
+			expired->n = 0;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(step_context);
+	return done;
 }
 
 /* So much was read in a step: how long to rest. */
 static void
-end_step(Size bytes)
+end_step(Size bytes, bool failed)
 {
 	kv_mc_publish();
 	stepped = GetCurrentTimestamp();
 	rest_us += (int64) bytes * USECS_PER_SEC / ((int64) kv_mc_reap_rate * 1024 * 1024);
+	if (!failed)
+		error_rest_us = 0;
+	else if (error_rest_us == 0)
+		error_rest_us = FIRST_REST_US;
+	else
+		error_rest_us = Min(2 * error_rest_us, MOST_REST_US);
+	rest_us += error_rest_us;
 }
 
-/* Delete rows that others have met.  False: there are none. */
+/* Delete rows that others have met, as many as one transaction does.  False: there are none. */
 static bool
 met_step(void)
 {
-	volatile Size bytes = 0;
-	KvMcExpired *expired;
-	Oid			relid;
+	Size		bytes = 0;
+	bool		done;
 
+	if (met.expired.n == 0)
+	{
+		MemoryContextReset(met_context);
+		MemoryContextSwitchTo(met_context);
+		met.expired.n = kv_mc_expired_take(&met.relid, met.expired.keys, STEP_DELETES);
+		MemoryContextSwitchTo(context);
+	}
+	if (met.expired.n == 0)
+		return false;
 	MemoryContextReset(step_context);
 	MemoryContextSwitchTo(step_context);
-	expired = palloc(sizeof(KvMcExpired));
-	expired->n = kv_mc_expired_take(&relid, expired->keys, STEP_DELETES);
-	if (expired->n == 0)
-		return false;
-	PG_TRY();
-	{
-		Size		looked = 0;
-
-		delete_all(relid, expired, &looked);
-		bytes = looked;
-	}
-	PG_CATCH();
-	{
-		(void) kv_mc_roll_back();
-	}
-	PG_END_TRY();
+	done = try_delete(met.relid, &met.expired, &bytes);
 	MemoryContextSwitchTo(context);
-	end_step(bytes);
+	end_step(bytes, !done);
 	return true;
 }
 
@@ -291,36 +348,41 @@ next_table(void)
 	resetStringInfo(&walk.next);
 }
 
-/* One step of the walk. */
+/* One step of the walk.  After an ERROR it goes on behind the key that it was at; what it has found is deleted. */
 static void
 walk_step(void)
 {
-	volatile Size bytes = 0;
+	Oid			relid = linitial_oid(walk.relids);
+	KvMcExpired *expired;
+	Size		bytes = 0;
+	volatile bool more = false;
+	volatile bool failed = false;
+	volatile bool deleted = true;
 
 	MemoryContextReset(step_context);
 	MemoryContextSwitchTo(step_context);
+	expired = palloc0(sizeof(KvMcExpired));
+	current.data = NULL;
 	PG_TRY();
 	{
-		Oid			relid = linitial_oid(walk.relids);
-		KvMcExpired *expired = palloc0(sizeof(KvMcExpired));
-		Size		looked = 0;
-		bool		more = look_step(relid, expired, &looked);
-
-		bytes = looked;
-		if (expired->n > 0)
-			delete_all(relid, expired, &looked);
-		MemoryContextSwitchTo(context);
-		if (!more)
-			next_table();
+		more = look_step(relid, expired, &bytes);
 	}
 	PG_CATCH();
 	{
 		(void) kv_mc_roll_back();
-		MemoryContextSwitchTo(context);
-		next_table();
+		failed = true;
+		more = current.data != NULL;
+		if (more)
+			walk_past(&current);
 	}
 	PG_END_TRY();
-	end_step(bytes);
+	MemoryContextSwitchTo(step_context);
+	while (deleted && expired->n > 0)
+		deleted = try_delete(relid, expired, &bytes);
+	MemoryContextSwitchTo(context);
+	if (!more)
+		next_table();
+	end_step(bytes, failed || !deleted);
 }
 
 /* ---- flush_alls with a delay ---- */
@@ -426,6 +488,8 @@ begin(void)
 									ALLOCSET_DEFAULT_SIZES);
 	step_context = AllocSetContextCreate(context, "kvfdw memcached reaper step",
 										 ALLOCSET_DEFAULT_SIZES);
+	met_context = AllocSetContextCreate(context, "kvfdw memcached reaper notes",
+										ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 	initStringInfo(&walk.next);
 	kv_mc_tables_init();

@@ -85,6 +85,23 @@ wait_for('a row to go', sub { keys_left() !~ /met/ });
 pass('... and go for that');
 is(sql('SELECT count(*) FROM kept'), '1', '... but for one that may not be deleted');
 
+SKIP:
+{
+	skip 'faults need a test build', 2 unless has_faults($node);
+
+	# an ERROR for a row takes the notes of others not away, and is not raised again at once
+	my $log = -s $node->logfile;
+	my $errors = sub { return scalar(() = slurp_file($node->logfile, $log) =~ /ERROR:  stopped at "put_if"/g); };
+	sql("INSERT INTO cache SELECT 'bad' || i, 0, '2000-01-01', 'x' FROM generate_series(1, 50) i");
+	worker_stop_points($node, 'put_if=error');
+	is(mc_ask($c, 'get ' . join(' ', map { "bad$_" } 1 .. 50) . "\r\n"), 'END', 'rows that have expired, of which one makes an error');
+	wait_for('an error', sub { $errors->() > 0 });
+	worker_stop_points($node, '');
+	wait_for('rows to go', sub { sql("SELECT count(*) FROM cache WHERE key ~ 'bad'") <= 15 });
+	cmp_ok($errors->(), '<=', 12, '... take no others with them');
+	sql("DELETE FROM cache WHERE key ~ 'bad'");
+}
+
 # ---- … or a compaction, which has to move what lies beside rows that are gone ----
 sub bytes { my ($table) = @_; return sql("SELECT value_file_bytes FROM kvfdw_stat_tables WHERE relid = '$table'::regclass ORDER BY generation DESC LIMIT 1"); }
 sub space_back { my ($table, $most) = @_; return wait_for('space', sub { sql("SELECT kvfdw_compact('$table')"); return bytes($table) < $most }); }
