@@ -1,11 +1,12 @@
 # Promise: what leaves the recent ring is read from the second tier, each value right; a tier that is slow, fails, has other
-# bytes, is cut, gone or another server's costs reads of the value files, and never an error or other values.  After a clean
+# bytes, is cut, gone, another server's or in use by one costs reads of the value files, and never an error or other values.  After a clean
 # stop it is warm, if it is the file that was left, and else it is empty.
 use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
+use Fcntl ':flock';
 use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
@@ -101,7 +102,30 @@ for my $what ('other bytes in the frames', (grep { !/^other|^nothing/ } sort key
 cmp_ok((split /\|/, counts('p'))[0], '>=', $used, 'after a clean stop values are read in the tier');
 is(piece($foot, 40), "\0" x 40, 'while the server runs the file has no mark');
 
+# two servers with the same path
+$node->stop;
+open(my $other, '+<', $file) or die "$file: $!";
+flock($other, LOCK_EX | LOCK_NB) or die "$file: $!";
+my $log = -s $node->logfile;
+my $inode = (stat $file)[1];
+$node->start;
+wait_for('the tier', sub { !-e $warm && substr(slurp_file($node->logfile), $log) =~ /second tier/ });
+is(stat_of('"on"') . ' ' . (stat $file)[1], "f $inode", 'a file that another server uses is left to it');
+like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": another server uses it/, '... and the log says so');
+close $other;
+$node->restart;
+wait_for('the tier', sub { stat_of('"on"') eq 't' });
+ok(!flock_is_free(), 'a server has a lock on its file');
+rename $file, "$file.own";
+append_to_file($file, slurp_file("$file.own"));
+chmod 0600, $file;
+$node->stop;
+is(piece($foot, 40), "\0" x 40, 'another file of that name is not marked when the server stops');
+unlink "$file.own";
+begin();
+
 # other bytes
+sub flock_is_free { open(my $f, '+<', $file) or die "$file: $!"; my $free = flock($f, LOCK_EX | LOCK_NB); close $f; return $free; }
 sub overwrite { my ($what, $bytes) = @_; open(my $f, '+<', $file) or die "$file: $!"; syswrite($f, $bytes) or die "$file: $!"; close $f; return; }
 overwrite('other bytes', 'x' x (16 << 20));
 is(right('p', 6500, 'b'), '6500|t', 'with other bytes in the file');

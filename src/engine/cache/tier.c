@@ -17,6 +17,9 @@
  * Places of the file are frames (frame.h).  Before one is written its frame is dropped, so
  * who reads it meanwhile finds the sequence changed and reads the value's own file.
  *
+ * The writer has a lock on the file, so that two servers with the same setting, one of them a
+ * standby say, do not have the same file.  Everybody else looks whether what has its name is it.
+ *
  * Without the file nothing fails: the first error switches the tier off until the next
  * start, with one message.
  *
@@ -50,6 +53,9 @@
 #define KV_TIER_START_MS	100		/* between two looks whether there is a writer … */
 #define KV_TIER_STARTS	600		/* … so many */
 
+#define KV_TIER_LOCK_MS	10		/* at a stop, between two looks whether the writer is gone … */
+#define KV_TIER_LOCKS	500		/* … so many */
+
 #define KV_TIER_MAGIC	0x4b565449	/* "KVTI" */
 #define KV_TIER_VERSION	1
 
@@ -79,6 +85,7 @@ typedef struct KvTier
 {
 	pg_atomic_uint32 state;
 	Latch	   *volatile writer_latch;	/* NULL: it does not run */
+	KvIoInode	inode;			/* of the file, since it is on */
 	uint64		stamp;			/* of the foot that the file had at the start; 0: none */
 	pg_atomic_uint64 counters[KV_TIER_COUNTERS];
 } KvTier;
@@ -203,18 +210,44 @@ kv_tier_stats_reset(void)
 		pg_atomic_write_u64(&tier->counters[i], 0);
 }
 
+static void
+switch_off(uint32 state, int err)
+{
+	if (!pg_atomic_compare_exchange_u32(&tier->state, &state, KV_TIER_OFF))
+		return;
+	if (err == EBUSY)
+		ereport(LOG,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("kvfdw does without its second tier, file \"%s\": another server uses it", tier_path),
+				 errhint("Each server needs another kvfdw.tier_path.")));
+	else
+	{
+		errno = err;
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("kvfdw does without its second tier, file \"%s\": %m", tier_path),
+				 errdetail("It is off until the server is started again.")));
+	}
+}
+
 void
 kv_tier_failed(int err)
 {
-	uint32		on = KV_TIER_ON;
+	if (tier != NULL)
+		switch_off(KV_TIER_ON, err);
+}
 
-	if (tier == NULL || !pg_atomic_compare_exchange_u32(&tier->state, &on, KV_TIER_OFF))
-		return;
-	errno = err;
-	ereport(LOG,
-			(errcode_for_file_access(),
-			 errmsg("kvfdw does without its second tier, file \"%s\": %m", tier_path),
-			 errdetail("It is off until the server is started again.")));
+/* Open the file that this server has, if it still has its name; -1 and errno. */
+static File
+open_own(int flags, KvIoKind kind)
+{
+	File		file = kv_io_try_open(tier_path, KV_IO_DIRECT | KV_IO_NOFOLLOW | flags, kind);
+
+	if (file < 0 || kv_io_is_inode(file, &tier->inode))
+		return file;
+	kv_io_close(file);
+	errno = ESTALE;
+	return -1;
 }
 
 /* ---- reading ---- */
@@ -229,7 +262,7 @@ kv_tier_file(void)
 		return -1;
 	if (file < 0)
 	{
-		file = kv_io_try_open(tier_path, KV_IO_DIRECT | KV_IO_READONLY, KV_IO_TIER_READ);
+		file = open_own(KV_IO_READONLY, KV_IO_TIER_READ);
 		if (file < 0)
 			kv_tier_failed(errno);
 	}
@@ -289,20 +322,50 @@ kv_tier_still(const KvTierPlace *place)
 
 /* ---- from a clean stop to the next start ---- */
 
+/* The writer's lock, when the writer has ended, if the file is still this server's; -1: it is not. */
+static int
+lock_behind_writer(void)
+{
+	KvIoInode	inode;
+	int			lock = kv_io_try_lock(tier_path, &inode);
+
+	for (int looks = 0; lock < 0 && errno == EBUSY && looks < KV_TIER_LOCKS; looks++)
+	{
+		pg_usleep(KV_TIER_LOCK_MS * 1000);
+		lock = kv_io_try_lock(tier_path, &inode);
+	}
+	return lock;
+}
+
+/* Write the foot.  False: it could not, or it is not a file that the next start would keep. */
+static bool
+write_foot(const char *block)
+{
+	File		file = open_own(0, KV_IO_TIER_WRITE);
+	bool		written;
+
+	if (file < 0)
+		return false;
+	written = kv_io_is_private(file, file_size()) &&
+		kv_io_try_write(file, block, KV_BLOCK, file_size() - KV_FRAME_SIZE, KV_IO_TIER_WRITE) == 0;
+	kv_io_close(file);
+	return written;
+}
+
 uint64
 kv_tier_mark(void)
 {
 	char		memory[2 * KV_BLOCK];
 	char	   *block = (char *) TYPEALIGN(KV_BLOCK, memory);
 	KvTierFoot	foot = {KV_TIER_MAGIC, KV_TIER_VERSION};
-	File		file;
-	int			err;
+	int			lock;
+	bool		written;
 
 	if (tier == NULL || pg_atomic_read_u32(&tier->state) != KV_TIER_ON ||
 		!pg_strong_random(&foot.stamp, sizeof(foot.stamp)))
 		return 0;
-	file = kv_io_try_open(tier_path, KV_IO_DIRECT, KV_IO_TIER_WRITE);
-	if (file < 0)
+	lock = lock_behind_writer();
+	if (lock < 0)
 		return 0;
 	foot.system_identifier = GetSystemIdentifier();
 	foot.frames = ring.n;
@@ -310,9 +373,9 @@ kv_tier_mark(void)
 	foot.crc = kv_crc(&foot, offsetof(KvTierFoot, crc));
 	memset(block, 0, KV_BLOCK);
 	memcpy(block, &foot, sizeof(foot));
-	err = kv_io_try_write(file, block, KV_BLOCK, file_size() - KV_FRAME_SIZE, KV_IO_TIER_WRITE);
-	kv_io_close(file);
-	return err == 0 ? foot.stamp : 0;
+	written = write_foot(block);
+	kv_io_unlock(lock);
+	return written ? foot.stamp : 0;
 }
 
 uint64
@@ -388,7 +451,7 @@ keep_file(void)
 	char	   *block = (char *) TYPEALIGN(KV_BLOCK, memory);
 	KvTierFoot	foot;
 	uint64		at = file_size() - KV_FRAME_SIZE;
-	File		file = kv_io_try_open(tier_path, KV_IO_DIRECT, KV_IO_TIER_WRITE);
+	File		file = open_own(0, KV_IO_TIER_WRITE);
 	bool		sound;
 
 	if (file < 0)
@@ -413,29 +476,59 @@ keep_file(void)
 	return true;
 }
 
+/* Keep or make the file, whose lock comes to this process.  Returns 0 or an errno. */
+static int
+first_file(void)
+{
+	int			lock = kv_io_try_lock(tier_path, &tier->inode);
+	int			err;
+
+	if (lock >= 0 && keep_file())
+		return 0;
+	if (lock < 0 && errno == EBUSY)
+		return EBUSY;
+	(void) kv_io_unlink(tier_path);
+	if (lock >= 0)
+		kv_io_unlock(lock);
+	err = kv_io_try_make(tier_path, file_size(), KV_IO_TIER_WRITE);
+	return err != 0 ? err : kv_io_try_lock(tier_path, &tier->inode) < 0 ? errno : 0;
+}
+
+/* The same file, if this is another writer. */
+static int
+same_file(void)
+{
+	KvIoInode	inode;
+	int			lock = kv_io_try_lock(tier_path, &inode);
+
+	if (lock < 0)
+		return errno;
+	if (inode.device == tier->inode.device && inode.number == tier->inode.number)
+		return 0;
+	kv_io_unlock(lock);
+	return ESTALE;
+}
+
 /* Keep or make the file, if this is the first writer since the start, and open it. */
 static void
 begin_file(void)
 {
-	int			err = 0;
+	uint32		state = pg_atomic_read_u32(&tier->state);
+	int			err;
 
-	if (pg_atomic_read_u32(&tier->state) == KV_TIER_STARTING)
-	{
-		if (!keep_file())
-		{
-			(void) kv_io_unlink(tier_path);
-			err = kv_io_try_make(tier_path, file_size(), KV_IO_TIER_WRITE);
-		}
-		pg_write_barrier();
-		pg_atomic_write_u32(&tier->state, KV_TIER_ON);
-	}
+	if (state == KV_TIER_OFF)
+		return;
+	err = state == KV_TIER_STARTING ? first_file() : same_file();
 	if (err == 0)
 	{
-		tier_file = kv_io_try_open(tier_path, KV_IO_DIRECT, KV_IO_TIER_WRITE);
+		tier_file = open_own(0, KV_IO_TIER_WRITE);
 		err = tier_file < 0 ? errno : 0;
 	}
+	pg_write_barrier();
 	if (err != 0)
-		kv_tier_failed(err);
+		switch_off(state, err);
+	else
+		pg_atomic_compare_exchange_u32(&tier->state, &state, KV_TIER_ON);
 }
 
 /* Free so many places from the hand on, which do not wrap around.  Returns the first. */

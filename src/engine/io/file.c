@@ -26,6 +26,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -334,7 +335,8 @@ direct_supported(const char *path, uint64 *device)
 static File
 open_file(const char *path, int flags, KvIoKind kind, int *error)
 {
-	int			mode = PG_BINARY | ((flags & KV_IO_READONLY) ? O_RDONLY : O_RDWR);
+	int			mode = PG_BINARY | ((flags & KV_IO_READONLY) ? O_RDONLY : O_RDWR) |
+		((flags & KV_IO_NOFOLLOW) ? O_NOFOLLOW : 0);
 	File		file = -1;
 	bool		direct = false;
 	uint64		device = 0;
@@ -431,6 +433,50 @@ kv_io_is_private(File file, uint64 size)
 
 	return fstat(FileGetRawDesc(file), &st) == 0 && S_ISREG(st.st_mode) && st.st_size == size &&
 		st.st_uid == geteuid() && st.st_nlink == 1 && (st.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+bool
+kv_io_is_inode(File file, const KvIoInode *inode)
+{
+	struct stat st;
+
+	return fstat(FileGetRawDesc(file), &st) == 0 &&
+		st.st_dev == inode->device && st.st_ino == inode->number;
+}
+
+int
+kv_io_try_lock(const char *path, KvIoInode *inode)
+{
+	/* not a virtual file: fd.c may close those, and the lock would be gone */
+	int			fd = BasicOpenFile(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | PG_BINARY);
+	struct stat st;
+	struct stat named;
+	int			err = 0;
+
+	if (fd < 0)
+		return -1;
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+		err = errno == EWOULDBLOCK ? EBUSY : errno;
+	else if (fstat(fd, &st) != 0 || lstat(path, &named) != 0)
+		err = errno;
+	else if (st.st_dev != named.st_dev || st.st_ino != named.st_ino)
+		err = EBUSY;			/* somebody has just made another one */
+	if (err != 0)
+	{
+		close(fd);
+		errno = err;
+		return -1;
+	}
+	*inode = (KvIoInode) {st.st_dev, st.st_ino};
+	ReserveExternalFD();
+	return fd;
+}
+
+void
+kv_io_unlock(int lock)
+{
+	close(lock);
+	ReleaseExternalFD();
 }
 
 void

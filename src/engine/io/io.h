@@ -55,6 +55,7 @@ extern const char *const kv_io_kind_names[KV_IO_KINDS];	/* 'value read', … */
 #define KV_IO_CREATE	0x02
 #define KV_IO_MISSING_OK 0x04	/* return -1 with errno ENOENT instead of ERROR */
 #define KV_IO_READONLY	0x08
+#define KV_IO_NOFOLLOW	0x10	/* not by a symbolic link */
 
 /* ---- plain files ---- */
 /*
@@ -69,6 +70,20 @@ extern int	kv_io_try_make(const char *path, uint64 size, KvIoKind kind);
 extern void kv_io_close(File file);
 /* Is an open file a plain one of so many bytes that only this user has, under one name? */
 extern bool kv_io_is_private(File file, uint64 size);
+typedef struct KvIoInode
+{
+	uint64		device;
+	uint64		number;
+} KvIoInode;
+
+/* Is an open file this one? */
+extern bool kv_io_is_inode(File file, const KvIoInode *inode);
+/*
+ * Lock the file that has this name, for as long as this process lives or until kv_io_unlock.
+ * Returns the lock; -1 and errno: EBUSY if another process has it.
+ */
+extern int	kv_io_try_lock(const char *path, KvIoInode *inode);
+extern void kv_io_unlock(int lock);
 /* Is an open file gone?  fd.c closes files to stay within its limit, and opens them again by name. */
 extern bool kv_io_is_gone(File file);
 /* Whole request or ERROR; short at end of file only for read (returns bytes). */
