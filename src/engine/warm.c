@@ -384,6 +384,9 @@ write_file(void *arg)
 	char	   *file;
 	Size		len;
 
+	/* a maintainer that somebody has ended is started again: the server goes on meanwhile */
+	if (!kv_io_server_stops())
+		return;
 	if (kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
 		return;
 	cached.tier_mark = kv_tier_mark();

@@ -35,6 +35,13 @@ reset_counts();
 is(rows_right() . ' ' . device_reads(), '1000|t 0', '... so that its values are in memory');
 is(answer($node, q{SELECT kvfdw_prewarm('t') > 0}), 't', 'once more');
 
+my $maintainer = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw maintainer'};
+my $before = answer($node, $maintainer);
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($before)");
+wait_for('its end', sub { answer($node, $maintainer) ne $before });
+ok(!-e $file, 'a maintainer that is ended while the server goes on notes nothing');
+wait_for('another one', sub { answer($node, $maintainer) =~ /\d/ });
+
 $node->stop;
 cmp_ok(-s $file, '>=', 32 + 32 + 1000 * 8, 'a clean stop notes what is cached');
 my $sound = slurp_file($file);

@@ -466,7 +466,8 @@ keep_file(void)
 	if (sound)
 	{
 		memset(block, 0, KV_BLOCK);
-		sound = kv_io_try_write(file, block, KV_BLOCK, at, KV_IO_TIER_WRITE) == 0;
+		sound = kv_io_try_write(file, block, KV_BLOCK, at, KV_IO_TIER_WRITE) == 0 &&
+			kv_io_try_sync(file) == 0;
 	}
 	kv_io_close(file);
 	if (!sound)

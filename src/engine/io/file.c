@@ -479,6 +479,17 @@ kv_io_unlock(int lock)
 	ReleaseExternalFD();
 }
 
+int
+kv_io_try_sync(File file)
+{
+	int			err = kv_fault(KV_IO_TIER_WRITE, NULL);
+
+	if (err == 0 && FileSync(file, kv_io_wait_event()) != 0)
+		err = errno;
+	kv_io_stat_add(KV_IO_TIER_WRITE, 0, err);
+	return err;
+}
+
 void
 kv_io_close(File file)
 {

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "engine/io/io.h"
+#include "utils/pidfile.h"
 
 #define KV_STATX_MNT_ID_UNIQUE	0x4000	/* newer than some headers */
 
@@ -94,4 +95,21 @@ kv_io_identify_file(const char *path, uint64 *inode, int64 *changed_sec, uint32 
 	*changed_sec = info.st_ctim.tv_sec;
 	*changed_nsec = info.st_ctim.tv_nsec;
 	return true;
+}
+
+/* Line LOCK_FILE_LINE_PM_STATUS of postmaster.pid. */
+bool
+kv_io_server_stops(void)
+{
+	char		text[2 * MAXPGPATH];
+	int			len = kv_io_peek("postmaster.pid", text, sizeof(text) - 1);
+	char	   *line = text;
+
+	text[Max(len, 0)] = '\0';
+	for (int i = 1; line != NULL && i < LOCK_FILE_LINE_PM_STATUS; i++)
+	{
+		line = strchr(line, '\n');
+		line = line != NULL ? line + 1 : NULL;
+	}
+	return line != NULL && strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
 }

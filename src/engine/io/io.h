@@ -84,6 +84,10 @@ extern bool kv_io_is_inode(File file, const KvIoInode *inode);
  */
 extern int	kv_io_try_lock(const char *path, KvIoInode *inode);
 extern void kv_io_unlock(int lock);
+/* Make an open file durable, of which nothing but a cache depends: 0 or an errno. */
+extern int	kv_io_try_sync(File file);
+/* Does the postmaster stop?  It tells others in its file. */
+extern bool kv_io_server_stops(void);
 /* Is an open file gone?  fd.c closes files to stay within its limit, and opens them again by name. */
 extern bool kv_io_is_gone(File file);
 /* Whole request or ERROR; short at end of file only for read (returns bytes). */
