@@ -102,33 +102,13 @@ for my $what ('other bytes in the frames', (grep { !/^other|^nothing/ } sort key
 cmp_ok((split /\|/, counts('p'))[0], '>=', $used, 'after a clean stop values are read in the tier');
 is(piece($foot, 40), "\0" x 40, 'while the server runs the file has no mark');
 
-# two servers with the same path
-$node->stop;
-open(my $other, '+<', $file) or die "$file: $!";
-flock($other, LOCK_EX | LOCK_NB) or die "$file: $!";
-my $log = -s $node->logfile;
-my $inode = (stat $file)[1];
-$node->start;
-wait_for('the tier', sub { !-e $warm && substr(slurp_file($node->logfile), $log) =~ /second tier/ });
-is(stat_of('"on"') . ' ' . (stat $file)[1], "f $inode", 'a file that another server uses is left to it');
-like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": another server uses it/, '... and the log says so');
-close $other;
-$node->restart;
-wait_for('the tier', sub { stat_of('"on"') eq 't' });
-ok(!flock_is_free(), 'a server has a lock on its file');
-rename $file, "$file.own";
-append_to_file($file, slurp_file("$file.own"));
-chmod 0600, $file;
-$node->stop;
-is(piece($foot, 40), "\0" x 40, 'another file of that name is not marked when the server stops');
-unlink "$file.own";
-begin();
-
 # other bytes
 sub flock_is_free { open(my $f, '+<', $file) or die "$file: $!"; my $free = flock($f, LOCK_EX | LOCK_NB); close $f; return $free; }
 sub overwrite { my ($what, $bytes) = @_; open(my $f, '+<', $file) or die "$file: $!"; syswrite($f, $bytes) or die "$file: $!"; close $f; return; }
 overwrite('other bytes', 'x' x (16 << 20));
+$used = stat_of('used');
 is(right('p', 6500, 'b'), '6500|t', 'with other bytes in the file');
+cmp_ok(stat_of('used'), '<', $used, '... and what is not found in a frame is looked for there once');
 truncate $file, 100 * 4096;
 is(right('p', 6500, 'b'), '6500|t', 'with the file cut');
 unlink $file;
@@ -186,6 +166,30 @@ insert('p', 200001, 200400, 'b');
 kill_process(answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw maintainer'}));
 ready_again($node, $times);
 is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('b' || k), 90)) FROM p WHERE k > 200000}), '400|t', 'a crash leaves nothing wrong');
+
+# two servers with the same path
+wait_for('the tier', sub { stat_of('"on"') eq 't' });
+$node->stop;
+open(my $other, '+<', $file) or die "$file: $!";
+flock($other, LOCK_EX | LOCK_NB) or die "$file: $!";
+my $log = -s $node->logfile;
+my $inode = (stat $file)[1];
+$node->start;
+wait_for('the tier', sub { !-e $warm && substr(slurp_file($node->logfile), $log) =~ /second tier/ });
+is(stat_of('"on"') . ' ' . (stat $file)[1], "f $inode", 'a file that another server uses is left to it');
+like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": another server uses it/, '... and the log says so');
+close $other;
+$node->restart;
+wait_for('the tier', sub { stat_of('"on"') eq 't' });
+ok(!flock_is_free(), 'a server has a lock on its file');
+rename $file, "$file.own";
+append_to_file($file, slurp_file("$file.own"));
+chmod 0600, $file;
+$node->stop;
+is(piece($foot, 40), "\0" x 40, 'another file of that name is not marked when the server stops');
+unlink "$file.own";
+$node->start;
+
 is(kv_check_clean($node, 'q', 'p'), '', 'tables are sound');
 for my $path ('relative.tier', $node->data_dir . '/base/1.tier', '/tmp/file')
 {

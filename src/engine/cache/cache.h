@@ -580,6 +580,8 @@ typedef struct KvTierPlace
 extern bool kv_tier_find(uint32 cache_id, KvAddress address, uint32 len, KvTierPlace *place);
 /* It has been read: was it there all the time? */
 extern bool kv_tier_still(const KvTierPlace *place);
+/* What was read there is not the value: have it found there no more. */
+extern void kv_tier_drop(const KvTierPlace *place);
 extern File kv_tier_file(void); /* this process's descriptor; -1: it can be read no more */
 extern void kv_tier_failed(int err);	/* with this errno: do without the tier from now on */
 extern void kv_tier_count(KvTierCounter what, uint64 n);

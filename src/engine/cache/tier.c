@@ -320,6 +320,20 @@ kv_tier_still(const KvTierPlace *place)
 	return true;
 }
 
+void
+kv_tier_drop(const KvTierPlace *place)
+{
+	for (int i = 0; i < place->nparts; i++)
+	{
+		const KvTierPart *part = &place->parts[i];
+
+		LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
+		if (pg_atomic_read_u64(&ring.frames[part->frame].sequence) == part->sequence)
+			kv_frame_drop(&ring, part->frame);
+		LWLockRelease(&ring.control->lock);
+	}
+}
+
 /* ---- from a clean stop to the next start ---- */
 
 /* The writer's lock, when the writer has ended, if the file is still this server's; -1: it is not. */

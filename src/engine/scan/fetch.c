@@ -492,6 +492,8 @@ lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
 		}
 		if (row->value == NULL && row->result < 0)
 			kv_tier_failed(-row->result);
+		else
+			kv_tier_drop(&reads[i].place);
 		row->value = NULL;
 		row->no_tier = lost = true;
 	}
