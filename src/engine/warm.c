@@ -27,6 +27,7 @@
 #include "engine/base/attempt.h"
 #include "engine/base/crc.h"
 #include "engine/base/progress.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
 #include "engine/cache/cache.h"
@@ -554,11 +555,11 @@ open_noted(const char *file)
 	const KvWarmStore *first = (const KvWarmStore *) (file + sizeof(KvWarmHead));
 	const KvWarmStore *entry = first;
 
-	for (uint32 i = 0; i < nstores; i++, entry = entry_behind(entry))
+	for (uint32 i = 0; i < nstores && !ShutdownRequestPending; i++, entry = entry_behind(entry))
 		(void) kv_attempt(load_table, unconstify(KvStoreKey *, &entry->key));
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_CLOSED);
 	entry = first;
-	for (uint32 i = 0; i < nstores; i++, entry = entry_behind(entry))
+	for (uint32 i = 0; i < nstores && !ShutdownRequestPending; i++, entry = entry_behind(entry))
 	{
 		KvStore    *store = noted_store(entry);
 
@@ -569,6 +570,7 @@ open_noted(const char *file)
 	unpin_stores(0, 0);
 }
 
+/* arg: bool *, are blocks read, too?  Frames take no time. */
 static void
 read_file(void *arg)
 {
@@ -586,16 +588,18 @@ read_file(void *arg)
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	if (kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark))
 		each_noted(file, enter_frames);
-	each_noted(file, read_blocks);
+	if (*(const bool *) arg)
+		each_noted(file, read_blocks);
 	KV_STOP_POINT("warm_read");
 }
 
 /* Read the file, and remove it unless the server stops before that is done. */
 static void
-use_file(void)
+use_file(bool blocks)
 {
-	(void) kv_attempt(read_file, NULL);
+	(void) kv_attempt(read_file, &blocks);
 	unpin_stores(0, 0);
+	CHECK_FOR_INTERRUPTS();
 	if (!ShutdownRequestPending)
 		(void) kv_io_unlink(KV_WARM_PATH);
 }
@@ -607,7 +611,7 @@ kv_warm_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	before_shmem_exit(unpin_stores, 0);
-	use_file();
+	use_file(true);
 	proc_exit(0);
 }
 
@@ -616,12 +620,15 @@ kv_warm_start(void)
 {
 	BackgroundWorkerHandle *handle;
 
+	if (kv_base->warmed)
+		return;
+	kv_base->warmed = true;
 	if (!kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}) ||
 		kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
 		return;
 
-	/* all of max_worker_processes are in use */
+	/* all of max_worker_processes are in use, and the maintainer has other work than to read */
 	before_shmem_exit(unpin_stores, 0);
-	use_file();
+	use_file(false);
 	cancel_before_shmem_exit(unpin_stores, 0);
 }

@@ -13,7 +13,8 @@
 extern void kv_warm_note(void);
 /*
  * In the maintainer, when stores have been opened, on a standby when it is consistent: if there
- * is a file, starts who reads it, or reads it if there is no room for a worker.
+ * is a file, starts who reads it, once; if there is no room for a worker, has frames of the second
+ * tier found itself and reads no blocks.
  */
 extern void kv_warm_start(void);
 /* Its main function; arg is not used.  Has frames found and reads blocks of open stores, removes the file. */

@@ -110,5 +110,20 @@ for my $what ('it stops and starts', 'again')
 	my $before = answer($standby, q{SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 't'::regclass});
 	is(standby_reads() . ' ' . (answer($standby, q{SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) - $before), '1000|t 0', '... and has it in memory again');
 }
+
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 2 unless has_faults($node);
+	unlink $standby->data_dir . '/kvfdw/continue.warm_read';
+	worker_stop_points($standby, 'warm_read=wait');
+	$standby->restart;
+	stopped($standby, 'warm_read');
+	$standby->promote;
+	collected($standby);
+	is(answer($standby, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'kvfdw warm'}), 1, 'a promotion starts no other worker');
+	append_to_file($standby->data_dir . '/kvfdw/continue.warm_read', '');
+	warmed();
+	is(standby_reads(), '1000|t', '... and the rows are right');
+}
 $standby->stop;
 done_testing();

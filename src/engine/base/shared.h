@@ -18,6 +18,7 @@ typedef struct KvBase
 {
 	int			tranches[2];	/* of the rooms' locks, of the shards' locks */
 	Latch	   *maintainer_latch;	/* NULL while it does not run */
+	bool		warmed;			/* since the start: what was cached before is read, or was (warm.c) */
 	uint64		directory_id;	/* of the directory "kvfdw"; set before any of its files is read */
 } KvBase;
 
