@@ -66,6 +66,7 @@ is(const char *groups, uint64 expected, const char *what)
 int
 main(int argc, char **argv)
 {
+	static char many[20000];
 	uint64		all = (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE);
 
 	snprintf(root, sizeof(root), "%s/groups-of-%d", argv[1], (int) getpid());
@@ -87,6 +88,13 @@ main(int argc, char **argv)
 	is("3:cpu:/a/b\n12:memory:/x/y\n1:name=systemd:/\n0::/\n", 7 * MB, "version 1: the group above, and others beside");
 	put("memory/memory.limit_in_bytes", "6291456\n");
 	is("12:memory:/docker/0123\n", 6 * MB, "version 1: a container that sees its own group as the root");
+	is("11:hugetlb,memory:/x/y\n", 6 * MB, "version 1: with another controller");
+	is("11:memory_x,cpu:/x/y\n", all, "version 1: another controller's name begins so");
+	memset(many, 'x', sizeof(many));
+	memcpy(many + sizeof(many) - 16, "\n9:memory:/x/y\n", 16);
+	memcpy(many, "1:name=", 7);
+	many[7] = ':';
+	is(many, 6 * MB, "version 1: far behind in the file");
 	is("nonsense\n::\n:\n12:memory\n", all, "lines that say nothing");
 	printf("1..%d\n", tests);
 	return failed > 0;

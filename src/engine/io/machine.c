@@ -13,8 +13,6 @@
 
 #include "engine/io/machine.h"
 
-#define KV_GROUPS_SIZE	4096	/* /proc/self/cgroup has less */
-
 /* The beginning of a file, as a string; false: it cannot be read. */
 static bool
 read_text(const char *path, char *into, Size size)
@@ -52,19 +50,33 @@ group_limit(const char *root, const char *group, const char *name, uint64 most)
 	}
 }
 
+/* Is the controller of memory in a list "memory,hugetlb"? */
+static bool
+has_memory(char *controllers)
+{
+	char	   *name;
+
+	while ((name = strsep(&controllers, ",")) != NULL)
+	{
+		if (strcmp(name, "memory") == 0)
+			return true;
+	}
+	return false;
+}
+
 uint64
 kv_machine_memory(const char *groups_path, const char *root)
 {
 	uint64		most = (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE);
-	char		groups[KV_GROUPS_SIZE];
+	FILE	   *groups = fopen(groups_path, "r");
 	char		v1[2 * MAXPGPATH];
-	char	   *rest = groups;
-	char	   *line;
+	char	   *line = NULL;
+	size_t		size = 0;
 
-	if (!read_text(groups_path, groups, sizeof(groups)))
+	if (groups == NULL)
 		return most;
 	snprintf(v1, sizeof(v1), "%s/memory", root);
-	while ((line = strsep(&rest, "\n")) != NULL)
+	while (getline(&line, &size, groups) >= 0)
 	{
 		/* number:controllers:group */
 		char	   *controllers = strchr(line, ':');
@@ -73,10 +85,13 @@ kv_machine_memory(const char *groups_path, const char *root)
 		if (group == NULL)
 			continue;
 		*group++ = '\0';
+		group[strcspn(group, "\n")] = '\0';
 		if (controllers[1] == '\0')
 			most = group_limit(root, group, "memory.max", most);
-		else if (strcmp(controllers + 1, "memory") == 0)
+		else if (has_memory(controllers + 1))
 			most = group_limit(v1, group, "memory.limit_in_bytes", most);
 	}
+	free(line);
+	fclose(groups);
 	return most;
 }
