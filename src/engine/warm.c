@@ -6,8 +6,9 @@
  * When the server stops the maintainer notes which blocks are in the value cache and in the
  * recent ring, and which frames are in the second tier.  After the start, when it has opened
  * the stores, a worker has those frames found again, reads the blocks, in the order of their
- * places, and removes the file.  A place may have got other bytes since, as after a power
- * loss: then the block is of no use, and is lost when it is met.
+ * places, and removes the file.  If the server stops before, the next note has that, too.
+ * A place may have got other bytes since, as after a power loss: then the block is of no use,
+ * and is lost when it is met.
  *
  * A standby opens stores as they are used, so there the worker opens those that are noted,
  * when the standby is consistent.
@@ -245,6 +246,107 @@ kv_store_prewarm(KvStore *store)
 	return end_warming(&warming) * KV_BLOCK;
 }
 
+/* ---- pins of stores ---- */
+
+static List *pinned = NIL;
+
+static void
+unpin_stores(int code, Datum arg)
+{
+	List	   *stores = pinned;
+
+	pinned = NIL;
+	kv_stores_unpin(stores);
+}
+
+/* ---- the file ---- */
+
+/* Why the file is not to be used, or NULL. */
+static const char *
+file_problem(const char *file, Size len)
+{
+	const KvWarmHead *head = (const KvWarmHead *) file;
+	Size		at = sizeof(KvWarmHead);
+
+	if (len < sizeof(KvWarmHead) || head->magic != KV_WARM_MAGIC ||
+		head->crc != kv_crc(file + at, len - at))
+		return "it is damaged";
+	if (head->format_version != KV_WARM_VERSION)
+		return "it has another version";
+	if (head->system_identifier != GetSystemIdentifier())
+		return "it is of another server";
+	for (uint32 i = 0; i < head->nstores; i++)
+	{
+		const KvWarmStore *entry = (const KvWarmStore *) (file + at);
+
+		if (len - at < sizeof(KvWarmStore))
+			return "it is damaged";
+		at += sizeof(KvWarmStore);
+		if ((len - at) / sizeof(uint64) < entry->nblocks)
+			return "it is damaged";
+		at += entry->nblocks * sizeof(uint64);
+		if ((len - at) / sizeof(KvWarmFrame) < entry->nframes)
+			return "it is damaged";
+		at += entry->nframes * sizeof(KvWarmFrame);
+	}
+	return NULL;
+}
+
+static const KvWarmFrame *
+frames_of(const KvWarmStore *entry)
+{
+	return (const KvWarmFrame *) ((const uint64 *) (entry + 1) + entry->nblocks);
+}
+
+static const KvWarmStore *
+entry_behind(const KvWarmStore *entry)
+{
+	return (const KvWarmStore *) (frames_of(entry) + entry->nframes);
+}
+
+static KvStore *
+noted_store(const KvWarmStore *entry)
+{
+	ListCell   *cell;
+
+	foreach(cell, pinned)
+	{
+		KvStore    *store = lfirst(cell);
+
+		if (kv_same_store(&store->key, &entry->key) && store->shape.id == entry->id)
+			return store;
+	}
+	return NULL;
+}
+
+/* Call back for each store of the file that is open. */
+static void
+each_noted(const char *file, void (*each) (KvStore *store, const KvWarmStore *entry, void *arg), void *arg)
+{
+	const KvWarmStore *entry = (const KvWarmStore *) (file + sizeof(KvWarmHead));
+
+	for (uint32 i = 0; i < ((const KvWarmHead *) file)->nstores; i++, entry = entry_behind(entry))
+	{
+		KvStore    *store = noted_store(entry);
+
+		if (store != NULL)
+			each(store, entry, arg);
+	}
+}
+
+static void
+enter_frames(KvStore *store, const KvWarmStore *entry, void *arg)
+{
+	const KvWarmFrame *frames = frames_of(entry);
+
+	for (uint32 i = 0; i < entry->nframes; i++)
+	{
+		KvTierFrame frame = {store->cache_id, frames[i].frame, frames[i].number, frames[i].valid};
+
+		kv_tier_enter(&frame);
+	}
+}
+
 /* ---- noting what is cached ---- */
 
 typedef struct KvCachedBlock
@@ -265,6 +367,8 @@ typedef struct KvCached
 	uint64		frames_room;
 	uint64		next_frame;
 	uint64		tier_mark;
+	const char *unused;			/* the file that is there, and still to be used; or NULL */
+	bool		frames_hold;	/* its frames are where it says */
 } KvCached;
 
 static void
@@ -352,6 +456,41 @@ make_entry(const KvStore *store, KvCached *cached, char *into)
 	return (char *) (frames + entry->nframes) - into;
 }
 
+/* What the unused file has of a store that is open is as good as cached. */
+static void
+note_noted(KvStore *store, const KvWarmStore *entry, void *arg)
+{
+	const uint64 *numbers = (const uint64 *) (entry + 1);
+
+	for (uint64 i = 0; i < entry->nblocks; i++)
+		note_block(arg, store->cache_id, numbers[i]);
+}
+
+/*
+ * Copy what the unused file has of stores that are not open, behind the others: of two frames
+ * with the same place the first one counts.  Returns the bytes.
+ */
+static Size
+copy_noted(const KvCached *cached, char *into, uint32 *nstores)
+{
+	const KvWarmStore *entry = (const KvWarmStore *) (cached->unused + sizeof(KvWarmHead));
+	Size		len = 0;
+
+	for (uint32 i = 0; i < ((const KvWarmHead *) cached->unused)->nstores; i++, entry = entry_behind(entry))
+	{
+		const char *end = cached->frames_hold ? (const char *) entry_behind(entry) : (const char *) frames_of(entry);
+
+		if (noted_store(entry) != NULL)
+			continue;
+		memcpy(into + len, entry, end - (const char *) entry);
+		if (!cached->frames_hold)
+			((KvWarmStore *) (into + len))->nframes = 0;
+		len += end - (const char *) entry;
+		(*nstores)++;
+	}
+	return len;
+}
+
 /* The file's content; 0: nothing is cached. */
 static Size
 make_file(List *stores, KvCached *cached, char *file)
@@ -369,6 +508,8 @@ make_file(List *stores, KvCached *cached, char *file)
 		len += entry;
 		head->nstores += entry > 0;
 	}
+	if (cached->unused != NULL)
+		len += copy_noted(cached, file + len, &head->nstores);
 	head->magic = KV_WARM_MAGIC;
 	head->format_version = KV_WARM_VERSION;
 	head->system_identifier = GetSystemIdentifier();
@@ -383,13 +524,17 @@ write_file(void *arg)
 	List	   *stores = *(List **) arg;
 	KvCached	cached = {.blocks_room = Min(kv_block_room() + kv_recent_room(), KV_WARM_MOST)};
 	char	   *file;
-	Size		len;
+	Size		len = 0;
+	Size		unused_len = 0;
 
 	/* a maintainer that somebody has ended is started again: the server goes on meanwhile */
 	if (!kv_io_server_stops())
 		return;
-	if (kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
-		return;
+	cached.unused = kv_io_slurp(KV_WARM_PATH, &unused_len);
+	if (cached.unused != NULL && file_problem(cached.unused, unused_len) != NULL)
+		cached.unused = NULL;
+	if (cached.unused != NULL)
+		cached.blocks_room = Min(cached.blocks_room + unused_len / sizeof(uint64), KV_WARM_MOST);
 	cached.tier_mark = kv_tier_mark();
 	cached.frames_room = cached.tier_mark != 0 ? Min(kv_tier_room(), KV_WARM_MOST) : 0;
 	if (cached.blocks_room + cached.frames_room == 0)
@@ -398,28 +543,24 @@ write_file(void *arg)
 	cached.frames = MemoryContextAllocHuge(CurrentMemoryContext, Max(cached.frames_room, 1) * sizeof(KvTierFrame));
 	kv_block_each(note_block, &cached);
 	kv_recent_each(note_block, &cached);
+	if (cached.unused != NULL)
+	{
+		cached.frames_hold = cached.tier_mark != 0 &&
+			kv_tier_was_marked(((const KvWarmHead *) cached.unused)->tier_mark);
+		if (cached.frames_hold)
+			each_noted(cached.unused, enter_frames, NULL);
+		each_noted(cached.unused, note_noted, &cached);
+	}
 	kv_tier_each(note_frame, &cached);
 	qsort(cached.blocks, cached.nblocks, sizeof(KvCachedBlock), compare_blocks);
 	qsort(cached.frames, cached.nframes, sizeof(KvTierFrame), compare_frames);
 	file = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(KvWarmHead) +
 								  list_length(stores) * sizeof(KvWarmStore) +
-								  cached.nblocks * sizeof(uint64) + cached.nframes * sizeof(KvWarmFrame));
+								  cached.nblocks * sizeof(uint64) + cached.nframes * sizeof(KvWarmFrame) +
+								  (cached.unused != NULL ? unused_len : 0));
 	len = make_file(stores, &cached, file);
 	if (len > 0)
 		kv_io_replace(KV_WARM_PATH, file, len, false);
-}
-
-/* ---- pins of stores ---- */
-
-static List *pinned = NIL;
-
-static void
-unpin_stores(int code, Datum arg)
-{
-	List	   *stores = pinned;
-
-	pinned = NIL;
-	kv_stores_unpin(stores);
 }
 
 void
@@ -433,94 +574,8 @@ kv_warm_note(void)
 
 /* ---- reading it again ---- */
 
-/* Why the file is not to be used, or NULL. */
-static const char *
-file_problem(const char *file, Size len)
-{
-	const KvWarmHead *head = (const KvWarmHead *) file;
-	Size		at = sizeof(KvWarmHead);
-
-	if (len < sizeof(KvWarmHead) || head->magic != KV_WARM_MAGIC ||
-		head->crc != kv_crc(file + at, len - at))
-		return "it is damaged";
-	if (head->format_version != KV_WARM_VERSION)
-		return "it has another version";
-	if (head->system_identifier != GetSystemIdentifier())
-		return "it is of another server";
-	for (uint32 i = 0; i < head->nstores; i++)
-	{
-		const KvWarmStore *entry = (const KvWarmStore *) (file + at);
-
-		if (len - at < sizeof(KvWarmStore))
-			return "it is damaged";
-		at += sizeof(KvWarmStore);
-		if ((len - at) / sizeof(uint64) < entry->nblocks)
-			return "it is damaged";
-		at += entry->nblocks * sizeof(uint64);
-		if ((len - at) / sizeof(KvWarmFrame) < entry->nframes)
-			return "it is damaged";
-		at += entry->nframes * sizeof(KvWarmFrame);
-	}
-	return NULL;
-}
-
-static const KvWarmFrame *
-frames_of(const KvWarmStore *entry)
-{
-	return (const KvWarmFrame *) ((const uint64 *) (entry + 1) + entry->nblocks);
-}
-
-static const KvWarmStore *
-entry_behind(const KvWarmStore *entry)
-{
-	return (const KvWarmStore *) (frames_of(entry) + entry->nframes);
-}
-
-static KvStore *
-noted_store(const KvWarmStore *entry)
-{
-	ListCell   *cell;
-
-	foreach(cell, pinned)
-	{
-		KvStore    *store = lfirst(cell);
-
-		if (kv_same_store(&store->key, &entry->key) && store->shape.id == entry->id)
-			return store;
-	}
-	return NULL;
-}
-
-/* Call back for each store of the file that is open. */
 static void
-each_noted(const char *file, void (*each) (KvStore *store, const KvWarmStore *entry))
-{
-	const KvWarmStore *entry = (const KvWarmStore *) (file + sizeof(KvWarmHead));
-
-	for (uint32 i = 0; i < ((const KvWarmHead *) file)->nstores; i++, entry = entry_behind(entry))
-	{
-		KvStore    *store = noted_store(entry);
-
-		if (store != NULL)
-			each(store, entry);
-	}
-}
-
-static void
-enter_frames(KvStore *store, const KvWarmStore *entry)
-{
-	const KvWarmFrame *frames = frames_of(entry);
-
-	for (uint32 i = 0; i < entry->nframes; i++)
-	{
-		KvTierFrame frame = {store->cache_id, frames[i].frame, frames[i].number, frames[i].valid};
-
-		kv_tier_enter(&frame);
-	}
-}
-
-static void
-read_blocks(KvStore *store, const KvWarmStore *entry)
+read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 {
 	const uint64 *numbers = (const uint64 *) (entry + 1);
 	KvWarming	warming;
@@ -587,9 +642,9 @@ read_file(void *arg)
 		open_noted(file);
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	if (kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark))
-		each_noted(file, enter_frames);
+		each_noted(file, enter_frames, NULL);
 	if (*(const bool *) arg)
-		each_noted(file, read_blocks);
+		each_noted(file, read_blocks, NULL);
 	KV_STOP_POINT("warm_read");
 }
 

@@ -9,7 +9,7 @@
 #ifndef KV_WARM_H
 #define KV_WARM_H
 
-/* In the maintainer, when it is told to end: if the server stops, writes the file, unless one is still to be read. */
+/* In the maintainer, when it is told to end: if the server stops, writes the file; what one that is still to be read has goes into it. */
 extern void kv_warm_note(void);
 /*
  * In the maintainer, when stores have been opened, on a standby when it is consistent: if there

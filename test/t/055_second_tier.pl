@@ -182,6 +182,26 @@ close $other;
 $node->restart;
 wait_for('the tier', sub { stat_of('"on"') eq 't' });
 ok(!flock_is_free(), 'a server has a lock on its file');
+
+# two stops, one soon after the other
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 2 unless has_faults($node);
+	fill('q', 3001, 3600, 'a');
+	wait_for('frames in the tier', sub { stat_of('used >= 4') eq 't' });
+	worker_stop_points($node, 'warm_read=wait');
+	$used = stat_of('used');
+	# a worker uses the note, and not the maintainer
+	$node->append_conf('postgresql.conf', 'max_worker_processes = 12');
+	$node->restart;
+	stopped($node, 'warm_read');
+	$node->stop;
+	isnt(piece($foot, 4), "\0" x 4, 'a stop while the note is used marks the tier');
+	append_to_file($node->data_dir . '/kvfdw/continue.warm_read', '');
+	begin();
+	cmp_ok(stat_of('used'), '>=', $used, '... and notes it again');
+	worker_stop_points($node, '');
+}
 rename $file, "$file.own";
 append_to_file($file, slurp_file("$file.own"));
 chmod 0600, $file;

@@ -52,7 +52,6 @@
 #define KV_TIER_NAP_MS	1000
 #define KV_TIER_START_MS	100		/* between two looks whether there is a writer … */
 #define KV_TIER_STARTS	600		/* … so many */
-
 #define KV_TIER_LOCK_MS	10		/* at a stop, between two looks whether the writer is gone … */
 #define KV_TIER_LOCKS	500		/* … so many */
 
@@ -336,7 +335,7 @@ kv_tier_drop(const KvTierPlace *place)
 
 /* ---- from a clean stop to the next start ---- */
 
-/* The writer's lock, when the writer has ended, if the file is still this server's; -1: it is not. */
+/* The writer's lock, when the writer has ended; -1: somebody keeps it, or there is no such file. */
 static int
 lock_behind_writer(void)
 {
