@@ -184,6 +184,26 @@ for (1, 2)
 }
 overwrite("$data/kvfdw/$values", $at, 'MARK501');
 is(answer($node, q{SELECT left(v, 8) FROM near WHERE k IN (500, 501)}), "MARK500x\nMARK501x", 'until it is not');
+# a run's page is damaged whose keys begin as those of all pages do: other pages' keys are found
+my @long = (q{SELECT v FROM long WHERE k = 'tenant/0001/user:000001'}, q{SELECT v FROM long WHERE k = 'tenant/0001/user:001999'},
+	q{SELECT count(*) FROM long WHERE k > 'tenant/0001/user:001'}, q{SELECT count(*) > 0 FROM kvfdw_check('long')});
+$node->safe_psql('postgres', kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'") . q{INSERT INTO long SELECT 'tenant/0001/user:' || lpad(g::text, 6, '0'), g FROM generate_series(1, 2000) g; SELECT kvfdw_freeze('long')});
+my ($run) = map { "$data/kvfdw/$_" } grep { /\.run$/ && index(slurp_file("$data/kvfdw/$_"), 'user:000001') >= 0 } kv_files($node);
+my $sound = slurp_file($run);
+overwrite($run, index($sound, 'tenant', 4096), 'TENANT');
+my %answers = ask(@long);
+like($answers{ $long[0] }[1], qr/XX001.*damaged at offset 4096/s, 'a key of the first page is damaged');
+is_deeply([ map { $answers{$_} } @long[ 1 .. 3 ] ], [ [ '1999', '' ], [ '1001', '' ], [ 't', '' ] ], 'those of others are found, one by one and counted; the check tells');
+# the bytes that they have in common are in the header, and under its checksum
+overwrite($run, 4096, substr($sound, 4096));
+is(substr($sound, 96, 17), 'tenant/0001/user:', 'the beginning is in the header') or note substr($sound, 96, 40);
+overwrite($run, 96, 'TENANT');
+%answers = ask(@long);
+like($answers{$_}[1], qr/XX001.*damaged at offset 0.*header checksum/s, "a damaged beginning is an error: $_") for @long[ 0 .. 2 ];
+is($answers{ $long[3] }[0], 't', 'and the check tells');
+overwrite($run, 0, $sound);
+is(answer($node, $long[1]), '1999', 'until it is not');
+is(kv_check_clean($node, 'long'), '', 'and clean');
 # files that are not kvfdw's are left alone
 $node->stop;
 append_to_file("$data/kvfdw/README.txt", 'not yours');

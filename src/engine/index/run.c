@@ -66,7 +66,7 @@ struct KvRun
 	char	   *map;			/* NULL: it is open, not mapped */
 	Size		size;
 	const uint64 *fence;
-	uint8	   *common;			/* header.common bytes, with which all pages begin; NULL: not looked up yet */
+	uint8	   *common;			/* header.common bytes, with which all pages begin; NULL: none */
 	uint8	   *verified;		/* a bit per entry page */
 	KvIoGuard	guard;
 	int			pins;
@@ -229,15 +229,16 @@ run_key(const KvRunIds *ids, RunKey *key)
 /* ERROR unless this guarded mapping is sound. */
 static void
 verify_map(const char *path, const char *map, Size size, const KvRunIds *ids,
-		   const KvIoGuard *guard, KvRunHeader *header)
+		   const KvIoGuard *guard, RunHeaderPage *page)
 {
+	const KvRunHeader *header = &page->header;
 	uint64		offset = 0;
 	const char *problem;
 	bool		newer = false;
 
-	memset(header, 0, sizeof(KvRunHeader));
-	memcpy(header, map, Min(size, sizeof(KvRunHeader)));
-	problem = kv_run_header_problem(header, size, ids, &newer);
+	memset(page, 0, sizeof(RunHeaderPage));
+	memcpy(page, map, Min(size, sizeof(RunHeaderPage)));
+	problem = kv_run_header_problem(page, size, ids, &newer);
 	if (problem == NULL)
 	{
 		offset = header->fence_offset;
@@ -271,23 +272,29 @@ map_run(const char *path, const KvRunIds *ids, const RunKey *key)
 	kv_io_guard(&guard, map, size);
 	PG_TRY();
 	{
-		KvRunHeader header;
+		RunHeaderPage page;
 		char	   *path_copy;
 		uint8	   *verified;
+		uint8	   *common = NULL;
 
-		verify_map(path, map, size, ids, &guard, &header);
+		verify_map(path, map, size, ids, &guard, &page);
 		path_copy = MemoryContextStrdup(run_context, path);
-		verified = MemoryContextAllocExtended(run_context, header.npages / 8 + 1,
+		verified = MemoryContextAllocExtended(run_context, page.header.npages / 8 + 1,
 											  MCXT_ALLOC_ZERO | MCXT_ALLOC_HUGE);
+		if (page.header.common > 0)
+		{
+			common = MemoryContextAlloc(run_context, page.header.common);
+			memcpy(common, page.common, page.header.common);
+		}
 		run = hash_search(mapped_runs, key, HASH_ENTER, NULL);
 		run->path = path_copy;
 		run->map = map;
 		run->size = size;
-		run->header = header;
-		run->fence = (const uint64 *) (map + header.fence_offset);
-		run->identity_crc = identity_crc(&header);
+		run->header = page.header;
+		run->fence = (const uint64 *) (map + page.header.fence_offset);
+		run->identity_crc = identity_crc(&page.header);
 		run->verified = verified;
-		run->common = NULL;
+		run->common = common;
 		run->pins = 0;
 		run->unreadable = false;
 		dlist_push_head(&unpinned, &run->lru);
@@ -356,6 +363,7 @@ kv_run_open(const char *path, const KvRunIds *ids)
 	PG_TRY();
 	{
 		uint64		size = kv_io_size(file);
+		RunHeaderPage page = {0};
 		const char *problem;
 		bool		newer;
 
@@ -364,10 +372,11 @@ kv_run_open(const char *path, const KvRunIds *ids)
 		run->file = file;
 		if (size == 0)
 			kv_run_damaged(path, 0, "file is empty", false);
-		(void) kv_io_read(file, &run->header, sizeof(KvRunHeader), 0, KV_IO_RUN_MAP);
-		problem = kv_run_header_problem(&run->header, size, ids, &newer);
+		(void) kv_io_read(file, &page, sizeof(page), 0, KV_IO_RUN_MAP);
+		problem = kv_run_header_problem(&page, size, ids, &newer);
 		if (problem != NULL)
 			kv_run_damaged(path, 0, problem, newer);
+		run->header = page.header;
 		run->identity_crc = identity_crc(&run->header);
 		run->window = palloc(WINDOW_PAGES * RUN_PAGE_SIZE);
 	}
@@ -407,26 +416,6 @@ kv_run_header(KvRun *run)
 	return &run->header;
 }
 
-/* The beginning that the first keys of all pages have in common, of a mapped run that has one. */
-static const uint8 *
-run_common(KvRun *run)
-{
-	int			common = run->header.common;
-	const uint8 *key;
-	int			keylen;
-
-	if (likely(run->common != NULL))
-		return run->common;
-	key = page_key(run_page(run, 0), 0, &keylen);
-	kv_run_believe();
-	if (keylen < common)
-		kv_run_damaged(run->path, RUN_PAGE_SIZE, "page does not begin as the fence says", false);
-	run->common = MemoryContextAlloc(run_context, common);
-	memcpy(run->common, key, common);
-	kv_run_believe();
-	return run->common;
-}
-
 int
 kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8])
 {
@@ -435,7 +424,7 @@ kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8])
 
 	kv_run_believe();
 	if (common > 0)
-		memcpy(bytes, run_common(run), common);
+		memcpy(bytes, run->common, common);
 	memcpy(bytes + common, &prefix, sizeof(prefix) - common);
 	return run->header.fixed_key_len > 0 ? run->header.fixed_key_len : sizeof(prefix);
 }
@@ -483,11 +472,10 @@ kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 	uint64		pageno;
 	const char *page;
 	int			first_len;
-	int			common = run->header.npages > 0 ? run->header.common : 0;
+	int			common = run->header.common;
 
 	/* the number of pages whose first entry comes before the key */
-	equal_behind(run->fence, run->header.npages, common > 0 ? run_common(run) : NULL, common,
-				 key, keylen, &low, &high);
+	equal_behind(run->fence, run->header.npages, run->common, common, key, keylen, &low, &high);
 	while (low < high)
 	{
 		uint64		middle = low + (high - low) / 2;
@@ -611,7 +599,7 @@ static inline bool
 page_begins_before(KvRun *run, uint64 pageno, KvKey key)
 {
 	int			common = run->header.common;
-	int			beside = common > 0 ? kv_key_beside(key.data, key.len, run_common(run), common) : 0;
+	int			beside = common > 0 ? kv_key_beside(key.data, key.len, run->common, common) : 0;
 	uint64		prefix = kv_key_prefix_behind(key.data, key.len, common);
 
 	if (beside != 0)

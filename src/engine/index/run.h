@@ -25,7 +25,7 @@
 /* ---- writing (streaming, bounded memory) ---- */
 typedef struct KvRunHeader
 {
-	/* all of it is written as page 0; see docs/format.md */
+	/* page 0 begins with it, the common bytes follow; see docs/format.md */
 	uint32		magic;
 	uint32		format_version;
 	uint64		directory_id;
@@ -44,7 +44,7 @@ typedef struct KvRunHeader
 	uint64		value_bytes;	/* sum of lengths of PUT entries */
 	uint64		min_xid;		/* of unsettled entries, 0 if none */
 	uint32		fence_crc;
-	uint32		header_crc;		/* of all that precedes it */
+	uint32		header_crc;		/* of all that precedes it, and of the common bytes behind it */
 } KvRunHeader;
 
 #define KV_RUN_UNFROZEN		0x01

@@ -20,8 +20,10 @@
 #define CHECK_PAGES			64
 
 const char *
-kv_run_header_problem(const KvRunHeader *header, Size size, const KvRunIds *ids, bool *newer)
+kv_run_header_problem(const RunHeaderPage *page, Size size, const KvRunIds *ids, bool *newer)
 {
+	const KvRunHeader *header = &page->header;
+
 	*newer = false;
 	if (size < RUN_PAGE_SIZE)
 		return "file is shorter than its header";
@@ -32,7 +34,7 @@ kv_run_header_problem(const KvRunHeader *header, Size size, const KvRunIds *ids,
 		*newer = true;
 		return "format version is newer than this kvfdw";
 	}
-	if (header->header_crc != kv_crc(header, offsetof(KvRunHeader, header_crc)))
+	if (header->header_crc != header_crc(page))
 		return "header checksum does not match";
 	if (header->directory_id != ids->directory_id)
 		return "file belongs to another directory \"kvfdw\"";
@@ -120,8 +122,7 @@ typedef struct RunCheck
 	KvRunHeader header;
 	char	   *pages;			/* CHECK_PAGES of them */
 	KvRunHeader sums;
-	bool		has_first;
-	uint8		first_key[KV_MAX_KEY];	/* of the first page: header.common bytes of it */
+	uint8		common[KV_MAX_KEY]; /* header.common bytes, with which all pages begin */
 	uint8		last_key[KV_MAX_KEY];
 	int			last_len;		/* -1: none yet */
 	bool		damaged;
@@ -138,13 +139,8 @@ check_first(RunCheck *check, uint64 pageno, const uint64 *fence, const uint8 *ke
 
 	if (fence != NULL && *fence != kv_key_prefix_behind(key, keylen, common))
 		check->report(check->arg, check->path, offset, "fence does not match the page's first key");
-	if (pageno == 0 && keylen >= common)
-	{
-		memcpy(check->first_key, key, common);
-		check->has_first = true;
-	}
-	if (keylen < common || (check->has_first && memcmp(check->first_key, key, common) != 0))
-		check->report(check->arg, check->path, offset, "page does not begin as the first one does");
+	if (keylen < common || memcmp(check->common, key, common) != 0)
+		check->report(check->arg, check->path, offset, "page does not begin as the header says");
 }
 
 /* Everything that is wrong with one verified page, given the key before it. */
@@ -260,6 +256,7 @@ static void
 check_file(RunCheck *check, const KvRunIds *ids)
 {
 	Size		size = kv_io_size(check->file);
+	const RunHeaderPage *page;
 	const char *problem;
 	bool		newer;
 	uint64	   *fence;
@@ -273,14 +270,16 @@ check_file(RunCheck *check, const KvRunIds *ids)
 	memset(check->pages, 0, RUN_PAGE_SIZE);
 	if (size >= RUN_PAGE_SIZE && !read_part(check, check->pages, RUN_PAGE_SIZE, 0))
 		return;
-	memcpy(&check->header, check->pages, sizeof(KvRunHeader));
-	problem = kv_run_header_problem(&check->header, size, ids, &newer);
+	page = (const RunHeaderPage *) check->pages;
+	problem = kv_run_header_problem(page, size, ids, &newer);
 	if (problem != NULL)
 	{
 		check->report(check->arg, check->path, 0, problem);
 		return;
 	}
-	for (int i = sizeof(KvRunHeader); i < RUN_PAGE_SIZE; i++)
+	check->header = page->header;
+	memcpy(check->common, page->common, page->header.common);
+	for (int i = sizeof(KvRunHeader) + page->header.common; i < RUN_PAGE_SIZE; i++)
 	{
 		if (check->pages[i] != 0)
 		{
@@ -289,8 +288,8 @@ check_file(RunCheck *check, const KvRunIds *ids)
 		}
 	}
 	fence = read_fence(check);
-	for (uint64 page = 0; page < check->header.npages; page += CHECK_PAGES)
-		check_pages(check, fence, page, Min(check->header.npages - page, CHECK_PAGES));
+	for (uint64 first = 0; first < check->header.npages; first += CHECK_PAGES)
+		check_pages(check, fence, first, Min(check->header.npages - first, CHECK_PAGES));
 	if (!check->damaged && (check->sums.nentries != check->header.nentries ||
 							check->sums.value_bytes != check->header.value_bytes))
 		check->report(check->arg, check->path, 0,

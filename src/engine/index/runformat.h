@@ -3,10 +3,11 @@
  *		The bytes of a run file, shared by its writer (runwrite.c) and its
  *		readers (run.c, runcheck.c); nobody else includes this.
  *
- * The file grammar is in docs/format.md.  In short: page 0 is the header, then
+ * The file grammar is in docs/format.md.  In short: page 0 is the header and the
+ * beginning that the first keys of all pages have in common, then
  * npages entry pages of 4 KB, then the fence, one 8-byte key prefix (base/key.h)
  * per page.  The prefixes of a page are of what comes behind the beginning that all
- * its keys have in common, those of the fence behind that of the pages' first keys.
+ * its keys have in common, those of the fence behind the one in page 0.
  */
 #ifndef KV_RUNFORMAT_H
 #define KV_RUNFORMAT_H
@@ -47,6 +48,16 @@ StaticAssertDecl(offsetof(KvRunHeader, directory_id) == 8, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, common) == 38, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, nentries) == 48, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, header_crc) == 92, "run header layout");
+
+/* What page 0 begins with; zeros follow. */
+typedef struct RunHeaderPage
+{
+	KvRunHeader header;
+	uint8		common[KV_MAX_KEY]; /* header.common bytes, then zeros */
+} RunHeaderPage;
+
+StaticAssertDecl(offsetof(RunHeaderPage, common) == 96, "run header page layout");
+StaticAssertDecl(sizeof(RunHeaderPage) <= RUN_PAGE_SIZE, "run header fits its page");
 
 /* Bytes of one entry in a frozen page of fixed keys and uniform lengths. */
 #define ENTRY_MIN			(sizeof(uint64) + sizeof(KvLocation) + sizeof(uint32))
@@ -128,6 +139,19 @@ identity_crc(const KvRunHeader *header)
 	identity.zero = 0;
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, &identity, sizeof(identity));
+	return crc;
+}
+
+/* Covers the header up to its CRC, and the beginning that keys have in common. */
+static inline pg_crc32c
+header_crc(const RunHeaderPage *page)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, &page->header, offsetof(KvRunHeader, header_crc));
+	COMP_CRC32C(crc, page->common, Min(page->header.common, KV_MAX_KEY));
+	FIN_CRC32C(crc);
 	return crc;
 }
 
@@ -235,8 +259,8 @@ page_entry(const KvRunHeader *run, const char *page, int index, uint8 keybuf[8],
 		version->len = header->uniform_len;
 }
 
-/* Why a file of this size with this header is not the run that ids names, or NULL. */
-extern const char *kv_run_header_problem(const KvRunHeader *header, Size size,
+/* Why a file of this size with this header page is not the run that ids names, or NULL. */
+extern const char *kv_run_header_problem(const RunHeaderPage *page, Size size,
 										 const KvRunIds *ids, bool *newer);
 /* Likewise with this fence, whose checksum is in the header. */
 extern const char *kv_run_fence_problem(const KvRunHeader *header, const uint64 *fence);

@@ -327,7 +327,11 @@ kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
 void
 kv_run_finish(KvRunWriter *writer)
 {
-	char		page[RUN_PAGE_SIZE] = {0};
+	union
+	{
+		RunHeaderPage	contents;
+		char		bytes[RUN_PAGE_SIZE];
+	}			page;
 	Size		fence_bytes;
 	int			err;
 
@@ -338,10 +342,11 @@ kv_run_finish(KvRunWriter *writer)
 	put_output(writer, writer->fence, fence_bytes);
 	write_output(writer);
 
-	writer->header.header_crc =
-		kv_crc(&writer->header, offsetof(KvRunHeader, header_crc));
-	memcpy(page, &writer->header, sizeof(KvRunHeader));
-	kv_io_write(writer->file, page, RUN_PAGE_SIZE, 0, KV_IO_RUN_WRITE);
+	memset(&page, 0, sizeof(page));
+	page.contents.header = writer->header;
+	memcpy(page.contents.common, writer->first_key, writer->header.common);
+	page.contents.header.header_crc = header_crc(&page.contents);
+	kv_io_write(writer->file, page.bytes, RUN_PAGE_SIZE, 0, KV_IO_RUN_WRITE);
 
 	kv_io_close(writer->file);
 	writer->file = -1;
