@@ -256,6 +256,9 @@ for my $fault ('value_read:1+:EIO', 'value_read:2:EIO', 'value_read:1+:short', '
 	sound_cache("$fault for all");
 	reload("kvfdw.fault = ''");
 }
+range_wait('1s');
+ok(eval { wait_for('windows', sub { reset_stat(); answer($node, query('t')); cache('loads') > 0 }) }, 'what has failed is tried again, reads that failed at once');
+range_wait('10min');
 # of a window with one block that cannot be read all others are there
 {
 	my $all = do { answer($node, query('big')); reset_stat(); answer($node, query('t')); cache('reads') };
