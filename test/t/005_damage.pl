@@ -95,7 +95,7 @@ for my $how ('stopped', 'killed')
 			[ 'cut to half', sub { truncate $_[0], int($size / 2) } ],
 			[ 'garbage from the middle on', sub { overwrite($_[0], int($size / 2), join('', map { chr(int(rand(256))) } 1 .. 4096)) } ],
 			[ 'missing', sub { unlink $_[0] } ]);
-		@damages = @damages[ 0, 1, 3, 5, 7 ] if $how eq 'killed' && !$ENV{KV_DAMAGE_FULL};
+		@damages = @damages[ $how eq 'killed' ? (0, 3, 5, 7) : (0, 1, 3, 4, 6) ] if !$ENV{KV_DAMAGE_FULL};
 		for my $d (@damages)
 		{
 			my ($what, $do) = @$d;
