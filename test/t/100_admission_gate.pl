@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 use KvGate;
 
-my $node = gate_cluster('gate');
+my $node = gate_cluster('gate', wal_level => 'replica', max_wal_senders => 4);
 my $boss = boss();
 my ($holder, $s, @s);
 $boss->ask('CREATE TABLE counted (k int); GRANT ALL ON counted TO web');
@@ -235,8 +235,8 @@ wait_for('two holders', 180, sub { work_on(); admission('active') == 2 });
 reload('admission_limit', 1, '"limit"', 1);
 # counted: where this client is slow, a session is soon let in again in place of the other, which waits for it
 my $pauses = q{(SELECT sum(pauses) FROM kvfdw_stat_admission_roles)};
-my $before = admission($pauses);
-wait_for('a pause', 300, sub { work_on() for 1 .. 20; admission($pauses) > $before });
+my $paused = admission($pauses);
+wait_for('a pause', 300, sub { work_on() for 1 .. 20; admission($pauses) > $paused });
 pass('two busy sessions go by a lower limit at once, though nobody waited and their turns were long');
 $_->wait for @s;
 
