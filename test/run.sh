@@ -172,7 +172,8 @@ suite_tap()
 	for file in "${names[@]}"; do
 		cat "$out/tap/$file.log"
 		if [ ! -e "$out/tap/$file.passed" ]; then
-			grep -q '^not ok ' "$out/tap/$file.log" || echo "not ok - $file ended with an error"
+			grep -q '^not ok ' "$out/tap/$file.log" ||
+				echo "not ok - $file ended with an error: $(grep -v '^#' "$out/tap/$file.log" | grep -m 1 -E ' at .* line [0-9]+' || echo 'it says none')"
 			tail -n 15 "$out/tap/$file/tmp_check/log/"*.log "$out/tap/$file/tmp_check/log/"regress_log_* 2>/dev/null | sed 's/^/# /' || true
 		fi
 	done
