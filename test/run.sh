@@ -173,7 +173,7 @@ suite_tap()
 		cat "$out/tap/$file.log"
 		if [ ! -e "$out/tap/$file.passed" ]; then
 			grep -q '^not ok ' "$out/tap/$file.log" ||
-				echo "not ok - $file ended with an error: $(grep -v '^#' "$out/tap/$file.log" | grep -m 1 -E ' at .* line [0-9]+' || echo 'it says none')"
+				echo "not ok - $file ended with an error: $(grep -hE ' at .* line [0-9]+|^Bail out' "$out/tap/$file.log" "$out/tap/$file/tmp_check/log/"regress_log_* | tail -n 1)"
 			tail -n 15 "$out/tap/$file/tmp_check/log/"*.log "$out/tap/$file/tmp_check/log/"regress_log_* 2>/dev/null | sed 's/^/# /' || true
 		fi
 	done

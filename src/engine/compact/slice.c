@@ -201,13 +201,15 @@ reseal(KvMoving *value, uint32 crc)
 }
 
 /*
- * A read that has failed.  With the file gone there is nothing to retry.  Anything else may work next
- * time and ends the pass; a device error that the pass before this has met as well stays, though,
- * and is to cost the space of that chunk alone.
+ * A read that has failed.  Files go with their table, and the pass ends with it.  Where the file alone
+ * has gone there is nothing to retry.  Anything else may work next time and ends the pass; a device
+ * error that the pass before this has met as well stays, though, and is to cost the space of that
+ * chunk alone.
  */
 static const char *
 unreadable(const KvSlice *slice, const KvMoving *value, int err)
 {
+	kv_pass_interrupts(slice->store);
 	if (err != ENOENT &&
 		!(err == EIO && kv_shard(slice->store, slice->shardno)->pass_failed))
 		kv_io_error(ERROR, err,
