@@ -19,14 +19,6 @@ $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'"
 sub query { return $primary->safe_psql('postgres', @_); }
 sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
 sub shards { my ($node) = @_; return $node->safe_psql('postgres', "SELECT shards FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
-sub same
-{
-	my ($node, $when) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
-	is(answer($node, q{SELECT file, problem FROM kvfdw_check('t')}), '', "$when: sound");
-	return;
-}
 my $round = 0;
 sub change
 {
@@ -49,12 +41,12 @@ caught_up($primary, $_) for $standby, $late;
 cmp_ok(shards($primary), '>', 8, 'the primary has many shards');
 is(shards($standby), 1, 'a standby of before has one');
 is(shards($late), 8, 'and one that was made of a copy has what that had');
-same($_, $_->name) for $standby, $late;
+same_as_heap($_, $_->name) for $standby, $late;
 $_->stop('immediate') for $standby, $late;
 change();
 $_->start for $standby, $late;
 caught_up($primary, $_) for $standby, $late;
-same($_, $_->name . ', killed') for $standby, $late;
+same_as_heap($_, $_->name . ', killed') for $standby, $late;
 like(($standby->psql('postgres', q{SELECT kvfdw_split('t')}))[2], qr/during recovery/, 'a standby splits nothing');
 $late->stop;
 
@@ -88,18 +80,18 @@ for my $first (qw(images values))
 	$copy->enable_streaming($primary);
 	$copy->start;
 	caught_up($primary, $copy);
-	same($copy, "copied with $first first");
+	same_as_heap($copy, "copied with $first first");
 	$copy->promote;
 	$copy->safe_psql('postgres', q{SELECT kvfdw_split('t')});
-	same($copy, "$first first, promoted and split");
+	same_as_heap($copy, "$first first, promoted and split");
 	$copy->stop;
-	same($primary, "$first first, the primary");
+	same_as_heap($primary, "$first first, the primary");
 	ok(eval { wait_for('the map to be settled', sub { (() = glob "$data/kvfdw/5/*/0*/*.map") == 1 }) }, "$first first: when the backup has ended the map before goes");
 }
 $primary->stop;
 $standby->promote;
-same($standby, 'promoted');
+same_as_heap($standby, 'promoted');
 cmp_ok($standby->safe_psql('postgres', q{SELECT kvfdw_split('t')}), '>', 4, 'it splits then');
-same($standby, 'promoted and split');
+same_as_heap($standby, 'promoted and split');
 $standby->stop;
 done_testing();

@@ -28,7 +28,6 @@
 #include <sched.h>
 
 #include "miscadmin.h"
-#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -51,7 +50,6 @@
 #else
 #define KV_WINDOW_FILES	1
 #endif
-#define KV_MOST_FAILURES	3	/* of reads in a row, after which no more are tried */
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
 #define KV_EXACT_REACH	256		/* spans that are looked at */
@@ -596,31 +594,21 @@ load_gathered(void)
 
 /*
  * A read of many blocks has failed: read them one by one, for there may be one that is bad.
- * The window has zeros for that and knows it, so who needs one of it reads it by itself.  From a
- * device that fails again and again, or in a stop, no more is read.  *failures: in a row.
+ * The window has zeros for that and knows it, so who needs one of it reads it by itself.
  */
 static void
 read_apart(KvWindow *window, KvIoRequest *failed, int *failures)
 {
 	uint32		first = (failed->buffer - kv_window_bytes(window - kv_windows)) / KV_BLOCK;
-	int			result = failed->result;
+	int			results[KV_WINDOW_BLOCKS];
 
+	kv_io_read_blocks(failed, KV_IO_VALUE_READ, results, failures);
 	for (uint32 i = 0; i < failed->len / KV_BLOCK; i++)
 	{
-		KvIoRequest block = {failed->file, failed->offset + i * KV_BLOCK, KV_BLOCK,
-			failed->buffer + i * KV_BLOCK};
-		uint32		got;
+		uint32		got = Max(results[i], 0);
 
-		block.result = result;
-		if (*failures < KV_MOST_FAILURES && !ShutdownRequestPending)
-		{
-			CHECK_FOR_INTERRUPTS();
-			kv_io_read_batch(&block, 1, KV_IO_VALUE_READ, NULL, NULL);
-			*failures = block.result < 0 ? *failures + 1 : 0;
-		}
-		got = Max(block.result, 0);
-		memset(block.buffer + got, 0, KV_BLOCK - got);
-		if (block.result < 0)
+		memset(failed->buffer + i * KV_BLOCK + got, 0, KV_BLOCK - got);
+		if (results[i] < 0)
 			window->bad |= UINT64CONST(1) << (first + i);
 		else
 			failed->result = failed->len;

@@ -227,6 +227,15 @@ extern void kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind,
 							 KvIoDone done, void *arg);
 
 /*
+ * Of a read of whole blocks that has failed, each by itself: what came of it, in results.  Serves
+ * interrupts between two, for a bad device may take seconds for each.  *failures, in a row, goes on
+ * from call to call: from a device that fails again and again, or in a worker that is to stop, no
+ * more is read, and the result is that of the first read.
+ */
+extern void kv_io_read_blocks(const KvIoRequest *failed, KvIoKind kind, int *results,
+							  int *failures);
+
+/*
  * Asynchronous writes, for the merge writer only.  submit queues one (in sync mode it
  * writes at once; with a full ring it waits for one to finish), and raises only before it
  * is queued; reap returns a finished one or NULL; wait: block until one finishes if any is

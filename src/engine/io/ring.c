@@ -33,10 +33,12 @@
 #include "engine/io/io.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
 
 #define MAX_DEPTH			1024
+#define MOST_FAILURES		3	/* of reads in a row, after which a device has failed */
 
 /*
  * Reads are submitted in groups of this size.  A device behind a hypervisor
@@ -371,6 +373,29 @@ kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, voi
 		have_result(&batch, request, err != 0 ? -err :
 					kv_io_pread(request->file, request->buffer, request->len,
 								request->offset, first));
+	}
+}
+
+void
+kv_io_read_blocks(const KvIoRequest *failed, KvIoKind kind, int *results, int *failures)
+{
+	for (Size done = 0; done < failed->len; done += KV_BLOCK)
+	{
+		KvIoRequest block = {
+			.file = failed->file,
+			.offset = failed->offset + done,
+			.len = KV_BLOCK,
+			.buffer = failed->buffer + done,
+			.result = failed->result
+		};
+
+		if (*failures < MOST_FAILURES && !ShutdownRequestPending)
+		{
+			CHECK_FOR_INTERRUPTS();
+			kv_io_read_batch(&block, 1, kind, NULL, NULL);
+			*failures = block.result < 0 ? *failures + 1 : 0;
+		}
+		results[done / KV_BLOCK] = block.result;
 	}
 }
 

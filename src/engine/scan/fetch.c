@@ -124,7 +124,6 @@ typedef struct KvRead
 } KvRead;
 
 #define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
-#define KV_MOST_FAILURES 3		/* of reads in a row, after which no more are tried */
 #define KV_TIER_FILE	((KvFileId) {PG_UINT64_MAX})	/* behind all value files */
 
 static int
@@ -359,45 +358,15 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 	return n;
 }
 
-/*
- * The blocks of a request that has failed, one by one: what came of each.  From a device that
- * fails again and again no more is read; that is the first failure's result.  *failures: in a row.
- */
-static int *
-read_blocks(const KvScan *scan, const KvIoRequest *failed, int *failures)
-{
-	int			n = failed->len / KV_BLOCK;
-	int		   *results = MemoryContextAlloc(scan->batch_context, n * sizeof(int));
-
-	for (int i = 0; i < n; i++)
-	{
-		KvIoRequest one = {
-			.file = failed->file,
-			.offset = failed->offset + (uint64) i * KV_BLOCK,
-			.len = KV_BLOCK,
-			.buffer = failed->buffer + (Size) i * KV_BLOCK
-		};
-
-		results[i] = failed->result;
-		if (*failures >= KV_MOST_FAILURES)
-			continue;
-		/* no read is under way here, and a bad device may take seconds for each */
-		CHECK_FOR_INTERRUPTS();
-		kv_io_read_batch(&one, 1, KV_IO_VALUE_READ, NULL, NULL);
-		results[i] = one.result;
-		*failures = one.result < 0 ? *failures + 1 : 0;
-	}
-	return results;
-}
-
 /* A request for several values has failed: take those whose blocks can be read, for what is bad is one. */
 static void
 read_apart(KvScan *scan, const KvIoRequest *failed, int *failures)
 {
 	KvRead	   *first = failed->tag;
 	int			n = first->together;
-	int		   *results = read_blocks(scan, failed, failures);
+	int		   *results = MemoryContextAlloc(scan->batch_context, failed->len / KV_BLOCK * sizeof(int));
 
+	kv_io_read_blocks(failed, KV_IO_VALUE_READ, results, failures);
 	for (KvRead *read = first; read < first + n; read++)
 	{
 		KvIoRequest one = *failed;
