@@ -194,6 +194,33 @@ INSERT INTO long_key SELECT repeat(md5(g::text), 60), g FROM generate_series(1, 
 SELECT count(*), sum(length(k)), sum(v) FROM long_key;
 SELECT v FROM long_key WHERE k = repeat(md5('7'), 60);
 SELECT bool_and(k = repeat(md5(v::text), 60)) FROM long_key;
+-- Keys that begin alike, in memory: first those of one beginning, then shorter ones, others, and longer beginnings.
+CREATE TABLE alike_heap (k text COLLATE "C" PRIMARY KEY, v int);
+CREATE FOREIGN TABLE alike (k text COLLATE "C", v int) SERVER kvfdw;
+INSERT INTO alike_heap SELECT 'k' || lpad(g::text, 15, '0'), g FROM generate_series(1, 3000) g;
+INSERT INTO alike SELECT * FROM alike_heap ORDER BY md5(k);
+CREATE VIEW alike_differs AS SELECT
+	(SELECT count(*) FROM alike_heap h FULL JOIN alike a ON a.k = h.k WHERE a.v IS DISTINCT FROM h.v) AS rows,
+	(SELECT count(*) FROM alike_heap h WHERE (SELECT a.v FROM alike a WHERE a.k = h.k) IS DISTINCT FROM h.v) AS points,
+	(SELECT count(*) FROM generate_series(1, 16) n WHERE EXISTS (SELECT FROM alike WHERE k = left('k000000000000001', n) || 'x')) AS absent,
+	(SELECT count(*) FROM alike_heap h WHERE v % 40 = 7 AND (SELECT a.k FROM alike a WHERE a.k > h.k ORDER BY a.k LIMIT 1) IS DISTINCT FROM
+		(SELECT a.k FROM alike_heap a WHERE a.k > h.k ORDER BY a.k LIMIT 1)) AS next,
+	(SELECT count(*) FROM alike_heap h WHERE v % 40 = 9 AND (SELECT a.k FROM alike a WHERE a.k < h.k ORDER BY a.k DESC LIMIT 1) IS DISTINCT FROM
+		(SELECT a.k FROM alike_heap a WHERE a.k < h.k ORDER BY a.k DESC LIMIT 1)) AS previous;
+SELECT * FROM alike_differs;
+CREATE TEMP TABLE alike_more AS
+	SELECT left('k000000000000000', g) AS k, g AS v FROM generate_series(0, 16) g
+	UNION ALL SELECT x || 'k0000000000', ascii(x) FROM unnest('{j,l,A,~}'::text[]) x
+	UNION ALL SELECT repeat('a beginning that is long, ', 3) || lpad(g::text, 6, '0'), g FROM generate_series(1, 2000) g
+	UNION ALL SELECT repeat('b', g), g FROM generate_series(1, 300) g;
+INSERT INTO alike_heap SELECT * FROM alike_more;
+INSERT INTO alike SELECT * FROM alike_more ORDER BY md5(k);
+SELECT * FROM alike_differs;
+UPDATE alike_heap SET v = v + 1;
+UPDATE alike SET v = v + 1;
+SELECT * FROM alike_differs;
+DROP VIEW alike_differs;
+DROP TABLE alike_heap, alike_more;
 -- Many rows in one key order.
 CREATE FOREIGN TABLE many (k int8, v int) SERVER kvfdw OPTIONS (key 'k', shards '16');
 INSERT INTO many SELECT (hashint8extended(g, 42)), g FROM generate_series(1, 20000) g;
@@ -206,4 +233,4 @@ RESET enable_sort;
 DROP FOREIGN TABLE IF EXISTS kt;
 DROP TABLE ht;
 DROP FUNCTION key_test;
-DROP FOREIGN TABLE eq_num, eq_float, eq_char, two, parts, back, cross_int, cross_date, cross_text, long_key, many;
+DROP FOREIGN TABLE eq_num, eq_float, eq_char, two, parts, back, cross_int, cross_date, cross_text, long_key, alike, many;

@@ -8,8 +8,9 @@
  * no deletion and no reuse, and a cursor stays good as long as the shard's
  * lock is held (shared to read, exclusive to add).
  *
- * Nodes compare by the first eight key bytes, and touch the item only to
- * break a tie.  Memory comes in chunks from the area whose size is
+ * Nodes compare by eight key bytes, and touch the item only to break a tie.  Where
+ * the first eight do not tell all keys of a node apart, which is found out when it is
+ * split, it has the beginning of its keys once and compares what comes behind.  Memory comes in chunks from the area whose size is
  * kvfdw.delta_memory (I 12); an addition first makes sure of all it may need,
  * so it happens whole or not at all.
  */
@@ -22,6 +23,7 @@
 #include "engine/index/delta.h"
 
 #define KV_NODE_FANOUT	64
+#define KV_NODE_BEGINNING	40	/* with that, the prefixes begin a cache line */
 #define KV_CHUNK_MIN	((Size) 4096)
 #define KV_CHUNK_MAX	((Size) 65536)
 
@@ -40,9 +42,10 @@ typedef struct KvNode
 {
 	uint16		n;
 	uint16		leaf;
-	uint32		pad;
+	uint32		common;			/* bytes of beginning */
 	dsa_pointer next;			/* leaves only */
 	dsa_pointer prev;
+	uint8		beginning[KV_NODE_BEGINNING];	/* of the keys of all items; prefixes are behind it */
 	uint64		prefix[KV_NODE_FANOUT];
 	dsa_pointer item[KV_NODE_FANOUT];
 	dsa_pointer child[FLEXIBLE_ARRAY_MEMBER];	/* inner nodes only */
@@ -73,14 +76,25 @@ node_at(dsa_pointer pointer)
 	return (KvNode *) kv_address(pointer);
 }
 
-/* Index of the first entry of the node whose key is >= key (or n). */
-static int
-node_search(const KvNode *node, int from, uint64 prefix, const uint8 *key, int keylen)
+/* The prefix of a key that is, or may be, in the node. */
+static inline uint64
+node_prefix(const KvNode *node, const uint8 *key, int keylen)
 {
+	return kv_key_prefix_behind(key, keylen, node->common);
+}
+
+/* Index of the first entry of the node, from one on, whose key is >= key (or n). */
+static int
+node_search(const KvNode *node, int from, const uint8 *key, int keylen)
+{
+	int			beside = node->common > 0 ? kv_key_beside(key, keylen, node->beginning, node->common) : 0;
 	uint64		low;
 	uint64		high;
 
-	kv_prefixes_equal(&node->prefix[from], node->n - from, prefix, &low, &high);
+	if (unlikely(beside != 0))
+		return beside < 0 ? from : node->n;
+	kv_prefixes_equal(&node->prefix[from], node->n - from, node_prefix(node, key, keylen),
+					  &low, &high);
 	while (low < high)
 	{
 		uint64		middle = (low + high) / 2;
@@ -96,11 +110,11 @@ node_search(const KvNode *node, int from, uint64 prefix, const uint8 *key, int k
 
 /* Is entry i, which may be n, the one of this key? */
 static bool
-node_has_key(const KvNode *node, int i, uint64 prefix, const uint8 *key, int keylen)
+node_has_key(const KvNode *node, int i, const uint8 *key, int keylen)
 {
 	const KvDeltaItem *item;
 
-	if (i >= node->n || node->prefix[i] != prefix)
+	if (i >= node->n || node->prefix[i] != node_prefix(node, key, keylen))
 		return false;
 	item = kv_address(node->item[i]);
 	return item->keylen == keylen && memcmp(item->key, key, keylen) == 0;
@@ -108,25 +122,24 @@ node_has_key(const KvNode *node, int i, uint64 prefix, const uint8 *key, int key
 
 /* The child of an inner node that covers key. */
 static int
-inner_slot(const KvNode *node, uint64 prefix, const uint8 *key, int keylen)
+inner_slot(const KvNode *node, const uint8 *key, int keylen)
 {
-	int			i = node_search(node, 1, prefix, key, keylen);
+	int			i = node_search(node, 1, key, keylen);
 
 	/* node_search gives the first >= key; an equal separator belongs to its child */
-	return node_has_key(node, i, prefix, key, keylen) ? i : i - 1;
+	return node_has_key(node, i, key, keylen) ? i : i - 1;
 }
 
 /* Descend to the leaf that covers key, noting nodes and slots on the way. */
 static dsa_pointer
-descend(const KvDelta *delta, uint64 prefix, const uint8 *key, int keylen,
-		dsa_pointer *path, int *slots)
+descend(const KvDelta *delta, const uint8 *key, int keylen, dsa_pointer *path, int *slots)
 {
 	dsa_pointer pointer = delta->root;
 
 	for (uint32 level = delta->height; level > 1; level--)
 	{
 		KvNode	   *node = node_at(pointer);
-		int			slot = inner_slot(node, prefix, key, keylen);
+		int			slot = inner_slot(node, key, keylen);
 
 		if (path)
 		{
@@ -134,6 +147,7 @@ descend(const KvDelta *delta, uint64 prefix, const uint8 *key, int keylen,
 			slots[level - 1] = slot;
 		}
 		pointer = node->child[slot];
+		__builtin_prefetch(node_at(pointer));
 		kv_prefixes_fetch(node_at(pointer)->prefix, KV_NODE_FANOUT);
 	}
 	if (path)
@@ -144,16 +158,14 @@ descend(const KvDelta *delta, uint64 prefix, const uint8 *key, int keylen,
 KvDeltaItem *
 kv_delta_find(const KvDelta *delta, const uint8 *key, int keylen)
 {
-	uint64		prefix;
 	KvNode	   *leaf;
 	int			i;
 
 	if (!DsaPointerIsValid(delta->root))
 		return NULL;
-	prefix = kv_key_prefix(key, keylen);
-	leaf = node_at(descend(delta, prefix, key, keylen, NULL, NULL));
-	i = node_search(leaf, 0, prefix, key, keylen);
-	if (node_has_key(leaf, i, prefix, key, keylen))
+	leaf = node_at(descend(delta, key, keylen, NULL, NULL));
+	i = node_search(leaf, 0, key, keylen);
+	if (node_has_key(leaf, i, key, keylen))
 		return kv_address(leaf->item[i]);
 	return NULL;
 }
@@ -167,13 +179,10 @@ cursor_item(KvDeltaCursor *cursor)
 KvDeltaItem *
 kv_delta_seek(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaCursor *cursor)
 {
-	uint64		prefix;
-
 	if (!DsaPointerIsValid(delta->root))
 		return NULL;
-	prefix = kv_key_prefix(key, keylen);
-	cursor->leaf = descend(delta, prefix, key, keylen, NULL, NULL);
-	cursor->index = node_search(node_at(cursor->leaf), 0, prefix, key, keylen) - 1;
+	cursor->leaf = descend(delta, key, keylen, NULL, NULL);
+	cursor->index = node_search(node_at(cursor->leaf), 0, key, keylen) - 1;
 	return kv_delta_next(cursor);
 }
 
@@ -198,10 +207,8 @@ kv_delta_seek_before(const KvDelta *delta, const uint8 *key, int keylen,
 	}
 	else
 	{
-		uint64		prefix = kv_key_prefix(key, keylen);
-
-		cursor->leaf = descend(delta, prefix, key, keylen, NULL, NULL);
-		cursor->index = node_search(node_at(cursor->leaf), 0, prefix, key, keylen);
+		cursor->leaf = descend(delta, key, keylen, NULL, NULL);
+		cursor->index = node_search(node_at(cursor->leaf), 0, key, keylen);
 	}
 	return kv_delta_prev(cursor);
 }
@@ -240,14 +247,14 @@ kv_delta_prev(KvDeltaCursor *cursor)
 
 /* The share of a subtree's items that come before a key, were all children alike. */
 static double
-share_before(const KvNode *node, uint32 level, uint64 prefix, KvKey key)
+share_before(const KvNode *node, uint32 level, KvKey key)
 {
 	int			slot;
 
 	if (level == 1)
-		return (double) node_search(node, 0, prefix, key.data, key.len) / node->n;
-	slot = inner_slot(node, prefix, key.data, key.len);
-	return (slot + share_before(node_at(node->child[slot]), level - 1, prefix, key)) / node->n;
+		return (double) node_search(node, 0, key.data, key.len) / node->n;
+	slot = inner_slot(node, key.data, key.len);
+	return (slot + share_before(node_at(node->child[slot]), level - 1, key)) / node->n;
 }
 
 double
@@ -258,7 +265,7 @@ kv_delta_rank(const KvDelta *delta, KvKey key)
 	if (key.data == NULL)
 		return delta->nitems;
 	return delta->nitems *
-		share_before(node_at(delta->root), delta->height, kv_key_prefix(key.data, key.len), key);
+		share_before(node_at(delta->root), delta->height, key);
 }
 
 KvDeltaItem *
@@ -326,14 +333,61 @@ take(KvDelta *delta, Size size)
 	return pointer;
 }
 
+/* Have so many bytes of the keys, with which all of them begin, as their beginning. */
 static void
-node_insert_at(KvNode *node, int i, uint64 prefix, dsa_pointer item, dsa_pointer child)
+node_set_common(KvNode *node, int common)
 {
+	node->common = common;
+	for (int i = 0; i < node->n; i++)
+	{
+		const KvDeltaItem *item = kv_address(node->item[i]);
+
+		if (i == 0)
+			memcpy(node->beginning, item->key, common);
+		node->prefix[i] = node_prefix(node, item->key, item->keylen);
+	}
+}
+
+/* A key is to be put into the node: its beginning must be that of this one, too. */
+static void
+node_make_fit(KvNode *node, const KvDeltaItem *item)
+{
+	int			common = kv_key_common(node->beginning, node->common, item->key, item->keylen, node->common);
+
+	if (common < node->common)
+		node_set_common(node, common);
+}
+
+/* After a split: the keys may have more in common now, and be told apart by what is behind. */
+static void
+node_find_common(KvNode *node)
+{
+	const KvDeltaItem *first = kv_address(node->item[0]);
+	const KvDeltaItem *last = kv_address(node->item[node->n - 1]);
+
+	for (int i = 1; i < node->n; i++)
+	{
+		if (node->prefix[i] == node->prefix[i - 1])
+		{
+			int			common = kv_key_common(first->key, first->keylen, last->key, last->keylen, KV_NODE_BEGINNING);
+
+			if (common > node->common)
+				node_set_common(node, common);
+			return;
+		}
+	}
+}
+
+static void
+node_insert_at(KvNode *node, int i, dsa_pointer item, dsa_pointer child)
+{
+	const KvDeltaItem *added = kv_address(item);
 	int			move = node->n - i;
 
+	node_make_fit(node, added);
 	memmove(&node->prefix[i + 1], &node->prefix[i], move * sizeof(uint64));
 	memmove(&node->item[i + 1], &node->item[i], move * sizeof(dsa_pointer));
-	node->prefix[i] = prefix;
+	node->prefix[i] = node_prefix(node, added->key, added->keylen);
 	node->item[i] = item;
 	if (!node->leaf)
 	{
@@ -357,6 +411,8 @@ node_split(KvDelta *delta, dsa_pointer left_pointer, int insert_at)
 
 	right->leaf = left->leaf;
 	right->n = left->n - keep;
+	right->common = left->common;
+	memcpy(right->beginning, left->beginning, left->common);
 	memcpy(right->prefix, &left->prefix[keep], right->n * sizeof(uint64));
 	memcpy(right->item, &left->item[keep], right->n * sizeof(dsa_pointer));
 	if (left->leaf)
@@ -373,13 +429,15 @@ node_split(KvDelta *delta, dsa_pointer left_pointer, int insert_at)
 		memcpy(right->child, &left->child[keep], right->n * sizeof(dsa_pointer));
 	}
 	left->n = keep;
+	node_find_common(left);
+	node_find_common(right);
 	return right_pointer;
 }
 
 /* Insert into the node at a level of the path, splitting upwards as needed. */
 static void
 insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at,
-				uint64 prefix, dsa_pointer item, dsa_pointer child)
+				dsa_pointer item, dsa_pointer child)
 {
 	KvNode	   *node = node_at(path[level]);
 
@@ -389,9 +447,9 @@ insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at
 		KvNode	   *right = node_at(right_pointer);
 
 		if (at > node->n)
-			node_insert_at(right, at - node->n, prefix, item, child);
+			node_insert_at(right, at - node->n, item, child);
 		else
-			node_insert_at(node, at, prefix, item, child);
+			node_insert_at(node, at, item, child);
 
 		if (level + 1 == (int) delta->height)
 		{
@@ -401,21 +459,20 @@ insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at
 			root->leaf = 0;
 			root->n = 2;
 			root->next = root->prev = InvalidDsaPointer;
-			root->prefix[0] = node->prefix[0];
 			root->item[0] = node->item[0];
 			root->child[0] = path[level];
-			root->prefix[1] = right->prefix[0];
 			root->item[1] = right->item[0];
 			root->child[1] = right_pointer;
+			node_set_common(root, 0);
 			delta->root = root_pointer;
 			delta->height++;
 		}
 		else
 			insert_at_level(delta, path, slots, level + 1, slots[level + 1] + 1,
-							right->prefix[0], right->item[0], right_pointer);
+							right->item[0], right_pointer);
 	}
 	else
-		node_insert_at(node, at, prefix, item, child);
+		node_insert_at(node, at, item, child);
 }
 
 void
@@ -424,13 +481,12 @@ kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaPosit
 	KvNode	   *leaf;
 
 	place->item = NULL;
-	place->prefix = kv_key_prefix(key, keylen);
 	place->at = 0;
 	if (!DsaPointerIsValid(delta->root))
 		return;
-	leaf = node_at(descend(delta, place->prefix, key, keylen, place->path, place->slots));
-	place->at = node_search(leaf, 0, place->prefix, key, keylen);
-	if (node_has_key(leaf, place->at, place->prefix, key, keylen))
+	leaf = node_at(descend(delta, key, keylen, place->path, place->slots));
+	place->at = node_search(leaf, 0, key, keylen);
+	if (node_has_key(leaf, place->at, key, keylen))
 		place->item = kv_address(leaf->item[place->at]);
 }
 
@@ -476,6 +532,7 @@ kv_delta_add(KvDelta *delta, KvDeltaPosition *place, const uint8 *key, int keyle
 		root = node_at(delta->root);
 		root->n = 0;
 		root->leaf = 1;
+		root->common = 0;
 		root->next = root->prev = InvalidDsaPointer;
 		place->path[0] = delta->root;
 	}
@@ -498,8 +555,8 @@ kv_delta_add(KvDelta *delta, KvDeltaPosition *place, const uint8 *key, int keyle
 		delta->oldest_xid = version->xid;
 	if (DsaPointerIsValid(item_pointer))
 	{
-		insert_at_level(delta, place->path, place->slots, 0, place->at, place->prefix,
-						item_pointer, InvalidDsaPointer);
+		insert_at_level(delta, place->path, place->slots, 0, place->at, item_pointer,
+						InvalidDsaPointer);
 		delta->nitems++;
 	}
 	return &node_version->version;

@@ -52,7 +52,6 @@ typedef struct KvDeltaCursor
 typedef struct KvDeltaPosition
 {
 	KvDeltaItem *item;			/* NULL: the key is not there */
-	uint64		prefix;
 	int			at;				/* index in the leaf */
 	dsa_pointer path[KV_MAX_HEIGHT];	/* nodes, the leaf first */
 	int			slots[KV_MAX_HEIGHT];
