@@ -169,10 +169,75 @@ kv_key_leave(const KvStore *store, const KvKeyState *state)
 	LWLockRelease(&kv_shard(store, state->shardno)->lock);
 }
 
-/* The runs are searched before the lock is taken. */
+#define KV_USUAL	4			/* looks in a row that found all that they needed in deltas: the next one begins there */
+
+/* So many looks, the last ones, were such; up to KV_USUAL. */
+static int	in_deltas = 0;
+
+/* Fold what the deltas have; locates the key in the active one, too.  Lock held.  True: seen enough. */
+static bool
+fold_deltas(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *state)
+{
+	bool		deep = looks_deep(shard, wanted);
+
+	begin_state(state);
+	kv_delta_locate(&shard->active, key.data, key.len, &state->place);
+	return fold_chain(state, state->place.item, wanted, deep) ||
+		fold_chain(state, kv_delta_find(&shard->sealed, key.data, key.len), wanted, deep);
+}
+
+/* Look at the deltas alone.  False: that is not enough, and no lock is held. */
+static bool
+look_in_deltas(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
+{
+	KvRoute		route = kv_route(store, key);
+	KvShard    *shard = kv_shard(store, route.shardno);
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (kv_route_holds(shard, route) && fold_deltas(shard, key, wanted, state))
+	{
+		state->shardno = route.shardno;
+		return true;
+	}
+	LWLockRelease(&shard->lock);
+	return false;
+}
+
+/* What the deltas have, and below them the runs.  Lock held, and the runs are the shard's. */
+static void
+fold_all(KvShard *shard, KvKey key, LockTupleMode wanted, const KvKeyState *below,
+		 KvKeyState *state)
+{
+	if (fold_deltas(shard, key, wanted, state))
+	{
+		in_deltas = Min(in_deltas + 1, KV_USUAL);
+		return;
+	}
+	in_deltas = 0;
+	state->held = Max(state->held, below->held);
+	if (state->locked_by == 0)
+		state->locked_by = below->locked_by;
+	state->unfinished = below->unfinished;
+	if (!state->exists)
+	{
+		state->exists = below->exists;
+		state->newest = below->newest;
+	}
+}
+
+/*
+ * The runs are searched before the lock is taken; and not at all where the deltas have what is
+ * needed, which is tried first if it mostly was so: rows that are written again and again.
+ */
 void
 kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
+	if (in_deltas == KV_USUAL)
+	{
+		if (look_in_deltas(store, key, wanted, state))
+			return;
+		in_deltas = 0;
+	}
 	for (;;)
 	{
 		KvRoute		route = kv_route(store, key);
@@ -186,25 +251,8 @@ kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 		if (pg_atomic_read_u32(&shard->generation) == set->generation &&
 			kv_route_holds(shard, route))
 		{
-			bool		deep = looks_deep(shard, wanted);
-
-			begin_state(state);
+			fold_all(shard, key, wanted, &below, state);
 			state->shardno = route.shardno;
-			kv_delta_locate(&shard->active, key.data, key.len, &state->place);
-			if (!fold_chain(state, state->place.item, wanted, deep) &&
-				!fold_chain(state, kv_delta_find(&shard->sealed, key.data, key.len),
-							wanted, deep))
-			{
-				state->held = Max(state->held, below.held);
-				if (state->locked_by == 0)
-					state->locked_by = below.locked_by;
-				state->unfinished = below.unfinished;
-				if (!state->exists)
-				{
-					state->exists = below.exists;
-					state->newest = below.newest;
-				}
-			}
 			return;
 		}
 		LWLockRelease(&shard->lock);
