@@ -315,7 +315,8 @@ typedef enum KvLookStatus
 
 typedef struct KvLook
 {
-	KvKey		key;			/* in; all else is out */
+	KvKey		key;			/* in, … */
+	bool		passed;			/* … as this: the key is not looked up, and stays NONE.  All else is out */
 	KvLookStatus status;
 	KvVersion	version;		/* but for NONE: what was seen, for kv_put_if */
 	KvRow		row;			/* likewise; its key is the one given */
@@ -347,9 +348,12 @@ typedef struct KvPutValue
 	Size		len;
 } KvPutValue;
 
+/* As the expected version of kv_put_if: any, or none. */
+extern const KvVersion kv_any_version;
+
 /*
  * Put a value (NULL: delete) at a key whose newest version is the expected one (NULL: there
- * is none).  Never waits for a transaction, a slot, memory or the barrier; it does wait for
+ * is none; &kv_any_version, not for a delete: it does not matter).  Never waits for a transaction, a slot, memory or the barrier; it does wait for
  * the device if a value file must grow or the value is larger than a slot.  yields: a row
  * that sessions wait for in its queue is LOCKED, also when the one that they have waited
  * for has ended.  *made: the new version, if DONE; *in_the_way: whose lock it is, if LOCKED,

@@ -47,6 +47,7 @@ typedef struct KvMcKey
 	const char *data;
 	int			length;
 	int			next;			/* of the same table, or -1 */
+	bool		blind;			/* all of its requests store, whatever is there: so nobody looks */
 	KvLook	   *look;			/* NULL: not looked up */
 	bool		failed;			/* its value cannot be had */
 	int			writes;			/* requests that have changed it */
@@ -177,6 +178,7 @@ find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
 	key->length = length;
 	key->hash = hash;
 	key->next = -1;
+	key->blind = true;
 	if (table->first < 0)
 		table->first = attempt->nkeys;
 	else
@@ -204,6 +206,18 @@ answer_denied(KvMcTask *task, const KvMcTable *table)
 	answer_error(task, MemoryContextStrdup(turn_context,
 										   psprintf("42501 permission denied for table %s",
 													get_rel_name(table->relid))));
+}
+
+/* Does what a request makes of an item depend on nothing that was there? */
+static bool
+is_blind(const KvMcTable *table, const KvMcRequest *request, int64 now)
+{
+	int64		expires;
+
+	if (request->command != KV_MC_SET || request->has_cas || table->others)
+		return false;
+	expires = kv_mc_expires(request->exptime, now);
+	return expires == 0 || expires > now;
 }
 
 /*
@@ -242,7 +256,10 @@ route(KvMcAttempt *attempt, int i)
 	else if ((problem = kv_mc_lacks_column(table, request)) != NULL)
 		answer_error(task, problem);
 	else
+	{
 		task->key = find_key(attempt, table, key, request->key_length);
+		attempt->keys[task->key].blind &= is_blind(table, request, attempt->fold.now);
+	}
 }
 
 static void
@@ -308,6 +325,7 @@ make_looks(KvMcAttempt *attempt, KvMcTable *table)
 
 		key->look = &looks[n++];
 		key->look->key = kv_mc_row_key(table, key->data, key->length);
+		key->look->passed = key->blind;
 	}
 	table->looked = 0;
 }
@@ -498,7 +516,8 @@ static void
 write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 {
 	KvMcWrite	write = kv_mc_item_write(&key->item);
-	const KvVersion *expected = key->look->status == KV_LOOK_NONE ? NULL : &key->look->version;
+	const KvVersion *expected = key->blind ? &kv_any_version :
+		key->look->status == KV_LOOK_NONE ? NULL : &key->look->version;
 	KvPutValue	put;
 	KvVersion	made;
 	bool		yields;

@@ -32,12 +32,12 @@ set($c, $_, 1) for qw(a b counter);
 # ---- between the look at a row and its write ----
 SKIP:
 {
-	skip 'stop points need a test build', 3 unless has_faults($node);
+	skip 'stop points need a test build', 5 unless has_faults($node);
 	my $between = sub {
-		my ($sql) = @_;
+		my ($sql, $request) = @_;
 		my $repeated = mc_stat($node, 'repeated_turns');
 		worker_stop_points($node, 'put_if=wait');
-		mc_send($c, "incr a 1\r\n");
+		mc_send($c, $request // "incr a 1\r\n");
 		stopped($node, 'put_if');
 		sql($sql);
 		worker_stop_points($node, '');
@@ -49,6 +49,8 @@ SKIP:
 	is($between->("SELECT kvfdw_freeze('cache')"), '2 0', 'a freeze between look and write does not matter');
 	is($between->("UPDATE cache SET value = '41' WHERE key = 'a'"), '42 1', 'after a change between them the request is done again');
 	is($between->("DELETE FROM cache WHERE key = 'a'"), 'NOT_FOUND 1', '... so after a deletion');
+	is($between->("INSERT INTO cache VALUES ('a', 0, NULL, 'x')", "set a 0 0 1\r\n2\r\n"), 'STORED 0', 'a set has looked at nothing, so an insertion before it does not matter');
+	is($between->("DELETE FROM cache WHERE key = 'a'", "set a 0 0 1\r\n3\r\n") . mc_get($c, 'a'), 'STORED 03', '... nor does a deletion');
 	set($c, 'a', 1);
 }
 

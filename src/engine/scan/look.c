@@ -50,7 +50,7 @@ kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
 		CHECK_FOR_INTERRUPTS();
 		look->status = KV_LOOK_NONE;
 		look->problem = 0;
-		if (!kv_batch_find_point(&scan, look->key, row))
+		if (look->passed || !kv_batch_find_point(&scan, look->key, row))
 			continue;
 		look->status = KV_LOOK_UNREAD;
 		look->version = row->version;

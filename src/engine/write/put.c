@@ -19,12 +19,22 @@
 #include "engine/slot/slot.h"
 #include "engine/write/internal.h"
 
+const KvVersion kv_any_version = {0};
+
+static bool
+is_there(const KvKeyState *state)
+{
+	return state->exists && state->newest.kind == KV_VERSION_PUT;
+}
+
 /* A frozen version has lost its xid and kept its place; its checksum covers that. */
 static bool
 is_still(const KvKeyState *state, const KvVersion *expected)
 {
-	bool		there = state->exists && state->newest.kind == KV_VERSION_PUT;
+	bool		there = is_there(state);
 
+	if (expected == &kv_any_version)
+		return true;
 	if (expected == NULL || !there)
 		return expected == NULL && !there;
 	return state->newest.location == expected->location &&
@@ -53,7 +63,9 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 	LockTupleMode mode = put != NULL ? LockTupleNoKeyExclusive : LockTupleExclusive;
 	Size		len = put != NULL ? put->len : 0;
 	KvWrite		write;
+	KvKeyState	state;
 
+	Assert(put != NULL || expected != &kv_any_version);
 	KV_STOP_POINT("put_if");
 	*in_the_way = InvalidTransactionId;
 	if (yields && kv_queue_is_used(store, key, mode))
@@ -63,7 +75,6 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 	write.nowait = true;
 	for (;;)
 	{
-		KvKeyState	state;
 		KvPut		result;
 
 		CHECK_FOR_INTERRUPTS();
@@ -81,7 +92,7 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 	}
 	*made = write.version;
 	kv_stat_add(store, put == NULL ? KV_COUNT_DELETES :
-				expected != NULL ? KV_COUNT_UPDATES : KV_COUNT_INSERTS, 1);
+				is_there(&state) ? KV_COUNT_UPDATES : KV_COUNT_INSERTS, 1);
 	kv_stat_add(store, KV_COUNT_VALUE_BYTES, len);
 	kv_note_change(store);
 	return KV_PUT_DONE;
