@@ -14,6 +14,7 @@
 
 #define FLAG_STALE		(INT64CONST(1) << 32)
 #define FLAG_WON		(INT64CONST(1) << 33)
+#define FEW_COLUMNS		8		/* of a table, whose values need not be allocated */
 #define EPOCH_SECONDS	((int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY)
 #define LAST_SECOND		(END_TIMESTAMP / USECS_PER_SEC + EPOCH_SECONDS - 1)
 
@@ -38,15 +39,21 @@ is_text(const char *data, size_t length)
 KvKey
 kv_mc_row_key(const KvMcTable *table, const char *key, int length)
 {
-	Datum		datum = make_varlena(key, length);
+	union
+	{
+		struct varlena varlena;
+		char		bytes[VARHDRSZ + KV_MC_MAX_KEY];
+	}			datum;
 	StringInfoData buffer;
 	KvKey		result;
 
+	Assert(length <= KV_MC_MAX_KEY);
+	SET_VARSIZE(&datum.varlena, VARHDRSZ + length);
+	memcpy(datum.bytes + VARHDRSZ, key, length);
 	buffer.maxlen = 2 * length + 16;
 	buffer.data = palloc(buffer.maxlen);
 	resetStringInfo(&buffer);
-	kv_key_encode_column(&buffer, &table->table->keys[0], true, datum);
-	pfree(DatumGetPointer(datum));
+	kv_key_encode_column(&buffer, &table->table->keys[0], true, PointerGetDatum(&datum));
 	result.data = (const uint8 *) buffer.data;
 	result.len = buffer.len;
 	return result;
@@ -93,8 +100,10 @@ kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 num
 			   KvMcItem *item, KvMcRow *row)
 {
 	int			natts = table->table->tupdesc->natts;
-	Datum	   *values;
-	bool	   *nulls;
+	Datum		few_values[FEW_COLUMNS];
+	bool		few_nulls[FEW_COLUMNS];
+	Datum	   *values = few_values;
+	bool	   *nulls = few_nulls;
 	const char *value = "";
 	size_t		length = 0;
 	int64		flags = 0;
@@ -106,8 +115,11 @@ kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 num
 		kv_mc_item_set(item, now, look->row.value, look->row.len, 0, 0, number, false, false);
 		return;
 	}
-	values = palloc(natts * sizeof(Datum));
-	nulls = palloc(natts * sizeof(bool));
+	if (table->others || natts > FEW_COLUMNS)
+	{
+		values = palloc(natts * sizeof(Datum));
+		nulls = palloc(natts * sizeof(bool));
+	}
 	kv_tuple_decode(table->table, &look->row, true, values, nulls);
 	if (!nulls[table->value - 1])
 	{

@@ -11,6 +11,9 @@
  */
 #include "memcached/internal.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -30,6 +33,8 @@
 
 #define MAX_EVENTS		256
 #define MAX_TASKS		4096	/* of a turn */
+#define MANY_READS		256		/* a turn that has nothing to flush gains nothing by more, and leaves the processor's cache */
+#define KEPT_MEMORY		(64 * 1024 * 1024)	/* a turn's, that the process does not give back for the next one */
 #define MAX_TURN_BYTES	((size_t) 8 * 1024 * 1024)	/* of the values that come with them */
 #define JOIN_US			1000	/* so long may others join a turn */
 #define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
@@ -127,6 +132,10 @@ begin(int number)
 	AddWaitEventToSet(waiting, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(waiting, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	AddWaitEventToSet(waiting, WL_SOCKET_READABLE, epoll, NULL, NULL);
+#ifdef __GLIBC__
+	(void) mallopt(M_MMAP_THRESHOLD, KEPT_MEMORY / 2);
+	(void) mallopt(M_TRIM_THRESHOLD, KEPT_MEMORY);
+#endif
 	turn.context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached requests",
 										 ALLOCSET_DEFAULT_SIZES);
 	turn.tasks = MemoryContextAlloc(TopMemoryContext, MAX_TASKS * sizeof(KvMcTask *));
@@ -232,9 +241,12 @@ gather(KvMcConnection *conn)
 	conn->parsed = 0;
 	for (n = 0; requests < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
 	{
-		KvMcTask   *task = MemoryContextAllocZero(turn.context, sizeof(KvMcTask));
+		KvMcTask   *task = MemoryContextAlloc(turn.context, sizeof(KvMcTask));
 		size_t		used;
 
+		/* all but the request, which kv_mc_parse makes */
+		memset(task, 0, offsetof(KvMcTask, request));
+		memset(&task->reply, 0, sizeof(KvMcReply));
 		task->conn = conn;
 		task->before = conn->stream;
 		task->at = conn->parsed;
@@ -282,7 +294,8 @@ gather_all(void)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
 
-		if (turn.ntasks == MAX_TASKS || turn.bytes >= MAX_TURN_BYTES)
+		if (turn.ntasks == MAX_TASKS || turn.bytes >= MAX_TURN_BYTES ||
+			(turn.ntasks >= MANY_READS && !turn.writes))
 			break;
 		if (!is_ready(conn) || conn->has_password)
 			continue;

@@ -168,12 +168,14 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 	return true;
 }
 
+#define KV_CACHED_ROOM	((Size) 64 * 1024)	/* memory for values is taken by so much, where there are so many */
+
 /* Take values from where they are kept when they were written, or read. */
 static void
 fetch_cached(KvScan *scan)
 {
 	char	   *into = NULL;
-	Size		size = 0;
+	Size		room = 0;
 
 	for (int i = 0; i < scan->nrows; i++)
 	{
@@ -181,21 +183,23 @@ fetch_cached(KvScan *scan)
 		KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 		bool		raw = KV_LOCATION_FORM(row->version.location) == KV_FORM_RAW;
 		Size		head = raw ? VARHDRSZ : 0;
+		Size		size = MAXALIGN(head + row->version.len);
 
 		if (row->value != NULL || (!kv_block_takes(row->version.location, row->version.len) &&
 								   !kv_recent_may_have(scan->store->cache_id, address)))
 			continue;
-		if (into == NULL || head + row->version.len > size)
+		if (size > room)
 		{
-			size = head + row->version.len;
-			into = MemoryContextAllocHuge(scan->batch_context, size);
+			room = Max(size, Min(size * (scan->nrows - i), KV_CACHED_ROOM));
+			into = MemoryContextAllocHuge(scan->batch_context, room);
 		}
 		if (!take_cached(scan, row, into + head))
 			continue;
 		row->value = into + head;
 		row->headed = raw;
 		row->verified = true;
-		into = NULL;
+		into += size;
+		room -= size;
 	}
 }
 
