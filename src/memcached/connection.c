@@ -346,11 +346,17 @@ kv_mc_is_held(const KvMcConnection *conn)
 static uint32
 wanted_events(const KvMcConnection *conn)
 {
-	if (kv_mc_pending(&conn->out) > 0)
-		return kv_mc_is_held(conn) ? 0 : EPOLLOUT;
-	/* as it was: what has come will be done in a moment, mostly, and kv_mc_mute is for the rest */
-	if (conn->working && conn->hold_until == 0)
+	if (kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn))
+		return EPOLLOUT;
+	/*
+	 * as it was: what has come will be done in a moment, mostly, or nothing comes before the
+	 * replies that are held; kv_mc_mute is for the rest
+	 */
+	if (conn->hold_until == 0 &&
+		(conn->working || (kv_mc_pending(&conn->out) > 0 && !conn->eof && !conn->starved)))
 		return conn->events & EPOLLIN;
+	if (kv_mc_pending(&conn->out) > 0)
+		return 0;
 	return !conn->eof && !conn->working && !conn->starved && conn->hold_until == 0 ? EPOLLIN : 0;
 }
 
