@@ -367,14 +367,17 @@ typedef struct KvMcTable
 
 	int			suspicion;		/* turn.c: of raising errors; 0: there is none */
 
+	/* privileges, as far as is of interest, of the role that was asked for last, … */
+	Oid			acl_role;
+	AclMode		acl;
+	bool		acl_known;
+	uint64		acl_changes;	/* … when so many changes were noticed */
+
 	/* this transaction */
 	KvMcTableState state;
 	bool		to_write;		/* turn.c: some request may write to it */
 	KvTable    *table;
 	KvStore    *store;			/* NULL: nothing was ever written */
-	Oid			acl_role;
-	AclMode		acl;			/* that this role has, as far as is of interest */
-	bool		acl_known;
 	int			first;			/* turn.c: the first of its keys, or -1 … */
 	int			last;			/* … and the last */
 	int			looked;			/* turn.c: so many of them were looked up */

@@ -65,7 +65,7 @@ relcache_callback(Datum arg, Oid relid)
 	}
 }
 
-/* A domain, or who owns or is a member of what. */
+/* A domain, a schema, or who owns or is a member of what. */
 static void
 surroundings_callback(Datum arg, int cacheid, uint32 hash)
 {
@@ -91,6 +91,7 @@ kv_mc_tables_init(void)
 	CacheRegisterSyscacheCallback(AUTHOID, surroundings_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, surroundings_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(DATABASEOID, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, surroundings_callback, (Datum) 0);
 }
 
 /* May tables of this role take keys? */
@@ -206,7 +207,6 @@ kv_mc_tables_begin(void)
 	{
 		tables[i]->state = KV_MC_TABLE_UNTRIED;
 		tables[i]->to_write = false;
-		tables[i]->acl_known = false;
 		tables[i]->first = -1;
 	}
 }
@@ -452,15 +452,18 @@ kv_mc_table_open(KvMcTable *table, bool writes)
 bool
 kv_mc_table_allows(KvMcTable *table, Oid role, AclMode mode)
 {
-	if (!table->acl_known || table->acl_role != role)
+	if (!table->acl_known || table->acl_role != role || table->acl_changes != table->changes)
 	{
+		uint64		before = table->changes;
 		Oid			schema = get_rel_namespace(table->relid);
 
+		table->acl_known = false;
 		table->acl_role = role;
 		table->acl = !OidIsValid(schema) || !kv_may_use_schema(schema, role) ? 0 :
 			pg_class_aclmask(table->relid, role,
 							 ACL_SELECT | ACL_INSERT | ACL_UPDATE | ACL_DELETE | ACL_TRUNCATE,
 							 ACLMASK_ALL);
+		table->acl_changes = before;
 		table->acl_known = true;
 	}
 	return (table->acl & mode) == mode;
