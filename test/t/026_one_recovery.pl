@@ -201,6 +201,7 @@ for my $how ('missing', 'damaged')
 
 change();
 kill_all($node);
+unlink "$data/postmaster.pid";
 system($node->installed_command('pg_resetwal'), '-f', '-D', $data) == 0 or die;
 $node->start;
 for my $level (@levels)
