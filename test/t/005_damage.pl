@@ -215,13 +215,30 @@ ok(-e "$data/kvfdw/README.txt" && -e "$data/kvfdw/$dboid/notes", 'and are left a
 $node->stop;
 done_testing();
 
-# In place: a directory kvfdw that is a copy would not be believed, and the templates stay as they are.
+# What is not as it was is made so again.  In place: a directory kvfdw that is a copy would not be believed,
+# and the templates stay as they are.
 sub restore
 {
 	my ($from) = @_;
-	system('find', $data, '-mindepth', 1, '!', '-path', "$data/kvfdw", '!', '-path', "$data/base", '!', '-path', "$data/base/[14]", '!', '-path', "$data/base/[14]/*", '-delete') == 0 or die;
-	system('cp', '-a', "$from/.", $data) == 0 or die;
+	my ($is, $was) = map { files_of($_) } $data, $from;
+	unlink map { "$data/$_" } grep { ($was->{$_} // '') ne $is->{$_} && $is->{$_} !~ /^d/ } keys %$is;
+	for my $d (sort { $b cmp $a } grep { $is->{$_} =~ /^d/ && !$was->{$_} } keys %$is) { rmdir "$data/$d" or die "$d: $!"; }
+	for my $d (sort grep { $was->{$_} =~ /^d/ && !$is->{$_} } keys %$was) { mkdir "$data/$d", 0700 or die "$d: $!"; }
+	my @lost = grep { ($is->{$_} // '') ne $was->{$_} && $was->{$_} !~ /^d/ } keys %$was;
+	open(my $cp, '|-', "cd '$from' && xargs -r0 cp -a --parents -t '$data'") or die;
+	print $cp map { "$_\0" } @lost;
+	close $cp or die 'cp';
 	return;
+}
+
+# Each by its path: what it is, and how large and old.
+sub files_of
+{
+	my ($dir) = @_;
+	open(my $find, '-|', 'find', $dir, '-mindepth', 1, '!', '-path', "$dir/base/[14]", '!', '-path', "$dir/base/[14]/*", '(', '-type', 'd', '-printf', 'd %P\n', '-o', '-printf', 'f %s %T@ %P\n', ')') or die;
+	my %files = map { chomp; /^(d|f \d+ \S+) (.*)/ ? ($2 => $1) : () } <$find>;
+	close $find or die 'find';
+	return \%files;
 }
 
 sub overwrite
