@@ -20,13 +20,23 @@ sub kv_primary
 		wal_log_hints => 'on', max_wal_size => '2GB', checkpoint_timeout => '1h', wal_keep_size => '2GB', max_prepared_transactions => 5, %conf);
 }
 
-# A standby of $from, made of a backup that is taken now, and running.
+# A standby of $from, made of a backup that is taken now, and running.  That backup becomes its
+# data directory; one that is there already is copied.
 sub kv_standby
 {
 	my ($from, $name, %conf) = @_;
-	$from->backup($name) unless -d $from->backup_dir . "/$name";
+	my $copy = \&PostgreSQL::Test::RecursiveCopy::copypath;
+	unless (-d $from->backup_dir . "/$name")
+	{
+		$from->backup($name);
+		$copy = sub { my ($backup, $to) = @_; return rename($backup, $to) || die "rename: $!"; };
+	}
 	my $node = PostgreSQL::Test::Cluster->new($name);
-	$node->init_from_backup($from, $name, has_streaming => 1);
+	{
+		no warnings 'redefine';
+		local *PostgreSQL::Test::RecursiveCopy::copypath = $copy;
+		$node->init_from_backup($from, $name, has_streaming => 1);
+	}
 	$node->append_conf('postgresql.conf', join('', map { "$_ = $conf{$_}\n" } sort keys %conf));
 	$node->start;
 	return $node;
@@ -51,7 +61,8 @@ sub in_steps
 {
 	my ($node, $name, @steps) = @_;
 	my $base = "$PostgreSQL::Test::Utils::tmp_check/$name";
-	my $script = join('', map { "$steps[$_]\n\\! touch $base.$_.done; until test -e $base.$_.go -o ! -e $base.$_.done; do sleep 0.02; done\n" } 0 .. $#steps);
+	my $wait = q{perl -e 'my $f = shift; open(F, q(>), "$f.done"); select(undef, undef, undef, 0.01) until -e "$f.go" || !-e "$f.done"'};
+	my $script = join('', map { "$steps[$_]\n\\! $wait $base.$_\n" } 0 .. $#steps);
 	return { base => $base, w => psql_writer($node, $script, $name), n => 0 };
 }
 
@@ -68,7 +79,7 @@ sub step_go
 	my ($s) = @_;
 	my $n = $s->{n}++;
 	append_to_file("$s->{base}.$n.go", '');
-	return -s "$s->{base}.sql" && slurp_file("$s->{base}.sql") =~ /\Q$s->{base}.$s->{n}.go\E/ ? step_done($s) : 1;
+	return -s "$s->{base}.sql" && slurp_file("$s->{base}.sql") =~ /\Q$s->{base}.$s->{n}\E$/m ? step_done($s) : 1;
 }
 
 # ---- load ----
