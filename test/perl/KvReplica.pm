@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-our @EXPORT = qw(kv_primary kv_standby twin_tables start_load stop_load load_goes_on caught_up rows_of same_rows same_as_heap sound
+our @EXPORT = qw(kv_primary kv_standby promote_blind twin_tables start_load stop_load load_goes_on caught_up rows_of same_rows same_as_heap sound
   in_steps step_done step_go power_loss unusable);
 
 sub kv_primary
@@ -40,6 +40,14 @@ sub kv_standby
 	$node->append_conf('postgresql.conf', join('', map { "$_ = $conf{$_}\n" } sort keys %conf));
 	$node->start;
 	return $node;
+}
+
+# Promote a standby that takes no queries: pg_ctl does not wait until it does.
+sub promote_blind
+{
+	my ($node) = @_;
+	$node->promote;
+	return wait_for('queries', sub { answer($node, 'SELECT true') eq 't' });
 }
 
 my $boots = 0;

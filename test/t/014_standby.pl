@@ -60,7 +60,7 @@ sound($node, 'the primary');
 
 # what this one has is seen when it is promoted
 $node->wait_for_catchup('blind', 'replay', $node->lsn('flush'));
-$blind->promote;
+promote_blind($blind);
 is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'a standby without queries');
 is(rows_of($blind, 'twin_kv', 'w, i'), rows_of($node, 'twin_kv', 'w, i'), 'has the rows of its primary');
 sound($blind, 'promoted, without queries');

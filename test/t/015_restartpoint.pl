@@ -158,7 +158,7 @@ $node->wait_for_catchup('blind', 'replay', $node->lsn('flush'));
 power_loss($blind);
 $node->wait_for_catchup('blind', 'replay', $node->lsn('flush'));
 $node->stop;
-$blind->promote;
+promote_blind($blind);
 is(tables_differ($blind, 'twin_kv', 'twin_heap', 'w, i'), '', 'a standby without queries is promoted');
 sound($blind, 'promoted');
 power_loss($blind);

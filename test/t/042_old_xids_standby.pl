@@ -77,7 +77,7 @@ for my $s (@standbys)
 	$s->start;
 	caught_up($node, $s);
 	if ($s->name =~ /idle/) { $s->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n"); $s->stop('immediate'); $s->start; caught_up($node, $s); }
-	$s->promote;
+	promote_blind($s);
 	twins($s, $s->name . ', promoted');
 	sound($s, $s->name . ', promoted');
 	next if heap_only();
