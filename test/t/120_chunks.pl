@@ -38,11 +38,11 @@ sub chunks
 
 sub class_of { my ($name) = @_; return int((hex(substr $name, 0, 5) - 0x10000) / 0x30000); }
 
-# Rows are heap's, and lists and files agree, but for so many files that could not be allocated.
+# Rows are heap's, and lists and files agree, but for so many files that could not be allocated; of these levels, or all.
 sub sound
 {
-	my ($when, $spare) = @_;
-	for my $level (@levels)
+	my ($when, $spare, @which) = @_;
+	for my $level (@which ? @which : @levels)
 	{
 		is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$when: $level has heap's rows");
 		is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$when: $level is sound");
@@ -115,7 +115,7 @@ for my $point (qw(chunk_created chunk_closed extent_reserved))
 		my $n = $point eq 'extent_reserved' ? 'SELECT 600000, repeat($$y$$, 400000)' : "$value(600000, 600900) g";
 		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; INSERT INTO t_$level $n");
 		wait_for('the server', 180, sub { $node->psql('postgres', 'SELECT 1') == 0 });
-		sound("killed at $point of $level");
+		sound("killed at $point of $level", 0, $level);
 		grow(100);
 	}
 	sound("gone on with after $point");

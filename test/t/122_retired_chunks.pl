@@ -118,7 +118,7 @@ for my $point (qw(freeze_before_manifest freeze_after_manifest))
 		change();
 		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; SELECT kvfdw_freeze('t_$level')");
 		wait_for('the server', sub { answer($node, 'SELECT 1') eq '1' });
-		sound("killed at $point of $level");
+		sound("killed at $point of $level", $level);
 	}
 }
 # Make a process wait at a point, where the server is killed.
@@ -143,9 +143,10 @@ for my $point (qw(image_wanted image_captured image_synced image_renamed image_w
 			$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_freeze('t_$level')");
 			$node->safe_psql('postgres', 'CHECKPOINT') if $level eq 'keys' && $point eq 'chunk_released';
 		});
-		sound("killed at $point of $level");
+		sound("killed at $point of $level", $level);
 	}
 }
+sound('killed for the last time');
 freeze();
 $node->safe_psql('postgres', 'CHECKPOINT');
 released('in the end');
