@@ -21,7 +21,7 @@ sub barrier_pid { my ($node) = @_; return answer($node, q{SELECT pid FROM pg_sta
 sub barrier_gone
 {
 	my ($node, $pid) = @_;
-	return eval { wait_for('the barrier process to end', 10, sub { !kill(0, $pid) }) };
+	return eval { wait_for('the barrier process to end', 5, sub { !kill(0, $pid) }) };
 }
 
 # A full disk.
@@ -94,7 +94,8 @@ SKIP:
 	append_to_file($node->data_dir . '/kvfdw/continue.image_synced', '');
 	note 'the barrier process stays' unless barrier_gone($node, $pid);
 	# the next process holds it up if it has not come far enough
-	eval { wait_for('the checkpoint', 30, sub { ended($checkpoint) }) };
+	eval { wait_for('the checkpoint', 30, sub { ended($checkpoint) || -e $node->data_dir . '/kvfdw/waiting.image_captured' }) };
+	eval { wait_for('the checkpoint', 2, sub { ended($checkpoint) }) };
 	note 'the checkpoint: ' . (ended($checkpoint) ? outcome($checkpoint) : 'goes on waiting');
 	kill_all($node) if postmaster_runs($node);
 	unlink map { $node->data_dir . "/kvfdw/$_" } 'continue.image_synced', 'waiting.image_captured';
