@@ -48,7 +48,7 @@ sub change
 	my $sql = '';
 	for my $t (@tables, 'heap')
 	{
-		$sql .= "INSERT INTO $t SELECT g * (g % 3 - 1) * 30000 + g, rpad('v' || g, 1 + (g * 37) % 6000, 'v') FROM generate_series($from - 300, $from) g ON CONFLICT DO NOTHING;
+		$sql .= "INSERT INTO $t SELECT g * (g % 3 - 1) * 30000 + g, rpad('v' || g, 1 + (g * 37) % 6000, 'v') FROM generate_series($from - 150, $from) g ON CONFLICT DO NOTHING;
 			INSERT INTO $t VALUES ($from, repeat('$from', 100000)), ($from + 1, '') ON CONFLICT DO NOTHING;
 			UPDATE $t SET v = 'new $from' WHERE k % 7 = $next % 7; DELETE FROM $t WHERE k % 31 = $next % 31;
 			BEGIN; UPDATE $t SET v = 'lost'; ROLLBACK;
