@@ -167,8 +167,8 @@ suite_tap()
 	export PERL5LIB=$pgxs/../test/perl${PERL5LIB:+:$PERL5LIB} PG_REGRESS=$pgxs/../test/regress/pg_regress
 	export -f kv_as kv_as_is one_tap
 	export root out
-	# the campaigns first: each is long, and would go on alone at the end
-	printf '%s\n' "${names[@]}" | sort -s -k1,1.1 -r | xargs -P $(($(nproc) * 2)) -I{} bash -c 'one_tap {}' || true
+	# the campaigns first: each is long, and would go on alone at the end; a test waits two thirds of its time
+	printf '%s\n' "${names[@]}" | sort -s -k1,1.1 -r | xargs -P $(($(nproc) * 3)) -I{} bash -c 'one_tap {}' || true
 	for file in "${names[@]}"; do
 		cat "$out/tap/$file.log"
 		if [ ! -e "$out/tap/$file.passed" ]; then
