@@ -179,12 +179,12 @@ suite_tap()
 	done
 }
 
-# initdb takes a second of a CPU: clusters are copies of one.  Cluster.pm makes them by
+# initdb takes a second of a CPU: clusters are copies of one, whatever the locale of who tests.  Cluster.pm makes them by
 # itself from PostgreSQL 17 on; before, a program of that name comes first in PATH.
 initdb_once()
 {
 	export INITDB_TEMPLATE=$out/tap/template TAP_PATH=$out/tap/bin:$PATH
-	kv_as env -u LANGUAGE -u LC_ALL LC_MESSAGES=C "$KV_BIN/initdb" -D "$INITDB_TEMPLATE" -A trust -N >/dev/null || kv_die "initdb failed"
+	kv_as "$KV_BIN/initdb" -D "$INITDB_TEMPLATE" -A trust -N -E UTF8 --locale=C.UTF-8 --lc-messages=C >/dev/null || kv_die "initdb failed"
 	mkdir -p "$out/tap/bin"
 	cat >"$out/tap/bin/initdb" <<-EOF
 		#!/bin/sh
