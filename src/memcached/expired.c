@@ -111,6 +111,12 @@ kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now)
 	note(table->relid, key);
 }
 
+void
+kv_mc_expired_again(Oid relid, KvKey key)
+{
+	note(relid, key);
+}
+
 int
 kv_mc_expired_take(Oid *relid, KvKey *keys, int most)
 {

@@ -420,6 +420,8 @@ extern Size kv_mc_expired_size(void);	/* of shared memory, … */
 extern void kv_mc_expired_init(void *memory, bool found);	/* … which begins here, zeroed if it is new */
 /* In a turn: the table has a row that has expired; may be said again and again. */
 extern void kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now);
+/* The reaper met a row that had been changed since it was looked at: it will look again. */
+extern void kv_mc_expired_again(Oid relid, KvKey key);
 /* Compactions are to note such rows of the table, which is open; again after it was checked. */
 extern void kv_mc_expired_watch(const KvMcTable *table);
 /* Keys of one table that were noted, palloc'd; returns how many. */

@@ -225,14 +225,18 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 		{
 			KvVersion	made;
 			TransactionId in_the_way;
+			KvPut		outcome;
 
 			*bytes += looks[i].status == KV_LOOK_NONE ? 0 : looks[i].row.len;
 			if (!has_expired(table, &looks[i]))
 				continue;
 			wrote = true;
-			if (kv_put_if(table->store, looks[i].key, &looks[i].version, NULL, cid, true, &made,
-						  &in_the_way) == KV_PUT_DONE)
+			outcome = kv_put_if(table->store, looks[i].key, &looks[i].version, NULL, cid, true,
+								&made, &in_the_way);
+			if (outcome == KV_PUT_DONE)
 				kv_mc_counts[KV_MC_COUNT_REAPED]++;
+			else if (outcome == KV_PUT_CHANGED)
+				kv_mc_expired_again(relid, looks[i].key);	/* perhaps its value was moved */
 		}
 		current.data = NULL;
 		PopActiveSnapshot();
