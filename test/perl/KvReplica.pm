@@ -64,15 +64,20 @@ sub power_loss
 
 # ---- sessions ----
 
-# psql in the background; after each step it waits until the test lets it go on.
+my ($main, @bases) = ($$);
+
+# psql in the background; after each step it waits until the test lets it go on, or has ended.
 sub in_steps
 {
 	my ($node, $name, @steps) = @_;
 	my $base = "$PostgreSQL::Test::Utils::tmp_check/$name";
 	my $wait = q{perl -e 'my $f = shift; open(F, q(>), "$f.done"); select(undef, undef, undef, 0.01) until -e "$f.go" || !-e "$f.done"'};
 	my $script = join('', map { "$steps[$_]\n\\! $wait $base.$_\n" } 0 .. $#steps);
+	push @bases, $base;
 	return { base => $base, w => psql_writer($node, $script, $name), n => 0 };
 }
+
+END { unlink map { glob "'$_'.*.done" } @bases if $$ == $main; }
 
 # Wait until the present step is done.
 sub step_done
