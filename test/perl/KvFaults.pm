@@ -23,7 +23,7 @@ sub fresh_tables
 {
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE IF EXISTS kv; DROP TABLE IF EXISTS heap; CREATE TABLE heap (k int PRIMARY KEY, v text);'
 		  . kv_table('kv', 'k int, v text', 'k', "shards '2'")
-		  . "INSERT INTO heap SELECT g, rpad('base ' || g, CASE WHEN g % 50 = 0 THEN 300000 ELSE g * 13 % 5000 END, 'b') FROM generate_series(1, 200) g; INSERT INTO kv TABLE heap;");
+		  . "INSERT INTO heap SELECT g, rpad('base ' || g, CASE WHEN g % 100 = 0 THEN 300000 ELSE g * 13 % 5000 END, 'b') FROM generate_series(1, 200) g; INSERT INTO kv TABLE heap;");
 	return;
 }
 
@@ -34,7 +34,7 @@ for my $i (1 .. 6)
 {
 	my $from = 1000 * $i;
 	$work .= join('', map { "$_;\n" } 'BEGIN',
-		map({ my $t = $_; ("INSERT INTO $t SELECT g, rpad('new $i', CASE WHEN g % 20 = 0 THEN 270000 ELSE g % 5000 END, 'n') FROM generate_series($from, $from + 60) g",
+		map({ my $t = $_; ("INSERT INTO $t SELECT g, rpad('new $i', CASE WHEN g % 60 = 0 THEN 270000 ELSE g % 5000 END, 'n') FROM generate_series($from, $from + 60) g",
 					"UPDATE $t SET v = 'updated $i' WHERE k BETWEEN $i * 10 AND $i * 10 + 5", "DELETE FROM $t WHERE k BETWEEN $i * 10 + 6 AND $i * 10 + 8", "UPDATE $t SET k = -k WHERE k = $i") } 'heap', 'kv'), 'COMMIT');
 	$work .= "SELECT 'WRONG' FROM (SELECT * FROM kv EXCEPT SELECT * FROM heap) s LIMIT 1;\n";
 	$work .= "SELECT 'WRONG POINT' FROM heap WHERE k % 7 = 0 AND v IS DISTINCT FROM (SELECT v FROM kv WHERE kv.k = heap.k) LIMIT 1;\n";
