@@ -112,7 +112,7 @@ for my $mode (qw(off drain))
 	write_until(300);
 	wait_for('a flush', sub { mc_stat($node, 'flushes') > $flushes }) if $mode eq 'drain';
 	pass("mode $mode");
-	$node->restart('fast');
+	$node->restart;
 	mc_wait($node);
 	judge($node, "... and after a restart all is there");
 }
