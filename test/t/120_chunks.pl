@@ -113,8 +113,9 @@ for my $point (qw(chunk_created chunk_closed extent_reserved))
 	for my $level (@levels)
 	{
 		my $n = $point eq 'extent_reserved' ? 'SELECT 600000, repeat($$y$$, 400000)' : "$value(600000, 600900) g";
+		my $ready = times_ready($node);
 		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; INSERT INTO t_$level $n");
-		wait_for('the server', 180, sub { $node->psql('postgres', 'SELECT 1') == 0 });
+		ready_again($node, $ready);
 		sound("killed at $point of $level", 0, $level);
 		grow(100);
 	}

@@ -116,8 +116,9 @@ for my $point (qw(freeze_before_manifest freeze_after_manifest))
 	for my $level (@levels)
 	{
 		change();
+		my $ready = times_ready($node);
 		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; SELECT kvfdw_freeze('t_$level')");
-		wait_for('the server', sub { answer($node, 'SELECT 1') eq '1' });
+		ready_again($node, $ready);
 		sound("killed at $point of $level", $level);
 	}
 }
