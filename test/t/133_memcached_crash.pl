@@ -28,7 +28,18 @@ my (@acknowledged, @sent);
 my $setup = mc_connect($node);
 mc_ask($setup, "set r$_ 0 0 1\r\n0\r\n") for 0 .. KEYS - 1;
 
-# Send, and take what comes, until the connections are gone or so many answers have come.
+# The answer to what a client has sent first of what is open; false if its connection is gone.
+sub take_answer
+{
+	my ($client) = @_;
+	my $line = eval { mc_line($client->{conn}) } // return 0;
+	my ($key, $value) = @{ shift @{ $client->{open} } };
+	$line eq 'STORED' || $line eq $value or die "r$key $value: $line";
+	$acknowledged[$key] = $value;
+	return 1;
+}
+
+# Send, and take what comes, until the connections are gone or so many answers have come; then those that are open.
 sub write_until
 {
 	my ($answers) = @_;
@@ -48,14 +59,12 @@ sub write_until
 				my $bytes = $value % 3 ? "set r$key 0 0 " . length($value) . "\r\n$value\r\n" : "incr r$key 1\r\n";
 				last unless eval { mc_send($client->{conn}, $bytes) };
 			}
-			my $line = eval { mc_line($client->{conn}) };
-			unless (defined $line) { splice @clients, $i, 1; next; }
-			my ($key, $value) = @{ shift @{ $client->{open} } };
-			$line eq 'STORED' || $line eq $value or die "r$key $value: $line";
-			$acknowledged[$key] = $value;
-			$answers--;
+			if (take_answer($client)) { $answers--; }
+			else { splice @clients, $i, 1; }
 		}
 	}
+	# or they might be done after somebody has looked
+	for my $client (@clients) { 1 while @{ $client->{open} } && take_answer($client); }
 	return scalar @clients;
 }
 
