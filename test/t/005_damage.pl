@@ -172,7 +172,7 @@ $node->safe_psql('postgres', kv_table('near', 'k int, v text', 'k') . "INSERT IN
 $node->stop;
 unlink "$data/kvfdw/warm";	# nothing is cached yet
 $node->start;
-my ($values) = grep { /\.val$/ && index(slurp_file("$data/kvfdw/$_"), 'MARK501x') >= 0 } kv_files($node);
+my ($values) = grep { m{^\d.*\.val$} && index(slurp_file("$data/kvfdw/$_"), 'MARK501x') >= 0 } kv_files($node);
 my $at = index(slurp_file("$data/kvfdw/$values"), 'MARK501x');
 is(int($at / 4096), int(index(slurp_file("$data/kvfdw/$values"), 'MARK500x') / 4096), 'two values in one block');
 overwrite("$data/kvfdw/$values", $at, 'DAMAGED');
@@ -188,7 +188,7 @@ is(answer($node, q{SELECT left(v, 8) FROM near WHERE k IN (500, 501)}), "MARK500
 my @long = (q{SELECT v FROM long WHERE k = 'tenant/0001/user:000001'}, q{SELECT v FROM long WHERE k = 'tenant/0001/user:001999'},
 	q{SELECT count(*) FROM long WHERE k > 'tenant/0001/user:001'}, q{SELECT count(*) > 0 FROM kvfdw_check('long')});
 $node->safe_psql('postgres', kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'") . q{INSERT INTO long SELECT 'tenant/0001/user:' || lpad(g::text, 6, '0'), g FROM generate_series(1, 2000) g; SELECT kvfdw_freeze('long')});
-my ($run) = map { "$data/kvfdw/$_" } grep { /\.run$/ && index(slurp_file("$data/kvfdw/$_"), 'user:000001') >= 0 } kv_files($node);
+my ($run) = map { "$data/kvfdw/$_" } grep { m{^\d.*\.run$} && index(slurp_file("$data/kvfdw/$_"), 'user:000001') >= 0 } kv_files($node);
 my $sound = slurp_file($run);
 overwrite($run, index($sound, 'tenant', 4096), 'TENANT');
 my %answers = ask(@long);
