@@ -20,14 +20,6 @@ my %place = map { $_ => PostgreSQL::Test::Utils::tempdir($_) } qw(disk far disk2
 sub query { return $node->safe_psql('postgres', @_); }
 sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
 sub in_space { my ($place) = @_; return glob "$place{$place}/PG_*/kvfdw.*/*"; }
-sub same
-{
-	my ($on, $when) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is(tables_differ($on, 't', 'heap', 'k'), '', "$when: heap's rows");
-	is(answer($on, q{SELECT file, problem FROM kvfdw_check('t')}), '', "$when: sound");
-	return;
-}
 # All chunks of the store, and nothing else, are in the place; '': in the data directory.
 sub lies_in
 {
@@ -57,14 +49,14 @@ both('UPDATE T SET v = reverse(v) WHERE k % 3 = 0');
 lies_in($node, 'disk', 'written');
 kill_all($node);
 restart_killed($node);
-same($node, 'killed');
+same_as_heap($node, 'killed');
 lies_in($node, 'disk', 'killed');
 
 # what is compacted moves within the tablespace
 query("SELECT kvfdw_compact('t')");
 ok(eval { wait_for('freed', sub { !grep { /dropped/ } in_space('disk') }) }, 'released chunks are freed there');
 lies_in($node, 'disk', 'compacted');
-same($node, 'compacted');
+same_as_heap($node, 'compacted');
 
 # a backup with another place for it, and a standby of that
 $node->backup('standby', backup_options => [ map { ('-T', "$place{$_}=$place{$_ . 2}") } qw(disk far) ]);
@@ -76,24 +68,24 @@ symlink $link{$_}, $standby->data_dir . '/pg_tblspc/' . ($_ =~ s/.*\///r) for ke
 $standby->start;
 both('UPDATE T SET v = md5(v) || v WHERE k % 5 = 0');
 $node->wait_for_catchup('standby', 'replay', $node->lsn('flush'));
-same($standby, 'standby');
+same_as_heap($standby, 'standby');
 lies_in($standby, 'disk2', 'standby');
 
 # moved; a crash in the middle leaves it where it was
 my $times = times_ready($node);
 $node->psql('postgres', "SET kvfdw.stop_points = 'create_before_record=kill'; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far')");
 ready_again($node, $times);
-same($node, 'killed while it was moved');
+same_as_heap($node, 'killed while it was moved');
 lies_in($node, 'disk', 'killed while it was moved');
 empty_of('far', 'killed while it was moved');
 query("BEGIN; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far'); ROLLBACK");
 lies_in($node, 'disk', 'rolled back');
 query("ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far')");
-same($node, 'moved');
+same_as_heap($node, 'moved');
 lies_in($node, 'far', 'moved');
 empty_of('disk', 'moved');
 $node->wait_for_catchup('standby', 'replay', $node->lsn('flush'));
-same($standby, 'moved on the standby');
+same_as_heap($standby, 'moved on the standby');
 lies_in($standby, 'far2', 'moved on the standby');
 empty_of('disk2', 'moved on the standby');
 query('DROP TABLESPACE disk');
@@ -134,7 +126,7 @@ for my $mode (qw(fast immediate))
 	ok(rmdir($place{far}), 'nothing was made in its place');
 	rename "$place{far}.away", $place{far};
 	$node->start;
-	same($node, "mounted again ($mode)");
+	same_as_heap($node, "mounted again ($mode)");
 	lies_in($node, 'far', "mounted again ($mode)");
 }
 
