@@ -226,8 +226,9 @@ extern int	kv_model_peak(const KvAdmitPoint *points, int least, int most);
 
 /*
  * Which of the points, one of them without a limit, is to be taken: the smallest limit within 2 %
- * of the best; none if that is 3 % better and bears the bounds of unfairness and variability (0: no
- * bound) hardly worse than the limit would, or if it is half as good again.
+ * of the best, or, where that breaks the bounds of unfairness and variability (0: no bound) by more than
+ * another limit within 10 % of the best does, this one; none if that is 3 % better and bears the bounds
+ * hardly worse than the limit would, or if it is half as good again.
  */
 extern int	kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness, double variability);
 

@@ -23,6 +23,7 @@
 #define KV_STEPS		200
 
 #define KV_NEAR_BEST		0.98
+#define KV_WORTH_IT			0.9
 #define KV_BETTER_WITHOUT	1.03
 #define KV_MUCH_BETTER		1.5
 #define KV_HARDLY_WORSE		1.25
@@ -96,11 +97,49 @@ kv_model_peak(const KvAdmitPoint *points, int least, int most)
 	return best;
 }
 
-/* Does it, without a limit, keep the bound, or is it hardly worse than with one?  0: no bound. */
+/* Does a limit keep the bound, or come hardly above what another one comes to?  0: no bound. */
 static bool
-is_bearable(double without, double with, double bound)
+is_bearable(double value, double other, double bound)
 {
-	return bound == 0 || without <= Max(bound, KV_HARDLY_WORSE * with);
+	return bound == 0 || value <= Max(bound, KV_HARDLY_WORSE * other);
+}
+
+static bool
+is_as_even(const KvAdmitPoint *point, const KvAdmitPoint *other, double unfairness, double variability)
+{
+	return is_bearable(point->unfairness, other->unfairness, unfairness) &&
+		is_bearable(point->variability, other->variability, variability);
+}
+
+/* The smallest limit with nearly the throughput of the best one. */
+static int
+smallest_near(const KvAdmitPoint *points, int npoints, int best)
+{
+	int			choice = best;
+
+	for (int i = 0; i < npoints; i++)
+	{
+		if (points[i].limit != 0 && points[i].limit < points[choice].limit &&
+			points[i].throughput >= KV_NEAR_BEST * points[best].throughput)
+			choice = i;
+	}
+	return choice;
+}
+
+/* The best of the limits that cost little throughput and beside which choice is not as even; or choice. */
+static int
+more_even(const KvAdmitPoint *points, int npoints, int best, int choice, double unfairness, double variability)
+{
+	int			found = -1;
+
+	for (int i = 0; i < npoints; i++)
+	{
+		if (points[i].limit != 0 && points[i].throughput >= KV_WORTH_IT * points[best].throughput &&
+			!is_as_even(&points[choice], &points[i], unfairness, variability) &&
+			(found == -1 || points[i].throughput > points[found].throughput))
+			found = i;
+	}
+	return found == -1 ? choice : found;
 }
 
 int
@@ -117,18 +156,12 @@ kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness, double
 		else if (best == -1 || points[i].throughput > points[best].throughput)
 			best = i;
 	}
-	choice = best;
-	for (int i = 0; i < npoints; i++)
-	{
-		if (i != without && points[i].limit < points[choice].limit &&
-			points[i].throughput >= KV_NEAR_BEST * points[best].throughput)
-			choice = i;
-	}
+	choice = smallest_near(points, npoints, best);
+	choice = more_even(points, npoints, best, choice, unfairness, variability);
 	if (points[without].throughput > KV_MUCH_BETTER * points[best].throughput)
 		return without;
 	if (points[without].throughput > KV_BETTER_WITHOUT * points[best].throughput &&
-		is_bearable(points[without].unfairness, points[choice].unfairness, unfairness) &&
-		is_bearable(points[without].variability, points[choice].variability, variability))
+		is_as_even(&points[without], &points[choice], unfairness, variability))
 		return without;
 	return choice;
 }

@@ -215,7 +215,7 @@ END
 	my $config = $ENV{KV_PG_CONFIG} || 'pg_config';
 	my $include = `$config --includedir-server`;
 	chomp $include;
-	system("cc -w -D_GNU_SOURCE -I$src -I$include -o $dir/model $dir/model.c $src/admission/model.c -lm") == 0 or skip 'there is no compiler', 18;
+	system("cc -w -D_GNU_SOURCE -I$src -I$include -o $dir/model $dir/model.c $src/admission/model.c -lm") == 0 or skip 'there is no compiler', 22;
 	my $model = sub { my $peak = `$dir/model @_`; chomp $peak; return $peak };
 	# published measurements of AppleS, and what it chose
 	is($model->(8, 7411.64, 32, 5670.29, 128, 5143.94), 11, 'the peak of the model');
@@ -232,12 +232,17 @@ END
 	is($best->(100, 130, 90, 120, 0.5, 1.5), 32, 'the limit with the highest throughput');
 	is($best->(100, 130, 90, 128, 0.5, 1.5), 16, '... or a smaller one that is as good');
 	is($best->(100, 130, 90, 127, 0.5, 1.5), 32, '... not one that is 3 % worse');
+	my $even = sub { my ($p16, $varies, @bounds) = @_; return $model->('best', @bounds ? @bounds : (0.1, 0.4), 8, 89, 0.02, 0.3, 16, $p16, 0.03, 0.32, 79, 100, 0.05, $varies, 0, 90, 0.5, 3) };
+	is($even->(91, 1.5), 16, '... but one that is 9 % worse, where with the best latency varies more');
+	is($even->(91, 0.4), 79, '... not if that keeps the bound');
+	is($even->(91, 1.5, 0, 0), 79, '... or there is none');
+	is($even->(88, 1.5), 79, '... nor if it costs more than a tenth');
 	is($best->(128, 120, 90, 130, 0.5, 1.5), 8, '... whatever their order');
 	is($best->(100, 130, 133, 120, 0.05, 0.3), 32, 'none where that is hardly better');
 	is($best->(100, 130, 135, 120, 0.05, 0.3), 0, '... is chosen where it is better and as even');
 	is($best->(100, 130, 135, 120, 0.5, 0.3), 32, '... not where it is unfair');
 	is($best->(100, 130, 135, 120, 0.05, 0.5), 32, '... or latency varies');
-	is($best->(100, 130, 135, 120, 0.06, 0.43, 0.01, 0.1), 0, '... more than with a limit');
+	is($best->(100, 130, 135, 120, 0.06, 0.43, 0.05, 0.1), 0, '... more than with a limit');
 	is($best->(100, 130, 135, 120, 5, 5, 0, 0), 0, '... unless that is to be ignored');
 	is($best->(100, 130, 200, 120, 0.5, 1.5), 0, '... or a limit would cost a third');
 }
