@@ -11,7 +11,7 @@
 #   ADMISSION_SWEEP=200     clients of the sweep
 #   ADMISSION_LIMITS="8 16 32 64"
 #   ADMISSION_SECONDS=20    of each run
-#   ADMISSION_ROUNDS=3      of the runs that are compared
+#   ADMISSION_ROUNDS=4      of the runs that are compared
 #
 # What is compared is run in turn, in ADMISSION_ROUNDS rounds of half as long runs each, and
 # the medians are taken, so that a change of the machine's speed cancels out.  Beside
@@ -29,7 +29,7 @@ ADMISSION_CLIENTS=${ADMISSION_CLIENTS:-8 32 64 128 200 800}
 ADMISSION_SWEEP=${ADMISSION_SWEEP:-200}
 ADMISSION_LIMITS=${ADMISSION_LIMITS:-8 16 32 64}
 ADMISSION_SECONDS=${ADMISSION_SECONDS:-$((20 / share))}
-ADMISSION_ROUNDS=${ADMISSION_ROUNDS:-3}
+ADMISSION_ROUNDS=${ADMISSION_ROUNDS:-4}
 ADMISSION_KEYS=${ADMISSION_KEYS:-$((1000000 / share))}
 
 # What a load's clients do.
@@ -143,10 +143,10 @@ admission_run() # load mode clients seconds [more pgbench options]
 		"$adm_server" "$adm_jain" "$adm_unfair" "$adm_cv" >>"$adm_figures"
 }
 
-# The limit that is chosen for a load; 0: none.  Sets adm_chosen.
+# The limit that is chosen for a load; 0: none, or the measurement was refused.  Sets adm_chosen.
 admission_choose() # load
 {
-	local dir=$KV_RUN/admission-choose client
+	local dir=$KV_RUN/admission-choose client before
 	mkdir -p "$dir"
 	admission_script "$1" >"$dir/script.sql"
 	admission_limit -1
@@ -157,14 +157,24 @@ admission_choose() # load
 		kill -0 $client 2>/dev/null || { tail -n 5 "$dir/out" >&2; kv_die "pgbench failed: $1"; }
 		sleep 0.2
 	done
+	before=$(kv_psql -c 'SELECT tuned_at FROM kvfdw_stat_admission')
 	kv_psql -c "ALTER SYSTEM SET kvfdw.admission_sample = '$((ADMISSION_SECONDS * 100))ms'" -c 'SELECT pg_reload_conf()' \
 		-c 'SELECT kvfdw_admission_tune()' >/dev/null
+	for _ in $(seq 25); do
+		[ "$(kv_psql -c 'SELECT tuning FROM kvfdw_stat_admission')" != t ] || break
+		sleep 0.2
+	done
 	for _ in $(seq 1200); do
-		[ "$(kv_psql -c 'SELECT NOT tuning AND tuned_at IS NOT NULL FROM kvfdw_stat_admission')" != t ] || break
+		[ "$(kv_psql -c 'SELECT tuning FROM kvfdw_stat_admission')" = t ] || break
 		sleep 0.2
 	done
 	adm_chosen=$(kv_psql -c 'SELECT coalesce("limit", 0) FROM kvfdw_stat_admission')
-	say "  $1: chosen $adm_chosen, of $(kv_psql -c "SELECT tuned_limits::text || ' with ' || tuned_throughputs::int[]::text FROM kvfdw_stat_admission")"
+	if [ "$(kv_psql -c 'SELECT tuned_at FROM kvfdw_stat_admission')" = "$before" ]; then
+		adm_chosen=0
+		say "  $1: none chosen:$(sed -nE 's/.*kvfdw admission:(.*)/\1/p' "$KV_SERVER_LOG" | tail -n 1)"
+	else
+		say "  $1: chosen $adm_chosen, of $(kv_psql -c "SELECT tuned_limits::text || ' with ' || tuned_throughputs::int[]::text FROM kvfdw_stat_admission")"
+	fi
 	kill $client 2>/dev/null || true
 	wait $client 2>/dev/null || true
 	until [ "$(kv_psql -c "SELECT count(*) FROM pg_stat_activity WHERE usename = 'crowd'")" = 0 ]; do sleep 0.1; done
@@ -190,10 +200,10 @@ admission_compared() # load mode clients
 	fi
 }
 
-# What is compared, once.
-admission_round() # load chosen least-clients clients-of-the-peak
+# What is compared, once; the limits in another order in every second round.
+admission_round() # load chosen least-clients clients-of-the-peak round
 {
-	local load=$1 limit rate clients
+	local load=$1 limit rate clients limits="chosen $ADMISSION_LIMITS"
 	admission_limit -1
 	for clients in $(printf '%s\n' "$3" "$4" "$ADMISSION_SWEEP" | sort -nu); do admission_compared "$load" off "$clients"; done
 	limit=$2
@@ -203,19 +213,24 @@ admission_round() # load chosen least-clients clients-of-the-peak
 	say "  $load, ceiling, $limit of $ADMISSION_SWEEP sessions at a time: $rate/s"
 	admission_limit "$2"
 	admission_compared "$load" chosen "$3"
-	admission_compared "$load" chosen "$ADMISSION_SWEEP"
 	rate=$(admission_rotate "$load" "$ADMISSION_SWEEP" "$ADMISSION_SWEEP" "$adm_half")
 	admission_keep gate "$rate"
 	say "  $load, all $ADMISSION_SWEEP sessions of the same client with the chosen limit: $rate/s"
-	for limit in $ADMISSION_LIMITS; do
-		admission_limit "$limit"
-		admission_compared "$load" "P = $limit" "$ADMISSION_SWEEP"
+	[ $(($5 % 2)) = 1 ] || limits=$(printf '%s\n' $limits | tac)
+	for limit in $limits; do
+		if [ "$limit" = chosen ]; then
+			admission_limit "$2"
+			admission_compared "$load" chosen "$ADMISSION_SWEEP"
+		else
+			admission_limit "$limit"
+			admission_compared "$load" "P = $limit" "$ADMISSION_SWEEP"
+		fi
 	done
 }
 
 admission_load() # load
 {
-	local load=$1 clients limit best=0 peak=0 peak_at chosen calm least=${ADMISSION_CLIENTS%% *} n=$ADMISSION_SWEEP tps off ceiling
+	local load=$1 clients limit round best=0 peak=0 peak_at chosen calm least=${ADMISSION_CLIENTS%% *} n=$ADMISSION_SWEEP tps off ceiling
 	local adm_half=$((ADMISSION_SECONDS / 2 > 0 ? ADMISSION_SECONDS / 2 : 1))
 	local -A adm_kept=()
 
@@ -231,7 +246,7 @@ admission_load() # load
 	admission_limit -1
 	admission_run "$load" 'off, 70 % load' 32 "$ADMISSION_SECONDS" -R "$(kv_calc "int(0.7 * $peak)")"
 	calm=$adm_server
-	for _ in $(seq "$ADMISSION_ROUNDS"); do admission_round "$load" "$limit" "$least" "$peak_at"; done
+	for round in $(seq "$ADMISSION_ROUNDS"); do admission_round "$load" "$limit" "$least" "$peak_at" "$round"; done
 	admission_limit -1
 
 	tps=$(admission_median "chosen $n")
