@@ -4,6 +4,10 @@
 # all processes of the server, in clock ticks of the kernel, over the number of reads; so other work on
 # the machine matters little.  Plans are generic.
 #
+# Then, where valgrind is, the machine instructions of a read, which no other work changes: a single-user
+# server that executes a prepared statement, as a whole and within the executor alone (start, run and end of a
+# plan).  System calls and the client are not in it.
+#
 #   POINTCPU_READS=400000    of a run
 #   POINTCPU_KEYS="uniform zipfian"
 #   POINTCPU_CLIENTS=16
@@ -58,6 +62,41 @@ pointcpu_lines() # when rows
 	done
 }
 
+# Instructions per read of a single-user server, all or those of the functions.  The difference of two runs counts.
+pointcpu_instructions() # table rows [function…]
+{
+	local dir=$KV_RUN/pointcpu t=$1 rows=$2 reads n options=()
+	shift 2
+	for f in "$@"; do options+=("--toggle-collect=$f"); done
+	for reads in 1000 3000; do
+		{
+			printf '%s\n' "SET plan_cache_mode = force_generic_plan;" "SELECT count(length(v)) FROM $t;" \
+				"PREPARE q AS SELECT v FROM $t WHERE k = \$1;"
+			for ((n = 0; n < reads; n++)); do echo "EXECUTE q(hashint8extended($((n % 1000 * (rows / 1000) + 1)), 0));"; done
+		} >"$dir/statements"
+		kv_as valgrind --tool=callgrind --callgrind-out-file=/dev/null "${options[@]}" \
+			"$KV_BIN/postgres" --single -D "$KV_PGDATA" "$PGDATABASE" <"$dir/statements" 2>&1 >"$dir/rows" |
+			sed -nE 's/.*Collected : ([0-9]+).*/\1/p'
+		[ "$(grep -c 'v = ' "$dir/rows")" = "$reads" ] || kv_die "the server for one user did not find the rows of $t"
+	done | awk '{ n[NR] = $1 } END { printf "%d", (n[2] - n[1]) / 2000 }'
+}
+
+pointcpu_instruction_lines() # rows
+{
+	local heap kv executor="standard_ExecutorStart standard_ExecutorRun standard_ExecutorFinish standard_ExecutorEnd"
+	if ! command -v valgrind >/dev/null; then
+		say "  there is no valgrind to count instructions"
+		return
+	fi
+	kv_server_stop
+	heap=$(pointcpu_instructions heap_ycsb "$1") kv=$(pointcpu_instructions kv_ycsb "$1")
+	line "Instructions of a hot point read, EXECUTE" "$(ratio "$kv" "$heap") heap, $kv against $heap" "0.9x heap" "$kv <= 0.9 * $heap"
+	# shellcheck disable=SC2086
+	heap=$(pointcpu_instructions heap_ycsb "$1" $executor) kv=$(pointcpu_instructions kv_ycsb "$1" $executor)
+	line "… of these in the executor" "$(ratio "$kv" "$heap") heap, $kv against $heap" "0.9x heap" "$kv <= 0.9 * $heap"
+	kv_server_start
+}
+
 bench_pointcpu()
 {
 	local rows which t ycsb_pad YCSB_CACHE=
@@ -67,6 +106,7 @@ bench_pointcpu()
 	ycsb_load 1000 yes
 	ycsb_server hot
 	pointcpu_lines "loaded" "$rows"
+	pointcpu_instruction_lines "$rows"
 	for which in E F; do
 		for t in heap_ycsb kv_ycsb; do say "  $which, $t: $(ycsb_run $t $which zipfian "$POINTCPU_CLIENTS" "$rows" "$POINTCPU_SECONDS")/s"; done
 	done
