@@ -135,9 +135,19 @@ for my $level (@levels)
 	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'bootlost'");
 	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
 	my $log = -s $node->logfile;
+	# starts that are cut off while they note it forget nothing
+	for my $point (qw(shards_doubted map_kept))
+	{
+		$node->append_conf('postgresql.conf', "kvfdw.stop_points = '$point=kill'");
+		ok(!$node->start(fail_ok => 1), "a start that is cut off at $point");
+	}
+	$node->append_conf('postgresql.conf', "kvfdw.stop_points = ''");
 	restart_killed($node);
 	is(query('SELECT count(*) FROM t_none WHERE k < 50000'), $rows, 'the rows of before the split are there');
 	is(query(q{SELECT count(*) FROM t_none WHERE k > 50000 OR v = 'changed'}), 0, 'what was written since is not');
+	my $size = 0;
+	$size += -s $_ for glob "$dir{$level}/*.val";
+	cmp_ok(query(q{SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), '<=', $size, 'no value file counts twice');
 	is(query(q{SELECT lost_entries FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), 100 + $changed, 'all of it is counted as lost');
 	like(substr(slurp_file($node->logfile), $log), qr/WARNING:  kvfdw table \d+ of database \d+ has lost @{[100 + $changed]} entries/, 'and the server log says so');
 	sound($level, 'with losses');

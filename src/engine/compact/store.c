@@ -18,8 +18,8 @@
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
 
 /*
- * What the store's retired chunks wait for, the last thing first.  until (or NULL: all): of the
- * first n shards, those that wait for no later image than that.
+ * What the store's retired chunks wait for, the last thing first.  until: of the first n shards,
+ * those that wait for no later image than that.
  */
 static KvRetiredWait
 look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
@@ -30,7 +30,7 @@ look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 	kv_each_shard(store, i)
 	{
 		uint64		some;
-		KvRetiredWait waits = kv_retired_wait(store, i, until == NULL ? KV_ANY_IMAGE : i < n ? until[i] : 0, &some);
+		KvRetiredWait waits = kv_retired_wait(store, i, i < n ? until[i] : 0, &some);
 
 		most = Max(most, waits);
 		*bytes += some;
@@ -79,17 +79,16 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 {
 	KvPassPlan	plan = {sorted ? KV_PASS_SORTS : KV_PASS_GIVES_BACK};
 	KvPassResult result = {0};
-	uint64		before;
-	uint64		after;
+	uint64		before = pg_atomic_read_u64(&store->released);
+	uint64		waiting;
 
-	(void) look_at_retired(store, NULL, 0, &before);
 	kv_each_shard(store, i)
 	{
 		CHECK_FOR_INTERRUPTS();
 		kv_shard_compact(store, i, &plan, &result);
 	}
 	memset(done, 0, sizeof(*done));
-	switch (wait_for_images(store, &after))
+	switch (wait_for_images(store, &waiting))
 	{
 		case KV_WAITS_FOR_IMAGE:
 			done->waiting_for = "image";
@@ -105,7 +104,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 				done->waiting_for = "snapshot";
 	}
 	done->moved_bytes = result.moved;
-	done->freed_bytes = before + result.emptied - Min(before + result.emptied, after);
+	done->freed_bytes = pg_atomic_read_u64(&store->released) - before;
 }
 
 void

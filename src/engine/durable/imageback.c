@@ -240,14 +240,36 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 	return true;
 }
 
+/* The manifest of a shard, if it is there and whole: after a power loss it may not be. */
+static bool
+read_noted(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n, KvManifest *manifest)
+{
+	for (int i = 0; i < n; i++)
+	{
+		const char *path = kv_path_manifest(key, shardno);
+		char	   *bytes;
+		Size		len;
+
+		if (files[i].kind != KV_FILE_MANIFEST || (bytes = kv_io_slurp(path, &len)) == NULL)
+			continue;
+		return kv_manifest_parse(key, shardno, path, bytes, len, manifest) == NULL;
+	}
+	return false;
+}
+
 void
 kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 			   bool had_image, uint32 lost)
 {
 	const KvStoreKey *key = &store->key;
 	KvImage image;
+	KvManifest	noted;
 
 	lost += kv_slots_lost(key, shardno);
+
+	/* a start that was cut off has counted more, and maybe removed it */
+	if (read_noted(key, shardno, files, n, &noted) && (noted.files.flags & KV_MANIFEST_SALVAGE))
+		lost = Max(lost, noted.files.lost);
 	if (!find_image(key, shardno, files, n, had_image, &image))
 	{
 		if (lost == 0)

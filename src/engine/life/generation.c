@@ -71,6 +71,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->images_failed, 0);
 		pg_atomic_init_u64(&store->space_left, 0);
 		pg_atomic_init_u64(&store->freeing, 0);
+		pg_atomic_init_u64(&store->released, 0);
 		pg_atomic_init_u64(&store->space_bound_left, 0);
 		pg_atomic_init_u32(&store->space_made, 0);
 		pg_atomic_init_u32(&store->space_waits, 0);

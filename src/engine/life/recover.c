@@ -609,6 +609,19 @@ tell_of_chunk(const KvStore *store, KvAddress place)
 						path, (unsigned long long) info.st_size)));
 }
 
+/* By a shard in the map, or retired there. */
+static bool
+is_listed(KvStore *store, KvAddress place)
+{
+	kv_each_shard(store, i)
+	{
+		if (kv_retired_find(kv_shard(store, i), place) != NULL ||
+			kv_chunk_find(kv_shard(store, i), place) != NULL)
+			return true;
+	}
+	return false;
+}
+
 /*
  * The map is not settled, which happens at level 'none' only: a power loss may lead back to
  * images of shards that it does not have.  What these list is retired until it is.
@@ -617,6 +630,7 @@ static void
 keep_imaged(KvStore *store, const KvFound *found)
 {
 	uint32		first = kv_shard_first(store);
+	KvShard    *to = kv_shard(store, first);
 
 	for (int i = 0; i < found->n; i++)
 	{
@@ -630,10 +644,9 @@ keep_imaged(KvStore *store, const KvFound *found)
 		{
 			const KvChunk *chunk = &image.manifest.chunks[c];
 
-			if (kv_retired_find(kv_shard(store, first), chunk->place) != NULL ||
-				kv_chunk_find(kv_shard(store, first), chunk->place) != NULL)
-				continue;
-			while (!kv_retired_add(kv_shard(store, first), chunk, 0))
+			if (is_listed(store, chunk->place))
+				continue;		/* and counted, and goes from there when the map is settled */
+			while (!kv_retired_add(to, chunk, 0))
 				kv_make_memory(store, first);
 		}
 		pfree(image.manifest.chunks);

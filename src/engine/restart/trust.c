@@ -166,7 +166,9 @@ doubt_shards(const KvStore *store)
 		kv_shard_doubt(store, shard, found.files + at, kv_found_of_shard(&found, at, shard),
 					   kv_imaged_has(imaged, shard), i == 0 ? behind : 0);
 	}
+	KV_STOP_POINT("shards_doubted");
 	kv_map_keep_only(store, map);
+	KV_STOP_POINT("map_kept");
 	pfree(found.files);
 	pfree(map);
 	if (imaged != NULL)
@@ -247,7 +249,7 @@ kv_trust_reset_stores(const KvReset *reset)
 {
 	/* of stores with WAL its slots are logged, of the others they are lost */
 	if (!reset->believed)
-		kv_slots_forget_file();
+		kv_slots_count_lost();
 	if (!reset->believed || reset->backup.redo != 0 || reset->values_lost ||
 		reset->history_lost)
 	{
@@ -258,4 +260,8 @@ kv_trust_reset_stores(const KvReset *reset)
 					(errmsg("kvfdw salvages %d tables with wal level \"none\"", salvaged),
 					 errdetail("What was written to them since the last checkpoint is not proven to be whole.")));
 	}
+
+	/* not before what is lost with it is noted */
+	if (!reset->believed)
+		kv_slots_forget_file();
 }

@@ -453,6 +453,8 @@ kv_chunk_discard(KvStore *store, KvAddress place)
 		pg_atomic_fetch_add_u64(&kv_registry->freeing, info.st_size);
 	}
 	err = kv_io_rename(path, target);
+	if (known && err == 0)
+		pg_atomic_fetch_add_u64(&store->released, info.st_size);
 	if (known && err != 0)
 	{
 		count_less(&store->freeing, info.st_size);

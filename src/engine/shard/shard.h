@@ -199,6 +199,7 @@ struct KvStore
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
 	pg_atomic_uint64 freeing;	/* bytes of chunks that are released, and not freed yet */
+	pg_atomic_uint64 released;	/* bytes of all that were, since it was opened */
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;

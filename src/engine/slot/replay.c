@@ -209,10 +209,15 @@ note_loss(const KvSlotHeader *slot, const char *entries, Size room)
 }
 
 void
-kv_slots_forget_file(void)
+kv_slots_count_lost(void)
 {
 	losses = NIL;
 	kv_slots_visit_file(note_loss);
+}
+
+void
+kv_slots_forget_file(void)
+{
 	(void) kv_io_unlink(KV_SLOT_FILE_PATH);
 }
 

@@ -337,12 +337,10 @@ extern int	kv_values_unsynced(KvShard *shard, KvUnsynced **files);
 extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
 
 /* ---- replay.c ---- */
-/*
- * In the postmaster: the file is not believed.  Notes how many entries it has, if it can be
- * read.
- */
-extern void kv_slots_forget_file(void);
-/* How many entries a shard had in the file that was forgotten. */
+/* In the postmaster: the file is not believed.  Notes how many entries it has, if it can be read. */
+extern void kv_slots_count_lost(void);
+extern void kv_slots_forget_file(void);	/* it goes */
+/* How many entries a shard had in the file that is not believed. */
 extern uint32 kv_slots_lost(const KvStoreKey *key, uint32 shardno);
 /*
  * In a shard's recovery: replay and free what a dead server left.  First, before the key
