@@ -144,6 +144,23 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	query('DROP FOREIGN TABLE long');
 }
 
+# ---- while a shard is copied, what others have emptied goes ----
+{
+	query(kv_table('w', 'k int, v text', 'k', "shards '2', space_amp '1.1'") . q{INSERT INTO w SELECT g, repeat('w', 900) FROM generate_series(-1000, 999) g; SELECT kvfdw_freeze('w')});
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_copied=wait'; SELECT kvfdw_split('w')}, 'copying');
+	stopped($node, 'split_copied');
+	my $there = files_of('w');
+	query(q{SET kvfdw.test_compact = on; DELETE FROM w WHERE k >= 0; SELECT kvfdw_freeze('w')}) for 1 .. 2;
+	my $released = sub { query(q{SELECT retired_chunks = 0 FROM kvfdw_stat_tables WHERE relid = 'w'::regclass}) eq 't' };
+	ok(eval { wait_for('chunks to go', $released) }, 'while a shard is copied what is retired goes');
+	cmp_ok(scalar(files_of('w')), '<', $there, 'its files, too');
+	is(kv_check_clean($node, 'w'), '', 'and all is sound');
+	unlike(go_on($node, 'split_copied', $split), qr/ERROR/, 'the split goes on');
+	is(kv_check_clean($node, 'w'), '', 'and afterwards');
+	query('DROP FOREIGN TABLE w');
+}
+
 # ---- many at once ----
 {
 	my @writers = map { my $n = $_; psql_writer($node, join('', map { "INSERT INTO t SELECT 20000 + $n + g * 10, repeat('w', 300) FROM generate_series(" . ($_ * 100) . ', ' . ($_ * 100 + 99) . ") g;\nUPDATE t SET v = v || 'y' WHERE k BETWEEN 20000 AND 20999 AND k % 10 = $n;\n" } 0 .. 9), "many$n") } 0 .. 3;

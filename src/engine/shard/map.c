@@ -411,6 +411,14 @@ kv_map_begin(KvStore *store, const KvMap *map)
 }
 
 bool
+kv_map_lets_go(const KvStore *store)
+{
+	uint32		state = pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state);
+
+	return state == KV_MAP_SETTLED || state == KV_MAP_CHANGING;
+}
+
+bool
 kv_map_prepare(KvStore *store, const KvMap *map, dsa_pointer *room)
 {
 	const uint32 *shards = kv_map_shards(map);
@@ -445,6 +453,7 @@ kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 
 
 	memcpy(kv_address(room), map, map->bytes);
 	LWLockAcquire(&store->map_lock, LW_EXCLUSIVE);
+	kv_map_set_state(store, KV_MAP_SHOWN);
 	place_shards(store, map);
 	for (int i = 0; i < n; i++)
 		LWLockAcquire(&kv_shard(store, changed[i])->lock, LW_EXCLUSIVE);

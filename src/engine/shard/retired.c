@@ -366,7 +366,7 @@ waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
 		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
 		return KV_WAITS_FOR_CHECKPOINT;
 	/* where shards have changed, those of others too: see kv_chunk_sharers */
-	return shard->image_number < retired->until_image || (store->shape.maps && !kv_map_is_settled(store)) ?
+	return shard->image_number < retired->until_image || (store->shape.maps && !kv_map_lets_go(store)) ?
 		KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
 }
 

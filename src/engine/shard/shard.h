@@ -181,7 +181,8 @@ typedef enum KvStoreState
 typedef enum KvMapState
 {
 	KV_MAP_SETTLED,				/* nothing: it may be changed */
-	KV_MAP_CHANGING,			/* one process changes it */
+	KV_MAP_CHANGING,			/* one process changes it, … */
+	KV_MAP_SHOWN,				/* … and what it has made counts already */
 	KV_MAP_CHANGED,				/* shards lack images captured since */
 	KV_MAP_IMAGED				/* what only the map before needs is to go */
 } KvMapState;
@@ -406,6 +407,8 @@ extern void kv_map_free(KvStore *store);
 extern Size kv_map_memory(const KvMap *map);	/* what kv_map_begin needs */
 extern void kv_map_set_state(KvStore *store, KvMapState state);
 extern bool kv_map_is_settled(const KvStore *store);
+/* May files go that no shard in the map needs?  Else images of shards that have left it may list them. */
+extern bool kv_map_lets_go(const KvStore *store);
 extern bool kv_map_claim(KvStore *store);	/* SETTLED to CHANGING; false: it is not settled */
 
 /* ---- runset.c ---- */

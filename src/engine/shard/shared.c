@@ -95,7 +95,7 @@ kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 
 	/* images of a shard that has left the map may list it until then */
 	pg_read_barrier();
-	if (!kv_map_is_settled(store))
+	if (!kv_map_lets_go(store))
 		return KV_SHARERS_UNKNOWN;
 	sharer = find_sharer(store, shardno, retired->chunk.place);
 	if (sharer != KV_NO_SHARD)
@@ -106,7 +106,7 @@ kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 
 	/* a shard may have been joined meanwhile to one that had been looked at */
 	pg_read_barrier();
-	if (!kv_map_is_settled(store) || pg_atomic_read_u32(&store->map_number) != map)
+	if (!kv_map_lets_go(store) || pg_atomic_read_u32(&store->map_number) != map)
 		return KV_SHARERS_UNKNOWN;
 	forget_in_left(store, retired->chunk.place);
 	return KV_SHARERS_NONE;
