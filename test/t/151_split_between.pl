@@ -161,6 +161,27 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	query('DROP FOREIGN TABLE w');
 }
 
+# ---- a pass that a split meets is the last one before it ----
+{
+	query(kv_table('p', 'k int, v text', 'k', "shards '1', space_amp '1.1'") . q{INSERT INTO p SELECT g * 7 % 1009, repeat('p', 900) FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('p')});
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $pass = psql_writer($node, q{SET kvfdw.stop_points = 'compact_written=wait'; SELECT kvfdw_compact('p', true)}, 'pass');
+	stopped($node, 'compact_written');
+	query(q{ALTER SYSTEM SET kvfdw.test_shard_kb = 300});
+	worker_stop_points($node, 'split_met=wait,compact_slice=wait');
+	stopped($node, 'split_met');
+	query(q{SET kvfdw.stop_points = ''; DELETE FROM p WHERE k % 2 = 0});
+	append_to_file("$data/kvfdw/continue.split_met", '');
+	go_on($node, 'compact_written', $pass);
+	ok(eval { wait_for('the shard to be split', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'p'::regclass}) > 1 }) }, 'a split that has met a pass comes before the next one');
+	query(q{ALTER SYSTEM RESET kvfdw.test_shard_kb});
+	worker_stop_points($node, '');
+	append_to_file("$data/kvfdw/continue.compact_slice", '');
+	is(kv_check_clean($node, 'p'), '', 'and all is sound');
+	query('DROP FOREIGN TABLE p');
+	unlink glob "$data/kvfdw/continue.*";
+}
+
 # ---- many at once ----
 {
 	my @writers = map { my $n = $_; psql_writer($node, join('', map { "INSERT INTO t SELECT 20000 + $n + g * 10, repeat('w', 300) FROM generate_series(" . ($_ * 100) . ', ' . ($_ * 100 + 99) . ") g;\nUPDATE t SET v = v || 'y' WHERE k BETWEEN 20000 AND 20999 AND k % 10 = $n;\n" } 0 .. 9), "many$n") } 0 .. 3;

@@ -202,6 +202,18 @@ is_left_alone(const KvStore *store, uint32 shard, bool order, const KvShardSpace
 	return true;
 }
 
+/* Does a split that has met a pass come first?  *when is lowered to when it does not any more. */
+static bool
+is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
+{
+	TimestampTz until = kv_shard(store, shard)->split_waits;
+
+	if (until <= GetCurrentTimestamp())
+		return false;
+	*when = Min(*when, until);
+	return true;
+}
+
 /* ---- what is to be done ---- */
 
 /*
@@ -222,7 +234,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 
 		kv_shard_space(store, i, horizon, &one);
 		worth = counts ? one.doubtful : failed ? one.failed : one.to_win;
-		if (worth <= most || kv_shard(store, i)->compactor != 0 ||
+		if (worth <= most || kv_shard(store, i)->compactor != 0 || is_left_to_split(store, i, when) ||
 			is_left_alone(store, i, false, &one, when, why))
 			continue;
 		most = worth;
@@ -278,7 +290,8 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		KvShardSpace one;
 		KvTried    *tried;
 
-		if (shard->compactor != 0 || shard->written < KV_ORDER_CHUNKS * kv_chunk_size(0))
+		if (shard->compactor != 0 || shard->written < KV_ORDER_CHUNKS * kv_chunk_size(0) ||
+			is_left_to_split(store, i, when))
 			continue;
 		kv_shard_space(store, i, horizon, &one);
 		if (shard->written < one.live || one.live > KV_ORDER_MOST ||

@@ -144,6 +144,7 @@ typedef struct KvShard
 
 	int			maintainer;		/* pid of the process freezing it, or 0 */
 	uint32		floor;			/* freezes leave runs up to this number, and the base, alone; 0: none */
+	TimestampTz split_waits;	/* a split has met a pass: until then no other comes by itself */
 	int			compactor;		/* pid of the process compacting or splitting it, or 0 … */
 	KvPassPhase pass_phase;		/* … where that is, … */
 	uint64		pass_moved;		/* … bytes that it has moved … */

@@ -29,6 +29,7 @@
 #define KV_BEHIND_PERCENT	90	/* so many of what came last lie behind all that was there */
 #define KV_DESERTED_MS		600000	/* an empty shard goes if nobody has written to it for so long */
 #define KV_PAUSE_MS			60000	/* after an attempt that has failed */
+#define KV_TURN_PAUSE_MS	1000	/* after one that has met a compaction */
 #define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
 
 static int	shard_size_mb = 0;
@@ -245,7 +246,12 @@ kv_split_look(KvStore *store)
 			return true;
 		}
 		if (halves(store, shardno) >= 2)
+		{
+			/* it is the next one there */
+			if (kv_shard(store, shardno)->split_waits > now)
+				store->split_pause = TimestampTzPlusMilliseconds(now, KV_TURN_PAUSE_MS);
 			return false;
+		}
 		store->split_pause = 0;
 	}
 	return false;

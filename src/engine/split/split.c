@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "engine/base/area.h"
 #include "engine/base/types.h"
@@ -29,6 +30,7 @@
 
 #define KV_SWITCH_ITEMS	20000	/* keys of a delta that may be copied while writers wait */
 #define KV_CATCH_UPS	4
+#define KV_TURN_MS		60000	/* for so long passes leave a shard to a split that has met one */
 
 /* Why a shard that could be split was not. */
 typedef enum KvSplitFailure
@@ -63,7 +65,13 @@ become_compactor(KvSplit *split)
 	split->compactor = shard->compactor == 0;
 	if (split->compactor)
 		shard->compactor = MyProcPid;
+
+	/* else it is next: passes may follow each other for as long as the shard is written to */
+	shard->split_waits = split->compactor ? 0 :
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_TURN_MS);
 	LWLockRelease(&shard->lock);
+	if (!split->compactor)
+		KV_STOP_POINT("split_met");
 	return split->compactor;
 }
 
