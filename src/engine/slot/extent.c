@@ -140,8 +140,8 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 }
 
 /* A chunk was closed: what was allocated of its file and never used goes back. */
-static void
-cut(const KvStore *store, KvAddress place, uint64 used)
+void
+kv_value_cut(const KvStore *store, KvAddress place, uint64 used)
 {
 	const char *path = kv_path_value(&store->key, (KvFileId) {place});
 	int			err = kv_io_try_cut(path, used);
@@ -195,7 +195,7 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("chunk_closed");
 	if (closed != 0)
-		cut(store, closed, used);
+		kv_value_cut(store, closed, used);
 	return true;
 }
 
@@ -234,6 +234,21 @@ kv_places_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end)
 	LWLockRelease(&shard->extend_lock);
 }
 
+KvAddress
+kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	closed;
+
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	closed = finish_chunk(store, shardno, used);
+	kv_chunk_close(shard);
+	LWLockRelease(&shard->lock);
+	LWLockRelease(&shard->extend_lock);
+	return closed;
+}
+
 void
 kv_value_close(KvStore *store, uint32 shardno)
 {
@@ -247,7 +262,7 @@ kv_value_close(KvStore *store, uint32 shardno)
 	kv_chunk_close(shard);
 	LWLockRelease(&shard->lock);
 	if (closed != 0)
-		cut(store, closed, used);
+		kv_value_cut(store, closed, used);
 	LWLockRelease(&shard->extend_lock);
 }
 

@@ -130,8 +130,8 @@ absorb(KvAbsorption *absorption)
 	change->neighbour = kv_shard_first(store) == change->shardno ?
 		kv_shard_next(store, change->shardno, 1) : kv_shard_next(store, change->shardno, -1);
 	if (change->neighbour == change->shardno || !maintain_neighbour(absorption) ||
-		!take_empty(absorption) || !prepare_inheritance(absorption) ||
-		!kv_change_make(change, 0, NULL, NULL))
+		!kv_change_make(change, 0, NULL, NULL) ||
+		!take_empty(absorption) || !prepare_inheritance(absorption))
 		return;
 	kv_change_publish(change);
 	kv_retired_inherit(kv_shard(store, change->neighbour), absorption->left, absorption->nleft);

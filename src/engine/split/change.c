@@ -96,7 +96,7 @@ kv_change_drain(KvChange *change)
 	KvStore    *store = change->store;
 	KvShard    *shard = kv_shard(store, change->shardno);
 
-	Assert(change->halted);
+	Assert(change->halted && change->closed == 0);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (shard->open_slot >= 0)
 		kv_slot_seal(store, change->shardno);
@@ -104,7 +104,7 @@ kv_change_drain(KvChange *change)
 	kv_shard_drain(store, change->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
 
 	/* no more extents either, nor chunks: see kv_value_write_extent and kv_value_extend */
-	kv_value_close(store, change->shardno);
+	change->closed = kv_value_close_uncut(store, change->shardno, &change->closed_used);
 }
 
 void
@@ -131,6 +131,8 @@ kv_change_end(KvChange *change)
 
 	forget_map(change);
 	kv_change_resume(change);
+	if (change->closed != 0)
+		kv_value_cut(store, change->closed, change->closed_used);
 	kv_map_set_state(store, change->published ? KV_MAP_CHANGED : KV_MAP_SETTLED);
 	if (!change->published)
 		return;

@@ -25,6 +25,8 @@ typedef struct KvChange
 	bool		halted;			/* writers of the shard wait, … */
 	TimestampTz halted_at;		/* … since then, … */
 	long		halt_us;		/* … or have waited for so long, at most */
+	KvAddress	closed;			/* its chunk that was open, to be cut behind what is used of it; 0: none */
+	uint64		closed_used;
 	bool		published;
 } KvChange;
 

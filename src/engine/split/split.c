@@ -29,7 +29,7 @@
 #include "engine/split/copy.h"
 
 #define KV_SWITCH_ITEMS	20000	/* keys of a delta that may be copied while writers wait */
-#define KV_CATCH_UPS	4
+#define KV_CATCH_UPS	6		/* before writers are halted, and after the map was made */
 #define KV_TURN_MS		60000	/* for so long passes leave a shard to a split that has met one */
 
 /* Why a shard that could be split was not. */
@@ -49,6 +49,7 @@ typedef struct KvSplit
 	KvShard    *shard;
 	KvCopy		copy;
 	uint32		copied;			/* runs up to this number are */
+	int			catch_ups;		/* attempts at copying what was written meanwhile */
 	KvSplitFailure failure;		/* if nothing else is said */
 	bool		compactor;		/* roles that this process has */
 	bool		maintainer;
@@ -180,28 +181,34 @@ copy_runs(KvSplit *split, bool keep)
 	return split->copy.nparts > 1;
 }
 
+/* Is what is left little enough for writers to wait until it is copied?  Without the lock: about so. */
+static bool
+is_caught_up(const KvShard *shard)
+{
+	return shard->active.nitems <= KV_SWITCH_ITEMS && !DsaPointerIsValid(shard->sealed.root);
+}
+
 /* Up to the point where little is left.  True: the caller is the maintainer. */
 static bool
 catch_up(KvSplit *split)
 {
-	become_maintainer(split);
-	if (!copy_runs(split, false))
-		return false;
-	KV_STOP_POINT("split_copied");
-	for (int i = 0; i < KV_CATCH_UPS; i++)
+	do
 	{
+		if (split->catch_ups++ == KV_CATCH_UPS)
+		{
+			split->failure = KV_SPLIT_OUTRUN;
+			return false;
+		}
+		if (split->maintainer)
+			resign_as_maintainer(split);
+
 		/* also what was read from logs when the store was opened */
 		kv_shard_freeze(split->store, split->shardno, KV_FREEZE_SPILL);
 		become_maintainer(split);
 		if (!copy_runs(split, true))
 			return false;
-		if (split->shard->active.nitems <= KV_SWITCH_ITEMS &&
-			!DsaPointerIsValid(split->shard->sealed.root))
-			return true;
-		resign_as_maintainer(split);
-	}
-	split->failure = KV_SPLIT_OUTRUN;
-	return false;
+	} while (!is_caught_up(split->shard));
+	return true;
 }
 
 /* ---- step 4 ---- */
@@ -393,14 +400,40 @@ empty_shard(KvSplit *split)
 	kv_delta_free(&freed);
 }
 
+/*
+ * All that takes long is done, and writers are halted when what they have written meanwhile is
+ * little.  False: give up.
+ */
+static bool
+halt_caught_up(KvSplit *split)
+{
+	for (;;)
+	{
+		drain_before(split);
+		if (is_caught_up(split->shard))
+		{
+			kv_change_halt(split->change);
+			if (is_caught_up(split->shard))
+				return true;
+			kv_change_resume(split->change);
+		}
+		if (!catch_up(split))
+			return false;
+	}
+}
+
 static void
 split_shard(KvSplit *split)
 {
+	become_maintainer(split);
+	if (!copy_runs(split, false))
+		return;
+	KV_STOP_POINT("split_copied");
 	if (!catch_up(split) || !prepare_shards(split))
 		return;
 	KV_STOP_POINT("split_prepared");
-	drain_before(split);
-	kv_change_halt(split->change);
+	if (!halt_caught_up(split))
+		return;
 	kv_change_drain(split->change);
 	KV_STOP_POINT("split_halted");
 	kv_copy_delta(&split->copy, &split->shard->active);
