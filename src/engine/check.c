@@ -393,13 +393,16 @@ check_chunks(KvCheck *check)
 	pfree(now.chunks);
 }
 
-/* Is a chunk in the list of a shard, about to be, or retired, or does a pass make chunks now? */
+/*
+ * Is a chunk in the list of a shard in the map, about to be, or retired, or does a pass make chunks
+ * now?
+ */
 static bool
 is_of_some_shard(KvStore *store, KvAddress place)
 {
 	bool		found = false;
 
-	kv_each_descriptor(store, i)
+	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 
@@ -413,7 +416,18 @@ is_of_some_shard(KvStore *store, KvAddress place)
 	return found;
 }
 
-/* The directory has no chunks but those of the lists. */
+/* Has a shard in the map the file that was found? */
+static bool
+is_known(KvStore *store, const KvFoundFile *file)
+{
+	return file->kind == KV_FILE_CHUNK ? is_of_some_shard(store, kv_found_place(file)) :
+		kv_shard_from(store, file->shard) == file->shard;
+}
+
+/*
+ * The directory has no chunks but those of the lists, and no files but those of shards in the map.
+ * While the map changes, and until it is settled, those of others stay.
+ */
 static void
 check_directory(KvCheck *check)
 {
@@ -423,16 +437,23 @@ check_directory(KvCheck *check)
 	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < found.n; i++)
 	{
-		KvAddress	place;
+		const KvFoundFile *file = &found.files[i];
+		uint32		map = pg_atomic_read_u32(&store->map_number);
+		char		path[MAXPGPATH];
 
-		if (found.files[i].kind != KV_FILE_CHUNK)
-			continue;
 		CHECK_FOR_INTERRUPTS();
-		place = kv_found_place(&found.files[i]);
-		if (!is_of_some_shard(store, place) &&
-			access(kv_path_value(&store->key, kv_file_of(place)), F_OK) == 0)
-			report_problem(check, kv_path_value(&store->key, kv_file_of(place)), 0,
-						   "file is no shard's");
+		pg_read_barrier();
+		if (!kv_map_is_settled(store) || is_known(store, file))
+			continue;
+		if (file->kind == KV_FILE_CHUNK)
+			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_place(file))), sizeof(path));
+		else
+			snprintf(path, sizeof(path), "%s/%s", kv_path_store(&store->key), file->name);
+		if (access(path, F_OK) != 0)
+			continue;
+		pg_read_barrier();
+		if (kv_map_is_settled(store) && map == pg_atomic_read_u32(&store->map_number))
+			report_problem(check, path, 0, "file is no shard's");
 	}
 	pfree(found.files);
 }

@@ -9,7 +9,8 @@
  *				changed.  The map's file is synced before the first of these is renamed.
  *	IMAGED		all have.  The file "imaged" says so.  The maps before, and files of shards
  *				that are in none but those, go as soon as no base backup runs
- *	SETTLED		nothing is left of the maps before, and the map may be changed again
+ *	SETTLED		nothing is left of the maps before, and the map may be changed again.  What
+ *				is gone is so for good, for numbers of shards are given again (split/number.c)
  *
  * So there are at most two maps at a time.  A store that begins at its images takes the
  * newest map all of whose shards have such an image; a shard with which the store was made,
@@ -22,12 +23,16 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
+
+#define KV_PAUSE_MS	2000		/* after files could not be removed */
 
 /* ---- choosing ---- */
 
@@ -136,7 +141,10 @@ compare_numbers(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* Look for, or remove, maps but this one, and files of shards that it does not have. */
+/*
+ * Look for, or remove, maps but this one, and files of shards that it does not have.  False: there
+ * are none, or none is left.
+ */
 static bool
 visit_others(const KvStore *store, const KvMap *map, bool remove)
 {
@@ -160,19 +168,15 @@ visit_others(const KvStore *store, const KvMap *map, bool remove)
 		if (file->kind == KV_FILE_CHUNK ||
 			bsearch(&file->shard, shards, map->nshards, sizeof(uint32), compare_numbers) != NULL)
 			continue;
-		some = true;
 		snprintf(path, sizeof(path), "%s/%s", directory, file->name);
-		if (remove)
-			(void) kv_io_unlink(path);
+		some |= !remove || !kv_io_gone(path);
 	}
 	numbers = kv_map_files(&store->key, &n);
 	for (int i = 0; i < n; i++)
 	{
-		if (numbers[i] == map->number)
-			continue;
-		some = true;
-		if (remove)
-			(void) kv_io_unlink(kv_path_map(&store->key, numbers[i]));
+		/* a map's shards are looked for as long as it is there */
+		if (numbers[i] != map->number && !(remove && some))
+			some |= !remove || !kv_io_gone(kv_path_map(&store->key, numbers[i]));
 	}
 	pfree(numbers);
 	pfree(found.files);
@@ -214,7 +218,12 @@ kv_map_keep_only(const KvStore *store, const KvMap *map)
 		kv_io_sync_file(kv_path_map(&store->key, map->number));
 	kv_io_sync_directory(kv_path_store(&store->key));
 	remove_later(store, map);
-	(void) visit_others(store, map, true);
+	if (visit_others(store, map, true))
+		ereport(ERROR,
+				(errcode(ERRCODE_IO_ERROR),
+				 errmsg("could not remove files of shards that kvfdw table %u of database %u does not have",
+						store->key.relid, store->key.dboid)));
+	kv_io_sync_directory(kv_path_store(&store->key));
 }
 
 bool
@@ -250,6 +259,7 @@ kv_map_is_imaged(KvStore *store)
 void
 kv_map_look(KvStore *store)
 {
+	static TimestampTz failed_at = 0;	/* to remove files */
 	uint32		state = pg_atomic_read_u32(&store->map_state);
 	uint32		number = pg_atomic_read_u32(&store->map_number);
 	bool		imaged;
@@ -271,8 +281,19 @@ kv_map_look(KvStore *store)
 	if (kv_backups_run())
 		return;
 
-	/* nobody changes it in this state */
-	(void) visit_others(store, kv_map_present(store), true);
+	/* nobody changes it in this state; its numbers may be given again when all that has them is gone for good */
+	if (failed_at != 0 && GetCurrentTimestamp() >= failed_at &&
+		!TimestampDifferenceExceeds(failed_at, GetCurrentTimestamp(), KV_PAUSE_MS))
+		return;
+	if (visit_others(store, kv_map_present(store), true))
+	{
+		failed_at = GetCurrentTimestamp();
+		pg_atomic_fetch_add_u32(&store->images_failed, 1);
+		return;
+	}
+	kv_io_sync_directory(kv_path_store(&store->key));
 	KV_STOP_POINT("map_settled");
+	store->settled_once = true;
+	pg_write_barrier();
 	kv_map_set_state(store, KV_MAP_SETTLED);
 }

@@ -131,6 +131,9 @@ extern char *kv_io_slurp(const char *path, Size *len);
 extern int	kv_io_unlink(const char *path);
 extern int	kv_io_rename(const char *from, const char *to);
 
+/* Unlink a file.  False, with a WARNING: it is still there. */
+extern bool kv_io_gone(const char *path);
+
 extern void kv_io_sync_directory(const char *path);	/* makes names in it durable */
 extern void kv_io_mkdir(const char *path);	/* with parents, durable; EEXIST is fine */
 extern void kv_io_rmtree(const char *path);	/* trouble: WARNING, and on */

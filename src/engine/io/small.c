@@ -274,6 +274,16 @@ kv_io_unlink(const char *path)
 	return err;
 }
 
+bool
+kv_io_gone(const char *path)
+{
+	int			err = kv_io_unlink(path);
+
+	if (err != 0 && err != ENOENT)
+		kv_io_error(WARNING, err, path, "remove");
+	return err == 0 || err == ENOENT;
+}
+
 int
 kv_io_rename(const char *from, const char *to)
 {

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -228,16 +229,21 @@ kv_shard_range(const KvStore *store, uint32 shardno, KvKey *lo, KvKey *hi, uint3
 	return true;
 }
 
+bool
+kv_has_descriptor(KvStore *store, uint32 shardno)
+{
+	if (shardno >= pg_atomic_read_u32(&store->numbers))
+		return false;
+	pg_read_barrier();			/* the directory has as many, at least */
+	return DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shardno]);
+}
+
 uint32
 kv_descriptor_from(KvStore *store, uint32 shardno)
 {
-	for (; shardno < pg_atomic_read_u32(&store->numbers); shardno++)
-	{
-		pg_read_barrier();		/* the directory has as many, at least */
-		if (DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shardno]))
-			return shardno;
-	}
-	return KV_NO_SHARD;
+	while (shardno < pg_atomic_read_u32(&store->numbers) && !kv_has_descriptor(store, shardno))
+		shardno++;
+	return kv_has_descriptor(store, shardno) ? shardno : KV_NO_SHARD;
 }
 
 uint32
@@ -247,6 +253,47 @@ kv_shard_from(KvStore *store, uint32 shardno)
 	while (shardno != KV_NO_SHARD && kv_shard(store, shardno)->bounds_since == KV_NOT_IN_MAP)
 		shardno = kv_descriptor_from(store, shardno + 1);
 	return shardno;
+}
+
+/* The map's number when no shard is on its way into the map or out of it. */
+static uint32
+steady_number(KvStore *store)
+{
+	uint32		number;
+
+	pg_read_barrier();
+	if (!store->shape.maps)
+		return newest_number(store);
+	LWLockAcquire(&store->map_lock, LW_SHARED);
+	number = newest_number(store);
+	LWLockRelease(&store->map_lock);
+	return number;
+}
+
+/*
+ * each: of the shards those whose bounds have changed in this map or later, in this round; and the
+ * number of the map when the round began.
+ */
+uint32
+kv_each_next(KvStore *store, uint32 each[2], uint32 shardno)
+{
+	bool		begins = shardno == KV_NO_SHARD;
+
+	for (;;)
+	{
+		if (begins)
+			each[1] = steady_number(store);
+		for (shardno = kv_shard_from(store, begins ? 0 : shardno + 1); shardno != KV_NO_SHARD;
+			 shardno = kv_shard_from(store, shardno + 1))
+		{
+			if (kv_shard(store, shardno)->bounds_since >= each[0])
+				return shardno;
+		}
+		if (steady_number(store) == each[1])
+			return KV_NO_SHARD;
+		each[0] = each[1] + 1;
+		begins = true;
+	}
 }
 
 /* ---- descriptors ---- */
@@ -373,6 +420,14 @@ kv_map_is_settled(const KvStore *store)
 }
 
 bool
+kv_map_lets_go(const KvStore *store)
+{
+	uint32		state = pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state);
+
+	return state == KV_MAP_SETTLED || state == KV_MAP_CHANGING;
+}
+
+bool
 kv_map_claim(KvStore *store)
 {
 	uint32		settled = KV_MAP_SETTLED;
@@ -396,6 +451,7 @@ kv_map_memory(const KvMap *map)
 bool
 kv_map_begin(KvStore *store, const KvMap *map)
 {
+	store->settled_once = false;
 	store->map = dsa_allocate_extended(kv_area(), map->bytes, KV_NO_OOM);
 	if (!DsaPointerIsValid(store->map) || !add_shards(store, kv_map_shards(map), map->nshards))
 	{
@@ -411,14 +467,6 @@ kv_map_begin(KvStore *store, const KvMap *map)
 }
 
 bool
-kv_map_lets_go(const KvStore *store)
-{
-	uint32		state = pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state);
-
-	return state == KV_MAP_SETTLED || state == KV_MAP_CHANGING;
-}
-
-bool
 kv_map_prepare(KvStore *store, const KvMap *map, dsa_pointer *room)
 {
 	const uint32 *shards = kv_map_shards(map);
@@ -428,7 +476,7 @@ kv_map_prepare(KvStore *store, const KvMap *map, dsa_pointer *room)
 
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
-		if (kv_descriptor_from(store, shards[i]) != shards[i])
+		if (!kv_has_descriptor(store, shards[i]))
 			added[n++] = shards[i];
 	}
 	*room = dsa_allocate_extended(kv_area(), map->bytes, KV_NO_OOM);
@@ -449,6 +497,7 @@ void
 kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 *changed, int n)
 {
 	const uint32 *shards = kv_map_shards(map);
+	uint64		next_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 	dsa_pointer before;
 
 	memcpy(kv_address(room), map, map->bytes);
@@ -458,7 +507,7 @@ kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 
 	for (int i = 0; i < n; i++)
 		LWLockAcquire(&kv_shard(store, changed[i])->lock, LW_EXCLUSIVE);
 
-	/* first those that are in it, so that who goes from shard to shard misses none */
+	/* first those that are in it: their descriptors may have been others' */
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
 		if (kv_map_since(map)[i] == map->number)
@@ -469,8 +518,10 @@ kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 
 	{
 		KvShard    *shard = kv_shard(store, changed[i]);
 
-		if (shard->bounds_since != map->number)
-			shard->bounds_since = KV_NOT_IN_MAP;
+		if (shard->bounds_since == map->number)
+			continue;
+		shard->bounds_since = KV_NOT_IN_MAP;
+		shard->left_xid = next_xid;
 	}
 	before = store->map;
 	store->map = room;

@@ -102,6 +102,7 @@ typedef struct KvShard
 
 	/* guarded by lock; changes under map_lock as well */
 	uint32		bounds_since;	/* the map that last changed its bounds, or KV_NOT_IN_MAP */
+	uint64		left_xid;		/* the next xid when it left the map; 0: it has not */
 
 	bool		halted;			/* for a change of the map: writers wait on changed */
 
@@ -216,6 +217,7 @@ struct KvStore
 	uint32		split_from;		/* the maintainer looks at shards from here on … */
 	TimestampTz split_pause;	/* … and not before that */
 	uint32		map_durable;	/* maps up to this number are; the process that makes images */
+	bool		settled_once;	/* since it was opened: numbers without a descriptor have no files */
 	pg_atomic_uint32 numbers;	/* no shard has this number or a greater one */
 	dsa_pointer directory;		/* KvDirectory: where the descriptors are */
 	dsa_pointer blocks;			/* KvShardBlock: what they are allocated in */
@@ -370,17 +372,19 @@ kv_store_nshards(KvStore *store)
 extern uint32 kv_shard_from(KvStore *store, uint32 shardno);
 
 /*
- * Every shard in the map, by number.  Those that come into it meanwhile have greater numbers
- * than what they come from, so all keys are met.
+ * Every shard in the map, by number, and behind the last those whose bounds have changed meanwhile: so
+ * all keys are met, and some perhaps twice.  No lock of a shard is held between two of them.
  */
 #define kv_each_shard(store, shardno) \
-	for (uint32 shardno = kv_shard_from(store, 0); shardno != KV_NO_SHARD; \
-		 shardno = kv_shard_from(store, shardno + 1))
+	for (uint32 each_##shardno[2] = {0, 0}, shardno = kv_each_next(store, each_##shardno, KV_NO_SHARD); \
+		 shardno != KV_NO_SHARD; shardno = kv_each_next(store, each_##shardno, shardno))
+extern uint32 kv_each_next(KvStore *store, uint32 each[2], uint32 shardno);
 
 /* Every shard of which there is a descriptor, in the map or not. */
 #define kv_each_descriptor(store, shardno) \
 	for (uint32 shardno = kv_descriptor_from(store, 0); shardno != KV_NO_SHARD; \
 		 shardno = kv_descriptor_from(store, shardno + 1))
+extern bool kv_has_descriptor(KvStore *store, uint32 shardno);
 /* The least number from one on that has a descriptor, or KV_NO_SHARD. */
 extern uint32 kv_descriptor_from(KvStore *store, uint32 shardno);
 

@@ -17,6 +17,7 @@
 #include "engine/io/io.h"
 #include "engine/slot/slot.h"
 #include "engine/split/internal.h"
+#include "engine/xact/xact.h"
 
 bool
 kv_split_is_possible(KvStore *store)
@@ -40,6 +41,7 @@ KvChange *
 kv_change_begin(KvStore *store, uint32 shardno)
 {
 	KvChange   *change;
+	uint64		horizon = kv_xid_horizon();
 
 	kv_backups_look();
 	if (!kv_split_is_possible(store))
@@ -60,6 +62,7 @@ kv_change_begin(KvStore *store, uint32 shardno)
 		kv_map_set_state(store, KV_MAP_SETTLED);
 		return NULL;
 	}
+	kv_numbers_choose(change, horizon);
 	return change;
 }
 
@@ -124,6 +127,17 @@ forget_map(KvChange *change)
 	change->room = InvalidDsaPointer;
 }
 
+/* Who had the numbers has them again, unless there are shards with them now. */
+static void
+give_back_numbers(KvChange *change)
+{
+	for (int i = 0; i < KV_SPLIT_MOST && !change->published; i++)
+	{
+		if (change->left[i] != 0)
+			kv_shard(change->store, change->numbers[i])->left_xid = change->left[i];
+	}
+}
+
 void
 kv_change_end(KvChange *change)
 {
@@ -133,7 +147,11 @@ kv_change_end(KvChange *change)
 	kv_change_resume(change);
 	if (change->closed != 0)
 		kv_value_cut(store, change->closed, change->closed_used);
-	kv_map_set_state(store, change->published ? KV_MAP_CHANGED : KV_MAP_SETTLED);
+	give_back_numbers(change);
+
+	/* what remains goes before the numbers that it has are given again */
+	kv_map_set_state(store, change->published ? KV_MAP_CHANGED :
+					 change->remains ? KV_MAP_IMAGED : KV_MAP_SETTLED);
 	if (!change->published)
 		return;
 	kv_each_shard(store, i)
@@ -141,14 +159,6 @@ kv_change_end(KvChange *change)
 		if (kv_shard(store, i)->bounds_since > kv_shard(store, i)->image_map)
 			kv_image_want(kv_shard(store, i));
 	}
-}
-
-uint32
-kv_change_number(const KvChange *change, uint32 i)
-{
-	uint32		number = change->before->next_number + i;
-
-	return number < KV_SHARD_NUMBERS ? number : KV_NO_SHARD;
 }
 
 bool
@@ -191,19 +201,54 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 	return true;
 }
 
+/* Nothing of who had the descriptor before; its volume goes on, and so do counts that others compare. */
+static void
+forget_former(KvShard *fresh)
+{
+	Assert(fresh->open_slot < 0 && fresh->sealed_slots < 0 && fresh->maintainer == 0 &&
+		   fresh->compactor == 0 && !DsaPointerIsValid(fresh->active.root) &&
+		   !DsaPointerIsValid(fresh->sealed.root));
+	kv_chunks_free(fresh);
+	kv_retired_free(fresh);
+	fresh->halted = fresh->image_wanted = fresh->pass_failed = fresh->leftovers = false;
+	fresh->chunks_promised = 0;
+	fresh->pass = fresh->countings = fresh->padding = fresh->floor = 0;
+	fresh->doubtful_bytes = fresh->doubtful_until = fresh->redone_bytes = 0;
+	fresh->written = fresh->value_bytes = 0;
+	fresh->open_place = fresh->value_tail = fresh->value_allocated = 0;
+	fresh->pass_phase = KV_PASS_NONE;
+	fresh->split_waits = 0;
+	fresh->pass_moved = fresh->pass_to_move = 0;
+	fresh->unsettled_xid = fresh->settled_horizon = 0;
+	fresh->unsettled_generation = 0;
+	memset(fresh->images, 0, sizeof(fresh->images));
+	fresh->image_number = fresh->image_log = fresh->image_generation = fresh->image_map = 0;
+	fresh->image_tail = 0;
+}
+
 void
-kv_change_init(const KvChange *change, KvShard *fresh)
+kv_change_init(KvChange *change, int n)
 {
 	const KvShard *shard = kv_shard(change->store, change->shardno);
+	KvShard    *fresh = kv_shard(change->store, change->numbers[n]);
+	KvShardFiles files;
 
-	memset(&fresh->files, 0, sizeof(fresh->files));
-	fresh->files.next_run = fresh->files.first_log = fresh->log_number = 1;
-	fresh->sealed_log = 0;
+	kv_number_files(change->store, change->numbers[n], &files);
+	LWLockAcquire(&fresh->extend_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
+	change->left[n] = fresh->left_xid;
+	fresh->left_xid = 0;
+	forget_former(fresh);
+	fresh->files = files;
+	fresh->log_number = files.first_log;
+	fresh->sealed_log = files.first_log - 1;
 	fresh->log_tail = sizeof(KvLogHeader);
 	fresh->key_share_xid = shard->key_share_xid;
 	fresh->frozen_at = GetCurrentTimestamp();
-	pg_atomic_write_u32(&fresh->generation, 1);
+	pg_atomic_fetch_add_u32(&fresh->generation, 1);
 	fresh->recovered = true;
+	LWLockRelease(&fresh->lock);
+	LWLockRelease(&fresh->extend_lock);
 }
 
 void
@@ -237,4 +282,5 @@ kv_change_report(const KvChange *change)
 					after - before + 1, change->shardno, key->relid, key->dboid),
 			 errdetail("It has %u shards now; writers waited for at most %.1f ms.",
 					   after, change->halt_us / 1000.0)));
+	kv_numbers_report(change);
 }

@@ -48,13 +48,15 @@ kv_copy_begin(KvCopy *copy, const KvChange *change, int most)
 	{
 		KvPart	   *part = &copy->parts[i];
 
-		part->shardno = kv_change_number(change, i);
-		part->files.next_run = part->files.first_log = 1;
+		part->shardno = change->numbers[i];
 		part->counts.room = 16;
 		part->counts.doubtful_until = next_xid;
 		part->counts.chunks = palloc0(part->counts.room * sizeof(KvChunkCount));
 		if (part->shardno == KV_NO_SHARD)
 			copy->most = Min(copy->most, i);
+		else
+			kv_number_files(copy->store, part->shardno, &part->files);
+		part->first_run = part->files.next_run;
 	}
 }
 
@@ -219,9 +221,11 @@ kv_copy_delta(KvCopy *copy, const KvDelta *delta)
 	finish(copy, &source);
 }
 
-void
+bool
 kv_copy_discard(KvCopy *copy)
 {
+	bool		gone = true;
+
 	for (int i = 0; i < copy->most; i++)
 	{
 		KvPart	   *part = &copy->parts[i];
@@ -229,7 +233,8 @@ kv_copy_discard(KvCopy *copy)
 		if (part->writer != NULL)
 			kv_run_discard(part->writer);
 		part->writer = NULL;
-		for (uint32 number = 1; number < part->files.next_run; number++)
-			(void) kv_io_unlink(kv_path_run(&copy->store->key, part->shardno, number));
+		for (uint32 number = part->first_run; number < part->files.next_run; number++)
+			gone &= kv_io_gone(kv_path_run(&copy->store->key, part->shardno, number));
 	}
+	return gone;
 }

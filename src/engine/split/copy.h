@@ -19,6 +19,7 @@ typedef struct KvPart
 	uint32		shardno;
 	KvKey		lo;				/* its first key; of the first part not used */
 	KvShardFiles files;
+	uint32		first_run;		/* of those that are made */
 	KvCounts	counts;			/* by chunk of the old shard */
 	KvRunWriter *writer;		/* of the run that is copied now; NULL: it has nothing of that yet */
 	uint32		number;
@@ -41,7 +42,7 @@ extern void kv_copy_begin(KvCopy *copy, const KvChange *change, int most);
 extern bool kv_copy_run(KvCopy *copy, uint32 number, bool base);
 /* Copy what a delta has that nobody writes to, and that nobody else frees. */
 extern void kv_copy_delta(KvCopy *copy, const KvDelta *delta);
-/* The copies go. */
-extern void kv_copy_discard(KvCopy *copy);
+/* The copies go.  False: not all files have. */
+extern bool kv_copy_discard(KvCopy *copy);
 
 #endif							/* KV_SPLIT_COPY_H */

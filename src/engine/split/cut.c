@@ -161,11 +161,11 @@ make_map(KvChange *change, uint32 fresh)
 static void
 cut(KvChange *change)
 {
-	uint32		fresh = kv_change_number(change, 0);
+	uint32		fresh = change->numbers[0];
 
 	if (fresh == KV_NO_SHARD || !make_map(change, fresh))
 		return;
-	kv_change_init(change, kv_shard(change->store, fresh));
+	kv_change_init(change, 0);
 	kv_change_publish(change);
 	kv_stat_add(change->store, KV_COUNT_SPLITS, 1);
 }
@@ -198,6 +198,8 @@ kv_shard_cut(KvStore *store, uint32 shardno)
 		kv_change_end(change);
 		if (done)
 			kv_change_report(change);
+		else
+			kv_numbers_report(change);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

@@ -28,6 +28,9 @@ typedef struct KvChange
 	KvAddress	closed;			/* its chunk that was open, to be cut behind what is used of it; 0: none */
 	uint64		closed_used;
 	bool		published;
+	bool		remains;		/* files of one that was not are still there */
+	uint32		numbers[KV_SPLIT_MOST]; /* for the shards that it makes; KV_NO_SHARD: there are no more */
+	uint64		left[KV_SPLIT_MOST];	/* KvShard.left_xid of those who had these, once they are taken */
 } KvChange;
 
 /* ---- change.c ---- */
@@ -55,13 +58,22 @@ extern void kv_change_drain(KvChange *change);
  * False: there is none.
  */
 extern bool kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bounds);
-/* The number of a shard that is to be made, the first being 0; KV_NO_SHARD: there are no more. */
-extern uint32 kv_change_number(const KvChange *change, uint32 i);
-/* What a new shard begins with that has no entries; nobody knows it yet. */
-extern void kv_change_init(const KvChange *change, KvShard *fresh);
+/* What the shard with the n-th number begins with, which has no entries; nobody knows it yet. */
+extern void kv_change_init(KvChange *change, int n);
 /* The map is there, in its file and in memory.  What it adds is complete.  ERROR: it is not. */
 extern void kv_change_publish(KvChange *change);
 /* Tells the log of one that was published and has ended. */
 extern void kv_change_report(const KvChange *change);
+
+/* ---- number.c ---- */
+/* Choose KvChange.numbers; nobody else changes the map. */
+extern void kv_numbers_choose(KvChange *change, uint64 horizon);
+/* Tells the log when the change has left few, or did not come because there are none. */
+extern void kv_numbers_report(const KvChange *change);
+/* What a shard with this number names first, which nobody has had under it. */
+extern void kv_number_files(const KvStore *store, uint32 number, KvShardFiles *files);
+/* Shards that have left the map give up the memory of their lists, if nobody knows them any more. */
+extern void kv_left_free(KvStore *store);
+extern void kv_number_gucs(void);
 
 #endif							/* KV_SPLIT_INTERNAL_H */

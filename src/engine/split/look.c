@@ -48,6 +48,7 @@ kv_split_gucs(void)
 							"0: shards are not split by themselves.",
 							&shard_size_mb, 0, 0, 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+	kv_number_gucs();
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_shard_kb",
 							"Sets how many kB of values a shard has before it is split, for tests.",
@@ -227,6 +228,7 @@ kv_split_look(KvStore *store)
 	TimestampTz pause = store->split_pause;
 	uint32		looks = kv_store_nshards(store);
 
+	kv_left_free(store);
 	if (!is_wanted() || RecoveryInProgress() || !kv_split_is_possible(store) ||
 		(now < pause && now > TimestampTzPlusMilliseconds(pause, -KV_PAUSE_MS)))
 		return false;

@@ -233,12 +233,12 @@ prepare_shards(KvSplit *split)
 	{
 		KvShard    *fresh = kv_shard(split->store, shards[i]);
 
-		kv_change_init(split->change, fresh);
+		kv_change_init(split->change, i);
 
 		/* one more may be opened before writers are halted */
 		if (!kv_chunks_make_room(fresh, split->shard->nchunks + 2))
 			return false;
-		kv_log_create(&split->store->key, shards[i], 1);
+		kv_log_create(&split->store->key, shards[i], fresh->log_number);
 	}
 	return true;
 }
@@ -468,15 +468,18 @@ end_split(KvSplit *split)
 	{
 		/* a map whose shards have no files would say that there are no rows */
 		kv_change_forget_file(split->change);
-		kv_copy_discard(&split->copy);
+		split->change->remains |= !kv_copy_discard(&split->copy);
 		for (int i = 0; i < split->copy.nparts; i++)
 		{
 			uint32		shardno = split->copy.parts[i].shardno;
 
-			(void) kv_io_unlink(kv_path_manifest(&split->store->key, shardno));
-			(void) kv_io_unlink(kv_path_log(&split->store->key, shardno, 1));
-			if (kv_descriptor_from(split->store, shardno) == shardno)
-				forget_chunks(kv_shard(split->store, shardno));
+			split->change->remains |= !kv_io_gone(kv_path_manifest(&split->store->key, shardno));
+			if (!kv_has_descriptor(split->store, shardno))
+				continue;
+			split->change->remains |=
+				!kv_io_gone(kv_path_log(&split->store->key, shardno,
+										kv_shard(split->store, shardno)->log_number));
+			forget_chunks(kv_shard(split->store, shardno));
 		}
 	}
 	kv_change_end(split->change);
@@ -519,6 +522,8 @@ try_split(KvSplit *split, int most)
 	end_split(split);
 	if (done)
 		kv_change_report(split->change);
+	else
+		kv_numbers_report(split->change);
 	return done;
 }
 

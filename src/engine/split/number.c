@@ -1,0 +1,175 @@
+/*
+ * number.c
+ *		Numbers of shards, and what shards that have left the map still hold.
+ *
+ * A number names files and a descriptor.  A shard that has left the map keeps both for a
+ * while: the files until the map is settled (durable/mapback.c), the descriptor, with its list
+ * of chunks, for who has known the shard and not ended yet.  Sessions that have are behind
+ * the horizon of xids: they have a snapshot, or a transaction that wrote.  Workers come with a
+ * number, and look at each step whether the shard is in the map; so to them the next shard
+ * of that number is as good.
+ *
+ * Then the number is given again, with the descriptor.  Runs and logs of the new shard go on
+ * behind the numbers that the old one's had, for processes keep runs by these; and
+ * its chunks behind the addresses, of which it has a volume.  Not at level 'none', where files of a
+ * shard with a number that is new to the map are what a power loss has taken: see
+ * kv_map_entries_behind.  There only splits leave numbers behind, one for eight new ones.
+ *
+ * After a start there are descriptors for the shards in the map only, and numbers that the
+ * map before had may have files until it has been settled once.
+ */
+#include "postgres.h"
+
+#include "utils/guc.h"
+
+#include "engine/base/area.h"
+#include "engine/base/types.h"
+#include "engine/split/internal.h"
+#include "engine/xact/xact.h"
+
+#define KV_FEW_NUMBERS(all)	((all) / 16)
+
+#ifdef KVFDW_FAULTS
+static int	test_numbers = 0;
+#endif
+
+/* How many numbers there are. */
+static uint32
+all_numbers(void)
+{
+#ifdef KVFDW_FAULTS
+	if (test_numbers > 0)
+		return test_numbers;
+#endif
+	return KV_SHARD_NUMBERS;
+}
+
+void
+kv_number_gucs(void)
+{
+#ifdef KVFDW_FAULTS
+	DefineCustomIntVariable("kvfdw.test_shard_numbers",
+							"Sets how many numbers of shards a table has, for tests.",
+							NULL, &test_numbers, 0, 0, KV_SHARD_NUMBERS,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+#endif
+}
+
+/* Has it left the map, and has everybody ended who may have known it before?  Lock held. */
+static bool
+is_forgotten(const KvShard *shard, uint64 horizon)
+{
+	return shard->bounds_since == KV_NOT_IN_MAP && shard->left_xid != 0 &&
+		shard->left_xid < horizon && shard->maintainer == 0 && shard->compactor == 0;
+}
+
+void
+kv_left_free(KvStore *store)
+{
+	uint64		horizon = 0;
+
+	if (!store->shape.maps || !kv_map_is_settled(store))
+		return;
+	kv_each_descriptor(store, i)
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		if (shard->bounds_since != KV_NOT_IN_MAP ||
+			(!DsaPointerIsValid(shard->chunks) && !DsaPointerIsValid(shard->retired)))
+			continue;
+		if (horizon == 0)
+			horizon = kv_xid_horizon();
+		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+
+		/* the number may be about to be given again */
+		if (is_forgotten(shard, horizon) && kv_map_is_settled(store))
+		{
+			kv_chunks_free(shard);
+			kv_retired_free(shard);
+			shard->value_bytes = 0;
+		}
+		LWLockRelease(&shard->lock);
+		LWLockRelease(&shard->extend_lock);
+	}
+}
+
+/* May a number that the map has had, or has, be given to another shard? */
+static bool
+is_free(KvStore *store, uint32 number, uint64 horizon)
+{
+	KvShard    *shard;
+	bool		is;
+
+	if (!kv_has_descriptor(store, number))
+		return store->settled_once;
+	shard = kv_shard(store, number);
+	if (shard->bounds_since != KV_NOT_IN_MAP)
+		return false;
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	is = is_forgotten(shard, horizon);
+	LWLockRelease(&shard->lock);
+	return is;
+}
+
+void
+kv_numbers_choose(KvChange *change, uint64 horizon)
+{
+	KvStore    *store = change->store;
+	uint32		next = change->before->next_number;
+	int			n = 0;
+
+	if (store->shape.wal != KV_WAL_NONE)
+	{
+		for (uint32 number = 0; number < next && n < KV_SPLIT_MOST; number++)
+		{
+			if (is_free(store, number, horizon))
+				change->numbers[n++] = number;
+		}
+	}
+	for (; n < KV_SPLIT_MOST; n++)
+		change->numbers[n] = next < all_numbers() ? next++ : KV_NO_SHARD;
+}
+
+/* Has a map almost all numbers behind it? */
+static bool
+is_short(const KvMap *map)
+{
+	return map->next_number > all_numbers() - KV_FEW_NUMBERS(all_numbers());
+}
+
+void
+kv_numbers_report(const KvChange *change)
+{
+	const KvStoreKey *key = &change->store->key;
+
+	if (change->published ? !is_short(change->after) || is_short(change->before) :
+		change->numbers[1] != KV_NO_SHARD)
+		return;
+	ereport(WARNING,
+			(change->published ?
+			 errmsg("kvfdw table %u of database %u runs short of numbers for shards",
+					key->relid, key->dboid) :
+			 errmsg("kvfdw table %u of database %u has no numbers for more shards",
+					key->relid, key->dboid),
+			 errdetail("It has had %u of %u; when they are used up its shards are split no more, and grow.",
+					   change->published ? change->after->next_number : change->before->next_number,
+					   all_numbers()),
+			 errhint("Copy its rows to another table, or TRUNCATE it and load them again.")));
+}
+
+/* What the files of the next shard with the number begin at. */
+void
+kv_number_files(const KvStore *store, uint32 number, KvShardFiles *files)
+{
+	memset(files, 0, sizeof(*files));
+	files->next_run = files->first_log = 1;
+	if (store->shape.wal != KV_WAL_NONE &&
+		kv_has_descriptor(unconstify(KvStore *, store), number))
+	{
+		const KvShard *before = kv_shard(store, number);
+
+		files->next_run = Max(before->files.next_run, 1);
+		files->first_log = before->log_number + 1;
+	}
+}

@@ -1,0 +1,144 @@
+# Promise: numbers and memory of shards that have left the map are given again when nobody knows those shards any more, and
+# not before; files that could not be removed keep theirs; what nobody needs any more and is still there kvfdw_check tells of;
+# and a table that runs short of numbers says so and goes on (I 18).
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no shards' if heap_only();
+my $node = kv_cluster('shard_numbers', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.space_amp' => 0, 'kvfdw.compact_order' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits passes compact));
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my $data = $node->data_dir;
+
+sub query { return $node->safe_psql('postgres', @_); }
+sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
+sub shards { my ($table) = @_; return query("SELECT shards FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
+sub files { my ($table, $like) = @_; my $oid = query("SELECT '$table'::regclass::oid"); return glob "$data/kvfdw/5/$oid/0*/$like"; }
+sub numbers { my ($table) = @_; my %n = map { m{/([0-9a-f]{5})\.[^/]*(?:log|run|manifest)$} ? (hex $1 => 1) : () } files($table, '*'); return sort { $a <=> $b } keys %n; }
+sub set { my ($name, $value) = @_; query(defined $value ? "ALTER SYSTEM SET kvfdw.$name = '$value'" : "ALTER SYSTEM RESET kvfdw.$name"); $node->reload; return; }
+sub same
+{
+	my ($when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
+	is(query('SELECT count(*) FROM t'), query('SELECT count(*) FROM heap'), "$when: as many as are counted");
+	is(kv_check_clean($node, 't'), '', "$when: sound");
+	return;
+}
+my $round = 0;
+sub fill { $round++; both("INSERT INTO T SELECT g * 7 % 1009, rpad(md5((g * $round)::text), 20 + g * 37 % 900, 'v') FROM generate_series(1, 1000) g"); return; }
+
+# All rows go, and the shards are joined to one.
+sub empty
+{
+	both('DELETE FROM T');
+	query(q{SELECT kvfdw_freeze('t'); SELECT pg_current_xact_id()});
+	set('test_shard_kb', 1000000);
+	ok(eval { wait_for('shards to be joined', sub { shards('t') == 1 }) }, 'emptied shards are joined') or diag shards('t');
+	set('test_shard_kb');
+	return;
+}
+
+# ---- split and joined for ever ----
+query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '1'"));
+fill();
+cmp_ok(query(q{SELECT kvfdw_split('t')}), '==', 8, 'a shard becomes eight');
+is(join(' ', numbers('t')), '1 2 3 4 5 6 7 8', 'with numbers of their own');
+empty();
+my $session = $node->background_psql('postgres');
+fill();
+$session->query_safe('BEGIN; DECLARE c CURSOR FOR SELECT k, md5(v) FROM t ORDER BY k; FETCH 10 FROM c');
+my $seen = query('SELECT k, md5(v) FROM heap ORDER BY k OFFSET 10');
+my ($known) = numbers('t');
+query(q{SELECT kvfdw_split('t')});
+cmp_ok((numbers('t'))[-1], '<=', 8, 'numbers of shards that have left are given again');
+both(q{INSERT INTO T SELECT 10000 + g, 'end' FROM generate_series(1, 100) g});
+query(q{SELECT kvfdw_split('t', true)});
+is(scalar(grep { $_ == $known } numbers('t')), 0, 'but not that of one which somebody may know');
+ok($session->query_safe('FETCH ALL FROM c') eq $seen, 'who began before sees what was there then');
+$session->quit;
+same('split again');
+for (1 .. 3)
+{
+	empty();
+	fill();
+	query(q{SELECT kvfdw_split('t')});
+	same("round $_") if $_ == 3;
+}
+cmp_ok((numbers('t'))[-1], '<', 32, 'and again and again');
+kill_all($node);
+restart_killed($node);
+same('killed');
+query(q{SELECT kvfdw_split('t')});
+same('killed, and split');
+$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another'");
+kill_all($node);
+restart_killed($node);
+same('after a power cut');
+
+# ---- files that stay ----
+{
+	query(kv_table('s', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO s SELECT g, repeat('s', 700) FROM generate_series(1, 1000) g});
+	set('fault', 'unlink:1+:EIO');
+	my ($rc, $out, $err) = $node->psql('postgres', q{SET kvfdw.fault = ''; SELECT kvfdw_split('s')});
+	like($err, qr/ERROR:  could not make the last split durable/, 'a split whose old files stay is not done with');
+	like(slurp_file($node->logfile), qr/WARNING:  could not remove .*Input\/output error/, 'the server log tells why');
+	set('fault');
+	ok(eval { wait_for('files to go', sub { !grep { $_ == 0 } numbers('s') }) }, 'they go when that is possible');
+	is(kv_check_clean($node, 's'), '', 'and nothing stays');
+
+	# what a split that fails has made
+	query(q{SELECT pg_current_xact_id()});
+	($rc, $out, $err) = $node->psql('postgres', q{SET kvfdw.stop_points = 'split_manifests=error'; SET kvfdw.fault = 'unlink:1+:EIO'; SELECT kvfdw_split('s')});
+	like($err, qr/ERROR/, 'a split fails, and its files stay');
+	ok(eval { wait_for('files to go', sub { join(' ', numbers('s')) eq '1 2 3 4 5 6 7 8' }) }, 'they go before their numbers are given again') or diag join ' ', numbers('s');
+	cmp_ok(query(q{SELECT kvfdw_split('s')}), '>', 8, 'the next one goes through');
+	is(query('SELECT count(*), sum(length(v)) FROM s'), '1000|700000', 'with all rows');
+}
+
+# ---- what nobody needs ----
+{
+	query(kv_table('l', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO l SELECT g, repeat('l', 700) FROM generate_series(1, 1000) g});
+	my ($chunk) = files('l', '*.val');
+	link $chunk, "$data/kept" or die;
+	query(q{SELECT kvfdw_split('l')});
+	my $size = 0;
+	$size += -s $_ for files('l', '*.val');
+	my $freed = query(q{SELECT freed_bytes FROM kvfdw_compact('l', true)});
+	cmp_ok($freed, '<=', $size, 'a value file in common counts once');
+	cmp_ok($freed, '>', 0, 'and it counts');
+	ok(eval { wait_for('the chunk to go', sub { !-e $chunk }) }, 'a chunk of before a split goes');
+	is(kv_check_clean($node, 'l'), '', 'then all is sound');
+	rename "$data/kept", $chunk or die;
+	like(answer($node, q{SELECT file, problem FROM kvfdw_check('l')}), qr/\.val\|file is no shard's/, 'one that has not gone is told of');
+	unlink $chunk;
+	my ($manifest) = files('l', '*.manifest');
+	my $other = $manifest =~ s{/[0-9a-f]{5}\.}{/00000.}r;
+	link $manifest, $other or die;
+	like(answer($node, q{SELECT file, problem FROM kvfdw_check('l')}), qr/00000\.manifest\|file is no shard's/, 'so is a file of a shard that has left');
+	unlink $other;
+	is(kv_check_clean($node, 'l'), '', 'and that is all');
+}
+
+# ---- no more numbers ----
+{
+	set('test_shard_numbers', 20);
+	query(kv_table('n', 'k int, v text', 'k', "shards '1', wal 'none'") . q{INSERT INTO n SELECT g, repeat('n', 700) FROM generate_series(1, 1000) g});
+	is(query(q{SELECT kvfdw_split('n')}), 8, 'there are numbers for eight shards');
+	my ($rc, $out, $err) = $node->psql('postgres', q{SELECT kvfdw_split('n')});
+	like($err, qr/WARNING:  kvfdw table \d+ of database \d+ runs short of numbers for shards\nDETAIL:  It has had 20 of 20;/, 'a table that runs short of them says so');
+	like($err, qr/WARNING:  kvfdw table \d+ of database \d+ has no numbers for more shards/, 'and when there are none');
+	is($out, 17, 'it has those that it could get');
+	($rc, $out, $err) = $node->psql('postgres', q{SELECT kvfdw_split('n', true)});
+	like($err, qr/has no numbers for more shards/, 'nor is one cut');
+	is(query('SELECT count(*), sum(length(v)) FROM n'), '1000|700000', 'all rows are there');
+	is(kv_check_clean($node, 'n'), '', 'and sound');
+}
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no process has crashed');
+$node->stop;
+done_testing();
