@@ -10,6 +10,8 @@
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
 #   SEED=n               repeat a round's choices, with ROUNDS=1
 #   CHUNK_KB=64          the smallest value files of so many kB
+#   PASSES=on            all tables are compacted all the time
+#   SPLITS=on            shards are split and cut all the time
 #
 # append, bank, counters, registers, crowd and space:
 #
