@@ -138,10 +138,10 @@ for my $level (@levels)
 	# starts that are cut off while they note it forget nothing
 	for my $point (qw(shards_doubted map_kept))
 	{
-		$node->append_conf('postgresql.conf', "kvfdw.stop_points = '$point=kill'");
+		$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = '$point=kill'");
 		ok(!$node->start(fail_ok => 1), "a start that is cut off at $point");
 	}
-	$node->append_conf('postgresql.conf', "kvfdw.stop_points = ''");
+	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
 	restart_killed($node);
 	is(query('SELECT count(*) FROM t_none WHERE k < 50000'), $rows, 'the rows of before the split are there');
 	is(query(q{SELECT count(*) FROM t_none WHERE k > 50000 OR v = 'changed'}), 0, 'what was written since is not');
