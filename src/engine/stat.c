@@ -142,9 +142,10 @@ describe(KvStore *store, KvStoreStats *stats)
 	}
 	stats->retired_bytes += pg_atomic_read_u64(&store->freeing);
 	kv_store_space(store, &space);
-	stats->live_bytes = space.all.live - space.all.stuck - space.all.failed;
+	stats->live_bytes = space.all.live + space.all.kept - space.all.stuck - space.all.failed;
 	stats->unsorted_bytes = space.all.unsorted;
-	stats->space_bound = space.bound;
+	stats->space_bound = space.bound == PG_UINT64_MAX ? space.bound :
+		space.bound + space.given_up + space.granted;
 	stats->space_waits_for = kv_space_wait_names[pg_atomic_read_u32(&store->space_waits)];
 	if (stats->retired_bytes > 0)
 		stats->retired_waits_for = kv_retired_wait_names[waits];

@@ -8,8 +8,8 @@
 #
 # Runs a server of its own in DIRECTORY (default: below $TESTDIR or .).  The same tables go
 # through all rounds; each has another pattern: uniform, skewed, a window that moves, values that
-# grow and shrink, rows that come and go.  A sample is beyond the bound if what value files have, without what is
-# retired for a checkpoint, is more than that percentage above it.  Prints TAP, one test per round.
+# grow and shrink, rows that come and go.  A sample is beyond the bound if what value files have, those too that
+# were emptied and have not gone, is more than that percentage above it; files have what is allocated ahead and being written besides, which is told.  Prints TAP, one test per round.
 use strict;
 use warnings;
 use FindBin;
@@ -69,7 +69,9 @@ my @samples;
 sub sample
 {
 	my ($mark) = @_;
-	my $rows = query("SELECT relid, value_file_bytes + CASE WHEN retired_waits_for = 'checkpoint' THEN 0 ELSE retired_bytes END, live_bytes, space_bound, coalesce(space_waits_for, '') FROM kvfdw_stat_tables WHERE relid::text LIKE 't\\_%'") // return;
+	my $rows = query("SELECT relid, value_file_bytes + retired_bytes, live_bytes, space_bound, coalesce(space_waits_for, ''),
+		(SELECT sum((pg_stat_file(d || f, true)).size) FROM format('kvfdw/%s/%s/%s/', (SELECT oid FROM pg_database WHERE datname = current_database()), relid::oid, lpad(to_hex(generation), 8, '0')) d, pg_ls_dir(d) f WHERE f LIKE '%.val')
+		FROM kvfdw_stat_tables WHERE relid::text LIKE 't\\_%'") // return;
 	push @samples, map { [ $mark, split /\|/, $_, -1 ] } @$rows;
 	return;
 }
@@ -102,17 +104,21 @@ sub play
 	my $pattern = $round->{pattern};
 	my ($results, $story, $wrong) = contest($round->{kills}, sub { query('CHECKPOINT') if rand() < 0.05 },
 		sub { sampler($pattern, @_) }, map { my $c = $_; sub { client($c, $pattern, @_) } } 0 .. $option->{clients} - 1);
-	my (@wrong, %worst, %beyond, $n, $done) = @$wrong;
+	my (@wrong, %worst, %files, %beyond, %last, @seen, $n, $done) = @$wrong;
 	for my $result (@$results)
 	{
 		$done += $result->{done} // 0;
 		for (@{ $result->{samples} // [] })
 		{
-			my ($held, $t, $taken, $live, $bound, $waits) = @$_;
+			my ($held, $t, $taken, $live, $bound, $waits, $files) = @$_;
+			my $told = "$t: $taken bytes, $live live, bound $bound, waits for \"$waits\"";
+			push @seen, $last{$t} // (), $told if !$held && $bound ne '' && $taken > $bound * (1 + $option->{beyond} / 100);
+			$last{$t} = $told;
 			next if $held || $waits =~ /backup/ || $bound eq '';
 			$n++;
 			my $over = $taken / $bound;
 			$worst{$t} = $over if $over > ($worst{$t} // 0);
+			$files{$t} = $files / $bound if $files / $bound > ($files{$t} // 0);
 			$beyond{$t}++ if $over > 1 + $option->{beyond} / 100;
 		}
 	}
@@ -129,9 +135,10 @@ sub play
 		select undef, undef, undef, 0.5;
 	}
 	for (@samples) { push @wrong, "$_->[1] stays beyond its bound: $_->[2] of $_->[4], waits for \"$_->[5]\"" if $_->[2] > $_->[4] }
+	push @wrong, @seen if @wrong;
 	push @wrong, kvfdw_problems(@tables);
 	splice @wrong, 20;
-	return (join('; ', "$pattern: " . ($done // 0) . ' transactions, ' . ($n // 0) . ' samples, at most ' . join(', ', map { sprintf "%s %.2f", $_, $worst{$_} } sort keys %worst) . ' of the bound', @$story), @wrong);
+	return (join('; ', "$pattern: " . ($done // 0) . ' transactions, ' . ($n // 0) . ' samples, at most ' . join(', ', map { sprintf "%s %.2f (files %.2f)", $_, $worst{$_}, $files{$_} } sort keys %worst) . ' of the bound', @$story), @wrong);
 }
 
 # What a SIGKILL leaves in the page cache need not be on the device.

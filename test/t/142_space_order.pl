@@ -51,7 +51,9 @@ query(kv_table('due', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER 
 my $given_up = sub { query('SELECT count(*) FROM kvfdw_stat_compact') == 0 };
 step_on($node, 'compact_slice', $given_up);
 ok(!$given_up->(), 'it is not given up for a table that has grown');
-query('UPDATE due SET v = v') for 1 .. 3;
+# it comes to its bound, and waits there
+my $writer = psql_writer($node, "SET kvfdw.stop_points = '';" . 'UPDATE due SET v = v;' x 3, 'due');
+wait_for('a writer to wait', sub { stat_of('due', 'space_waits') > 0 || ended($writer) });
 worker_stop_points($node, 'compact_chosen=wait');
 go_on($node, 'compact_slice');
 stopped($node, 'compact_chosen');
@@ -59,6 +61,7 @@ is(query("SELECT relid::regclass FROM kvfdw_stat_compact"), 'due', 'but for one 
 is(stat_of('last', 'passes'), 0, 'it is given up');
 worker_stop_points($node, '');
 go_on($node, 'compact_chosen');
+is(outcome($writer), '', 'and its writer goes on');
 wait_for('order of another', sub { stat_of('last', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
 is(stat_of('sorted', 'passes, moved_bytes'), '0|0', 'values that lie in order as they are stay');
 is(stat_of('mixed', 'moved_bytes'), $moved, 'and so do those that were put in order');

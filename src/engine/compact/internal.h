@@ -205,6 +205,8 @@ extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *p
 extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live);
 
 /* ---- worker.c ---- */
+extern int	kv_release_ms;
+
 /*
  * In a pass that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside
  * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.

@@ -19,6 +19,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
+#include "engine/shard/space.h"
 
 #define KV_PACE_STEP	((uint64) 1024 * 1024)
 #define KV_PACE_LOOK_MS 100		/* does somebody else use the device? */
@@ -52,10 +53,12 @@ kv_pace_begin(KvPace *pace, KvStore *store)
 static double
 duty(const KvPace *pace)
 {
-	int64		left = (int64) pg_atomic_read_u64(&pace->store->space_left);
-	int64		bound_left = (int64) pg_atomic_read_u64(&pace->store->space_bound_left);
+	bool		awaited = kv_pass_is_awaited();
+	int64		left;
+	int64		bound_left;
 
-	if (bound_left <= 0 || kv_pass_is_awaited())
+	kv_space_left(pace->store, &left, &bound_left);
+	if (bound_left <= 0 || awaited || kv_space_is_awaited())
 		return 1;
 	if (!pace->busy)
 		return KV_DUTY_ALONE;
@@ -75,6 +78,7 @@ kv_pace(KvPace *pace, uint64 bytes)
 	pace->bytes += bytes;
 	if (pace->bytes < KV_PACE_STEP)
 		return;
+	kv_space_beat(pace->store);
 	now = GetCurrentTimestamp();
 	worked = Max(now - pace->since, 0);
 	if (now < pace->looked || now - pace->looked >= KV_PACE_LOOK_MS * INT64CONST(1000))

@@ -28,6 +28,7 @@
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/base/worker.h"
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
 #include "engine/slot/slot.h"
@@ -50,7 +51,7 @@ typedef struct KvPass
 	KvStore    *store;
 	uint32		shardno;
 	const KvPassPlan *plan;
-	uint64		to_move;		/* about so many bytes */
+	uint64		to_move;		/* about so many bytes, which the store's account knows */
 	uint64		held;			/* as in KvPassResult … */
 	bool		was_sorted;		/* … as this is … */
 	bool		gave_up;		/* … and this */
@@ -96,6 +97,10 @@ kv_compact_gucs(void)
 							 "Makes the maintainer compact all tables all the time, for tests.",
 							 NULL, &kv_test_passes, false,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.test_space_release",
+							"How long files may not go until nobody waits for them.",
+							NULL, &kv_release_ms, 10000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
 #endif
 }
 
@@ -131,6 +136,7 @@ set_phase(KvPass *pass, KvPassPhase phase)
 {
 	kv_shard(pass->store, pass->shardno)->pass_phase = phase;
 	kv_progress_phase(kv_pass_phase_names[phase]);
+	kv_space_beat(pass->store);
 }
 
 /* The pass has ended, in whatever way.  What it leaves is named by a manifest. */
@@ -150,6 +156,7 @@ end_pass(KvPass *pass)
 	if (pass->number != 0)
 		(void) kv_io_unlink(kv_path_run(&pass->store->key, pass->shardno, pass->number));
 	kv_output_end(&pass->output, pass->moves.published);
+	kv_space_moved(pass->store, pass->plan->aim == KV_PASS_BOUNDS, pass->to_move);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shard->nchunks; i++)
@@ -231,6 +238,7 @@ choose_victims(KvPass *pass)
 
 	pass->slice.nvictims = kv_choose_victims(pass->store, pass->shardno, pass->plan, Max(room, 0),
 											 &pass->slice.victims, &pass->to_move);
+	kv_space_move(pass->store, pass->plan->aim == KV_PASS_BOUNDS, pass->to_move);
 	if (pass->slice.nvictims > 0 && (int64) pass->to_move > room)
 		ereport(ERROR,
 				(errcode(ERRCODE_DISK_FULL),
@@ -239,8 +247,6 @@ choose_victims(KvPass *pass)
 				 errdetail("%llu bytes are to be moved, and the index is to be written anew; a part of the file system is left to others.",
 						   (unsigned long long) pass->to_move),
 				 errhint("Check free disk space.")));
-	if (pass->plan->aim == KV_PASS_BOUNDS && pass->slice.nvictims > 0)
-		kv_space_answer(pass->store, true);
 }
 
 /* The entries of all chunks are in runs, and what is dead in them is known exactly. */
@@ -264,6 +270,7 @@ choose(KvPass *pass)
 		kv_walk_count(&pass->walk, pass->store, pass->shardno, &counted);
 	}
 	pass->held = counted.held;
+	pass->moves.written = shard->written;
 	if (pass->plan->aim != KV_PASS_COUNTS)
 		choose_victims(pass);
 	shard->pass_to_move = pass->to_move;
@@ -274,23 +281,11 @@ choose(KvPass *pass)
 
 /* ---- steps 1 and 2 ---- */
 
-/* Writers may have written what is new, and have room for it. */
-static void
-count_anew(const KvPass *pass)
-{
-	KvStoreSpace space;
-
-	if (pass->plan->aim != KV_PASS_BOUNDS)
-		return;
-	kv_store_space(pass->store, &space);
-	kv_space_count_from(pass->store, &space);
-	ConditionVariableBroadcast(&kv_compactor->made);
-}
-
 void
 kv_pass_interrupts(const KvStore *store)
 {
 	kv_maintenance_interrupts();
+	kv_worker_reload();
 	if (pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->state)) == KV_STORE_DROPPED)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -302,7 +297,7 @@ static void
 look_up(KvPass *pass)
 {
 	kv_pass_interrupts(pass->store);
-	count_anew(pass);
+	kv_space_beat(pass->store);
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	kv_progress_done(pass->slice.moved);
 	pass->gave_up |= pass->plan->unless_sorted && kv_pass_is_awaited();

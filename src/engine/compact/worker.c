@@ -6,11 +6,18 @@
  * of them every ten seconds, for transactions that have aborted, snapshots that have ended and
  * what redo has replaced.  Of the stores that are beyond their marks the one comes first that was
  * served the longest ago, in it the shard with the most to win; then it looks again, so a store
- * waits for one pass of each other, whatever their size.  Writers who are beyond the bound of one
- * that waits for its turn wait as well, or each store would be beyond it while others are served.
+ * waits for one pass of each other, whatever their size.  Writers who come to the bound of one
+ * that waits for its turn wait as well, or each store would be beyond it while others are served; so do
+ * those of one that it has not looked at yet.  It says so where it can make no room (kv_space_answer).
  *
- * It does not spin.  What old snapshots and running transactions need counts as live, padding
- * does (kv_counts_add), and a shard of which a pass has won nothing is left alone until something
+ * A pass begins when there is room for what it may write: what passes before it have emptied is there
+ * until the shard's image is made and the maintainer has freed it.  Where none of that has gone for ten seconds, and
+ * no pass ran, nobody waits for it, and it is given up: it does not count any more, so passes begin again
+ * as far as there is room.  If what they empty does not go either, that is given up twice as much later, and
+ * so on; when a file goes, all is well again but for those that stay.
+ *
+ * It does not spin.  What old snapshots and running transactions need, or keep, is not to be won, padding
+ * counts as live (kv_counts_add), and a shard of which a pass has won nothing is left alone until something
  * has changed there, and some time has passed.  The same where a pass fails; after a full disk
  * the next one tries what needs no values moved, or few.  While a base backup runs nothing that was
  * emptied could go, so nothing is begun.
@@ -43,18 +50,22 @@
 
 #define KV_LOOK_MS		10000
 #define KV_BACKUP_LOOK_MS 1000
-#define KV_RETRY_MS		10000	/* after a pass that has won nothing, and twice as long each time … */
+#define KV_IN_VAIN_MS	250		/* after a pass that has won nothing, … */
+#define KV_RETRY_MS		10000	/* … or has failed, and twice as long each time … */
 #define KV_RETRY_MOST_MS 300000 /* … up to this */
 #define KV_ERROR_MS		1000	/* after an ERROR outside of a pass */
+#define KV_RELEASE_LOOK_MS 20	/* are the files that passes have emptied gone? */
+#define KV_RELEASE_FAILURES 3	/* so many images fail, and nobody waits for them */
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
-#define KV_RETIRED_CHUNKS 64	/* so many of the smallest make it ask for one, … */
-#define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
 #define KV_IDLE_CALLS	100		/* a second: reads and writes of values beside which the device is idle */
 #define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard, … */
 #define KV_ORDER_MOST	(UINT64CONST(1) << 30)	/* … which is no larger than this */
 
 int			kv_compact_workers = 1;
+
+/* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
+int			kv_release_ms = 10000;	/* other than that in tests only */
 
 /* What this process knows of a store (shard: -1), or of a shard that is left alone. */
 typedef struct KvTriedKey
@@ -71,6 +82,10 @@ typedef struct KvTried
 	bool		busy;			/* … and there was something to do when it was last looked at, … */
 	uint32		served;			/* … in which round for the last time; 0: in none */
 	bool		at_rest;		/* it has a bound, and is within it */
+	uint64		freed;			/* of a store: KvStore.space_freed, … */
+	TimestampTz freed_at;		/* … since when it is that, or a pass has ended; 0: nothing is to go … */
+	uint32		images_failed;	/* … and KvStore.images_failed then */
+	uint32		stuck_ms;		/* files do not go, and it is waited for so long; 0: they do */
 	uint32		retry_ms;		/* the last time; 0: it is not left alone (a store: for want of space) */
 	TimestampTz until;
 	KvSpaceWait why;
@@ -89,6 +104,8 @@ typedef struct KvTask
 	KvPassPlan	plan;
 	double		urgency;		/* how far the store is beyond its mark */
 	uint32		served;			/* KvTried.served of the store */
+	bool		others;			/* others compact shards of it, or are to release what passes have emptied */
+	uint64		written;		/* KvShard.written then */
 	KvPassResult result;
 	int			sqlerrcode;		/* 0: it went through */
 } KvTask;
@@ -169,7 +186,10 @@ leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace
 {
 	KvTried    *tried = find_tried(task->store, shard, sorts(task), true);
 
-	tried->retry_ms = tried->retry_ms == 0 ? KV_RETRY_MS : Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
+	if (tried->retry_ms == 0)
+		tried->retry_ms = why == KV_SPACE_WAITS_FOR_SNAPSHOT ? KV_IN_VAIN_MS : KV_RETRY_MS;
+	else
+		tried->retry_ms = Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
 	tried->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tried->retry_ms);
 	tried->why = why;
 	tried->then = *then;
@@ -234,8 +254,14 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 
 		kv_shard_space(store, i, horizon, &one);
 		worth = counts ? one.doubtful : failed ? one.failed : one.to_win;
-		if (worth <= most || kv_shard(store, i)->compactor != 0 || is_left_to_split(store, i, when) ||
-			is_left_alone(store, i, false, &one, when, why))
+		if (worth <= most)
+			continue;
+		if (kv_shard(store, i)->compactor != 0)
+		{
+			task->others = true;
+			continue;
+		}
+		if (is_left_to_split(store, i, when) || is_left_alone(store, i, false, &one, when, why))
 			continue;
 		most = worth;
 		task->store = store;
@@ -322,18 +348,22 @@ want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 {
 	static TimestampTz asked = 0;
 	static uint64 since = 0;
+	static bool hurried = false;
+	bool		hurry = space->retired > 0 && space->retired_longer > 0 && kv_space_is_awaited();
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		last = pg_atomic_read_u64(&kv_registry->checkpoint);
 
 	if (space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
-		space->retired_longer < Max(KV_RETIRED_CHUNKS * kv_chunk_size(0),
-									space->all.taken / KV_RETIRED_SHARE) ||
-		(asked != 0 && since == last && now >= asked &&
+		space->retired_longer < kv_space_wants_checkpoint(space) ||
+		((hurried || !hurry) && asked != 0 && since == last && now >= asked &&
 		 !TimestampDifferenceExceeds(asked, now, KV_CHECKPOINT_MS)))
 		return;
 	asked = now;
 	since = last;
-	RequestCheckpoint(CHECKPOINT_FORCE);	/* also if nobody has written to the WAL since */
+	hurried = hurry;
+
+	/* also if nobody has written to the WAL since */
+	RequestCheckpoint(CHECKPOINT_FORCE | (hurry ? KV_CHECKPOINT_FAST : 0));
 }
 
 /* On a standby no store at another level has anything. */
@@ -341,6 +371,78 @@ static bool
 is_compacted_here(const KvStore *store)
 {
 	return !RecoveryInProgress() || store->shape.wal == KV_WAL_FULL;
+}
+
+/* From now on it is waited for what passes have emptied, if there is something. */
+static void
+await_release(KvTried *state, KvStore *store, uint64 retired)
+{
+	state->freed = pg_atomic_read_u64(&store->space_freed);
+	state->freed_at = retired > 0 ? GetCurrentTimestamp() : 0;
+	state->images_failed = pg_atomic_read_u32(&store->images_failed);
+}
+
+/* Does what passes have emptied not go?  Then it is given up. */
+static bool
+is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	uint32		failed = pg_atomic_read_u32(&store->images_failed) - state->images_failed;
+
+	/* redo makes an image now and then only, and waits for nothing */
+	if (space->retired + space->given_up == 0 || RecoveryInProgress() ||
+		pg_atomic_read_u64(&store->space_freed) != state->freed)
+	{
+		state->stuck_ms = 0;
+		kv_space_give_up(store, space->given_up);
+		await_release(state, store, space->retired);
+	}
+	else if (space->retired == 0 || state->freed_at == 0 || now < state->freed_at)
+		await_release(state, store, space->retired);
+	else if ((state->stuck_ms == 0 && failed >= KV_RELEASE_FAILURES) ||
+			 TimestampDifferenceExceeds(state->freed_at, now, Max(state->stuck_ms,
+																  space->retired_longer > 0 ? KV_CHECKPOINT_MS : kv_release_ms)))
+	{
+		state->stuck_ms = Min(Max(2 * state->stuck_ms, kv_release_ms), KV_RETRY_MOST_MS);
+		kv_space_give_up(store, space->retired + space->given_up);
+		await_release(state, store, 0);
+		kv_space_count(store, space);
+	}
+	return state->stuck_ms > 0;
+}
+
+/* Is there room for what the pass may write? */
+static bool
+has_room_to_move(const KvStoreSpace *space, const KvTask *task)
+{
+	return space->retired == 0 || space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
+		space->all.taken + space->retired + space->moving + task->plan.most <= space->bound;
+}
+
+/*
+ * What is to be done for the bound of a store that is beyond its mark, or might be, if anything can
+ * be; *why not.
+ */
+static bool
+find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool beyond, bool failed,
+			 bool doubtful, TimestampTz *when, KvSpaceWait *why, KvTask *task)
+{
+	if (state->retry_ms > 0 && state->until > GetCurrentTimestamp())
+	{
+		*why = KV_SPACE_WAITS_FOR_DISK;
+		*when = Min(*when, state->until);
+		return false;
+	}
+	if ((beyond || failed) && find_shard(store, space, !beyond, false, when, why, task))
+	{
+		if (has_room_to_move(space, task))
+			return true;
+		task->others = true;
+		*why = KV_SPACE_WAITS_NOT;
+		*when = Min(*when, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_RELEASE_LOOK_MS));
+		return false;
+	}
+	return doubtful && find_shard(store, space, false, true, when, why, task);
 }
 
 /*
@@ -356,10 +458,11 @@ find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	bool		beyond;
 	bool		doubtful;
 	bool		failed;
+	bool		stuck;
 	bool		found = false;
 
-	kv_store_space(store, &space);
-	kv_space_count_from(store, &space);
+	kv_space_count(store, &space);
+	stuck = is_release_stuck(state, store, &space);
 	want_checkpoint(store, &space);
 	beyond = space.all.taken > (state->going ? space.stop : space.start);
 	doubtful = space.all.taken > kv_space_start(&space, space.all.live - space.all.doubtful);
@@ -371,29 +474,25 @@ find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	{
 		if (backup)
 			why = KV_SPACE_WAITS_FOR_BACKUP;
-		else if (state->retry_ms > 0 && state->until > GetCurrentTimestamp())
-		{
-			why = KV_SPACE_WAITS_FOR_DISK;
-			*when = Min(*when, state->until);
-		}
 		else
-			found = ((beyond || failed) && find_shard(store, &space, !beyond, false, when, &why, task)) ||
-				(doubtful && find_shard(store, &space, false, true, when, &why, task));
-		if (!found)
-			kv_space_wake_after(store, kv_chunk_size(0) + space.all.taken / 16);
+			found = find_in_time(store, state, &space, beyond, failed, doubtful, when, &why, task);
 	}
-	else if (space.all.taken > kv_space_start(&space, space.all.live - space.all.held))
+	else if (space.all.taken > kv_space_start_unkept(&space, space.all.live - space.all.held))
 		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
 	else if (space.all.taken > kv_space_start(&space, space.all.live - space.all.stuck))
 		why = KV_SPACE_WAITS_FOR_DAMAGE;
-	if (!found)
-		kv_space_answer(store, false);
-	else if (task->plan.aim == KV_PASS_BOUNDS)
-		kv_space_answer(store, true);	/* there are dead values, as far as is known, and its turn comes */
-	state->going = found && beyond;
-	state->busy = found;
-	state->at_rest = !found && why == KV_SPACE_WAITS_NOT && space.start != PG_UINT64_MAX;
-	pg_atomic_write_u32(&store->space_waits, found ? KV_SPACE_WAITS_NOT : why);
+	if (stuck && why <= KV_SPACE_WAITS_FOR_SNAPSHOT)
+		why = KV_SPACE_WAITS_FOR_RELEASE;
+
+	/* what is due and cannot be done waits, and nobody for it, unless others are at it */
+	if (!stuck && (found || task->others || !(beyond || doubtful || failed)))
+		kv_space_answer(store, false, 0);
+	else
+		kv_space_answer(store, true, kv_chunk_size(0) + space.all.taken / 16);
+	state->going = (found || task->others) && beyond;
+	state->busy = found || task->others;
+	state->at_rest = !state->busy && why == KV_SPACE_WAITS_NOT && space.start != PG_UINT64_MAX;
+	pg_atomic_write_u32(&store->space_waits, found && !stuck ? KV_SPACE_WAITS_NOT : why);
 	return found;
 }
 
@@ -438,7 +537,7 @@ look_at_others(void)
 			KvTask		task = {0};
 
 			if ((store == passing && !passing_sorts) || !is_compacted_here(store) ||
-				(int64) pg_atomic_read_u64(&store->space_left) >= 0)
+				!kv_space_is_due(store))
 				continue;
 			others_wait |= find_due(store, backup, &when, &task);
 		}
@@ -453,8 +552,8 @@ look_at_others(void)
 bool
 kv_pass_is_awaited(void)
 {
-	/* what has come to its mark may be new, so it need not be due */
-	if (!others_wait && passing != NULL && pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
+	/* what has come to its mark may be new, so it need not be due; and its writers want to know */
+	if (passing != NULL && pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
 		look_at_others();
 	return others_wait;
 }
@@ -544,8 +643,9 @@ look_back(const KvTask *task, const KvShardSpace *before)
 	if (pg_atomic_read_u32(&task->store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
 		return;
 	note_failure(task);
-	kv_store_space(task->store, &space);
-	kv_space_count_from(task->store, &space);
+	if (result->emptied > 0)
+		find_tried(task->store, -1, false, true)->freed_at = GetCurrentTimestamp();
+	kv_space_count(task->store, &space);
 	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);
 	if (sorts(task))
 		won = result->was_sorted || result->emptied > 0;
@@ -567,17 +667,15 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		KvShard    *shard = kv_shard(task->store, task->shard);
 
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->written = 0;
+		shard->written -= Min(shard->written, task->written);
 		LWLockRelease(&shard->lock);
 	}
-	if (task->plan.aim == KV_PASS_BOUNDS && !won)
-		kv_space_answer(task->store, false);
 	if (task->sqlerrcode == 0 && result->written > 0)
 		find_tried(task->store, -1, false, true)->retry_ms = 0;	/* there is room */
-	ConditionVariableBroadcast(&kv_compactor->made);
+	ConditionVariableSignal(&task->store->space_made);
 }
 
-/* The one before has ended in whatever way, so nobody makes room now. */
+/* The one before has ended in whatever way, and nobody knows any more what it had found. */
 static void
 begin_all(void)
 {
@@ -585,7 +683,7 @@ begin_all(void)
 
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	foreach(cell, pinned)
-		kv_space_answer(lfirst(cell), false);
+		kv_space_answer(lfirst(cell), false, 0);
 	unpin(NULL);
 }
 
@@ -613,7 +711,7 @@ run_round(bool all, TimestampTz *when)
 
 		if (!is_compacted_here(store) ||
 			(!all && (state == NULL || !state->busy) &&
-			 (int64) pg_atomic_read_u64(&store->space_left) >= 0))
+			 !kv_space_is_due(store)))
 			continue;
 		if (!find_task(store, backup, when, &task))
 			continue;
@@ -630,6 +728,7 @@ run_round(bool all, TimestampTz *when)
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
 		find_tried(best.store, -1, false, true)->served = rounds;
+		best.written = kv_shard(best.store, best.shard)->written;
 		passing = best.store;
 		passing_sorts = sorts(&best);
 		others_wait = due > 1;
@@ -674,7 +773,7 @@ attempt_round(bool all, TimestampTz *when)
 static void
 compactor_exit(int code, Datum arg)
 {
-	kv_compactor->latch = NULL;
+	kv_space_attend(NULL);
 	unpin(NULL);
 }
 
@@ -689,7 +788,7 @@ kv_compactor_main(Datum arg)
 	kv_worker_begin("kvfdw compactor");
 	before_shmem_exit(compactor_exit, (Datum) 0);
 	begin_all();
-	kv_compactor->latch = MyLatch;
+	kv_space_attend(MyLatch);
 	context = AllocSetContextCreate(TopMemoryContext, "kvfdw compactor", ALLOCSET_DEFAULT_SIZES);
 
 	while (kv_worker_goes_on(&reloaded))

@@ -132,7 +132,7 @@ kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCount
 {
 	shard->pass = manifest->pass;
 	if (moves->pass != 0)
-		shard->written = 0;
+		shard->written -= Min(shard->written, moves->written);
 	for (int i = 0; i < moves->nchunks; i++)
 	{
 		const KvChunk *chunk = bsearch(&moves->chunks[i], manifest->chunks, manifest->nchunks,

@@ -281,22 +281,27 @@ store_is_gone(const KvStoreKey *key, uint64 id)
 		found_id != id;
 }
 
-/* Have those files and directories freed whose names begin so. */
-static void
+/* Have those files and directories freed whose names begin so.  Are there any? */
+static bool
 free_named(const char *directory, const char *prefix)
 {
 	DIR		   *dir = AllocateDir(directory);
 	struct dirent *de;
+	bool		any = false;
 
 	while ((de = ReadDirExtended(dir, directory, LOG)) != NULL)
 	{
 		char		path[MAXPGPATH];
 
 		snprintf(path, sizeof(path), "%s/%s", directory, de->d_name);
-		if (strncmp(de->d_name, prefix, strlen(prefix)) == 0 && !kv_free_knows(path))
+		if (strncmp(de->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		any = true;
+		if (!kv_free_knows(path))
 			kv_free_add(path);
 	}
 	FreeDir(dir);
+	return any;
 }
 
 /* What a tablespace has of stores that have gone, and of chunks that were released. */
@@ -318,13 +323,15 @@ collect_space(const char *space)
 		snprintf(path, sizeof(path), "%s/%s", space, de->d_name);
 		snprintf(target, sizeof(target), "%s/kvfdw.dropped.%u.%u", space, kv_incarnations->current,
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
-		if (!store_is_gone(&key, id))
-			free_named(path, "dropped.");
-		else if (access(target, F_OK) != 0)
+
+		/* where a store is gone its chunks go first, by the names under which they are counted */
+		if (free_named(path, "dropped.") || !store_is_gone(&key, id))
+			continue;
+		if (access(target, F_OK) != 0)
 			(void) kv_io_rename(path, target);	/* else the next time */
 	}
 	FreeDir(dir);
-	free_named(space, "kvfdw.dropped.");
+	(void) free_named(space, "kvfdw.dropped.");
 }
 
 static void

@@ -11,7 +11,8 @@
  *
  * The more bytes of chunks wait to be freed, the larger the steps are and the shorter the rests, down
  * to as long as the step: a maintainer that is woken all the time does but one step each time, and
- * what compactions empty must not pile up, for writers wait when it has come to the bound.
+ * what compactions empty must not pile up, for writers wait when it has come to the bound.  Where some do, a
+ * rest is no longer than its step.  Chunks come before directories.
  *
  * If space is short, which somebody probably waits for, it goes without rests and
  * in larger steps.  Short is: less than a twentieth of the file system is available,
@@ -46,6 +47,7 @@
 #include "engine/io/io.h"
 #include "engine/life/life.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 
 #define KV_FREE_STEP		(1024 * 1024)
 #define KV_FREE_STEP_MOST	(64 * 1024 * 1024)
@@ -186,7 +188,7 @@ crowd(void)
 static int
 rest_of_step(void)
 {
-	return Max(KV_FREE_REST / crowd(), 1);
+	return kv_space_is_awaited() ? 1 : Max(KV_FREE_REST / crowd(), 1);
 }
 
 static KvFreeDirectory *
@@ -194,15 +196,19 @@ next_directory(void)
 {
 	HASH_SEQ_STATUS status;
 	KvFreeDirectory *directory;
+	KvFreeDirectory *next = NULL;
 
 	if (directories == NULL)
 		return NULL;
 	hash_seq_init(&status, directories);
-	while ((directory = hash_seq_search(&status)) != NULL && directory->failed)
-		;
-	if (directory != NULL)
+	while ((next == NULL || next->left == 0) && (directory = hash_seq_search(&status)) != NULL)
+	{
+		if (!directory->failed && (next == NULL || directory->left > 0))
+			next = directory;
+	}
+	if (next != NULL && next->left > 0)
 		hash_seq_term(&status);
-	return directory;
+	return next;
 }
 
 /* What is left of the step is done in this one. */

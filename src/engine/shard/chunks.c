@@ -12,9 +12,11 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/value/value.h"
 
 #define KV_CHUNKS_FIRST	2		/* room in the first list */
+#define KV_DEAD_UNTOLD	(64 * 1024)	/* bytes of values, until the store is told that they have died */
 
 int
 kv_first_from(const void *items, Size size, int n, KvAddress place)
@@ -147,12 +149,13 @@ kv_chunk_close(KvShard *shard)
 }
 
 void
-kv_tail_move(KvShard *shard, int64 bytes)
+kv_tail_move(KvStore *store, KvShard *shard, int64 bytes)
 {
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE) && shard->open_place != 0);
 	shard->value_tail += bytes;
 	kv_chunk_grown(shard, kv_chunk_find(shard, shard->open_place), bytes);
 	Assert(shard->value_tail <= shard->value_allocated);
+	kv_space_tell(store, shard, bytes);
 }
 
 int
@@ -316,13 +319,19 @@ kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_number)
 }
 
 void
-kv_chunk_note_dead(KvShard *shard, const KvVersion *version)
+kv_chunk_note_dead(KvStore *store, KvShard *shard, const KvVersion *version, uint64 xid)
 {
 	KvShardChunk *chunk = kv_chunk_find(shard, KV_LOCATION_ADDRESS(version->location));
+	uint64		bytes = kv_value_footprint(version->len) * Max(shard->padding, 256) / 256;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	if (chunk != NULL)
-		chunk->dead_since += kv_value_footprint(version->len) * Max(shard->padding, 256) / 256;
+	if (chunk == NULL)
+		return;
+	chunk->dead_since += bytes;
+	kv_dying_add(&shard->dying, bytes, xid, pg_atomic_read_u64(&store->space_horizon));
+	shard->died_untold += bytes;
+	if (shard->died_untold >= KV_DEAD_UNTOLD)
+		kv_space_tell(store, shard, 0);
 }
 
 void

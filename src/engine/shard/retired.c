@@ -38,6 +38,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -67,6 +68,7 @@ kv_counts_begin(const KvShard *shard)
 
 	counts->doubtful_until = U64FromFullTransactionId(ReadNextFullTransactionId());
 	counts->redone = shard->redone_bytes;
+	counts->died = shard->dying.sum;
 	counts->countings = shard->countings;
 	counts->n = shard->nchunks;
 	counts->room = shard->nchunks + 8;
@@ -219,6 +221,7 @@ take_counts(KvShard *shard, const KvCounts *counts)
 	if (shard->countings == counts->countings)
 		shard->redone_bytes -= Min(shard->redone_bytes, counts->redone);
 	shard->countings++;
+	kv_dying_counted(&shard->dying, counts->died);
 	if (counts->footprint > 0)
 		shard->padding = Min(counts->tail * 256 / counts->footprint, 65536);
 }
@@ -482,8 +485,10 @@ kv_chunk_note_freed(const char *name, uint64 bytes)
 	hash_seq_init(&status, kv_store_hash);
 	while ((store = hash_seq_search(&status)) != NULL)
 	{
-		if (store->cache_id == cache_id)
-			count_less(&store->freeing, bytes);
+		if (store->cache_id != cache_id)
+			continue;
+		count_less(&store->freeing, bytes);
+		kv_space_note_freed(store, bytes);
 	}
 	LWLockRelease(&kv_registry->lock);
 }

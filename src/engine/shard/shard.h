@@ -93,6 +93,24 @@ typedef enum KvPassPhase
 
 #define KV_NOT_IN_MAP	PG_UINT32_MAX	/* bounds_since: the map has it not yet, or not any more */
 
+/*
+ * What has died in a shard since its chunks were counted, by the transactions that did it (dying.c): it
+ * is of no use to anybody when these have ended for all snapshots there are.
+ */
+#define KV_DYING_PARTS	8
+
+typedef struct KvDying
+{
+	uint64		sum;			/* bytes that were noted dead, ever */
+	uint64		begin;			/* up to here they were counted, or nobody sees them any more */
+	int			n;
+	struct
+	{
+		uint64		end;		/* sum behind this part */
+		uint64		xid;		/* no later transaction has part in it */
+	}			parts[KV_DYING_PARTS];
+} KvDying;
+
 typedef struct KvShard
 {
 	LWLock		lock;
@@ -132,6 +150,8 @@ typedef struct KvShard
 	uint64		doubtful_until; /* … transactions, only, none of which began at this xid or later */
 	uint64		redone_bytes;	/* of those that what redo has written since may have replaced */
 	uint64		written;		/* bytes of values since they were put, or found, in order */
+	KvDying		dying;			/* what has died since they were counted */
+	uint64		died_untold;	/* bytes of that which the store's account does not have yet */
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
 	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
@@ -189,6 +209,25 @@ typedef enum KvMapState
 	KV_MAP_IMAGED				/* what only the map before needs is to go */
 } KvMapState;
 
+/* What a store takes and what of that is live: as it was counted, and as writers have told since (space.h). */
+typedef struct KvSpaceAccount
+{
+	slock_t		mutex;
+	int64		taken;
+	int64		live;
+	int64		kept;			/* dead, and seen by somebody, when it was counted */
+	int64		retired;		/* what has left the lists, and is there still … */
+	int64		moving;			/* … what passes may write … */
+	int64		pass;			/* … and what is left to both in any case */
+	int64		start_slack;	/* granted beside the live bytes before it is compacted … */
+	int64		bound_slack;	/* … and before writers wait */
+	int64		told_taken;		/* sums of what writers have told, ever */
+	uint64		told_dead;
+	uint64		wake_at;		/* of the latter two, from which on kvfdw compactor is woken */
+	bool		asked;			/* it was, and has not looked since */
+	TimestampTz counted;		/* when somebody who found no room last began to count it, or 0 */
+} KvSpaceAccount;
+
 struct KvStore
 {
 	KvStoreKey	key;			/* hash key */
@@ -196,9 +235,16 @@ struct KvStore
 	pg_atomic_uint32 images_failed;	/* attempts at images on request */
 
 	/* space.h */
-	pg_atomic_uint64 space_left;	/* int64: bytes of values until a compaction may be due … */
-	pg_atomic_uint64 space_bound_left;	/* … and until writers wait for one */
-	pg_atomic_uint32 space_made;	/* kvfdw compactor empties chunks of it, or has with the last pass */
+	KvSpaceAccount space;
+	ConditionVariable space_made;	/* there is room again, or none is made */
+	pg_atomic_uint64 space_moving;	/* so much the passes that keep its bound may write, until they have ended */
+	pg_atomic_uint64 space_besides;	/* likewise those by hand and for order, … */
+	pg_atomic_uint64 space_aside;	/* … and that, and what they have emptied, until it is freed */
+	pg_atomic_uint64 space_given_up;	/* bytes of files that were to go, and have not for long */
+	pg_atomic_uint64 space_freed;	/* bytes of files that went, ever */
+	pg_atomic_uint64 space_horizon; /* the last horizon with which it was counted */
+	pg_atomic_uint32 space_beat;	/* changes when a pass of it comes on, or a file goes */
+	pg_atomic_uint32 space_no_room;	/* no room can be made, so nobody waits for it */
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
 	pg_atomic_uint64 freeing;	/* bytes of chunks that are released, and not freed yet */
@@ -473,7 +519,7 @@ extern void kv_chunk_open(KvShard *shard, KvShardChunk *chunk, uint64 allocated)
 /* Exclusively: if one is open, it is closed.  No slot is open. */
 extern void kv_chunk_close(KvShard *shard);
 /* Exclusively: so many bytes of the open chunk are taken, or given back. */
-extern void kv_tail_move(KvShard *shard, int64 bytes);
+extern void kv_tail_move(KvStore *store, KvShard *shard, int64 bytes);
 /*
  * The class of the chunk to be made next, if it is to hold a value of so many bytes: not
  * less than a 24th of the shard or four times the value.  It only rises, for each change
@@ -539,8 +585,15 @@ kv_shard_value_bytes(const KvShard *shard)
 
 /* Exclusively: entries of this key log may name the address, which may be of no chunk. */
 extern void kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_number);
-/* Exclusively: a value that lies in the chunks is replaced or deleted. */
-extern void kv_chunk_note_dead(KvShard *shard, const KvVersion *version);
+/* ---- dying.c: the shard's lock is held, exclusively but for kv_dying_kept ---- */
+
+/* horizon: one that was seen, not long ago. */
+extern void kv_dying_add(KvDying *dying, uint64 bytes, uint64 xid, uint64 horizon);
+extern void kv_dying_counted(KvDying *dying, uint64 sum);	/* all up to here was counted */
+extern uint64 kv_dying_kept(const KvDying *dying, uint64 horizon);	/* so much somebody may still see */
+
+/* Exclusively: a value that lies in the chunks is replaced or deleted, by this transaction. */
+extern void kv_chunk_note_dead(KvStore *store, KvShard *shard, const KvVersion *version, uint64 xid);
 /*
  * Exclusively: redo has written this version, and nobody has looked what it replaces.  So
  * much of the shard is to be counted.
@@ -587,6 +640,7 @@ typedef struct KvCounts
 	uint64		doubtful;		/* bytes of those that may be dead when all transactions … */
 	uint64		doubtful_until; /* … before this one have ended */
 	uint64		redone;			/* KvShard.redone_bytes when counting began */
+	uint64		died;			/* KvDying.sum then */
 	uint32		countings;		/* KvShard.countings then */
 	KvChunkCount *chunks;		/* by place, palloc'd */
 } KvCounts;

@@ -3,13 +3,23 @@
  *		How much space the values of a store take, and how much they may.
  *
  * With L live bytes a store is compacted from 1 + 9/10 (a - 1) times that on, down to
- * 1 + 8/10 (a - 1); between that and the bound is what writers take until a compaction has
+ * 1 + 8/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L + K, down to
+ * 3/20; between that and the bound is what writers take until a compaction has
  * made room.  Chunks are emptied whole, and the open one is not, so a little is granted to
  * each shard besides: c is the chunk that it makes next for each, and what one compaction moves,
- * which is there twice until it ends: a tenth of a shard, 256 MB at most, or a chunk; where the
- * index is larger than that as much as it has, up to a quarter of the shard's live bytes.
+ * which is there twice until the files that it has emptied are gone: a tenth of a shard, 256 MB at
+ * most, or a chunk; where the index is larger than that as much as it has, up to a quarter of the
+ * shard's live bytes.
  *
- * What is retired and waits for a checkpoint or a backup does not count: no compaction helps.
+ * The account of a store is what was counted, and what writers have told since, under its mutex:
+ * what they take before they write it, and what has died by that.  A count takes a while, and what
+ * is told meanwhile may be in it or not, so it is taken as what leaves less room.  What has died counts
+ * as dead at once there, and a count says what of it is kept still: so who finds that there is no room
+ * has it counted, one of them at a time.
+ *
+ * What is retired for a backup does not count, for no compaction helps.  At level 'keys' it waits for a checkpoint;
+ * when as much waits as two of these are asked for, it counts, so writers wait for the next one, which is then
+ * done at once.
  */
 #include "postgres.h"
 
@@ -19,6 +29,7 @@
 
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/io/io.h"
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
@@ -28,17 +39,26 @@
 #define KV_ENTRY_BYTES	48		/* … as much as its index has, about so much for each entry, … */
 #define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
 #define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no chunk is more; see KV_CHUNKS_WANTED */
-#define KV_SPACE_WAIT_MS 100
+#define KV_SLOTS_SHARE	4		/* of a grain: for slots that are being filled when writers begin to wait */
+#define KV_SPACE_NAP_MS 50
+#define KV_COUNT_MS		20		/* an account is good for so long for those who wait, … */
+#define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it */
+#define KV_AWAITED_MS	250
+#define KV_RETIRED_CHUNKS 64	/* so many of the smallest have a checkpoint asked for, … */
+#define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
 
 KvCompactor *kv_compactor = NULL;
 
 static double space_amp = 1.5;
+static int	beat_ms = 60000;	/* nobody waits for a compactor that has not come on for so long, … */
+static int	most_ms = 60000;	/* … nor longer than this for one slot; other than that in tests only */
 
 const char *const kv_space_wait_names[] = {
 	[KV_SPACE_WAITS_NOT] = NULL,
 	[KV_SPACE_WAITS_FOR_SNAPSHOT] = "snapshot",
 	[KV_SPACE_WAITS_FOR_BACKUP] = "backup",
 	[KV_SPACE_WAITS_FOR_DISK] = "disk",
+	[KV_SPACE_WAITS_FOR_RELEASE] = "release",
 	[KV_SPACE_WAITS_FOR_RETRY] = "retry",
 	[KV_SPACE_WAITS_FOR_DAMAGE] = "damage",
 };
@@ -46,8 +66,9 @@ const char *const kv_space_wait_names[] = {
 void
 kv_space_init(void)
 {
+	pg_atomic_init_u32(&kv_compactor->amp, 0);
 	pg_atomic_init_u32(&kv_compactor->wanted, 0);
-	ConditionVariableInit(&kv_compactor->made);
+	pg_atomic_init_u64(&kv_compactor->awaited, 0);
 }
 
 static bool
@@ -59,6 +80,27 @@ check_space_amp(double *value, void **extra, GucSource source)
 	return false;
 }
 
+/* As it is kept in shared memory, where 0 says that nothing is. */
+static uint32
+shared_amp(double amp)
+{
+	return (uint32) (amp * 1000 + 0.5) + 1;
+}
+
+static void
+assign_space_amp(double value, void *extra)
+{
+	if (kv_compactor != NULL && kv_compactor->latch != NULL && kv_compactor->latch == MyLatch)
+		pg_atomic_write_u32(&kv_compactor->amp, shared_amp(value));
+}
+
+void
+kv_space_attend(Latch *latch)
+{
+	pg_atomic_write_u32(&kv_compactor->amp, latch == NULL ? 0 : shared_amp(space_amp));
+	kv_compactor->latch = latch;
+}
+
 void
 kv_space_gucs(void)
 {
@@ -66,7 +108,17 @@ kv_space_gucs(void)
 							 "Sets how many bytes the value files of a table may have for each byte of its values.",
 							 "Beyond that it is compacted; 0: never.",
 							 &space_amp, 1.5, 0, 10,
-							 PGC_SIGHUP, 0, check_space_amp, NULL, NULL);
+							 PGC_SIGHUP, 0, check_space_amp, assign_space_amp, NULL);
+#ifdef KVFDW_FAULTS
+	DefineCustomIntVariable("kvfdw.test_space_beat",
+							"How long a writer waits for a compactor that does not come on.",
+							NULL, &beat_ms, 60000, 1, INT_MAX, PGC_SUSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.test_space_most",
+							"How long a writer waits for one slot.",
+							NULL, &most_ms, 60000, 1, INT_MAX, PGC_SUSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+#endif
 }
 
 /* ---- how much there is ---- */
@@ -101,6 +153,8 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		settled;
+	uint64		kept = 0;
+	uint64		dead;
 
 	memset(space, 0, sizeof(*space));
 	if (shard->nchunks == 0)
@@ -128,7 +182,9 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 			space->unsorted += live;
 		if (covered && chunk->chunk.live == KV_NOT_KNOWN)
 			space->doubtful += live;
-		if (!kv_chunk_is_open(shard, chunk))
+		if (chunk->newest_writer >= horizon)
+			kept += used - Min(live, used);
+		else if (!kv_chunk_is_open(shard, chunk))
 			space->to_win += kv_space_pays(used, live) ? used - live : 0;
 		else if (covered && kv_space_pays_open(used, live))
 			space->to_win_open = used - live;
@@ -140,6 +196,10 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 		space->failed = space->to_win;
 		space->live += space->failed;
 	}
+	dead = space->taken - Min(space->live, space->taken);
+	space->kept = Min(kept + kv_dying_kept(&shard->dying, horizon), dead);
+	if (!shard->pass_failed)
+		space->to_win = Min(space->to_win, dead - space->kept);
 	if (settled)
 		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
 	else
@@ -148,36 +208,68 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	LWLockRelease(&shard->lock);
 }
 
+/* Of all processes what kvfdw compactor has: in the middle of a statement nobody else hears of a change. */
 static double
 amp_of(const KvStore *store)
 {
-	uint32		own = pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->space_amp));
+	uint32		amp = pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->space_amp));
 
-	return own == 0 ? space_amp : (own - 1) / 1000.0;
+	if (amp == 0)
+		amp = pg_atomic_read_u32(&kv_compactor->amp);
+	return amp == 0 ? space_amp : (amp - 1) / 1000.0;
 }
 
-void
-kv_store_bound_space(KvStore *store, double amp)
+/* The mark that lies so far on the way to the bound. */
+static int64
+marked(double amp, double share, int64 live, int64 kept, int64 slack)
 {
-	uint32		own = amp < 0 ? 0 : (uint32) (amp * 1000 + 0.5) + 1;
+	double		spare = (amp - 1) * live;
 
-	if (likely(pg_atomic_read_u32(&store->space_amp) == own))
-		return;
-	pg_atomic_write_u32(&store->space_amp, own);
-	pg_atomic_write_u64(&store->space_left, 0);
-	kv_space_take(store, 1);
-}
-
-static uint64
-marked(double amp, double share, uint64 live, uint64 slack)
-{
-	return live + (uint64) ((amp - 1) * share * live) + slack;
+	return live + (int64) Max(share * spare, kept + (share - 0.5) / 2 * spare) + slack;
 }
 
 uint64
 kv_space_start(const KvStoreSpace *space, uint64 live)
 {
-	return space->amp == 0 ? PG_UINT64_MAX : marked(space->amp, 0.9, live, space->all.grain / 2);
+	return space->amp == 0 ? PG_UINT64_MAX :
+		marked(space->amp, 0.9, live, space->all.kept, space->all.grain / 2);
+}
+
+uint64
+kv_space_start_unkept(const KvStoreSpace *space, uint64 live)
+{
+	return space->amp == 0 ? PG_UINT64_MAX : marked(space->amp, 0.9, live, 0, space->all.grain / 2);
+}
+
+uint64
+kv_space_wants_checkpoint(const KvStoreSpace *space)
+{
+	return Max(KV_RETIRED_CHUNKS * kv_chunk_size(0), space->all.taken / KV_RETIRED_SHARE);
+}
+
+/*
+ * What is there besides the lists of chunks.  What was set aside for passes by hand and for order is so until they
+ * have ended, and what they have emptied is freed.
+ */
+static void
+add_what_goes(KvStore *store, KvStoreSpace *space)
+{
+	uint64		besides = pg_atomic_read_u64(&store->space_besides);
+	uint64		aside = pg_atomic_read_u64(&store->space_aside);
+
+	space->retired += pg_atomic_read_u64(&store->freeing);
+	if (store->shape.wal == KV_WAL_KEYS)
+	{
+		space->retired += space->retired_longer;
+		space->granted = Min(space->retired, 2 * kv_space_wants_checkpoint(space));
+		space->retired -= space->granted;
+	}
+	space->given_up = Min(pg_atomic_read_u64(&store->space_given_up), space->retired);
+	space->retired -= space->given_up;
+	space->moving = pg_atomic_read_u64(&store->space_moving) + besides;
+	space->aside = Min(aside, besides + space->retired);
+	if (space->aside < aside)
+		(void) pg_atomic_compare_exchange_u64(&store->space_aside, &aside, space->aside);
 }
 
 void
@@ -187,6 +279,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 
 	memset(space, 0, sizeof(*space));
 	space->amp = amp_of(store);
+	pg_atomic_write_u64(&store->space_horizon, horizon);
 	kv_each_shard(store, i)
 	{
 		KvShardSpace one;
@@ -202,85 +295,295 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.grain += one.grain;
 		space->all.pass = Max(space->all.pass, one.pass);
 		space->all.held += one.held;
+		space->all.kept += one.kept;
 		space->all.stuck += one.stuck;
 		space->all.failed += one.failed;
 		waits = kv_retired_wait(store, i, KV_ANY_IMAGE, &retired);
-		if (waits <= KV_WAITS_FOR_IMAGE)
-			space->retired += retired;
-		else if (waits == KV_WAITS_FOR_CHECKPOINT)
+		if (waits == KV_WAITS_FOR_CHECKPOINT)
 			space->retired_longer += retired;
+		else if (waits != KV_WAITS_FOR_BACKUP)
+			space->retired += retired;
 	}
-	space->retired += pg_atomic_read_u64(&store->freeing);
+	add_what_goes(store, space);
 	if (space->amp == 0)
 	{
 		space->start = space->stop = space->bound = PG_UINT64_MAX;
 		return;
 	}
 	space->start = kv_space_start(space, space->all.live);
-	space->stop = marked(space->amp, 0.8, space->all.live, space->all.grain / 4);
-	space->bound = marked(space->amp, 1, space->all.live, space->all.grain + space->all.pass);
+	space->stop = marked(space->amp, 0.8, space->all.live, space->all.kept, space->all.grain / 4);
+	space->bound = marked(space->amp, 1, space->all.live, space->all.kept,
+						  space->all.grain + space->all.pass + space->aside);
 }
 
-/* As an int64. */
+/* ---- the account ---- */
+
+/* What is left until it is to be compacted, and until writers wait; its mutex is held. */
+static void
+left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
+{
+	int64		live = Max(account->live, 0);
+
+	*start = *bound = PG_INT64_MAX;
+	if (amp == 0)
+		return;
+	*start = marked(amp, 0.9, live, account->kept, account->start_slack) - account->taken;
+	*bound = marked(amp, 1, live, account->kept, account->bound_slack) - account->taken -
+		Max(account->retired + account->moving, account->pass);
+}
+
+void
+kv_space_left(KvStore *store, int64 *start, int64 *bound)
+{
+	double		amp = amp_of(store);
+
+	SpinLockAcquire(&store->space.mutex);
+	left_of(&store->space, amp, start, bound);
+	SpinLockRelease(&store->space.mutex);
+}
+
 static uint64
-left_of(uint64 mark, uint64 taken)
+told(const KvSpaceAccount *account)
 {
-	return mark == PG_UINT64_MAX ? PG_INT64_MAX : mark - taken;
+	return account->told_taken + account->told_dead;
+}
+
+/* Is kvfdw compactor to look at the store?  Its mutex is held. */
+static bool
+is_due(const KvSpaceAccount *account, double amp)
+{
+	int64		start;
+	int64		bound;
+
+	left_of(account, amp, &start, &bound);
+	return account->asked || (start < 0 && told(account) >= account->wake_at);
+}
+
+bool
+kv_space_is_due(KvStore *store)
+{
+	double		amp = amp_of(store);
+	bool		due;
+
+	SpinLockAcquire(&store->space.mutex);
+	due = is_due(&store->space, amp);
+	SpinLockRelease(&store->space.mutex);
+	return due;
+}
+
+static void
+wake_compactor(void)
+{
+	if (kv_compactor->latch == NULL)
+		return;
+	pg_atomic_write_u32(&kv_compactor->wanted, 1);
+	kv_wake(kv_compactor->latch);
+}
+
+/* Have the compactor look at the store, whatever its account says. */
+static void
+ask(KvStore *store)
+{
+	bool		asked;
+
+	SpinLockAcquire(&store->space.mutex);
+	asked = store->space.asked;
+	store->space.asked = true;
+	SpinLockRelease(&store->space.mutex);
+	if (!asked)
+		wake_compactor();
 }
 
 void
-kv_space_count_from(KvStore *store, const KvStoreSpace *space)
+kv_space_count(KvStore *store, KvStoreSpace *space)
 {
-	uint64		taken = space->all.taken;
+	KvSpaceAccount *account = &store->space;
+	int64		taken;
+	uint64		dead;
 
-	pg_atomic_write_u64(&store->space_left, left_of(space->start, taken));
-	pg_atomic_write_u64(&store->space_bound_left, left_of(space->bound, taken + space->retired));
+	SpinLockAcquire(&account->mutex);
+	taken = account->told_taken;
+	dead = account->told_dead;
+	SpinLockRelease(&account->mutex);
+	kv_store_space(store, space);
+	KV_STOP_POINT("space_counted");
+	SpinLockAcquire(&account->mutex);
+	account->taken = space->all.taken + Max(account->told_taken - taken, 0);
+	account->live = (int64) space->all.live - (int64) (account->told_dead - dead);
+	account->retired = space->retired;
+	account->moving = space->moving;
+	account->pass = space->all.pass;
+	account->kept = space->all.kept;
+	account->start_slack = space->all.grain / 2;
+	account->bound_slack = space->all.grain - space->all.grain / KV_SLOTS_SHARE + space->all.pass +
+		space->aside;
+	SpinLockRelease(&account->mutex);
 }
 
 void
-kv_space_answer(KvStore *store, bool makes_room)
+kv_space_answer(KvStore *store, bool no_room, uint64 quiet)
 {
-	pg_atomic_write_u32(&store->space_made, makes_room);
+	KvSpaceAccount *account = &store->space;
+
+	SpinLockAcquire(&account->mutex);
+	account->asked = false;
+	account->wake_at = quiet == 0 ? 0 : told(account) + quiet;
+	SpinLockRelease(&account->mutex);
+	pg_atomic_write_u32(&store->space_no_room, no_room);
+	if (no_room)
+		ConditionVariableBroadcast(&store->space_made);
 }
 
 void
-kv_space_wake_after(KvStore *store, uint64 bytes)
+kv_space_give_up(KvStore *store, uint64 bytes)
 {
-	pg_atomic_write_u64(&store->space_left, bytes);
+	pg_atomic_write_u64(&store->space_given_up, bytes);
+}
+
+void
+kv_space_move(KvStore *store, bool bounds, uint64 bytes)
+{
+	if (!bounds)
+		pg_atomic_fetch_add_u64(&store->space_aside, bytes);
+	pg_atomic_fetch_add_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
+	kv_space_beat(store);
+}
+
+void
+kv_space_moved(KvStore *store, bool bounds, uint64 bytes)
+{
+	pg_atomic_fetch_sub_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
+	kv_space_beat(store);
+}
+
+void
+kv_space_beat(KvStore *store)
+{
+	pg_atomic_fetch_add_u32(&store->space_beat, 1);
+}
+
+void
+kv_space_note_freed(KvStore *store, uint64 bytes)
+{
+	KvSpaceAccount *account = &store->space;
+
+	pg_atomic_fetch_add_u64(&store->space_freed, bytes);
+	SpinLockAcquire(&account->mutex);
+	account->retired -= Min(account->retired, (int64) bytes);
+	SpinLockRelease(&account->mutex);
+	kv_space_beat(store);
+	ConditionVariableSignal(&store->space_made);
+}
+
+void
+kv_store_bound_space(KvStore *store, double amp)
+{
+	uint32		own = amp < 0 ? 0 : shared_amp(amp);
+
+	if (likely(pg_atomic_read_u32(&store->space_amp) == own))
+		return;
+	pg_atomic_write_u32(&store->space_amp, own);
+	ask(store);
 }
 
 /* ---- writers ---- */
 
 void
-kv_space_take(KvStore *store, uint64 bytes)
+kv_space_tell(KvStore *store, KvShard *shard, int64 taken)
 {
-	int64		before = (int64) pg_atomic_fetch_sub_u64(&store->space_left, bytes);
+	KvSpaceAccount *account = &store->space;
+	double		amp = amp_of(store);
+	uint64		dead = shard->died_untold;
+	bool		due;
 
-	pg_atomic_fetch_sub_u64(&store->space_bound_left, bytes);
-	if (before >= 0 && before < (int64) bytes && kv_compactor->latch != NULL)
-	{
-		pg_atomic_write_u32(&kv_compactor->wanted, 1);
-		kv_wake(kv_compactor->latch);
-	}
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	if (taken == 0 && dead == 0)
+		return;
+	shard->died_untold = 0;
+	SpinLockAcquire(&account->mutex);
+	account->taken += taken;
+	account->live += taken - (int64) dead;
+	account->told_taken += taken;
+	account->told_dead += dead;
+	due = !account->asked && is_due(account, amp);
+	account->asked |= due;
+	SpinLockRelease(&account->mutex);
+	if (due)
+		wake_compactor();
 }
 
-void
-kv_space_wait(KvStore *store)
+bool
+kv_space_is_short(KvStore *store)
 {
-	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_SPACE_WAIT_MS);
+	int64		start;
+	int64		bound;
 
-	if (!kv_space_is_short(store))
-		return;
-	kv_stat_add(store, KV_COUNT_SPACE_WAITS, 1);
-	ConditionVariablePrepareToSleep(&kv_compactor->made);
-	while (kv_space_is_short(store))
+	if (kv_compactor->latch == NULL || pg_atomic_read_u32(&store->space_no_room) != 0)
+		return false;
+	kv_space_left(store, &start, &bound);
+	return bound < 0;
+}
+
+/* Does the account, counted anew if nobody who comes here has done so for that time, say that there is no room? */
+static bool
+is_really_short(KvStore *store, int ms)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	KvStoreSpace space;
+	bool		mine;
+
+	SpinLockAcquire(&store->space.mutex);
+	mine = now < store->space.counted || now - store->space.counted >= ms * INT64CONST(1000);
+	if (mine)
+		store->space.counted = now;
+	SpinLockRelease(&store->space.mutex);
+	if (mine)
+		kv_space_count(store, &space);
+	return kv_space_is_short(store);
+}
+
+bool
+kv_space_is_awaited(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz awaited = pg_atomic_read_u64(&kv_compactor->awaited);
+
+	return awaited <= now && now - awaited < KV_AWAITED_MS * INT64CONST(1000);
+}
+
+bool
+kv_space_wait(KvStore *store, TimestampTz *begin)
+{
+	uint32		beat = pg_atomic_read_u32(&store->space_beat);
+	TimestampTz since = GetCurrentTimestamp();
+	bool		waited = false;
+	bool		made = true;
+
+	ConditionVariablePrepareToSleep(&store->space_made);
+	while (made && is_really_short(store, waited ? KV_COUNT_MS : KV_COUNT_FIRST_MS))
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+		TimestampTz now = GetCurrentTimestamp();
+		uint32		beat_now = pg_atomic_read_u32(&store->space_beat);
 
 		CHECK_FOR_INTERRUPTS();
-		if (left <= 0)
-			break;
-		(void) ConditionVariableTimedSleep(&kv_compactor->made, left, KV_WAIT_SPACE);
+		if (*begin == 0)
+			kv_stat_add(store, KV_COUNT_SPACE_WAITS, 1);
+		if (*begin == 0 || now < *begin)
+			*begin = now;
+		waited = true;
+		pg_atomic_write_u64(&kv_compactor->awaited, now);
+		ask(store);
+		if (beat_now != beat || now < since)
+			since = now;
+		else if (TimestampDifferenceExceeds(since, now, beat_ms))
+			pg_atomic_write_u32(&store->space_no_room, 1);	/* until it has looked again (kv_space_answer) */
+		beat = beat_now;
+		made = !TimestampDifferenceExceeds(*begin, now, most_ms);
+		if (made)
+			(void) ConditionVariableTimedSleep(&store->space_made, KV_SPACE_NAP_MS, KV_WAIT_SPACE);
 	}
 	ConditionVariableCancelSleep();
+	if (waited)
+		ConditionVariableSignal(&store->space_made);	/* there may be room for one more */
+	return made;
 }

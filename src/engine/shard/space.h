@@ -2,16 +2,46 @@
  * space.h
  *		How much space the values of a store take, and how much they may (I 19).
  *
- * Of a store, T is what its value files have, L what of that some version has.  With the
- * setting kvfdw.space_amp, a, and c, a constant for each shard and one compaction,
+ * Of a store, T is what its value files have, those too that were emptied and have not gone, L what of that
+ * is live, K what is dead and somebody may see still: a snapshot, or who does not know yet how a transaction
+ * ends (dying.c).  With the setting kvfdw.space_amp, a, and c, a constant for each shard and one compaction,
  *
- *		T <= a L + c
+ *		T <= L + c + max((a - 1) L, K + (a - 1) L / 4)
+ *
+ * So what transactions keep that are about to end, those of writers who wait among them, lets nobody go
+ * beyond a L + c, unless it is much.
  *
  * kvfdw compactor begins to compact a store before that, and ends a little later, so that it
- * does not stop and go.  Writers count what they take, and wake it when that is as much as is
- * left.  It looks at all of the store then, and goes on to while it moves values: what was
- * written may be new, or have replaced what is dead now.  Who is beyond the bound waits for a compaction a little, with each slot; but not where that
- * could not make room, for a snapshot, a backup or a full disk, nor if nothing compacts.
+ * does not stop and go.  Writers tell the store's account what they take and what has died by it, and wake
+ * the compactor when that comes to the mark.  Who is to open a slot, or to write an extent, of a store that
+ * has come to its bound waits until there is room: that is what keeps the bound, however slow
+ * the compactor is.  It too keeps to it: what a pass may write is set aside, and where the files that were
+ * emptied before are not gone yet, it waits for that.
+ *
+ * On top of the bound come: at level 'keys' what is retired, which goes with a checkpoint, but for what is more than
+ * twice as much as has one asked for (kv_space_wants_checkpoint); what a compaction by hand or for order writes, and
+ * the files that it empties; files that do not go though nothing keeps them (space_given_up).
+ *
+ * Nobody waits
+ *	- for a snapshot or a transaction, his own or another's: what they keep is K, so at the bound there are
+ *	  dead values that nobody sees, at least a quarter of (a - 1) L;
+ *	- where the compactor has found that it can make no room (space_no_room): for a backup, a full disk, a
+ *	  retry, a file that does not go; nor if nothing compacts;
+ *	- for a compactor that has not come on in this store for a minute, nor longer than a minute for one
+ *	  slot, if others take all the room that is made;
+ *	- to delete or to lock a row, in redo, nor if he must not: clients of memcached.
+ *
+ * Why nothing waits for a writer who waits here.  He holds no LWLock, no slot and no place that was not counted,
+ * and serves interrupts.  What he may have are versions of a transaction that goes on, in this store or another, and
+ * locks of rows and tables.  What makes room are a pass (a walk over runs, copying, a freeze), an image of the
+ * shard, and the maintainer, which frees files.  They take versions of unfinished transactions as they are, and wait for
+ * no row, and for a table only in DROP.  A split halts a shard's writers, and waits for those that are at it under its
+ * lock: not for him.  A checkpoint waits for commits that have begun: he has not.  A chunk into which his
+ * transaction has written an extent cannot be emptied: what is dead there is in K.
+ *
+ * Whoever waits looks again under his shard's lock, and takes there what he has found, so of many who are woken as
+ * many go on as there is room for slots; those of several shards at once may take one slot each too many, and a quarter
+ * of what c has for each shard is kept for that.
  *
  * What nobody can give back counts as live: what is dead beside a value that cannot be read, and in
  * shards of which passes fail.  So others are not rewritten for it again and again.
@@ -34,8 +64,9 @@
 typedef struct KvCompactor
 {
 	Latch	   *latch;			/* NULL while it does not run */
+	pg_atomic_uint32 amp;		/* thousandths of kvfdw.space_amp as it has it, and 1; 0: it does not run */
 	pg_atomic_uint32 wanted;	/* some store has come to its mark since it has last looked */
-	ConditionVariable made;		/* a compaction has made room, or has ended */
+	pg_atomic_uint64 awaited;	/* TimestampTz: when somebody was last waiting for room, in any store */
 } KvCompactor;
 
 extern KvCompactor *kv_compactor;
@@ -47,6 +78,7 @@ typedef struct KvShardSpace
 	uint64		live;			/* of these, about */
 	uint64		doubtful;		/* of the live ones, those that are to be counted */
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
+	uint64		kept;			/* dead ones that these keep */
 	uint64		stuck;			/* dead ones that count as live: where a value cannot be read … */
 	uint64		failed;			/* … and, beyond that, where passes fail */
 	uint64		grain;			/* of the chunk that is made next, but little of the shard */
@@ -61,11 +93,15 @@ typedef struct KvStoreSpace
 {
 	KvShardSpace all;
 	double		amp;			/* its kvfdw.space_amp */
-	uint64		retired;		/* what waits for nothing but its image, or is being freed */
-	uint64		retired_longer; /* … and for a checkpoint */
+	uint64		retired;		/* what waits for nothing but its image, or is being freed, … */
+	uint64		given_up;		/* … but for this, which does not go … */
+	uint64		granted;		/* … and this, at level 'keys' */
+	uint64		retired_longer; /* what waits for a checkpoint */
+	uint64		moving;			/* what passes may write */
+	uint64		aside;			/* of that and of retired: what comes on top of the bound */
 	uint64		start;			/* beyond this it is to be compacted, … */
 	uint64		stop;			/* … down to this */
-	uint64		bound;			/* PG_UINT64_MAX: there is none */
+	uint64		bound;			/* PG_UINT64_MAX: there is none; without given_up and granted */
 } KvStoreSpace;
 
 /* Why a store that is beyond its mark is not compacted. */
@@ -75,6 +111,7 @@ typedef enum KvSpaceWait
 	KV_SPACE_WAITS_FOR_SNAPSHOT,	/* or a transaction */
 	KV_SPACE_WAITS_FOR_BACKUP,
 	KV_SPACE_WAITS_FOR_DISK,
+	KV_SPACE_WAITS_FOR_RELEASE, /* of files that were emptied, and do not go */
 	KV_SPACE_WAITS_FOR_RETRY,	/* of what has failed */
 	KV_SPACE_WAITS_FOR_DAMAGE	/* values that cannot be read keep their chunks */
 } KvSpaceWait;
@@ -83,6 +120,7 @@ extern const char *const kv_space_wait_names[];	/* for people; NULL: not */
 
 extern void kv_space_init(void);	/* when its memory is made */
 extern void kv_space_gucs(void);	/* at load: defines its settings */
+extern void kv_space_attend(Latch *latch);	/* kvfdw compactor runs, with its latch; NULL: not any more */
 /* A chunk of which less than this is dead is not worth it. */
 extern bool kv_space_pays(uint64 used, uint64 live);
 /* Nor is an open one of which less than half is. */
@@ -90,30 +128,39 @@ extern bool kv_space_pays_open(uint64 used, uint64 live);
 /* horizon: kv_xid_horizon(). */
 extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
 extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
-extern void kv_space_count_from(KvStore *store, const KvStoreSpace *space);	/* writers do; the compactor alone calls it */
+extern void kv_space_count(KvStore *store, KvStoreSpace *space);	/* likewise, and has the account say that */
+/* What the account says: bytes until a compaction may be due, and until writers wait for one; may be negative. */
+extern void kv_space_left(KvStore *store, int64 *start, int64 *bound);
+extern bool kv_space_is_due(KvStore *store);	/* … or somebody waits: kvfdw compactor should look */
 /*
- * The compactor has looked: if it makes room in the store, and not only tries to, writers who are
- * beyond the bound wait.
+ * It has looked, and can make no room (or can, as far as it knows): writers who come to the bound do not
+ * (do) wait.  It is woken when so much more was written, if the store is beyond its mark still.
  */
-extern void kv_space_answer(KvStore *store, bool makes_room);
-extern void kv_space_wake_after(KvStore *store, uint64 bytes);	/* it is woken when so much more was written */
+extern void kv_space_answer(KvStore *store, bool no_room, uint64 quiet);
+/* Files do not go: what is retired now is not counted any more; none: they do again. */
+extern void kv_space_give_up(KvStore *store, uint64 bytes);
+/* A pass may write so much, until it has ended; bounds: for the bound, else what it empties is set aside, too. */
+extern void kv_space_move(KvStore *store, bool bounds, uint64 bytes);
+extern void kv_space_moved(KvStore *store, bool bounds, uint64 bytes);
+extern void kv_space_beat(KvStore *store);	/* a pass has come on */
+extern void kv_space_note_freed(KvStore *store, uint64 bytes);	/* … or a file that it has emptied is freed */
+extern uint64 kv_space_wants_checkpoint(const KvStoreSpace *space);	/* if so much waits for one */
 /* What start would be if so much were live. */
 extern uint64 kv_space_start(const KvStoreSpace *space, uint64 live);
+extern uint64 kv_space_start_unkept(const KvStoreSpace *space, uint64 live);	/* … and nothing kept */
+
 /*
- * No lock held: the writer is to open a slot, or to write an extent, of a store beyond its
- * bound.  Waits up to 100 ms for a compaction that makes room, if one does.
+ * A writer takes so many bytes of the shard's chunks, or gives them back.  What has died there since is told, too.  The
+ * shard's lock is held, exclusively.
  */
-extern void kv_space_wait(KvStore *store);
-
-/* Would a writer have to wait? */
-static inline bool
-kv_space_is_short(KvStore *store)
-{
-	return pg_atomic_read_u32(&store->space_made) != 0 && kv_compactor->latch != NULL &&
-		(int64) pg_atomic_read_u64(&store->space_bound_left) < 0;
-}
-
-/* So many bytes of values were written, or have died otherwise.  With any lock held. */
-extern void kv_space_take(KvStore *store, uint64 bytes);
+extern void kv_space_tell(KvStore *store, KvShard *shard, int64 taken);
+extern bool kv_space_is_short(KvStore *store);	/* would a writer have to wait? */
+/*
+ * No lock held: the writer is to open a slot, or to write an extent, of a store that has come to its
+ * bound.  Waits until there is room, or none is made; false: there is none a minute after *begin, which is 0 at
+ * first.  Others may take the room before he does, so he may come again.  Serves interrupts.
+ */
+extern bool kv_space_wait(KvStore *store, TimestampTz *begin);
+extern bool kv_space_is_awaited(void);	/* does somebody, for any store? */
 
 #endif							/* KV_SPACE_H */

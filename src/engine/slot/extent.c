@@ -27,7 +27,6 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
@@ -327,7 +326,7 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 	address = shard->value_tail;
 	chunk = kv_chunk_find(shard, address);
 	chunk->newest_writer = Max(chunk->newest_writer, xid);
-	kv_tail_move(shard, size);
+	kv_tail_move(store, shard, size);
 	shard->written += size;
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("extent_reserved");
@@ -346,7 +345,6 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 			kv_recent_put(store->cache_id, address, part, buffer, false);
 	}
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
-	kv_space_take(store, size);
 	*location = KV_LOCATION_MAKE(form, address);
 	return true;
 }

@@ -21,7 +21,6 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
@@ -134,7 +133,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	kv_slot_clear_logged(i);
 	slot->batch_taken = false;
 	slot->error = 0;
-	kv_tail_move(shard, slot->capacity);
+	kv_tail_move(store, shard, slot->capacity);
 	kv_chunk_note_log(shard, slot->base, slot->log_number);
 	shard->open_slot = i;
 
@@ -240,10 +239,9 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 
 	/* the next slot begins where its values end, unless an extent lies behind it */
 	if (shard->value_tail == slot->base + slot->capacity)
-		kv_tail_move(shard, (int64) used - slot->capacity);
+		kv_tail_move(store, shard, (int64) used - slot->capacity);
 	slot->capacity = used;
 	shard->written += used;
-	kv_space_take(store, used);
 	slot->next = shard->sealed_slots;
 	shard->sealed_slots = i;
 	shard->open_slot = -1;

@@ -34,7 +34,8 @@ typedef struct KvWrite
 	uint32		extent_shard;	/* whose chunk has it, if it is an extent */
 	bool		nowait;			/* refuse rather than wait for a barrier, a slot or memory … */
 	bool		refused;		/* … and this says that it was */
-	bool		waited;			/* for room that a compaction makes: once is enough */
+	TimestampTz waits_since;	/* for room that a compaction makes; 0: not yet */
+	bool		waited;			/* too long, so it takes some all the same */
 } KvWrite;
 
 /* Returns with the lock of the shard that has the key, state->shardno, held exclusively. */

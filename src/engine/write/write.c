@@ -405,21 +405,13 @@ adopt(KvStore *store, uint32 shardno, const KvWrite *write)
 
 /* Does the store take more than it may (I 19), and could a compaction make room for this? */
 static bool
-waits_for_room(KvStore *store, const KvShard *shard, const KvWrite *write, Size place, int keylen)
+waits_for_room(KvStore *store, KvShard *shard, const KvWrite *write, Size place, int keylen)
 {
-	return kv_space_is_short(store) && !write->waited && !write->nowait &&
-		!RecoveryInProgress() && !kv_slot_fits(shard, place, keylen);
-}
-
-/* The value of the version before is dead, once nobody sees it any more. */
-static void
-note_replaced(KvStore *store, KvShard *shard, const KvKeyState *state, const KvWrite *write)
-{
-	kv_chunk_note_dead(shard, &state->newest);
-
-	/* less is live, though nothing was written: about as if that were twice as much */
-	if (write->version.kind == KV_VERSION_DELETE)
-		kv_space_take(store, 2 * (uint64) state->newest.len);
+	if (place == 0 || kv_slot_fits(shard, place, keylen) || write->nowait || write->waited ||
+		RecoveryInProgress())
+		return false;
+	kv_space_tell(store, shard, 0);
+	return kv_space_is_short(store);
 }
 
 /*
@@ -466,8 +458,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	if (waits_for_room(store, shard, write, place, key.len))
 	{
 		LWLockRelease(&shard->lock);
-		write->waited = true;
-		kv_space_wait(store);
+		write->waited = !kv_space_wait(store, &write->waits_since);
 		return false;
 	}
 	if (place > kv_slot_pool->slot_size)
@@ -515,7 +506,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	if (added != NULL)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
-			note_replaced(store, shard, state, write);
+			kv_chunk_note_dead(store, shard, &state->newest, write->version.xid);	/* once nobody sees it any more */
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->placing);
 		*added = write->version;
