@@ -73,8 +73,8 @@ compare_places(const void *a, const void *b)
 }
 
 /*
- * Count the chunks of a shard; those that others may list, too, are added to places and
- * counted for the first one only.
+ * Count the chunks of a shard, and those that were emptied; those that others may list, too, are added to places
+ * and counted for the first one only.
  */
 static KvAddress *
 add_chunks(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
@@ -98,6 +98,9 @@ add_chunks(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
 		stats->chunks++;
 		stats->value_file_bytes += kv_chunk_end(shard, chunk) - place;
 	}
+	stats->retired_chunks += shard->nretired;
+	for (int i = 0; i < shard->nretired; i++)
+		stats->retired_bytes += kv_retired(shard)[i].taken;
 	LWLockRelease(&shard->lock);
 	if (*n > before)
 		qsort(places, *n, sizeof(KvAddress), compare_places);
@@ -124,23 +127,20 @@ describe(KvStore *store, KvStoreStats *stats)
 	if (store->shape.unusable)
 		return;
 	stats->rows = kv_store_row_estimate(store);
+
+	/* before the lists: what is released meanwhile is not counted twice */
+	stats->retired_bytes = pg_atomic_read_u64(&store->freeing);
+	KV_STOP_POINT("stat_freeing");
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
+		uint64		bytes;
 
 		stats->delta_bytes += shard->active.bytes + shard->sealed.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
 		places = add_chunks(shard, places, &nplaces, stats);
-		stats->retired_chunks += shard->nretired;
-		if (shard->nretired > 0)
-		{
-			uint64		bytes;
-
-			waits = Max(waits, kv_retired_wait(store, i, KV_ANY_IMAGE, &bytes));
-			stats->retired_bytes += bytes;
-		}
+		waits = Max(waits, kv_retired_wait(store, i, KV_ANY_IMAGE, &bytes));
 	}
-	stats->retired_bytes += pg_atomic_read_u64(&store->freeing);
 	kv_store_space(store, &space);
 	stats->live_bytes = space.all.live + space.all.kept - space.all.stuck - space.all.failed;
 	stats->unsorted_bytes = space.all.unsorted;

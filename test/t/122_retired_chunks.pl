@@ -94,6 +94,27 @@ for my $level (@levels)
 	pass("$level: nothing is retired");
 }
 
+# ---- who looks while it is released counts it once ----
+{
+	$node->safe_psql('postgres', 'CREATE DATABASE one');
+	my $one = sub { return $node->safe_psql('one', "SET kvfdw.stop_points = ''; $_[0]") };
+	my $values = "rpad(md5(g::text), 4000, 'x') FROM generate_series(1, 300) g";
+	$one->('CREATE EXTENSION kvfdw; ' . kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT g, $values; SELECT kvfdw_freeze('t'); UPDATE t SET v = reverse(v) WHERE k > 50");
+	worker_stop_points($node, 'chunk_released=wait,free_step=wait');
+	$one->("SELECT kvfdw_freeze('t')");
+	stopped($node, 'chunk_released');
+	my $bytes = $one->('SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE retired_chunks > 5');
+	my $look = psql_writer($node, "\\connect one\nSET kvfdw.stop_points = 'stat_freeing=wait';\nSELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables", 'look');
+	stopped($node, 'stat_freeing');
+	worker_stop_points($node, 'free_step=wait');
+	go_on($node, 'chunk_released');
+	wait_for('chunks to be released', sub { $one->('SELECT retired_chunks FROM kvfdw_stat_tables') == 0 });
+	cmp_ok(go_on($node, 'stat_freeing', $look), '<=', $bytes, 'what is released meanwhile is not counted twice');
+	worker_stop_points($node, '');
+	go_on($node, 'free_step');
+	$node->safe_psql('postgres', 'DROP DATABASE one');
+}
+
 # ---- a base backup holds it ----
 {
 	my $backup = $node->background_psql('postgres');
