@@ -14,8 +14,9 @@
  * takes at most.  Where there is always something else to do, as others read, it asks when
  * the first of those replies has been held for MOST_HELD_US.
  *
- * A turn of all the clients that there are flushes for itself: nobody is held up by that,
- * and there is no other process to be woken.  So it is where the flusher does not run.  Not so
+ * A turn flushes for itself if all the clients that there are have requests in it or are held: nobody
+ * is held up by that, and there is no other process to be woken.  To come to that a turn that only
+ * writes lingers, too, before it is done.  Without the flusher each turn flushes for itself.  Not so
  * with synchronous standbys, which may be away: who connects meanwhile would be held up.
  */
 #include "memcached/internal.h"
@@ -39,6 +40,7 @@
 #include "utils/wait_event.h"
 
 #define MOST_LINGER_US	1000
+#define AWAKE_US		50		/* of that so long a turn does not sleep: who is about to write mostly does so sooner */
 #define MOST_HELD_US	2000	/* so long is a flush not asked for, though there is something else to do */
 
 static dlist_head held = DLIST_STATIC_INIT(held);	/* connections, in the order of their LSNs */
@@ -145,6 +147,17 @@ kv_mc_unhold(KvMcConnection *conn)
 	nheld--;
 }
 
+int
+kv_mc_held_beside(void)
+{
+	dlist_iter	iter;
+	int			n = 0;
+
+	dlist_foreach(iter, &held)
+		n += !dlist_container(KvMcConnection, held_node, iter.cur)->gathered;
+	return n;
+}
+
 /* Send what waits for no more than this; returns how many connections have it. */
 static int
 release(XLogRecPtr upto)
@@ -168,6 +181,13 @@ release(XLogRecPtr upto)
 	return n;
 }
 
+/* How long it is waited for those who are about to write again. */
+static int64
+patience_us(void)
+{
+	return Min(flush_us / 2, MOST_LINGER_US);
+}
+
 /* A flush is over: the next one need not begin before those who have their replies are back. */
 static void
 flush_over(int released, TimestampTz now)
@@ -176,7 +196,14 @@ flush_over(int released, TimestampTz now)
 		flush_us = now - asked_at;
 	asked_at = 0;
 	expected = released + nheld;
-	linger_until = now + Min(flush_us / 2, MOST_LINGER_US);
+	linger_until = now + patience_us();
+}
+
+void
+kv_mc_flushed(XLogRecPtr upto, int writers, TimestampTz since)
+{
+	asked_at = since;
+	flush_over(writers + release(upto), GetCurrentTimestamp());
 }
 
 /* Is it time to ask for the next flush? */
@@ -218,17 +245,35 @@ kv_mc_held_look(TimestampTz now, bool idle)
 	unasked_since = 0;
 }
 
+/* Until something comes, or for so long. */
+static void
+wait_for_events(int epoll_fd, int64 us)
+{
+	struct pollfd fd = {.fd = epoll_fd, .events = POLLIN};
+	struct timespec time = {.tv_nsec = Min(us, MOST_LINGER_US) * 1000};
+
+	(void) ppoll(&fd, 1, &time, NULL);
+}
+
 bool
 kv_mc_linger(int epoll_fd, TimestampTz now)
 {
 	XLogRecPtr	flushed = pg_atomic_read_u64(&kv_mc_shared->flushed);
-	struct pollfd fd = {.fd = epoll_fd, .events = POLLIN};
-	struct timespec time = {0};
 
 	if (nheld == 0 || asked_upto > flushed || now >= linger_until)
 		return false;
-	time.tv_nsec = Min(linger_until - now, MOST_LINGER_US) * 1000;
-	(void) ppoll(&fd, 1, &time, NULL);
+	wait_for_events(epoll_fd, linger_until - now);
+	return true;
+}
+
+bool
+kv_mc_wait_for_writers(int epoll_fd, int writing, TimestampTz began, int64 waited)
+{
+	if (kv_mc_commit != KV_MC_COMMIT_ON || nheld + writing >= expected || began >= linger_until ||
+		began < linger_until - MOST_LINGER_US || waited >= patience_us())
+		return false;
+	if (waited >= AWAKE_US)
+		wait_for_events(epoll_fd, patience_us() - waited);
 	return true;
 }
 

@@ -294,8 +294,20 @@ extern void kv_mc_unhold(KvMcConnection *conn);
 extern void kv_mc_ask_flush(XLogRecPtr upto);
 /* Send what need not wait any more; idle: there is nothing else to do. */
 extern void kv_mc_held_look(TimestampTz now, bool idle);
+/* How many connections are held and have no request in the turn that is being done? */
+extern int	kv_mc_held_beside(void);
+/*
+ * A turn has flushed the WAL itself, so far, for so many connections, and began with that then: send
+ * what is held for no more.
+ */
+extern void kv_mc_flushed(XLogRecPtr upto, int writers, TimestampTz since);
 /* Wait a little for those who are about to write again; false: for nobody. */
 extern bool kv_mc_linger(int epoll_fd, TimestampTz now);
+/*
+ * Likewise in a turn that began then and has writes of so many connections, if it has not been waited
+ * in vain for so long (µs) that it is not worth while.
+ */
+extern bool kv_mc_wait_for_writers(int epoll_fd, int writing, TimestampTz began, int64 waited);
 /* The process ends: send what may be. */
 extern void kv_mc_held_end(void);
 /* The process that flushes.  Does not return. */
@@ -476,8 +488,10 @@ typedef struct KvMcTurn
 	MemoryContext context;		/* reset after each */
 	KvMcTask  **tasks;
 	int			ntasks;
-	int			room;
-	bool		writes;			/* one of them may write */
+	int			nclients;		/* connections that they are of … */
+	int			nwriters;		/* … and those of them that may write */
+	bool		writes;			/* one of them may write … */
+	bool		reads;			/* … and one does not, so it need not wait for a flush */
 	size_t		bytes;			/* of the values that come with them */
 } KvMcTurn;
 

@@ -86,7 +86,9 @@ static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for t
 static MemoryContext attempt_context = NULL;
 static MemoryContext turn_context = NULL;	/* of the turn that runs */
 static uint64 next_number = 0;
-static bool flushes_for_all = false;	/* each client of this process is in the turn */
+static bool flushes_for_all = false;	/* each client of this process is in the turn, or held */
+static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the turn has flushed the WAL so far, … */
+static TimestampTz flushed_since = 0;	/* … and began with it then */
 
 /* Keys that were written a moment ago, by their hash. */
 static struct
@@ -637,8 +639,13 @@ commit(KvMcAttempt *attempt)
 {
 	bool		holds = kv_mc_commit == KV_MC_COMMIT_ON && kv_mc_flusher_runs() &&
 		(!flushes_for_all || kv_mc_has_standbys());
+	bool		flushes = kv_mc_commit == KV_MC_COMMIT_ON && attempt->wrote && !holds;
 
+	if (flushes)
+		flushed_since = GetCurrentTimestamp();
 	kv_mc_commit_as(holds ? KV_MC_COMMIT_OFF : kv_mc_commit, attempt->wrote);
+	if (flushes)
+		flushed_upto = XactLastCommitEnd;
 	if (attempt->wrote)
 		hold_upto = holds ? XactLastCommitEnd : InvalidXLogRecPtr;
 	else if (kv_mc_commit == KV_MC_COMMIT_ON && !attempt->read_only && any_writes(attempt))
@@ -842,14 +849,12 @@ run_together(KvMcTurn *turn)
 	return error;
 }
 
+/* Has each client a request in the turn, or a reply that is held?  Then a flush holds up nobody else. */
 static bool
 has_every_client(const KvMcTurn *turn)
 {
-	int			n = 0;
-
-	for (int i = 0; i < turn->ntasks; i++)
-		n += i == 0 || turn->tasks[i]->conn != turn->tasks[i - 1]->conn;
-	return n == kv_mc_nconnections;
+	return turn->nclients == kv_mc_nconnections ||
+		turn->nclients + kv_mc_held_beside() == kv_mc_nconnections;
 }
 
 void
@@ -859,6 +864,7 @@ kv_mc_turn_run(KvMcTurn *turn)
 
 	turn_context = turn->context;
 	flushes_for_all = has_every_client(turn);
+	flushed_upto = InvalidXLogRecPtr;
 	kv_mc_counts[KV_MC_COUNT_TURNS]++;
 	error = run_together(turn);
 	for (int i = 0; i < turn->ntasks; i++)
@@ -875,4 +881,6 @@ kv_mc_turn_run(KvMcTurn *turn)
 		deliver(turn->tasks, i, i + 1, true);
 	}
 	consume(turn->tasks, turn->ntasks);
+	if (flushed_upto != InvalidXLogRecPtr)
+		kv_mc_flushed(flushed_upto, turn->nwriters, flushed_since);
 }

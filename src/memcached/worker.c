@@ -235,6 +235,7 @@ gather(KvMcConnection *conn)
 	};
 	const char *end = conn->in.data + conn->in.end;
 	int			requests = 0;
+	bool		writes = false;
 	int			n;
 
 	conn->cut = conn->suspect = INT_MAX;
@@ -267,7 +268,10 @@ gather(KvMcConnection *conn)
 			/* the keys of a get are looked up together */
 			requests += !conn->stream.in_get || n % GET_SHARE == GET_SHARE - 1;
 			turn.bytes += task->request.value_length;
-			turn.writes |= kv_mc_has_item(&task->request) && kv_mc_writes(&task->request);
+			if (kv_mc_has_item(&task->request) && kv_mc_writes(&task->request))
+				turn.writes = writes = true;
+			else
+				turn.reads = true;
 			continue;
 		}
 		conn->has_password = task->request.command == KV_MC_AUTH && n == 0 && !verifying;
@@ -281,6 +285,8 @@ gather(KvMcConnection *conn)
 		break;
 	}
 	conn->gathered = n > 0;
+	turn.nclients += n > 0;
+	turn.nwriters += writes;
 	if (n == 0 && !conn->working)
 		kv_mc_consume(conn, conn->parsed);
 }
@@ -394,20 +400,40 @@ any_ready(void)
 
 /* ---- the loop ---- */
 
+/*
+ * Gather what comes while there is a turn that will be flushed; and wait a little for those who are
+ * about to write again, if nobody waits for his reply meanwhile who need not wait for the flush.
+ */
+static void
+let_join(TimestampTz began)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz last = now;		/* something came */
+
+	while (turn.writes && kv_mc_commit != KV_MC_COMMIT_OFF && turn.ntasks < MAX_TASKS &&
+		   now - began < JOIN_US && now >= began)
+	{
+		int			before = turn.ntasks;
+
+		if (take_events() > 0)
+		{
+			gather_all();
+			/* events that bring no request may last: they are not worth waiting for */
+			if (turn.ntasks == before)
+				break;
+			last = now;
+		}
+		else if (turn.reads || !kv_mc_wait_for_writers(epoll, turn.nwriters, began, now - last))
+			break;
+		now = GetCurrentTimestamp();
+	}
+}
+
 /* Do what has been gathered, and what joins it meanwhile. */
 static void
 run_turn(TimestampTz began)
 {
-	int			before = 0;
-
-	/* events that bring no request may last: they are not worth waiting for */
-	while (turn.writes && kv_mc_commit != KV_MC_COMMIT_OFF && turn.ntasks < MAX_TASKS &&
-		   turn.ntasks > before && GetCurrentTimestamp() - began < JOIN_US &&
-		   take_events() > 0)
-	{
-		before = turn.ntasks;
-		gather_all();
-	}
+	let_join(began);
 	kv_mc_turn_run(&turn);
 	for (int i = 0; i < turn.ntasks; i++)
 	{
@@ -420,8 +446,9 @@ run_turn(TimestampTz began)
 		}
 	}
 	turn.ntasks = 0;
+	turn.nclients = turn.nwriters = 0;
 	turn.bytes = 0;
-	turn.writes = false;
+	turn.writes = turn.reads = false;
 	if (kv_mc_unflushed != InvalidXLogRecPtr && unflushed_since == 0)
 		unflushed_since = GetCurrentTimestamp();
 

@@ -1,5 +1,5 @@
 # Promise: rows that have expired go, and others do not, be they searched for or met by a client or a compaction, and their space
-# comes back; a flush_all with a delay is done when it is due, and not before; what
+# comes back; a flush_all with a delay is done when it is due, and not before; clients who all wait for the WAL need no other process; what
 # a client sends in datagrams is done; SQL sees the connections, and idle ones take little memory.
 use strict;
 use warnings;
@@ -25,6 +25,17 @@ sub passes
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_reap_interval = $seconds");
 	$node->reload;
 }
+
+# ---- the flush of writes ----
+my ($flusher, $second) = (sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw memcached flusher'"), mc_connect($node));
+kill STOP => $flusher;
+mc_send($c, "set a 0 0 1\r\n1\r\n");
+wait_for('a reply to be held', sub { sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'") == 1 });
+is(mc_ask($second, "set a 0 0 1\r\n2\r\n") . mc_line($c), 'STOREDSTORED', 'when all clients wait for the WAL their process flushes it, and nobody else is needed');
+kill CONT => $flusher;
+is(join(' ', map { mc_ask($_, "incr a 1\r\n") } $c, $second, $c), '3 4 5', '... and they go on');
+sql("DELETE FROM cache WHERE key = 'a'");
+undef $second;
 
 # ---- rows that have expired ----
 sql("CREATE FOREIGN TABLE kept ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'kept:'); GRANT SELECT, INSERT, UPDATE ON kept TO web;
