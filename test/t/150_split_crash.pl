@@ -140,11 +140,13 @@ for my $level (@levels)
 	{
 		$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = '$point=kill'");
 		ok(!$node->start(fail_ok => 1), "a start that is cut off at $point");
+		wait_for('the server to end', sub { !postmaster_runs($node) });
 	}
 	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
 	restart_killed($node);
 	is(query('SELECT count(*) FROM t_none WHERE k < 50000'), $rows, 'the rows of before the split are there');
 	is(query(q{SELECT count(*) FROM t_none WHERE k > 50000 OR v = 'changed'}), 0, 'what was written since is not');
+	wait_for('what was released to be freed', sub { !(() = glob "$data/kvfdw/dropped.*") });
 	my $size = 0;
 	$size += -s $_ for glob "$dir{$level}/*.val";
 	cmp_ok(query(q{SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), '<=', $size, 'no value file counts twice');

@@ -424,12 +424,14 @@ extern uint32 kv_shard_from(KvStore *store, uint32 shardno);
 #define kv_each_shard(store, shardno) \
 	for (uint32 each_##shardno[2] = {0, 0}, shardno = kv_each_next(store, each_##shardno, KV_NO_SHARD); \
 		 shardno != KV_NO_SHARD; shardno = kv_each_next(store, each_##shardno, shardno))
+/* The shard after this one, or KV_NO_SHARD; of KV_NO_SHARD the first.  each: {0, 0}, and kept from one to the next. */
 extern uint32 kv_each_next(KvStore *store, uint32 each[2], uint32 shardno);
 
 /* Every shard of which there is a descriptor, in the map or not. */
 #define kv_each_descriptor(store, shardno) \
 	for (uint32 shardno = kv_descriptor_from(store, 0); shardno != KV_NO_SHARD; \
 		 shardno = kv_descriptor_from(store, shardno + 1))
+/* Is there one with this number? */
 extern bool kv_has_descriptor(KvStore *store, uint32 shardno);
 /* The least number from one on that has a descriptor, or KV_NO_SHARD. */
 extern uint32 kv_descriptor_from(KvStore *store, uint32 shardno);
