@@ -67,17 +67,18 @@ sub started
 	cmp_ok(scalar @told, '>=', 3, 'lone: value files that no key log names are removed, and the log has them');
 }
 
-# ---- a start that failed had taken the last volumes ----
+# ---- a start that failed has taken the volumes in the middle ----
 
 for my $level (qw(none full))
 {
 	my $dir = create("last_$level", $level, 2, '1, 1');
 	kill_all($node);
-	touch("$dir/27fff.c00000.val");
+	touch("$dir/$_.c00000.val") for qw(27fff 3ffff);
 	started("last_$level");
 	same("last_$level", 'started');
 	both("last_$level", '-100, -1');
 	same("last_$level", 'the other shard has values');
+	is(join(' ', grep { !m{/1000[0-9a-f]\.} } glob "$dir/*.val"), '', "last_$level: in volumes between those that had files");
 }
 
 # ---- a table is put aside in redo ----
@@ -144,13 +145,15 @@ for my $level (qw(none keys full))
 {
 	my $dir = create('last_keys', 'keys', 1, '1, 1');
 	kill_all($node);
-	my $file = touch("$dir/28000.c00000.val");
+	$node->append_conf('postgresql.conf', 'kvfdw.test_volumes = 1');
+	touch("$dir/$_.c00000.val") for qw(10000 40000 70000 a0000 d0000);
 	my $end = -s $node->logfile;
 	ok(!$node->start(fail_ok => 1), 'last_keys: no volume is left for redo, and the server does not start');
 	like(slurp_file($node->logfile, $end), qr/FATAL:  table has no more addresses for values/, 'last_keys: that is why');
-	unlink $file;
+	$node->append_conf('postgresql.conf', 'kvfdw.test_volumes = 0');
+	touch("$dir/$_.c00000.val") for qw(28000 3ffff);
 	started('last_keys');
-	same('last_keys', 'with volumes');
+	same('last_keys', 'with volumes between those that have files');
 }
 $node->stop('immediate');
 done_testing();

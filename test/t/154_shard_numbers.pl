@@ -1,6 +1,7 @@
 # Promise: numbers and memory of shards that have left the map are given again when nobody knows those shards any more, and
 # not before; files that could not be removed keep theirs; what nobody needs any more and is still there kvfdw_check tells of;
-# and a table that runs short of numbers says so and goes on (I 18).
+# and a table that runs short of numbers says so and goes on.  Volumes of shards that are gone are given again, too, after a start
+# of the server at the latest (I 13, I 18).
 use strict;
 use warnings;
 use FindBin;
@@ -11,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('shard_numbers', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.space_amp' => 0, 'kvfdw.compact_order' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits passes compact));
+my $node = kv_cluster('shard_numbers', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.test_volumes' => 6, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.space_amp' => 0, 'kvfdw.compact_order' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits passes compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 
@@ -20,6 +21,7 @@ sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\b
 sub shards { my ($table) = @_; return query("SELECT shards FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
 sub files { my ($table, $like) = @_; my $oid = query("SELECT '$table'::regclass::oid"); return glob "$data/kvfdw/5/$oid/0*/$like"; }
 sub numbers { my ($table) = @_; my %n = map { m{/([0-9a-f]{5})\.[^/]*(?:log|run|manifest)$} ? (hex $1 => 1) : () } files($table, '*'); return sort { $a <=> $b } keys %n; }
+sub volumes { my ($table) = @_; my %n = map { m{/([0-9a-f]{5})\.c[^/]*val$} ? ($1 => 1) : () } files($table, '*.val'); return sort keys %n; }
 sub set { my ($name, $value) = @_; query(defined $value ? "ALTER SYSTEM SET kvfdw.$name = '$value'" : "ALTER SYSTEM RESET kvfdw.$name"); $node->reload; return; }
 sub same
 {
@@ -68,15 +70,17 @@ for (1 .. 3)
 	empty();
 	fill(3);
 	query(q{SELECT kvfdw_split('t')});
+	$node->restart;
 	same("round $_") if $_ == 3;
 }
 cmp_ok((numbers('t'))[-1], '<', 8, 'and again and again');
+is(join(' ', grep { !/^1000/ } volumes('t')), '', 'so are volumes');
 kill_all($node);
 restart_killed($node);
 same('killed');
 query(q{SELECT kvfdw_split('t')});
 same('killed, and split');
-$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another'");
+$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another'\nkvfdw.test_volumes = 0");
 kill_all($node);
 restart_killed($node);
 same('after a power cut');
@@ -138,6 +142,20 @@ same('after a power cut');
 	like($err, qr/has no numbers for more shards/, 'nor is one cut');
 	is(query('SELECT count(*), sum(length(v)) FROM n'), '1000|700000', 'all rows are there');
 	is(kv_check_clean($node, 'n'), '', 'and sound');
+}
+
+# ---- no more volumes ----
+{
+	my $fill = sub { my ($table, $shards) = @_; return kv_table($table, 'k int, v text', 'k', "shards '$shards'") . "INSERT INTO $table SELECT (4294967296 * g / $shards - 2147483643)::int, repeat('v', 100) FROM generate_series(0, $shards - 1) g" };
+	$node->append_conf('postgresql.conf', 'kvfdw.test_volumes = 2');
+	$node->restart;
+	query($fill->('v', 10));
+	is(scalar(my @has = volumes('v')), 10, 'where the smallest chunks have no volume left shards make larger ones');
+	my ($rc, $out, $err) = $node->psql('postgres', $fill->('w', 11));
+	like($err, qr/ERROR:  table has no more addresses for values/, 'if the largest have none, either, that is an error');
+	$node->restart;
+	is(query('SELECT count(*), sum(length(v)) FROM v'), '10|1000', 'all rows are there');
+	is(kv_check_clean($node, 'v'), '', 'and sound');
 }
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no process has crashed');
 $node->stop;

@@ -287,6 +287,9 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 	shard->image_log = image.last_log;
 	shard->image_tail = image.log_tail;
 
+	/* a shard that is set back to it goes on there */
+	kv_volume_note(store, image.manifest.next_place);
+
 	/* keep the chunks that the image names, although the manifest may do without them */
 	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
 		keep_chunks(store, shardno, &image);

@@ -60,6 +60,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 	{
 		memset((char *) store + sizeof(KvStoreKey), 0, sizeof(KvStore) - sizeof(KvStoreKey));
 		LWLockInitialize(&store->map_lock, kv_tranche_shard);
+		SpinLockInit(&store->volume_lock);
 		pg_atomic_init_u32(&store->map_number, 0);
 		pg_atomic_init_u32(&store->map_state, KV_MAP_SETTLED);
 		pg_atomic_init_u32(&store->nshards, 0);

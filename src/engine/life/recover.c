@@ -575,18 +575,6 @@ report_losses(KvStore *store)
 
 /* ---- chunks of all shards ---- */
 
-/* No volume is given out but behind those that have files. */
-static void
-count_volumes(KvStore *store, const KvFound *found)
-{
-	kv_volumes_forget(store);
-	for (int i = 0; i < found->n; i++)
-	{
-		if (found->files[i].kind == KV_FILE_CHUNK)
-			kv_volume_note(store, kv_found_place(&found->files[i]));
-	}
-}
-
 static int
 compare_places(const void *a, const void *b)
 {
@@ -730,23 +718,6 @@ kv_chunks_cut(KvStore *store)
 	}
 }
 
-/*
- * Volumes that only had files which have been swept, say of a start that failed, are given
- * out again, as after another start: nothing but those files' names said that they had
- * been.  Not at level 'keys', where the WAL may name them.
- */
-static void
-recount_volumes(KvStore *store)
-{
-	KvFound		found;
-
-	/* a salvage may have looked into files that have gone since; helpers have ended */
-	kv_value_forget(store->cache_id);
-	kv_store_list_files(&store->key, &found);
-	count_volumes(store, &found);
-	pfree(found.files);
-}
-
 /* ---- helpers ---- */
 
 /* A helper for a store that is being opened. */
@@ -814,7 +785,7 @@ recover_store(KvStore *store)
 	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < found.n; i++)
 		logs += found.files[i].kind == KV_FILE_LOG;
-	count_volumes(store, &found);
+	kv_volumes_find(store, &found);
 	pfree(found.files);
 	wanted = kv_store_nshards(store) > 1 && !RecoveryInProgress() ?
 		Min(Min(recovery_workers, logs / 4), lengthof(helpers)) : 0;
@@ -855,8 +826,10 @@ recover_store(KvStore *store)
 		kv_chunks_sweep(store);
 		kv_chunks_cut(store);
 	}
+
+	/* a salvage may have looked into files that have gone since; helpers have ended */
 	if (store->shape.wal != KV_WAL_KEYS)
-		recount_volumes(store);
+		kv_value_forget(store->cache_id);
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);

@@ -170,59 +170,6 @@ kv_chunk_next_class(const KvShard *shard, Size len)
 	return class;
 }
 
-/*
- * Of a class's volumes the lower half is given out from the beginning, the upper half, in
- * redo, from the end.  At level 'keys' a chunk that was lost with the power is named by
- * records of the WAL only, and redo meets these in any order; so before it has met them all
- * it must not give its volume to another shard.
- */
-uint32
-kv_volume_take(KvStore *store, int class, bool in_redo)
-{
-	pg_atomic_uint32 *count = in_redo ? &store->redo_volumes[class] : &store->volumes[class];
-	uint32		n = pg_atomic_fetch_add_u32(count, 1);
-
-	if (n >= KV_CLASS_VOLUMES / 2)
-	{
-		pg_atomic_fetch_sub_u32(count, 1);
-		return 0;
-	}
-	return KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES +
-		(in_redo ? KV_CLASS_VOLUMES - 1 - n : n);
-}
-
-void
-kv_volume_note(KvStore *store, KvAddress address)
-{
-	uint32		n;
-	pg_atomic_uint32 *count;
-	int			class;
-
-	if (kv_is_legacy(address))
-		return;
-	class = kv_class_of(address);
-	n = (kv_volume_of(address) - KV_LEGACY_VOLUMES) % KV_CLASS_VOLUMES;
-	if (n < KV_CLASS_VOLUMES / 2)
-		count = &store->volumes[class];
-	else
-	{
-		count = &store->redo_volumes[class];
-		n = KV_CLASS_VOLUMES - 1 - n;
-	}
-	if (n + 1 > pg_atomic_read_u32(count))
-		pg_atomic_write_u32(count, n + 1);
-}
-
-void
-kv_volumes_forget(KvStore *store)
-{
-	for (int class = 0; class < KV_CHUNK_CLASSES; class++)
-	{
-		pg_atomic_write_u32(&store->volumes[class], 0);
-		pg_atomic_write_u32(&store->redo_volumes[class], 0);
-	}
-}
-
 bool
 kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 {

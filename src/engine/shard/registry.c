@@ -29,6 +29,7 @@ kv_registry_gucs(void)
 							"Number of tables that can be in use between two server starts.",
 							NULL, &max_tables, 10000, 100, 10000000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	kv_volume_gucs();
 }
 
 void

@@ -228,6 +228,15 @@ typedef struct KvSpaceAccount
 	TimestampTz counted;		/* when somebody who found no room last began to count it, or 0 */
 } KvSpaceAccount;
 
+/* Volumes of a class, the first of which is 0. */
+typedef struct KvVolumeRange
+{
+	uint32		begin;
+	uint32		end;			/* behind the last */
+} KvVolumeRange;
+
+#define KV_VOLUME_RANGES	4
+
 struct KvStore
 {
 	KvStoreKey	key;			/* hash key */
@@ -268,9 +277,11 @@ struct KvStore
 	dsa_pointer directory;		/* KvDirectory: where the descriptors are */
 	dsa_pointer blocks;			/* KvShardBlock: what they are allocated in */
 
+	/* set while OPENING, changed afterwards under volume_lock; see shard/volume.c */
+	slock_t		volume_lock;
+	KvVolumeRange volumes[KV_CHUNK_CLASSES][KV_VOLUME_RANGES];	/* that are free, of each class, in no order */
+
 	/* set while OPENING, constant afterwards */
-	pg_atomic_uint32 volumes[KV_CHUNK_CLASSES];	/* of each class: how many are given out … */
-	pg_atomic_uint32 redo_volumes[KV_CHUNK_CLASSES];	/* … and in redo, from the other end */
 	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
 								 * caches and descriptors go by it */
 	pg_atomic_uint32 next_shard;	/* recovery: the next shard to take */
@@ -530,13 +541,6 @@ extern void kv_tail_move(KvStore *store, KvShard *shard, int64 bytes);
  */
 extern int	kv_chunk_next_class(const KvShard *shard, Size len);
 /*
- * A volume of the class that no other shard has or will have.  in_redo: nor will any record
- * that is still to be replayed name it.  0: there is none.
- */
-extern uint32 kv_volume_take(KvStore *store, int class, bool in_redo);
-extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is taken */
-extern void kv_volumes_forget(KvStore *store);	/* none is */
-/*
  * In recovery, no lock held: the list is what the manifest says.  durable: so is what
  * chunks have.  False: there is no memory.
  */
@@ -546,6 +550,18 @@ extern void kv_chunks_use(KvShard *shard, const KvManifest *other);
 /* The manifest of the shard as it is now; its list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
 extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */
+
+/* ---- volume.c ---- */
+extern void kv_volume_gucs(void);	/* at start: settings of tests */
+/* In recovery: those are free that no file found is of. */
+extern void kv_volumes_find(KvStore *store, const KvFound *found);
+extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is not */
+/*
+ * A volume that no other shard has, nor gets before the store is opened again; in redo, that no record
+ * which is still to be replayed names, either.  Of the class, or if that has none, of a larger one.  0: there
+ * is none.
+ */
+extern uint32 kv_volume_take(KvStore *store, int class);
 
 /* Is the chunk the shard's open one?  One of an older library, which never is, may be at 0. */
 static inline bool

@@ -116,8 +116,7 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 	class = kv_chunk_next_class(shard, len);
 	if (shard->next_place == 0 || kv_class_of(shard->next_place) != class)
 	{
-		uint32		volume = kv_volume_take(store, class, store->shape.wal == KV_WAL_KEYS &&
-											RecoveryInProgress());
+		uint32		volume = kv_volume_take(store, class);
 
 		if (volume == 0)
 		{

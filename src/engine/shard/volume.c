@@ -1,0 +1,161 @@
+/*
+ * volume.c
+ *		Which volumes of a store's addresses are free for its shards.
+ *
+ * A shard that makes its first chunk, or one of another class, takes a volume, and nobody else
+ * makes chunks there until the store is opened again: for an address is given out once between
+ * two starts.  The next shard with its number goes on in it (split/number.c).
+ *
+ * When a store is opened every volume is free that has no file and in which no shard goes on, by
+ * its manifest or its image.  Of the ranges of these the longest are kept in mind; what lies
+ * between them is found free again by a later start.  So what volumes are needed for is what
+ * lives, and what has come between two starts.
+ *
+ * At level 'keys' a chunk that was lost with the power is named by records of the WAL only, and
+ * redo meets these in any order; before it has met them all it must not give such a volume to
+ * another shard.  So there redo takes volumes of the upper half of a class from the end, and
+ * sessions those of the lower half from the beginning.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "storage/spin.h"
+#include "utils/guc.h"
+
+#include "engine/base/types.h"
+#include "engine/shard/shard.h"
+
+#ifdef KVFDW_FAULTS
+static int	test_volumes = 0;
+#endif
+
+/* How many a class has. */
+static uint32
+class_volumes(void)
+{
+#ifdef KVFDW_FAULTS
+	if (test_volumes > 0)
+		return test_volumes;
+#endif
+	return KV_CLASS_VOLUMES;
+}
+
+void
+kv_volume_gucs(void)
+{
+#ifdef KVFDW_FAULTS
+	DefineCustomIntVariable("kvfdw.test_volumes",
+							"Sets how many volumes of each class a table has, for tests.",
+							NULL, &test_volumes, 0, 0, KV_CLASS_VOLUMES,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+#endif
+}
+
+static uint32
+length_of(const KvVolumeRange *range)
+{
+	return range->end - range->begin;
+}
+
+/* Keep a range in mind if it is longer than the shortest that is. */
+static void
+keep_range(KvVolumeRange *ranges, uint32 begin, uint32 end)
+{
+	KvVolumeRange *least = ranges;
+
+	for (int i = 1; i < KV_VOLUME_RANGES; i++)
+	{
+		if (length_of(&ranges[i]) < length_of(least))
+			least = &ranges[i];
+	}
+	if (begin < end && end - begin > length_of(least))
+		*least = (KvVolumeRange) {begin, end};
+}
+
+void
+kv_volumes_find(KvStore *store, const KvFound *found)
+{
+	int			at = 0;
+
+	memset(store->volumes, 0, sizeof(store->volumes));
+	while (at < found->n && (found->files[at].kind != KV_FILE_CHUNK ||
+							 found->files[at].volume < KV_LEGACY_VOLUMES))
+		at++;
+	for (int class = 0; class < KV_CHUNK_CLASSES; class++)
+	{
+		uint32		first = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES;
+		uint32		begin = 0;
+
+		/* they come by place */
+		for (; at < found->n && found->files[at].volume < first + KV_CLASS_VOLUMES; at++)
+		{
+			uint32		taken = found->files[at].volume - first;
+
+			keep_range(store->volumes[class], begin, Min(taken, class_volumes()));
+			begin = taken + 1;
+		}
+		keep_range(store->volumes[class], begin, class_volumes());
+	}
+}
+
+/* A session's is the first of the lower half, or at other levels than 'keys' of all; redo's the last of the upper. */
+static KvVolumeRange *
+find_free(KvStore *store, int class, bool in_redo)
+{
+	uint32		half = store->shape.wal == KV_WAL_KEYS ? class_volumes() / 2 : class_volumes();
+	KvVolumeRange *found = NULL;
+
+	for (int i = 0; i < KV_VOLUME_RANGES; i++)
+	{
+		KvVolumeRange *range = &store->volumes[class][i];
+
+		if (length_of(range) == 0 || (in_redo ? range->end <= half : range->begin >= half))
+			continue;
+		if (found == NULL || (in_redo ? range->end > found->end : range->begin < found->begin))
+			found = range;
+	}
+	return found;
+}
+
+uint32
+kv_volume_take(KvStore *store, int class)
+{
+	bool		in_redo = store->shape.wal == KV_WAL_KEYS && RecoveryInProgress();
+	uint32		volume = 0;
+
+	/* where a class has none any more, chunks are larger than they need be */
+	SpinLockAcquire(&store->volume_lock);
+	for (; class < KV_CHUNK_CLASSES && volume == 0; class++)
+	{
+		KvVolumeRange *range = find_free(store, class, in_redo);
+
+		if (range != NULL)
+			volume = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES + (in_redo ? --range->end : range->begin++);
+	}
+	SpinLockRelease(&store->volume_lock);
+	return volume;
+}
+
+void
+kv_volume_note(KvStore *store, KvAddress address)
+{
+	uint32		taken;
+	KvVolumeRange *ranges;
+
+	if (kv_is_legacy(address))
+		return;
+	taken = (kv_volume_of(address) - KV_LEGACY_VOLUMES) % KV_CLASS_VOLUMES;
+	ranges = store->volumes[kv_class_of(address)];
+	SpinLockAcquire(&store->volume_lock);
+	for (int i = 0; i < KV_VOLUME_RANGES; i++)
+	{
+		KvVolumeRange whole = ranges[i];
+
+		if (taken < whole.begin || taken >= whole.end)
+			continue;
+		ranges[i] = (KvVolumeRange) {whole.begin, taken};
+		keep_range(ranges, taken + 1, whole.end);
+		break;
+	}
+	SpinLockRelease(&store->volume_lock);
+}
