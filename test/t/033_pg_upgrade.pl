@@ -6,6 +6,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
+use KvLoop qw(loop_skip loop_types);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -134,6 +135,38 @@ my $olds = slurp_file($old->data_dir . '/kvfdw/control');
 spit($old->data_dir . '/kvfdw/control', substr($olds, 0, 16420) . pack('L', 0) . substr($olds, 16424));
 refused(qr/not shut down cleanly/, 'after a crash of the old server');
 spit($old->data_dir . '/kvfdw/control', $olds);
+
+# ---- a copy that shares blocks ----
+sub copied { my ($from, $to) = @_; return system('cp', '-a', $from, $to) == 0 || die "cp: $?"; }
+my $base = $PostgreSQL::Test::Utils::tmp_check;
+SKIP: {
+	skip 'this file system shares blocks', 2 if outcome_of('cp', '--reflink=always', $old->data_dir . '/PG_VERSION', "$base/shared") eq '';
+	refused(qr/cannot share blocks: Operation not supported\nHINT: .*--copy/, 'where the file system shares no blocks', '--reflink');
+	is(outcome_of('diff', '-rq', $new->data_dir, $new->data_dir . '.upgraded'), '', 'and nothing is changed');
+}
+SKIP: {
+	my $why_not = loop_skip($base) // ((grep { $_ eq 'xfs' } loop_types()) ? undef : 'needs mkfs.xfs');
+	skip $why_not, 1 if $why_not;
+	my $disk = KvLoop->new("$base/xfs", type => 'xfs', megabytes => 1024);
+	my ($there, $here) = map { "$base/xfs/$_" } qw(old new);
+	copied($new->data_dir, $here);
+	like(upgrade('--reflink', $old->data_dir, $here), qr/cannot share blocks: Invalid cross-device link\n/, 'kvfdw_upgrade --reflink between two file systems');
+	is(outcome_of('diff', '-rq', $new->data_dir, $here), '', 'changes nothing');
+	copied($old->data_dir, $there);
+	like(upgrade('--reflink', $there, $here), qr/takes the tables over when it is started/, 'kvfdw_upgrade --reflink');
+	my ($largest) = sort { -s $b <=> -s $a } grep { -f $_ } glob "$here/kvfdw/[1-9]*/*/*/*";
+	like(outcome_of('/usr/sbin/filefrag', '-v', $largest // ''), qr/\bshared\b/, 'blocks are shared');
+	system('rm', '-rf', $new->data_dir) == 0 && symlink($here, $new->data_dir) or die;
+	$new->start;
+	same('a copy that shares blocks');
+	$new->safe_psql('postgres', "UPDATE t_$_ SET v = 'new server'; SELECT kvfdw_freeze('t_$_'); SELECT kvfdw_compact('t_$_', true)") for @levels;
+	$new->stop;
+	is(outcome_of('diff', '-rq', $old->data_dir . '/kvfdw', "$there/kvfdw"), '', "what the new server writes does not reach the old one's files");
+	unlink $new->data_dir or die;
+	$disk->umount;
+	anew();
+}
+
 {
 	# it ends in the middle
 	my $dir = "$PostgreSQL::Test::Utils::tmp_check/full";
