@@ -24,15 +24,18 @@ kv_make_root() # suite directory
 	echo 'Acquire::Check-Valid-Until "false";' >"$2/etc/apt/apt.conf.d/99kvfdw"
 }
 
-# Run a command in a root, with proc, dev and shared memory, in a mount namespace of
-# its own: nothing stays mounted, however it ends.
+# Run a command in a root, with proc, sys, dev and shared memory, in a mount namespace of
+# its own: nothing stays mounted, however it ends.  The root is a mount itself, without
+# which it could make no such namespaces.
 kv_in_root() # directory command…
 {
 	local root=$1
 	shift
 	unshare -m bash -c 'set -e
 		root=$1; shift
+		mount --bind "$root" "$root"
 		mount -t proc proc "$root/proc"
+		mount -t sysfs sysfs "$root/sys"
 		mount --rbind /dev "$root/dev"
 		mount -t tmpfs tmpfs "$root/dev/shm"
 		exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
