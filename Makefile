@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
 # make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, powercut,
-# differential, concurrent, clients, memcached-tests, matrix, upgrade, deb, scale-demo, oracle and fuzz do
+# differential, concurrent, clients, memcached-tests, matrix, upgrade, deb, docker, scale-demo, oracle and fuzz do
 # their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
@@ -126,15 +126,17 @@ scale-demo:
 	@bash $(HERE)/test/scale/demo.sh $(SECONDS)
 deb:
 	@bash $(HERE)/test/deb.sh
+docker:
+	@bash $(HERE)/test/docker.sh
 
 distclean: workclean
 workclean:
 	rm -rf .work
 
 .PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle powercut \
-	clients core matrix deb upgrade scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
+	clients core matrix deb docker upgrade scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
 export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS CONNECTIONS DRIVERS KILLS CUTS ASYNC REGISTERS DISK CONTROL \
-	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB COMPACT MATRIX MATRIX_DIR PROTOCOLS UPGRADE UPGRADE_DIR DEB_SUITE DEB_DIR POINTS
+	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION CHUNK_KB COMPACT MATRIX MATRIX_DIR PROTOCOLS UPGRADE UPGRADE_DIR DEB_SUITE DEB_DIR DOCKER_DIR POINTS
