@@ -14,7 +14,7 @@
 #   ADMISSION_ROUNDS=4      of the runs that are compared
 #
 # What is compared is run in turn, in ADMISSION_ROUNDS rounds of half as long runs each, and
-# the medians are taken, so that a change of the machine's speed cancels out.  Beside
+# the medians are taken, so that a change of the machine's speed cancels out; latencies are of the longer runs.  Beside
 # them runs bench/lib/rotate.c: as many sessions, of which the client itself keeps only
 # as many at work at once as the chosen limit allows, in turn.  That is the ceiling: what a server
 # without admission gives when so many sessions take turns.
@@ -192,27 +192,27 @@ admission_compared() # load mode clients
 	local adm_of_round='in a round: '
 	admission_run "$1" "$2" "$3" "$adm_half"
 	admission_keep "$2 $3" "$adm_tps"
-	if [ "$2" = chosen ] && [ "$3" = "$ADMISSION_SWEEP" ]; then
-		admission_keep p99 "$(kv_calc "$adm_p99 * $adm_tps / 1000 / $3")"
-		admission_keep server "$adm_server"
-		admission_keep jain "$adm_jain"
-		admission_keep cv "$adm_cv"
-	fi
 }
 
 # What is compared, once; the limits in another order in every second round.
 admission_round() # load chosen least-clients clients-of-the-peak round
 {
-	local load=$1 limit rate clients limits="chosen $ADMISSION_LIMITS"
+	local load=$1 limit rate clients limits="chosen $ADMISSION_LIMITS" least="off chosen"
+	[ $(($5 % 2)) = 1 ] || least="chosen off"
+	for limit in $least; do
+		admission_limit "$([ "$limit" = off ] && echo -1 || echo "$2")"
+		admission_compared "$load" "$limit" "$3"
+	done
 	admission_limit -1
-	for clients in $(printf '%s\n' "$3" "$4" "$ADMISSION_SWEEP" | sort -nu); do admission_compared "$load" off "$clients"; done
+	for clients in $(printf '%s\n' "$4" "$ADMISSION_SWEEP" | sort -nu); do
+		[ "$clients" = "$3" ] || admission_compared "$load" off "$clients"
+	done
 	limit=$2
 	[ "$limit" != -1 ] || limit=$ADMISSION_SWEEP
 	rate=$(admission_rotate "$load" "$ADMISSION_SWEEP" "$limit" "$adm_half")
 	admission_keep ceiling "$rate"
 	say "  $load, ceiling, $limit of $ADMISSION_SWEEP sessions at a time: $rate/s"
 	admission_limit "$2"
-	admission_compared "$load" chosen "$3"
 	rate=$(admission_rotate "$load" "$ADMISSION_SWEEP" "$ADMISSION_SWEEP" "$adm_half")
 	admission_keep gate "$rate"
 	say "  $load, all $ADMISSION_SWEEP sessions of the same client with the chosen limit: $rate/s"
@@ -230,7 +230,7 @@ admission_round() # load chosen least-clients clients-of-the-peak round
 
 admission_load() # load
 {
-	local load=$1 clients limit round best=0 peak=0 peak_at chosen calm least=${ADMISSION_CLIENTS%% *} n=$ADMISSION_SWEEP tps off ceiling
+	local load=$1 clients limit round best=0 peak=0 peak_at chosen calm least=${ADMISSION_CLIENTS%% *} n=$ADMISSION_SWEEP tps off ceiling p99 server jain cv
 	local adm_half=$((ADMISSION_SECONDS / 2 > 0 ? ADMISSION_SECONDS / 2 : 1))
 	local -A adm_kept=()
 
@@ -242,6 +242,9 @@ admission_load() # load
 		if kv_true "$adm_tps > $peak"; then peak=$adm_tps peak_at=$clients; fi
 		admission_limit "$limit"
 		admission_run "$load" chosen "$clients" "$ADMISSION_SECONDS"
+		if [ "$clients" = "$ADMISSION_SWEEP" ]; then
+			p99=$(kv_calc "$adm_p99 * $adm_tps / 1000 / $clients") server=$adm_server jain=$adm_jain cv=$adm_cv
+		fi
 	done
 	admission_limit -1
 	admission_run "$load" 'off, 70 % load' 32 "$ADMISSION_SECONDS" -R "$(kv_calc "int(0.7 * $peak)")"
@@ -260,10 +263,9 @@ admission_load() # load
 	line "$load, $n clients: chosen limit against the best of the sweep" "$(ratio "$tps" "$best")" "0.97x" "$tps >= 0.97 * $best"
 	line "$load, $n clients: against the peak without admission, $peak_at clients" "$(ratio "$tps" "$peak"), ceiling $(ratio "$ceiling" "$peak"), off $(ratio "$off" "$peak")" "0.97x" "$tps >= 0.97 * $peak"
 	line "$load, $n clients: against the ceiling, with the same client" "$(ratio "$(admission_median gate)" "$ceiling"), pgbench $(ratio "$tps" "$ceiling")" "0.95x" "$(admission_median gate) >= 0.95 * $ceiling"
-	line "$load, $n clients: p99 against clients / throughput" "$(admission_median p99)" "1.8" "$(admission_median p99) <= 1.8"
-	line "$load, $n clients: p99 in the server against that at 70 % load" "$(kv_calc "$(admission_median server) / ($calm > 0 ? $calm : 0.01)")x" "3x" \
-		"$(admission_median server) <= 3 * $calm"
-	line "$load, $n clients: Jain, CV of latency" "$(admission_median jain), $(admission_median cv)" "0.98, 0.4" "$(admission_median jain) >= 0.98 && $(admission_median cv) <= 0.4"
+	line "$load, $n clients: p99 against clients / throughput" "$p99" "1.8" "$p99 <= 1.8"
+	line "$load, $n clients: p99 in the server against that at 70 % load" "$(kv_calc "$server / ($calm > 0 ? $calm : 0.01)")x" "3x" "$server <= 3 * $calm"
+	line "$load, $n clients: Jain, CV of latency" "$jain, $cv" "0.98, 0.4" "$jain >= 0.98 && $cv <= 0.4"
 	line "$load, $least clients: against off" "$(ratio "$(admission_median "chosen $least")" "$(admission_median "off $least")")" "0.98x" \
 		"$(admission_median "chosen $least") >= 0.98 * $(admission_median "off $least")"
 }
