@@ -172,11 +172,19 @@ suite_tap()
 	for file in "${names[@]}"; do
 		cat "$out/tap/$file.log"
 		if [ ! -e "$out/tap/$file.passed" ]; then
-			grep -q '^not ok ' "$out/tap/$file.log" ||
-				echo "not ok - $file ended with an error: $(grep -hE ' at .* line [0-9]+|^Bail out' "$out/tap/$file.log" "$out/tap/$file/tmp_check/log/"regress_log_* | tail -n 1)"
+			grep -q '^not ok ' "$out/tap/$file.log" || ended_with_an_error "$file"
 			tail -n 15 "$out/tap/$file/tmp_check/log/"*.log "$out/tap/$file/tmp_check/log/"regress_log_* 2>/dev/null | sed 's/^/# /' || true
 		fi
 	done
+}
+
+# What a file said that ended without a failed test, and the servers that ended then.
+ended_with_an_error() # name
+{
+	local logs=$out/tap/$1/tmp_check/log
+	echo "not ok - $1 ended with an error: $(grep -hE ' at .* line [0-9]+|Bail out!' "$out/tap/$1.log" "$logs/"regress_log_* | tail -n 1)"
+	grep -H -E '(FATAL|PANIC): |was terminated by signal|server process .* exited' "$logs/"*.log 2>/dev/null |
+		grep -vE 'terminating connection|the database system is|connection to client lost' | sed 's/^.*\/tmp_check\/log\//# /' | tail -n 3 || true
 }
 
 # initdb takes a second of a CPU: clusters are copies of one, whatever the locale of who tests.  Cluster.pm makes them by

@@ -6,6 +6,7 @@
 package KvTest;
 use strict;
 use warnings;
+use Carp ();
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -22,6 +23,10 @@ our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs resta
 # A limit is for what would never come, on any machine.
 use constant LIMIT => 300;
 $ENV{PGCTLTIMEOUT} //= LIMIT;
+
+# A file has so long (run.sh); one that hangs says where.
+$SIG{ALRM} = sub { alarm(0); Carp::confess('hangs') };
+alarm(850);
 
 sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
 
