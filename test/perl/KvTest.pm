@@ -10,13 +10,14 @@ use Carp ();
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Test::More;
 use List::Util qw(max min);
 use Time::HiRes qw(usleep time);
 use IPC::Run ();
 use KvPsql;
 
 our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs restart_killed psql_writer
-  reap_writer ended outcome stopped go_on worker_stop_points collected kv_check_clean tables_differ answer
+  reap_writer ended outcome stopped go_on worker_stop_points collected kv_check_clean tables_differ same_as_heap answer
   kv_files wait_for heap_only has_faults setting times_ready ready_again step_on
   hold_wal crc32c);
 
@@ -322,6 +323,16 @@ sub tables_differ
 	my $d = answer($node, "SELECT 'kvfdw only: ' || left(s::text, 100) FROM (TABLE $kv EXCEPT ALL TABLE $heap LIMIT 5) s") .
 	  answer($node, "SELECT 'heap only: ' || left(s::text, 100) FROM (TABLE $heap EXCEPT ALL TABLE $kv LIMIT 5) s");
 	return $d eq '' ? "order differs, or did when it was first looked at: $sums" : $d;
+}
+
+# Tests that table t has the rows of heap, whose key is k, as many as are counted, and is sound.
+sub same_as_heap
+{
+	my ($node, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
+	is(answer($node, 'SELECT count(*) FROM t'), answer($node, 'SELECT count(*) FROM heap'), "$when: as many as are counted");
+	return is(kv_check_clean($node, 't'), '', "$when: sound");
 }
 
 # Files and directories below the cluster's kvfdw directory, relative to it.
