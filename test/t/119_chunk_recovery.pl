@@ -155,5 +155,21 @@ for my $level (qw(none keys full))
 	started('last_keys');
 	same('last_keys', 'with volumes between those that have files');
 }
+
+# ---- the longest ranges of free volumes are all in the half that redo leaves alone ----
+
+{
+	my $dir = create('half_keys', 'keys', 1, '1, 1');
+	kill_all($node);
+	$node->append_conf('postgresql.conf', 'kvfdw.test_volumes = 60');
+	for my $class (map { $_ * 0x30000 } 0 .. 4)
+	{
+		touch(sprintf "$dir/%05x.c00000.val", 0x10000 + $class + $_) for map({ $_ * 3 } 0 .. 9), map({ $_ * 2 } 15 .. 29);
+	}
+	started('half_keys');
+	same('half_keys', 'redo finds volumes in its own');
+	cmp_ok(scalar(grep { m{/(1002[0-9a-f]|1003[0-9a-f])\.c[^/]*$} } glob "$dir/*.val"), '>', 0, 'half_keys: its chunks are there');
+	$node->append_conf('postgresql.conf', 'kvfdw.test_volumes = 0');
+}
 $node->stop('immediate');
 done_testing();

@@ -235,7 +235,8 @@ typedef struct KvVolumeRange
 	uint32		end;			/* behind the last */
 } KvVolumeRange;
 
-#define KV_VOLUME_RANGES	4
+#define KV_HALF_RANGES		4
+#define KV_VOLUME_RANGES	(2 * KV_HALF_RANGES)
 
 struct KvStore
 {

@@ -14,7 +14,8 @@
  * At level 'keys' a chunk that was lost with the power is named by records of the WAL only, and
  * redo meets these in any order; before it has met them all it must not give such a volume to
  * another shard.  So there redo takes volumes of the upper half of a class from the end, and
- * sessions those of the lower half from the beginning.
+ * sessions those of the lower half from the beginning; and each half has ranges in mind of its
+ * own, or the longer ones of one might leave the other none.
  */
 #include "postgres.h"
 
@@ -57,19 +58,36 @@ length_of(const KvVolumeRange *range)
 	return range->end - range->begin;
 }
 
-/* Keep a range in mind if it is longer than the shortest that is. */
+/* Keep a range in mind if it is longer than the shortest of so many that are. */
 static void
-keep_range(KvVolumeRange *ranges, uint32 begin, uint32 end)
+keep_longer(KvVolumeRange *ranges, int n, uint32 begin, uint32 end)
 {
 	KvVolumeRange *least = ranges;
 
-	for (int i = 1; i < KV_VOLUME_RANGES; i++)
+	for (int i = 1; i < n; i++)
 	{
 		if (length_of(&ranges[i]) < length_of(least))
 			least = &ranges[i];
 	}
 	if (begin < end && end - begin > length_of(least))
 		*least = (KvVolumeRange) {begin, end};
+}
+
+/* The lower half of a class ends here; but for level 'keys' it is all of it. */
+static uint32
+half_of(const KvStore *store)
+{
+	return store->shape.wal == KV_WAL_KEYS ? class_volumes() / 2 : class_volumes();
+}
+
+static void
+keep_range(KvStore *store, int class, uint32 begin, uint32 end)
+{
+	KvVolumeRange *ranges = store->volumes[class];
+	uint32		half = half_of(store);
+
+	keep_longer(ranges, KV_HALF_RANGES, begin, Min(end, half));
+	keep_longer(ranges + KV_HALF_RANGES, KV_HALF_RANGES, Max(begin, half), end);
 }
 
 void
@@ -91,10 +109,10 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 		{
 			uint32		taken = found->files[at].volume - first;
 
-			keep_range(store->volumes[class], begin, Min(taken, class_volumes()));
+			keep_range(store, class, begin, Min(taken, class_volumes()));
 			begin = taken + 1;
 		}
-		keep_range(store->volumes[class], begin, class_volumes());
+		keep_range(store, class, begin, class_volumes());
 	}
 }
 
@@ -102,7 +120,7 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 static KvVolumeRange *
 find_free(KvStore *store, int class, bool in_redo)
 {
-	uint32		half = store->shape.wal == KV_WAL_KEYS ? class_volumes() / 2 : class_volumes();
+	uint32		half = half_of(store);
 	KvVolumeRange *found = NULL;
 
 	for (int i = 0; i < KV_VOLUME_RANGES; i++)
@@ -154,7 +172,7 @@ kv_volume_note(KvStore *store, KvAddress address)
 		if (taken < whole.begin || taken >= whole.end)
 			continue;
 		ranges[i] = (KvVolumeRange) {whole.begin, taken};
-		keep_range(ranges, taken + 1, whole.end);
+		keep_range(store, kv_class_of(address), taken + 1, whole.end);
 		break;
 	}
 	SpinLockRelease(&store->volume_lock);
