@@ -287,5 +287,16 @@ is(go_on($node, 'extent_reserved', $reserved), '', 'a value that was on its way 
 ok(eval { wait_for('value files to go', sub { files_of('e') == chunks_of('e') && files_of('e') < $emptied }) }, 'with their value files') or diag scalar(files_of('e')) . ' files, ' . chunks_of('e') . ' known';
 is(query(q{SELECT count(*), sum(length(v)) FROM e}), '1|3000000', 'and what was written since is there');
 is(kv_check_clean($node, 'e'), '', 'and sound');
+
+# by the setting that users have
+query('ALTER SYSTEM RESET kvfdw.test_shard_kb');
+$node->reload;
+is(query('SHOW kvfdw.shard_size'), '1GB', 'shards are split at a size unless it is set otherwise');
+query(kv_table('d', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO d SELECT g * 7 % 3001, repeat('d', 900) FROM generate_series(1, 3000) g});
+is(query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'd'::regclass}), 1, 'a small table has one');
+query('ALTER SYSTEM SET kvfdw.shard_size = 1');
+$node->reload;
+ok(eval { wait_for('a table to be split', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'd'::regclass}) > 4 }) }, 'one that is larger than the size is split');
+is(kv_check_clean($node, 'd'), '', 'and sound');
 $node->stop;
 done_testing();

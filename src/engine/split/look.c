@@ -32,7 +32,7 @@
 #define KV_TURN_PAUSE_MS	1000	/* after one that has met a compaction */
 #define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
 
-static int	shard_size_mb = 0;
+static int	shard_size_mb = 1024;
 #ifdef KVFDW_FAULTS
 static int	test_shard_kb = 0;
 static bool test_splits = false;
@@ -46,7 +46,7 @@ kv_split_gucs(void)
 	DefineCustomIntVariable("kvfdw.shard_size",
 							"Sets how many bytes of values a shard has before it is split.",
 							"0: shards are not split by themselves.",
-							&shard_size_mb, 0, 0, 1024 * 1024,
+							&shard_size_mb, 1024, 0, 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	kv_number_gucs();
 #ifdef KVFDW_FAULTS
