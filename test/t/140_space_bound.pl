@@ -129,7 +129,23 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	cmp_ok(stat_of('b', 'space_bound'), '>', $bound + $live / 4, 'by hand: it is set aside');
 	is(go_on($node, 'compact_written', $by_hand), "1\n", 'it goes through');
 	ok(eval { wait_for('the bound of before', sub { stat_of('b', 'space_bound') < $bound + $live / 4 }) }, 'and then it is not any more');
-	query('DROP FOREIGN TABLE b');
+
+	# DROP waits for who waits, as for any writer, and nothing waits for that
+	worker_stop_points($node, 'compact_chosen=wait');
+	$writer = psql_writer($node, "SET kvfdw.stop_points = '';" . $update->(2), 'dropped');
+	stopped($node, 'compact_chosen');
+	my $pid = waiting('b');
+	like(($node->psql('postgres', 'VACUUM b'))[2], qr/skipping "b"/, 'VACUUM beside one that waits leaves the table out, as it does any foreign table');
+	my $log = -s $node->logfile;
+	my $drop = psql_writer($node, 'DROP FOREIGN TABLE b', 'drop');
+	wait_for('DROP to wait', sub { query("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query = 'DROP FOREIGN TABLE b'") });
+	query("SELECT pg_cancel_backend($pid)");
+	like(outcome($writer), qr/canceling statement/, 'DROP beside one that waits');
+	is(outcome($drop), '', 'it goes through when that ends, beside a compaction');
+	worker_stop_points($node, '');
+	go_on($node, 'compact_chosen');
+	ok(eval { wait_for('its files to go', sub { !(() = glob "$data/kvfdw/dropped.*") }) }, 'and the files go');
+	unlike(slurp_file($node->logfile, $log), qr/cannot be emptied/, 'nothing is called damaged');
 }
 
 # ---- who does not wait, how long one waits at most, and what ends it ----
@@ -317,14 +333,29 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	# of chunks in which nothing is live nothing would be written; once, for who comes to the bound waits
 	query("UPDATE t_full SET v = " . $value->('k + 12') . " WHERE k % 3 > 0");
 	stopped($node, 'compact_written');
+	my $sum = sub { my ($table, $n) = @_; return query("SELECT count(*), sum(hashtextextended(v, k)) FROM " . (defined $n ? "(SELECT k, " . $value->("k + $n") . " v FROM generate_series(1, $rows) k) s" : $table)) };
+	my (%before, %writer, %acked);
+	for (map { "t_$_" } @levels)
+	{
+		my $table = $_;
+		$before{$table} = $sum->($table);
+		$writer{$table} = psql_writer($node, "SET kvfdw.stop_points = ''; SET kvfdw.test_space_beat = '1h'; SET kvfdw.test_space_most = '1h';\n" .
+			join('', map { "UPDATE $table SET v = " . $value->("k + $_") . ";\n\\echo ack $_\n" } 50 .. 56), "killed_$table");
+	}
+	waiting("t_$_") for @levels;
 	worker_stop_points($node, '');
 	my $ready = times_ready($node);
 	kill_process(compactor());
 	ready_again($node, $ready);
 	unlink "$data/kvfdw/waiting.compact_written";
-	is(query("SELECT count(*) FROM t_full WHERE v = " . $value->('k + CASE k % 3 WHEN 0 THEN 10 ELSE 12 END')), $rows, 'it was killed: all rows are there');
-	until_bound('t_full', 'killed');
-	is(kv_check_clean($node, 't_full'), '', 'killed: sound');
+	for (sort keys %writer)
+	{
+		like(outcome($writer{$_}), qr/terminating connection|server closed the connection/, "it was killed: who waited for room in $_ ends");
+		my $ack = reap_writer($writer{$_});
+		is($sum->($_), $ack < 0 ? $before{$_} : $sum->(undef, $ack), "$_: what was acknowledged is there, and no more");
+		until_bound($_, 'killed');
+		is(kv_check_clean($node, $_), '', "killed: $_ is sound");
+	}
 }
 
 # ---- two tables come to their bounds at once: they are served in turn ----
