@@ -12,6 +12,8 @@
 #   SEED=n               repeat a run's transactions and choice of cuts
 #   DISK=2048            MB of the recorded disk; what is used of it is copied for each cut
 #   CHUNK_KB=64          the smallest value files of so many kB
+#   PASSES=on            all tables are compacted all the time
+#   SPLITS=on            shards are split and cut all the time
 #   CONTROL=fsync        break durability instead: fsync, barrier or data_sync.  The run
 #                        passes only if lost transactions are seen
 set -euo pipefail
