@@ -122,6 +122,10 @@ extern bool kv_store_is_ready(Oid dboid, Oid relid);
 extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,
 							  const KvKey *bounds, KvWalLevel wal, Oid tablespace,
 							  SubTransactionId created_in);
+/* The rows of such a generation were copied from the one before, so older snapshots see none of them. */
+extern void kv_store_note_copied(KvStore *store);
+/* False: this is such a snapshot. */
+extern bool kv_store_serves(KvStore *store, Snapshot snapshot);
 /* DROP: forget and unlink at COMMIT. */
 extern void kv_store_drop_at_commit(Oid dboid, Oid relid);
 extern void kv_store_drop_database_at_commit(Oid dboid);

@@ -241,7 +241,7 @@ count_rows(ForeignScanState *node, KvCountState *state)
 
 	if (state->scan == NULL)
 	{
-		KvStore    *store = kv_table_store(state->rel, false);
+		KvStore    *store = kv_table_read(state->rel, snapshot);
 		MemoryContext old = MemoryContextSwitchTo(state->context);
 
 		/* that there is no row has been read, too */

@@ -185,7 +185,7 @@ start_scan(ForeignScanState *node, KvScanState *state)
 	{
 		MemoryContext old = MemoryContextSwitchTo(state->context);
 
-		state->store = kv_table_store(state->rel, false);
+		state->store = kv_table_read(state->rel, node->ss.ps.state->es_snapshot);
 		if (state->store != NULL)
 			state->scan = kv_scan_begin(state->store,
 										node->ss.ps.state->es_snapshot,

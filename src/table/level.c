@@ -2,7 +2,8 @@
  * level.c
  *		A table's rows written anew because the table has another level or tablespace now.
  *
- * They go from store to store as they are stored, in whatever form.
+ * They go from store to store as they are stored, in whatever form, and become rows of the transaction that
+ * does it.  So snapshots of before would see none of them, and may not read the new store (kv_table_read).
  */
 #include "postgres.h"
 
@@ -61,6 +62,21 @@ rewrite_rows(Relation rel, KvStore *from, KvStore *to)
 	PG_END_TRY();
 }
 
+KvStore *
+kv_table_read(Relation rel, Snapshot snapshot)
+{
+	KvStore    *store = kv_table_store(rel, false);
+
+	if (store != NULL && !kv_store_serves(store, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent ALTER of foreign table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail("Its rows were written anew after the snapshot was taken, because its tablespace or wal level was changed."),
+				 errhint("The transaction might succeed if retried.")));
+	return store;
+}
+
 /* Do the table's options say another wal level or tablespace than its store has? */
 static bool
 wants_other_store(const KvTable *table)
@@ -87,10 +103,13 @@ kv_table_apply_options(Oid relid)
 		wants_other_store(kv_table_get(rel)))
 	{
 		KvStore    *store = kv_table_store(rel, true);	/* and lines of others settled */
+		KvStore    *fresh;
 
 		/* what the last statement has written is to be copied, too */
 		CommandCounterIncrement();
-		rewrite_rows(rel, store, kv_table_renew(rel, store));
+		fresh = kv_table_renew(rel, store);
+		rewrite_rows(rel, store, fresh);
+		kv_store_note_copied(fresh);
 	}
 	relation_close(rel, NoLock);
 }

@@ -174,6 +174,8 @@ typedef struct KvRenewed
 extern KvRenewed kv_renewed;
 
 /* ---- level.c ---- */
+/* kv_table_store, not made, for who reads under this snapshot; ERROR (40001) if it is older than the rows there. */
+extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
 /*
  * At the end of a transaction that has changed a table's options, so holds its
  * AccessExclusiveLock: if it has a wal option and its data was written with another, or lies

@@ -1,5 +1,6 @@
 # Promise: values of a table lie in the tablespace that it names, and nothing else of it does. They are there after
-# SIGKILL, on a standby and in a backup with another place for it, and after ALTER moved them; a tablespace in use is
+# SIGKILL, on a standby and in a backup with another place for it, and after ALTER moved them beside readers and writers; one that
+# is killed, cancelled or finds the target full leaves all as it was. A tablespace in use is
 # not dropped, one that is not mounted is an error that names it, and what nothing names there goes.
 use strict;
 use warnings;
@@ -26,7 +27,7 @@ sub lies_in
 	my ($on, $place, $when) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $oid = query("SELECT 't'::regclass::oid");
-	my ($chunks) = split /\n/, $on->safe_psql('postgres', q{SELECT chunks + retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass});
+	my $chunks = $on->safe_psql('postgres', q{SELECT chunks + retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass ORDER BY generation DESC LIMIT 1});
 	my @home = map { glob } map { "$_/*" } glob $on->data_dir . "/kvfdw/5/$oid/0*";
 	my @there = $place ? in_space($place) : grep { /\.val$/ } @home;
 	is(scalar(grep { /\.c[0-9a-f]{5}\.val$/ } @there), $chunks, "$when: chunks lie where they are to");
@@ -39,6 +40,14 @@ sub empty_of
 	my ($place, $when) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return ok(eval { wait_for($when, sub { my @left = glob "$place{$place}/PG_*/kvfdw*"; !@left }) }, "$when: nothing is left in $place") || diag(join "\n", in_space($place));
+}
+
+# In one snapshot, for others write to both.
+sub same_as_heap_at_once
+{
+	my ($when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(query('SELECT count(*) FROM (SELECT * FROM t EXCEPT SELECT * FROM heap UNION ALL (SELECT * FROM heap EXCEPT SELECT * FROM t)) s'), 0, "$when: heap's rows");
 }
 
 query("CREATE TABLESPACE $_ LOCATION '$place{$_}'") for qw(disk far);
@@ -71,21 +80,56 @@ $node->wait_for_catchup('standby', 'replay', $node->lsn('flush'));
 same_as_heap($standby, 'standby');
 lies_in($standby, 'disk2', 'standby');
 
-# moved; a crash in the middle leaves it where it was
-my $times = times_ready($node);
-$node->psql('postgres', "SET kvfdw.stop_points = 'create_before_record=kill'; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far')");
-ready_again($node, $times);
-same_as_heap($node, 'killed while it was moved');
-lies_in($node, 'disk', 'killed while it was moved');
-empty_of('far', 'killed while it was moved');
+# moved; what ends it in the middle leaves all where it was
+my $move = sub { my ($place) = @_; return "ALTER FOREIGN TABLE t OPTIONS (SET tablespace '$place');" };
+for my $case ([ 'before its record', 'stop_points', 'create_before_record' ], [ 'in the middle', 'fault', 'value_extend:5' ], [ 'later', 'fault', 'value_extend:12' ])
+{
+	my ($when, $setting, $where) = @$case;
+	my $times = times_ready($node);
+	$node->psql('postgres', "SET kvfdw.$setting = '$where" . ($setting eq 'fault' ? ':kill' : '=kill') . "';" . $move->('far'));
+	ready_again($node, $times);
+	same_as_heap($node, "killed $when");
+	lies_in($node, 'disk', "killed $when");
+	empty_of('far', "killed $when");
+}
+like(answer($node, "SET kvfdw.fault = 'value_extend:5+:ENOSPC';" . $move->('far')), qr/could not extend file "pg_tblspc.*No space left/, 'a full target is an error');
+same_as_heap($node, 'a full target');
+lies_in($node, 'disk', 'a full target');
+empty_of('far', 'a full target');
 query("BEGIN; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far'); ROLLBACK");
 lies_in($node, 'disk', 'rolled back');
-query("ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far')");
+
+# beside writers, who wait for it and go on in the new place, and a snapshot of before
+my $old = $node->background_psql('postgres', on_error_stop => 0);
+$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+my @writers = map { my $w = $_; psql_writer($node, join('', map { my $i = $_; my $k = 1000 + 2 * $i + $w;
+	"BEGIN; INSERT INTO heap VALUES ($k, repeat('x', $k)); INSERT INTO t VALUES ($k, repeat('x', $k)); UPDATE heap SET v = v || $i WHERE k = $w; UPDATE t SET v = v || $i WHERE k = $w; COMMIT;\n\\echo ack $i\n" } 1 .. 150), "moved_$w") } 0, 1;
+for my $place (qw(far disk far))
+{
+	query($move->($place));
+	same_as_heap_at_once("moved to $place beside writers");
+}
+is(outcome($_) =~ s/^ack \d+\n//mgr, '', 'writers go on beside moves') for @writers;
+for my $read ('count(*)', 'max(v)')
+{
+	$old->query_safe('SAVEPOINT s');
+	$old->query("SELECT $read FROM t");
+	like($old->{stderr}, qr/could not serialize access due to concurrent ALTER of foreign table "t"/, "a snapshot of before does not take the table for empty: $read");
+	$old->{stderr} = '';
+	$old->query_safe('ROLLBACK TO s');
+}
+$old->query_safe('COMMIT');
+is($old->query_safe('SELECT count(*) >= 501 FROM t'), 't', 'and the next one sees its rows');
+$old->quit;
 same_as_heap($node, 'moved');
+# it was there before, and what that has left goes in its time
+my $alone = sub { my ($place) = @_; return ok(eval { wait_for('that to go', sub { (() = glob "$place{$place}/PG_*/kvfdw.*") == 1 }) }, "nothing else is in $place") };
+$alone->('far');
 lies_in($node, 'far', 'moved');
 empty_of('disk', 'moved');
 $node->wait_for_catchup('standby', 'replay', $node->lsn('flush'));
 same_as_heap($standby, 'moved on the standby');
+$alone->('far2');
 lies_in($standby, 'far2', 'moved on the standby');
 empty_of('disk2', 'moved on the standby');
 query('DROP TABLESPACE disk');

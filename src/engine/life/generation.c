@@ -25,6 +25,7 @@
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
@@ -72,6 +73,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->images_failed, 0);
 		SpinLockInit(&store->space.mutex);
 		ConditionVariableInit(&store->space_made);
+		pg_atomic_init_u64(&store->copied_by, 0);
 		pg_atomic_init_u64(&store->space_moving, 0);
 		pg_atomic_init_u64(&store->space_besides, 0);
 		pg_atomic_init_u64(&store->space_aside, 0);
@@ -461,6 +463,28 @@ kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *
 	}
 	else
 		LWLockRelease(&kv_registry->lock);
+}
+
+void
+kv_store_note_copied(KvStore *store)
+{
+	pg_atomic_write_u64(&store->copied_by, kv_current_xid(true));
+}
+
+bool
+kv_store_serves(KvStore *store, Snapshot snapshot)
+{
+	uint64		xid = pg_atomic_read_u64(&store->copied_by);
+
+	if (likely(xid == 0) || kv_xid_is_mine(xid))
+		return true;
+	if (xid < kv_xid_horizon())
+	{
+		/* there are none any more */
+		pg_atomic_write_u64(&store->copied_by, 0);
+		return true;
+	}
+	return !XidInMVCCSnapshot((TransactionId) xid, snapshot);
 }
 
 bool

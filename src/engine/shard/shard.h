@@ -243,6 +243,7 @@ struct KvStore
 	KvStoreKey	key;			/* hash key */
 	KvStoreShape shape;			/* key_width is constant once it is OPEN */
 	pg_atomic_uint32 images_failed;	/* attempts at images on request */
+	pg_atomic_uint64 copied_by;	/* full xid of who copied its rows from another store; 0: all snapshots see that */
 
 	/* space.h */
 	KvSpaceAccount space;
