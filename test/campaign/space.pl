@@ -1,6 +1,6 @@
 #!/usr/bin/perl
 # Promise: while clients overwrite, insert, delete and roll back, the value files of their tables stay within
-# their bound (I 19), as sampled each second, at every wal level; beside an old snapshot and
+# their bound (I 19), as sampled five times a second, at every wal level; beside an old snapshot and
 # a base backup they grow, and come back when these have ended; a SIGKILL changes nothing.
 #
 #   space.pl [--rounds N | --seconds N] [--round-seconds N] [--seed N]
@@ -9,17 +9,23 @@
 # Runs a server of its own in DIRECTORY (default: below $TESTDIR or .).  The same tables go
 # through all rounds; each has another pattern: uniform, skewed, a window that moves, values that
 # grow and shrink, rows that come and go.  A sample is beyond the bound if what value files have, those too that
-# were emptied and have not gone, is more than that percentage above it and above that of the second before, for when who has
-# kept dead values ends, the bound falls at once, and the files follow with the next pass; files have what is allocated ahead and being written besides, which is told.  Prints TAP, one test per round.
+# were emptied and have not gone, is more than that percentage above it and above all those of the second before.  For when who has
+# kept dead values ends, the bound falls at once, and the files follow: for up to ten seconds they may have what they had then, and what
+# compactions copy meanwhile, for at level keys what these empty goes with a checkpoint.
+# Files have what is allocated ahead and being written besides, which is told.  Prints TAP, one test per round.
 use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
+use List::Util qw(max);
 use KvCampaign;
 
 my $option = options('space', %contest, 'clients=i' => 4, 'rows=i' => 20000, 'kills=i' => 0, 'beyond=i' => 5, 'round-seconds=f' => 30);
 my $rows = $option->{rows};
 my @tables = map { "t_$_" } qw(full keys none);
+my $most = 1 + $option->{beyond} / 100;
+my $rate = 5;	# samples in a second
+my $falls = 10 * $rate;	# so many above a bound that has fallen
 my @patterns = qw(uniform skewed window sizes churn snapshot backup rollback);
 
 my $value = "CREATE FUNCTION value(k int, size int) RETURNS text LANGUAGE sql AS 'SELECT left(repeat(md5(k::text || random()), 1 + size / 32), size)'";
@@ -71,13 +77,15 @@ sub sample
 {
 	my ($mark) = @_;
 	my $rows = query("SELECT relid, value_file_bytes + retired_bytes, live_bytes, space_bound, coalesce(space_waits_for, ''),
-		(SELECT sum((pg_stat_file(d || f, true)).size) FROM format('kvfdw/%s/%s/%s/', (SELECT oid FROM pg_database WHERE datname = current_database()), relid::oid, lpad(to_hex(generation), 8, '0')) d, pg_ls_dir(d) f WHERE f LIKE '%.val')
+		(SELECT sum((pg_stat_file(d || f, true)).size) FROM format('kvfdw/%s/%s/%s/', (SELECT oid FROM pg_database WHERE datname = current_database()), relid::oid, lpad(to_hex(generation), 8, '0')) d, pg_ls_dir(d) f WHERE f LIKE '%.val'),
+		(SELECT format('%s since %s s (%s)', substring(query, '\\mt_\\w+'), round(extract(epoch FROM clock_timestamp() - xact_start), 1), wait_event) FROM pg_stat_activity
+			WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1)
 		FROM kvfdw_stat_tables WHERE relid::text LIKE 't\\_%'") // return;
 	push @samples, map { [ $mark, split /\|/, $_, -1 ] } @$rows;
 	return;
 }
 
-# Each second, in a process; who has a session holds a snapshot or a backup for the first half.
+# In a process; who has a session holds a snapshot or a backup for the first half.
 sub sampler
 {
 	my ($pattern, $end) = @_;
@@ -93,7 +101,7 @@ sub sampler
 		my $held = $session && now() < $begin + ($end - $begin) / 2;
 		if ($session && !$held) { $session->run($pattern eq 'snapshot' ? 'COMMIT' : 'SELECT 1 FROM pg_backup_stop()'); $session->close; undef $session }
 		sample($held ? 'held' : '');
-		select undef, undef, undef, 1;
+		select undef, undef, undef, 1 / $rate;
 	}
 	if ($session) { $session->close }
 	return { samples => [@samples] };
@@ -105,17 +113,19 @@ sub play
 	my $pattern = $round->{pattern};
 	my ($results, $story, $wrong) = contest($round->{kills}, sub { query('CHECKPOINT') if rand() < 0.05 },
 		sub { sampler($pattern, @_) }, map { my $c = $_; sub { client($c, $pattern, @_) } } 0 .. $option->{clients} - 1);
-	my (@wrong, %worst, %files, %beyond, %last, %before, @seen, $n, $done) = @$wrong;
+	my (@wrong, %worst, %files, %beyond, %last, %before, %above, @seen, $n, $done) = @$wrong;
 	for my $result (@$results)
 	{
 		$done += $result->{done} // 0;
 		for (@{ $result->{samples} // [] })
 		{
-			my ($held, $t, $taken, $live, $bound, $waits, $files) = @$_;
-			my $told = "$t: $taken bytes, $live live, bound $bound, waits for \"$waits\"";
-			my $allowed = $bound eq '' ? 0 : $bound > ($before{$t} // 0) ? $bound : $before{$t};
-			$before{$t} = $bound eq '' ? 0 : $bound;
-			push @seen, $last{$t} // (), $told if !$held && $bound ne '' && $taken > $allowed * (1 + $option->{beyond} / 100);
+			my ($held, $t, $taken, $live, $bound, $waits, $files, $oldest) = @$_;
+			my $told = "$t: $taken bytes, $live live, bound $bound, waits for \"$waits\", oldest snapshot: $oldest";
+			my $allowed = $bound eq '' ? 0 : max($bound, @{ $before{$t} // [] }, $above{$t} && $above{$t}{n} < $falls ? $above{$t}{first} * $most : 0);
+			push @{ $before{$t} }, $bound eq '' ? 0 : $bound;
+			shift @{ $before{$t} } if @{ $before{$t} } > $rate;
+			if ($bound eq '' || $taken <= $bound * $most) { delete $above{$t} } else { $above{$t} //= { first => $taken }; $above{$t}{n}++ }
+			push @seen, $last{$t} // (), $told if !$held && $bound ne '' && $taken > $allowed * $most;
 			$last{$t} = $told;
 			next if $held || $waits =~ /backup/ || $bound eq '';
 			$bound = $allowed;
@@ -123,7 +133,7 @@ sub play
 			my $over = $taken / $bound;
 			$worst{$t} = $over if $over > ($worst{$t} // 0);
 			$files{$t} = $files / $bound if $files / $bound > ($files{$t} // 0);
-			$beyond{$t}++ if $over > 1 + $option->{beyond} / 100;
+			$beyond{$t}++ if $over > $most;
 		}
 	}
 
