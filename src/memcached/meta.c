@@ -11,10 +11,8 @@
 #define BAD_TOKEN	"CLIENT_ERROR bad token in command line format"
 #define MOST_TOKENS	19			/* of a meta command */
 
-static const char opaque_too_long[] = "CLIENT_ERROR opaque token too long";
 static const char invalid_flag[] = "CLIENT_ERROR invalid flag";
 static const char unsupported_flag[] = "CLIENT_ERROR unsupported flag";
-static const char no_mode_of_ma[] = "CLIENT_ERROR invalid mode for ma M token";
 
 /* A number of seconds that a flag has. */
 static bool
@@ -40,19 +38,24 @@ take_key_in_base64(KvMcRequest *request, const char **wrong)
 	return false;
 }
 
-/* M of ms and ma, whose letters differ. */
-static bool
-take_mode(KvMcRequest *request, KvMcToken token, const char **wrong)
+/*
+ * What is looked at when all flags are known to be right by themselves: memcached says
+ * of a line what is wrong with a flag rather than what is wrong with these.
+ */
+typedef struct KvMcLate
+{
+	char		mode;			/* of M; 0: there is none */
+	bool		long_opaque;
+} KvMcLate;
+
+/* The mode of ms and ma, whose letters differ; the other commands have no use for it.  NULL: it is right. */
+static const char *
+set_mode(KvMcRequest *request, char mode)
 {
 	bool		store = request->command == KV_MC_SET;
-	char		mode;
 
-	if (token.length != 1)
-	{
-		*wrong = "CLIENT_ERROR incorrect length for M token";
-		return false;
-	}
-	mode = token.at[0];
+	if (mode == 0 || (!store && request->command != KV_MC_INCR))
+		return NULL;
 	if (store && mode == 'E')
 		request->command = KV_MC_ADD;
 	else if (store && mode == 'A')
@@ -61,19 +64,16 @@ take_mode(KvMcRequest *request, KvMcToken token, const char **wrong)
 		request->command = KV_MC_PREPEND;
 	else if (store && mode == 'R')
 		request->command = KV_MC_REPLACE;
-	else if (request->command == KV_MC_INCR && (mode == 'D' || mode == '-'))
+	else if (!store && (mode == 'D' || mode == '-'))
 		request->command = KV_MC_DECR;
-	else if ((store && mode != 'S') || (request->command == KV_MC_INCR && mode != 'I' && mode != '+'))
-	{
-		*wrong = store ? "CLIENT_ERROR invalid mode for ms M token" : no_mode_of_ma;
-		return false;
-	}
-	return true;
+	else if (store ? mode != 'S' : mode != 'I' && mode != '+')
+		return store ? "CLIENT_ERROR invalid mode for ms M token" : "CLIENT_ERROR invalid mode for ma M token";
+	return NULL;
 }
 
 /* A flag with what follows it.  Known ones that the command has no use for are no error. */
 static bool
-take_flag(KvMcRequest *request, char flag, KvMcToken token, const char **wrong)
+take_flag(KvMcRequest *request, char flag, KvMcToken token, KvMcLate *late, const char **wrong)
 {
 	switch (flag)
 	{
@@ -98,7 +98,9 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, const char **wrong)
 			*wrong = BAD_TOKEN;
 			return request->has_cas = kv_mc_number(token, &request->cas);
 		case 'M':
-			return take_mode(request, token, wrong);
+			*wrong = "CLIENT_ERROR incorrect length for M token";
+			late->mode = *token.at;
+			return token.length == 1;
 		case 'J':
 			*wrong = "CLIENT_ERROR invalid numeric initial value";
 			return kv_mc_number(token, &request->initial);
@@ -106,8 +108,8 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, const char **wrong)
 			*wrong = "CLIENT_ERROR invalid numeric delta value";
 			return kv_mc_number(token, &request->delta);
 		case 'O':
-			*wrong = opaque_too_long;
-			return token.length <= KV_MC_MAX_OPAQUE;
+			late->long_opaque = token.length > KV_MC_MAX_OPAQUE;
+			return true;
 		case 'I':
 			return request->stale = true;
 		case 'v':
@@ -135,11 +137,11 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, const char **wrong)
 }
 
 /*
- * The flags from this token on.  NULL: they are right; else what is wrong with
- * the last one that is, or with the first that is none.
+ * The flags from this token on.  NULL: each is right; else what is wrong with
+ * the last one that is not, or with the first that is none.
  */
 static const char *
-take_flags(KvMcRequest *request, const KvMcLine *line, int first)
+take_flags(KvMcRequest *request, const KvMcLine *line, int first, KvMcLate *late)
 {
 	const char *wrong = NULL;
 	bool		seen[128] = {false};
@@ -159,7 +161,7 @@ take_flags(KvMcRequest *request, const KvMcLine *line, int first)
 		if (flag >= 127 || seen[flag])
 			return "CLIENT_ERROR duplicate flag";
 		seen[flag] = true;
-		if (!take_flag(request, (char) flag, token, &here))
+		if (!take_flag(request, (char) flag, token, late, &here))
 			wrong = here;
 		if (wrong == invalid_flag || wrong == unsupported_flag)
 			return wrong;
@@ -167,11 +169,21 @@ take_flags(KvMcRequest *request, const KvMcLine *line, int first)
 	return wrong;
 }
 
+/* What is wrong with flags that are right by themselves; NULL: nothing. */
+static const char *
+take_late(KvMcRequest *request, const KvMcLate *late)
+{
+	const char *wrong = set_mode(request, late->mode);
+
+	return wrong != NULL || !late->long_opaque ? wrong : "CLIENT_ERROR opaque token too long";
+}
+
 static bool
 parse_set(KvMcInput *in, const KvMcLine *line)
 {
 	KvMcRequest *request = in->request;
 	const char *wrong = NULL;
+	KvMcLate	late = {0};
 	int64_t		length;
 	bool		whole;
 
@@ -185,7 +197,9 @@ parse_set(KvMcInput *in, const KvMcLine *line)
 		in->at = line->next;
 		return kv_mc_say(in, wrong);
 	}
-	wrong = take_flags(request, line, 3);
+	wrong = take_flags(request, line, 3, &late);
+	if (wrong == NULL)
+		wrong = take_late(request, &late);
 	if (wrong)
 	{
 		in->at = line->next;
@@ -204,6 +218,7 @@ parse_line(KvMcInput *in, const KvMcLine *line, KvMcCommand command)
 {
 	KvMcRequest *request = in->request;
 	const char *wrong;
+	KvMcLate	late = {0};
 
 	in->at = line->next;
 	request->command = command;
@@ -211,8 +226,10 @@ parse_line(KvMcInput *in, const KvMcLine *line, KvMcCommand command)
 	if (line->n > MOST_TOKENS)
 		return kv_mc_say(in, command == KV_MC_META_GET ? "CLIENT_ERROR options flags are too long" :
 						 "CLIENT_ERROR options flags too long");
-	wrong = take_flags(request, line, 2);
-	if (wrong && command != KV_MC_META_GET && wrong != opaque_too_long && wrong != no_mode_of_ma)
+	wrong = take_flags(request, line, 2, &late);
+	if (wrong == NULL)
+		wrong = take_late(request, &late);
+	else if (command != KV_MC_META_GET)
 		wrong = "CLIENT_ERROR invalid or duplicate flag";
 	if (wrong)
 		return kv_mc_say(in, wrong);
