@@ -147,6 +147,12 @@ kv_mc_unhold(KvMcConnection *conn)
 	nheld--;
 }
 
+bool
+kv_mc_any_held(void)
+{
+	return nheld > 0;
+}
+
 int
 kv_mc_held_beside(void)
 {

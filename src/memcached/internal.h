@@ -294,6 +294,7 @@ extern void kv_mc_unhold(KvMcConnection *conn);
 extern void kv_mc_ask_flush(XLogRecPtr upto);
 /* Send what need not wait any more; idle: there is nothing else to do. */
 extern void kv_mc_held_look(TimestampTz now, bool idle);
+extern bool kv_mc_any_held(void);
 /* How many connections are held and have no request in the turn that is being done? */
 extern int	kv_mc_held_beside(void);
 /*

@@ -4,7 +4,7 @@
  *
  * Take what clients have sent, make a turn of it, answer, and sleep if there is nothing.
  * Connections are in an epoll set of this process's own; PostgreSQL's wait event set has
- * that as one of its events, and is asked only where there is nothing to do.
+ * that as one of its events, and is asked only where there has been nothing to do for a moment.
  *
  * A turn takes a share of each connection's requests, its quota.  While it has writes that
  * will be flushed, those that come in the meantime join it: they share the flush.
@@ -25,6 +25,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/pmsignal.h"
 #include "storage/sinval.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
@@ -40,6 +41,7 @@
 #define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
+#define DOZE_MS			10		/* so long after a turn nothing but clients is looked at, who mostly come sooner */
 #define HELPERS_US		(10 * USECS_PER_SEC)	/* so long after the start the processes that help should run */
 #define GET_LINE		((size_t) 1024 * 1024)
 #define GET_SHARE		32		/* so many keys of a get are one request of the quota */
@@ -373,13 +375,18 @@ take_event(const struct epoll_event *event)
 		(void) kv_mc_settle(conn);
 }
 
-/* Take what has happened; returns how much. */
+/* Take what has happened, or is the first to happen within so many milliseconds; returns how much. */
 static int
-take_events(void)
+take_events(int timeout)
 {
 	struct epoll_event events[MAX_EVENTS];
-	int			n = epoll_wait(epoll, events, MAX_EVENTS, 0);
+	int			n;
 
+	if (timeout > 0)
+		pgstat_report_wait_start(KV_WAIT_EVENT(wait_main, "KvfdwMemcached"));
+	n = epoll_wait(epoll, events, MAX_EVENTS, timeout);
+	if (timeout > 0)
+		pgstat_report_wait_end();
 	for (int i = 0; i < n; i++)
 		take_event(&events[i]);
 	return Max(n, 0);
@@ -396,6 +403,15 @@ any_ready(void)
 			return true;
 	}
 	return false;
+}
+
+/* Is there nothing to wait for but clients: no flush, no lock, no time, no memory? */
+static bool
+only_clients_wait(void)
+{
+	kv_mc_feed_starved();
+	return !kv_mc_any_waits && !kv_mc_any_held() && !kv_mc_listen_paused() &&
+		kv_mc_unflushed == InvalidXLogRecPtr && unflushed_since == 0 && !any_ready();
 }
 
 /* ---- the loop ---- */
@@ -415,7 +431,7 @@ let_join(TimestampTz began)
 	{
 		int			before = turn.ntasks;
 
-		if (take_events() > 0)
+		if (take_events(0) > 0)
 		{
 			gather_all();
 			/* events that bring no request may last: they are not worth waiting for */
@@ -498,6 +514,9 @@ do_chores(TimestampTz now)
 	if (now - swept >= SWEEP_US)
 	{
 		kv_mc_sweep(now);
+		/* who is never idle for long does not come to wait for that */
+		if (!PostmasterIsAlive())
+			proc_exit(1);
 		swept = now;
 	}
 	if (now - reported >= SWEEP_US)
@@ -534,12 +553,15 @@ kv_memcached_main(Datum arg)
 	{
 		TimestampTz now;
 		bool		idle;
+		bool		dozes;
 		static bool answered = false;
 
 		serve_interrupts();
 		kv_mc_forget_closed();
+		/* after a turn the process sleeps in its own epoll set, which costs less than to sleep in another */
+		dozes = answered && only_clients_wait();
 		/* the only client there is has just been answered: it needs a moment */
-		idle = ((answered && kv_mc_nconnections == 1) || take_events() == 0) && !any_ready();
+		idle = ((answered && !dozes && kv_mc_nconnections == 1) || take_events(dozes ? DOZE_MS : 0) == 0) && !any_ready();
 		answered = false;
 		now = GetCurrentTimestamp();
 		kv_mc_wake(now);

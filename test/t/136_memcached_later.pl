@@ -227,5 +227,15 @@ SKIP:
 }
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
 $_->quit for $s, $reader;
+
+# ---- the end of the server ----
+my ($end, $answer) = (time + 60, 1);
+kill KILL => postmaster_runs($node);
+$answer = eval { local $SIG{PIPE} = 'IGNORE'; mc_ask($c, "get none\r\n") } while $answer && time < $end;
+is($answer, undef, 'a process that is never idle for long ends with its server');
+postmaster_runs($node);
+restart_killed($node);
+mc_wait($node);
+is(mc_ask(mc_connect($node), "get none\r\n"), 'END', '... and there is another one');
 $node->stop;
 done_testing();
