@@ -641,6 +641,7 @@ read_file(void *arg)
 	if (RecoveryInProgress())
 		open_noted(file);
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	KV_STOP_POINT("warm_frames");
 	if (kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark))
 		each_noted(file, enter_frames, NULL);
 	if (*(const bool *) arg)

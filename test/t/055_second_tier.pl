@@ -22,15 +22,17 @@ $node->safe_psql('postgres', kv_table('q', 'k int, v text', 'k') . kv_table('p',
 sub rows { my ($t, $from, $to, $word) = @_; return "INSERT INTO $t SELECT g, repeat(md5('$word' || g), 90) FROM generate_series($from, $to) g;"; }
 sub insert { return $node->safe_psql('postgres', rows(@_)); }
 # A little at a time, so that the tier mostly keeps up; all is in files then.
-sub fill
+sub steps
 {
 	my ($t, $from, $to, $word) = @_;
 	my @steps = map { $from + 50 * $_ } 0 .. ($to - $from) / 50;
-	return $node->safe_psql('postgres', join("\n", map { rows($t, $_, $_ + 49 > $to ? $to : $_ + 49, $word) . "SELECT kvfdw_freeze('$t');" } @steps) . 'SELECT kvfdw_stat_reset()');
+	return join("\n", map { rows($t, $_, $_ + 49 > $to ? $to : $_ + 49, $word) . "SELECT kvfdw_freeze('$t');" } @steps);
 }
+sub fill { return $node->safe_psql('postgres', steps(@_) . 'SELECT kvfdw_stat_reset()'); }
 sub stat_of { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tier"); }
 sub counts { my ($t) = @_; return answer($node, "SELECT tier_hits, recent_hits, device_reads FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); }
-sub right { my ($t, $n, $word) = @_; return answer($node, "SELECT count(*), bool_and(v = repeat(md5('$word' || k), 90)) FROM generate_series(1, $n) g, LATERAL (SELECT * FROM $t WHERE k = g OFFSET 0) l"); }
+sub right_from { my ($t, $from, $to, $word) = @_; return answer($node, "SELECT count(*), bool_and(v = repeat(md5('$word' || k), 90)) FROM generate_series($from, $to) g, LATERAL (SELECT * FROM $t WHERE k = g OFFSET 0) l"); }
+sub right { my ($t, $n, $word) = @_; return right_from($t, 1, $n, $word); }
 
 wait_for('the tier', sub { stat_of('"on"') eq 't' });
 is(sprintf('%o %d', (stat $file)[2] & 07777, -s $file), '600 16777216', 'the file is for nobody else');
@@ -68,11 +70,29 @@ fill('p', 6501, 6700, 'b');
 my $used = stat_of('used');
 $node->stop;
 my ($file_then, $warm_then) = (slurp_file($file), slurp_file($warm));
+# A note, with other places of its frames; its grammar is in docs/format.md.
+sub note_places
+{
+	my ($place) = @_;
+	my $head = substr(slurp_file($warm), 0, 28);
+	my $note = substr(slurp_file($warm), 32);
+	my $at = 0;
+	for (1 .. unpack('x24 L', $head))
+	{
+		my ($frames, $blocks) = unpack('x12 L x8 Q', substr($note, $at, 32));
+		$at += 32 + 8 * $blocks;
+		for (1 .. $frames) { substr($note, $at + 8, 4) = pack('L', $place->(unpack('L', substr($note, $at + 8, 4)))); $at += 16 }
+	}
+	unlink $warm;
+	return append_to_file($warm, $head . pack('L', crc32c($note)) . $note);
+}
 my %happens = (
 	'nothing happens' => sub { },
 	'other bytes in the frames' => sub { patch(0, 'x' x $foot) },
 	'a file of an older stop' => sub { patch(0, $older) },
-	'a flipped bit in the mark' => sub { patch($foot + 20, chr(ord(piece($foot + 20, 1)) ^ 1)) },
+	'a flipped bit in the mark' => sub { patch($foot + 28, chr(ord(piece($foot + 28, 1)) ^ 1)) },
+	'a mark with another stamp' => sub { my $mark = piece($foot, 36); substr($mark, 16, 8) = pack('Q', unpack('Q', substr($mark, 16, 8)) + 1); signed($mark) },
+	'a mark of fewer frames' => sub { my $mark = piece($foot, 36); substr($mark, 24, 4) = pack('L', 254); signed($mark) },
 	'another server\'s mark' => sub { my $mark = piece($foot, 36); substr($mark, 8, 8) = pack('Q', unpack('Q', substr($mark, 8, 8)) + 1); signed($mark) },
 	'a hand that is nowhere' => sub { my $mark = piece($foot, 36); substr($mark, 28, 4) = pack('L', 255); signed($mark) },
 	'a cut file' => sub { truncate $file, 1 << 20 },
@@ -80,6 +100,7 @@ my %happens = (
 	'a file that others can read' => sub { chmod 0644, $file },
 	'a second name' => sub { link $file, "$file.2" },
 	'no file' => sub { unlink $file },
+	'a note of frames that are nowhere' => sub { note_places(sub { $_[0] | 1 << 31 }) },
 	'no note' => sub { unlink $warm });
 for my $what ('other bytes in the frames', (grep { !/^other|^nothing/ } sort keys %happens), 'nothing happens')
 {
@@ -95,7 +116,7 @@ for my $what ('other bytes in the frames', (grep { !/^other|^nothing/ } sort key
 	cmp_ok(stat_of('used'), $kept ? '>=' : '==', $kept, "$what: frames in the tier");
 	$node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()');
 	is(right('p', 6700, 'b'), '6700|t', '... all is right');
-	unlike($said, qr/ERROR|WARNING|PANIC|ignoring|without its second tier/, '... and nobody is told');
+	unlike($said, qr/ERROR|WARNING|PANIC|signal|ignoring|without its second tier/, '... and nobody is told');
 	is(sprintf('%o %d', (stat $file)[2] & 07777, -s $file), '600 16777216', '... the file is for nobody else');
 	unlink "$file.2";
 }
@@ -103,16 +124,30 @@ cmp_ok((split /\|/, counts('p'))[0], '>=', $used, 'after a clean stop values are
 is(piece($foot, 40), "\0" x 40, 'while the server runs the file has no mark');
 
 # other bytes
+my $log;
 sub flock_is_free { open(my $f, '+<', $file) or die "$file: $!"; my $free = flock($f, LOCK_EX | LOCK_NB); close $f; return $free; }
 sub overwrite { my ($what, $bytes) = @_; open(my $f, '+<', $file) or die "$file: $!"; syswrite($f, $bytes) or die "$file: $!"; close $f; return; }
 overwrite('other bytes', 'x' x (16 << 20));
 $used = stat_of('used');
 is(right('p', 6500, 'b'), '6500|t', 'with other bytes in the file');
 cmp_ok(stat_of('used'), '<', $used, '... and what is not found in a frame is looked for there once');
-truncate $file, 100 * 4096;
-is(right('p', 6500, 'b'), '6500|t', 'with the file cut');
+# what was looked for in vain is not there any more
+sub fill_more
+{
+	my ($from) = @_;
+	$node->safe_psql('postgres', 'SELECT kvfdw_stat_reset();' . steps('q', $from, $from + 599, 'a'));
+	return wait_for('frames in the tier', sub { stat_of('entered >= 4') eq 't' });
+}
+fill_more(10001);
+$used = stat_of('used');
+truncate $file, 4096;
+is(right_from('q', 10001, 10600, 'a'), '600|t', 'with the file cut');
+cmp_ok(stat_of('used'), '<', $used, '... it was looked at');
+fill_more(11001);
 unlink $file;
-is(right('p', 6500, 'b'), '6500|t', 'with the file gone');
+$log = -s $node->logfile;
+is(right_from('q', 11001, 11600, 'a') . ' ' . stat_of('"on"'), '600|t f', 'with the file gone');
+like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": No such file/, '... and the log says so');
 insert('p', 7001, 7400, 'b');
 is(answer($node, q{SELECT bool_and(v = repeat(md5('b' || k), 90)) FROM p WHERE k > 7000}), 't', 'writers go on');
 
@@ -120,14 +155,14 @@ my $next = 100000;
 sub more { $next += 100; insert('p', $next, $next + 99, 'b'); return $node->safe_psql('postgres', q{SELECT kvfdw_freeze('p')}); }
 SKIP:
 {
-	skip 'not a test build (make FAULTS=1)', 7 unless has_faults($node);
+	skip 'not a test build (make FAULTS=1)', 8 unless has_faults($node);
 	append_to_file($file, 'somebody else wrote this');
 	$node->restart;
 	wait_for('the tier', sub { stat_of('"on"') eq 't' });
 	fill('q', 2001, 2600, 'a');
 	for my $fault ('tier_read:1+:EIO', 'tier_write:1+:ENOSPC')
 	{
-		my $log = -s $node->logfile;
+		$log = -s $node->logfile;
 		$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = '$fault'");
 		$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 		wait_for('the tier to fail', sub {
@@ -140,6 +175,18 @@ SKIP:
 		$node->restart;
 		wait_for('the tier', sub { stat_of('"on"') eq 't' });
 	}
+
+	# a device that has no room for the file
+	$node->stop;
+	unlink $file;
+	$log = -s $node->logfile;
+	$node->append_conf('postgresql.conf', q{kvfdw.fault = 'tier_write:1+:ENOSPC'});
+	$node->start;
+	wait_for('the tier to fail', sub { substr(slurp_file($node->logfile), $log) =~ /LOG:  kvfdw does without its second tier, file ".*": No space left/ });
+	is(right('p', 6500, 'b') . (-e $file ? ' and a file' : ''), '6500|t', 'without room for its file the server starts');
+	$node->append_conf('postgresql.conf', q{kvfdw.fault = ''});
+	$node->restart;
+	wait_for('the tier', sub { stat_of('"on"') eq 't' });
 
 	# frames that are on their way: in the file, and not found there yet
 	worker_stop_points($node, 'tier_written=wait');
@@ -172,7 +219,7 @@ wait_for('the tier', sub { stat_of('"on"') eq 't' });
 $node->stop;
 open(my $other, '+<', $file) or die "$file: $!";
 flock($other, LOCK_EX | LOCK_NB) or die "$file: $!";
-my $log = -s $node->logfile;
+$log = -s $node->logfile;
 my $inode = (stat $file)[1];
 $node->start;
 wait_for('the tier', sub { !-e $warm && substr(slurp_file($node->logfile), $log) =~ /second tier/ });
@@ -186,7 +233,7 @@ ok(!flock_is_free(), 'a server has a lock on its file');
 # two stops, one soon after the other
 SKIP:
 {
-	skip 'not a test build (make FAULTS=1)', 2 unless has_faults($node);
+	skip 'not a test build (make FAULTS=1)', 5 unless has_faults($node);
 	fill('q', 3001, 3600, 'a');
 	wait_for('frames in the tier', sub { stat_of('used >= 4') eq 't' });
 	worker_stop_points($node, 'warm_read=wait');
@@ -200,7 +247,25 @@ SKIP:
 	append_to_file($node->data_dir . '/kvfdw/continue.warm_read', '');
 	begin();
 	cmp_ok(stat_of('used'), '>=', $used, '... and notes it again');
+
+	# places that are written before the note is used, which names them
+	worker_stop_points($node, 'warm_frames=wait');
+	$node->stop;
+	my $next_place = unpack('L', piece($foot + 28, 4));
+	note_places(sub { $next_place++ % 255 });
+	$node->start;
+	stopped($node, 'warm_frames');
+	wait_for('the tier', sub { stat_of('"on"') eq 't' });
+	fill_more(4001);
+	my $hits = sub { $node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()'); return right_from('q', 4001, 4600, 'a') . ' ' . (split /\|/, counts('q'))[0] };
+	my ($right_then, $hits_then) = split / /, $hits->();
 	worker_stop_points($node, '');
+	go_on($node, 'warm_frames');
+	wait_for('the note to be used', sub { !-e $warm });
+	my ($right_now, $hits_now) = split / /, $hits->();
+	is("$right_then $right_now " . right_from('q', 3001, 3600, 'a'), '600|t 600|t 600|t', 'places that were written before the note was used');
+	cmp_ok($hits_now, '>=', $hits_then, '... are not what it says');
+	cmp_ok($hits_then, '>', 0, '... and are in use');
 }
 rename $file, "$file.own";
 append_to_file($file, slurp_file("$file.own"));
@@ -209,6 +274,14 @@ $node->stop;
 is(piece($foot, 40), "\0" x 40, 'another file of that name is not marked when the server stops');
 unlink "$file.own";
 $node->start;
+wait_for('the tier', sub { stat_of('"on"') eq 't' });
+fill_more(12001);
+rename $file, "$file.own";
+append_to_file($file, slurp_file("$file.own"));
+$log = -s $node->logfile;
+is(right_from('q', 12001, 12600, 'a'), '600|t', 'with another file of that name');
+is(stat_of('"on"'), 'f', '... which is not read');
+like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": Stale file handle/, '... and the log says so');
 
 is(kv_check_clean($node, 'q', 'p'), '', 'tables are sound');
 for my $path ('relative.tier', $node->data_dir . '/base/1.tier', '/tmp/file')
