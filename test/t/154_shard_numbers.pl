@@ -53,6 +53,8 @@ query(q{SELECT kvfdw_split('t')});
 cmp_ok((numbers('t'))[-1], '<=', 3, 'numbers of shards that have left are given again');
 both(q{INSERT INTO T SELECT 10000 + g, 'end' FROM generate_series(1, 100) g});
 query(q{SELECT kvfdw_split('t', true)});
+both(q{INSERT INTO T SELECT g * g, 'behind' FROM generate_series(1, 150) g ON CONFLICT DO NOTHING});
+query(q{SELECT kvfdw_freeze('t')});
 is(scalar(grep { $_ == $known } numbers('t')), 0, 'but not that of one which somebody may know');
 ok($session->query_safe('FETCH ALL FROM c') eq $seen, 'who began before sees what was there then');
 $session->quit;
