@@ -23,10 +23,16 @@ SPLITS_SIZES=${SPLITS_SIZES:-1024 128}
 SPLITS_CLIENTS=${SPLITS_CLIENTS:-1 8}
 SPLITS_KEYS=${SPLITS_KEYS:-random serial}
 
-# One load.  Prints rows/s, the longest pause in ms, the worst second over the mean, and the shards then.
+# Seconds of CPU that the server has had, with those of its processes that have ended.
+splits_cpu() { head -n 1 "$KV_PGDATA/postmaster.pid" | awk -v ticks="$(getconf CLK_TCK)" '{ cmd = "cat /proc/" $1 "/stat /proc/[0-9]*/stat 2>/dev/null"
+	while ((cmd | getline line) > 0) { sub(/.*\) /, "", line); split(line, f, " "); if (!n++) t = f[12] + f[13] + f[14] + f[15]; else if (f[2] == $1) t += f[12] + f[13] }
+	printf "%.2f", t / ticks }'; }
+
+# One load.  Prints rows/s, the server's CPU time for each row in µs, the longest pause in ms, the worst second over the mean,
+# and the shards then.
 splits_load() # keys clients size turn
 {
-	local script=$KV_RUN/splits.sql key="hashint8extended(b * $SPLITS_BATCH + g, $4)" log=$KV_RUN/splits-log
+	local script=$KV_RUN/splits.sql key="hashint8extended(b * $SPLITS_BATCH + g, $4)" log=$KV_RUN/splits-log cpu
 	[ "$1" = random ] || key="b * $SPLITS_BATCH + g"
 	kv_psql -c "ALTER SYSTEM SET kvfdw.shard_size = '$3MB'" -c "SELECT pg_reload_conf()" >/dev/null
 	kv_psql -c "DROP FOREIGN TABLE IF EXISTS kv_splits" -c "CREATE FOREIGN TABLE kv_splits (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')" \
@@ -36,9 +42,14 @@ splits_load() # keys clients size turn
 	sync
 	echo "INSERT INTO kv_splits SELECT $key, substring(noise, (1 + g)::int, $SIZE) FROM splits_noise, (SELECT nextval('splits_batch')) AS n (b), generate_series(1::bigint, $SPLITS_BATCH) g;" >"$script"
 	rm -f "$log".*
+	cpu=$(splits_cpu)
 	pgbench -n -M prepared -c "$2" -j "$(nproc)" -t $((SPLITS_ROWS / SPLITS_BATCH / $2)) -l --log-prefix="$log" -f "$script" >"$KV_RUN/splits.out" 2>&1 ||
 		{ cat "$KV_RUN/splits.out" >&2; kv_die "pgbench failed"; }
-	cat "$log".* | awk -v batch="$SPLITS_BATCH" '
+	# what backends have had is known when they are gone
+	while [ "$(kv_psql -c "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'")" != 0 ]; do sleep 0.1; done
+	sleep 0.1
+	cpu=$(kv_calc "($(splits_cpu) - $cpu) * 1e6 / $SPLITS_ROWS")
+	cat "$log".* | awk -v batch="$SPLITS_BATCH" -v cpu="$cpu" '
 		{ end = $5 + $6 / 1e6; begin = end - $3 / 1e6; n++
 		  if ($3 > longest) longest = $3
 		  if (n == 1 || begin < first) first = begin
@@ -48,7 +59,7 @@ splits_load() # keys clients size turn
 		  for (i = 1; i <= n; i++) second[int(at[i] - first)]++
 		  worst = n
 		  for (s = 1; s < int(last - first); s++) if (second[s] + 0 < worst) worst = second[s] + 0
-		  printf "%.0f %.0f %.2f ", n * batch / (last - first), longest / 1000, worst / (n / (last - first)) }'
+		  printf "%.0f %.1f %.0f %.2f ", n * batch / (last - first), cpu, longest / 1000, worst / (n / (last - first)) }'
 	stat_of shards kv_splits
 }
 
@@ -69,14 +80,16 @@ splits_scan() # when
 
 splits_turns() # keys clients
 {
-	local size turn rate pause worst shards sizes="0 $SPLITS_SIZES" who="$2 session$([ "$2" = 1 ] || echo s)"
-	local -A rates pauses worsts base
+	local size turn rate cpu pause worst shards sizes="0 $SPLITS_SIZES" who="$2 session$([ "$2" = 1 ] || echo s)"
+	local -A rates cpus pauses worsts base
+	local told
+	told=$(stat -c %s "$KV_SERVER_LOG")
 	for turn in $(seq "$SPLITS_TURNS"); do
 		for size in $sizes; do
-			read -r rate pause worst shards < <(splits_load "$1" "$2" "$size" "$turn")
-			say "  $1 keys, $who, shard_size $size MB, turn $turn: $rate rows/s, longest pause $pause ms, worst second $worst of the mean, $shards shards"
+			read -r rate cpu pause worst shards < <(splits_load "$1" "$2" "$size" "$turn")
+			say "  $1 keys, $who, shard_size $size MB, turn $turn: $rate rows/s, $cpu µs CPU each, longest pause $pause ms, worst second $worst of the mean, $shards shards"
 			base[$size]=$rate
-			pauses[$size]+="$pause " worsts[$size]+="$worst "
+			cpus[$size]+="$cpu " pauses[$size]+="$pause " worsts[$size]+="$worst "
 			if [ "$turn" = "$SPLITS_TURNS" ] && [ "$2" = "${SPLITS_CLIENTS##* }" ]; then
 				splits_scan "right after the load"
 				kv_psql -c "SELECT kvfdw_compact('kv_splits', true)" -c CHECKPOINT >/dev/null
@@ -91,27 +104,35 @@ splits_turns() # keys clients
 		line "load under $1 keys, $who, shard_size $size MB" "${rate}x that of 0" "0.9x" "$rate >= 0.9"
 		worst=$(splits_median "${worsts[$size]}")
 		line "worst second of that, against the mean" "$worst (of 0: $(splits_median "${worsts[0]}"))" "0.9" "$worst >= 0.9"
-		say "     longest pause $(splits_median "${pauses[$size]}") ms (of 0: $(splits_median "${pauses[0]}"))"
+		say "     CPU $(splits_median "${cpus[$size]}") µs each (of 0: $(splits_median "${cpus[0]}")); longest pause $(splits_median "${pauses[$size]}") ms (of 0: $(splits_median "${pauses[0]}"))"
 	done
+	splits_halts "$told" "$1 keys, $who"
+}
+
+# What the server log has of changes since it had so many bytes.
+splits_halts() # bytes what
+{
+	local halts=$KV_RUN/splits.halts
+	tail -c +$(($1 + 1)) "$KV_SERVER_LOG" >"$KV_RUN/splits.told"
+	sed -n 's/.*It has [0-9]* shards now; writers waited for at most \([0-9.]*\) ms.*/\1/p' "$KV_RUN/splits.told" | sort -g >"$halts"
+	say "     splits that were given up: $(grep -c 'was not split' "$KV_RUN/splits.told" || true)"
+	[ -s "$halts" ] || return 0
+	line "writers' longest wait for each of $(wc -l <"$halts") changes of shards, $2" \
+		"$(awk '{ x[NR] = $1 } END { printf "median %s, 95 %% %s, all %s ms", x[int((NR + 1) / 2)], x[int(NR * .95 + .99)], x[NR] }' "$halts")" "<= 20 ms" \
+		"$(tail -n 1 "$halts") <= 20"
 }
 
 bench_splits()
 {
-	local keys clients halts
+	local keys clients
 
 	head_ "Loads of $SPLITS_ROWS rows while shards are split, $SPLITS_TURNS turns"
 	kv_psql -c "CREATE SEQUENCE splits_batch" -c "CREATE TABLE splits_noise (noise bytea)" -c "ALTER TABLE splits_noise ALTER noise SET STORAGE external" \
 		-c "INSERT INTO splits_noise SELECT string_agg(decode(md5(g::text), 'hex'), '') FROM generate_series(1, ($SIZE + $SPLITS_BATCH) / 16 + 1) g"
+	# the first writes files of the WAL that others find
+	splits_load random 1 0 0 >/dev/null
 	for keys in $SPLITS_KEYS; do
 		for clients in $SPLITS_CLIENTS; do splits_turns "$keys" "$clients"; done
 	done
-	halts=$KV_RUN/splits.halts
-	sed -n 's/.*It has [0-9]* shards now; writers waited for at most \([0-9.]*\) ms.*/\1/p' "$KV_SERVER_LOG" | sort -g >"$halts"
-	say "  splits that were given up: $(grep -c 'was not split' "$KV_SERVER_LOG" || true)"
-	if [ -s "$halts" ]; then
-		line "writers' longest wait for each of $(wc -l <"$halts") changes of shards" \
-			"$(awk '{ x[NR] = $1 } END { printf "median %s, 95 %% %s, all %s ms", x[int((NR + 1) / 2)], x[int(NR * .95 + .99)], x[NR] }' "$halts")" "<= 20 ms" \
-			"$(tail -n 1 "$halts") <= 20"
-	fi
 	kv_psql -c "DROP FOREIGN TABLE kv_splits" -c "ALTER SYSTEM RESET kvfdw.shard_size" -c "SELECT pg_reload_conf()" >/dev/null
 }
