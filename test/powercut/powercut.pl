@@ -140,7 +140,7 @@ sub housekeeper
 		my $sql = $checkpoint ? 'CHECKPOINT' : "SELECT kvfdw_freeze('$kvfdw[ rand @kvfdw ]')";
 		my ($state) = $session->run($sql);
 		return { checkpoints => $checkpoints } if !defined $state;
-		next if $state eq 'XX000' && $sql =~ /side/;    # just dropped by its session
+		next if $state =~ /^(XX000|42P01)$/ && $sql =~ /side/;    # just dropped by its session
 		return { error => "$sql: $state, see housekeeper.err" } if $state ne '00000';
 		$checkpoints++ if $checkpoint;
 		sleep rand 0.5;
