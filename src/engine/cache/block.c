@@ -149,13 +149,20 @@ hash_of(uint32 cache_id, uint64 place)
 	return hash_bytes_extended((const unsigned char *) &place, sizeof(place), cache_id);
 }
 
+/* The set of a block, by the lower half of its hash: a division would cost more than the rest of the search. */
+static uint64
+set_of_hash(uint64 hash)
+{
+	return ((uint64) (uint32) hash * set_count()) >> 32;
+}
+
 static uint64
 set_of(uint32 cache_id, uint64 place)
 {
-	return hash_of(cache_id, place) % set_count();
+	return set_of_hash(hash_of(cache_id, place));
 }
 
-/* What the ghosts of a set know a block by. */
+/* What the ghosts of a set know a block by: bits of its hash that have not chosen the set. */
 static uint16
 tag_of(uint64 hash)
 {
@@ -179,34 +186,41 @@ block_at(uint64 set, int way)
 	return all_blocks + (set * KV_BLOCK_WAYS + way) * KV_BLOCK;
 }
 
-/* Copy bytes of a block; false: it is not here, or not any more. */
+/* Where a block is, at this moment: its set and its way; false: it is not here. */
 static bool
-read_block(uint32 cache_id, uint64 place, uint32 from, uint32 len, char *into)
+find_block(uint32 cache_id, uint64 place, uint64 *set, int *way)
 {
-	uint64		set = set_of(cache_id, place);
+	const KvBlockEntry *entries;
 
-	for (int way = 0; way < KV_BLOCK_WAYS; way++)
+	*set = set_of(cache_id, place);
+	entries = sets[*set].entries;
+	for (*way = 0; *way < KV_BLOCK_WAYS; (*way)++)
 	{
-		KvBlockEntry *entry = &sets[set].entries[way];
-		uint64		sequence;
-
-		if (entry->place != place || entry->cache_id != cache_id)
-			continue;
-		sequence = pg_atomic_read_u64(&entry->sequence);
-		if (sequence % 2 != 0)
-			return false;
-		pg_read_barrier();
-		if (entry->place != place || entry->cache_id != cache_id)
-			return false;
-		memcpy(into, block_at(set, way) + from, len);
-		pg_read_barrier();
-		if (pg_atomic_read_u64(&entry->sequence) != sequence)
-			return false;
-		if (is_another(cache_id, place) && pg_atomic_read_u32(&entry->heat) < KV_CACHE_HEAT)
-			pg_atomic_fetch_add_u32(&entry->heat, 1);
-		return true;
+		if (entries[*way].place == place && entries[*way].cache_id == cache_id)
+			return true;
 	}
 	return false;
+}
+
+/* Copy bytes of a block that was found there; false: it is not there any more. */
+static bool
+read_block(uint32 cache_id, uint64 place, uint64 set, int way, uint32 from, uint32 len, char *into)
+{
+	KvBlockEntry *entry = &sets[set].entries[way];
+	uint64		sequence = pg_atomic_read_u64(&entry->sequence);
+
+	if (sequence % 2 != 0)
+		return false;
+	pg_read_barrier();
+	if (entry->place != place || entry->cache_id != cache_id)
+		return false;
+	memcpy(into, block_at(set, way) + from, len);
+	pg_read_barrier();
+	if (pg_atomic_read_u64(&entry->sequence) != sequence)
+		return false;
+	if (is_another(cache_id, place) && pg_atomic_read_u32(&entry->heat) < KV_CACHE_HEAT)
+		pg_atomic_fetch_add_u32(&entry->heat, 1);
+	return true;
 }
 
 static bool
@@ -291,7 +305,7 @@ static void
 keep_block(uint32 cache_id, uint64 place, const char *block, bool wanted)
 {
 	uint64		hash = hash_of(cache_id, place);
-	uint64		setno = hash % set_count();
+	uint64		setno = set_of_hash(hash);
 	KvBlockSet *set = &sets[setno];
 	KvBlockEntry *entry;
 	uint64		sequence;
@@ -333,20 +347,25 @@ bool
 kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into)
 {
 	KvTouched	touched;
+	uint64		in_set[KV_CACHED_BLOCKS];
+	int			in_way[KV_CACHED_BLOCKS];
 	uint32		done = 0;
 
 	if (!touched_by(location, len, &touched))
 		return false;
 
 	/* blocks of a value that is not here as a whole are of no use */
-	if (touched.n > 1 && !holds_all(cache_id, &touched))
-		return false;
+	for (int i = 0; i < touched.n; i++)
+	{
+		if (!find_block(cache_id, touched.first + i, &in_set[i], &in_way[i]))
+			return false;
+	}
 	for (int i = 0; i < touched.n; i++)
 	{
 		uint32		from = i == 0 ? touched.within : 0;
 		uint32		part = Min(len - done, KV_BLOCK - from);
 
-		if (!read_block(cache_id, touched.first + i, from, part, into + done))
+		if (!read_block(cache_id, touched.first + i, in_set[i], in_way[i], from, part, into + done))
 			return false;
 		done += part;
 	}

@@ -45,7 +45,7 @@ bucket_of(const KvFrameRing *ring, uint32 cache_id, uint64 number)
 	uint64		hash = hash_bytes_extended((const unsigned char *) &number, sizeof(number),
 										   cache_id);
 
-	return &ring->buckets[hash % ring->n];
+	return &ring->buckets[((uint64) (uint32) hash * ring->n) >> 32];
 }
 
 uint32

@@ -153,7 +153,6 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 		kv_value_matches(&scan->store->key, key, into, version))
 	{
 		scan->stats.recent_hits++;
-		kv_stat_add(scan->store, KV_COUNT_RECENT_HITS, 1);
 		return true;
 	}
 	if (!kv_block_read(cache_id, version->location, version->len, into))
@@ -164,7 +163,6 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 		return false;
 	}
 	scan->stats.cache_hits++;
-	kv_stat_add(scan->store, KV_COUNT_CACHE_HITS, 1);
 	return true;
 }
 
@@ -174,6 +172,7 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 static void
 fetch_cached(KvScan *scan)
 {
+	KvScanStats before = scan->stats;
 	char	   *into = NULL;
 	Size		room = 0;
 
@@ -201,6 +200,10 @@ fetch_cached(KvScan *scan)
 		into += size;
 		room -= size;
 	}
+	if (scan->stats.recent_hits > before.recent_hits)
+		kv_stat_add(scan->store, KV_COUNT_RECENT_HITS, scan->stats.recent_hits - before.recent_hits);
+	if (scan->stats.cache_hits > before.cache_hits)
+		kv_stat_add(scan->store, KV_COUNT_CACHE_HITS, scan->stats.cache_hits - before.cache_hits);
 }
 
 /* The reads for values that are not there yet, sorted by place.  Returns how many. */
