@@ -32,7 +32,7 @@
 #define LEAST_ROOM		((size_t) 4 * 1024) /* for one read */
 #define MAX_ACCEPTED	64		/* at once */
 #define SAID_ROOM		((size_t) 64 * 1024)
-#define SAID_PIECES		64
+#define SAID_PIECES		256		/* for two of each of 100 large values */
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
 #define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a turn */
 #define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
