@@ -7,8 +7,8 @@
 #   B  95 % reads, 5 % updates            E  95 % ranges of 1 to 100 rows, 5 % inserts
 #   C  reads                              F  half reads, half transactions that read a row and update it
 #
-# Each cell is one run of pgbench, prepared statements, against heap and one against kvfdw, in
-# turn; what counts is their ratio.  States:
+# Each cell is a few runs of pgbench, prepared statements, against heap and kvfdw in turn; what counts is
+# their ratio.  States:
 #
 #   hot   shared_buffers and kvfdw.value_cache have twice the bytes of a table's values each, and are filled before
 #   warm  they have an eighth of those bytes each, at least 16 MB, and are empty at first; the server's memory, the page
@@ -24,13 +24,15 @@
 #   YCSB_CLIENTS="1 16"
 #   YCSB_STATES="hot warm cold"
 #   YCSB_FREEZE="yes no"       with kvfdw_freeze after the load, or without
-#   YCSB_SECONDS=5             of a run
+#   YCSB_SECONDS=2             of a run
+#   YCSB_TURNS=3               of runs, but for cold
 #   YCSB_SKEW=1.001          of pgbench's zipfian numbers, which is the least that it takes; YCSB itself has 0.99
 #   YCSB_CACHE=default         kvfdw.value_cache as it ships, hot too; a size: of both sides
 
 YCSB_BYTES=${YCSB_BYTES:-$((200000000 / share))}
 YCSB_WORKLOADS=${YCSB_WORKLOADS:-C B E F A D}
-YCSB_SECONDS=${YCSB_SECONDS:-$((5 / share > 2 ? 5 / share : 2))}
+YCSB_SECONDS=${YCSB_SECONDS:-2}
+YCSB_TURNS=${YCSB_TURNS:-3}
 YCSB_SKEW=${YCSB_SKEW:-1.001}
 if [ $share = 1 ]; then
 	YCSB_SIZES=${YCSB_SIZES:-100 1000 4096 8192}
@@ -126,26 +128,31 @@ ycsb_load() # size freeze
 	kv_psql -c CHECKPOINT
 }
 
+# Runs of both tables in turn, after one of each that does not count unless all is to be cold.  The ratio
+# is the median of those of the turns, so that a slow spell of the machine does not make it.
 ycsb_cell() # workload size keys clients state freeze rows
 {
-	local t heap_tps kv_tps target=1.0 what
+	local t turn target=1.0 what ratios=() turns=$YCSB_TURNS reads=0 more
+	local -A tps=() sum=([heap_ycsb]=0 [kv_ycsb]=0)
 
-	for t in heap_ycsb kv_ycsb; do
-		if [ "$5" = cold ]; then
-			ycsb_server cold
-		else
-			ycsb_run $t "$1" "$3" "$4" "$7" $YCSB_SECONDS >/dev/null
-		fi
-		if [ $t = heap_ycsb ]; then
-			heap_tps=$(ycsb_run $t "$1" "$3" "$4" "$7" $YCSB_SECONDS)
-		else
-			kv_tps=$(ycsb_run $t "$1" "$3" "$4" "$7" $YCSB_SECONDS)
-		fi
+	[ "$5" != cold ] || turns=1
+	for turn in $(seq 0 "$turns"); do
+		[ "$turn" != 0 ] || [ "$5" != cold ] || continue
+		for t in heap_ycsb kv_ycsb; do
+			if [ "$5" = cold ]; then ycsb_server cold; else kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null; fi
+			tps[$t]=$(ycsb_run $t "$1" "$3" "$4" "$7" "$YCSB_SECONDS")
+			[ "$turn" != 0 ] || continue
+			sum[$t]=$(kv_calc "${sum[$t]} + ${tps[$t]}")
+			more=$(stat_of device_reads kv_ycsb)
+			reads=$((reads + ${more:-0}))
+		done
+		[ "$turn" = 0 ] || ratios+=("$(kv_calc "${tps[kv_ycsb]} / ${tps[heap_ycsb]}")")
 	done
 	[ "$5" = hot ] || [ "$1" != C ] || target=1.5
 	what="YCSB $1, $2 B, $3, $4 clients, $5$([ "$6" = yes ] || printf ', not frozen')"
-	say "  $what: heap $(kv_calc "int($heap_tps)")/s, kvfdw $(kv_calc "int($kv_tps)")/s"
-	line "$what" "$(ratio "$kv_tps" "$heap_tps") heap" "${target}x heap" "$kv_tps >= $target * $heap_tps"
+	say "  $what: heap $(kv_calc "int(${sum[heap_ycsb]} / $turns)")/s, kvfdw $(kv_calc "int(${sum[kv_ycsb]} / $turns)")/s, $(kv_calc "int(1000 * $reads / $YCSB_SECONDS / (${sum[kv_ycsb]} + 1))") device reads per 1000; turns: ${ratios[*]}"
+	t=$(printf '%s\n' "${ratios[@]}" | sort -g | sed -n "$(((turns + 1) / 2))p")
+	line "$what" "$(ratio "$t" 1) heap" "${target}x heap" "$t >= $target"
 }
 
 # The two tables, empty, and what they need.  Sets ycsb_pad.
@@ -175,7 +182,7 @@ bench_ycsb()
 {
 	local size freeze state keys clients which rows ycsb_pad
 
-	head_ "YCSB: $((YCSB_BYTES / 1000000)) MB of values, $YCSB_SECONDS s each, zipfian $YCSB_SKEW, key order random"
+	head_ "YCSB: $((YCSB_BYTES / 1000000)) MB of values, $YCSB_TURNS x $YCSB_SECONDS s each, zipfian $YCSB_SKEW, key order random"
 	for size in $YCSB_SIZES; do
 		for freeze in $YCSB_FREEZE; do
 			ycsb_begin "$size"
