@@ -15,6 +15,9 @@
  *		                 └──not read──▸ gone, its tag among the set's ghosts
  *		new block with its tag among the ghosts ──▸ clock
  *
+ * A block whose set is full goes to a way of the neighbouring set that was never used, if there is one;
+ * the set has a mark then, and is not the only one that is looked at.
+ *
  * So what is read once drives out nothing but its like, and what comes again soon stays.
  * A process that reads one block several times in a row, for values that lie next to each
  * other, has read it once.
@@ -61,6 +64,7 @@ typedef struct KvBlockSet
 	uint8		probation;		/* the way that is */
 	uint8		next_ghost;
 	uint16		ghosts[KV_BLOCK_GHOSTS];	/* tags; 0: none */
+	bool		spilled;		/* some of its blocks may be in the neighbouring set */
 } KvBlockSet;
 
 static KvBlockSet *sets;
@@ -186,20 +190,38 @@ block_at(uint64 set, int way)
 	return all_blocks + (set * KV_BLOCK_WAYS + way) * KV_BLOCK;
 }
 
-/* Where a block is, at this moment: its set and its way; false: it is not here. */
+/* There is an even number of sets. */
+static uint64
+neighbour_of(uint64 set)
+{
+	return set ^ 1;
+}
+
+/* The way of a set that has a block, or KV_NO_WAY. */
+static int
+way_of(const KvBlockSet *set, uint32 cache_id, uint64 place)
+{
+	for (int way = 0; way < KV_BLOCK_WAYS; way++)
+	{
+		if (set->entries[way].place == place &&
+			set->entries[way].cache_id == cache_id)
+			return way;
+	}
+	return KV_NO_WAY;
+}
+
+/* Where a block is, at this moment; false: it is not here. */
 static bool
 find_block(uint32 cache_id, uint64 place, uint64 *set, int *way)
 {
-	const KvBlockEntry *entries;
-
 	*set = set_of(cache_id, place);
-	entries = sets[*set].entries;
-	for (*way = 0; *way < KV_BLOCK_WAYS; (*way)++)
+	*way = way_of(&sets[*set], cache_id, place);
+	if (*way == KV_NO_WAY && sets[*set].spilled)
 	{
-		if (entries[*way].place == place && entries[*way].cache_id == cache_id)
-			return true;
+		*set = neighbour_of(*set);
+		*way = way_of(&sets[*set], cache_id, place);
 	}
-	return false;
+	return *way != KV_NO_WAY;
 }
 
 /* Copy bytes of a block that was found there; false: it is not there any more. */
@@ -224,15 +246,12 @@ read_block(uint32 cache_id, uint64 place, uint64 set, int way, uint32 from, uint
 }
 
 static bool
-holds(const KvBlockSet *set, uint32 cache_id, uint64 place)
+holds(uint32 cache_id, uint64 place)
 {
-	for (int way = 0; way < KV_BLOCK_WAYS; way++)
-	{
-		if (set->entries[way].place == place &&
-			set->entries[way].cache_id == cache_id)
-			return true;
-	}
-	return false;
+	uint64		set;
+	int			way;
+
+	return find_block(cache_id, place, &set, &way);
 }
 
 /* The way of the clock whose block was not read lately; KV_NO_WAY: others were quicker. */
@@ -289,14 +308,32 @@ probation_way(KvBlockSet *set)
 	return way;
 }
 
-/* Where a new block goes, if it is wanted into the clock at once; KV_NO_WAY: nowhere. */
 static int
-choose_way(KvBlockSet *set, uint16 tag, bool wanted)
+unused_way(const KvBlockSet *set)
 {
 	for (int way = 0; way < KV_BLOCK_WAYS; way++)
 	{
-		if (pg_atomic_read_u64(&set->entries[way].sequence) == 0)
+		if (pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &set->entries[way].sequence)) == 0)
 			return way;
+	}
+	return KV_NO_WAY;
+}
+
+/* Where a new block of a set goes, if it is wanted into the clock at once; KV_NO_WAY: nowhere. */
+static int
+choose_way(uint64 *setno, uint16 tag, bool wanted)
+{
+	KvBlockSet *set = &sets[*setno];
+	int			way = unused_way(set);
+
+	if (way != KV_NO_WAY)
+		return way;
+	way = unused_way(&sets[neighbour_of(*setno)]);
+	if (way != KV_NO_WAY)
+	{
+		set->spilled = true;
+		*setno = neighbour_of(*setno);
+		return way;
 	}
 	return was_ghost(set, tag) || wanted ? clock_way(set) : probation_way(set);
 }
@@ -306,18 +343,17 @@ keep_block(uint32 cache_id, uint64 place, const char *block, bool wanted)
 {
 	uint64		hash = hash_of(cache_id, place);
 	uint64		setno = set_of_hash(hash);
-	KvBlockSet *set = &sets[setno];
 	KvBlockEntry *entry;
 	uint64		sequence;
 	int			way;
 
 	(void) is_another(cache_id, place);
-	if (holds(set, cache_id, place))
+	if (holds(cache_id, place))
 		return;
-	way = choose_way(set, tag_of(hash), wanted);
+	way = choose_way(&setno, tag_of(hash), wanted);
 	if (way == KV_NO_WAY)
 		return;
-	entry = &set->entries[way];
+	entry = &sets[setno].entries[way];
 	sequence = pg_atomic_read_u64(&entry->sequence);
 	if (sequence % 2 != 0 ||
 		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
@@ -337,7 +373,7 @@ holds_all(uint32 cache_id, const KvTouched *touched)
 {
 	for (uint64 place = touched->first; place < touched->first + touched->n; place++)
 	{
-		if (!holds(&sets[set_of(cache_id, place)], cache_id, place))
+		if (!holds(cache_id, place))
 			return false;
 	}
 	return true;
@@ -423,23 +459,24 @@ kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *ar
 static void
 lose_block(uint32 cache_id, uint64 place)
 {
-	KvBlockSet *set = &sets[set_of(cache_id, place)];
+	KvBlockEntry *entry;
+	uint64		sequence;
+	uint64		set;
+	int			way;
 
-	for (int way = 0; way < KV_BLOCK_WAYS; way++)
-	{
-		KvBlockEntry *entry = &set->entries[way];
-		uint64		sequence = pg_atomic_read_u64(&entry->sequence);
-
-		if (entry->place != place || entry->cache_id != cache_id || sequence % 2 != 0 ||
-			!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
-			continue;
-		pg_write_barrier();
-		entry->place = 0;
-		entry->cache_id = 0;
-		pg_atomic_write_u32(&entry->heat, 0);
-		pg_write_barrier();
-		pg_atomic_write_u64(&entry->sequence, sequence + 2);
-	}
+	if (!find_block(cache_id, place, &set, &way))
+		return;
+	entry = &sets[set].entries[way];
+	sequence = pg_atomic_read_u64(&entry->sequence);
+	if (entry->place != place || entry->cache_id != cache_id || sequence % 2 != 0 ||
+		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
+		return;
+	pg_write_barrier();
+	entry->place = 0;
+	entry->cache_id = 0;
+	pg_atomic_write_u32(&entry->heat, 0);
+	pg_write_barrier();
+	pg_atomic_write_u64(&entry->sequence, sequence + 2);
 }
 
 void
