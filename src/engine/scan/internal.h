@@ -192,6 +192,7 @@ typedef struct KvKeyReader
 extern void kv_batch_make_rows(KvScan *scan, int rows);
 /* Have batch_context empty, and another one than the scan's. */
 extern void kv_batch_clear(KvScan *scan);
+extern void kv_batch_end(KvScan *scan); /* free that again, and make the scan's own of it */
 /*
  * How many rows to make a range's first batch of.  A small range is likely to be read
  * to its end, so all of it is read at once; what it has at most is cheap to

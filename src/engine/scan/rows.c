@@ -40,14 +40,68 @@ kv_batch_make_rows(KvScan *scan, int rows)
 	scan->rows_room = rows;
 }
 
+/*
+ * One scan of a process at a time has its batches in memory that stays: a short range would
+ * have to ask the system for it, and to touch it anew, each time.
+ */
+#define KV_SPARE_BATCH	((Size) 256 * 1024)
+
+typedef struct KvSpareUse
+{
+	MemoryContextCallback callback; /* of the context of the scan, which may end by an error */
+	bool		ended;
+} KvSpareUse;
+
+static MemoryContext spare;
+static KvSpareUse *spare_use;	/* NULL: no scan has it */
+
+static void
+give_spare_back(void *arg)
+{
+	KvSpareUse *use = arg;
+
+	if (use->ended)
+		return;
+	use->ended = true;
+	spare_use = NULL;
+	MemoryContextReset(spare);
+}
+
+static MemoryContext
+take_spare(MemoryContext context)
+{
+	if (spare == NULL)
+		spare = GenerationContextCreate(TopMemoryContext, "kvfdw spare batch",
+										KV_SPARE_BATCH, KV_SPARE_BATCH, ALLOCSET_DEFAULT_MAXSIZE);
+	spare_use = MemoryContextAllocZero(context, sizeof(KvSpareUse));
+	spare_use->callback.func = give_spare_back;
+	spare_use->callback.arg = spare_use;
+	MemoryContextRegisterResetCallback(context, &spare_use->callback);
+	return spare;
+}
+
 void
 kv_batch_clear(KvScan *scan)
 {
 	if (scan->batch_context != scan->context)
 		MemoryContextReset(scan->batch_context);
+	else if (spare_use == NULL)
+		scan->batch_context = take_spare(scan->context);
 	else
 		scan->batch_context = AllocSetContextCreate(scan->context, "kvfdw scan batch",
 													ALLOCSET_DEFAULT_SIZES);
+}
+
+void
+kv_batch_end(KvScan *scan)
+{
+	if (scan->batch_context == scan->context)
+		return;
+	if (scan->batch_context == spare)
+		give_spare_back(spare_use);
+	else
+		MemoryContextDelete(scan->batch_context);
+	scan->batch_context = scan->context;
 }
 
 char *

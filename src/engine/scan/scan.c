@@ -269,8 +269,7 @@ kv_scan_end(KvScan *scan)
 		pfree(scan->steering.buffer);
 	if (scan->ahead.upto)
 		pfree(scan->ahead.upto);
-	if (scan->batch_context != scan->context)
-		MemoryContextDelete(scan->batch_context);
+	kv_batch_end(scan);
 	if (scan->bytes)
 		pfree(scan->bytes);
 	if (scan->conflicts.xids)
