@@ -74,6 +74,7 @@ for my $what (sort keys %damaged, keys %harmless)
 	$node->start;
 	warmed();
 	is(rows_right(), '1000|t', "a file that is $what: the rows are right");
+	cmp_ok(device_reads(), '>=', 1000, '... and are read from the device') if $what eq 'missing';
 	my $said = substr(slurp_file($node->logfile), $log);
 	is(scalar(() = $said =~ /LOG:  ignoring file "kvfdw\/warm"/g), exists $damaged{$what} ? 1 : 0, '... and the log says what there is to say');
 	unlike($said, qr/ERROR|WARNING|PANIC|signal/, '... and no more');
