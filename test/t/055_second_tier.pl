@@ -155,25 +155,29 @@ my $next = 100000;
 sub more { $next += 100; insert('p', $next, $next + 99, 'b'); return $node->safe_psql('postgres', q{SELECT kvfdw_freeze('p')}); }
 SKIP:
 {
-	skip 'not a test build (make FAULTS=1)', 8 unless has_faults($node);
+	skip 'not a test build (make FAULTS=1)', 10 unless has_faults($node);
 	append_to_file($file, 'somebody else wrote this');
 	$node->restart;
 	wait_for('the tier', sub { stat_of('"on"') eq 't' });
-	fill('q', 2001, 2600, 'a');
-	for my $fault ('tier_read:1+:EIO', 'tier_write:1+:ENOSPC')
+	# a process opens the file by its first call
+	my $first = 2001;
+	for my $fault ('tier_read:1+:EIO', 'tier_read:2+:EIO', 'tier_write:1+:ENOSPC')
 	{
+		my $last = $first + 599;
+		fill_more($first);
 		$log = -s $node->logfile;
 		$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = '$fault'");
 		$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 		wait_for('the tier to fail', sub {
-			$fault =~ /read/ ? answer($node, 'SELECT sum(length(v)) FROM q WHERE k BETWEEN 2001 AND 2400') : more();
+			$fault =~ /read/ ? answer($node, "SELECT sum(length(v)) FROM q WHERE k BETWEEN $first AND $last") : more();
 			return stat_of('"on"') eq 'f';
 		});
-		is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM q WHERE k BETWEEN 2001 AND 2600}), '600|t', "$fault: the rows are right");
+		is(answer($node, "SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM q WHERE k BETWEEN $first AND $last"), '600|t', "$fault: the rows are right");
 		is(scalar(() = substr(slurp_file($node->logfile), $log) =~ /LOG:  kvfdw does without its second tier/g), 1, '... and the log says it once');
 		$node->safe_psql('postgres', q{ALTER SYSTEM RESET kvfdw.fault});
 		$node->restart;
 		wait_for('the tier', sub { stat_of('"on"') eq 't' });
+		$first = $last + 1;
 	}
 
 	# a device that has no room for the file
