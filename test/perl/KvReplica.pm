@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-our @EXPORT = qw(kv_primary kv_standby promote_blind twin_tables start_load stop_load load_goes_on caught_up rows_of same_rows same_as_heap sound
+our @EXPORT = qw(kv_primary kv_standby promote_blind twin_tables start_load stop_load load_goes_on caught_up rows_of same_rows sound
   in_steps step_done step_go power_loss unusable);
 
 sub kv_primary
@@ -230,16 +230,6 @@ sub same_rows
 	my @made = made_tables($a);
 	my $differ = join(';', map { "SELECT '$_', * FROM ((TABLE ${_}_kv EXCEPT ALL TABLE ${_}_heap) UNION ALL (TABLE ${_}_heap EXCEPT ALL TABLE ${_}_kv)) d" } @made);
 	is(join('', map { answer($_, $differ) } $a, $b), '', "$what: so do " . @made . ' tables made meanwhile');
-	return;
-}
-
-# 't' has the rows of 'heap', and nothing is damaged.
-sub same_as_heap
-{
-	my ($node, $when) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is(tables_differ($node, 't', 'heap', 'k'), '', "$when: heap's rows");
-	is(answer($node, q{SELECT file, problem FROM kvfdw_check('t')}), '', "$when: sound");
 	return;
 }
 

@@ -25,11 +25,11 @@ my $load = start_load($node, 1 .. 2);
 load_goes_on($load, 4);
 $node->backup('early');
 load_goes_on($load, 10);
-my %at;
+# who has a table locked against readers at a point has it locked for as long as recovery pauses there
 sub point
 {
 	my ($name) = @_;
-	$at{$name} = $node->safe_psql('postgres', 'SELECT pg_switch_wal(); SELECT pg_create_restore_point(' . "'$name')");
+	$node->safe_psql('postgres', "BEGIN; SELECT FROM twin_kv, twin_heap LIMIT 0; SELECT pg_switch_wal(); SELECT pg_create_restore_point('$name'); COMMIT");
 	return;
 }
 point('busy');

@@ -130,7 +130,8 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 
 # ---- outrun: a freeze needs the runs that are being copied ----
 {
-	query(kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'"));
+	# nobody is to wait for room, which none can make here
+	query(kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1', space_amp '0'"));
 	my $old = $node->background_psql('postgres');
 	$old->query_safe('BEGIN; SELECT count(*) FROM heap; SELECT pg_current_xact_id()');
 	query(q{INSERT INTO long SELECT 'a' || g, g FROM generate_series(1, 3000) g});
