@@ -44,17 +44,19 @@ take_key_in_base64(KvMcRequest *request, const char **wrong)
  */
 typedef struct KvMcLate
 {
-	char		mode;			/* of M; 0: there is none */
+	bool		has_mode;
+	char		mode;			/* of M */
 	bool		long_opaque;
 } KvMcLate;
 
 /* The mode of ms and ma, whose letters differ; the other commands have no use for it.  NULL: it is right. */
 static const char *
-set_mode(KvMcRequest *request, char mode)
+set_mode(KvMcRequest *request, const KvMcLate *late)
 {
 	bool		store = request->command == KV_MC_SET;
+	char		mode = late->mode;
 
-	if (mode == 0 || (!store && request->command != KV_MC_INCR))
+	if (!late->has_mode || (!store && request->command != KV_MC_INCR))
 		return NULL;
 	if (store && mode == 'E')
 		request->command = KV_MC_ADD;
@@ -99,8 +101,9 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, KvMcLate *late, cons
 			return request->has_cas = kv_mc_number(token, &request->cas);
 		case 'M':
 			*wrong = "CLIENT_ERROR incorrect length for M token";
-			late->mode = *token.at;
-			return token.length == 1;
+			late->has_mode = token.length == 1;
+			late->mode = late->has_mode ? *token.at : 0;
+			return late->has_mode;
 		case 'J':
 			*wrong = "CLIENT_ERROR invalid numeric initial value";
 			return kv_mc_number(token, &request->initial);
@@ -173,7 +176,7 @@ take_flags(KvMcRequest *request, const KvMcLine *line, int first, KvMcLate *late
 static const char *
 take_late(KvMcRequest *request, const KvMcLate *late)
 {
-	const char *wrong = set_mode(request, late->mode);
+	const char *wrong = set_mode(request, late);
 
 	return wrong != NULL || !late->long_opaque ? wrong : "CLIENT_ERROR opaque token too long";
 }
