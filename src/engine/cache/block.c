@@ -296,6 +296,7 @@ probation_way(KvBlockSet *set)
 {
 	int			way = set->probation;
 	KvBlockEntry *entry = &set->entries[way];
+	uint64		hash;
 
 	if (pg_atomic_read_u32(&entry->heat) > 0)
 	{
@@ -304,7 +305,11 @@ probation_way(KvBlockSet *set)
 			set->probation = way;
 		return way;
 	}
-	set->ghosts[set->next_ghost++ % KV_BLOCK_GHOSTS] = tag_of(hash_of(entry->cache_id, entry->place));
+
+	/* its own set knows it, be it the neighbour's guest */
+	hash = hash_of(entry->cache_id, entry->place);
+	set = &sets[set_of_hash(hash)];
+	set->ghosts[set->next_ghost++ % KV_BLOCK_GHOSTS] = tag_of(hash);
 	return way;
 }
 
@@ -455,8 +460,8 @@ kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *ar
 	}
 }
 
-/* Take a block out, unless somebody is at it. */
-static void
+/* Take a block out, unless somebody is at it; false: it is not here. */
+static bool
 lose_block(uint32 cache_id, uint64 place)
 {
 	KvBlockEntry *entry;
@@ -465,18 +470,19 @@ lose_block(uint32 cache_id, uint64 place)
 	int			way;
 
 	if (!find_block(cache_id, place, &set, &way))
-		return;
+		return false;
 	entry = &sets[set].entries[way];
 	sequence = pg_atomic_read_u64(&entry->sequence);
 	if (entry->place != place || entry->cache_id != cache_id || sequence % 2 != 0 ||
 		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
-		return;
+		return false;
 	pg_write_barrier();
 	entry->place = 0;
 	entry->cache_id = 0;
 	pg_atomic_write_u32(&entry->heat, 0);
 	pg_write_barrier();
 	pg_atomic_write_u64(&entry->sequence, sequence + 2);
+	return true;
 }
 
 void
@@ -487,7 +493,11 @@ kv_block_lose(uint32 cache_id, KvLocation location, uint32 len)
 	if (!touched_by(location, len, &touched))
 		return;
 	for (int i = 0; i < touched.n; i++)
-		lose_block(cache_id, touched.first + i);
+	{
+		/* two processes may have kept it at once, each in another set */
+		if (lose_block(cache_id, touched.first + i))
+			(void) lose_block(cache_id, touched.first + i);
+	}
 }
 
 bool
