@@ -215,6 +215,7 @@ rewrite_rows(Relation rel, List *columns, EState *estate)
 		kv_progress_end(&outer);
 	}
 	PG_END_TRY();
+	kv_store_note_copied(to);
 }
 
 /* ---- at the end of the ALTER ---- */

@@ -72,7 +72,7 @@ kv_table_read(Relation rel, Snapshot snapshot)
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not serialize access due to concurrent ALTER of foreign table \"%s\"",
 						RelationGetRelationName(rel)),
-				 errdetail("Its rows were written anew after the snapshot was taken, because its tablespace or wal level was changed."),
+				 errdetail("Its rows were written anew after the snapshot was taken."),
 				 errhint("The transaction might succeed if retried.")));
 	return store;
 }

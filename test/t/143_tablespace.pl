@@ -120,6 +120,17 @@ for my $read ('count(*)', 'max(v)')
 }
 $old->query_safe('COMMIT');
 is($old->query_safe('SELECT count(*) >= 501 FROM t'), 't', 'and the next one sees its rows');
+
+# so it is with every ALTER that writes rows anew
+query(kv_table('grown', 'k int, v text', 'k') . q{INSERT INTO grown VALUES (1, 'a')});
+$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+query('ALTER FOREIGN TABLE grown ADD COLUMN u uuid DEFAULT gen_random_uuid()');
+$old->query('SELECT count(*) FROM grown');
+like($old->{stderr}, qr/could not serialize access due to concurrent ALTER of foreign table "grown"/, 'nor after a column was added');
+$old->{stderr} = '';
+$old->query_safe('ROLLBACK');
+is($old->query_safe('SELECT count(u) FROM grown'), '1', 'and the next one sees that');
+query('DROP FOREIGN TABLE grown');
 $old->quit;
 same_as_heap($node, 'moved');
 # it was there before, and what that has left goes in its time

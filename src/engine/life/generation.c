@@ -478,13 +478,14 @@ kv_store_serves(KvStore *store, Snapshot snapshot)
 
 	if (likely(xid == 0) || kv_xid_is_mine(xid))
 		return true;
-	if (xid < kv_xid_horizon())
-	{
-		/* there are none any more */
-		pg_atomic_write_u64(&store->copied_by, 0);
+	if (!XidInMVCCSnapshot((TransactionId) xid, snapshot))
 		return true;
-	}
-	return !XidInMVCCSnapshot((TransactionId) xid, snapshot);
+	if (xid >= kv_xid_horizon())
+		return false;
+
+	/* 32 bits do not tell so old an xid from a new one: there are no such snapshots any more */
+	pg_atomic_write_u64(&store->copied_by, 0);
+	return true;
 }
 
 bool

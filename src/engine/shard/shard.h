@@ -273,6 +273,7 @@ struct KvStore
 	pg_atomic_uint32 map_state;	/* KvMapState */
 	uint32		split_from;		/* the maintainer looks at shards from here on … */
 	TimestampTz split_pause;	/* … and not before that */
+	uint32		split_failures; /* attempts in a row */
 	uint32		map_durable;	/* maps up to this number are; the process that makes images */
 	bool		settled_once;	/* since it was opened: numbers without a descriptor have no files */
 	pg_atomic_uint32 numbers;	/* no shard has this number or a greater one */

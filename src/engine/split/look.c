@@ -28,7 +28,8 @@
 #define KV_SMALL_VALUES		4	/* of these shards have so small a part of the size, at least */
 #define KV_BEHIND_PERCENT	90	/* so many of what came last lie behind all that was there */
 #define KV_DESERTED_MS		600000	/* an empty shard goes if nobody has written to it for so long */
-#define KV_PAUSE_MS			60000	/* after an attempt that has failed */
+#define KV_PAUSE_MS			60000	/* after an attempt that has failed, and twice as long after each more, … */
+#define KV_PAUSE_DOUBLED	6		/* … so many times at most */
 #define KV_TURN_PAUSE_MS	1000	/* after one that has met a compaction */
 #define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
 
@@ -221,6 +222,13 @@ is_wanted(void)
 	return shard_size_mb > 0;
 }
 
+/* After so many attempts that have failed. */
+static int
+pause_ms(uint32 failures)
+{
+	return KV_PAUSE_MS << Min(failures, KV_PAUSE_DOUBLED);
+}
+
 bool
 kv_split_look(KvStore *store)
 {
@@ -230,7 +238,7 @@ kv_split_look(KvStore *store)
 
 	kv_left_free(store);
 	if (!is_wanted() || RecoveryInProgress() || !kv_split_is_possible(store) ||
-		(now < pause && now > TimestampTzPlusMilliseconds(pause, -KV_PAUSE_MS)))
+		(now < pause && now > TimestampTzPlusMilliseconds(pause, -pause_ms(KV_PAUSE_DOUBLED))))
 		return false;
 	for (; looks > 0; looks--)
 	{
@@ -241,20 +249,25 @@ kv_split_look(KvStore *store)
 		store->split_from = shardno + 1;
 
 		/* one that is due and fails, by an ERROR too, is not tried again and again */
-		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
+		store->split_pause = TimestampTzPlusMilliseconds(now, pause_ms(store->split_failures++));
 		if (change(store, shardno))
 		{
 			store->split_pause = 0;
+			store->split_failures = 0;
 			return true;
 		}
 		if (halves(store, shardno) >= 2)
 		{
 			/* it is the next one there */
 			if (kv_shard(store, shardno)->split_waits > now)
+			{
 				store->split_pause = TimestampTzPlusMilliseconds(now, KV_TURN_PAUSE_MS);
+				store->split_failures = 0;
+			}
 			return false;
 		}
 		store->split_pause = 0;
+		store->split_failures = 0;
 	}
 	return false;
 }
