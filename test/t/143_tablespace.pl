@@ -92,6 +92,13 @@ for my $case ([ 'before its record', 'stop_points', 'create_before_record' ], [ 
 	lies_in($node, 'disk', "killed $when");
 	empty_of('far', "killed $when");
 }
+my $cancelled = psql_writer($node, "SET kvfdw.stop_points = 'create_before_record=wait'; SET application_name = 'cancelled';" . $move->('far'), 'cancelled');
+stopped($node, 'create_before_record');
+is(query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'cancelled'"), 't', 'a move is cancelled');
+like(go_on($node, 'create_before_record', $cancelled), qr/canceling statement due to user request/, 'which is an error');
+same_as_heap($node, 'cancelled');
+lies_in($node, 'disk', 'cancelled');
+empty_of('far', 'cancelled');
 like(answer($node, "SET kvfdw.fault = 'value_extend:5+:ENOSPC';" . $move->('far')), qr/could not extend file "pg_tblspc.*No space left/, 'a full target is an error');
 same_as_heap($node, 'a full target');
 lies_in($node, 'disk', 'a full target');
