@@ -100,7 +100,22 @@ sub wait_for
 		# looking costs others time: the longer it takes, the more seldom
 		usleep(1e6 * min(max($waited / 8, 0.01), 0.2));
 	}
-	die "timed out waiting for $what";
+	die join("; ", "timed out waiting for $what", who_waits());
+}
+
+# What the processes of each server that runs wait for, each of them that is not idle.
+sub who_waits
+{
+	my $sql = q{SELECT concat_ws(' ', pid, backend_type, 'waits for', wait_event_type, wait_event, 'in', left(query, 80)) FROM pg_stat_activity
+		WHERE pid <> pg_backend_pid() AND wait_event_type NOT IN ('Activity', 'Client', 'Extension')};
+	my @waits;
+	for my $file (glob "$PostgreSQL::Test::Utils::tmp_check/*/pgdata/postmaster.pid")
+	{
+		my ($name, (undef, undef, undef, $port, $host)) = ($file =~ m{/([^/]*)_data/}, split(/\n/, eval { slurp_file($file) } // ''));
+		next unless $host;
+		push @waits, map { "$name: $_" } split /\n/, `timeout 10 psql -XAtq -h $host -p $port -d postgres -c "$sql" 2>&1`;
+	}
+	return @waits;
 }
 
 # SIGKILL the postmaster and every process it started, as a machine would.  Where
