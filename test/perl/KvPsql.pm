@@ -10,6 +10,8 @@ use warnings;
 use IO::Select;
 use IO::Socket::UNIX;
 use PostgreSQL::Test::Cluster;
+use parent -norequire, 'KvWire';
+use KvWire;
 
 my $by_psql = \&PostgreSQL::Test::Cluster::psql;
 {
@@ -74,77 +76,49 @@ sub session
 	my $failed = sub { return [ 2, '', qq(psql: error: connection to server on socket "$path" failed: $_[0]) ]; };
 	my $socket = IO::Socket::UNIX->new(Peer => $path) or return $failed->("$!\n\tIs the server running locally and accepting connections on that socket?\n");
 	my %startup = (user => $ENV{PGUSER} // scalar(getpwuid($>)), database => $db, application_name => $ENV{PGAPPNAME} // 'psql', ($ENV{PGOPTIONS} // '') ne '' ? (options => $ENV{PGOPTIONS}) : ());
-	my $body = pack('N', 3 << 16) . join('', map { "$_\0$startup{$_}\0" } sort keys %startup) . "\0";
-	my $s = { socket => $socket, buffer => '', out => '', err => '', rows => '', locus => '', sql => '' };
-	put($s, pack('N', 4 + length $body) . $body);
-	my $end = answer($s);
-	return if $end eq 'password';
-	return $failed->($s->{err} || "server closed the connection unexpectedly\n") if $end ne 'ready';
+	my $s = __PACKAGE__->start($socket, %startup);
+	@$s{qw(out err rows locus sql)} = ('') x 5;
+	return if !$s->answered && $s->{end} =~ /password/;
+	return $failed->($s->{err} || "server closed the connection unexpectedly\n") if $s->{end};
 	my $rc = 0;
 	for my $statement (@statements)
 	{
 		@$s{qw(sql locus error rows)} = ($statement->[0], "psql:<stdin>:$statement->[1]: ", 0, '');
-		put($s, 'Q' . pack('N', 5 + length $s->{sql}) . "$s->{sql}\0");
-		if (answer($s) ne 'ready')
+		$s->send($s->{sql});
+		unless ($s->answered)
 		{
 			$s->{err} .= "$s->{locus}server closed the connection unexpectedly\n\tThis probably means the server terminated abnormally\n\tbefore or while processing the request.\n$s->{locus}error: connection to server was lost\n";
 			return [ 2, $s->{out}, $s->{err} ];
 		}
 		if ($s->{error} && $stop) { $rc = 3; last; }
 	}
-	put($s, 'X' . pack('N', 4));
+	$s->put('X' . pack('N', 4));
 	IO::Select->new($socket)->can_read(PATIENCE);
 	return [ $rc, @$s{qw(out err)} ];
 }
 
-# A server that is gone is noticed where its answer is read.
-sub put
+# Has all of an answer come?  {end}: why not.
+sub answered
 {
-	my ($s, $bytes) = @_;
-	local $SIG{PIPE} = 'IGNORE';
-	my $put = 0;
-	while ($put < length $bytes) { $put += syswrite($s->{socket}, $bytes, length($bytes) - $put, $put) // ($!{EINTR} ? 0 : last); }
+	my ($s) = @_;
+	return 1 if eval { $s->wait; 1 };
+	$s->{end} = $@ =~ /^the server / ? $@ : die $@;
+	return 0;
+}
+
+# Rows are put out when all of them have come.
+sub message
+{
+	my ($s, $type, $body) = @_;
+	if ($type eq 'D') { $s->{rows} .= join('|', map { $_ // '' } KvWire::row($body)) . "\n" if unpack('n', $body); }
+	elsif ($type eq 'C') { $s->{out} .= $s->{rows}; $s->{rows} = ''; }
+	elsif ($type =~ /[EN]/) { said($s, $type, { map { /^(.)(.*)/s ? ($1 => $2) : () } split /\0/, $body }); }
+	else { $s->SUPER::message($type, $body); }
 	return;
 }
 
-# Take all of an answer: ready, gone, or password.
-sub answer
-{
-	my ($s) = @_;
-	while (1)
-	{
-		while (length $s->{buffer} >= 5 && length $s->{buffer} > (my $length = unpack('x N', $s->{buffer})))
-		{
-			my ($type, $body) = (substr($s->{buffer}, 0, 1), substr($s->{buffer}, 5, $length - 4));
-			substr($s->{buffer}, 0, 1 + $length, '');
-			if ($type eq 'Z') { return 'ready'; }
-			elsif ($type eq 'R' && unpack('N', $body)) { return 'password'; }
-			elsif ($type eq 'D') { $s->{rows} .= join('|', fields($body)) . "\n" if unpack('n', $body); }
-			elsif ($type eq 'C') { $s->{out} .= $s->{rows}; $s->{rows} = ''; }
-			elsif ($type =~ /[EN]/) { message($s, $type, { map { /^(.)(.*)/s ? ($1 => $2) : () } split /\0/, $body }); }
-		}
-		my $n = sysread($s->{socket}, $s->{buffer}, 1 << 16, length $s->{buffer});
-		next if !defined $n && $!{EINTR};
-		return 'gone' if !$n;
-	}
-}
-
-# The values of a row.
-sub fields
-{
-	my ($body) = @_;
-	my ($n, $at, @values) = (unpack('n', $body), 2);
-	for (1 .. $n)
-	{
-		my $length = unpack('l>', substr($body, $at, 4));
-		push @values, $length < 0 ? '' : substr($body, $at + 4, $length);
-		$at += 4 + ($length < 0 ? 0 : $length);
-	}
-	return @values;
-}
-
 # As libpq words it.
-sub message
+sub said
 {
 	my ($s, $type, $field) = @_;
 	my $said = "$field->{S}:  $field->{M}\n";

@@ -15,18 +15,29 @@ sub connect
 	my ($class, %startup) = @_;
 	my $path = "$ENV{PGHOST}/.s.PGSQL.$ENV{PGPORT}";
 	my $socket = IO::Socket::UNIX->new(Peer => $path) or die "$path: $!\n";
-	my $self = bless { socket => $socket, buffer => '', lines => [], status => 'I' }, $class;
-	my $body = pack('N', 3 << 16) . join('', map { "$_\0" } %startup) . "\0";
-	$self->put(pack('N', 4 + length $body) . $body);
+	my $self = $class->start($socket, %startup);
 	$self->wait;
 	return $self;
 }
 
+# What the server says to the startup packet is not waited for.
+sub start
+{
+	my ($class, $socket, %startup) = @_;
+	my $self = bless { socket => $socket, buffer => '', lines => [], status => 'I' }, $class;
+	my $body = pack('N', 3 << 16) . join('', map { "$_\0$startup{$_}\0" } sort keys %startup) . "\0";
+	$self->put(pack('N', 4 + length $body) . $body);
+	return $self;
+}
+
+# A server that is gone is noticed where its answer is read: it may have said why.
 sub put
 {
 	my ($self, $bytes) = @_;
+	local $SIG{PIPE} = 'IGNORE';
 	$self->{busy} = 1;
-	(syswrite($self->{socket}, $bytes) // 0) == length $bytes or die "cannot send to the server: $!\n";
+	my $put = 0;
+	while ($put < length $bytes) { $put += syswrite($self->{socket}, $bytes, length($bytes) - $put, $put) // ($!{EINTR} ? 0 : last); }
 	return;
 }
 
@@ -44,8 +55,9 @@ sub send
 sub receive
 {
 	my ($self) = @_;
-	sysread($self->{socket}, $self->{buffer}, 65536, length $self->{buffer})
-	  or die "the server closed the connection: @{ $self->{lines} }\n";
+	my $n = sysread($self->{socket}, $self->{buffer}, 65536, length $self->{buffer});
+	return if !defined $n && $!{EINTR};
+	$n or die "the server closed the connection: @{ $self->{lines} }\n";
 	while (length $self->{buffer} >= 5)
 	{
 		my ($type, $length) = unpack('aN', $self->{buffer});
@@ -59,17 +71,7 @@ sub receive
 sub message
 {
 	my ($self, $type, $body) = @_;
-	if ($type eq 'D')
-	{
-		my $columns = unpack('n', substr($body, 0, 2, ''));
-		my @row;
-		for (1 .. $columns)
-		{
-			my $length = unpack('l>', substr($body, 0, 4, ''));
-			push @row, $length < 0 ? '~' : substr($body, 0, $length, '');
-		}
-		push @{ $self->{lines} }, 'row ' . join('|', @row);
-	}
+	if ($type eq 'D') { push @{ $self->{lines} }, 'row ' . join('|', map { $_ // '~' } row($body)); }
 	elsif ($type eq 'C') { push @{ $self->{lines} }, 'tag ' . unpack('Z*', $body); }
 	elsif ($type eq 'E' or $type eq 'N')
 	{
@@ -81,6 +83,19 @@ sub message
 	elsif ($type eq 'K') { $self->{pid} = unpack('N', $body); }
 	elsif ($type eq 'R' && unpack('N', $body) != 0) { die "the server wants a password\n"; }
 	return;
+}
+
+# The values of a row.
+sub row
+{
+	my ($body) = @_;
+	my @row;
+	for (1 .. unpack('n', substr($body, 0, 2, '')))
+	{
+		my $length = unpack('l>', substr($body, 0, 4, ''));
+		push @row, $length < 0 ? undef : substr($body, 0, $length, '');
+	}
+	return @row;
 }
 
 sub wait
