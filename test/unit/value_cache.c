@@ -329,6 +329,40 @@ several(void)
 	printf("%sok %d - a value of several blocks is there as a whole or not at all\n", ok ? "" : "not ", ++tests);
 }
 
+/* The next block behind one that a set has. */
+static uint64
+block_of_set(uint64 setno, uint64 block)
+{
+	do
+		block++;
+	while (set_of(1, block) != setno);
+	return block;
+}
+
+/* A block that was its neighbour's guest is a ghost of its own set, which is asked for it. */
+static void
+guest(void)
+{
+	uint64		own = 4;
+	uint64		other = neighbour_of(own);
+	uint64		block = 0;
+	uint64		beside = 0;
+	uint16		tag;
+	bool		ok;
+
+	begin();
+	for (int i = 0; i <= KV_BLOCK_WAYS; i++)
+		(void) cache_takes(block = block_of_set(own, block), 0, sizeof(uint64));
+	for (int i = 1; i < KV_BLOCK_WAYS; i++)
+		(void) cache_takes(beside = block_of_set(other, beside), 0, sizeof(uint64));
+	ok = holds(1, block);
+	(void) cache_takes(block_of_set(other, beside), 0, sizeof(uint64));
+	tag = tag_of(hash_of(1, block));
+	ok = ok && !holds(1, block) && !was_ghost(&sets[other], tag) && was_ghost(&sets[own], tag);
+	failed += !ok;
+	printf("%sok %d - a guest that goes is known to its own set\n", ok ? "" : "not ", ++tests);
+}
+
 int
 main(void)
 {
@@ -343,5 +377,6 @@ main(void)
 	shifting(0.5, 0.95);
 	shifting(0.9, 0.95);
 	several();
+	guest();
 	return failed != 0;
 }
