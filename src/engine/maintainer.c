@@ -435,7 +435,7 @@ kv_maintainer_main(Datum arg)
 			settled = true;
 		}
 		stores = pin_stores(KV_STORE_OPEN);
-		if (pg_atomic_exchange_u32(&kv_delta_memory->wanted, 0) != 0 ||
+		if (pg_atomic_exchange_u64(&kv_delta_memory->wanted, 0) != 0 ||
 			pg_atomic_read_u64(&kv_delta_memory->bytes) >
 			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
 			make_room(stores);

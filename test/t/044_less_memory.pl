@@ -58,6 +58,39 @@ for my $n (1 .. 2)
 	}
 }
 
+# ---- the maintainer is busy for long, and no shard has a fair share ----
+
+SKIP:
+{
+	skip 'no test build', 10 unless has_faults($node);
+	$node->safe_psql('postgres', kv_table($_, 'k bytea, v int', 'k', q{shards '64'})) for 'even', 'other';
+	worker_stop_points($node, 'maintainer_idle=wait');
+	stopped($node, 'maintainer_idle');
+	my $from = 1;
+	my $insert = sub { my ($table) = @_; my $to = $from + 80_000; my $sql = "INSERT INTO $table SELECT decode(md5(g::text) || repeat('ab', 200), 'hex'), g FROM generate_series($from, $to - 1) g"; $from = $to; return $sql; };
+	my $own = q{SET kvfdw.stop_points = '';};
+	is(answer($node, "$own BEGIN; DECLARE c CURSOR FOR SELECT count(*) FROM even; " . $insert->('even') . '; SAVEPOINT s; ' . $insert->('other') . '; ROLLBACK TO s; FETCH c; SELECT count(*) FROM even; COMMIT'), "0\n80000", 'writers make room themselves');
+	my $log = -s $node->logfile;
+	is(answer($node, "SET kvfdw.fault = 'run_write:1:ENOSPC'; $own " . $insert->('even') . '; SELECT count(*) FROM even'), '160000', "what fails in another one's shard is no error of theirs");
+	like(slurp_file($node->logfile, $log), qr/LOG:  could not .*No space left on device/, 'but in the log');
+
+	# told to stop they do, and hold nothing any more
+	for my $how ([ cancel => qr/canceling statement due to user request/ ], [ terminate => qr/terminating connection/ ])
+	{
+		my $writer = psql_writer($node, q{SET kvfdw.stop_points = 'freeze_before_merge=wait'; } . $insert->('even'), $how->[0]);
+		stopped($node, 'freeze_before_merge');
+		is(answer($node, "SELECT count(pg_$how->[0]_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO even%' AND pid <> pg_backend_pid()"), 1, "$how->[0]");
+		like(outcome($writer), $how->[1], 'ends who makes room');
+		unlink $node->data_dir . '/kvfdw/waiting.freeze_before_merge';
+	}
+	worker_stop_points($node, '');
+	is(answer($node, 'SELECT count(*) FROM even'), '160000', 'what was there is there');
+	go_on($node, 'maintainer_idle');
+	is(kv_check_clean($node, 'even', 'other'), '', 'sound');
+	$node->safe_psql('postgres', 'DROP FOREIGN TABLE even, other');
+	ok(eval { wait_for('dropped tables to go', sub { !glob $node->data_dir . '/kvfdw/dropped.*' }) }, 'and a dropped table goes, for nobody holds it');
+}
+
 # ---- shards that do not fit ----
 
 SKIP:

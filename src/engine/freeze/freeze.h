@@ -81,7 +81,11 @@ extern void kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now);
  * shards of except and, if idle, those that somebody freezes.
  */
 extern KvStore *kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno);
-/* No lock held; waits, and raises ERROR when nothing becomes free for KV_ROOM_PATIENCE. */
+extern void kv_want_memory(void);	/* tells the maintainer, and waits for nothing */
+/*
+ * No lock held; waits, and raises ERROR when nothing becomes free for KV_ROOM_PATIENCE.  May
+ * freeze other shards, of other stores, too.
+ */
 extern void kv_make_memory(KvStore *store, uint32 shardno);
 extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no delta is in the way */
 

@@ -10,13 +10,20 @@
  * Who finds no memory freezes its own shard if that holds a fair share, else lets the
  * maintainer freeze the largest deltas, and gives up when nothing comes free for a
  * minute.  The startup process and the maintainer have nobody to wait for.
+ *
+ * The maintainer may be busy for long: it splits a large shard, merges one, waits for a
+ * checkpoint or recovers a store.  When it has not come for KV_ROOM_HELP_MS those who wait do
+ * the same for it.  What they freeze may be any table's, so an ERROR there is logged and
+ * ends nothing of theirs: each freeze is a subtransaction, which is rolled back however it ends.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
+#include "storage/ipc.h"
 #include "utils/guc.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "engine/base/shared.h"
@@ -29,6 +36,7 @@
 #include "engine/xact/xact.h"
 
 #define KV_ROOM_PATIENCE	60	/* seconds */
+#define KV_ROOM_HELP_MS	1000	/* after which the maintainer is helped */
 #define KV_OLD_XIDS	((uint64) autovacuum_freeze_max_age / 10)
 
 static int	freeze_delay = 60;
@@ -124,6 +132,108 @@ spill_largest(void)
 	return largest != NULL;
 }
 
+/* ---- in the maintainer's place ---- */
+
+void
+kv_want_memory(void)
+{
+	uint64		since = 0;
+
+	(void) pg_atomic_compare_exchange_u64(&kv_delta_memory->wanted, &since,
+										  GetCurrentTimestamp());
+	kv_wake_maintainer();
+}
+
+/* Has the maintainer not come for long, and may this process do its work? */
+static bool
+must_help(void)
+{
+	uint64		since = pg_atomic_read_u64(&kv_delta_memory->wanted);
+
+	return since != 0 && IsTransactionState() && !IsInParallelMode() &&
+		TimestampDifferenceExceeds((TimestampTz) since, GetCurrentTimestamp(), KV_ROOM_HELP_MS);
+}
+
+/* False: that has failed.  ERROR if this process is told to stop. */
+static bool
+spill_apart(KvStore *store, uint32 shardno)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (error == NULL)
+		return true;
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		ReThrowError(error);
+
+	/* under a store that is dropped meanwhile anything may fail */
+	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+	{
+		error->elevel = LOG;
+		ThrowErrorData(error);
+	}
+	FreeErrorData(error);
+	return false;
+}
+
+static void
+unpin(int code, Datum arg)
+{
+	kv_stores_unpin((List *) DatumGetPointer(arg));
+}
+
+/*
+ * Freeze the largest deltas that nobody freezes until they all take half of what they did, or
+ * these had so much: others may go on writing.  Those that cannot be frozen are added to
+ * *failed, and left alone.  False: nothing was frozen.
+ */
+static bool
+help_maintainer(uint64 before, List **failed)
+{
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	uint64		freed = 0;
+
+	PG_ENSURE_ERROR_CLEANUP(unpin, PointerGetDatum(stores));
+	{
+		while (freed < before / 2 && pg_atomic_read_u64(&kv_delta_memory->bytes) > before / 2)
+		{
+			uint32		shardno;
+			KvStore    *store = kv_largest_delta(stores, *failed, true, &shardno);
+			Size		bytes = store == NULL ? 0 : kv_shard(store, shardno)->active.bytes;
+
+			kv_maintenance_interrupts();
+			if (store == NULL)
+				break;
+			if (spill_apart(store, shardno))
+				freed += bytes;
+			else
+				*failed = lappend(*failed, kv_shard(store, shardno));
+		}
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(unpin, PointerGetDatum(stores));
+	kv_stores_unpin(stores);
+	return freed > 0;
+}
+
+/* ---- who makes room ---- */
+
 /* For the startup process nobody else does it; the maintainer is who the others wait for. */
 static bool
 must_spill_itself(void)
@@ -167,12 +277,13 @@ raise_no_room(void)
 			 errhint("You might need to increase kvfdw.delta_memory.")));
 }
 
-/* Freezes this shard if it holds a fair share; else the maintainer freezes others. */
+/* Freezes this shard if it holds a fair share; else the maintainer freezes others, or is helped. */
 void
 kv_make_memory(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		before = pg_atomic_read_u64(&kv_delta_memory->bytes);
+	List	   *failed = NIL;
 
 	if (shard->recovered && shard->active.bytes >= kv_delta_limit() / 4)
 	{
@@ -208,13 +319,20 @@ kv_make_memory(KvStore *store, uint32 shardno)
 				return;
 			ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
 		}
-		pg_atomic_write_u32(&kv_delta_memory->wanted, 1);
-		kv_wake_maintainer();
+		if (must_help())
+		{
+			ConditionVariableCancelSleep();
+			if (help_maintainer(before, &failed))
+				break;
+			ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
+		}
+		kv_want_memory();
 		if (!ConditionVariableTimedSleep(&kv_delta_memory->freed, 1000, KV_WAIT_MEMORY) ||
 			pg_atomic_read_u64(&kv_delta_memory->bytes) < before)
 			break;
 	}
 	ConditionVariableCancelSleep();
+	list_free(failed);
 }
 
 bool
@@ -225,8 +343,14 @@ kv_make_memory_for_shards(void)
 	if (must_spill_itself())
 		return spill_largest();
 	kv_maintenance_interrupts();
-	pg_atomic_write_u32(&kv_delta_memory->wanted, 1);
-	kv_wake_maintainer();
+	if (must_help())
+	{
+		List	   *failed = NIL;
+
+		if (help_maintainer(pg_atomic_read_u64(&kv_delta_memory->bytes), &failed))
+			return true;
+	}
+	kv_want_memory();
 	ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
 	(void) ConditionVariableTimedSleep(&kv_delta_memory->freed, 1000, KV_WAIT_MEMORY);
 	ConditionVariableCancelSleep();

@@ -61,7 +61,7 @@ kv_delta_memory_init(void)
 {
 	pg_atomic_init_u64(&kv_delta_memory->bytes, 0);
 	ConditionVariableInit(&kv_delta_memory->freed);
-	pg_atomic_init_u32(&kv_delta_memory->wanted, 0);
+	pg_atomic_init_u64(&kv_delta_memory->wanted, 0);
 }
 
 Size

@@ -62,7 +62,7 @@ typedef struct KvDeltaMemory
 {
 	pg_atomic_uint64 bytes;		/* in use */
 	ConditionVariable freed;
-	pg_atomic_uint32 wanted;	/* somebody waits */
+	pg_atomic_uint64 wanted;	/* somebody waits, and since then the maintainer has not come; 0: nobody does */
 } KvDeltaMemory;
 
 extern KvDeltaMemory *kv_delta_memory;

@@ -335,8 +335,7 @@ refuse_memory(KvWrite *write)
 {
 	if (!refuse(write))
 		return false;
-	pg_atomic_write_u32(&kv_delta_memory->wanted, 1);
-	kv_wake_maintainer();
+	kv_want_memory();
 	return true;
 }
 
