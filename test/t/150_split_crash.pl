@@ -155,6 +155,37 @@ for my $level (@levels)
 	sound($level, 'with losses');
 }
 
+# ---- level none: a shard that is empty is joined to the one behind it, which then gets its keys ----
+for my $how (qw(killed power))
+{
+	my $q = sub { my ($what) = @_; return query("SELECT $what FROM kvfdw_stat_tables WHERE relid = 'q'::regclass"); };
+	query(kv_table('q', 'k int, v text', 'k', "wal 'none', shards '1'") . q{INSERT INTO q SELECT g, repeat('q', 500) FROM generate_series(1, 300) g});
+	is(query(q{SELECT kvfdw_split('q', true)}), 2, 'a table is cut');
+	query($_) for q{INSERT INTO q SELECT g, repeat('q', 500) FROM generate_series(1001, 1300) g}, 'CHECKPOINT', 'DELETE FROM q WHERE k <= 300', q{SELECT kvfdw_freeze('q'), pg_current_xact_id()};
+	wait_for('chunks to go', sub { $q->('retired_chunks') == 0 });
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	worker_stop_points($node, 'image_captured=wait');
+	query('ALTER SYSTEM SET kvfdw.test_shard_kb = 1000000');
+	$node->reload;
+	ok(eval { wait_for('the shard to be joined', sub { $q->('shards') == 1 }) }, 'and joined again') or diag $q->('shards');
+	stopped($node, 'image_captured');
+	query(q{SET kvfdw.stop_points = ''; INSERT INTO q SELECT g, repeat('n', 2000) FROM generate_series(1, 1000) g; INSERT INTO q SELECT g, repeat('n', 2000) FROM generate_series(1301, 1400) g});
+	kill_all($node);
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'joined'") if $how eq 'power';
+	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''\nkvfdw.test_shard_kb = 0");
+	restart_killed($node);
+	my $rows = query('SELECT count(*) FROM q');
+	is($rows, 1400, "$how: all rows") if $how eq 'killed';
+	is($q->('shards'), $how eq 'killed' ? 1 : 2, "$how: the map");
+	is(query('SELECT count(*) FROM q WHERE k BETWEEN 1001 AND 1300'), 300, "$how: rows of before");
+	is(query('SELECT count(*) FROM generate_series(1, 1400) g WHERE EXISTS (SELECT FROM q WHERE k = g)'), $rows, "$how: each is found by its key");
+	cmp_ok($q->('lost_entries'), '>=', 1400 - $rows, 'what is lost is counted') if $how eq 'power';
+	query(q{INSERT INTO q SELECT g, 'again' FROM generate_series(1, 1400) g ON CONFLICT (k) DO UPDATE SET v = 'again'});
+	is(query(q{SELECT count(*) FROM q WHERE v = 'again'}), 1400, "$how: and can be written");
+	is(kv_check_clean($node, 'q'), '', "$how: sound");
+	query('DROP FOREIGN TABLE q');
+}
+
 # ---- a map that is damaged ----
 {
 	query('TRUNCATE heap; TRUNCATE t_full');

@@ -116,7 +116,8 @@ is_doubtful(const KvShard *shard, KvAddress address)
 
 /*
  * As apply_entry, in a salvage: of what lies behind the image's values only what is
- * whole.
+ * whole.  An entry of another shard came when this one had been given a neighbour's range, by a
+ * map that does not count.
  */
 static void
 salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
@@ -126,6 +127,11 @@ salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	KvVersion	version = kv_entry_version(entry);
 	int			err = 0;
 
+	if (kv_shard_for(to->store, kv_entry_key(entry).data, entry->keylen) != to->shardno)
+	{
+		kv_stat_add(to->store, KV_COUNT_LOST_ENTRIES, 1);
+		return;
+	}
 	if (entry->len > 0 && is_doubtful(shard, KV_LOCATION_ADDRESS(entry->location)) &&
 		kv_value_problem(&to->store->key, to->store->cache_id, kv_entry_key(entry), &version,
 						 &err) != NULL)

@@ -5,6 +5,9 @@
  * It has no entries, so again nothing is copied.  Chunks that it still lists nothing names; the
  * neighbour retires them.  It is not empty while a transaction runs that has reserved an extent
  * there: the value may be on its way to the chunk's file.
+ *
+ * At level none the map before may count again after a power loss, and what the neighbour's log
+ * has got of the shard's keys since is lost then (life/recover.c).
  */
 #include "postgres.h"
 
@@ -180,9 +183,7 @@ kv_shard_absorb(KvStore *store, uint32 shardno)
 	KvAbsorption *absorption;
 	bool		done = false;
 
-	/* at level none the neighbour's log would have keys of both, if after a crash the map before counts */
-	if (store->shape.wal == KV_WAL_NONE ||
-		kv_store_nshards(store) <= (uint32) store->shape.nshards ||
+	if (kv_store_nshards(store) <= (uint32) store->shape.nshards ||
 		!kv_shard_is_empty(store, shardno))
 		return false;
 	context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw absorb", ALLOCSET_DEFAULT_SIZES);
