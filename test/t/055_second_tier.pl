@@ -7,6 +7,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use Fcntl ':flock';
+use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
@@ -51,11 +52,23 @@ is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM
 like(answer($node, q{EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM q WHERE k = ANY (ARRAY(SELECT generate_series(1, 1200)))}), qr/Tier Hits: [1-9]/, 'EXPLAIN says so');
 is(answer($node, q{SELECT bool_and(calls > 0) FROM kvfdw_stat_io WHERE kind = 'tier read'}), 't', 'and kvfdw_stat_io');
 
+my $next = 100000;
+sub more { $next += 100; insert('p', $next, $next + 99, 'b'); return $node->safe_psql('postgres', q{SELECT kvfdw_freeze('p')}); }
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 1 unless has_faults($node);
+	wait_for('the file to be full', sub { more(); return stat_of('used = frames') eq 't' });
+	worker_stop_points($node, 'tier_before_write=wait');
+	wait_for('frames on their way', sub { more(); return -e $node->data_dir . '/kvfdw/waiting.tier_before_write' });
+	is(stat_of('frames - used BETWEEN 1 AND 16'), 't', 'nothing is found in places that are about to be written');
+	worker_stop_points($node, '');
+	go_on($node, 'tier_before_write');
+}
+
 # the file comes round
 fill('p', 1, 6500, 'b');
 is(right('q', 1200, 'a') . right('p', 6500, 'b'), '1200|t6500|t', 'all is right when the file has come round');
 is(stat_of('used <= frames AND hits > 0'), 't', 'and what is in it is bounded');
-
 # a clean stop, and what may happen to the file until the start
 my $warm = $node->data_dir . '/kvfdw/warm';
 my $foot = (16 << 20) - (64 << 10);
@@ -151,8 +164,6 @@ like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its s
 insert('p', 7001, 7400, 'b');
 is(answer($node, q{SELECT bool_and(v = repeat(md5('b' || k), 90)) FROM p WHERE k > 7000}), 't', 'writers go on');
 
-my $next = 100000;
-sub more { $next += 100; insert('p', $next, $next + 99, 'b'); return $node->safe_psql('postgres', q{SELECT kvfdw_freeze('p')}); }
 SKIP:
 {
 	skip 'not a test build (make FAULTS=1)', 10 unless has_faults($node);
@@ -237,7 +248,30 @@ ok(!flock_is_free(), 'a server has a lock on its file');
 # two stops, one soon after the other
 SKIP:
 {
-	skip 'not a test build (make FAULTS=1)', 5 unless has_faults($node);
+	skip 'not a test build (make FAULTS=1)', 7 unless has_faults($node);
+
+	# a stop while the writer is at work
+	my ($writes, $waits) = map { $node->data_dir . "/kvfdw/waiting.$_" } 'tier_before_write', 'tier_lock';
+	unlink $writes;				# of the writer that was killed
+	worker_stop_points($node, 'tier_before_write=wait,tier_lock=wait');
+	wait_for('frames on their way', sub { more(); return -e $writes });
+	my @continue = map { $node->data_dir . "/kvfdw/continue.$_" } 'tier_before_write', 'tier_lock';
+	my $looker = fork() // die "fork: $!";
+	if ($looker == 0)
+	{
+		my $marked = eval { wait_for('the maintainer to note what is cached', sub { -e $waits || -e $warm }); piece($foot, 40) ne "\0" x 40 } // 1;
+		append_to_file($_, '') for @continue;
+		POSIX::_exit($marked ? 1 : 0);
+	}
+	$node->stop;
+	waitpid $looker, 0;
+	is($?, 0, 'the file is not marked while its writer is at work');
+	isnt(piece($foot, 4), "\0" x 4, '... but then');
+	$node->start;
+	worker_stop_points($node, '');
+	unlink @continue;
+	wait_for('the tier', sub { stat_of('"on"') eq 't' && !-e $warm });
+
 	fill('q', 3001, 3600, 'a');
 	wait_for('frames in the tier', sub { stat_of('used >= 4') eq 't' });
 	worker_stop_points($node, 'warm_read=wait');

@@ -344,6 +344,7 @@ lock_behind_writer(void)
 
 	for (int looks = 0; lock < 0 && errno == EBUSY && looks < KV_TIER_LOCKS; looks++)
 	{
+		KV_STOP_POINT("tier_lock");
 		pg_usleep(KV_TIER_LOCK_MS * 1000);
 		lock = kv_io_try_lock(tier_path, &inode);
 	}
