@@ -48,6 +48,18 @@ is(by_key(1, 200), answer($node, q{SELECT 200, sum(hashtext(repeat(md5('a' || g)
 is(counts('recent_hits'), 0, '... and not in the ring any more');
 cmp_ok(counts('cache_hits'), '>=', 90, '... but what was read there is in the value cache');
 
+# so is a new version of what was read there
+$node->safe_psql('postgres', q{TRUNCATE r, s});
+insert('r', 1, 100, 4096, 'a');
+written();
+by_key(1, 100);
+$node->safe_psql('postgres', q{UPDATE r SET v = repeat(md5('b' || k), 128)});
+written();
+insert('s', 1, 2000, 4096, 'b');
+written();
+is(by_key(1, 100), answer($node, q{SELECT 100, sum(hashtext(repeat(md5('b' || g), 128))) FROM generate_series(1, 100) g}), 'what has replaced such a value is right');
+cmp_ok(counts('cache_hits'), '>=', 90, '... and in the value cache, too');
+
 # versions, rollbacks, generations
 insert('r', 201, 210, 4096, 'c');
 written();
@@ -75,6 +87,6 @@ my $times = times_ready($node);
 $node->safe_psql('postgres', 'CHECKPOINT');
 kill_process(answer($node, 'SELECT pid FROM pg_stat_activity WHERE backend_type = \'kvfdw maintainer\''));
 ready_again($node, $times);
-is(answer($node, q{SELECT bool_and(v = repeat(md5('d' || k), 128)) FROM r}), 't', 'a crash leaves nothing wrong');
+is(answer($node, q{SELECT bool_and(v = repeat(md5('d' || k), 128)) FROM r WHERE k < 1000}), 't', 'a crash leaves nothing wrong');
 is(kv_check_clean($node, 'r', 's'), '', 'tables are sound');
 done_testing();

@@ -304,8 +304,8 @@ kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
 }
 
 /*
- * Does the write replace a value that is in the value cache, or one so new that
- * it is in a slot?  Then the cache should have the new one.
+ * Does the write replace a value that is in the value cache, one that was read in the recent
+ * ring, or one so new that it is in a slot?  Then the cache should have the new one.
  */
 static bool
 replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state,
@@ -318,6 +318,7 @@ replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state
 		write->placing == KV_IN_SLOT &&
 		kv_block_takes(write->version.location, write->version.len) &&
 		(kv_block_has(store->cache_id, old->location, old->len) ||
+		 kv_recent_wants(store->cache_id, KV_LOCATION_ADDRESS(old->location), old->len) ||
 		 kv_slot_find(shard, old) != NULL);
 }
 
