@@ -3,10 +3,13 @@
  *		Blocks come into the value cache before anybody asks for them: those of a table
  *		(kvfdw_prewarm), and after a start those that were there when the server stopped.
  *
- * When the server stops the maintainer notes which blocks are in the value cache and in the
+ * When the server stops the maintainer notes which blocks are in the value cache, which in the
  * recent ring, and which frames are in the second tier.  After the start, when it has opened
  * the stores, a worker has those frames found again, reads the blocks, in the order of their
- * places, and removes the file.  If the server stops before, the next note has that, too.
+ * places, back to where they were, and removes the file.  If the server stops before, the next
+ * note has that, too.
+ * Blocks between two that were noted are read with them if they are few: mostly half of a
+ * table or more was cached, and a device may count reads rather than bytes.
  * A place may have got other bytes since, as after a power loss: then the block is of no use,
  * and is lost when it is met.
  *
@@ -42,11 +45,15 @@
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
 #define KV_WARM_MAGIC	0x4b565741	/* "KVWA" */
-#define KV_WARM_VERSION	2
+#define KV_WARM_VERSION	3
 #define KV_WARM_MOST	(16 * 1024 * 1024)	/* blocks, or frames, that are noted */
 
 #define KV_WARM_READ	(256 * 1024)
 #define KV_WARM_READS	16
+#define KV_WARM_GAP		(32 * 1024) /* of what was not asked for, in a read */
+
+/* With the number of a block: it was in the recent ring. */
+#define KV_WARM_RECENT	(UINT64CONST(1) << 63)
 
 typedef struct KvWarmHead
 {
@@ -58,7 +65,10 @@ typedef struct KvWarmHead
 	uint32		crc;			/* of all behind */
 } KvWarmHead;
 
-/* Behind it are the numbers of its blocks, 8 bytes each, ascending, and its frames. */
+/*
+ * Behind it are the numbers of its blocks, 8 bytes each, ascending, so those in the recent
+ * ring come last, and its frames.
+ */
 typedef struct KvWarmStore
 {
 	KvStoreKey	key;
@@ -87,7 +97,9 @@ typedef struct KvWarming
 	char	   *buffer;			/* in it: KV_WARM_READS of KV_WARM_READ, aligned */
 	KvIoRequest reads[KV_WARM_READS];
 	KvAddress	places[KV_WARM_READS];
+	uint64		asked[KV_WARM_READS];	/* a bit for each block of it that is to be kept */
 	int			nreads;
+	bool		recent;			/* … in the recent ring */
 	uint64		kept;			/* blocks */
 } KvWarming;
 
@@ -118,7 +130,12 @@ read_gathered(KvWarming *warming)
 
 		for (int at = 0; at + KV_BLOCK <= read->result; at += KV_BLOCK)
 		{
-			kv_block_warm(store->cache_id, warming->places[i] + at, read->buffer + at);
+			if ((warming->asked[i] >> (at / KV_BLOCK) & 1) == 0)
+				continue;
+			if (warming->recent)
+				kv_recent_warm(store->cache_id, warming->places[i] + at, read->buffer + at);
+			else
+				kv_block_warm(store->cache_id, warming->places[i] + at, read->buffer + at);
 			warming->kept++;
 		}
 		kv_progress_add(read->len);
@@ -127,28 +144,42 @@ read_gathered(KvWarming *warming)
 	KV_STOP_POINT("warm_read");
 }
 
+/* Can the last read go on up to an address, and so far behind it? */
+static bool
+reaches(const KvWarming *warming, KvAddress address, uint32 len)
+{
+	KvAddress	begin = warming->places[Max(warming->nreads, 1) - 1];
+	KvAddress	end = begin + warming->reads[Max(warming->nreads, 1) - 1].len;
+
+	return warming->nreads > 0 && address >= end && address - end <= KV_WARM_GAP &&
+		address + len - begin <= KV_WARM_READ && kv_same_file(kv_file_of(address), kv_file_of(begin));
+}
+
 /* Have whole blocks at an address read: a piece of the last read, or of another one. */
 static void
 gather(KvWarming *warming, KvAddress address, uint32 len)
 {
-	KvIoRequest *last = warming->nreads > 0 ? &warming->reads[warming->nreads - 1] : NULL;
+	int			i;
+	uint32		from;
 
-	if (last != NULL && warming->places[warming->nreads - 1] + last->len == address &&
-		last->len + len <= KV_WARM_READ &&
-		kv_same_file(kv_file_of(address), kv_file_of(warming->places[warming->nreads - 1])))
+	if (!reaches(warming, address, len))
 	{
-		last->len += len;
-		return;
+		if (warming->nreads == KV_WARM_READS)
+			read_gathered(warming);
+		i = warming->nreads++;
+		warming->places[i] = address;
+		warming->asked[i] = 0;
+		warming->reads[i] = (KvIoRequest)
+		{
+			.offset = kv_offset_of(address),
+			.buffer = warming->buffer + (Size) i * KV_WARM_READ
+		};
 	}
-	if (warming->nreads == KV_WARM_READS)
-		read_gathered(warming);
-	warming->places[warming->nreads] = address;
-	warming->reads[warming->nreads] = (KvIoRequest)
-	{
-		.offset = kv_offset_of(address), .len = len,
-		.buffer = warming->buffer + (Size) warming->nreads * KV_WARM_READ
-	};
-	warming->nreads++;
+	i = warming->nreads - 1;
+	from = address - warming->places[i];
+	warming->reads[i].len = from + len;
+	for (uint32 at = from; at < from + len; at += KV_BLOCK)
+		warming->asked[i] |= UINT64CONST(1) << (at / KV_BLOCK);
 }
 
 /* Returns how many blocks were kept. */
@@ -352,7 +383,7 @@ enter_frames(KvStore *store, const KvWarmStore *entry, void *arg)
 typedef struct KvCachedBlock
 {
 	uint32		cache_id;
-	uint64		number;			/* address / KV_BLOCK */
+	uint64		number;			/* address / KV_BLOCK, and KV_WARM_RECENT */
 } KvCachedBlock;
 
 /* What is cached, by store and place once it is sorted. */
@@ -378,6 +409,12 @@ note_block(void *arg, uint32 cache_id, uint64 number)
 
 	if (cached->nblocks < cached->blocks_room)
 		cached->blocks[cached->nblocks++] = (KvCachedBlock) {cache_id, number};
+}
+
+static void
+note_recent(void *arg, uint32 cache_id, uint64 number)
+{
+	note_block(arg, cache_id, number | KV_WARM_RECENT);
 }
 
 static void
@@ -542,7 +579,7 @@ write_file(void *arg)
 	cached.blocks = MemoryContextAllocHuge(CurrentMemoryContext, Max(cached.blocks_room, 1) * sizeof(KvCachedBlock));
 	cached.frames = MemoryContextAllocHuge(CurrentMemoryContext, Max(cached.frames_room, 1) * sizeof(KvTierFrame));
 	kv_block_each(note_block, &cached);
-	kv_recent_each(note_block, &cached);
+	kv_recent_each(note_recent, &cached);
 	if (cached.unused != NULL)
 	{
 		cached.frames_hold = cached.tier_mark != 0 &&
@@ -578,14 +615,24 @@ static void
 read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 {
 	const uint64 *numbers = (const uint64 *) (entry + 1);
+	uint64		first = 0;
 	KvWarming	warming;
 
+	/* those in the recent ring first: they are not in the second tier */
+	while (first < entry->nblocks && (numbers[first] & KV_WARM_RECENT) == 0)
+		first++;
 	begin_warming(&warming, store);
-	for (uint64 i = 0; i < entry->nblocks; i++)
+	for (uint64 n = 0; n < entry->nblocks; n++)
 	{
+		uint64		i = (first + n) % entry->nblocks;
+		bool		recent = (numbers[i] & KV_WARM_RECENT) != 0;
+
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
 			break;
-		gather(&warming, numbers[i] * KV_BLOCK, KV_BLOCK);
+		if (recent != warming.recent)
+			read_gathered(&warming);
+		warming.recent = recent;
+		gather(&warming, (numbers[i] & ~KV_WARM_RECENT) * KV_BLOCK, KV_BLOCK);
 	}
 	(void) end_warming(&warming);
 }

@@ -83,6 +83,33 @@ my @sessions = map { my $s = $_; psql_writer($node, join('', map { "INSERT INTO 
 	SELECT bool_and(v = repeat(md5('e' || (k % 10000)), 128)) FROM s WHERE k BETWEEN 10000 * ($s * 10 + $_) + 1 AND 10000 * ($s * 10 + $_) + 200;\n" } 1 .. 9), "writer$s") } 1 .. 4;
 is(join('', map { outcome($_) } @sessions), "t\n" x 36, 'sessions read what they have written');
 
+# a clean restart
+my $warm = $node->data_dir . '/kvfdw/warm';
+sub restart_warm { $node->restart; return wait_for('what was noted to be read', sub { !-e $warm }); }
+insert('r', 1001, 1200, 4096, 'f');
+written();
+restart_warm();
+$node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()');
+my $right = q{SELECT 200, sum(hashtext(repeat(md5('f' || g), 128))) FROM generate_series(1001, 1200) g};
+is(by_key(1001, 1200), answer($node, $right), 'what was written before a clean restart is right');
+is(counts($reads), '0|200|0', '... and in the ring');
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 3 unless has_faults($node);
+	worker_stop_points($node, 'warm_frames=wait');
+	$node->restart;
+	stopped($node, 'warm_frames');
+	worker_stop_points($node, '');
+	insert('s', 400001, 401500, 4096, 'g');
+	insert('r', 2001, 2200, 4096, 'f');
+	written();
+	go_on($node, 'warm_frames');
+	wait_for('what was noted to be read', sub { !-e $warm });
+	is(by_key(2001, 2200), answer($node, q{SELECT 200, sum(hashtext(repeat(md5('f' || g), 128))) FROM generate_series(2001, 2200) g}), 'what is written before that was read is right');
+	is(counts('recent_hits'), 200, '... and does not leave the ring for it');
+	is(by_key(1001, 1200), answer($node, $right), '... which is right, too');
+}
+
 my $times = times_ready($node);
 $node->safe_psql('postgres', 'CHECKPOINT');
 kill_process(answer($node, 'SELECT pid FROM pg_stat_activity WHERE backend_type = \'kvfdw maintainer\''));

@@ -50,6 +50,20 @@ warmed();
 reset_counts();
 is(rows_right() . ' ' . device_reads(), '1000|t 0', 'after it they are in memory again');
 
+# every second block of a table: read together with what lies between, which is not kept
+$node->safe_psql('postgres', kv_table('u', 'k int, v text', 'k') . q{
+	INSERT INTO u SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('u'); SELECT kvfdw_stat_reset();
+	SELECT count(length(v)) FROM generate_series(2, 1000, 2) g, LATERAL (SELECT v FROM u WHERE k = g OFFSET 0) l});
+sub reads_of_u { my ($from) = @_; return answer($node, "SELECT kvfdw_stat_reset(); SELECT count(length(v)) FROM generate_series($from, 1000, 2) g, LATERAL (SELECT v FROM u WHERE k = g OFFSET 0) l; SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 'u'::regclass") =~ s/\s+/ /gr; }
+my $noted = reads_of_u(2);
+$node->stop;
+$node->start;
+warmed();
+cmp_ok(answer($node, q{SELECT calls FROM kvfdw_stat_io WHERE kind = 'value read'}), '<', 300, 'blocks between those that were noted are read with them');
+is("$noted, " . reads_of_u(2), ' 500 0,  500 0', '... which are in memory again');
+like(reads_of_u(1), qr/^ 500 (?:4\d\d|500)$/, '... and only they');
+$node->safe_psql('postgres', 'TRUNCATE u');
+
 # what else may be there
 my %damaged = (empty => '', cut => substr($sound, 0, -8), 'its head' => substr($sound, 0, 32), flipped => substr($sound, 0, 100) . chr(ord(substr($sound, 100, 1)) ^ 1) . substr($sound, 101));
 my $body = substr($sound, 32);

@@ -521,6 +521,8 @@ extern bool kv_recent_on(void); /* is there a ring? */
  */
 extern void kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 						  bool hot);
+/* A block was here when the server stopped: have it again, unless others have all the room. */
+extern void kv_recent_warm(uint32 cache_id, KvAddress address, const char *block);
 /* Copy bytes, if all are here; what they are the caller finds out (I 4). */
 extern bool kv_recent_read(uint32 cache_id, KvAddress address, uint32 len, char *into);
 /* A frame that leaves the ring soon. */

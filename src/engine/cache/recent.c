@@ -109,6 +109,17 @@ take_oldest(uint32 cache_id, uint64 number)
 	return kv_frame_take(&ring, cache_id, number);
 }
 
+/* Lock held. */
+static void
+fill_frame(uint32 i, uint32 from, uint32 len, const char *bytes, bool hot)
+{
+	memcpy(bytes_of(i) + from, bytes, len);
+	pg_write_barrier();
+	pg_atomic_fetch_or_u32(&ring.frames[i].valid, kv_frame_blocks(from, len));
+	if (hot)
+		pg_atomic_fetch_or_u32(&ring.frames[i].wanted, kv_frame_blocks(from, len));
+}
+
 void
 kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes, bool hot)
 {
@@ -125,13 +136,26 @@ kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 
 		if (i == KV_NO_FRAME)
 			i = take_oldest(cache_id, number);
-		memcpy(bytes_of(i) + from, bytes + done, part);
-		pg_write_barrier();
-		pg_atomic_fetch_or_u32(&ring.frames[i].valid, kv_frame_blocks(from, part));
-		if (hot)
-			pg_atomic_fetch_or_u32(&ring.frames[i].wanted, kv_frame_blocks(from, part));
+		fill_frame(i, from, part, bytes + done, hot);
 		done += part;
 	}
+	LWLockRelease(&ring.control->lock);
+}
+
+void
+kv_recent_warm(uint32 cache_id, KvAddress address, const char *block)
+{
+	uint64		number = address / KV_FRAME_SIZE;
+	uint32		i;
+
+	if (ring.control == NULL)
+		return;
+	LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
+	i = kv_frame_find(&ring, cache_id, number, 0);
+	if (i == KV_NO_FRAME && ring.frames[ring.control->hand].cache_id == 0)
+		i = take_oldest(cache_id, number);
+	if (i != KV_NO_FRAME)
+		fill_frame(i, address % KV_FRAME_SIZE, KV_BLOCK, block, false);
 	LWLockRelease(&ring.control->lock);
 }
 
