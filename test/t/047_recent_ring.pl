@@ -115,5 +115,17 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 kill_process(answer($node, 'SELECT pid FROM pg_stat_activity WHERE backend_type = \'kvfdw maintainer\''));
 ready_again($node, $times);
 is(answer($node, q{SELECT bool_and(v = repeat(md5('d' || k), 128)) FROM r WHERE k < 1000}), 't', 'a crash leaves nothing wrong');
+
+# what replaces values of the value cache stays there, though the cache has no room for old and new ones
+$node->safe_psql('postgres', q{TRUNCATE r, s});
+insert('r', 1, 3000, 4096, 'a');
+written();
+by_key(1, 3000) for 1 .. 2;
+$node->safe_psql('postgres', "UPDATE r SET v = repeat(md5('$_' || k), 128); SELECT kvfdw_freeze('r')") for 'b' .. 'd';
+insert('s', 1, 1500, 4096, 'b');
+written();
+is(by_key(1, 3000), answer($node, q{SELECT 3000, sum(hashtext(repeat(md5('d' || g), 128))) FROM generate_series(1, 3000) g}), 'what was updated again and again is right');
+cmp_ok(counts('device_reads'), '<', 700, '... and most of it is in memory');
+
 is(kv_check_clean($node, 'r', 's'), '', 'tables are sound');
 done_testing();

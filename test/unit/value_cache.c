@@ -176,7 +176,7 @@ cache_takes(uint64 block, uint32 within, uint32 len)
 		return true;
 	memset(buffer, 0, KV_BLOCK);
 	memcpy(buffer, &block, sizeof(block));
-	kv_block_keep(1, location, len, buffer);
+	kv_block_keep(1, location, len, buffer, false);
 	return false;
 }
 
@@ -319,7 +319,7 @@ several(void)
 	ok = kv_block_takes(location, len) && !kv_block_takes(location, len + 1) &&
 		!kv_block_takes(location, 0);
 	ok = ok && !kv_block_has(1, location, len);
-	kv_block_keep(1, location, len, blocks);
+	kv_block_keep(1, location, len, blocks, false);
 	ok = ok && kv_block_has(1, location, len) && !kv_block_has(2, location, len) &&
 		kv_block_read(1, location, len, into) && memcmp(into, blocks + 4000, len) == 0;
 	for (int i = 0; i < 100 * CACHE_BLOCKS; i++)
@@ -363,6 +363,51 @@ guest(void)
 	printf("%sok %d - a guest that goes is known to its own set\n", ok ? "" : "not ", ++tests);
 }
 
+/* Uniform reads and updates in turn, of rows that fill half of the cache; an update writes another block.  Percent of hits. */
+static double
+hits_of_updates(bool replaces)
+{
+	static uint64 versions[CACHE_BLOCKS / 2];
+	uint64		reads = 0;
+	uint64		hits = 0;
+
+	begin();
+	memset(versions, 0, sizeof(versions));
+	for (int i = 0; i < 20 * CACHE_BLOCKS; i++)
+	{
+		uint64		row = draw(CACHE_BLOCKS / 2);
+		uint64		block = versions[row] * CACHE_BLOCKS + row + 1;
+		bool		there = cache_takes(block, 0, sizeof(uint64));
+
+		if (i >= 10 * CACHE_BLOCKS)
+		{
+			reads++;
+			hits += there;
+		}
+		if (i % 2 == 0)
+			continue;
+		versions[row]++;
+		there = kv_block_has(1, KV_LOCATION_MAKE(KV_FORM_RAW, block * KV_BLOCK), KV_BLOCK);
+		if (replaces)
+			kv_block_replaced(1, KV_LOCATION_MAKE(KV_FORM_RAW, block * KV_BLOCK), KV_BLOCK);
+		block += CACHE_BLOCKS;
+		kv_block_keep(1, KV_LOCATION_MAKE(KV_FORM_RAW, block * KV_BLOCK), sizeof(uint64), buffer, replaces && there);
+	}
+	return 100.0 * hits / reads;
+}
+
+static void
+updated(void)
+{
+	double		on_probation = hits_of_updates(false);
+	double		replacing = hits_of_updates(true);
+	bool		ok = replacing >= 85 && replacing > on_probation + 20;
+
+	failed += !ok;
+	printf("%sok %d - blocks in place of cached ones stay: %.1f %% hits, %.1f on probation\n", ok ? "" : "not ", ++tests,
+		   replacing, on_probation);
+}
+
 int
 main(void)
 {
@@ -378,5 +423,6 @@ main(void)
 	shifting(0.9, 0.95);
 	several();
 	guest();
+	updated();
 	return failed != 0;
 }

@@ -13,10 +13,12 @@
  *
  *		new block ──▸ probation ──read again──▸ clock ──not read lately──▸ gone
  *		                 └──not read──▸ gone, its tag among the set's ghosts
- *		new block with its tag among the ghosts ──▸ clock
+ *		new block with its tag among the ghosts, or in place of one that was here ──▸ clock
  *
  * A block whose set is full goes to a way of the neighbouring set that was never used, if there is one;
  * the set has a mark then, and is not the only one that is looked at.
+ *
+ * Blocks that are mostly one value are cold as soon as it is replaced.
  *
  * So what is read once drives out nothing but its like, and what comes again soon stays.
  * A process that reads one block several times in a row, for values that lie next to each
@@ -367,7 +369,7 @@ keep_block(uint32 cache_id, uint64 place, const char *block, bool wanted)
 	entry->place = place;
 	entry->cache_id = cache_id;
 	memcpy(block_at(setno, way), block, KV_BLOCK);
-	pg_atomic_write_u32(&entry->heat, 0);
+	pg_atomic_write_u32(&entry->heat, wanted ? 1 : 0);	/* the next one is not to take its place at once */
 	pg_write_barrier();
 	pg_atomic_write_u64(&entry->sequence, sequence + 2);
 }
@@ -414,14 +416,30 @@ kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into)
 }
 
 void
-kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *blocks)
+kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *blocks, bool replaces)
 {
 	KvTouched	touched;
 
 	if (!touched_by(location, len, &touched))
 		return;
 	for (int i = 0; i < touched.n; i++)
-		keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK, false);
+		keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK, replaces);
+}
+
+void
+kv_block_replaced(uint32 cache_id, KvLocation location, uint32 len)
+{
+	KvTouched	touched;
+	uint64		set;
+	int			way;
+
+	if (!touched_by(location, len, &touched) || len < (uint32) touched.n * KV_BLOCK / 2)
+		return;
+	for (int i = 0; i < touched.n; i++)
+	{
+		if (find_block(cache_id, touched.first + i, &set, &way))
+			pg_atomic_write_u32(&sets[set].entries[way].heat, 0);
+	}
 }
 
 bool

@@ -481,6 +481,14 @@ extern int	kv_prefetch_workers;	/* how many to register */
 extern void kv_prefetch_gucs(void);	/* defines the settings of range cache and workers */
 extern PGDLLEXPORT void kv_prefetch_main(Datum arg);	/* a worker; arg: its number */
 
+/* What is known of bytes that are written, by those that they replace. */
+typedef enum KvHeat
+{
+	KV_COLD,					/* nothing */
+	KV_READ_LATELY,				/* those were read or written lately */
+	KV_CACHED					/* … and were in the value cache: so should these be */
+} KvHeat;
+
 /* ---- block.c; takes no lock, raises nothing ---- */
 extern void kv_block_gucs(void);	/* defines its setting */
 extern Size kv_block_memory(void);	/* its part of shared memory … */
@@ -493,10 +501,13 @@ extern void kv_block_attach(void); /* … made, in the shmem startup hook */
 extern bool kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into);
 /*
  * Keep the blocks that a value was read from or written with, unless they are too many;
- * blocks is all of them, from the beginning of the first one on.
+ * blocks is all of them, from the beginning of the first one on; replaces: they take the
+ * place of blocks that were here, and are not on probation.
  */
 extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
-						  const char *blocks);
+						  const char *blocks, bool replaces);
+/* Another value has replaced this one: blocks that have little else may go next. */
+extern void kv_block_replaced(uint32 cache_id, KvLocation location, uint32 len);
 /* Are all blocks of a value here, at this moment? */
 extern bool kv_block_has(uint32 cache_id, KvLocation location, uint32 len);
 /* Could they be? */
@@ -515,12 +526,9 @@ extern Size kv_recent_memory(void); /* its part of shared memory … */
 extern void kv_recent_attach(void); /* … made, in the shmem startup hook */
 
 extern bool kv_recent_on(void); /* is there a ring? */
-/*
- * Whole blocks have been written at an address, and are the newest; hot: what is there is
- * read or written often.
- */
+/* Whole blocks have been written at an address, and are the newest. */
 extern void kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
-						  bool hot);
+						  KvHeat heat);
 /* A block was here when the server stopped: have it again, unless others have all the room. */
 extern void kv_recent_warm(uint32 cache_id, KvAddress address, const char *block);
 /* Copy bytes, if all are here; what they are the caller finds out (I 4). */
@@ -544,8 +552,8 @@ extern void kv_recent_leave(const KvLeaving *leaving);
 /* As of the value cache. */
 extern uint64 kv_recent_room(void);
 extern void kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
-/* Are all of these bytes here, and were they read, or are they read often? */
-extern bool kv_recent_wants(uint32 cache_id, KvAddress address, uint32 len);
+/* What is known of bytes that are here, as if they were replaced; not all here: KV_COLD. */
+extern KvHeat kv_recent_heat(uint32 cache_id, KvAddress address, uint32 len);
 /* Is it worth to make room for bytes that begin there, and to ask for them? */
 extern bool kv_recent_may_have(uint32 cache_id, KvAddress address);
 

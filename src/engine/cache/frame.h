@@ -30,7 +30,7 @@ typedef struct KvFrame
 	uint32		cache_id;		/* of the store; 0: FREE */
 	uint32		next;			/* in the chain of its bucket, or KV_NO_FRAME */
 	pg_atomic_uint32 valid;		/* a bit for each block: it is here … */
-	pg_atomic_uint32 wanted;	/* … and was read, or is read often */
+	pg_atomic_uint32 wanted;	/* … and was read, or is read often; see kv_frame_cached */
 } KvFrame;
 
 typedef struct KvFrameControl
@@ -56,6 +56,13 @@ kv_frame_blocks(uint32 from, uint32 len)
 	uint32		behind = (from + len + KV_BLOCK - 1) / KV_BLOCK;
 
 	return ((1u << behind) - 1) & ~((1u << first) - 1);
+}
+
+/* The bits in wanted which say that blocks replace some that were in the value cache. */
+static inline uint32
+kv_frame_cached(uint32 blocks)
+{
+	return blocks << KV_FRAME_BLOCKS;
 }
 
 extern Size kv_frames_size(uint32 n);	/* of shared memory for the frames of a ring, not their bytes */

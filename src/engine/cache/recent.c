@@ -83,15 +83,17 @@ static void
 keep_wanted(uint32 i)
 {
 	KvFrame    *frame = &ring.frames[i];
-	uint32		wanted = pg_atomic_read_u32(&frame->wanted) & pg_atomic_read_u32(&frame->valid);
+	uint32		valid = pg_atomic_read_u32(&frame->valid);
+	uint32		wanted = pg_atomic_read_u32(&frame->wanted);
 
-	for (int block = 0; wanted != 0; block++, wanted >>= 1)
+	for (int block = 0; block < KV_FRAME_BLOCKS; block++)
 	{
 		KvAddress	address = frame->number * KV_FRAME_SIZE + block * KV_BLOCK;
 
-		if (wanted & 1)
+		if ((wanted & valid & (1u << block)) != 0)
 			kv_block_keep(frame->cache_id, KV_LOCATION_MAKE(0, address), KV_BLOCK,
-						  bytes_of(i) + block * KV_BLOCK);
+						  bytes_of(i) + block * KV_BLOCK,
+						  (wanted & kv_frame_cached(1u << block)) != 0);
 	}
 }
 
@@ -111,17 +113,20 @@ take_oldest(uint32 cache_id, uint64 number)
 
 /* Lock held. */
 static void
-fill_frame(uint32 i, uint32 from, uint32 len, const char *bytes, bool hot)
+fill_frame(uint32 i, uint32 from, uint32 len, const char *bytes, KvHeat heat)
 {
+	uint32		blocks = kv_frame_blocks(from, len);
+	uint32		wanted = heat == KV_COLD ? 0 : heat == KV_CACHED ? blocks | kv_frame_cached(blocks) : blocks;
+
 	memcpy(bytes_of(i) + from, bytes, len);
 	pg_write_barrier();
-	pg_atomic_fetch_or_u32(&ring.frames[i].valid, kv_frame_blocks(from, len));
-	if (hot)
-		pg_atomic_fetch_or_u32(&ring.frames[i].wanted, kv_frame_blocks(from, len));
+	pg_atomic_fetch_or_u32(&ring.frames[i].valid, blocks);
+	if (wanted != 0)
+		pg_atomic_fetch_or_u32(&ring.frames[i].wanted, wanted);
 }
 
 void
-kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes, bool hot)
+kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes, KvHeat heat)
 {
 	Assert(address % KV_BLOCK == 0 && len % KV_BLOCK == 0);
 	if (ring.control == NULL || len == 0)
@@ -136,7 +141,7 @@ kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 
 		if (i == KV_NO_FRAME)
 			i = take_oldest(cache_id, number);
-		fill_frame(i, from, part, bytes + done, hot);
+		fill_frame(i, from, part, bytes + done, heat);
 		done += part;
 	}
 	LWLockRelease(&ring.control->lock);
@@ -155,7 +160,7 @@ kv_recent_warm(uint32 cache_id, KvAddress address, const char *block)
 	if (i == KV_NO_FRAME && ring.frames[ring.control->hand].cache_id == 0)
 		i = take_oldest(cache_id, number);
 	if (i != KV_NO_FRAME)
-		fill_frame(i, address % KV_FRAME_SIZE, KV_BLOCK, block, false);
+		fill_frame(i, address % KV_FRAME_SIZE, KV_BLOCK, block, KV_COLD);
 	LWLockRelease(&ring.control->lock);
 }
 
@@ -282,23 +287,28 @@ kv_recent_read(uint32 cache_id, KvAddress address, uint32 len, char *into)
 	return true;
 }
 
-bool
-kv_recent_wants(uint32 cache_id, KvAddress address, uint32 len)
+KvHeat
+kv_recent_heat(uint32 cache_id, KvAddress address, uint32 len)
 {
+	KvHeat		heat = KV_CACHED;
+
 	if (ring.control == NULL)
-		return false;
+		return KV_COLD;
 	for (uint32 done = 0; done < len;)
 	{
 		uint32		from = (address + done) % KV_FRAME_SIZE;
 		uint32		part = Min(len - done, KV_FRAME_SIZE - from);
 		uint32		blocks = kv_frame_blocks(from, part);
 		uint32		i = kv_frame_find(&ring, cache_id, (address + done) / KV_FRAME_SIZE, blocks);
+		uint32		wanted = i == KV_NO_FRAME ? 0 : pg_atomic_read_u32(&ring.frames[i].wanted);
 
-		if (i == KV_NO_FRAME || (pg_atomic_read_u32(&ring.frames[i].wanted) & blocks) != blocks)
-			return false;
+		if ((wanted & blocks) != blocks)
+			return KV_COLD;
+		if ((wanted & kv_frame_cached(blocks)) != kv_frame_cached(blocks))
+			heat = KV_READ_LATELY;
 		done += part;
 	}
-	return true;
+	return heat;
 }
 
 bool

@@ -465,11 +465,15 @@ keep_cached(const KvSlice *slice, const KvMoving *value)
 {
 	KvLocation	to = new_location(value);
 	uint64		first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
+	bool		cached;
 
-	if (value->at != NULL &&
-		(kv_block_has(slice->store->cache_id, value->from, value->len) ||
-		 kv_recent_wants(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from), value->len)))
-		kv_block_keep(slice->store->cache_id, to, value->len, value->at - (value->to - first));
+	if (value->at == NULL)
+		return;
+	cached = kv_block_has(slice->store->cache_id, value->from, value->len);
+	if (cached || kv_recent_heat(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from), value->len) != KV_COLD)
+		kv_block_keep(slice->store->cache_id, to, value->len, value->at - (value->to - first), cached);
+	if (cached)
+		kv_block_replaced(slice->store->cache_id, value->from, value->len);
 }
 
 static void

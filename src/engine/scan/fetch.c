@@ -295,7 +295,7 @@ keep_value(const KvScan *scan, const KvIoRequest *request, const KvRead *read)
 
 	if (at + read->len <= request->result)
 		kv_block_keep(scan->store->cache_id, read->row->version.location,
-					  read->row->version.len, request->buffer + at);
+					  read->row->version.len, request->buffer + at, false);
 }
 
 /*

@@ -341,7 +341,7 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 		memset(buffer + bytes, 0, part - bytes);
 		kv_io_write(file, buffer, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
 		if (size <= KV_EXTENT_PART)
-			kv_recent_put(store->cache_id, address, part, buffer, false);
+			kv_recent_put(store->cache_id, address, part, buffer, KV_COLD);
 	}
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
 	*location = KV_LOCATION_MAKE(form, address);

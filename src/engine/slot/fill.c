@@ -129,7 +129,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	slot->log_number = shard->log_number;
 	slot->value_used = slot->entry_used = slot->nentries = 0;
 	slot->sequence = pg_atomic_fetch_add_u64(&kv_slot_pool->sequence, 1);
-	slot->hot = 0;
+	slot->hot = slot->cached = 0;
 	kv_slot_clear_logged(i);
 	slot->batch_taken = false;
 	slot->error = 0;
@@ -266,13 +266,25 @@ hot_bit(uint32 position)
 }
 
 void
-kv_slot_mark_hot(const KvShard *shard, KvLocation location, uint32 len)
+kv_slot_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat)
 {
 	KvSlot	   *slot = &kv_slots[shard->open_slot];
 	uint32		at = KV_LOCATION_ADDRESS(location) - slot->base;
 
 	for (uint32 block = TYPEALIGN_DOWN(KV_BLOCK, at); block < at + len; block += KV_BLOCK)
+	{
 		slot->hot |= hot_bit(block);
+		if (heat == KV_CACHED)
+			slot->cached |= hot_bit(block);
+	}
+}
+
+/* Of a block of the slot. */
+static KvHeat
+heat_at(const KvSlot *slot, uint32 at)
+{
+	return (slot->hot & hot_bit(at)) == 0 ? KV_COLD :
+		(slot->cached & hot_bit(at)) == 0 ? KV_READ_LATELY : KV_CACHED;
 }
 
 void
@@ -281,37 +293,50 @@ kv_slot_keep(int i)
 	const KvSlot *slot = &kv_slots[i];
 	uint32		cache_id = slot->store->cache_id;
 
-	if (kv_recent_on() && slot->hot == 0)
+	for (uint32 at = 0, len; at < slot->value_used; at += len)
 	{
-		kv_recent_put(cache_id, slot->base, TYPEALIGN(KV_BLOCK, slot->value_used),
-					  kv_slot_values(i), false);
-		return;
-	}
-	for (uint32 at = 0; at < slot->value_used; at += KV_BLOCK)
-	{
-		bool		hot = (slot->hot & hot_bit(at)) != 0;
+		KvHeat		heat = heat_at(slot, at);
 
+		/* the ring takes as much at once as is alike */
+		len = KV_BLOCK;
+		while (kv_recent_on() && at + len < slot->value_used && heat_at(slot, at + len) == heat)
+			len += KV_BLOCK;
 		if (kv_recent_on())
-			kv_recent_put(cache_id, slot->base + at, KV_BLOCK, kv_slot_values(i) + at, hot);
-		else if (hot)
+			kv_recent_put(cache_id, slot->base + at, len, kv_slot_values(i) + at, heat);
+		else if (heat != KV_COLD)
 			kv_block_keep(cache_id, KV_LOCATION_MAKE(0, slot->base + at), KV_BLOCK,
-						  kv_slot_values(i) + at);
+						  kv_slot_values(i) + at, heat == KV_CACHED);
 	}
+}
+
+/* The slot that an address is in, or -1. */
+static int
+slot_of(const KvShard *shard, KvAddress address)
+{
+	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
+	{
+		if (address >= kv_slots[i].base && address < kv_slots[i].base + kv_slots[i].capacity)
+			return i;
+	}
+	return -1;
 }
 
 const char *
 kv_slot_find(const KvShard *shard, const KvVersion *version)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	int			i = slot_of(shard, address);
 
-	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
-	{
-		const KvSlot *slot = &kv_slots[i];
+	return i < 0 ? NULL : kv_slot_values(i) + (address - kv_slots[i].base);
+}
 
-		if (address >= slot->base && address < slot->base + slot->capacity)
-			return kv_slot_values(i) + (address - slot->base);
-	}
-	return NULL;
+KvHeat
+kv_slot_heat(const KvShard *shard, const KvVersion *version)
+{
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	int			i = slot_of(shard, address);
+
+	return i < 0 ? KV_COLD : Max(heat_at(&kv_slots[i], address - kv_slots[i].base), KV_READ_LATELY);
 }
 
 int

@@ -105,7 +105,8 @@ typedef struct KvSlot
 	uint32		entry_used;
 	uint32		nentries;
 	uint64		sequence;
-	uint64		hot;			/* where its hot values are: a bit for so many bytes */
+	uint64		hot;			/* where its values are that are not KV_COLD: a bit for so many bytes … */
+	uint64		cached;			/* … and that are KV_CACHED */
 	bool		touched;		/* something was put into it since somebody looked */
 	bool		batch_taken;	/* slot/commit.c: what no PUT has logged is being logged by location */
 
@@ -239,9 +240,11 @@ extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
 extern bool kv_shard_stretches(const KvShard *shard, KvStretches *stretches);
 /* Shard's lock: no value in a slot lies outside of this. */
 extern KvStretch kv_shard_unwritten(const KvShard *shard);
-/* Shard's lock, exclusive: the value just put is one that is read or written often. */
-extern void kv_slot_mark_hot(const KvShard *shard, KvLocation location, uint32 len);
-/* The slot is written: its values go into the recent ring, or its hot ones into the value cache. */
+/* Shard's lock: what is known of a value as one that is replaced; KV_COLD if it is in no slot. */
+extern KvHeat kv_slot_heat(const KvShard *shard, const KvVersion *version);
+/* Shard's lock, exclusive: that is known of the value just put, and is not KV_COLD. */
+extern void kv_slot_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat);
+/* The slot is written: its values go into the recent ring, or those so marked into the value cache. */
 extern void kv_slot_keep(int slot);
 /*
  * Complete the slot's value image, batch head and header, and mark it sealed; log_offset

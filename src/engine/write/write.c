@@ -307,19 +307,21 @@ kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
  * Does the write replace a value that is in the value cache, one that was read in the recent
  * ring, or one so new that it is in a slot?  Then the cache should have the new one.
  */
-static bool
-replaces_hot(const KvStore *store, const KvShard *shard, const KvKeyState *state,
-			 const KvWrite *write)
+static KvHeat
+heat_of(const KvStore *store, const KvShard *shard, const KvKeyState *state, const KvWrite *write)
 {
 	const KvVersion *old = &state->newest;
+	KvHeat		heat;
 
-	return state->exists && old->kind == KV_VERSION_PUT && old->len > 0 &&
-		write->version.kind == KV_VERSION_PUT && write->version.len > 0 &&
-		write->placing == KV_IN_SLOT &&
-		kv_block_takes(write->version.location, write->version.len) &&
-		(kv_block_has(store->cache_id, old->location, old->len) ||
-		 kv_recent_wants(store->cache_id, KV_LOCATION_ADDRESS(old->location), old->len) ||
-		 kv_slot_find(shard, old) != NULL);
+	if (!state->exists || old->kind != KV_VERSION_PUT || old->len == 0 ||
+		write->version.kind != KV_VERSION_PUT || write->version.len == 0 ||
+		write->placing != KV_IN_SLOT ||
+		!kv_block_takes(write->version.location, write->version.len))
+		return KV_COLD;
+	if (kv_block_has(store->cache_id, old->location, old->len))
+		return KV_CACHED;
+	heat = kv_recent_heat(store->cache_id, KV_LOCATION_ADDRESS(old->location), old->len);
+	return heat != KV_COLD ? heat : kv_slot_heat(shard, old);
 }
 
 /* Something has to be waited for: is the writer one who does not? */
@@ -491,6 +493,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		before = shard->active.bytes;
 	KvVersion  *added;
+	KvHeat		heat;
 	bool		full;
 	bool		log;
 
@@ -512,8 +515,11 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		*added = write->version;
 		if (RecoveryInProgress())
 			kv_shard_note_redone(shard, &write->version);
-		if (replaces_hot(store, shard, state, write))
-			kv_slot_mark_hot(shard, write->version.location, write->version.len);
+		heat = heat_of(store, shard, state, write);
+		if (heat == KV_CACHED)
+			kv_block_replaced(store->cache_id, state->newest.location, state->newest.len);
+		if (heat != KV_COLD)
+			kv_slot_mark(shard, write->version.location, write->version.len, heat);
 		if (write->version.kind == KV_VERSION_LOCK &&
 			write->version.cid == LockTupleKeyShare)
 			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
