@@ -21,7 +21,9 @@ warm_server() # limited? warming
 		kv_forget_warm
 		rm -f "$warm_tier"
 	fi
-	printf '%s\n' "kvfdw.value_cache = 48MB" "kvfdw.recent_cache = 16MB" "kvfdw.tier_path = '$warm_tier'" "kvfdw.tier_size = 1GB" >"$KV_PGDATA/scan.conf"
+	# with a tier the default leaves no worker to read what was noted
+	printf '%s\n' "kvfdw.value_cache = 48MB" "kvfdw.recent_cache = 16MB" "kvfdw.tier_path = '$warm_tier'" "kvfdw.tier_size = 1GB" \
+		"max_worker_processes = 16" >"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
 	[ "$1" = no ] || iops_limit "$QUEUE_IOPS" || return 1
 	kv_server_start
