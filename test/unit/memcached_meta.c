@@ -9,6 +9,7 @@
 #define K50		"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
 #define K250	K50 K50 K50 K50 K50
 #define O31		"0123456789012345678901234567890"
+#define WITH_ZERO(request, reply)	{.in = (request), .out = (reply), .in_length = sizeof(request) - 1}
 #define STREAM(title, list, ...) \
 	do { static const Stream s = {.name = title, .steps = list, ##__VA_ARGS__}; run_stream(&s); } while (0)
 
@@ -174,6 +175,10 @@ static const Step errors[] = {
 	{"ms a 2 MZ\r\nxy\r\n", "CLIENT_ERROR invalid mode for ms M token\r\n"},
 	{"ms a 2 MSS\r\nxy\r\n", "CLIENT_ERROR incorrect length for M token\r\n"},
 	{"ms a 2 M\r\nxy\r\n", "CLIENT_ERROR incorrect length for M token\r\n"},
+	/* a zero byte is a byte of the line, and no mode; memcached's line ends there, so it has the error of "M" alone */
+	WITH_ZERO("ms a 2 M\0\r\nxy\r\n", "CLIENT_ERROR invalid mode for ms M token\r\n"),
+	WITH_ZERO("ma a M\0\r\n", "CLIENT_ERROR invalid mode for ma M token\r\n"),
+	WITH_ZERO("ms a 2 MS\0\r\nxy\r\n", "CLIENT_ERROR incorrect length for M token\r\n"),
 	{"ms a 2 O" O31 "x\r\nxy\r\n", "CLIENT_ERROR opaque token too long\r\n"},
 	/* a flag that is wrong by itself comes before a mode that there is not, and that before an opaque token */
 	{"ms a 2 MX Fx\r\nxy\r\n", "CLIENT_ERROR bad command line format\r\n"},
