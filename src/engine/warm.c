@@ -731,6 +731,7 @@ kv_warm_start(void)
 		return;
 
 	/* all of max_worker_processes are in use, and the maintainer has other work than to read */
+	kv_worker_missed("kvfdw warm", "What was in memory when the server stopped is read when it is asked for.");
 	before_shmem_exit(unpin_stores, 0);
 	use_file(false);
 	cancel_before_shmem_exit(unpin_stores, 0);

@@ -151,6 +151,7 @@ void
 kv_recent_warm(uint32 cache_id, KvAddress address, const char *block)
 {
 	uint64		number = address / KV_FRAME_SIZE;
+	uint32		from = address % KV_FRAME_SIZE;
 	uint32		i;
 
 	if (ring.control == NULL)
@@ -159,8 +160,11 @@ kv_recent_warm(uint32 cache_id, KvAddress address, const char *block)
 	i = kv_frame_find(&ring, cache_id, number, 0);
 	if (i == KV_NO_FRAME && ring.frames[ring.control->hand].cache_id == 0)
 		i = take_oldest(cache_id, number);
-	if (i != KV_NO_FRAME)
-		fill_frame(i, address % KV_FRAME_SIZE, KV_BLOCK, block, KV_COLD);
+
+	/* what was written since is newer */
+	if (i != KV_NO_FRAME &&
+		(pg_atomic_read_u32(&ring.frames[i].valid) & kv_frame_blocks(from, KV_BLOCK)) == 0)
+		fill_frame(i, from, KV_BLOCK, block, KV_COLD);
 	LWLockRelease(&ring.control->lock);
 }
 
