@@ -194,6 +194,27 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	unlike(slurp_file($node->logfile, $log), qr/cannot be emptied/, 'nothing is called damaged');
 }
 
+# ---- a split is in the way of compaction, and stands: who comes to the bound waits for it once, not for each slot ----
+{
+	query("ALTER SYSTEM SET kvfdw.space_amp = 0; SELECT pg_reload_conf()");
+	query(kv_table('s', 'k int, v text', 'k', "shards '1'") . $fill->('s'));
+	wait_for('no bound', sub { stat_of('s', 'space_bound IS NULL') eq 't' });
+	query("UPDATE s SET v = reverse(v) WHERE k % 8 >= $_") for 1 .. 3;
+	wait_for('what was replaced to be dead for all', sub { stat_of('s', 'live_bytes * 2 < value_file_bytes') eq 't' });
+	query("SELECT kvfdw_freeze('s')");
+	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_copying=wait'; SELECT kvfdw_split('s')}, 'split');
+	stopped($node, 'split_copying');
+	query("ALTER SYSTEM RESET kvfdw.space_amp; SELECT pg_reload_conf()");
+	wait_for('a bound', sub { stat_of('s', 'space_bound < value_file_bytes') eq 't' });
+	query("SET kvfdw.test_space_beat = 100; UPDATE s SET v = v || 'y'");
+	my $waits = stat_of('s', 'space_waits');
+	cmp_ok($waits, '>', 0, 'a split that stands: writers wait for it');
+	cmp_ok($waits, '<', 4, 'and after a while nobody does, until something comes on');
+	unlike(go_on($node, 'split_copying', $split), qr/ERROR|hangs/, 'the split goes on');
+	until_bound('s', 'split');
+	query('DROP FOREIGN TABLE s');
+}
+
 # ---- what a rolled back load has written goes by itself ----
 query("BEGIN; INSERT INTO t_full SELECT 10000 + k, v FROM t_full; INSERT INTO t_full SELECT 20000 + k, v FROM t_full; ROLLBACK");
 cmp_ok(stat_of('t_full', 'value_file_bytes'), '>', 20_000_000, 'a load has written much');

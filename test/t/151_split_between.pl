@@ -130,8 +130,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 
 # ---- outrun: a freeze needs the runs that are being copied ----
 {
-	# nobody is to wait for room, which none can make here
-	query(kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1', space_amp '0'"));
+	query(kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'"));
 	my $old = $node->background_psql('postgres');
 	$old->query_safe('BEGIN; SELECT count(*) FROM heap; SELECT pg_current_xact_id()');
 	query(q{INSERT INTO long SELECT 'a' || g, g FROM generate_series(1, 3000) g});
@@ -141,7 +140,8 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	worker_stop_points($node, 'maintainer_idle=wait');
 	query(q{SELECT pg_reload_conf()});
 	stopped($node, 'maintainer_idle');
-	query(q{SET kvfdw.stop_points = ''; INSERT INTO long SELECT rpad('b' || g, 2400, md5(g::text)), g FROM generate_series(1, 22000) g});
+	# none can make room here, so it is not waited for long
+	query(q{SET kvfdw.stop_points = ''; SET kvfdw.test_space_beat = 100; INSERT INTO long SELECT rpad('b' || g, 2400, md5(g::text)), g FROM generate_series(1, 22000) g});
 	worker_stop_points($node, '');
 	go_on($node, 'maintainer_idle');
 	my $said = go_on($node, 'split_copying', $split);

@@ -82,6 +82,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u64(&store->space_horizon, 0);
 		pg_atomic_init_u32(&store->space_beat, 0);
 		pg_atomic_init_u32(&store->space_no_room, 0);
+		pg_atomic_init_u32(&store->space_stalled, PG_UINT32_MAX);
 		pg_atomic_init_u64(&store->freeing, 0);
 		pg_atomic_init_u64(&store->released, 0);
 		pg_atomic_init_u32(&store->space_waits, 0);

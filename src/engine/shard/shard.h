@@ -256,6 +256,7 @@ struct KvStore
 	pg_atomic_uint64 space_horizon; /* the last horizon with which it was counted */
 	pg_atomic_uint32 space_beat;	/* changes when a pass of it comes on, or a file goes */
 	pg_atomic_uint32 space_no_room;	/* no room can be made, so nobody waits for it */
+	pg_atomic_uint32 space_stalled; /* … nor while this is space_beat, which has not changed for long */
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
 	pg_atomic_uint64 freeing;	/* bytes of chunks that are released, and not freed yet */

@@ -518,7 +518,8 @@ kv_space_is_short(KvStore *store)
 	int64		start;
 	int64		bound;
 
-	if (kv_compactor->latch == NULL || pg_atomic_read_u32(&store->space_no_room) != 0)
+	if (kv_compactor->latch == NULL || pg_atomic_read_u32(&store->space_no_room) != 0 ||
+		pg_atomic_read_u32(&store->space_stalled) == pg_atomic_read_u32(&store->space_beat))
 		return false;
 	kv_space_left(store, &start, &bound);
 	return bound < 0;
@@ -576,7 +577,7 @@ kv_space_wait(KvStore *store, TimestampTz *begin)
 		if (beat_now != beat || now < since)
 			since = now;
 		else if (TimestampDifferenceExceeds(since, now, beat_ms))
-			pg_atomic_write_u32(&store->space_no_room, 1);	/* until it has looked again (kv_space_answer) */
+			pg_atomic_write_u32(&store->space_stalled, beat_now);	/* for all, until the next beat */
 		beat = beat_now;
 		made = !TimestampDifferenceExceeds(*begin, now, most_ms);
 		if (made)

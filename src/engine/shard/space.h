@@ -27,8 +27,9 @@
  *	  dead values that nobody sees, at least a quarter of (a - 1) L;
  *	- where the compactor has found that it can make no room (space_no_room): for a backup, a full disk, a
  *	  retry, a file that does not go; nor if nothing compacts;
- *	- for a compactor that has not come on in this store for a minute, nor longer than a minute for one
- *	  slot, if others take all the room that is made;
+ *	- where neither a pass of this store has come on for a minute nor a file has gone, until one does (space_stalled): the
+ *	  compactor stands, or a split, whose shard passes leave alone until it has ended;
+ *	- longer than a minute for one slot, if others take all the room that is made;
  *	- to delete or to lock a row, in redo, nor if he must not: clients of memcached.
  *
  * Why nothing waits for a writer who waits here.  He holds no LWLock, no slot and no place that was not counted,
