@@ -215,10 +215,18 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	query('DROP FOREIGN TABLE s');
 }
 
-# ---- what a rolled back load has written goes by itself ----
-query("BEGIN; INSERT INTO t_full SELECT 10000 + k, v FROM t_full; INSERT INTO t_full SELECT 20000 + k, v FROM t_full; ROLLBACK");
-cmp_ok(stat_of('t_full', 'value_file_bytes'), '>', 20_000_000, 'a load has written much');
-until_bound('t_full', 'rolled back');
+# ---- what a rolled back load has written goes by itself, and as soon as it is frozen ----
+{
+	my $load = sub { query("BEGIN; INSERT INTO t_full SELECT 10000 + k, v FROM t_full; INSERT INTO t_full SELECT 20000 + k, v FROM t_full; ROLLBACK"); cmp_ok(stat_of('t_full', 'value_file_bytes'), '>', 20_000_000, 'a load has written much') };
+	$load->();
+	until_bound('t_full', 'rolled back');
+	query("ALTER SYSTEM SET kvfdw.test_space_look = '1h'");
+	settle_passes('t_full');
+	$load->();
+	query("SELECT kvfdw_freeze('t_full')");
+	ok(eval { wait_for('t_full to keep to its bound', sub { stat_of('t_full', 'value_file_bytes < 1.6 * live_bytes + 400000') eq 't' }) }, 'rolled back: a freeze has it looked at');
+	query('ALTER SYSTEM RESET kvfdw.test_space_look; SELECT pg_reload_conf()');
+}
 
 # ---- small values and blocks in turn: the padding between them is not dead ----
 query(kv_table('a', 'k int, v text', 'k') . "INSERT INTO a SELECT k, CASE k % 2 WHEN 0 THEN rpad(k::text, 4096) ELSE k::text END FROM generate_series(1, 2000) k; UPDATE a SET v = v WHERE k < 1800");

@@ -206,6 +206,7 @@ extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live);
 
 /* ---- worker.c ---- */
 extern int	kv_release_ms;
+extern int	kv_look_ms;			/* all stores are looked at so often */
 
 /*
  * In a pass that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside

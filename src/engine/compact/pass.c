@@ -97,6 +97,10 @@ kv_compact_gucs(void)
 							 "Makes the maintainer compact all tables all the time, for tests.",
 							 NULL, &kv_test_passes, false,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("kvfdw.test_space_look",
+							"How often the compactor looks at all tables.",
+							NULL, &kv_look_ms, 10000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_space_release",
 							"How long files may not go until nobody waits for them.",
 							NULL, &kv_release_ms, 10000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,

@@ -48,7 +48,7 @@
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
-#define KV_LOOK_MS		10000
+#define KV_IDLE_LOOK_MS	5000	/* how much was read and written is looked at no more often */
 #define KV_BACKUP_LOOK_MS 1000
 #define KV_IN_VAIN_MS	250		/* after a pass that has won nothing, … */
 #define KV_RETRY_MS		10000	/* … or has failed, and twice as long each time … */
@@ -63,6 +63,7 @@
 #define KV_ORDER_MOST	(UINT64CONST(1) << 30)	/* … which is no larger than this */
 
 int			kv_compact_workers = 1;
+int			kv_look_ms = 10000;	/* other than that in tests only */
 
 /* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
 int			kv_release_ms = 10000;	/* other than that in tests only */
@@ -287,7 +288,7 @@ device_is_idle(void)
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		calls_now = kv_pace_calls();
 
-	if (since != 0 && now >= since && !TimestampDifferenceExceeds(since, now, KV_LOOK_MS / 2))
+	if (since != 0 && now >= since && !TimestampDifferenceExceeds(since, now, KV_IDLE_LOOK_MS))
 		return idle;
 	idle = since != 0 && now > since && calls_now >= calls &&
 		calls_now - calls < (uint64) (now - since) / USECS_PER_SEC * KV_IDLE_CALLS;
@@ -330,7 +331,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 			tried->writes = writes;
 			tried->since = now;
 		}
-		if (!TimestampDifferenceExceeds(tried->since, now, KV_LOOK_MS - 1) || one.live <= most)
+		if (!TimestampDifferenceExceeds(tried->since, now, kv_look_ms - 1) || one.live <= most)
 			continue;
 		most = one.live;
 		task->store = store;
@@ -796,7 +797,7 @@ kv_compactor_main(Datum arg)
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz when;
 		bool		all = reloaded || looked > now || looked == 0 ||
-			TimestampDifferenceExceeds(looked, now, KV_LOOK_MS);
+			TimestampDifferenceExceeds(looked, now, kv_look_ms);
 
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(context);
@@ -809,7 +810,7 @@ kv_compactor_main(Datum arg)
 			forget_old(looked_round, reloaded);
 			looked_round = rounds;
 		}
-		when = TimestampTzPlusMilliseconds(looked, KV_LOOK_MS);
+		when = TimestampTzPlusMilliseconds(looked, kv_look_ms);
 		if (attempt_round(all, &when))
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

@@ -48,6 +48,7 @@
 #include "engine/index/runmerge.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
@@ -499,6 +500,10 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(discard_merge, PointerGetDatum(merge));
 	release_merge(merge);
+
+	/* only now it is known what aborted transactions have left, and of a pass its own worker looks */
+	if (merge->counts && moves == NULL)
+		kv_space_ask(store);
 	if (merge->rules.with_base)
 		KV_TEST_COMPACT(kv_test_chosen(shard));
 	kv_stat_add(store, mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);

@@ -380,9 +380,8 @@ wake_compactor(void)
 	kv_wake(kv_compactor->latch);
 }
 
-/* Have the compactor look at the store, whatever its account says. */
-static void
-ask(KvStore *store)
+void
+kv_space_ask(KvStore *store)
 {
 	bool		asked;
 
@@ -483,7 +482,7 @@ kv_store_bound_space(KvStore *store, double amp)
 	if (likely(pg_atomic_read_u32(&store->space_amp) == own))
 		return;
 	pg_atomic_write_u32(&store->space_amp, own);
-	ask(store);
+	kv_space_ask(store);
 }
 
 /* ---- writers ---- */
@@ -573,7 +572,7 @@ kv_space_wait(KvStore *store, TimestampTz *begin)
 			*begin = now;
 		waited = true;
 		pg_atomic_write_u64(&kv_compactor->awaited, now);
-		ask(store);
+		kv_space_ask(store);
 		if (beat_now != beat || now < since)
 			since = now;
 		else if (TimestampDifferenceExceeds(since, now, beat_ms))

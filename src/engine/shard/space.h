@@ -133,6 +133,7 @@ extern void kv_space_count(KvStore *store, KvStoreSpace *space);	/* likewise, an
 /* What the account says: bytes until a compaction may be due, and until writers wait for one; may be negative. */
 extern void kv_space_left(KvStore *store, int64 *start, int64 *bound);
 extern bool kv_space_is_due(KvStore *store);	/* … or somebody waits: kvfdw compactor should look */
+extern void kv_space_ask(KvStore *store);	/* it should, whatever the account says */
 /*
  * It has looked, and can make no room (or can, as far as it knows): writers who come to the bound do not
  * (do) wait.  It is woken when so much more was written, if the store is beyond its mark still.
