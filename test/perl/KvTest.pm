@@ -253,15 +253,16 @@ sub stopped
 	return wait_for("a process at stop point $name", sub { -e $node->data_dir . "/kvfdw/waiting.$name" });
 }
 
-# Let it go on; with a psql, until that has ended, and return its outcome.
+# Let all go on that are there; with a psql, until that has ended, and return its outcome.
 sub go_on
 {
 	my ($node, $name, $w) = @_;
 	my $dir = $node->data_dir . '/kvfdw';
 	append_to_file("$dir/continue.$name", '');
-	my $outcome = $w ? outcome($w) : wait_for("a process to leave $name", sub { !-e "$dir/waiting.$name" });
+	my $outcome = $w && outcome($w);
+	my $left = wait_for("processes to leave $name", sub { !grep { /\.(\d+)$/ && running($1) } glob "$dir/waiting.$name.*" });
 	unlink "$dir/continue.$name";
-	return $outcome;
+	return $w ? $outcome : $left;
 }
 
 # Let it go on to the next time that it comes there, or until $done is true.

@@ -8,7 +8,7 @@
  * changed in it.
  *
  * kvfdw.stop_points = 'name=action[,…]': a process that reaches the named point
- * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name
+ * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name, and waiting.name.pid,
  * and waits until $PGDATA/kvfdw/continue.name exists, or step.name, which lets one
  * wait end and is taken away by that (wait).
  *
@@ -281,23 +281,35 @@ take_step(const char *step, const char *waiting)
 	return unlink(step) == 0;
 }
 
-/* Wait at a stop point, in any process; interrupts are served where allowed. */
+static void
+create_empty(const char *path)
+{
+	int			fd = open(path, O_CREAT | O_WRONLY, pg_file_create_mode);
+
+	if (fd >= 0)
+		close(fd);
+}
+
+/*
+ * Wait at a stop point, in any process; interrupts are served where allowed.  Several may
+ * wait at one: each has a file of its own, too, so that who lets them go on knows when all have.
+ */
 static void
 stop_wait(const char *name)
 {
 	static uint32 wait_event = 0;
 	char		waiting[MAXPGPATH];
+	char		mine[MAXPGPATH];
 	char		go_on[MAXPGPATH];
 	char		step[MAXPGPATH];
-	int			fd;
 
 	snprintf(waiting, sizeof(waiting), "%s/kvfdw/waiting.%s", DataDir, name);
 	snprintf(go_on, sizeof(go_on), "%s/kvfdw/continue.%s", DataDir, name);
 	snprintf(step, sizeof(step), "%s/kvfdw/step.%s", DataDir, name);
 
-	fd = open(waiting, O_CREAT | O_WRONLY, pg_file_create_mode);
-	if (fd >= 0)
-		close(fd);
+	snprintf(mine, sizeof(mine), "%s.%d", waiting, (int) getpid());
+	create_empty(mine);
+	create_empty(waiting);
 	PG_TRY();
 	{
 		while (access(go_on, F_OK) != 0 && !take_step(step, waiting))
@@ -316,6 +328,7 @@ stop_wait(const char *name)
 	PG_FINALLY();
 	{
 		unlink(waiting);
+		unlink(mine);
 	}
 	PG_END_TRY();
 }
