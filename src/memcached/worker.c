@@ -21,6 +21,7 @@
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -42,6 +43,8 @@
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
 #define DOZE_MS			10		/* so long after a turn nothing but clients is looked at, who mostly come sooner */
+#define AWAKE_US		50		/* … and so long without sleeping … */
+#define VAIN_PASSES		32		/* … but not so many times after it was in vain */
 #define HELPERS_US		(10 * USECS_PER_SEC)	/* so long after the start the processes that help should run */
 #define GET_LINE		((size_t) 1024 * 1024)
 #define GET_SHARE		32		/* so many keys of a get are one request of the quota */
@@ -375,18 +378,50 @@ take_event(const struct epoll_event *event)
 		(void) kv_mc_settle(conn);
 }
 
+/*
+ * Look for events for a moment without sleeping: to fall asleep and be woken takes longer than a client that
+ * has its reply takes to ask again.  Where that was in vain it is not tried again for a while.
+ */
+static int
+catch_events(struct epoll_event *events)
+{
+	static int	pass = 0;		/* so many times it is not tried */
+	instr_time	began;
+	instr_time	now;
+	int			n;
+
+	if (pass > 0)
+	{
+		pass--;
+		return 0;
+	}
+	INSTR_TIME_SET_CURRENT(began);
+	do
+	{
+		n = epoll_wait(epoll, events, MAX_EVENTS, 0);
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, began);
+	} while (n == 0 && INSTR_TIME_GET_MICROSEC(now) < AWAKE_US);
+	if (n == 0)
+		pass = VAIN_PASSES;
+	return n;
+}
+
 /* Take what has happened, or is the first to happen within so many milliseconds; returns how much. */
 static int
 take_events(int timeout)
 {
 	struct epoll_event events[MAX_EVENTS];
-	int			n;
+	int			n = timeout > 0 ? catch_events(events) : 0;
 
-	if (timeout > 0)
-		pgstat_report_wait_start(KV_WAIT_EVENT(wait_main, "KvfdwMemcached"));
-	n = epoll_wait(epoll, events, MAX_EVENTS, timeout);
-	if (timeout > 0)
-		pgstat_report_wait_end();
+	if (n == 0)
+	{
+		if (timeout > 0)
+			pgstat_report_wait_start(KV_WAIT_EVENT(wait_main, "KvfdwMemcached"));
+		n = epoll_wait(epoll, events, MAX_EVENTS, timeout);
+		if (timeout > 0)
+			pgstat_report_wait_end();
+	}
 	for (int i = 0; i < n; i++)
 		take_event(&events[i]);
 	return Max(n, 0);
