@@ -39,10 +39,11 @@ LZ4_LIBS := $(or $(shell $(PKG_CONFIG) --libs liblz4 2>/dev/null),-llz4)
 PG_CPPFLAGS = -I$(HERE)/src $(LZ4_CFLAGS) -MMD -MP $(if $(filter 1,$(FAULTS)),-DKVFDW_FAULTS,)
 WERROR ?= $(FAULTS)
 PG_CFLAGS = -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror,) -Wno-sign-compare -Wno-unused-parameter \
-	-Wno-missing-field-initializers -Wno-cast-function-type $(if $(findstring clang,$(CC)),$(CLANG_CFLAGS),)
+	-Wno-missing-field-initializers -Wno-cast-function-type -fno-semantic-interposition $(if $(findstring clang,$(CC)),$(CLANG_CFLAGS),)
 # the server's own flags and headers may be for gcc
 CLANG_CFLAGS = -Wno-unknown-warning-option -Wno-ignored-optimization-argument -Wno-ignored-attributes
-SHLIB_LINK = -luring $(LZ4_LIBS)
+# the library calls its own functions directly: nobody puts others in their place
+SHLIB_LINK = -luring $(LZ4_LIBS) -Wl,-Bsymbolic-functions
 override with_llvm := no
 
 # sql/ and expected/ hold the pg_regress pairs; sql/ holds the extension script too.

@@ -71,6 +71,11 @@ kv_mc_put_number(char *to, uint64_t number)
 	char		digits[20];
 	int			n = 0;
 
+	if (number < 10)
+	{
+		*to++ = (char) ('0' + number);
+		return to;
+	}
 	do
 		digits[n++] = '0' + number % 10;
 	while ((number /= 10) > 0);

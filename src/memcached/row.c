@@ -29,9 +29,28 @@ make_varlena(const char *data, size_t length)
 	return PointerGetDatum(datum);
 }
 
+/* Is each byte from 1 to 127?  Eight at a time: what is subtracted borrows from a byte's highest bit at 0. */
+static bool
+is_ascii(const char *data, size_t length)
+{
+	uint64		bad = 0;
+	uint64		word;
+
+	for (; length >= sizeof(word); data += sizeof(word), length -= sizeof(word))
+	{
+		memcpy(&word, data, sizeof(word));
+		bad |= word | (word - UINT64CONST(0x0101010101010101));
+	}
+	for (; length > 0; data++, length--)
+		bad |= (signed char) *data > 0 ? 0 : PG_UINT64_MAX;
+	return (bad & UINT64CONST(0x8080808080808080)) == 0;
+}
+
 static bool
 is_text(const char *data, size_t length)
 {
+	if (is_ascii(data, length))	/* so it is in each encoding that a database may have */
+		return true;
 	return memchr(data, '\0', length) == NULL &&
 		pg_verify_mbstr(GetDatabaseEncoding(), data, length, true);
 }
@@ -120,7 +139,10 @@ kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 num
 		values = palloc(natts * sizeof(Datum));
 		nulls = palloc(natts * sizeof(bool));
 	}
-	kv_tuple_decode(table->table, &look->row, true, values, nulls);
+	if (table->others)
+		kv_tuple_decode(table->table, &look->row, true, values, nulls);
+	else
+		kv_tuple_decode_value(table->table, &look->row, values, nulls);
 	if (!nulls[table->value - 1])
 	{
 		struct varlena *datum = PG_DETOAST_DATUM_PACKED(values[table->value - 1]);

@@ -118,7 +118,7 @@ take_key(KvMcInput *in)
 	while (*at == ' ')
 		at++;
 	request->key = at;
-	while (*at != ' ' && *at != '\n' && !(at[0] == '\r' && at[1] == '\n'))
+	while ((unsigned char) *at > ' ' || (*at != ' ' && *at != '\n' && !(at[0] == '\r' && at[1] == '\n')))
 		at++;
 	request->key_length = (uint16_t) (at - request->key);
 	while (*at == ' ')

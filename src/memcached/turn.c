@@ -134,7 +134,7 @@ set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionId xid)
 		task->answered = true;
 }
 
-static bool
+static inline bool
 is_live(const KvMcAttempt *attempt, int i)
 {
 	const KvMcTask *task = attempt->tasks[i];

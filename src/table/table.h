@@ -337,6 +337,8 @@ extern bool kv_value_decompress(const KvRow *row, KvRow *plain);
  */
 extern void kv_tuple_decode(const KvTable *table, const KvRow *row,
 							bool want_value, Datum *values, bool *nulls);
+/* Likewise for who knows the key: the exact key columns are NULL. */
+extern void kv_tuple_decode_value(const KvTable *table, const KvRow *row, Datum *values, bool *nulls);
 /*
  * The first bytes that a value has when it is not compressed, at most so many; returns how many.
  * What cannot be decompressed has none.

@@ -314,17 +314,11 @@ decode_tuple(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 	}
 }
 
-void
-kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
-				Datum *values, bool *nulls)
+/* The columns that a row's value has; the others are left as they are. */
+static void
+decode_value(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 {
 	KvRow		plain;
-
-	memset(nulls, true, sizeof(bool) * table->tupdesc->natts);
-	kv_key_decode(table, row->key, row->keylen, values, nulls);
-
-	if (!want_value)
-		return;
 
 	if (row->form & KV_FORM_LZ4)
 	{
@@ -349,6 +343,23 @@ kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
 			break;				/* of no row */
 	}
 	raise_invalid_value(table, row, "its form is unknown");
+}
+
+void
+kv_tuple_decode(const KvTable *table, const KvRow *row, bool want_value,
+				Datum *values, bool *nulls)
+{
+	memset(nulls, true, sizeof(bool) * table->tupdesc->natts);
+	kv_key_decode(table, row->key, row->keylen, values, nulls);
+	if (want_value)
+		decode_value(table, row, values, nulls);
+}
+
+void
+kv_tuple_decode_value(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
+{
+	memset(nulls, true, sizeof(bool) * table->tupdesc->natts);
+	decode_value(table, row, values, nulls);
 }
 
 void

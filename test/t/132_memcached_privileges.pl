@@ -65,6 +65,10 @@ is(ask("set user:vip:1 5 10 1\r\nx\r\n"), 'SERVER_ERROR 0A000 table keeps no tim
 is(ask("set user:vip:1 5 0 1\r\nx\r\n") . ask("get user:vip:1\r\n"), 'STOREDVALUE user:vip:1 5 1', 'flags that it keeps');
 mc_line($c) for 1 .. 2;
 is(ask("set user:1 0 0 2\r\n\xff\xfe\r\n"), "CLIENT_ERROR value is not text in the database's encoding", 'a text that is none');
+is(ask('set user:1 0 0 ' . length($_) . "\r\n$_\r\n"), "CLIENT_ERROR value is not text in the database's encoding", '... a long one, with ' . unpack('H*', $_))
+	for "abcd\0efgh", "abcdefgh\0", "abcdefg\xfe", "abcdefgh\xfe", "abc\x80defghijk";
+is(ask("set user:1 0 0 10\r\nabc\xc3\xa4defgh\r\n"), 'STORED', 'one that has other letters, too');
+is(ask("set abc\xffdefghi 0 0 1\r\nx\r\n"), "CLIENT_ERROR key is not text in the database's encoding", 'a long key that is none');
 is(ask("set \xff\xfe 0 0 1\r\nx\r\n"), "CLIENT_ERROR key is not text in the database's encoding", 'a key that is none');
 is(set('user:1', ''), 'STORED', 'an empty value');
 is(scalar(mc_get($c, 'user:1')), '', '... can be had');

@@ -126,7 +126,10 @@ static inline void
 kv_prefixes_equal(const uint64 *prefixes, uint64 n, uint64 prefix, uint64 *low, uint64 *high)
 {
 	*low = *high = kv_prefixes_less(prefixes, n, prefix);
-	if (*low < n && prefixes[*low] == prefix)
+	if (*low == n || prefixes[*low] != prefix)
+		return;
+	*high = *low + 1;			/* mostly there is one */
+	if (*high < n && prefixes[*high] == prefix)
 		*high = prefix == PG_UINT64_MAX ? n :
 			*low + kv_prefixes_less(prefixes + *low, n - *low, prefix + 1);
 }

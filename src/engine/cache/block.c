@@ -36,10 +36,10 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/share.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
@@ -152,7 +152,7 @@ touched_by(KvLocation location, uint32 len, KvTouched *touched)
 static uint64
 hash_of(uint32 cache_id, uint64 place)
 {
-	return hash_bytes_extended((const unsigned char *) &place, sizeof(place), cache_id);
+	return kv_hash_number(place, cache_id);
 }
 
 /* The set of a block, by the lower half of its hash: a division would cost more than the rest of the search. */
@@ -413,6 +413,17 @@ kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into)
 		done += part;
 	}
 	return true;
+}
+
+void
+kv_block_load(uint32 cache_id, KvLocation location, uint32 len)
+{
+	KvTouched	touched;
+	uint64		set;
+	int			way;
+
+	if (touched_by(location, len, &touched) && find_block(cache_id, touched.first, &set, &way))
+		kv_load_bytes(block_at(set, way) + touched.within, Min(len, KV_BLOCK - touched.within));
 }
 
 void

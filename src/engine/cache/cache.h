@@ -497,8 +497,21 @@ extern void kv_block_attach(void); /* … made, in the shmem startup hook */
 /* Values that touch more blocks are not cached. */
 #define KV_CACHED_BLOCKS	16
 
+/*
+ * Begin to load bytes into the processor's cache.  No more than a few lines of 64 bytes: of those that
+ * follow each other it loads the next ones by itself.
+ */
+static inline void
+kv_load_bytes(const char *bytes, uint32 len)
+{
+	for (uint32 at = 0; at < Min(len, 512); at += 64)
+		__builtin_prefetch(bytes + at);
+}
+
 /* Copy a value, if all its blocks are here; what it is the caller finds out (I 4). */
 extern bool kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into);
+/* Begin to load it into the processor's cache, if it is here. */
+extern void kv_block_load(uint32 cache_id, KvLocation location, uint32 len);
 /*
  * Keep the blocks that a value was read from or written with, unless they are too many;
  * blocks is all of them, from the beginning of the first one on; replaces: they take the
@@ -533,6 +546,8 @@ extern void kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const 
 extern void kv_recent_warm(uint32 cache_id, KvAddress address, const char *block);
 /* Copy bytes, if all are here; what they are the caller finds out (I 4). */
 extern bool kv_recent_read(uint32 cache_id, KvAddress address, uint32 len, char *into);
+/* Begin to load them into the processor's cache; false: they are not here. */
+extern bool kv_recent_load(uint32 cache_id, KvAddress address, uint32 len);
 /* A frame that leaves the ring soon. */
 typedef struct KvLeaving
 {

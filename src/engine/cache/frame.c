@@ -4,8 +4,7 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
-
+#include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/cache/frame.h"
 
@@ -42,10 +41,7 @@ kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found)
 static pg_atomic_uint32 *
 bucket_of(const KvFrameRing *ring, uint32 cache_id, uint64 number)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) &number, sizeof(number),
-										   cache_id);
-
-	return &ring->buckets[((uint64) (uint32) hash * ring->n) >> 32];
+	return &ring->buckets[((uint64) (uint32) kv_hash_number(number, cache_id) * ring->n) >> 32];
 }
 
 uint32

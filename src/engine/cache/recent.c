@@ -316,6 +316,22 @@ kv_recent_heat(uint32 cache_id, KvAddress address, uint32 len)
 }
 
 bool
+kv_recent_load(uint32 cache_id, KvAddress address, uint32 len)
+{
+	uint32		from = address % KV_FRAME_SIZE;
+	uint32		part = Min(len, KV_FRAME_SIZE - from);
+	uint32		i;
+
+	if (ring.control == NULL || len == 0)
+		return false;
+	i = kv_frame_find(&ring, cache_id, address / KV_FRAME_SIZE, kv_frame_blocks(from, part));
+	if (i == KV_NO_FRAME)
+		return false;
+	kv_load_bytes(bytes_of(i) + from, part);
+	return true;
+}
+
+bool
 kv_recent_may_have(uint32 cache_id, KvAddress address)
 {
 	return ring.control != NULL &&

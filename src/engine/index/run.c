@@ -96,7 +96,7 @@ static bool unreadable_pinned = false;
 /* ---- pages that cannot be read ---- */
 
 /* A guard has failed: mark its run and raise ERROR, unless it is no longer mapped. */
-static void
+static pg_noinline void
 report_unreadable(void)
 {
 	HASH_SEQ_STATUS status;

@@ -166,6 +166,19 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 	return true;
 }
 
+#define KV_LOADED_AHEAD	4		/* rows: so long it takes to load a value into the processor's cache */
+
+/* Begin to load the value of a row that is taken soon. */
+static void
+load_cached(const KvScan *scan, const KvBatchRow *row)
+{
+	KvLocation	location = row->version.location;
+	uint32		cache_id = scan->store->cache_id;
+
+	if (row->value == NULL && !kv_recent_load(cache_id, KV_LOCATION_ADDRESS(location), row->version.len))
+		kv_block_load(cache_id, location, row->version.len);
+}
+
 #define KV_CACHED_ROOM	((Size) 64 * 1024)	/* memory for values is taken by so much, where there are so many */
 
 /* Take values from where they are kept when they were written, or read. */
@@ -184,6 +197,8 @@ fetch_cached(KvScan *scan)
 		Size		head = raw ? VARHDRSZ : 0;
 		Size		size = MAXALIGN(head + row->version.len);
 
+		if (i + KV_LOADED_AHEAD < scan->nrows)
+			load_cached(scan, row + KV_LOADED_AHEAD);
 		if (row->value != NULL || (!kv_block_takes(row->version.location, row->version.len) &&
 								   !kv_recent_may_have(scan->store->cache_id, address)))
 			continue;

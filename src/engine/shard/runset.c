@@ -39,8 +39,12 @@ typedef struct KvRunSetEntry
 } KvRunSetEntry;
 
 #define KV_CACHED_RUNSETS 512
+#define KV_NEAR_RUNSETS	64
 
 static HTAB *runsets = NULL;
+
+/* Those that were asked for last, where the hash table need not be searched. */
+static KvRunSetEntry *near_runsets[KV_NEAR_RUNSETS];
 
 void
 kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids)
@@ -73,6 +77,7 @@ kv_runset_forget(const KvStore *store)
 
 	if (runsets == NULL)
 		return;
+	memset(near_runsets, 0, sizeof(near_runsets));
 	hash_seq_init(&status, runsets);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
@@ -130,29 +135,38 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 	return true;
 }
 
-const KvRunSet *
-kv_shard_runs(KvStore *store, uint32 shardno)
+static KvRunSetEntry *
+find_entry(uint32 opening, uint32 shardno)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	KvRunSetKey key;
-	KvRunSetEntry *entry;
-	bool		found;
+	KvRunSetEntry **near = &near_runsets[(opening + shardno) % KV_NEAR_RUNSETS];
+	KvRunSetKey key = {.opening = opening, .shard = shardno};
+	KvRunSetEntry *entry = *near;
 
+	if (entry != NULL && entry->key.opening == opening && entry->key.shard == shardno)
+		return entry;
 	if (runsets == NULL)
 		runsets = kv_hash_create("kvfdw run sets", sizeof(KvRunSetKey), sizeof(KvRunSetEntry), TopMemoryContext);
-	if (kv_run_take_unreadable())
-		kv_runset_forget(NULL);
-	key.opening = store->cache_id;
-	key.shard = shardno;
 	entry = hash_search(runsets, &key, HASH_FIND, NULL);
 	if (entry == NULL)
 	{
 		if (hash_get_num_entries(runsets) >= KV_CACHED_RUNSETS)
 			kv_runset_forget(NULL);
-		entry = hash_search(runsets, &key, HASH_ENTER, &found);
+		entry = hash_search(runsets, &key, HASH_ENTER, NULL);
 		memset(&entry->set, 0, sizeof(entry->set));
 		/* generations start at 1, so this one is outdated */
 	}
+	return *near = entry;
+}
+
+const KvRunSet *
+kv_shard_runs(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvRunSetEntry *entry;
+
+	if (kv_run_take_unreadable())
+		kv_runset_forget(NULL);
+	entry = find_entry(store->cache_id, shardno);
 	if (entry->set.generation != pg_atomic_read_u32(&shard->generation))
 	{
 		do
@@ -202,12 +216,16 @@ kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key)
 	walk->set = set;
 	walk->key = key;
 	walk->run = -1;
-	walk->cursor.valid = false;
+	walk->taken = walk->cursor.valid = false;
 }
 
 bool
 kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnation)
 {
+	/* only now: mostly no other version is asked for */
+	if (walk->taken)
+		kv_run_next(&walk->cursor);
+	walk->taken = false;
 	for (;;)
 	{
 		if (kv_run_is_at(&walk->cursor, walk->key.data, walk->key.len))
@@ -218,7 +236,7 @@ kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnatio
 
 			kv_run_entry(&walk->cursor, keybuf, &found, &len, version);
 			*incarnation = kv_run_header(walk->cursor.run)->incarnation;
-			kv_run_next(&walk->cursor);
+			walk->taken = true;
 			return true;
 		}
 		if (++walk->run >= walk->set->nruns)

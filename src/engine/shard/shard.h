@@ -356,6 +356,7 @@ typedef struct KvRunVersions
 	const KvRunSet *set;
 	KvKey		key;
 	int			run;			/* index into set->runs */
+	bool		taken;			/* the cursor stands at a version that was returned */
 	KvRunCursor cursor;
 } KvRunVersions;
 
