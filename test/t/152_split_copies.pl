@@ -1,5 +1,5 @@
-# Promise: splits are no standby's business: one follows its primary through them with the bounds that it has, and
-# splits when it is promoted; a copy of the primary that was split has the new bounds; and a copy that a base backup
+# Promise: splits are no standby's business: one follows its primary through them with bounds of its own, and
+# is split by hand when it is promoted; a copy of the primary that was split has the new bounds; and a copy that a base backup
 # makes while a shard is split is whole, whichever files it has got before and which after (I 14, I 18).
 use strict;
 use warnings;

@@ -222,6 +222,13 @@ is_wanted(void)
 	return shard_size_mb > 0;
 }
 
+/* A standby changes shards of its own, but has no values of other levels than full. */
+static bool
+may_change(const KvStore *store)
+{
+	return store->shape.wal == KV_WAL_FULL || !RecoveryInProgress();
+}
+
 /* After so many attempts that have failed. */
 static int
 pause_ms(uint32 failures)
@@ -237,7 +244,7 @@ kv_split_look(KvStore *store)
 	uint32		looks = kv_store_nshards(store);
 
 	kv_left_free(store);
-	if (!is_wanted() || RecoveryInProgress() || !kv_split_is_possible(store) ||
+	if (!is_wanted() || !may_change(store) || !kv_split_is_possible(store) ||
 		(now < pause && now > TimestampTzPlusMilliseconds(pause, -pause_ms(KV_PAUSE_DOUBLED))))
 		return false;
 	for (; looks > 0; looks--)

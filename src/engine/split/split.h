@@ -34,6 +34,9 @@
  * nothing: until the map is there that is files which nothing names, and behind it nothing
  * fails.  It begins only if the map is settled, and no base backup runs; what else speaks
  * against it makes it return false.
+ *
+ * The WAL says nothing of maps.  A standby changes its own: redo is one more writer there, and
+ * the images of the new shards are made with the next BARRIER record (barrier/barrier.c).
  */
 #ifndef KV_SPLIT_H
 #define KV_SPLIT_H
