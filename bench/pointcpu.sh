@@ -103,12 +103,12 @@ bench_pointcpu()
 
 	head_ "CPU of hot point reads: $((YCSB_BYTES / 1000000)) MB of values of 1000 bytes, generic plans, $POINTCPU_CLIENTS clients"
 	ycsb_begin 1000
-	ycsb_load 1000 yes
-	ycsb_server hot
+	ycsb_load 1000 yes "$YCSB_BYTES"
+	ycsb_server hot both
 	pointcpu_lines "loaded" "$rows"
 	pointcpu_instruction_lines "$rows"
 	for which in E F; do
-		for t in heap_ycsb kv_ycsb; do say "  $which, $t: $(ycsb_run $t $which zipfian "$POINTCPU_CLIENTS" "$rows" "$POINTCPU_SECONDS")/s"; done
+		for t in heap_ycsb kv_ycsb; do say "  $which, $t: $(ycsb_run $t $which zipfian "$POINTCPU_CLIENTS" "$rows" "$POINTCPU_SECONDS" 0)/s"; done
 	done
 	pointcpu_lines "after E and F" "$rows"
 	ycsb_drop

@@ -11,13 +11,16 @@
 # their ratio.  States:
 #
 #   hot   shared_buffers and kvfdw.value_cache have twice the bytes of a table's values each, and are filled before
-#   warm  they have an eighth of those bytes each, at least 16 MB, and are empty at first; the server's memory, the page
-#         cache included, is 256 MB and a third of them
-#   cold  the same, with the page cache emptied, too
+#   warm  the server has memory for a third of the values, and each table gets it in the way that suits it: heap a quarter
+#         of that as shared_buffers and the rest as page cache, kvfdw three quarters as kvfdw.value_cache and the rest as
+#         page cache.  The server starts anew for each table, its caches are filled from the table, and a run comes
+#         before the one that counts, with other random numbers.
+#   cold  the same memory, nothing in it
 #
 # By default all settings but these are what the server ships with, except autovacuum's.
 #
-#   YCSB_BYTES=200000000       of values in a table
+#   YCSB_BYTES=200000000       of values in a table, hot
+#   YCSB_FAR_BYTES=1000000000  the same, warm and cold: much more than any run reads
 #   YCSB_WORKLOADS="C B E F A D"
 #   YCSB_SIZES="100 1000 4096 8192"
 #   YCSB_KEYS="uniform zipfian"
@@ -25,15 +28,17 @@
 #   YCSB_STATES="hot warm cold"
 #   YCSB_FREEZE="yes no"       with kvfdw_freeze after the load, or without
 #   YCSB_SECONDS=2             of a run
-#   YCSB_TURNS=3               of runs, but for cold
+#   YCSB_TURNS=3               of runs
 #   YCSB_SKEW=1.001          of pgbench's zipfian numbers, which is the least that it takes; YCSB itself has 0.99
 #   YCSB_CACHE=default         kvfdw.value_cache as it ships, hot too; a size: of both sides
 
 YCSB_BYTES=${YCSB_BYTES:-$((200000000 / share))}
+YCSB_FAR_BYTES=${YCSB_FAR_BYTES:-$((1000000000 / share))}
 YCSB_WORKLOADS=${YCSB_WORKLOADS:-C B E F A D}
 YCSB_SECONDS=${YCSB_SECONDS:-2}
 YCSB_TURNS=${YCSB_TURNS:-3}
 YCSB_SKEW=${YCSB_SKEW:-1.001}
+YCSB_SPARE=$((192 << 20)) # what the processes of a server take beside its caches
 if [ $share = 1 ]; then
 	YCSB_SIZES=${YCSB_SIZES:-100 1000 4096 8192}
 	YCSB_KEYS=${YCSB_KEYS:-uniform zipfian}
@@ -77,48 +82,49 @@ ycsb_scripts() # table workload keys rows directory
 }
 
 # One run.  Prints transactions/s.
-ycsb_run() # table workload keys clients rows seconds
+ycsb_run() # table workload keys clients rows seconds turn
 {
 	local dir=$KV_RUN/ycsb scripts
 	mkdir -p "$dir"
 	scripts=$(ycsb_scripts "$1" "$2" "$3" "$5" "$dir")
 	# shellcheck disable=SC2086
-	pgbench -n -M prepared -c "$4" -j "$(nproc)" -T "$6" --random-seed="$KV_SEED" -D pad="$ycsb_pad" $scripts >"$dir/out" 2>&1 ||
+	pgbench -n -M prepared -c "$4" -j "$(nproc)" -T "$6" --random-seed="$((KV_SEED + $7))" -D pad="$ycsb_pad" $scripts >"$dir/out" 2>&1 ||
 		{ cat "$dir/out" >&2; kv_die "pgbench failed on $1"; }
 	awk '/^tps = / { print $3; exit }' "$dir/out"
 }
 
-# The server for a state, running, with both tables as they were.
-ycsb_server() # state
+# The server for a state and, but for hot, for one of the tables, running, with both tables as they were.
+ycsb_server() # state table
 {
-	local memory mb
+	local buffers=16 cache fair
 
 	kv_server_stop
 	kv_forget_warm
 	memory_unlimit
-	case $1 in
-		hot) mb=$((YCSB_BYTES * 2 >> 20)) ;;
-		*) mb=$((YCSB_BYTES / 8 >> 20)) ;;
+	fair=$((YCSB_FAR_BYTES / 3))
+	case $1.$2 in
+		hot.*) buffers=$((YCSB_BYTES * 2 >> 20)) cache=$buffers ;;
+		*.heap_ycsb) buffers=$((fair / 4 >> 20)) cache=16 ;;
+		*) cache=$((fair * 3 / 4 >> 20)) ;;
 	esac
-	[ $mb -ge 16 ] || mb=16
-	memory=$((YCSB_BYTES / 3 + (256 << 20)))
-	echo "shared_buffers = ${mb}MB" >"$KV_PGDATA/scan.conf"
-	[ "${YCSB_CACHE:-}" = default ] || echo "kvfdw.value_cache = ${YCSB_CACHE:-${mb}MB}" >>"$KV_PGDATA/scan.conf"
+	echo "shared_buffers = $((buffers < 16 ? 16 : buffers))MB" >"$KV_PGDATA/scan.conf"
+	[ "${YCSB_CACHE:-}" = default ] || echo "kvfdw.value_cache = ${YCSB_CACHE:-$((cache < 16 ? 16 : cache))MB}" >>"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
-	if [ "$1" != hot ] && ! memory_limit $memory; then say "  no permission for a memory cgroup: the page cache is not limited"; fi
-	[ "$1" != cold ] || kv_drop_caches || KV_WARM=1
+	if [ "$1" != hot ] && ! memory_limit $((fair + YCSB_SPARE)); then say "  no permission for a memory cgroup: the page cache is not limited"; fi
+	[ "$1" = hot ] || kv_drop_caches || KV_WARM=1
 	kv_server_start
-	[ "$1" != hot ] || kv_psql -c "SELECT sum(pg_prewarm(c.oid)) FROM pg_class t, pg_class c
-		WHERE t.relname = 'heap_ycsb' AND (c.oid IN (t.oid, t.reltoastrelid) OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (t.oid, t.reltoastrelid)))" \
-		-c "SELECT kvfdw_prewarm('kv_ycsb')" >/dev/null
+	[ "$1" != cold ] || return 0
+	[ "$2" = kv_ycsb ] || kv_psql -c "SELECT sum(pg_prewarm(c.oid)) FROM pg_class t, pg_class c
+		WHERE t.relname = 'heap_ycsb' AND (c.oid IN (t.oid, t.reltoastrelid) OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (t.oid, t.reltoastrelid)))" >/dev/null
+	[ "$2" = heap_ycsb ] || kv_psql -c "SELECT kvfdw_prewarm('kv_ycsb')" >/dev/null
 }
 
 # Two tables, loaded and analyzed.  Sets rows.
-ycsb_load() # size freeze
+ycsb_load() # size freeze bytes
 {
 	local t
 
-	rows=$((YCSB_BYTES / $1))
+	rows=$(($3 / $1))
 	for t in heap_ycsb kv_ycsb; do
 		kv_psql -c "INSERT INTO $t SELECT ycsb_key(n), '$ycsb_pad' FROM generate_series(1, $rows) n ORDER BY hashint8extended(n, 1)" \
 			-c "ANALYZE $t" -c "CREATE SEQUENCE ycsb_$t START $((rows + 1))"
@@ -128,29 +134,32 @@ ycsb_load() # size freeze
 	kv_psql -c CHECKPOINT
 }
 
-# Runs of both tables in turn, after one of each that does not count unless all is to be cold.  The ratio
-# is the median of those of the turns, so that a slow spell of the machine does not make it.
+# Runs of both tables in turn, after one of each that does not count unless all is to be cold.  Each turn has
+# random numbers of its own, the same for both.  The ratio is the median of those of the turns, so that a slow spell
+# of the machine does not make it.
 ycsb_cell() # workload size keys clients state freeze rows
 {
-	local t turn target=1.0 what ratios=() turns=$YCSB_TURNS reads=0 more
+	local t turn target=1.0 what ratios=() turns=$YCSB_TURNS reads=0 done=0
 	local -A tps=() sum=([heap_ycsb]=0 [kv_ycsb]=0)
 
-	[ "$5" != cold ] || turns=1
 	for turn in $(seq 0 "$turns"); do
-		[ "$turn" != 0 ] || [ "$5" != cold ] || continue
+		[ "$turn" != 0 ] || [ "$5" = hot ] || continue
 		for t in heap_ycsb kv_ycsb; do
-			if [ "$5" = cold ]; then ycsb_server cold; else kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null; fi
-			tps[$t]=$(ycsb_run $t "$1" "$3" "$4" "$7" "$YCSB_SECONDS")
+			[ "$5" = hot ] || ycsb_server "$5" $t
+			[ "$5" != warm ] || ycsb_run $t "$1" "$3" "$4" "$7" "$YCSB_SECONDS" $((turn + 100)) >/dev/null
+			[ $t = heap_ycsb ] || kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null
+			tps[$t]=$(ycsb_run $t "$1" "$3" "$4" "$7" "$YCSB_SECONDS" "$turn")
 			[ "$turn" != 0 ] || continue
 			sum[$t]=$(kv_calc "${sum[$t]} + ${tps[$t]}")
-			more=$(stat_of device_reads kv_ycsb)
-			reads=$((reads + ${more:-0}))
 		done
-		[ "$turn" = 0 ] || ratios+=("$(kv_calc "${tps[kv_ycsb]} / ${tps[heap_ycsb]}")")
+		[ "$turn" != 0 ] || continue
+		reads=$(($(stat_of device_reads kv_ycsb) + reads))
+		done=$(awk '/^number of transactions actually processed/ { print $NF }' "$KV_RUN/ycsb/out" | awk -F/ -v n="$done" '{ print n + $1 }')
+		ratios+=("$(kv_calc "${tps[kv_ycsb]} / ${tps[heap_ycsb]}")")
 	done
 	[ "$5" = hot ] || [ "$1" != C ] || target=1.5
 	what="YCSB $1, $2 B, $3, $4 clients, $5$([ "$6" = yes ] || printf ', not frozen')"
-	say "  $what: heap $(kv_calc "int(${sum[heap_ycsb]} / $turns)")/s, kvfdw $(kv_calc "int(${sum[kv_ycsb]} / $turns)")/s, $(kv_calc "int(1000 * $reads / $YCSB_SECONDS / (${sum[kv_ycsb]} + 1))") device reads per 1000; turns: ${ratios[*]}"
+	say "  $what: heap $(kv_calc "int(${sum[heap_ycsb]} / $turns)")/s, kvfdw $(kv_calc "int(${sum[kv_ycsb]} / $turns)")/s, $(kv_calc "int(1000 * $reads / ($done + 1))") device reads per 1000; turns: ${ratios[*]}"
 	t=$(printf '%s\n' "${ratios[@]}" | sort -g | sed -n "$(((turns + 1) / 2))p")
 	line "$what" "$(ratio "$t" 1) heap" "${target}x heap" "$t >= $target"
 }
@@ -178,26 +187,43 @@ ycsb_end()
 	kv_psql -c "DROP FUNCTION ycsb_key"
 }
 
-bench_ycsb()
+# The cells of a size of values in some states, over tables of their own.
+ycsb_states() # size freeze bytes state...
 {
-	local size freeze state keys clients which rows ycsb_pad
+	local size=$1 freeze=$2 bytes=$3 state which keys clients
 
-	head_ "YCSB: $((YCSB_BYTES / 1000000)) MB of values, $YCSB_TURNS x $YCSB_SECONDS s each, zipfian $YCSB_SKEW, key order random"
-	for size in $YCSB_SIZES; do
-		for freeze in $YCSB_FREEZE; do
-			ycsb_begin "$size"
-			ycsb_load "$size" "$freeze"
-			for state in $YCSB_STATES; do
-				ycsb_server "$state"
-				for which in $YCSB_WORKLOADS; do
-					for keys in $YCSB_KEYS; do
-						for clients in $YCSB_CLIENTS; do
-							ycsb_cell "$which" "$size" "$keys" "$clients" "$state" "$freeze" "$rows"
-						done
-					done
+	shift 3
+	ycsb_begin "$size"
+	ycsb_load "$size" "$freeze" "$bytes"
+	for state; do
+		[ "$state" != hot ] || ycsb_server hot both
+		for which in $YCSB_WORKLOADS; do
+			for keys in $YCSB_KEYS; do
+				for clients in $YCSB_CLIENTS; do
+					ycsb_cell "$which" "$size" "$keys" "$clients" "$state" "$freeze" "$rows"
 				done
 			done
-			ycsb_drop
+		done
+	done
+	ycsb_drop
+}
+
+bench_ycsb()
+{
+	local size freeze state near= far= reads rows ycsb_pad
+
+	for state in $YCSB_STATES; do
+		case $state in hot) near=hot ;; *) far="$far $state" ;; esac
+	done
+	head_ "YCSB: $((YCSB_BYTES / 1000000)) MB of values, $((YCSB_FAR_BYTES / 1000000)) MB warm and cold, $YCSB_TURNS x $YCSB_SECONDS s each, zipfian $YCSB_SKEW, key order random"
+	if [ -n "$far" ]; then
+		read -r _ reads < <(KV_FIO_SECONDS=2 kv_fio randread 4k 1 16)
+		say "  fio, 16 processes that wait for each random read of 4 KB: $reads/s"
+	fi
+	for size in $YCSB_SIZES; do
+		for freeze in $YCSB_FREEZE; do
+			[ -z "$near" ] || ycsb_states "$size" "$freeze" "$YCSB_BYTES" hot
+			[ -z "$far" ] || ycsb_states "$size" "$freeze" "$YCSB_FAR_BYTES" $far
 		done
 	done
 	ycsb_end
