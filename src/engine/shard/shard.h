@@ -166,6 +166,8 @@ typedef struct KvShard
 	int			maintainer;		/* pid of the process freezing it, or 0 */
 	uint32		floor;			/* freezes leave runs up to this number, and the base, alone; 0: none */
 	TimestampTz split_waits;	/* a split has met a pass: until then no other comes by itself */
+	TimestampTz split_after;	/* the maintainer leaves it as it is until then, … */
+	uint32		split_failures; /* … for so many attempts in a row have failed */
 	int			compactor;		/* pid of the process compacting or splitting it, or 0 … */
 	KvPassPhase pass_phase;		/* … where that is, … */
 	uint64		pass_moved;		/* … bytes that it has moved … */
@@ -274,7 +276,6 @@ struct KvStore
 	pg_atomic_uint32 map_state;	/* KvMapState */
 	uint32		split_from;		/* the maintainer looks at shards from here on … */
 	TimestampTz split_pause;	/* … and not before that */
-	uint32		split_failures; /* attempts in a row */
 	uint32		map_durable;	/* maps up to this number are; the process that makes images */
 	bool		settled_once;	/* since it was opened: numbers without a descriptor have no files */
 	pg_atomic_uint32 numbers;	/* no shard has this number or a greater one */

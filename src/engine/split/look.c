@@ -28,7 +28,7 @@
 #define KV_SMALL_VALUES		4	/* of these shards have so small a part of the size, at least */
 #define KV_BEHIND_PERCENT	90	/* so many of what came last lie behind all that was there */
 #define KV_DESERTED_MS		600000	/* an empty shard goes if nobody has written to it for so long */
-#define KV_PAUSE_MS			60000	/* after an attempt that has failed, and twice as long after each more, … */
+#define KV_PAUSE_MS			60000	/* after an attempt that has failed; of the same shard twice as long after each more, … */
 #define KV_PAUSE_DOUBLED	6		/* … so many times at most */
 #define KV_TURN_PAUSE_MS	1000	/* after one that has met a compaction */
 #define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
@@ -236,45 +236,51 @@ pause_ms(uint32 failures)
 	return KV_PAUSE_MS << Min(failures, KV_PAUSE_DOUBLED);
 }
 
+/* Is it not time yet?  most_ms: more than that it cannot be, unless the clock was set back. */
+static bool
+pauses(TimestampTz until, TimestampTz now, int most_ms)
+{
+	return now < until && now > TimestampTzPlusMilliseconds(until, -most_ms);
+}
+
 bool
 kv_split_look(KvStore *store)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz pause = store->split_pause;
 	uint32		looks = kv_store_nshards(store);
 
 	kv_left_free(store);
 	if (!is_wanted() || !may_change(store) || !kv_split_is_possible(store) ||
-		(now < pause && now > TimestampTzPlusMilliseconds(pause, -pause_ms(KV_PAUSE_DOUBLED))))
+		pauses(store->split_pause, now, KV_PAUSE_MS))
 		return false;
 	for (; looks > 0; looks--)
 	{
 		uint32		shardno = kv_shard_from(store, store->split_from);
+		KvShard    *shard;
+		bool		changed;
+		bool		waits;
 
 		if (shardno == KV_NO_SHARD)
 			shardno = kv_shard_from(store, 0);
 		store->split_from = shardno + 1;
+		shard = kv_shard(store, shardno);
+		if (pauses(shard->split_after, now, pause_ms(KV_PAUSE_DOUBLED)))
+			continue;
 
-		/* one that is due and fails, by an ERROR too, is not tried again and again */
-		store->split_pause = TimestampTzPlusMilliseconds(now, pause_ms(store->split_failures++));
-		if (change(store, shardno))
-		{
-			store->split_pause = 0;
-			store->split_failures = 0;
-			return true;
-		}
-		if (halves(store, shardno) >= 2)
-		{
-			/* it is the next one there */
-			if (kv_shard(store, shardno)->split_waits > now)
-			{
-				store->split_pause = TimestampTzPlusMilliseconds(now, KV_TURN_PAUSE_MS);
-				store->split_failures = 0;
-			}
+		/* one that is due and fails, by an ERROR too, is not tried again and again, nor is another at once */
+		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
+		shard->split_after = TimestampTzPlusMilliseconds(now, pause_ms(shard->split_failures++));
+		changed = change(store, shardno);
+		waits = !changed && halves(store, shardno) >= 2;
+		if (waits && shard->split_waits <= now)
 			return false;
-		}
-		store->split_pause = 0;
-		store->split_failures = 0;
+
+		/* it has not failed; if it has met a compaction it is the next one there */
+		store->split_pause = waits ? TimestampTzPlusMilliseconds(now, KV_TURN_PAUSE_MS) : 0;
+		shard->split_after = store->split_pause;
+		shard->split_failures = 0;
+		if (changed || waits)
+			return changed;
 	}
 	return false;
 }
