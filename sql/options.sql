@@ -144,6 +144,8 @@ SELECT count(*) FROM (SELECT row_number() OVER () AS n, * FROM (SELECT * FROM s1
 SELECT count(*), sum(v) FROM s1000;
 SELECT kvfdw_freeze('s1000');
 SELECT count(*), sum(v), count(*) FILTER (WHERE k < 0) = (SELECT count(*) FROM s1 WHERE k < 0) AS half FROM s1000;
+-- by key, in no order, from more shards than a session remembers
+SELECT count(v), sum(v) FROM (SELECT (SELECT v FROM s1000 WHERE k = s.k) AS v FROM (SELECT k FROM s1 ORDER BY v OFFSET 0) s) x;
 DROP FOREIGN TABLE d, ign, rep, lk, s1, s1000;
 -- Tablespaces.
 SET allow_in_place_tablespaces = true;
