@@ -62,17 +62,28 @@ for my $n (1 .. 2)
 
 SKIP:
 {
-	skip 'no test build', 10 unless has_faults($node);
+	skip 'no test build', 14 unless has_faults($node);
 	$node->safe_psql('postgres', kv_table($_, 'k bytea, v int', 'k', q{shards '64'})) for 'even', 'other';
 	worker_stop_points($node, 'maintainer_idle=wait');
 	stopped($node, 'maintainer_idle');
 	my $from = 1;
-	my $insert = sub { my ($table) = @_; my $to = $from + 80_000; my $sql = "INSERT INTO $table SELECT decode(md5(g::text) || repeat('ab', 200), 'hex'), g FROM generate_series($from, $to - 1) g"; $from = $to; return $sql; };
+	my $insert = sub { my ($table, $rows) = @_; my $to = $from + ($rows // 80_000); my $sql = "INSERT INTO $table SELECT decode(md5(g::text) || repeat('ab', 200), 'hex'), g FROM generate_series($from, $to - 1) g"; $from = $to; return $sql; };
 	my $own = q{SET kvfdw.stop_points = '';};
 	is(answer($node, "$own BEGIN; DECLARE c CURSOR FOR SELECT count(*) FROM even; " . $insert->('even') . '; SAVEPOINT s; ' . $insert->('other') . '; ROLLBACK TO s; FETCH c; SELECT count(*) FROM even; COMMIT'), "0\n80000", 'writers make room themselves');
 	my $log = -s $node->logfile;
 	is(answer($node, "SET kvfdw.fault = 'run_write:1:ENOSPC'; $own " . $insert->('even') . '; SELECT count(*) FROM even'), '160000', "what fails in another one's shard is no error of theirs");
 	like(slurp_file($node->logfile, $log), qr/LOG:  could not .*No space left on device/, 'but in the log');
+
+	# on a full disk nobody can; what that has left sealed is the first to go when there is room again
+	$log = -s $node->logfile;
+	my $full = psql_writer($node, "SET kvfdw.fault = 'run_write:1+:ENOSPC'; $own " . $insert->('even'), 'full');
+	wait_for('freezes to fail', sub { (() = slurp_file($node->logfile, $log) =~ /LOG:  could not .*No space left on device/g) > 40 });
+	is(answer($node, q{SET kvfdw.stop_points = ''; SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO even%' AND pid <> pg_backend_pid()}), 1, 'a full disk');
+	like(outcome($full), qr/canceling statement due to user request/, 'who waits for room on it can be told to stop');
+	my $recent = sub { return answer($node, "$own SELECT delta_bytes FROM kvfdw_stat_tables WHERE relid = 'even'::regclass") };
+	my $sealed = $recent->();
+	is(answer($node, "$own " . $insert->('even', 3000) . '; SELECT count(*) FROM even'), '163000', 'and when there is room again the next one makes some');
+	cmp_ok($recent->(), '<', 0.8 * $sealed, 'of what the others had sealed');
 
 	# told to stop they do, and hold nothing any more
 	for my $how ([ cancel => qr/canceling statement due to user request/ ], [ terminate => qr/terminating connection/ ])
@@ -84,7 +95,7 @@ SKIP:
 		unlink $node->data_dir . '/kvfdw/waiting.freeze_before_merge';
 	}
 	worker_stop_points($node, '');
-	is(answer($node, 'SELECT count(*) FROM even'), '160000', 'what was there is there');
+	is(answer($node, 'SELECT count(*) FROM even'), '163000', 'what was there is there');
 	go_on($node, 'maintainer_idle');
 	is(kv_check_clean($node, 'even', 'other'), '', 'sound');
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE even, other');

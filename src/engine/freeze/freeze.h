@@ -77,7 +77,7 @@ extern void kv_freeze_gucs(void);	/* at load: defines its settings */
 /* What a pass over the stores does to each shard. */
 extern void kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now);
 /*
- * The store and shard with the largest active delta; NULL: there is none.  Without the
+ * The store and shard with the largest deltas, active and sealed; NULL: there are none.  Without the
  * shards of except and, if idle, those that somebody freezes.
  */
 extern KvStore *kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno);

@@ -84,6 +84,13 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 	}
 }
 
+/* A freeze that has failed has left what it had sealed, and memory may be short for that. */
+static Size
+bytes_of_deltas(const KvShard *shard)
+{
+	return shard->active.bytes + shard->sealed.bytes;
+}
+
 KvStore *
 kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
 {
@@ -99,10 +106,10 @@ kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
 		{
 			KvShard    *shard = kv_shard(store, i);
 
-			if (shard->active.bytes > bytes && (!idle || shard->maintainer == 0) &&
+			if (bytes_of_deltas(shard) > bytes && (!idle || shard->maintainer == 0) &&
 				!list_member_ptr(except, shard))
 			{
-				bytes = shard->active.bytes;
+				bytes = bytes_of_deltas(shard);
 				largest = store;
 				*shardno = i;
 			}
@@ -216,7 +223,7 @@ help_maintainer(uint64 before, List **failed)
 		{
 			uint32		shardno;
 			KvStore    *store = kv_largest_delta(stores, *failed, true, &shardno);
-			Size		bytes = store == NULL ? 0 : kv_shard(store, shardno)->active.bytes;
+			Size		bytes = store == NULL ? 0 : bytes_of_deltas(kv_shard(store, shardno));
 
 			kv_maintenance_interrupts();
 			if (store == NULL)
