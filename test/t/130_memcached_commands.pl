@@ -106,6 +106,18 @@ is(sql("SELECT count(*) FROM cache WHERE key ~ '^p' AND convert_from(value, 'UTF
 mc_send($c, 'get ' . join(' ', map { "p$_" } 1 .. 1000) . "\r\n");
 is(scalar(grep { mc_line($c) eq "VALUE p$_ 0 " . length $_ and mc_line($c) eq $_ } 1 .. 1000), 1000, 'a get of a thousand keys');
 is(mc_line($c), 'END', '... ends');
+mc_send($c, join '', map { "set v$_ 0 0 20000\r\n" . chr(65 + $_) x 20000 . "\r\n" } 1 .. 40);
+is(scalar(grep { mc_line($c) eq 'STORED' } 1 .. 40), 40, 'values that are long');
+mc_send($c, 'get ' . join(' ', map { "v$_ p$_" } 1 .. 40) . "\r\n");
+is(scalar(grep { mc_line($c) eq "VALUE v$_ 0 20000" and mc_line($c) eq chr(65 + $_) x 20000 and mc_line($c) eq "VALUE p$_ 0 " . length $_ and mc_line($c) eq $_ } 1 .. 40), 40, '... in one get');
+is(mc_line($c), 'END', '... ends');
+sql("SELECT kvfdw_freeze('cache')");
+cmp_ok(sql("SELECT kvfdw_split('cache')"), '>', 1, 'a table of several shards');
+sql("DELETE FROM cache WHERE key ~ '^p.*3'; UPDATE cache SET value = value || ' too' WHERE key ~ '^p.*4\$'");
+mc_send($c, 'get ' . join(' ', map { 'p' . $_ * 7919 % 1009 } 1 .. 1008) . "\r\n");
+my @wanted = map { /4$/ ? "$_ too" : $_ } grep { $_ >= 1 && $_ <= 1000 && !/3/ } map { $_ * 7919 % 1009 } 1 .. 1008;
+is(scalar(grep { mc_line($c) eq 'VALUE p' . $_ =~ s/ too//r . ' 0 ' . length $_ and mc_line($c) eq $_ } @wanted), scalar(@wanted), '... has a thousand keys, or has them no more');
+is(mc_line($c), 'END', '... no others');
 mc_send($c, "set i 0 0 1\r\n0\r\n" . "incr i 1\r\n" x 500);
 is(join(' ', map { mc_line($c) } 0 .. 500), join(' ', 'STORED', 1 .. 500), 'each incr has its own answer');
 cmp_ok(mc_stat($node, 'merged_writes'), '>', 0, '... though they were written together');

@@ -197,6 +197,20 @@ SKIP:
 	$holder->quit;
 }
 
+# ---- a get of many keys, while their shard is split ----
+SKIP:
+{
+	skip 'stop points need a test build', 2 unless $faults;
+	sql("INSERT INTO cache SELECT 'r' || lpad(g::text, 4, '0'), 0, NULL, g::text::bytea FROM generate_series(1, 1000) g");
+	worker_stop_points($node, 'points_routed=wait');
+	mc_send($c, "get r0001 r0999 r0500 r1001 r0250 r0750\r\n");
+	stopped($node, 'points_routed');
+	worker_stop_points($node, '');
+	cmp_ok(sql("SELECT kvfdw_split('cache')"), '>', 1, 'a shard is split that a get has been led to');
+	go_on($node, 'points_routed');
+	is(join('|', map { mc_line($c) } 1 .. 11), 'VALUE r0001 0 1|1|VALUE r0999 0 3|999|VALUE r0500 0 3|500|VALUE r0250 0 3|250|VALUE r0750 0 3|750|END', '... which finds its keys where they are');
+}
+
 # ---- clients that are slow, but not dead ----
 my $large = join '', map { chr(97 + $_ % 26) } 1 .. 1024 * 1024;
 set($c, 'large', $large);

@@ -84,6 +84,7 @@ kv_key_prefix_behind(const uint8 *key, int keylen, int common)
 	return keylen > common ? kv_key_prefix(key + common, keylen - common) : 0;
 }
 
+#define KV_FOUND_TOGETHER	16	/* so many keys at most are searched for at once */
 #define KV_PREFIXES_LINE	8	/* in a cache line */
 
 /*

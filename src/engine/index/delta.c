@@ -170,6 +170,58 @@ kv_delta_find(const KvDelta *delta, const uint8 *key, int keylen)
 	return NULL;
 }
 
+/* The only entry of a leaf that has the key's prefix; n: there is none, -1: there are several. */
+static int
+leaf_candidate(const KvNode *leaf, KvKey key)
+{
+	uint64		low;
+	uint64		high;
+
+	if (leaf->common > 0 && kv_key_beside(key.data, key.len, leaf->beginning, leaf->common) != 0)
+		return leaf->n;
+	kv_prefixes_equal(leaf->prefix, leaf->n, node_prefix(leaf, key.data, key.len), &low, &high);
+	return low == high ? leaf->n : high - low == 1 ? (int) low : -1;
+}
+
+void
+kv_delta_find_all(const KvDelta *delta, const KvKey *keys, int n, KvDeltaItem **items)
+{
+	const KvNode *leaves[KV_FOUND_TOGETHER];
+	int			at[KV_FOUND_TOGETHER];
+
+	Assert(n <= KV_FOUND_TOGETHER);
+	memset(items, 0, n * sizeof(KvDeltaItem *));
+	if (!DsaPointerIsValid(delta->root))
+		return;
+	for (int i = 0; i < n; i++)
+		leaves[i] = node_at(descend(delta, keys[i].data, keys[i].len, NULL, NULL));
+	for (int i = 0; i < n; i++)
+	{
+		at[i] = leaf_candidate(leaves[i], keys[i]);
+		if (at[i] >= 0 && at[i] < leaves[i]->n)
+			__builtin_prefetch(&leaves[i]->item[at[i]]);
+	}
+	for (int i = 0; i < n; i++)
+	{
+		if (at[i] < 0)
+			items[i] = kv_delta_find(delta, keys[i].data, keys[i].len);
+		else if (at[i] < leaves[i]->n)
+		{
+			items[i] = kv_address(leaves[i]->item[at[i]]);
+			__builtin_prefetch(items[i]);
+		}
+	}
+	for (int i = 0; i < n; i++)
+	{
+		if (items[i] == NULL)
+			continue;
+		if (items[i]->keylen == keys[i].len && memcmp(items[i]->key, keys[i].data, keys[i].len) == 0)
+			__builtin_prefetch(kv_address(items[i]->newest));
+		else
+			items[i] = NULL;
+	}
+}
+
 static KvDeltaItem *
 cursor_item(KvDeltaCursor *cursor)
 {

@@ -464,18 +464,14 @@ equal_behind(const uint64 *prefixes, uint64 n, const uint8 *common, int common_l
 		*low = *high = beside < 0 ? 0 : n;
 }
 
-void
-kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
+/* The number of pages whose first entry comes before the key; the last of them begins to be fetched. */
+static uint64
+pages_before(KvRun *run, const uint8 *key, int keylen)
 {
 	uint64		low;
 	uint64		high;
-	uint64		pageno;
-	const char *page;
-	int			first_len;
-	int			common = run->header.common;
 
-	/* the number of pages whose first entry comes before the key */
-	equal_behind(run->fence, run->header.npages, run->common, common, key, keylen, &low, &high);
+	equal_behind(run->fence, run->header.npages, run->common, run->header.common, key, keylen, &low, &high);
 	while (low < high)
 	{
 		uint64		middle = low + (high - low) / 2;
@@ -485,18 +481,28 @@ kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 		else
 			high = middle;
 	}
+	if (low > 0)
+		kv_prefixes_fetch(page_prefixes(run->map + low * RUN_PAGE_SIZE), PREFIXES_FETCHED);
+	return low;
+}
 
+/* So many pages begin before the key: have the cursor where kv_run_seek has it. */
+static void
+seek_behind(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor *cursor)
+{
 	cursor->run = run;
 	cursor->index = 0;
-	cursor->page = low;
-	if (low > 0)
+	cursor->page = before;
+	if (before > 0)
 	{
 		/* the answer is in the last of them, or starts the page behind it */
-		pageno = low - 1;
-		kv_prefixes_fetch(page_prefixes(run->map + (pageno + 1) * RUN_PAGE_SIZE),
-						  PREFIXES_FETCHED);
-		page = run_page(run, pageno);
-		common = page_common(page);
+		uint64		pageno = before - 1;
+		const char *page = run_page(run, pageno);
+		int			common = page_common(page);
+		int			first_len;
+		uint64		low;
+		uint64		high;
+
 		equal_behind(page_prefixes(page), page_entries(page),
 					 common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen, &low, &high);
 		while (low < high)
@@ -515,6 +521,25 @@ kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 		}
 	}
 	cursor->valid = cursor->page < run->header.npages;
+}
+
+void
+kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
+{
+	seek_behind(run, pages_before(run, key, keylen), key, keylen, cursor);
+	kv_run_believe();
+}
+
+void
+kv_run_seek_all(KvRun *run, const KvKey *keys, int n, KvRunCursor *cursors)
+{
+	uint64		before[KV_FOUND_TOGETHER];
+
+	Assert(n <= KV_FOUND_TOGETHER);
+	for (int i = 0; i < n; i++)
+		before[i] = pages_before(run, keys[i].data, keys[i].len);
+	for (int i = 0; i < n; i++)
+		seek_behind(run, before[i], keys[i].data, keys[i].len, &cursors[i]);
 	kv_run_believe();
 }
 

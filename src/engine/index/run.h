@@ -124,6 +124,8 @@ typedef struct KvRunCursor
  * 0, not valid.
  */
 extern void kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor);
+/* Likewise for several keys at once, up to KV_FOUND_TOGETHER (base/key.h), which takes less time for each. */
+extern void kv_run_seek_all(KvRun *run, const KvKey *keys, int n, KvRunCursor *cursors);
 /* Is the cursor at an entry of this key? */
 extern bool kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen);
 /* Last entry with entry key < key; key NULL: the last entry. For descending scans. */

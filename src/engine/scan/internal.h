@@ -202,6 +202,11 @@ extern int	kv_batch_first_rows(KvScan *scan);
 /* The row of a key, of which row gets what the snapshot sees; false: there is none. */
 extern bool kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row);
 /*
+ * Likewise of several keys, up to KV_FOUND_TOGETHER (base/key.h): each shard's lock is taken once
+ * for all that it has of them, mostly.
+ */
+extern void kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, bool *found);
+/*
  * Read the keys of the shard where reading begins: first, under its lock, what is in its
  * deltas, up to so many keys or, with their values, bytes.  Returns the runs that belong
  * to them.

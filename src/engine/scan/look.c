@@ -8,6 +8,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 
+#include "engine/base/key.h"
 #include "engine/engine.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
@@ -33,24 +34,32 @@ take_row(KvLook *look, const KvBatchRow *row)
 		row->value == NULL ? KV_LOOK_UNREAD : KV_LOOK_FOUND;
 }
 
-int
-kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
+/* Which of the next looks, up to n, have a row; those are added to the scan's.  Returns how many looks were done. */
+static int
+find_rows(KvScan *scan, KvLook *looks, int n, Size *bytes)
 {
-	KvScan		scan;
+	KvBatchRow *rows = &scan->rows[scan->nrows];
+	KvKey		keys[KV_FOUND_TOGETHER];
+	bool		found[KV_FOUND_TOGETHER];
+	int			nkeys = 0;
 	int			done;
+	int			next = 0;
 
-	if (n == 0)
-		return 0;
-	begin_look(&scan, store, snapshot, n);
+	CHECK_FOR_INTERRUPTS();
+	for (int i = 0; i < n; i++)
+	{
+		if (!looks[i].passed)
+			keys[nkeys++] = looks[i].key;
+	}
+	kv_batch_find_points(scan, keys, nkeys, rows, found);
 	for (done = 0; done < n && *bytes > 0; done++)
 	{
 		KvLook	   *look = &looks[done];
-		KvBatchRow *row = &scan.rows[scan.nrows];
+		const KvBatchRow *row = &rows[next];
 
-		CHECK_FOR_INTERRUPTS();
 		look->status = KV_LOOK_NONE;
 		look->problem = 0;
-		if (look->passed || !kv_batch_find_point(&scan, look->key, row))
+		if (look->passed || !found[next++])
 			continue;
 		look->status = KV_LOOK_UNREAD;
 		look->version = row->version;
@@ -59,8 +68,24 @@ kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
 			.form = KV_LOCATION_FORM(row->version.location), .len = row->version.len
 		};
 		*bytes -= Min(*bytes, row->version.len);
-		scan.nrows++;
+		if (&scan->rows[scan->nrows] != row)
+			scan->rows[scan->nrows] = *row;
+		scan->nrows++;
 	}
+	return done;
+}
+
+int
+kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
+{
+	KvScan		scan;
+	int			done = 0;
+
+	if (n == 0)
+		return 0;
+	begin_look(&scan, store, snapshot, n);
+	while (done < n && *bytes > 0)
+		done += find_rows(&scan, &looks[done], Min(n - done, KV_FOUND_TOGETHER), bytes);
 	kv_batch_fetch_near(&scan);
 	for (int i = 0, row = 0; i < done; i++)
 	{

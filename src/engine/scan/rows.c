@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
+#include "engine/io/io.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
@@ -126,6 +127,27 @@ kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *ver
 
 /* ---- one key ---- */
 
+static void
+begin_row(KvBatchRow *row, KvKey key)
+{
+	row->key = key.data;
+	row->keylen = key.len;
+	row->value = NULL;
+	row->verified = row->headed = row->no_tier = false;
+	row->problem = 0;
+}
+
+/* Is what was found of a row's key a value?  One without bytes is here. */
+static bool
+is_there(const KvScan *scan, KvBatchRow *row)
+{
+	if (row->version.kind != KV_VERSION_PUT)
+		return false;
+	if (row->value == NULL && scan->want_values && row->version.len == 0)
+		row->value = "";
+	return true;
+}
+
 bool
 kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 {
@@ -134,11 +156,7 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 	KvDeltaItem *item;
 	bool		found = false;
 
-	row->key = key.data;
-	row->keylen = key.len;
-	row->value = NULL;
-	row->verified = row->headed = row->no_tier = false;
-	row->problem = 0;
+	begin_row(row, key);
 	set = kv_key_view(scan->store, key, &shard);
 	item = kv_delta_find(&shard->active, key.data, key.len);
 	if (item)
@@ -155,10 +173,129 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 
 	if (!found)
 		found = kv_runset_find(set, key, &scan->view, &row->version);
-	if (found && row->version.kind == KV_VERSION_PUT && row->value == NULL &&
-		scan->want_values && row->version.len == 0)
-		row->value = "";
-	return found && row->version.kind == KV_VERSION_PUT;
+	return found && is_there(scan, row);
+}
+
+/* ---- several keys ---- */
+
+#define KV_COPIED_AT_ONCE	((Size) 64 * 1024)	/* of values in slots, under one hold of a shard's lock */
+
+typedef struct KvPoint
+{
+	KvBatchRow *row;
+	KvRoute		route;
+	bool		wanted;			/* it was not looked for */
+	bool		found;
+} KvPoint;
+
+/* Some of one shard. */
+typedef struct KvPoints
+{
+	int			n;
+	KvKey		keys[KV_FOUND_TOGETHER];
+	KvPoint    *points[KV_FOUND_TOGETHER];
+} KvPoints;
+
+static void
+add_point(KvPoints *points, KvPoint *point)
+{
+	points->keys[points->n] = (KvKey) {point->row->key, point->row->keylen};
+	points->points[points->n++] = point;
+}
+
+/*
+ * Find them in a delta; those that are not there are added to rest, and those stay wanted whose
+ * values would be too many to copy, but for the first.  Lock held, shared.
+ */
+static void
+find_in_delta(KvScan *scan, const KvShard *shard, const KvDelta *delta, const KvPoints *points, KvPoints *rest)
+{
+	KvDeltaItem *items[KV_FOUND_TOGETHER];
+	Size		copied = 0;
+
+	rest->n = 0;
+	kv_delta_find_all(delta, points->keys, points->n, items);
+	for (int i = 0; i < points->n; i++)
+	{
+		KvPoint    *point = points->points[i];
+		KvBatchRow *row = point->row;
+
+		point->wanted = copied > KV_COPIED_AT_ONCE;
+		if (point->wanted)
+			continue;
+		point->found = items[i] != NULL &&
+			kv_chain_visible(items[i]->newest, &scan->view, &row->version);
+		if (!point->found)
+			add_point(rest, point);
+		else if (row->version.kind == KV_VERSION_PUT)
+			row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+		if (row->value != NULL)
+			copied += row->version.len;
+	}
+}
+
+/* Find them in the runs, without the lock. */
+static void
+find_in_runs(KvScan *scan, const KvRunSet *set, const KvPoints *points)
+{
+	KvVersion  *versions[KV_FOUND_TOGETHER];
+	bool		found[KV_FOUND_TOGETHER];
+
+	for (int i = 0; i < points->n; i++)
+		versions[i] = &points->points[i]->row->version;
+	kv_runset_find_all(set, points->keys, points->n, &scan->view, versions, found);
+	for (int i = 0; i < points->n; i++)
+		points->points[i]->found = found[i];
+}
+
+/* Of n points find those that are wanted and in the first one's shard. */
+static void
+find_in_shard(KvScan *scan, KvPoint *first, int n)
+{
+	uint32		shardno = first->route.shardno;
+	KvShard    *shard = kv_shard(scan->store, shardno);
+	const KvRunSet *set = kv_shard_view(scan->store, shardno);
+	KvPoints	here;
+	KvPoints	older;
+	KvPoints	rest;
+
+	here.n = 0;
+	for (KvPoint *point = first; point < first + n; point++)
+	{
+		if (point->wanted && point->route.shardno == shardno && kv_route_holds(shard, point->route))
+			add_point(&here, point);
+	}
+	find_in_delta(scan, shard, &shard->active, &here, &older);
+	find_in_delta(scan, shard, &shard->sealed, &older, &rest);
+	LWLockRelease(&shard->lock);
+	if (rest.n > 0)
+		find_in_runs(scan, set, &rest);
+	/* else there is a newer map than the one by which it was looked for here */
+	if (first->wanted)
+		first->route = kv_route(scan->store, (KvKey) {first->row->key, first->row->keylen});
+}
+
+void
+kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, bool *found)
+{
+	KvPoint		points[KV_FOUND_TOGETHER];
+
+	Assert(n <= KV_FOUND_TOGETHER);
+	for (int i = 0; i < n; i++)
+	{
+		begin_row(&rows[i], keys[i]);
+		points[i] = (KvPoint) {.row = &rows[i], .route = kv_route(scan->store, keys[i]), .wanted = true};
+	}
+	KV_STOP_POINT("points_routed");
+	for (int i = 0; i < n;)
+	{
+		if (points[i].wanted)
+			find_in_shard(scan, &points[i], n - i);
+		else
+			i++;
+	}
+	for (int i = 0; i < n; i++)
+		found[i] = points[i].found && is_there(scan, &rows[i]);
 }
 
 /* ---- the keys of a range ---- */

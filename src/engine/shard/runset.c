@@ -16,6 +16,7 @@
 
 #include "engine/base/area.h"
 #include "engine/base/hash.h"
+#include "engine/base/key.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
@@ -246,19 +247,49 @@ kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnatio
 	}
 }
 
-bool
-kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view, KvVersion *version)
+/* The next version of a walk that is seen. */
+static bool
+next_visible(KvRunVersions *walk, const KvView *view, KvVersion *version)
 {
-	KvRunVersions walk;
 	uint32		incarnation;
 
-	kv_run_versions_begin(&walk, set, key);
-	while (kv_run_versions_next(&walk, version, &incarnation))
+	while (kv_run_versions_next(walk, version, &incarnation))
 	{
 		if (kv_version_visible(version, view, incarnation))
 			return true;
 	}
 	return false;
+}
+
+bool
+kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view, KvVersion *version)
+{
+	KvRunVersions walk;
+
+	kv_run_versions_begin(&walk, set, key);
+	return next_visible(&walk, view, version);
+}
+
+void
+kv_runset_find_all(const KvRunSet *set, const KvKey *keys, int n, const KvView *view,
+				   KvVersion **versions, bool *found)
+{
+	KvRunCursor cursors[KV_FOUND_TOGETHER];
+
+	if (set->nruns > 0)
+		kv_run_seek_all(set->runs[0], keys, n, cursors);
+	for (int i = 0; i < n; i++)
+	{
+		KvRunVersions walk;
+
+		kv_run_versions_begin(&walk, set, keys[i]);
+		if (set->nruns > 0)
+		{
+			walk.run = 0;
+			walk.cursor = cursors[i];
+		}
+		found[i] = next_visible(&walk, view, versions[i]);
+	}
 }
 
 bool

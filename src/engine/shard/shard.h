@@ -500,6 +500,9 @@ extern bool kv_run_versions_next(KvRunVersions *walk, KvVersion *version,
 /* The version of a key in the runs, or in a delta's chain (shard's lock), that is seen. */
 extern bool kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view,
 						   KvVersion *version);
+/* Likewise in the runs of several keys, up to KV_FOUND_TOGETHER (base/key.h). */
+extern void kv_runset_find_all(const KvRunSet *set, const KvKey *keys, int n, const KvView *view,
+							   KvVersion **versions, bool *found);
 extern bool kv_chain_visible(dsa_pointer newest, const KvView *view, KvVersion *version);
 /* Forget the cached run sets of a store, or of all stores if it is NULL. */
 extern void kv_runset_forget(const KvStore *store);
