@@ -515,31 +515,72 @@ keep(KvMcConnection *conn, const char *data, size_t length)
 	out->end += length;
 }
 
+static void
+add_piece(const char *data, size_t length)
+{
+	said.pieces[said.npieces].iov_base = unconstify(char *, data);
+	said.pieces[said.npieces++].iov_len = length;
+}
+
+/* Bytes that were copied behind the others are said. */
+static void
+add_copied(size_t length)
+{
+	struct iovec *last = said.npieces > 0 ? &said.pieces[said.npieces - 1] : NULL;
+	const char *data = said.copied + said.used;
+
+	said.used += length;
+	if (last != NULL && (char *) last->iov_base + last->iov_len == data)
+		last->iov_len += length;
+	else if (length > 0)
+		add_piece(data, length);
+}
+
 void
 kv_mc_tell(KvMcConnection *conn, const char *data, size_t length)
 {
-	struct iovec *last = said.npieces > 0 ? &said.pieces[said.npieces - 1] : NULL;
 	bool		copied = length < SAID_COPIED;
 
 	if (length == 0)
 		return;
 	if (said.npieces == SAID_PIECES || (copied && SAID_ROOM - said.used < length))
-	{
 		kv_mc_send(conn);
-		last = NULL;
-	}
-	if (copied)
+	if (!copied)
 	{
-		data = memcpy(said.copied + said.used, data, length);
-		said.used += length;
-		if (last != NULL && (char *) last->iov_base + last->iov_len == data)
-		{
-			last->iov_len += length;
-			return;
-		}
+		add_piece(data, length);
+		return;
 	}
-	said.pieces[said.npieces].iov_base = unconstify(char *, data);
-	said.pieces[said.npieces++].iov_len = length;
+	memcpy(said.copied + said.used, data, length);
+	add_copied(length);
+}
+
+char *
+kv_mc_say_head(KvMcConnection *conn)
+{
+	if (said.npieces == SAID_PIECES || SAID_ROOM - said.used < KV_MC_HEAD_SIZE)
+		kv_mc_send(conn);
+	return said.copied + said.used;
+}
+
+void
+kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces)
+{
+	size_t		length = pieces->head_length + pieces->value_length + pieces->tail_length;
+	char	   *behind = said.copied + said.used + pieces->head_length;
+
+	Assert(pieces->head_length == 0 || pieces->head == said.copied + said.used);
+	if (length < SAID_COPIED && length <= SAID_ROOM - said.used)
+	{
+		if (pieces->value_length > 0)
+			memcpy(behind, pieces->value, pieces->value_length);
+		if (pieces->tail_length > 0)
+			memcpy(behind + pieces->value_length, pieces->tail, pieces->tail_length);
+		add_copied(length);
+		return;
+	}
+	add_copied(pieces->head_length);
+	kv_mc_tell(conn, pieces->value, pieces->value_length);
+	kv_mc_tell(conn, pieces->tail, pieces->tail_length);
 }
 
 /* How many bytes of an attempt to send count as sent. */

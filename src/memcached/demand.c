@@ -4,12 +4,6 @@
  */
 #include "memcached/internal.h"
 
-bool
-kv_mc_may_change(const KvMcRequest *request)
-{
-	return kv_mc_writes(request) || request->command == KV_MC_META_GET;
-}
-
 static bool
 stores_item(const KvMcRequest *request)
 {

@@ -222,6 +222,9 @@ extern void kv_mc_set_working(KvMcConnection *conn, bool working);
 extern void kv_mc_last_in_line(KvMcConnection *conn);
 /* Bytes for the client; those of 4 kB and more are not copied before kv_mc_send. */
 extern void kv_mc_tell(KvMcConnection *conn, const char *data, size_t length);
+/* Where the head of a reply is to be printed, of up to KV_MC_HEAD_SIZE bytes; then the reply, with that head. */
+extern char *kv_mc_say_head(KvMcConnection *conn);
+extern void kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces);
 /* Send what was said since the last call; what the socket does not take is kept. */
 extern void kv_mc_send(KvMcConnection *conn);
 /* Replies that nobody takes are too many: disconnect who has taken none for the longest time. */
@@ -464,10 +467,15 @@ extern void kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const 
 /* ---- demand.c: what a request needs of its table ---- */
 
 /* A plain mg changes an item that is stale: it marks it. */
-extern bool kv_mc_may_change(const KvMcRequest *request);
+static inline bool
+kv_mc_may_change(const KvMcRequest *request)
+{
+	return request->command > KV_MC_GET && (request->command == KV_MC_META_GET || kv_mc_writes(request));
+}
+
+/* What it comes with and needs of the table: a value, privileges; NULL, or the reply: columns that are not there. */
 extern bool kv_mc_has_value(const KvMcRequest *request);
 extern AclMode kv_mc_privileges(const KvMcRequest *request, int64 now);
-/* NULL, or the reply: the table has not the columns for it. */
 extern const char *kv_mc_lacks_column(const KvMcTable *table, const KvMcRequest *request);
 
 /* ---- turn.c ---- */
@@ -498,6 +506,15 @@ typedef struct KvMcTurn
 
 /* Do them: then each connection is parked, or has its replies said and its input consumed. */
 extern void kv_mc_turn_run(KvMcTurn *turn);
+
+/* ---- hash.c ---- */
+
+/* For this process alone, and its like. */
+extern uint32 kv_mc_hash(const char *key, int length);
+/* A turn begins to write. */
+extern void kv_mc_begin_writes(void);
+/* Was a key of this hash written in the last few turns, so that sessions may be waiting for its row?  Notes that it is. */
+extern bool kv_mc_was_written(uint32 hash);
 
 /* ---- commit.c ---- */
 /* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */

@@ -107,6 +107,28 @@ too_long(const KvMcInput *in, size_t length)
 
 /* ---- get, gets, gat, gats ---- */
 
+#define EACH_BYTE(byte)	(UINT64_C(0x0101010101010101) * (byte))
+
+/* The first byte that is a space, or a control character; there is one.  Looks at eight at a time. */
+static const char *
+find_low(const char *at, const char *end)
+{
+	for (; end - at >= 8; at += 8)
+	{
+		uint64_t	word;
+		uint64_t	low;
+
+		/* borrows go upwards: so the lowest byte that is marked is one, the next ones may be none */
+		memcpy(&word, at, 8);
+		low = (word - EACH_BYTE(' ' + 1)) & ~word & EACH_BYTE(0x80);
+		if (low != 0)
+			return at + __builtin_ctzll(low) / 8;
+	}
+	while ((unsigned char) *at > ' ')
+		at++;
+	return at;
+}
+
 /* The next key of the line of a get, which is there. */
 static bool
 take_key(KvMcInput *in)
@@ -118,8 +140,8 @@ take_key(KvMcInput *in)
 	while (*at == ' ')
 		at++;
 	request->key = at;
-	while ((unsigned char) *at > ' ' || (*at != ' ' && *at != '\n' && !(at[0] == '\r' && at[1] == '\n')))
-		at++;
+	for (at = find_low(at, in->end); *at != ' ' && *at != '\n' && !(at[0] == '\r' && at[1] == '\n');)
+		at = find_low(at + 1, in->end);
 	request->key_length = (uint16_t) (at - request->key);
 	while (*at == ' ')
 		at++;

@@ -24,7 +24,6 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -35,8 +34,6 @@
 #define MAX_CHANGED		3		/* attempts at a row that others change */
 #define SUSPICION		64		/* so many requests for a table go without an ERROR, and it is none */
 #define MOST_SUSPECTS	8		/* so many tables may become suspected in one turn */
-#define RECENT_KEYS		4096
-#define RECENT_TURNS	4
 #define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
 #define NUMBER_WORKER	54		/* bits; above them the process's number */
 
@@ -73,6 +70,8 @@ typedef struct KvMcAttempt
 	bool		wrote;
 	bool		trouble;		/* to be rolled back */
 	bool		alone;			/* one request, be its table suspected or not */
+	const KvMcConnection *like; /* a get of this client may be done … */
+	const KvMcTable *like_at;	/* … in this table, or NULL: so may its next ones */
 	KvMcTable  *at;				/* the table that is being worked at, or NULL */
 	KvMcKey    *keys;
 	int			nkeys;
@@ -89,14 +88,6 @@ static uint64 next_number = 0;
 static bool flushes_for_all = false;	/* each client of this process is in the turn, or held */
 static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the turn has flushed the WAL so far, … */
 static TimestampTz flushed_since = 0;	/* … and began with it then */
-
-/* Keys that were written a moment ago, by their hash. */
-static struct
-{
-	uint32		hash;
-	uint32		turn;
-}			recent[RECENT_KEYS];
-static uint32 writing_turns = RECENT_TURNS + 1;
 
 /* ---- answers that need no row ---- */
 
@@ -159,7 +150,7 @@ any_live(const KvMcAttempt *attempt)
 static int
 find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
 {
-	uint32		hash = hash_bytes((const unsigned char *) data, length) + table->relid;
+	uint32		hash = kv_mc_hash(data, length) + table->relid;
 	uint32		bucket = hash;
 	KvMcKey    *key;
 
@@ -174,7 +165,6 @@ find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
 			return number;
 	}
 	key = &attempt->keys[attempt->nkeys];
-	memset(key, 0, sizeof(*key));
 	key->table = table;
 	key->data = data;
 	key->length = length;
@@ -222,6 +212,23 @@ is_blind(const KvMcTable *table, const KvMcRequest *request, int64 now)
 	return expires == 0 || expires > now;
 }
 
+/* The request is one that may be done. */
+static void
+take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
+{
+	const KvMcRequest *request = &task->request;
+	const char *key = kv_mc_key(request);
+	const char *problem = kv_mc_row_bad_key(table, key, request->key_length);
+
+	if (problem != NULL)
+	{
+		answer(task, KV_MC_CLIENT_ERROR, problem);
+		return;
+	}
+	task->key = find_key(attempt, table, key, request->key_length);
+	attempt->keys[task->key].blind &= is_blind(table, request, attempt->fold.now);
+}
+
 /*
  * Find the key of a request, or its reply if nothing can be done.  Who may not do it has
  * no lock taken and nothing made for him.
@@ -236,7 +243,10 @@ route(KvMcAttempt *attempt, int i)
 	const char *problem;
 
 	attempt->at = table;
-	if (table == NULL)
+	if (table != NULL && table == attempt->like_at && task->conn == attempt->like &&
+		request->command == KV_MC_GET)
+		take_key(attempt, task, table);
+	else if (table == NULL)
 		answer_error(task, "42P01 no table serves this key");
 	else if (table->suspicion > 0 && !attempt->alone)
 		task->conn->suspect = i;
@@ -251,16 +261,16 @@ route(KvMcAttempt *attempt, int i)
 		set_aside(attempt, i, KV_MC_TABLE_CLOSED, InvalidTransactionId);
 	else if (table->state == KV_MC_TABLE_UNUSABLE)
 		answer_error(task, MemoryContextStrdup(turn_context, table->reason));
-	else if ((problem = kv_mc_row_bad_key(table, key, request->key_length)) != NULL ||
-			 (kv_mc_has_value(request) &&
-			  (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL))
+	else if (kv_mc_has_value(request) &&
+			 (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL)
 		answer(task, KV_MC_CLIENT_ERROR, problem);
 	else if ((problem = kv_mc_lacks_column(table, request)) != NULL)
 		answer_error(task, problem);
 	else
 	{
-		task->key = find_key(attempt, table, key, request->key_length);
-		attempt->keys[task->key].blind &= is_blind(table, request, attempt->fold.now);
+		take_key(attempt, task, table);
+		attempt->like = task->conn;
+		attempt->like_at = request->command == KV_MC_GET ? table : NULL;
 	}
 }
 
@@ -275,8 +285,9 @@ route_all(KvMcAttempt *attempt)
 	attempt->mask = nbuckets - 1;
 	attempt->buckets = palloc(nbuckets * sizeof(int));
 	memset(attempt->buckets, 0xff, nbuckets * sizeof(int));
-	attempt->keys = palloc_extended(n * sizeof(KvMcKey), MCXT_ALLOC_HUGE);
+	attempt->keys = palloc_extended(n * sizeof(KvMcKey), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	attempt->nkeys = 0;
+	attempt->like_at = NULL;
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
 		const KvMcRequest *request = &attempt->tasks[i]->request;
@@ -454,9 +465,12 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 	uint64		cas = key->item.cas;
 
 	attempt->at = key->table;
-	key->retried |= task->conn->parked_since != 0;
-	key->impatient |= kv_mc_parked_for(task->conn, kv_mc_lock_timeout_ms / 2,
-									   GetCurrentTransactionStartTimestamp());
+	if (task->conn->parked_since != 0)
+	{
+		key->retried = true;
+		key->impatient |= kv_mc_parked_for(task->conn, kv_mc_lock_timeout_ms / 2,
+										   GetCurrentTransactionStartTimestamp());
+	}
 	if (key->failed)
 	{
 		/* nothing of the value matters to who sets or deletes it */
@@ -479,8 +493,9 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 		answer_denied(task, key->table);
 		return;
 	}
-	attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
-		!may(task, key->table, ACL_UPDATE);
+	if (request->command == KV_MC_META_GET)
+		attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
+			!may(task, key->table, ACL_UPDATE);
 	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
 	/* an item that is made where there is none has no other columns, whether that is in one turn or in two */
 	if (!key->item.exists)
@@ -502,18 +517,6 @@ do_all(KvMcAttempt *attempt)
 	next_number = attempt->fold.next_cas;
 }
 
-/* Is the row one that sessions may be waiting for?  Notes that it is written. */
-static bool
-was_written(const KvMcKey *key)
-{
-	uint32		i = key->hash % RECENT_KEYS;
-	bool		was = recent[i].hash == key->hash && writing_turns - recent[i].turn <= RECENT_TURNS;
-
-	recent[i].hash = key->hash;
-	recent[i].turn = writing_turns;
-	return was;
-}
-
 static void
 write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 {
@@ -527,7 +530,7 @@ write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 	if (write == KV_MC_KEEP)
 		return;
 	attempt->at = key->table;
-	yields = (was_written(key) || key->retried) && !key->impatient;
+	yields = (kv_mc_was_written(key->hash) || key->retried) && !key->impatient;
 	if (write == KV_MC_PUT)
 		kv_mc_row_write(key->table, &key->item, &key->row, &put);
 	key->outcome = kv_put_if(key->table->store, key->look->key, expected,
@@ -559,7 +562,7 @@ write_all(KvMcAttempt *attempt)
 		if (cid == InvalidCommandId)
 		{
 			cid = GetCurrentCommandId(true);
-			writing_turns++;
+			kv_mc_begin_writes();
 		}
 		write_key(attempt, key, cid);
 	}

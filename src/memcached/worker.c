@@ -181,13 +181,10 @@ serve_interrupts(void)
 void
 kv_mc_answer(KvMcConnection *conn, const KvMcRequest *request, const KvMcReply *reply)
 {
-	char		head[KV_MC_HEAD_SIZE];
-	KvMcPieces	pieces = {0};
+	KvMcPieces	pieces;
 
-	kv_mc_print(request, reply, &conn->silenced, head, &pieces);
-	kv_mc_tell(conn, pieces.head, pieces.head_length);
-	kv_mc_tell(conn, pieces.value, pieces.value_length);
-	kv_mc_tell(conn, pieces.tail, pieces.tail_length);
+	kv_mc_print(request, reply, &conn->silenced, kv_mc_say_head(conn), &pieces);
+	kv_mc_tell_pieces(conn, &pieces);
 }
 
 static bool
