@@ -277,6 +277,8 @@ sub converse
 sub shown { my ($bytes) = @_; $bytes =~ s/([^ -~])/sprintf '\\x%02x', ord $1/ge; return length $bytes > 300 ? substr($bytes, 0, 300) . '…' : $bytes }
 
 my (%cas, $asked);
+# number 1 is used up: it is what is asked with where none is known, and older than any
+converse($_, "set a0 0 0 0\r\n\r\nmn\r\n", "MN\r\n") for values %where;
 converse($_, "flush_all\r\nmn\r\n", "MN\r\n") for values %where;
 for my $round (1 .. $rounds)
 {
