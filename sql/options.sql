@@ -183,7 +183,12 @@ INSERT INTO kv_space_schema.spaced VALUES (4, 'four');
 TRUNCATE kv_space_schema.spaced;
 SELECT count(*) FROM kv_space_schema.spaced;
 SELECT spcname FROM pg_shdepend JOIN pg_tablespace t ON t.oid = refobjid WHERE refclassid = 'pg_tablespace'::regclass AND objid = 'kv_space_schema.spaced'::regclass;
+-- Values leave one beside who reads and writes.
+INSERT INTO kv_space_schema.spaced VALUES (5, 'five');
 ALTER FOREIGN TABLE kv_space_schema.spaced OPTIONS (DROP tablespace);
+INSERT INTO kv_space_schema.spaced VALUES (6, 'six');
+SELECT kvfdw_compact('kv_space_schema.spaced') IS NOT NULL AS moved;
+SELECT * FROM kv_space_schema.spaced ORDER BY k;
 SELECT count(*) FROM pg_shdepend WHERE refclassid = 'pg_tablespace'::regclass AND objid = 'kv_space_schema.spaced'::regclass;
 DROP SCHEMA kv_space_schema CASCADE;
 REVOKE USAGE ON FOREIGN SERVER kvfdw FROM kv_space_user;

@@ -163,6 +163,19 @@ extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
 extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 /* In which tablespace its values lie, InvalidOid: in none; false as above. */
 extern bool kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace);
+/* A store with files of values in a tablespace.  False: none has. */
+extern bool kv_space_user(Oid tablespace, Oid *dboid, Oid *relid);
+/* Has it values in tablespaces, or may it have? */
+extern bool kv_store_has_tablespaces(Oid dboid, Oid relid);
+/*
+ * A table's values go to another tablespace, chunk by chunk, beside readers and writers.  follow: the catalog
+ * says so, and it is committed; new chunks are made there from then on.  ERROR: that cannot be made.
+ * can_follow false: they are leaving too many.  lies_in: it has followed, and is not asked to follow elsewhere.
+ */
+extern void kv_store_follow(KvStore *store, Oid tablespace);
+extern bool kv_store_can_follow(KvStore *store, Oid tablespace);
+extern bool kv_store_lies_in(KvStore *store, Oid tablespace);
+extern void kv_store_follow_at_commit(KvStore *store, Oid tablespace);
 
 /* ---- reading (scan/scan.c) ---- */
 typedef struct KvScan KvScan;

@@ -59,8 +59,17 @@ directory_size(const char *path)
 uint64
 kv_store_size(KvStore *store)
 {
-	return directory_size(kv_path_store(&store->key)) +
-		(OidIsValid(store->shape.tablespace) ? directory_size(kv_path_values(&store->key)) : 0);
+	uint64		bytes = directory_size(kv_path_store(&store->key));
+	List	   *paths = kv_space_directories(&store->key);
+	ListCell   *cell;
+
+	foreach(cell, paths)
+	{
+		if (access(lfirst(cell), F_OK) == 0 || errno != ENOENT)
+			bytes += directory_size(lfirst(cell));
+	}
+	list_free_deep(paths);
+	return bytes;
 }
 
 static int

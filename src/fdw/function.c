@@ -346,6 +346,8 @@ kvfdw_compact(PG_FUNCTION_ARGS)
 	rel = open_our_table(PG_GETARG_OID(0), true, RowExclusiveLock);
 	store = kv_table_store(rel, false);
 	if (store)
+		(void) kv_table_store(rel, true);	/* which follows to the table's tablespace */
+	if (store)
 		kv_store_compact(store, PG_GETARG_BOOL(1), &done);
 
 	relation_close(rel, RowExclusiveLock);

@@ -452,20 +452,37 @@ check_commands(const AlterTableStmt *statement)
 	}
 }
 
+/* DROP TABLESPACE has failed: where there are still values say whose. */
+static void
+tell_values(void *detail)
+{
+	if (geterrcode() != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE)
+		return;
+	errdetail_internal("%s", (const char *) detail);
+	errhint("Wait until they have gone, or call kvfdw_compact for the table, and try again.");
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 				ProcessUtilityContext context, ParamListInfo params,
 				QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
+	ErrorContextCallback values = {.previous = error_context_stack, .callback = tell_values};
+
 	depth++;
 	PG_TRY();
 	{
+		if (IsA(pstmt->utilityStmt, DropTableSpaceStmt))
+			values.arg = kv_tablespace_use(((DropTableSpaceStmt *) pstmt->utilityStmt)->tablespacename);
+		if (values.arg != NULL)
+			error_context_stack = &values;
 		if (previous_utility)
 			previous_utility(pstmt, query, read_only, context, params, environment, dest,
 							 completion);
 		else
 			standard_ProcessUtility(pstmt, query, read_only, context, params, environment, dest,
 									completion);
+		error_context_stack = values.previous;
 		if (IsA(pstmt->utilityStmt, AlterTableStmt) && has_added())
 			check_commands((const AlterTableStmt *) pstmt->utilityStmt);
 		look_at_notes(depth, pstmt->utilityStmt);

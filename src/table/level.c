@@ -1,6 +1,6 @@
 /*
  * level.c
- *		A table's rows written anew because the table has another level or tablespace now.
+ *		A table's rows written anew because the table has another level now; or it goes to another tablespace.
  *
  * They go from store to store as they are stored, in whatever form, and become rows of the transaction that
  * does it.  So snapshots of before would see none of them, and may not read the new store (kv_table_read).
@@ -77,17 +77,32 @@ kv_table_read(Relation rel, Snapshot snapshot)
 	return store;
 }
 
-/* Do the table's options say another wal level or tablespace than its store has? */
+/* Do the table's options say another wal level than its store has? */
 static bool
 wants_other_store(const KvTable *table)
 {
 	KvWalLevel	level;
-	Oid			tablespace;
 
-	return (table->wal_given && kv_store_wal_level(MyDatabaseId, table->relid, &level) &&
-			level != table->wal) ||
-		(kv_store_tablespace(MyDatabaseId, table->relid, &tablespace) &&
-		 tablespace != table->tablespace);
+	return table->wal_given && kv_store_wal_level(MyDatabaseId, table->relid, &level) &&
+		level != table->wal;
+}
+
+/* After COMMIT its chunks go where the options say. */
+static void
+follow_tablespace(Relation rel)
+{
+	const KvTable *table = kv_table_get(rel);
+	KvStore    *store = kv_table_store(rel, false);
+
+	if (store == NULL || kv_store_lies_in(store, table->tablespace))
+		return;
+	if (!kv_store_can_follow(store, table->tablespace))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("foreign table \"%s\" cannot go to another tablespace yet", RelationGetRelationName(rel)),
+				 errdetail("Its values are still leaving as many tablespaces as they can at once."),
+				 errhint("Call kvfdw_compact for it, and try again.")));
+	kv_store_follow_at_commit(store, table->tablespace);
 }
 
 void
@@ -111,5 +126,7 @@ kv_table_apply_options(Oid relid)
 		rewrite_rows(rel, store, fresh);
 		kv_store_note_copied(fresh);
 	}
+	else if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true))
+		follow_tablespace(rel);
 	relation_close(rel, NoLock);
 }

@@ -717,7 +717,11 @@ kv_table_store(Relation rel, bool create)
 	if (unlikely(table->checked_store != store || (create && !table->writable)))
 		check_schema(rel, table, store, create, NIL);
 	if (!table->options_pending)
+	{
 		kv_store_bound_space(store, table->space_amp);
+		if (create && !RecoveryInProgress())
+			kv_store_follow(store, table->tablespace);
+	}
 	if (create)
 		kv_mark_ensure(table);
 	return store;

@@ -178,9 +178,9 @@ extern KvRenewed kv_renewed;
 extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
 /*
  * At the end of a transaction that has changed a table's options, so holds its
- * AccessExclusiveLock: if it has a wal option and its data was written with another, or lies
- * in another tablespace, writes that anew.  Does nothing if the table is gone or the change
- * was rolled back.
+ * AccessExclusiveLock: if it has a wal option and its data was written with another, writes that
+ * anew; else, if its chunks are made in another tablespace, notes that they are to follow at COMMIT.
+ * Does nothing if the table is gone or the change was rolled back.
  */
 extern void kv_table_apply_options(Oid relid);
 
@@ -192,6 +192,8 @@ extern Oid	kv_tablespace_of(Oid relid);
  * where that is.  ERROR: 42501, 42704, 22023, 0A000.
  */
 extern void kv_tablespace_settle(Oid relid);
+/* What to say if a tablespace cannot be dropped because it is not empty; NULL: there is no more to say. */
+extern char *kv_tablespace_use(const char *name);
 
 /* ---- rows.c ---- */
 typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);

@@ -8,8 +8,8 @@
  * What counts is not the name but the dependency on the tablespace, in pg_shdepend, that
  * is made of it when the option is set: a tablespace can be renamed.  DROP TABLESPACE
  * sees it and refuses, whether or not the table has data.  It goes with the table.
- * A store has its tablespace for good (engine/format/path.c): after the option was set
- * the rows are written anew, into another store, before COMMIT (level.c).
+ * After COMMIT the store follows (engine/shard/move.c), chunk by chunk; until the last has gone the
+ * tablespace that it leaves is not empty, so DROP TABLESPACE refuses that one, too.
  */
 #include "postgres.h"
 
@@ -128,4 +128,17 @@ kv_tablespace_settle(Oid relid)
 	changeDependencyOnTablespace(RelationRelationId, relid, tablespace);
 	CacheInvalidateRelcacheByRelid(relid);
 	CommandCounterIncrement();
+}
+
+char *
+kv_tablespace_use(const char *name)
+{
+	Oid			tablespace = get_tablespace_oid(name, true);
+	Oid			dboid;
+	Oid			relid;
+
+	if (!OidIsValid(tablespace) || !kv_space_user(tablespace, &dboid, &relid))
+		return NULL;
+	return psprintf("Values of kvfdw table %u of database %u are leaving it, or are removed from it.",
+					relid, dboid);
 }

@@ -103,16 +103,12 @@ check_columns(Oid relid)
 static void
 check_tablespace(Oid relid)
 {
-	Oid			tablespace = kv_tablespace_of(relid);
-
-	if (!OidIsValid(tablespace))
-		(void) kv_store_tablespace(MyDatabaseId, relid, &tablespace);
-	if (OidIsValid(tablespace))
+	if (OidIsValid(kv_tablespace_of(relid)) || kv_store_has_tablespaces(MyDatabaseId, relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("kvfdw_upgrade cannot carry the values of foreign table \"%s\" from its tablespace",
 						get_rel_name(relid)),
-				 errhint("Before pg_upgrade move them with ALTER FOREIGN TABLE ... OPTIONS (DROP tablespace), and back after it.")));
+				 errhint("Before pg_upgrade move them with ALTER FOREIGN TABLE ... OPTIONS (DROP tablespace) and kvfdw_compact, and back after it.")));
 }
 
 void

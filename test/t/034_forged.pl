@@ -60,6 +60,8 @@ my %forge = (
 	table_wal_large => [ 'table', sub { substr($_[0], 64, 4) = pack('L', 0x7FFFFFFF) } ],
 	table_key_width => [ 'table', sub { substr($_[0], 44, 4) = pack('L', 9) } ],
 	table_other_width => [ 'table', sub { substr($_[0], 44, 4) = pack('L', 8) } ],
+	table_moved => [ 'table', sub { substr($_[0], 4, 4) = pack('L', 6); substr($_[0], 80, 0) = pack('QL16', 0) } ],
+	table_leaving => [ 'table', sub { substr($_[0], 4, 4) = pack('L', 6); substr($_[0], 80, 0) = pack('QL16', 1, 16, 1 .. 15) } ],
 	map_descending => [ 'map', sub { substr($_[0], 40 + 8, 4) = pack('L', 0xFFFFFF00) } ],
 	map_beyond => [ 'map', sub { substr($_[0], 40 + 16, 4) = pack('L', 1000) } ],
 	map_short => [ 'map', sub { $_[0] = substr($_[0], 0, 44); substr($_[0], 32, 4) = pack('L', 4) } ],
@@ -68,7 +70,7 @@ my %forge = (
 for my $name (sort keys %forge, 'file_sound') { create($name, "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
 create('file_newer', "shards '4'");
 $node->safe_psql('postgres', "INSERT INTO file_newer VALUES (1, 'v')");
-$forge{file_newer} = [ 'table', sub { substr($_[0], 4, 4) = pack('L', 6) } ];
+$forge{file_newer} = [ 'table', sub { substr($_[0], 4, 4) = pack('L', 7) } ];
 $node->stop;
 for my $name (sort keys %forge)
 {
@@ -88,7 +90,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM kvfdw_stat_tables WHERE wa
 for my $name (sort keys %forge) { damaged($name); damaged($name, "INSERT INTO $name VALUES (1, 'x')"); }
 {
 	my ($rc, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT * FROM file_newer");
-	like($err, qr{ERROR:  0A000: file "kvfdw/5/$oid{file_newer}/00000001/table" has format version 6, this library reads versions 1 to 5}, 'a table of a newer library is refused by name');
+	like($err, qr{ERROR:  0A000: file "kvfdw/5/$oid{file_newer}/00000001/table" has format version 7, this library reads versions 1 to 6}, 'a table of a newer library is refused by name');
 }
 is($node->safe_psql('postgres', 'SELECT count(*) FROM file_sound'), 21, 'another table is sound');
 recovers($_) for grep { /map/ } sort keys %forge;
@@ -166,6 +168,8 @@ for my $name (sort(keys %records), 'sound')
 {
 	# the value of a row with level keys is in the value file at COMMIT: then the row is logged by its place
 	$node->safe_psql('postgres', "INSERT INTO $name VALUES (2, " . ($name =~ /^batch/ ? "(SELECT string_agg(md5(g::text), '') FROM generate_series(1, 20000) g)" : "'after'") . ")");
+	# another one, if the first lies on two pages
+	$node->safe_psql('postgres', "INSERT INTO $name VALUES (3, 'after')") if $name =~ /^put/;
 }
 kill_all($node);
 system('cp', '-a', $data, "$data.killed") == 0 or die;

@@ -22,6 +22,7 @@ typedef enum KvProgressCommand
 	KV_PROGRESS_NONE,
 	KV_PROGRESS_FREEZE,
 	KV_PROGRESS_COMPACT,
+	KV_PROGRESS_MOVE,			/* likewise, to another tablespace */
 	KV_PROGRESS_REWRITE,
 	KV_PROGRESS_RECOVERY,
 	KV_PROGRESS_CHECK,

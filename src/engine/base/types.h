@@ -25,6 +25,8 @@
 #define KV_SHARD_NUMBERS	0x100000	/* five hexadecimal digits of file names */
 #define KV_NO_SHARD			PG_UINT32_MAX
 
+#define KV_MAX_LEAVING		15	/* tablespaces that the values of a store are leaving */
+
 /* How the SQL side shaped a value; the engine stores it and gives it back. */
 typedef enum KvForm
 {
@@ -85,7 +87,10 @@ typedef struct KvStoreShape
 	KvWalLevel	wal;
 	uint64		id;				/* never repeats; 0: written by a library without ids */
 	bool		maps;			/* it may have had other maps than the first */
-	Oid			tablespace;		/* where its chunks lie; InvalidOid: in its own directory */
+	Oid			tablespace;		/* where its chunks are made; InvalidOid: in its own directory */
+	uint64		moved_lsn;		/* end of the MOVE record that says so; 0: there has been none */
+	int			nleaving;		/* if there has been one, chunks may lie in its own directory, too, … */
+	Oid			leaving[KV_MAX_LEAVING];	/* … and in these */
 	bool		unusable;		/* its directory has a file that says why */
 } KvStoreShape;
 

@@ -7,7 +7,7 @@
  *
  *	0. choose	what is live in each chunk is counted.  Victims: closed chunks to be emptied, by
  *				hand all that have dead bytes, by itself (worker.c) those for which it pays best,
- *				for order all there are
+ *				for order all there are; those that are to leave their tablespace, whatever they have
  *	1. walk		the runs of now, in the order of keys, by the rules of a freeze; what lies in a
  *				victim is gathered
  *	2. move		slice by slice: values are read by place, verified, written by key to chunks
@@ -35,7 +35,8 @@
 typedef enum KvPassAim
 {
 	KV_PASS_COUNTS,				/* see what is live, and do nothing */
-	KV_PASS_GIVES_BACK,			/* all that is dead */
+	KV_PASS_GIVES_BACK,			/* all that is dead, or to leave its tablespace */
+	KV_PASS_LEAVES,				/* chunks that are to leave their tablespace */
 	KV_PASS_SORTS,				/* all values, for order */
 	KV_PASS_BOUNDS				/* enough of what is dead, the deadest first */
 } KvPassAim;
@@ -46,7 +47,7 @@ typedef struct KvPassPlan
 
 	/* BOUNDS */
 	uint64		enough;			/* dead bytes that are to go */
-	uint64		most;			/* values that may be moved; one chunk at least is emptied */
+	uint64		most;			/* LEAVES, too: values that may be moved; one chunk at least is emptied */
 	bool		modest;			/* space is short: what is empty, and one other */
 
 	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */

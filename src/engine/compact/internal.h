@@ -202,7 +202,12 @@ extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounte
 extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64 room,
 							  KvChunk **victims, uint64 *live);
 /* Would a chunk like this be one? */
-extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live);
+extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live, bool elsewhere);
+/*
+ * Nothing more goes into chunks of the shard that are to leave their tablespace.  Has it one that a pass can empty, as far as can be seen without counting?
+ * *any: set if it has one at all.
+ */
+extern bool kv_shard_leaves(KvStore *store, uint32 shardno, bool *any);
 
 /* ---- worker.c ---- */
 extern int	kv_release_ms;

@@ -185,8 +185,7 @@ kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size le
 	if (output->file < 0 || !kv_same_file(id, output->id))
 	{
 		close_chunk(output);
-		output->file = kv_io_open(path_of(output, id), KV_IO_DIRECT | KV_IO_CREATE,
-								  KV_IO_COMPACT_WRITE);
+		output->file = kv_value_make(&output->store->key, id, KV_IO_COMPACT_WRITE);
 		output->id = id;
 		output->allocated = 0;
 	}
@@ -198,13 +197,10 @@ kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size le
 void
 kv_output_finish(KvOutput *output)
 {
-	char	   *directory = pstrdup(kv_path_values(&output->store->key));
-
 	kv_output_align(output);
 	close_chunk(output);
 	if (output->nchunks > 0 && !kv_fault_skips("data_sync"))
-		kv_io_sync_directory(directory);
-	pfree(directory);
+		kv_values_sync_names(&output->store->key);
 	for (int i = 0; i < output->nchunks; i++)
 		output->chunks[i].flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
 	return_places(output);

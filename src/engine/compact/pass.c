@@ -190,7 +190,7 @@ wants_open(const KvPass *pass, const KvCounted *counted)
 	KvShardSpace space;
 
 	if (counted->open_place == 0 ||
-		!kv_pass_pays(pass->plan, counted->open_used, counted->open_live))
+		!kv_pass_pays(pass->plan, counted->open_used, counted->open_live, false))
 		return false;
 	if (pass->plan->aim != KV_PASS_BOUNDS)
 		return true;
@@ -231,8 +231,12 @@ static int64
 room_to_move(const KvPass *pass)
 {
 	uint64		spare = pass->plan->paced ? kv_io_space_to_spare(KV_DIRECTORY) : PG_UINT64_MAX;
+	int64		room = (int64) Min(spare, PG_INT64_MAX) - (int64) (2 * bytes_of_runs(pass));
 
-	return (int64) Min(spare, PG_INT64_MAX) - (int64) (2 * bytes_of_runs(pass));
+	/* then only runs are written beside the table's other files */
+	if (pass->plan->paced && OidIsValid(pass->store->shape.tablespace) && room >= 0)
+		room = (int64) Min(kv_io_space_to_spare(kv_path_values(&pass->store->key)), PG_INT64_MAX);
+	return room;
 }
 
 static void
@@ -482,8 +486,9 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 		MemoryContextDelete(context);
 		return;
 	}
-	kv_progress_begin(&pass->outer, KV_PROGRESS_COMPACT, store->key.dboid, store->key.relid,
-					  shardno, NULL, 0);
+	kv_progress_begin(&pass->outer,
+					  plan->aim == KV_PASS_LEAVES ? KV_PROGRESS_MOVE : KV_PROGRESS_COMPACT,
+					  store->key.dboid, store->key.relid, shardno, NULL, 0);
 	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
 	{
 		kv_output_begin(&pass->output, store, shardno);

@@ -13,6 +13,7 @@
 #include "engine/compact/internal.h"
 #include "engine/engine.h"
 #include "engine/shard/shard.h"
+#include "engine/slot/slot.h"
 
 #define KV_LOOK_MSEC	20
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
@@ -85,6 +86,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 	kv_each_shard(store, i)
 	{
 		CHECK_FOR_INTERRUPTS();
+		kv_value_leave(store, i);
 		kv_shard_compact(store, i, &plan, &result);
 	}
 	memset(done, 0, sizeof(*done));

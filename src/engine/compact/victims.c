@@ -2,7 +2,8 @@
  * victims.c
  *		Which chunks of a shard are to be emptied.
  *
- * By hand it is all that have dead bytes, for order all there are.  For the bound it is those
+ * By hand it is all that have dead bytes, for order all there are.  Those that are to leave their tablespace
+ * (shard/move.c) go in the order of their places, by hand all of them.  For the bound it is those
  * for which it pays best: u being the share of a chunk that is live, emptying it gives back 1 - u
  * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
  * what is won stays won, for those that change often have died by now.  So the greatest
@@ -14,6 +15,7 @@
 #include "engine/base/types.h"
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
+#include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
 #define KV_DEAD_SHARE	50		/* by hand a chunk is emptied if one byte in so many is dead */
@@ -26,9 +28,68 @@ typedef struct KvCandidate
 	double		score;
 } KvCandidate;
 
-bool
-kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live)
+/* Places of the shard's chunks that are to leave their tablespace, in their order, palloc'd.  Looks for files. */
+static int
+chunks_elsewhere(KvStore *store, uint32 shardno, KvAddress **places)
 {
+	KvShard    *shard = kv_shard(store, shardno);
+	int			n = shard->nchunks;
+	int			kept = 0;
+
+	*places = NULL;
+	if (store->shape.moved_lsn == 0 || n == 0)
+		return 0;
+	*places = palloc(n * sizeof(KvAddress));
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	n = Min(n, shard->nchunks);
+	for (int i = 0; i < n; i++)
+		(*places)[i] = kv_chunks(shard)[i].chunk.place;
+	LWLockRelease(&shard->lock);
+	for (int i = 0; i < n; i++)
+	{
+		if (!kv_value_is_in_place(&store->key, (KvFileId) {(*places)[i]}))
+			(*places)[kept++] = (*places)[i];
+	}
+	return kept;
+}
+
+static bool
+is_elsewhere(const KvAddress *places, int n, KvAddress place)
+{
+	int			i = kv_first_from(places, sizeof(KvAddress), n, place);
+
+	return i < n && places[i] == place;
+}
+
+bool
+kv_shard_leaves(KvStore *store, uint32 shardno, bool *any)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	uint64		horizon = kv_xid_horizon();
+	KvAddress  *places;
+	int			n;
+	bool		found = false;
+
+	kv_value_leave(store, shardno);
+	n = chunks_elsewhere(store, shardno, &places);
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < n && !found; i++)
+	{
+		const KvShardChunk *chunk = kv_chunk_find(shard, places[i]);
+
+		found = chunk != NULL && chunk->newest_writer < horizon &&
+			!(chunk->chunk.flags & KV_CHUNK_DAMAGED);
+	}
+	LWLockRelease(&shard->lock);
+	*any |= n > 0;
+	return found;
+}
+
+bool
+kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live, bool elsewhere)
+{
+	if (plan->aim == KV_PASS_LEAVES || (elsewhere && plan->aim == KV_PASS_GIVES_BACK))
+		return elsewhere;
 	if (plan->aim == KV_PASS_BOUNDS)
 		return kv_space_pays(used, live);
 	return used > 0 && (plan->aim == KV_PASS_SORTS || live == 0 ||
@@ -92,6 +153,18 @@ least_first(KvCandidate *candidates, int n)
 		candidates[i].score = 1.0 / (1.0 + candidates[i].live);
 }
 
+/* Of those that are to leave their tablespace, as many as one pass moves. */
+static int
+take_most(const KvPassPlan *plan, const KvCandidate *candidates, int n)
+{
+	uint64		moved = 0;
+	int			i;
+
+	for (i = 0; i < n && (i == 0 || moved + candidates[i].live <= plan->most); i++)
+		moved += candidates[i].live;
+	return i;
+}
+
 int
 kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64 room,
 				  KvChunk **victims, uint64 *live)
@@ -100,6 +173,8 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 	uint64		horizon = kv_xid_horizon();
 	int			most = shard->nchunks + 1;	/* who comes behind was not chosen */
 	KvCandidate *candidates = palloc(most * sizeof(KvCandidate));
+	KvAddress  *elsewhere;
+	int			nelsewhere = chunks_elsewhere(store, shardno, &elsewhere);
 	int			n = 0;
 
 	*victims = palloc(most * sizeof(KvChunk));
@@ -112,7 +187,8 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 		double		share = one.used > 0 ? (double) one.live / one.used : 0;
 
 		if (!kv_chunk_may_be_victim(shard, chunk, horizon) || is_stuck(plan, chunk, one.live) ||
-			!kv_pass_pays(plan, one.used, one.live))
+			!kv_pass_pays(plan, one.used, one.live,
+						  is_elsewhere(elsewhere, nelsewhere, chunk->chunk.place)))
 			continue;
 		one.score = (1 - share) * (shard->nchunks - i) / (1 + share);
 		candidates[n++] = one;
@@ -125,6 +201,8 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 		n = take_enough(plan, room, candidates, n);
 		qsort(candidates, n, sizeof(KvCandidate), compare_indexes);
 	}
+	else if (plan->aim == KV_PASS_LEAVES)
+		n = take_most(plan, candidates, n);
 	for (int i = 0; i < n; i++)
 	{
 		KvShardChunk *chunk = &kv_chunks(shard)[candidates[i].i];

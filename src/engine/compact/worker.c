@@ -22,6 +22,10 @@
  * the next one tries what needs no values moved, or few.  While a base backup runs nothing that was
  * emptied could go, so nothing is begun.
  *
+ * Before it puts anything in order it moves chunks of stores that go to another tablespace (shard/move.c), so many
+ * at a time that others do not wait for long.  Where that fails, or those that have written there are still
+ * at work, the shard is left alone for a while.
+ *
  * Where it has nothing of that to do it puts values in the order of keys (find_unsorted).  It gives
  * that up for a store that is due, and begins again some time later, twice as long each time: what
  * it has moved until then was moved for nothing.
@@ -60,6 +64,7 @@
 #define KV_IDLE_CALLS	100		/* a second: reads and writes of values beside which the device is idle */
 #define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard, … */
+#define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one pass moves to another tablespace */
 #define KV_ORDER_MOST	(UINT64CONST(1) << 30)	/* … which is no larger than this */
 
 int			kv_compact_workers = 1;
@@ -68,12 +73,19 @@ int			kv_look_ms = 10000;	/* other than that in tests only */
 /* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
 int			kv_release_ms = 10000;	/* other than that in tests only */
 
+typedef enum KvTaskKind
+{
+	KV_TASK_BOUNDS,				/* so that it keeps to its bound; the first of these comes first */
+	KV_TASK_LEAVES,				/* to another tablespace */
+	KV_TASK_SORTS				/* for order */
+} KvTaskKind;
+
 /* What this process knows of a store (shard: -1), or of a shard that is left alone. */
 typedef struct KvTriedKey
 {
 	uint32		cache_id;
 	int32		shard;
-	uint32		order;			/* 1: as far as putting it in order goes, which is apart */
+	uint32		task;			/* KvTaskKind: each is left alone by itself */
 } KvTriedKey;
 
 typedef struct KvTried
@@ -92,6 +104,8 @@ typedef struct KvTried
 	KvSpaceWait why;
 	KvShardSpace then;			/* how it stood */
 	uint64		horizon;
+	uint64		moved_lsn;		/* of a store: since it has had this, … */
+	int			clean;			/* … so many looks have found no chunk elsewhere, the last one then (since) */
 	uint64		writes;			/* of a shard that may be put in order: slots then, … */
 	TimestampTz since;			/* … and since when there are no more */
 	uint32		looked;			/* when it was last asked for, in rounds */
@@ -117,9 +131,9 @@ static uint32 rounds = 0;
 /* ---- what is left alone ---- */
 
 static KvTried *
-find_tried(const KvStore *store, int32 shard, bool order, bool enter)
+find_tried(const KvStore *store, int32 shard, KvTaskKind kind, bool enter)
 {
-	KvTriedKey	key = {store->cache_id, shard, order};
+	KvTriedKey	key = {store->cache_id, shard, kind};
 	bool		found;
 	KvTried    *tried;
 
@@ -142,9 +156,9 @@ find_tried(const KvStore *store, int32 shard, bool order, bool enter)
 }
 
 static void
-forget_tried(const KvStore *store, int32 shard, bool order)
+forget_tried(const KvStore *store, int32 shard, KvTaskKind kind)
 {
-	KvTriedKey	key = {store->cache_id, shard, order};
+	KvTriedKey	key = {store->cache_id, shard, kind};
 
 	if (tried_hash != NULL)
 		(void) hash_search(tried_hash, &key, HASH_REMOVE, NULL);
@@ -175,17 +189,18 @@ forget_old(uint32 since, bool again)
 	}
 }
 
-static bool
-sorts(const KvTask *task)
+static KvTaskKind
+kind_of(const KvTask *task)
 {
-	return task->plan.aim == KV_PASS_SORTS;
+	return task->plan.aim == KV_PASS_SORTS ? KV_TASK_SORTS :
+		task->plan.aim == KV_PASS_LEAVES ? KV_TASK_LEAVES : KV_TASK_BOUNDS;
 }
 
 /* shard: -1 for all of the store. */
 static void
 leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then)
 {
-	KvTried    *tried = find_tried(task->store, shard, sorts(task), true);
+	KvTried    *tried = find_tried(task->store, shard, kind_of(task), true);
 
 	if (tried->retry_ms == 0)
 		tried->retry_ms = why == KV_SPACE_WAITS_FOR_SNAPSHOT ? KV_IN_VAIN_MS : KV_RETRY_MS;
@@ -199,10 +214,10 @@ leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace
 
 /* Is the shard left alone?  *when is lowered to when it is not any more. */
 static bool
-is_left_alone(const KvStore *store, uint32 shard, bool order, const KvShardSpace *now,
+is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvShardSpace *now,
 			  TimestampTz *when, KvSpaceWait *why)
 {
-	KvTried    *tried = find_tried(store, shard, order, false);
+	KvTried    *tried = find_tried(store, shard, kind, false);
 	bool		changed;
 
 	if (tried == NULL || tried->retry_ms == 0)
@@ -262,7 +277,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 			task->others = true;
 			continue;
 		}
-		if (is_left_to_split(store, i, when) || is_left_alone(store, i, false, &one, when, why))
+		if (is_left_to_split(store, i, when) || is_left_alone(store, i, KV_TASK_BOUNDS, &one, when, why))
 			continue;
 		most = worth;
 		task->store = store;
@@ -271,7 +286,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken) + one.failed;
 		task->plan.most = one.pass;
 		task->plan.paced = true;
-		task->plan.modest = find_tried(store, -1, false, true)->retry_ms > 0;
+		task->plan.modest = find_tried(store, -1, KV_TASK_BOUNDS, true)->retry_ms > 0;
 	}
 	return most > 0;
 }
@@ -323,9 +338,9 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		kv_shard_space(store, i, horizon, &one);
 		if (shard->written < one.live || one.live > KV_ORDER_MOST ||
 			one.unsorted < Max(KV_ORDER_CHUNKS * kv_chunk_size(0), one.live / KV_ORDER_SHARE) ||
-			is_left_alone(store, i, true, &one, when, &why))
+			is_left_alone(store, i, KV_TASK_SORTS, &one, when, &why))
 			continue;
-		tried = find_tried(store, i, true, true);
+		tried = find_tried(store, i, KV_TASK_SORTS, true);
 		if (tried->writes != writes || tried->since == 0 || tried->since > now)
 		{
 			tried->writes = writes;
@@ -341,6 +356,56 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		task->plan.unless_sorted = task->plan.paced = true;
 	}
 	return most > 0;
+}
+
+/* ---- tablespaces ---- */
+
+/*
+ * A shard of the store with chunks that are to leave their tablespace.  While it has directories in others it may get
+ * one there still; else no more when twice none was found: who made one at that time has listed it by then.
+ */
+static bool
+find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
+{
+	KvTried    *state = find_tried(store, -1, KV_TASK_LEAVES, true);
+	TimestampTz now = GetCurrentTimestamp();
+	bool		any = false;
+
+	if (store->shape.moved_lsn == 0)
+		return false;
+	if (state->moved_lsn != store->shape.moved_lsn)
+		state->clean = 0;
+	state->moved_lsn = store->shape.moved_lsn;
+	if (state->clean > 1 && store->shape.nleaving == 0)
+		return false;
+	kv_each_shard(store, i)
+	{
+		const KvTried *tried = find_tried(store, i, KV_TASK_LEAVES, false);
+		bool		can_leave = kv_shard_leaves(store, i, &any);
+
+		if (!can_leave || kv_shard(store, i)->compactor != 0 || is_left_to_split(store, i, when))
+			continue;
+		if (tried != NULL && tried->retry_ms > 0 && tried->until > now)
+		{
+			*when = Min(*when, tried->until);
+			continue;
+		}
+		task->store = store;
+		task->shard = i;
+		memset(&task->plan, 0, sizeof(task->plan));
+		task->plan.aim = KV_PASS_LEAVES;
+		task->plan.most = KV_LEAVE_MOST;
+		task->plan.paced = true;
+		return true;
+	}
+	if (any)
+		state->clean = 0;
+	else if (state->clean == 0 || TimestampDifferenceExceeds(state->since, now, kv_look_ms / 2))
+	{
+		state->clean++;
+		state->since = now;
+	}
+	return false;
 }
 
 /* At level 'keys': what is retired goes with a checkpoint; if it is much, ask for one. */
@@ -453,7 +518,7 @@ find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool bey
 static bool
 find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 {
-	KvTried    *state = find_tried(store, -1, false, true);
+	KvTried    *state = find_tried(store, -1, KV_TASK_BOUNDS, true);
 	KvSpaceWait why = KV_SPACE_WAITS_NOT;
 	KvStoreSpace space;
 	bool		beyond;
@@ -497,7 +562,7 @@ find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	return found;
 }
 
-/* Likewise, and what is to be put in order. */
+/* Likewise, and what is to leave its tablespace, or to be put in order. */
 static bool
 find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 {
@@ -505,13 +570,18 @@ find_task(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 
 	if (find_due(store, backup, when, task))
 		return true;
-	state = find_tried(store, -1, false, true);
+	if (!backup && find_leaving(store, when, task))
+	{
+		find_tried(store, -1, KV_TASK_BOUNDS, true)->busy = true;
+		return true;
+	}
+	state = find_tried(store, -1, KV_TASK_BOUNDS, true);
 	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
 		(state->retry_ms > 0 && state->until > GetCurrentTimestamp()) ||
 		!find_unsorted(store, when, task) || !device_is_idle() ||
 		kv_io_space_is_short(kv_path_values(&store->key)))
 		return false;
-	find_tried(store, -1, false, true)->busy = true;
+	find_tried(store, -1, KV_TASK_BOUNDS, true)->busy = true;
 	return true;
 }
 
@@ -559,12 +629,15 @@ kv_pass_is_awaited(void)
 	return others_wait;
 }
 
-/* Bounds before order; of stores the one that was served the longest ago, then the farthest beyond its mark. */
+/*
+ * Bounds before tablespaces before order; of stores the one that was served the longest ago, then the
+ * farthest beyond its mark.
+ */
 static bool
 comes_before(const KvTask *task, const KvTask *other)
 {
-	if (other->store == NULL || sorts(task) != sorts(other))
-		return other->store == NULL || !sorts(task);
+	if (other->store == NULL || kind_of(task) != kind_of(other))
+		return other->store == NULL || kind_of(task) < kind_of(other);
 	return task->served != other->served ? task->served < other->served :
 		task->urgency > other->urgency;
 }
@@ -645,24 +718,24 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		return;
 	note_failure(task);
 	if (result->emptied > 0)
-		find_tried(task->store, -1, false, true)->freed_at = GetCurrentTimestamp();
+		find_tried(task->store, -1, KV_TASK_BOUNDS, true)->freed_at = GetCurrentTimestamp();
 	kv_space_count(task->store, &space);
 	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);
-	if (sorts(task))
+	if (kind_of(task) != KV_TASK_BOUNDS)
 		won = result->was_sorted || result->emptied > 0;
 	else if (task->plan.aim == KV_PASS_COUNTS)
 		won = after.doubtful < before->doubtful / 2;
 	else
 		won = result->emptied > result->written ||
 			(result->emptied == 0 && after.to_win < before->to_win / 2);	/* it was counted anew */
-	if (task->sqlerrcode == ERRCODE_DISK_FULL && !sorts(task))
+	if (task->sqlerrcode == ERRCODE_DISK_FULL && kind_of(task) == KV_TASK_BOUNDS)
 		leave_alone(task, -1, KV_SPACE_WAITS_FOR_DISK, &after);
 	else if (task->sqlerrcode != 0 || result->gave_up)
 		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_RETRY, &after);
 	else if (!won)
 		leave_alone(task, task->shard, KV_SPACE_WAITS_FOR_SNAPSHOT, &after);
 	else
-		forget_tried(task->store, task->shard, sorts(task));
+		forget_tried(task->store, task->shard, kind_of(task));
 	if (result->was_sorted)
 	{
 		KvShard    *shard = kv_shard(task->store, task->shard);
@@ -672,7 +745,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		LWLockRelease(&shard->lock);
 	}
 	if (task->sqlerrcode == 0 && result->written > 0)
-		find_tried(task->store, -1, false, true)->retry_ms = 0;	/* there is room */
+		find_tried(task->store, -1, KV_TASK_BOUNDS, true)->retry_ms = 0;	/* there is room */
 	ConditionVariableSignal(&task->store->space_made);
 }
 
@@ -706,9 +779,14 @@ run_round(bool all, TimestampTz *when)
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	foreach(cell, pinned)
 	{
+		if (kv_move_begin(lfirst(cell)))
+			all = true;
+	}
+	foreach(cell, pinned)
+	{
 		KvStore    *store = lfirst(cell);
 		KvTask		task = {0};
-		const KvTried *state = find_tried(store, -1, false, false);
+		const KvTried *state = find_tried(store, -1, KV_TASK_BOUNDS, false);
 
 		if (!is_compacted_here(store) ||
 			(!all && (state == NULL || !state->busy) &&
@@ -716,7 +794,7 @@ run_round(bool all, TimestampTz *when)
 			continue;
 		if (!find_task(store, backup, when, &task))
 			continue;
-		due += !sorts(&task);
+		due += kind_of(&task) == KV_TASK_BOUNDS;
 		if (comes_before(&task, &best))
 			best = task;
 	}
@@ -728,10 +806,10 @@ run_round(bool all, TimestampTz *when)
 		KvShardSpace before;
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
-		find_tried(best.store, -1, false, true)->served = rounds;
+		find_tried(best.store, -1, KV_TASK_BOUNDS, true)->served = rounds;
 		best.written = kv_shard(best.store, best.shard)->written;
 		passing = best.store;
-		passing_sorts = sorts(&best);
+		passing_sorts = kind_of(&best) == KV_TASK_SORTS;
 		others_wait = due > 1;
 		do_task(&best);
 		passing = NULL;

@@ -507,8 +507,8 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 
 	/* names of runs, logs and chunks are durable before an image names them */
 	kv_io_sync_directory(directory);
-	if (OidIsValid(store->shape.tablespace))
-		kv_io_sync_directory(kv_path_values(key));
+	if (OidIsValid(store->shape.tablespace) || store->shape.moved_lsn != 0)
+		kv_values_sync_names(key);
 	for (int i = 0; i < n; i++)
 	{
 		const char *temporary = temporary_of(key, &work[i]);

@@ -315,18 +315,28 @@ extern const char *kv_path_table_directory(Oid dboid, Oid relid);
 extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_in_store(const KvStoreKey *key, const char *name);
 extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
-/* The directory that has the store's chunks: its own, or one in a tablespace (path.c). */
+/* The directory in which the store's chunks are made: its own, or one in a tablespace (path.c). */
 extern const char *kv_path_values(const KvStoreKey *key);
+/* Does a chunk lie there?  False: elsewhere, or nowhere.  Neither throws nor allocates. */
+extern bool kv_value_is_in_place(const KvStoreKey *key, KvFileId file);
+/* The directory that a store with this id has in a tablespace. */
+extern const char *kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace);
+/* Those that the store has in tablespaces, whether or not there are files in them; palloc'd. */
+extern List *kv_space_directories(const KvStoreKey *key);
+/* All directories that may have chunks are made durable; ERROR if that fails. */
+extern void kv_values_sync_names(const KvStoreKey *key);
 /* The directory of a tablespace in which stores have theirs. */
 extern const char *kv_path_space(Oid tablespace);
 /* Whose directory in a tablespace has this name?  False: it is not one of a store. */
 extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
 /*
- * If the store's chunks lie in a tablespace: make sure that this is there; make: and the
- * directory that the store has in it.  ERROR: it is not (58030, which concerns all), or
- * there is no such tablespace (42704).
+ * If chunks of the store lie in tablespaces: make sure that these are there; make: and the
+ * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
+ * there is no such tablespace (42704), which of one that they have moved to or from is no error.
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
+/* The directory that a store with this id has in a tablespace, if that is valid; ERROR as kv_space_require. */
+extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* Is there the one value file that an older library gave to a shard? */
 extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
@@ -374,12 +384,21 @@ extern void kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape
  */
 extern bool kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
 							   uint32 *schema_incarnation);
+/* What a table file says of where chunks lie. */
+typedef struct KvWhere
+{
+	Oid			tablespace;		/* where they are made; InvalidOid: in its own directory */
+	uint64		id;				/* of the store; 0: it has none yet */
+	bool		moved;			/* the others may be in its own directory, and … */
+	int			nleaving;
+	Oid			leaving[KV_MAX_LEAVING];	/* … in these */
+} KvWhere;
+
 /*
- * In which tablespace do its chunks lie, and what is its id?  InvalidOid: in none, or there
- * is no such store.  False: it cannot be read.  Never raises or allocates; the file's
- * checksum is not looked at.
+ * All is 0 if there is no such store.  False: it cannot be read.  Never raises or allocates; the
+ * file's checksum is not looked at.
  */
-extern bool kv_table_file_peek(const KvStoreKey *key, Oid *tablespace, uint64 *id);
+extern bool kv_table_file_peek(const KvStoreKey *key, KvWhere *where);
 /* The same as kv_table_file_read; ERROR if there is none. */
 extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
 								  StringInfo schema, uint32 *schema_incarnation);

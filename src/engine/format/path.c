@@ -8,11 +8,17 @@
  * Nobody else puts such a path together.
  *
  * A store lies in its directory in kvfdw/.  If its table file names a tablespace, its
- * chunks lie there, and nothing else does: all that says what there is and what counts
- * is in one place still.  That is so as long as the store lives; ALTER FOREIGN TABLE makes
- * another store (table/level.c).  So a path follows from the store's key and its table
- * file, which is replaced as a whole and never names another tablespace.  It is looked
- * into for each path: that costs a few microseconds, and paths are for opening files.
+ * chunks are made there, and nothing else is: all that says what there is and what counts
+ * is in one place still.  The table file is looked into for each path: that costs a few
+ * microseconds, and paths are for opening files.
+ *
+ * A store that has been given another tablespace (shard/move.c) has chunks of before where they
+ * were made.  Its table file names the tablespaces that they are leaving, and its own directory is always
+ * one of these.  A chunk has a number that no other chunk of the store has, and never
+ * changes its directory, so it is where it is found: first where chunks are made now, then in the
+ * others.  Who makes one goes the same way, so there is never a second one of that name.  A directory is
+ * named until it has been removed, which rmdir does only while it is empty: who is about to make a chunk
+ * in it, and has looked at the table file before, finds that it is missing, and looks again (kv_value_make).
  *
  * A directory in a tablespace
  *
@@ -102,24 +108,45 @@ kv_path_space(Oid tablespace)
 	return path;
 }
 
-/*
- * Where the chunks of a store lie; returns the tablespace.  If that is not known, a path
- * where nothing can be or be made, and which is not just missing (ENOTDIR).
- */
-static Oid
-values_directory(char *path, const KvStoreKey *key)
+const char *
+kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace)
 {
-	Oid			tablespace;
-	uint64		id;
+	static char path[MAXPGPATH];
 
-	if (!kv_table_file_peek(key, &tablespace, &id))
+	snprintf(path, sizeof(path), "%s/kvfdw.%u.%u.%08x.%016llx", kv_path_space(tablespace),
+			 key->dboid, key->relid, key->generation, (unsigned long long) id);
+	return path;
+}
+
+/* Is there such a tablespace, be it mounted or not? */
+static bool
+space_exists(Oid tablespace)
+{
+	char		link[MAXPGPATH];
+	struct stat info;
+
+	snprintf(link, sizeof(link), "pg_tblspc/%u", tablespace);
+	return lstat(link, &info) == 0 || errno != ENOENT;
+}
+
+/*
+ * Where the chunks of a store are made.  If that is not known, a path where nothing can be or
+ * be made, and which is not just missing (ENOTDIR).
+ */
+static void
+values_directory(char *path, const KvStoreKey *key, KvWhere *where)
+{
+	if (!kv_table_file_peek(key, where))
+	{
 		file_path(path, key, "table/unreadable");
-	else if (!OidIsValid(tablespace))
-		strlcpy(path, kv_path_store(key), MAXPGPATH);
-	else
-		snprintf(path, MAXPGPATH, "%s/kvfdw.%u.%u.%08x.%016llx", kv_path_space(tablespace),
-				 key->dboid, key->relid, key->generation, (unsigned long long) id);
-	return tablespace;
+		return;
+	}
+
+	/* before redo has come to where it was made, or the DROP of one that a crash has left named */
+	if (where->moved && OidIsValid(where->tablespace) && !space_exists(where->tablespace))
+		where->tablespace = InvalidOid;
+	strlcpy(path, OidIsValid(where->tablespace) ?
+			kv_path_in_space(key, where->id, where->tablespace) : kv_path_store(key), MAXPGPATH);
 }
 
 bool
@@ -141,57 +168,157 @@ const char *
 kv_path_values(const KvStoreKey *key)
 {
 	static char path[MAXPGPATH];
+	KvWhere		where;
 
-	(void) values_directory(path, key);
+	values_directory(path, key, &where);
 	return path;
+}
+
+List *
+kv_space_directories(const KvStoreKey *key)
+{
+	List	   *paths = NIL;
+	KvWhere		where;
+
+	if (!kv_table_file_peek(key, &where))
+		return NIL;
+	if (OidIsValid(where.tablespace))
+		paths = lappend(paths, pstrdup(kv_path_in_space(key, where.id, where.tablespace)));
+	for (int i = 0; i < where.nleaving; i++)
+		paths = lappend(paths, pstrdup(kv_path_in_space(key, where.id, where.leaving[i])));
+	return paths;
+}
+
+/* Is it there?  ERROR if it is not mounted; if there is no such tablespace, unless it may have gone. */
+static bool
+require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
+{
+	struct stat info;
+	int			err;
+
+	if (stat(kv_path_space(tablespace), &info) == 0)
+		return true;
+	err = errno;
+	if (err == ENOENT && !space_exists(tablespace))
+	{
+		if (may_have_gone)
+			return false;
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
+						tablespace, key->relid, key->dboid)));
+	}
+	errno = err;
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("could not access directory \"%s\": %m", kv_path_space(tablespace)),
+			 errdetail("Tablespace %u has the values of kvfdw table %u of database %u.",
+					   tablespace, key->relid, key->dboid),
+			 errhint("Make sure that the file system of the tablespace is mounted.")));
 }
 
 void
 kv_space_require(const KvStoreKey *key, bool make)
 {
-	char		path[MAXPGPATH];
-	Oid			tablespace = values_directory(path, key);
-	struct stat info;
+	KvWhere		where;
 
-	if (!OidIsValid(tablespace))
+	if (!kv_table_file_peek(key, &where))
 		return;
-	if (stat(kv_path_space(tablespace), &info) != 0)
-	{
-		char		link[MAXPGPATH];
-		int			err = errno;
+	for (int i = 0; i < where.nleaving; i++)
+		(void) require_space(key, where.leaving[i], true);
+	if (OidIsValid(where.tablespace) && require_space(key, where.tablespace, where.moved) && make)
+		kv_io_mkdir(kv_path_in_space(key, where.id, where.tablespace));
+}
 
-		snprintf(link, sizeof(link), "pg_tblspc/%u", tablespace);
-		if (err == ENOENT && lstat(link, &info) != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
-							tablespace, key->relid, key->dboid)));
-		errno = err;
-		ereport(ERROR,
-				(errcode(ERRCODE_IO_ERROR),
-				 errmsg("could not access directory \"%s\": %m", kv_path_space(tablespace)),
-				 errdetail("Tablespace %u has the values of kvfdw table %u of database %u.",
-						   tablespace, key->relid, key->dboid),
-				 errhint("Make sure that the file system of the tablespace is mounted.")));
+void
+kv_values_sync_names(const KvStoreKey *key)
+{
+	char		path[MAXPGPATH];
+	KvWhere		where;
+
+	values_directory(path, key, &where);
+	kv_io_sync_directory(path);
+	for (int i = 0; i < where.nleaving; i++)
+	{
+		strlcpy(path, kv_path_in_space(key, where.id, where.leaving[i]), MAXPGPATH);
+		if (require_space(key, where.leaving[i], true))
+			kv_io_sync_directory_if_there(path);
 	}
-	if (make)
-		kv_io_mkdir(path);
+	if (where.moved && OidIsValid(where.tablespace))
+		kv_io_sync_directory(kv_path_store(key));
+}
+
+void
+kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace)
+{
+	if (OidIsValid(tablespace) && require_space(key, tablespace, false))
+		kv_io_mkdir(kv_path_in_space(key, id, tablespace));
+}
+
+static void
+add_chunk_name(char *path, KvFileId file)
+{
+	uint32		volume = kv_volume_of(file.place);
+	Size		len = strlen(path);
+
+	snprintf(path + len, MAXPGPATH - len, "/%05x.c%05x.val", volume,
+			 (uint32) ((file.place - kv_volume_begin(volume)) / kv_file_span(file)));
+}
+
+/*
+ * The path of a chunk that is not where chunks are made, of a store whose chunks have moved.
+ * False: it is nowhere.  If it may be in a tablespace that is not mounted it is there, so that
+ * it is missed, and not made elsewhere.
+ */
+static bool
+find_elsewhere(char *path, const KvStoreKey *key, const KvWhere *where, KvFileId file)
+{
+	for (int pass = 0; pass < 2; pass++)
+	{
+		for (int i = 0; i < where->nleaving; i++)
+		{
+			strlcpy(path, kv_path_in_space(key, where->id, where->leaving[i]), MAXPGPATH);
+			add_chunk_name(path, file);
+			if (pass == 0 ? access(path, F_OK) == 0 :
+				access(kv_path_space(where->leaving[i]), F_OK) != 0 &&
+				space_exists(where->leaving[i]))
+				return true;
+		}
+		strlcpy(path, kv_path_store(key), MAXPGPATH);
+		add_chunk_name(path, file);
+		if (pass == 0 && access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
 }
 
 const char *
 kv_path_value(const KvStoreKey *key, KvFileId file)
 {
 	static char path[MAXPGPATH];
-	uint32		volume = kv_volume_of(file.place);
-	Size		len;
+	char		elsewhere[MAXPGPATH];
+	KvWhere		where;
 
 	if (kv_is_legacy(file.place))
-		return file_path(path, key, "%05x.val", volume);
-	(void) values_directory(path, key);
-	len = strlen(path);
-	snprintf(path + len, sizeof(path) - len, "/%05x.c%05x.val", volume,
-			 (uint32) ((file.place - kv_volume_begin(volume)) / kv_file_span(file)));
+		return file_path(path, key, "%05x.val", kv_volume_of(file.place));
+	values_directory(path, key, &where);
+	add_chunk_name(path, file);
+	if (where.moved && access(path, F_OK) != 0 && find_elsewhere(elsewhere, key, &where, file))
+		strlcpy(path, elsewhere, sizeof(path));
 	return path;
+}
+
+bool
+kv_value_is_in_place(const KvStoreKey *key, KvFileId file)
+{
+	char		path[MAXPGPATH];
+	KvWhere		where;
+
+	values_directory(path, key, &where);
+	if (kv_is_legacy(file.place))
+		return !OidIsValid(where.tablespace);
+	add_chunk_name(path, file);
+	return access(path, F_OK) == 0;
 }
 
 bool
@@ -403,18 +530,20 @@ void
 kv_store_list_files(const KvStoreKey *key, KvFound *found)
 {
 	char	   *directory = pstrdup(kv_path_store(key));
-	char		values[MAXPGPATH];
+	List	   *paths = kv_space_directories(key);
+	ListCell   *cell;
 	int			room = 64;
 
 	found->n = 0;
 	found->files = palloc(room * sizeof(KvFoundFile));
 	list_directory(directory, false, found, &room);
-	if (OidIsValid(values_directory(values, key)))
+	kv_space_require(key, false);
+	foreach(cell, paths)
 	{
-		kv_space_require(key, false);
-		if (access(values, F_OK) == 0 || errno != ENOENT)
-			list_directory(values, true, found, &room);
+		if (access(lfirst(cell), F_OK) == 0 || errno != ENOENT)
+			list_directory(lfirst(cell), true, found, &room);
 	}
+	list_free_deep(paths);
 	pfree(directory);
 	qsort(found->files, found->n, sizeof(KvFoundFile), compare_found);
 }

@@ -33,11 +33,18 @@ typedef struct KvTableFile
 	/* not in version 2 */
 	uint32		flags;
 	Oid			tablespace;		/* of its chunks; 0 before version 5 */
+
+	/* not before version 6 */
+	uint64		moved_lsn;
+	uint32		nleaving;
+	Oid			leaving[KV_MAX_LEAVING];
 } KvTableFile;
 
-StaticAssertDecl(sizeof(KvTableFile) == 80, "table file size");
+StaticAssertDecl(sizeof(KvTableFile) == 152, "table file size");
 
-#define KV_TABLE_VERSION	5		/* with a tablespace; 4: with other maps than the first; 3: else */
+/* 5: with a tablespace; 4: with other maps than the first; 3: else. */
+#define KV_TABLE_VERSION	6		/* chunks have had another tablespace */
+#define KV_TABLE_V5_SIZE	offsetof(KvTableFile, moved_lsn)	/* 3 and 4, too */
 #define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
 #define KV_TABLE_V2_SIZE	offsetof(KvTableFile, flags)
 
@@ -60,16 +67,35 @@ table_crc(const KvTableFile *file, Size len)
 	return crc;
 }
 
+/* How long the file's head is; the schema image comes behind it. */
+static Size
+head_size(const KvTableFile *file)
+{
+	switch (file->head.format_version)
+	{
+		case 1:
+			return KV_TABLE_V1_SIZE;
+		case 2:
+			return KV_TABLE_V2_SIZE;
+		case KV_TABLE_VERSION:
+			return sizeof(KvTableFile);
+		default:
+			return KV_TABLE_V5_SIZE;
+	}
+}
+
 static void
 write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 			const char *schema, int schema_len, uint32 schema_incarnation)
 {
-	Size		len = sizeof(KvTableFile) + schema_len;
-	KvTableFile *file = palloc0(len);
+	Size		len;
+	KvTableFile *file = palloc0(sizeof(KvTableFile) + schema_len);
 
 	kv_head_make(&file->head, KV_MAGIC_TABLE,
-				 OidIsValid(shape->tablespace) ? KV_TABLE_VERSION : shape->maps ? 4 : 3, key,
+				 shape->moved_lsn != 0 ? KV_TABLE_VERSION :
+				 OidIsValid(shape->tablespace) ? 5 : shape->maps ? 4 : 3, key,
 				 shape->nshards);
+	len = head_size(file) + schema_len;
 	file->creator = shape->creator;
 	file->creator_incarnation = shape->creator_incarnation;
 	file->key_width = shape->key_width;
@@ -79,7 +105,10 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	file->schema_incarnation = schema_incarnation;
 	file->flags = KV_TABLE_CHUNKS | (shape->maps ? KV_TABLE_MAPS : 0);
 	file->tablespace = shape->tablespace;
-	memcpy(file + 1, schema, schema_len);
+	file->moved_lsn = shape->moved_lsn;
+	file->nleaving = shape->nleaving;
+	memcpy(file->leaving, shape->leaving, shape->nleaving * sizeof(Oid));
+	memcpy((char *) file + head_size(file), schema, schema_len);
 	file->crc = table_crc(file, len);
 	kv_io_replace(path, file, len, true);
 	pfree(file);
@@ -93,18 +122,19 @@ kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape, const char
 				schema_incarnation);
 }
 
-/* How long the file's head is; the schema image comes behind it. */
-static Size
-head_size(const KvTableFile *file)
+/* Can a file of its version say this of tablespaces? */
+static bool
+tablespaces_are_sound(const KvTableFile *file)
 {
 	switch (file->head.format_version)
 	{
 		case 1:
-			return KV_TABLE_V1_SIZE;
 		case 2:
-			return KV_TABLE_V2_SIZE;
+			return true;
+		case KV_TABLE_VERSION:
+			return file->moved_lsn != 0 && file->nleaving <= KV_MAX_LEAVING;
 		default:
-			return sizeof(KvTableFile);
+			return OidIsValid(file->tablespace) == (file->head.format_version == 5);
 	}
 }
 
@@ -135,8 +165,7 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
 		(file->head.format_version > 1 && file->wal > KV_WAL_FULL) ||
 		(file->head.format_version > 2 && (file->flags & ~(KV_TABLE_CHUNKS | KV_TABLE_MAPS)) != 0) ||
-		(file->head.format_version > 2 &&
-		 OidIsValid(file->tablespace) != (file->head.format_version > 4)))
+		!tablespaces_are_sound(file))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path)));
@@ -152,6 +181,13 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 	shape->maps = file->head.format_version > 2 && (file->flags & KV_TABLE_MAPS) != 0;
 	shape->wal = file->head.format_version == 1 ? KV_WAL_NONE : (KvWalLevel) file->wal;
 	shape->tablespace = file->head.format_version > 4 ? file->tablespace : InvalidOid;
+	shape->moved_lsn = shape->nleaving = 0;
+	if (file->head.format_version == KV_TABLE_VERSION)
+	{
+		shape->moved_lsn = file->moved_lsn;
+		shape->nleaving = file->nleaving;
+		memcpy(shape->leaving, file->leaving, sizeof(shape->leaving));
+	}
 	if (schema_incarnation)
 		*schema_incarnation = file->head.format_version == 1 ? 0 : file->schema_incarnation;
 	if (schema)
@@ -184,23 +220,29 @@ kv_table_file_allow_chunks(const KvStoreKey *key)
 }
 
 bool
-kv_table_file_peek(const KvStoreKey *key, Oid *tablespace, uint64 *id)
+kv_table_file_peek(const KvStoreKey *key, KvWhere *where)
 {
 	KvTableFile file;
 	int			got = kv_io_peek(kv_path_in_store(key, "table"), &file, sizeof(file));
 
-	*tablespace = InvalidOid;
-	*id = 0;
+	memset(where, 0, sizeof(*where));
 	if (got == -ENOENT)
 		return true;
 	if (got < (int) sizeof(KvFileHead) || file.head.magic != KV_MAGIC_TABLE)
 		return false;
 	if (file.head.format_version > 4)
 	{
-		if (got < (int) sizeof(file))
+		if (got < (int) head_size(&file) || !tablespaces_are_sound(&file))
 			return false;
-		*tablespace = file.tablespace;
-		*id = file.id;
+		where->tablespace = file.tablespace;
+	}
+	if (file.head.format_version > 1 && got >= (int) KV_TABLE_V2_SIZE)
+		where->id = file.id;
+	if (file.head.format_version == KV_TABLE_VERSION)
+	{
+		where->moved = true;
+		where->nleaving = file.nleaving;
+		memcpy(where->leaving, file.leaving, sizeof(where->leaving));
 	}
 	return true;
 }

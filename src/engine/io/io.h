@@ -135,6 +135,7 @@ extern int	kv_io_rename(const char *from, const char *to);
 extern bool kv_io_gone(const char *path);
 
 extern void kv_io_sync_directory(const char *path);	/* makes names in it durable */
+extern void kv_io_sync_directory_if_there(const char *path);	/* likewise; no ERROR if it is missing */
 extern void kv_io_mkdir(const char *path);	/* with parents, durable; EEXIST is fine */
 extern void kv_io_rmtree(const char *path);	/* trouble: WARNING, and on */
 /*

@@ -448,6 +448,16 @@ kv_io_sync_directory(const char *path)
 }
 
 void
+kv_io_sync_directory_if_there(const char *path)
+{
+	bool		opened;
+	int			err = sync_path(path, true, &opened);
+
+	if (err != 0 && (err != ENOENT || opened))
+		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
+}
+
+void
 kv_io_rmtree(const char *path)
 {
 	if (nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)

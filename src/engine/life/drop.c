@@ -306,7 +306,7 @@ free_named(const char *directory, const char *prefix)
 
 /* What a tablespace has of stores that have gone, and of chunks that were released. */
 static void
-collect_space(const char *space)
+collect_space(Oid tablespace, const char *space)
 {
 	DIR		   *dir = AllocateDir(space);
 	struct dirent *de;
@@ -325,13 +325,56 @@ collect_space(const char *space)
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
 
 		/* where a store is gone its chunks go first, by the names under which they are counted */
-		if (free_named(path, "dropped.") || !store_is_gone(&key, id))
+		if (free_named(path, "dropped."))
 			continue;
+		if (!store_is_gone(&key, id))
+		{
+			kv_space_leave(&key, id, tablespace);
+			continue;
+		}
 		if (access(target, F_OK) != 0)
 			(void) kv_io_rename(path, target);	/* else the next time */
 	}
 	FreeDir(dir);
 	(void) free_named(space, "kvfdw.dropped.");
+}
+
+static bool
+has_files(const char *directory)
+{
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+	bool		found = false;
+
+	while (!found && (de = ReadDirExtended(dir, directory, LOG)) != NULL)
+		found = strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0;
+	FreeDir(dir);
+	return found;
+}
+
+bool
+kv_space_user(Oid tablespace, Oid *dboid, Oid *relid)
+{
+	char	   *space = pstrdup(kv_path_space(tablespace));
+	DIR		   *dir = AllocateDir(space);
+	struct dirent *de;
+	bool		found = false;
+
+	while (dir != NULL && !found && (de = ReadDirExtended(dir, space, LOG)) != NULL)
+	{
+		char	   *path = psprintf("%s/%s", space, de->d_name);
+		KvStoreKey	key;
+		uint64		id;
+
+		found = kv_space_parse(de->d_name, &key, &id) && has_files(path);
+		*dboid = key.dboid;
+		*relid = key.relid;
+		pfree(path);
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+	pfree(space);
+	return found;
 }
 
 static void
@@ -344,7 +387,7 @@ collect_spaces(void)
 		char	   *space = pstrdup(kv_path_space(lfirst_oid(cell)));
 
 		if (access(space, F_OK) == 0)
-			collect_space(space);
+			collect_space(lfirst_oid(cell), space);
 		pfree(space);
 	}
 }

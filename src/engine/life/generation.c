@@ -73,6 +73,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->images_failed, 0);
 		SpinLockInit(&store->space.mutex);
 		ConditionVariableInit(&store->space_made);
+		pg_atomic_init_u64(&store->move_to, 0);
 		pg_atomic_init_u64(&store->copied_by, 0);
 		pg_atomic_init_u64(&store->space_moving, 0);
 		pg_atomic_init_u64(&store->space_besides, 0);
@@ -511,4 +512,14 @@ kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace)
 		return false;
 	*tablespace = store->shape.tablespace;
 	return true;
+}
+
+bool
+kv_store_has_tablespaces(Oid dboid, Oid relid)
+{
+	KvTableEntry *entry;
+	KvStore    *store = find_live_store(dboid, relid, false, &entry);
+
+	return store != NULL && !store->shape.unusable &&
+		(OidIsValid(store->shape.tablespace) || store->shape.nleaving > 0);
 }

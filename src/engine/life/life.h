@@ -22,7 +22,8 @@ typedef enum KvPendingKind
 	KV_PENDING_CREATE,			/* abort: remove the table's directory */
 	KV_PENDING_TRUNCATE,		/* commit: remove older generations; abort: this one */
 	KV_PENDING_DROP,			/* commit: remove the table's directory */
-	KV_PENDING_DROP_DATABASE
+	KV_PENDING_DROP_DATABASE,
+	KV_PENDING_FOLLOW			/* commit: the generation is to follow to another tablespace */
 } KvPendingKind;
 
 /* ---- generation.c ---- */

@@ -22,6 +22,7 @@ typedef struct KvPending
 	Oid			dboid;
 	Oid			relid;
 	uint32		generation;
+	Oid			tablespace;		/* KV_PENDING_FOLLOW */
 	SubTransactionId subid;
 	struct KvPending *next;
 } KvPending;
@@ -48,6 +49,14 @@ kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 generation,
 	 */
 	if (kind != KV_PENDING_CREATE)
 		ForceSyncCommit();
+}
+
+void
+kv_store_follow_at_commit(KvStore *store, Oid tablespace)
+{
+	kv_pending_add(KV_PENDING_FOLLOW, store->key.dboid, store->key.relid, store->key.generation,
+				   GetCurrentSubTransactionId());
+	pending->tablespace = tablespace;
 }
 
 void
@@ -88,6 +97,10 @@ kv_engine_at_commit(void)
 				break;
 			case KV_PENDING_DROP_DATABASE:
 				kv_database_discard(entry->dboid);
+				break;
+			case KV_PENDING_FOLLOW:
+				kv_move_want(&(KvStoreKey) {entry->dboid, entry->relid, entry->generation},
+							 entry->tablespace);
 				break;
 		}
 	}

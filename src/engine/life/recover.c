@@ -538,8 +538,8 @@ allocate_shards(KvStore *store)
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	kv_table_file_allow_chunks(&store->key);
-	LWLockRelease(&kv_registry->lock);
 	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
+	LWLockRelease(&kv_registry->lock);
 	map = find_map(store, &changed);
 	done = kv_map_begin(store, map);
 	for (int tries = 1; !done && tries < KV_ROOM_TRIES && kv_map_memory(map) < kv_area_size() &&
@@ -785,6 +785,7 @@ recover_store(KvStore *store)
 	ConditionVariableCancelSleep();
 	allocate_shards(store);
 	kv_space_require(&store->key, true);
+	kv_spaces_settle(&store->key);
 	store->cache_id = pg_atomic_add_fetch_u32(&kv_registry->cache_ids, 1);
 	pg_atomic_write_u32(&store->next_shard, 0);
 

@@ -31,6 +31,7 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	if (!RecoveryInProgress() && len > 0)
 		kv_wal_log_schema(&store->key, data, len);
+	kv_move_look(store);
 	kv_table_file_write(&store->key, &store->shape, data, len, kv_writing_incarnation());
 	LWLockRelease(&kv_registry->lock);
 }

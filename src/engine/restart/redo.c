@@ -382,6 +382,16 @@ redo_schema(const char *data, Size len)
 }
 
 static void
+redo_move(const char *data, uint64 lsn)
+{
+	const KvWalMove *move = (const KvWalMove *) data;
+	KvStore    *store = is_passed(&move->store) ? NULL : kv_store_by_key(&move->store);
+
+	if (store != NULL && !store->shape.unusable && store->shape.id == move->id)
+		kv_move_redo(store, move->tablespace, lsn);
+}
+
+static void
 apply(XLogReaderState *record)
 {
 	const char *data = XLogRecGetData(record);
@@ -400,6 +410,9 @@ apply(XLogReaderState *record)
 			break;
 		case KV_XLOG_SCHEMA:
 			redo_schema(data, XLogRecGetDataLen(record));
+			break;
+		case KV_XLOG_MOVE:
+			redo_move(data, record->EndRecPtr);
 			break;
 		case KV_XLOG_GONE:
 			forget_passed(&((const KvWalGone *) data)->store);

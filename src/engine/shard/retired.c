@@ -437,8 +437,9 @@ int
 kv_chunk_discard(KvStore *store, KvAddress place)
 {
 	const char *path = kv_path_value(&store->key, (KvFileId) {place});
-	const char *directory = OidIsValid(store->shape.tablespace) ?
-		kv_path_values(&store->key) : KV_DIRECTORY;
+	bool		in_space = strncmp(path, "pg_tblspc/", 10) == 0;
+	int			len = in_space ? strrchr(path, '/') - path : strlen(KV_DIRECTORY);
+	const char *directory = in_space ? path : KV_DIRECTORY;
 	char		target[MAXPGPATH];
 	struct stat info;
 	bool		known = stat(path, &info) == 0;
@@ -446,7 +447,7 @@ kv_chunk_discard(KvStore *store, KvAddress place)
 
 	do
 	{
-		snprintf(target, sizeof(target), "%s/dropped.%u.%u.%u.val", directory,
+		snprintf(target, sizeof(target), "%.*s/dropped.%u.%u.%u.val", len, directory,
 				 kv_incarnations->current,
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1), store->cache_id);
 	} while (access(target, F_OK) == 0);

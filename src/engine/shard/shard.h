@@ -245,6 +245,7 @@ struct KvStore
 	KvStoreKey	key;			/* hash key */
 	KvStoreShape shape;			/* key_width is constant once it is OPEN */
 	pg_atomic_uint32 images_failed;	/* attempts at images on request */
+	pg_atomic_uint64 move_to;	/* move.c: the tablespace that it is to follow to; 0: none is noted */
 	pg_atomic_uint64 copied_by;	/* full xid of who copied its rows from another store; 0: all snapshots see that */
 
 	/* space.h */
@@ -559,6 +560,26 @@ extern void kv_chunks_use(KvShard *shard, const KvManifest *other);
 /* The manifest of the shard as it is now; its list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
 extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */
+
+/* ---- move.c; kv_store_follow and others are in engine.h ---- */
+/* COMMIT: the store is to follow to this tablespace.  Neither raises nor allocates. */
+extern void kv_move_want(const KvStoreKey *key, Oid tablespace);
+/* Have it follow, if that is noted; false: it is not.  ERROR: it cannot, and is not noted any more. */
+extern bool kv_move_begin(KvStore *store);
+/*
+ * Registry locked: note what the table file says of where chunks lie.  That counts, also where who
+ * wrote it has failed before it was noted.
+ */
+extern void kv_move_look(KvStore *store);
+/* The MOVE record that ends there. */
+extern void kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn);
+/*
+ * The maintainer: remove the directory that the store with this id has in a tablespace, if it is
+ * empty and chunks are not made in it any more, and do not name it any more.
+ */
+extern void kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace);
+/* When it is opened: do not name tablespaces any more where it has no directory. */
+extern void kv_spaces_settle(const KvStoreKey *key);
 
 /* ---- volume.c ---- */
 extern void kv_volume_gucs(void);	/* at start: settings of tests */

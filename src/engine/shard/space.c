@@ -371,8 +371,8 @@ kv_space_is_due(KvStore *store)
 	return due;
 }
 
-static void
-wake_compactor(void)
+void
+kv_compactor_wake(void)
 {
 	if (kv_compactor->latch == NULL)
 		return;
@@ -390,7 +390,7 @@ kv_space_ask(KvStore *store)
 	store->space.asked = true;
 	SpinLockRelease(&store->space.mutex);
 	if (!asked)
-		wake_compactor();
+		kv_compactor_wake();
 }
 
 void
@@ -508,7 +508,7 @@ kv_space_tell(KvStore *store, KvShard *shard, int64 taken)
 	account->asked |= due;
 	SpinLockRelease(&account->mutex);
 	if (due)
-		wake_compactor();
+		kv_compactor_wake();
 }
 
 bool

@@ -155,6 +155,7 @@ extern uint64 kv_space_start_unkept(const KvStoreSpace *space, uint64 live);	/* 
  * A writer takes so many bytes of the shard's chunks, or gives them back.  What has died there since is told, too.  The
  * shard's lock is held, exclusively.
  */
+extern void kv_compactor_wake(void);	/* have it look at stores; does nothing while it does not run */
 extern void kv_space_tell(KvStore *store, KvShard *shard, int64 taken);
 extern bool kv_space_is_short(KvStore *store);	/* would a writer have to wait? */
 /*

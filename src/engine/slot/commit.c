@@ -245,7 +245,7 @@ sync_values(KvStore *store, uint32 shardno)
 			named = named && files[i].named;
 		}
 		if (!named)
-			kv_io_sync_directory(kv_path_values(&store->key));
+			kv_values_sync_names(&store->key);
 		kv_values_synced(shard, files, n);
 		pfree(files);
 		shard->writes_synced = writes;

@@ -19,6 +19,8 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "access/xlog.h"
 #include "miscadmin.h"
 
@@ -101,6 +103,24 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 }
 
 /*
+ * If what a failed attempt to make the next chunk has left is not where chunks are made now, it goes,
+ * and no chunk is made at that place, for who has failed may have its file open.  extend_lock held.
+ */
+static void
+leave_place(KvStore *store, KvShard *shard)
+{
+	KvFileId	id = {shard->next_place};
+
+	if (store->shape.moved_lsn == 0 || id.place == 0 || kv_value_is_in_place(&store->key, id) ||
+		access(kv_path_value(&store->key, id), F_OK) != 0)
+		return;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->next_place = 0;
+	LWLockRelease(&shard->lock);
+	(void) kv_io_unlink(kv_path_value(&store->key, id));
+}
+
+/*
  * Where the next chunk goes, which is to hold a value of this length.  ERROR, with extend_lock
  * released, if there are no more addresses.
  */
@@ -111,6 +131,7 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 	KvAddress	place;
 	int			class;
 
+	leave_place(store, shard);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	before = shard->next_place;
 	class = kv_chunk_next_class(shard, len);
@@ -261,6 +282,25 @@ kv_value_close(KvStore *store, uint32 shardno)
 	LWLockRelease(&shard->lock);
 	if (closed != 0)
 		kv_value_cut(store, closed, used);
+	LWLockRelease(&shard->extend_lock);
+}
+
+void
+kv_value_leave(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress	open;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	open = shard->open_place;
+	LWLockRelease(&shard->lock);
+
+	/* if another one has been opened since, that one is closed: no harm is done */
+	if (store->shape.moved_lsn != 0 && open != 0 &&
+		!kv_value_is_in_place(&store->key, (KvFileId) {open}))
+		kv_value_close(store, shardno);
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	leave_place(store, shard);
 	LWLockRelease(&shard->extend_lock);
 }
 

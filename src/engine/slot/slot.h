@@ -328,6 +328,8 @@ extern void kv_value_close(KvStore *store, uint32 shardno);
 /* In two steps: returns the chunk that was closed, and how much of it is used, for the second. */
 extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used);
 extern void kv_value_cut(const KvStore *store, KvAddress place, uint64 used);
+/* Nothing more goes into what lies elsewhere than where chunks are made now (shard/move.c). */
+extern void kv_value_leave(KvStore *store, uint32 shardno);
 
 /* A chunk that may not be durable. */
 typedef struct KvUnsynced

@@ -53,6 +53,7 @@
 #include "storage/fd.h"
 
 #include "engine/base/types.h"
+#include "engine/io/io.h"
 
 /*
  * A value's checksum in two steps: all but its place, which can be done before there is one;
@@ -108,6 +109,8 @@ kv_value_footprint(Size len)
  * here finds it missing.
  */
 extern File kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId file, int flags);
+/* Make a value file, or open it if it is there; ERROR if that fails. */
+extern File kv_value_make(const KvStoreKey *store, KvFileId file, KvIoKind kind);
 /* Closes all of them if they are many; only where none is still to be used. */
 extern void kv_value_trim(void);
 extern void kv_value_forget(uint32 opening);	/* closes those of a store that goes away */

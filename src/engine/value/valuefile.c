@@ -180,6 +180,26 @@ kv_value_trim(void)
 }
 
 File
+kv_value_make(const KvStoreKey *store, KvFileId id, KvIoKind kind)
+{
+	for (;;)
+	{
+		char		path[MAXPGPATH];
+		File		file;
+
+		strlcpy(path, kv_path_value(store, id), sizeof(path));
+		KV_STOP_POINT("value_make");
+		file = kv_io_open(path, KV_IO_DIRECT | KV_IO_CREATE | KV_IO_MISSING_OK, kind);
+		if (file >= 0)
+			return file;
+
+		/* the store has left this directory since */
+		if (strcmp(path, kv_path_value(store, id)) == 0)
+			kv_io_error(ERROR, ENOENT, path, "create");
+	}
+}
+
+File
 kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 {
 	KvFileKey	key = {opening, 0, id};
@@ -196,7 +216,10 @@ kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 	if (entry != NULL)
 		set_aside(entry);
 
-	file = kv_io_open(kv_path_value(store, id), KV_IO_DIRECT | flags, KV_IO_VALUE_READ);
+	if (flags & KV_IO_CREATE)
+		file = kv_value_make(store, id, KV_IO_VALUE_READ);
+	else
+		file = kv_io_open(kv_path_value(store, id), KV_IO_DIRECT | flags, KV_IO_VALUE_READ);
 	if (file < 0)
 		return file;
 	entry = hash_search(open_files, &key, HASH_ENTER, &found);

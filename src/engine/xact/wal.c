@@ -58,6 +58,8 @@ kv_wal_identify(uint8 info)
 			return "GONE";
 		case KV_XLOG_BARRIER:
 			return "BARRIER";
+		case KV_XLOG_MOVE:
+			return "MOVE";
 		default:
 			return NULL;
 	}
@@ -119,6 +121,11 @@ kv_wal_describe(StringInfo buf, XLogReaderState *record)
 		case KV_XLOG_GONE:
 			appendStringInfo(buf, "; id %llu",
 							 (unsigned long long) ((const KvWalGone *) data)->id);
+			break;
+		case KV_XLOG_MOVE:
+			appendStringInfo(buf, "; id %llu, tablespace %u",
+							 (unsigned long long) ((const KvWalMove *) data)->id,
+							 ((const KvWalMove *) data)->tablespace);
 			break;
 		default:
 			break;
@@ -275,4 +282,17 @@ kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, uint64 ended, bool 
 	XLogRegisterData((char *) &barrier, sizeof(barrier));
 	XLogSetRecordFlags(XLOG_MARK_UNIMPORTANT);
 	return XLogInsert(KV_RMGR_ID, KV_XLOG_BARRIER);
+}
+
+uint64
+kv_wal_log_move(const KvStoreKey *key, uint64 id, Oid tablespace)
+{
+	KvWalMove	move = {.store = *key, .tablespace = tablespace, .id = id};
+	XLogRecPtr	end;
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &move, sizeof(move));
+	end = XLogInsert(KV_RMGR_ID, KV_XLOG_MOVE);
+	XLogFlush(end);
+	return end;
 }

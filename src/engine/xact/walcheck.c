@@ -120,6 +120,8 @@ kv_wal_is_sound(uint8 type, const char *data, Size len)
 			return len > sizeof(KvStoreKey);
 		case KV_XLOG_GONE:
 			return len == sizeof(KvWalGone);
+		case KV_XLOG_MOVE:
+			return len == sizeof(KvWalMove);
 		default:
 			return false;
 	}

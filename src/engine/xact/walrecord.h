@@ -15,6 +15,7 @@
 #define KV_XLOG_GONE	0x30
 #define KV_XLOG_BARRIER	0x40
 #define KV_XLOG_BATCH	0x50
+#define KV_XLOG_MOVE	0x60
 
 /* A version; key and value follow. */
 typedef struct KvWalPut
@@ -57,6 +58,14 @@ typedef struct KvWalGone
 	uint64		id;
 } KvWalGone;
 
+/* From now on the store's chunks are made in this tablespace; each server moves its own. */
+typedef struct KvWalMove
+{
+	KvStoreKey	store;
+	Oid			tablespace;		/* InvalidOid: in the store's own directory */
+	uint64		id;
+} KvWalMove;
+
 /* SCHEMA is a KvStoreKey and the schema image. */
 
 typedef struct KvWalBarrier
@@ -78,6 +87,7 @@ StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
 StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
 StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
+StaticAssertDecl(sizeof(KvWalMove) == 24, "MOVE record size");
 StaticAssertDecl(sizeof(KvWalBarrier) == 56, "BARRIER record size");
 
 /* walcheck.c: can a record have this?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */

@@ -111,6 +111,8 @@ extern void kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape,
  * return.
  */
 extern void kv_wal_log_schema(const KvStoreKey *key, const char *data, int len);
+/* Log that a store's chunks are made in another tablespace; flushed on return.  Returns where it ends. */
+extern uint64 kv_wal_log_move(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* Log that a store is about to be removed, before it is; flushed on return. */
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
 /*
