@@ -92,8 +92,13 @@ static void
 follow_tablespace(Relation rel)
 {
 	const KvTable *table = kv_table_get(rel);
-	KvStore    *store = kv_table_store(rel, false);
+	Oid			present;
+	KvStore    *store;
 
+	/* one whose data is missing can be altered all the same */
+	if (!kv_store_tablespace(MyDatabaseId, RelationGetRelid(rel), &present))
+		return;
+	store = kv_table_store(rel, false);
 	if (store == NULL || kv_store_lies_in(store, table->tablespace))
 		return;
 	if (!kv_store_can_follow(store, table->tablespace))
