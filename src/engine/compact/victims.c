@@ -5,9 +5,9 @@
  * By hand it is all that have dead bytes, for order all there are.  Those that are to leave their tablespace
  * (shard/move.c) go in the order of their places, by hand all of them.  For the bound it is those
  * for which it pays best: u being the share of a chunk that is live, emptying it gives back 1 - u
- * of it, and costs writing u; and the older its values are the longer what is won stays won, for
- * those that change often have died by now.  So the greatest (1 - u) age / u come first, age being
- * how many chunks were made since.  Reading it costs, too, but no space, and wears no device.  What is empty
+ * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
+ * what is won stays won, for those that change often have died by now.  So the greatest
+ * (1 - u) age / (1 + u) come first, age being how many chunks were made since.  What is empty
  * has nothing that is moved and always goes; but for that, too, all runs are merged.
  */
 #include "postgres.h"
@@ -190,7 +190,7 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 			!kv_pass_pays(plan, one.used, one.live,
 						  is_elsewhere(elsewhere, nelsewhere, chunk->chunk.place)))
 			continue;
-		one.score = one.live > 0 ? (1 - share) * (shard->nchunks - i) / share : 0;
+		one.score = (1 - share) * (shard->nchunks - i) / (1 + share);
 		candidates[n++] = one;
 	}
 	if (plan->aim == KV_PASS_BOUNDS)
