@@ -5,23 +5,32 @@
 # ever, then as many to measure.  Keys are uniform, then zipfian and spread over the key range.  Once a second it is noted
 # what the value files have and what is live of it.
 #
+# Bytes of the device are all that was written to it, less those of the WAL, which has a page or two for each flush, however few
+# records it takes along.  Both are told.
+#
+# Then the clients ask for OVERWRITE_PACE percent of what they had, OVERWRITE_SECONDS long: while the table is compacted as it
+# must be, and again while it is not, and grows.  The latency of an UPDATE counts from when it was due.
+#
 #   OVERWRITE_MB=1024
 #   OVERWRITE_TIMES=2
 #   OVERWRITE_CLIENTS=8
 #   OVERWRITE_SKEW=1.07   the exponent of the zipfian distribution
+#   OVERWRITE_PACE=70
+#   OVERWRITE_SECONDS=30
 
 OVERWRITE_MB=${OVERWRITE_MB:-$((1024 / share))}
 OVERWRITE_TIMES=${OVERWRITE_TIMES:-2}
 OVERWRITE_CLIENTS=${OVERWRITE_CLIENTS:-8}
 OVERWRITE_SKEW=${OVERWRITE_SKEW:-1.07}
+OVERWRITE_PACE=${OVERWRITE_PACE:-70}
+OVERWRITE_SECONDS=${OVERWRITE_SECONDS:-$((30 / share))}
 OVERWRITE_ROWS=$((OVERWRITE_MB * 256))
 
-# One run of as many updates as the table has rows, times OVERWRITE_TIMES.
-overwrite_run() # prefix
+# One run of the clients; how long, and how fast, pgbench's options say.
+overwrite_run() # option…
 {
 	rm -f "$KV_RUN/overwrite.log".*
-	kv_as "$KV_BIN/pgbench" -n -M prepared -c "$OVERWRITE_CLIENTS" -j "$(nproc)" -t $((OVERWRITE_ROWS * OVERWRITE_TIMES / OVERWRITE_CLIENTS)) \
-		--random-seed="$KV_SEED" -f "$KV_RUN/overwrite.sql" --log --log-prefix="$KV_RUN/overwrite.log" >"$KV_RUN/overwrite.out" 2>&1 ||
+	kv_as "$KV_BIN/pgbench" -n -M prepared -c "$OVERWRITE_CLIENTS" -j "$(nproc)" "$@" --random-seed="$KV_SEED" -f "$KV_RUN/overwrite.sql" --log --log-prefix="$KV_RUN/overwrite.log" >"$KV_RUN/overwrite.out" 2>&1 ||
 		{ cat "$KV_RUN/overwrite.out" >&2; kv_die "pgbench failed"; }
 }
 
@@ -31,34 +40,68 @@ overwrite_sample()
 	while sleep 1; do stat_of "value_file_bytes + retired_bytes || ' ' || live_bytes || ' ' || space_bound" overwritten 2>/dev/null || true; done
 }
 
+# What was written to the device so far, and of that to the WAL: each write begins with the page at which the one before ended.
+overwrite_written()
+{
+	local sql="wal_bytes + wal_write * current_setting('wal_block_size')::int FROM pg_stat_wal"
+	[ "$(kv_psql -c "SHOW server_version_num")" -lt 180000 ] || sql="sum(write_bytes) FROM pg_stat_io WHERE object = 'wal'"
+	kv_psql -c CHECKPOINT
+	sync
+	kv_device_bytes "$KV_PGDATA" | awk '{ printf "%s ", $2 }'
+	kv_psql -c "SELECT $sql"
+}
+
+# Of the last run: its worst second against the mean, and what 99 % of the updates took at most, in ms.  A line of the log: client,
+# transaction, microseconds, script, unix time, …
+overwrite_told()
+{
+	cat "$KV_RUN/overwrite.log".* | awk '{ n[$5]++; if (!f || $5 < f) f = $5; if ($5 > l) l = $5 }
+		END { w = -1; for (s = f + 1; s < l; s++) { t += n[s]; if (w < 0 || n[s] < w) w = n[s] } printf "%.2f ", t ? w / (t / (l - f - 1)) : 0 }'
+	cat "$KV_RUN/overwrite.log".* | awk '{ print $3 }' | sort -n | awk '{ v[NR] = $1 } END { printf "%.2f\n", v[int(NR * 0.99 + 0.5)] / 1000 }'
+	rm -f "$KV_RUN/overwrite.log".*
+}
+
 overwrite_line() # name key-expression target
 {
-	local before after written user sampler space second p99
+	local all="-t $((OVERWRITE_ROWS * OVERWRITE_TIMES / OVERWRITE_CLIENTS))" before after wal_before wal_after written wal user sampler space second p99 rate
 	printf '\\set k %s\nUPDATE overwritten SET v = overwrite_value(:k, :client_id) WHERE k = :k;\n' "$2" >"$KV_RUN/overwrite.sql"
 	chmod a+r "$KV_RUN/overwrite.sql"
-	overwrite_run
+	overwrite_run $all
 	: >"$KV_RUN/overwrite.samples"
 	overwrite_sample >"$KV_RUN/overwrite.samples" &
 	sampler=$!
 	user=$(stat_of value_bytes overwritten)
-	read -r _ before < <(kv_device_bytes "$KV_PGDATA")
-	overwrite_run
-	kv_psql -c CHECKPOINT
-	sync
-	read -r _ after < <(kv_device_bytes "$KV_PGDATA")
+	read -r before wal_before < <(overwrite_written)
+	overwrite_run $all
+	rate=$(awk '/^tps = / { print int($3); exit }' "$KV_RUN/overwrite.out")
+	read -r after wal_after < <(overwrite_written)
 	kill $sampler 2>/dev/null || true
 	wait $sampler 2>/dev/null || true
 	user=$(($(stat_of value_bytes overwritten) - user))
-	written=$(kv_calc "($after - $before) / $user")
+	wal=$(kv_calc "($wal_after - $wal_before) / $user")
+	written=$(kv_calc "($after - $before) / $user - $wal")
 	space=$(awk '$2 > 0 && $1 / $2 > m { m = $1 / $2 } $1 > $3 { n++ } END { printf "%.2f, beyond the bound in %d of %d samples", m, n, NR }' "$KV_RUN/overwrite.samples")
-	# a line of the log: client, transaction, microseconds, script, unix time, …
-	second=$(cat "$KV_RUN/overwrite.log".* | awk '{ n[$5]++; if (!f || $5 < f) f = $5; if ($5 > l) l = $5 }
-		END { w = -1; for (s = f + 1; s < l; s++) { t += n[s]; if (w < 0 || n[s] < w) w = n[s] } printf "%.2f", t ? w / (t / (l - f - 1)) : 0 }')
-	p99=$(cat "$KV_RUN/overwrite.log".* | awk '{ print $3 }' | sort -n | awk '{ v[NR] = $1 } END { printf "%.2f", v[int(NR * 0.99 + 0.5)] / 1000 }')
-	say "  $1: $(awk '/^tps = / { print int($3); exit }' "$KV_RUN/overwrite.out")/s; largest space $space; $(stat_of "passes || ' compactions, ' || space_waits || ' waits'" overwritten)"
-	line "device bytes per user byte, values overwritten, $1" "$written" "at most $3" "$written <= $3"
-	line "worst second of that, against the mean; p99 of an UPDATE" "$second; $p99 ms" ""
-	rm -f "$KV_RUN/overwrite.log".*
+	read -r second p99 < <(overwrite_told)
+	say "  $1: $rate/s, worst second $second of the mean, p99 $p99 ms; largest space $space; $(stat_of "passes || ' compactions, ' || space_waits || ' waits'" overwritten)"
+	line "device bytes per user byte, values overwritten, $1" "$written (and $wal of WAL)" "at most $3" "$written <= $3"
+	overwrite_paced "$1" $((rate * OVERWRITE_PACE / 100))
+}
+
+# The same at a lower pace, with compaction and without.
+overwrite_paced() # name rate
+{
+	local second p99 second_without p99_without passes
+	passes=$(stat_of passes overwritten)
+	overwrite_run -T "$OVERWRITE_SECONDS" -R "$2"
+	passes=$(($(stat_of passes overwritten) - passes))
+	read -r second p99 < <(overwrite_told)
+	kv_psql -c "ALTER SYSTEM SET kvfdw.space_amp = 0" -c "SELECT pg_reload_conf()" >/dev/null
+	overwrite_run -T "$OVERWRITE_SECONDS" -R "$2"
+	kv_psql -c "ALTER SYSTEM RESET kvfdw.space_amp" -c "SELECT pg_reload_conf()" >/dev/null
+	read -r second_without p99_without < <(overwrite_told)
+	say "  $1 at $2/s: $passes compactions"
+	line "$1, $OVERWRITE_PACE % of that: worst second against the mean" "$second (without compaction $second_without)" "at least 0.9" "$second >= 0.9"
+	line "… p99 of an UPDATE" "$p99 ms (without compaction $p99_without)" "at most twice" "$p99 <= 2 * $p99_without"
 }
 
 bench_overwrite()

@@ -6,8 +6,8 @@
 # begin with another of them each time.  A pause is the longest transaction; the worst second that
 # in which the fewest rows were committed, but for the first and the last.  The rates are
 # compared within each turn.  How long writers waited for a change of shards the server log says.
-# The table of the last turn, with most sessions, is scanned in key order, cold, right after its
-# load and when each of its shards has been put in order.
+# The table of the last turn that was split, with most sessions, is scanned in key order, cold: right after its
+# load once and eight times at once, and when each of its shards has been put in order.
 #
 #   SPLITS_ROWS=400000      rows of each load, about 1.6 GB
 #   SPLITS_BATCH=100
@@ -66,16 +66,39 @@ splits_load() # keys clients size turn
 # The one in the middle of numbers, each followed by a space.
 splits_median() { tr ' ' '\n' <<<"${1% }" | sort -g | awk '{ x[NR] = $1 } END { printf "%.2f", NR % 2 ? x[(NR + 1) / 2] : (x[NR / 2] + x[NR / 2 + 1]) / 2 }'; }
 
-# An ordered scan of what was loaded, cold.
-splits_scan() # when
+# So many ordered scans at once of what was loaded, cold.  Sets mbs, of each, and bytes, read by the engine.
+splits_scan() # number when
 {
-	local start seconds
+	local start seconds n pids=()
 	kv_cold
+	kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null
 	start=$(kv_now)
-	[ "$(kv_psql -c "SELECT count(*) FROM (SELECT k, v FROM kv_splits ORDER BY k OFFSET 0) s WHERE length(v) = $SIZE")" = $SPLITS_ROWS ] ||
-		kv_die "the scan has not found $SPLITS_ROWS rows"
+	for n in $(seq "$1"); do
+		kv_psql -c "SELECT count(*) FROM (SELECT k, v FROM kv_splits ORDER BY k OFFSET 0) s WHERE length(v) = $SIZE" >"$KV_RUN/splits.scan$n" &
+		pids+=($!)
+	done
+	wait "${pids[@]}"
 	seconds=$(kv_calc "$(kv_now) - $start")
-	say "     ordered scan, cold, $1: $(kv_calc "$SPLITS_ROWS * ($SIZE + 8) / 1e6 / $seconds") MB/s, $(kv_calc "int(100 * $SPLITS_ROWS * ($SIZE + 8) / 1e6 / $seconds / $fio_read)") % of fio, $(stat_of shards kv_splits) shards"
+	bytes=$(kv_psql -c "SELECT coalesce(sum(bytes), 0) $scan_reads")
+	for n in $(seq "$1"); do
+		[ "$(<"$KV_RUN/splits.scan$n")" = $SPLITS_ROWS ] || kv_die "the scan has not found $SPLITS_ROWS rows"
+	done
+	mbs=$(kv_calc "$SPLITS_ROWS * ($SIZE + 8) / 1e6 / $seconds")
+	say "     $1 ordered scan$([ "$1" = 1 ] || echo "s at once"), cold, $2: $mbs MB/s, $(kv_calc "int(100 * $mbs / $fio_read)") % of fio, $bytes bytes read by the engine, $(stat_of shards kv_splits) shards"
+}
+
+# The scans of a table that was just loaded.
+splits_scans() # keys size
+{
+	local mbs bytes once what="$1 keys, shard_size $2 MB"
+	splits_scan 1 "right after the load"
+	once=$bytes
+	[ "$1" = random ] || line "ordered scan right after the load, cold, $what" "$(kv_calc "$mbs / $fio_read")x fio" "0.9x" "$mbs >= 0.9 * $fio_read"
+	splits_scan 8 "right after the load"
+	line "device bytes of eight ordered scans at once / one, $what" "$(times_ "$bytes" "$once")" "<= 1.1" "$bytes <= 1.1 * $once"
+	kv_psql -c "SELECT kvfdw_compact('kv_splits', true)" -c CHECKPOINT >/dev/null
+	splits_scan 1 "in order"
+	line "ordered scan in order, cold, $what" "$(kv_calc "$mbs / $fio_read")x fio" "0.8x" "$mbs >= 0.8 * $fio_read"
 }
 
 splits_turns() # keys clients
@@ -90,10 +113,8 @@ splits_turns() # keys clients
 			say "  $1 keys, $who, shard_size $size MB, turn $turn: $rate rows/s, $cpu µs CPU each, longest pause $pause ms, worst second $worst of the mean, $shards shards"
 			base[$size]=$rate
 			cpus[$size]+="$cpu " pauses[$size]+="$pause " worsts[$size]+="$worst "
-			if [ "$turn" = "$SPLITS_TURNS" ] && [ "$2" = "${SPLITS_CLIENTS##* }" ]; then
-				splits_scan "right after the load"
-				kv_psql -c "SELECT kvfdw_compact('kv_splits', true)" -c CHECKPOINT >/dev/null
-				splits_scan "in order"
+			if [ "$turn" = "$SPLITS_TURNS" ] && [ "$size" != 0 ] && [ "$2" = "${SPLITS_CLIENTS##* }" ]; then
+				splits_scans "$1" "$size"
 			fi
 		done
 		for size in $sizes; do rates[$size]+="$(kv_calc "${base[$size]} / ${base[0]}") "; done
