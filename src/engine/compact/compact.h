@@ -6,7 +6,7 @@
  * One compaction of one shard is a *pass*:
  *
  *	0. choose	what is live in each chunk is counted.  Victims: closed chunks to be emptied, by
- *				hand all that have dead bytes, by itself (worker.c) those for which it pays best,
+ *				hand all that have dead bytes, by itself (task.c) those for which it pays best,
  *				for order all there are; those that are to leave their tablespace, whatever they have
  *	1. walk		the runs of now, in the order of keys, by the rules of a freeze; what lies in a
  *				victim is gathered

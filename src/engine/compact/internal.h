@@ -9,7 +9,9 @@
  *	pace.c		rests
  *	pass.c		one compaction of one shard
  *	store.c		all of a store, by hand
- *	worker.c	which shard is next, by itself
+ *	task.c		what is to be done with a store, by itself
+ *	tried.c		what is left alone for a while
+ *	worker.c	the process that does it
  *
  * All of a pass is in its memory context.  What it has open or made on disk its struct says,
  * so that it can be closed and removed after an ERROR, at the end of the process too.
@@ -28,6 +30,7 @@
 #include "engine/index/runmerge.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 
 /* kvfdw.compact_order */
 typedef enum KvCompactOrder
@@ -209,9 +212,93 @@ extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live, bool 
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shardno, bool *any);
 
-/* ---- worker.c ---- */
+/* ---- task.c ---- */
 extern int	kv_release_ms;
 extern int	kv_look_ms;			/* all stores are looked at so often */
+
+typedef enum KvTaskKind
+{
+	KV_TASK_BOUNDS,				/* so that it keeps to its bound; the first of these comes first */
+	KV_TASK_LEAVES,				/* to another tablespace */
+	KV_TASK_SORTS				/* for order */
+} KvTaskKind;
+
+/* What is to be done. */
+typedef struct KvTask
+{
+	KvStore    *store;
+	uint32		shard;
+	KvPassPlan	plan;
+	double		urgency;		/* how far the store is beyond its mark */
+	uint32		served;			/* KvTried.served of the store */
+	bool		others;			/* others compact shards of it, or are to release what passes have emptied */
+	uint64		written;		/* KvShard.written then */
+	KvPassResult result;
+	int			sqlerrcode;		/* 0: it went through */
+} KvTask;
+
+extern KvTaskKind kv_task_kind(const KvTask *task); /* what its plan is for */
+/* On a standby no store at another level has anything. */
+extern bool kv_is_compacted_here(const KvStore *store);
+/*
+ * What the bound of a store asks for, if anything; who writes to it is told whether to wait for that.
+ * *when is lowered to when it is to be looked at again.  task is zeroed before.
+ */
+extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
+/* Likewise, and what is to leave its tablespace, or to be put in order. */
+extern bool kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
+
+/* ---- tried.c ---- */
+#define KV_RETRY_MOST_MS 300000 /* nothing is left alone for longer than this at once */
+
+extern uint32 kv_compact_rounds;	/* of the compactor; the one of now */
+
+/* What this process knows of a store (shard: -1), or of a shard that is left alone. */
+typedef struct KvTriedKey
+{
+	uint32		cache_id;
+	int32		shard;
+	uint32		task;			/* KvTaskKind: each is left alone by itself */
+} KvTriedKey;
+
+typedef struct KvTried
+{
+	KvTriedKey	key;
+	bool		going;			/* of a store: down to the stop mark, … */
+	bool		busy;			/* … and there was something to do when it was last looked at, … */
+	uint32		served;			/* … in which round for the last time; 0: in none */
+	bool		at_rest;		/* it has a bound, and is within it */
+	uint64		freed;			/* of a store: KvStore.space_freed, … */
+	TimestampTz freed_at;		/* … since when it is that, or a pass has ended; 0: nothing is to go … */
+	uint32		images_failed;	/* … and KvStore.images_failed then */
+	uint32		stuck_ms;		/* files do not go, and it is waited for so long; 0: they do */
+	uint32		retry_ms;		/* the last time; 0: it is not left alone (a store: for want of space) */
+	TimestampTz until;
+	KvSpaceWait why;
+	KvShardSpace then;			/* how it stood */
+	uint64		horizon;
+	uint64		moved_lsn;		/* of a store: since it has had this, … */
+	int			clean;			/* … so many looks have found no chunk elsewhere, the last one then (since) */
+	uint64		writes;			/* of a shard that may be put in order: slots then, … */
+	TimestampTz since;			/* … and since when there are no more */
+	uint32		looked;			/* when it was last asked for, in rounds */
+} KvTried;
+
+/* shard: -1 for the store.  NULL: nothing is known of it, unless it is to be entered. */
+extern KvTried *kv_tried(const KvStore *store, int32 shard, KvTaskKind kind, bool enter);
+extern void kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind);
+/*
+ * Forget those that nobody has asked for since a round over all stores, unless they may be tried
+ * before long; again: leave none alone any more.
+ */
+extern void kv_tried_forget_old(uint32 since, bool again);
+/* shard: -1 for all of the store. */
+extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then);
+/* Is the shard left alone?  *when is lowered to when it is not any more. */
+extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
+							 const KvShardSpace *now, TimestampTz *when, KvSpaceWait *why);
+
+/* ---- worker.c ---- */
 
 /*
  * In a pass that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside

@@ -1,0 +1,386 @@
+/*
+ * task.c
+ *		What the compactor is to do with a store: for its bound, for its tablespace, or for order, in this turn.
+ *
+ * For the bound (I 19) it is the shard with the most to win.
+ * A pass begins when there is room for what it may write: what passes before it have emptied is there
+ * until the shard's image is made and the maintainer has freed it.  Where none of that has gone for ten seconds, and
+ * no pass ran, nobody waits for it, and it is given up: it does not count any more, so passes begin again
+ * as far as there is room.  If what they empty does not go either, that is given up twice as much later, and
+ * so on; when a file goes, all is well again but for those that stay.
+ *
+ * What is to go to another tablespace (shard/move.c) goes so much at a time that others do not wait for long.  Where
+ * that fails, or those that have written there are still at work, the shard is left alone for a while.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "postmaster/bgwriter.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/compact/internal.h"
+#include "engine/shard/space.h"
+#include "engine/xact/xact.h"
+
+#define KV_IDLE_LOOK_MS	5000	/* how much was read and written is looked at no more often */
+#define KV_RELEASE_LOOK_MS 20	/* are the files that passes have emptied gone? */
+#define KV_RELEASE_FAILURES 3	/* so many images fail, and nobody waits for them */
+#define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
+#define KV_IDLE_CALLS	100		/* a second: reads and writes of values beside which the device is idle */
+#define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one pass moves to another tablespace */
+#define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
+#define KV_ORDER_SHARE	8		/* … if they are such a part of their shard, … */
+#define KV_ORDER_MOST	(UINT64CONST(1) << 30)	/* … which is no larger than this */
+
+int			kv_look_ms = 10000;	/* other than that in tests only */
+
+/* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
+int			kv_release_ms = 10000;	/* other than that in tests only */
+
+KvTaskKind
+kv_task_kind(const KvTask *task)
+{
+	return task->plan.aim == KV_PASS_SORTS ? KV_TASK_SORTS :
+		task->plan.aim == KV_PASS_LEAVES ? KV_TASK_LEAVES : KV_TASK_BOUNDS;
+}
+
+/* Does a split that has met a pass come first?  *when is lowered to when it does not any more. */
+static bool
+is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
+{
+	TimestampTz until = kv_shard(store, shard)->split_waits;
+
+	if (until <= GetCurrentTimestamp())
+		return false;
+	*when = Min(*when, until);
+	return true;
+}
+
+/*
+ * The shard with the most to win, or, to be counted, the most to doubt; failed: of those only of
+ * which passes fail.  False: there is none.
+ */
+static bool
+find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, TimestampTz *when,
+		   KvSpaceWait *why, KvTask *task)
+{
+	uint64		horizon = kv_xid_horizon();
+	uint64		most = 0;
+
+	kv_each_shard(store, i)
+	{
+		KvShardSpace one;
+		uint64		worth;
+
+		kv_shard_space(store, i, horizon, &one);
+		worth = counts ? one.doubtful : failed ? one.failed : one.to_win;
+		if (worth <= most)
+			continue;
+		if (kv_shard(store, i)->compactor != 0)
+		{
+			task->others = true;
+			continue;
+		}
+		if (is_left_to_split(store, i, when) || kv_is_left_alone(store, i, KV_TASK_BOUNDS, &one, when, why))
+			continue;
+		most = worth;
+		task->store = store;
+		task->shard = i;
+		task->plan.aim = counts ? KV_PASS_COUNTS : KV_PASS_BOUNDS;
+		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken) + one.failed;
+		task->plan.most = one.pass;
+		task->plan.paced = true;
+		task->plan.modest = kv_tried(store, -1, KV_TASK_BOUNDS, true)->retry_ms > 0;
+	}
+	return most > 0;
+}
+
+/* ---- order ---- */
+
+/* Have few values been read or written since the last call, at least a look ago? */
+static bool
+device_is_idle(void)
+{
+	static uint64 calls = 0;
+	static TimestampTz since = 0;
+	static bool idle = false;
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		calls_now = kv_pace_calls();
+
+	if (since != 0 && now >= since && !TimestampDifferenceExceeds(since, now, KV_IDLE_LOOK_MS))
+		return idle;
+	idle = since != 0 && now > since && calls_now >= calls &&
+		calls_now - calls < (uint64) (now - since) / USECS_PER_SEC * KV_IDLE_CALLS;
+	calls = calls_now;
+	since = now;
+	return idle;
+}
+
+/*
+ * A shard of the store whose values are to be put in order.  Nobody has written to it for a
+ * while, and since it was in order for the last time as much was written as is to be moved: so
+ * order costs at most one more write of each byte, whatever comes.
+ */
+static bool
+find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		horizon = kv_xid_horizon();
+	uint64		most = 0;
+
+	kv_each_shard(store, i)
+	{
+		KvShard    *shard = kv_shard(store, i);
+		uint64		writes = pg_atomic_read_u64(&shard->writes) + shard->value_bytes;
+		KvSpaceWait why = KV_SPACE_WAITS_NOT;
+		KvShardSpace one;
+		KvTried    *tried;
+
+		if (shard->compactor != 0 || shard->written < KV_ORDER_CHUNKS * kv_chunk_size(0) ||
+			is_left_to_split(store, i, when))
+			continue;
+		kv_shard_space(store, i, horizon, &one);
+		if (shard->written < one.live || one.live > KV_ORDER_MOST ||
+			one.unsorted < Max(KV_ORDER_CHUNKS * kv_chunk_size(0), one.live / KV_ORDER_SHARE) ||
+			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, when, &why))
+			continue;
+		tried = kv_tried(store, i, KV_TASK_SORTS, true);
+		if (tried->writes != writes || tried->since == 0 || tried->since > now)
+		{
+			tried->writes = writes;
+			tried->since = now;
+		}
+		if (!TimestampDifferenceExceeds(tried->since, now, kv_look_ms - 1) || one.live <= most)
+			continue;
+		most = one.live;
+		task->store = store;
+		task->shard = i;
+		memset(&task->plan, 0, sizeof(task->plan));
+		task->plan.aim = KV_PASS_SORTS;
+		task->plan.unless_sorted = task->plan.paced = true;
+	}
+	return most > 0;
+}
+
+/* ---- tablespaces ---- */
+
+/*
+ * A shard of the store with chunks that are to leave their tablespace.  While it has directories in others it may get
+ * one there still; else no more when twice none was found: who made one at that time has listed it by then.
+ */
+static bool
+find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
+{
+	KvTried    *state = kv_tried(store, -1, KV_TASK_LEAVES, true);
+	TimestampTz now = GetCurrentTimestamp();
+	bool		any = false;
+
+	if (store->shape.moved_lsn == 0)
+		return false;
+	if (state->moved_lsn != store->shape.moved_lsn)
+		state->clean = 0;
+	state->moved_lsn = store->shape.moved_lsn;
+	if (state->clean > 1 && store->shape.nleaving == 0)
+		return false;
+	kv_each_shard(store, i)
+	{
+		const KvTried *tried = kv_tried(store, i, KV_TASK_LEAVES, false);
+		bool		can_leave = kv_shard_leaves(store, i, &any);
+
+		if (!can_leave || kv_shard(store, i)->compactor != 0 || is_left_to_split(store, i, when))
+			continue;
+		if (tried != NULL && tried->retry_ms > 0 && tried->until > now)
+		{
+			*when = Min(*when, tried->until);
+			continue;
+		}
+		task->store = store;
+		task->shard = i;
+		memset(&task->plan, 0, sizeof(task->plan));
+		task->plan.aim = KV_PASS_LEAVES;
+		task->plan.most = KV_LEAVE_MOST;
+		task->plan.paced = true;
+		return true;
+	}
+	if (any)
+		state->clean = 0;
+	else if (state->clean == 0 || TimestampDifferenceExceeds(state->since, now, kv_look_ms / 2))
+	{
+		state->clean++;
+		state->since = now;
+	}
+	return false;
+}
+
+/* At level 'keys': what is retired goes with a checkpoint; if it is much, ask for one. */
+static void
+want_checkpoint(const KvStore *store, const KvStoreSpace *space)
+{
+	static TimestampTz asked = 0;
+	static uint64 since = 0;
+	static bool hurried = false;
+	bool		hurry = space->retired > 0 && space->retired_longer > 0 && kv_space_is_awaited();
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		last = pg_atomic_read_u64(&kv_registry->checkpoint);
+
+	if (space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
+		space->retired_longer < kv_space_wants_checkpoint(space) ||
+		((hurried || !hurry) && asked != 0 && since == last && now >= asked &&
+		 !TimestampDifferenceExceeds(asked, now, KV_CHECKPOINT_MS)))
+		return;
+	asked = now;
+	since = last;
+	hurried = hurry;
+
+	/* also if nobody has written to the WAL since */
+	RequestCheckpoint(CHECKPOINT_FORCE | (hurry ? KV_CHECKPOINT_FAST : 0));
+}
+
+bool
+kv_is_compacted_here(const KvStore *store)
+{
+	return !RecoveryInProgress() || store->shape.wal == KV_WAL_FULL;
+}
+
+/* From now on it is waited for what passes have emptied, if there is something. */
+static void
+await_release(KvTried *state, KvStore *store, uint64 retired)
+{
+	state->freed = pg_atomic_read_u64(&store->space_freed);
+	state->freed_at = retired > 0 ? GetCurrentTimestamp() : 0;
+	state->images_failed = pg_atomic_read_u32(&store->images_failed);
+}
+
+/* Does what passes have emptied not go?  Then it is given up. */
+static bool
+is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	uint32		failed = pg_atomic_read_u32(&store->images_failed) - state->images_failed;
+
+	/* redo makes an image now and then only, and waits for nothing */
+	if (space->retired + space->given_up == 0 || RecoveryInProgress() ||
+		pg_atomic_read_u64(&store->space_freed) != state->freed)
+	{
+		state->stuck_ms = 0;
+		kv_space_give_up(store, space->given_up);
+		await_release(state, store, space->retired);
+	}
+	else if (space->retired == 0 || state->freed_at == 0 || now < state->freed_at)
+		await_release(state, store, space->retired);
+	else if ((state->stuck_ms == 0 && failed >= KV_RELEASE_FAILURES) ||
+			 TimestampDifferenceExceeds(state->freed_at, now, Max(state->stuck_ms,
+																  space->retired_longer > 0 ? KV_CHECKPOINT_MS : kv_release_ms)))
+	{
+		state->stuck_ms = Min(Max(2 * state->stuck_ms, kv_release_ms), KV_RETRY_MOST_MS);
+		kv_space_give_up(store, space->retired + space->given_up);
+		await_release(state, store, 0);
+		kv_space_count(store, space);
+	}
+	return state->stuck_ms > 0;
+}
+
+/* Is there room for what the pass may write? */
+static bool
+has_room_to_move(const KvStoreSpace *space, const KvTask *task)
+{
+	return space->retired == 0 || space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
+		space->all.taken + space->retired + space->moving + task->plan.most <= space->bound;
+}
+
+/*
+ * What is to be done for the bound of a store that is beyond its mark, or might be, if anything can
+ * be; *why not.
+ */
+static bool
+find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool beyond, bool failed,
+			 bool doubtful, TimestampTz *when, KvSpaceWait *why, KvTask *task)
+{
+	if (state->retry_ms > 0 && state->until > GetCurrentTimestamp())
+	{
+		*why = KV_SPACE_WAITS_FOR_DISK;
+		*when = Min(*when, state->until);
+		return false;
+	}
+	if ((beyond || failed) && find_shard(store, space, !beyond, false, when, why, task))
+	{
+		if (has_room_to_move(space, task))
+			return true;
+		task->others = true;
+		*why = KV_SPACE_WAITS_NOT;
+		*when = Min(*when, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_RELEASE_LOOK_MS));
+		return false;
+	}
+	return doubtful && find_shard(store, space, false, true, when, why, task);
+}
+
+bool
+kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
+{
+	KvTried    *state = kv_tried(store, -1, KV_TASK_BOUNDS, true);
+	KvSpaceWait why = KV_SPACE_WAITS_NOT;
+	KvStoreSpace space;
+	bool		beyond;
+	bool		doubtful;
+	bool		failed;
+	bool		stuck;
+	bool		found = false;
+
+	kv_space_count(store, &space);
+	stuck = is_release_stuck(state, store, &space);
+	want_checkpoint(store, &space);
+	beyond = space.all.taken > (state->going ? space.stop : space.start);
+	doubtful = space.all.taken > kv_space_start(&space, space.all.live - space.all.doubtful);
+	failed = space.all.failed > 0 &&
+		space.all.taken > kv_space_start(&space, space.all.live - space.all.failed);
+	task->urgency = (double) space.all.taken / Max(space.start, 1);
+	task->served = state->served;
+	if (beyond || doubtful || failed)
+	{
+		if (backup)
+			why = KV_SPACE_WAITS_FOR_BACKUP;
+		else
+			found = find_in_time(store, state, &space, beyond, failed, doubtful, when, &why, task);
+	}
+	else if (space.all.taken > kv_space_start_unkept(&space, space.all.live - space.all.held))
+		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
+	else if (space.all.taken > kv_space_start(&space, space.all.live - space.all.stuck))
+		why = KV_SPACE_WAITS_FOR_DAMAGE;
+	if (stuck && why <= KV_SPACE_WAITS_FOR_SNAPSHOT)
+		why = KV_SPACE_WAITS_FOR_RELEASE;
+
+	/* what is due and cannot be done waits, and nobody for it, unless others are at it */
+	if (!stuck && (found || task->others || !(beyond || doubtful || failed)))
+		kv_space_answer(store, false, 0);
+	else
+		kv_space_answer(store, true, kv_chunk_size(0) + space.all.taken / 16);
+	state->going = (found || task->others) && beyond;
+	state->busy = found || task->others;
+	state->at_rest = !state->busy && why == KV_SPACE_WAITS_NOT && space.start != PG_UINT64_MAX;
+	pg_atomic_write_u32(&store->space_waits, found && !stuck ? KV_SPACE_WAITS_NOT : why);
+	return found;
+}
+
+bool
+kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
+{
+	KvTried    *state;
+
+	if (kv_task_find_due(store, backup, when, task))
+		return true;
+	if (!backup && find_leaving(store, when, task))
+	{
+		kv_tried(store, -1, KV_TASK_BOUNDS, true)->busy = true;
+		return true;
+	}
+	state = kv_tried(store, -1, KV_TASK_BOUNDS, true);
+	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
+		(state->retry_ms > 0 && state->until > GetCurrentTimestamp()) ||
+		!find_unsorted(store, when, task) || !device_is_idle() ||
+		kv_io_space_is_short(kv_path_values(&store->key)))
+		return false;
+	kv_tried(store, -1, KV_TASK_BOUNDS, true)->busy = true;
+	return true;
+}

@@ -1,0 +1,118 @@
+/*
+ * tried.c
+ *		What the compactor knows of stores and shards from the times that it has looked at them, and what it leaves alone.
+ *
+ * A shard of which a pass has won nothing is left alone until something has changed there, and some time
+ * has passed, twice as long each time; where a pass has failed, whether or not anything has changed.  So is a store where
+ * the disk is full.  All of it is this process's own, and ends with it.
+ */
+#include "postgres.h"
+
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "engine/compact/internal.h"
+#include "engine/xact/xact.h"
+
+#define KV_IN_VAIN_MS	250		/* after a pass that has won nothing, … */
+#define KV_RETRY_MS		10000	/* … or has failed; twice as long each time, up to KV_RETRY_MOST_MS */
+
+uint32		kv_compact_rounds = 0;
+
+static HTAB *tried_hash = NULL;
+
+KvTried *
+kv_tried(const KvStore *store, int32 shard, KvTaskKind kind, bool enter)
+{
+	KvTriedKey	key = {store->cache_id, shard, kind};
+	bool		found;
+	KvTried    *tried;
+
+	if (tried_hash == NULL)
+	{
+		HASHCTL		info = {0};
+
+		info.keysize = sizeof(KvTriedKey);
+		info.entrysize = sizeof(KvTried);
+		info.hcxt = TopMemoryContext;
+		tried_hash = hash_create("kvfdw compactor", 64, &info,
+								 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	tried = hash_search(tried_hash, &key, enter ? HASH_ENTER : HASH_FIND, &found);
+	if (tried != NULL && !found)
+		memset((char *) tried + sizeof(KvTriedKey), 0, sizeof(KvTried) - sizeof(KvTriedKey));
+	if (tried != NULL)
+		tried->looked = kv_compact_rounds;
+	return tried;
+}
+
+void
+kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind)
+{
+	KvTriedKey	key = {store->cache_id, shard, kind};
+
+	if (tried_hash != NULL)
+		(void) hash_search(tried_hash, &key, HASH_REMOVE, NULL);
+}
+
+void
+kv_tried_forget_old(uint32 since, bool again)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	HASH_SEQ_STATUS status;
+	KvTried    *tried;
+
+	if (tried_hash == NULL)
+		return;
+	hash_seq_init(&status, tried_hash);
+	while ((tried = hash_seq_search(&status)) != NULL)
+	{
+		if (again)
+			tried->retry_ms = 0;
+		if (tried->looked < since &&
+			(tried->retry_ms == 0 ||
+			 TimestampDifferenceExceeds(tried->until, now, KV_RETRY_MOST_MS)))
+			(void) hash_search(tried_hash, &tried->key, HASH_REMOVE, NULL);
+	}
+}
+
+void
+kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then)
+{
+	KvTried    *tried = kv_tried(task->store, shard, kv_task_kind(task), true);
+
+	if (tried->retry_ms == 0)
+		tried->retry_ms = why == KV_SPACE_WAITS_FOR_SNAPSHOT ? KV_IN_VAIN_MS : KV_RETRY_MS;
+	else
+		tried->retry_ms = Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
+	tried->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tried->retry_ms);
+	tried->why = why;
+	tried->then = *then;
+	tried->horizon = kv_xid_horizon();
+}
+
+bool
+kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvShardSpace *now,
+				 TimestampTz *when, KvSpaceWait *why)
+{
+	KvTried    *tried = kv_tried(store, shard, kind, false);
+	bool		changed;
+
+	if (tried == NULL || tried->retry_ms == 0)
+		return false;
+	changed = tried->why == KV_SPACE_WAITS_FOR_RETRY ||
+		now->taken != tried->then.taken || now->to_win != tried->then.to_win ||
+		tried->horizon != kv_xid_horizon();
+
+	/* much more is dead than was then */
+	if (changed && tried->why == KV_SPACE_WAITS_FOR_SNAPSHOT &&
+		now->to_win > 2 * tried->then.to_win + kv_chunk_size(0))
+		return false;
+	if (changed && tried->until <= GetCurrentTimestamp())
+		return false;
+	if (changed)
+		*when = Min(*when, tried->until);
+	*why = Max(*why, tried->why);
+	return true;
+}
