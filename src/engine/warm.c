@@ -627,6 +627,8 @@ read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 		uint64		i = (first + n) % entry->nblocks;
 		bool		recent = (numbers[i] & KV_WARM_RECENT) != 0;
 
+		if ((recent ? kv_recent_room() : kv_block_room()) == 0)
+			continue;			/* it is off now */
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
 			break;
 		if (recent != warming.recent)

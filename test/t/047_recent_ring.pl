@@ -128,4 +128,11 @@ is(by_key(1, 3000), answer($node, q{SELECT 3000, sum(hashtext(repeat(md5('d' || 
 cmp_ok(counts('device_reads'), '<', 700, '... and most of it is in memory');
 
 is(kv_check_clean($node, 'r', 's'), '', 'tables are sound');
+
+# nothing is read for what is off after the restart
+insert('r', 4001, 4200, 4096, 'f');
+written();
+$node->append_conf('postgresql.conf', "kvfdw.value_cache = 0\nkvfdw.recent_cache = 0");
+restart_warm();
+is(answer($node, q{SELECT calls FROM kvfdw_stat_io WHERE kind = 'value read'}), 0, 'what was noted of caches that are off now is not read');
 done_testing();
