@@ -277,8 +277,7 @@ typedef struct KvTried
 	KvSpaceWait why;
 	KvShardSpace then;			/* how it stood */
 	uint64		horizon;
-	uint64		moved_lsn;		/* of a store: since it has had this, … */
-	int			clean;			/* … so many looks have found no chunk elsewhere, the last one then (since) */
+	uint64		left;			/* of a store: since it has this moved_lsn, no chunk is elsewhere any more */
 	uint64		writes;			/* of a shard that may be put in order: slots then, … */
 	TimestampTz since;			/* … and since when there are no more */
 	uint32		looked;			/* when it was last asked for, in rounds */

@@ -167,31 +167,28 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 /* ---- tablespaces ---- */
 
 /*
- * A shard of the store with chunks that are to leave their tablespace.  While it has directories in others it may get
- * one there still; else no more when twice none was found: who made one at that time has listed it by then.
+ * A shard of the store with chunks that are to leave their tablespace.  Once none was found it gets no more there: what
+ * a writer was making has been waited for (kv_value_leave), and no pass was at work.
  */
 static bool
 find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
 {
 	KvTried    *state = kv_tried(store, -1, KV_TASK_LEAVES, true);
-	TimestampTz now = GetCurrentTimestamp();
+	uint64		moved_lsn = store->shape.moved_lsn;
 	bool		any = false;
 
-	if (store->shape.moved_lsn == 0)
-		return false;
-	if (state->moved_lsn != store->shape.moved_lsn)
-		state->clean = 0;
-	state->moved_lsn = store->shape.moved_lsn;
-	if (state->clean > 1 && store->shape.nleaving == 0)
+	if (moved_lsn == 0 || state->left == moved_lsn)
 		return false;
 	kv_each_shard(store, i)
 	{
 		const KvTried *tried = kv_tried(store, i, KV_TASK_LEAVES, false);
+		bool		passes = kv_shard(store, i)->compactor != 0;	/* it lists what it has made before that is 0 */
 		bool		can_leave = kv_shard_leaves(store, i, &any);
 
-		if (!can_leave || kv_shard(store, i)->compactor != 0 || is_left_to_split(store, i, when))
+		any |= passes;
+		if (!can_leave || passes || is_left_to_split(store, i, when))
 			continue;
-		if (tried != NULL && tried->retry_ms > 0 && tried->until > now)
+		if (tried != NULL && tried->retry_ms > 0 && tried->until > GetCurrentTimestamp())
 		{
 			*when = Min(*when, tried->until);
 			continue;
@@ -204,13 +201,8 @@ find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
 		task->plan.paced = true;
 		return true;
 	}
-	if (any)
-		state->clean = 0;
-	else if (state->clean == 0 || TimestampDifferenceExceeds(state->since, now, kv_look_ms / 2))
-	{
-		state->clean++;
-		state->since = now;
-	}
+	if (!any)
+		state->left = moved_lsn;
 	return false;
 }
 
