@@ -170,7 +170,7 @@ extern bool kv_store_has_tablespaces(Oid dboid, Oid relid);
 /*
  * A table's values go to another tablespace, chunk by chunk, beside readers and writers.  follow: the catalog
  * says so, and it is committed; new chunks are made there from then on.  ERROR: that cannot be made.
- * can_follow false: they are leaving too many.  lies_in: it has followed, and is not asked to follow elsewhere.
+ * can_follow false: they are leaving too many; ERROR: its directory there cannot be made.  lies_in: it has followed, and is not asked to follow elsewhere.
  */
 extern void kv_store_follow(KvStore *store, Oid tablespace);
 extern bool kv_store_can_follow(KvStore *store, Oid tablespace);

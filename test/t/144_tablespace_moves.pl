@@ -64,6 +64,11 @@ query("CREATE TABLESPACE $_ LOCATION '$place{$_}'") for qw(disk far);
 query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '2', tablespace 'disk'"));
 both('INSERT INTO T SELECT g, rpad(md5(g::text), 1000 + g * 37 % 5000, md5(g::text)) FROM generate_series(-150, 150) g');
 
+# where nothing can be made ALTER is an error, and all is as it was
+like(answer($node, q{SET kvfdw.fault = 'meta_write:1+:EROFS'; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'far')}), qr/could not create directory "pg_tblspc.*Read-only file system/, 'a target that cannot be written: an error for who moves it');
+is(answer($node, q{INSERT INTO t VALUES (900, 'after'); DELETE FROM t WHERE k = 900}), '', 'and for nobody else');
+is(scalar(files($place{far}, 1)), 0, 'and nothing is made there');
+
 # nothing is made in place of what is not mounted, nor is it taken for gone
 to('far');
 both(q{INSERT INTO T VALUES (1000, 'open')});
@@ -76,8 +81,24 @@ ok(rmdir($place{disk}), 'nothing was made there');
 rename "$place{disk}.away", $place{disk};
 same_as_heap($node, 'mounted again');
 
-# a backup in the middle, and its server is promoted in the middle
+# nor is one whose link was forgotten taken for one that was dropped
 half_moved('far');
+my $link = $node->data_dir . '/pg_tblspc/' . query(q{SELECT oid FROM pg_tablespace WHERE spcname = 'disk'});
+my $away = $node->data_dir . '/away';
+$node->stop;
+rename $link, $away or die "rename: $!";
+$node->start;
+like(answer($node, 'SELECT count(v) FROM t'), qr/^error: .*value file .* is missing/s, 'without its link: an error');
+$node->stop;
+rename $away, $link or die "rename: $!";
+$node->start;
+same_as_heap($node, 'with its link again');
+rename $link, $away or die "rename: $!";
+to($_) for qw(pg_default far);
+rename $away, $link or die "rename: $!";
+same_as_heap($node, 'nor by ALTER');
+
+# a backup in the middle, and its server is promoted in the middle
 both('UPDATE T SET v = md5(v) || v WHERE k % 5 = 0');
 my %copied = map { $_ => PostgreSQL::Test::Utils::tempdir("copy_$_") } qw(disk far);
 $node->backup('middle', backup_options => [ map { ('-T', "$place{$_}=$copied{$_}") } qw(disk far) ]);

@@ -785,7 +785,6 @@ recover_store(KvStore *store)
 	ConditionVariableCancelSleep();
 	allocate_shards(store);
 	kv_space_require(&store->key, true);
-	kv_spaces_settle(&store->key);
 	store->cache_id = pg_atomic_add_fetch_u32(&kv_registry->cache_ids, 1);
 	pg_atomic_write_u32(&store->next_shard, 0);
 
@@ -833,6 +832,10 @@ recover_store(KvStore *store)
 		kv_chunks_sweep(store);
 		kv_chunks_cut(store);
 	}
+
+	/* at level 'keys' redo has still to name chunks, which may be missed */
+	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
+		kv_spaces_settle(store);
 
 	/* a salvage may have looked into files that have gone since; helpers have ended */
 	if (store->shape.wal != KV_WAL_KEYS)

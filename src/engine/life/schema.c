@@ -27,12 +27,16 @@ kv_store_get_schema(KvStore *store, StringInfo into)
 void
 kv_store_set_schema(KvStore *store, const char *data, int len)
 {
+	KvStoreShape shape;
+
 	/* two sessions may come to the same conclusion at once */
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
+
+	/* who changed the file before may have failed before that was noted in shared memory */
+	kv_table_file_require(&store->key, &shape, NULL, NULL);
 	if (!RecoveryInProgress() && len > 0)
 		kv_wal_log_schema(&store->key, data, len);
-	kv_move_look(store);
-	kv_table_file_write(&store->key, &store->shape, data, len, kv_writing_incarnation());
+	kv_table_file_write(&store->key, &shape, data, len, kv_writing_incarnation());
 	LWLockRelease(&kv_registry->lock);
 }
 

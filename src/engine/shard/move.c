@@ -2,11 +2,11 @@
  * move.c
  *		The chunks of a store move to another tablespace, while it is in use.
  *
- * ALTER changes the catalog and nothing else.  When that is committed the store follows: from then on chunks
- * are made in the new tablespace, and passes empty those that are elsewhere (compact/), chunk by chunk,
+ * ALTER changes the catalog, and makes the directory in the new tablespace, so that it is an error if that cannot
+ * be written.  When it is committed the store follows: from then on chunks are made there, and passes empty those that are elsewhere (compact/), chunk by chunk,
  * beside readers and writers.  Where each chunk is, nobody has to know: it is found (format/path.c).
  *
- * What is committed in the catalog is what counts, so a rollback has nothing to undo.  COMMIT notes in
+ * What is committed in the catalog is what counts, so a rollback has nothing to undo (an empty directory goes, see below).  COMMIT notes in
  * shared memory what is wanted, and wakes the compactor, which has the store follow; a crash in between
  * loses the note only: then the next writer sees that the catalog says something else, or
  * kvfdw_compact().  Nobody looks at what is not committed: who has a lock on the table sees what others have
@@ -26,7 +26,8 @@
  *
  * A tablespace is left when its directory has no file: the maintainer removes that directory, and then
  * the table file does not name it any more.  After a crash in between it names one where nothing is, which is
- * taken off when the store is opened, or follows again.  One that was made, and which a crash before 2 has left, goes the same way.
+ * taken off when the store has been opened, or is to follow again, unless a chunk is missed, which may lie there.  One that
+ * was made by ALTER, or by 1, and is not needed after all goes the same way.
  */
 #include "postgres.h"
 
@@ -90,15 +91,6 @@ note(const KvStoreKey *key, const KvStoreShape *shape)
 	memcpy(store->shape.leaving, shape->leaving, sizeof(shape->leaving));
 }
 
-void
-kv_move_look(KvStore *store)
-{
-	KvStoreShape shape;
-
-	if (kv_table_file_read(&store->key, &shape, NULL, NULL))
-		note(&store->key, &shape);
-}
-
 /* The table file with another shape.  registry locked. */
 static void
 replace_file(const KvStoreKey *key, const KvStoreShape *wanted)
@@ -151,11 +143,18 @@ kv_store_can_follow(KvStore *store, Oid tablespace)
 	KvStoreShape shape;
 
 	/* DROP TABLESPACE may have removed directories */
-	kv_spaces_settle(&store->key);
+	kv_spaces_settle(store);
 	LWLockAcquire(&kv_registry->lock, LW_SHARED);
 	shape = store->shape;
 	LWLockRelease(&kv_registry->lock);
-	return shape.tablespace == tablespace || give_tablespace(&shape, tablespace);
+	if (shape.tablespace == tablespace)
+		return true;
+	if (!give_tablespace(&shape, tablespace))
+		return false;
+
+	/* what cannot be made is better found now than by each who writes after COMMIT; after a rollback it goes */
+	kv_space_make(&store->key, shape.id, tablespace);
+	return true;
 }
 
 bool
@@ -192,24 +191,43 @@ kv_move_begin(KvStore *store)
 	return wanted != 0;
 }
 
+/*
+ * Files of which the table file does not know: this is a copy of a running server that has the tablespace as
+ * it was later.  Redo makes anew what is in them, and may have taken their names.  So they go out of sight,
+ * durably, before the table file names the directory; *target: where they are then, as what was a store's is that has gone.
+ */
+static void
+set_strays_aside(const char *directory, Oid tablespace, char *target)
+{
+	char		from[MAXPGPATH];
+	int			err;
+
+	strlcpy(from, directory, sizeof(from));
+	if (access(from, F_OK) != 0)
+		return;
+	do
+	{
+		snprintf(target, MAXPGPATH, "%s/kvfdw.dropped.%u.%u", kv_path_space(tablespace),
+				 kv_incarnations->current, pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
+	} while (access(target, F_OK) == 0);
+	if ((err = kv_io_rename(from, target)) != 0)
+		kv_io_error(ERROR, err, from, "rename");
+	kv_io_sync_directory(kv_path_space(tablespace));
+}
+
 void
 kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn)
 {
 	KvStoreShape shape;
+	char		strays[MAXPGPATH] = "";
 
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	kv_table_file_require(&store->key, &shape, NULL, NULL);
 	if (shape.moved_lsn < lsn)
 	{
-		const char *directory = kv_path_in_space(&store->key, shape.id, tablespace);
-
-		/*
-		 * Files of which the table file does not know: this is a copy of a running server that has the tablespace as
-		 * it was later.  Redo makes anew what is in them, and may have taken their names.
-		 */
 		if (OidIsValid(tablespace) && shape.tablespace != tablespace &&
-			find_leaving(&shape, tablespace) == shape.nleaving && access(directory, F_OK) == 0)
-			kv_io_rmtree(directory);
+			find_leaving(&shape, tablespace) == shape.nleaving)
+			set_strays_aside(kv_path_in_space(&store->key, shape.id, tablespace), tablespace, strays);
 
 		/* this server may be behind with leaving tablespaces: then it goes on where it is */
 		if (shape.tablespace == tablespace || give_tablespace(&shape, tablespace))
@@ -220,6 +238,8 @@ kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn)
 		}
 	}
 	LWLockRelease(&kv_registry->lock);
+	if (strays[0] != '\0')
+		kv_io_rmtree(strays);
 	kv_compactor_wake();
 }
 
@@ -247,20 +267,46 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 	if (kv_table_file_peek(key, &where) && where.id == id && where.tablespace != tablespace &&
 		rmdir(kv_path_in_space(key, id, tablespace)) == 0)
 	{
-		KV_STOP_POINT("move_left");
-		take_off(key, tablespace);
+		for (int i = 0; i < where.nleaving; i++)
+		{
+			if (where.leaving[i] != tablespace)
+				continue;
+			KV_STOP_POINT("move_left");
+			take_off(key, tablespace);
+		}
 	}
 	LWLockRelease(&kv_registry->lock);
 }
 
-void
-kv_spaces_settle(const KvStoreKey *key)
+static bool
+misses_chunk(KvStore *store)
 {
+	kv_each_shard(store, i)
+	{
+		KvShard    *shard = kv_shard(store, i);
+		bool		missing = false;
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		for (int c = 0; c < shard->nchunks && !missing; c++)
+			missing = access(kv_path_value(&store->key, kv_file_of(kv_chunks(shard)[c].chunk.place)), F_OK) != 0;
+		LWLockRelease(&shard->lock);
+		if (missing)
+			return true;
+	}
+	return false;
+}
+
+void
+kv_spaces_settle(KvStore *store)
+{
+	const KvStoreKey *key = &store->key;
 	KvWhere		where;
 
 	if (!kv_table_file_peek(key, &where) || where.nleaving == 0)
 		return;
 	kv_space_require(key, false);	/* what is not mounted has not gone */
+	if (misses_chunk(store))
+		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < where.nleaving; i++)
 	{

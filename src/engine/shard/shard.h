@@ -566,11 +566,6 @@ extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */
 extern void kv_move_want(const KvStoreKey *key, Oid tablespace);
 /* Have it follow, if that is noted; false: it is not.  ERROR: it cannot, and is not noted any more. */
 extern bool kv_move_begin(KvStore *store);
-/*
- * Registry locked: note what the table file says of where chunks lie.  That counts, also where who
- * wrote it has failed before it was noted.
- */
-extern void kv_move_look(KvStore *store);
 /* The MOVE record that ends there. */
 extern void kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn);
 /*
@@ -578,8 +573,11 @@ extern void kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn);
  * empty and chunks are not made in it any more, and do not name it any more.
  */
 extern void kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace);
-/* When it is opened: do not name tablespaces any more where it has no directory. */
-extern void kv_spaces_settle(const KvStoreKey *key);
+/*
+ * Do not name tablespaces any more where the store has no directory; nothing, if it misses a chunk that
+ * a shard lists, for that may lie there, where a link or a file system was forgotten.
+ */
+extern void kv_spaces_settle(KvStore *store);
 
 /* ---- volume.c ---- */
 extern void kv_volume_gucs(void);	/* at start: settings of tests */
