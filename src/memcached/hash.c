@@ -1,10 +1,13 @@
 /*
  * hash.c
  *		Hashes of keys, and which keys were written a moment ago.
+ *
+ * Clients choose their keys.  So the hash depends on numbers that each process draws for itself: nobody
+ * can choose many that are in each other's way in a turn.
  */
 #include "memcached/internal.h"
 
-#define HASH_FACTOR		UINT64CONST(0x9E3779B97F4A7C15)
+#define KEY_WORDS		((KV_MC_MAX_KEY + 3) / 4)
 #define RECENT_KEYS		4096
 #define RECENT_TURNS	4
 
@@ -15,24 +18,34 @@ static struct
 }			recent[RECENT_KEYS];
 static uint32 writing_turns = RECENT_TURNS + 1;
 
-/* Eight bytes at a time: a key has few, and many are hashed. */
+static uint64 numbers[2 + KEY_WORDS];	/* secret ones */
+
+bool
+kv_mc_hash_begin(void)
+{
+	return pg_strong_random(numbers, sizeof(numbers));
+}
+
+/*
+ * The upper half of a sum: of the length and of each four bytes, times a number of its own.  Whichever two
+ * keys somebody chooses, the numbers are those with which they meet once in 2^32 times.
+ */
 uint32
 kv_mc_hash(const char *key, int length)
 {
-	uint64		hash = length;
-	uint64		word;
+	const uint64 *number = &numbers[2];
+	uint64		hash = numbers[0] + numbers[1] * length;
+	uint32		word;
 
+	Assert(length >= 0 && length <= KV_MC_MAX_KEY);
 	for (; length >= sizeof(word); key += sizeof(word), length -= sizeof(word))
 	{
 		memcpy(&word, key, sizeof(word));
-		hash = (hash ^ word) * HASH_FACTOR;
-		hash ^= hash >> 32;
+		hash += *number++ * word;
 	}
 	for (word = 0; length > 0; length--)
 		word = word << 8 | (unsigned char) *key++;
-	hash = (hash ^ word) * HASH_FACTOR;
-	hash ^= hash >> 32;
-	return (hash * HASH_FACTOR) >> 32;
+	return (hash + *number * word) >> 32;
 }
 
 void

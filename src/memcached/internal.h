@@ -509,7 +509,9 @@ extern void kv_mc_turn_run(KvMcTurn *turn);
 
 /* ---- hash.c ---- */
 
-/* For this process alone, and its like. */
+/* Once in a process, before the next one: draws what its hashes depend on.  False: there are no random numbers. */
+extern bool kv_mc_hash_begin(void);
+/* Of a key of up to KV_MC_MAX_KEY bytes, for this process alone. */
 extern uint32 kv_mc_hash(const char *key, int length);
 /* A turn begins to write. */
 extern void kv_mc_begin_writes(void);

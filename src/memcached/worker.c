@@ -122,6 +122,8 @@ begin(int number)
 	kv_mc_check_role();
 	CommitTransactionCommand();
 
+	if (!kv_mc_hash_begin())
+		ereport(FATAL, (errmsg("could not generate random numbers")));
 	before_shmem_exit(leave, (Datum) 0);
 	kv_mc_me->pid = MyProcPid;
 	kv_mc_me->started = GetCurrentTimestamp();
