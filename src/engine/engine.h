@@ -381,6 +381,14 @@ extern KvPut kv_put_if(KvStore *store, KvKey key, const KvVersion *expected,
 					   TransactionId *in_the_way);
 
 /*
+ * For a process that does so for those who were told KV_PUT_NO_ROOM, in a transaction: if the maintainer has been asked
+ * for memory for so many ms and has not come, freezes in its place, tables of any kind and for seconds
+ * perhaps.  What fails there is logged.  Returns how many ms later to call it again, as there is none yet; 0: if
+ * there is need again.
+ */
+extern int kv_make_room_for_others(int patience);
+
+/*
  * A number, at least 2^60 and below 2^62, that no other version of a key has while that
  * version is in its place: every write gives another one, whoever makes it.  Versions of a
  * value without a byte may share it.

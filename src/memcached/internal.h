@@ -117,6 +117,7 @@ typedef struct KvMcShared
 	Latch	   *wal_flusher_latch;	/* NULL: it does not run */
 	Latch	   *reaper_latch; /* likewise */
 	pg_atomic_uint64 flushed;	/* the WAL is on the device, and on standbys, so far */
+	pg_atomic_uint32 room_wanted;	/* a turn has found no memory for recent versions */
 	KvMcWorkerState workers[KV_MC_MAX_WORKERS + 1];	/* the last one: the reaper */
 } KvMcShared;
 
@@ -429,6 +430,13 @@ extern PGDLLEXPORT void kv_memcached_open_main(Datum arg);
 
 /* The process "kvfdw memcached reaper".  Does not return. */
 extern PGDLLEXPORT void kv_memcached_reaper_main(Datum arg);
+
+/* ---- room.c: memory for recent versions ---- */
+
+/* A turn has found none: the reaper is to look whether the maintainer makes some, … */
+extern void kv_mc_want_room(void);
+/* … and does this: makes some in its place.  Returns µs until it is to be called again, if it is not told before. */
+extern int64 kv_mc_make_room(void);
 
 /* ---- expired.c: rows that have expired, as they are met ---- */
 

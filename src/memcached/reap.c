@@ -1,7 +1,7 @@
 /*
  * reap.c
- *		The process "kvfdw memcached reaper": deletes rows that have expired, and does the
- *		flush_alls that had a delay.
+ *		The process "kvfdw memcached reaper": deletes rows that have expired, does the
+ *		flush_alls that had a delay, and makes memory for turns in the maintainer's place (room.c).
  *
  * From time to time it walks through the tables in the order of their keys and reads all
  * rows, no faster than it may.  What has expired is deleted if it is still the version that
@@ -512,6 +512,7 @@ work(void)
 
 	if (RecoveryInProgress())
 		return rest;
+	rest = Min(rest, kv_mc_make_room());
 	next = empty_all_due();
 	now = GetCurrentTimestamp();
 	if (next != 0)

@@ -181,6 +181,7 @@ start_memory(void)
 		pg_atomic_init_u32(&kv_mc_shared->resets, 0);
 		pg_atomic_init_u32(&kv_mc_shared->emptier, 0);
 		pg_atomic_init_u64(&kv_mc_shared->flushed, 0);
+		pg_atomic_init_u32(&kv_mc_shared->room_wanted, 0);
 		for (int i = 0; i < KV_MC_MAX_EMPTIED; i++)
 			pg_atomic_init_u32(&kv_mc_shared->emptied[i], InvalidOid);
 		for (int i = 0; i <= KV_MC_MAX_WORKERS; i++)
@@ -246,5 +247,5 @@ kv_memcached_preload(void)
 	register_worker("kvfdw memcached flusher", "kv_memcached_flusher_main", -1,
 					"While the WAL is flushed for clients' writes, other clients wait.");
 	register_worker("kvfdw memcached reaper", "kv_memcached_reaper_main", -1,
-					"Rows that have expired stay, and a flush_all with a delay is refused.");
+					"Rows that have expired stay, a flush_all with a delay is refused, and so are writes while the maintainer makes no memory.");
 }

@@ -583,7 +583,10 @@ set_writers_aside(KvMcAttempt *attempt)
 		if (key->outcome == KV_PUT_LOCKED)
 			set_aside(attempt, i, KV_MC_ROW_LOCKED, key->in_the_way);
 		else if (key->outcome == KV_PUT_NO_ROOM)
+		{
+			kv_mc_want_room();
 			set_aside(attempt, i, KV_MC_NO_ROOM, InvalidTransactionId);
+		}
 		else if (key->outcome == KV_PUT_CHANGED && attempt->changed >= MAX_CHANGED)
 			set_aside(attempt, i, KV_MC_ROW_BUSY, InvalidTransactionId);
 	}

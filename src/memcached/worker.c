@@ -538,7 +538,7 @@ look_at_helpers(TimestampTz now)
 	if (!kv_mc_flusher_runs())
 		warn_of_absence("kvfdw memcached flusher", "While the WAL is flushed for clients' writes, other clients wait.");
 	if (kv_mc_shared->reaper_latch == NULL)
-		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, and a flush_all with a delay is refused.");
+		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, a flush_all with a delay is refused, and so are writes while the maintainer makes no memory.");
 }
 
 /* What is done once a second, or so. */

@@ -15,6 +15,7 @@
  * checkpoint or recovers a store.  When it has not come for KV_ROOM_HELP_MS those who wait do
  * the same for it.  What they freeze may be any table's, so an ERROR there is logged and
  * ends nothing of theirs: each freeze is a subtransaction, which is rolled back however it ends.
+ * Who cannot wait has another process do so (kv_make_room_for_others).
  */
 #include "postgres.h"
 
@@ -340,6 +341,25 @@ kv_make_memory(KvStore *store, uint32 shardno)
 	}
 	ConditionVariableCancelSleep();
 	list_free(failed);
+}
+
+int
+kv_make_room_for_others(int patience)
+{
+	uint64		since = pg_atomic_read_u64(&kv_delta_memory->wanted);
+	List	   *failed = NIL;
+	long		waited;
+	bool		made;
+
+	Assert(IsTransactionState() && !IsInParallelMode());
+	if (since == 0)
+		return 0;
+	waited = TimestampDifferenceMilliseconds((TimestampTz) since, GetCurrentTimestamp());
+	if (waited < patience)
+		return patience - waited;
+	made = help_maintainer(pg_atomic_read_u64(&kv_delta_memory->bytes), &failed);
+	list_free(failed);
+	return made ? 0 : KV_ROOM_HELP_MS;
 }
 
 bool
