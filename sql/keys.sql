@@ -188,6 +188,14 @@ SELECT count(*) FROM cross_int WHERE k = ANY (ARRAY(SELECT generate_series(-1000
 SELECT v FROM cross_int WHERE k <> ALL ('{5,4,3,2,1,0}') ORDER BY k;
 SELECT v FROM cross_int WHERE k IN (1, 2, 3) AND k IN (2, 3, 4) AND k > 2;
 SELECT v FROM cross_int WHERE k = 1 AND k = 2;
+-- Many keys whose values fill more than one batch, some of them small: when they have just been written, and frozen.
+CREATE FOREIGN TABLE any_large (k int, v text) SERVER kvfdw;
+INSERT INTO any_large SELECT g, repeat(chr(97 + g % 26), CASE WHEN g % 3 = 0 THEN 10 ELSE 400000 END) FROM generate_series(1, 50) g;
+CREATE VIEW any_large_read AS SELECT count(*) AS rows, count(DISTINCT k) AS keys, bool_and(v = repeat(chr(97 + k % 26), CASE WHEN k % 3 = 0 THEN 10 ELSE 400000 END)) AS same
+	FROM any_large WHERE k = ANY (ARRAY(SELECT generate_series(-5, 60)));
+SELECT * FROM any_large_read;
+SELECT kvfdw_freeze('any_large');
+SELECT * FROM any_large_read;
 -- Long keys.
 CREATE FOREIGN TABLE long_key (k text COLLATE "C", v int) SERVER kvfdw;
 INSERT INTO long_key SELECT repeat(md5(g::text), 60), g FROM generate_series(1, 20) g;

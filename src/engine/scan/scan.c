@@ -279,19 +279,51 @@ kv_scan_end(KvScan *scan)
 	pfree(scan);
 }
 
+/* The rows of the next n keys.  What is found behind a value that fills the batch is looked for again in the next one. */
+static void
+find_together(KvScan *scan, int n)
+{
+	KvBatchRow *rows = &scan->rows[scan->nrows];
+	bool		found[KV_FOUND_TOGETHER];
+
+	kv_batch_find_points(scan, &scan->keys[scan->next_key], n, rows, found);
+	for (int i = 0; i < n && scan->batch_bytes < KV_BATCH_BYTES; i++)
+	{
+		KvBatchRow *row = &scan->rows[scan->nrows];
+
+		scan->next_key++;
+		if (!found[i])
+			continue;
+		if (row != &rows[i])
+			*row = rows[i];
+		scan->batch_bytes += row->version.len;
+		scan->nrows++;
+	}
+}
+
+static void
+find_alone(KvScan *scan)
+{
+	KvBatchRow *row = &scan->rows[scan->nrows];
+
+	if (!kv_batch_find_point(scan, scan->keys[scan->next_key++], row))
+		return;
+	scan->batch_bytes += row->version.len;
+	scan->nrows++;
+}
+
 static void
 fill_points(KvScan *scan)
 {
 	while (scan->next_key < scan->nkeys && scan->nrows < scan->batch_rows &&
 		   scan->batch_bytes < KV_BATCH_BYTES)
 	{
-		KvBatchRow *row = &scan->rows[scan->nrows];
+		int			n = Min(scan->nkeys - scan->next_key, scan->batch_rows - scan->nrows);
 
-		if (kv_batch_find_point(scan, scan->keys[scan->next_key++], row))
-		{
-			scan->batch_bytes += row->version.len;
-			scan->nrows++;
-		}
+		if (n > 1)
+			find_together(scan, Min(n, KV_FOUND_TOGETHER));
+		else
+			find_alone(scan);
 	}
 	scan->at_end = scan->next_key == scan->nkeys;
 }
