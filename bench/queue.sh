@@ -3,7 +3,8 @@
 # Producers append messages of 100 bytes to 17 kB to 100 topics, consumers read up to 100 messages of a topic
 # in order: those who follow the producers, and those who are further behind than the recent ring reaches, but
 # not than the second tier does.  The tier is a file in memory, for a fast device; the data directory's device is
-# given QUEUE_IOPS reads a second, as a slow one over a network has, by a cgroup: one read each 2 ms.
+# given QUEUE_IOPS reads a second, as a slow one over a network has, by a cgroup: one read each 2 ms.  Values are
+# not read through the page cache, for the tier is to be measured.
 #
 #   QUEUE_MESSAGES=40000     before anybody reads, 8.5 kB each in the mean
 #   QUEUE_SECONDS=10         of a run
@@ -26,7 +27,7 @@ queue_server() # limited? tier?
 	kv_server_stop
 	kv_forget_warm
 	memory_unlimit
-	printf '%s\n' "kvfdw.recent_cache = 32MB" "kvfdw.value_cache = 0" "kvfdw.merge_buffers = 8MB" >"$KV_PGDATA/scan.conf"
+	printf '%s\n' "kvfdw.recent_cache = 32MB" "kvfdw.value_cache = 0" "kvfdw.page_cache = off" "kvfdw.merge_buffers = 8MB" >"$KV_PGDATA/scan.conf"
 	[ "$2" = no ] || printf '%s\n' "kvfdw.tier_path = '$queue_tier'" "kvfdw.tier_size = 1GB" >>"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
 	[ "$1" = no ] || iops_limit "$QUEUE_IOPS" || return 1

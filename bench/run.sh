@@ -240,6 +240,7 @@ if wants cold || wants limited; then
 				say "  $t: $(kv_calc "int($n / $seconds)") reads/s"
 				[ $t = kv ] && kv_s=$seconds || heap_s=$seconds
 			done
+			say "  both have that memory as page cache, and some of the rows in it; fio reads the device only"
 			line "cold point SELECT, 32 clients, data 3x memory${KV_WARM:+ (warm: not root)}" "$(ratio "$heap_s" "$kv_s") heap, $(kv_calc "int(100 * $READS / $kv_s / $fio_random32)") % of fio" "2x heap" "$heap_s >= 2 * $kv_s"
 		fi
 		if wants limited; then

@@ -14,8 +14,9 @@
  *       readable through its location.
  *  I 4  A location is authoritative once.  An entry's CRC covers key, value,
  *       store, file and offset and is verified on every read.
- *  I 5  An inode is either mmap'd or O_DIRECT, never both.  Every mmap'd byte
- *       was written before it was mapped.  Nothing truncates a mapped file.
+ *  I 5  An inode is either mmap'd or O_DIRECT, never both; what is O_DIRECT may be
+ *       read through the page cache, but is never written so (io.h).  Every mmap'd
+ *       byte was written before it was mapped.  Nothing truncates a mapped file.
  *  I 6  A submitted buffer is sealed until its write completes; I/O memory
  *       outlives any ERROR.
  *  I 7  No lock across device I/O, across returning a row, or across waiting

@@ -1,10 +1,11 @@
 # Promise: a value of up to 64 kB that was read by key, or in a short range, is read from the device once; a large scan
 # leaves the value cache alone; what the cache has is never shown for another row, version or table; and few values lie in
-# more blocks than they need.
+# more blocks than they need.  What the cache has no room for the page cache holds; what that has wrong is read from the device.
 use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
+use List::Util qw(sum);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -65,6 +66,61 @@ is(counts('cache_hits'), 0, 'a large scan leaves the cache alone');
 rows(q{SELECT g, repeat('z', 1000) FROM generate_series(1, 40) g}, 'TRUNCATE c');
 answer($node, 'SELECT sum(length(v)) FROM c WHERE k BETWEEN 1 AND 40');
 is(counts('device_read_bytes'), 40960, 'values of 1000 bytes lie four to a block');
+
+# ---- the page cache ----
+
+# Pages that the kernel has of the table's value files.
+sub pages
+{
+	my $dir = answer($node, q{SELECT format('/%s/%s/', relid::oid, lpad(to_hex(generation), 8, '0')) FROM kvfdw_stat_tables WHERE relid = 'c'::regclass});
+	my @files = map { $node->data_dir . "/kvfdw/$_" } grep { /\.val$/ && index($_, $dir) >= 0 } kv_files($node);
+	my ($out, $err) = run_command([ 'fincore', '-n', '-o', 'PAGES', @files ]);
+	return @files ? sum(split ' ', $out) : 'no files';
+}
+# Those that there are after a query, or again, for others may empty the page cache meanwhile.
+sub pages_after
+{
+	my ($sql, $awaited) = @_;
+	my $pages = -1;
+	for (1 .. 5) { answer($node, $sql); last if ($pages = pages()) eq $awaited; }
+	return $pages;
+}
+my $large = q{SELECT k, md5(v) FROM c WHERE k};
+my $off = 'SET kvfdw.page_cache = off;';
+my $wrong = sub { my @all = slurp_file($node->logfile) =~ /page cache had wrong bytes of file/g; return scalar @all; };
+
+# of more than 64 kB each, which the value cache does not take, the first at the beginning of the file
+my $rows = q{SELECT g, repeat(md5(g::text), 2060) FROM generate_series(1, 40) g};
+rows($rows, 'TRUNCATE c');
+my $one = answer($node, q{SELECT '3|' || md5(repeat(md5('3'), 2060))});
+my $some = join("\n", map { answer($node, "SELECT '$_|' || md5(repeat(md5('$_'), 2060))") } 1, 7, 30);
+SKIP:
+{
+	skip 'the file system has no direct I/O', 5 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
+	is(answer($node, "SELECT sum(length(v)) FROM c; $off $large = 1; $large BETWEEN 1 AND 3") =~ s/\n.*//sr . ' ' . pages(), (40 * 2060 * 32) . ' 0', 'writes, large scans, and other reads if so set, leave nothing in the page cache');
+	is(pages_after("$large = 1", 17), 17, 'what is read by key it keeps, and no more');
+	reset_counts();
+	answer($node, "$large = 1");
+	is(counts('device_reads'), 1, '... to be read there, which is counted as ever');
+	rows($rows, 'TRUNCATE c');
+	is(pages_after("$large IN (1, 20)", 34), 34, '... of many keys, too');
+	answer($node, q{INSERT INTO c VALUES (41, repeat('l', 300000))});
+	is(pages_after("$large IN (20, 41)", 34), 34, '... but of no value that is larger than 256 kB');
+}
+
+SKIP:
+{
+	skip 'not a test build', 6 if !has_faults($node);
+	my $rot = q{SET kvfdw.fault = 'value_read:1+:rot';};
+	my ($before, $before_pages, $reads_before) = ($wrong->(), pages(), counts('device_reads'));
+	is(answer($node, "$rot $large = 3"), $one, 'a value that has rotted in the page cache is right');
+	is($wrong->() - $before . ' ' . (counts('device_reads') - $reads_before), '1 2', '... for it is read from the device, and the log tells');
+	cmp_ok(pages(), '<=', $before_pages, '... and the page cache forgets it');
+	is(answer($node, "$rot $large IN (1, 7, 30) ORDER BY k"), $some, '... as those of many keys');
+	is(answer($node, "$rot $large BETWEEN 3 AND 3"), $one, '... and of a short range');
+	$before = $wrong->();
+	is(answer($node, "$rot $off $large = 3") . ($wrong->() - $before), $one . '0', '... and not asked if so set');
+}
 
 # ---- what reads by key besides SELECT ----
 

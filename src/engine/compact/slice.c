@@ -57,7 +57,7 @@ kv_slice_begin(KvSlice *slice, Size memory)
 	slice->image_size = memory;
 	slice->image = get_blocks(memory);
 	slice->read = get_blocks(KV_READ_AREA);
-	slice->requests = palloc(KV_READS * sizeof(KvIoRequest));
+	slice->requests = palloc0(KV_READS * sizeof(KvIoRequest));
 	initStringInfo(&slice->keys);
 }
 

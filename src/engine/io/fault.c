@@ -49,6 +49,7 @@
 #define ACTION_SHORT		(-1)
 #define ACTION_DELAY		(-2)
 #define ACTION_KILL			(-3)
+#define ACTION_ROT			(-4)
 
 typedef struct Fault
 {
@@ -72,11 +73,11 @@ typedef struct StopPoint
 } StopPoint;
 
 static const char *const fault_action_names[] = {
-	"short", "delay", "kill", "EIO", "ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EMFILE", "ENFILE",
+	"short", "delay", "kill", "rot", "EIO", "ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EMFILE", "ENFILE",
 	"EACCES", "EROFS", "ENOENT", "EINTR", "EAGAIN", "EINVAL"
 };
 static const int fault_actions[] = {
-	ACTION_SHORT, ACTION_DELAY, ACTION_KILL, EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM, EMFILE, ENFILE,
+	ACTION_SHORT, ACTION_DELAY, ACTION_KILL, ACTION_ROT, EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM, EMFILE, ENFILE,
 	EACCES, EROFS, ENOENT, EINTR, EAGAIN, EINVAL
 };
 
@@ -95,6 +96,7 @@ static int	space_setting = -1;
 static Fault faults[MAX_FAULTS];
 static int	nfaults;
 static uint64 fault_calls[KV_IO_KINDS];
+static bool rots;				/* the call that was counted last */
 
 static StopPoint stop_points[MAX_STOP_POINTS];
 static int	nstop_points;
@@ -242,6 +244,7 @@ kv_fault(KvIoKind kind, Size *len)
 {
 	uint64		call;
 
+	rots = false;
 	if (nfaults == 0)
 		return 0;
 	call = ++fault_calls[kind];
@@ -264,11 +267,28 @@ kv_fault(KvIoKind kind, Size *len)
 			case ACTION_KILL:
 				kill(getpid(), SIGKILL);
 				break;
+			case ACTION_ROT:
+				rots = true;
+				break;
 			default:
 				return fault->action;
 		}
 	}
 	return 0;
+}
+
+bool
+kv_fault_rots(void)
+{
+	return rots;
+}
+
+void
+kv_fault_rot(char *bytes, int len)
+{
+	for (int i = 0; rots && i < len; i++)
+		bytes[i] ^= 1;
+	rots = false;
 }
 
 /* Take a step: once it is taken, a waiting file is of another wait. */

@@ -16,6 +16,9 @@
  * call has no length), 'delay' and 'kill' act at once.  Never raises.
  */
 extern int	kv_fault(KvIoKind kind, Size *len);
+/* Is the call that was counted last to find other bytes in the page cache?  Then make them so. */
+extern bool kv_fault_rots(void);
+extern void kv_fault_rot(char *bytes, int len);
 extern void kv_fault_gucs(void);
 extern bool kv_fault_skips(const char *step);
 extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own counts */
@@ -26,6 +29,8 @@ extern int64 kv_fault_space(void);	/* bytes; -1: what the file system says */
 #else
 
 #define kv_fault(kind, len)	(0)
+#define kv_fault_rots() false
+#define kv_fault_rot(bytes, len) ((void) 0)
 #define kv_fault_gucs()		((void) 0)
 #define kv_fault_skips(step) false
 #define kv_fault_boot_id()	((const char *) NULL)

@@ -621,6 +621,24 @@ kv_io_raw_desc(File file, int *fd)
 	return *fd >= 0;
 }
 
+void
+kv_io_no_readahead(File file)
+{
+	int			fd;
+
+	if (kv_io_raw_desc(file, &fd))
+		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+}
+
+void
+kv_io_forget_pages(File file, uint64 offset, uint64 len)
+{
+	int			fd;
+
+	if (kv_io_raw_desc(file, &fd))
+		(void) posix_fadvise(fd, offset, len, POSIX_FADV_DONTNEED);
+}
+
 bool
 kv_io_is_gone(File file)
 {

@@ -35,6 +35,12 @@ extern int	kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first
 extern int	kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first);
 
 /*
+ * Have the kernel read no more of a file than is asked for.  Before every read: fd.c may have
+ * opened the file anew since the last one.
+ */
+extern void kv_io_no_readahead(File file);
+
+/*
  * The descriptor behind a virtual file, good until the next operation on any
  * other one.  False with errno set if it cannot be opened again.
  */

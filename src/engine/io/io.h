@@ -8,6 +8,25 @@
  * opened O_DIRECT where the file system has it (statx DIOALIGN), buffered
  * elsewhere, with one LOG line per process tree and file system.
  *
+ * With kvfdw.page_cache they are opened once more, buffered and for reading only,
+ * for values that are read by key and in short ranges.  Pages of the page cache
+ * beside direct I/O:
+ *
+ *  - nothing is written through them, so none is dirty: a direct write finds
+ *    none that it would have to write back or could not drop, and no sync fails
+ *    for their sake.
+ *  - the kernel drops pages of what is written directly, before the write and
+ *    behind it, io_uring's included.  So a read that begins when the write has
+ *    ended has its bytes; and no value is read before, for until then it is in
+ *    a merge slot or nothing names it.
+ *  - nothing hangs on that: whoever reads compares with the entry's CRC (I 4), and
+ *    what the page cache has wrong, because the file system does otherwise or memory
+ *    has rotted, is read from the device before it is called damage.
+ *  - what is truncated or removed takes its pages with it.  A file of the same
+ *    name made later is another inode.
+ *  - nothing is read ahead (POSIX_FADV_RANDOM): a miss costs what a direct read
+ *    costs, and keeps no more than it was asked for.
+ *
  * kvfdw.io_method = auto | io_uring | sync.  The ring is private to a process,
  * made at its first batch and never before a fork; where the kernel refuses
  * one, 'auto' falls back to pread/pwrite with one LOG line and 'io_uring' is
@@ -16,7 +35,8 @@
  *
  * Test builds (-DKVFDW_FAULTS) can fail, shorten, delay or kill at the Nth
  * call of a kind: GUC kvfdw.fault, 'kind:N:action[,…]', action one of an errno
- * name (EIO, ENOSPC, …), 'short', 'delay' (100 ms), 'kill' (SIGKILL to self);
+ * name (EIO, ENOSPC, …), 'short', 'delay' (100 ms), 'kill' (SIGKILL to self), 'rot'
+ * (what the page cache gives is wrong; on other calls nothing);
  * 'N+' is the Nth and every later call.  Opening a file counts as a call.
  * And named stop points: GUC kvfdw.stop_points 'name=kill,name=wait,…'
  * (fault.c).
@@ -207,7 +227,12 @@ extern void kv_io_guard_reported(KvIoGuard *guard);
 /* Create a file of len zero bytes, really written, and sync nothing. ERROR on failure. */
 extern void kv_io_create_zeroed(const char *path, Size len, KvIoKind kind);
 
-/* ---- batches of direct I/O ---- */
+/* ---- batches of I/O ---- */
+/* Are values that are read by key read through the page cache (kvfdw.page_cache)? */
+extern bool kv_io_page_cache;
+/* Have the page cache forget what it has of this part of a file, if nobody is at it. */
+extern void kv_io_forget_pages(File file, uint64 offset, uint64 len);
+
 typedef struct KvIoRequest
 {
 	File		file;			/* -1: there is none; the result is -ENOENT */
@@ -216,6 +241,7 @@ typedef struct KvIoRequest
 	char	   *buffer;			/* aligned to KV_BLOCK; shared or process-lifetime memory */
 	int			result;			/* bytes, or -errno; set when the call returns */
 	void	   *tag;			/* the caller's */
+	bool		cached;			/* the file is not direct; nothing is read ahead */
 } KvIoRequest;
 
 /* What to do with a read that has its result; others are under way, so it must not raise. */

@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <liburing.h>
 #include <unistd.h>
 
@@ -66,6 +67,7 @@ static const struct config_enum_entry kv_io_methods[] = {
 
 static int	io_method = IO_METHOD_AUTO;
 static int	io_depth = 64;
+bool		kv_io_page_cache = true;
 
 typedef struct Ring
 {
@@ -242,6 +244,8 @@ static void
 have_result(const ReadBatch *batch, KvIoRequest *request, int result)
 {
 	request->result = result;
+	if (request->cached)
+		kv_fault_rot(request->buffer, result);
 	kv_io_stat_add(batch->kind, Max(result, 0), result < 0 ? -result : 0);
 	if (batch->done)
 		batch->done(request, batch->arg);
@@ -273,6 +277,7 @@ queue_read(ReadBatch *batch, KvIoRequest *request)
 	Size		len = request->len;
 	int			err = kv_fault(batch->kind, &len);
 	struct io_uring_sqe *sqe;
+	bool		another = request->file != batch->last;
 	int			fd;
 
 	/* direct I/O has no part of a block: that much is an empty read */
@@ -284,12 +289,19 @@ queue_read(ReadBatch *batch, KvIoRequest *request)
 		finish_read(batch, request, -err);
 		return;
 	}
+	if (kv_fault_rots())
+	{
+		finish_read(batch, request, -EAGAIN);	/* now, for the next call may be sound */
+		return;
+	}
 	fd = ring_desc(&read_ring, request->file, &batch->last, &batch->last_fd);
 	if (fd < 0)
 	{
 		finish_read(batch, request, -errno);
 		return;
 	}
+	if (another && request->cached)
+		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	sqe = io_uring_get_sqe(&read_ring.uring);
 	io_uring_prep_read(sqe, fd, request->buffer, len, request->offset);
 	io_uring_sqe_set_data(sqe, request);
@@ -370,6 +382,8 @@ kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, voi
 
 		if (err == 0 && request->file < 0)
 			err = ENOENT;
+		if (err == 0 && request->cached)
+			kv_io_no_readahead(request->file);
 		have_result(&batch, request, err != 0 ? -err :
 					kv_io_pread(request->file, request->buffer, request->len,
 								request->offset, first));
@@ -386,6 +400,7 @@ kv_io_read_blocks(const KvIoRequest *failed, KvIoKind kind, int *results, int *f
 			.offset = failed->offset + done,
 			.len = KV_BLOCK,
 			.buffer = failed->buffer + done,
+			.cached = failed->cached,
 			.result = failed->result
 		};
 
@@ -539,5 +554,10 @@ kv_io_gucs(void)
 							"Sets how many requests a process keeps in flight.",
 							NULL, &io_depth, 64, 1, MAX_DEPTH,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("kvfdw.page_cache",
+							 "Reads values by key and in short ranges through the page cache.",
+							 "Off: from the device, as large scans do.",
+							 &kv_io_page_cache, true,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
 	kv_fault_gucs();
 }

@@ -118,12 +118,19 @@ typedef struct KvRead
 	uint64		offset;			/* in the file */
 	uint32		head;			/* there, where the value begins */
 	bool		tier;			/* it is that of the second tier */
+	bool		cached;			/* it is read through the page cache */
 	KvTierPlace place;			/* … where the value is there */
 	int			together;		/* reads made in the request that begins with this one */
 	KvBatchRow *row;
 } KvRead;
 
 #define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
+
+/*
+ * The largest value that is read through the page cache.  To copy one of this size costs as much
+ * processor time as to read it directly; to make pages for it three times that.
+ */
+#define KV_PAGE_CACHED	(256 * 1024)
 #define KV_TIER_FILE	((KvFileId) {PG_UINT64_MAX})	/* behind all value files */
 
 static int
@@ -134,6 +141,8 @@ compare_reads(const void *a, const void *b)
 
 	if (!kv_same_file(left->file, right->file))
 		return left->file.place < right->file.place ? -1 : 1;
+	if (left->cached != right->cached)
+		return left->cached ? -1 : 1;
 	return left->offset < right->offset ? -1 : left->offset > right->offset;
 }
 
@@ -221,10 +230,29 @@ fetch_cached(KvScan *scan)
 		kv_stat_add(scan->store, KV_COUNT_CACHE_HITS, scan->stats.cache_hits - before.cache_hits);
 }
 
-/* The reads for values that are not there yet, sorted by place.  Returns how many. */
+/*
+ * Does the value cache keep what this batch reads?  Not what a large scan reads, and so
+ * not more than the first rows of one that has only begun.
+ */
+static bool
+is_kept(const KvScan *scan)
+{
+	if (scan->points)
+		return true;
+	return !scan->shared && !scan->reader.windows &&
+		(scan->order == KV_ASCENDING || scan->order == KV_DESCENDING) &&
+		scan->steering.rows + scan->nrows <= KV_SMALL_RANGE &&
+		scan->limit_hint <= KV_SMALL_RANGE && scan->batch_bytes <= KV_SMALL_RANGE * KV_BLOCK;
+}
+
+/*
+ * The reads for values that are not there yet, sorted by place.  Returns how many.  What the
+ * value cache keeps is read through the page cache, which holds what it has no room for.
+ */
 static int
 plan_reads(KvScan *scan, KvRead *reads)
 {
+	bool		cached = kv_io_page_cache && is_kept(scan);
 	int			n = 0;
 
 	for (int i = 0; i < scan->nrows; i++)
@@ -245,6 +273,7 @@ plan_reads(KvScan *scan, KvRead *reads)
 			offset = read->place.offset;
 		}
 		read->offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
+		read->cached = cached && !read->tier && !row->direct && row->version.len <= KV_PAGE_CACHED;
 		read->head = offset - read->offset;
 		read->len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - read->offset;
 		read->row = row;
@@ -281,25 +310,11 @@ report_damage(const KvScan *scan, KvBatchRow *row)
 
 /* Can a read, the next by place, be made part of the request? */
 static bool
-joins_request(const KvIoRequest *request, KvFileId file, const KvRead *next)
+joins_request(const KvIoRequest *request, const KvRead *before, const KvRead *next)
 {
-	return kv_same_file(file, next->file) && next->offset <= request->offset + request->len &&
+	return kv_same_file(before->file, next->file) && before->cached == next->cached &&
+		next->offset <= request->offset + request->len &&
 		next->offset + next->len - request->offset <= KV_MERGED_READ;
-}
-
-/*
- * Does the value cache keep what this batch reads?  Not what a large scan reads, and so
- * not more than the first rows of one that has only begun.
- */
-static bool
-is_kept(const KvScan *scan)
-{
-	if (scan->points)
-		return true;
-	return !scan->shared && !scan->reader.windows &&
-		(scan->order == KV_ASCENDING || scan->order == KV_DESCENDING) &&
-		scan->steering.rows + scan->nrows <= KV_SMALL_RANGE &&
-		scan->limit_hint <= KV_SMALL_RANGE && scan->batch_bytes <= KV_SMALL_RANGE * KV_BLOCK;
 }
 
 /* Have the value cache keep a value that was read, if all of its blocks were. */
@@ -359,7 +374,7 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 	{
 		KvRead	   *read = &reads[i];
 
-		if (last != NULL && joins_request(last, reads[i - 1].file, read))
+		if (last != NULL && joins_request(last, &reads[i - 1], read))
 		{
 			uint64		end = Max(last->offset + last->len, read->offset + read->len);
 
@@ -369,8 +384,10 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 			continue;
 		}
 		last = &requests[n++];
-		last->file = read->tier ? kv_tier_file() :
+		last->file = read->tier ? kv_tier_file() : read->cached ?
+			kv_value_cached_file(&store->key, store->cache_id, read->file) :
 			kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
+		last->cached = read->cached;
 		last->offset = read->offset;
 		last->len = read->len;
 		last->tag = read;
@@ -494,6 +511,40 @@ lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
 	return lost;
 }
 
+/*
+ * Values of which the page cache has other bytes than their entries tell are to be read from
+ * the device: memory may rot, and a file system may leave a page that a direct write has made
+ * old.  False: there is none.
+ */
+static bool
+lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
+{
+	const KvStore *store = scan->store;
+	bool		lost = false;
+
+	for (int i = 0; i < nreads; i++)
+	{
+		KvBatchRow *row = reads[i].row;
+
+		if (reads[i].cached && row->value != NULL && !row->verified)
+		{
+			File		file = kv_value_cached_file(&store->key, store->cache_id, reads[i].file);
+
+			if (file >= 0)
+				kv_io_forget_pages(file, reads[i].offset, reads[i].len);
+			row->value = NULL;
+			row->direct = lost = true;
+		}
+		else if (row->direct && row->verified && !reads[i].tier)
+			ereport(LOG,
+					(errmsg("page cache had wrong bytes of file \"%s\"",
+							kv_path_value(&store->key, reads[i].file)),
+					 errdetail("Offset %llu, length %u. The file itself has the right ones.",
+							   (unsigned long long) reads[i].offset, reads[i].len)));
+	}
+	return lost;
+}
+
 /* ---- values that have moved (I 16) ---- */
 
 /*
@@ -529,7 +580,7 @@ find_again(KvScan *scan, KvBatchRow *row, bool *gone)
 	}
 	row->version = now.version;
 	row->value = now.value;
-	row->verified = row->headed = row->no_tier = false;
+	row->verified = row->headed = row->no_tier = row->direct = false;
 	kv_stat_add(scan->store, KV_COUNT_MOVED_READS, 1);
 	return true;
 }
@@ -569,6 +620,7 @@ kv_batch_fetch(KvScan *scan)
 	do
 	{
 		int			nreads;
+		bool		again;
 
 		do
 		{
@@ -577,7 +629,10 @@ kv_batch_fetch(KvScan *scan)
 			KV_STOP_POINT("fetch_planned");
 			if (nreads > 0)
 				read_values(scan, reads, nreads);
-		} while (lost_in_tier(scan, reads, nreads));
+			again = lost_in_tier(scan, reads, nreads);
+			if (lost_in_page_cache(scan, reads, nreads))
+				again = true;
+		} while (again);
 	} while (have_moved(scan, &gone));
 	return !gone;
 }

@@ -109,6 +109,11 @@ kv_value_footprint(Size len)
  * here finds it missing.
  */
 extern File kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId file, int flags);
+/*
+ * Likewise one with which the file is read through the page cache, and never written; -1: the
+ * file is missing.
+ */
+extern File kv_value_cached_file(const KvStoreKey *store, uint32 opening, KvFileId file);
 /* Make a value file, or open it if it is there; ERROR if that fails. */
 extern File kv_value_make(const KvStoreKey *store, KvFileId file, KvIoKind kind);
 /* Closes all of them if they are many; only where none is still to be used. */

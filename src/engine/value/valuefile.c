@@ -1,6 +1,6 @@
 /*
  * valuefile.c
- *		Value files: append-only, O_DIRECT only (I 5).
+ *		Value files: append-only, written O_DIRECT, and never mapped (I 5).
  *
  * A value's CRC covers its bytes, its key, its store and its location (I 4),
  * so a stale, moved or misdirected block never passes for a live one.
@@ -23,7 +23,7 @@
 typedef struct KvFileKey
 {
 	uint32		opening;		/* KvStore.cache_id */
-	uint32		pad;
+	uint32		cached;			/* through the page cache */
 	KvFileId	file;
 } KvFileKey;
 
@@ -199,10 +199,10 @@ kv_value_make(const KvStoreKey *store, KvFileId id, KvIoKind kind)
 	}
 }
 
-File
-kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
+static File
+open_file(const KvStoreKey *store, uint32 opening, KvFileId id, bool cached, int flags)
 {
-	KvFileKey	key = {opening, 0, id};
+	KvFileKey	key = {opening, cached, id};
 	KvOpenFile *entry;
 	bool		found;
 	File		file;
@@ -219,12 +219,24 @@ kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 	if (flags & KV_IO_CREATE)
 		file = kv_value_make(store, id, KV_IO_VALUE_READ);
 	else
-		file = kv_io_open(kv_path_value(store, id), KV_IO_DIRECT | flags, KV_IO_VALUE_READ);
+		file = kv_io_open(kv_path_value(store, id), flags, KV_IO_VALUE_READ);
 	if (file < 0)
 		return file;
 	entry = hash_search(open_files, &key, HASH_ENTER, &found);
 	entry->file = file;
 	return file;
+}
+
+File
+kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
+{
+	return open_file(store, opening, id, false, KV_IO_DIRECT | flags);
+}
+
+File
+kv_value_cached_file(const KvStoreKey *store, uint32 opening, KvFileId id)
+{
+	return open_file(store, opening, id, true, KV_IO_READONLY | KV_IO_MISSING_OK);
 }
 
 void
