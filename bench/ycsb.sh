@@ -10,6 +10,7 @@
 # Each cell is a few runs of pgbench, prepared statements, against heap and kvfdw in turn; what counts is
 # their ratio.  States:
 #
+#   default  the server with the settings that it ships with, and all memory of the machine, after a while of reads
 #   hot   shared_buffers and kvfdw.value_cache have twice the bytes of a table's values each, and are filled before
 #   warm  the server has memory for a third of the values, and each table gets it in the way that suits it: heap a quarter
 #         of that as shared_buffers and the rest as page cache, kvfdw three quarters as kvfdw.value_cache and the rest as
@@ -17,18 +18,19 @@
 #         before the one that counts, with other random numbers.
 #   cold  the same memory, nothing in it
 #
-# By default all settings but these are what the server ships with, except autovacuum's.
+# All settings but these are what the server ships with, except autovacuum's.
 #
 #   YCSB_BYTES=200000000       of values in a table, hot
-#   YCSB_FAR_BYTES=1000000000  the same, warm and cold: much more than any run reads
+#   YCSB_FAR_BYTES=1000000000  the same in the other states: much more than any run reads
 #   YCSB_WORKLOADS="C B E F A D"
 #   YCSB_SIZES="100 1000 4096 8192"
 #   YCSB_KEYS="uniform zipfian"
 #   YCSB_CLIENTS="1 16"
-#   YCSB_STATES="hot warm cold"
+#   YCSB_STATES="default hot warm cold"
 #   YCSB_FREEZE="yes no"       with kvfdw_freeze after the load, or without
 #   YCSB_SECONDS=2             of a run
 #   YCSB_TURNS=3               of runs
+#   YCSB_FILL=20             seconds of reads of 16 clients before the state default
 #   YCSB_SKEW=1.001          of pgbench's zipfian numbers, which is the least that it takes; YCSB itself has 0.99
 #   YCSB_CACHE=default         kvfdw.value_cache as it ships, hot too; a size: of both sides
 
@@ -37,19 +39,20 @@ YCSB_FAR_BYTES=${YCSB_FAR_BYTES:-$((1000000000 / share))}
 YCSB_WORKLOADS=${YCSB_WORKLOADS:-C B E F A D}
 YCSB_SECONDS=${YCSB_SECONDS:-2}
 YCSB_TURNS=${YCSB_TURNS:-3}
+YCSB_FILL=${YCSB_FILL:-$((20 / share > 0 ? 20 / share : 1))}
 YCSB_SKEW=${YCSB_SKEW:-1.001}
 YCSB_SPARE=$((192 << 20)) # what the processes of a server take beside its caches
 if [ $share = 1 ]; then
 	YCSB_SIZES=${YCSB_SIZES:-100 1000 4096 8192}
 	YCSB_KEYS=${YCSB_KEYS:-uniform zipfian}
 	YCSB_CLIENTS=${YCSB_CLIENTS:-1 16}
-	YCSB_STATES=${YCSB_STATES:-hot warm cold}
+	YCSB_STATES=${YCSB_STATES:-default hot warm cold}
 	YCSB_FREEZE=${YCSB_FREEZE:-yes no}
 else
 	YCSB_SIZES=${YCSB_SIZES:-1000}
 	YCSB_KEYS=${YCSB_KEYS:-zipfian}
 	YCSB_CLIENTS=${YCSB_CLIENTS:-16}
-	YCSB_STATES=${YCSB_STATES:-hot}
+	YCSB_STATES=${YCSB_STATES:-default hot}
 	YCSB_FREEZE=${YCSB_FREEZE:-yes}
 fi
 
@@ -93,7 +96,10 @@ ycsb_run() # table workload keys clients rows seconds turn
 	awk '/^tps = / { print $3; exit }' "$dir/out"
 }
 
-# The server for a state and, but for hot, for one of the tables, running, with both tables as they were.
+# Both tables are used in one server, which goes on from cell to cell.
+ycsb_together() { [ "$1" = hot ] || [ "$1" = default ]; } # state
+
+# The server for a state and, unless they are together, for one of the tables, running, with both tables as they were.
 ycsb_server() # state table
 {
 	local buffers=16 cache fair
@@ -101,6 +107,11 @@ ycsb_server() # state table
 	kv_server_stop
 	kv_forget_warm
 	memory_unlimit
+	if [ "$1" = default ]; then
+		rm -f "$KV_PGDATA/scan.conf"
+		kv_server_start
+		return
+	fi
 	fair=$((YCSB_FAR_BYTES / 3))
 	case $1.$2 in
 		hot.*) buffers=$((YCSB_BYTES * 2 >> 20)) cache=$buffers ;;
@@ -143,9 +154,9 @@ ycsb_cell() # workload size keys clients state freeze rows
 	local -A tps=() sum=([heap_ycsb]=0 [kv_ycsb]=0)
 
 	for turn in $(seq 0 "$turns"); do
-		[ "$turn" != 0 ] || [ "$5" = hot ] || continue
+		[ "$turn" != 0 ] || ycsb_together "$5" || continue
 		for t in heap_ycsb kv_ycsb; do
-			[ "$5" = hot ] || ycsb_server "$5" $t
+			ycsb_together "$5" || ycsb_server "$5" $t
 			[ "$5" != warm ] || ycsb_run $t "$1" "$3" "$4" "$7" "$YCSB_SECONDS" $((turn + 100)) >/dev/null
 			[ $t = heap_ycsb ] || kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null
 			tps[$t]=$(ycsb_run $t "$1" "$3" "$4" "$7" "$YCSB_SECONDS" "$turn")
@@ -157,7 +168,7 @@ ycsb_cell() # workload size keys clients state freeze rows
 		done=$(awk '/^number of transactions actually processed/ { print $NF }' "$KV_RUN/ycsb/out" | awk -F/ -v n="$done" '{ print n + $1 }')
 		ratios+=("$(kv_calc "${tps[kv_ycsb]} / ${tps[heap_ycsb]}")")
 	done
-	[ "$5" = hot ] || [ "$1" != C ] || target=1.5
+	ycsb_together "$5" || [ "$1" != C ] || target=1.5
 	what="YCSB $1, $2 B, $3, $4 clients, $5$([ "$6" = yes ] || printf ', not frozen')"
 	say "  $what: heap $(kv_calc "int(${sum[heap_ycsb]} / $turns)")/s, kvfdw $(kv_calc "int(${sum[kv_ycsb]} / $turns)")/s, $(kv_calc "int(1000 * $reads / ($done + 1))") device reads per 1000; turns: ${ratios[*]}"
 	t=$(printf '%s\n' "${ratios[@]}" | sort -g | sed -n "$(((turns + 1) / 2))p")
@@ -196,7 +207,10 @@ ycsb_states() # size freeze bytes state...
 	ycsb_begin "$size"
 	ycsb_load "$size" "$freeze" "$bytes"
 	for state; do
-		[ "$state" != hot ] || ycsb_server hot both
+		! ycsb_together "$state" || ycsb_server "$state" both
+		if [ "$state" = default ]; then
+			for which in heap_ycsb kv_ycsb; do ycsb_run $which C uniform 16 "$rows" "$YCSB_FILL" 100 >/dev/null; done
+		fi
 		for which in $YCSB_WORKLOADS; do
 			for keys in $YCSB_KEYS; do
 				for clients in $YCSB_CLIENTS; do
