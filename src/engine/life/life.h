@@ -48,6 +48,8 @@ extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
  * forget it.
  */
 extern void kv_store_settle_creator(KvStore *store);
+/* At redo: it was created in the WAL that is replayed, so clog alone says what became of its creator, from now on. */
+extern void kv_store_trust_creator(KvStore *store);
 
 /* ---- open.c ---- */
 /* Recovers it, or waits for who does; ERROR if unusable. */

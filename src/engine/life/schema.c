@@ -40,16 +40,12 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Also of a store that cannot be used: it must be known for good that it is the live one. */
-void
-kv_store_settle_creator(KvStore *store)
+/* The table file and shared memory with another creator. */
+static void
+replace_creator(KvStore *store, uint64 creator, uint32 incarnation)
 {
 	StringInfoData schema;
 
-	if (store->shape.creator == 0 || store->shape.creator >= kv_xid_ended() ||
-		!kv_clog_has(store->shape.creator) ||
-		kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) != KV_FATE_COMMITTED)
-		return;
 	initStringInfo(&schema);
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
@@ -59,12 +55,31 @@ kv_store_settle_creator(KvStore *store)
 
 		if (kv_table_file_read(&store->key, &shape, &schema, &schema_incarnation))
 		{
-			shape.creator = 0;
+			shape.creator = creator;
+			shape.creator_incarnation = incarnation;
 			kv_table_file_write(&store->key, &shape, schema.data, schema.len,
 								schema_incarnation);
-			store->shape.creator = 0;
+			store->shape.creator = creator;
+			store->shape.creator_incarnation = incarnation;
 		}
 	}
 	LWLockRelease(&kv_registry->lock);
 	pfree(schema.data);
+}
+
+/* Also of a store that cannot be used: it must be known for good that it is the live one. */
+void
+kv_store_settle_creator(KvStore *store)
+{
+	if (store->shape.creator != 0 && store->shape.creator < kv_xid_ended() &&
+		kv_clog_has(store->shape.creator) &&
+		kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) == KV_FATE_COMMITTED)
+		replace_creator(store, 0, store->shape.creator_incarnation);
+}
+
+void
+kv_store_trust_creator(KvStore *store)
+{
+	if (store->shape.creator != 0 && store->shape.creator_incarnation != 0)
+		replace_creator(store, store->shape.creator, 0);
 }

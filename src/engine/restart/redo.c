@@ -330,9 +330,7 @@ redo_create(const char *data)
 		 * the boundary of its incarnation, which is provisional until the end of redo,
 		 * could say that it has aborted.
 		 */
-		LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
-		store->shape.creator_incarnation = 0;
-		LWLockRelease(&kv_registry->lock);
+		kv_store_trust_creator(store);
 		forget_passed(&create->store);
 		return;
 	}
