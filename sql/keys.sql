@@ -241,4 +241,5 @@ RESET enable_sort;
 DROP FOREIGN TABLE IF EXISTS kt;
 DROP TABLE ht;
 DROP FUNCTION key_test;
+DROP VIEW any_large_read;
 DROP FOREIGN TABLE eq_num, eq_float, eq_char, two, parts, back, cross_int, cross_date, cross_text, any_large, long_key, alike, many;
