@@ -74,11 +74,15 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image)
 	{
 		const KvChunk *chunk = &image->manifest.chunks[i];
 		const char *path = kv_path_value(key, kv_file_of(chunk->place));
+		bool		there = stat(path, &info) == 0;
 
-		if (stat(path, &info) != 0 || info.st_size < chunk->used)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("value file \"%s\" is missing or too short", path)));
+		if (there && info.st_size >= chunk->used)
+			continue;
+		if (!there)
+			kv_space_require_named(key, path);
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("value file \"%s\" is missing or too short", path)));
 	}
 }
 

@@ -335,6 +335,8 @@ extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
  * there is no such tablespace (42704), which of one that they have moved to or from is no error.
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
+/* A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not exist. */
+extern void kv_space_require_named(const KvStoreKey *key, const char *path);
 /* The directory that a store with this id has in a tablespace, if that is valid; ERROR as kv_space_require. */
 extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* Is there the one value file that an older library gave to a shard? */

@@ -230,6 +230,31 @@ kv_space_require(const KvStoreKey *key, bool make)
 		kv_io_mkdir(kv_path_in_space(key, where.id, where.tablespace));
 }
 
+static void
+require_named(const KvStoreKey *key, Oid tablespace, const char *path)
+{
+	if (!OidIsValid(tablespace) || space_exists(tablespace))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("tablespace %u, which may have values of kvfdw table %u of database %u, does not exist",
+					tablespace, key->relid, key->dboid),
+			 errdetail("Value file \"%s\" is missing.", path),
+			 errhint("Put its link in \"pg_tblspc\" back, and start the server again.")));
+}
+
+void
+kv_space_require_named(const KvStoreKey *key, const char *path)
+{
+	KvWhere		where;
+
+	if (!kv_table_file_peek(key, &where))
+		return;
+	require_named(key, where.tablespace, path);
+	for (int i = 0; i < where.nleaving; i++)
+		require_named(key, where.leaving[i], path);
+}
+
 void
 kv_values_sync_names(const KvStoreKey *key)
 {
