@@ -279,18 +279,37 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 }
 
 static bool
+shard_misses_chunk(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvAddress  *places;
+	bool		missing = false;
+	int			n;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	n = shard->nchunks;
+	places = palloc_extended(Max(n, 1) * sizeof(KvAddress), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < n; i++)
+		places[i] = kv_chunks(shard)[i].chunk.place;
+	LWLockRelease(&shard->lock);
+	for (int i = 0; i < n && !missing; i++)
+	{
+		if (access(kv_path_value(&store->key, kv_file_of(places[i])), F_OK) == 0)
+			continue;
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		missing = kv_chunk_find(shard, places[i]) != NULL;
+		LWLockRelease(&shard->lock);
+	}
+	pfree(places);
+	return missing;
+}
+
+static bool
 misses_chunk(KvStore *store)
 {
 	kv_each_shard(store, i)
 	{
-		KvShard    *shard = kv_shard(store, i);
-		bool		missing = false;
-
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		for (int c = 0; c < shard->nchunks && !missing; c++)
-			missing = access(kv_path_value(&store->key, kv_file_of(kv_chunks(shard)[c].chunk.place)), F_OK) != 0;
-		LWLockRelease(&shard->lock);
-		if (missing)
+		if (shard_misses_chunk(store, i))
 			return true;
 	}
 	return false;
