@@ -218,6 +218,18 @@ $node->append_conf('postgresql.conf', "kvfdw.fault = ''");
 $node->reload;
 left_by($place{disk}, 'tried again');
 
+# a move that could not even begin is not forgotten
+my $log_before = -s $node->logfile;
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = 'meta_write:1+:EROFS'");
+$node->reload;
+query("SET kvfdw.fault = ''; ALTER FOREIGN TABLE t OPTIONS (SET tablespace 'disk')");
+ok(eval { wait_for('an attempt', sub { slurp_file($node->logfile, $log_before) =~ /could not create directory "pg_tblspc[^\n]*Read-only/ }) }, 'the log says that it cannot begin');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+$node->reload;
+left_by($place{far}, 'begun again without a write');
+to('far');
+left_by($place{disk}, 'and back');
+
 # What is written goes there though the values of before cannot move yet, for an older transaction is at work.
 my $older = $node->background_psql('postgres', on_error_stop => 0);
 $older->query_safe('CREATE TABLE others (k int); BEGIN; INSERT INTO others VALUES (1)');

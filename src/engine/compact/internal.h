@@ -245,10 +245,16 @@ extern bool kv_is_compacted_here(const KvStore *store);
  * *when is lowered to when it is to be looked at again.  task is zeroed before.
  */
 extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
-/* Likewise, and what is to leave its tablespace, or to be put in order. */
+/*
+ * Have the store follow to another tablespace, if that is noted and it is not left alone.  ERROR: it cannot, and is left
+ * alone for a while.  *when is lowered to when it is not any more.
+ */
+extern bool kv_task_follow(KvStore *store, TimestampTz *when);
+/* As kv_task_find_due, and what is to leave its tablespace, or to be put in order. */
 extern bool kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
 
 /* ---- tried.c ---- */
+#define KV_RETRY_MS		10000	/* after what has failed; twice as long each time, … */
 #define KV_RETRY_MOST_MS 300000 /* nothing is left alone for longer than this at once */
 
 extern uint32 kv_compact_rounds;	/* of the compactor; the one of now */

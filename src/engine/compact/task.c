@@ -166,6 +166,28 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 
 /* ---- tablespaces ---- */
 
+bool
+kv_task_follow(KvStore *store, TimestampTz *when)
+{
+	KvTried    *state;
+
+	if (pg_atomic_read_u64(&store->move_to) == 0)
+		return false;
+	state = kv_tried(store, -1, KV_TASK_LEAVES, true);
+	if (state->retry_ms > 0 && state->until > GetCurrentTimestamp())
+	{
+		*when = Min(*when, state->until);
+		return false;
+	}
+
+	/* an ERROR ends the round, and the next ones leave it alone for a while */
+	state->retry_ms = state->retry_ms == 0 ? KV_RETRY_MS : Min(state->retry_ms * 2, KV_RETRY_MOST_MS);
+	state->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), state->retry_ms);
+	(void) kv_move_begin(store);
+	state->retry_ms = 0;
+	return true;
+}
+
 /*
  * A shard of the store with chunks that are to leave their tablespace.  Once none was found it gets no more there: what
  * a writer was making has been waited for (kv_value_leave), and no pass was at work.

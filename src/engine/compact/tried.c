@@ -15,8 +15,7 @@
 #include "engine/compact/internal.h"
 #include "engine/xact/xact.h"
 
-#define KV_IN_VAIN_MS	250		/* after a pass that has won nothing, … */
-#define KV_RETRY_MS		10000	/* … or has failed; twice as long each time, up to KV_RETRY_MOST_MS */
+#define KV_IN_VAIN_MS	250		/* after a pass that has won nothing */
 
 uint32		kv_compact_rounds = 0;
 

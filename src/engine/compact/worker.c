@@ -240,7 +240,7 @@ run_round(bool all, TimestampTz *when)
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	foreach(cell, pinned)
 	{
-		if (kv_move_begin(lfirst(cell)))
+		if (kv_task_follow(lfirst(cell), when))
 			all = true;
 	}
 	foreach(cell, pinned)

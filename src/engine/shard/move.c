@@ -131,8 +131,8 @@ kv_store_follow(KvStore *store, Oid tablespace)
 	if (likely(store->shape.tablespace == tablespace))
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
-	pg_atomic_write_u64(&store->move_to, 0);
 	follow(store, tablespace);
+	pg_atomic_write_u64(&store->move_to, 0);
 	LWLockRelease(&kv_registry->lock);
 	kv_compactor_wake();
 }
@@ -184,9 +184,10 @@ kv_move_begin(KvStore *store)
 	if (pg_atomic_read_u64(&store->move_to) == 0)
 		return false;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
-	wanted = pg_atomic_exchange_u64(&store->move_to, 0);
+	wanted = pg_atomic_read_u64(&store->move_to);
 	if (wanted != 0)
 		follow(store, (Oid) wanted);
+	pg_atomic_write_u64(&store->move_to, 0);
 	LWLockRelease(&kv_registry->lock);
 	return wanted != 0;
 }
@@ -278,6 +279,7 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 	LWLockRelease(&kv_registry->lock);
 }
 
+/* Is a chunk of the shard missed that it lists, and goes on to list?  Files are looked for without the lock. */
 static bool
 shard_misses_chunk(KvStore *store, uint32 shardno)
 {

@@ -564,7 +564,7 @@ extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */
 /* ---- move.c; kv_store_follow and others are in engine.h ---- */
 /* COMMIT: the store is to follow to this tablespace.  Neither raises nor allocates. */
 extern void kv_move_want(const KvStoreKey *key, Oid tablespace);
-/* Have it follow, if that is noted; false: it is not.  ERROR: it cannot, and is not noted any more. */
+/* Have it follow, if that is noted; false: it is not.  ERROR: it cannot, and is noted still. */
 extern bool kv_move_begin(KvStore *store);
 /* The MOVE record that ends there. */
 extern void kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn);
