@@ -16,6 +16,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_foreign_table.h"
+#include "catalog/pg_tablespace.h"
 #include "miscadmin.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
@@ -142,6 +143,8 @@ at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, 
 		kv_store_drop_at_commit(MyDatabaseId, objectid);
 	else if (classid == DatabaseRelationId)
 		kv_store_drop_database_at_commit(objectid);
+	else if (classid == TableSpaceRelationId)
+		kv_tablespace_require_left(objectid);
 }
 
 void

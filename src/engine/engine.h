@@ -166,6 +166,8 @@ extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 extern bool kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace);
 /* A store with files of values in a tablespace.  False: none has. */
 extern bool kv_space_user(Oid tablespace, Oid *dboid, Oid *relid);
+/* A store that makes its chunks there, has never moved, and could not be opened without it.  False: there is none. */
+extern bool kv_space_awaits_move(Oid tablespace, Oid *dboid, Oid *relid);
 /* Has it values in tablespaces, or may it have? */
 extern bool kv_store_has_tablespaces(Oid dboid, Oid relid);
 /*

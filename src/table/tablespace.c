@@ -9,7 +9,8 @@
  * is made of it when the option is set: a tablespace can be renamed.  DROP TABLESPACE
  * sees it and refuses, whether or not the table has data.  It goes with the table.
  * After COMMIT the store follows (engine/shard/move.c), chunk by chunk; until the last has gone the
- * tablespace that it leaves is not empty, so DROP TABLESPACE refuses that one, too.
+ * tablespace that it leaves is not empty, so DROP TABLESPACE refuses that one, too; and before the store has followed
+ * for the first time even if it has no value, for it could not be opened without it.
  */
 #include "postgres.h"
 
@@ -128,6 +129,20 @@ kv_tablespace_settle(Oid relid)
 	changeDependencyOnTablespace(RelationRelationId, relid, tablespace);
 	CacheInvalidateRelcacheByRelid(relid);
 	CommandCounterIncrement();
+}
+
+void
+kv_tablespace_require_left(Oid tablespace)
+{
+	Oid			dboid;
+	Oid			relid;
+
+	if (kv_space_awaits_move(tablespace, &dboid, &relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tablespace \"%s\" is not empty", get_tablespace_name(tablespace)),
+				 errdetail("Values of kvfdw table %u of database %u have not begun to leave it.", relid, dboid),
+				 errhint("Call kvfdw_compact for the table, or wait if it was dropped, and try again.")));
 }
 
 char *

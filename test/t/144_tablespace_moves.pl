@@ -206,6 +206,17 @@ for my $from (qw(far disk))
 is(query('SELECT count(*), max(length(v)) FROM tight'), '2|100000', 'and what is written goes to the other');
 query('DROP FOREIGN TABLE tight');
 
+# a tablespace that has nothing any more, of a table that has only been told to leave it
+query(kv_table('still', 'k int, v text', 'k', "tablespace 'p0'") . q{INSERT INTO still VALUES (1, 'v'); TRUNCATE still});
+ok(eval { wait_for('p0', sub { !grep { -f } files($place{p0}, 1, 'still') }) }, 'a table is empty') || diag join "\n", files($place{p0}, 1, 'still');
+to('disk', 'still');
+like(answer($node, 'DROP TABLESPACE p0'), qr/tablespace "p0" is not empty.*have not begun to leave it.*Call kvfdw_compact/s, 'its tablespace is not dropped while it could not be opened without it');
+$node->restart;
+is(query(q{INSERT INTO still VALUES (2, 'v'); SELECT * FROM still}), '2|v', 'it is used');
+ok(eval { wait_for('p0', sub { ($node->psql('postgres', 'DROP TABLESPACE p0'))[0] == 0 }) }, '... and then it is');
+query("CREATE TABLESPACE p0 LOCATION '$place{p0}'");
+query('DROP FOREIGN TABLE still');
+
 # by itself, and the target is full
 $node->append_conf('postgresql.conf', "kvfdw.compact_workers = 1\nkvfdw.fault = 'compact_write:1+:ENOSPC'");
 $node->restart;

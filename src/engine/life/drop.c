@@ -352,8 +352,17 @@ has_files(const char *directory)
 	return found;
 }
 
-bool
-kv_space_user(Oid tablespace, Oid *dboid, Oid *relid)
+static bool
+is_made_there(const KvStoreKey *key, uint64 id, Oid tablespace)
+{
+	KvWhere		where;
+
+	return kv_table_file_peek(key, &where) && where.id == id && where.tablespace == tablespace && !where.moved;
+}
+
+/* A store with a directory in the tablespace; files: with files in it; else: which makes its chunks there since it was made. */
+static bool
+find_user(Oid tablespace, bool files, Oid *dboid, Oid *relid)
 {
 	char	   *space = pstrdup(kv_path_space(tablespace));
 	DIR		   *dir = AllocateDir(space);
@@ -366,7 +375,8 @@ kv_space_user(Oid tablespace, Oid *dboid, Oid *relid)
 		KvStoreKey	key;
 		uint64		id;
 
-		found = kv_space_parse(de->d_name, &key, &id) && has_files(path);
+		found = kv_space_parse(de->d_name, &key, &id) &&
+			(files ? has_files(path) : is_made_there(&key, id, tablespace));
 		*dboid = key.dboid;
 		*relid = key.relid;
 		pfree(path);
@@ -375,6 +385,18 @@ kv_space_user(Oid tablespace, Oid *dboid, Oid *relid)
 		FreeDir(dir);
 	pfree(space);
 	return found;
+}
+
+bool
+kv_space_user(Oid tablespace, Oid *dboid, Oid *relid)
+{
+	return find_user(tablespace, true, dboid, relid);
+}
+
+bool
+kv_space_awaits_move(Oid tablespace, Oid *dboid, Oid *relid)
+{
+	return find_user(tablespace, false, dboid, relid);
 }
 
 static void
