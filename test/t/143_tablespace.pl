@@ -61,6 +61,16 @@ restart_killed($node);
 same_as_heap($node, 'killed');
 lies_in($node, 'disk', 'killed');
 
+# a table whose link was forgotten is not passed over in redo
+my $link = $node->data_dir . '/pg_tblspc/' . query(q{SELECT oid FROM pg_tablespace WHERE spcname = 'disk'});
+both('UPDATE T SET v = md5(v) || v WHERE k % 7 = 0');
+kill_all($node);
+rename $link, $node->data_dir . '/away' or die "rename: $!";
+ok(!$node->start(fail_ok => 1), 'without its link the server does not start');
+rename $node->data_dir . '/away', $link or die "rename: $!";
+$node->start;
+same_as_heap($node, 'with its link again');
+
 # what is compacted moves within the tablespace
 query("SELECT kvfdw_compact('t')");
 ok(eval { wait_for('freed', sub { !grep { /dropped/ } in_space('disk') }) }, 'released chunks are freed there');

@@ -332,7 +332,7 @@ extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
 /*
  * If chunks of the store lie in tablespaces: make sure that these are there; make: and the
  * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
- * there is no such tablespace (42704), which of one that they have moved to or from is no error.
+ * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error.
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
 /* A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not exist. */

@@ -189,7 +189,25 @@ kv_space_directories(const KvStoreKey *key)
 	return paths;
 }
 
-/* Is it there?  ERROR if it is not mounted; if there is no such tablespace, unless it may have gone. */
+static bool
+has_image(const KvStoreKey *key)
+{
+	char	   *path = pstrdup(kv_path_store(key));
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	bool		found = false;
+
+	while (!found && (de = ReadDirExtended(dir, path, LOG)) != NULL)
+		found = strstr(de->d_name, ".image") != NULL;
+	FreeDir(dir);
+	pfree(path);
+	return found;
+}
+
+/*
+ * Is it there?  ERROR if it is not mounted; if there is no such tablespace, unless it may have gone.  Redo goes on without
+ * a store that it makes and drops again, with its tablespace, but not without one that a checkpoint has seen: its link was forgotten.
+ */
 static bool
 require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 {
@@ -204,9 +222,10 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 		if (may_have_gone)
 			return false;
 		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				(errcode(has_image(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
-						tablespace, key->relid, key->dboid)));
+						tablespace, key->relid, key->dboid),
+				 errhint("If its link in \"pg_tblspc\" was forgotten put it back, and start the server again.")));
 	}
 	errno = err;
 	ereport(ERROR,
