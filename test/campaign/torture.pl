@@ -15,6 +15,8 @@
 # again, often without what was not synced (remount); with write-back that fails, and
 # later without the page cache (syncfail); stopped while it is full (full).  A heap
 # table is written in each transaction too, and a standby follows.
+#
+# With MOVES=on a session sends tables from tablespace to tablespace all the time; in the end these can be dropped.
 use strict;
 use warnings;
 no warnings qw(portable);    # 64-bit hex
@@ -30,6 +32,7 @@ use Time::HiRes qw(sleep time);
 my $option = options('torture', 'rounds=i' => 10, 'writers=i' => 4, 'kind=s' => '');
 my ($writers, $kind, $dir) = @$option{qw(writers kind)};
 die "there is no kind '$kind'\n" if $kind !~ /^(?:remount|syncfail|full)?$/;
+die "tables do not move with a kind: the standby has its tablespaces where the server has them\n" if $kind && $ENV{MOVES};
 
 # With half of the seeds a restart may be one of the operating system, as far as kvfdw
 # can tell (test builds); tables with wal level none do not live through that.
@@ -565,6 +568,12 @@ $sql .= "INSERT INTO markers SELECT w, 0 FROM generate_series(0, $writers - 1) w
 INSERT INTO twins SELECT w + x, 0 FROM generate_series(0, $writers - 1) w, (VALUES (0), (1000)) AS y(x);
 INSERT INTO counters SELECT c, 0 FROM generate_series(0, $counters - 1) c;\n";
 query($sql) // die "the tables could not be made\n";
+my @moving = $ENV{MOVES} ? grep { $level{$_} ne 'none' } @kvfdw : ();
+if (@moving)
+{
+	mkdir "$dir/$_" for qw(near far);
+	places_make($dir);
+}
 %rows = map { $_ => {} } @tables;
 $counter{$_} = 0 for 0 .. $counters - 1;
 $marker{$_} = 0 for 0 .. $writers - 1;
@@ -608,7 +617,8 @@ sub play
 	if ($kind) { $victim = 'disk'; $again = 0; $faults = $kind eq 'remount' ? undef : $kind }
 
 	my @pids = ((map { my $w = $_; launch('writer', $w, $seed + $w + 1, sub { writer($w, $round->{n} + 1) }) } 0 .. $writers - 1),
-		map { my $r = $_; launch('reader', $r, $seed + 500 + $r, sub { reader($r) }) } 0 .. 1);
+		(map { my $r = $_; launch('reader', $r, $seed + 500 + $r, sub { reader($r) }) } 0 .. 1),
+		@moving ? launch('mover', '', $seed + 900, sub { keep_moving($faults ? qr/^(?:42P01|42704|42710|53|58|XX001)/ : qr/^(?:42P01|42704|42710)$/, @moving) }) : ());
 
 	# The kill.
 	if ($faults && !$kind)
@@ -712,6 +722,7 @@ sub play
 		push @wrong, @more;
 	}
 	push @wrong, map { $_->{error} // () } @readers;
+	$story .= sprintf ', tables sent %d times', sum0(map { $_->{sent} // 0 } @readers) if @moving;
 	push @wrong, 'writers hang' if $hang;
 	$acknowledged += $_->{transactions} // 0 for @results;
 	$errors += $_->{faults} // 0 for @results;
@@ -725,4 +736,11 @@ sub play
 			$story, $acknowledged, $errors, $survived, $in_flight, sum0(map { scalar keys %{ $rows{$_} } } @tables)), @wrong);
 }
 
-exit campaign(about => "$writers writers, stop points: @points", play => \&play);
+my $failed = campaign(about => "$writers writers, stop points: @points", play => \&play);
+if (@moving && !$failed)
+{
+	my @wrong = places_leave(@moving);
+	print map { "# $_\n" } @wrong;
+	$failed = @wrong > 0;
+}
+exit $failed;

@@ -14,7 +14,7 @@ use Storable qw(store retrieve);
 use Time::HiRes qw(sleep time clock_gettime CLOCK_MONOTONIC);
 
 our @EXPORT = qw(options %contest campaign contest launch collect now server_make server_start server_kill server_return
-	server_process postmaster alive query table_of_kind kvfdw_problems);
+	server_process postmaster alive query table_of_kind kvfdw_problems places_make places_leave keep_moving);
 
 # What contest and --seconds need of the command line.
 our %contest = ('seconds=i' => undef, 'round-seconds=f' => 10, 'clients=i' => 8, 'kills=i' => 1);
@@ -154,7 +154,8 @@ sub server_make
 		max_prepared_transactions => 40, deadlock_timeout => '50ms', statement_timeout => '60s', 'kvfdw.freeze_delay' => '1s',
 		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
 		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
-		($ENV{PASSES} ? ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB') : ()), %settings);
+		($ENV{PASSES} ? ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
+		($ENV{MOVES} ? ('kvfdw.test_space_look' => '200ms') : ()), %settings);
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
 	print $conf "$_ = '$settings{$_}'\n" for sort keys %settings;
 	close $conf;
@@ -299,6 +300,93 @@ sub kvfdw_problems
 		my $problems = query("SELECT * FROM kvfdw_check('$table')");
 		map { "kvfdw_check('$table'): $_" } defined $problems ? @$problems : 'failed';
 	} @_;
+}
+
+# ---- tables that move from tablespace to tablespace ----
+
+# Makes the two, in directories of $where that are there.
+sub places_make
+{
+	my ($where) = @_;
+	for (qw(near far)) { query("CREATE TABLESPACE $_ LOCATION '$where/$_'") // die "the tablespace $_ cannot be made\n" }
+}
+
+# Where a table's values are to lie; '': in none of the two.
+sub place_of
+{
+	return "SELECT coalesce((SELECT substr(o, 12) FROM pg_foreign_table, unnest(ftoptions) o WHERE ftrelid = to_regclass('$_[0]') AND o LIKE 'tablespace=%'), '')";
+}
+
+# The ALTER after which a table is to lie in $to when it lies in $from.
+sub move_table
+{
+	my ($t, $from, $to) = @_;
+	return "ALTER FOREIGN TABLE $t OPTIONS (" . ($to eq '' ? 'DROP tablespace' : ($from eq '' ? 'ADD' : 'SET') . " tablespace '$to'") . ')';
+}
+
+# Sends the tables from any of the three places to any other until the connection is
+# lost.  It gives way to others' locks; errors that $harmless matches are no matter.
+# Returns how often tables were sent.
+sub keep_moving
+{
+	my ($harmless, @tables) = @_;
+	my %result = (sent => 0);
+	my $session = KvSession->new('mover');
+	my $do = sub {
+		my ($sql, $may_fail) = @_;
+		my ($state, $rows) = $session->run($sql);
+		die "lost\n" if !defined $state;
+		return $rows if $state eq '00000';
+		die "$sql: SQLSTATE $state, see mover.err\n" if $state !~ $may_fail && $state !~ $harmless;
+		return undef;
+	};
+	my $busy = qr/^(?:55P03|40P01)$/;
+	eval {
+		$do->("SET statement_timeout = '60s'", qr/^$/);
+		while (1)
+		{
+			my $t = $tables[ rand @tables ];
+			my $from = ($do->(place_of($t), qr/^$/) // next)->[0];
+			my $to = (grep { $_ ne $from } '', 'near', 'far')[ rand 2 ];
+			$do->("SET lock_timeout = '" . int(50 + rand 500) . "ms'", qr/^$/);
+			if ($do->(move_table($t, $from, $to), $busy)) { $result{sent}++ }
+			if (rand() < 0.5) { $do->("SET lock_timeout = 0; SELECT kvfdw_compact('$t')", $busy) }
+			sleep rand 0.2;
+		}
+	};
+	chomp($result{error} = "mover: $@") if $@ && $@ ne "lost\n";
+	$session->close;
+	return \%result;
+}
+
+# Sends the tables back and drops the tablespaces.  Returns what is wrong.
+sub places_leave
+{
+	my @wrong;
+	my $session = KvSession->new('leave');
+
+	# compactions and splits all the time leave the maintainer none to free what is dropped
+	$session->run("ALTER SYSTEM SET kvfdw.test_$_ = off") for qw(passes splits);
+	$session->run('SELECT pg_reload_conf()');
+	for my $t (@_)
+	{
+		my ($from) = @{ ($session->run(place_of($t)))[1] };
+		next if $from eq '';
+		my ($state) = $session->run(move_table($t, $from, ''));
+		push @wrong, "$t cannot be sent back, see leave.err" if ($state // '') ne '00000';
+	}
+	for my $place (qw(near far))
+	{
+		my $end = time + 300;
+		while ((($session->run("DROP TABLESPACE $place"))[0] // '') ne '00000')
+		{
+			if (time > $end) { push @wrong, "$place cannot be dropped, see leave.err"; last }
+			$session->run('CHECKPOINT');
+			sleep 0.2;
+		}
+	}
+	$session->close;
+	return @wrong;
 }
 
 # ---- one session, through psql ----

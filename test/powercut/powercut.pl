@@ -17,6 +17,8 @@
 # recovery or while it is written.  The seed repeats transactions and the choice
 # of cuts; what is written when is a matter of time.
 #
+# With MOVES=on tables are sent from tablespace to tablespace of that disk all the time.
+#
 # A control breaks durability while the disk is recorded, and fails unless
 # acknowledged transactions are seen to be lost.
 use strict;
@@ -60,6 +62,8 @@ my $mc_port = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1')->sock
 my @registers;              # what clients of memcached have written in the first life …
 our $registers_at;          # … and the size of its log at the cut
 my @kvfdw = grep { $tables{$_}{level} ne 'heap' } sort keys %tables;
+my @moving = $ENV{MOVES} ? ('cache', grep { $tables{$_}{level} =~ /full|keys/ } @kvfdw) : ();
+my %total = (cuts => 0, lost => 0, late => 0, failed => 0, missing => 0, warnings => 0, sent => 0);
 my $work = KvWorkload->new(seed => $option->{seed}, tables => \%tables, sessions => $option->{clients}, async => $option->{async});
 
 # ---- the server ----
@@ -97,12 +101,18 @@ sub prepare
 		max_worker_processes => 32, 'kvfdw.memcached_workers' => $option->{registers} ? 2 : 0, 'kvfdw.memcached_database' => 'postgres',
 		'kvfdw.memcached_role' => 'web', 'kvfdw.memcached_listen' => '127.0.0.1', 'kvfdw.memcached_port' => $mc_port, 'kvfdw.memcached_lock_timeout' => '100s',
 		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
-		($ENV{PASSES} ? ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB') : ()));
+		($ENV{PASSES} ? ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
+		(@moving ? ('kvfdw.test_space_look' => '200ms') : ()));
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
 	print $conf "$_ = '$settings{$_}'\n" for sort keys %settings;
 	close $conf;
 	start() or die "the server does not start, see $log\n";
 	query(join '; ', 'CREATE EXTENSION kvfdw', 'CREATE ROLE web LOGIN', KvRegisters::table('cache', 'full'), 'INSERT INTO cache VALUES ' . KvRegisters::counters(), map { $work->create($_) } sort keys %tables) // die "the tables cannot be made\n";
+	if (@moving)
+	{
+		server('mkdir', "$disk/near", "$disk/far") or die "no directories for tablespaces\n";
+		places_make($disk);
+	}
 	server("pg_ctl -D '$data' -m fast -w stop") or die "the server does not stop, see $log\n";
 	disk_umount($disk);
 }
@@ -168,6 +178,8 @@ sub life
 		my $seed = int rand 2**31;
 		for my $s (0 .. $#known) { launch('client', $s, $seed + $s, sub { client($s, $there->[$s], $records) }) }
 		launch('housekeeper', '', $seed + 1000, \&housekeeper);
+		# what its session drops and creates may be gone, or have other options
+		if (@moving) { launch('mover', '', $seed + 1500, sub { keep_moving(qr/^(?:42P01|42704|42710)$/, @moving) }) }
 		# not in a second life, which does not write the table
 		for my $i (1 .. (@registers ? 0 : $option->{registers})) { launch('register', $i, $seed + 2000 + $i, sub { KvRegisters->new($i, $mc_port)->run_once(sub { -s $records }) }) }
 		sleep $seconds;
@@ -181,6 +193,7 @@ sub life
 	die "$_\n" for @errors;
 	my ($checkpoints) = map { $_->{checkpoints} // () } @results;
 	push @registers, grep { $_->{own} } @results;
+	$total{sent} += sum0(map { $_->{sent} // 0 } @results);
 	return defined $there ? (\@known, $up, $off, $checkpoints) : ();
 }
 
@@ -200,8 +213,6 @@ sub acknowledged_at
 }
 
 # ---- what a cut has left ----
-
-my %total = (cuts => 0, lost => 0, late => 0, failed => 0, missing => 0, warnings => 0);
 
 # What a session answers; undef, with the message in @$wrong, if that is an error.
 sub answer
@@ -361,6 +372,7 @@ my $begin = time;
 my ($known, $up, $off, $checkpoints) = life($image, $records, $option->{seconds}, sub { [ (0) x $option->{clients} ] }, [ (0) x $option->{clients} ]);
 defined $known or die "the server does not start, see $log\n";
 $checkpoints or die "no checkpoint was completed, see $log\n";
+!@moving || $total{sent} or die "no table was sent to another tablespace, see $dir/mover.err\n";
 unlink $image;
 my $recording = KvDisk->new($records, $base);
 my $end = $recording->cut_at($off);
@@ -380,5 +392,6 @@ for my $i (0 .. $#cuts)
 my $summary = "$total{cuts} cuts, $total{lost} lost transactions, $total{failed} cuts with violations";
 $summary .= "; $total{late} transactions of sessions with synchronous_commit off missing" if $option->{async};
 $summary .= "; $total{missing} rows of tables with wal none missing, $total{warnings} warnings" if grep { $_ eq 'none' } @levels;
+$summary .= "; tables sent to another tablespace $total{sent} times" if @moving;
 print "$summary\n";
 exit($option->{control} ? $total{lost} == 0 : $total{failed} > 0);

@@ -14,6 +14,7 @@
 #   CHUNK_KB=64          the smallest value files of so many kB
 #   PASSES=on            all tables are compacted all the time
 #   SPLITS=on            shards are split and cut all the time
+#   MOVES=on             tables move from tablespace to tablespace of the disk all the time
 #   CONTROL=fsync        break durability instead: fsync, barrier or data_sync.  The run
 #                        passes only if lost transactions are seen
 set -euo pipefail
