@@ -74,7 +74,7 @@ for my $level (@levels)
 	$rounds++;
 	change($level) for 1 .. 3;
 	$dir{$level} = directory($level);
-	for my $point (qw(split_copied split_halted split_manifests map_renamed image_captured image_written map_imaged map_settled))
+	for my $point (qw(split_copying split_copied split_prepared split_halted split_manifests map_renamed image_captured image_written map_imaged map_settled))
 	{
 		next unless $ENV{KV_ALL} || $turn++ % @levels == 0;
 		# each point is met by both, at one level or another
