@@ -170,27 +170,6 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	query('DROP FOREIGN TABLE w');
 }
 
-# ---- a pass that a split meets is the last one before it ----
-{
-	query(kv_table('p', 'k int, v text', 'k', "shards '1', space_amp '1.1'") . q{INSERT INTO p SELECT g * 7 % 1009, repeat('p', 900) FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('p')});
-	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
-	my $pass = psql_writer($node, q{SET kvfdw.stop_points = 'compact_written=wait'; SELECT kvfdw_compact('p', true)}, 'pass');
-	stopped($node, 'compact_written');
-	query(q{ALTER SYSTEM SET kvfdw.test_shard_kb = 300});
-	worker_stop_points($node, 'split_met=wait,compact_slice=wait');
-	stopped($node, 'split_met');
-	query(q{SET kvfdw.stop_points = ''; DELETE FROM p WHERE k % 2 = 0});
-	append_to_file("$data/kvfdw/continue.split_met", '');
-	go_on($node, 'compact_written', $pass);
-	ok(eval { wait_for('the shard to be split', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'p'::regclass}) > 1 }) }, 'a split that has met a pass comes before the next one');
-	query(q{ALTER SYSTEM RESET kvfdw.test_shard_kb});
-	worker_stop_points($node, '');
-	append_to_file("$data/kvfdw/continue.compact_slice", '');
-	is(kv_check_clean($node, 'p'), '', 'and all is sound');
-	query('DROP FOREIGN TABLE p');
-	unlink glob "$data/kvfdw/continue.*";
-}
-
 # ---- many at once ----
 {
 	my @writers = map { my $n = $_; psql_writer($node, join('', map { "INSERT INTO t SELECT 20000 + $n + g * 10, repeat('w', 300) FROM generate_series(" . ($_ * 100) . ', ' . ($_ * 100 + 99) . ") g;\nUPDATE t SET v = v || 'y' WHERE k BETWEEN 20000 AND 20999 AND k % 10 = $n;\n" } 0 .. 9), "many$n") } 0 .. 3;
@@ -299,5 +278,31 @@ query('ALTER SYSTEM SET kvfdw.shard_size = 1');
 $node->reload;
 ok(eval { wait_for('a table to be split', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'd'::regclass}) > 4 }) }, 'one that is larger than the size is split');
 is(kv_check_clean($node, 'd'), '', 'and sound');
+
+# ---- a pass that a split meets is the last one before it, though the next is due ----
+{
+	my $told = sub { my ($what) = @_; return query("SELECT $what FROM kvfdw_stat_tables WHERE relid = 'p'::regclass"); };
+	query("ALTER SYSTEM SET kvfdw.$_") for 'shard_size = 1000', 'test_passes = off', 'test_splits = off';
+	$node->reload;
+	query(kv_table('p', 'k int, v text', 'k', "shards '1', space_amp '1.1'") . q{INSERT INTO p SELECT g * 7 % 3001, repeat('p', 900) FROM generate_series(1, 3000) g; SELECT kvfdw_freeze('p')});
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	worker_stop_points($node, 'compact_written=wait');
+	query(q{DELETE FROM p WHERE k % 3 > 0; SELECT kvfdw_freeze('p')});
+	stopped($node, 'compact_written');
+	query('ALTER SYSTEM SET kvfdw.shard_size = 1');
+	worker_stop_points($node, 'split_met=wait,compact_written=wait');
+	stopped($node, 'split_met');
+
+	# there is much more to win, and room for it as soon as what that pass has emptied is gone
+	append_to_file("$data/kvfdw/step.compact_written", '');
+	wait_for('the pass to end', sub { !-e "$data/kvfdw/step.compact_written" && $told->('passes') > 0 });
+	wait_for('chunks to go', sub { $told->('retired_chunks') == 0 });
+	append_to_file("$data/kvfdw/continue.split_met", '');
+	ok(eval { wait_for('the shard to be split', sub { $told->('shards') > 1 }) }, 'a split that has met a pass comes before the next one');
+	worker_stop_points($node, '');
+	go_on($node, 'compact_written');
+	unlink "$data/kvfdw/continue.split_met";
+	is(kv_check_clean($node, 'p'), '', 'and all is sound');
+}
 $node->stop;
 done_testing();
