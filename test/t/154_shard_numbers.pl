@@ -1,7 +1,8 @@
 # Promise: numbers and memory of shards that have left the map are given again when nobody knows those shards any more, and
 # not before; files that could not be removed keep theirs; what nobody needs any more and is still there kvfdw_check tells of;
 # and a table that runs short of numbers says so and goes on.  Volumes of shards that are gone are given again, too, after a start
-# of the server at the latest (I 13, I 18).
+# of the server at the latest (I 13, I 18). Many shards, with KV_ALL=1 ten
+# thousand, work as one does, and all helpers recover what is recent in them.
 use strict;
 use warnings;
 use FindBin;
@@ -150,6 +151,36 @@ same('after a power cut');
 	$node->restart;
 	is(query('SELECT count(*), sum(length(v)) FROM v'), '10|1000', 'all rows are there');
 	is(kv_check_clean($node, 'v'), '', 'and sound');
+}
+# ---- many shards, recovered by all helpers ----
+{
+	my $many = $ENV{KV_ALL} ? 10_000 : 100;
+	my $rows = 2 * $many - 1;
+	my $spread = '(g * ' . int(2**31 / $many) . '::bigint - 2147483648)::int';
+	$node->append_conf('postgresql.conf', "kvfdw.test_volumes = 0\nkvfdw.recovery_workers = 8\nmax_worker_processes = 32");
+	set('test_shard_numbers');
+	$node->restart;
+	query('DROP FOREIGN TABLE t, s, l, n, v; TRUNCATE heap;' . kv_table('t', 'k int, v text', 'k', "shards '$many'"));
+	both("INSERT INTO T SELECT $spread, md5(g::text) FROM generate_series(0, $rows) g");
+	is(shards('t'), $many, 'a table has many shards');
+	both("UPDATE T SET v = v || 'u' WHERE k % 3 = 0; DELETE FROM T WHERE k % 7 = 0");
+	same('many shards');
+	my $some = "k = ANY (ARRAY(SELECT $spread FROM generate_series(0, $rows, 5) g))";
+	is(query("SELECT count(*) FROM t WHERE $some"), query("SELECT count(*) FROM heap WHERE $some"), 'and are looked up in');
+	both("INSERT INTO T SELECT g, repeat('l', 900) FROM generate_series(1, 300) g ON CONFLICT DO NOTHING");
+	set('test_shard_kb', 100);
+	ok(eval { wait_for('one more', sub { shards('t') > $many }) }, 'one of them that is large is split');
+	set('test_shard_kb');
+
+	# what is recent was not frozen, and nobody opens the table before the session or the maintainer
+	worker_stop_points($node, 'recover_after_logs=wait');
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	$node->restart;
+	my $opens = psql_writer($node, q{SET kvfdw.stop_points = 'recover_after_logs=wait'; SELECT count(*) FROM t}, 'opens');
+	ok(eval { wait_for('helpers', sub { (() = glob "$data/kvfdw/waiting.recover_after_logs.*") == 9 }) }, 'who opens it has eight helpers') or diag join ' ', glob "$data/kvfdw/waiting.*";
+	worker_stop_points($node, '');
+	is(go_on($node, 'recover_after_logs', $opens), query('SELECT count(*) FROM heap') . "\n", 'it is opened');
+	same('opened by many');
 }
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no process has crashed');
 $node->stop;
