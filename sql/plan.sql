@@ -132,6 +132,12 @@ DELETE FROM t WHERE k = -1;
 -- w's rows that lie near each other are neighbours on the device.)
 CREATE FOREIGN TABLE w (k int, v text) SERVER kvfdw;
 INSERT INTO w SELECT k, repeat(chr(65 + k % 26), 4096) FROM generate_series(1, 1008) k ORDER BY k * 383 % 1009;
+-- How wide rows are is known without ANALYZE, and of values that were overwritten, too.
+CREATE FOREIGN TABLE over (k int, v text) SERVER kvfdw;
+DO $$ BEGIN FOR i IN 1 .. 60 LOOP INSERT INTO over VALUES (1, repeat(chr(65 + i % 26), 4096)) ON CONFLICT (k) DO UPDATE SET v = excluded.v; END LOOP; END $$;
+SELECT kvfdw_freeze('over');
+SELECT t, (scan_of('SELECT * FROM ' || t) ->> 'Plan Width')::int BETWEEN 4100 AND 4300 AS wide, (scan_of('SELECT k FROM ' || t) ->> 'Plan Width')::int = 4 AS narrow FROM unnest('{w,over}'::text[]) t;
+DROP FOREIGN TABLE over;
 CREATE FUNCTION values_of(VARIADIC queries text[]) RETURNS TABLE (query text, "values" int, rows int) LANGUAGE sql AS $$
   SELECT q, (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
   FROM unnest(queries) q, scan_of('SELECT * FROM w WHERE ' || q, ', ANALYZE') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)

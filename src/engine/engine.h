@@ -246,6 +246,8 @@ extern void kv_scan_end(KvScan *scan);
  * lie in the order of keys, and there is no room for a shard in the range cache.
  */
 extern double kv_store_scattered(KvStore *store);
+/* The mean length of the values of its entries, about; 0: it has none. */
+extern double kv_store_value_width(KvStore *store);
 
 /* ---- inserting (write/write.c) ---- */
 typedef enum KvInsertResult

@@ -130,6 +130,15 @@ typedef struct KvRelInfo
 	double		scattered;		/* kv_store_scattered(), or -1: not asked yet */
 } KvRelInfo;
 
+/* ---- plan time (width.c) ---- */
+
+/*
+ * The mean width of a row, about: of columns without statistics, as the store's values have it (value_width,
+ * bytes of one; 0 or less: not known).  Puts theirs into the rel's widths, if it is more than the planner takes for them.
+ */
+extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double value_width);
+extern int32 kv_key_width(Oid relid, const KvTable *table);	/* likewise of a key */
+
 /* ---- plan time (cost.c) ---- */
 
 /* Estimates the entries that a scan with these conditions goes through, at least 1. */

@@ -137,23 +137,6 @@ add_unique_index(RelOptInfo *rel, const KvTable *table)
 	rel->indexlist = lappend(rel->indexlist, index);
 }
 
-/* The mean width of a key, about. */
-static int32
-key_width(Oid relid, const KvTable *table)
-{
-	int32		width = 0;
-
-	for (int i = 0; i < table->nkeys; i++)
-	{
-		AttrNumber	attnum = table->keys[i].attnum;
-		Form_pg_attribute att = TupleDescAttr(table->tupdesc, attnum - 1);
-		int32		known = get_attavgwidth(relid, attnum);
-
-		width += known > 0 ? known : get_typavgwidth(att->atttypid, att->atttypmod);
-	}
-	return width;
-}
-
 static void
 kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 						Oid foreigntableid)
@@ -172,8 +155,9 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 	table_close(rel, NoLock);
 	tuples = ask_store(foreigntableid, count_rows);
 	info->scattered = -1;
-	info->width = get_relation_data_width(foreigntableid, NULL);
-	info->key_width = key_width(foreigntableid, info->table);
+	info->width = kv_row_width(baserel, foreigntableid, info->table,
+							   ask_store(foreigntableid, kv_store_value_width));
+	info->key_width = kv_key_width(foreigntableid, info->table);
 	baserel->fdw_private = info;
 
 	/*

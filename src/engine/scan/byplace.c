@@ -41,7 +41,7 @@
 /* If a scan wants less than this share of a part of a file, it reads its values by themselves. */
 #define KV_DENSE_SHARE	0.25
 
-/* How many shards, at most, the planner asks whether they are scattered. */
+/* How many shards, at most, are looked at for the planner. */
 #define KV_SHARDS_ASKED	16
 
 /* A scan that was planned in key order goes over to places after this share of a shard. */
@@ -81,6 +81,19 @@ kv_store_scattered(KvStore *store)
 			scattered += entries;
 	}
 	return all > 0 ? scattered / all : 0;
+}
+
+double
+kv_store_value_width(KvStore *store)
+{
+	uint32		step = 1 + kv_store_nshards(store) / KV_SHARDS_ASKED;
+	double		entries = 0;
+	double		bytes = 0;
+	uint32		shardno;
+
+	for (uint32 at = 0; kv_shard_at(store, at, &shardno, NULL); at += step)
+		kv_shard_values(store, shardno, &entries, &bytes);
+	return entries > 0 ? bytes / entries : 0;
 }
 
 void

@@ -267,6 +267,8 @@ extern void kv_order_go_on(KvOrder *order);
 extern bool kv_order_is_kept(const KvOrder *order, int *step);
 /* The same of a shard, in four parts of its keys: most entries are what is looked at. */
 extern bool kv_shard_keeps_order(KvStore *store, uint32 shardno);
+/* Adds its entries, and the bytes of their values. */
+extern void kv_shard_values(KvStore *store, uint32 shardno, double *entries, double *bytes);
 extern void kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi,
 							   KvEntries *entries);
 /*

@@ -212,6 +212,25 @@ kv_shard_keeps_order(KvStore *store, uint32 shardno)
 }
 
 void
+kv_shard_values(KvStore *store, uint32 shardno, double *entries, double *bytes)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set = kv_shard_view(store, shardno);
+
+	*entries += (double) shard->active.nversions + shard->sealed.nversions;
+	*bytes += (double) shard->active.value_bytes + shard->sealed.value_bytes;
+	LWLockRelease(&shard->lock);
+
+	for (int i = 0; i < set->nruns; i++)
+	{
+		const KvRunHeader *header = kv_run_header(set->runs[i]);
+
+		*entries += header->nentries;
+		*bytes += header->value_bytes;
+	}
+}
+
+void
 kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi, KvEntries *entries)
 {
 	KvShard    *shard = kv_shard(store, shardno);
