@@ -132,6 +132,8 @@ typedef struct KvRelInfo
 
 /* ---- plan time (width.c) ---- */
 
+/* Have statistics, or the types, the widths of all columns that are values? */
+extern bool kv_widths_are_known(Oid relid, const KvTable *table);
 /*
  * The mean width of a row, about: of columns without statistics, as the store's values have it (value_width,
  * bytes of one; 0 or less: not known).  Puts theirs into the rel's widths, if it is more than the planner takes for them.

@@ -156,6 +156,7 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 	tuples = ask_store(foreigntableid, count_rows);
 	info->scattered = -1;
 	info->width = kv_row_width(baserel, foreigntableid, info->table,
+							   kv_widths_are_known(foreigntableid, info->table) ? 0 :
 							   ask_store(foreigntableid, kv_store_value_width));
 	info->key_width = kv_key_width(foreigntableid, info->table);
 	baserel->fdw_private = info;

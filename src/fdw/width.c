@@ -53,6 +53,12 @@ unknown_width(Oid relid, const KvTable *table, double value_width)
 	return unknown > 0 && value_width > 0 ? (int32) Min(value_width / unknown, MaxAllocSize) : 0;
 }
 
+bool
+kv_widths_are_known(Oid relid, const KvTable *table)
+{
+	return unknown_width(relid, table, MaxAllocSize) == 0;
+}
+
 int32
 kv_key_width(Oid relid, const KvTable *table)
 {

@@ -119,7 +119,7 @@ if (has_faults($node))
 	{
 		my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_manifest=wait'; SELECT kvfdw_freeze('$t');", "freeze_$t");
 		stopped($node, 'freeze_before_manifest');
-		my $sql = $t eq 'p' ? 'SELECT k, v FROM p' : "SELECT k, v FROM $t ORDER BY k";
+		my $sql = $t eq 's' ? 'SELECT k, v FROM s ORDER BY k' : "SELECT k, v FROM $t";
 		through_windows('sealed', $t, $sql);
 		insert($t, $rows{$t} + 1, $rows{$t} + 20, 9);
 		$rows{$t} += 20;
