@@ -310,6 +310,7 @@ collect_space(Oid tablespace, const char *space)
 {
 	DIR		   *dir = AllocateDir(space);
 	struct dirent *de;
+	bool		synced = false;
 
 	while ((de = ReadDirExtended(dir, space, LOG)) != NULL)
 	{
@@ -332,8 +333,17 @@ collect_space(Oid tablespace, const char *space)
 			kv_space_leave(&key, id, tablespace);
 			continue;
 		}
-		if (access(target, F_OK) != 0)
-			(void) kv_io_rename(path, target);	/* else the next time */
+		if (access(target, F_OK) == 0)
+			continue;			/* the next time */
+
+		/*
+		 * It may be another file system, where this is durable first: a store that
+		 * is there after a power failure has what it had here.
+		 */
+		if (!synced)
+			kv_io_sync_directory(KV_DIRECTORY);
+		synced = true;
+		(void) kv_io_rename(path, target);
 	}
 	FreeDir(dir);
 	(void) free_named(space, "kvfdw.dropped.");
