@@ -277,13 +277,16 @@ sub step_on
 
 # Set the stop points of kvfdw's workers, and of sessions that do not set their
 # own.  A connection that sees the setting was made after the workers were told, and
-# they look at what they are told when they come to a stop point.
+# they look at what they are told when they come to a stop point.  One that is to be killed
+# there may be before that connection is made: then it has been told.
 sub worker_stop_points
 {
 	my ($node, $points) = @_;
 	local $ENV{PGOPTIONS} = '';
-	my $shown = $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.stop_points = '$points';\nSELECT pg_reload_conf();\n\\connect\nSHOW kvfdw.stop_points");
-	wait_for('a reload', sub { setting($node, 'kvfdw.stop_points') eq $points }) if $shown ne "t\n$points";
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.stop_points = '$points'");
+	my $seen = $points =~ /=kill/ ? qr/^(?:t\n)?(?:\Q$points\E$|error: )/ : qr/^(?:t\n)?\Q$points\E$/;
+	return if answer($node, "SELECT pg_reload_conf();\n\\connect\nSHOW kvfdw.stop_points") =~ $seen;
+	wait_for('a reload', sub { answer($node, 'SHOW kvfdw.stop_points') =~ $seen });
 	return;
 }
 

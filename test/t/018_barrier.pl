@@ -102,7 +102,7 @@ for my $step (qw(barrier_before_flush image_captured image_synced image_renamed 
 	change('t_full', 't_keys');
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
 	worker_stop_points($node, "$step=kill");
-	$node->psql('postgres', 'CHECKPOINT');
+	answer($node, 'CHECKPOINT');
 	wait_for('the end', sub { !postmaster_runs($node) });
 	reboot();
 	is(same('t_full', 't_keys'), '', "SIGKILL at $step, and a restart");
