@@ -7,13 +7,19 @@
 # cache emptied; what the load has left in merge slots and deltas is recovered then.  As
 # a restart may freeze, each cold line says how many runs the table has.
 #
+# Then clients of pgbench overwrite DEFAULTS_OVERWRITE_MB of each table ten times, a row at a time.
+#
 # shards: the same rows into tables of more and more shards.  After each the table goes,
 # and the next load begins when its space has come back.
 #
+#   DEFAULTS_OVERWRITE_MB=256
+#   DEFAULTS_CLIENTS=8
 #   SHARDS_COUNTS="1 16 64 256 1000"
 #   SHARDS_ROWS=250000
 #   SHARDS_LEVEL=none
 
+DEFAULTS_OVERWRITE_MB=${DEFAULTS_OVERWRITE_MB:-$((256 / share))}
+DEFAULTS_CLIENTS=${DEFAULTS_CLIENTS:-8}
 SHARDS_COUNTS=${SHARDS_COUNTS:-1 16 64 256 1000}
 SHARDS_ROWS=${SHARDS_ROWS:-$((250000 / share))}
 SHARDS_LEVEL=${SHARDS_LEVEL:-none}
@@ -76,11 +82,56 @@ default_each() # number table
 }
 
 # One ordered scan of default_kv, cold, against the one right after the load.
-default_after() # what
+default_after() # what [target]
 {
 	default_each 1 default_kv
 	line "defaults: ordered scan right after the load / after $1, cold" \
-		"time $(times_ "$loaded_s" "$seconds"), device bytes $(times_ "$loaded_bytes" "$bytes")" ""
+		"time $(times_ "$loaded_s" "$seconds"), device bytes $(times_ "$loaded_bytes" "$bytes")" "${2:-}" \
+		"${2:+$loaded_s <= 1.2 * $seconds && $loaded_bytes <= 1.1 * $bytes}"
+}
+
+# Bytes of a table's files, as large as they get while it is overwritten.
+default_largest() # table
+{
+	local size="pg_total_relation_size('$1')"
+	[ "$1" = default_heap ] || size="(SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE relid = '$1'::regclass)"
+	while sleep 1; do kv_psql -c "SELECT $size" 2>/dev/null || true; done
+}
+
+# Each row of a new, smaller table is overwritten ten times, in random order.
+default_overwrites()
+{
+	local t rows=$((DEFAULTS_OVERWRITE_MB * 256)) sampler before after written rate heap_rate largest
+
+	kv_psql -c "DROP TABLE default_heap" -c "DROP FOREIGN TABLE default_kv"
+	kv_psql -c "CREATE TABLE default_heap (k bigint PRIMARY KEY, v bytea)"
+	kv_psql -c "CREATE FOREIGN TABLE default_kv (k bigint NOT NULL, v bytea) SERVER kvfdw" -c "CREATE TABLE default_noise (noise bytea)" \
+		-c "ALTER TABLE default_noise ALTER noise SET STORAGE external" \
+		-c "INSERT INTO default_noise SELECT string_agg(decode(md5(g::text), 'hex'), '') FROM generate_series(1, $SIZE / 16 + 256) g"
+	for t in default_heap default_kv; do
+		kv_psql -c "INSERT INTO $t SELECT k, substring(noise, (1 + k % 4096)::int, $SIZE) FROM (SELECT 1 + (i * 7919::bigint) % $rows k FROM generate_series(1, $rows) i) s, default_noise ON CONFLICT DO NOTHING"
+		printf '\\set k random(1, %s)\n\\set at random(1, 4096)\nUPDATE %s SET v = substring(noise, :at::int, %s) FROM default_noise WHERE k = :k;\n' "$rows" $t $SIZE >"$KV_RUN/overwrites.sql"
+		kv_psql -c CHECKPOINT
+		sync
+		read -r _ before < <(kv_device_bytes "$KV_PGDATA")
+		default_largest $t >"$KV_RUN/largest" &
+		sampler=$!
+		pgbench -n -M prepared -c "$DEFAULTS_CLIENTS" -j "$(nproc)" -t $((rows * 10 / DEFAULTS_CLIENTS)) -f "$KV_RUN/overwrites.sql" >"$KV_RUN/overwrites.out" 2>&1 ||
+			{ cat "$KV_RUN/overwrites.out" >&2; kv_die "pgbench failed"; }
+		kill $sampler 2>/dev/null || true
+		wait $sampler 2>/dev/null || true
+		kv_psql -c CHECKPOINT
+		sync
+		read -r _ after < <(kv_device_bytes "$KV_PGDATA")
+		rate=$(awk '/^tps = / { print int($3); exit }' "$KV_RUN/overwrites.out")
+		written=$(kv_calc "($after - $before) / ($rows * 10 * $SIZE)")
+		largest=$(sort -n "$KV_RUN/largest" | awk -v bytes=$((rows * (SIZE + 8))) 'END { printf "%.2f", $1 / bytes }')
+		say "  overwrites, $t: $rate/s, $written device bytes per byte, files at most $largest times the values"
+		[ $t = default_kv ] || heap_rate=$rate
+	done
+	line "defaults: overwrites of ten times the data, $DEFAULTS_CLIENTS clients" "$(ratio "$rate" "$heap_rate") heap" ""
+	line "… device bytes, WAL included, per byte; files by values" "$written; $largest" ""
+	kv_psql -c "DROP TABLE default_noise"
 }
 
 bench_defaults()
@@ -121,9 +172,10 @@ bench_defaults()
 	line "defaults: device bytes of eight ordered scans at once / one" "$(times_ "$bytes" "$loaded_bytes")" "<= 1.1" \
 		"$bytes <= 1.1 * $loaded_bytes"
 	kv_psql -c "SELECT kvfdw_freeze('default_kv')" -c CHECKPOINT >/dev/null
-	default_after "a freeze"
+	default_after "a freeze" "<= 1.2 and 1.1"
 	kv_psql -c "SELECT kvfdw_compact('default_kv', true)" -c CHECKPOINT >/dev/null
 	default_after "an order pass"
+	default_overwrites
 	kv_psql -c "DROP TABLE default_heap" -c "DROP FOREIGN TABLE default_kv" -c "ALTER SYSTEM RESET autovacuum" \
 		-c "SELECT pg_reload_conf()" >/dev/null
 }

@@ -8,11 +8,11 @@
 #   BENCH_SECONDS=5       of each INSERT measurement
 #   BENCH_READS=100000    point reads of each client count
 #   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines and reopen's others: about 1 GB of WAL
-#   BENCH_ONLY="load scan"  of: defaults shards load point scan cold limited shared late ranges inlist writer plot count
+#   BENCH_ONLY="load scan"  of: defaults rest shards load point scan cold limited shared late ranges inlist writer plot count
 #                         insert slowsync zipf upsert overwrite ycsb pointcpu queue warm splits move reopen redo free checkpoint admission memcached memcachedcpu; see scan.sh for scan, and shared to count
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
-#   SHARDS_…, SCAN_…, ZIPF_…, UPSERT_…, OVERWRITE_…, YCSB_…, POINTCPU_…, QUEUE_…, WARM_…, SPLITS_…, MOVE_…, ADMISSION_…, MEMCACHED_…, MEMCACHEDCPU_…, FREE_…, CHECKPOINT_…  of these lines; see their files
+#   REST_…, SHARDS_…, SCAN_…, ZIPF_…, UPSERT_…, OVERWRITE_…, YCSB_…, POINTCPU_…, QUEUE_…, WARM_…, SPLITS_…, MOVE_…, ADMISSION_…, MEMCACHED_…, MEMCACHEDCPU_…, FREE_…, CHECKPOINT_…  of these lines; see their files
 #
 # The line plot writes docs/scan-throughput.svg and .tsv; with BENCH_SHORT, into bench/results.
 #
@@ -36,7 +36,7 @@ KEYS=${BENCH_KEYS:-$((10000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
 REDO_ROWS=${BENCH_REDO_ROWS:-$((250000 / share))}
-LINES="defaults shards load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert overwrite ycsb pointcpu queue warm splits move reopen redo free checkpoint admission memcached memcachedcpu"
+LINES="defaults rest shards load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert overwrite ycsb pointcpu queue warm splits move reopen redo free checkpoint admission memcached memcachedcpu"
 ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
@@ -47,6 +47,7 @@ done
 . "$here/load.sh"
 . "$here/scan.sh"
 . "$here/defaults.sh"
+. "$here/rest.sh"
 . "$here/insert.sh"
 . "$here/zipf.sh"
 . "$here/upsert.sh"
@@ -161,6 +162,7 @@ read -r x fio_random32 < <(kv_fio randread 4k 32); say "  random read 4 KB, 32 d
 rm -f "$KV_RUN/fio"
 
 if wants defaults; then bench_defaults; fi
+if wants rest; then bench_rest; fi
 if wants shards; then bench_shards; fi
 if wants load || wants point || wants cold || wants scan || wants limited; then bench_load; fi
 
