@@ -142,17 +142,27 @@ tell_time(const KvMcLines *to, const char *name, const struct timeval *time)
 	tell_line(to, name, text);
 }
 
-/* The rows of the tables that are served, as far as is known without looking. */
-static void
-add_rows(void *arg, const KvStoreStats *stats)
+/* What is in the tables that are served, as far as is known without looking. */
+typedef struct KvMcItems
 {
+	uint64		rows;
+	uint64		bytes;
+} KvMcItems;
+
+static void
+add_items(void *arg, const KvStoreStats *stats)
+{
+	KvMcItems  *items = arg;
 	KvMcTable **tables;
 	int			n = kv_mc_tables(&tables);
 
 	for (int i = 0; i < n; i++)
 	{
-		if (tables[i]->relid == stats->relid)
-			*(uint64 *) arg += stats->rows;
+		if (tables[i]->relid == stats->relid && !stats->unusable)
+		{
+			items->rows += stats->rows;
+			items->bytes += stats->live_bytes;
+		}
 	}
 }
 
@@ -180,12 +190,27 @@ static const struct
 	{"kvfdw_errors", KV_MC_COUNT_ERRORS}, {"crawler_reclaimed", KV_MC_COUNT_REAPED},
 };
 
+/* What memcached has and there is nothing of here: nothing is ever thrown away for want of room, for one. */
+static const char *const without[] = {
+	"response_obj_oom", "read_buf_oom", "get_flushed", "listen_disabled_num", "time_in_listen_disabled_us", "conn_yields",
+	"hash_power_level", "hash_bytes", "hash_is_expanding",
+	"slab_reassign_rescues", "slab_reassign_chunk_rescues", "slab_reassign_evictions_nomem",
+	"slab_reassign_inline_reclaim", "slab_reassign_busy_items", "slab_reassign_busy_deletes",
+	"slab_reassign_running", "slabs_moved", "slab_global_page_pool",
+	"lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles",
+	"malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
+	"log_watchers", "unexpected_napi_ids", "round_robin_fallback",
+	"evictions", "expired_unfetched", "evicted_unfetched", "evicted_active", "reclaimed",
+	"crawler_items_checked", "lrutail_reflocked", "moves_to_cold", "moves_to_warm", "moves_within_lru",
+	"direct_reclaims", "lru_bumps_dropped"
+};
+
 static void
 tell_general(const KvMcLines *to)
 {
 	uint64		sums[KV_MC_COUNTERS] = {0};
 	uint64		connections = 0;
-	uint64		rows = 0;
+	KvMcItems	items = {0};
 	struct rusage usage;
 
 	kv_mc_publish();
@@ -195,7 +220,7 @@ tell_general(const KvMcLines *to)
 		for (int j = 0; j < KV_MC_COUNTERS; j++)
 			sums[j] += pg_atomic_read_u64(&kv_mc_shared->workers[i].counts[j]);
 	}
-	kv_stat_stores(MyDatabaseId, add_rows, &rows);
+	kv_stat_stores(MyDatabaseId, add_items, &items);
 	getrusage(RUSAGE_SELF, &usage);
 	tell_number(to, "pid", MyProcPid);
 	tell_number(to, "uptime", (GetCurrentTimestamp() - kv_mc_me->started) / USECS_PER_SEC);
@@ -208,6 +233,7 @@ tell_general(const KvMcLines *to)
 	tell_number(to, "curr_connections", connections);
 	tell_number(to, "total_connections", sums[KV_MC_COUNT_CONNECTIONS]);
 	tell_number(to, "rejected_connections", sums[KV_MC_COUNT_REJECTED]);
+	tell_number(to, "connection_structures", connections);
 	tell_number(to, "cmd_get", sums[KV_MC_COUNT_GETS]);
 	tell_number(to, "cmd_touch", sums[KV_MC_COUNT_TOUCH_HITS] + sums[KV_MC_COUNT_TOUCH_MISSES]);
 	for (int i = 0; i < lengthof(named); i++)
@@ -215,11 +241,10 @@ tell_general(const KvMcLines *to)
 	tell_number(to, "limit_maxbytes", (uint64) kv_mc_memory_kb * 1024 * kv_mc_workers);
 	tell_number(to, "accepting_conns", connections < kv_mc_max_connections);
 	tell_number(to, "threads", kv_mc_workers);
-	tell_number(to, "curr_items", rows);
-
-	/* nothing is ever thrown away for want of room */
-	tell_number(to, "evictions", 0);
-	tell_number(to, "reclaimed", 0);
+	tell_number(to, "bytes", items.bytes);
+	tell_number(to, "curr_items", items.rows);
+	for (int i = 0; i < lengthof(without); i++)
+		tell_number(to, without[i], 0);
 }
 
 static void
