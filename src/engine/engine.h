@@ -396,7 +396,8 @@ extern int kv_make_room_for_others(int patience);
 /*
  * A number, at least 2^60 and below 2^62, that no other version of a key has while that
  * version is in its place: every write gives another one, whoever makes it.  Versions of a
- * value without a byte may share it.
+ * value without a byte may share it.  No number from before this start of the server, or of
+ * another server, is that of any version, but for one chance in 2^60.
  */
 extern uint64 kv_version_number(const KvStore *store, const KvVersion *version);
 

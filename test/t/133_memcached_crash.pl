@@ -112,6 +112,49 @@ mc_wait($node);
 is(write_until(100), CLIENTS, 'a process that was told to end is there again');
 judge($node, '... and nothing is lost');
 
+# ---- cas numbers from before a crash ----
+# Each item's number, once it is set to this value.
+sub numbers_of
+{
+	my ($conn, $value, @keys) = @_;
+	mc_ask($conn, "set $_ 0 0 1\r\n$value\r\n") eq 'STORED' or die for @keys;
+	return map { (mc_get($conn, $_, 'gets'))[2] } @keys;
+}
+sub mode
+{
+	my ($mode) = @_;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_commit = $mode");
+	$node->reload;
+	my (%is, $conn);
+	wait_for('a setting', sub {
+		$conn = mc_connect($node);
+		$is{ mc_stats($conn, '')->{pid} } = mc_settings($conn)->{kvfdw_commit};
+		return 2 == keys %is && !grep { $_ ne $mode } values %is;
+	});
+	return $conn;
+}
+sub after_a_crash { kill_all($node); restart_killed($node); mc_wait($node); return mc_connect($node); }
+{
+	my @keys = map { "kept$_" } 1 .. 10;
+	my $conn = mc_connect($node);
+	my @numbers = numbers_of($conn, 'a', @keys);
+	is(join(' ', map { mc_ask($conn, "cas $keys[$_] 0 0 1 $numbers[$_]\r\na\r\n") } 0 .. 9), join(' ', ('STORED') x 10), 'cas numbers');
+	@numbers = map { (mc_get($conn, $_, 'gets'))[2] } @keys;
+	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('cache'); CHECKPOINT});
+	$conn = after_a_crash();
+	is(join(' ', map { mc_ask($conn, "cas $keys[$_] 0 0 1 $numbers[$_]\r\nb\r\n") } 0 .. 9), join(' ', ('EXISTS') x 10), '... fit no item any more after a crash');
+
+	# what was lost leaves its place to others
+	$conn = mode('off');
+	hold_wal($node);
+	@numbers = numbers_of($conn, 'c', @keys);
+	$conn = after_a_crash();
+	my @others = numbers_of($conn, 'd', @keys);
+	is(join(' ', map { mc_ask($conn, "cas $keys[$_] 0 0 1 $numbers[$_]\r\ne\r\n") } 0 .. 9), join(' ', ('EXISTS') x 10), '... nor do those of values that were lost, and others have come in their place');
+	is(join(' ', map { mc_ask($conn, "cas $keys[$_] 0 0 1 $others[$_]\r\nf\r\n") } 0 .. 9), join(' ', ('STORED') x 10), '... but those of what is there do');
+	mode('on');
+}
+
 # ---- the other modes ----
 for my $mode (qw(off drain))
 {

@@ -18,6 +18,7 @@
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/write/internal.h"
+#include "engine/xact/xact.h"
 
 const KvVersion kv_any_version = {0};
 
@@ -103,10 +104,15 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 #define NUMBER_EMPTY	(UINT64CONST(3) << NUMBER_BITS)
 #define STORE_FACTOR	UINT64CONST(0x9E3779B97F4A7C15)
 
+/*
+ * Redo gives places anew, to other values perhaps, and a standby has places of its own.  So the number
+ * depends on the run of the server.  An incarnation would not do for that: a standby that is started
+ * again goes on with the one that it had, and so does a copy.
+ */
 uint64
 kv_version_number(const KvStore *store, const KvVersion *version)
 {
-	uint64		place = version->location + store->shape.id * STORE_FACTOR;
+	uint64		place = version->location + store->shape.id * STORE_FACTOR + kv_incarnations->run;
 
 	return (place & (NUMBER_KIND - 1)) | (version->len > 0 ? NUMBER_KIND : NUMBER_EMPTY);
 }

@@ -35,6 +35,7 @@ typedef struct KvIncarnations
 {
 	uint32		current;
 	bool		provisional;	/* the boundary of the last dead one may still rise */
+	uint64		run;			/* drawn at random for each start, of any server */
 	int			ndead;
 	KvIncarnation dead[KV_MAX_INCARNATIONS];	/* oldest first */
 	pg_atomic_uint64 replayed_horizon;	/* in recovery: every transaction before it has ended */
