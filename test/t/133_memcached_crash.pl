@@ -155,21 +155,54 @@ sub after_a_crash { kill_all($node); restart_killed($node); mc_wait($node); retu
 	mode('on');
 }
 
-# ---- the other modes ----
-for my $mode (qw(off drain))
+# ---- mode drain: the process flushes what it has acknowledged, soon ----
+mode('drain');
+hold_wal($node);
+is(write_until(300), CLIENTS, 'mode drain');
+my $inserted = $node->safe_psql('postgres', q{SELECT n - CASE WHEN n % 8192 <= 40 THEN n % 8192 ELSE 0 END FROM pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0') n});
+wait_for('a flush', sub { $node->safe_psql('postgres', "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0') >= $inserted") eq 't' });
+after_a_crash();
+judge($node, '... and after SIGKILL what was acknowledged before the last moments is there');
+
+# ---- mode off: what is lost is lost from the end ----
+mode('off');
+for my $round (1 .. 3)
 {
-	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_commit = $mode");
-	$node->reload;
-	my $flushes = mc_stat($node, 'flushes');
-	write_until(300);
-	wait_for('a flush', sub { mc_stat($node, 'flushes') > $flushes }) if $mode eq 'drain';
-	pass("mode $mode");
-	$node->restart;
+	my @clients = map { { conn => mc_connect($node), sent => 0, open => 0 } } 1 .. CLIENTS;
+	my $killer = fork();
+	if ($killer == 0)
+	{
+		usleep(100_000 + int rand 600_000);
+		eval { kill_all($node) };
+		require POSIX;
+		POSIX::_exit(0);
+	}
+	my $running = 1;
+	while ($running)
+	{
+		for my $i (0 .. $#clients)
+		{
+			my $client = $clients[$i];
+			while ($client->{open} < 20)
+			{
+				$running &&= eval { local $SIG{PIPE} = 'IGNORE'; my $n = ++$client->{sent}; mc_send($client->{conn}, "set o$round.$i.$n 0 0 1\r\nx\r\n") };
+				last unless $running;
+				$client->{open}++;
+			}
+			$running &&= (eval { mc_line($client->{conn}) } // '') eq 'STORED' or last;
+			$client->{open}--;
+		}
+	}
+	waitpid $killer, 0;
+	postmaster_runs($node);
+	restart_killed($node);
 	mc_wait($node);
-	judge($node, "... and after a restart all is there");
+	my %there = map { split /\|/ } split /\n/, $node->safe_psql('postgres', qq{SELECT split_part(key, '.', 2), count(*) || ' ' || max(split_part(key, '.', 3)::int) FROM cache WHERE key LIKE 'o$round.%' GROUP BY 1});
+	is(join(', ', map { "$_: $there{$_}" } grep { my ($n, $last) = split ' ', $there{$_}; $n != $last || $last > $clients[$_]{sent} } sort keys %there), '',
+		"mode off, round $round: after SIGKILL of all what each client has is the beginning of what it sent") or diag join ', ', map { "$_: $there{$_} of $clients[$_]{sent}" } sort keys %there;
+	note join ', ', map { "$_: $there{$_} of $clients[$_]{sent}" } sort keys %there;
 }
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_commit');
-$node->reload;
+mode('on');
 
 # ---- a standby ----
 my $c = mc_connect($node);
