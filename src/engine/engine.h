@@ -114,10 +114,10 @@ extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
 							  SubTransactionId created_in);
 
 /*
- * False: kv_store_open would recover the table's store, or wait for a process that does.
+ * False: kv_store_open would recover the table's store, or, *opening, wait for a process that does.
  * The caller holds a lock on the relation.
  */
-extern bool kv_store_is_ready(Oid dboid, Oid relid);
+extern bool kv_store_is_ready(Oid dboid, Oid relid, bool *opening);
 
 /* TRUNCATE: a fresh, empty generation that becomes the table's at COMMIT. */
 extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,

@@ -4,8 +4,8 @@
  *
  * After a crash, and on a standby, the first use of a table recovers it, which may take
  * long.  The loop does not wait for that (M 2): a process that lives for one table does it,
- * and requests are parked meanwhile.  Only where no such process can be had the loop does
- * it itself.
+ * and requests are parked meanwhile, also where no such process can be had now: another
+ * attempt may have one, and the maintainer recovers all tables, one after the other.
  */
 #include "memcached/internal.h"
 
@@ -18,6 +18,7 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
+#include "utils/memutils.h"
 
 #include "engine/engine.h"
 
@@ -25,16 +26,22 @@
 #define MOST_ASKED	16
 
 /* Tables for which processes were started, the latest ones. */
-static struct
+typedef struct KvMcAsked
 {
 	Oid			relid;
 	TimestampTz at;
-}			asked[MOST_ASKED];
+	BackgroundWorkerHandle *process;	/* NULL: none was started */
+} KvMcAsked;
 
-static bool
+static KvMcAsked asked[MOST_ASKED];
+
+/* NULL: there is no slot for it. */
+static BackgroundWorkerHandle *
 start_process(Oid relid)
 {
 	BackgroundWorker worker;
+	BackgroundWorkerHandle *process = NULL;
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -45,33 +52,62 @@ start_process(Oid relid)
 	snprintf(worker.bgw_library_name, BGW_MAXLEN, "kvfdw");
 	snprintf(worker.bgw_function_name, BGW_MAXLEN, "kv_memcached_open_main");
 	worker.bgw_main_arg = ObjectIdGetDatum(relid);
-	return RegisterDynamicBackgroundWorker(&worker, NULL);
+	if (!RegisterDynamicBackgroundWorker(&worker, &process))
+		process = NULL;
+	MemoryContextSwitchTo(old);
+	return process;
+}
+
+static bool
+lives(BackgroundWorkerHandle *process)
+{
+	pid_t		pid;
+	BgwHandleStatus status;
+
+	if (process == NULL)
+		return false;
+	status = GetBackgroundWorkerPid(process, &pid);
+	return status == BGWH_NOT_YET_STARTED || status == BGWH_STARTED;
+}
+
+/* Nobody recovers the table: have it done, if the last process for it has ended, or never was. */
+static void
+have_opened(Oid relid)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	KvMcAsked  *place = &asked[0];
+	BackgroundWorkerHandle *process;
+
+	for (int i = 0; i < MOST_ASKED; i++)
+	{
+		if (asked[i].relid == relid)
+		{
+			place = &asked[i];
+			if (lives(place->process) || (now >= place->at && now - place->at < AGAIN_US))
+				return;
+			break;
+		}
+		if (asked[i].at < place->at)
+			place = &asked[i];
+	}
+	process = start_process(relid);
+	if (process == NULL)
+		return;
+	if (place->process != NULL)
+		pfree(place->process);
+	*place = (KvMcAsked) {.relid = relid, .at = now, .process = process};
 }
 
 bool
 kv_mc_table_ready(Oid relid)
 {
-	TimestampTz now;
-	int			oldest = 0;
+	bool		opening;
 
-	if (kv_store_is_ready(MyDatabaseId, relid))
+	if (kv_store_is_ready(MyDatabaseId, relid, &opening))
 		return true;
-	now = GetCurrentTimestamp();
-	for (int i = 0; i < MOST_ASKED; i++)
-	{
-		if (asked[i].relid == relid && now >= asked[i].at && now - asked[i].at < AGAIN_US)
-			return false;
-		if (asked[i].relid == relid)
-		{
-			oldest = i;
-			break;
-		}
-		if (asked[i].at < asked[oldest].at)
-			oldest = i;
-	}
-	asked[oldest].relid = relid;
-	asked[oldest].at = now;
-	return !start_process(relid);
+	if (!opening)
+		have_opened(relid);
+	return false;
 }
 
 void

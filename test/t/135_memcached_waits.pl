@@ -16,6 +16,7 @@ my $node = mc_cluster('waits', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memca
 my $faults = has_faults($node);
 sub sql { return answer($node, $_[0]); }
 sub set { my ($conn, $key, $value) = @_; return mc_ask($conn, "set $key 0 0 " . length($value) . "\r\n$value\r\n"); }
+sub settings { my ($command) = @_; $node->safe_psql('postgres', "ALTER SYSTEM $command"); return $node->reload; }
 sub process { return mc_stats($_[0], '')->{pid}; }
 sub when_parked { my ($before) = @_; return wait_for('a parked request', sub { mc_stat($node, 'parked') > $before }); }
 sub make_table
@@ -116,13 +117,38 @@ SKIP:
 	mc_send($c, "get a\r\n");
 	is(mc_ask($beside, "mn\r\n"), 'MN', 'while a table is recovered, the process goes on');
 	worker_stop_points($node, '');
+	# each attempt is a turn
+	my $turns = mc_stat($node, 'turns');
+	wait_for('attempts', sub { mc_stat($node, 'turns') > $turns + 300 });
+	cmp_ok(sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'kvfdw memcached open'"), '<=', 2, '... for which each process starts one other at most');
 	go_on($node, 'recover_after_logs');
 	is(join('|', map { mc_line($c) } 1 .. 3), 'VALUE a 0 1|1|END', '... and the request has its answer when it is there');
 	mc_wait($node);
+
+	# as many slots as the processes that are always there take
+	my @always = grep { /(kvfdw|replication launcher)/ && !/kvfdw (recovery|sweep|warm|analyze|memcached open)/ } split /\n/, `ps -o args= --ppid $node->{_pid}`;
+	my $slots = sql('SHOW max_worker_processes');
+	settings('SET max_worker_processes = ' . @always);
+	worker_stop_points($node, 'recover_after_logs=wait');
+	$node->stop('immediate');
+	$node->start;
+	($c, $beside, $other) = connections();
+	stopped($node, 'recover_after_logs');
+	$before = mc_stat($node, 'parked');
+	mc_send($c, "get a\r\n");
+	when_parked($before);
+	is(mc_ask($beside, "mn\r\n"), 'MN', 'where no other process can recover the table, the process goes on, too');
+	is(sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'kvfdw memcached open'"), 0, '... as there is none');
+	worker_stop_points($node, '');
+	go_on($node, 'recover_after_logs');
+	is(join('|', map { mc_line($c) } 1 .. 3), 'VALUE a 0 1|1|END', '... and the request has its answer when the maintainer has done it');
+	settings("SET max_worker_processes = $slots");
+	$node->restart;
+	mc_wait($node);
+	($c, $beside, $other) = connections();
 }
 
 # ---- the flush of writes ----
-sub settings { my ($command) = @_; $node->safe_psql('postgres', "ALTER SYSTEM $command"); return $node->reload; }
 sub flushing { return sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'"); }
 sub when_flushing { my ($n) = @_; return wait_for("$n connections that wait for the WAL", sub { flushing() == $n }); }
 

@@ -433,16 +433,18 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 }
 
 bool
-kv_store_is_ready(Oid dboid, Oid relid)
+kv_store_is_ready(Oid dboid, Oid relid, bool *opening)
 {
 	KvTableEntry *entry;
 	KvStore    *store = find_live_store(dboid, relid, false, &entry);
 	uint32		state;
 
+	*opening = false;
 	/* that it cannot be used is said at once */
 	if (store == NULL || store->shape.unusable)
 		return true;
 	state = pg_atomic_read_u32(&store->state);
+	*opening = state == KV_STORE_OPENING;
 	return state != KV_STORE_CLOSED && state != KV_STORE_OPENING;
 }
 
