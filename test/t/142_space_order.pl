@@ -1,6 +1,6 @@
 # Promise: a table at rest whose values do not lie in the order of keys is put in order by itself, once, and scans in
 # that order read from end to end, and so is one whose shards were split; one that lies in order, or has its own
-# space_amp of 0, is left alone. It is given up for a table that is to be compacted for its bound, for no other, and
+# space_amp of 0, is left alone. Order comes beside others, too. It is given up for a table that comes near its bound, for no other, and
 # made up for.
 use strict;
 use warnings;
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.compact_memory' => '4MB');
+my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
 sub query { return $node->safe_psql('postgres', @_); }
@@ -41,6 +41,17 @@ is(kv_check_clean($node, 'mixed'), '', 'and sound');
 is(stat_of('never', 'passes, moved_bytes, space_bound'), '0|0|', 'a table that has no bound is left alone');
 ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes < 100000') eq 't' }) }, 'all shards that came of one that was split are put in order') or diag stat_of('parts', 'shards, passes, unsorted_bytes, live_bytes');
 
+# beside others, who have many values from files each second
+{
+	query(kv_table('read', 'k int, v bytea', 'k', "wal 'none', space_amp '0'") . "ALTER FOREIGN TABLE read ALTER v SET STORAGE EXTERNAL; INSERT INTO read SELECT g, $value FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('read')");
+	my $reader = psql_writer($node, q{DO $$ BEGIN WHILE to_regclass('enough') IS NULL LOOP PERFORM length(v) FROM read WHERE k = ANY (ARRAY(SELECT 1 + floor(random() * 1000)::int FROM generate_series(1, 10))); COMMIT; PERFORM pg_sleep(0.01); END LOOP; END $$}, 'reader');
+	query(kv_table('beside', 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE beside ALTER v SET STORAGE EXTERNAL; INSERT INTO beside $mixed");
+	ok(eval { wait_for('order beside others', sub { stat_of('beside', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'a table is put in order while others read another');
+	cmp_ok(stat_of('read', 'device_reads'), '>', 0, 'and they do');
+	query('CREATE TABLE enough ()');
+	is(outcome($reader), '', 'until the end');
+}
+
 # another one comes after it, so what is to be done for these has been done, or been left
 worker_stop_points($node, 'compact_slice=wait');
 query("CREATE FOREIGN TABLE last (k int, v bytea) SERVER kvfdw OPTIONS (key 'k', wal 'none'); ALTER FOREIGN TABLE last ALTER v SET STORAGE EXTERNAL; INSERT INTO last $mixed");
@@ -51,13 +62,17 @@ query(kv_table('due', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER 
 my $given_up = sub { query('SELECT count(*) FROM kvfdw_stat_compact') == 0 };
 step_on($node, 'compact_slice', $given_up);
 ok(!$given_up->(), 'it is not given up for a table that has grown');
+query('UPDATE due SET v = v WHERE k <= 1750');
+is(stat_of('due', 'value_file_bytes > 1.45 * live_bytes + 524288'), 't', 'one is to be compacted');
+step_on($node, 'compact_slice', $given_up);
+ok(!$given_up->(), 'nor for one that is farther from its bound than from where it is to be compacted');
 # it comes to its bound, and waits there
 my $writer = psql_writer($node, "SET kvfdw.stop_points = '';" . 'UPDATE due SET v = v;' x 3, 'due');
 wait_for('a writer to wait', sub { stat_of('due', 'space_waits') > 0 || ended($writer) });
 worker_stop_points($node, 'compact_chosen=wait');
 go_on($node, 'compact_slice');
 stopped($node, 'compact_chosen');
-is(query("SELECT relid::regclass FROM kvfdw_stat_compact"), 'due', 'but for one that is to be compacted');
+is(query("SELECT relid::regclass FROM kvfdw_stat_compact"), 'due', 'but for one that has no room any more');
 is(stat_of('last', 'passes'), 0, 'it is given up');
 worker_stop_points($node, '');
 go_on($node, 'compact_chosen');

@@ -51,7 +51,7 @@ typedef struct KvPassPlan
 	bool		modest;			/* space is short: what is empty, and one other */
 
 	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */
-								/* … until some store is due */
+								/* … until writers of some store are about to wait */
 	bool		paced;			/* nobody waits for it, so it rests */
 } KvPassPlan;
 

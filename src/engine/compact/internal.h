@@ -79,20 +79,31 @@ extern void kv_output_end(KvOutput *output, bool keep);
 
 /* ---- pace.c ---- */
 
+/* A part of the time. */
+typedef struct KvPaceTimes
+{
+	uint64		calls;			/* reads and writes of values in it that are no pass's */
+	int64		us;
+} KvPaceTimes;
+
 /* How a pass goes at a pace; zeroed: it does not rest. */
 typedef struct KvPace
 {
 	KvStore    *store;
-	TimestampTz since;			/* it works */
+	bool		orders;			/* it is for order */
+	TimestampTz since;			/* it works, … */
+	uint64		calls_since;	/* … and others had done so much then */
 	TimestampTz looked;			/* at what others do, … */
 	uint64		calls;			/* … which came to so many */
 	bool		busy;			/* they did something since the look before */
+	double		share;			/* of the time, beside them */
+	KvPaceTimes working;		/* since that share was last looked at, of it … */
+	KvPaceTimes resting;		/* … and of others */
 	uint64		bytes;			/* read and written since the last rest */
 } KvPace;
 
 extern int	kv_compact_rate;	/* MB/s; 0: by itself */
-extern uint64 kv_pace_calls(void);	/* reads and writes of values so far that are no pass's */
-extern void kv_pace_begin(KvPace *pace, KvStore *store);	/* it begins to work on that */
+extern void kv_pace_begin(KvPace *pace, KvStore *store, bool orders);	/* it begins to work on that */
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
 
@@ -310,5 +321,10 @@ extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind
  * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
  */
 extern bool kv_pass_is_awaited(void);
+/*
+ * … and is a pass for order to give way?  It is if writers wait for room, or if a store that is due has come half way from
+ * its mark to its bound.
+ */
+extern bool kv_pass_gives_way(void);
 
 #endif							/* KV_COMPACT_INTERNAL_H */

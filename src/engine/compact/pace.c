@@ -5,8 +5,14 @@
  * It works a part of the time, and rests between two steps of about a megabyte for the other:
  * four fifths where nobody else has read or written values of late, else a quarter; and the
  * nearer the store has come to its bound, the more, up to all of it; all of it too where another
- * store is to be compacted next.  A rest ends when it comes to that.  So it takes no more than it
+ * store is to be compacted next, but half for order.  A rest ends when it comes to that.  So it takes no more than it
  * must, and never falls behind.
+ *
+ * What is measured is time, not bytes or calls.  Beside others each step takes longer, and the rest
+ * behind it as well, so that most of the time is theirs, however much they do and whatever they need of the machine.
+ * Where that is not enough, it shows: if they read and write values by less than
+ * three quarters as often while it works as while it rests, it works by half as much, down to a sixteenth, until
+ * they do not suffer any more.  So with its last share it takes a sixteenth of what they have, at most, and goes on all the same.
  */
 #include "postgres.h"
 
@@ -26,12 +32,17 @@
 #define KV_PACE_NAP_MS	20
 #define KV_PACE_LONGEST_MS 1000
 #define KV_DUTY_ALONE	0.8
-#define KV_DUTY_LEAST	0.25
+#define KV_DUTY_HURRIES	0.5		/* for order, where another store is to be compacted next */
+#define KV_DUTY_BESIDE	0.25
+#define KV_DUTY_LEAST	(1.0 / 16)	/* beside others who suffer */
+#define KV_PACE_SAMPLE	400		/* reads and writes of others in rests: of fewer nothing is concluded */
+#define KV_PACE_SUFFER	0.75	/* they suffer if they do less than such a part of what they do in rests */
 
 int			kv_compact_rate = 0;
 
-uint64
-kv_pace_calls(void)
+/* Reads and writes of values so far that are no pass's. */
+static uint64
+calls_of_others(void)
 {
 	KvIoStats	kinds[KV_IO_KINDS];
 
@@ -40,13 +51,41 @@ kv_pace_calls(void)
 }
 
 void
-kv_pace_begin(KvPace *pace, KvStore *store)
+kv_pace_begin(KvPace *pace, KvStore *store, bool orders)
 {
+	memset(pace, 0, sizeof(*pace));
 	pace->store = store;
+	pace->orders = orders;
+	pace->share = KV_DUTY_BESIDE;
 	pace->since = pace->looked = GetCurrentTimestamp();
-	pace->calls = kv_pace_calls();
+	pace->calls = pace->calls_since = calls_of_others();
 	pace->busy = true;
-	pace->bytes = 0;
+}
+
+/* How much others do in a part of the time, and how long that was. */
+static void
+note(KvPaceTimes *times, uint64 calls, uint64 before, int64 us)
+{
+	/* somebody may have set them to 0 */
+	times->calls += calls - Min(before, calls);
+	times->us += Max(us, 0);
+}
+
+/* Do others suffer?  Then it takes less of the time, and else more again. */
+static void
+look_back(KvPace *pace)
+{
+	const KvPaceTimes *working = &pace->working;
+	const KvPaceTimes *resting = &pace->resting;
+
+	if (resting->calls < KV_PACE_SAMPLE)
+		return;
+	if ((double) working->calls * resting->us < KV_PACE_SUFFER * (double) resting->calls * working->us)
+		pace->share = Max(pace->share / 2, KV_DUTY_LEAST);
+	else
+		pace->share = Min(pace->share * 2, KV_DUTY_BESIDE);
+	memset(&pace->working, 0, sizeof(pace->working));
+	memset(&pace->resting, 0, sizeof(pace->resting));
 }
 
 /* What part of the time is work. */
@@ -58,13 +97,15 @@ duty(const KvPace *pace)
 	int64		bound_left;
 
 	kv_space_left(pace->store, &left, &bound_left);
-	if (bound_left <= 0 || awaited || kv_space_is_awaited())
-		return 1;
+	if (pace->orders ? kv_pass_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited())
+		return 1;				/* for order: up to where it gives way */
 	if (!pace->busy)
 		return KV_DUTY_ALONE;
-	if (left >= 0)
-		return KV_DUTY_LEAST;
-	return KV_DUTY_LEAST + (1 - KV_DUTY_LEAST) * -left / (bound_left - left);
+	if (awaited)
+		return KV_DUTY_HURRIES;
+	if (left >= 0 || pace->orders)
+		return pace->share;
+	return KV_DUTY_BESIDE + (1 - KV_DUTY_BESIDE) * -left / (bound_left - left);
 }
 
 void
@@ -72,6 +113,7 @@ kv_pace(KvPace *pace, uint64 bytes)
 {
 	TimestampTz now;
 	int64		worked;
+	uint64		calls;
 
 	if (pace->store == NULL)
 		return;
@@ -81,10 +123,10 @@ kv_pace(KvPace *pace, uint64 bytes)
 	kv_space_beat(pace->store);
 	now = GetCurrentTimestamp();
 	worked = Max(now - pace->since, 0);
+	calls = calls_of_others();
+	note(&pace->working, calls, pace->calls_since, worked);
 	if (now < pace->looked || now - pace->looked >= KV_PACE_LOOK_MS * INT64CONST(1000))
 	{
-		uint64		calls = kv_pace_calls();
-
 		pace->busy = calls != pace->calls;
 		pace->calls = calls;
 		pace->looked = now;
@@ -105,5 +147,8 @@ kv_pace(KvPace *pace, uint64 bytes)
 		ResetLatch(MyLatch);
 	}
 	pace->since = GetCurrentTimestamp();
+	pace->calls_since = calls_of_others();
+	note(&pace->resting, pace->calls_since, calls, pace->since - now);
+	look_back(pace);
 	pace->bytes = 0;
 }

@@ -308,7 +308,7 @@ look_up(KvPass *pass)
 	kv_space_beat(pass->store);
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	kv_progress_done(pass->slice.moved);
-	pass->gave_up |= pass->plan->unless_sorted && kv_pass_is_awaited();
+	pass->gave_up |= pass->plan->unless_sorted && kv_pass_gives_way();
 	KV_STOP_POINT("compact_slice");
 }
 
@@ -385,7 +385,7 @@ move_values(KvPass *pass)
 	slice->output = output;
 	output->expected = pass->to_move;
 	if (pass->plan->paced)
-		kv_pace_begin(&slice->pace, pass->store);
+		kv_pace_begin(&slice->pace, pass->store, pass->plan->aim == KV_PASS_SORTS);
 	kv_slice_begin(slice, (Size) compact_memory_kb * 1024);
 	kv_walk_begin(&pass->walk, pass->store, pass->shardno);
 	slice->relocations = begin_relocations(pass, &ids);

@@ -9,6 +9,11 @@
  * as far as there is room.  If what they empty does not go either, that is given up twice as much later, and
  * so on; when a file goes, all is well again but for those that stay.
  *
+ * Order is for a shard at rest, of a store that is within its mark, whatever others do on the server.  What they do cannot tell
+ * whether it is in their way: a hundred reads of the page cache a second are nothing, and one scan may have all of the
+ * device.  And a server that is never idle would never have it.  So it is not asked whether, but how fast: nobody waits for it, and it
+ * takes a part of the time that leaves others the most of theirs (pace.c).
+ *
  * What is to go to another tablespace (shard/move.c) goes so much at a time that others do not wait for long.  Where
  * that fails, or those that have written there are still at work, the shard is left alone for a while.
  */
@@ -24,11 +29,9 @@
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
-#define KV_IDLE_LOOK_MS	5000	/* how much was read and written is looked at no more often */
 #define KV_RELEASE_LOOK_MS 20	/* are the files that passes have emptied gone? */
 #define KV_RELEASE_FAILURES 3	/* so many images fail, and nobody waits for them */
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
-#define KV_IDLE_CALLS	100		/* a second: reads and writes of values beside which the device is idle */
 #define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one pass moves to another tablespace */
 #define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard, … */
@@ -98,25 +101,6 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 }
 
 /* ---- order ---- */
-
-/* Have few values been read or written since the last call, at least a look ago? */
-static bool
-device_is_idle(void)
-{
-	static uint64 calls = 0;
-	static TimestampTz since = 0;
-	static bool idle = false;
-	TimestampTz now = GetCurrentTimestamp();
-	uint64		calls_now = kv_pace_calls();
-
-	if (since != 0 && now >= since && !TimestampDifferenceExceeds(since, now, KV_IDLE_LOOK_MS))
-		return idle;
-	idle = since != 0 && now > since && calls_now >= calls &&
-		calls_now - calls < (uint64) (now - since) / USECS_PER_SEC * KV_IDLE_CALLS;
-	calls = calls_now;
-	since = now;
-	return idle;
-}
 
 /*
  * A shard of the store whose values are to be put in order.  Nobody has written to it for a
@@ -392,7 +376,7 @@ kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	state = kv_tried(store, -1, KV_TASK_BOUNDS, true);
 	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
 		(state->retry_ms > 0 && state->until > GetCurrentTimestamp()) ||
-		!find_unsorted(store, when, task) || !device_is_idle() ||
+		!find_unsorted(store, when, task) ||
 		kv_io_space_is_short(kv_path_values(&store->key)))
 		return false;
 	kv_tried(store, -1, KV_TASK_BOUNDS, true)->busy = true;

@@ -18,8 +18,9 @@
  *
  * Before it puts anything in order it moves chunks of stores that go to another tablespace (task.c).
  *
- * Where it has nothing of that to do it puts values in the order of keys.  It gives
- * that up for a store that is due, and begins again some time later, twice as long each time: what
+ * Where it has nothing of that to do it puts values in the order of keys.  A store that becomes due meanwhile waits
+ * for that, as long as it is nearer to its mark than to its bound and nobody waits for room; then order is
+ * given up, and begun again some time later, twice as long each time: what
  * it has moved until then was moved for nothing.
  *
  * A transaction without an xid or a snapshot is around each pass, for resources.  An ERROR ends
@@ -43,6 +44,7 @@
 
 #define KV_BACKUP_LOOK_MS 1000
 #define KV_ERROR_MS		1000	/* after an ERROR outside of a pass */
+#define KV_OTHERS_LOOK_US 50000	/* those that are due are looked at again no more often */
 
 int			kv_compact_workers = 1;
 
@@ -50,7 +52,19 @@ int			kv_compact_workers = 1;
 
 static const KvStore *passing = NULL;	/* the store of the pass that runs */
 static bool passing_sorts;
-static bool others_wait;		/* some store is due besides; for a pass for order its own as well */
+static bool others_wait;		/* some store is due besides; for a pass for order its own as well, … */
+static bool others_press;		/* … and has come near its bound */
+
+/* Is there less left to its bound than what it is beyond its mark? */
+static bool
+is_pressing(KvStore *store)
+{
+	int64		left;
+	int64		bound_left;
+
+	kv_space_left(store, &left, &bound_left);
+	return bound_left < -left;
+}
 
 /* Look at those that may have become so. */
 static void
@@ -71,7 +85,10 @@ look_at_others(void)
 			if ((store == passing && !passing_sorts) || !kv_is_compacted_here(store) ||
 				!kv_space_is_due(store))
 				continue;
-			others_wait |= kv_task_find_due(store, backup, &when, &task);
+			if (!kv_task_find_due(store, backup, &when, &task))
+				continue;
+			others_wait = true;
+			others_press |= is_pressing(store);
 		}
 	}
 	PG_FINALLY();
@@ -84,10 +101,23 @@ look_at_others(void)
 bool
 kv_pass_is_awaited(void)
 {
+	static TimestampTz looked = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
 	/* what has come to its mark may be new, so it need not be due; and its writers want to know */
-	if (passing != NULL && pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
+	if (passing != NULL && (!others_wait || now < looked || now - looked >= KV_OTHERS_LOOK_US) &&
+		pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
+	{
 		look_at_others();
+		looked = now;
+	}
 	return others_wait;
+}
+
+bool
+kv_pass_gives_way(void)
+{
+	return kv_pass_is_awaited() && (others_press || kv_space_is_awaited());
 }
 
 /*
@@ -272,6 +302,7 @@ run_round(bool all, TimestampTz *when)
 		passing = best.store;
 		passing_sorts = kv_task_kind(&best) == KV_TASK_SORTS;
 		others_wait = due > 1;
+		others_press = false;
 		do_task(&best);
 		passing = NULL;
 		look_back(&best, &before);
