@@ -1,7 +1,7 @@
 # Promise: a table at rest whose values do not lie in the order of keys is put in order by itself, once, and scans in
 # that order read from end to end, and so is one whose shards were split; one that lies in order, or has its own
 # space_amp of 0, is left alone. Order comes beside others, too. It is given up for a table that comes near its bound, for no other, and
-# made up for.
+# made up for. It is left until there is room for it, however large the shard is, and gives way to a split.
 use strict;
 use warnings;
 use FindBin;
@@ -52,6 +52,19 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 	is(outcome($reader), '', 'until the end');
 }
 
+# what there is no room for waits for that, and keeps no other from it; it does not begin in vain
+{
+	my $log = -s $node->logfile;
+	query("ALTER SYSTEM SET kvfdw.test_space_kb = 16384; SELECT pg_reload_conf()");
+	query(kv_table($_->[0], 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE $_->[0] ALTER v SET STORAGE EXTERNAL; INSERT INTO $_->[0] SELECT g, $value FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s WHERE g < $_->[1]")
+	  for [ 'large', 6007 ], [ 'little', 3000 ];
+	ok(eval { wait_for('order where there is room', sub { stat_of('little', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'little room: what has twice as much is put in order');
+	is(stat_of('large', 'passes'), 0, 'and nothing else');
+	unlike(slurp_file($node->logfile, $log), qr/not enough disk space/, 'nor does that begin');
+	query("ALTER SYSTEM RESET kvfdw.test_space_kb; SELECT pg_reload_conf()");
+	ok(eval { wait_for('order', sub { stat_of('large', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'with more room it is');
+}
+
 # another one comes after it, so what is to be done for these has been done, or been left
 worker_stop_points($node, 'compact_slice=wait');
 query("CREATE FOREIGN TABLE last (k int, v bytea) SERVER kvfdw OPTIONS (key 'k', wal 'none'); ALTER FOREIGN TABLE last ALTER v SET STORAGE EXTERNAL; INSERT INTO last $mixed");
@@ -88,5 +101,30 @@ is(query($bound), $bound_before, 'an option that is rolled back binds nobody');
 query("ALTER FOREIGN TABLE mixed OPTIONS (ADD space_amp '4'); SELECT count(*) FROM mixed");
 cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '>', 3.9, 'or that of the table');
 like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET space_amp '1.05')"), qr/invalid value for option "space_amp"/, 'which is 0, or 1.1 at least');
+
+# ---- a split meets it ----
+{
+	worker_stop_points($node, 'compact_slice=wait');
+	query(kv_table('met', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE met ALTER v SET STORAGE EXTERNAL; INSERT INTO met $mixed; SELECT kvfdw_freeze('met')");
+	stopped($node, 'compact_slice');
+	query('ALTER SYSTEM SET kvfdw.test_shard_kb = 4096');
+	worker_stop_points($node, 'split_met=wait,compact_slice=wait');
+	stopped($node, 'split_met');
+	is(stat_of('met', 'shards'), 1, 'a split meets a pass for order');
+	worker_stop_points($node, '');
+	go_on($node, 'compact_slice');
+	wait_for('the pass to end', sub { query("SELECT count(*) FROM kvfdw_stat_compact WHERE relid = 'met'::regclass") == 0 });
+	is(stat_of('met', 'passes'), 0, 'which gives way to it');
+	go_on($node, 'split_met');
+	ok(eval { wait_for('the shard to be split', sub { stat_of('met', 'shards') > 1 }) }, 'and comes');
+	query('ALTER SYSTEM RESET kvfdw.test_shard_kb; SELECT pg_reload_conf()');
+}
+
+# ---- a shard of more than a gigabyte ----
+SKIP: {
+	skip 'takes long', 1 unless $ENV{KV_ALL};
+	query(kv_table('huge', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE huge ALTER v SET STORAGE EXTERNAL; INSERT INTO huge SELECT g, decode(repeat(md5(g::text), 1024), 'hex') FROM (SELECT i * 7919::bigint % 70001 g FROM generate_series(1, 70000) i) s");
+	ok(eval { wait_for('order of much', sub { stat_of('huge', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'a shard of more than a gigabyte is put in order') or diag stat_of('huge', 'shards, live_bytes, passes, unsorted_bytes');
+}
 $node->stop;
 done_testing();

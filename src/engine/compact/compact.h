@@ -51,7 +51,7 @@ typedef struct KvPassPlan
 	bool		modest;			/* space is short: what is empty, and one other */
 
 	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */
-								/* … until writers of some store are about to wait */
+								/* … until writers of some store are about to wait, or the shard is to be split */
 	bool		paced;			/* nobody waits for it, so it rests */
 } KvPassPlan;
 

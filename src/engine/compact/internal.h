@@ -245,6 +245,7 @@ typedef struct KvTask
 	bool		others;			/* others compact shards of it, or are to release what passes have emptied */
 	uint64		written;		/* KvShard.written then */
 	KvPassResult result;
+	long		took_ms;
 	int			sqlerrcode;		/* 0: it went through */
 } KvTask;
 
@@ -266,7 +267,8 @@ extern bool kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask 
 
 /* ---- tried.c ---- */
 #define KV_RETRY_MS		10000	/* after what has failed; twice as long each time, … */
-#define KV_RETRY_MOST_MS 300000 /* nothing is left alone for longer than this at once */
+#define KV_RETRY_MOST_MS 300000 /* nothing is left alone for longer than this at once, … */
+#define KV_VAIN_REST	4		/* … but for what was given up: for so many times as long as it took */
 
 extern uint32 kv_compact_rounds;	/* of the compactor; the one of now */
 

@@ -24,6 +24,7 @@
 #include "storage/ipc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
@@ -300,6 +301,13 @@ kv_pass_interrupts(const KvStore *store)
 				 errmsg("table was dropped while it was compacted")));
 }
 
+/* Has a split met the pass? */
+static bool
+is_to_be_split(const KvPass *pass)
+{
+	return kv_shard(pass->store, pass->shardno)->split_waits > GetCurrentTimestamp();
+}
+
 /* Before a slice is written. */
 static void
 look_up(KvPass *pass)
@@ -308,7 +316,7 @@ look_up(KvPass *pass)
 	kv_space_beat(pass->store);
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	kv_progress_done(pass->slice.moved);
-	pass->gave_up |= pass->plan->unless_sorted && kv_pass_gives_way();
+	pass->gave_up |= pass->plan->unless_sorted && (kv_pass_gives_way() || is_to_be_split(pass));
 	KV_STOP_POINT("compact_slice");
 }
 

@@ -13,6 +13,12 @@
  * whether it is in their way: a hundred reads of the page cache a second are nothing, and one scan may have all of the
  * device.  And a server that is never idle would never have it.  So it is not asked whether, but how fast: nobody waits for it, and it
  * takes a part of the time that leaves others the most of theirs (pace.c).
+ * Nor how large a shard is, which is what kvfdw.shard_size and the number of shards have made of it: of a large one
+ * scans gain as much for each byte, and a byte costs the same.  What is large may lack room, for the old files
+ * go when all is written: so as much must be to spare as is moved, and as much again for others.  And it takes long,
+ * so it is given up more likely, and has moved more in vain then; it is left alone for KV_VAIN_REST times as long as that took,
+ * so of all time that is little.  It would be less with a part of the keys at a time, but then the files, which have keys of all
+ * parts, would be there until the last of them is done, each half dead, and be compacted for their bound in between.
  *
  * What is to go to another tablespace (shard/move.c) goes so much at a time that others do not wait for long.  Where
  * that fails, or those that have written there are still at work, the shard is left alone for a while.
@@ -34,8 +40,8 @@
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
 #define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one pass moves to another tablespace */
 #define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
-#define KV_ORDER_SHARE	8		/* … if they are such a part of their shard, … */
-#define KV_ORDER_MOST	(UINT64CONST(1) << 30)	/* … which is no larger than this */
+#define KV_ORDER_SHARE	8		/* … if they are such a part of their shard */
+#define KV_ORDER_ROOM	2		/* times what is moved must be to spare */
 
 int			kv_look_ms = 10000;	/* other than that in tests only */
 
@@ -112,6 +118,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		horizon = kv_xid_horizon();
+	uint64		room = kv_io_space_to_spare(kv_path_values(&store->key)) / KV_ORDER_ROOM;
 	uint64		most = 0;
 
 	kv_each_shard(store, i)
@@ -126,7 +133,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 			is_left_to_split(store, i, when))
 			continue;
 		kv_shard_space(store, i, horizon, &one);
-		if (shard->written < one.live || one.live > KV_ORDER_MOST ||
+		if (shard->written < one.live || one.live > room ||
 			one.unsorted < Max(KV_ORDER_CHUNKS * kv_chunk_size(0), one.live / KV_ORDER_SHARE) ||
 			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, when, &why))
 			continue;

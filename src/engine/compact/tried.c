@@ -3,7 +3,7 @@
  *		What the compactor knows of stores and shards from the times that it has looked at them, and what it leaves alone.
  *
  * A shard of which a pass has won nothing is left alone until something has changed there, and some time
- * has passed, twice as long each time; where a pass has failed, whether or not anything has changed.  So is a store where
+ * has passed, twice as long each time; where a pass has failed, or was given up, whether or not anything has changed.  So is a store where
  * the disk is full.  All of it is this process's own, and ends with it.
  */
 #include "postgres.h"
@@ -85,6 +85,8 @@ kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSp
 		tried->retry_ms = why == KV_SPACE_WAITS_FOR_SNAPSHOT ? KV_IN_VAIN_MS : KV_RETRY_MS;
 	else
 		tried->retry_ms = Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
+	if (task->result.gave_up)
+		tried->retry_ms = Max(tried->retry_ms, Min(task->took_ms, INT_MAX / KV_VAIN_REST) * KV_VAIN_REST);
 	tried->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tried->retry_ms);
 	tried->why = why;
 	tried->then = *then;

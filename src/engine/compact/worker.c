@@ -294,6 +294,7 @@ run_round(bool all, TimestampTz *when)
 		*when = Min(*when, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_BACKUP_LOOK_MS));
 	if (best.store != NULL && !ShutdownRequestPending)
 	{
+		TimestampTz began = GetCurrentTimestamp();
 		KvShardSpace before;
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
@@ -304,6 +305,7 @@ run_round(bool all, TimestampTz *when)
 		others_wait = due > 1;
 		others_press = false;
 		do_task(&best);
+		best.took_ms = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());
 		passing = NULL;
 		look_back(&best, &before);
 	}
