@@ -134,6 +134,7 @@ kv_shard_split(KvStore *of, uint32 shardno, int most)
 		return false;
 	area.shard[shardno].split_waits = 0;
 	live[shardno] = 0;
+	area.shard[shardno].files.frozen_keys = KV_FEW_ENTRIES;
 	return true;
 }
 
@@ -294,9 +295,36 @@ clock_goes_back(void)
 	tell(live[0] == 0, "a clock that is set back stops nothing");
 }
 
+/* One shard has so many values of so many bytes; the others have nothing. */
+static void
+has_values(uint64 n, int bytes)
+{
+	begin();
+	for (int i = 0; i < SHARDS; i++)
+	{
+		live[i] = area.shard[i].value_bytes = i == 0 ? n * bytes : 0;
+		area.shard[i].files.frozen_keys = i == 0 ? n : 0;
+	}
+	look_for(1);
+}
+
+static void
+entries_count(void)
+{
+	has_values(10000000, 16);
+	tell(attempts[0] == 1, "ten million values of 16 bytes are split, though they have 160 MB");
+	has_values(3000000, 16);
+	tell(attempts[0] == 0, "three millions are not");
+	has_values(250000, 4096);
+	tell(attempts[0] == 0, "nor is a gigabyte without its last part of values of 4 kB");
+	has_values(263000, 4096);
+	tell(attempts[0] == 1, "with that it is");
+}
+
 int
 main(void)
 {
+	entries_count();
 	one_fails();
 	all_fail();
 	one_meets_passes();

@@ -20,8 +20,6 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-#define KV_ENTRY_WEIGHT	64		/* bytes that an entry counts beside its value */
-
 /* What is being copied: a run or a delta. */
 typedef struct KvSource
 {

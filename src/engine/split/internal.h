@@ -13,6 +13,7 @@
 #include "engine/split/split.h"
 
 #define KV_SPLIT_MOST	8		/* shards that are made of one */
+#define KV_ENTRY_WEIGHT	64		/* bytes that an entry counts beside its value */
 
 typedef struct KvChange
 {

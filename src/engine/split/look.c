@@ -4,7 +4,9 @@
  *
  * A shard is split when its live values have kvfdw.shard_size, or a quarter of that if
  * they are small: for the index of many small values is large, and compaction reads them
- * more than once.  When a store has as many shards as half of the merge slots, larger ones are
+ * more than once.  Each entry counts KV_ENTRY_WEIGHT bytes beside its value, as it does where the parts
+ * begin: of the smallest the index is most of what a merge writes, and a recovery reads, and a store of one shard
+ * has no helpers in that.  When a store has as many shards as half of the merge slots, larger ones are
  * made.
  *
  * Keys that only grow fill the end of a shard.  They do if what came last, in the newer
@@ -45,14 +47,14 @@ void
 kv_split_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.shard_size",
-							"Sets how many bytes of values a shard has before it is split.",
+							"Sets how many bytes of values and entries a shard has before it is split.",
 							"0: shards are not split by themselves.",
 							&shard_size_mb, 1024, 0, 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	kv_number_gucs();
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_shard_kb",
-							"Sets how many kB of values a shard has before it is split, for tests.",
+							"Sets how many kB of values and entries a shard has before it is split, for tests.",
 							NULL, &test_shard_kb, 0, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.test_splits",
@@ -63,7 +65,7 @@ kv_split_gucs(void)
 
 /* ---- how large ---- */
 
-/* Bytes of live values from which on a shard of this store is split; 0: never. */
+/* Bytes of live values and entries from which on a shard of this store is split; 0: never. */
 static uint64
 size_wanted(KvStore *store, double mean)
 {
@@ -101,13 +103,14 @@ halves(KvStore *store, uint32 shardno)
 	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
 		shard->active.nitems + shard->sealed.nitems;
 	uint64		size = size_wanted(store, 0);
+	uint64		weight = entries * KV_ENTRY_WEIGHT;
 	uint64		live;
 
 	/* most are far from it, and the lists of chunks need not be looked at for that */
-	if (entries < KV_FEW_ENTRIES || size == 0 || kv_shard_value_bytes(shard) < size / 2)
+	if (entries < KV_FEW_ENTRIES || size == 0 || kv_shard_value_bytes(shard) + weight < size / 2)
 		return 0;
 	live = live_bytes(shard);
-	return live / Max(size_wanted(store, (double) live / entries) / 2, 1);
+	return (live + weight) / Max(size_wanted(store, (double) live / entries) / 2, 1);
 }
 
 /* ---- do keys only grow? ---- */
