@@ -67,17 +67,19 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 
 # another one comes after it, so what is to be done for these has been done, or been left
 worker_stop_points($node, 'compact_slice=wait');
-query("CREATE FOREIGN TABLE last (k int, v bytea) SERVER kvfdw OPTIONS (key 'k', wal 'none'); ALTER FOREIGN TABLE last ALTER v SET STORAGE EXTERNAL; INSERT INTO last $mixed");
+query("CREATE FOREIGN TABLE last (k int, v bytea) SERVER kvfdw OPTIONS (key 'k', wal 'none'); ALTER FOREIGN TABLE last ALTER v SET STORAGE EXTERNAL; INSERT INTO last SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s");
 my $moved = stat_of('mixed', 'moved_bytes');
 stopped($node, 'compact_slice');
 is(query('SELECT relid::regclass FROM kvfdw_stat_compact'), 'last', 'another is put in order');
 query(kv_table('due', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE due ALTER v SET STORAGE EXTERNAL; INSERT INTO due SELECT g, $value FROM generate_series(1, 3000) g");
 my $given_up = sub { query('SELECT count(*) FROM kvfdw_stat_compact') == 0 };
-step_on($node, 'compact_slice', $given_up);
+# if it gives up it does so behind the stop point
+my $step = sub { step_on($node, 'compact_slice', $given_up) for 1 .. 2 };
+$step->();
 ok(!$given_up->(), 'it is not given up for a table that has grown');
 query('UPDATE due SET v = v WHERE k <= 1750');
 is(stat_of('due', 'value_file_bytes > 1.45 * live_bytes + 524288'), 't', 'one is to be compacted');
-step_on($node, 'compact_slice', $given_up);
+$step->();
 ok(!$given_up->(), 'nor for one that is farther from its bound than from where it is to be compacted');
 # it comes to its bound, and waits there
 my $writer = psql_writer($node, "SET kvfdw.stop_points = '';" . 'UPDATE due SET v = v;' x 3, 'due');
