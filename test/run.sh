@@ -209,7 +209,7 @@ one_tap() # name
 	kv_as mkdir -p "$out/tap/$1"
 	if grep -q '^use KvLoop' "$root/test/t/$1.pl"; then as=kv_as_is; fi
 	if $as env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE TESTDIR="$out/tap/$1" TESTDATADIR="$out/tap/$1/tmp_check" \
-		TESTLOGDIR="$out/tap/$1/tmp_check/log" PATH="$TAP_PATH" PG_TEST_TIMEOUT_DEFAULT=300 timeout -k 10 900 \
+		TESTLOGDIR="$out/tap/$1/tmp_check/log" PATH="$TAP_PATH" PG_TEST_TIMEOUT_DEFAULT=300 timeout -k 10 "${KV_ALL:+3}900" \
 		prove --verbose --nocolor -I "$root/test/perl" "$root/test/t/$1.pl" >"$out/tap/$1.log" 2>&1; then
 		touch "$out/tap/$1.passed"
 	fi

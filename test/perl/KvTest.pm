@@ -27,7 +27,7 @@ $ENV{PGCTLTIMEOUT} //= LIMIT;
 
 # A file has so long (run.sh); one that hangs says where.
 $SIG{ALRM} = sub { alarm(0); Carp::confess('hangs') };
-alarm(850);
+alarm($ENV{KV_ALL} ? 3850 : 850);
 
 sub heap_only { return $ENV{KV_TEST_HEAP} ? 1 : 0; }
 
