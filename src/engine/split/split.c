@@ -71,8 +71,6 @@ become_compactor(KvSplit *split)
 	shard->split_waits = split->compactor ? 0 :
 		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_TURN_MS);
 	LWLockRelease(&shard->lock);
-	if (!split->compactor)
-		KV_STOP_POINT("split_met");
 	return split->compactor;
 }
 
@@ -509,6 +507,7 @@ try_split(KvSplit *split, int most)
 	if (!become_compactor(split))
 	{
 		kv_change_end(split->change);
+		KV_STOP_POINT("split_met");
 		return false;
 	}
 	PG_ENSURE_ERROR_CLEANUP(split_failed, PointerGetDatum(split));
