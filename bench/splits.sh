@@ -15,6 +15,7 @@
 #   SPLITS_SIZES="1024 128" MB
 #   SPLITS_CLIENTS="1 8"
 #   SPLITS_KEYS="random serial"
+#   SPLITS_LEVELS="full"    wal levels; all of it for each
 
 SPLITS_ROWS=${SPLITS_ROWS:-$((400000 / share))}
 SPLITS_BATCH=${SPLITS_BATCH:-100}
@@ -22,6 +23,7 @@ SPLITS_TURNS=${SPLITS_TURNS:-3}
 SPLITS_SIZES=${SPLITS_SIZES:-1024 128}
 SPLITS_CLIENTS=${SPLITS_CLIENTS:-1 8}
 SPLITS_KEYS=${SPLITS_KEYS:-random serial}
+SPLITS_LEVELS=${SPLITS_LEVELS:-full}
 
 # Seconds of CPU that the server has had, with those of its processes that have ended.
 splits_cpu() { head -n 1 "$KV_PGDATA/postmaster.pid" | awk -v ticks="$(getconf CLK_TCK)" '{ cmd = "cat /proc/" $1 "/stat /proc/[0-9]*/stat 2>/dev/null"
@@ -35,7 +37,7 @@ splits_load() # keys clients size turn
 	local script=$KV_RUN/splits.sql key="hashint8extended(b * $SPLITS_BATCH + g, $4)" log=$KV_RUN/splits-log cpu
 	[ "$1" = random ] || key="b * $SPLITS_BATCH + g"
 	kv_psql -c "ALTER SYSTEM SET kvfdw.shard_size = '$3MB'" -c "SELECT pg_reload_conf()" >/dev/null
-	kv_psql -c "DROP FOREIGN TABLE IF EXISTS kv_splits" -c "CREATE FOREIGN TABLE kv_splits (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k')" \
+	kv_psql -c "DROP FOREIGN TABLE IF EXISTS kv_splits" -c "CREATE FOREIGN TABLE kv_splits (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k', wal '$splits_level')" \
 		-c "ALTER SEQUENCE splits_batch RESTART" -c CHECKPOINT >/dev/null 2>&1
 	# what was dropped goes before
 	while [ -n "$(find "$KV_PGDATA/kvfdw" -name 'dropped.*' -print -quit)" ]; do sleep 0.2; done
@@ -127,7 +129,7 @@ splits_turns() # keys clients
 		line "worst second of that, against the mean" "$worst (of 0: $(splits_median "${worsts[0]}"))" "0.9" "$worst >= 0.9"
 		say "     CPU $(splits_median "${cpus[$size]}") µs each (of 0: $(splits_median "${cpus[0]}")); longest pause $(splits_median "${pauses[$size]}") ms (of 0: $(splits_median "${pauses[0]}"))"
 	done
-	splits_halts "$told" "$1 keys, $who"
+	splits_halts "$told" "$1 keys, $who, level $splits_level"
 }
 
 # What the server log has of changes since it had so many bytes.
@@ -145,15 +147,17 @@ splits_halts() # bytes what
 
 bench_splits()
 {
-	local keys clients
+	local keys clients splits_level=${SPLITS_LEVELS%% *}
 
-	head_ "Loads of $SPLITS_ROWS rows while shards are split, $SPLITS_TURNS turns"
 	kv_psql -c "CREATE SEQUENCE splits_batch" -c "CREATE TABLE splits_noise (noise bytea)" -c "ALTER TABLE splits_noise ALTER noise SET STORAGE external" \
 		-c "INSERT INTO splits_noise SELECT string_agg(decode(md5(g::text), 'hex'), '') FROM generate_series(1, ($SIZE + $SPLITS_BATCH) / 16 + 1) g"
 	# the first writes files of the WAL that others find
 	splits_load random 1 0 0 >/dev/null
-	for keys in $SPLITS_KEYS; do
-		for clients in $SPLITS_CLIENTS; do splits_turns "$keys" "$clients"; done
+	for splits_level in $SPLITS_LEVELS; do
+		head_ "Loads of $SPLITS_ROWS rows at level $splits_level while shards are split, $SPLITS_TURNS turns"
+		for keys in $SPLITS_KEYS; do
+			for clients in $SPLITS_CLIENTS; do splits_turns "$keys" "$clients"; done
+		done
 	done
 	kv_psql -c "DROP FOREIGN TABLE kv_splits" -c "ALTER SYSTEM RESET kvfdw.shard_size" -c "SELECT pg_reload_conf()" >/dev/null
 }

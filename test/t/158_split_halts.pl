@@ -1,4 +1,5 @@
-# Promise: a split that meets a compaction and fails there leaves the table as it was.
+# Promise: writers of a shard that is split do not wait for a commit that syncs its values.  A split that meets a compaction
+# and fails there leaves the table as it was.
 use strict;
 use warnings;
 use FindBin;
@@ -30,6 +31,23 @@ sub points_again { unlink glob "$data/kvfdw/{waiting,step,continue}.*"; return; 
 	my ($rc, $out, $err) = $node->psql('postgres', q{SET statement_timeout = '60s'; SELECT kvfdw_split('met')}, timed_out => \my $late, timeout => 120);
 	cmp_ok($out || 0, '>', 1, 'and the next split goes through') or diag $err;
 	is(kv_check_clean($node, 'met'), '', 'all is sound');
+}
+
+# ---- a commit syncs values of the shard, at level keys ----
+{
+	points_again();
+	query(kv_table('synced', 'k int, v text', 'k', "shards '1', wal 'keys'") . q{INSERT INTO synced SELECT g, repeat('s', 300) FROM generate_series(1, 1000) g});
+	my $log = -s $node->logfile;
+	my $commit = psql_writer($node, q{SET kvfdw.stop_points = 'values_syncing=wait'; INSERT INTO synced VALUES (5000, repeat('e', 3000000))}, 'commit');
+	stopped($node, 'values_syncing');
+	my $split = psql_writer($node, q{SELECT kvfdw_split('synced')}, 'split_beside');
+	wait_for('the split to wait for the commit', sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%kvfdw_split(%' AND pid <> pg_backend_pid() AND wait_event_type = 'LWLock'}) > 0 });
+	is(answer($node, q{SET statement_timeout = '30s'; INSERT INTO synced VALUES (2000, 'written')}), '', 'writers go on while a split waits for a commit to sync');
+	is(go_on($node, 'values_syncing', $commit), '', 'the commit is done');
+	like(outcome($split), qr/^[2-9]$/m, 'and the split');
+	is(query('SELECT count(*), sum(length(v)) FROM synced'), '1002|3300007', 'all rows are there');
+	is(kv_check_clean($node, 'synced'), '', 'and sound');
+	like(slurp_file($node->logfile, $log), qr/writers waited for at most [0-9.]+ ms at level keys/, 'the log says for how long writers waited, and at which level');
 }
 $node->stop;
 done_testing();

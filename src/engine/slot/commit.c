@@ -239,6 +239,7 @@ sync_values(KvStore *store, uint32 shardno)
 
 		writes = pg_atomic_read_u64(&shard->writes);
 		n = kv_values_unsynced(shard, &files);
+		KV_STOP_POINT("values_syncing");
 		for (int i = 0; i < n && !kv_fault_skips("data_sync"); i++)
 		{
 			kv_io_sync_file(kv_path_value(&store->key, files[i].file));

@@ -259,12 +259,11 @@ kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used)
 	KvShard    *shard = kv_shard(store, shardno);
 	KvAddress	closed;
 
-	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	Assert(LWLockHeldByMeInMode(&shard->extend_lock, LW_EXCLUSIVE));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	closed = finish_chunk(store, shardno, used);
 	kv_chunk_close(shard);
 	LWLockRelease(&shard->lock);
-	LWLockRelease(&shard->extend_lock);
 	return closed;
 }
 
@@ -276,10 +275,7 @@ kv_value_close(KvStore *store, uint32 shardno)
 	uint64		used;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	closed = finish_chunk(store, shardno, &used);
-	kv_chunk_close(shard);
-	LWLockRelease(&shard->lock);
+	closed = kv_value_close_uncut(store, shardno, &used);
 	if (closed != 0)
 		kv_value_cut(store, closed, used);
 	LWLockRelease(&shard->extend_lock);

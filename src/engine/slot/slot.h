@@ -325,7 +325,7 @@ extern KvAddress kv_places_reserve(KvStore *store, uint32 shardno, Size len, uin
 extern void kv_places_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end);
 /* Close the shard's open chunk, if it has one; the next value has another made. */
 extern void kv_value_close(KvStore *store, uint32 shardno);
-/* In two steps: returns the chunk that was closed, and how much of it is used, for the second. */
+/* In two steps: returns the chunk that was closed, and how much of it is used, for the second.  extend_lock held. */
 extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used);
 extern void kv_value_cut(const KvStore *store, KvAddress place, uint64 used);
 /* Nothing more goes into what lies elsewhere than where chunks are made now (shard/move.c). */

@@ -93,7 +93,7 @@ take_empty(KvAbsorption *absorption)
 	KvShard    *shard = kv_shard(absorption->change->store, absorption->change->shardno);
 	uint64		horizon = kv_xid_horizon();
 
-	kv_change_halt(absorption->change);
+	kv_change_halt_free(absorption->change);
 	kv_change_drain(absorption->change);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	absorption->taken = has_nothing(shard) && awaits_nothing(shard, horizon);

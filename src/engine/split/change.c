@@ -78,6 +78,25 @@ kv_change_halt(KvChange *change)
 	change->halted_at = GetCurrentTimestamp();
 }
 
+/*
+ * Who holds extend_lock syncs chunks for a commit at level keys, or allocates: that takes as long as the device does, and
+ * others may wait for it as well.  So it is waited for while writers still go on.
+ */
+void
+kv_change_halt_free(KvChange *change)
+{
+	LWLockAcquire(&kv_shard(change->store, change->shardno)->extend_lock, LW_EXCLUSIVE);
+	kv_change_halt(change);
+}
+
+static void
+release_extend_lock(KvShard *shard)
+{
+	/* after an ERROR it is not held any more */
+	if (LWLockHeldByMe(&shard->extend_lock))
+		LWLockRelease(&shard->extend_lock);
+}
+
 void
 kv_change_resume(KvChange *change)
 {
@@ -88,6 +107,7 @@ kv_change_resume(KvChange *change)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->halted = false;
 	LWLockRelease(&shard->lock);
+	release_extend_lock(shard);
 	ConditionVariableBroadcast(&shard->changed);
 	change->halted = false;
 	change->halt_us = Max(change->halt_us, GetCurrentTimestamp() - change->halted_at);
@@ -100,14 +120,11 @@ kv_change_drain(KvChange *change)
 	KvShard    *shard = kv_shard(store, change->shardno);
 
 	Assert(change->halted && change->closed == 0);
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->open_slot >= 0)
-		kv_slot_seal(store, change->shardno);
-	LWLockRelease(&shard->lock);
-	kv_shard_drain(store, change->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
 
 	/* no more extents either, nor chunks: see kv_value_write_extent and kv_value_extend */
 	change->closed = kv_value_close_uncut(store, change->shardno, &change->closed_used);
+	release_extend_lock(shard);
+	kv_shard_drain(store, change->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
 }
 
 void
@@ -271,6 +288,11 @@ kv_change_publish(KvChange *change)
 void
 kv_change_report(const KvChange *change)
 {
+	static const char *const levels[] = {
+		[KV_WAL_NONE] = "none",
+		[KV_WAL_KEYS] = "keys",
+		[KV_WAL_FULL] = "full"
+	};
 	const KvStoreKey *key = &change->store->key;
 	uint32		before = change->before->nshards;
 	uint32		after = change->after->nshards;
@@ -281,7 +303,7 @@ kv_change_report(const KvChange *change)
 					change->shardno, key->relid, key->dboid) :
 			 errmsg("kvfdw has made %u shards of shard %u of table %u of database %u",
 					after - before + 1, change->shardno, key->relid, key->dboid),
-			 errdetail("It has %u shards now; writers waited for at most %.1f ms.",
-					   after, change->halt_us / 1000.0)));
+			 errdetail("It has %u shards now; writers waited for at most %.1f ms at level %s.",
+					   after, change->halt_us / 1000.0, levels[change->store->shape.wal])));
 	kv_numbers_report(change);
 }

@@ -45,10 +45,15 @@ extern void kv_change_end(KvChange *change);
 extern void kv_change_forget_file(KvChange *change);
 /* From here on nobody writes to the shard; those who want to wait until the change ends, … */
 extern void kv_change_halt(KvChange *change);
+/*
+ * … and nobody extends or syncs its chunks: the caller has extend_lock until it drains, or resumes.  What takes longer is waited
+ * for before.
+ */
+extern void kv_change_halt_free(KvChange *change);
 /* … or this.  Without effect if they do not. */
 extern void kv_change_resume(KvChange *change);
 /*
- * Behind that: what was written to the shard is in files and, as versions, in its delta, and it
+ * Behind the latter: what was written to the shard is in files and, as versions, in its delta, and it
  * has no open chunk.
  */
 extern void kv_change_drain(KvChange *change);

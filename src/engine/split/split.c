@@ -410,7 +410,7 @@ halt_caught_up(KvSplit *split)
 		drain_before(split);
 		if (is_caught_up(split->shard))
 		{
-			kv_change_halt(split->change);
+			kv_change_halt_free(split->change);
 			if (is_caught_up(split->shard))
 				return true;
 			kv_change_resume(split->change);
