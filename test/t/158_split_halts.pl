@@ -1,5 +1,5 @@
-# Promise: writers of a shard that is split do not wait for a commit that syncs its values.  A split that meets a compaction
-# and fails there leaves the table as it was.
+# Promise: writers of a shard that is split or cut do not wait for a commit that syncs its values, nor for a map to be
+# made, however fast keys grow: that is given up.  A split that meets a compaction and fails there leaves the table as it was.
 use strict;
 use warnings;
 use FindBin;
@@ -48,6 +48,26 @@ sub points_again { unlink glob "$data/kvfdw/{waiting,step,continue}.*"; return; 
 	is(query('SELECT count(*), sum(length(v)) FROM synced'), '1002|3300007', 'all rows are there');
 	is(kv_check_clean($node, 'synced'), '', 'and sound');
 	like(slurp_file($node->logfile, $log), qr/writers waited for at most [0-9.]+ ms at level keys/, 'the log says for how long writers waited, and at which level');
+}
+
+# ---- keys grow beyond each end that is made ----
+{
+	points_again();
+	query(kv_table('grows', 'k bigint, v text', 'k', "shards '1'") . "INSERT INTO grows SELECT g, 'first' FROM generate_series(1, 1000) g");
+	my $cut = psql_writer($node, q{SET kvfdw.stop_points = 'cut_made=wait'; SELECT kvfdw_split('grows', true)}, 'cut');
+	stopped($node, 'cut_made');
+	my @keys = (10_000, 10_000_000, 10_000_000_000, 10_000_000_000_000);
+	while (defined(my $key = shift @keys))
+	{
+		# nor is one that writes halted while the map is made
+		is(answer($node, "SET statement_timeout = '30s'; INSERT INTO grows VALUES ($key, 'grown')"), '', "writers go on beside a cut: $key");
+		step_on($node, 'cut_made', sub { ended($cut) });
+	}
+	like(go_on($node, 'cut_made', $cut), qr/NOTICE:  shard 0 .* was not cut/, 'it is given up');
+	is(shards('grows'), 1, 'nothing is done');
+	like(answer($node, q{SELECT kvfdw_split('grows', true)}), qr/^2$/m, 'and the next one goes through');
+	is(query('SELECT count(*) FROM grows'), 1004, 'with all rows');
+	is(kv_check_clean($node, 'grows'), '', 'sound');
 }
 $node->stop;
 done_testing();

@@ -5,11 +5,12 @@
  * The new shard has nothing, so nothing is copied.  Nothing may come behind its bound
  * either, while the map is made, and that waits for the device.  So the map is made first, and
  * then writers are halted to see whether all keys are still less than the bound.  If they are not,
- * keys grow fast, and the next bound is as far ahead as they grow in some such times.  At last
- * writers are halted before the map is made, which they then wait for.
+ * keys grow fast, and the next bound is as far ahead as they grow in some such times, and in more each time.  After some
+ * tries it is given up for a while: writers would have to wait for the device.
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
 
@@ -20,8 +21,8 @@
 #include "engine/io/io.h"
 #include "engine/split/internal.h"
 
-#define KV_CUT_TRIES	4		/* to make the map before writers are halted, but for the last */
-#define KV_CUT_AHEAD	4
+#define KV_CUT_TRIES	4		/* to make the map before keys have grown beyond it */
+#define KV_CUT_AHEAD	4		/* times as far as keys have grown, and as many times that each time more */
 
 static void
 consider(KvKey *greatest, const uint8 *key, int keylen)
@@ -77,11 +78,11 @@ key_behind(KvKey key)
 }
 
 /*
- * Keys have grown from one to another: some such steps behind that, as far as 8 bytes tell about
+ * Keys have grown from one to another: so many such steps behind that, as far as 8 bytes tell about
  * where they begin to differ.  Not less than the first key behind.
  */
 static KvKey
-key_ahead(KvKey from, KvKey to)
+key_ahead(KvKey from, KvKey to, uint64 steps)
 {
 	int			at = 0;
 	uint64		before;
@@ -93,10 +94,10 @@ key_ahead(KvKey from, KvKey to)
 	at = Max(at - (int) sizeof(uint32), 0); /* what is before that may be carried into */
 	before = kv_key_prefix(from.data + at, from.len - at);
 	now = kv_key_prefix(to.data + at, to.len - at);
-	if (now <= before || now - before > (PG_UINT64_MAX - now) / KV_CUT_AHEAD ||
+	if (now <= before || now - before > (PG_UINT64_MAX - now) / steps ||
 		at + sizeof(uint64) > KV_MAX_KEY)
 		return key_behind(to);
-	now = pg_hton64(now + KV_CUT_AHEAD * (now - before));
+	now = pg_hton64(now + steps * (now - before));
 	bytes = palloc(at + sizeof(uint64));
 	memcpy(bytes, to.data, at);
 	memcpy(bytes + at, &now, sizeof(uint64));
@@ -105,10 +106,10 @@ key_ahead(KvKey from, KvKey to)
 
 /*
  * Where the shard is to end, whose greatest key has become this one from another (data NULL: that
- * is not known).  False: the shard may have no key behind it.
+ * is not known), so many such steps ahead.  False: the shard may have no key behind it.
  */
 static bool
-find_bound(const KvChange *change, KvKey from, KvKey greatest, KvKey *bound)
+find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvKey *bound)
 {
 	KvKey		lo;
 	KvKey		hi;
@@ -117,36 +118,29 @@ find_bound(const KvChange *change, KvKey from, KvKey greatest, KvKey *bound)
 	if (greatest.data == NULL || greatest.len >= KV_MAX_KEY ||
 		!kv_shard_range(change->store, change->shardno, &lo, &hi, &number))
 		return false;
-	*bound = from.data != NULL ? key_ahead(from, greatest) : key_behind(greatest);
+	*bound = from.data != NULL ? key_ahead(from, greatest, steps) : key_behind(greatest);
 	if (hi.data != NULL && kv_key_order(bound, &hi) >= 0)
 		*bound = key_behind(greatest);
 	return hi.data == NULL || kv_key_order(bound, &hi) < 0;
 }
 
-/* The map is there, and writers are halted; false: it will not be. */
+/* The map is there, and writers are halted; false: it will not be.  *outgrown: keys grow too fast. */
 static bool
-make_map(KvChange *change, uint32 fresh)
+make_map(KvChange *change, uint32 fresh, bool *outgrown)
 {
 	uint32		shards[2] = {change->shardno, fresh};
 	KvKey		bounds[2] = {{NULL, 0}};
 	KvKey		from = {NULL, 0};
 	KvKey		greatest = greatest_key(change->store, change->shardno);
+	uint64		steps = 1;
 
-	for (int tries = 1;; tries++)
+	for (int tries = 0; tries < KV_CUT_TRIES; tries++)
 	{
 		KvKey		now;
 
-		if (tries == KV_CUT_TRIES)
-		{
-			kv_change_halt(change);
-			greatest = greatest_key(change->store, change->shardno);
-			from.data = NULL;
-		}
-		if (!find_bound(change, from, greatest, &bounds[1]) ||
+		if (!find_bound(change, from, greatest, steps, &bounds[1]) ||
 			!kv_change_make(change, 2, shards, bounds))
 			return false;
-		if (tries == KV_CUT_TRIES)
-			return true;
 		KV_STOP_POINT("cut_made");
 		kv_change_halt(change);
 		now = greatest_key(change->store, change->shardno);
@@ -155,15 +149,18 @@ make_map(KvChange *change, uint32 fresh)
 		kv_change_resume(change);
 		from = greatest;
 		greatest = now;
+		steps *= KV_CUT_AHEAD;
 	}
+	*outgrown = true;
+	return false;
 }
 
 static void
-cut(KvChange *change)
+cut(KvChange *change, bool *outgrown)
 {
 	uint32		fresh = change->numbers[0];
 
-	if (fresh == KV_NO_SHARD || !make_map(change, fresh))
+	if (fresh == KV_NO_SHARD || !make_map(change, fresh, outgrown))
 		return;
 	kv_change_init(change, 0);
 	kv_change_publish(change);
@@ -179,7 +176,7 @@ cut_failed(int code, Datum arg)
 }
 
 bool
-kv_shard_cut(KvStore *store, uint32 shardno)
+kv_shard_cut(KvStore *store, uint32 shardno, bool *outgrown)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw cut",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -187,11 +184,12 @@ kv_shard_cut(KvStore *store, uint32 shardno)
 	KvChange   *change = kv_change_begin(store, shardno);
 	bool		done = false;
 
+	*outgrown = false;
 	if (change != NULL)
 	{
 		PG_ENSURE_ERROR_CLEANUP(cut_failed, PointerGetDatum(change));
 		{
-			cut(change);
+			cut(change, outgrown);
 		}
 		PG_END_ENSURE_ERROR_CLEANUP(cut_failed, PointerGetDatum(change));
 		done = change->published;
@@ -201,6 +199,12 @@ kv_shard_cut(KvStore *store, uint32 shardno)
 		else
 			kv_numbers_report(change);
 	}
+	if (*outgrown)
+		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
+				(errmsg("shard %u of kvfdw table %u of database %u was not cut",
+						shardno, store->key.relid, store->key.dboid),
+				 errdetail("Its keys grow faster than its end can be made."),
+				 errhint("Cutting it later may succeed.")));
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return done;

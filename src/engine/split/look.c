@@ -12,7 +12,8 @@
  * Keys that only grow fill the end of a shard.  They do if what came last, in the newer
  * runs and in the delta, lies behind the greatest key of all that was there before.  Such a
  * shard is cut behind its greatest key at half of that size; so it never comes to be split,
- * which would leave seven shards that nobody writes to any more, and one for the next split.
+ * which would leave seven shards that nobody writes to any more, and one for the next split.  One whose
+ * keys grow too fast for that is left as any other that fails, until it has twice the size.
  */
 #include "postgres.h"
 
@@ -33,6 +34,7 @@
 #define KV_PAUSE_MS			60000	/* after an attempt that has failed; of the same shard twice as long after each more, … */
 #define KV_PAUSE_DOUBLED	6		/* … so many times at most */
 #define KV_TURN_PAUSE_MS	1000	/* after one that has met a compaction */
+#define KV_OUTGROWN			4	/* halves, from which on one that grows too fast to be cut is split */
 #define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
 
 static int	shard_size_mb = 1024;
@@ -192,15 +194,17 @@ is_deserted(KvStore *store, uint32 shardno)
 		kv_shard_is_empty(store, shardno);
 }
 
-/* Split it, cut it, absorb it, or do nothing; true if bounds have changed. */
+/* Split it, cut it, absorb it, or do nothing; true if bounds have changed.  *outgrown: it was to be cut, and grows too fast. */
 static bool
-change(KvStore *store, uint32 shardno)
+change(KvStore *store, uint32 shardno, bool *outgrown)
 {
 	uint64		has;
 
+	*outgrown = false;
+
 #ifdef KVFDW_FAULTS
 	if (test_splits && kv_store_nshards(store) < KV_TEST_SHARDS)
-		return shardno % 3 == 0 ? kv_shard_cut(store, shardno) :
+		return shardno % 3 == 0 ? kv_shard_cut(store, shardno, outgrown) :
 			kv_shard_split(store, shardno, 2 + shardno % 4);
 	if (test_splits)
 		return kv_shard_absorb(store, shardno);
@@ -209,9 +213,9 @@ change(KvStore *store, uint32 shardno)
 		return kv_shard_absorb(store, shardno);
 	has = halves(store, shardno);
 	if (has >= 1 && kv_shard(store, shardno)->active.nitems > 0 && only_grows(store, shardno) &&
-		kv_shard_cut(store, shardno))
+		kv_shard_cut(store, shardno, outgrown))
 		return true;
-	return has >= 2 && kv_shard_split(store, shardno, KV_SPLIT_MOST);
+	return has >= (*outgrown ? KV_OUTGROWN : 2) && kv_shard_split(store, shardno, KV_SPLIT_MOST);
 }
 
 /* Are shards to change by themselves? */
@@ -261,6 +265,7 @@ kv_split_look(KvStore *store)
 		uint32		shardno = kv_shard_from(store, store->split_from);
 		KvShard    *shard;
 		bool		changed;
+		bool		outgrown;
 		bool		waits;
 
 		if (shardno == KV_NO_SHARD)
@@ -273,9 +278,9 @@ kv_split_look(KvStore *store)
 		/* one that is due and fails, by an ERROR too, is not tried again and again, nor is another at once */
 		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
 		shard->split_after = TimestampTzPlusMilliseconds(now, pause_ms(shard->split_failures++));
-		changed = change(store, shardno);
+		changed = change(store, shardno, &outgrown);
 		waits = !changed && halves(store, shardno) >= 2;
-		if (waits && shard->split_waits <= now)
+		if ((waits && shard->split_waits <= now) || (outgrown && !changed))
 			return false;
 
 		/* it has not failed; if it has met a compaction it is the next one there */

@@ -53,8 +53,11 @@ extern bool kv_split_look(KvStore *store);
 
 /* May the store's map be changed now?  If not, who asks is told to try again. */
 extern bool kv_split_is_possible(KvStore *store);
-/* Ends the shard behind its greatest key.  False: it has none, or it is not possible now. */
-extern bool kv_shard_cut(KvStore *store, uint32 shardno);
+/*
+ * Ends the shard behind its greatest key.  False: it has none, or it is not possible now; *outgrown, if keys are
+ * written faster than that.
+ */
+extern bool kv_shard_cut(KvStore *store, uint32 shardno, bool *outgrown);
 /*
  * Makes up to so many shards of one, at least two.  False: its keys are too few, or it is
  * not possible now.

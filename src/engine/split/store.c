@@ -64,15 +64,16 @@ kv_store_split(KvStore *store, bool at_end)
 	}
 	for (int i = 0; i < n; i++)
 	{
+		bool		outgrown = false;
 		bool		done;
 
 		/* others may come before this process */
 		do
 		{
 			wait_until_ready(store, at_end ? KV_NO_SHARD : shards[i]);
-			done = at_end ? kv_shard_cut(store, shards[i]) :
+			done = at_end ? kv_shard_cut(store, shards[i], &outgrown) :
 				kv_shard_split(store, shards[i], KV_SPLIT_MOST);
-		} while (!done && !is_ready(store, at_end ? KV_NO_SHARD : shards[i]));
+		} while (!done && !outgrown && !is_ready(store, at_end ? KV_NO_SHARD : shards[i]));
 	}
 	wait_until_ready(store, KV_NO_SHARD);
 	pfree(shards);
