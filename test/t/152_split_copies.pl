@@ -1,6 +1,6 @@
 # Promise: splits are no standby's business: one follows its primary through them with bounds of its own, and
 # is split by hand when it is promoted; a copy of the primary that was split has the new bounds; and a copy that a base backup
-# makes while a shard is split is whole, whichever files it has got before and which after (I 14, I 18).
+# makes while a shard is split, cut or joined to its neighbour is whole, whichever files it has got before and which after (I 14, I 18).
 use strict;
 use warnings;
 use FindBin;
@@ -50,24 +50,52 @@ same_as_heap($_, $_->name . ', killed') for $standby, $late;
 like(($standby->psql('postgres', q{SELECT kvfdw_split('t')}))[2], qr/during recovery/, 'a standby splits nothing');
 $late->stop;
 
-# ---- copies in the middle of a split ----
-for my $first (qw(images values))
+# A session that changes the map, or (undef) the worker that does, stopped in the middle.
+sub change_until
 {
+	my ($kind, $point) = @_;
+	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+	my $at_end = $kind eq 'split' ? 'false' : 'true';
+	my $sql = "SELECT kvfdw_split('t', $at_end)";
+	my $session = $kind eq 'absorb' ? query($sql) && undef : psql_writer($primary, "SET kvfdw.stop_points = '$point=wait'; $sql", "$kind$round");
+	if ($kind eq 'absorb')
+	{
+		# what was cut off has nothing, and goes
+		worker_stop_points($primary, "$point=wait");
+		query('ALTER SYSTEM SET kvfdw.test_shard_kb = 1000000');
+		$primary->reload;
+	}
+	stopped($primary, $point);
+	return $session;
+}
+
+# ---- copies in the middle of a change ----
+my %point = (split => 'split_copied', cut => 'cut_made', absorb => 'map_renamed');
+for my $case ([qw(split images)], [qw(split values)], [qw(cut images)], [qw(absorb values)], $ENV{KV_ALL} ? ([qw(cut values)], [qw(absorb images)]) : ())
+{
+	my ($kind, $first) = @$case;
+	my $when = "$kind, $first first";
+	my $name = "${kind}_$first";
 	change();
 	query('CHECKPOINT') if $first eq 'values';
 	change();
-	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
-	my $split = psql_writer($primary, q{SET kvfdw.stop_points = 'split_copied=wait'; SELECT kvfdw_split('t')}, "split_$first");
-	stopped($primary, 'split_copied');
-	my $label = "$PostgreSQL::Test::Utils::tmp_check/$first.label";
-	my $backup = in_steps($primary, "backup_$first", "SELECT pg_backup_start('$first', true);", "SELECT labelfile FROM pg_backup_stop(false) \\g $label");
+	my $session = change_until($kind, $point{$kind});
+	my $label = "$PostgreSQL::Test::Utils::tmp_check/$name.label";
+	my $backup = in_steps($primary, "backup_$name", "SELECT pg_backup_start('$name', true);", "SELECT labelfile FROM pg_backup_stop(false) \\g $label");
 	step_done($backup);
-	my $copy = PostgreSQL::Test::Cluster->new("copy_$first");
+	my $copy = PostgreSQL::Test::Cluster->new("copy_$name");
 	$copy->init;
 	my $to = $copy->data_dir;
 	my $early = $first eq 'images' ? '\( -name "*.image" -o -name "*map" -o -name imaged -o -name "*.manifest" \)' : '\( -name "*.val" -o -name "*.run" -o -name "*.log" \)';
 	system("rm -rf '$to' && mkdir -m 700 '$to' && cd '$data' && find . -type d -exec mkdir -p -m 700 '$to/{}' ';' && find kvfdw -type f $early -exec cp --parents -p '{}' '$to' ';'") == 0 or die;
-	like(go_on($primary, 'split_copied', $split), qr/while a base backup is being taken/, "$first first: one shard is split beside the backup, and no more");
+	my $many = shards($primary);
+	if ($session) { like(go_on($primary, $point{$kind}, $session), qr/while a base backup is being taken/, "$when: one shard is changed beside the backup, and no more"); }
+	else
+	{
+		worker_stop_points($primary, '');
+		go_on($primary, $point{$kind});
+		ok(eval { wait_for('the shard to be joined', sub { shards($primary) == $many - 1 }) }, "$when: one shard goes beside the backup") or diag shards($primary) . " of $many";
+	}
 	change();
 	system("cd '$data' && find . -type f ! -path './pg_wal/*' ! -name 'postmaster*' ! -name 'waiting.*' -exec cp --parents -n -p '{}' '$to' ';'");
 	step_go($backup);
@@ -80,13 +108,15 @@ for my $first (qw(images values))
 	$copy->enable_streaming($primary);
 	$copy->start;
 	caught_up($primary, $copy);
-	same_as_heap($copy, "copied with $first first");
+	same_as_heap($copy, "copied, $when");
 	$copy->promote;
 	$copy->safe_psql('postgres', q{SELECT kvfdw_split('t')});
-	same_as_heap($copy, "$first first, promoted and split");
+	same_as_heap($copy, "$when, promoted and split");
 	$copy->stop;
-	same_as_heap($primary, "$first first, the primary");
-	ok(eval { wait_for('the map to be settled', sub { (() = glob "$data/kvfdw/5/*/0*/*.map") == 1 }) }, "$first first: when the backup has ended the map before goes");
+	same_as_heap($primary, "$when, the primary");
+	ok(eval { wait_for('the map to be settled', sub { (() = glob "$data/kvfdw/5/*/0*/*.map") == 1 }) }, "$when: when the backup has ended the map before goes");
+	query('ALTER SYSTEM RESET kvfdw.test_shard_kb');
+	$primary->reload;
 }
 $primary->stop;
 $standby->promote;
