@@ -308,3 +308,21 @@ CREATE FUNCTION kvfdw_memcached_connections(
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 REVOKE ALL ON FUNCTION kvfdw_memcached_connections() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION kvfdw_memcached_connections() TO pg_read_all_stats;
+
+-- The shards of the tables that are in use, in the order of their keys: one row for each.
+CREATE FUNCTION kvfdw_stat_get_shards(
+	OUT relid regclass,
+	OUT generation bigint,
+	OUT shard integer,
+	OUT "position" integer,
+	OUT entries bigint,
+	OUT value_file_bytes bigint,
+	OUT live_bytes bigint,
+	OUT unsorted_bytes bigint,
+	OUT delta_bytes bigint,
+	OUT runs bigint)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_shards AS SELECT * FROM kvfdw_stat_get_shards();
+GRANT SELECT ON kvfdw_stat_shards TO PUBLIC;

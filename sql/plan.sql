@@ -168,6 +168,29 @@ CREATE FUNCTION rows_of(query text) RETURNS numeric LANGUAGE plpgsql AS $$ DECLA
 SELECT rows_of('SELECT * FROM t WHERE k = 5') = 1 AS point, rows_of('SELECT * FROM t') BETWEEN 9000 AND 11000 AS "full", rows_of('SELECT * FROM t WHERE k BETWEEN 101 AND 200') BETWEEN 50 AND 200 AS range, rows_of('SELECT * FROM m WHERE a = 5') BETWEEN 30 AND 300 AS prefix;
 SELECT attname, n_distinct <> 0 AS known FROM pg_stats WHERE tablename = 't' ORDER BY 1;
 SELECT reltuples FROM pg_class WHERE oid = 't'::regclass;
-DROP FOREIGN TABLE t, m, w;
+-- EXPLAIN ANALYZE tells in how many shards of a table that has several a scan has looked, and other formats always do.
+CREATE FUNCTION shards_of(query text, format text DEFAULT 'text') RETURNS text LANGUAGE plpgsql AS $$ DECLARE line text; met text; lines text := ''; BEGIN FOR line IN EXECUTE format('EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, FORMAT %s) %s', format, query) LOOP lines := lines || line; END LOOP;
+  met := substring(lines FROM 'Shards: (\d+ of \d+)');
+  RETURN CASE WHEN lines ~ '"Shards Read": \d+,\s*"Shards": \d+' THEN 'told' WHEN met IS NULL THEN 'not told' WHEN met ~ '^0 of' THEN 'none' WHEN met ~ '^1 of' THEN 'one' WHEN met ~ '^(\d+) of \1$' THEN 'all' ELSE 'some' END; END $$;
+CREATE FOREIGN TABLE s (k int, v text) SERVER kvfdw OPTIONS (shards '8');
+SELECT shards_of('SELECT * FROM s');
+INSERT INTO s SELECT g * 2000000, 'v' FROM generate_series(-1000, 1000) g;
+SELECT shards_of('SELECT * FROM s');
+SELECT shards_of('SELECT * FROM s WHERE k = 0');
+SELECT shards_of('SELECT * FROM s WHERE k IN (0, 2, 1500000000)');
+SELECT shards_of('SELECT * FROM s WHERE k BETWEEN -1000 AND 1000000');
+SELECT shards_of('SELECT * FROM s WHERE k > 0 ORDER BY k');
+SELECT shards_of('SELECT * FROM s ORDER BY k DESC LIMIT 3');
+SELECT shards_of('SELECT * FROM s WHERE k > 5 AND k < 3');
+SELECT shards_of('SELECT * FROM (VALUES (0), (2000000), (-1500000000)) j (k) JOIN LATERAL (SELECT * FROM s WHERE s.k = j.k OFFSET 0) l USING (k)');
+SELECT shards_of('SELECT * FROM s', 'json');
+EXPLAIN (COSTS OFF) SELECT * FROM s;
+-- the shards of a table, in the order of keys
+SELECT min(position) = 0 AND max(position) = count(*) - 1 AND count(DISTINCT position) = count(*) AS dense, count(DISTINCT shard) = count(*) AS once, count(*) >= 8 AS many, sum(entries), sum(live_bytes) > 0 AS live, bool_and(unsorted_bytes <= live_bytes AND live_bytes <= value_file_bytes) AS bytes FROM kvfdw_stat_shards WHERE relid = 's'::regclass;
+SELECT count(*) FROM kvfdw_stat_shards x JOIN kvfdw_stat_tables y USING (relid, generation) WHERE relid = 's'::regclass AND position >= shards;
+SELECT kvfdw_split('s') > 8 AS split;
+SELECT min(position) = 0 AND max(position) = count(*) - 1 AND count(DISTINCT position) = count(*) AS dense, count(DISTINCT shard) = count(*) AS once, count(*) > 8 AS many, sum(entries) FROM kvfdw_stat_shards WHERE relid = 's'::regclass;
+SELECT shards_of('SELECT * FROM s'), shards_of('SELECT * FROM s WHERE k = 0');
+DROP FOREIGN TABLE t, m, w, s;
 DROP TABLE h;
-DROP FUNCTION values_of, values_of_some, work, rows_of, scan_of;
+DROP FUNCTION shards_of, values_of, values_of_some, work, rows_of, scan_of;

@@ -239,6 +239,9 @@ extern uint64 kv_scan_count(KvScan *scan, KvKey lo, KvKey hi);
  */
 extern int	kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids);
 extern const KvScanStats *kv_scan_stats(KvScan *scan);
+/* From now on the scan notes in which shards it looks, and then: in how many it has, of how many that the table has. */
+extern void kv_scan_note_shards(KvScan *scan);
+extern void kv_scan_shards(const KvScan *scan, uint32 *met, uint32 *all);
 extern void kv_scan_end(KvScan *scan);
 
 /*
@@ -553,6 +556,20 @@ typedef struct KvStoreStats
 	const char *space_waits_for;	/* why it is not compacted, though it is due; or NULL */
 } KvStoreStats;
 
+typedef struct KvShardStats
+{
+	Oid			relid;
+	uint32		generation;
+	uint32		shard;
+	uint32		position;		/* in the order of keys, the first being 0 */
+	uint64		entries;		/* of its index */
+	uint64		value_file_bytes;	/* taken by its part of the value files */
+	uint64		live_bytes;		/* of that, about what some version has */
+	uint64		unsorted_bytes; /* of these, those that were not put in order together */
+	uint64		delta_bytes;	/* shared memory held now */
+	uint32		runs;			/* run files now */
+} KvShardStats;
+
 typedef struct KvBarrierStats
 {
 	uint64		barriers;		/* since the server started */
@@ -566,6 +583,10 @@ typedef struct KvBarrierStats
 
 /* Copies what the barriers have done so far. */
 extern void kv_stat_barrier(KvBarrierStats *stats);
+
+/* Calls back for every shard of the open stores of database dboid, in the order of keys. */
+extern void kv_stat_shards(Oid dboid, void (*each) (void *arg, const KvShardStats *stats),
+						   void *arg);
 
 /* Calls back for every open or unusable store of database dboid (InvalidOid: all). */
 extern void kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats),

@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/guc.h"
 
@@ -17,6 +18,7 @@
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/xact/xact.h"
 
 uint64
 kv_store_row_estimate(KvStore *store)
@@ -179,6 +181,52 @@ kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats), v
 			describe(store, &stats);
 			each(arg, &stats);
 		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+static void
+describe_shards(KvStore *store, void (*each) (void *arg, const KvShardStats *stats), void *arg)
+{
+	uint64		horizon = kv_xid_horizon();
+	uint32		shardno;
+
+	for (uint32 position = 0; kv_shard_at(store, position, &shardno, NULL); position++)
+	{
+		const KvShard *shard = kv_shard(store, shardno);
+		KvShardSpace space;
+		KvShardStats stats = {
+			.relid = store->key.relid, .generation = store->key.generation,
+			.shard = shardno, .position = position,
+			.entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
+			shard->active.nitems + shard->sealed.nitems,
+			.delta_bytes = shard->active.bytes + shard->sealed.bytes,
+			.runs = shard->files.nunfrozen + (shard->files.base_run != 0)
+		};
+
+		CHECK_FOR_INTERRUPTS();
+		kv_shard_space(store, shardno, horizon, &space);
+		stats.value_file_bytes = space.taken;
+		stats.live_bytes = space.live + space.kept - space.stuck - space.failed;
+		stats.unsorted_bytes = space.unsorted;
+		each(arg, &stats);
+	}
+}
+
+void
+kv_stat_shards(Oid dboid, void (*each) (void *arg, const KvShardStats *stats), void *arg)
+{
+	List	   *stores = kv_stores_pin_state(dboid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		foreach(cell, stores)
+			describe_shards(lfirst(cell), each, arg);
 	}
 	PG_FINALLY();
 	{

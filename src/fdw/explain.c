@@ -117,6 +117,23 @@ show_windows(const KvScanStats *stats, ExplainState *es)
 						es);
 }
 
+/* In how many of the table's shards the scan has looked; people are told if there are several. */
+static void
+show_shards(KvScan *scan, ExplainState *es)
+{
+	uint32		met;
+	uint32		all;
+
+	kv_scan_shards(scan, &met, &all);
+	if (es->format != EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainPropertyUInteger("Shards Read", NULL, met, es);
+		ExplainPropertyUInteger("Shards", NULL, all, es);
+	}
+	else if (all > 1)
+		ExplainPropertyText("Shards", psprintf("%u of %u", met, all), es);
+}
+
 /* A count has no scan relation for core to name. */
 static void
 explain_count(ForeignScan *plan, ExplainState *es)
@@ -178,7 +195,10 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 		const KvScanStats *stats = &none;
 
 		if (state != NULL && state->scan != NULL)
+		{
 			stats = kv_scan_stats(state->scan);
+			show_shards(state->scan, es);
+		}
 		ExplainPropertyUInteger("Device Reads", NULL, stats->device_reads, es);
 		ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
 		ExplainPropertyUInteger("Merge-Slot Hits", NULL, stats->slot_hits, es);

@@ -41,10 +41,12 @@ PG_FUNCTION_INFO_V1(kvfdw_compact);
 PG_FUNCTION_INFO_V1(kvfdw_prewarm);
 PG_FUNCTION_INFO_V1(kvfdw_split);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_shards);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_progress);
 
 #define KV_STAT_COLUMNS 43
 #define KV_PROGRESS_COLUMNS 10
+#define KV_SHARD_COLUMNS	10
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -398,6 +400,36 @@ kvfdw_stat_get_compact(PG_FUNCTION_ARGS)
 {
 	begin_rows(fcinfo, 6);
 	kv_stat_passes(MyDatabaseId, add_pass_row, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+static void
+add_shard_row(void *arg, const KvShardStats *stats)
+{
+	ReturnSetInfo *rsinfo = arg;
+	Datum		values[KV_SHARD_COLUMNS];
+	bool		nulls[KV_SHARD_COLUMNS] = {0};
+	int			n = 0;
+
+	values[n++] = ObjectIdGetDatum(stats->relid);
+	values[n++] = Int64GetDatum(stats->generation);
+	values[n++] = Int32GetDatum(stats->shard);
+	values[n++] = Int32GetDatum(stats->position);
+	values[n++] = Int64GetDatum(stats->entries);
+	values[n++] = Int64GetDatum(stats->value_file_bytes);
+	values[n++] = Int64GetDatum(stats->live_bytes);
+	values[n++] = Int64GetDatum(stats->unsorted_bytes);
+	values[n++] = Int64GetDatum(stats->delta_bytes);
+	values[n++] = Int64GetDatum(stats->runs);
+	Assert(n == KV_SHARD_COLUMNS);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_stat_get_shards(PG_FUNCTION_ARGS)
+{
+	begin_rows(fcinfo, KV_SHARD_COLUMNS);
+	kv_stat_shards(MyDatabaseId, add_shard_row, fcinfo->resultinfo);
 	return (Datum) 0;
 }
 

@@ -191,6 +191,8 @@ start_scan(ForeignScanState *node, KvScanState *state)
 										node->ss.ps.state->es_snapshot,
 										state->want_values);
 		MemoryContextSwitchTo(old);
+		if (state->scan != NULL && node->ss.ps.instrument != NULL)
+			kv_scan_note_shards(state->scan);
 		if (state->scan == NULL)
 		{
 			/* that there is no row has been read, too */

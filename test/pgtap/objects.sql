@@ -25,6 +25,8 @@ SELECT function_returns('kvfdw_compact', ARRAY['regclass', 'boolean'], 'record')
 SELECT is((SELECT string_agg(name || ' ' || type::regtype, ', ' ORDER BY n) FROM pg_proc, unnest(proargnames, proallargtypes, proargmodes) WITH ORDINALITY AS a (name, type, mode, n) WHERE oid = 'kvfdw_compact(regclass, boolean)'::regprocedure), 'table regclass, sorted boolean, moved_bytes bigint, freed_bytes bigint, waiting_for text', 'kvfdw_compact names its arguments and columns');
 SELECT columns_are('kvfdw_stat_compact', ARRAY['relid', 'shard', 'pid', 'phase', 'moved_bytes', 'to_move_bytes']);
 SELECT table_privs_are('kvfdw_stat_compact', 'public', ARRAY['SELECT']);
+SELECT columns_are('kvfdw_stat_shards', ARRAY['relid', 'generation', 'shard', 'position', 'entries', 'value_file_bytes', 'live_bytes', 'unsorted_bytes', 'delta_bytes', 'runs']);
+SELECT table_privs_are('kvfdw_stat_shards', 'public', ARRAY['SELECT']);
 SELECT columns_are('kvfdw_stat_progress', ARRAY['pid', 'datid', 'datname', 'relid', 'command', 'phase', 'shard', 'unit', 'done', 'total', 'started']);
 SELECT table_privs_are('kvfdw_stat_progress', 'public', ARRAY['SELECT']);
 SELECT has_function('kvfdw_check', ARRAY['regclass']);

@@ -7,6 +7,7 @@
 #ifndef KV_SCAN_INTERNAL_H
 #define KV_SCAN_INTERNAL_H
 
+#include "nodes/bitmapset.h"
 #include "utils/snapshot.h"
 
 #include "engine/base/types.h"
@@ -117,6 +118,8 @@ struct KvScan
 	MemoryContext batch_context;	/* one batch's keys and values; of a single key the scan's own */
 	KvScanStats stats;
 	KvConflicts conflicts;		/* for view, at SERIALIZABLE */
+	bool		notes_shards;
+	Bitmapset  *shards;			/* in which it has looked, if it notes them */
 
 	/* range mode */
 	KvKey		lo;				/* copies; data NULL: unbounded */
@@ -229,6 +232,8 @@ extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
  * kv_shard_value_bytes().
  */
 extern uint64 kv_batch_fill_range(KvScan *scan);
+/* It looks in this shard now; see kv_scan_note_shards. */
+extern void kv_scan_looks_in(KvScan *scan, uint32 shardno);
 /* A value that is in a merge slot, copied; NULL: it must be read.  Shard's lock. */
 extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 									 const KvVersion *version);

@@ -637,6 +637,7 @@ kv_batch_fill_range(KvScan *scan)
 		*(scan->backward ? &bounds.hi : &bounds.lo) = scan->from;
 	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, KV_BATCH_BYTES);
 	scan->shardno = keys.shardno;
+	kv_scan_looks_in(scan, keys.shardno);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	finished = take_rows(scan, &keys);
 	if (scan->want_values)

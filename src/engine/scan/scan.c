@@ -260,6 +260,32 @@ kv_scan_stats(KvScan *scan)
 }
 
 void
+kv_scan_note_shards(KvScan *scan)
+{
+	scan->notes_shards = true;
+}
+
+void
+kv_scan_looks_in(KvScan *scan, uint32 shardno)
+{
+	MemoryContext old;
+
+	if (!scan->notes_shards)
+		return;
+	old = MemoryContextSwitchTo(scan->context);
+	scan->shards = bms_add_member(scan->shards, shardno);
+	MemoryContextSwitchTo(old);
+}
+
+void
+kv_scan_shards(const KvScan *scan, uint32 *met, uint32 *all)
+{
+	/* those that it has met may have been split meanwhile, or joined */
+	*all = kv_store_nshards(scan->store);
+	*met = Min((uint32) bms_num_members(scan->shards), *all);
+}
+
+void
 kv_scan_end(KvScan *scan)
 {
 	forget_position(scan);
@@ -276,6 +302,7 @@ kv_scan_end(KvScan *scan)
 		pfree(scan->conflicts.xids);
 	if (scan->rows)
 		pfree(scan->rows);
+	bms_free(scan->shards);
 	pfree(scan);
 }
 
@@ -320,8 +347,11 @@ fill_points(KvScan *scan)
 	{
 		int			n = Min(scan->nkeys - scan->next_key, scan->batch_rows - scan->nrows);
 
+		n = Min(n, KV_FOUND_TOGETHER);
+		for (int i = 0; i < n && scan->notes_shards; i++)
+			kv_scan_looks_in(scan, kv_route(scan->store, scan->keys[scan->next_key + i]).shardno);
 		if (n > 1)
-			find_together(scan, Min(n, KV_FOUND_TOGETHER));
+			find_together(scan, n);
 		else
 			find_alone(scan);
 	}
