@@ -4,7 +4,8 @@
  *
  * Checks the CRC of every run page, the order of every run, every batch of the
  * key logs, that each key lies in its shard, every value that a run or a
- * delta names against its entry's CRC, and that chunks and lists of chunks agree.  Problems are reported one by one; the
+ * delta names against its entry's CRC, that no two of these have bytes in common (I 13), and that
+ * chunks and lists of chunks agree.  Problems are reported one by one; the
  * check goes on behind each.  It takes no lock for longer than copying a few
  * entries, so it may run beside writers; a freeze that replaces a run in the
  * middle makes it look at that shard again.
@@ -14,9 +15,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "utils/memutils.h"
+#include "utils/tuplesort.h"
 
+#include "compat.h"
 #include "engine/base/area.h"
 #include "engine/base/key.h"
 #include "engine/base/progress.h"
@@ -44,7 +51,16 @@ typedef struct KvCheck
 	void	   *arg;
 	uint64		problems;
 	MemoryContext context;		/* one batch of values */
+	Tuplesortstate *places;		/* KvPlaced, of all shards */
 } KvCheck;
+
+/* Where an entry has its value: a bytea of this, so big-endian, is what is sorted. */
+typedef struct KvPlaced
+{
+	uint64		address;
+	uint32		len;
+	uint32		key_hash;
+} KvPlaced;
 
 typedef struct KvCheckEntry
 {
@@ -81,6 +97,57 @@ is_in_list(KvCheck *check, KvAddress address, Size len)
 	return address + len <= end;
 }
 
+static void
+note_place(KvCheck *check, const KvCheckEntry *entry)
+{
+	KvPlaced	placed = {
+		.address = pg_hton64(KV_LOCATION_ADDRESS(entry->version.location)),
+		.len = pg_hton32(entry->version.len),
+		.key_hash = hash_bytes(entry->key, entry->keylen)
+	};
+	union
+	{
+		int32		aligned;
+		char		bytes[VARHDRSZ + sizeof(KvPlaced)];
+	}			room;
+
+	if (entry->version.len == 0)
+		return;
+	SET_VARSIZE(&room, sizeof(room.bytes));
+	memcpy(VARDATA(&room), &placed, sizeof(placed));
+	tuplesort_putdatum(check->places, PointerGetDatum(&room), false);
+}
+
+/*
+ * An address is given out once, whatever has been moved while others were looked at: so of two entries
+ * of any shards none has bytes of the other's value, but that an entry may have been met twice.
+ */
+static void
+check_places(KvCheck *check)
+{
+	KvPlaced	before = {0};
+	uint64		end = 0;		/* of all so far */
+	Datum		datum;
+	bool		isnull;
+
+	tuplesort_performsort(check->places);
+	while (kv_tuplesort_getdatum(check->places, &datum, &isnull))
+	{
+		KvPlaced	placed;
+		uint64		address;
+
+		CHECK_FOR_INTERRUPTS();
+		memcpy(&placed, VARDATA(DatumGetPointer(datum)), sizeof(placed));
+		pfree(DatumGetPointer(datum));
+		address = pg_ntoh64(placed.address);
+		if (address < end && memcmp(&placed, &before, sizeof(placed)) != 0)
+			report_problem(check, kv_path_value(&check->store->key, kv_file_of(address)),
+						   kv_offset_of(address), "value has bytes of another one's");
+		end = Max(end, address + pg_ntoh32(placed.len));
+		before = placed;
+	}
+}
+
 /* Read one value and compare it with its entry, wherever that says now that it is (I 16). */
 static void
 check_value(KvCheck *check, const KvCheckEntry *entry)
@@ -89,6 +156,7 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 	KvVersion	version = entry->version;
 	KvKey		key = {entry->key, entry->keylen};
 
+	note_place(check, entry);
 	for (;;)
 	{
 		KvLocation	location = version.location;
@@ -474,6 +542,8 @@ check_store(KvCheck *check)
 		check_chunks(check);
 	}
 	kv_progress_shard(-1);
+	kv_progress_phase("places");
+	check_places(check);
 	kv_progress_phase("directory");
 	check_directory(check);
 }
@@ -486,6 +556,8 @@ kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 
 	check.context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw check",
 										  ALLOCSET_DEFAULT_SIZES);
+	check.places = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
+										 maintenance_work_mem, NULL, TUPLESORT_NONE);
 	kv_progress_begin(&outer, KV_PROGRESS_CHECK, store->key.dboid, store->key.relid, 0, NULL,
 					  kv_store_row_estimate(store));
 	PG_TRY();
@@ -497,5 +569,6 @@ kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 		kv_progress_end(&outer);
 	}
 	PG_END_TRY();
+	tuplesort_end(check.places);
 	MemoryContextDelete(check.context);
 }

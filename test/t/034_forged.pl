@@ -180,6 +180,28 @@ unlike(substr(slurp_file($node->logfile), $log_from), qr/terminated by signal|PA
 for my $name (sort keys %records) { damaged($name); }
 is($node->safe_psql('postgres', 'SELECT k, v FROM sound ORDER BY k'), "1|before\n2|after", 'a table beside them is whole');
 recovers($_) for sort keys %records;
+
+# ---- a run whose second entry has its value where the first one has (I 13) ----
+
+create('run_twice', "shards '1'");
+$node->safe_psql('postgres', q{INSERT INTO run_twice SELECT g, repeat('v', 100) FROM generate_series(1, 50) g; SELECT kvfdw_freeze('run_twice')});
+is(kv_check_clean($node, 'run_twice'), '', 'a run is sound');
+$node->stop;
+{
+	my ($file) = grep { m{/$oid{run_twice}/\d+/.*\.run$} } kv_files($node);
+	my $bytes = slurp_file("$data/kvfdw/$file");
+	my $identity = substr($bytes, 8, 28) . pack('LQ', 0, 0);
+	my $n = unpack('S', substr($bytes, 4096 + 4, 2));
+	die "$file is not as expected" unless $n == 50 && unpack('L', substr($bytes, 4096, 4)) == crc32c($identity . substr($bytes, 4100, 4092));
+	substr($bytes, 4096 + 16 + 8 * $n + 8, 8) = substr($bytes, 4096 + 16 + 8 * $n, 8);
+	substr($bytes, 4096, 4) = pack('L', crc32c($identity . substr($bytes, 4100, 4092)));
+	write_file("$data/kvfdw/$file", $bytes);
+}
+$node->start;
+like($node->safe_psql('postgres', q{SELECT string_agg(problem, ', ') FROM kvfdw_check('run_twice')}), qr/value has bytes of another one's/, 'two entries of one value are found by kvfdw_check');
+damaged('run_twice', 'SELECT v FROM run_twice');
+recovers('run_twice');
+is(kv_check_clean($node, 'run_twice'), '', 'and sound again');
 $node->stop('immediate');
 
 # ---- records that name no table ----
