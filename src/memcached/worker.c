@@ -43,7 +43,7 @@
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
 #define DOZE_MS			10		/* so long after a turn nothing but clients is looked at, who mostly come sooner */
-#define AWAKE_US		50		/* … and so long without sleeping … */
+#define AWAKE_US		120		/* … and so long without sleeping, though the client must be woken first … */
 #define VAIN_PASSES		32		/* … but not so many times after it was in vain */
 #define HELPERS_US		(10 * USECS_PER_SEC)	/* so long after the start the processes that help should run */
 #define GET_LINE		((size_t) 1024 * 1024)
