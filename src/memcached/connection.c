@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 
 #define FIRST_BUFFER	((size_t) 16 * 1024)
+#define SPARE_BUFFERS	64		/* of that size: each request takes one and gives it back */
 #define LEAST_ROOM		((size_t) 4 * 1024) /* for one read */
 #define MAX_ACCEPTED	64		/* at once */
 #define SAID_ROOM		((size_t) 64 * 1024)
@@ -48,6 +49,8 @@ static int	most_connections;
 static MemoryContext context;
 static size_t in_memory = 0;	/* bytes of all buffers of one kind, … */
 static size_t out_memory = 0;	/* … and of the other */
+static char *spare[SPARE_BUFFERS];	/* buffers that nobody has */
+static int	nspare = 0;
 static KvMcConnection *favoured = NULL;
 static bool some_starve = false;	/* some connection is starved … */
 static bool room_made = false;	/* … and there may be room for it now */
@@ -141,11 +144,28 @@ may_have(KvMcConnection *conn, size_t more)
 	return favoured == conn;
 }
 
+/* NULL: there is no memory. */
+static char *
+take_bytes(size_t size)
+{
+	if (size == FIRST_BUFFER && nspare > 0)
+		return spare[--nspare];
+	return MemoryContextAllocExtended(context, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+}
+
+static void
+give_bytes(char *data, size_t size)
+{
+	if (size == FIRST_BUFFER && nspare < SPARE_BUFFERS)
+		spare[nspare++] = data;
+	else if (data != NULL)
+		pfree(data);
+}
+
 static void
 free_buffer(KvMcBuffer *buffer)
 {
-	if (buffer->data != NULL)
-		pfree(buffer->data);
+	give_bytes(buffer->data, buffer->size);
 	count_memory(buffer, -(ssize_t) buffer->size);
 	buffer->data = NULL;
 	buffer->size = buffer->begin = buffer->end = 0;
@@ -160,15 +180,13 @@ make_room(KvMcBuffer *buffer, size_t size)
 
 	if (size > buffer->size)
 	{
-		char	   *data = MemoryContextAllocExtended(context, size,
-													 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+		char	   *data = take_bytes(size);
 
 		if (data == NULL)
 			return false;
 		if (used > 0)
 			memcpy(data, buffer->data + buffer->begin, used);
-		if (buffer->data != NULL)
-			pfree(buffer->data);
+		give_bytes(buffer->data, buffer->size);
 		count_memory(buffer, (ssize_t) size - (ssize_t) buffer->size);
 		buffer->data = data;
 		buffer->size = size;

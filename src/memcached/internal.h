@@ -33,6 +33,9 @@
 
 #define KV_MC_MAX_WORKERS	64
 
+/* Of memory contexts that are reset after each turn: most turns find all that they need in what is kept. */
+#define KV_MC_TURN_SIZES	(Size) 64 * 1024, (Size) 64 * 1024, ALLOCSET_DEFAULT_MAXSIZE
+
 /* ---- settings (start.c) ---- */
 
 typedef enum KvMcCommit

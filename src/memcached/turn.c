@@ -732,7 +732,7 @@ attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspec
 	if (attempt_context == NULL)
 	{
 		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached turn",
-												ALLOCSET_DEFAULT_SIZES);
+												KV_MC_TURN_SIZES);
 		next_number = GetCurrentTimestamp();
 	}
 	hold_upto = InvalidXLogRecPtr;

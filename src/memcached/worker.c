@@ -144,7 +144,7 @@ begin(int number)
 	(void) mallopt(M_TRIM_THRESHOLD, KEPT_MEMORY);
 #endif
 	turn.context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached requests",
-										 ALLOCSET_DEFAULT_SIZES);
+										 KV_MC_TURN_SIZES);
 	turn.tasks = MemoryContextAlloc(TopMemoryContext, MAX_TASKS * sizeof(KvMcTask *));
 	pgstat_report_appname("kvfdw memcached");
 	pgstat_report_activity(STATE_IDLE, NULL);
