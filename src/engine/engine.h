@@ -114,7 +114,8 @@ extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
 							  SubTransactionId created_in);
 
 /*
- * False: kv_store_open would recover the table's store, or, *opening, wait for a process that does.
+ * False: kv_store_open would recover the table's store, or, *opening, wait for a process that does.  One
+ * that was made since the start has nothing to recover.
  * The caller holds a lock on the relation.
  */
 extern bool kv_store_is_ready(Oid dboid, Oid relid, bool *opening);

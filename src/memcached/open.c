@@ -5,13 +5,15 @@
  * After a crash, and on a standby, the first use of a table recovers it, which may take
  * long.  The loop does not wait for that (M 2): a process that lives for one table does it,
  * and requests are parked meanwhile, also where no such process can be had now: another
- * attempt may have one, and the maintainer recovers all tables, one after the other.
+ * attempt may have one, and the maintainer recovers all tables, one after the other.  Not
+ * those that a standby learns of later: these the loop recovers itself then.
  */
 #include "memcached/internal.h"
 
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -70,8 +72,11 @@ lives(BackgroundWorkerHandle *process)
 	return status == BGWH_NOT_YET_STARTED || status == BGWH_STARTED;
 }
 
-/* Nobody recovers the table: have it done, if the last process for it has ended, or never was. */
-static void
+/*
+ * Nobody recovers the table: have it done, if the last process for it has ended, or never was.  False:
+ * there is nobody to do it.
+ */
+static bool
 have_opened(Oid relid)
 {
 	TimestampTz now = GetCurrentTimestamp();
@@ -84,7 +89,7 @@ have_opened(Oid relid)
 		{
 			place = &asked[i];
 			if (lives(place->process) || (now >= place->at && now - place->at < AGAIN_US))
-				return;
+				return true;
 			break;
 		}
 		if (asked[i].at < place->at)
@@ -92,10 +97,11 @@ have_opened(Oid relid)
 	}
 	process = start_process(relid);
 	if (process == NULL)
-		return;
+		return !RecoveryInProgress();
 	if (place->process != NULL)
 		pfree(place->process);
 	*place = (KvMcAsked) {.relid = relid, .at = now, .process = process};
+	return true;
 }
 
 bool
@@ -105,9 +111,7 @@ kv_mc_table_ready(Oid relid)
 
 	if (kv_store_is_ready(MyDatabaseId, relid, &opening))
 		return true;
-	if (!opening)
-		have_opened(relid);
-	return false;
+	return !opening && !have_opened(relid);
 }
 
 void

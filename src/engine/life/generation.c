@@ -445,6 +445,10 @@ kv_store_is_ready(Oid dboid, Oid relid, bool *opening)
 		return true;
 	state = pg_atomic_read_u32(&store->state);
 	*opening = state == KV_STORE_OPENING;
+	/* made since the start and never opened, as by TRUNCATE: there is nothing to recover */
+	if (state == KV_STORE_CLOSED && store->shape.creator_incarnation != 0 &&
+		store->shape.creator_incarnation == kv_writing_incarnation())
+		return true;
 	return state != KV_STORE_CLOSED && state != KV_STORE_OPENING;
 }
 
