@@ -12,11 +12,19 @@
 
 #define FIRST_RETRY_US	1000
 #define LAST_RETRY_US	16000
+#define KNOWN_XIDS		64
 #define MOST_WAIT_US	(2 * USECS_PER_SEC)	/* what a refused connection is held for, and more */
 
 bool		kv_mc_any_waits = false;
 
 static TimestampTz next_wake = 0;	/* if some connection waits */
+
+/* Transactions that were looked at in this wake. */
+static struct
+{
+	TransactionId xid;
+	bool		running;
+}			known[KNOWN_XIDS];
 
 static const char *
 obstacle_message(KvMcObstacle obstacle)
@@ -100,6 +108,20 @@ unpark(KvMcConnection *conn)
 	conn->waits_for = InvalidTransactionId;
 }
 
+/* Does it run?  Many may be parked for one, so what is known of it counts for all in one wake. */
+static bool
+is_running(TransactionId xid)
+{
+	int			i = xid % KNOWN_XIDS;
+
+	if (known[i].xid != xid)
+	{
+		known[i].running = TransactionIdIsInProgress(xid);
+		known[i].xid = xid;
+	}
+	return known[i].running;
+}
+
 static void
 wake_parked(KvMcConnection *conn, TimestampTz now)
 {
@@ -108,7 +130,7 @@ wake_parked(KvMcConnection *conn, TimestampTz now)
 	if (conn->retry_at > now && conn->retry_at - now <= MOST_WAIT_US)
 		kv_mc_wake_at(conn->retry_at);
 	else if (TransactionIdIsValid(conn->waits_for) &&
-			 TransactionIdIsInProgress(conn->waits_for) &&
+			 is_running(conn->waits_for) &&
 			 !kv_mc_parked_for(conn, kv_mc_lock_timeout_ms, now))
 		kv_mc_wake_at(now + FIRST_RETRY_US);
 	else
@@ -124,6 +146,7 @@ kv_mc_wake(TimestampTz now)
 	if (!kv_mc_any_waits || (now < next_wake && next_wake - now <= MOST_WAIT_US))
 		return;
 	kv_mc_any_waits = false;
+	memset(known, 0, sizeof(known));
 	dlist_foreach_modify(iter, &kv_mc_connections)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
