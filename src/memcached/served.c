@@ -50,22 +50,42 @@ static const char *const default_columns[] = {"value", "flags", "expires"};
 
 /* ---- the list ---- */
 
-static void
-relcache_callback(Datum arg, Oid relid)
+/* Something may be different about the table, or about any.  False: it is none of those in the list. */
+static bool
+check_again(Oid relid)
 {
+	bool		found = false;
+
 	for (int i = 0; i < ntables; i++)
 	{
 		if (OidIsValid(relid) && tables[i]->relid != relid)
 			continue;
 		tables[i]->checked = false;
 		tables[i]->changes++;
+		found = true;
+	}
+	return found;
+}
+
+static void
+relcache_callback(Datum arg, Oid relid)
+{
+	if (check_again(relid))
+	{
 		/* it may have another owner */
 		listed = false;
 		list_changes++;
 	}
 }
 
-/* A domain, a schema, or who owns or is a member of what. */
+/* A domain perhaps; or any new table, for it has a type: the list has nothing of that. */
+static void
+type_callback(Datum arg, int cacheid, uint32 hash)
+{
+	(void) check_again(InvalidOid);
+}
+
+/* A schema, or who owns or is a member of what. */
 static void
 surroundings_callback(Datum arg, int cacheid, uint32 hash)
 {
@@ -86,8 +106,8 @@ kv_mc_tables_init(void)
 									ALLOCSET_DEFAULT_SIZES);
 	CacheRegisterRelcacheCallback(relcache_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(FOREIGNTABLEREL, syscache_callback, (Datum) 0);
-	CacheRegisterSyscacheCallback(TYPEOID, surroundings_callback, (Datum) 0);
-	CacheRegisterSyscacheCallback(CONSTROID, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, type_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(CONSTROID, type_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(AUTHOID, surroundings_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, surroundings_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(DATABASEOID, surroundings_callback, (Datum) 0);

@@ -103,6 +103,14 @@ $answers{ mc_line($c) =~ s/^SERVER_ERROR\K.*//r }++ for 1 .. 40 * 4;
 is(join('|', map { "$_ $answers{$_}" } sort keys %answers), '1 40|END 40|SERVER_ERROR 40|VALUE a 0 1 40', 'beside it others are served') or diag explain \%answers;
 mc_ask($c, "mn\r\n");
 cmp_ok(mc_stat($node, 'repeated_turns') - $before, '<=', 2, '... and their turns are not done again for its sake');
+$before = mc_stat($node, 'repeated_turns');
+for (1 .. 5)
+{
+	sql('CREATE TABLE scratch (i int); DROP TABLE scratch');
+	mc_ask($c, "get gone:x\r\n");
+	mc_ask($c, "mn\r\n");
+}
+is(mc_stat($node, 'repeated_turns') - $before, 0, '... also when tables are made that are none of theirs');
 sql('DROP FOREIGN TABLE gone');
 
 # ---- a table that has to be recovered ----
