@@ -104,6 +104,8 @@ kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now)
 	}			recent[RECENT_NOTES];	/* it may be read again before it has gone */
 	int			i = hash % RECENT_NOTES;
 
+	if (!table->reaped)
+		return;
 	if (recent[i].hash == hash && recent[i].at == now)
 		return;
 	recent[i].hash = hash;
@@ -152,7 +154,7 @@ kv_mc_expired_watch(const KvMcTable *table)
 	KvMcWatched *place = NULL;
 	KvProbe		probe;
 
-	if (!kv_probe_make(table->table, table->expires, &probe))
+	if (table->reaped && !kv_probe_make(table->table, table->expires, &probe))
 		return;
 	LWLockAcquire(&ring->lock, LW_EXCLUSIVE);
 	ring->dboid = MyDatabaseId;
@@ -161,10 +163,12 @@ kv_mc_expired_watch(const KvMcTable *table)
 		if (ring->watched[i].relid == table->relid)
 			place = &ring->watched[i];
 	}
-	if (place == NULL)
+	if (place == NULL && table->reaped)
 		place = &ring->watched[ring->nwatched++ % MOST_WATCHED];
-	place->relid = table->relid;
-	place->expires = probe;
+	if (place != NULL)
+		place->relid = table->reaped ? table->relid : InvalidOid;
+	if (table->reaped)
+		place->expires = probe;
 	LWLockRelease(&ring->lock);
 }
 

@@ -383,7 +383,8 @@ typedef struct KvMcTable
 	bool		text_key, text_value;
 	const char *reason;			/* why it cannot be served, with its SQLSTATE; NULL: it can */
 	char		reason_text[256];
-	bool		watched;		/* compactions know how its rows expire */
+	bool		watched;		/* compactions know how its rows expire, … */
+	bool		reaped;			/* … if the reaper may delete those that have; it is told of them then */
 
 	int			suspicion;		/* turn.c: of raising errors; 0: there is none */
 
@@ -445,11 +446,11 @@ extern int64 kv_mc_make_room(void);
 
 extern Size kv_mc_expired_size(void);	/* of shared memory, … */
 extern void kv_mc_expired_init(void *memory, bool found);	/* … which begins here, zeroed if it is new */
-/* In a turn: the table has a row that has expired; may be said again and again. */
+/* In a turn: the table has a row that has expired; may be said again and again, and of one that is not reaped. */
 extern void kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now);
 /* The reaper met a row that had been changed since it was looked at: it will look again. */
 extern void kv_mc_expired_again(Oid relid, KvKey key);
-/* Compactions are to note such rows of the table, which is open; again after it was checked. */
+/* Compactions are to note such rows of the table, which is open, if it is reaped; again after it was checked. */
 extern void kv_mc_expired_watch(const KvMcTable *table);
 /* Keys of one table that were noted, palloc'd; returns how many. */
 extern int	kv_mc_expired_take(Oid *relid, KvKey *keys, int most);

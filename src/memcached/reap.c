@@ -209,6 +209,7 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 	int			done = n;
 
 	StartTransactionCommand();
+	kv_mc_counts[KV_MC_COUNT_TURNS]++;
 	table = XactReadOnly ? NULL : open_table(relid, true);
 	if (table != NULL)
 	{

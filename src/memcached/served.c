@@ -436,6 +436,7 @@ open_locked(KvMcTable *table, bool writes)
 	table_close(rel, NoLock);
 	if (!table->watched && table->expires != 0 && table->store != NULL)
 	{
+		table->reaped = kv_mc_table_allows(table, GetUserId(), ACL_SELECT | ACL_DELETE);
 		kv_mc_expired_watch(table);
 		table->watched = true;
 	}

@@ -95,6 +95,14 @@ is(mc_ask($c, "get kept:old\r\n") . mc_ask($c, "get met\r\n"), 'ENDEND', 'rows t
 wait_for('a row to go', sub { keys_left() !~ /met/ });
 pass('... and go for that');
 is(sql('SELECT count(*) FROM kept'), '1', '... but for one that may not be deleted');
+sql("INSERT INTO cache VALUES ('met_again', 0, '2000-01-01', 'x')");
+# of the reaper's transactions, each of which deletes one row here
+sub in_vain { return sql('SELECT turns - reaped FROM kvfdw_stat_memcached WHERE worker IS NULL'); }
+my ($vain, $gone) = (in_vain(), mc_stat($node, 'reaped'));
+is(mc_ask($c, "get kept:old\r\n"), 'END', '... which is read again');
+mc_ask($c, "get met_again\r\n");
+wait_for('what is told to be noticed', sub { mc_stat($node, 'reaped') > $gone });
+is(in_vain(), $vain, '... for which nobody is woken');
 
 SKIP:
 {
