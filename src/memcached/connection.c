@@ -32,6 +32,7 @@
 #define SPARE_BUFFERS	64		/* of that size: each request takes one and gives it back */
 #define LEAST_ROOM		((size_t) 4 * 1024) /* for one read */
 #define MAX_ACCEPTED	64		/* at once */
+#define MOST_DATAGRAMS	64		/* whose requests are not done */
 #define SAID_ROOM		((size_t) 64 * 1024)
 #define SAID_PIECES		256		/* for two of each of 100 large values */
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
@@ -46,6 +47,7 @@ int			kv_mc_nconnections = 0;
 
 static int	epoll = -1;
 static int	most_connections;
+static int	ndatagrams = 0;		/* of kv_mc_nconnections, those that are none */
 static MemoryContext context;
 static size_t in_memory = 0;	/* bytes of all buffers of one kind, … */
 static size_t out_memory = 0;	/* … and of the other */
@@ -230,7 +232,7 @@ add_connection(int fd, const struct sockaddr *address)
 	kv_mc_nconnections++;
 	conn->client = kv_mc_client_add(address);
 	kv_mc_counts[KV_MC_COUNT_CONNECTIONS]++;
-	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
+	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections - ndatagrams);
 }
 
 static void
@@ -247,12 +249,15 @@ close_connection(KvMcConnection *conn)
 	if (conn->datagram == NULL)
 		close(conn->fd);
 	else
+	{
 		pfree(conn->datagram);
+		ndatagrams--;
+	}
 	conn->fd = -1;
 	dlist_delete(&conn->node);
 	dlist_push_tail(&closed, &conn->node);
 	kv_mc_nconnections--;
-	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections);
+	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections - ndatagrams);
 }
 
 void
@@ -260,7 +265,7 @@ kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t le
 {
 	KvMcConnection *conn;
 
-	if (in_memory + length > most_memory() || kv_mc_nconnections >= most_connections)
+	if (in_memory + length > most_memory() || ndatagrams >= MOST_DATAGRAMS)
 		return;					/* it is lost, as datagrams may be */
 	conn = MemoryContextAllocZero(context, sizeof(KvMcConnection));
 	conn->fd = fd;
@@ -271,6 +276,7 @@ kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t le
 	*conn->datagram = *from;
 	dlist_push_tail(&kv_mc_connections, &conn->node);
 	kv_mc_nconnections++;
+	ndatagrams++;
 	if (!make_room(&conn->in, length))
 	{
 		close_connection(conn);
@@ -296,7 +302,7 @@ kv_mc_accept(int listener)
 
 		if (fd < 0)				/* none, or gone, or no descriptor: it is tried again */
 			return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-		if (kv_mc_nconnections >= most_connections || connections_of_all() >= kv_mc_max_connections)
+		if (kv_mc_nconnections - ndatagrams >= most_connections || connections_of_all() >= kv_mc_max_connections)
 		{
 			kv_mc_counts[KV_MC_COUNT_REJECTED]++;
 			(void) send(fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -211,6 +211,30 @@ send $d, $_, 0 for '', 'x', 'x' x 8, pack('nnnn', 5, 1, 2, 0) . "get u\r\n", pac
 is(datagram(6, "\x80\x0a" . "\0" x 22), "\x81\x0a" . "\0" x 22, 'garbage disturbs nobody, and the binary protocol is there');
 is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker = 0'), '1', 'nothing of them is left');
 
+$_->quit for $s, $reader;
+
+# datagrams whose requests have to wait leave room for connections, and for each other
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_max_connections = 40; ALTER SYSTEM SET kvfdw.memcached_lock_timeout = '100s'");
+$node->restart;
+mc_wait($node);
+$c = mc_connect($node);
+set('counter', 0);
+$s = $node->background_psql('postgres');
+$s->query_safe("BEGIN; SELECT key FROM cache WHERE key = 'counter' FOR UPDATE");
+my $parked = mc_stat($node, 'parked');
+for my $i (1 .. 100) { send $d, pack('nnnn', 1000 + $i, 0, 1, 0) . "incr counter 1\r\n", 0; }
+wait_for('them to be parked', sub { mc_stat($node, 'parked') >= $parked + 64 });
+is(mc_ask(mc_connect($node), "mn\r\n"), 'MN', 'datagrams whose requests have to wait leave room for connections');
+is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker = 0') <= 2, 1, '... and are none');
+$s->quit;
+wait_for('them to be done', sub { scalar(mc_get($c, 'counter')) == 64 });
+is(mc_stat($node, 'parked') - $parked, 64, '... and are not too many themselves');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_max_connections; ALTER SYSTEM RESET kvfdw.memcached_lock_timeout');
+$node->restart;
+mc_wait($node);
+$c = mc_connect($node);
+1 while IO::Select->new($d)->can_read(0) && defined recv $d, my $late, 65536, 0;
+
 # ---- connections ----
 my @idle = map { mc_connect($node) } 1 .. 500;
 like(mc_ask($idle[-1], "version\r\n"), qr/^VERSION/, 'many connections');
@@ -234,7 +258,6 @@ SKIP:
 	}
 }
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
-$_->quit for $s, $reader;
 
 # ---- the end of the server ----
 my ($end, $answer) = (time + 60, 1);
