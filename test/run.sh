@@ -11,6 +11,7 @@
 #   ADMISSION=2        all of it under admission with so many slots, for superusers too
 #   PASSES=on          all of it while all tables are compacted all the time
 #   SPLITS=on          all of it while shards are split and cut all the time
+#   TIER=1             differential and concurrent with a second tier of 2 MB behind a recent ring of 1 MB
 #   CHUNK_KB=64        all of it with the smallest value files of so many kB
 #   COMPACT=1          merges of all runs move what lies in closed value files
 #   STATEMENTS=20000   statements of the differential test
@@ -54,12 +55,18 @@ seeded_server() # seed
 {
 	local caches=(2MB 512kB 512kB 2MB) methods=(auto auto sync sync)
 	echo "# kvfdw.range_cache = ${caches[$1 % 4]}, kvfdw.io_method = ${methods[$1 % 4]}"
+	local tier=()
+	[ -z "${TIER:-}" ] || tier=("kvfdw.recent_cache = 1MB" "kvfdw.value_cache = 1MB" "kvfdw.tier_path = '$KV_RUN/kv.tier'" "kvfdw.tier_size = 2MB")
 	# with so few windows scans are in each other's way all the time: they are not to wait long for it
-	server "kvfdw.range_cache = '${caches[$1 % 4]}'" "kvfdw.io_method = ${methods[$1 % 4]}" "kvfdw.range_wait = 1s"
+	server "kvfdw.range_cache = '${caches[$1 % 4]}'" "kvfdw.io_method = ${methods[$1 % 4]}" "kvfdw.range_wait = 1s" "${tier[@]}"
 }
 
-# How much of it was used.
-range_cache() { kv_psql -At -c "SELECT '# range cache: ' || row_to_json(s) FROM kvfdw_stat_range_cache s"; }
+# How much of it was used, and of the second tier.
+range_cache()
+{
+	kv_psql -At -c "SELECT '# range cache: ' || row_to_json(s) FROM kvfdw_stat_range_cache s"
+	[ -z "${TIER:-}" ] || kv_psql -At -c "SELECT '# second tier: ' || row_to_json(s) FROM kvfdw_stat_tier s"
+}
 
 regress()
 {

@@ -17,6 +17,8 @@
 # table is written in each transaction too, and a standby follows.
 #
 # With MOVES=on a session sends tables from tablespace to tablespace all the time; in the end these can be dropped.
+# With TIER=1 a small second tier is behind the recent ring; some rounds end with the sessions
+# alone, or with a clean stop, after which it is found again.
 use strict;
 use warnings;
 no warnings qw(portable);    # 64-bit hex
@@ -462,7 +464,8 @@ sub compare
 
 		# The same by single lookups, present and absent keys.
 		my @keys = keys %{ $rows{$t} };
-		@keys = map { $keys[ rand @keys ] } 1 .. 20 if @keys > 20;
+		my $some = $ENV{TIER} ? 300 : 20;
+		@keys = map { $keys[ rand @keys ] } 1 .. $some if @keys > $some;
 		push @keys, map { writer_key($t, int(rand $writers), int(rand 300)) } 1 .. 10;
 		for my $key (@keys)
 		{
@@ -602,7 +605,7 @@ sub play
 	my ($round) = @_;
 	my $seed = $round->{seed} + 1000;    # and + 1 … the writers', + 500 … the readers'
 	srand $seed;
-	my @victims = ('postmaster', 'postmaster', 'backend', 'backend', 'worker', 'worker', 'other', @points ? ('stop point') x 5 : ());
+	my @victims = ('postmaster', 'postmaster', 'backend', 'backend', 'worker', 'worker', 'other', @points ? ('stop point') x 5 : (), $ENV{TIER} ? ('nobody', 'nobody', 'stop', 'stop', 'stop') : ());
 	my $victim = $victims[ rand @victims ];
 	my $point = @points ? $points[ rand @points ] : '';
 	my $delay = 0.1 + rand(1.5);
@@ -649,6 +652,12 @@ sub play
 		$again = 0;
 		query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
 		$story = 'sessions terminated';
+	}
+	elsif ($victim eq 'stop')
+	{
+		$again = 0;
+		system("pg_ctl -D '$dir/data' -m fast -t 120 -w stop >>'$dir/commands.log' 2>&1");
+		$story = 'clean stop';
 	}
 	elsif ($victim eq 'disk') { $story = lose_disk() }
 	elsif ($victim eq 'postmaster')
@@ -732,8 +741,8 @@ sub play
 	# The other I/O method next time, where this round ended with a restart.
 	if (!@wrong) { configure('kvfdw.io_method' => rand() < 0.5 ? 'auto' : 'sync') }
 	else { push @wrong, "repeat its choices on fresh tables: torture.pl --rounds 1 --seed $round->{seed}" }
-	return (sprintf('%s; %d transactions acknowledged, %d failed, %d of %d with COMMIT under way survived, %d rows',
-			$story, $acknowledged, $errors, $survived, $in_flight, sum0(map { scalar keys %{ $rows{$_} } } @tables)), @wrong);
+	return (sprintf('%s; %d transactions acknowledged, %d failed, %d of %d with COMMIT under way survived, %d rows%s',
+			$story, $acknowledged, $errors, $survived, $in_flight, sum0(map { scalar keys %{ $rows{$_} } } @tables), tier_story()), @wrong);
 }
 
 my $failed = campaign(about => "$writers writers, stop points: @points", play => \&play);

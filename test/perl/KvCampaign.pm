@@ -14,7 +14,7 @@ use Storable qw(store retrieve);
 use Time::HiRes qw(sleep time clock_gettime CLOCK_MONOTONIC);
 
 our @EXPORT = qw(options %contest campaign contest launch collect now server_make server_start server_kill server_return
-	server_process postmaster alive query table_of_kind kvfdw_problems places_make places_leave keep_moving);
+	server_process postmaster alive query tier_settings tier_story table_of_kind kvfdw_problems places_make places_leave keep_moving);
 
 # What contest and --seconds need of the command line.
 our %contest = ('seconds=i' => undef, 'round-seconds=f' => 10, 'clients=i' => 8, 'kills=i' => 1);
@@ -155,13 +155,29 @@ sub server_make
 		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
 		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
 		($ENV{PASSES} ? ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
-		($ENV{MOVES} ? ('kvfdw.test_space_look' => '200ms') : ()), %settings);
+		($ENV{MOVES} ? ('kvfdw.test_space_look' => '200ms') : ()), tier_settings($dir), %settings);
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;
 	print $conf "$_ = '$settings{$_}'\n" for sort keys %settings;
 	close $conf;
 	$SIG{INT} = $SIG{TERM} = sub { exit 1 };
 	server_start() or die "the server did not start, see $log\n";
 	query('CREATE EXTENSION kvfdw') // die "the extension cannot be created, see $log\n";
+}
+
+# With TIER=1 what leaves a small recent ring goes to a small second tier in $where, and is found again after a clean stop.
+sub tier_settings
+{
+	my ($where, $size) = @_;
+	return if !$ENV{TIER};
+	return ('kvfdw.recent_cache' => '1MB', 'kvfdw.tier_path' => "$where/kv.tier", 'kvfdw.tier_size' => $size // '2MB', max_worker_processes => 32);
+}
+
+# What the tier has done since the server started.
+sub tier_story
+{
+	return '' if !$ENV{TIER};
+	my $is = query(q{SELECT format('tier: %s of %s frames, %s entered, %s dropped, %s values read', used, frames, entered, dropped, hits) FROM kvfdw_stat_tier}) // ['no tier'];
+	return "; $is->[0]";
 }
 
 END

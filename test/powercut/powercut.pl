@@ -7,7 +7,7 @@
 # A table that clients of memcached write in mode "on" has what was acknowledged to them.
 #
 #   powercut.pl [--cuts N] [--seconds N] [--seed N] [--level LEVEL,…] [--clients N] [--async N]
-#               [--registers N] [--disk MEGABYTES] [--control fsync|barrier|data_sync] [--dir DIRECTORY]
+#               [--registers N] [--disk MEGABYTES] [--control fsync|barrier|data_sync|tier_check] [--dir DIRECTORY]
 #
 # Started by run.sh, as root in a mount namespace of its own.  A server on a
 # recorded disk is written by concurrent sessions for --seconds; then the disk is
@@ -19,8 +19,13 @@
 #
 # With MOVES=on tables are sent from tablespace to tablespace of that disk all the time.
 #
+# With TIER=1 there is a second tier that the power cuts do not meet: after each the server
+# finds what was there when the recorded life ended, as it would after a clean stop, though
+# the disk is set back to before, and places are then written again with other values.
+#
 # A control breaks durability while the disk is recorded, and fails unless
-# acknowledged transactions are seen to be lost.
+# acknowledged transactions are seen to be lost.  The control tier_check has the second
+# tier's bytes believed after the cuts, and fails unless wrong values are seen.
 use strict;
 use warnings;
 use FindBin;
@@ -36,6 +41,8 @@ use Time::HiRes qw(sleep time);
 
 my $option = options('powercut', 'cuts=i' => 100, 'seconds=f' => 20, 'level=s' => 'full,keys,none', 'clients=i' => 8, 'async=i' => 2, 'registers=i' => 3, 'disk=i' => 2048,
 	'control=s' => '');
+my $blind = $option->{control} eq 'tier_check';    # what else than transactions is to be lost …
+die "tier_check needs TIER=1\n" if $blind && !$ENV{TIER};
 my $again = 20;        # one of so many cuts is followed by others
 my $more_cuts = 4;     # by so many
 
@@ -43,7 +50,8 @@ my $more_cuts = 4;     # by so many
 my %controls = (
 	fsync     => [ 'heap', fsync          => 'off' ],
 	barrier   => [ 'full', 'kvfdw.skip'   => 'barrier' ],
-	data_sync => [ 'keys', 'kvfdw.skip'   => 'data_sync' ]);
+	data_sync => [ 'keys', 'kvfdw.skip'   => 'data_sync' ],
+	tier_check => [ 'full' ]);
 my ($victim, %broken) = $option->{control} ? @{ $controls{ $option->{control} } // die "there is no control '$option->{control}'\n" } : '';
 
 my $dir = $option->{dir};
@@ -63,7 +71,7 @@ my @registers;              # what clients of memcached have written in the firs
 our $registers_at;          # … and the size of its log at the cut
 my @kvfdw = grep { $tables{$_}{level} ne 'heap' } sort keys %tables;
 my @moving = $ENV{MOVES} ? ('cache', grep { $tables{$_}{level} =~ /full|keys/ } @kvfdw) : ();
-my %total = (cuts => 0, lost => 0, late => 0, failed => 0, missing => 0, warnings => 0, sent => 0);
+my %total = (cuts => 0, lost => 0, late => 0, failed => 0, missing => 0, warnings => 0, sent => 0, frames => 0, hits => 0, other => 0);
 my $work = KvWorkload->new(seed => $option->{seed}, tables => \%tables, sessions => $option->{clients}, async => $option->{async});
 
 # ---- the server ----
@@ -81,10 +89,40 @@ sub start
 	open my $uuid, '<', '/proc/sys/kernel/random/uuid' or die $!;
 	chomp($settings{'kvfdw.boot_id'} = <$uuid>) if $ENV{KV_BOOT_ID};
 	unlink "$data/postmaster.pid";    # its process may seem to live, where pids are few
-	return server("pg_ctl -D '$data' -l '$log' -t 120 -w -o '@{[ map { qq(-c $_=$settings{$_}) } sort keys %settings ]}' start");
+	my $tier = tier_again();
+	$settings{'kvfdw.skip'} = 'tier_check' if $tier && $blind;
+	return (!$tier || tier_found()) if server("pg_ctl -D '$data' -l '$log' -t 120 -w -o '@{[ map { qq(-c $_=$settings{$_}) } sort keys %settings ]}' start");
+	return 0;
 }
 
-sub stop { return server("pg_ctl -D '$data' -m immediate -t 60 -w stop") }
+sub stop { return server("pg_ctl -D '$data' -m " . ($_[0] // 'immediate') . ' -t 60 -w stop') }
+
+# ---- the second tier, with TIER=1 ----
+
+my ($tier, $note) = ("$dir/kv.tier", "$data/kvfdw/warm");
+
+# Keeps it as a clean stop has left it, with the note of what is in it.
+sub tier_keep
+{
+	system('cp', '-p', $_->[0], $_->[1]) == 0 or die "the second tier cannot be kept\n" for [ $tier, "$dir/kept.tier" ], [ $note, "$dir/kept.warm" ];
+}
+
+# Has a server that is about to start find it so; false: none was kept.
+sub tier_again
+{
+	return 0 if !-e "$dir/kept.tier";
+	system('cp', '-p', $_->[0], $_->[1]) == 0 or die "the second tier cannot be put back\n" for [ "$dir/kept.tier", $tier ], [ "$dir/kept.warm", $note ];
+	return 1;
+}
+
+# The note goes when it was used.
+sub tier_found
+{
+	for (1 .. 600) { last if !-e $note; sleep 0.1 }
+	my $frames = (query('SELECT used FROM kvfdw_stat_tier') // return 0)->[0];
+	$total{frames} += $frames;
+	return !-e $note;
+}
 
 # The disk as the recorded life finds it.
 sub prepare
@@ -98,7 +136,7 @@ sub prepare
 		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', max_connections => 40, statement_timeout => '120s',
 		shared_buffers => '16MB', min_wal_size => '32MB', max_wal_size => '64MB', 'kvfdw.freeze_delay' => '1s',
 		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
-		max_worker_processes => 32, 'kvfdw.memcached_workers' => $option->{registers} ? 2 : 0, 'kvfdw.memcached_database' => 'postgres',
+		tier_settings($dir, '16MB'), max_worker_processes => 32, 'kvfdw.memcached_workers' => $option->{registers} ? 2 : 0, 'kvfdw.memcached_database' => 'postgres',
 		'kvfdw.memcached_role' => 'web', 'kvfdw.memcached_listen' => '127.0.0.1', 'kvfdw.memcached_port' => $mc_port, 'kvfdw.memcached_lock_timeout' => '100s',
 		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
 		($ENV{PASSES} ? ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
@@ -185,7 +223,9 @@ sub life
 		sleep $seconds;
 	}
 	my $off = -s $records;
-	stop();
+	my $first = $ENV{TIER} && !-e "$dir/kept.tier";
+	stop($first ? 'fast' : 'immediate');
+	tier_keep() if $first;
 	my (undef, @results) = collect(60);
 	push @{ $known[$_] }, @{ $results[$_]{acknowledged} // [] } for 0 .. $#known;
 	push @errors, map { $_->{error} // () } @results;
@@ -255,10 +295,13 @@ sub verify
 		push @wrong, "$t: a key is there twice" if keys %is != @$rows;
 		$found{$t} = \%is;
 		next if @wrong > $problems;
-		my @some = (keys %is)[ 0 .. min(20, scalar keys %is) - 1 ];
+		my @some = (keys %is)[ 0 .. min($ENV{TIER} ? 3000 : 20, scalar keys %is) - 1 ];
 		my $some = answer($session, \@wrong, "SELECT $columns FROM $t WHERE k = ANY ('{" . join(',', @some) . "}')") // next;
-		push @wrong, "$t: the scan and the look-up differ" if grep { my ($k, $v) = split /\|/; $is{$k} ne $v } @$some or @$some != @some;
+		my $differ = @$some != @some || grep { my ($k, $v) = split /\|/; $is{$k} ne $v } @$some;
+		push @wrong, "$t: the scan and the look-up differ" if $differ;
+		$total{other} += $differ ? 1 : 0;
 	}
+	$total{hits} += (answer($session, \@wrong, 'SELECT hits FROM kvfdw_stat_tier') // [0])->[0] if $ENV{TIER};
 	for my $t (@kvfdw)
 	{
 		my $problems = answer($session, \@wrong, "SELECT * FROM kvfdw_check('$t')") // next;
@@ -363,7 +406,7 @@ sub cut
 # ---- the campaign ----
 
 print "seed $option->{seed}, level $option->{level}, $option->{clients} sessions, $option->{async} of them with synchronous_commit off",
-  $option->{control} ? ", control: @{[ %broken ]} must lose transactions" : '', "\n";
+  $blind ? ', control: wrong values of the second tier must be seen' : $option->{control} ? ", control: @{[ %broken ]} must lose transactions" : '', "\n";
 make_path($disk);
 my ($base, $image, $records) = ("$dir/base.img", "$dir/first.img", "$dir/first.records");
 prepare($base);
@@ -393,5 +436,8 @@ my $summary = "$total{cuts} cuts, $total{lost} lost transactions, $total{failed}
 $summary .= "; $total{late} transactions of sessions with synchronous_commit off missing" if $option->{async};
 $summary .= "; $total{missing} rows of tables with wal none missing, $total{warnings} warnings" if grep { $_ eq 'none' } @levels;
 $summary .= "; tables sent to another tablespace $total{sent} times" if @moving;
+$summary .= "; $total{frames} frames of the second tier found again, $total{hits} values read there, other ones in $total{other} tables" if $ENV{TIER};
 print "$summary\n";
+die "the second tier was not read\n" if $ENV{TIER} && !$total{hits};
+exit($total{other} == 0) if $blind;
 exit($option->{control} ? $total{lost} == 0 : $total{failed} > 0);

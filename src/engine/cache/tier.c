@@ -90,7 +90,7 @@ typedef struct KvTier
 } KvTier;
 
 static char *tier_path;
-static int	tier_size_mb;
+static int	tier_size_mb;			/* no less than 2: the writer takes KV_LEAVING_FRAMES at once */
 
 static KvTier *tier;
 static KvFrameRing ring;
@@ -138,7 +138,7 @@ kv_tier_gucs(void)
 							   check_path, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.tier_size",
 							"Size of that file.",
-							NULL, &tier_size_mb, 1024, 16, 16 * 1024 * 1024,
+							NULL, &tier_size_mb, 1024, 2, 16 * 1024 * 1024,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 

@@ -398,7 +398,7 @@ kv_fault_gucs(void)
 							   &stop_setting, "", PGC_SUSET, 0,
 							   check_stop_points, assign_stop_points, NULL);
 	DefineCustomStringVariable("kvfdw.skip",
-							   "Leaves out a step that durability needs.",
+							   "Leaves out a step that durability, or a check, needs.",
 							   NULL, &skip_setting, "", PGC_SIGHUP, 0,
 							   NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.boot_id",
