@@ -326,3 +326,20 @@ CREATE FUNCTION kvfdw_stat_get_shards(
 
 CREATE VIEW kvfdw_stat_shards AS SELECT * FROM kvfdw_stat_get_shards();
 GRANT SELECT ON kvfdw_stat_shards TO PUBLIC;
+
+-- Where values are read, in the order in which it is tried, of all databases; counts since the start or kvfdw_stat_reset().
+CREATE FUNCTION kvfdw_stat_get_tiers(
+	OUT tier text,
+	OUT hits bigint,
+	OUT piece bigint,
+	OUT entered bigint,
+	OUT "left" bigint,
+	OUT dropped bigint,
+	OUT errors bigint,
+	OUT bytes bigint,
+	OUT used bigint)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
+
+CREATE VIEW kvfdw_stat_tiers AS SELECT * FROM kvfdw_stat_get_tiers();
+GRANT SELECT ON kvfdw_stat_tiers TO PUBLIC;

@@ -619,7 +619,25 @@ typedef struct KvTierStats
 
 /* The second tier's counters and present state (cache/tier.c); all 0 if there is none. */
 extern void kv_stat_tier(KvTierStats *stats);
-/* Sets the counters of stores, I/O, range cache and tier to 0; what describes the present stays. */
+#define KV_NO_COUNT	PG_UINT64_MAX	/* a tier has no such number */
+
+/* One tier that values are read from. */
+typedef struct KvTierRow
+{
+	const char *tier;
+	uint64		hits;			/* values read there; of the device: reads */
+	uint64		piece;			/* bytes of what comes and goes as one … */
+	uint64		entered;		/* … so many came … */
+	uint64		left;			/* … and went … */
+	uint64		dropped;		/* … or were to come and did not */
+	uint64		errors;			/* values that were other ones there, and reads that failed */
+	uint64		bytes;			/* that it has room for … */
+	uint64		used;			/* … and that are in use */
+} KvTierRow;
+
+/* Tiers in the order in which they are asked, of all databases. */
+extern void kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg);
+/* Sets the counters of stores, I/O, caches and tiers to 0; what describes the present stays. */
 extern void kv_stat_reset(void);
 
 #endif							/* KV_ENGINE_H */

@@ -18,6 +18,7 @@
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
 uint64
@@ -251,7 +252,73 @@ kv_stat_reset(void)
 	kv_stores_unpin(stores);
 	kv_io_stats_reset();
 	kv_window_stats_reset();
+	kv_slots_stats_reset();
+	kv_block_stats_reset();
+	kv_recent_stats_reset();
 	kv_tier_stats_reset();
+}
+
+/* Sums over the stores that are open. */
+typedef struct KvTierSums
+{
+	uint64		counts[KV_COUNTERS];
+	uint64		value_file_bytes;
+	uint64		live_bytes;
+} KvTierSums;
+
+static void
+add_store(void *arg, const KvStoreStats *stats)
+{
+	KvTierSums *sums = arg;
+
+	for (int i = 0; i < KV_COUNTERS; i++)
+		sums->counts[i] += stats->counts[i];
+	sums->value_file_bytes += stats->value_file_bytes;
+	sums->live_bytes += stats->live_bytes;
+}
+
+/* What reads of value files have failed. */
+static uint64
+failed_reads(void)
+{
+	KvIoStats	kinds[KV_IO_KINDS];
+
+	(void) kv_stat_io(kinds, lengthof(kinds));
+	return kinds[KV_IO_VALUE_READ].errors;
+}
+
+void
+kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg)
+{
+	KvTierSums	sums = {{0}};
+	KvTierRow	slots = {"slots"};
+	KvTierRow	recent = {"recent"};
+	KvTierRow	blocks = {"value cache"};
+	KvTierRow	tier = {"tier"};
+	KvTierRow	device = {"device"};
+
+	kv_stat_stores(InvalidOid, add_store, &sums);
+	slots.hits = sums.counts[KV_COUNT_SLOT_HITS];
+	slots.dropped = slots.errors = KV_NO_COUNT;
+	kv_slots_stats(&slots);
+	recent.hits = sums.counts[KV_COUNT_RECENT_HITS];
+	recent.dropped = KV_NO_COUNT;
+	kv_recent_stats(&recent);
+	blocks.hits = sums.counts[KV_COUNT_CACHE_HITS];
+	blocks.dropped = KV_NO_COUNT;
+	kv_block_stats(&blocks);
+	kv_tier_stats(&tier);
+	device.hits = sums.counts[KV_COUNT_DEVICE_READS];
+	device.piece = device.entered = device.left = device.dropped = KV_NO_COUNT;
+	device.errors = failed_reads();
+	device.bytes = sums.value_file_bytes;
+	device.used = sums.live_bytes;
+
+	each(arg, &slots);
+	each(arg, &recent);
+	each(arg, &blocks);
+	each(arg, &tier);
+	each(arg, &device);
 }
 
 int

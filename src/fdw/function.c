@@ -43,10 +43,12 @@ PG_FUNCTION_INFO_V1(kvfdw_split);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_shards);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_progress);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_tiers);
 
 #define KV_STAT_COLUMNS 43
 #define KV_PROGRESS_COLUMNS 10
 #define KV_SHARD_COLUMNS	10
+#define KV_TIERS_COLUMNS 9
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -465,5 +467,32 @@ kvfdw_stat_get_progress(PG_FUNCTION_ARGS)
 {
 	begin_rows(fcinfo, KV_PROGRESS_COLUMNS);
 	kv_progress_visit(add_progress_row, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+static void
+add_tier_row(void *arg, const KvTierRow *row)
+{
+	ReturnSetInfo *rsinfo = arg;
+	const uint64 counts[] = {row->hits, row->piece, row->entered, row->left, row->dropped, row->errors,
+	row->bytes, row->used};
+	Datum		values[KV_TIERS_COLUMNS];
+	bool		nulls[KV_TIERS_COLUMNS] = {0};
+
+	StaticAssertStmt(lengthof(counts) == KV_TIERS_COLUMNS - 1, "the tier's name comes first");
+	values[0] = CStringGetTextDatum(row->tier);
+	for (int i = 0; i < lengthof(counts); i++)
+	{
+		values[i + 1] = Int64GetDatum(counts[i]);
+		nulls[i + 1] = counts[i] == KV_NO_COUNT;
+	}
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_stat_get_tiers(PG_FUNCTION_ARGS)
+{
+	begin_rows(fcinfo, KV_TIERS_COLUMNS);
+	kv_stat_tiers(add_tier_row, fcinfo->resultinfo);
 	return (Datum) 0;
 }

@@ -47,6 +47,9 @@ SELECT col_type_is('kvfdw_stat_range_cache', c, 'bigint') FROM unnest(ARRAY['win
 SELECT table_privs_are('kvfdw_stat_range_cache', 'public', ARRAY['SELECT']);
 SELECT columns_are('kvfdw_stat_tier', ARRAY['on', 'frames', 'frame_size', 'used', 'hits', 'entered', 'dropped']);
 SELECT table_privs_are('kvfdw_stat_tier', 'public', ARRAY['SELECT']);
+SELECT columns_are('kvfdw_stat_tiers', ARRAY['tier', 'hits', 'piece', 'entered', 'left', 'dropped', 'errors', 'bytes', 'used']);
+SELECT table_privs_are('kvfdw_stat_tiers', 'public', ARRAY['SELECT']);
+SELECT is((SELECT string_agg(tier, ', ') FROM kvfdw_stat_tiers), 'slots, recent, value cache, tier, device', 'kvfdw_stat_tiers has a row for each tier');
 SELECT has_function('kvfdw_stat_get_range_cache', ARRAY[]::text[]);
 SELECT volatility_is('kvfdw_stat_get_range_cache', ARRAY[]::text[], 'volatile');
 SELECT columns_are('kvfdw_stat_io', ARRAY['kind', 'calls', 'bytes', 'errors']);

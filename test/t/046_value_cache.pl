@@ -25,6 +25,7 @@ sub rows
 sub counts { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tables WHERE relid = 'c'::regclass"); }
 sub reset_counts { return $node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()'); }
 my $reads = 'device_reads, cache_hits';
+sub tier { my ($tier, $columns, $from) = @_; return answer($from // $node, "SELECT $columns FROM kvfdw_stat_tiers WHERE tier = '$tier'"); }
 my $letters = q{SELECT g, repeat(chr(96 + g), 700) FROM generate_series(1, 20) g};
 
 # ---- one block ----
@@ -33,6 +34,11 @@ rows($letters);
 is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 3') . counts($reads), 'ccc1|0', 'a value that is read by key comes from the device');
 is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 3;' x 2) . counts($reads), "ccc\nccc1|2", '... once');
 is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 4') . counts($reads), 'ddd1|3', 'its neighbours come with it');
+is(tier('value cache', 'hits, piece, entered, "left", dropped, errors, bytes, used'), '3|4096|1|0||0|33554432|4096', 'kvfdw_stat_tiers tells what came');
+is(tier('device', 'hits, piece, errors, bytes > 14000, used >= 14000'), '1||0|t|t', '... and what was read');
+is(answer($node, q{SELECT kvfdw_stat_reset(); SELECT string_agg(tier, ' ') FROM kvfdw_stat_tiers WHERE hits + coalesce(entered, 0) + coalesce("left", 0) + coalesce(dropped, 0) + coalesce(errors, 0) > 0}), "\n", '... until it is reset')
+  or diag(answer($node, 'TABLE kvfdw_stat_tiers'));
+is(tier('value cache', 'hits, entered, "left", used'), '0|0|0|4096', '... but for what there is');
 $node->safe_psql('postgres', q{UPDATE c SET v = 'new' WHERE k = 3; SELECT kvfdw_freeze('c'); SELECT kvfdw_stat_reset()});
 is(answer($node, 'SELECT v FROM c WHERE k = 3') . counts($reads), 'new0|1', 'a new version of what is cached is cached');
 is(answer($node, q{BEGIN; UPDATE c SET v = 'no' WHERE k = 3; SELECT v FROM c WHERE k = 3; ROLLBACK; SELECT v FROM c WHERE k = 3; DELETE FROM c WHERE k = 3; SELECT v FROM c WHERE k = 3}),

@@ -37,13 +37,20 @@ $node->safe_psql('postgres', q{INSERT INTO r SELECT 1000000, repeat(md5('large')
 written();
 is(answer($node, q{SELECT v = repeat(md5('large'), 20000) FROM r WHERE k = 1000000}) . counts($reads), 't0|1|0', 'a value larger than a slot, too');
 
+sub ring { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tiers WHERE tier = 'recent'"); }
+is(ring('hits > 0, piece, bytes, used <= bytes, errors'), 't|65536|4194304|t|0', 'kvfdw_stat_tiers has the ring');
+cmp_ok(answer($node, q{SELECT bytes FROM kvfdw_stat_tiers WHERE tier = 'slots'}), '>', 0, '... and merge slots');
+
 # the window slides on: what was read meanwhile is in the value cache, the rest in files alone
 $node->safe_psql('postgres', 'TRUNCATE r');
 insert('r', 1, 200, 4096, 'a');
 written();
 by_key(1, 100);
 insert('s', 1, 2000, 4096, 'b');
+is(ring('entered >= 8000000 / 65536 AND entered >= "left" AND "left" >= 4000000 / 65536'), 't', 'frames come and go') or diag(ring('*'));
+is(answer($node, q{SELECT entered >= 8000000 / piece AND "left" <= entered + bytes / piece FROM kvfdw_stat_tiers WHERE tier = 'slots'}), 't', '... after slots');
 written();
+is(ring('entered + "left"'), 0, '... until that is reset');
 is(by_key(1, 200), answer($node, q{SELECT 200, sum(hashtext(repeat(md5('a' || g), 128))) FROM generate_series(1, 200) g}), 'what was written long ago is right');
 is(counts('recent_hits'), 0, '... and not in the ring any more');
 cmp_ok(counts('cache_hits'), '>=', 90, '... but what was read there is in the value cache');

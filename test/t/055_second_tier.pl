@@ -47,6 +47,7 @@ is(right('q', 1200, 'a'), '1200|t', 'what has left the ring is right');
 my ($tier, $recent, $device) = split /\|/, counts('q');
 cmp_ok($tier, '>=', 20, 'some of it comes from the tier');
 cmp_ok($recent, '>=', 50, 'the newest from memory');
+is(answer($node, q{SELECT hits > 0, bytes = 255 * 65536, used > 0, errors FROM kvfdw_stat_tiers WHERE tier = 'tier'}), 't|t|t|0', 'kvfdw_stat_tiers has the tier');
 is($tier + $recent + $device >= 1200 ? 'all' : "$tier + $recent + $device", 'all', 'each is counted');
 is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM (SELECT * FROM q WHERE k BETWEEN 800 AND 1000 ORDER BY k LIMIT 100) s}), '100|t', 'by range, too');
 like(answer($node, q{EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM q WHERE k = ANY (ARRAY(SELECT generate_series(1, 1200)))}), qr/Tier Hits: [1-9]/, 'EXPLAIN says so');
@@ -71,6 +72,8 @@ SKIP:
 }
 is(right('q', 1200, 'a') . right('p', 6500, 'b'), '1200|t6500|t', 'all is right when the file has come round');
 is(stat_of('used <= frames AND hits > 0'), 't', 'and what is in it is bounded');
+is(answer($node, q{SELECT t.entered >= s.entered AND t.entered > 0 AND t.dropped = s.dropped AND t.hits = s.hits AND t.used = s.used * s.frame_size AND r."left" > 0 AND t.errors = 0 FROM kvfdw_stat_tiers t, kvfdw_stat_tiers r, kvfdw_stat_tier s WHERE t.tier = 'tier' AND r.tier = 'recent'}),
+	't', '... and what came and went') or diag(answer($node, 'TABLE kvfdw_stat_tiers'));
 # a clean stop, and what may happen to the file until the start
 my $warm = $node->data_dir . '/kvfdw/warm';
 my $foot = (16 << 20) - (64 << 10);
@@ -146,6 +149,7 @@ overwrite('other bytes', 'x' x (16 << 20));
 $used = stat_of('used');
 is(right('p', 6500, 'b'), '6500|t', 'with other bytes in the file');
 cmp_ok(stat_of('used'), '<', $used, '... and what is not found in a frame is looked for there once');
+is(answer($node, q{SELECT errors > 0 AND "left" > 0 FROM kvfdw_stat_tiers WHERE tier = 'tier'}), 't', '... which is counted') or diag(answer($node, 'TABLE kvfdw_stat_tiers'));
 # what was looked for in vain is not there any more
 sub fill_more
 {

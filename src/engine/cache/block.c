@@ -69,8 +69,21 @@ typedef struct KvBlockSet
 	bool		spilled;		/* some of its blocks may be in the neighbouring set */
 } KvBlockSet;
 
+/*
+ * What came and went is told by the entries' sequences, so who keeps a block counts nothing.
+ * These are since the start, and change seldom.
+ */
+typedef struct KvBlockCounts
+{
+	pg_atomic_uint64 lost;		/* blocks that were taken out */
+	pg_atomic_uint64 errors;	/* values read here that were other ones */
+	pg_atomic_uint64 entered_then;	/* blocks that had come … */
+	pg_atomic_uint64 used_then; /* … and were here at the last reset */
+} KvBlockCounts;
+
 static KvBlockSet *sets;
 static char *all_blocks;
+static KvBlockCounts *counts;
 
 /* The block that this process has read or kept last. */
 static uint64 last_place;
@@ -86,7 +99,7 @@ Size
 kv_block_memory(void)
 {
 	return add_size(MAXALIGN(set_count() * sizeof(KvBlockSet)),
-					set_count() * KV_BLOCK_WAYS * KV_BLOCK + KV_BLOCK);
+					set_count() * KV_BLOCK_WAYS * KV_BLOCK + KV_BLOCK + sizeof(KvBlockCounts));
 }
 
 static bool
@@ -113,8 +126,13 @@ kv_block_attach(void)
 		return;
 	sets = ShmemInitStruct("kvfdw value cache", kv_block_memory(), &found);
 	all_blocks = (char *) TYPEALIGN(KV_BLOCK, sets + set_count());
+	counts = (KvBlockCounts *) (all_blocks + set_count() * KV_BLOCK_WAYS * KV_BLOCK);
 	if (found)
 		return;
+	pg_atomic_init_u64(&counts->lost, 0);
+	pg_atomic_init_u64(&counts->errors, 0);
+	pg_atomic_init_u64(&counts->entered_then, 0);
+	pg_atomic_init_u64(&counts->used_then, 0);
 	for (uint64 i = 0; i < set_count(); i++)
 	{
 		memset(&sets[i], 0, sizeof(KvBlockSet));
@@ -505,6 +523,7 @@ lose_block(uint32 cache_id, uint64 place)
 	if (entry->place != place || entry->cache_id != cache_id || sequence % 2 != 0 ||
 		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
 		return false;
+	pg_atomic_fetch_add_u64(&counts->lost, 1);
 	pg_write_barrier();
 	entry->place = 0;
 	entry->cache_id = 0;
@@ -521,12 +540,65 @@ kv_block_lose(uint32 cache_id, KvLocation location, uint32 len)
 
 	if (!touched_by(location, len, &touched))
 		return;
+	pg_atomic_fetch_add_u64(&counts->errors, 1);
 	for (int i = 0; i < touched.n; i++)
 	{
 		/* two processes may have kept it at once, each in another set */
 		if (lose_block(cache_id, touched.first + i))
 			(void) lose_block(cache_id, touched.first + i);
 	}
+}
+
+/* How many blocks have come since the start, and are here. */
+static void
+count_blocks(uint64 *entered, uint64 *used)
+{
+	uint64		changes = 0;
+
+	*used = 0;
+	for (uint64 set = 0; set < set_count(); set++)
+	{
+		for (int way = 0; way < KV_BLOCK_WAYS; way++)
+		{
+			KvBlockEntry *entry = &sets[set].entries[way];
+
+			changes += pg_atomic_read_u64(&entry->sequence) / 2;
+			*used += entry->cache_id != 0;
+		}
+	}
+	*entered = changes - pg_atomic_read_u64(&counts->lost);
+}
+
+void
+kv_block_stats(KvTierRow *row)
+{
+	uint64		entered;
+	uint64		used;
+
+	row->piece = KV_BLOCK;
+	if (set_count() == 0)
+		return;
+	count_blocks(&entered, &used);
+	row->entered = entered - pg_atomic_read_u64(&counts->entered_then);
+	row->left = pg_atomic_read_u64(&counts->used_then) + row->entered;
+	row->left -= Min(row->left, used);	/* others may be at work */
+	row->errors = pg_atomic_read_u64(&counts->errors);
+	row->bytes = set_count() * KV_BLOCK_WAYS * KV_BLOCK;
+	row->used = used * KV_BLOCK;
+}
+
+void
+kv_block_stats_reset(void)
+{
+	uint64		entered;
+	uint64		used;
+
+	if (set_count() == 0)
+		return;
+	count_blocks(&entered, &used);
+	pg_atomic_write_u64(&counts->entered_then, entered);
+	pg_atomic_write_u64(&counts->used_then, used);
+	pg_atomic_write_u64(&counts->errors, 0);
 }
 
 bool

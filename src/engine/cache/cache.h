@@ -532,6 +532,9 @@ extern uint64 kv_block_room(void);
 extern void kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
 /* What was read is not what the files have. */
 extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
+/* Counts of blocks, and what there is; all 0 if there is no value cache. */
+extern void kv_block_stats(KvTierRow *row);
+extern void kv_block_stats_reset(void);
 
 /* ---- recent.c; raises nothing.  Its lock is a last one, and readers take none ---- */
 extern void kv_recent_gucs(void);	/* defines its setting */
@@ -571,6 +574,10 @@ extern void kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 numb
 extern KvHeat kv_recent_heat(uint32 cache_id, KvAddress address, uint32 len);
 /* Is it worth to make room for bytes that begin there, and to ask for them? */
 extern bool kv_recent_may_have(uint32 cache_id, KvAddress address);
+extern void kv_recent_wrong(void);	/* what was read is not the value */
+/* As of the value cache, in frames. */
+extern void kv_recent_stats(KvTierRow *row);
+extern void kv_recent_stats_reset(void);
 
 /* ---- tier.c; raises nothing.  Its lock is a last one, and readers take none ---- */
 extern void kv_tier_gucs(void); /* defines its settings */
@@ -611,6 +618,7 @@ extern File kv_tier_file(void); /* this process's descriptor; -1: it can be read
 extern void kv_tier_failed(int err);	/* with this errno: do without the tier from now on */
 extern void kv_tier_count(KvTierCounter what, uint64 n);
 extern void kv_tier_wake(void); /* its writer: frames are about to leave the recent ring */
+extern void kv_tier_stats(KvTierRow *row);	/* as of the recent ring, with hits and what was dropped */
 extern void kv_tier_stats_reset(void);
 
 /* A frame of the tier, for warm.c. */

@@ -28,6 +28,7 @@ kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found)
 		return;
 	memset(memory, 0, kv_frames_size(n));
 	LWLockInitialize(&ring->control->lock, kv_tranche_room);
+	pg_atomic_init_u64(&ring->control->errors, 0);
 	for (uint32 i = 0; i < n; i++)
 	{
 		pg_atomic_init_u64(&ring->frames[i].sequence, 0);
@@ -36,6 +37,45 @@ kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found)
 		ring->frames[i].next = KV_NO_FRAME;
 		pg_atomic_init_u32(&ring->buckets[i], KV_NO_FRAME);
 	}
+}
+
+static uint64
+used_frames(const KvFrameRing *ring)
+{
+	uint64		used = 0;
+
+	for (uint32 i = 0; i < ring->n; i++)
+		used += ring->frames[i].cache_id != 0;
+	return used;
+}
+
+void
+kv_frames_stats(const KvFrameRing *ring, KvTierRow *row)
+{
+	uint64		used;
+
+	if (ring->control == NULL)
+		return;
+	LWLockAcquire(&ring->control->lock, LW_SHARED);
+	used = used_frames(ring);
+	row->entered = ring->control->entered;
+	row->left = ring->control->used_then + ring->control->entered - used;
+	LWLockRelease(&ring->control->lock);
+	row->errors = pg_atomic_read_u64(&ring->control->errors);
+	row->bytes = (uint64) ring->n * KV_FRAME_SIZE;
+	row->used = used * KV_FRAME_SIZE;
+}
+
+void
+kv_frames_stats_reset(const KvFrameRing *ring)
+{
+	if (ring->control == NULL)
+		return;
+	LWLockAcquire(&ring->control->lock, LW_EXCLUSIVE);
+	ring->control->entered = 0;
+	ring->control->used_then = used_frames(ring);
+	LWLockRelease(&ring->control->lock);
+	pg_atomic_write_u64(&ring->control->errors, 0);
 }
 
 static pg_atomic_uint32 *
@@ -111,6 +151,7 @@ give_and_chain(const KvFrameRing *ring, uint32 i, uint32 cache_id, uint64 number
 	pg_atomic_uint32 *bucket = bucket_of(ring, cache_id, number);
 
 	give_to(frame, cache_id, number);
+	ring->control->entered++;
 	frame->next = pg_atomic_read_u32(bucket);
 	pg_write_barrier();
 	pg_atomic_write_u32(bucket, i);

@@ -17,6 +17,7 @@
 #include "storage/lwlock.h"
 
 #include "engine/base/types.h"
+#include "engine/engine.h"
 
 #define KV_FRAME_BLOCKS	16
 #define KV_FRAME_SIZE	(KV_FRAME_BLOCKS * KV_BLOCK)
@@ -37,6 +38,9 @@ typedef struct KvFrameControl
 {
 	LWLock		lock;
 	uint32		hand;			/* the oldest frame */
+	uint64		entered;		/* frames that came, since somebody has set it to 0 … */
+	uint64		used_then;		/* … when there were so many */
+	pg_atomic_uint64 errors;	/* values read in the ring that were other ones */
 } KvFrameControl;
 
 /* A process's way to a ring. */
@@ -64,6 +68,10 @@ kv_frame_cached(uint32 blocks)
 {
 	return blocks << KV_FRAME_BLOCKS;
 }
+
+/* Counts of a ring, in frames, and what it has; all 0 if there is none. */
+extern void kv_frames_stats(const KvFrameRing *ring, KvTierRow *row);
+extern void kv_frames_stats_reset(const KvFrameRing *ring);
 
 extern Size kv_frames_size(uint32 n);	/* of shared memory for the frames of a ring, not their bytes */
 /* Make a ring there, or find it. */

@@ -246,6 +246,25 @@ read_frame(uint32 cache_id, uint64 number, uint32 from, uint32 len, char *into)
 	return true;
 }
 
+void
+kv_recent_wrong(void)
+{
+	pg_atomic_fetch_add_u64(&ring.control->errors, 1);
+}
+
+void
+kv_recent_stats(KvTierRow *row)
+{
+	row->piece = KV_FRAME_SIZE;
+	kv_frames_stats(&ring, row);
+}
+
+void
+kv_recent_stats_reset(void)
+{
+	kv_frames_stats_reset(&ring);
+}
+
 bool
 kv_recent_on(void)
 {

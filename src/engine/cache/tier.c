@@ -203,8 +203,20 @@ kv_stat_tier(KvTierStats *stats)
 }
 
 void
+kv_tier_stats(KvTierRow *row)
+{
+	row->piece = KV_FRAME_SIZE;
+	kv_frames_stats(&ring, row);
+	if (tier == NULL)
+		return;
+	row->hits = pg_atomic_read_u64(&tier->counters[KV_TIER_HITS]);
+	row->dropped = pg_atomic_read_u64(&tier->counters[KV_TIER_DROPPED]);
+}
+
+void
 kv_tier_stats_reset(void)
 {
+	kv_frames_stats_reset(&ring);
 	for (int i = 0; tier != NULL && i < KV_TIER_COUNTERS; i++)
 		pg_atomic_write_u64(&tier->counters[i], 0);
 }
@@ -232,8 +244,10 @@ switch_off(uint32 state, int err)
 void
 kv_tier_failed(int err)
 {
-	if (tier != NULL)
-		switch_off(KV_TIER_ON, err);
+	if (tier == NULL)
+		return;
+	pg_atomic_fetch_add_u64(&ring.control->errors, 1);
+	switch_off(KV_TIER_ON, err);
 }
 
 /* Open the file that this server has, if it still has its name; -1 and errno. */
@@ -322,6 +336,8 @@ kv_tier_still(const KvTierPlace *place)
 void
 kv_tier_drop(const KvTierPlace *place)
 {
+	if (kv_tier_still(place))
+		pg_atomic_fetch_add_u64(&ring.control->errors, 1);
 	for (int i = 0; i < place->nparts; i++)
 	{
 		const KvTierPart *part = &place->parts[i];

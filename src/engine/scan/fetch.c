@@ -159,11 +159,14 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 	uint32		cache_id = scan->store->cache_id;
 	KvKey		key = {row->key, row->keylen};
 
-	if (kv_recent_read(cache_id, KV_LOCATION_ADDRESS(version->location), version->len, into) &&
-		kv_value_matches(&scan->store->key, key, into, version))
+	if (kv_recent_read(cache_id, KV_LOCATION_ADDRESS(version->location), version->len, into))
 	{
-		scan->stats.recent_hits++;
-		return true;
+		if (kv_value_matches(&scan->store->key, key, into, version))
+		{
+			scan->stats.recent_hits++;
+			return true;
+		}
+		kv_recent_wrong();
 	}
 	if (!kv_block_read(cache_id, version->location, version->len, into))
 		return false;

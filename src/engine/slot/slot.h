@@ -140,6 +140,8 @@ typedef struct KvSlotPool
 	uint32		unit_entries;	/* … and of what it has for batch head and entries */
 	uint32		slot_size;		/* bytes of values that a slot can have */
 	int			nfree;			/* units */
+	uint64		entered;		/* units that became part of a slot, since somebody has set it to 0 … */
+	uint64		used_then;		/* … when so many were */
 	int			rows[KV_UNIT_LISTS];	/* of free units: lists, by how many they have, or -1 */
 	bool		joined;			/* no two rows are neighbours */
 	int			nopen;			/* slots */
@@ -168,6 +170,10 @@ extern void kv_units_join(void);
 /* OPEN to SEALED, behind all that are to be written; and, before it is freed, off that list. */
 extern void kv_slot_queue(int slot);
 extern void kv_slot_unqueue(int slot);
+
+/* Counts of units, and how many bytes of values they can have; takes the lock. */
+extern void kv_slots_stats(KvTierRow *row);
+extern void kv_slots_stats_reset(void);
 
 /* ---- mergefile.c ---- */
 extern KvSlotPool *kv_slot_pool;

@@ -146,6 +146,7 @@ kv_units_take(int wanted, int least)
 	kv_slots[slot].state = KV_SLOT_OPEN;
 	kv_slots[slot].units = wanted;
 	kv_slot_pool->nfree -= wanted;
+	kv_slot_pool->entered += wanted;
 	kv_slot_pool->nopen++;
 	return slot;
 }
@@ -165,6 +166,31 @@ kv_units_free(int slot)
 	add_row(slot, units);
 	kv_slot_pool->nfree += units;
 	kv_slot_pool->joined = false;
+}
+
+void
+kv_slots_stats(KvTierRow *row)
+{
+	uint64		used;
+
+	LWLockAcquire(&kv_slot_pool->lock, LW_SHARED);
+	used = kv_slot_pool->nunits - kv_slot_pool->nfree;
+	row->piece = kv_slot_pool->unit_values;
+	row->entered = kv_slot_pool->entered;
+	row->left = kv_slot_pool->used_then + kv_slot_pool->entered;
+	row->left -= Min(row->left, used);	/* what a dead server left in the file never came */
+	row->bytes = kv_slot_pool->nunits * row->piece;
+	row->used = used * row->piece;
+	LWLockRelease(&kv_slot_pool->lock);
+}
+
+void
+kv_slots_stats_reset(void)
+{
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	kv_slot_pool->entered = 0;
+	kv_slot_pool->used_then = kv_slot_pool->nunits - kv_slot_pool->nfree;
+	LWLockRelease(&kv_slot_pool->lock);
 }
 
 /* ---- slots that are to be written ---- */
