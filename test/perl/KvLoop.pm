@@ -1,5 +1,6 @@
 # Real file systems on loop devices, for tests that take one away from under a
-# running server: unmount it, break it, fill it, put an older copy in its place.
+# running server: unmount it, break it, fill it, put an older copy in its place.  And
+# a control group with little memory, for a server as in a small container.
 #
 # A program that begins with "use KvLoop" is to be started as root.  It goes on as
 # the servers' user, in a mount and a pid namespace of its own, and asks a process
@@ -19,9 +20,33 @@ use Storable qw(store_fd fd_retrieve);
 use lib dirname(abs_path(__FILE__)) . '/../powercut';
 use KvDisk;
 
-our @EXPORT_OK = qw(loop_skip loop_types);
+our @EXPORT_OK = qw(loop_skip loop_types group_make group_run group_ooms);
 
 my $root;    # the socket to the process that has remained root
+
+# The control group of group_make, as it knows it.
+my $group;
+
+sub make_group
+{
+	my ($where, $limit, $bytes) = @_;
+	mkdir $where or die "mkdir $where: $!\n";
+	$group = $where;
+	write_file("$where/$limit", $bytes);
+}
+
+sub write_file
+{
+	my ($path, $bytes) = @_;
+	open my $file, '>', $path or die "$path: $!\n";
+	syswrite $file, "$bytes\n" or die "$path: $!\n";
+}
+
+# When all that was in it has ended, or ends soon.
+sub remove_group
+{
+	for (1 .. 100) { last if !defined $group || rmdir $group; select undef, undef, undef, 0.1 }
+}
 
 # What that process does for the other; the servers' user may write what is mounted.
 my %verbs;
@@ -33,6 +58,8 @@ BEGIN
 		umount   => \&disk_umount,
 		small    => \&disk_small_writes,
 		shutdown => \&disk_shutdown,
+		group => \&make_group,
+		write => \&write_file,
 		tmpfs    => sub { disk_tmpfs(@_); chmod 0777, $_[0] or die "chmod: $!\n" });
 }
 
@@ -79,7 +106,9 @@ BEGIN
 			close $root;
 			serve($theirs);
 			waitpid $pid, 0;
-			POSIX::_exit($? & 127 ? 1 : $? >> 8);
+			my $status = $?;
+			remove_group();
+			POSIX::_exit($status & 127 ? 1 : $status >> 8);
 		}
 		close $theirs;
 		delete $ENV{KV_LOOP};
@@ -180,6 +209,46 @@ sub hog
 	IO::Handle::sync($file);
 	close $file;
 	return -s "$where/hog";
+}
+
+# ---- a control group of memory ----
+
+my ($groups, $group_name);
+
+# Makes a group with so many bytes for what group_run starts.  Returns why there is none; undef if there is.
+sub group_make
+{
+	my ($bytes) = @_;
+	return 'needs root that may make namespaces' unless $root;
+	my $own = -e '/sys/fs/cgroup/memory/cgroup.procs';
+	$groups = $own ? '/sys/fs/cgroup/memory' : '/sys/fs/cgroup';
+	$group_name = 'kvfdw-test-' . unpack('H*', pack('SL', $$ & 0xffff, rand 2**32));
+	eval { ask('write', "$groups/cgroup.subtree_control", '+memory') if !$own; ask('group', "$groups/$group_name", $own ? 'memory.limit_in_bytes' : 'memory.max', $bytes); 1 }
+	  or return 'cannot make a control group of memory here: ' . ($@ =~ s/\n.*//sr);
+	return undef;
+}
+
+# What $body starts is in the group.
+sub group_run
+{
+	my ($body) = @_;
+	ask('write', "$groups/$group_name/cgroup.procs", $$);
+	my $done = eval { $body->(); 1 };
+	my $error = $@;
+	ask('write', "$groups/cgroup.procs", $$);
+	die $error if !$done;
+	return;
+}
+
+# How many processes of it were killed for want of memory.
+sub group_ooms
+{
+	for my $path (map { "$groups/$group_name/memory.$_" } qw(oom_control events))
+	{
+		open my $file, '<', $path or next;
+		while (<$file>) { return $1 if /^oom_kill (\d+)/ }
+	}
+	return 'unknown';
 }
 
 1;
