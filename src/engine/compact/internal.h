@@ -312,9 +312,9 @@ extern void kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind);
 extern void kv_tried_forget_old(uint32 since, bool again);
 /* shard: -1 for all of the store. */
 extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then);
-/* Is the shard left alone?  *when is lowered to when it is not any more. */
+/* Is the shard left alone?  horizon: kv_xid_horizon().  *when is lowered to when it is not any more. */
 extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
-							 const KvShardSpace *now, TimestampTz *when, KvSpaceWait *why);
+							 const KvShardSpace *now, uint64 horizon, TimestampTz *when, KvSpaceWait *why);
 
 /* ---- worker.c ---- */
 

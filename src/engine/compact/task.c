@@ -92,7 +92,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 			task->others = true;
 			continue;
 		}
-		if (is_left_to_split(store, i, when) || kv_is_left_alone(store, i, KV_TASK_BOUNDS, &one, when, why))
+		if (is_left_to_split(store, i, when) || kv_is_left_alone(store, i, KV_TASK_BOUNDS, &one, horizon, when, why))
 			continue;
 		most = worth;
 		task->store = store;
@@ -135,7 +135,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		kv_shard_space(store, i, horizon, &one);
 		if (shard->written < one.live || one.live > room ||
 			one.unsorted < Max(KV_ORDER_CHUNKS * kv_chunk_size(0), one.live / KV_ORDER_SHARE) ||
-			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, when, &why))
+			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, horizon, when, &why))
 			continue;
 		tried = kv_tried(store, i, KV_TASK_SORTS, true);
 		if (tried->writes != writes || tried->since == 0 || tried->since > now)

@@ -95,7 +95,7 @@ kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSp
 
 bool
 kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvShardSpace *now,
-				 TimestampTz *when, KvSpaceWait *why)
+				 uint64 horizon, TimestampTz *when, KvSpaceWait *why)
 {
 	KvTried    *tried = kv_tried(store, shard, kind, false);
 	bool		changed;
@@ -104,7 +104,7 @@ kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvSh
 		return false;
 	changed = tried->why == KV_SPACE_WAITS_FOR_RETRY ||
 		now->taken != tried->then.taken || now->to_win != tried->then.to_win ||
-		tried->horizon != kv_xid_horizon();
+		tried->horizon != horizon;
 
 	/* much more is dead than was then */
 	if (changed && tried->why == KV_SPACE_WAITS_FOR_SNAPSHOT &&

@@ -227,7 +227,8 @@ typedef struct KvSpaceAccount
 	uint64		told_dead;
 	uint64		wake_at;		/* of the latter two, from which on kvfdw compactor is woken */
 	bool		asked;			/* it was, and has not looked since */
-	TimestampTz counted;		/* when somebody who found no room last began to count it, or 0 */
+	TimestampTz counted;		/* when somebody who found no room last began to count it, or 0 … */
+	int64		count_took;		/* … and for how long that went on, in us */
 } KvSpaceAccount;
 
 /* Volumes of a class, the first of which is 0. */

@@ -15,7 +15,8 @@
  * what they take before they write it, and what has died by that.  A count takes a while, and what
  * is told meanwhile may be in it or not, so it is taken as what leaves less room.  What has died counts
  * as dead at once there, and a count says what of it is kept still: so who finds that there is no room
- * has it counted, one of them at a time.
+ * has it counted, one of them at a time, and of many shards the more seldom the longer that takes: an older account keeps
+ * writers waiting a little longer, and the bound as well.
  *
  * What is retired for a backup does not count, for no compaction helps.  At level 'keys' it waits for a checkpoint;
  * when as much waits as two of these are asked for, it counts, so writers wait for the next one, which is then
@@ -42,7 +43,8 @@
 #define KV_SLOTS_SHARE	4		/* of a grain: for slots that are being filled when writers begin to wait */
 #define KV_SPACE_NAP_MS 50
 #define KV_COUNT_MS		20		/* an account is good for so long for those who wait, … */
-#define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it */
+#define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it, … */
+#define KV_COUNT_SHARE	10		/* … but for so many times as long as the last count has taken */
 #define KV_AWAITED_MS	250
 #define KV_RETIRED_CHUNKS 64	/* so many of the smallest have a checkpoint asked for, … */
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
@@ -533,12 +535,18 @@ is_really_short(KvStore *store, int ms)
 	bool		mine;
 
 	SpinLockAcquire(&store->space.mutex);
-	mine = now < store->space.counted || now - store->space.counted >= ms * INT64CONST(1000);
+	mine = now < store->space.counted ||
+		now - store->space.counted >= Max(ms * INT64CONST(1000), store->space.count_took * KV_COUNT_SHARE);
 	if (mine)
 		store->space.counted = now;
 	SpinLockRelease(&store->space.mutex);
 	if (mine)
+	{
 		kv_space_count(store, &space);
+		SpinLockAcquire(&store->space.mutex);
+		store->space.count_took = Max(GetCurrentTimestamp() - now, 0);
+		SpinLockRelease(&store->space.mutex);
+	}
 	return kv_space_is_short(store);
 }
 
