@@ -179,26 +179,22 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 	return true;
 }
 
-/*
- * A shard of the store with chunks that are to leave their tablespace.  Once none was found it gets no more there: what
- * a writer was making has been waited for (kv_value_leave), and no pass was at work.
- */
+/* … from this one on, in the order of numbers.  *any: set if there are such chunks there. */
 static bool
-find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
+find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvTask *task)
 {
-	KvTried    *state = kv_tried(store, -1, KV_TASK_LEAVES, true);
-	uint64		moved_lsn = store->shape.moved_lsn;
-	bool		any = false;
-
-	if (moved_lsn == 0 || state->left == moved_lsn)
-		return false;
 	kv_each_shard(store, i)
 	{
-		const KvTried *tried = kv_tried(store, i, KV_TASK_LEAVES, false);
-		bool		passes = kv_shard(store, i)->compactor != 0;	/* it lists what it has made before that is 0 */
-		bool		can_leave = kv_shard_leaves(store, i, &any);
+		const KvTried *tried;
+		bool		passes;
+		bool		can_leave;
 
-		any |= passes;
+		if (i < from)
+			continue;
+		tried = kv_tried(store, i, KV_TASK_LEAVES, false);
+		passes = kv_shard(store, i)->compactor != 0;	/* it lists what it has made before that is 0 */
+		can_leave = kv_shard_leaves(store, i, any);
+		*any |= passes;
 		if (!can_leave || passes || is_left_to_split(store, i, when))
 			continue;
 		if (tried != NULL && tried->retry_ms > 0 && tried->until > GetCurrentTimestamp())
@@ -214,9 +210,37 @@ find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
 		task->plan.paced = true;
 		return true;
 	}
-	if (!any)
-		state->left = moved_lsn;
 	return false;
+}
+
+/*
+ * A shard of the store with chunks that are to leave their tablespace.  Once none was found it gets no more there: what
+ * a writer was making has been waited for (kv_value_leave), and no pass was at work.  To look for files takes a while, so it goes
+ * on where it was before it begins anew.
+ */
+static bool
+find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
+{
+	KvTried    *state = kv_tried(store, -1, KV_TASK_LEAVES, true);
+	uint64		moved_lsn = store->shape.moved_lsn;
+	uint32		from = state->leaving;
+	bool		any = false;
+	bool		found;
+
+	if (moved_lsn == 0 || state->left == moved_lsn)
+		return false;
+	found = from > 0 && find_leaving_from(store, from, &any, when, task);
+	if (!found)
+	{
+		any = false;
+		found = find_leaving_from(store, 0, &any, when, task);
+	}
+
+	/* nothing of this process is entered between */
+	state->leaving = found ? task->shard : 0;
+	if (!any && !found)
+		state->left = moved_lsn;
+	return found;
 }
 
 /* At level 'keys': what is retired goes with a checkpoint; if it is much, ask for one. */
