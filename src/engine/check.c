@@ -461,9 +461,47 @@ check_chunks(KvCheck *check)
 	pfree(now.chunks);
 }
 
+static int
+compare_places(const void *a, const void *b)
+{
+	KvAddress	left = *(const KvAddress *) a;
+	KvAddress	right = *(const KvAddress *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* Places of all chunks that shards in the map list, or have retired, now; in their order, palloc'd. */
+static KvAddress *
+list_places(KvStore *store, Size *n)
+{
+	Size		room = 64;
+	KvAddress  *places = palloc(room * sizeof(KvAddress));
+
+	*n = 0;
+	kv_each_shard(store, i)
+	{
+		KvShard    *shard = kv_shard(store, i);
+		Size		wanted = *n + shard->nchunks + shard->nretired;
+
+		if (wanted > room)
+		{
+			room = 2 * wanted;
+			places = repalloc_huge(places, room * sizeof(KvAddress));
+		}
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		for (int c = 0; c < shard->nchunks && *n < room; c++)
+			places[(*n)++] = kv_chunks(shard)[c].chunk.place;
+		for (int c = 0; c < shard->nretired && *n < room; c++)
+			places[(*n)++] = kv_retired(shard)[c].chunk.place;
+		LWLockRelease(&shard->lock);
+	}
+	qsort(places, *n, sizeof(KvAddress), compare_places);
+	return places;
+}
+
 /*
  * Is a chunk in the list of a shard in the map, about to be, or retired, or does a pass make chunks
- * now?
+ * now?  Looks at all shards, so it is for what was in no list before.
  */
 static bool
 is_of_some_shard(KvStore *store, KvAddress place)
@@ -484,12 +522,16 @@ is_of_some_shard(KvStore *store, KvAddress place)
 	return found;
 }
 
-/* Has a shard in the map the file that was found? */
+/* Has a shard in the map the file that was found, or had it one in these places? */
 static bool
-is_known(KvStore *store, const KvFoundFile *file)
+is_known(KvStore *store, const KvFoundFile *file, const KvAddress *places, Size n)
 {
-	return file->kind == KV_FILE_CHUNK ? is_of_some_shard(store, kv_found_place(file)) :
-		kv_shard_from(store, file->shard) == file->shard;
+	KvAddress	place;
+
+	if (file->kind != KV_FILE_CHUNK)
+		return kv_shard_from(store, file->shard) == file->shard;
+	place = kv_found_place(file);
+	return bsearch(&place, places, n, sizeof(KvAddress), compare_places) != NULL || is_of_some_shard(store, place);
 }
 
 /*
@@ -500,9 +542,12 @@ static void
 check_directory(KvCheck *check)
 {
 	KvStore    *store = check->store;
+	KvAddress  *places;
 	KvFound		found;
+	Size		n;
 
 	kv_store_list_files(&store->key, &found);
+	places = list_places(store, &n);
 	for (int i = 0; i < found.n; i++)
 	{
 		const KvFoundFile *file = &found.files[i];
@@ -511,7 +556,7 @@ check_directory(KvCheck *check)
 
 		CHECK_FOR_INTERRUPTS();
 		pg_read_barrier();
-		if (!kv_map_is_settled(store) || is_known(store, file))
+		if (!kv_map_is_settled(store) || is_known(store, file, places, n))
 			continue;
 		if (file->kind == KV_FILE_CHUNK)
 			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_place(file))), sizeof(path));
@@ -523,6 +568,7 @@ check_directory(KvCheck *check)
 		if (kv_map_is_settled(store) && map == pg_atomic_read_u32(&store->map_number))
 			report_problem(check, path, 0, "file is no shard's");
 	}
+	pfree(places);
 	pfree(found.files);
 }
 
