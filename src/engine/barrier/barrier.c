@@ -329,6 +329,15 @@ make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 		kv_clog_fence();		/* as in flush_shards */
 }
 
+/* What was retired in those shards that were collected goes, if it may: together, for what is left may be looked for in the directory. */
+static void
+release_collected(KvStore *store, const uint32 *shards, int *n)
+{
+	if (*n > 0 && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+		kv_shards_release(store, shards, *n);
+	*n = 0;
+}
+
 /* What asks for an image is taken back when one is begun, and that may have failed.  Lock held. */
 static bool
 wants_image(const KvShard *shard)
@@ -345,7 +354,9 @@ static void
 make_wanted(KvStore *store, uint64 covers)
 {
 	uint32		shards[KV_BARRIER_BATCH];
+	uint32		others[KV_BARRIER_BATCH];	/* that want none, and have something retired */
 	int			n = 0;
+	int			nothers = 0;
 
 	kv_each_shard(store, i)
 	{
@@ -365,13 +376,16 @@ make_wanted(KvStore *store, uint64 covers)
 		if (image)
 			shards[n++] = i;
 		else
-			kv_shards_release(store, &i, 1);
+			others[nothers++] = i;
+		if (nothers == KV_BARRIER_BATCH)
+			release_collected(store, others, &nothers);
 		if (n == KV_BARRIER_BATCH)
 			make_collected(store, shards, &n, covers);
 		else if (raised)
 			kv_clog_fence();	/* as in flush_shards */
 	}
 	make_collected(store, shards, &n, covers);
+	release_collected(store, others, &nothers);
 	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 		kv_map_look(store);
 }

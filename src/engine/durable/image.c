@@ -437,7 +437,6 @@ release_leftovers(KvStore *store, const uint32 *shards, int n)
 {
 	Bitmapset  *wanted = NULL;
 	KvFound		found;
-	int			at = 0;
 
 	for (int i = 0; i < n && !kv_backups_run(); i++)
 	{
@@ -452,8 +451,8 @@ release_leftovers(KvStore *store, const uint32 *shards, int n)
 	kv_store_list_files(&store->key, &found);
 	for (int i = bms_next_member(wanted, -1); i >= 0; i = bms_next_member(wanted, i))
 	{
-		while (at < found.n && found.files[at].shard < shards[i])
-			at++;
+		int			at = kv_found_first(&found, shards[i]);
+
 		kv_files_release(store, shards[i], found.files + at,
 						 kv_found_of_shard(&found, at, shards[i]));
 	}
