@@ -168,7 +168,7 @@ maintain_store(KvStore *store, void *arg)
 	if (!ShutdownRequestPending)
 		(void) kv_split_look(store);
 #ifdef KVFDW_FAULTS
-	if (!kv_test_passes || RecoveryInProgress())
+	if (!kv_test_passes || (RecoveryInProgress() && store->shape.wal != KV_WAL_FULL))
 		return;
 	kv_each_shard(store, i)
 	{
