@@ -65,12 +65,11 @@ for my $commit ('on', 'remote_apply', ('on') x (($ENV{KV_ROUNDS} // 0) > 2))
 
 	# pg_rewind reads the timeline from the control file
 	$second->safe_psql('postgres', 'CHECKPOINT');
-	my $holder;
+	# so that no file is removed while pg_rewind copies
+	my $holder = in_steps($second, "holder$commit$load->{1}{out}" =~ s/\W/_/gr, q{SELECT pg_backup_start('rewind', true);}, 'SELECT 1;');
+	step_done($holder);
 	if ($busy)
 	{
-		# so that no file is removed while pg_rewind copies
-		$holder = in_steps($second, "holder$commit$load->{1}{out}" =~ s/\W/_/gr, q{SELECT pg_backup_start('rewind', true);}, 'SELECT 1;');
-		step_done($holder);
 		$load = start_load($second, 1 .. 2);
 		load_goes_on($load, 3);
 	}
@@ -83,10 +82,10 @@ for my $commit ('on', 'remote_apply', ('on') x (($ENV{KV_ROUNDS} // 0) > 2))
 	{
 		load_goes_on($load, 6);
 		stop_load($load);
-		step_go($holder);
-		append_to_file("$holder->{base}.1.go", '');
-		outcome($holder->{w});
 	}
+	step_go($holder);
+	append_to_file("$holder->{base}.1.go", '');
+	outcome($holder->{w});
 	follow($first, $second);
 	caught_up($second, $first);
 	same_rows($second, $first, $busy ? 'rewound while the source is written to' : 'rewound');

@@ -75,6 +75,7 @@ typedef struct KvBackupLabel
 {
 	uint64		redo;			/* where its WAL begins; 0: it is no copy */
 	bool		of_primary;
+	bool		rewound;		/* by pg_rewind, beside which files go */
 } KvBackupLabel;
 
 typedef struct KvImaged KvImaged;

@@ -23,7 +23,8 @@
  * a primary, whose checkpoint had then just been made, the shard was empty.  A
  * standby, and the source of pg_rewind, may have been ahead: then the oldest image is
  * newer than the start of the backup, which is as good, unless it is the shard's
- * first, made meanwhile: then files of it may be missing.
+ * first, made meanwhile: then files of it may be missing.  Beside pg_rewind files go,
+ * and shards of before a split with them: there each image that there was must be complete.
  */
 #include "postgres.h"
 
@@ -312,7 +313,7 @@ choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
 		return found;
 	if (label->of_primary)
 		return false;
-	return image->number > 1 || has_files(key, shardno, image);
+	return image->number > 1 || label->rewound || has_files(key, shardno, image);
 }
 
 void

@@ -123,9 +123,38 @@ kv_trust_read_label(KvBackupLabel *backup)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("invalid data in file \"%s\"", BACKUP_LABEL_FILE)));
 	backup->redo = (uint64) high << 32 | low;
-	backup->of_primary = strstr(label, "BACKUP FROM: primary") != NULL &&
-		strstr(label, "BACKUP METHOD: pg_rewind") == NULL;
+	backup->rewound = strstr(label, "BACKUP METHOD: pg_rewind") != NULL;
+	backup->of_primary = strstr(label, "BACKUP FROM: primary") != NULL && !backup->rewound;
 	pfree(label);
+}
+
+/*
+ * The source of pg_rewind knows nothing of it, and removes what it does not need any more, also between the
+ * list of files and the copies.  So a shard of which there is no image is empty only if it never had one.
+ */
+static void
+require_images(const KvStore *store, const KvFound *found)
+{
+	KvImaged   *imaged = kv_imaged_read(store);
+	KvMap	   *map = kv_map_choose(store, imaged);
+
+	for (uint32 i = 0; i < map->nshards; i++)
+	{
+		uint32		shard = kv_map_shards(map)[i];
+		int			at = kv_found_first(found, shard);
+		int			end = at + kv_found_of_shard(found, at, shard);
+
+		while (at < end && found->files[at].kind != KV_FILE_IMAGE)
+			at++;
+		if (at == end && kv_imaged_has(imaged, shard))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("file \"%s/%05x.*.image\" is missing", kv_path_store(&store->key),
+							shard)));
+	}
+	pfree(map);
+	if (imaged != NULL)
+		pfree(imaged);
 }
 
 /* In a copy that a backup made: leave the images that are complete, of whatever shards there are. */
@@ -136,6 +165,8 @@ choose_images(const KvStore *store, const KvReset *reset)
 	int			n;
 
 	kv_store_list_files(&store->key, &found);
+	if (reset->backup.rewound)
+		require_images(store, &found);
 	for (int at = 0; at < found.n; at += n)
 	{
 		n = kv_found_of_shard(&found, at, found.files[at].shard);
