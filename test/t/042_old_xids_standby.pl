@@ -64,7 +64,7 @@ go_to_segment(3);
 caught_up($node, $_) for @standbys;
 for my $s (@standbys)
 {
-	if ($s->name =~ /killed/) { kill_all($s); $s->start; }
+	if ($s->name =~ /killed/) { kill_all($s); $s->start; caught_up($node, $s); }
 	is((segments($s))[0] // 3, 3, $s->name . ': old outcomes are gone');
 	twins($s, $s->name) if $s->name !~ /blind/;
 }

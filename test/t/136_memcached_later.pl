@@ -264,7 +264,7 @@ my ($end, $answer) = (time + 60, 1);
 kill KILL => postmaster_runs($node);
 $answer = eval { local $SIG{PIPE} = 'IGNORE'; mc_ask($c, "get none\r\n") } while $answer && time < $end;
 is($answer, undef, 'a process that is never idle for long ends with its server');
-postmaster_runs($node);
+wait_for('the postmaster to be gone', sub { !postmaster_runs($node) });
 restart_killed($node);
 mc_wait($node);
 is(mc_ask(mc_connect($node), "get none\r\n"), 'END', '... and there is another one');
