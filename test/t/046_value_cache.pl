@@ -136,4 +136,35 @@ is(answer($node, "INSERT INTO c VALUES (1, 'a') $upsert RETURNING v; INSERT INTO
 is(counts($reads), '1|19', '... read what is there by key');
 
 is(kv_check_clean($node, 'c'), '', 'the table is sound');
+$node->stop;
+
+# ---- a hot set beside ten times the cache ----
+
+# 160 hot rows of one block each, in a cache of 256; 10 MB of others, four to a block
+$node = kv_cluster('beside', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => 0, 'kvfdw.freeze_delay' => '1h');
+my ($hot, $others) = (160, 10240);
+$node->safe_psql('postgres', kv_table('c', 'k int, v text', 'k') . kv_table('o', 'k int, v text', 'k')
+	. "INSERT INTO c SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, $hot) g; INSERT INTO o SELECT g, repeat('o', 1000) FROM generate_series(1, $others) g; SELECT kvfdw_freeze('c'), kvfdw_freeze('o')");
+my $hot_reads = "SELECT sum(length(v)) FROM generate_series(1, $hot) g, LATERAL (SELECT v FROM c WHERE k = 1 + (g * 7 % $hot) OFFSET 0) l;\n";
+# Hits per hot read, while steps of something else come between them.
+sub hits_beside
+{
+	my ($between, $before, $after) = @_;
+	answer($node, $hot_reads x 5);
+	reset_counts();
+	answer($node, ($before // '') . join('', map { $between->($_) . $hot_reads } 0 .. 63) . ($after // ''));
+	return counts("round(cache_hits / (64.0 * $hot), 3)");
+}
+my $alone = hits_beside(sub { '' });
+cmp_ok($alone, '>', 0.9, "hits per read of a hot set alone: $alone");
+my $step = $others / 64;
+my $ranges = hits_beside(sub { my ($n) = @_; join('', map { my $from = $step * $n + 20 * $_ + 1; "SELECT sum(length(v)) FROM o WHERE k BETWEEN $from AND $from + 19;\n" } 0 .. $step / 20 - 1) });
+cmp_ok($ranges, '>=', 0.8 * $alone, "... beside short ranges over ten times the cache: $ranges");
+my $all_read = q{SELECT rows_read >= 10240 FROM kvfdw_stat_tables WHERE relid = 'o'::regclass};
+is(answer($node, $all_read), 't', '... all of which were read');
+cmp_ok(tier('value cache', '"left"'), '>', 2000, '... and went through the cache');
+my $scan = hits_beside(sub { "MOVE $step FROM s;\n" }, 'BEGIN; DECLARE s CURSOR FOR SELECT * FROM o ORDER BY k;', 'COMMIT;');
+cmp_ok($scan, '>=', 0.8 * $alone, "... beside a scan of ten times the cache: $scan");
+is(answer($node, $all_read), 't', '... that read all');
+cmp_ok(tier('value cache', '"left"'), '<', 1000, '... and left the cache alone');
 done_testing();
