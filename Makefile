@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
 # make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, powercut,
-# differential, concurrent, clients, memcached-tests, matrix, upgrade, deb, docker, scale-demo, oracle and fuzz do
+# campaigns, differential, concurrent, clients, memcached-tests, matrix, upgrade, deb, docker, scale-demo, oracle and fuzz do
 # their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
@@ -104,6 +104,8 @@ bench:
 	@bash $(HERE)/bench/run.sh
 torture append bank counters registers crowd damage space idle:
 	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
+campaigns:
+	@bash $(HERE)/test/campaign/all.sh $(SECONDS)
 powercut:
 	@bash $(HERE)/test/powercut/run.sh $(SECONDS)
 core:
@@ -134,10 +136,10 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle powercut \
+.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle powercut campaigns \
 	clients core matrix deb docker upgrade scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.
 export ROWS ROUNDS STATEMENTS STEPS SEED LEVEL KIND CLIENTS CONNECTIONS DRIVERS KILLS CUTS ASYNC REGISTERS DISK CONTROL \
-	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION TIER CHUNK_KB COMPACT MATRIX MATRIX_DIR PROTOCOLS UPGRADE UPGRADE_DIR DEB_SUITE DEB_DIR DOCKER_DIR POINTS
+	CASES CASE UPSERTS FAULT STATE PG_SOURCE SUITES TESTS ADMISSION TIER CHUNK_KB COMPACT CAMPAIGNS MODES MATRIX MATRIX_DIR PROTOCOLS UPGRADE UPGRADE_DIR DEB_SUITE DEB_DIR DOCKER_DIR POINTS
