@@ -91,6 +91,7 @@ open_table(Oid relid, bool writes)
 	KvMcTable **tables;
 	int			n;
 
+	kv_mc_check_role();
 	kv_mc_tables_begin();
 	n = kv_mc_tables(&tables);
 	for (int i = 0; i < n; i++)
@@ -483,6 +484,9 @@ begin(void)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
 	kv_mc_set_options();
+	StartTransactionCommand();
+	kv_mc_check_role();
+	CommitTransactionCommand();
 	pgstat_report_appname("kvfdw memcached reaper");
 	kv_mc_my_number = KV_MC_MAX_WORKERS;
 	kv_mc_me = &kv_mc_shared->workers[KV_MC_MAX_WORKERS];

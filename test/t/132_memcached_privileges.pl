@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 use KvMemcached;
 
-my $node = mc_cluster('privileges', 'kvfdw.memcached_flush_all' => 'on');
+my $node = mc_cluster('privileges', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_reap_interval' => 1);
 my $c = mc_connect($node);
 sub ask { return mc_ask($c, $_[0]); }
 sub set { my ($key, $value, $command) = @_; return ask(($command // 'set') . " $key 0 0 " . length($value) . "\r\n$value\r\n"); }
@@ -119,6 +119,14 @@ sql('ALTER ROLE web SUPERUSER');
 mc_send($c, "get a\r\n");
 ok(mc_closed($c) && $c->{in} eq '', 'a role that has become a superuser serves nobody any more');
 sql('ALTER ROLE web NOSUPERUSER');
+mc_wait($node);
+
+sql(q{INSERT INTO cache VALUES ('overdue', 0, '2000-01-01', 'x'); REVOKE DELETE ON cache FROM web; ALTER ROLE web SUPERUSER});
+my $from = -s $node->logfile;
+$node->restart;
+wait_for('refusals', sub { (() = slurp_file($node->logfile, $from) =~ /FATAL:  clients of memcached are not served as superuser/g) >= 4 });
+is(sql(q{SELECT count(pid) FROM kvfdw_stat_memcached; SELECT count(*) FROM cache WHERE key = 'overdue'}), "0\n1", '... nor does it delete what has expired');
+sql(q{ALTER ROLE web NOSUPERUSER; GRANT DELETE ON cache TO web; DELETE FROM cache WHERE key = 'overdue'});
 mc_wait($node);
 
 # ---- passwords ----
