@@ -6,7 +6,9 @@
  * take its replies nothing more is read from it.  A small buffer can always be had; when
  * the memory for all is used up nothing is read from those that need a larger one, but for
  * one, the favoured one: else many clients, each with half of a large value, would wait for
- * each other (M 5).
+ * each other (M 5).  A value that has been announced has all of its room at once only while
+ * half of the memory is free; else its room grows with what has come of it.  Where somebody
+ * has to wait, who sends nothing of the rest for a tenth of the time that a client may goes.
  *
  * When replies that are not taken fill half of as much, nothing more is done for clients that
  * did not take their last ones at once, and no more for others than their sockets have room
@@ -433,20 +435,29 @@ kv_mc_settle(KvMcConnection *conn)
 
 /* ---- in ---- */
 
-/* Room to read what is needed, at least a little; false: there is none now. */
+/*
+ * Room to read what is needed, at least a little; false: there is none now.  Of what is needed and has
+ * not come, as much has room as has come: an announcement alone is to cost others little.
+ */
 static bool
 room_to_read(KvMcConnection *conn)
 {
 	KvMcBuffer *in = &conn->in;
 	size_t		size = in->size;
+	size_t		used = kv_mc_pending(in);
 
 	if (size - in->end >= LEAST_ROOM && size - in->begin >= conn->needed)
 		return true;
 	if (size == 0)
 		size = FIRST_BUFFER;
 	if (conn->needed > size)
-		size = conn->needed;
-	else if (size - kv_mc_pending(in) < LEAST_ROOM && conn->needed <= kv_mc_pending(in))
+	{
+		if (in_memory + conn->needed - in->size <= most_memory() / 2)
+			size = conn->needed;
+		else if (size - used < LEAST_ROOM)
+			size = Min(2 * size, conn->needed);
+	}
+	else if (size - used < LEAST_ROOM && conn->needed <= used)
 		size *= 2;
 	if (size > in->size && size > FIRST_BUFFER && !may_have(conn, size - in->size))
 		return false;
@@ -719,6 +730,22 @@ somebody_waits(void)
 	return false;
 }
 
+/* Is there a client from whom nothing is read as others have all the memory? */
+static bool
+somebody_starves(void)
+{
+	dlist_iter	iter;
+
+	if (!some_starve)
+		return false;
+	dlist_foreach(iter, &kv_mc_connections)
+	{
+		if (dlist_container(KvMcConnection, node, iter.cur)->starved)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Has a client been waited for too long, for the rest of one request or the taking of replies?
  * A byte now and then does not do: beyond the time-out it must move LEAST_RATE.
@@ -754,21 +781,25 @@ kv_mc_sweep(TimestampTz now)
 {
 	int64		timeout = (int64) kv_mc_client_timeout_s * 1000;
 	bool		in_need = somebody_waits();
+	bool		starving = somebody_starves();
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &kv_mc_connections)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
 		bool		sending = kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn);
-		bool		waiting = !conn->working && !kv_mc_is_held(conn);	/* for the client */
+		bool		waiting = !conn->working && !kv_mc_is_held(conn) && !conn->starved;	/* for the client */
 		bool		half = waiting && (kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0);
-		bool		stalled = sending && in_need && has_passed(conn->active, timeout / STALLED_SHARE, now);
+		bool		holds_up = half && starving && conn->in.size > FIRST_BUFFER;
+		bool		too_slow = is_too_slow(conn, sending || half, holds_up ? timeout / STALLED_SHARE : timeout, now);
+		bool		stalled = (holds_up && too_slow) ||
+			(sending && in_need && has_passed(conn->active, timeout / STALLED_SHARE, now));
 
 		conn->starved = false;
 		if (stalled)
 			kv_mc_counts[KV_MC_COUNT_DROPPED]++;
-		if (stalled || ((sending || half) && has_passed(conn->active, timeout, now)) ||
-			is_too_slow(conn, sending || half, timeout, now) || is_unknown_for_long(conn, now) ||
+		if (stalled || too_slow || ((sending || half) && has_passed(conn->active, timeout, now)) ||
+			is_unknown_for_long(conn, now) ||
 			(waiting && has_passed(conn->active, (int64) kv_mc_idle_timeout_s * 1000, now)))
 			conn->dead = true;
 		(void) kv_mc_settle(conn);

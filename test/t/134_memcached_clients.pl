@@ -63,15 +63,28 @@ is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE work
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE big');
 undef $many_values;
 
+sub settings { my ($command) = @_; $node->safe_psql('postgres', "ALTER SYSTEM $command"); return $node->reload; }
+
+# ---- requests that are announced ----
+my @announced = map { mc_connect($node) } 1 .. 64;
+mc_send($_, "set announced 0 0 1000000\r\n") for @announced;
+wait_for('them to be received', sub { $node->safe_psql('postgres', "SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'receiving'") >= 64 });
+# with a little of it room is made for the rest
+mc_send($_, 'x' x 10) for @announced;
+wait_for('memory for some', sub { memory() > 1_900_000 });
+is(set('half', substr $large, 0, 500_000), 'STORED', 'clients that only announce large values leave memory for others');
+@announced = ();
+wait_for('them to go', sub { mc_stat($node, 'connections') < 10 });
+
 # ---- half requests ----
 my @half = map { mc_connect($node) } 1 .. 30;
-for my $i (0 .. $#half) { mc_send($half[$i], "set half$i 0 0 1000000\r\n" . substr $large, 0, 10_000 + 1000 * $i); }
+for my $i (0 .. $#half) { mc_send($half[$i], "set half$i 0 0 1000000\r\n" . substr $large, 0, 150_000 + 1000 * $i); }
 wait_for('the halves', sub { memory() > 3.5e6 });
 cmp_ok(memory(), '<=', 4 * 1024 * 1024 + 1_100_000 + 31 * 16384, 'halves of large values take no more memory than there is');
 is(set('b', 'x'), 'STORED', '... and others go on, who need little');
 
 # the rest of all at once, as each can take it
-my @rest = map { substr($large, 10_000 + 1000 * $_, 990_000 - 1000 * $_) . "\r\n" } 0 .. $#half;
+my @rest = map { substr($large, 150_000 + 1000 * $_, 850_000 - 1000 * $_) . "\r\n" } 0 .. $#half;
 wait_for('the rest to be taken', sub {
 	for my $i (0 .. $#half)
 	{
@@ -84,13 +97,24 @@ is(scalar(grep { mc_line($_) eq 'STORED' } @half), 30, 'each is stored when it i
 is($node->safe_psql('postgres', "SELECT count(*) FROM cache WHERE key ~ '^half' AND length(value) = 1000000"), 30, 'all are rows');
 @half = ();
 
+# who sends nothing of the rest has others wait for a while only
+settings("SET kvfdw.memcached_client_timeout = '20s'");
+my $dropped = mc_stat($node, 'dropped');
+@half = map { mc_connect($node) } 1 .. 30;
+for my $i (0 .. $#half) { mc_send($half[$i], "set half$i 0 0 1000000\r\n" . substr $large, 0, 150_000); }
+wait_for('the halves', sub { memory() > 3.5e6 });
+is(set('half', $large), 'STORED', 'those who send no rest hold up others for a while only');
+cmp_ok(mc_stat($node, 'dropped'), '>', $dropped, '... as they are disconnected');
+@half = ();
+wait_for('memory to be given back', sub { memory() < 100_000 });
+
 # ---- who takes nothing ----
-$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_client_timeout = '10s'");
-$node->reload;
+settings("SET kvfdw.memcached_client_timeout = '10s'");
+$dropped = mc_stat($node, 'dropped');
 my @slow = map { mc_connect($node) } 1 .. 20;
 mc_send($_, "get large\r\n" x 100) for @slow;
 is(set('c', 'x'), 'STORED', 'while clients take no replies others go on');
-wait_for('the longest stalled to go', sub { mc_stat($node, 'dropped') > 0 });
+wait_for('the longest stalled to go', sub { mc_stat($node, 'dropped') > $dropped });
 pass('... and who has not taken any for the longest time is disconnected');
 wait_for('memory', sub { memory() <= 4 * 1024 * 1024 + 21 * 16384 });
 pass('... so that no more is kept than there is memory for');
