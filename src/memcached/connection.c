@@ -127,11 +127,11 @@ socket_room(const KvMcConnection *conn)
 }
 
 bool
-kv_mc_takes(KvMcConnection *conn, Size said, Size more)
+kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held)
 {
 	if (conn->datagram != NULL || !is_short())
 		return said == 0 || said + more <= MOST_SAID;
-	if (said + more <= SAID_SMALL || said + more <= socket_room(conn))
+	if (said + more <= SAID_SMALL || (!held && said + more <= socket_room(conn)))
 		return true;
 	if (said == 0)
 		conn->slow = true;

@@ -87,3 +87,14 @@ kv_mc_lacks_column(const KvMcTable *table, const KvMcRequest *request)
 		return "0A000 table keeps no flags";
 	return NULL;
 }
+
+bool
+kv_mc_is_blind(const KvMcTable *table, const KvMcRequest *request, int64 now)
+{
+	int64		expires;
+
+	if (request->command != KV_MC_SET || request->has_cas || table->others)
+		return false;
+	expires = kv_mc_expires(request->exptime, now);
+	return expires == 0 || expires > now;
+}

@@ -61,6 +61,12 @@ kv_mc_has_standbys(void)
 	return SyncRepRequested() && SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
 }
 
+bool
+kv_mc_holds(bool for_all)
+{
+	return kv_mc_commit == KV_MC_COMMIT_ON && kv_mc_flusher_runs() && (!for_all || kv_mc_has_standbys());
+}
+
 /*
  * Commits of other processes can be seen before they are flushed.  The position where WAL is inserted
  * next stands behind the head of a page that has nothing in it yet: that is not WAL to be flushed.

@@ -199,7 +199,8 @@ typedef struct KvMcConnection
 	int			retry_us;
 
 	/* this turn */
-	bool		gathered;		/* its requests are in the turn */
+	bool		gathered;		/* its requests are in the turn, … */
+	bool		writes;			/* … and one of them may write */
 	int			cut;			/* its requests from this one on are for later */
 	int			suspect;		/* … and those from this one on are done one by one */
 	size_t		parsed;			/* bytes of input that the turn's requests are made of */
@@ -245,8 +246,11 @@ extern void kv_mc_close_all(void);
 extern void kv_mc_forget_closed(void);	/* no event of theirs is to be looked at any more */
 /* So many bytes of replies that are not taken have room, without anybody having to wait. */
 extern Size kv_mc_reply_room(void);
-/* May so many bytes more be said to the client in this turn?  If not, and none were, it must wait. */
-extern bool kv_mc_takes(KvMcConnection *conn, Size said, Size more);
+/*
+ * May so many bytes more be said to the client in this turn?  If not, and none were, it must wait.  held: they
+ * will be kept until the WAL is flushed, whatever its socket takes.
+ */
+extern bool kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held);
 /* Nothing may be done for the client now, as there are many replies that nobody takes. */
 extern bool kv_mc_must_wait(const KvMcConnection *conn);
 /* Its replies are not to be sent yet. */
@@ -292,6 +296,11 @@ extern long kv_mc_sleep_ms(TimestampTz now);
 extern bool kv_mc_flusher_runs(void);
 /* Are there synchronous standbys to be waited for, by name at least? */
 extern bool kv_mc_has_standbys(void);
+/*
+ * Do replies to writes wait for the WAL in place of the process?  for_all: there is no other client than those
+ * of the turn and those who wait already.
+ */
+extern bool kv_mc_holds(bool for_all);
 /* How far the WAL must be flushed for all that can be seen now; invalid: it is. */
 extern XLogRecPtr kv_mc_seen_upto(void);
 /* The connection's replies are kept until the WAL is on the device, and on standbys, so far. */
@@ -489,6 +498,8 @@ kv_mc_may_change(const KvMcRequest *request)
 extern bool kv_mc_has_value(const KvMcRequest *request);
 extern AclMode kv_mc_privileges(const KvMcRequest *request, int64 now);
 extern const char *kv_mc_lacks_column(const KvMcTable *table, const KvMcRequest *request);
+/* Does what it makes of an item depend on nothing that was there? */
+extern bool kv_mc_is_blind(const KvMcTable *table, const KvMcRequest *request, int64 now);
 
 /* ---- turn.c ---- */
 

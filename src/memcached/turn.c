@@ -200,18 +200,6 @@ answer_denied(KvMcTask *task, const KvMcTable *table)
 													get_rel_name(table->relid))));
 }
 
-/* Does what a request makes of an item depend on nothing that was there? */
-static bool
-is_blind(const KvMcTable *table, const KvMcRequest *request, int64 now)
-{
-	int64		expires;
-
-	if (request->command != KV_MC_SET || request->has_cas || table->others)
-		return false;
-	expires = kv_mc_expires(request->exptime, now);
-	return expires == 0 || expires > now;
-}
-
 /* The request is one that may be done. */
 static void
 take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
@@ -226,7 +214,7 @@ take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
 		return;
 	}
 	task->key = find_key(attempt, table, key, request->key_length);
-	attempt->keys[task->key].blind &= is_blind(table, request, attempt->fold.now);
+	attempt->keys[task->key].blind &= kv_mc_is_blind(table, request, attempt->fold.now);
 }
 
 /*
@@ -394,36 +382,16 @@ read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
 	}
 }
 
-/* What there was no room for, here or for replies, is for the next turn. */
+/* What there was no room for is for the next turn. */
 static void
 cut_unread(KvMcAttempt *attempt)
 {
-	KvMcConnection *conn = NULL;
-	Size		bytes = 0;		/* for one connection */
-	Size		total = 0;
-	Size		room = Max(kv_mc_reply_room(), LEAST_BYTES);
-
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
-		KvMcTask   *task = attempt->tasks[i];
-		const KvMcKey *key;
-		Size		value;
+		const KvMcTask *task = attempt->tasks[i];
 
-		if (task->conn != conn)
-			bytes = 0;
-		conn = task->conn;
-		if (!is_live(attempt, i))
-			continue;
-		key = &attempt->keys[task->key];
-		value = task->request.with_value ? key->item.length : 0;
-		if (key->look == NULL || (value > 0 && total > 0 && total + value > room) ||
-			(value > 0 && !kv_mc_takes(conn, bytes, value)))
-			conn->cut = i;
-		else
-		{
-			bytes += value;
-			total += value;
-		}
+		if (is_live(attempt, i) && attempt->keys[task->key].look == NULL)
+			task->conn->cut = i;
 	}
 }
 
@@ -504,15 +472,50 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 		key->writes++;
 }
 
+/*
+ * Do them, as far as there is room for the replies.  Values count as they are when it is a request's
+ * turn: those before it may have made them large.
+ */
 static void
 do_all(KvMcAttempt *attempt)
 {
+	KvMcConnection *conn = NULL;
+	bool		holds = kv_mc_holds(flushes_for_all) && !attempt->read_only;
+	bool		held = false;	/* the connection's replies will be */
+	Size		bytes = 0;		/* of values, for one connection */
+	Size		total = 0;
+	Size		room = Max(kv_mc_reply_room(), LEAST_BYTES);
+
 	attempt->fold.next_cas = NUMBER_MERGED | ((uint64) kv_mc_my_number << NUMBER_WORKER) |
 		(next_number & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
-		if (is_live(attempt, i))
-			do_task(attempt, attempt->tasks[i]);
+		KvMcTask   *task = attempt->tasks[i];
+		const KvMcItem *item;
+		Size		value;
+		bool		wins;
+
+		if (!is_live(attempt, i))
+			continue;
+		item = &attempt->keys[task->key].item;
+		value = task->request.with_value ? item->length : 0;
+		wins = item->stale && kv_mc_may_change(&task->request);
+		if (task->conn != conn)
+		{
+			conn = task->conn;
+			held = kv_mc_is_held(conn) || (holds && conn->writes);
+			bytes = 0;
+		}
+		held |= holds && wins;
+		if ((value > 0 && total > 0 && total + value > room) ||
+			((value > 0 || wins) && !kv_mc_takes(conn, bytes, value, held)))
+		{
+			conn->cut = i;
+			continue;
+		}
+		bytes += value;
+		total += value;
+		do_task(attempt, task);
 	}
 	next_number = attempt->fold.next_cas;
 }
@@ -643,8 +646,7 @@ any_writes(const KvMcAttempt *attempt)
 static void
 commit(KvMcAttempt *attempt)
 {
-	bool		holds = kv_mc_commit == KV_MC_COMMIT_ON && kv_mc_flusher_runs() &&
-		(!flushes_for_all || kv_mc_has_standbys());
+	bool		holds = kv_mc_holds(flushes_for_all);
 	bool		flushes = kv_mc_commit == KV_MC_COMMIT_ON && attempt->wrote && !holds;
 
 	if (flushes)

@@ -289,6 +289,7 @@ gather(KvMcConnection *conn)
 		break;
 	}
 	conn->gathered = n > 0;
+	conn->writes = writes;
 	turn.nclients += n > 0;
 	turn.nwriters += writes;
 	if (n == 0 && !conn->working)

@@ -8,6 +8,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Digest::MD5 qw(md5_hex);
 use IO::Select;
+use Socket qw(SOL_SOCKET SO_RCVBUF);
 use Test::More;
 use KvTest;
 use KvMemcached;
@@ -16,7 +17,8 @@ my $seed = $ENV{SEED} // int rand 1e6;
 srand $seed;
 note "SEED=$seed";
 
-my $node = mc_cluster('clients', 'kvfdw.value_cache' => 0, 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_max_connections' => 300, 'kvfdw.memcached_client_timeout' => '1h');
+my $node = mc_cluster('clients', 'kvfdw.value_cache' => 0, 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_max_connections' => 300, 'kvfdw.memcached_client_timeout' => '1h',
+	wal_level => 'replica', max_wal_senders => 4);
 my $faults = has_faults($node);
 my $c = mc_connect($node);
 sub ask { return mc_ask($c, $_[0]); }
@@ -63,7 +65,54 @@ is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE work
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE big');
 undef $many_values;
 
+# ---- a value that is stored and asked for again and again, in one turn ----
 sub settings { my ($command) = @_; $node->safe_psql('postgres', "ALTER SYSTEM $command"); return $node->reload; }
+sub flushing { return $node->safe_psql('postgres', "SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'"); }
+
+my $part = substr $large, 0, 14_000;
+my $asks = "set k 0 0 14000\r\n$part\r\nget" . ' k' x 990 . "\r\n";
+sub asked_again
+{
+	my ($conn) = @_;
+	my $first = mc_line($conn) // 'gone';
+	my $n = 0;
+	for (1 .. 990) { $n++ if (mc_line($conn) // '') eq 'VALUE k 0 14000' && (mc_bytes($conn, 14_002) // '') eq "$part\r\n"; }
+	return "$first $n " . (mc_line($conn) // 'gone');
+}
+settings('SET kvfdw.memcached_commit = off');
+wait_for('a setting', sub { mc_settings($c)->{kvfdw_commit} eq 'off' });
+my $again = mc_connect($node);
+setsockopt $again->{s}, SOL_SOCKET, SO_RCVBUF, 65536;
+mc_send($again, $asks);
+wait_for('its first reply', sub { mc_answered($again) });
+cmp_ok(memory(), '<', 4 * 1024 * 1024, 'a value that is stored and asked for many times takes no more memory than there is');
+setsockopt $again->{s}, SOL_SOCKET, SO_RCVBUF, 4 * 1024 * 1024;
+is(asked_again($again), 'STORED 990 END', '... and comes each time');
+is(mc_stat($node, 'dropped'), 0, '... to a client that nobody disconnects for it');
+settings('RESET kvfdw.memcached_commit');
+wait_for('a setting', sub { mc_settings($c)->{kvfdw_commit} eq 'on' });
+
+# replies that wait for the WAL go into memory, whatever their clients would take
+my @held = map { mc_connect($node) } 1 .. 13;
+settings("SET synchronous_standby_names = 'nobody'");
+wait_for('a write that waits', sub { return 1 if flushing() > 0; mc_answered($c) && mc_line($c); mc_send($c, "set small 0 0 1\r\nx\r\n"); return 0; });
+mc_send($held[0], $asks);
+wait_for('another', sub { flushing() > 1 });
+cmp_ok(memory(), '<', 4 * 1024 * 1024, 'where the replies wait for the WAL, it takes no more either');
+for my $i (1 .. 12)
+{
+	mc_send($held[$i], "set small 0 0 1\r\nx\r\nget large\r\n");
+	wait_for('one more', sub { flushing() == $i + 2 });
+}
+cmp_ok(memory(), '<', 4 * 1024 * 1024, '... nor do large values that others ask for');
+settings('RESET synchronous_standby_names');
+is(asked_again($held[0]), 'STORED 990 END', '... and all come when that is over');
+is(join('', map { my $conn = $_; mc_line($conn) . ' ' . mc_line($conn) . ' ' . (mc_bytes($conn, 1048578) eq "$large\r\n") . ' ' . mc_line($conn) . '|' } @held[1 .. 12]),
+	'STORED VALUE large 0 1048576 1 END|' x 12, '... to all');
+is(mc_stat($node, 'dropped'), 0, '... and nobody was disconnected');
+@held = ();
+undef $again;
+$c = mc_connect($node);
 
 # ---- requests that are announced ----
 my @announced = map { mc_connect($node) } 1 .. 64;
