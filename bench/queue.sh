@@ -4,7 +4,8 @@
 # in order: those who follow the producers, and those who are further behind than the recent ring reaches, but
 # not than the second tier does.  The tier is a file in memory, for a fast device; the data directory's device is
 # given QUEUE_IOPS reads a second, as a slow one over a network has, by a cgroup: one read each 2 ms.  Values are
-# not read through the page cache, for the tier is to be measured.
+# not read through the page cache, for the tier is to be measured.  Then producers alone, with a recent ring and
+# without one in turn.
 #
 #   QUEUE_MESSAGES=40000     before anybody reads, 8.5 kB each in the mean
 #   QUEUE_SECONDS=10         of a run
@@ -22,28 +23,58 @@ iops_limit()
 	KV_CGROUP=$cgroup/cgroup.procs
 }
 
-queue_server() # limited? tier?
+queue_server() # limited? tier? [ring]
 {
 	kv_server_stop
 	kv_forget_warm
 	memory_unlimit
-	printf '%s\n' "kvfdw.recent_cache = 32MB" "kvfdw.value_cache = 0" "kvfdw.page_cache = off" "kvfdw.merge_buffers = 8MB" >"$KV_PGDATA/scan.conf"
+	printf '%s\n' "kvfdw.recent_cache = ${3:-32MB}" "kvfdw.value_cache = 0" "kvfdw.page_cache = off" "kvfdw.merge_buffers = 8MB" >"$KV_PGDATA/scan.conf"
 	[ "$2" = no ] || printf '%s\n' "kvfdw.tier_path = '$queue_tier'" "kvfdw.tier_size = 1GB" >>"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
 	[ "$1" = no ] || iops_limit "$QUEUE_IOPS" || return 1
 	kv_server_start
 }
 
-# Messages read per second by consumers; sets device_reads, tier_hits and recent_hits of the run.
+# Messages read per second by consumers, who run the last script; sets device_reads, tier_hits, recent_hits, device
+# reads per message, and percentiles of their latencies in ms, of the run.
 queue_run() # scripts…
 {
-	local before after read
+	local read
+	rm -f "$KV_RUN/queue/log"*
 	kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null
-	pgbench -n -M prepared -c 16 -j "$(nproc)" -T "$QUEUE_SECONDS" --random-seed="$KV_SEED" "$@" >"$KV_RUN/queue/out" 2>&1 ||
+	pgbench -n -M prepared -c 16 -j "$(nproc)" -T "$QUEUE_SECONDS" --random-seed="$KV_SEED" --log --log-prefix="$KV_RUN/queue/log" "$@" >"$KV_RUN/queue/out" 2>&1 ||
 		{ cat "$KV_RUN/queue/out" >&2; kv_die "pgbench failed"; }
 	read -r read device_reads tier_hits recent_hits < <(kv_psql -c "SELECT rows_read || ' ' || device_reads || ' ' || tier_hits || ' ' || recent_hits FROM kvfdw_stat_tables WHERE relid = 'queue'::regclass")
 	messages=$(kv_calc "int($read / $QUEUE_SECONDS)")
+	per_message=$(kv_calc "$device_reads / ($read > 0 ? $read : 1)")
+	# a line of the log: client, transaction, microseconds, script, ...
+	read -r p50 p99 < <(cat "$KV_RUN/queue/log"* | awk -v script=$(($# / 2 - 1)) '$4 == script { print $3 }' | sort -n |
+		awk '{ t[NR] = $1 } END { printf "%.1f %.1f\n", t[int((NR + 1) * 0.5)] / 1000, t[int((NR + 1) * 0.99)] / 1000 }')
 }
+
+queue_say() { say "  tier $tier, consumers $1: $messages messages/s, p50 $p50 ms, p99 $p99 ms; $recent_hits from the ring, $tier_hits from the tier, $device_reads device reads, $per_message of each message"; }
+
+# Messages that producers alone write in a second, with a recent ring and without, which take turns to be the first, and
+# after one run that does not count; sets with_ring and without_ring.
+queue_writers()
+{
+	local rings ring turn=0 tps seconds=$(((QUEUE_SECONDS + 2) / 3))
+	with_ring=0 without_ring=0
+	for rings in 0 "32MB 0" "0 32MB" "32MB 0" "0 32MB"; do
+		for ring in $rings; do
+			queue_server no no $ring
+			[ $turn != 0 ] || queue_table
+			tps=$(pgbench -n -M prepared -c 16 -j "$(nproc)" -T $seconds --random-seed="$((KV_SEED + turn))" -f "$dir/produce.sql" 2>/dev/null | awk '/^tps = / { print int($3); exit }')
+			say "  producers alone, recent_cache $ring, turn $turn: $tps messages/s"
+			if [ $turn = 0 ]; then continue; fi
+			if [ $ring = 0 ]; then without_ring=$((without_ring + tps)); else with_ring=$((with_ring + tps)); fi
+		done
+		turn=$((turn + 1))
+	done
+	queue_drop
+}
+
+queue_drop() { kv_psql -c "DROP FOREIGN TABLE queue" -c "DROP SEQUENCE queue_n" -c "DROP TABLE queue_pad"; }
 
 queue_table()
 {
@@ -60,7 +91,7 @@ queue_fill()
 
 bench_queue()
 {
-	local with dir=$KV_RUN/queue queue_tier=/dev/shm/kvfdw-bench-$$.tier messages device_reads tier_hits recent_hits tier plain limited=yes
+	local with dir=$KV_RUN/queue queue_tier=/dev/shm/kvfdw-bench-$$.tier messages device_reads tier_hits recent_hits per_message p50 p99 tier plain with_p99 with_ring without_ring limited=yes
 	local last="(SELECT last_value FROM queue_n)"
 
 	head_ "Queues: $QUEUE_MESSAGES messages of 100 B to 17 kB, 100 topics, 16 clients, $QUEUE_SECONDS s each"
@@ -75,14 +106,20 @@ bench_queue()
 		queue_fill "$QUEUE_MESSAGES"
 		[ $tier = no ] || say "  the tier: $(kv_psql -c "SELECT format('%s of %s frames, %s entered, %s dropped', used, frames, entered, dropped) FROM kvfdw_stat_tier")"
 		queue_run -f "$dir/produce.sql@1" -f "$dir/follow.sql@4"
-		say "  tier $tier, consumers that follow: $messages messages/s, $recent_hits from the ring, $tier_hits from the tier, $device_reads device reads"
+		queue_say "that follow"
 		[ $tier = no ] || line "consumers that follow producers: device reads" "$device_reads for $recent_hits messages" "0" "$device_reads == 0"
 		queue_run -f "$dir/behind.sql"
-		say "  tier $tier, consumers behind the ring: $messages messages/s, $tier_hits from the tier, $device_reads device reads"
-		[ $tier = yes ] && with=$messages || plain=$messages
-		kv_psql -c "DROP FOREIGN TABLE queue" -c "DROP SEQUENCE queue_n" -c "DROP TABLE queue_pad"
+		queue_say "behind the ring"
+		[ $tier = yes ] && with=$messages with_p99=$p99 || plain=$messages
+		queue_drop
 	done
-	line "consumers behind the ring, $([ $limited = yes ] && echo "$QUEUE_IOPS reads/s at home" || echo "skipped limit: no permission for a cgroup"), with a tier" "$(ratio "$with" "$plain") without" "10x without" "$with >= 10 * $plain"
+	if [ $limited = yes ]; then
+		line "consumers behind the ring, $QUEUE_IOPS reads/s at home, with a tier" "$(ratio "$with" "$plain") without; p99 $with_p99, $p99 ms" "10x without" "$with >= 10 * $plain"
+	else
+		line "consumers behind the ring, no limit of reads at home (no permission)" "$(ratio "$with" "$plain") without; p99 $with_p99, $p99 ms" ""
+	fi
+	queue_writers
+	line "producers alone, with a recent ring" "$(ratio "$with_ring" "$without_ring") without" "0.97x without" "$with_ring >= 0.97 * $without_ring"
 	kv_server_stop
 	rm -f "$KV_PGDATA/scan.conf" "$queue_tier"
 	memory_unlimit
