@@ -84,7 +84,7 @@ mc_stop()
 mc_measure() # kind connections batch size keys server…
 {
 	local kind=$1 connections=$2 batch=$3 size=$4 keys=$5 server ticks n seconds p50 p99 client
-	local -A done=() time=() used=()
+	local -A done=() time=() used=() loader=()
 	shift 5
 	for _ in $(seq "$MEMCACHED_TURNS"); do
 		for server in "$@"; do
@@ -94,13 +94,14 @@ mc_measure() # kind connections batch size keys server…
 			done[$server]=$((${done[$server]:-0} + n))
 			time[$server]=$(kv_calc "${time[$server]:-0} + $seconds")
 			used[$server]=$((${used[$server]:-0} + $(mc_ticks "$server") - ticks))
+			loader[$server]=$(kv_calc "${loader[$server]:-0} + $n * $client / 1e6")
 			mc_p50[$server]=$p50 mc_p99[$server]=$p99
 		done
 	done
 	for server in "$@"; do
 		mc_rate[$server]=$(kv_calc "int(${done[$server]} / ${time[$server]})")
 		mc_cpu[$server]=$(kv_calc "int(${used[$server]} * 1e8 / $(getconf CLK_TCK) / ${done[$server]}) / 100")
-		say "  $server: ${mc_rate[$server]}/s, server CPU ${mc_cpu[$server]} us, in the last turn p50 ${mc_p50[$server]} us, p99 ${mc_p99[$server]} us"
+		say "  $server: ${mc_rate[$server]}/s, server CPU ${mc_cpu[$server]} us, loader busy $(kv_calc "int(100 * ${loader[$server]} / ${time[$server]})") % of the time, in the last turn p50 ${mc_p50[$server]} us, p99 ${mc_p99[$server]} us"
 	done
 }
 

@@ -43,6 +43,20 @@ mc_time_shares() # kind connections batch size keys
 			print "" }' "$KV_RUN/ticks0" "$KV_RUN/ticks1"
 }
 
+# Ticks of memcached outside of the kernel and in it.
+mc_other_ticks() { sed 's/.*) //' "/proc/${mc_pid[memcached]}/stat" | awk '{ print $12, $13 }'; }
+
+# What memcached takes for the same.
+mc_other_time() # kind connections batch size keys
+{
+	local n user0 kernel0 user1 kernel1
+	read -r user0 kernel0 < <(mc_other_ticks)
+	read -r n _ < <(mc_load memcached "$1" "$2" "$3" "$4" "$MEMCACHEDCPU_SECONDS" "$5") || kv_die "the load failed"
+	read -r user1 kernel1 < <(mc_other_ticks)
+	awk -v n="$n" -v user=$((user1 - user0)) -v kernel=$((kernel1 - kernel0)) -v hz="$(getconf CLK_TCK)" 'BEGIN {
+		printf "  memcached %.2f us, %d%% of that in the kernel\n", (user + kernel) * 1e6 / hz / n, 100 * kernel / (user + kernel + 0.001) + 0.5 }'
+}
+
 mc_system_calls() # kind connections batch size keys
 {
 	local n pid strace
@@ -64,15 +78,17 @@ mc_times() # what kind connections batch size keys
 	say "$1"
 	shift
 	mc_time_shares "$@"
+	mc_other_time "$@"
 	mc_system_calls "$@"
 }
 
 mc_each()
 {
-	local size
+	local size server
 	for size in $MEMCACHED_SIZES; do
-		mc_load kvfdw fill 8 16 "$size" 0 >/dev/null || kv_die "kvfdw cannot be filled"
+		for server in kvfdw memcached; do mc_load $server fill 8 16 "$size" 0 >/dev/null || kv_die "$server cannot be filled"; done
 		mc_times "a get of $size bytes, 1 client" get 1 1 "$size" "$MEMCACHED_KEYS"
+		mc_times "a get of $size bytes, 8 clients" get 8 1 "$size" "$MEMCACHED_KEYS"
 		mc_times "a get of $size bytes, 32 clients" get 32 1 "$size" "$MEMCACHED_KEYS"
 		mc_times "a key of a get of 100, $size bytes, 8 clients" multi 8 100 "$size" "$MEMCACHED_KEYS"
 		mc_times "a durable set of $size bytes, 32 clients" set 32 1 "$size" "$MEMCACHED_KEYS"
