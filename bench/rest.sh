@@ -29,15 +29,17 @@ rest_scan() # number when
 
 rest_written() { kv_psql -c CHECKPOINT; sync; kv_device_bytes "$KV_PGDATA" | awk '{ print $2 }'; }
 
-# Wait until the compactor has put nothing in order for 30 seconds.  Sets unsorted, bytes that are left, and seconds since the load.
+# Wait until all is in order, as far as the compactor takes that for worth while, or nothing came of it for two minutes, as a pass
+# over a large shard may take.  Sets unsorted, bytes that are left, and seconds since the load.
 rest_ordered()
 {
 	local last= since
 	since=$(kv_now)
-	while kv_true "$(kv_now) - $since < 30"; do
+	while kv_true "$(kv_now) - $since < 120"; do
 		unsorted=$(stat_of unsorted_bytes rested)
 		[ "$unsorted" = "$last" ] || since=$(kv_now)
 		last=$unsorted
+		[ $((unsorted * 8)) -gt "$REST_BYTES" ] || break
 		sleep 1
 	done
 	seconds=$(kv_calc "int($since - $loaded)")
