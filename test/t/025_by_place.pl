@@ -54,6 +54,11 @@ $node->safe_psql('postgres', kv_table('o', 'k int, v text', 'k') . kv_table('sma
 	INSERT INTO small SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('small'); ANALYZE small});
 by_key('a table in key order', q{SELECT sum(length(v)) FROM o});
 by_key('one that fits into the range cache', q{SELECT sum(length(v)) FROM small});
+$node->safe_psql('postgres', kv_table('sorted', 'k uuid, v text', 'k') . q{INSERT INTO sorted SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 5000) g; SELECT kvfdw_freeze('sorted'); ANALYZE sorted});
+my $asked = 'EXPLAIN (COSTS off) SELECT sum(length(v)) FROM sorted';
+my $before_and_after = answer($node, "$asked; $asked; SELECT NULL FROM kvfdw_compact('sorted', true) OFFSET 1; SELECT 'compacted'; $asked");
+like($before_and_after, qr/By Place: true.*By Place: true.*\ncompacted\n/s, 'by place: whoever has asked before');
+unlike($before_and_after, qr/\ncompacted\n.*By Place|error/s, 'by key: as soon as the values lie in that order');
 
 # ---- rows ----
 

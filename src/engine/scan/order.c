@@ -187,28 +187,45 @@ delta_is_larger(KvShard *shard, KvRun *run)
 	return larger;
 }
 
-bool
-kv_shard_keeps_order(KvStore *store, uint32 shardno)
+static bool
+larger_delta_keeps_order(KvShard *shard)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	KvRun	   *run = largest_run(kv_shard_runs(store, shardno));
-	bool		in_delta = delta_is_larger(shard, run);
 	bool		kept = true;
 
 	for (int i = 0; i < KV_ORDER_SAMPLES && kept; i++)
 	{
-		double		share = (double) i / KV_ORDER_SAMPLES;
-
-		if (in_delta)
-		{
-			LWLockAcquire(&shard->lock, LW_SHARED);
-			kept = delta_keeps_order(larger_delta(shard), share);
-			LWLockRelease(&shard->lock);
-		}
-		else if (run != NULL)
-			kept = run_keeps_order(run, share);
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		kept = delta_keeps_order(larger_delta(shard), (double) i / KV_ORDER_SAMPLES);
+		LWLockRelease(&shard->lock);
 	}
 	return kept;
+}
+
+/* Of samples of the set's largest run, which may be NULL.  A plan asks, too, so the set keeps the answer. */
+static bool
+largest_keeps_order(KvRunSet *set, KvRun *run)
+{
+	if (set->order == KV_RUN_ORDER_NOT_KNOWN)
+	{
+		bool		kept = true;
+
+		for (int i = 0; run != NULL && i < KV_ORDER_SAMPLES && kept; i++)
+			kept = run_keeps_order(run, (double) i / KV_ORDER_SAMPLES);
+		set->order = kept ? KV_RUN_IN_ORDER : KV_RUN_SCATTERED;
+	}
+	return set->order == KV_RUN_IN_ORDER;
+}
+
+bool
+kv_shard_keeps_order(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	const KvRunSet *set = kv_shard_runs(store, shardno);
+	KvRun	   *run = largest_run(set);
+
+	if (delta_is_larger(shard, run))
+		return larger_delta_keeps_order(shard);
+	return largest_keeps_order(unconstify(KvRunSet *, set), run);
 }
 
 void

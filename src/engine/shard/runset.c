@@ -131,6 +131,8 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 		set->runs[set->nruns++] = run;
 	}
 
+	set->order = KV_RUN_ORDER_NOT_KNOWN;
+
 	/* only now: an ERROR above must not leave half a set that looks current */
 	set->generation = generation;
 	return true;

@@ -345,9 +345,19 @@ kv_shard(const KvStore *store, uint32 shardno)
 }
 
 /* shard/runset.c */
+
+/* Do the values of a shard's largest run lie in the order of keys?  Runs do not change: found out once. */
+typedef enum KvRunOrder
+{
+	KV_RUN_ORDER_NOT_KNOWN,
+	KV_RUN_IN_ORDER,
+	KV_RUN_SCATTERED
+} KvRunOrder;
+
 typedef struct KvRunSet
 {
 	uint32		generation;
+	KvRunOrder	order;			/* of scan/order.c, which sets it */
 	int			nruns;			/* newest first; the last may be the base */
 	bool		has_base;
 	KvRun	   *runs[KV_MAX_UNFROZEN + 1];
