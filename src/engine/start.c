@@ -71,6 +71,7 @@ static const KvRoom rooms[] = {
 	{KV_STRUCT(KvBackups, kv_backups), kv_backups_init},
 	{KV_STRUCT(KvCompactor, kv_compactor), kv_space_init, .gucs = kv_space_gucs},
 	{.more = kv_block_memory, .attach = kv_block_attach, .gucs = kv_block_gucs},
+	{.more = kv_around_memory, .attach = kv_around_attach, .gucs = kv_around_gucs},
 	{.more = kv_recent_memory, .attach = kv_recent_attach, .gucs = kv_recent_gucs},
 	{.more = kv_tier_memory, .attach = kv_tier_attach, .gucs = kv_tier_gucs},
 	{.more = kv_window_memory, .attach = kv_window_attach, .gucs = kv_prefetch_gucs},

@@ -1,6 +1,7 @@
 # Promise: a value of up to 64 kB that was read by key, or in a short range, is read from the device once; a large scan
 # leaves the value cache alone; what the cache has is never shown for another row, version or table; and few values lie in
 # more blocks than they need.  What the cache has no room for the page cache holds; what that has wrong is read from the device.
+# While memory lies idle, and only then, it gets the piece around a value, once, but where values are being written.
 use strict;
 use warnings;
 use FindBin;
@@ -12,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no value cache' if heap_only();
-my $node = kv_cluster('cache', 'kvfdw.value_cache' => '32MB', 'kvfdw.recent_cache' => 0, 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+my $node = kv_cluster('cache', 'kvfdw.value_cache' => '32MB', 'kvfdw.recent_cache' => 0, 'kvfdw.read_around' => 0, 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
 $node->safe_psql('postgres', kv_table('c', 'k int, v text', 'k'));
 
 # Rows for the table, in files, and counters at zero.
@@ -75,11 +76,15 @@ is(counts('device_read_bytes'), 40960, 'values of 1000 bytes lie four to a block
 
 # ---- the page cache ----
 
+sub value_files
+{
+	my $dir = answer($node, q{SELECT format('/%s/%s/', relid::oid, lpad(to_hex(generation), 8, '0')) FROM kvfdw_stat_tables WHERE relid = 'c'::regclass});
+	return map { $node->data_dir . "/kvfdw/$_" } grep { /\.val$/ && index($_, $dir) >= 0 } kv_files($node);
+}
 # Pages that the kernel has of the table's value files.
 sub pages
 {
-	my $dir = answer($node, q{SELECT format('/%s/%s/', relid::oid, lpad(to_hex(generation), 8, '0')) FROM kvfdw_stat_tables WHERE relid = 'c'::regclass});
-	my @files = map { $node->data_dir . "/kvfdw/$_" } grep { /\.val$/ && index($_, $dir) >= 0 } kv_files($node);
+	my @files = value_files();
 	my ($out, $err) = run_command([ 'fincore', '-n', '-o', 'PAGES', @files ]);
 	return @files ? sum(split ' ', $out) : 'no files';
 }
@@ -126,6 +131,42 @@ SKIP:
 	is(answer($node, "$rot $large BETWEEN 3 AND 3"), $one, '... and of a short range');
 	$before = $wrong->();
 	is(answer($node, "$rot $off $large = 3") . ($wrong->() - $before), $one . '0', '... and not asked if so set');
+}
+
+# ---- pieces around values ----
+
+# The page cache forgets the table's value files.
+sub forget_pages
+{
+	run_log([ 'dd', "if=$_", 'iflag=nocache', 'count=0', 'status=none' ]) for value_files();
+	return;
+}
+SKIP:
+{
+	skip 'not a test build', 11 if !has_faults($node);
+	skip 'the file system has no direct I/O', 11 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
+	my $idle = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 1;';
+	my $value = 'SELECT length(v) FROM c WHERE k';
+	my $thousand = q{SELECT g, repeat('i', 1000) FROM generate_series(1, 400) g};
+
+	# four to a block, so a piece has 64
+	rows($thousand, 'TRUNCATE c');
+	is(pages_after("$idle $value = 200", 1), 1, 'where values are being written nothing is read with one');
+	$node->safe_psql('postgres', q{SELECT kvfdw_compact('c', sorted => true); SELECT kvfdw_stat_reset()});
+	is(pages(), 0, 'what a compaction has moved is not in the page cache');
+	is(pages_after("SET kvfdw.read_around = 64; SET kvfdw.test_idle = 0; $value = 250", 1), 1, 'without idle memory no more is read than is asked for');
+	reset_counts();
+	is(pages_after("$idle $value = 300", 17), 17, 'with idle memory a piece');
+	is(counts('device_reads, device_read_bytes'), '1|4096', '... beside what is read, which alone is counted');
+	is(pages_after("$idle $value = 310", 17), 17, '... which has others then');
+	forget_pages();
+	is(pages_after("$idle $value = 305", 1), 1, '... and is not read again at once');
+	is(pages_after("$idle $value IN (10, 60, 70, 120, 195)", 49), 49, 'pieces of many keys');
+	rows($thousand, 'TRUNCATE c');
+	$node->safe_psql('postgres', q{SELECT kvfdw_compact('c', sorted => true)});
+	is(pages_after("$idle $value BETWEEN 62 AND 68", 32), 32, '... and of a short range');
+	is(pages_after("$idle SELECT count(v) FROM c", 32), 32, '... and none of a large scan');
+	like(answer($node, "$idle SET kvfdw.fault = 'value_read:1+:EIO'; $value = 390"), qr/could not (open|read) file.*Input\/output error/, 'a device that fails is an error as ever');
 }
 
 # ---- what reads by key besides SELECT ----

@@ -47,20 +47,36 @@ put(const char *name, const char *text)
 }
 
 static void
-is(const char *groups, uint64 expected, const char *what)
+is_so(uint64 got, uint64 expected, const char *what)
 {
-	char		path[1024];
-	uint64		got;
-
-	put("groups", groups);
-	snprintf(path, sizeof(path), "%s/groups", root);
-	got = kv_machine_memory(path, root);
 	tests++;
 	if (got != expected)
 		failed++;
 	printf("%sok %d - %s%s", got == expected ? "" : "not ", tests, what, got == expected ? "\n" : "");
 	if (got != expected)
 		printf(": %llu, not %llu\n", (unsigned long long) got, (unsigned long long) expected);
+}
+
+static const char *
+groups_file(const char *groups)
+{
+	static char path[1024];
+
+	put("groups", groups);
+	snprintf(path, sizeof(path), "%s/groups", root);
+	return path;
+}
+
+static void
+is(const char *groups, uint64 expected, const char *what)
+{
+	is_so(kv_machine_memory(groups_file(groups), root), expected, what);
+}
+
+static void
+is_idle(const char *groups, uint64 expected, const char *what)
+{
+	is_so(kv_machine_idle(groups_file(groups), root), expected, what);
 }
 
 int
@@ -96,6 +112,20 @@ main(int argc, char **argv)
 	many[7] = ':';
 	is(many, 6 * MB, "version 1: far behind in the file");
 	is("nonsense\n::\n:\n12:memory\n", all, "lines that say nothing");
+	is_so(kv_machine_idle(groups_file("0::/none\n"), "/nowhere") > 0, 1, "idle: of the machine, where there is no group");
+	put("i/j/memory.max", "3145728\n");
+	put("i/j/memory.current", "1048576\n");
+	is_idle("0::/i/j\n", 2 * MB, "idle: version 2, what a group has not used");
+	put("i/memory.max", "5242880\n");
+	put("i/memory.current", "4194304\n");
+	is_idle("0::/i/j\n", 1 * MB, "idle: version 2, the group above has less");
+	put("i/j/memory.current", "4000000\n");
+	is_idle("0::/i/j\n", 0, "idle: version 2, more than all is used");
+	put("memory/u/memory.limit_in_bytes", "4194304\n");
+	put("memory/u/memory.usage_in_bytes", "1048576\n");
+	is_idle("12:memory:/u\n", 3 * MB, "idle: version 1");
+	put("memory/w/memory.limit_in_bytes", "4194304\n");
+	is_idle("12:memory:/w\n", 4 * MB, "idle: a group that does not say what is used");
 	printf("1..%d\n", tests);
 	return failed > 0;
 }

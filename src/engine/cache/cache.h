@@ -536,6 +536,16 @@ extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
 extern void kv_block_stats(KvTierRow *row);
 extern void kv_block_stats_reset(void);
 
+/* ---- around.c; takes no lock, raises nothing ---- */
+extern void kv_around_gucs(void);	/* defines its setting */
+extern Size kv_around_memory(void); /* its part of shared memory … */
+extern void kv_around_attach(void); /* … made, in the shmem startup hook */
+/*
+ * A value that is in no cache of the server's is about to be read through the page cache.  How large the
+ * piece around it is that is to be read there with it; 0: none, for it was lately, or memory is not idle.
+ */
+extern uint32 kv_around_begin(uint32 cache_id, KvAddress address);
+
 /* ---- recent.c; raises nothing.  Its lock is a last one, and readers take none ---- */
 extern void kv_recent_gucs(void);	/* defines its setting */
 extern Size kv_recent_memory(void); /* its part of shared memory … */

@@ -621,13 +621,44 @@ kv_io_raw_desc(File file, int *fd)
 	return *fd >= 0;
 }
 
-void
-kv_io_no_readahead(File file)
-{
-	int			fd;
+/*
+ * That a file is read in random order is told once in so many reads: not each time, for it is a system
+ * call, and not once for all, for fd.c may have opened the file anew since.
+ */
+#define ADVISED_FILES	64
+#define ADVISED_READS	64
 
-	if (kv_io_raw_desc(file, &fd))
+static bool
+is_advised(File file, int fd)
+{
+	static struct
+	{
+		File		file;
+		int			fd;
+		int			reads;		/* left */
+	}			advised[ADVISED_FILES];
+	int			i = file % ADVISED_FILES;
+
+	if (advised[i].file == file && advised[i].fd == fd && advised[i].reads-- > 0)
+		return true;
+	advised[i].file = file;
+	advised[i].fd = fd;
+	advised[i].reads = ADVISED_READS;
+	return false;
+}
+
+void
+kv_io_advise(int fd, const KvIoRequest *request)
+{
+	if (!is_advised(request->file, fd))
 		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	if (request->around > request->len)
+	{
+		uint64		begin = request->offset - request->offset % request->around;
+		uint64		end = request->offset + request->len + request->around - 1;
+
+		(void) posix_fadvise(fd, begin, end - end % request->around - begin, POSIX_FADV_WILLNEED);
+	}
 }
 
 void

@@ -35,10 +35,10 @@ extern int	kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first
 extern int	kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first);
 
 /*
- * Have the kernel read no more of a file than is asked for.  Before every read: fd.c may have
- * opened the file anew since the last one.
+ * What the kernel is to know of a read through the page cache that is about to begin: that it reads no
+ * more ahead than the request says.  Before every such read, for fd.c may have opened the file anew.
  */
-extern void kv_io_no_readahead(File file);
+extern void kv_io_advise(int fd, const KvIoRequest *request);
 
 /*
  * The descriptor behind a virtual file, good until the next operation on any

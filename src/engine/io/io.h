@@ -24,8 +24,8 @@
  *    has rotted, is read from the device before it is called damage.
  *  - what is truncated or removed takes its pages with it.  A file of the same
  *    name made later is another inode.
- *  - nothing is read ahead (POSIX_FADV_RANDOM): a miss costs what a direct read
- *    costs, and keeps no more than it was asked for.
+ *  - the kernel reads nothing ahead by itself (POSIX_FADV_RANDOM); what is read beside
+ *    a value is what the request says (around).
  *
  * kvfdw.io_method = auto | io_uring | sync.  The ring is private to a process,
  * made at its first batch and never before a fork; where the kernel refuses
@@ -241,7 +241,10 @@ typedef struct KvIoRequest
 	char	   *buffer;			/* aligned to KV_BLOCK; shared or process-lifetime memory */
 	int			result;			/* bytes, or -errno; set when the call returns */
 	void	   *tag;			/* the caller's */
-	bool		cached;			/* the file is not direct; nothing is read ahead */
+	bool		cached;			/* the file is not direct */
+	uint32		around;			/* such a one's blocks of this size, a multiple of KV_BLOCK, of which it
+								 * reads a part are read into the page cache as a whole; 0: no more than
+								 * it asks for */
 } KvIoRequest;
 
 /* What to do with a read that has its result; others are under way, so it must not raise. */

@@ -1,7 +1,8 @@
 /*
  * machine.c
  *		How much memory the server may use: the machine's, or less if a control group
- *		(cgroup, of version 1 or 2) limits it, as in a container.
+ *		(cgroup, of version 1 or 2) limits it, as in a container; and how much of that nothing
+ *		is in, the page cache included.
  *
  * A process is in a group, which has limits of its own and those of the groups above it.
  * What a container sees of that may begin anywhere, so each is looked for where it would be,
@@ -9,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "engine/io/machine.h"
@@ -28,21 +30,51 @@ read_text(const char *path, char *into, Size size)
 	return true;
 }
 
-/* The limit of a group and of those above it, in files of this name below root. */
-static uint64
-group_limit(const char *root, const char *group, const char *name, uint64 most)
+/* What a group and those above it have, by files of these names below root. */
+typedef struct KvGroupFiles
 {
-	char		path[3 * MAXPGPATH];
-	char		below[MAXPGPATH];
+	const char *limit;
+	const char *used;
+} KvGroupFiles;
+
+static const KvGroupFiles version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes"};
+static const KvGroupFiles version_2 = {"memory.max", "memory.current"};
+
+/* The number in a file; false: there is none. */
+static bool
+read_number(const char *dir, const char *name, uint64 *number)
+{
+	char		path[4 * MAXPGPATH];
 	char		text[32];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	if (!read_text(path, text, sizeof(text)) || text[0] < '0' || text[0] > '9')
+		return false;
+	*number = strtoull(text, NULL, 10);
+	return true;
+}
+
+/* The least limit of a group and of those above it, or the least that one has left. */
+static uint64
+group_least(const char *root, const char *group, const KvGroupFiles *files, bool left, uint64 most)
+{
+	char		dir[3 * MAXPGPATH];
+	char		below[MAXPGPATH];
 	char	   *slash;
 
 	strlcpy(below, group, sizeof(below));
 	for (;;)
 	{
-		snprintf(path, sizeof(path), "%s%s/%s", root, strcmp(below, "/") == 0 ? "" : below, name);
-		if (read_text(path, text, sizeof(text)) && text[0] >= '1' && text[0] <= '9')
-			most = Min(most, (uint64) strtoull(text, NULL, 10));
+		uint64		limit;
+		uint64		used = 0;
+
+		snprintf(dir, sizeof(dir), "%s%s", root, strcmp(below, "/") == 0 ? "" : below);
+		if (read_number(dir, files->limit, &limit) && limit > 0)
+		{
+			if (left)
+				(void) read_number(dir, files->used, &used);
+			most = Min(most, limit - Min(limit, used));
+		}
 		slash = strrchr(below, '/');
 		if (slash == NULL)
 			return most;
@@ -64,10 +96,10 @@ has_memory(char *controllers)
 	return false;
 }
 
-uint64
-kv_machine_memory(const char *groups_path, const char *root)
+/* Of all groups that the file names, and of the machine. */
+static uint64
+least(const char *groups_path, const char *root, bool left, uint64 most)
 {
-	uint64		most = (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE);
 	FILE	   *groups = fopen(groups_path, "r");
 	char		v1[2 * MAXPGPATH];
 	char	   *line = NULL;
@@ -87,11 +119,27 @@ kv_machine_memory(const char *groups_path, const char *root)
 		*group++ = '\0';
 		group[strcspn(group, "\n")] = '\0';
 		if (controllers[1] == '\0')
-			most = group_limit(root, group, "memory.max", most);
+			most = group_least(root, group, &version_2, left, most);
 		else if (has_memory(controllers + 1))
-			most = group_limit(v1, group, "memory.limit_in_bytes", most);
+			most = group_least(v1, group, &version_1, left, most);
 	}
 	free(line);
 	fclose(groups);
 	return most;
+}
+
+uint64
+kv_machine_memory(const char *groups_path, const char *root)
+{
+	return least(groups_path, root, false, (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE));
+}
+
+uint64
+kv_machine_idle(const char *groups_path, const char *root)
+{
+	struct sysinfo info;
+
+	if (sysinfo(&info) != 0)
+		return 0;
+	return least(groups_path, root, true, (uint64) info.freeram * info.mem_unit);
 }

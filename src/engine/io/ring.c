@@ -300,8 +300,8 @@ queue_read(ReadBatch *batch, KvIoRequest *request)
 		finish_read(batch, request, -errno);
 		return;
 	}
-	if (another && request->cached)
-		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	if (request->cached && (another || request->around > 0))
+		kv_io_advise(fd, request);
 	sqe = io_uring_get_sqe(&read_ring.uring);
 	io_uring_prep_read(sqe, fd, request->buffer, len, request->offset);
 	io_uring_sqe_set_data(sqe, request);
@@ -379,11 +379,12 @@ kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, voi
 		KvIoRequest *request = &requests[i];
 		Size		first = request->len;
 		int			err = kv_fault(kind, &first);
+		int			fd;
 
 		if (err == 0 && request->file < 0)
 			err = ENOENT;
-		if (err == 0 && request->cached)
-			kv_io_no_readahead(request->file);
+		if (err == 0 && request->cached && kv_io_raw_desc(request->file, &fd))
+			kv_io_advise(fd, request);
 		have_result(&batch, request, err != 0 ? -err :
 					kv_io_pread(request->file, request->buffer, request->len,
 								request->offset, first));

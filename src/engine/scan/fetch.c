@@ -120,6 +120,7 @@ typedef struct KvRead
 	uint32		head;			/* there, where the value begins */
 	bool		tier;			/* it is that of the second tier */
 	bool		cached;			/* it is read through the page cache */
+	uint32		around;			/* … together with as large a piece around it, or 0 */
 	KvTierPlace place;			/* … where the value is there */
 	int			together;		/* reads made in the request that begins with this one */
 	KvBatchRow *row;
@@ -249,6 +250,26 @@ is_kept(const KvScan *scan)
 		scan->limit_hint <= KV_SMALL_RANGE && scan->batch_bytes <= KV_SMALL_RANGE * KV_BLOCK;
 }
 
+/* So much before the end of a shard's values may be about to be written. */
+#define KV_WRITTEN_SOON	(4 * 1024 * 1024)
+
+/*
+ * The piece that goes to the page cache with a value; 0: none.  Not where values are being written, for
+ * what is read there too early would have to leave it at once: a guess, by what the shard's descriptor
+ * has at this moment, will do.
+ */
+static uint32
+read_around(const KvScan *scan, const KvBatchRow *row)
+{
+	KvStore    *store = scan->store;
+	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
+	const volatile KvShard *shard = kv_shard(store, kv_shard_for(store, row->key, row->keylen));
+
+	if (kv_file_of(address).place == shard->open_place && address + KV_WRITTEN_SOON > shard->value_tail)
+		return 0;
+	return kv_around_begin(store->cache_id, address);
+}
+
 /*
  * The reads for values that are not there yet, sorted by place.  Returns how many.  What the
  * value cache keeps is read through the page cache, which holds what it has no room for.
@@ -278,6 +299,7 @@ plan_reads(KvScan *scan, KvRead *reads)
 		}
 		read->offset = TYPEALIGN_DOWN(KV_BLOCK, offset);
 		read->cached = cached && !read->tier && !row->direct && row->version.len <= KV_PAGE_CACHED;
+		read->around = read->cached ? read_around(scan, row) : 0;
 		read->head = offset - read->offset;
 		read->len = TYPEALIGN(KV_BLOCK, offset + row->version.len) - read->offset;
 		read->row = row;
@@ -385,6 +407,7 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 
 			*bytes += end - last->offset - last->len;
 			last->len = end - last->offset;
+			last->around = Max(last->around, read->around);
 			((KvRead *) last->tag)->together++;
 			continue;
 		}
@@ -393,6 +416,7 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 			kv_value_cached_file(&store->key, store->cache_id, read->file) :
 			kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
 		last->cached = read->cached;
+		last->around = read->around;
 		last->offset = read->offset;
 		last->len = read->len;
 		last->tag = read;
