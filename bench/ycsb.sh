@@ -18,6 +18,9 @@
 #         before the one that counts, with other random numbers.
 #   cold  the same memory, nothing in it
 #
+# Of warm and cold the bench also prints what any table could have there that reads one block of a file for each row: the
+# transactions/s of a function that does that, without an index, a lock or a checksum, with all of the memory as page cache.
+#
 # All settings but these are what the server ships with, except autovacuum's.
 #
 #   YCSB_BYTES=200000000       of values in a table, hot
@@ -96,6 +99,22 @@ ycsb_run() # table workload keys clients rows seconds turn
 	awk '/^tps = / { print $3; exit }' "$dir/out"
 }
 
+# Transactions/s that read a block of a file of as many bytes each, and return a value's worth of it.
+ycsb_bound() # state size clients
+{
+	local turn dir=$KV_RUN/ycsb all=()
+	mkdir -p "$dir"
+	printf '%s\n' "\set n random(0, $((YCSB_FAR_BYTES / 4096 - 1)))" \
+		"SELECT substr(pg_read_binary_file('$KV_RUN/fio', :n::bigint * 4096, 4096), 1, $2);" >"$dir/block.sql"
+	for turn in $(seq "$YCSB_TURNS"); do
+		ycsb_server "$1" file
+		pgbench -n -M prepared -c "$3" -j "$(nproc)" -T "$YCSB_SECONDS" --random-seed="$((KV_SEED + turn))" -f "$dir/block.sql" >"$dir/out" 2>&1 ||
+			{ cat "$dir/out" >&2; kv_die "pgbench failed on a file"; }
+		all+=("$(awk '/^tps = / { print int($3); exit }' "$dir/out")")
+	done
+	printf '%s\n' "${all[@]}" | sort -n | sed -n "$(((YCSB_TURNS + 1) / 2))p"
+}
+
 # Both tables are used in one server, which goes on from cell to cell.
 ycsb_together() { [ "$1" = hot ] || [ "$1" = default ]; } # state
 
@@ -114,6 +133,7 @@ ycsb_server() # state table
 	fi
 	fair=$((YCSB_FAR_BYTES / 3))
 	case $1.$2 in
+		*.file) cache=16 ;;
 		hot.*) buffers=$((YCSB_BYTES * 2 >> 20)) cache=$buffers ;;
 		*.heap_ycsb) buffers=$((fair / 4 >> 20)) cache=16 ;;
 		*) cache=$((fair * 3 / 4 >> 20)) ;;
@@ -125,6 +145,10 @@ ycsb_server() # state table
 	[ "$1" = hot ] || kv_drop_caches || KV_WARM=1
 	kv_server_start
 	[ "$1" != cold ] || return 0
+	if [ "$2" = file ]; then
+		kv_psql -c "SELECT sum(length(pg_read_binary_file('$KV_RUN/fio', n << 20, 1 << 20))) FROM generate_series(0, $YCSB_FAR_BYTES - 1 >> 20) n" >/dev/null
+		return
+	fi
 	[ "$2" = kv_ycsb ] || kv_psql -c "SELECT sum(pg_prewarm(c.oid)) FROM pg_class t, pg_class c
 		WHERE t.relname = 'heap_ycsb' AND (c.oid IN (t.oid, t.reltoastrelid) OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (t.oid, t.reltoastrelid)))" >/dev/null
 	[ "$2" = heap_ycsb ] || kv_psql -c "SELECT kvfdw_prewarm('kv_ycsb')" >/dev/null
@@ -211,6 +235,9 @@ ycsb_states() # size freeze bytes state...
 		if [ "$state" = default ]; then
 			for which in heap_ycsb kv_ycsb; do ycsb_run $which C uniform 16 "$rows" "$YCSB_FILL" 100 >/dev/null; done
 		fi
+		for clients in $(ycsb_together "$state" || echo "$YCSB_CLIENTS"); do
+			say "  one block of a file for each transaction, $state, uniform, $clients clients: $(ycsb_bound "$state" "$size" "$clients")/s"
+		done
 		for which in $YCSB_WORKLOADS; do
 			for keys in $YCSB_KEYS; do
 				for clients in $YCSB_CLIENTS; do
