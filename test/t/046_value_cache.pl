@@ -164,7 +164,7 @@ SKIP:
 	is(pages_after("$idle $value IN (10, 60, 70, 120, 195)", 49), 49, 'pieces of many keys');
 	rows($thousand, 'TRUNCATE c');
 	$node->safe_psql('postgres', q{SELECT kvfdw_compact('c', sorted => true)});
-	is(pages_after("$idle $value BETWEEN 62 AND 68", 32), 32, '... and of a short range');
+	is(pages_after("$idle $value = 10; $value BETWEEN 62 AND 68", 32), 32, '... and of a short range, of which one is there');
 	is(pages_after("$idle SELECT count(v) FROM c", 32), 32, '... and none of a large scan');
 	like(answer($node, "$idle SET kvfdw.fault = 'value_read:1+:EIO'; $value = 390"), qr/could not (open|read) file.*Input\/output error/, 'a device that fails is an error as ever');
 }
