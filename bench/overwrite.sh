@@ -13,13 +13,15 @@
 #
 #   OVERWRITE_MB=1024
 #   OVERWRITE_TIMES=2
+#   OVERWRITE_LEVELS=none wal levels; all of it for each
 #   OVERWRITE_CLIENTS=8
 #   OVERWRITE_SKEW=1.07   the exponent of the zipfian distribution
-#   OVERWRITE_PACE=70
+#   OVERWRITE_PACE=70    0: not at that pace
 #   OVERWRITE_SECONDS=30
 
 OVERWRITE_MB=${OVERWRITE_MB:-$((1024 / share))}
 OVERWRITE_TIMES=${OVERWRITE_TIMES:-2}
+OVERWRITE_LEVELS=${OVERWRITE_LEVELS:-none}
 OVERWRITE_CLIENTS=${OVERWRITE_CLIENTS:-8}
 OVERWRITE_SKEW=${OVERWRITE_SKEW:-1.07}
 OVERWRITE_PACE=${OVERWRITE_PACE:-70}
@@ -63,7 +65,7 @@ overwrite_told()
 
 overwrite_line() # name key-expression target
 {
-	local all="-t $((OVERWRITE_ROWS * OVERWRITE_TIMES / OVERWRITE_CLIENTS))" before after wal_before wal_after written wal user sampler space second p99 rate
+	local all="-t $((OVERWRITE_ROWS * OVERWRITE_TIMES / OVERWRITE_CLIENTS))" before after wal_before wal_after written wal user sampler space bound beyond samples second p99 rate
 	printf '\\set k %s\nUPDATE overwritten SET v = overwrite_value(:k, :client_id) WHERE k = :k;\n' "$2" >"$KV_RUN/overwrite.sql"
 	chmod a+r "$KV_RUN/overwrite.sql"
 	overwrite_run $all
@@ -80,11 +82,12 @@ overwrite_line() # name key-expression target
 	user=$(($(stat_of value_bytes overwritten) - user))
 	wal=$(kv_calc "($wal_after - $wal_before) / $user")
 	written=$(kv_calc "($after - $before) / $user - $wal")
-	space=$(awk '$2 > 0 && $1 / $2 > m { m = $1 / $2 } $1 > $3 { n++ } END { printf "%.2f, beyond the bound in %d of %d samples", m, n, NR }' "$KV_RUN/overwrite.samples")
+	read -r space bound beyond samples < <(awk '$2 > 0 && $1 / $2 > m { m = $1 / $2 } $3 > 0 && $1 / $3 > b { b = $1 / $3 } $1 > $3 { n++ } END { printf "%.2f %.3f %d %d\n", m, b, n, NR }' "$KV_RUN/overwrite.samples")
 	read -r second p99 < <(overwrite_told)
-	say "  $1: $rate/s, worst second $second of the mean, p99 $p99 ms; largest space $space; $(stat_of "passes || ' compactions, ' || space_waits || ' waits'" overwritten)"
+	say "  $1: $rate/s, worst second $second of the mean, p99 $p99 ms; $(stat_of "passes || ' compactions, ' || space_waits || ' waits'" overwritten)"
 	line "device bytes per user byte, values overwritten, $1" "$written (and $wal of WAL)" "at most $3" "$written <= $3"
-	overwrite_paced "$1" $((rate * OVERWRITE_PACE / 100))
+	line "… value files / live bytes, at most, in $samples seconds" "$space; $bound of space_bound, above it in $beyond of them" "1 of it" "$beyond == 0"
+	[ "$OVERWRITE_PACE" = 0 ] || overwrite_paced "$1" $((rate * OVERWRITE_PACE / 100))
 }
 
 # The same at a lower pace, with compaction and without.
@@ -104,15 +107,23 @@ overwrite_paced() # name rate
 	line "… p99 of an UPDATE" "$p99 ms (without compaction $p99_without)" "at most twice" "$p99 <= 2 * $p99_without"
 }
 
-bench_overwrite()
+overwrite_level() # level
 {
-	head_ "Values of 4096 bytes overwritten, $OVERWRITE_MB MB, $OVERWRITE_CLIENTS clients"
-	make_kv overwritten none
+	make_kv overwritten "$1"
 	kv_psql -c "ALTER FOREIGN TABLE overwritten ALTER v SET STORAGE EXTERNAL" \
-		-c "CREATE FUNCTION overwrite_value(k bigint, n bigint) RETURNS bytea LANGUAGE sql IMMUTABLE AS \$\$ SELECT convert_to(repeat(md5(k::text || n), 128), 'UTF8') \$\$" \
 		-c "INSERT INTO overwritten SELECT k, overwrite_value(k, 0) FROM (SELECT 1 + (i * 7919::bigint) % $OVERWRITE_ROWS k FROM generate_series(1, $OVERWRITE_ROWS) i) s ON CONFLICT DO NOTHING" >/dev/null
 	kv_psql -c CHECKPOINT
 	overwrite_line uniform "random(1, $OVERWRITE_ROWS)" 2.2
 	overwrite_line zipfian "1 + permute(random_zipfian(1, $OVERWRITE_ROWS, $OVERWRITE_SKEW) - 1, $OVERWRITE_ROWS)" 1.6
 	kv_psql -c "DROP FOREIGN TABLE overwritten"
+}
+
+bench_overwrite()
+{
+	local level
+	kv_psql -c "CREATE FUNCTION overwrite_value(k bigint, n bigint) RETURNS bytea LANGUAGE sql IMMUTABLE AS \$\$ SELECT convert_to(repeat(md5(k::text || n), 128), 'UTF8') \$\$" >/dev/null
+	for level in $OVERWRITE_LEVELS; do
+		head_ "Values of 4096 bytes overwritten at level $level, $OVERWRITE_MB MB, $((2 * OVERWRITE_TIMES)) times, $OVERWRITE_CLIENTS clients"
+		overwrite_level "$level"
+	done
 }

@@ -53,25 +53,40 @@ reopen_beside_heap()
 	done
 }
 
+# The recovery of a table is one task for each of its shards, done by the session that asks and kvfdw.recovery_workers helpers.
+reopen_helpers() # number, or nothing for the default
+{
+	if [ -n "${1:-}" ]; then kv_psql -c "ALTER SYSTEM SET kvfdw.recovery_workers = $1"; else kv_psql -c "ALTER SYSTEM RESET kvfdw.recovery_workers"; fi
+}
+
 reopen_many_keys()
 {
 	local worst=0 state up_s first_s row_s values count
+	local -A s
 
 	make_kv reopen none
 	make_rows "$KV_RUN/rows" "$KEYS" 16
 	kv_copy_file reopen "$KV_RUN/rows"
 	rm -f "$KV_RUN/rows"
-	say "  loaded in $KV_SECONDS s"
-	for state in "right after the load" "frozen"; do
-		[ "$state" != frozen ] || kv_psql -c "SELECT kvfdw_freeze('reopen')" >/dev/null
+	say "  loaded in $KV_SECONDS s; $(stat_of shards reopen) shards"
+	for state in "right after the load, no helpers" "right after the load" "frozen"; do
+		case $state in
+			*helpers) reopen_helpers 0 ;;
+			frozen) kv_psql -c "SELECT kvfdw_freeze('reopen')" >/dev/null ;;
+			*) reopen_helpers ;;
+		esac
 		kv_server_kill
 		first_row reopen
 		values=$(kv_psql -c "SELECT coalesce(sum(calls), 0) || ' reads, ' || coalesce(sum(bytes), 0) || ' bytes' FROM kvfdw_stat_io WHERE kind = 'value read'")
 		count=$("$KV_LOAD" points reopen "$KV_SEED" "$KEYS" 16 1000 1) || kv_die "rows are lost or damaged"
-		say "  $state: server up after $up_s s, first row after $first_s s more; value reads until then: $values; ${count%% *} random rows right"
-		if kv_true "$row_s > $worst"; then worst=$row_s; fi
+		say "  $state: server up after $up_s s, first row after $first_s s more; $(stat_of shards reopen) shards; value reads until then: $values; ${count%% *} random rows right"
+		s[$state]=$row_s
+	done
+	for state in "right after the load" "frozen"; do
+		if kv_true "${s[$state]} > $worst"; then worst=${s[$state]}; fi
 	done
 	line "reopen after SIGKILL, $KEYS keys, wal 'none', until the first row" "$worst s, $values" "<= 1 s, own value" "$worst <= 1"
+	line "… right after the load / that without helpers" "$(times_ "${s["right after the load"]}" "${s["right after the load, no helpers"]}")" ""
 }
 
 bench_reopen()
