@@ -461,15 +461,6 @@ check_chunks(KvCheck *check)
 	pfree(now.chunks);
 }
 
-static int
-compare_places(const void *a, const void *b)
-{
-	KvAddress	left = *(const KvAddress *) a;
-	KvAddress	right = *(const KvAddress *) b;
-
-	return left < right ? -1 : left > right;
-}
-
 /* Places of all chunks that shards in the map list, or have retired, now; in their order, palloc'd. */
 static KvAddress *
 list_places(KvStore *store, Size *n)
@@ -495,7 +486,7 @@ list_places(KvStore *store, Size *n)
 			places[(*n)++] = kv_retired(shard)[c].chunk.place;
 		LWLockRelease(&shard->lock);
 	}
-	qsort(places, *n, sizeof(KvAddress), compare_places);
+	qsort(places, *n, sizeof(KvAddress), kv_address_compare);
 	return places;
 }
 
@@ -531,7 +522,7 @@ is_known(KvStore *store, const KvFoundFile *file, const KvAddress *places, Size 
 	if (file->kind != KV_FILE_CHUNK)
 		return kv_shard_from(store, file->shard) == file->shard;
 	place = kv_found_place(file);
-	return bsearch(&place, places, n, sizeof(KvAddress), compare_places) != NULL || is_of_some_shard(store, place);
+	return bsearch(&place, places, n, sizeof(KvAddress), kv_address_compare) != NULL || is_of_some_shard(store, place);
 }
 
 /*

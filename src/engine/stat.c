@@ -75,15 +75,6 @@ kv_store_size(KvStore *store)
 	return bytes;
 }
 
-static int
-compare_places(const void *a, const void *b)
-{
-	KvAddress	left = *(const KvAddress *) a;
-	KvAddress	right = *(const KvAddress *) b;
-
-	return left < right ? -1 : left > right;
-}
-
 /*
  * Count the chunks of a shard, and those that were emptied; those that others may list, too, are added to places
  * and counted for the first one only.
@@ -101,7 +92,7 @@ add_chunks(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
 
 		if (chunk->chunk.flags & KV_CHUNK_SHARED)
 		{
-			if (bsearch(&place, places, before, sizeof(KvAddress), compare_places) != NULL)
+			if (bsearch(&place, places, before, sizeof(KvAddress), kv_address_compare) != NULL)
 				continue;
 			places = places == NULL ? palloc(sizeof(KvAddress)) :
 				repalloc_huge(places, (*n + 1) * sizeof(KvAddress));
@@ -115,7 +106,7 @@ add_chunks(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
 		stats->retired_bytes += kv_retired(shard)[i].taken;
 	LWLockRelease(&shard->lock);
 	if (*n > before)
-		qsort(places, *n, sizeof(KvAddress), compare_places);
+		qsort(places, *n, sizeof(KvAddress), kv_address_compare);
 	return places;
 }
 

@@ -1,6 +1,6 @@
 /*
  * address.c
- *		What tests change about addresses.
+ *		The order of addresses, and what tests change about them.
  */
 #include "postgres.h"
 
@@ -9,3 +9,12 @@
 #ifdef KVFDW_FAULTS
 int			kv_test_chunk_kb = 0;
 #endif
+
+int
+kv_address_compare(const void *a, const void *b)
+{
+	KvAddress	left = *(const KvAddress *) a;
+	KvAddress	right = *(const KvAddress *) b;
+
+	return left < right ? -1 : left > right;
+}

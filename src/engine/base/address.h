@@ -98,4 +98,7 @@ kv_offset_of(KvAddress address)
 	return address - kv_file_of(address).place;
 }
 
+/* The order of two, for qsort and bsearch. */
+extern int	kv_address_compare(const void *a, const void *b);
+
 #endif							/* KV_ADDRESS_H */

@@ -581,15 +581,6 @@ report_losses(KvStore *store)
 
 /* ---- chunks of all shards ---- */
 
-static int
-compare_places(const void *a, const void *b)
-{
-	KvAddress	left = *(const KvAddress *) a;
-	KvAddress	right = *(const KvAddress *) b;
-
-	return left < right ? -1 : left > right;
-}
-
 /* At level 'none' nothing but a key log may have named it, and no other file says if that is lost. */
 static void
 tell_of_chunk(const KvStore *store, KvAddress place)
@@ -672,7 +663,7 @@ kv_chunks_sweep(KvStore *store)
 		for (int c = 0; c < shard->nretired; c++)
 			listed[n++] = kv_retired(shard)[c].chunk.place;
 	}
-	qsort(listed, n, sizeof(KvAddress), compare_places);
+	qsort(listed, n, sizeof(KvAddress), kv_address_compare);
 	for (int i = 0; i < found.n; i++)
 	{
 		KvAddress	place;
@@ -680,7 +671,7 @@ kv_chunks_sweep(KvStore *store)
 		if (found.files[i].kind != KV_FILE_CHUNK)
 			continue;
 		place = kv_found_place(&found.files[i]);
-		if (bsearch(&place, listed, n, sizeof(KvAddress), compare_places) != NULL)
+		if (bsearch(&place, listed, n, sizeof(KvAddress), kv_address_compare) != NULL)
 			continue;
 		if (store->shape.wal == KV_WAL_NONE)
 			tell_of_chunk(store, place);
