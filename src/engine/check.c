@@ -79,22 +79,37 @@ report_problem(void *arg, const char *file, int64 offset, const char *problem)
 	check->report(check->arg, file, offset, problem);
 }
 
-/* Do these bytes lie in what is used of a chunk of the shard? */
+/* Do these bytes lie in what is used of a chunk of the shard?  Its lock is held. */
 static bool
-is_in_list(KvCheck *check, KvAddress address, Size len)
+is_used(KvShard *shard, KvAddress address, Size len)
+{
+	const KvShardChunk *chunk = kv_chunk_find(shard, address);
+
+	return chunk != NULL && address + len <= kv_chunk_end(shard, chunk);
+}
+
+/*
+ * Likewise of the shard that is checked, or, if that has left the map meanwhile, of the one that has
+ * the key now, which may have moved the value.
+ */
+static bool
+is_in_list(KvCheck *check, KvKey key, KvAddress address, Size len)
 {
 	KvShard    *shard = kv_shard(check->store, check->shardno);
-	const KvShardChunk *chunk;
-	KvAddress	end = 0;
+	bool		is;
 
 	if (len == 0)
 		return true;
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	chunk = kv_chunk_find(shard, address);
-	if (chunk != NULL)
-		end = kv_chunk_end(shard, chunk);
+	is = is_used(shard, address, len);
 	LWLockRelease(&shard->lock);
-	return address + len <= end;
+	if (!is)
+	{
+		(void) kv_key_view(check->store, key, &shard);
+		is = is_used(shard, address, len);
+		LWLockRelease(&shard->lock);
+	}
+	return is;
 }
 
 static void
@@ -164,7 +179,7 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 		int			err;
 		const char *problem = kv_value_problem(&store->key, store->cache_id, key, &version, &err);
 
-		if (problem == NULL && !is_in_list(check, address, version.len))
+		if (problem == NULL && !is_in_list(check, key, address, version.len))
 			problem = "value lies in no chunk of its shard";
 		if (problem == NULL)
 			return;
@@ -272,6 +287,7 @@ check_run(KvCheck *check, uint32 number)
 		KV_STOP_POINT("check_run_pinned");
 		/* it may be unlinked although we have it open */
 		gone = !kv_run_check(path, &ids, report_problem, check);
+		KV_STOP_POINT("check_run_read");
 		if (!gone && check->problems == before)
 			check_run_entries(check, run, path);
 	}

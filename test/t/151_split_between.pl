@@ -235,6 +235,17 @@ same('compacted');
 $node->restart;
 same('restarted');
 
+# ---- a check that has begun with a shard's run: other shards have its keys now, and move the values to files of theirs ----
+query(kv_table('c', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO c SELECT g, repeat('c', 700) FROM generate_series(1, 1000) g});
+query(q{SELECT kvfdw_freeze('c'); SELECT kvfdw_compact('c', true)});
+my $check = psql_writer($node, q{SET kvfdw.stop_points = 'check_run_read=wait'; SELECT * FROM kvfdw_check('c')}, 'check');
+stopped($node, 'check_run_read');
+cmp_ok(query(q{SELECT kvfdw_split('c')}), '>', 4, 'a shard is split while it is checked');
+query($_) for q{SELECT kvfdw_compact('c', true)}, 'CHECKPOINT';
+wait_for('the files before to go', sub { query(q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 'c'::regclass}) == 0 });
+is(go_on($node, 'check_run_read', $check), '', '... and nothing is found');
+query('DROP FOREIGN TABLE c');
+
 # ---- by themselves: empty shards are absorbed, others split and cut ----
 both('DELETE FROM T WHERE k > 400');
 query(q{SELECT kvfdw_freeze('t')});
