@@ -173,7 +173,7 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	like(outcome($writer), qr/terminating connection/, 'and so does a session');
 	$waited->();
 	query("SET kvfdw.test_space_beat = 100; SET kvfdw.test_space_most = 5000; $update");
-	is($waited->(), 1, 'a compactor that does not come on: after a while nobody waits for it');
+	like($waited->(), qr/^[12]$/, 'a compactor that does not come on: after a while nobody waits for it');
 
 	# DDL waits for who waits, as for any writer, and nothing waits for that
 	my $log = -s $node->logfile;

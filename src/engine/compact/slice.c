@@ -10,7 +10,8 @@
  *	- blocks that lie near each other are read by one request; what lies between two
  *	  costs less than a request of its own;
  *	- where a quarter of the blocks between the first and the last of a victim are wanted,
- *	  all of them are read.
+ *	  all of them are read;
+ *	- values are verified and copied while others are being read.
  *
  * A value is verified against its old place, and its checksum is completed for the new one
  * from the same pass over its bytes (I 4).  One that is missing, cut off or not what its entry
@@ -34,7 +35,7 @@
 #define KV_STREAM_LEAST	((Size) 1024 * 1024)	/* longer values are not held whole */
 #define KV_READ_AREA	((Size) 4 * 1024 * 1024)	/* bytes that are read at once */
 #define KV_READ_LEN		((Size) 128 * 1024)	/* of one request for several values */
-#define KV_READS		256		/* requests at once */
+#define KV_READS		1024	/* requests at once: an area of single blocks */
 #define KV_READ_GAP		((uint64) 3 * KV_BLOCK)	/* between two values that one request reads */
 #define KV_READ_ALL		4		/* all blocks are read if one in so many is wanted */
 #define KV_WRITE_LEN	((Size) 1024 * 1024)
@@ -57,7 +58,7 @@ kv_slice_begin(KvSlice *slice, Size memory)
 	slice->image_size = memory;
 	slice->image = get_blocks(memory);
 	slice->read = get_blocks(KV_READ_AREA);
-	slice->requests = palloc0(KV_READS * sizeof(KvIoRequest));
+	slice->requests = palloc0((KV_READS + 1) * sizeof(KvIoRequest));
 	initStringInfo(&slice->keys);
 }
 
@@ -218,26 +219,30 @@ unreadable(const KvSlice *slice, const KvMoving *value, int err)
 	return "a value cannot be read";
 }
 
-/* Take a value out of what has been read for it. */
-static void
+/* Take a value out of what has been read for it.  False: that does not have it. */
+static bool
 take(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 {
 	uint64		at = kv_offset_of(KV_LOCATION_ADDRESS(value->from)) - request->offset;
-	const char *problem = NULL;
+
+	if (request->result < 0 || at + value->len > (uint64) request->result)
+		return false;
+	memcpy(value->at, request->buffer + at, value->len);
+	return reseal(value, kv_value_crc_begin(&slice->store->key, key_of(slice, value),
+											value->at, value->len));
+}
+
+/* Why it could not be taken. */
+static void
+refuse(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
+{
+	uint64		at = kv_offset_of(KV_LOCATION_ADDRESS(value->from)) - request->offset;
+	const char *problem = "a value does not match its checksum";
 
 	if (request->result < 0)
 		problem = unreadable(slice, value, -request->result);
 	else if (at + value->len > (uint64) request->result)
 		problem = "a value is cut off";
-	else
-	{
-		memcpy(value->at, request->buffer + at, value->len);
-		if (!reseal(value, kv_value_crc_begin(&slice->store->key, key_of(slice, value),
-											  value->at, value->len)))
-			problem = "a value does not match its checksum";
-	}
-	if (problem == NULL)
-		return;
 	memset(value->at, 0, value->len);
 	leave(slice, value, problem);
 }
@@ -289,7 +294,10 @@ choose_gap(const KvSlice *slice, int n, int i, int *behind)
 	return wanted >= (end - first) / KV_READ_ALL ? KV_READ_LEN : KV_READ_GAP;
 }
 
-/* Requests for the values of one file, from one on up to others, as many as go at once. */
+/*
+ * Requests for the values of one file, from one on up to others, as many as go at once.  Each is tagged with
+ * its first value; behind the last one there is one more, of none.
+ */
 static int
 make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 {
@@ -323,10 +331,22 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 		last->len = end - last->offset;
 		last->buffer = buffer;
 		last->result = file < 0 ? -ENOENT : 0;
+		last->tag = &slice->by_place[i];
 		buffer += last->len;
 	}
-	*nrequests = file < 0 ? 0 : n;
+	slice->requests[n].tag = &slice->by_place[i];
+	*nrequests = n;
 	return i;
+}
+
+/* A KvIoDone: the values of a request are taken while others are under way.  What is wrong is seen later. */
+static void
+take_all(KvIoRequest *request, void *arg)
+{
+	KvMoving  **behind = request[1].tag;
+
+	for (KvMoving **value = request->tag; value < behind; value++)
+		(void) take(arg, *value, request);
 }
 
 /* Read some values of one file; returns how far it came. */
@@ -335,22 +355,22 @@ read_some(KvSlice *slice, int from, int behind, uint64 gap)
 {
 	int			n;
 	int			end = make_requests(slice, from, behind, gap, &n);
-	KvIoRequest *request = slice->requests;
 	uint64		bytes = 0;
 
-	kv_io_read_batch(slice->requests, n, KV_IO_COMPACT_READ, NULL, NULL);
+	if (slice->requests[0].file >= 0)
+		kv_io_read_batch(slice->requests, n, KV_IO_COMPACT_READ, take_all, slice);
 	for (int i = 0; i < n; i++)
-		bytes += slice->requests[i].len;
-	kv_pace(&slice->pace, bytes);
-	for (int i = from; i < end; i++)
 	{
-		KvMoving   *value = slice->by_place[i];
+		KvMoving  **behind_it = slice->requests[i + 1].tag;
 
-		while (first_byte(value) < request->offset ||
-			   end_byte(value) > request->offset + request->len)
-			request++;
-		take(slice, value, request);
+		bytes += slice->requests[i].len;
+		for (KvMoving **value = slice->requests[i].tag; value < behind_it; value++)
+		{
+			if (!(*value)->moved)
+				refuse(slice, *value, &slice->requests[i]);
+		}
 	}
+	kv_pace(&slice->pace, bytes);
 	return end;
 }
 
