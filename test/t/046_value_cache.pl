@@ -143,8 +143,8 @@ sub forget_pages
 }
 SKIP:
 {
-	skip 'not a test build', 11 if !has_faults($node);
-	skip 'the file system has no direct I/O', 11 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
+	skip 'not a test build', 12 if !has_faults($node);
+	skip 'the file system has no direct I/O', 12 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
 	my $idle = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 1;';
 	my $value = 'SELECT length(v) FROM c WHERE k';
 	my $thousand = q{SELECT g, repeat('i', 1000) FROM generate_series(1, 400) g};
@@ -166,6 +166,9 @@ SKIP:
 	$node->safe_psql('postgres', q{SELECT kvfdw_compact('c', sorted => true)});
 	is(pages_after("$idle $value = 10; $value BETWEEN 62 AND 68", 32), 32, '... and of a short range, of which one is there');
 	is(pages_after("$idle SELECT count(v) FROM c", 32), 32, '... and none of a large scan');
+	rows(q{SELECT g, repeat('l', 1000) FROM generate_series(1, 2000) g}, 'TRUNCATE c');
+	$node->safe_psql('postgres', q{SELECT kvfdw_compact('c', sorted => true)});
+	is(pages_after("$idle $value = 300", 1), 1, 'no piece of a table that is larger than memory');
 	like(answer($node, "$idle SET kvfdw.fault = 'value_read:1+:EIO'; $value = 390"), qr/could not (open|read) file.*Input\/output error/, 'a device that fails is an error as ever');
 }
 

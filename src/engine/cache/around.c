@@ -8,6 +8,9 @@
  * all of the piece to the page cache: that costs the device and the processor a few times what
  * one block costs, and saves as many reads as a piece has blocks.
  *
+ * Not of a table that is larger than all the memory: most pieces would be read for one value, and
+ * for long each read would take as much longer.
+ *
  * Nothing is driven out for that.  With a sixteenth of the memory left, the machine's or the control
  * group's, it ends, and each read keeps no more than it asks for.  Who looks how much there is is
  * who comes first in each second.
@@ -93,8 +96,8 @@ kv_around_gucs(void)
 							PGC_SUSET, GUC_UNIT_KB, check_around, NULL, NULL);
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_idle",
-							"Stands for the memory that lies idle, beside what is to be left so.",
-							"-1: what there is.",
+							"Stands for the memory there is, all of which lies idle.",
+							"-1: what there is; 0: none lies idle.",
 							&test_idle_mb, -1, -1, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
 #endif
 }
@@ -122,17 +125,21 @@ kv_around_attach(void)
 		pg_atomic_init_u32(&around->tags[i], 0);
 }
 
-/* By the clock, for one statement may read for long. */
+/* Is there memory for a table of so many bytes?  By the clock, for one statement may read for long. */
 static bool
-memory_is_idle(void)
+memory_is_idle(uint64 table_bytes)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	uint64		then = pg_atomic_read_u64(&around->looked_at);
+	TimestampTz now;
+	uint64		then;
 
 #ifdef KVFDW_FAULTS
 	if (test_idle_mb >= 0)
-		return test_idle_mb > 0;
+		return test_idle_mb > 0 && table_bytes <= (uint64) test_idle_mb * 1024 * 1024;
 #endif
+	if (table_bytes > around->memory)
+		return false;
+	now = GetCurrentTimestamp();
+	then = pg_atomic_read_u64(&around->looked_at);
 	if ((TimestampTz) then + KV_LOOK_US <= now &&
 		pg_atomic_compare_exchange_u64(&around->looked_at, &then, now))
 		pg_atomic_write_u32(&around->idle,
@@ -141,7 +148,7 @@ memory_is_idle(void)
 }
 
 uint32
-kv_around_begin(uint32 cache_id, KvAddress address)
+kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes)
 {
 	uint32		size = around_kb * 1024;
 	uint32		era = GetCurrentStatementStartTimestamp() >> KV_ERA_BITS;
@@ -158,7 +165,7 @@ kv_around_begin(uint32 cache_id, KvAddress address)
 	had = pg_atomic_read_u32(place);
 	if (had != 0 && (had & ~0xffu) == tag && (uint8) (era - had) < 2)
 		return 0;
-	if (!memory_is_idle())
+	if (!memory_is_idle(table_bytes))
 		return 0;
 	pg_atomic_write_u32(place, tag | (era & 0xff));
 	return size;

@@ -542,9 +542,10 @@ extern Size kv_around_memory(void); /* its part of shared memory … */
 extern void kv_around_attach(void); /* … made, in the shmem startup hook */
 /*
  * A value that is in no cache of the server's is about to be read through the page cache.  How large the
- * piece around it is that is to be read there with it; 0: none, for it was lately, or memory is not idle.
+ * piece around it is that is to be read there with it; 0: none, for it was lately, or there is no idle memory
+ * for it, or not for a table with value files of so many bytes.
  */
-extern uint32 kv_around_begin(uint32 cache_id, KvAddress address);
+extern uint32 kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes);
 
 /* ---- recent.c; raises nothing.  Its lock is a last one, and readers take none ---- */
 extern void kv_recent_gucs(void);	/* defines its setting */

@@ -255,8 +255,8 @@ is_kept(const KvScan *scan)
 
 /*
  * The piece that goes to the page cache with a value; 0: none.  Not where values are being written, for
- * what is read there too early would have to leave it at once: a guess, by what the shard's descriptor
- * has at this moment, will do.
+ * what is read there too early would have to leave it at once: a guess, by what the descriptors of shard and
+ * store have at this moment, will do.
  */
 static uint32
 read_around(const KvScan *scan, const KvBatchRow *row)
@@ -264,10 +264,11 @@ read_around(const KvScan *scan, const KvBatchRow *row)
 	KvStore    *store = scan->store;
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	const volatile KvShard *shard = kv_shard(store, kv_shard_for(store, row->key, row->keylen));
+	int64		bytes = ((const volatile KvStore *) store)->space.taken;
 
 	if (kv_file_of(address).place == shard->open_place && address + KV_WRITTEN_SOON > shard->value_tail)
 		return 0;
-	return kv_around_begin(store->cache_id, address);
+	return kv_around_begin(store->cache_id, address, Max(bytes, 0));
 }
 
 /*
