@@ -6,7 +6,7 @@
 #   test/campaign/all.sh [SECONDS]
 #
 #   CAMPAIGNS='torture powercut'   these only, of torture powercut differential concurrent append bank crash
-#   MODES=PASSES         of PASSES and SPLITS
+#   MODES=PASSES         of PASSES and SPLITS; or PASSES+SPLITS, both at once
 #   ROUNDS=300           of torture
 #   CUTS=300             of powercut, at each level; without root it is left out
 #   STATEMENTS=200000    of differential
@@ -38,8 +38,8 @@ campaign() # name command…
 
 one() # campaign mode
 {
-	local name=$1-$2 level
-	local -x "$2=on"
+	local name=$1-$2 level each
+	for each in ${2//+/ }; do local -x "$each=on"; done
 	case $1 in
 		torture) campaign "$name" env ROUNDS="$rounds" bash "$here/campaign.sh" torture ;;
 		append | bank) campaign "$name" bash "$here/campaign.sh" "$1" "$seconds" ;;
