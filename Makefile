@@ -1,6 +1,6 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
 # make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, powercut,
-# campaigns, differential, concurrent, clients, memcached-tests, matrix, upgrade, deb, docker, scale-demo, oracle and fuzz do
+# campaigns, differential, concurrent, clients, memcached-tests, memcached-oracle, matrix, upgrade, deb, docker, scale-demo, oracle and fuzz do
 # their own set-up.
 #
 #   PG_CONFIG=path    the PostgreSQL to build against (default: pg_config)
@@ -120,6 +120,8 @@ clients:
 	@bash $(HERE)/test/run.sh clients
 memcached-tests:
 	@bash $(HERE)/test/clients/memcached.sh
+memcached-oracle:
+	@bash $(HERE)/test/clients/oracle.sh
 oracle fuzz:
 	@bash $(HERE)/test/unit/run.sh $@ $(or $(ROUNDS),$(SECONDS))
 
@@ -137,7 +139,7 @@ workclean:
 	rm -rf .work
 
 .PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle powercut campaigns \
-	clients core matrix deb docker upgrade scale-demo differential concurrent oracle fuzz memcached-tests workclean FORCE
+	clients core matrix deb docker upgrade scale-demo differential concurrent oracle fuzz memcached-tests memcached-oracle workclean FORCE
 FORCE:
 
 # Command-line variables reach the scripts through the environment.

@@ -13,21 +13,13 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/../lib/setup.sh" libmemcached-tools memcached python3-venv dpkg-dev
 . "$here/../lib/server.sh"
+. "$here/../lib/memcached.sh"
 MEMCACHED_TESTS="getset incrdecr flags noreply touch getandtouch issue_3 issue_14 issue_41 issue_68 issue_70 issue_140 issue_152 issue_192
 	issue_260 line-lengths bogus-commands malicious-commands multiversioning quit strtol-testing binary-get evictions"
 PYMEMCACHE=4.0.0
 
 kv_begin memcached
-kv_build
-port=$(perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport')
-kv_server_init "kvfdw.memcached_workers = 2" "kvfdw.memcached_database = 'postgres'" "kvfdw.memcached_role = 'web'" \
-	"kvfdw.memcached_port = $port" "kvfdw.memcached_listen = '127.0.0.1'" "kvfdw.memcached_flush_all = on" \
-	"kvfdw.memcached_item_size = '1MB'" "max_worker_processes = 32"
-kv_server_start
-kv_psql -c 'CREATE EXTENSION kvfdw' -c 'CREATE ROLE web LOGIN' -c "CREATE FOREIGN TABLE cache (key bytea NOT NULL, flags bigint NOT NULL DEFAULT 0,
-	expires timestamptz, value bytea) SERVER kvfdw OPTIONS (key 'key', memcached '')" -c 'GRANT ALL ON cache TO web'
-until exec 3<>"/dev/tcp/127.0.0.1/$port"; do sleep 0.2; done 2>/dev/null
-exec 3>&-
+mc_server
 
 place=$(dirname "$KV_RUN")/clients
 logs=$(dirname "$KV_RUN")/logs
@@ -49,8 +41,8 @@ try() # name command…
 	kv_psql -c 'TRUNCATE cache'
 }
 
-try memccapable-text memccapable -h 127.0.0.1 -p "$port" -a
-try memccapable-binary memccapable -h 127.0.0.1 -p "$port" -b
+try memccapable-text memccapable -h 127.0.0.1 -p "$MC_PORT" -a
+try memccapable-binary memccapable -h 127.0.0.1 -p "$MC_PORT" -b
 
 if ! [ -d "$place/pymemcache-$PYMEMCACHE" ]; then
 	rm -rf "$place/pymemcache"
@@ -60,7 +52,7 @@ if ! [ -d "$place/pymemcache-$PYMEMCACHE" ]; then
 	tar -xzf "$place/pymemcache-$PYMEMCACHE.tar.gz" -C "$place"
 fi
 try pymemcache env -C "$place/pymemcache-$PYMEMCACHE" "$place/pymemcache/bin/python" -m pytest -q -p no:cacheprovider -o addopts= \
-	pymemcache/test/test_integration.py --server 127.0.0.1 --port "$port"
+	pymemcache/test/test_integration.py --server 127.0.0.1 --port "$MC_PORT"
 
 # The source of the memcached that Debian has, by lists of our own.
 fetch_source()
@@ -79,7 +71,7 @@ fi
 # they look for one that was built, and do not start it
 ln -sf "$(command -v memcached)" "$source/memcached-debug"
 for test in ${TESTS:-$MEMCACHED_TESTS}; do
-	try "t-$test" env -C "$source" "T_MEMD_USE_DAEMON=127.0.0.1:$port" perl -It/lib "t/$test.t"
+	try "t-$test" env -C "$source" "T_MEMD_USE_DAEMON=127.0.0.1:$MC_PORT" perl -It/lib "t/$test.t"
 done
 echo "memcached-tests: $passed passed, $failed failed"
 [ "$failed" = 0 ]

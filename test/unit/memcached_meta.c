@@ -223,6 +223,11 @@ static const Step base64[] = {
 static const Step large[] = {
 	{"ms a 10\r\n0123456789\r\n", "HD\r\n"},
 	{"ms a 1 MA\r\nx\r\n", "NS\r\n"},
+	{"ms a 11 MA\r\n0123456789x\r\n", "SERVER_ERROR object too large for cache\r\n"},
+	{"ms a 11 MP\r\n0123456789x\r\n", "SERVER_ERROR object too large for cache\r\n"},
+	{"ms a 11 ME\r\n0123456789x\r\n", "SERVER_ERROR object too large for cache\r\n"},
+	{"ms a 11 MR\r\n0123456789x\r\n", "SERVER_ERROR object too large for cache\r\n"},
+	{"mg a v\r\n", "VA 10\r\n0123456789\r\n"},
 	{"ms a 11 q\r\n0123456789x\r\n", "SERVER_ERROR object too large for cache\r\n"},
 	{"mg a\r\n", "EN\r\n"},
 	{0}
@@ -239,5 +244,5 @@ test_meta(void)
 	STREAM("meta: ma", counting);
 	STREAM("meta: errors, and their data are swallowed", errors);
 	STREAM("meta: keys in base64", base64,.numbers = true);
-	STREAM("meta: values that are too large", large,.item_size = 10);
+	STREAM("meta: values that are too large, and set alone leaves no old one", large,.item_size = 10);
 }

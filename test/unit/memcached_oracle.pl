@@ -2,11 +2,11 @@
 # Promise: random streams of requests, text, meta and binary, get the replies that memcached itself gives
 # them, but for cas numbers.
 #
-#	memcached_oracle.pl --ours SOCKET|PORT --theirs SOCKET|PORT [--rounds n] [--seed n] [--verbose]
+#	memcached_oracle.pl --ours SOCKET|PORT --theirs SOCKET|PORT [--rounds n] [--seed n] [--forget] [--verbose]
 #
 # A round is one stream of one connection each, in pieces of random lengths.  Numbers for cas are those
-# that each server gave for the key in an earlier round.  What docs/memcached.md lists as differences is
-# not asked for; a letter of each key says what its item is used for, so that they do not come by chance:
+# that each server gave for the key in the round before, or none that there is if they are to be forgotten.
+# What docs/memcached-protocols.md lists as differences is not asked for; a letter of each key says what its item is used for, so that they do not come by chance:
 #
 #	a	all that stores, with cas numbers, but nothing that only changes when the item expires
 #	b	times of expiry, N, R and T of mg, but no cas numbers
@@ -18,9 +18,9 @@ use Getopt::Long;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
 
-my ($rounds, $seed, $verbose, %where) = (200, time);
+my ($rounds, $seed, $verbose, $forget, %where) = (200, time);
 GetOptions('ours=s' => \$where{ours}, 'theirs=s' => \$where{theirs}, 'rounds=i' => \$rounds, 'seed=i' => \$seed,
-	'verbose' => \$verbose) && $where{ours} && $where{theirs} or die "usage: see the head of $0\n";
+	'forget' => \$forget, 'verbose' => \$verbose) && $where{ours} && $where{theirs} or die "usage: see the head of $0\n";
 print "# seed $seed\n";
 srand $seed;
 
@@ -51,6 +51,10 @@ sub value
 	return one_of('x' x 70 . "\r\n", "get a\r\n", "END\r\n", "\n") x rand 300;	# it may be read as lines
 }
 
+# So much that it comes in many pieces, or too much; nor so much that appends make it just the most.  Only
+# of commands that are right: else it would be a line, and a long one ends the connection.
+sub large { return one_of('a' .. 'z', "\0", "\r\n") x one_of(10_000, 100_000, 400_000, 450_000, 1_200_000) }
+
 # A number that no item has: memcached's own are small.
 sub cas_of_none { my $n = number(); return $n =~ /^[0-9]{1,9}$/ ? $n + 1_000_000_000 : $n; }
 sub number
@@ -73,8 +77,16 @@ sub store
 	return sprintf "%s %s %s %s %d%s\r\n%s", $verb, $key, flags(), 0, length $value, noreply(), block($value);
 }
 
+sub store_large
+{
+	my ($key, $value) = (key('a'), large());
+	return sprintf "%s %s 5 0 %d%s\r\n%s\r\n", one_of(qw(set set add replace append prepend)), $key, length $value, noreply(), $value if now_and_then(0.6);
+	return sprintf "ms %s %d M%s%s\r\n%s\r\n", $key, length $value, length $value > 2 ** 20 ? 'S' : one_of(qw(S E R A P)), meta_flags(some('k', 'q', opaque())), $value;
+}
+
 sub classic
 {
+	return "\r\n" . store_large() if now_and_then(0.01);	# what is before it may have no end
 	my $kind = int rand 17;
 	my $a = key('a');
 	return store($a, value()) if $kind < 3;
@@ -208,8 +220,9 @@ sub binary
 	my $kind = $name =~ s/q$//r;
 	my $cas = now_and_then(0.3) ? key('a') : undef;
 	my $a = key('a');
-	return packet($opcode, pack('NN', int rand 2**32, one_of(0, 0, 1000, 2000000000)), $cas // $a, value(), $cas) if $kind =~ /^(?:set|add|replace)$/;
-	return packet($opcode, '', $cas // $a, value(), $cas) if $kind =~ /^(?:append|prepend|delete)$/ && $kind ne 'delete';
+	my $value = now_and_then(0.03) ? large() : value();
+	return packet($opcode, pack('NN', int rand 2**32, one_of(0, 0, 1000, 2000000000)), $cas // $a, $value, $cas) if $kind =~ /^(?:set|add|replace)$/;
+	return packet($opcode, '', $cas // $a, $value, $cas) if $kind =~ /^(?:append|prepend|delete)$/ && $kind ne 'delete';
 	return packet($opcode, '', $cas // $a, '', $cas) if $kind eq 'delete';
 	return packet($opcode, '', $a, '') if $kind =~ /^getk?$/;
 	return packet($opcode, pack('NNNNN', 0, one_of(0, 1, 2, 1000), 0, int rand 50, one_of(0, 1000, 2**32 - 1)), key('n'), '') if $kind =~ /^(?:incr|decr)$/;
@@ -302,6 +315,7 @@ for my $round (1 .. $rounds)
 		%$known = ();
 		$said{$server} = [ $is_text ? comparable_text($bytes, $known) : comparable_binary($bytes, $known, \%whose) ];
 	}
+	%cas = () if $forget;
 	$asked += @requests;
 	my ($ours, $theirs) = @said{qw(ours theirs)};
 	my $i = 0;
