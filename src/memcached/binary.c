@@ -285,6 +285,9 @@ parse_flush(KvMcInput *in, const Packet *packet)
 static bool
 parse_stat(KvMcInput *in, const Packet *packet)
 {
+	KvMcRequest *request = in->request;
+	const char *space;
+
 	if (packet->extras_length > 0 || packet->body_length != packet->key_length)
 		return say_invalid(in);
 	if ((size_t) (in->end - in->at) < HEADER_SIZE + packet->body_length)
@@ -293,9 +296,17 @@ parse_stat(KvMcInput *in, const Packet *packet)
 		return false;
 	}
 	in->at += HEADER_SIZE + packet->body_length;
-	in->request->command = KV_MC_STATS;
-	in->request->key = (const char *) packet->at + HEADER_SIZE;
-	in->request->key_length = (uint16_t) packet->key_length;
+	request->command = KV_MC_STATS;
+	request->key = (const char *) packet->at + HEADER_SIZE;
+	request->key_length = (uint16_t) packet->key_length;
+	space = memchr(request->key, ' ', request->key_length);
+	if (space)
+	{
+		/* as a line of text has it */
+		request->value = space + 1;
+		request->value_length = (size_t) (request->key + request->key_length - request->value);
+		request->key_length = (uint16_t) (space - request->key);
+	}
 	return true;
 }
 

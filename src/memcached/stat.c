@@ -269,10 +269,33 @@ tell_settings(const KvMcLines *to)
 }
 
 static bool
+is_word(const char *at, size_t length, const char *word)
+{
+	return length == strlen(word) && memcmp(at, word, length) == 0;
+}
+
+static bool
 is_argument(const KvMcRequest *request, const char *word)
 {
-	return request->key_length == strlen(word) &&
-		memcmp(request->key, word, request->key_length) == 0;
+	return is_word(request->key, request->key_length, word);
+}
+
+/* Counts by the beginnings of keys are not kept: there are none, be they on or off. */
+static void
+tell_detail(const KvMcRequest *request, KvMcReply *reply, const char **line)
+{
+	if (is_word(request->value, request->value_length, "on") ||
+		is_word(request->value, request->value_length, "off"))
+		*line = "OK";
+	else if (is_word(request->value, request->value_length, "dump"))
+		return;
+	else if (request->form == KV_MC_PACKET)
+		reply->outcome = KV_MC_MISS;
+	else
+	{
+		reply->outcome = KV_MC_CLIENT_ERROR;
+		*line = "usage: stats detail on|off|dump";
+	}
 }
 
 void
@@ -294,7 +317,7 @@ kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *re
 		line = "RESET";
 	}
 	else if (is_argument(request, "detail"))
-		line = request->value_length == 4 && memcmp(request->value, "dump", 4) == 0 ? NULL : "OK";
+		tell_detail(request, reply, &line);
 	else if (!is_argument(request, "items") && !is_argument(request, "slabs") &&
 			 !is_argument(request, "sizes") && !is_argument(request, "conns") &&
 			 !is_argument(request, "cachedump"))

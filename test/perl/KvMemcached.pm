@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 use KvTest;
 
 our @EXPORT = qw(mc_cluster mc_conf mc_port mc_connect mc_unix mc_send mc_line mc_ask mc_bytes mc_get mc_closed mc_wait
-  mc_answered mc_stat mc_stats mc_settings $mc_table);
+  mc_answered mc_packet mc_stat mc_stats mc_settings $mc_table);
 
 our $mc_table = "key text COLLATE \"C\" NOT NULL, flags bigint NOT NULL DEFAULT 0, expires timestamptz, value bytea";
 use constant LIMIT => 180;
@@ -49,6 +49,18 @@ sub try_connect
 {
 	my ($node) = @_;
 	return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port_of{$node}, Proto => 'tcp', Timeout => 10);
+}
+
+# The answer to a binary packet: its status and its value.
+sub mc_packet
+{
+	my ($conn, $opcode, $key, $value, $extras) = (@_, '', '', '');
+	mc_send($conn, pack('CCnCCnNNx8', 0x80, $opcode, length $key, length $extras, 0, 0, length($extras) + length($key) + length $value, 0) . $extras . $key . $value);
+	my $head = mc_bytes($conn, 24) // return;
+	my ($skip, $status, $body) = unpack 'x2nxxnN', $head;
+	return ($status, '') if !$body;
+	my $extra = ord substr $head, 4, 1;
+	return ($status, substr mc_bytes($conn, $body), $extra + $skip);
 }
 
 # A connection; waits until there can be one.

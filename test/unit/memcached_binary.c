@@ -186,6 +186,7 @@ touching(void)
 	ASK(VERSION, "", "", "", 0), answer(0, "", 0, "", "1.6.0-kvfdw-0.1", 15, 0);
 	ASK(STAT, "", "", "", 0), answer(0, "", 0, "pid", "1", 1, 0), OK(0);
 	ASK(STAT, "", "reset", "", 0), OK(0);
+	ASK(STAT, "", "reset all", "", 0), OK(0);
 	ASK(STAT, "", "nonsense", "", 0), NOT_FOUND;
 	ASK(0x7f, "", "", "", 0), UNKNOWN;
 	ASK(0x7e, "ex", "key", "value", 0), UNKNOWN;
