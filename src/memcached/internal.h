@@ -581,7 +581,9 @@ extern void kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMc
 /* ---- stat.c ---- */
 
 extern uint64 kv_mc_counts[KV_MC_COUNTERS];	/* of this process; published now and then */
-/* Let others see them; a reset that has come since sets them to 0 first. */
+/* Set them to 0 if a reset has come since: before anything is counted that came after it. */
+extern void kv_mc_heed_reset(void);
+/* Let others see them, likewise. */
 extern void kv_mc_publish(void);
 /* Count a request by its outcome. */
 extern void kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply);

@@ -32,13 +32,19 @@ static uint32 seen_resets = 0;
 /* ---- counting ---- */
 
 void
-kv_mc_publish(void)
+kv_mc_heed_reset(void)
 {
 	uint32		resets = pg_atomic_read_u32(&kv_mc_shared->resets);
 
 	if (resets != seen_resets)
 		memset(kv_mc_counts, 0, sizeof(kv_mc_counts));
 	seen_resets = resets;
+}
+
+void
+kv_mc_publish(void)
+{
+	kv_mc_heed_reset();
 	for (int i = 0; i < KV_MC_COUNTERS; i++)
 		pg_atomic_write_u64(&kv_mc_me->counts[i], kv_mc_counts[i]);
 }

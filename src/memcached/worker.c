@@ -422,6 +422,8 @@ take_events(int timeout)
 		if (timeout > 0)
 			pgstat_report_wait_end();
 	}
+	if (n > 0)
+		kv_mc_heed_reset();
 	for (int i = 0; i < n; i++)
 		take_event(&events[i]);
 	return Max(n, 0);

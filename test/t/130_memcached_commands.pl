@@ -151,6 +151,9 @@ while ((my $line = mc_line($c)) ne 'END') { $settings .= "$line\n"; }
 like($settings, qr/^STAT item_size_max 1048576$/m, 'stats settings');
 is(ask("stats reset\r\n"), 'RESET', 'stats reset');
 is(ask("stats nonsense\r\n"), 'ERROR', 'stats of nothing');
+sql('SELECT kvfdw_stat_reset()');
+ask("get nothing\r\n");
+is(mc_stats($c, '')->{cmd_get}, 1, 'after a reset what follows is counted');
 is(join('|', map { ask("stats detail$_\r\n") } '', ' on', ' dump', ' off'), 'CLIENT_ERROR usage: stats detail on|off|dump|OK|END|OK', 'stats detail');
 my $b = mc_connect($node);
 is(join('|', map { join ' ', mc_packet($b, 0x10, "detail$_") } '', ' on', ' dump', ' off'), '1 Not found|0 |0 |0 ', '... and in the binary protocol');
