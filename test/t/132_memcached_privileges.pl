@@ -150,6 +150,47 @@ is(login('web', 'secret'), 'STORED', 'the right one');
 is(set('a', 5), 'STORED', '... allows what its role may');
 is(login('reader', 'read') . scalar(mc_get($c, 'a')) . set('a', 6), "STORED5$denied", 'another role has its own privileges');
 is(login('old', 'md5') . scalar(mc_get($c, 'a')), 'STORED5', 'a password that is stored as md5');
+
+# ---- likewise in the binary protocol, by SASL PLAIN ----
+my ($get, $set, $version, $mechanisms, $auth, $step) = (0x00, 0x01, 0x0b, 0x20, 0x21, 0x22);
+my $p;
+sub packet { return join ' ', mc_packet($p, @_); }
+sub sasl { my ($user, $password, $for) = (@_, ''); $p = mc_connect($node); return packet($auth, 'PLAIN', "$for\0$user\0$password"); }
+sub value { return packet($get, 'a'); }
+my $refused = '32 Auth failure.';
+$p = mc_connect($node);
+is(join('|', packet($mechanisms) =~ s/^0 .*\bPLAIN\b.*/PLAIN/r, packet($version) =~ s/^0 .*/version/r), 'PLAIN|version', 'SASL PLAIN is offered, and the version told');
+is(value(), $refused, '... and nothing else done without a password');
+ok(mc_closed($p), '... but the connection ended');
+is(sasl('web', 'wrong'), $refused, 'a wrong password');
+is(value(), $refused, '... allows nothing');
+ok(mc_closed($p), '... and who goes on as if it did is disconnected');
+is(join('|', sasl('nologin', 'x'), sasl('nobody', 'x'), sasl('nobody', ''), sasl('late', 'late'), sasl('nothere', 'x'), sasl('', '')), join('|', ($refused) x 6), 'roles that cannot log in');
+is(packet($auth, 'PLAIN', "\0web\0secret") . ' ' . packet($set, 'a', 7, pack 'NN', 0, 0), '0 Authenticated 0 ', 'after a failure the right one, on the same connection');
+is(value(), '0 7', '... allows what its role may');
+is(packet($auth, 'PLAIN', "\0web\0wrong") . ' ' . value(), "$refused $refused", '... and a wrong one after it nothing more');
+$p = mc_connect($node);
+is(join('|', packet($auth, 'PLAIN'), packet($step, 'PLAIN', "\0reader\0read"), value()), '33 |0 Authenticated|0 7', 'in two steps');
+is(packet($set, 'a', 8, pack 'NN', 0, 0), '132 42501 permission denied for table cache', '... with the privileges of the role alone');
+$p = mc_connect($node);
+is(packet($step, 'PLAIN', "\0reader\0read"), $refused, '... but not the second alone');
+is(sasl('web', 'secret', 'reader') . '|' . sasl('web', 'secret', 'web'), "$refused|0 Authenticated", 'nobody acts for another');
+is(packet($auth, 'CRAM-MD5', 'x') . ' ' . value(), "$refused $refused", 'who begins anew in a way that there is not has no role any more');
+
+# ---- what is taken away later ----
+is(sasl('reader', 'read') . login('reader', 'read'), '0 AuthenticatedSTORED', 'a role that two clients have');
+is(value() . scalar(mc_get($c, 'a')), '0 77', '... who may read');
+sql('REVOKE SELECT ON cache FROM reader');
+is(value() . ask("get a\r\n"), "132 42501 permission denied for table cache$denied", '... until that is revoked');
+sql('GRANT SELECT ON cache TO reader');
+is(value() . scalar(mc_get($c, 'a')), '0 77', '... and again when it is granted');
+sql(q{CREATE ROLE short LOGIN PASSWORD 'short'; GRANT SELECT ON cache TO short});
+is(sasl('short', 'short') . login('short', 'short') . value() . scalar(mc_get($c, 'a')), '0 AuthenticatedSTORED0 77', 'another role');
+sql('DROP OWNED BY short; DROP ROLE short');
+is(value() . ask("get a\r\n"), "132 42501 permission denied for table cache$denied", '... may do nothing when it is dropped');
+is(sasl('short', 'short') . login('short', 'short'), "${refused}CLIENT_ERROR authentication failure", '... nor log in');
+
+# ---- many at once ----
 my @guesses = map { mc_connect($node) } 1 .. 20;
 for my $i (0 .. $#guesses) { my $auth = $i % 2 ? 'nothere x' : $i % 4 ? 'web secret' : 'web wrong'; mc_send($guesses[$i], 'set auth 0 0 ' . length($auth) . "\r\n$auth\r\nmn\r\n"); }
 is(join('|', map { mc_line($guesses[$_]) } 0 .. 3), 'CLIENT_ERROR authentication failure|CLIENT_ERROR authentication failure|STORED|CLIENT_ERROR authentication failure', 'of many at once each has its answer');
@@ -166,7 +207,7 @@ $node->safe_psql('postgres', q{ALTER SYSTEM SET authentication_timeout = '1s'});
 $node->reload;
 $c = mc_connect($node);
 ok(mc_closed($c), 'who does not authenticate does not stay');
-is(scalar(mc_get($known, 'a')), 5, '... who has, does');
+is(scalar(mc_get($known, 'a')), 7, '... who has, does');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET authentication_timeout');
 $node->reload;
 
