@@ -152,6 +152,25 @@ for my $ddl (sort keys %error)
 }
 
 # ---- DDL under load ----
+SKIP:
+{
+	skip 'stop points need a test build', 3 unless has_faults($node);
+	# as many requests as 150 turns have, of which the first is under way when DDL begins to wait
+	my $busy = mc_connect($node);
+	set($c, 'n', 0);
+	worker_stop_points($node, 'put_if=wait');
+	mc_send($busy, "incr n 1\r\n" x 4800);
+	stopped($node, 'put_if');
+	worker_stop_points($node, '');
+	my $ddl = psql_writer($node, "SET lock_timeout = '100s'; BEGIN; ALTER FOREIGN TABLE cache ADD COLUMN early int;
+		SELECT convert_from(value, 'UTF8') FROM cache WHERE key = 'n'; COMMIT;", 'early');
+	wait_for('DDL to wait', sub { sql("SELECT count(*) FROM pg_locks WHERE relation = 'cache'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted") == 1 });
+	my $done = go_on($node, 'put_if', $ddl);
+	like($done, qr/^\d+$/, 'DDL waits for the turn that is under way');
+	cmp_ok($done, '<=', 32, '... and has the table before the next one, however many requests are there');
+	my @counted = map { mc_line($busy) } 1 .. 4800;
+	is($counted[-1], 4800, '... which are done afterwards');
+}
 my $load = mc_connect($node);
 mc_send($load, join '', map { "set l" . ($_ % 100) . " 0 0 10\r\n0123456789\r\n" } 1 .. 20000) for 1 .. 1;
 for my $i (1 .. 20)
