@@ -1,0 +1,105 @@
+# Promise: the flusher, the reaper or the merge writer, told to end in the midst of its work, loses nothing and has nothing acknowledged
+# too early; it comes back, and others do meanwhile what they can.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvMemcached;
+
+my $node = mc_cluster('helpers', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_reap_interval' => 0, 'kvfdw.memcached_reap_rate' => 1,
+	wal_level => 'replica', max_wal_senders => 4);
+sub sql { return answer($node, $_[0]); }
+sub set_to { my ($setting, $value) = @_; $node->safe_psql('postgres', "ALTER SYSTEM SET $setting = $value"); $node->reload; return; }
+sub process { my ($name) = @_; return `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~ /^ *(\d+) .*\Q$name\E/m ? $1 : 0; }
+sub terminate
+{
+	my ($name, $then) = @_;
+	my $pid = process($name) or die "no $name";
+	kill TERM => $pid;	# as pg_terminate_backend() does; that does not know processes without a database
+	$then->() if $then;
+	wait_for("the end of $name", sub { process($name) != $pid });
+	return;
+}
+sub is_back { my ($name) = @_; wait_for($name, sub { process($name) }); return; }
+my $c = mc_connect($node);
+my $beside = mc_connect($node);	# as long as there is one that asks nothing the flusher is needed
+
+# ---- the flusher ----
+my $flusher = 'kvfdw memcached flusher';
+is_back($flusher);
+set_to('synchronous_standby_names', "'nobody'");
+wait_for('the flusher to wait for a standby', sub {
+	if ($c->{asked}) { mc_answered($c) or return sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = '$flusher' AND wait_event = 'SyncRep'"); mc_line($c); }
+	$c->{asked} = 1;
+	mc_send($c, "set a 0 0 1\r\n1\r\n");
+	return 0;
+});
+terminate($flusher);
+wait_for('somebody else to wait', sub { mc_answered($c) || sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'kvfdw memcached%' AND wait_event = 'SyncRep'") });
+ok(!mc_answered($c), 'a flusher that is told to end while it waits for a standby has nothing acknowledged');
+set_to('synchronous_standby_names', "''");
+is(mc_line($c), 'STORED', '... but who waits then has');
+my @many = map { mc_connect($node) } 1 .. 4;
+my $each = 1500;
+is_back($flusher);
+for my $round (1, 2)
+{
+	for my $i (0 .. $#many) { mc_send($many[$i], join '', map { "set r$round:$i:$_ 0 0 1\r\n$round\r\n" } 1 .. $each); }
+	terminate($flusher);
+	is(join(' ', map { my $conn = $_; scalar grep { mc_line($conn) eq 'STORED' } 1 .. $each } @many), "$each $each $each $each", 'without it all is stored');
+	is_back($flusher);
+}
+
+# ---- the reaper ----
+my $reaper = 'kvfdw memcached reaper';
+is_back($reaper);
+sql("INSERT INTO cache SELECT 'kept' || i, 0, now() + '1 day', '1' FROM generate_series(1, 1000) i;
+	INSERT INTO cache SELECT 'old' || i, 0, now() - '1 hour'::interval, decode(repeat('78', 4000), 'hex') FROM generate_series(1, 4000) i");
+sub old { return sql("SELECT count(*) FROM cache WHERE expires < now()"); }
+set_to('kvfdw.memcached_reap_interval', 1);
+for my $least (3500, 3000)
+{
+	wait_for('some rows to go', sub { old() < $least });
+	terminate($reaper);
+	cmp_ok(old(), '>', 0, 'a reaper is told to end in the midst of its work');
+	is_back($reaper);
+}
+set_to('kvfdw.memcached_reap_rate', 1000);
+wait_for('all that have expired to go', sub { old() == 0 });
+is(sql("SELECT count(*) FROM cache WHERE key LIKE 'kept%'"), 1000, '... and all that have goes, and nothing else');
+is(sql('SELECT count(*) FROM cache'), 2 * 4 * $each + 1 + 1000, 'all is there that was stored');
+sql('GRANT TRUNCATE ON cache TO web');
+is(mc_ask($c, "flush_all 2\r\n"), 'OK', 'a flush_all with a delay');
+terminate($reaper);
+wait_for('the table to be emptied', sub { sql('SELECT count(*) FROM cache') == 0 });
+pass('... is done by the next reaper');
+
+# ---- the merge writer ----
+SKIP:
+{
+	skip 'stop points need a test build', 2 unless has_faults($node);
+	my $writer = 'kvfdw merge writer';
+	my $value = 'v' x 2000;
+	worker_stop_points($node, 'slot_before_write=wait');
+	my $load = mc_connect($node);
+	mc_send($load, join '', map { "set w$_ 0 0 2000\r\n$value\r\n" } 1 .. 1000);
+	stopped($node, 'slot_before_write');
+	worker_stop_points($node, '');
+	# it goes on until it looks
+	terminate($writer, sub { go_on($node, 'slot_before_write') });
+	is(scalar(grep { mc_line($load) eq 'STORED' } 1 .. 1000), 1000, 'when a merge writer is told to end while it is about to write, clients go on');
+	is_back($writer);
+	sql("SELECT kvfdw_freeze('cache')");
+	is(sql("SELECT count(*) FROM cache WHERE key LIKE 'w%' AND value = decode(repeat('76', 2000), 'hex')"), 1000, '... and the next one writes what it has left');
+}
+is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
+my $state = sql("SELECT count(*), md5(string_agg(key || md5(value), ' ' ORDER BY key)) FROM cache");
+kill_all($node);
+restart_killed($node);
+is(sql("SELECT count(*), md5(string_agg(key || md5(value), ' ' ORDER BY key)) FROM cache"), $state, '... also after SIGKILL of all');
+$node->stop;
+done_testing();
