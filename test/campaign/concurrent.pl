@@ -31,6 +31,8 @@
 #   queue        what a session above READ COMMITTED waits for has changed.  On heap it fails
 #                at once; here it may be in the row's queue, behind one that waits for the
 #                next version; see docs/reference.md.
+#   rewritten    a snapshot of before an ALTER that has written the rows anew: to it heap's table
+#                looks empty, and kvfdw's is an error; see docs/reference.md.
 #   two rows     REPEATABLE READ on heap shows the transaction two rows of a key; see
 #                docs/reference.md.
 #   race         a difference that does not come again, at a step that woke one of several
@@ -255,7 +257,7 @@ sub step
 			my $session = $_->{sessions}[$s];
 			my $answer = $session->{busy} ? 'waits' : join("\n", splice(@{ $session->{lines} }), "status $session->{status}");
 			$answer =~ s/^row .*\n//mg if $answer =~ /^ERROR/m;    # how many came before it is no promise
-			$failed{ $_->{name} }{$1} = 1 while $answer =~ m{(40P01|read/write dependencies)}g;
+			$failed{ $_->{name} }{$1} = 1 while $answer =~ m{(40P01|read/write dependencies|due to concurrent ALTER)}g;
 			$answer =~ s/"(g\d+)$_->{name}"/"$1"/r;
 		} @sides;
 		next if $s != $i && $heap eq $kv && $heap =~ /^(waits|status .)$/;
@@ -276,6 +278,7 @@ sub step
 		return 'deadlock' if 2 == grep { $failed{ $_->{name} }{'40P01'} } @sides;
 		my @dependency = grep { $failed{$_}{'read/write dependencies'} } sort keys %failed;
 		return "dependency on @dependency" if @dependency;
+		return 'rewritten' if $failed{kv}{'due to concurrent ALTER'};
 		return 'queue' if @behind == $differs
 		  && @behind == $control->ask("SELECT FROM pg_locks WHERE locktype = 'tuple' AND NOT granted AND pid IN (" . join(', ', @behind) . ')');
 		return 'differs';
