@@ -45,6 +45,7 @@
 #include "register.h"
 
 #define KV_NAP_MS	1000
+#define KV_COLLECT_MS	100
 #define KV_SETTLE_RETRY_MS 2000
 #define KV_SETTLE_WARN_MS 60000
 
@@ -164,6 +165,7 @@ maintain_store(KvStore *store, void *arg)
 		if (ShutdownRequestPending)
 			break;
 		kv_shard_maintain(store, i, now);
+		kv_free_if_due();
 	}
 	if (!ShutdownRequestPending)
 		(void) kv_split_look(store);
@@ -179,6 +181,7 @@ maintain_store(KvStore *store, void *arg)
 		/* one that is compacted goes on by itself */
 		if (kv_shard(store, i)->compactor == 0 && !ShutdownRequestPending)
 			kv_shard_compact(store, i, &plan, &result);
+		kv_free_if_due();
 	}
 #endif
 }
@@ -249,6 +252,19 @@ unpin_stores(void)
 	kv_stores_unpin(stores);
 }
 
+/* What is to be freed, and was dropped since there was last time for that, does not wait for all of the work. */
+static void
+collect_between(void)
+{
+	static TimestampTz collected = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (now >= collected && !TimestampDifferenceExceeds(collected, now, KV_COLLECT_MS))
+		return;
+	collected = now;
+	kv_drop_collect();
+}
+
 /*
  * Do work on each of the stores that it is for (NULL: on all).  True if it went through
  * for all of them: false also if this process is to go before it has come to the last.
@@ -270,6 +286,7 @@ attempt_each(List *stores, bool (*is_for) (const KvStore *store),
 			return false;
 		if (!attempt(work, store, NULL))
 			complete = false;
+		collect_between();
 	}
 	return complete;
 }

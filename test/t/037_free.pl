@@ -114,5 +114,30 @@ cmp_ok($largest, '>', 2_200_000, 'a full disk hurries it: the steps are larger')
 worker_stop_points($node, '');
 append_to_file("$data/kvfdw/continue.free_step", '');
 wait_for('a dropped table to go', \&gone);
+
+# A maintainer that has many shards to freeze does not let it wait for all of them.
+fill('much', 700);
+my @due = map { "due$_" } 1 .. 12;
+$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');
+$node->safe_psql('postgres', join '', map { kv_table($_, 'k int, v text', 'k', "wal 'none'") . "INSERT INTO $_ VALUES (1, 'x');" } @due);
+worker_stop_points($node, 'freeze_before_merge=wait,maintainer_idle=wait');
+$node->safe_psql('postgres', "INSERT INTO $_ VALUES (2, 'x')") for @due;
+stopped($node, 'maintainer_idle');
+$node->safe_psql('postgres', 'SELECT pg_sleep(1.5)');    # kvfdw.freeze_delay
+append_to_file("$data/kvfdw/step.maintainer_idle", '');
+stopped($node, 'freeze_before_merge');
+$node->safe_psql('postgres', $_) for q{SET kvfdw.stop_points = ''; SELECT kvfdw_compact('much', true)}, 'CHECKPOINT';
+ok(eval { wait_for('value files to be dropped', sub { dropped() > 5_000_000 }) }, 'value files are emptied while the maintainer freezes other tables');
+$left = dropped();
+for (2 .. 10)
+{
+	$node->safe_psql('postgres', 'SELECT pg_sleep(0.15)');
+	step_on($node, 'freeze_before_merge', sub { -e "$data/kvfdw/waiting.maintainer_idle" });
+}
+ok(!-e "$data/kvfdw/waiting.maintainer_idle", 'which goes on with the next ones');
+cmp_ok(dropped(), '<', $left, '… and frees something in between');
+worker_stop_points($node, '');
+append_to_file("$data/kvfdw/continue.$_", '') for 'freeze_before_merge', 'maintainer_idle';
+wait_for('them to go', \&gone);
 is(kv_check_clean($node, 'live', 'c'), '', 'what lives is clean');
 done_testing();

@@ -19,8 +19,8 @@
  * or a call of the engine has met a full disk or quota in the last ten seconds.
  *
  * Only the maintainer does this, between its other work: a step is due when its
- * time has come, the rest is part of the maintainer's nap, and whatever wakes it
- * comes first.  Told to go, it leaves after the step at hand.  What remains keeps
+ * time has come, between two shards too, of which there may be many; the rest is part of the
+ * maintainer's nap, and whatever wakes it comes first.  Told to go, it leaves after the step at hand.  What remains keeps
  * its directory's name, and is found by the next maintainer.
  *
  * Value files and key logs are cut at their end.  Runs may be mapped still by a
@@ -266,6 +266,27 @@ free_step(void)
 	return true;
 }
 
+/* A step, and when the next one is due.  False: there is nothing to free. */
+static bool
+step_and_rest(TimestampTz start)
+{
+	if (!free_step())
+		return false;
+	KV_STOP_POINT("free_step");
+	if (next_step != 0)
+		next_step += Min((next_step - start) * rest_of_step(), KV_FREE_LONGEST_MS * 1000);
+	return true;
+}
+
+void
+kv_free_if_due(void)
+{
+	TimestampTz start = GetCurrentTimestamp();
+
+	if (next_step <= start)
+		(void) step_and_rest(start);
+}
+
 void
 kv_free_or_nap(long ms, uint32 wait_event)
 {
@@ -277,16 +298,8 @@ kv_free_or_nap(long ms, uint32 wait_event)
 		TimestampTz wake = until;
 		int			events;
 
-		if (next_step > start)
+		if (next_step > start || step_and_rest(start))
 			wake = Min(until, next_step);
-		else if (free_step())
-		{
-			KV_STOP_POINT("free_step");
-			if (next_step != 0)
-				next_step += Min((next_step - start) * rest_of_step(),
-								 KV_FREE_LONGEST_MS * 1000);
-			wake = Min(until, next_step);
-		}
 		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						   Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wake), 0),
 						   wait_event);

@@ -112,6 +112,7 @@ extern bool kv_store_was_dropped(const KvStoreKey *key);
 extern bool kv_free_knows(const char *path);	/* will it be freed? */
 /* In the maintainer: a directory or chunk, out of sight already, is to be freed. */
 extern void kv_free_add(const char *path);
+extern void kv_free_if_due(void);	/* frees a step */
 /*
  * Naps so long, or until the latch is set; before it looks at that it frees a step, if one
  * is due.
