@@ -3,7 +3,7 @@
 # A table with the options that it has by default, but for its level, gets rows of 8 + 4096 bytes in one COPY. The server has its
 # own settings, and may use a third of what the rows take (but 512 MB at least). Then nobody uses it, so the compactor puts
 # its values in the order of keys: what the load and all that wrote to the device is counted. Of the default level full, for which the WAL is
-# counted too, a minute after the load the table is scanned in key order, cold, once and eight times at once; and again when it is in order.
+# counted too, a minute after the load the table is scanned in key order, cold, once and eight times at once; and both again when it is in order.
 #
 #   REST_ROWS=500000
 #   REST_LEVELS="none keys full"
@@ -72,7 +72,10 @@ rest_level() # level
 	if [ "$1" = full ]; then
 		line "… when all is in order" "$per_byte, $seconds s after the load" ""
 		rest_scan 1 "in order"
+		once=$bytes
 		line "… ordered scan then, cold" "$(kv_calc "$mbs / $fio")x fio" "0.8x" "$mbs >= 0.8 * $fio"
+		rest_scan 8 "in order"
+		line "… device bytes of eight at once / one" "$(times_ "$bytes" "$once")" "<= 1.1" "$bytes <= 1.1 * $once"
 	else
 		line "… when all is in order" "$per_byte, $seconds s after the load" "<= $least_ordered" "$per_byte <= $least_ordered && $unsorted * 8 <= $REST_BYTES"
 	fi
