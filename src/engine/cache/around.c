@@ -140,7 +140,8 @@ memory_is_idle(uint64 table_bytes)
 		return false;
 	now = GetCurrentTimestamp();
 	then = pg_atomic_read_u64(&around->looked_at);
-	if ((TimestampTz) then + KV_LOOK_US <= now &&
+	/* the clock may have been set back */
+	if ((now < (TimestampTz) then || now - (TimestampTz) then >= KV_LOOK_US) &&
 		pg_atomic_compare_exchange_u64(&around->looked_at, &then, now))
 		pg_atomic_write_u32(&around->idle,
 							kv_machine_idle(KV_MACHINE_GROUPS, KV_MACHINE_ROOT) > around->memory / KV_IDLE_PART);

@@ -266,6 +266,13 @@ free_step(void)
 	return true;
 }
 
+/* No rest is longer than that, whatever has become of the clock. */
+static bool
+is_due(TimestampTz now)
+{
+	return next_step <= now || next_step - now > KV_FREE_LONGEST_MS * 1000;
+}
+
 /* A step, and when the next one is due.  False: there is nothing to free. */
 static bool
 step_and_rest(TimestampTz start)
@@ -283,7 +290,7 @@ kv_free_if_due(void)
 {
 	TimestampTz start = GetCurrentTimestamp();
 
-	if (next_step <= start)
+	if (is_due(start))
 		(void) step_and_rest(start);
 }
 
@@ -298,7 +305,7 @@ kv_free_or_nap(long ms, uint32 wait_event)
 		TimestampTz wake = until;
 		int			events;
 
-		if (next_step > start || step_and_rest(start))
+		if (!is_due(start) || step_and_rest(start))
 			wake = Min(until, next_step);
 		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						   Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wake), 0),
