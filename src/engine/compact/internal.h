@@ -91,6 +91,7 @@ typedef struct KvPace
 {
 	KvStore    *store;
 	bool		orders;			/* it is for order */
+	KvShard    *freezes;		/* it is at the work of the shard's maintainer; or NULL */
 	TimestampTz since;			/* it works, … */
 	uint64		calls_since;	/* … and others had done so much then */
 	TimestampTz looked;			/* at what others do, … */
@@ -99,13 +100,19 @@ typedef struct KvPace
 	double		share;			/* of the time, beside them */
 	KvPaceTimes working;		/* since that share was last looked at, of it … */
 	KvPaceTimes resting;		/* … and of others */
-	uint64		bytes;			/* read and written since the last rest */
+	uint64		bytes;			/* read and written since the last rest, … */
+	uint64		done;			/* … before that, … */
+	uint64		expected;		/* … and in all, about */
+	int64		room;			/* until the bound, when it began */
 } KvPace;
 
 extern int	kv_compact_rate;	/* MB/s; 0: by itself */
 extern void kv_pace_begin(KvPace *pace, KvStore *store, bool orders);	/* it begins to work on that */
+extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to be read and written, and merged */
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
+extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged, each of which costs as much as … */
+#define KV_PACE_KEY		256		/* … so many bytes */
 
 /* ---- slice.c ---- */
 
@@ -140,7 +147,7 @@ typedef struct KvSlice
 	KvChunk    *victims;		/* by place; DAMAGED: a value in it could not be read */
 	int			nvictims;
 	uint64		moved;			/* bytes of values, so far */
-	KvPace		pace;
+	KvPace	   *pace;
 
 	char	   *image;			/* what is written, as it will be in the output */
 	Size		image_size;
@@ -177,6 +184,7 @@ typedef struct KvWalk
 	bool		has_base;
 	uint32		base_run;		/* of the shard then, … */
 	uint32		first_log;		/* … and the first log that was not in runs */
+	KvPace	   *pace;
 	KvRunMerge	runs;
 } KvWalk;
 
@@ -192,7 +200,7 @@ typedef struct KvCounted
 } KvCounted;
 
 /* ERROR for damaged runs; those that were opened kv_walk_end closes then. */
-extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno);
+extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace);
 /*
  * Hands on each version that survives, keys in order, the newest first; behind: it is behind a
  * newer one of its key.  Its fate is set.  The walk is at its end then.
@@ -205,7 +213,10 @@ extern void kv_walk_end(KvWalk *walk);	/* never raises */
  * Counts what is live in each chunk of the shard, and has the chunks note it.  Writes nothing
  * but what is recent to a run, if there is anything.  walk: what the caller ends after an ERROR.
  */
-extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounted *counted);
+extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace,
+						  KvCounted *counted);
+/* Freezes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as nobody waits for it. */
+extern void kv_freeze_paced(KvStore *store, uint32 shardno, KvMoves *moves, KvPace *pace);
 
 /* ---- victims.c ---- */
 /*

@@ -3,10 +3,13 @@
  *		How fast a pass goes that nobody waits for.
  *
  * It works a part of the time, and rests between two steps of about a megabyte for the other:
- * four fifths where nobody else has read or written values of late, else a quarter; and the
- * nearer the store has come to its bound, the more, up to all of it; all of it too where another
+ * four fifths where nobody else has read or written values of late, else about a quarter: as much as it has to, lest others use the room
+ * up to the bound before it has ended; all of it at the bound, and where another
  * store is to be compacted next, but half for order.  A rest ends when it comes to that.  So it takes no more than it
- * must, and never falls behind.
+ * must, never falls behind, and keeps an even pace: one that hurries at the end lets others, who have a pace of their own, wait for longer than it has hurried.
+ *
+ * So do walks over the index, and the freezes of a pass: where there are as many sessions as CPUs, a process that has one of
+ * these for itself for a tenth of a second keeps all of them waiting.  A freeze does not rest where another process waits for it.
  *
  * What is measured is time, not bytes or calls.  Beside others each step takes longer, and the rest
  * behind it as well, so that most of the time is theirs, however much they do and whatever they need of the machine.
@@ -35,6 +38,8 @@
 #define KV_DUTY_HURRIES	0.5		/* for order, where another store is to be compacted next */
 #define KV_DUTY_BESIDE	0.25
 #define KV_DUTY_LEAST	(1.0 / 16)	/* beside others who suffer */
+#define KV_PACE_ROOM	0.75	/* a pass is to have ended when others have used so much of the room that there was */
+#define KV_PACE_GAIN	4		/* it does nothing else when it is one in so many parts behind that, and hardly anything when it is as much before it */
 #define KV_PACE_SAMPLE	400		/* reads and writes of others in rests: of fewer nothing is concluded */
 #define KV_PACE_SUFFER	0.75	/* they suffer if they do less than such a part of what they do in rests */
 
@@ -53,6 +58,8 @@ calls_of_others(void)
 void
 kv_pace_begin(KvPace *pace, KvStore *store, bool orders)
 {
+	int64		left;
+
 	memset(pace, 0, sizeof(*pace));
 	pace->store = store;
 	pace->orders = orders;
@@ -60,6 +67,13 @@ kv_pace_begin(KvPace *pace, KvStore *store, bool orders)
 	pace->since = pace->looked = GetCurrentTimestamp();
 	pace->calls = pace->calls_since = calls_of_others();
 	pace->busy = true;
+	kv_space_left(store, &left, &pace->room);
+}
+
+void
+kv_pace_expect(KvPace *pace, uint64 bytes)
+{
+	pace->expected = pace->done + pace->bytes + bytes;
 }
 
 /* How much others do in a part of the time, and how long that was. */
@@ -88,6 +102,16 @@ look_back(KvPace *pace)
 	memset(&pace->resting, 0, sizeof(pace->resting));
 }
 
+/* How much less of the pass is done than there should be, as far as others have used the room that there was. */
+static double
+behind(const KvPace *pace, int64 room)
+{
+	double		used = pace->room <= 0 ? 1 : 1 - (double) room / pace->room;
+	double		done = (double) pace->done / Max(pace->expected, 1);
+
+	return used / KV_PACE_ROOM - Min(done, 1);
+}
+
 /* What part of the time is work. */
 static double
 duty(const KvPace *pace)
@@ -95,7 +119,10 @@ duty(const KvPace *pace)
 	bool		awaited = kv_pass_is_awaited();
 	int64		left;
 	int64		bound_left;
+	double		late;
 
+	if (pace->freezes != NULL && kv_freeze_is_awaited(pace->freezes))
+		return 1;
 	kv_space_left(pace->store, &left, &bound_left);
 	if (pace->orders ? kv_pass_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited())
 		return 1;				/* for order: up to where it gives way */
@@ -103,9 +130,10 @@ duty(const KvPace *pace)
 		return KV_DUTY_ALONE;
 	if (awaited)
 		return KV_DUTY_HURRIES;
-	if (left >= 0 || pace->orders)
+	if (pace->orders)
 		return pace->share;
-	return KV_DUTY_BESIDE + (1 - KV_DUTY_BESIDE) * -left / (bound_left - left);
+	late = Max(Min(behind(pace, bound_left) * KV_PACE_GAIN, 1), -1);
+	return Max(pace->share + late * (late > 0 ? 1 - pace->share : pace->share), KV_DUTY_LEAST);
 }
 
 void
@@ -146,9 +174,16 @@ kv_pace(KvPace *pace, uint64 bytes)
 						 Min(rest / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
 		ResetLatch(MyLatch);
 	}
+	pace->done += pace->bytes;
 	pace->since = GetCurrentTimestamp();
 	pace->calls_since = calls_of_others();
 	note(&pace->resting, pace->calls_since, calls, pace->since - now);
 	look_back(pace);
 	pace->bytes = 0;
+}
+
+void
+kv_pace_keys(KvPace *pace, uint64 keys)
+{
+	kv_pace(pace, keys * KV_PACE_KEY);
 }

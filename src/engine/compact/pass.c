@@ -56,6 +56,7 @@ typedef struct KvPass
 	uint64		held;			/* as in KvPassResult … */
 	bool		was_sorted;		/* … as this is … */
 	bool		gave_up;		/* … and this */
+	KvPace		pace;
 	KvWalk		walk;
 	KvSlice		slice;
 	KvOutput	output;
@@ -258,6 +259,12 @@ choose_victims(KvPass *pass)
 				 errhint("Check free disk space.")));
 }
 
+static uint64
+keys_of_runs(const KvShard *shard)
+{
+	return shard->files.frozen_keys + shard->files.unfrozen_entries;
+}
+
 /* The entries of all chunks are in runs, and what is dead in them is known exactly. */
 static void
 choose(KvPass *pass)
@@ -267,7 +274,7 @@ choose(KvPass *pass)
 
 	if (pass->plan->aim == KV_PASS_SORTS && !pass->plan->unless_sorted)
 		kv_value_close(pass->store, pass->shardno);
-	kv_walk_count(&pass->walk, pass->store, pass->shardno, &counted);
+	kv_walk_count(&pass->walk, pass->store, pass->shardno, &pass->pace, &counted);
 	if (pass->plan->unless_sorted && counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
 	{
 		pass->was_sorted = true;
@@ -276,12 +283,13 @@ choose(KvPass *pass)
 	if (pass->plan->aim != KV_PASS_COUNTS && wants_open(pass, &counted))
 	{
 		kv_value_close(pass->store, pass->shardno);
-		kv_walk_count(&pass->walk, pass->store, pass->shardno, &counted);
+		kv_walk_count(&pass->walk, pass->store, pass->shardno, &pass->pace, &counted);
 	}
 	pass->held = counted.held;
 	pass->moves.written = shard->written;
 	if (pass->plan->aim != KV_PASS_COUNTS)
 		choose_victims(pass);
+	kv_pace_expect(&pass->pace, 2 * (pass->to_move + keys_of_runs(shard) * KV_PACE_KEY));
 	shard->pass_to_move = pass->to_move;
 	shard->pass_moved = 0;
 	kv_progress_total(pass->to_move);
@@ -392,10 +400,9 @@ move_values(KvPass *pass)
 	slice->shardno = pass->shardno;
 	slice->output = output;
 	output->expected = pass->to_move;
-	if (pass->plan->paced)
-		kv_pace_begin(&slice->pace, pass->store, pass->plan->aim == KV_PASS_SORTS);
+	slice->pace = &pass->pace;
 	kv_slice_begin(slice, (Size) compact_memory_kb * 1024);
-	kv_walk_begin(&pass->walk, pass->store, pass->shardno);
+	kv_walk_begin(&pass->walk, pass->store, pass->shardno, &pass->pace);
 	slice->relocations = begin_relocations(pass, &ids);
 
 	kv_walk(&pass->walk, gather, pass);
@@ -460,7 +467,7 @@ run_pass(KvPass *pass, KvPassResult *result)
 		{
 			set_phase(pass, KV_PASS_SWITCH);
 			pass->moves.held = 0;
-			kv_shard_rewrite(pass->store, pass->shardno, &pass->moves);
+			kv_freeze_paced(pass->store, pass->shardno, &pass->moves, &pass->pace);
 			look_back(pass, result);
 			pass->held = pass->moves.held;
 		}
@@ -499,6 +506,11 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 					  store->key.dboid, store->key.relid, shardno, NULL, 0);
 	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
 	{
+		if (plan->paced)
+		{
+			kv_pace_begin(&pass->pace, store, plan->aim == KV_PASS_SORTS);
+			kv_pace_expect(&pass->pace, 2 * plan->most + 3 * keys_of_runs(shard) * KV_PACE_KEY);
+		}
 		kv_output_begin(&pass->output, store, shardno);
 		set_phase(pass, KV_PASS_CHOOSE);
 		run_pass(pass, result);

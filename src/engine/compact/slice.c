@@ -370,7 +370,7 @@ read_some(KvSlice *slice, int from, int behind, uint64 gap)
 				refuse(slice, *value, &slice->requests[i]);
 		}
 	}
-	kv_pace(&slice->pace, bytes);
+	kv_pace(slice->pace, bytes);
 	return end;
 }
 
@@ -409,7 +409,7 @@ write_image(KvSlice *slice, const KvStretchOut *stretch)
 		kv_maintenance_interrupts();
 		kv_output_write(slice->output, stretch->begin + done, stretch->at + done,
 						Min(KV_WRITE_LEN, len - done));
-		kv_pace(&slice->pace, Min(KV_WRITE_LEN, len - done));
+		kv_pace(slice->pace, Min(KV_WRITE_LEN, len - done));
 	}
 }
 
@@ -453,7 +453,7 @@ stream(KvSlice *slice, KvMoving *value)
 		memset(out + part, 0, blocks - part);
 		crc = kv_value_crc_add(crc, out, part);
 		kv_output_write(slice->output, value->to + done, out, blocks);
-		kv_pace(&slice->pace, 2 * blocks);
+		kv_pace(slice->pace, 2 * blocks);
 	}
 	if (!reseal(value, kv_value_crc_key(crc, &slice->store->key, key_of(slice, value))))
 		leave(slice, value, "a value does not match its checksum");

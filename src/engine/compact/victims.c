@@ -7,10 +7,13 @@
  * for which it pays best: u being the share of a chunk that is live, emptying it gives back 1 - u
  * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
  * what is won stays won, for those that change often have died by now.  So the greatest
- * (1 - u) age / (1 + u) come first, age being how many chunks were made since.  What is empty
+ * (1 - u) √age / (1 + u) come first, age being how many chunks were made since.  Without the root
+ * what is old is emptied while too much of it is alive, by simulation and with zipfian keys.  What is empty
  * has nothing that is moved and always goes; but for that, too, all runs are merged.
  */
 #include "postgres.h"
+
+#include <math.h>
 
 #include "engine/base/types.h"
 #include "engine/compact/internal.h"
@@ -190,7 +193,7 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 			!kv_pass_pays(plan, one.used, one.live,
 						  is_elsewhere(elsewhere, nelsewhere, chunk->chunk.place)))
 			continue;
-		one.score = (1 - share) * (shard->nchunks - i) / (1 + share);
+		one.score = (1 - share) * sqrt(shard->nchunks - i) / (1 + share);
 		candidates[n++] = one;
 	}
 	if (plan->aim == KV_PASS_BOUNDS)

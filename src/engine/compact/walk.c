@@ -18,6 +18,8 @@
 #include "engine/freeze/survive.h"
 #include "engine/slot/slot.h"
 
+#define KV_LOOK_KEYS	1024	/* after so many it looks up */
+
 /* Open the runs that the shard has now; false: one was replaced meanwhile. */
 static bool
 open_runs(KvWalk *walk)
@@ -55,9 +57,10 @@ open_runs(KvWalk *walk)
 }
 
 void
-kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno)
+kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace)
 {
 	walk->store = store;
+	walk->pace = pace;
 	walk->shardno = shardno;
 	kv_merge_begin(&walk->runs, false);
 	while (!open_runs(walk))
@@ -86,8 +89,11 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 		bool		settled = false;
 		bool		behind = false;
 
-		if (n % 1024 == 0)
+		if (n % KV_LOOK_KEYS == 0)
+		{
 			kv_pass_interrupts(walk->store);
+			kv_pace_keys(walk->pace, KV_LOOK_KEYS);
+		}
 		if (first.data == NULL)
 			break;
 		memcpy(keybytes, first.data, first.len);
@@ -107,6 +113,27 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 			}
 		}
 	}
+}
+
+/* ---- freezing ---- */
+
+static void
+rest(void *arg, uint64 keys)
+{
+	kv_pace_keys(arg, keys);
+}
+
+void
+kv_freeze_paced(KvStore *store, uint32 shardno, KvMoves *moves, KvPace *pace)
+{
+	KvFreezeRest how = {rest, pace};
+
+	pace->freezes = kv_shard(store, shardno);
+	if (moves != NULL)
+		kv_shard_rewrite(store, shardno, moves, &how);
+	else
+		kv_shard_empty_logs(store, shardno, &how);
+	pace->freezes = NULL;
 }
 
 /* ---- counting ---- */
@@ -153,7 +180,7 @@ is_in_runs(const KvShard *shard)
 }
 
 void
-kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounted *counted)
+kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCounted *counted)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvCounting	counting = {.counted = counted};
@@ -172,9 +199,9 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvCounted *counted)
 		(shard->open_slot >= 0 ? kv_slots[shard->open_slot].base : shard->value_tail) - shard->open_place;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
-		kv_shard_empty_logs(store, shardno);
+		kv_freeze_paced(store, shardno, NULL, pace);
 
-	kv_walk_begin(walk, store, shardno);
+	kv_walk_begin(walk, store, shardno, pace);
 	counting.counts = counts;
 	kv_walk(walk, count, &counting);
 	kv_walk_end(walk);

@@ -52,6 +52,17 @@
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
+#define KV_LOOK_KEYS	1024	/* after so many it looks up */
+
+/* How a shard is to be frozen. */
+typedef struct KvHow
+{
+	KvFreezeMode mode;
+	bool		logs;			/* all that was there is in no log then */
+	KvMoves    *moves;			/* or NULL */
+	const KvFreezeRest *rest;	/* or NULL */
+} KvHow;
+
 typedef struct KvMerge
 {
 	KvStore    *store;
@@ -74,6 +85,7 @@ typedef struct KvMerge
 	KvCounts   *counts;			/* of what is emitted, by chunk; NULL: not all runs take part */
 	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a freeze like others */
 	KvMovesWalk *walk;
+	const KvFreezeRest *rest;	/* NULL: it goes on to its end */
 	bool		kept;			/* of the key at hand a version was emitted that is no lock */
 	uint64		entries;		/* that were looked at */
 	bool		shown;			/* in kvfdw_stat_progress, as a freeze */
@@ -177,9 +189,11 @@ merge_sources(KvMerge *merge)
 		bool		in_delta = false;
 		bool		settled = false;
 
-		if (n % 1024 == 0)
+		if (n % KV_LOOK_KEYS == 0)
 		{
 			kv_maintenance_interrupts();
+			if (merge->rest)
+				merge->rest->rest(merge->rest->arg, KV_LOOK_KEYS);
 			if (merge->shown)
 				kv_progress_done(merge->entries);
 		}
@@ -454,7 +468,7 @@ has_victims(KvShard *shard)
 
 /* Steps 2 to 5.  The caller is the shard's maintainer. */
 static void
-freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
+freeze_sealed(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvShard		before;
@@ -467,17 +481,17 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 	before = *shard;
 	LWLockRelease(&shard->lock);
 
-	if (DsaPointerIsValid(before.sealed.root) || logs)
+	if (DsaPointerIsValid(before.sealed.root) || how->logs)
 		kv_shard_drain(store, shardno, before.sealed_log, PG_UINT64_MAX);
 	KV_STOP_POINT("freeze_before_merge");
 
-	merge->taken = choose_runs(store, shardno, mode, before.files.nunfrozen, before.files.unfrozen,
+	merge->taken = choose_runs(store, shardno, how->mode, before.files.nunfrozen, before.files.unfrozen,
 							   before.sealed.nversions, before.files.frozen_keys, before.floor,
 							   &merge->rules.with_base);
-	if (merge->rules.with_base && moves == NULL)
+	if (merge->rules.with_base && how->moves == NULL)
 		KV_TEST_COMPACT(kv_test_choose(shard, before.sealed_log));
 	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0 &&
-		!(merge->rules.with_base && has_victims(shard)) && !logs)
+		!(merge->rules.with_base && has_victims(shard)) && !how->logs)
 		return;
 	if (merge->rules.with_base)
 	{
@@ -488,10 +502,11 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 
 	merge->store = store;
 	merge->shardno = shardno;
-	merge->moves = moves;
-	merge->shown = moves == NULL;
-	if (moves != NULL)
-		merge->walk = kv_moves_begin(moves);
+	merge->moves = how->moves;
+	merge->rest = how->rest;
+	merge->shown = how->moves == NULL;
+	if (how->moves != NULL)
+		merge->walk = kv_moves_begin(how->moves);
 	merge->rules.horizon = kv_xid_horizon();
 	merge->rules.ended = kv_xid_ended();
 	PG_ENSURE_ERROR_CLEANUP(discard_merge, PointerGetDatum(merge));
@@ -502,11 +517,11 @@ freeze_sealed(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMo
 	release_merge(merge);
 
 	/* only now it is known what aborted transactions have left, and of a pass its own worker looks */
-	if (merge->counts && moves == NULL)
+	if (merge->counts && how->moves == NULL)
 		kv_space_ask(store);
 	if (merge->rules.with_base)
 		KV_TEST_COMPACT(kv_test_chosen(shard));
-	kv_stat_add(store, mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);
+	kv_stat_add(store, how->mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);
 }
 
 /*
@@ -556,20 +571,20 @@ resign_failed(int code, Datum arg)
 
 /* Steps 2 to 5, as kvfdw_stat_progress shows them; those of a compaction are parts of that. */
 static void
-freeze_shown(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
+freeze_shown(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvProgress	outer;
 
-	if (moves != NULL)
+	if (how->moves != NULL)
 	{
-		freeze_sealed(store, shardno, mode, logs, moves);
+		freeze_sealed(store, shardno, how);
 		return;
 	}
 	kv_progress_begin(&outer, KV_PROGRESS_FREEZE, store->key.dboid, store->key.relid, shardno,
 					  "draining", 0);
 	PG_TRY();
 	{
-		freeze_sealed(store, shardno, mode, logs, NULL);
+		freeze_sealed(store, shardno, how);
 	}
 	PG_FINALLY();
 	{
@@ -580,7 +595,7 @@ freeze_shown(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMov
 
 /* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
 static void
-freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
+freeze_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw freeze",
@@ -589,7 +604,7 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, 
 
 	PG_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	{
-		freeze_shown(store, shardno, mode, logs, moves);
+		freeze_shown(store, shardno, how);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	resign(shard);
@@ -602,7 +617,7 @@ freeze_and_resign(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, 
  * all runs are to be merged or logs emptied, return: the delta has been emptied.  No lock held.
  */
 static void
-freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *moves)
+freeze(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		waited = false;
@@ -615,10 +630,10 @@ freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *mo
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (shard->maintainer == 0)
 		{
-			if ((!waited || mode == KV_FREEZE_ALL || logs) && shard->bounds_since != KV_NOT_IN_MAP)
+			if ((!waited || how->mode == KV_FREEZE_ALL || how->logs) && shard->bounds_since != KV_NOT_IN_MAP)
 			{
 				shard->maintainer = MyProcPid;
-				seal_delta(store, shardno, logs);
+				seal_delta(store, shardno, how->logs);
 				mine = true;
 			}
 			LWLockRelease(&shard->lock);
@@ -633,13 +648,13 @@ freeze(KvStore *store, uint32 shardno, KvFreezeMode mode, bool logs, KvMoves *mo
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FREEZE);
 	}
 
-	freeze_and_resign(store, shardno, mode, logs, moves);
+	freeze_and_resign(store, shardno, how);
 }
 
 void
 kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
 {
-	freeze(store, shardno, mode, false, NULL);
+	freeze(store, shardno, &(KvHow) {.mode = mode});
 }
 
 /* What a freeze that failed has left comes first, so that the next seals all there is. */
@@ -657,17 +672,17 @@ freeze_left(KvStore *store, uint32 shardno)
 }
 
 void
-kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves)
+kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFreezeRest *rest)
 {
 	freeze_left(store, shardno);
-	freeze(store, shardno, KV_FREEZE_ALL, true, moves);
+	freeze(store, shardno, &(KvHow) {KV_FREEZE_ALL, true, moves, rest});
 }
 
 void
-kv_shard_empty_logs(KvStore *store, uint32 shardno)
+kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest)
 {
 	freeze_left(store, shardno);
-	freeze(store, shardno, KV_FREEZE_MERGE, true, NULL);
+	freeze(store, shardno, &(KvHow) {KV_FREEZE_MERGE, true, NULL, rest});
 }
 
 /*
@@ -685,7 +700,7 @@ kv_shard_spill_recovering(KvStore *store, uint32 shardno)
 	shard->sealed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);
-	freeze_and_resign(store, shardno, KV_FREEZE_SPILL, false, NULL);
+	freeze_and_resign(store, shardno, &(KvHow) {.mode = KV_FREEZE_SPILL});
 }
 
 void

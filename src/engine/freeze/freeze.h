@@ -53,14 +53,23 @@ typedef struct KvMoves
 
 typedef struct KvMovesWalk KvMovesWalk;
 
+/* Who is not in a hurry: told of each so many keys that were merged, it may rest, without a lock, as long as nobody waits. */
+typedef struct KvFreezeRest
+{
+	void		(*rest) (void *arg, uint64 keys);
+	void	   *arg;
+} KvFreezeRest;
+
 /*
  * Merges all runs of the shard, even if there is but one and nothing recent, and puts the
  * entries of what was copied in their new places.  All entries that were there when it
  * began are in runs then, and in no log.  After an ERROR the caller looks at published.
  */
-extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves);
+extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFreezeRest *rest);
 /* Freezes so that all entries that were there when it began are in runs, and in no log. */
-extern void kv_shard_empty_logs(KvStore *store, uint32 shardno);
+extern void kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest);
+/* Of who freezes the shard: does anybody wait for that, or for memory, or is the next freeze due? */
+extern bool kv_freeze_is_awaited(KvShard *shard);
 
 /* ---- moves.c: for freeze.c ---- */
 extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */

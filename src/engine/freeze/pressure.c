@@ -23,6 +23,8 @@
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 #include "storage/ipc.h"
+#include "storage/proclist.h"
+#include "storage/spin.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -138,6 +140,18 @@ spill_largest(void)
 	}
 	PG_END_TRY();
 	return largest != NULL;
+}
+
+bool
+kv_freeze_is_awaited(KvShard *shard)
+{
+	bool		awaited;
+
+	SpinLockAcquire(&shard->changed.mutex);
+	awaited = !proclist_is_empty(&shard->changed.wakeup);
+	SpinLockRelease(&shard->changed.mutex);
+	return awaited || shard->active.bytes >= kv_delta_limit() ||
+		pg_atomic_read_u64(&kv_delta_memory->wanted) != 0;
 }
 
 /* ---- in the maintainer's place ---- */

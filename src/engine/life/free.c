@@ -53,7 +53,7 @@
 #define KV_FREE_STEP_MOST	(64 * 1024 * 1024)
 #define KV_FREE_FILES		64
 #define KV_FREE_REST		8	/* times the step's duration, … */
-#define KV_FREE_MUCH		((uint64) 64 * 1024 * 1024)	/* … half of it, and twice the step, from as many bytes of chunks on */
+#define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)	/* … half of it, and twice the step, from as many bytes of chunks on */
 #define KV_FREE_LONGEST_MS	1000
 #define KV_FREE_PATH		192	/* of what was renamed out of sight; longer ones are left */
 

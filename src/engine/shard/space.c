@@ -41,6 +41,8 @@
 #define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
 #define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no chunk is more; see KV_CHUNKS_WANTED */
 #define KV_SLOTS_SHARE	4		/* of a grain: for slots that are being filled when writers begin to wait */
+#define KV_START_SHARE	0.93	/* of the dead bytes that the bound allows: from here on it is compacted, … */
+#define KV_STOP_SHARE	0.90	/* … and down to here */
 #define KV_SPACE_NAP_MS 50
 #define KV_COUNT_MS		20		/* an account is good for so long for those who wait, … */
 #define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it, … */
@@ -234,13 +236,13 @@ uint64
 kv_space_start(const KvStoreSpace *space, uint64 live)
 {
 	return space->amp == 0 ? PG_UINT64_MAX :
-		marked(space->amp, 0.9, live, space->all.kept, space->all.grain / 2);
+		marked(space->amp, KV_START_SHARE, live, space->all.kept, space->all.grain / 2);
 }
 
 uint64
 kv_space_start_unkept(const KvStoreSpace *space, uint64 live)
 {
-	return space->amp == 0 ? PG_UINT64_MAX : marked(space->amp, 0.9, live, 0, space->all.grain / 2);
+	return space->amp == 0 ? PG_UINT64_MAX : marked(space->amp, KV_START_SHARE, live, 0, space->all.grain / 2);
 }
 
 uint64
@@ -313,7 +315,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		return;
 	}
 	space->start = kv_space_start(space, space->all.live);
-	space->stop = marked(space->amp, 0.8, space->all.live, space->all.kept, space->all.grain / 4);
+	space->stop = marked(space->amp, KV_STOP_SHARE, space->all.live, space->all.kept, space->all.grain / 4);
 	space->bound = marked(space->amp, 1, space->all.live, space->all.kept,
 						  space->all.grain + space->all.pass + space->aside);
 }
@@ -329,7 +331,7 @@ left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
 	*start = *bound = PG_INT64_MAX;
 	if (amp == 0)
 		return;
-	*start = marked(amp, 0.9, live, account->kept, account->start_slack) - account->taken;
+	*start = marked(amp, KV_START_SHARE, live, account->kept, account->start_slack) - account->taken;
 	*bound = marked(amp, 1, live, account->kept, account->bound_slack) - account->taken -
 		Max(account->retired + account->moving, account->pass);
 }
