@@ -101,7 +101,8 @@ typedef struct KvPace
 	KvPaceTimes working;		/* since that share was last looked at, of it … */
 	KvPaceTimes resting;		/* … and of others */
 	uint64		bytes;			/* read and written since the last rest, … */
-	uint64		done;			/* … before that, … */
+	uint64		work;			/* … with those that stand for keys, … */
+	uint64		done;			/* … such before that, … */
 	uint64		expected;		/* … and in all, about */
 	int64		room;			/* until the bound, when it began */
 } KvPace;

@@ -73,7 +73,7 @@ kv_pace_begin(KvPace *pace, KvStore *store, bool orders)
 void
 kv_pace_expect(KvPace *pace, uint64 bytes)
 {
-	pace->expected = pace->done + pace->bytes + bytes;
+	pace->expected = pace->done + pace->work + bytes;
 }
 
 /* How much others do in a part of the time, and how long that was. */
@@ -136,18 +136,14 @@ duty(const KvPace *pace)
 	return Max(pace->share + late * (late > 0 ? 1 - pace->share : pace->share), KV_DUTY_LEAST);
 }
 
-void
-kv_pace(KvPace *pace, uint64 bytes)
+/* Work for a step is done: rest. */
+static void
+rest(KvPace *pace)
 {
 	TimestampTz now;
 	int64		worked;
 	uint64		calls;
 
-	if (pace->store == NULL)
-		return;
-	pace->bytes += bytes;
-	if (pace->bytes < KV_PACE_STEP)
-		return;
 	kv_space_beat(pace->store);
 	now = GetCurrentTimestamp();
 	worked = Max(now - pace->since, 0);
@@ -161,29 +157,46 @@ kv_pace(KvPace *pace, uint64 bytes)
 	}
 	for (;;)
 	{
-		int64		rest = Min(worked * (1 / duty(pace) - 1), KV_PACE_LONGEST_MS * INT64CONST(1000));
+		int64		pause = Min(worked * (1 / duty(pace) - 1), KV_PACE_LONGEST_MS * INT64CONST(1000));
 		int64		rested = GetCurrentTimestamp() - now;
 
 		if (kv_compact_rate > 0)
-			rest = Max(rest, (int64) (pace->bytes / kv_compact_rate) - worked);	/* MB/s are bytes/us */
-		rest -= rested;
-		if (rest <= 0 || rested < 0)
+			pause = Max(pause, (int64) (pace->bytes / kv_compact_rate) - worked);	/* MB/s are bytes/us */
+		pause -= rested;
+		if (pause <= 0 || rested < 0)
 			break;
+		if (pace->freezes != NULL)
+			KV_STOP_POINT("compact_freeze_rests");
 		kv_pass_interrupts(pace->store);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(rest / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
+						 Min(pause / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
 		ResetLatch(MyLatch);
 	}
-	pace->done += pace->bytes;
+	pace->done += pace->work;
 	pace->since = GetCurrentTimestamp();
 	pace->calls_since = calls_of_others();
 	note(&pace->resting, pace->calls_since, calls, pace->since - now);
 	look_back(pace);
-	pace->bytes = 0;
+	pace->bytes = pace->work = 0;
+}
+
+static void
+add_work(KvPace *pace, uint64 work)
+{
+	pace->work += work;
+	if (pace->store != NULL && pace->work >= KV_PACE_STEP)
+		rest(pace);
+}
+
+void
+kv_pace(KvPace *pace, uint64 bytes)
+{
+	pace->bytes += bytes;
+	add_work(pace, bytes);
 }
 
 void
 kv_pace_keys(KvPace *pace, uint64 keys)
 {
-	kv_pace(pace, keys * KV_PACE_KEY);
+	add_work(pace, keys * KV_PACE_KEY);
 }

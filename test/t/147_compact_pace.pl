@@ -1,0 +1,57 @@
+# Promise: a compaction that goes at a pace rests while it freezes the index, too, and has no CPU for itself for long; but not where another
+# process waits for that freeze, or as much was written meanwhile that the next one is due.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap is not compacted' if heap_only();
+my $node = kv_cluster('compact_pace', 'kvfdw.compact_order' => 'off', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_passes' => 'off', 'kvfdw.test_compact' => 'off', 'kvfdw.delta_memory' => 16, 'kvfdw.test_space_look' => 200);
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my $rows = 30_000;
+my $point = 'compact_freeze_rests';
+
+sub query { return $node->safe_psql('postgres', @_); }
+sub passes { return query(q{SELECT passes FROM kvfdw_stat_tables WHERE relid = 't'::regclass}); }
+
+query(kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT k, rpad(md5(k::text), 300, 'v') FROM generate_series(1, $rows) k; SELECT kvfdw_freeze('t')");
+
+# Overwrite little by little, up to somewhere between the mark from which it is compacted and the bound, where nobody waits for it.
+my $round = 0;
+sub until_rest
+{
+	return wait_for('a rest', sub {
+		return 1 if -e $node->data_dir . "/kvfdw/waiting.$point";
+		$round++;
+		query("SET kvfdw.stop_points = ''; UPDATE t SET v = rpad(md5((k + $round)::text), 300, 'v') WHERE k % 25 = $round % 25; SELECT pg_sleep(0.2)");
+		return 0;
+	});
+}
+
+worker_stop_points($node, "$point=wait");
+ok(eval { until_rest() }, 'a compaction rests while it freezes') or diag $@;
+ok(eval { step_on($node, $point) }, 'and again') or diag $@;
+
+my $freezer = psql_writer($node, "SET kvfdw.stop_points = ''; UPDATE t SET v = v WHERE k = 1; SELECT kvfdw_freeze('t')", 'freezer');
+my $seen = 0;
+wait_for('it to wait', sub { $seen = query("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%kvfdw_freeze%' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()") ? $seen + 1 : 0; $seen == 3 });
+step_on($node, $point, sub { ended($freezer) });
+ok(ended($freezer), 'not where a freeze waits for it');
+is(outcome($freezer), "\n", 'which goes on then');
+
+# that pass may have ended
+ok(eval { until_rest() }, 'the next rests') or diag $@;
+my $passes = passes();
+# who locks rows does not wait for room
+query("SET kvfdw.stop_points = ''; SELECT count(*) FROM (SELECT FROM t FOR UPDATE) s") for 1 .. 2;
+step_on($node, $point, sub { passes() > $passes });
+cmp_ok(passes(), '>', $passes, 'nor where the next freeze is due');
+worker_stop_points($node, '');
+go_on($node, $point);
+is(kv_check_clean($node, 't'), '', 'it is sound');
+is(query('SELECT count(*), sum((length(v) = 300)::int) FROM t'), "$rows|$rows", 'and has all rows');
+done_testing();
