@@ -143,8 +143,8 @@ sub forget_pages
 }
 SKIP:
 {
-	skip 'not a test build', 12 if !has_faults($node);
-	skip 'the file system has no direct I/O', 12 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
+	skip 'not a test build', 13 if !has_faults($node);
+	skip 'the file system has no direct I/O', 13 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
 	my $idle = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 1;';
 	my $value = 'SELECT length(v) FROM c WHERE k';
 	my $thousand = q{SELECT g, repeat('i', 1000) FROM generate_series(1, 400) g};
@@ -169,6 +169,17 @@ SKIP:
 	rows(q{SELECT g, repeat('l', 1000) FROM generate_series(1, 2000) g}, 'TRUNCATE c');
 	$node->safe_psql('postgres', q{SELECT kvfdw_compact('c', sorted => true)});
 	is(pages_after("$idle $value = 300", 1), 1, 'no piece of a table that is larger than memory');
+
+	# nobody has counted what it has
+	$node->stop;
+	$node->append_conf('postgresql.conf', "kvfdw.stop_points = 'space_counted=wait'");
+	$node->start;
+	stopped($node, 'space_counted');
+	forget_pages();
+	is(pages_after("SET kvfdw.stop_points = ''; $idle $value = 700", 1), 1, '... nor right after a start');
+	$node->append_conf('postgresql.conf', "kvfdw.stop_points = ''");
+	$node->reload;
+	go_on($node, 'space_counted');
 	like(answer($node, "$idle SET kvfdw.fault = 'value_read:1+:EIO'; $value = 390"), qr/could not (open|read) file.*Input\/output error/, 'a device that fails is an error as ever');
 }
 

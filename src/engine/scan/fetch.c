@@ -16,6 +16,7 @@
 #include "engine/scan/internal.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
 
@@ -264,11 +265,10 @@ read_around(const KvScan *scan, const KvBatchRow *row)
 	KvStore    *store = scan->store;
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	const volatile KvShard *shard = kv_shard(store, kv_shard_for(store, row->key, row->keylen));
-	int64		bytes = ((const volatile KvStore *) store)->space.taken;
 
 	if (kv_file_of(address).place == shard->open_place && address + KV_WRITTEN_SOON > shard->value_tail)
 		return 0;
-	return kv_around_begin(store->cache_id, address, Max(bytes, 0));
+	return kv_around_begin(store->cache_id, address, kv_space_taken(store));
 }
 
 /*

@@ -423,6 +423,19 @@ kv_space_count(KvStore *store, KvStoreSpace *space)
 	SpinLockRelease(&account->mutex);
 }
 
+uint64
+kv_space_taken(KvStore *store)
+{
+	const volatile KvSpaceAccount *account = &store->space;
+	KvStoreSpace space;
+
+	/* any chunk makes that more, and readers come here for each value */
+	if (account->pass > 0)
+		return Max(account->taken, 0);
+	kv_space_count(store, &space);
+	return space.all.taken;
+}
+
 void
 kv_space_answer(KvStore *store, bool no_room, uint64 quiet)
 {

@@ -130,6 +130,8 @@ extern bool kv_space_pays_open(uint64 used, uint64 live);
 extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
 extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
 extern void kv_space_count(KvStore *store, KvStoreSpace *space);	/* likewise, and has the account say that */
+/* About what the account says: bytes that chunks take.  Counts them where nobody has since the store was opened; no lock held. */
+extern uint64 kv_space_taken(KvStore *store);
 /* What the account says: bytes until a compaction may be due, and until writers wait for one; may be negative. */
 extern void kv_space_left(KvStore *store, int64 *start, int64 *bound);
 extern bool kv_space_is_due(KvStore *store);	/* … or somebody waits: kvfdw compactor should look */
