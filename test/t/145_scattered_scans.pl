@@ -120,6 +120,20 @@ if ($faults)
 	step_go($idle);
 	step_go($idle);
 	unlike(outcome($idle->{w}), qr/ERROR/, 'which reads on in the end');
+
+	# workers that stand still for a moment: each scan reads for itself, but not to the end of its shard
+	worker_stop_points($node, 'gather_claimed=wait');
+	flush_windows();
+	my $alone = psql_writer($node, "SET kvfdw.stop_points = 'range_stuck=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'alone');
+	stopped($node, 'range_stuck');
+	my $loads = 'SELECT loads FROM kvfdw_stat_range_cache';
+	my $before = answer($node, $loads);
+	worker_stop_points($node, '');
+	append_to_file($node->data_dir . '/kvfdw/continue.gather_claimed', '');
+	is(go_on($node, 'range_stuck', $alone), "$right{ASC}\n", 'a scan that does without what is loaded has all rows');
+	cmp_ok(answer($node, $loads) - $before, '>', 10, 'and has it loaded again');
+	unlink $node->data_dir . '/kvfdw/continue.gather_claimed';
+
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '10min'");
 	$node->reload;

@@ -300,6 +300,7 @@ typedef struct KvWindowReader
 	int			nmet;
 	int			nothers;		/* … of them of others */
 	uint64	   *met;			/* stamps of windows from which this batch was taken; room for … */
+	uint64		stuck_at;		/* it has left as nothing was loaded: KvWindowCache.ngathers then, and 1; or 0 */
 } KvWindowReader;
 
 /* Where a scan is or begins. */
@@ -447,6 +448,8 @@ extern void kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len
 
 extern bool kv_gather_is_possible(void);	/* is the cache large enough, and a worker there? */
 extern int	kv_gather_reach(void);	/* how many blocks a scan should ask for ahead of it */
+/* Of a scan that has left because nothing was loaded: is something now? */
+extern bool kv_gather_stirs(const KvWindowReader *reader);
 /*
  * Have these blocks in windows or on their way, which are in ascending order and differ.
  * now: the next batch needs them, so wait for room while scans that are close behind need

@@ -67,6 +67,13 @@ kv_gather_is_possible(void)
 		kv_window_cache->nworkers > 0;
 }
 
+bool
+kv_gather_stirs(const KvWindowReader *reader)
+{
+	return reader->stuck_at != 0 &&
+		((const volatile KvWindowCache *) kv_window_cache)->ngathers + 1 != reader->stuck_at;
+}
+
 /* ---- the table of blocks; KvWindowCache.lock is held ---- */
 
 static KvBlockKey
@@ -628,7 +635,7 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 	return !stuck;
 }
 
-/* Wait for blocks; false: the scan had better read for itself from now on. */
+/* Wait for blocks; false: the scan had better read for itself, until something is loaded again. */
 static bool
 await_blocks(KvWindowReader *reader, uint64 first, int n)
 {
@@ -651,7 +658,10 @@ await_blocks(KvWindowReader *reader, uint64 first, int n)
 	entry->waiting = false;
 	entry->progress = GetCurrentTimestamp();
 	if (!there)
+	{
+		reader->stuck_at = kv_window_cache->ngathers + 1;
 		kv_reader_leave(reader);
+	}
 	return there;
 }
 

@@ -311,7 +311,7 @@ kv_reader_gather(KvWindowReader *reader, KvStore *store)
 		entry->progress = GetCurrentTimestamp();
 	}
 	LWLockRelease(&kv_window_cache->lock);
-	reader->counted = reader->nmet = reader->nothers = 0;
+	reader->counted = reader->nmet = reader->nothers = reader->stuck_at = 0;
 }
 
 bool

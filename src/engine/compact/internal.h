@@ -90,7 +90,7 @@ typedef struct KvPaceTimes
 typedef struct KvPace
 {
 	KvStore    *store;
-	bool		orders;			/* it is for order */
+	KvPassAim	aim;
 	KvShard    *freezes;		/* it is at the work of the shard's maintainer; or NULL */
 	TimestampTz since;			/* it works, … */
 	uint64		calls_since;	/* … and others had done so much then */
@@ -108,7 +108,7 @@ typedef struct KvPace
 } KvPace;
 
 extern int	kv_compact_rate;	/* MB/s; 0: by itself */
-extern void kv_pace_begin(KvPace *pace, KvStore *store, bool orders);	/* it begins to work on that */
+extern void kv_pace_begin(KvPace *pace, KvStore *store, KvPassAim aim); /* it begins to work on that */
 extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to be read and written, and merged */
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);

@@ -3,13 +3,16 @@
  *		How fast a pass goes that nobody waits for.
  *
  * It works a part of the time, and rests between two steps of about a megabyte for the other:
- * four fifths where nobody else has read or written values of late, else about a quarter: as much as it has to, lest others use the room
- * up to the bound before it has ended; all of it at the bound, and where another
- * store is to be compacted next, but half for order.  A rest ends when it comes to that.  So it takes no more than it
- * must, never falls behind, and keeps an even pace: one that hurries at the end lets others, who have a pace of their own, wait for longer than it has hurried.
+ * four fifths where nobody else has read or written values of late, else a quarter.  A pass for the
+ * bound takes as much less or more of it as others leave or use of the room that there was, and is to
+ * have ended when they have used most of that: so it takes no more than it must, never falls behind,
+ * and keeps an even pace.  One that hurried at the end would have others, who have a pace of their own,
+ * wait for longer than it hurries.  At the bound it takes all of the time, and where another store is
+ * to be compacted next, but half for order.  A rest ends when it comes to that.
  *
- * So do walks over the index, and the freezes of a pass: where there are as many sessions as CPUs, a process that has one of
- * these for itself for a tenth of a second keeps all of them waiting.  A freeze does not rest where another process waits for it.
+ * Walks over the index rest, too, and the freezes of a pass, unless another process waits for them:
+ * where there are as many sessions as CPUs, who has one of these for a tenth of a second keeps all
+ * of them waiting.
  *
  * What is measured is time, not bytes or calls.  Beside others each step takes longer, and the rest
  * behind it as well, so that most of the time is theirs, however much they do and whatever they need of the machine.
@@ -56,13 +59,13 @@ calls_of_others(void)
 }
 
 void
-kv_pace_begin(KvPace *pace, KvStore *store, bool orders)
+kv_pace_begin(KvPace *pace, KvStore *store, KvPassAim aim)
 {
 	int64		left;
 
 	memset(pace, 0, sizeof(*pace));
 	pace->store = store;
-	pace->orders = orders;
+	pace->aim = aim;
 	pace->share = KV_DUTY_BESIDE;
 	pace->since = pace->looked = GetCurrentTimestamp();
 	pace->calls = pace->calls_since = calls_of_others();
@@ -124,13 +127,13 @@ duty(const KvPace *pace)
 	if (pace->freezes != NULL && kv_freeze_is_awaited(pace->freezes))
 		return 1;
 	kv_space_left(pace->store, &left, &bound_left);
-	if (pace->orders ? kv_pass_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited())
+	if (pace->aim == KV_PASS_SORTS ? kv_pass_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited())
 		return 1;				/* for order: up to where it gives way */
 	if (!pace->busy)
 		return KV_DUTY_ALONE;
 	if (awaited)
 		return KV_DUTY_HURRIES;
-	if (pace->orders)
+	if (pace->aim != KV_PASS_BOUNDS)
 		return pace->share;
 	late = Max(Min(behind(pace, bound_left) * KV_PACE_GAIN, 1), -1);
 	return Max(pace->share + late * (late > 0 ? 1 - pace->share : pace->share), KV_DUTY_LEAST);

@@ -508,7 +508,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 	{
 		if (plan->paced)
 		{
-			kv_pace_begin(&pass->pace, store, plan->aim == KV_PASS_SORTS);
+			kv_pace_begin(&pass->pace, store, plan->aim);
 			kv_pace_expect(&pass->pace, 2 * plan->most + 3 * keys_of_runs(shard) * KV_PACE_KEY);
 		}
 		kv_output_begin(&pass->output, store, shardno);

@@ -186,6 +186,7 @@ void
 kv_ahead_begin(KvScan *scan, double mean)
 {
 	scan->steering.loading = KV_LOADS_BLOCKS;
+	scan->steering.by_itself = false;
 	scan->ahead.blocks_each = 1 + (uint64) Max(mean - 1, 0) / KV_BLOCK;
 	if (scan->ahead.upto == NULL)
 		scan->ahead.upto = MemoryContextAlloc(scan->context, KV_MAX_KEY);

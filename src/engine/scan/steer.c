@@ -420,7 +420,7 @@ blocks_pay(const KvScan *scan, double rows, double mean)
 	const KvSteering *steering = &scan->steering;
 	int			step;
 
-	return !steering->by_itself && rows >= KV_AHEAD_ROWS && mean <= KV_GATHER_VALUE &&
+	return (!steering->by_itself || kv_gather_stirs(&scan->reader)) && rows >= KV_AHEAD_ROWS && mean <= KV_GATHER_VALUE &&
 		steering->order.n >= KV_ORDER_LEAST && !kv_order_is_kept(&steering->order, &step) &&
 		kv_gather_is_possible();
 }
