@@ -27,6 +27,9 @@ static bool gives_way;
 static double rate;				/* so much a second while it rests … */
 static double beside;			/* … and such a part of that while it works */
 static double calls;
+static double uses;				/* and so many bytes a second of the room up to the bound */
+
+static bool freeze_awaited;
 
 /* ---- what the server and other rooms have ---- */
 
@@ -40,6 +43,7 @@ static void
 pass_time(int64 us, double part)
 {
 	clock_now += us;
+	bound_left -= uses * us / USECS_PER_SEC;
 	calls += rate * part * us / USECS_PER_SEC;
 }
 
@@ -84,6 +88,12 @@ bool
 kv_pass_gives_way(void)
 {
 	return gives_way;
+}
+
+bool
+kv_freeze_is_awaited(KvShard *shard)
+{
+	return freeze_awaited;
 }
 
 bool
@@ -132,15 +142,65 @@ share_of(KvPace *pace, int steps)
 }
 
 static double
-share_beside(bool orders, double others, double part)
+share_beside(KvPassAim aim, double others, double part)
 {
 	static KvStore store;
 	KvPace		pace;
 
 	rate = others;
 	beside = part;
-	kv_pace_begin(&pace, &store, orders);
+	kv_pace_begin(&pace, &store, aim);
 	return share_of(&pace, 4000);
+}
+
+#define ROOM	((int64) 100 << 20)
+#define STEPS	1000
+
+/*
+ * A pass for the bound, beside others who would use all the room while it works for such a part of the time.  How much they have
+ * used when it has ended; *least and *most: the part of the time that it took in each twentieth of its work, but the first.
+ */
+static double
+room_used(double part, double *least, double *most)
+{
+	static KvStore store;
+	KvPace		pace;
+
+	rate = RATE;
+	beside = 1;
+	bound_left = ROOM;
+	kv_pace_begin(&pace, &store, KV_PASS_BOUNDS);
+	kv_pace_expect(&pace, STEPS * KV_PACE_STEP);
+	uses = ROOM * part / (STEPS * STEP_US / (double) USECS_PER_SEC);
+	*least = 1;
+	*most = 0;
+	for (int i = 0; i < 20; i++)
+	{
+		TimestampTz since = clock_now;
+		double		share;
+
+		for (int n = 0; n < STEPS / 20; n++)
+		{
+			pass_time(STEP_US, beside);
+			kv_pace(&pace, KV_PACE_STEP);
+		}
+		share = STEPS / 20 * STEP_US / (double) (clock_now - since);
+		*least = i > 0 ? Min(*least, share) : *least;
+		*most = i > 0 ? Max(*most, share) : *most;
+	}
+	uses = 0;
+	return 1 - (double) bound_left / ROOM;
+}
+
+static void
+test_room(double part)
+{
+	double		least;
+	double		most;
+	double		used = room_used(part, &least, &most);
+
+	tell(used > 0.6 && used < 0.95, "a pass for the bound ends when others have used most of the room", used);
+	tell(most < 2 * least, "at an even pace", most / least);
 }
 
 int
@@ -149,17 +209,19 @@ main(void)
 	double		share;
 
 	left = bound_left = INT64CONST(1) << 30;
-	for (int orders = 0; orders <= 1; orders++)
+	for (int i = 0; i < 2; i++)
 	{
-		share = share_beside(orders, 0, 1);
+		KvPassAim	aim = i == 0 ? KV_PASS_SORTS : KV_PASS_LEAVES;
+
+		share = share_beside(aim, 0, 1);
 		tell(share > 0.7 && share < 0.82, "where nobody reads or writes it takes four fifths", share);
-		share = share_beside(orders, RATE, 1);
+		share = share_beside(aim, RATE, 1);
 		tell(share > 0.2 && share < 0.26, "beside others who do not suffer a quarter", share);
-		share = share_beside(orders, RATE, 0.8);
+		share = share_beside(aim, RATE, 0.8);
 		tell(share > 0.2 && share < 0.26, "… or little", share);
-		share = share_beside(orders, RATE, 0);
+		share = share_beside(aim, RATE, 0);
 		tell(share > 0.05 && share < 0.07, "beside others who do nothing while it works a sixteenth, and it goes on", share);
-		share = share_beside(orders, RATE, 0.6);
+		share = share_beside(aim, RATE, 0.6);
 		tell(share > 0.05 && share < 0.07, "and beside those who do much less", share);
 	}
 	{
@@ -168,24 +230,49 @@ main(void)
 
 		rate = RATE;
 		beside = 0;
-		kv_pace_begin(&pace, &store, true);
+		kv_pace_begin(&pace, &store, KV_PASS_SORTS);
 		(void) share_of(&pace, 4000);
 		beside = 1;
 		share = share_of(&pace, 4000);
 		tell(share > 0.2, "when they do not suffer any more it takes its quarter again", share);
 	}
 	awaited = true;
-	share = share_beside(true, RATE, 0.5);
+	share = share_beside(KV_PASS_SORTS, RATE, 0.5);
 	tell(share > 0.4 && share < 0.52, "for order it takes half where a store is due", share);
 	gives_way = true;
-	share = share_beside(true, RATE, 0.5);
+	share = share_beside(KV_PASS_SORTS, RATE, 0.5);
 	tell(share > 0.95, "and all where it is to give way", share);
 	awaited = gives_way = false;
 	left = -100;
 	bound_left = 100;
-	share = share_beside(true, RATE, 0);
+	share = share_beside(KV_PASS_SORTS, RATE, 0);
 	tell(share < 0.07, "not because its own store has come beyond its mark", share);
-	share = share_beside(false, RATE, 0);
-	tell(share > 0.5 && share < 0.65, "but for the bound the more the nearer that is, whoever suffers", share);
+	left = bound_left = INT64CONST(1) << 30;
+	share = share_beside(KV_PASS_BOUNDS, 0, 1);
+	tell(share > 0.7 && share < 0.82, "for the bound, too, four fifths where nobody reads or writes", share);
+	share = share_beside(KV_PASS_BOUNDS, RATE, 1);
+	tell(share < 0.07, "and hardly anything beside those who use no room", share);
+	test_room(0.15);
+	test_room(0.3);
+	test_room(0.6);
+	bound_left = 0;
+	share = share_beside(KV_PASS_BOUNDS, RATE, 0);
+	tell(share > 0.95, "at the bound it takes all, whoever suffers", share);
+	{
+		static KvStore store;
+		static KvShard shard;
+		KvPace		pace;
+
+		bound_left = INT64CONST(1) << 30;
+		kv_pace_begin(&pace, &store, KV_PASS_BOUNDS);
+		pace.freezes = &shard;
+		tell(share_of(&pace, 4000) < 0.07, "nor more in a freeze", 0);
+		freeze_awaited = true;
+		share = share_of(&pace, 4000);
+		tell(share > 0.95, "for which nobody waits", share);
+		pace.freezes = NULL;
+		share = share_of(&pace, 4000);
+		tell(share < 0.07, "and elsewhere no more than before", share);
+	}
 	return failed != 0;
 }
