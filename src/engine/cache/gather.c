@@ -631,7 +631,10 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 	}
 	ConditionVariableCancelSleep();
 	if (stuck)
+	{
+		reader->stuck_at = seen + 1;
 		KV_STOP_POINT("range_stuck");
+	}
 	return !stuck;
 }
 
@@ -658,10 +661,7 @@ await_blocks(KvWindowReader *reader, uint64 first, int n)
 	entry->waiting = false;
 	entry->progress = GetCurrentTimestamp();
 	if (!there)
-	{
-		reader->stuck_at = kv_window_cache->ngathers + 1;
 		kv_reader_leave(reader);
-	}
 	return there;
 }
 
