@@ -7,6 +7,7 @@ use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(time);
 use KvTest;
 use KvMemcached;
 
@@ -100,8 +101,16 @@ for my $table ("taker ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'us
 }
 sql('SET ROLE maker; GRANT ALL ON taker, same TO web');
 is(set('users', 1) . set('plain', 1) . sql(q{SELECT count(*) FROM cache WHERE key IN ('users', 'plain')}), 'STOREDSTORED2', '... and takes no keys by its prefix');
+sql(q{INSERT INTO taker VALUES ('user_old', 0, '2000-01-01', 'x')});
+for my $pass (1, 2)
+{
+	sql(qq{INSERT INTO cache VALUES ('old$pass', 0, '2000-01-01', 'x')});
+	wait_for('a row to go', sub { sql(q{SELECT count(*) FROM cache WHERE key ~ '^old'}) == 0 });
+}
+is(sql(q{SELECT count(*) FROM taker}), 1, '... nor are its rows deleted that have expired');
 is(reason('taker') . reason('same') . reason('cache'), '42501 table "taker" has an owner who may not serve keys42501 table "same" has an owner who may not serve keys', '... as the view says');
 sql('DROP FOREIGN TABLE same; GRANT maker TO web');
+wait_for('its row to go', sub { sql(q{SELECT count(*) FROM taker}) == 0 });
 is(set('users', 2) . sql(q{SELECT count(*) FROM taker}), 'STORED1', 'one whose role the processes have does');
 sql('REVOKE maker FROM web');
 is(scalar(mc_get($c, 'users')), 1, '... as long as they have it');
@@ -146,6 +155,13 @@ sql(q{CREATE ROLE reader LOGIN PASSWORD 'read'; GRANT SELECT ON cache TO reader;
 is(login('web', 'wrong'), 'CLIENT_ERROR authentication failure', 'a wrong password');
 like(ask("get a\r\n"), qr/^CLIENT_ERROR unauthenticated/, '... allows nothing');
 is(login('nologin', 'x') . login('nobody', 'x') . login('late', 'late') . login('nothere', 'x'), 'CLIENT_ERROR authentication failure' x 4, 'roles that cannot log in');
+is(login('nobody', 'mock') . login('nothere', 'mock') . login('web', "secret\0x") . login("web\0x", 'secret'), 'CLIENT_ERROR authentication failure' x 4, '... whatever is said');
+my $failed = time();
+is(login('web', 'wrong') . ask("get a\r\n") =~ s/unauthenticated.*/unauthenticated/r, 'CLIENT_ERROR authentication failureCLIENT_ERROR unauthenticated', 'after a wrong password');
+cmp_ok(time() - $failed, '>=', 1, '... nothing happens for a second');
+my $refusal = qr/^\S+ (\d+):(\d+):([\d.]+) \S+ \[(\d+)\].*authentication of a client of memcached failed for role "(.*)"$/m;
+wait_for('a refusal in the log', sub { login("no\x01\x1b[31m\x7f", 'x'); slurp_file($node->logfile, $log) =~ /for role "no\?\?\[31m\?"$/m });
+pass('the log has no bytes of a name that would do something to who reads it');
 is(login('web', 'secret'), 'STORED', 'the right one');
 is(set('a', 5), 'STORED', '... allows what its role may');
 is(login('reader', 'read') . scalar(mc_get($c, 'a')) . set('a', 6), "STORED5$denied", 'another role has its own privileges');
@@ -197,6 +213,15 @@ is(join('|', map { mc_line($guesses[$_]) } 0 .. 3), 'CLIENT_ERROR authentication
 is(mc_line($guesses[2]), 'MN', '... and goes on');
 is(scalar(grep { mc_line($guesses[$_]) =~ /^(STORED|CLIENT_ERROR authentication failure)$/ } 4 .. $#guesses), $#guesses - 3, '... to the last');
 @guesses = ();
+my (%logged, @soon);
+my $told = slurp_file($node->logfile, $log);
+while ($told =~ /$refusal/g)
+{
+	my ($pid, $at) = ($4, 3600 * $1 + 60 * $2 + $3);
+	push @soon, $at - $logged{$pid} if exists $logged{$pid} && $at - $logged{$pid} < 0.99 && $at >= $logged{$pid};
+	$logged{$pid} = $at;
+}
+is(join(' ', scalar(keys %logged) > 0, @soon), '1', '... and the log one line in a second from each process');
 sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
 is(login('reader', 'read'), 'CLIENT_ERROR authentication failure', 'a role that may not connect to the database');
 cmp_ok(mc_stat($node, 'auth_failures'), '>=', 6, 'failures are counted');
