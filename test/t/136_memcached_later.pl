@@ -14,7 +14,7 @@ use KvMemcached;
 
 my $udp = PostgreSQL::Test::Cluster::get_free_port();
 my $node = mc_cluster('later', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_reap_interval' => 0,
-	'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.memcached_max_connections' => 2000);
+	'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.compact_workers' => 0, 'kvfdw.memcached_max_connections' => 2000);
 my $c = mc_connect($node);
 sub sql { return answer($node, $_[0]); }
 sub set { my ($key, $value, $exptime) = @_; return mc_ask($c, "set $key 0 " . ($exptime // 0) . ' ' . length($value) . "\r\n$value\r\n"); }
@@ -106,7 +106,7 @@ is(in_vain(), $vain, '... for which nobody is woken');
 
 SKIP:
 {
-	skip 'faults need a test build', 4 unless has_faults($node);
+	skip 'faults need a test build', 6 unless has_faults($node);
 
 	# between the look and the deletion it becomes another one that has expired, too, and nobody meets that
 	sql("INSERT INTO cache VALUES ('twice', 0, '2000-01-01', 'x')");
@@ -130,6 +130,29 @@ SKIP:
 	wait_for('rows to go', sub { sql("SELECT count(*) FROM cache WHERE key ~ 'bad'") <= 15 });
 	cmp_ok($errors->(), '<=', 12, '... take no others with them');
 	sql("DELETE FROM cache WHERE key ~ 'bad'");
+
+	# how long it rests between so many of them
+	my $rests = sub {
+		my ($n) = @_;
+		my ($from, @at) = (-s $node->logfile);
+		sql("INSERT INTO cache SELECT 'bad' || i, 0, '2000-01-01', 'x' FROM generate_series(0, $n) i");
+		worker_stop_points($node, 'put_if=error');
+		mc_ask($c, 'get ' . join(' ', map { "bad$_" } 0 .. $n) . "\r\n");
+		wait_for('errors', sub {
+			my $log = slurp_file($node->logfile, $from);
+			@at = ();
+			push @at, 3600 * $1 + 60 * $2 + $3 while $log =~ /^\S+ (\d+):(\d+):([\d.]+) .*ERROR:  stopped at "put_if"/mg;
+			return @at > $n;
+		});
+		worker_stop_points($node, '');
+		sql("DELETE FROM cache WHERE key ~ 'bad'; INSERT INTO cache VALUES ('met', 0, '2000-01-01', 'x')");
+		mc_ask($c, "get met\r\n");
+		wait_for('a row to go', sub { keys_left() !~ /met/ });
+		return map { $at[$_] - $at[ $_ - 1 ] + ($at[$_] < $at[ $_ - 1 ] ? 86400 : 0) } 1 .. $n;
+	};
+	my @rests = $rests->(3);
+	is(join(' ', map { $rests[$_] >= 0.99 * 2**$_ ? 'enough' : $rests[$_] } 0 .. 2), 'enough enough enough', 'after each error the reaper rests twice as long');
+	ok((grep { $_ < 8 } map { $rests->(1) } 1 .. 2), '... until something succeeds');
 }
 
 # ---- … or a compaction, which has to move what lies beside rows that are gone ----
@@ -168,11 +191,20 @@ is(scalar(mc_get($c, 'never')), 'x', '... does nothing now');
 $s->query_safe('BEGIN; SELECT count(*) FROM cache');
 is(mc_ask($c, "flush_all 1\r\n"), 'OK', 'a later one takes its place');
 $s->query_safe("SELECT pg_sleep_until('" . sql("SELECT now() + '3 s'") . "')");
+my $asked = time;
 is(scalar(mc_get($c, 'never')), 'x', '... and while a session is in its way, the table is served');
+cmp_ok(time - $asked, '<', 30, '... without having to wait for it');
 $s->query_safe('COMMIT');
-wait_for('it to be done', sub { keys_left() eq '' });
+wait_for('it to be done', 40, sub { keys_left() eq '' });
 pass('... and is done when it is due, and the table is to be had');
-is(set('a', 'x') . scalar(mc_get($c, 'a')), 'STOREDx', 'then items are stored again');
+is(set('a', 'x'), 'STORED', 'then items are stored again');
+for my $key ('met', 'met_again')
+{
+	sql("INSERT INTO cache VALUES ('$key', 0, '2000-01-01', 'x')");
+	mc_get($c, $key);
+	wait_for('a row to go', sub { keys_left() !~ /$key/ });
+}
+is(scalar(mc_get($c, 'a')), 'x', '... and stay');
 is(mc_ask($c, "flush_all 1000\r\n") . mc_ask($c, "flush_all\r\n"), 'OKOK', 'flush_all without a delay');
 
 # ---- datagrams ----

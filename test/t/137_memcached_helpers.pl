@@ -3,6 +3,7 @@
 use strict;
 use warnings;
 use FindBin;
+use IO::Select;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -43,6 +44,52 @@ wait_for('somebody else to wait', sub { mc_answered($c) || sql("SELECT count(*) 
 ok(!mc_answered($c), 'a flusher that is told to end while it waits for a standby has nothing acknowledged');
 set_to('synchronous_standby_names', "''");
 is(mc_line($c), 'STORED', '... but who waits then has');
+set_to('synchronous_standby_names', "'nobody'");
+for my $way ('with a flusher', 'without one')
+{
+	if ($way eq 'without one')
+	{
+		sql('SET synchronous_commit = local; ALTER ROLE web NOLOGIN');	# it cannot come back
+		terminate($flusher);
+	}
+	else { is_back($flusher); }
+	$c = mc_connect($node);
+	wait_for('a write to wait for a standby', sub {
+		if ($c->{asked}) { mc_answered($c) or return sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'kvfdw memcached%' AND wait_event = 'SyncRep'"); mc_line($c); }
+		$c->{asked} = 1;
+		mc_send($c, "set a 0 0 1\r\n1\r\n");
+		return 0;
+	});
+	terminate('kvfdw memcached 0');
+	mc_closed($c);
+	is($c->{in}, '', "a process that is told to end while its clients wait for a standby, $way, has nothing acknowledged");
+	sql('SET synchronous_commit = local; ALTER ROLE web LOGIN');
+	is_back('kvfdw memcached 0');
+}
+set_to('synchronous_standby_names', "''");
+is_back($flusher);
+$c = mc_connect($node);
+$beside = mc_connect($node);
+
+# as long as there is none
+my $pid = process($flusher);
+kill STOP => $pid;
+mc_send($c, "set a 0 0 1\r\n1\r\n");
+wait_for('a reply to be held', sub { sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'") == 1 });
+sql('ALTER ROLE web NOLOGIN');
+terminate($flusher, sub { kill CONT => $pid });
+ok(eval { wait_for('a reply', 60, sub { mc_answered($c) }) } && mc_line($c) eq 'STORED', 'whose flusher ends flushes by itself');
+is(mc_ask($c, "set a 0 0 1\r\n2\r\n"), 'STORED', 'without a flusher a process flushes by itself');
+set_to('kvfdw.memcached_commit', 'drain');
+wait_for('the mode', sub { mc_settings($c)->{kvfdw_commit} eq 'drain' });
+hold_wal($node);
+is(mc_ask($c, "set a 0 0 1\r\n3\r\n"), 'STORED', '... also in mode drain');
+my $upto = sql('SELECT pg_current_wal_insert_lsn()');
+ok(eval { wait_for('the WAL', 60, sub { mc_ask($c, "mn\r\n"); sql("SELECT pg_current_wal_flush_lsn() >= '$upto'") eq 't' }) }, '... though not at once');
+kill CONT => split /\n/, sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer')});
+set_to('kvfdw.memcached_commit', 'on');
+sql('ALTER ROLE web LOGIN');
+is_back($flusher);
 my @many = map { mc_connect($node) } 1 .. 4;
 my $each = 1500;
 is_back($flusher);
@@ -77,6 +124,30 @@ is(mc_ask($c, "flush_all 2\r\n"), 'OK', 'a flush_all with a delay');
 terminate($reaper);
 wait_for('the table to be emptied', sub { sql('SELECT count(*) FROM cache') == 0 });
 pass('... is done by the next reaper');
+
+# while it has a table for itself, others leave that alone: as long as it is there
+is(mc_ask($c, "set a 0 0 1\r\n1\r\n"), 'STORED', 'a table that is served');
+my $s = $node->background_psql('postgres');
+$s->query_safe('BEGIN; SELECT count(*) FROM cache');
+is_back($reaper);
+is(mc_ask($c, "flush_all 1\r\n"), 'OK', '... is to be emptied when no session uses it');
+my $stopped = 0;
+for (1 .. 500)
+{
+	my $pid = process($reaper);
+	kill STOP => $pid;
+	mc_send($c, "get a\r\n");
+	if (!IO::Select->new($c->{s})->can_read(0.3)) { $stopped = $pid; last; }
+	mc_line($c) for 1 .. 3;
+	kill CONT => $pid;
+	select undef, undef, undef, 0.01;
+}
+terminate($reaper, sub { kill CONT => $stopped }) if $stopped;
+is($stopped ? mc_line($c) : 'VALUE a 0 1', 'VALUE a 0 1', '... is served again when a reaper is told to end that was about to do so');
+if ($stopped) { mc_line($c) for 1, 2; }
+$s->query_safe('COMMIT');
+wait_for('the table to be emptied', sub { sql('SELECT count(*) FROM cache') == 0 });
+$s->quit;
 
 # ---- the merge writer ----
 SKIP:
