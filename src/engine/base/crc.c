@@ -3,7 +3,8 @@
  *		CRC-32C of long pieces of memory.
  *
  * The processor's CRC instruction takes three cycles, but one can begin in each,
- * so three streams at a time are as fast as one.  The result is COMP_CRC32C's.
+ * so three streams at a time are as fast as one.  Where it can multiply polynomials in
+ * registers of 64 bytes, that is faster still.  The result is COMP_CRC32C's.
  */
 #include "postgres.h"
 
@@ -18,8 +19,7 @@ crc_plain(pg_crc32c crc, const void *data, Size len)
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#include <nmmintrin.h>
-#include <wmmintrin.h>
+#include <immintrin.h>
 
 #define STREAM		336			/* bytes; four times three are nearly 4 KB */
 
@@ -67,17 +67,83 @@ has_streams(void)
 	return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
 }
 
+#define WIDE	64				/* bytes of a register */
+
+/* x^(8n + 31) and x^(8n - 33) modulo the polynomial, bits reversed; n: bytes from one place to another */
+#define OVER_16		0x493c7d27, 0xf20c0dfe
+#define OVER_32		0xba4fc28e, 0x3da6d0cb
+#define OVER_48		0xddc0152b, 0x1c291d04
+#define OVER_64		0x9e4addf8, 0x740eef02
+#define OVER_256	0xb9e02b86, 0xdcb17aa4
+
+#define WIDE_TARGET __attribute__((target("sse4.2,avx512f,vpclmulqdq")))
+
+/* Each 16 bytes of sum, so many bytes further on, and the bytes there. */
+WIDE_TARGET static inline __m512i
+crc_fold(__m512i sum, __m512i over, __m512i there)
+{
+	return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sum, over, 0x00),
+									 _mm512_clmulepi64_epi128(sum, over, 0x11), there, 0x96);
+}
+
+WIDE_TARGET static pg_crc32c
+crc_wide(pg_crc32c crc, const void *data, Size len)
+{
+	const char *at = data;
+	__m512i		over = _mm512_set4_epi64(OVER_256, OVER_256);
+	__m512i		sum[4];
+	__m128i		end;
+
+	if (len < lengthof(sum) * WIDE)
+	{
+		COMP_CRC32C(crc, data, len);
+		return crc;
+	}
+	for (int i = 0; i < lengthof(sum); i++)
+		sum[i] = _mm512_loadu_si512(at + i * WIDE);
+	sum[0] = _mm512_xor_si512(sum[0], _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128(crc), 0));
+	for (at += sizeof(sum), len -= sizeof(sum); len >= sizeof(sum); at += sizeof(sum), len -= sizeof(sum))
+	{
+		for (int i = 0; i < lengthof(sum); i++)
+			sum[i] = crc_fold(sum[i], over, _mm512_loadu_si512(at + i * WIDE));
+	}
+	over = _mm512_set4_epi64(OVER_64, OVER_64);
+	for (int i = 1; i < lengthof(sum); i++)
+		sum[0] = crc_fold(sum[0], over, sum[i]);
+	for (; len >= WIDE; at += WIDE, len -= WIDE)
+		sum[0] = crc_fold(sum[0], over, _mm512_loadu_si512(at));
+
+	/* the last 16 bytes stay where they are */
+	end = _mm512_extracti32x4_epi32(sum[0], 3);
+	over = _mm512_set_epi64(0, 0, OVER_16, OVER_32, OVER_48);
+	sum[0] = crc_fold(sum[0], over, _mm512_setzero_si512());
+	for (int i = 0; i < 3; i++)
+		end = _mm_xor_si128(end, ((__m128i *) sum)[i]);
+	crc = _mm_crc32_u64(_mm_crc32_u64(0, _mm_cvtsi128_si64(end)), _mm_extract_epi64(end, 1));
+	COMP_CRC32C(crc, at, len);
+	return crc;
+}
+
+static bool
+has_wide(void)
+{
+	return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("avx512f") &&
+		__builtin_cpu_supports("vpclmulqdq");
+}
+
 #else
 
 #define crc_streams		crc_plain
 #define has_streams()	false
+#define crc_wide		crc_plain
+#define has_wide()		false
 
 #endif
 
 static pg_crc32c
 crc_choose(pg_crc32c crc, const void *data, Size len)
 {
-	kv_crc_add = has_streams() ? crc_streams : crc_plain;
+	kv_crc_add = has_wide() ? crc_wide : has_streams() ? crc_streams : crc_plain;
 	return kv_crc_add(crc, data, len);
 }
 
