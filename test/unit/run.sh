@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests of what needs no server, as plain programs: src/memcached's protocols, the policy of the value cache,
-# when splits are tried, how fast compactions go, hashes of keys, compressed values, checksums, and how much memory there is.
+# when splits are tried, how fast compactions go, hashes and prefixes of keys, compressed values, checksums, and how much memory there is.
 #
 #   test/unit/run.sh test DIRECTORY     the suite "unit": tables of requests and replies, and some
 #                                       streams compared with memcached 1.6.18, if that is installed
@@ -54,7 +54,7 @@ case ${1:-} in
 	test)
 		build "$2/memcached_test" "$here"/memcached_{test,text,meta,binary,parts}.c
 		"$2/memcached_test"
-		for program in value_cache split_look pace key_hash compress machine crc; do
+		for program in value_cache split_look pace key_hash key_prefix compress machine crc; do
 			${CC:-cc} "${flags[@]}" -std=gnu11 -Wno-sign-compare -Wno-unused-parameter -fsanitize=address,undefined \
 				-isystem "$("${KV_PG_CONFIG:-${PG_CONFIG:-pg_config}}" --includedir-server)" -o "$2/$program" "$here/$program.c" -lm -llz4
 			"$2/$program" "$2"

@@ -50,8 +50,23 @@ kv_key_prefix(const uint8 *key, int keylen)
 {
 	uint64		word = 0;
 
-	memcpy(&word, key, Min(keylen, 8));
-	return pg_ntoh64(word);
+	if (keylen >= 8)
+	{
+		memcpy(&word, key, 8);
+		return pg_ntoh64(word);
+	}
+	if (keylen >= 4)
+	{
+		uint32		first;
+		uint32		last;	/* the two may overlap */
+
+		memcpy(&first, key, 4);
+		memcpy(&last, key + keylen - 4, 4);
+		return (uint64) pg_ntoh32(first) << 32 | (uint64) pg_ntoh32(last) << (64 - 8 * keylen);
+	}
+	for (int i = 0; i < keylen; i++)
+		word |= (uint64) key[i] << (56 - 8 * i);
+	return word;
 }
 
 /* How many bytes at their beginnings two keys have in common, up to most. */
