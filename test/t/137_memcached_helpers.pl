@@ -85,11 +85,34 @@ wait_for('the mode', sub { mc_settings($c)->{kvfdw_commit} eq 'drain' });
 hold_wal($node);
 is(mc_ask($c, "set a 0 0 1\r\n3\r\n"), 'STORED', '... also in mode drain');
 my $upto = sql('SELECT pg_current_wal_insert_lsn()');
-ok(eval { wait_for('the WAL', 60, sub { mc_ask($c, "mn\r\n"); sql("SELECT pg_current_wal_flush_lsn() >= '$upto'") eq 't' }) }, '... though not at once');
+ok(eval { wait_for('the WAL', 20, sub { mc_ask($c, "mn\r\n"); sql("SELECT pg_current_wal_flush_lsn() >= '$upto'") eq 't' }) }, '... though not at once');
 kill CONT => split /\n/, sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer')});
 set_to('kvfdw.memcached_commit', 'on');
 sql('ALTER ROLE web LOGIN');
 is_back($flusher);
+
+# whatever their role has set
+sql('ALTER ROLE web SET synchronous_commit = off');
+terminate('kvfdw memcached 0');
+is_back('kvfdw memcached 0');
+$c = mc_connect($node);
+hold_wal($node);
+ok((grep { mc_ask($c, "set a 0 0 1\r\n$_\r\n") eq 'STORED' && sql('SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()') eq 't' } 1 .. 3), 'in mode on the WAL is flushed, though the role has synchronous_commit off');
+kill CONT => split /\n/, sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer')});
+sql('ALTER ROLE web RESET synchronous_commit');
+$beside = mc_connect($node);
+
+# nothing is behind the head of a page
+my ($from, $ends) = (-s $node->logfile, 0);
+for (1 .. 3)
+{
+	$ends += sql(q{DO $$ BEGIN FOR i IN 1 .. 10000 LOOP
+			PERFORM pg_logical_emit_message(false, '', repeat('x', i % 8 * 8));
+			IF (pg_current_wal_insert_lsn() - '0/0') % 8192 = 24 THEN RETURN; END IF;
+		END LOOP; END $$; SELECT (pg_current_wal_insert_lsn() - '0/0') % 8192 = 24}) eq 't';
+	is(mc_ask($c, "delete none\r\n"), 'NOT_FOUND', 'a reply that waits for what it rests on, where the WAL ends with a page');
+}
+is($ends > 0 ? slurp_file($node->logfile, $from) =~ /past end of generated WAL|is not satisfied/ : 'no end', '', '... and for no more');
 my @many = map { mc_connect($node) } 1 .. 4;
 my $each = 1500;
 is_back($flusher);
