@@ -64,6 +64,25 @@ reboot();
 is(answer($node, 'SELECT v FROM t_keys WHERE k = 1'), 'newer', 'and it is the last one in the log, too');
 $node->safe_psql('postgres', 'TRUNCATE t_full');
 
+# ---- two slots of a shard are being written, and the older one cannot be ----
+
+$node->safe_psql('postgres', 'TRUNCATE t_keys');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'value_write:1:EIO'});
+worker_stop_points($node, 'slot_before_write=wait');
+my $o = in_steps($node, 'order', q{SET kvfdw.fault = ''; SET kvfdw.stop_points = ''; BEGIN; INSERT INTO t_keys VALUES (1, 'older'); INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(2, 150) g;
+	UPDATE t_keys SET v = 'newer' WHERE k = 1; INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(151, 300) g;}, 'COMMIT;');
+step_done($o);
+stopped($node, 'slot_before_write');
+my $failed_from = -s $node->logfile;
+worker_stop_points($node, '');
+go_on($node, 'slot_before_write');
+wait_for('a failure', sub { slurp_file($node->logfile, $failed_from) =~ /could not write file .*: Input\/output error/ });
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+step_go($o);
+is(answer($node, 'SELECT v FROM t_keys WHERE k = 1'), 'newer', 'a key whose older slot could not be written at once has its last version');
+reboot();
+is(answer($node, 'SELECT count(*), min(v) FILTER (WHERE k = 1) FROM t_keys'), '300|newer', '... which is the last one in the log');
+
 # ---- a store in the place of one that a savepoint took back ----
 
 my $s = in_steps($node, 'savepoint', q{BEGIN; SAVEPOINT a; TRUNCATE t_keys; INSERT INTO t_keys VALUES (1, 'one'); ROLLBACK TO a;},

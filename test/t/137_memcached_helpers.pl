@@ -60,6 +60,13 @@ for my $way ('with a flusher', 'without one')
 		mc_send($c, "set a 0 0 1\r\n1\r\n");
 		return 0;
 	});
+	if ($way eq 'with a flusher')
+	{
+		my $d = mc_connect($node);
+		mc_send($d, "delete none\r\n");
+		wait_for('a reply to be held', sub { mc_answered($d) || sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'") >= 2 });
+		ok(!mc_answered($d), 'nor is it said that nothing was to be done before what that rests on is there');
+	}
 	terminate('kvfdw memcached 0');
 	mc_closed($c);
 	is($c->{in}, '', "a process that is told to end while its clients wait for a standby, $way, has nothing acknowledged");
