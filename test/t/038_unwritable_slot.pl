@@ -8,6 +8,7 @@ use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use KvReplica;
 use KvTest;
 use Time::HiRes qw(time);
 
@@ -60,6 +61,20 @@ SKIP:
 	is(go_on($node, 'slot_before_write', $w), '', "nor does another table's failure reach who waits for slots that are being written");
 }
 
+# More of them than are written at once have files that cannot be opened.
+$node->safe_psql('postgres', kv_table('shut', 'k int, v text', 'k', "wal 'none', shards '40'"));
+my $shut = in_steps($node, 'shut', q{SET kvfdw.stop_points = ''; INSERT INTO shut SELECT g * 107374182 + 5000, repeat('z', 4096) FROM generate_series(-20, 19) g;},
+	q{INSERT INTO shut SELECT g * 107374182 + 5000 + i, repeat('z', 4096) FROM generate_series(-20, 19) g, generate_series(1, 5) i;});
+step_done($shut);
+my $oid = $node->safe_psql('postgres', q{SELECT 'shut'::regclass::oid});
+my @values = grep { m{/$oid/} } split /\n/, `find '${\ $node->data_dir}/kvfdw' -name '*.val'`;
+cmp_ok(scalar @values, '>', 32, 'a table has many value files');
+chmod 0, @values;
+step_go($shut);
+is(answer($node, fill('other', 8001)), '', 'slots whose files cannot be opened keep no others from being written');
+chmod 0600, @values;
+is(answer($node, "SELECT kvfdw_freeze('shut'); SELECT count(*) FROM shut"), "\n240", '... and are written when that is possible');
+
 # At level 'keys' a slot waits for those before it, which cannot be written.
 push @logs, my @more = logs_of('keyed');
 chmod 0, @more;
@@ -67,6 +82,6 @@ like(answer($node, fill('keyed', 2001)), qr/could not empty file .*: Permission 
 chmod 0600, @logs;
 $node->safe_psql('postgres', "SELECT kvfdw_freeze('$_')") for sort keys %wal;
 is($node->safe_psql('postgres', 'SELECT count(*), min(k) FROM stuck'), '700|301', 'and they are written when that is possible');
-is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM other), (SELECT count(*) FROM keyed)'), '4584|1000', 'what others wrote is there');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM other), (SELECT count(*) FROM keyed)'), '6376|1000', 'what others wrote is there');
 is(kv_check_clean($node, sort keys %wal), '', 'the check finds nothing');
 done_testing();
