@@ -30,6 +30,9 @@ static double calls;
 static double uses;				/* and so many bytes a second of the room up to the bound */
 
 static bool freeze_awaited;
+static bool shard_awaited;
+static bool recovers;
+static KvShard shard;
 
 /* ---- what the server and other rooms have ---- */
 
@@ -91,9 +94,21 @@ kv_pass_gives_way(void)
 }
 
 bool
-kv_freeze_is_awaited(KvShard *shard)
+kv_freeze_is_awaited(const KvShard *shard)
 {
 	return freeze_awaited;
+}
+
+bool
+kv_shard_is_awaited(const KvShard *shard)
+{
+	return shard_awaited;
+}
+
+bool
+RecoveryInProgress(void)
+{
+	return recovers;
 }
 
 bool
@@ -149,7 +164,7 @@ share_beside(KvPassAim aim, double others, double part)
 
 	rate = others;
 	beside = part;
-	kv_pace_begin(&pace, &store, aim);
+	kv_pace_begin(&pace, &store, &shard, aim);
 	return share_of(&pace, 4000);
 }
 
@@ -169,7 +184,7 @@ room_used(double part, double *least, double *most)
 	rate = RATE;
 	beside = 1;
 	bound_left = ROOM;
-	kv_pace_begin(&pace, &store, KV_PASS_BOUNDS);
+	kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
 	kv_pace_expect(&pace, STEPS * KV_PACE_STEP);
 	uses = ROOM * part / (STEPS * STEP_US / (double) USECS_PER_SEC);
 	*least = 1;
@@ -230,7 +245,7 @@ main(void)
 
 		rate = RATE;
 		beside = 0;
-		kv_pace_begin(&pace, &store, KV_PASS_SORTS);
+		kv_pace_begin(&pace, &store, &shard, KV_PASS_SORTS);
 		(void) share_of(&pace, 4000);
 		beside = 1;
 		share = share_of(&pace, 4000);
@@ -258,21 +273,55 @@ main(void)
 	bound_left = 0;
 	share = share_beside(KV_PASS_BOUNDS, RATE, 0);
 	tell(share > 0.95, "at the bound it takes all, whoever suffers", share);
+	bound_left = INT64CONST(1) << 30;
 	{
 		static KvStore store;
-		static KvShard shard;
 		KvPace		pace;
 
-		bound_left = INT64CONST(1) << 30;
-		kv_pace_begin(&pace, &store, KV_PASS_BOUNDS);
-		pace.freezes = &shard;
-		tell(share_of(&pace, 4000) < 0.07, "nor more in a freeze", 0);
+		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
 		freeze_awaited = true;
 		share = share_of(&pace, 4000);
-		tell(share > 0.95, "for which nobody waits", share);
-		pace.freezes = NULL;
+		tell(share < 0.07, "it does not hurry for a freeze where it does none", share);
+		pace.freezes = true;
 		share = share_of(&pace, 4000);
-		tell(share < 0.07, "and elsewhere no more than before", share);
+		tell(share > 0.95, "but in one that is due again", share);
+		freeze_awaited = false;
+		share = share_of(&pace, 4000);
+		tell(share < 0.07, "and rests in others", share);
+		recovers = true;
+		share = share_of(&pace, 4000);
+		tell(share > 0.95, "but on a standby, where redo may come to the shard", share);
+		recovers = pace.freezes = false;
+	}
+	for (int i = 0; i < 2; i++)
+	{
+		KvPassAim	aim = i == 0 ? KV_PASS_SORTS : KV_PASS_BOUNDS;
+
+		shard_awaited = true;
+		share = share_beside(aim, RATE, 0.5);
+		tell(share > 0.95, "it hurries where a process waits for the shard", share);
+		shard_awaited = false;
+		shard.split_waits = INT64CONST(1) << 60;
+		share = share_beside(aim, RATE, 0.5);
+		tell(share > 0.95, "or a split", share);
+		shard.split_waits = 0;
+	}
+	left = -100;
+	bound_left = 100;
+	share = share_beside(KV_PASS_LEAVES, RATE, 1);
+	tell(share > 0.5 && share < 0.7, "where the bound is near others than passes for it hurry, too", share);
+
+	/* files of passes before this go, and their bytes are room */
+	{
+		static KvStore store;
+		KvPace		pace;
+
+		bound_left = 0;
+		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
+		kv_pace_expect(&pace, 8000 * KV_PACE_STEP);
+		bound_left = ROOM;
+		share = share_of(&pace, 4000);
+		tell(share < 0.07, "nor because there was no room when it began", share);
 	}
 	return failed != 0;
 }

@@ -67,10 +67,11 @@ kv_gather_is_possible(void)
 		kv_window_cache->nworkers > 0;
 }
 
+/* As often as it has patience for. */
 bool
 kv_gather_stirs(const KvWindowReader *reader)
 {
-	return reader->stuck_at != 0 &&
+	return reader->stuck_at != 0 && reader->spent < kv_window_wait_ms * INT64CONST(1000) &&
 		((const volatile KvWindowCache *) kv_window_cache)->ngathers + 1 != reader->stuck_at;
 }
 
@@ -661,7 +662,10 @@ await_blocks(KvWindowReader *reader, uint64 first, int n)
 	entry->waiting = false;
 	entry->progress = GetCurrentTimestamp();
 	if (!there)
+	{
+		reader->spent += kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 		kv_reader_leave(reader);
+	}
 	return there;
 }
 

@@ -309,9 +309,10 @@ kv_reader_gather(KvWindowReader *reader, KvStore *store)
 		entry->gathers = reader->gathers = true;
 		entry->position = 0;
 		entry->progress = GetCurrentTimestamp();
+		reader->stuck_at = 0;
 	}
 	LWLockRelease(&kv_window_cache->lock);
-	reader->counted = reader->nmet = reader->nothers = reader->stuck_at = 0;
+	reader->counted = reader->nmet = reader->nothers = 0;
 }
 
 bool

@@ -18,8 +18,9 @@
  *	4. image	of the shard; when it is durable, nothing needs the victims any more (I 14)
  *
  * One process at a time compacts a shard (KvShard.compactor).  It is not the maintainer, for
- * whom writers wait, but in step 3; so freezes go on beside it, and until step 3 nothing but
- * files that nobody names tells of it.  No lock is held on entry, nor across I/O.
+ * whom writers wait, but where it freezes: what is recent in step 0, and in step 3; so freezes go
+ * on beside it, and until step 3 nothing but files that nobody names tells of it.  No lock is held
+ * on entry, nor across I/O or a rest (pace.c); who waits for it calls kv_shard_await().
  *
  * Where a pass ends early, by cancel, DROP, a full disk, damage of a run or the end of its
  * process, its files are removed and the shard is as it was.  After a crash they are files

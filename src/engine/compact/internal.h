@@ -90,8 +90,9 @@ typedef struct KvPaceTimes
 typedef struct KvPace
 {
 	KvStore    *store;
+	KvShard    *shard;
 	KvPassAim	aim;
-	KvShard    *freezes;		/* it is at the work of the shard's maintainer; or NULL */
+	bool		freezes;		/* it is the shard's maintainer */
 	TimestampTz since;			/* it works, … */
 	uint64		calls_since;	/* … and others had done so much then */
 	TimestampTz looked;			/* at what others do, … */
@@ -104,16 +105,16 @@ typedef struct KvPace
 	uint64		work;			/* … with those that stand for keys, … */
 	uint64		done;			/* … such before that, … */
 	uint64		expected;		/* … and in all, about */
-	int64		room;			/* until the bound, when it began */
+	int64		room;			/* until the bound, at most, since it began */
 } KvPace;
 
 extern int	kv_compact_rate;	/* MB/s; 0: by itself */
-extern void kv_pace_begin(KvPace *pace, KvStore *store, KvPassAim aim); /* it begins to work on that */
+extern void kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvPassAim aim); /* it begins to work on that */
 extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to be read and written, and merged */
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
-extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged, each of which costs as much as … */
-#define KV_PACE_KEY		256		/* … so many bytes */
+extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged */
+#define KV_PACE_KEY		256		/* bytes: merging a key costs about as much as to move so many */
 
 /* ---- slice.c ---- */
 

@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/guc.h"
@@ -42,8 +43,8 @@
 #define KV_DUTY_BESIDE	0.25
 #define KV_DUTY_LEAST	(1.0 / 16)	/* beside others who suffer */
 #define KV_PACE_ROOM	0.75	/* a pass is to have ended when others have used so much of the room that there was */
-#define KV_PACE_GAIN	4		/* it does nothing else when it is one in so many parts behind that, and hardly anything when it is as much before it */
-#define KV_PACE_SAMPLE	400		/* reads and writes of others in rests: of fewer nothing is concluded */
+#define KV_PACE_GAIN	4		/* it takes all of the time when so small a part of its work (1/4) is late, and next to none when it is as early */
+#define KV_PACE_SAMPLE	400		/* reads and writes of others in rests, and an eighth as many while it works: of fewer nothing is concluded */
 #define KV_PACE_SUFFER	0.75	/* they suffer if they do less than such a part of what they do in rests */
 
 int			kv_compact_rate = 0;
@@ -59,12 +60,13 @@ calls_of_others(void)
 }
 
 void
-kv_pace_begin(KvPace *pace, KvStore *store, KvPassAim aim)
+kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvPassAim aim)
 {
 	int64		left;
 
 	memset(pace, 0, sizeof(*pace));
 	pace->store = store;
+	pace->shard = shard;
 	pace->aim = aim;
 	pace->share = KV_DUTY_BESIDE;
 	pace->since = pace->looked = GetCurrentTimestamp();
@@ -95,7 +97,8 @@ look_back(KvPace *pace)
 	const KvPaceTimes *working = &pace->working;
 	const KvPaceTimes *resting = &pace->resting;
 
-	if (resting->calls < KV_PACE_SAMPLE)
+	if (resting->calls < KV_PACE_SAMPLE ||
+		(double) resting->calls * working->us < KV_PACE_SAMPLE / 8 * (double) resting->us)
 		return;
 	if ((double) working->calls * resting->us < KV_PACE_SUFFER * (double) resting->calls * working->us)
 		pace->share = Max(pace->share / 2, KV_DUTY_LEAST);
@@ -115,27 +118,39 @@ behind(const KvPace *pace, int64 room)
 	return used / KV_PACE_ROOM - Min(done, 1);
 }
 
+/* Does another process wait for the shard, or its next freeze for this one?  Redo has nobody who waits for it. */
+static bool
+is_awaited(const KvPace *pace)
+{
+	return kv_shard_is_awaited(pace->shard) || pace->shard->split_waits > GetCurrentTimestamp() ||
+		(pace->freezes && (RecoveryInProgress() || kv_freeze_is_awaited(pace->shard)));
+}
+
 /* What part of the time is work. */
 static double
-duty(const KvPace *pace)
+duty(KvPace *pace)
 {
 	bool		awaited = kv_pass_is_awaited();
 	int64		left;
 	int64		bound_left;
 	double		late;
 
-	if (pace->freezes != NULL && kv_freeze_is_awaited(pace->freezes))
-		return 1;
 	kv_space_left(pace->store, &left, &bound_left);
-	if (pace->aim == KV_PASS_SORTS ? kv_pass_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited())
+	pace->room = Max(pace->room, bound_left);	/* what compactions before this have emptied goes */
+	if (is_awaited(pace) ||
+		(pace->aim == KV_PASS_SORTS ? kv_pass_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited()))
 		return 1;				/* for order: up to where it gives way */
 	if (!pace->busy)
 		return KV_DUTY_ALONE;
 	if (awaited)
 		return KV_DUTY_HURRIES;
-	if (pace->aim != KV_PASS_BOUNDS)
-		return pace->share;
-	late = Max(Min(behind(pace, bound_left) * KV_PACE_GAIN, 1), -1);
+	if (pace->aim == KV_PASS_BOUNDS)
+		late = behind(pace, bound_left) * KV_PACE_GAIN;
+	else if (pace->aim != KV_PASS_SORTS && left < 0)
+		late = (double) -left / (bound_left - left);	/* what comes next is for the bound */
+	else
+		late = 0;
+	late = Max(Min(late, 1), -1);
 	return Max(pace->share + late * (late > 0 ? 1 - pace->share : pace->share), KV_DUTY_LEAST);
 }
 
@@ -168,7 +183,7 @@ rest(KvPace *pace)
 		pause -= rested;
 		if (pause <= 0 || rested < 0)
 			break;
-		if (pace->freezes != NULL)
+		if (pace->freezes)
 			KV_STOP_POINT("compact_freeze_rests");
 		kv_pass_interrupts(pace->store);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

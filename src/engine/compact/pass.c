@@ -127,6 +127,8 @@ become_compactor(KvShard *shard)
 		mine = !gone && shard->compactor == 0;
 		if (mine)
 			shard->compactor = MyProcPid;
+		else if (!gone)
+			kv_shard_await(shard);
 		LWLockRelease(&shard->lock);
 		if (mine || gone)
 			break;
@@ -289,7 +291,7 @@ choose(KvPass *pass)
 	pass->moves.written = shard->written;
 	if (pass->plan->aim != KV_PASS_COUNTS)
 		choose_victims(pass);
-	kv_pace_expect(&pass->pace, 2 * (pass->to_move + keys_of_runs(shard) * KV_PACE_KEY));
+	kv_pace_expect(&pass->pace, 2 * pass->to_move + (pass->to_move > 0 ? 2 : 1) * keys_of_runs(shard) * KV_PACE_KEY);
 	shard->pass_to_move = pass->to_move;
 	shard->pass_moved = 0;
 	kv_progress_total(pass->to_move);
@@ -508,7 +510,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 	{
 		if (plan->paced)
 		{
-			kv_pace_begin(&pass->pace, store, plan->aim);
+			kv_pace_begin(&pass->pace, store, shard, plan->aim);
 			kv_pace_expect(&pass->pace, 2 * plan->most + 3 * keys_of_runs(shard) * KV_PACE_KEY);
 		}
 		kv_output_begin(&pass->output, store, shardno);

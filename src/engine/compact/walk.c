@@ -118,7 +118,7 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 /* ---- freezing ---- */
 
 static void
-rest(void *arg, uint64 keys)
+merged(void *arg, uint64 keys)
 {
 	kv_pace_keys(arg, keys);
 }
@@ -126,14 +126,16 @@ rest(void *arg, uint64 keys)
 void
 kv_freeze_paced(KvStore *store, uint32 shardno, KvMoves *moves, KvPace *pace)
 {
-	KvFreezeRest how = {rest, pace};
+	KvFreezeRest rest = {merged, pace};
 
-	pace->freezes = kv_shard(store, shardno);
+	/* of the limit on what is moved nothing is left to be waited for now */
+	pace->bytes = 0;
+	pace->freezes = true;
 	if (moves != NULL)
-		kv_shard_rewrite(store, shardno, moves, &how);
+		kv_shard_rewrite(store, shardno, moves, &rest);
 	else
-		kv_shard_empty_logs(store, shardno, &how);
-	pace->freezes = NULL;
+		kv_shard_empty_logs(store, shardno, &rest);
+	pace->freezes = false;
 }
 
 /* ---- counting ---- */

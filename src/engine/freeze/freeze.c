@@ -193,7 +193,7 @@ merge_sources(KvMerge *merge)
 		{
 			kv_maintenance_interrupts();
 			if (merge->rest)
-				merge->rest->rest(merge->rest->arg, KV_LOOK_KEYS);
+				merge->rest->merged(merge->rest->arg, KV_LOOK_KEYS);
 			if (merge->shown)
 				kv_progress_done(merge->entries);
 		}
@@ -642,6 +642,8 @@ freeze(KvStore *store, uint32 shardno, const KvHow *how)
 				return;
 			break;
 		}
+		if (shard->maintainer == shard->compactor)
+			kv_shard_await(shard);
 		LWLockRelease(&shard->lock);
 		waited = true;
 		kv_maintenance_interrupts();

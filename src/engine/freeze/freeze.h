@@ -5,7 +5,8 @@
  *
  * One process at a time freezes a shard (KvShard.maintainer).  The shard's lock is
  * taken to seal and to publish, not to write; none is held on entry.  After an
- * ERROR the shard is as it was, and somebody tries again.
+ * ERROR the shard is as it was, and somebody tries again.  A compaction rests while
+ * it freezes, as long as nobody waits for it (KvFreezeRest).
  */
 #ifndef KV_FREEZE_H
 #define KV_FREEZE_H
@@ -53,10 +54,10 @@ typedef struct KvMoves
 
 typedef struct KvMovesWalk KvMovesWalk;
 
-/* Who is not in a hurry: told of each so many keys that were merged, it may rest, without a lock, as long as nobody waits. */
+/* Of who is not in a hurry: called without a lock when so many more keys have been merged, it may rest. */
 typedef struct KvFreezeRest
 {
-	void		(*rest) (void *arg, uint64 keys);
+	void		(*merged) (void *arg, uint64 keys);
 	void	   *arg;
 } KvFreezeRest;
 
@@ -68,8 +69,8 @@ typedef struct KvFreezeRest
 extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFreezeRest *rest);
 /* Freezes so that all entries that were there when it began are in runs, and in no log. */
 extern void kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest);
-/* Of who freezes the shard: does anybody wait for that, or for memory, or is the next freeze due? */
-extern bool kv_freeze_is_awaited(KvShard *shard);
+/* Of who freezes the shard: is memory short, or the shard's next freeze nearly due?  Who waits for the shard kv_shard_await() tells. */
+extern bool kv_freeze_is_awaited(const KvShard *shard);
 
 /* ---- moves.c: for freeze.c ---- */
 extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */

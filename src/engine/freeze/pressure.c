@@ -23,8 +23,6 @@
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 #include "storage/ipc.h"
-#include "storage/proclist.h"
-#include "storage/spin.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -143,15 +141,11 @@ spill_largest(void)
 }
 
 bool
-kv_freeze_is_awaited(KvShard *shard)
+kv_freeze_is_awaited(const KvShard *shard)
 {
-	bool		awaited;
-
-	SpinLockAcquire(&shard->changed.mutex);
-	awaited = !proclist_is_empty(&shard->changed.wakeup);
-	SpinLockRelease(&shard->changed.mutex);
-	return awaited || shard->active.bytes >= kv_delta_limit() ||
-		pg_atomic_read_u64(&kv_delta_memory->wanted) != 0;
+	/* writers help with it at twice the limit */
+	return shard->active.bytes >= kv_delta_limit() / 2 ||
+		pg_atomic_read_u64(&kv_delta_memory->bytes) > kv_area_size() / 2;
 }
 
 /* ---- in the maintainer's place ---- */

@@ -53,7 +53,8 @@
 #define KV_FREE_STEP_MOST	(64 * 1024 * 1024)
 #define KV_FREE_FILES		64
 #define KV_FREE_REST		8	/* times the step's duration, … */
-#define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)	/* … half of it, and twice the step, from as many bytes of chunks on */
+#define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)	/* … half of it from as many bytes of chunks on, and twice the step … */
+#define KV_FREE_LARGER		4	/* … from so many times as many */
 #define KV_FREE_LONGEST_MS	1000
 #define KV_FREE_PATH		192	/* of what was renamed out of sight; longer ones are left */
 
@@ -177,18 +178,18 @@ note_freed(KvFreeDirectory *chunk, uint64 bytes)
 	chunk->left -= bytes;
 }
 
-/* The more chunks there are to free the larger the steps are, … */
+/* The more chunks there are to free the larger the steps are, later, … */
 static uint64
-crowd(void)
+crowd(uint64 much)
 {
-	return 1 + pg_atomic_read_u64(&kv_registry->freeing) / KV_FREE_MUCH;
+	return 1 + pg_atomic_read_u64(&kv_registry->freeing) / much;
 }
 
 /* … and the fewer times as long as a step is a rest. */
 static int
 rest_of_step(void)
 {
-	return kv_space_is_awaited() ? 1 : Max(KV_FREE_REST / crowd(), 1);
+	return kv_space_is_awaited() ? 1 : Max(KV_FREE_REST / crowd(KV_FREE_MUCH), 1);
 }
 
 static KvFreeDirectory *
@@ -256,7 +257,7 @@ free_step(void)
 		return false;
 	step.in_recovery = RecoveryInProgress();
 	step.hurry = kv_io_space_is_short(directory->path);
-	step.most = step.hurry ? KV_FREE_STEP_MOST : Min(crowd() * KV_FREE_STEP, KV_FREE_STEP_MOST);
+	step.most = step.hurry ? KV_FREE_STEP_MOST : Min(crowd(KV_FREE_LARGER * KV_FREE_MUCH) * KV_FREE_STEP, KV_FREE_STEP_MOST);
 	while (directory != NULL && !step.failed && step.bytes < step.most && step.files < KV_FREE_FILES)
 	{
 		free_part(directory, &step);

@@ -10,11 +10,14 @@
 #include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
+
+#define KV_AWAITED_MS	1500	/* since a process has looked for the last time */
 
 static int	max_tables = 10000;
 
@@ -129,4 +132,21 @@ kv_stores_unpin(List *stores)
 	foreach(cell, stores)
 		pg_atomic_fetch_sub_u32(&((KvStore *) lfirst(cell))->pins, 1);
 	list_free(stores);
+}
+
+/* ---- who waits for a compaction ---- */
+
+void
+kv_shard_await(KvShard *shard)
+{
+	shard->awaited = GetCurrentTimestamp();
+}
+
+bool
+kv_shard_is_awaited(const KvShard *shard)
+{
+	TimestampTz awaited = ((const volatile KvShard *) shard)->awaited;
+	TimestampTz now = GetCurrentTimestamp();
+
+	return awaited <= now && now - awaited < KV_AWAITED_MS * INT64CONST(1000);
 }

@@ -168,6 +168,7 @@ typedef struct KvShard
 	TimestampTz split_waits;	/* a split has met a pass: until then no other comes by itself */
 	TimestampTz split_after;	/* the maintainer leaves it as it is until then, … */
 	uint32		split_failures; /* … for so many attempts in a row have failed */
+	TimestampTz awaited;		/* a process that a compaction keeps waiting has looked at it then */
 	int			compactor;		/* pid of the process compacting or splitting it, or 0 … */
 	KvPassPhase pass_phase;		/* … where that is, … */
 	uint64		pass_moved;		/* … bytes that it has moved … */
@@ -407,6 +408,9 @@ kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
 	return kv_route(store, (KvKey) {key, keylen}).shardno;
 }
 
+/* registry.c: who waits for a compaction of the shard has it hurry, and says so each second at least. */
+extern void kv_shard_await(KvShard *shard);
+extern bool kv_shard_is_awaited(const KvShard *shard);
 extern uint32 kv_shard_first(const KvStore *store);	/* that of the lowest keys */
 extern uint32 kv_shard_last(const KvStore *store);	/* that of the highest */
 /*

@@ -2,9 +2,9 @@
  * space.c
  *		How much space the values of a store take, and how much they may.
  *
- * With L live bytes a store is compacted from 1 + 9/10 (a - 1) times that on, down to
- * 1 + 8/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L + K, down to
- * 3/20; between that and the bound is what writers take until a compaction has
+ * With L live bytes a store is compacted from 1 + 93/100 (a - 1) times that on, down to
+ * 1 + 9/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L + K, or a
+ * little more, down to a fifth; between that and the bound is what writers take until a compaction has
  * made room.  Chunks are emptied whole, and the open one is not, so a little is granted to
  * each shard besides: c is the chunk that it makes next for each, and what one compaction moves,
  * which is there twice until the files that it has emptied are gone: a tenth of a shard, 256 MB at

@@ -234,7 +234,7 @@ forget_former(KvShard *fresh)
 	fresh->written = fresh->value_bytes = 0;
 	fresh->open_place = fresh->value_tail = fresh->value_allocated = 0;
 	fresh->pass_phase = KV_PASS_NONE;
-	fresh->split_waits = fresh->split_after = 0;
+	fresh->split_waits = fresh->split_after = fresh->awaited = 0;
 	fresh->split_failures = 0;
 	fresh->pass_moved = fresh->pass_to_move = 0;
 	fresh->unsettled_xid = fresh->settled_horizon = 0;

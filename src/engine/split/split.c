@@ -88,6 +88,8 @@ become_maintainer(KvSplit *split)
 		split->maintainer = shard->maintainer == 0;
 		if (split->maintainer)
 			shard->maintainer = MyProcPid;
+		else if (shard->maintainer == shard->compactor)
+			kv_shard_await(shard);
 		LWLockRelease(&shard->lock);
 		if (!split->maintainer)
 			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_SPLIT);

@@ -42,6 +42,8 @@ wait_until_ready(KvStore *store, uint32 shardno)
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not make the last split durable"),
 					 errhint("The server log tells why.")));
+		if (shardno != KV_NO_SHARD)
+			kv_shard_await(kv_shard(store, shardno));
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_LOOK_MSEC, KV_WAIT_SPLIT);
 		ResetLatch(MyLatch);
