@@ -119,7 +119,7 @@ for my $round (1 .. $rounds)
 	}
 	kill_all($node) if $how =~ /all/;
 	my %ack = map { $_ => reap_writer($writers{$_}) } keys %writers;
-	$how =~ /all/ ? restart_killed($node) : $node->poll_query_until('postgres', 'SELECT true');
+	$how =~ /all/ ? restart_killed($node) : wait_for('the server', sub { answer($node, 'SELECT true') eq 't' });
 
 	is(tables_differ($node, 'twin_kv', 'twin_heap', 'w, i'), '', "round $round ($how): kvfdw and heap agree on every transaction");
 	for my $w (@acked_writers)

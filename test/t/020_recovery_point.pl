@@ -65,7 +65,7 @@ sub recover
 	$r->set_recovery_mode;
 	return $r;
 }
-sub ready { my ($r) = @_; $r->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()') or die 'recovery does not end'; return; }
+sub ready { my ($r) = @_; wait_for('recovery to end', sub { answer($r, 'SELECT NOT pg_is_in_recovery()') eq 't' }); return; }
 sub twins
 {
 	my ($r, $what) = @_;

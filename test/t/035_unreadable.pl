@@ -102,7 +102,7 @@ $session->query_safe('SELECT count(*) FROM kv');
 kill 'BUS', $pid;
 wait_for('the server to restart', sub { slurp_file($node->logfile) =~ /was terminated by signal 7/ });
 eval { $session->quit; };
-$node->poll_query_until('postgres', 'SELECT true') or die;
+wait_for('the server', sub { answer($node, 'SELECT true') eq 't' });
 is(tables_differ($node, 'kv', 'heap', 'k'), '', 'a bus error from elsewhere crashes the process, and crash recovery is right');
 
 # The merge file: a page that cannot be read is a crash with a reason, and the next start makes another file.
