@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
+my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.test_space_look' => 3000, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
 sub query { return $node->safe_psql('postgres', @_); }
@@ -50,6 +50,18 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 	cmp_ok(stat_of('read', 'device_reads'), '>', 0, 'and they do');
 	query('CREATE TABLE enough ()');
 	is(outcome($reader), '', 'until the end');
+}
+
+# chunks that shards share count as those of the one that leaves them last, which nobody writes to for that
+{
+	worker_stop_points($node, 'compact_chosen=wait');
+	query(kv_table('shared', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE shared ALTER v SET STORAGE EXTERNAL; INSERT INTO shared SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_freeze('shared'); SELECT kvfdw_split('shared')");
+	stopped($node, 'compact_chosen');
+	query(kv_table('later', 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE later ALTER v SET STORAGE EXTERNAL; INSERT INTO later $mixed");
+	worker_stop_points($node, '');
+	go_on($node, 'compact_chosen');
+	wait_for('order of another', sub { stat_of('later', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
+	is(stat_of('shared', 'shards > 2 AND unsorted_bytes < 100000'), 't', 'all shards that share chunks are put in order one behind the other, the last as well') or diag stat_of('shared', 'shards, passes, unsorted_bytes, live_bytes');
 }
 
 # what there is no room for waits for that, and keeps no other from it; it does not begin in vain

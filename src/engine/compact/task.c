@@ -111,7 +111,8 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 /*
  * A shard of the store whose values are to be put in order.  Nobody has written to it for a
  * while, and since it was in order for the last time as much was written as is to be moved: so
- * order costs at most one more write of each byte, whatever comes.
+ * order costs at most one more write of each byte, whatever comes.  What others leave of chunks
+ * that they shared with it comes to its files, but nobody writes that.
  */
 static bool
 find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
@@ -124,7 +125,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
-		uint64		writes = pg_atomic_read_u64(&shard->writes) + shard->value_bytes;
+		uint64		writes = pg_atomic_read_u64(&shard->writes) + shard->written;
 		KvSpaceWait why = KV_SPACE_WAITS_NOT;
 		KvShardSpace one;
 		KvTried    *tried;
