@@ -19,7 +19,7 @@ use KvPsql;
 our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs restart_killed psql_writer
   reap_writer ended outcome stopped go_on worker_stop_points collected kv_check_clean tables_differ same_as_heap answer
   kv_files wait_for heap_only has_faults setting times_ready ready_again step_on
-  hold_wal crc32c);
+  hold_wal crc32c must_be);
 
 # A limit is for what would never come, on any machine.
 use constant LIMIT => 300;
@@ -314,6 +314,17 @@ sub answer
 	my ($rc, $out, $err) = eval { $node->psql('postgres', $sql, on_error_stop => 1) };
 	return "error: $@" if $@;
 	return $rc == 0 ? $out : "error: $err";
+}
+
+# A test which, if it fails, may leave processes that hang with locks held: nothing more can be learned then.
+sub must_be
+{
+	my ($node, $got, $expected, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return if Test::More::is($got, $expected, $what);
+	kill_all($node);
+	Test::More::done_testing();
+	exit 1;
 }
 
 # '' if kvfdw_check finds nothing.

@@ -14,11 +14,7 @@ use KvTest;
 
 # eight slots of one unit
 my $node = kv_cluster('races', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told to stop at is not for the sessions
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 
@@ -38,16 +34,6 @@ sub slots_in_use { return grep { unpack 'x4 L<', $_ } slot_headers(); }
 sub owner { my ($slot) = @_; return unpack 'x20 L<', (slot_headers())[$slot]; }
 sub all_free { my ($what) = @_; return ok(eval { wait_for('free slots', sub { slots_in_use() == 0 }) }, "$what: no slot is left in use"); }
 
-# If this fails, processes may hang with locks held: nothing more can be learned here.
-sub must_be
-{
-	my ($got, $expected, $what) = @_;
-	return if is($got, $expected, $what);
-	kill_all($node);
-	done_testing();
-	exit 1;
-}
-
 # A slot that has just been taken still has the header of its former life, whose
 # table goes meanwhile.
 for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
@@ -61,8 +47,8 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	$node->safe_psql('postgres', $end);
 	collected($node);
 	insert('third');
-	must_be(go_on($node, 'slot_taken', $taker), '', "$end beside a slot that was its own: the INSERT goes on");
-	must_be(rows('taker', 'third'), "taker\nthird", "$end: each table has a slot of its own");
+	must_be($node, go_on($node, 'slot_taken', $taker), '', "$end beside a slot that was its own: the INSERT goes on");
+	must_be($node, rows('taker', 'third'), "taker\nthird", "$end: each table has a slot of its own");
 	$node->safe_psql('postgres', "SELECT kvfdw_freeze('taker'), kvfdw_freeze('third')");
 	is(rows('taker', 'third'), "taker\nthird", "$end: and its values in its file");
 	is(kv_check_clean($node, 'taker', 'third'), '', "$end: kvfdw_check is clean");
@@ -152,9 +138,9 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	drop(@old);
 	collected($node);
 	insert(@new);
-	must_be(go_on($node, 'evict_pinned', $evictor), '', 'DROP beside an eviction: the INSERT goes on');
+	must_be($node, go_on($node, 'evict_pinned', $evictor), '', 'DROP beside an eviction: the INSERT goes on');
 	my $after = psql_writer($node, join('', map { "INSERT INTO $_ VALUES (2, '$_'); SELECT kvfdw_freeze('$_');\n" } @new, 't8'), 'after');
-	must_be(outcome($after) =~ s/\n//gr, '', 'the tables that came after take rows and are frozen');
+	must_be($node, outcome($after) =~ s/\n//gr, '', 'the tables that came after take rows and are frozen');
 	is(answer($node, join(' UNION ALL ', map { "SELECT count(*) FROM $_ WHERE v = '$_'" } @new, 't8')), join("\n", (2) x 8, 2), 'and have theirs');
 	is(kv_check_clean($node, @new, 't8'), '', 'kvfdw_check is clean');
 	drop(@new, 't8');
@@ -185,9 +171,9 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	go_on($node, 'drop_before_discard');
 	collected($node);
 	$node->safe_psql('postgres', "INSERT INTO $takes VALUES (1, '$takes')");
-	must_be(go_on($node, 'evict_pinned', $evictor), '', 'an eviction beside the removal of a store: the INSERT goes on');
+	must_be($node, go_on($node, 'evict_pinned', $evictor), '', 'an eviction beside the removal of a store: the INSERT goes on');
 	my $after = psql_writer($node, "INSERT INTO $takes VALUES (2, '$takes'); SELECT kvfdw_freeze('$takes'), kvfdw_freeze('$evicts');", 'after2');
-	must_be(outcome($after), "|\n", 'the other tables take rows and are frozen');
+	must_be($node, outcome($after), "|\n", 'the other tables take rows and are frozen');
 	is(answer($node, "SELECT count(*) FROM $_ WHERE v = '$_'"), 3, 'and have theirs') for $takes, $evicts;
 	$holder->quit;
 	drop(@tables);

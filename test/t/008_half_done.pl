@@ -14,11 +14,7 @@ use Test::More;
 use KvTest;
 
 my $node = kv_cluster('half_done', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => '1h');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 sub create { my ($name) = @_; $node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k')); return; }
 
 # One run of two cannot be mapped: a base run and, because a snapshot is held, a newer one.

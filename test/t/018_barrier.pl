@@ -17,11 +17,7 @@ use KvTest;
 
 plan skip_all => 'heap has no barrier of kvfdw' if heap_only();
 my $node = kv_cluster('barrier', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boots = 0;
 
 # The machine stops; when it is back, %conf is set and what ALTER SYSTEM had set is

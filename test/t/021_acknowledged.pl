@@ -13,11 +13,7 @@ use KvTest;
 
 plan skip_all => 'heap has no merge slots' if heap_only();
 my $node = kv_cluster('acknowledged', 'kvfdw.freeze_delay' => 3600, autovacuum => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boots = 0;
 sub reboot
 {

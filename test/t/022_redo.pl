@@ -14,11 +14,7 @@ use KvTest;
 
 plan skip_all => 'heap has no stores of kvfdw' if heap_only();
 my $node = kv_primary('redo', 'kvfdw.freeze_delay' => 3600);
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 my $standby = kv_standby($node, 'standby', 'kvfdw.stop_points' => "'maintainer_idle=wait'");
 stopped($standby, 'maintainer_idle');
 

@@ -15,11 +15,7 @@ use KvTest;
 plan skip_all => 'heap has no merge slots' if heap_only();
 my $node = kv_cluster('units', 'kvfdw.merge_units' => 400, 'kvfdw.freeze_delay' => '1h', 'kvfdw.value_cache' => 0,
 	'kvfdw.recovery_workers' => 0, checkpoint_timeout => '1h', restart_after_crash => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 my $merge = $node->data_dir . '/kvfdw/merge';
 

@@ -13,11 +13,7 @@ use Test::More;
 use KvTest;
 
 my $node = kv_cluster('count_pushdown');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 $node->safe_psql('postgres', kv_table('t', 'k int, n bigint', 'k') . 'INSERT INTO t SELECT g, -1 FROM generate_series(1, 100) g');
 
 for my $version (150000, 150014, 160000, 160010, 170006, 180000, 150015, 160011, 170007, 180001, 190000)

@@ -14,11 +14,7 @@ use KvReplica;
 
 plan skip_all => 'heap has no files of kvfdw' if heap_only();
 my $node = kv_cluster('forged', checkpoint_timeout => '1h', restart_after_crash => 'off', autovacuum => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 
 sub write_file

@@ -13,11 +13,7 @@ use KvTest;
 plan skip_all => 'heap has no merge slots' if heap_only();
 my $units = 512;
 my $node = kv_cluster('apart', 'kvfdw.merge_units' => $units, 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 
 # Of the merge file's slots in use (docs/format.md): the first unit, how many, and are they sealed?
 sub slots

@@ -12,25 +12,12 @@ use KvTest;
 
 plan skip_all => 'heap has no merge slots' if heap_only();
 my $node = mc_cluster('writer_ends', 'kvfdw.memcached_workers' => 1, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told to stop at is not for the sessions
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points= -c statement_timeout=60s';
 my @levels = qw(full keys none);
 my $ended = qr/ERROR: +stopped at "slot_before_write"/;
 sub sql { return answer($node, $_[0]); }
-# If this fails, processes may hang with locks held: nothing more can be learned here.
-sub must_be
-{
-	my ($got, $expected, $what) = @_;
-	return if is($got, $expected, $what);
-	kill_all($node);
-	done_testing();
-	exit 1;
-}
 sub times_ended { my @ends = slurp_file($node->logfile) =~ /$ended/g; return scalar @ends; }
 sub stored { my ($c, $name, $n, $byte) = @_; mc_send($c, join '', map { "set $name$_ 0 0 4000\r\n" . $byte x 4000 . "\r\n" } 1 .. $n); return scalar grep { mc_line($c) eq 'STORED' } 1 .. $n; }
 sub of_cache { return sql(q{SELECT left(key, 1), count(*), count(*) FILTER (WHERE value = decode(repeat(CASE WHEN key ~ '^a' THEN '61' ELSE '62' END, 4000), 'hex')) FROM cache GROUP BY 1 ORDER BY 1}); }
@@ -61,8 +48,8 @@ wait_for('another end', sub { times_ended() > 1 });
 is(of_cache(), $cache, '... and nothing is lost after another end');
 
 worker_stop_points($node, '');
-must_be(sql("SELECT kvfdw_freeze('$_')"), '', "the next one writes what those before it had claimed of $_") for qw(cache t_full t_keys);
-must_be(go_on($node, 'slot_before_log', $freeze), "\n", '... but not what a session had');
+must_be($node, sql("SELECT kvfdw_freeze('$_')"), '', "the next one writes what those before it had claimed of $_") for qw(cache t_full t_keys);
+must_be($node, go_on($node, 'slot_before_log', $freeze), "\n", '... but not what a session had');
 is(of_cache(), $cache, 'all values are there');
 is(of_tables(), $tables, '... at each level');
 is(kv_check_clean($node, 'cache', map { "t_$_" } @levels), '', 'kvfdw_check finds nothing');

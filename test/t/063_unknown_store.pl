@@ -12,11 +12,7 @@ use KvTest;
 
 plan skip_all => 'heap has no stores' if heap_only();
 my $node = kv_primary('p', wal_writer_delay => '10s');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 $node->safe_psql('postgres', join(';', map { "CREATE TABLE h_$_ (k int PRIMARY KEY, v text); " . kv_table("t_$_", 'k int, v text', 'k', "shards '2'") } 1 .. 3));
 my $standby = kv_standby($node, 's');
 caught_up($node, $standby);

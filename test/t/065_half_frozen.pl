@@ -14,11 +14,7 @@ use KvTest;
 
 plan skip_all => 'heap does not freeze' if heap_only();
 my $node = kv_cluster('frozen', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
 my @tables = map { "kv_$_" } @levels;
 $node->safe_psql('postgres', join('', 'CREATE TABLE heap (k int PRIMARY KEY, v text);', map { kv_table("kv_$_", 'k int, v text', 'k', "wal '$_'") } @levels));

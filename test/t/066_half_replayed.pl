@@ -15,11 +15,7 @@ use KvTest;
 plan skip_all => 'heap has no merge slots' if heap_only();
 my $node = kv_cluster('replayed', 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
 	'kvfdw.recovery_workers' => 0, checkpoint_timeout => '1h', restart_after_crash => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told to stop at is not for the sessions
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 

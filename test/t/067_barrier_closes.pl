@@ -13,11 +13,7 @@ use KvTest;
 
 plan skip_all => 'heap has no barrier' if heap_only();
 my $node = kv_cluster('closes', checkpoint_timeout => '1h', restart_after_crash => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 my @tables = map { "kv_$_" } qw(full keys none);
 $node->safe_psql('postgres', join('', map { kv_table("kv_$_", 'k int, v text', 'k', "wal '$_'") } qw(full keys none)));

@@ -15,11 +15,7 @@ use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
 my $node = kv_cluster('chunk_recovery', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off');
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 my $value = 'SELECT g, rpad(md5(g::text), 4000, md5(g::text)) FROM generate_series';
 
 # A table, with rows, and one of heap that has them, too.

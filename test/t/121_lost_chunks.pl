@@ -17,11 +17,7 @@ my $node = kv_cluster(
 	'lost',
 	'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off',
 	'kvfdw.value_cache' => 0, 'kvfdw.range_cache' => 0, max_files_per_process => 70);
-unless (has_faults($node))
-{
-	$node->stop;
-	plan skip_all => 'not a test build (make FAULTS=1)';
-}
+plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boot = 0;
 my $value = 'SELECT g, rpad(md5(g::text), 4000, md5(g::text)) FROM generate_series';
 

@@ -6,6 +6,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #undef printf
 #undef snprintf
 
@@ -140,9 +142,12 @@ tell(bool ok, const char *what, double share)
 		printf("# share %.3f\n", share);
 }
 
-/* What part of the time it works, in the second half of so many steps. */
+static double freeze_share;
+static int64 freeze_us;
+
+/* What part of the time it works, in the second half of so many steps, of what is moved or of keys that a freeze merges. */
 static double
-share_of(KvPace *pace, int steps)
+share_of(KvPace *pace, const KvFreezeRest *rest, int steps)
 {
 	TimestampTz since = 0;
 
@@ -151,9 +156,40 @@ share_of(KvPace *pace, int steps)
 		if (i == steps / 2)
 			since = clock_now;
 		pass_time(STEP_US, beside);
-		kv_pace(pace, KV_PACE_STEP);
+		if (rest != NULL)
+			rest->merged(rest->arg, KV_PACE_STEP / KV_PACE_KEY);
+		else
+			kv_pace(pace, KV_PACE_STEP);
 	}
 	return (double) (steps - steps / 2) * STEP_US / (clock_now - since);
+}
+
+void
+kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFreezeRest *rest)
+{
+	TimestampTz since = clock_now;
+
+	freeze_share = share_of(NULL, rest, 4000);
+	freeze_us = clock_now - since;
+}
+
+void
+kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest)
+{
+	freeze_share = share_of(NULL, rest, 4000);
+}
+
+/* … of a freeze, with values that were moved and without. */
+static double
+share_of_freeze(KvPace *pace)
+{
+	KvMoves		moves;
+	double		share;
+
+	kv_pace_freeze(pace, pace->store, 0, NULL);
+	share = freeze_share;
+	kv_pace_freeze(pace, pace->store, 0, &moves);
+	return fabs(share - freeze_share) < 0.01 ? share : -1;
 }
 
 static double
@@ -165,7 +201,7 @@ share_beside(KvPassAim aim, double others, double part)
 	rate = others;
 	beside = part;
 	kv_pace_begin(&pace, &store, &shard, aim);
-	return share_of(&pace, 4000);
+	return share_of(&pace, NULL, 4000);
 }
 
 #define ROOM	((int64) 100 << 20)
@@ -246,9 +282,9 @@ main(void)
 		rate = RATE;
 		beside = 0;
 		kv_pace_begin(&pace, &store, &shard, KV_PASS_SORTS);
-		(void) share_of(&pace, 4000);
+		(void) share_of(&pace, NULL, 4000);
 		beside = 1;
-		share = share_of(&pace, 4000);
+		share = share_of(&pace, NULL, 4000);
 		tell(share > 0.2, "when they do not suffer any more it takes its quarter again", share);
 	}
 	awaited = true;
@@ -280,18 +316,36 @@ main(void)
 
 		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
 		freeze_awaited = true;
-		share = share_of(&pace, 4000);
+		share = share_of(&pace, NULL, 4000);
 		tell(share < 0.07, "it does not hurry for a freeze where it does none", share);
-		pace.freezes = true;
-		share = share_of(&pace, 4000);
+		share = share_of_freeze(&pace);
 		tell(share > 0.95, "but in one that is due again", share);
 		freeze_awaited = false;
-		share = share_of(&pace, 4000);
-		tell(share < 0.07, "and rests in others", share);
+		share = share_of_freeze(&pace);
+		tell(share > 0 && share < 0.07, "and rests in others", share);
 		recovers = true;
-		share = share_of(&pace, 4000);
+		share = share_of_freeze(&pace);
 		tell(share > 0.95, "but on a standby, where redo may come to the shard", share);
-		recovers = pace.freezes = false;
+		recovers = false;
+		share = share_of(&pace, NULL, 4000);
+		tell(share < 0.07, "and only in a freeze", share);
+	}
+	{
+		static KvStore store;
+		KvPace		pace;
+
+		kv_compact_rate = 1;
+		bound_left = 0;
+		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
+		share = share_of(&pace, NULL, 100);
+		tell(share < 0.006, "a limit on what is moved holds at the bound", share);
+		share = share_of_freeze(&pace);
+		tell(share > 0.95, "keys that are merged do not count for it", share);
+		kv_pace(&pace, KV_PACE_STEP - 1);
+		kv_pace_freeze(&pace, &store, 0, &(KvMoves) {0});
+		tell(freeze_us == 4000 * STEP_US, "nor is anything left to be waited for in a freeze", freeze_us);
+		kv_compact_rate = 0;
+		bound_left = INT64CONST(1) << 30;
 	}
 	for (int i = 0; i < 2; i++)
 	{
@@ -320,7 +374,7 @@ main(void)
 		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
 		kv_pace_expect(&pace, 8000 * KV_PACE_STEP);
 		bound_left = ROOM;
-		share = share_of(&pace, 4000);
+		share = share_of(&pace, NULL, 4000);
 		tell(share < 0.07, "nor because there was no room when it began", share);
 	}
 	return failed != 0;

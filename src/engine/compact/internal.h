@@ -114,6 +114,8 @@ extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to 
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
 extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged */
+/* Freezes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as nobody waits for it. */
+extern void kv_pace_freeze(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves);
 #define KV_PACE_KEY		256		/* bytes: merging a key costs about as much as to move so many */
 
 /* ---- slice.c ---- */
@@ -217,8 +219,6 @@ extern void kv_walk_end(KvWalk *walk);	/* never raises */
  */
 extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace,
 						  KvCounted *counted);
-/* Freezes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as nobody waits for it. */
-extern void kv_freeze_paced(KvStore *store, uint32 shardno, KvMoves *moves, KvPace *pace);
 
 /* ---- victims.c ---- */
 /*

@@ -218,3 +218,24 @@ kv_pace_keys(KvPace *pace, uint64 keys)
 {
 	add_work(pace, keys * KV_PACE_KEY);
 }
+
+static void
+merged(void *arg, uint64 keys)
+{
+	kv_pace_keys(arg, keys);
+}
+
+void
+kv_pace_freeze(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves)
+{
+	KvFreezeRest rest = {merged, pace};
+
+	/* of the limit on what is moved nothing is left to be waited for now */
+	pace->bytes = 0;
+	pace->freezes = true;
+	if (moves != NULL)
+		kv_shard_rewrite(store, shardno, moves, &rest);
+	else
+		kv_shard_empty_logs(store, shardno, &rest);
+	pace->freezes = false;
+}

@@ -469,7 +469,7 @@ run_pass(KvPass *pass, KvPassResult *result)
 		{
 			set_phase(pass, KV_PASS_SWITCH);
 			pass->moves.held = 0;
-			kv_freeze_paced(pass->store, pass->shardno, &pass->moves, &pass->pace);
+			kv_pace_freeze(&pass->pace, pass->store, pass->shardno, &pass->moves);
 			look_back(pass, result);
 			pass->held = pass->moves.held;
 		}

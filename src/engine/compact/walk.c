@@ -18,8 +18,6 @@
 #include "engine/freeze/survive.h"
 #include "engine/slot/slot.h"
 
-#define KV_LOOK_KEYS	1024	/* after so many it looks up */
-
 /* Open the runs that the shard has now; false: one was replaced meanwhile. */
 static bool
 open_runs(KvWalk *walk)
@@ -115,29 +113,6 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 	}
 }
 
-/* ---- freezing ---- */
-
-static void
-merged(void *arg, uint64 keys)
-{
-	kv_pace_keys(arg, keys);
-}
-
-void
-kv_freeze_paced(KvStore *store, uint32 shardno, KvMoves *moves, KvPace *pace)
-{
-	KvFreezeRest rest = {merged, pace};
-
-	/* of the limit on what is moved nothing is left to be waited for now */
-	pace->bytes = 0;
-	pace->freezes = true;
-	if (moves != NULL)
-		kv_shard_rewrite(store, shardno, moves, &rest);
-	else
-		kv_shard_empty_logs(store, shardno, &rest);
-	pace->freezes = false;
-}
-
 /* ---- counting ---- */
 
 typedef struct KvCounting
@@ -201,7 +176,7 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 		(shard->open_slot >= 0 ? kv_slots[shard->open_slot].base : shard->value_tail) - shard->open_place;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
-		kv_freeze_paced(store, shardno, NULL, pace);
+		kv_pace_freeze(pace, store, shardno, NULL);
 
 	kv_walk_begin(walk, store, shardno, pace);
 	counting.counts = counts;

@@ -52,7 +52,6 @@
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
-#define KV_LOOK_KEYS	1024	/* after so many it looks up */
 
 /* How a shard is to be frozen. */
 typedef struct KvHow

@@ -29,6 +29,8 @@ typedef enum KvFreezeMode
 } KvFreezeMode;
 
 /* ---- freeze.c ---- */
+#define KV_LOOK_KEYS	1024	/* who merges runs serves interrupts, and rests, after so many keys */
+
 /*
  * Makes the shard's delta a run.  If another process is at it this waits until that has
  * ended, which is enough unless the mode is ALL.
