@@ -36,20 +36,37 @@ worker_stop_points($node, "$point=wait");
 ok(eval { until_rest() }, 'a compaction rests while it freezes') or diag $@;
 ok(eval { step_on($node, $point) }, 'and again') or diag $@;
 
-my $freezer = psql_writer($node, "SET kvfdw.stop_points = ''; UPDATE t SET v = v WHERE k = 1; SELECT kvfdw_freeze('t')", 'freezer');
-my $seen = 0;
-wait_for('it to wait', sub { $seen = query("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%kvfdw_freeze%' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()") ? $seen + 1 : 0; $seen == 3 });
-step_on($node, $point, sub { ended($freezer) });
-ok(eval { wait_for('a freeze', 20, sub { ended($freezer) }) }, 'not where a freeze waits for it');
-is(outcome($freezer), "\n", 'which goes on then');
-
-# that pass may have ended
+# Somebody waits for the shard that a compaction freezes: it rests no more.
+sub does_not_rest_for
+{
+	my ($function, $does) = @_;
+	my $w = psql_writer($node, "SET kvfdw.stop_points = ''; UPDATE t SET v = v WHERE k = 1; SELECT FROM $function", $function =~ s/\W//gr);
+	my $seen = 0;
+	wait_for('it to wait', sub { $seen = query("SELECT count(*) FROM pg_stat_activity WHERE strpos(query, \$\$$function\$\$) > 0 AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()") ? $seen + 1 : 0; $seen == 3 });
+	step_on($node, $point, sub { ended($w) });
+	ok(eval { wait_for($does, 20, sub { ended($w) }) }, "not where $does waits for it");
+	return is(outcome($w), '', 'which goes on then');
+}
+does_not_rest_for(q{kvfdw_freeze('t')}, 'a freeze');
 ok(eval { until_rest() }, 'the next rests') or diag $@;
+does_not_rest_for(q{kvfdw_compact('t')}, 'a compaction by hand');
+
+# in the last freeze of a pass: one that comes before it would leave nothing for the next
+sub until_rest_at_end
+{
+	until_rest();
+	return 1 if query('SELECT phase FROM kvfdw_stat_compact') eq 'switching';
+	step_on($node, $point, sub { !query('SELECT count(*) FROM kvfdw_stat_compact') });
+	return 0;
+}
+ok(eval { wait_for('a rest', \&until_rest_at_end) }, 'one rests at the end of a pass') or diag $@;
 my $passes = passes();
 # who locks rows does not wait for room
 query("SET kvfdw.stop_points = ''; SELECT count(*) FROM (SELECT FROM t FOR UPDATE) s");
 step_on($node, $point, sub { passes() > $passes });
 cmp_ok(passes(), '>', $passes, 'nor where the next freeze is due');
+ok(eval { until_rest() }, 'the next rests') or diag $@;
+does_not_rest_for(q{kvfdw_split('t')}, 'a split by hand');
 worker_stop_points($node, '');
 go_on($node, $point);
 is(kv_check_clean($node, 't'), '', 'it is sound');
