@@ -8,8 +8,8 @@
  * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
  * what is won stays won, for those that change often have died by now.  So the greatest
  * (1 - u) √age / (1 + u) come first, age being how many chunks were made since.  Without the root
- * what is old is emptied while too much of it is alive, by simulation and with zipfian keys.  What is empty
- * has nothing that is moved and always goes; but for that, too, all runs are merged.
+ * what is old is emptied while too much of it is alive, by simulation (BENCH_ONLY=cleaning) and with zipfian
+ * keys.  What is empty has nothing that is moved and always goes; but for that, too, all runs are merged.
  */
 #include "postgres.h"
 
