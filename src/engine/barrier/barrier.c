@@ -630,6 +630,7 @@ kv_barrier_main(Datum arg)
 {
 	XLogRecPtr	handled;
 
+	pqsignal(SIGINT, KV_SIG_IGN);	/* it has no statement that could be cancelled, and may not end by an ERROR */
 	kv_worker_begin("kvfdw barrier");
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw barrier",
 												ALLOCSET_DEFAULT_SIZES));

@@ -345,15 +345,16 @@ pick_open_slot(int looks, bool idle_only, KvStore **store, uint32 *shardno)
 
 /*
  * No unit is free and nothing on its way to the files: send some there, all who wait
- * together a few.
+ * together a few.  False: there was none.
  */
-static void
+static bool
 evict_open_slots(void)
 {
 	int			n = Min(Max(kv_slot_pool->nunits / 64, 1), KV_SEALED_AT_ONCE);
 	KvStore    *store;
 	uint32		shardno;
 	int			slot;
+	bool		any = false;
 	bool		enough = false;
 
 	for (int i = 0; i < n && !enough; i++)
@@ -364,8 +365,10 @@ evict_open_slots(void)
 		seal_open_slot(slot, store, shardno);
 		LWLockAcquire(&kv_slot_pool->lock, LW_SHARED);
 		enough = are_pending(n);
+		any = are_pending(1);
 		LWLockRelease(&kv_slot_pool->lock);
 	}
+	return any;
 }
 
 void
@@ -386,17 +389,17 @@ kv_slots_seal_idle(void)
 /* ---- waiting ---- */
 
 bool
-kv_slot_ask_free(Size len)
+kv_slot_ask_free(const KvStore *store, Size len)
 {
 	KvPending	pending;
 	bool		free;
 
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	free = kv_units_are_free(kv_slot_units(len));
+	free = kv_units_are_free(kv_slot_units(len), kv_units_kept(store));
 	pending = look_at_pending();
 	LWLockRelease(&kv_slot_pool->lock);
 	if (!free && !pending.moving && pending.error == 0)
-		evict_open_slots();
+		(void) evict_open_slots();
 	kv_wake(kv_slot_pool->writer_latch);
 	return free || kv_slot_units(len) == 1;
 }
@@ -406,7 +409,7 @@ kv_slot_ask_free(Size len)
  * becomes free.  So for such a one it waits only once, if that can help at all.
  */
 bool
-kv_slot_wait_free(Size len)
+kv_slot_wait_free(const KvStore *store, Size len)
 {
 	bool		several = kv_slot_units(len) > 1;
 	bool		waited = false;
@@ -421,9 +424,9 @@ kv_slot_wait_free(Size len)
 
 		kv_interrupts();
 		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-		free = kv_units_are_free(kv_slot_units(len));
+		free = kv_units_are_free(kv_slot_units(len), kv_units_kept(store));
 		pending = look_at_pending();
-		apart = several && !pending.moving && pending.error == 0 && kv_slot_pool->nfree > 0;
+		apart = several && !pending.moving && pending.error == 0 && kv_slot_pool->nfree > kv_units_kept(store);
 		LWLockRelease(&kv_slot_pool->lock);
 		if (free || apart || (several && waited))
 		{
@@ -431,7 +434,11 @@ kv_slot_wait_free(Size len)
 			return free;
 		}
 		if (!pending.moving && pending.error == 0)
-			evict_open_slots();
+		{
+			/* no merge writer at the moment: nobody else sends them to the files */
+			if (evict_open_slots() && kv_slot_pool->writer_latch == NULL)
+				continue;
+		}
 		else if (!pending.moving)
 		{
 			ConditionVariableCancelSleep();
@@ -440,7 +447,7 @@ kv_slot_wait_free(Size len)
 		else if (kv_slot_pool->writer_latch == NULL && pending.sealed >= 0 &&
 				 kv_slot_claim(pending.sealed, false))
 		{
-			/* no merge writer at the moment: do its work */
+			/* do its work */
 			(void) write_out(pending.sealed);
 			continue;
 		}

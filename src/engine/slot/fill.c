@@ -42,14 +42,14 @@ kv_slot_fits(const KvShard *shard, Size len, int keylen)
 }
 
 bool
-kv_slot_can_open(Size len)
+kv_slot_can_open(const KvStore *store, Size len)
 {
 	bool		can = true;
 
 	if (kv_slot_units(len) > 1)
 	{
 		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-		can = kv_units_are_free(kv_slot_units(len));
+		can = kv_units_are_free(kv_slot_units(len), kv_units_kept(store));
 		LWLockRelease(&kv_slot_pool->lock);
 	}
 	return can;
@@ -107,7 +107,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	Assert(capacity >= TYPEALIGN(KV_BLOCK, len));
 
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-	i = kv_units_take(kv_slot_units(capacity), kv_slot_units(len));
+	i = kv_units_take(kv_slot_units(capacity), kv_slot_units(len), kv_units_kept(store));
 	if (i < 0)
 	{
 		LWLockRelease(&kv_slot_pool->lock);

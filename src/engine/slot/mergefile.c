@@ -17,7 +17,7 @@
  *
  * What a dead server left is looked at for stores at wal level 'none' alone, and
  * there only where the page cache is believed (restart/trust.c); what the slots of others
- * held is in the WAL.
+ * held is in the WAL.  So stores at 'none' never have all units (kv_units_kept): redo has some for the others.
  *
  * Slot contents are guarded by the shard's lock, slot states by KvSlotPool.lock.
  */

@@ -156,13 +156,18 @@ typedef struct KvSlotPool
 
 /* ---- unit.c: KvSlotPool.lock is held, exclusive but where it is said ---- */
 extern Size kv_slot_share(void);	/* no lock: bytes of values that a slot opened now may have */
-/* Are there so many units side by side? */
-extern bool kv_units_are_free(int units);
+/*
+ * How many units the store may not have.  At level 'none' what is in slots is nowhere else, so those that a dead server has
+ * left are in use until their store is recovered, which is behind redo; and redo needs slots for the others.
+ */
+extern int	kv_units_kept(const KvStore *store);
+/* Are there so many units side by side, besides those that are kept? */
+extern bool kv_units_are_free(int units, int kept);
 /*
  * Make so many units that lie side by side an OPEN slot; if there are none, fewer, but
  * least at least.  -1: nor are there so many.
  */
-extern int	kv_units_take(int wanted, int least);
+extern int	kv_units_take(int wanted, int least, int kept);
 /* Give a slot's units free; it is in no list. */
 extern void kv_units_free(int slot);
 /* Make rows of all units that are FREE. */
@@ -217,7 +222,7 @@ extern bool kv_slots_are_sound(void);
 /* Has the open slot room for one more value and entry? */
 extern bool kv_slot_fits(const KvShard *shard, Size len, int keylen);
 /* Is a slot for a value of len one unit, or are there as many side by side as it needs? */
-extern bool kv_slot_can_open(Size len);
+extern bool kv_slot_can_open(const KvStore *store, Size len);
 /* Bytes of the value file that a slot for this shard should cover. */
 extern Size kv_slot_capacity(const KvShard *shard, Size len);
 /*
@@ -261,13 +266,13 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 
 /* ---- drain.c ---- */
 /*
- * No lock held; until there is room for a value of len.  ERROR if no slot can be written:
+ * No lock held; until there is room for a value of len of the store's.  ERROR if no slot can be written:
  * what is in them is safe, but no more can be taken in.  False: it needs units side by
  * side, and others have what became free.
  */
-extern bool kv_slot_wait_free(Size len);
+extern bool kv_slot_wait_free(const KvStore *store, Size len);
 /* Likewise, but has only done what leads to such room, and neither waits nor raises. */
-extern bool kv_slot_ask_free(Size len);
+extern bool kv_slot_ask_free(const KvStore *store, Size len);
 /* SEALED to WRITING; false: it is not for the caller. */
 extern bool kv_slot_claim(int slot, bool by_writer);
 /*

@@ -15,6 +15,7 @@
 
 /* Of the units, so many in four are shared by open slots. */
 #define KV_OPEN_QUARTERS	3
+#define KV_KEPT_SHARE	16		/* one in so many no table at level 'none' takes */
 
 KvSlotPool *kv_slot_pool = NULL;
 KvSlot	   *kv_slots = NULL;
@@ -115,20 +116,33 @@ find_row_or_join(int units)
 	return find_row(units);
 }
 
-bool
-kv_units_are_free(int units)
+int
+kv_units_kept(const KvStore *store)
 {
-	return find_row_or_join(units) >= 0;
+	return store->shape.wal == KV_WAL_NONE ? Max(kv_slot_pool->nunits / KV_KEPT_SHARE, 1) : 0;
+}
+
+/* … that a slot may take, if so many are kept from it; -1 likewise. */
+static int
+find_row_kept(int units, int kept)
+{
+	return kv_slot_pool->nfree - units < kept ? -1 : find_row_or_join(units);
+}
+
+bool
+kv_units_are_free(int units, int kept)
+{
+	return find_row_kept(units, kept) >= 0;
 }
 
 int
-kv_units_take(int wanted, int least)
+kv_units_take(int wanted, int least, int kept)
 {
 	int			slot;
 	int			left;
 
 	Assert(LWLockHeldByMeInMode(&kv_slot_pool->lock, LW_EXCLUSIVE));
-	while ((slot = find_row_or_join(wanted)) < 0)
+	while ((slot = find_row_kept(wanted, kept)) < 0)
 	{
 		if (wanted == least)
 			return -1;

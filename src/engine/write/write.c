@@ -277,7 +277,7 @@ ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
 	if (shard->open_slot >= 0)
 	{
 		/* it may have the entry of a value that has its place elsewhere */
-		if (kv_slot_fits(shard, 0, keylen) && !kv_slot_can_open(len))
+		if (kv_slot_fits(shard, 0, keylen) && !kv_slot_can_open(store, len))
 			return KV_NEEDS_SLOT;
 		kv_slot_seal(store, shardno);
 	}
@@ -479,7 +479,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 		if (!kv_value_extend(store, shardno, place, true) && !refuse_memory(write))
 			kv_make_memory(store, shardno);
 	}
-	else if (!(write->nowait ? kv_slot_ask_free(place) : kv_slot_wait_free(place)))
+	else if (!(write->nowait ? kv_slot_ask_free(store, place) : kv_slot_wait_free(store, place)))
 		place_in_extent(store, shardno, write);
 	else
 		(void) refuse(write);

@@ -1,0 +1,30 @@
+# Promise: a server that restarts because a process of its was killed has no merge writer while it replays, and replays all the same
+# what more shards have written than there are merge slots.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no merge slots' if heap_only();
+my $node = kv_cluster('redo_slots', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h');
+plan skip_all => 'needs fault injection' unless has_faults($node);
+my @levels = qw(full keys none);
+# each slot that was to be waited for took a second
+my $shards = 500;
+
+$node->safe_psql('postgres', 'CREATE TABLE heap (k bigint PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k bigint, v text', 'k', "wal '$_', shards '$shards'") } @levels) . 'CHECKPOINT');
+$node->safe_psql('postgres', join ';', map { "INSERT INTO $_ SELECT hashint8extended(g, 1), md5(g::text) FROM generate_series(1, 3000) g" } 'heap', map { "t_$_" } @levels);
+my $times = times_ready($node);
+kill_process($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'}));
+ok(eval { ready_again($node, $times) }, 'the server is there again') or diag $@;
+for my $level (@levels)
+{
+	is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$level: the rows are the same");
+	is(kv_check_clean($node, "t_$level"), '', "$level: it is sound");
+}
+$node->stop;
+done_testing();
