@@ -54,7 +54,7 @@ kv_workers_register(void)
 {
 	BackgroundWorker worker;
 
-	/* redo writes too */
+	/* redo writes too; behind the crash of a process it goes without, for nothing is started before its end */
 	kv_worker_describe(&worker, "kvfdw merge writer", "kv_merge_writer_main");
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;

@@ -161,5 +161,21 @@ for my $ddl ('TRUNCATE d', $moves ? 'ALTER FOREIGN TABLE d OPTIONS (ADD tablespa
 	is(scalar @stores, $name eq 'DROP' ? 0 : 1, "$name: there is no other store") or diag "@stores";
 }
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no process has crashed');
+# ---- what a failed attempt to make a chunk has left goes with its shard ----
+for my $way ('split', 'joined')
+{
+	query(kv_table('failed', 'k int, v text', 'k', "shards '1'") . 'INSERT INTO failed SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 1000) g');
+	query(q{SELECT kvfdw_split('failed', true)}) if $way eq 'joined';
+	like(answer($node, "SET kvfdw.fault = 'value_extend:1+:ENOSPC'; INSERT INTO failed VALUES (100000, repeat('x', 9000000))"), qr/could not extend file/, "$way: a value has no room");
+	if ($way eq 'split') { query(q{SELECT kvfdw_split('failed')}) }
+	else
+	{
+		query("SELECT kvfdw_freeze('failed'); ALTER SYSTEM SET kvfdw.test_shard_kb = 1000000; SELECT pg_reload_conf()");
+		wait_for('shards to be joined', sub { shards('failed') == 1 });
+		query('ALTER SYSTEM RESET kvfdw.test_shard_kb; SELECT pg_reload_conf()');
+	}
+	is(kv_check_clean($node, 'failed'), '', "$way: no file of it stays");
+	query('DROP FOREIGN TABLE failed');
+}
 $node->stop;
 done_testing();

@@ -300,6 +300,22 @@ kv_value_leave(KvStore *store, uint32 shardno)
 	LWLockRelease(&shard->extend_lock);
 }
 
+void
+kv_value_end(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	KvFileId	next;
+
+	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	next.place = shard->next_place;
+	shard->next_place = 0;
+	LWLockRelease(&shard->lock);
+	if (next.place != 0)
+		(void) kv_io_gone(kv_path_value(&store->key, next));
+	LWLockRelease(&shard->extend_lock);
+}
+
 bool
 kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
 {

@@ -341,6 +341,8 @@ extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *us
 extern void kv_value_cut(const KvStore *store, KvAddress place, uint64 used);
 /* Nothing more goes into what lies elsewhere than where chunks are made now (shard/move.c). */
 extern void kv_value_leave(KvStore *store, uint32 shardno);
+/* The shard has left the map: what a failed attempt to make its next chunk has left goes.  No lock held; never raises. */
+extern void kv_value_end(KvStore *store, uint32 shardno);
 
 /* A chunk that may not be durable. */
 typedef struct KvUnsynced

@@ -18,6 +18,7 @@
 
 #include "engine/base/types.h"
 #include "engine/io/io.h"
+#include "engine/slot/slot.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 
@@ -137,6 +138,7 @@ absorb(KvAbsorption *absorption)
 		!take_empty(absorption) || !prepare_inheritance(absorption))
 		return;
 	kv_change_publish(change);
+	kv_value_end(store, change->shardno);
 	kv_retired_inherit(kv_shard(store, change->neighbour), absorption->left, absorption->nleft);
 	kv_stat_add(store, KV_COUNT_SPLITS, 1);
 }

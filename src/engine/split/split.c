@@ -442,6 +442,7 @@ split_shard(KvSplit *split)
 	KV_STOP_POINT("split_manifests");
 	kv_change_publish(split->change);
 	empty_shard(split);
+	kv_value_end(split->store, split->shardno);
 	kv_stat_add(split->store, KV_COUNT_SPLITS, 1);
 }
 
