@@ -147,6 +147,7 @@ kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto)
 	PG_CATCH();
 	{
 		error = kv_mc_roll_back();
+		*done = false;
 	}
 	PG_END_TRY();
 	return error;
@@ -165,7 +166,9 @@ check_later(Oid role)
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
 		kv_mc_tables_begin();
-		if (!kv_mc_tables_may_truncate(role))
+		if (XactReadOnly)
+			error = "25006 server is read-only";
+		else if (!kv_mc_tables_may_truncate(role))
 			error = "42501 permission denied to empty any table that is served";
 		CommitTransactionCommand();
 		MemoryContextSwitchTo(TopMemoryContext);

@@ -563,7 +563,7 @@ extern void kv_mc_empty_leave(const KvMcConnection *conn, const KvMcRequest *req
 extern void kv_mc_empty_mark(Oid relid);
 extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */
 /*
- * NULL, or an error.  *done: the tables were there to be had.  *upto: NULL, or set to what synchronous
+ * NULL, or an error.  *done: the tables were there to be had, and no error came.  *upto: NULL, or set to what synchronous
  * standbys have yet to have of it, or to invalid; else they are waited for.
  */
 extern const char *kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto);
