@@ -1,5 +1,5 @@
 # Promise: a server that restarts because a process of its was killed has no merge writer while it replays, and replays all the same
-# what more shards have written than there are merge slots.
+# what more shards have written than there are merge slots, also where slots were those of tables that have gone.
 use strict;
 use warnings;
 use FindBin;
@@ -25,6 +25,21 @@ for my $level (@levels)
 {
 	is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$level: the rows are the same");
 	is(kv_check_clean($node, "t_$level"), '', "$level: it is sound");
+}
+
+# Tables that were emptied or dropped have all slots when the server dies, and their directories have gone.
+for my $end ('TRUNCATE t_full', 'DROP FOREIGN TABLE t_keys')
+{
+	my ($table) = $end =~ /(t_\w+)/;
+	$node->safe_psql('postgres', kv_table('other', 'k bigint, v text', 'k') . "CHECKPOINT; INSERT INTO other VALUES (1, 'x'); INSERT INTO $table SELECT hashint8extended(g, 2), 'x' FROM generate_series(1, 1000) g");
+	$times = times_ready($node);
+	worker_stop_points($node, 'drop_before_discard=kill');
+	$node->psql('postgres', $end);
+	ok(eval { ready_again($node, $times) }, "$end: the server is there again") or diag $@;
+	worker_stop_points($node, '');
+	is(answer($node, 'SELECT * FROM other'), '1|x', "$end: and has the rows of others");
+	is(kv_check_clean($node, 'other', 't_full', 't_none'), '', "$end: they are sound");
+	$node->safe_psql('postgres', 'DROP FOREIGN TABLE other');
 }
 $node->stop;
 done_testing();

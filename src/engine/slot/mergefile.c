@@ -355,9 +355,16 @@ is_logged(const KvSlotHeader *header)
 		kv_same_store(&found, &header->store) && level != KV_WAL_NONE;
 }
 
+/* Is the slot of a store that was dropped?  Its directory goes before its slots do. */
+static bool
+is_dropped(const KvSlotHeader *header)
+{
+	return access(kv_path_store(&header->store), F_OK) != 0 && errno == ENOENT;
+}
+
 /*
  * Give slots free whose header is damaged, which is reported, or whose store has all
- * its versions in the WAL.  Returns how many are left.
+ * its versions in the WAL, or is no more.  Returns how many are left.
  */
 static int
 release_slots(uint64 *sequence)
@@ -379,7 +386,7 @@ release_slots(uint64 *sequence)
 					 errmsg("merge slot %d is damaged; its values are lost", i)));
 			head->in_use = 0;
 		}
-		else if (is_logged(head))
+		else if (is_logged(head) || is_dropped(head))
 			head->in_use = 0;
 		else
 		{
