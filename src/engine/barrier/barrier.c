@@ -166,6 +166,9 @@ next_shards(KvStore *store, uint32 from, uint32 shards[KV_BARRIER_BATCH])
 	return n;
 }
 
+/* The stores that are being flushed.  NULL: those that were dropped since. */
+static List *flushing = NIL;
+
 /* Make images of all shards, one batch after the other. */
 static void
 flush_shards(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
@@ -183,6 +186,7 @@ flush_shards(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_
 		start = GetCurrentTimestamp();
 		kv_shards_image(store, shards, n, covers, stats);
 		rest(start, rested_ms);
+		kv_stores_unpin_dropped(flushing, store);
 		if (raised)
 			kv_clog_fence();	/* many transactions may begin before all images are made */
 	}
@@ -235,24 +239,26 @@ void
 kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 				 void (*failed) (const KvStoreKey *key))
 {
-	List	   *stores;
 	ListCell   *cell;
 	long		rested_ms = 0;
 
 	if (kv_fault_skips("barrier"))
 		return;
 	kv_backups_look();
-	stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	flushing = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	PG_TRY();
 	{
-		foreach(cell, stores)
+		foreach(cell, flushing)
 		{
-			attempt_flush(lfirst(cell), covers, stats, &rested_ms, failed);
+			if (lfirst(cell) != NULL)
+				attempt_flush(lfirst(cell), covers, stats, &rested_ms, failed);
+			kv_stores_unpin_dropped(flushing, NULL);
 		}
 	}
 	PG_FINALLY();
 	{
-		kv_stores_unpin(stores);
+		kv_stores_unpin(flushing);
+		flushing = NIL;
 	}
 	PG_END_TRY();
 }

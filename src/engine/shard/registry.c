@@ -130,8 +130,27 @@ kv_stores_unpin(List *stores)
 	ListCell   *cell;
 
 	foreach(cell, stores)
-		pg_atomic_fetch_sub_u32(&((KvStore *) lfirst(cell))->pins, 1);
+	{
+		if (lfirst(cell) != NULL)
+			pg_atomic_fetch_sub_u32(&((KvStore *) lfirst(cell))->pins, 1);
+	}
 	list_free(stores);
+}
+
+void
+kv_stores_unpin_dropped(List *stores, const KvStore *but)
+{
+	ListCell   *cell;
+
+	foreach(cell, stores)
+	{
+		KvStore    *store = lfirst(cell);
+
+		if (store == NULL || store == but || pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
+			continue;
+		lfirst(cell) = NULL;
+		pg_atomic_fetch_sub_u32(&store->pins, 1);
+	}
 }
 
 /* ---- who waits for a compaction ---- */

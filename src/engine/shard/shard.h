@@ -870,5 +870,7 @@ extern bool kv_store_is_known(const KvStoreKey *key);	/* in whatever state; take
  */
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);
 extern void kv_stores_unpin(List *stores);	/* gives back the pins, and frees the list */
+/* Gives back the pins of those that were dropped since, but for one, and puts NULL in their place: so their slots come back. */
+extern void kv_stores_unpin_dropped(List *stores, const KvStore *but);
 
 #endif							/* KV_SHARD_H */

@@ -1,0 +1,35 @@
+# Promise: the slots of a table that was emptied come back while a checkpoint is being made, so writers of others need not wait for its end.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+
+plan skip_all => 'heap has no merge slots' if heap_only();
+my $node = kv_cluster('slots_of_dropped', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits passes compact));
+plan skip_all => 'needs fault injection' unless has_faults($node);
+
+sub query { return $node->safe_psql('postgres', "SET kvfdw.stop_points = ''; $_[0]"); }
+query(join '', map { kv_table($_, 'k bigint, v text', 'k', $_ eq 'large' ? "shards '100'" : ()) . "INSERT INTO $_ SELECT hashint8extended(g, 1), 'x' FROM generate_series(1, 10) g;" } qw(a large b c));
+query('CHECKPOINT');
+query("UPDATE $_ SET v = 'y'") for qw(a b c);
+worker_stop_points($node, 'image_captured=wait');
+my $checkpoint = psql_writer($node, 'CHECKPOINT', 'checkpoint');
+stopped($node, 'image_captured');
+# it has all slots
+query("INSERT INTO large SELECT hashint8extended(g, 2), 'x' FROM generate_series(1, 1000) g");
+query('TRUNCATE large');
+step_on($node, 'image_captured');
+my $w = psql_writer($node, "SET kvfdw.stop_points = ''; UPDATE a SET v = 'z'; UPDATE b SET v = 'z'; UPDATE c SET v = 'z'", 'writer');
+ok(eval { wait_for('writers', 50, sub { ended($w) }) }, 'writers of others go on while the checkpoint stands') or diag $@;
+ok(!ended($checkpoint), 'which it does');
+worker_stop_points($node, '');
+go_on($node, 'image_captured', $checkpoint);
+is(outcome($w), '', 'without an error');
+is(query("SELECT (SELECT count(*) FROM large), (SELECT count(*) FROM a WHERE v = 'z'), (SELECT count(*) FROM c WHERE v = 'z')"), '0|10|10', 'the rows are as they should be');
+is(kv_check_clean($node, 'a', 'b', 'c', 'large'), '', 'and sound');
+$node->stop;
+done_testing();
