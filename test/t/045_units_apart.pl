@@ -1,4 +1,4 @@
-# Promise: sessions that find no merge slot free while nothing is being written seal a few
+# Promise: a table at level 'none' leaves some units to others; sessions that find no merge slot free while nothing is being written seal a few
 # open slots together; and a value that needs units side by side does not wait for them where
 # they lie apart, and is there after a crash like any other.
 use strict;
@@ -32,10 +32,18 @@ sub create { my ($t, $shards, $level) = @_; $node->safe_psql('postgres', kv_tabl
 # A row in each of so many shards of so many.
 sub rows { my ($n, $of) = @_; return "SELECT (-2147483648 + (g - 0.5) * 4294967296 / $of)::int, 'x' FROM generate_series(1, $n) g"; }
 
+# ---- what is kept ----
+
+create('not_logged', 600, 'none');
+$node->safe_psql('postgres', 'INSERT INTO not_logged ' . rows($units, 600));
+cmp_ok(free(), '>=', $units / 16, "level 'none' leaves a unit in sixteen to others");
+$node->safe_psql('postgres', 'DROP FOREIGN TABLE not_logged');
+wait_for('free units', sub { slots() == 0 });
+
 # ---- several wait ----
 
-create("evictor$_", 1, 'none') for 1 .. 4;
-create('wide', 600, 'none');
+create("evictor$_", 1, 'full') for 1 .. 4;
+create('wide', 600, 'full');
 writer('STOP');
 $node->safe_psql('postgres', 'INSERT INTO wide ' . rows($units, 600));
 is_deeply([ scalar(slots()), sealed() ], [ $units, 0 ], 'each unit is a slot that is open');
@@ -59,7 +67,7 @@ my @levels = qw(none keys full);
 $node->safe_psql('postgres', join(';', 'DROP FOREIGN TABLE wide', map { "DROP FOREIGN TABLE evictor$_" } 1 .. 4));
 $node->restart;		# the first units are taken first
 create("big_$_", 1, $_) for @levels;
-create($_, 300, 'none') for qw(stays goes);
+create($_, 300, 'full') for qw(stays goes);
 # a slot each in turn, until all units are in use
 my @turns = map { my $k = int(-2147483648 + ($_ - 0.5) * 4294967296 / 300); "INSERT INTO stays VALUES ($k, 'x'); INSERT INTO goes VALUES ($k, 'x');" } 1 .. $units / 2;
 writer('STOP');
@@ -86,7 +94,7 @@ is(kv_check_clean($node, 'stays', map { "big_$_" } @levels), '', 'the check find
 # ---- and where others take what becomes free ----
 
 # A slot is on its way to its file, the merge writer at it, and no unit is free.
-create('wide', 600, 'none');
+create('wide', 600, 'full');
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE stays');
 $node->safe_psql('postgres', "SELECT kvfdw_freeze('big_$_')") for @levels;
 wait_for('free units', sub { slots() == 0 });
