@@ -447,7 +447,7 @@ kv_slot_wait_free(const KvStore *store, Size len)
 		else if (kv_slot_pool->writer_latch == NULL && pending.sealed >= 0 &&
 				 kv_slot_claim(pending.sealed, false))
 		{
-			/* do its work */
+			/* nor is there one: do its work */
 			(void) write_out(pending.sealed);
 			continue;
 		}
