@@ -12,7 +12,8 @@
  *
  * When replies that are not taken fill half of as much, nothing more is done for clients that
  * did not take their last ones at once, and no more for others than their sockets have room
- * for.  Where that holds somebody up, who has
+ * for.  A value that has no room beside them waits until there is; one that never has is an error.
+ * Where that holds somebody up, who has
  * taken nothing for a tenth of the time that a client may goes.  Only if replies fill all of
  * it nevertheless the client goes at once that has not taken any for the longest time.
  */
@@ -106,10 +107,23 @@ kv_mc_reply_room(void)
 	return most_memory() / 2 - Min(out_memory, most_memory() / 2);
 }
 
+/* Together with what is not taken so many bytes are more than there is memory for. */
+static bool
+is_too_much(Size bytes)
+{
+	return out_memory > 0 && out_memory + bytes > most_memory();
+}
+
 bool
 kv_mc_must_wait(const KvMcConnection *conn)
 {
-	return conn->slow && is_short();
+	return (conn->slow && is_short()) || (conn->wants > 0 && is_too_much(conn->wants));
+}
+
+bool
+kv_mc_fits(Size value)
+{
+	return value <= most_memory();
 }
 
 /* What its socket surely takes. */
@@ -129,12 +143,15 @@ socket_room(const KvMcConnection *conn)
 bool
 kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held)
 {
-	if (conn->datagram != NULL || !is_short())
+	if (conn->datagram != NULL || (!is_short() && !is_too_much(said + more)))
 		return said == 0 || said + more <= MOST_SAID;
 	if (said + more <= SAID_SMALL || (!held && said + more <= socket_room(conn)))
 		return true;
 	if (said == 0)
-		conn->slow = true;
+	{
+		conn->slow |= is_short();
+		conn->wants = more;
+	}
 	return false;
 }
 
@@ -685,7 +702,8 @@ kv_mc_send_rest(KvMcConnection *conn)
 void
 kv_mc_drop_stalled(void)
 {
-	while (out_memory > most_memory())
+	/* a reply has some bytes more than its value, and is kept in whole buffers */
+	while (out_memory > most_memory() + 2 * FIRST_BUFFER)
 	{
 		KvMcConnection *stalled = NULL;
 		dlist_iter	iter;
@@ -718,13 +736,11 @@ somebody_waits(void)
 {
 	dlist_iter	iter;
 
-	if (!is_short())
-		return false;
 	dlist_foreach(iter, &kv_mc_working)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
 
-		if (conn->slow && kv_mc_pending(&conn->out) == 0)
+		if (kv_mc_must_wait(conn) && kv_mc_pending(&conn->out) == 0)
 			return true;
 	}
 	return false;

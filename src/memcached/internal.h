@@ -185,6 +185,7 @@ typedef struct KvMcConnection
 	uint64		waits_moved;	/* … with so many bytes moved, … */
 	uint64		waits_requests; /* … and requests answered, before */
 	bool		slow;			/* it did not take its last replies at once */
+	Size		wants;			/* bytes of a value that waits for room beside others' replies; 0: none */
 	TimestampTz made;
 	uint64		requests;		/* that were answered */
 	struct KvMcClient *client;	/* what others see of it; NULL: nothing */
@@ -251,6 +252,8 @@ extern Size kv_mc_reply_room(void);
  * will be kept until the WAL is flushed, whatever its socket takes.
  */
 extern bool kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held);
+/* Can a value be sent at all, with all of the memory? */
+extern bool kv_mc_fits(Size value);
 /* Nothing may be done for the client now, as there are many replies that nobody takes. */
 extern bool kv_mc_must_wait(const KvMcConnection *conn);
 /* Its replies are not to be sent yet. */
@@ -592,8 +595,9 @@ extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, K
 
 /* ---- worker.c ---- */
 /*
- * In a transaction: FATAL if clients would be superusers without a password.  A role that may do
- * everything is nothing to give to whoever connects.
+ * In a transaction: FATAL if clients would be superusers without a password, as a role that may do
+ * everything is nothing to give to whoever connects; or if this process's role is no more.  It
+ * starts again with the role that has the name then, if there is one.
  */
 extern void kv_mc_check_role(void);
 /* Settings that a role or database must not change for these processes. */

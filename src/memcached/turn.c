@@ -498,7 +498,7 @@ do_all(KvMcAttempt *attempt)
 		if (!is_live(attempt, i))
 			continue;
 		item = &attempt->keys[task->key].item;
-		value = task->request.with_value ? item->length : 0;
+		value = task->request.with_value && item->exists ? item->length : 0;
 		wins = item->stale && kv_mc_may_change(&task->request);
 		if (task->conn != conn)
 		{
@@ -507,6 +507,11 @@ do_all(KvMcAttempt *attempt)
 			bytes = 0;
 		}
 		held |= holds && wins;
+		if (!kv_mc_fits(value))
+		{
+			answer_error(task, "53200 value is larger than kvfdw.memcached_memory");
+			continue;
+		}
 		if ((value > 0 && total > 0 && total + value > room) ||
 			((value > 0 || wins) && !kv_mc_takes(conn, bytes, value, held)))
 		{

@@ -31,6 +31,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/wait_event.h"
 
 #define MAX_EVENTS		256
@@ -105,6 +106,10 @@ kv_mc_check_role(void)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("clients of memcached are not served as superuser \"%s\"", kv_mc_role),
 				 errhint("Set kvfdw.memcached_role to another role, or kvfdw.memcached_auth to password.")));
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(GetUserId())))
+		ereport(FATAL,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("role of process \"%s\" was dropped", MyBgworkerEntry->bgw_name)));
 }
 
 static void
@@ -244,6 +249,7 @@ gather(KvMcConnection *conn)
 
 	conn->cut = conn->suspect = INT_MAX;
 	conn->parsed = 0;
+	conn->wants = 0;
 	for (n = 0; requests < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
 	{
 		KvMcTask   *task = MemoryContextAlloc(turn.context, sizeof(KvMcTask));

@@ -130,6 +130,23 @@ ok(mc_closed($c) && $c->{in} eq '', 'a role that has become a superuser serves n
 sql('ALTER ROLE web NOSUPERUSER');
 mc_wait($node);
 
+# ---- a role is dropped ----
+my $had = sql(q{SELECT string_agg(format('GRANT %s ON %s TO web', privilege_type, table_name), ';') FROM information_schema.role_table_grants WHERE grantee = 'web'});
+$c = mc_connect($node);
+sql('ALTER ROLE web RENAME TO web_renamed');
+is(set('a', 4) . scalar(mc_get($c, 'a')), 'STORED4', 'a role with another name is the same role');
+sql('ALTER ROLE web_renamed RENAME TO web');
+sql("BEGIN; DROP OWNED BY web; DROP ROLE web; CREATE ROLE web LOGIN PASSWORD 'secret'; $had; COMMIT");
+mc_send($c, "get a\r\n");
+ok(mc_closed($c) && $c->{in} eq '', 'a role that was dropped serves nobody any more');
+mc_wait($node);
+$c = mc_connect($node);
+is(set('a', 1) . scalar(mc_get($c, 'a')), 'STORED1', '... but the one that has its name then does');
+wait_for('the reaper', sub { sql('SELECT count(pid) FROM kvfdw_stat_memcached WHERE worker IS NULL') == 1 });
+sql(q{INSERT INTO cache VALUES ('overdue', 0, '2000-01-01', 'x')});
+wait_for('it to go', sub { sql(q{SELECT count(*) FROM cache WHERE key = 'overdue'}) == 0 });
+pass('... and deletes what has expired');
+
 sql(q{INSERT INTO cache VALUES ('overdue', 0, '2000-01-01', 'x'); REVOKE DELETE ON cache FROM web; ALTER ROLE web SUPERUSER});
 my $from = -s $node->logfile;
 $node->restart;

@@ -181,6 +181,41 @@ my $whole = 1;
 for (1 .. 200) { $whole &&= (mc_line($reader) // '') =~ /^VALUE large 0 1048576$/ && mc_bytes($reader, 1048578) eq "$large\r\n"; }
 ok($whole && mc_line($reader) eq 'END', 'one that takes them gets 200 MB in one get');
 
+# ---- values that SQL has made larger than the memory for replies, or than what others leave of it ----
+$node->safe_psql('postgres', "INSERT INTO cache SELECT 'giant' || n, 0, NULL, convert_to(repeat('g', n << 20), 'UTF8') FROM unnest('{3,6}'::int[]) n");
+$dropped = mc_stat($node, 'dropped');
+sub take_nothing
+{
+	return wait_for('replies that nobody takes', sub {
+		return 1 if memory() > 1.3e6;
+		push @slow, mc_connect($node);
+		setsockopt $slow[-1]{s}, SOL_SOCKET, SO_RCVBUF, 65536;
+		mc_send($slow[-1], "get large\r\n" x 10);
+		return 0;
+	});
+}
+take_nothing();
+my $too_large = 'SERVER_ERROR 53200 value is larger than kvfdw.memcached_memory';
+is(join('|', map { ask($_) } "get giant6\r\n", "mg giant6 s v\r\n", "mg giant6 s\r\n"), "$too_large|$too_large|HD s6291456", 'a value larger than the memory is an error for who asks for it');
+my $giant = mc_connect($node);
+mc_send($giant, "get giant3\r\n");
+wait_for('who asks for it', sub { $node->safe_psql('postgres', "SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'working'") > 0 });
+is(set('c', 'x') . (mc_answered($giant) ? ' with a reply' : ''), 'STORED', 'one that has no room beside replies that others do not take waits, and holds up nobody');
+my $theirs = 0;
+for my $conn (@slow) { for (1 .. 10) { $theirs++ if (mc_line($conn) // '') eq 'VALUE large 0 1048576' && (mc_bytes($conn, 1048578) // '') eq "$large\r\n" && mc_line($conn) eq 'END'; } }
+is($theirs, 10 * @slow, '... who have all of theirs');
+@slow = ();
+is(join('|', mc_line($giant), mc_bytes($giant, 3 << 20) eq 'g' x (3 << 20), mc_line($giant), mc_line($giant)), 'VALUE giant3 0 3145728|1||END', '... and comes then');
+take_nothing();
+mc_send($giant, "get giant3\r\n");
+settings("SET kvfdw.memcached_client_timeout = '10s'");
+ok(mc_line($giant) eq 'VALUE giant3 0 3145728', '... or when those have been disconnected');
+cmp_ok(mc_stat($node, 'dropped'), '>', $dropped, '... as they take nothing for a tenth of the time that they may');
+settings("SET kvfdw.memcached_client_timeout = '1h'");
+@slow = ();
+undef $giant;
+wait_for('memory to be given back', sub { memory() < 100_000 });
+
 # ---- garbage ----
 my @garbage = ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n\r\n\r\n", "set\r\n", "set a b c d\r\n", "get " . 'k' x 300 . "\r\n", 'x' x 100_000, "\x00" x 5000,
 	"\x80" . "\xff" x 500, "\x80\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff" . "\x00" x 100, "set a 0 0 -1\r\n", "set a 0 0 99999999999\r\nx\r\n", "set a 0 0 3\r\nlonger\r\n",
