@@ -99,7 +99,7 @@ ycsb_run() # table workload keys clients rows seconds turn
 	awk '/^tps = / { print $3; exit }' "$dir/out"
 }
 
-# Transactions/s that read a block of a file of as many bytes each, and return a value's worth of it.
+# Sets bound: transactions/s that read a block of a file of as many bytes each, and return a value's worth of it.
 ycsb_bound() # state size clients
 {
 	local turn dir=$KV_RUN/ycsb all=()
@@ -112,7 +112,7 @@ ycsb_bound() # state size clients
 			{ cat "$dir/out" >&2; kv_die "pgbench failed on a file"; }
 		all+=("$(awk '/^tps = / { print int($3); exit }' "$dir/out")")
 	done
-	printf '%s\n' "${all[@]}" | sort -n | sed -n "$(((YCSB_TURNS + 1) / 2))p"
+	bound=$(printf '%s\n' "${all[@]}" | sort -n | sed -n "$(((YCSB_TURNS + 1) / 2))p")
 }
 
 # Both tables are used in one server, which goes on from cell to cell.
@@ -225,7 +225,7 @@ ycsb_end()
 # The cells of a size of values in some states, over tables of their own.
 ycsb_states() # size freeze bytes state...
 {
-	local size=$1 freeze=$2 bytes=$3 state which keys clients
+	local size=$1 freeze=$2 bytes=$3 state which keys clients bound
 
 	shift 3
 	ycsb_begin "$size"
@@ -236,7 +236,8 @@ ycsb_states() # size freeze bytes state...
 			for which in heap_ycsb kv_ycsb; do ycsb_run $which C uniform 16 "$rows" "$YCSB_FILL" 100 >/dev/null; done
 		fi
 		for clients in $(ycsb_together "$state" || echo "$YCSB_CLIENTS"); do
-			say "  one block of a file for each transaction, $state, uniform, $clients clients: $(ycsb_bound "$state" "$size" "$clients")/s"
+			ycsb_bound "$state" "$size" "$clients"
+			say "  one block of a file for each transaction, $state, uniform, $clients clients: $bound/s"
 		done
 		for which in $YCSB_WORKLOADS; do
 			for keys in $YCSB_KEYS; do
