@@ -478,9 +478,8 @@ kv_slots_discard_unknown(void)
 	{
 		KvStoreKey	key = kv_slot_header(i)->store;
 
-		if (kv_slots[i].state == KV_SLOT_ORPHAN &&
-			kv_store_find(key.dboid, key.relid, key.generation) == NULL &&
-			access(kv_path_store(&key), F_OK) != 0 && errno == ENOENT)
+		if (kv_slots[i].state == KV_SLOT_ORPHAN && kv_slot_outlived(kv_slot_header(i)) &&
+			kv_store_find(key.dboid, key.relid, key.generation) == NULL)
 			(void) kv_slots_discard(&key);
 	}
 }

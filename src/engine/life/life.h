@@ -87,8 +87,8 @@ extern void kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 gene
 
 /* ---- drop.c ---- */
 /*
- * Frees slots that an earlier incarnation left of stores that are gone.  In the maintainer,
- * when every table has been loaded, with the registry's lock.
+ * Frees slots that an earlier incarnation left of stores that are gone: those that redo has dropped.  In the
+ * maintainer, when every table has been loaded, with the registry's lock.
  */
 extern void kv_slots_discard_unknown(void);
 /*

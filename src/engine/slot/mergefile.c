@@ -355,9 +355,8 @@ is_logged(const KvSlotHeader *header)
 		kv_same_store(&found, &header->store) && level != KV_WAL_NONE;
 }
 
-/* Is the slot of a store that was dropped?  Its directory goes before its slots do. */
-static bool
-is_dropped(const KvSlotHeader *header)
+bool
+kv_slot_outlived(const KvSlotHeader *header)
 {
 	return access(kv_path_store(&header->store), F_OK) != 0 && errno == ENOENT;
 }
@@ -386,7 +385,7 @@ release_slots(uint64 *sequence)
 					 errmsg("merge slot %d is damaged; its values are lost", i)));
 			head->in_use = 0;
 		}
-		else if (is_logged(head) || is_dropped(head))
+		else if (is_logged(head) || kv_slot_outlived(head))
 			head->in_use = 0;
 		else
 		{

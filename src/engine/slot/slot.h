@@ -300,6 +300,8 @@ extern int	kv_slot_finish(int slot);
 extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number,
 						   uint64 sequence);
 extern void kv_slot_release(int slot);	/* give it free, and wake who waits for one */
+/* Has the slot's store been dropped?  Its directory goes before its slots do. */
+extern bool kv_slot_outlived(const KvSlotHeader *header);
 /* Of a dropped store, all at once; false, and nothing changed: one is being written. */
 extern bool kv_slots_discard(const KvStoreKey *key);
 
