@@ -108,5 +108,26 @@ worker_stop_points($node, '');
 go_on($node, 'slot_before_free');
 is(answer($node, q{SELECT count(*), count(*) FILTER (WHERE v = repeat(md5(k::text), 6000)) FROM big_full}), '9|3', 'every value is there');
 is(kv_check_clean($node, 'wide', map { "big_$_" } @levels), '', 'the check finds nothing');
+
+# ---- whose table is dropped by redo ----
+
+# The DROP has committed, and waits for a standby before it takes anything out of sight, when the server dies.
+$node->safe_psql('postgres', join ';', 'DROP FOREIGN TABLE wide', map { "DROP FOREIGN TABLE big_$_" } @levels);
+wait_for('free units', sub { slots() == 0 });
+create('dropped', 20, 'none');
+$node->safe_psql('postgres', "ALTER SYSTEM SET max_wal_senders = 2; ALTER SYSTEM SET wal_level = 'replica'");
+$node->restart;
+$node->safe_psql('postgres', 'INSERT INTO dropped ' . rows(20, 20));
+$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+$node->reload;
+my $drop = psql_writer($node, 'DROP FOREIGN TABLE dropped', 'drop');
+wait_for('the DROP to wait', sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'}) eq '1' });
+is(scalar(slots()), 20, 'a table that is about to be dropped has slots');
+kill_all($node);
+outcome($drop);
+$node->append_conf('postgresql.auto.conf', "synchronous_standby_names = ''\n");
+$node->start;
+is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'dropped'}), 0, 'which is done when the server is there again');
+ok(wait_for('free units', sub { slots() == 0 }), 'and they come back');
 $node->stop;
 done_testing();
