@@ -205,10 +205,11 @@ for my $key ('met', 'met_again')
 	wait_for('a row to go', sub { keys_left() !~ /$key/ });
 }
 is(scalar(mc_get($c, 'a')), 'x', '... and stay');
-is(mc_ask($c, "flush_all 1\r\n"), 'OK', 'one that fails when it is due');
+my $from = -s $node->logfile;
 $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = 'meta_write:1:ENOSPC'; SELECT pg_reload_conf()");
+is(mc_ask($c, "flush_all 1\r\n"), 'OK', 'one that fails when it is due');
 wait_for('it to be done', sub { keys_left() eq '' });
-pass('... is done a little later');
+like(slurp_file($node->logfile, $from), qr/No space left on device/, '... is done a little later');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault; ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()');
 ok(eval { wait_for('the setting', sub { mc_ask($c, "flush_all 1000\r\n") eq 'SERVER_ERROR 25006 server is read-only' }) }, 'none is taken where nothing may be written');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
