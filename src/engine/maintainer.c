@@ -96,6 +96,7 @@ attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool done = false;
 
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	PG_TRY();
 	{

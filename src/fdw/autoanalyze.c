@@ -208,6 +208,7 @@ kv_analyze_worker_main(Datum arg)
 		{
 			CHECK_FOR_INTERRUPTS();
 			kv_changes_again(MyDatabaseId, lfirst(cell));
+			SetCurrentStatementStartTimestamp();
 			StartTransactionCommand();
 			look_at(lfirst(cell));
 			CommitTransactionCommand();

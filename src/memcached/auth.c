@@ -93,8 +93,7 @@ kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply
 		char	   *name;
 		char	   *password;
 
-		SetCurrentStatementStartTimestamp();
-		StartTransactionCommand();
+		kv_mc_begin();
 		name = copy_string(request->user, request->user_length, NAMEDATALEN);
 		password = copy_string(request->password, request->password_length, 1024);
 		if (name != NULL && password != NULL)

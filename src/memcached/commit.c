@@ -1,6 +1,6 @@
 /*
  * commit.c
- *		Commits of processes that serve clients of memcached, each as its mode says.
+ *		Transactions of processes that serve clients of memcached: their beginning, and commits as the mode says.
  */
 #include "memcached/internal.h"
 
@@ -10,6 +10,13 @@
 #include "storage/ipc.h"
 
 XLogRecPtr	kv_mc_unflushed = InvalidXLogRecPtr;
+
+void
+kv_mc_begin(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+}
 
 /* Commit with this as synchronous_commit. */
 static void

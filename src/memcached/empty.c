@@ -124,8 +124,7 @@ kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto)
 	*done = true;
 	PG_TRY();
 	{
-		SetCurrentStatementStartTimestamp();
-		StartTransactionCommand();
+		kv_mc_begin();
 		if (XactReadOnly)
 			ereport(ERROR,
 					(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
@@ -163,8 +162,7 @@ check_later(Oid role)
 		return "25006 server is read-only";
 	PG_TRY();
 	{
-		SetCurrentStatementStartTimestamp();
-		StartTransactionCommand();
+		kv_mc_begin();
 		kv_mc_tables_begin();
 		if (XactReadOnly)
 			error = "25006 server is read-only";

@@ -545,6 +545,8 @@ extern void kv_mc_begin_writes(void);
 extern bool kv_mc_was_written(uint32 hash);
 
 /* ---- commit.c ---- */
+/* Begin a transaction, now: that of a process which no client sends statements begins else when its last one did. */
+extern void kv_mc_begin(void);
 /* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
 /* Commit, on this server's device; synchronous standbys are not waited for. */

@@ -124,7 +124,7 @@ kv_memcached_open_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, NULL, 0);
 	pgstat_report_appname("kvfdw memcached open");
-	StartTransactionCommand();
+	kv_mc_begin();
 	rel = try_relation_open(relid, AccessShareLock);
 	if (rel != NULL && kv_is_foreign_table(relid))
 		(void) kv_table_store(rel, false);

@@ -174,7 +174,7 @@ look_step(Oid relid, KvMcExpired *expired, Size *bytes)
 	int			n = 0;
 	int			done = 0;
 
-	StartTransactionCommand();
+	kv_mc_begin();
 	MemoryContextSwitchTo(step_context);
 	table = open_table(relid, false);
 	if (table != NULL)
@@ -209,7 +209,7 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 	bool		wrote = false;
 	int			done = n;
 
-	StartTransactionCommand();
+	kv_mc_begin();
 	kv_mc_counts[KV_MC_COUNT_TURNS]++;
 	table = XactReadOnly ? NULL : open_table(relid, true);
 	if (table != NULL)
@@ -336,7 +336,7 @@ begin_walk(TimestampTz now)
 	KvMcTable **tables;
 	int			n;
 
-	StartTransactionCommand();
+	kv_mc_begin();
 	kv_mc_tables_begin();
 	n = kv_mc_tables(&tables);
 	MemoryContextSwitchTo(context);
@@ -484,7 +484,7 @@ begin(void)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
 	kv_mc_set_options();
-	StartTransactionCommand();
+	kv_mc_begin();
 	kv_mc_check_role();
 	CommitTransactionCommand();
 	pgstat_report_appname("kvfdw memcached reaper");

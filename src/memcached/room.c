@@ -37,7 +37,7 @@ kv_mc_make_room(void)
 	pg_atomic_write_u32(&kv_mc_shared->room_wanted, 0);
 	PG_TRY();
 	{
-		StartTransactionCommand();
+		kv_mc_begin();
 		ms = kv_make_room_for_others(PATIENCE_MS);
 		CommitTransactionCommand();
 	}

@@ -670,8 +670,7 @@ static bool
 try_tasks(KvMcAttempt *attempt)
 {
 	MemoryContextReset(attempt_context);
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
+	kv_mc_begin();
 	MemoryContextSwitchTo(attempt_context);
 	kv_mc_check_role();
 	attempt->read_only = XactReadOnly;

@@ -123,7 +123,7 @@ begin(int number)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
 	kv_mc_set_options();
-	StartTransactionCommand();
+	kv_mc_begin();
 	kv_mc_check_role();
 	CommitTransactionCommand();
 

@@ -157,6 +157,7 @@ do_task(KvTask *task)
 {
 	MemoryContext context = CurrentMemoryContext;
 
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	PG_TRY();
 	{

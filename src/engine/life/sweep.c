@@ -78,6 +78,7 @@ kv_sweep_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
 	kv_worker_no_timeouts();
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	sweep_tables(dboid);
 	CommitTransactionCommand();
