@@ -51,7 +51,7 @@
 #define GET_SHARE		32		/* so many keys of a get are one request of the quota */
 #define COMMAND_LINE	2048
 
-const char	kv_mc_version[] = "1.6.0-kvfdw-0.1";
+const char	kv_mc_version[] = "1.6.0-kvfdw-0.2";
 
 KvMcWorkerState *kv_mc_me = NULL;
 int			kv_mc_my_number = 0;
@@ -64,6 +64,7 @@ static TimestampTz swept = 0;
 static TimestampTz reported = 0;
 static TimestampTz unflushed_since = 0;
 static bool helpers_looked = false; /* whether they run */
+static bool keeps_memory = false;	/* there have been clients, and all of their turns' memory is kept */
 static bool verifying = false;	/* a password may be verified now */
 
 /* ---- start and end ---- */
@@ -550,6 +551,21 @@ look_at_helpers(TimestampTz now)
 		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, a flush_all with a delay is refused, and so are writes while the maintainer makes no memory.");
 }
 
+/* When all clients have gone, what was kept for the next turns goes. */
+static void
+give_memory_back(void)
+{
+	if (kv_mc_nconnections > 0 || !keeps_memory)
+	{
+		keeps_memory = kv_mc_nconnections > 0;
+		return;
+	}
+	keeps_memory = false;
+#ifdef __GLIBC__
+	(void) malloc_trim(0);
+#endif
+}
+
 /* What is done once a second, or so. */
 static void
 do_chores(TimestampTz now)
@@ -557,6 +573,7 @@ do_chores(TimestampTz now)
 	if (now - swept >= SWEEP_US)
 	{
 		kv_mc_sweep(now);
+		give_memory_back();
 		/* who is never idle for long does not come to wait for that */
 		if (!PostmasterIsAlive())
 			proc_exit(1);
@@ -581,7 +598,7 @@ sleep_until_needed(void)
 	if (kv_mc_linger(epoll, now))
 		return;
 	if (timeout < 0)
-		timeout = kv_mc_listen_paused() ? LISTEN_PAUSE_MS : kv_mc_nconnections > 0 || !helpers_looked ? 1000 : -1;
+		timeout = kv_mc_listen_paused() ? LISTEN_PAUSE_MS : kv_mc_nconnections > 0 || keeps_memory || !helpers_looked ? 1000 : -1;
 	if (kv_mc_listen_paused())
 		timeout = Min(timeout, LISTEN_PAUSE_MS);
 	(void) WaitEventSetWait(waiting, timeout, &event, 1,

@@ -124,6 +124,7 @@ sub play
 	my $bad = int((memory() - $before) / $n);
 	@all = @bad = @good = ();
 	until_true(sub { number('connections') == 0 && number('memory') == 0 }) or push @wrong, number('connections') . ' connections and ' . number('memory') . ' bytes of buffers are left';
+	sleep 3;			# within a second the processes give back what they keep for the next turns
 	my $left = memory();
 	push @wrong, "$left bytes are left, there were $first_memory after the first round" if defined $first_memory && $left > $first_memory + LEAK_BYTES;
 	$first_memory //= $left;
