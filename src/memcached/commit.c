@@ -1,6 +1,6 @@
 /*
  * commit.c
- *		Transactions of processes that serve clients of memcached: their beginning, and commits as the mode says.
+ *		Transactions of processes that serve clients of memcached: their beginning, commits as the mode says, and errors.
  */
 #include "memcached/internal.h"
 
@@ -16,6 +16,20 @@ kv_mc_begin(void)
 {
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
+}
+
+void
+kv_mc_log_error(const ErrorData *edata)
+{
+	static TimestampTz logged = 0;
+	static int	logged_code = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (edata->sqlerrcode == logged_code && now >= logged && now - logged <= USECS_PER_SEC)
+		return;
+	EmitErrorReport();
+	logged = now;
+	logged_code = edata->sqlerrcode;
 }
 
 /* Commit with this as synchronous_commit. */

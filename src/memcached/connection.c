@@ -12,7 +12,8 @@
  *
  * When replies that are not taken fill half of as much, nothing more is done for clients that
  * did not take their last ones at once, and no more for others than their sockets have room
- * for.  A value that has no room beside them waits until there is; one that never has is an error.
+ * for.  A value that has no room beside them waits until there is, and after a tenth of that time others
+ * leave the room to it; one that never has any is an error.
  * Where that holds somebody up, who has
  * taken nothing for a tenth of the time that a client may goes.  Only if replies fill all of
  * it nevertheless the client goes at once that has not taken any for the longest time.
@@ -57,6 +58,7 @@ static size_t out_memory = 0;	/* … and of the other */
 static char *spare[SPARE_BUFFERS];	/* buffers that nobody has */
 static int	nspare = 0;
 static KvMcConnection *favoured = NULL;
+static KvMcConnection *next_to_send = NULL; /* whose value has waited for room for long: others leave it to it */
 static bool some_starve = false;	/* some connection is starved … */
 static bool room_made = false;	/* … and there may be room for it now */
 static dlist_head closed = DLIST_STATIC_INIT(closed);	/* events of theirs may still come */
@@ -107,17 +109,19 @@ kv_mc_reply_room(void)
 	return most_memory() / 2 - Min(out_memory, most_memory() / 2);
 }
 
-/* Together with what is not taken so many bytes are more than there is memory for. */
+/* Together with what is not taken, and with what another's value waits for, are so many bytes more than there is memory for? */
 static bool
-is_too_much(Size bytes)
+is_too_much(const KvMcConnection *conn, Size bytes)
 {
+	if (next_to_send != NULL && next_to_send != conn)
+		bytes += next_to_send->wants;
 	return out_memory > 0 && out_memory + bytes > most_memory();
 }
 
 bool
 kv_mc_must_wait(const KvMcConnection *conn)
 {
-	return (conn->slow && is_short()) || (conn->wants > 0 && is_too_much(conn->wants));
+	return (conn->slow && is_short()) || (conn->wants > 0 && is_too_much(conn, conn->wants));
 }
 
 bool
@@ -143,16 +147,26 @@ socket_room(const KvMcConnection *conn)
 bool
 kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held)
 {
-	if (conn->datagram != NULL || (!is_short() && !is_too_much(said + more)))
+	if (conn->datagram != NULL || (!is_short() && !is_too_much(conn, said + more)))
 		return said == 0 || said + more <= MOST_SAID;
 	if (said + more <= SAID_SMALL || (!held && said + more <= socket_room(conn)))
 		return true;
 	if (said == 0)
 	{
 		conn->slow |= is_short();
+		if (conn->wants == 0)
+			conn->wants_since = GetCurrentTimestamp();
 		conn->wants = more;
 	}
 	return false;
+}
+
+void
+kv_mc_wants_nothing(KvMcConnection *conn)
+{
+	conn->wants = 0;
+	if (next_to_send == conn)
+		next_to_send = NULL;
 }
 
 static bool
@@ -262,6 +276,7 @@ close_connection(KvMcConnection *conn)
 	free_buffer(&conn->out);
 	if (favoured == conn)
 		favoured = NULL;
+	kv_mc_wants_nothing(conn);
 	kv_mc_empty_leave(conn, NULL);
 	kv_mc_unhold(conn);
 	kv_mc_client_remove(conn->client);
@@ -377,6 +392,13 @@ kv_mc_last_in_line(KvMcConnection *conn)
 {
 	dlist_delete(&conn->work_node);
 	dlist_push_tail(&kv_mc_working, &conn->work_node);
+}
+
+void
+kv_mc_first_in_line(KvMcConnection *conn)
+{
+	dlist_delete(&conn->work_node);
+	dlist_push_head(&kv_mc_working, &conn->work_node);
 }
 
 bool
@@ -642,7 +664,7 @@ sent(KvMcConnection *conn, ssize_t result)
 	if (result >= 0)
 	{
 		conn->active = GetCurrentTimestamp();
-		conn->moved += result;
+		conn->sent += result;
 		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += result;
 		return result;
 	}
@@ -784,6 +806,26 @@ is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz no
 					  timeout + (int64) ((conn->moved - conn->waits_moved) * 1000 / LEAST_RATE), now);
 }
 
+/*
+ * What has the client taken of what it was sent?  Its socket, which holds megabytes, is not told to have
+ * room before a good part of them has gone.
+ */
+static void
+look_at_taken(KvMcConnection *conn, TimestampTz now)
+{
+	int			queued = 0;
+	uint64		taken;
+
+	if (conn->datagram != NULL || ioctl(conn->fd, SIOCOUTQ, &queued) != 0)
+		return;
+	taken = conn->sent - Min(conn->sent, (uint64) queued);
+	if (taken <= conn->taken)
+		return;
+	conn->moved += taken - conn->taken;
+	conn->taken = taken;
+	conn->active = now;
+}
+
 /* Has it had the time that PostgreSQL gives a client to authenticate? */
 static bool
 is_unknown_for_long(const KvMcConnection *conn, TimestampTz now)
@@ -807,8 +849,15 @@ kv_mc_sweep(TimestampTz now)
 		bool		waiting = !conn->working && !kv_mc_is_held(conn) && !conn->starved;	/* for the client */
 		bool		half = waiting && (kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0);
 		bool		holds_up = half && starving && conn->in.size > FIRST_BUFFER;
-		bool		too_slow = is_too_slow(conn, sending || half, holds_up ? timeout / STALLED_SHARE : timeout, now);
-		bool		stalled = (holds_up && too_slow) ||
+		bool		too_slow;
+		bool		stalled;
+
+		if (sending)
+			look_at_taken(conn, now);
+		if (next_to_send == NULL && conn->wants > 0 && has_passed(conn->wants_since, timeout / STALLED_SHARE, now))
+			next_to_send = conn;
+		too_slow = is_too_slow(conn, sending || half, holds_up ? timeout / STALLED_SHARE : timeout, now);
+		stalled = (holds_up && too_slow) ||
 			(sending && in_need && has_passed(conn->active, timeout / STALLED_SHARE, now));
 
 		conn->starved = false;

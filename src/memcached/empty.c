@@ -38,7 +38,7 @@ kv_mc_roll_back(void)
 	MemoryContextSwitchTo(TopMemoryContext);
 	edata = CopyErrorData();
 	snprintf(message, sizeof(message), "%s %s", unpack_sql_state(edata->sqlerrcode), edata->message);
-	EmitErrorReport();
+	kv_mc_log_error(edata);
 	FlushErrorState();
 	FreeErrorData(edata);
 	AbortCurrentTransaction();

@@ -180,12 +180,16 @@ typedef struct KvMcConnection
 	TimestampTz hold_until;		/* nothing is done before; 0: no hold */
 	XLogRecPtr	held_upto;		/* its replies wait for this; invalid: they do not … */
 	dlist_node	held_node;		/* … else in the list of those that do */
-	uint64		moved;			/* bytes received and sent */
+	uint64		moved;			/* bytes received, and sent and taken */
+	uint64		sent;			/* bytes */
+	uint64		taken;			/* of them, when that was looked at last */
 	TimestampTz waits_since;	/* since then the client was waited for, each time that was looked; 0: it is not */
 	uint64		waits_moved;	/* … with so many bytes moved, … */
 	uint64		waits_requests; /* … and requests answered, before */
 	bool		slow;			/* it did not take its last replies at once */
 	Size		wants;			/* bytes of a value that waits for room beside others' replies; 0: none */
+	TimestampTz wants_since;	/* … since then */
+	bool		passed_over;	/* nothing was done for it in this turn, for want of room */
 	TimestampTz made;
 	uint64		requests;		/* that were answered */
 	struct KvMcClient *client;	/* what others see of it; NULL: nothing */
@@ -224,8 +228,12 @@ extern void kv_mc_feed_starved(void);
 /* The first bytes of the input are done with. */
 extern void kv_mc_consume(KvMcConnection *conn, size_t bytes);
 extern void kv_mc_set_working(KvMcConnection *conn, bool working);
-/* One that is working: it has had its share, others are before it the next time. */
+/* One that is working: it has had its share, others are before it the next time … */
 extern void kv_mc_last_in_line(KvMcConnection *conn);
+/* … or it was passed over, and is before them. */
+extern void kv_mc_first_in_line(KvMcConnection *conn);
+/* A request of the client was answered: no value of its waits. */
+extern void kv_mc_wants_nothing(KvMcConnection *conn);
 /* Bytes for the client; those of 4 kB and more are not copied before kv_mc_send. */
 extern void kv_mc_tell(KvMcConnection *conn, const char *data, size_t length);
 /* Where the head of a reply is to be printed, of up to KV_MC_HEAD_SIZE bytes; then the reply, with that head. */
@@ -547,6 +555,8 @@ extern bool kv_mc_was_written(uint32 hash);
 /* ---- commit.c ---- */
 /* Begin a transaction, now: that of a process which no client sends statements begins else when its last one did. */
 extern void kv_mc_begin(void);
+/* In a PG_CATCH: report the error in the log, where one of a kind per second is enough. */
+extern void kv_mc_log_error(const ErrorData *edata);
 /* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
 /* Commit, on this server's device; synchronous standbys are not waited for. */
@@ -598,8 +608,8 @@ extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, K
 /* ---- worker.c ---- */
 /*
  * In a transaction: FATAL if clients would be superusers without a password, as a role that may do
- * everything is nothing to give to whoever connects; or if this process's role is no more.  It
- * starts again with the role that has the name then, if there is one.
+ * everything is nothing to give to whoever connects; or if this process's role was dropped or has
+ * another name.  It starts again with the role that has the name then, if there is one.
  */
 extern void kv_mc_check_role(void);
 /* Settings that a role or database must not change for these processes. */

@@ -37,6 +37,7 @@
 #define RETRY_MS	10			/* between attempts at a flush_all */
 #define TRY_US		50000		/* so long */
 #define FIRST_PAUSE_US	100000	/* after one that others were in the way of; then twice as long, … */
+#define NO_PRIVILEGE	"42501 "	/* an error of kv_mc_empty_tables */
 #define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* … up to this */
 #define MOST_SLEEP_MS 60000
 #define FIRST_REST_US	USECS_PER_SEC	/* after an ERROR; then twice as long, … */
@@ -403,19 +404,21 @@ static struct
 
 /*
  * Do one that is due.  Its tables are marked for TRY_US, in which turns come to their ends: longer
- * would be for nothing where a session uses one, and would hold up clients.  False: others are in the way.
+ * would be for nothing where a session uses one, and would hold up clients.  False: others are in the way, or
+ * it failed.  One of a role that may not empty any table now, or is no more, is over, for it would be done long after.
  */
 static bool
 empty_due(const KvMcLater *due)
 {
 	TimestampTz began = GetCurrentTimestamp();
+	TimestampTz now;
 	bool		done = false;
+	const char *error = NULL;
 
 	while (kv_mc_empty_begin())
 	{
-		const char *error = kv_mc_empty_tables(due->role, &done, NULL);
-		TimestampTz now = GetCurrentTimestamp();
-
+		error = kv_mc_empty_tables(due->role, &done, NULL);
+		now = GetCurrentTimestamp();
 		if (done || error != NULL || now < began || now - began >= TRY_US)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, RETRY_MS,
@@ -424,7 +427,7 @@ empty_due(const KvMcLater *due)
 		CHECK_FOR_INTERRUPTS();
 	}
 	kv_mc_empty_over();
-	return done;
+	return done || (error != NULL && strncmp(error, NO_PRIVILEGE, strlen(NO_PRIVILEGE)) == 0);
 }
 
 /* Do what is due, each as soon as it is its time to be tried; returns when the next one is, or 0. */
@@ -552,6 +555,7 @@ kv_memcached_reaper_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
+		QueryCancelPending = false; /* as in kv_memcached_main */
 		CHECK_FOR_INTERRUPTS();
 		rest = work();
 		pgstat_report_stat(false);

@@ -516,6 +516,7 @@ do_all(KvMcAttempt *attempt)
 			((value > 0 || wins) && !kv_mc_takes(conn, bytes, value, held)))
 		{
 			conn->cut = i;
+			conn->passed_over = bytes == 0;
 			continue;
 		}
 		bytes += value;
@@ -702,25 +703,17 @@ try_tasks(KvMcAttempt *attempt)
 	return true;
 }
 
-/* What has happened, for a client; and for the log, where one error of a kind per second is enough. */
+/* What has happened, for a client, and for the log. */
 static const char *
 take_error(void)
 {
-	static TimestampTz logged = 0;
-	static int	logged_code = 0;
 	MemoryContext old = MemoryContextSwitchTo(turn_context);
 	ErrorData  *edata = CopyErrorData();
 	const char *message = psprintf("%s %s", unpack_sql_state(edata->sqlerrcode),
 								   edata->message);
-	TimestampTz now = GetCurrentTimestamp();
 
 	MemoryContextSwitchTo(old);
-	if (edata->sqlerrcode != logged_code || now - logged > USECS_PER_SEC)
-	{
-		EmitErrorReport();
-		logged = now;
-		logged_code = edata->sqlerrcode;
-	}
+	kv_mc_log_error(edata);
 	FlushErrorState();
 	return message;
 }
@@ -806,6 +799,7 @@ deliver(KvMcTask **tasks, int from, int to, bool alone)
 		kv_mc_answer(conn, &task->request, &task->reply);
 		kv_mc_count_reply(&task->request, &task->reply);
 		conn->requests++;
+		kv_mc_wants_nothing(conn);
 		if (task->request.close)
 			conn->closing = true;
 		if (i + 1 < to && tasks[i + 1]->conn == conn && was_done(tasks[i + 1], i + 1, alone))
@@ -829,6 +823,8 @@ consume(KvMcTask **tasks, int ntasks)
 			conn->needed = 0;
 			kv_mc_consume(conn, task->at);
 			kv_mc_set_working(conn, true);
+			if (conn->passed_over)
+				kv_mc_first_in_line(conn);
 		}
 		else if (i < conn->cut && (i + 1 == ntasks || tasks[i + 1]->conn != conn))
 			kv_mc_consume(conn, conn->parsed);

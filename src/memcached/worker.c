@@ -29,9 +29,9 @@
 #include "storage/pmsignal.h"
 #include "storage/sinval.h"
 #include "tcop/tcopprot.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
 #include "utils/wait_event.h"
 
 #define MAX_EVENTS		256
@@ -107,10 +107,10 @@ kv_mc_check_role(void)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("clients of memcached are not served as superuser \"%s\"", kv_mc_role),
 				 errhint("Set kvfdw.memcached_role to another role, or kvfdw.memcached_auth to password.")));
-	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(GetUserId())))
+	if (get_role_oid(kv_mc_role, true) != GetUserId())
 		ereport(FATAL,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("role of process \"%s\" was dropped", MyBgworkerEntry->bgw_name)));
+				 errmsg("role \"%s\" is not the one any more that process \"%s\" has", kv_mc_role, MyBgworkerEntry->bgw_name)));
 }
 
 static void
@@ -179,6 +179,8 @@ serve_interrupts(void)
 	}
 	if (ProcDiePending)
 		end();
+	/* of a transaction that has ended: on a standby replay may have wanted to cancel it */
+	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();
 	if (catchupInterruptPending)
 		ProcessCatchupInterrupt();
@@ -250,7 +252,7 @@ gather(KvMcConnection *conn)
 
 	conn->cut = conn->suspect = INT_MAX;
 	conn->parsed = 0;
-	conn->wants = 0;
+	conn->passed_over = false;
 	for (n = 0; requests < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
 	{
 		KvMcTask   *task = MemoryContextAlloc(turn.context, sizeof(KvMcTask));
@@ -566,12 +568,22 @@ give_memory_back(void)
 #endif
 }
 
+/* Who is idle has its connection, too, from the role that there was. */
+static void
+look_at_role(void)
+{
+	kv_mc_begin();
+	kv_mc_check_role();
+	CommitTransactionCommand();
+}
+
 /* What is done once a second, or so. */
 static void
 do_chores(TimestampTz now)
 {
 	if (now - swept >= SWEEP_US)
 	{
+		look_at_role();
 		kv_mc_sweep(now);
 		give_memory_back();
 		/* who is never idle for long does not come to wait for that */

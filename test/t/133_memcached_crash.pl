@@ -10,6 +10,7 @@ use Test::More;
 use KvTest;
 use KvMemcached;
 use List::Util qw(shuffle);
+use POSIX ();
 use Time::HiRes qw(usleep);
 
 use constant KEYS => 40;
@@ -219,6 +220,32 @@ is(mc_ask($c, "set stand 3 0 2\r\nby\r\n"), 'STORED', 'the primary writes');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('write'));
 my $d = mc_connect($standby);
 is(join('|', (mc_get($d, 'stand'))[0, 1]), 'by|3', 'a standby serves what it has replayed');
+
+# replay cancels whoever is in its way, and a turn may have ended when it hears of that
+my $serving = $standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0');
+$standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
+$standby->reload;
+my @readers = map {
+	my $pid = fork // die 'fork';
+	if ($pid == 0)
+	{
+		my $conn = mc_connect($standby);
+		while (1)
+		{
+			mc_send($conn, 'get' . join('', map { " k$_" } 1 .. 200) . "\r\n");
+			while (1) { my $line = mc_line($conn) // POSIX::_exit(1); last if $line eq 'END' || $line =~ /^SERVER_ERROR/ }
+		}
+	}
+	$pid
+} 1 .. 3;
+wait_for('conflicts', sub {
+	$node->safe_psql('postgres', 'ALTER FOREIGN TABLE cache ADD COLUMN z int; ALTER FOREIGN TABLE cache DROP COLUMN z') for 1 .. 10;
+	return $standby->safe_psql('postgres', q{SELECT confl_lock >= 8 FROM pg_stat_database_conflicts WHERE datname = 'postgres'}) eq 't';
+});
+is($standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0'), $serving, '... and goes on, whatever replay cancels');
+is(scalar(grep { waitpid($_, POSIX::WNOHANG()) == 0 } @readers), 3, '... with its clients');
+kill KILL => @readers;
+waitpid $_, 0 for @readers;
 is(mc_ask($d, "set stand 0 0 1\r\nx\r\n"), 'SERVER_ERROR 25006 server is read-only', '... and refuses to write');
 is(mc_ask($d, "mg stand v\r\n") . mc_line($d), 'VA 2by', '... but not the meta protocol');
 $standby->promote;

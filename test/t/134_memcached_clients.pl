@@ -216,6 +216,21 @@ settings("SET kvfdw.memcached_client_timeout = '1h'");
 undef $giant;
 wait_for('memory to be given back', sub { memory() < 100_000 });
 
+# ---- who takes little, but always something ----
+settings("SET kvfdw.memcached_client_timeout = '2s'");
+my $steady = mc_connect($node);
+setsockopt $steady->{s}, SOL_SOCKET, SO_RCVBUF, 65536;
+mc_send($steady, "get large\r\n" x 10);
+for (1 .. 60)
+{
+	last if !sysread $steady->{s}, $steady->{in}, 10_000, length $steady->{in};
+	select undef, undef, undef, 0.1;
+}
+is(scalar(grep { (mc_line($steady) // '') eq 'VALUE large 0 1048576' && (mc_bytes($steady, 1048578) // '') eq "$large\r\n" && mc_line($steady) eq 'END' } 1 .. 10), 10,
+	'a client that takes little at a time gets all, though its socket has room for long only when much of it has gone');
+undef $steady;
+settings("SET kvfdw.memcached_client_timeout = '1h'");
+
 # ---- garbage ----
 my @garbage = ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n\r\n\r\n", "set\r\n", "set a b c d\r\n", "get " . 'k' x 300 . "\r\n", 'x' x 100_000, "\x00" x 5000,
 	"\x80" . "\xff" x 500, "\x80\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff" . "\x00" x 100, "set a 0 0 -1\r\n", "set a 0 0 99999999999\r\nx\r\n", "set a 0 0 3\r\nlonger\r\n",

@@ -219,6 +219,24 @@ $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault; ALTER SYSTEM SET d
 ok(eval { wait_for('the setting', sub { mc_ask($c, "flush_all 1000\r\n") eq 'SERVER_ERROR 25006 server is read-only' }) }, 'none is taken where nothing may be written');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
 wait_for('the setting', sub { set('a', 'x') eq 'STORED' });
+is(mc_ask($c, "flush_all 1\r\n"), 'OK', 'one whose role may not empty the table any more when it is due');
+$from = -s $node->logfile;
+sql('REVOKE TRUNCATE ON cache FROM web');
+wait_for('it to be tried', sub { slurp_file($node->logfile, $from) =~ /ERROR:  permission denied to empty any table/ });
+sql('GRANT TRUNCATE ON cache TO web');
+is(mc_ask($c, "flush_all 6\r\n"), 'OK', 'another one');
+is(set('b', 'x'), 'STORED', '... before which an item is stored');
+my $due = time + 5;
+while (time < $due) { last if !defined mc_get($c, 'b'); select undef, undef, undef, 0.1 }
+cmp_ok(time, '>=', $due, '... is over, and is not done when the role may again');
+wait_for('the other one', sub { keys_left() eq '' });
+is(set('a', 'x'), 'STORED', '... which is done');
+$from = -s $node->logfile;
+sql('REVOKE TRUNCATE ON cache FROM web');
+mc_send($c, "flush_all\r\n" x 1000);
+is(scalar(grep { mc_line($c) =~ /^SERVER_ERROR 42501/ } 1 .. 1000), 1000, 'a thousand that are refused');
+cmp_ok(scalar(() = slurp_file($node->logfile, $from) =~ /ERROR:  permission denied to empty/g), '<', 100, '... do not fill the log');
+sql('GRANT TRUNCATE ON cache TO web');
 is(mc_ask($c, "flush_all 1000\r\n") . mc_ask($c, "flush_all\r\n"), 'OKOK', 'flush_all without a delay');
 
 # ---- datagrams ----
