@@ -209,6 +209,17 @@ replace_by_copy();
 $node->start;
 is(same('t_full', 't_keys'), '', 'a copy of one that crashed has all of levels full and keys');
 is(answer($node, q{SELECT count(*) FROM t_none t LEFT JOIN heap h USING (k) WHERE h.v IS DISTINCT FROM t.v}), 0, 'and no wrong row at level none');
+
+# ---- prepared transactions ----
+
+$node->restart;
+$node->safe_psql('postgres', q{BEGIN; DELETE FROM t_full; DELETE FROM heap; PREPARE TRANSACTION 'stays'});
+my $from = -s $node->logfile;
+$node->stop;
+unlike(slurp_file($node->logfile, $from), qr/the server stops beside transactions/, 'a stop does not wait for prepared transactions');
+$node->start;
+$node->safe_psql('postgres', q{COMMIT PREPARED 'stays'});
+is(answer($node, 'SELECT count(*) FROM t_full'), 0, '... which are there afterwards');
 $node->stop;
 done_testing();
 

@@ -224,13 +224,10 @@ $from = -s $node->logfile;
 sql('REVOKE TRUNCATE ON cache FROM web');
 wait_for('it to be tried', sub { slurp_file($node->logfile, $from) =~ /ERROR:  permission denied to empty any table/ });
 sql('GRANT TRUNCATE ON cache TO web');
-is(mc_ask($c, "flush_all 6\r\n"), 'OK', 'another one');
-is(set('b', 'x'), 'STORED', '... before which an item is stored');
-my $due = time + 5;
-while (time < $due) { last if !defined mc_get($c, 'b'); select undef, undef, undef, 0.1 }
-cmp_ok(time, '>=', $due, '... is over, and is not done when the role may again');
-wait_for('the other one', sub { keys_left() eq '' });
-is(set('a', 'x'), 'STORED', '... which is done');
+is(set('b', 'x'), 'STORED', 'an item is stored');
+my $late = time + 6;		# longer than it rests between attempts
+while (time < $late) { select undef, undef, undef, 0.1 }
+is(scalar(mc_get($c, 'b')), 'x', '... which it does not take along when the role may again');
 $from = -s $node->logfile;
 sql('REVOKE TRUNCATE ON cache FROM web');
 mc_send($c, "flush_all\r\n" x 1000);

@@ -43,6 +43,7 @@
 #include "common/relpath.h"
 #include "storage/fd.h"
 
+#include "compat.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
@@ -204,6 +205,16 @@ has_image(const KvStoreKey *key)
 	return found;
 }
 
+KV_NORETURN static void
+raise_no_space(int code, const KvStoreKey *key, Oid tablespace)
+{
+	ereport(ERROR,
+			(errcode(code),
+			 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
+					tablespace, key->relid, key->dboid),
+			 errhint("If its link in \"pg_tblspc\" was forgotten put it back, and start the server again.")));
+}
+
 /*
  * Is it there?  ERROR if it is not mounted; if there is no such tablespace, unless it may have gone.  Redo goes on without
  * a store that it makes and drops again, with its tablespace, but not without one that a checkpoint has seen: its link was forgotten.
@@ -221,11 +232,7 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 	{
 		if (may_have_gone)
 			return false;
-		ereport(ERROR,
-				(errcode(has_image(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
-						tablespace, key->relid, key->dboid),
-				 errhint("If its link in \"pg_tblspc\" was forgotten put it back, and start the server again.")));
+		raise_no_space(has_image(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT, key, tablespace);
 	}
 	errno = err;
 	ereport(ERROR,
@@ -234,6 +241,15 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 			 errdetail("Tablespace %u has the values of kvfdw table %u of database %u.",
 					   tablespace, key->relid, key->dboid),
 			 errhint("Make sure that the file system of the tablespace is mounted.")));
+}
+
+void
+kv_space_require_linked(const KvStoreKey *key)
+{
+	KvWhere		where;
+
+	if (kv_table_file_peek(key, &where) && OidIsValid(where.tablespace) && !space_exists(where.tablespace))
+		raise_no_space(ERRCODE_IO_ERROR, key, where.tablespace);
 }
 
 void

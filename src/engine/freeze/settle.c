@@ -54,6 +54,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 
+#include "compat.h"
 #include "engine/base/attempt.h"
 #include "engine/base/crc.h"
 #include "engine/base/shared.h"
@@ -321,21 +322,31 @@ kv_settle_end_replay(uint64 horizon)
 
 /* ---- the end ---- */
 
-/* Give sessions that the same shutdown ends time to do so.  Prepared ones stay. */
+/* Is another process in a transaction?  Prepared ones are no process's. */
+static bool
+any_runs(void)
+{
+	for (int i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		const volatile PGPROC *proc = GetPGProcByNumber(i);
+
+		if (proc != MyProc && proc->pid != 0 && KV_LXID(proc) != InvalidLocalTransactionId)
+			return true;
+	}
+	return false;
+}
+
+/* Give sessions that the same shutdown ends time to do so. */
 static void
 wait_for_sessions(void)
 {
 	for (int i = 0; i < KV_STOP_PATIENCE; i++)
 	{
-		int			n;
-		VirtualTransactionId *running = GetCurrentVirtualXIDs(InvalidTransactionId, false,
-															  true, 0, &n);
-
-		pfree(running);
-		if (n == 0 && pg_atomic_read_u32(&kv_gate->logging) == 0)
-			break;
+		if (!any_runs() && pg_atomic_read_u32(&kv_gate->logging) == 0)
+			return;
 		pg_usleep(10000);
 	}
+	ereport(LOG, (errmsg("the server stops beside transactions that have not ended within %d s", KV_STOP_PATIENCE / 100)));
 }
 
 /*

@@ -164,6 +164,17 @@ kv_adopt_guard_upgrade(void)
 				 errhint("Call pg_upgrade with -o \"-c kvfdw.allow_upgrade=on\", and then kvfdw_upgrade, before the new server is started.")));
 }
 
+/* The WAL is about to be replayed into nothing, and then let go of. */
+void
+kv_adopt_guard_crash(void)
+{
+	if (access(KV_TOKEN_PATH, F_OK) == 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("directory \"kvfdw\" is empty, but the server that has crashed had one with data"),
+				 errhint("Make sure that its file system is mounted. To give up the data of all kvfdw tables remove the file \"%s\".", KV_TOKEN_PATH)));
+}
+
 /* ---- tables without data ---- */
 
 static uint32

@@ -166,7 +166,9 @@ kv_incarnation_startup(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
-				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away to start without its tables' data.")));
+				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away, and the file \"kvfdw.id\", to start without its tables' data.")));
+	else if (state != DB_SHUTDOWNED && !kv_control->follows)
+		kv_adopt_guard_crash();
 	if (control == NULL && !pg_strong_random(&kv_base->directory_id, sizeof(kv_base->directory_id)))
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),

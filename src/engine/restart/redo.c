@@ -526,6 +526,17 @@ sweep_chunks(void)
 }
 
 static void
+require_space(const KvStoreKey *key, const void *arg)
+{
+	KvStore    *store = kv_store_by_key(key);
+
+	/* what had not been committed goes, and its tablespace may have gone before */
+	if (store != NULL && (store->shape.creator == 0 ||
+						  kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) == KV_FATE_COMMITTED))
+		kv_space_require_linked(key);
+}
+
+static void
 redo_cleanup(void)
 {
 	KvBarrierStats stats = {0};
@@ -538,6 +549,13 @@ redo_cleanup(void)
 	old = MemoryContextSwitchTo(redo_context);
 	kv_incarnation_redo_done();
 	KV_STOP_POINT("redo_before_flush");
+
+	/*
+	 * After a crash redo has gone on where a tablespace was missing: the WAL might have dropped it.  As it has
+	 * not, its link was forgotten; so the server does not start, and nothing is let go of.
+	 */
+	if (!kv_control->follows)
+		(void) kv_visit_stores(require_space, NULL);
 
 	/* flush first: an image must not be newer than the minimum recovery point */
 	if (kv_control->follows)

@@ -39,6 +39,8 @@ extern void kv_adopt_gucs(void);	/* defines kvfdw.allow_upgrade */
  */
 extern bool kv_adopt(const KvControlFile *control, const ControlFileData *pg_control);
 extern void kv_adopt_guard_upgrade(void);	/* FATAL if pg_upgrade starts a server with tables */
+/* After a crash, where there is no directory: FATAL if there was one. */
+extern void kv_adopt_guard_crash(void);
 /* When the control file has been written: the data directory's note that it is its own. */
 extern void kv_adopt_keep_token(void);
 
