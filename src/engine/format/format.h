@@ -335,8 +335,10 @@ extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
  * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error.
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
-/* ERROR if there is no such tablespace, mounted or not, as the store's chunks are made in. */
-extern void kv_space_require_linked(const KvStoreKey *key);
+/* The tablespace that the store's chunks are made in, if there is no such one, be it mounted or not; else InvalidOid. */
+extern Oid	kv_space_forgotten(const KvStoreKey *key);
+/* The ERROR for that. */
+extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
 /* A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not exist. */
 extern void kv_space_require_named(const KvStoreKey *key, const char *path);
 /* The directory that a store with this id has in a tablespace, if that is valid; ERROR as kv_space_require. */

@@ -243,13 +243,19 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 			 errhint("Make sure that the file system of the tablespace is mounted.")));
 }
 
-void
-kv_space_require_linked(const KvStoreKey *key)
+Oid
+kv_space_forgotten(const KvStoreKey *key)
 {
 	KvWhere		where;
 
-	if (kv_table_file_peek(key, &where) && OidIsValid(where.tablespace) && !space_exists(where.tablespace))
-		raise_no_space(ERRCODE_IO_ERROR, key, where.tablespace);
+	return kv_table_file_peek(key, &where) && OidIsValid(where.tablespace) && !space_exists(where.tablespace) ?
+		where.tablespace : InvalidOid;
+}
+
+void
+kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace)
+{
+	raise_no_space(ERRCODE_IO_ERROR, key, tablespace);
 }
 
 void

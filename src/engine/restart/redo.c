@@ -528,12 +528,13 @@ sweep_chunks(void)
 static void
 require_space(const KvStoreKey *key, const void *arg)
 {
-	KvStore    *store = kv_store_by_key(key);
+	Oid			tablespace = kv_space_forgotten(key);
+	KvStore    *store = OidIsValid(tablespace) ? kv_store_by_key(key) : NULL;
 
 	/* what had not been committed goes, and its tablespace may have gone before */
 	if (store != NULL && (store->shape.creator == 0 ||
 						  kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) == KV_FATE_COMMITTED))
-		kv_space_require_linked(key);
+		kv_space_raise_forgotten(key, tablespace);
 }
 
 static void
