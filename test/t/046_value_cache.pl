@@ -143,8 +143,8 @@ sub forget_pages
 }
 SKIP:
 {
-	skip 'not a test build', 13 if !has_faults($node);
-	skip 'the file system has no direct I/O', 13 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
+	skip 'not a test build', 16 if !has_faults($node);
+	skip 'the file system has no direct I/O', 16 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
 	my $idle = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 1;';
 	my $value = 'SELECT length(v) FROM c WHERE k';
 	my $thousand = q{SELECT g, repeat('i', 1000) FROM generate_series(1, 400) g};
@@ -181,6 +181,19 @@ SKIP:
 	$node->reload;
 	go_on($node, 'space_counted');
 	like(answer($node, "$idle SET kvfdw.fault = 'value_read:1+:EIO'; $value = 390"), qr/could not (open|read) file.*Input\/output error/, 'a device that fails is an error as ever');
+
+	# of what moves, most was read by key lately
+	my $room = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 100;';
+	my $moves = q{SELECT moved_bytes > 1000000 FROM kvfdw_compact('c', sorted => true)};
+	my $rewrite = q{UPDATE c SET v = repeat('u', 1000) WHERE k % 4 = 0; SELECT kvfdw_freeze('c')};
+	answer($node, "$room SELECT count(v) FROM c WHERE k = ANY (ARRAY(SELECT generate_series(1, 2000)))");
+	answer($node, $rewrite);
+	forget_pages();
+	is(answer($node, "$room $moves"), 't', 'values move');
+	ok(wait_for('pages', sub { pages() > 300 }), '... and are in the page cache again, as they were read there by key');
+	answer($node, $rewrite);
+	forget_pages();
+	is(answer($node, "SET kvfdw.read_around = 64; SET kvfdw.test_idle = 0; $moves") . pages(), 't0', '... but not where no memory lies idle');
 }
 
 # ---- what reads by key besides SELECT ----

@@ -8,6 +8,8 @@
  * all of the piece to the page cache: that costs the device and the processor a few times what
  * one block costs, and saves as many reads as a piece has blocks.
  *
+ * Where a compaction moves values that were read so, it has what it has written read there at once.
+ *
  * Not of a table that is larger than all the memory: most pieces would be read for one value, and
  * for long each read would take as much longer.
  *
@@ -148,26 +150,66 @@ memory_is_idle(uint64 table_bytes)
 	return pg_atomic_read_u32(&around->idle) != 0;
 }
 
+/* A piece's place in the table, and what is there while it was read lately. */
+static pg_atomic_uint32 *
+place_of(uint32 cache_id, uint64 piece, TimestampTz now, uint32 *mark)
+{
+	uint64		hash = kv_hash_number(piece, cache_id);
+
+	*mark = ((uint32) (hash >> 32) & ~0xffu) | ((uint32) (now >> KV_ERA_BITS) & 0xff);
+	return &around->tags[(uint32) hash & (around->ntags - 1)];
+}
+
+static bool
+was_read(pg_atomic_uint32 *place, uint32 mark)
+{
+	uint32		had = pg_atomic_read_u32(place);
+
+	return had != 0 && (had & ~0xffu) == (mark & ~0xffu) && (uint8) (mark - had) < 2;
+}
+
 uint32
 kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes)
 {
 	uint32		size = around_kb * 1024;
-	uint32		era = GetCurrentStatementStartTimestamp() >> KV_ERA_BITS;
-	uint64		hash;
-	uint32		tag;
-	uint32		had;
+	uint32		mark;
 	pg_atomic_uint32 *place;
 
 	if (size == 0)
 		return 0;
-	hash = kv_hash_number(address / size, cache_id);
-	tag = (uint32) (hash >> 32) & ~0xffu;
-	place = &around->tags[(uint32) hash & (around->ntags - 1)];
-	had = pg_atomic_read_u32(place);
-	if (had != 0 && (had & ~0xffu) == tag && (uint8) (era - had) < 2)
+	place = place_of(cache_id, address / size, GetCurrentStatementStartTimestamp(), &mark);
+	if (was_read(place, mark) || !memory_is_idle(table_bytes))
 		return 0;
-	if (!memory_is_idle(table_bytes))
-		return 0;
-	pg_atomic_write_u32(place, tag | (era & 0xff));
+	pg_atomic_write_u32(place, mark);
 	return size;
+}
+
+bool
+kv_around_has(uint32 cache_id, KvAddress address)
+{
+	uint32		mark;
+	pg_atomic_uint32 *place;
+
+	if (around_kb == 0)
+		return false;
+	place = place_of(cache_id, address / (around_kb * 1024), GetCurrentTimestamp(), &mark);
+	return was_read(place, mark);
+}
+
+bool
+kv_around_moved(uint32 cache_id, KvAddress address, Size len, uint64 table_bytes)
+{
+	uint32		size = around_kb * 1024;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (size == 0 || !memory_is_idle(table_bytes))
+		return false;
+	for (uint64 piece = address / size; piece * size < address + len; piece++)
+	{
+		uint32		mark;
+		pg_atomic_uint32 *place = place_of(cache_id, piece, now, &mark);
+
+		pg_atomic_write_u32(place, mark);
+	}
+	return true;
 }

@@ -549,6 +549,10 @@ extern void kv_around_attach(void); /* … made, in the shmem startup hook */
  * for it, or not for a table with value files of so many bytes.
  */
 extern uint32 kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes);
+/* Was the piece that this is in read so lately? */
+extern bool kv_around_has(uint32 cache_id, KvAddress address);
+/* So many bytes that have moved are about to be read there: notes that.  False: not, for memory does not lie idle. */
+extern bool kv_around_moved(uint32 cache_id, KvAddress address, Size len, uint64 table_bytes);
 
 /* ---- recent.c; raises nothing.  Its lock is a last one, and readers take none ---- */
 extern void kv_recent_gucs(void);	/* defines its setting */

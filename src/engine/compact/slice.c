@@ -496,6 +496,40 @@ keep_cached(const KvSlice *slice, const KvMoving *value)
 		kv_block_replaced(slice->store->cache_id, value->from, value->len);
 }
 
+/* If most of what has moved was in the page cache, it is to be there in its new place as well. */
+static void
+keep_pages(const KvSlice *slice)
+{
+	uint64		moved = 0;
+	uint64		had = 0;
+
+	if (!kv_io_page_cache)
+		return;
+	for (int i = 0; i < slice->nvalues; i++)
+	{
+		const KvMoving *value = &slice->values[i];
+
+		if (!value->moved)
+			continue;
+		moved += value->len;
+		if (kv_around_has(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from)))
+			had += value->len;
+	}
+	if (2 * had <= moved)
+		return;
+	for (int i = 0; i < slice->nstretches; i++)
+	{
+		const KvStretchOut *stretch = &slice->stretches[i];
+		File		file;
+
+		if (!kv_around_moved(slice->store->cache_id, stretch->begin, stretch->len, kv_space_taken(slice->store)))
+			return;
+		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id, kv_file_of(stretch->begin));
+		if (file >= 0)
+			kv_io_want_pages(file, kv_offset_of(stretch->begin), stretch->len);
+	}
+}
+
 static void
 tell_moved(const KvSlice *slice, const KvMoving *value)
 {
@@ -534,6 +568,7 @@ kv_slice_write(KvSlice *slice)
 	read_values(slice);
 	write_values(slice);
 	note_moved(slice);
+	keep_pages(slice);
 	slice->nvalues = slice->nstretches = 0;
 	slice->image_used = slice->streamed = 0;
 	resetStringInfo(&slice->keys);

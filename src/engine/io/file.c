@@ -670,6 +670,15 @@ kv_io_forget_pages(File file, uint64 offset, uint64 len)
 		(void) posix_fadvise(fd, offset, len, POSIX_FADV_DONTNEED);
 }
 
+void
+kv_io_want_pages(File file, uint64 offset, uint64 len)
+{
+	int			fd;
+
+	if (kv_io_raw_desc(file, &fd))
+		(void) posix_fadvise(fd, offset, len, POSIX_FADV_WILLNEED);
+}
+
 bool
 kv_io_is_gone(File file)
 {

@@ -232,6 +232,8 @@ extern void kv_io_create_zeroed(const char *path, Size len, KvIoKind kind);
 extern bool kv_io_page_cache;
 /* Have the page cache forget what it has of this part of a file, if nobody is at it. */
 extern void kv_io_forget_pages(File file, uint64 offset, uint64 len);
+/* Have it read this part, without waiting for that. */
+extern void kv_io_want_pages(File file, uint64 offset, uint64 len);
 
 typedef struct KvIoRequest
 {
