@@ -177,7 +177,7 @@ same('after a power cut');
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	$node->restart;
 	my $opens = psql_writer($node, q{SET kvfdw.stop_points = 'recover_after_logs=wait'; SELECT count(*) FROM t}, 'opens');
-	ok(eval { wait_for('helpers', sub { (() = glob "$data/kvfdw/waiting.recover_after_logs.*") == 9 }) }, 'who opens it has eight helpers') or diag join ' ', glob "$data/kvfdw/waiting.*";
+	ok(eval { wait_for('helpers', sub { (() = glob "$data/kvfdw/waiting.recover_after_logs.*") >= 9 }) }, 'who opens it has eight helpers') or diag join ' ', glob "$data/kvfdw/waiting.*";
 	worker_stop_points($node, '');
 	is(go_on($node, 'recover_after_logs', $opens), query('SELECT count(*) FROM heap') . "\n", 'it is opened');
 	same('opened by many');
