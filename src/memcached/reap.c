@@ -37,8 +37,8 @@
 #define RETRY_MS	10			/* between attempts at a flush_all */
 #define TRY_US		50000		/* so long */
 #define FIRST_PAUSE_US	100000	/* after one that others were in the way of; then twice as long, … */
-#define NO_PRIVILEGE	"42501 "	/* an error of kv_mc_empty_tables */
 #define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* … up to this */
+#define NO_PRIVILEGE	"42501 "	/* so an error of kv_mc_empty_tables begins */
 #define MOST_SLEEP_MS 60000
 #define FIRST_REST_US	USECS_PER_SEC	/* after an ERROR; then twice as long, … */
 #define MOST_REST_US	(60 * USECS_PER_SEC)	/* … up to this */

@@ -799,7 +799,8 @@ deliver(KvMcTask **tasks, int from, int to, bool alone)
 		kv_mc_answer(conn, &task->request, &task->reply);
 		kv_mc_count_reply(&task->request, &task->reply);
 		conn->requests++;
-		kv_mc_wants_nothing(conn);
+		if (conn->wants > 0)
+			kv_mc_wants_nothing(conn);
 		if (task->request.close)
 			conn->closing = true;
 		if (i + 1 < to && tasks[i + 1]->conn == conn && was_done(tasks[i + 1], i + 1, alone))

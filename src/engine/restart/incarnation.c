@@ -62,7 +62,7 @@ resume(const KvControlFile *control, bool finished, uint64 next_xid)
 					 errmsg("kvfdw has been restarted %d times without settling its tables",
 							KV_MAX_INCARNATIONS),
 					 errdetail("Some table could not be recovered at any of them; the server log tells which."),
-					 errhint("Move the directory \"kvfdw\" away to start without its tables' data.")));
+					 errhint("Move the directory \"kvfdw\" away, and the file \"kvfdw.id\", to start without its tables' data.")));
 		dead = &kv_incarnations->dead[kv_incarnations->ndead++];
 		dead->number = kv_incarnations->current++;
 		dead->pad = 0;
