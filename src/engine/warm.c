@@ -8,8 +8,6 @@
  * the stores, a worker has those frames found again, reads the blocks, in the order of their
  * places, back to where they were, and removes the file.  If the server stops before, the next
  * note has that, too.
- * Blocks between two that were noted are read with them if they are few: mostly half of a
- * table or more was cached, and a device may count reads rather than bytes.
  * A place may have got other bytes since, as after a power loss: then the block is of no use,
  * and is lost when it is met.
  *
@@ -40,17 +38,12 @@
 #include "engine/life/life.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
-#include "engine/value/value.h"
 #include "engine/warm.h"
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
 #define KV_WARM_MAGIC	0x4b565741	/* "KVWA" */
 #define KV_WARM_VERSION	3
 #define KV_WARM_MOST	(16 * 1024 * 1024)	/* blocks, or frames, that are noted */
-
-#define KV_WARM_READ	(256 * 1024)
-#define KV_WARM_READS	16
-#define KV_WARM_GAP		(32 * 1024) /* of what was not asked for, in a read */
 
 /* With the number of a block: it was in the recent ring. */
 #define KV_WARM_RECENT	(UINT64CONST(1) << 63)
@@ -88,109 +81,6 @@ StaticAssertDecl(sizeof(KvWarmHead) == 32, "head of the warm file is 32 bytes on
 StaticAssertDecl(sizeof(KvWarmStore) == 32, "a store of the warm file is 32 bytes on disk");
 StaticAssertDecl(sizeof(KvWarmFrame) == 16, "a frame of the warm file is 16 bytes on disk");
 
-/* ---- reading blocks ---- */
-
-typedef struct KvWarming
-{
-	KvStore    *store;
-	char	   *memory;
-	char	   *buffer;			/* in it: KV_WARM_READS of KV_WARM_READ, aligned */
-	KvIoRequest reads[KV_WARM_READS];
-	KvAddress	places[KV_WARM_READS];
-	uint64		asked[KV_WARM_READS];	/* a bit for each block of it that is to be kept */
-	int			nreads;
-	bool		recent;			/* … in the recent ring */
-	uint64		kept;			/* blocks */
-} KvWarming;
-
-static void
-begin_warming(KvWarming *warming, KvStore *store)
-{
-	memset(warming, 0, sizeof(*warming));
-	warming->store = store;
-	warming->memory = palloc(KV_WARM_READS * KV_WARM_READ + KV_BLOCK);
-	warming->buffer = (char *) TYPEALIGN(KV_BLOCK, warming->memory);
-}
-
-/* Read what has been gathered, and keep it.  What cannot be read is passed by. */
-static void
-read_gathered(KvWarming *warming)
-{
-	const KvStore *store = warming->store;
-
-	CHECK_FOR_INTERRUPTS();
-	kv_value_trim();
-	for (int i = 0; i < warming->nreads; i++)
-		warming->reads[i].file = kv_value_file(&store->key, store->cache_id,
-											   kv_file_of(warming->places[i]), KV_IO_MISSING_OK);
-	kv_io_read_batch(warming->reads, warming->nreads, KV_IO_VALUE_READ, NULL, NULL);
-	for (int i = 0; i < warming->nreads; i++)
-	{
-		const KvIoRequest *read = &warming->reads[i];
-
-		for (int at = 0; at + KV_BLOCK <= read->result; at += KV_BLOCK)
-		{
-			if ((warming->asked[i] >> (at / KV_BLOCK) & 1) == 0)
-				continue;
-			if (warming->recent)
-				kv_recent_warm(store->cache_id, warming->places[i] + at, read->buffer + at);
-			else
-				kv_block_warm(store->cache_id, warming->places[i] + at, read->buffer + at);
-			warming->kept++;
-		}
-		kv_progress_add(read->len);
-	}
-	warming->nreads = 0;
-	KV_STOP_POINT("warm_read");
-}
-
-/* Can the last read go on up to an address, and so far behind it? */
-static bool
-reaches(const KvWarming *warming, KvAddress address, uint32 len)
-{
-	KvAddress	begin = warming->places[Max(warming->nreads, 1) - 1];
-	KvAddress	end = begin + warming->reads[Max(warming->nreads, 1) - 1].len;
-
-	return warming->nreads > 0 && address >= end && address - end <= KV_WARM_GAP &&
-		address + len - begin <= KV_WARM_READ && kv_same_file(kv_file_of(address), kv_file_of(begin));
-}
-
-/* Have whole blocks at an address read: a piece of the last read, or of another one. */
-static void
-gather(KvWarming *warming, KvAddress address, uint32 len)
-{
-	int			i;
-	uint32		from;
-
-	if (!reaches(warming, address, len))
-	{
-		if (warming->nreads == KV_WARM_READS)
-			read_gathered(warming);
-		i = warming->nreads++;
-		warming->places[i] = address;
-		warming->asked[i] = 0;
-		warming->reads[i] = (KvIoRequest)
-		{
-			.offset = kv_offset_of(address),
-			.buffer = warming->buffer + (Size) i * KV_WARM_READ
-		};
-	}
-	i = warming->nreads - 1;
-	from = address - warming->places[i];
-	warming->reads[i].len = from + len;
-	for (uint32 at = from; at < from + len; at += KV_BLOCK)
-		warming->asked[i] |= UINT64CONST(1) << (at / KV_BLOCK);
-}
-
-/* Returns how many blocks were kept. */
-static uint64
-end_warming(KvWarming *warming)
-{
-	read_gathered(warming);
-	pfree(warming->memory);
-	return warming->kept;
-}
-
 /* ---- a table ---- */
 
 /* What of a shard's chunks is in files, the newest chunk first; palloc'd.  Returns how many. */
@@ -220,9 +110,8 @@ written_parts(KvShard *shard, KvStretch **parts)
 
 /* Read all of the store that the cache has room for. */
 static void
-prewarm(KvWarming *warming, uint64 room)
+prewarm(KvStore *store, KvWarming *warming, uint64 room)
 {
-	KvStore    *store = warming->store;
 	uint64		asked = 0;
 
 	kv_each_shard(store, shardno)
@@ -237,12 +126,9 @@ prewarm(KvWarming *warming, uint64 room)
 
 			while (at < parts[i].end && asked < room)
 			{
-				uint64		blocks = Min((parts[i].end - at) / KV_BLOCK, KV_WARM_READ / KV_BLOCK);
-
-				blocks = Min(blocks, room - asked);
-				gather(warming, at, blocks * KV_BLOCK);
-				at += blocks * KV_BLOCK;
-				asked += blocks;
+				kv_warming_add(warming, at, false);
+				at += KV_BLOCK;
+				asked++;
 			}
 		}
 		pfree(parts);
@@ -256,7 +142,7 @@ kv_store_prewarm(KvStore *store)
 {
 	uint64		room = kv_block_room();
 	uint64		bytes = 0;
-	KvWarming	warming;
+	uint64		kept = 0;
 	KvProgress	outer;
 
 	kv_each_shard(store, shardno)
@@ -265,16 +151,17 @@ kv_store_prewarm(KvStore *store)
 					  "reading", Min(bytes, room * KV_BLOCK));
 	PG_TRY();
 	{
-		begin_warming(&warming, store);
-		prewarm(&warming, room);
-		read_gathered(&warming);
+		KvWarming  *warming = kv_warming_begin(&store->key, store->cache_id);
+
+		prewarm(store, warming, room);
+		kept = kv_warming_end(warming);
 	}
 	PG_FINALLY();
 	{
 		kv_progress_end(&outer);
 	}
 	PG_END_TRY();
-	return end_warming(&warming) * KV_BLOCK;
+	return kept * KV_BLOCK;
 }
 
 /* ---- pins of stores ---- */
@@ -616,12 +503,11 @@ read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 {
 	const uint64 *numbers = (const uint64 *) (entry + 1);
 	uint64		first = 0;
-	KvWarming	warming;
+	KvWarming  *warming = kv_warming_begin(&store->key, store->cache_id);
 
 	/* those in the recent ring first: they are not in the second tier */
 	while (first < entry->nblocks && (numbers[first] & KV_WARM_RECENT) == 0)
 		first++;
-	begin_warming(&warming, store);
 	for (uint64 n = 0; n < entry->nblocks; n++)
 	{
 		uint64		i = (first + n) % entry->nblocks;
@@ -631,12 +517,9 @@ read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 			continue;			/* it is off now */
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
 			break;
-		if (recent != warming.recent)
-			read_gathered(&warming);
-		warming.recent = recent;
-		gather(&warming, (numbers[i] & ~KV_WARM_RECENT) * KV_BLOCK, KV_BLOCK);
+		kv_warming_add(warming, (numbers[i] & ~KV_WARM_RECENT) * KV_BLOCK, recent);
 	}
-	(void) end_warming(&warming);
+	(void) kv_warming_end(warming);
 }
 
 static void

@@ -235,4 +235,39 @@ my $scan = hits_beside(sub { "MOVE $step FROM s;\n" }, 'BEGIN; DECLARE s CURSOR 
 cmp_ok($scan, '>=', 0.8 * $alone, "... beside a scan of ten times the cache: $scan");
 is(answer($node, $all_read), 't', '... that read all');
 cmp_ok(tier('value cache', '"left"'), '<', 1000, '... and left the cache alone');
+
+# ---- values that move ----
+
+# Four rows to a block, as many blocks as before, in no order; what a compaction puts in order lies elsewhere.
+$node->safe_psql('postgres', kv_table('m', 'k int, v text', 'k')
+	. "INSERT INTO m SELECT g, repeat(md5(g::text), 31) FROM generate_series(1, 4 * $hot) g ORDER BY md5(g::text); SELECT kvfdw_freeze('m')");
+my $of_m = "SELECT count(v) FROM m WHERE k = ANY (ARRAY(SELECT generate_series(1, 4 * $hot)))";
+my $kept = sub { reset_counts(); answer($node, $of_m); return answer($node, "SELECT round(cache_hits / (4.0 * $hot), 2) FROM kvfdw_stat_tables WHERE relid = 'm'::regclass") };
+$kept->() for 1 .. 5;
+my ($was, $used) = ($kept->(), tier('value cache', 'used / 4096'));
+my $compact = q{SELECT moved_bytes > 600000 FROM kvfdw_compact('m', sorted => true)};
+my $points = join(',', map { "$_=wait" } 'compact_written', 'freeze_done');
+my $session = has_faults($node) ? psql_writer($node, "SET kvfdw.stop_points = '$points';\n$compact", 'moves') : answer($node, $compact);
+if (has_faults($node))
+{
+	stopped($node, 'compact_written');
+	cmp_ok($kept->(), '>=', $was - 0.05, "nothing that is cached ($was) makes way for what a compaction moves, until it has");
+	go_on($node, 'compact_written');
+	stopped($node, 'freeze_done');
+	cmp_ok(tier('value cache', 'used / 4096'), '<', $used - $hot / 2, "then what it has emptied makes way, of $used blocks");
+	go_on($node, 'freeze_done');
+	is(outcome($session), "t\n", '... and it ends');
+}
+my $is = $kept->();
+cmp_ok($is, '>=', $was - 0.1, "... and what was cached is, in its new place: $is");
+
+# so it is with what nobody moves, for it is dead
+$node->safe_psql('postgres', q{DELETE FROM m; SELECT kvfdw_compact('m')});
+my $few = $hot / 2;
+my $once = "SELECT count(v) FROM o WHERE k = ANY (ARRAY(SELECT g * 4 FROM generate_series(1, $few) g))";
+answer($node, $once);
+reset_counts();
+answer($node, $once);
+$is = answer($node, "SELECT round(cache_hits / $few.0, 2) FROM kvfdw_stat_tables WHERE relid = 'o'::regclass");
+cmp_ok($is, '>=', 0.8, "what is read once has the room of the dead: $is");
 done_testing();

@@ -15,10 +15,11 @@
  *		                 └──not read──▸ gone, its tag among the set's ghosts
  *		new block with its tag among the ghosts, or in place of one that was here ──▸ clock
  *
- * A block whose set is full goes to a way of the neighbouring set that was never used, if there is one;
+ * A block whose set is full goes to a way of the neighbouring set that has no block, if there is one;
  * the set has a mark then, and is not the only one that is looked at.
  *
- * Blocks that are mostly one value are cold as soon as it is replaced.
+ * Blocks that are mostly one value are cold as soon as it is replaced, and those of a chunk that no entry
+ * names any more are taken out: else the values that a compaction has moved would be here twice.
  *
  * So what is read once drives out nothing but its like, and what comes again soon stays.
  * A process that reads one block several times in a row, for values that lie next to each
@@ -53,9 +54,9 @@ static int	value_cache_mb;
 
 typedef struct KvBlockEntry
 {
-	pg_atomic_uint64 sequence;	/* odd: being replaced; 0: never used */
+	pg_atomic_uint64 sequence;	/* odd: being replaced */
 	uint64		place;			/* value file and block */
-	uint32		cache_id;		/* of the store */
+	uint32		cache_id;		/* of the store; 0: it has no block */
 	pg_atomic_uint32 heat;
 } KvBlockEntry;
 
@@ -334,37 +335,48 @@ probation_way(KvBlockSet *set)
 }
 
 static int
-unused_way(const KvBlockSet *set)
+free_way(const KvBlockSet *set)
 {
 	for (int way = 0; way < KV_BLOCK_WAYS; way++)
 	{
-		if (pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &set->entries[way].sequence)) == 0)
+		if (set->entries[way].cache_id == 0)
 			return way;
 	}
 	return KV_NO_WAY;
 }
 
-/* Where a new block of a set goes, if it is wanted into the clock at once; KV_NO_WAY: nowhere. */
+/* How much a new block is worth. */
+typedef enum KvWorth
+{
+	KV_NEW,						/* it is on probation, unless its tag is known */
+	KV_WANTED,					/* it goes into the clock at once */
+	KV_BESIDE					/* likewise, if nothing makes way for it */
+} KvWorth;
+
+/* Where a new block of a set goes; KV_NO_WAY: nowhere. */
 static int
-choose_way(uint64 *setno, uint16 tag, bool wanted)
+choose_way(uint64 *setno, uint16 tag, KvWorth worth)
 {
 	KvBlockSet *set = &sets[*setno];
-	int			way = unused_way(set);
+	int			way = free_way(set);
 
 	if (way != KV_NO_WAY)
 		return way;
-	way = unused_way(&sets[neighbour_of(*setno)]);
+	way = free_way(&sets[neighbour_of(*setno)]);
 	if (way != KV_NO_WAY)
 	{
 		set->spilled = true;
 		*setno = neighbour_of(*setno);
 		return way;
 	}
-	return was_ghost(set, tag) || wanted ? clock_way(set) : probation_way(set);
+	if (worth == KV_BESIDE)
+		return KV_NO_WAY;
+	return was_ghost(set, tag) || worth == KV_WANTED ? clock_way(set) : probation_way(set);
 }
 
-static void
-keep_block(uint32 cache_id, uint64 place, const char *block, bool wanted)
+/* Is it here then?  Not if others were quicker, either. */
+static bool
+keep_block(uint32 cache_id, uint64 place, const char *block, KvWorth worth)
 {
 	uint64		hash = hash_of(cache_id, place);
 	uint64		setno = set_of_hash(hash);
@@ -374,22 +386,23 @@ keep_block(uint32 cache_id, uint64 place, const char *block, bool wanted)
 
 	(void) is_another(cache_id, place);
 	if (holds(cache_id, place))
-		return;
-	way = choose_way(&setno, tag_of(hash), wanted);
+		return true;
+	way = choose_way(&setno, tag_of(hash), worth);
 	if (way == KV_NO_WAY)
-		return;
+		return false;
 	entry = &sets[setno].entries[way];
 	sequence = pg_atomic_read_u64(&entry->sequence);
 	if (sequence % 2 != 0 ||
 		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
-		return;
+		return false;
 	pg_write_barrier();
 	entry->place = place;
 	entry->cache_id = cache_id;
 	memcpy(block_at(setno, way), block, KV_BLOCK);
-	pg_atomic_write_u32(&entry->heat, wanted ? 1 : 0);	/* the next one is not to take its place at once */
+	pg_atomic_write_u32(&entry->heat, worth == KV_NEW ? 0 : 1);	/* the next one is not to take its place at once */
 	pg_write_barrier();
 	pg_atomic_write_u64(&entry->sequence, sequence + 2);
+	return true;
 }
 
 /* Are all of them here, at this moment? */
@@ -452,7 +465,20 @@ kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *bloc
 	if (!touched_by(location, len, &touched))
 		return;
 	for (int i = 0; i < touched.n; i++)
-		keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK, replaces);
+		(void) keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK, replaces ? KV_WANTED : KV_NEW);
+}
+
+bool
+kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len, const char *blocks)
+{
+	KvTouched	touched;
+	bool		all = true;
+
+	if (!touched_by(location, len, &touched))
+		return true;
+	for (int i = 0; i < touched.n; i++)
+		all &= keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK, KV_BESIDE);
+	return all;
 }
 
 void
@@ -483,7 +509,7 @@ void
 kv_block_warm(uint32 cache_id, KvAddress address, const char *block)
 {
 	if (set_count() > 0)
-		keep_block(cache_id, address / KV_BLOCK, block, true);
+		(void) keep_block(cache_id, address / KV_BLOCK, block, KV_WANTED);
 }
 
 uint64
@@ -547,6 +573,15 @@ kv_block_lose(uint32 cache_id, KvLocation location, uint32 len)
 		if (lose_block(cache_id, touched.first + i))
 			(void) lose_block(cache_id, touched.first + i);
 	}
+}
+
+void
+kv_block_forget(uint32 cache_id, KvAddress address, uint64 len)
+{
+	if (set_count() == 0)
+		return;
+	for (uint64 place = address / KV_BLOCK; place < (address + len + KV_BLOCK - 1) / KV_BLOCK; place++)
+		(void) lose_block(cache_id, place);
 }
 
 /* How many blocks have come since the start, and are here. */

@@ -522,6 +522,11 @@ extern void kv_block_load(uint32 cache_id, KvLocation location, uint32 len);
  */
 extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
 						  const char *blocks, bool replaces);
+/*
+ * Likewise of a value that was here as well, elsewhere, and is asked for there as yet: nothing makes way for it.  False:
+ * some of its blocks found no room.
+ */
+extern bool kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len, const char *blocks);
 /* Another value has replaced this one: blocks that have little else may go next. */
 extern void kv_block_replaced(uint32 cache_id, KvLocation location, uint32 len);
 /* Are all blocks of a value here, at this moment? */
@@ -535,6 +540,8 @@ extern uint64 kv_block_room(void);
 extern void kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
 /* What was read is not what the files have. */
 extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
+/* Nothing that lies there is asked for any more: its blocks make room. */
+extern void kv_block_forget(uint32 cache_id, KvAddress address, uint64 len);
 /* Counts of blocks, and what there is; all 0 if there is no value cache. */
 extern void kv_block_stats(KvTierRow *row);
 extern void kv_block_stats_reset(void);
@@ -596,6 +603,17 @@ extern void kv_recent_wrong(void);	/* what was read is not the value */
 /* As of the value cache, in frames. */
 extern void kv_recent_stats(KvTierRow *row);
 extern void kv_recent_stats_reset(void);
+
+/* ---- warming.c: reads blocks before anybody asks for them; best in the order of their places ---- */
+typedef struct KvWarming KvWarming;
+
+extern KvWarming *kv_warming_begin(const KvStoreKey *key, uint32 cache_id); /* palloc'd, and keeps the key */
+/*
+ * Have the block at an address in the value cache or, if recent, in the recent ring.  Nothing is read where there is no
+ * file.  Serves interrupts, and tells kv_progress what was read.
+ */
+extern void kv_warming_add(KvWarming *warming, KvAddress address, bool recent);
+extern uint64 kv_warming_end(KvWarming *warming);	/* … all that was asked for; returns how many blocks were kept */
 
 /* ---- tier.c; raises nothing.  Its lock is a last one, and readers take none ---- */
 extern void kv_tier_gucs(void); /* defines its settings */

@@ -5,6 +5,7 @@
  *	walk.c		which entries survive, in the order of keys; counting what is live
  *	victims.c	which chunks are to be emptied
  *	slice.c		so many of them as fit into memory: read by place, written by key
+ *	keep.c		what readers have in memory of them they have in the new places, too
  *	output.c	the chunks that they are written to
  *	pace.c		rests
  *	pass.c		one compaction of one shard
@@ -142,6 +143,22 @@ typedef struct KvStretchOut
 	Size		len;
 } KvStretchOut;
 
+static inline KvLocation
+kv_new_location(const KvMoving *value)
+{
+	return KV_LOCATION_MAKE(KV_LOCATION_FORM(value->from), value->to);
+}
+
+/* Blocks of the output that are to be in the value cache, and are not (keep.c). */
+typedef struct KvKept
+{
+	KvAddress  *blocks;			/* palloc'd; in no order */
+	uint64		n;
+	uint64		room;
+	uint64		seen;			/* how many there were */
+	KvAddress	last;			/* of these */
+} KvKept;
+
 typedef struct KvSlice
 {
 	KvStore    *store;
@@ -167,6 +184,7 @@ typedef struct KvSlice
 	int			stretches_room;
 	KvStretchOut *stretches;
 	uint64		streamed;		/* bytes of those that are not in the image */
+	KvKept		kept;			/* of all slices */
 } KvSlice;
 
 /* It is empty, and may have about so much memory; store, shard, output and victims are set. */
@@ -177,6 +195,11 @@ extern int	kv_slice_victim(const KvSlice *slice, KvLocation location);	/* or -1 
 extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
 /* Move its values, and begin it anew.  Serves interrupts. */
 extern void kv_slice_write(KvSlice *slice);
+
+/* ---- keep.c ---- */
+extern void kv_keep_value(KvSlice *slice, const KvMoving *value);	/* one that has been moved; its image is there still */
+extern void kv_keep_pages(const KvSlice *slice);	/* … and all of a slice have */
+extern void kv_keep_rest(KvSlice *slice);	/* entries name the new places.  Serves interrupts */
 
 /* ---- walk.c ---- */
 

@@ -70,7 +70,8 @@ const char *const kv_pass_phase_names[] = {
 	[KV_PASS_NONE] = NULL,
 	[KV_PASS_CHOOSE] = "choosing",
 	[KV_PASS_MOVE] = "moving",
-	[KV_PASS_SWITCH] = "switching"
+	[KV_PASS_SWITCH] = "switching",
+	[KV_PASS_KEEP] = "caching"
 };
 
 void
@@ -472,6 +473,8 @@ run_pass(KvPass *pass, KvPassResult *result)
 			kv_pace_freeze(&pass->pace, pass->store, pass->shardno, &pass->moves);
 			look_back(pass, result);
 			pass->held = pass->moves.held;
+			set_phase(pass, KV_PASS_KEEP);
+			kv_keep_rest(&pass->slice);
 		}
 	}
 	result->gave_up = pass->gave_up;

@@ -159,12 +159,6 @@ key_of(const KvSlice *slice, const KvMoving *value)
 	return key;
 }
 
-static KvLocation
-new_location(const KvMoving *value)
-{
-	return KV_LOCATION_MAKE(KV_LOCATION_FORM(value->from), value->to);
-}
-
 /* A value stays where it is: say so once for each chunk, if anybody needs it. */
 static void
 leave(KvSlice *slice, const KvMoving *value, const char *problem)
@@ -196,7 +190,7 @@ reseal(KvMoving *value, uint32 crc)
 {
 	if (kv_value_crc_finish(crc, value->from, value->len) != value->crc)
 		return false;
-	value->crc = kv_value_crc_finish(crc, new_location(value), value->len);
+	value->crc = kv_value_crc_finish(crc, kv_new_location(value), value->len);
 	value->moved = true;
 	return true;
 }
@@ -479,57 +473,6 @@ write_values(KvSlice *slice)
 		write_image(slice, &slice->stretches[next++]);
 }
 
-/* What the value cache has, or was read in the recent ring, is cached under its new place as well. */
-static void
-keep_cached(const KvSlice *slice, const KvMoving *value)
-{
-	KvLocation	to = new_location(value);
-	uint64		first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
-	bool		cached;
-
-	if (value->at == NULL)
-		return;
-	cached = kv_block_has(slice->store->cache_id, value->from, value->len);
-	if (cached || kv_recent_heat(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from), value->len) != KV_COLD)
-		kv_block_keep(slice->store->cache_id, to, value->len, value->at - (value->to - first), cached);
-	if (cached)
-		kv_block_replaced(slice->store->cache_id, value->from, value->len);
-}
-
-/* If most of what has moved was in the page cache, it is to be there in its new place as well. */
-static void
-keep_pages(const KvSlice *slice)
-{
-	uint64		moved = 0;
-	uint64		had = 0;
-
-	if (!kv_io_page_cache)
-		return;
-	for (int i = 0; i < slice->nvalues; i++)
-	{
-		const KvMoving *value = &slice->values[i];
-
-		if (!value->moved)
-			continue;
-		moved += value->len;
-		if (kv_around_has(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from)))
-			had += value->len;
-	}
-	if (2 * had <= moved)
-		return;
-	for (int i = 0; i < slice->nstretches; i++)
-	{
-		const KvStretchOut *stretch = &slice->stretches[i];
-		File		file;
-
-		if (!kv_around_moved(slice->store->cache_id, stretch->begin, stretch->len, kv_space_taken(slice->store)))
-			return;
-		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id, kv_file_of(stretch->begin));
-		if (file >= 0)
-			kv_io_want_pages(file, kv_offset_of(stretch->begin), stretch->len);
-	}
-}
-
 static void
 tell_moved(const KvSlice *slice, const KvMoving *value)
 {
@@ -550,13 +493,13 @@ note_moved(KvSlice *slice)
 		if (!value->moved)
 			continue;
 		version.xid = value->from;
-		version.location = new_location(value);
+		version.location = kv_new_location(value);
 		version.len = value->len;
 		version.crc = value->crc;
 		version.kind = value->kind;
 		version.fate = KV_FATE_COMMITTED;
 		kv_run_append(slice->relocations, key.data, key.len, &version);
-		keep_cached(slice, value);
+		kv_keep_value(slice, value);
 		tell_moved(slice, value);
 		slice->moved += value->len;
 	}
@@ -568,7 +511,7 @@ kv_slice_write(KvSlice *slice)
 	read_values(slice);
 	write_values(slice);
 	note_moved(slice);
-	keep_pages(slice);
+	kv_keep_pages(slice);
 	slice->nvalues = slice->nstretches = 0;
 	slice->image_used = slice->streamed = 0;
 	resetStringInfo(&slice->keys);

@@ -38,6 +38,7 @@
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/freeze/freeze.h"
@@ -360,6 +361,17 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 		kv_moves_describe(merge->moves, merge->counts, manifest);
 }
 
+/* What has left the list is of no use to the value cache. */
+static void
+forget_blocks(const KvStore *store, const KvCounts *counts)
+{
+	for (int i = 0; i < counts->n; i++)
+	{
+		if (counts->chunks[i].unnamed > 0)
+			kv_block_forget(store->cache_id, counts->chunks[i].place, counts->chunks[i].unnamed);
+	}
+}
+
 /* Swap the shard over to what the merge has made.  Step 4 and 5. */
 static void
 publish(KvMerge *merge, const KvShard *before)
@@ -404,6 +416,8 @@ publish(KvMerge *merge, const KvShard *before)
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
 	kv_delta_free(&freed);
+	if (merge->counts)
+		forget_blocks(store, merge->counts);
 
 	for (uint32 log = before->files.first_log; log <= before->sealed_log; log++)
 		kv_file_release(store, merge->shardno, KV_FILE_LOG, log);

@@ -88,7 +88,8 @@ typedef enum KvPassPhase
 	KV_PASS_NONE,
 	KV_PASS_CHOOSE,
 	KV_PASS_MOVE,
-	KV_PASS_SWITCH
+	KV_PASS_SWITCH,
+	KV_PASS_KEEP
 } KvPassPhase;
 
 #define KV_NOT_IN_MAP	PG_UINT32_MAX	/* bounds_since: the map has it not yet, or not any more */
@@ -689,6 +690,7 @@ typedef struct KvChunkCount
 	uint64		dead_since;		/* KvShardChunk.dead_since when counting began */
 	bool		doubtful;		/* some of it may be dead soon */
 	bool		leaves;			/* the list */
+	uint64		unnamed;		/* … and so many bytes are no other shard's either */
 } KvChunkCount;
 
 typedef struct KvCounts

@@ -1,0 +1,127 @@
+/*
+ * warming.c
+ *		Blocks are read into the value cache, or the recent ring, before anybody asks for them.
+ *
+ * They are named one by one, and read many at once.  Blocks between two that were named are read with
+ * them if they are few: mostly half of a table or more is named, and a device may count reads rather
+ * than bytes.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "engine/base/progress.h"
+#include "engine/cache/cache.h"
+#include "engine/io/io.h"
+#include "engine/value/value.h"
+
+#define KV_WARM_READ	(256 * 1024)
+#define KV_WARM_READS	16
+#define KV_WARM_GAP		(32 * 1024) /* of what was not asked for, in a read */
+
+struct KvWarming
+{
+	const KvStoreKey *key;
+	uint32		cache_id;
+	char	   *buffer;			/* KV_WARM_READS of KV_WARM_READ, aligned, in … */
+	char	   *memory;			/* … this */
+	KvIoRequest reads[KV_WARM_READS];
+	KvAddress	places[KV_WARM_READS];
+	uint64		asked[KV_WARM_READS];	/* a bit for each block of it that is to be kept */
+	int			nreads;
+	bool		recent;			/* … in the recent ring */
+	uint64		kept;			/* blocks */
+};
+
+StaticAssertDecl(KV_WARM_READ / KV_BLOCK <= 64, "a bit for each block of a read");
+
+KvWarming *
+kv_warming_begin(const KvStoreKey *key, uint32 cache_id)
+{
+	KvWarming  *warming = palloc0(sizeof(KvWarming));
+
+	warming->key = key;
+	warming->cache_id = cache_id;
+	warming->memory = palloc(KV_WARM_READS * KV_WARM_READ + KV_BLOCK);
+	warming->buffer = (char *) TYPEALIGN(KV_BLOCK, warming->memory);
+	return warming;
+}
+
+/* Read what has been gathered, and keep it.  What cannot be read is passed by. */
+static void
+read_gathered(KvWarming *warming)
+{
+	CHECK_FOR_INTERRUPTS();
+	kv_value_trim();
+	for (int i = 0; i < warming->nreads; i++)
+		warming->reads[i].file = kv_value_file(warming->key, warming->cache_id,
+											   kv_file_of(warming->places[i]), KV_IO_MISSING_OK);
+	kv_io_read_batch(warming->reads, warming->nreads, KV_IO_VALUE_READ, NULL, NULL);
+	for (int i = 0; i < warming->nreads; i++)
+	{
+		const KvIoRequest *read = &warming->reads[i];
+
+		for (int at = 0; at + KV_BLOCK <= read->result; at += KV_BLOCK)
+		{
+			if ((warming->asked[i] >> (at / KV_BLOCK) & 1) == 0)
+				continue;
+			if (warming->recent)
+				kv_recent_warm(warming->cache_id, warming->places[i] + at, read->buffer + at);
+			else
+				kv_block_warm(warming->cache_id, warming->places[i] + at, read->buffer + at);
+			warming->kept++;
+		}
+		kv_progress_add(read->len);
+	}
+	warming->nreads = 0;
+	KV_STOP_POINT("warm_read");
+}
+
+/* Can the last read go on up to a block? */
+static bool
+reaches(const KvWarming *warming, KvAddress address)
+{
+	KvAddress	begin = warming->places[Max(warming->nreads, 1) - 1];
+	KvAddress	end = begin + warming->reads[Max(warming->nreads, 1) - 1].len;
+
+	return warming->nreads > 0 && address >= end && address - end <= KV_WARM_GAP &&
+		address + KV_BLOCK - begin <= KV_WARM_READ && kv_same_file(kv_file_of(address), kv_file_of(begin));
+}
+
+void
+kv_warming_add(KvWarming *warming, KvAddress address, bool recent)
+{
+	int			i;
+
+	if (recent != warming->recent)
+		read_gathered(warming);
+	warming->recent = recent;
+	if (!reaches(warming, address))
+	{
+		if (warming->nreads == KV_WARM_READS)
+			read_gathered(warming);
+		i = warming->nreads++;
+		warming->places[i] = address;
+		warming->asked[i] = 0;
+		warming->reads[i] = (KvIoRequest)
+		{
+			.offset = kv_offset_of(address),
+			.buffer = warming->buffer + (Size) i * KV_WARM_READ
+		};
+	}
+	i = warming->nreads - 1;
+	warming->reads[i].len = address - warming->places[i] + KV_BLOCK;
+	warming->asked[i] |= UINT64CONST(1) << (address - warming->places[i]) / KV_BLOCK;
+}
+
+uint64
+kv_warming_end(KvWarming *warming)
+{
+	uint64		kept;
+
+	read_gathered(warming);
+	kept = warming->kept;
+	pfree(warming->memory);
+	pfree(warming);
+	return kept;
+}

@@ -1,0 +1,141 @@
+/*
+ * keep.c
+ *		What readers have in memory of values that are moved they have in the new places, too.
+ *
+ *	value cache		As long as the pass runs entries name the old places, and readers find the values
+ *					there.  So what is cached is cached in its new place as well where there is
+ *					room, and nothing makes way for it; the rest is noted.  When entries name the
+ *					new places the blocks of the old ones have made room (freeze/), and what was
+ *					noted is read.
+ *	recent ring		What was read there is as good as read in its new place.
+ *	page cache		If most of what a slice has moved was there, all of it is to be there.
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "utils/memutils.h"
+
+#include "engine/base/progress.h"
+#include "engine/base/types.h"
+#include "engine/cache/cache.h"
+#include "engine/compact/internal.h"
+#include "engine/io/io.h"
+#include "engine/shard/space.h"
+#include "engine/value/value.h"
+
+#define KV_KEEP_LOOK	1024	/* interrupts are served after so many blocks */
+
+/* Note a block that is to be read; where there are more than the cache can have, some by chance. */
+static void
+note(KvKept *kept, KvAddress block)
+{
+	uint64		i = kept->n;
+
+	if (kept->last == block)
+		return;
+	kept->last = block;
+	kept->seen++;
+	if (kept->n == kept->room)
+	{
+		if (kept->room < kv_block_room())
+		{
+			kept->room = Min(Max(kept->room * 2, 1024), kv_block_room());
+			kept->blocks = kept->blocks == NULL ? palloc(kept->room * sizeof(KvAddress)) :
+				repalloc_huge(kept->blocks, kept->room * sizeof(KvAddress));
+		}
+		else
+		{
+			i = pg_prng_uint64_range(&pg_global_prng_state, 0, kept->seen - 1);
+			if (i >= kept->n)
+				return;
+		}
+	}
+	kept->blocks[i] = block;
+	kept->n = Max(kept->n, i + 1);
+}
+
+void
+kv_keep_value(KvSlice *slice, const KvMoving *value)
+{
+	uint32		cache_id = slice->store->cache_id;
+	KvLocation	to = kv_new_location(value);
+	KvAddress	first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
+	const char *blocks;
+
+	if (value->at == NULL)
+		return;
+	blocks = value->at - (value->to - first);
+	if (kv_block_has(cache_id, value->from, value->len))
+	{
+		if (kv_block_keep_beside(cache_id, to, value->len, blocks))
+			return;
+		for (KvAddress block = first; block < value->to + value->len; block += KV_BLOCK)
+			note(&slice->kept, block);
+	}
+	else if (kv_recent_heat(cache_id, KV_LOCATION_ADDRESS(value->from), value->len) != KV_COLD)
+		kv_block_keep(cache_id, to, value->len, blocks, false);
+}
+
+void
+kv_keep_pages(const KvSlice *slice)
+{
+	uint64		moved = 0;
+	uint64		had = 0;
+
+	if (!kv_io_page_cache)
+		return;
+	for (int i = 0; i < slice->nvalues; i++)
+	{
+		const KvMoving *value = &slice->values[i];
+
+		if (!value->moved)
+			continue;
+		moved += value->len;
+		if (kv_around_has(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from)))
+			had += value->len;
+	}
+	if (2 * had <= moved)
+		return;
+	for (int i = 0; i < slice->nstretches; i++)
+	{
+		const KvStretchOut *stretch = &slice->stretches[i];
+		File		file;
+
+		if (!kv_around_moved(slice->store->cache_id, stretch->begin, stretch->len, kv_space_taken(slice->store)))
+			return;
+		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id, kv_file_of(stretch->begin));
+		if (file >= 0)
+			kv_io_want_pages(file, kv_offset_of(stretch->begin), stretch->len);
+	}
+}
+
+static int
+compare_addresses(const void *a, const void *b)
+{
+	KvAddress	left = *(const KvAddress *) a;
+	KvAddress	right = *(const KvAddress *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+void
+kv_keep_rest(KvSlice *slice)
+{
+	KvKept	   *kept = &slice->kept;
+	KvWarming  *warming;
+
+	if (kept->n == 0)
+		return;
+	qsort(kept->blocks, kept->n, sizeof(KvAddress), compare_addresses);
+	kv_progress_done(0);
+	kv_progress_total(kept->n * KV_BLOCK);
+	warming = kv_warming_begin(&slice->store->key, slice->store->cache_id);
+	for (uint64 i = 0; i < kept->n; i++)
+	{
+		if (i % KV_KEEP_LOOK == 0)
+			kv_pass_interrupts(slice->store);
+		kv_warming_add(warming, kept->blocks[i], false);
+		kv_pace(slice->pace, KV_BLOCK);
+	}
+	(void) kv_warming_end(warming);
+}
