@@ -824,13 +824,17 @@ consume(KvMcTask **tasks, int ntasks)
 			conn->needed = 0;
 			kv_mc_consume(conn, task->at);
 			kv_mc_set_working(conn, true);
-			if (conn->passed_over)
-				kv_mc_first_in_line(conn);
 		}
 		else if (i < conn->cut && (i + 1 == ntasks || tasks[i + 1]->conn != conn))
 			kv_mc_consume(conn, conn->parsed);
 		if (i < conn->cut)
 			conn->parked_since = kv_mc_is_parked(conn) ? conn->parked_since : 0;
+	}
+	/* backwards, so that they keep their order: else those in the middle would never come first */
+	for (int i = ntasks - 1; i >= 0; i--)
+	{
+		if (i == tasks[i]->conn->cut && tasks[i]->conn->passed_over)
+			kv_mc_first_in_line(tasks[i]->conn);
 	}
 }
 

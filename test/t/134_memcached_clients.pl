@@ -228,6 +228,53 @@ for (1 .. 60)
 is(scalar(grep { (mc_line($steady) // '') eq 'VALUE large 0 1048576' && (mc_bytes($steady, 1048578) // '') eq "$large\r\n" && mc_line($steady) eq 'END' } 1 .. 20), 20,
 	'a client that takes little at a time gets all, though its socket has room for long only when much of it has gone');
 undef $steady;
+
+# ---- who waits for room that others take again and again ----
+
+settings("SET kvfdw.memcached_client_timeout = '10s'");
+# Six clients that have always asked for more than they have got.  Slow ones take some bytes now and then.
+sub busy_clients
+{
+	my ($slow) = @_;
+	my @busy = map { mc_connect($node) } 1 .. 6;
+	for my $conn (@busy)
+	{
+		setsockopt $conn->{s}, SOL_SOCKET, SO_RCVBUF, 65536 if $slow;
+		@$conn{ 'slow', 'asked', 'taken' } = ($slow, 10, 0);
+		mc_send($conn, "get large\r\n" x 10);
+	}
+	return @busy;
+}
+sub all_take
+{
+	my %busy = map { fileno $_->{s} => $_ } @_;
+	for my $socket (IO::Select->new(map { $_->{s} } @_)->can_read(0.05))
+	{
+		my $conn = $busy{ fileno $socket };
+		sysread $socket, my $taken, $conn->{slow} ? 30_000 + int rand 60_000 : 200_000 or next;
+		$conn->{taken} += length $taken;
+		for (; $conn->{asked} * 1_048_612 < $conn->{taken} + 10_000_000; $conn->{asked}++) { mc_send($conn, "get large\r\n"); }
+	}
+	select undef, undef, undef, 0.01 if $_[0]{slow};
+	return;
+}
+my @busy = busy_clients(0);
+my $since = time;
+all_take(@busy) while time - $since < 2;
+my @taken = sort { $a <=> $b } map { $_->{taken} } @busy;
+cmp_ok($taken[0], '>', $taken[-1] / 4, "clients for all of whom a turn has no room come to theirs alike (@taken)");
+
+# nearly all of the memory
+$node->safe_psql('postgres', "INSERT INTO cache SELECT 'giant', 0, NULL, convert_to(repeat('g', 4100000), 'UTF8')");
+@busy = busy_clients(1);
+all_take(@busy) for 1 .. 50;
+$giant = mc_connect($node);
+mc_send($giant, "get giant\r\n");
+$since = time;
+all_take(@busy) until mc_answered($giant) || time - $since > 15;
+ok(mc_answered($giant), 'a value that needs the room gets it though others take theirs all the time: they leave it to who has waited for a tenth of the time');
+undef $giant;
+@busy = ();
 settings("SET kvfdw.memcached_client_timeout = '1h'");
 
 # ---- garbage ----
