@@ -416,12 +416,12 @@ typedef struct KvMcTable
 
 	/* this transaction */
 	KvMcTableState state;
-	bool		to_write;		/* turn.c: some request may write to it */
+	bool		to_write;		/* keys.c: some request may write to it */
 	KvTable    *table;
 	KvStore    *store;			/* NULL: nothing was ever written */
-	int			first;			/* turn.c: the first of its keys, or -1 … */
+	int			first;			/* keys.c: the first of its keys, or -1 … */
 	int			last;			/* … and the last */
-	int			looked;			/* turn.c: so many of them were looked up */
+	int			looked;			/* keys.c: so many of them were looked up */
 } KvMcTable;
 
 /* Once in a process: has it notice changes of tables. */

@@ -20,403 +20,40 @@
  * A row that sessions of SQL wait for is theirs next: each key that was written a moment ago
  * is looked for in their queue, for half of the time that a request may wait.
  */
-#include "memcached/internal.h"
+#include "memcached/attempt.h"
 
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#define LOOK_BYTES		((Size) 8 * 1024 * 1024)	/* of values that are looked up in a turn */
-#define LEAST_BYTES		((Size) 1024 * 1024)	/* … also where there is no room for replies */
 #define MAX_CHANGED		3		/* attempts at a row that others change */
 #define SUSPICION		64		/* so many requests for a table go without an ERROR, and it is none */
 #define MOST_SUSPECTS	8		/* so many tables may become suspected in one turn */
 #define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
 #define NUMBER_WORKER	54		/* bits; above them the process's number */
 
-/* A key that requests of the turn are about. */
-typedef struct KvMcKey
-{
-	KvMcTable  *table;
-	const char *data;
-	int			length;
-	int			next;			/* of the same table, or -1 */
-	bool		blind;			/* all of its requests store, whatever is there: so nobody looks */
-	KvLook	   *look;			/* NULL: not looked up */
-	bool		failed;			/* its value cannot be had */
-	int			writes;			/* requests that have changed it */
-	uint32		hash;
-	bool		retried;		/* a request for it was parked … */
-	bool		impatient;		/* … and for long */
-	KvMcItem	item;
-	KvMcRow		row;
-	KvPut		outcome;
-	bool		written;
-	TransactionId in_the_way;
-	uint64		number;			/* of the version that was written */
-} KvMcKey;
-
-/* One attempt at some of the turn's requests. */
-typedef struct KvMcAttempt
-{
-	KvMcTask  **tasks;
-	int			from;
-	int			to;
-	int			changed;		/* how often a row has turned out to be changed */
-	bool		read_only;
-	bool		wrote;
-	bool		trouble;		/* to be rolled back */
-	bool		alone;			/* one request, be its table suspected or not */
-	const KvMcConnection *like; /* a get of this client may be done … */
-	const KvMcTable *like_at;	/* … in this table, or NULL: so may its next ones */
-	KvMcTable  *at;				/* the table that is being worked at, or NULL */
-	KvMcKey    *keys;
-	int			nkeys;
-	int		   *buckets;		/* numbers of keys, or -1 */
-	uint32		mask;
-	KvMcFold	fold;
-} KvMcAttempt;
-
 static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for this */
 
 static MemoryContext attempt_context = NULL;
-static MemoryContext turn_context = NULL;	/* of the turn that runs */
 static uint64 next_number = 0;
 static bool flushes_for_all = false;	/* each client of this process is in the turn, or held */
 static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the turn has flushed the WAL so far, … */
 static TimestampTz flushed_since = 0;	/* … and began with it then */
 
-/* ---- answers that need no row ---- */
-
-static void
-answer(KvMcTask *task, KvMcOutcome outcome, const char *message)
-{
-	memset(&task->reply, 0, sizeof(KvMcReply));
-	task->reply.outcome = outcome;
-	task->reply.value = message;
-	task->reply.length = strlen(message);
-	task->answered = true;
-	if (outcome == KV_MC_ERROR)
-		kv_mc_counts[KV_MC_COUNT_ERRORS]++;
-}
-
-static void
-answer_error(KvMcTask *task, const char *message)
-{
-	answer(task, KV_MC_ERROR, message);
-}
-
-/* A request cannot be done now: it and those behind it are for later, or it was too long. */
-static void
-set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionId xid)
-{
-	KvMcTask   *task = attempt->tasks[i];
-	KvMcConnection *conn = task->conn;
-
-	/* those before it are done in this turn, so its time begins now */
-	if (i > 0 && attempt->tasks[i - 1]->conn == conn)
-		conn->parked_since = 0;
-	if (kv_mc_park(conn, obstacle, xid, &task->reply))
-		conn->cut = i;
-	else
-		task->answered = true;
-}
-
-static inline bool
-is_live(const KvMcAttempt *attempt, int i)
-{
-	const KvMcTask *task = attempt->tasks[i];
-
-	return i < task->conn->cut && (attempt->alone || i < task->conn->suspect) &&
-		!task->answered && kv_mc_has_item(&task->request);
-}
+/* ---- doing the requests ---- */
 
 static bool
 any_live(const KvMcAttempt *attempt)
 {
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
-		if (is_live(attempt, i))
+		if (kv_mc_is_live(attempt, i))
 			return true;
 	}
 	return false;
 }
-
-/* ---- which rows ---- */
-
-static int
-find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
-{
-	uint32		hash = kv_mc_hash(data, length) + table->relid;
-	uint32		bucket = hash;
-	KvMcKey    *key;
-
-	for (;; bucket++)
-	{
-		int			number = attempt->buckets[bucket & attempt->mask];
-
-		if (number < 0)
-			break;
-		key = &attempt->keys[number];
-		if (key->table == table && key->length == length && memcmp(key->data, data, length) == 0)
-			return number;
-	}
-	key = &attempt->keys[attempt->nkeys];
-	key->table = table;
-	key->data = data;
-	key->length = length;
-	key->hash = hash;
-	key->next = -1;
-	key->blind = true;
-	if (table->first < 0)
-		table->first = attempt->nkeys;
-	else
-		attempt->keys[table->last].next = attempt->nkeys;
-	table->last = attempt->nkeys;
-	attempt->buckets[bucket & attempt->mask] = attempt->nkeys;
-	return attempt->nkeys++;
-}
-
-static Oid
-role_of(const KvMcConnection *conn)
-{
-	return kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
-}
-
-static bool
-may(const KvMcTask *task, KvMcTable *table, AclMode mode)
-{
-	return OidIsValid(role_of(task->conn)) && kv_mc_table_allows(table, role_of(task->conn), mode);
-}
-
-static void
-answer_denied(KvMcTask *task, const KvMcTable *table)
-{
-	answer_error(task, MemoryContextStrdup(turn_context,
-										   psprintf("42501 permission denied for table %s",
-													get_rel_name(table->relid))));
-}
-
-/* The request is one that may be done. */
-static void
-take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
-{
-	const KvMcRequest *request = &task->request;
-	const char *key = kv_mc_key(request);
-	const char *problem = kv_mc_row_bad_key(table, key, request->key_length);
-
-	if (problem != NULL)
-	{
-		answer(task, KV_MC_CLIENT_ERROR, problem);
-		return;
-	}
-	task->key = find_key(attempt, table, key, request->key_length);
-	attempt->keys[task->key].blind &= kv_mc_is_blind(table, request, attempt->fold.now);
-}
-
-/*
- * Find the key of a request, or its reply if nothing can be done.  Who may not do it has
- * no lock taken and nothing made for him.
- */
-static void
-route(KvMcAttempt *attempt, int i)
-{
-	KvMcTask   *task = attempt->tasks[i];
-	KvMcRequest *request = &task->request;
-	const char *key = kv_mc_key(request);
-	KvMcTable  *table = kv_mc_table_find(key, request->key_length);
-	const char *problem;
-
-	attempt->at = table;
-	if (table != NULL && table == attempt->like_at && task->conn == attempt->like &&
-		request->command == KV_MC_GET)
-		take_key(attempt, task, table);
-	else if (table == NULL)
-		answer_error(task, "42P01 no table serves this key");
-	else if (table->suspicion > 0 && !attempt->alone)
-		task->conn->suspect = i;
-	else if (attempt->read_only && kv_mc_writes(request))
-		answer_error(task, "25006 server is read-only");
-	else if (!may(task, table, kv_mc_privileges(request, attempt->fold.now)) ||
-			 (kv_mc_writes(request) && !table->to_write))	/* granted a moment ago */
-		answer_denied(task, table);
-	else if (kv_mc_table_open(table, table->to_write) == KV_MC_TABLE_IS_BUSY)
-		set_aside(attempt, i, KV_MC_TABLE_BUSY, InvalidTransactionId);
-	else if (table->state == KV_MC_TABLE_IS_CLOSED)
-		set_aside(attempt, i, KV_MC_TABLE_CLOSED, InvalidTransactionId);
-	else if (table->state == KV_MC_TABLE_UNUSABLE)
-		answer_error(task, MemoryContextStrdup(turn_context, table->reason));
-	else if (kv_mc_has_value(request) &&
-			 (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL)
-		answer(task, KV_MC_CLIENT_ERROR, problem);
-	else if ((problem = kv_mc_lacks_column(table, request)) != NULL)
-		answer_error(task, problem);
-	else
-	{
-		take_key(attempt, task, table);
-		attempt->like = task->conn;
-		attempt->like_at = request->command == KV_MC_GET ? table : NULL;
-	}
-}
-
-static void
-route_all(KvMcAttempt *attempt)
-{
-	int			n = attempt->to - attempt->from;
-	uint32		nbuckets = 16;
-
-	while (nbuckets < 2 * n)
-		nbuckets *= 2;
-	attempt->mask = nbuckets - 1;
-	attempt->buckets = palloc(nbuckets * sizeof(int));
-	memset(attempt->buckets, 0xff, nbuckets * sizeof(int));
-	attempt->keys = palloc_extended(n * sizeof(KvMcKey), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	attempt->nkeys = 0;
-	attempt->like_at = NULL;
-	for (int i = attempt->from; i < attempt->to; i++)
-	{
-		const KvMcRequest *request = &attempt->tasks[i]->request;
-		KvMcTable  *table;
-
-		if (!is_live(attempt, i) || attempt->read_only || !kv_mc_may_change(request))
-			continue;
-		table = kv_mc_table_find(kv_mc_key(request), request->key_length);
-		if (table != NULL &&
-			may(attempt->tasks[i], table, kv_mc_privileges(request, attempt->fold.now) |
-				(kv_mc_writes(request) ? 0 : ACL_UPDATE)))
-			table->to_write = true;
-	}
-	for (int i = attempt->from; i < attempt->to; i++)
-	{
-		if (is_live(attempt, i))
-			route(attempt, i);
-	}
-}
-
-/* ---- looking them up ---- */
-
-static void
-take_item(KvMcAttempt *attempt, KvMcKey *key)
-{
-	if (key->look->status == KV_LOOK_FOUND)
-		kv_mc_row_read(key->table, key->look, attempt->fold.now,
-					   kv_version_number(key->table->store, &key->look->version),
-					   &key->item, &key->row);
-	else if (key->look->status != KV_LOOK_NONE)
-		key->failed = true;
-}
-
-/* What is to be looked up in one table, in the order in which its keys came. */
-static void
-make_looks(KvMcAttempt *attempt, KvMcTable *table)
-{
-	KvLook	   *looks;
-	int			n = 0;
-
-	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
-		n++;
-	looks = palloc0(n * sizeof(KvLook));
-	n = 0;
-	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
-	{
-		KvMcKey    *key = &attempt->keys[k];
-
-		key->look = &looks[n++];
-		key->look->key = kv_mc_row_key(table, key->data, key->length);
-		key->look->passed = key->blind;
-	}
-	table->looked = 0;
-}
-
-/*
- * Look the keys of all tables up in the order in which they came, as far as there is room
- * for their values; there is for the first, so that each turn comes further.
- */
-static void
-look_at_keys(KvMcAttempt *attempt, Size bytes)
-{
-	int			n;
-
-	for (int k = 0; k < attempt->nkeys; k += n)
-	{
-		KvMcTable  *table = attempt->keys[k].table;
-		int			done;
-
-		attempt->at = table;
-		for (n = 1; k + n < attempt->nkeys && attempt->keys[k + n].table == table; n++)
-			;
-		done = table->store == NULL ? n : bytes == 0 ? 0 :
-			kv_look(table->store, GetActiveSnapshot(), attempt->keys[k].look, n, &bytes);
-		table->looked += done;
-		for (int i = done; i < n; i++)
-			attempt->keys[k + i].look = NULL;
-	}
-}
-
-/*
- * The values of one table that have to come from the device, and then its items.  Values that
- * are compressed take more room than they were looked up for: there is for the turn's first.
- */
-static void
-read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
-{
-	attempt->at = table;
-	if (table->store == NULL || table->looked == 0)
-		return;
-	kv_look_read(table->store, attempt->keys[table->first].look, table->looked);
-	for (int k = table->first; k >= 0 && attempt->keys[k].look != NULL; k = attempt->keys[k].next)
-	{
-		KvMcKey    *key = &attempt->keys[k];
-
-		if (k > 0 && *bytes == 0)
-		{
-			key->look = NULL;
-			continue;
-		}
-		if (key->look->status == KV_LOOK_FOUND)
-			*bytes -= Min(*bytes, kv_value_length(&key->look->row));
-		take_item(attempt, key);
-	}
-}
-
-/* What there was no room for is for the next turn. */
-static void
-cut_unread(KvMcAttempt *attempt)
-{
-	for (int i = attempt->from; i < attempt->to; i++)
-	{
-		const KvMcTask *task = attempt->tasks[i];
-
-		if (is_live(attempt, i) && attempt->keys[task->key].look == NULL)
-			task->conn->cut = i;
-	}
-}
-
-static void
-look_at_all(KvMcAttempt *attempt)
-{
-	KvMcTable **tables;
-	int			n = kv_mc_tables(&tables);
-	Size		bytes = Min(LOOK_BYTES, Max(kv_mc_reply_room(), LEAST_BYTES));
-
-	for (int i = 0; i < n; i++)
-	{
-		if (tables[i]->first >= 0)
-			make_looks(attempt, tables[i]);
-	}
-	look_at_keys(attempt, bytes);
-	for (int i = 0; i < n; i++)
-	{
-		if (tables[i]->first >= 0)
-			read_values(attempt, tables[i], &bytes);
-	}
-	cut_unread(attempt);
-}
-
-/* ---- doing the requests ---- */
 
 static void *
 fold_alloc(void *arg, size_t size)
@@ -446,7 +83,7 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 			(request->command != KV_MC_SET && request->command != KV_MC_DELETE &&
 			 request->command != KV_MC_DISCARD))
 		{
-			answer_error(task, key->look->problem == ERRCODE_DATA_CORRUPTED ?
+			kv_mc_refuse(task, key->look->problem == ERRCODE_DATA_CORRUPTED ?
 						 "XX001 value is damaged" :
 						 "58030 value cannot be read");
 			return;
@@ -455,15 +92,15 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 		key->failed = false;
 	}
 	if (request->command == KV_MC_ADD && key->item.row && !key->item.exists &&
-		!key->item.changed && !may(task, key->table, ACL_UPDATE))
+		!key->item.changed && !kv_mc_task_may(task, key->table, ACL_UPDATE))
 	{
 		/* it would take the place of a row that has expired */
-		answer_denied(task, key->table);
+		kv_mc_deny(task, key->table);
 		return;
 	}
 	if (request->command == KV_MC_META_GET)
 		attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
-			!may(task, key->table, ACL_UPDATE);
+			!kv_mc_task_may(task, key->table, ACL_UPDATE);
 	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
 	/* an item that is made where there is none has no other columns, whether that is in one turn or in two */
 	if (!key->item.exists)
@@ -484,7 +121,7 @@ do_all(KvMcAttempt *attempt)
 	bool		held = false;	/* the connection's replies will be */
 	Size		bytes = 0;		/* of values, for one connection */
 	Size		total = 0;
-	Size		room = Max(kv_mc_reply_room(), LEAST_BYTES);
+	Size		room = Max(kv_mc_reply_room(), KV_MC_LEAST_BYTES);
 
 	attempt->fold.next_cas = NUMBER_MERGED | ((uint64) kv_mc_my_number << NUMBER_WORKER) |
 		(next_number & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
@@ -495,7 +132,7 @@ do_all(KvMcAttempt *attempt)
 		Size		value;
 		bool		wins;
 
-		if (!is_live(attempt, i))
+		if (!kv_mc_is_live(attempt, i))
 			continue;
 		item = &attempt->keys[task->key].item;
 		value = task->request.with_value && item->exists ? item->length : 0;
@@ -509,7 +146,7 @@ do_all(KvMcAttempt *attempt)
 		held |= holds && wins;
 		if (!kv_mc_fits(value))
 		{
-			answer_error(task, "53200 value is larger than kvfdw.memcached_memory");
+			kv_mc_refuse(task, "53200 value is larger than kvfdw.memcached_memory");
 			continue;
 		}
 		if ((value > 0 && total > 0 && total + value > room) ||
@@ -586,18 +223,18 @@ set_writers_aside(KvMcAttempt *attempt)
 	{
 		const KvMcKey *key;
 
-		if (!is_live(attempt, i) || !kv_mc_may_change(&attempt->tasks[i]->request))
+		if (!kv_mc_is_live(attempt, i) || !kv_mc_may_change(&attempt->tasks[i]->request))
 			continue;
 		key = &attempt->keys[attempt->tasks[i]->key];
 		if (key->outcome == KV_PUT_LOCKED)
-			set_aside(attempt, i, KV_MC_ROW_LOCKED, key->in_the_way);
+			kv_mc_set_aside(attempt, i, KV_MC_ROW_LOCKED, key->in_the_way);
 		else if (key->outcome == KV_PUT_NO_ROOM)
 		{
 			kv_mc_want_room();
-			set_aside(attempt, i, KV_MC_NO_ROOM, InvalidTransactionId);
+			kv_mc_set_aside(attempt, i, KV_MC_NO_ROOM, InvalidTransactionId);
 		}
 		else if (key->outcome == KV_PUT_CHANGED && attempt->changed >= MAX_CHANGED)
-			set_aside(attempt, i, KV_MC_ROW_BUSY, InvalidTransactionId);
+			kv_mc_set_aside(attempt, i, KV_MC_ROW_BUSY, InvalidTransactionId);
 	}
 }
 
@@ -620,7 +257,7 @@ complete_replies(KvMcAttempt *attempt)
 		KvMcTask   *task = attempt->tasks[i];
 		const KvMcKey *key;
 
-		if (!is_live(attempt, i))
+		if (!kv_mc_is_live(attempt, i))
 			continue;
 		key = &attempt->keys[task->key];
 		if (key->written && task->reply.cas == key->item.cas)
@@ -639,7 +276,7 @@ any_writes(const KvMcAttempt *attempt)
 {
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
-		if (is_live(attempt, i) && kv_mc_writes(&attempt->tasks[i]->request))
+		if (kv_mc_is_live(attempt, i) && kv_mc_writes(&attempt->tasks[i]->request))
 			return true;
 	}
 	return false;
@@ -684,9 +321,9 @@ try_tasks(KvMcAttempt *attempt)
 		.alloc = fold_alloc
 	};
 	kv_mc_tables_begin();
-	route_all(attempt);
+	kv_mc_route_all(attempt);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	look_at_all(attempt);
+	kv_mc_look_at_all(attempt);
 	do_all(attempt);
 	write_all(attempt);
 	if (attempt->trouble)
@@ -707,7 +344,7 @@ try_tasks(KvMcAttempt *attempt)
 static const char *
 take_error(void)
 {
-	MemoryContext old = MemoryContextSwitchTo(turn_context);
+	MemoryContext old = MemoryContextSwitchTo(kv_mc_turn_context);
 	ErrorData  *edata = CopyErrorData();
 	const char *message = psprintf("%s %s", unpack_sql_state(edata->sqlerrcode),
 								   edata->message);
@@ -875,7 +512,7 @@ kv_mc_turn_run(KvMcTurn *turn)
 {
 	const char *error;
 
-	turn_context = turn->context;
+	kv_mc_turn_context = turn->context;
 	flushes_for_all = has_every_client(turn);
 	flushed_upto = InvalidXLogRecPtr;
 	kv_mc_counts[KV_MC_COUNT_TURNS]++;
@@ -890,7 +527,7 @@ kv_mc_turn_run(KvMcTurn *turn)
 			continue;
 		problem = attempt_tasks(turn->tasks, i, i + 1, true, &suspect);
 		if (problem != NULL)
-			answer_error(task, problem);
+			kv_mc_refuse(task, problem);
 		deliver(turn->tasks, i, i + 1, true);
 	}
 	consume(turn->tasks, turn->ntasks);
