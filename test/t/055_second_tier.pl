@@ -333,4 +333,27 @@ for my $path ('relative.tier', $node->data_dir . '/base/1.tier', '/tmp/file')
 	my ($rc, $out, $err) = $node->psql('postgres', "ALTER SYSTEM SET kvfdw.tier_path = '$path'");
 	like($err, qr/It must be an absolute path outside of the data directory/, "the file cannot be $path");
 }
+$node->stop;
+
+# ---- values that move ----
+
+$file = "$dir/moves.tier";
+$node = kv_cluster('moves', 'kvfdw.recent_cache' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.freeze_delay' => '1h');
+$node->safe_psql('postgres', kv_table('m', 'k int, v text', 'k'));
+wait_for('the tier', sub { stat_of('"on"') eq 't' });
+my $rows = sub { my ($n) = @_; return "INSERT INTO m SELECT k, repeat(md5('m' || k), 90) FROM (SELECT 1 + g * 7919 % 1600 AS k FROM generate_series($n, $n + 49) g) s; SELECT kvfdw_freeze('m'), pg_sleep(0.05);" };
+for (my $n = 0; $n < 1600; $n += 50) { $node->safe_psql('postgres', $rows->($n)); }
+wait_for('frames in the tier', sub { stat_of('used >= 10') eq 't' });
+# Values read in the tier and in the ring, and on the device.
+my $read = sub { $node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()'); return right('m', 1600, 'm') . '|' . counts('m') };
+my @then = split /\|/, $read->();
+is(answer($node, q{SELECT moved_bytes > 4000000 FROM kvfdw_compact('m', sorted => true)}), 't', 'values move');
+my @now = split /\|/, $read->();
+is("$now[0] $now[1]", '1600 t', '... and are right');
+cmp_ok($now[2], '>=', 0.9 * ($then[2] + $then[3]), "... and are read in the tier as before (@now[2 .. 4] of @then[2 .. 4])");
+$node->restart;
+wait_for('the tier', sub { stat_of('"on"') eq 't' && !-e $node->data_dir . '/kvfdw/warm' });
+@now = split /\|/, $read->();
+cmp_ok($now[2], '>=', 0.9 * ($then[2] + $then[3]), '... also after a restart');
+is(kv_check_clean($node, 'm'), '', 'the table is sound');
 done_testing();

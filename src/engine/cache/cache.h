@@ -653,6 +653,13 @@ extern void kv_tier_drop(const KvTierPlace *place);
 extern File kv_tier_file(void); /* this process's descriptor; -1: it can be read no more */
 extern void kv_tier_failed(int err);	/* with this errno: do without the tier from now on */
 extern void kv_tier_count(KvTierCounter what, uint64 n);
+/*
+ * Bytes that have been written at an address, whole blocks of no more than KV_LEAVING_FRAMES frames: put them there, too, if
+ * there is a tier; unless it displaces, only if nothing makes way.  Waits for who writes there, and writes.
+ */
+extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces);
+/* As of the value cache. */
+extern void kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len);
 extern void kv_tier_wake(void); /* its writer: frames are about to leave the recent ring */
 extern void kv_tier_stats(KvTierRow *row);	/* as of the recent ring, with hits and what was dropped */
 extern void kv_tier_stats_reset(void);

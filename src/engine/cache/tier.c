@@ -14,6 +14,9 @@
  * the file: so it is in one of them, but for a moment.  If the device does not keep up, what
  * leaves meanwhile is dropped; nobody waits for a cache.
  *
+ * A compaction puts what it moves there, too, in its new place, if it was in the tier or in the ring
+ * (kv_tier_put): under its old address nobody asks for it any more, and it leaves with its age.
+ *
  * Places of the file are frames (frame.h).  Before one is written its frame is dropped, so
  * who reads it meanwhile finds the sequence changed and reads the value's own file.
  *
@@ -41,6 +44,7 @@
 #include "utils/memutils.h"
 
 #include "engine/base/crc.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
@@ -86,6 +90,8 @@ typedef struct KvTier
 	Latch	   *volatile writer_latch;	/* NULL: it does not run */
 	KvIoInode	inode;			/* of the file, since it is on */
 	uint64		stamp;			/* of the foot that the file had at the start; 0: none */
+	LWLock		writing;		/* one writes frames at a time; taken before the ring's lock */
+	bool		marked;			/* by that lock: the server stops, and nobody writes frames any more */
 	pg_atomic_uint64 counters[KV_TIER_COUNTERS];
 } KvTier;
 
@@ -94,6 +100,7 @@ static int	tier_size_mb;			/* no less than 2: the writer takes KV_LEAVING_FRAMES
 
 static KvTier *tier;
 static KvFrameRing ring;
+static File tier_file = -1;		/* of who writes frames */
 
 /* ---- shared memory ---- */
 
@@ -160,6 +167,7 @@ kv_tier_attach(void)
 	{
 		memset(tier, 0, sizeof(*tier));
 		pg_atomic_init_u32(&tier->state, KV_TIER_STARTING);
+		LWLockInitialize(&tier->writing, kv_tranche_room);
 		for (int i = 0; i < KV_TIER_COUNTERS; i++)
 			pg_atomic_init_u64(&tier->counters[i], 0);
 	}
@@ -349,6 +357,27 @@ kv_tier_drop(const KvTierPlace *place)
 	}
 }
 
+void
+kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len)
+{
+	if (tier == NULL)
+		return;
+	for (uint64 number = address / KV_FRAME_SIZE; number <= (address + len - 1) / KV_FRAME_SIZE; number++)
+	{
+		uint32		frame;
+
+		/* they may be in several */
+		while (kv_frame_find(&ring, cache_id, number, 0) != KV_NO_FRAME)
+		{
+			LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
+			frame = kv_frame_find(&ring, cache_id, number, 0);
+			if (frame != KV_NO_FRAME)
+				kv_frame_drop(&ring, frame);
+			LWLockRelease(&ring.control->lock);
+		}
+	}
+}
+
 /* ---- from a clean stop to the next start ---- */
 
 /* The writer's lock, when the writer has ended; -1: somebody keeps it, or there is no such file. */
@@ -397,6 +426,9 @@ kv_tier_mark(void)
 	lock = lock_behind_writer();
 	if (lock < 0)
 		return 0;
+	LWLockAcquire(&tier->writing, LW_EXCLUSIVE);
+	tier->marked = true;
+	LWLockRelease(&tier->writing);
 	foot.system_identifier = GetSystemIdentifier();
 	foot.frames = ring.n;
 	foot.hand = ring.control->hand;
@@ -461,8 +493,6 @@ kv_tier_enter(const KvTierFrame *frame)
 }
 
 /* ---- the writer ---- */
-
-static File tier_file = -1;
 
 static bool
 foot_is_sound(const KvTierFoot *foot)
@@ -581,22 +611,48 @@ free_places(uint32 n)
 	return first;
 }
 
-/* They are in the file, from the hand on: have them found there, and leave the recent ring. */
+/* A frame is in the file, at the hand: have it found there. */
 static void
-publish(const KvLeaving *leaving, int n)
+publish(uint32 cache_id, uint64 number, uint32 valid)
 {
-	for (int i = 0; i < n; i++)
-	{
-		uint32		frame;
+	uint32		frame;
 
-		LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
-		frame = kv_frame_take(&ring, leaving[i].cache_id, leaving[i].number);
-		pg_write_barrier();
-		pg_atomic_write_u32(&ring.frames[frame].valid, leaving[i].valid);
-		LWLockRelease(&ring.control->lock);
-		kv_recent_leave(&leaving[i]);
+	LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
+	frame = kv_frame_take(&ring, cache_id, number);
+	pg_write_barrier();
+	pg_atomic_write_u32(&ring.frames[frame].valid, valid);
+	LWLockRelease(&ring.control->lock);
+	kv_tier_count(KV_TIER_ENTERED, 1);
+}
+
+/* Write bytes of so many frames, the first of them from an offset on, to the places at the hand.  False: it failed. */
+static bool
+write_frames(const char *bytes, Size len, uint32 from, uint32 n)
+{
+	uint32		first = free_places(n);
+	int			err;
+
+	KV_STOP_POINT("tier_before_write");
+	err = kv_io_try_write(tier_file, bytes, len, (uint64) first * KV_FRAME_SIZE + from, KV_IO_TIER_WRITE);
+	KV_STOP_POINT("tier_written");
+	if (err != 0)
+		kv_tier_failed(err);
+	return err == 0;
+}
+
+/* May this process write frames?  The lock is held. */
+static bool
+may_write(void)
+{
+	if (pg_atomic_read_u32(&tier->state) != KV_TIER_ON || tier->marked)
+		return false;
+	if (tier_file < 0)
+	{
+		tier_file = open_own(0, KV_IO_TIER_WRITE);
+		if (tier_file < 0)
+			kv_tier_failed(errno);
 	}
-	kv_tier_count(KV_TIER_ENTERED, n);
+	return tier_file >= 0;
 }
 
 /* Move what leaves the recent ring next; false: there is nothing. */
@@ -605,21 +661,57 @@ move_frames(char *buffer)
 {
 	KvLeaving	leaving[KV_LEAVING_FRAMES];
 	int			n = kv_recent_oldest(leaving, KV_LEAVING_FRAMES, buffer);
-	uint32		first;
-	int			err;
 
 	if (n == 0)
 		return false;
-	first = free_places(n);
-	KV_STOP_POINT("tier_before_write");
-	err = kv_io_try_write(tier_file, buffer, (Size) n * KV_FRAME_SIZE,
-						  (uint64) first * KV_FRAME_SIZE, KV_IO_TIER_WRITE);
-	KV_STOP_POINT("tier_written");
-	if (err != 0)
-		kv_tier_failed(err);
-	else
-		publish(leaving, n);
+	LWLockAcquire(&tier->writing, LW_EXCLUSIVE);
+	if (may_write() && write_frames(buffer, (Size) n * KV_FRAME_SIZE, 0, n))
+	{
+		for (int i = 0; i < n; i++)
+		{
+			publish(leaving[i].cache_id, leaving[i].number, leaving[i].valid);
+			kv_recent_leave(&leaving[i]);
+		}
+	}
+	LWLockRelease(&tier->writing);
 	return true;
+}
+
+/* Are so many frames at the hand of no use to anybody?  The lock is held, so the hand stays. */
+static bool
+are_free(uint32 n)
+{
+	uint32		first = ring.control->hand + n > ring.n ? 0 : ring.control->hand;
+
+	for (uint32 i = first; i < first + n; i++)
+	{
+		if (ring.frames[i].cache_id != 0)
+			return false;
+	}
+	return true;
+}
+
+void
+kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces)
+{
+	uint64		first = address / KV_FRAME_SIZE;
+	uint64		last = (address + len - 1) / KV_FRAME_SIZE;
+
+	Assert(address % KV_BLOCK == 0 && len % KV_BLOCK == 0 && len > 0 && last - first < KV_LEAVING_FRAMES);
+	if (tier == NULL)
+		return;
+	LWLockAcquire(&tier->writing, LW_EXCLUSIVE);
+	if (may_write() && (displaces || are_free(last - first + 1)) && write_frames(blocks, len, address % KV_FRAME_SIZE, last - first + 1))
+	{
+		for (uint64 number = first; number <= last; number++)
+		{
+			KvAddress	begin = Max(address, number * KV_FRAME_SIZE);
+			KvAddress	end = Min(address + len, (number + 1) * KV_FRAME_SIZE);
+
+			publish(cache_id, number, kv_frame_blocks(begin % KV_FRAME_SIZE, end - begin));
+		}
+	}
+	LWLockRelease(&tier->writing);
 }
 
 static void

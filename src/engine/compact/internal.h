@@ -199,6 +199,7 @@ extern void kv_slice_write(KvSlice *slice);
 /* ---- keep.c ---- */
 extern void kv_keep_value(KvSlice *slice, const KvMoving *value);	/* one that has been moved; its image is there still */
 extern void kv_keep_pages(const KvSlice *slice);	/* … and all of a slice have */
+extern void kv_keep_tier(const KvSlice *slice);	/* likewise */
 extern void kv_keep_rest(KvSlice *slice);	/* entries name the new places.  Serves interrupts */
 
 /* ---- walk.c ---- */

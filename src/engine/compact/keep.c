@@ -8,6 +8,9 @@
  *					new places the blocks of the old ones have made room (freeze/), and what was
  *					noted is read.
  *	recent ring		What was read there is as good as read in its new place.
+ *	second tier		What comes into a piece of the output is there in its new place if some of it was there or in
+ *					the recent ring, and either most of it or the tier has room: else it would be asked for
+ *					there in vain, and the home may be slow.
  *	page cache		If most of what a slice has moved was there, all of it is to be there.
  */
 #include "postgres.h"
@@ -23,6 +26,7 @@
 #include "engine/shard/space.h"
 #include "engine/value/value.h"
 
+#define KV_TIER_PUT		(256 * 1024)	/* bytes that go to the second tier at once: whole frames */
 #define KV_KEEP_LOOK	1024	/* interrupts are served after so many blocks */
 
 /* Note a block that is to be read; where there are more than the cache can have, some by chance. */
@@ -106,6 +110,64 @@ kv_keep_pages(const KvSlice *slice)
 		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id, kv_file_of(stretch->begin));
 		if (file >= 0)
 			kv_io_want_pages(file, kv_offset_of(stretch->begin), stretch->len);
+	}
+}
+
+/* Is a value in the second tier, or about to come there? */
+static bool
+is_in_tier(const KvSlice *slice, const KvMoving *value)
+{
+	KvAddress	from = KV_LOCATION_ADDRESS(value->from);
+	KvTierPlace place;
+
+	return kv_tier_find(slice->store->cache_id, from, value->len, &place) ||
+		kv_recent_may_have(slice->store->cache_id, from);
+}
+
+/* Of the values from one on that have come to an address before the end, how much is in the tier?  *next: the one behind. */
+static uint64
+bytes_in_tier(const KvSlice *slice, KvAddress end, int *next, uint64 *moved)
+{
+	uint64		had = 0;
+
+	*moved = 0;
+	for (; *next < slice->nvalues && slice->values[*next].to < end; ++*next)
+	{
+		const KvMoving *value = &slice->values[*next];
+
+		if (!value->moved || value->at == NULL)
+			continue;
+		*moved += value->len;
+		if (is_in_tier(slice, value))
+			had += value->len;
+	}
+	return had;
+}
+
+void
+kv_keep_tier(const KvSlice *slice)
+{
+	int			next = 0;
+
+	if (!kv_tier_wanted())
+		return;
+	for (int i = 0; i < slice->nstretches; i++)
+	{
+		const KvStretchOut *stretch = &slice->stretches[i];
+		KvAddress	end = stretch->begin + TYPEALIGN(KV_BLOCK, stretch->len);
+		KvAddress	part;
+
+		/* as many bytes at once as the tier takes */
+		for (KvAddress at = stretch->begin; at < end; at = part)
+		{
+			uint64		moved;
+			uint64		had;
+
+			part = Min(end, (at / KV_TIER_PUT + 1) * KV_TIER_PUT);
+			had = bytes_in_tier(slice, part, &next, &moved);
+			if (had > 0)
+				kv_tier_put(slice->store->cache_id, at, stretch->at + (at - stretch->begin), part - at, 2 * had > moved);
+		}
 	}
 }
 

@@ -512,6 +512,7 @@ kv_slice_write(KvSlice *slice)
 	write_values(slice);
 	note_moved(slice);
 	kv_keep_pages(slice);
+	kv_keep_tier(slice);
 	slice->nvalues = slice->nstretches = 0;
 	slice->image_used = slice->streamed = 0;
 	resetStringInfo(&slice->keys);

@@ -361,14 +361,18 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 		kv_moves_describe(merge->moves, merge->counts, manifest);
 }
 
-/* What has left the list is of no use to the value cache. */
+/* What has left the list is of no use to the value cache and the second tier. */
 static void
-forget_blocks(const KvStore *store, const KvCounts *counts)
+forget_cached(const KvStore *store, const KvCounts *counts)
 {
 	for (int i = 0; i < counts->n; i++)
 	{
-		if (counts->chunks[i].unnamed > 0)
-			kv_block_forget(store->cache_id, counts->chunks[i].place, counts->chunks[i].unnamed);
+		const KvChunkCount *chunk = &counts->chunks[i];
+
+		if (chunk->unnamed == 0)
+			continue;
+		kv_block_forget(store->cache_id, chunk->place, chunk->unnamed);
+		kv_tier_forget(store->cache_id, chunk->place, chunk->unnamed);
 	}
 }
 
@@ -417,7 +421,7 @@ publish(KvMerge *merge, const KvShard *before)
 	LWLockRelease(&shard->lock);
 	kv_delta_free(&freed);
 	if (merge->counts)
-		forget_blocks(store, merge->counts);
+		forget_cached(store, merge->counts);
 
 	for (uint32 log = before->files.first_log; log <= before->sealed_log; log++)
 		kv_file_release(store, merge->shardno, KV_FILE_LOG, log);
