@@ -294,10 +294,12 @@ cut_unread(KvMcAttempt *attempt)
 {
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
-		const KvMcTask *task = attempt->tasks[i];
+		KvMcConnection *conn = attempt->tasks[i]->conn;
 
-		if (kv_mc_is_live(attempt, i) && attempt->keys[task->key].look == NULL)
-			task->conn->cut = i;
+		if (!kv_mc_is_live(attempt, i) || attempt->keys[attempt->tasks[i]->key].look != NULL)
+			continue;
+		conn->cut = i;
+		conn->passed_over = i == 0 || attempt->tasks[i - 1]->conn != conn;
 	}
 }
 

@@ -261,6 +261,28 @@ if (has_faults($node))
 my $is = $kept->();
 cmp_ok($is, '>=', $was - 0.1, "... and what was cached is, in its new place: $is");
 
+# what cannot be read then is not cached, and no more
+if (has_faults($node))
+{
+	my $unsort = q{UPDATE m SET v = reverse(v) WHERE k % 2 = 0; SELECT kvfdw_freeze('m')};
+	my $passes = "SELECT sum(passes) FROM kvfdw_stat_tables WHERE relid = 'm'::regclass";
+	my ($failed_early, $failed_late) = ('', 0);
+	for my $nth (1 .. 6)
+	{
+		# the first ones are reads of the old places
+		answer($node, $unsort);
+		$kept->() for 1 .. 3;
+		my $errors = answer($node, q{SELECT errors FROM kvfdw_stat_io WHERE kind = 'value read'});
+		my $before = answer($node, $passes);
+		my $outcome = answer($node, "SET kvfdw.fault = 'value_read:$nth+:EIO'; $compact");
+		$failed_early .= "$nth: $outcome " if $outcome ne 't' && answer($node, $passes) > $before;
+		$failed_late++ if $outcome eq 't' && answer($node, q{SELECT errors FROM kvfdw_stat_io WHERE kind = 'value read'}) > $errors;
+	}
+	is($failed_early, '', 'a compaction that has done its work does not fail for what cannot be read into the cache then');
+	cmp_ok($failed_late, '>', 0, '... which some could not');
+	is(answer($node, 'SELECT count(*), bool_and(v IN (repeat(md5(k::text), 31), reverse(repeat(md5(k::text), 31)))) FROM m'), 4 * $hot . '|t', '... and costs no value');
+}
+
 # so it is with what nobody moves, for it is dead
 $node->safe_psql('postgres', q{DELETE FROM m; SELECT kvfdw_compact('m')});
 my $few = $hot / 2;

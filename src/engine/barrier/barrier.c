@@ -344,6 +344,18 @@ release_collected(KvStore *store, const uint32 *shards, int *n)
 	*n = 0;
 }
 
+/* A map that changes meanwhile may have a shard come twice. */
+static bool
+is_collected(const uint32 *shards, int n, uint32 shardno)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (shards[i] == shardno)
+			return true;
+	}
+	return false;
+}
+
 /* What asks for an image is taken back when one is begun, and that may have failed.  Lock held. */
 static bool
 wants_image(const KvShard *shard)
@@ -371,8 +383,8 @@ make_wanted(KvStore *store, uint64 covers)
 
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		if (!shard->image_wanted && shard->nretired == 0 &&
-			shard->image_map >= shard->bounds_since)
+		if ((!shard->image_wanted && shard->nretired == 0 && shard->image_map >= shard->bounds_since) ||
+			is_collected(shards, n, i) || is_collected(others, nothers, i))
 			continue;
 		kv_interrupts();
 		KV_STOP_POINT("image_wanted");

@@ -19,7 +19,8 @@
  * the set has a mark then, and is not the only one that is looked at.
  *
  * Blocks that are mostly one value are cold as soon as it is replaced, and those of a chunk that no entry
- * names any more are taken out: else the values that a compaction has moved would be here twice.
+ * names any more are taken out, or are cold if other shards have entries there: else the values that a
+ * compaction has moved would be here twice.
  *
  * So what is read once drives out nothing but its like, and what comes again soon stays.
  * A process that reads one block several times in a row, for values that lie next to each
@@ -481,20 +482,26 @@ kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len, const cha
 	return all;
 }
 
+/* The next one may take its place. */
+static void
+cool_block(uint32 cache_id, uint64 place)
+{
+	uint64		set;
+	int			way;
+
+	if (find_block(cache_id, place, &set, &way))
+		pg_atomic_write_u32(&sets[set].entries[way].heat, 0);
+}
+
 void
 kv_block_replaced(uint32 cache_id, KvLocation location, uint32 len)
 {
 	KvTouched	touched;
-	uint64		set;
-	int			way;
 
 	if (!touched_by(location, len, &touched) || len < (uint32) touched.n * KV_BLOCK / 2)
 		return;
 	for (int i = 0; i < touched.n; i++)
-	{
-		if (find_block(cache_id, touched.first + i, &set, &way))
-			pg_atomic_write_u32(&sets[set].entries[way].heat, 0);
-	}
+		cool_block(cache_id, touched.first + i);
 }
 
 bool
@@ -549,13 +556,13 @@ lose_block(uint32 cache_id, uint64 place)
 	if (entry->place != place || entry->cache_id != cache_id || sequence % 2 != 0 ||
 		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
 		return false;
-	pg_atomic_fetch_add_u64(&counts->lost, 1);
 	pg_write_barrier();
 	entry->place = 0;
 	entry->cache_id = 0;
 	pg_atomic_write_u32(&entry->heat, 0);
 	pg_write_barrier();
 	pg_atomic_write_u64(&entry->sequence, sequence + 2);
+	pg_atomic_fetch_add_u64(&counts->lost, 1);
 	return true;
 }
 
@@ -576,12 +583,17 @@ kv_block_lose(uint32 cache_id, KvLocation location, uint32 len)
 }
 
 void
-kv_block_forget(uint32 cache_id, KvAddress address, uint64 len)
+kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared)
 {
 	if (set_count() == 0)
 		return;
 	for (uint64 place = address / KV_BLOCK; place < (address + len + KV_BLOCK - 1) / KV_BLOCK; place++)
-		(void) lose_block(cache_id, place);
+	{
+		if (shared)
+			cool_block(cache_id, place);
+		else
+			(void) lose_block(cache_id, place);
+	}
 }
 
 /* How many blocks have come since the start, and are here. */
@@ -589,6 +601,7 @@ static void
 count_blocks(uint64 *entered, uint64 *used)
 {
 	uint64		changes = 0;
+	uint64		lost = pg_atomic_read_u64(&counts->lost);	/* before the others: what is lost meanwhile is a change at most */
 
 	*used = 0;
 	for (uint64 set = 0; set < set_count(); set++)
@@ -601,7 +614,7 @@ count_blocks(uint64 *entered, uint64 *used)
 			*used += entry->cache_id != 0;
 		}
 	}
-	*entered = changes - pg_atomic_read_u64(&counts->lost);
+	*entered = changes - lost;
 }
 
 void
@@ -614,9 +627,9 @@ kv_block_stats(KvTierRow *row)
 	if (set_count() == 0)
 		return;
 	count_blocks(&entered, &used);
-	row->entered = entered - pg_atomic_read_u64(&counts->entered_then);
+	row->entered = entered - Min(entered, pg_atomic_read_u64(&counts->entered_then));	/* others may be at work */
 	row->left = pg_atomic_read_u64(&counts->used_then) + row->entered;
-	row->left -= Min(row->left, used);	/* others may be at work */
+	row->left -= Min(row->left, used);
 	row->errors = pg_atomic_read_u64(&counts->errors);
 	row->bytes = set_count() * KV_BLOCK_WAYS * KV_BLOCK;
 	row->used = used * KV_BLOCK;

@@ -540,8 +540,8 @@ extern uint64 kv_block_room(void);
 extern void kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
 /* What was read is not what the files have. */
 extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
-/* Nothing that lies there is asked for any more: its blocks make room. */
-extern void kv_block_forget(uint32 cache_id, KvAddress address, uint64 len);
+/* Nothing that lies there is asked for any more, unless it is shared with others: its blocks make room, then at least before others do. */
+extern void kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared);
 /* Counts of blocks, and what there is; all 0 if there is no value cache. */
 extern void kv_block_stats(KvTierRow *row);
 extern void kv_block_stats_reset(void);
@@ -658,7 +658,7 @@ extern void kv_tier_count(KvTierCounter what, uint64 n);
  * there is a tier; unless it displaces, only if nothing makes way.  Waits for who writes there, and writes.
  */
 extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces);
-/* As of the value cache. */
+/* Nothing that lies there is asked for any more. */
 extern void kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len);
 extern void kv_tier_wake(void); /* its writer: frames are about to leave the recent ring */
 extern void kv_tier_stats(KvTierRow *row);	/* as of the recent ring, with hits and what was dropped */

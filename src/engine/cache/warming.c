@@ -55,7 +55,7 @@ read_gathered(KvWarming *warming)
 	kv_value_trim();
 	for (int i = 0; i < warming->nreads; i++)
 		warming->reads[i].file = kv_value_file(warming->key, warming->cache_id,
-											   kv_file_of(warming->places[i]), KV_IO_MISSING_OK);
+											   kv_file_of(warming->places[i]), KV_IO_MISSING_OK | KV_IO_FAIL_OK);
 	kv_io_read_batch(warming->reads, warming->nreads, KV_IO_VALUE_READ, NULL, NULL);
 	for (int i = 0; i < warming->nreads; i++)
 	{

@@ -152,11 +152,13 @@ kv_new_location(const KvMoving *value)
 /* Blocks of the output that are to be in the value cache, and are not (keep.c). */
 typedef struct KvKept
 {
-	KvAddress  *blocks;			/* palloc'd; in no order */
+	KvAddress  *blocks;			/* palloc'd */
 	uint64		n;
 	uint64		room;
 	uint64		seen;			/* how many there were */
 	KvAddress	last;			/* of these */
+	bool		sorted;			/* … and so many … */
+	uint64		done;			/* … have been read */
 } KvKept;
 
 typedef struct KvSlice
@@ -200,7 +202,7 @@ extern void kv_slice_write(KvSlice *slice);
 extern void kv_keep_value(KvSlice *slice, const KvMoving *value);	/* one that has been moved; its image is there still */
 extern void kv_keep_pages(const KvSlice *slice);	/* … and all of a slice have */
 extern void kv_keep_tier(const KvSlice *slice);	/* likewise */
-extern void kv_keep_rest(KvSlice *slice);	/* entries name the new places.  Serves interrupts */
+extern bool kv_keep_some(KvSlice *slice);	/* entries name the new places: some of the rest.  False: there is no more */
 
 /* ---- walk.c ---- */
 

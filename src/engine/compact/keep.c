@@ -27,7 +27,7 @@
 #include "engine/value/value.h"
 
 #define KV_TIER_PUT		(256 * 1024)	/* bytes that go to the second tier at once: whole frames */
-#define KV_KEEP_LOOK	1024	/* interrupts are served after so many blocks */
+#define KV_KEEP_STEP	4096	/* blocks that are read at once */
 
 /* Note a block that is to be read; where there are more than the cache can have, some by chance. */
 static void
@@ -180,24 +180,30 @@ compare_addresses(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-void
-kv_keep_rest(KvSlice *slice)
+/* In the order of their places. */
+static void
+sort_kept(KvKept *kept)
 {
-	KvKept	   *kept = &slice->kept;
-	KvWarming  *warming;
-
-	if (kept->n == 0)
-		return;
 	qsort(kept->blocks, kept->n, sizeof(KvAddress), compare_addresses);
+	kept->sorted = true;
 	kv_progress_done(0);
 	kv_progress_total(kept->n * KV_BLOCK);
+}
+
+bool
+kv_keep_some(KvSlice *slice)
+{
+	KvKept	   *kept = &slice->kept;
+	uint64		end = Min(kept->n, kept->done + KV_KEEP_STEP);
+	KvWarming  *warming;
+
+	if (kept->done == kept->n)
+		return false;
+	if (!kept->sorted)
+		sort_kept(kept);
 	warming = kv_warming_begin(&slice->store->key, slice->store->cache_id);
-	for (uint64 i = 0; i < kept->n; i++)
-	{
-		if (i % KV_KEEP_LOOK == 0)
-			kv_pass_interrupts(slice->store);
-		kv_warming_add(warming, kept->blocks[i], false);
-		kv_pace(slice->pace, KV_BLOCK);
-	}
-	(void) kv_warming_end(warming);
+	for (; kept->done < end; kept->done++)
+		kv_warming_add(warming, kept->blocks[kept->done], false);
+	kv_pace(slice->pace, kv_warming_end(warming) * KV_BLOCK);
+	return true;
 }

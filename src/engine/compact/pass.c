@@ -319,6 +319,12 @@ is_to_be_split(const KvPass *pass)
 	return kv_shard(pass->store, pass->shardno)->split_waits > GetCurrentTimestamp();
 }
 
+static bool
+gives_way(const KvPass *pass)
+{
+	return pass->plan->unless_sorted && (kv_pass_gives_way() || is_to_be_split(pass));
+}
+
 /* Before a slice is written. */
 static void
 look_up(KvPass *pass)
@@ -327,7 +333,7 @@ look_up(KvPass *pass)
 	kv_space_beat(pass->store);
 	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
 	kv_progress_done(pass->slice.moved);
-	pass->gave_up |= pass->plan->unless_sorted && (kv_pass_gives_way() || is_to_be_split(pass));
+	pass->gave_up |= gives_way(pass);
 	KV_STOP_POINT("compact_slice");
 }
 
@@ -458,6 +464,18 @@ look_back(KvPass *pass, KvPassResult *result)
 	kv_stat_add(pass->store, KV_COUNT_MOVED_BYTES, slice->moved);
 }
 
+/* What had no room in the value cache beside its old place.  Nothing moves any more. */
+static void
+keep(KvPass *pass)
+{
+	set_phase(pass, KV_PASS_KEEP);
+	kv_space_moved(pass->store, pass->plan->aim == KV_PASS_BOUNDS, pass->to_move);
+	pass->to_move = 0;
+	do
+		kv_pass_interrupts(pass->store);
+	while (!gives_way(pass) && kv_keep_some(&pass->slice));
+}
+
 static void
 run_pass(KvPass *pass, KvPassResult *result)
 {
@@ -473,8 +491,7 @@ run_pass(KvPass *pass, KvPassResult *result)
 			kv_pace_freeze(&pass->pace, pass->store, pass->shardno, &pass->moves);
 			look_back(pass, result);
 			pass->held = pass->moves.held;
-			set_phase(pass, KV_PASS_KEEP);
-			kv_keep_rest(&pass->slice);
+			keep(pass);
 		}
 	}
 	result->gave_up = pass->gave_up;

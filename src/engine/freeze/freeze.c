@@ -369,10 +369,11 @@ forget_cached(const KvStore *store, const KvCounts *counts)
 	{
 		const KvChunkCount *chunk = &counts->chunks[i];
 
-		if (chunk->unnamed == 0)
+		if (!chunk->leaves)
 			continue;
-		kv_block_forget(store->cache_id, chunk->place, chunk->unnamed);
-		kv_tier_forget(store->cache_id, chunk->place, chunk->unnamed);
+		kv_block_forget(store->cache_id, chunk->place, chunk->used, chunk->shared);
+		if (!chunk->shared)
+			kv_tier_forget(store->cache_id, chunk->place, chunk->used);
 	}
 }
 

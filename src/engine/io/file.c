@@ -386,7 +386,7 @@ kv_io_open(const char *path, int flags, KvIoKind kind)
 	if (err != 0)
 	{
 		kv_io_stat_add(kind, 0, err == ENOENT && (flags & KV_IO_MISSING_OK) ? 0 : err);
-		if (err != ENOENT || (flags & KV_IO_MISSING_OK) == 0)
+		if ((err != ENOENT || (flags & KV_IO_MISSING_OK) == 0) && (flags & KV_IO_FAIL_OK) == 0)
 			kv_io_error(ERROR, err, path, (flags & KV_IO_CREATE) ? "create" : "open");
 		errno = err;
 		return -1;

@@ -76,6 +76,7 @@ extern const char *const kv_io_kind_names[KV_IO_KINDS];	/* 'value read', … */
 #define KV_IO_MISSING_OK 0x04	/* return -1 with errno ENOENT instead of ERROR */
 #define KV_IO_READONLY	0x08
 #define KV_IO_NOFOLLOW	0x10	/* not by a symbolic link */
+#define KV_IO_FAIL_OK	0x20	/* return -1 with errno, whatever it is, instead of ERROR */
 
 /* ---- plain files ---- */
 /*

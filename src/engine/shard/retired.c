@@ -183,8 +183,8 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 				chunk->newest_writer < horizon && room > 0;
 			if (count->leaves)
 			{
-				if (!(chunk->chunk.flags & KV_CHUNK_SHARED))
-					count->unnamed = kv_chunk_taken(shard, chunk);
+				count->shared = (chunk->chunk.flags & KV_CHUNK_SHARED) != 0;
+				count->used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
 				room--;
 				continue;
 			}

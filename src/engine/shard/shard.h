@@ -690,7 +690,8 @@ typedef struct KvChunkCount
 	uint64		dead_since;		/* KvShardChunk.dead_since when counting began */
 	bool		doubtful;		/* some of it may be dead soon */
 	bool		leaves;			/* the list */
-	uint64		unnamed;		/* … and so many bytes are no other shard's either */
+	bool		shared;			/* … and may be in another shard's … */
+	uint64		used;			/* … and has so many bytes */
 } KvChunkCount;
 
 typedef struct KvCounts

@@ -104,7 +104,8 @@ kv_value_footprint(Size len)
 /*
  * This process's descriptor of a value file, good until it is trimmed or forgotten; opening
  * is the store's cache_id.  If the file is missing: with KV_IO_CREATE it is made, with
- * KV_IO_MISSING_OK the answer is -1, and without either it is an ERROR.  The file may go later:
+ * KV_IO_MISSING_OK the answer is -1, and without either it is an ERROR.  KV_IO_FAIL_OK: -1, too, if it cannot
+ * be opened.  The file may go later:
  * then a read of it, which may have to open it again, has the result -ENOENT, and the next call
  * here finds it missing.
  */
