@@ -35,6 +35,7 @@
 #include "utils/acl.h"
 #include "utils/timeout.h"
 
+#include "clock.h"
 #include "admission/internal.h"
 #include "compat.h"
 
@@ -200,7 +201,7 @@ wait_for_request(void)
 			break;
 		timeout = -1;
 	}
-	if (thinks && (timeout == 0 || GetCurrentTimestamp() - KV_ADMIT_ME->since < KV_THINK_US))
+	if (thinks && (timeout == 0 || kv_clock() - KV_ADMIT_ME->since < KV_THINK_US))
 		thinks = false;
 }
 
@@ -273,7 +274,7 @@ static bool
 pause_until_admitted(bool in_advance)
 {
 	KvAdmitMember *me = KV_ADMIT_ME;
-	TimestampTz begun = GetCurrentTimestamp();
+	TimestampTz begun = kv_clock();
 	TimestampTz now = begun;
 	bool		sent = !in_advance;
 
@@ -300,7 +301,7 @@ pause_until_admitted(bool in_advance)
 			}
 		}
 		wait_in_queue(sent, rest);
-		now = GetCurrentTimestamp();
+		now = kv_clock();
 	}
 	me->waking = false;
 	if (in_advance && kv_admit_state(me) == KV_ADMIT_ACTIVE)
@@ -321,12 +322,12 @@ pause_until_admitted(bool in_advance)
 static void
 count_request(KvAdmitMember *me, TimestampTz now)
 {
-	TimestampTz begun = GetCurrentTransactionStartTimestamp();
+	TimestampTz ran = GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp();	/* unless that was set */
 
 	me->requests++;
-	if (begun > me->since && begun <= now)
+	if (ran >= 0 && ran < now - me->since)
 	{
-		double		latency = (double) (now - begun) + (double) paused_for;
+		double		latency = (double) ran + (double) paused_for;
 
 		me->latencies++;
 		me->latency_sum += latency;
@@ -362,7 +363,7 @@ get_slot(KvAdmitMember *me)
 	TimestampTz arrived;
 
 	wait_for_request();
-	arrived = GetCurrentTimestamp();
+	arrived = kv_clock();
 	if (holds_locks())
 		return;
 	if (kv_queue_ask() == KV_ADMIT_WAITING)
@@ -396,7 +397,7 @@ void
 kv_admission_gate(void)
 {
 	KvAdmitMember *me = KV_ADMIT_ME;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	KvAdmitState state;
 	int			limit = pg_atomic_read_u32(&kv_admit->limit);
 

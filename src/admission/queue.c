@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 
+#include "clock.h"
 #include "admission/internal.h"
 
 KvAdmit    *kv_admit = NULL;
@@ -173,7 +174,7 @@ kv_queue_lend(int number, uint64 requests)
 static void
 lend_idle(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	for (int i = 0; i < kv_admit->nmembers; i++)
 	{
@@ -323,7 +324,7 @@ kv_queue_join(void)
 	member->roleid = GetSessionUserId();
 	member->weight = 1;
 	member->waking = false;
-	member->since = GetCurrentTimestamp();
+	member->since = kv_clock();
 	member->requests = member->pauses = member->latencies = 0;
 	member->paused_us = member->longest_us = 0;
 	member->latency_sum = member->latency_squares = 0;

@@ -15,6 +15,7 @@
 #include "storage/shmem.h"
 #include "utils/guc.h"
 
+#include "clock.h"
 #include "admission/admission.h"
 #include "admission/internal.h"
 #include "compat.h"
@@ -105,7 +106,7 @@ kv_admission_attach(void)
 			pg_atomic_init_u32(&kv_admit->members[i].state, KV_ADMIT_OUT);
 			kv_admit->members[i].prev = kv_admit->members[i].next = KV_ADMIT_NONE;
 		}
-		kv_admit->start_after = GetCurrentTimestamp() + KV_START_AFTER_MS * INT64CONST(1000);
+		kv_admit->start_after = kv_clock() + KV_START_AFTER_MS * INT64CONST(1000);
 	}
 	kv_register_tranche(kv_admit->tranche, "KvfdwAdmission");
 }

@@ -28,6 +28,7 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
+#include "clock.h"
 #include "admission/admission.h"
 #include "admission/internal.h"
 #include "compat.h"
@@ -137,7 +138,7 @@ leave_office(int code, Datum arg)
 	kv_admit->worker_pid = 0;
 	kv_admit->worker_latch = NULL;
 	/* the postmaster starts it again in a second, unless it was switched off */
-	kv_admit->start_after = code == 0 ? 0 : GetCurrentTimestamp() + 3000000;
+	kv_admit->start_after = code == 0 ? 0 : kv_clock() + 3000000;
 	LWLockRelease(&kv_admit->lock);
 }
 
@@ -166,7 +167,7 @@ kv_admission_main(Datum arg)
 		}
 		if (kv_admission_limit == -1)
 			proc_exit(0);
-		now = GetCurrentTimestamp();
+		now = kv_clock();
 		look(now);
 		kv_measure_tick(now);
 		kv_tune_tick(now);
@@ -198,7 +199,7 @@ void
 kv_admit_need_worker(void)
 {
 	BackgroundWorker worker;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	bool		start;
 
 	if (kv_admit->worker_pid != 0 || now < kv_admit->start_after)

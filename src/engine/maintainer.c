@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "clock.h"
 #include "engine/base/area.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
@@ -156,7 +157,7 @@ open_store(KvStore *store, void *arg)
 static void
 maintain_store(KvStore *store, void *arg)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	kv_store_settle_creator(store);
 	kv_store_settle(store);
@@ -258,7 +259,7 @@ static void
 collect_between(void)
 {
 	static TimestampTz collected = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	if (now >= collected && !TimestampDifferenceExceeds(collected, now, KV_COLLECT_MS))
 		return;
@@ -383,7 +384,7 @@ settle_segment(void)
 {
 	static TimestampTz tried = 0;
 	static TimestampTz since = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	uint64		boundary = 0;
 
 	if (since == 0)

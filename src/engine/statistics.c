@@ -23,6 +23,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
@@ -171,7 +172,7 @@ static void
 tell_missed(void)
 {
 	static TimestampTz told = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	if (told != 0 && now >= told && !TimestampDifferenceExceeds(told, now, TELL_MS))
 		return;
@@ -198,7 +199,7 @@ kv_statistics_start(KvStore *store, void *arg)
 bool
 kv_statistics_due(List *stores)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	if (!AutoVacuumingActive() || worker_runs())
 		return false;

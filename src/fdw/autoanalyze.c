@@ -34,6 +34,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "clock.h"
 #include "fdw/fdw.h"
 
 extern PGDLLEXPORT void kv_analyze_worker_main(Datum arg);
@@ -94,7 +95,7 @@ static void
 report(Oid relid, TimestampTz began)
 {
 	if (Log_autovacuum_min_duration >= 0 &&
-		TimestampDifferenceExceeds(began, GetCurrentTimestamp(), Log_autovacuum_min_duration))
+		TimestampDifferenceExceeds(began, kv_clock(), Log_autovacuum_min_duration))
 		ereport(LOG,
 				(errmsg("automatic analyze of foreign table \"%s.%s.%s\"",
 						get_database_name(MyDatabaseId),
@@ -105,7 +106,7 @@ static void
 analyze(Oid relid)
 {
 	VacuumParams params;
-	TimestampTz began = GetCurrentTimestamp();
+	TimestampTz began = kv_clock();
 
 	memset(&params, 0, sizeof(params));
 	params.options = VACOPT_ANALYZE | VACOPT_SKIP_LOCKED;

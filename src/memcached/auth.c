@@ -4,6 +4,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
@@ -68,7 +70,7 @@ static void
 log_refusal(const KvMcRequest *request)
 {
 	static TimestampTz logged = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	char		name[NAMEDATALEN];
 	int			length = Min(request->user_length, NAMEDATALEN - 1);
 
@@ -116,7 +118,7 @@ kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply
 	if (OidIsValid(role))
 		return;
 	kv_mc_counts[KV_MC_COUNT_AUTH_FAILURES]++;
-	conn->hold_until = GetCurrentTimestamp() + REFUSED_HOLD_US;
+	conn->hold_until = kv_clock() + REFUSED_HOLD_US;
 	kv_mc_wake_at(conn->hold_until);
 	log_refusal(request);
 }

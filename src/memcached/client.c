@@ -8,6 +8,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -88,7 +90,8 @@ kv_mc_client_add(const struct sockaddr *address)
 		client->state = CLIENT_IDLE;
 		client->role = InvalidOid;
 		client->requests = client->in_bytes = client->out_bytes = 0;
-		client->made = client->active = GetCurrentTimestamp();
+		client->made = GetCurrentTimestamp();
+		client->active = kv_clock();
 		write_address(client->address, sizeof(client->address), address);
 		return client;
 	}
@@ -165,7 +168,7 @@ kvfdw_memcached_connections(PG_FUNCTION_ARGS)
 		values[2] = ObjectIdGetDatum(client->role);
 		values[3] = CStringGetTextDatum(state_names[client->state]);
 		values[4] = TimestampTzGetDatum(client->made);
-		values[5] = TimestampTzGetDatum(client->active);
+		values[5] = TimestampTzGetDatum(GetCurrentTimestamp() - Max(kv_clock() - client->active, 0));
 		values[6] = Int64GetDatum(client->requests);
 		values[7] = Int64GetDatum(client->in_bytes);
 		values[8] = Int64GetDatum(client->out_bytes);

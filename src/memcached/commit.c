@@ -4,6 +4,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
@@ -23,7 +25,7 @@ kv_mc_log_error(const ErrorData *edata)
 {
 	static TimestampTz logged = 0;
 	static int	logged_code = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	if (edata->sqlerrcode == logged_code && now >= logged && now - logged <= USECS_PER_SEC)
 		return;

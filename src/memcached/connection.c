@@ -20,6 +20,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include <netinet/in.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
@@ -155,7 +157,7 @@ kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held)
 	{
 		conn->slow |= is_short();
 		if (conn->wants == 0)
-			conn->wants_since = GetCurrentTimestamp();
+			conn->wants_since = kv_clock();
 		conn->wants = more;
 	}
 	return false;
@@ -254,7 +256,7 @@ add_connection(int fd, const struct sockaddr *address)
 	conn->fd = fd;
 	conn->out.sends = true;
 	conn->events = EPOLLIN;
-	conn->active = conn->made = GetCurrentTimestamp();
+	conn->active = conn->made = kv_clock();
 	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
 	{
 		close(fd);
@@ -305,7 +307,7 @@ kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t le
 	conn->fd = fd;
 	conn->out.sends = true;
 	conn->eof = true;
-	conn->active = conn->made = GetCurrentTimestamp();
+	conn->active = conn->made = kv_clock();
 	conn->datagram = MemoryContextAlloc(context, sizeof(KvMcDatagram));
 	*conn->datagram = *from;
 	dlist_push_tail(&kv_mc_connections, &conn->node);
@@ -522,7 +524,7 @@ kv_mc_read(KvMcConnection *conn)
 	if (got > 0)
 	{
 		conn->in.end += got;
-		conn->active = GetCurrentTimestamp();
+		conn->active = kv_clock();
 		conn->moved += got;
 		kv_mc_counts[KV_MC_COUNT_BYTES_IN] += got;
 		kv_mc_set_working(conn, kv_mc_pending(&conn->in) >= conn->needed);
@@ -663,7 +665,7 @@ sent(KvMcConnection *conn, ssize_t result)
 {
 	if (result >= 0)
 	{
-		conn->active = GetCurrentTimestamp();
+		conn->active = kv_clock();
 		conn->sent += result;
 		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += result;
 		return result;

@@ -21,6 +21,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include <poll.h>
 
 #include "access/xact.h"
@@ -140,7 +142,7 @@ kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto)
 	conn->held_upto = upto;
 	held_upto = Max(held_upto, upto);
 	if (unasked_since == 0)
-		unasked_since = GetCurrentTimestamp();
+		unasked_since = kv_clock();
 }
 
 void
@@ -215,7 +217,7 @@ void
 kv_mc_flushed(XLogRecPtr upto, int writers, TimestampTz since)
 {
 	asked_at = since;
-	flush_over(writers + release(upto), GetCurrentTimestamp());
+	flush_over(writers + release(upto), kv_clock());
 }
 
 /* Is it time to ask for the next flush? */

@@ -9,6 +9,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -284,7 +286,7 @@ kv_mc_accept_all(void)
 	if (room)
 		return;
 	set_events(0);
-	paused_until = GetCurrentTimestamp() + PAUSE_US;
+	paused_until = kv_clock() + PAUSE_US;
 }
 
 bool

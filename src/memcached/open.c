@@ -10,6 +10,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
@@ -79,7 +81,7 @@ lives(BackgroundWorkerHandle *process)
 static bool
 have_opened(Oid relid)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	KvMcAsked  *place = &asked[0];
 	BackgroundWorkerHandle *process;
 

@@ -8,6 +8,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include "storage/procarray.h"
 
 #define FIRST_RETRY_US	1000
@@ -63,7 +65,7 @@ kv_mc_parked_for(const KvMcConnection *conn, int64 ms, TimestampTz now)
 bool
 kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid, KvMcReply *reply)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	if (kv_mc_lock_timeout_ms == 0 || kv_mc_parked_for(conn, kv_mc_lock_timeout_ms, now))
 	{

@@ -8,6 +8,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include "access/xact.h"
 #include "storage/latch.h"
 
@@ -27,7 +29,7 @@ kv_mc_make_room(void)
 {
 	static TimestampTz again = 0;	/* not before */
 	MemoryContext context = CurrentMemoryContext;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	volatile int ms = 1000;		/* if an ERROR comes in between */
 
 	if (pg_atomic_read_u32(&kv_mc_shared->room_wanted) == 0)
@@ -50,6 +52,6 @@ kv_mc_make_room(void)
 	if (ms == 0)
 		return PG_INT64_MAX;
 	pg_atomic_write_u32(&kv_mc_shared->room_wanted, 1);
-	again = GetCurrentTimestamp() + ms * INT64CONST(1000);
+	again = kv_clock() + ms * INT64CONST(1000);
 	return ms * INT64CONST(1000);
 }

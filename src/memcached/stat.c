@@ -7,6 +7,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <time.h>
@@ -229,7 +231,7 @@ tell_general(const KvMcLines *to)
 	kv_stat_stores(MyDatabaseId, add_items, &items);
 	getrusage(RUSAGE_SELF, &usage);
 	tell_number(to, "pid", MyProcPid);
-	tell_number(to, "uptime", (GetCurrentTimestamp() - kv_mc_me->started) / USECS_PER_SEC);
+	tell_number(to, "uptime", (kv_clock() - kv_mc_me->started) / USECS_PER_SEC);
 	tell_number(to, "time", time(NULL));
 	tell_line(to, "version", kv_mc_version);
 	tell_number(to, "pointer_size", sizeof(void *) * 8);

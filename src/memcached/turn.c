@@ -22,6 +22,8 @@
  */
 #include "memcached/attempt.h"
 
+#include "clock.h"
+
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
@@ -73,8 +75,7 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 	if (task->conn->parked_since != 0)
 	{
 		key->retried = true;
-		key->impatient |= kv_mc_parked_for(task->conn, kv_mc_lock_timeout_ms / 2,
-										   GetCurrentTransactionStartTimestamp());
+		key->impatient |= kv_mc_parked_for(task->conn, kv_mc_lock_timeout_ms / 2, kv_clock());
 	}
 	if (key->failed)
 	{
@@ -293,7 +294,7 @@ commit(KvMcAttempt *attempt)
 	bool		flushes = kv_mc_commit == KV_MC_COMMIT_ON && attempt->wrote && !holds;
 
 	if (flushes)
-		flushed_since = GetCurrentTimestamp();
+		flushed_since = kv_clock();
 	kv_mc_commit_as(holds ? KV_MC_COMMIT_OFF : kv_mc_commit, attempt->wrote);
 	if (flushes)
 		flushed_upto = XactLastCommitEnd;

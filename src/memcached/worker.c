@@ -11,6 +11,8 @@
  */
 #include "memcached/internal.h"
 
+#include "clock.h"
+
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -132,7 +134,7 @@ begin(int number)
 		ereport(FATAL, (errmsg("could not generate random numbers")));
 	before_shmem_exit(leave, (Datum) 0);
 	kv_mc_me->pid = MyProcPid;
-	kv_mc_me->started = GetCurrentTimestamp();
+	kv_mc_me->started = kv_clock();
 	kv_mc_me->latch = MyLatch;
 	epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (epoll < 0)
@@ -469,7 +471,7 @@ only_clients_wait(void)
 static void
 let_join(TimestampTz began)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	TimestampTz last = now;		/* something came */
 
 	while (turn.writes && kv_mc_commit != KV_MC_COMMIT_OFF && turn.ntasks < MAX_TASKS &&
@@ -487,7 +489,7 @@ let_join(TimestampTz began)
 		}
 		else if (turn.reads || !kv_mc_wait_for_writers(epoll, turn.nwriters, began, now - last))
 			break;
-		now = GetCurrentTimestamp();
+		now = kv_clock();
 	}
 }
 
@@ -512,7 +514,7 @@ run_turn(TimestampTz began)
 	turn.bytes = 0;
 	turn.writes = turn.reads = false;
 	if (kv_mc_unflushed != InvalidXLogRecPtr && unflushed_since == 0)
-		unflushed_since = GetCurrentTimestamp();
+		unflushed_since = kv_clock();
 
 	kv_mc_drop_stalled();
 	kv_mc_publish();
@@ -604,7 +606,7 @@ static void
 sleep_until_needed(void)
 {
 	WaitEvent	event;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	long		timeout = kv_mc_sleep_ms(now);
 
 	if (kv_mc_linger(epoll, now))
@@ -635,7 +637,7 @@ kv_memcached_main(Datum arg)
 		/* the only client there is has just been answered: it needs a moment */
 		idle = ((answered && !dozes && kv_mc_nconnections == 1) || take_events(dozes ? DOZE_MS : 0) == 0) && !any_ready();
 		answered = false;
-		now = GetCurrentTimestamp();
+		now = kv_clock();
 		kv_mc_wake(now);
 		kv_mc_feed_starved();
 		kv_mc_listen_resume(now);
@@ -648,7 +650,7 @@ kv_memcached_main(Datum arg)
 			run_turn(now);
 		MemoryContextReset(turn.context);
 		flush_wal(now, idle);
-		kv_mc_held_look(GetCurrentTimestamp(), idle);
+		kv_mc_held_look(kv_clock(), idle);
 		do_chores(now);
 		if (idle && !any_ready())
 			sleep_until_needed();

@@ -220,6 +220,16 @@ unlike(slurp_file($node->logfile, $from), qr/the server stops beside transaction
 $node->start;
 $node->safe_psql('postgres', q{COMMIT PREPARED 'stays'});
 is(answer($node, 'SELECT count(*) FROM t_full'), 0, '... which are there afterwards');
+
+# told to end while the server goes on
+my $reader = $node->background_psql('postgres');
+$reader->query_safe('BEGIN; SELECT count(*) FROM t_full');
+my $log_then = -s $node->logfile;
+my $ended = answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'});
+answer($node, "SELECT pg_terminate_backend($ended)");
+is(answer($node, q{INSERT INTO t_full VALUES (1, 'w') RETURNING v}), 'w', 'where the barrier process alone is told to end writers go on with the next one');
+unlike(substr(slurp_file($node->logfile), $log_then), qr/the server stops/, '... and transactions that are open are not waited for');
+$reader->quit;
 $node->stop;
 done_testing();
 

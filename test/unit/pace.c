@@ -39,7 +39,7 @@ static KvShard shard;
 /* ---- what the server and other rooms have ---- */
 
 TimestampTz
-GetCurrentTimestamp(void)
+kv_clock(void)
 {
 	return clock_now;
 }

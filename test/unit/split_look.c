@@ -42,7 +42,7 @@ char	   *kv_area_base = (char *) &area;
 KvSlotPool *kv_slot_pool = &(KvSlotPool) {.nunits = 1600};
 
 TimestampTz
-GetCurrentTimestamp(void)
+kv_clock(void)
 {
 	return clock_now;
 }

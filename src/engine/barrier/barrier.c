@@ -71,6 +71,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "clock.h"
 #include "engine/barrier/barrier.h"
 #include "engine/base/attempt.h"
 #include "engine/base/types.h"
@@ -135,7 +136,7 @@ may_rest(void)
 static void
 rest(TimestampTz since, long *rested_ms)
 {
-	long		ms = (GetCurrentTimestamp() - since) / 1000;
+	long		ms = (kv_clock() - since) / 1000;
 
 	ms = Min(ms, CheckPointTimeout * 1000L / KV_REST_PART - *rested_ms);
 	while (ms > 0 && may_rest())
@@ -183,7 +184,7 @@ flush_shards(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_
 		kv_interrupts();
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		start = GetCurrentTimestamp();
+		start = kv_clock();
 		kv_shards_image(store, shards, n, covers, stats);
 		rest(start, rested_ms);
 		kv_stores_unpin_dropped(flushing, store);
@@ -267,7 +268,7 @@ static void
 note_barrier(KvBarrierStats *stats, TimestampTz start)
 {
 	stats->ended = GetCurrentTimestamp();
-	stats->duration_us = stats->ended - start;
+	stats->duration_us = kv_clock() - start;
 	SpinLockAcquire(&kv_barrier->mutex);
 	stats->barriers = kv_barrier->stats.barriers + 1;
 	kv_barrier->stats = *stats;
@@ -287,7 +288,7 @@ kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 				  void (*failed) (const KvStoreKey *key))
 {
 	KvBarrierStats stats = {0};
-	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz start = kv_clock();
 
 	kv_wal_flush();
 	kv_barrier_flush(redo, &stats, failed);
@@ -515,7 +516,7 @@ serve_shards(void)
 {
 	static TimestampTz looked = 0;
 	static bool failed = false;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	bool		wanted = pg_atomic_read_u32(&kv_registry->images_wanted) != 0;
 	KvWanted	all = {0};
 
@@ -554,7 +555,7 @@ static void
 close_barrier(void)
 {
 	KvBarrierStats stats;
-	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz start = kv_clock();
 	XLogRecPtr	redo = GetRedoRecPtr();
 
 	pg_atomic_write_u32(&kv_gate->barrier_up, 0);
@@ -602,7 +603,7 @@ static void
 raise_barrier(XLogRecPtr *redo)
 {
 	KvBarrierStats stats;
-	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz start = kv_clock();
 
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
 	KV_MY_LXID = GetNextLocalTransactionId();
@@ -663,7 +664,7 @@ kv_barrier_main(Datum arg)
 		if (redo != handled)
 		{
 			KvBarrierStats stats;
-			TimestampTz start = GetCurrentTimestamp();
+			TimestampTz start = kv_clock();
 
 			KV_STOP_POINT("barrier_before_flush");
 			if (try_flush(redo, &stats))
@@ -682,7 +683,9 @@ kv_barrier_main(Datum arg)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 nap, KV_WAIT_IDLE);
 	}
-	kv_settle_for_stop();
+	/* another one follows unless the server stops; then nobody is waited for */
+	if (kv_io_server_stops())
+		kv_settle_for_stop();
 	close_barrier();
 	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }

@@ -31,6 +31,7 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
@@ -140,7 +141,7 @@ memory_is_idle(uint64 table_bytes)
 #endif
 	if (table_bytes > around->memory)
 		return false;
-	now = GetCurrentTimestamp();
+	now = kv_clock();
 	then = pg_atomic_read_u64(&around->looked_at);
 	/* the clock may have been set back */
 	if ((now < (TimestampTz) then || now - (TimestampTz) then >= KV_LOOK_US) &&
@@ -200,7 +201,7 @@ bool
 kv_around_moved(uint32 cache_id, KvAddress address, Size len, uint64 table_bytes)
 {
 	uint32		size = around_kb * 1024;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	if (size == 0 || !memory_is_idle(table_bytes))
 		return false;

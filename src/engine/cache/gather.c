@@ -29,6 +29,7 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
@@ -497,7 +498,7 @@ ask_for(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, i
 		bool forced, bool *held)
 {
 	KvAsking	asking = {.reader = reader, .store = store, .blocks = blocks, .n = n,
-	.window = -1, .forced = forced, .now = GetCurrentTimestamp()};
+	.window = -1, .forced = forced, .now = kv_clock()};
 	bool		room = true;
 
 	while (asking.next < n && room)
@@ -522,7 +523,7 @@ wait_for_room(KvWindowReader *reader, TimestampTz *last)
 	ConditionVariablePrepareToSleep(&entry->loaded);
 	(void) ConditionVariableTimedSleep(&entry->loaded, KV_GATHER_NAP_MS, KV_WAIT_RANGE);
 	ConditionVariableCancelSleep();
-	now = GetCurrentTimestamp();
+	now = kv_clock();
 	reader->spent += now - *last;
 	*last = now;
 	entry->progress = now;
@@ -533,7 +534,7 @@ wait_for_room(KvWindowReader *reader, TimestampTz *last)
 static void
 ask_again(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n)
 {
-	TimestampTz last = GetCurrentTimestamp();
+	TimestampTz last = kv_clock();
 	bool		held = true;
 
 	/* what it has worked since it waited last makes it patient again */
@@ -608,7 +609,7 @@ static bool
 sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 {
 	KvWindowScan *entry = reader->entry;
-	TimestampTz stirred = GetCurrentTimestamp();
+	TimestampTz stirred = kv_clock();
 	uint64		seen = kv_window_cache->ngathers;
 	KvBlockPlace places[KV_GATHER_VALUE / KV_BLOCK + 1];
 	bool		coming;
@@ -618,7 +619,7 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 	ConditionVariablePrepareToSleep(&entry->loaded);
 	while (!stuck && find_places(reader, first, n, places, &coming) && coming)
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz now = kv_clock();
 
 		if (seen != kv_window_cache->ngathers)
 		{
@@ -660,7 +661,7 @@ await_blocks(KvWindowReader *reader, uint64 first, int n)
 	}
 	PG_END_TRY();
 	entry->waiting = false;
-	entry->progress = GetCurrentTimestamp();
+	entry->progress = kv_clock();
 	if (!there)
 	{
 		reader->spent += kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
@@ -778,7 +779,7 @@ kv_gather_progress(KvWindowReader *reader)
 
 	if (reader->entry == NULL)
 		return;
-	reader->entry->progress = GetCurrentTimestamp();
+	reader->entry->progress = kv_clock();
 	if (reader->nmet == 0)
 	{
 		/* what it needs is elsewhere, and others are not to keep anything for it */

@@ -33,6 +33,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/share.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -311,7 +312,7 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 static bool
 claim_something(bool *held)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	KvWindowScan *eldest = NULL; /* of the scans that are held back */
 
 	*held = false;
@@ -640,7 +641,7 @@ load_claimed(void)
 		give_up(0, (Datum) 0);
 		return;
 	}
-	start = GetCurrentTimestamp();
+	start = kv_clock();
 	kv_io_read_batch(reads, n, KV_IO_VALUE_READ, NULL, NULL);
 	KV_STOP_POINT("prefetch_read");
 	for (int i = 0; i < nclaimed; i++)
@@ -657,7 +658,7 @@ load_claimed(void)
 				memset(read->buffer + read->result, 0, read->len - read->result);
 		}
 	}
-	publish(loads, reads, GetCurrentTimestamp() - start);
+	publish(loads, reads, kv_clock() - start);
 }
 
 /* ---- the process ---- */

@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
@@ -91,7 +92,7 @@ void
 kv_reader_progress(KvWindowReader *reader)
 {
 	if (reader->entry != NULL)
-		reader->entry->progress = GetCurrentTimestamp();
+		reader->entry->progress = kv_clock();
 }
 
 bool
@@ -244,7 +245,7 @@ loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
 	*pieces = span != NULL ? span->nvalid + span->nloading : 0;
 	*coming = span != NULL && span->nloading > 0;
 	failed = kv_window_cache->nworkers == 0 ||
-		(span != NULL && kv_span_failed(span, GetCurrentTimestamp()));
+		(span != NULL && kv_span_failed(span, kv_clock()));
 	LWLockRelease(&kv_window_cache->lock);
 	return failed;
 }
@@ -254,7 +255,7 @@ static bool
 sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey *span)
 {
 	KvWindowScan *entry = reader->entry;
-	TimestampTz last = GetCurrentTimestamp();
+	TimestampTz last = kv_clock();
 	TimestampTz stirred = last;
 	int64		stuck = kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 	uint32		pieces = 0;
@@ -281,7 +282,7 @@ sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey
 		}
 		(void) ConditionVariableTimedSleep(&entry->loaded, KV_RANGE_NAP_MS, KV_WAIT_RANGE);
 
-		now = GetCurrentTimestamp();
+		now = kv_clock();
 		if (!coming)
 		{
 			reader->spent += now - last;
@@ -312,7 +313,7 @@ await_piece(KvWindowReader *reader, uint64 piece)
 	KvPieceKey	key = {reader->cache_id, piece};
 	KvSpanKey	span = {reader->cache_id, reader->shard,
 		entry->segment != KV_WHOLE ? piece / KV_SEGMENT_PIECES : KV_WHOLE};
-	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz start = kv_clock();
 	bool		there;
 
 	reader->stats->windows_waited++;
@@ -330,7 +331,7 @@ await_piece(KvWindowReader *reader, uint64 piece)
 	}
 	PG_END_TRY();
 	entry->waiting = false;
-	entry->progress = GetCurrentTimestamp();
+	entry->progress = kv_clock();
 	reader->waited += entry->progress - start;
 	return there;
 }

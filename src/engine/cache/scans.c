@@ -26,6 +26,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
@@ -120,7 +121,7 @@ static void
 release(KvWindowScan *entry)
 {
 	if (!entry->gathers)
-		note_use(entry, GetCurrentTimestamp());
+		note_use(entry, kv_clock());
 	entry->gathers = false;
 	pg_atomic_fetch_sub_u32(&entry->course.map->pins, 1);
 	entry->id = 0;
@@ -250,7 +251,7 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 {
 	KvSpanKey	key = {reader->cache_id, wants[0].shard, wants[0].segment};
 	KvWindowScan *entry;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	watch_exit();
 	kv_reader_make_context(reader);
@@ -308,7 +309,7 @@ kv_reader_gather(KvWindowReader *reader, KvStore *store)
 		entry->nwants = 0;
 		entry->gathers = reader->gathers = true;
 		entry->position = 0;
-		entry->progress = GetCurrentTimestamp();
+		entry->progress = kv_clock();
 		reader->stuck_at = 0;
 	}
 	LWLockRelease(&kv_window_cache->lock);
@@ -328,7 +329,7 @@ kv_reader_come_to(KvWindowReader *reader, uint64 segment)
 		n++;
 	if (n >= entry->nwants)
 		return false;
-	now = GetCurrentTimestamp();
+	now = kv_clock();
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	note_use(entry, now);
 	entry->nwants -= n;
@@ -385,7 +386,7 @@ kv_window_company(uint32 cache_id, KvScanStart *place)
 
 	if (kv_window_cache == NULL || kv_window_cache->scans_used == 0)
 		return false;
-	now = GetCurrentTimestamp();
+	now = kv_clock();
 	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
 	for (int i = 0; i < kv_window_cache->scans_used && other == NULL; i++)
 	{

@@ -9,6 +9,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "clock.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
@@ -506,7 +507,7 @@ kv_window_give_up(int i)
 
 	forget_piece(window, span);
 	span->nloading--;
-	span->failed = GetCurrentTimestamp();
+	span->failed = kv_clock();
 	kv_window_free(i);
 }
 

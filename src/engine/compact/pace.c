@@ -28,6 +28,7 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/server.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -69,7 +70,7 @@ kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvPassAim aim)
 	pace->shard = shard;
 	pace->aim = aim;
 	pace->share = KV_DUTY_BESIDE;
-	pace->since = pace->looked = GetCurrentTimestamp();
+	pace->since = pace->looked = kv_clock();
 	pace->calls = pace->calls_since = calls_of_others();
 	pace->busy = true;
 	kv_space_left(store, &left, &pace->room);
@@ -122,7 +123,7 @@ behind(const KvPace *pace, int64 room)
 static bool
 is_awaited(const KvPace *pace)
 {
-	return kv_shard_is_awaited(pace->shard) || pace->shard->split_waits > GetCurrentTimestamp() ||
+	return kv_shard_is_awaited(pace->shard) || pace->shard->split_waits > kv_clock() ||
 		(pace->freezes && (RecoveryInProgress() || kv_freeze_is_awaited(pace->shard)));
 }
 
@@ -163,7 +164,7 @@ rest(KvPace *pace)
 	uint64		calls;
 
 	kv_space_beat(pace->store);
-	now = GetCurrentTimestamp();
+	now = kv_clock();
 	worked = Max(now - pace->since, 0);
 	calls = calls_of_others();
 	note(&pace->working, calls, pace->calls_since, worked);
@@ -176,7 +177,7 @@ rest(KvPace *pace)
 	for (;;)
 	{
 		int64		pause = Min(worked * (1 / duty(pace) - 1), KV_PACE_LONGEST_MS * INT64CONST(1000));
-		int64		rested = GetCurrentTimestamp() - now;
+		int64		rested = kv_clock() - now;
 
 		if (kv_compact_rate > 0)
 			pause = Max(pause, (int64) (pace->bytes / kv_compact_rate) - worked);	/* MB/s are bytes/us */
@@ -191,7 +192,7 @@ rest(KvPace *pace)
 		ResetLatch(MyLatch);
 	}
 	pace->done += pace->work;
-	pace->since = GetCurrentTimestamp();
+	pace->since = kv_clock();
 	pace->calls_since = calls_of_others();
 	note(&pace->resting, pace->calls_since, calls, pace->since - now);
 	look_back(pace);

@@ -26,6 +26,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -316,7 +317,7 @@ kv_pass_interrupts(const KvStore *store)
 static bool
 is_to_be_split(const KvPass *pass)
 {
-	return kv_shard(pass->store, pass->shardno)->split_waits > GetCurrentTimestamp();
+	return kv_shard(pass->store, pass->shardno)->split_waits > kv_clock();
 }
 
 static bool

@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
@@ -61,7 +62,7 @@ is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 {
 	TimestampTz until = kv_shard(store, shard)->split_waits;
 
-	if (until <= GetCurrentTimestamp())
+	if (until <= kv_clock())
 		return false;
 	*when = Min(*when, until);
 	return true;
@@ -117,7 +118,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 static bool
 find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	uint64		horizon = kv_xid_horizon();
 	uint64		room = kv_io_space_to_spare(kv_path_values(&store->key)) / KV_ORDER_ROOM;
 	uint64		most = 0;
@@ -166,7 +167,7 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 	if (pg_atomic_read_u64(&store->move_to) == 0)
 		return false;
 	state = kv_tried(store, -1, KV_TASK_LEAVES, true);
-	if (state->retry_ms > 0 && state->until > GetCurrentTimestamp())
+	if (state->retry_ms > 0 && state->until > kv_clock())
 	{
 		*when = Min(*when, state->until);
 		return false;
@@ -174,7 +175,7 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 
 	/* an ERROR ends the round, and the next ones leave it alone for a while */
 	state->retry_ms = state->retry_ms == 0 ? KV_RETRY_MS : Min(state->retry_ms * 2, KV_RETRY_MOST_MS);
-	state->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), state->retry_ms);
+	state->until = TimestampTzPlusMilliseconds(kv_clock(), state->retry_ms);
 	(void) kv_move_begin(store);
 	state->retry_ms = 0;
 	return true;
@@ -198,7 +199,7 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 		*any |= passes;
 		if (!can_leave || passes || is_left_to_split(store, i, when))
 			continue;
-		if (tried != NULL && tried->retry_ms > 0 && tried->until > GetCurrentTimestamp())
+		if (tried != NULL && tried->retry_ms > 0 && tried->until > kv_clock())
 		{
 			*when = Min(*when, tried->until);
 			continue;
@@ -252,7 +253,7 @@ want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 	static uint64 since = 0;
 	static bool hurried = false;
 	bool		hurry = space->retired > 0 && space->retired_longer > 0 && kv_space_is_awaited();
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	uint64		last = pg_atomic_read_u64(&kv_registry->checkpoint);
 
 	if (space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
@@ -279,7 +280,7 @@ static void
 await_release(KvTried *state, KvStore *store, uint64 retired)
 {
 	state->freed = pg_atomic_read_u64(&store->space_freed);
-	state->freed_at = retired > 0 ? GetCurrentTimestamp() : 0;
+	state->freed_at = retired > 0 ? kv_clock() : 0;
 	state->images_failed = pg_atomic_read_u32(&store->images_failed);
 }
 
@@ -287,7 +288,7 @@ await_release(KvTried *state, KvStore *store, uint64 retired)
 static bool
 is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	uint32		failed = pg_atomic_read_u32(&store->images_failed) - state->images_failed;
 
 	/* redo makes an image now and then only, and waits for nothing */
@@ -328,7 +329,7 @@ static bool
 find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool beyond, bool failed,
 			 bool doubtful, TimestampTz *when, KvSpaceWait *why, KvTask *task)
 {
-	if (state->retry_ms > 0 && state->until > GetCurrentTimestamp())
+	if (state->retry_ms > 0 && state->until > kv_clock())
 	{
 		*why = KV_SPACE_WAITS_FOR_DISK;
 		*when = Min(*when, state->until);
@@ -340,7 +341,7 @@ find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool bey
 			return true;
 		task->others = true;
 		*why = KV_SPACE_WAITS_NOT;
-		*when = Min(*when, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_RELEASE_LOOK_MS));
+		*when = Min(*when, TimestampTzPlusMilliseconds(kv_clock(), KV_RELEASE_LOOK_MS));
 		return false;
 	}
 	return doubtful && find_shard(store, space, false, true, when, why, task);
@@ -407,7 +408,7 @@ kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	}
 	state = kv_tried(store, -1, KV_TASK_BOUNDS, true);
 	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
-		(state->retry_ms > 0 && state->until > GetCurrentTimestamp()) ||
+		(state->retry_ms > 0 && state->until > kv_clock()) ||
 		!find_unsorted(store, when, task) ||
 		kv_io_space_is_short(kv_path_values(&store->key)))
 		return false;

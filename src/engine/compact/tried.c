@@ -12,6 +12,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/compact/internal.h"
 #include "engine/xact/xact.h"
 
@@ -58,7 +59,7 @@ kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind)
 void
 kv_tried_forget_old(uint32 since, bool again)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	HASH_SEQ_STATUS status;
 	KvTried    *tried;
 
@@ -87,7 +88,7 @@ kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSp
 		tried->retry_ms = Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
 	if (task->result.gave_up)
 		tried->retry_ms = Max(tried->retry_ms, Min(task->took_ms, INT_MAX / KV_VAIN_REST) * KV_VAIN_REST);
-	tried->until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tried->retry_ms);
+	tried->until = TimestampTzPlusMilliseconds(kv_clock(), tried->retry_ms);
 	tried->why = why;
 	tried->then = *then;
 	tried->horizon = kv_xid_horizon();
@@ -110,7 +111,7 @@ kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvSh
 	if (changed && tried->why == KV_SPACE_WAITS_FOR_SNAPSHOT &&
 		now->to_win > 2 * tried->then.to_win + kv_chunk_size(0))
 		return false;
-	if (changed && tried->until <= GetCurrentTimestamp())
+	if (changed && tried->until <= kv_clock())
 		return false;
 	if (changed)
 		*when = Min(*when, tried->until);

@@ -35,6 +35,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
@@ -102,7 +103,7 @@ bool
 kv_pass_is_awaited(void)
 {
 	static TimestampTz looked = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	/* what has come to its mark may be new, so it need not be due; and its writers want to know */
 	if (passing != NULL && (!others_wait || now < looked || now - looked >= KV_OTHERS_LOOK_US) &&
@@ -210,7 +211,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		return;
 	note_failure(task);
 	if (result->emptied > 0)
-		kv_tried(task->store, -1, KV_TASK_BOUNDS, true)->freed_at = GetCurrentTimestamp();
+		kv_tried(task->store, -1, KV_TASK_BOUNDS, true)->freed_at = kv_clock();
 	kv_space_count(task->store, &space);
 	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);
 	if (kv_task_kind(task) != KV_TASK_BOUNDS)
@@ -292,10 +293,10 @@ run_round(bool all, TimestampTz *when)
 	}
 	unpin(best.store);
 	if (backup)
-		*when = Min(*when, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_BACKUP_LOOK_MS));
+		*when = Min(*when, TimestampTzPlusMilliseconds(kv_clock(), KV_BACKUP_LOOK_MS));
 	if (best.store != NULL && !ShutdownRequestPending)
 	{
-		TimestampTz began = GetCurrentTimestamp();
+		TimestampTz began = kv_clock();
 		KvShardSpace before;
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
@@ -306,7 +307,7 @@ run_round(bool all, TimestampTz *when)
 		others_wait = due > 1;
 		others_press = false;
 		do_task(&best);
-		best.took_ms = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());
+		best.took_ms = TimestampDifferenceMilliseconds(began, kv_clock());
 		passing = NULL;
 		look_back(&best, &before);
 	}
@@ -336,7 +337,7 @@ attempt_round(bool all, TimestampTz *when)
 		AbortCurrentTransaction();
 		LWLockReleaseAll();
 		unpin(NULL);
-		*when = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_ERROR_MS);
+		*when = TimestampTzPlusMilliseconds(kv_clock(), KV_ERROR_MS);
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
@@ -367,7 +368,7 @@ kv_compactor_main(Datum arg)
 
 	while (kv_worker_goes_on(&reloaded))
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz now = kv_clock();
 		TimestampTz when;
 		bool		all = reloaded || looked > now || looked == 0 ||
 			TimestampDifferenceExceeds(looked, now, kv_look_ms);
@@ -387,7 +388,7 @@ kv_compactor_main(Datum arg)
 		if (attempt_round(all, &when))
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when), 1),
+						 Max(TimestampDifferenceMilliseconds(kv_clock(), when), 1),
 						 KV_WAIT_IDLE);
 	}
 	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */

@@ -25,6 +25,7 @@
 
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
@@ -282,12 +283,12 @@ kv_map_look(KvStore *store)
 		return;
 
 	/* nobody changes it in this state; its numbers may be given again when all that has them is gone for good */
-	if (failed_at != 0 && GetCurrentTimestamp() >= failed_at &&
-		!TimestampDifferenceExceeds(failed_at, GetCurrentTimestamp(), KV_PAUSE_MS))
+	if (failed_at != 0 && kv_clock() >= failed_at &&
+		!TimestampDifferenceExceeds(failed_at, kv_clock(), KV_PAUSE_MS))
 		return;
 	if (visit_others(store, kv_map_present(store), true))
 	{
-		failed_at = GetCurrentTimestamp();
+		failed_at = kv_clock();
 		pg_atomic_fetch_add_u32(&store->images_failed, 1);
 		return;
 	}

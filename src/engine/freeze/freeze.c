@@ -34,6 +34,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/area.h"
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
@@ -417,7 +418,7 @@ publish(KvMerge *merge, const KvShard *before)
 		kv_moves_publish(merge->moves, &manifest, merge->counts, shard);
 	freed = shard->sealed;
 	memset(&shard->sealed, 0, sizeof(shard->sealed));
-	shard->frozen_at = GetCurrentTimestamp();
+	shard->frozen_at = kv_clock();
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
 	kv_delta_free(&freed);

@@ -27,6 +27,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -156,7 +157,7 @@ kv_want_memory(void)
 	uint64		since = 0;
 
 	(void) pg_atomic_compare_exchange_u64(&kv_delta_memory->wanted, &since,
-										  GetCurrentTimestamp());
+										  kv_clock());
 	kv_wake_maintainer();
 }
 
@@ -167,7 +168,7 @@ must_help(void)
 	uint64		since = pg_atomic_read_u64(&kv_delta_memory->wanted);
 
 	return since != 0 && IsTransactionState() && !IsInParallelMode() &&
-		TimestampDifferenceExceeds((TimestampTz) since, GetCurrentTimestamp(), KV_ROOM_HELP_MS);
+		TimestampDifferenceExceeds((TimestampTz) since, kv_clock(), KV_ROOM_HELP_MS);
 }
 
 /* False: that has failed.  ERROR if this process is told to stop. */
@@ -362,7 +363,7 @@ kv_make_room_for_others(int patience)
 	Assert(IsTransactionState() && !IsInParallelMode());
 	if (since == 0)
 		return 0;
-	waited = TimestampDifferenceMilliseconds((TimestampTz) since, GetCurrentTimestamp());
+	waited = TimestampDifferenceMilliseconds((TimestampTz) since, kv_clock());
 	if (waited < patience)
 		return patience - waited;
 	made = help_maintainer(pg_atomic_read_u64(&kv_delta_memory->bytes), &failed);

@@ -36,6 +36,7 @@
 
 #include "common/file_perm.h"
 #include "compat.h"
+#include "clock.h"
 #include "engine/base/server.h"
 #include "engine/base/types.h"
 #include "engine/io/fault.h"
@@ -123,7 +124,7 @@ kv_io_stat_add(KvIoKind kind, Size bytes, int err)
 	if (err != 0)
 		pg_atomic_fetch_add_u64(&counters->errors, 1);
 	if (err == ENOSPC || err == EDQUOT)
-		pg_atomic_write_u64(&io_shared->full_at, GetCurrentTimestamp());
+		pg_atomic_write_u64(&io_shared->full_at, kv_clock());
 }
 
 bool
@@ -131,7 +132,7 @@ kv_io_space_is_short(const char *path)
 {
 	struct statvfs info;
 
-	if (GetCurrentTimestamp() - (TimestampTz) pg_atomic_read_u64(&io_shared->full_at) <
+	if (kv_clock() - (TimestampTz) pg_atomic_read_u64(&io_shared->full_at) <
 		FULL_MS * INT64CONST(1000))
 		return true;
 	return statvfs(path, &info) == 0 && info.f_bavail < info.f_blocks / SHORT_PART;

@@ -44,6 +44,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/io/io.h"
 #include "engine/life/life.h"
 #include "engine/shard/shard.h"
@@ -263,7 +264,7 @@ free_step(void)
 		free_part(directory, &step);
 		directory = next_directory();
 	}
-	next_step = step.hurry ? 0 : GetCurrentTimestamp();
+	next_step = step.hurry ? 0 : kv_clock();
 	return true;
 }
 
@@ -289,7 +290,7 @@ step_and_rest(TimestampTz start)
 void
 kv_free_if_due(void)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz start = kv_clock();
 
 	if (is_due(start))
 		(void) step_and_rest(start);
@@ -298,21 +299,21 @@ kv_free_if_due(void)
 void
 kv_free_or_nap(long ms, uint32 wait_event)
 {
-	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+	TimestampTz until = TimestampTzPlusMilliseconds(kv_clock(), ms);
 
 	for (;;)
 	{
-		TimestampTz start = GetCurrentTimestamp();
+		TimestampTz start = kv_clock();
 		TimestampTz wake = until;
 		int			events;
 
 		if (!is_due(start) || step_and_rest(start))
 			wake = Min(until, next_step);
 		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						   Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wake), 0),
+						   Max(TimestampDifferenceMilliseconds(kv_clock(), wake), 0),
 						   wait_event);
 		if ((events & WL_LATCH_SET) || ShutdownRequestPending ||
-			GetCurrentTimestamp() >= until)
+			kv_clock() >= until)
 			return;
 	}
 }

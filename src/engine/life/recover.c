@@ -28,6 +28,7 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/area.h"
 #include "engine/base/progress.h"
 #include "engine/base/shared.h"
@@ -185,7 +186,7 @@ end_salvage(KvStore *store, uint32 shardno)
 		leave_logs(store, shardno);
 		return;
 	}
-	shard->frozen_at = GetCurrentTimestamp();
+	shard->frozen_at = kv_clock();
 	kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
 }
 
@@ -424,7 +425,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	else if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
 		leave_logs(store, shardno);
 	kv_files_release(store, shardno, files, n);
-	shard->frozen_at = GetCurrentTimestamp();
+	shard->frozen_at = kv_clock();
 	/* prepared transactions may hold any lock */
 	shard->key_share_xid = U64FromFullTransactionId(ReadNextFullTransactionId()) - 1;
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
@@ -760,7 +761,7 @@ kv_recovery_worker_main(Datum arg)
 static void
 recover_store(KvStore *store)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz start = kv_clock();
 	BackgroundWorkerHandle *helpers[8];
 	int			nhelpers = 0;
 	int			wanted;
@@ -841,7 +842,7 @@ recover_store(KvStore *store)
 	}
 	report_losses(store);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
-						TimestampDifferenceMilliseconds(start, GetCurrentTimestamp()));
+						TimestampDifferenceMilliseconds(start, kv_clock()));
 }
 
 void

@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "clock.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
@@ -158,14 +159,14 @@ kv_stores_unpin_dropped(List *stores, const KvStore *but)
 void
 kv_shard_await(KvShard *shard)
 {
-	shard->awaited = GetCurrentTimestamp();
+	shard->awaited = kv_clock();
 }
 
 bool
 kv_shard_is_awaited(const KvShard *shard)
 {
 	TimestampTz awaited = ((const volatile KvShard *) shard)->awaited;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 
 	return awaited <= now && now - awaited < KV_AWAITED_MS * INT64CONST(1000);
 }

@@ -28,6 +28,7 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/io/io.h"
@@ -545,7 +546,7 @@ kv_space_is_short(KvStore *store)
 static bool
 is_really_short(KvStore *store, int ms)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	KvStoreSpace space;
 	bool		mine;
 
@@ -559,7 +560,7 @@ is_really_short(KvStore *store, int ms)
 	{
 		kv_space_count(store, &space);
 		SpinLockAcquire(&store->space.mutex);
-		store->space.count_took = Max(GetCurrentTimestamp() - now, 0);
+		store->space.count_took = Max(kv_clock() - now, 0);
 		SpinLockRelease(&store->space.mutex);
 	}
 	return kv_space_is_short(store);
@@ -568,7 +569,7 @@ is_really_short(KvStore *store, int ms)
 bool
 kv_space_is_awaited(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	TimestampTz awaited = pg_atomic_read_u64(&kv_compactor->awaited);
 
 	return awaited <= now && now - awaited < KV_AWAITED_MS * INT64CONST(1000);
@@ -578,14 +579,14 @@ bool
 kv_space_wait(KvStore *store, TimestampTz *begin)
 {
 	uint32		beat = pg_atomic_read_u32(&store->space_beat);
-	TimestampTz since = GetCurrentTimestamp();
+	TimestampTz since = kv_clock();
 	bool		waited = false;
 	bool		made = true;
 
 	ConditionVariablePrepareToSleep(&store->space_made);
 	while (made && is_really_short(store, waited ? KV_COUNT_MS : KV_COUNT_FIRST_MS))
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz now = kv_clock();
 		uint32		beat_now = pg_atomic_read_u32(&store->space_beat);
 
 		CHECK_FOR_INTERRUPTS();

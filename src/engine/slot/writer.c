@@ -23,6 +23,7 @@
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
@@ -73,7 +74,7 @@ is_news(const KvStoreKey *key, int err)
 		int			err;		/* 0: unused */
 		TimestampTz at;
 	}			told[KV_TOLD];
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	int			oldest = 0;
 
 	for (int i = 0; i < KV_TOLD; i++)
@@ -283,9 +284,9 @@ kv_merge_writer_main(Datum arg)
 		bool		retry;
 		bool		busy;
 
-		retry = TimestampDifferenceExceeds(last_retry, GetCurrentTimestamp(), 1000);
+		retry = TimestampDifferenceExceeds(last_retry, kv_clock(), 1000);
 		if (retry)
-			last_retry = GetCurrentTimestamp();
+			last_retry = kv_clock();
 		if (kv_io_writes_in_flight() == 0)
 			kv_value_trim();
 		kv_slots_seal_idle();

@@ -12,6 +12,7 @@
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/io/io.h"
@@ -75,7 +76,7 @@ kv_change_halt(KvChange *change)
 	shard->halted = true;
 	LWLockRelease(&shard->lock);
 	change->halted = true;
-	change->halted_at = GetCurrentTimestamp();
+	change->halted_at = kv_clock();
 }
 
 /*
@@ -110,7 +111,7 @@ kv_change_resume(KvChange *change)
 	release_extend_lock(shard);
 	ConditionVariableBroadcast(&shard->changed);
 	change->halted = false;
-	change->halt_us = Max(change->halt_us, GetCurrentTimestamp() - change->halted_at);
+	change->halt_us = Max(change->halt_us, kv_clock() - change->halted_at);
 }
 
 void
@@ -262,7 +263,7 @@ kv_change_init(KvChange *change, int n)
 	fresh->sealed_log = files.first_log - 1;
 	fresh->log_tail = sizeof(KvLogHeader);
 	fresh->key_share_xid = shard->key_share_xid;
-	fresh->frozen_at = GetCurrentTimestamp();
+	fresh->frozen_at = kv_clock();
 	pg_atomic_fetch_add_u32(&fresh->generation, 1);
 	fresh->recovered = true;
 	LWLockRelease(&fresh->lock);

@@ -21,6 +21,7 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/index/delta.h"
@@ -190,7 +191,7 @@ is_deserted(KvStore *store, uint32 shardno)
 		deserted_ms = 1000;
 #endif
 	return kv_store_nshards(store) > (uint32) store->shape.nshards &&
-		TimestampDifferenceExceeds(shard->frozen_at, GetCurrentTimestamp(), deserted_ms) &&
+		TimestampDifferenceExceeds(shard->frozen_at, kv_clock(), deserted_ms) &&
 		kv_shard_is_empty(store, shardno);
 }
 
@@ -253,7 +254,7 @@ pauses(TimestampTz until, TimestampTz now, int most_ms)
 bool
 kv_split_look(KvStore *store)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = kv_clock();
 	uint32		looks = kv_store_nshards(store);
 
 	kv_left_free(store);

@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "engine/base/area.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -69,7 +70,7 @@ become_compactor(KvSplit *split)
 
 	/* else it is next: passes may follow each other for as long as the shard is written to */
 	shard->split_waits = split->compactor ? 0 :
-		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), KV_TURN_MS);
+		TimestampTzPlusMilliseconds(kv_clock(), KV_TURN_MS);
 	LWLockRelease(&shard->lock);
 	return split->compactor;
 }

@@ -1,0 +1,21 @@
+/*
+ * clock.c
+ *		See clock.h.
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "clock.h"
+
+/* So that 0, which stands for never, is long ago right after the machine has started, too. */
+#define KV_CLOCK_ORIGIN	(INT64CONST(1) << 50)
+
+TimestampTz
+kv_clock(void)
+{
+	struct timespec now;
+
+	(void) clock_gettime(CLOCK_MONOTONIC, &now);
+	return KV_CLOCK_ORIGIN + now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+}
