@@ -264,6 +264,22 @@ all_take(@busy) while time - $since < 2;
 my @taken = sort { $a <=> $b } map { $_->{taken} } @busy;
 cmp_ok($taken[0], '>', $taken[-1] / 4, "clients for all of whom a turn has no room come to theirs alike (@taken)");
 
+# more values than a turn has room for are needed all the time: others are served beside them
+my @needed = map { "needed$_" } 1 .. 8;
+set($_, $large) for @needed;
+my @appends = map { my $conn = mc_connect($node); $conn->{asks} = "append $needed[$_ % @needed] 0 0 0 noreply\r\n\r\n" x 300; $conn } 1 .. 2 * @needed;
+sub all_append { for my $conn (@appends) { my $n = syswrite $conn->{s}, $conn->{asks}; $conn->{asks} = substr($conn->{asks}, $n) . substr($conn->{asks}, 0, $n) if $n; } return; }
+$since = time;
+all_append() while time - $since < 1;
+my $beside = mc_connect($node);
+mc_send($beside, "get nothing\r\n");
+$since = time;
+all_append() until mc_answered($beside) || time - $since > 10;
+ok(mc_answered($beside), 'a client is served beside others who need more large values than a turn has room for');
+@appends = ();
+undef $beside;
+wait_for('memory to be given back', sub { memory() < 100_000 });
+
 # nearly all of the memory
 $node->safe_psql('postgres', "INSERT INTO cache SELECT 'giant', 0, NULL, convert_to(repeat('g', 4100000), 'UTF8')");
 @busy = busy_clients(1);

@@ -316,15 +316,14 @@ is(kv_check_clean($node, 'd'), '', 'and sound');
 	is(kv_check_clean($node, 'p'), '', 'and all is sound');
 }
 
+$node->stop;
+
 # ---- a split beside the images that are being asked for has none made twice at once ----
 {
-	query("ALTER SYSTEM SET kvfdw.shard_size = 1000");
-	$node->reload;
+	$node = kv_cluster('images', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_chunk_kb' => 64);
 	query(kv_table('i', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO i SELECT g, repeat('x', 300) FROM generate_series(1, 3000) g; SELECT kvfdw_split('i')});
 	query('CHECKPOINT');
-	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $shards = query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'i'::regclass});
-	my $from = -s $node->logfile;
 	worker_stop_points($node, 'image_wanted=wait');
 	my $compact = psql_writer($node, q{UPDATE i SET v = v || 'y'; SELECT moved_bytes > 0 FROM kvfdw_compact('i', true)}, 'asks');
 	stopped($node, 'image_wanted');
@@ -333,8 +332,8 @@ is(kv_check_clean($node, 'd'), '', 'and sound');
 	worker_stop_points($node, '');
 	go_on($node, 'image_wanted');
 	is(outcome($compact) . outcome($split), "t\nt\n", 'a split beside the images that are asked for');
-	unlike(substr(slurp_file($node->logfile), $from), qr/ERROR/, '... has none made twice at once');
+	unlike(slurp_file($node->logfile), qr/ERROR/, '... has none made twice at once');
 	is(kv_check_clean($node, 'i'), '', '... and all is sound');
+	$node->stop;
 }
-$node->stop;
 done_testing();
