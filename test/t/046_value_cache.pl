@@ -143,8 +143,8 @@ sub forget_pages
 }
 SKIP:
 {
-	skip 'not a test build', 16 if !has_faults($node);
-	skip 'the file system has no direct I/O', 16 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
+	skip 'not a test build', 18 if !has_faults($node);
+	skip 'the file system has no direct I/O', 18 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
 	my $idle = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 1;';
 	my $value = 'SELECT length(v) FROM c WHERE k';
 	my $thousand = q{SELECT g, repeat('i', 1000) FROM generate_series(1, 400) g};
@@ -191,6 +191,10 @@ SKIP:
 	forget_pages();
 	is(answer($node, "$room $moves"), 't', 'values move');
 	ok(wait_for('pages', sub { pages() > 300 }), '... and are in the page cache again, as they were read there by key');
+	answer($node, $rewrite);
+	forget_pages();
+	is(answer($node, "$room $moves"), 't', '... which counts as read there');
+	ok(wait_for('pages', sub { pages() > 300 }), '... when they move again');
 	answer($node, $rewrite);
 	forget_pages();
 	is(answer($node, "SET kvfdw.read_around = 64; SET kvfdw.test_idle = 0; $moves") . pages(), 't0', '... but not where no memory lies idle');

@@ -25,7 +25,6 @@
 
 #include <limits.h>
 
-#include "access/xact.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
@@ -143,8 +142,7 @@ memory_is_idle(uint64 table_bytes)
 		return false;
 	now = kv_clock();
 	then = pg_atomic_read_u64(&around->looked_at);
-	/* the clock may have been set back */
-	if ((now < (TimestampTz) then || now - (TimestampTz) then >= KV_LOOK_US) &&
+	if (now - (TimestampTz) then >= KV_LOOK_US &&
 		pg_atomic_compare_exchange_u64(&around->looked_at, &then, now))
 		pg_atomic_write_u32(&around->idle,
 							kv_machine_idle(KV_MACHINE_GROUPS, KV_MACHINE_ROOT) > around->memory / KV_IDLE_PART);
@@ -178,7 +176,7 @@ kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes)
 
 	if (size == 0)
 		return 0;
-	place = place_of(cache_id, address / size, GetCurrentStatementStartTimestamp(), &mark);
+	place = place_of(cache_id, address / size, kv_clock(), &mark);
 	if (was_read(place, mark) || !memory_is_idle(table_bytes))
 		return 0;
 	pg_atomic_write_u32(place, mark);
@@ -193,7 +191,7 @@ kv_around_has(uint32 cache_id, KvAddress address)
 
 	if (around_kb == 0)
 		return false;
-	place = place_of(cache_id, address / (around_kb * 1024), GetCurrentTimestamp(), &mark);
+	place = place_of(cache_id, address / (around_kb * 1024), kv_clock(), &mark);
 	return was_read(place, mark);
 }
 
