@@ -6,6 +6,8 @@
 
 #include <time.h>
 
+#include "utils/timestamp.h"
+
 #include "clock.h"
 
 /* So that 0, which stands for never, is long ago right after the machine has started, too. */
@@ -18,4 +20,10 @@ kv_clock(void)
 
 	(void) clock_gettime(CLOCK_MONOTONIC, &now);
 	return KV_CLOCK_ORIGIN + now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+}
+
+TimestampTz
+kv_wall_time(TimestampTz clock)
+{
+	return GetCurrentTimestamp() - (kv_clock() - clock);
 }

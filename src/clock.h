@@ -12,5 +12,7 @@
 #include "datatype/timestamp.h"
 
 extern TimestampTz kv_clock(void);
+/* What the wall clock, as it is set now, would have said at a time of kv_clock's; exact to some microseconds. */
+extern TimestampTz kv_wall_time(TimestampTz clock);
 
 #endif							/* KV_CLOCK_H */

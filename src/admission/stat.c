@@ -14,6 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
+#include "clock.h"
 #include "admission/admission.h"
 #include "admission/internal.h"
 
@@ -124,7 +125,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	values[n++] = Float8GetDatum(kv_admit->jain);
 	values[n++] = BoolGetDatum(kv_admit->tuning);
 	nulls[n] = kv_admit->tuned_at == 0;
-	values[n++] = TimestampTzGetDatum(kv_admit->tuned_at);
+	values[n++] = TimestampTzGetDatum(kv_wall_time(kv_admit->tuned_at));
 	npoints = kv_admit->npoints;
 	missed = kv_admit->missed;
 	for (int i = 0; i < npoints; i++)

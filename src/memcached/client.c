@@ -168,7 +168,7 @@ kvfdw_memcached_connections(PG_FUNCTION_ARGS)
 		values[2] = ObjectIdGetDatum(client->role);
 		values[3] = CStringGetTextDatum(state_names[client->state]);
 		values[4] = TimestampTzGetDatum(client->made);
-		values[5] = TimestampTzGetDatum(GetCurrentTimestamp() - Max(kv_clock() - client->active, 0));
+		values[5] = TimestampTzGetDatum(kv_wall_time(client->active));
 		values[6] = Int64GetDatum(client->requests);
 		values[7] = Int64GetDatum(client->in_bytes);
 		values[8] = Int64GetDatum(client->out_bytes);

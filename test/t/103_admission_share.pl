@@ -159,6 +159,7 @@ wait_for('a choice', 180, sub {
 	$node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()');
 	wait_for('the end of a measurement', 180, sub { $ends->() > $before && admission('tuning') eq 'f' });
 	admission('tuned_at') ne '' });
+is(admission(q{tuned_at BETWEEN now() - interval '10 minutes' AND clock_timestamp() + interval '1 second'}), 't', 'when that was is told');
 my $limits = admission('tuned_limits');
 like($limits, qr/^\{\d+,\d+,0(,\d+){0,2}\}$/, 'throughput is measured at two limits, without one, at the model\'s, and between them');
 my $limit = admission('"limit"');
