@@ -457,6 +457,41 @@ kv_io_sync_directory_if_there(const char *path)
 		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
 }
 
+/* What the walk of kv_io_try_sync_tree does, and what it has met: nftw() hands nothing down. */
+static bool tree_only_starts;
+static int	tree_error;
+
+static int
+sync_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+	bool		opened;
+	int			err = 0;
+
+	if (tree_only_starts && type == FTW_F)
+		kv_io_start_sync(path);
+	else if (!tree_only_starts && (type == FTW_F || type == FTW_D))
+		err = sync_path(path, type == FTW_D, &opened);
+	if (err != 0)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not fsync file \"%s\": %s", path, strerror(err))));
+	tree_error = tree_error != 0 ? tree_error : err;
+	return 0;
+}
+
+int
+kv_io_try_sync_tree(const char *path)
+{
+	tree_error = 0;
+	for (int pass = 0; enableFsync && pass < 2; pass++)
+	{
+		tree_only_starts = pass == 0;
+		if (nftw(path, sync_entry, 8, FTW_PHYS) != 0 && errno != ENOENT)
+			return errno;
+	}
+	return tree_error;
+}
+
 void
 kv_io_rmtree(const char *path)
 {

@@ -47,6 +47,11 @@ extern void kv_adopt_keep_token(void);
 /* ---- trust.c ---- */
 /* Is what was written under it still in the page cache?  What is not known proves nothing. */
 extern bool kv_trust_proves(const KvProof *old);
+/*
+ * After a crash: has all that was written reached the disk, or does it now?  To be asked before
+ * PostgreSQL syncs the data directory, for the kernel tells of each failure once.
+ */
+extern bool kv_trust_sync(void);
 /* The proof for the next start; with a new witness unless what is there is believed. */
 extern void kv_trust_renew(KvProof *proof, bool believed);
 /* What the backup label, if there is one, says about the copy that this is. */
