@@ -204,8 +204,7 @@ kv_statistics_due(List *stores)
 	if (!AutoVacuumingActive() || worker_runs())
 		return false;
 	if (databases == NIL &&
-		(round_began > now ||
-		 TimestampDifferenceExceeds(round_began, now, autovacuum_naptime * 1000)))
+		TimestampDifferenceExceeds(round_began, now, autovacuum_naptime * 1000))
 	{
 		round_began = now;
 		begin_round(stores);

@@ -798,7 +798,7 @@ is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz no
 		conn->waits_since = 0;
 		return false;
 	}
-	if (conn->waits_since == 0 || conn->waits_requests != conn->requests || now < conn->waits_since)
+	if (conn->waits_since == 0 || conn->waits_requests != conn->requests)
 	{
 		conn->waits_since = now;
 		conn->waits_moved = conn->moved;

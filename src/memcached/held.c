@@ -224,9 +224,9 @@ kv_mc_flushed(XLogRecPtr upto, int writers, TimestampTz since)
 static bool
 is_due(TimestampTz now, bool idle)
 {
-	if (now - unasked_since >= MOST_HELD_US || now < unasked_since)
+	if (now - unasked_since >= MOST_HELD_US)
 		return true;
-	return idle && (nheld >= expected || now >= linger_until || now < linger_until - MOST_LINGER_US);
+	return idle && (nheld >= expected || now >= linger_until);
 }
 
 void

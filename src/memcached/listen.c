@@ -298,7 +298,7 @@ kv_mc_listen_paused(void)
 void
 kv_mc_listen_resume(TimestampTz now)
 {
-	if (paused_until == 0 || (now < paused_until && now >= paused_until - PAUSE_US))
+	if (paused_until == 0 || now < paused_until)
 		return;
 	paused_until = 0;
 	set_events(EPOLLIN);

@@ -15,7 +15,6 @@
 #define FIRST_RETRY_US	1000
 #define LAST_RETRY_US	16000
 #define KNOWN_XIDS		64
-#define MOST_WAIT_US	(2 * USECS_PER_SEC)	/* what a refused connection is held for, and more */
 
 bool		kv_mc_any_waits = false;
 
@@ -127,9 +126,7 @@ is_running(TransactionId xid)
 static void
 wake_parked(KvMcConnection *conn, TimestampTz now)
 {
-	if (conn->parked_since > now)
-		conn->parked_since = now;
-	if (conn->retry_at > now && conn->retry_at - now <= MOST_WAIT_US)
+	if (conn->retry_at > now)
 		kv_mc_wake_at(conn->retry_at);
 	else if (TransactionIdIsValid(conn->waits_for) &&
 			 is_running(conn->waits_for) &&
@@ -144,8 +141,7 @@ kv_mc_wake(TimestampTz now)
 {
 	dlist_mutable_iter iter;
 
-	/* a wake that is farther off than any can be: the clock was set back */
-	if (!kv_mc_any_waits || (now < next_wake && next_wake - now <= MOST_WAIT_US))
+	if (!kv_mc_any_waits || now < next_wake)
 		return;
 	kv_mc_any_waits = false;
 	memset(known, 0, sizeof(known));
@@ -153,7 +149,7 @@ kv_mc_wake(TimestampTz now)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
 
-		if (conn->hold_until > now && conn->hold_until - now <= MOST_WAIT_US)
+		if (conn->hold_until > now)
 			kv_mc_wake_at(conn->hold_until);
 		else if (conn->hold_until != 0)
 		{
@@ -170,5 +166,5 @@ kv_mc_sleep_ms(TimestampTz now)
 {
 	if (!kv_mc_any_waits)
 		return -1;
-	return next_wake <= now ? 0 : (long) ((Min(next_wake - now, MOST_WAIT_US) + 999) / 1000);
+	return next_wake <= now ? 0 : (long) ((next_wake - now + 999) / 1000);
 }

@@ -125,7 +125,7 @@ typedef struct KvMcRequest
 	uint8_t		opcode;			/* binary: goes back as it came */
 	uint32_t	opaque;			/* binary: likewise, in the client's byte order */
 	uint32_t	flags;
-	uint16_t	status;			/* SAY and DISCARD in binary */
+	uint16_t	status;			/* SAY and DISCARD: in binary, and where there is no room for a value */
 	uint16_t	key_length;
 	const char *key;			/* use kv_mc_key */
 	int64_t		exptime;		/* as the client wrote it; kv_mc_expires */

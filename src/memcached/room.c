@@ -34,7 +34,7 @@ kv_mc_make_room(void)
 
 	if (pg_atomic_read_u32(&kv_mc_shared->room_wanted) == 0)
 		return PG_INT64_MAX;
-	if (now < again && again - now <= USECS_PER_SEC)
+	if (now < again)
 		return again - now;
 	pg_atomic_write_u32(&kv_mc_shared->room_wanted, 0);
 	PG_TRY();

@@ -111,6 +111,16 @@ kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply)
 		case KV_MC_DECR:
 			count_either(missed, KV_MC_COUNT_DECR_HITS);
 			break;
+		case KV_MC_META_DEBUG:
+			kv_mc_counts[KV_MC_COUNT_DEBUGS]++;
+			break;
+		case KV_MC_SAY:
+		case KV_MC_DISCARD:
+			if (request->status == KV_MC_STATUS_TOO_LARGE)
+				kv_mc_counts[KV_MC_COUNT_TOO_LARGE]++;
+			else if (request->status == KV_MC_STATUS_NO_MEMORY)
+				kv_mc_counts[KV_MC_COUNT_NO_MEMORY]++;
+			break;
 		default:
 			break;
 	}
@@ -181,6 +191,7 @@ static const struct
 	KvMcCount	count;
 }			named[] = {
 	{"cmd_set", KV_MC_COUNT_SETS}, {"cmd_flush", KV_MC_COUNT_FLUSHES_ALL},
+	{"cmd_meta", KV_MC_COUNT_DEBUGS},
 	{"get_hits", KV_MC_COUNT_HITS}, {"get_misses", KV_MC_COUNT_MISSES},
 	{"get_expired", KV_MC_COUNT_EXPIRED},
 	{"delete_misses", KV_MC_COUNT_DELETE_MISSES}, {"delete_hits", KV_MC_COUNT_DELETE_HITS},
@@ -189,6 +200,7 @@ static const struct
 	{"cas_misses", KV_MC_COUNT_CAS_MISSES}, {"cas_hits", KV_MC_COUNT_CAS_HITS},
 	{"cas_badval", KV_MC_COUNT_CAS_BADVAL},
 	{"touch_hits", KV_MC_COUNT_TOUCH_HITS}, {"touch_misses", KV_MC_COUNT_TOUCH_MISSES},
+	{"store_too_large", KV_MC_COUNT_TOO_LARGE}, {"store_no_memory", KV_MC_COUNT_NO_MEMORY},
 	{"auth_cmds", KV_MC_COUNT_AUTHS}, {"auth_errors", KV_MC_COUNT_AUTH_FAILURES},
 	{"bytes_read", KV_MC_COUNT_BYTES_IN}, {"bytes_written", KV_MC_COUNT_BYTES_OUT},
 	{"total_items", KV_MC_COUNT_SETS},

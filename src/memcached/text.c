@@ -36,6 +36,7 @@ kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length, bool whole)
 		in->stream->swallow = length + 2;
 		kv_mc_say(in, too_large ? "SERVER_ERROR object too large for cache" :
 				  "SERVER_ERROR out of memory storing object");
+		request->status = too_large ? KV_MC_STATUS_TOO_LARGE : KV_MC_STATUS_NO_MEMORY;
 		if (whole)
 			request->command = KV_MC_DISCARD;
 		return true;

@@ -38,6 +38,8 @@ $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_item_size = '20MB
 $node->reload;
 wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 20 * 1024 * 1024 });
 is(set('huge', 'x' x 10_000_000), 'SERVER_ERROR out of memory storing object', 'what all of the memory could not hold is refused');
+is(mc_ask($c, "ms huge 10000000\r\n" . 'x' x 10_000_000 . "\r\n"), 'SERVER_ERROR out of memory storing object', '... by meta commands, too');
+is(join(' ', @{ mc_stats($c, '') }{qw(store_too_large store_no_memory)}), '1 2', '... and both are counted');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_item_size');
 $node->reload;
 wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 1024 * 1024 });

@@ -168,7 +168,7 @@ rest(KvPace *pace)
 	worked = Max(now - pace->since, 0);
 	calls = calls_of_others();
 	note(&pace->working, calls, pace->calls_since, worked);
-	if (now < pace->looked || now - pace->looked >= KV_PACE_LOOK_MS * INT64CONST(1000))
+	if (now - pace->looked >= KV_PACE_LOOK_MS * INT64CONST(1000))
 	{
 		pace->busy = calls != pace->calls;
 		pace->calls = calls;

@@ -140,7 +140,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, horizon, when, &why))
 			continue;
 		tried = kv_tried(store, i, KV_TASK_SORTS, true);
-		if (tried->writes != writes || tried->since == 0 || tried->since > now)
+		if (tried->writes != writes || tried->since == 0)
 		{
 			tried->writes = writes;
 			tried->since = now;
@@ -299,7 +299,7 @@ is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 		kv_space_give_up(store, space->given_up);
 		await_release(state, store, space->retired);
 	}
-	else if (space->retired == 0 || state->freed_at == 0 || now < state->freed_at)
+	else if (space->retired == 0 || state->freed_at == 0)
 		await_release(state, store, space->retired);
 	else if ((state->stuck_ms == 0 && failed >= KV_RELEASE_FAILURES) ||
 			 TimestampDifferenceExceeds(state->freed_at, now, Max(state->stuck_ms,

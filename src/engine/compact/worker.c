@@ -106,7 +106,7 @@ kv_pass_is_awaited(void)
 	TimestampTz now = kv_clock();
 
 	/* what has come to its mark may be new, so it need not be due; and its writers want to know */
-	if (passing != NULL && (!others_wait || now < looked || now - looked >= KV_OTHERS_LOOK_US) &&
+	if (passing != NULL && (!others_wait || now - looked >= KV_OTHERS_LOOK_US) &&
 		pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
 	{
 		look_at_others();
@@ -370,7 +370,7 @@ kv_compactor_main(Datum arg)
 	{
 		TimestampTz now = kv_clock();
 		TimestampTz when;
-		bool		all = reloaded || looked > now || looked == 0 ||
+		bool		all = reloaded || looked == 0 ||
 			TimestampDifferenceExceeds(looked, now, kv_look_ms);
 
 		MemoryContextSwitchTo(context);

@@ -65,8 +65,6 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 
 	if (shard->maintainer != 0)
 		return;					/* somebody is at it */
-	if (shard->frozen_at > now)
-		shard->frozen_at = now; /* the clock was set back */
 	old = TimestampDifferenceExceeds(shard->frozen_at, now, freeze_delay * 1000);
 
 	/* snapshots go by 32 bits, so no xid may stay for ever */

@@ -551,8 +551,7 @@ is_really_short(KvStore *store, int ms)
 	bool		mine;
 
 	SpinLockAcquire(&store->space.mutex);
-	mine = now < store->space.counted ||
-		now - store->space.counted >= Max(ms * INT64CONST(1000), store->space.count_took * KV_COUNT_SHARE);
+	mine = now - store->space.counted >= Max(ms * INT64CONST(1000), store->space.count_took * KV_COUNT_SHARE);
 	if (mine)
 		store->space.counted = now;
 	SpinLockRelease(&store->space.mutex);
@@ -572,7 +571,7 @@ kv_space_is_awaited(void)
 	TimestampTz now = kv_clock();
 	TimestampTz awaited = pg_atomic_read_u64(&kv_compactor->awaited);
 
-	return awaited <= now && now - awaited < KV_AWAITED_MS * INT64CONST(1000);
+	return now - awaited < KV_AWAITED_MS * INT64CONST(1000);
 }
 
 bool
@@ -591,13 +590,14 @@ kv_space_wait(KvStore *store, TimestampTz *begin)
 
 		CHECK_FOR_INTERRUPTS();
 		if (*begin == 0)
+		{
 			kv_stat_add(store, KV_COUNT_SPACE_WAITS, 1);
-		if (*begin == 0 || now < *begin)
 			*begin = now;
+		}
 		waited = true;
 		pg_atomic_write_u64(&kv_compactor->awaited, now);
 		kv_space_ask(store);
-		if (beat_now != beat || now < since)
+		if (beat_now != beat)
 			since = now;
 		else if (TimestampDifferenceExceeds(since, now, beat_ms))
 			pg_atomic_write_u32(&store->space_stalled, beat_now);	/* for all, until the next beat */

@@ -244,13 +244,6 @@ pause_ms(uint32 failures)
 	return KV_PAUSE_MS << Min(failures, KV_PAUSE_DOUBLED);
 }
 
-/* Is it not time yet?  most_ms: more than that it cannot be, unless the clock was set back. */
-static bool
-pauses(TimestampTz until, TimestampTz now, int most_ms)
-{
-	return now < until && now > TimestampTzPlusMilliseconds(until, -most_ms);
-}
-
 bool
 kv_split_look(KvStore *store)
 {
@@ -259,7 +252,7 @@ kv_split_look(KvStore *store)
 
 	kv_left_free(store);
 	if (!is_wanted() || !may_change(store) || !kv_split_is_possible(store) ||
-		pauses(store->split_pause, now, KV_PAUSE_MS))
+		now < store->split_pause)
 		return false;
 	for (; looks > 0; looks--)
 	{
@@ -273,7 +266,7 @@ kv_split_look(KvStore *store)
 			shardno = kv_shard_from(store, 0);
 		store->split_from = shardno + 1;
 		shard = kv_shard(store, shardno);
-		if (pauses(shard->split_after, now, pause_ms(KV_PAUSE_DOUBLED)))
+		if (now < shard->split_after)
 			continue;
 
 		/* one that is due and fails, by an ERROR too, is not tried again and again, nor is another at once */
