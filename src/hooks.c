@@ -130,11 +130,16 @@ at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, 
 	if (previous_object_access)
 		previous_object_access(access, classid, objectid, subid, arg);
 
+	/* by far the most calls */
+	if (access == OAT_FUNCTION_EXECUTE)
+	{
+		if (objectid == F_PG_BACKUP_START && kv_engine_ready())
+			kv_engine_note_backup(true);
+		return;
+	}
 	kv_ddl_note(access, classid, objectid, subid);
 	if (subid != 0 || !kv_engine_ready())
 		return;
-	if (access == OAT_FUNCTION_EXECUTE && objectid == F_PG_BACKUP_START)
-		kv_engine_note_backup(true);
 	if (access == OAT_POST_ALTER && classid == ForeignTableRelationId)
 		note_altered(objectid);
 	if (access != OAT_DROP)

@@ -191,9 +191,12 @@ extern void kv_end_count(ForeignScanState *node);
 
 typedef struct KvKeyRanges KvKeyRanges;
 
-/* Prepares a plan's key conditions for execution.  Allocated in CurrentMemoryContext. */
+/*
+ * Prepares a plan's key conditions for execution.  Allocated in CurrentMemoryContext.
+ * points: kv_ranges_next is not called.
+ */
 extern KvKeyRanges *kv_ranges_create(const KvTable *table, ForeignScan *plan,
-									 PlanState *parent);
+									 PlanState *parent, bool points);
 /*
  * Evaluates the conditions for a new (re)scan.  The lists of keys live in context until
  * the caller resets it.  False: no row can match, and there is nothing to ask for.

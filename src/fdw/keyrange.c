@@ -27,18 +27,23 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 
+#define KV_SHORT_KEY	64		/* bytes of a key, and its end */
+
 typedef struct KvScanCondition
 {
 	int			key;
 	KvConditionKind kind;
 	Oid			valuetype;
-	ExprState  *value;
+	ExprState  *value;			/* NULL: it is known */
+	Datum		known;
+	bool		known_isnull;
 } KvScanCondition;
 
 /* The values one pinned column may have, encoded, sorted and distinct. */
 typedef struct KvColumnValues
 {
 	KvKey	   *values;
+	KvKey		only;			/* where values is, if there is one */
 	int			n;
 	int			position;
 } KvColumnValues;
@@ -54,14 +59,14 @@ struct KvKeyRanges
 	KvColumnValues *columns;	/* npinned of them */
 	bool		has_lo,
 				has_hi;
-	StringInfoData lo;			/* bounds of what follows the pinned columns: */
+	StringInfoData lo;			/* bounds of what follows the pinned columns, but of points: */
 	StringInfoData hi;			/* lo is inclusive, hi is exclusive */
 	bool		backward;
 	bool		exhausted;
 
 	/* what the last call returned */
 	StringInfoData lo_result;
-	StringInfoData hi_result;
+	StringInfoData hi_result;	/* not of points */
 };
 
 /* Where a value of another type lies among a column's own values. */
@@ -192,19 +197,66 @@ fit_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 	}
 }
 
-KvKeyRanges *
-kv_ranges_create(const KvTable *table, ForeignScan *plan, PlanState *parent)
+/*
+ * Most conditions compare with a constant or a parameter of the statement, which have their value
+ * as long as the plan runs.  To have the executor evaluate such a one costs as much as to find the row.
+ */
+static void
+prepare_value(KvScanCondition *condition, Expr *expr, PlanState *parent)
 {
-	KvKeyRanges *ranges = palloc0(sizeof(KvKeyRanges));
+	ParamListInfo params = parent->state->es_param_list_info;
+	Param	   *param = (Param *) expr;
+
+	if (IsA(expr, Const))
+	{
+		condition->known = ((Const *) expr)->constvalue;
+		condition->known_isnull = ((Const *) expr)->constisnull;
+	}
+	else if (IsA(expr, Param) && param->paramkind == PARAM_EXTERN && params != NULL &&
+			 params->paramFetch == NULL && param->paramid > 0 && param->paramid <= params->numParams &&
+			 params->params[param->paramid - 1].ptype == param->paramtype)
+	{
+		condition->known = params->params[param->paramid - 1].value;
+		condition->known_isnull = params->params[param->paramid - 1].isnull;
+	}
+	else
+		condition->value = ExecInitExpr(expr, parent);
+}
+
+static Datum
+value_of(const KvScanCondition *condition, ExprContext *econtext, bool *isnull)
+{
+	if (condition->value != NULL)
+		return ExecEvalExprSwitchContext(condition->value, econtext, isnull);
+	*isnull = condition->known_isnull;
+	return condition->known;
+}
+
+/* Keys are short mostly. */
+static void
+init_buffer(StringInfo buf)
+{
+	buf->maxlen = KV_SHORT_KEY;
+	buf->data = palloc(buf->maxlen);
+	resetStringInfo(buf);
+}
+
+KvKeyRanges *
+kv_ranges_create(const KvTable *table, ForeignScan *plan, PlanState *parent, bool points)
+{
 	List	   *keys = list_nth(plan->fdw_private, KvScanPrivateKeys);
 	List	   *kinds = list_nth(plan->fdw_private, KvScanPrivateKinds);
 	List	   *types = list_nth(plan->fdw_private, KvScanPrivateTypes);
+	int			npinned = intVal(list_nth(plan->fdw_private, KvScanPrivatePinned));
+	int			nconditions = list_length(keys);
+	KvKeyRanges *ranges = palloc0(sizeof(KvKeyRanges) + npinned * sizeof(KvColumnValues) +
+								  nconditions * sizeof(KvScanCondition));
 
 	ranges->table = table;
-	ranges->npinned = intVal(list_nth(plan->fdw_private, KvScanPrivatePinned));
-	ranges->columns = palloc0(sizeof(KvColumnValues) * (ranges->npinned + 1));
-	ranges->nconditions = list_length(keys);
-	ranges->conditions = palloc0(sizeof(KvScanCondition) * (ranges->nconditions + 1));
+	ranges->npinned = npinned;
+	ranges->columns = (KvColumnValues *) (ranges + 1);
+	ranges->nconditions = nconditions;
+	ranges->conditions = (KvScanCondition *) (ranges->columns + npinned);
 	for (int i = 0; i < ranges->nconditions; i++)
 	{
 		KvScanCondition *condition = &ranges->conditions[i];
@@ -212,12 +264,15 @@ kv_ranges_create(const KvTable *table, ForeignScan *plan, PlanState *parent)
 		condition->key = list_nth_int(keys, i);
 		condition->kind = (KvConditionKind) list_nth_int(kinds, i);
 		condition->valuetype = list_nth_oid(types, i);
-		condition->value = ExecInitExpr(list_nth(plan->fdw_exprs, i), parent);
+		prepare_value(condition, list_nth(plan->fdw_exprs, i), parent);
 	}
-	initStringInfo(&ranges->lo);
-	initStringInfo(&ranges->hi);
-	initStringInfo(&ranges->lo_result);
-	initStringInfo(&ranges->hi_result);
+	init_buffer(&ranges->lo_result);
+	if (!points)
+	{
+		init_buffer(&ranges->lo);
+		init_buffer(&ranges->hi);
+		init_buffer(&ranges->hi_result);
+	}
 	return ranges;
 }
 
@@ -263,8 +318,8 @@ start_equal(KvKeyRanges *ranges, KvScanCondition *condition, Datum value,
 	if (column->n > 0)
 		return kv_key_order(&column->values[0], &encoded) == 0;
 
-	column->values = MemoryContextAlloc(context, sizeof(KvKey));
-	column->values[0] = encoded;
+	column->only = encoded;
+	column->values = &column->only;
 	column->n = 1;
 	return true;
 }
@@ -370,7 +425,7 @@ start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
 		Datum		own;
 		bool		isnull;
 
-		value = ExecEvalExprSwitchContext(condition->value, econtext, &isnull);
+		value = value_of(condition, econtext, &isnull);
 		if (isnull)
 		{
 			if (key < 0)
@@ -418,8 +473,7 @@ start_pinned(KvKeyRanges *ranges, KvScanCondition *condition,
 			 ExprContext *econtext, MemoryContext context)
 {
 	bool		isnull;
-	Datum		value = ExecEvalExprSwitchContext(condition->value, econtext,
-												  &isnull);
+	Datum		value = value_of(condition, econtext, &isnull);
 
 	if (isnull)
 		return false;

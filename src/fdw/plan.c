@@ -803,8 +803,11 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	/*
 	 * Exact key conditions' clauses are not in the node's quals: they hold for
 	 * every row of the range.  EvalPlanQual tests rows that did not come from
-	 * the range, so they are its recheck quals.
+	 * the range, so they are its recheck quals where it may come: rows of a query
+	 * that neither locks nor changes any are not tested again.
 	 */
+	if (root->rowMarks == NIL && root->parse->resultRelation == 0)
+		recheck = NIL;
 	return make_foreignscan(tlist,
 							extract_actual_clauses(local, false),
 							baserel->relid,

@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
@@ -125,7 +126,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
 	prepare_limit(node, state, plan);
 	state->operation = (CmdType) intVal(list_nth(plan->fdw_private, KvScanPrivateOperation));
-	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps);
+	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps, state->access == KV_ACCESS_POINT);
 	decide_locking(node, state, intVal(list_nth(plan->fdw_private, KvScanPrivateLock)));
 	MemoryContextSwitchTo(old);
 
@@ -249,7 +250,7 @@ next_position(ForeignScanState *node, KvScanState *state)
 
 		if (nkeys == 0)
 			return false;
-		for (int i = 0; i < nkeys; i++)
+		for (int i = 0; i < nkeys && IsolationIsSerializable(); i++)
 			PredicateLockPage(state->rel, kv_key_page(keys[i]), snapshot);
 		kv_scan_points(state->scan, keys, nkeys);
 	}

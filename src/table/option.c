@@ -54,6 +54,7 @@ typedef struct CacheEntry
 
 static MemoryContext cache_context = NULL;
 static HTAB *cache = NULL;
+static CacheEntry *asked_last = NULL;	/* statements ask for a table more than once */
 static dlist_head cache_entries = DLIST_STATIC_INIT(cache_entries);
 static bool cache_has_stale = false;
 static uint64 invalidations = 0;	/* how many were received */
@@ -606,6 +607,7 @@ xact_callback(XactEvent event, void *arg)
 			free_tables(entry->table);
 			dlist_delete(&entry->node);
 			hash_search(cache, &entry->relid, HASH_REMOVE, NULL);
+			asked_last = NULL;
 		}
 	}
 	cache_has_stale = false;
@@ -694,9 +696,14 @@ kv_table_get(Relation rel)
 	if (cache == NULL)
 		create_cache();
 
-	entry = hash_search(cache, &relid, HASH_FIND, NULL);
+	entry = asked_last;
+	if (entry == NULL || entry->relid != relid)
+		entry = hash_search(cache, &relid, HASH_FIND, NULL);
 	if (likely(entry != NULL && entry->valid && entry->table != NULL))
+	{
+		asked_last = entry;
 		return entry->table;
+	}
 
 	entry = hash_search(cache, &relid, HASH_ENTER, &found);
 	if (!found)

@@ -291,19 +291,6 @@ one_meets_passes(void)
 		 "a shard that a compaction is at is split as soon as that has ended");
 }
 
-static void
-clock_goes_back(void)
-{
-	begin();
-	live[0] = LARGE;
-	fails[0] = true;
-	look_for(600);
-	fails[0] = false;
-	clock_now -= USECS_PER_DAY;
-	look_for(1);
-	tell(live[0] == 0, "a clock that is set back stops nothing");
-}
-
 /* One shard has so many values of so many bytes; the others have nothing. */
 static void
 has_values(uint64 n, int bytes)
@@ -362,6 +349,5 @@ main(void)
 	one_fails();
 	all_fail();
 	one_meets_passes();
-	clock_goes_back();
 	return failed != 0;
 }

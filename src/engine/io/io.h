@@ -137,8 +137,11 @@ extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoK
 extern void kv_io_sync_file(const char *path);
 /* Have a file's content written, and do not wait: a sync follows.  Reports no failure. */
 extern void kv_io_start_sync(const char *path);
-/* Make durable what is below a path, if it is there: as much as can be, with a LOG of what cannot.  0 or an errno. */
-extern int	kv_io_try_sync_tree(const char *path);
+/*
+ * Have all pages of the files below a path written, as far as can be, if it is there: 0 or an errno, also of a failure
+ * before that nobody has been told, with a LOG of each.
+ */
+extern int	kv_io_try_write_back(const char *path);
 extern void kv_io_cut(const char *path, uint64 size);	/* shorten a file nobody uses */
 extern int	kv_io_try_cut(const char *path, uint64 size);	/* 0 or an errno */
 /* Read a piece of a file, and the file's length; false if it is missing or shorter. */

@@ -457,39 +457,67 @@ kv_io_sync_directory_if_there(const char *path)
 		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
 }
 
-/* What the walk of kv_io_try_sync_tree does, and what it has met: nftw() hands nothing down. */
-static bool tree_only_starts;
-static int	tree_error;
+/*
+ * Have a file's pages written, and wait.  A failure of the kernel's that nobody has been told is found as by
+ * fsync, without the flush of the device that fsync has for each file.
+ */
+static int
+write_back(const char *path)
+{
+	int			err = kv_fault(KV_IO_SYNC, NULL);
+	int			fd;
+
+	if (err == 0)
+	{
+		fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+		if (fd < 0)
+			return errno;
+		if (sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
+			(errno != ENOSYS || pg_fdatasync(fd) != 0))
+			err = errno;
+		CloseTransientFile(fd);
+	}
+	kv_io_stat_add(KV_IO_SYNC, 0, err);
+	if (err != 0)
+		kv_io_sync_failed();
+	return err;
+}
+
+/* What the walk of kv_io_try_write_back does, and what it has met: nftw() hands nothing down. */
+static bool write_back_waits;
+static int	write_back_error;
 
 static int
-sync_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
+write_back_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
 {
-	bool		opened;
-	int			err = 0;
+	int			err;
 
-	if (tree_only_starts && type == FTW_F)
+	if (type != FTW_F)
+		return 0;
+	if (!write_back_waits)
+	{
 		kv_io_start_sync(path);
-	else if (!tree_only_starts && (type == FTW_F || type == FTW_D))
-		err = sync_path(path, type == FTW_D, &opened);
+		return 0;
+	}
+	err = write_back(path);
 	if (err != 0)
 		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not fsync file \"%s\": %s", path, strerror(err))));
-	tree_error = tree_error != 0 ? tree_error : err;
+				(errmsg("could not write back file \"%s\": %s", path, strerror(err))));
+	write_back_error = write_back_error != 0 ? write_back_error : err;
 	return 0;
 }
 
 int
-kv_io_try_sync_tree(const char *path)
+kv_io_try_write_back(const char *path)
 {
-	tree_error = 0;
+	write_back_error = 0;
 	for (int pass = 0; enableFsync && pass < 2; pass++)
 	{
-		tree_only_starts = pass == 0;
-		if (nftw(path, sync_entry, 8, FTW_PHYS) != 0 && errno != ENOENT)
+		write_back_waits = pass == 1;
+		if (nftw(path, write_back_entry, 8, FTW_PHYS) != 0 && errno != ENOENT)
 			return errno;
 	}
-	return tree_error;
+	return write_back_error;
 }
 
 void

@@ -51,7 +51,7 @@ extern bool kv_trust_proves(const KvProof *old);
  * After a crash: has all that was written reached the disk, or does it now?  To be asked before
  * PostgreSQL syncs the data directory, for the kernel tells of each failure once.
  */
-extern bool kv_trust_sync(void);
+extern bool kv_trust_write_back(void);
 /* The proof for the next start; with a new witness unless what is there is believed. */
 extern void kv_trust_renew(KvProof *proof, bool believed);
 /* What the backup label, if there is one, says about the copy that this is. */

@@ -20,7 +20,7 @@
  *	- no sync has failed, after which pages that were not written count as
  *	  written: who sees a sync fail removes the witness before anything else
  *	  (kv_io_sync_failed).  Nobody may have been syncing when the kernel failed to write them;
- *	  it tells the next who syncs the file, so after a crash all are synced here.  PostgreSQL's
+ *	  it tells the next who asks for the file, so after a crash all are written back here.  PostgreSQL's
  *	  own sync of the data directory comes later, and would make nothing of it.
  *
  * Without that proof they are salvaged: what is whole is kept (life/recover.c).  Which
@@ -96,24 +96,24 @@ kv_trust_proves(const KvProof *old)
 		 now.changed_sec == old->changed_sec && now.changed_nsec == old->changed_nsec);
 }
 
-static bool synced;
+static bool written;
 
 static void
-sync_store(const KvStoreKey *key, const void *arg)
+write_back_store(const KvStoreKey *key, const void *arg)
 {
 	ListCell   *cell;
 
-	synced &= kv_io_try_sync_tree(kv_path_store(key)) == 0;
+	written &= kv_io_try_write_back(kv_path_store(key)) == 0;
 	foreach(cell, kv_space_directories(key))
-		synced &= kv_io_try_sync_tree(lfirst(cell)) == 0;
+		written &= kv_io_try_write_back(lfirst(cell)) == 0;
 }
 
 bool
-kv_trust_sync(void)
+kv_trust_write_back(void)
 {
-	synced = kv_io_try_sync_tree(KV_SLOT_FILE_PATH) == 0;
-	(void) kv_visit_stores(sync_store, NULL);
-	return synced;
+	written = kv_io_try_write_back(KV_SLOT_FILE_PATH) == 0;
+	(void) kv_visit_stores(write_back_store, NULL);
+	return written;
 }
 
 void
