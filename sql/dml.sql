@@ -179,6 +179,22 @@ EXECUTE span (NULL, 5);
 EXECUTE many ('{1,5,9,1100,4}');
 EXECUTE many (NULL);
 EXECUTE many ('{NULL,5}');
+PREPARE wide (bigint) AS SELECT k FROM swap WHERE k = $1;
+EXECUTE wide (5);
+EXECUTE wide (5000000000);
+CREATE FUNCTION of_sql(int) RETURNS SETOF text LANGUAGE sql AS 'SELECT v FROM swap WHERE k = $1';
+CREATE FUNCTION of_plpgsql(n int, OUT opened text, OUT later text) LANGUAGE plpgsql AS $$
+DECLARE c CURSOR FOR SELECT v FROM swap WHERE k = n;
+BEGIN
+	OPEN c;
+	n := 5;
+	FETCH c INTO opened;
+	CLOSE c;
+	SELECT v INTO later FROM swap WHERE k = n;
+END $$;
+SELECT n, of_sql(n) FROM generate_series(4, 6) n;
+SELECT n, f.* FROM generate_series(4, 5) n, of_plpgsql(n) f;
+DROP FUNCTION of_sql, of_plpgsql;
 ALTER FOREIGN TABLE swap ADD COLUMN w int;
 TRUNCATE swap;
 EXECUTE put (5, 'after ddl');
