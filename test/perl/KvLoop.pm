@@ -20,7 +20,7 @@ use Storable qw(store_fd fd_retrieve);
 use lib dirname(abs_path(__FILE__)) . '/../powercut';
 use KvDisk;
 
-our @EXPORT_OK = qw(loop_skip loop_types group_make group_run group_ooms);
+our @EXPORT_OK = qw(loop_skip loop_types start_write_back group_make group_run group_reclaim group_ooms);
 
 my $root;    # the socket to the process that has remained root
 
@@ -59,6 +59,7 @@ BEGIN
 		small    => \&disk_small_writes,
 		shutdown => \&disk_shutdown,
 		group => \&make_group,
+		punch    => sub { my ($image, @at) = @_; while (my ($o, $l) = splice @at, 0, 2) { system('fallocate', '-p', '-o', $o, '-l', $l, $image) == 0 or die "punch: $!\n" } },
 		write => \&write_file,
 		tmpfs    => sub { disk_tmpfs(@_); chmod 0777, $_[0] or die "chmod: $!\n" });
 }
@@ -170,6 +171,34 @@ sub umount { my ($self) = @_; return ask('umount', $self->{where}) }
 
 sub remount { my ($self) = @_; $self->umount; return $self->mount }
 
+# The device forgets what it has of a file from a block on: what is written there next needs new room.
+sub punch
+{
+	my ($self, $file, $from) = @_;
+	my @at;
+	for (`/usr/sbin/filefrag -v '$file'`)
+	{
+		my ($first, $last, $place) = /^\s*\d+:\s*(\d+)\.\.\s*(\d+):\s*(\d+)\.\./ or next;
+		my $skip = $from > $first ? $from - $first : 0;
+		push @at, ($place + $skip) * 4096, ($last + 1 - $first - $skip) * 4096 if $first + $skip <= $last;
+	}
+	@at or die "filefrag\n";
+	return ask('punch', $self->{image}, @at);
+}
+
+# Has the kernel write what the files below a directory have, and lets nobody be told how that goes.
+sub start_write_back
+{
+	my ($dir) = @_;
+	my ($call) = { x86_64 => 277, aarch64 => 84 }->{ (POSIX::uname())[4] } // die "no number of sync_file_range\n";
+	for my $path (split /\0/, `find '$dir' -type f -print0`)
+	{
+		open my $file, '<', $path or next;
+		syscall $call, fileno $file, 0, 0, 2;
+	}
+	return select undef, undef, undef, 1;
+}
+
 # As an I/O error would: nothing more is written, what was not is lost.
 sub break_down { my ($self) = @_; return ask('shutdown', $self->{where}) }
 
@@ -239,6 +268,9 @@ sub group_run
 	die $error if !$done;
 	return;
 }
+
+# The kernel takes what memory of the group it can, as it would if somebody wanted it.
+sub group_reclaim { return ask('write', "$groups/$group_name/memory.force_empty", 0) }
 
 # How many processes of it were killed for want of memory.
 sub group_ooms

@@ -5,7 +5,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
-use KvLoop qw(loop_skip);
+use KvLoop qw(loop_skip start_write_back group_make group_run group_reclaim);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -15,30 +15,54 @@ use KvTrust;
 my $why_not = heap_only() ? 'heap has no directory of its own' : loop_skip($PostgreSQL::Test::Utils::tmp_check);
 plan skip_all => $why_not if $why_not;
 
-# a mount point, not a link: PostgreSQL follows no link there
-my $disk;
-my $node = trust_cluster('lost', before_start => sub { $disk = KvLoop->new($_[0]->data_dir . '/kvfdw', megabytes => 120, room => 90) });
-trust_tables($node);
-change($node);
-$node->safe_psql('postgres', 'CHECKPOINT');
-system('sync', '-f', $disk->{where}) == 0 or die;
+# A start that fails, in which PostgreSQL has synced the data directory.
+sub start_without_library
+{
+	my ($node) = @_;
+	my $path = $node->data_dir . '/postgresql.conf';
+	my $conf = slurp_file($path);
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = ''\n");
+	ok(!start_again($node), 'a server without the library does not start');
+	open my $file, '>', $path or die "$path: $!";
+	print $file $conf;
+	return close $file;
+}
 
-# deletes need no new place for values, so nothing but runs and logs cannot be written back
-$disk->exhaust;
-change($node, map { "DELETE FROM %s WHERE k % 5 = $_" } 1, 2);
-system('sync', '-f', $disk->{where}) != 0 or diag 'everything was written back';
-kill_all($node);
-$disk->relieve;
+my $no_group = group_make(1 << 30);
+my %before_start = (
+	'' => sub { },
+	', after a start without the library' => \&start_without_library,
+	$no_group ? () : (', and the kernel has forgotten the files' => sub { for (1 .. 60) { group_reclaim(); select undef, undef, undef, 0.03 } }));
+my $clusters = 0;
+for my $how (sort keys %before_start)
+{
+	# a mount point, not a link: PostgreSQL follows no link there
+	my ($disk, $node);
+	my $start = sub { $node = trust_cluster("lost" . ++$clusters, before_start => sub { $disk = KvLoop->new($_[0]->data_dir . '/kvfdw', megabytes => 120, room => 90) }) };
+	if ($no_group) { $start->() } else { group_run($start) }
+	trust_tables($node);
+	change($node);
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	system('sync', '-f', $disk->{where}) == 0 or die;
 
-ok(start_again($node), 'the server starts');
-like(slurp_file($node->logfile), qr/kvfdw salvages/, 'and does not believe the page cache');
-nothing_lost($node, 'started again');
-is(answer($node, 'CHECKPOINT'), '', 'a checkpoint completes');
-my $rows = answer($node, 'SELECT k, md5(v) FROM kv_none ORDER BY k');
-kill_all($node);
-$disk->remount;
-ok(start_again($node), 'the server starts without its page cache');
-is(answer($node, 'SELECT k, md5(v) FROM kv_none ORDER BY k'), $rows, 'what was checkpointed is there');
-nothing_lost($node, 'without the page cache');
-$node->stop;
+	# deletes need no new place for values, so nothing but runs and logs cannot be written back
+	$disk->exhaust;
+	change($node, map { "DELETE FROM %s WHERE k % 5 = $_" } 1, 2);
+	start_write_back($disk->{where});
+	kill_all($node);
+	$disk->relieve;
+	$before_start{$how}->($node);
+
+	ok(start_again($node), "the server starts$how");
+	like(slurp_file($node->logfile), qr/kvfdw salvages/, "it does not believe the page cache$how");
+	nothing_lost($node, "started again$how");
+	is(answer($node, 'CHECKPOINT'), '', "a checkpoint completes$how");
+	my $rows = answer($node, 'SELECT k, md5(v) FROM kv_none ORDER BY k');
+	kill_all($node);
+	$disk->remount;
+	ok(start_again($node), "the server starts without its page cache$how");
+	is(answer($node, 'SELECT k, md5(v) FROM kv_none ORDER BY k'), $rows, "what was checkpointed is there$how");
+	nothing_lost($node, "without the page cache$how");
+	$node->stop;
+}
 done_testing();

@@ -437,14 +437,15 @@ kv_path_map(const KvStoreKey *key, uint32 number)
 
 /* ---- what there is ---- */
 
-List *
-kv_numbered_entries(const char *path)
+/* Those of a directory; none if it is missing.  One that cannot be read is noted at a level. */
+static List *
+numbered_entries(const char *path, int level)
 {
 	DIR		   *dir = AllocateDir(path);
 	struct dirent *de;
 	List	   *numbers = NIL;
 
-	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	while ((dir != NULL || errno != ENOENT) && (de = ReadDirExtended(dir, path, level)) != NULL)
 	{
 		char	   *end;
 		Oid			number = (Oid) strtoul(de->d_name, &end, 10);
@@ -456,7 +457,13 @@ kv_numbered_entries(const char *path)
 	return numbers;
 }
 
-/* The generations that a table's directory has. */
+List *
+kv_numbered_entries(const char *path)
+{
+	return numbered_entries(path, LOG);
+}
+
+/* The generations that a table's directory has; ERROR if it cannot be read. */
 static List *
 generations_of(Oid dboid, Oid relid)
 {
@@ -465,7 +472,7 @@ generations_of(Oid dboid, Oid relid)
 	struct dirent *de;
 	List	   *generations = NIL;
 
-	while ((de = ReadDirExtended(dir, path, LOG)) != NULL)
+	while ((dir != NULL || errno != ENOENT) && (de = ReadDirExtended(dir, path, ERROR)) != NULL)
 	{
 		char	   *end;
 		uint32		generation = strtoul(de->d_name, &end, 16);
@@ -485,9 +492,9 @@ kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg), const vo
 	ListCell   *table;
 	ListCell   *generation;
 
-	foreach(database, kv_numbered_entries(KV_DIRECTORY))
+	foreach(database, numbered_entries(KV_DIRECTORY, ERROR))
 	{
-		foreach(table, kv_numbered_entries(kv_path_database(lfirst_oid(database))))
+		foreach(table, numbered_entries(kv_path_database(lfirst_oid(database)), ERROR))
 		{
 			foreach(generation, generations_of(lfirst_oid(database), lfirst_oid(table)))
 			{

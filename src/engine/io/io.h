@@ -135,13 +135,6 @@ extern void kv_io_replace(const char *path, const void *data, Size len, bool syn
 extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind);
 /* Make a file's content durable; ERROR, or PANIC as data_sync_retry says. */
 extern void kv_io_sync_file(const char *path);
-/* Have a file's content written, and do not wait: a sync follows.  Reports no failure. */
-extern void kv_io_start_sync(const char *path);
-/*
- * Have all pages of the files below a path written, as far as can be, if it is there: 0 or an errno, also of a failure
- * before that nobody has been told, with a LOG of each.
- */
-extern int	kv_io_try_write_back(const char *path);
 extern void kv_io_cut(const char *path, uint64 size);	/* shorten a file nobody uses */
 extern int	kv_io_try_cut(const char *path, uint64 size);	/* 0 or an errno */
 /* Read a piece of a file, and the file's length; false if it is missing or shorter. */
@@ -189,6 +182,20 @@ extern uint64 kv_io_space_to_spare(const char *path);
  * Keeps errno, and never raises.
  */
 extern void kv_io_sync_failed(void);
+
+/* ---- pages that are written later (writeback.c) ---- */
+/* Have a file's content written, and do not wait: a sync follows.  Reports no failure. */
+extern void kv_io_start_sync(const char *path);
+/*
+ * Have all pages written, and wait: of an open file; of the files below a path, as far as can be, if it is
+ * there, with a LOG of each failure; of the whole file system that a directory is in.  0 or an errno, also of a failure before
+ * that nobody has been told.  Nothing is as durable as after a sync.
+ */
+extern int	kv_io_try_write_back_file(File file);
+extern int	kv_io_try_write_back(const char *path);
+extern int	kv_io_try_write_back_all(const char *directory);
+/* Has the kernel failed to write pages of a file, and nobody been told?  0 or an errno.  Has nothing written. */
+extern int	kv_io_try_failed_write_back(const char *path);
 
 /* ---- what tells a file, and a mount, from another (identity.c) ---- */
 /* Numbers of a path's mounted file system that no other has; 0: not known. */

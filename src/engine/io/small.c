@@ -457,69 +457,6 @@ kv_io_sync_directory_if_there(const char *path)
 		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
 }
 
-/*
- * Have a file's pages written, and wait.  A failure of the kernel's that nobody has been told is found as by
- * fsync, without the flush of the device that fsync has for each file.
- */
-static int
-write_back(const char *path)
-{
-	int			err = kv_fault(KV_IO_SYNC, NULL);
-	int			fd;
-
-	if (err == 0)
-	{
-		fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
-		if (fd < 0)
-			return errno;
-		if (sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
-			(errno != ENOSYS || pg_fdatasync(fd) != 0))
-			err = errno;
-		CloseTransientFile(fd);
-	}
-	kv_io_stat_add(KV_IO_SYNC, 0, err);
-	if (err != 0)
-		kv_io_sync_failed();
-	return err;
-}
-
-/* What the walk of kv_io_try_write_back does, and what it has met: nftw() hands nothing down. */
-static bool write_back_waits;
-static int	write_back_error;
-
-static int
-write_back_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-	int			err;
-
-	if (type != FTW_F)
-		return 0;
-	if (!write_back_waits)
-	{
-		kv_io_start_sync(path);
-		return 0;
-	}
-	err = write_back(path);
-	if (err != 0)
-		ereport(LOG,
-				(errmsg("could not write back file \"%s\": %s", path, strerror(err))));
-	write_back_error = write_back_error != 0 ? write_back_error : err;
-	return 0;
-}
-
-int
-kv_io_try_write_back(const char *path)
-{
-	write_back_error = 0;
-	for (int pass = 0; enableFsync && pass < 2; pass++)
-	{
-		write_back_waits = pass == 1;
-		if (nftw(path, write_back_entry, 8, FTW_PHYS) != 0 && errno != ENOENT)
-			return errno;
-	}
-	return write_back_error;
-}
-
 void
 kv_io_rmtree(const char *path)
 {
@@ -582,18 +519,6 @@ kv_io_settle_directory(const char *path)
 	if (fd < 0)
 		return;
 	(void) !fsync(fd);
-	CloseTransientFile(fd);
-}
-
-void
-kv_io_start_sync(const char *path)
-{
-	int			fd = enableFsync ? OpenTransientFile(path, O_RDWR | PG_BINARY) : -1;
-
-	/* one that is missing is an error of the sync */
-	if (fd < 0)
-		return;
-	pg_flush_data(fd, 0, 0);
 	CloseTransientFile(fd);
 }
 

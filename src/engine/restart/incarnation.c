@@ -174,7 +174,8 @@ kv_incarnation_startup(void)
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not make an id for the directory \"kvfdw\"")));
 	plan_reset(pg_control, control, &reset);
-	if (adopted || (state != DB_SHUTDOWNED && !kv_trust_write_back()))
+	reset.believed = reset.believed && !adopted;
+	if (state != DB_SHUTDOWNED && !kv_trust_write_back(reset.believed))
 		reset.believed = false;
 
 	/* done again if it is not finished: the control file still tells the old story */

@@ -20,8 +20,9 @@
  *	- no sync has failed, after which pages that were not written count as
  *	  written: who sees a sync fail removes the witness before anything else
  *	  (kv_io_sync_failed).  Nobody may have been syncing when the kernel failed to write them;
- *	  it tells the next who asks for the file, so after a crash all are written back here.  PostgreSQL's
- *	  own sync of the data directory comes later, and would make nothing of it.
+ *	  it tells the next who asks for the file, or for the file system, so after a crash both are written back
+ *	  here.  PostgreSQL's own sync of the data directory comes later, and would make nothing of it; and
+ *	  files that the kernel has forgotten, or that somebody else has synced, are still known to the file system.
  *
  * Without that proof they are salvaged: what is whole is kept (life/recover.c).  Which
  * stores are to be salvaged is noted in their manifests before the new proof is
@@ -109,11 +110,11 @@ write_back_store(const KvStoreKey *key, const void *arg)
 }
 
 bool
-kv_trust_write_back(void)
+kv_trust_write_back(bool all)
 {
 	written = kv_io_try_write_back(KV_SLOT_FILE_PATH) == 0;
 	(void) kv_visit_stores(write_back_store, NULL);
-	return written;
+	return written && (!all || kv_io_try_write_back_all(KV_DIRECTORY) == 0);
 }
 
 void
