@@ -6,16 +6,25 @@
  * device read, counts them and keeps a random sample of them; the second reads
  * the values of the sample only.  What they read counts for vacuum_cost_delay as
  * pages of a heap would.
+ *
+ * A heap's sample has of a large value no more than where it is.  Here it has the value itself, and
+ * thousands of them may be more than there is memory.  ANALYZE makes nothing of a value of more than a kilobyte but its width, so of
+ * strings only so much is in the sample (KV_SAMPLE_WIDTH; width.c knows of it).  Where values of other types,
+ * or such that expressions of extended statistics look at, are larger than maintenance_work_mem holds, the sample has fewer rows.
  */
 #include "postgres.h"
 
 #include <math.h>
 
 #include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/partition.h"
+#include "catalog/pg_inherits.h"
 #include "commands/vacuum.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/sampling.h"
 #include "utils/snapmgr.h"
 
@@ -68,10 +77,104 @@ sample_keys(KvStore *store, Snapshot snapshot, KvKey *sample, int target,
 	return nsampled;
 }
 
+static bool
+has_extended_statistics(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	bool		has = RelationGetStatExtList(rel) != NIL;
+
+	table_close(rel, AccessShareLock);
+	return has;
+}
+
+/* May expressions be evaluated on the sample?  It may also be a part of that of a table above. */
+static bool
+has_expressions(Relation relation)
+{
+	Oid			relid = RelationGetRelid(relation);
+	ListCell   *cell;
+
+	if (has_extended_statistics(relid))
+		return true;
+	if (!relation->rd_rel->relispartition)
+		return has_superclass(relid);
+	foreach(cell, get_partition_ancestors(relid))
+	{
+		if (has_extended_statistics(lfirst_oid(cell)))
+			return true;
+	}
+	return false;
+}
+
+/* Leave of a large string as much as says that it is one. */
+static Datum
+cut_value(Datum value)
+{
+	struct varlena *whole = (struct varlena *) DatumGetPointer(value);
+	struct varlena *cut;
+
+	if (VARATT_IS_EXTERNAL(whole) || VARATT_IS_COMPRESSED(whole) || VARSIZE_ANY_EXHDR(whole) <= KV_SAMPLE_WIDTH)
+		return value;
+	cut = palloc(VARHDRSZ + KV_SAMPLE_WIDTH);
+	SET_VARSIZE(cut, VARHDRSZ + KV_SAMPLE_WIDTH);
+	memcpy(VARDATA(cut), VARDATA_ANY(whole), KV_SAMPLE_WIDTH);
+	return PointerGetDatum(cut);
+}
+
+static void
+cut_values(TupleDesc desc, Datum *values, const bool *nulls)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (!nulls[i] && kv_is_cut_in_samples(TupleDescAttr(desc, i)))
+			values[i] = cut_value(values[i]);
+	}
+}
+
+/* Leave so many keys of a sample, which keep their order, by chance. */
+static int
+thin_out(KvKey *sample, int nsampled, int target)
+{
+	int			n = 0;
+
+	for (int i = 0; i < nsampled; i++)
+	{
+		if (pg_prng_uint64_range(&pg_global_prng_state, 0, nsampled - i - 1) < (uint64) (target - n))
+			sample[n++] = sample[i];
+	}
+	return n;
+}
+
+/* Is each value of a row cut, or short by its type? */
+static bool
+is_row_bounded(const KvTable *table)
+{
+	for (int i = 0; i < table->tupdesc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
+
+		if (!att->attisdropped && att->attlen < 0 && table->keyindex[i] < 0 && !kv_is_cut_in_samples(att))
+			return false;
+	}
+	return true;
+}
+
+/* How many of so many rows may be in memory at once?  At least one. */
+static int
+rows_that_fit(KvStore *store, const KvTable *table, bool cut, int nrows)
+{
+	double		width = kv_store_value_width(store);
+	double		most = maintenance_work_mem * 1024.0;
+
+	if ((cut && is_row_bounded(table)) || width * nrows <= most)
+		return nrows;
+	return Max((int) (most / width), 1);
+}
+
 /* Read the rows of the sampled keys, which are sorted. */
 static int
 fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,
-		   const KvKey *sample, int nsampled, HeapTuple *rows)
+		   const KvKey *sample, int nsampled, bool cut, HeapTuple *rows)
 {
 	TupleDesc	desc = RelationGetDescr(relation);
 	const KvTable *table = kv_table_get(relation);
@@ -92,6 +195,8 @@ fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,
 		kv_analyze_delay_point();
 		MemoryContextSwitchTo(row_context);
 		kv_tuple_decode(table, &row, true, values, nulls);
+		if (cut)
+			cut_values(desc, values, nulls);
 		MemoryContextSwitchTo(result_context);
 		rows[nrows++] = heap_form_tuple(desc, values, nulls);
 		if (VacuumCostActive)
@@ -130,8 +235,13 @@ acquire_sample_rows(Relation relation, int elevel, HeapTuple *rows, int targrows
 		nrows = sample_keys(store, snapshot, sample, targrows, totalrows);
 		if (nrows > 0)
 		{
+			bool		cut = !has_expressions(relation);
+			int			fit = rows_that_fit(store, kv_table_get(relation), cut, nrows);
+
 			qsort(sample, nrows, sizeof(KvKey), kv_key_order);
-			nrows = fetch_rows(relation, store, snapshot, sample, nrows, rows);
+			if (fit < nrows)
+				nrows = thin_out(sample, nrows, fit);
+			nrows = fetch_rows(relation, store, snapshot, sample, nrows, cut, rows);
 		}
 		UnregisterSnapshot(snapshot);
 		kv_changes_analyzed(store, changes);

@@ -132,11 +132,14 @@ typedef struct KvRelInfo
 
 /* ---- plan time (width.c) ---- */
 
+/* ANALYZE has no more bytes of a value in its sample where kv_is_cut_in_samples: it makes nothing of more than a kilobyte. */
+#define KV_SAMPLE_WIDTH	1024
+extern bool kv_is_cut_in_samples(Form_pg_attribute att);
 /* Have statistics, or the types, the widths of all columns that are values? */
 extern bool kv_widths_are_known(Oid relid, const KvTable *table);
 /*
- * The mean width of a row, about: of columns without statistics, as the store's values have it (value_width,
- * bytes of one; 0 or less: not known).  Puts theirs into the rel's widths, if it is more than the planner takes for them.
+ * The mean width of a row, about: of columns without statistics, or whose statistics are of cut values, as the store's values have it
+ * (value_width, bytes of one; 0 or less: not known).  Puts theirs into the rel's widths, if it is more than the planner takes for them.
  */
 extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double value_width);
 extern int32 kv_key_width(Oid relid, const KvTable *table);	/* likewise of a key */
