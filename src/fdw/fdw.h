@@ -132,8 +132,8 @@ typedef struct KvRelInfo
 
 /* ---- plan time (width.c) ---- */
 
-/* ANALYZE has no more bytes of a value in its sample where kv_is_cut_in_samples: it makes nothing of more than a kilobyte. */
 #define KV_SAMPLE_WIDTH	1024
+/* Has ANALYZE no more bytes of the column's values in its sample?  It makes nothing of more than a kilobyte. */
 extern bool kv_is_cut_in_samples(Form_pg_attribute att);
 /* Have statistics, or the types, the widths of all columns that are values? */
 extern bool kv_widths_are_known(Oid relid, const KvTable *table);

@@ -327,7 +327,7 @@ extern List *kv_space_directories(const KvStoreKey *key);
 extern void kv_values_sync_names(const KvStoreKey *key);
 /* The directory of a tablespace in which stores have theirs. */
 extern const char *kv_path_space(Oid tablespace);
-/* Whose directory in a tablespace has this name?  False: it is not one of a store. */
+/* Whose directory in a tablespace has this name?  False: it is not one of a store, or of another directory "kvfdw". */
 extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
 /*
  * If chunks of the store lie in tablespaces: make sure that these are there; make: and the

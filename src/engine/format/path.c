@@ -44,6 +44,7 @@
 #include "storage/fd.h"
 
 #include "compat.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
@@ -109,13 +110,19 @@ kv_path_space(Oid tablespace)
 	return path;
 }
 
+/*
+ * With the id of the directory "kvfdw", for another one, as that of a server that was started while its file system
+ * was not mounted, knows nothing of the store.
+ */
+#define KV_NAME_IN_SPACE	"kvfdw.%u.%u.%08x.%016llx.%016llx"
+
 const char *
 kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace)
 {
 	static char path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "%s/kvfdw.%u.%u.%08x.%016llx", kv_path_space(tablespace),
-			 key->dboid, key->relid, key->generation, (unsigned long long) id);
+	snprintf(path, sizeof(path), "%s/" KV_NAME_IN_SPACE, kv_path_space(tablespace),
+			 key->dboid, key->relid, key->generation, (unsigned long long) id, (unsigned long long) kv_directory_id());
 	return path;
 }
 
@@ -154,13 +161,13 @@ bool
 kv_space_parse(const char *name, KvStoreKey *key, uint64 *id)
 {
 	unsigned long long number;
+	unsigned long long directory;
 	char		right[MAXPGPATH];
 
-	if (sscanf(name, "kvfdw.%u.%u.%8x.%16llx", &key->dboid, &key->relid, &key->generation,
-			   &number) != 4)
+	if (sscanf(name, "kvfdw.%u.%u.%8x.%16llx.%16llx", &key->dboid, &key->relid, &key->generation,
+			   &number, &directory) != 5 || directory != kv_directory_id())
 		return false;
-	snprintf(right, sizeof(right), "kvfdw.%u.%u.%08x.%016llx", key->dboid, key->relid,
-			 key->generation, number);
+	snprintf(right, sizeof(right), KV_NAME_IN_SPACE, key->dboid, key->relid, key->generation, number, directory);
 	*id = number;
 	return strcmp(name, right) == 0;
 }

@@ -1,0 +1,70 @@
+# Promise: what a start does not find, or cannot read, is not taken for gone: a tablespace keeps its values while the
+# directory kvfdw is away, directories that cannot be read stop the start, and a file of somebody else's among a table's
+# costs no row.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use KvTest;
+use KvTrust;
+
+plan skip_all => 'heap has no directory of its own' if heap_only();
+
+# ---- away ----
+my $node = kv_cluster('away');
+my $place = PostgreSQL::Test::Utils::tempdir('place');
+$node->safe_psql('postgres', "CREATE TABLESPACE disk LOCATION '$place'");
+my $kv = kv_table('t', 'k int, v text', 'k', "tablespace 'disk'") . "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 1000) g";
+$node->safe_psql('postgres', $kv);
+my $kvfdw = $node->data_dir . '/kvfdw';
+for my $start (1, 2)
+{
+	$node->stop;
+	rename $kvfdw, "$kvfdw.away" or die "rename: $!" if $start == 1;
+	$node->start;
+	like(answer($node, 'SELECT count(*) FROM t'), qr/data of foreign table "t" is missing/, "start $start without the directory: the table is missing");
+
+	# one that was made meanwhile goes, so tablespaces have been looked through
+	$node->safe_psql('postgres', $kv =~ s/\bt\b/other/gr);
+	my ($oid) = $node->safe_psql('postgres', "SELECT 'other'::regclass::oid");
+	$node->safe_psql('postgres', 'DROP FOREIGN TABLE other');
+	ok(eval { wait_for('the maintainer', sub { !glob "$place/PG_*/kvfdw.*.$oid.*" }) }, 'a table that is dropped leaves the tablespace');
+}
+$node->stop;
+system_or_bail('rm', '-r', $kvfdw);
+rename "$kvfdw.away", $kvfdw or die "rename: $!";
+$node->start;
+is(answer($node, 'SELECT count(*), sum(length(v)) FROM t'), '1000|1000000', 'when it is back all rows are there');
+$node->stop;
+
+# ---- not to be read ----
+SKIP:
+{
+	skip 'root may read everything', 6 if $> == 0;
+	$node = trust_cluster('closed');
+	trust_tables($node);
+	change($node);
+	my $before = answer($node, 'SELECT count(*), sum(k) FROM kv_none');
+	kill_all($node);
+	my ($store) = map { s{/table$}{}r } glob $node->data_dir . '/kvfdw/[0-9]*/*/*/table';
+	append_to_file("$store/00000.image.bak", 'x');
+	chmod 0, "$store/00000.image.bak" or die "chmod: $!";
+	ok(start_again($node), 'the server starts beside a file that it may not read');
+	is(answer($node, 'SELECT count(*), sum(k) FROM kv_none'), $before, 'level none has its last rows');
+	unlike(slurp_file($node->logfile), qr/kvfdw salvages/, 'and is believed');
+
+	kill_all($node);
+	system_or_bail('pg_resetwal', '-f', '-D', $node->data_dir);
+	my ($closed) = glob $node->data_dir . '/kvfdw/[0-9]*';
+	chmod 0, $closed or die "chmod: $!";
+	ok(!start_again($node), 'a directory that cannot be read: the server does not start');
+	like(slurp_file($node->logfile), qr/FATAL:  could not open directory "kvfdw\/\d+": Permission denied/, '... and says why');
+	chmod 0700, $closed or die "chmod: $!";
+	ok(start_again($node), 'it starts when it can be read');
+	like(answer($node, "SELECT count(*) FROM kv_$_"), qr/not known which of the table's rows were committed/, "$_: and is looked at") for @levels;
+	$node->stop;
+}
+done_testing();
