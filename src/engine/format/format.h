@@ -398,6 +398,7 @@ typedef struct KvWhere
 	bool		moved;			/* the others may be in its own directory, and … */
 	int			nleaving;
 	Oid			leaving[KV_MAX_LEAVING];	/* … in these */
+	bool		logged;			/* the store is at another level than none */
 } KvWhere;
 
 /*

@@ -230,6 +230,7 @@ kv_table_file_peek(const KvStoreKey *key, KvWhere *where)
 		return true;
 	if (got < (int) sizeof(KvFileHead) || file.head.magic != KV_MAGIC_TABLE)
 		return false;
+	where->logged = file.head.format_version > 1 && got >= (int) (offsetof(KvTableFile, wal) + sizeof(file.wal)) && file.wal != KV_WAL_NONE;
 	if (file.head.format_version > 4)
 	{
 		if (got < (int) head_size(&file) || !tablespaces_are_sound(&file))

@@ -49,8 +49,9 @@ extern void kv_adopt_keep_token(void);
 extern bool kv_trust_proves(const KvProof *old);
 /*
  * After a crash: has all that was written reached the disk, or does it now?  To be asked before
- * PostgreSQL syncs the data directory, for the kernel tells of each failure once.  all: also what was written to files
- * that the kernel has forgotten since; it takes as long as all that others have written to the file system does.
+ * PostgreSQL syncs the data directory, for the kernel tells of each failure once.  all: where there are stores at level 'none',
+ * also what was written to files that the kernel has forgotten since; it takes as long as all that others have written to the
+ * file system does.
  */
 extern bool kv_trust_write_back(bool all);
 /* The proof for the next start; with a new witness unless what is there is believed. */

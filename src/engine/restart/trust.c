@@ -98,12 +98,16 @@ kv_trust_proves(const KvProof *old)
 }
 
 static bool written;
+static bool any_unlogged;		/* there is a store that may be believed */
 
 static void
 write_back_store(const KvStoreKey *key, const void *arg)
 {
+	KvWhere		where;
 	ListCell   *cell;
 
+	if (!kv_table_file_peek(key, &where) || !where.logged)
+		any_unlogged = true;
 	written &= kv_io_try_write_back(kv_path_store(key)) == 0;
 	foreach(cell, kv_space_directories(key))
 		written &= kv_io_try_write_back(lfirst(cell)) == 0;
@@ -113,8 +117,9 @@ bool
 kv_trust_write_back(bool all)
 {
 	written = kv_io_try_write_back(KV_SLOT_FILE_PATH) == 0;
+	any_unlogged = false;
 	(void) kv_visit_stores(write_back_store, NULL);
-	return written && (!all || kv_io_try_write_back_all(KV_DIRECTORY) == 0);
+	return written && (!all || !any_unlogged || kv_io_try_write_back_all(KV_DIRECTORY) == 0);
 }
 
 void
