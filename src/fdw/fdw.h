@@ -135,13 +135,12 @@ typedef struct KvRelInfo
 #define KV_SAMPLE_WIDTH	1024
 /* Has ANALYZE no more bytes of the column's values in its sample?  It makes nothing of more than a kilobyte. */
 extern bool kv_is_cut_in_samples(Form_pg_attribute att);
-/* Have statistics, or the types, the widths of all columns that are values? */
-extern bool kv_widths_are_known(Oid relid, const KvTable *table);
 /*
- * The mean width of a row, about: of columns without statistics, or whose statistics are of cut values, as the store's values have it
- * (value_width, bytes of one; 0 or less: not known).  Puts theirs into the rel's widths, if it is more than the planner takes for them.
+ * The mean width of a row, about: of columns without statistics, or whose statistics are of cut values, as the store's values
+ * have it, for which value_width is called (bytes of one; 0 or less: not known).  Puts theirs into the rel's widths, if it is more than
+ * the planner takes for them.
  */
-extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double value_width);
+extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double (*value_width) (Oid relid));
 extern int32 kv_key_width(Oid relid, const KvTable *table);	/* likewise of a key */
 
 /* ---- plan time (cost.c) ---- */

@@ -97,6 +97,12 @@ count_rows(KvStore *store)
 	return (double) kv_store_row_estimate(store);
 }
 
+static double
+value_width(Oid relid)
+{
+	return ask_store(relid, kv_store_value_width);
+}
+
 /*
  * Tell the planner that the key is unique, in the words it understands: a
  * unique index that does not exist (hypothetical, so nobody opens it; of no
@@ -155,9 +161,7 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 	table_close(rel, NoLock);
 	tuples = ask_store(foreigntableid, count_rows);
 	info->scattered = -1;
-	info->width = kv_row_width(baserel, foreigntableid, info->table,
-							   kv_widths_are_known(foreigntableid, info->table) ? 0 :
-							   ask_store(foreigntableid, kv_store_value_width));
+	info->width = kv_row_width(baserel, foreigntableid, info->table, value_width);
 	info->key_width = kv_key_width(foreigntableid, info->table);
 	baserel->fdw_private = info;
 

@@ -25,6 +25,21 @@ column_width(Oid relid, Form_pg_attribute att)
 	return known > 0 ? known : get_typavgwidth(att->atttypid, att->atttypmod);
 }
 
+bool
+kv_is_cut_in_samples(Form_pg_attribute att)
+{
+	return att->atttypid == TEXTOID || att->atttypid == VARCHAROID || att->atttypid == BPCHAROID || att->atttypid == BYTEAOID;
+}
+
+/* Does the column lie in the values? */
+static bool
+is_value(const KvTable *table, int i)
+{
+	Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
+
+	return !att->attisdropped && !KV_ATTRIBUTE_IS_VIRTUAL(att) && table->keyindex[i] < 0;
+}
+
 /* Is it a column whose length only its values say, and no statistics do? */
 static bool
 is_unknown(Oid relid, Form_pg_attribute att)
@@ -32,80 +47,26 @@ is_unknown(Oid relid, Form_pg_attribute att)
 	return att->attlen < 0 && get_attavgwidth(relid, att->attnum) <= 0;
 }
 
-/*
- * What the values' bytes leave for each column that is_unknown, besides what the others have; 0: there is none,
- * or nothing is left.
- */
-static int32
-unknown_width(Oid relid, const KvTable *table, double value_width)
+/* Give each unknown column so much, where that is more than the planner takes for it.  Returns by how much the row grows. */
+static double
+widen_unknown(RelOptInfo *rel, Oid relid, const KvTable *table, int32 each)
 {
-	int			unknown = 0;
+	double		more = 0;
 
 	for (int i = 0; i < table->tupdesc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
+		int32		usual;
 
-		if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att) || table->keyindex[i] >= 0)
+		if (!is_value(table, i) || !is_unknown(relid, att))
 			continue;
-		if (is_unknown(relid, att))
-			unknown++;
-		else
-			value_width -= column_width(relid, att);
-	}
-	return unknown > 0 && value_width > 0 ? (int32) Min(value_width / unknown, MaxAllocSize) : 0;
-}
-
-bool
-kv_is_cut_in_samples(Form_pg_attribute att)
-{
-	return att->atttypid == TEXTOID || att->atttypid == VARCHAROID || att->atttypid == BPCHAROID || att->atttypid == BYTEAOID;
-}
-
-/*
- * The column whose values were cut, if any: the widest of those that may have been.  Where the mean is small, few or
- * none were.
- */
-static Form_pg_attribute
-cut_column(Oid relid, const KvTable *table)
-{
-	Form_pg_attribute widest = NULL;
-	int32		most = KV_SAMPLE_WIDTH / 16;
-
-	for (int i = 0; i < table->tupdesc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
-		int32		width;
-
-		if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att) || table->keyindex[i] >= 0 || !kv_is_cut_in_samples(att))
+		usual = get_typavgwidth(att->atttypid, att->atttypmod);
+		if (each <= usual)
 			continue;
-		width = get_attavgwidth(relid, att->attnum);
-		if (width > most)
-		{
-			most = width;
-			widest = att;
-		}
+		rel->attr_widths[att->attnum - rel->min_attr] = each;
+		more += each - usual;
 	}
-	return widest;
-}
-
-/* What the values' bytes leave for that column, where there are statistics of all. */
-static int32
-cut_width(Oid relid, const KvTable *table, double value_width)
-{
-	for (int i = 0; i < table->tupdesc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
-
-		if (!att->attisdropped && !KV_ATTRIBUTE_IS_VIRTUAL(att) && table->keyindex[i] < 0)
-			value_width -= column_width(relid, att);
-	}
-	return (int32) Min(Max(value_width, 0), MaxAllocSize);
-}
-
-bool
-kv_widths_are_known(Oid relid, const KvTable *table)
-{
-	return unknown_width(relid, table, MaxAllocSize) == 0 && cut_column(relid, table) == NULL;
+	return more;
 }
 
 int32
@@ -119,34 +80,42 @@ kv_key_width(Oid relid, const KvTable *table)
 }
 
 int32
-kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double value_width)
+kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double (*value_width) (Oid relid))
 {
 	double		width = get_relation_data_width(relid, NULL);
-	int32		each = unknown_width(relid, table, value_width);
-	Form_pg_attribute cut = each > 0 ? NULL : cut_column(relid, table);
+	double		known = 0;
+	double		rest;
+	int			unknown = 0;
+	Form_pg_attribute cut = NULL;	/* the widest of those that may have been cut; where the mean is small, few were */
+	int32		cut_to = KV_SAMPLE_WIDTH / 16;
 
-	if (cut != NULL)
-	{
-		int32		more = cut_width(relid, table, value_width);
-
-		if (more > 0)
-			rel->attr_widths[cut->attnum - rel->min_attr] = column_width(relid, cut) + more;
-		width += more;
-	}
-
-	for (int i = 0; each > 0 && i < table->tupdesc->natts; i++)
+	for (int i = 0; i < table->tupdesc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
-		int32		usual;
+		int32		mean;
 
-		if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att) || table->keyindex[i] >= 0 ||
-			!is_unknown(relid, att))
+		if (!is_value(table, i))
 			continue;
-		usual = column_width(relid, att);
-		if (each <= usual)
+		if (is_unknown(relid, att))
+		{
+			unknown++;
 			continue;
-		rel->attr_widths[att->attnum - rel->min_attr] = each;
-		width += each - usual;
+		}
+		mean = column_width(relid, att);
+		known += mean;
+		if (mean > cut_to && kv_is_cut_in_samples(att))
+		{
+			cut = att;
+			cut_to = mean;
+		}
+	}
+	rest = unknown > 0 || cut != NULL ? Min(value_width(relid), MaxAllocSize) - known : 0;
+	if (rest > 0 && unknown > 0)
+		width += widen_unknown(rel, relid, table, (int32) (rest / unknown));
+	else if (rest > 0)
+	{
+		rel->attr_widths[cut->attnum - rel->min_attr] = cut_to + (int32) rest;
+		width += rest;
 	}
 	return (int32) Min(width, MaxAllocSize);
 }
