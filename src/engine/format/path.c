@@ -444,15 +444,23 @@ kv_path_map(const KvStoreKey *key, uint32 number)
 
 /* ---- what there is ---- */
 
-/* Those of a directory; none if it is missing.  One that cannot be read is noted at a level. */
+/* Is there no such directory?  To be asked right behind AllocateDir. */
+static bool
+is_none(DIR *dir)
+{
+	return dir == NULL && (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* The numbers in a directory; none if there is no such.  One that cannot be read is noted at a level. */
 static List *
 numbered_entries(const char *path, int level)
 {
 	DIR		   *dir = AllocateDir(path);
+	bool		none = is_none(dir);
 	struct dirent *de;
 	List	   *numbers = NIL;
 
-	while ((dir != NULL || errno != ENOENT) && (de = ReadDirExtended(dir, path, level)) != NULL)
+	while (!none && (de = ReadDirExtended(dir, path, level)) != NULL)
 	{
 		char	   *end;
 		Oid			number = (Oid) strtoul(de->d_name, &end, 10);
@@ -476,10 +484,11 @@ generations_of(Oid dboid, Oid relid)
 {
 	const char *path = kv_path_table_directory(dboid, relid);
 	DIR		   *dir = AllocateDir(path);
+	bool		none = is_none(dir);
 	struct dirent *de;
 	List	   *generations = NIL;
 
-	while ((dir != NULL || errno != ENOENT) && (de = ReadDirExtended(dir, path, ERROR)) != NULL)
+	while (!none && (de = ReadDirExtended(dir, path, ERROR)) != NULL)
 	{
 		char	   *end;
 		uint32		generation = strtoul(de->d_name, &end, 16);
