@@ -135,6 +135,7 @@ extern void kv_io_replace(const char *path, const void *data, Size len, bool syn
 extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind);
 /* Make a file's content durable; ERROR, or PANIC as data_sync_retry says. */
 extern void kv_io_sync_file(const char *path);
+extern void kv_io_sync_open(File file); /* likewise, of an open file */
 extern void kv_io_cut(const char *path, uint64 size);	/* shorten a file nobody uses */
 extern int	kv_io_try_cut(const char *path, uint64 size);	/* 0 or an errno */
 /* Read a piece of a file, and the file's length; false if it is missing or shorter. */
@@ -194,8 +195,13 @@ extern void kv_io_start_sync(const char *path);
 extern int	kv_io_try_write_back_file(File file);
 extern int	kv_io_try_write_back(const char *path);
 extern int	kv_io_try_write_back_all(const char *directory);
-/* Has the kernel failed to write pages of a file, and nobody been told?  0 or an errno.  Has nothing written. */
-extern int	kv_io_try_failed_write_back(const char *path);
+/* Have these bytes of an open file written, and do not wait: kv_io_try_write_back_file follows, and tells of failures. */
+extern void kv_io_start_write_back(File file, uint64 offset, uint64 len);
+/*
+ * If the kernel has failed to write pages of a file, and nobody has been told: ERROR, or PANIC as data_sync_retry
+ * says.  Has nothing written, but waits for what is being written.
+ */
+extern void kv_io_require_write_back(const char *path);
 
 /* ---- what tells a file, and a mount, from another (identity.c) ---- */
 /* Numbers of a path's mounted file system that no other has; 0: not known. */

@@ -57,6 +57,15 @@ wait_for_pages(int fd, unsigned int how)
 	return err;
 }
 
+void
+kv_io_start_write_back(File file, uint64 offset, uint64 len)
+{
+	int			fd;
+
+	if (enableFsync && kv_io_raw_desc(file, &fd))
+		(void) !sync_file_range(fd, offset, len, SYNC_FILE_RANGE_WRITE);
+}
+
 int
 kv_io_try_write_back_file(File file)
 {
@@ -127,13 +136,18 @@ kv_io_try_write_back_all(const char *directory)
 	return err;
 }
 
-int
-kv_io_try_failed_write_back(const char *path)
+void
+kv_io_require_write_back(const char *path)
 {
 	int			fd = enableFsync ? OpenTransientFile(path, O_RDONLY | PG_BINARY) : -1;
-	int			err = fd >= 0 ? wait_for_pages(fd, SYNC_FILE_RANGE_WAIT_BEFORE) : 0;
+	int			err;
 
-	if (fd >= 0)
-		CloseTransientFile(fd);
-	return err;
+	if (!enableFsync)
+		return;
+	if (fd < 0)
+		kv_io_error(ERROR, errno, path, "open");
+	err = wait_for_pages(fd, SYNC_FILE_RANGE_WAIT_BEFORE);
+	CloseTransientFile(fd);
+	if (err != 0)
+		kv_io_error(data_sync_elevel(ERROR), err, path, "write back");
 }
