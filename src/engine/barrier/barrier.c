@@ -285,13 +285,14 @@ kv_stat_barrier(KvBarrierStats *stats)
 
 void
 kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
-				  void (*failed) (const KvStoreKey *key))
+				  void (*failed) (const KvStoreKey *key), void (*flushed) (void))
 {
 	KvBarrierStats stats = {0};
 	TimestampTz start = kv_clock();
 
 	kv_wal_flush();
 	kv_barrier_flush(redo, &stats, failed);
+	flushed();
 
 	/* up to the next BARRIER no version comes, so a restartpoint may */
 	kv_incarnation_covered(closing ? PG_UINT64_MAX : lsn);

@@ -30,9 +30,12 @@ extern void kv_barrier_init(void);	/* when its memory is made */
  */
 extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 							 void (*failed) (const KvStoreKey *key));
-/* Redo has met a BARRIER record that ends at lsn. */
+/*
+ * Redo has met a BARRIER record that ends at lsn.  failed: as above.  flushed is called when that can
+ * come no more, before it is noted that images cover the record: the WAL before it is let go of.
+ */
 extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
-							  void (*failed) (const KvStoreKey *key));
+							  void (*failed) (const KvStoreKey *key), void (*flushed) (void));
 extern PGDLLEXPORT void kv_barrier_main(Datum arg);
 
 #endif							/* KV_BARRIER_H */

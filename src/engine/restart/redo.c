@@ -427,7 +427,7 @@ apply(XLogReaderState *record)
 					settle_replayed(((const KvWalBarrier *) data)->horizon);
 				kv_barrier_replay(record->EndRecPtr,
 								  ((const KvWalBarrier *) data)->redo,
-								  ((const KvWalBarrier *) data)->closing, put_aside);
+								  ((const KvWalBarrier *) data)->closing, put_aside, mark_passed);
 			}
 			break;
 	}
