@@ -3,8 +3,9 @@
  *		Writing a run: a stream of sorted entries becomes a file.
  *
  * Keeps I 5: a run is written through a descriptor under a temporary name, gets
- * its final name when it is complete, and is never written again.  Keeps I 12:
- * only one page, one output buffer and the fence (8 bytes a page) are in memory.
+ * its final name when it is complete and its pages are on the device, and is never written
+ * again.  So a page that was verified is the same when the kernel drops it and reads it again.
+ * Keeps I 12: only one page, one output buffer and the fence (8 bytes a page) are in memory.
  *
  * The beginning that the first keys of all pages have in common is known only at the end.
  * Until then the fence is behind what those so far have in common; where a page has less of
@@ -23,6 +24,8 @@
 
 /* Output is written in steps of this size. */
 #define WRITE_STEP			(128 * 1024)
+/* … and on their way to the device in steps of this, so that little is left to wait for at the end. */
+#define START_STEP			(1024 * 1024)
 
 struct KvRunWriter
 {
@@ -55,6 +58,7 @@ struct KvRunWriter
 	char	   *output;			/* WRITE_STEP bytes */
 	Size		output_used;
 	uint64		output_offset;	/* in the file, of its first byte */
+	uint64		started;		/* up to here it is on its way to the device */
 };
 
 KvRunWriter *
@@ -67,7 +71,7 @@ kv_run_create(const char *path, const KvRunIds *ids)
 	writer->path = pstrdup(path);
 	writer->temporary = psprintf("%s.tmp", path);
 	writer->output = palloc(WRITE_STEP);
-	writer->output_offset = RUN_PAGE_SIZE;
+	writer->output_offset = writer->started = RUN_PAGE_SIZE;
 	writer->fence_size = 1024;
 	writer->fence = palloc(writer->fence_size * sizeof(uint64));
 	writer->uniform = true;
@@ -103,6 +107,11 @@ write_output(KvRunWriter *writer)
 				writer->output_offset, KV_IO_RUN_WRITE);
 	writer->output_offset += writer->output_used;
 	writer->output_used = 0;
+	if (writer->output_offset >= writer->started + START_STEP)
+	{
+		kv_io_start_write_back(writer->file, writer->started, writer->output_offset - writer->started);
+		writer->started = writer->output_offset;
+	}
 }
 
 /* Append bytes of the fence or a page to the output. */
@@ -348,6 +357,8 @@ kv_run_finish(KvRunWriter *writer)
 	page.contents.header.header_crc = header_crc(&page.contents);
 	kv_io_write(writer->file, page.bytes, RUN_PAGE_SIZE, 0, KV_IO_RUN_WRITE);
 
+	if ((err = kv_io_try_write_back_file(writer->file)) != 0)
+		kv_io_error(ERROR, err, writer->temporary, "write back");
 	kv_io_close(writer->file);
 	writer->file = -1;
 
