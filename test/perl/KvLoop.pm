@@ -14,6 +14,7 @@ use Cwd qw(abs_path);
 use Exporter 'import';
 use File::Basename qw(dirname);
 use IO::Handle;
+use List::Util qw(max min);
 use POSIX ();
 use Socket;
 use Storable qw(store_fd fd_retrieve);
@@ -171,16 +172,16 @@ sub umount { my ($self) = @_; return ask('umount', $self->{where}) }
 
 sub remount { my ($self) = @_; $self->umount; return $self->mount }
 
-# The device forgets what it has of a file from a block on: what is written there next needs new room.
+# The device forgets what it has of a file from a block up to another: what is written there next needs new room.
 sub punch
 {
-	my ($self, $file, $from) = @_;
+	my ($self, $file, $from, $to) = @_;
 	my @at;
 	for (`/usr/sbin/filefrag -v '$file'`)
 	{
 		my ($first, $last, $place) = /^\s*\d+:\s*(\d+)\.\.\s*(\d+):\s*(\d+)\.\./ or next;
-		my $skip = $from > $first ? $from - $first : 0;
-		push @at, ($place + $skip) * 4096, ($last + 1 - $first - $skip) * 4096 if $first + $skip <= $last;
+		my ($begin, $end) = (max($first, $from), min($last + 1, $to));
+		push @at, ($place + $begin - $first) * 4096, ($end - $begin) * 4096 if $begin < $end;
 	}
 	@at or die "filefrag\n";
 	return ask('punch', $self->{image}, @at);

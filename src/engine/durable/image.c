@@ -12,7 +12,8 @@
  *
  *   1. capture   seal the open slot; note runs, logs, tails.  From here on the
  *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
- *   2. drain     what the slots sealed so far hold gets to the files
+ *   2. drain     what the slots sealed so far hold gets to the files; then the kernel must not
+ *                have failed to write back pages of the merge file, from which it came
  *   3. sync      chunks that are not for good on the device, logs, runs that the image
  *                before did not name
  *   4. write     the image file, durably, directory included; before it the map that has
@@ -576,6 +577,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 			kv_shard_drain(store, work[i].shardno, work[i].image.last_log, work[i].sequence);
 			paths = files_to_sync(store, &work[i], paths, stats);
 		}
+		kv_io_require_write_back(KV_SLOT_FILE_PATH);
 		foreach(cell, paths)
 		{
 			kv_interrupts();

@@ -200,8 +200,49 @@ void
 kv_slot_image(int i, uint64 *offset, uint32 *len, char **buffer)
 {
 	*offset = kv_offset_of(kv_slots[i].base);
-	*len = TYPEALIGN(KV_BLOCK, kv_slot_header(i)->value_bytes);
+	*len = TYPEALIGN(KV_BLOCK, kv_slots[i].value_used);
 	*buffer = kv_slot_values(i);
+}
+
+/* Does the merge file have the batch that was sealed?  Its values have CRCs in its entries, for who reads them. */
+static bool
+has_batch(int i)
+{
+	const KvSlot *slot = &kv_slots[i];
+	const KvSlotHeader *header = kv_slot_header(i);
+	const KvLogBatch *batch = kv_slot_batch(i);
+	const char *entries = kv_slot_entries(i);
+	uint32		at = 0;
+
+	if (header->sequence != slot->sequence || header->open_crc != kv_slot_open_crc(header) ||
+		batch->sequence != slot->sequence || batch->incarnation != header->incarnation ||
+		batch->magic != KV_MAGIC_BATCH || !kv_same_store(&batch->store, &slot->store->key) ||
+		batch->shard != slot->shard || batch->log_number != slot->log_number ||
+		batch->log_offset != slot->log_offset || batch->nentries != slot->nentries ||
+		batch->entry_bytes != slot->entry_used)
+		return false;
+	for (uint32 n = 0; n < slot->nentries; n++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) (entries + at);
+
+		if (entry->keylen > KV_MAX_KEY || at + KV_LOG_ENTRY_SIZE(entry->keylen) > slot->entry_used ||
+			entry->crc != kv_log_entry_crc(entry, slot->sequence))
+			return false;
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+	return at == slot->entry_used;
+}
+
+/* As if a sync had failed: what was written is not to be believed. */
+static int
+report_lost_batch(int i)
+{
+	kv_io_sync_failed();
+	ereport(data_sync_elevel(LOG),
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("file \"%s\" does not have what was written to it", KV_SLOT_FILE_PATH),
+			 errdetail("Entries of merge slot %d do not match their checksums.", i)));
+	return EIO;
 }
 
 int
@@ -214,8 +255,9 @@ kv_slot_finish(int i)
 	int			err;
 
 	KV_STOP_POINT("slot_before_log");
-	err = kv_log_append(&store->key, slot->shard, slot->log_number,
-						kv_slot_header(i)->log_offset, kv_slot_batch(i));
+	err = has_batch(i) ?
+		kv_log_append(&store->key, slot->shard, slot->log_number, slot->log_offset, kv_slot_batch(i)) :
+		report_lost_batch(i);
 	if (err != 0)
 	{
 		kv_slot_unclaim(i, err);

@@ -234,7 +234,8 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	uint32		used = TYPEALIGN(KV_BLOCK, slot->value_used);
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	kv_slot_seal_image(i, slot->value_used, slot->entry_used, slot->nentries, shard->log_tail);
+	slot->log_offset = shard->log_tail;
+	kv_slot_seal_image(i, slot->value_used, slot->entry_used, slot->nentries, slot->log_offset);
 	shard->log_tail += sizeof(KvLogBatch) + slot->entry_used;
 
 	/* the next slot begins where its values end, unless an extent lies behind it */

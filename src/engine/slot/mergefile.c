@@ -20,6 +20,11 @@
  * held is in the WAL.  So stores at 'none' never have all units (kv_units_kept): redo has some for the others.
  *
  * Slot contents are guarded by the shard's lock, slot states by KvSlotPool.lock.
+ *
+ * The kernel writes pages of the file back in its own time.  When it cannot it may drop them, and what is
+ * mapped is then what the device has.  So what decides where a slot is written is in shared memory, a slot's
+ * entries are compared with it before they are logged (drain.c), and no image is made before it is
+ * known that no page was lost (durable/image.c).
  */
 #include "postgres.h"
 
@@ -71,9 +76,11 @@ typedef struct KvGeometry
 
 static int	merge_size_kb = 256;
 static int	merge_buffers_mb = 64;
-static KvGeometry geometry;
 
-static char *merge_base = NULL; /* the mapping; the same in all processes */
+/* The mapping, and what its first page says: that page may be lost.  The same in all processes. */
+static char *merge_base = NULL;
+static KvSlotFileHeader file_header;
+static KvGeometry geometry;
 
 static KvGeometry
 geometry_of(const KvSlotFileHeader *header)
@@ -142,7 +149,7 @@ units_for(const KvSlotFileHeader *header, Size capacity)
 int
 kv_slot_units(Size capacity)
 {
-	return units_for((const KvSlotFileHeader *) merge_base, capacity);
+	return units_for(&file_header, capacity);
 }
 
 /* ---- bits for entries, behind the array of units ---- */
@@ -313,7 +320,7 @@ static void
 map_merge_file(void)
 {
 	static Size len = 0;
-	KvSlotFileHeader *header;
+	const KvSlotFileHeader *header = &file_header;
 	static KvIoGuard guard;
 
 	if (merge_base != NULL)
@@ -325,7 +332,7 @@ map_merge_file(void)
 	if (merge_base == NULL)
 		kv_io_error(FATAL, errno, KV_SLOT_FILE_PATH, "map");
 	kv_io_guard_file(&guard, KV_SLOT_FILE_PATH, merge_base, len);
-	header = (KvSlotFileHeader *) merge_base;
+	memcpy(&file_header, merge_base, sizeof(file_header));
 	geometry = geometry_of(header);
 	kv_slot_pool->nunits = header->nunits;
 	kv_slot_pool->unit_values = header->unit_values;

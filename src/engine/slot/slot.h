@@ -105,6 +105,7 @@ typedef struct KvSlot
 	uint32		entry_used;
 	uint32		nentries;
 	uint64		sequence;
+	uint64		log_offset;		/* where its batch goes; if sealed */
 	uint64		hot;			/* where its values are that are not KV_COLD: a bit for so many bytes … */
 	uint64		cached;			/* … and that are KV_CACHED */
 	bool		touched;		/* something was put into it since somebody looked */
@@ -290,7 +291,10 @@ extern bool kv_slot_is_next(int slot);
 extern bool kv_slot_unclaim(int slot, int error);
 /* What of a claimed slot is to be written to its file; len 0: nothing. */
 extern void kv_slot_image(int slot, uint64 *offset, uint32 *len, char **buffer);
-/* Its values are in its chunk: logs its entries and frees it.  Or an errno: it is SEALED again. */
+/*
+ * Its values are in its chunk: logs its entries and frees it.  Or an errno: it is SEALED again.  If the
+ * merge file has other entries than were put into it: PANIC, or EIO as data_sync_retry says.
+ */
 extern int	kv_slot_finish(int slot);
 /*
  * No lock held; waits until the shard's sealed slots before sequence, of logs up to
