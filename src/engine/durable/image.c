@@ -15,7 +15,7 @@
  *   2. drain     what the slots sealed so far hold gets to the files; then the kernel must not
  *                have failed to write back pages of the merge file, from which it came
  *   3. sync      chunks that are not for good on the device, logs, runs that the image
- *                before did not name
+ *                before did not name; what logs have got since then is read and verified
  *   4. write     the image file, durably, directory included; before it the map that has
  *                the shard with these bounds
  *   5. release   unlink the image before, and what only that named; and chunks that had
@@ -70,9 +70,21 @@ typedef struct KvImageWork
 	KvImage		image;
 	uint32		generation;		/* the shard's, when it was captured */
 	uint64		sequence;		/* of the slots that must be drained, the end */
+	uint32		closed_log;		/* as in KvShard, when it was captured */
+	uint64		closed_tail;
 	KvUnsynced *unsynced;		/* chunks that are synced for it, … */
 	int			nunsynced;
 } KvImageWork;
+
+/* A file that is synced in step 3. */
+typedef struct KvImageFile
+{
+	char	   *path;
+	uint32		shardno;
+	uint32		log;			/* 0: it is no log */
+	uint64		from;			/* of a log, what is verified */
+	uint64		end;
+} KvImageFile;
 
 #define KV_IMAGE_VERSION	2
 
@@ -339,11 +351,12 @@ unlink_failed(KvStore *store, uint32 shardno)
 		kv_io_error(ERROR, err, path, "remove");
 }
 
-/* Step 1.  False: there is nothing to do. */
+/* Step 1, of work->shardno.  False: there is nothing to do. */
 static bool
-capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
-		uint64 *sequence)
+capture(KvStore *store, KvImageWork *work)
 {
+	uint32		shardno = work->shardno;
+	KvImage    *image = &work->image;
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		dirty;
 
@@ -356,8 +369,10 @@ capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
 	{
 		if (shard->open_slot >= 0)
 			kv_slot_seal(store, shardno);
-		*sequence = pg_atomic_read_u64(&kv_slot_pool->sequence);
-		*generation = pg_atomic_read_u32(&shard->generation);
+		work->sequence = pg_atomic_read_u64(&kv_slot_pool->sequence);
+		work->generation = pg_atomic_read_u32(&shard->generation);
+		work->closed_log = shard->closed_log;
+		work->closed_tail = shard->closed_tail;
 		kv_shard_describe(shard, &image->manifest);
 		image->last_log = shard->log_number;
 		image->log_tail = shard->log_tail;
@@ -372,22 +387,42 @@ capture(KvStore *store, uint32 shardno, KvImage *image, uint32 *generation,
 	return dirty;
 }
 
-/* A file that is synced in step 3. */
-static List *
-add_file(List *files, const char *path, bool count, KvBarrierStats *stats)
+/* Adds a file to those of step 3, and starts its write-back. */
+static KvImageFile *
+add_file(List **files, const char *path, bool count, KvBarrierStats *stats)
 {
+	KvImageFile *file = palloc0(sizeof(KvImageFile));
 	struct stat info;
 
+	file->path = pstrdup(path);
+	*files = lappend(*files, file);
 	stats->files++;
 	if (count && stat(path, &info) == 0)
 		stats->bytes += info.st_size;
 	kv_io_start_sync(path);
-	return lappend(files, pstrdup(path));
+	return file;
 }
 
-/* The files of step 3, for which write-back has been started. */
-static List *
-files_to_sync(KvStore *store, KvImageWork *work, List *paths, KvBarrierStats *stats)
+/* Likewise a log, of which is verified what the image before did not name. */
+static void
+add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log, KvBarrierStats *stats)
+{
+	const KvShard *shard = kv_shard(store, work->shardno);
+	KvImageFile *file = add_file(files, kv_path_log(&store->key, work->shardno, log), true, stats);
+
+	file->shardno = work->shardno;
+	file->log = log;
+	if (log == shard->image_log && shard->image_tail > sizeof(KvLogHeader))
+		file->from = shard->image_tail;
+	if (log == work->image.last_log)
+		file->end = work->image.log_tail;
+	else if (log == work->closed_log)
+		file->end = work->closed_tail;
+}
+
+/* Adds the files of step 3. */
+static void
+files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvBarrierStats *stats)
 {
 	uint32		shardno = work->shardno;
 	const KvImage *image = &work->image;
@@ -401,20 +436,39 @@ files_to_sync(KvStore *store, KvImageWork *work, List *paths, KvBarrierStats *st
 	/* those made since it was captured are not its own, but few */
 	work->nunsynced = kv_values_unsynced(kv_shard(store, shardno), &work->unsynced);
 	for (int i = 0; i < work->nunsynced && !kv_fault_skips("data_sync"); i++)
-		paths = add_file(paths, kv_path_value(key, work->unsynced[i].file), false, stats);
+		(void) add_file(to_sync, kv_path_value(key, work->unsynced[i].file), false, stats);
 	for (uint32 log = Max(files->first_log, shard->image_log); log <= image->last_log; log++)
 	{
 		/* the last one need not exist yet */
 		if (log < image->last_log || image->log_tail > sizeof(KvLogHeader) ||
 			access(kv_path_log(key, shardno, log), F_OK) == 0)
-			paths = add_file(paths, kv_path_log(key, shardno, log), true, stats);
+			add_log(to_sync, store, work, log, stats);
 	}
 	for (int i = 0; i < nruns; i++)
 	{
 		if (!before->valid || !kv_files_name_run(&before->files, runs[i]))
-			paths = add_file(paths, kv_path_run(key, shardno, runs[i]), true, stats);
+			(void) add_file(to_sync, kv_path_run(key, shardno, runs[i]), true, stats);
 	}
-	return paths;
+}
+
+/* Step 3.  Frees the list. */
+static void
+sync_files(const KvStore *store, List *to_sync)
+{
+	ListCell   *cell;
+
+	foreach(cell, to_sync)
+	{
+		KvImageFile *file = lfirst(cell);
+
+		kv_interrupts();
+		if (file->log != 0)
+			kv_log_sync(&store->key, file->shardno, file->log, file->from, file->end);
+		else
+			kv_io_sync_file(file->path);
+		pfree(file->path);
+	}
+	list_free_deep(to_sync);
 }
 
 /* Step 5: unlink the image before, and what only that named. */
@@ -557,8 +611,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 				KvBarrierStats *stats)
 {
 	KvImageWork *work = palloc(n * sizeof(KvImageWork));
-	List	   *paths = NIL;
-	ListCell   *cell;
+	List	   *to_sync = NIL;
 	int			nwork = 0;
 
 	for (int i = 0; i < n; i++)
@@ -566,7 +619,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		KvImageWork *one = &work[nwork];
 
 		one->shardno = shards[i];
-		if (capture(store, one->shardno, &one->image, &one->generation, &one->sequence))
+		if (capture(store, one))
 			nwork++;
 	}
 	if (nwork > 0)
@@ -575,14 +628,10 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		for (int i = 0; i < nwork; i++)
 		{
 			kv_shard_drain(store, work[i].shardno, work[i].image.last_log, work[i].sequence);
-			paths = files_to_sync(store, &work[i], paths, stats);
+			files_to_sync(store, &work[i], &to_sync, stats);
 		}
 		kv_io_require_write_back(KV_SLOT_FILE_PATH);
-		foreach(cell, paths)
-		{
-			kv_interrupts();
-			kv_io_sync_file(lfirst(cell));
-		}
+		sync_files(store, to_sync);
 		KV_STOP_POINT("image_synced");
 		write_images(store, work, nwork, covers);
 		KV_STOP_POINT("image_written");
@@ -594,7 +643,6 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 			pfree(work[i].image.manifest.chunks);
 		}
 		stats->shards += nwork;
-		list_free_deep(paths);
 	}
 	pfree(work);
 	kv_shards_release(store, shards, n);

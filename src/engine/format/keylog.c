@@ -24,6 +24,9 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
+/* Behind a sync logs are read in pieces of this. */
+#define LOG_PIECE			((uint64) 1024 * 1024)
+
 static uint32
 batch_crc(const KvLogBatch *batch)
 {
@@ -103,18 +106,16 @@ damaged(const char *path, uint64 offset, const char *what)
 					path, (unsigned long long) offset, what)));
 }
 
-/* NULL if the batch at this place of the log's image is sound, else what is wrong. */
+/* NULL if the batch at this offset of the log is sound, else what is wrong.  len: bytes that there are from it on. */
 static const char *
 batch_problem(const KvStoreKey *key, uint32 shard, uint32 number,
-			  const char *image, uint64 len, uint64 offset)
+			  const KvLogBatch *batch, uint64 len, uint64 offset)
 {
-	const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
-
-	if (len - offset < sizeof(KvLogBatch))
+	if (len < sizeof(KvLogBatch))
 		return "batch head is cut off";
 	if (batch->magic != KV_MAGIC_BATCH)
 		return "no batch begins here";
-	if (batch->entry_bytes > len - offset - sizeof(KvLogBatch))
+	if (batch->entry_bytes > len - sizeof(KvLogBatch))
 		return "batch is cut off";
 	if (batch->crc != batch_crc(batch))
 		return "batch does not match its checksum";
@@ -223,7 +224,7 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 		const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
 
 		kv_maintenance_interrupts();
-		problem = batch_problem(key, shard, number, image, len, offset);
+		problem = batch_problem(key, shard, number, batch, len - offset, offset);
 		if (problem)
 			damaged(kv_path_log(key, shard, number), offset, problem);
 		apply_batch(batch, apply, arg);
@@ -231,6 +232,139 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 	}
 	pfree(image);
 	return offset;
+}
+
+/* A part of a log that is looked at, piece by piece. */
+typedef struct LogPart
+{
+	const KvStoreKey *key;
+	uint32		shard;
+	uint32		number;
+	char	   *path;
+	File		file;
+	uint64		end;
+	char	   *piece;			/* what the file has at offset … */
+	Size		size;			/* … of so many bytes */
+	Size		bytes;			/* that were read */
+	uint64		offset;
+} LogPart;
+
+/* After a sync.  What it has made durable is not what was written: that is as if it had failed. */
+static void
+not_as_written(const LogPart *part, uint64 offset, const char *what)
+{
+	kv_io_sync_failed();
+	ereport(data_sync_elevel(ERROR),
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("key log \"%s\" does not have what was written to it", part->path),
+			 errdetail("At offset %llu: %s.", (unsigned long long) offset, what)));
+}
+
+/*
+ * Have the piece hold at least so many bytes from there on, or all that there are.  Returns how many it does.
+ * ERROR, or PANIC, as of a failed sync, if they cannot be read.
+ */
+static uint64
+piece_from(LogPart *part, uint64 offset, uint64 least)
+{
+	uint64		left = part->end - offset;
+	int			bytes;
+
+	least = Min(least, left);
+	if (offset >= part->offset && offset + least <= part->offset + part->bytes)
+		return part->offset + part->bytes - offset;
+	if (least > part->size)
+	{
+		part->size = least;
+		part->piece = repalloc_huge(part->piece, part->size);
+	}
+	bytes = kv_io_try_read(part->file, part->piece, Min(part->size, left), offset, KV_IO_LOG_READ);
+	if (bytes < 0)
+	{
+		kv_io_sync_failed();
+		kv_io_error(data_sync_elevel(ERROR), -bytes, part->path, "read");
+	}
+	part->offset = offset;
+	part->bytes = bytes;
+	return bytes;
+}
+
+/* What is wrong with the batch at this offset; else NULL, and its length. */
+static const char *
+part_problem(LogPart *part, uint64 offset, uint64 *len)
+{
+	uint64		there = piece_from(part, offset, sizeof(KvLogBatch));
+	const KvLogBatch *batch = (const KvLogBatch *) (part->piece + (offset - part->offset));
+
+	if (there >= sizeof(KvLogBatch) && batch->magic == KV_MAGIC_BATCH)
+	{
+		*len = sizeof(KvLogBatch) + batch->entry_bytes;
+		there = piece_from(part, offset, *len);
+		batch = (const KvLogBatch *) (part->piece + (offset - part->offset));
+	}
+	return batch_problem(part->key, part->shard, part->number, batch, there, offset);
+}
+
+static void
+verify_part(LogPart *part, uint64 offset)
+{
+	const char *problem = NULL;
+	uint64		len = sizeof(KvLogHeader);
+
+	if (offset == 0)
+	{
+		uint64		there = piece_from(part, 0, len);
+
+		problem = header_problem(part->key, part->shard, part->number, part->piece, there);
+		offset += problem == NULL ? len : 0;
+	}
+	while (problem == NULL && offset < part->end)
+	{
+		kv_interrupts();
+		problem = part_problem(part, offset, &len);
+		offset += problem == NULL ? len : 0;
+	}
+	if (problem != NULL)
+		not_as_written(part, offset, problem);
+}
+
+/*
+ * What the page cache has behind the sync is either what was written, for then the kernel would still
+ * have known of a failure and the sync have told of it, or what the device has.  The file is open from before the
+ * sync until it has been read: no failure is forgotten in between.
+ */
+void
+kv_log_sync(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, uint64 end)
+{
+	LogPart		part = {key, shard, number, .end = end};
+
+	part.path = pstrdup(kv_path_log(key, shard, number));
+	part.file = kv_io_open(part.path, 0, KV_IO_LOG_READ);
+	PG_TRY();
+	{
+		kv_io_sync_open(part.file);
+		if (end == 0)
+		{
+			part.end = kv_io_size(part.file);
+			if (part.end < from)
+				not_as_written(&part, part.end, "it ends here");
+		}
+
+		/* one that nothing was written to may have no header yet */
+		if (part.end > Max(from, sizeof(KvLogHeader)))
+		{
+			part.size = Min(part.end - from, LOG_PIECE);
+			part.piece = palloc(part.size);
+			verify_part(&part, from);
+			pfree(part.piece);
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_io_close(part.file);
+	}
+	PG_END_TRY();
+	pfree(part.path);
 }
 
 /* What is sound of a log's bytes; *lost grows by how many are not. */
@@ -244,7 +378,7 @@ salvage(const KvStoreKey *key, uint32 shard, uint32 number, const char *image, u
 	{
 		const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
 
-		if (batch_problem(key, shard, number, image, len, offset) != NULL)
+		if (batch_problem(key, shard, number, batch, len - offset, offset) != NULL)
 		{
 			uint64		step = Min(8, len - offset);
 
@@ -313,14 +447,15 @@ kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 	{
 		while (offset < len)
 		{
-			problem = batch_problem(key, shard, number, image, len, offset);
+			const KvLogBatch *batch = (const KvLogBatch *) (image + offset);
+
+			problem = batch_problem(key, shard, number, batch, len - offset, offset);
 			if (problem)
 			{
 				report(arg, path, offset, problem);
 				break;
 			}
-			offset += sizeof(KvLogBatch) +
-				((const KvLogBatch *) (image + offset))->entry_bytes;
+			offset += sizeof(KvLogBatch) + batch->entry_bytes;
 		}
 	}
 	pfree(image);

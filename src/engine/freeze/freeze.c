@@ -564,7 +564,8 @@ seal_delta(KvStore *store, uint32 shardno, bool logs)
 	if (shard->log_tail > sizeof(KvLogHeader) ||
 		(logs && shard->log_number == shard->files.first_log))
 	{
-		shard->log_number++;
+		shard->closed_log = shard->log_number++;
+		shard->closed_tail = shard->log_tail;
 		shard->log_tail = sizeof(KvLogHeader);
 	}
 	shard->sealed_log = shard->log_number - 1;

@@ -137,6 +137,8 @@ typedef struct KvShard
 	uint32		sealed_log;		/* the last log whose entries are in sealed */
 	uint32		log_number;		/* where new batches go */
 	uint64		log_tail;
+	uint32		closed_log;		/* the last log that a freeze has closed, … */
+	uint64		closed_tail;	/* … and where it ends: no batch comes behind that */
 	int			open_slot;		/* slot index or -1 */
 	int			sealed_slots;	/* list head: sealed and not yet written, or -1 */
 

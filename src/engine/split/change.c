@@ -242,7 +242,8 @@ forget_former(KvShard *fresh)
 	fresh->unsettled_generation = 0;
 	memset(fresh->images, 0, sizeof(fresh->images));
 	fresh->image_number = fresh->image_log = fresh->image_generation = fresh->image_map = 0;
-	fresh->image_tail = 0;
+	fresh->image_tail = fresh->closed_tail = 0;
+	fresh->closed_log = 0;
 }
 
 void
