@@ -45,6 +45,8 @@
 #define KV_WARM_VERSION	3
 #define KV_WARM_MOST	(16 * 1024 * 1024)	/* blocks, or frames, that are noted */
 
+#define KV_WARM_STEP	1024	/* blocks that are read before dropped stores are looked for */
+
 /* With the number of a block: it was in the recent ring. */
 #define KV_WARM_RECENT	(UINT64CONST(1) << 63)
 
@@ -231,7 +233,7 @@ noted_store(const KvWarmStore *entry)
 	{
 		KvStore    *store = lfirst(cell);
 
-		if (kv_same_store(&store->key, &entry->key) && store->shape.id == entry->id)
+		if (store != NULL && kv_same_store(&store->key, &entry->key) && store->shape.id == entry->id)
 			return store;
 	}
 	return NULL;
@@ -515,11 +517,14 @@ read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 
 		if ((recent ? kv_recent_room() : kv_block_room()) == 0)
 			continue;			/* it is off now */
+		if (n % KV_WARM_STEP == 0)
+			kv_stores_unpin_dropped(pinned, store);
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
 			break;
 		kv_warming_add(warming, (numbers[i] & ~KV_WARM_RECENT) * KV_BLOCK, recent);
 	}
 	(void) kv_warming_end(warming);
+	kv_stores_unpin_dropped(pinned, NULL);
 }
 
 static void
@@ -553,6 +558,7 @@ open_noted(const char *file)
 		CHECK_FOR_INTERRUPTS();
 		if (store != NULL && !store->shape.unusable)
 			(void) kv_attempt(open_store, store);
+		kv_stores_unpin_dropped(pinned, NULL);
 	}
 	unpin_stores(0, 0);
 }
@@ -564,6 +570,7 @@ read_file(void *arg)
 	Size		len;
 	char	   *file = kv_io_slurp(KV_WARM_PATH, &len);
 	const char *problem = file != NULL ? file_problem(file, len) : NULL;
+	bool		frames_hold;
 
 	if (problem != NULL)
 		ereport(LOG,
@@ -572,9 +579,10 @@ read_file(void *arg)
 		return;
 	if (RecoveryInProgress())
 		open_noted(file);
+	frames_hold = kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark);	/* waits: before stores are pinned */
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	KV_STOP_POINT("warm_frames");
-	if (kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark))
+	if (frames_hold)
 		each_noted(file, enter_frames, NULL);
 	if (*(const bool *) arg)
 		each_noted(file, read_blocks, NULL);
