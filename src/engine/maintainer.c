@@ -235,7 +235,7 @@ load_all_tables(void)
 	return complete;
 }
 
-/* Stores that this process keeps from being removed. */
+/* Stores that this process keeps from being removed.  NULL: those that were dropped since. */
 static List *pinned = NIL;
 
 static List *
@@ -264,11 +264,12 @@ collect_between(void)
 	if (now >= collected && !TimestampDifferenceExceeds(collected, now, KV_COLLECT_MS))
 		return;
 	collected = now;
+	kv_stores_unpin_dropped(pinned, NULL);
 	kv_drop_collect();
 }
 
 /*
- * Do work on each of the stores that it is for (NULL: on all).  True if it went through
+ * Do work on each of the pinned stores that it is for (NULL: on all).  True if it went through
  * for all of them: false also if this process is to go before it has come to the last.
  */
 static bool
@@ -282,7 +283,7 @@ attempt_each(List *stores, bool (*is_for) (const KvStore *store),
 	{
 		KvStore    *store = lfirst(cell);
 
-		if (is_for != NULL && !is_for(store))
+		if (store == NULL || (is_for != NULL && !is_for(store)))
 			continue;
 		if (ShutdownRequestPending)
 			return false;
@@ -459,6 +460,8 @@ kv_maintainer_main(Datum arg)
 			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
 			make_room(stores);
 		(void) attempt_each(stores, NULL, maintain_store);
+		unpin_stores();
+		stores = pin_stores(KV_STORE_OPEN);
 		if (reloaded)
 			kv_statistics_look_again(stores);
 		if (settled && !ShutdownRequestPending && kv_statistics_due(stores))

@@ -105,8 +105,8 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 }
 
-# A dropped table's slots wait for the maintainer, which is busy: a session that
-# needs one does not wait for them, but has another table's written.
+# The maintainer, which removes dropped tables, is busy: a session that needs a slot
+# does not wait for it.
 {
 	my @tables = map { "t$_" } 0 .. 6;
 	create('gone', @tables);
@@ -147,37 +147,36 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free('DROP beside an eviction');
 }
 
-# The same, when the maintainer has found that nobody uses the store and the
-# session comes upon its slot only then.  The maintainer stops there with a lock
+# The same, when the maintainer is about to remove the store and a session comes
+# upon its slots only then, and frees them.  The maintainer stops there with a lock
 # that opening a table needs, so the session waits behind that.
 {
 	my @tables = map { "t$_" } 0 .. 7;
 	$node->safe_psql('postgres', join('', map { kv_table($_, 'k int, v text', 'k', "shards '2'") . "INSERT INTO $_ VALUES (-1, '$_');" } @tables));
 	is(scalar(slots_in_use()), 8, 'no slot is free');
-	# an eviction begins with slot 1
 	my $goes = $node->safe_psql('postgres', 'SELECT ' . owner(1) . '::regclass');
-	my ($evicts, $takes) = @tables = grep { $_ ne $goes } @tables;
+	my ($frees, $takes) = @tables = grep { $_ ne $goes } @tables;
 	my $holder = $node->background_psql('postgres');
 	$holder->query_safe('SELECT pg_advisory_lock(1)');
-	my $evictor = psql_writer($node, "SET kvfdw.stop_points = 'evict_pinned=wait'; INSERT INTO $evicts SELECT k, '$evicts' FROM (VALUES (-2), (1)) v (k) WHERE k < 0 OR pg_advisory_lock(1)::text IS NOT NULL;", 'evictor2');
+	my $evictor = psql_writer($node, "SET kvfdw.stop_points = 'dropped_pinned=wait'; INSERT INTO $frees SELECT k, '$frees' FROM (VALUES (-2), (1)) v (k) WHERE k < 0 OR pg_advisory_lock(1)::text IS NOT NULL;", 'evictor2');
 	ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"), 'a session has a row more to write');
 	collected($node);
 	worker_stop_points($node, 'drop_before_discard=wait');
 	drop($goes);
 	stopped($node, 'drop_before_discard');
 	$holder->query_safe('SELECT pg_advisory_unlock(1)');
-	stopped($node, 'evict_pinned');
+	stopped($node, 'dropped_pinned');
 	worker_stop_points($node, '');
 	go_on($node, 'drop_before_discard');
 	collected($node);
 	$node->safe_psql('postgres', "INSERT INTO $takes VALUES (1, '$takes')");
-	must_be($node, go_on($node, 'evict_pinned', $evictor), '', 'an eviction beside the removal of a store: the INSERT goes on');
-	my $after = psql_writer($node, "INSERT INTO $takes VALUES (2, '$takes'); SELECT kvfdw_freeze('$takes'), kvfdw_freeze('$evicts');", 'after2');
+	must_be($node, go_on($node, 'dropped_pinned', $evictor), '', 'a session that frees slots beside the removal of a store: the INSERT goes on');
+	my $after = psql_writer($node, "INSERT INTO $takes VALUES (2, '$takes'); SELECT kvfdw_freeze('$takes'), kvfdw_freeze('$frees');", 'after2');
 	must_be($node, outcome($after), "|\n", 'the other tables take rows and are frozen');
-	is(answer($node, "SELECT count(*) FROM $_ WHERE v = '$_'"), 3, 'and have theirs') for $takes, $evicts;
+	is(answer($node, "SELECT count(*) FROM $_ WHERE v = '$_'"), 3, 'and have theirs') for $takes, $frees;
 	$holder->quit;
 	drop(@tables);
-	all_free('an eviction beside the removal of a store');
+	all_free('a session that frees slots beside the removal of a store');
 }
 
 # kvfdw_check has made sure that a log belongs to the shard, a freeze removes it.

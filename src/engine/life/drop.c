@@ -153,22 +153,13 @@ collect_stores(void)
 	hash_seq_init(&status, kv_store_hash);
 	while ((store = hash_seq_search(&status)) != NULL)
 	{
-		bool		pinned;
-
 		if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED ||
 			pg_atomic_read_u32(&store->helpers) > 0)
 			continue;
 
-		/*
-		 * Whoever pinned it for the sake of a slot did so under KvSlotPool.lock and
-		 * before it was dropped; from here on nobody does.  Its slots must not
-		 * become another's before the pin has gone.
-		 */
-		LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
-		pinned = pg_atomic_read_u32(&store->pins) > 0;
-		LWLockRelease(&kv_slot_pool->lock);
+		/* a store is pinned by its state, which is past, or for the sake of a slot: without slots by nobody any more */
 		KV_STOP_POINT("drop_before_discard");
-		if (pinned || !kv_slots_discard(&store->key))
+		if (!kv_slots_discard(&store->key, store))
 			continue;
 		kv_value_forget(store->cache_id);
 		kv_runset_forget(store);
@@ -480,6 +471,6 @@ kv_slots_discard_unknown(void)
 
 		if (kv_slots[i].state == KV_SLOT_ORPHAN && kv_slot_outlived(kv_slot_header(i)) &&
 			kv_store_find(key.dboid, key.relid, key.generation) == NULL)
-			(void) kv_slots_discard(&key);
+			(void) kv_slots_discard(&key, NULL);
 	}
 }

@@ -267,7 +267,7 @@ make_generation(KvTableEntry *entry, uint32 generation, const KvStoreShape *shap
 	KvStoreKey	key = {entry->dboid, entry->relid, generation};
 	KvStore    *store;
 
-	(void) kv_slots_discard(&key);
+	(void) kv_slots_discard(&key, NULL);
 	store = enter_store(key.dboid, key.relid, key.generation);
 	store->shape = *shape;
 	store->shape.creator_incarnation = kv_writing_incarnation();

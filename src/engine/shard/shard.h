@@ -272,7 +272,8 @@ struct KvStore
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
-	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock */
+	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock: once it is dropped the store
+								 * stays, but not its slots */
 
 	/* set while OPENING, changed afterwards under map_lock */
 	LWLock		map_lock;

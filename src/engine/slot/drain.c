@@ -15,6 +15,7 @@
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
@@ -428,6 +429,95 @@ kv_slots_seal_idle(void)
 	}
 }
 
+/* ---- slots of dropped stores ---- */
+
+/*
+ * A slot of a dropped store, from one on, that is open or still to be written; its store is pinned, which keeps
+ * the store but not the slot.  -1: there is none.
+ */
+static int
+find_dropped(int from, KvStore **store, uint32 *shardno)
+{
+	int			i;
+
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	for (i = from; i < kv_slot_pool->nunits; i += Max(kv_slots[i].units, 1))
+	{
+		const KvSlot *slot = &kv_slots[i];
+
+		if ((slot->state == KV_SLOT_OPEN || slot->state == KV_SLOT_SEALED) &&
+			pg_atomic_read_u32(&slot->store->state) == KV_STORE_DROPPED)
+			break;
+	}
+	if (i < kv_slot_pool->nunits)
+	{
+		*store = kv_slots[i].store;
+		*shardno = kv_slots[i].shard;
+		pg_atomic_fetch_add_u32(&(*store)->pins, 1);
+	}
+	LWLockRelease(&kv_slot_pool->lock);
+	return i < kv_slot_pool->nunits ? i : -1;
+}
+
+/* Nothing uses a slot that it does not find in its shard, so this is right though others have pinned the store.  False: there was none. */
+static bool
+free_slots_of(KvShard *shard)
+{
+	int		   *link = &shard->sealed_slots;
+	bool		any = false;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	while (*link >= 0)
+	{
+		int			i = *link;
+
+		if (kv_slots[i].state != KV_SLOT_SEALED)
+		{
+			link = &kv_slots[i].next;
+			continue;
+		}
+		*link = kv_slots[i].next;
+		kv_slot_header(i)->in_use = 0;
+		free_slot(i);
+		any = true;
+	}
+	if (shard->open_slot >= 0)
+	{
+		any = true;
+		kv_slot_header(shard->open_slot)->in_use = 0;
+		free_slot(shard->open_slot);
+		shard->open_slot = -1;
+	}
+	LWLockRelease(&kv_slot_pool->lock);
+	LWLockRelease(&shard->lock);
+	ConditionVariableBroadcast(&shard->changed);
+	return any;
+}
+
+/*
+ * Nobody wants what is in slots of dropped stores, and the maintainer, who removes the stores, may be long at other
+ * work, or whoever has pinned them.  So who needs a slot frees them, but for those that are being written.  False:
+ * there were none.
+ */
+static bool
+free_dropped(void)
+{
+	KvStore    *store = NULL;
+	uint32		shardno = 0;
+	bool		any = false;
+
+	for (int i = 0; (i = find_dropped(i, &store, &shardno)) >= 0; i++)
+	{
+		KV_STOP_POINT("dropped_pinned");
+		any |= free_slots_of(kv_shard(store, shardno));
+		pg_atomic_fetch_sub_u32(&store->pins, 1);
+	}
+	if (any)
+		ConditionVariableBroadcast(&kv_slot_pool->freed);
+	return any;
+}
+
 /* ---- waiting ---- */
 
 bool
@@ -440,7 +530,7 @@ kv_slot_ask_free(const KvStore *store, Size len)
 	free = kv_units_are_free(kv_slot_units(len), kv_units_kept(store));
 	pending = look_at_pending();
 	LWLockRelease(&kv_slot_pool->lock);
-	if (!free && !pending.moving && pending.error == 0)
+	if (!free && !pending.moving && !free_dropped() && pending.error == 0)
 		(void) evict_open_slots();
 	kv_wake(kv_slot_pool->writer_latch);
 	return free || kv_slot_units(len) == 1;
@@ -475,6 +565,8 @@ kv_slot_wait_free(const KvStore *store, Size len)
 			ConditionVariableCancelSleep();
 			return free;
 		}
+		if ((!pending.moving || idle > 0) && free_dropped())
+			continue;
 		if (!pending.moving && pending.error == 0)
 		{
 			/* no merge writer at the moment: nobody else sends them to the files */
@@ -497,12 +589,15 @@ kv_slot_wait_free(const KvStore *store, Size len)
 		waited = true;
 		if (!ConditionVariableTimedSleep(&kv_slot_pool->freed, 1000, KV_WAIT_MERGE_SLOT))
 			idle = 0;
-		else if (++idle == KV_SLOT_PATIENCE)
+		else if (++idle % (kv_fault_skips("slot_patience") ? 2 : KV_SLOT_PATIENCE) == 0)
 		{
-			ConditionVariableCancelSleep();
-			ereport(ERROR,
+			bool		redo = AmStartupProcess();
+
+			if (!redo)
+				ConditionVariableCancelSleep();
+			ereport(redo ? LOG : ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-					 errmsg("no merge slot has become free for %d seconds", KV_SLOT_PATIENCE),
+					 errmsg("no merge slot has become free for %d seconds", idle),
 					 errdetail("Slots may hold values of tables that could not be recovered; the server log tells."),
 					 errhint("You might need to increase kvfdw.merge_buffers.")));
 		}
@@ -527,9 +622,9 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequenc
 				found = i;
 		}
 		LWLockRelease(&shard->lock);
-		if (found < 0)
+		if (found < 0 && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 			break;
-		if (kv_slot_claim(found, false))
+		if (found >= 0 && kv_slot_claim(found, false))
 		{
 			KvFileId	file = kv_file_of(kv_slots[found].base);
 			int			err = write_out(found);
@@ -543,7 +638,7 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequenc
 		}
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 		{
-			/* nobody will write it */
+			/* nobody will write it, or it is free already (free_dropped) */
 			ConditionVariableCancelSleep();
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -568,11 +663,19 @@ is_slot_of(int i, const KvStoreKey *key)
 						 &kv_slots[i].store->key, key);
 }
 
-/* All at once, since its shards' lists run through them. */
+/*
+ * All at once, since its shards' lists run through them; and while nobody can pin the store for the sake
+ * of a slot, which is done under this lock.
+ */
 bool
-kv_slots_discard(const KvStoreKey *key)
+kv_slots_discard(const KvStoreKey *key, const KvStore *store)
 {
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
+	if (store != NULL && pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->pins)) > 0)
+	{
+		LWLockRelease(&kv_slot_pool->lock);
+		return false;
+	}
 	for (int i = 0; i < kv_slot_pool->nunits; i++)
 	{
 		if (is_slot_of(i, key) && kv_slots[i].state == KV_SLOT_WRITING)

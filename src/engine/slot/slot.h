@@ -267,8 +267,9 @@ extern void kv_slot_seal_image(int slot, uint32 value_bytes, uint32 entry_bytes,
 
 /* ---- drain.c ---- */
 /*
- * No lock held; until there is room for a value of len of the store's.  ERROR if no slot can be written:
- * what is in them is safe, but no more can be taken in.  False: it needs units side by
+ * No lock held; until there is room for a value of len of the store's, for which slots of dropped stores are freed.
+ * ERROR if no slot can be written: what is in them is safe, but no more can be taken in; and, but for redo, if none
+ * has become free for long.  False: it needs units side by
  * side, and others have what became free.
  */
 extern bool kv_slot_wait_free(const KvStore *store, Size len);
@@ -306,8 +307,11 @@ extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number,
 extern void kv_slot_release(int slot);	/* give it free, and wake who waits for one */
 /* Has the slot's store been dropped?  Its directory goes before its slots do. */
 extern bool kv_slot_outlived(const KvSlotHeader *header);
-/* Of a dropped store, all at once; false, and nothing changed: one is being written. */
-extern bool kv_slots_discard(const KvStoreKey *key);
+/*
+ * Of a dropped store, which goes (NULL: it is not known), all at once; false, and nothing changed: one is being written,
+ * or the store is pinned.
+ */
+extern bool kv_slots_discard(const KvStoreKey *key, const KvStore *store);
 
 /* ---- extent.c; no lock is held ---- */
 /*
