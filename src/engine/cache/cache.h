@@ -655,7 +655,7 @@ extern void kv_tier_failed(int err);	/* with this errno: do without the tier fro
 extern void kv_tier_count(KvTierCounter what, uint64 n);
 /*
  * Bytes that have been written at an address, whole blocks of no more than KV_LEAVING_FRAMES frames: put them there, too, if
- * there is a tier; unless it displaces, only if nothing makes way.  Waits for who writes there, and writes.
+ * there is a tier; unless it displaces, only if nothing makes way.  Not if who writes there is long.  Writes; serves interrupts.
  */
 extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces);
 /* Nothing that lies there is asked for any more. */

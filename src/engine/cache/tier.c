@@ -59,6 +59,8 @@
 #define KV_TIER_LOCK_MS	10		/* at a stop, between two looks whether the writer is gone … */
 #define KV_TIER_LOCKS	500		/* … so many */
 
+#define KV_TIER_TURN_MS	100		/* so long a compaction waits for others' writes */
+
 #define KV_TIER_MAGIC	0x4b565449	/* "KVTI" */
 #define KV_TIER_VERSION	1
 
@@ -691,6 +693,27 @@ are_free(uint32 n)
 	return true;
 }
 
+/*
+ * Take the lock under which frames are written, if that is free soon.  Who has it writes to the device, and may stand
+ * there: after a wait in vain nobody waits until the lock was free once.
+ */
+static bool
+may_have_turn(void)
+{
+	static bool stands = false;
+
+	for (int naps = 0; !LWLockConditionalAcquire(&tier->writing, LW_EXCLUSIVE); naps++)
+	{
+		stands |= naps == KV_TIER_TURN_MS;
+		if (stands)
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1, KV_WAIT_PACE);
+	}
+	stands = false;
+	return true;
+}
+
 void
 kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces)
 {
@@ -698,9 +721,8 @@ kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bo
 	uint64		last = (address + len - 1) / KV_FRAME_SIZE;
 
 	Assert(address % KV_BLOCK == 0 && len % KV_BLOCK == 0 && len > 0 && last - first < KV_LEAVING_FRAMES);
-	if (tier == NULL)
+	if (tier == NULL || !may_have_turn())
 		return;
-	LWLockAcquire(&tier->writing, LW_EXCLUSIVE);
 	if (may_write() && (displaces || are_free(last - first + 1)) && write_frames(blocks, len, address % KV_FRAME_SIZE, last - first + 1))
 	{
 		for (uint64 number = first; number <= last; number++)
