@@ -68,6 +68,14 @@ answer($node, 'SELECT sum(length(v)) FROM c WHERE k > 150');
 answer($node, 'SELECT length(v) FROM c WHERE k IN (450, 500, 550, 599)');
 is(counts('cache_hits'), 0, 'a large scan leaves the cache alone');
 
+# ---- the largest values ----
+
+for my $size (61000, 63000, 65400)
+{
+	rows("SELECT g, left(repeat(md5(g::text), 2100), $size) FROM generate_series(1, 40) g", 'TRUNCATE c');
+	is(answer($node, "SELECT count(length(v)) FROM c WHERE k = ANY (ARRAY(SELECT generate_series(1, 40)));" x 2) . counts($reads) =~ s/^\d+//r, "40\n40|40", "values of $size bytes, wherever they begin");
+}
+
 # ---- places ----
 
 rows(q{SELECT g, repeat('z', 1000) FROM generate_series(1, 40) g}, 'TRUNCATE c');

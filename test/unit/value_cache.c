@@ -446,7 +446,7 @@ several(void)
 	static char blocks[KV_CACHED_BLOCKS * KV_BLOCK];
 	static char into[sizeof(blocks)];
 	KvLocation	location = KV_LOCATION_MAKE(KV_FORM_RAW, 1000 * KV_BLOCK + 4000);
-	uint32		len = sizeof(blocks) - 4000;
+	uint32		len = sizeof(blocks) - KV_BLOCK;
 	bool		ok;
 
 	begin();

@@ -161,7 +161,7 @@ touched_by(KvLocation location, uint32 len, KvTouched *touched)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(location);
 
-	if (len == 0 || len > KV_CACHED_BLOCKS * KV_BLOCK || set_count() == 0)
+	if (len == 0 || len > (KV_CACHED_BLOCKS - 1) * KV_BLOCK || set_count() == 0)
 		return false;
 	touched->first = address / KV_BLOCK;
 	touched->within = address % KV_BLOCK;

@@ -497,8 +497,8 @@ extern void kv_block_gucs(void);	/* defines its setting */
 extern Size kv_block_memory(void);	/* its part of shared memory … */
 extern void kv_block_attach(void); /* … made, in the shmem startup hook */
 
-/* Values that touch more blocks are not cached. */
-#define KV_CACHED_BLOCKS	16
+/* So many blocks the largest values touch that are cached: those of 64 kB, wherever in a block they begin. */
+#define KV_CACHED_BLOCKS	17
 
 /*
  * Begin to load bytes into the processor's cache.  No more than a few lines of 64 bytes: of those that
