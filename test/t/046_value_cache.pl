@@ -151,8 +151,8 @@ sub forget_pages
 }
 SKIP:
 {
-	skip 'not a test build', 18 if !has_faults($node);
-	skip 'the file system has no direct I/O', 18 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
+	skip 'not a test build', 19 if !has_faults($node);
+	skip 'the file system has no direct I/O', 19 if slurp_file($node->logfile) =~ /kvfdw uses buffered I\/O/;
 	my $idle = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 1;';
 	my $value = 'SELECT length(v) FROM c WHERE k';
 	my $thousand = q{SELECT g, repeat('i', 1000) FROM generate_series(1, 400) g};
@@ -206,6 +206,32 @@ SKIP:
 	answer($node, $rewrite);
 	forget_pages();
 	is(answer($node, "SET kvfdw.read_around = 64; SET kvfdw.test_idle = 0; $moves") . pages(), 't0', '... but not where no memory lies idle');
+
+	# the first files that are opened are those that it reads and writes; what it cannot have there it goes without
+	my @outcomes;
+	for my $nth (3 .. 5)
+	{
+		rows(q{SELECT g, repeat('l', 1000) FROM generate_series(1, 2000) g}, 'TRUNCATE c');
+		answer($node, q{SELECT kvfdw_compact('c', sorted => true)});
+		answer($node, "$room SELECT count(v) FROM c WHERE k = ANY (ARRAY(SELECT generate_series(1, 2000)))");
+		answer($node, $rewrite);
+		push @outcomes, answer($node, "$room SET kvfdw.fault = 'value_read:$nth:EMFILE'; $moves");
+	}
+	is("@outcomes", 't t t', 'a compaction does not fail for what cannot be in the page cache');
+}
+
+# ---- what cannot be had through the page cache ----
+
+SKIP:
+{
+	skip 'not a test build', 4 if !has_faults($node);
+	rows($rows, 'TRUNCATE c');
+	my $before = $wrong->();
+	my $direct = "$off $large = 3; SET kvfdw.page_cache = on;";
+	is(answer($node, "$direct SET kvfdw.fault = 'value_read:1:EMFILE'; $large = 3"), "$one\n$one", 'where its file cannot be opened again it is read directly');
+	is(answer($node, "$direct SET kvfdw.fault = 'value_read:2:ENOMEM'; $large = 3"), "$one\n$one", '... or where it cannot be read there');
+	is(answer($node, "$direct SET kvfdw.fault = 'value_read:2:ENOMEM'; $large IN (1, 7, 30) ORDER BY k"), "$one\n$some", '... of many keys, too');
+	is($wrong->(), $before, '... which is not what the page cache had wrong');
 }
 
 # ---- what reads by key besides SELECT ----

@@ -386,6 +386,25 @@ take_values(KvIoRequest *request, void *arg)
 	}
 }
 
+/* The descriptor for a read, -1: the file is missing.  What cannot be opened for the page cache's sake is read directly. */
+static File
+file_of(const KvStore *store, KvRead *read)
+{
+	File		file;
+
+	if (read->tier)
+		return kv_tier_file();
+	if (read->cached)
+	{
+		file = kv_value_cached_file(&store->key, store->cache_id, read->file);
+		if (file >= 0 || errno == ENOENT)
+			return file;
+		read->cached = false;
+		read->around = 0;
+	}
+	return kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
+}
+
 /*
  * Requests for reads that are in order of place: those of the same or of
  * neighbouring blocks are made together.  Returns their number; *bytes: of all.
@@ -413,9 +432,7 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 			continue;
 		}
 		last = &requests[n++];
-		last->file = read->tier ? kv_tier_file() : read->cached ?
-			kv_value_cached_file(&store->key, store->cache_id, read->file) :
-			kv_value_file(&store->key, store->cache_id, read->file, KV_IO_MISSING_OK);
+		last->file = file_of(store, read);
 		last->cached = read->cached;
 		last->around = read->around;
 		last->offset = read->offset;
@@ -544,7 +561,7 @@ lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
 /*
  * Values of which the page cache has other bytes than their entries tell are to be read from
  * the device: memory may rot, and a file system may leave a page that a direct write has made
- * old.  False: there is none.
+ * old.  So are those that cannot be read through it, as for want of memory.  False: there is none.
  */
 static bool
 lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
@@ -563,9 +580,11 @@ lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
 			if (file >= 0)
 				kv_io_forget_pages(file, reads[i].offset, reads[i].len);
 			row->value = NULL;
-			row->direct = lost = true;
+			row->direct = row->wrong_pages = lost = true;
 		}
-		else if (row->direct && row->verified && !reads[i].tier)
+		else if (reads[i].cached && row->value == NULL && row->result < 0 && row->result != -ENOENT)
+			row->direct = lost = true;
+		else if (row->wrong_pages && row->verified && !reads[i].tier)
 			ereport(LOG,
 					(errmsg("page cache had wrong bytes of file \"%s\"",
 							kv_path_value(&store->key, reads[i].file)),
@@ -610,7 +629,7 @@ find_again(KvScan *scan, KvBatchRow *row, bool *gone)
 	}
 	row->version = now.version;
 	row->value = now.value;
-	row->verified = row->headed = row->no_tier = row->direct = false;
+	row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 	kv_stat_add(scan->store, KV_COUNT_MOVED_READS, 1);
 	return true;
 }

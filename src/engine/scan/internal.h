@@ -34,7 +34,8 @@ typedef struct KvBatchRow
 	bool		verified;
 	bool		headed;			/* there is room for a varlena header before value */
 	bool		no_tier;		/* it was not in the second tier when it was read there */
-	bool		direct;			/* the page cache had other bytes: it is read from the device */
+	bool		direct;			/* not through the page cache, with which it could not be had, … */
+	bool		wrong_pages;	/* … or which had other bytes */
 	int			problem;		/* SQLSTATE: a forgiving scan cannot have the value; else 0 */
 } KvBatchRow;
 

@@ -133,7 +133,7 @@ begin_row(KvBatchRow *row, KvKey key)
 	row->key = key.data;
 	row->keylen = key.len;
 	row->value = NULL;
-	row->verified = row->headed = row->no_tier = row->direct = false;
+	row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 	row->problem = 0;
 }
 
@@ -410,7 +410,7 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyRea
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
-			row->verified = row->headed = row->no_tier = row->direct = false;
+			row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 			row->problem = 0;
 			if (row->present)
 				bytes += row->version.len;
@@ -540,7 +540,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
 			row->value = NULL;
-			row->verified = row->headed = row->no_tier = row->direct = false;
+			row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 			row->problem = 0;
 			return true;
 		}

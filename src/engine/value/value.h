@@ -111,8 +111,8 @@ kv_value_footprint(Size len)
  */
 extern File kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId file, int flags);
 /*
- * Likewise one with which the file is read through the page cache, and never written; -1: the
- * file is missing.
+ * Likewise one with which the file is read through the page cache, and never written; -1 and errno:
+ * it cannot be opened, with ENOENT because it is missing.
  */
 extern File kv_value_cached_file(const KvStoreKey *store, uint32 opening, KvFileId file);
 /* Make a value file, or open it if it is there; ERROR if that fails. */

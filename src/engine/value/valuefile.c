@@ -236,7 +236,7 @@ kv_value_file(const KvStoreKey *store, uint32 opening, KvFileId id, int flags)
 File
 kv_value_cached_file(const KvStoreKey *store, uint32 opening, KvFileId id)
 {
-	return open_file(store, opening, id, true, KV_IO_READONLY | KV_IO_MISSING_OK);
+	return open_file(store, opening, id, true, KV_IO_READONLY | KV_IO_MISSING_OK | KV_IO_FAIL_OK);
 }
 
 void
