@@ -163,10 +163,23 @@ truncate $file, 4096;
 is(right_from('q', 10001, 10600, 'a'), '600|t', 'with the file cut');
 cmp_ok(stat_of('used'), '<', $used, '... it was looked at');
 fill_more(11001);
+my $reader = $node->background_psql('postgres');
+my $reads = 'SELECT sum(length(v)) FROM generate_series(11001, 11600) g, LATERAL (SELECT v FROM q WHERE k = g OFFSET 0) l';
+$reader->query_safe($reads);
+# processes of the server that have the file, whatever its name is now
+sub holders
+{
+	my @server = split ' ', `ps -o pid= --ppid @{[postmaster_runs($node)]}`;
+	return grep { my $pid = $_; grep { index(readlink($_) // '', $file) == 0 } glob "/proc/$pid/fd/*" } @server;
+}
+cmp_ok(scalar(holders()), '>=', 2, 'readers and the writer have its file');
 unlink $file;
 $log = -s $node->logfile;
 is(right_from('q', 11001, 11600, 'a') . ' ' . stat_of('"on"'), '600|t f', 'with the file gone');
 like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": No such file/, '... and the log says so');
+$reader->query_safe($reads);
+ok(eval { wait_for('its room', sub { !holders() }) }, '... and nobody keeps its room') or diag $@;
+$reader->quit;
 insert('p', 7001, 7400, 'b');
 is(answer($node, q{SELECT bool_and(v = repeat(md5('b' || k), 90)) FROM p WHERE k > 7000}), 't', 'writers go on');
 

@@ -103,6 +103,8 @@ static int	tier_size_mb;			/* no less than 2: the writer takes KV_LEAVING_FRAMES
 static KvTier *tier;
 static KvFrameRing ring;
 static File tier_file = -1;		/* of who writes frames */
+static File read_file = -1;		/* of who reads them */
+static int	tier_lock = -1;		/* the writer's */
 
 /* ---- shared memory ---- */
 
@@ -273,23 +275,37 @@ open_own(int flags, KvIoKind kind)
 	return -1;
 }
 
+/* Is the tier off?  Then its file, which may have been removed, keeps no space for this process's sake.  No read is under way. */
+static bool
+is_off(void)
+{
+	if (pg_atomic_read_u32(&tier->state) != KV_TIER_OFF)
+		return false;
+	if (read_file >= 0)
+		kv_io_close(read_file);
+	if (tier_file >= 0)
+		kv_io_close(tier_file);
+	if (tier_lock >= 0)
+		kv_io_unlock(tier_lock);
+	read_file = tier_file = tier_lock = -1;
+	return true;
+}
+
 /* ---- reading ---- */
 
 /* This process's descriptor; -1: there is none. */
 File
 kv_tier_file(void)
 {
-	static File file = -1;
-
 	if (pg_atomic_read_u32(&tier->state) != KV_TIER_ON)
 		return -1;
-	if (file < 0)
+	if (read_file < 0)
 	{
-		file = open_own(KV_IO_READONLY, KV_IO_TIER_READ);
-		if (file < 0)
+		read_file = open_own(KV_IO_READONLY, KV_IO_TIER_READ);
+		if (read_file < 0)
 			kv_tier_failed(errno);
 	}
-	return file;
+	return read_file;
 }
 
 static bool
@@ -315,7 +331,7 @@ kv_tier_find(uint32 cache_id, KvAddress address, uint32 len, KvTierPlace *place)
 	uint32		from = address % KV_FRAME_SIZE;
 	uint32		first = Min(len, KV_FRAME_SIZE - from);
 
-	if (tier == NULL || len == 0 || len - first > KV_FRAME_SIZE ||
+	if (tier == NULL || is_off() || len == 0 || len - first > KV_FRAME_SIZE ||
 		pg_atomic_read_u32(&tier->state) != KV_TIER_ON ||
 		!find_part(cache_id, number, from, first, &place->parts[0]))
 		return false;
@@ -543,18 +559,22 @@ keep_file(void)
 static int
 first_file(void)
 {
-	int			lock = kv_io_try_lock(tier_path, &tier->inode);
 	int			err;
 
-	if (lock >= 0 && keep_file())
+	tier_lock = kv_io_try_lock(tier_path, &tier->inode);
+	if (tier_lock >= 0 && keep_file())
 		return 0;
-	if (lock < 0 && errno == EBUSY)
+	if (tier_lock < 0 && errno == EBUSY)
 		return EBUSY;
 	(void) kv_io_unlink(tier_path);
-	if (lock >= 0)
-		kv_io_unlock(lock);
+	if (tier_lock >= 0)
+		kv_io_unlock(tier_lock);
+	tier_lock = -1;
 	err = kv_io_try_make(tier_path, file_size(), KV_IO_TIER_WRITE);
-	return err != 0 ? err : kv_io_try_lock(tier_path, &tier->inode) < 0 ? errno : 0;
+	if (err != 0)
+		return err;
+	tier_lock = kv_io_try_lock(tier_path, &tier->inode);
+	return tier_lock < 0 ? errno : 0;
 }
 
 /* The same file, if this is another writer. */
@@ -562,14 +582,11 @@ static int
 same_file(void)
 {
 	KvIoInode	inode;
-	int			lock = kv_io_try_lock(tier_path, &inode);
 
-	if (lock < 0)
+	tier_lock = kv_io_try_lock(tier_path, &inode);
+	if (tier_lock < 0)
 		return errno;
-	if (inode.device == tier->inode.device && inode.number == tier->inode.number)
-		return 0;
-	kv_io_unlock(lock);
-	return ESTALE;
+	return inode.device == tier->inode.device && inode.number == tier->inode.number ? 0 : ESTALE;
 }
 
 /* Keep or make the file, if this is the first writer since the start, and open it. */
@@ -756,7 +773,7 @@ kv_tier_writer_main(Datum arg)
 	tier->writer_latch = MyLatch;
 	while (kv_worker_goes_on(NULL))
 	{
-		bool		some = pg_atomic_read_u32(&tier->state) == KV_TIER_ON && move_frames(buffer);
+		bool		some = !is_off() && pg_atomic_read_u32(&tier->state) == KV_TIER_ON && move_frames(buffer);
 
 		if (!some)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
