@@ -64,6 +64,24 @@ is("$noted, " . reads_of_u(2), ' 500 0,  500 0', '... which are in memory again'
 like(reads_of_u(1), qr/^ 500 (?:4\d\d|500)$/, '... and only they');
 $node->safe_psql('postgres', 'TRUNCATE u');
 
+# of a table whose files a compaction has emptied
+$node->safe_psql('postgres', q{INSERT INTO u SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 600) g; SELECT kvfdw_freeze('u'), kvfdw_prewarm('u')});
+$node->stop;
+my $noted_u = slurp_file($file);
+$node->start;
+warmed();
+$node->safe_psql('postgres', q{DELETE FROM u WHERE k % 2 = 0; SELECT kvfdw_compact('u', true); CHECKPOINT; CHECKPOINT});
+wait_for('its files to go', sub { answer($node, q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 'u'::regclass}) eq '0' });
+collected($node);
+$node->stop;
+unlink $file;
+append_to_file($file, $noted_u);
+$node->start;
+warmed();
+is(answer($node, q{SELECT calls > 0, errors FROM kvfdw_stat_io WHERE kind = 'value read'}), 't|0', 'that a file has gone is no read that has failed');
+is(answer($node, q{SELECT errors FROM kvfdw_stat_tiers WHERE tier = 'device'}), '0', '... of the device');
+$node->safe_psql('postgres', 'TRUNCATE u');
+
 # what else may be there
 my %damaged = (empty => '', cut => substr($sound, 0, -8), 'its head' => substr($sound, 0, 32), flipped => substr($sound, 0, 100) . chr(ord(substr($sound, 100, 1)) ^ 1) . substr($sound, 101));
 my $body = substr($sound, 32);

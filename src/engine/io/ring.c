@@ -246,7 +246,8 @@ have_result(const ReadBatch *batch, KvIoRequest *request, int result)
 	request->result = result;
 	if (request->cached)
 		kv_fault_rot(request->buffer, result);
-	kv_io_stat_add(batch->kind, Max(result, 0), result < 0 ? -result : 0);
+	/* nothing was asked of the device where there is no file */
+	kv_io_stat_add(batch->kind, Max(result, 0), result < 0 && request->file >= 0 ? -result : 0);
 	if (batch->done)
 		batch->done(request, batch->arg);
 }
