@@ -7,7 +7,7 @@
  * recent ring, and which frames are in the second tier.  After the start, when it has opened
  * the stores, a worker has those frames found again, reads the blocks, in the order of their
  * places, back to where they were, and removes the file.  If the server stops before, the next
- * note has that, too.
+ * note has that, too.  If it crashes, the file goes unused, for the crash may come from there.
  * A place may have got other bytes since, as after a power loss: then the block is of no use,
  * and is lost when it is met.
  *
@@ -41,6 +41,7 @@
 #include "engine/warm.h"
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
+#define KV_WARM_USED_PATH	KV_DIRECTORY "/warm.used"	/* there while the other is used */
 #define KV_WARM_MAGIC	0x4b565741	/* "KVWA" */
 #define KV_WARM_VERSION	3
 #define KV_WARM_MOST	(16 * 1024 * 1024)	/* blocks, or frames, that are noted */
@@ -456,6 +457,7 @@ write_file(void *arg)
 	/* a maintainer that somebody has ended is started again: the server goes on meanwhile */
 	if (!kv_io_server_stops())
 		return;
+	(void) kv_io_unlink(KV_WARM_USED_PATH);
 	cached.unused = kv_io_slurp(KV_WARM_PATH, &unused_len);
 	if (cached.unused != NULL && file_problem(cached.unused, unused_len) != NULL)
 		cached.unused = NULL;
@@ -577,6 +579,7 @@ read_file(void *arg)
 				(errmsg("ignoring file \"%s\": %s", KV_WARM_PATH, problem)));
 	if (file == NULL || problem != NULL)
 		return;
+	kv_io_create(KV_WARM_USED_PATH, "", 0);
 	if (RecoveryInProgress())
 		open_noted(file);
 	frames_hold = kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark);	/* waits: before stores are pinned */
@@ -596,8 +599,10 @@ use_file(bool blocks)
 	(void) kv_attempt(read_file, &blocks);
 	unpin_stores(0, 0);
 	CHECK_FOR_INTERRUPTS();
-	if (!ShutdownRequestPending)
-		(void) kv_io_unlink(KV_WARM_PATH);
+	if (ShutdownRequestPending)
+		return;
+	(void) kv_io_unlink(KV_WARM_PATH);
+	(void) kv_io_unlink(KV_WARM_USED_PATH);
 }
 
 void
@@ -619,6 +624,9 @@ kv_warm_start(void)
 	if (kv_base->warmed)
 		return;
 	kv_base->warmed = true;
+	if (kv_io_unlink(KV_WARM_USED_PATH) == 0 && kv_io_unlink(KV_WARM_PATH) == 0)
+		ereport(LOG,
+				(errmsg("ignoring file \"%s\": the server crashed when it was used", KV_WARM_PATH)));
 	if (!kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}) ||
 		kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
 		return;

@@ -2,6 +2,7 @@
 # damaged, another's or half used: never an error, never other values.  And kvfdw.memory is divided among what has no size.
 use strict;
 use warnings;
+use File::Basename;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
@@ -126,6 +127,26 @@ SKIP:
 	warmed();
 	reset_counts();
 	is(rows_right() . ' ' . device_reads(), '1000|t 0', '... to the next start');
+}
+
+SKIP:
+{
+	skip 'not a test build (make FAULTS=1)', 6 unless has_faults($node);
+	unlink $node->data_dir . '/kvfdw/continue.warm_read';
+	my $log = -s $node->logfile;
+	worker_stop_points($node, 'warm_read=kill');
+	$node->restart;
+	ok(eval { wait_for('a crash that does not repeat', sub { substr(slurp_file($node->logfile), $log) =~ /was terminated by signal 9.*ignoring file "kvfdw\/warm": the server crashed when it was used/s }) }, 'a file with which the server crashes is used once') or diag $@;
+	wait_for('the server', sub { answer($node, 'SELECT 1') eq '1' });
+	worker_stop_points($node, '');
+	is(join(' ', map { basename($_) } glob "$file*"), '', '... and has gone');
+	is(rows_right(), '1000|t', '... the rows are right');
+	$node->restart;
+	warmed();
+	ok(wait_for('its end', sub { !-e "$file.used" }), '... and the next file');
+	reset_counts();
+	is(rows_right() . ' ' . device_reads(), '1000|t 0', '... is used as ever');
+	is(scalar(() = substr(slurp_file($node->logfile), $log) =~ /was terminated by signal/g), 1, '... after one crash');
 }
 
 # a standby
