@@ -395,6 +395,7 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 		if (size <= KV_EXTENT_PART)
 			kv_recent_put(store->cache_id, address, part, buffer, KV_COLD);
 	}
+	kv_block_forget(store->cache_id, address, size, false);	/* what kvfdw_prewarm has found there before */
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
 	*location = KV_LOCATION_MAKE(form, address);
 	return true;
