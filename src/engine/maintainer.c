@@ -214,22 +214,43 @@ load_table(KvStore *store, void *arg)
 	kv_table_settle(ids[0], ids[1]);
 }
 
-/* Enter every kvfdw/<database>/<relation>; true if all of them could be. */
+typedef struct KvNumbered
+{
+	const char *path;			/* of a directory */
+	MemoryContext context;		/* for … */
+	List	   *numbers;		/* … those of its entries */
+} KvNumbered;
+
+/* ERROR if it cannot be read. */
+static void
+list_numbered(KvStore *store, void *arg)
+{
+	KvNumbered *numbered = arg;
+	MemoryContext old = MemoryContextSwitchTo(numbered->context);
+
+	numbered->numbers = kv_numbered_entries(numbered->path, ERROR);
+	MemoryContextSwitchTo(old);
+}
+
+/* Enter every kvfdw/<database>/<relation>; true if all of them could be, and all directories be read. */
 static bool
 load_all_tables(void)
 {
-	bool		complete = true;
+	KvNumbered	databases = {KV_DIRECTORY, CurrentMemoryContext};
+	bool		complete = attempt(list_numbered, NULL, &databases);
 	ListCell   *database;
 	ListCell   *table;
 
-	foreach(database, kv_numbered_entries(KV_DIRECTORY))
+	foreach(database, databases.numbers)
 	{
-		foreach(table, kv_numbered_entries(kv_path_database(lfirst_oid(database))))
+		KvNumbered	tables = {kv_path_database(lfirst_oid(database)), CurrentMemoryContext};
+
+		complete &= attempt(list_numbered, NULL, &tables);
+		foreach(table, tables.numbers)
 		{
 			Oid			ids[2] = {lfirst_oid(database), lfirst_oid(table)};
 
-			if (!attempt(load_table, NULL, ids))
-				complete = false;
+			complete &= attempt(load_table, NULL, ids);
 		}
 	}
 	return complete;
@@ -261,7 +282,7 @@ collect_between(void)
 	static TimestampTz collected = 0;
 	TimestampTz now = kv_clock();
 
-	if (now >= collected && !TimestampDifferenceExceeds(collected, now, KV_COLLECT_MS))
+	if (!TimestampDifferenceExceeds(collected, now, KV_COLLECT_MS))
 		return;
 	collected = now;
 	kv_stores_unpin_dropped(pinned, NULL);
@@ -392,7 +413,7 @@ settle_segment(void)
 		since = now;
 
 	/* what fails is not tried every second */
-	if (tried != 0 && now >= tried && !TimestampDifferenceExceeds(tried, now, KV_SETTLE_RETRY_MS))
+	if (tried != 0 && !TimestampDifferenceExceeds(tried, now, KV_SETTLE_RETRY_MS))
 		return;
 	kv_backups_look();
 	if (!kv_backups_run() && open_all() &&

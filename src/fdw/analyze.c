@@ -16,13 +16,17 @@
 
 #include <math.h>
 
+#include "access/detoast.h"
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/partition.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_statistic_ext.h"
 #include "commands/vacuum.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/sampling.h"
@@ -77,13 +81,20 @@ sample_keys(KvStore *store, Snapshot snapshot, KvKey *sample, int target,
 	return nsampled;
 }
 
+/* Without a lock on the table, for one above is locked first by others. */
 static bool
 has_extended_statistics(Oid relid)
 {
-	Relation	rel = table_open(relid, AccessShareLock);
-	bool		has = RelationGetStatExtList(rel) != NIL;
+	Relation	statistics = table_open(StatisticExtRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	bool		has;
 
-	table_close(rel, AccessShareLock);
+	ScanKeyInit(&key, Anum_pg_statistic_ext_stxrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scan = systable_beginscan(statistics, StatisticExtRelidIndexId, true, NULL, 1, &key);
+	has = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	table_close(statistics, AccessShareLock);
 	return has;
 }
 
@@ -113,8 +124,11 @@ cut_value(Datum value)
 	struct varlena *whole = (struct varlena *) DatumGetPointer(value);
 	struct varlena *cut;
 
-	if (VARATT_IS_EXTERNAL(whole) || VARATT_IS_COMPRESSED(whole) || VARSIZE_ANY_EXHDR(whole) <= KV_SAMPLE_WIDTH)
+	/* a row that was copied from a heap may have it compressed */
+	if (toast_raw_datum_size(value) <= VARHDRSZ + KV_SAMPLE_WIDTH)
 		return value;
+	if (VARATT_IS_EXTENDED(whole) && !VARATT_IS_SHORT(whole))
+		return PointerGetDatum(PG_DETOAST_DATUM_SLICE(value, 0, KV_SAMPLE_WIDTH));
 	cut = palloc(VARHDRSZ + KV_SAMPLE_WIDTH);
 	SET_VARSIZE(cut, VARHDRSZ + KV_SAMPLE_WIDTH);
 	memcpy(VARDATA(cut), VARDATA_ANY(whole), KV_SAMPLE_WIDTH);
@@ -171,7 +185,30 @@ rows_that_fit(KvStore *store, const KvTable *table, bool cut, int nrows)
 	return Max((int) (most / width), 1);
 }
 
-/* Read the rows of the sampled keys, which are sorted. */
+/* Leave each of the rows by even chance, at least one.  Returns how many; *bytes: of these. */
+static int
+halve(HeapTuple *rows, int nrows, Size *bytes)
+{
+	int			n = 0;
+
+	*bytes = 0;
+	for (int i = 0; i < nrows; i++)
+	{
+		if (pg_prng_bool(&pg_global_prng_state) || (n == 0 && i == nrows - 1))
+		{
+			*bytes += rows[i]->t_len;
+			rows[n++] = rows[i];
+		}
+		else
+			heap_freetuple(rows[i]);
+	}
+	return n;
+}
+
+/*
+ * Read the rows of the sampled keys, which are sorted.  Values may be larger than they are in the mean, or than they are
+ * stored: where they turn out to be more than memory holds, each is left by even chance, and those that follow.
+ */
 static int
 fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,
 		   const KvKey *sample, int nsampled, bool cut, HeapTuple *rows)
@@ -185,6 +222,9 @@ fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
 													  "kvfdw analyze row",
 													  ALLOCSET_DEFAULT_SIZES);
+	Size		most = maintenance_work_mem * (Size) 1024;
+	Size		bytes = 0;
+	int			halved = 0;
 	int			nrows = 0;
 	uint64		charged = 0;
 	KvRow		row;
@@ -193,12 +233,17 @@ fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,
 	while (nrows < nsampled && kv_scan_next(scan, &row))
 	{
 		kv_analyze_delay_point();
+		if (halved > 0 && pg_prng_uint64_range(&pg_global_prng_state, 0, (UINT64CONST(1) << halved) - 1) != 0)
+			continue;
 		MemoryContextSwitchTo(row_context);
 		kv_tuple_decode(table, &row, true, values, nulls);
 		if (cut)
 			cut_values(desc, values, nulls);
 		MemoryContextSwitchTo(result_context);
-		rows[nrows++] = heap_form_tuple(desc, values, nulls);
+		rows[nrows] = heap_form_tuple(desc, values, nulls);
+		bytes += rows[nrows++]->t_len;
+		for (; bytes > most && nrows > 1; halved = Min(halved + 1, 62))
+			nrows = halve(rows, nrows, &bytes);
 		if (VacuumCostActive)
 		{
 			uint64		pages = kv_scan_stats(scan)->device_bytes / BLCKSZ;

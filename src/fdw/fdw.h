@@ -195,7 +195,7 @@ typedef struct KvKeyRanges KvKeyRanges;
 
 /*
  * Prepares a plan's key conditions for execution.  Allocated in CurrentMemoryContext.
- * points: kv_ranges_next is not called.
+ * points: all conditions pin columns, and kv_ranges_next is not called.
  */
 extern KvKeyRanges *kv_ranges_create(const KvTable *table, ForeignScan *plan,
 									 PlanState *parent, bool points);

@@ -456,6 +456,7 @@ start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
 		return upper;			/* above the last value there is */
 
 	bound = upper ? &ranges->hi : &ranges->lo;
+	Assert(bound->data != NULL);
 	has_bound = upper ? &ranges->has_hi : &ranges->has_lo;
 	if (!*has_bound ||
 		(upper ? compare_bytes(buf, bound) < 0 : compare_bytes(buf, bound) > 0))

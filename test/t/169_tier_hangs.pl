@@ -1,4 +1,4 @@
-# Promise: nobody waits for the second tier: where its device stands compactions go on, and what they have moved is read from its files.
+# Promise: nobody waits for who writes to the second tier: where its device stands compactions go on, and what they have moved is read from its files.
 use strict;
 use warnings;
 use FindBin;

@@ -39,6 +39,15 @@ for my $type (sort keys %value)
 	cmp_ok(abs(width($t) - 100012), '<', 2000, "$type: the planner knows how wide rows are: " . width($t));
 }
 
+# larger in memory than they are stored: rows that a heap had compressed, and a table that compresses
+$node->safe_psql('postgres', "CREATE TABLE copied (k int, n int, v text, w text); INSERT INTO copied SELECT g, g % 10, s, s FROM generate_series(1, 400) g,
+	LATERAL (SELECT string_agg(md5(i::text || g) || repeat('x', 32), '') AS s FROM generate_series(1, 10000) i) x;" .
+	kv_table('of_heap', 'k int, n int, v text, w text', 'k', '') . 'INSERT INTO of_heap TABLE copied');
+cmp_ok(memory_of('ANALYZE of_heap'), '<', $idle + 120, 'rows that a heap has compressed take no more');
+$node->safe_psql('postgres', kv_table('of_lz4', 'k int, n int, v jsonb', 'k', "compression 'lz4'") . "INSERT INTO of_lz4 SELECT g, g % 2, to_jsonb(repeat('x', 1000000) || g) FROM generate_series(1, 400) g");
+cmp_ok(memory_of('ANALYZE of_lz4'), '<', $idle + 120, 'nor do values that are stored compressed');
+is($node->safe_psql('postgres', "SELECT n_distinct FROM pg_stats WHERE tablename = 'of_lz4' AND attname = 'n'"), 2, '... and their sample is one');
+
 # expressions are evaluated on whole values
 $node->safe_psql('postgres', 'CREATE STATISTICS lengths ON (length(v)) FROM of_text; ANALYZE of_text');
 is($node->safe_psql('postgres', "SELECT (most_common_vals::text::int[])[1] > 100000 FROM pg_stats_ext_exprs WHERE statistics_name = 'lengths'"), 't', 'extended statistics see whole values');

@@ -497,7 +497,7 @@ extern void kv_block_gucs(void);	/* defines its setting */
 extern Size kv_block_memory(void);	/* its part of shared memory … */
 extern void kv_block_attach(void); /* … made, in the shmem startup hook */
 
-/* So many blocks the largest values touch that are cached: those of 64 kB, wherever in a block they begin. */
+/* The most blocks that a cached value touches: it has up to 64 kB, and begins anywhere in a block. */
 #define KV_CACHED_BLOCKS	17
 
 /*

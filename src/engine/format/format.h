@@ -311,8 +311,8 @@ extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
 extern int	kv_found_first(const KvFound *found, uint32 shardno);
 /* How many of the files from index at on, without a gap, are this shard's. */
 extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
-/* The entries of a directory whose names are numbers, as OIDs; LOG if it cannot be read. */
-extern List *kv_numbered_entries(const char *path);
+/* The entries of a directory, if there is one, whose names are numbers, as OIDs.  One that cannot be read is a LOG or an ERROR. */
+extern List *kv_numbered_entries(const char *path, int level);
 /* Call visit for every store that has a directory, of any database.  Returns how many. */
 extern int	kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg),
 							const void *arg);

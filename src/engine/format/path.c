@@ -451,9 +451,8 @@ is_none(DIR *dir)
 	return dir == NULL && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* The numbers in a directory; none if there is no such.  One that cannot be read is noted at a level. */
-static List *
-numbered_entries(const char *path, int level)
+List *
+kv_numbered_entries(const char *path, int level)
 {
 	DIR		   *dir = AllocateDir(path);
 	bool		none = is_none(dir);
@@ -470,12 +469,6 @@ numbered_entries(const char *path, int level)
 	}
 	FreeDir(dir);
 	return numbers;
-}
-
-List *
-kv_numbered_entries(const char *path)
-{
-	return numbered_entries(path, LOG);
 }
 
 /* The generations that a table's directory has; ERROR if it cannot be read. */
@@ -508,9 +501,9 @@ kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg), const vo
 	ListCell   *table;
 	ListCell   *generation;
 
-	foreach(database, numbered_entries(KV_DIRECTORY, ERROR))
+	foreach(database, kv_numbered_entries(KV_DIRECTORY, ERROR))
 	{
-		foreach(table, numbered_entries(kv_path_database(lfirst_oid(database)), ERROR))
+		foreach(table, kv_numbered_entries(kv_path_database(lfirst_oid(database)), ERROR))
 		{
 			foreach(generation, generations_of(lfirst_oid(database), lfirst_oid(table)))
 			{

@@ -126,7 +126,9 @@ kv_io_try_write_back_all(const char *directory)
 	int			err = kv_fault(KV_IO_SYNC, NULL);
 	int			fd = enableFsync && err == 0 ? OpenTransientFile(directory, O_RDONLY) : -1;
 
-	if (fd >= 0 && syncfs(fd) != 0 && errno != ENOSYS)
+	if (fd < 0 && enableFsync && err == 0)
+		err = errno;
+	else if (fd >= 0 && syncfs(fd) != 0 && errno != ENOSYS)
 		err = errno;
 	if (fd >= 0)
 		CloseTransientFile(fd);

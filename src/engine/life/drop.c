@@ -68,6 +68,7 @@ kv_generation_discard(Oid dboid, Oid relid, uint32 generation)
 	if (store == NULL)
 		return;
 	pg_atomic_write_u32(&store->state, KV_STORE_DROPPED);
+	pg_atomic_fetch_add_u32(&kv_slot_pool->drops, 1);
 	move_out_of_sight(kv_path_store(&store->key));
 }
 
@@ -129,6 +130,7 @@ kv_database_discard(Oid dboid)
 		if (store->key.dboid == dboid)
 			pg_atomic_write_u32(&store->state, KV_STORE_DROPPED);
 	}
+	pg_atomic_fetch_add_u32(&kv_slot_pool->drops, 1);
 	hash_seq_init(&status, kv_table_hash);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
@@ -157,7 +159,7 @@ collect_stores(void)
 			pg_atomic_read_u32(&store->helpers) > 0)
 			continue;
 
-		/* a store is pinned by its state, which is past, or for the sake of a slot: without slots by nobody any more */
+		/* nobody pins a dropped store but for one of its slots, under KvSlotPool.lock, under which these go */
 		KV_STOP_POINT("drop_before_discard");
 		if (!kv_slots_discard(&store->key, store))
 			continue;
@@ -405,7 +407,7 @@ collect_spaces(void)
 {
 	ListCell   *cell;
 
-	foreach(cell, kv_numbered_entries("pg_tblspc"))
+	foreach(cell, kv_numbered_entries("pg_tblspc", LOG))
 	{
 		char	   *space = pstrdup(kv_path_space(lfirst_oid(cell)));
 

@@ -46,7 +46,7 @@ sweep_tables(Oid dboid)
 {
 	ListCell   *cell;
 
-	foreach(cell, kv_numbered_entries(kv_path_database(dboid)))
+	foreach(cell, kv_numbered_entries(kv_path_database(dboid), ERROR))
 	{
 		Oid			relid = lfirst_oid(cell);
 		HeapTuple	tuple;
@@ -99,7 +99,7 @@ kv_sweep_databases(void)
 	ListCell   *cell;
 	bool		told = false;
 
-	foreach(cell, kv_numbered_entries(KV_DIRECTORY))
+	foreach(cell, kv_numbered_entries(KV_DIRECTORY, ERROR))
 	{
 		Oid			dboid = lfirst_oid(cell);
 		BackgroundWorkerHandle *handle;

@@ -156,7 +156,7 @@ kv_adopt(const KvControlFile *control, const ControlFileData *pg_control)
 void
 kv_adopt_guard_upgrade(void)
 {
-	if (IsBinaryUpgrade && !allow_upgrade && kv_numbered_entries(KV_DIRECTORY) != NIL)
+	if (IsBinaryUpgrade && !allow_upgrade && kv_numbered_entries(KV_DIRECTORY, ERROR) != NIL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("pg_upgrade does not take the rows of kvfdw tables along"),

@@ -162,7 +162,7 @@ kv_incarnation_startup(void)
 		kv_control->covered = control->covered;
 		kv_control->complete = (KvComplete) control->complete;
 	}
-	else if (kv_numbered_entries(KV_DIRECTORY) != NIL)
+	else if (kv_numbered_entries(KV_DIRECTORY, ERROR) != NIL)
 		ereport(FATAL,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),

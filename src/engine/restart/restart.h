@@ -48,9 +48,10 @@ extern void kv_adopt_keep_token(void);
 /* Is what was written under it still in the page cache?  What is not known proves nothing. */
 extern bool kv_trust_proves(const KvProof *old);
 /*
- * After a crash: has all that was written reached the disk, or does it now?  To be asked before
+ * After a crash: has all that was written to files of stores reached the disk, or does it now?  To be asked before
  * PostgreSQL syncs the data directory, for the kernel tells of each failure once.  all: where there are stores at level 'none',
- * also what was written to files that the kernel has forgotten since; it takes as long as all that others have written to the
+ * also what was written to files in the directory "kvfdw" that the kernel has forgotten since, unless somebody else has asked
+ * the file system and been told; it takes as long as all that others have written to the
  * file system does.
  */
 extern bool kv_trust_write_back(bool all);

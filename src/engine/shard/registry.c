@@ -168,5 +168,5 @@ kv_shard_is_awaited(const KvShard *shard)
 	TimestampTz awaited = ((const volatile KvShard *) shard)->awaited;
 	TimestampTz now = kv_clock();
 
-	return awaited <= now && now - awaited < KV_AWAITED_MS * INT64CONST(1000);
+	return now - awaited < KV_AWAITED_MS * INT64CONST(1000);
 }

@@ -83,7 +83,7 @@ look_at_pending(void)
 	{
 		const KvSlot *slot = &kv_slots[i];
 
-		/* a dropped store's waits for the maintainer, who may be long */
+		/* a dropped store's is not written (free_dropped) */
 		if (pg_atomic_read_u32(&slot->store->state) == KV_STORE_DROPPED)
 			continue;
 		if (slot->error != 0)
@@ -366,7 +366,7 @@ pick_open_slot(int looks, bool idle_only, KvStore **store, uint32 *shardno)
 
 		passed += Max(slot->units, 1);
 		kv_slot_pool->hand = i;
-		/* a dropped store's slot is the maintainer's (collect_stores) */
+		/* a dropped store's slot is freed, not sealed (free_dropped) */
 		if (slot->state != KV_SLOT_OPEN ||
 			pg_atomic_read_u32(&slot->store->state) == KV_STORE_DROPPED)
 			continue;
@@ -432,11 +432,11 @@ kv_slots_seal_idle(void)
 /* ---- slots of dropped stores ---- */
 
 /*
- * A slot of a dropped store, from one on, that is open or still to be written; its store is pinned, which keeps
- * the store but not the slot.  -1: there is none.
+ * The first slot of a dropped store, from number from on, that is open or still to be written; its store is pinned, which keeps
+ * the store but not the slot.  -1: there is none.  *writing: there is one that is being written.
  */
 static int
-find_dropped(int from, KvStore **store, uint32 *shardno)
+find_dropped(int from, KvStore **store, uint32 *shardno, bool *writing)
 {
 	int			i;
 
@@ -445,9 +445,13 @@ find_dropped(int from, KvStore **store, uint32 *shardno)
 	{
 		const KvSlot *slot = &kv_slots[i];
 
-		if ((slot->state == KV_SLOT_OPEN || slot->state == KV_SLOT_SEALED) &&
-			pg_atomic_read_u32(&slot->store->state) == KV_STORE_DROPPED)
+		if (slot->state != KV_SLOT_OPEN && slot->state != KV_SLOT_SEALED && slot->state != KV_SLOT_WRITING)
+			continue;
+		if (pg_atomic_read_u32(&slot->store->state) != KV_STORE_DROPPED)
+			continue;
+		if (slot->state != KV_SLOT_WRITING)
 			break;
+		*writing = true;
 	}
 	if (i < kv_slot_pool->nunits)
 	{
@@ -503,16 +507,24 @@ free_slots_of(KvShard *shard)
 static bool
 free_dropped(void)
 {
+	static uint32 without = 0;	/* there were no such slots behind so many drops */
+	uint32		drops = pg_atomic_read_u32(&kv_slot_pool->drops);
 	KvStore    *store = NULL;
 	uint32		shardno = 0;
+	bool		left = false;
 	bool		any = false;
 
-	for (int i = 0; (i = find_dropped(i, &store, &shardno)) >= 0; i++)
+	if (drops == without)
+		return false;
+	for (int i = 0; (i = find_dropped(i, &store, &shardno, &left)) >= 0; i++)
 	{
+		left = true;
 		KV_STOP_POINT("dropped_pinned");
 		any |= free_slots_of(kv_shard(store, shardno));
 		pg_atomic_fetch_sub_u32(&store->pins, 1);
 	}
+	if (!left)
+		without = drops;
 	if (any)
 		ConditionVariableBroadcast(&kv_slot_pool->freed);
 	return any;

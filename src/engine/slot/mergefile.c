@@ -214,6 +214,7 @@ kv_slots_init(void)
 	LWLockInitialize(&kv_slot_pool->lock, kv_tranche_room);
 	ConditionVariableInit(&kv_slot_pool->freed);
 	pg_atomic_init_u32(&kv_slot_pool->crowded, 0);
+	pg_atomic_init_u32(&kv_slot_pool->drops, 0);
 }
 
 /* Bytes of values of the largest slot, in a file that is made now. */

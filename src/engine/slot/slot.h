@@ -19,7 +19,8 @@
  * a quarter of the units is left to slots that are on their way to the files.  A value that
  * needs several units, and does not find them side by side, becomes an extent (write.c).
  *
- * Who takes a slot from whom.  Nobody takes units from a slot.  Open slots are sealed
+ * Who takes a slot from whom.  Nobody takes units from a slot, but for those of a dropped store, which are freed by the maintainer
+ * when it removes the store, and before that by who finds no units.  Open slots are sealed
  * before they are full,
  *		by those who find no units while nothing is on its way to the files: a few,
  *		beginning where the one before has ended;
@@ -150,6 +151,7 @@ typedef struct KvSlotPool
 	int			first_pending;	/* slots that are sealed or being written, by when they … */
 	int			last_pending;	/* … were sealed; -1: there is none */
 	pg_atomic_uint32 crowded;	/* slots opened for want of units smaller than they could be */
+	pg_atomic_uint32 drops;		/* how often stores were dropped */
 	pg_atomic_uint64 sequence;
 	ConditionVariable freed;
 	Latch	   *writer_latch;	/* NULL while the merge writer does not run */
