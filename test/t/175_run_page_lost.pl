@@ -32,6 +32,7 @@ my $session = $node->background_psql('postgres');
 my @before = map { said($session, $_) } $count, $by_key;
 system('sync', '-f', $disk->{where});
 group_reclaim() for 1 .. 2;
+like("@before", qr/^\d+\|\d+ \d+$/, 'a session reads rows');
 is(said($session, $count), $before[0], 'the same session reads the same rows');
 is(said($session, $by_key), $before[1], '... by key');
 my $k = $node->safe_psql('postgres', 'SELECT k FROM heap WHERE k > 100 ORDER BY k LIMIT 1');

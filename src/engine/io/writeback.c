@@ -6,7 +6,7 @@
  * what the device has.  It tells of that once: the next who syncs the file, or waits for its
  * pages as is done here, through a descriptor from before, or through the first one since.  If nobody
  * has the file open or mapped it may forget the file, and the failure with it.  The file system's own note, which
- * syncfs() asks for, outlives that (Linux 5.8).
+ * syncfs() asks for, outlives that (Linux 5.8), until somebody has asked for it.
  *
  * To wait for pages costs less than fsync(), which has the device flush its cache for each file: who does so
  * wants to know of failures, and is as safe from a loss of power as before.
