@@ -72,11 +72,15 @@ kv_stat_io(KvIoStats *out, int max)
 	return max;
 }
 
+uint32		kv_wait_pace = 1;
+
+#if PG_VERSION_NUM >= 170000
 uint32
-kv_wait_event(int event)
+WaitEventExtensionNew(const char *name)
 {
-	return 0;
+	return 1;
 }
+#endif
 
 void
 kv_pass_interrupts(const KvStore *store)
