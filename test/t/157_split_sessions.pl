@@ -54,6 +54,18 @@ SKIP:
 	}
 }
 
+# One of two that stand at a stop point goes on and ends: a test sees that the other still stands there.
+unless (heap_only())
+{
+	my @readers = map { psql_writer($node, "SET kvfdw.stop_points = 'fetch_planned=wait'; SELECT v FROM t WHERE k = $_;", "stands$_") } 701, 702;
+	wait_for('both', sub { 2 == (() = glob "$data/kvfdw/waiting.fetch_planned.*") });
+	step_on($node, 'fetch_planned');
+	wait_for('one to end', sub { grep { ended($_) } @readers });
+	ok(eval { stopped($node, 'fetch_planned') }, 'who stands at a stop point is seen when another has left it');
+	go_on($node, 'fetch_planned');
+	outcome($_) for @readers;
+}
+
 # ---- SERIALIZABLE ----
 my $cut = q{SELECT kvfdw_split('s', true)};
 my %between = (

@@ -329,11 +329,12 @@ stop_wait(const char *name)
 
 	snprintf(mine, sizeof(mine), "%s.%d", waiting, (int) getpid());
 	create_empty(mine);
-	create_empty(waiting);
 	PG_TRY();
 	{
 		while (access(go_on, F_OK) != 0 && !take_step(step, waiting))
 		{
+			/* another that went on has removed it */
+			create_empty(waiting);
 			if (MyLatch == NULL || !IsUnderPostmaster)
 			{
 				pg_usleep(STOP_POLL_MSEC * 1000L);
