@@ -28,7 +28,7 @@ FLAVOUR := $(PG_NAME)$(if $(filter 1,$(FAULTS)),-faults,)
 BUILD = build/$(FLAVOUR)
 
 HERE := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
-SOURCES := $(sort $(wildcard $(addprefix $(HERE)/src/,*.c */*.c engine/*/*.c)))
+SOURCES := $(sort $(wildcard $(addprefix $(HERE)/src/,*.c */*.c */*/*.c)))
 OBJS = $(SOURCES:$(HERE)/src/%.c=$(BUILD)/%.o)
 EXTRA_CLEAN = build results output_iso regression.diffs regression.out
 

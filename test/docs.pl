@@ -67,7 +67,7 @@ find({ no_chdir => 1, wanted => sub {
 	return unless m{^src/(.*\.[ch])$};
 	my $file = $1;
 	$source{$file} = 1;
-	$source{$file =~ s{^engine/}{}r} = 1;
+	$source{$file =~ s{^(?:engine|memcached)/}{}r} = 1;
 	my $text = slurp($_);
 	$all_source .= $text;
 	$points{$1} = $file while $text =~ /\bKV_STOP_POINT\s*\(\s*"(\w+)"/g;
@@ -131,7 +131,7 @@ for my $pattern (grep { /\*/ } keys %named)
 }
 ok_if_none('test/README.md names every test', grep { !$named{$_} } sort keys %files);
 ok_if_none('and no other', grep { !$files{$_} } sort keys %named);
-my %room = map { m{^src/(?:engine/)?(\w+)/\w+\.[ch]$} ? ($1 => 1) : () } glob('src/*/*.[ch] src/engine/*/*.[ch]');
+my %room = map { m{^src/(?:engine/|memcached/)?(\w+)/\w+\.[ch]$} ? ($1 => 1) : () } glob('src/*/*.[ch] src/*/*/*.[ch]');
 ok_if_none('each room has a test', grep { !@{$rows{$_} // []} } sort('module', 'engine', keys %room));
 ok_if_none('each row is a room', @twice, grep { !/^I \d/ && !/^(module|engine|the tests|room|invariant|---)$/ && !$room{$_} } sort keys %rows);
 
@@ -158,7 +158,7 @@ ok_if_none('each invariant has tests, and they say so', @wrong);
 # A public function has a comment on its lines, or above it or the group that it stands in; the name
 # of the file that it is in says nothing.
 my @bare;
-for my $header (sort(glob('src/*/*.h src/engine/*.h src/engine/*/*.h')))
+for my $header (sort(glob('src/*/*.h src/*/*/*.h')))
 {
 	my $said = 0;
 	my $text = slurp($header);

@@ -13,7 +13,8 @@
  *
  * It has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
  */
-#include "memcached/internal.h"
+#include "memcached/memcached.h"
+#include "memcached/turn/turn.h"
 
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -415,7 +416,7 @@ empty_due(const KvMcLater *due)
 	bool		done = false;
 	const char *error = NULL;
 
-	while (kv_mc_empty_begin())
+	while (kv_mc_empty_begin(NULL))
 	{
 		error = kv_mc_empty_tables(due->role, &done, NULL);
 		now = GetCurrentTimestamp();

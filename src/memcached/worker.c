@@ -9,7 +9,8 @@
  * A turn takes a share of each connection's requests, its quota.  While it has writes that
  * will be flushed, those that come in the meantime join it: they share the flush.
  */
-#include "memcached/internal.h"
+#include "memcached/memcached.h"
+#include "memcached/turn/turn.h"
 
 #include "clock.h"
 
@@ -31,7 +32,6 @@
 #include "storage/pmsignal.h"
 #include "storage/sinval.h"
 #include "tcop/tcopprot.h"
-#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -52,11 +52,6 @@
 #define GET_LINE		((size_t) 1024 * 1024)
 #define GET_SHARE		32		/* so many keys of a get are one request of the quota */
 #define COMMAND_LINE	2048
-
-const char	kv_mc_version[] = "1.6.0-kvfdw-0.2";
-
-KvMcWorkerState *kv_mc_me = NULL;
-int			kv_mc_my_number = 0;
 
 static uint32 wait_main = 0;
 static int	epoll = -1;
@@ -80,39 +75,6 @@ leave(int code, Datum arg)
 	kv_mc_me->pid = 0;
 	pg_atomic_write_u32(&kv_mc_me->connections, 0);
 	pg_atomic_write_u64(&kv_mc_me->memory, 0);
-}
-
-static void
-set_option(const char *name, const char *value)
-{
-	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-}
-
-void
-kv_mc_set_options(void)
-{
-	set_option("statement_timeout", "0");
-	set_option("lock_timeout", "0");
-	set_option("idle_in_transaction_session_timeout", "0");
-	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		set_option("transaction_timeout", "0");
-	set_option("default_transaction_isolation", "read committed");
-	set_option("default_transaction_deferrable", "off");
-	set_option("search_path", "pg_catalog");
-}
-
-void
-kv_mc_check_role(void)
-{
-	if (kv_mc_auth == KV_MC_AUTH_NONE && superuser())
-		ereport(FATAL,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("clients of memcached are not served as superuser \"%s\"", kv_mc_role),
-				 errhint("Set kvfdw.memcached_role to another role, or kvfdw.memcached_auth to password.")));
-	if (get_role_oid(kv_mc_role, true) != GetUserId())
-		ereport(FATAL,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("role \"%s\" is not the one any more that process \"%s\" has", kv_mc_role, MyBgworkerEntry->bgw_name)));
 }
 
 static void
@@ -140,7 +102,7 @@ begin(int number)
 	if (epoll < 0)
 		ereport(FATAL, (errmsg("could not create an epoll set: %m")));
 	kv_mc_tables_init();
-	kv_mc_connections_init(epoll);
+	kv_mc_connections_init(epoll, kv_mc_connection_room());
 	kv_mc_listen_all(epoll);
 	kv_mc_udp_listen(epoll);
 	waiting = kv_create_wait_event_set(3);
@@ -189,15 +151,6 @@ serve_interrupts(void)
 }
 
 /* ---- requests ---- */
-
-void
-kv_mc_answer(KvMcConnection *conn, const KvMcRequest *request, const KvMcReply *reply)
-{
-	KvMcPieces	pieces;
-
-	kv_mc_print(request, reply, &conn->silenced, kv_mc_say_head(conn), &pieces);
-	kv_mc_tell_pieces(conn, &pieces);
-}
 
 static bool
 is_alone(const KvMcRequest *request)

@@ -283,7 +283,7 @@ session_end(Session *session)
 	free(session->out.at);
 }
 
-/* What proto.h says of the buffer that a request needs. */
+/* What protocol.h says of the buffer that a request needs. */
 static size_t
 most_needed(const KvMcLimits *limits)
 {

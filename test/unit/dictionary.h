@@ -10,7 +10,7 @@
 #ifndef KV_TEST_DICTIONARY_H
 #define KV_TEST_DICTIONARY_H
 
-#include "memcached/proto.h"
+#include "memcached/protocol/protocol.h"
 
 typedef struct Dictionary Dictionary;
 

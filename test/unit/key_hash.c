@@ -10,7 +10,7 @@
 #undef snprintf
 #undef qsort
 
-#include "memcached/hash.c"
+#include "memcached/process/hash.c"
 
 #define BLOCKS	12				/* of 16 bytes, in a key */
 #define KEYS	(1 << BLOCKS)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "dictionary.h"
-#include "memcached/parse.h"
+#include "memcached/protocol/parse.h"
 #include "memcached_test.h"
 
 static const KvMcLimits limits = {.item_size = 1000,.memory = 600,.line = 2048,.get_line = 8192,

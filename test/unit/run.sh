@@ -14,7 +14,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-protocols=("$root"/src/memcached/{proto,text,meta,binary,item,print,number}.c "$here/dictionary.c")
+protocols=("$root"/src/memcached/protocol/*.c "$here/dictionary.c")
 flags=(-std=gnu99 -g -O1 -fno-sanitize-recover=undefined -I"$root/src" -I"$here" -Wall -Wextra -Werror -Wno-missing-field-initializers)
 
 build() # program, source…

@@ -1,0 +1,886 @@
+/*
+ * connection.c
+ *		Connections: what comes in, what goes out, and how much memory that may take.
+ *
+ * A connection without a request in the midst has no buffers.  While its client does not
+ * take its replies nothing more is read from it.  A small buffer can always be had; when
+ * the memory for all is used up nothing is read from those that need a larger one, but for
+ * one, the favoured one: else many clients, each with half of a large value, would wait for
+ * each other (M 5).  A value that has been announced has all of its room at once only while
+ * half of the memory is free; else its room grows with what has come of it.  Where somebody
+ * has to wait, who sends nothing of the rest for a tenth of the time that a client may goes.
+ *
+ * When replies that are not taken fill half of as much, nothing more is done for clients that
+ * did not take their last ones at once, and no more for others than their sockets have room
+ * for.  A value that has no room beside them waits until there is, and after a tenth of that time others
+ * leave the room to it; one that never has any is an error.
+ * Where that holds somebody up, who has
+ * taken nothing for a tenth of the time that a client may goes.  Only if replies fill all of
+ * it nevertheless the client goes at once that has not taken any for the longest time.
+ */
+#include "memcached/connection/connection.h"
+
+#include "clock.h"
+
+#include <netinet/in.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "postmaster/postmaster.h"
+#include "utils/memutils.h"
+
+#define FIRST_BUFFER	((size_t) 16 * 1024)
+#define SPARE_BUFFERS	64		/* of that size: each request takes one and gives it back */
+#define LEAST_ROOM		((size_t) 4 * 1024) /* for one read */
+#define MAX_ACCEPTED	64		/* at once */
+#define MOST_DATAGRAMS	64		/* whose requests are not done */
+#define SAID_ROOM		((size_t) 64 * 1024)
+#define SAID_PIECES		256		/* for two of each of 100 large values */
+#define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
+#define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a turn */
+#define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
+#define LEAST_RATE		1024	/* bytes in a second, of a client that is waited for longer than its time-out */
+#define STALLED_SHARE	10		/* of the client's time-out, where others have to wait */
+
+dlist_head	kv_mc_connections = DLIST_STATIC_INIT(kv_mc_connections);
+dlist_head	kv_mc_working = DLIST_STATIC_INIT(kv_mc_working);
+int			kv_mc_nconnections = 0;
+dlist_head	kv_mc_held = DLIST_STATIC_INIT(kv_mc_held);
+int			kv_mc_nheld = 0;
+
+static int	epoll = -1;
+static int	most_connections;
+static int	ndatagrams = 0;		/* of kv_mc_nconnections, those that are none */
+static MemoryContext context;
+static size_t in_memory = 0;	/* bytes of all buffers of one kind, … */
+static size_t out_memory = 0;	/* … and of the other */
+static char *spare[SPARE_BUFFERS];	/* buffers that nobody has */
+static int	nspare = 0;
+static KvMcConnection *favoured = NULL;
+static KvMcConnection *next_to_send = NULL; /* whose value has waited for room for long: others leave it to it */
+static bool some_starve = false;	/* some connection is starved … */
+static bool room_made = false;	/* … and there may be room for it now */
+static dlist_head closed = DLIST_STATIC_INIT(closed);	/* events of theirs may still come */
+
+/* What was said to one connection and is not sent yet. */
+static struct
+{
+	struct iovec pieces[SAID_PIECES];
+	int			npieces;
+	char		copied[SAID_ROOM];
+	size_t		used;
+} said;
+
+void
+kv_mc_connections_init(int epoll_fd, int most)
+{
+	epoll = epoll_fd;
+	most_connections = most;
+	context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached connections",
+									ALLOCSET_DEFAULT_SIZES);
+}
+
+/* ---- buffers ---- */
+
+static void
+count_memory(KvMcBuffer *buffer, ssize_t change)
+{
+	*(buffer->sends ? &out_memory : &in_memory) += change;
+	pg_atomic_write_u64(&kv_mc_me->memory, in_memory + out_memory);
+}
+
+static size_t
+most_memory(void)
+{
+	return (size_t) kv_mc_memory_kb * 1024;
+}
+
+/* Replies that are not taken fill half of what they may. */
+static bool
+is_short(void)
+{
+	return out_memory > most_memory() / 2;
+}
+
+Size
+kv_mc_reply_room(void)
+{
+	return most_memory() / 2 - Min(out_memory, most_memory() / 2);
+}
+
+/* Together with what is not taken, and with what another's value waits for, are so many bytes more than there is memory for? */
+static bool
+is_too_much(const KvMcConnection *conn, Size bytes)
+{
+	if (next_to_send != NULL && next_to_send != conn)
+		bytes += next_to_send->wants;
+	return out_memory > 0 && out_memory + bytes > most_memory();
+}
+
+bool
+kv_mc_must_wait(const KvMcConnection *conn)
+{
+	return (conn->slow && is_short()) || (conn->wants > 0 && is_too_much(conn, conn->wants));
+}
+
+bool
+kv_mc_fits(Size value)
+{
+	return value <= most_memory();
+}
+
+/* What its socket surely takes. */
+static Size
+socket_room(const KvMcConnection *conn)
+{
+	int			size = 0;
+	int			queued = 0;
+	socklen_t	length = sizeof(size);
+
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &size, &length) != 0 ||
+		ioctl(conn->fd, SIOCOUTQ, &queued) != 0 || queued > size / 2)
+		return 0;
+	return size / 2 - queued;
+}
+
+bool
+kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held)
+{
+	if (conn->datagram != NULL || (!is_short() && !is_too_much(conn, said + more)))
+		return said == 0 || said + more <= MOST_SAID;
+	if (said + more <= SAID_SMALL || (!held && said + more <= socket_room(conn)))
+		return true;
+	if (said == 0)
+	{
+		conn->slow |= is_short();
+		if (conn->wants == 0)
+			conn->wants_since = kv_clock();
+		conn->wants = more;
+	}
+	return false;
+}
+
+void
+kv_mc_wants_nothing(KvMcConnection *conn)
+{
+	conn->wants = 0;
+	if (next_to_send == conn)
+		next_to_send = NULL;
+}
+
+static bool
+may_have(KvMcConnection *conn, size_t more)
+{
+	if (in_memory + more <= most_memory())
+		return true;
+	if (favoured == NULL)
+		favoured = conn;
+	return favoured == conn;
+}
+
+/* NULL: there is no memory. */
+static char *
+take_bytes(size_t size)
+{
+	if (size == FIRST_BUFFER && nspare > 0)
+		return spare[--nspare];
+	return MemoryContextAllocExtended(context, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+}
+
+static void
+give_bytes(char *data, size_t size)
+{
+	if (size == FIRST_BUFFER && nspare < SPARE_BUFFERS)
+		spare[nspare++] = data;
+	else if (data != NULL)
+		pfree(data);
+}
+
+static void
+free_buffer(KvMcBuffer *buffer)
+{
+	give_bytes(buffer->data, buffer->size);
+	count_memory(buffer, -(ssize_t) buffer->size);
+	buffer->data = NULL;
+	buffer->size = buffer->begin = buffer->end = 0;
+	room_made = some_starve;
+}
+
+/* Move what is in it to the front, of a larger one if it must hold so many bytes. */
+static bool
+make_room(KvMcBuffer *buffer, size_t size)
+{
+	size_t		used = kv_mc_pending(buffer);
+
+	if (size > buffer->size)
+	{
+		char	   *data = take_bytes(size);
+
+		if (data == NULL)
+			return false;
+		if (used > 0)
+			memcpy(data, buffer->data + buffer->begin, used);
+		give_bytes(buffer->data, buffer->size);
+		count_memory(buffer, (ssize_t) size - (ssize_t) buffer->size);
+		buffer->data = data;
+		buffer->size = size;
+	}
+	else if (buffer->begin > 0 && used > 0)
+		memmove(buffer->data, buffer->data + buffer->begin, used);
+	buffer->begin = 0;
+	buffer->end = used;
+	return true;
+}
+
+/* ---- coming and going ---- */
+
+void
+kv_mc_unhold(KvMcConnection *conn)
+{
+	if (conn->held_upto == InvalidXLogRecPtr)
+		return;
+	dlist_delete(&conn->held_node);
+	conn->held_upto = InvalidXLogRecPtr;
+	kv_mc_nheld--;
+}
+
+static int
+connections_of_all(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+		n += pg_atomic_read_u32(&kv_mc_shared->workers[i].connections);
+	return n;
+}
+
+static void
+add_connection(int fd, const struct sockaddr *address)
+{
+	KvMcConnection *conn = MemoryContextAllocZero(context, sizeof(KvMcConnection));
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
+
+	conn->fd = fd;
+	conn->out.sends = true;
+	conn->events = EPOLLIN;
+	conn->active = conn->made = kv_clock();
+	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+	{
+		close(fd);
+		pfree(conn);
+		return;
+	}
+	dlist_push_tail(&kv_mc_connections, &conn->node);
+	kv_mc_nconnections++;
+	conn->client = kv_mc_client_add(address);
+	kv_mc_counts[KV_MC_COUNT_CONNECTIONS]++;
+	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections - ndatagrams);
+}
+
+static void
+close_connection(KvMcConnection *conn)
+{
+	kv_mc_set_working(conn, false);
+	free_buffer(&conn->in);
+	free_buffer(&conn->out);
+	if (favoured == conn)
+		favoured = NULL;
+	kv_mc_wants_nothing(conn);
+	kv_mc_empty_leave(conn, NULL);
+	kv_mc_unhold(conn);
+	kv_mc_client_remove(conn->client);
+	if (conn->datagram == NULL)
+		close(conn->fd);
+	else
+	{
+		pfree(conn->datagram);
+		ndatagrams--;
+	}
+	conn->fd = -1;
+	dlist_delete(&conn->node);
+	dlist_push_tail(&closed, &conn->node);
+	kv_mc_nconnections--;
+	pg_atomic_write_u32(&kv_mc_me->connections, kv_mc_nconnections - ndatagrams);
+}
+
+void
+kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t length)
+{
+	KvMcConnection *conn;
+
+	if (in_memory + length > most_memory() || ndatagrams >= MOST_DATAGRAMS)
+		return;					/* it is lost, as datagrams may be */
+	conn = MemoryContextAllocZero(context, sizeof(KvMcConnection));
+	conn->fd = fd;
+	conn->out.sends = true;
+	conn->eof = true;
+	conn->active = conn->made = kv_clock();
+	conn->datagram = MemoryContextAlloc(context, sizeof(KvMcDatagram));
+	*conn->datagram = *from;
+	dlist_push_tail(&kv_mc_connections, &conn->node);
+	kv_mc_nconnections++;
+	ndatagrams++;
+	if (!make_room(&conn->in, length))
+	{
+		close_connection(conn);
+		return;
+	}
+	memcpy(conn->in.data, data, length);
+	conn->in.end = length;
+	kv_mc_set_working(conn, true);
+}
+
+bool
+kv_mc_accept(int listener)
+{
+	static const char full[] = "ERROR Too many open connections\r\n";
+	int			one = 1;
+
+	for (int i = 0; i < MAX_ACCEPTED; i++)
+	{
+		struct sockaddr_storage address = {0};
+		socklen_t	length = sizeof(address);
+		int			fd = accept4(listener, (struct sockaddr *) &address, &length,
+								 SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0)				/* none, or gone, or no descriptor: it is tried again */
+			return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+		if (kv_mc_nconnections - ndatagrams >= most_connections || connections_of_all() >= kv_mc_max_connections)
+		{
+			kv_mc_counts[KV_MC_COUNT_REJECTED]++;
+			(void) send(fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+			close(fd);
+			continue;
+		}
+		(void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		(void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+		add_connection(fd, (struct sockaddr *) &address);
+	}
+	return true;
+}
+
+void
+kv_mc_forget_closed(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &closed)
+	{
+		dlist_delete(iter.cur);
+		pfree(dlist_container(KvMcConnection, node, iter.cur));
+	}
+}
+
+void
+kv_mc_close_all(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &kv_mc_connections)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+
+		if (!conn->dead && kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn))
+			kv_mc_send_rest(conn);
+		close_connection(conn);
+	}
+}
+
+void
+kv_mc_set_working(KvMcConnection *conn, bool working)
+{
+	if (working && !conn->working)
+		dlist_push_tail(&kv_mc_working, &conn->work_node);
+	else if (!working && conn->working)
+		dlist_delete(&conn->work_node);
+	conn->working = working;
+}
+
+void
+kv_mc_last_in_line(KvMcConnection *conn)
+{
+	dlist_delete(&conn->work_node);
+	dlist_push_tail(&kv_mc_working, &conn->work_node);
+}
+
+void
+kv_mc_first_in_line(KvMcConnection *conn)
+{
+	dlist_delete(&conn->work_node);
+	dlist_push_head(&kv_mc_working, &conn->work_node);
+}
+
+bool
+kv_mc_is_held(const KvMcConnection *conn)
+{
+	return conn->hold_until != 0 || conn->held_upto != InvalidXLogRecPtr;
+}
+
+/* What epoll is to tell of it. */
+static uint32
+wanted_events(const KvMcConnection *conn)
+{
+	if (kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn))
+		return EPOLLOUT;
+	/*
+	 * as it was: what has come will be done in a moment, mostly, or nothing comes before the
+	 * replies that are held; kv_mc_mute is for the rest
+	 */
+	if (conn->hold_until == 0 &&
+		(conn->working || (kv_mc_pending(&conn->out) > 0 && !conn->eof && !conn->starved)))
+		return conn->events & EPOLLIN;
+	if (kv_mc_pending(&conn->out) > 0)
+		return 0;
+	return !conn->eof && !conn->working && !conn->starved && conn->hold_until == 0 ? EPOLLIN : 0;
+}
+
+static bool
+set_events(KvMcConnection *conn, uint32 events)
+{
+	struct epoll_event event = {.events = events, .data.ptr = conn};
+
+	if (events == conn->events)
+		return true;
+	conn->events = events;
+	return epoll_ctl(epoll, EPOLL_CTL_MOD, conn->fd, &event) == 0;
+}
+
+void
+kv_mc_mute(KvMcConnection *conn)
+{
+	if (conn->datagram == NULL && !set_events(conn, 0))
+		conn->dead = true;
+}
+
+bool
+kv_mc_settle(KvMcConnection *conn)
+{
+	bool		sending = kv_mc_pending(&conn->out) > 0 || conn->too_much;
+	bool		done = conn->closing || (conn->eof && !conn->working && conn->hold_until == 0);
+
+	if (conn->fd < 0)
+		return false;
+	if (conn->datagram != NULL && done && sending && !kv_mc_is_held(conn))
+	{
+		kv_mc_datagram_send(conn);
+		sending = false;
+	}
+	if (conn->dead || (done && !sending))
+	{
+		close_connection(conn);
+		return false;
+	}
+	if (conn->datagram != NULL)
+		return true;
+	kv_mc_client_update(conn);
+	if (!set_events(conn, wanted_events(conn)))
+	{
+		close_connection(conn);
+		return false;
+	}
+	return true;
+}
+
+/* ---- in ---- */
+
+/*
+ * Room to read what is needed, at least a little; false: there is none now.  Of what is needed and has
+ * not come, as much has room as has come: an announcement alone is to cost others little.
+ */
+static bool
+room_to_read(KvMcConnection *conn)
+{
+	KvMcBuffer *in = &conn->in;
+	size_t		size = in->size;
+	size_t		used = kv_mc_pending(in);
+
+	if (size - in->end >= LEAST_ROOM && size - in->begin >= conn->needed)
+		return true;
+	if (size == 0)
+		size = FIRST_BUFFER;
+	if (conn->needed > size)
+	{
+		if (in_memory + conn->needed - in->size <= most_memory() / 2)
+			size = conn->needed;
+		else if (size - used < LEAST_ROOM)
+			size = Min(2 * size, conn->needed);
+	}
+	else if (size - used < LEAST_ROOM && conn->needed <= used)
+		size *= 2;
+	if (size > in->size && size > FIRST_BUFFER && !may_have(conn, size - in->size))
+		return false;
+	return make_room(in, size) && in->end < in->size;
+}
+
+void
+kv_mc_read(KvMcConnection *conn)
+{
+	ssize_t		got;
+
+	conn->starved = !room_to_read(conn);
+	if (conn->starved)
+	{
+		some_starve = true;
+		return;
+	}
+	got = recv(conn->fd, conn->in.data + conn->in.end, conn->in.size - conn->in.end, 0);
+	if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+		conn->dead = true;
+	if (got == 0)
+		conn->eof = true;
+	if (got > 0)
+	{
+		conn->in.end += got;
+		conn->active = kv_clock();
+		conn->moved += got;
+		kv_mc_counts[KV_MC_COUNT_BYTES_IN] += got;
+		kv_mc_set_working(conn, kv_mc_pending(&conn->in) >= conn->needed);
+	}
+	else
+		kv_mc_consume(conn, 0);
+}
+
+void
+kv_mc_consume(KvMcConnection *conn, size_t bytes)
+{
+	conn->in.begin += bytes;
+	Assert(conn->in.begin <= conn->in.end);
+	if (kv_mc_pending(&conn->in) > 0)
+		return;
+	if (favoured == conn)
+		favoured = NULL;
+	free_buffer(&conn->in);
+}
+
+void
+kv_mc_feed_starved(void)
+{
+	dlist_mutable_iter iter;
+
+	if (!room_made)
+		return;
+	some_starve = room_made = false;
+	dlist_foreach_modify(iter, &kv_mc_connections)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+
+		if (conn->starved)
+		{
+			conn->starved = false;
+			(void) kv_mc_settle(conn);
+		}
+	}
+}
+
+/* ---- out ---- */
+
+/* Room for what is to be kept, and hardly more: it counts. */
+static void
+make_room_to_keep(KvMcConnection *conn, size_t length)
+{
+	KvMcBuffer *out = &conn->out;
+	size_t		size = kv_mc_pending(out) + length;
+
+	if (length > 0 && out->size - out->end < length &&
+		!make_room(out, (size + FIRST_BUFFER - 1) / FIRST_BUFFER * FIRST_BUFFER))
+		conn->dead = true;
+}
+
+/* Keep bytes that the socket does not take now. */
+static void
+keep(KvMcConnection *conn, const char *data, size_t length)
+{
+	KvMcBuffer *out = &conn->out;
+
+	if (conn->dead || length == 0)
+		return;
+	memcpy(out->data + out->end, data, length);
+	out->end += length;
+}
+
+static void
+add_piece(const char *data, size_t length)
+{
+	said.pieces[said.npieces].iov_base = unconstify(char *, data);
+	said.pieces[said.npieces++].iov_len = length;
+}
+
+/* Bytes that were copied behind the others are said. */
+static void
+add_copied(size_t length)
+{
+	struct iovec *last = said.npieces > 0 ? &said.pieces[said.npieces - 1] : NULL;
+	const char *data = said.copied + said.used;
+
+	said.used += length;
+	if (last != NULL && (char *) last->iov_base + last->iov_len == data)
+		last->iov_len += length;
+	else if (length > 0)
+		add_piece(data, length);
+}
+
+void
+kv_mc_tell(KvMcConnection *conn, const char *data, size_t length)
+{
+	bool		copied = length < SAID_COPIED;
+
+	if (length == 0)
+		return;
+	if (said.npieces == SAID_PIECES || (copied && SAID_ROOM - said.used < length))
+		kv_mc_send(conn);
+	if (!copied)
+	{
+		add_piece(data, length);
+		return;
+	}
+	memcpy(said.copied + said.used, data, length);
+	add_copied(length);
+}
+
+char *
+kv_mc_say_head(KvMcConnection *conn)
+{
+	if (said.npieces == SAID_PIECES || SAID_ROOM - said.used < KV_MC_HEAD_SIZE)
+		kv_mc_send(conn);
+	return said.copied + said.used;
+}
+
+void
+kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces)
+{
+	size_t		length = pieces->head_length + pieces->value_length + pieces->tail_length;
+	char	   *behind = said.copied + said.used + pieces->head_length;
+
+	Assert(pieces->head_length == 0 || pieces->head == said.copied + said.used);
+	if (length < SAID_COPIED && length <= SAID_ROOM - said.used)
+	{
+		if (pieces->value_length > 0)
+			memcpy(behind, pieces->value, pieces->value_length);
+		if (pieces->tail_length > 0)
+			memcpy(behind + pieces->value_length, pieces->tail, pieces->tail_length);
+		add_copied(length);
+		return;
+	}
+	add_copied(pieces->head_length);
+	kv_mc_tell(conn, pieces->value, pieces->value_length);
+	kv_mc_tell(conn, pieces->tail, pieces->tail_length);
+}
+
+/* How many bytes of an attempt to send count as sent. */
+static size_t
+sent(KvMcConnection *conn, ssize_t result)
+{
+	if (result >= 0)
+	{
+		conn->active = kv_clock();
+		conn->sent += result;
+		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += result;
+		return result;
+	}
+	if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+		conn->dead = true;
+	return 0;
+}
+
+void
+kv_mc_send(KvMcConnection *conn)
+{
+	struct msghdr message = {.msg_iov = said.pieces, .msg_iovlen = said.npieces};
+	size_t		done = 0;
+	size_t		length = 0;
+
+	if (said.npieces > 0 && !conn->dead && kv_mc_pending(&conn->out) == 0 && !kv_mc_is_held(conn) &&
+		conn->datagram == NULL)
+		done = sent(conn, sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+	for (int i = 0; i < said.npieces; i++)
+		length += said.pieces[i].iov_len;
+	if (conn->datagram != NULL && !kv_mc_datagram_fits(kv_mc_pending(&conn->out) + length))
+	{
+		conn->too_much = true;
+		free_buffer(&conn->out);
+	}
+	if (conn->too_much)
+		said.npieces = 0;
+	else
+		make_room_to_keep(conn, length - done);
+	for (int i = 0; i < said.npieces; i++)
+	{
+		size_t		skip = Min(done, said.pieces[i].iov_len);
+
+		done -= skip;
+		keep(conn, (char *) said.pieces[i].iov_base + skip, said.pieces[i].iov_len - skip);
+	}
+	said.npieces = 0;
+	said.used = 0;
+	conn->slow = conn->datagram == NULL && kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn);
+}
+
+void
+kv_mc_send_rest(KvMcConnection *conn)
+{
+	KvMcBuffer *out = &conn->out;
+
+	if (conn->datagram != NULL)
+		return;					/* kv_mc_settle does it, when all is there */
+	out->begin += sent(conn, send(conn->fd, out->data + out->begin, kv_mc_pending(out),
+								  MSG_NOSIGNAL | MSG_DONTWAIT));
+	if (kv_mc_pending(out) == 0)
+		free_buffer(out);
+	else
+		conn->slow = true;
+}
+
+void
+kv_mc_drop_stalled(void)
+{
+	/* a reply has some bytes more than its value, and is kept in whole buffers */
+	while (out_memory > most_memory() + 2 * FIRST_BUFFER)
+	{
+		KvMcConnection *stalled = NULL;
+		dlist_iter	iter;
+
+		dlist_foreach(iter, &kv_mc_connections)
+		{
+			KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+
+			if (conn->out.size > 0 && !kv_mc_is_held(conn) && (stalled == NULL || conn->active < stalled->active))
+				stalled = conn;
+		}
+		if (stalled == NULL)
+			return;
+		kv_mc_counts[KV_MC_COUNT_DROPPED]++;
+		close_connection(stalled);
+	}
+}
+
+/* ---- once a second ---- */
+
+static bool
+has_passed(TimestampTz since, int64 ms, TimestampTz now)
+{
+	return ms > 0 && now - since > ms * 1000;
+}
+
+/* Is there a client for whom nothing is done as others have all the memory? */
+static bool
+somebody_waits(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &kv_mc_working)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
+
+		if (kv_mc_must_wait(conn) && kv_mc_pending(&conn->out) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Is there a client from whom nothing is read as others have all the memory? */
+static bool
+somebody_starves(void)
+{
+	dlist_iter	iter;
+
+	if (!some_starve)
+		return false;
+	dlist_foreach(iter, &kv_mc_connections)
+	{
+		if (dlist_container(KvMcConnection, node, iter.cur)->starved)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has a client been waited for too long, for the rest of one request or the taking of replies?
+ * A byte now and then does not do: beyond the time-out it must move LEAST_RATE.
+ */
+static bool
+is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz now)
+{
+	if (!waited_for)
+	{
+		conn->waits_since = 0;
+		return false;
+	}
+	if (conn->waits_since == 0 || conn->waits_requests != conn->requests)
+	{
+		conn->waits_since = now;
+		conn->waits_moved = conn->moved;
+		conn->waits_requests = conn->requests;
+	}
+	return has_passed(conn->waits_since,
+					  timeout + (int64) ((conn->moved - conn->waits_moved) * 1000 / LEAST_RATE), now);
+}
+
+/*
+ * What has the client taken of what it was sent?  Its socket, which holds megabytes, is not told to have
+ * room before a good part of them has gone.
+ */
+static void
+look_at_taken(KvMcConnection *conn, TimestampTz now)
+{
+	int			queued = 0;
+	uint64		taken;
+
+	if (conn->datagram != NULL || ioctl(conn->fd, SIOCOUTQ, &queued) != 0)
+		return;
+	taken = conn->sent - Min(conn->sent, (uint64) queued);
+	if (taken <= conn->taken)
+		return;
+	conn->moved += taken - conn->taken;
+	conn->taken = taken;
+	conn->active = now;
+}
+
+/* Has it had the time that PostgreSQL gives a client to authenticate? */
+static bool
+is_unknown_for_long(const KvMcConnection *conn, TimestampTz now)
+{
+	return kv_mc_auth == KV_MC_AUTH_PASSWORD && !OidIsValid(conn->role) && !conn->working &&
+		!kv_mc_is_held(conn) && has_passed(conn->made, (int64) AuthenticationTimeout * 1000, now);
+}
+
+void
+kv_mc_sweep(TimestampTz now)
+{
+	int64		timeout = (int64) kv_mc_client_timeout_s * 1000;
+	bool		in_need = somebody_waits();
+	bool		starving = somebody_starves();
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &kv_mc_connections)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
+		bool		sending = kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn);
+		bool		waiting = !conn->working && !kv_mc_is_held(conn) && !conn->starved;	/* for the client */
+		bool		half = waiting && (kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0);
+		bool		holds_up = half && starving && conn->in.size > FIRST_BUFFER;
+		bool		too_slow;
+		bool		stalled;
+
+		if (sending)
+			look_at_taken(conn, now);
+		if (next_to_send == NULL && conn->wants > 0 && has_passed(conn->wants_since, timeout / STALLED_SHARE, now))
+			next_to_send = conn;
+		too_slow = is_too_slow(conn, sending || half, holds_up ? timeout / STALLED_SHARE : timeout, now);
+		stalled = (holds_up && too_slow) ||
+			(sending && in_need && has_passed(conn->active, timeout / STALLED_SHARE, now));
+
+		conn->starved = false;
+		if (stalled)
+			kv_mc_counts[KV_MC_COUNT_DROPPED]++;
+		if (stalled || too_slow || ((sending || half) && has_passed(conn->active, timeout, now)) ||
+			is_unknown_for_long(conn, now) ||
+			(waiting && has_passed(conn->active, (int64) kv_mc_idle_timeout_s * 1000, now)))
+			conn->dead = true;
+		(void) kv_mc_settle(conn);
+	}
+}

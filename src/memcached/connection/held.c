@@ -1,0 +1,201 @@
+/*
+ * held.c
+ *		Replies that wait until the WAL is on the device (flush.c).
+ *
+ * In mode "on" a turn's transaction commits in memory; replies to writes are held until the
+ * process "kvfdw memcached flusher" has flushed the WAL so far, and synchronous standbys
+ * have it (M 1).  Meanwhile the loop goes on with the requests of others: reads are not held
+ * up, and writes that come while a flush runs share the next one.
+ *
+ * A process asks for a flush when it has nothing else to do.  But those whose replies have
+ * just been sent are about to ask again, and if the next flush began without them there
+ * would be two groups of clients that take turns, each with half of the writes.  So it
+ * lingers until as many replies are held as were sent, for half of the time that a flush
+ * takes at most.  Where there is always something else to do, as others read, it asks when
+ * the first of those replies has been held for MOST_HELD_US.
+ *
+ * A turn flushes for itself if all the clients that there are have requests in it or are held: nobody
+ * is held up by that, and there is no other process to be woken.  To come to that a turn that only
+ * writes lingers, too, before it is done.  Without the flusher each turn flushes for itself.  Not so
+ * with synchronous standbys, which may be away: who connects meanwhile would be held up.
+ */
+#include "memcached/connection/connection.h"
+
+#include "clock.h"
+
+#include <poll.h>
+
+#define MOST_LINGER_US	1000
+#define AWAKE_US		50		/* of that so long a turn does not sleep: who is about to write mostly does so sooner */
+#define MOST_HELD_US	2000	/* so long is a flush not asked for, though there is something else to do */
+
+static XLogRecPtr held_upto = InvalidXLogRecPtr;	/* of the last one held */
+static XLogRecPtr asked_upto = InvalidXLogRecPtr;
+static TimestampTz asked_at = 0;
+static TimestampTz unasked_since = 0;	/* some reply is held that no flush was asked for; 0: none */
+static int64 flush_us = 0;		/* that the last flush took */
+static TimestampTz linger_until = 0;
+static int	expected = 0;		/* so many replies may be held soon */
+
+bool
+kv_mc_holds(bool for_all)
+{
+	return kv_mc_commit == KV_MC_COMMIT_ON && kv_mc_flusher_runs() && (!for_all || kv_mc_has_standbys());
+}
+
+void
+kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto)
+{
+	if (conn->held_upto != InvalidXLogRecPtr)
+		dlist_delete(&conn->held_node);
+	else
+		kv_mc_nheld++;
+	dlist_push_tail(&kv_mc_held, &conn->held_node);
+	conn->held_upto = upto;
+	held_upto = Max(held_upto, upto);
+	if (unasked_since == 0)
+		unasked_since = kv_clock();
+}
+
+bool
+kv_mc_any_held(void)
+{
+	return kv_mc_nheld > 0;
+}
+
+int
+kv_mc_held_beside(void)
+{
+	dlist_iter	iter;
+	int			n = 0;
+
+	dlist_foreach(iter, &kv_mc_held)
+		n += !dlist_container(KvMcConnection, held_node, iter.cur)->gathered;
+	return n;
+}
+
+/* Send what waits for no more than this; returns how many connections have it. */
+static int
+release(XLogRecPtr upto)
+{
+	dlist_mutable_iter iter;
+	int			n = 0;
+
+	dlist_foreach_modify(iter, &kv_mc_held)
+	{
+		KvMcConnection *conn = dlist_container(KvMcConnection, held_node, iter.cur);
+
+		if (conn->held_upto > upto)
+			break;
+		kv_mc_unhold(conn);
+		if (kv_mc_pending(&conn->out) > 0)
+			kv_mc_send_rest(conn);
+		if (!conn->gathered)
+			(void) kv_mc_settle(conn);
+		n++;
+	}
+	return n;
+}
+
+/* How long it is waited for those who are about to write again. */
+static int64
+patience_us(void)
+{
+	return Min(flush_us / 2, MOST_LINGER_US);
+}
+
+/* A flush is over: the next one need not begin before those who have their replies are back. */
+static void
+flush_over(int released, TimestampTz now)
+{
+	if (asked_at != 0)
+		flush_us = now - asked_at;
+	asked_at = 0;
+	expected = released + kv_mc_nheld;
+	linger_until = now + patience_us();
+}
+
+void
+kv_mc_flushed(XLogRecPtr upto, int writers, TimestampTz since)
+{
+	asked_at = since;
+	flush_over(writers + release(upto), kv_clock());
+}
+
+/* Is it time to ask for the next flush? */
+static bool
+is_due(TimestampTz now, bool idle)
+{
+	if (now - unasked_since >= MOST_HELD_US)
+		return true;
+	return idle && (kv_mc_nheld >= expected || now >= linger_until);
+}
+
+void
+kv_mc_held_look(TimestampTz now, bool idle)
+{
+	XLogRecPtr	flushed;
+
+	if (kv_mc_nheld == 0)
+	{
+		unasked_since = 0;
+		return;
+	}
+	flushed = pg_atomic_read_u64(&kv_mc_shared->flushed);
+	if (!kv_mc_flusher_runs() && flushed < held_upto)
+	{
+		if (!kv_mc_flush_here(held_upto))
+			return;				/* it ends, and nothing is acknowledged */
+		kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
+		flushed = held_upto;
+	}
+	if (dlist_head_element(KvMcConnection, held_node, &kv_mc_held)->held_upto <= flushed)
+		flush_over(release(flushed), now);
+	if (kv_mc_nheld == 0)
+		unasked_since = 0;
+	if (kv_mc_nheld == 0 || asked_upto > flushed || !is_due(now, idle))
+		return;
+	kv_mc_ask_flush(held_upto);
+	asked_upto = held_upto;
+	asked_at = now;
+	unasked_since = 0;
+}
+
+/* Until something comes, or for so long. */
+static void
+wait_for_events(int epoll_fd, int64 us)
+{
+	struct pollfd fd = {.fd = epoll_fd, .events = POLLIN};
+	struct timespec time = {.tv_nsec = Min(us, MOST_LINGER_US) * 1000};
+
+	(void) ppoll(&fd, 1, &time, NULL);
+}
+
+bool
+kv_mc_linger(int epoll_fd, TimestampTz now)
+{
+	XLogRecPtr	flushed = pg_atomic_read_u64(&kv_mc_shared->flushed);
+
+	if (kv_mc_nheld == 0 || asked_upto > flushed || now >= linger_until)
+		return false;
+	wait_for_events(epoll_fd, linger_until - now);
+	return true;
+}
+
+bool
+kv_mc_wait_for_writers(int epoll_fd, int writing, TimestampTz began, int64 waited)
+{
+	if (kv_mc_commit != KV_MC_COMMIT_ON || kv_mc_nheld + writing >= expected || began >= linger_until ||
+		began < linger_until - MOST_LINGER_US || waited >= patience_us())
+		return false;
+	if (waited >= AWAKE_US)
+		wait_for_events(epoll_fd, patience_us() - waited);
+	return true;
+}
+
+void
+kv_mc_held_end(void)
+{
+	if (kv_mc_nheld > 0 && kv_mc_flush_here(held_upto))
+		(void) release(held_upto);
+}

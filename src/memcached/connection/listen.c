@@ -1,0 +1,330 @@
+/*
+ * listen.c
+ *		Listening sockets.
+ *
+ * Each process has its own, bound with SO_REUSEPORT, so that the kernel deals the
+ * connections out.  That would also let two servers share a port and each have half of
+ * the clients; so the first process of this one looks whether the port is free.  The
+ * Unix socket is the first process's.
+ */
+#include "memcached/connection/connection.h"
+
+#include "clock.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "utils/varlena.h"
+
+#define MAX_LISTENERS	32
+#define PAUSE_US		100000	/* so long nobody is accepted when there are no descriptors */
+#define SPARE_FILES		64		/* descriptors that are left to PostgreSQL's own files */
+
+static int	listeners[MAX_LISTENERS];
+static int	nlisteners = 0;
+static int	listen_epoll = -1;
+static TimestampTz paused_until = 0;	/* 0: it listens */
+static char unix_path[sizeof(((struct sockaddr_un *) NULL)->sun_path)] = "";
+
+static void
+add_listener(int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	if (listen(fd, SOMAXCONN) != 0 || epoll_ctl(listen_epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+		ereport(FATAL,
+				(errcode_for_socket_access(),
+				 errmsg("could not listen for clients of memcached: %m")));
+	listeners[nlisteners++] = fd;
+}
+
+/* A socket bound to the address, or -1 with errno. */
+static int
+bind_address(const struct addrinfo *address, bool shared)
+{
+	int			one = 1;
+	int			fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int			err;
+
+	if (fd < 0)
+		return -1;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
+		(!shared || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) == 0) &&
+		(address->ai_family != AF_INET6 ||
+		 setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)) == 0) &&
+		bind(fd, address->ai_addr, address->ai_addrlen) == 0)
+		return fd;
+	err = errno;
+	close(fd);
+	errno = err;
+	return -1;
+}
+
+/* Listen on one address; first: no other process of this server does. */
+static bool
+listen_on(const struct addrinfo *address, const char *name, bool first)
+{
+	int			fd = -1;
+
+	if (nlisteners == MAX_LISTENERS)
+		return false;
+	if (first)
+	{
+		int			probe = bind_address(address, false);
+
+		if (probe >= 0)
+		{
+			/* SO_REUSEADDR lets it be bound where another one does not listen yet */
+			bool		free = listen(probe, 1) == 0;
+			int			err = errno;
+
+			close(probe);
+			errno = err;
+			if (free)
+				fd = bind_address(address, true);
+		}
+	}
+	else
+		fd = bind_address(address, true);
+	if (fd < 0)
+	{
+		ereport(LOG,
+				(errcode_for_socket_access(),
+				 errmsg("could not listen for clients of memcached on address \"%s\", port %d: %m",
+						name, kv_mc_port)));
+		return false;
+	}
+	add_listener(fd);
+	return true;
+}
+
+/* The addresses of a name, to be freed; NULL: there are none. */
+static struct addrinfo *
+resolve(const char *name)
+{
+	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+	char		port[8];
+	int			err;
+
+	snprintf(port, sizeof(port), "%d", kv_mc_port);
+	err = getaddrinfo(strcmp(name, "*") == 0 ? NULL : name, port, &hints, &found);
+	if (err == 0)
+		return found;
+	ereport(LOG,
+			(errmsg("could not translate address \"%s\" of kvfdw.memcached_listen: %s",
+					name, gai_strerror(err))));
+	return NULL;
+}
+
+/* Listen on all addresses of a name; false: on none of them. */
+static bool
+listen_name(const char *name, const struct addrinfo *addresses, bool first)
+{
+	bool		done = false;
+
+	for (const struct addrinfo *address = addresses; address != NULL; address = address->ai_next)
+		done |= listen_on(address, name, first);
+	return done;
+}
+
+static bool
+any_listens(void)
+{
+	for (int i = 0; i < KV_MC_MAX_WORKERS; i++)
+	{
+		if (kv_mc_shared->workers[i].listens)
+			return true;
+	}
+	return false;
+}
+
+/* Names are translated before the lock is taken: that may ask a server, and last. */
+static void
+listen_tcp(void)
+{
+	char	   *value = pstrdup(kv_mc_listen);
+	List	   *names;
+	struct addrinfo **addresses;
+	int			n;
+	int			failed = -1;
+	bool		first;
+
+	if (!SplitGUCList(value, ',', &names))
+		ereport(FATAL,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid list syntax in parameter \"%s\"", "kvfdw.memcached_listen")));
+	n = list_length(names);
+	addresses = palloc(sizeof(struct addrinfo *) * n);
+	for (int i = 0; i < n; i++)
+		addresses[i] = resolve(list_nth(names, i));
+	LWLockAcquire(&kv_mc_shared->lock, LW_EXCLUSIVE);
+	first = !any_listens();
+	for (int i = 0; i < n && failed < 0; i++)
+	{
+		if (!listen_name(list_nth(names, i), addresses[i], first))
+			failed = i;
+	}
+	kv_mc_me->listens = failed < 0 && nlisteners > 0;
+	LWLockRelease(&kv_mc_shared->lock);
+	for (int i = 0; i < n; i++)
+	{
+		if (addresses[i] != NULL)
+			freeaddrinfo(addresses[i]);
+	}
+	if (failed >= 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("clients of memcached cannot be served at \"%s\", port %d",
+						(char *) list_nth(names, failed), kv_mc_port)));
+	pfree(addresses);
+}
+
+/* Does somebody listen there?  Else what is left of a dead server's socket goes. */
+static bool
+socket_in_use(const struct sockaddr_un *address)
+{
+	int			fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool		used = fd >= 0 && connect(fd, (const struct sockaddr *) address, sizeof(*address)) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return used;
+}
+
+static void
+listen_unix(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int			length = snprintf(address.sun_path, sizeof(address.sun_path),
+								  "%s/.s.kvfdw.%d", kv_mc_socket, kv_mc_port);
+	mode_t		mask;
+	int			fd;
+	int			bound;
+
+	if (length >= (int) sizeof(address.sun_path))
+		ereport(FATAL,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("path of the Unix socket in directory \"%s\" is too long", kv_mc_socket)));
+	if (socket_in_use(&address))
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("another process listens at \"%s\"", address.sun_path)));
+	(void) unlink(address.sun_path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	mask = umask(0007);
+	bound = fd < 0 ? -1 : bind(fd, (struct sockaddr *) &address, sizeof(address));
+	umask(mask);
+	if (bound != 0)
+		ereport(FATAL,
+				(errcode_for_socket_access(),
+				 errmsg("could not listen for clients of memcached at \"%s\": %m", address.sun_path)));
+	strlcpy(unix_path, address.sun_path, sizeof(unix_path));
+	add_listener(fd);
+}
+
+static void
+leave(int code, Datum arg)
+{
+	kv_mc_listen_close();
+	kv_mc_me->listens = false;
+}
+
+void
+kv_mc_listen_all(int epoll_fd)
+{
+	listen_epoll = epoll_fd;
+	before_shmem_exit(leave, (Datum) 0);
+	if (kv_mc_listen[0] != '\0')
+		listen_tcp();
+	if (kv_mc_socket[0] != '\0' && kv_mc_my_number == 0)
+		listen_unix();
+	if (nlisteners == 0 && kv_mc_my_number == 0)
+		ereport(LOG,
+				(errmsg("clients of memcached have no address to connect to"),
+				 errhint("Set kvfdw.memcached_listen or kvfdw.memcached_socket.")));
+}
+
+void
+kv_mc_listen_close(void)
+{
+	for (int i = 0; i < nlisteners; i++)
+		close(listeners[i]);
+	nlisteners = 0;
+	if (unix_path[0] != '\0')
+		(void) unlink(unix_path);
+	unix_path[0] = '\0';
+}
+
+/* Who waits there stays in the queue meanwhile. */
+static void
+set_events(uint32 events)
+{
+	struct epoll_event event = {.events = events};
+
+	for (int i = 0; i < nlisteners; i++)
+		(void) epoll_ctl(listen_epoll, EPOLL_CTL_MOD, listeners[i], &event);
+}
+
+void
+kv_mc_accept_all(void)
+{
+	bool		room = true;
+
+	for (int i = 0; i < nlisteners; i++)
+		room &= kv_mc_accept(listeners[i]);
+	if (room)
+		return;
+	set_events(0);
+	paused_until = kv_clock() + PAUSE_US;
+}
+
+bool
+kv_mc_listen_paused(void)
+{
+	return paused_until != 0;
+}
+
+void
+kv_mc_listen_resume(TimestampTz now)
+{
+	if (paused_until == 0 || now < paused_until)
+		return;
+	paused_until = 0;
+	set_events(EPOLLIN);
+}
+
+/* Raises the limit of descriptors if need be and allowed. */
+int
+kv_mc_connection_room(void)
+{
+	int			wanted = kv_mc_max_connections;
+	rlim_t		need = (rlim_t) max_files_per_process + SPARE_FILES + wanted;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return Min(wanted, SPARE_FILES);
+	if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < need)
+	{
+		limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? need : Min(need, limit.rlim_max);
+		if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+			(void) getrlimit(RLIMIT_NOFILE, &limit);
+	}
+	if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= need)
+		return wanted;
+	wanted = Max((int64) limit.rlim_cur - max_files_per_process - SPARE_FILES, SPARE_FILES);
+	ereport(LOG,
+			(errmsg("process \"kvfdw memcached %d\" takes %d connections only", kv_mc_my_number, wanted),
+			 errhint("Raise the limit of open files of the server.")));
+	return wanted;
+}

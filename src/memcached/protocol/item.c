@@ -1,0 +1,358 @@
+/*
+ * item.c
+ *		What the commands do to an item.
+ */
+#include "memcached/protocol/parse.h"
+
+#define LONGEST_DELTA	(INT64_C(60) * 60 * 24 * 30)	/* seconds; more is a time */
+#define LAST_TIME		INT64_C(253402300799)	/* the end of the year 9999 */
+#define EXPIRED			1
+
+int64_t
+kv_mc_expires(int64_t exptime, int64_t now)
+{
+	if (exptime == 0)
+		return 0;
+	if (exptime < 0)
+		return EXPIRED;
+	if (exptime <= LONGEST_DELTA)
+		return now + exptime;
+	return exptime < LAST_TIME ? exptime : LAST_TIME;
+}
+
+static bool
+has_expired(int64_t expires, int64_t now)
+{
+	return expires != 0 && expires <= now;
+}
+
+/* Seconds to live; -1: for ever. */
+static int64_t
+ttl(const KvMcItem *item, const KvMcFold *fold)
+{
+	if (item->expires == 0)
+		return -1;
+	return item->expires > fold->now ? item->expires - fold->now : 0;
+}
+
+void
+kv_mc_item_set(KvMcItem *item, int64_t now, const char *value, size_t length, uint32_t flags,
+			   int64_t expires, uint64_t cas, bool stale, bool won)
+{
+	memset(item, 0, sizeof(KvMcItem));
+	item->row = true;
+	item->exists = !has_expired(expires, now);
+	item->value = value ? value : "";
+	item->length = length;
+	item->flags = flags;
+	item->expires = expires;
+	item->cas = cas;
+	item->stale = stale;
+	item->won = won;
+}
+
+KvMcWrite
+kv_mc_item_write(const KvMcItem *item)
+{
+	if (!item->changed)
+		return KV_MC_KEEP;
+	if (item->exists)
+		return KV_MC_PUT;
+	return item->row ? KV_MC_REMOVE : KV_MC_KEEP;
+}
+
+/* ---- changes ---- */
+
+static void
+mark(KvMcItem *item, KvMcFold *fold)
+{
+	item->changed = true;
+	item->exists = !has_expired(item->expires, fold->now);
+	item->cas = fold->next_cas++;
+}
+
+static void
+set_value(KvMcItem *item, const char *value, size_t length)
+{
+	item->value = value;
+	item->length = length;
+	item->made = false;
+	item->room_before = item->room_behind = 0;
+}
+
+/* A new item in the place of what was there. */
+static void
+store(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
+{
+	set_value(item, request->value, request->value_length);
+	item->flags = request->flags;
+	item->expires = kv_mc_expires(request->exptime, fold->now);
+	item->stale = item->won = false;
+	mark(item, fold);
+}
+
+/* The item that a request makes where there is none. */
+static void
+vivify(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, const char *value, size_t length)
+{
+	set_value(item, value, length);
+	item->flags = 0;
+	item->expires = kv_mc_expires(request->vivify_exptime, fold->now);
+	item->stale = false;
+	item->won = request->command == KV_MC_META_GET;
+	mark(item, fold);
+}
+
+static void
+remove_item(KvMcItem *item, KvMcFold *fold)
+{
+	mark(item, fold);
+	item->exists = false;
+}
+
+static void
+touch(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
+{
+	int64_t		expires = kv_mc_expires(request->exptime, fold->now);
+
+	if (expires == item->expires)
+		return;
+	item->expires = expires;
+	mark(item, fold);
+}
+
+/*
+ * More bytes behind the value, or before it.  A value that has grown once gets
+ * room for more, so that many requests do not copy it as many times.  What
+ * earlier replies point to stays as it is.
+ */
+static void
+grow(KvMcItem *item, const char *more, size_t length, bool before, KvMcFold *fold)
+{
+	size_t	   *room = before ? &item->room_before : &item->room_behind;
+	size_t		whole = item->length + length;
+	char	   *to;
+
+	if (*room < length)
+	{
+		size_t		spare = item->made && whole < fold->item_size ? fold->item_size - whole : 0;
+		char	   *made;
+
+		if (spare > whole)
+			spare = whole;
+		*room = length + spare;
+		made = fold->alloc(fold->arg, item->room_before + item->length + item->room_behind);
+		memcpy(made + item->room_before, item->value, item->length);
+		item->value = made + item->room_before;
+		item->made = true;
+	}
+	to = (char *) item->value + (before ? -(ptrdiff_t) length : (ptrdiff_t) item->length);
+	memcpy(to, more, length);
+	*room -= length;
+	item->length = whole;
+	if (before)
+		item->value = to;
+}
+
+/* ---- commands ---- */
+
+static KvMcOutcome
+apply_append(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
+{
+	if (!item->exists)
+		return KV_MC_NOT_STORED;
+	if (request->has_cas && request->cas != 0 && request->cas != item->cas)
+		return KV_MC_EXISTS;
+	if (request->value_length > fold->item_size || item->length > fold->item_size - request->value_length)
+		return KV_MC_NOT_STORED;
+	if (request->value_length > 0)
+		grow(item, request->value, request->value_length, request->command == KV_MC_PREPEND, fold);
+	item->stale = item->won = false;
+	mark(item, fold);
+	return KV_MC_DONE;
+}
+
+static KvMcOutcome
+apply_cas(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
+{
+	int64_t		expires = item->expires;
+	bool		won = item->won;
+
+	if (!item->exists)
+		return KV_MC_MISS;
+	if (request->cas == item->cas)
+	{
+		store(item, request, fold);
+		return KV_MC_DONE;
+	}
+	if (!request->stale || request->cas == 0)
+		return KV_MC_EXISTS;
+	/* who has another number has an older one: his value may be served meanwhile */
+	store(item, request, fold);
+	item->expires = expires;
+	item->exists = item->stale = true;
+	item->won = won;
+	return KV_MC_DONE;
+}
+
+static KvMcOutcome
+apply_delete(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
+{
+	if (!item->exists)
+		return KV_MC_MISS;
+	if (request->has_cas && request->cas != item->cas)
+		return KV_MC_EXISTS;
+	if (request->stale)
+	{
+		if (request->touch)
+			item->expires = kv_mc_expires(request->exptime, fold->now);
+		item->stale = true;
+		item->won = false;
+		mark(item, fold);
+	}
+	else
+		remove_item(item, fold);
+	return KV_MC_DONE;
+}
+
+static KvMcOutcome
+apply_arithmetic(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply)
+{
+	uint64_t	number = request->initial;
+	bool		vivifies = !item->exists;
+	char	   *digits;
+	size_t		length;
+
+	if (vivifies && request->vivify_exptime == KV_MC_NO_VIVIFY)
+		return KV_MC_MISS;
+	if (!vivifies)
+	{
+		if (item->length == 0)
+			return KV_MC_NOT_NUMERIC;
+		if (request->has_cas && request->cas != 0 && request->cas != item->cas)
+			return KV_MC_EXISTS;
+		if (!kv_mc_value_number(item->value, item->length, &number))
+			return KV_MC_NOT_NUMERIC;
+		if (request->command == KV_MC_INCR)
+			number += request->delta;
+		else
+			number = number > request->delta ? number - request->delta : 0;
+	}
+	digits = fold->alloc(fold->arg, 20);
+	length = (size_t) (kv_mc_put_number(digits, number) - digits);
+	if (vivifies)
+		vivify(item, request, fold, digits, length);
+	else
+	{
+		set_value(item, digits, length);
+		if (request->touch)
+			item->expires = kv_mc_expires(request->exptime, fold->now);
+		mark(item, fold);
+	}
+	reply->created = vivifies;
+	reply->number = number;
+	reply->value = digits;
+	reply->length = length;
+	return KV_MC_NUMBER;
+}
+
+static KvMcOutcome
+apply_get(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply)
+{
+	if (!item->exists)
+		return KV_MC_MISS;
+	reply->value = item->value;
+	reply->length = item->length;
+	reply->flags = item->flags;
+	if (request->command == KV_MC_TOUCH)
+		touch(item, request, fold);
+	return KV_MC_HIT;
+}
+
+static KvMcOutcome
+apply_meta_get(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply)
+{
+	int64_t		expires;
+
+	if (!item->exists)
+	{
+		if (request->vivify_exptime == KV_MC_NO_VIVIFY)
+			return KV_MC_MISS;
+		vivify(item, request, fold, "", 0);
+		reply->created = reply->won = true;
+		reply->value = item->value;
+		return KV_MC_HIT;
+	}
+	reply->value = item->value;
+	reply->length = item->length;
+	reply->flags = item->flags;
+	reply->stale = item->stale;
+	reply->won_before = item->won;
+	expires = item->expires;
+	if (request->touch)
+		touch(item, request, fold);
+	if (request->recache_touched)
+		expires = item->expires;
+	if (!item->won && !fold->read_only
+		&& (item->stale || (request->recache && expires != 0
+							&& expires < kv_mc_expires(request->recache_exptime, fold->now))))
+	{
+		reply->won = item->won = true;
+		mark(item, fold);
+	}
+	return KV_MC_HIT;
+}
+
+static KvMcOutcome
+apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply)
+{
+	switch (request->command)
+	{
+		case KV_MC_GET:
+		case KV_MC_TOUCH:
+		case KV_MC_META_DEBUG:
+			return apply_get(item, request, fold, reply);
+		case KV_MC_SET:
+			store(item, request, fold);
+			return KV_MC_DONE;
+		case KV_MC_ADD:
+			if (item->exists)
+				return KV_MC_NOT_STORED;
+			store(item, request, fold);
+			return KV_MC_DONE;
+		case KV_MC_REPLACE:
+			if (!item->exists)
+				return KV_MC_NOT_STORED;
+			store(item, request, fold);
+			return KV_MC_DONE;
+		case KV_MC_APPEND:
+		case KV_MC_PREPEND:
+			return apply_append(item, request, fold);
+		case KV_MC_CAS:
+			return apply_cas(item, request, fold);
+		case KV_MC_DELETE:
+			return apply_delete(item, request, fold);
+		case KV_MC_DISCARD:
+			if (item->exists)
+				remove_item(item, fold);
+			return KV_MC_DONE;
+		case KV_MC_INCR:
+		case KV_MC_DECR:
+			return apply_arithmetic(item, request, fold, reply);
+		case KV_MC_META_GET:
+			return apply_meta_get(item, request, fold, reply);
+		default:
+			return KV_MC_DONE;
+	}
+}
+
+void
+kv_mc_apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply)
+{
+	memset(reply, 0, sizeof(KvMcReply));
+	reply->ttl_before = item->exists ? ttl(item, fold) : -1;
+	reply->outcome = apply(item, request, fold, reply);
+	reply->ttl = ttl(item, fold);
+	if (reply->outcome == KV_MC_DONE || reply->outcome == KV_MC_HIT || reply->outcome == KV_MC_NUMBER)
+		reply->cas = item->cas;
+}

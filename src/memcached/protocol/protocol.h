@@ -1,0 +1,322 @@
+/*
+ * protocol.h
+ *		The protocols of memcached, without a server: requests out of bytes, what
+ *		a request does to an item, replies into bytes.
+ *
+ * The files behind this header (parse.c, line.c, text.c, meta.c, binary.c, item.c,
+ * print.c, number.c) know neither PostgreSQL nor the engine.  They allocate
+ * nothing, raise nothing, keep nothing but what is in the structs here, and also
+ * build as a plain program (test/unit).
+ *
+ *		bytes → kv_mc_parse → KvMcRequest → kv_mc_apply → KvMcReply → kv_mc_print → bytes
+ *
+ * Every request is answered, and in the order of parsing; also those that are
+ * wrong (KV_MC_SAY: their reply is known already) and those whose reply has no
+ * bytes.  What a request points to lies in the input buffer, except a key that
+ * was sent in base64, which the request has itself (kv_mc_key): a request may be
+ * copied, the buffer may not be moved while there are requests of it.
+ */
+#ifndef KV_MEMCACHED_PROTOCOL_H
+#define KV_MEMCACHED_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KV_MC_MAX_KEY		250		/* bytes */
+#define KV_MC_MAX_OPAQUE	31		/* bytes of a meta request's opaque, without its O */
+#define KV_MC_HEAD_SIZE		1024	/* room that a printer needs */
+#define KV_MC_NO_VIVIFY		INT64_MIN
+
+/* What the server allows; may be changed between two calls of kv_mc_parse. */
+typedef struct KvMcLimits
+{
+	size_t		item_size;		/* bytes of a value */
+	size_t		memory;			/* a request longer than this has no room; 0: any has */
+	size_t		line;			/* bytes of a command line: 2048 */
+	size_t		get_line;		/* likewise, of get, gets, gat and gats, which have many keys */
+	bool		flush_all;		/* it is allowed */
+	bool		auth;			/* clients must authenticate */
+	const char *version;		/* what "version" says */
+} KvMcLimits;
+
+typedef enum KvMcProtocol
+{
+	KV_MC_UNKNOWN, KV_MC_TEXT, KV_MC_BINARY
+} KvMcProtocol;
+
+/*
+ * What a connection is in the midst of.  All zeroes is a new one.  Changed by
+ * kv_mc_parse and kv_mc_authenticated alone; a copy taken before a call of
+ * kv_mc_parse puts it back to where it was.
+ */
+typedef struct KvMcStream
+{
+	KvMcProtocol protocol;		/* its first byte says which */
+	bool		authenticated;
+	bool		auth_asked;		/* a KV_MC_AUTH is not answered: nothing more is parsed */
+	bool		sasl_begun;		/* PLAIN was begun with no data, which come in a step */
+	bool		in_get;			/* the keys of a get's line are being taken */
+	bool		get_cas;		/* it is gets or gats */
+	bool		get_touch;		/* it is gat or gats … */
+	int64_t		get_exptime;	/* … with this */
+	size_t		scanned;		/* bytes at the beginning that have no newline */
+	uint64_t	swallow;		/* bytes to be thrown away first */
+	bool		closed;			/* the last request closes; nothing more is parsed */
+} KvMcStream;
+
+typedef enum KvMcCommand
+{
+	/* without an item */
+	KV_MC_SAY,					/* the reply is known: text, status */
+	KV_MC_VERSION,
+	KV_MC_QUIT,					/* no reply, or binary's empty one; close is set */
+	KV_MC_AUTH,					/* user, password: check them, then kv_mc_authenticated */
+	KV_MC_FLUSH,				/* exptime: delay, or a time; ≤ 0: now */
+	KV_MC_STATS,				/* key: its argument; value: what follows that */
+	/* with the item of the key */
+	KV_MC_GET,					/* get, gets, and binary's */
+	KV_MC_TOUCH,				/* touch, gat, gats */
+	KV_MC_SET, KV_MC_ADD, KV_MC_REPLACE, KV_MC_APPEND, KV_MC_PREPEND, KV_MC_CAS,
+	KV_MC_DELETE,
+	KV_MC_DISCARD,				/* of a set whose value is too large: the item goes, then as SAY */
+	KV_MC_INCR, KV_MC_DECR,
+	KV_MC_META_GET,				/* mg */
+	KV_MC_META_DEBUG			/* me */
+} KvMcCommand;
+
+/* The reply's form. */
+typedef enum KvMcForm
+{
+	KV_MC_CLASSIC, KV_MC_META, KV_MC_PACKET
+} KvMcForm;
+
+/* Statuses of binary packets, for KV_MC_SAY. */
+#define KV_MC_STATUS_NOT_FOUND		0x01
+#define KV_MC_STATUS_EXISTS			0x02
+#define KV_MC_STATUS_TOO_LARGE		0x03
+#define KV_MC_STATUS_INVALID		0x04
+#define KV_MC_STATUS_NOT_STORED		0x05
+#define KV_MC_STATUS_NOT_NUMERIC	0x06
+#define KV_MC_STATUS_AUTH_ERROR		0x20
+#define KV_MC_STATUS_AUTH_CONTINUE	0x21
+#define KV_MC_STATUS_UNKNOWN		0x81
+#define KV_MC_STATUS_NO_MEMORY		0x82
+#define KV_MC_STATUS_INTERNAL		0x84
+#define KV_MC_STATUS_BUSY			0x85
+
+typedef struct KvMcRequest
+{
+	KvMcCommand command;
+	KvMcForm	form;
+	bool		noreply;		/* classic: nothing is said at all */
+	bool		quiet;			/* meta, binary: nothing is said of the usual outcome */
+	bool		close;			/* close the connection when the reply has been sent */
+	bool		with_cas;		/* classic: VALUE has the cas number */
+	bool		with_key;		/* binary: the reply has the key */
+	bool		with_value;		/* the reply has the value, if there is one */
+	bool		last;			/* classic get: END follows */
+	bool		key_in_base64;	/* meta b: the key is in decoded */
+	bool		has_cas;		/* only if the item's cas number is cas */
+	bool		touch;			/* there is a new exptime: TOUCH, or T of mg, md and ma */
+	bool		stale;			/* meta I */
+	bool		recache;		/* meta R: recache_exptime … */
+	bool		recache_touched;	/* … against what T, which came first, has made of it */
+	uint8_t		opcode;			/* binary: goes back as it came */
+	uint32_t	opaque;			/* binary: likewise, in the client's byte order */
+	uint32_t	flags;
+	uint16_t	status;			/* SAY and DISCARD: in binary, and where there is no room for a value */
+	uint16_t	key_length;
+	const char *key;			/* use kv_mc_key */
+	int64_t		exptime;		/* as the client wrote it; kv_mc_expires */
+	int64_t		vivify_exptime;	/* KV_MC_NO_VIVIFY: a missing item is not made */
+	int64_t		recache_exptime;
+	uint64_t	cas;
+	uint64_t	delta;			/* of incr and decr */
+	uint64_t	initial;		/* of an item that they make */
+	const char *value;			/* what is to be stored; the text of SAY and DISCARD */
+	size_t		value_length;
+	const char *options;		/* meta: its flags, as they came */
+	size_t		options_length;
+	const char *user;			/* AUTH */
+	size_t		user_length;
+	const char *password;
+	size_t		password_length;
+	char		decoded[KV_MC_MAX_KEY * 3 / 4 + 1];
+} KvMcRequest;
+
+static inline const char *
+kv_mc_key(const KvMcRequest *request)
+{
+	return request->key_in_base64 ? request->decoded : request->key;
+}
+
+/* It has a key whose item it is about; kv_mc_apply is for these. */
+static inline bool
+kv_mc_has_item(const KvMcRequest *request)
+{
+	return request->command >= KV_MC_GET;
+}
+
+/*
+ * What it may do to the item.  A KV_MC_META_GET that only reads does change one
+ * that is stale, where fold->read_only does not forbid it.
+ */
+static inline bool
+kv_mc_writes(const KvMcRequest *request)
+{
+	if (request->command == KV_MC_META_GET)
+		return request->touch || request->recache || request->vivify_exptime != KV_MC_NO_VIVIFY;
+	return request->command > KV_MC_GET && request->command != KV_MC_META_DEBUG;
+}
+
+/* ---- bytes to requests (parse.c, text.c, meta.c, binary.c) ---- */
+
+/*
+ * The next request of [begin, end), which goes on where the last call has ended;
+ * what that has seen behind there is still there.
+ *
+ * True: there is one.  *consumed bytes from begin on are its own (and what was
+ * swallowed before it); it points into them.  Call again behind them.
+ *
+ * False: there is none yet.  *consumed bytes can be thrown away, and behind them
+ * *needed bytes must be there before another call is of use (0 if that cannot be
+ * known yet: any more will do).  That is how a large value says its size:
+ * the buffer must come to hold the line or the packet's head, the value and what
+ * ends it: at most the larger of line and 294, that of item_size and 1024 (a
+ * user's name and password), and 2 bytes.  A value that is too large is answered
+ * with an error and swallowed piece by piece.
+ *
+ * The keys of a get come one by one, each a request of its own, the last with
+ * last set.  The line has been looked through before the first.
+ */
+extern bool kv_mc_parse(KvMcStream *stream, const KvMcLimits *limits, const char *begin, const char *end,
+						KvMcRequest *request, size_t *consumed, size_t *needed);
+
+/* The answer to a KV_MC_AUTH.  Its reply is KV_MC_DONE or KV_MC_REFUSED. */
+extern void kv_mc_authenticated(KvMcStream *stream, bool ok);
+
+/* ---- what requests do to an item (item.c) ---- */
+
+/*
+ * An item while the requests of a turn are done to it, one after the other.  Not
+ * to be copied meanwhile: what append and prepend make has room left on both
+ * sides, which belongs to this struct.
+ */
+typedef struct KvMcItem
+{
+	bool		row;			/* there is a row, be it that it has expired */
+	bool		exists;			/* there is an item, now */
+	bool		changed;		/* it is not what it was at first */
+	bool		stale;
+	bool		won;			/* somebody has been told to make it anew */
+	uint32_t	flags;
+	int64_t		expires;		/* seconds of Unix time; 0: never */
+	uint64_t	cas;
+	const char *value;
+	size_t		length;
+	bool		made;			/* append or prepend made the value */
+	size_t		room_before;	/* bytes before and behind the value … */
+	size_t		room_behind;	/* … that are free then */
+} KvMcItem;
+
+/* What kv_mc_apply needs to know and to have. */
+typedef struct KvMcFold
+{
+	int64_t		now;			/* seconds of Unix time */
+	size_t		item_size;		/* bytes of a value */
+	bool		read_only;		/* mg does not mark a stale item as won */
+	uint64_t	next_cas;		/* the next write's number, until it is known; goes up by one */
+	void	   *(*alloc) (void *arg, size_t size);	/* lasts until the replies are printed; not NULL */
+	void	   *arg;
+} KvMcFold;
+
+typedef enum KvMcOutcome
+{
+	KV_MC_DONE,					/* STORED, DELETED, TOUCHED, OK, HD */
+	KV_MC_HIT,					/* with the item's value, flags … */
+	KV_MC_MISS,					/* a get's, and NOT_FOUND */
+	KV_MC_NOT_STORED,
+	KV_MC_EXISTS,
+	KV_MC_NUMBER,				/* incr, decr: value has its digits */
+	KV_MC_NOT_NUMERIC,
+	KV_MC_REFUSED,				/* authentication failed; flush_all is not allowed */
+	KV_MC_ERROR,				/* value is the message: SERVER_ERROR … */
+	KV_MC_CLIENT_ERROR			/* likewise: CLIENT_ERROR … */
+} KvMcOutcome;
+
+/* A reply, until it is printed.  Values are those of the item, the request or fold->alloc. */
+typedef struct KvMcReply
+{
+	KvMcOutcome outcome;
+	bool		created;		/* mg and ma have made the item */
+	bool		stale;			/* meta X */
+	bool		won_before;		/* meta Z: another client has been told */
+	bool		won;			/* meta W: this client is told */
+	uint16_t	status;			/* ERROR in binary; 0: KV_MC_STATUS_INTERNAL */
+	uint32_t	flags;
+	int64_t		ttl;			/* seconds; -1: for ever.  After T */
+	int64_t		ttl_before;		/* … and before */
+	uint64_t	cas;			/* of the item after the request; 0: none */
+	uint64_t	number;			/* of NUMBER */
+	const char *value;
+	size_t		length;
+} KvMcReply;
+
+/* The item of a row; expires ≤ now: there is none.  A caller without a row sets all to zeroes. */
+extern void kv_mc_item_set(KvMcItem *item, int64_t now, const char *value, size_t length, uint32_t flags,
+						   int64_t expires, uint64_t cas, bool stale, bool won);
+
+/*
+ * Does a request with an item to it.  Each write gives the item the number
+ * fold->next_cas.  When the last has been done and the row was written, replies
+ * whose cas is item->cas get the number of the new version; other numbers of the
+ * kind stay as they are and must never match.
+ */
+extern void kv_mc_apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply);
+
+typedef enum KvMcWrite
+{
+	KV_MC_KEEP, KV_MC_PUT, KV_MC_REMOVE
+} KvMcWrite;
+
+/* What is to become of the row.  One that was met expired stays, if nobody has written it. */
+extern KvMcWrite kv_mc_item_write(const KvMcItem *item);
+
+/*
+ * When an item expires that was given exptime: 0 never, < 0 at once, up to 30 days
+ * seconds from now, else a Unix time.  Never a negative number.
+ */
+extern int64_t kv_mc_expires(int64_t exptime, int64_t now);
+
+/* ---- replies to bytes (print.c) ---- */
+
+/* Sent one after the other; any may be empty.  head lies in the caller's memory, tail is constant. */
+typedef struct KvMcPieces
+{
+	const char *head;
+	size_t		head_length;
+	const char *value;
+	size_t		value_length;
+	const char *tail;
+	size_t		tail_length;
+} KvMcPieces;
+
+/*
+ * The bytes of a reply.  head has KV_MC_HEAD_SIZE bytes.
+ *
+ * SAY, VERSION and QUIT look at nothing of the reply but whether it is an ERROR.  STATS:
+ * DONE with a value, which is a line like RESET, or without one, which is the
+ * end of what kv_mc_print_stat has made; MISS, there are no such statistics.
+ * An ERROR's message is cut to what fits, and has no line ends left.
+ *
+ * *silenced belongs to the connection and is false at first: once a key of a get
+ * had an ERROR, nothing is said of the line's other keys, nor END.
+ */
+extern void kv_mc_print(const KvMcRequest *request, const KvMcReply *reply, bool *silenced,
+						char *head, KvMcPieces *pieces);
+
+/* One line of the answer to KV_MC_STATS, into head, of KV_MC_HEAD_SIZE bytes; returns how many. */
+extern size_t kv_mc_print_stat(const KvMcRequest *request, const char *name, const char *value, char *head);
+
+#endif							/* KV_MEMCACHED_PROTOCOL_H */

@@ -1,0 +1,544 @@
+/*
+ * served.c
+ *		The tables that are served: which, whether they can be, and by whose leave.
+ *
+ * A table is served by its option "memcached".  The list of them is made anew after
+ * a change to any foreign table's options, what is checked of a table after a change to
+ * that table; both come as invalidations, which a transaction takes in when it begins
+ * and when it gets a lock.  Locks are not waited for: who alters a table gets it as soon
+ * as the turns that run have ended, for a lock that is waited for stands in the way of
+ * later ones.
+ *
+ * The executor is passed by, and what it alone would do a table must not have: triggers,
+ * constraints, generated columns.
+ *
+ * A table takes keys from others by its prefix, so not everybody's is served: its owner must
+ * have the rights of the database's owner, or trust in him must have been declared by making
+ * the processes' role a member of his.
+ */
+#include "memcached/served/served.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_foreign_table.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
+#include "commands/defrem.h"
+#include "foreign/foreign.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+#include "utils/varlena.h"
+
+static MemoryContext context = NULL;
+static KvMcTable **tables = NULL;	/* those with the longest prefixes first */
+static int	ntables = 0;
+static bool listed = false;		/* the list is what the catalog says */
+static uint64 list_changes = 0;
+
+static const char *const default_columns[] = {"value", "flags", "expires"};
+
+/* ---- the list ---- */
+
+/* Something may be different about the table, or about any.  False: it is none of those in the list. */
+static bool
+check_again(Oid relid)
+{
+	bool		found = false;
+
+	for (int i = 0; i < ntables; i++)
+	{
+		if (OidIsValid(relid) && tables[i]->relid != relid)
+			continue;
+		tables[i]->checked = false;
+		tables[i]->changes++;
+		found = true;
+	}
+	return found;
+}
+
+static void
+relcache_callback(Datum arg, Oid relid)
+{
+	if (check_again(relid))
+	{
+		/* it may have another owner */
+		listed = false;
+		list_changes++;
+	}
+}
+
+/* A domain perhaps; or any new table, for it has a type: the list has nothing of that. */
+static void
+type_callback(Datum arg, int cacheid, uint32 hash)
+{
+	(void) check_again(InvalidOid);
+}
+
+/* A schema, or who owns or is a member of what. */
+static void
+surroundings_callback(Datum arg, int cacheid, uint32 hash)
+{
+	relcache_callback(arg, InvalidOid);
+}
+
+static void
+syscache_callback(Datum arg, int cacheid, uint32 hash)
+{
+	listed = false;
+	list_changes++;
+}
+
+void
+kv_mc_tables_init(void)
+{
+	context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached tables",
+									ALLOCSET_DEFAULT_SIZES);
+	CacheRegisterRelcacheCallback(relcache_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(FOREIGNTABLEREL, syscache_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, type_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(CONSTROID, type_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(DATABASEOID, surroundings_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, surroundings_callback, (Datum) 0);
+}
+
+/* May tables of this role take keys? */
+static bool
+is_trusted(Oid owner)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	Oid			dba = HeapTupleIsValid(tuple) ? ((Form_pg_database) GETSTRUCT(tuple))->datdba : InvalidOid;
+	Oid			role = get_role_oid(kv_mc_role, true);
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return (OidIsValid(dba) && has_privs_of_role(owner, dba)) ||
+		(OidIsValid(role) && is_member_of_role_nosuper(role, owner));
+}
+
+/* InvalidOid: it was dropped. */
+static Oid
+owner_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
+}
+
+static int
+compare_tables(const ListCell *a, const ListCell *b)
+{
+	const KvMcTable *left = lfirst(a);
+	const KvMcTable *right = lfirst(b);
+
+	if (left->prefix_length != right->prefix_length)
+		return left->prefix_length > right->prefix_length ? -1 : 1;
+	return strcmp(left->prefix, right->prefix);
+}
+
+/* All tables with the option, as the catalog has them now; in the list's context. */
+static List *
+read_tables(void)
+{
+	Relation	catalog = table_open(ForeignTableRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	List	   *oids = NIL;
+	List	   *found = NIL;
+	HeapTuple	tuple;
+	ListCell   *cell;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		oids = lappend_oid(oids, ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftrelid);
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+
+	foreach(cell, oids)
+	{
+		Oid			relid = lfirst_oid(cell);
+		const char *prefix;
+		MemoryContext old;
+		KvMcTable  *table;
+		Oid			owner = owner_of(relid);
+
+		/* dropped since, or another wrapper's */
+		if (!OidIsValid(owner) ||
+			!SearchSysCacheExists1(FOREIGNTABLEREL, ObjectIdGetDatum(relid)) ||
+			!kv_is_foreign_table(relid))
+			continue;
+		prefix = kv_table_option(relid, "memcached");
+		if (prefix == NULL)
+			continue;
+		old = MemoryContextSwitchTo(context);
+		table = palloc0(sizeof(KvMcTable));
+		table->relid = relid;
+		table->trusted = is_trusted(owner);
+		table->prefix = pstrdup(prefix);
+		table->prefix_length = strlen(prefix);
+		found = lappend(found, table);
+		MemoryContextSwitchTo(old);
+	}
+	list_sort(found, compare_tables);
+	return found;
+}
+
+static void
+list_tables(void)
+{
+	uint64		before = list_changes;
+	List	   *found;
+	int			n;
+
+	tables = NULL;
+	ntables = 0;
+	MemoryContextReset(context);
+	found = read_tables();
+	n = list_length(found);
+	tables = MemoryContextAlloc(context, sizeof(KvMcTable *) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		tables[i] = list_nth(found, i);
+	ntables = n;
+	listed = before == list_changes;
+}
+
+void
+kv_mc_tables_begin(void)
+{
+	if (!listed)
+		list_tables();
+	for (int i = 0; i < ntables; i++)
+	{
+		tables[i]->state = KV_MC_TABLE_UNTRIED;
+		tables[i]->to_write = false;
+		tables[i]->first = -1;
+	}
+}
+
+KvMcTable *
+kv_mc_table_find(const char *key, int length)
+{
+	for (int i = 0; i < ntables; i++)
+	{
+		if (tables[i]->trusted && tables[i]->prefix_length <= length &&
+			memcmp(tables[i]->prefix, key, tables[i]->prefix_length) == 0)
+			return tables[i];
+	}
+	return NULL;
+}
+
+int
+kv_mc_tables(KvMcTable ***all)
+{
+	*all = tables;
+	return ntables;
+}
+
+/* ---- what can be served ---- */
+
+static void
+set_reason(KvMcTable *table, const char *sqlstate, const char *reason)
+{
+	if (table->reason != NULL)
+		return;
+	snprintf(table->reason_text, sizeof(table->reason_text), "%s table \"%s\" %s", sqlstate,
+			 get_rel_name(table->relid), reason);
+	table->reason = table->reason_text;
+}
+
+static void
+refuse(KvMcTable *table, const char *reason)
+{
+	set_reason(table, "0A000", reason);
+}
+
+static AttrNumber
+find_column(TupleDesc desc, const char *name)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
+			return att->attnum;
+	}
+	return 0;
+}
+
+static Oid
+column_type(TupleDesc desc, AttrNumber attnum)
+{
+	return TupleDescAttr(desc, attnum - 1)->atttypid;
+}
+
+/* Which columns are value, flags and expires? */
+static void
+find_columns(KvMcTable *table, TupleDesc desc)
+{
+	const char *option = kv_table_option(table->relid, "memcached_columns");
+	AttrNumber *columns[] = {&table->value, &table->flags, &table->expires};
+	List	   *names = NIL;
+
+	if (option != NULL)
+		(void) SplitIdentifierString(pstrdup(option), ',', &names);
+	for (int i = 0; i < lengthof(columns); i++)
+	{
+		const char *name = option == NULL ? default_columns[i] :
+			i < list_length(names) ? list_nth(names, i) : NULL;
+
+		*columns[i] = name == NULL ? 0 : find_column(desc, name);
+		if (*columns[i] == 0 && (i == 0 || (option != NULL && name != NULL)))
+			refuse(table, psprintf("has no column \"%s\"", name));
+		if (*columns[i] != 0 && *columns[i] == table->key)
+			refuse(table, psprintf("has column \"%s\" as its key", name));
+	}
+	if (table->value == table->flags || table->value == table->expires ||
+		(table->flags != 0 && table->flags == table->expires))
+		refuse(table, "has one column for two purposes");
+}
+
+static void
+check_types(KvMcTable *table, TupleDesc desc)
+{
+	Oid			key = column_type(desc, table->key);
+	Oid			value = column_type(desc, table->value);
+
+	if (key != TEXTOID && key != BYTEAOID &&
+		(key != VARCHAROID || TupleDescAttr(desc, table->key - 1)->atttypmod >= 0))
+		refuse(table, "has a key that is not of type text, varchar or bytea");
+	if (value != TEXTOID && value != BYTEAOID)
+		refuse(table, "has values that are not of type bytea or text");
+	if (table->flags != 0 && column_type(desc, table->flags) != INT8OID)
+		refuse(table, "has flags that are not of type bigint");
+	if (table->expires != 0 && column_type(desc, table->expires) != TIMESTAMPTZOID)
+		refuse(table, "has times of expiry that are not of type timestamptz");
+	table->text_key = key != BYTEAOID;
+	table->text_value = value == TEXTOID;
+}
+
+static void
+check_others(KvMcTable *table, TupleDesc desc)
+{
+	table->others = false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		bool		ours = att->attnum == table->key || att->attnum == table->value ||
+			att->attnum == table->flags;
+
+		if (att->attisdropped)
+			continue;
+		if (att->attgenerated != '\0')
+			refuse(table, "has a generated column");
+		else if (kv_domain_has_constraints(att->atttypid))
+			refuse(table, psprintf("has column \"%s\" of a domain with constraints",
+								   NameStr(att->attname)));
+		else if (att->attnotnull && !ours)
+			refuse(table, psprintf("has NOT NULL column \"%s\"", NameStr(att->attname)));
+		table->others |= !ours && att->attnum != table->expires;
+	}
+}
+
+/* What of it cannot be served; find out which columns are what. */
+static void
+check_parts(KvMcTable *table, Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	KvTable    *kv = kv_table_get(rel);
+
+	table->reason = NULL;
+	if (!is_trusted(rel->rd_rel->relowner))
+		set_reason(table, "42501", "has an owner who may not serve keys");
+	for (int i = 0; i < ntables; i++)
+	{
+		if (tables[i] != table && tables[i]->trusted && strcmp(tables[i]->prefix, table->prefix) == 0)
+			set_reason(table, "55000", "has the prefix of another table");
+	}
+	if (rel->trigdesc != NULL)
+		refuse(table, "has triggers");
+	if (rel->rd_rel->relispartition)
+		refuse(table, "is a partition");
+	if (desc->constr != NULL && desc->constr->num_check > 0)
+		refuse(table, "has CHECK constraints");
+	if (kv->nkeys != 1)
+		refuse(table, "has a key of several columns");
+	table->key = kv->keys[0].attnum;
+	find_columns(table, desc);
+	if (table->reason != NULL)
+		return;
+	check_types(table, desc);
+	check_others(table, desc);
+}
+
+/* The caller has a lock on it.  After an ERROR, or a change meanwhile, it is not checked. */
+static void
+check_table(KvMcTable *table, Relation rel)
+{
+	uint64		before = table->changes;
+
+	check_parts(table, rel);
+	table->checked = before == table->changes;
+	table->watched = false;
+}
+
+/* ---- use in a transaction ---- */
+
+/* A table that is locked; NULL: it cannot be served. */
+static Relation
+open_checked(KvMcTable *table)
+{
+	Relation	rel = try_relation_open(table->relid, NoLock);
+
+	if (rel == NULL)
+	{
+		listed = false;
+		table->reason = "42P01 table was dropped";
+		return NULL;
+	}
+	if (!table->checked)
+		check_table(table, rel);
+	if (table->reason == NULL)
+		return rel;
+	table_close(rel, NoLock);
+	return NULL;
+}
+
+static KvMcTableState
+open_locked(KvMcTable *table, bool writes)
+{
+	Relation	rel = open_checked(table);
+
+	if (rel == NULL)
+		return KV_MC_TABLE_UNUSABLE;
+	if (!kv_mc_table_ready(table->relid))
+	{
+		table_close(rel, NoLock);
+		return KV_MC_TABLE_IS_CLOSED;
+	}
+	table->table = kv_table_get(rel);
+	table->store = kv_table_store(rel, writes);
+	table_close(rel, NoLock);
+	if (!table->watched && table->expires != 0 && table->store != NULL)
+	{
+		table->reaped = kv_mc_table_allows(table, GetUserId(), ACL_SELECT | ACL_DELETE);
+		kv_mc_expired_watch(table);
+		table->watched = true;
+	}
+	return KV_MC_TABLE_OPEN;
+}
+
+const char *
+kv_mc_table_reason(KvMcTable *table)
+{
+	Relation	rel;
+
+	if (!ConditionalLockRelationOid(table->relid, AccessShareLock))
+		return "57P03 table is being changed";
+	rel = open_checked(table);
+	if (rel != NULL)
+		table_close(rel, NoLock);
+	UnlockRelationOid(table->relid, AccessShareLock);
+	return rel == NULL ? table->reason : NULL;
+}
+
+KvMcTableState
+kv_mc_table_open(KvMcTable *table, bool writes)
+{
+	if (table->state != KV_MC_TABLE_UNTRIED)
+		return table->state;
+	if (kv_mc_empty_wants(table->relid) ||
+		!ConditionalLockRelationOid(table->relid, writes ? RowExclusiveLock : AccessShareLock))
+		table->state = KV_MC_TABLE_IS_BUSY;
+	else
+		table->state = open_locked(table, writes);
+	return table->state;
+}
+
+bool
+kv_mc_table_allows(KvMcTable *table, Oid role, AclMode mode)
+{
+	if (!table->acl_known || table->acl_role != role || table->acl_changes != table->changes)
+	{
+		uint64		before = table->changes;
+		Oid			schema = get_rel_namespace(table->relid);
+
+		table->acl_known = false;
+		table->acl_role = role;
+		table->acl = !OidIsValid(schema) || !kv_may_use_schema(schema, role) ? 0 :
+			pg_class_aclmask(table->relid, role,
+							 ACL_SELECT | ACL_INSERT | ACL_UPDATE | ACL_DELETE | ACL_TRUNCATE,
+							 ACLMASK_ALL);
+		table->acl_changes = before;
+		table->acl_known = true;
+	}
+	return (table->acl & mode) == mode;
+}
+
+static bool
+may_truncate(KvMcTable *table, Oid role)
+{
+	return table->trusted && kv_mc_table_allows(table, role, ACL_TRUNCATE);
+}
+
+bool
+kv_mc_tables_may_truncate(Oid role)
+{
+	for (int i = 0; i < ntables; i++)
+	{
+		if (may_truncate(tables[i], role))
+			return true;
+	}
+	return false;
+}
+
+/* Nothing is emptied before all locks are there: what has been would have to be undone. */
+bool
+kv_mc_tables_truncate(Oid role)
+{
+	bool		complete = true;
+	int			n = 0;
+
+	for (int i = 0; i < ntables; i++)
+	{
+		if (!may_truncate(tables[i], role))
+			continue;
+		if (ConditionalLockRelationOid(tables[i]->relid, AccessExclusiveLock))
+			tables[i]->state = KV_MC_TABLE_OPEN;
+		else
+		{
+			kv_mc_empty_mark(tables[i]->relid);
+			complete = false;
+		}
+	}
+	for (int i = 0; complete && i < ntables; i++)
+	{
+		Relation	rel = tables[i]->state == KV_MC_TABLE_OPEN ? open_checked(tables[i]) : NULL;
+
+		if (rel == NULL)
+			continue;
+		kv_table_truncate(rel);
+		table_close(rel, NoLock);
+		n++;
+	}
+	if (complete && n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to empty any table that is served")));
+	return complete;
+}

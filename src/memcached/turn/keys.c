@@ -1,0 +1,325 @@
+/*
+ * keys.c
+ *		Which rows the requests of a turn are about, and what is there: before anything is changed.
+ *
+ * All keys of a turn are looked up at once, those of one table together.  A request that cannot be done
+ * gets its reply here, or is set aside (M 2).
+ */
+#include "memcached/turn/attempt.h"
+
+#include "miscadmin.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#define LOOK_BYTES		((Size) 8 * 1024 * 1024)	/* of values that are looked up in a turn */
+
+MemoryContext kv_mc_turn_context = NULL;
+
+/* ---- answers that need no row ---- */
+
+static void
+answer(KvMcTask *task, KvMcOutcome outcome, const char *message)
+{
+	memset(&task->reply, 0, sizeof(KvMcReply));
+	task->reply.outcome = outcome;
+	task->reply.value = message;
+	task->reply.length = strlen(message);
+	task->answered = true;
+	if (outcome == KV_MC_ERROR)
+		kv_mc_counts[KV_MC_COUNT_ERRORS]++;
+}
+
+void
+kv_mc_refuse(KvMcTask *task, const char *message)
+{
+	answer(task, KV_MC_ERROR, message);
+}
+
+void
+kv_mc_set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionId xid)
+{
+	KvMcTask   *task = attempt->tasks[i];
+	KvMcConnection *conn = task->conn;
+
+	/* those before it are done in this turn, so its time begins now */
+	if (i > 0 && attempt->tasks[i - 1]->conn == conn)
+		conn->parked_since = 0;
+	if (kv_mc_park(conn, obstacle, xid, &task->reply))
+		conn->cut = i;
+	else
+		task->answered = true;
+}
+
+/* ---- which rows ---- */
+
+static int
+find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
+{
+	uint32		hash = kv_mc_hash(data, length) + table->relid;
+	uint32		bucket = hash;
+	KvMcKey    *key;
+
+	for (;; bucket++)
+	{
+		int			number = attempt->buckets[bucket & attempt->mask];
+
+		if (number < 0)
+			break;
+		key = &attempt->keys[number];
+		if (key->table == table && key->length == length && memcmp(key->data, data, length) == 0)
+			return number;
+	}
+	key = &attempt->keys[attempt->nkeys];
+	key->table = table;
+	key->data = data;
+	key->length = length;
+	key->hash = hash;
+	key->next = -1;
+	key->blind = true;
+	if (table->first < 0)
+		table->first = attempt->nkeys;
+	else
+		attempt->keys[table->last].next = attempt->nkeys;
+	table->last = attempt->nkeys;
+	attempt->buckets[bucket & attempt->mask] = attempt->nkeys;
+	return attempt->nkeys++;
+}
+
+static Oid
+role_of(const KvMcConnection *conn)
+{
+	return kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
+}
+
+bool
+kv_mc_task_may(const KvMcTask *task, KvMcTable *table, AclMode mode)
+{
+	return OidIsValid(role_of(task->conn)) && kv_mc_table_allows(table, role_of(task->conn), mode);
+}
+
+void
+kv_mc_deny(KvMcTask *task, const KvMcTable *table)
+{
+	kv_mc_refuse(task, MemoryContextStrdup(kv_mc_turn_context,
+										   psprintf("42501 permission denied for table %s",
+													get_rel_name(table->relid))));
+}
+
+/* The request is one that may be done. */
+static void
+take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
+{
+	const KvMcRequest *request = &task->request;
+	const char *key = kv_mc_key(request);
+	const char *problem = kv_mc_row_bad_key(table, key, request->key_length);
+
+	if (problem != NULL)
+	{
+		answer(task, KV_MC_CLIENT_ERROR, problem);
+		return;
+	}
+	task->key = find_key(attempt, table, key, request->key_length);
+	attempt->keys[task->key].blind &= kv_mc_is_blind(table, request, attempt->fold.now);
+}
+
+/*
+ * Find the key of a request, or its reply if nothing can be done.  Who may not do it has
+ * no lock taken and nothing made for him.
+ */
+static void
+route(KvMcAttempt *attempt, int i)
+{
+	KvMcTask   *task = attempt->tasks[i];
+	KvMcRequest *request = &task->request;
+	const char *key = kv_mc_key(request);
+	KvMcTable  *table = kv_mc_table_find(key, request->key_length);
+	const char *problem;
+
+	attempt->at = table;
+	if (table != NULL && table == attempt->like_at && task->conn == attempt->like &&
+		request->command == KV_MC_GET)
+		take_key(attempt, task, table);
+	else if (table == NULL)
+		kv_mc_refuse(task, "42P01 no table serves this key");
+	else if (table->suspicion > 0 && !attempt->alone)
+		task->conn->suspect = i;
+	else if (attempt->read_only && kv_mc_writes(request))
+		kv_mc_refuse(task, "25006 server is read-only");
+	else if (!kv_mc_task_may(task, table, kv_mc_privileges(request, attempt->fold.now)) ||
+			 (kv_mc_writes(request) && !table->to_write))	/* granted a moment ago */
+		kv_mc_deny(task, table);
+	else if (kv_mc_table_open(table, table->to_write) == KV_MC_TABLE_IS_BUSY)
+		kv_mc_set_aside(attempt, i, KV_MC_TABLE_BUSY, InvalidTransactionId);
+	else if (table->state == KV_MC_TABLE_IS_CLOSED)
+		kv_mc_set_aside(attempt, i, KV_MC_TABLE_CLOSED, InvalidTransactionId);
+	else if (table->state == KV_MC_TABLE_UNUSABLE)
+		kv_mc_refuse(task, MemoryContextStrdup(kv_mc_turn_context, table->reason));
+	else if (kv_mc_has_value(request) &&
+			 (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL)
+		answer(task, KV_MC_CLIENT_ERROR, problem);
+	else if ((problem = kv_mc_lacks_column(table, request)) != NULL)
+		kv_mc_refuse(task, problem);
+	else
+	{
+		take_key(attempt, task, table);
+		attempt->like = task->conn;
+		attempt->like_at = request->command == KV_MC_GET ? table : NULL;
+	}
+}
+
+void
+kv_mc_route_all(KvMcAttempt *attempt)
+{
+	int			n = attempt->to - attempt->from;
+	uint32		nbuckets = 16;
+
+	while (nbuckets < 2 * n)
+		nbuckets *= 2;
+	attempt->mask = nbuckets - 1;
+	attempt->buckets = palloc(nbuckets * sizeof(int));
+	memset(attempt->buckets, 0xff, nbuckets * sizeof(int));
+	attempt->keys = palloc_extended(n * sizeof(KvMcKey), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	attempt->nkeys = 0;
+	attempt->like_at = NULL;
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		const KvMcRequest *request = &attempt->tasks[i]->request;
+		KvMcTable  *table;
+
+		if (!kv_mc_is_live(attempt, i) || attempt->read_only || !kv_mc_may_change(request))
+			continue;
+		table = kv_mc_table_find(kv_mc_key(request), request->key_length);
+		if (table != NULL &&
+			kv_mc_task_may(attempt->tasks[i], table, kv_mc_privileges(request, attempt->fold.now) |
+				(kv_mc_writes(request) ? 0 : ACL_UPDATE)))
+			table->to_write = true;
+	}
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		if (kv_mc_is_live(attempt, i))
+			route(attempt, i);
+	}
+}
+
+/* ---- looking them up ---- */
+
+static void
+take_item(KvMcAttempt *attempt, KvMcKey *key)
+{
+	if (key->look->status == KV_LOOK_FOUND)
+		kv_mc_row_read(key->table, key->look, attempt->fold.now,
+					   kv_version_number(key->table->store, &key->look->version),
+					   &key->item, &key->row);
+	else if (key->look->status != KV_LOOK_NONE)
+		key->failed = true;
+}
+
+/* What is to be looked up in one table, in the order in which its keys came. */
+static void
+make_looks(KvMcAttempt *attempt, KvMcTable *table)
+{
+	KvLook	   *looks;
+	int			n = 0;
+
+	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
+		n++;
+	looks = palloc0(n * sizeof(KvLook));
+	n = 0;
+	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
+	{
+		KvMcKey    *key = &attempt->keys[k];
+
+		key->look = &looks[n++];
+		key->look->key = kv_mc_row_key(table, key->data, key->length);
+		key->look->passed = key->blind;
+	}
+	table->looked = 0;
+}
+
+/*
+ * Look the keys of all tables up in the order in which they came, as far as there is room
+ * for their values; there is for the first, so that each turn comes further.
+ */
+static void
+look_at_keys(KvMcAttempt *attempt, Size bytes)
+{
+	int			n;
+
+	for (int k = 0; k < attempt->nkeys; k += n)
+	{
+		KvMcTable  *table = attempt->keys[k].table;
+		int			done;
+
+		attempt->at = table;
+		for (n = 1; k + n < attempt->nkeys && attempt->keys[k + n].table == table; n++)
+			;
+		done = table->store == NULL ? n : bytes == 0 ? 0 :
+			kv_look(table->store, GetActiveSnapshot(), attempt->keys[k].look, n, &bytes);
+		table->looked += done;
+		for (int i = done; i < n; i++)
+			attempt->keys[k + i].look = NULL;
+	}
+}
+
+/*
+ * The values of one table that have to come from the device, and then its items.  Values that
+ * are compressed take more room than they were looked up for: there is for the turn's first.
+ */
+static void
+read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
+{
+	attempt->at = table;
+	if (table->store == NULL || table->looked == 0)
+		return;
+	kv_look_read(table->store, attempt->keys[table->first].look, table->looked);
+	for (int k = table->first; k >= 0 && attempt->keys[k].look != NULL; k = attempt->keys[k].next)
+	{
+		KvMcKey    *key = &attempt->keys[k];
+
+		if (k > 0 && *bytes == 0)
+		{
+			key->look = NULL;
+			continue;
+		}
+		if (key->look->status == KV_LOOK_FOUND)
+			*bytes -= Min(*bytes, kv_value_length(&key->look->row));
+		take_item(attempt, key);
+	}
+}
+
+/* What there was no room for is for the next turn. */
+static void
+cut_unread(KvMcAttempt *attempt)
+{
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		KvMcConnection *conn = attempt->tasks[i]->conn;
+
+		if (!kv_mc_is_live(attempt, i) || attempt->keys[attempt->tasks[i]->key].look != NULL)
+			continue;
+		conn->cut = i;
+		conn->passed_over = i == 0 || attempt->tasks[i - 1]->conn != conn;
+	}
+}
+
+void
+kv_mc_look_at_all(KvMcAttempt *attempt)
+{
+	KvMcTable **tables;
+	int			n = kv_mc_tables(&tables);
+	Size		bytes = Min(LOOK_BYTES, Max(kv_mc_reply_room(), KV_MC_LEAST_BYTES));
+
+	for (int i = 0; i < n; i++)
+	{
+		if (tables[i]->first >= 0)
+			make_looks(attempt, tables[i]);
+	}
+	look_at_keys(attempt, bytes);
+	for (int i = 0; i < n; i++)
+	{
+		if (tables[i]->first >= 0)
+			read_values(attempt, tables[i], &bytes);
+	}
+	cut_unread(attempt);
+}

@@ -1,0 +1,381 @@
+/*
+ * stat.c
+ *		Counters: what counts as what, and the sums, for clients and for SQL.
+ */
+#include "memcached/turn/turn.h"
+
+#include "clock.h"
+
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/tuplestore.h"
+
+#define STAT_COLUMNS	(4 + KV_MC_COUNTERS)
+
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_memcached);
+PG_FUNCTION_INFO_V1(kvfdw_memcached_tables);
+
+const char	kv_mc_version[] = "1.6.0-kvfdw-0.2";
+
+/* ---- counting ---- */
+
+/* One of two counters, the second for what was not found. */
+static void
+count_either(bool missed, KvMcCount hits)
+{
+	kv_mc_counts[missed ? hits + 1 : hits]++;
+}
+
+void
+kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply)
+{
+	bool		missed = reply->outcome == KV_MC_MISS;
+
+	if (reply->outcome == KV_MC_ERROR || reply->outcome == KV_MC_CLIENT_ERROR)
+		return;
+	if (request->has_cas && request->command != KV_MC_DELETE)
+		kv_mc_counts[missed ? KV_MC_COUNT_CAS_MISSES : reply->outcome == KV_MC_EXISTS ?
+					 KV_MC_COUNT_CAS_BADVAL : KV_MC_COUNT_CAS_HITS]++;
+	switch (request->command)
+	{
+		case KV_MC_GET:
+		case KV_MC_META_GET:
+			kv_mc_counts[KV_MC_COUNT_GETS]++;
+			count_either(missed, KV_MC_COUNT_HITS);
+			break;
+		case KV_MC_TOUCH:
+			count_either(missed, KV_MC_COUNT_TOUCH_HITS);
+			if (request->with_value)
+			{
+				kv_mc_counts[KV_MC_COUNT_GETS]++;
+				count_either(missed, KV_MC_COUNT_HITS);
+			}
+			break;
+		case KV_MC_SET:
+		case KV_MC_ADD:
+		case KV_MC_REPLACE:
+		case KV_MC_APPEND:
+		case KV_MC_PREPEND:
+		case KV_MC_CAS:
+			kv_mc_counts[KV_MC_COUNT_SETS]++;
+			break;
+		case KV_MC_DELETE:
+			count_either(missed, KV_MC_COUNT_DELETE_HITS);
+			break;
+		case KV_MC_INCR:
+			count_either(missed, KV_MC_COUNT_INCR_HITS);
+			break;
+		case KV_MC_DECR:
+			count_either(missed, KV_MC_COUNT_DECR_HITS);
+			break;
+		case KV_MC_META_DEBUG:
+			kv_mc_counts[KV_MC_COUNT_DEBUGS]++;
+			break;
+		case KV_MC_SAY:
+		case KV_MC_DISCARD:
+			if (request->status == KV_MC_STATUS_TOO_LARGE)
+				kv_mc_counts[KV_MC_COUNT_TOO_LARGE]++;
+			else if (request->status == KV_MC_STATUS_NO_MEMORY)
+				kv_mc_counts[KV_MC_COUNT_NO_MEMORY]++;
+			break;
+		default:
+			break;
+	}
+}
+
+/* ---- for clients ---- */
+
+typedef struct KvMcLines
+{
+	KvMcConnection *conn;
+	const KvMcRequest *request;
+} KvMcLines;
+
+static void
+tell_line(const KvMcLines *to, const char *name, const char *value)
+{
+	char		head[KV_MC_HEAD_SIZE];
+
+	kv_mc_tell(to->conn, head, kv_mc_print_stat(to->request, name, value, head));
+}
+
+static void
+tell_number(const KvMcLines *to, const char *name, uint64 value)
+{
+	char		text[32];
+
+	snprintf(text, sizeof(text), UINT64_FORMAT, value);
+	tell_line(to, name, text);
+}
+
+static void
+tell_time(const KvMcLines *to, const char *name, const struct timeval *time)
+{
+	char		text[40];
+
+	snprintf(text, sizeof(text), "%ld.%06ld", (long) time->tv_sec, (long) time->tv_usec);
+	tell_line(to, name, text);
+}
+
+/* What is in the tables that are served, as far as is known without looking. */
+typedef struct KvMcItems
+{
+	uint64		rows;
+	uint64		bytes;
+} KvMcItems;
+
+static void
+add_items(void *arg, const KvStoreStats *stats)
+{
+	KvMcItems  *items = arg;
+	KvMcTable **tables;
+	int			n = kv_mc_tables(&tables);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (tables[i]->relid == stats->relid && !stats->unusable)
+		{
+			items->rows += stats->rows;
+			items->bytes += stats->live_bytes;
+		}
+	}
+}
+
+/* The counters that have a name of memcached's, in its order, and then ours. */
+static const struct
+{
+	const char *name;
+	KvMcCount	count;
+}			named[] = {
+	{"cmd_set", KV_MC_COUNT_SETS}, {"cmd_flush", KV_MC_COUNT_FLUSHES_ALL},
+	{"cmd_meta", KV_MC_COUNT_DEBUGS},
+	{"get_hits", KV_MC_COUNT_HITS}, {"get_misses", KV_MC_COUNT_MISSES},
+	{"get_expired", KV_MC_COUNT_EXPIRED},
+	{"delete_misses", KV_MC_COUNT_DELETE_MISSES}, {"delete_hits", KV_MC_COUNT_DELETE_HITS},
+	{"incr_misses", KV_MC_COUNT_INCR_MISSES}, {"incr_hits", KV_MC_COUNT_INCR_HITS},
+	{"decr_misses", KV_MC_COUNT_DECR_MISSES}, {"decr_hits", KV_MC_COUNT_DECR_HITS},
+	{"cas_misses", KV_MC_COUNT_CAS_MISSES}, {"cas_hits", KV_MC_COUNT_CAS_HITS},
+	{"cas_badval", KV_MC_COUNT_CAS_BADVAL},
+	{"touch_hits", KV_MC_COUNT_TOUCH_HITS}, {"touch_misses", KV_MC_COUNT_TOUCH_MISSES},
+	{"store_too_large", KV_MC_COUNT_TOO_LARGE}, {"store_no_memory", KV_MC_COUNT_NO_MEMORY},
+	{"auth_cmds", KV_MC_COUNT_AUTHS}, {"auth_errors", KV_MC_COUNT_AUTH_FAILURES},
+	{"bytes_read", KV_MC_COUNT_BYTES_IN}, {"bytes_written", KV_MC_COUNT_BYTES_OUT},
+	{"total_items", KV_MC_COUNT_SETS},
+	{"kvfdw_turns", KV_MC_COUNT_TURNS}, {"kvfdw_repeated_turns", KV_MC_COUNT_REPEATED_TURNS},
+	{"kvfdw_parked", KV_MC_COUNT_PARKED}, {"kvfdw_writes", KV_MC_COUNT_WRITES},
+	{"kvfdw_merged_writes", KV_MC_COUNT_MERGED_WRITES}, {"kvfdw_flushes", KV_MC_COUNT_FLUSHES},
+	{"kvfdw_errors", KV_MC_COUNT_ERRORS}, {"crawler_reclaimed", KV_MC_COUNT_REAPED},
+};
+
+/* What memcached has and there is nothing of here: nothing is ever thrown away for want of room, for one. */
+static const char *const without[] = {
+	"response_obj_oom", "read_buf_oom", "get_flushed", "listen_disabled_num", "time_in_listen_disabled_us", "conn_yields",
+	"hash_power_level", "hash_bytes", "hash_is_expanding",
+	"slab_reassign_rescues", "slab_reassign_chunk_rescues", "slab_reassign_evictions_nomem",
+	"slab_reassign_inline_reclaim", "slab_reassign_busy_items", "slab_reassign_busy_deletes",
+	"slab_reassign_running", "slabs_moved", "slab_global_page_pool",
+	"lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles",
+	"malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
+	"log_watchers", "unexpected_napi_ids", "round_robin_fallback",
+	"evictions", "expired_unfetched", "evicted_unfetched", "evicted_active", "reclaimed",
+	"crawler_items_checked", "lrutail_reflocked", "moves_to_cold", "moves_to_warm", "moves_within_lru",
+	"direct_reclaims", "lru_bumps_dropped"
+};
+
+static void
+tell_general(const KvMcLines *to)
+{
+	uint64		sums[KV_MC_COUNTERS] = {0};
+	uint64		connections = 0;
+	KvMcItems	items = {0};
+	struct rusage usage;
+
+	kv_mc_publish();
+	for (int i = 0; i <= KV_MC_MAX_WORKERS; i++)
+	{
+		connections += pg_atomic_read_u32(&kv_mc_shared->workers[i].connections);
+		for (int j = 0; j < KV_MC_COUNTERS; j++)
+			sums[j] += pg_atomic_read_u64(&kv_mc_shared->workers[i].counts[j]);
+	}
+	kv_stat_stores(MyDatabaseId, add_items, &items);
+	getrusage(RUSAGE_SELF, &usage);
+	tell_number(to, "pid", MyProcPid);
+	tell_number(to, "uptime", (kv_clock() - kv_mc_me->started) / USECS_PER_SEC);
+	tell_number(to, "time", time(NULL));
+	tell_line(to, "version", kv_mc_version);
+	tell_number(to, "pointer_size", sizeof(void *) * 8);
+	tell_time(to, "rusage_user", &usage.ru_utime);
+	tell_time(to, "rusage_system", &usage.ru_stime);
+	tell_number(to, "max_connections", kv_mc_max_connections);
+	tell_number(to, "curr_connections", connections);
+	tell_number(to, "total_connections", sums[KV_MC_COUNT_CONNECTIONS]);
+	tell_number(to, "rejected_connections", sums[KV_MC_COUNT_REJECTED]);
+	tell_number(to, "connection_structures", connections);
+	tell_number(to, "cmd_get", sums[KV_MC_COUNT_GETS]);
+	tell_number(to, "cmd_touch", sums[KV_MC_COUNT_TOUCH_HITS] + sums[KV_MC_COUNT_TOUCH_MISSES]);
+	for (int i = 0; i < lengthof(named); i++)
+		tell_number(to, named[i].name, sums[named[i].count]);
+	tell_number(to, "limit_maxbytes", (uint64) kv_mc_memory_kb * 1024 * kv_mc_workers);
+	tell_number(to, "accepting_conns", connections < kv_mc_max_connections);
+	tell_number(to, "threads", kv_mc_workers);
+	tell_number(to, "bytes", items.bytes);
+	tell_number(to, "curr_items", items.rows);
+	for (int i = 0; i < lengthof(without); i++)
+		tell_number(to, without[i], 0);
+}
+
+static void
+tell_settings(const KvMcLines *to)
+{
+	tell_number(to, "maxbytes", (uint64) kv_mc_memory_kb * 1024);
+	tell_number(to, "maxconns", kv_mc_max_connections);
+	tell_number(to, "tcpport", kv_mc_listen[0] != '\0' ? kv_mc_port : 0);
+	tell_number(to, "udpport", kv_mc_udp_port);
+	tell_line(to, "inter", kv_mc_listen);
+	tell_line(to, "evictions", "off");
+	tell_line(to, "domain_socket", kv_mc_socket[0] != '\0' ? kv_mc_socket : "NULL");
+	tell_number(to, "num_threads", kv_mc_workers);
+	tell_number(to, "reqs_per_event", kv_mc_quota);
+	tell_line(to, "cas_enabled", "yes");
+	tell_line(to, "auth_enabled_sasl", kv_mc_auth == KV_MC_AUTH_PASSWORD ? "yes" : "no");
+	tell_number(to, "item_size_max", (uint64) kv_mc_item_size_kb * 1024);
+	tell_number(to, "idle_timeout", kv_mc_idle_timeout_s);
+	tell_line(to, "flush_enabled", kv_mc_flush_all ? "yes" : "no");
+	tell_line(to, "kvfdw_commit", GetConfigOption("kvfdw.memcached_commit", false, false));
+	tell_number(to, "kvfdw_lock_timeout", kv_mc_lock_timeout_ms);
+}
+
+static bool
+is_word(const char *at, size_t length, const char *word)
+{
+	return length == strlen(word) && memcmp(at, word, length) == 0;
+}
+
+static bool
+is_argument(const KvMcRequest *request, const char *word)
+{
+	return is_word(request->key, request->key_length, word);
+}
+
+/* Counts by the beginnings of keys are not kept: there are none, be they on or off. */
+static void
+tell_detail(const KvMcRequest *request, KvMcReply *reply, const char **line)
+{
+	if (is_word(request->value, request->value_length, "on") ||
+		is_word(request->value, request->value_length, "off"))
+		*line = "OK";
+	else if (is_word(request->value, request->value_length, "dump"))
+		return;
+	else if (request->form == KV_MC_PACKET)
+		reply->outcome = KV_MC_MISS;
+	else
+	{
+		reply->outcome = KV_MC_CLIENT_ERROR;
+		*line = "usage: stats detail on|off|dump";
+	}
+}
+
+void
+kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply)
+{
+	KvMcLines	to = {conn, request};
+	const char *line = NULL;
+
+	memset(reply, 0, sizeof(*reply));
+	reply->outcome = KV_MC_DONE;
+	if (request->key_length == 0)
+		tell_general(&to);
+	else if (is_argument(request, "settings"))
+		tell_settings(&to);
+	else if (is_argument(request, "reset"))
+	{
+		kv_mc_reset_counts();
+		kv_mc_publish();
+		line = "RESET";
+	}
+	else if (is_argument(request, "detail"))
+		tell_detail(request, reply, &line);
+	else if (!is_argument(request, "items") && !is_argument(request, "slabs") &&
+			 !is_argument(request, "sizes") && !is_argument(request, "conns") &&
+			 !is_argument(request, "cachedump"))
+		reply->outcome = KV_MC_MISS;
+	if (line != NULL)
+	{
+		reply->value = line;
+		reply->length = strlen(line);
+	}
+}
+
+/* ---- for SQL ---- */
+
+/* A process's row; that of the reaper has no number. */
+static void
+put_row(ReturnSetInfo *rsinfo, KvMcWorkerState *worker, int number)
+{
+	Datum		values[STAT_COLUMNS];
+	bool		nulls[STAT_COLUMNS] = {false};
+	int			n = 0;
+
+	nulls[n] = number == KV_MC_MAX_WORKERS;
+	values[n++] = Int32GetDatum(number);
+	nulls[n] = worker->pid == 0;
+	values[n++] = Int32GetDatum(worker->pid);
+	values[n++] = Int32GetDatum(pg_atomic_read_u32(&worker->connections));
+	values[n++] = Int64GetDatum(pg_atomic_read_u64(&worker->memory));
+	for (int j = 0; j < KV_MC_COUNTERS; j++)
+		values[n++] = Int64GetDatum(pg_atomic_read_u64(&worker->counts[j]));
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+kvfdw_stat_get_memcached(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	kv_require_columns(rsinfo->setDesc, STAT_COLUMNS);
+	for (int i = 0; i < kv_mc_workers; i++)
+		put_row(rsinfo, &kv_mc_shared->workers[i], i);
+	if (kv_mc_workers > 0)
+		put_row(rsinfo, &kv_mc_shared->workers[KV_MC_MAX_WORKERS], KV_MC_MAX_WORKERS);
+	return (Datum) 0;
+}
+
+Datum
+kvfdw_memcached_tables(PG_FUNCTION_ARGS)
+{
+	static bool initialized = false;
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	KvMcTable **tables;
+	int			n;
+
+	kv_engine_require();
+	InitMaterializedSRF(fcinfo, 0);
+	if (!initialized)
+		kv_mc_tables_init();
+	initialized = true;
+	kv_mc_tables_begin();
+	n = kv_mc_tables(&tables);
+	for (int i = 0; i < n; i++)
+	{
+		const char *reason = kv_mc_table_reason(tables[i]);
+		Datum		values[4];
+		bool		nulls[4] = {false};
+
+		values[0] = ObjectIdGetDatum(tables[i]->relid);
+		values[1] = CStringGetTextDatum(tables[i]->prefix);
+		values[2] = BoolGetDatum(reason == NULL);
+		nulls[3] = reason == NULL;
+		values[3] = reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

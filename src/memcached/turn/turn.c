@@ -1,0 +1,537 @@
+/*
+ * turn.c
+ *		A turn: many requests, one transaction.
+ *
+ * All keys are looked up at once, the requests are done to their items in the order in
+ * which they stand in the turn, each changed key is written once, and after one commit
+ * all replies are sent.  Cas numbers are those of versions (kv_version_number); requests
+ * whose item was written again in the same turn get numbers that no version has.
+ *
+ * What a request must not wait for is found out before any item is changed (a table), or
+ * when a row is written (another transaction has it).  Then the connection's requests from
+ * that one on are set aside, and in the second case the turn is rolled back and done again
+ * without them.
+ *
+ * An ERROR has the turn done request by request (M 3).  If a table was being worked at, that
+ * is for this table's requests alone: it is suspected, and for a while requests for it, and
+ * those behind them, are done one by one after the turn, so that one table that cannot be
+ * used costs others nothing.
+ *
+ * A row that sessions of SQL wait for is theirs next: each key that was written a moment ago
+ * is looked for in their queue, for half of the time that a request may wait.
+ */
+#include "memcached/turn/attempt.h"
+
+#include "clock.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#define MAX_CHANGED		3		/* attempts at a row that others change */
+#define SUSPICION		64		/* so many requests for a table go without an ERROR, and it is none */
+#define MOST_SUSPECTS	8		/* so many tables may become suspected in one turn */
+#define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
+#define NUMBER_WORKER	54		/* bits; above them the process's number */
+
+static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for this */
+
+static MemoryContext attempt_context = NULL;
+static uint64 next_number = 0;
+static bool flushes_for_all = false;	/* each client of this process is in the turn, or held */
+static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the turn has flushed the WAL so far, … */
+static TimestampTz flushed_since = 0;	/* … and began with it then */
+
+/* ---- doing the requests ---- */
+
+static bool
+any_live(const KvMcAttempt *attempt)
+{
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		if (kv_mc_is_live(attempt, i))
+			return true;
+	}
+	return false;
+}
+
+static void *
+fold_alloc(void *arg, size_t size)
+{
+	return MemoryContextAllocHuge(attempt_context, Max(size, 1));
+}
+
+static void
+do_task(KvMcAttempt *attempt, KvMcTask *task)
+{
+	KvMcKey    *key = &attempt->keys[task->key];
+	const KvMcRequest *request = &task->request;
+	bool		changed = key->item.changed;
+	uint64		cas = key->item.cas;
+
+	attempt->at = key->table;
+	if (task->conn->parked_since != 0)
+	{
+		key->retried = true;
+		key->impatient |= kv_mc_parked_for(task->conn, kv_mc_lock_timeout_ms / 2, kv_clock());
+	}
+	if (key->failed)
+	{
+		/* nothing of the value matters to who sets or deletes it */
+		if (request->has_cas || request->stale ||
+			(request->command != KV_MC_SET && request->command != KV_MC_DELETE &&
+			 request->command != KV_MC_DISCARD))
+		{
+			kv_mc_refuse(task, key->look->problem == ERRCODE_DATA_CORRUPTED ?
+						 "XX001 value is damaged" :
+						 "58030 value cannot be read");
+			return;
+		}
+		kv_mc_item_set(&key->item, attempt->fold.now, "", 0, 0, 0, 0, false, false);
+		key->failed = false;
+	}
+	if (request->command == KV_MC_ADD && key->item.row && !key->item.exists &&
+		!key->item.changed && !kv_mc_task_may(task, key->table, ACL_UPDATE))
+	{
+		/* it would take the place of a row that has expired */
+		kv_mc_deny(task, key->table);
+		return;
+	}
+	if (request->command == KV_MC_META_GET)
+		attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
+			!kv_mc_task_may(task, key->table, ACL_UPDATE);
+	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
+	/* an item that is made where there is none has no other columns, whether that is in one turn or in two */
+	if (!key->item.exists)
+		key->row.values = NULL;
+	if (key->item.changed && (!changed || key->item.cas != cas))
+		key->writes++;
+}
+
+/*
+ * Do them, as far as there is room for the replies.  Values count as they are when it is a request's
+ * turn: those before it may have made them large.
+ */
+static void
+do_all(KvMcAttempt *attempt)
+{
+	KvMcConnection *conn = NULL;
+	bool		holds = kv_mc_holds(flushes_for_all) && !attempt->read_only;
+	bool		held = false;	/* the connection's replies will be */
+	Size		bytes = 0;		/* of values, for one connection */
+	Size		total = 0;
+	Size		room = Max(kv_mc_reply_room(), KV_MC_LEAST_BYTES);
+
+	attempt->fold.next_cas = NUMBER_MERGED | ((uint64) kv_mc_my_number << NUMBER_WORKER) |
+		(next_number & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		KvMcTask   *task = attempt->tasks[i];
+		const KvMcItem *item;
+		Size		value;
+		bool		wins;
+
+		if (!kv_mc_is_live(attempt, i))
+			continue;
+		item = &attempt->keys[task->key].item;
+		value = task->request.with_value && item->exists ? item->length : 0;
+		wins = item->stale && kv_mc_may_change(&task->request);
+		if (task->conn != conn)
+		{
+			conn = task->conn;
+			held = kv_mc_is_held(conn) || (holds && conn->writes);
+			bytes = 0;
+		}
+		held |= holds && wins;
+		if (!kv_mc_fits(value))
+		{
+			kv_mc_refuse(task, "53200 value is larger than kvfdw.memcached_memory");
+			continue;
+		}
+		if ((value > 0 && total > 0 && total + value > room) ||
+			((value > 0 || wins) && !kv_mc_takes(conn, bytes, value, held)))
+		{
+			conn->cut = i;
+			conn->passed_over = bytes == 0;
+			continue;
+		}
+		bytes += value;
+		total += value;
+		do_task(attempt, task);
+	}
+	next_number = attempt->fold.next_cas;
+}
+
+static void
+write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
+{
+	KvMcWrite	write = kv_mc_item_write(&key->item);
+	const KvVersion *expected = key->blind ? &kv_any_version :
+		key->look->status == KV_LOOK_NONE ? NULL : &key->look->version;
+	KvPutValue	put;
+	KvVersion	made;
+	bool		yields;
+
+	if (write == KV_MC_KEEP)
+		return;
+	attempt->at = key->table;
+	yields = (kv_mc_was_written(key->hash) || key->retried) && !key->impatient;
+	if (write == KV_MC_PUT)
+		kv_mc_row_write(key->table, &key->item, &key->row, &put);
+	key->outcome = kv_put_if(key->table->store, key->look->key, expected,
+							 write == KV_MC_PUT ? &put : NULL, cid, yields, &made, &key->in_the_way);
+	if (write == KV_MC_PUT && put.value != key->item.value)
+		pfree(unconstify(char *, put.value));
+	attempt->wrote = true;
+	if (key->outcome != KV_PUT_DONE)
+		attempt->trouble = true;
+	else
+	{
+		key->written = true;
+		key->number = kv_version_number(key->table->store, &made);
+	}
+}
+
+/* All are written, though one may be in the way already: so others are found out, too. */
+static void
+write_all(KvMcAttempt *attempt)
+{
+	CommandId	cid = InvalidCommandId;
+
+	for (int k = 0; k < attempt->nkeys; k++)
+	{
+		KvMcKey    *key = &attempt->keys[k];
+
+		if (!key->item.changed)
+			continue;
+		if (cid == InvalidCommandId)
+		{
+			cid = GetCurrentCommandId(true);
+			kv_mc_begin_writes();
+		}
+		write_key(attempt, key, cid);
+	}
+}
+
+/* Who wanted to write rows that could not be written is for later. */
+static void
+set_writers_aside(KvMcAttempt *attempt)
+{
+	attempt->changed++;
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		const KvMcKey *key;
+
+		if (!kv_mc_is_live(attempt, i) || !kv_mc_may_change(&attempt->tasks[i]->request))
+			continue;
+		key = &attempt->keys[attempt->tasks[i]->key];
+		if (key->outcome == KV_PUT_LOCKED)
+			kv_mc_set_aside(attempt, i, KV_MC_ROW_LOCKED, key->in_the_way);
+		else if (key->outcome == KV_PUT_NO_ROOM)
+		{
+			kv_mc_want_room();
+			kv_mc_set_aside(attempt, i, KV_MC_NO_ROOM, InvalidTransactionId);
+		}
+		else if (key->outcome == KV_PUT_CHANGED && attempt->changed >= MAX_CHANGED)
+			kv_mc_set_aside(attempt, i, KV_MC_ROW_BUSY, InvalidTransactionId);
+	}
+}
+
+/* ---- the transaction ---- */
+
+/* Numbers are known now; those of versions that were merged stay what no version has. */
+static void
+complete_replies(KvMcAttempt *attempt)
+{
+	for (int k = 0; k < attempt->nkeys; k++)
+	{
+		const KvMcKey *key = &attempt->keys[k];
+
+		kv_mc_counts[KV_MC_COUNT_WRITES] += key->written;
+		if (key->written && key->writes > 1)
+			kv_mc_counts[KV_MC_COUNT_MERGED_WRITES] += key->writes - 1;
+	}
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		KvMcTask   *task = attempt->tasks[i];
+		const KvMcKey *key;
+
+		if (!kv_mc_is_live(attempt, i))
+			continue;
+		key = &attempt->keys[task->key];
+		if (key->written && task->reply.cas == key->item.cas)
+			task->reply.cas = key->number;
+		if (task->reply.outcome != KV_MC_MISS || !key->item.row || key->item.exists)
+			continue;
+		kv_mc_counts[KV_MC_COUNT_EXPIRED]++;
+		if (!attempt->read_only)
+			kv_mc_expired_note(key->table, key->look->key, key->hash, attempt->fold.now);
+	}
+}
+
+/* Is there a request to write?  It may have done nothing. */
+static bool
+any_writes(const KvMcAttempt *attempt)
+{
+	for (int i = attempt->from; i < attempt->to; i++)
+	{
+		if (kv_mc_is_live(attempt, i) && kv_mc_writes(&attempt->tasks[i]->request))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * In mode "on" replies may wait for the WAL in place of this process (held.c).  Those to requests
+ * that found nothing to write do so, too: what they found may not be on the device.
+ */
+static void
+commit(KvMcAttempt *attempt)
+{
+	bool		holds = kv_mc_holds(flushes_for_all);
+	bool		flushes = kv_mc_commit == KV_MC_COMMIT_ON && attempt->wrote && !holds;
+
+	if (flushes)
+		flushed_since = kv_clock();
+	kv_mc_commit_as(holds ? KV_MC_COMMIT_OFF : kv_mc_commit, attempt->wrote);
+	if (flushes)
+		flushed_upto = XactLastCommitEnd;
+	if (attempt->wrote)
+		hold_upto = holds ? XactLastCommitEnd : InvalidXLogRecPtr;
+	else if (kv_mc_commit == KV_MC_COMMIT_ON && !attempt->read_only && any_writes(attempt))
+		hold_upto = kv_mc_seen_upto();
+}
+
+/* False: it was rolled back, and some requests set aside; try again. */
+static bool
+try_tasks(KvMcAttempt *attempt)
+{
+	MemoryContextReset(attempt_context);
+	kv_mc_begin();
+	MemoryContextSwitchTo(attempt_context);
+	kv_mc_check_role();
+	attempt->read_only = XactReadOnly;
+	attempt->wrote = attempt->trouble = false;
+	attempt->at = NULL;
+	attempt->fold = (KvMcFold) {
+		.now = GetCurrentTransactionStartTimestamp() / USECS_PER_SEC +
+			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY,
+		.item_size = (size_t) kv_mc_item_size_kb * 1024,
+		.alloc = fold_alloc
+	};
+	kv_mc_tables_begin();
+	kv_mc_route_all(attempt);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	kv_mc_look_at_all(attempt);
+	do_all(attempt);
+	write_all(attempt);
+	if (attempt->trouble)
+	{
+		set_writers_aside(attempt);
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+		return false;
+	}
+	PopActiveSnapshot();
+	commit(attempt);
+	MemoryContextSwitchTo(TopMemoryContext);
+	complete_replies(attempt);
+	return true;
+}
+
+/* What has happened, for a client, and for the log. */
+static const char *
+take_error(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(kv_mc_turn_context);
+	ErrorData  *edata = CopyErrorData();
+	const char *message = psprintf("%s %s", unpack_sql_state(edata->sqlerrcode),
+								   edata->message);
+
+	MemoryContextSwitchTo(old);
+	kv_mc_log_error(edata);
+	FlushErrorState();
+	return message;
+}
+
+/*
+ * Do requests in one transaction, alone also one for a table that is suspected.  NULL, or an
+ * error: then nothing of them was done, and *suspect says which table is suspected of it now.
+ */
+static const char *
+attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspect)
+{
+	KvMcAttempt attempt = {.tasks = tasks, .from = from, .to = to, .alone = alone};
+	const char *volatile error = NULL;
+
+	if (attempt_context == NULL)
+	{
+		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached turn",
+												KV_MC_TURN_SIZES);
+		next_number = GetCurrentTimestamp();
+	}
+	hold_upto = InvalidXLogRecPtr;
+	PG_TRY();
+	{
+		while (any_live(&attempt) && !try_tasks(&attempt))
+			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		error = take_error();
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	*suspect = error != NULL ? attempt.at : NULL;
+	if (error != NULL && attempt.at != NULL)
+		attempt.at->suspicion = SUSPICION;
+	else if (alone && attempt.at != NULL && attempt.at->suspicion > 0)
+		attempt.at->suspicion--;
+	return error;
+}
+
+/* ---- the turn ---- */
+
+/* Is the request one of those that were done? */
+static bool
+was_done(const KvMcTask *task, int i, bool alone)
+{
+	return i < task->conn->cut && (alone || i < task->conn->suspect);
+}
+
+/* Replies to writes, and what is behind them on their connections, wait for the WAL. */
+static void
+hold(KvMcTask **tasks, int from, int to, bool alone)
+{
+	for (int i = from; i < to; i++)
+	{
+		const KvMcRequest *request = &tasks[i]->request;
+
+		if (was_done(tasks[i], i, alone) && kv_mc_has_item(request) &&
+			(kv_mc_writes(request) || tasks[i]->reply.won) &&
+			tasks[i]->conn->held_upto != hold_upto)
+			kv_mc_hold(tasks[i]->conn, hold_upto);
+	}
+}
+
+/* Say the replies of what was done. */
+static void
+deliver(KvMcTask **tasks, int from, int to, bool alone)
+{
+	if (hold_upto != InvalidXLogRecPtr)
+		hold(tasks, from, to, alone);
+	for (int i = from; i < to; i++)
+	{
+		KvMcTask   *task = tasks[i];
+		KvMcConnection *conn = task->conn;
+
+		if (!was_done(task, i, alone))
+			continue;
+		if (task->request.command == KV_MC_STATS)
+			kv_mc_tell_stats(conn, &task->request, &task->reply);
+		kv_mc_answer(conn, &task->request, &task->reply);
+		kv_mc_count_reply(&task->request, &task->reply);
+		conn->requests++;
+		if (conn->wants > 0)
+			kv_mc_wants_nothing(conn);
+		if (task->request.close)
+			conn->closing = true;
+		if (i + 1 < to && tasks[i + 1]->conn == conn && was_done(tasks[i + 1], i + 1, alone))
+			continue;
+		kv_mc_send(conn);
+	}
+}
+
+/* Input that is done with goes; a connection that was cut begins there the next time. */
+static void
+consume(KvMcTask **tasks, int ntasks)
+{
+	for (int i = 0; i < ntasks; i++)
+	{
+		KvMcTask   *task = tasks[i];
+		KvMcConnection *conn = task->conn;
+
+		if (i == conn->cut)
+		{
+			conn->stream = task->before;
+			conn->needed = 0;
+			kv_mc_consume(conn, task->at);
+			kv_mc_set_working(conn, true);
+		}
+		else if (i < conn->cut && (i + 1 == ntasks || tasks[i + 1]->conn != conn))
+			kv_mc_consume(conn, conn->parsed);
+		if (i < conn->cut)
+			conn->parked_since = kv_mc_is_parked(conn) ? conn->parked_since : 0;
+	}
+	/* backwards, so that they keep their order: else those in the middle would never come first */
+	for (int i = ntasks - 1; i >= 0; i--)
+	{
+		if (i == tasks[i]->conn->cut && tasks[i]->conn->passed_over)
+			kv_mc_first_in_line(tasks[i]->conn);
+	}
+}
+
+/*
+ * Do together what can be: all but what is for suspected tables.  Each error that is a
+ * table's makes one more of those.
+ */
+static const char *
+run_together(KvMcTurn *turn)
+{
+	const char *error = NULL;
+
+	for (int attempts = 0; attempts < MOST_SUSPECTS; attempts++)
+	{
+		KvMcTable  *suspect;
+
+		error = attempt_tasks(turn->tasks, 0, turn->ntasks, false, &suspect);
+		if (error != NULL)
+			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
+		if (error == NULL || suspect == NULL)
+			break;
+	}
+	if (error == NULL)
+		deliver(turn->tasks, 0, turn->ntasks, false);
+	return error;
+}
+
+/* Has each client a request in the turn, or a reply that is held?  Then a flush holds up nobody else. */
+static bool
+has_every_client(const KvMcTurn *turn)
+{
+	return turn->nclients == kv_mc_nconnections ||
+		turn->nclients + kv_mc_held_beside() == kv_mc_nconnections;
+}
+
+void
+kv_mc_turn_run(KvMcTurn *turn)
+{
+	const char *error;
+
+	kv_mc_turn_context = turn->context;
+	flushes_for_all = has_every_client(turn);
+	flushed_upto = InvalidXLogRecPtr;
+	kv_mc_counts[KV_MC_COUNT_TURNS]++;
+	error = run_together(turn);
+	for (int i = 0; i < turn->ntasks; i++)
+	{
+		KvMcTask   *task = turn->tasks[i];
+		KvMcTable  *suspect;
+		const char *problem;
+
+		if (i >= task->conn->cut || (error == NULL && i < task->conn->suspect))
+			continue;
+		problem = attempt_tasks(turn->tasks, i, i + 1, true, &suspect);
+		if (problem != NULL)
+			kv_mc_refuse(task, problem);
+		deliver(turn->tasks, i, i + 1, true);
+	}
+	consume(turn->tasks, turn->ntasks);
+	if (flushed_upto != InvalidXLogRecPtr)
+		kv_mc_flushed(flushed_upto, turn->nwriters, flushed_since);
+}

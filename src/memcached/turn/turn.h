@@ -1,0 +1,72 @@
+/*
+ * turn.h
+ *		Requests are done: many in a turn, which is one transaction (M 3), or one alone.
+ *
+ * kv_mc_turn_run, kv_mc_do_flush, kv_mc_empty_tables and kv_mc_do_auth begin and end their own
+ * transactions.  Errors become replies; what cannot be done now is parked.
+ */
+#ifndef KV_MEMCACHED_TURN_H
+#define KV_MEMCACHED_TURN_H
+
+#include "memcached/connection/connection.h"
+#include "memcached/served/served.h"
+
+/* Of memory contexts that are reset after each turn: most turns find all that they need in what is kept. */
+#define KV_MC_TURN_SIZES	(Size) 64 * 1024, (Size) 64 * 1024, ALLOCSET_DEFAULT_MAXSIZE
+
+/* ---- turn.c ---- */
+
+/* One request of a turn. */
+typedef struct KvMcTask
+{
+	KvMcConnection *conn;
+	KvMcStream	before;			/* to go back to, if it cannot be done now … */
+	size_t		at;				/* … which begins here in the input */
+	bool		answered;		/* reply is there without looking at a row */
+	int			key;			/* number of its key in the turn */
+	KvMcRequest request;
+	KvMcReply	reply;
+} KvMcTask;
+
+typedef struct KvMcTurn
+{
+	MemoryContext context;		/* reset after each */
+	KvMcTask  **tasks;
+	int			ntasks;
+	int			nclients;		/* connections that they are of … */
+	int			nwriters;		/* … and those of them that may write */
+	bool		writes;			/* one of them may write … */
+	bool		reads;			/* … and one does not, so it need not wait for a flush */
+	size_t		bytes;			/* of the values that come with them */
+} KvMcTurn;
+
+/* Do them: then each connection is parked, or has its replies said and its input consumed. */
+extern void kv_mc_turn_run(KvMcTurn *turn);
+
+/* ---- empty.c: flush_all ---- */
+
+/* False: it cannot have its tables now, and the connection was parked. */
+extern bool kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
+/*
+ * NULL, or an error.  *done: the tables were there to be had, and no error came.  *upto: NULL, or set to what synchronous
+ * standbys have yet to have of it, or to invalid; else they are waited for.
+ */
+extern const char *kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto);
+/* Those with a delay that are noted, due or not; a place is free whose due is 0. */
+extern void kv_mc_empty_noted(KvMcLater noted[KV_MC_MAX_LATER]);
+extern void kv_mc_empty_done(const KvMcLater *done);
+
+/* ---- auth.c ---- */
+
+/* A request that is a transaction of its own. */
+extern void kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
+
+/* ---- stat.c ---- */
+
+extern const char kv_mc_version[];
+/* Count a request by its outcome. */
+extern void kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply);
+/* The lines of the answer to a request for statistics; reply is then for its end. */
+extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
+
+#endif							/* KV_MEMCACHED_TURN_H */
