@@ -136,7 +136,7 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 
 	if (scan->wrapped)
 		bounds.hi = scan->wrap;
-	set = kv_keys_begin(&keys, scan, &bounds, KV_AHEAD_KEYS, MaxAllocHugeSize);
+	set = kv_keys_begin(&keys, scan, &bounds, KV_AHEAD_KEYS, KV_ITEMS_MOST, MaxAllocHugeSize);
 	shard = kv_shard(scan->store, keys.shardno);
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	unwritten = kv_shard_unwritten(shard);

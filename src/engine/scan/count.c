@@ -66,7 +66,7 @@ kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 
 		CHECK_FOR_INTERRUPTS();
 		kv_batch_clear(scan);
-		set = kv_keys_begin(&keys, scan, &bounds, KV_COUNT_KEYS, MaxAllocHugeSize);
+		set = kv_keys_begin(&keys, scan, &bounds, KV_COUNT_KEYS, KV_ITEMS_MOST, MaxAllocHugeSize);
 		base = set->has_base ? set->runs[set->nruns - 1] : NULL;
 		more = !keys.complete;
 		if (more)

@@ -20,6 +20,7 @@
 
 #define KV_BATCH_ROWS		512
 #define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
+#define KV_ITEMS_MOST		4096	/* items of the deltas looked at under one lock */
 #define KV_SMALL_RANGE		256		/* rows of a range that is read in one batch, and cached */
 
 /* One row of a batch. */
@@ -147,6 +148,7 @@ struct KvScan
 	bool		started;
 	KvKey		position;		/* the last key returned */
 	int			batch_rows;
+	int			batch_items;	/* of the deltas to look at for the next batch, if that is more */
 
 	/* points mode */
 	bool		points;
@@ -213,11 +215,11 @@ extern bool kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row);
 extern void kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, bool *found);
 /*
  * Read the keys of the shard where reading begins: first, under its lock, what is in its
- * deltas, up to so many keys or, with their values, bytes.  Returns the runs that belong
- * to them.
+ * deltas, up to so many keys or, with their values, bytes, but at most max_items items, seen
+ * or not.  Returns the runs that belong to them.
  */
 extern const KvRunSet *kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds,
-									 int max_keys, Size max_bytes);
+									 int max_keys, int max_items, Size max_bytes);
 /* Then without it: have these runs read, too. */
 extern void kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns);
 /*

@@ -26,7 +26,7 @@
 #include "engine/xact/xact.h"
 
 #define KV_BATCH_ROWS_FIRST	2
-#define KV_DELTA_STEPS		4096	/* items looked at under one lock */
+#define KV_ITEMS_LEAST		64		/* of the deltas to look at for a batch */
 #define KV_FEW_ROWS			32
 
 void
@@ -380,7 +380,8 @@ make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
 
 /* Copy what the snapshot sees of both deltas.  Shard lock held, shared. */
 static void
-copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyReader *keys)
+copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_bytes,
+			KvKeyReader *keys)
 {
 	const KvBounds *bounds = &keys->bounds;
 	KvDeltaCursor active_cursor;
@@ -389,7 +390,7 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyRea
 	KvDeltaItem *sealed = delta_start(bounds, &shard->sealed, &sealed_cursor);
 	Size		bytes = 0;
 
-	for (int steps = 0;; steps++)
+	for (int items = 1;; items++)
 	{
 		int			cmp = compare_items(bounds, active, sealed);
 		KvDeltaItem *item = cmp <= 0 ? active : sealed;
@@ -416,7 +417,7 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyRea
 				bytes += row->version.len;
 			keys->nrows++;
 		}
-		if (keys->nrows == max_keys || steps == KV_DELTA_STEPS || bytes >= max_bytes)
+		if (keys->nrows == max_keys || items >= max_items || bytes >= max_bytes)
 		{
 			keys->limit = kv_key_copy(scan->batch_context, item->key, item->keylen);
 			keys->complete = false;
@@ -431,7 +432,7 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, Size max_bytes, KvKeyRea
 
 const KvRunSet *
 kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_keys,
-			  Size max_bytes)
+			  int max_items, Size max_bytes)
 {
 	KvShard    *shard;
 	const KvRunSet *set;
@@ -452,7 +453,7 @@ kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_k
 			break;
 		LWLockRelease(&shard->lock);
 	}
-	copy_deltas(scan, shard, max_keys, max_bytes, keys);
+	copy_deltas(scan, shard, max_keys, max_items, max_bytes, keys);
 	keys->value_bytes = kv_shard_value_bytes(shard);
 	LWLockRelease(&shard->lock);
 	return set;
@@ -621,6 +622,28 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 								  scan->bytes->edge).shardno;
 }
 
+/*
+ * How many items of the deltas to look at for a batch.  All may be of a kind that the snapshot
+ * does not see, such as locks and what has not been committed, and then the rows come from the
+ * runs: what was looked at behind the last of them is looked at again for the next batch.  So
+ * little more than there are to be rows, and more where that did not suffice.
+ */
+static int
+items_of_batch(const KvScan *scan)
+{
+	return Max(Max(scan->batch_items, scan->batch_rows), KV_ITEMS_LEAST);
+}
+
+/* A batch has been made; finished: of all that its shard had. */
+static void
+learn_items(KvScan *scan, bool finished)
+{
+	if (!finished && scan->nrows < scan->batch_rows && scan->batch_bytes < KV_BATCH_BYTES)
+		scan->batch_items = Min(items_of_batch(scan) * 4, KV_ITEMS_MOST);
+	else
+		scan->batch_items /= 2;
+}
+
 uint64
 kv_batch_fill_range(KvScan *scan)
 {
@@ -635,11 +658,12 @@ kv_batch_fill_range(KvScan *scan)
 		bounds.after = scan->position;
 	else if (scan->from.data != NULL)
 		*(scan->backward ? &bounds.hi : &bounds.lo) = scan->from;
-	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, KV_BATCH_BYTES);
+	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, items_of_batch(scan), KV_BATCH_BYTES);
 	scan->shardno = keys.shardno;
 	kv_scan_looks_in(scan, keys.shardno);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	finished = take_rows(scan, &keys);
+	learn_items(scan, finished);
 	if (scan->want_values)
 		kv_steer(scan, scan->shardno, keys.value_bytes);
 	kv_run_believe();
