@@ -273,6 +273,7 @@ typedef struct KvScanState
 	CmdType		operation;		/* what for */
 	ExprState  *qual;			/* the node's quals, which we evaluate then */
 	KvRowNames *names;			/* of rows that are locked above the scan, or NULL */
+	bool		locks_alone;	/* the query locks no other relation's rows */
 	MemoryContext lock_context; /* of the row locked last there */
 
 	MemoryContext context;		/* of this struct: "kvfdw scan" */

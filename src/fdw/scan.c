@@ -36,6 +36,25 @@
 #define KV_POINT_BATCH		1024
 
 /*
+ * Are the rows of one relation, or of the partitions of one, all that the query locks?  Then
+ * whoever locks one of them looks at no other, and so has EvalPlanQual look at this one only if
+ * it is this one that has changed.
+ */
+static bool
+locks_one_relation(EState *estate, const ExecRowMark *mark)
+{
+	for (Index i = 0; i < estate->es_range_table_size; i++)
+	{
+		const ExecRowMark *other = estate->es_rowmarks[i];
+
+		if (other != NULL && other->prti != mark->prti &&
+			RowMarkRequiresRowShareLock(other->markType))
+			return false;
+	}
+	return true;
+}
+
+/*
  * How will the rows be locked?  EvalPlanQual tests rows that are locked
  * already when it runs the plan again.
  */
@@ -53,6 +72,7 @@ decide_locking(ForeignScanState *node, KvScanState *state, int scan_mode)
 		if (first == NULL)
 			mark->ermExtra = state;
 		state->names = first != NULL ? first->names : kv_names_create();
+		state->locks_alone = locks_one_relation(estate, mark);
 	}
 
 	state->lock_mode = estate->es_epq_active == NULL ? scan_mode : -1;
@@ -390,20 +410,18 @@ mark_mode(RowMarkType mark)
 }
 
 /*
- * Put the version that the snapshot sees into the slot.  Its values are asked
- * for only if EvalPlanQual may come to look at them, for another relation's sake.
+ * Put the version that the snapshot sees into the slot, if EvalPlanQual may come to look at
+ * it for another relation's sake; else it is enough that the slot is not empty.
  */
 static void
 refetch_row(KvScanState *state, EState *estate, KvKey key, TupleTableSlot *slot)
 {
-	KvRow		row = {.key = key.data, .keylen = key.len};
-	bool		alone = list_length(estate->es_range_table) == 1;
-
-	if (alone)
-		kv_tuple_store(state->table, &row, false, slot);
+	if (state->locks_alone)
+		ExecStoreAllNullTuple(slot);
 	else
 	{
 		KvScan	   *scan = kv_scan_begin(state->store, estate->es_snapshot, true);
+		KvRow		row;
 
 		kv_scan_points(scan, &key, 1);
 		if (!kv_scan_next(scan, &row))
@@ -452,13 +470,12 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 			break;
 		case KV_ROW_NEWER:
 			kv_tuple_store(state->table, &newer, true, slot);
+			ExecMaterializeSlot(slot);
 			*updated = true;
 			break;
 		default:
 			kv_raise_row_conflict(result, CMD_SELECT);
 	}
-	if (!TTS_EMPTY(slot))
-		ExecMaterializeSlot(slot);
 	MemoryContextSwitchTo(old);
 }
 

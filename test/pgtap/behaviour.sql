@@ -46,6 +46,8 @@ SELECT is((SELECT sum(errors) FROM kvfdw_stat_io), 0::numeric, 'no errors');
 SELECT kvfdw_stat_reset();
 SELECT is((SELECT coalesce(sum(inserts + updates + deletes + point_reads), 0) FROM kvfdw_stat_tables), 0::numeric, 'the reset empties the counters of tables');
 SELECT is((SELECT bytes FROM kvfdw_stat_io WHERE kind = 'value write'), 0::bigint, 'and of I/O');
+SELECT is((SELECT count(*) FROM (SELECT k FROM tap_t FOR UPDATE) s), 1950::bigint, 'rows are locked below another part of a query');
+SELECT is((SELECT point_reads::bigint FROM kvfdw_stat_tables WHERE relid = 'tap_t'::regclass), 0::bigint, 'and are not read again for it');
 -- a rolled back insert leaves no row; the size never says less than what is there
 BEGIN;
 INSERT INTO tap_t SELECT g, 'back' FROM generate_series(10001, 10100) g;

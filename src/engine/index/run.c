@@ -68,6 +68,7 @@ struct KvRun
 	const uint64 *fence;
 	uint8	   *common;			/* header.common bytes, with which all pages begin; NULL: none */
 	uint8	   *verified;		/* a bit per entry page */
+	uint64		near;			/* pages that begin before the key that was sought last */
 	KvIoGuard	guard;
 	int			pins;
 	bool		unreadable;		/* a page of the mapping has been replaced by zeros */
@@ -295,6 +296,7 @@ map_run(const char *path, const KvRunIds *ids, const RunKey *key)
 		run->identity_crc = identity_crc(&page.header);
 		run->verified = verified;
 		run->common = common;
+		run->near = 0;
 		run->pins = 0;
 		run->unreadable = false;
 		dlist_push_head(&unpinned, &run->lru);
@@ -464,6 +466,29 @@ equal_behind(const uint64 *prefixes, uint64 n, const uint8 *common, int common_l
 		*low = *high = beside < 0 ? 0 : n;
 }
 
+/*
+ * Are the pages that begin before the key as many as for the key that was sought last, or one
+ * more?  Who goes through a table in the order of its keys finds most of them so.
+ */
+static inline bool
+is_near(KvRun *run, const uint8 *key, int keylen)
+{
+	int			common = run->header.common;
+	uint64		npages = run->header.npages;
+	uint64		prefix = kv_key_prefix_behind(key, keylen, common);
+
+	if (run->near == 0 || run->fence[run->near - 1] >= prefix ||
+		(common > 0 && kv_key_beside(key, keylen, run->common, common) != 0))
+		return false;
+	if (run->near == npages || run->fence[run->near] > prefix)
+		return true;
+	if (run->fence[run->near] == prefix ||
+		(run->near + 1 < npages && run->fence[run->near + 1] <= prefix))
+		return false;
+	run->near++;
+	return true;
+}
+
 /* The number of pages whose first entry comes before the key; the last of them begins to be fetched. */
 static uint64
 pages_before(KvRun *run, const uint8 *key, int keylen)
@@ -471,6 +496,8 @@ pages_before(KvRun *run, const uint8 *key, int keylen)
 	uint64		low;
 	uint64		high;
 
+	if (is_near(run, key, keylen))
+		return run->near;
 	equal_behind(run->fence, run->header.npages, run->common, run->header.common, key, keylen, &low, &high);
 	while (low < high)
 	{
@@ -483,6 +510,7 @@ pages_before(KvRun *run, const uint8 *key, int keylen)
 	}
 	if (low > 0)
 		kv_prefixes_fetch(page_prefixes(run->map + low * RUN_PAGE_SIZE), PREFIXES_FETCHED);
+	run->near = low;
 	return low;
 }
 

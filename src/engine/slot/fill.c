@@ -167,8 +167,13 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 	{
 		uint32		at = kv_value_position(slot->value_used, version->len);
 
-		/* padding is zero, so nothing of a slot's former life gets out */
-		memset(values + slot->value_used, 0, at - slot->value_used);
+		/*
+		 * Padding is zero, so nothing of a slot's former life gets out.  Without any the page
+		 * is left alone: a store of no bytes to one that this process has not met takes
+		 * hundreds of cycles.
+		 */
+		if (at > slot->value_used)
+			memset(values + slot->value_used, 0, at - slot->value_used);
 		memcpy(values + at, value, version->len);
 		slot->value_used = at + version->len;
 		version->location = KV_LOCATION_MAKE(form, slot->base + at);
