@@ -64,7 +64,7 @@ sound($s, 'promoted');
 
 SKIP:
 {
-	skip 'no test build', 1 unless has_faults($node);
+	skip 'no test build', 2 unless has_faults($node);
 	my $t = PostgreSQL::Test::Cluster->new('t');
 	$node->backup('again');
 	$t->init_from_backup($node, 'again', has_streaming => 1);
@@ -76,10 +76,16 @@ SKIP:
 	caught_up($node, $t);
 	# directories with the first names are left by a kill
 	my $dir = $t->data_dir . '/kvfdw';
-	for my $n (0 .. 9) { for my $i (1 .. 9) { mkdir "$dir/dropped.$i.$n"; append_to_file("$dir/dropped.$i.$n/left", ''); } }
+	my ($database) = answer($node, q{SELECT oid FROM pg_database WHERE datname = 'postgres'});
+	my @tables = split /\n/, $node->safe_psql('postgres', q{SELECT oid FROM pg_class WHERE relname ~ '^gone[1-4]$'});
+	is(@tables, 4, 'four tables that are to go');
+	for my $name (map { my $i = $_; map { my $n = $_; map { "$dir/dropped.$i.$n.$database.$_" } @tables } 0 .. 9 } 1 .. 9)
+	{
+		mkdir $name;
+		append_to_file("$name/left", '');
+	}
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE gone1, gone2, gone3, gone4');
 	caught_up($node, $t);
-	my ($database) = answer($node, q{SELECT oid FROM pg_database WHERE datname = 'postgres'});
 	ok(eval { wait_for('the drops to be replayed', sub { my @d = grep { m{^$database/\d+/} && m{/table$} } kv_files($t); @d == 1 }) }, 'every dropped table went out of sight though its name was taken');
 }
 done_testing();

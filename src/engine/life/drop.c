@@ -42,20 +42,20 @@
 #include "engine/xact/xact.h"
 
 /*
- * Take a directory out of sight.  Never throws or allocates.  An incarnation that is
- * begun again counts from 0 again, so a name may be taken.
+ * Take a directory out of sight, of one table or, relid InvalidOid, of a database.  Never throws
+ * or allocates.  An incarnation that is begun again counts from 0 again, so a name may be taken.
  */
 static void
-move_out_of_sight(const char *path)
+move_out_of_sight(const char *path, Oid dboid, Oid relid)
 {
 	static char target[MAXPGPATH];
 	int			err;
 
 	do
 	{
-		snprintf(target, sizeof(target), KV_DIRECTORY "/dropped.%u.%u",
+		snprintf(target, sizeof(target), KV_DIRECTORY "/dropped.%u.%u.%u.%u",
 				 kv_incarnations->current,
-				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
+				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1), dboid, relid);
 		err = kv_io_rename(path, target);
 	} while (err == EEXIST || err == ENOTEMPTY);
 }
@@ -69,7 +69,7 @@ kv_generation_discard(Oid dboid, Oid relid, uint32 generation)
 		return;
 	pg_atomic_write_u32(&store->state, KV_STORE_DROPPED);
 	pg_atomic_fetch_add_u32(&kv_slot_pool->drops, 1);
-	move_out_of_sight(kv_path_store(&store->key));
+	move_out_of_sight(kv_path_store(&store->key), dboid, relid);
 }
 
 /* registry locked. */
@@ -111,7 +111,7 @@ kv_table_discard(Oid dboid, Oid relid)
 			kv_generation_discard(dboid, relid, g);
 		hash_search(kv_table_hash, entry, HASH_REMOVE, NULL);
 	}
-	move_out_of_sight(kv_path_table_directory(dboid, relid));
+	move_out_of_sight(kv_path_table_directory(dboid, relid), dboid, relid);
 	LWLockRelease(&kv_registry->lock);
 	kv_wake_maintainer();
 }
@@ -137,7 +137,7 @@ kv_database_discard(Oid dboid)
 		if (entry->dboid == dboid)
 			hash_search(kv_table_hash, entry, HASH_REMOVE, NULL);
 	}
-	move_out_of_sight(kv_path_database(dboid));
+	move_out_of_sight(kv_path_database(dboid), dboid, InvalidOid);
 	LWLockRelease(&kv_registry->lock);
 	kv_wake_maintainer();
 }
@@ -235,6 +235,22 @@ is_it(const KvStoreKey *key, uint64 id, const void *arg)
 	return kv_same_store(key, arg);
 }
 
+/*
+ * May a directory that was taken out of sight have had the store?  What lies in it need not be
+ * read if its name tells: many may wait to be removed, and each new generation asks.
+ */
+static bool
+may_have_had(const char *name, const KvStoreKey *key)
+{
+	Oid			dboid;
+	Oid			relid;
+
+	/* a name without these tells nothing */
+	if (sscanf(name, "dropped.%*u.%*u.%u.%u", &dboid, &relid) != 2)
+		return true;
+	return dboid == key->dboid && (!OidIsValid(relid) || relid == key->relid);
+}
+
 bool
 kv_store_was_dropped(const KvStoreKey *key)
 {
@@ -248,7 +264,7 @@ kv_store_was_dropped(const KvStoreKey *key)
 
 		snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
 		found = strncmp(de->d_name, "dropped.", 8) == 0 && !names_chunk(de->d_name) &&
-			any_dropped(path, 2, is_it, key);
+			may_have_had(de->d_name, key) && any_dropped(path, 2, is_it, key);
 	}
 	FreeDir(dir);
 	return found;
