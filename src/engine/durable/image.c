@@ -399,7 +399,7 @@ add_file(List **files, const char *path, bool count, KvBarrierStats *stats)
 	stats->files++;
 	if (count && stat(path, &info) == 0)
 		stats->bytes += info.st_size;
-	kv_io_start_sync(path);
+	kv_io_start_write_back(path);
 	return file;
 }
 
@@ -541,23 +541,25 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 {
 	const KvStoreKey *key = &store->key;
 	char	   *directory = pstrdup(kv_path_store(key));
+	KvIoNew    *files = palloc(n * sizeof(KvIoNew));
 
 	for (int i = 0; i < n; i++)
 	{
 		KvImage    *image = &work[i].image;
-		char	   *bytes;
-		Size		len;
 
 		image->covers = covers;
 		image->number = kv_shard(store, work[i].shardno)->image_number + 1;
-		bytes = image_bytes(key, work[i].shardno, image, &len);
-		kv_io_create(temporary_of(key, &work[i]), bytes, len);
-		kv_io_start_sync(temporary_of(key, &work[i]));
+		files[i].data = image_bytes(key, work[i].shardno, image, &files[i].len);
+		files[i].path = pstrdup(temporary_of(key, &work[i]));
 		kv_map_sync(store, image->map_number);
-		pfree(bytes);
 	}
+	kv_io_create_durable(files, n);
 	for (int i = 0; i < n; i++)
-		kv_io_sync_file(temporary_of(key, &work[i]));
+	{
+		pfree(unconstify(void *, files[i].data));
+		pfree(unconstify(char *, files[i].path));
+	}
+	pfree(files);
 
 	/* names of runs, logs and chunks are durable before an image names them */
 	kv_io_sync_directory(directory);

@@ -180,8 +180,7 @@ kv_map_file_write(const KvStoreKey *key, const KvMap *map)
 	memcpy(more + 1, map->data, behind);
 	file->crc = map_crc(file);
 	new_map_path(path, key, map->number);
-	kv_io_create(path, file, len);
-	kv_io_sync_file(path);
+	kv_io_create_durable(&(KvIoNew) {path, file, len}, 1);
 	pfree(file);
 }
 

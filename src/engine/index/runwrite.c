@@ -109,7 +109,11 @@ write_output(KvRunWriter *writer)
 	writer->output_used = 0;
 	if (writer->output_offset >= writer->started + START_STEP)
 	{
-		kv_io_start_write_back(writer->file, writer->started, writer->output_offset - writer->started);
+		int			err = kv_io_start_write_back_file(writer->file, writer->started,
+													  writer->output_offset - writer->started);
+
+		if (err != 0)
+			kv_io_error(ERROR, err, writer->temporary, "write back");
 		writer->started = writer->output_offset;
 	}
 }

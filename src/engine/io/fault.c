@@ -13,7 +13,7 @@
  * wait end and is taken away by that (wait).
  *
  * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
- * is good for.  kvfdw.boot_id stands for the running kernel's, and
+ * is good for; 'direct_io': value files that are opened have none.  kvfdw.boot_id stands for the running kernel's, and
  * kvfdw.server_version for the running server's number.  kvfdw.test_chunk_kb makes value
  * files small, so that little data has many, and kvfdw.test_space_kb stands for what a file system has
  * to spare.

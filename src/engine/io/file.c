@@ -320,6 +320,8 @@ direct_supported(const char *path, uint64 *device)
 
 	*device = 0;
 	memset(&info, 0, sizeof(info));
+	if (kv_fault_skips("direct_io"))
+		return false;
 	if (statx(AT_FDCWD, path, 0, STATX_BASIC_STATS | STATX_DIOALIGN, &info) != 0)
 		return false;
 	*device = makedev(info.stx_dev_major, info.stx_dev_minor);
@@ -617,6 +619,8 @@ kv_io_try_write(File file, const void *buf, Size len, uint64 offset, KvIoKind ki
 
 	if (err == 0)
 		err = kv_io_pwrite(file, buf, len, offset, first);
+	if (err == 0 && (kind == KV_IO_VALUE_WRITE || kind == KV_IO_COMPACT_WRITE))
+		err = kv_io_wait_written(file, offset, len);
 	kv_io_stat_add(kind, err == 0 ? len : 0, err);
 	return err;
 }

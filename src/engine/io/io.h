@@ -6,7 +6,14 @@
  * Descriptors are PostgreSQL's virtual files (fd.c), so they never run out;
  * FileGetRawDesc() is taken just before each system call.  Value files are
  * opened O_DIRECT where the file system has it (statx DIOALIGN), buffered
- * elsewhere, with one LOG line per process tree and file system.
+ * elsewhere, with one LOG line per process tree and file system.  There a write of
+ * values waits for its pages: either way what is written is on the device, or its
+ * writer told.
+ *
+ * What goes through the page cache is on the device later, or fails to get there, and
+ * the kernel is sure to tell only a descriptor that was open all the time.  So a
+ * file is synced by the one that has written it, or its pages are waited for by that
+ * (writeback.c), or it is read and verified behind the sync (format/keylog.c).
  *
  * With kvfdw.page_cache they are opened once more, buffered and for reading only,
  * for values that are read by key and in short ranges.  Pages of the page cache
@@ -129,11 +136,26 @@ extern void kv_io_settle(File file);
 
 /* Make a small file, anew if it exists. */
 extern void kv_io_create(const char *path, const void *data, Size len);
-/* Replace a small file atomically (temporary + rename); sync: also durable. */
+typedef struct KvIoNew
+{
+	const char *path;
+	const void *data;
+	Size		len;
+} KvIoNew;
+
+/*
+ * Make small files, anew if they exist, with durable content; their names are so with their directory's.  Those of a call are
+ * written together.  ERROR, or PANIC as data_sync_retry says, of a sync.
+ */
+extern void kv_io_create_durable(const KvIoNew *files, int n);
+/* Replace a small file atomically (temporary + rename); sync: also durable.  ERROR, of a sync as well. */
 extern void kv_io_replace(const char *path, const void *data, Size len, bool sync);
 /* Make a small file, whole or not at all; one that exists is left alone. */
 extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind);
-/* Make a file's content durable; ERROR, or PANIC as data_sync_retry says. */
+/*
+ * Make a file's content durable; ERROR, or PANIC as data_sync_retry says.  Tells of what could not be written back before
+ * only while the kernel has not forgotten it: for files whose pages were waited for, or written by nobody here.
+ */
 extern void kv_io_sync_file(const char *path);
 extern void kv_io_sync_open(File file); /* likewise, of an open file */
 extern void kv_io_cut(const char *path, uint64 size);	/* shorten a file nobody uses */
@@ -185,8 +207,12 @@ extern uint64 kv_io_space_to_spare(const char *path);
 extern void kv_io_sync_failed(void);
 
 /* ---- pages that are written later (writeback.c) ---- */
-/* Have a file's content written, and do not wait: a sync follows.  Reports no failure. */
-extern void kv_io_start_sync(const char *path);
+/*
+ * Have a file's content written, or these bytes of an open one, and do not wait: who syncs it, or waits for its pages, is
+ * told of failures.  Of one that is met at once: ERROR, or PANIC as data_sync_retry says; or 0 or an errno.
+ */
+extern void kv_io_start_write_back(const char *path);
+extern int	kv_io_start_write_back_file(File file, uint64 offset, uint64 len);
 /*
  * Have all pages written, and wait: of an open file; of the files below a path, as far as can be, if it is
  * there, with a LOG of each failure; of the whole file system that a directory is in.  0 or an errno, also of a failure before
@@ -195,8 +221,6 @@ extern void kv_io_start_sync(const char *path);
 extern int	kv_io_try_write_back_file(File file);
 extern int	kv_io_try_write_back(const char *path);
 extern int	kv_io_try_write_back_all(const char *directory);
-/* Have these bytes of an open file written, and do not wait: kv_io_try_write_back_file follows, and tells of failures. */
-extern void kv_io_start_write_back(File file, uint64 offset, uint64 len);
 /*
  * If the kernel has failed to write pages of a file, and nobody has been told: ERROR, or PANIC as data_sync_retry
  * says.  Has nothing written, but waits for what is being written.

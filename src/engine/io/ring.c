@@ -484,7 +484,7 @@ kv_io_submit_write(KvIoRequest *request, KvIoKind kind)
 	err = kv_fault(kind, &first);
 	if (use_ring && write_ring.in_flight >= write_ring.depth)
 		collect_writes(1);
-	if (use_ring && err == 0 && first == request->len)
+	if (use_ring && err == 0 && first == request->len && (FileGetRawFlags(request->file) & PG_O_DIRECT))
 	{
 		fd = ring_desc(&write_ring, request->file, &last, &fd);
 		if (fd < 0)
@@ -492,10 +492,12 @@ kv_io_submit_write(KvIoRequest *request, KvIoKind kind)
 	}
 	if (fd < 0)
 	{
-		/* no ring, or a fault: all of it now */
+		/* no ring, no direct I/O, or a fault: all of it now */
 		if (err == 0)
 			err = kv_io_pwrite(request->file, request->buffer, request->len,
 							   request->offset, first);
+		if (err == 0)
+			err = kv_io_wait_written(request->file, request->offset, request->len);
 		request->result = err != 0 ? -err : (int) request->len;
 		kv_io_stat_add(kind, err != 0 ? 0 : request->len, err);
 		push_finished(request);

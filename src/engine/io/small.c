@@ -46,9 +46,13 @@ write_all(int fd, const char *data, Size len)
 	return 0;
 }
 
-/* Create path anew with this content, or with len zeros if data is NULL. */
-static void
-create_whole(const char *path, const char *data, Size len, KvIoKind kind)
+/*
+ * Create path anew with this content, or with len zeros if data is NULL.  Returns its descriptor, which
+ * who makes the file durable keeps until it has synced it: of what could not be written back before, only such a
+ * one is sure to be told.
+ */
+static int
+write_new(const char *path, const char *data, Size len, KvIoKind kind)
 {
 	Size		first = len;
 	int			err = kv_fault(kind, &first);
@@ -79,12 +83,26 @@ create_whole(const char *path, const char *data, Size len, KvIoKind kind)
 			err = write_all(fd, kv_io_zeros, Min(KV_ZERO_STEP, len - at));
 	}
 	kv_io_wait_end();
-	if (CloseTransientFile(fd) != 0 && err == 0)
-		err = errno;
 
 	kv_io_stat_add(kind, err == 0 ? len : 0, err);
 	if (err != 0)
 	{
+		CloseTransientFile(fd);
+		unlink(path);
+		kv_io_error(ERROR, err, path, "write");
+	}
+	return fd;
+}
+
+static void
+create_whole(const char *path, const char *data, Size len, KvIoKind kind)
+{
+	int			fd = write_new(path, data, len, kind);
+
+	if (CloseTransientFile(fd) != 0)
+	{
+		int			err = errno;
+
 		unlink(path);
 		kv_io_error(ERROR, err, path, "write");
 	}
@@ -295,60 +313,100 @@ kv_io_rename(const char *from, const char *to)
 	return err;
 }
 
-/*
- * Make a file's content, or a directory's names, durable.  Returns 0 or an errno;
- * *opened says whether it came so far that a failure is one of the sync.
- */
+/* Make what an open file has, or a directory's names, durable: 0 or an errno. */
 static int
-sync_path(const char *path, bool directory, bool *opened)
+sync_descriptor(int fd, bool directory)
 {
 	int			err = kv_fault(KV_IO_SYNC, NULL);
-	int			fd;
 
-	*opened = true;
 	if (err == 0)
 	{
-		fd = OpenTransientFile(path, (directory ? O_RDONLY : O_RDWR) | PG_BINARY);
-		if (fd < 0)
-		{
-			err = errno;
-			*opened = false;
-		}
-		else
-		{
-			kv_io_wait_start();
-			err = (directory ? pg_fsync(fd) : pg_fdatasync(fd)) != 0 ? errno : 0;
-			kv_io_wait_end();
-			CloseTransientFile(fd);
+		kv_io_wait_start();
+		err = (directory ? pg_fsync(fd) : pg_fdatasync(fd)) != 0 ? errno : 0;
+		kv_io_wait_end();
 
-			/* some file systems cannot sync directories, and need not */
-			if (directory && (err == EBADF || err == EINVAL))
-				err = 0;
-		}
+		/* some file systems cannot sync directories, and need not */
+		if (directory && (err == EBADF || err == EINVAL))
+			err = 0;
 	}
 	kv_io_stat_add(KV_IO_SYNC, 0, err);
-	if (err != 0 && *opened)
+	if (err != 0)
 		kv_io_sync_failed();
 	return err;
 }
 
-/* Survives power loss, file contents included; ERROR (PANIC for a failed sync). */
+/* Likewise, by its name; *opened says whether it came so far that a failure is one of the sync. */
+static int
+sync_path(const char *path, bool directory, bool *opened)
+{
+	int			fd = OpenTransientFile(path, (directory ? O_RDONLY : O_RDWR) | PG_BINARY);
+	int			err = fd < 0 ? errno : 0;
+
+	*opened = fd >= 0;
+	if (fd < 0)
+	{
+		kv_io_stat_add(KV_IO_SYNC, 0, err);
+		return err;
+	}
+	err = sync_descriptor(fd, directory);
+	CloseTransientFile(fd);
+	return err;
+}
+
+/* Write files, and sync them behind all writes, which are under way together then.  fds: room for their descriptors. */
 static void
-rename_durably(const char *from, const char *to)
+create_durable(const KvIoNew *files, int n, int *fds)
+{
+	int			err;
+
+	for (int i = 0; i < n; i++)
+	{
+		fds[i] = write_new(files[i].path, files[i].data, files[i].len, KV_IO_META_WRITE);
+		if ((err = kv_io_start_pages(fds[i], 0, 0)) != 0)
+			kv_io_error(data_sync_elevel(ERROR), err, files[i].path, "write back");
+	}
+	KV_STOP_POINT("new_files_written");
+	for (int i = 0; i < n; i++)
+	{
+		if ((err = sync_descriptor(fds[i], false)) != 0)
+			kv_io_error(data_sync_elevel(ERROR), err, files[i].path, "fsync");
+		CloseTransientFile(fds[i]);
+	}
+}
+
+void
+kv_io_create_durable(const KvIoNew *files, int n)
+{
+	/* fd.c has a third of all descriptors for such as these */
+	int			most = Max(max_safe_fds / 6, 1);
+	int		   *fds = palloc(most * sizeof(int));
+
+	for (int at = 0; at < n; at += most)
+		create_durable(files + at, Min(n - at, most), fds);
+	pfree(fds);
+}
+
+/* Survives power loss, its content included. */
+static void
+replace_durably(const char *temporary, const char *path, const void *data, Size len)
 {
 	char		directory[MAXPGPATH];
-	bool		opened;
-	int			err = sync_path(from, false, &opened);
+	int			fd = write_new(temporary, data, len, KV_IO_META_WRITE);
+	int			err;
+
+	KV_STOP_POINT("small_file_written");
+	err = sync_descriptor(fd, false);
+	CloseTransientFile(fd);
 
 	/* one that fails is no reason for a PANIC: the file will be written anew */
 	if (err != 0)
-		kv_io_error(ERROR, err, from, "fsync");
-	if ((err = kv_io_rename(from, to)) != 0)
+		kv_io_error(ERROR, err, temporary, "fsync");
+	if ((err = kv_io_rename(temporary, path)) != 0)
 	{
-		(void) kv_io_unlink(from);
-		kv_io_error(ERROR, err, from, "rename");
+		(void) kv_io_unlink(temporary);
+		kv_io_error(ERROR, err, temporary, "rename");
 	}
-	strlcpy(directory, to, sizeof(directory));
+	strlcpy(directory, path, sizeof(directory));
 	get_parent_directory(directory);
 	kv_io_sync_directory(directory[0] != '\0' ? directory : ".");
 }
@@ -360,10 +418,13 @@ kv_io_replace(const char *path, const void *data, Size len, bool sync)
 	int			err;
 
 	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
-	create_whole(temporary, data, len, KV_IO_META_WRITE);
 	if (sync)
-		rename_durably(temporary, path);
-	else if ((err = kv_io_rename(temporary, path)) != 0)
+	{
+		replace_durably(temporary, path, data, len);
+		return;
+	}
+	create_whole(temporary, data, len, KV_IO_META_WRITE);
+	if ((err = kv_io_rename(temporary, path)) != 0)
 	{
 		(void) kv_io_unlink(temporary);
 		kv_io_error(ERROR, err, temporary, "rename");

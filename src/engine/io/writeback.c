@@ -26,16 +26,35 @@
 
 #define WRITE_AND_WAIT	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 
-void
-kv_io_start_sync(const char *path)
+/*
+ * Has pages written; 0 or an errno.  Of pages that cannot even be given to the device, for they have no place there,
+ * the file system may tell nobody later.
+ */
+int
+kv_io_start_pages(int fd, uint64 offset, uint64 len)
 {
-	int			fd = enableFsync ? OpenTransientFile(path, O_RDWR | PG_BINARY) : -1;
+	int			err;
+
+	if (!enableFsync || sync_file_range(fd, offset, len, SYNC_FILE_RANGE_WRITE) == 0 || errno == ENOSYS)
+		return 0;
+	err = errno;
+	kv_io_sync_failed();
+	return err;
+}
+
+void
+kv_io_start_write_back(const char *path)
+{
+	int			fd = enableFsync ? OpenTransientFile(path, O_RDONLY | PG_BINARY) : -1;
+	int			err;
 
 	/* one that is missing is an error of the sync */
 	if (fd < 0)
 		return;
-	pg_flush_data(fd, 0, 0);
+	err = kv_io_start_pages(fd, 0, 0);
 	CloseTransientFile(fd);
+	if (err != 0)
+		kv_io_error(data_sync_elevel(ERROR), err, path, "write back");
 }
 
 /* 0 or an errno.  After a failure its pages are dropped, so that who reads the file finds what the device has. */
@@ -57,13 +76,39 @@ wait_for_pages(int fd, unsigned int how)
 	return err;
 }
 
-void
-kv_io_start_write_back(File file, uint64 offset, uint64 len)
+int
+kv_io_start_write_back_file(File file, uint64 offset, uint64 len)
 {
 	int			fd;
 
-	if (enableFsync && kv_io_raw_desc(file, &fd))
-		(void) !sync_file_range(fd, offset, len, SYNC_FILE_RANGE_WRITE);
+	return kv_io_raw_desc(file, &fd) ? kv_io_start_pages(fd, offset, len) : errno;
+}
+
+/*
+ * After a failure pages are dropped: ext4 (seen with Linux 6.18) takes blocks of a page that stays for written ones, and when it
+ * is written again, says that it is, and has zeros there when it is read from the device.
+ */
+int
+kv_io_wait_written(File file, uint64 offset, uint64 len)
+{
+	int			fd;
+	int			err = 0;
+
+	if (!enableFsync || (FileGetRawFlags(file) & PG_O_DIRECT))
+		return 0;
+	if (!kv_io_raw_desc(file, &fd))
+		return errno;
+	kv_io_wait_start();
+	if (sync_file_range(fd, offset, len, WRITE_AND_WAIT) != 0 && (errno != ENOSYS || pg_fdatasync(fd) != 0))
+		err = errno;
+	if (err != 0)
+	{
+		/* a failure of before comes first, and nothing is written then: what is dirty would not be dropped */
+		(void) !sync_file_range(fd, 0, 0, WRITE_AND_WAIT);
+		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	}
+	kv_io_wait_end();
+	return err;
 }
 
 int
@@ -88,13 +133,11 @@ write_back_entry(const char *path, const struct stat *info, int type, struct FTW
 
 	if (type != FTW_F)
 		return 0;
-	if (!walk_waits)
-	{
-		kv_io_start_sync(path);
-		return 0;
-	}
 	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
-	err = fd < 0 ? errno : wait_for_pages(fd, WRITE_AND_WAIT);
+	if (fd < 0)
+		err = walk_waits ? errno : 0;
+	else
+		err = walk_waits ? wait_for_pages(fd, WRITE_AND_WAIT) : kv_io_start_pages(fd, 0, 0);
 	if (fd >= 0)
 		CloseTransientFile(fd);
 	/* what we may not read is not ours */
