@@ -11,6 +11,7 @@
 #ifndef KV_SHARED_H
 #define KV_SHARED_H
 
+#include "port/atomics.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
@@ -20,6 +21,7 @@ typedef struct KvBase
 	Latch	   *maintainer_latch;	/* NULL while it does not run */
 	bool		warmed;			/* since the start: what was cached before is read, or was (warm.c) */
 	uint64		directory_id;	/* of the directory "kvfdw"; set before any of its files is read */
+	pg_atomic_uint32 runs_gone; /* counts when files of runs, or stores, have been removed (index/run.h) */
 } KvBase;
 
 extern KvBase *kv_base;			/* NULL: the library was not preloaded */

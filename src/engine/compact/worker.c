@@ -387,6 +387,7 @@ kv_compactor_main(Datum arg)
 		when = TimestampTzPlusMilliseconds(looked, kv_look_ms);
 		if (attempt_round(all, &when))
 			continue;
+		kv_runset_let_go();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(TimestampDifferenceMilliseconds(kv_clock(), when), 1),
 						 KV_WAIT_IDLE);

@@ -20,15 +20,21 @@
  *  - I 12: mappings are bounded by kvfdw.max_mapped_runs, except for those in
  *    use.
  *
+ * A mapping keeps the space of a file that was removed, so those go soon (kv_run_let_go): else
+ * a process would come to hold as many replaced runs as it may have mapped.
+ *
  * Mappings are private to the process and need no lock.  They are known by
  * their ids, not by path: a run number is never used twice in one opening of a
  * store.
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "compat.h"
 #include "engine/base/crc.h"
 #include "engine/base/key.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/index/run.h"
 #include "engine/index/runformat.h"
@@ -38,6 +44,7 @@
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* How many of a page's prefixes a search fetches at once: all of most pages. */
 #define PREFIXES_FETCHED	128
@@ -87,9 +94,14 @@ struct KvRun
 
 static int	max_mapped_runs = 1024;
 
+#define LOOK_US				USECS_PER_SEC	/* so seldom is it looked for mapped files that have gone */
+
 static MemoryContext run_context = NULL;
 static HTAB *mapped_runs = NULL;
 static dlist_head unpinned = DLIST_STATIC_INIT(unpinned);
+
+static uint32 gone_seen = 0;	/* KvBase.runs_gone, … */
+static TimestampTz gone_looked = 0; /* … at the last look, which was then */
 
 /* Since the last kv_run_take_unreadable(), a pinned run was found unreadable. */
 static bool unreadable_pinned = false;
@@ -352,6 +364,44 @@ kv_run_pin(const char *path, const KvRunIds *ids)
 	if (run->pins++ == 0)
 		dlist_delete(&run->lru);
 	return run;
+}
+
+/* ---- runs whose files have gone ---- */
+
+void
+kv_run_say_gone(void)
+{
+	pg_atomic_fetch_add_u32(&kv_base->runs_gone, 1);
+}
+
+bool
+kv_run_any_gone(void)
+{
+	TimestampTz now;
+
+	if (mapped_runs == NULL || gone_seen == pg_atomic_read_u32(&kv_base->runs_gone))
+		return false;
+	now = GetCurrentTimestamp();
+	if (now >= gone_looked && now - gone_looked < LOOK_US)
+		return false;
+	gone_looked = now;
+	return true;
+}
+
+void
+kv_run_let_go(void)
+{
+	dlist_mutable_iter iter;
+
+	gone_seen = pg_atomic_read_u32(&kv_base->runs_gone);
+	pg_read_barrier();
+	dlist_foreach_modify(iter, &unpinned)
+	{
+		KvRun	   *run = dlist_container(KvRun, lru, iter.cur);
+
+		if (access(run->path, F_OK) != 0 && errno == ENOENT)
+			drop_run(run);
+	}
 }
 
 KvRun *

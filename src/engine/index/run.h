@@ -91,6 +91,15 @@ extern KvRun *kv_run_pin(const char *path, const KvRunIds *ids);
 extern void kv_run_unpin(KvRun *run);	/* never raises; the mapping stays, for the next one */
 
 /*
+ * A mapping keeps its file's space.  So who has removed files of runs, or a store, says so, and
+ * processes look from time to time: have files gone since the last look, a second ago or more?  Then
+ * kv_run_let_go unmaps what is not pinned and has no file any more.  None of these raises.
+ */
+extern void kv_run_say_gone(void);
+extern bool kv_run_any_gone(void);
+extern void kv_run_let_go(void);
+
+/*
  * Open a run to read it once, from kv_run_first on with kv_run_next and
  * kv_run_entry; nothing else may be asked of it but kv_run_header.  Verifies as
  * above, except the fence.  In CurrentMemoryContext; the caller closes it, after

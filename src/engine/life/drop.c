@@ -34,6 +34,7 @@
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
 #include "engine/index/delta.h"
+#include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/life/life.h"
 #include "engine/shard/shard.h"
@@ -58,6 +59,7 @@ move_out_of_sight(const char *path, Oid dboid, Oid relid)
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1), dboid, relid);
 		err = kv_io_rename(path, target);
 	} while (err == EEXIST || err == ENOTEMPTY);
+	kv_run_say_gone();
 }
 
 void

@@ -13,6 +13,7 @@
 #include "engine/base/wait.h"
 #include "engine/engine.h"
 #include "engine/life/life.h"
+#include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
@@ -107,6 +108,7 @@ kv_engine_at_commit(void)
 	if (pending != NULL)
 		kv_wake_maintainer();
 	pending = NULL;
+	kv_runset_let_go();
 }
 
 static void
@@ -128,6 +130,7 @@ kv_engine_at_abort(void)
 	if (pending != NULL)
 		kv_wake_maintainer();
 	pending = NULL;
+	kv_runset_let_go();
 }
 
 void

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "engine/format/format.h"
+#include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 
@@ -98,8 +99,12 @@ kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
 	if (kv_backups_run())
 		shard->leftovers = true;
 	else if (!needed)
+	{
 		(void) kv_io_unlink(kind == KV_FILE_RUN ? kv_path_run(&store->key, shardno, number) :
 							kv_path_log(&store->key, shardno, number));
+		if (kind == KV_FILE_RUN)
+			kv_run_say_gone();
+	}
 }
 
 /* While a freeze or a pass is at work, runs that nobody names stay until the next time. */
@@ -120,8 +125,11 @@ kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n
 			shard->leftovers = true;
 		LWLockRelease(&shard->lock);
 		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);
-		if (!needed)
-			(void) kv_io_unlink(path);
+		if (needed)
+			continue;
+		(void) kv_io_unlink(path);
+		if (files[i].kind == KV_FILE_RUN)
+			kv_run_say_gone();
 	}
 	pfree(directory);
 }

@@ -526,6 +526,8 @@ extern void kv_runset_find_all(const KvRunSet *set, const KvKey *keys, int n, co
 extern bool kv_chain_visible(dsa_pointer newest, const KvView *view, KvVersion *version);
 /* Forget the cached run sets of a store, or of all stores if it is NULL. */
 extern void kv_runset_forget(const KvStore *store);
+/* Likewise of all, and unmap runs whose files have gone, if there may be any.  Nobody uses a set.  Never raises. */
+extern void kv_runset_let_go(void);
 
 /*
  * ---- chunks.c ----
