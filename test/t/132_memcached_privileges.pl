@@ -92,6 +92,14 @@ is(set('dom:1', 1), 'STORED', 'a column of a domain');
 sql('ALTER DOMAIN filled ADD CHECK (VALUE IS NOT NULL) NOT VALID');
 is(set('dom:2', 1), 'SERVER_ERROR 0A000 table "domains" has column "more" of a domain with constraints', '... is served without constraints only');
 sql('DROP FOREIGN TABLE domains');
+my $renamed = '42703 table "users" has a key column of another name than its option "key"';
+sql(q{ALTER FOREIGN TABLE users RENAME COLUMN k TO id});
+is(ask("get user:1\r\n") . set('other', 'three'), "SERVER_ERROR ${renamed}STORED", 'a key column that has another name');
+is(reason('users'), $renamed, '... says the view, which has the other tables, too');
+is(sql(q{SELECT count(*) FROM kvfdw_memcached_tables()}), '4', '... all of them');
+sql(q{ALTER FOREIGN TABLE users OPTIONS (SET key 'id')});
+is(set('user:1', 'one'), 'STORED', '... until the option has that name');
+sql(q{ALTER FOREIGN TABLE users RENAME COLUMN id TO k; ALTER FOREIGN TABLE users OPTIONS (SET key 'k')});
 
 # ---- whose tables are served ----
 sql(q{CREATE ROLE maker LOGIN; GRANT CREATE ON SCHEMA public TO maker; GRANT USAGE ON FOREIGN SERVER kvfdw TO maker});
@@ -108,6 +116,8 @@ for my $pass (1, 2)
 	wait_for('a row to go', sub { sql(q{SELECT count(*) FROM cache WHERE key ~ '^old'}) == 0 });
 }
 is(sql(q{SELECT count(*) FROM taker}), 1, '... nor are its rows deleted that have expired');
+is(sql(q{SET ROLE maker; ALTER FOREIGN TABLE taker RENAME COLUMN key TO id; RESET ROLE; SELECT reason ~ '^42501' FROM kvfdw_memcached_tables() WHERE relid = 'taker'::regclass}), 't', '... nor is the view in error for its sake');
+sql(q{SET ROLE maker; ALTER FOREIGN TABLE taker RENAME COLUMN id TO key});
 is(reason('taker') . reason('same') . reason('cache'), '42501 table "taker" has an owner who may not serve keys42501 table "same" has an owner who may not serve keys', '... as the view says');
 sql('DROP FOREIGN TABLE same; GRANT maker TO web');
 wait_for('its row to go', sub { sql(q{SELECT count(*) FROM taker}) == 0 });

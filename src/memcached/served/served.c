@@ -360,7 +360,7 @@ static void
 check_parts(KvMcTable *table, Relation rel)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
-	KvTable    *kv = kv_table_get(rel);
+	KvTable    *kv;
 
 	table->reason = NULL;
 	if (!is_trusted(rel->rd_rel->relowner))
@@ -376,6 +376,11 @@ check_parts(KvMcTable *table, Relation rel)
 		refuse(table, "is a partition");
 	if (desc->constr != NULL && desc->constr->num_check > 0)
 		refuse(table, "has CHECK constraints");
+	if (!kv_key_columns_exist(rel))
+		set_reason(table, "42703", "has a key column of another name than its option \"key\"");
+	if (table->reason != NULL)
+		return;
+	kv = kv_table_get(rel);
 	if (kv->nkeys != 1)
 		refuse(table, "has a key of several columns");
 	table->key = kv->keys[0].attnum;

@@ -101,9 +101,11 @@ kv_mc_task_may(const KvMcTask *task, KvMcTable *table, AclMode mode)
 void
 kv_mc_deny(KvMcTask *task, const KvMcTable *table)
 {
-	kv_mc_refuse(task, MemoryContextStrdup(kv_mc_turn_context,
-										   psprintf("42501 permission denied for table %s",
-													get_rel_name(table->relid))));
+	const char *name = get_rel_name(table->relid);
+
+	kv_mc_refuse(task, name == NULL ? "42P01 table was dropped" :
+				 MemoryContextStrdup(kv_mc_turn_context,
+									 psprintf("42501 permission denied for table %s", name)));
 }
 
 /* The request is one that may be done. */
