@@ -14,7 +14,7 @@ use KvMemcached;
 
 my $udp = PostgreSQL::Test::Cluster::get_free_port();
 my $node = mc_cluster('later', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_reap_interval' => 0,
-	'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.compact_workers' => 0, 'kvfdw.memcached_max_connections' => 2000);
+	'kvfdw.memcached_listen' => "'localhost, 127.0.0.1'", 'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.compact_workers' => 0, 'kvfdw.memcached_max_connections' => 2000);
 my $c = mc_connect($node);
 sub sql { return answer($node, $_[0]); }
 sub set { my ($key, $value, $exptime) = @_; return mc_ask($c, "set $key 0 " . ($exptime // 0) . ' ' . length($value) . "\r\n$value\r\n"); }
@@ -235,6 +235,8 @@ is(scalar(grep { mc_line($c) =~ /^SERVER_ERROR 42501/ } 1 .. 1000), 1000, 'a tho
 cmp_ok(scalar(() = slurp_file($node->logfile, $from) =~ /ERROR:  permission denied to empty/g), '<', 100, '... do not fill the log');
 sql('GRANT TRUNCATE ON cache TO web');
 is(mc_ask($c, "flush_all 1000\r\n") . mc_ask($c, "flush_all\r\n"), 'OKOK', 'flush_all without a delay');
+is(set('a', 'x') . mc_ask($c, "flush_all 946684800\r\n"), 'STOREDOK', 'flush_all at the beginning of the year 2000');
+ok(eval { wait_for('it to be done', 60, sub { keys_left() eq '' }) }, '... which has passed, so it is done') or diag $@;
 
 # ---- datagrams ----
 my $d = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $udp, Proto => 'udp') or die;

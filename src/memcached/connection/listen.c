@@ -70,12 +70,31 @@ bind_address(const struct addrinfo *address, bool shared)
 	return -1;
 }
 
+/* Does this process listen there, as the address has come by another name? */
+static bool
+listens_on(const struct addrinfo *address)
+{
+	for (int i = 0; i < nlisteners; i++)
+	{
+		struct sockaddr_storage own;
+		socklen_t	length = sizeof(own);
+
+		memset(&own, 0, sizeof(own));
+		if (getsockname(listeners[i], (struct sockaddr *) &own, &length) == 0 &&
+			length == address->ai_addrlen && memcmp(&own, address->ai_addr, length) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Listen on one address; first: no other process of this server does. */
 static bool
 listen_on(const struct addrinfo *address, const char *name, bool first)
 {
 	int			fd = -1;
 
+	if (listens_on(address))
+		return true;
 	if (nlisteners == MAX_LISTENERS)
 		return false;
 	if (first)
@@ -159,11 +178,21 @@ listen_tcp(void)
 	int			n;
 	int			failed = -1;
 	bool		first;
+	ListCell   *cell;
 
 	if (!SplitGUCList(value, ',', &names))
 		ereport(FATAL,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid list syntax in parameter \"%s\"", "kvfdw.memcached_listen")));
+	foreach(cell, names)
+	{
+		/* all is enough: others would be in its way */
+		if (strcmp(lfirst(cell), "*") == 0)
+		{
+			names = list_make1(lfirst(cell));
+			break;
+		}
+	}
 	n = list_length(names);
 	addresses = palloc(sizeof(struct addrinfo *) * n);
 	for (int i = 0; i < n; i++)

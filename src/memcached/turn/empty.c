@@ -155,13 +155,16 @@ do_later(Oid role, int64 exptime, KvMcReply *reply)
 	TimestampTz now = GetCurrentTimestamp();
 	int64		offset = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
 	int64		expires = kv_mc_expires(exptime, now / USECS_PER_SEC + offset) - offset;
+	TimestampTz due = Min(expires, END_TIMESTAMP / USECS_PER_SEC - 1) * USECS_PER_SEC;
 	const char *error = check_later(role);
 
+	if (due == 0)				/* the beginning of the year 2000, which means none */
+		due = 1;
 	if (error == NULL && kv_mc_shared->reaper_latch == NULL)
 		error = "55000 process \"kvfdw memcached reaper\" does not run";
 	if (error != NULL)
 		reply_error(reply, error);
-	else if (!note_later(role, Min(expires, END_TIMESTAMP / USECS_PER_SEC - 1) * USECS_PER_SEC))
+	else if (!note_later(role, due))
 		reply_error(reply, "53400 too many roles have asked for a flush_all with a delay");
 	else
 		kv_mc_counts[KV_MC_COUNT_FLUSHES_ALL]++;
