@@ -31,6 +31,7 @@
 
 #include <unistd.h>
 
+#include "clock.h"
 #include "compat.h"
 #include "engine/base/crc.h"
 #include "engine/base/key.h"
@@ -44,7 +45,6 @@
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 /* How many of a page's prefixes a search fetches at once: all of most pages. */
 #define PREFIXES_FETCHED	128
@@ -381,8 +381,8 @@ kv_run_any_gone(void)
 
 	if (mapped_runs == NULL || gone_seen == pg_atomic_read_u32(&kv_base->runs_gone))
 		return false;
-	now = GetCurrentTimestamp();
-	if (now >= gone_looked && now - gone_looked < LOOK_US)
+	now = kv_clock();
+	if (now - gone_looked < LOOK_US)
 		return false;
 	gone_looked = now;
 	return true;

@@ -200,6 +200,9 @@ any_dropped(const char *path, int depth,
 	struct dirent *de;
 	bool		found = false;
 
+	/* the maintainer may be removing it */
+	if (dir == NULL && errno == ENOENT)
+		return false;
 	while (!found && (de = ReadDirExtended(dir, path, LOG)) != NULL)
 	{
 		char	   *below = psprintf("%s/%s", path, de->d_name);
