@@ -17,7 +17,9 @@ sub run { return $node->safe_psql('postgres', join(';', @_)); }
 sub create { run(map { kv_table($_, 'k int, v text', 'k') } @_); return; }
 sub tuples { my ($name, $db) = @_; return $node->safe_psql($db // 'postgres', "SELECT reltuples FROM pg_class WHERE oid = '$name'::regclass"); }
 sub analyzed_at { my ($name) = @_; return run("SELECT pg_stat_get_last_analyze_time('$name'::regclass)"); }
-sub becomes { my ($name, $n, $what, $db) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return ok(wait_for("reltuples = $n", 180, sub { tuples($name, $db) == $n }), $what); }
+# ANALYZE writes reltuples in place, which others see before it commits; it has the lock until then.
+sub analyzed { my ($name, $n, $db) = @_; return $node->safe_psql($db // 'postgres', "SELECT reltuples = $n AND NOT EXISTS (SELECT FROM pg_locks WHERE relation = c.oid AND mode = 'ShareUpdateExclusiveLock') FROM pg_class c WHERE oid = '$name'::regclass") eq 't'; }
+sub becomes { my ($name, $n, $what, $db) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return ok(wait_for("reltuples = $n", 180, sub { analyzed($name, $n, $db) }), $what); }
 
 # Every table has been looked at once more: two tables were analyzed that were loaded one after the other.
 my $n = 0;
@@ -28,7 +30,7 @@ sub rounds
 		$n++;
 		create("round$n");
 		run("INSERT INTO round$n SELECT g FROM generate_series(1, 100) g");
-		wait_for("round $n", 180, sub { tuples("round$n") == 100 });
+		wait_for("round $n", 180, sub { analyzed("round$n", 100) });
 	}
 	return;
 }
