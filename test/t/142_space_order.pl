@@ -25,14 +25,19 @@ sub reads
 }
 
 my $value = "convert_to(repeat(md5(g::text), 64), 'UTF8')";
+# nothing is put in order before it was looked at
+worker_stop_points($node, 'compact_chosen=wait');
 query(join ';', map { my ($t, $options) = @$_; kv_table($t, 'k int, v bytea', 'k', $options) . "ALTER FOREIGN TABLE $t ALTER v SET STORAGE EXTERNAL" }
 	[ 'mixed', "wal 'none'" ], [ 'sorted', "wal 'none'" ], [ 'never', "wal 'none', space_amp '0'" ]);
 my $mixed = "SELECT g, $value FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s";
-query("INSERT INTO mixed $mixed; INSERT INTO never $mixed; INSERT INTO sorted SELECT g, $value FROM generate_series(1, 6006) g");
-query('CREATE TABLE heap AS SELECT * FROM mixed');
-query(kv_table('parts', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE parts ALTER v SET STORAGE EXTERNAL; INSERT INTO parts SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_freeze('parts'); SELECT kvfdw_split('parts')");
+query("INSERT INTO mixed $mixed; SELECT kvfdw_freeze('mixed')");
 my $before = reads();
 cmp_ok($before, '>', 1000, "values in another order than the keys are read singly: $before");
+worker_stop_points($node, '');
+go_on($node, 'compact_chosen');
+query("INSERT INTO never $mixed; INSERT INTO sorted SELECT g, $value FROM generate_series(1, 6006) g");
+query('CREATE TABLE heap AS SELECT * FROM mixed');
+query(kv_table('parts', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE parts ALTER v SET STORAGE EXTERNAL; INSERT INTO parts SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_freeze('parts'); SELECT kvfdw_split('parts')");
 wait_for('order', sub { stat_of('mixed', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
 my $after = reads();
 cmp_ok($after, '<', $before / 3, "put in order by itself they are read together: $after");
