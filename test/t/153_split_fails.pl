@@ -47,14 +47,18 @@ sub as_before
 	return;
 }
 
-# A session that splits the table, stopped at a point.
+# A session that splits the table, stopped at a point; with a time-out: longer, if that has ended it before.
 sub split_until
 {
-	my ($point, $table, $also) = @_;
-	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
-	my $session = psql_writer($node, ($also // '') . "SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_split('$table')", 'split' . ++$writer);
-	stopped($node, $point);
-	return $session;
+	my ($point, $table, $timeout) = @_;
+	for (my $ms = $timeout // 0;; $ms *= 4)
+	{
+		unlink glob "$data/kvfdw/{waiting,step,continue}.*";
+		my $session = psql_writer($node, "SET statement_timeout = $ms; SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_split('$table')", 'split' . ++$writer);
+		my $came = 0;
+		wait_for("a process at stop point $point", sub { my $ended = ended($session); $came = -e "$data/kvfdw/waiting.$point"; return $came || $ended; });
+		return $session if $came || !$ms;
+	}
 }
 
 sub hit { my ($function) = @_; return query("SELECT $function(pid) FROM pg_stat_activity WHERE query LIKE '%kvfdw_split%' AND pid <> pg_backend_pid()"); }
@@ -108,16 +112,16 @@ for my $kind (qw(run_write meta_write key_log_write))
 
 # ---- ended from outside ----
 my %how = (
-	cancelled => [ '', 'pg_cancel_backend', qr/canceling statement due to user request/ ],
-	timed => [ q{SET statement_timeout = '1s'; }, undef, qr/canceling statement due to statement timeout/ ],
-	terminated => [ '', 'pg_terminate_backend', qr/terminating connection/ ]);
+	cancelled => [ 0, 'pg_cancel_backend', qr/canceling statement due to user request/ ],
+	timed => [ 1000, undef, qr/canceling statement due to statement timeout/ ],
+	terminated => [ 0, 'pg_terminate_backend', qr/terminating connection/ ]);
 my $turn = 0;
 for my $point (qw(split_copying split_copied split_halted split_manifests map_renamed))
 {
 	for my $how ($ENV{KV_ALL} ? sort keys %how : $turn++ % 2 ? 'cancelled' : 'terminated', $point eq 'split_manifests' ? 'timed' : ())
 	{
-		my ($also, $function, $says) = @{$how{$how}};
-		my $session = split_until($point, 't', $also);
+		my ($timeout, $function, $says) = @{$how{$how}};
+		my $session = split_until($point, 't', $timeout);
 		hit($function) if $function;
 		like(outcome($session), $says, "$how at $point: it ends");
 		wait_for('the session to be gone', sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%kvfdw_split%' AND pid <> pg_backend_pid()}) == 0 });
