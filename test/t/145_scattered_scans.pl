@@ -150,9 +150,10 @@ if ($faults)
 	worker_stop_points($node, 'gather_claimed=wait');
 	$ENV{PGOPTIONS} = $options;
 	flush_windows();
-	my $cancelled = psql_writer($node, "SET statement_timeout = '1s'; SET enable_sort = off; " . sum_of('one') . ';', 'cancelled');
+	my $cancelled = psql_writer($node, 'SET enable_sort = off; ' . sum_of('one') . ';', 'cancelled');
 	stopped($node, 'gather_claimed');
-	like(outcome($cancelled), qr/statement timeout/, 'a scan is cancelled while blocks are on their way');
+	$node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%FROM one ORDER%' AND pid <> pg_backend_pid()});
+	like(outcome($cancelled), qr/user request/, 'a scan is cancelled while blocks are on their way');
 	my $waiting = psql_writer($node, "SET kvfdw.stop_points = 'gather_waiting=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'waiting');
 	stopped($node, 'gather_waiting');
 	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'});
@@ -290,7 +291,7 @@ for my $order ('ASC', 'DESC')
 	my $near = in_steps($node, "near$order", "SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM two ORDER BY k $order; MOVE 4490 FROM c;", 'COMMIT;');
 	step_done($near);
 	my $read;
-	ok(eval { wait_for('the next shard', 60, sub { ($read = answer($node, 'SELECT reads FROM kvfdw_stat_range_cache') - $before) >= 4500 / 64 + 16 }) }, "$order: the next shard is loaded before the scan comes to it") or diag("$read windows");
+	ok(eval { wait_for('the next shard', sub { ($read = answer($node, 'SELECT reads FROM kvfdw_stat_range_cache') - $before) >= 4500 / 64 + 16 }) }, "$order: the next shard is loaded before the scan comes to it") or diag("$read windows");
 	step_go($near);
 }
 
