@@ -221,10 +221,12 @@ $node->wait_for_catchup($standby, 'replay', $node->lsn('write'));
 my $d = mc_connect($standby);
 is(join('|', (mc_get($d, 'stand'))[0, 1]), 'by|3', 'a standby serves what it has replayed');
 
-# replay cancels whoever is in its way, and a turn may have ended when it hears of that
+# replay cancels whoever is in its way, and a turn may have ended when it hears of that; turns are so long that somebody
+# mostly is
 my $serving = $standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0');
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
 $standby->reload;
+my $get = join(' ', 'get', map { "k$_" } 1 .. 200) . "\r\n";
 my @readers = map {
 	my $pid = fork // die 'fork';
 	if ($pid == 0)
@@ -232,16 +234,18 @@ my @readers = map {
 		my $conn = mc_connect($standby);
 		while (1)
 		{
-			mc_send($conn, 'get' . join('', map { " k$_" } 1 .. 200) . "\r\n");
-			while (1) { my $line = mc_line($conn) // POSIX::_exit(1); last if $line eq 'END' || $line =~ /^SERVER_ERROR/ }
+			mc_send($conn, $get x 30);
+			for (1 .. 30) { while (1) { my $line = mc_line($conn) // POSIX::_exit(1); last if $line eq 'END' || $line =~ /^SERVER_ERROR/ } }
 		}
 	}
 	$pid
 } 1 .. 3;
 wait_for('conflicts', sub {
-	$node->safe_psql('postgres', 'ALTER FOREIGN TABLE cache ADD COLUMN z int; ALTER FOREIGN TABLE cache DROP COLUMN z') for 1 .. 10;
-	return $standby->safe_psql('postgres', q{SELECT confl_lock >= 8 FROM pg_stat_database_conflicts WHERE datname = 'postgres'}) eq 't';
+	$node->safe_psql('postgres', join '', map { "ALTER FOREIGN TABLE cache ALTER value SET STORAGE $_;" } 'EXTERNAL', 'EXTENDED') for 1 .. 10;
+	# which may be cancelled, too
+	return answer($standby, q{SELECT confl_lock >= 8 FROM pg_stat_database_conflicts WHERE datname = 'postgres'}) eq 't';
 });
+$node->wait_for_catchup($standby, 'replay', $node->lsn('write'));
 is($standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0'), $serving, '... and goes on, whatever replay cancels');
 is(scalar(grep { waitpid($_, POSIX::WNOHANG()) == 0 } @readers), 3, '... with its clients');
 kill KILL => @readers;
