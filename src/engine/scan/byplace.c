@@ -132,6 +132,7 @@ gather(KvScan *scan)
 	MemoryContext old = MemoryContextSwitchTo(scan->context);
 	KvPlaceOrder   *places = palloc0(sizeof(KvPlaceOrder));
 	bytea	   *room = palloc(VARHDRSZ + sizeof(KvPlaceRow) + KV_MAX_KEY);
+	uint64		bytes;
 
 	places->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
 										 work_mem, NULL, TUPLESORT_NONE);
@@ -149,7 +150,7 @@ gather(KvScan *scan)
 		kv_batch_clear(scan);
 		scan->nrows = 0;
 		scan->batch_bytes = 0;
-		(void) kv_batch_fill_range(scan);
+		(void) kv_batch_fill_range(scan, &bytes);
 		for (int i = 0; i < scan->nrows; i++)
 			put_row(places, &scan->rows[i], room);
 	} while (scan->started);
@@ -297,5 +298,5 @@ kv_places_fill(KvScan *scan)
 	if (scan->places != NULL)
 		take(scan);
 	else
-		(void) kv_batch_fill_range(scan);
+		kv_steer_fill_range(scan);
 }

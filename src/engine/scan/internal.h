@@ -231,10 +231,10 @@ extern void kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns);
 extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
 /*
  * The next batch of a range, all from one shard, or nothing if the rest of the shard
- * is empty; scan->started tells whether the shard has more.  Returns
- * kv_shard_value_bytes().
+ * is empty; scan->started tells whether the shard has more.  Returns the shard; *bytes:
+ * its kv_shard_value_bytes().
  */
-extern uint64 kv_batch_fill_range(KvScan *scan);
+extern uint32 kv_batch_fill_range(KvScan *scan, uint64 *bytes);
 /* It looks in this shard now; see kv_scan_note_shards. */
 extern void kv_scan_looks_in(KvScan *scan, uint32 shardno);
 /* A value that is in a merge slot, copied; NULL: it must be read.  Shard's lock. */
@@ -320,10 +320,7 @@ extern bool kv_shard_scattered(KvStore *store, uint32 shardno);
  */
 extern void kv_steer_by_place(KvScan *scan, uint32 shardno, KvAddress address,
 							  KvAddress begin, double bytes_left);
-/*
- * A batch of shardno has its keys; bytes: kv_shard_value_bytes().  Decide whether its
- * values come through windows.
- */
-extern void kv_steer(KvScan *scan, uint32 shardno, uint64 bytes);
+/* As kv_batch_fill_range, and it is decided whether the values of the batch come through windows, if they are wanted. */
+extern void kv_steer_fill_range(KvScan *scan);
 
 #endif							/* KV_SCAN_INTERNAL_H */

@@ -556,6 +556,18 @@ kv_keys_next(KvKeyReader *keys, KvBatchRow *row)
 
 /* ---- a batch of a range ---- */
 
+void
+kv_scan_looks_in(KvScan *scan, uint32 shardno)
+{
+	MemoryContext old;
+
+	if (!scan->notes_shards)
+		return;
+	old = MemoryContextSwitchTo(scan->context);
+	scan->shards = bms_add_member(scan->shards, shardno);
+	MemoryContextSwitchTo(old);
+}
+
 /* The batch ends with this key: what comes next in the range lies behind it. */
 static void
 set_position(KvScan *scan, const uint8 *key, int keylen)
@@ -644,8 +656,8 @@ learn_items(KvScan *scan, bool finished)
 		scan->batch_items /= 2;
 }
 
-uint64
-kv_batch_fill_range(KvScan *scan)
+uint32
+kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 {
 	KvBounds	bounds = {.lo = scan->lo, .hi = scan->hi, .backward = scan->backward};
 	KvKeyReader keys;
@@ -664,14 +676,13 @@ kv_batch_fill_range(KvScan *scan)
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	finished = take_rows(scan, &keys);
 	learn_items(scan, finished);
-	if (scan->want_values)
-		kv_steer(scan, scan->shardno, keys.value_bytes);
 	kv_run_believe();
 	scan->started = !finished;
 
 	if (finished)
 		go_on_behind(scan, &keys, &bounds);
-	return keys.value_bytes;
+	*bytes = keys.value_bytes;
+	return keys.shardno;
 }
 
 /* ---- how many ---- */

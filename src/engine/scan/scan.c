@@ -266,18 +266,6 @@ kv_scan_note_shards(KvScan *scan)
 }
 
 void
-kv_scan_looks_in(KvScan *scan, uint32 shardno)
-{
-	MemoryContext old;
-
-	if (!scan->notes_shards)
-		return;
-	old = MemoryContextSwitchTo(scan->context);
-	scan->shards = bms_add_member(scan->shards, shardno);
-	MemoryContextSwitchTo(old);
-}
-
-void
 kv_scan_shards(const KvScan *scan, uint32 *met, uint32 *all)
 {
 	/* those that it has met may have been split meanwhile, or joined */
@@ -404,7 +392,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		else if (scan->order == KV_BY_PLACE || scan->order == KV_ANY_ORDER)
 			kv_places_fill(scan);
 		else
-			(void) kv_batch_fill_range(scan);
+			kv_steer_fill_range(scan);
 		if (scan->want_values)
 			(void) kv_batch_fetch(scan);
 		kv_stat_add(scan->store, KV_COUNT_ROWS_READ, scan->nrows);

@@ -442,8 +442,9 @@ goes_on_with_blocks(KvScan *scan)
 
 /* ---- the decision ---- */
 
-void
-kv_steer(KvScan *scan, uint32 shardno, uint64 bytes)
+/* A batch of the shard has its keys; bytes: of values that the shard has. */
+static void
+steer(KvScan *scan, uint32 shardno, uint64 bytes)
 {
 	KvSteering *steering = &scan->steering;
 	KvKey		lo = scan->extent_lo;
@@ -515,4 +516,15 @@ kv_steer(KvScan *scan, uint32 shardno, uint64 bytes)
 		kv_ahead_begin(scan, entries.mean);
 	else if (!pays || steering->loading == KV_LOADS_SEGMENTS)
 		kv_reader_leave(&scan->reader);
+}
+
+void
+kv_steer_fill_range(KvScan *scan)
+{
+	uint64		bytes;
+	uint32		shardno = kv_batch_fill_range(scan, &bytes);
+
+	if (scan->want_values)
+		steer(scan, shardno, bytes);
+	kv_run_believe();			/* it has looked into runs, too */
 }
