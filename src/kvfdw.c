@@ -40,7 +40,7 @@ _PG_init(void)
 	}
 	else if (creating_extension)
 		kv_engine_warn();
-	kv_option_init();
+	kv_table_init();
 	kv_xact_init();
 	kv_ddl_init();
 	kv_conflict_init();

@@ -64,7 +64,7 @@ typedef struct KvMissing
 /*
  * KvTable: one foreign table as this backend knows it, built from the
  * relcache, the table options and nothing else; cached per backend and
- * rebuilt after a relcache or syscache invalidation (option.c).
+ * rebuilt after a relcache or syscache invalidation (table.c).
  */
 typedef struct KvTable
 {
@@ -114,8 +114,20 @@ typedef struct KvTable
 } KvTable;
 
 /* ---- option.c ---- */
-/* The value of an option of a foreign table as it is written, or NULL. */
+/* The value of an option of a foreign table as it is written, or NULL; in a list of them likewise. */
 extern const char *kv_table_option(Oid relid, const char *name);
+extern const char *kv_option_value(List *options, const char *name);
+/* What options say, but for "key" and "tablespace", which need more than the options; ERROR (22023) if one is wrong. */
+extern void kv_table_read_options(KvTable *table, List *options);
+/* The columns that an option "key" names, split by SQL's rules for identifiers; ERROR (22023) if it is no such list. */
+extern List *kv_key_option_columns(const char *value);
+extern bool kv_key_is_given(Oid relid);	/* by the option; else it is the first column */
+extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dropped */
+/* Is a column of one of our tables part of its key, by the catalog as it is now? */
+extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
+extern const char *const kv_wal_level_names[];
+
+/* ---- table.c ---- */
 /*
  * What this backend knows of a table, good until the transaction ends.  The caller holds a
  * lock on the relation.  ERROR if the table's options do not fit its columns.
@@ -123,17 +135,12 @@ extern const char *kv_table_option(Oid relid, const char *name);
 extern KvTable *kv_table_get(Relation rel);
 /* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
+extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
 extern bool kv_is_foreign_table(Oid relid);	/* of ours?  false for what does not exist */
 extern bool kv_is_handler(Oid function);	/* does it belong to this library? */
 extern List *kv_foreign_tables(void);	/* all of this database, of whatever wrapper */
-extern bool kv_key_is_given(Oid relid);	/* by the option; else it is the first column */
-extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dropped */
-/* Is a column of one of our tables part of its key, by the catalog as it is now? */
-extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
-extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
 /* In _PG_init: registers the callbacks that keep cached KvTables up to date. */
-extern void kv_option_init(void);
-extern const char *const kv_wal_level_names[];
+extern void kv_table_init(void);
 
 /* ---- schema.c ---- */
 /*
