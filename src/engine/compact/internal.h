@@ -7,12 +7,13 @@
  *	slice.c		so many of them as fit into memory: read by place, written by key
  *	keep.c		what readers have in memory of them they have in the new places, too
  *	output.c	the chunks that they are written to
+ *	tried.c		what is left alone for a while
+ *	task.c		what is to be done with a store, by itself
+ *	beside.c	what a pass heeds while it runs, beside its work
  *	pace.c		rests
  *	pass.c		one compaction of one shard
  *	store.c		all of a store, by hand
- *	task.c		what is to be done with a store, by itself
- *	tried.c		what is left alone for a while
- *	worker.c	the process that does it
+ *	worker.c	the process that does it by itself
  *
  * All of a pass is in its memory context.  What it has open or made on disk its struct says,
  * so that it can be closed and removed after an ERROR, at the end of the process too.
@@ -33,18 +34,8 @@
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 
-/* kvfdw.compact_order */
-typedef enum KvCompactOrder
-{
-	KV_ORDER_OFF,
-	KV_ORDER_IDLE
-} KvCompactOrder;
-
-extern int	kv_compact_order;
-
 /* ---- pass.c ---- */
 extern const char *const kv_pass_phase_names[];	/* by KvPassPhase */
-extern void kv_pass_interrupts(const KvStore *store);	/* … and ERROR if it was dropped, which waits for the pass */
 
 /* ---- output.c ---- */
 
@@ -77,6 +68,25 @@ extern void kv_output_write(KvOutput *output, KvAddress address, const char *blo
 extern void kv_output_finish(KvOutput *output);
 /* Never raises; takes the files out of sight, unless a manifest names them.  Takes extend_lock. */
 extern void kv_output_end(KvOutput *output, bool keep);
+
+/* ---- beside.c ---- */
+extern void kv_pass_interrupts(const KvStore *store);	/* … and ERROR if it was dropped, which waits for the pass */
+/*
+ * In kvfdw compactor: a pass of this store begins, for order or not; others: another store is known to be due.  It has
+ * ended, in whatever way.
+ */
+extern void kv_beside_begin(const KvStore *store, bool sorts, bool others);
+extern void kv_beside_end(void);
+/*
+ * In a pass that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside
+ * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
+ */
+extern bool kv_pass_is_awaited(void);
+/*
+ * … and is a pass for order to give way?  It is if writers wait for room, or if a store that is due has come half way from
+ * its mark to its bound.
+ */
+extern bool kv_pass_gives_way(void);
 
 /* ---- pace.c ---- */
 
@@ -263,6 +273,15 @@ extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live, bool 
 extern bool kv_shard_leaves(KvStore *store, uint32 shardno, bool *any);
 
 /* ---- task.c ---- */
+
+/* kvfdw.compact_order */
+typedef enum KvCompactOrder
+{
+	KV_ORDER_OFF,
+	KV_ORDER_IDLE
+} KvCompactOrder;
+
+extern int	kv_compact_order;
 extern int	kv_release_ms;
 extern int	kv_look_ms;			/* all stores are looked at so often */
 
@@ -355,18 +374,5 @@ extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, con
 /* Is the shard left alone?  horizon: kv_xid_horizon().  *when is lowered to when it is not any more. */
 extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
 							 const KvShardSpace *now, uint64 horizon, TimestampTz *when, KvSpaceWait *why);
-
-/* ---- worker.c ---- */
-
-/*
- * In a pass that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside
- * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
- */
-extern bool kv_pass_is_awaited(void);
-/*
- * … and is a pass for order to give way?  It is if writers wait for room, or if a store that is due has come half way from
- * its mark to its bound.
- */
-extern bool kv_pass_gives_way(void);
 
 #endif							/* KV_COMPACT_INTERNAL_H */

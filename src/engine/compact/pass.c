@@ -30,12 +30,10 @@
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/base/worker.h"
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
 #include "engine/slot/slot.h"
 
-int			kv_compact_order = KV_ORDER_IDLE;
 static const struct config_enum_entry order_options[] = {
 	{"idle", KV_ORDER_IDLE, false},
 	{"off", KV_ORDER_OFF, false},
@@ -301,17 +299,6 @@ choose(KvPass *pass)
 }
 
 /* ---- steps 1 and 2 ---- */
-
-void
-kv_pass_interrupts(const KvStore *store)
-{
-	kv_maintenance_interrupts();
-	kv_worker_reload();
-	if (pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->state)) == KV_STORE_DROPPED)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table was dropped while it was compacted")));
-}
 
 /* Has a split met the pass? */
 static bool

@@ -44,6 +44,7 @@
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard */
 #define KV_ORDER_ROOM	2		/* times what is moved must be to spare */
 
+int			kv_compact_order = KV_ORDER_IDLE;
 int			kv_look_ms = 10000;	/* other than that in tests only */
 
 /* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */

@@ -45,81 +45,8 @@
 
 #define KV_BACKUP_LOOK_MS 1000
 #define KV_ERROR_MS		1000	/* after an ERROR outside of a pass */
-#define KV_OTHERS_LOOK_US 50000	/* those that are due are looked at again no more often */
 
 int			kv_compact_workers = 1;
-
-/* ---- beside a pass ---- */
-
-static const KvStore *passing = NULL;	/* the store of the pass that runs */
-static bool passing_sorts;
-static bool others_wait;		/* some store is due besides; for a pass for order its own as well, … */
-static bool others_press;		/* … and has come near its bound */
-
-/* Is there less left to its bound than what it is beyond its mark? */
-static bool
-is_pressing(KvStore *store)
-{
-	int64		left;
-	int64		bound_left;
-
-	kv_space_left(store, &left, &bound_left);
-	return bound_left < -left;
-}
-
-/* Look at those that may have become so. */
-static void
-look_at_others(void)
-{
-	bool		backup = kv_backups_run();
-	TimestampTz when = DT_NOEND;
-	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
-	ListCell   *cell;
-
-	PG_TRY();
-	{
-		foreach(cell, stores)
-		{
-			KvStore    *store = lfirst(cell);
-			KvTask		task = {0};
-
-			if ((store == passing && !passing_sorts) || !kv_is_compacted_here(store) ||
-				!kv_space_is_due(store))
-				continue;
-			if (!kv_task_find_due(store, backup, &when, &task))
-				continue;
-			others_wait = true;
-			others_press |= is_pressing(store);
-		}
-	}
-	PG_FINALLY();
-	{
-		kv_stores_unpin(stores);
-	}
-	PG_END_TRY();
-}
-
-bool
-kv_pass_is_awaited(void)
-{
-	static TimestampTz looked = 0;
-	TimestampTz now = kv_clock();
-
-	/* what has come to its mark may be new, so it need not be due; and its writers want to know */
-	if (passing != NULL && (!others_wait || now - looked >= KV_OTHERS_LOOK_US) &&
-		pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
-	{
-		look_at_others();
-		looked = now;
-	}
-	return others_wait;
-}
-
-bool
-kv_pass_gives_way(void)
-{
-	return kv_pass_is_awaited() && (others_press || kv_space_is_awaited());
-}
 
 /*
  * Bounds before tablespaces before order; of stores the one that was served the longest ago, then the
@@ -302,13 +229,10 @@ run_round(bool all, TimestampTz *when)
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
 		kv_tried(best.store, -1, KV_TASK_BOUNDS, true)->served = kv_compact_rounds;
 		best.written = kv_shard(best.store, best.shard)->written;
-		passing = best.store;
-		passing_sorts = kv_task_kind(&best) == KV_TASK_SORTS;
-		others_wait = due > 1;
-		others_press = false;
+		kv_beside_begin(best.store, kv_task_kind(&best) == KV_TASK_SORTS, due > 1);
 		do_task(&best);
 		best.took_ms = TimestampDifferenceMilliseconds(began, kv_clock());
-		passing = NULL;
+		kv_beside_end();
 		look_back(&best, &before);
 	}
 	unpin(NULL);

@@ -1,0 +1,117 @@
+/*
+ * beside.c
+ *		What a pass heeds while it runs, beside its work: interrupts, a DROP, and in kvfdw compactor other stores that
+ *		are due.
+ *
+ * A store that becomes due meanwhile waits for the pass.  A pass hurries for it; one for order gives way where that store is
+ * nearer to its bound than to its mark, or somebody waits for room.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "clock.h"
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/compact/internal.h"
+#include "engine/shard/space.h"
+
+#define KV_OTHERS_LOOK_US 50000	/* those that are due are looked at again no more often */
+
+static const KvStore *passing = NULL;	/* the store of the pass that runs */
+static bool passing_sorts;
+static bool others_wait;		/* some store is due besides; for a pass for order its own as well, … */
+static bool others_press;		/* … and has come near its bound */
+
+void
+kv_beside_begin(const KvStore *store, bool sorts, bool others)
+{
+	passing = store;
+	passing_sorts = sorts;
+	others_wait = others;
+	others_press = false;
+}
+
+void
+kv_beside_end(void)
+{
+	passing = NULL;
+}
+
+void
+kv_pass_interrupts(const KvStore *store)
+{
+	kv_maintenance_interrupts();
+	kv_worker_reload();
+	if (pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->state)) == KV_STORE_DROPPED)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table was dropped while it was compacted")));
+}
+
+/* Is there less left to its bound than what it is beyond its mark? */
+static bool
+is_pressing(KvStore *store)
+{
+	int64		left;
+	int64		bound_left;
+
+	kv_space_left(store, &left, &bound_left);
+	return bound_left < -left;
+}
+
+/* Look at those that may have become so. */
+static void
+look_at_others(void)
+{
+	bool		backup = kv_backups_run();
+	TimestampTz when = DT_NOEND;
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+			KvTask		task = {0};
+
+			if ((store == passing && !passing_sorts) || !kv_is_compacted_here(store) ||
+				!kv_space_is_due(store))
+				continue;
+			if (!kv_task_find_due(store, backup, &when, &task))
+				continue;
+			others_wait = true;
+			others_press |= is_pressing(store);
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+bool
+kv_pass_is_awaited(void)
+{
+	static TimestampTz looked = 0;
+	TimestampTz now = kv_clock();
+
+	/* what has come to its mark may be new, so it need not be due; and its writers want to know */
+	if (passing != NULL && (!others_wait || now - looked >= KV_OTHERS_LOOK_US) &&
+		pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
+	{
+		look_at_others();
+		looked = now;
+	}
+	return others_wait;
+}
+
+bool
+kv_pass_gives_way(void)
+{
+	return kv_pass_is_awaited() && (others_press || kv_space_is_awaited());
+}
