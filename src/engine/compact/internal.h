@@ -272,18 +272,7 @@ extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live, bool 
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shardno, bool *any);
 
-/* ---- task.c ---- */
-
-/* kvfdw.compact_order */
-typedef enum KvCompactOrder
-{
-	KV_ORDER_OFF,
-	KV_ORDER_IDLE
-} KvCompactOrder;
-
-extern int	kv_compact_order;
-extern int	kv_release_ms;
-extern int	kv_look_ms;			/* all stores are looked at so often */
+/* ---- tasks ---- */
 
 typedef enum KvTaskKind
 {
@@ -307,21 +296,13 @@ typedef struct KvTask
 	int			sqlerrcode;		/* 0: it went through */
 } KvTask;
 
-extern KvTaskKind kv_task_kind(const KvTask *task); /* what its plan is for */
-/* On a standby no store at another level has anything. */
-extern bool kv_is_compacted_here(const KvStore *store);
-/*
- * What the bound of a store asks for, if anything; who writes to it is told whether to wait for that.
- * *when is lowered to when it is to be looked at again.  task is zeroed before.
- */
-extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
-/*
- * Have the store follow to another tablespace, if that is noted and it is not left alone.  ERROR: it cannot, and is left
- * alone for a while.  *when is lowered to when it is not any more.
- */
-extern bool kv_task_follow(KvStore *store, TimestampTz *when);
-/* As kv_task_find_due, and what is to leave its tablespace, or to be put in order. */
-extern bool kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
+/* What its plan is for. */
+static inline KvTaskKind
+kv_task_kind(const KvTask *task)
+{
+	return task->plan.aim == KV_PASS_SORTS ? KV_TASK_SORTS :
+		task->plan.aim == KV_PASS_LEAVES ? KV_TASK_LEAVES : KV_TASK_BOUNDS;
+}
 
 /* ---- tried.c ---- */
 #define KV_RETRY_MS		10000	/* after what has failed; twice as long each time, … */
@@ -374,5 +355,33 @@ extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, con
 /* Is the shard left alone?  horizon: kv_xid_horizon().  *when is lowered to when it is not any more. */
 extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
 							 const KvShardSpace *now, uint64 horizon, TimestampTz *when, KvSpaceWait *why);
+
+/* ---- task.c ---- */
+
+/* kvfdw.compact_order */
+typedef enum KvCompactOrder
+{
+	KV_ORDER_OFF,
+	KV_ORDER_IDLE
+} KvCompactOrder;
+
+extern int	kv_compact_order;
+extern int	kv_release_ms;
+extern int	kv_look_ms;			/* all stores are looked at so often */
+
+/* On a standby no store at another level has anything. */
+extern bool kv_is_compacted_here(const KvStore *store);
+/*
+ * What the bound of a store asks for, if anything; who writes to it is told whether to wait for that.
+ * *when is lowered to when it is to be looked at again.  task is zeroed before.
+ */
+extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
+/*
+ * Have the store follow to another tablespace, if that is noted and it is not left alone.  ERROR: it cannot, and is left
+ * alone for a while.  *when is lowered to when it is not any more.
+ */
+extern bool kv_task_follow(KvStore *store, TimestampTz *when);
+/* As kv_task_find_due, and what is to leave its tablespace, or to be put in order. */
+extern bool kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
 
 #endif							/* KV_COMPACT_INTERNAL_H */

@@ -50,13 +50,6 @@ int			kv_look_ms = 10000;	/* other than that in tests only */
 /* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
 int			kv_release_ms = 10000;	/* other than that in tests only */
 
-KvTaskKind
-kv_task_kind(const KvTask *task)
-{
-	return task->plan.aim == KV_PASS_SORTS ? KV_TASK_SORTS :
-		task->plan.aim == KV_PASS_LEAVES ? KV_TASK_LEAVES : KV_TASK_BOUNDS;
-}
-
 /* Does a split that has met a pass come first?  *when is lowered to when it does not any more. */
 static bool
 is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
