@@ -592,6 +592,9 @@ typedef struct KvLeaving
 extern int	kv_recent_oldest(KvLeaving *leaving, int most, char *bytes);
 /* One of them is elsewhere now. */
 extern void kv_recent_leave(const KvLeaving *leaving);
+/* Somebody takes them, and his latch is set when some are about to leave; NULL: not any more.  There is a ring. */
+extern void kv_recent_attend(Latch *latch);
+extern uint64 kv_recent_dropped(void);	/* frames that left before they could be taken; kv_recent_stats_reset sets it to 0 */
 /* As of the value cache. */
 extern uint64 kv_recent_room(void);
 extern void kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
@@ -626,7 +629,6 @@ typedef enum KvTierCounter
 {
 	KV_TIER_HITS,				/* values read there */
 	KV_TIER_ENTERED,			/* frames that were written */
-	KV_TIER_DROPPED,			/* frames that left the recent ring before they could be */
 	KV_TIER_COUNTERS
 } KvTierCounter;
 
@@ -660,7 +662,6 @@ extern void kv_tier_count(KvTierCounter what, uint64 n);
 extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces);
 /* Nothing that lies there is asked for any more. */
 extern void kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len);
-extern void kv_tier_wake(void); /* its writer: frames are about to leave the recent ring */
 extern void kv_tier_stats(KvTierRow *row);	/* as of the recent ring, with hits and what was dropped */
 extern void kv_tier_stats_reset(void);
 

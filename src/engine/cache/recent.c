@@ -11,6 +11,9 @@
  * Bits say which blocks of a frame are here.  They appear behind the bytes, and go when the
  * frame changes hands.  Blocks that were read while they were here go to the value cache
  * then, as do those that the slot has marked as hot.
+ *
+ * Who takes what leaves the ring, the second tier's writer, says so (kv_recent_attend), asks for the frames
+ * that leave next, and gives back those that are elsewhere.  The ring knows nothing else of him, and waits for nobody.
  */
 #include "postgres.h"
 
@@ -18,11 +21,20 @@
 
 #include "engine/base/share.h"
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
 #include "engine/cache/cache.h"
 #include "engine/cache/frame.h"
 
 static int	recent_cache_mb;
 
+/* In shared memory before the frames. */
+typedef struct KvRecent
+{
+	Latch	   *volatile taker; /* of who takes frames that leave; NULL: nobody does */
+	pg_atomic_uint64 dropped;	/* frames that left before he could */
+} KvRecent;
+
+static KvRecent *recent;
 static KvFrameRing ring;
 static char *frame_bytes;
 
@@ -53,7 +65,7 @@ kv_recent_memory(void)
 {
 	if (frame_count() == 0)
 		return 0;
-	return add_size(kv_frames_size(frame_count()),
+	return add_size(MAXALIGN(sizeof(KvRecent)) + kv_frames_size(frame_count()),
 					add_size(mul_size(frame_count(), KV_FRAME_SIZE), KV_BLOCK));
 }
 
@@ -66,6 +78,13 @@ kv_recent_attach(void)
 	if (frame_count() == 0)
 		return;
 	memory = ShmemInitStruct("kvfdw recent ring", kv_recent_memory(), &found);
+	recent = (KvRecent *) memory;
+	if (!found)
+	{
+		recent->taker = NULL;
+		pg_atomic_init_u64(&recent->dropped, 0);
+	}
+	memory += MAXALIGN(sizeof(KvRecent));
 	kv_frames_attach(&ring, memory, frame_count(), found);
 	frame_bytes = (char *) TYPEALIGN(KV_BLOCK, memory + kv_frames_size(frame_count()));
 }
@@ -104,10 +123,10 @@ take_oldest(uint32 cache_id, uint64 number)
 	uint32		oldest = ring.control->hand;
 
 	if (ring.frames[oldest].cache_id != 0)
-		kv_tier_count(KV_TIER_DROPPED, 1);
+		pg_atomic_fetch_add_u64(&recent->dropped, 1);
 	keep_wanted(oldest);
 	if (oldest % KV_LEAVING_FRAMES == 0)
-		kv_tier_wake();
+		kv_wake(recent->taker);
 	return kv_frame_take(&ring, cache_id, number);
 }
 
@@ -169,6 +188,12 @@ kv_recent_warm(uint32 cache_id, KvAddress address, const char *block)
 }
 
 /* ---- leaving ---- */
+
+void
+kv_recent_attend(Latch *latch)
+{
+	recent->taker = latch;
+}
 
 /* Frames that are due to leave: the oldest of so many parts. */
 #define KV_LEAVING_SHARE	4
@@ -263,6 +288,14 @@ void
 kv_recent_stats_reset(void)
 {
 	kv_frames_stats_reset(&ring);
+	if (recent != NULL)
+		pg_atomic_write_u64(&recent->dropped, 0);
+}
+
+uint64
+kv_recent_dropped(void)
+{
+	return recent != NULL ? pg_atomic_read_u64(&recent->dropped) : 0;
 }
 
 bool

@@ -89,7 +89,6 @@ typedef enum KvTierState
 typedef struct KvTier
 {
 	pg_atomic_uint32 state;
-	Latch	   *volatile writer_latch;	/* NULL: it does not run */
 	KvIoInode	inode;			/* of the file, since it is on */
 	uint64		stamp;			/* of the foot that the file had at the start; 0: none */
 	LWLock		writing;		/* one writes frames at a time; taken before the ring's lock */
@@ -192,13 +191,6 @@ kv_tier_count(KvTierCounter what, uint64 n)
 }
 
 void
-kv_tier_wake(void)
-{
-	if (tier != NULL)
-		kv_wake(tier->writer_latch);
-}
-
-void
 kv_stat_tier(KvTierStats *stats)
 {
 	memset(stats, 0, sizeof(*stats));
@@ -211,7 +203,7 @@ kv_stat_tier(KvTierStats *stats)
 		stats->used += ring.frames[i].cache_id != 0;
 	stats->hits = pg_atomic_read_u64(&tier->counters[KV_TIER_HITS]);
 	stats->entered = pg_atomic_read_u64(&tier->counters[KV_TIER_ENTERED]);
-	stats->dropped = pg_atomic_read_u64(&tier->counters[KV_TIER_DROPPED]);
+	stats->dropped = kv_recent_dropped();
 }
 
 void
@@ -222,7 +214,7 @@ kv_tier_stats(KvTierRow *row)
 	if (tier == NULL)
 		return;
 	row->hits = pg_atomic_read_u64(&tier->counters[KV_TIER_HITS]);
-	row->dropped = pg_atomic_read_u64(&tier->counters[KV_TIER_DROPPED]);
+	row->dropped = kv_recent_dropped();
 }
 
 void
@@ -756,7 +748,7 @@ kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bo
 static void
 writer_exit(int code, Datum arg)
 {
-	tier->writer_latch = NULL;
+	kv_recent_attend(NULL);
 }
 
 void
@@ -770,7 +762,7 @@ kv_tier_writer_main(Datum arg)
 															 KV_LEAVING_FRAMES * KV_FRAME_SIZE + KV_BLOCK));
 
 	begin_file();
-	tier->writer_latch = MyLatch;
+	kv_recent_attend(MyLatch);
 	while (kv_worker_goes_on(NULL))
 	{
 		bool		some = !is_off() && pg_atomic_read_u32(&tier->state) == KV_TIER_ON && move_frames(buffer);
