@@ -302,61 +302,22 @@ extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);
 
 /* ---- path.c ---- */
-/*
- * The files of a store's shards, palloc'd; not value files of older libraries, nor what has
- * no name of ours.  ERROR as kv_space_require.
- */
-extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
-/* The index of the first file of this shard, or of one with a greater number. */
-extern int	kv_found_first(const KvFound *found, uint32 shardno);
-/* How many of the files from index at on, without a gap, are this shard's. */
-extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
-/* The entries of a directory, if there is one, whose names are numbers, as OIDs.  One that cannot be read is a LOG or an ERROR. */
-extern List *kv_numbered_entries(const char *path, int level);
-/* Call visit for every store that has a directory, of any database.  Returns how many. */
-extern int	kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg),
-							const void *arg);
 /* A path lasts until the next call of the same function; these neither throw nor allocate. */
 extern const char *kv_path_database(Oid dboid);
 extern const char *kv_path_table_directory(Oid dboid, Oid relid);
 extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_in_store(const KvStoreKey *key, const char *name);
-extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
-/* The directory in which the store's chunks are made: its own, or one in a tablespace (path.c). */
-extern const char *kv_path_values(const KvStoreKey *key);
-/* Does a chunk lie there?  False: elsewhere, or nowhere.  Neither throws nor allocates. */
-extern bool kv_value_is_in_place(const KvStoreKey *key, KvFileId file);
-/* The directory that a store with this id has in a tablespace. */
-extern const char *kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace);
-/* Those that the store has in tablespaces, whether or not there are files in them; palloc'd. */
-extern List *kv_space_directories(const KvStoreKey *key);
-/* All directories that may have chunks are made durable; ERROR if that fails. */
-extern void kv_values_sync_names(const KvStoreKey *key);
-/* The directory of a tablespace in which stores have theirs. */
-extern const char *kv_path_space(Oid tablespace);
-/* Whose directory in a tablespace has this name?  False: it is not one of a store, or of another directory "kvfdw". */
-extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
-/*
- * If chunks of the store lie in tablespaces: make sure that these are there; make: and the
- * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
- * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error.
- */
-extern void kv_space_require(const KvStoreKey *key, bool make);
-/* The tablespace that the store's chunks are made in, if there is no such one, be it mounted or not; else InvalidOid. */
-extern Oid	kv_space_forgotten(const KvStoreKey *key);
-/* The ERROR for that. */
-extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
-/* A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not exist. */
-extern void kv_space_require_named(const KvStoreKey *key, const char *path);
-/* The directory that a store with this id has in a tablespace, if that is valid; ERROR as kv_space_require. */
-extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
-/* Is there the one value file that an older library gave to a shard? */
-extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
 extern const char *kv_path_map(const KvStoreKey *key, uint32 number);	/* not of the first */
 extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number);
+/* The directory that a store with this id has in a tablespace. */
+extern const char *kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace);
+/* The directory of a tablespace in which stores have theirs. */
+extern const char *kv_path_space(Oid tablespace);
+/* Whose directory in a tablespace has this name?  False: it is not one of a store, or of another directory "kvfdw". */
+extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
 
 /* ---- mapfile.c ---- */
 /*
@@ -435,5 +396,49 @@ extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode);
 /* Make the directory of a new generation, whole or not at all.  bounds[0] is not used. */
 extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape,
 								  const KvKey *bounds);
+
+/* ---- where.c ---- */
+/* Of a chunk: where it lies or, if that is nowhere, is to be made.  Lasts and behaves as those of path.c. */
+extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
+/* The directory in which the store's chunks are made: its own, or one in a tablespace.  Likewise. */
+extern const char *kv_path_values(const KvStoreKey *key);
+/* Does a chunk lie there?  False: elsewhere, or nowhere.  Neither throws nor allocates. */
+extern bool kv_value_is_in_place(const KvStoreKey *key, KvFileId file);
+/* The directories that the store has in tablespaces, whether or not there are files in them; palloc'd. */
+extern List *kv_space_directories(const KvStoreKey *key);
+/* All directories that may have chunks are made durable; ERROR if that fails. */
+extern void kv_values_sync_names(const KvStoreKey *key);
+/*
+ * If chunks of the store lie in tablespaces: make sure that these are there; make: and the
+ * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
+ * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error.
+ */
+extern void kv_space_require(const KvStoreKey *key, bool make);
+/* The tablespace that the store's chunks are made in, if there is no such one, be it mounted or not; else InvalidOid. */
+extern Oid	kv_space_forgotten(const KvStoreKey *key);
+/* The ERROR for that. */
+extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
+/* A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not exist. */
+extern void kv_space_require_named(const KvStoreKey *key, const char *path);
+/* The directory that a store with this id has in a tablespace, if that is valid; ERROR as kv_space_require. */
+extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
+/* Is there the one value file that an older library gave to a shard? */
+extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
+
+/* ---- found.c ---- */
+/*
+ * The files of a store's shards, palloc'd; not value files of older libraries, nor what has
+ * no name of ours.  ERROR as kv_space_require.
+ */
+extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
+/* The index of the first file of this shard, or of one with a greater number. */
+extern int	kv_found_first(const KvFound *found, uint32 shardno);
+/* How many of the files from index at on, without a gap, are this shard's. */
+extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
+/* The entries of a directory, if there is one, whose names are numbers, as OIDs.  One that cannot be read is a LOG or an ERROR. */
+extern List *kv_numbered_entries(const char *path, int level);
+/* Call visit for every store that has a directory, of any database.  Returns how many. */
+extern int	kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg),
+							const void *arg);
 
 #endif							/* KV_FORMAT_H */

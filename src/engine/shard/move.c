@@ -4,7 +4,7 @@
  *
  * ALTER changes the catalog, and makes the directory in the new tablespace, so that it is an error if that cannot
  * be written.  When it is committed the store follows: from then on chunks are made there, and passes empty those that are elsewhere (compact/), chunk by chunk,
- * beside readers and writers.  Where each chunk is, nobody has to know: it is found (format/path.c).
+ * beside readers and writers.  Where each chunk is, nobody has to know: it is found (format/where.c).
  *
  * What is committed in the catalog is what counts, so a rollback has nothing to undo (an empty directory goes, see below).  COMMIT notes in
  * shared memory what is wanted, and wakes the compactor, which has the store follow; a crash in between

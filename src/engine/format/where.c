@@ -1,0 +1,307 @@
+/*
+ * where.c
+ *		Where a store's chunks are: in its directory, or in tablespaces.
+ *
+ * A store lies in its directory in kvfdw/.  If its table file names a tablespace, its
+ * chunks are made there, and nothing else is: all that says what there is and what counts
+ * is in one place still.  The table file is looked into for each path: that costs a few
+ * microseconds, and paths are for opening files.
+ *
+ * A store that has been given another tablespace (shard/move.c) has chunks of before where they
+ * were made.  Its table file names the tablespaces that they are leaving, and its own directory is always
+ * one of these.  A chunk has a number that no other chunk of the store has, and never
+ * changes its directory, so it is where it is found: first where chunks are made now, then in the
+ * others.  Who makes one goes the same way, so there is never a second one of that name.  A directory is
+ * named until it has been removed, which rmdir does only while it is empty: who is about to make a chunk
+ * in it, and has looked at the table file before, finds that it is missing, and looks again (kv_value_make).
+ *
+ * A directory in a tablespace
+ *
+ *	- lies in the directory that PostgreSQL has there for its version, so that DROP
+ *	  TABLESPACE finds that the tablespace is not empty, and backups have it.  That
+ *	  directory is never made here: if it is missing, the file system is not mounted, and
+ *	  that is an ERROR, not an empty table (kv_space_require);
+ *	- has a name that is no number, which PostgreSQL would take for a database's;
+ *	- has the store's id in its name, which never repeats: what has no store with this id
+ *	  in kvfdw/ is of one that has gone, whatever became of its key;
+ *	- is made when the store is opened, if it is missing: a crash may have come in
+ *	  between, and a base backup copies tablespaces before stores;
+ *	- has chunks that are released too, under names out of sight, since a file cannot be
+ *	  renamed into another file system.
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "storage/fd.h"
+
+#include "compat.h"
+#include "engine/base/types.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+
+/* Is there such a tablespace, be it mounted or not? */
+static bool
+space_exists(Oid tablespace)
+{
+	char		link[MAXPGPATH];
+	struct stat info;
+
+	snprintf(link, sizeof(link), "pg_tblspc/%u", tablespace);
+	return lstat(link, &info) == 0 || errno != ENOENT;
+}
+
+/*
+ * Where the chunks of a store are made.  If that is not known, a path where nothing can be or
+ * be made, and which is not just missing (ENOTDIR).
+ */
+static void
+values_directory(char *path, const KvStoreKey *key, KvWhere *where)
+{
+	if (!kv_table_file_peek(key, where))
+	{
+		strlcpy(path, kv_path_in_store(key, "table/unreadable"), MAXPGPATH);
+		return;
+	}
+
+	/* before redo has come to where it was made, or the DROP of one that a crash has left named */
+	if (where->moved && OidIsValid(where->tablespace) && !space_exists(where->tablespace))
+		where->tablespace = InvalidOid;
+	strlcpy(path, OidIsValid(where->tablespace) ?
+			kv_path_in_space(key, where->id, where->tablespace) : kv_path_store(key), MAXPGPATH);
+}
+
+const char *
+kv_path_values(const KvStoreKey *key)
+{
+	static char path[MAXPGPATH];
+	KvWhere		where;
+
+	values_directory(path, key, &where);
+	return path;
+}
+
+List *
+kv_space_directories(const KvStoreKey *key)
+{
+	List	   *paths = NIL;
+	KvWhere		where;
+
+	if (!kv_table_file_peek(key, &where))
+		return NIL;
+	if (OidIsValid(where.tablespace))
+		paths = lappend(paths, pstrdup(kv_path_in_space(key, where.id, where.tablespace)));
+	for (int i = 0; i < where.nleaving; i++)
+		paths = lappend(paths, pstrdup(kv_path_in_space(key, where.id, where.leaving[i])));
+	return paths;
+}
+
+static bool
+has_image(const KvStoreKey *key)
+{
+	char	   *path = pstrdup(kv_path_store(key));
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *de;
+	bool		found = false;
+
+	while (!found && (de = ReadDirExtended(dir, path, LOG)) != NULL)
+		found = strstr(de->d_name, ".image") != NULL;
+	FreeDir(dir);
+	pfree(path);
+	return found;
+}
+
+KV_NORETURN static void
+raise_no_space(int code, const KvStoreKey *key, Oid tablespace)
+{
+	ereport(ERROR,
+			(errcode(code),
+			 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
+					tablespace, key->relid, key->dboid),
+			 errhint("If its link in \"pg_tblspc\" was forgotten put it back, and start the server again.")));
+}
+
+/*
+ * Is it there?  ERROR if it is not mounted; if there is no such tablespace, unless it may have gone.  Redo goes on without
+ * a store that it makes and drops again, with its tablespace, but not without one that a checkpoint has seen: its link was forgotten.
+ */
+static bool
+require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
+{
+	struct stat info;
+	int			err;
+
+	if (stat(kv_path_space(tablespace), &info) == 0)
+		return true;
+	err = errno;
+	if (err == ENOENT && !space_exists(tablespace))
+	{
+		if (may_have_gone)
+			return false;
+		raise_no_space(has_image(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT, key, tablespace);
+	}
+	errno = err;
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("could not access directory \"%s\": %m", kv_path_space(tablespace)),
+			 errdetail("Tablespace %u has the values of kvfdw table %u of database %u.",
+					   tablespace, key->relid, key->dboid),
+			 errhint("Make sure that the file system of the tablespace is mounted.")));
+}
+
+Oid
+kv_space_forgotten(const KvStoreKey *key)
+{
+	KvWhere		where;
+
+	return kv_table_file_peek(key, &where) && OidIsValid(where.tablespace) && !space_exists(where.tablespace) ?
+		where.tablespace : InvalidOid;
+}
+
+void
+kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace)
+{
+	raise_no_space(ERRCODE_IO_ERROR, key, tablespace);
+}
+
+void
+kv_space_require(const KvStoreKey *key, bool make)
+{
+	KvWhere		where;
+
+	if (!kv_table_file_peek(key, &where))
+		return;
+	for (int i = 0; i < where.nleaving; i++)
+		(void) require_space(key, where.leaving[i], true);
+	if (OidIsValid(where.tablespace) && require_space(key, where.tablespace, where.moved) && make)
+		kv_io_mkdir(kv_path_in_space(key, where.id, where.tablespace));
+}
+
+static void
+require_named(const KvStoreKey *key, Oid tablespace, const char *path)
+{
+	if (!OidIsValid(tablespace) || space_exists(tablespace))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("tablespace %u, which may have values of kvfdw table %u of database %u, does not exist",
+					tablespace, key->relid, key->dboid),
+			 errdetail("Value file \"%s\" is missing.", path),
+			 errhint("Put its link in \"pg_tblspc\" back, and start the server again.")));
+}
+
+void
+kv_space_require_named(const KvStoreKey *key, const char *path)
+{
+	KvWhere		where;
+
+	if (!kv_table_file_peek(key, &where))
+		return;
+	require_named(key, where.tablespace, path);
+	for (int i = 0; i < where.nleaving; i++)
+		require_named(key, where.leaving[i], path);
+}
+
+void
+kv_values_sync_names(const KvStoreKey *key)
+{
+	char		path[MAXPGPATH];
+	KvWhere		where;
+
+	values_directory(path, key, &where);
+	kv_io_sync_directory(path);
+	for (int i = 0; i < where.nleaving; i++)
+	{
+		strlcpy(path, kv_path_in_space(key, where.id, where.leaving[i]), MAXPGPATH);
+		if (require_space(key, where.leaving[i], true))
+			kv_io_sync_directory_if_there(path);
+	}
+	if (where.moved && OidIsValid(where.tablespace))
+		kv_io_sync_directory(kv_path_store(key));
+}
+
+void
+kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace)
+{
+	if (OidIsValid(tablespace) && require_space(key, tablespace, false))
+		kv_io_mkdir(kv_path_in_space(key, id, tablespace));
+}
+
+static void
+add_chunk_name(char *path, KvFileId file)
+{
+	uint32		volume = kv_volume_of(file.place);
+	Size		len = strlen(path);
+
+	snprintf(path + len, MAXPGPATH - len, "/%05x.c%05x.val", volume,
+			 (uint32) ((file.place - kv_volume_begin(volume)) / kv_file_span(file)));
+}
+
+/*
+ * The path of a chunk that is not where chunks are made, of a store whose chunks have moved.
+ * False: it is nowhere.  If it may be in a tablespace that is not mounted it is there, so that
+ * it is missed, and not made elsewhere.
+ */
+static bool
+find_elsewhere(char *path, const KvStoreKey *key, const KvWhere *where, KvFileId file)
+{
+	for (int pass = 0; pass < 2; pass++)
+	{
+		for (int i = 0; i < where->nleaving; i++)
+		{
+			strlcpy(path, kv_path_in_space(key, where->id, where->leaving[i]), MAXPGPATH);
+			add_chunk_name(path, file);
+			if (pass == 0 ? access(path, F_OK) == 0 :
+				access(kv_path_space(where->leaving[i]), F_OK) != 0 &&
+				space_exists(where->leaving[i]))
+				return true;
+		}
+		strlcpy(path, kv_path_store(key), MAXPGPATH);
+		add_chunk_name(path, file);
+		if (pass == 0 && access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+const char *
+kv_path_value(const KvStoreKey *key, KvFileId file)
+{
+	static char path[MAXPGPATH];
+	char		elsewhere[MAXPGPATH];
+	KvWhere		where;
+
+	if (kv_is_legacy(file.place))
+	{
+		snprintf(path, sizeof(path), "%s/%05x.val", kv_path_store(key), kv_volume_of(file.place));
+		return path;
+	}
+	values_directory(path, key, &where);
+	add_chunk_name(path, file);
+	if (where.moved && access(path, F_OK) != 0 && find_elsewhere(elsewhere, key, &where, file))
+		strlcpy(path, elsewhere, sizeof(path));
+	return path;
+}
+
+bool
+kv_value_is_in_place(const KvStoreKey *key, KvFileId file)
+{
+	char		path[MAXPGPATH];
+	KvWhere		where;
+
+	values_directory(path, key, &where);
+	if (kv_is_legacy(file.place))
+		return !OidIsValid(where.tablespace);
+	add_chunk_name(path, file);
+	return access(path, F_OK) == 0;
+}
+
+bool
+kv_has_legacy_file(const KvStoreKey *key, uint32 shardno)
+{
+	KvFileId	file = {kv_volume_begin(shardno)};
+
+	return shardno < KV_LEGACY_VOLUMES && access(kv_path_value(key, file), F_OK) == 0;
+}
