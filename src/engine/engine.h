@@ -456,7 +456,7 @@ extern bool kv_unwritten_has(Oid dboid, Oid relid);
 /* In the new one: pg_upgrade has made tables in the database.  kvfdw_upgrade asks for it. */
 extern void kv_upgraded_note(Oid dboid);
 
-/* ---- compacting (compact/store.c, shard/space.c) ---- */
+/* ---- compacting (compact/store.c, shard/account.c) ---- */
 typedef struct KvCompacted
 {
 	uint64		moved_bytes;	/* of values, to other chunks */

@@ -180,7 +180,7 @@ collect_stores(void)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Is it the name of a chunk, not of a directory (shard/retired.c)? */
+/* Is it the name of a chunk, not of a directory (shard/release.c)? */
 static bool
 names_chunk(const char *name)
 {

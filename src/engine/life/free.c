@@ -4,7 +4,7 @@
  *
  * Where a file system discards what it frees, freeing a gigabyte can keep the device
  * from everybody else for more than a second.  So directories and chunks that were renamed
- * out of sight (drop.c, shard/retired.c) are freed in steps of a megabyte, each of which the file
+ * out of sight (drop.c, shard/release.c) are freed in steps of a megabyte, each of which the file
  * system has finished with before the next (kv_io_release), and between two steps
  * the device is left alone for eight times as long as the step took: whoever else
  * uses it keeps most of it, and a gigabyte still goes in well under a minute.

@@ -269,6 +269,7 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	shard->files = manifest->files;
 	shard->sealed_log = manifest->files.first_log - 1;
 	shard->log_number = begin->last_log;
+	kv_retired_free(shard);		/* an attempt before this may have had some */
 	while (!kv_chunks_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shardno);
 	require_chunks(&store->key, manifest);

@@ -174,7 +174,6 @@ bool
 kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 {
 	shard->nchunks = 0;
-	kv_retired_free(shard);
 	shard->value_bytes = shard->written = 0;
 	shard->open_place = shard->value_tail = shard->value_allocated = 0;
 	shard->next_place = manifest->next_place;

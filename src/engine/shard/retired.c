@@ -26,19 +26,12 @@
  */
 #include "postgres.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "access/transam.h"
-#include "access/xlog.h"
 
 #include "engine/base/area.h"
 #include "engine/base/types.h"
-#include "engine/base/wait.h"
 #include "engine/format/format.h"
-#include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/shard/space.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -352,7 +345,7 @@ kv_retired_free(KvShard *shard)
 	shard->nretired = shard->retired_room = 0;
 }
 
-/* ---- release ---- */
+/* ---- what they wait for ---- */
 
 void
 kv_image_want(KvShard *shard)
@@ -363,14 +356,13 @@ kv_image_want(KvShard *shard)
 	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
 }
 
-/* What keeps a retired chunk, backups apart?  Lock held. */
-static KvRetiredWait
-waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
+KvRetiredWait
+kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
 {
 	if (store->shape.wal == KV_WAL_KEYS &&
 		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
 		return KV_WAITS_FOR_CHECKPOINT;
-	/* where shards have changed, those of others too: see kv_chunk_sharers */
+	/* where shards have changed, those of others too (shared.c) */
 	return shard->image_number < retired->until_image || (store->shape.maps && !kv_map_lets_go(store)) ?
 		KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
 }
@@ -392,7 +384,7 @@ kv_retired_wait(const KvStore *store, uint32 shardno, uint32 until_image, uint64
 		if (retired->until_image > until_image)
 			continue;
 		*bytes += retired->taken;
-		most = Max(most, waits_for(store, shard, retired));
+		most = Max(most, kv_retired_waits_for(store, shard, retired));
 	}
 	LWLockRelease(&shard->lock);
 	return *bytes > 0 && kv_backups_run() ? KV_WAITS_FOR_BACKUP : most;
@@ -419,151 +411,4 @@ kv_retired_wants_image(const KvShard *shard)
 			return true;
 	}
 	return false;
-}
-
-/*
- * Not below zero: a standby that is started again has files of before, under names of this
- * incarnation, that nobody has counted.
- */
-static void
-count_less(pg_atomic_uint64 *counter, uint64 bytes)
-{
-	uint64		before = pg_atomic_read_u64(counter);
-
-	while (!pg_atomic_compare_exchange_u64(counter, &before, before - Min(before, bytes)))
-		;
-}
-
-/* To a name under which the maintainer frees it step by step (life/free.c). */
-int
-kv_chunk_discard(KvStore *store, KvAddress place)
-{
-	const char *path = kv_path_value(&store->key, (KvFileId) {place});
-	bool		in_space = strncmp(path, "pg_tblspc/", 10) == 0;
-	int			len = in_space ? strrchr(path, '/') - path : strlen(KV_DIRECTORY);
-	const char *directory = in_space ? path : KV_DIRECTORY;
-	char		target[MAXPGPATH];
-	struct stat info;
-	bool		known = stat(path, &info) == 0;
-	int			err;
-
-	do
-	{
-		snprintf(target, sizeof(target), "%.*s/dropped.%u.%u.%u.val", len, directory,
-				 kv_incarnations->current,
-				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1), store->cache_id);
-	} while (access(target, F_OK) == 0);
-	if (known)
-	{
-		pg_atomic_fetch_add_u64(&store->freeing, info.st_size);
-		pg_atomic_fetch_add_u64(&kv_registry->freeing, info.st_size);
-	}
-	err = kv_io_rename(path, target);
-	if (known && err == 0)
-		pg_atomic_fetch_add_u64(&store->released, info.st_size);
-	if (known && err != 0)
-	{
-		count_less(&store->freeing, info.st_size);
-		count_less(&kv_registry->freeing, info.st_size);
-	}
-
-	/* its table has been dropped */
-	return err == ENOENT ? 0 : err;
-}
-
-void
-kv_chunk_note_freed(const char *name, uint64 bytes)
-{
-	HASH_SEQ_STATUS status;
-	KvStore    *store;
-	uint32		incarnation;
-	uint32		number;
-	uint32		cache_id;
-
-	if (sscanf(name, "dropped.%u.%u.%u.val", &incarnation, &number, &cache_id) != 3 ||
-		incarnation != kv_incarnations->current)
-		return;
-	count_less(&kv_registry->freeing, bytes);
-	LWLockAcquire(&kv_registry->lock, LW_SHARED);
-	hash_seq_init(&status, kv_store_hash);
-	while ((store = hash_seq_search(&status)) != NULL)
-	{
-		if (store->cache_id != cache_id)
-			continue;
-		count_less(&store->freeing, bytes);
-		kv_space_note_freed(store, bytes);
-	}
-	LWLockRelease(&kv_registry->lock);
-}
-
-void
-kv_retired_release(KvStore *store, uint32 shardno)
-{
-	KvShard    *shard = kv_shard(store, shardno);
-	bool		looked = false;
-	bool		some = false;
-
-	for (int i = 0; i < shard->nretired;)
-	{
-		KvRetired	retired;
-		KvRetiredWait waits;
-		int			err;
-
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		if (i >= shard->nretired)
-		{
-			LWLockRelease(&shard->lock);
-			break;
-		}
-		retired = kv_retired(shard)[i];
-		waits = waits_for(store, shard, &retired);
-		LWLockRelease(&shard->lock);
-		if (waits != KV_WAITS_FOR_NOTHING)
-		{
-			i++;
-			continue;
-		}
-		if (!looked)
-			kv_backups_look();
-		looked = true;
-		if (kv_backups_run())
-			break;
-		KV_STOP_POINT("chunk_released");
-
-		if (store->shape.maps)
-		{
-			KvSharers	sharers = kv_chunk_sharers(store, shardno, &retired);
-
-			if (sharers == KV_SHARERS_SOME)
-			{
-				/* the last one that has it removes it */
-				LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-				kv_retired_remove(shard, retired.chunk.place);
-				LWLockRelease(&shard->lock);
-				continue;
-			}
-			if (sharers == KV_SHARERS_UNKNOWN)
-				break;
-		}
-
-		/* a commit that has seen it in the list of what is to be synced holds extend_lock */
-		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-		err = kv_chunk_discard(store, retired.chunk.place);
-		if (err == 0)
-		{
-			LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-			kv_retired_remove(shard, retired.chunk.place);
-			LWLockRelease(&shard->lock);
-			some = true;
-		}
-		LWLockRelease(&shard->extend_lock);
-		if (err != 0)
-		{
-			kv_io_error(WARNING, err, kv_path_value(&store->key, (KvFileId) {retired.chunk.place}),
-						"rename");
-			break;
-		}
-	}
-	if (some)
-		kv_wake_maintainer();
 }

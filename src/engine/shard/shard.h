@@ -759,7 +759,7 @@ extern void kv_retired_remove(KvShard *shard, KvAddress address);
 extern KvRetired *kv_retired_find(const KvShard *shard, KvAddress address);
 /* Does a retired chunk wait for an image that is not made yet?  Lock held. */
 extern bool kv_retired_wants_image(const KvShard *shard);
-extern void kv_retired_free(KvShard *shard);	/* nobody uses the shard any more */
+extern void kv_retired_free(KvShard *shard);	/* nobody uses the shard any more, or it is recovered anew: there are none */
 
 /* What a retired chunk waits for, the last thing first. */
 typedef enum KvRetiredWait
@@ -772,6 +772,8 @@ typedef enum KvRetiredWait
 
 extern const char *const kv_retired_wait_names[];	/* for people */
 
+/* What keeps this one, backups apart?  Lock held. */
+extern KvRetiredWait kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired);
 /*
  * The greatest of those of the shard's retired chunks that wait for no later image than this
  * (KV_ANY_IMAGE: of all); *bytes: what these have.  Takes the lock.
@@ -781,18 +783,6 @@ extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint3
 #define KV_ANY_IMAGE	PG_UINT32_MAX
 /* The last image that the shard's retired chunks wait for; 0: there are none.  Takes the lock. */
 extern uint32 kv_retired_until(KvShard *shard);
-/*
- * Release what may go (I 14).  In the process that makes images; takes extend_lock and the
- * lock.  A file that cannot be renamed is a WARNING, and stays retired.
- */
-extern void kv_retired_release(KvStore *store, uint32 shardno);
-/*
- * A chunk that nothing needs goes: its file is taken out of sight.  0 (also if it is not
- * there) or an errno.
- */
-extern int	kv_chunk_discard(KvStore *store, KvAddress place);
-/* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
-extern void kv_chunk_note_freed(const char *name, uint64 bytes);
 /*
  * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
  * lock.  In recovery it is made with the next BARRIER.
@@ -822,6 +812,20 @@ extern KvSharers kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetire
 extern void kv_retired_inherit(KvShard *shard, const KvRetired *left, int n);
 /* Recovery of all shards has ended: chunks that several list are SHARED.  Takes their locks. */
 extern void kv_chunks_find_shared(KvStore *store);
+
+/* ---- release.c ---- */
+/*
+ * Release what may go (I 14).  In the process that makes images; takes extend_lock and the
+ * lock.  A file that cannot be renamed is a WARNING, and stays retired.
+ */
+extern void kv_retired_release(KvStore *store, uint32 shardno);
+/*
+ * A chunk that nothing needs goes: its file is taken out of sight.  0 (also if it is not
+ * there) or an errno.
+ */
+extern int	kv_chunk_discard(KvStore *store, KvAddress place);
+/* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
+extern void kv_chunk_note_freed(const char *name, uint64 bytes);
 
 /* ---- files.c ---- */
 /* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */

@@ -1,6 +1,6 @@
 /*
  * space.c
- *		How much space the values of a store take, and how much they may.
+ *		How much space the values of a store take, by the lists of its chunks, and how much they may.
  *
  * With L live bytes a store is compacted from 1 + 93/100 (a - 1) times that on, down to
  * 1 + 9/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L + K, or a
@@ -10,13 +10,6 @@
  * which is there twice until the files that it has emptied are gone: a tenth of a shard, 256 MB at
  * most, or a chunk; where the index is larger than that as much as it has, up to a quarter of the
  * shard's live bytes.
- *
- * The account of a store is what was counted, and what writers have told since, under its mutex:
- * what they take before they write it, and what has died by that.  A count takes a while, and what
- * is told meanwhile may be in it or not, so it is taken as what leaves less room.  What has died counts
- * as dead at once there, and a count says what of it is kept still: so who finds that there is no room
- * has it counted, one of them at a time, and of many shards the more seldom the longer that takes: an older account keeps
- * writers waiting a little longer, and the bound as well.
  *
  * What is retired for a backup does not count, for no compaction helps.  At level 'keys' it waits for a checkpoint;
  * when as much waits as two of these are asked for, it counts, so writers wait for the next one, which is then
@@ -42,8 +35,7 @@
 #define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
 #define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no chunk is more; see KV_CHUNKS_WANTED */
 #define KV_SLOTS_SHARE	4		/* of a grain: for slots that are being filled when writers begin to wait */
-#define KV_START_SHARE	0.93	/* of the dead bytes that the bound allows: from here on it is compacted, … */
-#define KV_STOP_SHARE	0.90	/* … and down to here */
+#define KV_STOP_SHARE	0.90	/* of the dead bytes that the bound allows: down to here it is compacted */
 #define KV_SPACE_NAP_MS 50
 #define KV_COUNT_MS		20		/* an account is good for so long for those who wait, … */
 #define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it, … */
@@ -52,9 +44,6 @@
 #define KV_RETIRED_CHUNKS 64	/* so many of the smallest have a checkpoint asked for, … */
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
 
-KvCompactor *kv_compactor = NULL;
-
-static double space_amp = 1.5;
 static int	beat_ms = 60000;	/* nobody waits for a compactor that has not come on for so long, … */
 static int	most_ms = 60000;	/* … nor longer than this for one slot; other than that in tests only */
 
@@ -69,51 +58,9 @@ const char *const kv_space_wait_names[] = {
 };
 
 void
-kv_space_init(void)
-{
-	pg_atomic_init_u32(&kv_compactor->amp, 0);
-	pg_atomic_init_u32(&kv_compactor->wanted, 0);
-	pg_atomic_init_u64(&kv_compactor->awaited, 0);
-}
-
-static bool
-check_space_amp(double *value, void **extra, GucSource source)
-{
-	if (*value == 0 || *value >= 1.1)
-		return true;
-	GUC_check_errdetail("It is 0 or from 1.1 to 10.");
-	return false;
-}
-
-/* As it is kept in shared memory, where 0 says that nothing is. */
-static uint32
-shared_amp(double amp)
-{
-	return (uint32) (amp * 1000 + 0.5) + 1;
-}
-
-static void
-assign_space_amp(double value, void *extra)
-{
-	if (kv_compactor != NULL && kv_compactor->latch != NULL && kv_compactor->latch == MyLatch)
-		pg_atomic_write_u32(&kv_compactor->amp, shared_amp(value));
-}
-
-void
-kv_space_attend(Latch *latch)
-{
-	pg_atomic_write_u32(&kv_compactor->amp, latch == NULL ? 0 : shared_amp(space_amp));
-	kv_compactor->latch = latch;
-}
-
-void
 kv_space_gucs(void)
 {
-	DefineCustomRealVariable("kvfdw.space_amp",
-							 "Sets how many bytes the value files of a table may have for each byte of its values.",
-							 "Beyond that it is compacted; 0: never.",
-							 &space_amp, 1.5, 0, 10,
-							 PGC_SIGHUP, 0, check_space_amp, assign_space_amp, NULL);
+	kv_account_gucs();
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_space_beat",
 							"How long a writer waits for a compactor that does not come on.",
@@ -213,37 +160,17 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	LWLockRelease(&shard->lock);
 }
 
-/* Of all processes what kvfdw compactor has: in the middle of a statement nobody else hears of a change. */
-static double
-amp_of(const KvStore *store)
-{
-	uint32		amp = pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->space_amp));
-
-	if (amp == 0)
-		amp = pg_atomic_read_u32(&kv_compactor->amp);
-	return amp == 0 ? space_amp : (amp - 1) / 1000.0;
-}
-
-/* The mark that lies so far on the way to the bound. */
-static int64
-marked(double amp, double share, int64 live, int64 kept, int64 slack)
-{
-	double		spare = (amp - 1) * live;
-
-	return live + (int64) Max(share * spare, kept + (share - 0.5) / 2 * spare) + slack;
-}
-
 uint64
 kv_space_start(const KvStoreSpace *space, uint64 live)
 {
 	return space->amp == 0 ? PG_UINT64_MAX :
-		marked(space->amp, KV_START_SHARE, live, space->all.kept, space->all.grain / 2);
+		kv_space_mark(space->amp, KV_START_SHARE, live, space->all.kept, space->all.grain / 2);
 }
 
 uint64
 kv_space_start_unkept(const KvStoreSpace *space, uint64 live)
 {
-	return space->amp == 0 ? PG_UINT64_MAX : marked(space->amp, KV_START_SHARE, live, 0, space->all.grain / 2);
+	return space->amp == 0 ? PG_UINT64_MAX : kv_space_mark(space->amp, KV_START_SHARE, live, 0, space->all.grain / 2);
 }
 
 uint64
@@ -283,7 +210,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 	uint64		horizon = kv_xid_horizon();
 
 	memset(space, 0, sizeof(*space));
-	space->amp = amp_of(store);
+	space->amp = kv_space_amp(store);
 	pg_atomic_write_u64(&store->space_horizon, horizon);
 	kv_each_shard(store, i)
 	{
@@ -316,87 +243,12 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		return;
 	}
 	space->start = kv_space_start(space, space->all.live);
-	space->stop = marked(space->amp, KV_STOP_SHARE, space->all.live, space->all.kept, space->all.grain / 4);
-	space->bound = marked(space->amp, 1, space->all.live, space->all.kept,
+	space->stop = kv_space_mark(space->amp, KV_STOP_SHARE, space->all.live, space->all.kept, space->all.grain / 4);
+	space->bound = kv_space_mark(space->amp, 1, space->all.live, space->all.kept,
 						  space->all.grain + space->all.pass + space->aside);
 }
 
-/* ---- the account ---- */
-
-/* What is left until it is to be compacted, and until writers wait; its mutex is held. */
-static void
-left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
-{
-	int64		live = Max(account->live, 0);
-
-	*start = *bound = PG_INT64_MAX;
-	if (amp == 0)
-		return;
-	*start = marked(amp, KV_START_SHARE, live, account->kept, account->start_slack) - account->taken;
-	*bound = marked(amp, 1, live, account->kept, account->bound_slack) - account->taken -
-		Max(account->retired + account->moving, account->pass);
-}
-
-void
-kv_space_left(KvStore *store, int64 *start, int64 *bound)
-{
-	double		amp = amp_of(store);
-
-	SpinLockAcquire(&store->space.mutex);
-	left_of(&store->space, amp, start, bound);
-	SpinLockRelease(&store->space.mutex);
-}
-
-static uint64
-told(const KvSpaceAccount *account)
-{
-	return account->told_taken + account->told_dead;
-}
-
-/* Is kvfdw compactor to look at the store?  Its mutex is held. */
-static bool
-is_due(const KvSpaceAccount *account, double amp)
-{
-	int64		start;
-	int64		bound;
-
-	left_of(account, amp, &start, &bound);
-	return account->asked || (start < 0 && told(account) >= account->wake_at);
-}
-
-bool
-kv_space_is_due(KvStore *store)
-{
-	double		amp = amp_of(store);
-	bool		due;
-
-	SpinLockAcquire(&store->space.mutex);
-	due = is_due(&store->space, amp);
-	SpinLockRelease(&store->space.mutex);
-	return due;
-}
-
-void
-kv_compactor_wake(void)
-{
-	if (kv_compactor->latch == NULL)
-		return;
-	pg_atomic_write_u32(&kv_compactor->wanted, 1);
-	kv_wake(kv_compactor->latch);
-}
-
-void
-kv_space_ask(KvStore *store)
-{
-	bool		asked;
-
-	SpinLockAcquire(&store->space.mutex);
-	asked = store->space.asked;
-	store->space.asked = true;
-	SpinLockRelease(&store->space.mutex);
-	if (!asked)
-		kv_compactor_wake();
-}
+/* ---- what the account is to say ---- */
 
 void
 kv_space_count(KvStore *store, KvStoreSpace *space)
@@ -437,110 +289,7 @@ kv_space_taken(KvStore *store)
 	return space.all.taken;
 }
 
-void
-kv_space_answer(KvStore *store, bool no_room, uint64 quiet)
-{
-	KvSpaceAccount *account = &store->space;
-
-	SpinLockAcquire(&account->mutex);
-	account->asked = false;
-	account->wake_at = quiet == 0 ? 0 : told(account) + quiet;
-	SpinLockRelease(&account->mutex);
-	pg_atomic_write_u32(&store->space_no_room, no_room);
-	if (no_room)
-		ConditionVariableBroadcast(&store->space_made);
-}
-
-void
-kv_space_give_up(KvStore *store, uint64 bytes)
-{
-	pg_atomic_write_u64(&store->space_given_up, bytes);
-}
-
-void
-kv_space_move(KvStore *store, bool bounds, uint64 bytes)
-{
-	if (!bounds)
-		pg_atomic_fetch_add_u64(&store->space_aside, bytes);
-	pg_atomic_fetch_add_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
-	kv_space_beat(store);
-}
-
-void
-kv_space_moved(KvStore *store, bool bounds, uint64 bytes)
-{
-	pg_atomic_fetch_sub_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
-	kv_space_beat(store);
-}
-
-void
-kv_space_beat(KvStore *store)
-{
-	pg_atomic_fetch_add_u32(&store->space_beat, 1);
-}
-
-void
-kv_space_note_freed(KvStore *store, uint64 bytes)
-{
-	KvSpaceAccount *account = &store->space;
-
-	pg_atomic_fetch_add_u64(&store->space_freed, bytes);
-	SpinLockAcquire(&account->mutex);
-	account->retired -= Min(account->retired, (int64) bytes);
-	SpinLockRelease(&account->mutex);
-	kv_space_beat(store);
-	ConditionVariableSignal(&store->space_made);
-}
-
-void
-kv_store_bound_space(KvStore *store, double amp)
-{
-	uint32		own = amp < 0 ? 0 : shared_amp(amp);
-
-	if (likely(pg_atomic_read_u32(&store->space_amp) == own))
-		return;
-	pg_atomic_write_u32(&store->space_amp, own);
-	kv_space_ask(store);
-}
-
-/* ---- writers ---- */
-
-void
-kv_space_tell(KvStore *store, KvShard *shard, int64 taken)
-{
-	KvSpaceAccount *account = &store->space;
-	double		amp = amp_of(store);
-	uint64		dead = shard->died_untold;
-	bool		due;
-
-	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	if (taken == 0 && dead == 0)
-		return;
-	shard->died_untold = 0;
-	SpinLockAcquire(&account->mutex);
-	account->taken += taken;
-	account->live += taken - (int64) dead;
-	account->told_taken += taken;
-	account->told_dead += dead;
-	due = !account->asked && is_due(account, amp);
-	account->asked |= due;
-	SpinLockRelease(&account->mutex);
-	if (due)
-		kv_compactor_wake();
-}
-
-bool
-kv_space_is_short(KvStore *store)
-{
-	int64		start;
-	int64		bound;
-
-	if (kv_compactor->latch == NULL || pg_atomic_read_u32(&store->space_no_room) != 0 ||
-		pg_atomic_read_u32(&store->space_stalled) == pg_atomic_read_u32(&store->space_beat))
-		return false;
-	kv_space_left(store, &start, &bound);
-	return bound < 0;
-}
+/* ---- writers who wait ---- */
 
 /* Does the account, counted anew if nobody who comes here has done so for that time, say that there is no room? */
 static bool

@@ -119,22 +119,25 @@ typedef enum KvSpaceWait
 
 extern const char *const kv_space_wait_names[];	/* for people; NULL: not */
 
+/* ---- account.c: what is known of a store's space without looking at its chunks ---- */
+
+#define KV_START_SHARE	0.93	/* of the dead bytes that the bound allows: from here on a store is compacted */
+
 extern void kv_space_init(void);	/* when its memory is made */
-extern void kv_space_gucs(void);	/* at load: defines its settings */
+extern void kv_account_gucs(void);	/* for kv_space_gucs: kvfdw.space_amp */
 extern void kv_space_attend(Latch *latch);	/* kvfdw compactor runs, with its latch; NULL: not any more */
-/* A chunk of which less than this is dead is not worth it. */
-extern bool kv_space_pays(uint64 used, uint64 live);
-/* Nor is an open one of which less than half is. */
-extern bool kv_space_pays_open(uint64 used, uint64 live);
-/* horizon: kv_xid_horizon(). */
-extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
-extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
-extern void kv_space_count(KvStore *store, KvStoreSpace *space);	/* likewise, and has the account say that */
-/* About what the account says: bytes that chunks take.  Counts them where nobody has since the store was opened; no lock held. */
-extern uint64 kv_space_taken(KvStore *store);
+/*
+ * Its kvfdw.space_amp; where the store has none of its own, of all processes what kvfdw compactor has: in the middle of a
+ * statement nobody else hears of a change.
+ */
+extern double kv_space_amp(const KvStore *store);
+/* The mark that lies so far on the way to the bound. */
+extern int64 kv_space_mark(double amp, double share, int64 live, int64 kept, int64 slack);
 /* What the account says: bytes until a compaction may be due, and until writers wait for one; may be negative. */
 extern void kv_space_left(KvStore *store, int64 *start, int64 *bound);
 extern bool kv_space_is_due(KvStore *store);	/* … or somebody waits: kvfdw compactor should look */
+extern bool kv_space_is_short(KvStore *store);	/* would a writer have to wait? */
+extern void kv_compactor_wake(void);	/* have it look at stores; does nothing while it does not run */
 extern void kv_space_ask(KvStore *store);	/* it should, whatever the account says */
 /*
  * It has looked, and can make no room (or can, as far as it knows): writers who come to the bound do not
@@ -148,18 +151,29 @@ extern void kv_space_move(KvStore *store, bool bounds, uint64 bytes);
 extern void kv_space_moved(KvStore *store, bool bounds, uint64 bytes);
 extern void kv_space_beat(KvStore *store);	/* a pass has come on */
 extern void kv_space_note_freed(KvStore *store, uint64 bytes);	/* … or a file that it has emptied is freed */
-extern uint64 kv_space_wants_checkpoint(const KvStoreSpace *space);	/* if so much waits for one */
-/* What start would be if so much were live. */
-extern uint64 kv_space_start(const KvStoreSpace *space, uint64 live);
-extern uint64 kv_space_start_unkept(const KvStoreSpace *space, uint64 live);	/* … and nothing kept */
-
 /*
  * A writer takes so many bytes of the shard's chunks, or gives them back.  What has died there since is told, too.  The
  * shard's lock is held, exclusively.
  */
-extern void kv_compactor_wake(void);	/* have it look at stores; does nothing while it does not run */
 extern void kv_space_tell(KvStore *store, KvShard *shard, int64 taken);
-extern bool kv_space_is_short(KvStore *store);	/* would a writer have to wait? */
+
+/* ---- space.c: what the chunks say, and waiting for room ---- */
+
+extern void kv_space_gucs(void);	/* at load: defines its settings */
+/* A chunk of which less than this is dead is not worth it. */
+extern bool kv_space_pays(uint64 used, uint64 live);
+/* Nor is an open one of which less than half is. */
+extern bool kv_space_pays_open(uint64 used, uint64 live);
+/* horizon: kv_xid_horizon(). */
+extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
+extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
+extern void kv_space_count(KvStore *store, KvStoreSpace *space);	/* likewise, and has the account say that */
+/* About what the account says: bytes that chunks take.  Counts them where nobody has since the store was opened; no lock held. */
+extern uint64 kv_space_taken(KvStore *store);
+extern uint64 kv_space_wants_checkpoint(const KvStoreSpace *space);	/* if so much waits for one */
+/* What start would be if so much were live. */
+extern uint64 kv_space_start(const KvStoreSpace *space, uint64 live);
+extern uint64 kv_space_start_unkept(const KvStoreSpace *space, uint64 live);	/* … and nothing kept */
 /*
  * No lock held: the writer is to open a slot, or to write an extent, of a store that has come to its
  * bound.  Waits until there is room, or none is made; false: there is none a minute after *begin, which is 0 at

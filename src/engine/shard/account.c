@@ -1,0 +1,273 @@
+/*
+ * account.c
+ *		What is known of a store's space without looking at its chunks: the account.
+ *
+ * The account of a store is what was counted, and what writers have told since, under its mutex:
+ * what they take before they write it, and what has died by that.  A count takes a while, and what
+ * is told meanwhile may be in it or not, so it is taken as what leaves less room.  What has died counts
+ * as dead at once there, and a count says what of it is kept still: so who finds that there is no room
+ * has it counted, one of them at a time, and of many shards the more seldom the longer that takes: an older account keeps
+ * writers waiting a little longer, and the bound as well.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/shard/space.h"
+
+KvCompactor *kv_compactor = NULL;
+
+static double space_amp = 1.5;
+
+/* ---- the setting ---- */
+
+void
+kv_space_init(void)
+{
+	pg_atomic_init_u32(&kv_compactor->amp, 0);
+	pg_atomic_init_u32(&kv_compactor->wanted, 0);
+	pg_atomic_init_u64(&kv_compactor->awaited, 0);
+}
+
+static bool
+check_space_amp(double *value, void **extra, GucSource source)
+{
+	if (*value == 0 || *value >= 1.1)
+		return true;
+	GUC_check_errdetail("It is 0 or from 1.1 to 10.");
+	return false;
+}
+
+/* As it is kept in shared memory, where 0 says that nothing is. */
+static uint32
+shared_amp(double amp)
+{
+	return (uint32) (amp * 1000 + 0.5) + 1;
+}
+
+static void
+assign_space_amp(double value, void *extra)
+{
+	if (kv_compactor != NULL && kv_compactor->latch != NULL && kv_compactor->latch == MyLatch)
+		pg_atomic_write_u32(&kv_compactor->amp, shared_amp(value));
+}
+
+void
+kv_space_attend(Latch *latch)
+{
+	pg_atomic_write_u32(&kv_compactor->amp, latch == NULL ? 0 : shared_amp(space_amp));
+	kv_compactor->latch = latch;
+}
+
+void
+kv_account_gucs(void)
+{
+	DefineCustomRealVariable("kvfdw.space_amp",
+							 "Sets how many bytes the value files of a table may have for each byte of its values.",
+							 "Beyond that it is compacted; 0: never.",
+							 &space_amp, 1.5, 0, 10,
+							 PGC_SIGHUP, 0, check_space_amp, assign_space_amp, NULL);
+}
+
+double
+kv_space_amp(const KvStore *store)
+{
+	uint32		amp = pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->space_amp));
+
+	if (amp == 0)
+		amp = pg_atomic_read_u32(&kv_compactor->amp);
+	return amp == 0 ? space_amp : (amp - 1) / 1000.0;
+}
+
+int64
+kv_space_mark(double amp, double share, int64 live, int64 kept, int64 slack)
+{
+	double		spare = (amp - 1) * live;
+
+	return live + (int64) Max(share * spare, kept + (share - 0.5) / 2 * spare) + slack;
+}
+
+/* ---- what it says, and who looks at it ---- */
+
+/* What is left until it is to be compacted, and until writers wait; its mutex is held. */
+static void
+left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
+{
+	int64		live = Max(account->live, 0);
+
+	*start = *bound = PG_INT64_MAX;
+	if (amp == 0)
+		return;
+	*start = kv_space_mark(amp, KV_START_SHARE, live, account->kept, account->start_slack) - account->taken;
+	*bound = kv_space_mark(amp, 1, live, account->kept, account->bound_slack) - account->taken -
+		Max(account->retired + account->moving, account->pass);
+}
+
+void
+kv_space_left(KvStore *store, int64 *start, int64 *bound)
+{
+	double		amp = kv_space_amp(store);
+
+	SpinLockAcquire(&store->space.mutex);
+	left_of(&store->space, amp, start, bound);
+	SpinLockRelease(&store->space.mutex);
+}
+
+static uint64
+told(const KvSpaceAccount *account)
+{
+	return account->told_taken + account->told_dead;
+}
+
+/* Is kvfdw compactor to look at the store?  Its mutex is held. */
+static bool
+is_due(const KvSpaceAccount *account, double amp)
+{
+	int64		start;
+	int64		bound;
+
+	left_of(account, amp, &start, &bound);
+	return account->asked || (start < 0 && told(account) >= account->wake_at);
+}
+
+bool
+kv_space_is_due(KvStore *store)
+{
+	double		amp = kv_space_amp(store);
+	bool		due;
+
+	SpinLockAcquire(&store->space.mutex);
+	due = is_due(&store->space, amp);
+	SpinLockRelease(&store->space.mutex);
+	return due;
+}
+
+void
+kv_compactor_wake(void)
+{
+	if (kv_compactor->latch == NULL)
+		return;
+	pg_atomic_write_u32(&kv_compactor->wanted, 1);
+	kv_wake(kv_compactor->latch);
+}
+
+void
+kv_space_ask(KvStore *store)
+{
+	bool		asked;
+
+	SpinLockAcquire(&store->space.mutex);
+	asked = store->space.asked;
+	store->space.asked = true;
+	SpinLockRelease(&store->space.mutex);
+	if (!asked)
+		kv_compactor_wake();
+}
+
+void
+kv_space_answer(KvStore *store, bool no_room, uint64 quiet)
+{
+	KvSpaceAccount *account = &store->space;
+
+	SpinLockAcquire(&account->mutex);
+	account->asked = false;
+	account->wake_at = quiet == 0 ? 0 : told(account) + quiet;
+	SpinLockRelease(&account->mutex);
+	pg_atomic_write_u32(&store->space_no_room, no_room);
+	if (no_room)
+		ConditionVariableBroadcast(&store->space_made);
+}
+
+void
+kv_space_give_up(KvStore *store, uint64 bytes)
+{
+	pg_atomic_write_u64(&store->space_given_up, bytes);
+}
+
+void
+kv_space_move(KvStore *store, bool bounds, uint64 bytes)
+{
+	if (!bounds)
+		pg_atomic_fetch_add_u64(&store->space_aside, bytes);
+	pg_atomic_fetch_add_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
+	kv_space_beat(store);
+}
+
+void
+kv_space_moved(KvStore *store, bool bounds, uint64 bytes)
+{
+	pg_atomic_fetch_sub_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
+	kv_space_beat(store);
+}
+
+void
+kv_space_beat(KvStore *store)
+{
+	pg_atomic_fetch_add_u32(&store->space_beat, 1);
+}
+
+void
+kv_space_note_freed(KvStore *store, uint64 bytes)
+{
+	KvSpaceAccount *account = &store->space;
+
+	pg_atomic_fetch_add_u64(&store->space_freed, bytes);
+	SpinLockAcquire(&account->mutex);
+	account->retired -= Min(account->retired, (int64) bytes);
+	SpinLockRelease(&account->mutex);
+	kv_space_beat(store);
+	ConditionVariableSignal(&store->space_made);
+}
+
+void
+kv_store_bound_space(KvStore *store, double amp)
+{
+	uint32		own = amp < 0 ? 0 : shared_amp(amp);
+
+	if (likely(pg_atomic_read_u32(&store->space_amp) == own))
+		return;
+	pg_atomic_write_u32(&store->space_amp, own);
+	kv_space_ask(store);
+}
+
+/* ---- writers ---- */
+
+void
+kv_space_tell(KvStore *store, KvShard *shard, int64 taken)
+{
+	KvSpaceAccount *account = &store->space;
+	double		amp = kv_space_amp(store);
+	uint64		dead = shard->died_untold;
+	bool		due;
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	if (taken == 0 && dead == 0)
+		return;
+	shard->died_untold = 0;
+	SpinLockAcquire(&account->mutex);
+	account->taken += taken;
+	account->live += taken - (int64) dead;
+	account->told_taken += taken;
+	account->told_dead += dead;
+	due = !account->asked && is_due(account, amp);
+	account->asked |= due;
+	SpinLockRelease(&account->mutex);
+	if (due)
+		kv_compactor_wake();
+}
+
+bool
+kv_space_is_short(KvStore *store)
+{
+	int64		start;
+	int64		bound;
+
+	if (kv_compactor->latch == NULL || pg_atomic_read_u32(&store->space_no_room) != 0 ||
+		pg_atomic_read_u32(&store->space_stalled) == pg_atomic_read_u32(&store->space_beat))
+		return false;
+	kv_space_left(store, &start, &bound);
+	return bound < 0;
+}
