@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# No room of the source includes a room that is not below it.
+# No room of the source includes a room that is not below it, and in no room files call each other in a circle.
 #
 # The rooms, from the ground up.  engine.h is what the engine promises: its rooms
 # keep it and the rooms outside use it, and nothing else of the engine.
@@ -18,16 +18,46 @@ my %floor = map { $rooms[$_] => $_ } 0 .. $#rooms;
 sub room { $_[0] =~ m{^(?:engine/|memcached/)?(\w+)/[^/]+$} ? $1 : 'module' }
 sub place { my $room = room($_[0]); $room =~ /^(?:engine|module)$/ ? $_[0] : $room }
 
-my (%arrows, $files, %uses, %named, %defined);
+# The heights of places, by what each of them uses, and the circles among them.
+sub heights
+{
+	my ($uses) = @_;
+	my (%height, $height, @path, @circles);
+	$height = sub {
+		my ($place) = @_;
+		return $height{$place} if $height{$place};
+		if (exists $height{$place})
+		{
+			my ($from) = grep { $path[$_] eq $place } 0 .. $#path;
+			push @circles, join ' → ', @path[$from .. $#path], $place;
+			return 0;
+		}
+		$height{$place} = 0;
+		push @path, $place;
+		my $below = 0;
+		for (map { $height->($_) } grep { $_ ne $place } sort keys %{$uses->{$place}}) { $below = $_ if $_ > $below }
+		pop @path;
+		return $height{$place} = $below + 1;
+	};
+	$height->($_) for sort keys %$uses;
+	return (\%height, @circles);
+}
+
+my (%arrows, $files, %uses, %names, %named, %defined, %file_of);
 find({ no_chdir => 1, wanted => sub {
 	return unless m{/src/(.*\.[ch])$};
 	my ($file, $from) = ($1, room($1));
 	open my $source, '<', $_ or die "$_: $!";
 	my $text = do { local $/; <$source> };
 	$files++;
-	$defined{$1} = place($file) while $text =~ /^(kv_\w+)\([^;{]*\)\n\{/mg;
+	while ($text =~ /^(.*)\n(kv_\w+)\([^;{]*\)\n\{/mg)
+	{
+		my ($type, $function) = ($1, $2);
+		$defined{$function} = place($file);
+		$file_of{$function} = $file unless $type =~ /\bstatic\b/;
+	}
 	my $code = $text =~ s{/\*.*?\*/|"[^"\n]*"|^extern [^;]*;}{}gsmr;
-	$named{place($file)}{$_} = 1 for $code =~ /\b(kv_\w+)\b/g;
+	$names{$file}{$_} = $named{place($file)}{$_} = 1 for $code =~ /\b(kv_\w+)\b/g;
 	for my $header (grep { -e "$FindBin::RealBin/../src/$_" } $text =~ /^#include "(\S+)"/mg)
 	{
 		$uses{place($file)}{place($header)} = 1;
@@ -40,22 +70,21 @@ find({ no_chdir => 1, wanted => sub {
 	}
 } }, "$FindBin::RealBin/../src");
 
-my (%height, $height, @circles);
-$height = sub {
-	my ($place) = @_;
-	return $height{$place} if $height{$place};
-	return push(@circles, $place) && 0 if exists $height{$place};
-	$height{$place} = 0;
-	my $below = 0;
-	for (map { $height->($_) } grep { $_ ne $place } keys %{$uses{$place}}) { $below = $_ if $_ > $below }
-	return $height{$place} = $below + 1;
-};
 for my $place (keys %named) { $uses{$place}{$_} = 1 for grep { defined } @defined{keys %{$named{$place}}} }
-$height->($_) for sort keys %uses;
+my ($height, @circles) = heights(\%uses);
+my %height = %$height;
 my ($top) = sort { $b <=> $a } values %height;
 for my $n (reverse 1 .. $top) { print "# floor $n: ", join(' ', grep { $height{$_} == $n } sort keys %height), "\n" }
 print "# floors: $top\n";
-print "# $_ is in a circle of calls\n" for @circles;
-
+print "# $_ is a circle\n" for @circles;
 print "# $_ is an arrow upwards\n" for sort keys %arrows;
 print(($files && !%arrows && !@circles ? 'ok' : 'not ok'), " - rooms include and call rooms below them\n");
+
+my %calls;
+for my $file (grep { /\.c$/ } keys %names)
+{
+	$calls{$file}{$_} = 1 for grep { room($_) eq room($file) } grep { defined } @file_of{keys %{$names{$file}}};
+}
+my (undef, @file_circles) = heights(\%calls);
+print "# $_ is a circle of calls\n" for @file_circles;
+print((%calls && !@file_circles ? 'ok' : 'not ok'), " - in each room files call files below them\n");

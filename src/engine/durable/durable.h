@@ -133,6 +133,17 @@ extern void kv_incarnation_covered(uint64 lsn);
  */
 extern void kv_incarnations_settled(void);
 
+/* ---- imagefile.c ---- */
+/* The bytes of an image's file, palloc'd. */
+extern char *kv_image_bytes(const KvStoreKey *key, uint32 shardno, const KvImage *image, Size *len);
+/* False if there is none, or it is not sound: that is reported at elevel. */
+extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
+						  KvImage *image);
+/* Likewise, of the newest. */
+extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
+								 const KvFoundFile *files, int n, int elevel,
+								 KvImage *image);
+
 /* ---- image.c ---- */
 /*
  * In recovery of a shard: notes in it what its newest image names; at level 'none' the
@@ -152,13 +163,6 @@ extern void kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 
  * In the process that makes images.
  */
 extern void kv_shards_release(KvStore *store, const uint32 *shards, int n);
-/* False if there is none, or it is not sound: that is reported at elevel. */
-extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
-						  KvImage *image);
-/* Likewise, of the newest. */
-extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
-								 const KvFoundFile *files, int n, int elevel,
-								 KvImage *image);
 
 /* ---- imaged.c ---- */
 /* NULL: no shard has had one; ERROR if damaged. */

@@ -3,7 +3,7 @@
  *		Images: the state of a shard that a barrier has made durable.
  *
  * An image is a small file beside the shard's manifest: a manifest as it was at
- * one moment, and where the key logs ended then.  Images of a shard are numbered.
+ * one moment, and where the key logs ended then (imagefile.c).  Images of a shard are numbered.
  * Every file that one names is on the device up to there, and stays until the
  * next image is there, so after a power loss the shard can be set back to it.
  * Between two images nothing of a shard is synced.
@@ -51,7 +51,6 @@
 
 #include "nodes/bitmapset.h"
 
-#include "engine/base/crc.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/durable/durable.h"
@@ -85,161 +84,6 @@ typedef struct KvImageFile
 	uint64		from;			/* of a log, what is verified */
 	uint64		end;
 } KvImageFile;
-
-#define KV_IMAGE_VERSION	2
-
-/* Version 1: this, the manifest of version 1, and KvImageEndV1. */
-typedef struct KvImageHeadV1
-{
-	uint32		magic;
-	uint32		format_version;
-} KvImageHeadV1;
-
-typedef struct KvImageEndV1
-{
-	uint32		last_log;
-	uint32		pad;
-	uint64		log_tail;
-	uint64		covers;
-	uint32		number;
-	uint32		crc;
-} KvImageEndV1;
-
-StaticAssertDecl(sizeof(KvImageEndV1) == 32, "end of image version 1 size");
-
-/* Version 2: this, the manifest, and KvImageEnd. */
-typedef struct KvImageHead
-{
-	uint32		magic;
-	uint32		format_version;
-	uint32		last_log;
-	uint32		pad;
-	uint64		log_tail;
-	uint64		covers;
-	uint32		number;
-	uint32		map_number;
-} KvImageHead;
-
-StaticAssertDecl(sizeof(KvImageHead) == 40, "image head size");
-
-typedef struct KvImageEnd
-{
-	uint32		crc;			/* of all before it */
-	uint32		pad;
-} KvImageEnd;
-
-/* The bytes of an image's file, palloc'd. */
-static char *
-image_bytes(const KvStoreKey *key, uint32 shardno, const KvImage *image, Size *len)
-{
-	Size		manifest_len;
-	char	   *manifest = kv_manifest_bytes(key, shardno, &image->manifest, &manifest_len);
-	char	   *bytes;
-	KvImageHead *head;
-	KvImageEnd *end;
-
-	*len = sizeof(KvImageHead) + manifest_len + sizeof(KvImageEnd);
-	bytes = palloc0(*len);
-	head = (KvImageHead *) bytes;
-	end = (KvImageEnd *) (bytes + *len) - 1;
-	head->magic = KV_MAGIC_IMAGE;
-	head->format_version = KV_IMAGE_VERSION;
-	head->last_log = image->last_log;
-	head->log_tail = image->log_tail;
-	head->covers = image->covers;
-	head->number = image->number;
-	head->map_number = image->map_number;
-	memcpy(head + 1, manifest, manifest_len);
-	pfree(manifest);
-	end->crc = kv_crc(bytes, (char *) end - bytes);
-	return bytes;
-}
-
-/* Is it the image of this shard? */
-static bool
-parse_v1(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes, Size len,
-		 KvImage *image)
-{
-	const char *manifest = bytes + sizeof(KvImageHeadV1);
-	Size		manifest_len = kv_manifest_length(manifest, len - sizeof(KvImageHeadV1));
-	const KvImageEndV1 *end = (const KvImageEndV1 *) (manifest + manifest_len);
-
-	if (len != sizeof(KvImageHeadV1) + manifest_len + sizeof(KvImageEndV1) ||
-		end->crc != kv_crc(bytes, len - sizeof(uint32)) ||
-		kv_manifest_parse(key, shardno, path, manifest, manifest_len, &image->manifest) != NULL)
-		return false;
-	image->map_number = 0;
-	image->last_log = end->last_log;
-	image->number = end->number;
-	image->log_tail = end->log_tail;
-	image->covers = end->covers;
-	return true;
-}
-
-static bool
-parse_v2(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes, Size len,
-		 KvImage *image)
-{
-	const KvImageHead *head = (const KvImageHead *) bytes;
-	const KvImageEnd *end = (const KvImageEnd *) (bytes + len) - 1;
-
-	if (len < sizeof(KvImageHead) + sizeof(KvImageEnd) || len % 8 != 0 ||
-		end->crc != kv_crc(bytes, (const char *) end - bytes) ||
-		kv_manifest_parse(key, shardno, path, (const char *) (head + 1),
-						  (const char *) end - (const char *) (head + 1),
-						  &image->manifest) != NULL)
-		return false;
-	image->last_log = head->last_log;
-	image->number = head->number;
-	image->map_number = head->map_number;
-	image->log_tail = head->log_tail;
-	image->covers = head->covers;
-	return true;
-}
-
-bool
-kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
-		   KvImage *image)
-{
-	char	   *path = pstrdup(kv_path_image(key, shardno, number));
-	Size		len;
-	char	   *bytes = kv_io_slurp(path, &len);
-	const KvImageHeadV1 *head = (const KvImageHeadV1 *) bytes;
-	bool		sound;
-
-	if (bytes == NULL)
-		return false;
-	sound = len >= sizeof(KvImageHeadV1) + sizeof(KvImageEndV1) && head->magic == KV_MAGIC_IMAGE;
-	if (sound && (head->format_version == 0 || head->format_version > KV_IMAGE_VERSION))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
-						path, head->format_version, KV_IMAGE_VERSION)));
-	sound = sound && (head->format_version == 1 ?
-					  parse_v1(key, shardno, path, bytes, len, image) :
-					  parse_v2(key, shardno, path, bytes, len, image)) &&
-		image->number == number;
-	pfree(bytes);
-	if (!sound)
-		ereport(elevel,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" is damaged", path)));
-	return sound;
-}
-
-bool
-kv_image_read_newest(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
-			int elevel, KvImage *image)
-{
-	uint32		newest = 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		if (files[i].kind == KV_FILE_IMAGE)
-			newest = Max(newest, files[i].number);
-	}
-	return newest != 0 && kv_image_read(key, shardno, newest, elevel, image);
-}
 
 /* Protect what an image names. */
 static void
@@ -549,7 +393,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 
 		image->covers = covers;
 		image->number = kv_shard(store, work[i].shardno)->image_number + 1;
-		files[i].data = image_bytes(key, work[i].shardno, image, &files[i].len);
+		files[i].data = kv_image_bytes(key, work[i].shardno, image, &files[i].len);
 		files[i].path = pstrdup(temporary_of(key, &work[i]));
 		kv_map_sync(store, image->map_number);
 	}

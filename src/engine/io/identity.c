@@ -57,15 +57,6 @@ sysfs_inode(dev_t device)
 }
 
 void
-kv_io_sync_failed(void)
-{
-	int			save = errno;
-
-	(void) unlink(KV_WITNESS_PATH);
-	errno = save;
-}
-
-void
 kv_io_identify_mount(const char *path, uint64 *mount, uint64 *superblock)
 {
 	struct statx info;

@@ -1,6 +1,6 @@
 /*
  * internal.h
- *		What file.c, small.c and ring.c share; nobody else includes this.
+ *		What the files of the room share; nobody else includes this.
  */
 #ifndef KV_IO_INTERNAL_H
 #define KV_IO_INTERNAL_H
@@ -12,6 +12,8 @@ extern void kv_io_stat_add(KvIoKind kind, Size bytes, int err);
 
 /* True for the one caller of a process tree that shall log that rings are refused. */
 extern bool kv_io_first_without_ring(void);
+/* Likewise that this device has no direct I/O. */
+extern bool kv_io_first_without_direct(uint64 device);
 
 /* Zeros are written in steps of this size. */
 #define KV_ZERO_STEP	(256 * 1024)

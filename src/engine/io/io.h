@@ -339,7 +339,7 @@ extern char *kv_io_buffer(int slot, Size size);
 /* ERROR for a failed call with the right SQLSTATE (53100, 58030, 53300 …). */
 extern void kv_io_error(int elevel, int err, const char *path, const char *verb);
 
-/* ---- counters (shared memory, kept by file.c) ---- */
+/* ---- counters (shared memory, kept by call.c) ---- */
 /*
  * What engine/start.c calls: bytes of shared memory, making or attaching to it, and the
  * settings of all of io/.
