@@ -40,6 +40,8 @@ prepare() # version suite root
 		"postgresql-$version" "postgresql-server-dev-$version" git ca-certificates locales || return
 	# pgTAP may not be there yet for the newest
 	kv_in_root "$root" apt-get -qy --no-install-recommends install "postgresql-$version-pgtap" || true
+	# fincore, which util-linux has itself until bookworm
+	kv_in_root "$root" apt-get -qy --no-install-recommends install util-linux-extra || true
 }
 
 failed=0
