@@ -47,6 +47,7 @@ insert('r', 1, 200, 4096, 'a');
 written();
 by_key(1, 100);
 insert('s', 1, 2000, 4096, 'b');
+$node->safe_psql('postgres', q{SELECT kvfdw_freeze('s')});    # no slot is to be written still
 is(ring('entered >= 8000000 / 65536 AND entered >= "left" AND "left" >= 4000000 / 65536'), 't', 'frames come and go') or diag(ring('*'));
 is(answer($node, q{SELECT entered >= 8000000 / piece AND "left" <= entered + bytes / piece FROM kvfdw_stat_tiers WHERE tier = 'slots'}), 't', '... after slots');
 written();
