@@ -279,6 +279,9 @@ piece_from(LogPart *part, uint64 offset, uint64 least)
 		part->piece = repalloc_huge(part->piece, part->size);
 	}
 	bytes = kv_io_try_read(part->file, part->piece, Min(part->size, left), offset, KV_IO_LOG_READ);
+	/* want of something else says nothing of the file: the next image looks at it again */
+	if (bytes == -EMFILE || bytes == -ENFILE || bytes == -ENOMEM)
+		kv_io_error(ERROR, -bytes, part->path, "read");
 	if (bytes < 0)
 	{
 		kv_io_sync_failed();
