@@ -230,6 +230,17 @@ answer($node, "SELECT pg_terminate_backend($ended)");
 is(answer($node, q{INSERT INTO t_full VALUES (1, 'w') RETURNING v}), 'w', 'where the barrier process alone is told to end writers go on with the next one');
 unlike(substr(slurp_file($node->logfile), $log_then), qr/the server stops/, '... and transactions that are open are not waited for');
 $reader->quit;
+
+# it cannot read what a log has got, for want of descriptors: that says nothing of the log.  The calls before the third open it.
+$node->safe_psql('postgres', kv_table('one', 'k int, v text', 'k', "shards '1'"));
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->safe_psql('postgres', q{INSERT INTO one SELECT g, 'x' FROM generate_series(1, 100) g});
+$log_then = -s $node->logfile;
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'key_log_read:3:EMFILE'});
+$node->reload;
+is(answer($node, 'CHECKPOINT'), '', 'a checkpoint during which a log cannot be read once, for want of descriptors, completes');
+like(slurp_file($node->logfile, $log_then), qr/ERROR: .*could not read file ".*\.log": Too many open files/, '... and the log has it');
+unlike(slurp_file($node->logfile, $log_then), qr/PANIC/, '... as an error');
 $node->stop;
 done_testing();
 
