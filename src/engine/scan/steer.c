@@ -524,7 +524,8 @@ kv_steer_fill_range(KvScan *scan)
 	uint64		bytes;
 	uint32		shardno = kv_batch_fill_range(scan, &bytes);
 
-	if (scan->want_values)
-		steer(scan, shardno, bytes);
+	if (!scan->want_values)
+		return;
+	steer(scan, shardno, bytes);
 	kv_run_believe();			/* it has looked into runs, too */
 }
