@@ -12,7 +12,7 @@ use KvTest;
 use KvMemcached;
 
 my $node = mc_cluster('helpers', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_reap_interval' => 0, 'kvfdw.memcached_reap_rate' => 1,
-	wal_level => 'replica', max_wal_senders => 4);
+	'kvfdw.memcached_listen' => "'*, localhost'", wal_level => 'replica', max_wal_senders => 4);
 sub sql { return answer($node, $_[0]); }
 sub set_to { my ($setting, $value) = @_; $node->safe_psql('postgres', "ALTER SYSTEM SET $setting = $value"); $node->reload; return; }
 sub process { my ($name) = @_; return `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~ /^ *(\d+) .*\Q$name\E/m ? $1 : 0; }
