@@ -44,11 +44,13 @@ sub heights
 }
 
 my (%arrows, $files, %uses, %names, %named, %defined, %file_of);
+# below this checkout's src, whatever the names of the folders above it
+my $source = "$FindBin::RealBin/../src";
 find({ no_chdir => 1, wanted => sub {
-	return unless m{/src/(.*\.[ch])$};
+	return unless m{^\Q$source\E/(.*\.[ch])$};
 	my ($file, $from) = ($1, room($1));
-	open my $source, '<', $_ or die "$_: $!";
-	my $text = do { local $/; <$source> };
+	open my $handle, '<', $_ or die "$_: $!";
+	my $text = do { local $/; <$handle> };
 	$files++;
 	while ($text =~ /^(.*)\n(kv_\w+)\([^;{]*\)\n\{/mg)
 	{
@@ -58,7 +60,7 @@ find({ no_chdir => 1, wanted => sub {
 	}
 	my $code = $text =~ s{/\*.*?\*/|"[^"\n]*"|^extern [^;]*;}{}gsmr;
 	$names{$file}{$_} = $named{place($file)}{$_} = 1 for $code =~ /\b(kv_\w+)\b/g;
-	for my $header (grep { -e "$FindBin::RealBin/../src/$_" } $text =~ /^#include "(\S+)"/mg)
+	for my $header (grep { -e "$source/$_" } $text =~ /^#include "(\S+)"/mg)
 	{
 		$uses{place($file)}{place($header)} = 1;
 		next unless $header =~ m{/};
@@ -68,7 +70,7 @@ find({ no_chdir => 1, wanted => sub {
 		$arrows{"$file includes $header, which"} = 1 if $floor{$to} > $floor{$from}
 			|| ($header =~ /^engine/ && $file !~ /^engine/) || ($header =~ /internal\.h$/ && $to ne $from);
 	}
-} }, "$FindBin::RealBin/../src");
+} }, $source);
 
 for my $place (keys %named) { $uses{$place}{$_} = 1 for grep { defined } @defined{keys %{$named{$place}}} }
 my ($height, @circles) = heights(\%uses);
