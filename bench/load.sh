@@ -1,4 +1,7 @@
 # The COPY lines of make bench; run.sh sources it.
+#
+# Level 'full' comes after heap's load and its CHECKPOINT, so it writes to recycled WAL files. In a fresh cluster
+# the server creates the files first, which is a third byte for each byte that is loaded.
 
 # One table's load.  Sets KV_SECONDS, KV_SETTLED_SECONDS and KV_DEVICE_BYTES.
 load_table() # table
@@ -26,7 +29,7 @@ bench_load()
 {
 	local heap_s heap_settled_s heap_per_byte per_byte index
 
-	head_ "COPY BINARY, $ROWS rows, random keys, one session"
+	head_ "COPY BINARY, $ROWS rows, random keys, one session (WAL files: created for heap, recycled for level full)"
 	make_kv kv none
 	make_heap heap
 	make_rows "$KV_RUN/rows" "$ROWS" $SIZE
