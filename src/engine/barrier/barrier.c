@@ -29,6 +29,17 @@
  *	- what has a record before R was in its shard before (xact/wal.c), hence before the
  *	  worker saw R, hence is in the images made after that.
  *
+ * Images say that they cover R (durable/image.c) only if they are made while the
+ * checkpoint with R cannot complete: a base backup that began with it copies files
+ * as soon as it has, and takes such images for those that it began with.  A
+ * checkpoint waits for the worker if its R was published after the worker had set
+ * the flag, and no images were made for it yet.  The redo pointer that the worker
+ * finds when it sets the flag may be of a checkpoint that is complete, or has
+ * collected ids before.  So the images that it makes then say that they cover more.
+ * A backup with that redo pointer does without them: what was logged before is in
+ * images of the worker before, and none of these covers more but where there are
+ * some for that redo pointer, too.
+ *
  * Who writes while there is no worker?  Nobody: writers wait (kv_barrier_wait),
  * and look whether they must under the shard's lock.  So:
  *
@@ -46,7 +57,9 @@
  *	- a failed fsync is a PANIC as everywhere (data_sync_retry).
  *
  * On a standby there is no worker.  Redo of a BARRIER record makes images, and notes
- * in the control file how far they reach.  It comes before the checkpoint record
+ * in the control file how far they reach.  They say that they cover the record's redo
+ * pointer only if that is further than images have reached before: else there may be a
+ * restartpoint with it, and a backup that began there.  It comes before the checkpoint record
  * that can become a restartpoint, with one exception: before the checkpoint at the
  * end of crash recovery nothing can be logged, so that BARRIER comes behind it.  If
  * a standby makes a restartpoint there and loses power before it has replayed the
@@ -154,6 +167,7 @@ rest(TimestampTz since, long *rested_ms)
 }
 
 static bool raised = false;		/* writers may have been let through since images were made */
+static XLogRecPtr handled = 0;	/* no checkpoint with this redo pointer waits for the worker */
 
 /* The next shards from a number on; returns how many, at most KV_BARRIER_BATCH. */
 static int
@@ -291,7 +305,7 @@ kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 	TimestampTz start = kv_clock();
 
 	kv_wal_flush();
-	kv_barrier_flush(redo, &stats, failed);
+	kv_barrier_flush(redo > kv_images_reach() ? redo : redo + 1, &stats, failed);
 	flushed();
 
 	/* up to the next BARRIER no version comes, so a restartpoint may */
@@ -499,13 +513,13 @@ begin(void *arg)
 }
 
 /*
- * The position that images cover which were asked for, and not made because the redo
- * pointer has moved.  If it has moved meanwhile, they count as its barrier's images.
+ * What images cover that are made now, with this redo pointer: that of a checkpoint only if it
+ * waits for them.
  */
 static XLogRecPtr
 covered_now(XLogRecPtr redo)
 {
-	return redo != kv_barrier->last_redo ? redo : redo + 1;
+	return redo != handled ? redo : redo + 1;
 }
 
 /*
@@ -543,7 +557,7 @@ log_barrier(KvBarrierStats *stats, TimestampTz start, XLogRecPtr redo, bool clos
 	SpinLockAcquire(&kv_barrier->mutex);
 	kv_barrier->stats.lsn = stats->lsn;
 	SpinLockRelease(&kv_barrier->mutex);
-	kv_barrier->last_redo = redo;
+	handled = redo;
 }
 
 /*
@@ -592,7 +606,7 @@ barrier_exit(int code, Datum arg)
 
 /* Let go of whatever checkpoint waits, unless the redo pointer has moved since. */
 static void
-release_checkpoint(XLogRecPtr handled)
+release_checkpoint(void)
 {
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
 	if (GetRedoRecPtr() == handled)
@@ -601,7 +615,7 @@ release_checkpoint(XLogRecPtr handled)
 }
 
 static void
-raise_barrier(XLogRecPtr *redo)
+raise_barrier(void)
 {
 	KvBarrierStats stats;
 	TimestampTz start = kv_clock();
@@ -609,11 +623,11 @@ raise_barrier(XLogRecPtr *redo)
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
 	KV_MY_LXID = GetNextLocalTransactionId();
 	MyProc->delayChkptFlags |= DELAY_CHKPT_COMPLETE;
-	*redo = GetRedoRecPtr();
+	handled = GetRedoRecPtr();
 	LWLockRelease(ProcArrayLock);
 	before_shmem_exit(barrier_exit, (Datum) 0);
 	kv_clog_fence();
-	while (!try_flush(covered_now(*redo), &stats))
+	while (!try_flush(covered_now(handled), &stats))
 	{
 		kv_clog_fence();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
@@ -628,7 +642,7 @@ raise_barrier(XLogRecPtr *redo)
 	 * And while the images are not complete there is a record of ours in the WAL, so
 	 * that nobody recovers from a crash without this library.
 	 */
-	log_barrier(&stats, start, *redo, false);
+	log_barrier(&stats, start, handled, false);
 	XLogFlush(stats.lsn);
 
 	/* from here on the server must not be shut down without the last images */
@@ -648,13 +662,12 @@ raise_barrier(XLogRecPtr *redo)
 void
 kv_barrier_main(Datum arg)
 {
-	XLogRecPtr	handled;
-
 	pqsignal(SIGINT, KV_SIG_IGN);	/* it has no statement that could be cancelled, and may not end by an ERROR */
 	kv_worker_begin("kvfdw barrier");
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw barrier",
 												ALLOCSET_DEFAULT_SIZES));
-	raise_barrier(&handled);
+	KV_STOP_POINT("barrier_before_raise");
+	raise_barrier();
 
 	while (kv_worker_goes_on(NULL))
 	{
@@ -672,14 +685,13 @@ kv_barrier_main(Datum arg)
 			{
 				KV_STOP_POINT("barrier_before_record");
 				log_barrier(&stats, start, redo, false);
-				handled = redo;
 				KV_STOP_POINT("barrier_before_release");
 			}
 			else
 				nap = KV_RETRY_MS;
 		}
 		kv_clog_fence();
-		release_checkpoint(handled);
+		release_checkpoint();
 		serve_shards();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 nap, KV_WAIT_IDLE);

@@ -15,7 +15,6 @@
 
 typedef struct KvBarrier
 {
-	uint64		last_redo;		/* pointer for which the last barrier was made */
 	slock_t		mutex;
 	KvBarrierStats stats;		/* guarded by mutex */
 } KvBarrier;
@@ -31,7 +30,7 @@ extern void kv_barrier_init(void);	/* when its memory is made */
 extern void kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 							 void (*failed) (const KvStoreKey *key));
 /*
- * Redo has met a BARRIER record that ends at lsn.  failed: as above.  flushed is called when that can
+ * Redo has met a BARRIER record that ends at lsn and has this redo pointer.  failed: as above.  flushed is called when that can
  * come no more, before it is noted that images cover the record: the WAL before it is let go of.
  */
 extern void kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,

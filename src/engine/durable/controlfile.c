@@ -195,3 +195,9 @@ kv_incarnation_covered(uint64 lsn)
 	write_control();
 	LWLockRelease(&kv_registry->lock);
 }
+
+uint64
+kv_images_reach(void)
+{
+	return Max(kv_control->covered, kv_control->begins);
+}

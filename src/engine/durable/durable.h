@@ -97,6 +97,7 @@ typedef struct KvControl
 	uint64		checkpoint;		/* pg_control's at the start */
 	KvComplete	complete;		/* are the images? */
 	uint64		covered;		/* in recovery: they reach up to this position of the WAL */
+	uint64		begins;			/* … and where this start begins to replay, they reached up to here */
 	bool		follows;		/* archive recovery or standby: there are restartpoints */
 	uint64		stop_xid;		/* as in the file */
 	uint32		adoptions;		/* likewise */
@@ -127,6 +128,8 @@ extern void kv_incarnation_redo_done(void);
 extern void kv_incarnation_complete(bool is);
 /* Likewise: replay has made images of all that the WAL says up to this position. */
 extern void kv_incarnation_covered(uint64 lsn);
+/* In recovery: what the WAL says up to this position is in the images that there are. */
+extern uint64 kv_images_reach(void);
 /*
  * In the maintainer, when nothing durable names a dead incarnation any more: forgets them.
  * Durable on return; takes the registry's lock.

@@ -32,9 +32,9 @@
  * While base backups run nothing is released, and what is not is a leftover until
  * they have ended.  So a copy has all files of the image that was the newest when
  * its backup began.  Later ones may name files that the copy lacks.  They are
- * told apart by what they cover: the redo pointer of the barrier for which an
- * image was made, or one more if it was made for none.  The newest that covers no
- * more than the backup's redo pointer is the one.
+ * told apart by what they cover: the redo pointer of the checkpoint that waits for
+ * the image, or one more if none does.  The newest that covers no more than the
+ * backup's redo pointer is the one.  So of older images none outlives a newer one.
  *
  * An image may be newer than the redo pointer from which the WAL is replayed.
  * That does no harm: a version that redo writes again lies above its former self
@@ -444,9 +444,9 @@ adopt_image(KvStore *store, const KvImageWork *work)
 	if (image->number == 1)
 		store->imaged_stale = true;
 
-	/* a backup of a standby waits for no checkpoint, and may have begun meanwhile */
+	/* a backup of a standby waits for no checkpoint, and may have begun meanwhile; older images go first */
 	kv_backups_look();
-	if (before.valid && !kv_backups_run())
+	if (before.valid && !shard->leftovers && !kv_backups_run())
 		release_image(store, work->shardno, image->number - 1, &before.files);
 	else
 		shard->leftovers = true;

@@ -100,6 +100,8 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 {
 	uint64		redo = pg_control->checkPointCopy.redo;
 
+	kv_control->begins = reset->backup.redo != 0 ? reset->backup.redo : redo;
+
 	/* the label of a standby's backup tells of its last restartpoint */
 	if (reset->backup.redo != 0)
 		redo = reset->backup.of_primary ? 0 : reset->backup.redo;

@@ -107,9 +107,9 @@ kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
 	}
 }
 
-/* While a freeze or a pass is at work, runs that nobody names stay until the next time. */
-void
-kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
+/* Those of the files that nobody needs: images, or all others. */
+static void
+release_files(KvStore *store, uint32 shardno, const KvFoundFile *files, int n, bool images)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	char	   *directory = pstrdup(kv_path_store(&store->key));
@@ -119,6 +119,8 @@ kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n
 		char		path[MAXPGPATH];
 		bool		needed;
 
+		if ((files[i].kind == KV_FILE_IMAGE) != images)
+			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		needed = needs_file(store, shard, &files[i]);
 		if (shard->maintainer != 0 || shard->compactor != 0)
@@ -132,4 +134,16 @@ kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n
 			kv_run_say_gone();
 	}
 	pfree(directory);
+}
+
+/*
+ * While a freeze or a pass is at work, runs that nobody names stay until the next time.  Images go
+ * first, the oldest before the others: a backup that begins meanwhile, or a crash, leaves none that
+ * counts for less than a newer one that has gone, or that names what has.
+ */
+void
+kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
+{
+	release_files(store, shardno, files, n, true);
+	release_files(store, shardno, files, n, false);
 }
