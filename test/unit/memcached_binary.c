@@ -167,6 +167,30 @@ counting(void)
 	run((Stream) {.name = "binary: increment and decrement",.numbers = true});
 }
 
+/* A time has no sign here: as memcached has it, the largest is a time in 2106. */
+static void
+expiring(void)
+{
+#define TOP		"\x80\0\0\0"
+#define MONTH	"\0\x27\x8d\0"			/* 30 days */
+#define PAST	"\0\x27\x8d\1"
+	ASK(SET, "\0\0\0\0" NONE, "a", "x", 0), OK(1);
+	ASK(GET, "", "a", "", 0), HIT("\0\0\0\0", "", "x", 1);
+	ASK(SET, NONE TOP, "a", "x", 0), OK(2);
+	ASK(GET, "", "a", "", 0), HIT(NONE, "", "x", 2);
+	ASK(GAT, MONTH, "a", "", 0), HIT(NONE, "", "x", 3);
+	ASK(GAT, NONE, "a", "", 0), HIT(NONE, "", "x", 4);
+	ASK(GAT, PAST, "a", "", 0), HIT(NONE, "", "x", 4);
+	ASK(GET, "", "a", "", 0), NOT_FOUND;
+	ASK(INCR, BY1 ZERO8 TOP, "n", "", 0), NUMBER(ZERO8, 5);
+	ASK(GET, "", "n", "", 0), HIT("\0\0\0\0", "", "0", 5);
+	ASK(FLUSH, TOP, "", "", 0), OK(0);
+	ASK(GET, "", "n", "", 0), HIT("\0\0\0\0", "", "0", 5);
+	ASK(INCR, BY1 ZERO8 PAST, "m", "", 0), NUMBER(ZERO8, 0);
+	ASK(GET, "", "m", "", 0), NOT_FOUND;
+	run((Stream) {.name = "binary: times of expiry",.numbers = true});
+}
+
 static void
 touching(void)
 {
@@ -263,6 +287,7 @@ test_binary(void)
 {
 	storing();
 	counting();
+	expiring();
 	touching();
 	wrong();
 	authenticating();

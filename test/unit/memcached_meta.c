@@ -122,6 +122,35 @@ static const Step older[] = {
 	{0}
 };
 
+/* memcached has 32 bits of a time, the highest of which is its sign */
+static const Step borders[] = {
+	{"ms a 1 T4294967295\r\nx\r\n", "HD\r\n"},
+	{"mg a\r\n", "EN\r\n"},
+	{"ms a 1 T4294967306\r\nx\r\n", "HD\r\n"},
+	{"mg a t\r\n", "HD t10\r\n"},
+	{"mg a T-4294967266 t R4294967327\r\n", "HD t30 W\r\n"},
+	{"mg a T-2147483649 t\r\n", "HD t1147483647 Z\r\n"},
+	{"mg a T2147483648\r\n", "HD Z\r\n"},
+	{"mg a\r\n", "EN\r\n"},
+	{"mg a N2147483648\r\n", "HD W\r\n"},
+	{"mg a N4294967296 t\r\n", "HD t-1 W\r\n"},
+	{"mg a R4294967295\r\n", "HD Z\r\n"},
+	{"mg a T9223372036854775808\r\n", "CLIENT_ERROR bad token in command line format\r\n"},
+	{"ma n N4294967295\r\n", "HD\r\n"},
+	{"ma n\r\n", "NF\r\n"},
+	{"ma n N4294967346 J18446744073709551615 t\r\n", "HD t50\r\n"},
+	{"ma n D18446744073709551615 v T4294967295\r\n", "VA 20\r\n18446744073709551614\r\n"},
+	{"ma n\r\n", "NF\r\n"},
+	{"ma n D18446744073709551616\r\n", "CLIENT_ERROR invalid or duplicate flag\r\n"},
+	{"ms a 1 F4294967295\r\nx\r\n", "HD\r\n"},
+	{"mg a f\r\n", "HD f4294967295\r\n"},
+	{"ms a 1 F4294967296\r\nx\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"ms a 4294967297\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"md a I T4294967295\r\n", "HD\r\n"},
+	{"mg a\r\n", "EN\r\n"},
+	{0}
+};
+
 static const Step counting[] = {
 	{"ma n\r\n", "NF\r\n"},
 	{"ma n q k Oz\r\n", "NF kn Oz\r\n"},
@@ -241,6 +270,7 @@ test_meta(void)
 	STREAM("meta: cas numbers", numbers,.numbers = true);
 	STREAM("meta: one client is told to make an item anew", stale);
 	STREAM("meta: a value older than the item", older,.numbers = true);
+	STREAM("meta: times and numbers at the borders of 32 and 64 bits", borders);
 	STREAM("meta: ma", counting);
 	STREAM("meta: errors, and their data are swallowed", errors);
 	STREAM("meta: keys in base64", base64,.numbers = true);

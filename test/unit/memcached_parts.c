@@ -175,12 +175,29 @@ number_is(const char *text, bool valid, uint64_t number)
 }
 
 static bool
-signed_is(const char *text, bool valid, int64_t number)
+length_is(const char *text, bool valid, size_t length)
+{
+	KvMcToken	token = {.at = text,.length = strlen(text)};
+	size_t		got;
+
+	return kv_mc_length(token, &got) == valid && (!valid || got == length);
+}
+
+static bool
+exptime_is(const char *text, bool valid, int64_t exptime)
 {
 	KvMcToken	token = {.at = text,.length = strlen(text)};
 	int64_t		got;
 
-	return kv_mc_signed(token, &got) == valid && (!valid || got == number);
+	return kv_mc_exptime(token, &got) == valid && (!valid || got == exptime);
+}
+
+static bool
+value_is(const char *text, bool valid, uint64_t number)
+{
+	uint64_t	got;
+
+	return kv_mc_value_number(text, strlen(text), &got) == valid && (!valid || got == number);
 }
 
 static void
@@ -191,16 +208,28 @@ numbers(void)
 	check(number_is("0", true, 0) && number_is("+5", true, 5) && number_is("18446744073709551615", true, UINT64_MAX)
 		  && number_is("00000000000000000000000000001", true, 1) && number_is("18446744073709551616", false, 0)
 		  && number_is("99999999999999999999", false, 0) && number_is("", false, 0) && number_is("+", false, 0)
-		  && number_is("-1", false, 0) && number_is("1 ", false, 0) && number_is("/", false, 0) && number_is(":", false, 0),
-		  "parts: numbers");
-	check(signed_is("-1", true, -1) && signed_is("9223372036854775807", true, INT64_MAX)
-		  && signed_is("9223372036854775808", false, 0) && signed_is("-+1", false, 0) && signed_is("-", false, 0)
-		  && signed_is("--1", false, 0), "parts: signed numbers");
+		  && number_is("-1", false, 0) && number_is("1 ", true, 1) && number_is("/", false, 0) && number_is(":", false, 0)
+		  && number_is("-0", true, 0) && number_is("-9223372036854775808", false, 0)
+		  && number_is("-9223372036854775809", true, INT64_MAX) && number_is("-18446744073709551615", true, 1)
+		  && number_is("\t\v\f\r+5\tx", true, 5) && number_is("5x", false, 0) && number_is("+-5", false, 0)
+		  && number_is("\t", false, 0), "parts: numbers");
+	check(length_is("0", true, 0) && length_is("-0", true, 0) && length_is("2147483645", true, 2147483645)
+		  && length_is("2147483646", false, 0) && length_is("4294967297", false, 0) && length_is("-1", false, 0)
+		  && length_is("-4294967295", false, 0) && length_is("18446744073709551617", false, 0)
+		  && length_is("x", false, 0), "parts: lengths");
+	check(exptime_is("-1", true, -1) && exptime_is("2147483647", true, INT32_MAX) && exptime_is("2147483648", true, INT32_MIN)
+		  && exptime_is("4294967295", true, -1) && exptime_is("4294967296", true, 0) && exptime_is("-2147483649", true, INT32_MAX)
+		  && exptime_is("9223372036854775807", true, -1) && exptime_is("9223372036854775808", false, 0)
+		  && exptime_is("-9223372036854775808", true, 0) && exptime_is("-9223372036854775809", false, 0)
+		  && exptime_is("-+1", false, 0) && exptime_is("-", false, 0) && exptime_is("--1", false, 0), "parts: times");
+	check(value_is("5", true, 5) && value_is("+5", true, 5) && value_is("5  ", true, 5) && value_is(" 5", false, 0)
+		  && value_is("5\t", false, 0) && value_is("5 6", false, 0) && value_is("-5", false, 0) && value_is("  ", false, 0)
+		  && value_is("18446744073709551615", true, UINT64_MAX) && value_is("", false, 0), "parts: values that are numbers");
 	check(kv_mc_put_number(text, UINT64_MAX) == text + 20 && memcmp(text, "18446744073709551615", 20) == 0
 		  && kv_mc_put_number(text, 0) == text + 1 && *text == '0', "parts: digits");
 	check(kv_mc_expires(0, 100) == 0 && kv_mc_expires(-1, 100) == 1 && kv_mc_expires(INT64_MIN, 100) == 1
 		  && kv_mc_expires(2592000, 100) == 2592100 && kv_mc_expires(2592001, 100) == 2592001
-		  && kv_mc_expires(INT64_MAX, 100) == INT64_C(253402300799), "parts: times of expiry");
+		  && kv_mc_expires(UINT32_MAX, 100) == UINT32_MAX, "parts: times of expiry");
 }
 
 static void

@@ -120,6 +120,66 @@ static const Step expiry[] = {
 	{0}
 };
 
+#define ONE			"VALUE a 0 1\r\nx\r\nEND\r\n"
+#define EXPIRES(time, reply) \
+	{"set a 0 " time " 1\r\nx\r\n", "STORED\r\n"}, {"get a\r\n", (reply)}, \
+	{"set a 0 0 1\r\nx\r\n", "STORED\r\n"}, {"gat " time " a\r\n", ONE}, {"get a\r\n", (reply)}, \
+	{"set a 0 0 1\r\nx\r\n", "STORED\r\n"}, {"touch a " time "\r\n", "TOUCHED\r\n"}, {"get a\r\n", (reply)}
+
+/* memcached has 32 bits of a time, the highest of which is its sign */
+static const Step expiry_borders[] = {
+	EXPIRES("2147483647", ONE),
+	EXPIRES("2147483648", "END\r\n"),
+	EXPIRES("4294967295", "END\r\n"),
+	EXPIRES("4294967296", ONE),
+	EXPIRES("4294968296", ONE),
+	EXPIRES("4298000000", "END\r\n"),
+	EXPIRES("9223372036854775807", "END\r\n"),
+	EXPIRES("-2147483648", "END\r\n"),
+	EXPIRES("-2147483649", ONE),
+	EXPIRES("-4294967296", ONE),
+	EXPIRES("-9223372036854775808", ONE),
+	EXPIRES("\t+5\tx", ONE),
+	{"set a 0 9223372036854775808 1\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"touch a -9223372036854775809\r\n", "CLIENT_ERROR invalid exptime argument\r\n"},
+	{"gat 18446744073709551615 a\r\n", "CLIENT_ERROR invalid exptime argument\r\n"},
+	{"flush_all 4294967295\r\n", "OK\r\n"},
+	{"get a\r\n", "END\r\n"},
+	{"set a 0 0 1\r\nx\r\n", "STORED\r\n"},
+	{"flush_all 2147483647\r\n", "OK\r\n"},
+	{"get a\r\n", ONE},
+	{"flush_all 9223372036854775808\r\n", "CLIENT_ERROR invalid exptime argument\r\n"},
+	{"flush_all 4294967296\r\n", "OK\r\n"},
+	{"get a\r\n", "END\r\n"},
+	{0}
+};
+
+static const Step number_borders[] = {
+	{"set n 4294967295 0 1\r\n0\r\n", "STORED\r\n"},
+	{"incr n 18446744073709551615\r\n", "18446744073709551615\r\n"},
+	{"incr n 1\r\n", "0\r\n"},
+	{"incr n 18446744073709551616\r\n", "CLIENT_ERROR invalid numeric delta argument\r\n"},
+	{"incr n -1\r\n", "CLIENT_ERROR invalid numeric delta argument\r\n"},
+	{"incr n -9223372036854775808\r\n", "CLIENT_ERROR invalid numeric delta argument\r\n"},
+	{"incr n -0\r\n", "0\r\n"},
+	{"incr n -18446744073709551615\r\n", "1\r\n"},
+	{"incr n \t+5\tx\r\n", "6\r\n"},
+	{"incr n 1\r\r\n", "7\r\n"},
+	{"cas n 0 0 1 18446744073709551615\r\n1\r\n", "EXISTS\r\n"},
+	{"cas n 0 0 1 18446744073709551616\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	/* what memcached cuts to 32 bits, and would take for another number */
+	{"set n 18446744073709551615 0 1\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"set n 0 0 4294967297\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"set n 0 0 -4294967295\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"verbosity 4294967296\r\n", "OK\r\n"},
+	{"verbosity 18446744073709551616\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"verbosity -1\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"cache_memlimit 4294967296\r\n", "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"},
+	{"cache_memlimit 4294967295\r\n", "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"},
+	{"cache_memlimit x\r\n", "ERROR\r\n"},
+	{0}
+};
+
 static const Step errors[] = {
 	{"\r\n", "ERROR\r\n"},
 	{"   \r\n", "ERROR\r\n"},
@@ -168,7 +228,7 @@ static const Step errors[] = {
 	{"cache_memlimit 10\r\n", "OK\r\n"},
 	{"cache_memlimit 7\r\n", "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"},
 	{"cache_memlimit 1000000001\r\n", "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"},
-	{"cache_memlimit x\r\n", "CLIENT_ERROR bad command line format\r\n"},
+	{"cache_memlimit x\r\n", "ERROR\r\n"},
 	{"cache_memlimit 10 noreply\r\n", ""},
 	{"stats\r\n", "STAT pid 1\r\nEND\r\n"},
 	{"stats reset\r\n", "RESET\r\n"},
@@ -252,6 +312,8 @@ test_text(void)
 	STREAM("text: cas numbers", numbers,.numbers = true);
 	STREAM("text: incr and decr", arithmetic);
 	STREAM("text: expiry, touch and gat", expiry);
+	STREAM("text: times of expiry at the borders of 32 and 64 bits", expiry_borders);
+	STREAM("text: other numbers at those borders", number_borders);
 	STREAM("text: errors, noreply, what has no item", errors);
 	STREAM("text: flush_all", flushing);
 	STREAM("text: flush_all where it is not allowed", not_flushing,.no_flush = true);

@@ -5,7 +5,6 @@
 #include "memcached/protocol/parse.h"
 
 #define LONGEST_DELTA	(INT64_C(60) * 60 * 24 * 30)	/* seconds; more is a time */
-#define LAST_TIME		INT64_C(253402300799)	/* the end of the year 9999 */
 #define EXPIRED			1
 
 int64_t
@@ -17,7 +16,7 @@ kv_mc_expires(int64_t exptime, int64_t now)
 		return EXPIRED;
 	if (exptime <= LONGEST_DELTA)
 		return now + exptime;
-	return exptime < LAST_TIME ? exptime : LAST_TIME;
+	return exptime;
 }
 
 static bool

@@ -18,7 +18,7 @@ static const char unsupported_flag[] = "CLIENT_ERROR unsupported flag";
 static bool
 take_exptime(KvMcToken token, int64_t *exptime, const char **wrong)
 {
-	if (kv_mc_signed(token, exptime))
+	if (kv_mc_exptime(token, exptime))
 		return true;
 	*wrong = BAD_TOKEN;
 	return false;
@@ -187,13 +187,13 @@ parse_set(KvMcInput *in, const KvMcLine *line)
 	KvMcRequest *request = in->request;
 	const char *wrong = NULL;
 	KvMcLate	late = {0};
-	int64_t		length;
+	size_t		length;
 	bool		whole;
 
 	request->command = KV_MC_SET;
 	if (line->n > MOST_TOKENS)
 		wrong = "CLIENT_ERROR options flags too long";
-	else if (line->n < 3 || !kv_mc_signed(line->tokens[2], &length) || length < 0 || length > KV_MC_MAX_VALUE)
+	else if (line->n < 3 || !kv_mc_length(line->tokens[2], &length))
 		wrong = BAD_LINE;
 	if (wrong)
 	{
@@ -212,7 +212,7 @@ parse_set(KvMcInput *in, const KvMcLine *line)
 	whole = request->command == KV_MC_SET;
 	if (request->has_cas && (whole || request->command == KV_MC_REPLACE))
 		request->command = KV_MC_CAS;
-	return kv_mc_take_data(in, line, (size_t) length, whole);
+	return kv_mc_take_data(in, line, length, whole);
 }
 
 /* mg, md and ma have all in their line. */

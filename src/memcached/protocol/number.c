@@ -4,23 +4,62 @@
  */
 #include "memcached/protocol/parse.h"
 
-bool
-kv_mc_number(KvMcToken token, uint64_t *number)
+/* A number of digits alone; false: it is none, or has more than 64 bits. */
+static bool
+read_digits(const char *at, size_t length, uint64_t *number)
 {
-	size_t		i = token.length > 0 && token.at[0] == '+' ? 1 : 0;
-
 	*number = 0;
-	if (i == token.length)
-		return false;
-	for (; i < token.length; i++)
+	for (size_t i = 0; i < length; i++)
 	{
-		unsigned	digit = (unsigned char) token.at[i] - '0';
+		unsigned	digit = (unsigned char) at[i] - '0';
 
 		if (digit > 9 || *number > (UINT64_MAX - digit) / 10)
 			return false;
 		*number = *number * 10 + digit;
 	}
-	return true;
+	return length > 0;
+}
+
+/* White space, as in the locale C. */
+static bool
+is_space(char byte)
+{
+	return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+/*
+ * A number as memcached reads it with strtol: white space, a sign, digits, and then nothing or
+ * white space, whatever follows that.
+ */
+static bool
+read_number(KvMcToken token, bool *negative, uint64_t *magnitude)
+{
+	const char *at = token.at;
+	const char *end = at + token.length;
+	const char *digits;
+
+	while (at < end && is_space(*at))
+		at++;
+	*negative = at < end && *at == '-';
+	if (at < end && (*at == '-' || *at == '+'))
+		at++;
+	digits = at;
+	while (at < end && !is_space(*at))
+		at++;
+	return read_digits(digits, (size_t) (at - digits), magnitude);
+}
+
+bool
+kv_mc_number(KvMcToken token, uint64_t *number)
+{
+	bool		negative;
+
+	if (!read_number(token, &negative, number))
+		return false;
+	/* memcached refuses a minus only if what strtoul has made of it has the highest bit */
+	if (negative)
+		*number = -*number;
+	return !negative || *number <= INT64_MAX;
 }
 
 bool
@@ -35,34 +74,39 @@ kv_mc_number32(KvMcToken token, uint32_t *number)
 }
 
 bool
-kv_mc_signed(KvMcToken token, int64_t *number)
+kv_mc_length(KvMcToken token, size_t *length)
 {
-	bool		negative = token.length > 0 && token.at[0] == '-';
+	bool		negative;
 	uint64_t	magnitude;
 
-	if (negative)
-	{
-		token.at++;
-		token.length--;
-		if (token.length > 0 && token.at[0] == '+')
-			return false;
-	}
-	if (!kv_mc_number(token, &magnitude) || magnitude > INT64_MAX)
+	if (!read_number(token, &negative, &magnitude) || magnitude > KV_MC_MAX_VALUE
+		|| (negative && magnitude > 0))
 		return false;
-	*number = negative ? -(int64_t) magnitude : (int64_t) magnitude;
+	*length = (size_t) magnitude;
+	return true;
+}
+
+bool
+kv_mc_exptime(KvMcToken token, int64_t *exptime)
+{
+	bool		negative;
+	uint64_t	magnitude;
+
+	if (!read_number(token, &negative, &magnitude)
+		|| magnitude > (uint64_t) INT64_MAX + (negative ? 1 : 0))
+		return false;
+	*exptime = (int32_t) (uint32_t) (negative ? -magnitude : magnitude);
 	return true;
 }
 
 bool
 kv_mc_value_number(const char *value, size_t length, uint64_t *number)
 {
-	KvMcToken	token;
-
 	while (length > 0 && value[length - 1] == ' ')
 		length--;
-	token.at = value;
-	token.length = length;
-	return kv_mc_number(token, number);
+	if (length > 0 && *value == '+')
+		return read_digits(value + 1, length - 1, number);
+	return read_digits(value, length, number);
 }
 
 char *

@@ -65,12 +65,23 @@ extern bool kv_mc_say(KvMcInput *in, const char *text);
  */
 extern bool kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length, bool whole);
 
-/* Numbers of a token; false: it is none, or too large. */
+/*
+ * Numbers of a token, which may have white space around and something behind that; false: it is
+ * none, or too large.
+ */
 extern bool kv_mc_number(KvMcToken token, uint64_t *number);
 extern bool kv_mc_number32(KvMcToken token, uint32_t *number);
-extern bool kv_mc_signed(KvMcToken token, int64_t *number);
 
-/* The number that a value is, which may be padded with spaces behind. */
+/* The bytes of a value: 0 to KV_MC_MAX_VALUE. */
+extern bool kv_mc_length(KvMcToken token, size_t *length);
+
+/*
+ * A time of expiry.  Too large are numbers over 64 bits; of others memcached has the lowest 32 bits,
+ * of which the highest is the sign: a client's -1 that came as 4294967295 is -1.
+ */
+extern bool kv_mc_exptime(KvMcToken token, int64_t *exptime);
+
+/* The number that a value is; spaces behind it are none of its own. */
 extern bool kv_mc_value_number(const char *value, size_t length, uint64_t *number);
 
 /* Writes the digits of a number, at most 20 bytes; returns behind them. */

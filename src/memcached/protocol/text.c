@@ -133,7 +133,7 @@ parse_get(KvMcInput *in, const KvMcLine *line)
 	if (stream->get_touch)
 	{
 		key = next_token(key.at, line->end);	/* of the first, which may be the last of many */
-		if (!kv_mc_signed(key, &stream->get_exptime))
+		if (!kv_mc_exptime(key, &stream->get_exptime))
 		{
 			in->at = line->next;
 			return kv_mc_say(in, BAD_EXPTIME);
@@ -174,19 +174,19 @@ parse_store(KvMcInput *in, const KvMcLine *line)
 {
 	KvMcRequest *request = in->request;
 	const KvMcToken *tokens = line->tokens;
-	int64_t		length;
+	size_t		length;
 
 	if (!take_name(in, line)
 		|| !kv_mc_number32(tokens[2], &request->flags)
-		|| !kv_mc_signed(tokens[3], &request->exptime)
-		|| !kv_mc_signed(tokens[4], &length) || length < 0 || length > KV_MC_MAX_VALUE
+		|| !kv_mc_exptime(tokens[3], &request->exptime)
+		|| !kv_mc_length(tokens[4], &length)
 		|| (request->command == KV_MC_CAS && !kv_mc_number(tokens[5], &request->cas)))
 	{
 		in->at = line->next;
 		return kv_mc_say(in, BAD_LINE);
 	}
 	request->has_cas = request->command == KV_MC_CAS;
-	return kv_mc_take_data(in, line, (size_t) length, request->command == KV_MC_SET);
+	return kv_mc_take_data(in, line, length, request->command == KV_MC_SET);
 }
 
 static bool
@@ -215,7 +215,7 @@ parse_touch(KvMcInput *in, const KvMcLine *line)
 	in->request->touch = true;
 	if (!take_name(in, line))
 		return kv_mc_say(in, BAD_LINE);
-	return kv_mc_signed(line->tokens[2], &in->request->exptime) || kv_mc_say(in, BAD_EXPTIME);
+	return kv_mc_exptime(line->tokens[2], &in->request->exptime) || kv_mc_say(in, BAD_EXPTIME);
 }
 
 static bool
@@ -224,7 +224,7 @@ parse_flush(KvMcInput *in, const KvMcLine *line)
 	if (!in->limits->flush_all)
 		return kv_mc_say(in, "CLIENT_ERROR flush_all not allowed");
 	return line->n == (in->request->noreply ? 2 : 1)
-		|| kv_mc_signed(line->tokens[1], &in->request->exptime) || kv_mc_say(in, BAD_EXPTIME);
+		|| kv_mc_exptime(line->tokens[1], &in->request->exptime) || kv_mc_say(in, BAD_EXPTIME);
 }
 
 static bool
@@ -247,10 +247,12 @@ parse_stats(KvMcInput *in, const KvMcLine *line)
 static bool
 parse_memlimit(KvMcInput *in, const KvMcLine *line)
 {
+	uint64_t	number;
 	uint32_t	megabytes;
 
-	if (!kv_mc_number32(line->tokens[1], &megabytes))
-		return kv_mc_say(in, BAD_LINE);
+	if (!kv_mc_number(line->tokens[1], &number))
+		return kv_mc_say(in, "ERROR");
+	megabytes = (uint32_t) number;	/* as memcached cuts it */
 	return kv_mc_say(in, megabytes < 8 ? "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m" :
 					 megabytes > 1000000000 ? "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes" : "OK");
 }
@@ -258,9 +260,9 @@ parse_memlimit(KvMcInput *in, const KvMcLine *line)
 static bool
 parse_verbosity(KvMcInput *in, const KvMcLine *line)
 {
-	uint32_t	level;
+	uint64_t	level;
 
-	return kv_mc_say(in, kv_mc_number32(line->tokens[1], &level) ? "OK" : BAD_LINE);
+	return kv_mc_say(in, kv_mc_number(line->tokens[1], &level) ? "OK" : BAD_LINE);
 }
 
 static bool
@@ -302,11 +304,11 @@ parse_crawler(KvMcInput *in, const KvMcLine *line)
 static bool
 parse_slabs(KvMcInput *in, const KvMcLine *line)
 {
-	uint32_t	mode;
+	uint64_t	mode;
 
 	if (line->n == 4 && kv_mc_is(line->tokens[1], "reassign"))
 		return kv_mc_say(in, "CLIENT_ERROR slab reassignment disabled");
-	if (line->n > 2 && kv_mc_is(line->tokens[1], "automove") && !kv_mc_number32(line->tokens[2], &mode))
+	if (line->n > 2 && kv_mc_is(line->tokens[1], "automove") && !kv_mc_number(line->tokens[2], &mode))
 		return kv_mc_say(in, BAD_LINE);
 	return kv_mc_say(in, "ERROR");
 }
