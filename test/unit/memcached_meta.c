@@ -104,6 +104,16 @@ static const Step stale[] = {
 	{"mg c N10 T20 t\r\n", "HD t20 W\r\n"},
 	{"mg d T20 N10 t\r\n", "HD t10 W\r\n"},
 	{"mg e t N10\r\n", "HD t-1 W\r\n"},
+	/* how long it lives is what the flags before t have made of it */
+	{"mg f N30 t T100\r\n", "HD t30 W\r\n"},
+	{"mg f N30 t T100\r\n", "HD t100 Z\r\n"},
+	{"mg g T100 t N30 v\r\n", "VA 0 t100 W\r\n\r\n"},
+	{"mg g t\r\n", "HD t30 Z\r\n"},
+	{"mg h t N30 T100\r\n", "HD t-1 W\r\n"},
+	{"mg h T200 t N30\r\n", "HD t200 Z\r\n"},
+	{"mg i N0 t T100 R200\r\n", "HD t-1 W\r\n"},
+	{"mg j N30 t T-1\r\n", "HD t30 W\r\n"},
+	{"mg j\r\n", "EN\r\n"},
 	{0}
 };
 
@@ -161,6 +171,10 @@ static const Step counting[] = {
 	{"ma n MD v\r\n", "VA 2\r\n19\r\n"},
 	{"ma n M- D20 v k Oz\r\n", "VA 1 kn Oz\r\n0\r\n"},
 	{"ma n t T10\r\n", "HD t90\r\n"},
+	{"ma o N30 t T100\r\n", "HD t30\r\n"},
+	{"ma o t\r\n", "HD t100\r\n"},
+	{"ma p T100 t N30\r\n", "HD t100\r\n"},
+	{"ma p t\r\n", "HD t30\r\n"},
 	{"ma n T20 t\r\n", "HD t20\r\n"},
 	{"ma n q\r\n", ""},
 	{"ma n q v\r\n", ""},

@@ -27,11 +27,11 @@ has_expired(int64_t expires, int64_t now)
 
 /* Seconds to live; -1: for ever. */
 static int64_t
-ttl(const KvMcItem *item, const KvMcFold *fold)
+ttl(int64_t expires, const KvMcFold *fold)
 {
-	if (item->expires == 0)
+	if (expires == 0)
 		return -1;
-	return item->expires > fold->now ? item->expires - fold->now : 0;
+	return expires > fold->now ? expires - fold->now : 0;
 }
 
 void
@@ -96,7 +96,8 @@ vivify(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, const char *v
 {
 	set_value(item, value, length);
 	item->flags = 0;
-	item->expires = kv_mc_expires(request->vivify_exptime, fold->now);
+	item->expires = kv_mc_expires(request->touch_made ? request->exptime : request->vivify_exptime,
+								  fold->now);
 	item->stale = false;
 	item->won = request->command == KV_MC_META_GET;
 	mark(item, fold);
@@ -349,9 +350,12 @@ void
 kv_mc_apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply)
 {
 	memset(reply, 0, sizeof(KvMcReply));
-	reply->ttl_before = item->exists ? ttl(item, fold) : -1;
+	reply->ttl = item->exists ? ttl(item->expires, fold) : -1;
 	reply->outcome = apply(item, request, fold, reply);
-	reply->ttl = ttl(item, fold);
+	if (request->touch)
+		reply->ttl_touched = ttl(kv_mc_expires(request->exptime, fold->now), fold);
+	if (reply->created)
+		reply->ttl_made = ttl(kv_mc_expires(request->vivify_exptime, fold->now), fold);
 	if (reply->outcome == KV_MC_DONE || reply->outcome == KV_MC_HIT || reply->outcome == KV_MC_NUMBER)
 		reply->cas = item->cas;
 }

@@ -85,11 +85,8 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, KvMcLate *late, cons
 			return take_exptime(token, &request->vivify_exptime, wrong);
 		case 'T':
 			request->touch = true;
-			if (!take_exptime(token, &request->exptime, wrong))
-				return false;
-			if (request->vivify_exptime != KV_MC_NO_VIVIFY)
-				request->vivify_exptime = request->exptime; /* the later one is meant */
-			return true;
+			request->touch_made = request->vivify_exptime != KV_MC_NO_VIVIFY;
+			return take_exptime(token, &request->exptime, wrong);
 		case 'R':
 			request->recache = true;
 			request->recache_touched = request->touch;

@@ -175,7 +175,7 @@ put_ttl(char *to, int64_t ttl)
 
 /* A flag of the reply, if it has one for this of the request. */
 static char *
-put_flag(char *to, const KvMcRequest *request, const KvMcReply *reply, const char *flag, size_t length, bool timed)
+put_flag(char *to, const KvMcRequest *request, const KvMcReply *reply, const char *flag, size_t length, int64_t ttl)
 {
 	bool		got = request->command == KV_MC_META_GET && reply->outcome == KV_MC_HIT;
 	bool		counted = reply->outcome == KV_MC_NUMBER;
@@ -192,7 +192,7 @@ put_flag(char *to, const KvMcRequest *request, const KvMcReply *reply, const cha
 		case 'c':
 			return got || counted || stores ? kv_mc_put_number(put(to, " c", 2), reply->cas) : to;
 		case 't':
-			return got || counted ? put_ttl(put(to, " t", 2), timed ? reply->ttl : reply->ttl_before) : to;
+			return got || counted ? put_ttl(put(to, " t", 2), ttl) : to;
 		case 's':
 			return got ? kv_mc_put_number(put(to, " s", 2), reply->length) : to;
 		case 'f':
@@ -208,7 +208,7 @@ put_flags(char *to, const KvMcRequest *request, const KvMcReply *reply)
 {
 	const char *at = request->options_length > 0 ? request->options : "";
 	const char *end = at + request->options_length;
-	bool		timed = false;	/* what sets the time to live came already */
+	int64_t		ttl = reply->ttl;	/* as the flags so far have set it */
 
 	while (at < end)
 	{
@@ -217,9 +217,11 @@ put_flags(char *to, const KvMcRequest *request, const KvMcReply *reply)
 
 		if (length > 0)
 		{
-			if (*at == 'T' || (*at == 'N' && reply->created))
-				timed = true;
-			to = put_flag(to, request, reply, at, length, timed);
+			if (*at == 'T')
+				ttl = reply->ttl_touched;
+			else if (*at == 'N' && reply->created)
+				ttl = reply->ttl_made;
+			to = put_flag(to, request, reply, at, length, ttl);
 		}
 		at += length + 1;
 	}

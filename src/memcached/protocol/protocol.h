@@ -119,6 +119,7 @@ typedef struct KvMcRequest
 	bool		key_in_base64;	/* meta b: the key is in decoded */
 	bool		has_cas;		/* only if the item's cas number is cas */
 	bool		touch;			/* there is a new exptime: TOUCH, or T of mg, md and ma */
+	bool		touch_made;		/* … which stands behind N: also for the item that N makes */
 	bool		stale;			/* meta I */
 	bool		recache;		/* meta R: recache_exptime … */
 	bool		recache_touched;	/* … against what T, which came first, has made of it */
@@ -255,8 +256,9 @@ typedef struct KvMcReply
 	bool		won;			/* meta W: this client is told */
 	uint16_t	status;			/* ERROR in binary; 0: KV_MC_STATUS_INTERNAL */
 	uint32_t	flags;
-	int64_t		ttl;			/* seconds; -1: for ever.  After T */
-	int64_t		ttl_before;		/* … and before */
+	int64_t		ttl;			/* seconds that the item had to live; -1: for ever, or there was none */
+	int64_t		ttl_touched;	/* … after T of the request */
+	int64_t		ttl_made;		/* … after N, if created */
 	uint64_t	cas;			/* of the item after the request; 0: none */
 	uint64_t	number;			/* of NUMBER */
 	const char *value;
