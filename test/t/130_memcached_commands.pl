@@ -145,10 +145,15 @@ is(join(' ', grep { !defined $stat{$_} } @names), 'libevent response_obj_count r
 	"stats has what memcached's has, but for what is not counted");
 cmp_ok($stat{bytes}, '>', 0, '... the bytes of what is there');
 cmp_ok($stat{cmd_get}, '>', 1000, '... and counts');
+# programs take it apart: npm's memcached takes the three numbers at its end
+is(ask("version\r\n"), 'VERSION 1.6.18', 'the version is one of memcached');
+is($stat{version}, '1.6.18', '... in stats, too');
+is($stat{kvfdw_version}, sql("SELECT extversion FROM pg_extension WHERE extname = 'kvfdw'"), "... where kvfdw's own is");
 mc_send($c, "stats settings\r\n");
 my $settings = '';
 while ((my $line = mc_line($c)) ne 'END') { $settings .= "$line\n"; }
 like($settings, qr/^STAT item_size_max 1048576$/m, 'stats settings');
+sql('GRANT EXECUTE ON FUNCTION kvfdw_stat_reset TO web');
 is(ask("stats reset\r\n"), 'RESET', 'stats reset');
 is(ask("stats nonsense\r\n"), 'ERROR', 'stats of nothing');
 sql('SELECT kvfdw_stat_reset()');

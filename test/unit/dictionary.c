@@ -273,7 +273,7 @@ session_begin(Session *session, Dictionary *dictionary)
 	session->dictionary = dictionary;
 	session->turn = 1;
 	session->limits = (KvMcLimits) {.item_size = 1024 * 1024,.line = 2048,.get_line = 1024 * 1024,
-		.flush_all = true,.version = "1.6.0-kvfdw-0.2"};
+		.flush_all = true,.version = "1.6.18"};
 }
 
 void

@@ -207,7 +207,7 @@ touching(void)
 	ASK(GET, "", "a", "", 0), NOT_FOUND;
 	ASK(FLUSHQ, "", "", "", 0);
 	ASK(NOOP, "", "", "", 0), OK(0);
-	ASK(VERSION, "", "", "", 0), answer(0, "", 0, "", "1.6.0-kvfdw-0.2", 15, 0);
+	ASK(VERSION, "", "", "", 0), answer(0, "", 0, "", "1.6.18", 6, 0);
 	ASK(STAT, "", "", "", 0), answer(0, "", 0, "pid", "1", 1, 0), OK(0);
 	ASK(STAT, "", "reset", "", 0), OK(0);
 	ASK(STAT, "", "reset all", "", 0), OK(0);
@@ -263,7 +263,7 @@ authenticating(void)
 #define SECRET(text) \
 	packet(&steps[n].in, &steps[n].in_length, 0x80, SASL_AUTH, 0, "", 0, "PLAIN", text, sizeof(text) - 1, 0), \
 	steps[n].out = calloc(1, 1), n++
-	ASK(VERSION, "", "", "", 0), answer(0, "", 0, "", "1.6.0-kvfdw-0.2", 15, 0);
+	ASK(VERSION, "", "", "", 0), answer(0, "", 0, "", "1.6.18", 6, 0);
 	ASK(SASL_LIST, "", "", "", 0), answer(0, "", 0, "", "PLAIN", 5, 0);
 	SECRET("\0user\0wrong"), REFUSED;
 	SECRET("user\0secret"), REFUSED;

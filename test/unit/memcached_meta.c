@@ -242,7 +242,7 @@ static const Step errors[] = {
 	{"ms a 2 q\r\nxyzw", "CLIENT_ERROR bad data chunk\r\n"},
 	{"md a v v\r\n", "CLIENT_ERROR invalid or duplicate flag\r\n"},
 	{"md a O" O31 "x\r\n", "CLIENT_ERROR opaque token too long\r\n"},
-	{"version\r\n", "VERSION 1.6.0-kvfdw-0.2\r\n"},
+	{"version\r\n", "VERSION 1.6.18\r\n"},
 	{0}
 };
 

@@ -212,7 +212,7 @@ static const Step errors[] = {
 	{"delete " K250 "x\r\n", "CLIENT_ERROR bad command line format\r\n"},
 	{"delete\r\n", "ERROR\r\n"},
 	{"boguscommand slkdsldkfjsd\r\n", "ERROR\r\n"},
-	{"version\r\n", "VERSION 1.6.0-kvfdw-0.2\r\n"},
+	{"version\r\n", "VERSION 1.6.18\r\n"},
 	{"verbosity 1\r\n", "OK\r\n"},
 	{"verbosity\r\n", "ERROR\r\n"},
 	{"verbosity x\r\n", "CLIENT_ERROR bad command line format\r\n"},
@@ -284,7 +284,7 @@ static const Step quitting[] = {
 };
 
 static const Step browser[] = {
-	{"version\r\n", "VERSION 1.6.0-kvfdw-0.2\r\n"},
+	{"version\r\n", "VERSION 1.6.18\r\n"},
 	{"POST /x HTTP/1.1\r\nversion\r\n", ""},
 	{0}
 };

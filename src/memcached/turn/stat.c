@@ -22,7 +22,9 @@
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_memcached);
 PG_FUNCTION_INFO_V1(kvfdw_memcached_tables);
 
-const char	kv_mc_version[] = "1.6.0-kvfdw-0.2";
+/* Clients take it apart, so it is one of memcached's: the one whose replies ours are compared with. */
+const char	kv_mc_version[] = "1.6.18";
+static const char kvfdw_version[] = "0.2";
 
 /* ---- counting ---- */
 
@@ -210,6 +212,7 @@ tell_general(const KvMcLines *to)
 	tell_number(to, "uptime", (kv_clock() - kv_mc_me->started) / USECS_PER_SEC);
 	tell_number(to, "time", time(NULL));
 	tell_line(to, "version", kv_mc_version);
+	tell_line(to, "kvfdw_version", kvfdw_version);
 	tell_number(to, "pointer_size", sizeof(void *) * 8);
 	tell_time(to, "rusage_user", &usage.ru_utime);
 	tell_time(to, "rusage_system", &usage.ru_stime);
