@@ -324,6 +324,15 @@
 	(pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK)
 #endif
 
+/* May a role execute a function?  Likewise; catalog/pg_proc.h. */
+#if PG_VERSION_NUM >= 160000
+#define kv_may_execute(function, role) \
+	(object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK)
+#else
+#define kv_may_execute(function, role) \
+	(pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK)
+#endif
+
 /* May a role create in a tablespace?  object_aclcheck since 16; utils/acl.h, catalog/pg_tablespace.h. */
 #if PG_VERSION_NUM >= 160000
 #define kv_tablespace_aclcheck(tablespace, role) \

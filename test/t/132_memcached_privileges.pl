@@ -53,6 +53,23 @@ is(ask("get a\r\n") . set('a', 1), $denied x 2, 'without USAGE on the schema not
 sql('GRANT USAGE ON SCHEMA public TO PUBLIC');
 is(set('a', 1), 'STORED', '... and with it all that the table allows');
 
+# ---- statistics ----
+my $no_reset = 'SERVER_ERROR 42501 permission denied for function kvfdw_stat_reset';
+my $before = mc_stats($c, '')->{cmd_set};
+cmp_ok($before, '>', 0, 'clients may see statistics');
+is(ask("stats reset\r\n"), $no_reset, '... and reset them only with the privilege that SQL asks for');
+cmp_ok(mc_stats($c, '')->{cmd_set}, '>=', $before, '... nothing was reset');
+my $packets = mc_connect($node);
+is(join(' ', mc_packet($packets, 0x10, 'reset')), '132 42501 permission denied for function kvfdw_stat_reset', '... in the binary protocol, too');
+sql('GRANT EXECUTE ON FUNCTION kvfdw_stat_reset TO web; CREATE SCHEMA closed; ALTER EXTENSION kvfdw SET SCHEMA closed');
+is(ask("stats reset\r\n"), $no_reset, '... nor without USAGE on its schema');
+sql('ALTER EXTENSION kvfdw SET SCHEMA public');
+is(ask("stats reset\r\n") . mc_stats($c, '')->{cmd_set}, 'RESET0', 'with both they may');
+is(join(' ', mc_packet($packets, 0x10, 'reset')), '0 ', '... in the binary protocol, too');
+sql('CREATE FUNCTION closed.kvfdw_stat_reset() RETURNS void LANGUAGE sql AS $$$$; REVOKE EXECUTE ON FUNCTION public.kvfdw_stat_reset FROM web');
+is(ask("stats reset\r\n"), $no_reset, 'a function of the same name allows nothing');
+sql('DROP SCHEMA closed CASCADE');
+
 # ---- prefixes and types ----
 sql(q{CREATE FOREIGN TABLE users (k bytea, v text) SERVER kvfdw OPTIONS (key 'k', memcached 'user:', memcached_columns 'v');
 	CREATE FOREIGN TABLE vips (k varchar COLLATE "C", v bytea, f bigint) SERVER kvfdw OPTIONS (key 'k', memcached 'user:vip:', memcached_columns 'v, f');
@@ -195,6 +212,9 @@ pass('the log has no bytes of a name that would do something to who reads it');
 is(login('web', 'secret'), 'STORED', 'the right one');
 is(set('a', 5), 'STORED', '... allows what its role may');
 is(login('reader', 'read') . scalar(mc_get($c, 'a')) . set('a', 6), "STORED5$denied", 'another role has its own privileges');
+is(ask("stats reset\r\n"), $no_reset, '... to reset statistics, too');
+sql('GRANT EXECUTE ON FUNCTION kvfdw_stat_reset TO reader');
+is(ask("stats reset\r\n"), 'RESET', '... which may be granted');
 is(login('old', 'md5') . scalar(mc_get($c, 'a')), 'STORED5', 'a password that is stored as md5');
 
 # ---- likewise in the binary protocol, by SASL PLAIN ----

@@ -15,7 +15,6 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "miscadmin.h"
 #include "utils/memutils.h"
 
 static void
@@ -173,7 +172,7 @@ do_later(Oid role, int64 exptime, KvMcReply *reply)
 bool
 kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply)
 {
-	Oid			role = kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
+	Oid			role = kv_mc_role_of(conn);
 	const char *error;
 	XLogRecPtr	upto;
 	bool		done;

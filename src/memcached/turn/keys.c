@@ -7,7 +7,6 @@
  */
 #include "memcached/turn/attempt.h"
 
-#include "miscadmin.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -86,16 +85,12 @@ find_key(KvMcAttempt *attempt, KvMcTable *table, const char *data, int length)
 	return attempt->nkeys++;
 }
 
-static Oid
-role_of(const KvMcConnection *conn)
-{
-	return kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
-}
-
 bool
 kv_mc_task_may(const KvMcTask *task, KvMcTable *table, AclMode mode)
 {
-	return OidIsValid(role_of(task->conn)) && kv_mc_table_allows(table, role_of(task->conn), mode);
+	Oid			role = kv_mc_role_of(task->conn);
+
+	return OidIsValid(role) && kv_mc_table_allows(table, role, mode);
 }
 
 void

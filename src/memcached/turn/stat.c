@@ -10,11 +10,20 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_proc.h"
+#include "commands/extension.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/catcache.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/tuplestore.h"
 
 #define STAT_COLUMNS	(4 + KV_MC_COUNTERS)
@@ -285,6 +294,53 @@ tell_detail(const KvMcRequest *request, KvMcReply *reply, const char **line)
 	}
 }
 
+/* May the role call the extension's function that does the same, wherever its schema is? */
+static bool
+may_reset(Oid role)
+{
+	Oid			extension = get_extension_oid("kvfdw", true);
+	CatCList   *list = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum("kvfdw_stat_reset"));
+	bool		may = false;
+
+	for (int i = 0; i < list->n_members; i++)
+	{
+		Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(&list->members[i]->tuple);
+
+		if (OidIsValid(extension) &&
+			getExtensionOfObject(ProcedureRelationId, proc->oid) == extension)
+			may = kv_may_use_schema(proc->pronamespace, role) && kv_may_execute(proc->oid, role);
+	}
+	ReleaseSysCacheList(list);
+	return may;
+}
+
+/* NULL: they were reset; or the error. */
+static const char *
+reset_stats(Oid role)
+{
+	const char *volatile error = NULL;
+
+	PG_TRY();
+	{
+		kv_mc_begin();
+		kv_mc_check_role();
+		if (!OidIsValid(role) || !may_reset(role))
+			error = "42501 permission denied for function kvfdw_stat_reset";
+		CommitTransactionCommand();
+		MemoryContextSwitchTo(TopMemoryContext);
+	}
+	PG_CATCH();
+	{
+		error = kv_mc_roll_back();
+	}
+	PG_END_TRY();
+	if (error != NULL)
+		return error;
+	kv_mc_reset_counts();
+	kv_mc_publish();
+	return NULL;
+}
+
 void
 kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply)
 {
@@ -299,9 +355,14 @@ kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *re
 		tell_settings(&to);
 	else if (is_argument(request, "reset"))
 	{
-		kv_mc_reset_counts();
-		kv_mc_publish();
-		line = "RESET";
+		line = reset_stats(kv_mc_role_of(conn));
+		if (line == NULL)
+			line = "RESET";
+		else
+		{
+			reply->outcome = KV_MC_ERROR;
+			kv_mc_counts[KV_MC_COUNT_ERRORS]++;
+		}
 	}
 	else if (is_argument(request, "detail"))
 		tell_detail(request, reply, &line);

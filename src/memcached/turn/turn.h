@@ -2,8 +2,8 @@
  * turn.h
  *		Requests are done: many in a turn, which is one transaction (M 3), or one alone.
  *
- * kv_mc_turn_run, kv_mc_do_flush, kv_mc_empty_tables and kv_mc_do_auth begin and end their own
- * transactions.  Errors become replies; what cannot be done now is parked.
+ * kv_mc_turn_run, kv_mc_do_flush, kv_mc_empty_tables, kv_mc_do_auth and kv_mc_tell_stats begin and
+ * end their own transactions.  Errors become replies; what cannot be done now is parked.
  */
 #ifndef KV_MEMCACHED_TURN_H
 #define KV_MEMCACHED_TURN_H
@@ -11,8 +11,17 @@
 #include "memcached/connection/connection.h"
 #include "memcached/served/served.h"
 
+#include "miscadmin.h"
+
 /* Of memory contexts that are reset after each turn: most turns find all that they need in what is kept. */
 #define KV_MC_TURN_SIZES	(Size) 64 * 1024, (Size) 64 * 1024, ALLOCSET_DEFAULT_MAXSIZE
+
+/* Whose privileges its requests have; InvalidOid: it has not authenticated. */
+static inline Oid
+kv_mc_role_of(const KvMcConnection *conn)
+{
+	return kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
+}
 
 /* ---- turn.c ---- */
 
@@ -66,7 +75,10 @@ extern void kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMc
 extern const char kv_mc_version[];
 /* Count a request by its outcome. */
 extern void kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply);
-/* The lines of the answer to a request for statistics; reply is then for its end. */
+/*
+ * The lines of the answer to a request for statistics; reply is then for its end.  A transaction of
+ * its own where they are to be reset, which needs the privilege on kvfdw_stat_reset().
+ */
 extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
 
 #endif							/* KV_MEMCACHED_TURN_H */
