@@ -234,16 +234,16 @@ parse_opcode(KvMcInput *in, const Packet *packet, const Opcode *opcode)
 	request->key_length = (uint16_t) packet->key_length;
 	request->cas = number_at(packet->at + 16, 8);
 	request->has_cas = request->cas != 0;
+	request->replaces = request->command == KV_MC_SET;
 	take_extras(request, packet->at + HEADER_SIZE);
 	in->at += total;
 	if (total < HEADER_SIZE + packet->body_length)
 	{
-		bool		whole = request->command == KV_MC_SET;
-
-		say_status(in, too_large ? KV_MC_STATUS_TOO_LARGE : KV_MC_STATUS_NO_MEMORY,
-				   too_large ? "Too large." : "Out of memory allocating item", value);
-		if (whole)
-			request->command = KV_MC_DISCARD;
+		in->stream->swallow = value;
+		if (too_large)
+			kv_mc_discard(request, KV_MC_STATUS_TOO_LARGE, "Too large.");
+		else
+			kv_mc_discard(request, KV_MC_STATUS_NO_MEMORY, "Out of memory allocating item");
 		return true;
 	}
 	request->value = key + packet->key_length;

@@ -15,8 +15,17 @@ kv_mc_say(KvMcInput *in, const char *text)
 	return true;
 }
 
+void
+kv_mc_discard(KvMcRequest *request, uint16_t status, const char *text)
+{
+	request->command = request->replaces ? KV_MC_DISCARD : KV_MC_SAY;
+	request->status = status;
+	request->value = text;
+	request->value_length = strlen(text);
+}
+
 bool
-kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length, bool whole)
+kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length)
 {
 	KvMcRequest *request = in->request;
 	size_t		total = (size_t) (line->next - in->at) + length + 2;
@@ -26,11 +35,10 @@ kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length, bool whole)
 	{
 		in->at = line->next;
 		in->stream->swallow = length + 2;
-		kv_mc_say(in, too_large ? "SERVER_ERROR object too large for cache" :
-				  "SERVER_ERROR out of memory storing object");
-		request->status = too_large ? KV_MC_STATUS_TOO_LARGE : KV_MC_STATUS_NO_MEMORY;
-		if (whole)
-			request->command = KV_MC_DISCARD;
+		if (too_large)
+			kv_mc_discard(request, KV_MC_STATUS_TOO_LARGE, "SERVER_ERROR object too large for cache");
+		else
+			kv_mc_discard(request, KV_MC_STATUS_NO_MEMORY, "SERVER_ERROR out of memory storing object");
 		return true;
 	}
 	if ((size_t) (in->end - in->at) < total)

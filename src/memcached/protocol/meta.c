@@ -185,7 +185,6 @@ parse_set(KvMcInput *in, const KvMcLine *line)
 	const char *wrong = NULL;
 	KvMcLate	late = {0};
 	size_t		length;
-	bool		whole;
 
 	request->command = KV_MC_SET;
 	if (line->n > MOST_TOKENS)
@@ -206,10 +205,10 @@ parse_set(KvMcInput *in, const KvMcLine *line)
 		in->stream->swallow = (uint64_t) length + 2;
 		return kv_mc_say(in, wrong);
 	}
-	whole = request->command == KV_MC_SET;
-	if (request->has_cas && (whole || request->command == KV_MC_REPLACE))
+	request->replaces = request->command == KV_MC_SET;
+	if (request->has_cas && (request->replaces || request->command == KV_MC_REPLACE))
 		request->command = KV_MC_CAS;
-	return kv_mc_take_data(in, line, length, whole);
+	return kv_mc_take_data(in, line, length);
 }
 
 /* mg, md and ma have all in their line. */

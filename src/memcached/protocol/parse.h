@@ -60,10 +60,10 @@ extern bool kv_mc_say(KvMcInput *in, const char *text);
 
 /*
  * The data of a command of text, after its line: length bytes, which are the request's value, and a line
- * end.  Then as the parsers.  If they cannot be taken, whole says of a command that it would have
- * replaced the item, which then goes (KV_MC_DISCARD).
+ * end.  Then as the parsers.  Of a request that replaces the item, data that are too large take the
+ * item along (KV_MC_DISCARD).
  */
-extern bool kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length, bool whole);
+extern bool kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length);
 
 /*
  * Numbers of a token, which may have white space around and something behind that; false: it is

@@ -79,7 +79,7 @@ typedef enum KvMcCommand
 	KV_MC_TOUCH,				/* touch, gat, gats */
 	KV_MC_SET, KV_MC_ADD, KV_MC_REPLACE, KV_MC_APPEND, KV_MC_PREPEND, KV_MC_CAS,
 	KV_MC_DELETE,
-	KV_MC_DISCARD,				/* of a set whose value is too large: the item goes, then as SAY */
+	KV_MC_DISCARD,				/* of a set whose value cannot be taken: the item goes, then as SAY */
 	KV_MC_INCR, KV_MC_DECR,
 	KV_MC_META_GET,				/* mg */
 	KV_MC_META_DEBUG			/* me */
@@ -123,6 +123,7 @@ typedef struct KvMcRequest
 	bool		stale;			/* meta I */
 	bool		recache;		/* meta R: recache_exptime … */
 	bool		recache_touched;	/* … against what T, which came first, has made of it */
+	bool		replaces;		/* it stores whatever was there: if it cannot, that must go */
 	uint8_t		opcode;			/* binary: goes back as it came */
 	uint32_t	opaque;			/* binary: likewise, in the client's byte order */
 	uint32_t	flags;
@@ -193,6 +194,12 @@ kv_mc_writes(const KvMcRequest *request)
  */
 extern bool kv_mc_parse(KvMcStream *stream, const KvMcLimits *limits, const char *begin, const char *end,
 						KvMcRequest *request, size_t *consumed, size_t *needed);
+
+/*
+ * A value cannot be taken: the request's reply is this, a line of text or a packet's status and body,
+ * and the item goes that it would have replaced.
+ */
+extern void kv_mc_discard(KvMcRequest *request, uint16_t status, const char *text);
 
 /* The answer to a KV_MC_AUTH.  Its reply is KV_MC_DONE or KV_MC_REFUSED. */
 extern void kv_mc_authenticated(KvMcStream *stream, bool ok);

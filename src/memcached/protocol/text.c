@@ -186,7 +186,8 @@ parse_store(KvMcInput *in, const KvMcLine *line)
 		return kv_mc_say(in, BAD_LINE);
 	}
 	request->has_cas = request->command == KV_MC_CAS;
-	return kv_mc_take_data(in, line, length, request->command == KV_MC_SET);
+	request->replaces = request->command == KV_MC_SET;
+	return kv_mc_take_data(in, line, length);
 }
 
 static bool

@@ -121,6 +121,25 @@ take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
 }
 
 /*
+/* The value of a request cannot be one of the table's.  The item that it would have replaced goes. */
+static void
+refuse_value(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table, const char *problem)
+{
+	KvMcRequest *request = &task->request;
+	const char *text = request->form == KV_MC_PACKET ? problem :
+		MemoryContextStrdup(kv_mc_turn_context, psprintf("CLIENT_ERROR %s", problem));
+
+	if (!request->replaces)
+		answer(task, KV_MC_CLIENT_ERROR, problem);
+	else if (!kv_mc_task_may(task, table, ACL_DELETE))
+		kv_mc_deny(task, table);
+	else
+	{
+		kv_mc_discard(request, KV_MC_STATUS_INVALID, text);
+		take_key(attempt, task, table);
+	}
+}
+
  * Find the key of a request, or its reply if nothing can be done.  Who may not do it has
  * no lock taken and nothing made for him.
  */
@@ -154,7 +173,7 @@ route(KvMcAttempt *attempt, int i)
 		kv_mc_refuse(task, MemoryContextStrdup(kv_mc_turn_context, table->reason));
 	else if (kv_mc_has_value(request) &&
 			 (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL)
-		answer(task, KV_MC_CLIENT_ERROR, problem);
+		refuse_value(attempt, task, table, problem);
 	else if ((problem = kv_mc_lacks_column(table, request)) != NULL)
 		kv_mc_refuse(task, problem);
 	else
