@@ -79,13 +79,6 @@ static KvKey current;
 
 /* ---- a step ---- */
 
-static int64
-unix_now(void)
-{
-	return GetCurrentTransactionStartTimestamp() / USECS_PER_SEC +
-		(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
-}
-
 /* The table, opened; NULL: nothing can be done with it now. */
 static KvMcTable *
 open_table(Oid relid, bool writes)
@@ -148,7 +141,7 @@ has_expired(const KvMcTable *table, const KvLook *look)
 										ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(row_context);
 	current = look->key;
-	kv_mc_row_read(table, look, unix_now(), 0, &item, &row);
+	(void) kv_mc_row_read(table, look, GetCurrentTransactionStartTimestamp(), 0, &item, &row);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	return item.row && !item.exists;

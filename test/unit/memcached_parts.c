@@ -356,6 +356,23 @@ turns(void)
 	ok = ok && kv_mc_item_write(&item) == KV_MC_REMOVE;
 	check(ok, "parts: a row that has expired stays until it is written");
 
+	kv_mc_item_set(&item, 100, "1", 1, 0, 200, 5, false, false);
+	item.expires_rounded = true;
+	request.command = KV_MC_APPEND;
+	kv_mc_apply(&item, &request, &fold, &reply);
+	ok = item.changed && item.expires == 200 && item.expires_rounded;
+	kv_mc_item_set(&item, 100, "1", 1, 0, 200, 5, false, false);
+	request.command = KV_MC_TOUCH;
+	request.touch = true;
+	request.exptime = 100;
+	kv_mc_apply(&item, &request, &fold, &reply);
+	ok = ok && !item.changed;
+	item.expires_rounded = true;
+	kv_mc_apply(&item, &request, &fold, &reply);
+	check(ok && item.changed && item.expires == 200 && !item.expires_rounded,
+		  "parts: a row's own time stays until another is set, be it the same second");
+	request.touch = false;
+
 	kv_mc_item_set(&item, 100, "x", 1, 0, 0, 5, true, false);
 	request.command = KV_MC_META_GET;
 	fold.read_only = true;

@@ -79,13 +79,20 @@ set_value(KvMcItem *item, const char *value, size_t length)
 	item->room_before = item->room_behind = 0;
 }
 
+static void
+set_expires(KvMcItem *item, int64_t exptime, const KvMcFold *fold)
+{
+	item->expires = kv_mc_expires(exptime, fold->now);
+	item->expires_rounded = false;
+}
+
 /* A new item in the place of what was there. */
 static void
 store(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 {
 	set_value(item, request->value, request->value_length);
 	item->flags = request->flags;
-	item->expires = kv_mc_expires(request->exptime, fold->now);
+	set_expires(item, request->exptime, fold);
 	item->stale = item->won = false;
 	mark(item, fold);
 }
@@ -96,8 +103,7 @@ vivify(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, const char *v
 {
 	set_value(item, value, length);
 	item->flags = 0;
-	item->expires = kv_mc_expires(request->touch_made ? request->exptime : request->vivify_exptime,
-								  fold->now);
+	set_expires(item, request->touch_made ? request->exptime : request->vivify_exptime, fold);
 	item->stale = false;
 	item->won = request->command == KV_MC_META_GET;
 	mark(item, fold);
@@ -113,11 +119,9 @@ remove_item(KvMcItem *item, KvMcFold *fold)
 static void
 touch(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 {
-	int64_t		expires = kv_mc_expires(request->exptime, fold->now);
-
-	if (expires == item->expires)
+	if (kv_mc_expires(request->exptime, fold->now) == item->expires && !item->expires_rounded)
 		return;
-	item->expires = expires;
+	set_expires(item, request->exptime, fold);
 	mark(item, fold);
 }
 
@@ -176,6 +180,7 @@ static KvMcOutcome
 apply_cas(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 {
 	int64_t		expires = item->expires;
+	bool		rounded = item->expires_rounded;
 	bool		won = item->won;
 
 	if (!item->exists)
@@ -190,6 +195,7 @@ apply_cas(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 	/* who has another number has an older one: his value may be served meanwhile */
 	store(item, request, fold);
 	item->expires = expires;
+	item->expires_rounded = rounded;
 	item->exists = item->stale = true;
 	item->won = won;
 	return KV_MC_DONE;
@@ -205,7 +211,7 @@ apply_delete(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 	if (request->stale)
 	{
 		if (request->touch)
-			item->expires = kv_mc_expires(request->exptime, fold->now);
+			set_expires(item, request->exptime, fold);
 		item->stale = true;
 		item->won = false;
 		mark(item, fold);
@@ -246,7 +252,7 @@ apply_arithmetic(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvM
 	{
 		set_value(item, digits, length);
 		if (request->touch)
-			item->expires = kv_mc_expires(request->exptime, fold->now);
+			set_expires(item, request->exptime, fold);
 		mark(item, fold);
 	}
 	reply->created = vivifies;

@@ -220,6 +220,7 @@ typedef struct KvMcItem
 	bool		won;			/* somebody has been told to make it anew */
 	uint32_t	flags;
 	int64_t		expires;		/* seconds of Unix time; 0: never */
+	bool		expires_rounded;	/* the row's time is not quite that, and stays until another is set */
 	uint64_t	cas;
 	const char *value;
 	size_t		length;
@@ -272,7 +273,10 @@ typedef struct KvMcReply
 	size_t		length;
 } KvMcReply;
 
-/* The item of a row; expires ≤ now: there is none.  A caller without a row sets all to zeroes. */
+/*
+ * The item of a row; expires ≤ now: there is none.  A caller whose row has another time than a full
+ * second rounds it, and says so in the item.  One without a row sets all to zeroes.
+ */
 extern void kv_mc_item_set(KvMcItem *item, int64_t now, const char *value, size_t length, uint32_t flags,
 						   int64_t expires, uint64_t cas, bool stale, bool won);
 

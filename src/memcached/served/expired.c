@@ -198,9 +198,8 @@ meet_moved(Oid dboid, Oid relid, KvKey key, KvForm form, const char *value, Size
 	/* mostly nobody watches, which is seen without the lock; a standby deletes nothing */
 	if (ring->nwatched == 0 || ring->dboid != dboid || RecoveryInProgress())
 		return;
-	/* the reaper goes by whole seconds */
 	if (find_watched(dboid, relid, &probe) && kv_probe_read(&probe, form, value, len, &expires) &&
-		expires <= GetCurrentTimestamp() - USECS_PER_SEC)
+		expires <= GetCurrentTimestamp())
 		note(relid, key);
 }
 

@@ -3,7 +3,8 @@
  *		Items of rows, and rows of items.
  *
  * Flags are a bigint: the client's 32 bits, and above them what the meta protocol notes of
- * an item: that it is stale, and that somebody is making it anew.  An item that is written
+ * an item: that it is stale, and that somebody is making it anew.  What SQL has written beyond
+ * that is not cut: it is an error for those that would read or keep it.  An item that is written
  * keeps what its row has in other columns; in a new row they are NULL.
  */
 #include "memcached/served/served.h"
@@ -14,6 +15,7 @@
 
 #define FLAG_STALE		(INT64CONST(1) << 32)
 #define FLAG_WON		(INT64CONST(1) << 33)
+#define MOST_FLAGS		(FLAG_STALE | FLAG_WON | PG_UINT32_MAX)
 #define FEW_COLUMNS		8		/* of a table, whose values need not be allocated */
 #define EPOCH_SECONDS	((int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY)
 #define LAST_SECOND		(END_TIMESTAMP / USECS_PER_SEC + EPOCH_SECONDS - 1)
@@ -94,9 +96,18 @@ kv_mc_row_bad_value(const KvMcTable *table, const char *value, size_t length)
 
 /* ---- reading ---- */
 
-/* In seconds of Unix time, rounded up; 0: never. */
+int64
+kv_mc_unix_time(TimestampTz time)
+{
+	return time / USECS_PER_SEC - (time % USECS_PER_SEC < 0 ? 1 : 0) + EPOCH_SECONDS;
+}
+
+/*
+ * In seconds of Unix time, rounded up, but for a time that has come in the second that runs; 0:
+ * never.
+ */
 static int64
-read_expires(TimestampTz time)
+read_expires(TimestampTz time, TimestampTz now)
 {
 	int64		seconds;
 
@@ -104,7 +115,7 @@ read_expires(TimestampTz time)
 		return 0;
 	if (TIMESTAMP_IS_NOBEGIN(time))
 		return 1;
-	seconds = time / USECS_PER_SEC + (time % USECS_PER_SEC > 0 ? 1 : 0) + EPOCH_SECONDS;
+	seconds = kv_mc_unix_time(time <= now ? time : time + USECS_PER_SEC - 1);
 	return Max(seconds, 1);
 }
 
@@ -114,8 +125,8 @@ is_bare(const KvMcTable *table)
 	return table->table->raw_attnum != 0 && table->table->raw_attnum == table->value;
 }
 
-void
-kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 number,
+const char *
+kv_mc_row_read(const KvMcTable *table, const KvLook *look, TimestampTz now, uint64 number,
 			   KvMcItem *item, KvMcRow *row)
 {
 	int			natts = table->table->tupdesc->natts;
@@ -127,12 +138,14 @@ kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 num
 	size_t		length = 0;
 	int64		flags = 0;
 	int64		expires = 0;
+	bool		rounded = false;
 
 	row->values = NULL;
 	if (is_bare(table) && look->row.form == KV_FORM_RAW)
 	{
-		kv_mc_item_set(item, now, look->row.value, look->row.len, 0, 0, number, false, false);
-		return;
+		kv_mc_item_set(item, kv_mc_unix_time(now), look->row.value, look->row.len, 0, 0, number,
+					   false, false);
+		return NULL;
 	}
 	if (table->others || natts > FEW_COLUMNS)
 	{
@@ -153,14 +166,21 @@ kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 num
 	if (table->flags != 0 && !nulls[table->flags - 1])
 		flags = DatumGetInt64(values[table->flags - 1]);
 	if (table->expires != 0 && !nulls[table->expires - 1])
-		expires = read_expires(DatumGetTimestampTz(values[table->expires - 1]));
-	kv_mc_item_set(item, now, value, length, (uint32) flags, expires, number,
+	{
+		row->expires = DatumGetTimestampTz(values[table->expires - 1]);
+		expires = read_expires(row->expires, now);
+		rounded = TIMESTAMP_NOT_FINITE(row->expires) || row->expires % USECS_PER_SEC != 0;
+	}
+	kv_mc_item_set(item, kv_mc_unix_time(now), value, length, (uint32) flags, expires, number,
 				   (flags & FLAG_STALE) != 0, (flags & FLAG_WON) != 0);
+	item->expires_rounded = rounded;
 	if (table->others && item->exists)
 	{
 		row->values = values;
 		row->nulls = nulls;
 	}
+	return item->exists && (flags & ~MOST_FLAGS) != 0 ?
+		"22003 flags of the row are out of range" : NULL;
 }
 
 /* ---- writing ---- */
@@ -204,9 +224,10 @@ kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row
 	}
 	if (table->expires != 0)
 	{
-		slot->tts_isnull[table->expires - 1] = item->expires == 0;
-		slot->tts_values[table->expires - 1] =
-			item->expires == 0 ? (Datum) 0 : TimestampTzGetDatum(write_expires(item->expires));
+		TimestampTz expires = item->expires_rounded ? row->expires : write_expires(item->expires);
+
+		slot->tts_isnull[table->expires - 1] = item->expires == 0 && !item->expires_rounded;
+		slot->tts_values[table->expires - 1] = TimestampTzGetDatum(expires);
 	}
 	ExecStoreVirtualTuple(slot);
 	initStringInfo(&buffer);

@@ -101,9 +101,10 @@ extern int	kv_mc_expired_take(Oid *relid, KvKey *keys, int most);
 
 /* ---- row.c: items of rows, rows of items ---- */
 
-/* A row as it was looked up; its other columns are kept for when it is written. */
+/* A row as it was looked up: what of it is kept for when it is written. */
 typedef struct KvMcRow
 {
+	TimestampTz expires;		/* if the item's is rounded; infinity too */
 	Datum	   *values;			/* of a table with other columns; NULL: there is no row */
 	bool	   *nulls;
 } KvMcRow;
@@ -113,9 +114,14 @@ extern KvKey kv_mc_row_key(const KvMcTable *table, const char *key, int length);
 /* NULL, or why these bytes cannot be a key, or a value, of the table: CLIENT_ERROR. */
 extern const char *kv_mc_row_bad_key(const KvMcTable *table, const char *key, int length);
 extern const char *kv_mc_row_bad_value(const KvMcTable *table, const char *value, size_t length);
-/* Fills in item, and row if it is to be kept.  look is FOUND. */
-extern void kv_mc_row_read(const KvMcTable *table, const KvLook *look, int64 now, uint64 number,
-						   KvMcItem *item, KvMcRow *row);
+/*
+ * Fills in item, and row if it is to be kept.  look is FOUND.  There is an item as long as SQL finds
+ * that expires > now.  NULL, or why no client can have the item: an error.
+ */
+extern const char *kv_mc_row_read(const KvMcTable *table, const KvLook *look, TimestampTz now,
+								  uint64 number, KvMcItem *item, KvMcRow *row);
+/* Seconds of Unix time, rounded down. */
+extern int64 kv_mc_unix_time(TimestampTz time);
 /* What to store for an item; palloc'd, or the item's own bytes. */
 extern void kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row,
 							KvPutValue *put);

@@ -18,7 +18,7 @@ typedef struct KvMcKey
 	int			next;			/* of the same table, or -1 */
 	bool		blind;			/* all of its requests store, whatever is there: so nobody looks */
 	KvLook	   *look;			/* NULL: not looked up */
-	bool		failed;			/* its value cannot be had */
+	const char *problem;		/* why its value cannot be had: an error; NULL: it can */
 	int			writes;			/* requests that have changed it */
 	uint32		hash;
 	bool		retried;		/* a request for it was parked … */

@@ -7,6 +7,7 @@
  */
 #include "memcached/turn/attempt.h"
 
+#include "access/xact.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -120,7 +121,6 @@ take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
 	attempt->keys[task->key].blind &= kv_mc_is_blind(table, request, attempt->fold.now);
 }
 
-/*
 /* The value of a request cannot be one of the table's.  The item that it would have replaced goes. */
 static void
 refuse_value(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table, const char *problem)
@@ -140,6 +140,7 @@ refuse_value(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table, const char 
 	}
 }
 
+/*
  * Find the key of a request, or its reply if nothing can be done.  Who may not do it has
  * no lock taken and nothing made for him.
  */
@@ -224,11 +225,12 @@ static void
 take_item(KvMcAttempt *attempt, KvMcKey *key)
 {
 	if (key->look->status == KV_LOOK_FOUND)
-		kv_mc_row_read(key->table, key->look, attempt->fold.now,
-					   kv_version_number(key->table->store, &key->look->version),
-					   &key->item, &key->row);
+		key->problem = kv_mc_row_read(key->table, key->look, GetCurrentTransactionStartTimestamp(),
+									  kv_version_number(key->table->store, &key->look->version),
+									  &key->item, &key->row);
 	else if (key->look->status != KV_LOOK_NONE)
-		key->failed = true;
+		key->problem = key->look->problem == ERRCODE_DATA_CORRUPTED ? "XX001 value is damaged" :
+			"58030 value cannot be read";
 }
 
 /* What is to be looked up in one table, in the order in which its keys came. */

@@ -77,20 +77,18 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 		key->retried = true;
 		key->impatient |= kv_mc_parked_for(task->conn, kv_mc_lock_timeout_ms / 2, kv_clock());
 	}
-	if (key->failed)
+	if (key->problem != NULL)
 	{
 		/* nothing of the value matters to who sets or deletes it */
 		if (request->has_cas || request->stale ||
 			(request->command != KV_MC_SET && request->command != KV_MC_DELETE &&
 			 request->command != KV_MC_DISCARD))
 		{
-			kv_mc_refuse(task, key->look->problem == ERRCODE_DATA_CORRUPTED ?
-						 "XX001 value is damaged" :
-						 "58030 value cannot be read");
+			kv_mc_refuse(task, key->problem);
 			return;
 		}
 		kv_mc_item_set(&key->item, attempt->fold.now, "", 0, 0, 0, 0, false, false);
-		key->failed = false;
+		key->problem = NULL;
 	}
 	if (request->command == KV_MC_ADD && key->item.row && !key->item.exists &&
 		!key->item.changed && !kv_mc_task_may(task, key->table, ACL_UPDATE))
@@ -316,8 +314,7 @@ try_tasks(KvMcAttempt *attempt)
 	attempt->wrote = attempt->trouble = false;
 	attempt->at = NULL;
 	attempt->fold = (KvMcFold) {
-		.now = GetCurrentTransactionStartTimestamp() / USECS_PER_SEC +
-			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY,
+		.now = kv_mc_unix_time(GetCurrentTransactionStartTimestamp()),
 		.item_size = (size_t) kv_mc_item_size_kb * 1024,
 		.alloc = fold_alloc
 	};
