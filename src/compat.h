@@ -436,6 +436,24 @@
 #define KvOnConflictState	OnConflictSetState
 #endif
 
+/*
+ * An auto-updatable view's WHERE, as a check of the row that an upsert met: the minor
+ * releases of November 2026 added this kind after the last one, and older headers have no
+ * name for it.  An older server never asks for it, so the number serves all builds.
+ */
+#define KV_WCO_VIEW_CONFLICT_CHECK	(WCO_RLS_MERGE_DELETE_CHECK + 1)
+
+/*
+ * Is the row that a MERGE inserts one that its UPDATE moves here?  Since 17 it tells; before,
+ * an action for rows that match has such a row at hand, and an INSERT has none.
+ */
+#if PG_VERSION_NUM >= 170000
+#define kv_merge_moves_row(mtstate) \
+	((mtstate)->mt_merge_action->mas_action->commandType == CMD_UPDATE)
+#else
+#define kv_merge_moves_row(mtstate)	((mtstate)->ps.ps_ExprContext->ecxt_scantuple != NULL)
+#endif
+
 /* Does a domain have constraints?  19 would also say whether they are volatile. */
 #if PG_VERSION_NUM >= 190000
 #define kv_domain_has_constraints(type)	DomainHasConstraints(type, NULL)

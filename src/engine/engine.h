@@ -640,4 +640,12 @@ extern void kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *
 /* Sets the counters of stores, I/O, caches and tiers to 0; what describes the present stays. */
 extern void kv_stat_reset(void);
 
+/* ---- test builds (io/fault.c) ---- */
+#ifdef KVFDW_FAULTS
+/* Does kvfdw.skip name this step? */
+extern bool kv_fault_skips(const char *step);
+#else
+#define kv_fault_skips(step) false
+#endif
+
 #endif							/* KV_ENGINE_H */

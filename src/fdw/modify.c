@@ -242,6 +242,14 @@ begin_row(ResultRelInfo *rinfo, MemoryContext *old)
 
 /* ---- INSERT ---- */
 
+/* Does the row come from another partition, where an UPDATE has found it? */
+static bool
+was_moved(const KvModifyState *state)
+{
+	return state->operation == CMD_UPDATE ||
+		(state->operation == CMD_MERGE && kv_merge_moves_row(state->mtstate));
+}
+
 static TupleTableSlot *
 kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 					   TupleTableSlot *slot, TupleTableSlot *planSlot)
@@ -260,8 +268,7 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 	kv_upsert_restore(state, rinfo);
 
 	kv_modify_check_row(state, estate, rinfo, slot,
-						state->operation == CMD_UPDATE ? WCO_RLS_UPDATE_CHECK :
-						WCO_RLS_INSERT_CHECK);
+						was_moved(state) ? WCO_RLS_UPDATE_CHECK : WCO_RLS_INSERT_CHECK);
 
 	/* routing chose the partition, unless a trigger changed the row since */
 	if (!state->copy && state->rel->rd_rel->relispartition &&

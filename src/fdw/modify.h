@@ -54,9 +54,18 @@ extern KvKey kv_modify_key(StringInfo buf);
 KV_NORETURN extern void kv_modify_raise_duplicate(KvModifyState *state, KvKey key,
 												  TupleTableSlot *slot);
 
-/* The checks that heap makes of a new row before it stores it. */
+/*
+ * The checks that heap makes of a new row before it stores it.  0A000 if the server asks
+ * for a check option of a kind that is unknown here, for then nothing would check it.
+ */
 extern void kv_modify_check_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
 								TupleTableSlot *slot, WCOKind kind);
+
+/*
+ * The checks that heap makes of the existing row in slot before ON CONFLICT lets anything
+ * of the statement see it: policies, then the WHERE of views.
+ */
+extern void kv_modify_check_existing(EState *estate, ResultRelInfo *rinfo, TupleTableSlot *slot);
 
 /*
  * SERIALIZABLE: did a concurrent transaction read what has just changed?  After

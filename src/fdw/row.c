@@ -39,12 +39,61 @@ kv_modify_check_conflict_in(KvModifyState *state, KvKey key)
 	CheckForSerializableConflictIn(state->rel, NULL, kv_key_page(key));
 }
 
+/*
+ * A check option of a kind that a later minor release of the server has added: when to
+ * make that check is not known here, and ExecWithCheckOptions skips what it is not asked for.
+ */
+static void
+refuse_unknown_checks(KvModifyState *state, ResultRelInfo *rinfo)
+{
+	ListCell   *lc;
+
+	foreach(lc, rinfo->ri_WithCheckOptions)
+	{
+		int			kind = lfirst_node(WithCheckOption, lc)->kind;
+
+		switch (kind)
+		{
+			case WCO_VIEW_CHECK:
+			case WCO_RLS_INSERT_CHECK:
+			case WCO_RLS_UPDATE_CHECK:
+			case WCO_RLS_CONFLICT_CHECK:
+			case WCO_RLS_MERGE_UPDATE_CHECK:
+			case WCO_RLS_MERGE_DELETE_CHECK:
+				continue;
+			case KV_WCO_VIEW_CONFLICT_CHECK:
+				if (!kv_fault_skips("view_conflict_check"))
+					continue;
+				break;
+		}
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot check rows of table \"%s\" as this release of PostgreSQL does",
+						RelationGetRelationName(state->rel)),
+				 errdetail("The server asks for a check of kind %d, which this version of kvfdw does not know.",
+						   kind),
+				 errhint("Update kvfdw.")));
+	}
+}
+
+void
+kv_modify_check_existing(EState *estate, ResultRelInfo *rinfo, TupleTableSlot *slot)
+{
+	if (rinfo->ri_WithCheckOptions == NIL)
+		return;
+	ExecWithCheckOptions(WCO_RLS_CONFLICT_CHECK, rinfo, slot, estate);
+	ExecWithCheckOptions((WCOKind) KV_WCO_VIEW_CONFLICT_CHECK, rinfo, slot, estate);
+}
+
 void
 kv_modify_check_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
 					TupleTableSlot *slot, WCOKind kind)
 {
 	if (rinfo->ri_WithCheckOptions != NIL)
+	{
+		refuse_unknown_checks(state, rinfo);
 		ExecWithCheckOptions(kind, rinfo, slot, estate);
+	}
 	if (RelationGetDescr(state->rel)->constr != NULL)
 		ExecConstraints(rinfo, slot, estate);
 }

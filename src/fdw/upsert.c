@@ -10,6 +10,10 @@
  * written if it is still the one that was looked at, and else all is done
  * again, with the lock.
  *
+ * Policies and views' WHERE are checked before the statement's WHERE: a function in it
+ * must not see a row that they hide.  Minor releases of the server from before November 2026
+ * check policies after it, and views not at all; the former is not copied.
+ *
  * A statement that sets all columns, from the proposed row say, and does not look at
  * the existing one needs nothing of that but its key, so it reads no value.
  *
@@ -286,6 +290,7 @@ on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey ke
 	KvRowResult result;
 
 	*slot = NULL;
+	kv_modify_check_existing(estate, rinfo, conflict->oc_Existing);
 	econtext->ecxt_scantuple = conflict->oc_Existing;
 	econtext->ecxt_innertuple = excluded;
 	econtext->ecxt_outertuple = NULL;
@@ -295,8 +300,6 @@ on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey ke
 		InstrCountFiltered1(node, 1);
 		return true;
 	}
-	if (rinfo->ri_WithCheckOptions != NIL)
-		ExecWithCheckOptions(WCO_RLS_CONFLICT_CHECK, rinfo, conflict->oc_Existing, estate);
 	ExecProject(conflict->oc_ProjInfo);
 	result = update_existing(state, estate, rinfo, key, seen, conflict->oc_ProjSlot);
 	if (result == KV_ROW_NEWER)
