@@ -436,6 +436,15 @@
 #define KvOnConflictState	OnConflictSetState
 #endif
 
+/* Which privileges a statement needs, of whom and on what: relid, requiredPerms, checkAsUser. */
+#if PG_VERSION_NUM >= 160000
+#define KvPermission			RTEPermissionInfo
+#define KV_PERMISSIONS(estate)	((estate)->es_rteperminfos)
+#else
+#define KvPermission			RangeTblEntry
+#define KV_PERMISSIONS(estate)	((estate)->es_range_table)
+#endif
+
 /*
  * An auto-updatable view's WHERE, as a check of the row that an upsert met: the minor
  * releases of November 2026 added this kind after the last one, and older headers have no

@@ -256,15 +256,18 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 {
 	MemoryContext old;
 	KvModifyState *state = begin_row(rinfo, &old);
-	KvOnDuplicate on_duplicate = state->table->on_duplicate;
+	KvOnDuplicate on_duplicate;
+	bool		replace;
 	const char *value;
 	Size		len;
 	KvForm		form;
 	KvKey		key;
 	KvInsertResult inserted;
 
-	if (state->on_conflict == ONCONFLICT_NOTHING)
-		on_duplicate = KV_DUPLICATE_IGNORE;
+	on_duplicate = was_moved(state) ? KV_DUPLICATE_ERROR :
+		state->on_conflict == ONCONFLICT_NOTHING ? KV_DUPLICATE_IGNORE :
+		state->table->on_duplicate;
+	replace = on_duplicate == KV_DUPLICATE_REPLACE && kv_may_replace(state, estate, rinfo);
 	kv_upsert_restore(state, rinfo);
 
 	kv_modify_check_row(state, estate, rinfo, slot,
@@ -284,14 +287,15 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 	form = kv_tuple_encode(state->table, slot, &state->value, &value, &len);
 
 	inserted = kv_insert(state->store, state->rel, key, form, value, len,
-						 kv_modify_snapshot(estate), kv_modify_cid(state, estate),
-						 on_duplicate == KV_DUPLICATE_REPLACE);
+						 kv_modify_snapshot(estate), kv_modify_cid(state, estate), replace);
 	MemoryContextSwitchTo(old);
 	if (inserted == KV_INSERTED)
 	{
 		kv_modify_check_conflict_in(state, key);
 		return slot;
 	}
+	if (on_duplicate == KV_DUPLICATE_REPLACE && state->replace == KV_REPLACE_DENIED)
+		kv_raise_denied(state);
 	if (on_duplicate != KV_DUPLICATE_IGNORE)
 		kv_modify_raise_duplicate(state, key, slot);
 

@@ -9,6 +9,15 @@
 
 #include "nodes/lockoptions.h"
 
+/* What becomes of a row that exists where on_duplicate is 'replace'. */
+typedef enum KvReplace
+{
+	KV_REPLACE_UNKNOWN,			/* not asked yet */
+	KV_REPLACES,
+	KV_REPLACE_DENIED,			/* the privilege is missing: 42501 */
+	KV_REPLACE_HIDDEN			/* a policy or a view may hide it: 23505 */
+} KvReplace;
+
 typedef struct KvModifyState
 {
 	/* the table */
@@ -25,6 +34,8 @@ typedef struct KvModifyState
 	bool		locked;			/* rows come locked from the scan */
 	EPQState   *epqstate;		/* the statement's; NULL for COPY */
 	bool		may_set_again;	/* as kv_upsert_may_set_again says of the plan */
+	KvReplace	replace;
+	Oid			denied;			/* KV_REPLACE_DENIED: the relation without the privilege */
 	struct KvUpsert *upsert;	/* ON CONFLICT DO UPDATE, from its first row on */
 
 	/* where the row's identity is in the plan's output */
@@ -50,7 +61,10 @@ extern Snapshot kv_modify_snapshot(EState *estate);
 /* The key that a buffer holds. */
 extern KvKey kv_modify_key(StringInfo buf);
 
-/* There is a row with the key of the row in slot: 23505, or 40001 if that is why. */
+/*
+ * There is a row with the key of the row in slot: 23505, or 40001 if that is why.  The hint
+ * says why on_duplicate 'replace' did not count, if so.
+ */
 KV_NORETURN extern void kv_modify_raise_duplicate(KvModifyState *state, KvKey key,
 												  TupleTableSlot *slot);
 
@@ -80,6 +94,17 @@ extern void kv_modify_check_conflict_in(KvModifyState *state, KvKey key);
  */
 extern KvRowResult kv_modify_update(KvModifyState *state, EState *estate, KvKey from,
 									Snapshot snapshot, TupleTableSlot *slot, KvRow *newer);
+
+/* ---- replace.c ---- */
+
+/*
+ * May this INSERT or COPY, of a table with on_duplicate 'replace', overwrite rows?  Found out
+ * once in a statement, and noted in state->replace.
+ */
+extern bool kv_may_replace(KvModifyState *state, EState *estate, ResultRelInfo *rinfo);
+
+/* It may not, for KV_REPLACE_DENIED, and there is a row: 42501. */
+KV_NORETURN extern void kv_raise_denied(const KvModifyState *state);
 
 /* ---- upsert.c ---- */
 

@@ -120,6 +120,8 @@ kv_modify_raise_duplicate(KvModifyState *state, KvKey key, TupleTableSlot *slot)
 					constraint),
 			 strstr(description, ")=(") != NULL ?
 			 errdetail("Key %s already exists.", description) : 0,
+			 state->replace == KV_REPLACE_HIDDEN ?
+			 errhint("Use INSERT ... ON CONFLICT DO UPDATE, which checks the row that exists against views and policies.") : 0,
 			 errtableconstraint(state->rel, constraint)));
 }
 
