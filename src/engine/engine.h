@@ -62,6 +62,7 @@
 #include "utils/snapshot.h"
 
 #include "engine/base/key.h"
+#include "engine/base/label.h"
 #include "engine/base/progress.h"
 #include "engine/base/server.h"
 #include "engine/base/types.h"

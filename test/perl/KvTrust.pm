@@ -93,7 +93,7 @@ sub nothing_lost
 	for my $level (@levels)
 	{
 		my $t = "kv_$level";
-		if ($is{moved} && $level ne 'full' && answer($node, "SELECT count(*) FROM $t") =~ /data of table "$t" is not available on this server/)
+		if ($is{moved} && $level ne 'full' && answer($node, "SELECT count(*) FROM $t") =~ /rows of foreign table "$t" are not on this server/)
 		{
 			pass("$what, $level: not available, and says so");
 			next;

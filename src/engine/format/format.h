@@ -391,8 +391,11 @@ extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id
 extern void kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why);
 /* The same, because at this wal level its values have not come with the WAL. */
 extern void kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level);
-/* The SQLSTATE and text with which it was marked; the text is not to be pfreed. */
-extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode);
+/*
+ * The SQLSTATE and text with which it was marked; *not_logged: by kv_store_mark_not_logged.  The
+ * text is not to be pfreed.
+ */
+extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode, bool *not_logged);
 /* Make the directory of a new generation, whole or not at all.  bounds[0] is not used. */
 extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape,
 								  const KvKey *bounds);

@@ -309,21 +309,25 @@ kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why)
 	pfree(text);
 }
 
+/* What such a reason begins with, in files of all versions. */
+#define NOT_LOGGED	"Values of tables with wal level "
+
 void
 kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level)
 {
 	kv_store_mark_unusable(key, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 						   level == KV_WAL_KEYS ?
-						   "Values of tables with wal level \"keys\" do not reach a standby server or a restored backup." :
-						   "Values of tables with wal level \"none\" do not reach a standby server or a restored backup.");
+						   NOT_LOGGED "\"keys\" do not reach a standby server or a restored backup." :
+						   NOT_LOGGED "\"none\" do not reach a standby server or a restored backup.");
 }
 
 char *
-kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode)
+kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode, bool *not_logged)
 {
 	Size		len = 0;
 	char	   *why = kv_io_slurp(kv_path_in_store(key, "unusable"), &len);
 
+	*not_logged = false;
 	*sqlerrcode = len < 6 ? 0 : MAKE_SQLSTATE(why[0], why[1], why[2], why[3], why[4]);
 
 	/* it has no checksum; no other is ever written */
@@ -333,6 +337,7 @@ kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode)
 		*sqlerrcode = ERRCODE_DATA_CORRUPTED;
 		return pstrdup("The reason is not known.");
 	}
+	*not_logged = strncmp(why + 6, NOT_LOGGED, strlen(NOT_LOGGED)) == 0;
 	return why + 6;
 }
 

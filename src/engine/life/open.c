@@ -4,11 +4,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/reloptions.h"
 #include "access/xlog.h"
-#include "miscadmin.h"
+#include "catalog/pg_foreign_table.h"
+#include "nodes/parsenodes.h"
 #include "storage/ipc.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
+#include "compat.h"
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/engine.h"
@@ -79,22 +85,74 @@ opening_failed(int code, Datum arg)
 	end_opening((KvStore *) DatumGetPointer(arg), KV_STORE_CLOSED);
 }
 
-static void
+/* Has the table the option "wal"?  The caller is connected to its database. */
+static bool
+has_wal_option(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(relid));
+	bool		found = false;
+	bool		isnull;
+	Datum		options;
+	ListCell   *cell;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	options = SysCacheGetAttr(FOREIGNTABLEREL, tuple, Anum_pg_foreign_table_ftoptions, &isnull);
+	foreach(cell, isnull ? NIL : untransformRelOptions(options))
+		found |= strcmp(((const DefElem *) lfirst(cell))->defname, "wal") == 0;
+	ReleaseSysCache(tuple);
+	return found;
+}
+
+/*
+ * The rows are on another server, or were: what is said must not lose them there.
+ * name: for SQL, or NULL.
+ */
+KV_NORETURN static void
+raise_not_logged(const KvStore *store, const char *label, const char *name)
+{
+	bool		given = name != NULL && has_wal_option(store->key.relid);
+	const char *level = store->shape.wal == KV_WAL_KEYS ? "keys" : "none";
+	const char *what = psprintf(given ? "option wal '%s'" : "wal level '%s'", level);
+
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot access %s on a standby server", label),
+				 errdetail("The table has the %s, so its rows are not replicated.", what),
+				 name != NULL ?
+				 errhint("Query the primary server. To replicate the table, run there: ALTER FOREIGN TABLE %s OPTIONS (%s wal 'full').",
+						 name, given ? "SET" : "ADD") :
+				 errhint("Query the primary server.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("rows of %s are not on this server", label),
+			 errdetail("The table has the %s; this server was promoted from a standby, or started from a backup.",
+					   what),
+			 errhint("If another server still has the rows, copy them from there. TRUNCATE makes the table usable here, and empty.")));
+}
+
+KV_NORETURN static void
 raise_unusable(const KvStore *store)
 {
-	char	   *name = store->key.dboid == MyDatabaseId ? get_rel_name(store->key.relid) : NULL;
-
+	const KvStoreKey *key = &store->key;
+	const char *name = kv_table_sql_name(key->dboid, key->relid);
+	const char *label = name == NULL ? kv_table_label(key->dboid, key->relid) :
+		psprintf("foreign table \"%s\"", get_rel_name(key->relid));
 	int			sqlerrcode;
-	char	   *why = kv_store_why_unusable(&store->key, &sqlerrcode);
+	bool		not_logged;
+	char	   *why = kv_store_why_unusable(key, &sqlerrcode, &not_logged);
 
+	if (not_logged)
+		raise_not_logged(store, label, name);
 	ereport(ERROR,
 			(errcode(sqlerrcode),
-			 errmsg("data of table \"%s\" is not available on this server",
-					name ? name : psprintf("%u", store->key.relid)),
-			 errdetail_internal("%s", why),
-			 errhint(RecoveryInProgress() ?
-					 "TRUNCATE the table on the primary server and load its data again." :
-					 "TRUNCATE the table and load its data again.")));
+			 errmsg("%s is unusable on this server", label),
+			 why[0] != '\0' && why[strlen(why) - 1] == '.' ? errdetail_internal("%s", why) :
+			 errdetail("Recovery failed for it: %s.", why),
+			 RecoveryInProgress() ?
+			 errhint("If the primary server can read the table, re-create this standby server from a new base backup.") :
+			 errhint("Restore this server from a base backup, or copy the rows from another server. TRUNCATE the table only if its rows are stored elsewhere.")));
 }
 
 void
@@ -123,7 +181,8 @@ kv_store_ensure_open(KvStore *store)
 		if (state == KV_STORE_DROPPED)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_TABLE),
-					 errmsg("table was dropped")));
+					 errmsg("foreign table with OID %u was dropped concurrently",
+							store->key.relid)));
 		ConditionVariablePrepareToSleep(&store->opened);
 		while (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
 			ConditionVariableSleep(&store->opened, KV_WAIT_RECOVERY);
