@@ -17,11 +17,13 @@ CREATE SCHEMA bad CREATE FOREIGN TABLE no (j jsonb) SERVER kvfdw;
 DO $$ BEGIN CREATE FOREIGN TABLE no (j jsonb) SERVER kvfdw; EXCEPTION WHEN feature_not_supported THEN RAISE WARNING 'caught: %', sqlerrm; END $$;
 CREATE FOREIGN TABLE IF NOT EXISTS yes (j jsonb) SERVER kvfdw;
 SELECT relname FROM pg_class WHERE relname = 'no';
--- A table without columns gets its key with the first one.
+-- A table has a column that could be its key from the beginning on, and keeps one.
 CREATE FOREIGN TABLE none () SERVER kvfdw;
-ALTER FOREIGN TABLE none ADD COLUMN j jsonb;
-ALTER FOREIGN TABLE none ADD COLUMN k int, ADD COLUMN j jsonb;
-INSERT INTO none VALUES (1, '1');
+CREATE FOREIGN TABLE none (k int, j jsonb, g int GENERATED ALWAYS AS (1) STORED) SERVER kvfdw;
+ALTER FOREIGN TABLE none DROP COLUMN k;
+ALTER FOREIGN TABLE none DROP COLUMN k, DROP COLUMN j, DROP COLUMN g;
+ALTER FOREIGN TABLE none ADD COLUMN i int, DROP COLUMN k, OPTIONS (ADD key 'i');
+INSERT INTO none VALUES ('1', DEFAULT, 1);
 CREATE FOREIGN TABLE no () SERVER kvfdw OPTIONS (key 'k');
 -- At ALTER: options, types. A key column may be renamed, and the option follow.
 CREATE FOREIGN TABLE t (k int, l text, v text, j jsonb) SERVER kvfdw OPTIONS (key 'k, l');

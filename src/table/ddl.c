@@ -15,8 +15,8 @@
  *	a column's type changed otherwise: values must fit it (added.c)
  *	NOT NULL, CHECK constraints and bounds of partitions: rows that are there must fit (fit.c)
  *	a constraint of a domain: likewise (domain.c)
- *	a key column dropped: there must be no rows.  Whether the table is dropped
- *		with it, in a cascade, is known at the end only
+ *	a key column dropped: there must be no rows, and another column that could be a
+ *		key.  Whether the table is dropped with it, in a cascade, is known at the end only
  *
  * pg_upgrade makes tables as they were, step by step, so nothing is refused
  * there but columns that cannot go along; each may have data that pg_upgrade leaves behind, and is
@@ -124,7 +124,13 @@ check_dropped(Relation rel, const KvNote *note)
 				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
 				 errmsg("cannot drop column \"%s\" of foreign table \"%s\" because it is part of the key of its rows",
 						NameStr(note->column), RelationGetRelationName(rel)),
-				 errhint("TRUNCATE the table first, or copy its rows into a table with another key.")));
+				 errhint("Create a table with another key, and copy the rows into it.")));
+	if (!kv_has_key_candidate(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("cannot drop column \"%s\" of foreign table \"%s\" because no other column could be its key",
+						NameStr(note->column), RelationGetRelationName(rel)),
+				 errhint("Add a column of a supported key type first.")));
 }
 
 /* Say which columns of a new key no scan can be ordered by. */
@@ -179,9 +185,7 @@ look_at(const KvNote *note)
 	switch (note->kind)
 	{
 		case KV_NOTE_CREATED:
-			/* a table without columns gets its key later */
-			if (RelationGetNumberOfAttributes(rel) > 0 || kv_key_is_given(note->relid))
-				look_at_key(rel, true);
+			look_at_key(rel, true);
 			break;
 		case KV_NOTE_OPTIONS:
 			look_at_key(rel, false);

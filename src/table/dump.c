@@ -29,6 +29,27 @@
 
 #include "table/table.h"
 
+/* A word of a command, palloc'd: in quotes if a shell would not take it as it is. */
+static char *
+shell_word(const char *word)
+{
+	StringInfoData quoted;
+
+	if (word[0] != '\0' && word[strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_")] == '\0')
+		return pstrdup(word);
+	initStringInfo(&quoted);
+	appendStringInfoChar(&quoted, '\'');
+	for (; *word != '\0'; word++)
+	{
+		if (*word == '\'')
+			appendStringInfoString(&quoted, "'\\''");
+		else
+			appendStringInfoChar(&quoted, *word);
+	}
+	appendStringInfoChar(&quoted, '\'');
+	return quoted.data;
+}
+
 typedef struct KvDumpTable
 {
 	bool		may_have_rows;
@@ -70,7 +91,7 @@ look_at(Oid relid, const List *servers, KvDumpTable *table)
 	if (list_member_oid(servers, table->server))
 		return;
 	server = quote_identifier(GetForeignServer(table->server)->servername);
-	table->option = psprintf(server[0] == '"' ? "--include-foreign-data='%s'" : "--include-foreign-data=%s", server);
+	table->option = psprintf("--include-foreign-data=%s", shell_word(server));
 	table->name = psprintf("%s.%s", get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
 	table->may_have_rows = true;
 	table->may_have_rows = may_have_rows(relid);
@@ -131,8 +152,8 @@ warn(void)
 				(errmsg("rows of kvfdw tables are not dumped without --include-foreign-data"),
 				 errdetail("Database \"%s\" has rows in kvfdw tables, among them \"%s\".",
 						   get_database_name(MyDatabaseId), example),
-				 errhint("Call pg_dump with %s, and without -j. pg_dumpall does not take them. For parallel dumps and for all databases see \"Dumps\" in docs/operations.md.",
-						 options.data)));
+				 errhint("Dump them with: pg_dump -Fc %s -f kvfdw.dump %s. The option -j and pg_dumpall cannot dump these rows.",
+						 options.data, shell_word(get_database_name(MyDatabaseId)))));
 }
 
 void

@@ -146,8 +146,8 @@ kv_mark_raise_missing(Oid relid)
 			 errdetail("The table is marked as one that has data, but there is none in the directory \"kvfdw/%u/%u\".",
 					   MyDatabaseId, relid),
 			 errhint(RecoveryInProgress() ?
-					 "Make the standby server anew, with the directory \"kvfdw\"." :
-					 "If the data directory was restored or moved without its directory \"kvfdw\", stop the server and put that back. pg_upgrade does not copy it: stop the server and run kvfdw_upgrade. CREATE DATABASE does not either: TRUNCATE the table, then load its rows.")));
+					 "Re-create the standby server from a new base backup that has the directory \"kvfdw\"." :
+					 "If the data directory was restored or moved without its directory \"kvfdw\", stop the server and put that back. After pg_upgrade stop the server and run kvfdw_upgrade. In a copy made by CREATE DATABASE copy the rows from the template database into a new table.")));
 }
 
 bool

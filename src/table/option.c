@@ -19,10 +19,21 @@
 
 #define DEFAULT_SHARDS		1
 
-/* Every option there is; all belong to the foreign table. */
-static const char *const option_names[] = {
-	"key", "shards", "on_duplicate", "wal", "space_amp", "compression", "tablespace",
-	"memcached", "memcached_columns"
+/* Every option there is, with an example of its value; all belong to the foreign table. */
+static const struct
+{
+	const char *name;
+	const char *example;
+}			options_known[] = {
+	{"key", "col1, col2"},
+	{"shards", "16"},
+	{"on_duplicate", "ignore"},
+	{"wal", "full"},
+	{"space_amp", "2"},
+	{"compression", "lz4"},
+	{"tablespace", "space1"},
+	{"memcached", "prefix:"},
+	{"memcached_columns", "value, flags, expires"}
 };
 
 PG_FUNCTION_INFO_V1(kvfdw_validator);
@@ -133,7 +144,7 @@ parse_space_amp_option(const char *value)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for option \"%s\": \"%s\"", "space_amp", value),
-				 errhint("Valid values are 0 and numbers from 1.1 to 10.")));
+				 errhint("Valid values are 0, or between 1.1 and 10.")));
 	return amp;
 }
 
@@ -163,15 +174,16 @@ check_memcached_option(const char *name, const char *value)
 				 errhint("Give the columns of value, flags and expiry, separated by commas; the last ones may be left out.")));
 }
 
-static bool
-is_option(const char *name)
+/* An example of an option's value; NULL: there is no such option. */
+static const char *
+option_example(const char *name)
 {
-	for (int i = 0; i < lengthof(option_names); i++)
+	for (int i = 0; i < lengthof(options_known); i++)
 	{
-		if (strcmp(name, option_names[i]) == 0)
-			return true;
+		if (strcmp(name, options_known[i].name) == 0)
+			return options_known[i].example;
 	}
-	return false;
+	return NULL;
 }
 
 /* The option whose name is nearest to a mistyped one, or NULL if none is near. */
@@ -180,20 +192,18 @@ closest_option(const char *name)
 {
 	const char *closest = NULL;
 	int			len = strlen(name);
-	int			nearest = Min(4, len / 2) + 1;
+	int			nearest = Min(Max(2, Min(4, len / 2)) + 1, len);	/* two letters changed places */
 
-	for (int i = 0; i < lengthof(option_names); i++)
+	for (int i = 0; i < lengthof(options_known); i++)
 	{
-		int			distance = varstr_levenshtein_less_equal(name, len,
-															 option_names[i],
-															 strlen(option_names[i]),
-															 1, 1, 1,
-															 nearest, true);
+		const char *option = options_known[i].name;
+		int			distance = varstr_levenshtein_less_equal(name, len, option, strlen(option),
+															 1, 1, 1, nearest, true);
 
 		if (distance < nearest)
 		{
 			nearest = distance;
-			closest = option_names[i];
+			closest = option;
 		}
 	}
 	return closest;
@@ -213,17 +223,18 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 	foreach(cell, options)
 	{
 		DefElem    *option = (DefElem *) lfirst(cell);
+		const char *example = option_example(option->defname);
 
 		if (catalog != ForeignTableRelationId)
 			ereport(ERROR,
 					(errcode(ERRCODE_FDW_INVALID_OPTION_NAME),
 					 errmsg("invalid option \"%s\"", option->defname),
-					 is_option(option->defname) ?
-					 errhint("Option \"%s\" is an option of foreign tables.",
-							 option->defname) :
+					 example != NULL ?
+					 errhint("Set option \"%s\" on the foreign table: OPTIONS (%s '%s').",
+							 option->defname, option->defname, example) :
 					 errhint("There are no valid options in this context.")));
 
-		if (!is_option(option->defname))
+		if (example == NULL)
 		{
 			const char *closest = closest_option(option->defname);
 
@@ -305,12 +316,6 @@ const char *
 kv_table_option(Oid relid, const char *name)
 {
 	return kv_option_value(GetForeignTable(relid)->options, name);
-}
-
-bool
-kv_key_is_given(Oid relid)
-{
-	return kv_table_option(relid, "key") != NULL;
 }
 
 bool

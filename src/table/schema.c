@@ -394,7 +394,7 @@ raise_mismatch(Relation rel, const char *detail)
 			 errmsg("definition of foreign table \"%s\" does not match its stored data",
 					RelationGetRelationName(rel)),
 			 errdetail_internal("%s", detail),
-			 errhint("Undo the change, or TRUNCATE the table to start empty with the new definition.")));
+			 errhint("Change the definition back to that of the stored data.")));
 }
 
 /* What of the definition's key is not as in the image, palloc'd; NULL if all is. */
@@ -796,7 +796,7 @@ kv_table_fit_key(Relation rel)
 				 errmsg("cannot change the key of foreign table \"%s\" while it has rows",
 						RelationGetRelationName(rel)),
 				 errdetail_internal("%s", mismatch),
-				 errhint("TRUNCATE the table first, or copy its rows into a table with another key.")));
+				 errhint("Create a table with another key, and copy the rows into it.")));
 }
 
 void

@@ -129,7 +129,8 @@ set_key(KvTable *table, Relation rel, const char *option)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
 					 errmsg("foreign table \"%s\" has no column that could be its key",
-							RelationGetRelationName(rel))));
+							RelationGetRelationName(rel)),
+					 errhint("Declare at least one column of a supported key type.")));
 		add_key_column(table, rel, att);
 		return;
 	}
@@ -162,6 +163,25 @@ kv_key_columns_exist(Relation rel)
 			return false;
 	}
 	return true;
+}
+
+bool
+kv_has_key_candidate(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		KvKeyKind	kind;
+		bool		lossy;
+
+		if (!att->attisdropped && att->attgenerated == '\0' &&
+			kv_key_type_supported(getBaseType(att->atttypid), &kind, &lossy) &&
+			(!OidIsValid(att->attcollation) || get_collation_isdeterministic(att->attcollation)))
+			return true;
+	}
+	return false;
 }
 
 /* Is a column's datum part of the stored value? */

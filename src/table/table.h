@@ -121,7 +121,6 @@ extern const char *kv_option_value(List *options, const char *name);
 extern void kv_table_read_options(KvTable *table, List *options);
 /* The columns that an option "key" names, split by SQL's rules for identifiers; ERROR (22023) if it is no such list. */
 extern List *kv_key_option_columns(const char *value);
-extern bool kv_key_is_given(Oid relid);	/* by the option; else it is the first column */
 extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dropped */
 /* Is a column of one of our tables part of its key, by the catalog as it is now? */
 extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
@@ -136,6 +135,7 @@ extern KvTable *kv_table_get(Relation rel);
 /* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
 extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
+extern bool kv_has_key_candidate(Relation rel); /* a column that could be part of a key */
 extern bool kv_is_foreign_table(Oid relid);	/* of ours?  false for what does not exist */
 extern bool kv_is_handler(Oid function);	/* does it belong to this library? */
 extern List *kv_foreign_tables(void);	/* all of this database, of whatever wrapper */

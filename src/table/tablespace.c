@@ -98,14 +98,14 @@ check_supported(Oid relid)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because it has wal level \"none\"",
 						get_rel_name(relid)),
-				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or DROP the option \"tablespace\".")));
+				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or leave out the option \"tablespace\".")));
 	if (KV_BACKUP_VERIFIES_ALL_FILES && DataChecksumsEnabled())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because this cluster has data checksums",
 						get_rel_name(relid)),
 				 errdetail("pg_basebackup of PostgreSQL 15 and 16 takes every file in a tablespace for one of a relation's."),
-				 errhint("Upgrade to PostgreSQL 17 or later, or DROP the option \"tablespace\".")));
+				 errhint("Upgrade to PostgreSQL 17 or later, or leave out the option \"tablespace\".")));
 }
 
 void
@@ -141,7 +141,8 @@ kv_tablespace_require_left(Oid tablespace)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tablespace \"%s\" is not empty", get_tablespace_name(tablespace)),
-				 errdetail("Values of kvfdw table %u of database %u have not begun to leave it.", relid, dboid),
+				 errdetail("Values of %s have not begun to leave it.",
+						   kv_table_label(dboid, relid)),
 				 errhint("Call kvfdw_compact for the table, or wait if it was dropped, and try again.")));
 }
 
@@ -154,6 +155,6 @@ kv_tablespace_use(const char *name)
 
 	if (!OidIsValid(tablespace) || !kv_space_user(tablespace, &dboid, &relid))
 		return NULL;
-	return psprintf("Values of kvfdw table %u of database %u are leaving it, or are removed from it.",
-					relid, dboid);
+	return psprintf("Values of %s are leaving it, or are removed from it.",
+					kv_table_label(dboid, relid));
 }

@@ -94,7 +94,7 @@ check_columns(Oid relid)
 							NameStr(att->attname), RelationGetRelationName(rel)),
 					 errdetail("Values of type %s may mean something else in the new cluster.",
 							   format_type_be(att->atttypid)),
-					 errhint("Drop the column, or copy the table into one that has it as text.")));
+					 errhint("Before pg_upgrade copy the table into one that has the column as text.")));
 	}
 	relation_close(rel, NoLock);	/* the caller may look at its store */
 }

@@ -30,7 +30,7 @@ sub warning
 	my ($db, $table, $servers) = @_;
 	return qq{WARNING:  rows of kvfdw tables are not dumped without --include-foreign-data
 DETAIL:  Database "$db" has rows in kvfdw tables, among them "$table".
-HINT:  Call pg_dump with $servers, and without -j. pg_dumpall does not take them. For parallel dumps and for all databases see "Dumps" in docs/operations.md.
+HINT:  Dump them with: pg_dump -Fc $servers -f kvfdw.dump $db. The option -j and pg_dumpall cannot dump these rows.
 };
 }
 my $one = '--include-foreign-data=kvfdw';
@@ -80,7 +80,14 @@ is(said('pg_basebackup', '-D', "$dir/backup", '-c', 'fast'), '', 'pg_basebackup:
 # Each server is named once.
 sql(q{CREATE SERVER "S 2" FOREIGN DATA WRAPPER kvfdw; CREATE SCHEMA "A"; CREATE FOREIGN TABLE "A"."b ""c" (k int) SERVER "S 2"; CREATE FOREIGN TABLE second (k int) SERVER kvfdw;
 	INSERT INTO "A"."b ""c" VALUES (1); INSERT INTO second VALUES (1); TRUNCATE mixed_2});
-like(said('pg_dump', 'd'), qr/among them "(A\.b "c|public\.second)"\.\nHINT:  Call pg_dump with (--include-foreign-data=(kvfdw|'"S 2"') ?){2}, and/, 'two servers');
+like(said('pg_dump', 'd'), qr/among them "(A\.b "c|public\.second)"\.\nHINT:  Dump them with: pg_dump -Fc (--include-foreign-data=(kvfdw|'"S 2"') ){2}-f kvfdw.dump d\./, 'two servers');
+# The command is complete: as it stands it dumps the rows, whatever the names.
+sql(q{CREATE DATABASE "it's ""D"""}, 'postgres');
+sql(q{CREATE EXTENSION kvfdw; CREATE SERVER "o'S" FOREIGN DATA WRAPPER kvfdw; CREATE FOREIGN TABLE t (k int, v text) SERVER "o'S"; INSERT INTO t VALUES (1, 'dumped')}, q{it's "D"});
+my ($command) = said('pg_dump', '--schema-only', q{it's "D"}) =~ /Dump them with: (.*)\. The option/;
+is(system("cd $dir && " . ($command // 'false') . ' 2>/dev/null && pg_restore -f plain kvfdw.dump'), 0, 'the command of the hint runs');
+like(slurp_file("$dir/plain"), qr/^1\tdumped$/m, '... and dumps the rows');
+sql(q{DROP DATABASE "it's ""D"""}, 'postgres');
 sql('DROP SERVER "S 2" CASCADE; DROP FOREIGN TABLE second');
 is(said('pg_dump', 'd'), '', 'without rows again: silence');
 

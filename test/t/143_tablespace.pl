@@ -131,7 +131,7 @@ for my $case ([ 'SET kvfdw.fault', 'value_extend:5:kill', 0 ], [ 'SET kvfdw.faul
 	both('UPDATE T SET v = md5(v) || v WHERE k % 50 = 0');
 	cmp_ok($in->('disk'), '>', 0, "$where: some are where they were");
 	cmp_ok($in->('far'), '>', 0, "$where: what is new is in the new place");
-	like(answer($node, 'DROP TABLESPACE disk'), qr/is not empty.*Values of kvfdw table \d+ of database \d+ are leaving it/s, "$where: the old place is not dropped, and says why");
+	like(answer($node, 'DROP TABLESPACE disk'), qr/is not empty.*Values of foreign table .* are leaving it/s, "$where: the old place is not dropped, and says why");
 	query($_) for $move->('disk'), $compact;
 	same_as_heap($node, "back after $where");
 	lies_in($node, 'disk', "back after $where");

@@ -88,7 +88,7 @@ my $away = $node->data_dir . '/away';
 $node->stop;
 rename $link, $away or die "rename: $!";
 $node->start;
-like(answer($node, 'SELECT count(v) FROM t'), qr/^error: .*tablespace \d+, which may have values of kvfdw table/s, 'without its link: an error');
+like(answer($node, 'SELECT count(v) FROM t'), qr/^error: .*tablespace \d+, which may have values of foreign table/s, 'without its link: an error');
 $node->stop;
 rename $away, $link or die "rename: $!";
 $node->start;

@@ -98,7 +98,7 @@ for my $kind (qw(run_write meta_write key_log_write))
 	query(q{ALTER SYSTEM SET kvfdw.fault = 'meta_write:1+:ENOSPC'});
 	worker_stop_points($node, '');
 	my ($rc, $out, $err) = $node->psql('postgres', q{SET kvfdw.fault = ''; SELECT kvfdw_split('t')});
-	like($err, qr/ERROR:  could not make the last split durable/, 'a split that is not made durable is an error');
+	like($err, qr/ERROR:  could not complete the previous split of/, 'a split that is not made durable is an error');
 	is(tables_differ($node, 't', 'heap', 'k'), '', 'with all rows');
 	query(q{SET kvfdw.fault = ''; INSERT INTO t VALUES (5000, 'full'); INSERT INTO heap VALUES (5000, 'full')});
 	query('ALTER SYSTEM RESET kvfdw.fault');

@@ -115,7 +115,7 @@ kv_control_read(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", KV_CONTROL_PATH),
-				 errhint("Restore it from a backup, or move the directory \"kvfdw\" away, and the file \"kvfdw.id\", to start without its tables' data.")));
+				 errhint("Restore the data directory from a backup.")));
 	control = palloc0(sizeof(KvControlFile));
 	if (file->format_version == KV_CONTROL_VERSION)
 		memcpy(control, file, sizeof(KvControlFile));

@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
@@ -222,8 +223,8 @@ kv_map_keep_only(const KvStore *store, const KvMap *map)
 	if (visit_others(store, map, true))
 		ereport(ERROR,
 				(errcode(ERRCODE_IO_ERROR),
-				 errmsg("could not remove files of shards that kvfdw table %u of database %u does not have",
-						store->key.relid, store->key.dboid)));
+				 errmsg("could not remove files of shards that %s does not have",
+						kv_table_label(store->key.dboid, store->key.relid))));
 	kv_io_sync_directory(kv_path_store(&store->key));
 }
 

@@ -38,6 +38,7 @@
 #include "storage/fd.h"
 
 #include "compat.h"
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
@@ -118,9 +119,9 @@ raise_no_space(int code, const KvStoreKey *key, Oid tablespace)
 {
 	ereport(ERROR,
 			(errcode(code),
-			 errmsg("tablespace %u, which has the values of kvfdw table %u of database %u, does not exist",
-					tablespace, key->relid, key->dboid),
-			 errhint("If its link in \"pg_tblspc\" was forgotten put it back, and start the server again.")));
+			 errmsg("tablespace %u, which has the values of %s, does not exist",
+					tablespace, kv_table_label(key->dboid, key->relid)),
+			 errhint("Restore its link in \"pg_tblspc\", and start the server again.")));
 }
 
 /*
@@ -146,8 +147,8 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("could not access directory \"%s\": %m", kv_path_space(tablespace)),
-			 errdetail("Tablespace %u has the values of kvfdw table %u of database %u.",
-					   tablespace, key->relid, key->dboid),
+			 errdetail("Tablespace %u has the values of %s.",
+					   tablespace, kv_table_label(key->dboid, key->relid)),
 			 errhint("Make sure that the file system of the tablespace is mounted.")));
 }
 
@@ -186,10 +187,10 @@ require_named(const KvStoreKey *key, Oid tablespace, const char *path)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
-			 errmsg("tablespace %u, which may have values of kvfdw table %u of database %u, does not exist",
-					tablespace, key->relid, key->dboid),
+			 errmsg("tablespace %u, which may have values of %s, does not exist",
+					tablespace, kv_table_label(key->dboid, key->relid)),
 			 errdetail("Value file \"%s\" is missing.", path),
-			 errhint("Put its link in \"pg_tblspc\" back, and start the server again.")));
+			 errhint("Restore its link in \"pg_tblspc\", and start the server again.")));
 }
 
 void

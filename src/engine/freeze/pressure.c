@@ -283,13 +283,16 @@ spill_recovering(KvStore *store, uint32 shardno, Size least)
 	return true;
 }
 
+/* waited: seconds. */
 static void
-raise_no_room(void)
+raise_no_room(int waited)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
-			 errmsg("kvfdw is out of shared memory for recent versions"),
-			 errhint("You might need to increase kvfdw.delta_memory.")));
+			 errmsg("out of kvfdw write buffer memory"),
+			 errdetail("Waited %d s for recent rows to be flushed; kvfdw.delta_memory is %d MB.",
+					   waited, kv_delta_memory_mb),
+			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and pg_prepared_xacts, or increase kvfdw.delta_memory (a restart is needed).")));
 }
 
 /* Freezes this shard if it holds a fair share; else the maintainer freezes others, or is helped. */
@@ -312,7 +315,7 @@ kv_make_memory(KvStore *store, uint32 shardno)
 	{
 		if (!spill_largest() &&
 			(shard->recovered || !spill_recovering(store, shardno, 1)))
-			raise_no_room();
+			raise_no_room(0);
 		return;
 	}
 
@@ -324,7 +327,7 @@ kv_make_memory(KvStore *store, uint32 shardno)
 		if (i == KV_ROOM_PATIENCE)
 		{
 			ConditionVariableCancelSleep();
-			raise_no_room();
+			raise_no_room(KV_ROOM_PATIENCE);
 		}
 		if (i > 0 && !shard->recovered)
 		{

@@ -346,7 +346,7 @@ wait_for_sessions(void)
 			return;
 		pg_usleep(10000);
 	}
-	ereport(LOG, (errmsg("the server stops beside transactions that have not ended within %d s", KV_STOP_PATIENCE / 100)));
+	ereport(LOG, (errmsg("kvfdw: shutting down with transactions still open after %d s", KV_STOP_PATIENCE / 100)));
 }
 
 /*

@@ -33,9 +33,9 @@ kv_barrier_wait(void)
 			ConditionVariableCancelSleep();
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot write to kvfdw tables while the process \"kvfdw barrier\" does not run"),
+					 errmsg("cannot write to kvfdw tables because background worker \"kvfdw barrier\" is not running"),
 					 IsUnderPostmaster ?
-					 errhint("You might need to increase max_worker_processes; the server log tells.") :
+					 errhint("Check the server log for why it exited, or increase max_worker_processes and restart.") :
 					 errhint("Start the server in multi-user mode.")));
 		}
 		ConditionVariableTimedSleep(&kv_gate->barrier_raised, 1000, KV_WAIT_BARRIER);

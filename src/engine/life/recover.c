@@ -30,6 +30,7 @@
 
 #include "clock.h"
 #include "engine/base/area.h"
+#include "engine/base/label.h"
 #include "engine/base/progress.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
@@ -575,10 +576,10 @@ report_losses(KvStore *store)
 
 	if (entries > 0 || bytes > 0)
 		ereport(WARNING,
-				(errmsg("kvfdw table %u of database %u has lost %llu entries and %llu bytes of key logs",
-						store->key.relid, store->key.dboid, (unsigned long long) entries,
-						(unsigned long long) bytes),
-				 errdetail("The table has wal level \"none\", and what was not synced is not believed since the last start.")));
+				(errmsg("%s has lost %llu row versions and %llu bytes of key logs",
+						kv_table_label(store->key.dboid, store->key.relid),
+						(unsigned long long) entries, (unsigned long long) bytes),
+				 errdetail("Rows of tables with wal level \"none\" that were not synced before the crash are discarded.")));
 }
 
 /* ---- chunks of all shards ---- */

@@ -126,7 +126,7 @@ refuse(const KvControlFile *control, const char *why)
 			 errdetail("Its system identifier is %llu, this cluster's is %llu. %s",
 					   (unsigned long long) control->system_identifier,
 					   (unsigned long long) GetSystemIdentifier(), why),
-			 errhint("If this cluster was made by pg_upgrade, run kvfdw_upgrade with the old and the new data directory. Else move the directory away.")));
+			 errhint("If this cluster was made by pg_upgrade, run kvfdw_upgrade with the old and the new data directory. Else put the directory \"kvfdw\" of this cluster in its place.")));
 }
 
 bool
@@ -172,7 +172,7 @@ kv_adopt_guard_crash(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("directory \"kvfdw\" is empty, but the server that has crashed had one with data"),
-				 errhint("Make sure that its file system is mounted. To give up the data of all kvfdw tables remove the file \"%s\".", KV_TOKEN_PATH)));
+				 errhint("Make sure that its file system is mounted.")));
 }
 
 /* ---- tables without data ---- */

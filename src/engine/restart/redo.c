@@ -114,8 +114,11 @@ put_aside(const KvStoreKey *key)
 		PG_RE_THROW();
 	kv_drop_error(true);
 	ereport(WARNING,
-			(errmsg("kvfdw goes on without table %u of database %u", key->relid, key->dboid),
-			 errdetail("Using it is an error from now on.")));
+			(errmsg("kvfdw foreign table with OID %u in database with OID %u is now unusable",
+					key->relid, key->dboid),
+			 errdetail("WAL replay could not be applied to it: %s.", error->message),
+			 errhint("Replay of other tables continues. Find its name with: SELECT %u::regclass;",
+					 key->relid)));
 	one = pass_over(key);
 	one->absent = false;
 	strlcpy(one->why, error->message, sizeof(one->why));

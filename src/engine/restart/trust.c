@@ -316,8 +316,9 @@ kv_trust_reset_stores(const KvReset *reset)
 		(void) kv_visit_stores(attempt_reset, reset);
 		if (salvaged > 0)
 			ereport(LOG,
-					(errmsg("kvfdw salvages %d tables with wal level \"none\"", salvaged),
-					 errdetail("What was written to them since the last checkpoint is not proven to be whole.")));
+					(errmsg("recovering %d kvfdw tables with wal level \"none\" after an unclean shutdown",
+							salvaged),
+					 errdetail("Rows written since the last checkpoint may be lost.")));
 	}
 
 	/* not before what is lost with it is noted */

@@ -37,7 +37,7 @@ check_space_amp(double *value, void **extra, GucSource source)
 {
 	if (*value == 0 || *value >= 1.1)
 		return true;
-	GUC_check_errdetail("It is 0 or from 1.1 to 10.");
+	GUC_check_errdetail("Valid values are 0, or between 1.1 and 10.");
 	return false;
 }
 

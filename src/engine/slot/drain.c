@@ -654,7 +654,8 @@ kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequenc
 			ConditionVariableCancelSleep();
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_TABLE),
-					 errmsg("table was dropped")));
+					 errmsg("foreign table with OID %u was dropped concurrently",
+							store->key.relid)));
 		}
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_MERGE_SLOT);
 	}

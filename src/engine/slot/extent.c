@@ -24,6 +24,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
@@ -145,7 +146,10 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 			LWLockRelease(&shard->extend_lock);
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("table has no more addresses for values")));
+					 errmsg("%s has used up its value address space",
+							kv_table_label(store->key.dboid, store->key.relid)),
+					 errdetail("Addresses freed by compaction become available only after a server restart."),
+					 errhint("Restart the server. If that does not help, copy the rows into a new table.")));
 		}
 		shard->next_place = kv_volume_begin(volume);
 	}

@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
+#include "engine/base/label.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/io/io.h"
@@ -298,14 +299,15 @@ kv_change_report(const KvChange *change)
 	const KvStoreKey *key = &change->store->key;
 	uint32		before = change->before->nshards;
 	uint32		after = change->after->nshards;
+	const char *label = kv_table_label(key->dboid, key->relid);
 
 	ereport(LOG,
 			(after < before ?
-			 errmsg("kvfdw has joined shard %u of table %u of database %u to its neighbour",
-					change->shardno, key->relid, key->dboid) :
-			 errmsg("kvfdw has made %u shards of shard %u of table %u of database %u",
-					after - before + 1, change->shardno, key->relid, key->dboid),
-			 errdetail("It has %u shards now; writers waited for at most %.1f ms at level %s.",
+			 errmsg("shard %u of %s was joined to its neighbor",
+					change->shardno, label) :
+			 errmsg("shard %u of %s was split into %u shards",
+					change->shardno, label, after - before + 1),
+			 errdetail("The table has %u shards now; writers waited for at most %.1f ms at level %s.",
 					   after, change->halt_us / 1000.0, levels[change->store->shape.wal])));
 	kv_numbers_report(change);
 }

@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "engine/base/key.h"
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
@@ -201,10 +202,10 @@ kv_shard_cut(KvStore *store, uint32 shardno, bool *outgrown)
 	}
 	if (*outgrown)
 		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
-				(errmsg("shard %u of kvfdw table %u of database %u was not cut",
-						shardno, store->key.relid, store->key.dboid),
-				 errdetail("Its keys grow faster than its end can be made."),
-				 errhint("Cutting it later may succeed.")));
+				(errmsg("could not add a shard after shard %u of %s",
+						shardno, kv_table_label(store->key.dboid, store->key.relid)),
+				 errdetail("Greater keys were written to it faster than the new shard could be made."),
+				 errhint("Retry when the write rate is lower.")));
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return done;

@@ -23,6 +23,7 @@
 #include "utils/guc.h"
 
 #include "engine/base/area.h"
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
@@ -148,14 +149,14 @@ kv_numbers_report(const KvChange *change)
 		return;
 	ereport(WARNING,
 			(change->published ?
-			 errmsg("kvfdw table %u of database %u runs short of numbers for shards",
-					key->relid, key->dboid) :
-			 errmsg("kvfdw table %u of database %u has no numbers for more shards",
-					key->relid, key->dboid),
-			 errdetail("It has had %u of %u; when they are used up its shards are split no more, and grow.",
-					   change->published ? change->after->next_number : change->before->next_number,
-					   all_numbers()),
-			 errhint("Copy its rows to another table, or TRUNCATE it and load them again.")));
+			 errmsg("%s is running out of shard numbers (%u of %u used)",
+					kv_table_label(key->dboid, key->relid), change->after->next_number,
+					all_numbers()) :
+			 errmsg("%s has used up its shard numbers (%u of %u used)",
+					kv_table_label(key->dboid, key->relid), change->before->next_number,
+					all_numbers()),
+			 errdetail("A table without free shard numbers cannot be split, and its shards grow."),
+			 errhint("Copy the rows into a new table.")));
 }
 
 /* What the files of the next shard with the number begin at. */

@@ -22,6 +22,7 @@
 
 #include "clock.h"
 #include "engine/base/area.h"
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/freeze/freeze.h"
@@ -535,17 +536,22 @@ static void
 report_failure(const KvSplit *split)
 {
 	static const char *const details[] = {
-		[KV_SPLIT_OUTRUN] = "It is written to faster than it can be copied.",
+		[KV_SPLIT_OUTRUN] = "It was being written faster than it could be copied.",
 		[KV_SPLIT_LACKS_MEMORY] = "The shared memory of kvfdw.delta_memory has no room for its new shards.",
 		[KV_SPLIT_UNSYNCED] = "Values that were moved are still to be made durable by a commit."
 	};
+	const KvStoreKey *key = &split->store->key;
 
 	if (split->failure != KV_SPLIT_NOT_POSSIBLE)
 		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
-				(errmsg("shard %u of kvfdw table %u of database %u was not split",
-						split->shardno, split->store->key.relid, split->store->key.dboid),
+				(errmsg("could not split shard %u of %s",
+						split->shardno, kv_table_label(key->dboid, key->relid)),
 				 errdetail("%s", details[split->failure]),
-				 errhint("Splitting it later may succeed.")));
+				 split->failure == KV_SPLIT_OUTRUN ?
+				 errhint("Retry when the write rate is lower.") :
+				 split->failure == KV_SPLIT_LACKS_MEMORY ?
+				 errhint("Increase kvfdw.delta_memory and restart the server.") :
+				 errhint("Retry when transactions that are open now have ended.")));
 }
 
 bool

@@ -8,6 +8,7 @@
 #include "storage/latch.h"
 
 #include "compat.h"
+#include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/engine.h"
@@ -40,8 +41,9 @@ wait_until_ready(KvStore *store, uint32 shardno)
 		if (pg_atomic_read_u32(&store->images_failed) - failed >= KV_IMAGE_FAILURES)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("could not make the last split durable"),
-					 errhint("The server log tells why.")));
+					 errmsg("could not complete the previous split of %s",
+							kv_table_label(store->key.dboid, store->key.relid)),
+					 errhint("See the server log for errors of \"kvfdw barrier\".")));
 		if (shardno != KV_NO_SHARD)
 			kv_shard_await(kv_shard(store, shardno));
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

@@ -91,7 +91,7 @@ require_clog(uint64 xid)
 				 errmsg("outcome of transaction %llu, which has changed a kvfdw table, is no longer known",
 						(unsigned long long) xid),
 				 errdetail("The server has removed the part of its commit log that has it before the table has noted the outcome."),
-				 errhint("Restore the table from a backup, or TRUNCATE it and load its data again.")));
+				 errhint("Restore the table's rows from a backup.")));
 }
 
 /*
