@@ -2,10 +2,11 @@
 # Promise: random streams of requests, text, meta and binary, get the replies that memcached itself gives
 # them, but for cas numbers.
 #
-#	memcached_oracle.pl --ours SOCKET|PORT --theirs SOCKET|PORT [--rounds n] [--seed n] [--forget] [--verbose]
+#	memcached_oracle.pl --ours SOCKET|PORT --theirs SOCKET|PORT [--rounds n] [--seed n] [--forget] [--flush] [--verbose]
 #
 # A round is one stream of one connection each, in pieces of random lengths.  Numbers for cas are those
 # that each server gave for the key in the round before, or none that there is if they are to be forgotten.
+# With --flush all is emptied now and then.
 # What docs/memcached-protocols.md lists as differences is not asked for; a letter of each key says what its item is used for, so that they do not come by chance:
 #
 #	a	all that stores, with cas numbers, but nothing that only changes when the item expires
@@ -18,9 +19,9 @@ use Getopt::Long;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
 
-my ($rounds, $seed, $verbose, $forget, %where) = (200, time);
+my ($rounds, $seed, $verbose, $forget, $flush, %where) = (200, time);
 GetOptions('ours=s' => \$where{ours}, 'theirs=s' => \$where{theirs}, 'rounds=i' => \$rounds, 'seed=i' => \$seed,
-	'forget' => \$forget, 'verbose' => \$verbose) && $where{ours} && $where{theirs} or die "usage: see the head of $0\n";
+	'forget' => \$forget, 'flush' => \$flush, 'verbose' => \$verbose) && $where{ours} && $where{theirs} or die "usage: see the head of $0\n";
 print "# seed $seed\n";
 srand $seed;
 
@@ -127,7 +128,7 @@ sub classic
 		'delete ' . 'k' x 251 . "\r\n", 'delete ' . 'k' x 250 . "\r\n", 'incr ' . 'k' x 251 . " 1\r\n", 'touch ' . 'k' x 251 . " 1\r\n",
 		'set ' . 'k' x 251 . " 0 0 1\r\n", 'set ' . 'k' x 250 . " 0 0 1\r\nx\r\n", 'get ' . 'k' x 250 . "\r\n",
 		"set a0 0 0 -1\r\n", "set a0 0 0 x\r\n", "set a0 0 0 2147483647\r\n", "flush_all x\r\n", "flush_all 0 0 0\r\n",
-		"flush_all 9223372036854775808\r\n", "flush_all " . one_of(-1, 4294967295, 2147483648, 4294967296) . "\r\n",
+		"flush_all 9223372036854775808\r\n", $flush ? "flush_all " . one_of(-1, 4294967295, 2147483648, 4294967296) . "\r\n" : (),
 		"verbosity " . number() . "\r\n", "cache_memlimit " . one_of('x', -1, 7, 64, 4294967295, 4294967296, '18446744073709551616') . "\r\n") if $kind == 15;
 	return meta();
 }
@@ -143,9 +144,10 @@ sub wrong { return now_and_then(0.03) ? map { wrong_flag() } 1 .. 1 + rand 3 : (
 # memcached finds an opaque token that is too long behind what mg and ma have changed.
 sub early_wrong { return grep { !/^O/ } wrong() }
 
-# What t says of an item that a flag before it has made expire is garbage in memcached: so such times are rare, without t.
+# What t says of an item that a flag before it has made expire is garbage in memcached: so there are such times without t only.
 sub lives { return one_of(0, 500, 1000, border_to_come()) }
 sub border_to_come { return one_of(2147483647, 4294967296 + one_of(0, 500), -2147483649, '-9223372036854775808', '9223372036854775808') }
+sub timed { my ($t) = @_; return map { $_ . ($t || now_and_then(0.7) ? lives() : one_of(-1, border())) } 'N', 'T' }
 
 sub meta_set
 {
@@ -161,16 +163,18 @@ sub meta
 	return meta_set($a, value(), one_of(map({ "M$_" } qw(E A P R S S S), now_and_then(0.1) ? 'X' : 'S')), some('c', "C\@$a\@")) if $kind < 5;
 	return "md $a" . meta_flags(mixed(some('k', 'q', opaque(), "C\@$a\@"), wrong())) . "\r\n" if $kind == 5;
 	return meta_set($b, value(), some('T' . kept(exptime()))) if $kind < 8;
-	return "mg $b" . meta_flags(mixed(some(qw(v s f k q t), opaque(), 'N' . lives(), 'T' . lives(), 'R' . one_of(0, 400, 900, 2000, border())),
+	my @t = now_and_then(0.6) ? 't' : ();
+	return "mg $b" . meta_flags(mixed(@t, some(qw(v s f k q), opaque(), timed(@t > 0), 'R' . one_of(0, 400, 900, 2000, border())),
 		early_wrong())) . "\r\n" if $kind < 10;
 	return "mg $c k c" . meta_flags(mixed(some(qw(v s f t), opaque(), 'q'))) . "\r\n" if $kind == 10;
 	return meta_set($c, value(), some('T1000', "C\@$c\@", "C\@$c\@", 'I')) =~ s/( C\S+)(.* C\S+)/$2/r if $kind == 11;
+	return "md $b" . meta_flags(mixed(one_of('I', 'I', 'q'), some('T' . one_of(0, 2000, border()), 'k'))) . "\r\n" if $kind == 12 && now_and_then(0.5);
 	return "md $c" . meta_flags(mixed(some('I', 'T2000', 'q', "C\@$c\@", 'k'))) . "\r\n" if $kind == 12;
 	if ($kind == 13)
 	{
 		my $vivifies = now_and_then(0.3);
-		return "ma $n" . meta_flags(mixed('k', some('v', 't', 'D' . one_of(0, 1, 2, 10, 100, '18446744073709551615', 'x'), one_of(map { "M$_" } qw(I D + -), now_and_then(0.1) ? 'X' : 'I'),
-			'T' . lives(), $vivifies ? 'J' . number() : 'q'), $vivifies ? 'N' . lives() : (), early_wrong())) . "\r\n";
+		return "ma $n" . meta_flags(mixed('k', @t, some('v', 'D' . one_of(0, 1, 2, 10, 100, '18446744073709551615', 'x'), one_of(map { "M$_" } qw(I D + -), now_and_then(0.1) ? 'X' : 'I'),
+			(timed(@t > 0))[1], $vivifies ? 'J' . number() : 'q'), $vivifies ? (timed(@t > 0))[0] : (), early_wrong())) . "\r\n";
 	}
 	return one_of("mn\r\n", "mx a\r\n", "mg\r\n", "ms\r\n", "ms a0\r\n", "ms a0 -1\r\n", "ms a0 x\r\n", "md\r\n", "ma\r\n", "me\r\n", "me nothing\r\n",
 		"mg Zm9 b\r\n", "md Zm9 b\r\n", "mg " . 'k' x 251 . "\r\n", "ms " . 'k' x 251 . " 1\r\n", "md " . 'k' x 251 . "\r\n",

@@ -42,7 +42,7 @@ compare() # directory, rounds
 		kill -0 "$theirs" && kill -0 "$ours" || { echo "not ok - memcached and the dictionary start"; return 1; }
 		sleep 0.1
 	done
-	perl "$here/memcached_oracle.pl" --ours "$sockets/ours" --theirs "$sockets/theirs" --rounds "$2" ${SEED:+--seed "$SEED"} || code=$?
+	perl "$here/memcached_oracle.pl" --ours "$sockets/ours" --theirs "$sockets/theirs" --rounds "$2" --flush ${SEED:+--seed "$SEED"} || code=$?
 	exec {held}>&-
 	kill "$theirs"
 	wait "$theirs" || true
