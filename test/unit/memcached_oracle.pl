@@ -13,6 +13,7 @@
 #	b	times of expiry, N, R and T of mg, but no cas numbers; what is left of a time may differ a little
 #	c	md I, and ms with C and I
 #	n	numbers, whose values memcached pads with spaces
+#	m	T of ma, which memcached forgets of a number that gets longer, or that a reply still holds
 use strict;
 use warnings;
 use Getopt::Long;
@@ -69,7 +70,7 @@ sub number
 sub border
 {
 	return one_of(2147483647, 2147483648, 4294967295, 4294967296, 4294967296 + one_of(500, 1000), 4298000000, 9223372036854775807,
-		'9223372036854775808', '18446744073709551615', -2147483648, -2147483649, -4294967295 + one_of(0, 999), '-9223372036854775808',
+		'9223372036854775808', '18446744073709551615', -2147483648, -2147483649, -4294966296, '-9223372036854775808',
 		'-9223372036854775809', "\t+1000\tx", "-");
 }
 
@@ -97,7 +98,8 @@ sub store_large
 sub classic
 {
 	return "\r\n" . store_large() if now_and_then(0.01);	# what is before it may have no end
-	my $kind = int rand 17;
+	return meta() if now_and_then(0.4);
+	my $kind = int rand 16;
 	my $a = key('a');
 	return store($a, value()) if $kind < 3;
 	if ($kind == 3)
@@ -111,7 +113,7 @@ sub classic
 	return sprintf "%s %s %s%s\r\n", one_of('incr', 'decr'), key('n'), number(), noreply() if $kind < 10;
 	if ($kind == 10)
 	{
-		my $value = one_of(0 .. 20, grep { !/^(?:\t|-\d\d)/ } number());
+		my $value = one_of(0 .. 20, grep { !/^[\t-]/ } number());
 		return sprintf "%s %s 5 0 %d\r\n%s\r\n", one_of('set', 'add'), key('n'), length $value, $value;
 	}
 	return 'get ' . key('n') . "\r\n" if $kind == 11;
@@ -130,7 +132,6 @@ sub classic
 		"set a0 0 0 -1\r\n", "set a0 0 0 x\r\n", "set a0 0 0 2147483647\r\n", "flush_all x\r\n", "flush_all 0 0 0\r\n",
 		"flush_all 9223372036854775808\r\n", $flush ? "flush_all " . one_of(-1, 4294967295, 2147483648, 4294967296) . "\r\n" : (),
 		"verbosity " . number() . "\r\n", "cache_memlimit " . one_of('x', -1, 7, 64, 4294967295, 4294967296, '18446744073709551616') . "\r\n") if $kind == 15;
-	return meta();
 }
 
 sub meta_flags { return join '', map { " $_" } @_ }
@@ -164,7 +165,7 @@ sub meta
 	return "md $a" . meta_flags(mixed(some('k', 'q', opaque(), "C\@$a\@"), wrong())) . "\r\n" if $kind == 5;
 	return meta_set($b, value(), some('T' . kept(exptime()))) if $kind < 8;
 	my @t = now_and_then(0.6) ? 't' : ();
-	return "mg $b" . meta_flags(mixed(@t, some(qw(v s f k q), opaque(), timed(@t > 0), 'R' . one_of(0, 400, 900, 2000, border())),
+	return "mg $b" . meta_flags(mixed(@t, some(qw(v s f k q), opaque(), timed(@t > 0), 'R' . one_of(0, 400, 900, 2000, 2147483647, 2147483648, 4294967295, 4294969296, -2147483649)),
 		early_wrong())) . "\r\n" if $kind < 10;
 	return "mg $c k c" . meta_flags(mixed(some(qw(v s f t), opaque(), 'q'))) . "\r\n" if $kind == 10;
 	return meta_set($c, value(), some('T1000', "C\@$c\@", "C\@$c\@", 'I')) =~ s/( C\S+)(.* C\S+)/$2/r if $kind == 11;
@@ -173,8 +174,11 @@ sub meta
 	if ($kind == 13)
 	{
 		my $vivifies = now_and_then(0.3);
+		my $m = key('m');
+		return "md $m\r\n" if now_and_then(0.05);
+		return "ma $m" . meta_flags(mixed('k', 'D0', @t, some(timed(@t > 0), 'J5', 'v', opaque()))) . "\r\n" if now_and_then(0.3);
 		return "ma $n" . meta_flags(mixed('k', @t, some('v', 'D' . one_of(0, 1, 2, 10, 100, '18446744073709551615', 'x'), one_of(map { "M$_" } qw(I D + -), now_and_then(0.1) ? 'X' : 'I'),
-			(timed(@t > 0))[1], $vivifies ? 'J' . number() : 'q'), $vivifies ? (timed(@t > 0))[0] : (), early_wrong())) . "\r\n";
+			$vivifies ? 'J' . number() : 'q'), $vivifies ? (timed(@t > 0))[0] : (), early_wrong())) . "\r\n";
 	}
 	return one_of("mn\r\n", "mx a\r\n", "mg\r\n", "ms\r\n", "ms a0\r\n", "ms a0 -1\r\n", "ms a0 x\r\n", "md\r\n", "ma\r\n", "me\r\n", "me nothing\r\n",
 		"mg Zm9 b\r\n", "md Zm9 b\r\n", "mg " . 'k' x 251 . "\r\n", "ms " . 'k' x 251 . " 1\r\n", "md " . 'k' x 251 . "\r\n",
