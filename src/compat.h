@@ -429,11 +429,13 @@
 
 /* ON CONFLICT DO SELECT is new in 19, and what the executor has of the clause renamed. */
 #if PG_VERSION_NUM >= 190000
-#define KV_IS_DO_SELECT(conflict)	((conflict)->action == ONCONFLICT_SELECT)
-#define KvOnConflictState	OnConflictActionState
+#define KV_ON_CONFLICT_SELECT	ONCONFLICT_SELECT
+#define KvOnConflictState		OnConflictActionState
+#define kv_conflict_lock(conflict)	((conflict)->oc_LockStrength)
 #else
-#define KV_IS_DO_SELECT(conflict)	false
-#define KvOnConflictState	OnConflictSetState
+#define KV_ON_CONFLICT_SELECT	((OnConflictAction) (ONCONFLICT_UPDATE + 1))
+#define KvOnConflictState		OnConflictSetState
+#define kv_conflict_lock(conflict)	LCS_NONE
 #endif
 
 /* Which privileges a statement needs, of whom and on what: relid, requiredPerms, checkAsUser. */

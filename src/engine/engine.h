@@ -281,14 +281,18 @@ extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
  * KV_EXISTS_DELETED, for snapshots that last a transaction only, and KV_EXISTS_ANEW:
  * nothing is locked.
  *
+ * mode KV_NO_ROW_LOCK: nothing is locked, who has the row locked is not waited for, rows of
+ * this command are KV_EXISTS as well, and no xid is assigned unless the row is inserted.
+ *
  * With seen the version is not locked but noted there, for kv_overwrite.  That
  * writes nothing and returns false if others have come between, or are coming; then
  * the row has been met.
  */
+#define KV_NO_ROW_LOCK	(-1)	/* in place of a LockTupleMode */
 extern KvInsertResult kv_insert_or_lock(KvStore *store, Relation rel, KvKey key,
 										KvForm form, const char *value, Size len,
 										Snapshot snapshot, CommandId cid,
-										LockTupleMode mode, KvVersion *seen, bool met,
+										int mode, KvVersion *seen, bool met,
 										KvRow *existing);
 extern bool kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form,
 						 const char *value, Size len, CommandId cid);

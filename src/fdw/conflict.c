@@ -300,11 +300,6 @@ take_targets(Query *query, KvPlanTables *tables)
 	if (query->onConflict == NULL || query->onConflict->arbiterElems == NIL ||
 		!target_is_key(query, tables))
 		return copy;
-	if (KV_IS_DO_SELECT(query->onConflict))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("ON CONFLICT DO SELECT is not supported for tables of kvfdw"),
-				 errhint("Use DO UPDATE SET with a column's own value, and RETURNING.")));
 	if (copy == query)
 		copy = copy_node(query, sizeof(Query));
 	copy->onConflict = copy_node(query->onConflict, sizeof(OnConflictExpr));

@@ -278,7 +278,7 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 		(rinfo->ri_RootResultRelInfo == NULL ||
 		 (rinfo->ri_TrigDesc && rinfo->ri_TrigDesc->trig_insert_before_row)))
 		ExecPartitionCheck(rinfo, slot, estate, true);
-	if (state->on_conflict == ONCONFLICT_UPDATE)
+	if (state->on_conflict == ONCONFLICT_UPDATE || state->on_conflict == KV_ON_CONFLICT_SELECT)
 		return kv_upsert(state, estate, rinfo, slot, old);
 
 	resetStringInfo(&state->key);

@@ -36,7 +36,7 @@ typedef struct KvModifyState
 	bool		may_set_again;	/* as kv_upsert_may_set_again says of the plan */
 	KvReplace	replace;
 	Oid			denied;			/* KV_REPLACE_DENIED: the relation without the privilege */
-	struct KvUpsert *upsert;	/* ON CONFLICT DO UPDATE, from its first row on */
+	struct KvUpsert *upsert;	/* ON CONFLICT DO UPDATE or DO SELECT, from its first row on */
 
 	/* where the row's identity is in the plan's output */
 	AttrNumber *key_attnums;	/* NULL for INSERT */
@@ -112,8 +112,8 @@ KV_NORETURN extern void kv_raise_denied(const KvModifyState *state);
 extern bool kv_upsert_may_set_again(ModifyTable *plan);
 
 /*
- * Insert the row in slot, which has been checked, or update the one that has its
- * key, as ON CONFLICT DO UPDATE says.  In the row's memory context; old is the
+ * Insert the row in slot, which has been checked, or update or lock or just read the one
+ * that has its key, as ON CONFLICT DO UPDATE or DO SELECT says.  In the row's memory context; old is the
  * executor's.  Returns the row for RETURNING, or NULL if there is none.
  */
 extern TupleTableSlot *kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,

@@ -1,6 +1,6 @@
 /*
  * upsert.c
- *		INSERT … ON CONFLICT DO UPDATE: the row that is there already.
+ *		INSERT … ON CONFLICT DO UPDATE or DO SELECT: the row that is there already.
  *
  * Core's ExecInsert gives every proposed row to ExecForeignInsert, so all that its
  * ExecOnConflictUpdate does for a heap table is done here, in its order, with the
@@ -14,6 +14,9 @@
  * must not see a row that they hide.  Minor releases of the server from before November 2026
  * check policies after it, and views not at all; the former is not copied.
  *
+ * DO SELECT returns the existing row, without a lock unless it asks for one.  Without, it
+ * waits for nobody but unfinished writers of the key, and if it inserts nothing, it writes nothing.
+ *
  * A statement that sets all columns, from the proposed row say, and does not look at
  * the existing one needs nothing of that but its key, so it reads no value.
  *
@@ -21,7 +24,7 @@
  * checks a view's WITH CHECK OPTION and evaluates RETURNING, as it should, and
  * fires AFTER INSERT row triggers, as it should not, with no old row for RETURNING.
  * So until the next row the target has trigger flags without them, and a RETURNING
- * that knows the old row.
+ * that knows the old row; and, for DO SELECT, no check options, which are for new rows.
  */
 #include "postgres.h"
 
@@ -48,11 +51,13 @@ typedef struct KvReturning
 
 typedef struct KvUpsert
 {
-	LockTupleMode mode;			/* in which the existing row is locked */
+	bool		select;			/* DO SELECT */
+	int			mode;			/* LockTupleMode in which the existing row is locked, or KV_NO_ROW_LOCK */
 	bool		blind;			/* the existing row's value is not asked for */
 	bool		unlocked;		/* SET may be evaluated before the row is locked */
 	TriggerDesc *triggers;		/* the target's own … */
 	TriggerDesc *quiet;			/* … and those for a row that was updated */
+	List	   *checks;			/* its own check options */
 	KvReturning *returning;		/* NULL if no old row is asked for */
 } KvUpsert;
 
@@ -155,6 +160,26 @@ kv_upsert_may_set_again(ModifyTable *plan)
 		!contain_subplans((Node *) plan->onConflictSet);
 }
 
+/* How DO SELECT locks a row. */
+static int
+select_mode(LockClauseStrength strength)
+{
+	switch (strength)
+	{
+		case LCS_NONE:
+			break;
+		case LCS_FORKEYSHARE:
+			return LockTupleKeyShare;
+		case LCS_FORSHARE:
+			return LockTupleShare;
+		case LCS_FORNOKEYUPDATE:
+			return LockTupleNoKeyExclusive;
+		case LCS_FORUPDATE:
+			return LockTupleExclusive;
+	}
+	return KV_NO_ROW_LOCK;
+}
+
 /* Not when the statement begins: core has not made all of its parts then. */
 static KvUpsert *
 create_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo)
@@ -163,7 +188,13 @@ create_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo)
 	KvUpsert   *upsert = palloc0(sizeof(KvUpsert));
 	ProjectionInfo *given = rinfo->ri_projectReturning;
 
-	upsert->mode = sets_key(state, estate, rinfo) ? LockTupleExclusive : LockTupleNoKeyExclusive;
+	upsert->select = state->on_conflict == KV_ON_CONFLICT_SELECT;
+	if (upsert->select)
+		upsert->mode = select_mode(kv_conflict_lock(rinfo->ri_onConflict));
+	else
+		upsert->mode = sets_key(state, estate, rinfo) ? LockTupleExclusive :
+			LockTupleNoKeyExclusive;
+	upsert->checks = rinfo->ri_WithCheckOptions;
 	upsert->triggers = upsert->quiet = rinfo->ri_TrigDesc;
 	if (upsert->triggers != NULL && upsert->triggers->trig_insert_after_row)
 	{
@@ -179,8 +210,8 @@ create_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo)
 		upsert->returning->given = given;
 		upsert->returning->old = rinfo->ri_onConflict->oc_Existing;
 	}
-	upsert->blind = is_blind(state, estate, rinfo, upsert);
-	upsert->unlocked = is_unlocked(state, rinfo, upsert);
+	upsert->blind = !upsert->select && is_blind(state, estate, rinfo, upsert);
+	upsert->unlocked = !upsert->select && is_unlocked(state, rinfo, upsert);
 	MemoryContextSwitchTo(old);
 	return upsert;
 }
@@ -193,8 +224,20 @@ kv_upsert_restore(KvModifyState *state, ResultRelInfo *rinfo)
 	if (upsert == NULL)
 		return;
 	rinfo->ri_TrigDesc = upsert->triggers;
+	rinfo->ri_WithCheckOptions = upsert->checks;
 	if (upsert->returning != NULL)
 		rinfo->ri_projectReturning = upsert->returning->given;
+}
+
+/* The row to be returned is not one that was inserted, which core takes it for. */
+static void
+return_existing(ResultRelInfo *rinfo, KvUpsert *upsert)
+{
+	rinfo->ri_TrigDesc = upsert->quiet;
+	if (upsert->select)
+		rinfo->ri_WithCheckOptions = NIL;
+	if (upsert->returning != NULL)
+		rinfo->ri_projectReturning = &upsert->returning->projection;
 }
 
 /*
@@ -276,8 +319,8 @@ update_existing(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKe
 }
 
 /*
- * The existing row is in its slot, and locked unless seen is given.  *slot: the new
- * one, or NULL.  False: the row has changed since it was seen.
+ * The existing row is in its slot, and locked unless seen is given or DO SELECT asks for no
+ * lock.  *slot: the row to be returned, or NULL.  False: the row has changed since it was seen.
  */
 static bool
 on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey key,
@@ -300,6 +343,13 @@ on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey ke
 		InstrCountFiltered1(node, 1);
 		return true;
 	}
+	if (upsert->select)
+	{
+		InstrCountTuples2(node, 1);
+		return_existing(rinfo, upsert);
+		*slot = conflict->oc_Existing;
+		return true;
+	}
 	ExecProject(conflict->oc_ProjInfo);
 	result = update_existing(state, estate, rinfo, key, seen, conflict->oc_ProjSlot);
 	if (result == KV_ROW_NEWER)
@@ -312,15 +362,13 @@ on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey ke
 		return true;
 	}
 
-	rinfo->ri_TrigDesc = upsert->quiet;
-	if (upsert->returning != NULL)
-		rinfo->ri_projectReturning = &upsert->returning->projection;
+	return_existing(rinfo, upsert);
 	*slot = conflict->oc_ProjSlot;
 	return true;
 }
 
 /*
- * Insert the row, or lock the one that has its key; or note that in *seen, if given.
+ * Insert the row, or lock or read the one that has its key; or note that in *seen, if given.
  * met: that has been done, and what was noted has changed.
  */
 static KvInsertResult
@@ -383,6 +431,7 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 				ereport(ERROR,
 						(errcode(ERRCODE_CARDINALITY_VIOLATION),
 						 errmsg("%s command cannot affect row a second time",
+								state->upsert->select ? "ON CONFLICT DO SELECT" :
 								"ON CONFLICT DO UPDATE"),
 						 errhint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values.")));
 		}

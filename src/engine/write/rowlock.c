@@ -510,6 +510,31 @@ judge_existing(KvVersion *newest, Snapshot snapshot, CommandId cid)
 }
 
 /*
+ * How the key stands for a command that inserts a row there or locks the one that is there, if
+ * it locks it (mode).  Unfinished writes are in its way whatever the mode is: they decide which
+ * row there is.  Locks are as the mode has it.
+ */
+static void
+look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
+{
+	for (;;)
+	{
+		kv_key_look(store, key, (LockTupleMode) Max(mode, (int) LockTupleShare), state);
+		if (mode == KV_NO_ROW_LOCK)
+			state->locked_by = 0;
+		if (mode != LockTupleKeyShare || state->locked_by == 0 || state->unfinished != 0)
+			return;
+
+		/* may be one that KEY SHARE does not mind, nor an update that has come since */
+		kv_key_leave(store, state);
+		kv_key_look(store, key, LockTupleKeyShare, state);
+		if (state->unfinished == 0 && state->exists && state->newest.kind == KV_VERSION_PUT)
+			return;
+		kv_key_leave(store, state);
+	}
+}
+
+/*
  * One look for both outcomes: under one hold of the shard's lock the row is put or the
  * newest version gets a LOCK, so there is nothing to insert speculatively and to take
  * back.  Who writes the key or has it locked is waited for, in the queue; what was
@@ -518,26 +543,29 @@ judge_existing(KvVersion *newest, Snapshot snapshot, CommandId cid)
  */
 KvInsertResult
 kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const char *value,
-				  Size len, Snapshot snapshot, CommandId cid, LockTupleMode mode,
-				  KvVersion *seen, bool met, KvRow *existing)
+				  Size len, Snapshot snapshot, CommandId cid, int mode, KvVersion *seen,
+				  bool met, KvRow *existing)
 {
 	KvQueue		queue = {.rel = rel, .policy = LockWaitBlock};
 	KvChange	insert = {.form = form, .value = value, .len = len, .cid = cid};
-	KvChange	lock = {.mode = mode};
+	KvChange	lock = {.mode = (LockTupleMode) mode};
+	bool		reads = mode == KV_NO_ROW_LOCK;
+	bool		prepared = !reads;
 	KvInsertResult result;
 	KvWrite		row;
 	KvWrite		hold;
 	KvKeyState	state;
 
-	if (seen == NULL)
+	if (seen == NULL && !reads)
 		prepare_change(store, key, KV_VERSION_LOCK, &lock, &hold);
-	prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
+	if (prepared)
+		prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
 	for (;;)
 	{
 		uint64		wait;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, key, mode, &state);
+		look_for_either(store, key, mode, &state);
 		result = KV_INSERTED;
 		wait = state.unfinished;
 		if (wait == 0 && state.exists && state.newest.kind == KV_VERSION_PUT)
@@ -547,22 +575,30 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 				result = judge_existing(&state.newest, snapshot, cid);
 			else
 				met = true;		/* a row that others have locked */
+			if (reads && result == KV_EXISTS_ANEW)
+				result = KV_EXISTS;
 		}
 		else if (wait == 0 && met && IsolationUsesXactSnapshot())
 			result = state.exists && has_moved(&state.newest) ? KV_EXISTS_UNSEEN : KV_EXISTS_DELETED;
 		if (wait != 0)
 		{
 			kv_key_leave(store, &state);
-			if (!queue.joined && state.held < 0)
-				(void) join_queue(&queue, key, mode);
+			if (!reads && !queue.joined && state.held < 0)
+				(void) join_queue(&queue, key, (LockTupleMode) mode);
 			(void) wait_for(&queue, wait);
 		}
 		else if (result == KV_EXISTS_UNSEEN || result == KV_EXISTS_DELETED ||
 				 result == KV_EXISTS_ANEW ||
-				 (result == KV_EXISTS && (seen != NULL || state.held >= (int) mode)))
+				 (result == KV_EXISTS && (seen != NULL || state.held >= mode)))
 		{
 			kv_key_leave(store, &state);
 			break;
+		}
+		else if (!prepared)
+		{
+			kv_key_leave(store, &state);
+			prepare_change(store, key, KV_VERSION_PUT, &insert, &row);
+			prepared = true;
 		}
 		else if (kv_write_finish(store, key, result == KV_EXISTS ? &hold : &row, &state))
 			break;
