@@ -96,7 +96,7 @@ SKIP:
 	go_on($node, 'maintainer_idle');
 	is(kv_check_clean($node, 'even', 'other'), '', 'sound');
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE even, other');
-	ok(eval { wait_for('dropped tables to go', sub { !glob $node->data_dir . '/kvfdw/dropped.*' }) }, 'and a dropped table goes, for nobody holds it');
+	ok(eval { wait_for('dropped tables to go', sub { !(() = glob $node->data_dir . '/kvfdw/dropped.*') }) }, 'and a dropped table goes, for nobody holds it');
 }
 
 # ---- shards that do not fit ----

@@ -68,7 +68,7 @@ for my $step ('as it is', 'an hour back', 'a day back')
 	}
 	is(scalar(mc_get(mc_connect($node), 'stays')), 'x', '... a row that is to stay is there');
 	$node->safe_psql('postgres', "DROP FOREIGN TABLE $t");
-	ok(wait_for('files to go', sub { !glob $node->data_dir . '/kvfdw/dropped.*' }), '... the files of a dropped table go');
+	ok(wait_for('files to go', sub { !(() = glob $node->data_dir . '/kvfdw/dropped.*') }), '... the files of a dropped table go');
 }
 set_clock(10);
 ok(wait_for('rows to expire', sub { $node->safe_psql('postgres', q{SELECT count(*) FROM cache WHERE key = 'expires'}) eq '0' }), 'what has expired is deleted');

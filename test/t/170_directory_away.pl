@@ -31,7 +31,7 @@ for my $start (1, 2)
 	$node->safe_psql('postgres', $kv =~ s/\bt\b/other/gr);
 	my ($oid) = $node->safe_psql('postgres', "SELECT 'other'::regclass::oid");
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE other');
-	ok(eval { wait_for('the maintainer', sub { !glob "$place/PG_*/kvfdw.*.$oid.*" }) }, 'a table that is dropped leaves the tablespace');
+	ok(eval { wait_for('the maintainer', sub { !(() = glob "$place/PG_*/kvfdw.*.$oid.*") }) }, 'a table that is dropped leaves the tablespace');
 }
 $node->stop;
 system_or_bail('rm', '-r', $kvfdw);

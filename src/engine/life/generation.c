@@ -89,6 +89,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->space_waits, 0);
 		pg_atomic_init_u32(&store->space_amp, 0);
 		pg_atomic_init_u32(&store->helpers, 0);
+		pg_atomic_init_u32(&store->helped_opening, 0);
 		ConditionVariableInit(&store->opened);
 		for (int i = 0; i < KV_COUNTERS; i++)
 			pg_atomic_init_u64(&store->counters[i], 0);

@@ -55,9 +55,29 @@ extern void kv_store_trust_creator(KvStore *store);
 /* Recovers it, or waits for who does; ERROR if unusable. */
 extern void kv_store_ensure_open(KvStore *store);
 
+/* ---- helper.c ---- */
+/*
+ * By the opener: starts up to n helpers, fewer where no more processes can be had.  They take
+ * part until kv_helpers_end, or until the store is not OPENING any more.
+ */
+extern void kv_helpers_start(KvStore *store, int n);
+/*
+ * Waits until those have ended that have begun, and no other begins: also those of an attempt
+ * before, whose opener has failed.
+ */
+extern void kv_helpers_end(KvStore *store);
+/*
+ * In a helper: the store of that opening, or NULL if it takes none any more.  Until the process
+ * exits the store is neither opened again nor removed.
+ */
+extern KvStore *kv_helper_join(uint32 opening);
+
 /* ---- recover.c ---- */
 extern void kv_recovery_gucs(void);	/* at load: defines its settings */
-/* A helper's main function; arg points to the store.  Takes shards until none is left. */
+/*
+ * A helper's main function; arg is the cache_id of the opening.  Takes shards until none is
+ * left; does nothing if the opening has ended.
+ */
 extern PGDLLEXPORT void kv_recovery_worker_main(Datum arg);
 /*
  * By the process that made the store OPENING; the caller makes it OPEN.  Recovers every

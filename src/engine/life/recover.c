@@ -35,7 +35,6 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/base/worker.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
@@ -720,14 +719,6 @@ kv_chunks_cut(KvStore *store)
 
 /* ---- helpers ---- */
 
-/* A helper for a store that is being opened. */
-static bool
-start_helper(KvStore *store, BackgroundWorkerHandle **handle)
-{
-	return kv_worker_start("kvfdw recovery", "kv_recovery_worker_main",
-						   PointerGetDatum(store), handle);
-}
-
 /* shards: those of the whole store that somebody has taken. */
 static void
 begin_progress(const KvStore *store, KvProgress *outer)
@@ -736,26 +727,23 @@ begin_progress(const KvStore *store, KvProgress *outer)
 					  "reading", store->shape.nshards);
 }
 
-static void
-helper_exit(int code, Datum arg)
-{
-	pg_atomic_fetch_sub_u32(&((KvStore *) DatumGetPointer(arg))->helpers, 1);
-}
-
 void
 kv_recovery_worker_main(Datum arg)
 {
-	KvStore    *store = (KvStore *) DatumGetPointer(arg);
+	KvStore    *store;
 	KvProgress	outer;
 
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
-	before_shmem_exit(helper_exit, arg);
-	begin_progress(store, &outer);
-	if (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
+	KV_STOP_POINT("recovery_helper_begins");
+	store = kv_helper_join(DatumGetUInt32(arg));
+	if (store != NULL)
+	{
+		begin_progress(store, &outer);
 		recover_shards(store);
+	}
 	proc_exit(0);
 }
 
@@ -764,19 +752,12 @@ static void
 recover_store(KvStore *store)
 {
 	TimestampTz start = kv_clock();
-	BackgroundWorkerHandle *helpers[8];
-	int			nhelpers = 0;
 	int			wanted;
 	KvFound		found;
 	int			logs = 0;
 
 	/* helpers of an attempt that failed may still be at work */
-	while (pg_atomic_read_u32(&store->helpers) > 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		ConditionVariableTimedSleep(&store->opened, 100, KV_WAIT_RECOVERY);
-	}
-	ConditionVariableCancelSleep();
+	kv_helpers_end(store);
 	allocate_shards(store);
 	kv_space_require(&store->key, true);
 	store->cache_id = pg_atomic_add_fetch_u32(&kv_registry->cache_ids, 1);
@@ -788,18 +769,8 @@ recover_store(KvStore *store)
 	kv_volumes_find(store, &found);
 	pfree(found.files);
 	wanted = kv_store_nshards(store) > 1 && !RecoveryInProgress() ?
-		Min(Min(recovery_workers, logs / 4), lengthof(helpers)) : 0;
-	while (nhelpers < wanted)
-	{
-		/* counted before it runs: who waits until helpers have ended must not miss it */
-		pg_atomic_fetch_add_u32(&store->helpers, 1);
-		if (!start_helper(store, &helpers[nhelpers]))
-		{
-			pg_atomic_fetch_sub_u32(&store->helpers, 1);
-			break;
-		}
-		nhelpers++;
-	}
+		Min(recovery_workers, logs / 4) : 0;
+	kv_helpers_start(store, wanted);
 
 	PG_TRY();
 	{
@@ -811,8 +782,7 @@ recover_store(KvStore *store)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	for (int i = 0; i < nhelpers; i++)
-		(void) WaitForBackgroundWorkerShutdown(helpers[i]);
+	kv_helpers_end(store);
 	if (!all_recovered(store))
 	{
 		pg_atomic_write_u32(&store->next_shard, 0);

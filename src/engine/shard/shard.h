@@ -297,7 +297,8 @@ struct KvStore
 	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
 								 * caches and descriptors go by it */
 	pg_atomic_uint32 next_shard;	/* recovery: the next shard to take */
-	pg_atomic_uint32 helpers;	/* recovery helpers at work */
+	pg_atomic_uint32 helpers;	/* recovery helpers at work: each counts itself */
+	pg_atomic_uint32 helped_opening;	/* the cache_id that more may join, or 0 */
 	pg_atomic_uint64 counters[KV_COUNTERS];
 
 	/* for statistics.c: rows changed by committed transactions, as far as is known */

@@ -1,0 +1,88 @@
+/*
+ * helper.c
+ *		Helpers of a store's recovery: how they begin, and how their end is waited for.
+ *
+ * A process that is registered may never run: it cannot be forked, or ends before its main
+ * function; and it may run late, when the opening has ended and the store has been dropped.
+ * So a helper counts itself when it begins, under the registry's lock, and is told of the
+ * opening by its number, not by an address.  It counts itself before it looks whether the
+ * opening still takes helpers, and the opener closes that door before it looks whether any
+ * are counted: one of the two sees the other.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
+#include "engine/life/life.h"
+#include "engine/shard/shard.h"
+
+#define KV_LOOK_MS	100			/* between looks whether helpers have ended */
+
+/* Of a helper: where it is counted, or NULL. */
+static KvStore *joined = NULL;
+
+void
+kv_helpers_start(KvStore *store, int n)
+{
+	BackgroundWorkerHandle *handle;
+
+	if (n > 0)
+		pg_atomic_exchange_u32(&store->helped_opening, store->cache_id);
+	while (n-- > 0 && kv_worker_start("kvfdw recovery", "kv_recovery_worker_main",
+									  UInt32GetDatum(store->cache_id), &handle))
+		pfree(handle);
+}
+
+void
+kv_helpers_end(KvStore *store)
+{
+	pg_atomic_exchange_u32(&store->helped_opening, 0);
+	while (pg_atomic_read_u32(&store->helpers) > 0)
+	{
+		/* the latch is set when a helper of this process ends */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_LOOK_MS, KV_WAIT_RECOVERY);
+		ResetLatch(MyLatch);
+		kv_maintenance_interrupts();
+	}
+}
+
+static void
+leave(int code, Datum arg)
+{
+	KvStore    *store = joined;
+
+	joined = NULL;
+	if (store != NULL)
+		pg_atomic_fetch_sub_u32(&store->helpers, 1);
+}
+
+KvStore *
+kv_helper_join(uint32 opening)
+{
+	HASH_SEQ_STATUS status;
+	KvStore    *store;
+
+	before_shmem_exit(leave, (Datum) 0);
+	LWLockAcquire(&kv_registry->lock, LW_SHARED);
+	hash_seq_init(&status, kv_store_hash);
+	while ((store = hash_seq_search(&status)) != NULL &&
+		   pg_atomic_read_u32(&store->helped_opening) != opening)
+		;
+	if (store != NULL)
+	{
+		hash_seq_term(&status);
+		pg_atomic_fetch_add_u32(&store->helpers, 1);
+		joined = store;
+		if (pg_atomic_read_u32(&store->helped_opening) != opening ||
+			pg_atomic_read_u32(&store->state) != KV_STORE_OPENING)
+			leave(0, (Datum) 0);
+	}
+	LWLockRelease(&kv_registry->lock);
+	return joined;
+}
