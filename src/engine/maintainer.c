@@ -494,7 +494,7 @@ kv_maintainer_main(Datum arg)
 		if (settled && kv_settle_is_due() && !ShutdownRequestPending)
 			settle_segment();
 		kv_drop_collect();
-		kv_runset_let_go();
+		kv_files_let_go();
 
 		KV_STOP_POINT("maintainer_idle");
 		kv_free_or_nap(KV_NAP_MS, KV_WAIT_IDLE);

@@ -693,6 +693,7 @@ kv_barrier_main(Datum arg)
 		kv_clog_fence();
 		release_checkpoint();
 		serve_shards();
+		kv_files_let_go();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 nap, KV_WAIT_IDLE);
 	}

@@ -30,6 +30,7 @@ kv_base_init(void)
 	kv_base->tranches[0] = kv_new_tranche("KvfdwControl");
 	kv_base->tranches[1] = kv_new_tranche("KvfdwShard");
 	pg_atomic_init_u32(&kv_base->runs_gone, 0);
+	pg_atomic_init_u32(&kv_base->values_gone, 0);
 }
 
 void

@@ -22,6 +22,7 @@ typedef struct KvBase
 	bool		warmed;			/* since the start: what was cached before is read, or was (warm.c) */
 	uint64		directory_id;	/* of the directory "kvfdw"; set before any of its files is read */
 	pg_atomic_uint32 runs_gone; /* counts when files of runs, or stores, have been removed (index/run.h) */
+	pg_atomic_uint32 values_gone;	/* likewise value files, or stores (value/value.h) */
 } KvBase;
 
 extern KvBase *kv_base;			/* NULL: the library was not preloaded */

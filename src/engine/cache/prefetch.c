@@ -752,6 +752,7 @@ kv_prefetch_main(Datum arg)
 
 		/* pieces and single blocks in turn */
 		CHECK_FOR_INTERRUPTS();
+		kv_value_let_go();
 		LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 		gathered = turn && claim_gathered();
 		if (!gathered)

@@ -301,6 +301,7 @@ kv_compactor_main(Datum arg)
 		MemoryContextReset(context);
 		CHECK_FOR_INTERRUPTS();
 		kv_compact_rounds++;
+		kv_files_let_go();
 		if (all)
 		{
 			/* told to read its settings again, it tries again what has failed */
@@ -311,7 +312,6 @@ kv_compactor_main(Datum arg)
 		when = TimestampTzPlusMilliseconds(looked, kv_look_ms);
 		if (attempt_round(all, &when))
 			continue;
-		kv_runset_let_go();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(TimestampDifferenceMilliseconds(kv_clock(), when), 1),
 						 KV_WAIT_IDLE);

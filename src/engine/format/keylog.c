@@ -167,15 +167,22 @@ static char *
 read_log(const char *path, uint64 *len)
 {
 	File		file = kv_io_open(path, KV_IO_MISSING_OK | KV_IO_READONLY, KV_IO_LOG_READ);
-	char	   *image;
+	char	   *volatile image;
 
 	if (file < 0)
 		return NULL;
-	*len = kv_io_size(file);
-	image = MemoryContextAllocHuge(CurrentMemoryContext, *len + 1);
-	if (*len > 0)
-		*len = kv_io_read(file, image, *len, 0, KV_IO_LOG_READ);
-	kv_io_close(file);
+	PG_TRY();
+	{
+		*len = kv_io_size(file);
+		image = MemoryContextAllocHuge(CurrentMemoryContext, *len + 1);
+		if (*len > 0)
+			*len = kv_io_read(file, image, *len, 0, KV_IO_LOG_READ);
+	}
+	PG_FINALLY();
+	{
+		kv_io_close(file);
+	}
+	PG_END_TRY();
 	return image;
 }
 

@@ -452,6 +452,20 @@ kv_io_is_gone(File file)
 	return !kv_io_raw_desc(file, &fd) && errno == ENOENT;
 }
 
+bool
+kv_io_has_name(File file)
+{
+	struct stat named;
+	struct stat st;
+	int			fd;
+
+	if (stat(FilePathName(file), &named) != 0)
+		return errno != ENOENT && errno != ENOTDIR;
+	fd = FileGetRawDesc(file);
+	return fd < 0 || fstat(fd, &st) != 0 ||
+		(st.st_dev == named.st_dev && st.st_ino == named.st_ino);
+}
+
 /* The caller vouches for [0, old_size): only what lies beyond is allocated. */
 int
 kv_io_try_extend(File file, uint64 old_size, uint64 size)

@@ -118,6 +118,8 @@ extern int	kv_io_try_sync(File file);
 extern bool kv_io_server_stops(void);
 /* Is an open file gone?  fd.c closes files to stay within its limit, and opens them again by name. */
 extern bool kv_io_is_gone(File file);
+/* Of one that is open now: does its name still lead to it?  True if that cannot be told.  Never raises. */
+extern bool kv_io_has_name(File file);
 /* Whole request or ERROR; short at end of file only for read (returns bytes). */
 extern int	kv_io_read(File file, void *buf, Size len, uint64 offset, KvIoKind kind);
 extern void kv_io_write(File file, const void *buf, Size len, uint64 offset, KvIoKind kind);

@@ -60,6 +60,7 @@ move_out_of_sight(const char *path, Oid dboid, Oid relid)
 		err = kv_io_rename(path, target);
 	} while (err == EEXIST || err == ENOTEMPTY);
 	kv_run_say_gone();
+	kv_value_say_gone();
 }
 
 void

@@ -108,7 +108,7 @@ kv_engine_at_commit(void)
 	if (pending != NULL)
 		kv_wake_maintainer();
 	pending = NULL;
-	kv_runset_let_go();
+	kv_files_let_go();
 }
 
 static void
@@ -130,7 +130,7 @@ kv_engine_at_abort(void)
 	if (pending != NULL)
 		kv_wake_maintainer();
 	pending = NULL;
-	kv_runset_let_go();
+	kv_files_let_go();
 }
 
 void

@@ -431,7 +431,7 @@ apply(XLogReaderState *record)
 				kv_barrier_replay(record->EndRecPtr,
 								  ((const KvWalBarrier *) data)->redo,
 								  ((const KvWalBarrier *) data)->closing, put_aside, mark_passed);
-				kv_runset_let_go();
+				kv_files_let_go();
 			}
 			break;
 	}

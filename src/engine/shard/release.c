@@ -17,6 +17,7 @@
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
 /*
@@ -57,6 +58,7 @@ kv_chunk_discard(KvStore *store, KvAddress place)
 		pg_atomic_fetch_add_u64(&kv_registry->freeing, info.st_size);
 	}
 	err = kv_io_rename(path, target);
+	kv_value_say_gone();
 	if (known && err == 0)
 		pg_atomic_fetch_add_u64(&store->released, info.st_size);
 	if (known && err != 0)

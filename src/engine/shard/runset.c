@@ -90,15 +90,6 @@ kv_runset_forget(const KvStore *store)
 	}
 }
 
-void
-kv_runset_let_go(void)
-{
-	if (!kv_run_any_gone())
-		return;
-	kv_runset_forget(NULL);
-	kv_run_let_go();
-}
-
 /* Map the runs that the shard has now.  False if one vanished meanwhile. */
 static bool
 load_runset(KvStore *store, uint32 shardno, KvRunSet *set)

@@ -527,8 +527,6 @@ extern void kv_runset_find_all(const KvRunSet *set, const KvKey *keys, int n, co
 extern bool kv_chain_visible(dsa_pointer newest, const KvView *view, KvVersion *version);
 /* Forget the cached run sets of a store, or of all stores if it is NULL. */
 extern void kv_runset_forget(const KvStore *store);
-/* Likewise of all, and unmap runs whose files have gone, if there may be any.  Nobody uses a set.  Never raises. */
-extern void kv_runset_let_go(void);
 
 /*
  * ---- chunks.c ----
@@ -836,6 +834,13 @@ extern bool kv_files_name_run(const KvShardFiles *files, uint32 number);
 extern void kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number);
 /* The same for all that is found of a shard. */
 extern void kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n);
+
+/* ---- gone.c ---- */
+/*
+ * Unmap runs and close value files that have gone, if there may be any.  At the end of a
+ * transaction, and where a worker begins again: nobody uses a run set or a file.  Never raises.
+ */
+extern void kv_files_let_go(void);
 
 /* ---- backup.c ---- */
 #define KV_MAX_BACKUPS		16

@@ -389,7 +389,7 @@ void
 kv_engine_at_prepare(void)
 {
 	kv_commit_forget();
-	kv_runset_let_go();
+	kv_files_let_go();
 }
 
 /* Its memory goes with its context. */

@@ -289,6 +289,7 @@ kv_merge_writer_main(Datum arg)
 			last_retry = kv_clock();
 		if (kv_io_writes_in_flight() == 0)
 			kv_value_trim();
+		kv_value_let_go();
 		kv_slots_seal_idle();
 		busy = start_writes(retry);
 		done = kv_io_reap_write(kv_io_writes_in_flight() > 0 && (!busy || is_busy()));

@@ -121,6 +121,14 @@ extern File kv_value_make(const KvStoreKey *store, KvFileId file, KvIoKind kind)
 extern void kv_value_trim(void);
 extern void kv_value_forget(uint32 opening);	/* closes those of a store that goes away */
 /*
+ * A descriptor keeps its file's inode, and where the file has been removed its space.  So who
+ * has removed value files, or a store, says so, and processes look from time to time, a second
+ * apart, or at once where they have removed some themselves: kv_value_let_go closes what has
+ * gone from where it was opened; only where none is still to be used.  Neither raises.
+ */
+extern void kv_value_say_gone(void);
+extern void kv_value_let_go(void);
+/*
  * Reads a value and compares it with its version.  NULL: it is right; else what is wrong,
  * and *err is the errno of a read that failed, or 0.  May trim descriptors.
  */

@@ -10,14 +10,17 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "clock.h"
 #include "engine/base/crc.h"
 #include "engine/base/hash.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/value/value.h"
 
 #define KV_OPEN_FILES	2048
+#define LOOK_US			USECS_PER_SEC	/* so seldom is it looked for open files that have gone */
 
 /* Not by the store's key: a generation's number may come round again. */
 typedef struct KvFileKey
@@ -37,6 +40,9 @@ static HTAB *open_files = NULL;
 
 /* Files whose paths are gone.  Not closed at once: a request to one may be under way. */
 static List *gone_files = NIL;
+
+static uint32 gone_seen = 0;	/* KvBase.values_gone, … */
+static TimestampTz gone_looked = 0; /* … at the last look, which was then; 0: look at once */
 
 uint32
 kv_value_crc_begin(const KvStoreKey *store, KvKey key, const char *value, Size len)
@@ -163,6 +169,42 @@ close_gone(void)
 		kv_io_close(lfirst_int(cell));
 	list_free(gone_files);
 	gone_files = NIL;
+}
+
+/* ---- files that have gone ---- */
+
+void
+kv_value_say_gone(void)
+{
+	pg_atomic_fetch_add_u32(&kv_base->values_gone, 1);
+	gone_looked = 0;			/* many of them may be open here */
+}
+
+void
+kv_value_let_go(void)
+{
+	uint32		gone = pg_atomic_read_u32(&kv_base->values_gone);
+	HASH_SEQ_STATUS status;
+	KvOpenFile *entry;
+	TimestampTz now;
+
+	if (gone_seen == gone || kv_io_writes_in_flight() > 0)
+		return;
+	now = kv_clock();
+	if (gone_looked != 0 && now - gone_looked < LOOK_US)
+		return;
+	gone_looked = now;
+	gone_seen = gone;
+	pg_read_barrier();
+	close_gone();
+	if (open_files == NULL)
+		return;
+	hash_seq_init(&status, open_files);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (!kv_io_has_name(entry->file))
+			forget(entry);
+	}
 }
 
 void
