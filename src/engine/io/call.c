@@ -27,6 +27,8 @@
 /* How many file systems without O_DIRECT are remembered as logged. */
 #define LOGGED_DEVICES		8
 
+#define TELL_AGAIN_US		(3600 * USECS_PER_SEC)	/* that there is no ring */
+
 /* Space is short for so long after a call that had none, or below this part of all. */
 #define FULL_MS				10000
 #define SHORT_PART			20
@@ -45,7 +47,7 @@ typedef struct IoShared
 {
 	KindCounters kinds[KV_IO_KINDS];
 	pg_atomic_uint64 logged_devices[LOGGED_DEVICES];	/* device + 1; 0: free */
-	pg_atomic_flag logged_no_ring;
+	pg_atomic_uint64 told_no_ring;	/* when that was logged last; 0: it was not */
 	pg_atomic_uint64 full_at;	/* when a call last met a full disk or quota */
 } IoShared;
 
@@ -117,16 +119,15 @@ kv_io_space_to_spare(const char *path)
 }
 
 bool
-kv_io_first_without_ring(void)
+kv_io_tells_without_ring(void)
 {
-	static bool logged = false;
+	static pg_atomic_uint64 alone;
+	pg_atomic_uint64 *told = io_shared != NULL ? &io_shared->told_no_ring : &alone;
+	uint64		last = pg_atomic_read_u64(told);
+	uint64		now = kv_clock();
 
-	if (io_shared != NULL)
-		return pg_atomic_test_set_flag(&io_shared->logged_no_ring);
-	if (logged)
-		return false;
-	logged = true;
-	return true;
+	return (last == 0 || now - last >= TELL_AGAIN_US) &&
+		pg_atomic_compare_exchange_u64(told, &last, now);
 }
 
 bool
@@ -169,7 +170,7 @@ kv_io_attach(void)
 	}
 	for (int i = 0; i < LOGGED_DEVICES; i++)
 		pg_atomic_init_u64(&io_shared->logged_devices[i], 0);
-	pg_atomic_init_flag(&io_shared->logged_no_ring);
+	pg_atomic_init_u64(&io_shared->told_no_ring, 0);
 	pg_atomic_init_u64(&io_shared->full_at, 0);
 }
 

@@ -10,8 +10,8 @@
 /* Count one call; err is 0 or an errno.  Does nothing without shared memory. */
 extern void kv_io_stat_add(KvIoKind kind, Size bytes, int err);
 
-/* True for the one caller of a process tree that shall log that rings are refused. */
-extern bool kv_io_first_without_ring(void);
+/* True for the one caller of a process tree that shall log that rings are refused, once an hour. */
+extern bool kv_io_tells_without_ring(void);
 /* Likewise that this device has no direct I/O. */
 extern bool kv_io_first_without_direct(uint64 device);
 

@@ -8,6 +8,11 @@
  * writes.  A ring belongs to the process that made it; a child that inherits
  * one never touches it.
  *
+ * Newer kernels charge rings to the limit of locked memory, all processes of a user
+ * together: 8 kB for each of up to KV_CHEAP_DEPTH requests.  So a process takes a ring of
+ * so many if it is refused a larger one, and one that was refused asks again later, when
+ * others may have gone.
+ *
  * Rules that keep I 6:
  *  - between the first submission of a read batch and its last completion
  *    nothing here can raise, allocate or serve interrupts;
@@ -24,8 +29,10 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "compat.h"
 #include "engine/base/server.h"
 #include "engine/base/types.h"
@@ -39,6 +46,8 @@
 #include "utils/guc.h"
 
 #define MAX_DEPTH			1024
+#define KV_CHEAP_DEPTH		64	/* a ring of fewer takes as many pages */
+#define ASK_AGAIN_US		(5 * USECS_PER_SEC)
 #define MOST_FAILURES		3	/* of reads in a row, after which a device has failed */
 
 /*
@@ -73,16 +82,18 @@ typedef struct Ring
 {
 	struct io_uring uring;
 	int			pid;			/* process that made it; 0: none */
-	int			depth;
+	int			wanted;			/* the setting when it was made */
+	int			depth;			/* that it has */
 	int			in_flight;		/* submitted or prepared, not reaped */
 } Ring;
 
 static Ring read_ring;
 static Ring write_ring;
 
-/* The pid of a process in which the kernel has refused a ring, and why. */
+/* The pid of a process in which the kernel has refused a ring, why, and when it was asked last. */
 static int	refused_pid = 0;
 static int	refused_errno = 0;
+static TimestampTz refused_at = 0;
 
 /* Writes that are finished, but not yet reaped: a queue. */
 static KvIoRequest *finished[MAX_DEPTH];
@@ -94,11 +105,23 @@ static KvIoKind write_kind = KV_IO_VALUE_WRITE;
 
 /* ---- rings ---- */
 
-/* Make a ring of the configured depth.  Returns 0 or an errno. */
+/* Returns 0 or an errno. */
+static int
+ring_init(Ring *ring, int depth, unsigned flags)
+{
+	int			r = io_uring_queue_init(depth, &ring->uring, flags);
+
+	if (r == -EINVAL && flags != 0)
+		r = io_uring_queue_init(depth, &ring->uring, 0);
+	ring->depth = depth;
+	return -r;
+}
+
+/* Make a ring of the configured depth, or a smaller one.  Returns 0 or an errno. */
 static int
 ring_make(Ring *ring, bool waits_only)
 {
-	int			r;
+	int			err;
 	unsigned	flags = 0;
 
 	if (!AcquireExternalFD())
@@ -111,18 +134,47 @@ ring_make(Ring *ring, bool waits_only)
 #else
 	(void) waits_only;
 #endif
-	r = io_uring_queue_init(io_depth, &ring->uring, flags);
-	if (r == -EINVAL && flags != 0)
-		r = io_uring_queue_init(io_depth, &ring->uring, 0);
-	if (r < 0)
+	err = ring_init(ring, io_depth, flags);
+	if (err == ENOMEM && io_depth > KV_CHEAP_DEPTH)
+		err = ring_init(ring, KV_CHEAP_DEPTH, flags);
+	if (err != 0)
 	{
 		ReleaseExternalFD();
-		return -r;
+		return err;
 	}
 	ring->pid = MyProcPid;
-	ring->depth = io_depth;
+	ring->wanted = io_depth;
 	ring->in_flight = 0;
 	return 0;
+}
+
+/* May the kernel make a ring that it has refused so when other processes have gone? */
+static bool
+is_shortage(int err)
+{
+	return err == ENOMEM || err == EAGAIN || err == EMFILE || err == ENFILE;
+}
+
+/* Of a message that a ring was refused: the limit that was met. */
+static int
+refusal_detail(void)
+{
+	struct rlimit limit;
+
+	if (refused_errno != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+		limit.rlim_cur == RLIM_INFINITY)
+		return 0;
+	return errdetail("The kernel may charge rings to the limit of locked memory, which is %llu kB for all processes of the server's user.",
+					 (unsigned long long) limit.rlim_cur / 1024);
+}
+
+/* What raises it; others: the alternative, or nothing. */
+static int
+refusal_hint(const char *others)
+{
+	if (refused_errno == ENOMEM)
+		return errhint("Raise the limit of locked memory: \"ulimit -l\", or \"LimitMEMLOCK=\" of a systemd service.%s", others);
+	return others[0] != '\0' ? errhint("%s", others + 1) : 0;
 }
 
 /*
@@ -138,20 +190,26 @@ ring_ready(Ring *ring, bool may_raise)
 		return false;
 	if (ring->pid == MyProcPid)
 	{
-		if (ring->depth == io_depth || ring->in_flight > 0)
+		if (ring->wanted == io_depth || ring->in_flight > 0)
 			return true;
 		io_uring_queue_exit(&ring->uring);
 		ReleaseExternalFD();
 	}
 	ring->pid = 0;
 
-	if (refused_pid != MyProcPid)
+	/* an ERROR says how it is now */
+	if (refused_pid != MyProcPid || (io_method == IO_METHOD_RING && may_raise) ||
+		kv_clock() - refused_at >= ASK_AGAIN_US)
 	{
 		err = ring_make(ring, ring == &read_ring);
 		if (err == 0)
+		{
+			refused_pid = 0;
 			return true;
+		}
 		refused_pid = MyProcPid;
 		refused_errno = err;
+		refused_at = kv_clock();
 	}
 	if (io_method == IO_METHOD_RING)
 	{
@@ -159,16 +217,20 @@ ring_ready(Ring *ring, bool may_raise)
 		{
 			errno = refused_errno;
 			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					(errcode(is_shortage(refused_errno) ? ERRCODE_INSUFFICIENT_RESOURCES :
+							 ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("could not create an io_uring ring: %m"),
-					 errhint("Set \"kvfdw.io_method\" to \"auto\" or \"sync\".")));
+					 refusal_detail(),
+					 refusal_hint(" Set \"kvfdw.io_method\" to \"auto\" or \"sync\" to do without.")));
 		}
 	}
-	else if (kv_io_first_without_ring())
+	else if (kv_io_tells_without_ring())
 	{
 		errno = refused_errno;
 		ereport(LOG,
-				(errmsg("kvfdw reads and writes without io_uring: %m")));
+				(errmsg("kvfdw reads and writes without io_uring: %m"),
+				 refusal_detail(),
+				 refusal_hint("")));
 	}
 	return false;
 }
