@@ -16,7 +16,10 @@ CREATE FUNCTION drop_after_change(was text, becomes text, literal text) RETURNS 
 BEGIN
   EXECUTE format('CREATE FOREIGN TABLE c (k int, b "char", c %s, a int, t text, f float8) SERVER kvfdw', was);
   EXECUTE format('INSERT INTO c SELECT g, ''b'', %s, g, ''t'' || g, g / 4.0 FROM generate_series(1, 2) g', literal);
-  EXECUTE format('ALTER FOREIGN TABLE c ALTER COLUMN c TYPE %s', becomes);
+  BEGIN
+    EXECUTE format('ALTER FOREIGN TABLE c ALTER COLUMN c TYPE %s', becomes);
+  EXCEPTION WHEN datatype_mismatch THEN NULL;
+  END;
   ALTER FOREIGN TABLE c DROP COLUMN c;
   changed := was || ' -> ' || becomes;
   FOR result IN EXECUTE 'SELECT c::text FROM c ORDER BY k' LOOP RETURN NEXT; END LOOP;

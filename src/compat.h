@@ -208,6 +208,13 @@
 
 #define KV_CONSTRAINT_NOTNULL	'n'	/* from 18 on */
 
+/* ALTER COLUMN SET EXPRESSION (17). */
+#if PG_VERSION_NUM >= 170000
+#define KV_IS_SET_EXPRESSION(subtype)	((subtype) == AT_SetExpression)
+#else
+#define KV_IS_SET_EXPRESSION(subtype)	false
+#endif
+
 /* pg_attribute_noreturn() became pg_noreturn in 18, which in C23 stands before all else. */
 #if PG_VERSION_NUM >= 180000
 #define KV_NORETURN			pg_noreturn

@@ -9,9 +9,12 @@
  * computed for each, and all rows are written anew, into a new store that is the
  * table's from COMMIT on, as with TRUNCATE.  So is one too large for the image.
  *
- * Likewise of columns whose type is changed to one that is stored in the same way, with
- * another length or precision, or a domain: all values must fit it, and are written anew
- * if they become others.
+ * Likewise of columns whose type is changed.  If the new one is stored in the same way, with
+ * another length or precision, or as a domain, all values must fit it, and rows are written
+ * anew if one becomes another.  Else all rows are, with the values cast by assignment, as on
+ * heap without USING, and with what the statement has added.  They are read then as the
+ * columns were before, which the object access hook has noted (ddl.c), not the schema
+ * image: that has the first of types that are stored alike, and a cast may differ.
  *
  * All this happens at the end of the ALTER, under its AccessExclusiveLock.
  */
@@ -23,7 +26,9 @@
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parse_coerce.h"
+#include "parser/parse_collate.h"
 #include "rewrite/rewriteHandler.h"
+#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -106,10 +111,31 @@ compute(AddedColumn *column, EState *estate, bool *isnull)
 
 /* ---- rows written anew ---- */
 
+KV_NORETURN static void
+raise_key_changes(Relation rel, const AddedColumn *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+			 errmsg("cannot change the type of column \"%s\" because it would change keys of foreign table \"%s\"",
+					NameStr(column->att->attname), RelationGetRelationName(rel)),
+			 errhint("Copy the rows into a table with the other type.")));
+}
+
+/* Is the value of a column in the slot this one? */
+static bool
+is_same(const AddedColumn *column, const TupleTableSlot *slot, Datum value, bool isnull)
+{
+	int			i = column->att->attnum - 1;
+
+	return isnull == slot->tts_isnull[i] &&
+		(isnull || datum_image_eq(value, slot->tts_values[i], column->att->attbyval,
+								  column->att->attlen));
+}
+
 /* Generated columns come last: they may be made of the others. */
 static void
-fill_row(Relation rel, List *columns, bool generated, ExprContext *econtext,
-		 TupleTableSlot *slot)
+fill_row(Relation rel, const KvTable *table, List *columns, bool generated,
+		 ExprContext *econtext, TupleTableSlot *slot)
 {
 	ListCell   *cell;
 
@@ -125,6 +151,8 @@ fill_row(Relation rel, List *columns, bool generated, ExprContext *econtext,
 		value = ExecEvalExpr(column->state, econtext, &isnull);
 		if (isnull && column->att->attnotnull)
 			raise_null(rel, column);
+		if (table->keyindex[i] >= 0 && !is_same(column, slot, value, isnull))
+			raise_key_changes(rel, column);
 		slot->tts_values[i] = value;
 		slot->tts_isnull[i] = isnull;
 	}
@@ -137,24 +165,39 @@ typedef struct Rewriting
 	List	   *columns;
 	KvStore    *to;
 	const KvTable *table;
+	TupleTableSlot *slot;		/* of new rows, or NULL: they have the columns of the old ones */
 	Snapshot	snapshot;
 	CommandId	cid;
 	StringInfoData buf;
 } Rewriting;
 
-/* The store's own key bytes go with the row: no default changes a key. */
+/* The store's own key bytes go with the row: neither defaults nor casts change a key. */
 static void
 rewrite_row(ExprContext *econtext, const KvRow *row, void *arg)
 {
 	Rewriting  *rewriting = arg;
-	TupleTableSlot *slot = econtext->ecxt_scantuple;
+	TupleTableSlot *was = econtext->ecxt_scantuple;
+	TupleTableSlot *slot = was;
 	KvKey		key = {row->key, row->keylen};
 	const char *value;
 	Size		len;
 	KvForm		form;
 
-	fill_row(rewriting->rel, rewriting->columns, false, econtext, slot);
-	fill_row(rewriting->rel, rewriting->columns, true, econtext, slot);
+	if (rewriting->slot != NULL)
+	{
+		int			natts = was->tts_tupleDescriptor->natts;
+
+		slot = rewriting->slot;
+		ExecClearTuple(slot);
+		memcpy(slot->tts_values, was->tts_values, sizeof(Datum) * natts);
+		memcpy(slot->tts_isnull, was->tts_isnull, sizeof(bool) * natts);
+		ExecStoreVirtualTuple(slot);
+		slot->tts_tableOid = was->tts_tableOid;
+	}
+	fill_row(rewriting->rel, rewriting->table, rewriting->columns, false, econtext, slot);
+	econtext->ecxt_scantuple = slot;
+	fill_row(rewriting->rel, rewriting->table, rewriting->columns, true, econtext, slot);
+	econtext->ecxt_scantuple = was;
 	form = kv_tuple_encode(rewriting->table, slot, &rewriting->buf, &value, &len);
 	if (kv_insert(rewriting->to, rewriting->rel, key, form, value, len, rewriting->snapshot,
 				  rewriting->cid, false) != KV_INSERTED)
@@ -165,32 +208,37 @@ rewrite_row(ExprContext *econtext, const KvRow *row, void *arg)
 
 static void
 copy_rows(Relation rel, List *columns, EState *estate, KvStore *from, KvStore *to,
-		  const KvTable *table)
+		  const KvTable *table, const KvTable *before)
 {
 	Rewriting	rewriting = {.rel = rel, .columns = columns, .to = to, .table = table};
 
+	if (before != NULL)
+		rewriting.slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
 	rewriting.snapshot = RegisterSnapshot(GetLatestSnapshot());
 	rewriting.cid = GetCurrentCommandId(true);
 	initStringInfo(&rewriting.buf);
-	kv_table_each_row(table, from, rewriting.snapshot, true, KV_ASCENDING, estate,
-					  rewrite_row, &rewriting);
+	kv_table_each_row(before != NULL ? before : table, from, rewriting.snapshot, true,
+					  KV_ASCENDING, estate, rewrite_row, &rewriting);
 	UnregisterSnapshot(rewriting.snapshot);
+	if (rewriting.slot != NULL)
+		ExecDropSingleTupleTableSlot(rewriting.slot);
 }
 
+/* before: what rows are to be read as, NULL: as the table is now. */
 static void
-rewrite_rows(Relation rel, List *columns, EState *estate)
+rewrite_rows(Relation rel, List *columns, EState *estate, KvStore *from, const KvTable *before)
 {
-	KvStore    *from = kv_table_written_store(rel);
 	KvRenewed	previous = kv_renewed;
 	KvProgress	outer;
-	const KvTable *table;
-	KvStore    *to;
+	const KvTable *table = kv_table_get(rel);
+	KvStore    *to = kv_table_renew(rel, from, before == NULL);
 	ListCell   *cell;
 
-	if (from == NULL)
-		return;
-	table = kv_table_get(rel);
-	to = kv_table_renew(rel, from);
+	if (before != NULL)
+	{
+		(void) kv_table_store(rel, true);	/* its schema image is that of now */
+		table = kv_table_get(rel);
+	}
 	foreach(cell, columns)
 	{
 		AddedColumn *column = lfirst(cell);
@@ -207,7 +255,7 @@ rewrite_rows(Relation rel, List *columns, EState *estate)
 					  "writing rows", kv_store_row_estimate(from));
 	PG_TRY();
 	{
-		copy_rows(rel, columns, estate, from, to, table);
+		copy_rows(rel, columns, estate, from, to, table, before);
 	}
 	PG_FINALLY();
 	{
@@ -289,7 +337,12 @@ kv_columns_added(Relation rel, List *attnums)
 			kv_table_set_missing(rel, added);
 	}
 	if (rewrite && readable)
-		rewrite_rows(rel, columns, estate);
+	{
+		KvStore    *store = kv_table_written_store(rel);
+
+		if (store != NULL)
+			rewrite_rows(rel, columns, estate, store, NULL);
+	}
 	FreeExecutorState(estate);
 	PopActiveSnapshot();
 }
@@ -322,6 +375,80 @@ describe_retyped(TupleDesc desc, AttrNumber attnum)
 	return column;
 }
 
+/* NULL: no row has the column, or it stays NULL.  expr NULL: there is no cast. */
+static AddedColumn *
+describe_converted(TupleDesc desc, const KvRetyped *retyped)
+{
+	Form_pg_attribute att = TupleDescAttr(desc, retyped->attnum - 1);
+	AddedColumn *column;
+	Node	   *expr;
+
+	if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att))
+		return NULL;
+	column = palloc0(sizeof(AddedColumn));
+	column->att = att;
+	expr = coerce_to_target_type(NULL,
+								 (Node *) makeVar(1, att->attnum, retyped->was, retyped->typmod,
+												  retyped->collation, 0),
+								 retyped->was, att->atttypid, att->atttypmod,
+								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
+	assign_expr_collations(NULL, expr);
+	column->expr = (Expr *) expr;
+	return column;
+}
+
+KV_NORETURN static void
+raise_no_cast(const AddedColumn *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATATYPE_MISMATCH),
+			 errmsg("column \"%s\" cannot be cast automatically to type %s",
+					NameStr(column->att->attname), format_type_be(column->att->atttypid)),
+			 errhint("Create a table with the other type, and copy the rows into it with an explicit cast.")));
+}
+
+bool
+kv_columns_converted(Relation rel, List *retyped, List *added)
+{
+	TupleDesc	desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+	List	   *columns = NIL;
+	bool		has_rows;
+	KvStore    *store;
+	EState	   *estate;
+	ListCell   *cell;
+
+	if (!kv_mark_allows_reading(RelationGetRelid(rel)))
+		return false;
+	store = kv_table_store_to_convert(rel, retyped);
+	if (store == NULL)
+		return false;
+	has_rows = kv_table_has_rows(rel);
+	foreach(cell, retyped)
+	{
+		AddedColumn *column = describe_converted(desc, lfirst(cell));
+
+		if (column != NULL && column->expr == NULL && has_rows)
+			raise_no_cast(column);
+		if (column != NULL && column->expr != NULL)
+			columns = lappend(columns, column);
+	}
+	foreach(cell, added)
+	{
+		AddedColumn *column = describe(rel, desc, lfirst_int(cell));
+
+		if (column != NULL)
+			columns = lappend(columns, column);
+	}
+
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	estate = CreateExecutorState();
+	rewrite_rows(rel, columns, estate, store, kv_table_before(rel, store, retyped));
+	FreeExecutorState(estate);
+	PopActiveSnapshot();
+	return true;
+}
+
 /* Looking for a row that becomes another one. */
 typedef struct Retyping
 {
@@ -342,21 +469,13 @@ look_at_row(ExprContext *econtext, const KvRow *row, void *arg)
 	foreach(cell, retyping->columns)
 	{
 		AddedColumn *column = lfirst(cell);
-		int			i = column->att->attnum - 1;
 		bool		isnull;
 		Datum		value = ExecEvalExpr(column->state, econtext, &isnull);
 
-		if (isnull && slot->tts_isnull[i])
+		if (is_same(column, slot, value, isnull))
 			continue;
-		if (isnull == slot->tts_isnull[i] &&
-			datum_image_eq(value, slot->tts_values[i], column->att->attbyval, column->att->attlen))
-			continue;
-		if (retyping->table->keyindex[i] >= 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-					 errmsg("cannot change the type of column \"%s\" because it would change keys of foreign table \"%s\"",
-							NameStr(column->att->attname), RelationGetRelationName(retyping->rel)),
-					 errhint("Copy the rows into a table with the other type.")));
+		if (retyping->table->keyindex[column->att->attnum - 1] >= 0)
+			raise_key_changes(retyping->rel, column);
 		retyping->changes = true;
 	}
 }
@@ -406,7 +525,7 @@ kv_columns_retyped(Relation rel, List *attnums)
 		column->state = ExecPrepareExpr(column->expr, estate);
 	}
 	if (any_row_changes(rel, store, columns, estate))
-		rewrite_rows(rel, columns, estate);
+		rewrite_rows(rel, columns, estate, store, NULL);
 	FreeExecutorState(estate);
 	PopActiveSnapshot();
 }

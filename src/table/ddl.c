@@ -11,8 +11,10 @@
  *		and who does it may put values into the tablespace (tablespace.c)
  *	a column added, or its type changed: likewise, but its name may be wrong
  *		until the options are set: renaming a key column takes two statements
- *	a column added: rows that are there get its default (added.c)
- *	a column's type changed otherwise: values must fit it (added.c)
+ *	a column added, or a stored generated one computed otherwise: rows that are there
+ *		get its default, or what it is now (added.c)
+ *	a column's type changed otherwise: values are cast, or must fit it (added.c)
+ *	an attribute's type changed, of a row type: no column may have values of it (domain.c)
  *	NOT NULL, CHECK constraints and bounds of partitions: rows that are there must fit (fit.c)
  *	a constraint of a domain: likewise (domain.c)
  *	a key column dropped: there must be no rows, and another column that could be a
@@ -54,10 +56,11 @@ typedef enum KvNoteKind
 	KV_NOTE_COLUMN,
 	KV_NOTE_KEY_DROPPED,
 
-	/* relid is that of a constraint, of any table that has got a parent, or of a type */
+	/* relid is that of a constraint, of any table that has got a parent, of a type or a relation */
 	KV_NOTE_CONSTRAINT,
 	KV_NOTE_INHERITED,
-	KV_NOTE_TYPE
+	KV_NOTE_TYPE,
+	KV_NOTE_ATTRIBUTE			/* of what is no foreign table */
 } KvNoteKind;
 
 typedef struct KvNote
@@ -66,6 +69,7 @@ typedef struct KvNote
 	Oid			relid;
 	AttrNumber	attnum;
 	NameData	column;			/* KV_NOTE_KEY_DROPPED: its name */
+	KvRetyped	before;			/* KV_NOTE_COLUMN: its type, as it was */
 	int			depth;			/* of calls of ProcessUtility */
 	SubTransactionId subid;
 } KvNote;
@@ -85,6 +89,13 @@ add_note(KvNoteKind kind, Oid relid, AttrNumber attnum)
 	note->attnum = attnum;
 	if (kind == KV_NOTE_KEY_DROPPED)
 		namestrcpy(&note->column, get_attname(relid, attnum, false));
+	if (kind == KV_NOTE_COLUMN)
+	{
+		/* what the statement has changed is not in the catalog yet */
+		note->before.attnum = attnum;
+		get_atttypetypmodcoll(relid, attnum, &note->before.was, &note->before.typmod,
+							  &note->before.collation);
+	}
 	note->depth = depth;
 	note->subid = GetCurrentSubTransactionId();
 	notes = lappend(notes, note);
@@ -109,6 +120,8 @@ kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid)
 	else if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) && subid > 0 &&
 			 get_rel_relkind(objectid) == RELKIND_FOREIGN_TABLE)
 		add_note(access == OAT_POST_CREATE ? KV_NOTE_ADDED : KV_NOTE_COLUMN, objectid, subid);
+	else if (access == OAT_POST_ALTER && subid > 0)
+		add_note(KV_NOTE_ATTRIBUTE, objectid, subid);
 	else if (access == OAT_DROP && subid > 0 && kv_is_foreign_table(objectid) &&
 			 kv_is_key_column(objectid, subid))
 		add_note(KV_NOTE_KEY_DROPPED, objectid, subid);
@@ -204,44 +217,6 @@ look_at(const KvNote *note)
 	relation_close(rel, AccessShareLock);
 }
 
-/* Look at the rows of a table, unless it has gone, for these columns; frees the list. */
-static void
-look_at_columns(Oid relid, List *attnums, void (*look) (Relation rel, List *attnums))
-{
-	Relation	rel = try_relation_open(relid, AccessShareLock);
-
-	if (rel == NULL)
-		return;
-	look(rel, attnums);
-	relation_close(rel, AccessShareLock);
-	list_free(attnums);
-}
-
-/*
- * Give rows the default of a column that was added, if this is the first such note of
- * its table: of all of them together.
- */
-static void
-look_at_added(List *mine, const KvNote *first)
-{
-	List	   *attnums = NIL;
-	ListCell   *cell;
-
-	if (IsBinaryUpgrade || !kv_is_foreign_table(first->relid))
-		return;
-	foreach(cell, mine)
-	{
-		const KvNote *note = lfirst(cell);
-
-		if (note->kind != KV_NOTE_ADDED || note->relid != first->relid)
-			continue;
-		if (attnums == NIL && note != first)
-			return;
-		attnums = lappend_int(attnums, note->attnum);
-	}
-	look_at_columns(first->relid, attnums, kv_columns_added);
-}
-
 /* Has the statement that ends added columns to our tables? */
 static bool
 has_added(void)
@@ -259,10 +234,37 @@ has_added(void)
 	return false;
 }
 
-/* Does the statement do this with the column of a note, whatever table it names? */
+/* Does the command name the column of a note, whatever table it is of? */
+static bool
+names(const AlterTableCmd *command, const KvNote *note)
+{
+	return command->name != NULL && get_attnum(note->relid, command->name) == note->attnum;
+}
+
+/* Does the statement do this with the column of a note? */
 static bool
 says(const AlterTableStmt *statement, AlterTableType subtype, const KvNote *note)
 {
+	ListCell   *cell;
+
+	if (statement == NULL || (note->kind != KV_NOTE_COLUMN && note->kind != KV_NOTE_ATTRIBUTE))
+		return false;
+	foreach(cell, statement->cmds)
+	{
+		const AlterTableCmd *command = lfirst(cell);
+
+		if (command->subtype == subtype && names(command, note))
+			return true;
+	}
+	return false;
+}
+
+/* Does it have a virtual generated column, or else a stored one, computed otherwise? */
+static bool
+says_expression(const AlterTableStmt *statement, const KvNote *note, bool is_virtual)
+{
+	HeapTuple	tuple;
+	bool		found = false;
 	ListCell   *cell;
 
 	if (statement == NULL || note->kind != KV_NOTE_COLUMN || !kv_is_foreign_table(note->relid))
@@ -271,11 +273,14 @@ says(const AlterTableStmt *statement, AlterTableType subtype, const KvNote *note
 	{
 		const AlterTableCmd *command = lfirst(cell);
 
-		if (command->subtype == subtype &&
-			get_attnum(note->relid, command->name) == note->attnum)
-			return true;
+		found |= KV_IS_SET_EXPRESSION(command->subtype) && names(command, note);
 	}
-	return false;
+	tuple = found ? SearchSysCacheAttNum(note->relid, note->attnum) : NULL;
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	found = KV_ATTRIBUTE_IS_VIRTUAL((Form_pg_attribute) GETSTRUCT(tuple)) == is_virtual;
+	ReleaseSysCache(tuple);
+	return found;
 }
 
 /*
@@ -287,10 +292,10 @@ says_not_null(const AlterTableStmt *statement, const KvNote *note)
 {
 	ListCell   *cell;
 
-	if (says(statement, AT_SetNotNull, note))
-		return true;
 	if (statement == NULL || note->kind != KV_NOTE_COLUMN || !kv_is_foreign_table(note->relid))
 		return false;
+	if (says(statement, AT_SetNotNull, note))
+		return true;
 	foreach(cell, statement->cmds)
 	{
 		const AlterTableCmd *command = lfirst(cell);
@@ -310,25 +315,79 @@ says_not_null(const AlterTableStmt *statement, const KvNote *note)
 	return false;
 }
 
-/* Values must fit the new types of their columns, if this is the first such note of its table. */
-static void
-look_at_types(List *mine, const KvNote *first, const AlterTableStmt *statement)
+/* Columns of a table that a statement has changed in a way that its rows are to follow. */
+typedef struct KvChangedTable
 {
-	List	   *attnums = NIL;
+	Oid			relid;
+	List	   *added;			/* attribute numbers, also of what is computed otherwise */
+	List	   *retyped;		/* KvRetyped, as noted first */
+} KvChangedTable;
+
+static KvChangedTable *
+changed_table(List **tables, Oid relid)
+{
+	KvChangedTable *table;
+	ListCell   *cell;
+
+	foreach(cell, *tables)
+	{
+		table = lfirst(cell);
+		if (table->relid == relid)
+			return table;
+	}
+	table = palloc0(sizeof(KvChangedTable));
+	table->relid = relid;
+	*tables = lappend(*tables, table);
+	return table;
+}
+
+static List *
+changed_tables(List *mine, const AlterTableStmt *alter)
+{
+	List	   *tables = NIL;
 	ListCell   *cell;
 
 	foreach(cell, mine)
 	{
-		const KvNote *note = lfirst(cell);
+		KvNote	   *note = lfirst(cell);
+		bool		added = note->kind == KV_NOTE_ADDED || says_expression(alter, note, false);
+		bool		retyped = note->kind == KV_NOTE_COLUMN && says(alter, AT_AlterColumnType, note);
+		KvChangedTable *table;
+		ListCell   *each;
 
-		if (note->relid != first->relid || !says(statement, AT_AlterColumnType, note))
+		if ((!added && !retyped) || !kv_is_foreign_table(note->relid))
 			continue;
-		if (attnums == NIL && note != first)
-			return;
-		attnums = list_append_unique_int(attnums, note->attnum);
+		table = changed_table(&tables, note->relid);
+		if (added)
+			table->added = list_append_unique_int(table->added, note->attnum);
+		foreach(each, table->retyped)
+			retyped &= ((KvRetyped *) lfirst(each))->attnum != note->attnum;
+		if (retyped)
+			table->retyped = lappend(table->retyped, &note->before);
 	}
-	if (attnums != NIL && !IsBinaryUpgrade)
-		look_at_columns(first->relid, attnums, kv_columns_retyped);
+	return tables;
+}
+
+/* Have the rows of a table, unless it has gone, follow what has changed. */
+static void
+follow(const KvChangedTable *table)
+{
+	Relation	rel = try_relation_open(table->relid, AccessShareLock);
+	List	   *attnums = NIL;
+	ListCell   *cell;
+
+	if (rel == NULL)
+		return;
+	if (table->retyped == NIL || !kv_columns_converted(rel, table->retyped, table->added))
+	{
+		foreach(cell, table->retyped)
+			attnums = lappend_int(attnums, ((KvRetyped *) lfirst(cell))->attnum);
+		if (table->added != NIL)
+			kv_columns_added(rel, table->added);
+		if (attnums != NIL)
+			kv_columns_retyped(rel, attnums);
+	}
+	relation_close(rel, AccessShareLock);
 }
 
 /* Rows must fit what a statement has declared of their tables. */
@@ -388,15 +447,18 @@ look_at_notes(int at_least, Node *statement)
 	CommandCounterIncrement();
 	foreach(cell, mine)
 		look_at(lfirst(cell));
-	foreach(cell, mine)
+	if (!IsBinaryUpgrade)
 	{
-		if (((KvNote *) lfirst(cell))->kind == KV_NOTE_ADDED)
-			look_at_added(mine, lfirst(cell));
+		if (statement != NULL && IsA(statement, AlterTableStmt))
+			alter = (const AlterTableStmt *) statement;
+		foreach(cell, mine)
+		{
+			if (says(alter, AT_AlterColumnType, lfirst(cell)))
+				kv_rowtype_require_unused(((KvNote *) lfirst(cell))->relid);
+		}
+		foreach(cell, changed_tables(mine, alter))
+			follow(lfirst(cell));
 	}
-	if (statement != NULL && IsA(statement, AlterTableStmt))
-		alter = (const AlterTableStmt *) statement;
-	foreach(cell, mine)
-		look_at_types(mine, lfirst(cell), alter);
 	look_at_rows(mine, statement);
 	list_free_deep(mine);
 }

@@ -1,10 +1,11 @@
 /*
  * domain.c
- *		Rows must fit what is declared of a domain that their columns are of.
+ *		Rows must fit what is declared of a domain, or a row type, that their columns are of.
  *
  * ALTER DOMAIN reads the rows of heap tables only.  Here is which columns of kvfdw tables
  * it concerns; fit.c reads them.  As on heap a domain that is part of another type that a
- * column is of cannot get a constraint.
+ * column is of cannot get a constraint.  Nor can the attributes of a row type that a column has
+ * values of get other types: PostgreSQL refuses that for tables that have storage.
  */
 #include "postgres.h"
 
@@ -19,15 +20,29 @@
 #include "compat.h"
 #include "table/table.h"
 
-/* How a type goes back to a domain. */
+/* How a type goes back to a domain, or a row type. */
 typedef enum Reach
 {
 	REACH_NONE,
-	REACH_IS,					/* it is the domain, or a domain over it */
-	REACH_CONTAINS				/* its values have values of the domain in them */
+	REACH_IS,					/* it is that, or a domain over it */
+	REACH_CONTAINS				/* its values have values of it in them */
 } Reach;
 
 static Reach reach(Oid typid, Oid domain, Oid *member);
+
+/* Dropped ones, too; 0: there is no such relation. */
+static int
+column_count(Oid relid)
+{
+	HeapTuple	class = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	int			natts;
+
+	if (!HeapTupleIsValid(class))
+		return 0;
+	natts = ((Form_pg_class) GETSTRUCT(class))->relnatts;
+	ReleaseSysCache(class);
+	return natts;
+}
 
 /* Of a type that values of another one are made of. */
 static Reach
@@ -44,14 +59,9 @@ static Reach
 reach_composite(Oid typid, Oid domain, Oid *member)
 {
 	Oid			relid = get_typ_typrelid(typid);
-	HeapTuple	class = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Reach		found = REACH_NONE;
-	int			natts;
+	int			natts = column_count(relid);
 
-	if (!HeapTupleIsValid(class))
-		return REACH_NONE;
-	natts = ((Form_pg_class) GETSTRUCT(class))->relnatts;
-	ReleaseSysCache(class);
 	for (AttrNumber i = 1; i <= natts && found == REACH_NONE; i++)
 	{
 		Oid			type = get_atttype(relid, i);
@@ -99,17 +109,50 @@ reach(Oid typid, Oid domain, Oid *member)
 	}
 }
 
+void
+kv_rowtype_require_unused(Oid relid)
+{
+	Oid			type = get_rel_type_id(relid);
+	char		relkind = get_rel_relkind(relid);
+	ListCell   *table;
+
+	if (!OidIsValid(type))
+		return;
+	foreach(table, kv_foreign_tables())
+	{
+		Oid			user = lfirst_oid(table);
+		int			natts = kv_is_foreign_table(user) ? column_count(user) : 0;
+
+		for (AttrNumber i = 1; i <= natts; i++)
+		{
+			Oid			member = InvalidOid;
+			Oid			of = get_atttype(user, i);
+
+			if (!OidIsValid(of) || reach(of, type, &member) == REACH_NONE)
+				continue;
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 relkind == RELKIND_COMPOSITE_TYPE ?
+					 errmsg("cannot alter type \"%s\" because column \"%s.%s\" uses it",
+							get_rel_name(relid), get_rel_name(user),
+							get_attname(user, i, false)) :
+					 relkind == RELKIND_FOREIGN_TABLE ?
+					 errmsg("cannot alter foreign table \"%s\" because column \"%s.%s\" uses its row type",
+							get_rel_name(relid), get_rel_name(user),
+							get_attname(user, i, false)) :
+					 errmsg("cannot alter table \"%s\" because column \"%s.%s\" uses its row type",
+							get_rel_name(relid), get_rel_name(user),
+							get_attname(user, i, false))));
+		}
+	}
+}
+
 List *
 kv_domain_columns(Oid relid, Oid domain)
 {
 	List	   *columns = NIL;
-	int			natts;
-	HeapTuple	class = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	int			natts = column_count(relid);
 
-	if (!HeapTupleIsValid(class))
-		return NIL;
-	natts = ((Form_pg_class) GETSTRUCT(class))->relnatts;
-	ReleaseSysCache(class);
 	for (AttrNumber i = 1; i <= natts; i++)
 	{
 		Oid			type = get_atttype(relid, i);

@@ -127,7 +127,7 @@ kv_table_apply_options(Oid relid)
 
 		/* what the last statement has written is to be copied, too */
 		CommandCounterIncrement();
-		fresh = kv_table_renew(rel, store);
+		fresh = kv_table_renew(rel, store, true);
 		rewrite_rows(rel, store, fresh);
 		kv_store_note_copied(fresh);
 	}

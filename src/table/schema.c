@@ -822,7 +822,7 @@ kv_table_truncate(Relation rel)
 }
 
 KvStore *
-kv_table_renew(Relation rel, KvStore *store)
+kv_table_renew(Relation rel, KvStore *store, bool same_schema)
 {
 	KvTable    *table = kv_table_get(rel);
 	KvKey	   *bounds = make_bounds(table->shards);
@@ -838,7 +838,84 @@ kv_table_renew(Relation rel, KvStore *store)
 					  table->tablespace, rel->rd_createSubid);
 	CacheInvalidateRelcache(rel);
 	fresh = open_store(rel, table, NULL);
-	kv_store_set_schema(fresh, schema.data, schema.len);
+	if (same_schema)
+		kv_store_set_schema(fresh, schema.data, schema.len);
 	kv_mark_ensure(table);
 	return fresh;
+}
+
+/* ---- rows that are to be converted ---- */
+
+/* Does a value of the one type stand for the same value of the other? */
+static bool
+same_values(Oid was, Oid typid)
+{
+	return IsBinaryCoercible(was, getBaseType(typid));
+}
+
+KvStore *
+kv_table_store_to_convert(Relation rel, List *retyped)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	KvStore    *store;
+	StringInfoData image;
+	Schema	   *schema;
+	uint32		incarnation;
+	KvWalLevel	level;
+	bool		converts = false;
+	ListCell   *cell;
+
+	/* not where a store is missing or cannot be used: each use says so */
+	if (!kv_store_wal_level(MyDatabaseId, RelationGetRelid(rel), &level))
+		return NULL;
+	store = find_store(rel, kv_table_get(rel));
+	schema = palloc(sizeof(Schema));
+	if (store == NULL || !read_schema(rel, store, &image, schema, &incarnation) ||
+		line_aborted(schema->xid, incarnation))
+		return NULL;
+	settle_columns(schema, desc->natts, incarnation);
+	foreach(cell, retyped)
+	{
+		KvRetyped  *column = lfirst(cell);
+		Form_pg_attribute att = TupleDescAttr(desc, column->attnum - 1);
+		const SchemaColumn *stored = find_schema_column(schema, column->attnum);
+
+		if (stored == NULL || att->attisdropped)
+			continue;			/* no row has it, or it is of the key alone */
+		if (!same_values(stored->typid, column->was))
+		{
+			/* older libraries let the type be changed without the rows */
+			column->was = stored->typid;
+			column->typmod = -1;
+			column->collation = get_typcollation(stored->typid);
+		}
+		converts |= !same_values(column->was, att->atttypid);
+	}
+	return converts ? store : NULL;
+}
+
+const KvTable *
+kv_table_before(Relation rel, KvStore *store, List *retyped)
+{
+	TupleDesc	desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+	KvTable    *table;
+	ListCell   *cell;
+
+	foreach(cell, retyped)
+	{
+		const KvRetyped *column = lfirst(cell);
+		Form_pg_attribute att = TupleDescAttr(desc, column->attnum - 1);
+		bool		not_null = att->attnotnull;
+		char		generated = att->attgenerated;
+
+		TupleDescInitEntry(desc, column->attnum, NameStr(att->attname), column->was,
+						   column->typmod, 0);
+		TupleDescInitEntryCollation(desc, column->attnum, column->collation);
+		att->attnotnull = not_null;
+		att->attgenerated = generated;
+		kv_attribute_changed(desc, column->attnum - 1);
+	}
+	table = kv_table_build(rel, desc);
+	check_schema(rel, table, store, false, NIL);
+	return table;
 }

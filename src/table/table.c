@@ -240,9 +240,9 @@ has_pending_options(Oid relid)
 	return pending;
 }
 
-/* Build a KvTable in a context of its own, which it is the first chunk of. */
-static KvTable *
-build_table(Relation rel)
+/* It is the first chunk of a context of its own. */
+KvTable *
+kv_table_build(Relation rel, TupleDesc desc)
 {
 	List	   *options = GetForeignTable(RelationGetRelid(rel))->options;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
@@ -253,7 +253,7 @@ build_table(Relation rel)
 
 	table->relid = RelationGetRelid(rel);
 	table->options_pending = has_pending_options(table->relid);
-	table->tupdesc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+	table->tupdesc = CreateTupleDescCopyConstr(desc);
 
 	kv_table_read_options(table, options);
 	if (kv_option_value(options, "tablespace") != NULL)
@@ -414,7 +414,7 @@ kv_table_get(Relation rel)
 	cache_has_stale = true;		/* the old table, or the entry if this fails */
 
 	before = invalidations;
-	table = build_table(rel);
+	table = kv_table_build(rel, RelationGetDescr(rel));
 	MemoryContextSetParent(GetMemoryChunkContext(table), cache_context);
 	table->stale = entry->table;
 	entry->table = table;

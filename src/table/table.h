@@ -61,6 +61,15 @@ typedef struct KvMissing
 	Datum		value;
 } KvMissing;
 
+/* A column whose type a statement has changed. */
+typedef struct KvRetyped
+{
+	AttrNumber	attnum;
+	Oid			was;			/* its type before, perhaps a domain */
+	int32		typmod;			/* and what belongs to it */
+	Oid			collation;
+} KvRetyped;
+
 /*
  * KvTable: one foreign table as this backend knows it, built from the
  * relcache, the table options and nothing else; cached per backend and
@@ -132,6 +141,8 @@ extern const char *const kv_wal_level_names[];
  * lock on the relation.  ERROR if the table's options do not fit its columns.
  */
 extern KvTable *kv_table_get(Relation rel);
+/* One that is not cached, in a context below the current one: of columns as they are in desc. */
+extern KvTable *kv_table_build(Relation rel, TupleDesc desc);
 /* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
 extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
@@ -168,9 +179,16 @@ extern void kv_table_set_missing(Relation rel, List *added);
 extern void kv_table_truncate(Relation rel);
 /*
  * To have all rows written anew, with AccessExclusiveLock: returns a new, empty store of
- * the table, with the schema image of the one that they are in.
+ * the table, with the schema image of the one that they are in; !same_schema: with none.
  */
-extern KvStore *kv_table_renew(Relation rel, KvStore *store);
+extern KvStore *kv_table_renew(Relation rel, KvStore *store, bool same_schema);
+/*
+ * The types of columns (KvRetyped) were changed, with AccessExclusiveLock: the store whose
+ * rows have to be converted, or NULL.  Each was becomes the type that rows are to be read as.
+ */
+extern KvStore *kv_table_store_to_convert(Relation rel, List *retyped);
+/* The table as rows of that store are to be read: as before.  Palloc'd. */
+extern const KvTable *kv_table_before(Relation rel, KvStore *store, List *retyped);
 
 /* While rows are written anew, functions that compute them find the table's where they were. */
 typedef struct KvRenewed
@@ -217,14 +235,17 @@ extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot sna
 
 /* ---- added.c ---- */
 /*
- * Columns were added to a table, of which the caller holds AccessExclusiveLock: have
- * its rows show what they would on heap.
+ * The caller of these holds AccessExclusiveLock.  Columns were added to a table, or stored
+ * generated ones have got another expression: have its rows show what they would on heap.
  */
 extern void kv_columns_added(Relation rel, List *attnums);
 /*
- * The types of columns were changed, with AccessExclusiveLock.  Where rows cannot be read
- * as the new ones, their next use says so.
+ * The types of columns (KvRetyped) were changed, and columns added by the same statement.  If
+ * rows cannot be read as the new types, writes all of them anew as both say, and returns true;
+ * ERROR (42804) if there are rows and no cast, (42P16) if a key would become another one.
  */
+extern bool kv_columns_converted(Relation rel, List *retyped, List *added);
+/* Rows can be read as the new types: values get the length or precision that these have. */
 extern void kv_columns_retyped(Relation rel, List *attnums);
 
 /* ---- fit.c ---- */
@@ -250,6 +271,11 @@ extern void kv_fit_rows(List *fits);
  * domain within another type.
  */
 extern List *kv_domain_columns(Oid relid, Oid domain);
+/*
+ * The type of a column of a relation, or of an attribute of a composite type, was changed: 0A000
+ * if a column of one of our tables has values of its row type, within others or not.
+ */
+extern void kv_rowtype_require_unused(Oid relid);
 
 /* ---- mark.c ---- */
 extern bool kv_mark_exists(Oid relid);	/* is the table marked as one that has data? */
