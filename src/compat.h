@@ -206,7 +206,22 @@
 #define KV_EXPAND_VIRTUAL(node, rel)	((Node *) (node))
 #endif
 
+/* The expression of such a column; rewriteHandler.h. */
+#if PG_VERSION_NUM >= 180000
+#define kv_virtual_expression(rel, attnum)	build_generation_expression(rel, attnum)
+#else
+#define kv_virtual_expression(rel, attnum)	((Node *) NULL)
+#endif
+
 #define KV_CONSTRAINT_NOTNULL	'n'	/* from 18 on */
+
+/* Must a column not be NULL in any row?  Since 18 its constraint may be NOT VALID. */
+#if PG_VERSION_NUM >= 180000
+#define kv_never_null(desc, index) \
+	(TupleDescCompactAttr(desc, index)->attnullability == ATTNULLABLE_VALID)
+#else
+#define kv_never_null(desc, index)	(TupleDescAttr(desc, index)->attnotnull)
+#endif
 
 /* ALTER COLUMN SET EXPRESSION (17). */
 #if PG_VERSION_NUM >= 170000

@@ -413,6 +413,8 @@ look_at_rows(List *mine, Node *statement)
 			kv_fit_domain(&fits, note->relid, InvalidOid);
 		else if (says_not_null(alter, note))
 			kv_fit_not_null(&fits, note->relid, note->attnum);
+		else if (says_expression(alter, note, true))
+			kv_fit_generated(&fits, note->relid, note->attnum);
 	}
 	kv_fit_rows(fits);
 	list_free_deep(fits);

@@ -8,7 +8,8 @@
  * So the rows of kvfdw tables are read as ALTER TABLE reads heap's, at the end of the
  * statement, under its lock; and those whose columns are of a domain (domain.c) as ALTER
  * DOMAIN reads heap's, with writers kept off until the transaction ends.  What has been
- * declared NOT VALID is not looked at before VALIDATE CONSTRAINT.
+ * declared NOT VALID is not looked at before VALIDATE CONSTRAINT.  Virtual generated columns
+ * are computed for it.
  */
 #include "postgres.h"
 
@@ -78,6 +79,25 @@ fit_of(List **fits, Oid relid)
 	fit->relid = relid;
 	*fits = lappend(*fits, fit);
 	return fit;
+}
+
+/* Is a column of a table declared NOT NULL, and not NOT VALID? */
+static bool
+is_never_null(Oid relid, AttrNumber attnum)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	bool		never = rel != NULL && kv_never_null(RelationGetDescr(rel), attnum - 1);
+
+	if (rel != NULL)
+		relation_close(rel, AccessShareLock);
+	return never;
+}
+
+void
+kv_fit_generated(List **fits, Oid relid, AttrNumber attnum)
+{
+	if (is_never_null(relid, attnum))
+		kv_fit_not_null(fits, relid, attnum);
 }
 
 void
@@ -285,11 +305,41 @@ check_domains(Relation rel, const KvTableFit *fit, ExprContext *econtext)
 	}
 }
 
+/* A column that must not be NULL. */
+typedef struct KvNotNull
+{
+	AttrNumber	attnum;
+	ExprState  *state;			/* of a virtual one: that it is not */
+} KvNotNull;
+
+static KvNotNull *
+prepare_not_null(Relation rel, AttrNumber attnum, EState *estate, Bitmapset **attributes)
+{
+	KvNotNull  *column = palloc0(sizeof(KvNotNull));
+	NullTest   *test;
+
+	column->attnum = attnum;
+	if (!KV_ATTRIBUTE_IS_VIRTUAL(TupleDescAttr(RelationGetDescr(rel), attnum - 1)))
+	{
+		*attributes = bms_add_member(*attributes, attnum - FirstLowInvalidHeapAttributeNumber);
+		return column;
+	}
+	test = makeNode(NullTest);
+	test->arg = (Expr *) kv_virtual_expression(rel, attnum);
+	test->nulltesttype = IS_NOT_NULL;
+	test->argisrow = false;
+	test->location = -1;
+	pull_varattnos((Node *) test, 1, attributes);
+	column->state = ExecPrepareExpr((Expr *) test, estate);
+	return column;
+}
+
 /* What each row of one table is looked at for. */
 typedef struct Look
 {
 	Relation	rel;
 	const KvTableFit *fit;
+	List	   *not_null;		/* KvNotNull */
 	List	   *checks;			/* KvCheck */
 	ExprState  *partition;		/* or NULL */
 } Look;
@@ -303,17 +353,18 @@ check_row(ExprContext *econtext, const KvRow *row, void *arg)
 	TupleTableSlot *slot = econtext->ecxt_scantuple;
 	ListCell   *cell;
 
-	foreach(cell, fit->not_null)
+	foreach(cell, look->not_null)
 	{
-		int			attnum = lfirst_int(cell);
+		const KvNotNull *column = lfirst(cell);
 
-		if (slot->tts_isnull[attnum - 1] &&
-			!KV_ATTRIBUTE_IS_VIRTUAL(TupleDescAttr(slot->tts_tupleDescriptor, attnum - 1)))
+		if (column->state != NULL ? !ExecCheck(column->state, econtext) :
+			slot->tts_isnull[column->attnum - 1])
 			ereport(ERROR,
 					(errcode(ERRCODE_NOT_NULL_VIOLATION),
 					 errmsg("column \"%s\" of relation \"%s\" contains null values",
-							get_attname(fit->relid, attnum, false), RelationGetRelationName(rel)),
-					 errtablecol(rel, attnum)));
+							get_attname(fit->relid, column->attnum, false),
+							RelationGetRelationName(rel)),
+					 errtablecol(rel, column->attnum)));
 	}
 	foreach(cell, look->checks)
 	{
@@ -366,7 +417,8 @@ fit_rows(Relation rel, KvTableFit *fit)
 	prepare_domains(fit, estate, &attributes);
 	pull_varattnos((Node *) quals, 1, &attributes);
 	foreach(cell, fit->not_null)
-		attributes = bms_add_member(attributes, lfirst_int(cell) - FirstLowInvalidHeapAttributeNumber);
+		look.not_null = lappend(look.not_null,
+								prepare_not_null(rel, lfirst_int(cell), estate, &attributes));
 	table = kv_table_get(rel);
 	if (quals != NIL)
 		look.partition = ExecPrepareCheck(quals, estate);

@@ -255,6 +255,8 @@ extern void kv_columns_retyped(Relation rel, List *attnums);
  */
 extern void kv_fit_constraint(List **fits, Oid constraint);
 extern void kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum);
+/* a virtual generated column that is computed otherwise now, where it must not be NULL; */
+extern void kv_fit_generated(List **fits, Oid relid, AttrNumber attnum);
 /* a parent that a table has got, with what its default partition then no longer takes; */
 extern void kv_fit_inherited(List **fits, Oid child);
 /*
