@@ -109,6 +109,7 @@ suite_rooms()
 	cp "$here/rooms.pl" "$out/src/kvfdw/test/"
 	perl "$out/src/kvfdw/test/rooms.pl"
 	perl "$here/docs.pl"
+	perl "$here/hints.pl"
 }
 
 # A scan does not read for itself where a worker of the range cache is slow.
