@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 #include "memcached/memcached.h"
+#include "register.h"
 
 KV_MODULE_MAGIC("kvfdw", "0.2.0");
 
@@ -37,6 +38,7 @@ _PG_init(void)
 		kv_engine_preload();
 		kv_admission_preload();
 		kv_memcached_preload();
+		kv_register_report();
 	}
 	else if (creating_extension)
 		kv_engine_warn();

@@ -2,17 +2,29 @@
  * register.c
  *		Background workers that the postmaster starts with the server.
  *
- * PostgreSQL's own message, for a worker that finds no room, does not name it.
+ * PostgreSQL's own message, for a worker that finds no room, does not name it.  Here the log has
+ * one WARNING for all of them.
  */
 #include "postgres.h"
 
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker_internals.h"
 
 #include "compat.h"
 #include "register.h"
 
-static int	missing = 0;
+#define KV_MOST_MISSING 64		/* that are named */
+
+typedef struct KvMissing
+{
+	char		name[BGW_MAXLEN];
+	const char *without;
+} KvMissing;
+
+static int	nwanted = 0;
+static int	nmissing = 0;
+static KvMissing missing[KV_MOST_MISSING];
 
 static bool
 is_registered(const BackgroundWorker *worker)
@@ -35,13 +47,80 @@ void
 kv_register_worker(BackgroundWorker *worker, const char *without)
 {
 	RegisterBackgroundWorker(worker);
-	if (IsUnderPostmaster || !IsPostmasterEnvironment || is_registered(worker))
+	if (IsUnderPostmaster || !IsPostmasterEnvironment)
 		return;
-	missing++;
+	nwanted++;
+	if (is_registered(worker))
+		return;
+	if (nmissing < KV_MOST_MISSING)
+	{
+		strlcpy(missing[nmissing].name, worker->bgw_name, BGW_MAXLEN);
+		missing[nmissing].without = without;
+	}
+	nmissing++;
+}
+
+int
+kv_registered_workers(void)
+{
+	return nwanted - nmissing;
+}
+
+/* All that are registered so far, of whatever library. */
+static int
+count_registered(void)
+{
+	kv_worker_iter iter;
+	int			n = 0;
+
+	kv_each_worker(iter)
+		n++;
+	return n;
+}
+
+/* The names, and what it means that they are missing, each sentence once. */
+static char *
+describe_missing(void)
+{
+	StringInfoData text;
+	int			named = Min(nmissing, KV_MOST_MISSING);
+
+	initStringInfo(&text);
+	appendStringInfoString(&text, "Not started: ");
+	for (int i = 0; i < named; i++)
+		appendStringInfo(&text, "%s\"%s\"", i > 0 ? ", " : "", missing[i].name);
+	appendStringInfoChar(&text, '.');
+	for (int i = 0; i < named; i++)
+	{
+		bool		said = false;
+
+		for (int j = 0; j < i && !said; j++)
+			said = strcmp(missing[j].without, missing[i].without) == 0;
+		if (!said)
+			appendStringInfo(&text, " %s", missing[i].without);
+	}
+	return text.data;
+}
+
+void
+kv_register_report(void)
+{
+	int			others;
+
+	if (IsUnderPostmaster || !IsPostmasterEnvironment)
+		return;
+	others = count_registered() - kv_registered_workers();
+	if (nmissing == 0 && others + nwanted < max_worker_processes)
+		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("there is no room for background worker \"%s\"", worker->bgw_name),
-			 errdetail("%s", without),
-			 errhint("Increase max_worker_processes from %d to at least %d.",
-					 max_worker_processes, max_worker_processes + missing)));
+			 nmissing > 0 ?
+			 errmsg("could not start %d of %d kvfdw background workers: max_worker_processes is %d",
+					nmissing, nwanted, max_worker_processes) :
+			 errmsg("kvfdw can start no background workers on demand: max_worker_processes is %d",
+					max_worker_processes),
+			 errdetail("%s", nmissing > 0 ? describe_missing() :
+					   "Sessions write values themselves, scans read for themselves, and tables are neither compacted nor analyzed."),
+			 errhint("Set max_worker_processes to at least %d, plus the workers that parallel queries and logical replication need, and restart the server.",
+					 others + nwanted + 1)));
 }

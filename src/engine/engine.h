@@ -442,6 +442,7 @@ typedef struct KvChanges
 	uint64		rows;			/* estimate */
 } KvChanges;
 
+extern void kv_analyze_attend(void);	/* in the process that analyzes, once it is connected */
 extern List *kv_changes_of(Oid dboid);	/* of all stores that can be used, palloc'd */
 
 /* Somebody may have analyzed it, or changed more, since; does nothing if the store is gone. */

@@ -6,7 +6,10 @@
  * left, and removes the files of dropped tables.  Work on one store that fails
  * is logged and the others go on; the failed one is tried again later.
  *
- * A worker that exits is started again by the postmaster.  Nothing waits for
+ * It also has workers on demand started that others have asked for in vain (base/worker.h),
+ * and looks for what is to be compacted while no compactor runs.
+ *
+ * If it exits the postmaster starts it again.  Nothing waits for
  * the maintainer without a way to do its work itself or to give up.
  */
 #include "postgres.h"
@@ -39,6 +42,8 @@
 #include "engine/life/life.h"
 #include "engine/maintainer.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/space.h"
+#include "engine/slot/slot.h"
 #include "engine/split/split.h"
 #include "engine/statistics.h"
 #include "engine/warm.h"
@@ -55,34 +60,25 @@ kv_workers_register(void)
 {
 	BackgroundWorker worker;
 
-	/* redo writes too; behind the crash of a process it goes without, for nothing is started before its end */
-	kv_worker_describe(&worker, "kvfdw merge writer", "kv_merge_writer_main");
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
-	kv_register_worker(&worker, "Sessions write values themselves.");
+	kv_worker_describe(&worker, "kvfdw barrier", "kv_barrier_main");
+	kv_register_worker(&worker, "Nothing can be written to tables of kvfdw.");
+	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	kv_register_worker(&worker, "Sessions freeze shards themselves; nothing is recovered, swept, split or analyzed in advance.");
 	kv_worker_describe(&worker, "kvfdw tier", "kv_tier_writer_main");
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	if (kv_tier_wanted())
 		kv_register_worker(&worker, "The second tier of the cache stays empty.");
-	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	kv_register_worker(&worker, "Sessions freeze shards themselves; nothing is recovered, swept or analyzed in advance.");
-	kv_worker_describe(&worker, "kvfdw barrier", "kv_barrier_main");
-	kv_register_worker(&worker, "Nothing can be written to tables of kvfdw.");
-	for (int i = 0; i < kv_compact_workers; i++)
-	{
-		kv_worker_describe(&worker, "kvfdw compactor", "kv_compactor_main");
-		worker.bgw_start_time = BgWorkerStart_ConsistentState;
-		kv_register_worker(&worker, "Tables are not compacted.");
-	}
-	kv_worker_describe(&worker, "kvfdw prefetch", "kv_prefetch_main");
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	for (int i = 0; kv_window_number() > 0 && i < kv_prefetch_workers; i++)
-	{
-		worker.bgw_main_arg = Int32GetDatum(i);
-		kv_register_worker(&worker, "Scans read for themselves.");
-	}
+
+	/* redo writes too */
+	kv_worker_define(KV_WORKER_MERGE_WRITER, "kvfdw merge writer", "kv_merge_writer_main",
+					 BgWorkerStart_PostmasterStart, 1);
+	kv_worker_define(KV_WORKER_COMPACTOR, "kvfdw compactor", "kv_compactor_main",
+					 BgWorkerStart_ConsistentState, kv_compact_workers);
+	kv_worker_define(KV_WORKER_PREFETCH, "kvfdw prefetch", "kv_prefetch_main",
+					 BgWorkerStart_ConsistentState,
+					 kv_window_number() > 0 ? kv_prefetch_workers : 0);
 }
 
 /* ---- the maintainer ---- */
@@ -434,6 +430,27 @@ settle_segment(void)
 }
 
 static void
+look_for_compaction(KvStore *store, void *arg)
+{
+	if (kv_compact_look(store))
+		kv_compactor_wake();
+}
+
+/* What others have asked for in vain, as there was no place or slot, and what nobody has asked for. */
+static void
+look_for_workers(void)
+{
+	if (kv_slots_pending())
+		kv_slots_wake_writer();
+	kv_compactor_wake_again();
+	if (!ShutdownRequestPending && kv_compact_look_is_due())
+	{
+		kv_compact_look_begin();
+		(void) attempt_all(KV_STORE_OPEN, NULL, look_for_compaction);
+	}
+}
+
+static void
 maintainer_exit(int code, Datum arg)
 {
 	kv_base->maintainer_latch = NULL;
@@ -493,6 +510,7 @@ kv_maintainer_main(Datum arg)
 		(void) attempt_all(KV_STORE_CLOSED, has_creator, settle_creator);
 		if (settled && kv_settle_is_due() && !ShutdownRequestPending)
 			settle_segment();
+		look_for_workers();
 		kv_drop_collect();
 		kv_files_let_go();
 

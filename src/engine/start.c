@@ -18,6 +18,7 @@
 #include "engine/base/progress.h"
 #include "engine/base/share.h"
 #include "engine/base/shared.h"
+#include "engine/base/worker.h"
 #include "engine/cache/cache.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
@@ -60,6 +61,7 @@ static const KvRoom rooms[] = {
 	{.more = kv_admission_memory, .attach = kv_admission_attach, .gucs = kv_admission_gucs},
 	{KV_STRUCT(KvBase, kv_base), kv_base_init, NULL, kv_base_attach},
 	{.more = kv_progress_memory, .attach = kv_progress_attach},
+	{.more = kv_workers_memory, .attach = kv_workers_attach, .gucs = kv_workers_gucs},
 	{.more = kv_area_size, .attach = kv_area_attach, .gucs = kv_area_gucs},
 	{KV_STRUCT(KvGate, kv_gate), kv_gate_init},
 	{.more = kv_io_memory, .attach = kv_io_attach, .gucs = kv_io_gucs},

@@ -34,6 +34,7 @@
 
 #define INVALID_DATABASE	(-2)	/* as datconnlimit: DROP DATABASE was interrupted */
 #define TELL_MS				3600000
+#define PATIENCE_MS			20000
 
 /* ---- what the worker asks ---- */
 
@@ -98,6 +99,12 @@ kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed)
 	if (store != NULL)
 		pg_atomic_write_u64(&store->changes_needed, needed);
 	LWLockRelease(&kv_registry->lock);
+}
+
+void
+kv_analyze_attend(void)
+{
+	kv_worker_attend();
 }
 
 uint64
@@ -167,14 +174,15 @@ can_connect(Oid dboid)
 	return valid;
 }
 
-/* That there was no room for a worker; not each time. */
+/* That there has been no room for a worker for a while; not each time. */
 static void
 tell_missed(void)
 {
 	static TimestampTz told = 0;
 	TimestampTz now = kv_clock();
 
-	if (told != 0 && now >= told && !TimestampDifferenceExceeds(told, now, TELL_MS))
+	if (!TimestampDifferenceExceeds(round_began, now, PATIENCE_MS) ||
+		(told != 0 && now >= told && !TimestampDifferenceExceeds(told, now, TELL_MS)))
 		return;
 	told = now;
 	kv_worker_missed("kvfdw analyze", "Tables are not analyzed in the meantime.");
@@ -186,13 +194,21 @@ kv_statistics_start(KvStore *store, void *arg)
 	MemoryContext old;
 	Oid			dboid = linitial_oid(databases);
 
-	databases = list_delete_first(databases);
 	if (!can_connect(dboid))
+	{
+		databases = list_delete_first(databases);
 		return;
+	}
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	if (!kv_worker_start("kvfdw analyze", "kv_analyze_worker_main", ObjectIdGetDatum(dboid),
-						 &worker))
+	if (kv_worker_start("kvfdw analyze", "kv_analyze_worker_main", ObjectIdGetDatum(dboid),
+						&worker))
+		databases = list_delete_first(databases);
+	else
+	{
+		/* it is tried again in a second */
+		kv_worker_await_place(0);
 		tell_missed();
+	}
 	MemoryContextSwitchTo(old);
 }
 

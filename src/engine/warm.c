@@ -611,6 +611,7 @@ kv_warm_worker_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	kv_worker_attend();
 	before_shmem_exit(unpin_stores, 0);
 	use_file(true);
 	proc_exit(0);
@@ -627,8 +628,10 @@ kv_warm_start(void)
 	if (kv_io_unlink(KV_WARM_USED_PATH) == 0 && kv_io_unlink(KV_WARM_PATH) == 0)
 		ereport(LOG,
 				(errmsg("ignoring file \"%s\": the server crashed when it was used", KV_WARM_PATH)));
-	if (!kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}) ||
-		kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
+	if (!kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
+		return;
+	kv_worker_await_place(KV_PLACE_MS);
+	if (kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
 		return;
 
 	/* all of max_worker_processes are in use, and the maintainer has other work than to read */

@@ -197,6 +197,7 @@ kv_analyze_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
+	kv_analyze_attend();
 	become_autovacuum();
 	context = AllocSetContextCreate(TopMemoryContext, "kvfdw analyze", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);

@@ -41,7 +41,8 @@ sub kv_cluster
 	$before_init->($node) if $before_init;
 	$node->init;
 	my %settings = (
-		fsync => 'off', autovacuum => 'off', checkpoint_timeout => '1h', max_connections => 40, restart_after_crash => 'on', log_statement => 'none',
+		fsync => 'off', autovacuum => 'off', checkpoint_timeout => '1h', max_connections => 40, max_worker_processes => 16, restart_after_crash => 'on', log_statement => 'none',
+		# room for all processes on demand at once; the default of 8 has tests of its own
 		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'", 'kvfdw.merge_buffers' => "'4MB'")), %conf);
 	if ($ENV{ADMISSION} && !heap_only())
 	{

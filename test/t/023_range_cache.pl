@@ -59,8 +59,9 @@ sub sound_cache
 	return;
 }
 sub worker { return answer($node, q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'}); }
-sub worker_back { my ($old) = @_; return wait_for('a prefetch worker', sub { worker() =~ /^\d+$/ && worker() ne $old }); }
-sub restarted { my ($times) = @_; ready_again($node, $times); return wait_for('a prefetch worker', sub { worker() =~ /^\d+$/ }); }
+# a scan has one started, but not at once behind one that has ended by an error
+sub worker_back { my ($old) = @_; return wait_for('a prefetch worker', sub { answer($node, query('big')); worker() =~ /^\d+$/ && worker() ne $old }); }
+sub restarted { my ($times) = @_; ready_again($node, $times); return worker_back(''); }
 sub reload { $node->safe_psql('postgres', "ALTER SYSTEM SET $_[0]"); $node->safe_psql('postgres', 'SELECT pg_reload_conf()'); return; }
 # It may be in vain where scans do not wait long.
 sub range_wait { my ($wait) = @_; $ENV{PGOPTIONS} = $options . ($wait eq '10min' ? 'range_stuck=error' : ''); return reload("kvfdw.range_wait = '$wait'"); }

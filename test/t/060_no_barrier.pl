@@ -13,25 +13,28 @@ use KvReplica;
 my $node = kv_primary('p', 'kvfdw.admission_limit' => -1);
 $node->safe_psql('postgres', 'CREATE TABLE h (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '2'"));
 
-# Which of our workers the last start had no room for, and what the last message advises.
+# Which of our workers the last start had no room for, how many of how many, and what the one message advises.
 sub without_room
 {
 	# the library says so before the server says that it starts
 	my ($log) = slurp_file($node->logfile) =~ /^(?:.*database system is shut down)?(.*)/s;
-	my @names = $log =~ /there is no room for background worker "kvfdw ([^"]+)"/g;
-	my ($advice) = $log =~ /.*Increase max_worker_processes from \d+ to at least (\d+)/s;
-	return join(', ', @names, defined $advice ? "needs $advice" : ());
+	my @warnings = $log =~ /WARNING:  (.*)/g;
+	return scalar(@warnings) . ' warnings' if @warnings > 1;
+	my ($missing, $of) = $log =~ /could not start (\d+) of (\d+) kvfdw background workers/;
+	my @names = map { /"kvfdw ([^"]+)"/g } $log =~ /DETAIL:  Not started: (.*?\.)/;
+	my ($advice) = $log =~ /.*Set max_worker_processes to at least (\d+)/s;
+	return join(', ', @names, defined $missing ? "$missing of $of" : (), $log =~ /can start no background workers on demand/ ? 'none on demand' : (), defined $advice ? "needs $advice" : ());
 }
 
-my $standby = kv_standby($node, 's', max_worker_processes => 8);
+my $standby = kv_standby($node, 's', max_worker_processes => 16);
 $node->safe_psql('postgres', "INSERT INTO $_ SELECT g, 'x' || g FROM generate_series(1, 1000) g") for qw(h t);
 caught_up($node, $standby);
 kill_all($node);
 truncate $node->logfile, 0;
 $node->append_conf('postgresql.conf', "max_worker_processes = 0\n");
 $node->start;
-is(without_room(), 'merge writer, maintainer, barrier, compactor, prefetch, prefetch, needs 6', 'the log names processes for which there is no room');
-like(slurp_file($node->logfile), qr/there is no room for background worker "kvfdw barrier"\n.*DETAIL:  Nothing can be written to tables of kvfdw/, '... and says what that means');
+is(without_room(), 'barrier, maintainer, 2 of 2, needs 3', 'one warning names the processes for which there is no room');
+like(slurp_file($node->logfile), qr/DETAIL:  Not started: .*\. Nothing can be written to tables of kvfdw\. Sessions freeze shards themselves/, '... and says what that means');
 $node->safe_psql('postgres', 'INSERT INTO h VALUES (0, 0); DELETE FROM h WHERE k = 0');
 $node->safe_psql('postgres', 'CHECKPOINT');
 caught_up($node, $standby);
@@ -47,25 +50,31 @@ $standby->stop('immediate');
 
 # ---- as many as there are without admission, which is switched on later ----
 $node->safe_psql('postgres', 'CREATE ROLE web LOGIN; GRANT ALL ON t TO web');
-$node->append_conf('postgresql.conf', "max_worker_processes = 7\n");
+$node->append_conf('postgresql.conf', "max_worker_processes = 3\n");
 $node->restart;
-is(without_room(), '', 'all have room');
+is(without_room(), 'none on demand, needs 4', 'those that stay have room, the others have none');
 $node->append_conf('postgresql.conf', "kvfdw.admission_limit = 1\n");
 $node->reload;
 wait_for('the message', sub { $node->safe_psql('postgres', 'SELECT 1'); slurp_file($node->logfile) =~ /could not start background worker "kvfdw admission"/ });
 is($node->safe_psql('postgres', 'SELECT count(*) FROM t', extra_params => [ '-U', 'web' ]), 1001, 'nobody is paused where there is no room for the process of admission, and the log says so');
+$node->append_conf('postgresql.conf', "kvfdw.admission_limit = -1\nmax_worker_processes = 4\n");
+$node->restart;
+is(without_room(), '', 'with as many as the log has advised nothing is said');
 
 # ---- PostgreSQL's default, and all that is not on by default ----
 my %on = ('kvfdw.admission_limit' => 2, 'kvfdw.memcached_workers' => 2, 'kvfdw.memcached_database' => 'postgres', 'kvfdw.memcached_role' => 'web', 'kvfdw.memcached_listen' => q{''},
 	autovacuum => 'on', autovacuum_naptime => '1s', max_worker_processes => 8);
 $node->append_conf('postgresql.conf', join('', map { "$_ = $on{$_}\n" } sort keys %on));
 $node->restart;
-is(without_room(), 'memcached 0, memcached 1, memcached flusher, memcached reaper, needs 12', 'of the default of 8 nothing is left for clients of memcached');
+is(without_room(), 'none on demand, needs 9', 'of the default of 8 nothing is left beside clients of memcached and admission');
 wait_for('admission', sub { $node->safe_psql('postgres', 'SELECT "limit" FROM kvfdw_stat_admission') eq '2' });
 is($node->safe_psql('postgres', 'SET ROLE web; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; UPDATE t SET v = v; SELECT count(*) FROM t'), 1001, 'all else works, without parallel workers');
 wait_for('the message', sub { slurp_file($node->logfile) =~ /could not start background worker "kvfdw analyze"/ });
 pass('... but tables are not analyzed, and the log says so');
-$node->append_conf('postgresql.conf', "max_worker_processes = 12\n");
+$node->append_conf('postgresql.conf', "kvfdw.memcached_workers = 4\n");
+$node->restart;
+is(without_room(), 'memcached flusher, memcached reaper, 2 of 9, needs 11', 'nor is it enough for more of them');
+$node->append_conf('postgresql.conf', "max_worker_processes = 11\n");
 $node->restart;
 is(without_room(), '', 'with as many as the log has advised all have room');
 $node->stop('immediate');

@@ -422,7 +422,7 @@ my $passes = settle_passes('t_full');
 $change->($_) for 13 .. 15;
 is(settle_passes('t_full'), $passes, 'without a bound nothing is compacted');
 cmp_ok(stat_of('t_full', 'value_file_bytes'), '>', 20_000_000, 'and nothing goes');
-query("ALTER SYSTEM RESET kvfdw.space_amp; ALTER SYSTEM SET max_worker_processes = 4");
+query("ALTER SYSTEM RESET kvfdw.space_amp; ALTER SYSTEM SET max_worker_processes = 3");
 $node->restart;
 is(compactor(), '', 'there is no room for the compactor');
 $change->(16);

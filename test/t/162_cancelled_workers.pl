@@ -12,12 +12,14 @@ plan skip_all => 'heap has no such processes' if heap_only();
 my $node = kv_cluster('cancelled', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 64);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text)');
+$node->safe_psql('postgres', kv_table('scanned', 'k int, v text', 'k') . q{INSERT INTO scanned SELECT g, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 5000) g ORDER BY md5(g::text); SELECT kvfdw_freeze('scanned'); ANALYZE scanned});
 my $log = -s $node->logfile;
 my $times = times_ready($node);
 my @cancelled;
 for my $round (1 .. 40)
 {
 	$node->safe_psql('postgres', "INSERT INTO $_ SELECT k, repeat(md5((k + $round)::text), 60) FROM generate_series(1, 300) k ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.v") for qw(heap t);
+	$node->safe_psql('postgres', 'SELECT sum(length(md5(v))) FROM (SELECT v FROM scanned ORDER BY k) s') if $round % 8 == 1;
 	push @cancelled, split /\n/, $node->safe_psql('postgres', q{SELECT backend_type FROM pg_stat_activity WHERE backend_type LIKE 'kvfdw%' AND pg_cancel_backend(pid)});
 	$node->safe_psql('postgres', 'CHECKPOINT') if $round % 5 == 0;
 }

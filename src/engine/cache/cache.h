@@ -388,8 +388,10 @@ extern int	kv_window_wait_ms;
 extern uint32 kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span);
 /* Does it go on, or wait for what is being loaded?  Lock, shared. */
 extern bool kv_window_scan_is_live(const KvWindowScan *scan, TimestampTz now);
-/* Have the workers look again at what scans want.  Lock, or none. */
+/* Have the workers look again at what scans want, and have them started.  No lock. */
 extern void kv_window_wake_workers(void);
+/* Does a worker run, or is one about to?  Lock, or none. */
+extern bool kv_windows_are_loaded(void);
 
 /*
  * Where a scan in any order had best begin: where another scan of the store is
@@ -480,9 +482,9 @@ extern void kv_gather_give_up(int window);	/* it is FREE, and its blocks are in 
 extern bool kv_gather_evict(bool forced, TimestampTz now);
 
 /* ---- prefetch.c ---- */
-extern int	kv_prefetch_workers;	/* how many to register */
+extern int	kv_prefetch_workers;	/* at most */
 extern void kv_prefetch_gucs(void);	/* defines the settings of range cache and workers */
-extern PGDLLEXPORT void kv_prefetch_main(Datum arg);	/* a worker; arg: its number */
+extern PGDLLEXPORT void kv_prefetch_main(Datum arg);	/* a worker; arg is not used */
 
 /* What is known of bytes that are written, by those that they replace. */
 typedef enum KvHeat

@@ -32,6 +32,7 @@
 #include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/base/worker.h"
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
 
@@ -64,8 +65,9 @@ kv_gather_reach(void)
 bool
 kv_gather_is_possible(void)
 {
-	return kv_window_cache != NULL && kv_window_cache->nwindows >= KV_GATHER_LEAST &&
-		kv_window_cache->nworkers > 0;
+	if (kv_window_cache == NULL || kv_window_cache->nwindows < KV_GATHER_LEAST)
+		return false;
+	return kv_window_cache->nworkers > 0 || kv_worker_need(KV_WORKER_PREFETCH);
 }
 
 /* As often as it has patience for. */
@@ -626,7 +628,7 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 			seen = kv_window_cache->ngathers;
 			stirred = now;
 		}
-		stuck = kv_window_cache->nworkers == 0 ||
+		stuck = !kv_windows_are_loaded() ||
 			now - stirred > kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 		if (!stuck)
 			(void) ConditionVariableTimedSleep(&entry->loaded, KV_GATHER_NAP_MS, KV_WAIT_RANGE);

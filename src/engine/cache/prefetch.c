@@ -18,8 +18,9 @@
  * what is to be loaded; and of what scans behind reach, none while the one ahead
  * has patience left.
  *
- * A worker ends by SIGTERM, ERROR or the postmaster's death; in any case the
- * windows it has claimed are given up, and the postmaster starts another.  A read
+ * Workers run on demand (base/worker.h): a scan that wants something has them started, and they
+ * end when none has wanted anything for a while.  Where none runs or comes, scans read for themselves.
+ * However a worker ends, the windows it has claimed are given up.  A read
  * is complete before its batch returns, so nothing is written to a window by the
  * device afterwards (I 6).
  */
@@ -718,14 +719,54 @@ choose_cpus(void)
 				(errmsg("could not run kvfdw prefetch on CPUs \"%s\": %m", prefetch_cpus)));
 }
 
+/* Its place among those that are woken. */
+static int	number = -1;
+
 static void
-unregister(int code, Datum arg)
+attend(bool here)
+{
+	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
+	if (here)
+	{
+		/* no more run than there are places for, so there is one */
+		for (number = 0; kv_window_cache->workers[number] != NULL;)
+			number++;
+		kv_window_cache->workers[number] = MyLatch;
+		kv_window_cache->nworkers++;
+	}
+	else if (number >= 0)
+	{
+		kv_window_cache->workers[number] = NULL;
+		kv_window_cache->nworkers--;
+		number = -1;
+	}
+	LWLockRelease(&kv_window_cache->lock);
+}
+
+static void
+prefetch_exit(int code, Datum arg)
 {
 	give_up(code, arg);
-	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-	kv_window_cache->workers[DatumGetInt32(arg)] = NULL;
-	kv_window_cache->nworkers--;
+	attend(false);
+}
+
+/* Is anything wanted that is not there? */
+static bool
+has_work(void)
+{
+	TimestampTz now = kv_clock();
+	bool		any;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	any = kv_window_cache->nqueued > 0;
+	for (int i = 0; i < kv_window_cache->scans_used && !any; i++)
+	{
+		const KvWindowScan *scan = &kv_window_scans[i];
+
+		any = kv_window_scan_is_live(scan, now) && !scan->gathers && wants_something(scan, now);
+	}
 	LWLockRelease(&kv_window_cache->lock);
+	return any;
 }
 
 void
@@ -734,15 +775,13 @@ kv_prefetch_main(Datum arg)
 	bool		turn = true;	/* single blocks come first this time */
 
 	kv_worker_begin("kvfdw prefetch");
+	kv_worker_attend();
 	choose_cpus();
 	kv_windows_map();
 
 	reach = MemoryContextAllocZero(TopMemoryContext, kv_window_cache->nscans * sizeof(uint32));
-	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-	kv_window_cache->workers[DatumGetInt32(arg)] = MyLatch;
-	kv_window_cache->nworkers++;
-	LWLockRelease(&kv_window_cache->lock);
-	before_shmem_exit(unregister, arg);
+	attend(true);
+	before_shmem_exit(prefetch_exit, (Datum) 0);
 
 	while (kv_worker_goes_on(NULL))
 	{
@@ -765,11 +804,17 @@ kv_prefetch_main(Datum arg)
 			load_gathered();
 		else if (some)
 			load_claimed();
-		else
+		if (kv_worker_is_done(gathered || some || held))
+		{
+			KV_STOP_POINT("prefetch_leaves");
+			if (kv_worker_leave(attend, has_work))
+				break;
+		}
+		else if (!gathered && !some)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 held ? KV_HELD_NAP_MS : KV_IDLE_NAP_MS, KV_WAIT_IDLE);
 	}
-	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+	proc_exit(0);
 }
 
 static bool
@@ -786,7 +831,7 @@ kv_prefetch_gucs(void)
 					"Shared memory for pieces of value files that ordered scans read, and share.",
 					2, &kv_window_cache_kb, GUC_UNIT_KB, check_range_cache);
 	DefineCustomIntVariable("kvfdw.prefetch_workers",
-							"Number of workers that load the range cache.",
+							"Sets how many workers load the range cache at most.",
 							NULL, &kv_prefetch_workers, 2, 0, KV_MAX_PREFETCH_WORKERS,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.prefetch_cpus",

@@ -244,7 +244,7 @@ loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
 	span = kv_span_find(key);
 	*pieces = span != NULL ? span->nvalid + span->nloading : 0;
 	*coming = span != NULL && span->nloading > 0;
-	failed = kv_window_cache->nworkers == 0 ||
+	failed = !kv_windows_are_loaded() ||
 		(span != NULL && kv_span_failed(span, kv_clock()));
 	LWLockRelease(&kv_window_cache->lock);
 	return failed;

@@ -28,6 +28,7 @@
 
 #include "clock.h"
 #include "engine/base/types.h"
+#include "engine/base/worker.h"
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
@@ -104,6 +105,14 @@ kv_window_wake_workers(void)
 		if (latch != NULL)
 			SetLatch(latch);
 	}
+	if (kv_window_cache->nworkers < kv_prefetch_workers)
+		(void) kv_worker_need(KV_WORKER_PREFETCH);
+}
+
+bool
+kv_windows_are_loaded(void)
+{
+	return kv_window_cache->nworkers > 0 || kv_worker_is_coming(KV_WORKER_PREFETCH);
 }
 
 /* Note that the span where a scan is has been in use until now. */
@@ -280,8 +289,8 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 	memcpy(entry->wants, wants, nwants * sizeof(KvWant));
 	entry->progress = now;
 	note_use(entry, now);
-	kv_window_wake_workers();
 	LWLockRelease(&kv_window_cache->lock);
+	kv_window_wake_workers();
 	reader->windows = true;
 	reader->entered = now;
 	reader->waited = 0;

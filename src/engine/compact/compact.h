@@ -80,6 +80,13 @@ extern void kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *p
 extern int	kv_compact_workers;	/* 0: nothing is compacted but by hand */
 /* kvfdw compactor's main function; arg is not used.  Does not return. */
 extern PGDLLEXPORT void kv_compactor_main(Datum arg);
+/*
+ * The maintainer looks in its place while it does not run.  Is it time for that; it begins; is there something
+ * for it to do in this store?  The store is open and pinned.  May raise ERROR.
+ */
+extern bool kv_compact_look_is_due(void);
+extern void kv_compact_look_begin(void);
+extern bool kv_compact_look(KvStore *store);
 
 #ifdef KVFDW_FAULTS
 extern bool kv_test_passes;		/* the maintainer compacts all the time */

@@ -350,6 +350,7 @@ extern void kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind);
  * before long; again: leave none alone any more.
  */
 extern void kv_tried_forget_old(uint32 since, bool again);
+extern bool kv_tried_any_left_alone(void);	/* or are there files that do not go? */
 /* shard: -1 for all of the store. */
 extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then);
 /* Is the shard left alone?  horizon: kv_xid_horizon().  *when is lowered to when it is not any more. */

@@ -95,6 +95,23 @@ kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSp
 }
 
 bool
+kv_tried_any_left_alone(void)
+{
+	HASH_SEQ_STATUS status;
+	KvTried    *tried;
+	bool		any = false;
+
+	if (tried_hash == NULL)
+		return false;
+	hash_seq_init(&status, tried_hash);
+	while (!any && (tried = hash_seq_search(&status)) != NULL)
+		any = tried->retry_ms > 0 || tried->stuck_ms > 0;
+	if (any)
+		hash_seq_term(&status);
+	return any;
+}
+
+bool
 kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvShardSpace *now,
 				 uint64 horizon, TimestampTz *when, KvSpaceWait *why)
 {

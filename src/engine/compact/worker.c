@@ -2,9 +2,11 @@
  * worker.c
  *		kvfdw compactor: compacts stores by itself, so that they keep to their bound (I 19).
  *
- * It sleeps until a writer has taken what was left of a store (shard/space.h), and looks at all
- * of them every ten seconds, for transactions that have aborted, snapshots that have ended and
- * what redo has replaced.  Of the stores that are beyond their marks the one comes first that was
+ * It runs on demand (base/worker.h).  A writer who has taken what was left of a store (shard/space.h) has it
+ * started.  It looks at all stores every ten seconds, for transactions that have aborted, snapshots that have ended and
+ * what redo has replaced; while it does not run, the maintainer does (kv_compact_look).  It ends when
+ * it has had nothing to do for a while and leaves nothing alone, for what it knows of that ends with it; or when others wait for
+ * its place, between two passes.  Of the stores that are beyond their marks the one comes first that was
  * served the longest ago, in it the shard with the most to win; then it looks again, so a store
  * waits for one pass of each other, whatever their size.  Writers who come to the bound of one
  * that waits for its turn wait as well, or each store would be beyond it while others are served; so do
@@ -270,10 +272,33 @@ attempt_round(bool all, TimestampTz *when)
 }
 
 static void
+attend(bool here)
+{
+	kv_space_attend(here ? MyLatch : NULL);
+}
+
+static void
 compactor_exit(int code, Datum arg)
 {
-	kv_space_attend(NULL);
+	attend(false);
 	unpin(NULL);
+}
+
+/* Has somebody asked for it? */
+static bool
+has_work(void)
+{
+	return pg_atomic_read_u32(&kv_compactor->wanted) != 0;
+}
+
+/* Its turn may be over in the midst of work: then the maintainer has it started again. */
+static bool
+leave(bool busy)
+{
+	KV_STOP_POINT("compactor_leaves");
+	if (busy)
+		pg_atomic_write_u32(&kv_compactor->wanted, 1);
+	return kv_worker_leave(attend, has_work);
 }
 
 void
@@ -285,15 +310,17 @@ kv_compactor_main(Datum arg)
 	bool		reloaded;
 
 	kv_worker_begin("kvfdw compactor");
+	kv_worker_attend();
 	before_shmem_exit(compactor_exit, (Datum) 0);
 	begin_all();
-	kv_space_attend(MyLatch);
+	attend(true);
 	context = AllocSetContextCreate(TopMemoryContext, "kvfdw compactor", ALLOCSET_DEFAULT_SIZES);
 
 	while (kv_worker_goes_on(&reloaded))
 	{
 		TimestampTz now = kv_clock();
 		TimestampTz when;
+		bool		busy;
 		bool		all = reloaded || looked == 0 ||
 			TimestampDifferenceExceeds(looked, now, kv_look_ms);
 
@@ -310,11 +337,55 @@ kv_compactor_main(Datum arg)
 			looked_round = kv_compact_rounds;
 		}
 		when = TimestampTzPlusMilliseconds(looked, kv_look_ms);
-		if (attempt_round(all, &when))
+		busy = attempt_round(all, &when);
+		if (kv_worker_is_done(busy || kv_tried_any_left_alone()))
+		{
+			if (leave(busy))
+				break;
+			continue;
+		}
+		if (busy)
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(TimestampDifferenceMilliseconds(kv_clock(), when), 1),
 						 KV_WAIT_IDLE);
 	}
-	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+	proc_exit(0);
+}
+
+/* ---- while it does not run ---- */
+
+void
+kv_compact_look_begin(void)
+{
+	static uint32 looked_round = 0;
+
+	kv_compact_rounds++;
+	kv_tried_forget_old(looked_round, false);
+	looked_round = kv_compact_rounds;
+	kv_backups_look();
+}
+
+bool
+kv_compact_look(KvStore *store)
+{
+	KvTask		task = {0};
+	TimestampTz when = PG_INT64_MAX;
+
+	return kv_is_compacted_here(store) &&
+		(pg_atomic_read_u64(&store->move_to) != 0 ||
+		 kv_task_find(store, kv_backups_run(), &when, &task));
+}
+
+bool
+kv_compact_look_is_due(void)
+{
+	static TimestampTz looked = 0;
+	TimestampTz now = kv_clock();
+
+	if (kv_compact_workers == 0 || kv_worker_is_coming(KV_WORKER_COMPACTOR) ||
+		!TimestampDifferenceExceeds(looked, now, kv_look_ms))
+		return false;
+	looked = now;
+	return true;
 }

@@ -736,6 +736,7 @@ kv_recovery_worker_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	kv_worker_attend();
 
 	KV_STOP_POINT("recovery_helper_begins");
 	store = kv_helper_join(DatumGetUInt32(arg));

@@ -77,6 +77,7 @@ kv_sweep_worker_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	kv_worker_attend();
 	kv_worker_no_timeouts();
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -89,6 +90,7 @@ kv_sweep_worker_main(Datum arg)
 static bool
 start_sweep(Oid dboid, BackgroundWorkerHandle **handle)
 {
+	kv_worker_await_place(KV_PLACE_MS);
 	return kv_worker_start("kvfdw sweep", "kv_sweep_worker_main", ObjectIdGetDatum(dboid),
 						   handle);
 }

@@ -16,6 +16,7 @@
 
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/base/worker.h"
 #include "engine/shard/space.h"
 
 KvCompactor *kv_compactor = NULL;
@@ -148,10 +149,17 @@ kv_space_is_due(KvStore *store)
 void
 kv_compactor_wake(void)
 {
-	if (kv_compactor->latch == NULL)
-		return;
 	pg_atomic_write_u32(&kv_compactor->wanted, 1);
 	kv_wake(kv_compactor->latch);
+	if (kv_compactor->latch == NULL)
+		(void) kv_worker_need(KV_WORKER_COMPACTOR);
+}
+
+void
+kv_compactor_wake_again(void)
+{
+	if (pg_atomic_read_u32(&kv_compactor->wanted) != 0)
+		kv_compactor_wake();
 }
 
 void
@@ -265,9 +273,11 @@ kv_space_is_short(KvStore *store)
 	int64		start;
 	int64		bound;
 
-	if (kv_compactor->latch == NULL || pg_atomic_read_u32(&store->space_no_room) != 0 ||
+	if (pg_atomic_read_u32(&store->space_no_room) != 0 ||
 		pg_atomic_read_u32(&store->space_stalled) == pg_atomic_read_u32(&store->space_beat))
 		return false;
 	kv_space_left(store, &start, &bound);
-	return bound < 0;
+	if (bound >= 0)
+		return false;
+	return kv_compactor->latch != NULL || kv_worker_need(KV_WORKER_COMPACTOR);
 }

@@ -26,7 +26,7 @@
  *	- for a snapshot or a transaction, his own or another's: what they keep is K, so at the bound there are
  *	  dead values that nobody sees, at least a quarter of (a - 1) L;
  *	- where the compactor has found that it can make no room (space_no_room): for a backup, a full disk, a
- *	  retry, a file that does not go; nor if nothing compacts;
+ *	  retry, a file that does not go; nor if nothing compacts, or no place is free for who does;
  *	- where neither a pass of this store has come on for a minute nor a file has gone, until one does (space_stalled): the
  *	  compactor stands, or a split, whose shard passes leave alone until it has ended;
  *	- longer than a minute for one slot, if others take all the room that is made;
@@ -66,7 +66,7 @@ typedef struct KvCompactor
 {
 	Latch	   *latch;			/* NULL while it does not run */
 	pg_atomic_uint32 amp;		/* thousandths of kvfdw.space_amp as it has it, and 1; 0: it does not run */
-	pg_atomic_uint32 wanted;	/* some store has come to its mark since it has last looked */
+	pg_atomic_uint32 wanted;	/* some store has come to its mark since it has last looked, or it has left its work */
 	pg_atomic_uint64 awaited;	/* TimestampTz: when somebody was last waiting for room, in any store */
 } KvCompactor;
 
@@ -136,8 +136,10 @@ extern int64 kv_space_mark(double amp, double share, int64 live, int64 kept, int
 /* What the account says: bytes until a compaction may be due, and until writers wait for one; may be negative. */
 extern void kv_space_left(KvStore *store, int64 *start, int64 *bound);
 extern bool kv_space_is_due(KvStore *store);	/* … or somebody waits: kvfdw compactor should look */
-extern bool kv_space_is_short(KvStore *store);	/* would a writer have to wait? */
-extern void kv_compactor_wake(void);	/* have it look at stores; does nothing while it does not run */
+/* Would a writer have to wait?  Has the compactor started; while there is none and no place for one, no. */
+extern bool kv_space_is_short(KvStore *store);
+extern void kv_compactor_wake(void);	/* have it look at stores, and have it started if it does not run */
+extern void kv_compactor_wake_again(void);	/* likewise, if somebody has asked for it in vain; the maintainer */
 extern void kv_space_ask(KvStore *store);	/* it should, whatever the account says */
 /*
  * It has looked, and can make no room (or can, as far as it knows): writers who come to the bound do not

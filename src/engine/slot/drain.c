@@ -13,6 +13,7 @@
 
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/base/worker.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
@@ -544,7 +545,10 @@ kv_slot_ask_free(const KvStore *store, Size len)
 	LWLockRelease(&kv_slot_pool->lock);
 	if (!free && !pending.moving && !free_dropped() && pending.error == 0)
 		(void) evict_open_slots();
-	kv_wake(kv_slot_pool->writer_latch);
+	kv_slots_wake_writer();
+	if (!free && pending.sealed >= 0 && !kv_worker_is_coming(KV_WORKER_MERGE_WRITER) &&
+		kv_slot_claim(pending.sealed, false))
+		(void) write_out(pending.sealed);	/* there is none, and no place for one */
 	return free || kv_slot_units(len) == 1;
 }
 
@@ -597,7 +601,7 @@ kv_slot_wait_free(const KvStore *store, Size len)
 			(void) write_out(pending.sealed);
 			continue;
 		}
-		kv_wake(kv_slot_pool->writer_latch);
+		kv_slots_wake_writer();
 		waited = true;
 		if (!ConditionVariableTimedSleep(&kv_slot_pool->freed, 1000, KV_WAIT_MERGE_SLOT))
 			idle = 0;

@@ -255,7 +255,7 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	LWLockAcquire(&kv_slot_pool->lock, LW_EXCLUSIVE);
 	kv_slot_queue(i);
 	LWLockRelease(&kv_slot_pool->lock);
-	kv_wake(kv_slot_pool->writer_latch);
+	kv_slots_wake_writer();
 }
 
 /* Each bit of KvSlot.hot stands for so many bytes of the value area. */

@@ -36,6 +36,8 @@
 #include "engine/base/crc.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
@@ -489,4 +491,18 @@ kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot, const char *entries
 			visit(&header, batch + sizeof(KvLogBatch), room - sizeof(KvLogBatch));
 		pfree(batch);
 	}
+}
+
+bool
+kv_slots_pending(void)
+{
+	return kv_slot_pool->first_pending >= 0 || pg_atomic_read_u32(&kv_slot_pool->crowded) > 0;
+}
+
+void
+kv_slots_wake_writer(void)
+{
+	kv_wake(kv_slot_pool->writer_latch);
+	if (kv_slot_pool->writer_latch == NULL)
+		(void) kv_worker_need(KV_WORKER_MERGE_WRITER);
 }

@@ -196,6 +196,10 @@ extern void kv_slots_attach(void);
  * notes what an earlier incarnation left in it.
  */
 extern void kv_slots_start(void);
+/* No lock: is something to be done for the merge writer? */
+extern bool kv_slots_pending(void);
+/* Any lock: there may be something; has it started if it does not run. */
+extern void kv_slots_wake_writer(void);
 /* A slot's value area and its header in the file that kv_slots_start maps. */
 extern char *kv_slot_values(int slot);
 extern KvSlotHeader *kv_slot_header(int slot);

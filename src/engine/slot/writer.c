@@ -13,8 +13,9 @@
  * Their direct writes overlap all the same: one that ends before its turn waits
  * in its place until those before it have ended.
  *
- * If this worker is not there, sessions that need a slot write one themselves
- * (kv_slot_wait_free).
+ * It runs on demand (base/worker.h): who seals a slot has it started.  It ends when no slot
+ * has been sealed for a while; what failed is still to be written, and keeps it.  If this worker is
+ * not there, sessions that need a slot write one themselves (kv_slot_wait_free), and redo does.
  */
 #include "postgres.h"
 
@@ -48,9 +49,9 @@ typedef struct KvSlotWrite
 static KvSlotWrite writes[KV_WRITES_IN_FLIGHT];
 
 static void
-writer_exit(int code, Datum arg)
+attend(bool here)
 {
-	kv_slot_pool->writer_latch = NULL;
+	kv_slot_pool->writer_latch = here ? MyLatch : NULL;
 }
 
 /* Slots that a former writer had claimed are nobody's now. */
@@ -224,6 +225,23 @@ start(KvSlotWrite *write)
 	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
 }
 
+/* The next writer takes over slots, so nothing of this one may be on its way to the device then. */
+static void
+finish_all(void)
+{
+	while (kv_io_writes_in_flight() > 0)
+		end((KvSlotWrite *) kv_io_reap_write(true)->tag);
+}
+
+/* Likewise after an ERROR: what is in flight ends, and its slots are the next writer's. */
+static void
+writer_exit(int code, Datum arg)
+{
+	while (kv_io_writes_in_flight() > 0)
+		(void) kv_io_reap_write(true);
+	attend(false);
+}
+
 /* Is there enough on its way to the device? */
 static bool
 is_busy(void)
@@ -272,10 +290,11 @@ kv_merge_writer_main(Datum arg)
 		writes[w].slot = -1;
 
 	kv_worker_begin(NULL);
+	kv_worker_attend();
 
 	before_shmem_exit(writer_exit, (Datum) 0);
 	take_over();
-	kv_slot_pool->writer_latch = MyLatch;
+	attend(true);
 
 	while (kv_worker_goes_on(NULL))
 	{
@@ -299,11 +318,17 @@ kv_merge_writer_main(Datum arg)
 			busy = true;
 			done = kv_io_reap_write(false);
 		}
-		if (!busy)
+		if (kv_worker_is_done(busy || kv_slots_pending()))
+		{
+			finish_all();
+			KV_STOP_POINT("writer_leaves");
+			if (kv_worker_leave(attend, kv_slots_pending))
+				break;
+		}
+		else if (!busy)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 1000, KV_WAIT_IDLE);
 	}
-	while (kv_io_writes_in_flight() > 0)
-		end((KvSlotWrite *) kv_io_reap_write(true)->tag);
-	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+	finish_all();
+	proc_exit(0);
 }
