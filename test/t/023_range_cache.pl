@@ -185,7 +185,7 @@ for my $point ('range_entered', 'range_waiting', 'the worker')
 		}
 		like(outcome($scan), $how eq 'killed' ? qr/closed|terminat/ : $how eq 'terminated' ? qr/terminating connection/ : qr/canceling statement due to @{[ $how eq 'cancelled' ? 'user request' : 'statement timeout' ]}/,
 			"a scan is $how at $point");
-		if ($how eq 'killed') { restarted($times); unlink glob($node->data_dir . '/kvfdw/waiting.*'); }
+		if ($how eq 'killed') { ready_again($node, $times); unlink glob($node->data_dir . '/kvfdw/waiting.*'); }
 		ok(eval { wait_for('no scan', sub { cache('scans') eq '0' }) }, 'and leaves the registry');
 		worker_stop_points($node, '');
 		go_on($node, 'prefetch_claimed') if -e $node->data_dir . '/kvfdw/waiting.prefetch_claimed';
