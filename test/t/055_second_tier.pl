@@ -17,7 +17,8 @@ my $dir = PostgreSQL::Test::Utils::tempdir();
 chmod 0777, $dir;
 my $file = "$dir/kv.tier";
 my $node = kv_cluster('tier', 'kvfdw.recent_cache' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB',
-	'kvfdw.merge_size' => "'64kB'", 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+	# no slot for kvfdw warm, which brings frames
+	max_worker_processes => 4, 'kvfdw.merge_size' => "'64kB'", 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
 $node->safe_psql('postgres', kv_table('q', 'k int, v text', 'k') . kv_table('p', 'k int, v text', 'k', q{shards '4'}));
 
 sub rows { my ($t, $from, $to, $word) = @_; return "INSERT INTO $t SELECT g, repeat(md5('$word' || g), 90) FROM generate_series($from, $to) g;"; }

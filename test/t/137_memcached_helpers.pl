@@ -193,9 +193,8 @@ SKIP:
 	# it goes on until it looks
 	terminate($writer, sub { go_on($node, 'slot_before_write') });
 	is(scalar(grep { mc_line($load) eq 'STORED' } 1 .. 1000), 1000, 'when a merge writer is told to end while it is about to write, clients go on');
-	is_back($writer);
 	sql("SELECT kvfdw_freeze('cache')");
-	is(sql("SELECT count(*) FROM cache WHERE key LIKE 'w%' AND value = decode(repeat('76', 2000), 'hex')"), 1000, '... and the next one writes what it has left');
+	is(sql("SELECT count(*) FROM cache WHERE key LIKE 'w%' AND value = decode(repeat('76', 2000), 'hex')"), 1000, '... and what it has left is written');
 }
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
 my $state = sql("SELECT count(*), md5(string_agg(key || md5(value), ' ' ORDER BY key)) FROM cache");

@@ -44,7 +44,7 @@ sub is_free_for_others
 sub repack
 {
 	my ($what) = @_;
-	return if $node->pg_version < 19;
+	return if $node->safe_psql('postgres', 'SHOW server_version_num') < 190000;
 	$node->safe_psql('postgres', 'CREATE TABLE r1 (k int PRIMARY KEY, v text); CREATE TABLE r2 (k int PRIMARY KEY, v text)');
 	$node->safe_psql('postgres', "INSERT INTO $_ SELECT g, 'x' || g FROM generate_series(1, 1000) g") for qw(r1 r2);
 	my $reader = psql_writer($node, "BEGIN; SELECT count(*) FROM r1; SELECT pg_sleep(600);", 'reader');
