@@ -28,15 +28,16 @@
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
-#define KV_CONTROL_VERSION 4
+#define KV_CONTROL_VERSION 5
 
 /*
- * Version 1 ended with provisional and a CRC; version 2 was larger, too.  Version 3 ended with
- * the proof, padding and a CRC.
+ * Version 1 ended with provisional and a CRC; version 2 was larger, too.  Versions 3 and 4 ended with
+ * the proof, or by_pg_upgrade, padding and a CRC.
  */
 #define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, complete) + sizeof(uint32))
 #define KV_CONTROL_V2_SIZE	16504
 #define KV_CONTROL_V3_SIZE	(offsetof(KvControlFile, directory_id) + 2 * sizeof(uint32))
+#define KV_CONTROL_V4_SIZE	(offsetof(KvControlFile, server_id) + 2 * sizeof(uint32))
 #define KV_CONTROL_V2_COVERED (KV_CONTROL_V2_SIZE - 16)
 
 KvControl  *kv_control = NULL;
@@ -66,6 +67,8 @@ write_control(void)
 	control.covered = kv_control->covered;
 	control.proof = proof;
 	control.directory_id = kv_directory_id();
+	control.server_id = kv_server_id();
+	memcpy(control.former_ids, kv_base->former_ids, sizeof(control.former_ids));
 	control.stop_xid = kv_control->stop_xid;
 	control.adoptions = kv_control->adoptions;
 	control.by_pg_upgrade = IsBinaryUpgrade;
@@ -78,6 +81,12 @@ void
 kv_control_begin(const KvProof *now)
 {
 	proof = *now;
+	write_control();
+}
+
+void
+kv_control_note_ids(void)
+{
 	write_control();
 }
 
@@ -102,7 +111,8 @@ kv_control_read(void)
 	{
 		Size		size = file->format_version == 1 ? KV_CONTROL_V1_SIZE :
 			file->format_version == 2 ? KV_CONTROL_V2_SIZE :
-			file->format_version == 3 ? KV_CONTROL_V3_SIZE : sizeof(KvControlFile);
+			file->format_version == 3 ? KV_CONTROL_V3_SIZE :
+			file->format_version == 4 ? KV_CONTROL_V4_SIZE : sizeof(KvControlFile);
 		uint32		crc;
 
 		if (len == size)
@@ -119,6 +129,8 @@ kv_control_read(void)
 	control = palloc0(sizeof(KvControlFile));
 	if (file->format_version == KV_CONTROL_VERSION)
 		memcpy(control, file, sizeof(KvControlFile));
+	else if (file->format_version == 4)
+		memcpy(control, file, offsetof(KvControlFile, server_id));
 	else if (file->format_version == 3)
 		memcpy(control, file, offsetof(KvControlFile, directory_id));
 	else
@@ -132,6 +144,8 @@ kv_control_read(void)
 	}
 	if (file->format_version < 4)
 		control->directory_id = file->system_identifier;
+	if (file->format_version < 5)
+		control->server_id = control->directory_id;
 	pfree(file);
 	return control;
 }

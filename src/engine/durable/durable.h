@@ -10,6 +10,7 @@
 #ifndef KV_DURABLE_H
 #define KV_DURABLE_H
 
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
@@ -64,11 +65,15 @@ typedef struct KvControlFile
 	uint32		adoptions;		/* by how many servers, but for the first */
 	uint32		by_pg_upgrade;	/* the last start was its, to dump what there is */
 
+	/* since version 5; before: directory_id, and none */
+	uint64		server_id;		/* in names in tablespaces (restart/spaces.c) */
+	uint64		former_ids[KV_FORMER_SERVERS];	/* … that may be there still; 0: none */
+
 	uint32		pad;
 	uint32		crc;
 } KvControlFile;
 
-StaticAssertDecl(sizeof(KvControlFile) == 16544, "control file size");
+StaticAssertDecl(sizeof(KvControlFile) == 16584, "control file size");
 
 /* What the label of a backup says about the copy that this is. */
 typedef struct KvBackupLabel
@@ -116,6 +121,8 @@ extern KvControlFile *kv_control_read(void);
  * now on.  Durable on return.
  */
 extern void kv_control_begin(const KvProof *now);
+/* In the postmaster, after that: the server's ids in tablespaces are others now.  Durable on return. */
+extern void kv_control_note_ids(void);
 /*
  * At the end of redo: sets the last dead incarnation's boundary to the next xid, for good.
  * Durable on return.

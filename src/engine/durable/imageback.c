@@ -41,9 +41,9 @@
 
 /* ---- what an image names ---- */
 
-/* ERROR unless there is all that the image names. */
+/* ERROR unless there is all that the image names.  copied: by a backup. */
 static void
-require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image)
+require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image, bool copied)
 {
 	const KvShardFiles *files = &image->manifest.files;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
@@ -80,7 +80,7 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image)
 		if (there && info.st_size >= chunk->used)
 			continue;
 		if (!there)
-			kv_space_require_named(key, path);
+			kv_space_require_named(key, path, copied);
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("value file \"%s\" is missing or too short", path)));
@@ -96,7 +96,7 @@ has_files(const KvStoreKey *key, uint32 shardno, const KvImage *image)
 
 	PG_TRY();
 	{
-		require_files(key, shardno, image);
+		require_files(key, shardno, image, false);
 		complete = true;
 	}
 	PG_CATCH();
@@ -227,7 +227,7 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 
 	if (!find_image(key, shardno, files, n, had_image, &image))
 		return false;
-	require_files(key, shardno, &image);
+	require_files(key, shardno, &image, false);
 	remove_others(key, &image, files, n, false);
 	if (image.log_tail == sizeof(KvLogHeader))
 		kv_log_make_empty(key, shardno, image.last_log);
@@ -281,7 +281,7 @@ kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 			return;				/* never used */
 		make_empty(&image);
 	}
-	require_files(key, shardno, &image);
+	require_files(key, shardno, &image, false);
 	remove_others(key, &image, files, n, true);
 	image.manifest.files.flags |= KV_MANIFEST_SALVAGE;
 	image.manifest.files.lost = lost;
@@ -324,7 +324,7 @@ kv_shard_choose_image(const KvStore *store, uint32 shardno, const KvFoundFile *f
 	bool		found = choose(&store->key, shardno, files, n, label, &image);
 
 	if (found)
-		require_files(&store->key, shardno, &image);
+		require_files(&store->key, shardno, &image, !label->rewound);
 	for (int i = 0; i < n; i++)
 	{
 		if (files[i].kind == KV_FILE_IMAGE && !(found && files[i].number == image.number))

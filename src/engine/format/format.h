@@ -316,8 +316,13 @@ extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 num
 extern const char *kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* The directory of a tablespace in which stores have theirs. */
 extern const char *kv_path_space(Oid tablespace);
-/* Whose directory in a tablespace has this name?  False: it is not one of a store, or of another directory "kvfdw". */
+/* Whose directory in a tablespace has this name?  False: it is not one of a store, or another server's. */
 extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
+/* Likewise, and of which server. */
+extern bool kv_space_parse_any(const char *name, KvStoreKey *key, uint64 *id, uint64 *server);
+/* The path of such a directory of this server's; path has room for MAXPGPATH. */
+extern void kv_space_print(char *path, const KvStoreKey *key, uint64 id, Oid tablespace,
+						   uint64 server);
 
 /* ---- mapfile.c ---- */
 /*
@@ -414,17 +419,26 @@ extern void kv_values_sync_names(const KvStoreKey *key);
 /*
  * If chunks of the store lie in tablespaces: make sure that these are there; make: and the
  * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
- * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error.
+ * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error;
+ * or what is there is another server's (55000).
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
 /* The tablespace that the store's chunks are made in, if there is no such one, be it mounted or not; else InvalidOid. */
 extern Oid	kv_space_forgotten(const KvStoreKey *key);
 /* The ERROR for that. */
 extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
-/* A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not exist. */
-extern void kv_space_require_named(const KvStoreKey *key, const char *path);
+/*
+ * A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not
+ * exist; in a backup's copy (55000) if it is to be in one.
+ */
+extern void kv_space_require_named(const KvStoreKey *key, const char *path, bool copied);
 /* The directory that a store with this id has in a tablespace, if that is valid; ERROR as kv_space_require. */
 extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
+/*
+ * In a tablespace: directories that have a former id of this server in their names get its
+ * present one.  False: some may be left, as in one that is not mounted; that is logged.
+ */
+extern bool kv_space_claim(Oid tablespace);
 /* Is there the one value file that an older library gave to a shard? */
 extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
 

@@ -3,7 +3,7 @@
  *		The names of a store's files and directories.
  *
  *   kvfdw/<database>/<relation>/<generation>/…
- *   pg_tblspc/<tablespace>/<version>/kvfdw.<database>.<relation>.<generation>.<id>.<directory>/…
+ *   pg_tblspc/<tablespace>/<version>/kvfdw.<database>.<relation>.<generation>.<id>.<server>/…
  *
  * Nobody else puts such a path together, but that of a chunk, for which it is looked where it lies (where.c).
  */
@@ -117,10 +117,6 @@ kv_path_map(const KvStoreKey *key, uint32 number)
 	return file_path(path, key, "%08x.map", number);
 }
 
-/*
- * With the id of the directory "kvfdw", for another one, as that of a server that was started while its file system
- * was not mounted, knows nothing of the store.
- */
 #define KV_NAME_IN_SPACE	"kvfdw.%u.%u.%08x.%016llx.%016llx"
 
 const char *
@@ -128,22 +124,38 @@ kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace)
 {
 	static char path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "%s/" KV_NAME_IN_SPACE, kv_path_space(tablespace),
-			 key->dboid, key->relid, key->generation, (unsigned long long) id, (unsigned long long) kv_directory_id());
+	kv_space_print(path, key, id, tablespace, kv_server_id());
 	return path;
+}
+
+void
+kv_space_print(char *path, const KvStoreKey *key, uint64 id, Oid tablespace, uint64 server)
+{
+	snprintf(path, MAXPGPATH, "%s/" KV_NAME_IN_SPACE, kv_path_space(tablespace), key->dboid,
+			 key->relid, key->generation, (unsigned long long) id, (unsigned long long) server);
+}
+
+bool
+kv_space_parse_any(const char *name, KvStoreKey *key, uint64 *id, uint64 *server)
+{
+	unsigned long long number;
+	unsigned long long owner;
+	char		right[MAXPGPATH];
+
+	if (sscanf(name, "kvfdw.%u.%u.%8x.%16llx.%16llx", &key->dboid, &key->relid, &key->generation,
+			   &number, &owner) != 5)
+		return false;
+	snprintf(right, sizeof(right), KV_NAME_IN_SPACE, key->dboid, key->relid, key->generation,
+			 number, owner);
+	*id = number;
+	*server = owner;
+	return strcmp(name, right) == 0;
 }
 
 bool
 kv_space_parse(const char *name, KvStoreKey *key, uint64 *id)
 {
-	unsigned long long number;
-	unsigned long long directory;
-	char		right[MAXPGPATH];
+	uint64		server;
 
-	if (sscanf(name, "kvfdw.%u.%u.%8x.%16llx.%16llx", &key->dboid, &key->relid, &key->generation,
-			   &number, &directory) != 5 || directory != kv_directory_id())
-		return false;
-	snprintf(right, sizeof(right), KV_NAME_IN_SPACE, key->dboid, key->relid, key->generation, number, directory);
-	*id = number;
-	return strcmp(name, right) == 0;
+	return kv_space_parse_any(name, key, id, &server) && server == kv_server_id();
 }

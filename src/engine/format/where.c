@@ -24,6 +24,10 @@
  *	- has a name that is no number, which PostgreSQL would take for a database's;
  *	- has the store's id in its name, which never repeats: what has no store with this id
  *	  in kvfdw/ is of one that has gone, whatever became of its key;
+ *	- has the server's id in its name (restart/spaces.c), for each server has values at
+ *	  other places: what has another's is not looked into, and the store cannot be used
+ *	  if it has none of this one's.  Nor does one know anything of it that was started
+ *	  while the file system of "kvfdw" was not mounted;
  *	- is made when the store is opened, if it is missing: a crash may have come in
  *	  between, and a base backup copies tablespaces before stores;
  *	- has chunks that are released too, under names out of sight, since a file cannot be
@@ -39,6 +43,7 @@
 
 #include "compat.h"
 #include "engine/base/label.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
@@ -152,6 +157,97 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 			 errhint("Make sure that the file system of the tablespace is mounted.")));
 }
 
+bool
+kv_space_claim(Oid tablespace)
+{
+	char	   *space = pstrdup(kv_path_space(tablespace));
+	DIR		   *dir = AllocateDir(space);
+	struct dirent *de;
+	bool		all = dir != NULL;
+	bool		some = false;
+
+	while (dir != NULL && (de = ReadDirExtended(dir, space, LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+		char		target[MAXPGPATH];
+		KvStoreKey	key;
+		uint64		id;
+		uint64		server;
+		bool		former = false;
+		int			err;
+
+		if (!kv_space_parse_any(de->d_name, &key, &id, &server))
+			continue;
+		for (int i = 0; i < KV_FORMER_SERVERS; i++)
+			former |= server == kv_base->former_ids[i] && server != 0;
+		if (!former)
+			continue;
+		kv_space_print(path, &key, id, tablespace, server);
+		kv_space_print(target, &key, id, tablespace, kv_server_id());
+		err = kv_io_rename(path, target);
+		some |= err == 0;
+
+		/* another process may have done it */
+		if (err == 0 || err == ENOENT)
+			continue;
+		kv_io_error(WARNING, err, path, "rename");
+		all = false;
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+	if (some)
+		kv_io_sync_directory(space);
+	pfree(space);
+	return all;
+}
+
+/* The directory that another server has there for the store with this id; NULL: none; palloc'd. */
+static char *
+path_of_other(const KvStoreKey *key, uint64 id, Oid tablespace)
+{
+	char	   *space = pstrdup(kv_path_space(tablespace));
+	DIR		   *dir = AllocateDir(space);
+	struct dirent *de;
+	char	   *path = NULL;
+
+	while (path == NULL && (de = ReadDirExtended(dir, space, LOG)) != NULL)
+	{
+		KvStoreKey	found;
+		uint64		found_id;
+		uint64		server;
+
+		if (kv_space_parse_any(de->d_name, &found, &found_id, &server) &&
+			memcmp(&found, key, sizeof(found)) == 0 && found_id == id && server != kv_server_id())
+			path = psprintf("%s/%s", space, de->d_name);
+	}
+	FreeDir(dir);
+	pfree(space);
+	return path;
+}
+
+/* ERROR if the store has no directory there, and another server has one for it. */
+static void
+require_own(const KvStoreKey *key, uint64 id, Oid tablespace)
+{
+	char	   *other;
+
+	if (access(kv_path_in_space(key, id, tablespace), F_OK) == 0 || errno != ENOENT)
+		return;
+	if (kv_base->former_ids[0] != 0)
+		(void) kv_space_claim(tablespace);
+	if (access(kv_path_in_space(key, id, tablespace), F_OK) == 0)
+		return;
+	other = path_of_other(key, id, tablespace);
+	if (other == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("value files in directory \"%s\" are another server's", kv_path_space(tablespace)),
+			 errdetail("Another server of the cluster made directory \"%s\", and has values at other places.",
+					   other),
+			 errhint("Restore a backup with the directory \"kvfdw\" and the tablespaces of one server.")));
+}
+
 Oid
 kv_space_forgotten(const KvStoreKey *key)
 {
@@ -175,8 +271,14 @@ kv_space_require(const KvStoreKey *key, bool make)
 	if (!kv_table_file_peek(key, &where))
 		return;
 	for (int i = 0; i < where.nleaving; i++)
-		(void) require_space(key, where.leaving[i], true);
-	if (OidIsValid(where.tablespace) && require_space(key, where.tablespace, where.moved) && make)
+	{
+		if (require_space(key, where.leaving[i], true))
+			require_own(key, where.id, where.leaving[i]);
+	}
+	if (!OidIsValid(where.tablespace) || !require_space(key, where.tablespace, where.moved))
+		return;
+	require_own(key, where.id, where.tablespace);
+	if (make)
 		kv_io_mkdir(kv_path_in_space(key, where.id, where.tablespace));
 }
 
@@ -194,7 +296,7 @@ require_named(const KvStoreKey *key, Oid tablespace, const char *path)
 }
 
 void
-kv_space_require_named(const KvStoreKey *key, const char *path)
+kv_space_require_named(const KvStoreKey *key, const char *path, bool copied)
 {
 	KvWhere		where;
 
@@ -203,6 +305,14 @@ kv_space_require_named(const KvStoreKey *key, const char *path)
 	require_named(key, where.tablespace, path);
 	for (int i = 0; i < where.nleaving; i++)
 		require_named(key, where.leaving[i], path);
+	if (copied && strncmp(path, "pg_tblspc/", 10) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("value file \"%s\" is not in the base backup", path),
+				 errdetail("The backup does not have value file \"%s\". "
+						   "A backup needs the directory \"kvfdw\" and the tablespaces of one server, "
+						   "which it does not have if pgBackRest took it with \"backup-standby\".",
+						   path)));
 }
 
 void

@@ -156,6 +156,7 @@ kv_incarnation_startup(void)
 	if (control != NULL)
 	{
 		kv_base->directory_id = control->directory_id;
+		kv_spaces_begin(control);
 		kv_control->stop_xid = control->stop_xid;
 		kv_control->adoptions = control->adoptions + adopted;
 		resume(control,
@@ -175,6 +176,8 @@ kv_incarnation_startup(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not make an id for the directory \"kvfdw\"")));
+	if (control == NULL)
+		kv_spaces_begin(NULL);
 	plan_reset(pg_control, control, &reset);
 	reset.believed = reset.believed && !adopted;
 	if (state != DB_SHUTDOWNED && !kv_trust_write_back(reset.believed))
@@ -183,7 +186,10 @@ kv_incarnation_startup(void)
 	/* done again if it is not finished: the control file still tells the old story */
 	kv_trust_reset_stores(&reset);
 	kv_trust_renew(&proof, reset.believed);
+	if (kv_control->follows)
+		kv_spaces_part();
 	kv_control_begin(&proof);
+	kv_spaces_claim();
 	kv_adopt_keep_token();
 	pfree(pg_control);
 	if (control != NULL)

@@ -44,6 +44,17 @@ extern void kv_adopt_guard_crash(void);
 /* When the control file has been written: the data directory's note that it is its own. */
 extern void kv_adopt_keep_token(void);
 
+/* ---- spaces.c ---- */
+/*
+ * In the postmaster, at a start: takes the server's ids from the control file, NULL if there is
+ * none, and finishes what a start before has begun.
+ */
+extern void kv_spaces_begin(const KvControlFile *control);
+/* This start makes it another server than those that have the same files: it gets an id of its own. */
+extern void kv_spaces_part(void);
+/* When the control file has the ids: so have the names in tablespaces. */
+extern void kv_spaces_claim(void);
+
 /* ---- trust.c ---- */
 /* Is what was written under it still in the page cache?  What is not known proves nothing. */
 extern bool kv_trust_proves(const KvProof *old);

@@ -297,7 +297,11 @@ attempt_reset(const KvStoreKey *key, const void *reset)
 			PG_RE_THROW();
 		EmitErrorReport();
 		FlushErrorState();
-		kv_store_mark_unusable(key, ERRCODE_DATA_CORRUPTED, error->message);
+		if (error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE)
+			kv_store_mark_unusable(key, error->sqlerrcode,
+								   error->detail ? error->detail : error->message);
+		else
+			kv_store_mark_unusable(key, ERRCODE_DATA_CORRUPTED, error->message);
 		FreeErrorData(error);
 	}
 	PG_END_TRY();
