@@ -77,6 +77,21 @@ sub refused
 	return;
 }
 
+# ---- a control file of before there were such ids ----
+
+$primary->stop;
+{
+	my $path = $primary->data_dir . '/kvfdw/control';
+	my $bytes = slurp_file($path);
+	is(unpack('@4 V', $bytes), 5, 'the control file has its version');
+	my $old = substr($bytes, 0, 4) . pack('V', 4) . substr($bytes, 8, 16536 - 8) . pack('V', 0);
+	unlink $path;
+	append_to_file($path, $old . pack('V', crc32c($old)));
+	is(-s $path, 16544, '... and one of before is shorter');
+}
+$primary->start;
+the_same($primary, 'with a control file of before');
+
 # ---- names ----
 
 my $standby = server_of('standby', backup_of($primary, 'first'));
@@ -197,21 +212,29 @@ the_same($standby, 'and it follows');
 $standby->promote;
 the_same($standby, 'promoted');
 is(kv_check_clean($standby, 't', 'beside'), '', 'and is sound');
-$standby->stop;
 
-# ---- a control file of before there were such ids ----
+# ---- pg_rewind, which takes both of the source ----
 
+change(5);
 $primary->stop;
-{
-	my $path = $primary->data_dir . '/kvfdw/control';
-	my $bytes = slurp_file($path);
-	is(unpack('@4 V', $bytes), 5, 'the control file has its version');
-	my $old = substr($bytes, 0, 4) . pack('V', 4) . substr($bytes, 8, 16536 - 8) . pack('V', 0);
-	unlink $path;
-	append_to_file($path, $old . pack('V', crc32c($old)));
-	is(-s $path, 16544, '... and one of before is shorter');
-}
+$standby->safe_psql('postgres', q{CREATE TABLE after AS SELECT 1; UPDATE t SET v = md5(v) WHERE k % 3 = 0; UPDATE beside SET v = md5(v) WHERE k % 3 = 0; UPDATE heap SET v = md5(v) WHERE k % 3 = 0; CHECKPOINT});
+my $saved = slurp_file($primary->data_dir . '/postgresql.conf');
+my $holder = in_steps($standby, 'holder', q{SELECT pg_backup_start('rewind', true);}, 'SELECT 1;');
+step_done($holder);
+command_ok([ 'pg_rewind', '--target-pgdata', $primary->data_dir, '--source-server', $standby->connstr('postgres'), '--no-sync' ], 'pg_rewind');
+step_go($holder);
+append_to_file("$holder->{base}.1.go", '');
+outcome($holder->{w});
+unlink $primary->data_dir . '/postgresql.conf';
+append_to_file($primary->data_dir . '/postgresql.conf', $saved);
+$primary->enable_streaming($standby);
+$primary->set_standby_mode;
 $primary->start;
-the_same($primary, 'with a control file of before');
+caught_up($standby, $primary);
+the_same($primary, 'rewound');
+my ($of_rewound, $of_source) = map { name(dir($_, 't')) } @place{qw(primary standby)};
+isnt($of_rewound, $of_source, 'it has a name of its own in the tablespace');
+is(scalar(() = glob "$place{primary}/PG_*/kvfdw.*"), 1, '... and no other');
 $primary->stop;
+$standby->stop;
 done_testing();
