@@ -1,5 +1,5 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, powercut,
+# make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, backups, powercut,
 # campaigns, differential, concurrent, clients, memcached-tests, memcached-oracle, matrix, upgrade, deb, docker, scale-demo, oracle and fuzz do
 # their own set-up.
 #
@@ -104,6 +104,8 @@ bench:
 	@bash $(HERE)/bench/run.sh
 torture append bank counters registers crowd damage space idle:
 	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
+backups:
+	@bash $(HERE)/test/campaign/campaign.sh backup $(SECONDS)
 campaigns:
 	@bash $(HERE)/test/campaign/all.sh $(SECONDS)
 powercut:
@@ -138,7 +140,7 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle powercut campaigns \
+.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle backups powercut campaigns \
 	clients core matrix deb docker upgrade scale-demo differential concurrent oracle fuzz memcached-tests memcached-oracle workclean FORCE
 FORCE:
 

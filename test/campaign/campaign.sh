@@ -1,10 +1,11 @@
 #!/bin/bash
 # make torture, make append, make bank, make counters, make registers: rounds of concurrent clients and
 # SIGKILL; make crowd: clients under admission; make damage: damaged files; make space: clients that
-# overwrite; make idle: clients of memcached that do nothing.  See torture.pl,
+# overwrite; make idle: clients of memcached that do nothing; make backups:
+# base backups while all else goes on.  See backup.pl, torture.pl,
 # append.pl, bank.pl, counters.pl, registers.pl, crowd.pl, damage.pl, space.pl, idle.pl.
 #
-#   test/campaign/campaign.sh torture|append|bank|counters|registers|crowd|damage|space|idle [SECONDS]
+#   test/campaign/campaign.sh torture|append|bank|counters|registers|crowd|damage|space|idle|backup [SECONDS]
 #
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
@@ -57,6 +58,11 @@ if [ "$name" = space ]; then
 	promise='value files within their bounds, nothing damaged'
 	[ -n "${ROUNDS:-}" ] || length=(--rounds 8)
 	LEVEL='' KIND=''
+fi
+if [ "$name" = backup ]; then
+	evidence="data directories of the primary, the standby and the restored server" promise='what was restored has the rows of heap'
+	[ -n "${ROUNDS:-}${2:-}" ] || length=(--rounds 20)
+	LEVEL='' KIND='' CLIENTS='' KILLS=''
 fi
 if [ "$name" = idle ]; then
 	promise='little memory for each, all are answered, nothing of them is left'
