@@ -31,7 +31,7 @@ my @states = qw(crash stop reboot);
 my @levels = qw(full keys none);
 
 my $option = options('damage', 'cases=i' => 600, 'case=i' => undef, 'kind=s' => undef, 'fault=s' => undef, 'state=s' => undef, 'level=s' => undef);
-my %header = (control => 16584, merge => 4096, table => 80, map => 64, manifest => 184, image => 40, imaged => 24, log => 64, run => 4096, val => 4096, unusable => 16);
+my %header = (control => 16592, merge => 4096, table => 80, map => 64, manifest => 184, image => 40, imaged => 24, log => 64, run => 4096, val => 4096, unusable => 16);
 # what tells of damage: XX001, and that a file is missing, cannot be read, is of another version or table, or that the table is unusable
 my $telling = qr/^(?:XX001|58P01|58030|0A000|55000)$/;
 

@@ -45,7 +45,7 @@ sub barrier_again
 
 sub begin_copy
 {
-	my ($from, $name) = @_;
+	my ($from, $name, $images_too) = @_;
 	my $label = "$PostgreSQL::Test::Utils::tmp_check/$name.label";
 	my $session = in_steps($from, $name, "SELECT pg_backup_start('$name', true);", "SELECT rtrim(labelfile, E'\\n') FROM pg_backup_stop(false) \\g $label");
 	step_done($session);
@@ -53,15 +53,16 @@ sub begin_copy
 	$copy->init;
 	my $to = $copy->data_dir;
 	my $data = $from->data_dir;
-	system("rm -rf '$to' && mkdir -m 700 '$to' && cd '$data' && find . -type d -exec mkdir -p -m 700 '$to/{}' ';' && find kvfdw -type f ! -name '*.image' ! -name control ! -name 'waiting.*' -exec cp --parents -p '{}' '$to' ';'") == 0 or die;
-	return { from => $from, copy => $copy, session => $session, label => $label };
+	my $but = $images_too ? '' : "! -name '*.image'";
+	system("rm -rf '$to' && mkdir -m 700 '$to' && cd '$data' && find . -type d -exec mkdir -p -m 700 '$to/{}' ';' && find kvfdw -type f $but ! -name control ! -name 'waiting.*' -exec cp --parents -p '{}' '$to' ';'") == 0 or die;
+	return { from => $from, copy => $copy, session => $session, label => $label, but => $images_too ? "! -name '*.image'" : '' };
 }
 
 sub end_copy
 {
 	my ($c) = @_;
 	my ($from, $to) = map { $_->data_dir } @$c{qw(from copy)};
-	system("cd '$from' && find . -type f ! -path './pg_wal/*' ! -path ./global/pg_control ! -name '*.run' ! -name '*.log' ! -name 'postmaster*' ! -name 'waiting.*' ! -name standby.signal -exec cp --parents -n -p '{}' '$to' ';' && cp -p global/pg_control '$to/global/'") == 0 or die;
+	system("cd '$from' && find . -type f ! -path './pg_wal/*' ! -path ./global/pg_control ! -name '*.run' ! -name '*.log' $c->{but} ! -name 'postmaster*' ! -name 'waiting.*' ! -name standby.signal -exec cp --parents -n -p '{}' '$to' ';' && cp -p global/pg_control '$to/global/'") == 0 or die;
 	step_go($c->{session});
 	append_to_file("$c->{session}{base}.1.go", '');
 	outcome($c->{session}{w});
@@ -153,6 +154,33 @@ for my $case ('ends', 'begins')
 	same_as_heap($copy, "of a standby, the barrier process of its primary $case, promoted");
 	$copy->stop;
 	same_as_heap($standby, "the standby, $case");
+}
+
+# ---- of a standby, where the primary's barrier process has had no time before the checkpoint that ends a recovery ----
+
+for my $begins ('before', 'after')
+{
+	my $when = "$begins images of its redo pointer are made";
+	change();
+	$primary->safe_psql('postgres', 'CHECKPOINT');
+	change();
+	caught_up($primary, $standby);
+	kill_all($primary);
+	$primary->append_conf('postgresql.auto.conf', "kvfdw.stop_points = 'barrier_before_raise=wait'\n");
+	$primary->start;
+	stopped($primary, 'barrier_before_raise');
+	caught_up($primary, $standby);
+	my $copying = $begins eq 'before' && begin_copy($standby, "late_$begins", 1);
+	worker_stop_points($primary, '');
+	go_on($primary, 'barrier_before_raise');
+	change();
+	caught_up($primary, $standby);
+	$copying ||= begin_copy($standby, "late_$begins", 1);
+	my $copy = end_copy($copying);
+	if ($begins eq 'after') { same_as_heap($copy, $when); }
+	else { like(answer($copy, 'SELECT count(v) FROM t'), qr/ERROR:  data of table "t" is not available.*restartpoint is ahead/s, "$when: the table is refused"); }
+	$copy->stop;
+	same_as_heap($standby, "$when: the standby");
 }
 $standby->stop;
 $primary->stop;

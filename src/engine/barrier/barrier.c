@@ -64,7 +64,8 @@
  * end of crash recovery nothing can be logged, so that BARRIER comes behind it.  If
  * a standby makes a restartpoint there and loses power before it has replayed the
  * next few records, its images do not reach far enough: it notices
- * (restart/incarnation.c), and its tables are unusable.
+ * (restart/incarnation.c), and its tables are unusable.  So are those of a backup of
+ * it that began there before: the control file says so as long as it may run.
  */
 #include "postgres.h"
 
@@ -303,13 +304,19 @@ kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
 {
 	KvBarrierStats stats = {0};
 	TimestampTz start = kv_clock();
+	bool		further = redo > kv_images_reach();
+	uint64		late;
 
 	kv_wal_flush();
-	kv_barrier_flush(redo > kv_images_reach() ? redo : redo + 1, &stats, failed);
+	kv_barrier_flush(further ? redo : redo + 1, &stats, failed);
 	flushed();
 
+	/* a backup may have begun at a restartpoint that came before the record, and run as yet */
+	kv_backups_look();
+	late = !kv_backups_run() ? 0 : further && GetRedoRecPtr() >= redo ? redo : kv_control->late;
+
 	/* up to the next BARRIER no version comes, so a restartpoint may */
-	kv_incarnation_covered(closing ? PG_UINT64_MAX : lsn);
+	kv_incarnation_covered(closing ? PG_UINT64_MAX : lsn, late);
 	stats.lsn = lsn;
 	note_barrier(&stats, start);
 }

@@ -69,6 +69,7 @@ write_control(void)
 	control.directory_id = kv_directory_id();
 	control.server_id = kv_server_id();
 	memcpy(control.former_ids, kv_base->former_ids, sizeof(control.former_ids));
+	control.late = kv_control->late;
 	control.stop_xid = kv_control->stop_xid;
 	control.adoptions = kv_control->adoptions;
 	control.by_pg_upgrade = IsBinaryUpgrade;
@@ -202,10 +203,11 @@ kv_incarnation_complete(bool is)
 }
 
 void
-kv_incarnation_covered(uint64 lsn)
+kv_incarnation_covered(uint64 lsn, uint64 late)
 {
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	kv_control->covered = lsn;
+	kv_control->late = late;
 	write_control();
 	LWLockRelease(&kv_registry->lock);
 }

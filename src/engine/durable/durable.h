@@ -68,12 +68,13 @@ typedef struct KvControlFile
 	/* since version 5; before: directory_id, and none */
 	uint64		server_id;		/* in names in tablespaces (restart/spaces.c) */
 	uint64		former_ids[KV_FORMER_SERVERS];	/* … that may be there still; 0: none */
+	uint64		late;			/* of a standby: a backup that began at this redo pointer lacks images; 0: none */
 
 	uint32		pad;
 	uint32		crc;
 } KvControlFile;
 
-StaticAssertDecl(sizeof(KvControlFile) == 16584, "control file size");
+StaticAssertDecl(sizeof(KvControlFile) == 16592, "control file size");
 
 /* What the label of a backup says about the copy that this is. */
 typedef struct KvBackupLabel
@@ -102,6 +103,7 @@ typedef struct KvControl
 	uint64		checkpoint;		/* pg_control's at the start */
 	KvComplete	complete;		/* are the images? */
 	uint64		covered;		/* in recovery: they reach up to this position of the WAL */
+	uint64		late;			/* as in the file */
 	uint64		begins;			/* … and where this start begins to replay, they reached up to here */
 	bool		follows;		/* archive recovery or standby: there are restartpoints */
 	uint64		stop_xid;		/* as in the file */
@@ -133,8 +135,11 @@ extern void kv_incarnation_redo_done(void);
  * somebody is about to.  Durable on return; takes the registry's lock.
  */
 extern void kv_incarnation_complete(bool is);
-/* Likewise: replay has made images of all that the WAL says up to this position. */
-extern void kv_incarnation_covered(uint64 lsn);
+/*
+ * Likewise: replay has made images of all that the WAL says up to this position.  late: as in the
+ * control file.
+ */
+extern void kv_incarnation_covered(uint64 lsn, uint64 late);
 /* In recovery: what the WAL says up to this position is in the images that there are. */
 extern uint64 kv_images_reach(void);
 /*

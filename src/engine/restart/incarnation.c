@@ -114,6 +114,11 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 	 */
 	reset->images_old = kv_control->follows && kv_control->covered != 0 &&
 		redo > kv_control->covered;
+
+	/* and those that are of another time than the label are not in the copy */
+	reset->images_old |= reset->backup.redo != 0 && !reset->backup.of_primary &&
+		!reset->backup.rewound && reset->backup.redo == kv_control->late;
+	kv_control->late = 0;
 	if (!kv_control->follows)
 		kv_control->covered = 0;
 	reset->believed = control != NULL && !kv_control->follows && !reset->history_lost &&
@@ -163,6 +168,7 @@ kv_incarnation_startup(void)
 			   state == DB_IN_PRODUCTION || state == DB_SHUTDOWNED || state == DB_SHUTDOWNING,
 			   U64FromFullTransactionId(pg_control->checkPointCopy.nextXid));
 		kv_control->covered = control->covered;
+		kv_control->late = control->late;
 		kv_control->complete = (KvComplete) control->complete;
 	}
 	else if (kv_numbered_entries(KV_DIRECTORY, ERROR) != NIL)

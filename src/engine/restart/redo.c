@@ -463,7 +463,7 @@ images_at_exit(int code, Datum arg)
 	mark_passed();
 	kv_wal_flush();
 	kv_barrier_flush(replayed + 1, &stats, NULL);
-	kv_incarnation_covered(replayed);
+	kv_incarnation_covered(replayed, kv_control->late);
 }
 
 static void
