@@ -264,6 +264,19 @@ add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
 		file->end = work->closed_tail;
 }
 
+/*
+ * Has a retired chunk gone?  A split has taken it over from a shard that has released it since.  This process
+ * releases them, so one that is there stays.
+ */
+static bool
+has_gone(const KvStoreKey *key, const KvUnsynced *chunk)
+{
+	if (!chunk->retired || access(kv_path_value(key, chunk->file), F_OK) == 0 || errno != ENOENT)
+		return false;
+	kv_space_require(key, false);	/* what is not mounted has not */
+	return true;
+}
+
 /* Adds the files of step 3. */
 static void
 files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvBarrierStats *stats)
@@ -280,7 +293,10 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvBarrierStats 
 	/* those made since it was captured are not its own, but few */
 	work->nunsynced = kv_values_unsynced(kv_shard(store, shardno), &work->unsynced);
 	for (int i = 0; i < work->nunsynced && !kv_fault_skips("data_sync"); i++)
-		(void) add_file(to_sync, kv_path_value(key, work->unsynced[i].file), false, stats);
+	{
+		if (!has_gone(key, &work->unsynced[i]))
+			(void) add_file(to_sync, kv_path_value(key, work->unsynced[i].file), false, stats);
+	}
 	for (uint32 log = Max(files->first_log, shard->image_log); log <= image->last_log; log++)
 	{
 		/* the last one need not exist yet */

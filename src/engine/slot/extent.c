@@ -559,6 +559,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 			continue;
 		(*files)[n].file.place = chunk->chunk.place;
 		(*files)[n].named = (chunk->chunk.flags & KV_CHUNK_NAMED) != 0;
+		(*files)[n].retired = false;
 		(*files)[n].for_good = !kv_chunk_is_open(shard, chunk) &&
 			chunk->newest_writer < ended && !is_in_slots(shard, &chunk->chunk);
 		n++;
@@ -570,7 +571,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 		const KvChunk *chunk = &kv_retired(shard)[i].chunk;
 
 		if (!(chunk->flags & KV_CHUNK_SYNCED))
-			(*files)[n++] = (KvUnsynced) {{chunk->place}, true, (chunk->flags & KV_CHUNK_NAMED) != 0};
+			(*files)[n++] = (KvUnsynced) {{chunk->place}, true, (chunk->flags & KV_CHUNK_NAMED) != 0, true};
 	}
 	LWLockRelease(&shard->lock);
 	return n;

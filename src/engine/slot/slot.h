@@ -366,6 +366,7 @@ typedef struct KvUnsynced
 	KvFileId	file;
 	bool		for_good;		/* nobody will write to it any more */
 	bool		named;			/* its name is durable */
+	bool		retired;		/* … and it may have gone, by another shard that had it (split/split.c) */
 } KvUnsynced;
 
 /* Those of a shard, palloc'd.  Returns how many. */
