@@ -66,6 +66,9 @@ sub number
 		int rand 1000);
 }
 
+# memcached takes a number from 2^63 on for none if there is a minus in the memory behind its item: so there are none.
+sub small { my $n = number(); return $n =~ /^(?:9223372036854775807|18446744073709551615|-9223372036854775809)$/ ? 99 : $n }
+
 # Times of which memcached has the lowest 32 bits; those that are seconds from now are far apart.
 sub border
 {
@@ -110,10 +113,11 @@ sub classic
 	return join(' ', one_of('get', 'gets'), map { key('a') } 1 .. rand 30) . one_of('', ' ') . "\r\n" if $kind < 6;
 	return "gets $a\r\n" if $kind == 6;
 	return sprintf "%s %s%s\r\n", 'delete', $a, one_of('', '', '', ' 0', ' noreply', ' 0 noreply', ' 5', ' 0 0', ' a b c') if $kind == 7;
-	return sprintf "%s %s %s%s\r\n", one_of('incr', 'decr'), key('n'), number(), noreply() if $kind < 10;
+	return sprintf "incr %s %s%s\r\n", key('n'), small(), noreply() if $kind == 8;
+	return sprintf "decr %s %s%s\r\n", key('n'), number(), noreply() if $kind == 9;
 	if ($kind == 10)
 	{
-		my $value = one_of(0 .. 20, grep { !/^[\t-]/ } number());
+		my $value = one_of(0 .. 20, grep { !/^[\t-]/ } small());
 		return sprintf "%s %s 5 0 %d\r\n%s\r\n", one_of('set', 'add'), key('n'), length $value, $value;
 	}
 	return 'get ' . key('n') . "\r\n" if $kind == 11;
@@ -177,8 +181,8 @@ sub meta
 		my $m = key('m');
 		return "md $m\r\n" if now_and_then(0.05);
 		return "ma $m" . meta_flags(mixed('k', 'D0', @t, some(timed(@t > 0), 'J5', 'v', opaque()))) . "\r\n" if now_and_then(0.3);
-		return "ma $n" . meta_flags(mixed('k', @t, some('v', 'D' . one_of(0, 1, 2, 10, 100, '18446744073709551615', 'x'), one_of(map { "M$_" } qw(I D + -), now_and_then(0.1) ? 'X' : 'I'),
-			$vivifies ? 'J' . number() : 'q'), $vivifies ? (timed(@t > 0))[0] : (), early_wrong())) . "\r\n";
+		return "ma $n" . meta_flags(mixed('k', @t, some('v', 'D' . one_of(0, 1, 2, 10, 100, 4294967296, '18446744073709551616', 'x'), one_of(map { "M$_" } qw(I D + -), now_and_then(0.1) ? 'X' : 'I'),
+			$vivifies ? 'J' . small() : 'q'), $vivifies ? (timed(@t > 0))[0] : (), early_wrong())) . "\r\n";
 	}
 	return one_of("mn\r\n", "mx a\r\n", "mg\r\n", "ms\r\n", "ms a0\r\n", "ms a0 -1\r\n", "ms a0 x\r\n", "md\r\n", "ma\r\n", "me\r\n", "me nothing\r\n",
 		"mg Zm9 b\r\n", "md Zm9 b\r\n", "mg " . 'k' x 251 . "\r\n", "ms " . 'k' x 251 . " 1\r\n", "md " . 'k' x 251 . "\r\n",
