@@ -11,6 +11,7 @@
 #   ADMISSION=2        all of it under admission with so many slots, for superusers too
 #   PASSES=on          all of it while all tables are compacted all the time
 #   SPLITS=on          all of it while shards are split and cut all the time
+#   DEAD=1             all of it while scans step over so many dead keys in a row, in place of 64
 #   TIER=1             differential and concurrent with a second tier of 2 MB behind a recent ring of 1 MB
 #   CHUNK_KB=64        all of it with the smallest value files of so many kB
 #   COMPACT=1          merges of all runs move what lies in closed value files
@@ -41,6 +42,7 @@ server()
 	[ -z "${CHUNK_KB:-}" ] || chunks=("kvfdw.test_chunk_kb = $CHUNK_KB")
 	[ -z "${COMPACT:-}" ] || chunks+=("kvfdw.test_compact = on")
 	[ -z "${PASSES:-}" ] || chunks+=("kvfdw.test_passes = on" "kvfdw.compact_memory = 4MB")
+	[ -z "${DEAD:-}" ] || chunks+=("kvfdw.test_dead_keys = $DEAD")
 	[ -z "${SPLITS:-}" ] || chunks+=("kvfdw.test_splits = on")
 	[ -z "${ADMISSION:-}" ] || admission=("kvfdw.admission_limit = $ADMISSION" "kvfdw.admission_exempt_superusers = off"
 		"kvfdw.admission_exempt_monitor = off")

@@ -91,6 +91,7 @@ typedef struct KvScanStats
 	uint64		windows_loaded; /* … for this scan */
 	uint64		windows_shared; /* … for others, while this scan waited too */
 	uint64		windows_waited; /* sleeps until one was loaded */
+	uint64		dead_keys;		/* that were passed, as the snapshot sees no row of them */
 } KvScanStats;
 
 /* ---- module start (kvfdw.c calls these) ---- */

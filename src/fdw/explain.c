@@ -207,6 +207,8 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 			ExplainPropertyUInteger("Tier Hits", NULL, stats->tier_hits, es);
 		ExplainPropertyUInteger("Value-Cache Hits", NULL, stats->cache_hits, es);
 		show_windows(stats, es);
+		if (stats->dead_keys > 0 || es->format != EXPLAIN_FORMAT_TEXT)
+			ExplainPropertyUInteger("Dead Keys", NULL, stats->dead_keys, es);
 	}
 }
 

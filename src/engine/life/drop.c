@@ -37,6 +37,7 @@
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/life/life.h"
+#include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"
@@ -174,6 +175,7 @@ collect_stores(void)
 			kv_delta_free(&kv_shard(store, i)->sealed);
 			kv_chunks_free(kv_shard(store, i));
 			kv_retired_free(kv_shard(store, i));
+			kv_dead_free(kv_shard(store, i));
 		}
 		kv_map_free(store);
 		hash_search(kv_store_hash, &store->key, HASH_REMOVE, NULL);

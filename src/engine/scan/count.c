@@ -34,6 +34,13 @@ run_has(KvRun *run, const uint8 *key, int keylen)
 	return kv_run_is_at(&cursor, key, keylen);
 }
 
+/* Has [lo, hi) no key?  So it is where a dead range reaches beyond the end. */
+static bool
+is_empty(KvKey lo, KvKey hi)
+{
+	return lo.data != NULL && hi.data != NULL && kv_key_order(&lo, &hi) >= 0;
+}
+
 /* What keys add to the base run's count, or take away. */
 static int64
 count_recent(KvKeyReader *keys, KvRun *base)
@@ -83,8 +90,8 @@ kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 			end = keys.edge;
 			more = true;
 		}
-		if (base != NULL)
-			count += kv_run_count(base, bounds.lo, end, PG_UINT64_MAX);
+		if (base != NULL && !keys.nothing && !is_empty(keys.bounds.lo, end))
+			count += kv_run_count(base, keys.bounds.lo, end, PG_UINT64_MAX);
 		kv_keys_add_runs(&keys, set->runs, set->nruns - (base != NULL));
 		count += count_recent(&keys, base);
 		kv_run_believe();

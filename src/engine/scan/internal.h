@@ -15,6 +15,8 @@
 #include "engine/engine.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
+#include "engine/scan/bounds.h"
+#include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
@@ -108,7 +110,17 @@ typedef struct KvRangeBytes
 	uint8		from[KV_MAX_KEY];
 	uint8		edge[KV_MAX_KEY];	/* for kv_route_part */
 	uint8		position[KV_MAX_KEY];
+	uint8		stretch[KV_MAX_KEY];
 } KvRangeBytes;
+
+/* Dead keys, of which the snapshot sees no row, that a scan has met in a row (stepover.c). */
+typedef struct KvDeadStretch
+{
+	uint32		keys;			/* that were met, about */
+	KvKey		start;			/* where it begins; data NULL: at the edge of the shard */
+	bool		after;			/* it begins with the next key after start */
+	uint32		patience;		/* after so many it is worth a try to step over them */
+} KvDeadStretch;
 
 struct KvScan
 {
@@ -147,6 +159,7 @@ struct KvScan
 	bool		at_end;
 	bool		started;
 	KvKey		position;		/* the last key returned */
+	KvDeadStretch stretch;		/* up to it */
 	int			batch_rows;
 	int			batch_items;	/* of the deltas to look at for the next batch, if that is more */
 
@@ -164,14 +177,13 @@ struct KvScan
 	bool		positioned;		/* it was in one mode or the other */
 };
 
-/* Keys to read, in one direction or the other; data NULL: no such bound. */
-typedef struct KvBounds
+/* The batch ends with this key: what comes next in the range lies behind it. */
+static inline void
+kv_scan_set_position(KvScan *scan, KvKey key)
 {
-	KvKey		lo;				/* inclusive */
-	KvKey		hi;				/* exclusive */
-	KvKey		after;			/* only what comes behind this one in the direction */
-	bool		backward;
-} KvBounds;
+	memcpy(scan->bytes->position, key.data, key.len);
+	scan->position = (KvKey) {scan->bytes->position, key.len};
+}
 
 /* The keys of a shard of which the snapshot sees a version: deltas and runs as one. */
 typedef struct KvKeyReader
@@ -187,10 +199,16 @@ typedef struct KvKeyReader
 	int			next_row;
 	bool		complete;		/* both deltas were read to the end of the range … */
 	KvKey		limit;			/* … else up to this key */
+	bool		nothing;		/* a dead range has all that is left in the shard */
+	uint32		passed;			/* keys in a row of which the snapshot sees no row */
+	uint32		patience;		/* reading ends when so many were passed */
+	uint64		dead;			/* all such keys that were met, in a row or not */
 	uint64		value_bytes;	/* kv_shard_value_bytes() then */
 	KvRunMerge	runs;
 	uint32		steps;
 	uint8		key_bytes[KV_MAX_KEY];	/* of a row that is a run's */
+	uint8		start_bytes[KV_DEAD_KEY];	/* where a dead range ends */
+	uint8		stop_bytes[KV_DEAD_KEY];	/* where one begins */
 } KvKeyReader;
 
 /* ---- rows.c ---- */
@@ -214,7 +232,8 @@ extern bool kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row);
  */
 extern void kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, bool *found);
 /*
- * Read the keys of the shard where reading begins: first, under its lock, what is in its
+ * Read the keys of the shard where reading begins, or after dead ranges that begin there (then
+ * keys->bounds say so), and up to the next of those at most: first, under its lock, what is in its
  * deltas, up to so many keys or, with their values, bytes, but at most max_items items, seen
  * or not.  Returns the runs that belong to them.
  */
@@ -240,6 +259,14 @@ extern void kv_scan_looks_in(KvScan *scan, uint32 shardno);
 /* A value that is in a merge slot, copied; NULL: it must be read.  Shard's lock. */
 extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 									 const KvVersion *version);
+
+/* ---- stepover.c; no lock is held ---- */
+
+/*
+ * Go on over the dead keys in front of the scan, from where its stretch of them began in this
+ * shard, and note where they are.  bounds: those of the range.
+ */
+extern void kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds);
 
 /* ---- fetch.c ---- */
 

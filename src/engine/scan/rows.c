@@ -300,65 +300,13 @@ kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, b
 
 /* ---- the keys of a range ---- */
 
-/* Is a key in the range on the side where it ends? */
-static bool
-within_end(const KvBounds *bounds, KvKey key)
-{
-	if (!bounds->backward)
-		return bounds->hi.data == NULL ||
-			kv_key_compare(key.data, key.len, bounds->hi.data, bounds->hi.len) < 0;
-	return bounds->lo.data == NULL ||
-		kv_key_compare(key.data, key.len, bounds->lo.data, bounds->lo.len) >= 0;
-}
-
-/* Where reading begins; data NULL: at the edge of the shard. */
-static KvKey
-start_of(const KvBounds *bounds)
-{
-	if (bounds->after.data != NULL)
-		return bounds->after;
-	return bounds->backward ? bounds->hi : bounds->lo;
-}
-
-static int
-compare_in_order(const KvBounds *bounds, KvKey a, KvKey b)
-{
-	int			cmp = kv_key_compare(a.data, a.len, b.data, b.len);
-
-	return bounds->backward ? -cmp : cmp;
-}
-
-static KvKey
-item_key(const KvDeltaItem *item)
-{
-	KvKey		key = {item->key, item->keylen};
-
-	return key;
-}
-
 /* Of two items the one that comes first; NULL counts as never. */
 static int
 compare_items(const KvBounds *bounds, const KvDeltaItem *a, const KvDeltaItem *b)
 {
 	if (a == NULL || b == NULL)
 		return a == b ? 0 : (a == NULL ? 1 : -1);
-	return compare_in_order(bounds, item_key(a), item_key(b));
-}
-
-static KvDeltaItem *
-delta_start(const KvBounds *bounds, const KvDelta *delta, KvDeltaCursor *cursor)
-{
-	KvKey		start = start_of(bounds);
-	KvDeltaItem *item;
-
-	if (bounds->backward)
-		return kv_delta_seek_before(delta, start.data, start.len, cursor);
-	item = kv_delta_seek(delta, start.data ? start.data : (const uint8 *) "",
-						 start.data ? start.len : 0, cursor);
-	if (item && bounds->after.data != NULL &&
-		compare_in_order(bounds, item_key(item), start) == 0)
-		item = kv_delta_next(cursor);
-	return item;
+	return kv_compare_in_order(bounds, kv_item_key(a), kv_item_key(b));
 }
 
 /* Room for one more row of the deltas: little at first, as mostly little is needed. */
@@ -378,16 +326,19 @@ make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
 	return &keys->rows[keys->nrows];
 }
 
-/* Copy what the snapshot sees of both deltas.  Shard lock held, shared. */
+/*
+ * Copy what the snapshot sees of both deltas, up to a key (data NULL: to the end of the range).
+ * Shard lock held, shared.
+ */
 static void
-copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_bytes,
+copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_bytes, KvKey stop,
 			KvKeyReader *keys)
 {
 	const KvBounds *bounds = &keys->bounds;
 	KvDeltaCursor active_cursor;
 	KvDeltaCursor sealed_cursor;
-	KvDeltaItem *active = delta_start(bounds, &shard->active, &active_cursor);
-	KvDeltaItem *sealed = delta_start(bounds, &shard->sealed, &sealed_cursor);
+	KvDeltaItem *active = kv_delta_start(bounds, &shard->active, &active_cursor);
+	KvDeltaItem *sealed = kv_delta_start(bounds, &shard->sealed, &sealed_cursor);
 	Size		bytes = 0;
 
 	for (int items = 1;; items++)
@@ -396,9 +347,11 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_
 		KvDeltaItem *item = cmp <= 0 ? active : sealed;
 		KvBatchRow *row;
 
-		if (item == NULL || !within_end(bounds, item_key(item)))
+		if (item == NULL || !kv_within_end(bounds, kv_item_key(item)) ||
+			(stop.data != NULL && kv_compare_in_order(bounds, kv_item_key(item), stop) > 0))
 		{
-			keys->complete = true;
+			keys->complete = stop.data == NULL;
+			keys->limit = stop;
 			return;
 		}
 		row = make_room(scan, keys, max_keys);
@@ -417,6 +370,8 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_
 				bytes += row->version.len;
 			keys->nrows++;
 		}
+		else
+			keys->dead++;
 		if (keys->nrows == max_keys || items >= max_items || bytes >= max_bytes)
 		{
 			keys->limit = kv_key_copy(scan->batch_context, item->key, item->keylen);
@@ -424,10 +379,36 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_
 			return;
 		}
 		if (cmp <= 0)
-			active = bounds->backward ? kv_delta_prev(&active_cursor) : kv_delta_next(&active_cursor);
+			active = kv_delta_step(bounds, &active_cursor);
 		if (cmp >= 0)
-			sealed = bounds->backward ? kv_delta_prev(&sealed_cursor) : kv_delta_next(&sealed_cursor);
+			sealed = kv_delta_step(bounds, &sealed_cursor);
 	}
+}
+
+/*
+ * Begin after the dead ranges in which reading would begin, and end with the next one: returns
+ * where that begins, in the direction; data NULL: there is none.  Shard lock held.
+ */
+static KvKey
+skip_dead(KvKeyReader *keys, const KvShard *shard)
+{
+	KvBounds   *bounds = &keys->bounds;
+	KvDeadSkip	skip;
+
+	kv_dead_skip(shard, keys->view, kv_start_of(bounds), bounds->after.data != NULL,
+				 bounds->backward, &skip);
+	keys->nothing = skip.nothing;
+	if (skip.moved)
+	{
+		memcpy(keys->start_bytes, skip.start.data, skip.start.len);
+		*(bounds->backward ? &bounds->hi : &bounds->lo) =
+			(KvKey) {keys->start_bytes, skip.start.len};
+		bounds->after = (KvKey) {NULL, 0};
+	}
+	if (skip.stop.data == NULL || !kv_within_end(bounds, skip.stop))
+		return (KvKey) {NULL, 0};
+	memcpy(keys->stop_bytes, skip.stop.data, skip.stop.len);
+	return (KvKey) {keys->stop_bytes, skip.stop.len};
 }
 
 const KvRunSet *
@@ -436,14 +417,19 @@ kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_k
 {
 	KvShard    *shard;
 	const KvRunSet *set;
+	KvKey		stop = {NULL, 0};
 
 	keys->view = &scan->view;
 	keys->bounds = *bounds;
 	keys->rows = NULL;
 	keys->room = keys->nrows = keys->next_row = keys->steps = 0;
+	keys->nothing = false;
+	keys->passed = 0;
+	keys->patience = PG_UINT32_MAX;
+	keys->dead = 0;
 	for (;;)
 	{
-		KvRoute		route = kv_route_part(scan->store, start_of(bounds), bounds->backward,
+		KvRoute		route = kv_route_part(scan->store, kv_start_of(bounds), bounds->backward,
 										  &keys->edge, keys->edge_bytes);
 
 		keys->shardno = route.shardno;
@@ -453,7 +439,12 @@ kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_k
 			break;
 		LWLockRelease(&shard->lock);
 	}
-	copy_deltas(scan, shard, max_keys, max_items, max_bytes, keys);
+	if (kv_dead_any(shard))
+		stop = skip_dead(keys, shard);
+	if (keys->nothing)
+		keys->complete = true;
+	else
+		copy_deltas(scan, shard, max_keys, max_items, max_bytes, stop, keys);
 	keys->value_bytes = kv_shard_value_bytes(shard);
 	LWLockRelease(&shard->lock);
 	return set;
@@ -463,8 +454,8 @@ void
 kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns)
 {
 	kv_merge_begin(&keys->runs, keys->bounds.backward);
-	for (int i = 0; i < nruns; i++)
-		kv_merge_add(&keys->runs, runs[i], start_of(&keys->bounds),
+	for (int i = 0; i < nruns && !keys->nothing; i++)
+		kv_merge_add(&keys->runs, runs[i], kv_start_of(&keys->bounds),
 					 keys->bounds.after.data != NULL && !keys->bounds.backward);
 }
 
@@ -497,6 +488,14 @@ take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
 	return view != NULL && decided;
 }
 
+/* A key was passed of which the snapshot sees no row.  True: that is enough of them. */
+static inline bool
+pass_dead(KvKeyReader *keys)
+{
+	keys->dead++;
+	return ++keys->passed >= keys->patience;
+}
+
 static inline bool
 next_key(KvKeyReader *keys, KvBatchRow *row)
 {
@@ -516,12 +515,12 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			recent = &keys->rows[keys->next_row];
 			key.data = recent->key;
 			key.len = recent->keylen;
-			cmp = older.data != NULL ? compare_in_order(bounds, key, older) : -1;
+			cmp = older.data != NULL ? kv_compare_in_order(bounds, key, older) : -1;
 		}
 		if (cmp > 0)
 			key = older;
-		if (key.data == NULL || !within_end(bounds, key) ||
-			(!keys->complete && compare_in_order(bounds, key, keys->limit) > 0))
+		if (key.data == NULL || !kv_within_end(bounds, key) ||
+			(!keys->complete && kv_compare_in_order(bounds, key, keys->limit) > 0))
 			return false;
 
 		/* what the deltas have is newer */
@@ -544,6 +543,12 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 			row->problem = 0;
 			return true;
+		}
+		if (unlikely(pass_dead(keys)))
+		{
+			keys->complete = false;
+			keys->limit = key;
+			return false;
 		}
 	}
 }
@@ -568,13 +573,19 @@ kv_scan_looks_in(KvScan *scan, uint32 shardno)
 	MemoryContextSwitchTo(old);
 }
 
-/* The batch ends with this key: what comes next in the range lies behind it. */
+/* The stretch of dead keys that may come begins here. */
 static void
-set_position(KvScan *scan, const uint8 *key, int keylen)
+begin_stretch(KvScan *scan, KvKey start, bool after)
 {
-	memcpy(scan->bytes->position, key, keylen);
-	scan->position.data = scan->bytes->position;
-	scan->position.len = keylen;
+	KvDeadStretch *stretch = &scan->stretch;
+
+	stretch->keys = 0;
+	stretch->after = after;
+	stretch->start = (KvKey) {NULL, 0};
+	if (start.data == NULL)
+		return;
+	memcpy(scan->bytes->stretch, start.data, start.len);
+	stretch->start = (KvKey) {scan->bytes->stretch, start.len};
 }
 
 /* The rows of the batch.  True: the shard has no more. */
@@ -589,11 +600,16 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 		if (!next_key(keys, row))
 		{
 			if (!keys->complete)
-				set_position(scan, keys->limit.data, keys->limit.len);
+				kv_scan_set_position(scan, keys->limit);
 			return keys->complete;
 		}
 		if (!row->present)
+		{
+			if (pass_dead(keys))
+				break;
 			continue;
+		}
+		keys->passed = 0;
 		if (row->key == keys->key_bytes)
 		{
 			row->key = kv_key_copy(scan->batch_context, row->key, row->keylen).data;
@@ -603,7 +619,7 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 		scan->batch_bytes += row->version.len;
 		scan->nrows++;
 	} while (scan->nrows < scan->batch_rows && scan->batch_bytes < KV_BATCH_BYTES);
-	set_position(scan, row->key, row->keylen);
+	kv_scan_set_position(scan, (KvKey) {row->key, row->keylen});
 	return false;
 }
 
@@ -618,7 +634,7 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 	KvKey		edge = keys->edge;
 
 	scan->from = (KvKey) {NULL, 0};
-	if (edge.data != NULL && (end.data == NULL || compare_in_order(bounds, edge, end) < 0))
+	if (edge.data != NULL && (end.data == NULL || kv_compare_in_order(bounds, edge, end) < 0))
 	{
 		memcpy(scan->bytes->from, edge.data, edge.len);
 		scan->from = (KvKey) {scan->bytes->from, edge.len};
@@ -656,6 +672,22 @@ learn_items(KvScan *scan, bool finished)
 		scan->batch_items /= 2;
 }
 
+/* A batch has been made, and its shard has more: step over dead keys if there are many. */
+static void
+look_at_stretch(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
+{
+	if (scan->nrows > 0 && keys->passed > 0)
+	{
+		const KvBatchRow *last = &scan->rows[scan->nrows - 1];
+
+		begin_stretch(scan, (KvKey) {last->key, last->keylen}, true);
+	}
+	/* those of which the deltas have nothing that is seen may count twice */
+	scan->stretch.keys = scan->nrows > 0 ? keys->passed : scan->stretch.keys + keys->dead;
+	if (scan->stretch.keys >= scan->stretch.patience)
+		kv_step_over(scan, keys->shardno, bounds);
+}
+
 uint32
 kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 {
@@ -674,13 +706,23 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	scan->shardno = keys.shardno;
 	kv_scan_looks_in(scan, keys.shardno);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
+	if (scan->stretch.keys == 0)
+		begin_stretch(scan, kv_start_of(&keys.bounds), keys.bounds.after.data != NULL);
+	keys.passed = scan->stretch.keys;
+	keys.patience = scan->stretch.patience;
 	finished = take_rows(scan, &keys);
 	learn_items(scan, finished);
 	kv_run_believe();
+	scan->stats.dead_keys += keys.dead;
 	scan->started = !finished;
 
 	if (finished)
+	{
+		scan->stretch.keys = 0;
 		go_on_behind(scan, &keys, &bounds);
+	}
+	else
+		look_at_stretch(scan, &keys, &bounds);
 	*bytes = keys.value_bytes;
 	return keys.shardno;
 }

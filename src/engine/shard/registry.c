@@ -16,6 +16,7 @@
 #include "clock.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
+#include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 
 #define KV_AWAITED_MS	1500	/* since a process has looked for the last time */
@@ -34,6 +35,7 @@ kv_registry_gucs(void)
 							NULL, &max_tables, 10000, 100, 10000000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	kv_volume_gucs();
+	kv_dead_gucs();
 }
 
 void

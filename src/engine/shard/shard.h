@@ -133,6 +133,7 @@ typedef struct KvShard
 	/* guarded by lock */
 	KvDelta		active;			/* new versions go here */
 	KvDelta		sealed;			/* being frozen: read-only but for fates */
+	dsa_pointer dead;			/* ranges of dead keys (dead.h), or invalid */
 	KvShardFiles files;
 	uint32		sealed_log;		/* the last log whose entries are in sealed */
 	uint32		log_number;		/* where new batches go */

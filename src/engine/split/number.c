@@ -25,6 +25,7 @@
 #include "engine/base/area.h"
 #include "engine/base/label.h"
 #include "engine/base/types.h"
+#include "engine/shard/dead.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 
@@ -76,7 +77,8 @@ kv_left_free(KvStore *store)
 		KvShard    *shard = kv_shard(store, i);
 
 		if (shard->bounds_since != KV_NOT_IN_MAP ||
-			(!DsaPointerIsValid(shard->chunks) && !DsaPointerIsValid(shard->retired)))
+			(!DsaPointerIsValid(shard->chunks) && !DsaPointerIsValid(shard->retired) &&
+			 !kv_dead_any(shard)))
 			continue;
 		if (horizon == 0)
 			horizon = kv_xid_horizon();
@@ -88,6 +90,7 @@ kv_left_free(KvStore *store)
 		{
 			kv_chunks_free(shard);
 			kv_retired_free(shard);
+			kv_dead_free(shard);
 			shard->value_bytes = 0;
 		}
 		LWLockRelease(&shard->lock);

@@ -37,6 +37,7 @@
 #include "engine/gate/gate.h"
 #include "engine/index/delta.h"
 #include "engine/io/io.h"
+#include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/slot/slot.h"
@@ -513,6 +514,8 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->placing);
 		*added = write->version;
+		if (write->version.kind == KV_VERSION_PUT && kv_dead_any(shard))
+			kv_dead_cut(shard, key);
 		if (RecoveryInProgress())
 			kv_shard_note_redone(shard, &write->version);
 		heat = heat_of(store, shard, state, write);

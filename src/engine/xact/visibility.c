@@ -162,6 +162,40 @@ kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation)
 	return false;
 }
 
+/* Is one of these xids between the two, both inclusive? */
+static bool
+any_between(const TransactionId *xids, int n, TransactionId first, TransactionId last)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (TransactionIdFollowsOrEquals(xids[i], first) &&
+			TransactionIdPrecedesOrEquals(xids[i], last))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What a snapshot says of each xid (XidInMVCCSnapshot), of many at once.  Where subtransactions
+ * are missing from it only what is before its xmin is known to have ended.
+ */
+bool
+kv_view_sees_all(const KvView *view, uint64 first, uint64 last)
+{
+	const SnapshotData *snapshot = view->snapshot;
+
+	if (snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC)
+		return false;
+	if (last == 0 || TransactionIdPrecedes((TransactionId) last, snapshot->xmin))
+		return true;
+	if (snapshot->suboverflowed || !TransactionIdPrecedes((TransactionId) last, snapshot->xmax))
+		return false;
+	return !any_between(snapshot->xip, snapshot->xcnt,
+						(TransactionId) first, (TransactionId) last) &&
+		!any_between(snapshot->subxip, snapshot->subxcnt,
+					 (TransactionId) first, (TransactionId) last);
+}
+
 uint64
 kv_xid_horizon(void)
 {

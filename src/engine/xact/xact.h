@@ -70,6 +70,12 @@ extern KvVersionFate kv_xid_fate(uint64 xid, uint32 incarnation);
  * May set the version's fate, in place; readers may do so at the same time.
  */
 extern bool kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation);
+/*
+ * Does the view see what each committed transaction of these full xids wrote, from first to
+ * last, because none of them was in progress when its snapshot was taken?  last 0: there are
+ * none.  False also if that cannot be told from the snapshot.
+ */
+extern bool kv_view_sees_all(const KvView *view, uint64 first, uint64 last);
 /* Is it the current transaction, or a subtransaction of it that has not aborted? */
 extern bool kv_xid_is_mine(uint64 xid);
 extern uint64 kv_xid_horizon(void);	/* every snapshot sees what committed before it */

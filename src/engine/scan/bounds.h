@@ -1,0 +1,84 @@
+/*
+ * bounds.h
+ *		The keys that a reader goes through, in one direction or the other, and where it begins
+ *		and ends among them.
+ *
+ * All is inline, and takes no lock: who goes through a delta holds the shard's.
+ */
+#ifndef KV_SCAN_BOUNDS_H
+#define KV_SCAN_BOUNDS_H
+
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/index/delta.h"
+
+/* Keys to read; data NULL: no such bound. */
+typedef struct KvBounds
+{
+	KvKey		lo;				/* inclusive */
+	KvKey		hi;				/* exclusive */
+	KvKey		after;			/* only what comes behind this one in the direction */
+	bool		backward;
+} KvBounds;
+
+/* Is a key in the range on the side where it ends? */
+static inline bool
+kv_within_end(const KvBounds *bounds, KvKey key)
+{
+	if (!bounds->backward)
+		return bounds->hi.data == NULL ||
+			kv_key_compare(key.data, key.len, bounds->hi.data, bounds->hi.len) < 0;
+	return bounds->lo.data == NULL ||
+		kv_key_compare(key.data, key.len, bounds->lo.data, bounds->lo.len) >= 0;
+}
+
+/* Where reading begins; data NULL: at the edge of the shard. */
+static inline KvKey
+kv_start_of(const KvBounds *bounds)
+{
+	if (bounds->after.data != NULL)
+		return bounds->after;
+	return bounds->backward ? bounds->hi : bounds->lo;
+}
+
+/* Where two keys stand to each other in the direction. */
+static inline int
+kv_compare_in_order(const KvBounds *bounds, KvKey a, KvKey b)
+{
+	int			cmp = kv_key_compare(a.data, a.len, b.data, b.len);
+
+	return bounds->backward ? -cmp : cmp;
+}
+
+static inline KvKey
+kv_item_key(const KvDeltaItem *item)
+{
+	KvKey		key = {item->key, item->keylen};
+
+	return key;
+}
+
+/* The item of a delta with which reading begins; NULL: there is none. */
+static inline KvDeltaItem *
+kv_delta_start(const KvBounds *bounds, const KvDelta *delta, KvDeltaCursor *cursor)
+{
+	KvKey		start = kv_start_of(bounds);
+	KvDeltaItem *item;
+
+	if (bounds->backward)
+		return kv_delta_seek_before(delta, start.data, start.len, cursor);
+	item = kv_delta_seek(delta, start.data ? start.data : (const uint8 *) "",
+						 start.data ? start.len : 0, cursor);
+	if (item && bounds->after.data != NULL &&
+		kv_compare_in_order(bounds, kv_item_key(item), start) == 0)
+		item = kv_delta_next(cursor);
+	return item;
+}
+
+static inline KvDeltaItem *
+kv_delta_step(const KvBounds *bounds, KvDeltaCursor *cursor)
+{
+	return bounds->backward ? kv_delta_prev(cursor) : kv_delta_next(cursor);
+}
+
+#endif							/* KV_SCAN_BOUNDS_H */

@@ -1,0 +1,389 @@
+/*
+ * stepover.c
+ *		Stepping over many dead keys, once.
+ *
+ * A scan that has passed many keys in a row of which its snapshot sees no row asks whether
+ * they are dead for good.  If so, it goes on over those that follow as well, and notes where
+ * they are (shard/dead.h), so that no scan need pass them again.
+ *
+ * It goes slice by slice:
+ *
+ *	 1. without a lock: what the runs say of the next keys.  They do not change;
+ *	 2. under the shard's lock, exclusively, if the runs are still the shard's: what the deltas
+ *	    say of these keys, and of those between them.  They are dead up to the first one that is
+ *	    not, or that this snapshot would not skip; and that is noted, before anything can change.
+ *
+ * A snapshot that would not skip a range does not note it: so the xids of what is noted have
+ * all ended for the snapshots that follow, and those can skip it.
+ *
+ * What is not dead for good, such as the keys that this transaction has deleted, the scan goes
+ * through as before, and asks again after twice as many.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "engine/base/area.h"
+#include "engine/base/key.h"
+#include "engine/base/types.h"
+#include "engine/index/delta.h"
+#include "engine/index/runmerge.h"
+#include "engine/scan/bounds.h"
+#include "engine/scan/internal.h"
+#include "engine/shard/dead.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
+
+#define KV_SLICE_FIRST		64		/* keys of runs */
+#define KV_SLICE_KEYS		1024
+#define KV_MOST_PATIENCE	(1 << 20)
+
+/* What versions of a key say of it, the newer ones first. */
+typedef enum KvVerdict
+{
+	KV_SAYS_NOTHING,			/* aborted, or locks: the older ones say it */
+	KV_IS_DEAD,
+	KV_IS_NOT_DEAD				/* a row, or the transaction may still abort */
+} KvVerdict;
+
+typedef struct KvSliceKey
+{
+	KvKey		key;
+	KvVerdict	verdict;
+	uint64		xid;			/* of the deletion */
+} KvSliceKey;
+
+/* A walk over dead keys. */
+typedef struct KvWalk
+{
+	KvScan	   *scan;
+	uint32		shardno;
+	KvBounds	bounds;			/* of what is left; after: the last key that was passed */
+	KvKey		edge;			/* where the shard ends in the direction; data NULL: nowhere */
+	MemoryContext context;		/* of a slice */
+	int			slice;			/* keys of the runs to read for the next one */
+	KvSliceKey *keys;			/* room for KV_SLICE_KEYS */
+	int			nkeys;
+	bool		complete;		/* the runs have no more in the range */
+	uint32		dead;			/* keys of the slice that are dead */
+	KvDeadXids	xids;			/* by which they were deleted */
+	KvKey		last;			/* the last of them */
+	KvKey		stop;			/* the first that is not; data NULL: none was found */
+	bool		ended;			/* there are no more keys in the range */
+	uint64		xid;			/* the last that was asked about, or 0 */
+	uint32		incarnation;	/* that wrote it */
+	KvVersionFate fate;			/* what has become of it */
+	uint8		after_bytes[KV_MAX_KEY];
+	uint8		edge_bytes[KV_MAX_KEY];
+} KvWalk;
+
+static KvVersionFate
+fate_of(KvWalk *walk, uint64 xid, uint32 incarnation)
+{
+	if (xid != walk->xid || incarnation != walk->incarnation)
+	{
+		walk->fate = kv_xid_fate(xid, incarnation);
+		walk->xid = xid;
+		walk->incarnation = incarnation;
+	}
+	return walk->fate;
+}
+
+/* May set the version's fate. */
+static KvVerdict
+judge(KvWalk *walk, KvVersion *version, uint32 incarnation)
+{
+	if (version->kind == KV_VERSION_LOCK)
+		return KV_SAYS_NOTHING;
+	if (version->xid != 0 && version->fate == KV_FATE_UNKNOWN)
+		version->fate = fate_of(walk, version->xid, incarnation);
+	if (version->xid != 0 && version->fate == KV_FATE_ABORTED)
+		return KV_SAYS_NOTHING;
+	if (version->xid != 0 && version->fate == KV_FATE_UNKNOWN)
+		return KV_IS_NOT_DEAD;
+	return version->kind == KV_VERSION_DELETE ? KV_IS_DEAD : KV_IS_NOT_DEAD;
+}
+
+/* ---- step 1 ---- */
+
+/* What the runs say of a key, which comes first; all of them go past it. */
+static void
+judge_in_runs(KvWalk *walk, KvRunMerge *merge, KvSliceKey *key)
+{
+	key->verdict = KV_SAYS_NOTHING;
+	for (int i = 0; i < merge->nheads; i++)
+	{
+		KvRunHead  *head = &merge->heads[i];
+		KvVerdict	said = KV_SAYS_NOTHING;
+
+		/* backwards the versions of a run come oldest first: the last one that says it counts */
+		for (; kv_head_is_at(head, key->key); kv_head_step(merge, head))
+		{
+			KvVerdict	verdict;
+
+			if (key->verdict != KV_SAYS_NOTHING || (said != KV_SAYS_NOTHING && !merge->backward))
+				continue;
+			verdict = judge(walk, &head->version, head->incarnation);
+			if (verdict == KV_SAYS_NOTHING)
+				continue;
+			said = verdict;
+			key->xid = head->version.xid;
+		}
+		if (key->verdict == KV_SAYS_NOTHING)
+			key->verdict = said;
+	}
+}
+
+static void
+read_runs(KvWalk *walk, const KvRunSet *set)
+{
+	const KvBounds *bounds = &walk->bounds;
+	KvRunMerge	merge;
+
+	kv_merge_begin(&merge, bounds->backward);
+	for (int i = 0; i < set->nruns; i++)
+		kv_merge_add(&merge, set->runs[i], kv_start_of(bounds),
+					 bounds->after.data != NULL && !bounds->backward);
+	walk->complete = false;
+	for (walk->nkeys = 0; walk->nkeys < walk->slice; walk->nkeys++)
+	{
+		KvSliceKey *next = &walk->keys[walk->nkeys];
+		KvKey		key = kv_merge_first(&merge);
+
+		if (key.data == NULL || !kv_within_end(bounds, key))
+		{
+			walk->complete = true;
+			break;
+		}
+		next->key = kv_key_copy(walk->context, key.data, key.len);
+		judge_in_runs(walk, &merge, next);
+	}
+	kv_run_believe();
+}
+
+/* ---- step 2; the shard's lock is held, exclusively ---- */
+
+static KvVerdict
+judge_in_delta(KvWalk *walk, const KvDeltaItem *item, uint64 *xid)
+{
+	KvVerdict	verdict = KV_SAYS_NOTHING;
+
+	for (dsa_pointer pointer = item->newest;
+		 verdict == KV_SAYS_NOTHING && DsaPointerIsValid(pointer);)
+	{
+		KvDeltaVersion *node = kv_address(pointer);
+
+		verdict = judge(walk, &node->version, kv_incarnations->current);
+		*xid = node->version.xid;
+		pointer = node->older;
+	}
+	return verdict;
+}
+
+/* A key is dead since this transaction, or since ever (0).  False: not for the snapshot. */
+static bool
+add_dead(KvWalk *walk, KvKey key, uint64 xid)
+{
+	KvDeadXids	xids = kv_dead_join(walk->xids, (KvDeadXids) {xid, xid});
+
+	if ((xids.first != walk->xids.first || xids.last != walk->xids.last) &&
+		!kv_view_sees_all(&walk->scan->view, xids.first, xids.last))
+		return false;
+	walk->xids = xids;
+	walk->last = key;
+	walk->dead++;
+	return true;
+}
+
+/* Is the item there, in the range, and no key of keys before it?  Then it is *first. */
+static bool
+comes_first(const KvWalk *walk, const KvDeltaItem *item, KvKey *first)
+{
+	int			order;
+
+	if (item == NULL || !kv_within_end(&walk->bounds, kv_item_key(item)))
+		return false;
+	order = first->data == NULL ? -1 :
+		kv_compare_in_order(&walk->bounds, kv_item_key(item), *first);
+	if (order < 0)
+		*first = kv_item_key(item);
+	return order <= 0;
+}
+
+/* Go through the deltas and what the runs have said, key by key, as long as keys are dead. */
+static void
+find_dead(KvWalk *walk, const KvShard *shard)
+{
+	const KvBounds *bounds = &walk->bounds;
+	KvDeltaCursor active_cursor;
+	KvDeltaCursor sealed_cursor;
+	KvDeltaItem *active = kv_delta_start(bounds, &shard->active, &active_cursor);
+	KvDeltaItem *sealed = kv_delta_start(bounds, &shard->sealed, &sealed_cursor);
+	int			next = 0;
+
+	walk->xids = (KvDeadXids) {0, 0};
+	walk->dead = 0;
+	walk->stop = (KvKey) {NULL, 0};
+	walk->ended = false;
+	while (walk->dead < 2 * KV_SLICE_KEYS && (next < walk->nkeys || walk->complete))
+	{
+		KvKey		run_key = next < walk->nkeys ? walk->keys[next].key : (KvKey) {NULL, 0};
+		KvKey		key = run_key;
+		bool		in_sealed = comes_first(walk, sealed, &key);
+		bool		in_active = comes_first(walk, active, &key);
+		KvVerdict	verdict = KV_SAYS_NOTHING;
+		uint64		xid = 0;
+
+		/* the active delta's may come before the sealed one's */
+		in_sealed = in_sealed && kv_compare_in_order(bounds, kv_item_key(sealed), key) == 0;
+		if (key.data == NULL)
+		{
+			walk->ended = true;
+			return;
+		}
+		if (in_active)
+			verdict = judge_in_delta(walk, active, &xid);
+		if (in_sealed && verdict == KV_SAYS_NOTHING)
+			verdict = judge_in_delta(walk, sealed, &xid);
+		if (run_key.data != NULL && kv_compare_in_order(bounds, run_key, key) == 0)
+		{
+			if (verdict == KV_SAYS_NOTHING)
+			{
+				verdict = walk->keys[next].verdict;
+				xid = walk->keys[next].xid;
+			}
+			next++;
+		}
+		if (verdict == KV_IS_NOT_DEAD ||
+			!add_dead(walk, key, verdict == KV_IS_DEAD ? xid : 0))
+		{
+			walk->stop = key;
+			return;
+		}
+		if (in_active)
+			active = kv_delta_step(bounds, &active_cursor);
+		if (in_sealed)
+			sealed = kv_delta_step(bounds, &sealed_cursor);
+	}
+}
+
+/* The first key after one, in the slice's memory; data NULL stays so. */
+static KvKey
+key_after(const KvWalk *walk, KvKey key)
+{
+	uint8	   *bytes;
+
+	if (key.data == NULL)
+		return key;
+	bytes = MemoryContextAllocZero(walk->context, key.len + 1);
+	memcpy(bytes, key.data, key.len);
+	return (KvKey) {bytes, key.len + 1};
+}
+
+/* Note the part of the slice that is dead. */
+static void
+note_dead(const KvWalk *walk, KvShard *shard)
+{
+	const KvBounds *bounds = &walk->bounds;
+	bool		backward = bounds->backward;
+	bool		after = bounds->after.data != NULL && !backward;
+	KvKey		start = kv_start_of(bounds);
+	KvKey		from = after ? key_after(walk, start) : start;
+	KvKey		to;
+
+	if (walk->stop.data != NULL)
+		to = backward ? key_after(walk, walk->stop) : walk->stop;
+	else if (!walk->ended)
+		to = backward ? walk->last : key_after(walk, walk->last);
+	else
+	{
+		/* the range ends in the shard, or the shard does */
+		to = backward ? bounds->lo : bounds->hi;
+		if (to.data == NULL || (walk->edge.data != NULL &&
+								kv_compare_in_order(bounds, walk->edge, to) <= 0))
+			to = (KvKey) {NULL, 0};
+	}
+	if (backward)
+		kv_dead_add(shard, to, from, walk->xids, walk->dead);
+	else
+		kv_dead_add(shard, from, to, walk->xids, walk->dead);
+}
+
+/* ---- slices ---- */
+
+/*
+ * The next slice.  False: there is none, because the shard has changed.  The keys that it sets
+ * are good until the next one.
+ */
+static bool
+take_slice(KvWalk *walk)
+{
+	KvStore    *store = walk->scan->store;
+	KvShard    *shard = kv_shard(store, walk->shardno);
+	const KvRunSet *set = kv_shard_runs(store, walk->shardno);
+	KvRoute		route = kv_route_part(store, kv_start_of(&walk->bounds), walk->bounds.backward,
+									  &walk->edge, walk->edge_bytes);
+	bool		holds;
+
+	MemoryContextReset(walk->context);
+	read_runs(walk, set);
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	holds = route.shardno == walk->shardno && kv_route_holds(shard, route) &&
+		pg_atomic_read_u32(&shard->generation) == set->generation;
+	if (holds)
+	{
+		find_dead(walk, shard);
+		/* a key of the deltas is good no longer than the lock is held */
+		if (walk->dead > 0)
+		{
+			note_dead(walk, shard);
+			memcpy(walk->after_bytes, walk->last.data, walk->last.len);
+			walk->bounds.after = (KvKey) {walk->after_bytes, walk->last.len};
+		}
+	}
+	LWLockRelease(&shard->lock);
+	return holds;
+}
+
+void
+kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds)
+{
+	KvDeadStretch *stretch = &scan->stretch;
+	KvWalk	   *walk;
+	uint32		passed = 0;
+
+	walk = MemoryContextAllocZero(scan->batch_context, sizeof(KvWalk));
+	walk->scan = scan;
+	walk->shardno = shardno;
+	walk->bounds = *bounds;
+	walk->bounds.after = (KvKey) {NULL, 0};
+	if (stretch->after)
+		walk->bounds.after = stretch->start;
+	else if (stretch->start.data != NULL)
+		*(bounds->backward ? &walk->bounds.hi : &walk->bounds.lo) = stretch->start;
+	walk->slice = KV_SLICE_FIRST;
+	walk->context = AllocSetContextCreate(scan->batch_context, "kvfdw dead keys",
+										  ALLOCSET_DEFAULT_SIZES);
+	walk->keys = MemoryContextAlloc(scan->batch_context, KV_SLICE_KEYS * sizeof(KvSliceKey));
+	while (take_slice(walk))
+	{
+		passed += walk->dead;
+		if (walk->stop.data != NULL || walk->ended || walk->dead == 0)
+			break;
+		walk->slice = Min(walk->slice * 4, KV_SLICE_KEYS);
+		CHECK_FOR_INTERRUPTS();
+	}
+	MemoryContextDelete(walk->context);
+	scan->stats.dead_keys += passed;
+	if (passed > 0 && passed >= KV_DEAD_LEAST / 2)
+		stretch->patience = KV_DEAD_LEAST;
+	else
+		stretch->patience = Min(stretch->patience * 2, KV_MOST_PATIENCE);
+	stretch->keys = 0;
+	if (walk->bounds.after.data != NULL &&
+		kv_compare_in_order(bounds, walk->bounds.after, scan->position) > 0)
+		kv_scan_set_position(scan, walk->bounds.after);
+	pfree(walk->keys);
+	pfree(walk);
+}
