@@ -168,13 +168,15 @@ refusal_detail(void)
 					 (unsigned long long) limit.rlim_cur / 1024);
 }
 
-/* What raises it; others: the alternative, or nothing. */
+/* What raises it, or, if the message is an ERROR, does without a ring. */
 static int
-refusal_hint(const char *others)
+refusal_hint(bool is_error)
 {
-	if (refused_errno == ENOMEM)
-		return errhint("Raise the limit of locked memory: \"ulimit -l\", or \"LimitMEMLOCK=\" of a systemd service.%s", others);
-	return others[0] != '\0' ? errhint("%s", others + 1) : 0;
+	if (refused_errno != ENOMEM)
+		return is_error ? errhint("Set \"kvfdw.io_method\" to \"auto\" or \"sync\".") : 0;
+	return is_error ?
+		errhint("Raise the limit of locked memory (\"ulimit -l\", or \"LimitMEMLOCK=\" of a systemd service), or set \"kvfdw.io_method\" to \"auto\" or \"sync\".") :
+		errhint("Raise the limit of locked memory: \"ulimit -l\", or \"LimitMEMLOCK=\" of a systemd service.");
 }
 
 /*
@@ -221,7 +223,7 @@ ring_ready(Ring *ring, bool may_raise)
 							 ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("could not create an io_uring ring: %m"),
 					 refusal_detail(),
-					 refusal_hint(" Set \"kvfdw.io_method\" to \"auto\" or \"sync\" to do without.")));
+					 refusal_hint(true)));
 		}
 	}
 	else if (kv_io_tells_without_ring())
@@ -230,7 +232,7 @@ ring_ready(Ring *ring, bool may_raise)
 		ereport(LOG,
 				(errmsg("kvfdw reads and writes without io_uring: %m"),
 				 refusal_detail(),
-				 refusal_hint("")));
+				 refusal_hint(false)));
 	}
 	return false;
 }
