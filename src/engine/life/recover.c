@@ -35,6 +35,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/base/worker.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
