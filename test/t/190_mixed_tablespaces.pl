@@ -132,7 +132,7 @@ caught_up($primary, $standby);
 $standby->safe_psql('postgres', 'CHECKPOINT');
 my ($of_primary) = backup_of($primary, 'a');
 my ($of_standby) = backup_of($standby, 'b');
-my $other = qr/(?:value files in directory "[^"]*" are another server's|data of table "t" is not available)/;
+my $other = qr/(?:value files in directory "[^"]*" are another server's|foreign table "t" is unusable)/;
 my $copy = server_of('mixed1', $of_primary, $place{b});
 refused($copy, q{the primary's directory, the standby's tablespace}, $other, 'Another server of the cluster made directory');
 caught_up($primary, $copy);
