@@ -54,41 +54,8 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "table/schemaimage.h"
 #include "table/table.h"
-
-#define SCHEMA_VERSION		4
-#define SCHEMA_PLAIN		3	/* as it was before there was more to say */
-
-typedef struct SchemaKey
-{
-	AttrNumber	attnum;
-	Oid			typid;
-	int32		typmod;
-	Oid			collation;
-} SchemaKey;
-
-typedef struct SchemaColumn
-{
-	AttrNumber	attnum;
-	Oid			typid;
-	int16		attlen;			/* as in pg_attribute */
-	char		attalign;
-	uint64		xid;
-	char	   *missing;		/* its bytes as in a row; NULL: the column is NULL there */
-	int			missing_len;
-} SchemaColumn;
-
-/* The image in memory. */
-typedef struct Schema
-{
-	uint64		xid;
-	AttrNumber	raw;
-	bool		compressed;		/* values may be */
-	int			nkeys;
-	int			ncolumns;
-	SchemaKey	keys[MaxHeapAttributeNumber];
-	SchemaColumn columns[MaxHeapAttributeNumber];
-} Schema;
 
 /*
  * Did the transaction of a line abort?  False while it runs, or if nobody knows.
@@ -137,218 +104,6 @@ schema_typmod(const KvKeyColumn *column)
 	return column->kind == KV_KEY_BPCHAR ? column->typmod : -1;
 }
 
-/*
- * What a column of an image of version 1 looks like in rows: as its type does.
- * A type that is gone has most likely taken the column with it, of which
- * pg_attribute then says the same.
- */
-static void
-find_column_form(Relation rel, SchemaColumn *column)
-{
-	TupleDesc	desc = RelationGetDescr(rel);
-	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(column->typid));
-
-	if (HeapTupleIsValid(tuple))
-	{
-		column->attlen = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
-		column->attalign = ((Form_pg_type) GETSTRUCT(tuple))->typalign;
-		ReleaseSysCache(tuple);
-	}
-	else if (column->attnum <= desc->natts)
-	{
-		column->attlen = TupleDescAttr(desc, column->attnum - 1)->attlen;
-		column->attalign = TupleDescAttr(desc, column->attnum - 1)->attalign;
-	}
-	else						/* rolled back */
-	{
-		column->attlen = -1;
-		column->attalign = TYPALIGN_INT;
-	}
-}
-
-/*
- * Read the last field of a column's line, which is "-" or bytes in hexadecimal; the
- * characters it takes, or 0.
- */
-static int
-parse_missing(const char *text, SchemaColumn *column)
-{
-	int			len;
-	bool		fits;
-
-	if (strncmp(text, " -\n", 3) == 0)
-		return 2;
-	len = strspn(text + 1, "0123456789abcdef");
-	if (text[0] != ' ' || text[len + 1] != '\n' || len == 0 || len % 2 != 0)
-		return 0;
-	column->missing = palloc(Max(len / 2, VARHDRSZ));	/* whose header can be looked at */
-	column->missing_len = hex_decode(text + 1, len, column->missing);
-	if (column->attlen > 0)
-		fits = column->missing_len == column->attlen;
-	else if (column->attlen == -1)
-		fits = column->missing_len >= VARHDRSZ && VARATT_IS_4B_U(column->missing) &&
-			VARSIZE_4B(column->missing) == column->missing_len;
-	else
-		fits = memchr(column->missing, '\0', column->missing_len) ==
-			column->missing + column->missing_len - 1;
-	return fits ? len + 1 : 0;
-}
-
-/* Read the line of a column, which text begins with; the bytes it takes, or 0. */
-static int
-parse_column(Relation rel, int version, const char *text, SchemaColumn *column)
-{
-	int			attnum;
-	int			attlen;
-	int			used = 0;
-	int			more;
-
-	column->missing = NULL;
-	column->missing_len = 0;
-	if (version == 1)
-	{
-		if (sscanf(text, " column %d %u " UINT64_FORMAT "%n", &attnum, &column->typid,
-				   &column->xid, &used) != 3)
-			return 0;
-	}
-	else
-	{
-		if (sscanf(text, " column %d %u %d %c " UINT64_FORMAT "%n", &attnum, &column->typid,
-				   &attlen, &column->attalign, &column->xid, &used) != 5)
-			return 0;
-		if (attlen < -2 || attlen == 0 || attlen > PG_INT16_MAX ||
-			strchr("csid", column->attalign) == NULL)
-			return 0;
-		column->attlen = attlen;
-		if (version > 2)
-		{
-			more = parse_missing(text + used, column);
-			if (more == 0)
-				return 0;
-			used += more;
-		}
-	}
-	if (attnum < 1 || attnum > MaxHeapAttributeNumber)
-		return 0;
-	column->attnum = attnum;
-	if (version == 1)
-		find_column_form(rel, column);
-	return used;
-}
-
-KV_NORETURN static void
-raise_invalid_image(Relation rel)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("invalid schema image in the store of foreign table \"%s\"",
-					RelationGetRelationName(rel))));
-}
-
-/* Read an image; XX001 if it is not one, 0A000 if it is of a later version. */
-static void
-parse_schema(Relation rel, const char *text, Schema *schema)
-{
-	int			version;
-	int			used = 0;
-	int			attnum;
-	SchemaKey	key;
-	Bitmapset  *seen = NULL;
-	bool		valid;
-
-	memset(schema, 0, offsetof(Schema, keys));
-
-	valid = sscanf(text, "kvfdw schema %d " UINT64_FORMAT "%n",
-				   &version, &schema->xid, &used) == 2;
-	if (valid && (version < 1 || version > SCHEMA_VERSION))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("data of foreign table \"%s\" has schema version %d, but this kvfdw supports only versions 1 to %d",
-						RelationGetRelationName(rel), version, SCHEMA_VERSION),
-				 errhint("Install the version of kvfdw that wrote it.")));
-	text += used;
-	valid = valid && sscanf(text, " raw %d%n", &attnum, &used) == 1;
-	if (valid)
-	{
-		schema->raw = attnum;
-		text += used;
-	}
-	if (valid && version > SCHEMA_PLAIN)
-	{
-		used = 0;
-		sscanf(text, " forms lz4%n", &used);
-		schema->compressed = valid = used > 0;
-		text += used;
-	}
-
-	while (valid && schema->nkeys < MaxHeapAttributeNumber &&
-		   sscanf(text, " key %d %u %d %u%n", &attnum, &key.typid,
-				  &key.typmod, &key.collation, &used) == 4)
-	{
-		key.attnum = attnum;
-		schema->keys[schema->nkeys++] = key;
-		text += used;
-	}
-	while (valid && schema->ncolumns < MaxHeapAttributeNumber &&
-		   (used = parse_column(rel, version, text, &schema->columns[schema->ncolumns])) > 0)
-	{
-		attnum = schema->columns[schema->ncolumns++].attnum;
-		valid = !bms_is_member(attnum, seen);
-		seen = bms_add_member(seen, attnum);
-		text += used;
-	}
-	bms_free(seen);
-
-	if (!valid || schema->nkeys == 0 || strcmp(text, "\n") != 0)
-		raise_invalid_image(rel);
-}
-
-/*
- * Read a store's image, and the incarnation of the server that wrote it; false: the store
- * has none yet.  *image gets its bytes.
- */
-static bool
-read_schema(Relation rel, KvStore *store, StringInfo image, Schema *schema, uint32 *incarnation)
-{
-	initStringInfo(image);
-	*incarnation = kv_store_get_schema(store, image);
-	if (image->len > 0)
-		parse_schema(rel, image->data, schema);
-	return image->len > 0;
-}
-
-static void
-print_schema(const Schema *schema, StringInfo into)
-{
-	resetStringInfo(into);
-	appendStringInfo(into, "kvfdw schema %d " UINT64_FORMAT "\nraw %d\n",
-					 schema->compressed ? SCHEMA_VERSION : SCHEMA_PLAIN, schema->xid, schema->raw);
-	if (schema->compressed)
-		appendStringInfoString(into, "forms lz4\n");
-	for (int i = 0; i < schema->nkeys; i++)
-	{
-		const SchemaKey *key = &schema->keys[i];
-
-		appendStringInfo(into, "key %d %u %d %u\n", key->attnum, key->typid,
-						 key->typmod, key->collation);
-	}
-	for (int i = 0; i < schema->ncolumns; i++)
-	{
-		const SchemaColumn *column = &schema->columns[i];
-
-		appendStringInfo(into, "column %d %u %d %c " UINT64_FORMAT " ", column->attnum,
-						 column->typid, column->attlen, column->attalign, column->xid);
-		if (column->missing == NULL)
-			appendStringInfoChar(into, '-');
-		else
-		{
-			enlargeStringInfo(into, column->missing_len * 2);
-			into->len += hex_encode(column->missing, column->missing_len, into->data + into->len);
-		}
-		appendStringInfoChar(into, '\n');
-	}
-}
-
 static bool
 is_value_column(const KvTable *table, int index)
 {
@@ -356,8 +111,8 @@ is_value_column(const KvTable *table, int index)
 		!TupleDescAttr(table->valdesc, index)->attisdropped;
 }
 
-static SchemaColumn *
-find_schema_column(Schema *schema, AttrNumber attnum)
+static KvSchemaColumn *
+find_schema_column(KvSchema *schema, AttrNumber attnum)
 {
 	for (int i = 0; i < schema->ncolumns; i++)
 	{
@@ -369,9 +124,9 @@ find_schema_column(Schema *schema, AttrNumber attnum)
 
 /* The image of an empty store, but for its columns. */
 static void
-new_schema(Relation rel, const KvTable *table, Schema *schema)
+new_schema(Relation rel, const KvTable *table, KvSchema *schema)
 {
-	memset(schema, 0, offsetof(Schema, keys));
+	memset(schema, 0, offsetof(KvSchema, keys));
 	schema->xid = line_xid(rel);
 	schema->raw = table->raw_candidate;
 	schema->nkeys = table->nkeys;
@@ -399,7 +154,7 @@ raise_mismatch(Relation rel, const char *detail)
 
 /* What of the definition's key is not as in the image, palloc'd; NULL if all is. */
 static const char *
-key_mismatch(const KvTable *table, const Schema *schema)
+key_mismatch(const KvTable *table, const KvSchema *schema)
 {
 	bool		same = schema->nkeys == table->nkeys;
 
@@ -410,7 +165,7 @@ key_mismatch(const KvTable *table, const Schema *schema)
 
 	for (int i = 0; i < table->nkeys; i++)
 	{
-		const SchemaKey *stored = &schema->keys[i];
+		const KvSchemaKey *stored = &schema->keys[i];
 		const KvKeyColumn *now = &table->keys[i];
 		const char *name = NameStr(TupleDescAttr(table->tupdesc, now->attnum - 1)->attname);
 		KvKeyKind	kind;
@@ -436,12 +191,12 @@ key_mismatch(const KvTable *table, const Schema *schema)
  * A dropped column that the image does not have is in no row.
  */
 static void
-set_stored_forms(KvTable *table, Schema *schema)
+set_stored_forms(KvTable *table, KvSchema *schema)
 {
 	for (int i = 0; table->valdesc != NULL && i < table->valdesc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(table->valdesc, i);
-		const SchemaColumn *stored = find_schema_column(schema, att->attnum);
+		const KvSchemaColumn *stored = find_schema_column(schema, att->attnum);
 
 		if (stored != NULL)
 		{
@@ -456,7 +211,7 @@ set_stored_forms(KvTable *table, Schema *schema)
 
 /* The bytes that a row has of a datum of this kind; nothing is compressed or elsewhere. */
 static void
-set_missing(SchemaColumn *column, Form_pg_attribute att, Datum value)
+set_missing(KvSchemaColumn *column, Form_pg_attribute att, Datum value)
 {
 	if (att->attbyval)
 	{
@@ -476,14 +231,14 @@ set_missing(SchemaColumn *column, Form_pg_attribute att, Datum value)
  * not changed: somebody may still use it.
  */
 static void
-set_missing_values(KvTable *table, const Schema *schema)
+set_missing_values(KvTable *table, const KvSchema *schema)
 {
 	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(table));
 
 	table->nmissing = 0;
 	for (int i = 0; i < schema->ncolumns; i++)
 	{
-		const SchemaColumn *column = &schema->columns[i];
+		const KvSchemaColumn *column = &schema->columns[i];
 		Form_pg_attribute att;
 		KvMissing  *missing;
 
@@ -506,10 +261,10 @@ set_missing_values(KvTable *table, const Schema *schema)
 }
 
 /* The line of a column of the definition, which is compared with it, or added. */
-static SchemaColumn *
-check_column(Relation rel, Schema *schema, Form_pg_attribute att)
+static KvSchemaColumn *
+check_column(Relation rel, KvSchema *schema, Form_pg_attribute att)
 {
-	SchemaColumn *stored = find_schema_column(schema, att->attnum);
+	KvSchemaColumn *stored = find_schema_column(schema, att->attnum);
 	Oid			typid = getBaseType(att->atttypid);
 
 	if (stored == NULL)
@@ -532,11 +287,11 @@ check_column(Relation rel, Schema *schema, Form_pg_attribute att)
 
 /* Forget what only aborted transactions had. */
 static void
-settle_columns(Schema *schema, int natts, uint32 incarnation)
+settle_columns(KvSchema *schema, int natts, uint32 incarnation)
 {
 	for (int i = schema->ncolumns - 1; i >= 0; i--)
 	{
-		SchemaColumn *column = &schema->columns[i];
+		KvSchemaColumn *column = &schema->columns[i];
 
 		if (column->attnum > natts || line_aborted(column->xid, incarnation))
 			*column = schema->columns[--schema->ncolumns];
@@ -556,13 +311,13 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	ListCell   *cell;
 	StringInfoData image;
 	StringInfoData complete;
-	Schema	   *schema = palloc(sizeof(Schema));
+	KvSchema	   *schema = palloc(sizeof(KvSchema));
 	TupleDesc	desc = table->tupdesc;
 	bool		fits;
 	bool		stored;
 	uint32		incarnation;
 
-	stored = read_schema(rel, store, &image, schema, &incarnation);
+	stored = kv_schema_read(rel, store, &image, schema, &incarnation);
 	fits = kv_store_fits_keys(store, table->key_width);
 	if (!stored || (line_aborted(schema->xid, incarnation) && fits))
 	{
@@ -578,7 +333,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 		if (mismatch != NULL)
 			raise_mismatch(rel, mismatch);
 		if (!fits)
-			raise_invalid_image(rel);
+			kv_schema_raise_invalid(rel);
 		if (!TransactionIdIsCurrentTransactionId((TransactionId) schema->xid))
 			schema->xid = 0;
 	}
@@ -603,7 +358,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	if (to_write)
 	{
 		initStringInfo(&complete);
-		print_schema(schema, &complete);
+		kv_schema_print(schema, &complete);
 		if (complete.len != image.len ||
 			memcmp(complete.data, image.data, image.len) != 0)
 			kv_store_set_schema(store, complete.data, complete.len);
@@ -747,15 +502,15 @@ kv_table_columns_fit(Relation rel)
 	KvStore    *store = find_store(rel, table);
 	TupleDesc	desc = table->tupdesc;
 	StringInfoData image;
-	Schema		schema;
+	KvSchema		schema;
 	uint32		incarnation;
 
-	if (store == NULL || !read_schema(rel, store, &image, &schema, &incarnation))
+	if (store == NULL || !kv_schema_read(rel, store, &image, &schema, &incarnation))
 		return true;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
-		SchemaColumn *stored = is_value_column(table, i) ? find_schema_column(&schema, att->attnum) : NULL;
+		KvSchemaColumn *stored = is_value_column(table, i) ? find_schema_column(&schema, att->attnum) : NULL;
 
 		if (stored != NULL && !IsBinaryCoercible(stored->typid, getBaseType(att->atttypid)))
 			return false;
@@ -770,7 +525,7 @@ kv_table_fit_key(Relation rel)
 	KvWalLevel	level;
 	KvStore    *store;
 	StringInfoData image;
-	Schema	   *schema;
+	KvSchema	   *schema;
 	const char *mismatch = NULL;
 	uint32		incarnation;
 
@@ -780,8 +535,8 @@ kv_table_fit_key(Relation rel)
 	store = find_store(rel, table);
 	if (store == NULL)
 		return;
-	schema = palloc(sizeof(Schema));
-	if (read_schema(rel, store, &image, schema, &incarnation) &&
+	schema = palloc(sizeof(KvSchema));
+	if (kv_schema_read(rel, store, &image, schema, &incarnation) &&
 		!line_aborted(schema->xid, incarnation))
 		mismatch = key_mismatch(table, schema);
 	pfree(schema);
@@ -859,7 +614,7 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 	TupleDesc	desc = RelationGetDescr(rel);
 	KvStore    *store;
 	StringInfoData image;
-	Schema	   *schema;
+	KvSchema	   *schema;
 	uint32		incarnation;
 	KvWalLevel	level;
 	bool		converts = false;
@@ -869,8 +624,8 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 	if (!kv_store_wal_level(MyDatabaseId, RelationGetRelid(rel), &level))
 		return NULL;
 	store = find_store(rel, kv_table_get(rel));
-	schema = palloc(sizeof(Schema));
-	if (store == NULL || !read_schema(rel, store, &image, schema, &incarnation) ||
+	schema = palloc(sizeof(KvSchema));
+	if (store == NULL || !kv_schema_read(rel, store, &image, schema, &incarnation) ||
 		line_aborted(schema->xid, incarnation))
 		return NULL;
 	settle_columns(schema, desc->natts, incarnation);
@@ -878,7 +633,7 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 	{
 		KvRetyped  *column = lfirst(cell);
 		Form_pg_attribute att = TupleDescAttr(desc, column->attnum - 1);
-		const SchemaColumn *stored = find_schema_column(schema, column->attnum);
+		const KvSchemaColumn *stored = find_schema_column(schema, column->attnum);
 
 		if (stored == NULL || att->attisdropped)
 			continue;			/* no row has it, or it is of the key alone */
