@@ -336,7 +336,7 @@ keep_place(int i, KvWorkerKind kind, TimestampTz now, KvTicket *ticket)
 static void
 drop_place(const KvTicket *ticket, TimestampTz now)
 {
-	KvPlace    *place = &kv_workers->places[ticket->place];
+	KvPlace    *place = &kv_workers->places[ticket->index];
 
 	SpinLockAcquire(&kv_workers->mutex);
 	if (place->ticket == ticket->ticket)
@@ -506,7 +506,7 @@ kv_worker_await_place(int ms)
 static void
 free_place(void)
 {
-	KvPlace    *place = &kv_workers->places[mine.place];
+	KvPlace    *place = &kv_workers->places[mine.index];
 
 	SpinLockAcquire(&kv_workers->mutex);
 	place->ticket = 0;
@@ -524,7 +524,7 @@ take_place(int i, uint32 ticket, TimestampTz now)
 
 	*place = (KvPlace) {ticket, mine.kind, true, now, MyLatch};
 	pg_atomic_fetch_add_u32(&kv_workers->demands[mine.kind].running, 1);
-	mine.place = i;
+	mine.index = i;
 	mine.ticket = ticket;
 	began = last_busy = now;
 	turn_is_over = false;
@@ -553,12 +553,12 @@ kv_worker_attend(void)
 		return;
 	mine.kind = ticket.kind;
 	SpinLockAcquire(&kv_workers->mutex);
-	late = kv_workers->places[ticket.place].ticket != ticket.ticket;
+	late = kv_workers->places[ticket.index].ticket != ticket.ticket;
 	if (!late)
 	{
 		kv_workers->demands[ticket.kind].kept--;
 		kv_workers->demands[ticket.kind].kept_ms = 0;
-		take_place(ticket.place, ticket.ticket, now);
+		take_place(ticket.index, ticket.ticket, now);
 	}
 	SpinLockRelease(&kv_workers->mutex);
 	if (late && ticket.kind != KV_WORKER_ONCE)
