@@ -183,11 +183,14 @@ kv_value_say_gone(void)
 void
 kv_value_let_go(void)
 {
-	uint32		gone = pg_atomic_read_u32(&kv_base->values_gone);
+	uint32		gone;
 	HASH_SEQ_STATUS status;
 	KvOpenFile *entry;
 	TimestampTz now;
 
+	if (kv_base == NULL)
+		return;					/* the library is not preloaded */
+	gone = pg_atomic_read_u32(&kv_base->values_gone);
 	if (gone_seen == gone || kv_io_writes_in_flight() > 0)
 		return;
 	now = kv_clock();
