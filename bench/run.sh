@@ -9,10 +9,10 @@
 #   BENCH_READS=100000    point reads of each client count
 #   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines and reopen's others: about 1 GB of WAL
 #   BENCH_ONLY="load scan"  of: defaults rest shards load point scan cold limited shared late ranges inlist writer plot count
-#                         insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue cachescan tierhit warm splits move reopen redo free checkpoint admission memcached memcachedcpu; see scan.sh for scan, and shared to count
+#                         insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue pops cachescan tierhit warm splits move reopen redo free checkpoint admission memcached memcachedcpu; see scan.sh for scan, and shared to count; queue includes pops
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
-#   REST_…, SHARDS_…, SCAN_…, ZIPF_…, UPSERT_…, OVERWRITE_…, CLEANING_…, YCSB_…, POINTCPU_…, MASS_…, QUEUE_…, CACHESCAN_…, TIERHIT_…, WARM_…, SPLITS_…, MOVE_…, ADMISSION_…, MEMCACHED_…, MEMCACHEDCPU_…, FREE_…, CHECKPOINT_…  of these lines; see their files
+#   REST_…, SHARDS_…, SCAN_…, ZIPF_…, UPSERT_…, OVERWRITE_…, CLEANING_…, YCSB_…, POINTCPU_…, MASS_…, QUEUE_…, POPS_…, CACHESCAN_…, TIERHIT_…, WARM_…, SPLITS_…, MOVE_…, ADMISSION_…, MEMCACHED_…, MEMCACHEDCPU_…, FREE_…, CHECKPOINT_…  of these lines; see their files
 #
 # The line plot writes docs/scan-throughput.svg and .tsv; with BENCH_SHORT, into bench/results.
 #
@@ -36,7 +36,7 @@ KEYS=${BENCH_KEYS:-$((10000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
 REDO_ROWS=${BENCH_REDO_ROWS:-$((250000 / share))}
-LINES="defaults rest shards load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue cachescan tierhit warm splits move reopen redo free checkpoint admission memcached memcachedcpu"
+LINES="defaults rest shards load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue pops cachescan tierhit warm splits move reopen redo free checkpoint admission memcached memcachedcpu"
 ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
@@ -57,6 +57,7 @@ done
 . "$here/pointcpu.sh"
 . "$here/mass.sh"
 . "$here/queue.sh"
+. "$here/pops.sh"
 . "$here/cachescan.sh"
 . "$here/tierhit.sh"
 . "$here/warm.sh"
@@ -270,6 +271,7 @@ if wants ycsb; then bench_ycsb; fi
 if wants pointcpu; then bench_pointcpu; fi
 if wants mass; then bench_mass; fi
 if wants queue; then bench_queue; fi
+if wants queue || wants pops; then bench_pops; fi
 if wants cachescan; then bench_cachescan; fi
 if wants tierhit; then bench_tierhit; fi
 if wants warm; then bench_warm; fi

@@ -140,7 +140,7 @@ struct KvWorkers
 typedef struct KvTicket
 {
 	uint32		ticket;
-	int			place;
+	int			index;
 	KvWorkerKind kind;
 } KvTicket;
 
