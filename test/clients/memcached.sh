@@ -17,7 +17,7 @@ bash "$here/../lib/setup.sh" libmemcached-tools memcached python3-venv dpkg-dev
 # test:numbers has these fail, and no others
 MEMCACHED_TESTS="getset incrdecr flags noreply touch getandtouch cas issue_3 issue_14 issue_41 issue_68 issue_70 issue_104 issue_108 issue_140
 	issue_152 issue_192 issue_260 line-lengths bogus-commands malicious-commands multiversioning quit strtol-testing binary-get evictions
-	binary:3218,3219 flush-all:25,26,27 metaget:100,101,102,103,105,106,107,108,110,150,151,152,153 expirations:3,8,16,17,36"
+	binary:3266,3267 flush-all:25,26,27 metaget:100,101,102,103,105,106,107,108,110,150,151,152,153 expirations:3,8,16,17,36"
 PYMEMCACHE=4.0.0
 
 kv_begin memcached
