@@ -114,8 +114,8 @@ suite_rooms()
 	perl "$here/hints.pl"
 }
 
-# A scan does not read for itself where a worker of the range cache is slow.
-suite_sql() { server "kvfdw.range_wait = 1min" "$@" && regress; }
+# A scan does not read for itself where a worker of the range cache is slow, or has no place beside others.
+suite_sql() { server "kvfdw.range_wait = 1min" "max_worker_processes = 16" "$@" && regress; }
 # The files that read and write many values; the others do what they do by the same calls.
 suite_sql-sync()
 {

@@ -166,7 +166,7 @@ static bool turn_is_over = false;
 int
 kv_worker_places(int nstatic)
 {
-	int			places = Max(max_worker_processes * 3 / 8 - nstatic, 1);
+	int			places = Max(max_worker_processes * 5 / 8 - nstatic, 1);
 
 	return Max(Min(Min(places, max_worker_processes - nstatic), KV_MOST_PLACES), 0);
 }

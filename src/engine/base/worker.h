@@ -81,7 +81,7 @@ extern void kv_workers_gucs(void);	/* in test builds: kvfdw.test_worker_idle */
 
 /*
  * How many workers without a fixed slot run at most, beside so many static ones: kvfdw takes
- * three eighths of max_worker_processes, but at least one place, where there is a slot.
+ * five eighths of max_worker_processes, but at least one place, where there is a slot.
  */
 extern int	kv_worker_places(int nstatic);
 
