@@ -184,8 +184,9 @@ for my $point ('spaces_before_claim', 'spaces_claimed')
 	$standby->stop;
 	my $before = name(dir($place{standby}, 't'));
 	$standby->append_conf('postgresql.conf', "kvfdw.stop_points = '$point=kill'\n");
-	ok(!$standby->start(fail_ok => 1), "the standby is killed at $point");
-	postmaster_runs($standby);
+	# pg_ctl of 18 takes it for one that has met its recovery target
+	$standby->start(fail_ok => 1);
+	ok(!postmaster_runs($standby), "the standby is killed at $point");
 	($point eq 'spaces_before_claim' ? \&is : \&isnt)->(name(dir($place{standby}, 't')), $before, '... at which it has that name');
 	$standby->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n");
 	$standby->start;
