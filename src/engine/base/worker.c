@@ -33,6 +33,7 @@
 #define KV_FRESH_MS		3000	/* a request that was refused counts for so long */
 #define KV_KEPT_MS		10000	/* a place is kept for so long, and twice as long each time, … */
 #define KV_KEPT_MOST_MS 320000	/* … up to this */
+#define KV_ONCE_KEPT_MS 1000	/* one for a worker that runs once */
 #define KV_COMING_MS	500		/* others wait so long at most for one that was started */
 #define KV_FULL_MS		1000	/* until it is tried again, where there was no slot */
 #define KV_NAP_MS		20
@@ -273,8 +274,10 @@ expire(TimestampTz now)
 		KvPlace    *place = &kv_workers->places[i];
 		KvDemand   *demand = &kv_workers->demands[place->kind];
 
+		/* one that runs once does so without a place, too, if it comes late */
 		if (place->ticket == 0 || place->taken ||
-			is_within(place->since, now, Max(demand->kept_ms, KV_KEPT_MS)))
+			is_within(place->since, now, place->kind == KV_WORKER_ONCE ? KV_ONCE_KEPT_MS :
+					  Max(demand->kept_ms, KV_KEPT_MS)))
 			continue;
 		place->ticket = 0;
 		demand->kept--;
