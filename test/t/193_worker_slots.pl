@@ -41,7 +41,7 @@ sub is_free_for_others
 	return repack($what);
 }
 
-# Two at once: the first has done its work, and waits for a reader of its table.
+# Two at once: the first has done its work, and waits for a reader of its table; the second has its worker.
 sub repack
 {
 	my ($what) = @_;
@@ -53,11 +53,13 @@ sub repack
 	my $first = psql_writer($node, 'REPACK (CONCURRENTLY) r1;', 'first');
 	ok(eval { wait_for('the first one', 60, sub { ended($first) || answer($node, q{SELECT count(*) FROM pg_locks WHERE relation = 'r1'::regclass AND NOT granted}) eq '1' }) } && !ended($first),
 		"$what: one REPACK (CONCURRENTLY) goes on");
-	my ($rc, undef, $err) = $node->psql('postgres', 'REPACK (CONCURRENTLY) r2');
-	is("$rc $err", '0 ', '... and another one beside it');
+	# its worker waits for the first one's transaction, as it does without kvfdw
+	my $second = psql_writer($node, 'REPACK (CONCURRENTLY) r2;', 'second');
+	ok(eval { wait_for('the second one', 60, sub { ended($second) || answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'REPACK%'}) eq '2' }) } && !ended($second),
+		'... and another one beside it');
 	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()});
-	reap_writer($_) for $reader, $first;
-	is(slurp_file($first->{err}), '', '... which ends well, too');
+	reap_writer($_) for $reader, $first, $second;
+	is(slurp_file($first->{err}) . slurp_file($second->{err}), '', '... which end well');
 	$node->safe_psql('postgres', 'DROP TABLE r1, r2');
 	return;
 }
