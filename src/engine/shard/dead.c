@@ -219,7 +219,7 @@ clip(KvDead *dead, KvDeadRange *range)
 			continue;			/* they have no key in common */
 		if (!begins_below && !ends_above)
 			remove_at(dead, i);
-		else if (begins_below && ends_above)
+		else if (begins_below && (ends_above || other->endless))
 			return false;
 		else if (begins_below)
 			(void) set_lo(range, hi_of(other));
