@@ -163,6 +163,11 @@ INSERT INTO p VALUES (2, 'policies') ON CONFLICT (k) DO UPDATE SET v = excluded.
 RESET ROLE;
 INSERT INTO p VALUES (1, 'the owner') RETURNING *;
 SELECT * FROM p WHERE k < 10 ORDER BY k;
+-- An upsert that gives the row the key of another one: the option is not why, and no hint says so.
+CREATE VIEW hides AS SELECT * FROM t WHERE k < 100;
+INSERT INTO t (k) VALUES (41), (42);
+INSERT INTO hides (k) VALUES (41) ON CONFLICT (k) DO UPDATE SET k = 42;
+INSERT INTO hides (k) VALUES (41);
 DROP TABLE p, heap CASCADE;
 DROP FOREIGN TABLE t CASCADE;
 DROP FUNCTION put(int, text);

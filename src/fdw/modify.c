@@ -267,7 +267,8 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 	on_duplicate = was_moved(state) ? KV_DUPLICATE_ERROR :
 		state->on_conflict == ONCONFLICT_NOTHING ? KV_DUPLICATE_IGNORE :
 		state->table->on_duplicate;
-	replace = on_duplicate == KV_DUPLICATE_REPLACE && kv_may_replace(state, estate, rinfo);
+	replace = on_duplicate == KV_DUPLICATE_REPLACE && state->on_conflict == ONCONFLICT_NONE &&
+		kv_may_replace(state, estate, rinfo);
 	kv_upsert_restore(state, rinfo);
 
 	kv_modify_check_row(state, estate, rinfo, slot,
