@@ -155,6 +155,19 @@ ALTER TABLE parent DROP COLUMN b;
 FETCH c;
 CLOSE c;
 DROP TABLE parent;
+-- an event trigger sees no rows that the statement has not reached yet, and writes none
+CALL fresh('k int, c int');
+INSERT INTO kv VALUES (1, 1), (2, 2);
+CREATE FUNCTION audit() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN EXECUTE current_setting('kv.audit'); END $$;
+CREATE FUNCTION audited(change text, audit text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN PERFORM set_config('kv.audit', audit, false); RETURN coalesce(attempt(change), 'ok'); END $$;
+CREATE EVENT TRIGGER kv_audit ON ddl_command_end WHEN TAG IN ('ALTER FOREIGN TABLE') EXECUTE FUNCTION audit();
+SELECT audited('ALTER FOREIGN TABLE kv ADD COLUMN d int DEFAULT 5', audit) FROM (VALUES ('UPDATE kv SET c = c WHERE k = 1'), ('INSERT INTO kv VALUES (3, 3, NULL)'), ('DO $d$ BEGIN PERFORM count(*) FROM kv; END $d$'), ('TABLE kv'), ('COPY kv FROM PROGRAM ''echo 4''')) v (audit);
+SELECT audited('ALTER FOREIGN TABLE kv ADD COLUMN d float8 DEFAULT random()', 'TABLE kv'), audited('ALTER FOREIGN TABLE kv ADD COLUMN d seven', 'TABLE kv'), audited('ALTER FOREIGN TABLE kv ALTER c TYPE text', 'TABLE kv');
+SELECT audited('ALTER FOREIGN TABLE kv ADD COLUMN e text', 'INSERT INTO kv VALUES (3, 3)'), audited('ALTER FOREIGN TABLE kv ALTER e TYPE varchar(5)', 'SELECT'), audited('ALTER FOREIGN TABLE kv ALTER c SET NOT NULL', 'UPDATE kv SET c = 1 WHERE k = 1');
+DROP EVENT TRIGGER kv_audit;
+SELECT * FROM kv ORDER BY k;
+DROP FUNCTION audit, audited;
 DROP FOREIGN TABLE kv; DROP TABLE heap;
 DROP PROCEDURE fresh; DROP FUNCTION twins, attempt, show, shift;
 DROP DOMAIN positive, filled, seven; DROP TYPE mood, pair;

@@ -226,6 +226,7 @@ kv_begin_count(ForeignScanState *node, int eflags)
 	state->rel = ExecOpenScanRelation(estate,
 									  kv_count_relation(plan, estate->es_range_table),
 									  eflags);
+	kv_ddl_require_followed(state->rel);
 	state->ranges = kv_ranges_create(kv_table_get(state->rel), plan, &node->ss.ps, false);
 	node->fdw_state = state;
 	MemoryContextSwitchTo(old);

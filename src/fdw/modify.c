@@ -134,6 +134,7 @@ create_state(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 	ModifyTable *plan = (ModifyTable *) mtstate->ps.plan;
 
 	kv_engine_require();
+	kv_ddl_require_followed(rinfo->ri_RelationDesc);
 
 	/* of a size that PostgreSQL keeps for the next statement: all of it is in the first block */
 	context = AllocSetContextCreate(mtstate->ps.state->es_query_cxt,

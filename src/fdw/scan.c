@@ -134,6 +134,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 		return;
 	}
 
+	kv_ddl_require_followed(node->ss.ss_currentRelation);
 	context = AllocSetContextCreate(node->ss.ps.state->es_query_cxt,
 									"kvfdw scan", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);

@@ -465,6 +465,51 @@ look_at_notes(int at_least, Node *statement)
 	list_free_deep(mine);
 }
 
+/* Will rows have something else in the column of a note when its statement has ended? */
+static bool
+is_to_follow(const KvNote *note)
+{
+	HeapTuple	tuple;
+	Form_pg_attribute att;
+	bool		result = false;
+
+	if ((note->kind != KV_NOTE_ADDED && note->kind != KV_NOTE_COLUMN) || note->depth == 0)
+		return false;
+	tuple = SearchSysCacheAttNum(note->relid, note->attnum);
+	if (!HeapTupleIsValid(tuple))
+		return false;			/* dropped */
+	att = (Form_pg_attribute) GETSTRUCT(tuple);
+	if (KV_ATTRIBUTE_IS_VIRTUAL(att))
+		result = false;
+	else if (note->kind == KV_NOTE_ADDED)
+		result = att->atthasdef || att->attidentity != '\0' || att->attnotnull ||
+			getBaseType(att->atttypid) != att->atttypid ||
+			get_typdefault(att->atttypid) != NULL;
+	else
+		result = att->atttypid != note->before.was || att->atttypmod != note->before.typmod;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+void
+kv_ddl_require_followed(Relation rel)
+{
+	ListCell   *cell;
+
+	foreach(cell, notes)
+	{
+		const KvNote *note = lfirst(cell);
+
+		if (note->relid == RelationGetRelid(rel) && is_to_follow(note))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("cannot use foreign table \"%s\" before the statement that alters it has ended",
+							RelationGetRelationName(rel)),
+					 errdetail("Event triggers run before rows have what the statement gives column \"%s\".",
+							   get_attname(note->relid, note->attnum, false))));
+	}
+}
+
 void
 kv_ddl_before_commit(void)
 {

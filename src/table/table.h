@@ -419,6 +419,11 @@ extern void kv_ddl_init(void);	/* in _PG_init: the hook of utility statements */
  * ends.  A table that is being created is not in the catalog yet.
  */
 extern void kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid);
+/*
+ * The executor begins to read or write rows: 55006 if a statement that has not ended has added
+ * a column or changed a type, which rows do not show yet.
+ */
+extern void kv_ddl_require_followed(Relation rel);
 extern void kv_ddl_before_commit(void);	/* looks at what no statement has; may throw */
 extern void kv_ddl_at_end(void);	/* of the transaction: forgets all */
 extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* forgets what is its own */
