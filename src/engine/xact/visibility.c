@@ -190,6 +190,10 @@ kv_view_sees_all(const KvView *view, uint64 first, uint64 last)
 		return true;
 	if (snapshot->suboverflowed || !TransactionIdPrecedes((TransactionId) last, snapshot->xmax))
 		return false;
+
+	/* xids of a snapshot compare with none that is further away; none of them is so old */
+	if (last - first > PG_INT32_MAX)
+		first = last - PG_INT32_MAX;
 	return !any_between(snapshot->xip, snapshot->xcnt,
 						(TransactionId) first, (TransactionId) last) &&
 		!any_between(snapshot->subxip, snapshot->subxcnt,
