@@ -611,6 +611,7 @@ bool
 kv_worker_leave(void (*attend) (bool here), bool (*has_work) (void))
 {
 	TimestampTz now = kv_clock();
+	int			before = mine.index;
 	int			place = -1;
 
 	attend(false);
@@ -629,6 +630,10 @@ kv_worker_leave(void (*attend) (bool here), bool (*has_work) (void))
 		if (++kv_workers->last_ticket == 0)
 			kv_workers->last_ticket = 1;
 		take_place(place, kv_workers->last_ticket, now);
+
+		/* it may be another one: this process has no more than that */
+		if (kv_workers->places[before].pid == MyProcPid)
+			kv_workers->places[before].pid = 0;
 	}
 	SpinLockRelease(&kv_workers->mutex);
 	if (place >= 0)
