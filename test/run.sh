@@ -112,6 +112,7 @@ suite_rooms()
 	perl "$out/src/kvfdw/test/rooms.pl"
 	perl "$here/docs.pl"
 	perl "$here/hints.pl"
+	perl "$here/words.pl"
 }
 
 # A scan does not read for itself where a worker of the range cache is slow, or has no place beside others.
