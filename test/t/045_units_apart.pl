@@ -27,7 +27,16 @@ sub slots
 }
 sub free { my $n = $units; $n -= $_->{units} for slots(); return $n }
 sub sealed { return scalar grep { $_->{sealed} } slots() }
-sub writer { my ($signal) = @_; my ($pid) = `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~ /^ *(\d+) .*kvfdw merge writer/m; kill $signal, $pid or die 'no merge writer'; return; }
+sub writer_pid { return `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~ /^ *(\d+) .*kvfdw merge writer/m ? $1 : 0; }
+# It runs on demand.
+sub start_writer
+{
+	create('starter', 1, 'full');
+	wait_for('the merge writer', sub { $node->safe_psql('postgres', q{INSERT INTO starter VALUES (1, 'x') ON CONFLICT (k) DO UPDATE SET v = 'x'; SELECT kvfdw_freeze('starter')}); writer_pid() });
+	$node->safe_psql('postgres', 'DROP FOREIGN TABLE starter');
+	return wait_for('free units', sub { slots() == 0 });
+}
+sub writer { my ($signal) = @_; kill $signal, writer_pid() || die 'no merge writer'; return; }
 sub create { my ($t, $shards, $level) = @_; $node->safe_psql('postgres', kv_table($t, 'k int, v text', 'k', "shards '$shards', wal '$level'")); return; }
 # A row in each of so many shards of so many.
 sub rows { my ($n, $of) = @_; return "SELECT (-2147483648 + (g - 0.5) * 4294967296 / $of)::int, 'x' FROM generate_series(1, $n) g"; }
@@ -42,6 +51,7 @@ wait_for('free units', sub { slots() == 0 });
 
 # ---- several wait ----
 
+start_writer();
 create("evictor$_", 1, 'full') for 1 .. 4;
 create('wide', 600, 'full');
 writer('STOP');
@@ -70,6 +80,7 @@ create("big_$_", 1, $_) for @levels;
 create($_, 300, 'full') for qw(stays goes);
 # a slot each in turn, until all units are in use
 my @turns = map { my $k = int(-2147483648 + ($_ - 0.5) * 4294967296 / 300); "INSERT INTO stays VALUES ($k, 'x'); INSERT INTO goes VALUES ($k, 'x');" } 1 .. $units / 2;
+start_writer();
 writer('STOP');
 $node->safe_psql('postgres', join '', @turns);
 is(scalar(slots()), $units, 'each unit is a slot');
