@@ -101,7 +101,7 @@ extern void kv_engine_preload(void);	/* shmem request, hooks, workers, rmgr */
 /* Of the server that runs, which may be newer than the one compiled for: 150015, say. */
 extern int	kv_server_version(void);
 
-/* ---- stores (life/generation.c) ---- */
+/* ---- stores (lifecycle/generation.c) ---- */
 
 /*
  * The store of a table, recovered if this is its first use since the server

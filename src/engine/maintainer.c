@@ -39,7 +39,7 @@
 #include "engine/freeze/freeze.h"
 #include "engine/index/delta.h"
 #include "engine/io/io.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/maintainer.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"

@@ -29,7 +29,7 @@
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/io/machine.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/maintainer.h"
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"

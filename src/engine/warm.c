@@ -35,7 +35,7 @@
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/io/io.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/warm.h"

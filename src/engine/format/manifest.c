@@ -5,7 +5,7 @@
  * Replaced whole by a rename, so there is always one that holds.  Files that
  * the manifest does not name are left-overs of an unfinished freeze and are
  * swept when the store is next opened; but chunks that it does not list yet may be named
- * by key logs (life/recover.c).
+ * by key logs (lifecycle/recover.c).
  *
  * Version 1 had one value file, a whole volume of its shard's number: that is a chunk like
  * any other, which takes no new values.

@@ -42,7 +42,7 @@
 #include "engine/format/format.h"
 #include "engine/freeze/freeze.h"
 #include "engine/io/io.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"
 #include "engine/write/write.h"

@@ -4,7 +4,7 @@
  *
  * Stores at wal level 'full' and 'keys' begin at their images, whatever has
  * happened: each shard is set back to its newest image when it is first opened
- * (life/recover.c, durable/image.c), and redo adds what was logged since.  SIGKILL, PANIC, a
+ * (lifecycle/recover.c, durable/image.c), and redo adds what was logged since.  SIGKILL, PANIC, a
  * failed sync, the loss of power, a remount and a copy are one case, and a clean
  * stop is the one in which nothing was logged since.  What else lies in their
  * directories, and in merge slots, is not looked at.
@@ -24,7 +24,7 @@
  *	  here.  PostgreSQL's own sync of the data directory comes later, and would make nothing of it; and
  *	  files that the kernel has forgotten, or that somebody else has synced, are still known to the file system.
  *
- * Without that proof they are salvaged: what is whole is kept (life/recover.c).  Which
+ * Without that proof they are salvaged: what is whole is kept (lifecycle/recover.c).  Which
  * stores are to be salvaged is noted in their manifests before the new proof is
  * in the control file, so a start that is cut off does no harm.
  *

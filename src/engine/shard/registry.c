@@ -1,7 +1,7 @@
 /*
  * registry.c
  *		The tables and stores that are known: two hash tables in shared memory,
- *		guarded by KvRegistry.lock.  life/ fills them.
+ *		guarded by KvRegistry.lock.  lifecycle/ fills them.
  */
 #include "postgres.h"
 

@@ -3,7 +3,7 @@
  *		Files of chunks go: out of sight when nothing needs them any more, and then they are freed.
  *
  * A retired chunk (retired.c) of which no other shard needs anything (shared.c) is renamed; the maintainer frees what
- * has such a name step by step (life/free.c), and says how much.
+ * has such a name step by step (lifecycle/free.c), and says how much.
  */
 #include "postgres.h"
 
@@ -33,7 +33,7 @@ count_less(pg_atomic_uint64 *counter, uint64 bytes)
 		;
 }
 
-/* To a name under which the maintainer frees it step by step (life/free.c). */
+/* To a name under which the maintainer frees it step by step (lifecycle/free.c). */
 int
 kv_chunk_discard(KvStore *store, KvAddress place)
 {

@@ -7,7 +7,7 @@
  * there: the value may be on its way to the chunk's file.
  *
  * At level none the map before may count again after a power loss, and what the neighbour's log
- * has got of the shard's keys since is lost then (life/recover.c).
+ * has got of the shard's keys since is lost then (lifecycle/recover.c).
  */
 #include "postgres.h"
 

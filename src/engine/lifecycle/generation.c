@@ -33,7 +33,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"

@@ -19,7 +19,7 @@
 #include "engine/base/wait.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"

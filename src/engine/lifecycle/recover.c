@@ -42,7 +42,7 @@
 #include "engine/freeze/freeze.h"
 #include "engine/index/delta.h"
 #include "engine/io/io.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"
 #include "engine/value/value.h"

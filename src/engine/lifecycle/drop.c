@@ -36,7 +36,7 @@
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"

@@ -10,7 +10,7 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

@@ -18,7 +18,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 
 #define KV_LOOK_MS	100			/* between looks whether helpers have ended */

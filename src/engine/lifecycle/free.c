@@ -46,7 +46,7 @@
 
 #include "clock.h"
 #include "engine/io/io.h"
-#include "engine/life/life.h"
+#include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 

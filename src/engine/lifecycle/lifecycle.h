@@ -1,5 +1,5 @@
 /*
- * life.h
+ * lifecycle.h
  *		How stores come to be, are opened and recovered, and go.
  *
  * Takes the registry's lock, and shards' locks when it recovers; no lock of a shard is held
@@ -7,8 +7,8 @@
  * What runs at a transaction's end neither allocates nor raises; files are unlinked
  * after COMMIT only (I 9).
  */
-#ifndef KV_LIFE_H
-#define KV_LIFE_H
+#ifndef KV_LIFECYCLE_H
+#define KV_LIFECYCLE_H
 
 #include "nodes/pg_list.h"
 #include "utils/hsearch.h"
@@ -148,4 +148,4 @@ extern void kv_sweep_databases(void);
 /* That worker's main function; arg is the database.  Removes the tables that are gone. */
 extern PGDLLEXPORT void kv_sweep_worker_main(Datum arg);
 
-#endif							/* KV_LIFE_H */
+#endif							/* KV_LIFECYCLE_H */
