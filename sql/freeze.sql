@@ -1,4 +1,4 @@
--- Promise: freezing changes where rows are kept and nothing that a query can see.
+-- Promise: flushing changes where rows are kept and nothing that a query can see.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS kvfdw;
 CREATE TABLE heap (a int, b text COLLATE "C", v text, PRIMARY KEY (a, b));
@@ -29,7 +29,7 @@ SELECT kvfdw_freeze('kv');
 SELECT compare();
 SELECT kvfdw_freeze('kv');
 SELECT compare();
--- frozen rows updated, deleted, moved and taken again, before and after the next freeze
+-- frozen rows updated, deleted, moved and taken again, before and after the next flush
 UPDATE kv SET v = 'updated ' || a WHERE a % 5 = 0; UPDATE heap SET v = 'updated ' || a WHERE a % 5 = 0;
 DELETE FROM kv WHERE a % 7 = 0; DELETE FROM heap WHERE a % 7 = 0;
 UPDATE kv SET a = a + 10000 WHERE a % 11 = 0; UPDATE heap SET a = a + 10000 WHERE a % 11 = 0;
@@ -57,14 +57,14 @@ UPDATE kv SET v = 'kept' WHERE a = 1; UPDATE heap SET v = 'kept' WHERE a = 1;
 COMMIT;
 SELECT kvfdw_freeze('kv');
 SELECT compare();
--- a transaction that froze nothing of its own still sees its writes
+-- a transaction that flushed nothing of its own still sees its writes
 BEGIN;
 INSERT INTO kv VALUES (30000, 'own', 'uncommitted'); INSERT INTO heap VALUES (30000, 'own', 'uncommitted');
 SELECT kvfdw_freeze('kv');
 SELECT compare();
 COMMIT;
 SELECT compare();
--- a cursor opened before a freeze goes on with its snapshot
+-- a cursor opened before a flush goes on with its snapshot
 BEGIN;
 DECLARE c CURSOR FOR SELECT a, v FROM kv WHERE a BETWEEN 1 AND 6 ORDER BY a;
 FETCH 1 FROM c;

@@ -138,7 +138,7 @@ CREATE FUNCTION kvfdw_check(regclass, OUT file text, OUT "position" bigint, OUT 
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 
--- Freezes all recent versions now, as the maintainer would in time.  For the owner.
+-- Flushes all recent versions now, as the maintainer would in time.  For the owner.
 CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
 

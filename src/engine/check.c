@@ -7,7 +7,7 @@
  * delta names against its entry's CRC, that no two of these have bytes in common (I 13), and that
  * chunks and lists of chunks agree.  Problems are reported one by one; the
  * check goes on behind each.  It takes no lock for longer than copying a few
- * entries, so it may run beside writers; a freeze that replaces a run in the
+ * entries, so it may run beside writers; a flush that replaces a run in the
  * middle makes it look at that shard again.
  */
 #include "postgres.h"
@@ -418,7 +418,7 @@ check_logs(KvCheck *check)
 		kv_shard_drain(check->store, check->shardno, last - 1, PG_UINT64_MAX);
 	for (uint32 log = first; log < last; log++)
 	{
-		/* a freeze may remove logs while we look */
+		/* a flush may remove logs while we look */
 		if (pg_atomic_read_u32(&shard->generation) != generation)
 			break;
 		KV_STOP_POINT("check_before_log");

@@ -162,7 +162,7 @@ extern int	kv_store_cuts(KvStore *store, KvCut *splits, int max);
 extern bool kv_store_fits_keys(const KvStore *store, int key_width);
 extern uint64 kv_store_row_estimate(KvStore *store);
 extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
-extern void kv_store_freeze(KvStore *store);	/* all recent versions, now */
+extern void kv_store_flush(KvStore *store);		/* all recent versions, now */
 /* What a table's data was written with; false if it has none that can be used. */
 extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 /* In which tablespace its values lie, InvalidOid: in none; false as above. */
@@ -397,7 +397,7 @@ extern KvPut kv_put_if(KvStore *store, KvKey key, const KvVersion *expected,
 
 /*
  * For a process that does so for those who were told KV_PUT_NO_ROOM, in a transaction: if the maintainer has been asked
- * for memory for so many ms and has not come, freezes in its place, tables of any kind and for seconds
+ * for memory for so many ms and has not come, flushes in its place, tables of any kind and for seconds
  * perhaps.  What fails there is logged.  Returns how many ms later to call it again, as there is none yet; 0: if
  * there is need again.
  */
@@ -533,7 +533,7 @@ typedef enum KvStat
 	KV_COUNT_POINT_READS, KV_COUNT_RANGE_SCANS, KV_COUNT_ROWS_READ,
 	KV_COUNT_DEVICE_READS, KV_COUNT_DEVICE_READ_BYTES,
 	KV_COUNT_VALUE_BYTES, KV_COUNT_DEVICE_WRITE_BYTES,
-	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FREEZES, KV_COUNT_SPILLS,
+	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FLUSHES, KV_COUNT_MEMORY_FLUSHES,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
 	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,

@@ -2,7 +2,7 @@
  * maintainer.c
  *		The maintainer; registers the background workers.
  *
- * The maintainer freezes shards whose delta is due, settles what a restart
+ * The maintainer flushes shards whose delta is due, settles what a restart
  * left, and removes the files of dropped tables.  Work on one store that fails
  * is logged and the others go on; the failed one is tried again later.
  *
@@ -36,7 +36,7 @@
 #include "engine/compact/compact.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/index/delta.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
@@ -119,12 +119,12 @@ attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
 }
 
 static void
-spill_shard(KvStore *store, void *arg)
+flush_shard(KvStore *store, void *arg)
 {
-	kv_shard_freeze(store, *(uint32 *) arg, KV_FREEZE_MERGE);
+	kv_shard_flush(store, *(uint32 *) arg, KV_FLUSH_MERGE);
 }
 
-/* Freeze the largest deltas until they take no more than half of what they do. */
+/* Flush the largest deltas until they take no more than half of what they do. */
 static void
 make_room(List *stores)
 {
@@ -138,7 +138,7 @@ make_room(List *stores)
 
 		if (store == NULL)
 			break;
-		if (!attempt(spill_shard, store, &shardno))
+		if (!attempt(flush_shard, store, &shardno))
 			failed = lappend(failed, kv_shard(store, shardno));
 	}
 	list_free(failed);
@@ -187,7 +187,7 @@ maintain_store(KvStore *store, void *arg)
 static void
 settle_store(KvStore *store, void *arg)
 {
-	kv_store_freeze(store);
+	kv_store_flush(store);
 }
 
 static void
@@ -396,7 +396,7 @@ note_settled(KvStore *store, void *arg)
 	kv_settle_done(*(uint64 *) arg);
 }
 
-/* The next xid has come to another segment of clog: see freeze/settle.c. */
+/* The next xid has come to another segment of clog: see flush/settle.c. */
 static void
 settle_segment(void)
 {

@@ -23,7 +23,7 @@
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/compact/compact.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/gate/gate.h"
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
@@ -79,7 +79,7 @@ static const KvRoom rooms[] = {
 	{.more = kv_window_memory, .attach = kv_window_attach, .gucs = kv_prefetch_gucs},
 	{KV_STRUCT(KvSlotPool, kv_slot_pool), kv_slots_init, kv_slots_memory, kv_slots_attach,
 	kv_slots_gucs, kv_slots_start},
-	{KV_STRUCT(KvSettled, kv_settled), .gucs = kv_freeze_gucs, .start = kv_settle_startup},
+	{KV_STRUCT(KvSettled, kv_settled), .gucs = kv_flush_gucs, .start = kv_settle_startup},
 	{.gucs = kv_compact_gucs},
 	{.gucs = kv_split_gucs},
 	{KV_STRUCT(KvControl, kv_control)},

@@ -1,6 +1,6 @@
 /*
  * function.c
- *		The SQL functions that look inside, and have it tidied up: statistics, size, check, freeze,
+ *		The SQL functions that look inside, and have it tidied up: statistics, size, check, flush,
  *		compact, prewarm.
  */
 #include "postgres.h"
@@ -318,7 +318,7 @@ kvfdw_freeze(PG_FUNCTION_ARGS)
 	rel = open_our_table(PG_GETARG_OID(0), true, AccessShareLock);
 	store = kv_table_store(rel, false);
 	if (store)
-		kv_store_freeze(store);
+		kv_store_flush(store);
 	relation_close(rel, AccessShareLock);
 	PG_RETURN_VOID();
 }

@@ -6,7 +6,7 @@
  * Each process evaluates the key conditions for itself, takes the next piece
  * that nobody has taken, reads what its key ranges and the piece have in common,
  * and takes another.  The pieces cover all keys and do not overlap, whatever
- * freezes and writers do meanwhile, so every row is read by exactly one process.
+ * flushes and writers do meanwhile, so every row is read by exactly one process.
  * They are taken in the scan's direction, so each process returns its rows in
  * key order, forward or backward, and Gather Merge makes one order of all.  While
  * that takes the rows of one piece, the process that reads a later one gets as far as

@@ -711,7 +711,7 @@ sub play
 	if (!server_return()) { @wrong = ('the server does not come back') }
 	else
 	{
-		# Prepared transactions live through freezes and crashes, then end either way.
+		# Prepared transactions live through flushes and crashes, then end either way.
 		my %resolved;
 		my $gids = query('SELECT gid FROM pg_prepared_xacts ORDER BY gid') // [];
 		if (@$gids)

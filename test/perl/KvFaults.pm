@@ -78,7 +78,7 @@ sub undisturbed
 
 sub crashes { my @crashes = slurp_file($node->logfile) =~ /terminating any other active server processes/g; return scalar @crashes; }
 
-# Work, or only read and freeze after a start, while the setting is in the
+# Work, or only read and flush after a start, while the setting is in the
 # configuration: until that is done, or for most of a second.
 sub with_fault
 {

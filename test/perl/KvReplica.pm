@@ -154,7 +154,7 @@ sub create_drop
 
 my $loads = 0;
 
-# Writers on a node, one per number, and one that checkpoints and freezes.
+# Writers on a node, one per number, and one that checkpoints and flushes.
 sub start_load
 {
 	my ($node, @writers) = @_;

@@ -177,7 +177,7 @@ sub client
 	}
 }
 
-# Checkpoints and freezes until the power goes.  Returns how many checkpoints there were.
+# Checkpoints and flushes until the power goes.  Returns how many checkpoints there were.
 sub housekeeper
 {
 	my ($checkpoints, $session) = (0, KvSession->new('housekeeper'));

@@ -1,6 +1,6 @@
 # Promise: DROP and TRUNCATE, whatever another process is doing to the table's
 # merge slots at that moment, fail nobody, and touch no slot that is another
-# table's by then (I 6, I 9); kvfdw_check beside a freeze raises no false alarm (I 8).
+# table's by then (I 6, I 9); kvfdw_check beside a flush raises no false alarm (I 8).
 #
 # Needs a test build (make FAULTS=1).
 use strict;
@@ -85,7 +85,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free('DROP of them all');
 }
 
-# DROP of a table that the maintainer freezes, when it waits for a slot in the
+# DROP of a table that the maintainer flushes, when it waits for a slot in the
 # merge writer's hands: nobody will ever write that one.
 {
 	my $log_from = -s $node->logfile;
@@ -179,14 +179,14 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free('a session that frees slots beside the removal of a store');
 }
 
-# kvfdw_check has made sure that a log belongs to the shard, a freeze removes it.
+# kvfdw_check has made sure that a log belongs to the shard, a flush removes it.
 create('checked');
 insert('checked');
-my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_freeze('checked');", 'freeze');
-stopped($node, 'freeze_before_merge');
+my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_freeze('checked');", 'freeze');
+stopped($node, 'flush_before_merge');
 my $check = psql_writer($node, "SET kvfdw.stop_points = 'check_before_log=wait'; SELECT * FROM kvfdw_check('checked');", 'check_log');
 stopped($node, 'check_before_log');
-is(go_on($node, 'freeze_before_merge', $freeze), "\n", 'a freeze goes on beside kvfdw_check');
+is(go_on($node, 'flush_before_merge', $freeze), "\n", 'a freeze goes on beside kvfdw_check');
 is(go_on($node, 'check_before_log', $check), '', 'and the log that it removed is no problem');
 
 # The same for a run that has been mapped.

@@ -43,7 +43,7 @@ SELECT count(*) FROM runs WHERE k = 5 OR k = 105;
 $holder->query_safe('ROLLBACK;');
 $holder->quit;
 
-# SIGKILL while a key log is made, of a new table and in a freeze: at each call
+# SIGKILL while a key log is made, of a new table and in a flush: at each call
 # that writes to one, and before it gets its name.
 my $killed = 0;
 for my $where ("kvfdw.fault = 'key_log_write:1:kill'", "kvfdw.fault = 'key_log_write:2:kill'", "kvfdw.stop_points = 'create_before_link=kill'")

@@ -33,7 +33,7 @@ sub seen
 	return answer($node, "SELECT (SELECT count(*) FROM a WHERE v = '$step') || ' ' || (SELECT count(*) FROM h WHERE v = '$step') || ' ' || (SELECT count(*) FROM b WHERE v = '$step')");
 }
 
-# One more row each in front, savepoints and a spill between.
+# One more row each in front, savepoints and a flush between.
 sub writes
 {
 	my ($step, $from, $before_last) = @_;

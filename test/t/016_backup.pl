@@ -1,6 +1,6 @@
 # Promise: a base backup of tables with wal level full holds what heap holds in it,
 # whoever takes it, in whatever order it copies, and whatever writes, checkpoints,
-# freezes, truncates and drops meanwhile; so does a cold copy.
+# flushes, truncates and drops meanwhile; so does a cold copy.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,6 @@
 # Promise: every snapshot on a hot standby shows a kvfdw table and a heap table that
 # are changed together as of one moment, an old snapshot keeps seeing its moment
-# while the primary changes and freezes, and remote_apply shows what was committed.
+# while the primary changes and flushes, and remote_apply shows what was committed.
 use strict;
 use warnings;
 use FindBin;
@@ -17,7 +17,7 @@ note "seed $seed";
 my $node = kv_primary('p', 'kvfdw.freeze_delay' => 1);
 twin_tables($node);
 
-# pruning of heap tables would wait for snapshots on the standby; kvfdw's freezes do not
+# pruning of heap tables would wait for snapshots on the standby; kvfdw's flushes do not
 my $s = kv_standby($node, 's', max_standby_streaming_delay => -1, hot_standby_feedback => heap_only() ? 'on' : 'off');
 
 # ---- an old snapshot ----

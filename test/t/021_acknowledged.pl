@@ -89,13 +89,13 @@ step_go($s);
 reboot();
 is(answer($node, 'SELECT k, v FROM t_keys'), '3|three', 'what it holds is logged');
 
-# ---- the first image of a shard, and a freeze ----
+# ---- the first image of a shard, and a flush ----
 
 $node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, 'v' || g FROM generate_series(1, 1000) g});
-$w = psql_writer($node, q{SET kvfdw.stop_points = 'freeze_before_manifest=wait'; SELECT kvfdw_freeze('t_full');}, 'freeze');
-stopped($node, 'freeze_before_manifest');
+$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_freeze('t_full');}, 'freeze');
+stopped($node, 'flush_before_manifest');
 $node->safe_psql('postgres', 'CHECKPOINT');
-go_on($node, 'freeze_before_manifest');
+go_on($node, 'flush_before_manifest');
 outcome($w);
 is(answer($node, 'SELECT count(*) FROM t_full'), 1000, 'a checkpoint leaves the run of a freeze alone');
 

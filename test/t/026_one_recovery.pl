@@ -42,7 +42,7 @@ sub everywhere
 	return;
 }
 
-# Change the tables, with a checkpoint and a freeze in between.
+# Change the tables, with a checkpoint and a flush in between.
 my $round = 0;
 sub change
 {

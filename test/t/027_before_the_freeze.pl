@@ -1,6 +1,6 @@
 # Promise: right after rows were written, while they are in no run or in runs that are not
 # frozen, and their values in merge slots or in the file, scans of them read as after a
-# freeze: through windows, by segments where keys are in order, by place where they are
+# flush: through windows, by segments where keys are in order, by place where they are
 # not; and show what a heap table shows, whatever is written meanwhile.
 use strict;
 use warnings;
@@ -111,20 +111,20 @@ for my $i (1 .. 3)
 of_both($_, "UPDATE T SET v = 'new' || v WHERE hashtext(v) % 3 = 0; DELETE FROM T WHERE hashtext(v) % 7 = 0") for @tables;
 same('changed');
 
-# ---- in a delta that is being frozen, and in runs that are not frozen ----
+# ---- in a delta that is being flushed, and in runs that are not frozen ----
 
 if (has_faults($node))
 {
 	for my $t (@tables)
 	{
-		my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_manifest=wait'; SELECT kvfdw_freeze('$t');", "freeze_$t");
-		stopped($node, 'freeze_before_manifest');
+		my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_freeze('$t');", "freeze_$t");
+		stopped($node, 'flush_before_manifest');
 		my $sql = $t eq 's' ? 'SELECT k, v FROM s ORDER BY k' : "SELECT k, v FROM $t";
 		through_windows('sealed', $t, $sql);
 		insert($t, $rows{$t} + 1, $rows{$t} + 20, 9);
 		$rows{$t} += 20;
 		is(answer($node, digest($t, 'ORDER BY k')), answer($node, digest("h_$t", 'ORDER BY k')), "$t, being frozen: the rows are right");
-		unlike(go_on($node, 'freeze_before_manifest', $freeze), qr/ERROR/, "$t is frozen");
+		unlike(go_on($node, 'flush_before_manifest', $freeze), qr/ERROR/, "$t is frozen");
 	}
 	# values in a sealed slot that is not written yet
 	$node->safe_psql('postgres', 'CHECKPOINT');

@@ -1,4 +1,4 @@
-# Promise: DROP and TRUNCATE give space back in small steps, by the maintainer alone, which freezes between them and
+# Promise: DROP and TRUNCATE give space back in small steps, by the maintainer alone, which flushes between them and
 # stops at any of them; what a crash or shutdown leaves is freed after the next start; a full disk hurries it.  A session
 # that has a run of it mapped goes on (I 5).
 use strict;
@@ -55,7 +55,7 @@ for my $n (2 .. 4)
 	$left = $now;
 }
 
-# The maintainer's other work goes on in between: it settles, freezes, looks.
+# The maintainer's other work goes on in between: it settles, flushes, looks.
 $node->safe_psql('postgres', q{INSERT INTO live SELECT g, 'x' FROM generate_series(100, 200) g});
 my $freezes = $node->safe_psql('postgres', q{SELECT freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass});
 $node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');
@@ -117,29 +117,29 @@ worker_stop_points($node, '');
 append_to_file("$data/kvfdw/continue.free_step", '');
 wait_for('a dropped table to go', \&gone);
 
-# A maintainer that has many shards to freeze does not let it wait for all of them.
+# A maintainer that has many shards to flush does not let it wait for all of them.
 fill('much', 700);
 my @due = map { "due$_" } 1 .. 12;
 $node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');
 $node->safe_psql('postgres', join '', map { kv_table($_, 'k int, v text', 'k', "wal 'none'") . "INSERT INTO $_ VALUES (1, 'x');" } @due);
-worker_stop_points($node, 'freeze_before_merge=wait,maintainer_idle=wait');
+worker_stop_points($node, 'flush_before_merge=wait,maintainer_idle=wait');
 $node->safe_psql('postgres', "INSERT INTO $_ VALUES (2, 'x')") for @due;
 stopped($node, 'maintainer_idle');
 $node->safe_psql('postgres', 'SELECT pg_sleep(1.5)');    # kvfdw.freeze_delay
 append_to_file("$data/kvfdw/step.maintainer_idle", '');
-stopped($node, 'freeze_before_merge');
+stopped($node, 'flush_before_merge');
 $node->safe_psql('postgres', $_) for q{SET kvfdw.stop_points = ''; SELECT kvfdw_compact('much', true)}, 'CHECKPOINT';
 ok(eval { wait_for('value files to be dropped', sub { dropped() > 5_000_000 }) }, 'value files are emptied while the maintainer freezes other tables');
 $left = dropped();
 for (2 .. 10)
 {
 	$node->safe_psql('postgres', 'SELECT pg_sleep(0.15)');
-	step_on($node, 'freeze_before_merge', sub { -e "$data/kvfdw/waiting.maintainer_idle" });
+	step_on($node, 'flush_before_merge', sub { -e "$data/kvfdw/waiting.maintainer_idle" });
 }
 ok(!-e "$data/kvfdw/waiting.maintainer_idle", 'which goes on with the next ones');
 cmp_ok(dropped(), '<', $left, '… and frees something in between');
 worker_stop_points($node, '');
-append_to_file("$data/kvfdw/continue.$_", '') for 'freeze_before_merge', 'maintainer_idle';
+append_to_file("$data/kvfdw/continue.$_", '') for 'flush_before_merge', 'maintainer_idle';
 wait_for('them to go', \&gone);
 is(kv_check_clean($node, 'live', 'c'), '', 'what lives is clean');
 done_testing();

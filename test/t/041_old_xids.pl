@@ -113,8 +113,8 @@ $node->safe_psql('postgres', "BEGIN; INSERT INTO other VALUES (1); PREPARE TRANS
 change($node);
 if ($faults)
 {
-	# a freeze that fails leaves what it has sealed, and more comes behind it
-	worker_stop_points($node, 'freeze_before_merge=error');
+	# a flush that fails leaves what it has sealed, and more comes behind it
+	worker_stop_points($node, 'flush_before_merge=error');
 	isnt($node->psql('postgres', q{SELECT kvfdw_freeze('twin_kv')}), 0, 'a freeze fails');
 	change($node);
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.stop_points');

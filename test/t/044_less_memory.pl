@@ -85,11 +85,11 @@ SKIP:
 	# told to stop they do, and hold nothing any more
 	for my $how ([ cancel => qr/canceling statement due to user request/ ], [ terminate => qr/terminating connection/ ])
 	{
-		my $writer = psql_writer($node, q{SET kvfdw.stop_points = 'freeze_before_merge=wait'; } . $insert->('even'), $how->[0]);
-		stopped($node, 'freeze_before_merge');
+		my $writer = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_merge=wait'; } . $insert->('even'), $how->[0]);
+		stopped($node, 'flush_before_merge');
 		is(answer($node, "SELECT count(pg_$how->[0]_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO even%' AND pid <> pg_backend_pid()"), 1, "$how->[0]");
 		like(outcome($writer), $how->[1], 'ends who makes room');
-		unlink $node->data_dir . '/kvfdw/waiting.freeze_before_merge';
+		unlink $node->data_dir . '/kvfdw/waiting.flush_before_merge';
 	}
 	worker_stop_points($node, '');
 	is(answer($node, 'SELECT count(*) FROM even'), '190000', 'what was there is there');

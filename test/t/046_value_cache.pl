@@ -284,16 +284,16 @@ my $kept = sub { reset_counts(); answer($node, $of_m); return answer($node, "SEL
 $kept->() for 1 .. 5;
 my ($was, $used) = ($kept->(), tier('value cache', 'used / 4096'));
 my $compact = q{SELECT moved_bytes > 600000 FROM kvfdw_compact('m', sorted => true)};
-my $points = join(',', map { "$_=wait" } 'compact_written', 'freeze_done');
+my $points = join(',', map { "$_=wait" } 'compact_written', 'flush_done');
 my $session = has_faults($node) ? psql_writer($node, "SET kvfdw.stop_points = '$points';\n$compact", 'moves') : answer($node, $compact);
 if (has_faults($node))
 {
 	stopped($node, 'compact_written');
 	cmp_ok($kept->(), '>=', $was - 0.05, "nothing that is cached ($was) makes way for what a compaction moves, until it has");
 	go_on($node, 'compact_written');
-	stopped($node, 'freeze_done');
+	stopped($node, 'flush_done');
 	cmp_ok(tier('value cache', 'used / 4096'), '<', $used - $hot / 2, "then what it has emptied makes way, of $used blocks");
-	go_on($node, 'freeze_done');
+	go_on($node, 'flush_done');
 	is(outcome($session), "t\n", '... and it ends');
 }
 my $is = $kept->();

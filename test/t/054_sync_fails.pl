@@ -28,7 +28,7 @@ for my $round (1, 2)
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	system('sync', '-f', $disk->{where}) == 0 or die;
 
-	# deletes need no new place for values, so nothing but logs cannot be written back, and runs, which the freezes
+	# deletes need no new place for values, so nothing but logs cannot be written back, and runs, which the flushes
 	# wait for; they begin new logs, which need room
 	change($node, "DELETE FROM %s WHERE k % 5 = $round");
 	$disk->exhaust;

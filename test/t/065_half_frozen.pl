@@ -1,6 +1,6 @@
-# Promise: a freeze that SIGKILL or an ERROR meets between two of its steps has happened
+# Promise: a flush that SIGKILL or an ERROR meets between two of its steps has happened
 # or has not: no row is missing or there twice, what was written meanwhile is there, no
-# file is left over, and the next freeze succeeds.  Readers see nothing of it (I 7, I 8).
+# file is left over, and the next flush succeeds.  Readers see nothing of it (I 7, I 8).
 #
 # Needs a test build (make FAULTS=1).
 use strict;
@@ -40,7 +40,7 @@ sub as_heap
 	return is(join('', map { tables_differ($node, $_, 'heap', 'k') } @tables), '', $what);
 }
 
-# The next freeze succeeds, and nothing is there but what it has made.
+# The next flush succeeds, and nothing is there but what it has made.
 sub tidy
 {
 	my ($what) = @_;
@@ -53,11 +53,11 @@ sub tidy
 	return;
 }
 
-my @points = qw(freeze_before_merge freeze_before_finish run_written run_renamed freeze_before_manifest freeze_after_manifest freeze_done);
+my @points = qw(flush_before_merge flush_before_finish run_written run_renamed flush_before_manifest flush_after_manifest flush_done);
 change();
 $node->safe_psql('postgres', "$freeze_all; CHECKPOINT");
 
-# SIGKILL, when rows were written and read while the freezes of all tables stood there.
+# SIGKILL, when rows were written and read while the flushes of all tables stood there.
 for my $point (@points)
 {
 	change();
@@ -105,7 +105,7 @@ for my $point (@points[ 0 .. 4 ])
 }
 
 # The end of a session, likewise.
-for my $point (qw(freeze_before_finish run_renamed))
+for my $point (qw(flush_before_finish run_renamed))
 {
 	change();
 	my %before = map { $_ => 1 } kv_files($node);

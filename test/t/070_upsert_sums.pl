@@ -1,6 +1,6 @@
 # Promise: counters that many clients raise by upserts at the same few keys are exact,
 # at every wal level: one row and many in a statement, beside sessions that take rows
-# away and put them elsewhere, beside freezes, and above READ COMMITTED.
+# away and put them elsewhere, beside flushes, and above READ COMMITTED.
 #
 # KV_UPSERTS=n: upserts of one row for each table (8000).
 use strict;

@@ -1,4 +1,4 @@
-# Promise: kvfdw_stat_progress has a row for each process that freezes, compacts, rewrites, recovers or
+# Promise: kvfdw_stat_progress has a row for each process that flushes, compacts, rewrites, recovers or
 # checks a table, of whatever database, with its table, phase and how far it is, and none for what
 # has ended, in whatever way.
 use strict;
@@ -47,8 +47,8 @@ sub shows
 	return;
 }
 
-shows('freeze_before_merge', "kvfdw_freeze('t')", 'command, phase, shard, unit, done, total IS NULL', 'freeze|draining|0|entries|0|t');
-shows('freeze_before_manifest', "kvfdw_freeze('t')", 'command, phase, shard IN (0, 1), unit, total > 100, done = total', 'freeze|publishing|t|entries|t|t');
+shows('flush_before_merge', "kvfdw_freeze('t')", 'command, phase, shard, unit, done, total IS NULL', 'freeze|draining|0|entries|0|t');
+shows('flush_before_manifest', "kvfdw_freeze('t')", 'command, phase, shard IN (0, 1), unit, total > 100, done = total', 'freeze|publishing|t|entries|t|t');
 shows('compact_slice', "kvfdw_compact('t', true)", 'command, phase, shard, unit, done, total > 10000', 'compact|moving|0|bytes|0|t');
 shows('warm_read', "kvfdw_prewarm('t')", 'command, phase, shard, unit, done > 100000, total >= done', 'prewarm|reading|1|bytes|t|t');
 shows('check_run_pinned', "kvfdw_check('t')", 'command, phase, shard, unit, done, total >= 3001', 'check|runs and values|0|entries|0|t');

@@ -122,7 +122,7 @@ for my $point (qw(chunk_created chunk_closed extent_reserved))
 	sound("gone on with after $point");
 }
 
-# ---- killed while a freeze has just listed an open chunk, and others came behind ----
+# ---- killed while a flush has just listed an open chunk, and others came behind ----
 grow(200);
 $node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @levels);
 grow(400);

@@ -177,11 +177,11 @@ my $large = "repeat('large', 80000)";
 create('back', 'none', 1);
 both('back', "INSERT INTO TABLE_ $value(1, 14) g");
 {
-	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_freeze('back');", 'freeze');
-	stopped($node, 'freeze_before_merge');
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_freeze('back');", 'freeze');
+	stopped($node, 'flush_before_merge');
 	both('back', 'DELETE FROM TABLE_ WHERE k = 1');
 	is(scalar(my @made = chunks('back')), 2, 'back: a chunk for a slot');
-	is(go_on($node, 'freeze_before_merge', $freeze), "\n", 'back: the manifest lists it');
+	is(go_on($node, 'flush_before_merge', $freeze), "\n", 'back: the manifest lists it');
 	both('back', "INSERT INTO TABLE_ VALUES (100, $large)");
 	is(scalar(grep { -s == 0 } chunks('back')), 1, 'back: it is cut');
 }

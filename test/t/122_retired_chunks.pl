@@ -135,7 +135,7 @@ for my $level (@levels)
 }
 
 # ---- killed wherever that may be ----
-for my $point (qw(freeze_before_manifest freeze_after_manifest))
+for my $point (qw(flush_before_manifest flush_after_manifest))
 {
 	for my $level (@levels)
 	{

@@ -22,7 +22,7 @@ sub fill
 	$to += $n;
 	return $node->safe_psql('postgres', join ';', map { "INSERT INTO $_ SELECT g, rpad(md5(g::text), 3000, md5(g::text)) FROM generate_series($from, $to) g" } qw(t heap));
 }
-# Freeze, until nothing is retired and the rest is freed.
+# Flush, until nothing is retired and the rest is freed.
 sub settle
 {
 	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('t')});
@@ -59,10 +59,10 @@ same('extent moved');
 
 # ---- entries behind the merge name a chunk that is closed before it ends ----
 fill(5);
-$w = psql_writer($node, q{SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_freeze('t');}, 'freeze');
-stopped($node, 'freeze_before_merge');
+$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_freeze('t');}, 'freeze');
+stopped($node, 'flush_before_merge');
 fill(300);
-is(go_on($node, 'freeze_before_merge', $w), "\n", 'a merge goes on when others have closed chunks');
+is(go_on($node, 'flush_before_merge', $w), "\n", 'a merge goes on when others have closed chunks');
 wait_for('release', sub { $node->safe_psql('postgres', q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) == 0 });
 same('merged');
 kill_all($node);

@@ -72,7 +72,7 @@ for my $level (@levels)
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	worker_stop_points($node, 'image_wanted=wait');
 	my $times = times_ready($node);
-	$node->psql('postgres', "SET kvfdw.stop_points = 'freeze_after_manifest=kill'; SELECT kvfdw_freeze('t_$level')");
+	$node->psql('postgres', "SET kvfdw.stop_points = 'flush_after_manifest=kill'; SELECT kvfdw_freeze('t_$level')");
 	ready_again($node, $times);
 	$node->safe_psql('postgres', "SELECT count(*) FROM t_$_") for @levels;
 	if ($level eq 'none') { stopped($node, 'image_wanted'); cmp_ok(retired('none'), '>', 5, 'what only the image lists is retired'); }

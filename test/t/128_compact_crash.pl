@@ -56,7 +56,7 @@ sub compact_until
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $session = psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SET kvfdw.compact_memory = '4MB'; SELECT kvfdw_compact('t_$level', true)", "compact$round");
 	stopped($node, $point);
-	until (query('SELECT phase FROM kvfdw_stat_compact') eq ($point =~ /^freeze/ ? 'switching' : $point eq 'compact_chosen' ? 'choosing' : 'moving'))
+	until (query('SELECT phase FROM kvfdw_stat_compact') eq ($point =~ /^flush/ ? 'switching' : $point eq 'compact_chosen' ? 'choosing' : 'moving'))
 	{
 		step_on($node, $point);
 	}
@@ -71,7 +71,7 @@ for my $level (@levels)
 	$round = 0;
 	change($level) for 1 .. 4;
 	$dir{$level} = directory($level);
-	for my $point (qw(compact_chosen compact_slice compact_written freeze_before_manifest freeze_after_manifest))
+	for my $point (qw(compact_chosen compact_slice compact_written flush_before_manifest flush_after_manifest))
 	{
 		for my $how ($ENV{KV_ALL} ? qw(killed power) : $turn++ % 2 ? 'killed' : 'power')
 		{
@@ -123,7 +123,7 @@ for my $level (@levels)
 	}
 }
 
-# ---- a shard that nobody writes, whose freeze is given up twice: its key logs have no gap ----
+# ---- a shard that nobody writes, whose flush is given up twice: its key logs have no gap ----
 for my $level (@levels)
 {
 	my $table = "idle_$level";
@@ -132,8 +132,8 @@ for my $level (@levels)
 	for my $time (1 .. 2)
 	{
 		unlink glob "$data/kvfdw/{waiting,step,continue}.*";
-		my $session = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_merge=wait'; SELECT kvfdw_compact('$table', true)", "idle_$level$time");
-		stopped($node, 'freeze_before_merge');
+		my $session = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_compact('$table', true)", "idle_$level$time");
+		stopped($node, 'flush_before_merge');
 		query('SELECT pg_cancel_backend(pid) FROM kvfdw_stat_compact');
 		like(outcome($session), qr/canceling statement/, "$table: cancelled before the merge");
 	}

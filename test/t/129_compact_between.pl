@@ -133,16 +133,16 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	same('compacted while another is');
 }
 
-# ---- a pass takes the number of its file while a freeze is about to say which are taken ----
+# ---- a pass takes the number of its file while a flush is about to say which are taken ----
 {
 	both("UPDATE TABLE_ SET v = v || 'n' WHERE k % 13 = 5");
 	my $pass = session_at('compact_chosen', "SET kvfdw.stop_points = 'compact_written=wait,compact_chosen=wait'; SELECT kvfdw_compact('t', true)");
 	both("UPDATE TABLE_ SET v = v || 'm' WHERE k % 13 = 6");
-	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'freeze_before_manifest=wait'; SELECT kvfdw_freeze('t')", 'freeze');
-	stopped($node, 'freeze_before_manifest');
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_freeze('t')", 'freeze');
+	stopped($node, 'flush_before_manifest');
 	go_on($node, 'compact_chosen');
 	stopped($node, 'compact_written');
-	is(go_on($node, 'freeze_before_manifest', $freeze) =~ s/\s+//gr, '', 'a freeze ends beside a pass that began meanwhile');
+	is(go_on($node, 'flush_before_manifest', $freeze) =~ s/\s+//gr, '', 'a freeze ends beside a pass that began meanwhile');
 	like(go_on($node, 'compact_written', $pass), qr/^\(\d+,\d+,\w*\)$/, 'and so does the pass');
 	same('each run has a number of its own');
 }

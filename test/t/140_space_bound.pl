@@ -152,7 +152,7 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 # ---- who does not wait, how long one waits at most, and what ends it ----
 {
 	query(kv_table('w', 'k int, v text', 'k', "shards '1', space_amp '0'") . $fill->('w'));
-	# each file keeps some that are live, or it would go with any freeze once it is chosen
+	# each file keeps some that are live, or it would go with any flush once it is chosen
 	query("UPDATE w SET v = reverse(v) WHERE k % 8 >= $_") for 1 .. 3;
 	wait_for('what was replaced to be dead for all', sub { stat_of('w', 'live_bytes * 2 < value_file_bytes') eq 't' });
 	query("SELECT kvfdw_freeze('w')");	# afterwards it has no open slot

@@ -46,7 +46,7 @@ sub sound_cache
 }
 $node->safe_psql('postgres', q{CREATE FUNCTION range_problem() RETURNS text AS 'kvfdw', 'kvfdw_range_problem' LANGUAGE C}) if $faults;
 
-# ---- before a freeze as after ----
+# ---- before a flush as after ----
 
 my @scans = ('SELECT k, v FROM one ORDER BY k', 'SELECT k, v FROM one ORDER BY k DESC', 'SELECT k, v FROM many', 'SELECT k, v FROM many ORDER BY k', 'SELECT k, v FROM many ORDER BY k DESC');
 my %bytes;

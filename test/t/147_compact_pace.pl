@@ -1,5 +1,5 @@
-# Promise: a compaction that goes at a pace rests while it freezes the index, too, and has no CPU for itself for long; but not where another
-# process waits for that freeze, or as much was written meanwhile that the next one is due.
+# Promise: a compaction that goes at a pace rests while it flushes the index, too, and has no CPU for itself for long; but not where another
+# process waits for that flush, or as much was written meanwhile that the next one is due.
 use strict;
 use warnings;
 use FindBin;
@@ -13,7 +13,7 @@ plan skip_all => 'heap is not compacted' if heap_only();
 my $node = kv_cluster('compact_pace', 'kvfdw.compact_order' => 'off', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_passes' => 'off', 'kvfdw.test_compact' => 'off', 'kvfdw.delta_memory' => 16, 'kvfdw.test_space_look' => 200);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $rows = 30_000;
-my $point = 'compact_freeze_rests';
+my $point = 'compact_flush_rests';
 
 sub query { return $node->safe_psql('postgres', @_); }
 sub passes { return query(q{SELECT passes FROM kvfdw_stat_tables WHERE relid = 't'::regclass}); }
@@ -36,7 +36,7 @@ worker_stop_points($node, "$point=wait");
 ok(eval { until_rest() }, 'a compaction rests while it freezes') or diag $@;
 ok(eval { step_on($node, $point) }, 'and again') or diag $@;
 
-# Somebody waits for the shard that a compaction freezes: it rests no more.
+# Somebody waits for the shard that a compaction flushes: it rests no more.
 sub does_not_rest_for
 {
 	my ($function, $does) = @_;
@@ -51,7 +51,7 @@ does_not_rest_for(q{kvfdw_freeze('t')}, 'a freeze');
 ok(eval { until_rest() }, 'the next rests') or diag $@;
 does_not_rest_for(q{kvfdw_compact('t')}, 'a compaction by hand');
 
-# in the last freeze of a pass: one that comes before it would leave nothing for the next
+# in the last flush of a pass: one that comes before it would leave nothing for the next
 sub until_rest_at_end
 {
 	until_rest();

@@ -128,7 +128,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	query('DROP FOREIGN TABLE l');
 }
 
-# ---- outrun: a freeze needs the runs that are being copied ----
+# ---- outrun: a flush needs the runs that are being copied ----
 {
 	query(kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'"));
 	my $old = $node->background_psql('postgres');

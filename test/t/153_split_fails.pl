@@ -22,7 +22,7 @@ sub shards { my ($table) = @_; return query("SELECT shards FROM kvfdw_stat_table
 sub directory { my ($table) = @_; my $oid = query("SELECT '$table'::regclass::oid"); my ($dir) = glob "$data/kvfdw/5/$oid/0*"; return $dir; }
 sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
 
-# What a store has beside its value files, without the numbers of what freezes replace.
+# What a store has beside its value files, without the numbers of what flushes replace.
 sub kinds
 {
 	my ($table) = @_;

@@ -26,10 +26,10 @@ my $standby = kv_standby($node, 'standby', 'kvfdw.stop_points' => "''");
 query('CHECKPOINT');
 
 # the maintainer merges a shard, and has all stores pinned
-worker_stop_points($node, 'freeze_before_merge=wait');
+worker_stop_points($node, 'flush_before_merge=wait');
 $node->append_conf('postgresql.conf', 'kvfdw.freeze_delay = 1');
 $node->reload;
-stopped($node, 'freeze_before_merge');
+stopped($node, 'flush_before_merge');
 my %sum = (a => 0);
 for my $end ('TRUNCATE large', 'DROP FOREIGN TABLE large')
 {
@@ -40,9 +40,9 @@ for my $end ('TRUNCATE large', 'DROP FOREIGN TABLE large')
 	ok(eval { wait_for('writers', 50, sub { ended($w) }) }, "$end: writers of others go on while the maintainer is busy") or diag $@;
 	is(outcome($w), '', "$end: without an error");
 }
-ok(-e $node->data_dir . '/kvfdw/waiting.freeze_before_merge', 'which it is');
+ok(-e $node->data_dir . '/kvfdw/waiting.flush_before_merge', 'which it is');
 worker_stop_points($node, '');
-go_on($node, 'freeze_before_merge');
+go_on($node, 'flush_before_merge');
 is(query(join ' UNION ALL ', map { "SELECT count(*) FROM $_ WHERE v = '2'" } @others), "10\n10\n10", 'the rows are as they should be');
 is(kv_check_clean($node, @others), '', 'and sound');
 

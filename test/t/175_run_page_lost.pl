@@ -1,5 +1,5 @@
 # Promise: a run has its name when its pages are on the device.  Where they cannot be written back the
-# freeze fails, sessions go on to read what was there before, and no key comes twice.
+# flush fails, sessions go on to read what was there before, and no key comes twice.
 use strict;
 use warnings;
 use FindBin;

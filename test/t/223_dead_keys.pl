@@ -1,5 +1,5 @@
 # Promise: keys that were deleted, many in a row, are passed once: later scans of either direction step over
-# them, also before a freeze, beside an old snapshot and in all shards; and see what heap shows, whatever is written there.
+# them, also before a flush, beside an old snapshot and in all shards; and see what heap shows, whatever is written there.
 use strict;
 use warnings;
 use FindBin;

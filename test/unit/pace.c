@@ -31,7 +31,7 @@ static double beside;			/* … and such a part of that while it works */
 static double calls;
 static double uses;				/* and so many bytes a second of the room up to the bound */
 
-static bool freeze_awaited;
+static bool	flush_awaited;
 static bool shard_awaited;
 static bool recovers;
 static KvShard shard;
@@ -100,9 +100,9 @@ kv_pass_gives_way(void)
 }
 
 bool
-kv_freeze_is_awaited(const KvShard *shard)
+kv_flush_is_awaited(const KvShard *shard)
 {
-	return freeze_awaited;
+	return flush_awaited;
 }
 
 bool
@@ -146,12 +146,12 @@ tell(bool ok, const char *what, double share)
 		printf("# share %.3f\n", share);
 }
 
-static double freeze_share;
-static int64 freeze_us;
+static double flush_share;
+static int64 flush_us;
 
-/* What part of the time it works, in the second half of so many steps, of what is moved or of keys that a freeze merges. */
+/* What part of the time it works, in the second half of so many steps, of what is moved or of keys that a flush merges. */
 static double
-share_of(KvPace *pace, const KvFreezeRest *rest, int steps)
+share_of(KvPace *pace, const KvFlushRest *rest, int steps)
 {
 	TimestampTz since = 0;
 
@@ -169,31 +169,31 @@ share_of(KvPace *pace, const KvFreezeRest *rest, int steps)
 }
 
 void
-kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFreezeRest *rest)
+kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRest *rest)
 {
 	TimestampTz since = clock_now;
 
-	freeze_share = share_of(NULL, rest, 4000);
-	freeze_us = clock_now - since;
+	flush_share = share_of(NULL, rest, 4000);
+	flush_us = clock_now - since;
 }
 
 void
-kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest)
+kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFlushRest *rest)
 {
-	freeze_share = share_of(NULL, rest, 4000);
+	flush_share = share_of(NULL, rest, 4000);
 }
 
-/* … of a freeze, with values that were moved and without. */
+/* … of a flush, with values that were moved and without. */
 static double
-share_of_freeze(KvPace *pace)
+share_of_flush(KvPace *pace)
 {
 	KvMoves		moves;
 	double		share;
 
-	kv_pace_freeze(pace, pace->store, 0, NULL);
-	share = freeze_share;
-	kv_pace_freeze(pace, pace->store, 0, &moves);
-	return fabs(share - freeze_share) < 0.01 ? share : -1;
+	kv_pace_flush(pace, pace->store, 0, NULL);
+	share = flush_share;
+	kv_pace_flush(pace, pace->store, 0, &moves);
+	return fabs(share - flush_share) < 0.01 ? share : -1;
 }
 
 static double
@@ -319,16 +319,16 @@ main(void)
 		KvPace		pace;
 
 		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
-		freeze_awaited = true;
+		flush_awaited = true;
 		share = share_of(&pace, NULL, 4000);
 		tell(share < 0.07, "it does not hurry for a freeze where it does none", share);
-		share = share_of_freeze(&pace);
+		share = share_of_flush(&pace);
 		tell(share > 0.95, "but in one that is due again", share);
-		freeze_awaited = false;
-		share = share_of_freeze(&pace);
+		flush_awaited = false;
+		share = share_of_flush(&pace);
 		tell(share > 0 && share < 0.07, "and rests in others", share);
 		recovers = true;
-		share = share_of_freeze(&pace);
+		share = share_of_flush(&pace);
 		tell(share > 0.95, "but on a standby, where redo may come to the shard", share);
 		recovers = false;
 		share = share_of(&pace, NULL, 4000);
@@ -343,11 +343,11 @@ main(void)
 		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
 		share = share_of(&pace, NULL, 100);
 		tell(share < 0.006, "a limit on what is moved holds at the bound", share);
-		share = share_of_freeze(&pace);
+		share = share_of_flush(&pace);
 		tell(share > 0.95, "keys that are merged do not count for it", share);
 		kv_pace(&pace, KV_PACE_STEP - 1);
-		kv_pace_freeze(&pace, &store, 0, &(KvMoves) {0});
-		tell(freeze_us == 4000 * STEP_US, "nor is anything left to be waited for in a freeze", freeze_us);
+		kv_pace_flush(&pace, &store, 0, &(KvMoves) {0});
+		tell(flush_us == 4000 * STEP_US, "nor is anything left to be waited for in a freeze", flush_us);
 		kv_compact_rate = 0;
 		bound_left = INT64CONST(1) << 30;
 	}

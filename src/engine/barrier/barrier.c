@@ -93,7 +93,7 @@
 #include "engine/base/worker.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/gate/gate.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"

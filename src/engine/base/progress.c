@@ -34,7 +34,7 @@ KvProgress *kv_progress = NULL;
 static char *places = NULL;
 
 static const char *const names[KV_PROGRESS_COMMANDS] = {
-	[KV_PROGRESS_FREEZE] = "freeze",
+	[KV_PROGRESS_FLUSH] = "freeze",
 	[KV_PROGRESS_COMPACT] = "compact",
 	[KV_PROGRESS_MOVE] = "move",
 	[KV_PROGRESS_REWRITE] = "rewrite",
@@ -44,7 +44,7 @@ static const char *const names[KV_PROGRESS_COMMANDS] = {
 };
 
 static const char *const units[KV_PROGRESS_COMMANDS] = {
-	[KV_PROGRESS_FREEZE] = "entries",
+	[KV_PROGRESS_FLUSH] = "entries",
 	[KV_PROGRESS_COMPACT] = "bytes",
 	[KV_PROGRESS_MOVE] = "bytes",
 	[KV_PROGRESS_REWRITE] = "rows",

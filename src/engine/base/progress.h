@@ -20,7 +20,7 @@
 typedef enum KvProgressCommand
 {
 	KV_PROGRESS_NONE,
-	KV_PROGRESS_FREEZE,
+	KV_PROGRESS_FLUSH,
 	KV_PROGRESS_COMPACT,
 	KV_PROGRESS_MOVE,			/* likewise, to another tablespace */
 	KV_PROGRESS_REWRITE,

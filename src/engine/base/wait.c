@@ -15,7 +15,7 @@
 
 uint32		kv_wait_merge_slot = 0;
 uint32		kv_wait_recovery = 0;
-uint32		kv_wait_freeze = 0;
+uint32		kv_wait_flush = 0;
 uint32		kv_wait_compact = 0;
 uint32		kv_wait_space = 0;
 uint32		kv_wait_pace = 0;

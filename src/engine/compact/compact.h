@@ -8,17 +8,17 @@
  *	0. choose	what is live in each chunk is counted.  Victims: closed chunks to be emptied, by
  *				hand all that have dead bytes, by itself (task.c) those for which it pays best,
  *				for order all there are; those that are to leave their tablespace, whatever they have
- *	1. walk		the runs of now, in the order of keys, by the rules of a freeze; what lies in a
+ *	1. walk		the runs of now, in the order of keys, by the rules of a flush; what lies in a
  *				victim is gathered
  *	2. move		slice by slice: values are read by place, verified, written by key to chunks
  *				of the pass's own, and noted in a relocation file
- *	3. switch	a freeze of all runs puts entries in their new places.  It counts what it
+ *	3. switch	a flush of all runs puts entries in their new places.  It counts what it
  *				emits; a victim that it has emitted no entry for leaves the list.  The merge's
  *				own count is the proof, not the plan
  *	4. image	of the shard; when it is durable, nothing needs the victims any more (I 14)
  *
  * One process at a time compacts a shard (KvShard.compactor).  It is not the maintainer, for
- * whom writers wait, but where it freezes: what is recent in step 0, and in step 3; so freezes go
+ * whom writers wait, but where it flushes: what is recent in step 0, and in step 3; so flushes go
  * on beside it, and until step 3 nothing but files that nobody names tells of it.  No lock is held
  * on entry, nor across I/O or a rest (pace.c); who waits for it calls kv_shard_await().
  *

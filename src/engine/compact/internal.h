@@ -27,7 +27,7 @@
 #include "engine/base/types.h"
 #include "engine/compact/compact.h"
 #include "engine/format/format.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
 #include "engine/io/io.h"
@@ -103,7 +103,7 @@ typedef struct KvPace
 	KvStore    *store;
 	KvShard    *shard;
 	KvPassAim	aim;
-	bool		freezes;		/* it is the shard's maintainer */
+	bool		flushes;		/* it is the shard's maintainer */
 	TimestampTz since;			/* it works, … */
 	uint64		calls_since;	/* … and others had done so much then */
 	TimestampTz looked;			/* at what others do, … */
@@ -125,8 +125,8 @@ extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to 
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
 extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged */
-/* Freezes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as nobody waits for it. */
-extern void kv_pace_freeze(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves);
+/* Flushes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as nobody waits for it. */
+extern void kv_pace_flush(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves);
 #define KV_PACE_KEY		256		/* bytes: merging a key costs about as much as to move so many */
 
 /* ---- slice.c ---- */

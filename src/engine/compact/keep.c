@@ -5,7 +5,7 @@
  *	value cache		As long as the pass runs entries name the old places, and readers find the values
  *					there.  So what is cached is cached in its new place as well where there is
  *					room, and nothing makes way for it; the rest is noted.  When entries name the
- *					new places the blocks of the old ones have made room (freeze/), and what was
+ *					new places the blocks of the old ones have made room (flush/), and what was
  *					noted is read.
  *	recent ring		What was read there is as good as read in its new place.
  *	second tier		What comes into a piece of the output is there in its new place if some of it was there or in

@@ -4,10 +4,10 @@
  *
  * Their places are reserved together, so they are neighbours whatever writers open
  * meanwhile, and nobody else makes files there: no lock is needed to write them.  They are
- * in no list until a freeze publishes them; a pass that fails takes them out of sight, for the
+ * in no list until a flush publishes them; a pass that fails takes them out of sight, for the
  * maintainer to free, and after a crash they are files that nothing names (I 14).
  *
- * They are made durable one by one, when they are full.  So the freeze that names them
+ * They are made durable one by one, when they are full.  So the flush that names them
  * publishes what is durable, at level 'keys' no COMMIT has to sync a whole shard, and an
  * image finds nothing to do.
  */

@@ -10,7 +10,7 @@
  * wait for longer than it hurries.  At the bound it takes all of the time, and where another store is
  * to be compacted next, but half for order.  A rest ends when it comes to that.
  *
- * Walks over the index rest, too, and the freezes of a pass, unless another process waits for them:
+ * Walks over the index rest, too, and the flushes of a pass, unless another process waits for them:
  * where there are as many sessions as CPUs, who has one of these for a tenth of a second keeps all
  * of them waiting.
  *
@@ -119,12 +119,12 @@ behind(const KvPace *pace, int64 room)
 	return used / KV_PACE_ROOM - Min(done, 1);
 }
 
-/* Does another process wait for the shard, or its next freeze for this one?  Redo has nobody who waits for it. */
+/* Does another process wait for the shard, or its next flush for this one?  Redo has nobody who waits for it. */
 static bool
 is_awaited(const KvPace *pace)
 {
 	return kv_shard_is_awaited(pace->shard) || pace->shard->split_waits > kv_clock() ||
-		(pace->freezes && (RecoveryInProgress() || kv_freeze_is_awaited(pace->shard)));
+		(pace->flushes && (RecoveryInProgress() || kv_flush_is_awaited(pace->shard)));
 }
 
 /* What part of the time is work. */
@@ -184,8 +184,8 @@ rest(KvPace *pace)
 		pause -= rested;
 		if (pause <= 0 || rested < 0)
 			break;
-		if (pace->freezes)
-			KV_STOP_POINT("compact_freeze_rests");
+		if (pace->flushes)
+			KV_STOP_POINT("compact_flush_rests");
 		kv_pass_interrupts(pace->store);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Min(pause / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
@@ -227,16 +227,16 @@ merged(void *arg, uint64 keys)
 }
 
 void
-kv_pace_freeze(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves)
+kv_pace_flush(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves)
 {
-	KvFreezeRest rest = {merged, pace};
+	KvFlushRest rest = {merged, pace};
 
 	/* of the limit on what is moved nothing is left to be waited for now */
 	pace->bytes = 0;
-	pace->freezes = true;
+	pace->flushes = true;
 	if (moves != NULL)
 		kv_shard_rewrite(store, shardno, moves, &rest);
 	else
 		kv_shard_empty_logs(store, shardno, &rest);
-	pace->freezes = false;
+	pace->flushes = false;
 }

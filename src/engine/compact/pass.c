@@ -5,12 +5,12 @@
  * Why what a pass does is right whatever happens beside it:
  *
  *	- An entry that names a victim lies in the runs that are walked, for all of them do
- *	  (I 15), and nothing that is written from then on names one.  The freeze at the end
+ *	  (I 15), and nothing that is written from then on names one.  The flush at the end
  *	  keeps of these runs no more than the walk has seen, for its horizon is the same or later.
  *	- If it meets an entry all the same that names a victim and is not in the relocation file
  *	  it keeps it as it is, and the victim stays: a pass can fail to empty a chunk, never
  *	  lose a value.
- *	- Freezes of others in between emit old locations, which stay good.
+ *	- Flushes of others in between emit old locations, which stay good.
  *	- Readers look a key up again if they do not find its value where it was (I 16).
  *
  * The relocation file has a number of its own among the shard's runs, and no manifest names
@@ -476,7 +476,7 @@ run_pass(KvPass *pass, KvPassResult *result)
 		{
 			set_phase(pass, KV_PASS_SWITCH);
 			pass->moves.held = 0;
-			kv_pace_freeze(&pass->pace, pass->store, pass->shardno, &pass->moves);
+			kv_pace_flush(&pass->pace, pass->store, pass->shardno, &pass->moves);
 			look_back(pass, result);
 			pass->held = pass->moves.held;
 			keep(pass);

@@ -168,7 +168,7 @@ leave(KvSlice *slice, const KvMoving *value, const char *problem)
 	KvShard    *shard = kv_shard(slice->store, slice->shardno);
 	bool		listed;
 
-	/* a freeze of others may have found that nothing names it any more */
+	/* a flush of others may have found that nothing names it any more */
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	listed = kv_chunk_find(shard, address) != NULL;
 	LWLockRelease(&shard->lock);

@@ -3,9 +3,9 @@
  *		The runs of a shard, read in the order of keys: to see what is live, and what there is
  *		to move.
  *
- * The runs are those of one moment, kept open; freezes may replace them meanwhile.  The
- * walk decides what is worth copying, with a freeze's own rules (freeze/survive.h), and
- * nothing more: the freeze at the end of the pass decides what is true.  Its horizon is
+ * The runs are those of one moment, kept open; flushes may replace them meanwhile.  The
+ * walk decides what is worth copying, with a flush's own rules (flush/survive.h), and
+ * nothing more: the flush at the end of the pass decides what is true.  Its horizon is
  * the same or later, so what it keeps of these runs is among what the walk has kept.
  */
 #include "postgres.h"
@@ -15,7 +15,7 @@
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
-#include "engine/freeze/survive.h"
+#include "engine/flush/survive.h"
 #include "engine/slot/slot.h"
 
 /* Open the runs that the shard has now; false: one was replaced meanwhile. */
@@ -176,14 +176,14 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 		(shard->open_slot >= 0 ? kv_slots[shard->open_slot].base : shard->value_tail) - shard->open_place;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
-		kv_pace_freeze(pace, store, shardno, NULL);
+		kv_pace_flush(pace, store, shardno, NULL);
 
 	kv_walk_begin(walk, store, shardno, pace);
 	counting.counts = counts;
 	kv_walk(walk, count, &counting);
 	kv_walk_end(walk);
 
-	/* a freeze of all runs knows better */
+	/* a flush of all runs knows better */
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (shard->files.base_run == walk->base_run)
 		kv_counts_note_runs(shard, counts, walk->first_log);

@@ -56,7 +56,7 @@
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"

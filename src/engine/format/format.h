@@ -191,7 +191,7 @@ StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
 #define KV_CHUNK_VICTIM		0x0400	/* it leaves the list once nothing names it */
 #define KV_CHUNK_DOUBTFUL	0x1000	/* of what was counted as live some may be dead by now */
 
-/* What a shard consists of.  The file is replaced whole, atomically, by every freeze. */
+/* What a shard consists of.  The file is replaced whole, atomically, by every flush. */
 typedef struct KvManifest
 {
 	KvShardFiles files;

@@ -9,7 +9,7 @@
  * the merge file, whose replay fills it before the log is read; and where they are
  * not, a log counts up to where its image says that it ended, and was synced up to
  * there.  Either way each byte of it must be sound.  Only a salvage takes what it
- * finds.  A freeze begins a new log and removes those it has covered.
+ * finds.  A flush begins a new log and removes those it has covered.
  *
  * Of a shard's logs, first_log exists as soon as it has a value file or a
  * manifest, and none is left out up to the last; so a missing one is noticed.

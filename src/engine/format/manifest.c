@@ -3,7 +3,7 @@
  *		A shard's manifest: which runs, logs and chunks it consists of.
  *
  * Replaced whole by a rename, so there is always one that holds.  Files that
- * the manifest does not name are left-overs of an unfinished freeze and are
+ * the manifest does not name are left-overs of an unfinished flush and are
  * swept when the store is next opened; but chunks that it does not list yet may be named
  * by key logs (lifecycle/recover.c).
  *

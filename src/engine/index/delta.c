@@ -4,7 +4,7 @@
  *
  * Leaves hold items (one per key) in key order; an item heads a chain of
  * versions, newest first.  Items and versions are only ever added; all the
- * memory goes at once when a freeze has taken the contents over.  So there is
+ * memory goes at once when a flush has taken the contents over.  So there is
  * no deletion and no reuse, and a cursor stays good as long as the shard's
  * lock is held (shared to read, exclusive to add).
  *

@@ -68,7 +68,7 @@ typedef struct KvDeltaMemory
 extern KvDeltaMemory *kv_delta_memory;
 
 extern void kv_delta_memory_init(void); /* in the shmem startup hook, once */
-extern Size kv_delta_limit(void);	/* bytes of one shard's delta that call for a freeze */
+extern Size kv_delta_limit(void);	/* bytes of one shard's delta that call for a flush */
 
 /* Find where the versions of a key are, or would be. */
 extern void kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen,

@@ -39,7 +39,7 @@
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/index/delta.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
@@ -48,7 +48,7 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-#define KV_ROOM_TRIES	64		/* of seconds, or freezes, for room for descriptors */
+#define KV_ROOM_TRIES	64		/* of seconds, or flushes, for room for descriptors */
 
 static int	recovery_workers = 2;
 
@@ -187,8 +187,8 @@ end_salvage(KvStore *store, uint32 shardno)
 		leave_logs(store, shardno);
 		return;
 	}
-	shard->frozen_at = kv_clock();
-	kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+	shard->flushed_at = kv_clock();
+	kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
 }
 
 /* From where a shard's recovery goes on. */
@@ -427,7 +427,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	else if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
 		leave_logs(store, shardno);
 	kv_files_release(store, shardno, files, n);
-	shard->frozen_at = kv_clock();
+	shard->flushed_at = kv_clock();
 	/* prepared transactions may hold any lock */
 	shard->key_share_xid = U64FromFullTransactionId(ReadNextFullTransactionId()) - 1;
 	pg_atomic_fetch_add_u32(&shard->generation, 1);

@@ -40,7 +40,7 @@
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/restart/restart.h"

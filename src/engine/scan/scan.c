@@ -6,7 +6,7 @@
  * never pays for a long one.  rows.c finds out which rows the snapshot sees, or
  * byplace.c for tables whose values lie out of order; fetch.c gets their values,
  * many at a time.  No lock is held between batches (I 7): the next batch seeks
- * again by key, so freezes and writes in between do not matter.
+ * again by key, so flushes and writes in between do not matter.
  */
 #include "postgres.h"
 

@@ -3,7 +3,7 @@
  *		Dead ranges: parts of a shard's keys that a scan may step over at once.
  *
  * After many deletes a scan in key order would pass one deleted key after the other until a
- * freeze has removed them, and each scan would do so again.  The first one that has passed many
+ * flush has removed them, and each scan would do so again.  The first one that has passed many
  * in a row therefore notes where they are (scan/stepover.c), and later scans go on after them.
  *
  * A dead range [lo, hi) with the xids [first, last] says: of each key of the range that has
@@ -17,7 +17,7 @@
  * SERIALIZABLE: predicate locks go by the conditions of a scan (fdw/scan.c), and a conflict is
  * noted with a writer that the snapshot does not see, and the range has none of these.
  *
- * Why it stays true.  The fates of transactions are final.  A freeze, a compaction and a move
+ * Why it stays true.  The fates of transactions are final.  A flush, a compaction and a move
  * change where versions are, and drop only versions that no snapshot sees.  A row can come into
  * the range only by a PUT, and that cuts it (kv_dead_cut) under the same exclusive hold of the
  * shard's lock, before another process can see the version, and whether its transaction commits

@@ -3,7 +3,7 @@
  *		The runs of a shard, and which of a key's versions a reader sees.
  *
  * A key's versions lie, newest first, in the active delta, the sealed delta
- * (while a freeze runs), the unfrozen runs and the base run.  Both deltas are
+ * (while a flush runs), the unfrozen runs and the base run.  Both deltas are
  * read under the shard's lock.  Runs are immutable and searched without it:
  * first note the run list's generation and search, then take the lock and make
  * sure that the generation still holds, else begin again (I 7).

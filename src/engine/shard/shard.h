@@ -132,13 +132,13 @@ typedef struct KvShard
 
 	/* guarded by lock */
 	KvDelta		active;			/* new versions go here */
-	KvDelta		sealed;			/* being frozen: read-only but for fates */
+	KvDelta		sealed;			/* being flushed: read-only but for fates */
 	dsa_pointer dead;			/* ranges of dead keys (dead.h), or invalid */
 	KvShardFiles files;
 	uint32		sealed_log;		/* the last log whose entries are in sealed */
 	uint32		log_number;		/* where new batches go */
 	uint64		log_tail;
-	uint32		closed_log;		/* the last log that a freeze has closed, … */
+	uint32		closed_log;		/* the last log that a flush has closed, … */
 	uint64		closed_tail;	/* … and where it ends: no batch comes behind that */
 	int			open_slot;		/* slot index or -1 */
 	int			sealed_slots;	/* list head: sealed and not yet written, or -1 */
@@ -167,8 +167,8 @@ typedef struct KvShard
 	int			retired_room;
 	bool		image_wanted;	/* by the next look of the barrier, without a checkpoint */
 
-	int			maintainer;		/* pid of the process freezing it, or 0 */
-	uint32		floor;			/* freezes leave runs up to this number, and the base, alone; 0: none */
+	int			maintainer;		/* pid of the process flushing it, or 0 */
+	uint32		floor;			/* flushes leave runs up to this number, and the base, alone; 0: none */
 	TimestampTz split_waits;	/* a split has met a pass: until then no other comes by itself */
 	TimestampTz split_after;	/* the maintainer leaves it as it is until then, … */
 	uint32		split_failures; /* … for so many attempts in a row have failed */
@@ -180,9 +180,9 @@ typedef struct KvShard
 	bool		pass_failed;	/* the last that ended did, but not for want of space */
 	uint64		unsettled_xid;	/* the oldest there whose fate they do not say; 0: none … */
 	uint32		unsettled_generation;	/* … if the runs are of this generation */
-	uint64		settled_horizon;	/* at the last freeze of all runs */
+	uint64		settled_horizon;	/* at the last flush of all runs */
 	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
-	TimestampTz frozen_at;		/* end of the last freeze, or recovery */
+	TimestampTz	flushed_at;		/* end of the last flush, or recovery */
 	bool		recovered;
 	pg_atomic_uint64 writes;	/* slots written to value files */
 	uint64		writes_synced;	/* of them; guarded by extend_lock */

@@ -34,7 +34,7 @@
  *
  * Why nothing waits for a writer who waits here.  He holds no LWLock, no slot and no place that was not counted,
  * and serves interrupts.  What he may have are versions of a transaction that goes on, in this store or another, and
- * locks of rows and tables.  What makes room are a pass (a walk over runs, copying, a freeze), an image of the
+ * locks of rows and tables.  What makes room are a pass (a walk over runs, copying, a flush), an image of the
  * shard, and the maintainer, which frees files.  They take versions of unfinished transactions as they are, and wait for
  * no row, and for a table only in DROP.  A split halts a shard's writers, and waits for those that are at it under its
  * lock: not for him.  A checkpoint waits for commits that have begun: he has not.  A chunk into which his

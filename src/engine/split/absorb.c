@@ -87,7 +87,7 @@ maintain_neighbour(KvAbsorption *absorption)
 	return absorption->maintains;
 }
 
-/* If it is empty, it stays so: nobody freezes or compacts it from now on, and writers are halted. */
+/* If it is empty, it stays so: nobody flushes or compacts it from now on, and writers are halted. */
 static bool
 take_empty(KvAbsorption *absorption)
 {

@@ -265,7 +265,7 @@ kv_change_init(KvChange *change, int n)
 	fresh->sealed_log = files.first_log - 1;
 	fresh->log_tail = sizeof(KvLogHeader);
 	fresh->key_share_xid = shard->key_share_xid;
-	fresh->frozen_at = kv_clock();
+	fresh->flushed_at = kv_clock();
 	pg_atomic_fetch_add_u32(&fresh->generation, 1);
 	fresh->recovered = true;
 	LWLockRelease(&fresh->lock);

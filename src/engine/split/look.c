@@ -191,7 +191,7 @@ is_deserted(KvStore *store, uint32 shardno)
 		deserted_ms = 1000;
 #endif
 	return kv_store_nshards(store) > (uint32) store->shape.nshards &&
-		TimestampDifferenceExceeds(shard->frozen_at, kv_clock(), deserted_ms) &&
+		TimestampDifferenceExceeds(shard->flushed_at, kv_clock(), deserted_ms) &&
 		kv_shard_is_empty(store, shardno);
 }
 

@@ -3,12 +3,12 @@
  *		One shard becomes several: its entries are copied, its values stay.
  *
  * The steps are split.h's.  Who splits is the shard's compactor all the time, so no pass
- * comes in between, and its maintainer in the switch, so no freeze does.  Runs that were copied
- * are left alone by freezes: KvShard.floor is the number of the newest of them.
+ * comes in between, and its maintainer in the switch, so no flush does.  Runs that were copied
+ * are left alone by flushes: KvShard.floor is the number of the newest of them.
  *
  * Copied are entries as they are.  The delta's lose what is known of their fates, for that
  * may depend on a commit record which is not on the device.  What was read from logs at the
- * start, of other incarnations, has been spilled in step 3.
+ * start, of other incarnations, has been flushed in step 3.
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@
 #include "engine/base/label.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/io/io.h"
 #include "engine/slot/slot.h"
 #include "engine/split/copy.h"
@@ -76,7 +76,7 @@ become_compactor(KvSplit *split)
 	return split->compactor;
 }
 
-/* Waits for a freeze that is under way. */
+/* Waits for a flush that is under way. */
 static void
 become_maintainer(KvSplit *split)
 {
@@ -112,7 +112,7 @@ resign_as_maintainer(KvSplit *split)
 
 /* ---- steps 2 and 3 ---- */
 
-/* A run that is to be copied has no file: a freeze has taken the floor away, or it is missing. */
+/* A run that is to be copied has no file: a flush has taken the floor away, or it is missing. */
 static void
 look_for_run(const KvSplit *split, uint32 number)
 {
@@ -140,7 +140,7 @@ copy_run(KvSplit *split, uint32 number, bool base)
 }
 
 /*
- * Copy the runs that were not copied yet; freezes leave them alone from now on.  The caller is
+ * Copy the runs that were not copied yet; flushes leave them alone from now on.  The caller is
  * the maintainer, and is none any more afterwards unless keep.  False: give up.
  */
 static bool
@@ -158,7 +158,7 @@ copy_runs(KvSplit *split, bool keep)
 	for (int i = 0; i < files.nunfrozen; i++)
 		floor = Max(floor, files.unfrozen[i]);
 
-	/* a freeze that found too many runs has taken the floor away; the delta becomes one more */
+	/* a flush that found too many runs has taken the floor away; the delta becomes one more */
 	outrun = shard->floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2;
 	if (outrun)
 		floor = 0;
@@ -205,7 +205,7 @@ catch_up(KvSplit *split)
 			resign_as_maintainer(split);
 
 		/* also what was read from logs when the store was opened */
-		kv_shard_freeze(split->store, split->shardno, KV_FREEZE_SPILL);
+		kv_shard_flush(split->store, split->shardno, KV_FLUSH_MEMORY);
 		become_maintainer(split);
 		if (!copy_runs(split, true))
 			return false;
@@ -563,7 +563,7 @@ kv_shard_split(KvStore *store, uint32 shardno, int most)
 	KvSplit    *split = palloc0(sizeof(KvSplit));
 	bool		done = false;
 
-	kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+	kv_shard_flush(store, shardno, KV_FLUSH_ALL);
 	split->store = store;
 	split->shardno = shardno;
 	split->shard = kv_shard(store, shardno);

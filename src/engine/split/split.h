@@ -14,10 +14,10 @@
  * A split, step by step.  Whoever looks sees the shard as it was up to step 4, and then the
  * new ones:
  *
- *	1. freeze	all runs are merged, so that most entries are in one
- *	2. copy		runs are copied to runs of the new shards, which nothing names.  Freezes go
+ *	1. flush	all runs are merged, so that most entries are in one
+ *	2. copy		runs are copied to runs of the new shards, which nothing names.  Flushes go
  *				on beside it, but leave the copied runs alone (KvShard.floor)
- *	3. catch up	the delta is spilled, and what that has made is copied; until that is little
+ *	3. catch up	the delta is flushed, and what that has made is copied; until that is little
  *	4. switch	what was written up to now goes to files; writers are halted; the slots are drained,
  *				the delta is copied to one run more; manifests are renamed, and then the map.  In
  *				memory the map counts at once
@@ -65,7 +65,7 @@ extern bool kv_shard_cut(KvStore *store, uint32 shardno, bool *outgrown);
 extern bool kv_shard_split(KvStore *store, uint32 shardno, int most);
 
 /*
- * Has the shard no entries, is none on its way, and does nobody freeze or compact it?  Takes its
+ * Has the shard no entries, is none on its way, and does nobody flush or compact it?  Takes its
  * lock.
  */
 extern bool kv_shard_is_empty(KvStore *store, uint32 shardno);

@@ -621,7 +621,7 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 	return result;
 }
 
-/* One that was frozen meanwhile, and has lost its xid, or was moved is taken for another. */
+/* One that was flushed meanwhile, and has lost its xid, or was moved is taken for another. */
 static bool
 same_version(const KvVersion *a, const KvVersion *b)
 {

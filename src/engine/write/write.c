@@ -9,7 +9,7 @@
  *
  * A row lock is a version of kind LOCK whose command id is its strength, a
  * LockTupleMode.  It is never visible, makes others wait for its xid like any
- * unfinished version, and vanishes in the next freeze after its transaction.
+ * unfinished version, and vanishes in the next flush after its transaction.
  * It is logged like a write, because a prepared transaction keeps its locks
  * over a restart.  How strengths conflict is heap's table: a PUT is a
  * NoKeyExclusive lock, a DELETE an Exclusive one.
@@ -33,7 +33,7 @@
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/gate/gate.h"
 #include "engine/index/delta.h"
 #include "engine/io/io.h"
@@ -452,10 +452,10 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	place = write->placing == KV_IN_SLOT ? write->version.len : 0;
 	if (shard->active.bytes >= 2 * kv_delta_limit())
 	{
-		/* the freeze does not keep up: help */
+		/* the flush does not keep up: help */
 		LWLockRelease(&shard->lock);
 		if (!refuse_memory(write))
-			kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+			kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
 		return false;
 	}
 	if (waits_for_room(store, shard, write, place, key.len))

@@ -1,20 +1,20 @@
 /*
  * pressure.c
- *		Which shard is due for a freeze, and who makes room when memory is short.
+ *		Which shard is due for a flush, and who makes room when memory is short.
  *
  * A shard is due when its delta has reached its limit (kv_delta_limit), when its last
- * freeze is kvfdw.freeze_delay ago and it has anything, and when an xid of its unfrozen
+ * flush is kvfdw.freeze_delay ago and it has anything, and when an xid of its unfrozen
  * runs is old.  An idle one whose unfrozen runs can be settled by now, and have a
  * quarter of the base's entries at least, has all of its runs merged.
  *
- * Who finds no memory freezes its own shard if that holds a fair share, else lets the
- * maintainer freeze the largest deltas, and gives up when nothing comes free for a
+ * Who finds no memory flushes its own shard if that holds a fair share, else lets the
+ * maintainer flush the largest deltas, and gives up when nothing comes free for a
  * minute.  The startup process and the maintainer have nobody to wait for.
  *
  * The maintainer may be busy for long: it splits a large shard, merges one, waits for a
  * checkpoint or recovers a store.  When it has not come for KV_ROOM_HELP_MS those who wait do
- * the same for it.  What they freeze may be any table's, so an ERROR there is logged and
- * ends nothing of theirs: each freeze is a subtransaction, which is rolled back however it ends.
+ * the same for it.  What they flush may be any table's, so an ERROR there is logged and
+ * ends nothing of theirs: each flush is a subtransaction, which is rolled back however it ends.
  * Who cannot wait has another process do so (kv_make_room_for_others).
  */
 #include "postgres.h"
@@ -31,8 +31,8 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/freeze/freeze.h"
-#include "engine/freeze/internal.h"
+#include "engine/flush/flush.h"
+#include "engine/flush/internal.h"
 #include "engine/index/delta.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
@@ -41,14 +41,14 @@
 #define KV_ROOM_HELP_MS	1000	/* after which the maintainer is helped */
 #define KV_OLD_XIDS	((uint64) autovacuum_freeze_max_age / 10)
 
-static int	freeze_delay = 60;
+static int	flush_delay = 60;
 
 void
-kv_freeze_gucs(void)
+kv_flush_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.freeze_delay",
 							"Time after which recent versions are frozen even if there are few.",
-							NULL, &freeze_delay, 60, 1, 86400,
+							NULL, &flush_delay, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 #ifdef KVFDW_FAULTS
 	DefineCustomBoolVariable("kvfdw.test_compact",
@@ -65,26 +65,26 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 
 	if (shard->maintainer != 0)
 		return;					/* somebody is at it */
-	old = TimestampDifferenceExceeds(shard->frozen_at, now, freeze_delay * 1000);
+	old = TimestampDifferenceExceeds(shard->flushed_at, now, flush_delay * 1000);
 
 	/* snapshots go by 32 bits, so no xid may stay for ever */
 	if (shard->files.oldest_xid != 0 && shard->files.oldest_xid < kv_xid_horizon() &&
 		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->files.oldest_xid > KV_OLD_XIDS)
-		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
 	else if (shard->active.bytes >= kv_delta_limit() ||
 		DsaPointerIsValid(shard->sealed.root) ||
 		(old && shard->active.nversions > 0))
-		kv_shard_freeze(store, shardno, KV_FREEZE_MERGE);
+		kv_shard_flush(store, shardno, KV_FLUSH_MERGE);
 	else if (old && shard->files.nunfrozen > 0 &&
 			 shard->files.unfrozen_entries * 4 >= shard->files.frozen_keys &&
 			 shard->active.nversions == 0 && shard->settled_horizon < kv_xid_horizon())
 	{
 		shard->settled_horizon = kv_xid_horizon();
-		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
 	}
 }
 
-/* A freeze that has failed has left what it had sealed, and memory may be short for that. */
+/* A flush that has failed has left what it had sealed, and memory may be short for that. */
 static Size
 bytes_of_deltas(const KvShard *shard)
 {
@@ -118,9 +118,9 @@ kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
 	return largest;
 }
 
-/* Where the maintainer cannot be waited for: freeze the largest delta of an open store. */
+/* Where the maintainer cannot be waited for: flush the largest delta of an open store. */
 static bool
-spill_largest(void)
+flush_largest(void)
 {
 	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	uint32		shardno;
@@ -129,7 +129,7 @@ spill_largest(void)
 	PG_TRY();
 	{
 		if (largest != NULL)
-			kv_shard_freeze(largest, shardno, KV_FREEZE_SPILL);
+			kv_shard_flush(largest, shardno, KV_FLUSH_MEMORY);
 	}
 	PG_FINALLY();
 	{
@@ -140,7 +140,7 @@ spill_largest(void)
 }
 
 bool
-kv_freeze_is_awaited(const KvShard *shard)
+kv_flush_is_awaited(const KvShard *shard)
 {
 	/* writers help with it at twice the limit */
 	return shard->active.bytes >= kv_delta_limit() / 2 ||
@@ -171,7 +171,7 @@ must_help(void)
 
 /* False: that has failed.  ERROR if this process is told to stop. */
 static bool
-spill_apart(KvStore *store, uint32 shardno)
+flush_apart(KvStore *store, uint32 shardno)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -181,7 +181,7 @@ spill_apart(KvStore *store, uint32 shardno)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
 	}
 	PG_CATCH();
 	{
@@ -215,9 +215,9 @@ unpin(int code, Datum arg)
 }
 
 /*
- * Freeze the largest deltas that nobody freezes until they all take half of what they did, or
- * these had so much: others may go on writing.  Those that cannot be frozen are added to
- * *failed, and left alone.  False: nothing was frozen.
+ * Flush the largest deltas that nobody flushes until they all take half of what they did, or
+ * these had so much: others may go on writing.  Those that cannot be flushed are added to
+ * *failed, and left alone.  False: nothing was flushed.
  */
 static bool
 help_maintainer(uint64 before, List **failed)
@@ -236,7 +236,7 @@ help_maintainer(uint64 before, List **failed)
 			kv_maintenance_interrupts();
 			if (store == NULL)
 				break;
-			if (spill_apart(store, shardno))
+			if (flush_apart(store, shardno))
 				freed += bytes;
 			else
 				*failed = lappend(*failed, kv_shard(store, shardno));
@@ -251,18 +251,18 @@ help_maintainer(uint64 before, List **failed)
 
 /* For the startup process nobody else does it; the maintainer is who the others wait for. */
 static bool
-must_spill_itself(void)
+must_flush_itself(void)
 {
 	return AmStartupProcess() || MyLatch == kv_base->maintainer_latch;
 }
 
 /*
- * In recovery of a shard, which has more than there is room for: spill that, or a
+ * In recovery of a shard, which has more than there is room for: flush that, or a
  * shard of the same store that has been recovered already, if it has so many bytes.
  * Nobody else can, for the store is not open yet.
  */
 static bool
-spill_recovering(KvStore *store, uint32 shardno, Size least)
+flush_recovering(KvStore *store, uint32 shardno, Size least)
 {
 	uint32		largest = shardno;
 
@@ -277,9 +277,9 @@ spill_recovering(KvStore *store, uint32 shardno, Size least)
 	if (kv_shard(store, largest)->active.bytes < least)
 		return false;
 	if (largest == shardno)
-		kv_shard_spill_recovering(store, shardno);
+		kv_shard_flush_recovering(store, shardno);
 	else
-		kv_shard_freeze(store, largest, KV_FREEZE_SPILL);
+		kv_shard_flush(store, largest, KV_FLUSH_MEMORY);
 	return true;
 }
 
@@ -295,7 +295,7 @@ raise_no_room(int waited)
 			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and pg_prepared_xacts, or increase kvfdw.delta_memory (a restart is needed).")));
 }
 
-/* Freezes this shard if it holds a fair share; else the maintainer freezes others, or is helped. */
+/* Flushes this shard if it holds a fair share; else the maintainer flushes others, or is helped. */
 void
 kv_make_memory(KvStore *store, uint32 shardno)
 {
@@ -305,16 +305,16 @@ kv_make_memory(KvStore *store, uint32 shardno)
 
 	if (shard->recovered && shard->active.bytes >= kv_delta_limit() / 4)
 	{
-		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
 		return;
 	}
-	if (!shard->recovered && spill_recovering(store, shardno, kv_delta_limit() / 64))
+	if (!shard->recovered && flush_recovering(store, shardno, kv_delta_limit() / 64))
 		return;
 
-	if (must_spill_itself())
+	if (must_flush_itself())
 	{
-		if (!spill_largest() &&
-			(shard->recovered || !spill_recovering(store, shardno, 1)))
+		if (!flush_largest() &&
+			(shard->recovered || !flush_recovering(store, shardno, 1)))
 			raise_no_room(0);
 		return;
 	}
@@ -333,7 +333,7 @@ kv_make_memory(KvStore *store, uint32 shardno)
 		{
 			/* small as it is */
 			ConditionVariableCancelSleep();
-			if (spill_recovering(store, shardno, 1))
+			if (flush_recovering(store, shardno, 1))
 				return;
 			ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
 		}
@@ -377,8 +377,8 @@ kv_make_memory_for_shards(void)
 {
 	if (pg_atomic_read_u64(&kv_delta_memory->bytes) == 0)
 		return false;
-	if (must_spill_itself())
-		return spill_largest();
+	if (must_flush_itself())
+		return flush_largest();
 	kv_maintenance_interrupts();
 	if (must_help())
 	{

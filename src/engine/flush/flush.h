@@ -1,15 +1,15 @@
 /*
- * freeze.h
+ * flush.h
  *		Recent versions become runs, and memory comes back; outcomes are noted before
  *		clog forgets them.
  *
- * One process at a time freezes a shard (KvShard.maintainer).  The shard's lock is
+ * One process at a time flushes a shard (KvShard.maintainer).  The shard's lock is
  * taken to seal and to publish, not to write; none is held on entry.  After an
  * ERROR the shard is as it was, and somebody tries again.  A compaction rests while
- * it freezes, as long as nobody waits for it (KvFreezeRest).
+ * it flushes, as long as nobody waits for it (KvFlushRest).
  */
-#ifndef KV_FREEZE_H
-#define KV_FREEZE_H
+#ifndef KV_FLUSH_H
+#define KV_FLUSH_H
 
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
@@ -20,27 +20,27 @@
 #include "engine/index/run.h"
 #include "engine/shard/shard.h"
 
-/* freeze/freeze.c */
-typedef enum KvFreezeMode
+/* flush/flush.c */
+typedef enum KvFlushMode
 {
-	KV_FREEZE_SPILL,			/* empty the delta, cheaply */
-	KV_FREEZE_MERGE,			/* and merge runs of like size */
-	KV_FREEZE_ALL				/* and merge all runs */
-} KvFreezeMode;
+	KV_FLUSH_MEMORY,			/* empty the delta, cheaply */
+	KV_FLUSH_MERGE,				/* and merge runs of like size */
+	KV_FLUSH_ALL				/* and merge all runs */
+} KvFlushMode;
 
-/* ---- freeze.c ---- */
+/* ---- flush.c ---- */
 #define KV_LOOK_KEYS	1024	/* who merges runs serves interrupts, and rests, after so many keys */
 
 /*
  * Makes the shard's delta a run.  If another process is at it this waits until that has
  * ended, which is enough unless the mode is ALL.
  */
-extern void kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode);
+extern void kv_shard_flush(KvStore *store, uint32 shardno, KvFlushMode mode);
 /* By the one process that recovers the shard: makes a run of what it has got so far. */
-extern void kv_shard_spill_recovering(KvStore *store, uint32 shardno);
+extern void kv_shard_flush_recovering(KvStore *store, uint32 shardno);
 
 
-/* Values that compact/ has copied to chunks of its own, by the entries that a freeze meets. */
+/* Values that compact/ has copied to chunks of its own, by the entries that a flush meets. */
 typedef struct KvMoves
 {
 	KvRun	   *run;			/* the relocation file (moves.c), open; NULL: nothing was copied */
@@ -49,7 +49,7 @@ typedef struct KvMoves
 	uint32		pass;			/* KvManifest.pass from now on; 0: as it was, … */
 	uint64		written;		/* … else KvShard.written when it was chosen what is put in order */
 
-	/* set by the freeze */
+	/* set by the flush */
 	bool		published;		/* a manifest names these chunks */
 	uint64		held;			/* bytes of values that were emitted behind newer ones of their keys */
 } KvMoves;
@@ -57,24 +57,24 @@ typedef struct KvMoves
 typedef struct KvMovesWalk KvMovesWalk;
 
 /* Of who is not in a hurry: called without a lock when so many more keys have been merged, it may rest. */
-typedef struct KvFreezeRest
+typedef struct KvFlushRest
 {
 	void		(*merged) (void *arg, uint64 keys);
 	void	   *arg;
-} KvFreezeRest;
+} KvFlushRest;
 
 /*
  * Merges all runs of the shard, even if there is but one and nothing recent, and puts the
  * entries of what was copied in their new places.  All entries that were there when it
  * began are in runs then, and in no log.  After an ERROR the caller looks at published.
  */
-extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFreezeRest *rest);
-/* Freezes so that all entries that were there when it began are in runs, and in no log. */
-extern void kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest);
-/* Of who freezes the shard: is memory short, or the shard's next freeze nearly due?  Who waits for the shard kv_shard_await() tells. */
-extern bool kv_freeze_is_awaited(const KvShard *shard);
+extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRest *rest);
+/* Flushes so that all entries that were there when it began are in runs, and in no log. */
+extern void kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFlushRest *rest);
+/* Of who flushes the shard: is memory short, or the shard's next flush nearly due?  Who waits for the shard kv_shard_await() tells. */
+extern bool kv_flush_is_awaited(const KvShard *shard);
 
-/* ---- moves.c: for freeze.c ---- */
+/* ---- moves.c: for flush.c ---- */
 extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */
 /* A version of a key is emitted, keys in order: if its value was copied, names the copy. */
 extern bool kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version);
@@ -85,18 +85,18 @@ extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest,
 							 const KvCounts *counts, KvShard *shard);
 
 /* ---- pressure.c ---- */
-extern void kv_freeze_gucs(void);	/* at load: defines its settings */
+extern void kv_flush_gucs(void);	/* at load: defines its settings */
 /* What a pass over the stores does to each shard. */
 extern void kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now);
 /*
  * The store and shard with the largest deltas, active and sealed; NULL: there are none.  Without the
- * shards of except and, if idle, those that somebody freezes.
+ * shards of except and, if idle, those that somebody flushes.
  */
 extern KvStore *kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno);
 extern void kv_want_memory(void);	/* tells the maintainer, and waits for nothing */
 /*
  * No lock held; waits, and raises ERROR when nothing becomes free for KV_ROOM_PATIENCE.  May
- * freeze other shards, of other stores, too.
+ * flush other shards, of other stores, too.
  */
 extern void kv_make_memory(KvStore *store, uint32 shardno);
 extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no delta is in the way */
@@ -115,8 +115,8 @@ extern KvSettled *kv_settled;
  */
 extern void kv_settle_startup(void);
 /*
- * Of an open store: freezes the shards that have outcomes to note by now, but for those
- * that somebody is freezing.
+ * Of an open store: flushes the shards that have outcomes to note by now, but for those
+ * that somebody is flushing.
  */
 extern void kv_store_settle(KvStore *store);
 /* Is there a segment of clog that could be settled, and is not?  Looks at no store. */
@@ -145,4 +145,4 @@ extern void kv_settle_for_stop(void);
  */
 extern void kv_clog_fence(void);
 
-#endif							/* KV_FREEZE_H */
+#endif							/* KV_FLUSH_H */

@@ -1,6 +1,6 @@
 /*
  * moves.c
- *		A freeze puts entries in their new places.
+ *		A flush puts entries in their new places.
  *
  * What a pass has copied is in a relocation file: a run with an entry for each value, in
  * the order in which a merge comes to them.  Instead of an xid it has the old location.
@@ -11,7 +11,7 @@
 
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
 #include "engine/shard/shard.h"

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "engine/base/types.h"
-#include "engine/freeze/internal.h"
+#include "engine/flush/internal.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"

@@ -4,7 +4,7 @@
  *
  * A key's versions are asked about one after the other, the newest first.  With a later
  * horizon, and with versions before them that came meanwhile, no more of them survive:
- * compact/ counts on that, which asks before a freeze does.
+ * compact/ counts on that, which asks before a flush does.
  *
  * All is inline: it runs once for each version of a merge.
  */

@@ -1,6 +1,6 @@
 /*
- * freeze.c
- *		Freezing: a shard's recent versions become runs.
+ * flush.c
+ *		Flushing: a shard's recent versions become runs.
  *
  * One operation does all of it.  The active delta is sealed (new writes get a
  * new one, and a new key log), then merged with a newest part of the runs into
@@ -23,7 +23,7 @@
  * that is still in WAL buffers: step 4 flushes the WAL first.
  *
  * If a step fails, the sealed delta stays where it is, still read by
- * everybody, and the next freeze of the shard goes on with it.
+ * everybody, and the next flush of the shard goes on with it.
  */
 #include "postgres.h"
 
@@ -42,9 +42,9 @@
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/freeze/freeze.h"
-#include "engine/freeze/internal.h"
-#include "engine/freeze/survive.h"
+#include "engine/flush/flush.h"
+#include "engine/flush/internal.h"
+#include "engine/flush/survive.h"
 #include "engine/index/delta.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
@@ -55,13 +55,13 @@
 #include "engine/xact/xact.h"
 
 
-/* How a shard is to be frozen. */
+/* How a shard is to be flushed. */
 typedef struct KvHow
 {
-	KvFreezeMode mode;
+	KvFlushMode mode;
 	bool		logs;			/* all that was there is in no log then */
 	KvMoves    *moves;			/* or NULL */
-	const KvFreezeRest *rest;	/* or NULL */
+	const KvFlushRest *rest;	/* or NULL */
 } KvHow;
 
 typedef struct KvMerge
@@ -84,12 +84,12 @@ typedef struct KvMerge
 	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
 	uint64		entries_taken;	/* of the unfrozen runs that take part */
 	KvCounts   *counts;			/* of what is emitted, by chunk; NULL: not all runs take part */
-	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a freeze like others */
+	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a flush like others */
 	KvMovesWalk *walk;
-	const KvFreezeRest *rest;	/* NULL: it goes on to its end */
+	const KvFlushRest *rest;	/* NULL: it goes on to its end */
 	bool		kept;			/* of the key at hand a version was emitted that is no lock */
 	uint64		entries;		/* that were looked at */
-	bool		shown;			/* in kvfdw_stat_progress, as a freeze */
+	bool		shown;			/* in kvfdw_stat_progress, as a flush */
 } KvMerge;
 
 static void
@@ -254,11 +254,11 @@ runs_above(const uint32 *unfrozen, int nunfrozen, uint32 floor)
  * whether the base takes part.  Runs are merged with others of like size, so
  * an entry is rewritten a number of times that is logarithmic in its shard: those
  * that are no larger than what was taken before them, and the base if all of them
- * are taken and have a quarter of its entries.  A spill takes none, unless their
+ * are taken and have a quarter of its entries.  A flush takes none, unless their
  * list is nearly full.
  */
 static int
-choose_runs(KvStore *store, uint32 shardno, KvFreezeMode mode, int nunfrozen,
+choose_runs(KvStore *store, uint32 shardno, KvFlushMode mode, int nunfrozen,
 			const uint32 *unfrozen, uint64 sealed_entries, uint64 frozen_keys, uint32 floor,
 			bool *with_base)
 {
@@ -270,15 +270,15 @@ choose_runs(KvStore *store, uint32 shardno, KvFreezeMode mode, int nunfrozen,
 	{
 		/* those of a split are left alone; it gives up if there are too many */
 		nunfrozen = runs_above(unfrozen, nunfrozen, floor);
-		if (mode == KV_FREEZE_ALL)
+		if (mode == KV_FLUSH_ALL)
 			return nunfrozen;
 	}
-	else if (mode == KV_FREEZE_ALL)
+	else if (mode == KV_FLUSH_ALL)
 	{
 		*with_base = true;
 		return nunfrozen;
 	}
-	if (mode == KV_FREEZE_SPILL && nunfrozen < KV_MAX_UNFROZEN - 1)
+	if (mode == KV_FLUSH_MEMORY && nunfrozen < KV_MAX_UNFROZEN - 1)
 		return 0;
 	while (taken < nunfrozen)
 	{
@@ -399,12 +399,12 @@ publish(KvMerge *merge, const KvShard *before)
 	LWLockRelease(&shard->lock);
 
 	kv_log_create(&store->key, merge->shardno, files->first_log);
-	KV_STOP_POINT("freeze_before_manifest");
+	KV_STOP_POINT("flush_before_manifest");
 	kv_manifest_write(&store->key, merge->shardno, &manifest);
 	merge->published = true;
 	if (merge->moves)
 		merge->moves->published = true;
-	KV_STOP_POINT("freeze_after_manifest");
+	KV_STOP_POINT("flush_after_manifest");
 
 	/* behind all records that name what is in the runs: their slots were drained */
 	lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
@@ -418,7 +418,7 @@ publish(KvMerge *merge, const KvShard *before)
 		kv_moves_publish(merge->moves, &manifest, merge->counts, shard);
 	freed = shard->sealed;
 	memset(&shard->sealed, 0, sizeof(shard->sealed));
-	shard->frozen_at = kv_clock();
+	shard->flushed_at = kv_clock();
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
 	kv_delta_free(&freed);
@@ -431,7 +431,7 @@ publish(KvMerge *merge, const KvShard *before)
 		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.unfrozen[i]);
 	if (merge->rules.with_base && before->files.base_run != 0)
 		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.base_run);
-	KV_STOP_POINT("freeze_done");
+	KV_STOP_POINT("flush_done");
 }
 
 /* Steps 3 to 5. */
@@ -462,7 +462,7 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 		kv_progress_phase("publishing");
 	}
 
-	KV_STOP_POINT("freeze_before_finish");
+	KV_STOP_POINT("flush_before_finish");
 	if (merge->base_writer)
 		kv_run_finish(merge->base_writer);
 	merge->base_writer = NULL;
@@ -487,7 +487,7 @@ has_victims(KvShard *shard)
 
 /* Steps 2 to 5.  The caller is the shard's maintainer. */
 static void
-freeze_sealed(KvStore *store, uint32 shardno, const KvHow *how)
+flush_sealed(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvShard		before;
@@ -502,7 +502,7 @@ freeze_sealed(KvStore *store, uint32 shardno, const KvHow *how)
 
 	if (DsaPointerIsValid(before.sealed.root) || how->logs)
 		kv_shard_drain(store, shardno, before.sealed_log, PG_UINT64_MAX);
-	KV_STOP_POINT("freeze_before_merge");
+	KV_STOP_POINT("flush_before_merge");
 
 	merge->taken = choose_runs(store, shardno, how->mode, before.files.nunfrozen, before.files.unfrozen,
 							   before.sealed.nversions, before.files.frozen_keys, before.floor,
@@ -540,14 +540,14 @@ freeze_sealed(KvStore *store, uint32 shardno, const KvHow *how)
 		kv_space_ask(store);
 	if (merge->rules.with_base)
 		KV_TEST_COMPACT(kv_test_chosen(shard));
-	kv_stat_add(store, how->mode == KV_FREEZE_SPILL ? KV_COUNT_SPILLS : KV_COUNT_FREEZES, 1);
+	kv_stat_add(store, how->mode == KV_FLUSH_MEMORY ? KV_COUNT_MEMORY_FLUSHES : KV_COUNT_FLUSHES, 1);
 }
 
 /*
  * Step 1.  Lock held exclusively.  logs: also where logs have nothing for the delta.
  *
  * A log that nothing was written to may have no file, and none is to be left out.  So one
- * with which a freeze has begun before, and failed, serves again.
+ * with which a flush has begun before, and failed, serves again.
  */
 static void
 seal_delta(KvStore *store, uint32 shardno, bool logs)
@@ -591,20 +591,20 @@ resign_failed(int code, Datum arg)
 
 /* Steps 2 to 5, as kvfdw_stat_progress shows them; those of a compaction are parts of that. */
 static void
-freeze_shown(KvStore *store, uint32 shardno, const KvHow *how)
+flush_shown(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvProgress	outer;
 
 	if (how->moves != NULL)
 	{
-		freeze_sealed(store, shardno, how);
+		flush_sealed(store, shardno, how);
 		return;
 	}
-	kv_progress_begin(&outer, KV_PROGRESS_FREEZE, store->key.dboid, store->key.relid, shardno,
+	kv_progress_begin(&outer, KV_PROGRESS_FLUSH, store->key.dboid, store->key.relid, shardno,
 					  "draining", 0);
 	PG_TRY();
 	{
-		freeze_sealed(store, shardno, how);
+		flush_sealed(store, shardno, how);
 	}
 	PG_FINALLY();
 	{
@@ -615,7 +615,7 @@ freeze_shown(KvStore *store, uint32 shardno, const KvHow *how)
 
 /* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
 static void
-freeze_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
+flush_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw freeze",
@@ -624,7 +624,7 @@ freeze_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
 
 	PG_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	{
-		freeze_shown(store, shardno, how);
+		flush_shown(store, shardno, how);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	resign(shard);
@@ -633,11 +633,11 @@ freeze_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
 }
 
 /*
- * Freeze a shard now.  If another process is at it, wait until it has ended and, unless
+ * Flush a shard now.  If another process is at it, wait until it has ended and, unless
  * all runs are to be merged or logs emptied, return: the delta has been emptied.  No lock held.
  */
 static void
-freeze(KvStore *store, uint32 shardno, const KvHow *how)
+flush(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		waited = false;
@@ -650,7 +650,7 @@ freeze(KvStore *store, uint32 shardno, const KvHow *how)
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (shard->maintainer == 0)
 		{
-			if ((!waited || how->mode == KV_FREEZE_ALL || how->logs) && shard->bounds_since != KV_NOT_IN_MAP)
+			if ((!waited || how->mode == KV_FLUSH_ALL || how->logs) && shard->bounds_since != KV_NOT_IN_MAP)
 			{
 				shard->maintainer = MyProcPid;
 				seal_delta(store, shardno, how->logs);
@@ -667,21 +667,21 @@ freeze(KvStore *store, uint32 shardno, const KvHow *how)
 		LWLockRelease(&shard->lock);
 		waited = true;
 		kv_maintenance_interrupts();
-		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FREEZE);
+		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FLUSH);
 	}
 
-	freeze_and_resign(store, shardno, how);
+	flush_and_resign(store, shardno, how);
 }
 
 void
-kv_shard_freeze(KvStore *store, uint32 shardno, KvFreezeMode mode)
+kv_shard_flush(KvStore *store, uint32 shardno, KvFlushMode mode)
 {
-	freeze(store, shardno, &(KvHow) {.mode = mode});
+	flush(store, shardno, &(KvHow) {.mode = mode});
 }
 
-/* What a freeze that failed has left comes first, so that the next seals all there is. */
+/* What a flush that failed has left comes first, so that the next seals all there is. */
 static void
-freeze_left(KvStore *store, uint32 shardno)
+flush_left(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		left;
@@ -690,21 +690,21 @@ freeze_left(KvStore *store, uint32 shardno)
 	left = DsaPointerIsValid(shard->sealed.root);
 	LWLockRelease(&shard->lock);
 	if (left)
-		kv_shard_freeze(store, shardno, KV_FREEZE_SPILL);
+		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
 }
 
 void
-kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFreezeRest *rest)
+kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRest *rest)
 {
-	freeze_left(store, shardno);
-	freeze(store, shardno, &(KvHow) {KV_FREEZE_ALL, true, moves, rest});
+	flush_left(store, shardno);
+	flush(store, shardno, &(KvHow) {KV_FLUSH_ALL, true, moves, rest});
 }
 
 void
-kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest)
+kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFlushRest *rest)
 {
-	freeze_left(store, shardno);
-	freeze(store, shardno, &(KvHow) {KV_FREEZE_MERGE, true, NULL, rest});
+	flush_left(store, shardno);
+	flush(store, shardno, &(KvHow) {KV_FLUSH_MERGE, true, NULL, rest});
 }
 
 /*
@@ -712,7 +712,7 @@ kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFreezeRest *rest)
  * entries come on top of themselves; that changes nothing.
  */
 void
-kv_shard_spill_recovering(KvStore *store, uint32 shardno)
+kv_shard_flush_recovering(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
@@ -722,11 +722,11 @@ kv_shard_spill_recovering(KvStore *store, uint32 shardno)
 	shard->sealed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);
-	freeze_and_resign(store, shardno, &(KvHow) {.mode = KV_FREEZE_SPILL});
+	flush_and_resign(store, shardno, &(KvHow) {.mode = KV_FLUSH_MEMORY});
 }
 
 void
-kv_store_freeze(KvStore *store)
+kv_store_flush(KvStore *store)
 {
 	kv_each_shard(store, i)
 	{
@@ -735,6 +735,6 @@ kv_store_freeze(KvStore *store)
 		CHECK_FOR_INTERRUPTS();
 		if (shard->active.nversions > 0 || shard->files.nunfrozen > 0 ||
 			DsaPointerIsValid(shard->sealed.root))
-			kv_shard_freeze(store, i, KV_FREEZE_ALL);
+			kv_shard_flush(store, i, KV_FLUSH_ALL);
 	}
 }

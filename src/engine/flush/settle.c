@@ -6,7 +6,7 @@
  * transaction had not ended when the run was written, are settled by clog when they
  * are read.  VACUUM truncates clog without asking who else needs it, by whole
  * segments of about a million xids, up to the oldest xid that anybody's snapshot may
- * ask about.  So a freeze writes the outcomes into a run
+ * ask about.  So a flush writes the outcomes into a run
  *
  *	- when the oldest xid in a delta is KV_SETTLE_AGE old, whatever the clock says;
  *	- when the next xid has come to another segment, of all that is in those before;
@@ -16,8 +16,8 @@
  *
  * Where an old xid may lie, and what settles it:
  *
- *	active and sealed delta, key logs, slots	a freeze (KvDelta.oldest_xid)
- *	unfrozen runs		a freeze of all runs, if it was unfinished (min_xid of the run)
+ *	active and sealed delta, key logs, slots	a flush (KvDelta.oldest_xid)
+ *	unfrozen runs		a flush of all runs, if it was unfinished (min_xid of the run)
  *	images				the checkpoint after that
  *	WAL records			they are of transactions that ran at the redo pointer or after
  *						it, whose commit records are replayed, too
@@ -35,7 +35,7 @@
  * the first segment that is not settled as its xmin.  Before the next xid comes near
  * that it shows none, and an xmin ahead of the next xid holds back nothing.  While
  * it does, xids of a later segment exist already, and VACUUM leaves the rows that they
- * have made dead.  That lasts for a freeze and a checkpoint; if those fail, until
+ * have made dead.  That lasts for a flush and a checkpoint; if those fail, until
  * fence_limit().
  *
  * A standby cannot hold back truncation, and need not: when it replays that, it has
@@ -60,7 +60,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/freeze/freeze.h"
+#include "engine/flush/flush.h"
 #include "engine/gate/gate.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
@@ -185,11 +185,11 @@ settle_before(KvStore *store, uint32 shardno, uint64 before)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	/* a freeze ends what another has left, or waits for it, and may take no more than was sealed for that */
+	/* a flush ends what another has left, or waits for it, and may take no more than was sealed for that */
 	for (int i = 0; i < KV_SETTLE_TRIES && delta_has_before(shard, before); i++)
-		kv_shard_freeze(store, shardno, AmStartupProcess() ? KV_FREEZE_SPILL : KV_FREEZE_MERGE);
+		kv_shard_flush(store, shardno, AmStartupProcess() ? KV_FLUSH_MEMORY : KV_FLUSH_MERGE);
 	if (runs_have_before(store, shardno, before))
-		kv_shard_freeze(store, shardno, KV_FREEZE_ALL);
+		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
 }
 
 /* Before this xid outcomes are due, as far as there are any. */
@@ -386,7 +386,7 @@ kv_settle_for_stop(void)
 	pg_atomic_write_u32(&kv_gate->barrier_up, 0);
 	wait_for_sessions();
 
-	/* a freeze would give up */
+	/* a flush would give up */
 	ShutdownRequestPending = false;
 	(void) kv_attempt(settle_all, NULL);
 	ShutdownRequestPending = true;

@@ -1,9 +1,9 @@
 /*
  * internal.h
- *		What the files of freezing share; nobody else includes it.
+ *		What the files of flushing share; nobody else includes it.
  */
-#ifndef KV_FREEZE_INTERNAL_H
-#define KV_FREEZE_INTERNAL_H
+#ifndef KV_FLUSH_INTERNAL_H
+#define KV_FLUSH_INTERNAL_H
 
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
@@ -21,4 +21,4 @@ extern void kv_test_chosen(KvShard *shard);	/* afterwards: take the marks away t
 #define KV_TEST_COMPACT(call) ((void) 0)
 #endif
 
-#endif							/* KV_FREEZE_INTERNAL_H */
+#endif							/* KV_FLUSH_INTERNAL_H */
