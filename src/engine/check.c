@@ -4,7 +4,7 @@
  *
  * Checks the CRC of every run page, the order of every run, every batch of the
  * key logs, that each key lies in its shard, every value that a run or a
- * delta names against its entry's CRC, that no two of these have bytes in common (I 13), and that
+ * memtable names against its entry's CRC, that no two of these have bytes in common (I 13), and that
  * chunks and lists of chunks agree.  Problems are reported one by one; the
  * check goes on behind each.  It takes no lock for longer than copying a few
  * entries, so it may run beside writers; a flush that replaces a run in the
@@ -30,7 +30,7 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/scan/scan.h"
@@ -330,9 +330,9 @@ retry:
 	}
 }
 
-/* The values that the deltas name and that have reached their chunk. */
+/* The values that the memtables name and that have reached their chunk. */
 static void
-check_deltas(KvCheck *check)
+check_memtables(KvCheck *check)
 {
 	KvShard    *shard = kv_shard(check->store, check->shardno);
 	uint8		position[KV_MAX_KEY + 1];
@@ -350,14 +350,14 @@ check_deltas(KvCheck *check)
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		for (int d = 0; d < 2; d++)
 		{
-			const KvDelta *delta = d == 0 ? &shard->active : &shard->sealed;
-			KvDeltaCursor cursor;
-			KvDeltaItem *item = kv_delta_seek(delta, position, position_len, &cursor);
+			const KvMemtable *memtable = d == 0 ? &shard->active : &shard->immutable;
+			KvMemtableCursor cursor;
+			KvMemtableItem *item = kv_memtable_seek(memtable, position, position_len, &cursor);
 			int			from = n;
 
-			for (; item != NULL && n - from < KV_CHECK_BATCH / 2; item = kv_delta_next(&cursor))
+			for (; item != NULL && n - from < KV_CHECK_BATCH / 2; item = kv_memtable_next(&cursor))
 			{
-				KvDeltaVersion *node = kv_address(item->newest);
+				KvMemtableVersion *node = kv_address(item->newest);
 
 				if ((node->version.kind != KV_VERSION_PUT && node->version.len == 0) ||
 					node->version.fate == KV_FATE_ABORTED ||
@@ -378,7 +378,7 @@ check_deltas(KvCheck *check)
 		kv_progress_add(n);
 		if (more)
 		{
-			/* go on behind the lesser of the two deltas' last keys */
+			/* go on behind the lesser of the two memtables' last keys */
 			const KvCheckEntry *last = NULL;
 
 			for (int i = 0; i < n; i++)
@@ -589,7 +589,7 @@ check_store(KvCheck *check)
 		kv_progress_phase("runs and values");
 		check_runs(check);
 		kv_progress_phase("recent values");
-		check_deltas(check);
+		check_memtables(check);
 		kv_progress_phase("logs");
 		check_logs(check);
 		check_chunks(check);

@@ -551,7 +551,7 @@ typedef struct KvStoreStats
 	int			shards;
 	uint64		rows;			/* estimate: frozen keys plus recent ones */
 	uint64		counts[KV_COUNTERS];
-	uint64		delta_bytes;	/* shared memory held now */
+	uint64		memtable_bytes;	/* shared memory held now */
 	uint64		runs;			/* run files now */
 	uint64		chunks;			/* value files now, … */
 	uint64		value_file_bytes;	/* … and what is taken of them */
@@ -574,7 +574,7 @@ typedef struct KvShardStats
 	uint64		value_file_bytes;	/* taken by its part of the value files */
 	uint64		live_bytes;		/* of that, about what some version has */
 	uint64		unsorted_bytes; /* of these, those that were not put in order together */
-	uint64		delta_bytes;	/* shared memory held now */
+	uint64		memtable_bytes;	/* shared memory held now */
 	uint32		runs;			/* run files now */
 } KvShardStats;
 

@@ -2,7 +2,7 @@
  * maintainer.c
  *		The maintainer; registers the background workers.
  *
- * The maintainer flushes shards whose delta is due, settles what a restart
+ * The maintainer flushes shards whose memtable is due, settles what a restart
  * left, and removes the files of dropped tables.  Work on one store that fails
  * is logged and the others go on; the failed one is tried again later.
  *
@@ -37,7 +37,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/maintainer.h"
@@ -124,17 +124,17 @@ flush_shard(KvStore *store, void *arg)
 	kv_shard_flush(store, *(uint32 *) arg, KV_FLUSH_MERGE);
 }
 
-/* Flush the largest deltas until they take no more than half of what they do. */
+/* Flush the largest memtables until they take no more than half of what they do. */
 static void
 make_room(List *stores)
 {
-	uint64		enough = pg_atomic_read_u64(&kv_delta_memory->bytes) / 2;
+	uint64		enough = pg_atomic_read_u64(&kv_memtable_memory->bytes) / 2;
 	List	   *failed = NIL;
 
-	while (pg_atomic_read_u64(&kv_delta_memory->bytes) > enough && !ShutdownRequestPending)
+	while (pg_atomic_read_u64(&kv_memtable_memory->bytes) > enough && !ShutdownRequestPending)
 	{
 		uint32		shardno;
-		KvStore    *store = kv_largest_delta(stores, failed, true, &shardno);
+		KvStore    *store = kv_largest_memtable(stores, failed, true, &shardno);
 
 		if (store == NULL)
 			break;
@@ -493,9 +493,9 @@ kv_maintainer_main(Datum arg)
 			settled = true;
 		}
 		stores = pin_stores(KV_STORE_OPEN);
-		if (pg_atomic_exchange_u64(&kv_delta_memory->wanted, 0) != 0 ||
-			pg_atomic_read_u64(&kv_delta_memory->bytes) >
-			(uint64) kv_delta_memory_mb * 1024 * 1024 / 2)
+		if (pg_atomic_exchange_u64(&kv_memtable_memory->wanted, 0) != 0 ||
+			pg_atomic_read_u64(&kv_memtable_memory->bytes) >
+			(uint64) kv_memtable_memory_mb * 1024 * 1024 / 2)
 			make_room(stores);
 		(void) attempt_each(stores, NULL, maintain_store);
 		unpin_stores();

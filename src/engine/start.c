@@ -25,7 +25,7 @@
 #include "engine/compact/compact.h"
 #include "engine/flush/flush.h"
 #include "engine/gate/gate.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/io/machine.h"
@@ -66,7 +66,7 @@ static const KvRoom rooms[] = {
 	{KV_STRUCT(KvGate, kv_gate), kv_gate_init},
 	{.more = kv_io_memory, .attach = kv_io_attach, .gucs = kv_io_gucs},
 	{KV_STRUCT(KvIncarnations, kv_incarnations), kv_incarnations_init},
-	{KV_STRUCT(KvDeltaMemory, kv_delta_memory), kv_delta_memory_init},
+	{KV_STRUCT(KvMemtableMemory, kv_memtable_memory), kv_memtable_memory_init},
 	{.gucs = kv_run_gucs},
 	{KV_STRUCT(KvRegistry, kv_registry), kv_registry_init, kv_registry_memory,
 	kv_registry_attach, kv_registry_gucs},

@@ -31,7 +31,7 @@ kv_store_row_estimate(KvStore *store)
 		const KvShard *shard = kv_shard(store, i);
 
 		rows += shard->files.frozen_keys + shard->files.unfrozen_entries +
-			shard->active.nitems + shard->sealed.nitems;
+			shard->active.nitems + shard->immutable.nitems;
 	}
 	return rows;
 }
@@ -139,7 +139,7 @@ describe(KvStore *store, KvStoreStats *stats)
 		KvShard    *shard = kv_shard(store, i);
 		uint64		bytes;
 
-		stats->delta_bytes += shard->active.bytes + shard->sealed.bytes;
+		stats->memtable_bytes += shard->active.bytes + shard->immutable.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
 		places = add_chunks(shard, places, &nplaces, stats);
 		waits = Max(waits, kv_retired_wait(store, i, KV_ANY_IMAGE, &bytes));
@@ -195,8 +195,8 @@ describe_shards(KvStore *store, void (*each) (void *arg, const KvShardStats *sta
 			.relid = store->key.relid, .generation = store->key.generation,
 			.shard = shardno, .position = position,
 			.entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
-			shard->active.nitems + shard->sealed.nitems,
-			.delta_bytes = shard->active.bytes + shard->sealed.bytes,
+			shard->active.nitems + shard->immutable.nitems,
+			.memtable_bytes = shard->active.bytes + shard->immutable.bytes,
 			.runs = shard->files.nunfrozen + (shard->files.base_run != 0)
 		};
 

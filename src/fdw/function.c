@@ -108,7 +108,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->rows);
 	for (int i = KV_COUNT_INSERTS; i <= KV_COUNT_RECOVERY_MS; i++)
 		values[n++] = Int64GetDatum(stats->counts[i]);
-	values[n++] = Int64GetDatum(stats->delta_bytes);
+	values[n++] = Int64GetDatum(stats->memtable_bytes);
 	values[n++] = Int64GetDatum(stats->runs);
 	values[n++] = CStringGetTextDatum(kv_wal_level_names[stats->wal]);
 	values[n++] = BoolGetDatum(!stats->unusable);
@@ -421,7 +421,7 @@ add_shard_row(void *arg, const KvShardStats *stats)
 	values[n++] = Int64GetDatum(stats->value_file_bytes);
 	values[n++] = Int64GetDatum(stats->live_bytes);
 	values[n++] = Int64GetDatum(stats->unsorted_bytes);
-	values[n++] = Int64GetDatum(stats->delta_bytes);
+	values[n++] = Int64GetDatum(stats->memtable_bytes);
 	values[n++] = Int64GetDatum(stats->runs);
 	Assert(n == KV_SHARD_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

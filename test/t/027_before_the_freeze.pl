@@ -67,7 +67,7 @@ sub steered
 }
 sub state_of { my ($t) = @_; return answer($node, "SELECT runs, delta_bytes > 0 FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); }
 
-# ---- in deltas; the last values in merge slots ----
+# ---- in memtables; the last values in merge slots ----
 
 insert($_, 1, $rows{$_}, 0) for @tables;
 is(state_of($_), '0|t', "$_ is in no run") for @tables;
@@ -111,7 +111,7 @@ for my $i (1 .. 3)
 of_both($_, "UPDATE T SET v = 'new' || v WHERE hashtext(v) % 3 = 0; DELETE FROM T WHERE hashtext(v) % 7 = 0") for @tables;
 same('changed');
 
-# ---- in a delta that is being flushed, and in runs that are not frozen ----
+# ---- in a memtable that is being flushed, and in runs that are not frozen ----
 
 if (has_faults($node))
 {

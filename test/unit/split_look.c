@@ -183,9 +183,9 @@ kv_run_believe(void)
 }
 
 double
-kv_delta_rank(const KvDelta *delta, KvKey key)
+kv_memtable_rank(const KvMemtable *memtable, KvKey key)
 {
-	return grows ? 0 : delta->nitems;
+	return grows ? 0 : memtable->nitems;
 }
 
 /* ---- tests ---- */

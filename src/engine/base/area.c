@@ -1,6 +1,6 @@
 /*
  * area.c
- *		The area of shared memory from which deltas and shards come, and what else the
+ *		The area of shared memory from which memtables and shards come, and what else the
  *		rooms' shared memory stands on.
  *
  * The area is a DSA made in the main segment.  It cannot grow (I 12), and because it
@@ -18,11 +18,11 @@
 #include "engine/base/share.h"
 #include "engine/base/shared.h"
 
-#define KV_LEAST_DELTA_MB	16
+#define KV_LEAST_MEMTABLE_MB	16
 
 KvBase	   *kv_base = NULL;
 char	   *kv_area_base = NULL;
-int			kv_delta_memory_mb;
+int			kv_memtable_memory_mb;
 
 void
 kv_base_init(void)
@@ -69,12 +69,12 @@ kv_engine_warn(void)
 }
 
 static bool
-check_delta_memory(int *value, void **extra, GucSource source)
+check_memtable_memory(int *value, void **extra, GucSource source)
 {
-	kv_share_check(value, &kv_delta_memory_mb);
-	if (*value == -1 || *value >= KV_LEAST_DELTA_MB)
+	kv_share_check(value, &kv_memtable_memory_mb);
+	if (*value == -1 || *value >= KV_LEAST_MEMTABLE_MB)
 		return true;
-	GUC_check_errdetail("It must be at least %d MB.", KV_LEAST_DELTA_MB);
+	GUC_check_errdetail("It must be at least %d MB.", KV_LEAST_MEMTABLE_MB);
 	return false;
 }
 
@@ -93,13 +93,13 @@ kv_area_gucs(void)
 {
 	kv_share_define("kvfdw.delta_memory",
 					"Shared memory for recent versions and shard descriptors.",
-					2, &kv_delta_memory_mb, GUC_UNIT_MB, check_delta_memory);
+					2, &kv_memtable_memory_mb, GUC_UNIT_MB, check_memtable_memory);
 }
 
 Size
 kv_area_size(void)
 {
-	return (Size) kv_delta_memory_mb * 1024 * 1024;
+	return (Size) kv_memtable_memory_mb * 1024 * 1024;
 }
 
 void

@@ -1,6 +1,6 @@
 /*
  * area.h
- *		The area of shared memory from which deltas and shards come.
+ *		The area of shared memory from which memtables and shards come.
  *
  * It cannot grow (I 12) and has the same dsa_pointers in every process, so that an
  * address is a sum.  kv_area attaches at first use; it raises ERROR without memory.
@@ -13,7 +13,7 @@
 extern char *kv_area_base;		/* address of dsa_pointer 0 */
 #define kv_address(pointer)	((void *) (kv_area_base + (pointer)))
 
-extern int	kv_delta_memory_mb;
+extern int	kv_memtable_memory_mb;
 extern dsa_area *kv_area(void);	/* attached on first call */
 extern Size kv_area_size(void);	/* bytes, as kvfdw.delta_memory says */
 extern void kv_area_attach(void);	/* in the shmem startup hook: makes or finds it */

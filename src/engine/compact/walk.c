@@ -146,7 +146,7 @@ count(void *arg, KvKey key, const KvVersion *version, bool behind)
 static bool
 is_in_runs(const KvShard *shard)
 {
-	if (shard->active.nversions > 0 || DsaPointerIsValid(shard->sealed.root))
+	if (shard->active.nversions > 0 || DsaPointerIsValid(shard->immutable.root))
 		return false;
 	for (int i = 0; i < shard->nchunks; i++)
 	{

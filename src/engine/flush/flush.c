@@ -2,13 +2,13 @@
  * flush.c
  *		Flushing: a shard's recent versions become runs.
  *
- * One operation does all of it.  The active delta is sealed (new writes get a
+ * One operation does all of it.  The active memtable is sealed (new writes get a
  * new one, and a new key log), then merged with a newest part of the runs into
  * new runs, which replace them at once:
  *
- *   1. seal     under the shard's lock: slot, delta, log number
- *   2. drain    the values that the sealed delta names get to their chunks
- *   3. merge    sealed delta + chosen runs → new base and/or unfrozen run
+ *   1. seal     under the shard's lock: slot, memtable, log number
+ *   2. drain    the values that the immutable memtable names get to their chunks
+ *   3. merge    immutable memtable + chosen runs → new base and/or unfrozen run
  *   4. publish  flush WAL, replace the manifest, swap the lists in memory
  *   5. sweep    unlink the runs and logs that neither the manifest nor an image
  *               names
@@ -16,13 +16,13 @@
  * What survives of a key: its newest version that every snapshot sees, frozen
  * (in the base run, without xid; a deletion just vanishes) if the base takes
  * part; and every newer version that did not abort, and every row lock of a
- * running transaction, with its xid, in an unfrozen run.  So the delta's memory
+ * running transaction, with its xid, in an unfrozen run.  So the memtable's memory
  * is always freed, whatever runs or is looked at (I 12).
  *
  * A version that is written as committed must not depend on a commit record
  * that is still in WAL buffers: step 4 flushes the WAL first.
  *
- * If a step fails, the sealed delta stays where it is, still read by
+ * If a step fails, the immutable memtable stays where it is, still read by
  * everybody, and the next flush of the shard goes on with it.
  */
 #include "postgres.h"
@@ -45,7 +45,7 @@
 #include "engine/flush/flush.h"
 #include "engine/flush/internal.h"
 #include "engine/flush/survive.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
 #include "engine/io/io.h"
@@ -69,8 +69,8 @@ typedef struct KvMerge
 	KvStore    *store;
 	uint32		shardno;
 	KvSurvival	rules;
-	KvDeltaItem *recent;		/* of the sealed delta, the next; NULL: that was the last */
-	KvDeltaCursor cursor;		/* it is there */
+	KvMemtableItem *recent;		/* of the immutable memtable, the next; NULL: that was the last */
+	KvMemtableCursor cursor;	/* it is there */
 	KvRunMerge	runs;			/* older than that; the base last, if it takes part */
 	int			taken;			/* of the unfrozen runs, the newest */
 	bool		base_taken;		/* the base takes part, and there is one */
@@ -176,7 +176,7 @@ merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incar
 		emit(merge, key, &version, survives == KV_SURVIVES_FROZEN);
 }
 
-/* Merge every key of the sealed delta and of the runs. */
+/* Merge every key of the immutable memtable and of the runs. */
 static void
 merge_sources(KvMerge *merge)
 {
@@ -187,7 +187,7 @@ merge_sources(KvMerge *merge)
 	{
 		KvKey		first = kv_merge_first(&merge->runs);
 		KvKey		key = {keybytes, 0};
-		bool		in_delta = false;
+		bool		in_memtable = false;
 		bool		settled = false;
 
 		if (n % KV_LOOK_KEYS == 0)
@@ -204,7 +204,7 @@ merge_sources(KvMerge *merge)
 		{
 			first.data = merge->recent->key;
 			first.len = merge->recent->keylen;
-			in_delta = true;
+			in_memtable = true;
 		}
 		if (first.data == NULL)
 			break;
@@ -213,19 +213,19 @@ merge_sources(KvMerge *merge)
 		merge->kept = false;
 
 		/* every source at this key gives its versions, newest first, and moves on */
-		if (in_delta)
+		if (in_memtable)
 		{
 			dsa_pointer pointer = merge->recent->newest;
 
 			while (DsaPointerIsValid(pointer))
 			{
-				KvDeltaVersion *node = kv_address(pointer);
+				KvMemtableVersion *node = kv_address(pointer);
 
 				merge_version(merge, key, &node->version, kv_incarnations->current, false,
 							  &settled);
 				pointer = node->older;
 			}
-			merge->recent = kv_delta_next(&merge->cursor);
+			merge->recent = kv_memtable_next(&merge->cursor);
 		}
 		for (int i = 0; i < merge->runs.nheads; i++)
 		{
@@ -250,7 +250,7 @@ runs_above(const uint32 *unfrozen, int nunfrozen, uint32 floor)
 }
 
 /*
- * How many of the newest unfrozen runs to merge with the sealed delta, and
+ * How many of the newest unfrozen runs to merge with the immutable memtable, and
  * whether the base takes part.  Runs are merged with others of like size, so
  * an entry is rewritten a number of times that is logarithmic in its shard: those
  * that are no larger than what was taken before them, and the base if all of them
@@ -355,7 +355,7 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 	if (merge->taken == before->files.nunfrozen || files->oldest_xid == 0 ||
 		(merge->oldest_xid != 0 && merge->oldest_xid < files->oldest_xid))
 		files->oldest_xid = merge->oldest_xid;
-	files->first_log = before->sealed_log + 1;
+	files->first_log = before->immutable_log + 1;
 	if (merge->counts)
 		kv_counts_apply(merge->counts, shard, merge->rules.horizon, manifest);
 	if (merge->moves)
@@ -386,7 +386,7 @@ publish(KvMerge *merge, const KvShard *before)
 	KvShard    *shard = kv_shard(store, merge->shardno);
 	KvManifest	manifest;
 	KvShardFiles *files = &manifest.files;
-	KvDelta		freed;
+	KvMemtable	freed;
 	uint64		lsn;
 
 	kv_wal_flush();
@@ -416,16 +416,16 @@ publish(KvMerge *merge, const KvShard *before)
 		(void) kv_chunks_retire(shard, merge->counts, lsn);
 	if (merge->moves)
 		kv_moves_publish(merge->moves, &manifest, merge->counts, shard);
-	freed = shard->sealed;
-	memset(&shard->sealed, 0, sizeof(shard->sealed));
+	freed = shard->immutable;
+	memset(&shard->immutable, 0, sizeof(shard->immutable));
 	shard->flushed_at = kv_clock();
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
-	kv_delta_free(&freed);
+	kv_memtable_free(&freed);
 	if (merge->counts)
 		forget_cached(store, merge->counts);
 
-	for (uint32 log = before->files.first_log; log <= before->sealed_log; log++)
+	for (uint32 log = before->files.first_log; log <= before->immutable_log; log++)
 		kv_file_release(store, merge->shardno, KV_FILE_LOG, log);
 	for (int i = 0; i < merge->taken; i++)
 		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.unfrozen[i]);
@@ -438,7 +438,7 @@ publish(KvMerge *merge, const KvShard *before)
 static void
 merge_and_publish(KvMerge *merge, const KvShard *before)
 {
-	merge->recent = kv_delta_seek(&before->sealed, (const uint8 *) "", 0, &merge->cursor);
+	merge->recent = kv_memtable_seek(&before->immutable, (const uint8 *) "", 0, &merge->cursor);
 	kv_merge_begin(&merge->runs, false);
 	for (int i = 0; i < merge->taken; i++)
 	{
@@ -452,7 +452,7 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 	if (merge->shown)
 	{
 		kv_progress_phase("merging");
-		kv_progress_total(before->sealed.nversions + merge->entries_taken +
+		kv_progress_total(before->immutable.nversions + merge->entries_taken +
 						  (merge->base_taken ? before->files.frozen_keys : 0));
 	}
 	merge_sources(merge);
@@ -487,7 +487,7 @@ has_victims(KvShard *shard)
 
 /* Steps 2 to 5.  The caller is the shard's maintainer. */
 static void
-flush_sealed(KvStore *store, uint32 shardno, const KvHow *how)
+flush_immutable(KvStore *store, uint32 shardno, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvShard		before;
@@ -500,16 +500,16 @@ flush_sealed(KvStore *store, uint32 shardno, const KvHow *how)
 	before = *shard;
 	LWLockRelease(&shard->lock);
 
-	if (DsaPointerIsValid(before.sealed.root) || how->logs)
-		kv_shard_drain(store, shardno, before.sealed_log, PG_UINT64_MAX);
+	if (DsaPointerIsValid(before.immutable.root) || how->logs)
+		kv_shard_drain(store, shardno, before.immutable_log, PG_UINT64_MAX);
 	KV_STOP_POINT("flush_before_merge");
 
 	merge->taken = choose_runs(store, shardno, how->mode, before.files.nunfrozen, before.files.unfrozen,
-							   before.sealed.nversions, before.files.frozen_keys, before.floor,
+							   before.immutable.nversions, before.files.frozen_keys, before.floor,
 							   &merge->rules.with_base);
 	if (merge->rules.with_base && how->moves == NULL)
-		KV_TEST_COMPACT(kv_test_choose(shard, before.sealed_log));
-	if (!DsaPointerIsValid(before.sealed.root) && merge->taken == 0 &&
+		KV_TEST_COMPACT(kv_test_choose(shard, before.immutable_log));
+	if (!DsaPointerIsValid(before.immutable.root) && merge->taken == 0 &&
 		!(merge->rules.with_base && has_victims(shard)) && !how->logs)
 		return;
 	if (merge->rules.with_base)
@@ -544,22 +544,22 @@ flush_sealed(KvStore *store, uint32 shardno, const KvHow *how)
 }
 
 /*
- * Step 1.  Lock held exclusively.  logs: also where logs have nothing for the delta.
+ * Step 1.  Lock held exclusively.  logs: also where logs have nothing for the memtable.
  *
  * A log that nothing was written to may have no file, and none is to be left out.  So one
  * with which a flush has begun before, and failed, serves again.
  */
 static void
-seal_delta(KvStore *store, uint32 shardno, bool logs)
+seal_memtable(KvStore *store, uint32 shardno, bool logs)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	if (DsaPointerIsValid(shard->sealed.root) ||
+	if (DsaPointerIsValid(shard->immutable.root) ||
 		(!DsaPointerIsValid(shard->active.root) && !logs))
 		return;
 	if (shard->open_slot >= 0)
 		kv_slot_seal(store, shardno);
-	shard->sealed = shard->active;
+	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	if (shard->log_tail > sizeof(KvLogHeader) ||
 		(logs && shard->log_number == shard->files.first_log))
@@ -568,7 +568,7 @@ seal_delta(KvStore *store, uint32 shardno, bool logs)
 		shard->closed_tail = shard->log_tail;
 		shard->log_tail = sizeof(KvLogHeader);
 	}
-	shard->sealed_log = shard->log_number - 1;
+	shard->immutable_log = shard->log_number - 1;
 }
 
 /* The shard has no maintainer any more. */
@@ -597,14 +597,14 @@ flush_shown(KvStore *store, uint32 shardno, const KvHow *how)
 
 	if (how->moves != NULL)
 	{
-		flush_sealed(store, shardno, how);
+		flush_immutable(store, shardno, how);
 		return;
 	}
 	kv_progress_begin(&outer, KV_PROGRESS_FLUSH, store->key.dboid, store->key.relid, shardno,
 					  "draining", 0);
 	PG_TRY();
 	{
-		flush_sealed(store, shardno, how);
+		flush_immutable(store, shardno, how);
 	}
 	PG_FINALLY();
 	{
@@ -634,7 +634,7 @@ flush_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
 
 /*
  * Flush a shard now.  If another process is at it, wait until it has ended and, unless
- * all runs are to be merged or logs emptied, return: the delta has been emptied.  No lock held.
+ * all runs are to be merged or logs emptied, return: the memtable has been emptied.  No lock held.
  */
 static void
 flush(KvStore *store, uint32 shardno, const KvHow *how)
@@ -653,7 +653,7 @@ flush(KvStore *store, uint32 shardno, const KvHow *how)
 			if ((!waited || how->mode == KV_FLUSH_ALL || how->logs) && shard->bounds_since != KV_NOT_IN_MAP)
 			{
 				shard->maintainer = MyProcPid;
-				seal_delta(store, shardno, how->logs);
+				seal_memtable(store, shardno, how->logs);
 				mine = true;
 			}
 			LWLockRelease(&shard->lock);
@@ -687,7 +687,7 @@ flush_left(KvStore *store, uint32 shardno)
 	bool		left;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	left = DsaPointerIsValid(shard->sealed.root);
+	left = DsaPointerIsValid(shard->immutable.root);
 	LWLockRelease(&shard->lock);
 	if (left)
 		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
@@ -716,10 +716,10 @@ kv_shard_flush_recovering(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	Assert(!shard->recovered && !DsaPointerIsValid(shard->sealed.root));
+	Assert(!shard->recovered && !DsaPointerIsValid(shard->immutable.root));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->maintainer = MyProcPid;
-	shard->sealed = shard->active;
+	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);
 	flush_and_resign(store, shardno, &(KvHow) {.mode = KV_FLUSH_MEMORY});
@@ -734,7 +734,7 @@ kv_store_flush(KvStore *store)
 
 		CHECK_FOR_INTERRUPTS();
 		if (shard->active.nversions > 0 || shard->files.nunfrozen > 0 ||
-			DsaPointerIsValid(shard->sealed.root))
+			DsaPointerIsValid(shard->immutable.root))
 			kv_shard_flush(store, i, KV_FLUSH_ALL);
 	}
 }

@@ -23,7 +23,7 @@
 /* flush/flush.c */
 typedef enum KvFlushMode
 {
-	KV_FLUSH_MEMORY,			/* empty the delta, cheaply */
+	KV_FLUSH_MEMORY,			/* empty the memtable, cheaply */
 	KV_FLUSH_MERGE,				/* and merge runs of like size */
 	KV_FLUSH_ALL				/* and merge all runs */
 } KvFlushMode;
@@ -32,7 +32,7 @@ typedef enum KvFlushMode
 #define KV_LOOK_KEYS	1024	/* who merges runs serves interrupts, and rests, after so many keys */
 
 /*
- * Makes the shard's delta a run.  If another process is at it this waits until that has
+ * Makes the shard's memtable a run.  If another process is at it this waits until that has
  * ended, which is enough unless the mode is ALL.
  */
 extern void kv_shard_flush(KvStore *store, uint32 shardno, KvFlushMode mode);
@@ -89,17 +89,17 @@ extern void kv_flush_gucs(void);	/* at load: defines its settings */
 /* What a pass over the stores does to each shard. */
 extern void kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now);
 /*
- * The store and shard with the largest deltas, active and sealed; NULL: there are none.  Without the
+ * The store and shard with the largest memtables, active and sealed; NULL: there are none.  Without the
  * shards of except and, if idle, those that somebody flushes.
  */
-extern KvStore *kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno);
+extern KvStore *kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shardno);
 extern void kv_want_memory(void);	/* tells the maintainer, and waits for nothing */
 /*
  * No lock held; waits, and raises ERROR when nothing becomes free for KV_ROOM_PATIENCE.  May
  * flush other shards, of other stores, too.
  */
 extern void kv_make_memory(KvStore *store, uint32 shardno);
-extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no delta is in the way */
+extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no memtable is in the way */
 
 /* ---- settle.c ---- */
 typedef struct KvSettled

@@ -2,13 +2,13 @@
  * pressure.c
  *		Which shard is due for a flush, and who makes room when memory is short.
  *
- * A shard is due when its delta has reached its limit (kv_delta_limit), when its last
+ * A shard is due when its memtable has reached its limit (kv_memtable_limit), when its last
  * flush is kvfdw.freeze_delay ago and it has anything, and when an xid of its unfrozen
  * runs is old.  An idle one whose unfrozen runs can be settled by now, and have a
  * quarter of the base's entries at least, has all of its runs merged.
  *
  * Who finds no memory flushes its own shard if that holds a fair share, else lets the
- * maintainer flush the largest deltas, and gives up when nothing comes free for a
+ * maintainer flush the largest memtables, and gives up when nothing comes free for a
  * minute.  The startup process and the maintainer have nobody to wait for.
  *
  * The maintainer may be busy for long: it splits a large shard, merges one, waits for a
@@ -33,7 +33,7 @@
 #include "engine/base/wait.h"
 #include "engine/flush/flush.h"
 #include "engine/flush/internal.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
@@ -71,8 +71,8 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 	if (shard->files.oldest_xid != 0 && shard->files.oldest_xid < kv_xid_horizon() &&
 		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->files.oldest_xid > KV_OLD_XIDS)
 		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
-	else if (shard->active.bytes >= kv_delta_limit() ||
-		DsaPointerIsValid(shard->sealed.root) ||
+	else if (shard->active.bytes >= kv_memtable_limit() ||
+		DsaPointerIsValid(shard->immutable.root) ||
 		(old && shard->active.nversions > 0))
 		kv_shard_flush(store, shardno, KV_FLUSH_MERGE);
 	else if (old && shard->files.nunfrozen > 0 &&
@@ -86,13 +86,13 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 
 /* A flush that has failed has left what it had sealed, and memory may be short for that. */
 static Size
-bytes_of_deltas(const KvShard *shard)
+bytes_of_memtables(const KvShard *shard)
 {
-	return shard->active.bytes + shard->sealed.bytes;
+	return shard->active.bytes + shard->immutable.bytes;
 }
 
 KvStore *
-kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
+kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shardno)
 {
 	KvStore    *largest = NULL;
 	Size		bytes = 0;
@@ -106,10 +106,10 @@ kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
 		{
 			KvShard    *shard = kv_shard(store, i);
 
-			if (bytes_of_deltas(shard) > bytes && (!idle || shard->maintainer == 0) &&
+			if (bytes_of_memtables(shard) > bytes && (!idle || shard->maintainer == 0) &&
 				!list_member_ptr(except, shard))
 			{
-				bytes = bytes_of_deltas(shard);
+				bytes = bytes_of_memtables(shard);
 				largest = store;
 				*shardno = i;
 			}
@@ -118,13 +118,13 @@ kv_largest_delta(List *stores, List *except, bool idle, uint32 *shardno)
 	return largest;
 }
 
-/* Where the maintainer cannot be waited for: flush the largest delta of an open store. */
+/* Where the maintainer cannot be waited for: flush the largest memtable of an open store. */
 static bool
 flush_largest(void)
 {
 	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	uint32		shardno;
-	KvStore    *largest = kv_largest_delta(stores, NIL, false, &shardno);
+	KvStore    *largest = kv_largest_memtable(stores, NIL, false, &shardno);
 
 	PG_TRY();
 	{
@@ -143,8 +143,8 @@ bool
 kv_flush_is_awaited(const KvShard *shard)
 {
 	/* writers help with it at twice the limit */
-	return shard->active.bytes >= kv_delta_limit() / 2 ||
-		pg_atomic_read_u64(&kv_delta_memory->bytes) > kv_area_size() / 2;
+	return shard->active.bytes >= kv_memtable_limit() / 2 ||
+		pg_atomic_read_u64(&kv_memtable_memory->bytes) > kv_area_size() / 2;
 }
 
 /* ---- in the maintainer's place ---- */
@@ -154,7 +154,7 @@ kv_want_memory(void)
 {
 	uint64		since = 0;
 
-	(void) pg_atomic_compare_exchange_u64(&kv_delta_memory->wanted, &since,
+	(void) pg_atomic_compare_exchange_u64(&kv_memtable_memory->wanted, &since,
 										  kv_clock());
 	kv_wake_maintainer();
 }
@@ -163,7 +163,7 @@ kv_want_memory(void)
 static bool
 must_help(void)
 {
-	uint64		since = pg_atomic_read_u64(&kv_delta_memory->wanted);
+	uint64		since = pg_atomic_read_u64(&kv_memtable_memory->wanted);
 
 	return since != 0 && IsTransactionState() && !IsInParallelMode() &&
 		TimestampDifferenceExceeds((TimestampTz) since, kv_clock(), KV_ROOM_HELP_MS);
@@ -215,7 +215,7 @@ unpin(int code, Datum arg)
 }
 
 /*
- * Flush the largest deltas that nobody flushes until they all take half of what they did, or
+ * Flush the largest memtables that nobody flushes until they all take half of what they did, or
  * these had so much: others may go on writing.  Those that cannot be flushed are added to
  * *failed, and left alone.  False: nothing was flushed.
  */
@@ -227,11 +227,11 @@ help_maintainer(uint64 before, List **failed)
 
 	PG_ENSURE_ERROR_CLEANUP(unpin, PointerGetDatum(stores));
 	{
-		while (freed < before / 2 && pg_atomic_read_u64(&kv_delta_memory->bytes) > before / 2)
+		while (freed < before / 2 && pg_atomic_read_u64(&kv_memtable_memory->bytes) > before / 2)
 		{
 			uint32		shardno;
-			KvStore    *store = kv_largest_delta(stores, *failed, true, &shardno);
-			Size		bytes = store == NULL ? 0 : bytes_of_deltas(kv_shard(store, shardno));
+			KvStore    *store = kv_largest_memtable(stores, *failed, true, &shardno);
+			Size		bytes = store == NULL ? 0 : bytes_of_memtables(kv_shard(store, shardno));
 
 			kv_maintenance_interrupts();
 			if (store == NULL)
@@ -291,7 +291,7 @@ raise_no_room(int waited)
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("out of kvfdw write buffer memory"),
 			 errdetail("Waited %d s for recent rows to be flushed; kvfdw.delta_memory is %d MB.",
-					   waited, kv_delta_memory_mb),
+					   waited, kv_memtable_memory_mb),
 			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and pg_prepared_xacts, or increase kvfdw.delta_memory (a restart is needed).")));
 }
 
@@ -300,15 +300,15 @@ void
 kv_make_memory(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	uint64		before = pg_atomic_read_u64(&kv_delta_memory->bytes);
+	uint64		before = pg_atomic_read_u64(&kv_memtable_memory->bytes);
 	List	   *failed = NIL;
 
-	if (shard->recovered && shard->active.bytes >= kv_delta_limit() / 4)
+	if (shard->recovered && shard->active.bytes >= kv_memtable_limit() / 4)
 	{
 		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
 		return;
 	}
-	if (!shard->recovered && flush_recovering(store, shardno, kv_delta_limit() / 64))
+	if (!shard->recovered && flush_recovering(store, shardno, kv_memtable_limit() / 64))
 		return;
 
 	if (must_flush_itself())
@@ -320,7 +320,7 @@ kv_make_memory(KvStore *store, uint32 shardno)
 	}
 
 	/* whoever frees memory broadcasts; then, or after a while, the caller tries again */
-	ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
+	ConditionVariablePrepareToSleep(&kv_memtable_memory->freed);
 	for (int i = 0;; i++)
 	{
 		kv_maintenance_interrupts();
@@ -335,18 +335,18 @@ kv_make_memory(KvStore *store, uint32 shardno)
 			ConditionVariableCancelSleep();
 			if (flush_recovering(store, shardno, 1))
 				return;
-			ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
+			ConditionVariablePrepareToSleep(&kv_memtable_memory->freed);
 		}
 		if (must_help())
 		{
 			ConditionVariableCancelSleep();
 			if (help_maintainer(before, &failed))
 				break;
-			ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
+			ConditionVariablePrepareToSleep(&kv_memtable_memory->freed);
 		}
 		kv_want_memory();
-		if (!ConditionVariableTimedSleep(&kv_delta_memory->freed, 1000, KV_WAIT_MEMORY) ||
-			pg_atomic_read_u64(&kv_delta_memory->bytes) < before)
+		if (!ConditionVariableTimedSleep(&kv_memtable_memory->freed, 1000, KV_WAIT_MEMORY) ||
+			pg_atomic_read_u64(&kv_memtable_memory->bytes) < before)
 			break;
 	}
 	ConditionVariableCancelSleep();
@@ -356,7 +356,7 @@ kv_make_memory(KvStore *store, uint32 shardno)
 int
 kv_make_room_for_others(int patience)
 {
-	uint64		since = pg_atomic_read_u64(&kv_delta_memory->wanted);
+	uint64		since = pg_atomic_read_u64(&kv_memtable_memory->wanted);
 	List	   *failed = NIL;
 	long		waited;
 	bool		made;
@@ -367,7 +367,7 @@ kv_make_room_for_others(int patience)
 	waited = TimestampDifferenceMilliseconds((TimestampTz) since, kv_clock());
 	if (waited < patience)
 		return patience - waited;
-	made = help_maintainer(pg_atomic_read_u64(&kv_delta_memory->bytes), &failed);
+	made = help_maintainer(pg_atomic_read_u64(&kv_memtable_memory->bytes), &failed);
 	list_free(failed);
 	return made ? 0 : KV_ROOM_HELP_MS;
 }
@@ -375,7 +375,7 @@ kv_make_room_for_others(int patience)
 bool
 kv_make_memory_for_shards(void)
 {
-	if (pg_atomic_read_u64(&kv_delta_memory->bytes) == 0)
+	if (pg_atomic_read_u64(&kv_memtable_memory->bytes) == 0)
 		return false;
 	if (must_flush_itself())
 		return flush_largest();
@@ -384,12 +384,12 @@ kv_make_memory_for_shards(void)
 	{
 		List	   *failed = NIL;
 
-		if (help_maintainer(pg_atomic_read_u64(&kv_delta_memory->bytes), &failed))
+		if (help_maintainer(pg_atomic_read_u64(&kv_memtable_memory->bytes), &failed))
 			return true;
 	}
 	kv_want_memory();
-	ConditionVariablePrepareToSleep(&kv_delta_memory->freed);
-	(void) ConditionVariableTimedSleep(&kv_delta_memory->freed, 1000, KV_WAIT_MEMORY);
+	ConditionVariablePrepareToSleep(&kv_memtable_memory->freed);
+	(void) ConditionVariableTimedSleep(&kv_memtable_memory->freed, 1000, KV_WAIT_MEMORY);
 	ConditionVariableCancelSleep();
 	return true;
 }

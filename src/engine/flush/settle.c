@@ -8,7 +8,7 @@
  * segments of about a million xids, up to the oldest xid that anybody's snapshot may
  * ask about.  So a flush writes the outcomes into a run
  *
- *	- when the oldest xid in a delta is KV_SETTLE_AGE old, whatever the clock says;
+ *	- when the oldest xid in a memtable is KV_SETTLE_AGE old, whatever the clock says;
  *	- when the next xid has come to another segment, of all that is in those before;
  *	- on a standby, for it has perhaps no maintainer, in redo of a BARRIER record, which
  *	  says what had ended when it was logged;
@@ -16,7 +16,7 @@
  *
  * Where an old xid may lie, and what settles it:
  *
- *	active and sealed delta, key logs, slots	a flush (KvDelta.oldest_xid)
+ *	active and immutable memtable, key logs, slots	a flush (KvMemtable.oldest_xid)
  *	unfrozen runs		a flush of all runs, if it was unfinished (min_xid of the run)
  *	images				the checkpoint after that
  *	WAL records			they are of transactions that ran at the redo pointer or after
@@ -161,10 +161,10 @@ unsettled_in_runs(KvStore *store, uint32 shardno)
 }
 
 static bool
-delta_has_before(const KvShard *shard, uint64 before)
+memtable_has_before(const KvShard *shard, uint64 before)
 {
 	return (shard->active.oldest_xid != 0 && shard->active.oldest_xid < before) ||
-		(shard->sealed.oldest_xid != 0 && shard->sealed.oldest_xid < before);
+		(shard->immutable.oldest_xid != 0 && shard->immutable.oldest_xid < before);
 }
 
 static bool
@@ -186,7 +186,7 @@ settle_before(KvStore *store, uint32 shardno, uint64 before)
 	KvShard    *shard = kv_shard(store, shardno);
 
 	/* a flush ends what another has left, or waits for it, and may take no more than was sealed for that */
-	for (int i = 0; i < KV_SETTLE_TRIES && delta_has_before(shard, before); i++)
+	for (int i = 0; i < KV_SETTLE_TRIES && memtable_has_before(shard, before); i++)
 		kv_shard_flush(store, shardno, AmStartupProcess() ? KV_FLUSH_MEMORY : KV_FLUSH_MERGE);
 	if (runs_have_before(store, shardno, before))
 		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
@@ -246,7 +246,7 @@ kv_settle_reached(List *stores, uint64 *boundary)
 			continue;
 		kv_each_shard(store, i)
 		{
-			if (delta_has_before(kv_shard(store, i), *boundary) ||
+			if (memtable_has_before(kv_shard(store, i), *boundary) ||
 				runs_have_before(store, i, *boundary))
 				return false;
 		}

@@ -20,7 +20,7 @@
 bool		kv_test_compact = false;
 
 void
-kv_test_choose(KvShard *shard, uint32 sealed_log)
+kv_test_choose(KvShard *shard, uint32 immutable_log)
 {
 	uint64		horizon = kv_xid_horizon();
 
@@ -32,7 +32,7 @@ kv_test_choose(KvShard *shard, uint32 sealed_log)
 		KvShardChunk *chunk = &kv_chunks(shard)[i];
 
 		if (!kv_chunk_is_open(shard, chunk) && chunk->newest_writer < horizon &&
-			chunk->chunk.last_log <= sealed_log)
+			chunk->chunk.last_log <= immutable_log)
 			chunk->chunk.flags |= KV_CHUNK_VICTIM;
 	}
 	LWLockRelease(&shard->lock);

@@ -33,7 +33,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
@@ -171,8 +171,8 @@ collect_stores(void)
 		kv_runset_forget(store);
 		kv_each_descriptor(store, i)
 		{
-			kv_delta_free(&kv_shard(store, i)->active);
-			kv_delta_free(&kv_shard(store, i)->sealed);
+			kv_memtable_free(&kv_shard(store, i)->active);
+			kv_memtable_free(&kv_shard(store, i)->immutable);
 			kv_chunks_free(kv_shard(store, i));
 			kv_retired_free(kv_shard(store, i));
 			kv_dead_free(kv_shard(store, i));

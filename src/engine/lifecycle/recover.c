@@ -40,7 +40,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
@@ -70,7 +70,7 @@ typedef struct KvRecovering
 } KvRecovering;
 
 /*
- * A KvApplyEntry: put the entry into the recovering shard's delta, unless its
+ * A KvApplyEntry: put the entry into the recovering shard's memtable, unless its
  * transaction aborted.
  */
 static void
@@ -79,7 +79,7 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	const KvRecovering *to = arg;
 	KvShard    *shard = kv_shard(to->store, to->shardno);
 	const uint8 *key = (const uint8 *) (entry + 1);
-	KvDeltaPosition place;
+	KvMemtablePosition place;
 	KvVersion	version = kv_entry_version(entry);
 
 	/* the space is taken whether or not the entry counts */
@@ -99,10 +99,10 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 		return;
 	for (;;)
 	{
-		kv_delta_locate(&shard->active, key, entry->keylen, &place);
-		if (kv_delta_add(&shard->active, &place, key, entry->keylen, &version))
+		kv_memtable_locate(&shard->active, key, entry->keylen, &place);
+		if (kv_memtable_add(&shard->active, &place, key, entry->keylen, &version))
 			break;
-		kv_make_memory(to->store, to->shardno);	/* perhaps of this delta */
+		kv_make_memory(to->store, to->shardno);	/* perhaps of this memtable */
 	}
 	kv_stat_add(to->store, KV_COUNT_RECOVERED_ENTRIES, 1);
 }
@@ -167,11 +167,11 @@ leave_logs(KvStore *store, uint32 shardno)
 	pfree(manifest.chunks);
 	shard->log_tail = sizeof(KvLogHeader);
 	shard->files.first_log = manifest.files.first_log;
-	shard->sealed_log = manifest.files.first_log - 1;
+	shard->immutable_log = manifest.files.first_log - 1;
 }
 
 /*
- * All of the shard that could be salvaged is in its delta: make a run of it, and
+ * All of the shard that could be salvaged is in its memtable: make a run of it, and
  * leave the logs, with what is damaged in them, behind.
  */
 static void
@@ -268,7 +268,7 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 										&begin->manifest, &begin->last_log,
 										&begin->log_end);
 	shard->files = manifest->files;
-	shard->sealed_log = manifest->files.first_log - 1;
+	shard->immutable_log = manifest->files.first_log - 1;
 	shard->log_number = begin->last_log;
 	kv_retired_free(shard);		/* an attempt before this may have had some */
 	while (!kv_chunks_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
@@ -414,8 +414,8 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 
 	if (shard->recovered)
 		return;
-	kv_delta_free(&shard->active);	/* of an attempt that failed */
-	kv_delta_free(&shard->sealed);
+	kv_memtable_free(&shard->active); /* of an attempt that failed */
+	kv_memtable_free(&shard->immutable);
 	begin_shard(store, shardno, files, n, imaged, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
 	replay_shard(store, shardno, &begin);
@@ -497,9 +497,9 @@ raise_no_room(const KvMap *map)
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("kvfdw is out of shared memory for %u shards", map->nshards),
 			 errdetail("The shards of all tables in use need %zu MB; kvfdw.delta_memory, which recent versions share, is %d MB.",
-					   bytes / megabyte + 1, kv_delta_memory_mb),
+					   bytes / megabyte + 1, kv_memtable_memory_mb),
 			 errhint("Set kvfdw.delta_memory to %zu MB or more.",
-					 Max(bytes + bytes / 4, (Size) kv_delta_memory_mb * megabyte) / megabyte + 16)));
+					 Max(bytes + bytes / 4, (Size) kv_memtable_memory_mb * megabyte) / megabyte + 16)));
 }
 
 /*

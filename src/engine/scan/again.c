@@ -14,7 +14,7 @@
 
 #include "engine/base/area.h"
 #include "engine/base/types.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
@@ -44,14 +44,14 @@ consider(KvSearch *search, const KvVersion *version)
 }
 
 static void
-consider_chain(KvSearch *search, const KvDelta *delta, KvKey key)
+consider_chain(KvSearch *search, const KvMemtable *memtable, KvKey key)
 {
-	KvDeltaItem *item = kv_delta_find(delta, key.data, key.len);
+	KvMemtableItem *item = kv_memtable_find(memtable, key.data, key.len);
 	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
 
 	while (DsaPointerIsValid(pointer))
 	{
-		KvDeltaVersion *node = kv_address(pointer);
+		KvMemtableVersion *node = kv_address(pointer);
 
 		consider(search, &node->version);
 		pointer = node->older;
@@ -69,7 +69,7 @@ kv_version_again(KvStore *store, KvKey key, KvVersion *version)
 	uint32		incarnation;
 
 	consider_chain(&search, &shard->active, key);
-	consider_chain(&search, &shard->sealed, key);
+	consider_chain(&search, &shard->immutable, key);
 	LWLockRelease(&shard->lock);
 	kv_run_versions_begin(&walk, set, key);
 	while (kv_run_versions_next(&walk, &older, &incarnation))

@@ -118,7 +118,7 @@ ask_for_batch(KvScan *scan)
 
 /*
  * Go on through the next keys behind ahead->upto, for so many rows.  A value in a slot is
- * in no block yet.  At most KV_AHEAD_KEYS of the deltas; false: there is no room for more.
+ * in no block yet.  At most KV_AHEAD_KEYS of the memtables; false: there is no room for more.
  */
 static bool
 look(KvScan *scan, KvBlocks *list, uint64 rows)

@@ -3,14 +3,14 @@
  *		The keys that a reader goes through, in one direction or the other, and where it begins
  *		and ends among them.
  *
- * All is inline, and takes no lock: who goes through a delta holds the shard's.
+ * All is inline, and takes no lock: who goes through a memtable holds the shard's.
  */
 #ifndef KV_SCAN_BOUNDS_H
 #define KV_SCAN_BOUNDS_H
 
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 
 /* Keys to read; data NULL: no such bound. */
 typedef struct KvBounds
@@ -51,34 +51,34 @@ kv_compare_in_order(const KvBounds *bounds, KvKey a, KvKey b)
 }
 
 static inline KvKey
-kv_item_key(const KvDeltaItem *item)
+kv_item_key(const KvMemtableItem *item)
 {
 	KvKey		key = {item->key, item->keylen};
 
 	return key;
 }
 
-/* The item of a delta with which reading begins; NULL: there is none. */
-static inline KvDeltaItem *
-kv_delta_start(const KvBounds *bounds, const KvDelta *delta, KvDeltaCursor *cursor)
+/* The item of a memtable with which reading begins; NULL: there is none. */
+static inline KvMemtableItem *
+kv_memtable_start(const KvBounds *bounds, const KvMemtable *memtable, KvMemtableCursor *cursor)
 {
 	KvKey		start = kv_start_of(bounds);
-	KvDeltaItem *item;
+	KvMemtableItem *item;
 
 	if (bounds->backward)
-		return kv_delta_seek_before(delta, start.data, start.len, cursor);
-	item = kv_delta_seek(delta, start.data ? start.data : (const uint8 *) "",
-						 start.data ? start.len : 0, cursor);
+		return kv_memtable_seek_before(memtable, start.data, start.len, cursor);
+	item = kv_memtable_seek(memtable, start.data ? start.data : (const uint8 *) "",
+							start.data ? start.len : 0, cursor);
 	if (item && bounds->after.data != NULL &&
 		kv_compare_in_order(bounds, kv_item_key(item), start) == 0)
-		item = kv_delta_next(cursor);
+		item = kv_memtable_next(cursor);
 	return item;
 }
 
-static inline KvDeltaItem *
-kv_delta_step(const KvBounds *bounds, KvDeltaCursor *cursor)
+static inline KvMemtableItem *
+kv_memtable_step(const KvBounds *bounds, KvMemtableCursor *cursor)
 {
-	return bounds->backward ? kv_delta_prev(cursor) : kv_delta_next(cursor);
+	return bounds->backward ? kv_memtable_prev(cursor) : kv_memtable_next(cursor);
 }
 
 #endif							/* KV_SCAN_BOUNDS_H */

@@ -3,13 +3,13 @@
  *		Counts the rows of a range without making them.
  *
  * All entries of a base run are visible and of different keys, so they are
- * counted page by page.  What the deltas and the unfrozen runs say of a key
+ * counted page by page.  What the memtables and the unfrozen runs say of a key
  * goes before that: each such key adds a row if it is there, and takes away the
  * base run's entry if that has one.
  *
- * As for a batch (rows.c), the deltas are read under the shard's lock, up to so
+ * As for a batch (rows.c), the memtables are read under the shard's lock, up to so
  * many keys at once, and the runs, whose generation was checked there, without
- * it, as far as the deltas were read.
+ * it, as far as the memtables were read.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 
-#define KV_COUNT_KEYS		1024	/* keys of deltas taken under one lock */
+#define KV_COUNT_KEYS		1024	/* keys of memtables taken under one lock */
 
 static bool
 run_has(KvRun *run, const uint8 *key, int keylen)

@@ -3,7 +3,7 @@
  *		Where to cut a store into pieces that the processes of a parallel scan share.
  *
  * The bounds of shards, and within a shard keys that cut what has most of its entries:
- * the beginnings of pages of its largest run, or keys of a delta.  A page more or less is
+ * the beginnings of pages of its largest run, or keys of a memtable.  A page more or less is
  * no matter, and nothing has to be read for it.
  */
 #include "postgres.h"
@@ -11,12 +11,12 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/shard/shard.h"
 
 #define KV_PIECE_PAGES	8		/* index pages of a run that are worth a piece */
-#define KV_PIECE_ITEMS	1024	/* keys of a delta that are */
+#define KV_PIECE_ITEMS	1024	/* keys of a memtable that are */
 
 /* Add a place, unless it is not behind the last one. */
 static int
@@ -48,23 +48,23 @@ cut_run(KvRun *run, int most, KvCut *splits, int n)
 	return n;
 }
 
-/* The same for the larger of the shard's deltas. */
+/* The same for the larger of the shard's memtables. */
 static int
-cut_delta(KvShard *shard, int most, KvCut *splits, int n)
+cut_memtable(KvShard *shard, int most, KvCut *splits, int n)
 {
 	int			pieces = 1;
 
 	for (int i = 0; i < pieces; i++)
 	{
-		const KvDelta *delta;
-		KvDeltaCursor cursor;
-		KvDeltaItem *item;
+		const KvMemtable *memtable;
+		KvMemtableCursor cursor;
+		KvMemtableItem *item;
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		delta = shard->active.nitems >= shard->sealed.nitems ? &shard->active : &shard->sealed;
+		memtable = shard->active.nitems >= shard->immutable.nitems ? &shard->active : &shard->immutable;
 		if (i == 0)
-			pieces = Min(delta->nitems / KV_PIECE_ITEMS, most);
-		else if ((item = kv_delta_at_share(delta, (double) i / pieces, &cursor)) != NULL)
+			pieces = Min(memtable->nitems / KV_PIECE_ITEMS, most);
+		else if ((item = kv_memtable_at_share(memtable, (double) i / pieces, &cursor)) != NULL)
 			n = add_cut(splits, n, item->key, item->keylen);
 		LWLockRelease(&shard->lock);
 	}
@@ -102,10 +102,10 @@ kv_store_cuts(KvStore *store, KvCut *splits, int max)
 				kv_run_header(set->runs[i])->npages > kv_run_header(largest)->npages)
 				largest = set->runs[i];
 		}
-		/* the deltas' sizes without the lock: it is no matter */
+		/* the memtables' sizes without the lock: it is no matter */
 		if (largest == NULL ||
-			Max(shard->active.nitems, shard->sealed.nitems) > kv_run_header(largest)->nentries)
-			n = cut_delta(shard, in_each + 1, splits, n);
+			Max(shard->active.nitems, shard->immutable.nitems) > kv_run_header(largest)->nentries)
+			n = cut_memtable(shard, in_each + 1, splits, n);
 		else
 			n = cut_run(largest, in_each + 1, splits, n);
 	}

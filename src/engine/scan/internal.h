@@ -22,7 +22,7 @@
 
 #define KV_BATCH_ROWS		512
 #define KV_BATCH_BYTES		((Size) 4 * 1024 * 1024)
-#define KV_ITEMS_MOST		4096	/* items of the deltas looked at under one lock */
+#define KV_ITEMS_MOST		4096	/* items of the memtables looked at under one lock */
 #define KV_SMALL_RANGE		256		/* rows of a range that is read in one batch, and cached */
 
 /* One row of a batch. */
@@ -161,7 +161,7 @@ struct KvScan
 	KvKey		position;		/* the last key returned */
 	KvDeadStretch stretch;		/* up to it */
 	int			batch_rows;
-	int			batch_items;	/* of the deltas to look at for the next batch, if that is more */
+	int			batch_items;	/* of the memtables to look at for the next batch, if that is more */
 
 	/* points mode */
 	bool		points;
@@ -185,7 +185,7 @@ kv_scan_set_position(KvScan *scan, KvKey key)
 	scan->position = (KvKey) {scan->bytes->position, key.len};
 }
 
-/* The keys of a shard of which the snapshot sees a version: deltas and runs as one. */
+/* The keys of a shard of which the snapshot sees a version: memtables and runs as one. */
 typedef struct KvKeyReader
 {
 	const KvView *view;
@@ -193,11 +193,11 @@ typedef struct KvKeyReader
 	KvKey		edge;			/* where its range ends in the direction; see kv_route_part */
 	uint8		edge_bytes[KV_MAX_KEY];
 	KvBounds	bounds;
-	KvBatchRow *rows;			/* copied from the deltas */
+	KvBatchRow *rows;			/* copied from the memtables */
 	int			room;			/* for so many */
 	int			nrows;
 	int			next_row;
-	bool		complete;		/* both deltas were read to the end of the range … */
+	bool		complete;		/* both memtables were read to the end of the range … */
 	KvKey		limit;			/* … else up to this key */
 	bool		nothing;		/* a dead range has all that is left in the shard */
 	uint32		passed;			/* keys in a row of which the snapshot sees no row */
@@ -234,7 +234,7 @@ extern void kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatch
 /*
  * Read the keys of the shard where reading begins, or after dead ranges that begin there (then
  * keys->bounds say so), and up to the next of those at most: first, under its lock, what is in its
- * deltas, up to so many keys or, with their values, bytes, but at most max_items items, seen
+ * memtables, up to so many keys or, with their values, bytes, but at most max_items items, seen
  * or not.  Returns the runs that belong to them.
  */
 extern const KvRunSet *kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds,
@@ -244,7 +244,7 @@ extern void kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns);
 /*
  * The next key of which the snapshot sees a version; row->present: a row, not a
  * deletion.  The key of a row that comes from a run is in keys->key_bytes until the
- * next call; a row of a delta has all that lasts as long as the batch.  False: there
+ * next call; a row of a memtable has all that lasts as long as the batch.  False: there
  * is none before keys->limit or, if complete, the end of the range.
  */
 extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
@@ -326,7 +326,7 @@ kv_shard_entries(KvStore *store, uint32 shardno)
 	const KvShard *shard = kv_shard(store, shardno);
 
 	return shard->files.frozen_keys + shard->files.unfrozen_entries +
-		shard->active.nitems + shard->sealed.nitems;
+		shard->active.nitems + shard->immutable.nitems;
 }
 
 /* ---- steer.c; no lock is held ---- */

@@ -1,11 +1,11 @@
 /*
  * order.c
  *		Where the values of a shard's entries lie, and how many there are:
- *		in runs, frozen or not, and in both deltas.
+ *		in runs, frozen or not, and in both memtables.
  *
  * All of it is about, and good for choosing how to read.  An entry counts wherever it
  * is, and whether its value is in the file or still in a merge slot, for that has its
- * place already.  Deltas are looked at under the shard's lock, a few hundred entries at
+ * place already.  Memtables are looked at under the shard's lock, a few hundred entries at
  * a time; runs without it, for a page of theirs may come from the device (I 7).
  */
 #include "postgres.h"
@@ -14,7 +14,7 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
@@ -128,22 +128,22 @@ position(KvRun *run, const KvRunCursor *cursor)
 	return (double) header->nentries * cursor->page / header->npages + cursor->index;
 }
 
-/* ---- entries of deltas: the shard's lock is held, shared ---- */
+/* ---- entries of memtables: the shard's lock is held, shared ---- */
 
-static const KvDelta *
-larger_delta(const KvShard *shard)
+static const KvMemtable *
+larger_memtable(const KvShard *shard)
 {
 	Assert(LWLockHeldByMe((LWLock *) &shard->lock));
-	return shard->active.nitems >= shard->sealed.nitems ? &shard->active : &shard->sealed;
+	return shard->active.nitems >= shard->immutable.nitems ? &shard->active : &shard->immutable;
 }
 
 /* The place of the newest value that a key has got; false: it has got none. */
 static bool
-item_place(const KvDeltaItem *item, KvAddress *address)
+item_place(const KvMemtableItem *item, KvAddress *address)
 {
 	for (dsa_pointer pointer = item->newest; DsaPointerIsValid(pointer);)
 	{
-		const KvDeltaVersion *node = kv_address(pointer);
+		const KvMemtableVersion *node = kv_address(pointer);
 
 		if (node->version.kind == KV_VERSION_PUT && node->version.len > 0)
 		{
@@ -156,10 +156,10 @@ item_place(const KvDeltaItem *item, KvAddress *address)
 }
 
 static bool
-delta_keeps_order(const KvDelta *delta, double share)
+memtable_keeps_order(const KvMemtable *memtable, double share)
 {
-	KvDeltaCursor cursor;
-	KvDeltaItem *item = kv_delta_at_share(delta, share, &cursor);
+	KvMemtableCursor cursor;
+	KvMemtableItem *item = kv_memtable_at_share(memtable, share, &cursor);
 	KvOrder		order = {0};
 	KvAddress	address;
 	int			step;
@@ -168,34 +168,34 @@ delta_keeps_order(const KvDelta *delta, double share)
 	{
 		if (item_place(item, &address))
 			kv_order_add(&order, address);
-		item = kv_delta_next(&cursor);
+		item = kv_memtable_next(&cursor);
 	}
 	return kv_order_is_kept(&order, &step);
 }
 
 /* ---- both; no lock is held ---- */
 
-/* Has a delta more entries than the run, which may be NULL? */
+/* Has a memtable more entries than the run, which may be NULL? */
 static bool
-delta_is_larger(KvShard *shard, KvRun *run)
+memtable_is_larger(KvShard *shard, KvRun *run)
 {
 	bool		larger;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	larger = larger_delta(shard)->nitems > (run != NULL ? kv_run_header(run)->nentries : 0);
+	larger = larger_memtable(shard)->nitems > (run != NULL ? kv_run_header(run)->nentries : 0);
 	LWLockRelease(&shard->lock);
 	return larger;
 }
 
 static bool
-larger_delta_keeps_order(KvShard *shard)
+larger_memtable_keeps_order(KvShard *shard)
 {
 	bool		kept = true;
 
 	for (int i = 0; i < KV_ORDER_SAMPLES && kept; i++)
 	{
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		kept = delta_keeps_order(larger_delta(shard), (double) i / KV_ORDER_SAMPLES);
+		kept = memtable_keeps_order(larger_memtable(shard), (double) i / KV_ORDER_SAMPLES);
 		LWLockRelease(&shard->lock);
 	}
 	return kept;
@@ -223,8 +223,8 @@ kv_shard_keeps_order(KvStore *store, uint32 shardno)
 	const KvRunSet *set = kv_shard_runs(store, shardno);
 	KvRun	   *run = largest_run(set);
 
-	if (delta_is_larger(shard, run))
-		return larger_delta_keeps_order(shard);
+	if (memtable_is_larger(shard, run))
+		return larger_memtable_keeps_order(shard);
 	return largest_keeps_order(unconstify(KvRunSet *, set), run);
 }
 
@@ -234,8 +234,8 @@ kv_shard_values(KvStore *store, uint32 shardno, double *entries, double *bytes)
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvRunSet *set = kv_shard_view(store, shardno);
 
-	*entries += (double) shard->active.nversions + shard->sealed.nversions;
-	*bytes += (double) shard->active.value_bytes + shard->sealed.value_bytes;
+	*entries += (double) shard->active.nversions + shard->immutable.nversions;
+	*bytes += (double) shard->active.value_bytes + shard->immutable.value_bytes;
 	LWLockRelease(&shard->lock);
 
 	for (int i = 0; i < set->nruns; i++)
@@ -252,18 +252,18 @@ kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi, KvEntries
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvRunSet *set = kv_shard_view(store, shardno);
-	const KvDelta *deltas[] = {&shard->active, &shard->sealed};
+	const KvMemtable *memtables[] = {&shard->active, &shard->immutable};
 	double		value_bytes = 0;
 
 	entries->between = entries->total = 0;
-	for (int i = 0; i < lengthof(deltas); i++)
+	for (int i = 0; i < lengthof(memtables); i++)
 	{
-		double		before = lo.data != NULL ? kv_delta_rank(deltas[i], lo) : 0;
+		double		before = lo.data != NULL ? kv_memtable_rank(memtables[i], lo) : 0;
 
-		entries->between += Max(kv_delta_rank(deltas[i], hi) - before, 0);
-		entries->total += deltas[i]->nitems;
-		if (deltas[i]->nversions > 0)
-			value_bytes += (double) deltas[i]->value_bytes * deltas[i]->nitems / deltas[i]->nversions;
+		entries->between += Max(kv_memtable_rank(memtables[i], hi) - before, 0);
+		entries->total += memtables[i]->nitems;
+		if (memtables[i]->nversions > 0)
+			value_bytes += (double) memtables[i]->value_bytes * memtables[i]->nitems / memtables[i]->nversions;
 	}
 	LWLockRelease(&shard->lock);
 
@@ -316,15 +316,15 @@ kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddres
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvRunSet *set = kv_shard_view(store, shardno);
-	const KvDelta *deltas[] = {&shard->active, &shard->sealed};
+	const KvMemtable *memtables[] = {&shard->active, &shard->immutable};
 	KvLastEntry last;
 
 	last.found = false;
-	for (int i = 0; i < lengthof(deltas); i++)
+	for (int i = 0; i < lengthof(memtables); i++)
 	{
-		KvDeltaCursor cursor;
-		KvDeltaItem *item = backward ? kv_delta_seek(deltas[i], end.data, end.len, &cursor) :
-			kv_delta_seek_before(deltas[i], end.data, end.len, &cursor);
+		KvMemtableCursor cursor;
+		KvMemtableItem *item = backward ? kv_memtable_seek(memtables[i], end.data, end.len, &cursor) :
+			kv_memtable_seek_before(memtables[i], end.data, end.len, &cursor);
 		KvAddress	place = 0;
 
 		if (item != NULL)
@@ -385,25 +385,25 @@ run_key_at(KvRun *run, const KvScanStart *place, MemoryContext context)
 	return kv_key_copy(context, key.data, key.len);
 }
 
-/* The same in a delta, to some entries. */
+/* The same in a memtable, to some entries. */
 static bool
-delta_key_at(const KvDelta *delta, const KvScanStart *place, KvLastEntry *found)
+memtable_key_at(const KvMemtable *memtable, const KvScanStart *place, KvLastEntry *found)
 {
 	double		first = 0;
 	double		end = 1;
-	KvDeltaCursor cursor;
-	KvDeltaItem *item;
+	KvMemtableCursor cursor;
+	KvMemtableItem *item;
 	KvAddress	address;
 
-	while (end - first > 16.0 / Max(delta->nitems, 16))
+	while (end - first > 16.0 / Max(memtable->nitems, 16))
 	{
-		item = kv_delta_at_share(delta, (first + end) / 2, &cursor);
+		item = kv_memtable_at_share(memtable, (first + end) / 2, &cursor);
 		if (item != NULL && item_place(item, &address) && lies_before(place, address))
 			first = (first + end) / 2;
 		else
 			end = (first + end) / 2;
 	}
-	item = kv_delta_at_share(delta, first, &cursor);
+	item = kv_memtable_at_share(memtable, first, &cursor);
 	if (item == NULL)
 		return false;
 	memcpy(found->bytes, item->key, item->keylen);
@@ -422,7 +422,7 @@ kv_key_at_place(const KvScan *scan, const KvScanStart *place, KvKey *key)
 	if (place->segment == KV_WHOLE)
 		return false;
 	run = largest_run(kv_shard_runs(scan->store, place->shard));
-	if (!delta_is_larger(shard, run))
+	if (!memtable_is_larger(shard, run))
 	{
 		if (run == NULL || kv_run_header(run)->npages == 0)
 			return false;
@@ -430,7 +430,7 @@ kv_key_at_place(const KvScan *scan, const KvScanStart *place, KvKey *key)
 		return true;
 	}
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	any = delta_key_at(larger_delta(shard), place, &found);
+	any = memtable_key_at(larger_memtable(shard), place, &found);
 	LWLockRelease(&shard->lock);
 	if (any)
 		*key = kv_key_copy(scan->context, found.bytes, found.len);

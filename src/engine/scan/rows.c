@@ -5,7 +5,7 @@
  * A batch is made in two steps:
  *
  *   1. under the shard's lock, shared: copy the visible versions of the next
- *      keys of both deltas, and the values of those still in merge slots;
+ *      keys of both memtables, and the values of those still in merge slots;
  *   2. without it: merge them with the runs, whose generation was checked
  *      under the lock.
  */
@@ -17,7 +17,7 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/scan/internal.h"
@@ -26,7 +26,7 @@
 #include "engine/xact/xact.h"
 
 #define KV_BATCH_ROWS_FIRST	2
-#define KV_ITEMS_LEAST		64		/* of the deltas to look at for a batch */
+#define KV_ITEMS_LEAST		64		/* of the memtables to look at for a batch */
 #define KV_FEW_ROWS			32
 
 void
@@ -153,17 +153,17 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 {
 	KvShard    *shard;
 	const KvRunSet *set;
-	KvDeltaItem *item;
+	KvMemtableItem *item;
 	bool		found = false;
 
 	begin_row(row, key);
 	set = kv_key_view(scan->store, key, &shard);
-	item = kv_delta_find(&shard->active, key.data, key.len);
+	item = kv_memtable_find(&shard->active, key.data, key.len);
 	if (item)
 		found = kv_chain_visible(item->newest, &scan->view, &row->version);
 	if (!found)
 	{
-		item = kv_delta_find(&shard->sealed, key.data, key.len);
+		item = kv_memtable_find(&shard->immutable, key.data, key.len);
 		if (item)
 			found = kv_chain_visible(item->newest, &scan->view, &row->version);
 	}
@@ -204,17 +204,17 @@ add_point(KvPoints *points, KvPoint *point)
 }
 
 /*
- * Find them in a delta; those that are not there are added to rest, and those stay wanted whose
+ * Find them in a memtable; those that are not there are added to rest, and those stay wanted whose
  * values would be too many to copy, but for the first.  Lock held, shared.
  */
 static void
-find_in_delta(KvScan *scan, const KvShard *shard, const KvDelta *delta, const KvPoints *points, KvPoints *rest)
+find_in_memtable(KvScan *scan, const KvShard *shard, const KvMemtable *memtable, const KvPoints *points, KvPoints *rest)
 {
-	KvDeltaItem *items[KV_FOUND_TOGETHER];
+	KvMemtableItem *items[KV_FOUND_TOGETHER];
 	Size		copied = 0;
 
 	rest->n = 0;
-	kv_delta_find_all(delta, points->keys, points->n, items);
+	kv_memtable_find_all(memtable, points->keys, points->n, items);
 	for (int i = 0; i < points->n; i++)
 	{
 		KvPoint    *point = points->points[i];
@@ -265,8 +265,8 @@ find_in_shard(KvScan *scan, KvPoint *first, int n)
 		if (point->wanted && point->route.shardno == shardno && kv_route_holds(shard, point->route))
 			add_point(&here, point);
 	}
-	find_in_delta(scan, shard, &shard->active, &here, &older);
-	find_in_delta(scan, shard, &shard->sealed, &older, &rest);
+	find_in_memtable(scan, shard, &shard->active, &here, &older);
+	find_in_memtable(scan, shard, &shard->immutable, &older, &rest);
 	LWLockRelease(&shard->lock);
 	if (rest.n > 0)
 		find_in_runs(scan, set, &rest);
@@ -302,14 +302,14 @@ kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, b
 
 /* Of two items the one that comes first; NULL counts as never. */
 static int
-compare_items(const KvBounds *bounds, const KvDeltaItem *a, const KvDeltaItem *b)
+compare_items(const KvBounds *bounds, const KvMemtableItem *a, const KvMemtableItem *b)
 {
 	if (a == NULL || b == NULL)
 		return a == b ? 0 : (a == NULL ? 1 : -1);
 	return kv_compare_in_order(bounds, kv_item_key(a), kv_item_key(b));
 }
 
-/* Room for one more row of the deltas: little at first, as mostly little is needed. */
+/* Room for one more row of the memtables: little at first, as mostly little is needed. */
 static KvBatchRow *
 make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
 {
@@ -327,24 +327,24 @@ make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
 }
 
 /*
- * Copy what the snapshot sees of both deltas, up to a key (data NULL: to the end of the range).
+ * Copy what the snapshot sees of both memtables, up to a key (data NULL: to the end of the range).
  * Shard lock held, shared.
  */
 static void
-copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_bytes, KvKey stop,
-			KvKeyReader *keys)
+copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_bytes, KvKey stop,
+			   KvKeyReader *keys)
 {
 	const KvBounds *bounds = &keys->bounds;
-	KvDeltaCursor active_cursor;
-	KvDeltaCursor sealed_cursor;
-	KvDeltaItem *active = kv_delta_start(bounds, &shard->active, &active_cursor);
-	KvDeltaItem *sealed = kv_delta_start(bounds, &shard->sealed, &sealed_cursor);
+	KvMemtableCursor active_cursor;
+	KvMemtableCursor sealed_cursor;
+	KvMemtableItem *active = kv_memtable_start(bounds, &shard->active, &active_cursor);
+	KvMemtableItem *sealed = kv_memtable_start(bounds, &shard->immutable, &sealed_cursor);
 	Size		bytes = 0;
 
 	for (int items = 1;; items++)
 	{
 		int			cmp = compare_items(bounds, active, sealed);
-		KvDeltaItem *item = cmp <= 0 ? active : sealed;
+		KvMemtableItem *item = cmp <= 0 ? active : sealed;
 		KvBatchRow *row;
 
 		if (item == NULL || !kv_within_end(bounds, kv_item_key(item)) ||
@@ -379,9 +379,9 @@ copy_deltas(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_
 			return;
 		}
 		if (cmp <= 0)
-			active = kv_delta_step(bounds, &active_cursor);
+			active = kv_memtable_step(bounds, &active_cursor);
 		if (cmp >= 0)
-			sealed = kv_delta_step(bounds, &sealed_cursor);
+			sealed = kv_memtable_step(bounds, &sealed_cursor);
 	}
 }
 
@@ -444,7 +444,7 @@ kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_k
 	if (keys->nothing)
 		keys->complete = true;
 	else
-		copy_deltas(scan, shard, max_keys, max_items, max_bytes, stop, keys);
+		copy_memtables(scan, shard, max_keys, max_items, max_bytes, stop, keys);
 	keys->value_bytes = kv_shard_value_bytes(shard);
 	LWLockRelease(&shard->lock);
 	return set;
@@ -523,7 +523,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			(!keys->complete && kv_compare_in_order(bounds, key, keys->limit) > 0))
 			return false;
 
-		/* what the deltas have is newer */
+		/* what the memtables have is newer */
 		if (cmp <= 0)
 		{
 			*row = *recent;
@@ -651,7 +651,7 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 }
 
 /*
- * How many items of the deltas to look at for a batch.  All may be of a kind that the snapshot
+ * How many items of the memtables to look at for a batch.  All may be of a kind that the snapshot
  * does not see, such as locks and what has not been committed, and then the rows come from the
  * runs: what was looked at behind the last of them is looked at again for the next batch.  So
  * little more than there are to be rows, and more where that did not suffice.
@@ -682,7 +682,7 @@ look_at_stretch(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 
 		begin_stretch(scan, (KvKey) {last->key, last->keylen}, true);
 	}
-	/* those of which the deltas have nothing that is seen may count twice */
+	/* those of which the memtables have nothing that is seen may count twice */
 	scan->stretch.keys = scan->nrows > 0 ? keys->passed : scan->stretch.keys + keys->dead;
 	if (scan->stretch.keys >= scan->stretch.patience)
 		kv_step_over(scan, keys->shardno, bounds);
@@ -729,19 +729,19 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 
 /* ---- how many ---- */
 
-/* Up to max of the items that a delta has in the scan's range, which has an end. */
+/* Up to max of the items that a memtable has in the scan's range, which has an end. */
 static int
-count_items(const KvScan *scan, const KvDelta *delta, int max)
+count_items(const KvScan *scan, const KvMemtable *memtable, int max)
 {
-	KvDeltaCursor cursor;
-	KvDeltaItem *item = kv_delta_seek(delta, scan->lo.data, scan->lo.len, &cursor);
+	KvMemtableCursor cursor;
+	KvMemtableItem *item = kv_memtable_seek(memtable, scan->lo.data, scan->lo.len, &cursor);
 	int			n = 0;
 
 	while (item && n < max &&
 		   kv_key_compare(item->key, item->keylen, scan->hi.data, scan->hi.len) < 0)
 	{
 		n++;
-		item = kv_delta_next(&cursor);
+		item = kv_memtable_next(&cursor);
 	}
 	return n;
 }
@@ -762,7 +762,7 @@ kv_batch_first_rows(KvScan *scan)
 	{
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		room -= count_items(scan, &shard->active, room);
-		room -= count_items(scan, &shard->sealed, room);
+		room -= count_items(scan, &shard->immutable, room);
 		LWLockRelease(&shard->lock);
 	}
 	return room > 0 ? Max(KV_SMALL_RANGE + 1 - room, KV_BATCH_ROWS_FIRST) : KV_BATCH_ROWS_FIRST;

@@ -9,7 +9,7 @@
  * It goes slice by slice:
  *
  *	 1. without a lock: what the runs say of the next keys.  They do not change;
- *	 2. under the shard's lock, exclusively, if the runs are still the shard's: what the deltas
+ *	 2. under the shard's lock, exclusively, if the runs are still the shard's: what the memtables
  *	    say of these keys, and of those between them.  They are dead up to the first one that is
  *	    not, or that this snapshot would not skip; and that is noted, before anything can change.
  *
@@ -27,7 +27,7 @@
 #include "engine/base/area.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/runmerge.h"
 #include "engine/scan/bounds.h"
 #include "engine/scan/internal.h"
@@ -165,14 +165,14 @@ read_runs(KvWalk *walk, const KvRunSet *set)
 /* ---- step 2; the shard's lock is held, exclusively ---- */
 
 static KvVerdict
-judge_in_delta(KvWalk *walk, const KvDeltaItem *item, uint64 *xid)
+judge_in_memtable(KvWalk *walk, const KvMemtableItem *item, uint64 *xid)
 {
 	KvVerdict	verdict = KV_SAYS_NOTHING;
 
 	for (dsa_pointer pointer = item->newest;
 		 verdict == KV_SAYS_NOTHING && DsaPointerIsValid(pointer);)
 	{
-		KvDeltaVersion *node = kv_address(pointer);
+		KvMemtableVersion *node = kv_address(pointer);
 
 		verdict = judge(walk, &node->version, kv_incarnations->current);
 		*xid = node->version.xid;
@@ -198,7 +198,7 @@ add_dead(KvWalk *walk, KvKey key, uint64 xid)
 
 /* Is the item there, in the range, and no key of keys before it?  Then it is *first. */
 static bool
-comes_first(const KvWalk *walk, const KvDeltaItem *item, KvKey *first)
+comes_first(const KvWalk *walk, const KvMemtableItem *item, KvKey *first)
 {
 	int			order;
 
@@ -211,15 +211,15 @@ comes_first(const KvWalk *walk, const KvDeltaItem *item, KvKey *first)
 	return order <= 0;
 }
 
-/* Go through the deltas and what the runs have said, key by key, as long as keys are dead. */
+/* Go through the memtables and what the runs have said, key by key, as long as keys are dead. */
 static void
 find_dead(KvWalk *walk, const KvShard *shard)
 {
 	const KvBounds *bounds = &walk->bounds;
-	KvDeltaCursor active_cursor;
-	KvDeltaCursor sealed_cursor;
-	KvDeltaItem *active = kv_delta_start(bounds, &shard->active, &active_cursor);
-	KvDeltaItem *sealed = kv_delta_start(bounds, &shard->sealed, &sealed_cursor);
+	KvMemtableCursor active_cursor;
+	KvMemtableCursor sealed_cursor;
+	KvMemtableItem *active = kv_memtable_start(bounds, &shard->active, &active_cursor);
+	KvMemtableItem *sealed = kv_memtable_start(bounds, &shard->immutable, &sealed_cursor);
 	int			next = 0;
 
 	walk->xids = (KvDeadXids) {0, 0};
@@ -235,7 +235,7 @@ find_dead(KvWalk *walk, const KvShard *shard)
 		KvVerdict	verdict = KV_SAYS_NOTHING;
 		uint64		xid = 0;
 
-		/* the active delta's may come before the sealed one's */
+		/* the active memtable's may come before the sealed one's */
 		in_sealed = in_sealed && kv_compare_in_order(bounds, kv_item_key(sealed), key) == 0;
 		if (key.data == NULL)
 		{
@@ -243,9 +243,9 @@ find_dead(KvWalk *walk, const KvShard *shard)
 			return;
 		}
 		if (in_active)
-			verdict = judge_in_delta(walk, active, &xid);
+			verdict = judge_in_memtable(walk, active, &xid);
 		if (in_sealed && verdict == KV_SAYS_NOTHING)
-			verdict = judge_in_delta(walk, sealed, &xid);
+			verdict = judge_in_memtable(walk, sealed, &xid);
 		if (run_key.data != NULL && kv_compare_in_order(bounds, run_key, key) == 0)
 		{
 			if (verdict == KV_SAYS_NOTHING)
@@ -262,9 +262,9 @@ find_dead(KvWalk *walk, const KvShard *shard)
 			return;
 		}
 		if (in_active)
-			active = kv_delta_step(bounds, &active_cursor);
+			active = kv_memtable_step(bounds, &active_cursor);
 		if (in_sealed)
-			sealed = kv_delta_step(bounds, &sealed_cursor);
+			sealed = kv_memtable_step(bounds, &sealed_cursor);
 	}
 }
 
@@ -334,7 +334,7 @@ take_slice(KvWalk *walk)
 	if (holds)
 	{
 		find_dead(walk, shard);
-		/* a key of the deltas is good no longer than the lock is held */
+		/* a key of the memtables is good no longer than the lock is held */
 		if (walk->dead > 0)
 		{
 			note_dead(walk, shard);

@@ -284,7 +284,7 @@ void
 kv_shard_note_redone(KvShard *shard, const KvVersion *version)
 {
 	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
-		shard->active.nversions + shard->sealed.nversions;
+		shard->active.nversions + shard->immutable.nversions;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (version->kind == KV_VERSION_DELETE)

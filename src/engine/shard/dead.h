@@ -25,7 +25,7 @@
  * range, for they are not committed.  When the bounds of the shard change all ranges are
  * forgotten.
  *
- * A range is noted under an exclusive hold of the lock under which its keys in the deltas were
+ * A range is noted under an exclusive hold of the lock under which its keys in the memtables were
  * looked at, and its keys in the runs belong to that moment, as the shard's generation shows.
  *
  * All of it is a hint: it is in memory only, bounded by KV_DEAD_RANGES of each shard in which a

@@ -2,8 +2,8 @@
  * runset.c
  *		The runs of a shard, and which of a key's versions a reader sees.
  *
- * A key's versions lie, newest first, in the active delta, the sealed delta
- * (while a flush runs), the unfrozen runs and the base run.  Both deltas are
+ * A key's versions lie, newest first, in the active memtable, the immutable memtable
+ * (while a flush runs), the unfrozen runs and the base run.  Both memtables are
  * read under the shard's lock.  Runs are immutable and searched without it:
  * first note the run list's generation and search, then take the lock and make
  * sure that the generation still holds, else begin again (I 7).
@@ -20,7 +20,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
@@ -299,7 +299,7 @@ kv_chain_visible(dsa_pointer pointer, const KvView *view, KvVersion *version)
 {
 	while (DsaPointerIsValid(pointer))
 	{
-		KvDeltaVersion *node = kv_address(pointer);
+		KvMemtableVersion *node = kv_address(pointer);
 
 		if (kv_version_visible(&node->version, view, kv_incarnations->current))
 		{

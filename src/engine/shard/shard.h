@@ -2,9 +2,9 @@
  * shard.h
  *		Stores and shards in shared memory, and the runs of a shard as a reader sees them.
  *
- * KvShard.lock guards the shard's two deltas, its run list, its slots and its log
+ * KvShard.lock guards the shard's two memtables, its run list, its slots and its log
  * position, and the list of its chunks.  It is never held across a system call that touches a device (I 7); a
- * write that needs one (space for values, a free slot, room in the delta) lets
+ * write that needs one (space for values, a free slot, room in the memtable) lets
  * go, does it, and starts again from the look-up.
  *
  * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory,
@@ -37,7 +37,7 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/xact/xact.h"
 
@@ -131,11 +131,11 @@ typedef struct KvShard
 	uint32		previous;
 
 	/* guarded by lock */
-	KvDelta		active;			/* new versions go here */
-	KvDelta		sealed;			/* being flushed: read-only but for fates */
+	KvMemtable	active;			/* new versions go here */
+	KvMemtable	immutable;		/* being flushed: read-only but for fates */
 	dsa_pointer dead;			/* ranges of dead keys (dead.h), or invalid */
 	KvShardFiles files;
-	uint32		sealed_log;		/* the last log whose entries are in sealed */
+	uint32		immutable_log;	/* the last log whose entries are in sealed */
 	uint32		log_number;		/* where new batches go */
 	uint64		log_tail;
 	uint32		closed_log;		/* the last log that a flush has closed, … */
@@ -511,7 +511,7 @@ extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRu
  * is taken, look whether the generation is still that of the set.
  */
 extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shardno);
-/* Likewise, with the shard's lock taken, shared: deltas and runs belong together. */
+/* Likewise, with the shard's lock taken, shared: memtables and runs belong together. */
 extern const KvRunSet *kv_shard_view(KvStore *store, uint32 shardno);
 /* Likewise of the shard that has the key, as the newest map says while the lock is held. */
 extern const KvRunSet *kv_key_view(KvStore *store, KvKey key, KvShard **shard);
@@ -519,7 +519,7 @@ extern const KvRunSet *kv_key_view(KvStore *store, KvKey key, KvShard **shard);
 extern void kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key);
 extern bool kv_run_versions_next(KvRunVersions *walk, KvVersion *version,
 								 uint32 *incarnation);
-/* The version of a key in the runs, or in a delta's chain (shard's lock), that is seen. */
+/* The version of a key in the runs, or in a memtable's chain (shard's lock), that is seen. */
 extern bool kv_runset_find(const KvRunSet *set, KvKey key, const KvView *view,
 						   KvVersion *version);
 /* Likewise in the runs of several keys, up to KV_FOUND_TOGETHER (base/key.h). */

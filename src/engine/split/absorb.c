@@ -36,7 +36,7 @@ static bool
 has_nothing(const KvShard *shard)
 {
 	return shard->files.base_run == 0 && shard->files.nunfrozen == 0 &&
-		!DsaPointerIsValid(shard->active.root) && !DsaPointerIsValid(shard->sealed.root) &&
+		!DsaPointerIsValid(shard->active.root) && !DsaPointerIsValid(shard->immutable.root) &&
 		shard->sealed_slots < 0 && shard->nretired == 0 &&
 		shard->maintainer == 0 && shard->compactor == 0;
 }

@@ -226,7 +226,7 @@ forget_former(KvShard *fresh)
 {
 	Assert(fresh->open_slot < 0 && fresh->sealed_slots < 0 && fresh->maintainer == 0 &&
 		   fresh->compactor == 0 && !DsaPointerIsValid(fresh->active.root) &&
-		   !DsaPointerIsValid(fresh->sealed.root));
+		   !DsaPointerIsValid(fresh->immutable.root));
 	kv_chunks_free(fresh);
 	kv_retired_free(fresh);
 	fresh->halted = fresh->image_wanted = fresh->pass_failed = fresh->leftovers = false;
@@ -262,7 +262,7 @@ kv_change_init(KvChange *change, int n)
 	forget_former(fresh);
 	fresh->files = files;
 	fresh->log_number = files.first_log;
-	fresh->sealed_log = files.first_log - 1;
+	fresh->immutable_log = files.first_log - 1;
 	fresh->log_tail = sizeof(KvLogHeader);
 	fresh->key_share_xid = shard->key_share_xid;
 	fresh->flushed_at = kv_clock();

@@ -20,7 +20,7 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-/* What is being copied: a run or a delta. */
+/* What is being copied: a run or a memtable. */
 typedef struct KvSource
 {
 	bool		base;
@@ -191,19 +191,19 @@ kv_copy_run(KvCopy *copy, uint32 number, bool base)
 }
 
 void
-kv_copy_delta(KvCopy *copy, const KvDelta *delta)
+kv_copy_memtable(KvCopy *copy, const KvMemtable *memtable)
 {
 	KvSource	source = {.base = false};
-	KvDeltaCursor cursor;
+	KvMemtableCursor cursor;
 
-	for (KvDeltaItem *item = kv_delta_seek(delta, (const uint8 *) "", 0, &cursor); item != NULL;
-		 item = kv_delta_next(&cursor))
+	for (KvMemtableItem *item = kv_memtable_seek(memtable, (const uint8 *) "", 0, &cursor); item != NULL;
+		 item = kv_memtable_next(&cursor))
 	{
 		KvKey		key = {item->key, item->keylen};
 
 		for (dsa_pointer pointer = item->newest; DsaPointerIsValid(pointer);)
 		{
-			const KvDeltaVersion *node = kv_address(pointer);
+			const KvMemtableVersion *node = kv_address(pointer);
 			KvVersion	version = node->version;
 
 			bool		unfinished = version.fate == KV_FATE_UNKNOWN;

@@ -8,7 +8,7 @@
 #ifndef KV_SPLIT_COPY_H
 #define KV_SPLIT_COPY_H
 
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/shard/shard.h"
 #include "engine/split/internal.h"
@@ -40,8 +40,8 @@ typedef struct KvCopy
 extern void kv_copy_begin(KvCopy *copy, const KvChange *change, int most);
 /* Copy a run of the old shard; older ones of it come first.  False: there is no such file. */
 extern bool kv_copy_run(KvCopy *copy, uint32 number, bool base);
-/* Copy what a delta has that nobody writes to, and that nobody else frees. */
-extern void kv_copy_delta(KvCopy *copy, const KvDelta *delta);
+/* Copy what a memtable has that nobody writes to, and that nobody else frees. */
+extern void kv_copy_memtable(KvCopy *copy, const KvMemtable *memtable);
 /* The copies go.  False: not all files have. */
 extern bool kv_copy_discard(KvCopy *copy);
 

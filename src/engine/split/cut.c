@@ -17,7 +17,7 @@
 #include "engine/base/key.h"
 #include "engine/base/label.h"
 #include "engine/base/types.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/split/internal.h"
@@ -38,13 +38,13 @@ greatest_key(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvRunSet *set = kv_shard_view(store, shardno);
-	const KvDelta *deltas[] = {&shard->active, &shard->sealed};
+	const KvMemtable *memtables[] = {&shard->active, &shard->immutable};
 	KvKey		greatest = {NULL, 0};
 
-	for (int i = 0; i < lengthof(deltas); i++)
+	for (int i = 0; i < lengthof(memtables); i++)
 	{
-		KvDeltaCursor cursor;
-		KvDeltaItem *item = kv_delta_seek_before(deltas[i], NULL, 0, &cursor);
+		KvMemtableCursor cursor;
+		KvMemtableItem *item = kv_memtable_seek_before(memtables[i], NULL, 0, &cursor);
 
 		if (item != NULL)
 			consider(&greatest, item->key, item->keylen);

@@ -53,7 +53,7 @@ extern void kv_change_halt_free(KvChange *change);
 /* … or this.  Without effect if they do not. */
 extern void kv_change_resume(KvChange *change);
 /*
- * Behind the latter: what was written to the shard is in files and, as versions, in its delta, and it
+ * Behind the latter: what was written to the shard is in files and, as versions, in its memtable, and it
  * has no open chunk.
  */
 extern void kv_change_drain(KvChange *change);

@@ -10,7 +10,7 @@
  * made.
  *
  * Keys that only grow fill the end of a shard.  They do if what came last, in the newer
- * runs and in the delta, lies behind the greatest key of all that was there before.  Such a
+ * runs and in the memtable, lies behind the greatest key of all that was there before.  Such a
  * shard is cut behind its greatest key at half of that size; so it never comes to be split,
  * which would leave seven shards that nobody writes to any more, and one for the next split.  One whose
  * keys grow too fast for that is left as any other that fails, until it has twice the size.
@@ -24,7 +24,7 @@
 #include "clock.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/slot/slot.h"
 #include "engine/split/internal.h"
@@ -104,7 +104,7 @@ halves(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
-		shard->active.nitems + shard->sealed.nitems;
+		shard->active.nitems + shard->immutable.nitems;
 	uint64		size = size_wanted(store, 0);
 	uint64		weight = entries * KV_ENTRY_WEIGHT;
 	uint64		live;
@@ -165,12 +165,12 @@ only_grows(KvStore *store, uint32 shardno)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	if (greatest.data != NULL)
 	{
-		const KvDelta *deltas[] = {&shard->sealed, &shard->active};
+		const KvMemtable *memtables[] = {&shard->immutable, &shard->active};
 
-		for (int i = 0; i < lengthof(deltas); i++)
+		for (int i = 0; i < lengthof(memtables); i++)
 		{
-			recent += deltas[i]->nitems;
-			behind += deltas[i]->nitems - kv_delta_rank(deltas[i], greatest);
+			recent += memtables[i]->nitems;
+			behind += memtables[i]->nitems - kv_memtable_rank(memtables[i], greatest);
 		}
 	}
 	LWLockRelease(&shard->lock);

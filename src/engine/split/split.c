@@ -6,7 +6,7 @@
  * comes in between, and its maintainer in the switch, so no flush does.  Runs that were copied
  * are left alone by flushes: KvShard.floor is the number of the newest of them.
  *
- * Copied are entries as they are.  The delta's lose what is known of their fates, for that
+ * Copied are entries as they are.  The memtable's lose what is known of their fates, for that
  * may depend on a commit record which is not on the device.  What was read from logs at the
  * start, of other incarnations, has been flushed in step 3.
  */
@@ -30,7 +30,7 @@
 #include "engine/slot/slot.h"
 #include "engine/split/copy.h"
 
-#define KV_SWITCH_ITEMS	20000	/* keys of a delta that may be copied while writers wait */
+#define KV_SWITCH_ITEMS	20000	/* keys of a memtable that may be copied while writers wait */
 #define KV_CATCH_UPS	6		/* before writers are halted, and after the map was made */
 #define KV_TURN_MS		60000	/* for so long passes leave a shard to a split that has met one */
 
@@ -158,7 +158,7 @@ copy_runs(KvSplit *split, bool keep)
 	for (int i = 0; i < files.nunfrozen; i++)
 		floor = Max(floor, files.unfrozen[i]);
 
-	/* a flush that found too many runs has taken the floor away; the delta becomes one more */
+	/* a flush that found too many runs has taken the floor away; the memtable becomes one more */
 	outrun = shard->floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2;
 	if (outrun)
 		floor = 0;
@@ -187,7 +187,7 @@ copy_runs(KvSplit *split, bool keep)
 static bool
 is_caught_up(const KvShard *shard)
 {
-	return shard->active.nitems <= KV_SWITCH_ITEMS && !DsaPointerIsValid(shard->sealed.root);
+	return shard->active.nitems <= KV_SWITCH_ITEMS && !DsaPointerIsValid(shard->immutable.root);
 }
 
 /* Up to the point where little is left.  True: the caller is the maintainer. */
@@ -390,7 +390,7 @@ static void
 empty_shard(KvSplit *split)
 {
 	KvShard    *shard = split->shard;
-	KvDelta		freed;
+	KvMemtable	freed;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	freed = shard->active;
@@ -399,7 +399,7 @@ empty_shard(KvSplit *split)
 	shard->nretired = 0;
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
-	kv_delta_free(&freed);
+	kv_memtable_free(&freed);
 }
 
 /*
@@ -438,7 +438,7 @@ split_shard(KvSplit *split)
 		return;
 	kv_change_drain(split->change);
 	KV_STOP_POINT("split_halted");
-	kv_copy_delta(&split->copy, &split->shard->active);
+	kv_copy_memtable(&split->copy, &split->shard->active);
 	if (!complete_shards(split))
 		return;
 	KV_STOP_POINT("split_manifests");

@@ -8,7 +8,7 @@
 #include "nodes/lockoptions.h"
 
 #include "engine/base/types.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/slot/slot.h"
 
 /* How a key stands for one who wants a lock of some strength on it. */
@@ -20,7 +20,7 @@ typedef struct KvKeyState
 	uint64		unfinished;		/* xid of another's conflicting write, or 0 */
 	uint64		locked_by;		/* xid of another's conflicting LOCK, or 0 */
 	int			held;			/* this transaction's own LockTupleMode, or -1 */
-	KvDeltaPosition place;			/* in the active delta */
+	KvMemtablePosition place;		/* in the active memtable */
 } KvKeyState;
 
 /* A version on its way into the store. */

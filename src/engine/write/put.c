@@ -13,7 +13,7 @@
 
 #include "engine/base/types.h"
 #include "engine/engine.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/slot/slot.h"

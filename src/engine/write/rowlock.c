@@ -36,7 +36,7 @@
 #include "engine/base/area.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
@@ -223,14 +223,14 @@ note_version(KvTrail *trail, const KvAim *aim, KvVersion version, uint32 incarna
 }
 
 static bool
-note_chain(KvTrail *trail, const KvAim *aim, const KvDelta *delta)
+note_chain(KvTrail *trail, const KvAim *aim, const KvMemtable *memtable)
 {
-	KvDeltaItem *item = kv_delta_find(delta, aim->key.data, aim->key.len);
+	KvMemtableItem *item = kv_memtable_find(memtable, aim->key.data, aim->key.len);
 	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
 
 	while (DsaPointerIsValid(pointer))
 	{
-		KvDeltaVersion *node = kv_address(pointer);
+		KvMemtableVersion *node = kv_address(pointer);
 
 		if (note_version(trail, aim, node->version, kv_incarnations->current))
 			return true;
@@ -253,7 +253,7 @@ trace_row(KvStore *store, const KvAim *aim, KvTrail *trail)
 	set = kv_key_view(store, aim->key, &shard);
 	memset(trail, 0, sizeof(*trail));
 	reached = note_chain(trail, aim, &shard->active) ||
-		note_chain(trail, aim, &shard->sealed);
+		note_chain(trail, aim, &shard->immutable);
 	LWLockRelease(&shard->lock);
 
 	kv_run_versions_begin(&walk, set, aim->key);

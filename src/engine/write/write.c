@@ -5,7 +5,7 @@
  * A writer learns how its key stands with the shard's lock held exclusively
  * (kv_key_look), and either writes under that same hold of the lock or lets go
  * and looks again (I 2).  What needs the device or a wait is done without the
- * lock: a bigger value file, a free slot, room in the delta (I 7).
+ * lock: a bigger value file, a free slot, room in the memtable (I 7).
  *
  * A row lock is a version of kind LOCK whose command id is its strength, a
  * LockTupleMode.  It is never visible, makes others wait for its xid like any
@@ -35,7 +35,7 @@
 #include "engine/engine.h"
 #include "engine/flush/flush.h"
 #include "engine/gate/gate.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
@@ -133,13 +133,13 @@ fold_version(KvKeyState *state, KvVersion *version, uint32 incarnation,
 }
 
 static bool
-fold_chain(KvKeyState *state, const KvDeltaItem *item, LockTupleMode wanted, bool deep)
+fold_chain(KvKeyState *state, const KvMemtableItem *item, LockTupleMode wanted, bool deep)
 {
 	dsa_pointer pointer = item ? item->newest : InvalidDsaPointer;
 
 	while (DsaPointerIsValid(pointer))
 	{
-		KvDeltaVersion *node = kv_address(pointer);
+		KvMemtableVersion *node = kv_address(pointer);
 
 		if (fold_version(state, &node->version, kv_incarnations->current, wanted, deep))
 			return true;
@@ -170,32 +170,32 @@ kv_key_leave(const KvStore *store, const KvKeyState *state)
 	LWLockRelease(&kv_shard(store, state->shardno)->lock);
 }
 
-#define KV_USUAL	4			/* looks in a row that found all that they needed in deltas: the next one begins there */
+#define KV_USUAL	4			/* looks in a row that found all that they needed in memtables: the next one begins there */
 
 /* So many looks, the last ones, were such; up to KV_USUAL. */
-static int	in_deltas = 0;
+static int	in_memtables = 0;
 
-/* Fold what the deltas have; locates the key in the active one, too.  Lock held.  True: seen enough. */
+/* Fold what the memtables have; locates the key in the active one, too.  Lock held.  True: seen enough. */
 static bool
-fold_deltas(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *state)
+fold_memtables(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
 	bool		deep = looks_deep(shard, wanted);
 
 	begin_state(state);
-	kv_delta_locate(&shard->active, key.data, key.len, &state->place);
+	kv_memtable_locate(&shard->active, key.data, key.len, &state->place);
 	return fold_chain(state, state->place.item, wanted, deep) ||
-		fold_chain(state, kv_delta_find(&shard->sealed, key.data, key.len), wanted, deep);
+		fold_chain(state, kv_memtable_find(&shard->immutable, key.data, key.len), wanted, deep);
 }
 
-/* Look at the deltas alone.  False: that is not enough, and no lock is held. */
+/* Look at the memtables alone.  False: that is not enough, and no lock is held. */
 static bool
-look_in_deltas(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
+look_in_memtables(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
 	KvRoute		route = kv_route(store, key);
 	KvShard    *shard = kv_shard(store, route.shardno);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (kv_route_holds(shard, route) && fold_deltas(shard, key, wanted, state))
+	if (kv_route_holds(shard, route) && fold_memtables(shard, key, wanted, state))
 	{
 		state->shardno = route.shardno;
 		return true;
@@ -204,17 +204,17 @@ look_in_deltas(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *stat
 	return false;
 }
 
-/* What the deltas have, and below them the runs.  Lock held, and the runs are the shard's. */
+/* What the memtables have, and below them the runs.  Lock held, and the runs are the shard's. */
 static void
 fold_all(KvShard *shard, KvKey key, LockTupleMode wanted, const KvKeyState *below,
 		 KvKeyState *state)
 {
-	if (fold_deltas(shard, key, wanted, state))
+	if (fold_memtables(shard, key, wanted, state))
 	{
-		in_deltas = Min(in_deltas + 1, KV_USUAL);
+		in_memtables = Min(in_memtables + 1, KV_USUAL);
 		return;
 	}
-	in_deltas = 0;
+	in_memtables = 0;
 	state->held = Max(state->held, below->held);
 	if (state->locked_by == 0)
 		state->locked_by = below->locked_by;
@@ -227,17 +227,17 @@ fold_all(KvShard *shard, KvKey key, LockTupleMode wanted, const KvKeyState *belo
 }
 
 /*
- * The runs are searched before the lock is taken; and not at all where the deltas have what is
+ * The runs are searched before the lock is taken; and not at all where the memtables have what is
  * needed, which is tried first if it mostly was so: rows that are written again and again.
  */
 void
 kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
-	if (in_deltas == KV_USUAL)
+	if (in_memtables == KV_USUAL)
 	{
-		if (look_in_deltas(store, key, wanted, state))
+		if (look_in_memtables(store, key, wanted, state))
 			return;
-		in_deltas = 0;
+		in_memtables = 0;
 	}
 	for (;;)
 	{
@@ -450,7 +450,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 		return false;
 	}
 	place = write->placing == KV_IN_SLOT ? write->version.len : 0;
-	if (shard->active.bytes >= 2 * kv_delta_limit())
+	if (shard->active.bytes >= 2 * kv_memtable_limit())
 	{
 		/* the flush does not keep up: help */
 		LWLockRelease(&shard->lock);
@@ -502,11 +502,11 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		return false;
 
 	/*
-	 * The delta first: it may lack memory, the slot now cannot.  The version
+	 * The memtable first: it may lack memory, the slot now cannot.  The version
 	 * added here gets its location below, before anybody else can look.
 	 */
-	added = kv_delta_add(&shard->active, &state->place, key.data, key.len,
-						 &write->version);
+	added = kv_memtable_add(&shard->active, &state->place, key.data, key.len,
+							&write->version);
 	if (added != NULL)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
@@ -532,7 +532,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		log = kv_commit_note_write(store, shardno);
 	if (log)
 		pg_atomic_fetch_add_u32(&kv_gate->logging, 1);
-	full = before < kv_delta_limit() && shard->active.bytes >= kv_delta_limit();
+	full = before < kv_memtable_limit() && shard->active.bytes >= kv_memtable_limit();
 	if (log)
 		START_CRIT_SECTION();	/* whatever happens, the count must go down again */
 	LWLockRelease(&shard->lock);
@@ -574,7 +574,7 @@ write_on_top(KvStore *store, KvKey key, KvWrite *write)
 			LWLockRelease(&shard->lock);
 		}
 		state.shardno = route.shardno;
-		kv_delta_locate(&shard->active, key.data, key.len, &state.place);
+		kv_memtable_locate(&shard->active, key.data, key.len, &state.place);
 	} while (!kv_write_finish(store, key, write, &state));
 }
 

@@ -22,7 +22,7 @@ typedef struct Packet
 	size_t		body_length;
 } Packet;
 
-/* What an opcode is.  Of the numbers of its extras: flags, exptime; delta, initial, exptime. */
+/* What an opcode is.  Of the numbers of its extras: flags, exptime; memtable, initial, exptime. */
 typedef struct Opcode
 {
 	uint8_t		opcode;
@@ -191,7 +191,7 @@ take_extras(KvMcRequest *request, const unsigned char *extras)
 			break;
 		case KV_MC_INCR:
 		case KV_MC_DECR:
-			request->delta = number_at(extras, 8);
+			request->memtable = number_at(extras, 8);
 			request->initial = number_at(extras + 8, 8);
 			if (number_at(extras + 16, 4) != UINT32_MAX)
 				request->vivify_exptime = (int64_t) number_at(extras + 16, 4);

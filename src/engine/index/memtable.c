@@ -1,5 +1,5 @@
 /*
- * delta.c
+ * memtable.c
  *		A shard's recent versions: a B+tree in shared memory.
  *
  * Leaves hold items (one per key) in key order; an item heads a chain of
@@ -20,7 +20,7 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
-#include "engine/index/delta.h"
+#include "engine/index/memtable.h"
 
 #define KV_NODE_FANOUT	64
 #define KV_NODE_BEGINNING	40	/* with that, the prefixes begin a cache line */
@@ -54,18 +54,18 @@ typedef struct KvNode
 #define KV_LEAF_SIZE	offsetof(KvNode, child)
 #define KV_INNER_SIZE	(offsetof(KvNode, child) + KV_NODE_FANOUT * sizeof(dsa_pointer))
 
-KvDeltaMemory *kv_delta_memory = NULL;
+KvMemtableMemory *kv_memtable_memory = NULL;
 
 void
-kv_delta_memory_init(void)
+kv_memtable_memory_init(void)
 {
-	pg_atomic_init_u64(&kv_delta_memory->bytes, 0);
-	ConditionVariableInit(&kv_delta_memory->freed);
-	pg_atomic_init_u64(&kv_delta_memory->wanted, 0);
+	pg_atomic_init_u64(&kv_memtable_memory->bytes, 0);
+	ConditionVariableInit(&kv_memtable_memory->freed);
+	pg_atomic_init_u64(&kv_memtable_memory->wanted, 0);
 }
 
 Size
-kv_delta_limit(void)
+kv_memtable_limit(void)
 {
 	return Min((Size) 16 * 1024 * 1024, kv_area_size() / 8);
 }
@@ -98,7 +98,7 @@ node_search(const KvNode *node, int from, const uint8 *key, int keylen)
 	while (low < high)
 	{
 		uint64		middle = (low + high) / 2;
-		const KvDeltaItem *item = kv_address(node->item[from + middle]);
+		const KvMemtableItem *item = kv_address(node->item[from + middle]);
 
 		if (kv_key_compare(item->key, item->keylen, key, keylen) < 0)
 			low = middle + 1;
@@ -112,7 +112,7 @@ node_search(const KvNode *node, int from, const uint8 *key, int keylen)
 static bool
 node_has_key(const KvNode *node, int i, const uint8 *key, int keylen)
 {
-	const KvDeltaItem *item;
+	const KvMemtableItem *item;
 
 	if (i >= node->n || node->prefix[i] != node_prefix(node, key, keylen))
 		return false;
@@ -132,11 +132,11 @@ inner_slot(const KvNode *node, const uint8 *key, int keylen)
 
 /* Descend to the leaf that covers key, noting nodes and slots on the way. */
 static dsa_pointer
-descend(const KvDelta *delta, const uint8 *key, int keylen, dsa_pointer *path, int *slots)
+descend(const KvMemtable *memtable, const uint8 *key, int keylen, dsa_pointer *path, int *slots)
 {
-	dsa_pointer pointer = delta->root;
+	dsa_pointer	pointer = memtable->root;
 
-	for (uint32 level = delta->height; level > 1; level--)
+	for (uint32 level = memtable->height; level > 1; level--)
 	{
 		KvNode	   *node = node_at(pointer);
 		int			slot = inner_slot(node, key, keylen);
@@ -155,15 +155,15 @@ descend(const KvDelta *delta, const uint8 *key, int keylen, dsa_pointer *path, i
 	return pointer;
 }
 
-KvDeltaItem *
-kv_delta_find(const KvDelta *delta, const uint8 *key, int keylen)
+KvMemtableItem *
+kv_memtable_find(const KvMemtable *memtable, const uint8 *key, int keylen)
 {
 	KvNode	   *leaf;
 	int			i;
 
-	if (!DsaPointerIsValid(delta->root))
+	if (!DsaPointerIsValid(memtable->root))
 		return NULL;
-	leaf = node_at(descend(delta, key, keylen, NULL, NULL));
+	leaf = node_at(descend(memtable, key, keylen, NULL, NULL));
 	i = node_search(leaf, 0, key, keylen);
 	if (node_has_key(leaf, i, key, keylen))
 		return kv_address(leaf->item[i]);
@@ -184,17 +184,17 @@ leaf_candidate(const KvNode *leaf, KvKey key)
 }
 
 void
-kv_delta_find_all(const KvDelta *delta, const KvKey *keys, int n, KvDeltaItem **items)
+kv_memtable_find_all(const KvMemtable *memtable, const KvKey *keys, int n, KvMemtableItem **items)
 {
 	const KvNode *leaves[KV_FOUND_TOGETHER];
 	int			at[KV_FOUND_TOGETHER];
 
 	Assert(n <= KV_FOUND_TOGETHER);
-	memset(items, 0, n * sizeof(KvDeltaItem *));
-	if (!DsaPointerIsValid(delta->root))
+	memset(items, 0, n * sizeof(KvMemtableItem *));
+	if (!DsaPointerIsValid(memtable->root))
 		return;
 	for (int i = 0; i < n; i++)
-		leaves[i] = node_at(descend(delta, keys[i].data, keys[i].len, NULL, NULL));
+		leaves[i] = node_at(descend(memtable, keys[i].data, keys[i].len, NULL, NULL));
 	for (int i = 0; i < n; i++)
 	{
 		at[i] = leaf_candidate(leaves[i], keys[i]);
@@ -204,7 +204,7 @@ kv_delta_find_all(const KvDelta *delta, const KvKey *keys, int n, KvDeltaItem **
 	for (int i = 0; i < n; i++)
 	{
 		if (at[i] < 0)
-			items[i] = kv_delta_find(delta, keys[i].data, keys[i].len);
+			items[i] = kv_memtable_find(memtable, keys[i].data, keys[i].len);
 		else if (at[i] < leaves[i]->n)
 		{
 			items[i] = kv_address(leaves[i]->item[at[i]]);
@@ -222,33 +222,33 @@ kv_delta_find_all(const KvDelta *delta, const KvKey *keys, int n, KvDeltaItem **
 	}
 }
 
-static KvDeltaItem *
-cursor_item(KvDeltaCursor *cursor)
+static KvMemtableItem *
+cursor_item(KvMemtableCursor *cursor)
 {
 	return kv_address(node_at(cursor->leaf)->item[cursor->index]);
 }
 
-KvDeltaItem *
-kv_delta_seek(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaCursor *cursor)
+KvMemtableItem *
+kv_memtable_seek(const KvMemtable *memtable, const uint8 *key, int keylen, KvMemtableCursor *cursor)
 {
-	if (!DsaPointerIsValid(delta->root))
+	if (!DsaPointerIsValid(memtable->root))
 		return NULL;
-	cursor->leaf = descend(delta, key, keylen, NULL, NULL);
+	cursor->leaf = descend(memtable, key, keylen, NULL, NULL);
 	cursor->index = node_search(node_at(cursor->leaf), 0, key, keylen) - 1;
-	return kv_delta_next(cursor);
+	return kv_memtable_next(cursor);
 }
 
-KvDeltaItem *
-kv_delta_seek_before(const KvDelta *delta, const uint8 *key, int keylen,
-					 KvDeltaCursor *cursor)
+KvMemtableItem *
+kv_memtable_seek_before(const KvMemtable *memtable, const uint8 *key, int keylen,
+						KvMemtableCursor *cursor)
 {
-	if (!DsaPointerIsValid(delta->root))
+	if (!DsaPointerIsValid(memtable->root))
 		return NULL;
 	if (key == NULL)
 	{
-		dsa_pointer pointer = delta->root;
+		dsa_pointer	pointer = memtable->root;
 
-		for (uint32 level = delta->height; level > 1; level--)
+		for (uint32 level = memtable->height; level > 1; level--)
 		{
 			KvNode	   *node = node_at(pointer);
 
@@ -259,14 +259,14 @@ kv_delta_seek_before(const KvDelta *delta, const uint8 *key, int keylen,
 	}
 	else
 	{
-		cursor->leaf = descend(delta, key, keylen, NULL, NULL);
+		cursor->leaf = descend(memtable, key, keylen, NULL, NULL);
 		cursor->index = node_search(node_at(cursor->leaf), 0, key, keylen);
 	}
-	return kv_delta_prev(cursor);
+	return kv_memtable_prev(cursor);
 }
 
-KvDeltaItem *
-kv_delta_next(KvDeltaCursor *cursor)
+KvMemtableItem *
+kv_memtable_next(KvMemtableCursor *cursor)
 {
 	cursor->index++;
 	while (cursor->index >= node_at(cursor->leaf)->n)
@@ -281,8 +281,8 @@ kv_delta_next(KvDeltaCursor *cursor)
 	return cursor_item(cursor);
 }
 
-KvDeltaItem *
-kv_delta_prev(KvDeltaCursor *cursor)
+KvMemtableItem *
+kv_memtable_prev(KvMemtableCursor *cursor)
 {
 	cursor->index--;
 	while (cursor->index < 0)
@@ -310,24 +310,24 @@ share_before(const KvNode *node, uint32 level, KvKey key)
 }
 
 double
-kv_delta_rank(const KvDelta *delta, KvKey key)
+kv_memtable_rank(const KvMemtable *memtable, KvKey key)
 {
-	if (!DsaPointerIsValid(delta->root))
+	if (!DsaPointerIsValid(memtable->root))
 		return 0;
 	if (key.data == NULL)
-		return delta->nitems;
-	return delta->nitems *
-		share_before(node_at(delta->root), delta->height, key);
+		return memtable->nitems;
+	return memtable->nitems *
+		share_before(node_at(memtable->root), memtable->height, key);
 }
 
-KvDeltaItem *
-kv_delta_at_share(const KvDelta *delta, double share, KvDeltaCursor *cursor)
+KvMemtableItem *
+kv_memtable_at_share(const KvMemtable *memtable, double share, KvMemtableCursor *cursor)
 {
-	dsa_pointer pointer = delta->root;
+	dsa_pointer	pointer = memtable->root;
 
 	if (!DsaPointerIsValid(pointer))
 		return NULL;
-	for (uint32 level = delta->height;; level--)
+	for (uint32 level = memtable->height;; level--)
 	{
 		const KvNode *node = node_at(pointer);
 		int			slot = Min((int) (share * node->n), node->n - 1);
@@ -345,19 +345,19 @@ kv_delta_at_share(const KvDelta *delta, double share, KvDeltaCursor *cursor)
 
 /* Make sure that size bytes can be taken from the newest chunk. */
 static bool
-reserve(KvDelta *delta, Size size)
+reserve(KvMemtable *memtable, Size size)
 {
 	KvChunk    *chunk;
 	dsa_pointer pointer;
 	Size		want;
 
-	if (DsaPointerIsValid(delta->chunks))
+	if (DsaPointerIsValid(memtable->chunks))
 	{
-		chunk = kv_address(delta->chunks);
+		chunk = kv_address(memtable->chunks);
 		if (chunk->size - chunk->used >= size)
 			return true;
 	}
-	want = delta->bytes < KV_CHUNK_MAX ? Max(KV_CHUNK_MIN, delta->bytes) : KV_CHUNK_MAX;
+	want = memtable->bytes < KV_CHUNK_MAX ? Max(KV_CHUNK_MIN, memtable->bytes) : KV_CHUNK_MAX;
 	while (want < size + sizeof(KvChunk))
 		want *= 2;
 	want = TYPEALIGN(KV_CHUNK_MIN, want);
@@ -365,20 +365,20 @@ reserve(KvDelta *delta, Size size)
 	if (!DsaPointerIsValid(pointer))
 		return false;
 	chunk = kv_address(pointer);
-	chunk->next = delta->chunks;
+	chunk->next = memtable->chunks;
 	chunk->size = want;
 	chunk->used = MAXALIGN(sizeof(KvChunk));
-	delta->chunks = pointer;
-	delta->bytes += want;
-	pg_atomic_fetch_add_u64(&kv_delta_memory->bytes, want);
+	memtable->chunks = pointer;
+	memtable->bytes += want;
+	pg_atomic_fetch_add_u64(&kv_memtable_memory->bytes, want);
 	return true;
 }
 
 static dsa_pointer
-take(KvDelta *delta, Size size)
+take(KvMemtable *memtable, Size size)
 {
-	KvChunk    *chunk = kv_address(delta->chunks);
-	dsa_pointer pointer = delta->chunks + chunk->used;
+	KvChunk    *chunk = kv_address(memtable->chunks);
+	dsa_pointer	pointer = memtable->chunks + chunk->used;
 
 	Assert(chunk->size - chunk->used >= size);
 	chunk->used += size;
@@ -392,7 +392,7 @@ node_set_common(KvNode *node, int common)
 	node->common = common;
 	for (int i = 0; i < node->n; i++)
 	{
-		const KvDeltaItem *item = kv_address(node->item[i]);
+		const KvMemtableItem *item = kv_address(node->item[i]);
 
 		if (i == 0)
 			memcpy(node->beginning, item->key, common);
@@ -402,7 +402,7 @@ node_set_common(KvNode *node, int common)
 
 /* A key is to be put into the node: its beginning must be that of this one, too. */
 static void
-node_make_fit(KvNode *node, const KvDeltaItem *item)
+node_make_fit(KvNode *node, const KvMemtableItem *item)
 {
 	int			common = kv_key_common(node->beginning, node->common, item->key, item->keylen, node->common);
 
@@ -414,8 +414,8 @@ node_make_fit(KvNode *node, const KvDeltaItem *item)
 static void
 node_find_common(KvNode *node)
 {
-	const KvDeltaItem *first = kv_address(node->item[0]);
-	const KvDeltaItem *last = kv_address(node->item[node->n - 1]);
+	const KvMemtableItem *first = kv_address(node->item[0]);
+	const KvMemtableItem *last = kv_address(node->item[node->n - 1]);
 
 	for (int i = 1; i < node->n; i++)
 	{
@@ -433,7 +433,7 @@ node_find_common(KvNode *node)
 static void
 node_insert_at(KvNode *node, int i, dsa_pointer item, dsa_pointer child)
 {
-	const KvDeltaItem *added = kv_address(item);
+	const KvMemtableItem *added = kv_address(item);
 	int			move = node->n - i;
 
 	node_make_fit(node, added);
@@ -454,10 +454,10 @@ node_insert_at(KvNode *node, int i, dsa_pointer item, dsa_pointer child)
  * at the far right moves nothing, so sequential keys fill their leaves.
  */
 static dsa_pointer
-node_split(KvDelta *delta, dsa_pointer left_pointer, int insert_at)
+node_split(KvMemtable *memtable, dsa_pointer left_pointer, int insert_at)
 {
 	KvNode	   *left = node_at(left_pointer);
-	dsa_pointer right_pointer = take(delta, left->leaf ? KV_LEAF_SIZE : KV_INNER_SIZE);
+	dsa_pointer	right_pointer = take(memtable, left->leaf ? KV_LEAF_SIZE : KV_INNER_SIZE);
 	KvNode	   *right = node_at(right_pointer);
 	int			keep = (insert_at == left->n) ? left->n - 1 : left->n / 2;
 
@@ -488,14 +488,14 @@ node_split(KvDelta *delta, dsa_pointer left_pointer, int insert_at)
 
 /* Insert into the node at a level of the path, splitting upwards as needed. */
 static void
-insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at,
+insert_at_level(KvMemtable *memtable, dsa_pointer *path, int *slots, int level, int at,
 				dsa_pointer item, dsa_pointer child)
 {
 	KvNode	   *node = node_at(path[level]);
 
 	if (node->n == KV_NODE_FANOUT)
 	{
-		dsa_pointer right_pointer = node_split(delta, path[level], at);
+		dsa_pointer	right_pointer = node_split(memtable, path[level], at);
 		KvNode	   *right = node_at(right_pointer);
 
 		if (at > node->n)
@@ -503,9 +503,9 @@ insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at
 		else
 			node_insert_at(node, at, item, child);
 
-		if (level + 1 == (int) delta->height)
+		if (level + 1 == (int) memtable->height)
 		{
-			dsa_pointer root_pointer = take(delta, KV_INNER_SIZE);
+			dsa_pointer	root_pointer = take(memtable, KV_INNER_SIZE);
 			KvNode	   *root = node_at(root_pointer);
 
 			root->leaf = 0;
@@ -516,11 +516,11 @@ insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at
 			root->item[1] = right->item[0];
 			root->child[1] = right_pointer;
 			node_set_common(root, 0);
-			delta->root = root_pointer;
-			delta->height++;
+			memtable->root = root_pointer;
+			memtable->height++;
 		}
 		else
-			insert_at_level(delta, path, slots, level + 1, slots[level + 1] + 1,
+			insert_at_level(memtable, path, slots, level + 1, slots[level + 1] + 1,
 							right->item[0], right_pointer);
 	}
 	else
@@ -528,15 +528,15 @@ insert_at_level(KvDelta *delta, dsa_pointer *path, int *slots, int level, int at
 }
 
 void
-kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaPosition *place)
+kv_memtable_locate(const KvMemtable *memtable, const uint8 *key, int keylen, KvMemtablePosition *place)
 {
 	KvNode	   *leaf;
 
 	place->item = NULL;
 	place->at = 0;
-	if (!DsaPointerIsValid(delta->root))
+	if (!DsaPointerIsValid(memtable->root))
 		return;
-	leaf = node_at(descend(delta, key, keylen, place->path, place->slots));
+	leaf = node_at(descend(memtable, key, keylen, place->path, place->slots));
 	place->at = node_search(leaf, 0, key, keylen);
 	if (node_has_key(leaf, place->at, key, keylen))
 		place->item = kv_address(leaf->item[place->at]);
@@ -544,81 +544,81 @@ kv_delta_locate(const KvDelta *delta, const uint8 *key, int keylen, KvDeltaPosit
 
 /* Is there memory for one version more, of a new key if there is no item? */
 static bool
-reserve_for(KvDelta *delta, const KvDeltaPosition *place, Size item_size)
+reserve_for(KvMemtable *memtable, const KvMemtablePosition *place, Size item_size)
 {
-	Size		need = sizeof(KvDeltaVersion);
+	Size		need = sizeof(KvMemtableVersion);
 	uint32		level = 0;
 
 	if (place->item == NULL)
 	{
 		need += item_size;
-		if (delta->height == 0)
+		if (memtable->height == 0)
 			need += KV_LEAF_SIZE;
-		while (level < delta->height && node_at(place->path[level])->n == KV_NODE_FANOUT)
+		while (level < memtable->height && node_at(place->path[level])->n == KV_NODE_FANOUT)
 			need += (level++ == 0) ? KV_LEAF_SIZE : KV_INNER_SIZE;
-		if (level > 0 && level == delta->height)
+		if (level > 0 && level == memtable->height)
 			need += KV_INNER_SIZE;
-		Assert(delta->height < KV_MAX_HEIGHT);
+		Assert(memtable->height < KV_MAX_HEIGHT);
 	}
-	return reserve(delta, need);
+	return reserve(memtable, need);
 }
 
 KvVersion *
-kv_delta_add(KvDelta *delta, KvDeltaPosition *place, const uint8 *key, int keylen,
-			 const KvVersion *version)
+kv_memtable_add(KvMemtable *memtable, KvMemtablePosition *place, const uint8 *key, int keylen,
+				const KvVersion *version)
 {
-	Size		item_size = MAXALIGN(offsetof(KvDeltaItem, key) + keylen);
-	KvDeltaItem *item = place->item;
-	KvDeltaVersion *node_version;
+	Size		item_size = MAXALIGN(offsetof(KvMemtableItem, key) + keylen);
+	KvMemtableItem *item = place->item;
+	KvMemtableVersion *node_version;
 	dsa_pointer pointer;
 	dsa_pointer item_pointer = InvalidDsaPointer;
 
-	if (!reserve_for(delta, place, item_size))
+	if (!reserve_for(memtable, place, item_size))
 		return NULL;
-	if (!DsaPointerIsValid(delta->root))
+	if (!DsaPointerIsValid(memtable->root))
 	{
 		KvNode	   *root;
 
-		delta->root = take(delta, KV_LEAF_SIZE);
-		delta->height = 1;
-		root = node_at(delta->root);
+		memtable->root = take(memtable, KV_LEAF_SIZE);
+		memtable->height = 1;
+		root = node_at(memtable->root);
 		root->n = 0;
 		root->leaf = 1;
 		root->common = 0;
 		root->next = root->prev = InvalidDsaPointer;
-		place->path[0] = delta->root;
+		place->path[0] = memtable->root;
 	}
 	if (item == NULL)
 	{
-		item_pointer = take(delta, item_size);
+		item_pointer = take(memtable, item_size);
 		item = kv_address(item_pointer);
 		item->newest = InvalidDsaPointer;
 		item->keylen = keylen;
 		memcpy(item->key, key, keylen);
 	}
-	pointer = take(delta, sizeof(KvDeltaVersion));
+	pointer = take(memtable, sizeof(KvMemtableVersion));
 	node_version = kv_address(pointer);
 	node_version->version = *version;
 	node_version->older = item->newest;
 	item->newest = pointer;
-	delta->nversions++;
-	delta->value_bytes += version->len;
-	if (version->xid != 0 && (delta->oldest_xid == 0 || version->xid < delta->oldest_xid))
-		delta->oldest_xid = version->xid;
+	memtable->nversions++;
+	memtable->value_bytes += version->len;
+	if (version->xid != 0 && (memtable->oldest_xid == 0 || version->xid < memtable->oldest_xid))
+		memtable->oldest_xid = version->xid;
 	if (DsaPointerIsValid(item_pointer))
 	{
-		insert_at_level(delta, place->path, place->slots, 0, place->at, item_pointer,
+		insert_at_level(memtable, place->path, place->slots, 0, place->at, item_pointer,
 						InvalidDsaPointer);
-		delta->nitems++;
+		memtable->nitems++;
 	}
 	return &node_version->version;
 }
 
 void
-kv_delta_free(KvDelta *delta)
+kv_memtable_free(KvMemtable *memtable)
 {
-	dsa_pointer pointer = delta->chunks;
-	Size		bytes = delta->bytes;
+	dsa_pointer	pointer = memtable->chunks;
+	Size		bytes = memtable->bytes;
 
 	while (DsaPointerIsValid(pointer))
 	{
@@ -627,10 +627,10 @@ kv_delta_free(KvDelta *delta)
 		dsa_free(kv_area(), pointer);
 		pointer = next;
 	}
-	memset(delta, 0, sizeof(*delta));
+	memset(memtable, 0, sizeof(*memtable));
 	if (bytes > 0)
 	{
-		pg_atomic_fetch_sub_u64(&kv_delta_memory->bytes, bytes);
-		ConditionVariableBroadcast(&kv_delta_memory->freed);
+		pg_atomic_fetch_sub_u64(&kv_memtable_memory->bytes, bytes);
+		ConditionVariableBroadcast(&kv_memtable_memory->freed);
 	}
 }
