@@ -360,7 +360,7 @@ check_memtables(KvCheck *check)
 				KvMemtableVersion *node = kv_address(item->newest);
 
 				if ((node->version.kind != KV_VERSION_PUT && node->version.len == 0) ||
-					node->version.fate == KV_FATE_ABORTED ||
+					node->version.status == KV_XID_ABORTED ||
 					(node->version.len > 0 && kv_slot_find(shard, &node->version) != NULL))
 					continue;
 				entries[n].version = node->version;

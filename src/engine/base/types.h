@@ -109,12 +109,12 @@ typedef enum KvVersionKind
 } KvVersionKind;
 
 /* What is known for good about a version's transaction. */
-typedef enum KvVersionFate
+typedef enum KvXidStatus
 {
-	KV_FATE_UNKNOWN = 0,
-	KV_FATE_COMMITTED = 1,
-	KV_FATE_ABORTED = 2
-} KvVersionFate;
+	KV_XID_UNKNOWN = 0,
+	KV_XID_COMMITTED = 1,
+	KV_XID_ABORTED = 2
+} KvXidStatus;
 
 /* One version of one key, wherever it is kept. */
 typedef struct KvVersion
@@ -125,7 +125,7 @@ typedef struct KvVersion
 	uint32		crc;			/* kv_value_crc */
 	CommandId	cid;
 	uint8		kind;			/* KvVersionKind */
-	uint8		fate;			/* KvVersionFate */
+	uint8		status;			/* KvXidStatus */
 	uint16		pad;
 } KvVersion;
 

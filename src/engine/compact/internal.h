@@ -243,7 +243,7 @@ typedef struct KvCounted
 extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace);
 /*
  * Hands on each version that survives, keys in order, the newest first; behind: it is behind a
- * newer one of its key.  Its fate is set.  The walk is at its end then.
+ * newer one of its key.  Its status is set.  The walk is at its end then.
  */
 extern void kv_walk(KvWalk *walk,
 					void (*each) (void *arg, KvKey key, const KvVersion *version, bool behind),

@@ -497,7 +497,7 @@ note_moved(KvSlice *slice)
 		version.len = value->len;
 		version.crc = value->crc;
 		version.kind = value->kind;
-		version.fate = KV_FATE_COMMITTED;
+		version.status = KV_XID_COMMITTED;
 		kv_run_append(slice->relocations, key.data, key.len, &version);
 		kv_keep_value(slice, value);
 		tell_moved(slice, value);

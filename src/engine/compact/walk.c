@@ -139,7 +139,7 @@ count(void *arg, KvKey key, const KvVersion *version, bool behind)
 		counting->last = address + version->len;
 	}
 	kv_counts_add(counting->counts, version->location, version->len,
-				  behind || version->fate == KV_FATE_UNKNOWN);
+				  behind || version->status == KV_XID_UNKNOWN);
 }
 
 /* Has the shard nothing but runs, as far as values are concerned?  Lock held. */

@@ -139,14 +139,14 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 		KV_TEST_COMPACT(kv_test_move(merge->store, merge->shardno, key, version));
 	if (merge->counts)
 		kv_counts_add(merge->counts, version->location, version->len,
-					  behind || version->fate == KV_FATE_UNKNOWN);
+					  behind || version->status == KV_XID_UNKNOWN);
 	if (frozen)
 	{
 		if (merge->base_writer == NULL)
 			merge->base_writer = make_writer(merge, false, &merge->base_number);
 		version->xid = 0;
 		version->cid = 0;
-		version->fate = KV_FATE_COMMITTED;
+		version->status = KV_XID_COMMITTED;
 		kv_run_append(merge->base_writer, key.data, key.len, version);
 		merge->base_entries++;
 	}

@@ -133,7 +133,7 @@ settled_below(uint64 next)
 
 /* ---- shards ---- */
 
-/* The oldest xid in the shard's runs whose fate they do not say; 0: none. */
+/* The oldest xid in the shard's runs whose status they do not say; 0: none. */
 static uint64
 unsettled_in_runs(KvStore *store, uint32 shardno)
 {

@@ -30,7 +30,7 @@ typedef enum KvSurvives
 
 /*
  * Decide on one version, which that incarnation wrote or, in_base, has been frozen; sets its
- * fate.  *settled: every snapshot sees one of those before, so of this only a running
+ * status.  *settled: every snapshot sees one of those before, so of this only a running
  * transaction's lock counts; it is set when every snapshot sees one by now.
  */
 static inline KvSurvives
@@ -44,16 +44,16 @@ kv_version_survives(const KvSurvival *rules, KvVersion *version, uint32 incarnat
 		*settled = true;
 		return KV_SURVIVES_FROZEN;
 	}
-	if (version->fate == KV_FATE_UNKNOWN)
-		version->fate = kv_xid_fate(version->xid, incarnation);
+	if (version->status == KV_XID_UNKNOWN)
+		version->status = kv_xid_status(version->xid, incarnation);
 
 	/* in recovery: it ended with the server that ran it, and left no trace */
-	if (version->fate == KV_FATE_UNKNOWN && version->xid < rules->ended)
-		version->fate = KV_FATE_ABORTED;
-	if (version->fate == KV_FATE_ABORTED ||
-		(version->kind == KV_VERSION_LOCK && version->fate != KV_FATE_UNKNOWN))
+	if (version->status == KV_XID_UNKNOWN && version->xid < rules->ended)
+		version->status = KV_XID_ABORTED;
+	if (version->status == KV_XID_ABORTED ||
+		(version->kind == KV_VERSION_LOCK && version->status != KV_XID_UNKNOWN))
 		return KV_SURVIVES_NOT;
-	if (version->fate == KV_FATE_UNKNOWN || version->xid >= rules->horizon)
+	if (version->status == KV_XID_UNKNOWN || version->xid >= rules->horizon)
 		return KV_SURVIVES_UNFROZEN;
 	*settled = true;
 	if (!rules->with_base)

@@ -52,7 +52,7 @@ StaticAssertDecl(sizeof(KvLogEntry) == 40, "log entry size");
 
 #define KV_LOG_ENTRY_SIZE(keylen)	(sizeof(KvLogEntry) + TYPEALIGN(8, keylen))
 
-/* The version that an entry is of; its fate is not known. */
+/* The version that an entry is of; its status is not known. */
 static inline KvVersion
 kv_entry_version(const KvLogEntry *entry)
 {

@@ -180,7 +180,7 @@ check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence
 
 		if (version.kind < KV_VERSION_PUT ||
 			version.kind > (unfrozen ? KV_VERSION_LOCK : KV_VERSION_PUT) ||
-			version.fate > KV_FATE_ABORTED)
+			version.status > KV_XID_ABORTED)
 			check->report(check->arg, check->path, offset, "entry has an unknown kind or fate");
 		check->sums.nentries++;
 		if (version.kind == KV_VERSION_PUT)

@@ -242,13 +242,13 @@ page_entry(const KvRunHeader *run, const char *page, int index, uint8 keybuf[8],
 	memset(version, 0, sizeof(*version));
 	version->location = ((const KvLocation *) (page + layout.locations))[index];
 	version->crc = ((const uint32 *) (page + layout.crcs))[index];
-	version->fate = KV_FATE_COMMITTED;
+	version->status = KV_XID_COMMITTED;
 	if (flags & RUN_PAGE_UNFROZEN)
 	{
 		uint8		packed = ((const uint8 *) (page + layout.kinds))[index];
 
 		kind = packed & 0x0F;
-		version->fate = packed >> 4;
+		version->status = packed >> 4;
 		version->xid = ((const uint64 *) (page + layout.xids))[index];
 		version->cid = ((const uint32 *) (page + layout.cids))[index];
 	}

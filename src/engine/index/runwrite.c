@@ -247,7 +247,7 @@ finish_page(KvRunWriter *writer)
 			((uint64 *) (page.bytes + layout.xids))[i] = version->xid;
 			((uint32 *) (page.bytes + layout.cids))[i] = version->cid;
 			((uint8 *) (page.bytes + layout.kinds))[i] =
-				version->kind | version->fate << 4;
+				version->kind | version->status << 4;
 		}
 	}
 	if (flags & RUN_PAGE_VARIABLE)
@@ -332,7 +332,7 @@ kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
 	}
 	writer->n++;
 	writer->header.nentries++;
-	if (unfrozen && version->fate == KV_FATE_UNKNOWN && version->xid != 0 &&
+	if (unfrozen && version->status == KV_XID_UNKNOWN && version->xid != 0 &&
 		(writer->header.min_xid == 0 || version->xid < writer->header.min_xid))
 		writer->header.min_xid = version->xid;
 }

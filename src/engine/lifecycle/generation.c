@@ -106,23 +106,23 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
  * clog has forgotten it, for the store was never settled: had it aborted, the
  * generation would have gone, and an older one would be there.
  */
-static KvVersionFate
-creator_fate(const KvTableEntry *entry, const KvStore *store)
+static KvXidStatus
+creator_status(const KvTableEntry *entry, const KvStore *store)
 {
 	bool		older = false;
 
 	if (store->shape.creator == 0)
-		return KV_FATE_COMMITTED;
+		return KV_XID_COMMITTED;
 	if (kv_clog_has(store->shape.creator) ||
 		kv_incarnation_aborted(store->shape.creator_incarnation, store->shape.creator))
-		return kv_xid_fate(store->shape.creator, store->shape.creator_incarnation);
+		return kv_xid_status(store->shape.creator, store->shape.creator_incarnation);
 	for (uint32 g = entry->oldest; g > 0 && g < store->key.generation && !older; g++)
 	{
 		KvStore    *other = kv_store_find(entry->dboid, entry->relid, g);
 
 		older = other != NULL && pg_atomic_read_u32(&other->state) != KV_STORE_DROPPED;
 	}
-	return older ? kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) : KV_FATE_COMMITTED;
+	return older ? kv_xid_status(store->shape.creator, store->shape.creator_incarnation) : KV_XID_COMMITTED;
 }
 
 /* The generation that counts for this transaction, or NULL.  registry locked. */
@@ -138,7 +138,7 @@ live_store(const KvTableEntry *entry)
 		if (store->shape.creator == 0 ||
 			(!kv_incarnation_aborted(store->shape.creator_incarnation, store->shape.creator) &&
 			 kv_xid_is_mine(store->shape.creator)) ||
-			creator_fate(entry, store) == KV_FATE_COMMITTED)
+			creator_status(entry, store) == KV_XID_COMMITTED)
 			return store;
 	}
 	return NULL;
@@ -157,7 +157,7 @@ discard_losers(KvTableEntry *entry)
 		if (store != NULL && store != live &&
 			pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED &&
 			(g < live->key.generation ||
-			 creator_fate(entry, store) == KV_FATE_ABORTED))
+			 creator_status(entry, store) == KV_XID_ABORTED))
 			kv_generation_discard(entry->dboid, entry->relid, g);
 	}
 }

@@ -12,7 +12,7 @@
  * value is read, but in a salvage.  Every step is idempotent, so a recovery that was
  * killed is simply done again.
  *
- * Each entry's fate is settled as it is read: aborted ones stay out, and so
+ * Each entry's status is settled as it is read: aborted ones stay out, and so
  * nothing later needs to know which incarnation they came from (I 10).
  */
 #include "postgres.h"
@@ -93,9 +93,9 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 		LWLockRelease(&shard->lock);
 	}
 
-	version.fate = kv_xid_fate(entry->xid, incarnation);
-	if (version.fate == KV_FATE_ABORTED ||
-		(entry->kind == KV_VERSION_LOCK && version.fate != KV_FATE_UNKNOWN))
+	version.status = kv_xid_status(entry->xid, incarnation);
+	if (version.status == KV_XID_ABORTED ||
+		(entry->kind == KV_VERSION_LOCK && version.status != KV_XID_UNKNOWN))
 		return;
 	for (;;)
 	{

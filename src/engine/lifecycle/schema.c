@@ -73,7 +73,7 @@ kv_store_settle_creator(KvStore *store)
 {
 	if (store->shape.creator != 0 && store->shape.creator < kv_xid_ended() &&
 		kv_clog_has(store->shape.creator) &&
-		kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) == KV_FATE_COMMITTED)
+		kv_xid_status(store->shape.creator, store->shape.creator_incarnation) == KV_XID_COMMITTED)
 		replace_creator(store, 0, store->shape.creator_incarnation);
 }
 

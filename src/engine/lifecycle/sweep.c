@@ -37,7 +37,7 @@ may_be_unborn(Oid dboid, Oid relid)
 	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
 
 	return entry != NULL && entry->birth != 0 &&
-		kv_xid_fate(entry->birth, kv_incarnations->current) == KV_FATE_UNKNOWN;
+		kv_xid_status(entry->birth, kv_incarnations->current) == KV_XID_UNKNOWN;
 }
 
 /* Remove the tables of the connected database that pg_class does not know. */

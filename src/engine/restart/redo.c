@@ -537,7 +537,7 @@ require_space(const KvStoreKey *key, const void *arg)
 
 	/* what had not been committed goes, and its tablespace may have gone before */
 	if (store != NULL && (store->shape.creator == 0 ||
-						  kv_xid_fate(store->shape.creator, store->shape.creator_incarnation) == KV_FATE_COMMITTED))
+						  kv_xid_status(store->shape.creator, store->shape.creator_incarnation) == KV_XID_COMMITTED))
 		kv_space_raise_forgotten(key, tablespace);
 }
 

@@ -73,34 +73,34 @@ typedef struct KvWalk
 	bool		ended;			/* there are no more keys in the range */
 	uint64		xid;			/* the last that was asked about, or 0 */
 	uint32		incarnation;	/* that wrote it */
-	KvVersionFate fate;			/* what has become of it */
+	KvXidStatus status;			/* what has become of it */
 	uint8		after_bytes[KV_MAX_KEY];
 	uint8		edge_bytes[KV_MAX_KEY];
 } KvWalk;
 
-static KvVersionFate
-fate_of(KvWalk *walk, uint64 xid, uint32 incarnation)
+static KvXidStatus
+status_of(KvWalk *walk, uint64 xid, uint32 incarnation)
 {
 	if (xid != walk->xid || incarnation != walk->incarnation)
 	{
-		walk->fate = kv_xid_fate(xid, incarnation);
+		walk->status = kv_xid_status(xid, incarnation);
 		walk->xid = xid;
 		walk->incarnation = incarnation;
 	}
-	return walk->fate;
+	return walk->status;
 }
 
-/* May set the version's fate. */
+/* May set the version's status. */
 static KvVerdict
 judge(KvWalk *walk, KvVersion *version, uint32 incarnation)
 {
 	if (version->kind == KV_VERSION_LOCK)
 		return KV_SAYS_NOTHING;
-	if (version->xid != 0 && version->fate == KV_FATE_UNKNOWN)
-		version->fate = fate_of(walk, version->xid, incarnation);
-	if (version->xid != 0 && version->fate == KV_FATE_ABORTED)
+	if (version->xid != 0 && version->status == KV_XID_UNKNOWN)
+		version->status = status_of(walk, version->xid, incarnation);
+	if (version->xid != 0 && version->status == KV_XID_ABORTED)
 		return KV_SAYS_NOTHING;
-	if (version->xid != 0 && version->fate == KV_FATE_UNKNOWN)
+	if (version->xid != 0 && version->status == KV_XID_UNKNOWN)
 		return KV_IS_NOT_DEAD;
 	return version->kind == KV_VERSION_DELETE ? KV_IS_DEAD : KV_IS_NOT_DEAD;
 }

@@ -17,7 +17,7 @@
  * SERIALIZABLE: predicate locks go by the conditions of a scan (fdw/scan.c), and a conflict is
  * noted with a writer that the snapshot does not see, and the range has none of these.
  *
- * Why it stays true.  The fates of transactions are final.  A flush, a compaction and a move
+ * Why it stays true.  The statuses of transactions are final.  A flush, a compaction and a move
  * change where versions are, and drop only versions that no snapshot sees.  A row can come into
  * the range only by a PUT, and that cuts it (kv_dead_cut) under the same exclusive hold of the
  * shard's lock, before another process can see the version, and whether its transaction commits

@@ -132,7 +132,7 @@ typedef struct KvShard
 
 	/* guarded by lock */
 	KvMemtable	active;			/* new versions go here */
-	KvMemtable	immutable;		/* being flushed: read-only but for fates */
+	KvMemtable	immutable;		/* being flushed: read-only but for statuses */
 	dsa_pointer dead;			/* ranges of dead keys (dead.h), or invalid */
 	KvShardFiles files;
 	uint32		immutable_log;	/* the last log whose entries are in sealed */
@@ -178,7 +178,7 @@ typedef struct KvShard
 	uint64		pass_moved;		/* … bytes that it has moved … */
 	uint64		pass_to_move;	/* … and is to move, about */
 	bool		pass_failed;	/* the last that ended did, but not for want of space */
-	uint64		unsettled_xid;	/* the oldest there whose fate they do not say; 0: none … */
+	uint64		unsettled_xid;	/* the oldest there whose status they do not say; 0: none … */
 	uint32		unsettled_generation;	/* … if the runs are of this generation */
 	uint64		settled_horizon;	/* at the last flush of all runs */
 	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */

@@ -174,11 +174,11 @@ kv_copy_run(KvCopy *copy, uint32 number, bool base)
 			kv_run_entry(&cursor, keybuf, &key.data, &key.len, &version);
 
 			/* the copy is of the incarnation that writes it */
-			if (version.xid != 0 && version.fate == KV_FATE_UNKNOWN &&
+			if (version.xid != 0 && version.status == KV_XID_UNKNOWN &&
 				incarnation != kv_writing_incarnation())
-				version.fate = kv_xid_fate(version.xid, incarnation);
-			if (version.fate != KV_FATE_ABORTED)
-				put(copy, &source, key, &version, version.fate == KV_FATE_UNKNOWN);
+				version.status = kv_xid_status(version.xid, incarnation);
+			if (version.status != KV_XID_ABORTED)
+				put(copy, &source, key, &version, version.status == KV_XID_UNKNOWN);
 		}
 	}
 	PG_FINALLY();
@@ -206,11 +206,11 @@ kv_copy_memtable(KvCopy *copy, const KvMemtable *memtable)
 			const KvMemtableVersion *node = kv_address(pointer);
 			KvVersion	version = node->version;
 
-			bool		unfinished = version.fate == KV_FATE_UNKNOWN;
+			bool		unfinished = version.status == KV_XID_UNKNOWN;
 
-			if (version.fate != KV_FATE_ABORTED)
+			if (version.status != KV_XID_ABORTED)
 			{
-				version.fate = KV_FATE_UNKNOWN;
+				version.status = KV_XID_UNKNOWN;
 				put(copy, &source, key, &version, unfinished);
 			}
 			pointer = node->older;

@@ -6,7 +6,7 @@
  * comes in between, and its maintainer in the switch, so no flush does.  Runs that were copied
  * are left alone by flushes: KvShard.floor is the number of the newest of them.
  *
- * Copied are entries as they are.  The memtable's lose what is known of their fates, for that
+ * Copied are entries as they are.  The memtable's lose what is known of their statuses, for that
  * may depend on a commit record which is not on the device.  What was read from logs at the
  * start, of other incarnations, has been flushed in step 3.
  */

@@ -207,8 +207,8 @@ note_version(KvTrail *trail, const KvAim *aim, KvVersion version, uint32 incarna
 		return true;
 	}
 	if (version.xid != 0 && !kv_xid_is_mine(version.xid) &&
-		(version.fate == KV_FATE_UNKNOWN ? kv_xid_fate(version.xid, incarnation) :
-		 version.fate) != KV_FATE_COMMITTED)
+		(version.status == KV_XID_UNKNOWN ? kv_xid_status(version.xid, incarnation) :
+		 version.status) != KV_XID_COMMITTED)
 		return false;
 	trail->next = version;
 	if (!trail->followed)

@@ -98,18 +98,18 @@ fold_version(KvKeyState *state, KvVersion *version, uint32 incarnation,
 {
 	bool		unfinished = false;
 
-	if (version->xid != 0 && version->fate != KV_FATE_COMMITTED)
+	if (version->xid != 0 && version->status != KV_XID_COMMITTED)
 	{
-		if (version->fate == KV_FATE_ABORTED)
+		if (version->status == KV_XID_ABORTED)
 			return false;
 		if (kv_xid_is_mine(version->xid))
 			state->held = Max(state->held, (int) version_mode(version));
 		else
 		{
-			version->fate = kv_xid_fate(version->xid, incarnation);
-			if (version->fate == KV_FATE_ABORTED)
+			version->status = kv_xid_status(version->xid, incarnation);
+			if (version->status == KV_XID_ABORTED)
 				return false;
-			unfinished = version->fate == KV_FATE_UNKNOWN;
+			unfinished = version->status == KV_XID_UNKNOWN;
 			if (unfinished && modes_conflict(wanted, version_mode(version)))
 			{
 				if (version->kind == KV_VERSION_LOCK)

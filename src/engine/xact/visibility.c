@@ -4,7 +4,7 @@
  *
  * A version carries its full xid and command id.  Own transactions go by
  * command id; then the snapshot decides who was running; clog is asked last.
- * What was learned is kept in the version's fate, a byte that concurrent
+ * What was learned is kept in the version's status, a byte that concurrent
  * readers may set at the same time because they all set the same value.
  *
  * A version of a dead incarnation is settled by that incarnation's boundary
@@ -99,33 +99,33 @@ require_clog(uint64 xid)
  * trace in clog may still do so; who runs is not known before a standby is
  * consistent, and need not be.
  */
-static KvVersionFate
-replayed_fate(uint64 xid)
+static KvXidStatus
+replayed_status(uint64 xid)
 {
 	TransactionId short_xid = (TransactionId) xid;
 
 	if (xid >= U64FromFullTransactionId(ReadNextFullTransactionId()))
-		return KV_FATE_UNKNOWN;
+		return KV_XID_UNKNOWN;
 	require_clog(xid);
 	if (TransactionIdDidCommit(short_xid))
-		return KV_FATE_COMMITTED;
-	return TransactionIdDidAbort(short_xid) ? KV_FATE_ABORTED : KV_FATE_UNKNOWN;
+		return KV_XID_COMMITTED;
+	return TransactionIdDidAbort(short_xid) ? KV_XID_ABORTED : KV_XID_UNKNOWN;
 }
 
-KvVersionFate
-kv_xid_fate(uint64 xid, uint32 incarnation)
+KvXidStatus
+kv_xid_status(uint64 xid, uint32 incarnation)
 {
 	TransactionId short_xid = (TransactionId) xid;
 
 	if (kv_incarnation_aborted(incarnation, xid))
-		return KV_FATE_ABORTED;
+		return KV_XID_ABORTED;
 	if (RecoveryInProgress())
-		return replayed_fate(xid);
+		return replayed_status(xid);
 	if (TransactionIdIsCurrentTransactionId(short_xid) ||
 		TransactionIdIsInProgress(short_xid))
-		return KV_FATE_UNKNOWN;
+		return KV_XID_UNKNOWN;
 	require_clog(xid);
-	return TransactionIdDidCommit(short_xid) ? KV_FATE_COMMITTED : KV_FATE_ABORTED;
+	return TransactionIdDidCommit(short_xid) ? KV_XID_COMMITTED : KV_XID_ABORTED;
 }
 
 bool
@@ -137,14 +137,14 @@ kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation)
 		return false;
 	if (version->xid == 0)
 		return true;
-	if (version->fate == KV_FATE_ABORTED)
+	if (version->status == KV_XID_ABORTED)
 		return false;
-	if (version->fate == KV_FATE_COMMITTED)
+	if (version->status == KV_XID_COMMITTED)
 		return !in_snapshot(xid, view);
 
 	if (kv_incarnation_aborted(incarnation, version->xid))
 	{
-		version->fate = KV_FATE_ABORTED;
+		version->status = KV_XID_ABORTED;
 		return false;
 	}
 	if (TransactionIdIsCurrentTransactionId(xid))
@@ -154,11 +154,11 @@ kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation)
 	require_clog(version->xid);
 	if (TransactionIdDidCommit(xid))
 	{
-		version->fate = KV_FATE_COMMITTED;
+		version->status = KV_XID_COMMITTED;
 		return true;
 	}
 	/* not running, not committed: it aborted, or died with its process */
-	version->fate = KV_FATE_ABORTED;
+	version->status = KV_XID_ABORTED;
 	return false;
 }
 

@@ -64,10 +64,10 @@ typedef struct KvView
  * runs (our own and prepared ones too), or in recovery its end is not replayed.  ERROR
  * (XX001), as from kv_version_visible, if only clog could tell and no longer has it.
  */
-extern KvVersionFate kv_xid_fate(uint64 xid, uint32 incarnation);
+extern KvXidStatus kv_xid_status(uint64 xid, uint32 incarnation);
 /*
  * Does the view see this version, which that incarnation wrote?  A LOCK is never seen.
- * May set the version's fate, in place; readers may do so at the same time.
+ * May set the version's status, in place; readers may do so at the same time.
  */
 extern bool kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation);
 /*
