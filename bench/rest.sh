@@ -29,7 +29,7 @@ rest_scan() # number when
 
 rest_written() { kv_psql -c CHECKPOINT; sync; kv_device_bytes "$KV_PGDATA" | awk '{ print $2 }'; }
 
-# Wait until all is in order, as far as the compactor takes that for worth while, or nothing came of it for two minutes, as a pass
+# Wait until all is in order, as far as the compactor takes that for worth while, or nothing came of it for two minutes, as a compaction job
 # over a large shard may take.  Sets unsorted, bytes that are left, and seconds since the load.
 rest_ordered()
 {

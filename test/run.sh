@@ -9,7 +9,7 @@
 #                         SPEC='lock-*' of isolation
 #
 #   ADMISSION=2        all of it under admission with so many slots, for superusers too
-#   PASSES=on          all of it while all tables are compacted all the time
+#   COMPACTIONS=on          all of it while all tables are compacted all the time
 #   SPLITS=on          all of it while shards are split and cut all the time
 #   DEAD=1             all of it while scans step over so many dead keys in a row, in place of 64
 #   TIER=1             differential and concurrent with a second tier of 2 MB behind a recent ring of 1 MB
@@ -41,7 +41,7 @@ server()
 	local admission=() chunks=()
 	[ -z "${CHUNK_KB:-}" ] || chunks=("kvfdw.test_chunk_kb = $CHUNK_KB")
 	[ -z "${COMPACT:-}" ] || chunks+=("kvfdw.test_compact = on")
-	[ -z "${PASSES:-}" ] || chunks+=("kvfdw.test_passes = on" "kvfdw.compact_memory = 4MB")
+	[ -z "${COMPACTIONS:-}" ] || chunks+=("kvfdw.test_compactions = on" "kvfdw.compact_memory = 4MB")
 	[ -z "${DEAD:-}" ] || chunks+=("kvfdw.test_dead_keys = $DEAD")
 	[ -z "${SPLITS:-}" ] || chunks+=("kvfdw.test_splits = on")
 	[ -z "${ADMISSION:-}" ] || admission=("kvfdw.admission_limit = $ADMISSION" "kvfdw.admission_exempt_superusers = off"

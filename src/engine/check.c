@@ -507,7 +507,7 @@ list_places(KvStore *store, Size *n)
 }
 
 /*
- * Is a chunk in the list of a shard in the map, about to be, or retired, or does a pass make chunks
+ * Is a chunk in the list of a shard in the map, about to be, or retired, or does a compaction job make chunks
  * now?  Looks at all shards, so it is for what was in no list before.
  */
 static bool

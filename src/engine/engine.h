@@ -499,7 +499,7 @@ extern KvMovedHook kv_moved_hook;
  */
 extern int	kv_store_split(KvStore *store, bool at_end);
 
-typedef struct KvPassStats
+typedef struct KvJobStats
 {
 	Oid			relid;
 	uint32		shard;
@@ -507,11 +507,11 @@ typedef struct KvPassStats
 	const char *phase;
 	uint64		moved_bytes;
 	uint64		to_move_bytes;
-} KvPassStats;
+} KvJobStats;
 
 /* Calls back for every pass that runs in database dboid. */
-extern void kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats),
-						   void *arg);
+extern void kv_stat_jobs(Oid dboid, void (*each) (void *arg, const KvJobStats *stats),
+						 void *arg);
 
 /* ---- warming (warm.c) ---- */
 
@@ -536,7 +536,7 @@ typedef enum KvStat
 	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FLUSHES, KV_COUNT_MEMORY_FLUSHES,
 	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
-	KV_COUNT_PASSES, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,
+	KV_COUNT_COMPACTIONS, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,
 	KV_COUNT_TIER_HITS, KV_COUNT_SPLITS,
 	KV_COUNTERS
 } KvStat;

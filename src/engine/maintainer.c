@@ -168,13 +168,13 @@ maintain_store(KvStore *store, void *arg)
 	if (!ShutdownRequestPending)
 		(void) kv_split_look(store);
 #ifdef KVFDW_FAULTS
-	if (!kv_test_passes || (RecoveryInProgress() && store->shape.wal != KV_WAL_FULL))
+	if (!kv_test_compactions || (RecoveryInProgress() && store->shape.wal != KV_WAL_FULL))
 		return;
 	kv_each_shard(store, i)
 	{
-		static uint32 passes = 0;
-		KvPassPlan	plan = {++passes % 2 == 0 ? KV_PASS_SORTS : KV_PASS_GIVES_BACK};
-		KvPassResult result = {0};
+		static uint32 jobs = 0;
+		KvJobPlan	plan = {++jobs % 2 == 0 ? KV_JOB_SORTS : KV_JOB_GIVES_BACK};
+		KvJobResult result = {0};
 
 		/* one that is compacted goes on by itself */
 		if (kv_shard(store, i)->compactor == 0 && !ShutdownRequestPending)

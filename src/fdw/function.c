@@ -124,7 +124,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	else
 		nulls[n++] = true;
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_READS]);
-	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_PASSES]);
+	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_COMPACTIONS]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_BYTES]);
 	values[n++] = Int64GetDatum(stats->unsorted_bytes);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_SPACE_WAITS]);
@@ -380,7 +380,7 @@ kvfdw_split(PG_FUNCTION_ARGS)
 }
 
 static void
-add_pass_row(void *arg, const KvPassStats *stats)
+add_pass_row(void *arg, const KvJobStats *stats)
 {
 	ReturnSetInfo *rsinfo = arg;
 	Datum		values[6];
@@ -401,7 +401,7 @@ Datum
 kvfdw_stat_get_compact(PG_FUNCTION_ARGS)
 {
 	begin_rows(fcinfo, 6);
-	kv_stat_passes(MyDatabaseId, add_pass_row, fcinfo->resultinfo);
+	kv_stat_jobs(MyDatabaseId, add_pass_row, fcinfo->resultinfo);
 	return (Datum) 0;
 }
 

@@ -47,7 +47,7 @@
 #define LISTEN_PAUSE_MS	100
 #define DOZE_MS			10		/* so long after a turn nothing but clients is looked at, who mostly come sooner */
 #define AWAKE_US		120		/* … and so long without sleeping, though the client must be woken first … */
-#define VAIN_PASSES		32		/* … but not so many times after it was in vain */
+#define VAIN_JOBS		32		/* … but not so many times after it was in vain */
 #define HELPERS_US		(10 * USECS_PER_SEC)	/* so long after the start the processes that help should run */
 #define GET_LINE		((size_t) 1024 * 1024)
 #define GET_SHARE		32		/* so many keys of a get are one request of the quota */
@@ -349,14 +349,14 @@ take_event(const struct epoll_event *event)
 static int
 catch_events(struct epoll_event *events)
 {
-	static int	pass = 0;		/* so many times it is not tried */
+	static int	job = 0;		/* so many times it is not tried */
 	instr_time	began;
 	instr_time	now;
 	int			n;
 
-	if (pass > 0)
+	if (job > 0)
 	{
-		pass--;
+		job--;
 		return 0;
 	}
 	INSTR_TIME_SET_CURRENT(began);
@@ -367,7 +367,7 @@ catch_events(struct epoll_event *events)
 		INSTR_TIME_SUBTRACT(now, began);
 	} while (n == 0 && INSTR_TIME_GET_MICROSEC(now) < AWAKE_US);
 	if (n == 0)
-		pass = VAIN_PASSES;
+		job = VAIN_JOBS;
 	return n;
 }
 

@@ -6,7 +6,7 @@
 #   test/campaign/all.sh [SECONDS]
 #
 #   CAMPAIGNS='torture powercut'   these only, of torture powercut differential concurrent append bank crash
-#   MODES=PASSES         of PASSES and SPLITS; or PASSES+SPLITS, both at once
+#   MODES=COMPACTIONS         of COMPACTIONS and SPLITS; or COMPACTIONS+SPLITS, both at once
 #   ROUNDS=300           of torture
 #   CUTS=300             of powercut, at each level; without root it is left out
 #   STATEMENTS=200000    of differential
@@ -53,7 +53,7 @@ one() # campaign mode
 	esac
 }
 
-for mode in ${MODES:-PASSES SPLITS}; do
+for mode in ${MODES:-COMPACTIONS SPLITS}; do
 	for name in ${CAMPAIGNS:-torture powercut differential concurrent append bank}; do one "$name" "$mode"; done
 done
 case " ${CAMPAIGNS:-crash} " in

@@ -11,7 +11,7 @@
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
 #   SEED=n               repeat a round's choices, with ROUNDS=1
 #   CHUNK_KB=64          the smallest value files of so many kB
-#   PASSES=on            all tables are compacted all the time
+#   COMPACTIONS=on            all tables are compacted all the time
 #   SPLITS=on            shards are split and cut all the time
 #   DEAD=1               scans step over so many dead keys in a row, in place of 64
 #   TIER=1               with a second tier of 2 MB behind a recent ring of 1 MB

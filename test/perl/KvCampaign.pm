@@ -154,7 +154,7 @@ sub server_make
 		max_prepared_transactions => 40, deadlock_timeout => '50ms', statement_timeout => '60s', 'kvfdw.freeze_delay' => '1s',
 		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
 		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
-		($ENV{PASSES} ? ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
+		($ENV{COMPACTIONS} ? ('kvfdw.test_compactions' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
 		($ENV{DEAD} ? ('kvfdw.test_dead_keys' => $ENV{DEAD}) : ()),
 		($ENV{MOVES} ? ('kvfdw.test_space_look' => '200ms') : ()), tier_settings($dir), %settings);
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;

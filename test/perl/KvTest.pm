@@ -50,7 +50,7 @@ sub kv_cluster
 	}
 	if ($ENV{CHUNK_KB} && !heap_only()) { %settings = ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}, %settings); }
 	if ($ENV{COMPACT} && !heap_only()) { %settings = ('kvfdw.test_compact' => 'on', %settings); }
-	if ($ENV{PASSES} && !heap_only()) { %settings = ('kvfdw.test_passes' => 'on', 'kvfdw.compact_memory' => '4MB', %settings); }
+	if ($ENV{COMPACTIONS} && !heap_only()) { %settings = ('kvfdw.test_compactions' => 'on', 'kvfdw.compact_memory' => '4MB', %settings); }
 	if ($ENV{DEAD} && !heap_only()) { %settings = ('kvfdw.test_dead_keys' => $ENV{DEAD}, %settings); }
 	if ($ENV{SPLITS} && !heap_only()) { %settings = ('kvfdw.test_splits' => 'on', %settings); }
 	# who counts reads, or has them fail, says that nothing is cached

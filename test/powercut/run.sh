@@ -12,12 +12,12 @@
 #   SEED=n               repeat a run's transactions and choice of cuts
 #   DISK=2048            MB of the recorded disk; what is used of it is copied for each cut
 #   CHUNK_KB=64          the smallest value files of so many kB
-#   PASSES=on            all tables are compacted all the time
+#   COMPACTIONS=on            all tables are compacted all the time
 #   SPLITS=on            shards are split and cut all the time
 #   TIER=1               with a second tier that the cuts do not meet, so that it has values of a later time
 #   MOVES=on             tables move from tablespace to tablespace of the disk all the time
 #   CONTROL=fsync        break durability instead: fsync, barrier or data_sync.  The run
-#                        passes only if lost transactions are seen.  With TIER=1 also tier_check:
+#                        compaction jobs only if lost transactions are seen.  With TIER=1 also tier_check:
 #                        what is read in the tier is not verified, and wrong values must be seen
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -186,7 +186,7 @@ SKIP:
 {
 	skip 'not a test build (make FAULTS=1)', 2 unless has_faults($node);
 	$node->stop;
-	$node = kv_cluster('extent', 'kvfdw.recent_cache' => 0, 'kvfdw.value_cache' => '4MB', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.merge_units' => 3, 'kvfdw.freeze_delay' => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits passes compact));
+	$node = kv_cluster('extent', 'kvfdw.recent_cache' => 0, 'kvfdw.value_cache' => '4MB', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.merge_units' => 3, 'kvfdw.freeze_delay' => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 	$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t SELECT g, repeat(md5(g::text), 1900) FROM generate_series(1, 20) g; SELECT kvfdw_freeze('t')});
 	my $w = psql_writer($node, q{SET kvfdw.stop_points = 'extent_reserved=wait'; INSERT INTO t SELECT 100, repeat(md5('x'), 1900)}, 'extent');
 	stopped($node, 'extent_reserved');

@@ -13,7 +13,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off');
+my $primary = kv_primary('primary', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
 sub both { my ($sql) = @_; return $primary->safe_psql('postgres', join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }

@@ -133,7 +133,7 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	same('compacted while another is');
 }
 
-# ---- a pass takes the number of its file while a flush is about to say which are taken ----
+# ---- a compaction job takes the number of its file while a flush is about to say which are taken ----
 {
 	both("UPDATE TABLE_ SET v = v || 'n' WHERE k % 13 = 5");
 	my $pass = session_at('compact_chosen', "SET kvfdw.stop_points = 'compact_written=wait,compact_chosen=wait'; SELECT kvfdw_compact('t', true)");

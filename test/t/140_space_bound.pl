@@ -13,7 +13,7 @@ use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
 my $node = kv_cluster('space_bound', 'kvfdw.compact_order' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 64,
-	'kvfdw.compact_memory' => '4MB', 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', wal_level => 'replica', max_prepared_transactions => 2);
+	'kvfdw.compact_memory' => '4MB', 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', wal_level => 'replica', max_prepared_transactions => 2);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my @levels = qw(full keys none);
@@ -399,7 +399,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	settle_passes('t_full');
 	worker_stop_points($node, 'compact_chosen=wait');
 	query("ALTER SYSTEM RESET kvfdw.space_amp; SELECT pg_reload_conf()");
-	# who waits for the files of its last pass to go leaves its turn to the other one
+	# who waits for the files of its last compaction job to go leaves its turn to the other one
 	my ($served, $turns) = ('', qr/large .*less .*large|less .*large .*less/);
 	for (1 .. 40)
 	{

@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_passes' => 'off', 'kvfdw.test_space_look' => 3000, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
+my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_space_look' => 3000, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
 sub query { return $node->safe_psql('postgres', @_); }
@@ -65,7 +65,7 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 	query(kv_table('later', 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE later ALTER v SET STORAGE EXTERNAL; INSERT INTO later $mixed");
 	worker_stop_points($node, '');
 	go_on($node, 'compact_chosen');
-	# which comes between those shards where their passes take long
+	# which comes between those shards where their compaction jobs take long
 	wait_for('order of another', sub { stat_of('later', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
 	ok(eval { wait_for('order of all shards', sub { stat_of('shared', 'shards > 2 AND unsorted_bytes < 100000') eq 't' }) }, 'all shards that share chunks are put in order one behind the other, the last as well') or diag stat_of('shared', 'shards, passes, unsorted_bytes, live_bytes');
 }

@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('compact_pace', 'kvfdw.compact_order' => 'off', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_passes' => 'off', 'kvfdw.test_compact' => 'off', 'kvfdw.delta_memory' => 16, 'kvfdw.test_space_look' => 200);
+my $node = kv_cluster('compact_pace', 'kvfdw.compact_order' => 'off', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off', 'kvfdw.delta_memory' => 16, 'kvfdw.test_space_look' => 200);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $rows = 30_000;
 my $point = 'compact_flush_rests';
@@ -51,7 +51,7 @@ does_not_rest_for(q{kvfdw_freeze('t')}, 'a freeze');
 ok(eval { until_rest() }, 'the next rests') or diag $@;
 does_not_rest_for(q{kvfdw_compact('t')}, 'a compaction by hand');
 
-# in the last flush of a pass: one that comes before it would leave nothing for the next
+# in the last flush of a compaction job: one that comes before it would leave nothing for the next
 sub until_rest_at_end
 {
 	until_rest();

@@ -290,10 +290,10 @@ $node->reload;
 ok(eval { wait_for('a table to be split', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'd'::regclass}) > 4 }) }, 'one that is larger than the size is split');
 is(kv_check_clean($node, 'd'), '', 'and sound');
 
-# ---- a pass that a split meets is the last one before it, though the next is due ----
+# ---- a compaction job that a split meets is the last one before it, though the next is due ----
 {
 	my $told = sub { my ($what) = @_; return query("SELECT $what FROM kvfdw_stat_tables WHERE relid = 'p'::regclass"); };
-	query("ALTER SYSTEM SET kvfdw.$_") for 'shard_size = 1000', 'test_passes = off', 'test_splits = off';
+	query("ALTER SYSTEM SET kvfdw.$_") for 'shard_size = 1000', 'test_compactions = off', 'test_splits = off';
 	$node->reload;
 	query(kv_table('p', 'k int, v text', 'k', "shards '1', space_amp '1.1'") . q{INSERT INTO p SELECT g * 7 % 3001, repeat('p', 900) FROM generate_series(1, 3000) g; SELECT kvfdw_freeze('p')});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
@@ -304,7 +304,7 @@ is(kv_check_clean($node, 'd'), '', 'and sound');
 	worker_stop_points($node, 'split_met=wait,compact_written=wait');
 	stopped($node, 'split_met');
 
-	# there is much more to win, and room for it as soon as what that pass has emptied is gone
+	# there is much more to win, and room for it as soon as what that compaction job has emptied is gone
 	append_to_file("$data/kvfdw/step.compact_written", '');
 	wait_for('the pass to end', sub { !-e "$data/kvfdw/step.compact_written" && $told->('passes') > 0 });
 	wait_for('chunks to go', sub { $told->('retired_chunks') == 0 });

@@ -1,4 +1,4 @@
-# Promise: pg_rewind that copies from a server beside a pass, checkpoints and a split there, between its list of files and the
+# Promise: pg_rewind that copies from a server beside a compaction job, checkpoints and a split there, between its list of files and the
 # copies, or between these, makes a standby whose table has the right rows or is damaged
 # (XX001), never one with wrong rows, nor after it was killed or the power was gone (I 4, I 11, I 14).
 use strict;

@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no merge slots' if heap_only();
-my $node = kv_primary('others', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits passes compact));
+my $node = kv_primary('others', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @others = qw(a b c);
 

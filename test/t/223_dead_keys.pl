@@ -11,14 +11,14 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has other means' if heap_only();
-my $node = kv_cluster('dead_keys', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 5, 'kvfdw.test_passes' => 'off', 'kvfdw.test_splits' => 'off', 'kvfdw.test_dead_keys' => 64);
+my $node = kv_cluster('dead_keys', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 5, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off', 'kvfdw.test_dead_keys' => 64);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $rows = 12_000;
 my $few = 300;
 
 sub query { return $node->safe_psql('postgres', @_); }
 
-# How many dead keys a query passes, by its plan.
+# How many dead keys a query compaction jobs, by its plan.
 sub passes
 {
 	my ($query, $on) = @_;
@@ -51,7 +51,7 @@ sub fill
 	query(q{SELECT kvfdw_freeze('t')}) if $how{frozen};
 }
 
-# First each of these reads passes many keys, or some, then few, whatever has become of the shard.
+# First each of these reads compaction jobs many keys, or some, then few, whatever has become of the shard.
 sub steps_over
 {
 	my ($what, @reads) = @_;

@@ -83,18 +83,18 @@ WaitEventExtensionNew(const char *name)
 #endif
 
 void
-kv_pass_interrupts(const KvStore *store)
+kv_job_interrupts(const KvStore *store)
 {
 }
 
 bool
-kv_pass_is_awaited(void)
+kv_job_is_awaited(void)
 {
 	return awaited;
 }
 
 bool
-kv_pass_gives_way(void)
+kv_job_gives_way(void)
 {
 	return gives_way;
 }
@@ -197,7 +197,7 @@ share_of_flush(KvPace *pace)
 }
 
 static double
-share_beside(KvPassAim aim, double others, double part)
+share_beside(KvJobAim aim, double others, double part)
 {
 	static KvStore store;
 	KvPace		pace;
@@ -224,7 +224,7 @@ room_used(double part, double *least, double *most)
 	rate = RATE;
 	beside = 1;
 	bound_left = ROOM;
-	kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
+	kv_pace_begin(&pace, &store, &shard, KV_JOB_BOUNDS);
 	kv_pace_expect(&pace, STEPS * KV_PACE_STEP);
 	uses = ROOM * part / (STEPS * STEP_US / (double) USECS_PER_SEC);
 	*least = 1;
@@ -266,7 +266,7 @@ main(void)
 	left = bound_left = INT64CONST(1) << 30;
 	for (int i = 0; i < 2; i++)
 	{
-		KvPassAim	aim = i == 0 ? KV_PASS_SORTS : KV_PASS_LEAVES;
+		KvJobAim	aim = i == 0 ? KV_JOB_SORTS : KV_JOB_LEAVES;
 
 		share = share_beside(aim, 0, 1);
 		tell(share > 0.7 && share < 0.82, "where nobody reads or writes it takes four fifths", share);
@@ -285,40 +285,40 @@ main(void)
 
 		rate = RATE;
 		beside = 0;
-		kv_pace_begin(&pace, &store, &shard, KV_PASS_SORTS);
+		kv_pace_begin(&pace, &store, &shard, KV_JOB_SORTS);
 		(void) share_of(&pace, NULL, 4000);
 		beside = 1;
 		share = share_of(&pace, NULL, 4000);
 		tell(share > 0.2, "when they do not suffer any more it takes its quarter again", share);
 	}
 	awaited = true;
-	share = share_beside(KV_PASS_SORTS, RATE, 0.5);
+	share = share_beside(KV_JOB_SORTS, RATE, 0.5);
 	tell(share > 0.4 && share < 0.52, "for order it takes half where a store is due", share);
 	gives_way = true;
-	share = share_beside(KV_PASS_SORTS, RATE, 0.5);
+	share = share_beside(KV_JOB_SORTS, RATE, 0.5);
 	tell(share > 0.95, "and all where it is to give way", share);
 	awaited = gives_way = false;
 	left = -100;
 	bound_left = 100;
-	share = share_beside(KV_PASS_SORTS, RATE, 0);
+	share = share_beside(KV_JOB_SORTS, RATE, 0);
 	tell(share < 0.07, "not because its own store has come beyond its mark", share);
 	left = bound_left = INT64CONST(1) << 30;
-	share = share_beside(KV_PASS_BOUNDS, 0, 1);
+	share = share_beside(KV_JOB_BOUNDS, 0, 1);
 	tell(share > 0.7 && share < 0.82, "for the bound, too, four fifths where nobody reads or writes", share);
-	share = share_beside(KV_PASS_BOUNDS, RATE, 1);
+	share = share_beside(KV_JOB_BOUNDS, RATE, 1);
 	tell(share < 0.07, "and hardly anything beside those who use no room", share);
 	test_room(0.15);
 	test_room(0.3);
 	test_room(0.6);
 	bound_left = 0;
-	share = share_beside(KV_PASS_BOUNDS, RATE, 0);
+	share = share_beside(KV_JOB_BOUNDS, RATE, 0);
 	tell(share > 0.95, "at the bound it takes all, whoever suffers", share);
 	bound_left = INT64CONST(1) << 30;
 	{
 		static KvStore store;
 		KvPace		pace;
 
-		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
+		kv_pace_begin(&pace, &store, &shard, KV_JOB_BOUNDS);
 		flush_awaited = true;
 		share = share_of(&pace, NULL, 4000);
 		tell(share < 0.07, "it does not hurry for a freeze where it does none", share);
@@ -340,7 +340,7 @@ main(void)
 
 		kv_compact_rate = 1;
 		bound_left = 0;
-		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
+		kv_pace_begin(&pace, &store, &shard, KV_JOB_BOUNDS);
 		share = share_of(&pace, NULL, 100);
 		tell(share < 0.006, "a limit on what is moved holds at the bound", share);
 		share = share_of_flush(&pace);
@@ -353,7 +353,7 @@ main(void)
 	}
 	for (int i = 0; i < 2; i++)
 	{
-		KvPassAim	aim = i == 0 ? KV_PASS_SORTS : KV_PASS_BOUNDS;
+		KvJobAim	aim = i == 0 ? KV_JOB_SORTS : KV_JOB_BOUNDS;
 
 		shard_awaited = true;
 		share = share_beside(aim, RATE, 0.5);
@@ -366,7 +366,7 @@ main(void)
 	}
 	left = -100;
 	bound_left = 100;
-	share = share_beside(KV_PASS_LEAVES, RATE, 1);
+	share = share_beside(KV_JOB_LEAVES, RATE, 1);
 	tell(share > 0.5 && share < 0.7, "where the bound is near others than passes for it hurry, too", share);
 
 	/* files of passes before this go, and their bytes are room */
@@ -375,7 +375,7 @@ main(void)
 		KvPace		pace;
 
 		bound_left = 0;
-		kv_pace_begin(&pace, &store, &shard, KV_PASS_BOUNDS);
+		kv_pace_begin(&pace, &store, &shard, KV_JOB_BOUNDS);
 		kv_pace_expect(&pace, 8000 * KV_PACE_STEP);
 		bound_left = ROOM;
 		share = share_of(&pace, NULL, 4000);

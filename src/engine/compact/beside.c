@@ -1,9 +1,9 @@
 /*
  * beside.c
- *		What a pass heeds while it runs, beside its work: interrupts, a DROP, and in kvfdw compactor other stores that
+ *		What a job heeds while it runs, beside its work: interrupts, a DROP, and in kvfdw compactor other stores that
  *		are due.
  *
- * A store that becomes due meanwhile waits for the pass.  A pass hurries for it; one for order gives way where that store is
+ * A store that becomes due meanwhile waits for the job.  A job hurries for it; one for order gives way where that store is
  * nearer to its bound than to its mark, or somebody waits for room.
  */
 #include "postgres.h"
@@ -20,8 +20,8 @@
 
 #define KV_OTHERS_LOOK_US 50000	/* those that are due are looked at again no more often */
 
-static const KvStore *passing = NULL;	/* the store of the pass that runs */
-static bool passing_sorts;
+static const KvStore *passing = NULL;	/* the store of the job that runs */
+static bool	job_sorts;
 static bool others_wait;		/* some store is due besides; for a pass for order its own as well, … */
 static bool others_press;		/* … and has come near its bound */
 
@@ -29,7 +29,7 @@ void
 kv_beside_begin(const KvStore *store, bool sorts, bool others)
 {
 	passing = store;
-	passing_sorts = sorts;
+	job_sorts = sorts;
 	others_wait = others;
 	others_press = false;
 }
@@ -41,7 +41,7 @@ kv_beside_end(void)
 }
 
 void
-kv_pass_interrupts(const KvStore *store)
+kv_job_interrupts(const KvStore *store)
 {
 	kv_maintenance_interrupts();
 	kv_worker_reload();
@@ -78,7 +78,7 @@ look_at_others(void)
 			KvStore    *store = lfirst(cell);
 			KvTask		task = {0};
 
-			if ((store == passing && !passing_sorts) || !kv_is_compacted_here(store) ||
+			if ((store == passing && !job_sorts) || !kv_is_compacted_here(store) ||
 				!kv_space_is_due(store))
 				continue;
 			if (!kv_task_find_due(store, backup, &when, &task))
@@ -95,7 +95,7 @@ look_at_others(void)
 }
 
 bool
-kv_pass_is_awaited(void)
+kv_job_is_awaited(void)
 {
 	static TimestampTz looked = 0;
 	TimestampTz now = kv_clock();
@@ -111,7 +111,7 @@ kv_pass_is_awaited(void)
 }
 
 bool
-kv_pass_gives_way(void)
+kv_job_gives_way(void)
 {
-	return kv_pass_is_awaited() && (others_press || kv_space_is_awaited());
+	return kv_job_is_awaited() && (others_press || kv_space_is_awaited());
 }

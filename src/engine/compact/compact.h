@@ -11,7 +11,7 @@
  *	1. walk		the runs of now, in the order of keys, by the rules of a flush; what lies in a
  *				victim is gathered
  *	2. move		slice by slice: values are read by place, verified, written by key to chunks
- *				of the pass's own, and noted in a relocation file
+ *				of the job's own, and noted in a relocation file
  *	3. switch	a flush of all runs puts entries in their new places.  It counts what it
  *				emits; a victim that it has emitted no entry for leaves the list.  The merge's
  *				own count is the proof, not the plan
@@ -22,10 +22,10 @@
  * on beside it, and until step 3 nothing but files that nobody names tells of it.  No lock is held
  * on entry, nor across I/O or a rest (pace.c); who waits for it calls kv_shard_await().
  *
- * Where a pass ends early, by cancel, DROP, a full disk, damage of a run or the end of its
+ * Where a job ends early, by cancel, DROP, a full disk, damage of a run or the end of its
  * process, its files are removed and the shard is as it was.  After a crash they are files
  * that nothing names.  A value that cannot be read stays where it is, with its chunk.  The
- * WAL knows nothing of passes: a standby has places of its own.
+ * WAL knows nothing of jobs: a standby has places of its own.
  */
 #ifndef KV_COMPACT_H
 #define KV_COMPACT_H
@@ -33,18 +33,18 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 
-typedef enum KvPassAim
+typedef enum KvJobAim
 {
-	KV_PASS_COUNTS,				/* see what is live, and do nothing */
-	KV_PASS_GIVES_BACK,			/* all that is dead, or to leave its tablespace */
-	KV_PASS_LEAVES,				/* chunks that are to leave their tablespace */
-	KV_PASS_SORTS,				/* all values, for order */
-	KV_PASS_BOUNDS				/* enough of what is dead, the deadest first */
-} KvPassAim;
+	KV_JOB_COUNTS,				/* see what is live, and do nothing */
+	KV_JOB_GIVES_BACK,			/* all that is dead, or to leave its tablespace */
+	KV_JOB_LEAVES,				/* chunks that are to leave their tablespace */
+	KV_JOB_SORTS,				/* all values, for order */
+	KV_JOB_BOUNDS				/* enough of what is dead, the deadest first */
+} KvJobAim;
 
-typedef struct KvPassPlan
+typedef struct KvJobPlan
 {
-	KvPassAim	aim;
+	KvJobAim	aim;
 
 	/* BOUNDS */
 	uint64		enough;			/* dead bytes that are to go */
@@ -54,9 +54,9 @@ typedef struct KvPassPlan
 	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */
 								/* … until writers of some store are about to wait, or the shard is to be split */
 	bool		paced;			/* nobody waits for it, so it rests */
-} KvPassPlan;
+} KvJobPlan;
 
-typedef struct KvPassResult
+typedef struct KvJobResult
 {
 	uint64		moved;			/* bytes of values */
 	uint64		written;		/* bytes of the chunks to which they were moved */
@@ -64,7 +64,7 @@ typedef struct KvPassResult
 	bool		was_sorted;		/* the values are in order as they are */
 	bool		gave_up;		/* for another store; all is as it was */
 	uint64		held;			/* bytes of values for older snapshots or unfinished transactions only */
-} KvPassResult;
+} KvJobResult;
 
 extern void kv_compact_gucs(void);	/* at load: defines its settings */
 /*
@@ -73,8 +73,8 @@ extern void kv_compact_gucs(void);	/* at load: defines its settings */
  * meanwhile is an ERROR.  Adds to *result.  Where there is nothing to move, or to give back,
  * nothing is written but what is recent, to a run.
  */
-extern void kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan,
-							 KvPassResult *result);
+extern void kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan,
+							 KvJobResult *result);
 
 /* ---- worker.c ---- */
 extern int	kv_compact_workers;	/* 0: nothing is compacted but by hand */
@@ -89,7 +89,7 @@ extern void kv_compact_look_begin(void);
 extern bool kv_compact_look(KvStore *store);
 
 #ifdef KVFDW_FAULTS
-extern bool kv_test_passes;		/* the maintainer compacts all the time */
+extern bool kv_test_compactions; /* the maintainer compacts all the time */
 #endif
 
 #endif							/* KV_COMPACT_H */

@@ -9,13 +9,13 @@
  *	output.c	the chunks that they are written to
  *	tried.c		what is left alone for a while
  *	task.c		what is to be done with a store, by itself
- *	beside.c	what a pass heeds while it runs, beside its work
+ *	beside.c	what a job heeds while it runs, beside its work
  *	pace.c		rests
- *	pass.c		one compaction of one shard
+ *	job.c		one compaction of one shard
  *	store.c		all of a store, by hand
  *	worker.c	the process that does it by itself
  *
- * All of a pass is in its memory context.  What it has open or made on disk its struct says,
+ * All of a job is in its memory context.  What it has open or made on disk its struct says,
  * so that it can be closed and removed after an ERROR, at the end of the process too.
  */
 #ifndef KV_COMPACT_INTERNAL_H
@@ -34,12 +34,12 @@
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 
-/* ---- pass.c ---- */
-extern const char *const kv_pass_phase_names[];	/* by KvPassPhase */
+/* ---- job.c ---- */
+extern const char *const kv_job_phase_names[];	/* by KvJobPhase */
 
 /* ---- output.c ---- */
 
-/* The chunks that a pass writes.  Places are given out first, and written in their order. */
+/* The chunks that a job writes.  Places are given out first, and written in their order. */
 typedef struct KvOutput
 {
 	KvStore    *store;
@@ -70,39 +70,39 @@ extern void kv_output_finish(KvOutput *output);
 extern void kv_output_end(KvOutput *output, bool keep);
 
 /* ---- beside.c ---- */
-extern void kv_pass_interrupts(const KvStore *store);	/* … and ERROR if it was dropped, which waits for the pass */
+extern void kv_job_interrupts(const KvStore *store);	/* … and ERROR if it was dropped, which waits for the job */
 /*
- * In kvfdw compactor: a pass of this store begins, for order or not; others: another store is known to be due.  It has
+ * In kvfdw compactor: a job of this store begins, for order or not; others: another store is known to be due.  It has
  * ended, in whatever way.
  */
 extern void kv_beside_begin(const KvStore *store, bool sorts, bool others);
 extern void kv_beside_end(void);
 /*
- * In a pass that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside
+ * In a job that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside
  * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
  */
-extern bool kv_pass_is_awaited(void);
+extern bool kv_job_is_awaited(void);
 /*
  * … and is a pass for order to give way?  It is if writers wait for room, or if a store that is due has come half way from
  * its mark to its bound.
  */
-extern bool kv_pass_gives_way(void);
+extern bool kv_job_gives_way(void);
 
 /* ---- pace.c ---- */
 
 /* A part of the time. */
 typedef struct KvPaceTimes
 {
-	uint64		calls;			/* reads and writes of values in it that are no pass's */
+	uint64		calls;			/* reads and writes of values in it that are no job's */
 	int64		us;
 } KvPaceTimes;
 
-/* How a pass goes at a pace; zeroed: it does not rest. */
+/* How a job goes at a pace; zeroed: it does not rest. */
 typedef struct KvPace
 {
 	KvStore    *store;
 	KvShard    *shard;
-	KvPassAim	aim;
+	KvJobAim	aim;
 	bool		flushes;		/* it is the shard's maintainer */
 	TimestampTz since;			/* it works, … */
 	uint64		calls_since;	/* … and others had done so much then */
@@ -120,7 +120,7 @@ typedef struct KvPace
 } KvPace;
 
 extern int	kv_compact_rate;	/* MB/s; 0: by itself */
-extern void kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvPassAim aim); /* it begins to work on that */
+extern void kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvJobAim aim);	/* it begins to work on that */
 extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to be read and written, and merged */
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
@@ -231,7 +231,7 @@ typedef struct KvWalk
 /* What counting says, besides what the chunks note. */
 typedef struct KvCounted
 {
-	uint64		held;			/* as in KvPassResult */
+	uint64		held;			/* as in KvJobResult */
 	KvAddress	open_place;		/* the chunk that was open, or 0, … */
 	uint64		open_used;		/* … how far it was, … */
 	uint64		open_live;		/* … and what of that is live */
@@ -262,12 +262,12 @@ extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *
  * what is to be moved.  For the bound that is no more than room, but for the first of them.  What is
  * live in them was counted.
  */
-extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64 room,
+extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
 							  KvChunk **victims, uint64 *live);
 /* Would a chunk like this be one? */
-extern bool kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live, bool elsewhere);
+extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere);
 /*
- * Nothing more goes into chunks of the shard that are to leave their tablespace.  Has it one that a pass can empty, as far as can be seen without counting?
+ * Nothing more goes into chunks of the shard that are to leave their tablespace.  Has it one that a job can empty, as far as can be seen without counting?
  * *any: set if it has one at all.
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shardno, bool *any);
@@ -286,12 +286,12 @@ typedef struct KvTask
 {
 	KvStore    *store;
 	uint32		shard;
-	KvPassPlan	plan;
+	KvJobPlan	plan;
 	double		urgency;		/* how far the store is beyond its mark */
 	uint32		served;			/* KvTried.served of the store */
-	bool		others;			/* others compact shards of it, or are to release what passes have emptied */
+	bool		others;			/* others compact shards of it, or are to release what jobs have emptied */
 	uint64		written;		/* KvShard.written then */
-	KvPassResult result;
+	KvJobResult result;
 	long		took_ms;
 	int			sqlerrcode;		/* 0: it went through */
 } KvTask;
@@ -300,8 +300,8 @@ typedef struct KvTask
 static inline KvTaskKind
 kv_task_kind(const KvTask *task)
 {
-	return task->plan.aim == KV_PASS_SORTS ? KV_TASK_SORTS :
-		task->plan.aim == KV_PASS_LEAVES ? KV_TASK_LEAVES : KV_TASK_BOUNDS;
+	return task->plan.aim == KV_JOB_SORTS ? KV_TASK_SORTS :
+		task->plan.aim == KV_JOB_LEAVES ? KV_TASK_LEAVES : KV_TASK_BOUNDS;
 }
 
 /* ---- tried.c ---- */
@@ -327,7 +327,7 @@ typedef struct KvTried
 	uint32		served;			/* … in which round for the last time; 0: in none */
 	bool		at_rest;		/* it has a bound, and is within it */
 	uint64		freed;			/* of a store: KvStore.space_freed, … */
-	TimestampTz freed_at;		/* … since when it is that, or a pass has ended; 0: nothing is to go … */
+	TimestampTz	freed_at;		/* … since when it is that, or a job has ended; 0: nothing is to go … */
 	uint32		images_failed;	/* … and KvStore.images_failed then */
 	uint32		stuck_ms;		/* files do not go, and it is waited for so long; 0: they do */
 	uint32		retry_ms;		/* the last time; 0: it is not left alone (a store: for want of space) */

@@ -2,7 +2,7 @@
  * keep.c
  *		What readers have in memory of values that are moved they have in the new places, too.
  *
- *	value cache		As long as the pass runs entries name the old places, and readers find the values
+ *	value cache		As long as the job runs entries name the old places, and readers find the values
  *					there.  So what is cached is cached in its new place as well where there is
  *					room, and nothing makes way for it; the rest is noted.  When entries name the
  *					new places the blocks of the old ones have made room (flush/), and what was

@@ -1,10 +1,10 @@
 /*
  * output.c
- *		The chunks that a pass writes.
+ *		The chunks that a job writes.
  *
  * Their places are reserved together, so they are neighbours whatever writers open
  * meanwhile, and nobody else makes files there: no lock is needed to write them.  They are
- * in no list until a flush publishes them; a pass that fails takes them out of sight, for the
+ * in no list until a flush publishes them; a job that fails takes them out of sight, for the
  * maintainer to free, and after a crash they are files that nothing names (I 14).
  *
  * They are made durable one by one, when they are full.  So the flush that names them

@@ -1,6 +1,6 @@
 /*
  * pace.c
- *		How fast a pass goes that nobody waits for.
+ *		How fast a job goes that nobody waits for.
  *
  * It works a part of the time, and rests between two steps of about a megabyte for the other:
  * four fifths where nobody else has read or written values of late, else a quarter.  A pass for the
@@ -10,7 +10,7 @@
  * wait for longer than it hurries.  At the bound it takes all of the time, and where another store is
  * to be compacted next, but half for order.  A rest ends when it comes to that.
  *
- * Walks over the index rest, too, and the flushes of a pass, unless another process waits for them:
+ * Walks over the index rest, too, and the flushes of a job, unless another process waits for them:
  * where there are as many sessions as CPUs, who has one of these for a tenth of a second keeps all
  * of them waiting.
  *
@@ -43,14 +43,14 @@
 #define KV_DUTY_HURRIES	0.5		/* for order, where another store is to be compacted next */
 #define KV_DUTY_BESIDE	0.25
 #define KV_DUTY_LEAST	(1.0 / 16)	/* beside others who suffer */
-#define KV_PACE_ROOM	0.75	/* a pass is to have ended when others have used so much of the room that there was */
+#define KV_PACE_ROOM	0.75	/* a job is to have ended when others have used so much of the room that there was */
 #define KV_PACE_GAIN	4		/* it takes all of the time when so small a part of its work (1/4) is late, and next to none when it is as early */
 #define KV_PACE_SAMPLE	400		/* reads and writes of others in rests, and an eighth as many while it works: of fewer nothing is concluded */
 #define KV_PACE_SUFFER	0.75	/* they suffer if they do less than such a part of what they do in rests */
 
 int			kv_compact_rate = 0;
 
-/* Reads and writes of values so far that are no pass's. */
+/* Reads and writes of values so far that are no job's. */
 static uint64
 calls_of_others(void)
 {
@@ -61,7 +61,7 @@ calls_of_others(void)
 }
 
 void
-kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvPassAim aim)
+kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvJobAim aim)
 {
 	int64		left;
 
@@ -109,7 +109,7 @@ look_back(KvPace *pace)
 	memset(&pace->resting, 0, sizeof(pace->resting));
 }
 
-/* How much less of the pass is done than there should be, as far as others have used the room that there was. */
+/* How much less of the job is done than there should be, as far as others have used the room that there was. */
 static double
 behind(const KvPace *pace, int64 room)
 {
@@ -131,7 +131,7 @@ is_awaited(const KvPace *pace)
 static double
 duty(KvPace *pace)
 {
-	bool		awaited = kv_pass_is_awaited();
+	bool		awaited = kv_job_is_awaited();
 	int64		left;
 	int64		bound_left;
 	double		late;
@@ -139,15 +139,15 @@ duty(KvPace *pace)
 	kv_space_left(pace->store, &left, &bound_left);
 	pace->room = Max(pace->room, bound_left);	/* what compactions before this have emptied goes */
 	if (is_awaited(pace) ||
-		(pace->aim == KV_PASS_SORTS ? kv_pass_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited()))
+		(pace->aim == KV_JOB_SORTS ? kv_job_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited()))
 		return 1;				/* for order: up to where it gives way */
 	if (!pace->busy)
 		return KV_DUTY_ALONE;
 	if (awaited)
 		return KV_DUTY_HURRIES;
-	if (pace->aim == KV_PASS_BOUNDS)
+	if (pace->aim == KV_JOB_BOUNDS)
 		late = behind(pace, bound_left) * KV_PACE_GAIN;
-	else if (pace->aim != KV_PASS_SORTS && left < 0)
+	else if (pace->aim != KV_JOB_SORTS && left < 0)
 		late = (double) -left / (bound_left - left);	/* what comes next is for the bound */
 	else
 		late = 0;
@@ -186,7 +186,7 @@ rest(KvPace *pace)
 			break;
 		if (pace->flushes)
 			KV_STOP_POINT("compact_flush_rests");
-		kv_pass_interrupts(pace->store);
+		kv_job_interrupts(pace->store);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Min(pause / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
 		ResetLatch(MyLatch);

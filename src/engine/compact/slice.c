@@ -17,7 +17,7 @@
  * from the same pass over its bytes (I 4).  One that is missing, cut off or not what its entry
  * says is left where it is, and its victim with it: nobody may take damage for the value.
  *
- * Values too large for that are copied piece by piece, through a buffer of the pass.
+ * Values too large for that are copied piece by piece, through a buffer of the job.
  */
 #include "postgres.h"
 
@@ -196,17 +196,17 @@ reseal(KvMoving *value, uint32 crc)
 }
 
 /*
- * A read that has failed.  Files go with their table, and the pass ends with it.  Where the file alone
- * has gone there is nothing to retry.  Anything else may work next time and ends the pass; a device
- * error that the pass before this has met as well stays, though, and is to cost the space of that
+ * A read that has failed.  Files go with their table, and the job ends with it.  Where the file alone
+ * has gone there is nothing to retry.  Anything else may work next time and ends the job; a device
+ * error that the job before this has met as well stays, though, and is to cost the space of that
  * chunk alone.
  */
 static const char *
 unreadable(const KvSlice *slice, const KvMoving *value, int err)
 {
-	kv_pass_interrupts(slice->store);
+	kv_job_interrupts(slice->store);
 	if (err != ENOENT &&
-		!(err == EIO && kv_shard(slice->store, slice->shardno)->pass_failed))
+		!(err == EIO && kv_shard(slice->store, slice->shardno)->job_failed))
 		kv_io_error(ERROR, err,
 					kv_path_value(&slice->store->key, kv_file_of(KV_LOCATION_ADDRESS(value->from))),
 					"read");

@@ -41,7 +41,7 @@ look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 
 /*
  * Until what is retired now is not there any more, or waits for others, or no image can be made.
- * Returns for what.  What retires meanwhile, in passes of others, is theirs.
+ * Returns for what.  What retires meanwhile, in jobs of others, is theirs.
  */
 static KvRetiredWait
 wait_for_images(KvStore *store, uint64 *bytes)
@@ -78,8 +78,8 @@ wait_for_images(KvStore *store, uint64 *bytes)
 void
 kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 {
-	KvPassPlan	plan = {sorted ? KV_PASS_SORTS : KV_PASS_GIVES_BACK};
-	KvPassResult result = {0};
+	KvJobPlan	plan = {sorted ? KV_JOB_SORTS : KV_JOB_GIVES_BACK};
+	KvJobResult result = {0};
 	uint64		before = pg_atomic_read_u64(&store->released);
 	uint64		waiting;
 
@@ -110,7 +110,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 }
 
 void
-kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats), void *arg)
+kv_stat_jobs(Oid dboid, void (*each) (void *arg, const KvJobStats *stats), void *arg)
 {
 	List	   *stores = kv_stores_pin_state(dboid, KV_STORE_OPEN);
 	ListCell   *cell;
@@ -124,8 +124,8 @@ kv_stat_passes(Oid dboid, void (*each) (void *arg, const KvPassStats *stats), vo
 			kv_each_shard(store, i)
 			{
 				const KvShard *shard = kv_shard(store, i);
-				KvPassStats stats = {store->key.relid, i, shard->compactor,
-				kv_pass_phase_names[shard->pass_phase], shard->pass_moved, shard->pass_to_move};
+				KvJobStats	stats = {store->key.relid, i, shard->compactor,
+				kv_job_phase_names[shard->job_phase], shard->job_moved, shard->job_to_move};
 
 				if (stats.pid != 0 && stats.phase != NULL)
 					each(arg, &stats);

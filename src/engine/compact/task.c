@@ -3,9 +3,9 @@
  *		What the compactor is to do with a store: for its bound, for its tablespace, or for order, in this turn.
  *
  * For the bound (I 19) it is the shard with the most to win.
- * A pass begins when there is room for what it may write: what passes before it have emptied is there
+ * A job begins when there is room for what it may write: what jobs before it have emptied is there
  * until the shard's image is made and the maintainer has freed it.  Where none of that has gone for ten seconds, and
- * no pass ran, nobody waits for it, and it is given up: it does not count any more, so passes begin again
+ * no job ran, nobody waits for it, and it is given up: it does not count any more, so jobs begin again
  * as far as there is room.  If what they empty does not go either, that is given up twice as much later, and
  * so on; when a file goes, all is well again but for those that stay.
  *
@@ -36,10 +36,10 @@
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
-#define KV_RELEASE_LOOK_MS 20	/* are the files that passes have emptied gone? */
+#define KV_RELEASE_LOOK_MS 20	/* are the files that jobs have emptied gone? */
 #define KV_RELEASE_FAILURES 3	/* so many images fail, and nobody waits for them */
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
-#define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one pass moves to another tablespace */
+#define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one job moves to another tablespace */
 #define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard */
 #define KV_ORDER_ROOM	2		/* times what is moved must be to spare */
@@ -50,7 +50,7 @@ int			kv_look_ms = 10000;	/* other than that in tests only */
 /* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
 int			kv_release_ms = 10000;	/* other than that in tests only */
 
-/* Does a split that has met a pass come first?  *when is lowered to when it does not any more. */
+/* Does a split that has met a job come first?  *when is lowered to when it does not any more. */
 static bool
 is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 {
@@ -64,7 +64,7 @@ is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 
 /*
  * The shard with the most to win, or, to be counted, the most to doubt; failed: of those only of
- * which passes fail.  False: there is none.
+ * which jobs fail.  False: there is none.
  */
 static bool
 find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, TimestampTz *when,
@@ -92,9 +92,9 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 		most = worth;
 		task->store = store;
 		task->shard = i;
-		task->plan.aim = counts ? KV_PASS_COUNTS : KV_PASS_BOUNDS;
+		task->plan.aim = counts ? KV_JOB_COUNTS : KV_JOB_BOUNDS;
 		task->plan.enough = space->all.taken - Min(space->stop, space->all.taken) + one.failed;
-		task->plan.most = one.pass;
+		task->plan.most = one.job;
 		task->plan.paced = true;
 		task->plan.modest = kv_tried(store, -1, KV_TASK_BOUNDS, true)->retry_ms > 0;
 	}
@@ -145,7 +145,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		task->store = store;
 		task->shard = i;
 		memset(&task->plan, 0, sizeof(task->plan));
-		task->plan.aim = KV_PASS_SORTS;
+		task->plan.aim = KV_JOB_SORTS;
 		task->plan.unless_sorted = task->plan.paced = true;
 	}
 	return most > 0;
@@ -182,16 +182,16 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 	kv_each_shard(store, i)
 	{
 		const KvTried *tried;
-		bool		passes;
+		bool		jobs;
 		bool		can_leave;
 
 		if (i < from)
 			continue;
 		tried = kv_tried(store, i, KV_TASK_LEAVES, false);
-		passes = kv_shard(store, i)->compactor != 0;	/* it lists what it has made before that is 0 */
+		jobs = kv_shard(store, i)->compactor != 0;		/* it lists what it has made before that is 0 */
 		can_leave = kv_shard_leaves(store, i, any);
-		*any |= passes;
-		if (!can_leave || passes || is_left_to_split(store, i, when))
+		*any |= jobs;
+		if (!can_leave || jobs || is_left_to_split(store, i, when))
 			continue;
 		if (tried != NULL && tried->retry_ms > 0 && tried->until > kv_clock())
 		{
@@ -201,7 +201,7 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 		task->store = store;
 		task->shard = i;
 		memset(&task->plan, 0, sizeof(task->plan));
-		task->plan.aim = KV_PASS_LEAVES;
+		task->plan.aim = KV_JOB_LEAVES;
 		task->plan.most = KV_LEAVE_MOST;
 		task->plan.paced = true;
 		return true;
@@ -211,7 +211,7 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 
 /*
  * A shard of the store with chunks that are to leave their tablespace.  Once none was found it gets no more there: what
- * a writer was making has been waited for (kv_value_leave), and no pass was at work.  To look for files takes a while, so it goes
+ * a writer was making has been waited for (kv_value_leave), and no job was at work.  To look for files takes a while, so it goes
  * on where it was before it begins anew.
  */
 static bool
@@ -269,7 +269,7 @@ kv_is_compacted_here(const KvStore *store)
 	return !RecoveryInProgress() || store->shape.wal == KV_WAL_FULL;
 }
 
-/* From now on it is waited for what passes have emptied, if there is something. */
+/* From now on it is waited for what jobs have emptied, if there is something. */
 static void
 await_release(KvTried *state, KvStore *store, uint64 retired)
 {
@@ -278,7 +278,7 @@ await_release(KvTried *state, KvStore *store, uint64 retired)
 	state->images_failed = pg_atomic_read_u32(&store->images_failed);
 }
 
-/* Does what passes have emptied not go?  Then it is given up. */
+/* Does what jobs have emptied not go?  Then it is given up. */
 static bool
 is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 {
@@ -307,7 +307,7 @@ is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 	return state->stuck_ms > 0;
 }
 
-/* Is there room for what the pass may write? */
+/* Is there room for what the job may write? */
 static bool
 has_room_to_move(const KvStoreSpace *space, const KvTask *task)
 {

@@ -2,8 +2,8 @@
  * tried.c
  *		What the compactor knows of stores and shards from the times that it has looked at them, and what it leaves alone.
  *
- * A shard of which a pass has won nothing is left alone until something has changed there, and some time
- * has passed, twice as long each time; where a pass has failed, or was given up, whether or not anything has changed.  So is a store where
+ * A shard of which a job has won nothing is left alone until something has changed there, and some time
+ * has passed, twice as long each time; where a job has failed, or was given up, whether or not anything has changed.  So is a store where
  * the disk is full.  All of it is this process's own, and ends with it.
  */
 #include "postgres.h"
@@ -16,7 +16,7 @@
 #include "engine/compact/internal.h"
 #include "engine/xact/xact.h"
 
-#define KV_IN_VAIN_MS	250		/* after a pass that has won nothing */
+#define KV_IN_VAIN_MS	250		/* after a job that has won nothing */
 
 uint32		kv_compact_rounds = 0;
 

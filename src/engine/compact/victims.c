@@ -89,21 +89,21 @@ kv_shard_leaves(KvStore *store, uint32 shardno, bool *any)
 }
 
 bool
-kv_pass_pays(const KvPassPlan *plan, uint64 used, uint64 live, bool elsewhere)
+kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere)
 {
-	if (plan->aim == KV_PASS_LEAVES || (elsewhere && plan->aim == KV_PASS_GIVES_BACK))
+	if (plan->aim == KV_JOB_LEAVES || (elsewhere && plan->aim == KV_JOB_GIVES_BACK))
 		return elsewhere;
-	if (plan->aim == KV_PASS_BOUNDS)
+	if (plan->aim == KV_JOB_BOUNDS)
 		return kv_space_pays(used, live);
-	return used > 0 && (plan->aim == KV_PASS_SORTS || live == 0 ||
+	return used > 0 && (plan->aim == KV_JOB_SORTS || live == 0 ||
 						used - Min(live, used) > Max(used / KV_DEAD_SHARE, KV_BLOCK));
 }
 
 /* Is a value in it that could not be moved?  Only a sorted pass tries again. */
 static bool
-is_stuck(const KvPassPlan *plan, const KvShardChunk *chunk, uint64 live)
+is_stuck(const KvJobPlan *plan, const KvShardChunk *chunk, uint64 live)
 {
-	return (chunk->chunk.flags & KV_CHUNK_DAMAGED) && plan->aim != KV_PASS_SORTS && live > 0;
+	return (chunk->chunk.flags & KV_CHUNK_DAMAGED) && plan->aim != KV_JOB_SORTS && live > 0;
 }
 
 /* The best first; what is empty before all others. */
@@ -126,7 +126,7 @@ compare_indexes(const void *a, const void *b)
 
 /* How many of the candidates, the best first, are enough? */
 static int
-take_enough(const KvPassPlan *plan, uint64 room, const KvCandidate *candidates, int n)
+take_enough(const KvJobPlan *plan, uint64 room, const KvCandidate *candidates, int n)
 {
 	uint64		won = 0;
 	uint64		moved = 0;
@@ -156,9 +156,9 @@ least_first(KvCandidate *candidates, int n)
 		candidates[i].score = 1.0 / (1.0 + candidates[i].live);
 }
 
-/* Of those that are to leave their tablespace, as many as one pass moves. */
+/* Of those that are to leave their tablespace, as many as one job moves. */
 static int
-take_most(const KvPassPlan *plan, const KvCandidate *candidates, int n)
+take_most(const KvJobPlan *plan, const KvCandidate *candidates, int n)
 {
 	uint64		moved = 0;
 	int			i;
@@ -169,7 +169,7 @@ take_most(const KvPassPlan *plan, const KvCandidate *candidates, int n)
 }
 
 int
-kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64 room,
+kv_choose_victims(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
 				  KvChunk **victims, uint64 *live)
 {
 	KvShard    *shard = kv_shard(store, shardno);
@@ -190,13 +190,13 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 		double		share = one.used > 0 ? (double) one.live / one.used : 0;
 
 		if (!kv_chunk_may_be_victim(shard, chunk, horizon) || is_stuck(plan, chunk, one.live) ||
-			!kv_pass_pays(plan, one.used, one.live,
-						  is_elsewhere(elsewhere, nelsewhere, chunk->chunk.place)))
+			!kv_job_pays(plan, one.used, one.live,
+						 is_elsewhere(elsewhere, nelsewhere, chunk->chunk.place)))
 			continue;
 		one.score = (1 - share) * sqrt(shard->nchunks - i) / (1 + share);
 		candidates[n++] = one;
 	}
-	if (plan->aim == KV_PASS_BOUNDS)
+	if (plan->aim == KV_JOB_BOUNDS)
 	{
 		if (plan->modest)
 			least_first(candidates, n);
@@ -204,7 +204,7 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvPassPlan *plan, uint64
 		n = take_enough(plan, room, candidates, n);
 		qsort(candidates, n, sizeof(KvCandidate), compare_indexes);
 	}
-	else if (plan->aim == KV_PASS_LEAVES)
+	else if (plan->aim == KV_JOB_LEAVES)
 		n = take_most(plan, candidates, n);
 	for (int i = 0; i < n; i++)
 	{

@@ -5,7 +5,7 @@
  *
  * The runs are those of one moment, kept open; flushes may replace them meanwhile.  The
  * walk decides what is worth copying, with a flush's own rules (flush/survive.h), and
- * nothing more: the flush at the end of the pass decides what is true.  Its horizon is
+ * nothing more: the flush at the end of the job decides what is true.  Its horizon is
  * the same or later, so what it keeps of these runs is among what the walk has kept.
  */
 #include "postgres.h"
@@ -89,7 +89,7 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 
 		if (n % KV_LOOK_KEYS == 0)
 		{
-			kv_pass_interrupts(walk->store);
+			kv_job_interrupts(walk->store);
 			kv_pace_keys(walk->pace, KV_LOOK_KEYS);
 		}
 		if (first.data == NULL)

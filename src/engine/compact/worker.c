@@ -6,15 +6,15 @@
  * started.  It looks at all stores every ten seconds, for transactions that have aborted, snapshots that have ended and
  * what redo has replaced; while it does not run, the maintainer does (kv_compact_look).  It ends when
  * it has had nothing to do for a while and leaves nothing alone, for what it knows of that ends with it; or when others wait for
- * its place, between two passes.  Of the stores that are beyond their marks the one comes first that was
+ * its place, between two jobs.  Of the stores that are beyond their marks the one comes first that was
  * served the longest ago, in it the shard with the most to win; then it looks again, so a store
- * waits for one pass of each other, whatever their size.  Writers who come to the bound of one
+ * waits for one job of each other, whatever their size.  Writers who come to the bound of one
  * that waits for its turn wait as well, or each store would be beyond it while others are served; so do
  * those of one that it has not looked at yet.  It says so where it can make no room (kv_space_answer).
  *
  * It does not spin.  What old snapshots and running transactions need, or keep, is not to be won, padding
- * counts as live (kv_counts_add), and a shard of which a pass has won nothing is left alone until something
- * has changed there, and some time has passed.  The same where a pass fails; after a full disk
+ * counts as live (kv_counts_add), and a shard of which a job has won nothing is left alone until something
+ * has changed there, and some time has passed.  The same where a job fails; after a full disk
  * the next one tries what needs no values moved, or few.  While a base backup runs nothing that was
  * emptied could go, so nothing is begun.
  *
@@ -25,8 +25,8 @@
  * given up, and begun again some time later, twice as long each time: what
  * it has moved until then was moved for nothing.
  *
- * A transaction without an xid or a snapshot is around each pass, for resources.  An ERROR ends
- * that pass only, or outside of one that round.
+ * A transaction without an xid or a snapshot is around each job, for resources.  An ERROR ends
+ * that job only, or outside of one that round.
  */
 #include "postgres.h"
 
@@ -46,7 +46,7 @@
 #include "engine/xact/xact.h"
 
 #define KV_BACKUP_LOOK_MS 1000
-#define KV_ERROR_MS		1000	/* after an ERROR outside of a pass */
+#define KV_ERROR_MS		1000	/* after an ERROR outside of a job */
 
 int			kv_compact_workers = 1;
 
@@ -123,7 +123,7 @@ note_failure(const KvTask *task)
 	if (task->sqlerrcode == 0 || task->sqlerrcode == ERRCODE_DISK_FULL)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->pass_failed = true;
+	shard->job_failed = true;
 	LWLockRelease(&shard->lock);
 }
 
@@ -131,7 +131,7 @@ note_failure(const KvTask *task)
 static void
 look_back(const KvTask *task, const KvShardSpace *before)
 {
-	const KvPassResult *result = &task->result;
+	const KvJobResult *result = &task->result;
 	KvStoreSpace space;
 	KvShardSpace after;
 	bool		won;
@@ -145,7 +145,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 	kv_shard_space(task->store, task->shard, kv_xid_horizon(), &after);
 	if (kv_task_kind(task) != KV_TASK_BOUNDS)
 		won = result->was_sorted || result->emptied > 0;
-	else if (task->plan.aim == KV_PASS_COUNTS)
+	else if (task->plan.aim == KV_JOB_COUNTS)
 		won = after.doubtful < before->doubtful / 2;
 	else
 		won = result->emptied > result->written ||
@@ -241,7 +241,7 @@ run_round(bool all, TimestampTz *when)
 	return best.store != NULL;
 }
 
-/* Likewise; an ERROR outside of a pass ends the round only.  The next one begins a little later. */
+/* Likewise; an ERROR outside of a job ends the round only.  The next one begins a little later. */
 static bool
 attempt_round(bool all, TimestampTz *when)
 {

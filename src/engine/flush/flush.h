@@ -46,7 +46,7 @@ typedef struct KvMoves
 	KvRun	   *run;			/* the relocation file (moves.c), open; NULL: nothing was copied */
 	int			nchunks;
 	const KvChunk *chunks;		/* where the copies are: in no list yet, but there is room for them */
-	uint32		pass;			/* KvManifest.pass from now on; 0: as it was, … */
+	uint32		job;			/* KvManifest.pass from now on; 0: as it was, … */
 	uint64		written;		/* … else KvShard.written when it was chosen what is put in order */
 
 	/* set by the flush */

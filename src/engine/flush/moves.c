@@ -2,10 +2,10 @@
  * moves.c
  *		A flush puts entries in their new places.
  *
- * What a pass has copied is in a relocation file: a run with an entry for each value, in
+ * What a compaction job has copied is in a relocation file: a run with an entry for each value, in
  * the order in which a merge comes to them.  Instead of an xid it has the old location.
  * The merge goes through it beside the runs, key by key.  Of a key it may leave some out
- * that the pass still had to copy, so those of one key are looked for by their locations.
+ * that the compaction job still had to copy, so those of one key are looked for by their locations.
  */
 #include "postgres.h"
 
@@ -109,8 +109,8 @@ kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
 {
 	int			n = manifest->nchunks + moves->nchunks;
 
-	if (moves->pass != 0)
-		manifest->pass = moves->pass;
+	if (moves->job != 0)
+		manifest->job = moves->job;
 	if (moves->nchunks == 0)
 		return;
 	manifest->chunks = repalloc(manifest->chunks, n * sizeof(KvChunk));
@@ -130,8 +130,8 @@ void
 kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCounts *counts,
 				 KvShard *shard)
 {
-	shard->pass = manifest->pass;
-	if (moves->pass != 0)
+	shard->job = manifest->job;
+	if (moves->job != 0)
 		shard->written -= Min(shard->written, moves->written);
 	for (int i = 0; i < moves->nchunks; i++)
 	{

@@ -173,7 +173,7 @@ typedef struct KvChunk
 	uint64		live;			/* of them, those that the runs name; KV_NOT_KNOWN */
 	uint32		last_log;		/* no entry of a later log names it */
 	uint16		flags;
-	uint16		order;			/* of the pass that has made it; 0: none */
+	uint16		order;			/* of the compaction job that has made it; 0: none */
 } KvChunk;
 
 StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
@@ -195,7 +195,7 @@ StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
 typedef struct KvManifest
 {
 	KvShardFiles files;
-	uint32		pass;			/* the last that has put values in order; 0: none */
+	uint32		job;			/* the last that has put values in order; 0: none */
 	KvAddress	next_place;		/* of the chunk to be made next; 0: in a new volume */
 	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
 	int			nchunks;

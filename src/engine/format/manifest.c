@@ -45,7 +45,7 @@ typedef struct KvManifestHead
 	KvShardFiles files;
 	uint64		next_place;
 	uint64		open_place;
-	uint32		pass;
+	uint32		job;
 	uint32		nchunks;
 	uint64		spare[4];
 	/* chunks, and then KvManifestEnd */
@@ -79,7 +79,7 @@ kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manif
 	memset(&head->files.unfrozen[nunfrozen], 0, (KV_MAX_UNFROZEN - nunfrozen) * sizeof(uint32));
 	head->next_place = manifest->next_place;
 	head->open_place = manifest->open_place;
-	head->pass = manifest->pass;
+	head->job = manifest->job;
 	head->nchunks = manifest->nchunks;
 	for (int i = 0; i < manifest->nchunks; i++)
 	{
@@ -177,7 +177,7 @@ parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
 		head->files.nunfrozen > KV_MAX_UNFROZEN || !chunks_are_sound(chunks, head->nchunks))
 		return false;
 	manifest->files = head->files;
-	manifest->pass = head->pass;
+	manifest->job = head->job;
 	manifest->next_place = head->next_place;
 	manifest->open_place = head->open_place;
 	manifest->nchunks = head->nchunks;

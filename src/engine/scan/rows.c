@@ -490,7 +490,7 @@ take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
 
 /* A key was passed of which the snapshot sees no row.  True: that is enough of them. */
 static inline bool
-pass_dead(KvKeyReader *keys)
+job_dead(KvKeyReader *keys)
 {
 	keys->dead++;
 	return ++keys->passed >= keys->patience;
@@ -544,7 +544,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			row->problem = 0;
 			return true;
 		}
-		if (unlikely(pass_dead(keys)))
+		if (unlikely(job_dead(keys)))
 		{
 			keys->complete = false;
 			keys->limit = key;
@@ -605,7 +605,7 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 		}
 		if (!row->present)
 		{
-			if (pass_dead(keys))
+			if (job_dead(keys))
 				break;
 			continue;
 		}

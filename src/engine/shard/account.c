@@ -104,7 +104,7 @@ left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
 		return;
 	*start = kv_space_mark(amp, KV_START_SHARE, live, account->kept, account->start_slack) - account->taken;
 	*bound = kv_space_mark(amp, 1, live, account->kept, account->bound_slack) - account->taken -
-		Max(account->retired + account->moving, account->pass);
+		Max(account->retired + account->moving, account->job);
 }
 
 void

@@ -82,7 +82,7 @@ kv_chunks_make_room(KvShard *shard, int n)
 {
 	int			need;
 
-	/* a pass that ends changes both, without extend_lock */
+	/* a compaction job that ends changes both, without extend_lock */
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	need = shard->nchunks + shard->chunks_promised + n;
 	LWLockRelease(&shard->lock);
@@ -177,7 +177,7 @@ kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable)
 	shard->value_bytes = shard->written = 0;
 	shard->open_place = shard->value_tail = shard->value_allocated = 0;
 	shard->next_place = manifest->next_place;
-	shard->pass = manifest->pass;
+	shard->job = manifest->job;
 	if (!kv_chunks_make_room(shard, manifest->nchunks))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -225,7 +225,7 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 {
 	memset(manifest, 0, sizeof(*manifest));
 	manifest->files = shard->files;
-	manifest->pass = shard->pass;
+	manifest->job = shard->job;
 	manifest->next_place = shard->next_place;
 	manifest->open_place = shard->open_place;
 	manifest->nchunks = shard->nchunks;

@@ -82,15 +82,15 @@ typedef struct KvRetired
 /* Enough, each full, so that few bytes of a shard lie in one; see kv_chunk_next_class. */
 #define KV_CHUNKS_WANTED	24
 
-/* Where a pass is (compact/compact.h). */
-typedef enum KvPassPhase
+/* Where a compaction job is (compact/compact.h). */
+typedef enum KvJobPhase
 {
-	KV_PASS_NONE,
-	KV_PASS_CHOOSE,
-	KV_PASS_MOVE,
-	KV_PASS_SWITCH,
-	KV_PASS_KEEP
-} KvPassPhase;
+	KV_JOB_NONE,
+	KV_JOB_CHOOSE,
+	KV_JOB_MOVE,
+	KV_JOB_SWITCH,
+	KV_JOB_KEEP
+} KvJobPhase;
 
 #define KV_NOT_IN_MAP	PG_UINT32_MAX	/* bounds_since: the map has it not yet, or not any more */
 
@@ -147,8 +147,8 @@ typedef struct KvShard
 	dsa_pointer chunks;			/* KvShardChunk[chunks_room], in the order of addresses */
 	int			nchunks;
 	int			chunks_room;
-	int			chunks_promised;	/* of that room, so much is kept for the pass that runs */
-	uint32		pass;			/* KvManifest.pass */
+	int			chunks_promised;	/* of that room, so much is kept for the compaction job that runs */
+	uint32		job;			/* KvManifest.pass */
 	uint32		countings;		/* how often its chunks have noted what is live */
 	uint64		doubtful_bytes; /* of values that count as live for older snapshots, or unfinished … */
 	uint64		doubtful_until; /* … transactions, only, none of which began at this xid or later */
@@ -169,15 +169,15 @@ typedef struct KvShard
 
 	int			maintainer;		/* pid of the process flushing it, or 0 */
 	uint32		floor;			/* flushes leave runs up to this number, and the base, alone; 0: none */
-	TimestampTz split_waits;	/* a split has met a pass: until then no other comes by itself */
+	TimestampTz	split_waits;	/* a split has met a compaction job: until then no other comes by itself */
 	TimestampTz split_after;	/* the maintainer leaves it as it is until then, … */
 	uint32		split_failures; /* … for so many attempts in a row have failed */
 	TimestampTz awaited;		/* a process that a compaction keeps waiting has looked at it then */
 	int			compactor;		/* pid of the process compacting or splitting it, or 0 … */
-	KvPassPhase pass_phase;		/* … where that is, … */
-	uint64		pass_moved;		/* … bytes that it has moved … */
-	uint64		pass_to_move;	/* … and is to move, about */
-	bool		pass_failed;	/* the last that ended did, but not for want of space */
+	KvJobPhase	job_phase;		/* … where that is, … */
+	uint64		job_moved;		/* … bytes that it has moved … */
+	uint64		job_to_move;	/* … and is to move, about */
+	bool		job_failed;		/* the last that ended did, but not for want of space */
 	uint64		unsettled_xid;	/* the oldest there whose status they do not say; 0: none … */
 	uint32		unsettled_generation;	/* … if the runs are of this generation */
 	uint64		settled_horizon;	/* at the last flush of all runs */
@@ -224,8 +224,8 @@ typedef struct KvSpaceAccount
 	int64		live;
 	int64		kept;			/* dead, and seen by somebody, when it was counted */
 	int64		retired;		/* what has left the lists, and is there still … */
-	int64		moving;			/* … what passes may write … */
-	int64		pass;			/* … and what is left to both in any case */
+	int64		moving;			/* … what compaction jobs may write … */
+	int64		job;			/* … and what is left to both in any case */
 	int64		start_slack;	/* granted beside the live bytes before it is compacted … */
 	int64		bound_slack;	/* … and before writers wait */
 	int64		told_taken;		/* sums of what writers have told, ever */
@@ -257,13 +257,13 @@ struct KvStore
 	/* space.h */
 	KvSpaceAccount space;
 	ConditionVariable space_made;	/* there is room again, or none is made */
-	pg_atomic_uint64 space_moving;	/* so much the passes that keep its bound may write, until they have ended */
+	pg_atomic_uint64 space_moving;	/* so much the compaction jobs that keep its bound may write, until they have ended */
 	pg_atomic_uint64 space_besides;	/* likewise those by hand and for order, … */
 	pg_atomic_uint64 space_aside;	/* … and that, and what they have emptied, until it is freed */
 	pg_atomic_uint64 space_given_up;	/* bytes of files that were to go, and have not for long */
 	pg_atomic_uint64 space_freed;	/* bytes of files that went, ever */
 	pg_atomic_uint64 space_horizon; /* the last horizon with which it was counted */
-	pg_atomic_uint32 space_beat;	/* changes when a pass of it comes on, or a file goes */
+	pg_atomic_uint32 space_beat;	/* changes when a compaction job of it comes on, or a file goes */
 	pg_atomic_uint32 space_no_room;	/* no room can be made, so nobody waits for it */
 	pg_atomic_uint32 space_stalled; /* … nor while this is space_beat, which has not changed for long */
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */

@@ -29,8 +29,8 @@
 #include "engine/xact/xact.h"
 
 #define KV_PAYS_SHARE	20		/* it pays if one byte of a chunk in so many is dead */
-#define KV_PASS_SHARE	10		/* one compaction moves so much of a shard, … */
-#define KV_PASS_CHUNKS	64		/* … at most so many of the smallest chunks; or … */
+#define KV_JOB_SHARE	10		/* one compaction moves so much of a shard, … */
+#define KV_JOB_CHUNKS	64		/* … at most so many of the smallest chunks; or … */
 #define KV_ENTRY_BYTES	48		/* … as much as its index has, about so much for each entry, … */
 #define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
 #define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no chunk is more; see KV_CHUNKS_WANTED */
@@ -81,17 +81,17 @@ kv_space_pays(uint64 used, uint64 live)
 	return used > live && (live == 0 || used - live > Max(used / KV_PAYS_SHARE, KV_BLOCK));
 }
 
-/* A pass is short, but pays for rewriting the index (all of it, each time), and empties one chunk at least.  Lock held. */
+/* A compaction job is short, but pays for rewriting the index (all of it, each time), and empties one chunk at least.  Lock held. */
 static void
 measure(const KvShard *shard, KvShardSpace *space)
 {
 	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries;
 	uint64		chunk = kv_chunk_size(kv_chunk_next_class(shard, 0));
-	uint64		part = Min(space->taken / KV_PASS_SHARE, KV_PASS_CHUNKS * kv_chunk_size(0));
+	uint64		part = Min(space->taken / KV_JOB_SHARE, KV_JOB_CHUNKS * kv_chunk_size(0));
 	uint64		index = Min(entries * KV_ENTRY_BYTES, space->live / KV_INDEX_SHARE);
 
 	space->grain = Max(Min(chunk, space->taken / KV_GRAIN_SHARE), kv_chunk_size(0));
-	space->pass = Max(Max(part, index), Max(Min(chunk, space->taken), kv_chunk_size(0)));
+	space->job = Max(Max(part, index), Max(Min(chunk, space->taken), kv_chunk_size(0)));
 }
 
 bool
@@ -143,14 +143,14 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	}
 	measure(shard, space);
 	space->to_win += space->to_win_open;
-	if (shard->pass_failed)
+	if (shard->job_failed)
 	{
 		space->failed = space->to_win;
 		space->live += space->failed;
 	}
 	dead = space->taken - Min(space->live, space->taken);
 	space->kept = Min(kept + kv_dying_kept(&shard->dying, horizon), dead);
-	if (!shard->pass_failed)
+	if (!shard->job_failed)
 		space->to_win = Min(space->to_win, dead - space->kept);
 	if (settled)
 		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
@@ -225,7 +225,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.to_win += one.to_win;
 		space->all.unsorted += one.unsorted;
 		space->all.grain += one.grain;
-		space->all.pass = Max(space->all.pass, one.pass);
+		space->all.job = Max(space->all.job, one.job);
 		space->all.held += one.held;
 		space->all.kept += one.kept;
 		space->all.stuck += one.stuck;
@@ -245,7 +245,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 	space->start = kv_space_start(space, space->all.live);
 	space->stop = kv_space_mark(space->amp, KV_STOP_SHARE, space->all.live, space->all.kept, space->all.grain / 4);
 	space->bound = kv_space_mark(space->amp, 1, space->all.live, space->all.kept,
-						  space->all.grain + space->all.pass + space->aside);
+						  space->all.grain + space->all.job + space->aside);
 }
 
 /* ---- what the account is to say ---- */
@@ -268,10 +268,10 @@ kv_space_count(KvStore *store, KvStoreSpace *space)
 	account->live = (int64) space->all.live - (int64) (account->told_dead - dead);
 	account->retired = space->retired;
 	account->moving = space->moving;
-	account->pass = space->all.pass;
+	account->job = space->all.job;
 	account->kept = space->all.kept;
 	account->start_slack = space->all.grain / 2;
-	account->bound_slack = space->all.grain - space->all.grain / KV_SLOTS_SHARE + space->all.pass +
+	account->bound_slack = space->all.grain - space->all.grain / KV_SLOTS_SHARE + space->all.job +
 		space->aside;
 	SpinLockRelease(&account->mutex);
 }
@@ -283,7 +283,7 @@ kv_space_taken(KvStore *store)
 	KvStoreSpace space;
 
 	/* any chunk makes that more, and readers come here for each value */
-	if (account->pass > 0)
+	if (account->job > 0)
 		return Max(account->taken, 0);
 	kv_space_count(store, &space);
 	return space.all.taken;

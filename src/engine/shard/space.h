@@ -15,7 +15,7 @@
  * does not stop and go.  Writers tell the store's account what they take and what has died by it, and wake
  * the compactor when that comes to the mark.  Who is to open a slot, or to write an extent, of a store that
  * has come to its bound waits until there is room: that is what keeps the bound, however slow
- * the compactor is.  It too keeps to it: what a pass may write is set aside, and where the files that were
+ * the compactor is.  It too keeps to it: what a compaction job may write is set aside, and where the files that were
  * emptied before are not gone yet, it waits for that.
  *
  * On top of the bound come: at level 'keys' what is retired, which goes with a checkpoint, but for what is more than
@@ -27,14 +27,14 @@
  *	  dead values that nobody sees, at least a quarter of (a - 1) L;
  *	- where the compactor has found that it can make no room (space_no_room): for a backup, a full disk, a
  *	  retry, a file that does not go; nor if nothing compacts, or no place is free for who does;
- *	- where neither a pass of this store has come on for a minute nor a file has gone, until one does (space_stalled): the
- *	  compactor stands, or a split, whose shard passes leave alone until it has ended;
+ *	- where neither a compaction job of this store has come on for a minute nor a file has gone, until one does (space_stalled): the
+ *	  compactor stands, or a split, whose shard compaction jobs leave alone until it has ended;
  *	- longer than a minute for one slot, if others take all the room that is made;
  *	- to delete or to lock a row, in redo, nor if he must not: clients of memcached.
  *
  * Why nothing waits for a writer who waits here.  He holds no LWLock, no slot and no place that was not counted,
  * and serves interrupts.  What he may have are versions of a transaction that goes on, in this store or another, and
- * locks of rows and tables.  What makes room are a pass (a walk over runs, copying, a flush), an image of the
+ * locks of rows and tables.  What makes room are a compaction job (a walk over runs, copying, a flush), an image of the
  * shard, and the maintainer, which frees files.  They take versions of unfinished transactions as they are, and wait for
  * no row, and for a table only in DROP.  A split halts a shard's writers, and waits for those that are at it under its
  * lock: not for him.  A checkpoint waits for commits that have begun: he has not.  A chunk into which his
@@ -45,7 +45,7 @@
  * of what c has for each shard is kept for that.
  *
  * What nobody can give back counts as live: what is dead beside a value that cannot be read, and in
- * shards of which passes fail.  So others are not rewritten for it again and again.
+ * shards of which compaction jobs fail.  So others are not rewritten for it again and again.
  *
  * L is an estimate: what was counted by the last merge or walk of all runs, less what was
  * replaced or deleted since; what was never counted is live.  What may be dead all the same
@@ -81,9 +81,9 @@ typedef struct KvShardSpace
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
 	uint64		kept;			/* dead ones that these keep */
 	uint64		stuck;			/* dead ones that count as live: where a value cannot be read … */
-	uint64		failed;			/* … and, beyond that, where passes fail */
+	uint64		failed;			/* … and, beyond that, where compaction jobs fail */
 	uint64		grain;			/* of the chunk that is made next, but little of the shard */
-	uint64		pass;			/* so many bytes are moved by one compaction of it, at most */
+	uint64		job;			/* so many bytes are moved by one compaction of it, at most */
 	uint64		to_win;			/* dead ones, in chunks for which it pays, … */
 	uint64		to_win_open;	/* … and of these in the open one, which would be closed for it */
 	uint64		unsorted;		/* live ones, in chunks that were not written for order */
@@ -98,7 +98,7 @@ typedef struct KvStoreSpace
 	uint64		given_up;		/* … but for this, which does not go … */
 	uint64		granted;		/* … and this, at level 'keys' */
 	uint64		retired_longer; /* what waits for a checkpoint */
-	uint64		moving;			/* what passes may write */
+	uint64		moving;			/* what compaction jobs may write */
 	uint64		aside;			/* of that and of retired: what comes on top of the bound */
 	uint64		start;			/* beyond this it is to be compacted, … */
 	uint64		stop;			/* … down to this */
@@ -148,10 +148,10 @@ extern void kv_space_ask(KvStore *store);	/* it should, whatever the account say
 extern void kv_space_answer(KvStore *store, bool no_room, uint64 quiet);
 /* Files do not go: what is retired now is not counted any more; none: they do again. */
 extern void kv_space_give_up(KvStore *store, uint64 bytes);
-/* A pass may write so much, until it has ended; bounds: for the bound, else what it empties is set aside, too. */
+/* A compaction job may write so much, until it has ended; bounds: for the bound, else what it empties is set aside, too. */
 extern void kv_space_move(KvStore *store, bool bounds, uint64 bytes);
 extern void kv_space_moved(KvStore *store, bool bounds, uint64 bytes);
-extern void kv_space_beat(KvStore *store);	/* a pass has come on */
+extern void kv_space_beat(KvStore *store);	/* a compaction job has come on */
 extern void kv_space_note_freed(KvStore *store, uint64 bytes);	/* … or a file that it has emptied is freed */
 /*
  * A writer takes so many bytes of the shard's chunks, or gives them back.  What has died there since is told, too.  The

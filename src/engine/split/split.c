@@ -2,7 +2,7 @@
  * split.c
  *		One shard becomes several: its entries are copied, its values stay.
  *
- * The steps are split.h's.  Who splits is the shard's compactor all the time, so no pass
+ * The steps are split.h's.  Who splits is the shard's compactor all the time, so no compaction job
  * comes in between, and its maintainer in the switch, so no flush does.  Runs that were copied
  * are left alone by flushes: KvShard.floor is the number of the newest of them.
  *
@@ -32,7 +32,7 @@
 
 #define KV_SWITCH_ITEMS	20000	/* keys of a memtable that may be copied while writers wait */
 #define KV_CATCH_UPS	6		/* before writers are halted, and after the map was made */
-#define KV_TURN_MS		60000	/* for so long passes leave a shard to a split that has met one */
+#define KV_TURN_MS		60000	/* for so long compaction jobs leave a shard to a split that has met one */
 
 /* Why a shard that could be split was not. */
 typedef enum KvSplitFailure
@@ -69,7 +69,7 @@ become_compactor(KvSplit *split)
 	if (split->compactor)
 		shard->compactor = MyProcPid;
 
-	/* else it is next: passes may follow each other for as long as the shard is written to */
+	/* else it is next: compaction jobs may follow each other for as long as the shard is written to */
 	shard->split_waits = split->compactor ? 0 :
 		TimestampTzPlusMilliseconds(kv_clock(), KV_TURN_MS);
 	LWLockRelease(&shard->lock);
@@ -357,7 +357,7 @@ complete_shards(KvSplit *split)
 		KvManifest	manifest;
 
 		fresh->files = copy->parts[i].files;
-		fresh->pass = split->shard->pass;
+		fresh->job = split->shard->job;
 		/* rounded up: one of which all is to be put in order is such a one still */
 		fresh->written = ceil(split->shard->written * ((live_bytes(&copy->parts[i]) + 1) / live));
 		fresh->key_share_xid = split->shard->key_share_xid;

@@ -1,14 +1,14 @@
 /*
- * pass.c
+ * job.c
  *		One compaction of one shard; compact.h says what it does.
  *
- * Why what a pass does is right whatever happens beside it:
+ * Why what a job does is right whatever happens beside it:
  *
  *	- An entry that names a victim lies in the runs that are walked, for all of them do
  *	  (I 15), and nothing that is written from then on names one.  The flush at the end
  *	  keeps of these runs no more than the walk has seen, for its horizon is the same or later.
  *	- If it meets an entry all the same that names a victim and is not in the relocation file
- *	  it keeps it as it is, and the victim stays: a pass can fail to empty a chunk, never
+ *	  it keeps it as it is, and the victim stays: a job can fail to empty a chunk, never
  *	  lose a value.
  *	- Flushes of others in between emit old locations, which stay good.
  *	- Readers look a key up again if they do not find its value where it was (I 16).
@@ -41,18 +41,18 @@ static const struct config_enum_entry order_options[] = {
 };
 static int	compact_memory_kb = 64 * 1024;
 #ifdef KVFDW_FAULTS
-bool		kv_test_passes = false;
+bool		kv_test_compactions = false;
 #endif
 
 #define KV_UNSORTED_SHARE 8		/* values are in order if fewer than one in so many does not follow the last */
 
-typedef struct KvPass
+typedef struct KvJob
 {
 	KvStore    *store;
 	uint32		shardno;
-	const KvPassPlan *plan;
+	const KvJobPlan *plan;
 	uint64		to_move;		/* about so many bytes, which the store's account knows */
-	uint64		held;			/* as in KvPassResult … */
+	uint64		held;			/* as in KvJobResult … */
 	bool		was_sorted;		/* … as this is … */
 	bool		gave_up;		/* … and this */
 	KvPace		pace;
@@ -63,14 +63,14 @@ typedef struct KvPass
 	KvMoves		moves;
 	KvProgress	outer;			/* what the process was at before */
 	bool		done;			/* it went through */
-} KvPass;
+} KvJob;
 
-const char *const kv_pass_phase_names[] = {
-	[KV_PASS_NONE] = NULL,
-	[KV_PASS_CHOOSE] = "choosing",
-	[KV_PASS_MOVE] = "moving",
-	[KV_PASS_SWITCH] = "switching",
-	[KV_PASS_KEEP] = "caching"
+const char *const kv_job_phase_names[] = {
+	[KV_JOB_NONE] = NULL,
+	[KV_JOB_CHOOSE] = "choosing",
+	[KV_JOB_MOVE] = "moving",
+	[KV_JOB_SWITCH] = "switching",
+	[KV_JOB_KEEP] = "caching"
 };
 
 void
@@ -95,9 +95,9 @@ kv_compact_gucs(void)
 							NULL, &kv_compact_workers, 1, 0, 1,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 #ifdef KVFDW_FAULTS
-	DefineCustomBoolVariable("kvfdw.test_passes",
+	DefineCustomBoolVariable("kvfdw.test_compactions",
 							 "Makes the maintainer compact all tables all the time, for tests.",
-							 NULL, &kv_test_passes, false,
+							 NULL, &kv_test_compactions, false,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_space_look",
 							"How often the compactor looks at all tables.",
@@ -140,39 +140,39 @@ become_compactor(KvShard *shard)
 }
 
 static void
-set_phase(KvPass *pass, KvPassPhase phase)
+set_phase(KvJob *job, KvJobPhase phase)
 {
-	kv_shard(pass->store, pass->shardno)->pass_phase = phase;
-	kv_progress_phase(kv_pass_phase_names[phase]);
-	kv_space_beat(pass->store);
+	kv_shard(job->store, job->shardno)->job_phase = phase;
+	kv_progress_phase(kv_job_phase_names[phase]);
+	kv_space_beat(job->store);
 }
 
-/* The pass has ended, in whatever way.  What it leaves is named by a manifest. */
+/* The job has ended, in whatever way.  What it leaves is named by a manifest. */
 static void
-end_pass(KvPass *pass)
+end_job(KvJob *job)
 {
-	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shardno);
 
-	kv_progress_end(&pass->outer);
-	kv_walk_end(&pass->walk);
-	if (pass->slice.relocations != NULL)
-		kv_run_discard(pass->slice.relocations);
-	pass->slice.relocations = NULL;
-	if (pass->moves.run != NULL)
-		kv_run_close(pass->moves.run);
-	pass->moves.run = NULL;
-	if (pass->number != 0)
-		(void) kv_io_unlink(kv_path_run(&pass->store->key, pass->shardno, pass->number));
-	kv_output_end(&pass->output, pass->moves.published);
-	kv_space_moved(pass->store, pass->plan->aim == KV_PASS_BOUNDS, pass->to_move);
+	kv_progress_end(&job->outer);
+	kv_walk_end(&job->walk);
+	if (job->slice.relocations != NULL)
+		kv_run_discard(job->slice.relocations);
+	job->slice.relocations = NULL;
+	if (job->moves.run != NULL)
+		kv_run_close(job->moves.run);
+	job->moves.run = NULL;
+	if (job->number != 0)
+		(void) kv_io_unlink(kv_path_run(&job->store->key, job->shardno, job->number));
+	kv_output_end(&job->output, job->moves.published);
+	kv_space_moved(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shard->nchunks; i++)
 		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_VICTIM;
 	shard->chunks_promised = 0;
-	shard->pass_failed &= !pass->done;
+	shard->job_failed &= !job->done;
 	shard->compactor = 0;
-	shard->pass_phase = KV_PASS_NONE;
+	shard->job_phase = KV_JOB_NONE;
 	LWLockRelease(&shard->lock);
 	ConditionVariableBroadcast(&shard->changed);
 }
@@ -182,33 +182,33 @@ static void
 end_failed(int code, Datum arg)
 {
 	LWLockReleaseAll();
-	end_pass((KvPass *) DatumGetPointer(arg));
+	end_job((KvJob *) DatumGetPointer(arg));
 }
 
 /* ---- step 0 ---- */
 
 /* Close the open chunk too, if it pays and there is not enough to win elsewhere. */
 static bool
-wants_open(const KvPass *pass, const KvCounted *counted)
+wants_open(const KvJob *job, const KvCounted *counted)
 {
 	KvShardSpace space;
 
 	if (counted->open_place == 0 ||
-		!kv_pass_pays(pass->plan, counted->open_used, counted->open_live, false))
+		!kv_job_pays(job->plan, counted->open_used, counted->open_live, false))
 		return false;
-	if (pass->plan->aim != KV_PASS_BOUNDS)
+	if (job->plan->aim != KV_JOB_BOUNDS)
 		return true;
 	if (!kv_space_pays_open(counted->open_used, counted->open_live))
 		return false;
-	kv_shard_space(pass->store, pass->shardno, kv_xid_horizon(), &space);
-	return space.to_win - space.to_win_open < pass->plan->enough;
+	kv_shard_space(job->store, job->shardno, kv_xid_horizon(), &space);
+	return space.to_win - space.to_win_open < job->plan->enough;
 }
 
 /* Bytes of the shard's runs. */
 static uint64
-bytes_of_runs(const KvPass *pass)
+bytes_of_runs(const KvJob *job)
 {
-	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shardno);
 	uint32		numbers[KV_MAX_UNFROZEN + 1];
 	uint64		bytes = 0;
 	int			n;
@@ -220,44 +220,44 @@ bytes_of_runs(const KvPass *pass)
 	{
 		struct stat info;
 
-		if (stat(kv_path_run(&pass->store->key, pass->shardno, numbers[i]), &info) == 0)
+		if (stat(kv_path_run(&job->store->key, job->shardno, numbers[i]), &info) == 0)
 			bytes += info.st_size;
 	}
 	return bytes;
 }
 
 /*
- * So much may be moved by a pass that nobody waits for, lest it fill the file system for all: the
+ * So much may be moved by a job that nobody waits for, lest it fill the file system for all: the
  * old chunks go after the new ones have come, and so do the runs, which are merged; and there is
  * the relocation file.  Less than 0: nothing may be written.
  */
 static int64
-room_to_move(const KvPass *pass)
+room_to_move(const KvJob *job)
 {
-	uint64		spare = pass->plan->paced ? kv_io_space_to_spare(KV_DIRECTORY) : PG_UINT64_MAX;
-	int64		room = (int64) Min(spare, PG_INT64_MAX) - (int64) (2 * bytes_of_runs(pass));
+	uint64		spare = job->plan->paced ? kv_io_space_to_spare(KV_DIRECTORY) : PG_UINT64_MAX;
+	int64		room = (int64) Min(spare, PG_INT64_MAX) - (int64) (2 * bytes_of_runs(job));
 
 	/* then only runs are written beside the table's other files */
-	if (pass->plan->paced && OidIsValid(pass->store->shape.tablespace) && room >= 0)
-		room = (int64) Min(kv_io_space_to_spare(kv_path_values(&pass->store->key)), PG_INT64_MAX);
+	if (job->plan->paced && OidIsValid(job->store->shape.tablespace) && room >= 0)
+		room = (int64) Min(kv_io_space_to_spare(kv_path_values(&job->store->key)), PG_INT64_MAX);
 	return room;
 }
 
 static void
-choose_victims(KvPass *pass)
+choose_victims(KvJob *job)
 {
-	int64		room = room_to_move(pass);
+	int64		room = room_to_move(job);
 
-	pass->slice.nvictims = kv_choose_victims(pass->store, pass->shardno, pass->plan, Max(room, 0),
-											 &pass->slice.victims, &pass->to_move);
-	kv_space_move(pass->store, pass->plan->aim == KV_PASS_BOUNDS, pass->to_move);
-	if (pass->slice.nvictims > 0 && (int64) pass->to_move > room)
+	job->slice.nvictims = kv_choose_victims(job->store, job->shardno, job->plan, Max(room, 0),
+											&job->slice.victims, &job->to_move);
+	kv_space_move(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
+	if (job->slice.nvictims > 0 && (int64) job->to_move > room)
 		ereport(ERROR,
 				(errcode(ERRCODE_DISK_FULL),
 				 errmsg("there is not enough disk space to compact shard %u of table %u",
-						pass->shardno, pass->store->key.relid),
+						job->shardno, job->store->key.relid),
 				 errdetail("%llu bytes are to be moved, and the index is to be written anew; a part of the file system is left to others.",
-						   (unsigned long long) pass->to_move),
+						   (unsigned long long) job->to_move),
 				 errhint("Check free disk space.")));
 }
 
@@ -269,74 +269,74 @@ keys_of_runs(const KvShard *shard)
 
 /* The entries of all chunks are in runs, and what is dead in them is known exactly. */
 static void
-choose(KvPass *pass)
+choose(KvJob *job)
 {
-	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shardno);
 	KvCounted	counted;
 
-	if (pass->plan->aim == KV_PASS_SORTS && !pass->plan->unless_sorted)
-		kv_value_close(pass->store, pass->shardno);
-	kv_walk_count(&pass->walk, pass->store, pass->shardno, &pass->pace, &counted);
-	if (pass->plan->unless_sorted && counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
+	if (job->plan->aim == KV_JOB_SORTS && !job->plan->unless_sorted)
+		kv_value_close(job->store, job->shardno);
+	kv_walk_count(&job->walk, job->store, job->shardno, &job->pace, &counted);
+	if (job->plan->unless_sorted && counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
 	{
-		pass->was_sorted = true;
+		job->was_sorted = true;
 		return;
 	}
-	if (pass->plan->aim != KV_PASS_COUNTS && wants_open(pass, &counted))
+	if (job->plan->aim != KV_JOB_COUNTS && wants_open(job, &counted))
 	{
-		kv_value_close(pass->store, pass->shardno);
-		kv_walk_count(&pass->walk, pass->store, pass->shardno, &pass->pace, &counted);
+		kv_value_close(job->store, job->shardno);
+		kv_walk_count(&job->walk, job->store, job->shardno, &job->pace, &counted);
 	}
-	pass->held = counted.held;
-	pass->moves.written = shard->written;
-	if (pass->plan->aim != KV_PASS_COUNTS)
-		choose_victims(pass);
-	kv_pace_expect(&pass->pace, 2 * pass->to_move + (pass->to_move > 0 ? 2 : 1) * keys_of_runs(shard) * KV_PACE_KEY);
-	shard->pass_to_move = pass->to_move;
-	shard->pass_moved = 0;
-	kv_progress_total(pass->to_move);
+	job->held = counted.held;
+	job->moves.written = shard->written;
+	if (job->plan->aim != KV_JOB_COUNTS)
+		choose_victims(job);
+	kv_pace_expect(&job->pace, 2 * job->to_move + (job->to_move > 0 ? 2 : 1) * keys_of_runs(shard) * KV_PACE_KEY);
+	shard->job_to_move = job->to_move;
+	shard->job_moved = 0;
+	kv_progress_total(job->to_move);
 	KV_STOP_POINT("compact_chosen");
 }
 
 /* ---- steps 1 and 2 ---- */
 
-/* Has a split met the pass? */
+/* Has a split met the job? */
 static bool
-is_to_be_split(const KvPass *pass)
+is_to_be_split(const KvJob *job)
 {
-	return kv_shard(pass->store, pass->shardno)->split_waits > kv_clock();
+	return kv_shard(job->store, job->shardno)->split_waits > kv_clock();
 }
 
 static bool
-gives_way(const KvPass *pass)
+gives_way(const KvJob *job)
 {
-	return pass->plan->unless_sorted && (kv_pass_gives_way() || is_to_be_split(pass));
+	return job->plan->unless_sorted && (kv_job_gives_way() || is_to_be_split(job));
 }
 
 /* Before a slice is written. */
 static void
-look_up(KvPass *pass)
+look_up(KvJob *job)
 {
-	kv_pass_interrupts(pass->store);
-	kv_space_beat(pass->store);
-	kv_shard(pass->store, pass->shardno)->pass_moved = pass->slice.moved;
-	kv_progress_done(pass->slice.moved);
-	pass->gave_up |= gives_way(pass);
+	kv_job_interrupts(job->store);
+	kv_space_beat(job->store);
+	kv_shard(job->store, job->shardno)->job_moved = job->slice.moved;
+	kv_progress_done(job->slice.moved);
+	job->gave_up |= gives_way(job);
 	KV_STOP_POINT("compact_slice");
 }
 
 static void
 gather(void *arg, KvKey key, const KvVersion *version, bool behind)
 {
-	KvPass	   *pass = arg;
-	KvSlice    *slice = &pass->slice;
+	KvJob      *job = arg;
+	KvSlice    *slice = &job->slice;
 
-	if (pass->gave_up || version->len == 0 || kv_slice_victim(slice, version->location) < 0)
+	if (job->gave_up || version->len == 0 || kv_slice_victim(slice, version->location) < 0)
 		return;
 	while (!kv_slice_add(slice, key, version))
 	{
-		look_up(pass);
-		if (pass->gave_up)
+		look_up(job);
+		if (job->gave_up)
 			return;
 		kv_slice_write(slice);
 	}
@@ -344,31 +344,31 @@ gather(void *arg, KvKey key, const KvVersion *version, bool behind)
 
 /* A relocation file without entries, to be written. */
 static KvRunWriter *
-begin_relocations(KvPass *pass, KvRunIds *ids)
+begin_relocations(KvJob *job, KvRunIds *ids)
 {
-	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shardno);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	pass->number = shard->files.next_run++;
+	job->number = shard->files.next_run++;
 	LWLockRelease(&shard->lock);
-	kv_store_ids(pass->store, pass->shardno, pass->number, ids);
+	kv_store_ids(job->store, job->shardno, job->number, ids);
 	ids->unfrozen = true;
-	return kv_run_create(kv_path_run(&pass->store->key, pass->shardno, pass->number), ids);
+	return kv_run_create(kv_path_run(&job->store->key, job->shardno, job->number), ids);
 }
 
 /* Keep room in the list for what has been written. */
 static void
-promise_room(KvPass *pass)
+promise_room(KvJob *job)
 {
-	KvShard    *shard = kv_shard(pass->store, pass->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shardno);
 	bool		room;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	room = kv_chunks_make_room(shard, pass->output.nchunks);
+	room = kv_chunks_make_room(shard, job->output.nchunks);
 	if (room)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->chunks_promised = pass->output.nchunks;
+		shard->chunks_promised = job->output.nchunks;
 		LWLockRelease(&shard->lock);
 	}
 	LWLockRelease(&shard->extend_lock);
@@ -380,48 +380,48 @@ promise_room(KvPass *pass)
 }
 
 static void
-move_values(KvPass *pass)
+move_values(KvJob *job)
 {
-	KvSlice    *slice = &pass->slice;
-	KvOutput   *output = &pass->output;
+	KvSlice    *slice = &job->slice;
+	KvOutput   *output = &job->output;
 	KvRunIds	ids;
 
-	set_phase(pass, KV_PASS_MOVE);
-	if (pass->plan->aim == KV_PASS_SORTS)
+	set_phase(job, KV_JOB_MOVE);
+	if (job->plan->aim == KV_JOB_SORTS)
 	{
 		output->flags = KV_CHUNK_SORTED;
-		pass->moves.pass = kv_shard(pass->store, pass->shardno)->pass + 1;
-		output->order = Max(pass->moves.pass % PG_UINT16_MAX, 1);
+		job->moves.job = kv_shard(job->store, job->shardno)->job + 1;
+		output->order = Max(job->moves.job % PG_UINT16_MAX, 1);
 	}
-	slice->store = pass->store;
-	slice->shardno = pass->shardno;
+	slice->store = job->store;
+	slice->shardno = job->shardno;
 	slice->output = output;
-	output->expected = pass->to_move;
-	slice->pace = &pass->pace;
+	output->expected = job->to_move;
+	slice->pace = &job->pace;
 	kv_slice_begin(slice, (Size) compact_memory_kb * 1024);
-	kv_walk_begin(&pass->walk, pass->store, pass->shardno, &pass->pace);
-	slice->relocations = begin_relocations(pass, &ids);
+	kv_walk_begin(&job->walk, job->store, job->shardno, &job->pace);
+	slice->relocations = begin_relocations(job, &ids);
 
-	kv_walk(&pass->walk, gather, pass);
-	if (slice->nvalues > 0 && !pass->gave_up)
+	kv_walk(&job->walk, gather, job);
+	if (slice->nvalues > 0 && !job->gave_up)
 	{
-		look_up(pass);
-		if (!pass->gave_up)
+		look_up(job);
+		if (!job->gave_up)
 			kv_slice_write(slice);
 	}
-	if (pass->gave_up)
+	if (job->gave_up)
 		return;
 
-	kv_walk_end(&pass->walk);
+	kv_walk_end(&job->walk);
 	kv_output_finish(output);
 	kv_run_finish(slice->relocations);
 	slice->relocations = NULL;
-	pass->moves.run = kv_run_open(kv_path_run(&pass->store->key, pass->shardno, pass->number), &ids);
-	if (pass->moves.run == NULL)
-		elog(ERROR, "relocation file %u of shard %u is missing", pass->number, pass->shardno);
-	promise_room(pass);
-	pass->moves.chunks = output->chunks;
-	pass->moves.nchunks = output->nchunks;
+	job->moves.run = kv_run_open(kv_path_run(&job->store->key, job->shardno, job->number), &ids);
+	if (job->moves.run == NULL)
+		elog(ERROR, "relocation file %u of shard %u is missing", job->number, job->shardno);
+	promise_room(job);
+	job->moves.chunks = output->chunks;
+	job->moves.nchunks = output->nchunks;
 	KV_STOP_POINT("compact_written");
 }
 
@@ -429,10 +429,10 @@ move_values(KvPass *pass)
 
 /* What has become of the victims. */
 static void
-look_back(KvPass *pass, KvPassResult *result)
+look_back(KvJob *job, KvJobResult *result)
 {
-	KvShard    *shard = kv_shard(pass->store, pass->shardno);
-	const KvSlice *slice = &pass->slice;
+	KvShard    *shard = kv_shard(job->store, job->shardno);
+	const KvSlice *slice = &job->slice;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < slice->nvictims; i++)
@@ -446,64 +446,64 @@ look_back(KvPass *pass, KvPassResult *result)
 	}
 	LWLockRelease(&shard->lock);
 	result->moved += slice->moved;
-	for (int i = 0; i < pass->output.nchunks; i++)
-		result->written += pass->output.chunks[i].used;
-	kv_stat_add(pass->store, KV_COUNT_PASSES, 1);
-	kv_stat_add(pass->store, KV_COUNT_MOVED_BYTES, slice->moved);
+	for (int i = 0; i < job->output.nchunks; i++)
+		result->written += job->output.chunks[i].used;
+	kv_stat_add(job->store, KV_COUNT_COMPACTIONS, 1);
+	kv_stat_add(job->store, KV_COUNT_MOVED_BYTES, slice->moved);
 }
 
 /* What had no room in the value cache beside its old place.  Nothing moves any more. */
 static void
-keep(KvPass *pass)
+keep(KvJob *job)
 {
-	set_phase(pass, KV_PASS_KEEP);
-	kv_space_moved(pass->store, pass->plan->aim == KV_PASS_BOUNDS, pass->to_move);
-	pass->to_move = 0;
+	set_phase(job, KV_JOB_KEEP);
+	kv_space_moved(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
+	job->to_move = 0;
 	do
-		kv_pass_interrupts(pass->store);
-	while (!gives_way(pass) && kv_keep_some(&pass->slice));
+		kv_job_interrupts(job->store);
+	while (!gives_way(job) && kv_keep_some(&job->slice));
 }
 
 static void
-run_pass(KvPass *pass, KvPassResult *result)
+run_job(KvJob *job, KvJobResult *result)
 {
-	choose(pass);
-	if (pass->slice.nvictims > 0)
+	choose(job);
+	if (job->slice.nvictims > 0)
 	{
-		if (pass->to_move > 0)
-			move_values(pass);
-		if (!pass->gave_up)
+		if (job->to_move > 0)
+			move_values(job);
+		if (!job->gave_up)
 		{
-			set_phase(pass, KV_PASS_SWITCH);
-			pass->moves.held = 0;
-			kv_pace_flush(&pass->pace, pass->store, pass->shardno, &pass->moves);
-			look_back(pass, result);
-			pass->held = pass->moves.held;
-			keep(pass);
+			set_phase(job, KV_JOB_SWITCH);
+			job->moves.held = 0;
+			kv_pace_flush(&job->pace, job->store, job->shardno, &job->moves);
+			look_back(job, result);
+			job->held = job->moves.held;
+			keep(job);
 		}
 	}
-	result->gave_up = pass->gave_up;
-	result->held += pass->held;
-	result->was_sorted = pass->was_sorted;
+	result->gave_up = job->gave_up;
+	result->held += job->held;
+	result->was_sorted = job->was_sorted;
 }
 
 void
-kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassResult *result)
+kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan, KvJobResult *result)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	MemoryContext context;
 	MemoryContext old;
-	KvPass	   *pass;
+	KvJob      *job;
 
 	if (shard->nchunks == 0)
 		return;
 	context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw compaction",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	pass = palloc0(sizeof(KvPass));
-	pass->store = store;
-	pass->shardno = shardno;
-	pass->plan = plan;
+	job = palloc0(sizeof(KvJob));
+	job->store = store;
+	job->shardno = shardno;
+	job->plan = plan;
 
 	if (!become_compactor(shard))
 	{
@@ -511,23 +511,23 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvPassPlan *plan, KvPassR
 		MemoryContextDelete(context);
 		return;
 	}
-	kv_progress_begin(&pass->outer,
-					  plan->aim == KV_PASS_LEAVES ? KV_PROGRESS_MOVE : KV_PROGRESS_COMPACT,
+	kv_progress_begin(&job->outer,
+					  plan->aim == KV_JOB_LEAVES ? KV_PROGRESS_MOVE : KV_PROGRESS_COMPACT,
 					  store->key.dboid, store->key.relid, shardno, NULL, 0);
-	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
+	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(job));
 	{
 		if (plan->paced)
 		{
-			kv_pace_begin(&pass->pace, store, shard, plan->aim);
-			kv_pace_expect(&pass->pace, 2 * plan->most + 3 * keys_of_runs(shard) * KV_PACE_KEY);
+			kv_pace_begin(&job->pace, store, shard, plan->aim);
+			kv_pace_expect(&job->pace, 2 * plan->most + 3 * keys_of_runs(shard) * KV_PACE_KEY);
 		}
-		kv_output_begin(&pass->output, store, shardno);
-		set_phase(pass, KV_PASS_CHOOSE);
-		run_pass(pass, result);
+		kv_output_begin(&job->output, store, shardno);
+		set_phase(job, KV_JOB_CHOOSE);
+		run_job(job, result);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(pass));
-	pass->done = true;
-	end_pass(pass);
+	PG_END_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(job));
+	job->done = true;
+	end_job(job);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
