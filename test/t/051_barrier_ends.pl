@@ -57,7 +57,7 @@ SKIP:
 	$node->safe_psql('postgres', join('', map { kv_table("t$_", 'k int, v text', 'k', "shards '1'") . "INSERT INTO t$_ VALUES (1, 'x');" } 1 .. 20));
 	trust_tables($node);
 
-	# The victim is the table whose image comes first; it stays the first as long as
+	# The compaction input is the table whose image comes first; it stays the first as long as
 	# none is changed that has not been changed now.
 	my %name = map { split /\|/ } split /\n/, $node->safe_psql('postgres', "SELECT oid, relname FROM pg_class WHERE relkind = 'f'");
 	my $victim;

@@ -5,17 +5,17 @@
  *
  * One compaction of one shard is a *pass*:
  *
- *	0. choose	what is live in each chunk is counted.  Victims: closed chunks to be emptied, by
+ *	0. choose	what is live in each chunk is counted.  Inputs: closed chunks to be emptied, by
  *				hand all that have dead bytes, by itself (task.c) those for which it pays best,
  *				for order all there are; those that are to leave their tablespace, whatever they have
- *	1. walk		the runs of now, in the order of keys, by the rules of a flush; what lies in a
- *				victim is gathered
+ *	1. walk		the runs of now, in the order of keys, by the rules of a flush; what lies in an
+ *				input is gathered
  *	2. move		slice by slice: values are read by place, verified, written by key to chunks
  *				of the job's own, and noted in a relocation file
  *	3. switch	a flush of all runs puts entries in their new places.  It counts what it
- *				emits; a victim that it has emitted no entry for leaves the list.  The merge's
+ *				emits; an input that it has emitted no entry for leaves the list.  The merge's
  *				own count is the proof, not the plan
- *	4. image	of the shard; when it is durable, nothing needs the victims any more (I 14)
+ *	4. image	of the shard; when it is durable, nothing needs the inputs any more (I 14)
  *
  * One process at a time compacts a shard (KvShard.compactor).  It is not the maintainer, for
  * whom writers wait, but where it flushes: what is recent in step 0, and in step 3; so flushes go
@@ -60,7 +60,7 @@ typedef struct KvJobResult
 {
 	uint64		moved;			/* bytes of values */
 	uint64		written;		/* bytes of the chunks to which they were moved */
-	uint64		emptied;		/* bytes of the victims that have left the list */
+	uint64		emptied;		/* bytes of the inputs that have left the list */
 	bool		was_sorted;		/* the values are in order as they are */
 	bool		gave_up;		/* for another store; all is as it was */
 	uint64		held;			/* bytes of values for older snapshots or unfinished transactions only */

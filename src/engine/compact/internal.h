@@ -3,7 +3,7 @@
  *		What the files of compact/ share; nobody else includes this.
  *
  *	walk.c		which entries survive, in the order of keys; counting what is live
- *	victims.c	which chunks are to be emptied
+ *	inputs.c	which chunks are to be emptied
  *	slice.c		so many of them as fit into memory: read by place, written by key
  *	keep.c		what readers have in memory of them they have in the new places, too
  *	output.c	the chunks that they are written to
@@ -177,8 +177,8 @@ typedef struct KvSlice
 	uint32		shardno;
 	KvOutput   *output;
 	KvRunWriter *relocations;	/* where it is noted what has been moved */
-	KvChunk    *victims;		/* by place; DAMAGED: a value in it could not be read */
-	int			nvictims;
+	KvChunk    *inputs;			/* by place; DAMAGED: a value in it could not be read */
+	int			ninputs;
 	uint64		moved;			/* bytes of values, so far */
 	KvPace	   *pace;
 
@@ -199,10 +199,10 @@ typedef struct KvSlice
 	KvKept		kept;			/* of all slices */
 } KvSlice;
 
-/* It is empty, and may have about so much memory; store, shard, output and victims are set. */
+/* It is empty, and may have about so much memory; store, shard, output and inputs are set. */
 extern void kv_slice_begin(KvSlice *slice, Size memory);
 /* Does the value lie in a chunk that is to be emptied? */
-extern int	kv_slice_victim(const KvSlice *slice, KvLocation location);	/* or -1 */
+extern int	kv_slice_input(const KvSlice *slice, KvLocation location);	/* or -1 */
 /* One value more, in the order of keys.  False: the slice is full; write it first. */
 extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
 /* Move its values, and begin it anew.  Serves interrupts. */
@@ -256,14 +256,14 @@ extern void kv_walk_end(KvWalk *walk);	/* never raises */
 extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace,
 						  KvCounted *counted);
 
-/* ---- victims.c ---- */
+/* ---- inputs.c ---- */
 /*
  * Marks the shard's chunks that are to be emptied, and lists them by place, palloc'd; *live: about
  * what is to be moved.  For the bound that is no more than room, but for the first of them.  What is
  * live in them was counted.
  */
-extern int	kv_choose_victims(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
-							  KvChunk **victims, uint64 *live);
+extern int	kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
+							 KvChunk **inputs, uint64 *live);
 /* Would a chunk like this be one? */
 extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere);
 /*

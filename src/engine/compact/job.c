@@ -4,11 +4,11 @@
  *
  * Why what a job does is right whatever happens beside it:
  *
- *	- An entry that names a victim lies in the runs that are walked, for all of them do
+ *	- An entry that names an input lies in the runs that are walked, for all of them do
  *	  (I 15), and nothing that is written from then on names one.  The flush at the end
  *	  keeps of these runs no more than the walk has seen, for its horizon is the same or later.
- *	- If it meets an entry all the same that names a victim and is not in the relocation file
- *	  it keeps it as it is, and the victim stays: a job can fail to empty a chunk, never
+ *	- If it meets an entry all the same that names an input and is not in the relocation file
+ *	  it keeps it as it is, and the input stays: a job can fail to empty a chunk, never
  *	  lose a value.
  *	- Flushes of others in between emit old locations, which stay good.
  *	- Readers look a key up again if they do not find its value where it was (I 16).
@@ -168,7 +168,7 @@ end_job(KvJob *job)
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shard->nchunks; i++)
-		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_VICTIM;
+		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_INPUT;
 	shard->chunks_promised = 0;
 	shard->job_failed &= !job->done;
 	shard->compactor = 0;
@@ -244,14 +244,14 @@ room_to_move(const KvJob *job)
 }
 
 static void
-choose_victims(KvJob *job)
+choose_inputs(KvJob *job)
 {
 	int64		room = room_to_move(job);
 
-	job->slice.nvictims = kv_choose_victims(job->store, job->shardno, job->plan, Max(room, 0),
-											&job->slice.victims, &job->to_move);
+	job->slice.ninputs = kv_choose_inputs(job->store, job->shardno, job->plan, Max(room, 0),
+										  &job->slice.inputs, &job->to_move);
 	kv_space_move(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
-	if (job->slice.nvictims > 0 && (int64) job->to_move > room)
+	if (job->slice.ninputs > 0 && (int64) job->to_move > room)
 		ereport(ERROR,
 				(errcode(ERRCODE_DISK_FULL),
 				 errmsg("there is not enough disk space to compact shard %u of table %u",
@@ -290,7 +290,7 @@ choose(KvJob *job)
 	job->held = counted.held;
 	job->moves.written = shard->written;
 	if (job->plan->aim != KV_JOB_COUNTS)
-		choose_victims(job);
+		choose_inputs(job);
 	kv_pace_expect(&job->pace, 2 * job->to_move + (job->to_move > 0 ? 2 : 1) * keys_of_runs(shard) * KV_PACE_KEY);
 	shard->job_to_move = job->to_move;
 	shard->job_moved = 0;
@@ -331,7 +331,7 @@ gather(void *arg, KvKey key, const KvVersion *version, bool behind)
 	KvJob      *job = arg;
 	KvSlice    *slice = &job->slice;
 
-	if (job->gave_up || version->len == 0 || kv_slice_victim(slice, version->location) < 0)
+	if (job->gave_up || version->len == 0 || kv_slice_input(slice, version->location) < 0)
 		return;
 	while (!kv_slice_add(slice, key, version))
 	{
@@ -427,7 +427,7 @@ move_values(KvJob *job)
 
 /* ---- all of them ---- */
 
-/* What has become of the victims. */
+/* What has become of the inputs. */
 static void
 look_back(KvJob *job, KvJobResult *result)
 {
@@ -435,14 +435,14 @@ look_back(KvJob *job, KvJobResult *result)
 	const KvSlice *slice = &job->slice;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < slice->nvictims; i++)
+	for (int i = 0; i < slice->ninputs; i++)
 	{
-		KvShardChunk *chunk = kv_chunk_find(shard, slice->victims[i].place);
+		KvShardChunk *chunk = kv_chunk_find(shard, slice->inputs[i].place);
 
 		if (chunk == NULL)
-			result->emptied += slice->victims[i].used;
+			result->emptied += slice->inputs[i].used;
 		else
-			chunk->chunk.flags |= slice->victims[i].flags & KV_CHUNK_DAMAGED;
+			chunk->chunk.flags |= slice->inputs[i].flags & KV_CHUNK_DAMAGED;
 	}
 	LWLockRelease(&shard->lock);
 	result->moved += slice->moved;
@@ -468,7 +468,7 @@ static void
 run_job(KvJob *job, KvJobResult *result)
 {
 	choose(job);
-	if (job->slice.nvictims > 0)
+	if (job->slice.ninputs > 0)
 	{
 		if (job->to_move > 0)
 			move_values(job);

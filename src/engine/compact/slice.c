@@ -9,13 +9,13 @@
  *
  *	- blocks that lie near each other are read by one request; what lies between two
  *	  costs less than a request of its own;
- *	- where a quarter of the blocks between the first and the last of a victim are wanted,
+ *	- where a quarter of the blocks between the first and the last of an input are wanted,
  *	  all of them are read;
  *	- values are verified and copied while others are being read.
  *
  * A value is verified against its old place, and its checksum is completed for the new one
  * from the same pass over its bytes (I 4).  One that is missing, cut off or not what its entry
- * says is left where it is, and its victim with it: nobody may take damage for the value.
+ * says is left where it is, and its input with it: nobody may take damage for the value.
  *
  * Values too large for that are copied piece by piece, through a buffer of the job.
  */
@@ -63,13 +63,13 @@ kv_slice_begin(KvSlice *slice, Size memory)
 }
 
 int
-kv_slice_victim(const KvSlice *slice, KvLocation location)
+kv_slice_input(const KvSlice *slice, KvLocation location)
 {
 	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
-	int			i = kv_first_from(slice->victims, sizeof(KvChunk), slice->nvictims, place);
+	int			i = kv_first_from(slice->inputs, sizeof(KvChunk), slice->ninputs, place);
 
 	StaticAssertStmt(offsetof(KvChunk, place) == 0, "an item begins with its place");
-	return i < slice->nvictims && slice->victims[i].place == place ? i : -1;
+	return i < slice->ninputs && slice->inputs[i].place == place ? i : -1;
 }
 
 /* What the slice takes, besides its image. */
@@ -163,7 +163,7 @@ key_of(const KvSlice *slice, const KvMoving *value)
 static void
 leave(KvSlice *slice, const KvMoving *value, const char *problem)
 {
-	int			victim = kv_slice_victim(slice, value->from);
+	int			input = kv_slice_input(slice, value->from);
 	KvAddress	address = KV_LOCATION_ADDRESS(value->from);
 	KvShard    *shard = kv_shard(slice->store, slice->shardno);
 	bool		listed;
@@ -172,9 +172,9 @@ leave(KvSlice *slice, const KvMoving *value, const char *problem)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	listed = kv_chunk_find(shard, address) != NULL;
 	LWLockRelease(&shard->lock);
-	if (!listed || slice->victims[victim].flags & KV_CHUNK_DAMAGED)
+	if (!listed || slice->inputs[input].flags & KV_CHUNK_DAMAGED)
 		return;
-	slice->victims[victim].flags |= KV_CHUNK_DAMAGED;
+	slice->inputs[input].flags |= KV_CHUNK_DAMAGED;
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("value file \"%s\" cannot be emptied: %s",

@@ -474,13 +474,13 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 
 /* Is a chunk to be emptied?  Then a merge of all runs pays, though there may be one run alone. */
 static bool
-has_victims(KvShard *shard)
+has_inputs(KvShard *shard)
 {
 	bool		has = false;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < shard->nchunks && !has; i++)
-		has = (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_VICTIM) != 0;
+		has = (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_INPUT) != 0;
 	LWLockRelease(&shard->lock);
 	return has;
 }
@@ -510,7 +510,7 @@ flush_immutable(KvStore *store, uint32 shardno, const KvHow *how)
 	if (merge->rules.with_base && how->moves == NULL)
 		KV_TEST_COMPACT(kv_test_choose(shard, before.immutable_log));
 	if (!DsaPointerIsValid(before.immutable.root) && merge->taken == 0 &&
-		!(merge->rules.with_base && has_victims(shard)) && !how->logs)
+		!(merge->rules.with_base && has_inputs(shard)) && !how->logs)
 		return;
 	if (merge->rules.with_base)
 	{

@@ -33,7 +33,7 @@ kv_test_choose(KvShard *shard, uint32 immutable_log)
 
 		if (!kv_chunk_is_open(shard, chunk) && chunk->newest_writer < horizon &&
 			chunk->chunk.last_log <= immutable_log)
-			chunk->chunk.flags |= KV_CHUNK_VICTIM;
+			chunk->chunk.flags |= KV_CHUNK_INPUT;
 	}
 	LWLockRelease(&shard->lock);
 }
@@ -45,7 +45,7 @@ kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 	KvShardChunk *chunk;
 	KvLocation	location;
-	bool		victim;
+	bool		input;
 	char	   *value;
 	int			err;
 
@@ -53,9 +53,9 @@ kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
 		return;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	chunk = kv_chunk_find(shard, address);
-	victim = chunk != NULL && (chunk->chunk.flags & KV_CHUNK_VICTIM);
+	input = chunk != NULL && (chunk->chunk.flags & KV_CHUNK_INPUT);
 	LWLockRelease(&shard->lock);
-	if (!victim || kv_value_problem(&store->key, store->cache_id, key, version, &err) != NULL)
+	if (!input || kv_value_problem(&store->key, store->cache_id, key, version, &err) != NULL)
 		return;
 	value = palloc(version->len);
 	memcpy(value, kv_io_buffer(KV_BUFFER_CHECK, KV_BLOCK) + address % KV_BLOCK, version->len);
@@ -76,7 +76,7 @@ kv_test_chosen(KvShard *shard)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shard->nchunks; i++)
-		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_VICTIM;
+		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_INPUT;
 	LWLockRelease(&shard->lock);
 }
 

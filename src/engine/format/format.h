@@ -188,7 +188,7 @@ StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
 #define KV_CHUNK_SYNCED		0x0100	/* it will not change any more, and is durable */
 #define KV_CHUNK_NAMED		0x0200	/* its name is durable */
 #define KV_CHUNK_DAMAGED	0x0800	/* a value in it cannot be moved; that was logged */
-#define KV_CHUNK_VICTIM		0x0400	/* it leaves the list once nothing names it */
+#define KV_CHUNK_INPUT		0x0400	/* it leaves the list once nothing names it */
 #define KV_CHUNK_DOUBTFUL	0x1000	/* of what was counted as live some may be dead by now */
 
 /* What a shard consists of.  The file is replaced whole, atomically, by every flush. */

@@ -305,7 +305,7 @@ kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
 }
 
 bool
-kv_chunk_may_be_victim(const KvShard *shard, const KvShardChunk *chunk, uint64 horizon)
+kv_chunk_may_be_input(const KvShard *shard, const KvShardChunk *chunk, uint64 horizon)
 {
 	return !kv_chunk_is_open(shard, chunk) && chunk->newest_writer < horizon &&
 		chunk->chunk.last_log < shard->files.first_log;

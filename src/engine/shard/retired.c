@@ -2,7 +2,7 @@
  * retired.c
  *		Chunks that have left the list of their shard, until their files can go.
  *
- * A merge of all runs counts what it emits, by chunk.  A victim (kv_chunk_may_be_victim) of
+ * A merge of all runs counts what it emits, by chunk.  A compaction input (kv_chunk_may_be_input) of
  * which nothing was emitted leaves the list with the manifest of that merge: no entry names
  * it, and none ever will (I 15).  It is retired, because others may still need its file:
  *
@@ -146,13 +146,13 @@ kv_retired_reserve(KvShard *shard, int n)
 bool
 kv_retired_make_room(KvShard *shard)
 {
-	int			victims = 0;
+	int			inputs = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < shard->nchunks; i++)
-		victims += (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_VICTIM) != 0;
+		inputs += (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_INPUT) != 0;
 	LWLockRelease(&shard->lock);
-	return kv_retired_reserve(shard, victims);
+	return kv_retired_reserve(shard, inputs);
 }
 
 void
@@ -172,7 +172,7 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 			chunk->chunk.last_log < manifest->files.first_log)
 		{
 			manifest->chunks[i].live = count->doubtful ? KV_NOT_KNOWN : count->live;
-			count->leaves = count->refs == 0 && (chunk->chunk.flags & KV_CHUNK_VICTIM) &&
+			count->leaves = count->refs == 0 && (chunk->chunk.flags & KV_CHUNK_INPUT) &&
 				chunk->newest_writer < horizon && room > 0;
 			if (count->leaves)
 			{
@@ -278,7 +278,7 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 		Assert(shard->nretired < shard->retired_room);
 		retired = &kv_retired(shard)[shard->nretired++];
 		retired->chunk = chunks[i].chunk;
-		retired->chunk.flags &= ~KV_CHUNK_VICTIM;
+		retired->chunk.flags &= ~KV_CHUNK_INPUT;
 
 		/* one that is being made may have been captured before */
 		retired->until_image = shard->image_number + 1 + (shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);

@@ -671,18 +671,18 @@ extern uint64 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk);
 /*
  * May the chunk be emptied (I 15)?  It is closed, no transaction that has reserved an extent
  * in it runs, and all entries that name it are in runs.  horizon: kv_xid_horizon().  Once
- * true it stays so.  Who empties chunks sets KV_CHUNK_VICTIM, under the exclusive lock, on
+ * true it stays so.  Who empties chunks sets KV_CHUNK_INPUT, under the exclusive lock, on
  * those for which this is true, and takes it away from those that are not empty in the end.
  * Lock held.
  */
-extern bool kv_chunk_may_be_victim(const KvShard *shard, const KvShardChunk *chunk,
-								   uint64 horizon);
+extern bool kv_chunk_may_be_input(const KvShard *shard, const KvShardChunk *chunk,
+								  uint64 horizon);
 
 /*
  * ---- retired.c ----
  *
  * A chunk leaves the list when a merge of all runs has emitted no entry that names it, and
- * it is marked a victim.  It is *retired* then: its file stays for the newest image, for a
+ * it is marked a compaction input.  It is *retired* then: its file stays for the newest image, for a
  * base backup, and at level 'keys' for redo.  When nothing of that needs it any more it is
  * released: renamed out of its directory, where the maintainer frees it step by step.
  */
@@ -730,7 +730,7 @@ extern KvChunkCount *kv_counts_find(const KvCounts *counts, KvAddress address);
  * maintainer; its lock is not held.
  */
 extern bool kv_retired_reserve(KvShard *shard, int n);
-extern bool kv_retired_make_room(KvShard *shard);	/* likewise for all victims */
+extern bool kv_retired_make_room(KvShard *shard);	/* likewise for all compaction inputs */
 /*
  * A merge of all runs is about to be published: take what retires from the list of the
  * manifest, which kv_shard_describe has just made and files.first_log of which is the new

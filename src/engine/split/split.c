@@ -280,7 +280,7 @@ list_chunks(KvSplit *split, int at, KvShard *fresh)
 			continue;
 		chunk.chunk.live = count != NULL ? count->live : 0;
 		chunk.chunk.last_log = 0;
-		chunk.chunk.flags &= ~(KV_CHUNK_VICTIM | KV_CHUNK_DOUBTFUL);
+		chunk.chunk.flags &= ~(KV_CHUNK_INPUT | KV_CHUNK_DOUBTFUL);
 		if (count != NULL && count->doubtful)
 			chunk.chunk.flags |= KV_CHUNK_DOUBTFUL;
 		listed = kv_chunk_add(fresh, &chunk.chunk);

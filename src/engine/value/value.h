@@ -13,7 +13,7 @@
  *		OPEN	takes slots and extents, at KvShard.value_tail; at most one of a shard
  *		CLOSED	takes nothing more, but what was reserved in it may still be written
  *
- *		RETIRED	was a victim; not in the list, but somebody may go back to it (shard/retired.c)
+ *		RETIRED	was a compaction input; not in the list, but somebody may go back to it (shard/retired.c)
  *
  * Open and closed ones are in the list of their shard (shard/chunks.c), which manifests and images copy.
  * A chunk is made, and another closed, under the shard's extend_lock; the list changes

@@ -1,5 +1,5 @@
 /*
- * victims.c
+ * inputs.c
  *		Which chunks of a shard are to be emptied.
  *
  * By hand it is all that have dead bytes, for order all there are.  Those that are to leave their tablespace
@@ -169,8 +169,8 @@ take_most(const KvJobPlan *plan, const KvCandidate *candidates, int n)
 }
 
 int
-kv_choose_victims(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
-				  KvChunk **victims, uint64 *live)
+kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
+				 KvChunk **inputs, uint64 *live)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		horizon = kv_xid_horizon();
@@ -180,7 +180,7 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 
 	int			nelsewhere = chunks_elsewhere(store, shardno, &elsewhere);
 	int			n = 0;
 
-	*victims = palloc(most * sizeof(KvChunk));
+	*inputs = palloc(most * sizeof(KvChunk));
 	*live = 0;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shard->nchunks && n < most; i++)
@@ -189,7 +189,7 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 
 		KvCandidate one = {i, kv_chunk_taken(shard, chunk), kv_chunk_live(shard, chunk)};
 		double		share = one.used > 0 ? (double) one.live / one.used : 0;
 
-		if (!kv_chunk_may_be_victim(shard, chunk, horizon) || is_stuck(plan, chunk, one.live) ||
+		if (!kv_chunk_may_be_input(shard, chunk, horizon) || is_stuck(plan, chunk, one.live) ||
 			!kv_job_pays(plan, one.used, one.live,
 						 is_elsewhere(elsewhere, nelsewhere, chunk->chunk.place)))
 			continue;
@@ -210,8 +210,8 @@ kv_choose_victims(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 
 	{
 		KvShardChunk *chunk = &kv_chunks(shard)[candidates[i].i];
 
-		chunk->chunk.flags |= KV_CHUNK_VICTIM;
-		(*victims)[i] = chunk->chunk;
+		chunk->chunk.flags |= KV_CHUNK_INPUT;
+		(*inputs)[i] = chunk->chunk;
 		*live += candidates[i].live;
 	}
 	LWLockRelease(&shard->lock);
