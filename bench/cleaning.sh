@@ -1,7 +1,7 @@
 # What it costs to keep value files within their bound, by simulation; run.sh sources it.
 #
-# lib/cleaning.c has the shard of OVERWRITE_MB that the line overwrite writes to, and chunks as large as its own. It is overwritten
-# under uniform keys and zipfian ones, with chunks that are emptied by their age, its root, and without regard to it, and between other marks: so
+# lib/cleaning.c has the shard of OVERWRITE_MB that the line overwrite writes to, and value files as large as its own. It is overwritten
+# under uniform keys and zipfian ones, with value files that are emptied by their age, its root, and without regard to it, and between other marks: so
 # this tells what src/engine/compact/inputs.c and src/engine/shard/space.c chose among. No server has a part in it.
 #
 #   CLEANING_TIMES=3         times the shard's bytes, to warm up and again to measure
@@ -12,7 +12,7 @@ CLEANING_TIMES=${CLEANING_TIMES:-3}
 bench_cleaning()
 {
 	local blocks=$((OVERWRITE_MB * 256)) chunk=1024 skew power marks written
-	# as KV_CHUNKS_WANTED has it, of files at their bound
+	# as KV_VALUE_FILES_WANTED has it, of files at their bound
 	while [ $((chunk * 24)) -lt $((blocks * 3 / 2)) ]; do chunk=$((chunk * 4)); done
 	head_ "Overwrites of $OVERWRITE_MB MB in chunks of $((chunk / 256)) MB, by simulation: blocks written for each"
 	"${CC:-cc}" -O2 -Wall -Wextra -o "$KV_RUN/cleaning" "$here/lib/cleaning.c" -lm || kv_die "cannot compile bench/lib/cleaning.c"

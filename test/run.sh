@@ -13,7 +13,7 @@
 #   SPLITS=on          all of it while shards are split and cut all the time
 #   DEAD=1             all of it while scans step over so many dead keys in a row, in place of 64
 #   TIER=1             differential and concurrent with a second tier of 2 MB behind a recent ring of 1 MB
-#   CHUNK_KB=64        all of it with the smallest value files of so many kB
+#   VALUE_FILE_KB=64        all of it with the smallest value files of so many kB
 #   COMPACT=1          merges of all runs move what lies in closed value files
 #   STATEMENTS=20000   statements of the differential test
 #   STEPS=5000         steps of the concurrent test
@@ -39,7 +39,7 @@ server()
 	if [ -s "$KV_PGDATA/postmaster.pid" ]; then kv_server_stop immediate; fi
 	: >"$KV_SERVER_LOG"
 	local admission=() chunks=()
-	[ -z "${CHUNK_KB:-}" ] || chunks=("kvfdw.test_chunk_kb = $CHUNK_KB")
+	[ -z "${VALUE_FILE_KB:-}" ] || chunks=("kvfdw.test_value_file_kb = $VALUE_FILE_KB")
 	[ -z "${COMPACT:-}" ] || chunks+=("kvfdw.test_compact = on")
 	[ -z "${COMPACTIONS:-}" ] || chunks+=("kvfdw.test_compactions = on" "kvfdw.compact_memory = 4MB")
 	[ -z "${DEAD:-}" ] || chunks+=("kvfdw.test_dead_keys = $DEAD")
@@ -81,8 +81,8 @@ regress()
 			${SQL:-*}) ;;
 			*) continue ;;
 		esac
-		# it counts segments of chunks of the usual size
-		[ -z "${CHUNK_KB:-}" ] || [ "$name" != range_cache ] || continue
+		# it counts segments of value files of the usual size
+		[ -z "${VALUE_FILE_KB:-}" ] || [ "$name" != range_cache ] || continue
 		# pg_regress would stop at the first one.
 		if ! ls "$KV_ROOT/expected/$name"*.out >/dev/null 2>&1; then
 			echo "not ok - sql/$name.sql has no expected/$name.out"

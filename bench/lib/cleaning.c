@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define AMP 1.5
-#define PASS_SHARE 10			/* one compaction job moves such a part of the files, at most, or a chunk */
+#define PASS_SHARE 10			/* one compaction job moves such a part of the files, at most, or a value file */
 
 typedef struct Chunk
 {

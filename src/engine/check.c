@@ -5,7 +5,7 @@
  * Checks the CRC of every run page, the order of every run, every batch of the
  * key logs, that each key lies in its shard, every value that a run or a
  * memtable names against its entry's CRC, that no two of these have bytes in common (I 13), and that
- * chunks and lists of chunks agree.  Problems are reported one by one; the
+ * value files and lists of value files agree.  Problems are reported one by one; the
  * check goes on behind each.  It takes no lock for longer than copying a few
  * entries, so it may run beside writers; a flush that replaces a run in the
  * middle makes it look at that shard again.
@@ -79,13 +79,13 @@ report_problem(void *arg, const char *file, int64 offset, const char *problem)
 	check->report(check->arg, file, offset, problem);
 }
 
-/* Do these bytes lie in what is used of a chunk of the shard?  Its lock is held. */
+/* Do these bytes lie in what is used of a value file of the shard?  Its lock is held. */
 static bool
 is_used(KvShard *shard, KvAddress address, Size len)
 {
-	const KvShardChunk *chunk = kv_chunk_find(shard, address);
+	const KvShardValueFile *value_file = kv_value_file_find(shard, address);
 
-	return chunk != NULL && address + len <= kv_chunk_end(shard, chunk);
+	return value_file != NULL && address + len <= kv_value_file_end(shard, value_file);
 }
 
 /*
@@ -330,7 +330,7 @@ retry:
 	}
 }
 
-/* The values that the memtables name and that have reached their chunk. */
+/* The values that the memtables name and that have reached their value file. */
 static void
 check_memtables(KvCheck *check)
 {
@@ -430,27 +430,27 @@ check_logs(KvCheck *check)
 }
 
 /*
- * Is the chunk in the list of a shard that has not left the map, and its file, if there is one,
+ * Is the value file in the list of a shard that has not left the map, and its file, if there is one,
  * shorter than what is used of it?
  * A slot may have given back what it had reserved a moment ago, and the file been cut.
  */
 static bool
 lacks_bytes(KvShard *shard, KvAddress place, const struct stat *file)
 {
-	const KvShardChunk *chunk;
+	const KvShardValueFile *value_file;
 	bool		lacks;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	chunk = kv_chunk_find(shard, place);
-	lacks = chunk != NULL && shard->bounds_since != KV_NOT_IN_MAP &&
-		(file == NULL || place + file->st_size < kv_chunk_end(shard, chunk));
+	value_file = kv_value_file_find(shard, place);
+	lacks = value_file != NULL && shard->bounds_since != KV_NOT_IN_MAP &&
+		(file == NULL || place + file->st_size < kv_value_file_end(shard, value_file));
 	LWLockRelease(&shard->lock);
 	return lacks;
 }
 
-/* The chunks of the shard are there, and as long as what is used of them. */
+/* The value files of the shard are there, and as long as what is used of them. */
 static void
-check_chunks(KvCheck *check)
+check_value_files(KvCheck *check)
 {
 	KvStore    *store = check->store;
 	KvShard    *shard = kv_shard(store, check->shardno);
@@ -459,10 +459,10 @@ check_chunks(KvCheck *check)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	kv_shard_describe(shard, &now);
 	LWLockRelease(&shard->lock);
-	KV_STOP_POINT("check_chunks_listed");
-	for (int i = 0; i < now.nchunks; i++)
+	KV_STOP_POINT("check_value_files_listed");
+	for (int i = 0; i < now.nvalue_files; i++)
 	{
-		KvAddress	place = now.chunks[i].place;
+		KvAddress	place = now.value_files[i].place;
 		const char *path = kv_path_value(&store->key, kv_file_of(place));
 		struct stat info;
 
@@ -471,13 +471,13 @@ check_chunks(KvCheck *check)
 			if (lacks_bytes(shard, place, NULL))
 				report_problem(check, path, 0, "file is missing");
 		}
-		else if (info.st_size < now.chunks[i].used && lacks_bytes(shard, place, &info))
+		else if (info.st_size < now.value_files[i].used && lacks_bytes(shard, place, &info))
 			report_problem(check, path, info.st_size, "file is too short");
 	}
-	pfree(now.chunks);
+	pfree(now.value_files);
 }
 
-/* Places of all chunks that shards in the map list, or have retired, now; in their order, palloc'd. */
+/* Places of all value files that shards in the map list, or have retired, now; in their order, palloc'd. */
 static KvAddress *
 list_places(KvStore *store, Size *n)
 {
@@ -488,7 +488,7 @@ list_places(KvStore *store, Size *n)
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
-		Size		wanted = *n + shard->nchunks + shard->nretired;
+		Size		wanted = *n + shard->nvalue_files + shard->nretired;
 
 		if (wanted > room)
 		{
@@ -496,10 +496,10 @@ list_places(KvStore *store, Size *n)
 			places = repalloc_huge(places, room * sizeof(KvAddress));
 		}
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		for (int c = 0; c < shard->nchunks && *n < room; c++)
-			places[(*n)++] = kv_chunks(shard)[c].chunk.place;
+		for (int c = 0; c < shard->nvalue_files && *n < room; c++)
+			places[(*n)++] = kv_value_files(shard)[c].value_file.place;
 		for (int c = 0; c < shard->nretired && *n < room; c++)
-			places[(*n)++] = kv_retired(shard)[c].chunk.place;
+			places[(*n)++] = kv_retired(shard)[c].value_file.place;
 		LWLockRelease(&shard->lock);
 	}
 	qsort(places, *n, sizeof(KvAddress), kv_address_compare);
@@ -507,7 +507,7 @@ list_places(KvStore *store, Size *n)
 }
 
 /*
- * Is a chunk in the list of a shard in the map, about to be, or retired, or does a compaction job make chunks
+ * Is a value file in the list of a shard in the map, about to be, or retired, or does a compaction job make value files
  * now?  Looks at all shards, so it is for what was in no list before.
  */
 static bool
@@ -520,7 +520,7 @@ is_of_some_shard(KvStore *store, KvAddress place)
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		found = place == shard->next_place || shard->compactor != 0 || kv_chunk_find(shard, place) != NULL ||
+		found = place == shard->next_place || shard->compactor != 0 || kv_value_file_find(shard, place) != NULL ||
 			kv_retired_find(shard, place) != NULL;
 		LWLockRelease(&shard->lock);
 		if (found)
@@ -535,14 +535,14 @@ is_known(KvStore *store, const KvFoundFile *file, const KvAddress *places, Size 
 {
 	KvAddress	place;
 
-	if (file->kind != KV_FILE_CHUNK)
+	if (file->kind != KV_FILE_VALUES)
 		return kv_shard_from(store, file->shard) == file->shard;
 	place = kv_found_place(file);
 	return bsearch(&place, places, n, sizeof(KvAddress), kv_address_compare) != NULL || is_of_some_shard(store, place);
 }
 
 /*
- * The directory has no chunks but those of the lists, and no files but those of shards in the map.
+ * The directory has no value files but those of the lists, and no files but those of shards in the map.
  * While the map changes, and until it is settled, those of others stay.
  */
 static void
@@ -565,7 +565,7 @@ check_directory(KvCheck *check)
 		pg_read_barrier();
 		if (!kv_map_is_settled(store) || is_known(store, file, places, n))
 			continue;
-		if (file->kind == KV_FILE_CHUNK)
+		if (file->kind == KV_FILE_VALUES)
 			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_place(file))), sizeof(path));
 		else
 			snprintf(path, sizeof(path), "%s/%s", kv_path_store(&store->key), file->name);
@@ -592,7 +592,7 @@ check_store(KvCheck *check)
 		check_memtables(check);
 		kv_progress_phase("logs");
 		check_logs(check);
-		check_chunks(check);
+		check_value_files(check);
 	}
 	kv_progress_shard(-1);
 	kv_progress_phase("places");

@@ -30,15 +30,15 @@
  *  I 12 Bounded memory: every structure lives inside a GUC-sized budget.
  *  I 13 An address is given out once between two starts of the server, and
  *       never again once an entry names it whose transaction may have committed.
- *  I 14 A chunk's file is cut or removed only when no shard lists it, every image
+ *  I 14 A value file is cut or removed only when no shard lists it, every image
  *       that counts was captured after it left the list, no base backup runs, and
  *       nothing that is still to be read (a key log, a slot, the WAL) can name it.
- *  I 15 A chunk leaves its list only by a merge of all runs that has emitted no
+ *  I 15 A value file leaves its list only by a merge of all runs that has emitted no
  *       entry naming it, while it was closed, no writer of an extent in it ran, and
  *       all entries naming it lay in what was merged.
  *  I 16 A value that cannot be read or verified is damage only if its key, looked
  *       up again, still has it at the same place.
- *  I 17 Before a manifest names a chunk that a compaction has written, every
+ *  I 17 Before a manifest names a value file that a compaction has written, every
  *       value in it that an entry will name has been verified, sealed for its
  *       new place, and made durable.
  *  I 18 Who looks into a shard for the sake of a key, or writes to it, does so
@@ -107,7 +107,7 @@ extern int	kv_server_version(void);
  * The store of a table, recovered if this is its first use since the server
  * started.  The caller holds a lock on the relation.  Returns NULL if no row
  * was ever written and bounds is NULL; with it a store is made then, of so many
- * shards, key_width (every key's encoded length, or 0) and wal, with its chunks in
+ * shards, key_width (every key's encoded length, or 0) and wal, with its value files in
  * tablespace (InvalidOid: the data directory).  created_in: the
  * subtransaction that created the relation, if that was in this transaction.
  */
@@ -169,13 +169,13 @@ extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 extern bool kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace);
 /* A store with files of values in a tablespace.  False: none has. */
 extern bool kv_space_user(Oid tablespace, Oid *dboid, Oid *relid);
-/* A store that makes its chunks there, has never moved, and could not be opened without it.  False: there is none. */
+/* A store that makes its value files there, has never moved, and could not be opened without it.  False: there is none. */
 extern bool kv_space_awaits_move(Oid tablespace, Oid *dboid, Oid *relid);
 /* Has it values in tablespaces, or may it have? */
 extern bool kv_store_has_tablespaces(Oid dboid, Oid relid);
 /*
- * A table's values go to another tablespace, chunk by chunk, beside readers and writers.  follow: the catalog
- * says so, and it is committed; new chunks are made there from then on.  ERROR: that cannot be made.
+ * A table's values go to another tablespace, value file by value file, beside readers and writers.  follow: the catalog
+ * says so, and it is committed; new value files are made there from then on.  ERROR: that cannot be made.
  * can_follow false: they are leaving too many; ERROR: its directory there cannot be made.  lies_in: it has followed, and is not asked to follow elsewhere.
  */
 extern void kv_store_follow(KvStore *store, Oid tablespace);
@@ -466,8 +466,8 @@ extern void kv_upgraded_note(Oid dboid);
 /* ---- compacting (compact/store.c, shard/account.c) ---- */
 typedef struct KvCompacted
 {
-	uint64		moved_bytes;	/* of values, to other chunks */
-	uint64		freed_bytes;	/* of chunks that are gone */
+	uint64		moved_bytes;	/* of values, to other value files */
+	uint64		freed_bytes;	/* of value files that are gone */
 	const char *waiting_for;	/* why others, or dead values, are still there; or NULL */
 } KvCompacted;
 
@@ -476,7 +476,7 @@ extern void kv_store_bound_space(KvStore *store, double amp);
 
 /*
  * Gives back the space of dead values; sorted: and puts all values in the order of their
- * keys.  Waits until the chunks that nothing names any more are gone, but for what others
+ * keys.  Waits until the value files that nothing names any more are gone, but for what others
  * must do before.  Serves interrupts.  The caller holds a lock on the table that excludes
  * TRUNCATE and DROP.
  */
@@ -553,11 +553,11 @@ typedef struct KvStoreStats
 	uint64		counts[KV_COUNTERS];
 	uint64		memtable_bytes;	/* shared memory held now */
 	uint64		runs;			/* run files now */
-	uint64		chunks;			/* value files now, … */
+	uint64		value_files;	/* value files now, … */
 	uint64		value_file_bytes;	/* … and what is taken of them */
 	uint64		live_bytes;		/* of that, about what some version has */
 	uint64		unsorted_bytes; /* of these, those that were not put in order together */
-	uint64		retired_chunks; /* value files that are not the table's any more, … */
+	uint64		retired_value_files; /* value files that are not the table's any more, … */
 	uint64		retired_bytes;
 	const char *retired_waits_for;	/* … and why they are still there; NULL: there is none */
 	uint64		space_bound;	/* how far value files may grow (I 19); PG_UINT64_MAX: any */

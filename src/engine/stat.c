@@ -76,21 +76,21 @@ kv_store_size(KvStore *store)
 }
 
 /*
- * Count the chunks of a shard, and those that were emptied; those that others may list, too, are added to places
+ * Count the value files of a shard, and those that were emptied; those that others may list, too, are added to places
  * and counted for the first one only.
  */
 static KvAddress *
-add_chunks(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
+add_value_files(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
 {
 	int			before = *n;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		const KvShardChunk *chunk = &kv_chunks(shard)[i];
-		KvAddress	place = chunk->chunk.place;
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
+		KvAddress	place = value_file->value_file.place;
 
-		if (chunk->chunk.flags & KV_CHUNK_SHARED)
+		if (value_file->value_file.flags & KV_VALUE_FILE_SHARED)
 		{
 			if (bsearch(&place, places, before, sizeof(KvAddress), kv_address_compare) != NULL)
 				continue;
@@ -98,10 +98,10 @@ add_chunks(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
 				repalloc_huge(places, (*n + 1) * sizeof(KvAddress));
 			places[(*n)++] = place;
 		}
-		stats->chunks++;
-		stats->value_file_bytes += kv_chunk_end(shard, chunk) - place;
+		stats->value_files++;
+		stats->value_file_bytes += kv_value_file_end(shard, value_file) - place;
 	}
-	stats->retired_chunks += shard->nretired;
+	stats->retired_value_files += shard->nretired;
 	for (int i = 0; i < shard->nretired; i++)
 		stats->retired_bytes += kv_retired(shard)[i].taken;
 	LWLockRelease(&shard->lock);
@@ -141,7 +141,7 @@ describe(KvStore *store, KvStoreStats *stats)
 
 		stats->memtable_bytes += shard->active.bytes + shard->immutable.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
-		places = add_chunks(shard, places, &nplaces, stats);
+		places = add_value_files(shard, places, &nplaces, stats);
 		waits = Max(waits, kv_retired_wait(store, i, KV_ANY_IMAGE, &bytes));
 	}
 	kv_store_space(store, &space);

@@ -86,7 +86,7 @@ StaticAssertDecl(sizeof(KvWarmFrame) == 16, "a frame of the warm file is 16 byte
 
 /* ---- a table ---- */
 
-/* What of a shard's chunks is in files, the newest chunk first; palloc'd.  Returns how many. */
+/* What of a shard's value files is in files, the newest value file first; palloc'd.  Returns how many. */
 static int
 written_parts(KvShard *shard, KvStretch **parts)
 {
@@ -95,11 +95,11 @@ written_parts(KvShard *shard, KvStretch **parts)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	unwritten = kv_shard_unwritten(shard);
-	*parts = palloc(sizeof(KvStretch) * Max(shard->nchunks, 1));
-	for (int i = shard->nchunks - 1; i >= 0; i--)
+	*parts = palloc(sizeof(KvStretch) * Max(shard->nvalue_files, 1));
+	for (int i = shard->nvalue_files - 1; i >= 0; i--)
 	{
-		const KvShardChunk *chunk = &kv_chunks(shard)[i];
-		KvStretch	part = {chunk->chunk.place, kv_chunk_end(shard, chunk)};
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
+		KvStretch	part = {value_file->value_file.place, kv_value_file_end(shard, value_file)};
 
 		if (unwritten.begin < part.end && unwritten.end > part.begin)
 			part.end = Max(unwritten.begin, part.begin);

@@ -114,10 +114,10 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = BoolGetDatum(!stats->unusable);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_LOST_ENTRIES]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_LOST_LOG_BYTES]);
-	values[n++] = Int64GetDatum(stats->chunks);
+	values[n++] = Int64GetDatum(stats->value_files);
 	values[n++] = Int64GetDatum(stats->value_file_bytes);
 	values[n++] = Int64GetDatum(stats->live_bytes);
-	values[n++] = Int64GetDatum(stats->retired_chunks);
+	values[n++] = Int64GetDatum(stats->retired_value_files);
 	values[n++] = Int64GetDatum(stats->retired_bytes);
 	if (stats->retired_waits_for != NULL)
 		values[n++] = CStringGetTextDatum(stats->retired_waits_for);

@@ -87,7 +87,7 @@ wants_other_store(const KvTable *table)
 		level != table->wal;
 }
 
-/* After COMMIT its chunks go where the options say. */
+/* After COMMIT its value files go where the options say. */
 static void
 follow_tablespace(Relation rel)
 {

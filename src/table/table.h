@@ -204,7 +204,7 @@ extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
 /*
  * At the end of a transaction that has changed a table's options, so holds its
  * AccessExclusiveLock: if it has a wal option and its data was written with another, writes that
- * anew; else, if its chunks are made in another tablespace, notes that they are to follow at COMMIT.
+ * anew; else, if its value files are made in another tablespace, notes that they are to follow at COMMIT.
  * Does nothing if the table is gone or the change was rolled back.
  */
 extern void kv_table_apply_options(Oid relid);

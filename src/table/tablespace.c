@@ -8,7 +8,7 @@
  * What counts is not the name but the dependency on the tablespace, in pg_shdepend, that
  * is made of it when the option is set: a tablespace can be renamed.  DROP TABLESPACE
  * sees it and refuses, whether or not the table has data.  It goes with the table.
- * After COMMIT the store follows (engine/shard/move.c), chunk by chunk; until the last has gone the
+ * After COMMIT the store follows (engine/shard/move.c), value file by value file; until the last has gone the
  * tablespace that it leaves is not empty, so DROP TABLESPACE refuses that one, too; and before the store has followed
  * for the first time even if it has no value, for it could not be opened without it.
  */

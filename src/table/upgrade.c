@@ -99,7 +99,7 @@ check_columns(Oid relid)
 	relation_close(rel, NoLock);	/* the caller may look at its store */
 }
 
-/* Chunks in a tablespace lie in a directory of the old server's version. */
+/* Value files in a tablespace lie in a directory of the old server's version. */
 static void
 check_tablespace(Oid relid)
 {

@@ -12,13 +12,13 @@
 #   STATEMENTS=200000    of differential
 #   STEPS=50000          of concurrent
 #   SECONDS=1800         append and bank, each
-#   CHUNK_KB=64          the smallest value files of so many kB
+#   VALUE_FILE_KB=64          the smallest value files of so many kB
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 logs=$root/.work/campaigns
 seconds=${1:-1800}
-export CHUNK_KB=${CHUNK_KB:-64}
+export VALUE_FILE_KB=${VALUE_FILE_KB:-64}
 rounds=${ROUNDS:-300} cuts=${CUTS:-300} statements=${STATEMENTS:-200000} steps=${STEPS:-50000}
 # what others of the campaigns would take for theirs
 unset ROUNDS CUTS STATEMENTS STEPS KV_ALL TAP
@@ -57,7 +57,7 @@ for mode in ${MODES:-COMPACTIONS SPLITS}; do
 	for name in ${CAMPAIGNS:-torture powercut differential concurrent append bank}; do one "$name" "$mode"; done
 done
 case " ${CAMPAIGNS:-crash} " in
-	*' crash '*) campaign crash env -u CHUNK_KB KV_ALL=1 TAP='@(128|150|156)*' bash "$here/../run.sh" tap ;;
+	*' crash '*) campaign crash env -u VALUE_FILE_KB KV_ALL=1 TAP='@(128|150|156)*' bash "$here/../run.sh" tap ;;
 esac
 printf '\n%d campaigns, %d failed\n' $n $failed
 [ $failed = 0 ]

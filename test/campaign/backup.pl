@@ -78,7 +78,7 @@ sub make_all
 {
 	my $name = "$option->{dir}/pgbackrest.conf";
 	server_make(fsync => 'off', autovacuum => 'off', wal_level => 'replica', max_wal_senders => 10, hot_standby => 'on', wal_keep_size => '1GB', max_wal_size => '1GB',
-		checkpoint_timeout => '1h', max_connections => 30, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.shard_size' => '2MB',
+		checkpoint_timeout => '1h', max_connections => 30, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.shard_size' => '2MB',
 		($has_pgbackrest ? (archive_mode => 'on', archive_command => "pgbackrest --config=$name --stanza=kv archive-push %p") : (archive_mode => 'off')));
 	($dir, $sockets) = ($option->{dir}, $ENV{PGHOST});
 	rename "$dir/pgbackrest.conf", "$dir/pgbackrest.conf.old";

@@ -10,7 +10,7 @@
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
 #   SEED=n               repeat a round's choices, with ROUNDS=1
-#   CHUNK_KB=64          the smallest value files of so many kB
+#   VALUE_FILE_KB=64          the smallest value files of so many kB
 #   COMPACTIONS=on            all tables are compacted all the time
 #   SPLITS=on            shards are split and cut all the time
 #   DEAD=1               scans step over so many dead keys in a row, in place of 64

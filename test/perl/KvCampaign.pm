@@ -153,7 +153,7 @@ sub server_make
 		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', commit_siblings => 1, max_connections => 50,
 		max_prepared_transactions => 40, deadlock_timeout => '50ms', statement_timeout => '60s', 'kvfdw.freeze_delay' => '1s',
 		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
-		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
+		($ENV{VALUE_FILE_KB} ? ('kvfdw.test_value_file_kb' => $ENV{VALUE_FILE_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
 		($ENV{COMPACTIONS} ? ('kvfdw.test_compactions' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
 		($ENV{DEAD} ? ('kvfdw.test_dead_keys' => $ENV{DEAD}) : ()),
 		($ENV{MOVES} ? ('kvfdw.test_space_look' => '200ms') : ()), tier_settings($dir), %settings);

@@ -29,7 +29,7 @@ sub lose_unsynced
 	return;
 }
 
-# Whose files are there, chunks apart?
+# Whose files are there, value files apart?
 sub owners
 {
 	my ($dir) = @_;

@@ -48,7 +48,7 @@ sub kv_cluster
 	{
 		%settings = ('kvfdw.admission_limit' => $ENV{ADMISSION}, 'kvfdw.admission_exempt_superusers' => 'off', 'kvfdw.admission_exempt_monitor' => 'off', %settings);
 	}
-	if ($ENV{CHUNK_KB} && !heap_only()) { %settings = ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}, %settings); }
+	if ($ENV{VALUE_FILE_KB} && !heap_only()) { %settings = ('kvfdw.test_value_file_kb' => $ENV{VALUE_FILE_KB}, %settings); }
 	if ($ENV{COMPACT} && !heap_only()) { %settings = ('kvfdw.test_compact' => 'on', %settings); }
 	if ($ENV{COMPACTIONS} && !heap_only()) { %settings = ('kvfdw.test_compactions' => 'on', 'kvfdw.compact_memory' => '4MB', %settings); }
 	if ($ENV{DEAD} && !heap_only()) { %settings = ('kvfdw.test_dead_keys' => $ENV{DEAD}, %settings); }

@@ -138,7 +138,7 @@ sub prepare
 		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
 		tier_settings($dir, '16MB'), max_worker_processes => 32, 'kvfdw.memcached_workers' => $option->{registers} ? 2 : 0, 'kvfdw.memcached_database' => 'postgres',
 		'kvfdw.memcached_role' => 'web', 'kvfdw.memcached_listen' => '127.0.0.1', 'kvfdw.memcached_port' => $mc_port, 'kvfdw.memcached_lock_timeout' => '100s',
-		($ENV{CHUNK_KB} ? ('kvfdw.test_chunk_kb' => $ENV{CHUNK_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
+		($ENV{VALUE_FILE_KB} ? ('kvfdw.test_value_file_kb' => $ENV{VALUE_FILE_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
 		($ENV{COMPACTIONS} ? ('kvfdw.test_compactions' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
 		(@moving ? ('kvfdw.test_space_look' => '200ms') : ()));
 	open my $conf, '>>', "$data/postgresql.conf" or die $!;

@@ -11,7 +11,7 @@
 #   ASYNC=2              how many of them have synchronous_commit off
 #   SEED=n               repeat a run's transactions and choice of cuts
 #   DISK=2048            MB of the recorded disk; what is used of it is copied for each cut
-#   CHUNK_KB=64          the smallest value files of so many kB
+#   VALUE_FILE_KB=64          the smallest value files of so many kB
 #   COMPACTIONS=on            all tables are compacted all the time
 #   SPLITS=on            shards are split and cut all the time
 #   TIER=1               with a second tier that the cuts do not meet, so that it has values of a later time

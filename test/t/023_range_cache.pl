@@ -17,7 +17,7 @@ use KvReplica;
 plan skip_all => 'heap has no range cache' if heap_only();
 # one worker, so that it is known who is stopped; 8 windows are too few for segments
 my $node = kv_primary('range', 'kvfdw.range_cache' => "'2MB'", 'kvfdw.prefetch_workers' => 1, 'kvfdw.range_wait' => "'10min'",
-	'kvfdw.freeze_delay' => '1h', 'kvfdw.value_cache' => 0, 'kvfdw.merge_size' => "'64kB'", 'kvfdw.test_chunk_kb' => 0, 'kvfdw.test_worker_idle' => '1h');
+	'kvfdw.freeze_delay' => '1h', 'kvfdw.value_cache' => 0, 'kvfdw.merge_size' => "'64kB'", 'kvfdw.test_value_file_kb' => 0, 'kvfdw.test_worker_idle' => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told is not for the sessions; an error for a scan that waits in vain, for half a minute
 my $options = '-c kvfdw.fault= -c kvfdw.stop_points=';

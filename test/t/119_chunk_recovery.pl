@@ -1,6 +1,6 @@
 # Promise: recovery removes no values that a table which was put aside may have, and none at
 # level none without a word; a key log that is missing is an error; addresses that a start
-# which failed had taken come back, and so does space of chunks that were closed (I 13, I 14).
+# which failed had taken come back, and so does space of value files that were closed (I 13, I 14).
 #
 # Needs a test build (make FAULTS=1).
 use strict;
@@ -14,7 +14,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('chunk_recovery', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off');
+my $node = kv_cluster('chunk_recovery', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $value = 'SELECT g, rpad(md5(g::text), 4000, md5(g::text)) FROM generate_series';
 
@@ -84,18 +84,18 @@ for my $level (qw(none full))
 	my @chunks = glob "$dir/*.val";
 	cmp_ok(scalar @chunks, '>=', 3, 'aside: chunks');
 	kill_all($node);
-	stop_points('chunk_created=error');
+	stop_points('value_file_created=error');
 	like(started('aside'), qr/is now unusable/, 'aside: put aside');
 	stop_points('');
 	$node->reload;
-	like(answer($node, 'SELECT count(*) FROM aside'), qr/^error: .*chunk_created/s, 'aside: using it is an error');
+	like(answer($node, 'SELECT count(*) FROM aside'), qr/^error: .*value_file_created/s, 'aside: using it is an error');
 	is(join(' ', grep { !-e } @chunks), '', 'aside: its chunks stay');
 	kill_all($node);
 	started('aside again');
 	is(join(' ', grep { !-e } @chunks), '', 'aside: also after another start');
 }
 
-# ---- chunks cannot be swept at the end of redo ----
+# ---- value files cannot be swept at the end of redo ----
 
 {
 	my $dir = create('unswept', 'keys', 1, '1, 100');
@@ -113,7 +113,7 @@ for my $level (qw(none full))
 	same('unswept', 'started again');
 	ok(!-e "$dir/10fff.c00000.val", 'unswept: it has gone');
 }
-# ---- what a chunk has for values that never came goes back ----
+# ---- what a value file has for values that never came goes back ----
 
 # redo lists it as closed, and a salvage closes it
 for my $level (qw(none keys full))

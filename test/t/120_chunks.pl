@@ -1,5 +1,5 @@
-# Promise: a shard's values lie in chunks whose size rises with it.  Whatever ends the
-# server while one is made or closed, each address is used once (I 13), no chunk goes that
+# Promise: a shard's values lie in value files whose size rises with it.  Whatever ends the
+# server while one is made or closed, each address is used once (I 13), no value file goes that
 # something names, and none stays that nothing does (I 14).  Directories of older libraries,
 # with one value file for a shard, are read.
 use strict;
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('chunks', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600);
+my $node = kv_cluster('chunks', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600);
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
@@ -29,7 +29,7 @@ sub directory
 	return $dir;
 }
 
-# A table's chunks: name => size.
+# A table's value files: name => size.
 sub chunks
 {
 	my ($table) = @_;
@@ -73,7 +73,7 @@ grow(1200);
 	my %volumes = map { substr($_, 0, 5) => 1 } keys %chunks;
 	is(scalar keys %volumes, 2, 'a volume for each class');
 }
-# values of whole chunks, and what does not fit into what is left of one
+# values of whole value files, and what does not fit into what is left of one
 run_all("INSERT INTO TABLE_ SELECT 100000 + g, repeat(chr(65 + g % 26), 65536 - 40 + g) FROM generate_series(1, 80) g");
 run_all("INSERT INTO TABLE_ SELECT 200000 + g, repeat(chr(65 + g % 26), g * 4096) FROM generate_series(1, 70, 3) g");
 run_all("INSERT INTO TABLE_ SELECT 300000 + g, repeat(chr(65 + g), g * 700000) FROM generate_series(1, 3) g");
@@ -108,7 +108,7 @@ grow(300);
 sound('with room again');
 
 # ---- killed where one is made and closed ----
-for my $point (qw(chunk_created chunk_closed extent_reserved))
+for my $point (qw(value_file_created value_file_closed extent_reserved))
 {
 	for my $level (@levels)
 	{
@@ -122,7 +122,7 @@ for my $point (qw(chunk_created chunk_closed extent_reserved))
 	sound("gone on with after $point");
 }
 
-# ---- killed while a flush has just listed an open chunk, and others came behind ----
+# ---- killed while a flush has just listed an open value file, and others came behind ----
 grow(200);
 $node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @levels);
 grow(400);

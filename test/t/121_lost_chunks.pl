@@ -1,7 +1,7 @@
-# Promise: chunks that were made and never became durable are not missed, whoever names them
-# in the WAL, and their addresses are not given to others (I 13); a chunk that an image names
+# Promise: value files that were made and never became durable are not missed, whoever names them
+# in the WAL, and their addresses are not given to others (I 13); a value file that an image names
 # stays (I 14); what a slot gives back, whenever that is, looks like damage to nobody; and a
-# chunk that is not there is an error that names it.
+# value file that is not there is an error that names it.
 use strict;
 use warnings;
 use FindBin;
@@ -12,10 +12,10 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-# without caches, and with so few descriptors that a session must close some of its chunks
+# without caches, and with so few descriptors that a session must close some of its value files
 my $node = kv_cluster(
 	'lost',
-	'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off',
+	'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off',
 	'kvfdw.value_cache' => 0, 'kvfdw.range_cache' => 0, max_files_per_process => 70);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boot = 0;
@@ -61,7 +61,7 @@ sub same
 	my ($t, $when) = @_;
 	is(tables_differ($node, $t, "h_$t", 'k'), '', "$t, $when: heap's rows");
 	is(answer($node, "SELECT file, problem FROM kvfdw_check('$t')"), '', "$t, $when: sound");
-	# a chunk that leaves the list goes a little later
+	# a value file that leaves the list goes a little later
 	my ($listed, @files);
 	my $agree = eval { wait_for('lists', sub { $listed = answer($node, "SELECT chunks FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); @files = chunks($t); return $listed eq @files; }) };
 	ok($agree, "$t, $when: each chunk is in one list") or diag("listed: $listed, there: @files");
@@ -132,7 +132,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 	same('two', 'after another power loss');
 }
 
-# ---- an image names a chunk that has no entry ----
+# ---- an image names a value file that has no entry ----
 
 for my $level (qw(none keys full))
 {
@@ -171,7 +171,7 @@ for my $level (qw(none keys full))
 
 # ---- a slot gives back what it had reserved ----
 
-# A slot without a value, in a chunk made for it, while a manifest lists that; then the chunk is
+# A slot without a value, in a value file made for it, while a manifest lists that; then the value file is
 # closed and cut.
 my $large = "repeat('large', 80000)";
 create('back', 'none', 1);
@@ -195,13 +195,13 @@ same('back', 'after a power loss');
 create('beside', 'none', 1);
 both('beside', "INSERT INTO TABLE_ $value(1, 1) g");
 {
-	my $check = psql_writer($node, "SET kvfdw.stop_points = 'check_chunks_listed=wait'; SELECT file, problem FROM kvfdw_check('beside');", 'check');
-	stopped($node, 'check_chunks_listed');
+	my $check = psql_writer($node, "SET kvfdw.stop_points = 'check_value_files_listed=wait'; SELECT file, problem FROM kvfdw_check('beside');", 'check');
+	stopped($node, 'check_value_files_listed');
 	both('beside', "INSERT INTO TABLE_ VALUES (100, $large)");
-	is(go_on($node, 'check_chunks_listed', $check), '', 'beside: a chunk that is cut meanwhile is no damage');
+	is(go_on($node, 'check_value_files_listed', $check), '', 'beside: a chunk that is cut meanwhile is no damage');
 }
 
-# ---- a chunk that is not there ----
+# ---- a value file that is not there ----
 
 create('few', 'none', 1);
 create('many', 'full', 4);

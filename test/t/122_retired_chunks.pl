@@ -1,7 +1,7 @@
-# Promise: a chunk that nothing names any more leaves its shard's list, and its file goes when
+# Promise: a value file that nothing names any more leaves its shard's list, and its file goes when
 # no image, no base backup and, at level keys, no redo can need it any more: seconds later at
 # full and none, with the next checkpoint at keys (I 14, I 15).  Whatever ends the server in
-# between, each row is there, each chunk that something names too, and in the end no other.
+# between, each row is there, each value file that something names too, and in the end no other.
 use strict;
 use warnings;
 use FindBin;
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('retired', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', max_wal_size => '16GB', wal_level => 'replica');
+my $node = kv_cluster('retired', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', max_wal_size => '16GB', wal_level => 'replica');
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
@@ -59,7 +59,7 @@ sub released
 $node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") } @levels));
 my $round = 0;
 sub fill { my ($n) = @_; $round++; return run_all("INSERT INTO TABLE_ SELECT $round * 10000 + g, rpad(md5((g * $round)::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, $n) g"); }
-# Every second row gets a new value, so each chunk is half dead.
+# Every second row gets a new value, so each value file is half dead.
 sub change { $round++; return run_all("UPDATE TABLE_ SET v = rpad(md5((k * $round)::text), 1500 + k * 37 % 3000, md5(k::text)) WHERE k % 2 = $round % 2"); }
 
 # ---- what is counted ----
@@ -103,14 +103,14 @@ for my $level (@levels)
 	my $one = sub { return $node->safe_psql('one', "SET kvfdw.stop_points = ''; $_[0]") };
 	my $values = "rpad(md5(g::text), 4000, 'x') FROM generate_series(1, 300) g";
 	$one->('CREATE EXTENSION kvfdw; ' . kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT g, $values; SELECT kvfdw_freeze('t'); UPDATE t SET v = reverse(v) WHERE k > 50");
-	worker_stop_points($node, 'chunk_released=wait,free_step=wait');
+	worker_stop_points($node, 'value_file_released=wait,free_step=wait');
 	$one->("SELECT kvfdw_freeze('t')");
-	stopped($node, 'chunk_released');
+	stopped($node, 'value_file_released');
 	my $bytes = $one->('SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE retired_chunks > 5');
 	my $look = psql_writer($node, "\\connect one\nSET kvfdw.stop_points = 'stat_freeing=wait';\nSELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables", 'look');
 	stopped($node, 'stat_freeing');
 	worker_stop_points($node, 'free_step=wait');
-	go_on($node, 'chunk_released');
+	go_on($node, 'value_file_released');
 	wait_for('chunks to be released', sub { $one->('SELECT retired_chunks FROM kvfdw_stat_tables') == 0 });
 	cmp_ok(go_on($node, 'stat_freeing', $look), '<=', $bytes, 'what is released meanwhile is not counted twice');
 	worker_stop_points($node, '');
@@ -159,14 +159,14 @@ sub kill_at
 	restart_killed($node);
 	return;
 }
-for my $point (qw(image_wanted image_captured image_synced image_renamed image_written chunk_released free_step))
+for my $point (qw(image_wanted image_captured image_synced image_renamed image_written value_file_released free_step))
 {
 	for my $level ($point eq 'free_step' ? 'full' : @levels)
 	{
 		change();
 		kill_at($point, sub {
 			$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_freeze('t_$level')");
-			$node->safe_psql('postgres', 'CHECKPOINT') if $level eq 'keys' && $point eq 'chunk_released';
+			$node->safe_psql('postgres', 'CHECKPOINT') if $level eq 'keys' && $point eq 'value_file_released';
 		});
 		sound("killed at $point of $level", $level);
 	}
@@ -177,7 +177,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 released('in the end');
 sound('in the end');
 
-# ---- power goes: the image that counts has its chunks ----
+# ---- power goes: the image that counts has its value files ----
 for my $with_image (0, 1)
 {
 	fill(60);

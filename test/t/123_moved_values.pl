@@ -1,5 +1,5 @@
 # Promise: whoever has found a version and reads its value later gets it, though the value has
-# been moved meanwhile and its chunk is gone (I 16): by key, several at a time, through a held
+# been moved meanwhile and its value file is gone (I 16): by key, several at a time, through a held
 # cursor, by place, through a window that is being loaded, after waiting for a row lock, and
 # kvfdw_check() finds nothing wrong.
 use strict;
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap moves nothing' if heap_only();
-my $node = kv_cluster('moved', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', 'kvfdw.range_cache' => "'8MB'",
+my $node = kv_cluster('moved', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', 'kvfdw.range_cache' => "'8MB'",
 	'kvfdw.value_cache' => 0, 'kvfdw.prefetch_workers' => 1, max_parallel_workers_per_gather => 0, jit => 'off', 'kvfdw.merge_size' => "'64kB'");
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
@@ -24,13 +24,13 @@ $node->safe_psql('postgres', "SET kvfdw.test_compact = off; SELECT kvfdw_freeze(
 
 sub stat_of { my ($table, $column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
 
-# Move all that lies in closed chunks, and wait until these have gone.
+# Move all that lies in closed value files, and wait until these have gone.
 my $n = 10000000;
 sub move
 {
 	my ($table) = @_;
 	$n++;
-	# what has closed the chunk that was open
+	# what has closed the value file that was open
 	$node->safe_psql('postgres', "INSERT INTO $table SELECT $n * 100 + g, repeat(md5(g::text), 1900) FROM generate_series(1, 80) g");
 	$node->safe_psql('postgres', "SELECT kvfdw_freeze('$table')");
 	$node->safe_psql('postgres', "DELETE FROM $table WHERE k > 10000000");
@@ -100,7 +100,7 @@ for my $table (qw(t o))
 }
 
 # ---- rows that others had locked ----
-# What is waited for is in a chunk before it is committed; it moves between look-up and read.
+# What is waited for is in a value file before it is committed; it moves between look-up and read.
 sub waited
 {
 	my ($what, $change, $sql, $expected, $stops) = @_;

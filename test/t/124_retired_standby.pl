@@ -1,7 +1,7 @@
-# Promise: a standby retires chunks by itself, otherwise than its primary, and releases them
+# Promise: a standby retires value files by itself, otherwise than its primary, and releases them
 # with the next checkpoint of that (I 14): what its queries see, also in a snapshot that is
 # older, is what heap has there; so it is after a crash, in a copy that was made of it while
-# chunks were retired, and when it is promoted.
+# value files were retired, and when it is promoted.
 use strict;
 use warnings;
 use FindBin;
@@ -13,7 +13,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off');
+my $primary = kv_primary('primary', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
 sub both { my ($sql) = @_; return $primary->safe_psql('postgres', join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
@@ -23,7 +23,7 @@ both('INSERT INTO T SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::te
 my $standby = kv_standby($primary, 'standby', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'on');
 
 sub stat_of { my ($node, $column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
-# Changes are replayed, and the standby has retired chunks for them.
+# Changes are replayed, and the standby has retired value files for them.
 sub retires
 {
 	for (1 .. 50)
@@ -61,7 +61,7 @@ ok(eval { wait_for('release on the standby', sub { stat_of($standby, 'retired_ch
 ok(eval { wait_for('the maintainer to free them', sub { !(() = glob $standby->data_dir . "/kvfdw/dropped.*") }) }, 'they are freed');
 same_as_heap($standby, 'released');
 
-# ---- killed with retired chunks, and copied ----
+# ---- killed with retired value files, and copied ----
 retires();
 kill_all($standby);
 restart_killed($standby);

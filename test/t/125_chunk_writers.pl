@@ -1,4 +1,4 @@
-# Promise: no chunk leaves its list that somebody may still name (I 15): one in which an extent
+# Promise: no value file leaves its list that somebody may still name (I 15): one in which an extent
 # is reserved stays while its writer runs, and one that entries behind the merge name.
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('writers', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', 'kvfdw.merge_size' => "'64kB'");
+my $node = kv_cluster('writers', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', 'kvfdw.merge_size' => "'64kB'");
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text)');
@@ -41,7 +41,7 @@ fill(100);
 settle();
 same('filled');
 
-# ---- an extent is reserved, and its chunk closed ----
+# ---- an extent is reserved, and its value file closed ----
 my $large = q{INSERT INTO T VALUES (-1, repeat('extent', 20000))};
 my $w = psql_writer($node, "SET kvfdw.stop_points = 'extent_reserved=wait'; " . ($large =~ s/\bT\b/t/r) . ';', 'extent');
 stopped($node, 'extent_reserved');
@@ -57,7 +57,7 @@ fill(200);
 settle();
 same('extent moved');
 
-# ---- entries behind the merge name a chunk that is closed before it ends ----
+# ---- entries behind the merge name a value file that is closed before it ends ----
 fill(5);
 $w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_freeze('t');}, 'freeze');
 stopped($node, 'flush_before_merge');

@@ -1,5 +1,5 @@
-# Promise: a chunk stays as long as the image lists it that a power loss would lead back to
-# (I 14): one that was captured before the chunk left its list and is made behind that, and
+# Promise: a value file stays as long as the image lists it that a power loss would lead back to
+# (I 14): one that was captured before the value file left its list and is made behind that, and
 # one that is older than a manifest which a crash has left.  So do its logs, also those of an image
 # that failed behind its rename, as long as that is there.
 use strict;
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('images', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on');
+my $node = kv_cluster('images', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on');
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
@@ -46,7 +46,7 @@ $node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . 
 run_all('INSERT INTO TABLE_ SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, 300) g');
 $node->safe_psql('postgres', 'CHECKPOINT');
 
-# ---- an image is captured, chunks leave the list, it is made ----
+# ---- an image is captured, value files leave the list, it is made ----
 for my $level (@levels)
 {
 	change();

@@ -14,7 +14,7 @@ plan skip_all => 'heap is not compacted' if heap_only();
 my $node = kv_cluster('compact_model', 'kvfdw.compact_workers' => 0, 'kvfdw.freeze_delay' => 3600, checkpoint_timeout => '1h');
 my $data = $node->data_dir;
 my $faults = has_faults($node);
-if ($faults) { $node->append_conf('postgresql.conf', 'kvfdw.test_chunk_kb = 64'); $node->restart; }
+if ($faults) { $node->append_conf('postgresql.conf', 'kvfdw.test_value_file_kb = 64'); $node->restart; }
 my @levels = qw(full keys none);
 my $tables = join ', ', map { "t_$_" } @levels;
 
@@ -48,7 +48,7 @@ sub compact
 	return map { $_ => [ split /\|/, query("SELECT moved_bytes, freed_bytes, coalesce(waiting_for, '') FROM kvfdw_compact('t_$_'" . ($options // '') . ')'), -1 ] } @levels;
 }
 
-# Bytes that the chunks of a table have for each byte of its rows.
+# Bytes that the value files of a table have for each byte of its rows.
 sub share { my ($level) = @_; return query("SELECT round(value_file_bytes::numeric / (SELECT sum(length(v)) FROM t_$level), 2) FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
 
 # Of every length: none, NULL, a block, more than a slot, more than is held at once.

@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('compact_crash', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600);
+my $node = kv_cluster('compact_crash', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my @levels = qw(full keys none);
@@ -85,7 +85,7 @@ for my $level (@levels)
 			eval { $session->{handle}->finish };
 			if ($how eq 'power')
 			{
-				# what no image names may be missing; its chunks are synced, so they may be there
+				# what no image names may be missing; its value files are synced, so they may be there
 				unlink grep { !$durable{$_} && /\.(run|log|tmp)$/ } glob "$dir{$level}/*";
 				unlink grep { !$durable{$_} && /\.val$/ && $level ne 'keys' && $round % 2 } glob "$dir{$level}/*";
 				$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot$round'");
@@ -105,7 +105,7 @@ for my $level (@levels)
 	query('DELETE FROM heap');
 	query("DELETE FROM t_$level");
 	change($level) for 1 .. 3;
-	for my $point (qw(image_captured image_synced image_written chunk_released))
+	for my $point (qw(image_captured image_synced image_written value_file_released))
 	{
 		change($level);
 		query("SELECT kvfdw_compact('t_$level')") if $level eq 'keys';

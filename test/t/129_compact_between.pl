@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('compact_between', 'kvfdw.compact_workers' => 0, 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, max_prepared_transactions => 4);
+my $node = kv_cluster('compact_between', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, max_prepared_transactions => 4);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 
@@ -118,14 +118,14 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 # ---- whoever compacts waits for what is retired by then, not for what others retire meanwhile ----
 {
 	both("UPDATE TABLE_ SET v = v || 'w' WHERE k % 5 = 2");
-	worker_stop_points($node, 'chunk_released=wait');
+	worker_stop_points($node, 'value_file_released=wait');
 	my $first = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'waits_first');
-	stopped($node, 'chunk_released');
+	stopped($node, 'value_file_released');
 	my $retired = stat_of('retired_chunks');
 	my $second = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'waits_second');
 	wait_for('the second to wait', sub { stat_of('retired_chunks') > $retired && query('SELECT count(*) FROM kvfdw_stat_compact') == 0 });
 	worker_stop_points($node, 'image_wanted=wait');
-	go_on($node, 'chunk_released');
+	go_on($node, 'value_file_released');
 	stopped($node, 'image_wanted');
 	like(outcome($first), qr/^\(\d+,\d+,\w*\)$/, 'it does not wait for what others have retired since');
 	worker_stop_points($node, '');
@@ -176,7 +176,7 @@ same('after an old snapshot');
 is(query("SELECT waiting_for FROM kvfdw_compact('t')"), '', 'now nothing waits');
 same('without it');
 
-# ---- a value that cannot be read stays, and its chunk ----
+# ---- a value that cannot be read stays, and its value file ----
 {
 	query("UPDATE t SET v = 'damaged ' || repeat('d', 3000) WHERE k = 777; UPDATE heap SET v = 'damaged ' || repeat('d', 3000) WHERE k = 777");
 	query("SELECT kvfdw_freeze('t'); CHECKPOINT");
@@ -249,7 +249,7 @@ cmp_ok(stat_of('value_file_bytes'), '<', 420_000_000, 'and once there');
 query('TRUNCATE t');
 
 # ---- order ----
-$node->append_conf('postgresql.conf', 'kvfdw.test_chunk_kb = 0');
+$node->append_conf('postgresql.conf', 'kvfdw.test_value_file_kb = 0');
 $node->restart;
 query(kv_table('o', 'k int, v bytea', 'k', "shards '1'"));
 query("INSERT INTO o SELECT g, decode(rpad('', 8192, md5(g::text)), 'hex') FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s; SELECT kvfdw_freeze('o'); ANALYZE o");

@@ -14,7 +14,7 @@ use KvMemcached;
 
 my $udp = PostgreSQL::Test::Cluster::get_free_port();
 my $node = mc_cluster('later', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_reap_interval' => 0,
-	'kvfdw.memcached_listen' => "'localhost, 127.0.0.1'", 'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_chunk_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.compact_workers' => 0, 'kvfdw.memcached_max_connections' => 2000);
+	'kvfdw.memcached_listen' => "'localhost, 127.0.0.1'", 'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.compact_workers' => 0, 'kvfdw.memcached_max_connections' => 2000);
 my $c = mc_connect($node);
 sub sql { return answer($node, $_[0]); }
 sub set { my ($key, $value, $exptime) = @_; return mc_ask($c, "set $key 0 " . ($exptime // 0) . ' ' . length($value) . "\r\n$value\r\n"); }

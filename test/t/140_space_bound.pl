@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_bound', 'kvfdw.compact_order' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 64,
+my $node = kv_cluster('space_bound', 'kvfdw.compact_order' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_value_file_kb' => 64,
 	'kvfdw.compact_memory' => '4MB', 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', wal_level => 'replica', max_prepared_transactions => 2);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
@@ -360,7 +360,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 
 	query("SELECT kvfdw_compact('t_full')");
 	worker_stop_points($node, 'compact_written=wait');
-	# of chunks in which nothing is live nothing would be written; once, for who comes to the bound waits
+	# of value files in which nothing is live nothing would be written; once, for who comes to the bound waits
 	query("UPDATE t_full SET v = " . $value->('k + 12') . " WHERE k % 3 > 0");
 	stopped($node, 'compact_written');
 	my $sum = sub { my ($table, $n) = @_; return query("SELECT count(*), sum(hashtextextended(v, k)) FROM " . (defined $n ? "(SELECT k, " . $value->("k + $n") . " v FROM generate_series(1, $rows) k) s" : $table)) };

@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.space_amp' => 0);
+my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.space_amp' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
 sub both { my ($sql) = @_; return $primary->safe_psql('postgres', join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }

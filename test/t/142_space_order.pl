@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_chunk_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_space_look' => 3000, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
+my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_value_file_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_space_look' => 3000, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
 sub query { return $node->safe_psql('postgres', @_); }
@@ -57,7 +57,7 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 	is(outcome($reader), '', 'until the end');
 }
 
-# chunks that shards share count as those of the one that leaves them last, which nobody writes to for that
+# value files that shards share count as those of the one that leaves them last, which nobody writes to for that
 {
 	worker_stop_points($node, 'compact_chosen=wait');
 	query(kv_table('shared', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE shared ALTER v SET STORAGE EXTERNAL; INSERT INTO shared SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_freeze('shared'); SELECT kvfdw_split('shared')");

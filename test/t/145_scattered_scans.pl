@@ -15,7 +15,7 @@ use KvReplica;
 
 plan skip_all => 'heap has no windows' if heap_only();
 my $node = kv_cluster('scattered', 'kvfdw.range_cache' => "'16MB'", 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.value_cache' => 0,
-	'kvfdw.range_wait' => "'10min'", 'kvfdw.compact_workers' => 0, 'kvfdw.recent_cache' => 0, max_parallel_workers_per_gather => 0, jit => 'off', synchronize_seqscans => 'off', 'kvfdw.test_chunk_kb' => 0);
+	'kvfdw.range_wait' => "'10min'", 'kvfdw.compact_workers' => 0, 'kvfdw.recent_cache' => 0, max_parallel_workers_per_gather => 0, jit => 'off', synchronize_seqscans => 'off', 'kvfdw.test_value_file_kb' => 0);
 my $faults = has_faults($node);
 # what the workers are told is not for the sessions
 my $options = '-c kvfdw.stop_points=';

@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_between', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '1MB', 'kvfdw.delta_memory' => '16MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
+my $node = kv_cluster('split_between', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '1MB', 'kvfdw.delta_memory' => '16MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 sub query { return $node->safe_psql('postgres', @_); }
@@ -29,7 +29,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	my %session = map { $_ => $node->background_psql('postgres') } qw(up down values held lock serializable extent);
 	my $up = $session{up}->query_safe('BEGIN; DECLARE c CURSOR FOR SELECT k FROM t ORDER BY k; FETCH 1000 FROM c');
 	my $down = $session{down}->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT k FROM t ORDER BY k DESC; FETCH 1000 FROM c');
-	# the table is larger than the range cache, and each of the new shards lists its chunks
+	# the table is larger than the range cache, and each of the new shards lists its value files
 	my $values = $session{values}->query_safe('BEGIN; DECLARE c CURSOR FOR SELECT k, md5(v) FROM t ORDER BY k; FETCH 1000 FROM c');
 	my $all = query('SELECT k, md5(v) FROM heap ORDER BY k');
 	$session{held}->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT sum(length(v)) FROM t; COMMIT');
@@ -320,7 +320,7 @@ $node->stop;
 
 # ---- a split beside the images that are being asked for has none made twice at once ----
 {
-	$node = kv_cluster('images', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_chunk_kb' => 64);
+	$node = kv_cluster('images', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_value_file_kb' => 64);
 	query(kv_table('i', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO i SELECT g, repeat('x', 300) FROM generate_series(1, 3000) g; SELECT kvfdw_split('i')});
 	query('CHECKPOINT');
 	my $shards = query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'i'::regclass});

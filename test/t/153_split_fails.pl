@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_fails', 'kvfdw.test_chunk_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.space_amp' => 0, 'kvfdw.compact_order' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
+my $node = kv_cluster('split_fails', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.space_amp' => 0, 'kvfdw.compact_order' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my $place = PostgreSQL::Test::Utils::tempdir();
@@ -165,7 +165,7 @@ for my $ddl ('TRUNCATE d', $moves ? 'ALTER FOREIGN TABLE d OPTIONS (ADD tablespa
 	is(scalar @stores, $name eq 'DROP' ? 0 : 1, "$name: there is no other store") or diag "@stores";
 }
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no process has crashed');
-# ---- what a failed attempt to make a chunk has left goes with its shard ----
+# ---- what a failed attempt to make a value file has left goes with its shard ----
 for my $way ('split', 'joined')
 {
 	query(kv_table('failed', 'k int, v text', 'k', "shards '1'") . 'INSERT INTO failed SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 1000) g');

@@ -14,7 +14,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.shard_size' => 0, 'kvfdw.test_splits' => 'off');
+my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.shard_size' => 0, 'kvfdw.test_splits' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 my $round = 0;
 sub query { return $primary->safe_psql('postgres', @_); }

@@ -15,7 +15,7 @@ my $why_not = heap_only() ? 'heap has no directory of its own' : loop_skip($Post
 plan skip_all => $why_not if $why_not;
 
 my ($disk, $node);
-group_run(sub { $node = trust_cluster('lost', 'kvfdw.skip' => 'direct_io', 'kvfdw.test_chunk_kb' => 64, before_start => sub { $disk = KvLoop->new($_[0]->data_dir . '/kvfdw', megabytes => 120, room => 90) }) });
+group_run(sub { $node = trust_cluster('lost', 'kvfdw.skip' => 'direct_io', 'kvfdw.test_value_file_kb' => 64, before_start => sub { $disk = KvLoop->new($_[0]->data_dir . '/kvfdw', megabytes => 120, room => 90) }) });
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '1'"));
 

@@ -1,4 +1,4 @@
-# Promise: a chunk that a split has taken over from the old shard as one that has retired, and whose file goes before the new shards
+# Promise: a value file that a split has taken over from the old shard as one that has retired, and whose file goes before the new shards
 # count, is no matter to their images: checkpoints go on (I 14).
 #
 # Needs a test build (make FAULTS=1).
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('retired', 'kvfdw.test_chunk_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.compact_workers' => 0, 'kvfdw.test_splits' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off');
+my $node = kv_cluster('retired', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.compact_workers' => 0, 'kvfdw.test_splits' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'") . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
@@ -20,7 +20,7 @@ $node->safe_psql('postgres', "INSERT INTO $_ SELECT g, rpad(md5(g::text), 2000, 
 $node->safe_psql('postgres', 'DELETE FROM t WHERE k % 3 = 0; DELETE FROM heap WHERE k % 3 = 0');
 sub chunks { return join ' ', sort map { s/.*\///r } glob $node->data_dir . '/kvfdw/5/*/0*/*.val' }
 
-# The shard has retired chunks, and the barrier process is about to make the image after which they go.
+# The shard has retired value files, and the barrier process is about to make the image after which they go.
 worker_stop_points($node, 'image_wanted=wait');
 my $compact = psql_writer($node, "SELECT kvfdw_compact('t', true);", 'compact');
 stopped($node, 'image_wanted');

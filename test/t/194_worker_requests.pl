@@ -13,7 +13,7 @@ use KvReplica;
 plan skip_all => 'heap has no such processes' if heap_only();
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $fails = system($ENV{CC} // 'cc', '-shared', '-fPIC', '-O1', '-o', "$dir/nofork.so", "$FindBin::RealBin/../lib/nofork.c") == 0;
-my $node = kv_cluster('requests', 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.test_chunk_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.value_cache' => 0,
+my $node = kv_cluster('requests', 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.test_value_file_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.value_cache' => 0,
 	'kvfdw.range_wait' => "'10min'", max_parallel_workers_per_gather => 0, 'kvfdw.compact_memory' => '4MB', 'kvfdw.test_space_look' => '100ms');
 $node->append_conf('postgresql.conf', 'kvfdw.test_space_release = 1s') if has_faults($node);
 plan skip_all => 'needs fault injection' unless has_faults($node);

@@ -22,7 +22,7 @@ static struct
 	KvDirectory directory;
 	dsa_pointer shards[SHARDS];
 	KvShard		shard[SHARDS];
-	KvShardChunk chunk;
+	KvShardValueFile value_file;
 }			area;
 static KvStore store;
 static TimestampTz clock_now;
@@ -108,7 +108,7 @@ kv_shard_is_empty(KvStore *of, uint32 shardno)
 }
 
 uint64
-kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk)
+kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file)
 {
 	return live[shard - area.shard];
 }
@@ -206,8 +206,8 @@ begin(void)
 	for (int i = 0; i < SHARDS; i++)
 	{
 		area.directory.shards[i] = (char *) &area.shard[i] - (char *) &area;
-		area.shard[i].chunks = (char *) &area.chunk - (char *) &area;
-		area.shard[i].nchunks = 1;
+		area.shard[i].value_files = (char *) &area.value_file - (char *) &area;
+		area.shard[i].nvalue_files = 1;
 		area.shard[i].files.frozen_keys = LARGE / KV_BLOCK;
 		area.shard[i].value_bytes = LARGE;
 	}

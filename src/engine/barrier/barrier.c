@@ -530,7 +530,7 @@ covered_now(XLogRecPtr redo)
 }
 
 /*
- * Make images that shards have asked for at once, and once a second look what retired chunks
+ * Make images that shards have asked for at once, and once a second look what retired value files
  * wait for: the end of a backup, or of a checkpoint.  What fails is tried again then.
  */
 static void

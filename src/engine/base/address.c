@@ -7,7 +7,7 @@
 #include "engine/base/address.h"
 
 #ifdef KVFDW_FAULTS
-int			kv_test_chunk_kb = 0;
+int			kv_test_value_file_kb = 0;
 #endif
 
 int

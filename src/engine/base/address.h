@@ -4,9 +4,9 @@
  *
  * An address is 63 bits: a volume's number (20) and a byte in it (43).  Volumes below
  * KV_LEGACY_VOLUMES are one file each, which older libraries have made.  The others are
- * cut into chunks, files of one size; the volume's number says of which class it is, and
+ * cut into value files, files of one size; the volume's number says of which class it is, and
  * so how large they are.  So an address alone says in which file it lies, and where.
- * Within a volume addresses go on from chunk to chunk.
+ * Within a volume addresses go on from value file to value file.
  *
  * Arithmetic only; nothing here takes a lock, allocates or raises.
  */
@@ -18,7 +18,7 @@ typedef uint64 KvAddress;
 #define KV_VOLUME_BITS		43
 #define KV_VOLUME_SIZE		(UINT64CONST(1) << KV_VOLUME_BITS)
 #define KV_LEGACY_VOLUMES	0x10000
-#define KV_CHUNK_CLASSES	5
+#define KV_VALUE_FILE_CLASSES	5
 #define KV_CLASS_VOLUMES	0x30000	/* volumes of each class */
 #define KV_NO_CLASS			(-1)
 
@@ -52,7 +52,7 @@ kv_is_legacy(KvAddress address)
 	return address < kv_volume_begin(KV_LEGACY_VOLUMES);
 }
 
-/* Of a volume that is cut into chunks. */
+/* Of a volume that is cut into value files. */
 static inline int
 kv_class_of(KvAddress address)
 {
@@ -60,17 +60,17 @@ kv_class_of(KvAddress address)
 }
 
 #ifdef KVFDW_FAULTS
-extern int	kv_test_chunk_kb;	/* the smallest chunks' size, for tests; 0: as in other builds */
+extern int	kv_test_value_file_kb; /* the smallest value files' size, for tests; 0: as in other builds */
 #endif
 
 /* 4 MB, 16 MB, 64 MB, 256 MB, 1 GB. */
 static inline uint64
-kv_chunk_size(int class)
+kv_value_file_size(int class)
 {
 #ifdef KVFDW_FAULTS
-	/* the largest value must fit into a chunk of the last class */
-	if (kv_test_chunk_kb > 0 && class < KV_CHUNK_CLASSES - 1)
-		return (uint64) kv_test_chunk_kb << (10 + 2 * class);
+	/* the largest value must fit into a value file of the last class */
+	if (kv_test_value_file_kb > 0 && class < KV_VALUE_FILE_CLASSES - 1)
+		return (uint64) kv_test_value_file_kb << (10 + 2 * class);
 #endif
 	return UINT64CONST(1) << (22 + 2 * class);
 }
@@ -79,7 +79,7 @@ kv_chunk_size(int class)
 static inline uint64
 kv_file_span(KvFileId file)
 {
-	return kv_is_legacy(file.place) ? KV_VOLUME_SIZE : kv_chunk_size(kv_class_of(file.place));
+	return kv_is_legacy(file.place) ? KV_VOLUME_SIZE : kv_value_file_size(kv_class_of(file.place));
 }
 
 /* The file with an address. */

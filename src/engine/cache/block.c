@@ -18,7 +18,7 @@
  * A block whose set is full goes to a way of the neighbouring set that has no block, if there is one;
  * the set has a mark then, and is not the only one that is looked at.
  *
- * Blocks that are mostly one value are cold as soon as it is replaced, and those of a chunk that no entry
+ * Blocks that are mostly one value are cold as soon as it is replaced, and those of a value file that no entry
  * names any more are taken out, or are cold if other shards have entries there: else the values that a
  * compaction has moved would be here twice.
  *

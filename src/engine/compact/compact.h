@@ -1,16 +1,16 @@
 /*
  * compact.h
- *		Compaction: values move to other chunks, in the order of keys, so that chunks become
+ *		Compaction: values move to other value files, in the order of keys, so that value files become
  *		empty and go.
  *
  * One compaction of one shard is a *pass*:
  *
- *	0. choose	what is live in each chunk is counted.  Inputs: closed chunks to be emptied, by
+ *	0. choose	what is live in each value file is counted.  Inputs: closed value files to be emptied, by
  *				hand all that have dead bytes, by itself (task.c) those for which it pays best,
  *				for order all there are; those that are to leave their tablespace, whatever they have
  *	1. walk		the runs of now, in the order of keys, by the rules of a flush; what lies in an
  *				input is gathered
- *	2. move		slice by slice: values are read by place, verified, written by key to chunks
+ *	2. move		slice by slice: values are read by place, verified, written by key to value files
  *				of the job's own, and noted in a relocation file
  *	3. switch	a flush of all runs puts entries in their new places.  It counts what it
  *				emits; an input that it has emitted no entry for leaves the list.  The merge's
@@ -24,7 +24,7 @@
  *
  * Where a job ends early, by cancel, DROP, a full disk, damage of a run or the end of its
  * process, its files are removed and the shard is as it was.  After a crash they are files
- * that nothing names.  A value that cannot be read stays where it is, with its chunk.  The
+ * that nothing names.  A value that cannot be read stays where it is, with its value file.  The
  * WAL knows nothing of jobs: a standby has places of its own.
  */
 #ifndef KV_COMPACT_H
@@ -37,7 +37,7 @@ typedef enum KvJobAim
 {
 	KV_JOB_COUNTS,				/* see what is live, and do nothing */
 	KV_JOB_GIVES_BACK,			/* all that is dead, or to leave its tablespace */
-	KV_JOB_LEAVES,				/* chunks that are to leave their tablespace */
+	KV_JOB_LEAVES,				/* value files that are to leave their tablespace */
 	KV_JOB_SORTS,				/* all values, for order */
 	KV_JOB_BOUNDS				/* enough of what is dead, the deadest first */
 } KvJobAim;
@@ -48,7 +48,7 @@ typedef struct KvJobPlan
 
 	/* BOUNDS */
 	uint64		enough;			/* dead bytes that are to go */
-	uint64		most;			/* LEAVES, too: values that may be moved; one chunk at least is emptied */
+	uint64		most;			/* LEAVES, too: values that may be moved; one value file at least is emptied */
 	bool		modest;			/* space is short: what is empty, and one other */
 
 	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */
@@ -59,7 +59,7 @@ typedef struct KvJobPlan
 typedef struct KvJobResult
 {
 	uint64		moved;			/* bytes of values */
-	uint64		written;		/* bytes of the chunks to which they were moved */
+	uint64		written;		/* bytes of the value files to which they were moved */
 	uint64		emptied;		/* bytes of the inputs that have left the list */
 	bool		was_sorted;		/* the values are in order as they are */
 	bool		gave_up;		/* for another store; all is as it was */

@@ -1,13 +1,13 @@
 /*
  * inputs.c
- *		Which chunks of a shard are to be emptied.
+ *		Which value files of a shard are to be emptied.
  *
  * By hand it is all that have dead bytes, for order all there are.  Those that are to leave their tablespace
  * (shard/move.c) go in the order of their places, by hand all of them.  For the bound it is those
- * for which it pays best: u being the share of a chunk that is live, emptying it gives back 1 - u
+ * for which it pays best: u being the share of a value file that is live, emptying it gives back 1 - u
  * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
  * what is won stays won, for those that change often have died by now.  So the greatest
- * (1 - u) √age / (1 + u) come first, age being how many chunks were made since.  Without the root
+ * (1 - u) √age / (1 + u) come first, age being how many value files were made since.  Without the root
  * what is old is emptied while too much of it is alive, by simulation (BENCH_ONLY=cleaning) and with zipfian
  * keys.  What is empty has nothing that is moved and always goes; but for that, too, all runs are merged.
  */
@@ -21,7 +21,7 @@
 #include "engine/slot/slot.h"
 #include "engine/xact/xact.h"
 
-#define KV_DEAD_SHARE	50		/* by hand a chunk is emptied if one byte in so many is dead */
+#define KV_DEAD_SHARE	50		/* by hand a value file is emptied if one byte in so many is dead */
 
 typedef struct KvCandidate
 {
@@ -31,12 +31,12 @@ typedef struct KvCandidate
 	double		score;
 } KvCandidate;
 
-/* Places of the shard's chunks that are to leave their tablespace, in their order, palloc'd.  Looks for files. */
+/* Places of the shard's value files that are to leave their tablespace, in their order, palloc'd.  Looks for files. */
 static int
-chunks_elsewhere(KvStore *store, uint32 shardno, KvAddress **places)
+value_files_elsewhere(KvStore *store, uint32 shardno, KvAddress **places)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	int			n = shard->nchunks;
+	int			n = shard->nvalue_files;
 	int			kept = 0;
 
 	*places = NULL;
@@ -44,9 +44,9 @@ chunks_elsewhere(KvStore *store, uint32 shardno, KvAddress **places)
 		return 0;
 	*places = palloc(n * sizeof(KvAddress));
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	n = Min(n, shard->nchunks);
+	n = Min(n, shard->nvalue_files);
 	for (int i = 0; i < n; i++)
-		(*places)[i] = kv_chunks(shard)[i].chunk.place;
+		(*places)[i] = kv_value_files(shard)[i].value_file.place;
 	LWLockRelease(&shard->lock);
 	for (int i = 0; i < n; i++)
 	{
@@ -74,14 +74,14 @@ kv_shard_leaves(KvStore *store, uint32 shardno, bool *any)
 	bool		found = false;
 
 	kv_value_leave(store, shardno);
-	n = chunks_elsewhere(store, shardno, &places);
+	n = value_files_elsewhere(store, shardno, &places);
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < n && !found; i++)
 	{
-		const KvShardChunk *chunk = kv_chunk_find(shard, places[i]);
+		const KvShardValueFile *value_file = kv_value_file_find(shard, places[i]);
 
-		found = chunk != NULL && chunk->newest_writer < horizon &&
-			!(chunk->chunk.flags & KV_CHUNK_DAMAGED);
+		found = value_file != NULL && value_file->newest_writer < horizon &&
+			!(value_file->value_file.flags & KV_VALUE_FILE_DAMAGED);
 	}
 	LWLockRelease(&shard->lock);
 	*any |= n > 0;
@@ -101,9 +101,9 @@ kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere)
 
 /* Is a value in it that could not be moved?  Only a sorted pass tries again. */
 static bool
-is_stuck(const KvJobPlan *plan, const KvShardChunk *chunk, uint64 live)
+is_stuck(const KvJobPlan *plan, const KvShardValueFile *value_file, uint64 live)
 {
-	return (chunk->chunk.flags & KV_CHUNK_DAMAGED) && plan->aim != KV_JOB_SORTS && live > 0;
+	return (value_file->value_file.flags & KV_VALUE_FILE_DAMAGED) && plan->aim != KV_JOB_SORTS && live > 0;
 }
 
 /* The best first; what is empty before all others. */
@@ -170,30 +170,30 @@ take_most(const KvJobPlan *plan, const KvCandidate *candidates, int n)
 
 int
 kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
-				 KvChunk **inputs, uint64 *live)
+				 KvValueFile **inputs, uint64 *live)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		horizon = kv_xid_horizon();
-	int			most = shard->nchunks + 1;	/* who comes behind was not chosen */
+	int			most = shard->nvalue_files + 1; /* who comes behind was not chosen */
 	KvCandidate *candidates = palloc(most * sizeof(KvCandidate));
 	KvAddress  *elsewhere;
-	int			nelsewhere = chunks_elsewhere(store, shardno, &elsewhere);
+	int			nelsewhere = value_files_elsewhere(store, shardno, &elsewhere);
 	int			n = 0;
 
-	*inputs = palloc(most * sizeof(KvChunk));
+	*inputs = palloc(most * sizeof(KvValueFile));
 	*live = 0;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nchunks && n < most; i++)
+	for (int i = 0; i < shard->nvalue_files && n < most; i++)
 	{
-		const KvShardChunk *chunk = &kv_chunks(shard)[i];
-		KvCandidate one = {i, kv_chunk_taken(shard, chunk), kv_chunk_live(shard, chunk)};
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
+		KvCandidate	one = {i, kv_value_file_taken(shard, value_file), kv_value_file_live(shard, value_file)};
 		double		share = one.used > 0 ? (double) one.live / one.used : 0;
 
-		if (!kv_chunk_may_be_input(shard, chunk, horizon) || is_stuck(plan, chunk, one.live) ||
+		if (!kv_value_file_may_be_input(shard, value_file, horizon) || is_stuck(plan, value_file, one.live) ||
 			!kv_job_pays(plan, one.used, one.live,
-						 is_elsewhere(elsewhere, nelsewhere, chunk->chunk.place)))
+						 is_elsewhere(elsewhere, nelsewhere, value_file->value_file.place)))
 			continue;
-		one.score = (1 - share) * sqrt(shard->nchunks - i) / (1 + share);
+		one.score = (1 - share) * sqrt(shard->nvalue_files - i) / (1 + share);
 		candidates[n++] = one;
 	}
 	if (plan->aim == KV_JOB_BOUNDS)
@@ -208,10 +208,10 @@ kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 r
 		n = take_most(plan, candidates, n);
 	for (int i = 0; i < n; i++)
 	{
-		KvShardChunk *chunk = &kv_chunks(shard)[candidates[i].i];
+		KvShardValueFile *value_file = &kv_value_files(shard)[candidates[i].i];
 
-		chunk->chunk.flags |= KV_CHUNK_INPUT;
-		(*inputs)[i] = chunk->chunk;
+		value_file->value_file.flags |= KV_VALUE_FILE_INPUT;
+		(*inputs)[i] = value_file->value_file;
 		*live += candidates[i].live;
 	}
 	LWLockRelease(&shard->lock);

@@ -3,10 +3,10 @@
  *		What the files of compact/ share; nobody else includes this.
  *
  *	walk.c		which entries survive, in the order of keys; counting what is live
- *	inputs.c	which chunks are to be emptied
+ *	inputs.c	which value files are to be emptied
  *	slice.c		so many of them as fit into memory: read by place, written by key
  *	keep.c		what readers have in memory of them they have in the new places, too
- *	output.c	the chunks that they are written to
+ *	output.c	the value files that they are written to
  *	tried.c		what is left alone for a while
  *	task.c		what is to be done with a store, by itself
  *	beside.c	what a job heeds while it runs, beside its work
@@ -39,20 +39,20 @@ extern const char *const kv_job_phase_names[];	/* by KvJobPhase */
 
 /* ---- output.c ---- */
 
-/* The chunks that a job writes.  Places are given out first, and written in their order. */
+/* The value files that a job writes.  Places are given out first, and written in their order. */
 typedef struct KvOutput
 {
 	KvStore    *store;
 	uint32		shardno;
-	uint16		flags;			/* of its chunks */
+	uint16		flags;			/* of its value files */
 	uint16		order;
 	uint64		expected;		/* about so many bytes are still to be placed */
-	KvAddress	next;			/* places for chunks that are reserved … */
+	KvAddress	next;			/* places for value files that are reserved … */
 	KvAddress	end;			/* … up to here */
-	int			nchunks;
+	int			nvalue_files;
 	int			room;
-	KvChunk    *chunks;			/* in the order of places; used: what is given out */
-	File		file;			/* of the chunk that is written, or -1 */
+	KvValueFile *value_files;	/* in the order of places; used: what is given out */
+	File		file;			/* of the value file that is written, or -1 */
 	KvFileId	id;
 	uint64		allocated;
 } KvOutput;
@@ -177,7 +177,7 @@ typedef struct KvSlice
 	uint32		shardno;
 	KvOutput   *output;
 	KvRunWriter *relocations;	/* where it is noted what has been moved */
-	KvChunk    *inputs;			/* by place; DAMAGED: a value in it could not be read */
+	KvValueFile *inputs;		/* by place; DAMAGED: a value in it could not be read */
 	int			ninputs;
 	uint64		moved;			/* bytes of values, so far */
 	KvPace	   *pace;
@@ -201,7 +201,7 @@ typedef struct KvSlice
 
 /* It is empty, and may have about so much memory; store, shard, output and inputs are set. */
 extern void kv_slice_begin(KvSlice *slice, Size memory);
-/* Does the value lie in a chunk that is to be emptied? */
+/* Does the value lie in a value file that is to be emptied? */
 extern int	kv_slice_input(const KvSlice *slice, KvLocation location);	/* or -1 */
 /* One value more, in the order of keys.  False: the slice is full; write it first. */
 extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
@@ -228,11 +228,11 @@ typedef struct KvWalk
 	KvRunMerge	runs;
 } KvWalk;
 
-/* What counting says, besides what the chunks note. */
+/* What counting says, besides what the value files note. */
 typedef struct KvCounted
 {
 	uint64		held;			/* as in KvJobResult */
-	KvAddress	open_place;		/* the chunk that was open, or 0, … */
+	KvAddress	open_place;		/* the value file that was open, or 0, … */
 	uint64		open_used;		/* … how far it was, … */
 	uint64		open_live;		/* … and what of that is live */
 	uint64		pairs;			/* values that follow another in the order of keys, … */
@@ -250,7 +250,7 @@ extern void kv_walk(KvWalk *walk,
 					void *arg);
 extern void kv_walk_end(KvWalk *walk);	/* never raises */
 /*
- * Counts what is live in each chunk of the shard, and has the chunks note it.  Writes nothing
+ * Counts what is live in each value file of the shard, and has the value files note it.  Writes nothing
  * but what is recent to a run, if there is anything.  walk: what the caller ends after an ERROR.
  */
 extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace,
@@ -258,16 +258,16 @@ extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *
 
 /* ---- inputs.c ---- */
 /*
- * Marks the shard's chunks that are to be emptied, and lists them by place, palloc'd; *live: about
+ * Marks the shard's value files that are to be emptied, and lists them by place, palloc'd; *live: about
  * what is to be moved.  For the bound that is no more than room, but for the first of them.  What is
  * live in them was counted.
  */
 extern int	kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
-							 KvChunk **inputs, uint64 *live);
-/* Would a chunk like this be one? */
+							 KvValueFile **inputs, uint64 *live);
+/* Would a value file like this be one? */
 extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere);
 /*
- * Nothing more goes into chunks of the shard that are to leave their tablespace.  Has it one that a job can empty, as far as can be seen without counting?
+ * Nothing more goes into value files of the shard that are to leave their tablespace.  Has it one that a job can empty, as far as can be seen without counting?
  * *any: set if it has one at all.
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shardno, bool *any);
@@ -335,7 +335,7 @@ typedef struct KvTried
 	KvSpaceWait why;
 	KvShardSpace then;			/* how it stood */
 	uint64		horizon;
-	uint64		left;			/* of a store: since it has this moved_lsn, no chunk is elsewhere any more; … */
+	uint64		left;			/* of a store: since it has this moved_lsn, no value file is elsewhere any more; … */
 	uint32		leaving;		/* … until then, the shard that was found last */
 	uint64		writes;			/* of a shard that may be put in order: slots and bytes then, … */
 	TimestampTz since;			/* … and since when there are no more */

@@ -8,7 +8,7 @@
  *	  (I 15), and nothing that is written from then on names one.  The flush at the end
  *	  keeps of these runs no more than the walk has seen, for its horizon is the same or later.
  *	- If it meets an entry all the same that names an input and is not in the relocation file
- *	  it keeps it as it is, and the input stays: a job can fail to empty a chunk, never
+ *	  it keeps it as it is, and the input stays: a job can fail to empty a value file, never
  *	  lose a value.
  *	- Flushes of others in between emit old locations, which stay good.
  *	- Readers look a key up again if they do not find its value where it was (I 16).
@@ -167,9 +167,9 @@ end_job(KvJob *job)
 	kv_space_moved(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nchunks; i++)
-		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_INPUT;
-	shard->chunks_promised = 0;
+	for (int i = 0; i < shard->nvalue_files; i++)
+		kv_value_files(shard)[i].value_file.flags &= ~KV_VALUE_FILE_INPUT;
+	shard->value_files_promised = 0;
 	shard->job_failed &= !job->done;
 	shard->compactor = 0;
 	shard->job_phase = KV_JOB_NONE;
@@ -187,7 +187,7 @@ end_failed(int code, Datum arg)
 
 /* ---- step 0 ---- */
 
-/* Close the open chunk too, if it pays and there is not enough to win elsewhere. */
+/* Close the open value file too, if it pays and there is not enough to win elsewhere. */
 static bool
 wants_open(const KvJob *job, const KvCounted *counted)
 {
@@ -228,7 +228,7 @@ bytes_of_runs(const KvJob *job)
 
 /*
  * So much may be moved by a job that nobody waits for, lest it fill the file system for all: the
- * old chunks go after the new ones have come, and so do the runs, which are merged; and there is
+ * old value files go after the new ones have come, and so do the runs, which are merged; and there is
  * the relocation file.  Less than 0: nothing may be written.
  */
 static int64
@@ -267,7 +267,7 @@ keys_of_runs(const KvShard *shard)
 	return shard->files.frozen_keys + shard->files.unfrozen_entries;
 }
 
-/* The entries of all chunks are in runs, and what is dead in them is known exactly. */
+/* The entries of all value files are in runs, and what is dead in them is known exactly. */
 static void
 choose(KvJob *job)
 {
@@ -364,11 +364,11 @@ promise_room(KvJob *job)
 	bool		room;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	room = kv_chunks_make_room(shard, job->output.nchunks);
+	room = kv_value_files_make_room(shard, job->output.nvalue_files);
 	if (room)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->chunks_promised = job->output.nchunks;
+		shard->value_files_promised = job->output.nvalue_files;
 		LWLockRelease(&shard->lock);
 	}
 	LWLockRelease(&shard->extend_lock);
@@ -389,7 +389,7 @@ move_values(KvJob *job)
 	set_phase(job, KV_JOB_MOVE);
 	if (job->plan->aim == KV_JOB_SORTS)
 	{
-		output->flags = KV_CHUNK_SORTED;
+		output->flags = KV_VALUE_FILE_SORTED;
 		job->moves.job = kv_shard(job->store, job->shardno)->job + 1;
 		output->order = Max(job->moves.job % PG_UINT16_MAX, 1);
 	}
@@ -420,8 +420,8 @@ move_values(KvJob *job)
 	if (job->moves.run == NULL)
 		elog(ERROR, "relocation file %u of shard %u is missing", job->number, job->shardno);
 	promise_room(job);
-	job->moves.chunks = output->chunks;
-	job->moves.nchunks = output->nchunks;
+	job->moves.value_files = output->value_files;
+	job->moves.nvalue_files = output->nvalue_files;
 	KV_STOP_POINT("compact_written");
 }
 
@@ -437,17 +437,17 @@ look_back(KvJob *job, KvJobResult *result)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < slice->ninputs; i++)
 	{
-		KvShardChunk *chunk = kv_chunk_find(shard, slice->inputs[i].place);
+		KvShardValueFile *value_file = kv_value_file_find(shard, slice->inputs[i].place);
 
-		if (chunk == NULL)
+		if (value_file == NULL)
 			result->emptied += slice->inputs[i].used;
 		else
-			chunk->chunk.flags |= slice->inputs[i].flags & KV_CHUNK_DAMAGED;
+			value_file->value_file.flags |= slice->inputs[i].flags & KV_VALUE_FILE_DAMAGED;
 	}
 	LWLockRelease(&shard->lock);
 	result->moved += slice->moved;
-	for (int i = 0; i < job->output.nchunks; i++)
-		result->written += job->output.chunks[i].used;
+	for (int i = 0; i < job->output.nvalue_files; i++)
+		result->written += job->output.value_files[i].used;
 	kv_stat_add(job->store, KV_COUNT_COMPACTIONS, 1);
 	kv_stat_add(job->store, KV_COUNT_MOVED_BYTES, slice->moved);
 }
@@ -495,7 +495,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan, KvJobRes
 	MemoryContext old;
 	KvJob      *job;
 
-	if (shard->nchunks == 0)
+	if (shard->nvalue_files == 0)
 		return;
 	context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw compaction",
 									ALLOCSET_DEFAULT_SIZES);

@@ -1,6 +1,6 @@
 /*
  * output.c
- *		The chunks that a job writes.
+ *		The value files that a job writes.
  *
  * Their places are reserved together, so they are neighbours whatever writers open
  * meanwhile, and nobody else makes files there: no lock is needed to write them.  They are
@@ -31,7 +31,7 @@ kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno)
 	output->file = -1;
 }
 
-/* Places that are reserved, and hold no chunk of it. */
+/* Places that are reserved, and hold no value file of it. */
 static void
 return_places(KvOutput *output)
 {
@@ -40,7 +40,7 @@ return_places(KvOutput *output)
 	output->next = output->end;
 }
 
-/* Have a place for a chunk that can hold a value of this length. */
+/* Have a place for a value file that can hold a value of this length. */
 static void
 reserve(KvOutput *output, Size len)
 {
@@ -67,62 +67,62 @@ reserve(KvOutput *output, Size len)
 	}
 }
 
-static KvChunk *
-next_chunk(KvOutput *output, Size len)
+static KvValueFile *
+next_value_file(KvOutput *output, Size len)
 {
-	KvChunk    *chunk;
+	KvValueFile *value_file;
 
 	reserve(output, len);
-	if (output->nchunks == output->room)
+	if (output->nvalue_files == output->room)
 	{
 		output->room = Max(output->room * 2, 16);
-		output->chunks = output->chunks == NULL ? palloc(output->room * sizeof(KvChunk)) :
-			repalloc_huge(output->chunks, output->room * sizeof(KvChunk));
+		output->value_files = output->value_files == NULL ? palloc(output->room * sizeof(KvValueFile)) :
+			repalloc_huge(output->value_files, output->room * sizeof(KvValueFile));
 	}
-	chunk = &output->chunks[output->nchunks++];
-	memset(chunk, 0, sizeof(*chunk));
-	chunk->place = output->next;
-	chunk->live = KV_NOT_KNOWN;
-	chunk->flags = output->flags;
-	chunk->order = output->order;
-	output->next += kv_file_span((KvFileId) {chunk->place});
-	return chunk;
+	value_file = &output->value_files[output->nvalue_files++];
+	memset(value_file, 0, sizeof(*value_file));
+	value_file->place = output->next;
+	value_file->live = KV_NOT_KNOWN;
+	value_file->flags = output->flags;
+	value_file->order = output->order;
+	output->next += kv_file_span((KvFileId) {value_file->place});
+	return value_file;
 }
 
 KvAddress
 kv_output_place(KvOutput *output, Size len, bool whole)
 {
-	KvChunk    *chunk = output->nchunks > 0 ? &output->chunks[output->nchunks - 1] : NULL;
+	KvValueFile *value_file = output->nvalue_files > 0 ? &output->value_files[output->nvalue_files - 1] : NULL;
 	uint64		at = 0;
 
-	if (chunk != NULL)
+	if (value_file != NULL)
 	{
-		at = whole ? TYPEALIGN(KV_BLOCK, chunk->used) : kv_value_position(chunk->used, len);
-		if (at + len > kv_file_span((KvFileId) {chunk->place}))
+		at = whole ? TYPEALIGN(KV_BLOCK, value_file->used) : kv_value_position(value_file->used, len);
+		if (at + len > kv_file_span((KvFileId) {value_file->place}))
 		{
 			kv_output_align(output);
-			chunk = NULL;
+			value_file = NULL;
 		}
 	}
-	if (chunk == NULL)
+	if (value_file == NULL)
 	{
-		chunk = next_chunk(output, len);
+		value_file = next_value_file(output, len);
 		at = 0;
 	}
-	chunk->used = whole ? TYPEALIGN(KV_BLOCK, at + len) : at + len;
+	value_file->used = whole ? TYPEALIGN(KV_BLOCK, at + len) : at + len;
 	output->expected -= Min(output->expected, len);
-	return chunk->place + at;
+	return value_file->place + at;
 }
 
 void
 kv_output_align(KvOutput *output)
 {
-	KvChunk    *chunk;
+	KvValueFile *value_file;
 
-	if (output->nchunks == 0)
+	if (output->nvalue_files == 0)
 		return;
-	chunk = &output->chunks[output->nchunks - 1];
-	chunk->used = TYPEALIGN(KV_BLOCK, chunk->used);
+	value_file = &output->value_files[output->nvalue_files - 1];
+	value_file->used = TYPEALIGN(KV_BLOCK, value_file->used);
 }
 
 static const char *
@@ -152,9 +152,9 @@ allocate(KvOutput *output, uint64 least)
 	output->allocated = size;
 }
 
-/* The chunk that was written gets nothing more. */
+/* The value file that was written gets nothing more. */
 static void
-close_chunk(KvOutput *output)
+close_value_file(KvOutput *output)
 {
 	const char *path = path_of(output, output->id);
 	uint64		used = 0;
@@ -162,10 +162,10 @@ close_chunk(KvOutput *output)
 
 	if (output->file < 0)
 		return;
-	for (int i = 0; i < output->nchunks; i++)
+	for (int i = 0; i < output->nvalue_files; i++)
 	{
-		if (output->chunks[i].place == output->id.place)
-			used = TYPEALIGN(KV_BLOCK, output->chunks[i].used);
+		if (output->value_files[i].place == output->id.place)
+			used = TYPEALIGN(KV_BLOCK, output->value_files[i].used);
 	}
 	allocate(output, used);
 	kv_io_close(output->file);
@@ -184,7 +184,7 @@ kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size le
 
 	if (output->file < 0 || !kv_same_file(id, output->id))
 	{
-		close_chunk(output);
+		close_value_file(output);
 		output->file = kv_value_make(&output->store->key, id, KV_IO_COMPACT_WRITE);
 		output->id = id;
 		output->allocated = 0;
@@ -198,11 +198,11 @@ void
 kv_output_finish(KvOutput *output)
 {
 	kv_output_align(output);
-	close_chunk(output);
-	if (output->nchunks > 0 && !kv_fault_skips("data_sync"))
+	close_value_file(output);
+	if (output->nvalue_files > 0 && !kv_fault_skips("data_sync"))
 		kv_values_sync_names(&output->store->key);
-	for (int i = 0; i < output->nchunks; i++)
-		output->chunks[i].flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
+	for (int i = 0; i < output->nvalue_files; i++)
+		output->value_files[i].flags |= KV_VALUE_FILE_SYNCED | KV_VALUE_FILE_NAMED;
 	return_places(output);
 }
 
@@ -212,15 +212,15 @@ kv_output_end(KvOutput *output, bool keep)
 	if (output->file >= 0)
 		kv_io_close(output->file);
 	output->file = -1;
-	for (int i = 0; i < output->nchunks && !keep; i++)
+	for (int i = 0; i < output->nvalue_files && !keep; i++)
 	{
 		/* to be freed by steps: while a file system discards much it may serve nobody */
-		KvAddress	place = output->chunks[i].place;
+		KvAddress	place = output->value_files[i].place;
 
-		if (kv_chunk_discard(output->store, place) != 0)
+		if (kv_value_file_discard(output->store, place) != 0)
 			(void) kv_io_unlink(path_of(output, (KvFileId) {place}));
 	}
-	if (output->nchunks > 0 && !keep)
+	if (output->nvalue_files > 0 && !keep)
 		kv_wake_maintainer();
 	return_places(output);
 }

@@ -66,9 +66,9 @@ int
 kv_slice_input(const KvSlice *slice, KvLocation location)
 {
 	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
-	int			i = kv_first_from(slice->inputs, sizeof(KvChunk), slice->ninputs, place);
+	int			i = kv_first_from(slice->inputs, sizeof(KvValueFile), slice->ninputs, place);
 
-	StaticAssertStmt(offsetof(KvChunk, place) == 0, "an item begins with its place");
+	StaticAssertStmt(offsetof(KvValueFile, place) == 0, "an item begins with its place");
 	return i < slice->ninputs && slice->inputs[i].place == place ? i : -1;
 }
 
@@ -129,7 +129,7 @@ kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version)
 		slice->by_place = slice->by_place == NULL ? palloc(slice->room * sizeof(KvMoving *)) :
 			repalloc_huge(slice->by_place, slice->room * sizeof(KvMoving *));
 	}
-	if (slice->nvalues == 0 && slice->output->nchunks > 0)
+	if (slice->nvalues == 0 && slice->output->nvalue_files > 0)
 		kv_output_align(slice->output);
 	value = &slice->values[slice->nvalues++];
 	value->from = version->location;
@@ -159,7 +159,7 @@ key_of(const KvSlice *slice, const KvMoving *value)
 	return key;
 }
 
-/* A value stays where it is: say so once for each chunk, if anybody needs it. */
+/* A value stays where it is: say so once for each value file, if anybody needs it. */
 static void
 leave(KvSlice *slice, const KvMoving *value, const char *problem)
 {
@@ -170,11 +170,11 @@ leave(KvSlice *slice, const KvMoving *value, const char *problem)
 
 	/* a flush of others may have found that nothing names it any more */
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	listed = kv_chunk_find(shard, address) != NULL;
+	listed = kv_value_file_find(shard, address) != NULL;
 	LWLockRelease(&shard->lock);
-	if (!listed || slice->inputs[input].flags & KV_CHUNK_DAMAGED)
+	if (!listed || slice->inputs[input].flags & KV_VALUE_FILE_DAMAGED)
 		return;
-	slice->inputs[input].flags |= KV_CHUNK_DAMAGED;
+	slice->inputs[input].flags |= KV_VALUE_FILE_DAMAGED;
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("value file \"%s\" cannot be emptied: %s",
@@ -199,7 +199,7 @@ reseal(KvMoving *value, uint32 crc)
  * A read that has failed.  Files go with their table, and the job ends with it.  Where the file alone
  * has gone there is nothing to retry.  Anything else may work next time and ends the job; a device
  * error that the job before this has met as well stays, though, and is to cost the space of that
- * chunk alone.
+ * value file alone.
  */
 static const char *
 unreadable(const KvSlice *slice, const KvMoving *value, int err)
@@ -436,7 +436,7 @@ stream(KvSlice *slice, KvMoving *value)
 		{
 			const char *problem = got < 0 ? unreadable(slice, value, -got) : "a value is cut off";
 
-			/* its chunk has a file all the same */
+			/* its value file has a file all the same */
 			memset(out, 0, KV_BLOCK);
 			if (done == 0)
 				kv_output_write(slice->output, value->to, out, KV_BLOCK);

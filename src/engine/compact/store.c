@@ -19,7 +19,7 @@
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
 
 /*
- * What the store's retired chunks wait for, the last thing first.  until: of the first n shards,
+ * What the store's retired value files wait for, the last thing first.  until: of the first n shards,
  * those that wait for no later image than that.
  */
 static KvRetiredWait

@@ -40,7 +40,7 @@
 #define KV_RELEASE_FAILURES 3	/* so many images fail, and nobody waits for them */
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
 #define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one job moves to another tablespace */
-#define KV_ORDER_CHUNKS	4		/* as many of the smallest out of order are worth it, … */
+#define KV_ORDER_VALUE_FILES	4 /* as many of the smallest out of order are worth it, … */
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard */
 #define KV_ORDER_ROOM	2		/* times what is moved must be to spare */
 
@@ -106,7 +106,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 /*
  * A shard of the store whose values are to be put in order.  Nobody has written to it for a
  * while, and since it was in order for the last time as much was written as is to be moved: so
- * order costs at most one more write of each byte, whatever comes.  What others leave of chunks
+ * order costs at most one more write of each byte, whatever comes.  What others leave of value files
  * that they shared with it comes to its files, but nobody writes that.
  */
 static bool
@@ -125,12 +125,12 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		KvShardSpace one;
 		KvTried    *tried;
 
-		if (shard->compactor != 0 || shard->written < KV_ORDER_CHUNKS * kv_chunk_size(0) ||
+		if (shard->compactor != 0 || shard->written < KV_ORDER_VALUE_FILES * kv_value_file_size(0) ||
 			is_left_to_split(store, i, when))
 			continue;
 		kv_shard_space(store, i, horizon, &one);
 		if (shard->written < one.live || one.live > room ||
-			one.unsorted < Max(KV_ORDER_CHUNKS * kv_chunk_size(0), one.live / KV_ORDER_SHARE) ||
+			one.unsorted < Max(KV_ORDER_VALUE_FILES * kv_value_file_size(0), one.live / KV_ORDER_SHARE) ||
 			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, horizon, when, &why))
 			continue;
 		tried = kv_tried(store, i, KV_TASK_SORTS, true);
@@ -175,7 +175,7 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 	return true;
 }
 
-/* … from this one on, in the order of numbers.  *any: set if there are such chunks there. */
+/* … from this one on, in the order of numbers.  *any: set if there are such value files there. */
 static bool
 find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvTask *task)
 {
@@ -210,7 +210,7 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 }
 
 /*
- * A shard of the store with chunks that are to leave their tablespace.  Once none was found it gets no more there: what
+ * A shard of the store with value files that are to leave their tablespace.  Once none was found it gets no more there: what
  * a writer was making has been waited for (kv_value_leave), and no job was at work.  To look for files takes a while, so it goes
  * on where it was before it begins anew.
  */
@@ -380,7 +380,7 @@ kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	if (!stuck && (found || task->others || !(beyond || doubtful || failed)))
 		kv_space_answer(store, false, 0);
 	else
-		kv_space_answer(store, true, kv_chunk_size(0) + space.all.taken / 16);
+		kv_space_answer(store, true, kv_value_file_size(0) + space.all.taken / 16);
 	state->going = (found || task->others) && beyond;
 	state->busy = found || task->others;
 	state->at_rest = !state->busy && why == KV_SPACE_WAITS_NOT && space.start != PG_UINT64_MAX;

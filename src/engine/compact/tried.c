@@ -126,7 +126,7 @@ kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvSh
 
 	/* much more is dead than was then */
 	if (changed && tried->why == KV_SPACE_WAITS_FOR_SNAPSHOT &&
-		now->to_win > 2 * tried->then.to_win + kv_chunk_size(0))
+		now->to_win > 2 * tried->then.to_win + kv_value_file_size(0))
 		return false;
 	if (changed && tried->until <= kv_clock())
 		return false;

@@ -148,9 +148,9 @@ is_in_runs(const KvShard *shard)
 {
 	if (shard->active.nversions > 0 || DsaPointerIsValid(shard->immutable.root))
 		return false;
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		if (kv_chunks(shard)[i].chunk.last_log >= shard->files.first_log)
+		if (kv_value_files(shard)[i].value_file.last_log >= shard->files.first_log)
 			return false;
 	}
 	return true;
@@ -162,7 +162,7 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 	KvShard    *shard = kv_shard(store, shardno);
 	KvCounting	counting = {.counted = counted};
 	KvCounts   *counts;
-	KvChunkCount *open;
+	KvValueFileCount *open;
 	bool		in_runs;
 
 	memset(counted, 0, sizeof(*counted));
@@ -190,6 +190,6 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 	LWLockRelease(&shard->lock);
 	open = counted->open_place != 0 ? kv_counts_find(counts, counted->open_place) : NULL;
 	counted->open_live = open != NULL ? open->live : 0;
-	pfree(counts->chunks);
+	pfree(counts->value_files);
 	pfree(counts);
 }

@@ -18,7 +18,7 @@
  * the next one tries what needs no values moved, or few.  While a base backup runs nothing that was
  * emptied could go, so nothing is begun.
  *
- * Before it puts anything in order it moves chunks of stores that go to another tablespace (task.c).
+ * Before it puts anything in order it moves value files of stores that go to another tablespace (task.c).
  *
  * Where it has nothing of that to do it puts values in the order of keys.  A store that becomes due meanwhile waits
  * for that, as long as it is nearer to its mark than to its bound and nobody waits for room; then order is

@@ -162,7 +162,7 @@ extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
 /* ---- image.c ---- */
 /*
  * In recovery of a shard: notes in it what its newest image names; at level 'none' the
- * chunks of that are the shard's.  A damaged image is logged, counts as
+ * value files of that are the shard's.  A damaged image is logged, counts as
  * none, and is soon replaced.
  */
 extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files,
@@ -174,7 +174,7 @@ extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFil
 extern void kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 							KvBarrierStats *stats);
 /*
- * Files that only older images have kept go, and retired chunks that nothing needs any more.
+ * Files that only older images have kept go, and retired value files that nothing needs any more.
  * In the process that makes images.
  */
 extern void kv_shards_release(KvStore *store, const uint32 *shards, int n);

@@ -14,11 +14,11 @@
  *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
  *   2. drain     what the slots sealed so far hold gets to the files; then the kernel must not
  *                have failed to write back pages of the merge file, from which it came
- *   3. sync      chunks that are not for good on the device, logs, runs that the image
+ *   3. sync      value files that are not for good on the device, logs, runs that the image
  *                before did not name; what logs have got since then is read and verified
  *   4. write     the image file, durably, directory included; before it the map that has
  *                the shard with these bounds
- *   5. release   unlink the image before, and what only that named; and chunks that had
+ *   5. release   unlink the image before, and what only that named; and value files that had
  *                left the list before the image was captured (shard/retired.c)
  *
  * Shards of a store go through these steps together, because syncs of many files
@@ -71,7 +71,7 @@ typedef struct KvImageWork
 	uint64		sequence;		/* of the slots that must be drained, the end */
 	uint32		closed_log;		/* as in KvShard, when it was captured */
 	uint64		closed_tail;
-	KvUnsynced *unsynced;		/* chunks that are synced for it, … */
+	KvUnsynced *unsynced;		/* value files that are synced for it, … */
 	int			nunsynced;
 } KvImageWork;
 
@@ -103,24 +103,24 @@ same_runs(const KvShardFiles *a, const KvShardFiles *b)
 }
 
 /*
- * At recovery, level 'none': chunks that the image lists and the manifest does not have left
+ * At recovery, level 'none': value files that the image lists and the manifest does not have left
  * the list since, or are named by entries that are still to be read, which put them into it.
  */
 static void
-keep_chunks(KvStore *store, uint32 shardno, const KvImage *image)
+keep_value_files(KvStore *store, uint32 shardno, const KvImage *image)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	kv_chunks_use(shard, &image->manifest);
-	for (int i = 0; i < image->manifest.nchunks; i++)
+	kv_value_files_use(shard, &image->manifest);
+	for (int i = 0; i < image->manifest.nvalue_files; i++)
 	{
-		const KvChunk *chunk = &image->manifest.chunks[i];
+		const KvValueFile *value_file = &image->manifest.value_files[i];
 
 		/* a legacy file of a shard without values need not be there */
-		if (kv_chunk_find(shard, chunk->place) != NULL ||
-			(kv_is_legacy(chunk->place) && chunk->used == 0))
+		if (kv_value_file_find(shard, value_file->place) != NULL ||
+			(kv_is_legacy(value_file->place) && value_file->used == 0))
 			continue;
-		while (!kv_retired_add(shard, chunk, image->number + 1))
+		while (!kv_retired_add(shard, value_file, image->number + 1))
 			kv_make_memory(store, shardno);
 	}
 }
@@ -147,10 +147,10 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 	/* a shard that is set back to it goes on there */
 	kv_volume_note(store, image.manifest.next_place);
 
-	/* keep the chunks that the image names, although the manifest may do without them */
+	/* keep the value files that the image names, although the manifest may do without them */
 	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
-		keep_chunks(store, shardno, &image);
-	pfree(image.manifest.chunks);
+		keep_value_files(store, shardno, &image);
+	pfree(image.manifest.value_files);
 
 	/* recovery counts the generation on when it is done */
 	shard->image_generation = pg_atomic_read_u32(&shard->generation) +
@@ -265,13 +265,13 @@ add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
 }
 
 /*
- * Has a retired chunk gone?  A split has taken it over from a shard that has released it since.  This process
+ * Has a retired value file gone?  A split has taken it over from a shard that has released it since.  This process
  * releases them, so one that is there stays.
  */
 static bool
-has_gone(const KvStoreKey *key, const KvUnsynced *chunk)
+has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
 {
-	if (!chunk->retired || access(kv_path_value(key, chunk->file), F_OK) == 0 || errno != ENOENT)
+	if (!value_file->retired || access(kv_path_value(key, value_file->file), F_OK) == 0 || errno != ENOENT)
 		return false;
 	kv_space_require(key, false);	/* what is not mounted has not */
 	return true;
@@ -378,7 +378,7 @@ release_leftovers(KvStore *store, const uint32 *shards, int n)
 void
 kv_shards_release(KvStore *store, const uint32 *shards, int n)
 {
-	/* older images go before the chunks that they list */
+	/* older images go before the value files that they list */
 	release_leftovers(store, shards, n);
 	for (int i = 0; i < n; i++)
 		kv_retired_release(store, shards[i]);
@@ -421,7 +421,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 	}
 	pfree(files);
 
-	/* names of runs, logs and chunks are durable before an image names them */
+	/* names of runs, logs and value files are durable before an image names them */
 	kv_io_sync_directory(directory);
 	if (OidIsValid(store->shape.tablespace) || store->shape.moved_lsn != 0)
 		kv_values_sync_names(key);
@@ -502,7 +502,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 			kv_values_synced(kv_shard(store, work[i].shardno), work[i].unsynced, work[i].nunsynced);
 			adopt_image(store, &work[i]);
 			pfree(work[i].unsynced);
-			pfree(work[i].image.manifest.chunks);
+			pfree(work[i].image.manifest.value_files);
 		}
 		stats->shards += nwork;
 	}

@@ -71,13 +71,13 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image, bool 
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("key log \"%s\" is missing or too short", path)));
 	}
-	for (int i = 0; i < image->manifest.nchunks; i++)
+	for (int i = 0; i < image->manifest.nvalue_files; i++)
 	{
-		const KvChunk *chunk = &image->manifest.chunks[i];
-		const char *path = kv_path_value(key, kv_file_of(chunk->place));
+		const KvValueFile *value_file = &image->manifest.value_files[i];
+		const char *path = kv_path_value(key, kv_file_of(value_file->place));
 		bool		there = stat(path, &info) == 0;
 
-		if (there && info.st_size >= chunk->used)
+		if (there && info.st_size >= value_file->used)
 			continue;
 		if (!there)
 			kv_space_require_named(key, path, copied);
@@ -177,19 +177,19 @@ put_manifest(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
 	pfree(bytes);
 }
 
-/* All that was ever written to the open chunk counts as used. */
+/* All that was ever written to the open value file counts as used. */
 static void
 use_all_written(const KvStore *store, KvManifest *manifest)
 {
-	for (int i = 0; i < manifest->nchunks; i++)
+	for (int i = 0; i < manifest->nvalue_files; i++)
 	{
-		KvChunk    *chunk = &manifest->chunks[i];
+		KvValueFile *value_file = &manifest->value_files[i];
 		File		file;
 
-		if (manifest->open_place == 0 || chunk->place != manifest->open_place)
+		if (manifest->open_place == 0 || value_file->place != manifest->open_place)
 			continue;
-		file = kv_value_file(&store->key, store->cache_id, kv_file_of(chunk->place), 0);
-		chunk->used = TYPEALIGN(KV_BLOCK, kv_io_data_end(file, chunk->used));
+		file = kv_value_file(&store->key, store->cache_id, kv_file_of(value_file->place), 0);
+		value_file->used = TYPEALIGN(KV_BLOCK, kv_io_data_end(file, value_file->used));
 	}
 }
 

@@ -18,7 +18,7 @@
  * shards' images are older than the change or as good: what they lack is in the WAL, for
  * no checkpoint that began behind the change completes before the new map is IMAGED.
  *
- * What is removed are maps and shards that the map does not have; chunks are no shard's
+ * What is removed are maps and shards that the map does not have; value files are no shard's
  * by name, and go by lists.
  */
 #include "postgres.h"
@@ -51,7 +51,7 @@ shard_is_imaged(const KvStore *store, const KvMap *map, uint32 position, const K
 	if (!kv_image_read_newest(&store->key, shardno, files, n, ERROR, &image))
 		return since == 0;
 	is = image.map_number >= since;
-	pfree(image.manifest.chunks);
+	pfree(image.manifest.value_files);
 	return is;
 }
 
@@ -120,7 +120,7 @@ kv_map_entries_behind(const KvStore *store, const KvMap *map)
 	{
 		const KvFoundFile *file = &found.files[i];
 
-		if (file->kind == KV_FILE_CHUNK || file->shard < map->next_number)
+		if (file->kind == KV_FILE_VALUES || file->shard < map->next_number)
 			continue;
 		if (file->shard != shard)
 			entries += kv_slots_lost(&store->key, file->shard);
@@ -167,7 +167,7 @@ visit_others(const KvStore *store, const KvMap *map, bool remove)
 		const KvFoundFile *file = &found.files[i];
 		char		path[MAXPGPATH];
 
-		if (file->kind == KV_FILE_CHUNK ||
+		if (file->kind == KV_FILE_VALUES ||
 			bsearch(&file->shard, shards, map->nshards, sizeof(uint32), compare_numbers) != NULL)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", directory, file->name);

@@ -7,7 +7,7 @@
  * new runs, which replace them at once:
  *
  *   1. seal     under the shard's lock: slot, memtable, log number
- *   2. drain    the values that the immutable memtable names get to their chunks
+ *   2. drain    the values that the immutable memtable names get to their value files
  *   3. merge    immutable memtable + chosen runs → new base and/or unfrozen run
  *   4. publish  flush WAL, replace the manifest, swap the lists in memory
  *   5. sweep    unlink the runs and logs that neither the manifest nor an image
@@ -83,7 +83,7 @@ typedef struct KvMerge
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
 	uint64		entries_taken;	/* of the unfrozen runs that take part */
-	KvCounts   *counts;			/* of what is emitted, by chunk; NULL: not all runs take part */
+	KvCounts   *counts;			/* of what is emitted, by value file; NULL: not all runs take part */
 	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a flush like others */
 	KvMovesWalk *walk;
 	const KvFlushRest *rest;	/* NULL: it goes on to its end */
@@ -368,13 +368,13 @@ forget_cached(const KvStore *store, const KvCounts *counts)
 {
 	for (int i = 0; i < counts->n; i++)
 	{
-		const KvChunkCount *chunk = &counts->chunks[i];
+		const KvValueFileCount *value_file = &counts->value_files[i];
 
-		if (!chunk->leaves)
+		if (!value_file->leaves)
 			continue;
-		kv_block_forget(store->cache_id, chunk->place, chunk->used, chunk->shared);
-		if (!chunk->shared)
-			kv_tier_forget(store->cache_id, chunk->place, chunk->used);
+		kv_block_forget(store->cache_id, value_file->place, value_file->used, value_file->shared);
+		if (!value_file->shared)
+			kv_tier_forget(store->cache_id, value_file->place, value_file->used);
 	}
 }
 
@@ -391,7 +391,7 @@ publish(KvMerge *merge, const KvShard *before)
 
 	kv_wal_flush();
 
-	/* without room fewer chunks leave the list */
+	/* without room fewer value files leave the list */
 	if (merge->counts)
 		(void) kv_retired_make_room(shard);
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -413,7 +413,7 @@ publish(KvMerge *merge, const KvShard *before)
 	files->next_run = shard->files.next_run;
 	shard->files = *files;
 	if (merge->counts)
-		(void) kv_chunks_retire(shard, merge->counts, lsn);
+		(void) kv_value_files_retire(shard, merge->counts, lsn);
 	if (merge->moves)
 		kv_moves_publish(merge->moves, &manifest, merge->counts, shard);
 	freed = shard->immutable;
@@ -472,15 +472,15 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 	publish(merge, before);
 }
 
-/* Is a chunk to be emptied?  Then a merge of all runs pays, though there may be one run alone. */
+/* Is a value file to be emptied?  Then a merge of all runs pays, though there may be one run alone. */
 static bool
 has_inputs(KvShard *shard)
 {
 	bool		has = false;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nchunks && !has; i++)
-		has = (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_INPUT) != 0;
+	for (int i = 0; i < shard->nvalue_files && !has; i++)
+		has = (kv_value_files(shard)[i].value_file.flags & KV_VALUE_FILE_INPUT) != 0;
 	LWLockRelease(&shard->lock);
 	return has;
 }

@@ -40,17 +40,17 @@ extern void kv_shard_flush(KvStore *store, uint32 shardno, KvFlushMode mode);
 extern void kv_shard_flush_recovering(KvStore *store, uint32 shardno);
 
 
-/* Values that compact/ has copied to chunks of its own, by the entries that a flush meets. */
+/* Values that compact/ has copied to value files of its own, by the entries that a flush meets. */
 typedef struct KvMoves
 {
 	KvRun	   *run;			/* the relocation file (moves.c), open; NULL: nothing was copied */
-	int			nchunks;
-	const KvChunk *chunks;		/* where the copies are: in no list yet, but there is room for them */
+	int			nvalue_files;
+	const KvValueFile *value_files; /* where the copies are: in no list yet, but there is room for them */
 	uint32		job;			/* KvManifest.pass from now on; 0: as it was, … */
 	uint64		written;		/* … else KvShard.written when it was chosen what is put in order */
 
 	/* set by the flush */
-	bool		published;		/* a manifest names these chunks */
+	bool		published;		/* a manifest names these value files */
 	uint64		held;			/* bytes of values that were emitted behind newer ones of their keys */
 } KvMoves;
 
@@ -78,9 +78,9 @@ extern bool kv_flush_is_awaited(const KvShard *shard);
 extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */
 /* A version of a key is emitted, keys in order: if its value was copied, names the copy. */
 extern bool kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version);
-/* Adds the chunks to a manifest.  Lock held. */
+/* Adds the value files to a manifest.  Lock held. */
 extern void kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest);
-/* The manifest is there: the chunks are in the shard's list.  Lock held, exclusively. */
+/* The manifest is there: the value files are in the shard's list.  Lock held, exclusively. */
 extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest,
 							 const KvCounts *counts, KvShard *shard);
 

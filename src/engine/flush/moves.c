@@ -96,10 +96,10 @@ kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version)
 }
 
 static int
-compare_chunks(const void *a, const void *b)
+compare_value_files(const void *a, const void *b)
 {
-	KvAddress	left = ((const KvChunk *) a)->place;
-	KvAddress	right = ((const KvChunk *) b)->place;
+	KvAddress	left = ((const KvValueFile *) a)->place;
+	KvAddress	right = ((const KvValueFile *) b)->place;
 
 	return left < right ? -1 : left > right;
 }
@@ -107,23 +107,23 @@ compare_chunks(const void *a, const void *b)
 void
 kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
 {
-	int			n = manifest->nchunks + moves->nchunks;
+	int			n = manifest->nvalue_files + moves->nvalue_files;
 
 	if (moves->job != 0)
 		manifest->job = moves->job;
-	if (moves->nchunks == 0)
+	if (moves->nvalue_files == 0)
 		return;
-	manifest->chunks = repalloc(manifest->chunks, n * sizeof(KvChunk));
-	for (int i = 0; i < moves->nchunks; i++)
+	manifest->value_files = repalloc(manifest->value_files, n * sizeof(KvValueFile));
+	for (int i = 0; i < moves->nvalue_files; i++)
 	{
-		const KvChunkCount *count = kv_counts_find(counts, moves->chunks[i].place);
-		KvChunk    *chunk = &manifest->chunks[manifest->nchunks + i];
+		const KvValueFileCount *count = kv_counts_find(counts, moves->value_files[i].place);
+		KvValueFile *value_file = &manifest->value_files[manifest->nvalue_files + i];
 
-		*chunk = moves->chunks[i];
-		chunk->live = count == NULL ? 0 : count->doubtful ? KV_NOT_KNOWN : count->live;
+		*value_file = moves->value_files[i];
+		value_file->live = count == NULL ? 0 : count->doubtful ? KV_NOT_KNOWN : count->live;
 	}
-	manifest->nchunks = n;
-	qsort(manifest->chunks, n, sizeof(KvChunk), compare_chunks);
+	manifest->nvalue_files = n;
+	qsort(manifest->value_files, n, sizeof(KvValueFile), compare_value_files);
 }
 
 void
@@ -133,14 +133,14 @@ kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCount
 	shard->job = manifest->job;
 	if (moves->job != 0)
 		shard->written -= Min(shard->written, moves->written);
-	for (int i = 0; i < moves->nchunks; i++)
+	for (int i = 0; i < moves->nvalue_files; i++)
 	{
-		const KvChunk *chunk = bsearch(&moves->chunks[i], manifest->chunks, manifest->nchunks,
-									   sizeof(KvChunk), compare_chunks);
+		const KvValueFile *value_file = bsearch(&moves->value_files[i], manifest->value_files, manifest->nvalue_files,
+												sizeof(KvValueFile), compare_value_files);
 
-		kv_chunk_add(shard, chunk)->chunk.flags |= moves->chunks[i].flags;
+		kv_value_file_add(shard, value_file)->value_file.flags |= moves->value_files[i].flags;
 	}
-	kv_counts_note(shard, counts, moves->chunks, moves->nchunks);
-	if (moves->nchunks > 0)
-		shard->chunks_promised = 0;
+	kv_counts_note(shard, counts, moves->value_files, moves->nvalue_files);
+	if (moves->nvalue_files > 0)
+		shard->value_files_promised = 0;
 }

@@ -1,9 +1,9 @@
 /*
  * testmove.c
  *		In test builds: with kvfdw.test_compact merges of all runs move every value that lies
- *		in a chunk which may be emptied, one by one, to the open chunk.
+ *		in a value file which may be emptied, one by one, to the open value file.
  *
- * So whatever the tests and campaigns do is done while places change and chunks go.
+ * So whatever the tests and campaigns do is done while places change and value files go.
  */
 #include "postgres.h"
 
@@ -27,13 +27,13 @@ kv_test_choose(KvShard *shard, uint32 immutable_log)
 	if (!kv_test_compact)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		KvShardChunk *chunk = &kv_chunks(shard)[i];
+		KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
-		if (!kv_chunk_is_open(shard, chunk) && chunk->newest_writer < horizon &&
-			chunk->chunk.last_log <= immutable_log)
-			chunk->chunk.flags |= KV_CHUNK_INPUT;
+		if (!kv_value_file_is_open(shard, value_file) && value_file->newest_writer < horizon &&
+			value_file->value_file.last_log <= immutable_log)
+			value_file->value_file.flags |= KV_VALUE_FILE_INPUT;
 	}
 	LWLockRelease(&shard->lock);
 }
@@ -43,7 +43,7 @@ kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
-	KvShardChunk *chunk;
+	KvShardValueFile *value_file;
 	KvLocation	location;
 	bool		input;
 	char	   *value;
@@ -52,8 +52,8 @@ kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
 	if (!kv_test_compact || version->len == 0)
 		return;
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	chunk = kv_chunk_find(shard, address);
-	input = chunk != NULL && (chunk->chunk.flags & KV_CHUNK_INPUT);
+	value_file = kv_value_file_find(shard, address);
+	input = value_file != NULL && (value_file->value_file.flags & KV_VALUE_FILE_INPUT);
 	LWLockRelease(&shard->lock);
 	if (!input || kv_value_problem(&store->key, store->cache_id, key, version, &err) != NULL)
 		return;
@@ -75,8 +75,8 @@ kv_test_chosen(KvShard *shard)
 	if (!kv_test_compact)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nchunks; i++)
-		kv_chunks(shard)[i].chunk.flags &= ~KV_CHUNK_INPUT;
+	for (int i = 0; i < shard->nvalue_files; i++)
+		kv_value_files(shard)[i].value_file.flags &= ~KV_VALUE_FILE_INPUT;
 	LWLockRelease(&shard->lock);
 }
 

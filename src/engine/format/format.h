@@ -160,13 +160,13 @@ typedef struct KvShardFiles
 StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in a manifest");
 
 /*
- * KvShardFiles.flags: what lies behind the end of its chunks may be damaged, and so may
+ * KvShardFiles.flags: what lies behind the end of its value files may be damaged, and so may
  * logs.
  */
 #define KV_MANIFEST_SALVAGE	1
 
 /* A value file of a shard, as manifests list it. */
-typedef struct KvChunk
+typedef struct KvValueFile
 {
 	KvAddress	place;			/* of its first byte */
 	uint64		used;			/* bytes of it that have or had a value, or may have got one */
@@ -174,61 +174,61 @@ typedef struct KvChunk
 	uint32		last_log;		/* no entry of a later log names it */
 	uint16		flags;
 	uint16		order;			/* of the compaction job that has made it; 0: none */
-} KvChunk;
+} KvValueFile;
 
-StaticAssertDecl(sizeof(KvChunk) == 32, "chunk size");
+StaticAssertDecl(sizeof(KvValueFile) == 32, "chunk size");
 
 #define KV_NOT_KNOWN		PG_UINT64_MAX
 
-/* KvChunk.flags */
-#define KV_CHUNK_LEGACY		0x0001	/* a whole volume, made by an older library */
-#define KV_CHUNK_SHARED		0x0002	/* other shards may list it */
-#define KV_CHUNK_SORTED		0x0004	/* its values lie in the order of their keys */
-#define KV_CHUNK_ON_DISK	0x00ff	/* the flags that manifests have */
-#define KV_CHUNK_SYNCED		0x0100	/* it will not change any more, and is durable */
-#define KV_CHUNK_NAMED		0x0200	/* its name is durable */
-#define KV_CHUNK_DAMAGED	0x0800	/* a value in it cannot be moved; that was logged */
-#define KV_CHUNK_INPUT		0x0400	/* it leaves the list once nothing names it */
-#define KV_CHUNK_DOUBTFUL	0x1000	/* of what was counted as live some may be dead by now */
+/* KvValueFile.flags */
+#define KV_VALUE_FILE_LEGACY		0x0001 /* a whole volume, made by an older library */
+#define KV_VALUE_FILE_SHARED		0x0002 /* other shards may list it */
+#define KV_VALUE_FILE_SORTED		0x0004 /* its values lie in the order of their keys */
+#define KV_VALUE_FILE_ON_DISK	0x00ff /* the flags that manifests have */
+#define KV_VALUE_FILE_SYNCED		0x0100 /* it will not change any more, and is durable */
+#define KV_VALUE_FILE_NAMED		0x0200 /* its name is durable */
+#define KV_VALUE_FILE_DAMAGED	0x0800 /* a value in it cannot be moved; that was logged */
+#define KV_VALUE_FILE_INPUT		0x0400 /* it leaves the list once nothing names it */
+#define KV_VALUE_FILE_DOUBTFUL	0x1000 /* of what was counted as live some may be dead by now */
 
 /* What a shard consists of.  The file is replaced whole, atomically, by every flush. */
 typedef struct KvManifest
 {
 	KvShardFiles files;
 	uint32		job;			/* the last that has put values in order; 0: none */
-	KvAddress	next_place;		/* of the chunk to be made next; 0: in a new volume */
-	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
-	int			nchunks;
-	KvChunk    *chunks;			/* by place, palloc'd */
+	KvAddress	next_place;		/* of the value file to be made next; 0: in a new volume */
+	KvAddress	open_place;		/* of the value file that takes new values; 0: none */
+	int			nvalue_files;
+	KvValueFile *value_files;	/* by place, palloc'd */
 } KvManifest;
 
 /* One file of a store's directory, by its name. */
 typedef enum KvFileKind
 {
-	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY, KV_FILE_CHUNK
+	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY, KV_FILE_VALUES
 } KvFileKind;
 
 typedef struct KvFoundFile
 {
-	uint32		shard;			/* of a chunk KV_NO_SHARD */
-	uint32		volume;			/* of a chunk */
-	uint32		number;			/* of a log, run, image, or of a chunk in its volume */
+	uint32		shard;			/* of a value file KV_NO_SHARD */
+	uint32		volume;			/* of a value file */
+	uint32		number;			/* of a log, run, image, or of a value file in its volume */
 	KvFileKind	kind;
 	char		name[32];
 } KvFoundFile;
 
 typedef struct KvFound
 {
-	KvFoundFile *files;			/* ordered by shard; chunks come last, by place */
+	KvFoundFile *files;			/* ordered by shard; value files come last, by place */
 	int			n;
 } KvFound;
 
 static inline KvAddress
-kv_found_place(const KvFoundFile *chunk)
+kv_found_place(const KvFoundFile *value_file)
 {
-	KvAddress	begin = kv_volume_begin(chunk->volume);
+	KvAddress	begin = kv_volume_begin(value_file->volume);
 
-	return begin + chunk->number * kv_chunk_size(kv_class_of(begin));
+	return begin + value_file->number * kv_value_file_size(kv_class_of(begin));
 }
 
 /* Gets every entry that recovery reads, in order. */
@@ -363,7 +363,7 @@ extern void kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape
  */
 extern bool kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
 							   uint32 *schema_incarnation);
-/* What a table file says of where chunks lie. */
+/* What a table file says of where value files lie. */
 typedef struct KvWhere
 {
 	Oid			tablespace;		/* where they are made; InvalidOid: in its own directory */
@@ -383,10 +383,10 @@ extern bool kv_table_file_peek(const KvStoreKey *key, KvWhere *where);
 extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
 								  StringInfo schema, uint32 *schema_incarnation);
 /*
- * From now on manifests with chunks may be written; durable.  Older libraries refuse the
+ * From now on manifests with value files may be written; durable.  Older libraries refuse the
  * store then.  If it is in shared memory the caller holds the registry's lock, exclusive.
  */
-extern void kv_table_file_allow_chunks(const KvStoreKey *key);
+extern void kv_table_file_allow_value_files(const KvStoreKey *key);
 /* The same of maps after the first. */
 extern void kv_table_file_allow_maps(const KvStoreKey *key);
 /* Whose table file is this?  False if missing, damaged or without an id.  wal may be NULL. */
@@ -406,29 +406,29 @@ extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *sha
 								  const KvKey *bounds);
 
 /* ---- where.c ---- */
-/* Of a chunk: where it lies or, if that is nowhere, is to be made.  Lasts and behaves as those of path.c. */
+/* Of a value file: where it lies or, if that is nowhere, is to be made.  Lasts and behaves as those of path.c. */
 extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
-/* The directory in which the store's chunks are made: its own, or one in a tablespace.  Likewise. */
+/* The directory in which the store's value files are made: its own, or one in a tablespace.  Likewise. */
 extern const char *kv_path_values(const KvStoreKey *key);
-/* Does a chunk lie there?  False: elsewhere, or nowhere.  Neither throws nor allocates. */
+/* Does a value file lie there?  False: elsewhere, or nowhere.  Neither throws nor allocates. */
 extern bool kv_value_is_in_place(const KvStoreKey *key, KvFileId file);
 /* The directories that the store has in tablespaces, whether or not there are files in them; palloc'd. */
 extern List *kv_space_directories(const KvStoreKey *key);
-/* All directories that may have chunks are made durable; ERROR if that fails. */
+/* All directories that may have value files are made durable; ERROR if that fails. */
 extern void kv_values_sync_names(const KvStoreKey *key);
 /*
- * If chunks of the store lie in tablespaces: make sure that these are there; make: and the
+ * If value files of the store lie in tablespaces: make sure that these are there; make: and the
  * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
  * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error;
  * or what is there is another server's (55000).
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
-/* The tablespace that the store's chunks are made in, if there is no such one, be it mounted or not; else InvalidOid. */
+/* The tablespace that the store's value files are made in, if there is no such one, be it mounted or not; else InvalidOid. */
 extern Oid	kv_space_forgotten(const KvStoreKey *key);
 /* The ERROR for that. */
 extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
 /*
- * A chunk of that path is missing: ERROR (58030) if it may lie in a tablespace that does not
+ * A value file of that path is missing: ERROR (58030) if it may lie in a tablespace that does not
  * exist; in a backup's copy (55000) if it is to be in one.
  */
 extern void kv_space_require_named(const KvStoreKey *key, const char *path, bool copied);

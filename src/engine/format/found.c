@@ -86,19 +86,19 @@ kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg), const vo
 	return n;
 }
 
-/* Is it the name of a chunk? */
+/* Is it the name of a value file? */
 static bool
-parse_chunk(const char *name, KvFoundFile *file)
+parse_value_file(const char *name, KvFoundFile *file)
 {
 	char		right[sizeof(file->name)];
 
 	if (sscanf(name, "%5x.c%8x.", &file->volume, &file->number) != 2 ||
 		file->volume < KV_LEGACY_VOLUMES ||
-		file->volume >= KV_LEGACY_VOLUMES + KV_CHUNK_CLASSES * KV_CLASS_VOLUMES)
+		file->volume >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES * KV_CLASS_VOLUMES)
 		return false;
 	snprintf(right, sizeof(right), "%05x.c%05x.val", file->volume, file->number);
 	file->shard = KV_NO_SHARD;
-	file->kind = KV_FILE_CHUNK;
+	file->kind = KV_FILE_VALUES;
 	return strcmp(name, right) == 0;
 }
 
@@ -118,7 +118,7 @@ parse_name(const char *name, KvFoundFile *file)
 		file->kind = KV_FILE_TEMPORARY;
 		return sscanf(name, "%5x", &file->shard) == 1;
 	}
-	if (parse_chunk(name, file))
+	if (parse_value_file(name, file))
 		return true;
 	if (sscanf(name, "%5x.%8x.%15s", &file->shard, &file->number, ending) == 3)
 	{
@@ -155,9 +155,9 @@ compare_found(const void *a, const void *b)
 	return left->number < right->number ? -1 : left->number > right->number;
 }
 
-/* Add what a directory has: only chunks, or all. */
+/* Add what a directory has: only value files, or all. */
 static void
-list_directory(const char *directory, bool chunks, KvFound *found, int *room)
+list_directory(const char *directory, bool value_files, KvFound *found, int *room)
 {
 	DIR		   *dir = AllocateDir(directory);
 	struct dirent *de;
@@ -170,7 +170,7 @@ list_directory(const char *directory, bool chunks, KvFound *found, int *room)
 			found->files = repalloc_huge(found->files, *room * sizeof(KvFoundFile));
 		}
 		if (parse_name(de->d_name, &found->files[found->n]) &&
-			(!chunks || found->files[found->n].kind == KV_FILE_CHUNK))
+			(!value_files || found->files[found->n].kind == KV_FILE_VALUES))
 			found->n++;
 	}
 	FreeDir(dir);

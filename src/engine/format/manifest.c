@@ -1,13 +1,13 @@
 /*
  * manifest.c
- *		A shard's manifest: which runs, logs and chunks it consists of.
+ *		A shard's manifest: which runs, logs and value files it consists of.
  *
  * Replaced whole by a rename, so there is always one that holds.  Files that
  * the manifest does not name are left-overs of an unfinished flush and are
- * swept when the store is next opened; but chunks that it does not list yet may be named
+ * swept when the store is next opened; but value files that it does not list yet may be named
  * by key logs (lifecycle/recover.c).
  *
- * Version 1 had one value file, a whole volume of its shard's number: that is a chunk like
+ * Version 1 had one value file, a whole volume of its shard's number: that is a value file like
  * any other, which takes no new values.
  */
 #include "postgres.h"
@@ -46,9 +46,9 @@ typedef struct KvManifestHead
 	uint64		next_place;
 	uint64		open_place;
 	uint32		job;
-	uint32		nchunks;
+	uint32		nvalue_files;
 	uint64		spare[4];
-	/* chunks, and then KvManifestEnd */
+	/* value files, and then KvManifestEnd */
 } KvManifestHead;
 
 StaticAssertDecl(sizeof(KvManifestHead) == 184, "manifest head size");
@@ -60,19 +60,19 @@ typedef struct KvManifestEnd
 } KvManifestEnd;
 
 static Size
-size_with(uint64 nchunks)
+size_with(uint64 nvalue_files)
 {
-	return sizeof(KvManifestHead) + nchunks * sizeof(KvChunk) + sizeof(KvManifestEnd);
+	return sizeof(KvManifestHead) + nvalue_files * sizeof(KvValueFile) + sizeof(KvManifestEnd);
 }
 
 char *
 kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest, Size *len)
 {
 	int			nunfrozen = manifest->files.nunfrozen;
-	char	   *bytes = palloc0(size_with(manifest->nchunks));
+	char       *bytes = palloc0(size_with(manifest->nvalue_files));
 	KvManifestHead *head = (KvManifestHead *) bytes;
-	KvChunk    *chunks = (KvChunk *) (head + 1);
-	KvManifestEnd *end = (KvManifestEnd *) (chunks + manifest->nchunks);
+	KvValueFile *value_files = (KvValueFile *) (head + 1);
+	KvManifestEnd *end = (KvManifestEnd *) (value_files + manifest->nvalue_files);
 
 	kv_head_make(&head->head, KV_MAGIC_MANIFEST, KV_MANIFEST_VERSION, key, shardno);
 	head->files = manifest->files;
@@ -80,14 +80,14 @@ kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manif
 	head->next_place = manifest->next_place;
 	head->open_place = manifest->open_place;
 	head->job = manifest->job;
-	head->nchunks = manifest->nchunks;
-	for (int i = 0; i < manifest->nchunks; i++)
+	head->nvalue_files = manifest->nvalue_files;
+	for (int i = 0; i < manifest->nvalue_files; i++)
 	{
-		chunks[i] = manifest->chunks[i];
-		chunks[i].flags &= KV_CHUNK_ON_DISK;
+		value_files[i] = manifest->value_files[i];
+		value_files[i].flags &= KV_VALUE_FILE_ON_DISK;
 	}
 	end->crc = kv_crc(bytes, (char *) end - bytes);
-	*len = size_with(manifest->nchunks);
+	*len = size_with(manifest->nvalue_files);
 	return bytes;
 }
 
@@ -112,7 +112,7 @@ kv_manifest_length(const char *bytes, Size len)
 	if (head->head.format_version == 1)
 		whole = sizeof(KvManifestV1);
 	else
-		whole = len < sizeof(KvManifestHead) ? PG_UINT64_MAX : size_with(head->nchunks);
+		whole = len < sizeof(KvManifestHead) ? PG_UINT64_MAX : size_with(head->nvalue_files);
 	return whole <= len ? whole : 0;
 }
 
@@ -137,28 +137,28 @@ parse_v1(const KvManifestV1 *file, KvManifest *manifest)
 	files->lost = file->lost;
 	if (file->value_tail > 0)
 	{
-		manifest->nchunks = 1;
-		manifest->chunks = palloc0(sizeof(KvChunk));
-		manifest->chunks->place = kv_volume_begin(file->volume);
-		manifest->chunks->used = file->value_tail;
-		manifest->chunks->live = KV_NOT_KNOWN;
-		manifest->chunks->last_log = file->first_log;
-		manifest->chunks->flags = KV_CHUNK_LEGACY;
+		manifest->nvalue_files = 1;
+		manifest->value_files = palloc0(sizeof(KvValueFile));
+		manifest->value_files->place = kv_volume_begin(file->volume);
+		manifest->value_files->used = file->value_tail;
+		manifest->value_files->live = KV_NOT_KNOWN;
+		manifest->value_files->last_log = file->first_log;
+		manifest->value_files->flags = KV_VALUE_FILE_LEGACY;
 	}
 	return true;
 }
 
-/* Is the list as lists are: in order, each chunk once and with what it can have? */
+/* Is the list as lists are: in order, each value file once and with what it can have? */
 static bool
-chunks_are_sound(const KvChunk *chunks, uint32 n)
+value_files_are_sound(const KvValueFile *value_files, uint32 n)
 {
 	for (uint32 i = 0; i < n; i++)
 	{
-		KvFileId	file = kv_file_of(chunks[i].place);
+		KvFileId	file = kv_file_of(value_files[i].place);
 
-		if (kv_volume_of(chunks[i].place) >= KV_LEGACY_VOLUMES + KV_CHUNK_CLASSES * KV_CLASS_VOLUMES ||
-			file.place != chunks[i].place || chunks[i].used > kv_file_span(file) ||
-			(i > 0 && chunks[i].place <= chunks[i - 1].place))
+		if (kv_volume_of(value_files[i].place) >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES * KV_CLASS_VOLUMES ||
+			file.place != value_files[i].place || value_files[i].used > kv_file_span(file) ||
+			(i > 0 && value_files[i].place <= value_files[i - 1].place))
 			return false;
 	}
 	return true;
@@ -167,22 +167,22 @@ chunks_are_sound(const KvChunk *chunks, uint32 n)
 static bool
 parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
 {
-	const KvChunk *chunks = (const KvChunk *) (head + 1);
+	const KvValueFile *value_files = (const KvValueFile *) (head + 1);
 	const KvManifestEnd *end;
 
-	if (len < sizeof(KvManifestHead) || len != size_with(head->nchunks))
+	if (len < sizeof(KvManifestHead) || len != size_with(head->nvalue_files))
 		return false;
-	end = (const KvManifestEnd *) (chunks + head->nchunks);
+	end = (const KvManifestEnd *) (value_files + head->nvalue_files);
 	if (end->crc != kv_crc(head, (const char *) end - (const char *) head) ||
-		head->files.nunfrozen > KV_MAX_UNFROZEN || !chunks_are_sound(chunks, head->nchunks))
+		head->files.nunfrozen > KV_MAX_UNFROZEN || !value_files_are_sound(value_files, head->nvalue_files))
 		return false;
 	manifest->files = head->files;
 	manifest->job = head->job;
 	manifest->next_place = head->next_place;
 	manifest->open_place = head->open_place;
-	manifest->nchunks = head->nchunks;
-	manifest->chunks = palloc(Max(head->nchunks, 1) * sizeof(KvChunk));
-	memcpy(manifest->chunks, chunks, head->nchunks * sizeof(KvChunk));
+	manifest->nvalue_files = head->nvalue_files;
+	manifest->value_files = palloc(Max(head->nvalue_files, 1) * sizeof(KvValueFile));
+	memcpy(manifest->value_files, value_files, head->nvalue_files * sizeof(KvValueFile));
 	return true;
 }
 

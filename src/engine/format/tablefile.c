@@ -32,7 +32,7 @@ typedef struct KvTableFile
 
 	/* not in version 2 */
 	uint32		flags;
-	Oid			tablespace;		/* of its chunks; 0 before version 5 */
+	Oid			tablespace;		/* of its value files; 0 before version 5 */
 
 	/* not before version 6 */
 	uint64		moved_lsn;
@@ -43,13 +43,13 @@ typedef struct KvTableFile
 StaticAssertDecl(sizeof(KvTableFile) == 152, "table file size");
 
 /* 5: with a tablespace; 4: with other maps than the first; 3: else. */
-#define KV_TABLE_VERSION	6		/* chunks have had another tablespace */
+#define KV_TABLE_VERSION	6		/* value files have had another tablespace */
 #define KV_TABLE_V5_SIZE	offsetof(KvTableFile, moved_lsn)	/* 3 and 4, too */
 #define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
 #define KV_TABLE_V2_SIZE	offsetof(KvTableFile, flags)
 
-/* KvTableFile.flags: manifests may have chunks, and there may be maps after the first. */
-#define KV_TABLE_CHUNKS		1
+/* KvTableFile.flags: manifests may have value files, and there may be maps after the first. */
+#define KV_TABLE_VALUE_FILES		1
 #define KV_TABLE_MAPS		2
 
 /* ---- the table file ---- */
@@ -103,7 +103,7 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	file->id = shape->id;
 	file->wal = shape->wal;
 	file->schema_incarnation = schema_incarnation;
-	file->flags = KV_TABLE_CHUNKS | (shape->maps ? KV_TABLE_MAPS : 0);
+	file->flags = KV_TABLE_VALUE_FILES | (shape->maps ? KV_TABLE_MAPS : 0);
 	file->tablespace = shape->tablespace;
 	file->moved_lsn = shape->moved_lsn;
 	file->nleaving = shape->nleaving;
@@ -164,7 +164,7 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 		file->crc != table_crc(file, len) ||
 		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
 		(file->head.format_version > 1 && file->wal > KV_WAL_FULL) ||
-		(file->head.format_version > 2 && (file->flags & ~(KV_TABLE_CHUNKS | KV_TABLE_MAPS)) != 0) ||
+		(file->head.format_version > 2 && (file->flags & ~(KV_TABLE_VALUE_FILES | KV_TABLE_MAPS)) != 0) ||
 		!tablespaces_are_sound(file))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -198,7 +198,7 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 }
 
 void
-kv_table_file_allow_chunks(const KvStoreKey *key)
+kv_table_file_allow_value_files(const KvStoreKey *key)
 {
 	uint32		version;
 	KvStoreShape shape;

@@ -1,18 +1,18 @@
 /*
  * where.c
- *		Where a store's chunks are: in its directory, or in tablespaces.
+ *		Where a store's value files are: in its directory, or in tablespaces.
  *
  * A store lies in its directory in kvfdw/.  If its table file names a tablespace, its
- * chunks are made there, and nothing else is: all that says what there is and what counts
+ * value files are made there, and nothing else is: all that says what there is and what counts
  * is in one place still.  The table file is looked into for each path: that costs a few
  * microseconds, and paths are for opening files.
  *
- * A store that has been given another tablespace (shard/move.c) has chunks of before where they
+ * A store that has been given another tablespace (shard/move.c) has value files of before where they
  * were made.  Its table file names the tablespaces that they are leaving, and its own directory is always
- * one of these.  A chunk has a number that no other chunk of the store has, and never
- * changes its directory, so it is where it is found: first where chunks are made now, then in the
+ * one of these.  A value file has a number that no other value file of the store has, and never
+ * changes its directory, so it is where it is found: first where value files are made now, then in the
  * others.  Who makes one goes the same way, so there is never a second one of that name.  A directory is
- * named until it has been removed, which rmdir does only while it is empty: who is about to make a chunk
+ * named until it has been removed, which rmdir does only while it is empty: who is about to make a value file
  * in it, and has looked at the table file before, finds that it is missing, and looks again (kv_value_make).
  *
  * A directory in a tablespace
@@ -30,7 +30,7 @@
  *	  while the file system of "kvfdw" was not mounted;
  *	- is made when the store is opened, if it is missing: a crash may have come in
  *	  between, and a base backup copies tablespaces before stores;
- *	- has chunks that are released too, under names out of sight, since a file cannot be
+ *	- has value files that are released too, under names out of sight, since a file cannot be
  *	  renamed into another file system.
  */
 #include "postgres.h"
@@ -60,7 +60,7 @@ space_exists(Oid tablespace)
 }
 
 /*
- * Where the chunks of a store are made.  If that is not known, a path where nothing can be or
+ * Where the value files of a store are made.  If that is not known, a path where nothing can be or
  * be made, and which is not just missing (ENOTDIR).
  */
 static void
@@ -341,7 +341,7 @@ kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace)
 }
 
 static void
-add_chunk_name(char *path, KvFileId file)
+add_value_file_name(char *path, KvFileId file)
 {
 	uint32		volume = kv_volume_of(file.place);
 	Size		len = strlen(path);
@@ -351,7 +351,7 @@ add_chunk_name(char *path, KvFileId file)
 }
 
 /*
- * The path of a chunk that is not where chunks are made, of a store whose chunks have moved.
+ * The path of a value file that is not where value files are made, of a store whose value files have moved.
  * False: it is nowhere.  If it may be in a tablespace that is not mounted it is there, so that
  * it is missed, and not made elsewhere.
  */
@@ -363,14 +363,14 @@ find_elsewhere(char *path, const KvStoreKey *key, const KvWhere *where, KvFileId
 		for (int i = 0; i < where->nleaving; i++)
 		{
 			strlcpy(path, kv_path_in_space(key, where->id, where->leaving[i]), MAXPGPATH);
-			add_chunk_name(path, file);
+			add_value_file_name(path, file);
 			if (pass == 0 ? access(path, F_OK) == 0 :
 				access(kv_path_space(where->leaving[i]), F_OK) != 0 &&
 				space_exists(where->leaving[i]))
 				return true;
 		}
 		strlcpy(path, kv_path_store(key), MAXPGPATH);
-		add_chunk_name(path, file);
+		add_value_file_name(path, file);
 		if (pass == 0 && access(path, F_OK) == 0)
 			return true;
 	}
@@ -390,7 +390,7 @@ kv_path_value(const KvStoreKey *key, KvFileId file)
 		return path;
 	}
 	values_directory(path, key, &where);
-	add_chunk_name(path, file);
+	add_value_file_name(path, file);
 	if (where.moved && access(path, F_OK) != 0 && find_elsewhere(elsewhere, key, &where, file))
 		strlcpy(path, elsewhere, sizeof(path));
 	return path;
@@ -405,7 +405,7 @@ kv_value_is_in_place(const KvStoreKey *key, KvFileId file)
 	values_directory(path, key, &where);
 	if (kv_is_legacy(file.place))
 		return !OidIsValid(where.tablespace);
-	add_chunk_name(path, file);
+	add_value_file_name(path, file);
 	return access(path, F_OK) == 0;
 }
 

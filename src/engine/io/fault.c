@@ -14,7 +14,7 @@
  *
  * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
  * is good for; 'direct_io': value files that are opened have none.  kvfdw.boot_id stands for the running kernel's, and
- * kvfdw.server_version for the running server's number.  kvfdw.test_chunk_kb makes value
+ * kvfdw.server_version for the running server's number.  kvfdw.test_value_file_kb makes value
  * files small, so that little data has many, and kvfdw.test_space_kb stands for what a file system has
  * to spare.
  *
@@ -380,7 +380,7 @@ kv_stop_point(const char *name)
 }
 
 static bool
-check_chunk(int *value, void **extra, GucSource source)
+check_value_file(int *value, void **extra, GucSource source)
 {
 	return *value == 0 || (*value >= 64 && (*value & (*value - 1)) == 0);
 }
@@ -414,11 +414,11 @@ kv_fault_gucs(void)
 							"Stands for the running server's version number.",
 							NULL, &server_version_setting, 0, 0, INT_MAX, PGC_SUSET, 0,
 							NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.test_chunk_kb",
+	DefineCustomIntVariable("kvfdw.test_value_file_kb",
 							"Size of the smallest value files, a power of two; 0: as in other builds.",
 							"Stores made with another size cannot be read.",
-							&kv_test_chunk_kb, 0, 0, 4096, PGC_POSTMASTER, GUC_UNIT_KB,
-							check_chunk, NULL, NULL);
+							&kv_test_value_file_kb, 0, 0, 4096, PGC_POSTMASTER, GUC_UNIT_KB,
+							check_value_file, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_space_kb",
 							"Stands for what the file system has to spare for work that can wait.",
 							"-1: what it says.",

@@ -6,7 +6,7 @@
  * kvfdw/dropped.*; both can neither fail a transaction nor need memory (pending.c).
  * The maintainer removes the files and frees the memory.
  *
- * Chunks that nothing needs any more go the same way, by themselves.
+ * Value files that nothing needs any more go the same way, by themselves.
  *
  * What a store has in a tablespace follows when its directory in kvfdw/ has left that name
  * and nobody uses it: the maintainer looks through the tablespaces for directories whose store
@@ -173,7 +173,7 @@ collect_stores(void)
 		{
 			kv_memtable_free(&kv_shard(store, i)->active);
 			kv_memtable_free(&kv_shard(store, i)->immutable);
-			kv_chunks_free(kv_shard(store, i));
+			kv_value_files_free(kv_shard(store, i));
 			kv_retired_free(kv_shard(store, i));
 			kv_dead_free(kv_shard(store, i));
 		}
@@ -183,9 +183,9 @@ collect_stores(void)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Is it the name of a chunk, not of a directory (shard/release.c)? */
+/* Is it the name of a value file, not of a directory (shard/release.c)? */
 static bool
-names_chunk(const char *name)
+names_value_file(const char *name)
 {
 	return strlen(name) > 4 && strcmp(name + strlen(name) - 4, ".val") == 0;
 }
@@ -271,7 +271,7 @@ kv_store_was_dropped(const KvStoreKey *key)
 		char		path[MAXPGPATH];
 
 		snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
-		found = strncmp(de->d_name, "dropped.", 8) == 0 && !names_chunk(de->d_name) &&
+		found = strncmp(de->d_name, "dropped.", 8) == 0 && !names_value_file(de->d_name) &&
 			may_have_had(de->d_name, key) && any_dropped(path, 2, is_it, key);
 	}
 	FreeDir(dir);
@@ -321,7 +321,7 @@ free_named(const char *directory, const char *prefix)
 	return any;
 }
 
-/* What a tablespace has of stores that have gone, and of chunks that were released. */
+/* What a tablespace has of stores that have gone, and of value files that were released. */
 static void
 collect_space(Oid tablespace, const char *space)
 {
@@ -342,7 +342,7 @@ collect_space(Oid tablespace, const char *space)
 		snprintf(target, sizeof(target), "%s/kvfdw.dropped.%u.%u", space, kv_incarnations->current,
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
 
-		/* where a store is gone its chunks go first, by the names under which they are counted */
+		/* where a store is gone its value files go first, by the names under which they are counted */
 		if (free_named(path, "dropped."))
 			continue;
 		if (!store_is_gone(&key, id))
@@ -387,7 +387,7 @@ is_made_there(const KvStoreKey *key, uint64 id, Oid tablespace)
 	return kv_table_file_peek(key, &where) && where.id == id && where.tablespace == tablespace && !where.moved;
 }
 
-/* A store with a directory in the tablespace; files: with files in it; else: which makes its chunks there since it was made. */
+/* A store with a directory in the tablespace; files: with files in it; else: which makes its value files there since it was made. */
 static bool
 find_user(Oid tablespace, bool files, Oid *dboid, Oid *relid)
 {
@@ -463,7 +463,7 @@ kv_drop_collect(void)
 		snprintf(path, sizeof(path), KV_DIRECTORY "/%s", de->d_name);
 		if (strncmp(de->d_name, "dropped.", 8) == 0 && !kv_free_knows(path))
 		{
-			if (!RecoveryInProgress() && !names_chunk(de->d_name))
+			if (!RecoveryInProgress() && !names_value_file(de->d_name))
 			{
 				/* nothing of a store may be logged behind its GONE */
 				if (any_dropped(path, 2, is_in_use, NULL))
@@ -475,11 +475,11 @@ kv_drop_collect(void)
 			else
 			{
 				struct stat info;
-				bool		chunk = names_chunk(de->d_name) && stat(path, &info) == 0;
+				bool		value_file = names_value_file(de->d_name) && stat(path, &info) == 0;
 
 				kv_io_rmtree(path);
-				if (chunk && access(path, F_OK) != 0)
-					kv_chunk_note_freed(de->d_name, info.st_size);
+				if (value_file && access(path, F_OK) != 0)
+					kv_value_file_note_freed(de->d_name, info.st_size);
 			}
 		}
 	}

@@ -3,16 +3,16 @@
  *		Space of dropped stores, given back little by little.
  *
  * Where a file system discards what it frees, freeing a gigabyte can keep the device
- * from everybody else for more than a second.  So directories and chunks that were renamed
+ * from everybody else for more than a second.  So directories and value files that were renamed
  * out of sight (drop.c, shard/release.c) are freed in steps of a megabyte, each of which the file
  * system has finished with before the next (kv_io_release), and between two steps
  * the device is left alone for eight times as long as the step took: whoever else
  * uses it keeps most of it, and a gigabyte still goes in well under a minute.
  *
- * The more bytes of chunks wait to be freed, the larger the steps are and the shorter the rests, down
+ * The more bytes of value files wait to be freed, the larger the steps are and the shorter the rests, down
  * to as long as the step: a maintainer that is woken all the time does but one step each time, and
  * what compactions empty must not pile up, for writers wait when it has come to the bound.  Where some do, a
- * rest is no longer than its step.  Chunks come before directories.
+ * rest is no longer than its step.  Value files come before directories.
  *
  * If space is short, which somebody probably waits for, it goes without rests and
  * in larger steps.  Short is: less than a twentieth of the file system is available,
@@ -54,17 +54,17 @@
 #define KV_FREE_STEP_MOST	(64 * 1024 * 1024)
 #define KV_FREE_FILES		64
 #define KV_FREE_REST		8	/* times the step's duration, … */
-#define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)	/* … half of it from as many bytes of chunks on, and twice the step … */
+#define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)	/* … half of it from as many bytes of value files on, and twice the step … */
 #define KV_FREE_LARGER		4	/* … from so many times as many */
 #define KV_FREE_LONGEST_MS	1000
 #define KV_FREE_PATH		192	/* of what was renamed out of sight; longer ones are left */
 
-/* A directory that is to go, or a chunk. */
+/* A directory that is to go, or a value file. */
 typedef struct KvFreeDirectory
 {
 	char		path[KV_FREE_PATH];	/* hash key: must be first */
 	bool		failed;			/* leave it to the next pass */
-	uint64		left;			/* of a chunk: bytes */
+	uint64		left;			/* of a value file: bytes */
 } KvFreeDirectory;
 
 /* What one step may free, and has. */
@@ -171,15 +171,15 @@ free_files(const char *path, int depth, KvFreeStep *step)
 }
 
 static void
-note_freed(KvFreeDirectory *chunk, uint64 bytes)
+note_freed(KvFreeDirectory *value_file, uint64 bytes)
 {
-	bytes = Min(bytes, chunk->left);
+	bytes = Min(bytes, value_file->left);
 	if (bytes > 0)
-		kv_chunk_note_freed(strrchr(chunk->path, '/') + 1, bytes);
-	chunk->left -= bytes;
+		kv_value_file_note_freed(strrchr(value_file->path, '/') + 1, bytes);
+	value_file->left -= bytes;
 }
 
-/* The more chunks there are to free the larger the steps are, later, … */
+/* The more value files there are to free the larger the steps are, later, … */
 static uint64
 crowd(uint64 much)
 {

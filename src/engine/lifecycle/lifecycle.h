@@ -86,16 +86,16 @@ extern PGDLLEXPORT void kv_recovery_worker_main(Datum arg);
 extern void kv_store_recover(KvStore *store);
 
 /*
- * Unlinks chunks that no shard lists: at the end of the store's recovery, at level 'keys'
+ * Unlinks value files that no shard lists: at the end of the store's recovery, at level 'keys'
  * not before redo ends, for it may meet entries that name them.  Lists have all that the
- * newest images name; older ones are gone.  Nobody makes a chunk meanwhile.
+ * newest images name; older ones are gone.  Nobody makes a value file meanwhile.
  */
-extern void kv_chunks_sweep(KvStore *store);
+extern void kv_value_files_sweep(KvStore *store);
 /*
- * Then: gives back what was allocated of closed chunks and never used.  What the image says
+ * Then: gives back what was allocated of closed value files and never used.  What the image says
  * that the store began with stays.
  */
-extern void kv_chunks_cut(KvStore *store);
+extern void kv_value_files_cut(KvStore *store);
 
 /* ---- pending.c ---- */
 /*
@@ -130,7 +130,7 @@ extern bool kv_store_was_dropped(const KvStoreKey *key);
 
 /* ---- free.c ---- */
 extern bool kv_free_knows(const char *path);	/* will it be freed? */
-/* In the maintainer: a directory or chunk, out of sight already, is to be freed. */
+/* In the maintainer: a directory or value file, out of sight already, is to be freed. */
 extern void kv_free_add(const char *path);
 extern void kv_free_if_due(void);	/* frees a step */
 /*

@@ -62,7 +62,7 @@ may_be_unknown(KvStore *store)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
-		if (shard->nchunks > 0 || shard->log_tail > sizeof(KvLogHeader) ||
+		if (shard->nvalue_files > 0 || shard->log_tail > sizeof(KvLogHeader) ||
 			shard->files.base_run != 0 || shard->files.nunfrozen > 0)
 			return false;
 	}

@@ -89,7 +89,7 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	if (entry->len > 0)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		kv_chunk_note_log(shard, KV_LOCATION_ADDRESS(entry->location), to->log);
+		kv_value_file_note_log(shard, KV_LOCATION_ADDRESS(entry->location), to->log);
 		LWLockRelease(&shard->lock);
 	}
 
@@ -111,9 +111,9 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 static bool
 is_doubtful(const KvShard *shard, KvAddress address)
 {
-	const KvShardChunk *chunk = kv_chunk_find(shard, address);
+	const KvShardValueFile *value_file = kv_value_file_find(shard, address);
 
-	return chunk == NULL || address - chunk->chunk.place >= chunk->believed;
+	return value_file == NULL || address - value_file->value_file.place >= value_file->believed;
 }
 
 /*
@@ -164,7 +164,7 @@ leave_logs(KvStore *store, uint32 shardno)
 	manifest.files.first_log = ++shard->log_number;
 	kv_log_create(&store->key, shardno, manifest.files.first_log);
 	kv_manifest_write(&store->key, shardno, &manifest);
-	pfree(manifest.chunks);
+	pfree(manifest.value_files);
 	shard->log_tail = sizeof(KvLogHeader);
 	shard->files.first_log = manifest.files.first_log;
 	shard->immutable_log = manifest.files.first_log - 1;
@@ -230,11 +230,11 @@ find_beginning(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 }
 
 static void
-require_chunks(const KvStoreKey *key, const KvManifest *manifest)
+require_value_files(const KvStoreKey *key, const KvManifest *manifest)
 {
-	for (int i = 0; i < manifest->nchunks; i++)
+	for (int i = 0; i < manifest->nvalue_files; i++)
 	{
-		const char *path = kv_path_value(key, kv_file_of(manifest->chunks[i].place));
+		const char *path = kv_path_value(key, kv_file_of(manifest->value_files[i].place));
 
 		if (access(path, F_OK) != 0)
 			ereport(ERROR,
@@ -271,9 +271,9 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	shard->immutable_log = manifest->files.first_log - 1;
 	shard->log_number = begin->last_log;
 	kv_retired_free(shard);		/* an attempt before this may have had some */
-	while (!kv_chunks_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
+	while (!kv_value_files_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shardno);
-	require_chunks(&store->key, manifest);
+	require_value_files(&store->key, manifest);
 	kv_shard_load_image(store, shardno, files, n, manifest);
 	if (shard->image_number > 0 && !had_image)
 		store->imaged_stale = true;
@@ -314,7 +314,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	kv_slots_replay_open(store, shardno, apply_entry, &to);
 }
 
-/* Bytes of a chunk's file.  0 if it is missing: reading a value of it will be the ERROR. */
+/* Bytes of a value file.  0 if it is missing: reading a value of it will be the ERROR. */
 static uint64
 size_of(const KvStore *store, KvAddress place)
 {
@@ -330,59 +330,59 @@ size_of(const KvStore *store, KvAddress place)
 }
 
 /*
- * Which chunk takes new values: the one that did, unless another was made since, whose
+ * Which value file takes new values: the one that did, unless another was made since, whose
  * entries have made it the open one; but after a salvage none, for there is no telling
  * how much of it was written.
  */
 static void
-settle_open_chunk(KvStore *store, uint32 shardno)
+settle_open_value_file(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
 	if (shard->open_place != 0)
 	{
-		KvShardChunk *open = kv_chunk_find(shard, shard->open_place);
+		KvShardValueFile *open = kv_value_file_find(shard, shard->open_place);
 		uint64		size = size_of(store, shard->open_place);
 
-		open->chunk.used = shard->value_tail - shard->open_place;
-		if (size < open->chunk.used || (shard->files.flags & KV_MANIFEST_SALVAGE))
-			kv_chunk_close(shard);
+		open->value_file.used = shard->value_tail - shard->open_place;
+		if (size < open->value_file.used || (shard->files.flags & KV_MANIFEST_SALVAGE))
+			kv_value_file_close(shard);
 		else
-			kv_chunk_open(shard, open, size);
+			kv_value_file_open(shard, open, size);
 	}
 
 	/* what a slot had reserved when the manifest was written it may have given back */
-	for (int i = 0; i < shard->nchunks && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
+	for (int i = 0; i < shard->nvalue_files && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
 	{
-		KvChunk    *chunk = &kv_chunks(shard)[i].chunk;
+		KvValueFile *value_file = &kv_value_files(shard)[i].value_file;
 		struct stat info;
 
-		if (chunk->place == shard->open_place ||
-			stat(kv_path_value(&store->key, (KvFileId) {chunk->place}), &info) != 0 ||
-			(uint64) info.st_size >= chunk->used)
+		if (value_file->place == shard->open_place ||
+			stat(kv_path_value(&store->key, (KvFileId) {value_file->place}), &info) != 0 ||
+			(uint64) info.st_size >= value_file->used)
 			continue;
-		shard->value_bytes -= chunk->used - info.st_size;
-		chunk->used = info.st_size;
+		shard->value_bytes -= value_file->used - info.st_size;
+		value_file->used = info.st_size;
 	}
 }
 
 /*
- * The next chunk comes behind all that the shard has made, and all files of its volume.
+ * The next value file comes behind all that the shard has made, and all files of its volume.
  * At level 'full' those that the image does not list are of no use.
  */
 static void
-settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *chunks, int n)
+settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *value_files, int n)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	int			own = shard->nchunks;
+	int			own = shard->nvalue_files;
 
 	/* those that it shares others have made */
-	while (own > 0 && (kv_chunks(shard)[own - 1].chunk.flags & KV_CHUNK_SHARED))
+	while (own > 0 && (kv_value_files(shard)[own - 1].value_file.flags & KV_VALUE_FILE_SHARED))
 		own--;
 	if (own > 0)
 	{
-		KvFileId	last = {kv_chunks(shard)[own - 1].chunk.place};
+		KvFileId	last = {kv_value_files(shard)[own - 1].value_file.place};
 
 		if (!kv_is_legacy(last.place) && last.place + kv_file_span(last) > shard->next_place)
 			shard->next_place = last.place + kv_file_span(last);
@@ -392,7 +392,7 @@ settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *chunks, int
 	}
 	for (int i = 0; i < n && shard->next_place != 0; i++)
 	{
-		KvFileId	file = {kv_found_place(&chunks[i])};
+		KvFileId	file = {kv_found_place(&value_files[i])};
 
 		if (kv_volume_of(file.place) != kv_volume_of(shard->next_place) ||
 			file.place < shard->next_place)
@@ -403,10 +403,10 @@ settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *chunks, int
 	}
 }
 
-/* files: the shard's; chunks: the store's. */
+/* files: the shard's; value files: the store's. */
 static void
 recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-			  const KvFoundFile *chunks, int nchunks, const KvImaged *imaged)
+			  const KvFoundFile *value_files, int nvalue_files, const KvImaged *imaged)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvBeginning begin;
@@ -419,8 +419,8 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	begin_shard(store, shardno, files, n, imaged, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
 	replay_shard(store, shardno, &begin);
-	settle_open_chunk(store, shardno);
-	settle_next_place(store, shardno, chunks, nchunks);
+	settle_open_value_file(store, shardno);
+	settle_next_place(store, shardno, value_files, nvalue_files);
 
 	if (salvage)
 		end_salvage(store, shardno);
@@ -444,13 +444,13 @@ recover_shards(KvStore *store)
 {
 	KvImaged   *imaged = store->shape.wal == KV_WAL_NONE ? NULL : kv_imaged_read(store);
 	KvFound		found;
-	int			first_chunk = 0;
+	int			first_value_file = 0;
 	int			at = 0;
 
 	kv_progress_total(pg_atomic_read_u32(&store->numbers));
 	kv_store_list_files(&store->key, &found);
-	while (first_chunk < found.n && found.files[first_chunk].kind != KV_FILE_CHUNK)
-		first_chunk++;
+	while (first_value_file < found.n && found.files[first_value_file].kind != KV_FILE_VALUES)
+		first_value_file++;
 	for (;;)
 	{
 		uint32		shardno = pg_atomic_fetch_add_u32(&store->next_shard, 1);
@@ -466,8 +466,8 @@ recover_shards(KvStore *store)
 		while (at < found.n && found.files[at].shard < shardno)
 			at++;
 		n = kv_found_of_shard(&found, at, shardno);
-		recover_shard(store, shardno, found.files + at, n, found.files + first_chunk,
-					  found.n - first_chunk, imaged);
+		recover_shard(store, shardno, found.files + at, n, found.files + first_value_file,
+					  found.n - first_value_file, imaged);
 		at += n;
 	}
 	pfree(found.files);
@@ -540,7 +540,7 @@ allocate_shards(KvStore *store)
 	if (DsaPointerIsValid(store->map))
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
-	kv_table_file_allow_chunks(&store->key);
+	kv_table_file_allow_value_files(&store->key);
 	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
 	LWLockRelease(&kv_registry->lock);
 	map = find_map(store, &changed);
@@ -582,11 +582,11 @@ report_losses(KvStore *store)
 				 errdetail("Rows of tables with wal level \"none\" that were not synced before the crash are discarded.")));
 }
 
-/* ---- chunks of all shards ---- */
+/* ---- value files of all shards ---- */
 
 /* At level 'none' nothing but a key log may have named it, and no other file says if that is lost. */
 static void
-tell_of_chunk(const KvStore *store, KvAddress place)
+tell_of_value_file(const KvStore *store, KvAddress place)
 {
 	const char *path = kv_path_value(&store->key, (KvFileId) {place});
 	struct stat info;
@@ -604,7 +604,7 @@ is_listed(KvStore *store, KvAddress place)
 	kv_each_shard(store, i)
 	{
 		if (kv_retired_find(kv_shard(store, i), place) != NULL ||
-			kv_chunk_find(kv_shard(store, i), place) != NULL)
+			kv_value_file_find(kv_shard(store, i), place) != NULL)
 			return true;
 	}
 	return false;
@@ -628,21 +628,21 @@ keep_imaged(KvStore *store, const KvFound *found)
 		if (file->kind != KV_FILE_IMAGE || kv_shard_from(store, file->shard) == file->shard ||
 			!kv_image_read(&store->key, file->shard, file->number, LOG, &image))
 			continue;
-		for (int c = 0; c < image.manifest.nchunks; c++)
+		for (int c = 0; c < image.manifest.nvalue_files; c++)
 		{
-			const KvChunk *chunk = &image.manifest.chunks[c];
+			const KvValueFile *value_file = &image.manifest.value_files[c];
 
-			if (is_listed(store, chunk->place))
+			if (is_listed(store, value_file->place))
 				continue;		/* and counted, and goes from there when the map is settled */
-			while (!kv_retired_add(to, chunk, 0))
+			while (!kv_retired_add(to, value_file, 0))
 				kv_make_memory(store, first);
 		}
-		pfree(image.manifest.chunks);
+		pfree(image.manifest.value_files);
 	}
 }
 
 void
-kv_chunks_sweep(KvStore *store)
+kv_value_files_sweep(KvStore *store)
 {
 	KvFound		found;
 	KvAddress  *listed;
@@ -652,62 +652,62 @@ kv_chunks_sweep(KvStore *store)
 	if (pg_atomic_read_u32(&store->map_state) != KV_MAP_SETTLED)
 		keep_imaged(store, &found);
 	if (store->shape.maps)
-		kv_chunks_find_shared(store);
+		kv_value_files_find_shared(store);
 	kv_each_shard(store, i)
-		n += kv_shard(store, i)->nchunks + kv_shard(store, i)->nretired;
+		n += kv_shard(store, i)->nvalue_files + kv_shard(store, i)->nretired;
 	listed = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(KvAddress));
 	n = 0;
 	kv_each_shard(store, i)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
-		for (int c = 0; c < shard->nchunks; c++)
-			listed[n++] = kv_chunks(shard)[c].chunk.place;
+		for (int c = 0; c < shard->nvalue_files; c++)
+			listed[n++] = kv_value_files(shard)[c].value_file.place;
 		for (int c = 0; c < shard->nretired; c++)
-			listed[n++] = kv_retired(shard)[c].chunk.place;
+			listed[n++] = kv_retired(shard)[c].value_file.place;
 	}
 	qsort(listed, n, sizeof(KvAddress), kv_address_compare);
 	for (int i = 0; i < found.n; i++)
 	{
 		KvAddress	place;
 
-		if (found.files[i].kind != KV_FILE_CHUNK)
+		if (found.files[i].kind != KV_FILE_VALUES)
 			continue;
 		place = kv_found_place(&found.files[i]);
 		if (bsearch(&place, listed, n, sizeof(KvAddress), kv_address_compare) != NULL)
 			continue;
 		if (store->shape.wal == KV_WAL_NONE)
-			tell_of_chunk(store, place);
+			tell_of_value_file(store, place);
 
 		/* redo writes again what was in it, and needs the space at once on a full disk */
 		if (AmStartupProcess())
 			(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {place}));
 		else
-			(void) kv_chunk_discard(store, place);
+			(void) kv_value_file_discard(store, place);
 	}
 	pfree(listed);
 	pfree(found.files);
 }
 
 void
-kv_chunks_cut(KvStore *store)
+kv_value_files_cut(KvStore *store)
 {
 	kv_each_shard(store, i)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
-		for (int c = 0; c < shard->nchunks; c++)
+		for (int c = 0; c < shard->nvalue_files; c++)
 		{
-			const KvShardChunk *chunk = &kv_chunks(shard)[c];
-			uint64		end = Max(chunk->chunk.used, chunk->believed);
-			char	   *path = pstrdup(kv_path_value(&store->key, (KvFileId) {chunk->chunk.place}));
+			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
+			uint64		end = Max(value_file->value_file.used, value_file->believed);
+			char       *path = pstrdup(kv_path_value(&store->key, (KvFileId) {value_file->value_file.place}));
 			struct stat info;
 			int			err;
 
 			/* what others list of one that is shared may be more */
-			if (!kv_chunk_is_open(shard, chunk) && !(chunk->chunk.flags & KV_CHUNK_SHARED) &&
+			if (!kv_value_file_is_open(shard, value_file) && !(value_file->value_file.flags & KV_VALUE_FILE_SHARED) &&
 				stat(path, &info) == 0 &&
-				(uint64) info.st_size > end && size_of(store, chunk->chunk.place) > end)
+				(uint64) info.st_size > end && size_of(store, value_file->value_file.place) > end)
 			{
 				err = kv_io_try_cut(path, end);
 				if (err != 0)
@@ -795,11 +795,11 @@ recover_store(KvStore *store)
 	kv_progress_phase("sweeping");
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 	{
-		kv_chunks_sweep(store);
-		kv_chunks_cut(store);
+		kv_value_files_sweep(store);
+		kv_value_files_cut(store);
 	}
 
-	/* at level 'keys' redo has still to name chunks, which may be missed */
+	/* at level 'keys' redo has still to name value files, which may be missed */
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 		kv_spaces_settle(store);
 

@@ -504,8 +504,8 @@ static void
 sweep_store(void *store)
 {
 	KV_STOP_POINT("redo_before_sweep");
-	kv_chunks_sweep(store);
-	kv_chunks_cut(store);
+	kv_value_files_sweep(store);
+	kv_value_files_cut(store);
 }
 
 /*
@@ -514,7 +514,7 @@ sweep_store(void *store)
  * swept after the next start.
  */
 static void
-sweep_chunks(void)
+sweep_value_files(void)
 {
 	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	ListCell   *cell;
@@ -567,7 +567,7 @@ redo_cleanup(void)
 		kv_wal_flush();
 	kv_barrier_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);
 	mark_passed();
-	sweep_chunks();
+	sweep_value_files();
 	KV_STOP_POINT("redo_flushed");
 	kv_incarnation_complete(true);
 	MemoryContextSwitchTo(old);

@@ -198,7 +198,7 @@ choose_images(const KvStore *store, const KvReset *reset)
 	for (int at = 0; at < found.n; at += n)
 	{
 		n = kv_found_of_shard(&found, at, found.files[at].shard);
-		if (found.files[at].kind != KV_FILE_CHUNK)
+		if (found.files[at].kind != KV_FILE_VALUES)
 			kv_shard_choose_image(store, found.files[at].shard, found.files + at, n,
 								  &reset->backup);
 	}
@@ -268,7 +268,7 @@ reset_store(KvStore *store, const KvReset *reset)
 	}
 	else if (store->shape.wal == KV_WAL_NONE && !reset->believed)
 	{
-		kv_table_file_allow_chunks(&store->key);
+		kv_table_file_allow_value_files(&store->key);
 		doubt_shards(store);
 		salvaged++;
 	}

@@ -3,7 +3,7 @@
  *		Finding a version again, whose value may have moved.
  *
  * Who has found a version and reads its value later holds nothing in between, and a merge
- * may have moved the value; its chunk may even be gone.  So a value that is missing, cut off
+ * may have moved the value; its value file may even be gone.  So a value that is missing, cut off
  * or not what its entry says is damage only if the key, looked up again, still has it at the
  * same place (I 16).  A scan looks with its snapshot (fetch.c).  This is for those that have
  * none: the same version is the one with the same xid and command id, or, as merges take

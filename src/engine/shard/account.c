@@ -1,6 +1,6 @@
 /*
  * account.c
- *		What is known of a store's space without looking at its chunks: the account.
+ *		What is known of a store's space without looking at its value files: the account.
  *
  * The account of a store is what was counted, and what writers have told since, under its mutex:
  * what they take before they write it, and what has died by that.  A count takes a while, and what

@@ -1,10 +1,10 @@
 /*
  * move.c
- *		The chunks of a store move to another tablespace, while it is in use.
+ *		The value files of a store move to another tablespace, while it is in use.
  *
  * ALTER changes the catalog, and makes the directory in the new tablespace, so that it is an error if that cannot
- * be written.  When it is committed the store follows: from then on chunks are made there, and passes empty those that are elsewhere (compact/), chunk by chunk,
- * beside readers and writers.  Where each chunk is, nobody has to know: it is found (format/where.c).
+ * be written.  When it is committed the store follows: from then on value files are made there, and passes empty those that are elsewhere (compact/), value file by value file,
+ * beside readers and writers.  Where each value file is, nobody has to know: it is found (format/where.c).
  *
  * What is committed in the catalog is what counts, so a rollback has nothing to undo (an empty directory goes, see below).  COMMIT notes in
  * shared memory what is wanted, and wakes the compactor, which has the store follow; a crash in between
@@ -16,17 +16,17 @@
  *
  *	1. the directory in the new tablespace is made, durably; a failure leaves all as it was
  *	2. MOVE is logged, and flushed
- *	3. the table file is replaced: it names the new tablespace, those that chunks are leaving, and where MOVE ends
+ *	3. the table file is replaced: it names the new tablespace, those that value files are leaving, and where MOVE ends
  *
  * After a crash between 2 and 3, and on a standby, redo does 3.  It passes over a MOVE that ends no later than
  * what the table file says: so a store that has come back, or gone on, is not sent to a tablespace
  * that has been dropped meanwhile.  MOVE is flushed before the table file is replaced, so no other MOVE
- * ever ends there.  Redo does not need the tablespace: where it does not exist, yet or any more, chunks are made in the store's own
- * directory.  Each server moves its own chunks, for the places of values are its own.
+ * ever ends there.  Redo does not need the tablespace: where it does not exist, yet or any more, value files are made in the store's own
+ * directory.  Each server moves its own value files, for the places of values are its own.
  *
  * A tablespace is left when its directory has no file: the maintainer removes that directory, and then
  * the table file does not name it any more.  After a crash in between it names one where nothing is, which is
- * taken off when the store has been opened, or is to follow again, unless a chunk is missed, which may lie there.  One that
+ * taken off when the store has been opened, or is to follow again, unless a value file is missed, which may lie there.  One that
  * was made by ALTER, or by 1, and is not needed after all goes the same way.
  */
 #include "postgres.h"
@@ -77,7 +77,7 @@ give_tablespace(KvStoreShape *shape, Oid tablespace)
 	return true;
 }
 
-/* What a table file says of where chunks lie, in shared memory, too.  registry locked. */
+/* What a table file says of where value files lie, in shared memory, too.  registry locked. */
 static void
 note(const KvStoreKey *key, const KvStoreShape *shape)
 {
@@ -279,9 +279,9 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Is a chunk of the shard missed that it lists, and goes on to list?  Files are looked for without the lock. */
+/* Is a value file of the shard missed that it lists, and goes on to list?  Files are looked for without the lock. */
 static bool
-shard_misses_chunk(KvStore *store, uint32 shardno)
+shard_misses_value_file(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvAddress  *places;
@@ -289,17 +289,17 @@ shard_misses_chunk(KvStore *store, uint32 shardno)
 	int			n;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	n = shard->nchunks;
+	n = shard->nvalue_files;
 	places = palloc_extended(Max(n, 1) * sizeof(KvAddress), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
-		places[i] = kv_chunks(shard)[i].chunk.place;
+		places[i] = kv_value_files(shard)[i].value_file.place;
 	LWLockRelease(&shard->lock);
 	for (int i = 0; i < n && !missing; i++)
 	{
 		if (access(kv_path_value(&store->key, kv_file_of(places[i])), F_OK) == 0)
 			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		missing = kv_chunk_find(shard, places[i]) != NULL;
+		missing = kv_value_file_find(shard, places[i]) != NULL;
 		LWLockRelease(&shard->lock);
 	}
 	pfree(places);
@@ -307,11 +307,11 @@ shard_misses_chunk(KvStore *store, uint32 shardno)
 }
 
 static bool
-misses_chunk(KvStore *store)
+misses_value_file(KvStore *store)
 {
 	kv_each_shard(store, i)
 	{
-		if (shard_misses_chunk(store, i))
+		if (shard_misses_value_file(store, i))
 			return true;
 	}
 	return false;
@@ -326,7 +326,7 @@ kv_spaces_settle(KvStore *store)
 	if (!kv_table_file_peek(key, &where) || where.nleaving == 0)
 		return;
 	kv_space_require(key, false);	/* what is not mounted has not gone */
-	if (misses_chunk(store))
+	if (misses_value_file(store))
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < where.nleaving; i++)

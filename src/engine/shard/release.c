@@ -1,8 +1,8 @@
 /*
  * release.c
- *		Files of chunks go: out of sight when nothing needs them any more, and then they are freed.
+ *		Value files go: out of sight when nothing needs them any more, and then they are freed.
  *
- * A retired chunk (retired.c) of which no other shard needs anything (shared.c) is renamed; the maintainer frees what
+ * A retired value file (retired.c) of which no other shard needs anything (shared.c) is renamed; the maintainer frees what
  * has such a name step by step (lifecycle/free.c), and says how much.
  */
 #include "postgres.h"
@@ -35,7 +35,7 @@ count_less(pg_atomic_uint64 *counter, uint64 bytes)
 
 /* To a name under which the maintainer frees it step by step (lifecycle/free.c). */
 int
-kv_chunk_discard(KvStore *store, KvAddress place)
+kv_value_file_discard(KvStore *store, KvAddress place)
 {
 	const char *path = kv_path_value(&store->key, (KvFileId) {place});
 	bool		in_space = strncmp(path, "pg_tblspc/", 10) == 0;
@@ -72,7 +72,7 @@ kv_chunk_discard(KvStore *store, KvAddress place)
 }
 
 void
-kv_chunk_note_freed(const char *name, uint64 bytes)
+kv_value_file_note_freed(const char *name, uint64 bytes)
 {
 	HASH_SEQ_STATUS status;
 	KvStore    *store;
@@ -128,17 +128,17 @@ kv_retired_release(KvStore *store, uint32 shardno)
 		looked = true;
 		if (kv_backups_run())
 			break;
-		KV_STOP_POINT("chunk_released");
+		KV_STOP_POINT("value_file_released");
 
 		if (store->shape.maps)
 		{
-			KvSharers	sharers = kv_chunk_sharers(store, shardno, &retired);
+			KvSharers	sharers = kv_value_file_sharers(store, shardno, &retired);
 
 			if (sharers == KV_SHARERS_SOME)
 			{
 				/* the last one that has it removes it */
 				LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-				kv_retired_remove(shard, retired.chunk.place);
+				kv_retired_remove(shard, retired.value_file.place);
 				LWLockRelease(&shard->lock);
 				continue;
 			}
@@ -148,18 +148,18 @@ kv_retired_release(KvStore *store, uint32 shardno)
 
 		/* a commit that has seen it in the list of what is to be synced holds extend_lock */
 		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-		err = kv_chunk_discard(store, retired.chunk.place);
+		err = kv_value_file_discard(store, retired.value_file.place);
 		if (err == 0)
 		{
 			LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-			kv_retired_remove(shard, retired.chunk.place);
+			kv_retired_remove(shard, retired.value_file.place);
 			LWLockRelease(&shard->lock);
 			some = true;
 		}
 		LWLockRelease(&shard->extend_lock);
 		if (err != 0)
 		{
-			kv_io_error(WARNING, err, kv_path_value(&store->key, (KvFileId) {retired.chunk.place}),
+			kv_io_error(WARNING, err, kv_path_value(&store->key, (KvFileId) {retired.value_file.place}),
 						"rename");
 			break;
 		}

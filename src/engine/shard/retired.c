@@ -1,8 +1,8 @@
 /*
  * retired.c
- *		Chunks that have left the list of their shard, until their files can go.
+ *		Value files that have left the list of their shard, until their files can go.
  *
- * A merge of all runs counts what it emits, by chunk.  A compaction input (kv_chunk_may_be_input) of
+ * A merge of all runs counts what it emits, by value file.  A compaction input (kv_value_file_may_be_input) of
  * which nothing was emitted leaves the list with the manifest of that merge: no entry names
  * it, and none ever will (I 15).  It is retired, because others may still need its file:
  *
@@ -12,17 +12,17 @@
  *	- at level 'keys' the WAL has BATCH records that name places in it.  Redo puts their
  *	  entries on top of the image's, which name the places to which the values were moved.
  *	  So it stays until a checkpoint is complete whose redo pointer is behind the end that
- *	  the WAL had when the chunk retired: no redo begins before that any more.
+ *	  the WAL had when the value file retired: no redo begins before that any more.
  *	- a transaction that has not committed may have put values into it that were moved
- *	  since; at level 'keys' its BATCH names the old places.  So a retired chunk is synced
+ *	  since; at level 'keys' its BATCH names the old places.  So a retired value file is synced
  *	  like one in the list until it has been for good.
  *
- * The list of retired chunks is lost when the server ends.  Where stores begin at their
+ * The list of retired value files is lost when the server ends.  Where stores begin at their
  * images nothing is missed: what the image lists is in the list, the rest is swept when
  * recovery, or redo, has ended.  At level 'none' the manifest counts; what the newest image
  * lists beyond that is retired again, and waits for the next one.
  *
- * Readers pin nothing: who meets a value whose chunk is gone looks its key up again (I 16).
+ * Readers pin nothing: who meets a value whose value file is gone looks its key up again (I 16).
  */
 #include "postgres.h"
 
@@ -50,8 +50,8 @@ const char *const kv_retired_wait_names[] = {
 static int
 first_from(const KvCounts *counts, KvAddress place)
 {
-	StaticAssertStmt(offsetof(KvChunkCount, place) == 0, "an item begins with its place");
-	return kv_first_from(counts->chunks, sizeof(KvChunkCount), counts->n, place);
+	StaticAssertStmt(offsetof(KvValueFileCount, place) == 0, "an item begins with its place");
+	return kv_first_from(counts->value_files, sizeof(KvValueFileCount), counts->n, place);
 }
 
 KvCounts *
@@ -63,24 +63,24 @@ kv_counts_begin(const KvShard *shard)
 	counts->redone = shard->redone_bytes;
 	counts->died = shard->dying.sum;
 	counts->countings = shard->countings;
-	counts->n = shard->nchunks;
-	counts->room = shard->nchunks + 8;
-	counts->chunks = palloc0(counts->room * sizeof(KvChunkCount));
-	for (int i = 0; i < shard->nchunks; i++)
+	counts->n = shard->nvalue_files;
+	counts->room = shard->nvalue_files + 8;
+	counts->value_files = palloc0(counts->room * sizeof(KvValueFileCount));
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		counts->chunks[i].place = kv_chunks(shard)[i].chunk.place;
-		counts->chunks[i].dead_since = kv_chunks(shard)[i].dead_since;
+		counts->value_files[i].place = kv_value_files(shard)[i].value_file.place;
+		counts->value_files[i].dead_since = kv_value_files(shard)[i].dead_since;
 	}
 	return counts;
 }
 
-KvChunkCount *
+KvValueFileCount *
 kv_counts_find(const KvCounts *counts, KvAddress address)
 {
 	KvAddress	place = kv_file_of(address).place;
 	int			i = first_from(counts, place);
 
-	return i < counts->n && counts->chunks[i].place == place ? &counts->chunks[i] : NULL;
+	return i < counts->n && counts->value_files[i].place == place ? &counts->value_files[i] : NULL;
 }
 
 void
@@ -92,30 +92,30 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool doubtful)
 
 	if (len == 0)
 		return;
-	if (i >= counts->n || counts->chunks[i].place != place)
+	if (i >= counts->n || counts->value_files[i].place != place)
 		i = first_from(counts, place);
-	if (i == counts->n || counts->chunks[i].place != place)
+	if (i == counts->n || counts->value_files[i].place != place)
 	{
 		/* one that is not in the list yet */
 		if (counts->n == counts->room)
 		{
 			counts->room *= 2;
-			counts->chunks = repalloc(counts->chunks, counts->room * sizeof(KvChunkCount));
+			counts->value_files = repalloc(counts->value_files, counts->room * sizeof(KvValueFileCount));
 		}
-		memmove(&counts->chunks[i + 1], &counts->chunks[i], (counts->n - i) * sizeof(KvChunkCount));
-		memset(&counts->chunks[i], 0, sizeof(KvChunkCount));
-		counts->chunks[i].place = place;
+		memmove(&counts->value_files[i + 1], &counts->value_files[i], (counts->n - i) * sizeof(KvValueFileCount));
+		memset(&counts->value_files[i], 0, sizeof(KvValueFileCount));
+		counts->value_files[i].place = place;
 		counts->n++;
 	}
-	counts->chunks[i].refs++;
+	counts->value_files[i].refs++;
 	end = kv_value_position(counts->tail, len) + len;
-	counts->chunks[i].live += end - counts->tail;
+	counts->value_files[i].live += end - counts->tail;
 	counts->tail = end;
 	counts->footprint += kv_value_footprint(len);
 	if (doubtful)
 	{
 		counts->doubtful += len;
-		counts->chunks[i].doubtful = true;
+		counts->value_files[i].doubtful = true;
 	}
 	counts->last = i;
 }
@@ -149,8 +149,8 @@ kv_retired_make_room(KvShard *shard)
 	int			inputs = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nchunks; i++)
-		inputs += (kv_chunks(shard)[i].chunk.flags & KV_CHUNK_INPUT) != 0;
+	for (int i = 0; i < shard->nvalue_files; i++)
+		inputs += (kv_value_files(shard)[i].value_file.flags & KV_VALUE_FILE_INPUT) != 0;
 	LWLockRelease(&shard->lock);
 	return kv_retired_reserve(shard, inputs);
 }
@@ -162,49 +162,49 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 	int			n = 0;
 
 	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
-	for (int i = 0; i < manifest->nchunks; i++)
+	for (int i = 0; i < manifest->nvalue_files; i++)
 	{
-		const KvShardChunk *chunk = kv_chunk_find(shard, manifest->chunks[i].place);
-		KvChunkCount *count = kv_counts_find(counts, manifest->chunks[i].place);
+		const KvShardValueFile *value_file = kv_value_file_find(shard, manifest->value_files[i].place);
+		KvValueFileCount *count = kv_counts_find(counts, manifest->value_files[i].place);
 
 		/* what is in logs that the runs do not cover was not counted */
-		if (chunk != NULL && count != NULL && !kv_chunk_is_open(shard, chunk) &&
-			chunk->chunk.last_log < manifest->files.first_log)
+		if (value_file != NULL && count != NULL && !kv_value_file_is_open(shard, value_file) &&
+			value_file->value_file.last_log < manifest->files.first_log)
 		{
-			manifest->chunks[i].live = count->doubtful ? KV_NOT_KNOWN : count->live;
-			count->leaves = count->refs == 0 && (chunk->chunk.flags & KV_CHUNK_INPUT) &&
-				chunk->newest_writer < horizon && room > 0;
+			manifest->value_files[i].live = count->doubtful ? KV_NOT_KNOWN : count->live;
+			count->leaves = count->refs == 0 && (value_file->value_file.flags & KV_VALUE_FILE_INPUT) &&
+				value_file->newest_writer < horizon && room > 0;
 			if (count->leaves)
 			{
-				count->shared = (chunk->chunk.flags & KV_CHUNK_SHARED) != 0;
-				count->used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+				count->shared = (value_file->value_file.flags & KV_VALUE_FILE_SHARED) != 0;
+				count->used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
 				room--;
 				continue;
 			}
 		}
-		manifest->chunks[n++] = manifest->chunks[i];
+		manifest->value_files[n++] = manifest->value_files[i];
 	}
-	manifest->nchunks = n;
+	manifest->nvalue_files = n;
 }
 
-/* So much of a chunk is live. */
+/* So much of a value file is live. */
 static void
-take_count(const KvShard *shard, KvShardChunk *chunk, const KvChunkCount *count)
+take_count(const KvShard *shard, KvShardValueFile *value_file, const KvValueFileCount *count)
 {
-	chunk->counted = kv_chunk_taken(shard, chunk);
-	chunk->chunk.live = count->live;
-	chunk->chunk.flags &= ~KV_CHUNK_DOUBTFUL;
+	value_file->counted = kv_value_file_taken(shard, value_file);
+	value_file->value_file.live = count->live;
+	value_file->value_file.flags &= ~KV_VALUE_FILE_DOUBTFUL;
 	if (count->doubtful)
-		chunk->chunk.flags |= KV_CHUNK_DOUBTFUL;
+		value_file->value_file.flags |= KV_VALUE_FILE_DOUBTFUL;
 }
 
 /* What had died when counting began was not counted as live; another count may have said so already. */
 static void
-forget_dead(const KvShard *shard, KvShardChunk *chunk, const KvCounts *counts,
-			const KvChunkCount *count)
+forget_dead(const KvShard *shard, KvShardValueFile *value_file, const KvCounts *counts,
+			const KvValueFileCount *count)
 {
 	if (shard->countings == counts->countings)
-		chunk->dead_since -= Min(chunk->dead_since, count->dead_since);
+		value_file->dead_since -= Min(value_file->dead_since, count->dead_since);
 }
 
 /* All of it was counted. */
@@ -222,15 +222,15 @@ take_counts(KvShard *shard, const KvCounts *counts)
 }
 
 void
-kv_counts_note(KvShard *shard, const KvCounts *counts, const KvChunk *chunks, int n)
+kv_counts_note(KvShard *shard, const KvCounts *counts, const KvValueFile *value_files, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		KvShardChunk *chunk = kv_chunk_find(shard, chunks[i].place);
-		const KvChunkCount *count = kv_counts_find(counts, chunks[i].place);
+		KvShardValueFile *value_file = kv_value_file_find(shard, value_files[i].place);
+		const KvValueFileCount *count = kv_counts_find(counts, value_files[i].place);
 
-		if (chunk != NULL && count != NULL)
-			take_count(shard, chunk, count);
+		if (value_file != NULL && count != NULL)
+			take_count(shard, value_file, count);
 	}
 }
 
@@ -238,55 +238,55 @@ void
 kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log)
 {
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		KvShardChunk *chunk = &kv_chunks(shard)[i];
-		const KvChunkCount *count = kv_counts_find(counts, chunk->chunk.place);
+		KvShardValueFile *value_file = &kv_value_files(shard)[i];
+		const KvValueFileCount *count = kv_counts_find(counts, value_file->value_file.place);
 
-		if (count == NULL || chunk->chunk.last_log >= first_log)
+		if (count == NULL || value_file->value_file.last_log >= first_log)
 			continue;
-		take_count(shard, chunk, count);
-		forget_dead(shard, chunk, counts, count);
+		take_count(shard, value_file, count);
+		forget_dead(shard, value_file, counts, count);
 	}
 	take_counts(shard, counts);
 }
 
 int
-kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
+kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 {
-	KvShardChunk *chunks = kv_chunks(shard);
-	int			before = shard->nchunks;
+	KvShardValueFile *value_files = kv_value_files(shard);
+	int			before = shard->nvalue_files;
 	int			n = 0;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	for (int i = 0; i < before; i++)
 	{
-		const KvChunkCount *count = kv_counts_find(counts, chunks[i].chunk.place);
+		const KvValueFileCount *count = kv_counts_find(counts, value_files[i].value_file.place);
 		KvRetired  *retired;
 
 		if (count == NULL || !count->leaves)
 		{
-			if (count != NULL && !kv_chunk_is_open(shard, &chunks[i]) &&
-				chunks[i].chunk.last_log < shard->files.first_log)
+			if (count != NULL && !kv_value_file_is_open(shard, &value_files[i]) &&
+				value_files[i].value_file.last_log < shard->files.first_log)
 			{
-				take_count(shard, &chunks[i], count);
-				forget_dead(shard, &chunks[i], counts, count);
+				take_count(shard, &value_files[i], count);
+				forget_dead(shard, &value_files[i], counts, count);
 			}
-			chunks[n++] = chunks[i];
+			value_files[n++] = value_files[i];
 			continue;
 		}
 		Assert(shard->nretired < shard->retired_room);
 		retired = &kv_retired(shard)[shard->nretired++];
-		retired->chunk = chunks[i].chunk;
-		retired->chunk.flags &= ~KV_CHUNK_INPUT;
+		retired->value_file = value_files[i].value_file;
+		retired->value_file.flags &= ~KV_VALUE_FILE_INPUT;
 
 		/* one that is being made may have been captured before */
 		retired->until_image = shard->image_number + 1 + (shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);
 		retired->lsn = lsn;
-		retired->taken = kv_chunk_taken(shard, &chunks[i]);
+		retired->taken = kv_value_file_taken(shard, &value_files[i]);
 		shard->value_bytes -= Min(shard->value_bytes, retired->taken);
 	}
-	shard->nchunks = n;
+	shard->nvalue_files = n;
 	take_counts(shard, counts);
 	if (n == before)
 		return 0;
@@ -297,12 +297,12 @@ kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 }
 
 bool
-kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_image)
+kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image)
 {
 	if (shard->nretired == shard->retired_room && !grow(shard, shard->retired_room * 2))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	kv_retired(shard)[shard->nretired++] = (KvRetired) {*chunk, until_image, 0, chunk->used};
+	kv_retired(shard)[shard->nretired++] = (KvRetired) {*value_file, until_image, 0, value_file->used};
 	shard->image_wanted = true;
 	LWLockRelease(&shard->lock);
 	pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
@@ -317,7 +317,7 @@ kv_retired_find(const KvShard *shard, KvAddress address)
 
 	for (int i = 0; i < shard->nretired; i++)
 	{
-		if (kv_retired(shard)[i].chunk.place == place)
+		if (kv_retired(shard)[i].value_file.place == place)
 			return &kv_retired(shard)[i];
 	}
 	return NULL;

@@ -3,7 +3,7 @@
  *		Stores and shards in shared memory, and the runs of a shard as a reader sees them.
  *
  * KvShard.lock guards the shard's two memtables, its run list, its slots and its log
- * position, and the list of its chunks.  It is never held across a system call that touches a device (I 7); a
+ * position, and the list of its value files.  It is never held across a system call that touches a device (I 7); a
  * write that needs one (space for values, a free slot, room in the memtable) lets
  * go, does it, and starts again from the look-up.
  *
@@ -58,29 +58,29 @@ typedef enum KvImageSlot
 
 /* ---- shards ---- */
 
-/* A chunk of a shard that is in use. */
-typedef struct KvShardChunk
+/* A value file of a shard that is in use. */
+typedef struct KvShardValueFile
 {
-	KvChunk		chunk;			/* used: of the open one see KvShard.value_tail */
+	KvValueFile	value_file;		/* used: of the open one see KvShard.value_tail */
 	uint64		newest_writer;	/* full xid that has reserved an extent in it; 0: none */
 	uint64		believed;		/* after a power loss: how much of it is not to be doubted */
-	uint64		counted;		/* bytes that were taken when chunk.live was counted, … */
+	uint64		counted;		/* bytes that were taken when value file.live was counted, … */
 	uint64		dead_then;		/* … and how many of them were dead, if it is not known any more */
-	uint64		dead_since;		/* bytes seen replaced or deleted since chunk.live was counted */
+	uint64		dead_since;		/* bytes seen replaced or deleted since value file.live was counted */
 	uint64		share;			/* of one that is SHARED: so many of its bytes count as this shard's */
-} KvShardChunk;
+} KvShardValueFile;
 
-/* A chunk that has left the list, and whose file is still needed (retired.c). */
+/* A value file that has left the list, and whose file is still needed (retired.c). */
 typedef struct KvRetired
 {
-	KvChunk		chunk;			/* as the list had it */
+	KvValueFile	value_file;		/* as the list had it */
 	uint32		until_image;	/* the number of the first image that does without it */
 	uint64		lsn;			/* where the WAL ended when it left the list */
 	uint64		taken;			/* so many of its bytes count as this shard's */
 } KvRetired;
 
-/* Enough, each full, so that few bytes of a shard lie in one; see kv_chunk_next_class. */
-#define KV_CHUNKS_WANTED	24
+/* Enough, each full, so that few bytes of a shard lie in one; see kv_value_file_next_class. */
+#define KV_VALUE_FILES_WANTED	24
 
 /* Where a compaction job is (compact/compact.h). */
 typedef enum KvJobPhase
@@ -95,7 +95,7 @@ typedef enum KvJobPhase
 #define KV_NOT_IN_MAP	PG_UINT32_MAX	/* bounds_since: the map has it not yet, or not any more */
 
 /*
- * What has died in a shard since its chunks were counted, by the transactions that did it (dying.c): it
+ * What has died in a shard since its value files were counted, by the transactions that did it (dying.c): it
  * is of no use to anybody when these have ended for all snapshots there are.
  */
 #define KV_DYING_PARTS	8
@@ -115,7 +115,7 @@ typedef struct KvDying
 typedef struct KvShard
 {
 	LWLock		lock;
-	LWLock		extend_lock;	/* one process at a time adds chunks or grows the open one */
+	LWLock		extend_lock;	/* one process at a time adds value files or grows the open one */
 	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (slot/commit.c) */
 	ConditionVariable changed;	/* maintenance ended, a slot was written */
 
@@ -144,12 +144,12 @@ typedef struct KvShard
 	int			sealed_slots;	/* list head: sealed and not yet written, or -1 */
 
 	/* its values; the list itself changes under extend_lock as well */
-	dsa_pointer chunks;			/* KvShardChunk[chunks_room], in the order of addresses */
-	int			nchunks;
-	int			chunks_room;
-	int			chunks_promised;	/* of that room, so much is kept for the compaction job that runs */
+	dsa_pointer	value_files;	/* KvShardValueFile[value_files_room], in the order of addresses */
+	int			nvalue_files;
+	int			value_files_room;
+	int			value_files_promised; /* of that room, so much is kept for the compaction job that runs */
 	uint32		job;			/* KvManifest.pass */
-	uint32		countings;		/* how often its chunks have noted what is live */
+	uint32		countings;		/* how often its value files have noted what is live */
 	uint64		doubtful_bytes; /* of values that count as live for older snapshots, or unfinished … */
 	uint64		doubtful_until; /* … transactions, only, none of which began at this xid or later */
 	uint64		redone_bytes;	/* of those that what redo has written since may have replaced */
@@ -158,10 +158,10 @@ typedef struct KvShard
 	uint64		died_untold;	/* bytes of that which the store's account does not have yet */
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
-	KvAddress	open_place;		/* of the chunk that takes new values; 0: none */
+	KvAddress	open_place;		/* of the value file that takes new values; 0: none */
 	KvAddress	value_tail;		/* in it: where the next slot or extent begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
-	uint64		value_bytes;	/* kv_chunk_taken of all chunks, about */
+	uint64		value_bytes;	/* kv_value_file_taken of all value files, about */
 	dsa_pointer retired;		/* KvRetired[retired_room], in no order; grows in a maintainer */
 	int			nretired;
 	int			retired_room;
@@ -268,7 +268,7 @@ struct KvStore
 	pg_atomic_uint32 space_stalled; /* … nor while this is space_beat, which has not changed for long */
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
-	pg_atomic_uint64 freeing;	/* bytes of chunks that are released, and not freed yet */
+	pg_atomic_uint64 freeing;	/* bytes of value files that are released, and not freed yet */
 	pg_atomic_uint64 released;	/* bytes of all that were, since it was opened */
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
@@ -292,7 +292,7 @@ struct KvStore
 
 	/* set while OPENING, changed afterwards under volume_lock; see shard/volume.c */
 	slock_t		volume_lock;
-	KvVolumeRange volumes[KV_CHUNK_CLASSES][KV_VOLUME_RANGES];	/* that are free, of each class, in no order */
+	KvVolumeRange volumes[KV_VALUE_FILE_CLASSES][KV_VOLUME_RANGES]; /* that are free, of each class, in no order */
 
 	/* set while OPENING, constant afterwards */
 	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
@@ -324,7 +324,7 @@ typedef struct KvTableEntry
 								 * the table was created in that transaction */
 } KvTableEntry;
 
-#define kv_chunks(shard)	((KvShardChunk *) kv_address((shard)->chunks))
+#define kv_value_files(shard)	((KvShardValueFile *) kv_address((shard)->value_files))
 #define kv_retired(shard)	((KvRetired *) kv_address((shard)->retired))
 
 /* Descriptors by number.  One that has become too small stays for those who look into it. */
@@ -530,17 +530,17 @@ extern bool kv_chain_visible(dsa_pointer newest, const KvView *view, KvVersion *
 extern void kv_runset_forget(const KvStore *store);
 
 /*
- * ---- chunks.c ----
+ * ---- valuefiles.c ----
  *
- * A chunk is made OPEN (slot/extent.c) and takes slots and extents until one does not fit;
+ * A value file is made OPEN (slot/extent.c) and takes slots and extents until one does not fit;
  * then it is CLOSED, and another is made.  At most one is open; a shard that has none gets
- * one with its next value.  Recovery lists a chunk when it meets an entry that names it.
+ * one with its next value.  Recovery lists a value file when it meets an entry that names it.
  * The shard's lock is held, but where it says otherwise.
  */
 /* Of n items, each of which begins with a place and that are in their order: the first from this one on, or n. */
 extern int	kv_first_from(const void *items, Size size, int n, KvAddress place);
-/* The chunk with this address; NULL: it is not in the list. */
-extern KvShardChunk *kv_chunk_find(const KvShard *shard, KvAddress address);
+/* The value file with this address; NULL: it is not in the list. */
+extern KvShardValueFile *kv_value_file_find(const KvShard *shard, KvAddress address);
 /*
  * Move a list of *n items to one with room for so many.  False: there is no memory.  The
  * caller is who grows this list of the shard; its lock, which is taken, is not held.
@@ -551,36 +551,36 @@ extern bool kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, con
  * Have room for n more; false: there is no memory.  extend_lock is held exclusively, or
  * nobody else knows the shard; its lock is not.
  */
-extern bool kv_chunks_make_room(KvShard *shard, int n);
-/* Exclusively; there is room.  The chunk is not in the list, and will be closed. */
-extern KvShardChunk *kv_chunk_add(KvShard *shard, const KvChunk *chunk);
+extern bool kv_value_files_make_room(KvShard *shard, int n);
+/* Exclusively; there is room.  The value file is not in the list, and will be closed. */
+extern KvShardValueFile *kv_value_file_add(KvShard *shard, const KvValueFile *value_file);
 /* Exclusively: other shards list it, too, and so many of its bytes count as this shard's. */
-extern void kv_chunk_divide(KvShard *shard, KvShardChunk *chunk, uint64 share);
+extern void kv_value_file_divide(KvShard *shard, KvShardValueFile *value_file, uint64 share);
 /* Exclusively: so many bytes more of it are taken, or fewer; they are this shard's. */
-extern void kv_chunk_grown(KvShard *shard, KvShardChunk *chunk, int64 bytes);
+extern void kv_value_file_grown(KvShard *shard, KvShardValueFile *value_file, int64 bytes);
 /* Exclusively: it takes new values from now on, allocated being its file's size. */
-extern void kv_chunk_open(KvShard *shard, KvShardChunk *chunk, uint64 allocated);
+extern void kv_value_file_open(KvShard *shard, KvShardValueFile *value_file, uint64 allocated);
 /* Exclusively: if one is open, it is closed.  No slot is open. */
-extern void kv_chunk_close(KvShard *shard);
-/* Exclusively: so many bytes of the open chunk are taken, or given back. */
+extern void kv_value_file_close(KvShard *shard);
+/* Exclusively: so many bytes of the open value file are taken, or given back. */
 extern void kv_tail_move(KvStore *store, KvShard *shard, int64 bytes);
 /*
- * The class of the chunk to be made next, if it is to hold a value of so many bytes: not
+ * The class of the value file to be made next, if it is to hold a value of so many bytes: not
  * less than a 24th of the shard or four times the value.  It only rises, for each change
- * takes a volume, of which there are not too many; so of the chunks that a shard has made
+ * takes a volume, of which there are not too many; so of the value files that a shard has made
  * the last has the highest address.
  */
-extern int	kv_chunk_next_class(const KvShard *shard, Size len);
+extern int	kv_value_file_next_class(const KvShard *shard, Size len);
 /*
  * In recovery, no lock held: the list is what the manifest says.  durable: so is what
- * chunks have.  False: there is no memory.
+ * value files have.  False: there is no memory.
  */
-extern bool kv_chunks_load(KvShard *shard, const KvManifest *manifest, bool durable);
-/* In recovery, no lock held: of the chunks in the list as much is used as another list says. */
-extern void kv_chunks_use(KvShard *shard, const KvManifest *other);
+extern bool kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable);
+/* In recovery, no lock held: of the value files in the list as much is used as another list says. */
+extern void kv_value_files_use(KvShard *shard, const KvManifest *other);
 /* The manifest of the shard as it is now; its list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
-extern void kv_chunks_free(KvShard *shard);	/* nobody uses the shard any more */
+extern void kv_value_files_free(KvShard *shard); /* nobody uses the shard any more */
 
 /* ---- move.c; kv_store_follow and others are in engine.h ---- */
 /* COMMIT: the store is to follow to this tablespace.  Neither raises nor allocates. */
@@ -591,11 +591,11 @@ extern bool kv_move_begin(KvStore *store);
 extern void kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn);
 /*
  * The maintainer: remove the directory that the store with this id has in a tablespace, if it is
- * empty and chunks are not made in it any more, and do not name it any more.
+ * empty and value files are not made in it any more, and do not name it any more.
  */
 extern void kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace);
 /*
- * Do not name tablespaces any more where the store has no directory; nothing, if it misses a chunk that
+ * Do not name tablespaces any more where the store has no directory; nothing, if it misses a value file that
  * a shard lists, for that may lie there, where a link or a file system was forgotten.
  */
 extern void kv_spaces_settle(KvStore *store);
@@ -612,11 +612,11 @@ extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is 
  */
 extern uint32 kv_volume_take(KvStore *store, int class);
 
-/* Is the chunk the shard's open one?  One of an older library, which never is, may be at 0. */
+/* Is the value file the shard's open one?  One of an older library, which never is, may be at 0. */
 static inline bool
-kv_chunk_is_open(const KvShard *shard, const KvShardChunk *chunk)
+kv_value_file_is_open(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	return shard->open_place != 0 && chunk->chunk.place == shard->open_place;
+	return shard->open_place != 0 && value_file->value_file.place == shard->open_place;
 }
 
 /* Is it about to leave the map, or has it left it?  Then nothing is written to it.  Lock held. */
@@ -626,32 +626,32 @@ kv_shard_is_leaving(const KvShard *shard)
 	return shard->halted || shard->bounds_since == KV_NOT_IN_MAP;
 }
 
-/* Where a chunk of the shard is not taken any more.  Lock held. */
+/* Where a value file of the shard is not taken any more.  Lock held. */
 static inline KvAddress
-kv_chunk_end(const KvShard *shard, const KvShardChunk *chunk)
+kv_value_file_end(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	return kv_chunk_is_open(shard, chunk) ? shard->value_tail :
-		chunk->chunk.place + chunk->chunk.used;
+	return kv_value_file_is_open(shard, value_file) ? shard->value_tail :
+		value_file->value_file.place + value_file->value_file.used;
 }
 
 /* Likewise how many bytes, each of them counted by one shard. */
 static inline uint64
-kv_chunk_taken(const KvShard *shard, const KvShardChunk *chunk)
+kv_value_file_taken(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+	uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
 
-	return (chunk->chunk.flags & KV_CHUNK_SHARED) ? Min(chunk->share, used) : used;
+	return (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ? Min(value_file->share, used) : used;
 }
 
-/* Bytes of its chunks that are taken.  Without the lock: about so. */
+/* Bytes of its value files that are taken.  Without the lock: about so. */
 static inline uint64
 kv_shard_value_bytes(const KvShard *shard)
 {
 	return shard->value_bytes;
 }
 
-/* Exclusively: entries of this key log may name the address, which may be of no chunk. */
-extern void kv_chunk_note_log(KvShard *shard, KvAddress address, uint32 log_number);
+/* Exclusively: entries of this key log may name the address, which may be of no value file. */
+extern void kv_value_file_note_log(KvShard *shard, KvAddress address, uint32 log_number);
 /* ---- dying.c: the shard's lock is held, exclusively but for kv_dying_kept ---- */
 
 /* horizon: one that was seen, not long ago. */
@@ -659,45 +659,45 @@ extern void kv_dying_add(KvDying *dying, uint64 bytes, uint64 xid, uint64 horizo
 extern void kv_dying_counted(KvDying *dying, uint64 sum);	/* all up to here was counted */
 extern uint64 kv_dying_kept(const KvDying *dying, uint64 horizon);	/* so much somebody may still see */
 
-/* Exclusively: a value that lies in the chunks is replaced or deleted, by this transaction. */
-extern void kv_chunk_note_dead(KvStore *store, KvShard *shard, const KvVersion *version, uint64 xid);
+/* Exclusively: a value that lies in the value files is replaced or deleted, by this transaction. */
+extern void kv_value_file_note_dead(KvStore *store, KvShard *shard, const KvVersion *version, uint64 xid);
 /*
  * Exclusively: redo has written this version, and nobody has looked what it replaces.  So
  * much of the shard is to be counted.
  */
 extern void kv_shard_note_redone(KvShard *shard, const KvVersion *version);
-/* About how many bytes of the chunk something names; not more than are used.  Lock held. */
-extern uint64 kv_chunk_live(const KvShard *shard, const KvShardChunk *chunk);
+/* About how many bytes of the value file something names; not more than are used.  Lock held. */
+extern uint64 kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file);
 /*
- * May the chunk be emptied (I 15)?  It is closed, no transaction that has reserved an extent
+ * May the value file be emptied (I 15)?  It is closed, no transaction that has reserved an extent
  * in it runs, and all entries that name it are in runs.  horizon: kv_xid_horizon().  Once
- * true it stays so.  Who empties chunks sets KV_CHUNK_INPUT, under the exclusive lock, on
+ * true it stays so.  Who empties value files sets KV_VALUE_FILE_INPUT, under the exclusive lock, on
  * those for which this is true, and takes it away from those that are not empty in the end.
  * Lock held.
  */
-extern bool kv_chunk_may_be_input(const KvShard *shard, const KvShardChunk *chunk,
-								  uint64 horizon);
+extern bool kv_value_file_may_be_input(const KvShard *shard, const KvShardValueFile *value_file,
+									   uint64 horizon);
 
 /*
  * ---- retired.c ----
  *
- * A chunk leaves the list when a merge of all runs has emitted no entry that names it, and
+ * A value file leaves the list when a merge of all runs has emitted no entry that names it, and
  * it is marked a compaction input.  It is *retired* then: its file stays for the newest image, for a
  * base backup, and at level 'keys' for redo.  When nothing of that needs it any more it is
  * released: renamed out of its directory, where the maintainer frees it step by step.
  */
-/* What a merge of all runs has emitted, by chunk. */
-typedef struct KvChunkCount
+/* What a merge of all runs has emitted, by value file. */
+typedef struct KvValueFileCount
 {
 	KvAddress	place;
 	uint64		refs;			/* entries */
 	uint64		live;			/* bytes of their values */
-	uint64		dead_since;		/* KvShardChunk.dead_since when counting began */
+	uint64		dead_since;		/* KvShardValueFile.dead_since when counting began */
 	bool		doubtful;		/* some of it may be dead soon */
 	bool		leaves;			/* the list */
 	bool		shared;			/* … and may be in another shard's … */
 	uint64		used;			/* … and has so many bytes */
-} KvChunkCount;
+} KvValueFileCount;
 
 typedef struct KvCounts
 {
@@ -711,22 +711,22 @@ typedef struct KvCounts
 	uint64		redone;			/* KvShard.redone_bytes when counting began */
 	uint64		died;			/* KvDying.sum then */
 	uint32		countings;		/* KvShard.countings then */
-	KvChunkCount *chunks;		/* by place, palloc'd */
+	KvValueFileCount *value_files; /* by place, palloc'd */
 } KvCounts;
 
-/* Nothing is counted yet, of the chunks in the list and others; palloc'd.  Lock held. */
+/* Nothing is counted yet, of the value files in the list and others; palloc'd.  Lock held. */
 extern KvCounts *kv_counts_begin(const KvShard *shard);
 /*
  * An entry is emitted whose value, if len > 0, lies at this location, perhaps a new one; keys
  * come in order.  What counts is the space that the values would take in that order, padding
- * included: so a chunk that was written in order has nothing dead.  doubtful: an older snapshot
+ * included: so a value file that was written in order has nothing dead.  doubtful: an older snapshot
  * sees it, or its transaction has not ended.
  */
 extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool doubtful);
-/* Of the chunk with this address; NULL: nothing was counted, and it was not in the list. */
-extern KvChunkCount *kv_counts_find(const KvCounts *counts, KvAddress address);
+/* Of the value file with this address; NULL: nothing was counted, and it was not in the list. */
+extern KvValueFileCount *kv_counts_find(const KvCounts *counts, KvAddress address);
 /*
- * Have room for n more retired chunks; false: there is no memory.  The caller is the shard's
+ * Have room for n more retired value files; false: there is no memory.  The caller is the shard's
  * maintainer; its lock is not held.
  */
 extern bool kv_retired_reserve(KvShard *shard, int n);
@@ -740,28 +740,28 @@ extern bool kv_retired_make_room(KvShard *shard);	/* likewise for all compaction
 extern void kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon,
 							KvManifest *manifest);
 /*
- * The manifest is there: the same in the shard.  lsn: where the WAL ends.  If a chunk
+ * The manifest is there: the same in the shard.  lsn: where the WAL ends.  If a value file
  * retires an image is asked for.  Returns how many do.  Lock held, exclusively.
  */
-extern int	kv_chunks_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
+extern int	kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
 /*
  * All runs of one moment, when first_log was that, have been counted, and nothing else: the
- * shard's chunks have what was counted.  Lock held, exclusively.
+ * shard's value files have what was counted.  Lock held, exclusively.
  */
 extern void kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log);
-/* Likewise for these chunks, which came into the list with the merge that was counted. */
-extern void kv_counts_note(KvShard *shard, const KvCounts *counts, const KvChunk *chunks, int n);
+/* Likewise for these value files, which came into the list with the merge that was counted. */
+extern void kv_counts_note(KvShard *shard, const KvCounts *counts, const KvValueFile *value_files, int n);
 /* In recovery, no lock held: the newest image lists it, the manifest does not. */
-extern bool kv_retired_add(KvShard *shard, const KvChunk *chunk, uint32 until_image);
+extern bool kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image);
 /* In recovery, lock held exclusively: an entry names it, so it is not retired after all. */
 extern void kv_retired_remove(KvShard *shard, KvAddress address);
-/* NULL: no retired chunk has the address.  Lock held. */
+/* NULL: no retired value file has the address.  Lock held. */
 extern KvRetired *kv_retired_find(const KvShard *shard, KvAddress address);
-/* Does a retired chunk wait for an image that is not made yet?  Lock held. */
+/* Does a retired value file wait for an image that is not made yet?  Lock held. */
 extern bool kv_retired_wants_image(const KvShard *shard);
 extern void kv_retired_free(KvShard *shard);	/* nobody uses the shard any more, or it is recovered anew: there are none */
 
-/* What a retired chunk waits for, the last thing first. */
+/* What a retired value file waits for, the last thing first. */
 typedef enum KvRetiredWait
 {
 	KV_WAITS_FOR_NOTHING,		/* it goes in a moment */
@@ -775,13 +775,13 @@ extern const char *const kv_retired_wait_names[];	/* for people */
 /* What keeps this one, backups apart?  Lock held. */
 extern KvRetiredWait kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired);
 /*
- * The greatest of those of the shard's retired chunks that wait for no later image than this
+ * The greatest of those of the shard's retired value files that wait for no later image than this
  * (KV_ANY_IMAGE: of all); *bytes: what these have.  Takes the lock.
  */
 extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint32 until_image,
 									 uint64 *bytes);
 #define KV_ANY_IMAGE	PG_UINT32_MAX
-/* The last image that the shard's retired chunks wait for; 0: there are none.  Takes the lock. */
+/* The last image that the shard's retired value files wait for; 0: there are none.  Takes the lock. */
 extern uint32 kv_retired_until(KvShard *shard);
 /*
  * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
@@ -792,10 +792,10 @@ extern void kv_image_want(KvShard *shard);
 /*
  * ---- shared.c ----
  *
- * Shards that were made of one list the same chunks, SHARED, until each has emptied them.  Of
- * the bytes of such a chunk each shard counts a share as its own.
+ * Shards that were made of one list the same value files, SHARED, until each has emptied them.  Of
+ * the bytes of such a value file each shard counts a share as its own.
  */
-/* Does another shard in the map need a chunk that this one has retired, and nothing else needs? */
+/* Does another shard in the map need a value file that this one has retired, and nothing else needs? */
 typedef enum KvSharers
 {
 	KV_SHARERS_NONE,			/* its file may go */
@@ -804,14 +804,14 @@ typedef enum KvSharers
 } KvSharers;
 
 /* In the process that makes images; takes other shards' locks. */
-extern KvSharers kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired);
+extern KvSharers kv_value_file_sharers(KvStore *store, uint32 shardno, const KvRetired *retired);
 /*
  * Another shard has left the map, and had no entries: what it leaves is retired in this one, unless
  * this one lists it, too.  There is room; takes the lock.
  */
 extern void kv_retired_inherit(KvShard *shard, const KvRetired *left, int n);
-/* Recovery of all shards has ended: chunks that several list are SHARED.  Takes their locks. */
-extern void kv_chunks_find_shared(KvStore *store);
+/* Recovery of all shards has ended: value files that several list are SHARED.  Takes their locks. */
+extern void kv_value_files_find_shared(KvStore *store);
 
 /* ---- release.c ---- */
 /*
@@ -820,12 +820,12 @@ extern void kv_chunks_find_shared(KvStore *store);
  */
 extern void kv_retired_release(KvStore *store, uint32 shardno);
 /*
- * A chunk that nothing needs goes: its file is taken out of sight.  0 (also if it is not
+ * A value file that nothing needs goes: its file is taken out of sight.  0 (also if it is not
  * there) or an errno.
  */
-extern int	kv_chunk_discard(KvStore *store, KvAddress place);
+extern int	kv_value_file_discard(KvStore *store, KvAddress place);
 /* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
-extern void kv_chunk_note_freed(const char *name, uint64 bytes);
+extern void kv_value_file_note_freed(const char *name, uint64 bytes);
 
 /* ---- files.c ---- */
 /* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */
@@ -865,7 +865,7 @@ typedef struct KvRegistry
 	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given */
 	pg_atomic_uint32 drop_counter;	/* names for what is renamed out of sight */
 	pg_atomic_uint32 images_wanted;	/* some shard has image_wanted */
-	pg_atomic_uint32 retired;	/* chunks, of all shards */
+	pg_atomic_uint32 retired;	/* value files, of all shards */
 	pg_atomic_uint64 freeing;	/* KvStore.freeing, of all stores */
 	pg_atomic_uint32 unsettled; /* maps, of all stores */
 	pg_atomic_uint64 checkpoint;	/* the redo pointer of the last that was completed, of late */

@@ -1,14 +1,14 @@
 /*
  * shared.c
- *		Chunks that several shards list.
+ *		Value files that several shards list.
  *
- * A split moves no value, so the new shards list the chunks of the old one, each of them those
+ * A split moves no value, so the new shards list the value files of the old one, each of them those
  * that its entries name.  Each empties them for itself; who has retired one as the last removes
  * its file.  At level 'keys' redo may also put an entry of an older map into a shard that did
- * not list its chunk.  So in a store that has had other maps than its first every chunk is
+ * not list its value file.  So in a store that has had other maps than its first every value file is
  * looked for in all shards before it goes, whether or not it is marked as SHARED.
  *
- * What a shared chunk takes is counted once: each shard has a share of it, by what it has live
+ * What a shared value file takes is counted once: each shard has a share of it, by what it has live
  * there, and hands that on with its own interest.
  */
 #include "postgres.h"
@@ -17,7 +17,7 @@
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
 
-/* Another shard in the map that lists the chunk, or has retired it; KV_NO_SHARD: there is none. */
+/* Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: there is none. */
 static uint32
 find_sharer(KvStore *store, uint32 shardno, KvAddress place)
 {
@@ -29,7 +29,7 @@ find_sharer(KvStore *store, uint32 shardno, KvAddress place)
 		if (i == shardno)
 			continue;
 		LWLockAcquire(&other->lock, LW_SHARED);
-		has = kv_chunk_find(other, place) != NULL || kv_retired_find(other, place) != NULL;
+		has = kv_value_file_find(other, place) != NULL || kv_retired_find(other, place) != NULL;
 		LWLockRelease(&other->lock);
 		if (has)
 			return i;
@@ -37,24 +37,24 @@ find_sharer(KvStore *store, uint32 shardno, KvAddress place)
 	return KV_NO_SHARD;
 }
 
-/* A shard counts so many bytes more of the chunk as its own.  False: it does not have it.  Lock held. */
+/* A shard counts so many bytes more of the value file as its own.  False: it does not have it.  Lock held. */
 static bool
 take_share(KvShard *shard, KvAddress place, uint64 bytes)
 {
-	KvShardChunk *chunk = kv_chunk_find(shard, place);
+	KvShardValueFile *value_file = kv_value_file_find(shard, place);
 	KvRetired  *retired = kv_retired_find(shard, place);
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	if (chunk != NULL && (chunk->chunk.flags & KV_CHUNK_SHARED))
+	if (value_file != NULL && (value_file->value_file.flags & KV_VALUE_FILE_SHARED))
 	{
 		/* none of them is live here */
-		if (chunk->chunk.live == KV_NOT_KNOWN)
-			chunk->dead_then += bytes;
-		kv_chunk_divide(shard, chunk, chunk->share + bytes);
+		if (value_file->value_file.live == KV_NOT_KNOWN)
+			value_file->dead_then += bytes;
+		kv_value_file_divide(shard, value_file, value_file->share + bytes);
 	}
 	else if (retired != NULL)
 		retired->taken += bytes;
-	return chunk != NULL || retired != NULL;
+	return value_file != NULL || retired != NULL;
 }
 
 /* Another shard does. */
@@ -66,29 +66,29 @@ hand_on(KvShard *other, KvAddress place, uint64 bytes)
 	LWLockRelease(&other->lock);
 }
 
-/* Commits may still have chunks of shards that have left the map to sync: not this one. */
+/* Commits may still have value files of shards that have left the map to sync: not this one. */
 static void
 forget_in_left(KvStore *store, KvAddress place)
 {
 	kv_each_descriptor(store, i)
 	{
 		KvShard    *left = kv_shard(store, i);
-		KvShardChunk *chunk;
+		KvShardValueFile *value_file;
 
 		if (left->bounds_since != KV_NOT_IN_MAP)
 			continue;
 		LWLockAcquire(&left->extend_lock, LW_EXCLUSIVE);
 		LWLockAcquire(&left->lock, LW_EXCLUSIVE);
-		chunk = kv_chunk_find(left, place);
-		if (chunk != NULL)
-			chunk->chunk.flags |= KV_CHUNK_SYNCED | KV_CHUNK_NAMED;
+		value_file = kv_value_file_find(left, place);
+		if (value_file != NULL)
+			value_file->value_file.flags |= KV_VALUE_FILE_SYNCED | KV_VALUE_FILE_NAMED;
 		LWLockRelease(&left->lock);
 		LWLockRelease(&left->extend_lock);
 	}
 }
 
 KvSharers
-kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
+kv_value_file_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 {
 	uint32		map = pg_atomic_read_u32(&store->map_number);
 	uint32		sharer;
@@ -97,10 +97,10 @@ kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 	pg_read_barrier();
 	if (!kv_map_lets_go(store))
 		return KV_SHARERS_UNKNOWN;
-	sharer = find_sharer(store, shardno, retired->chunk.place);
+	sharer = find_sharer(store, shardno, retired->value_file.place);
 	if (sharer != KV_NO_SHARD)
 	{
-		hand_on(kv_shard(store, sharer), retired->chunk.place, retired->taken);
+		hand_on(kv_shard(store, sharer), retired->value_file.place, retired->taken);
 		return KV_SHARERS_SOME;
 	}
 
@@ -108,7 +108,7 @@ kv_chunk_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 	pg_read_barrier();
 	if (!kv_map_lets_go(store) || pg_atomic_read_u32(&store->map_number) != map)
 		return KV_SHARERS_UNKNOWN;
-	forget_in_left(store, retired->chunk.place);
+	forget_in_left(store, retired->value_file.place);
 	return KV_SHARERS_NONE;
 }
 
@@ -118,12 +118,12 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < n; i++)
 	{
-		KvRetired  *retired = kv_retired_find(shard, left[i].chunk.place);
+		KvRetired  *retired = kv_retired_find(shard, left[i].value_file.place);
 
 		/* entries of the other one named it for longer */
 		if (retired != NULL)
 			retired->lsn = Max(retired->lsn, left[i].lsn);
-		if (take_share(shard, left[i].chunk.place, left[i].taken))
+		if (take_share(shard, left[i].value_file.place, left[i].taken))
 			continue;
 		Assert(shard->nretired < shard->retired_room);
 		kv_retired(shard)[shard->nretired++] = left[i];
@@ -134,7 +134,7 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 
 /* ---- after recovery ---- */
 
-/* A shard lists a chunk. */
+/* A shard lists a value file. */
 typedef struct KvListing
 {
 	KvAddress	place;
@@ -151,7 +151,7 @@ compare_listings(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* All that list one chunk. */
+/* All that list one value file. */
 static void
 divide(KvStore *store, const KvListing *listings, Size n)
 {
@@ -162,24 +162,24 @@ divide(KvStore *store, const KvListing *listings, Size n)
 	for (Size i = 0; i < n; i++)
 	{
 		KvShard    *shard = kv_shard(store, listings[i].shardno);
-		KvShardChunk *chunk;
+		KvShardValueFile *value_file;
 
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		chunk = kv_chunk_find(shard, listings[i].place);
-		if (chunk != NULL)
+		value_file = kv_value_file_find(shard, listings[i].place);
+		if (value_file != NULL)
 		{
-			uint64		used = kv_chunk_end(shard, chunk) - chunk->chunk.place;
+			uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
 
-			if (n > 1 || (chunk->chunk.flags & KV_CHUNK_SHARED))
-				kv_chunk_divide(shard, chunk,
-								live > 0 ? used * (listings[i].live / live) : used / n);
+			if (n > 1 || (value_file->value_file.flags & KV_VALUE_FILE_SHARED))
+				kv_value_file_divide(shard, value_file,
+									 live > 0 ? used * (listings[i].live / live) : used / n);
 		}
 		LWLockRelease(&shard->lock);
 	}
 }
 
 #ifdef KVFDW_FAULTS
-/* Is as much counted as the chunks have? */
+/* Is as much counted as the value files have? */
 static void
 check_count(KvStore *store, uint32 shardno)
 {
@@ -187,8 +187,8 @@ check_count(KvStore *store, uint32 shardno)
 	uint64		taken = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nchunks; i++)
-		taken += kv_chunk_taken(shard, &kv_chunks(shard)[i]);
+	for (int i = 0; i < shard->nvalue_files; i++)
+		taken += kv_value_file_taken(shard, &kv_value_files(shard)[i]);
 	if (taken != kv_shard_value_bytes(shard))
 		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its chunks have %llu", shardno,
 			 (unsigned long long) kv_shard_value_bytes(shard), (unsigned long long) taken);
@@ -197,7 +197,7 @@ check_count(KvStore *store, uint32 shardno)
 #endif
 
 void
-kv_chunks_find_shared(KvStore *store)
+kv_value_files_find_shared(KvStore *store)
 {
 	KvListing  *listings;
 	Size		room = 0;
@@ -205,18 +205,18 @@ kv_chunks_find_shared(KvStore *store)
 	Size		next;
 
 	kv_each_shard(store, i)
-		room += kv_shard(store, i)->nchunks;
+		room += kv_shard(store, i)->nvalue_files;
 	listings = MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1) * sizeof(KvListing));
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		for (int c = 0; c < shard->nchunks && n < room; c++)
+		for (int c = 0; c < shard->nvalue_files && n < room; c++)
 		{
-			const KvShardChunk *chunk = &kv_chunks(shard)[c];
+			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
 
-			listings[n++] = (KvListing) {chunk->chunk.place, kv_chunk_live(shard, chunk), i};
+			listings[n++] = (KvListing) {value_file->value_file.place, kv_value_file_live(shard, value_file), i};
 		}
 		LWLockRelease(&shard->lock);
 	}

@@ -1,14 +1,14 @@
 /*
  * space.c
- *		How much space the values of a store take, by the lists of its chunks, and how much they may.
+ *		How much space the values of a store take, by the lists of its value files, and how much they may.
  *
  * With L live bytes a store is compacted from 1 + 93/100 (a - 1) times that on, down to
  * 1 + 9/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L + K, or a
  * little more, down to a fifth; between that and the bound is what writers take until a compaction has
- * made room.  Chunks are emptied whole, and the open one is not, so a little is granted to
- * each shard besides: c is the chunk that it makes next for each, and what one compaction moves,
+ * made room.  Value files are emptied whole, and the open one is not, so a little is granted to
+ * each shard besides: c is the value file that it makes next for each, and what one compaction moves,
  * which is there twice until the files that it has emptied are gone: a tenth of a shard, 256 MB at
- * most, or a chunk; where the index is larger than that as much as it has, up to a quarter of the
+ * most, or a value file; where the index is larger than that as much as it has, up to a quarter of the
  * shard's live bytes.
  *
  * What is retired for a backup does not count, for no compaction helps.  At level 'keys' it waits for a checkpoint;
@@ -28,12 +28,12 @@
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
-#define KV_PAYS_SHARE	20		/* it pays if one byte of a chunk in so many is dead */
+#define KV_PAYS_SHARE	20		/* it pays if one byte of a value file in so many is dead */
 #define KV_JOB_SHARE	10		/* one compaction moves so much of a shard, … */
-#define KV_JOB_CHUNKS	64		/* … at most so many of the smallest chunks; or … */
+#define KV_JOB_VALUE_FILES	64	/* … at most so many of the smallest value files; or … */
 #define KV_ENTRY_BYTES	48		/* … as much as its index has, about so much for each entry, … */
 #define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
-#define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no chunk is more; see KV_CHUNKS_WANTED */
+#define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no value file is more; see KV_VALUE_FILES_WANTED */
 #define KV_SLOTS_SHARE	4		/* of a grain: for slots that are being filled when writers begin to wait */
 #define KV_STOP_SHARE	0.90	/* of the dead bytes that the bound allows: down to here it is compacted */
 #define KV_SPACE_NAP_MS 50
@@ -41,7 +41,7 @@
 #define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it, … */
 #define KV_COUNT_SHARE	10		/* … but for so many times as long as the last count has taken */
 #define KV_AWAITED_MS	250
-#define KV_RETIRED_CHUNKS 64	/* so many of the smallest have a checkpoint asked for, … */
+#define KV_RETIRED_VALUE_FILES 64 /* so many of the smallest have a checkpoint asked for, … */
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
 
 static int	beat_ms = 60000;	/* nobody waits for a compactor that has not come on for so long, … */
@@ -81,17 +81,17 @@ kv_space_pays(uint64 used, uint64 live)
 	return used > live && (live == 0 || used - live > Max(used / KV_PAYS_SHARE, KV_BLOCK));
 }
 
-/* A compaction job is short, but pays for rewriting the index (all of it, each time), and empties one chunk at least.  Lock held. */
+/* A compaction job is short, but pays for rewriting the index (all of it, each time), and empties one value file at least.  Lock held. */
 static void
 measure(const KvShard *shard, KvShardSpace *space)
 {
 	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries;
-	uint64		chunk = kv_chunk_size(kv_chunk_next_class(shard, 0));
-	uint64		part = Min(space->taken / KV_JOB_SHARE, KV_JOB_CHUNKS * kv_chunk_size(0));
+	uint64		value_file = kv_value_file_size(kv_value_file_next_class(shard, 0));
+	uint64		part = Min(space->taken / KV_JOB_SHARE, KV_JOB_VALUE_FILES * kv_value_file_size(0));
 	uint64		index = Min(entries * KV_ENTRY_BYTES, space->live / KV_INDEX_SHARE);
 
-	space->grain = Max(Min(chunk, space->taken / KV_GRAIN_SHARE), kv_chunk_size(0));
-	space->job = Max(Max(part, index), Max(Min(chunk, space->taken), kv_chunk_size(0)));
+	space->grain = Max(Min(value_file, space->taken / KV_GRAIN_SHARE), kv_value_file_size(0));
+	space->job = Max(Max(part, index), Max(Min(value_file, space->taken), kv_value_file_size(0)));
 }
 
 bool
@@ -109,34 +109,34 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	uint64		dead;
 
 	memset(space, 0, sizeof(*space));
-	if (shard->nchunks == 0)
+	if (shard->nvalue_files == 0)
 		return;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	settled = shard->doubtful_until <= horizon;
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		const KvShardChunk *chunk = &kv_chunks(shard)[i];
-		uint64		used = kv_chunk_taken(shard, chunk);
-		uint64		live = kv_chunk_live(shard, chunk);
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
+		uint64		used = kv_value_file_taken(shard, value_file);
+		uint64		live = kv_value_file_live(shard, value_file);
 
 		/* nobody has written to it since its entries came to runs */
-		bool		covered = chunk->chunk.last_log < shard->files.first_log;
+		bool		covered = value_file->value_file.last_log < shard->files.first_log;
 
 		/* a value that cannot be read keeps it */
-		if ((chunk->chunk.flags & KV_CHUNK_DAMAGED) && live > 0)
+		if ((value_file->value_file.flags & KV_VALUE_FILE_DAMAGED) && live > 0)
 		{
 			space->stuck += used - live;
 			live = used;
 		}
 		space->taken += used;
 		space->live += live;
-		if (!(chunk->chunk.flags & KV_CHUNK_SORTED))
+		if (!(value_file->value_file.flags & KV_VALUE_FILE_SORTED))
 			space->unsorted += live;
-		if (covered && chunk->chunk.live == KV_NOT_KNOWN)
+		if (covered && value_file->value_file.live == KV_NOT_KNOWN)
 			space->doubtful += live;
-		if (chunk->newest_writer >= horizon)
+		if (value_file->newest_writer >= horizon)
 			kept += used - Min(live, used);
-		else if (!kv_chunk_is_open(shard, chunk))
+		else if (!kv_value_file_is_open(shard, value_file))
 			space->to_win += kv_space_pays(used, live) ? used - live : 0;
 		else if (covered && kv_space_pays_open(used, live))
 			space->to_win_open = used - live;
@@ -176,11 +176,11 @@ kv_space_start_unkept(const KvStoreSpace *space, uint64 live)
 uint64
 kv_space_wants_checkpoint(const KvStoreSpace *space)
 {
-	return Max(KV_RETIRED_CHUNKS * kv_chunk_size(0), space->all.taken / KV_RETIRED_SHARE);
+	return Max(KV_RETIRED_VALUE_FILES * kv_value_file_size(0), space->all.taken / KV_RETIRED_SHARE);
 }
 
 /*
- * What is there besides the lists of chunks.  What was set aside for passes by hand and for order is so until they
+ * What is there besides the lists of value files.  What was set aside for passes by hand and for order is so until they
  * have ended, and what they have emptied is freed.
  */
 static void
@@ -282,7 +282,7 @@ kv_space_taken(KvStore *store)
 	const volatile KvSpaceAccount *account = &store->space;
 	KvStoreSpace space;
 
-	/* any chunk makes that more, and readers come here for each value */
+	/* any value file makes that more, and readers come here for each value */
 	if (account->job > 0)
 		return Max(account->taken, 0);
 	kv_space_count(store, &space);

@@ -37,7 +37,7 @@
  * locks of rows and tables.  What makes room are a compaction job (a walk over runs, copying, a flush), an image of the
  * shard, and the maintainer, which frees files.  They take versions of unfinished transactions as they are, and wait for
  * no row, and for a table only in DROP.  A split halts a shard's writers, and waits for those that are at it under its
- * lock: not for him.  A checkpoint waits for commits that have begun: he has not.  A chunk into which his
+ * lock: not for him.  A checkpoint waits for commits that have begun: he has not.  A value file into which his
  * transaction has written an extent cannot be emptied: what is dead there is in K.
  *
  * Whoever waits looks again under his shard's lock, and takes there what he has found, so of many who are woken as
@@ -75,18 +75,18 @@ extern KvCompactor *kv_compactor;
 /* Bytes of a shard's values. */
 typedef struct KvShardSpace
 {
-	uint64		taken;			/* of its chunks */
+	uint64		taken;			/* of its value files */
 	uint64		live;			/* of these, about */
 	uint64		doubtful;		/* of the live ones, those that are to be counted */
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
 	uint64		kept;			/* dead ones that these keep */
 	uint64		stuck;			/* dead ones that count as live: where a value cannot be read … */
 	uint64		failed;			/* … and, beyond that, where compaction jobs fail */
-	uint64		grain;			/* of the chunk that is made next, but little of the shard */
+	uint64		grain;			/* of the value file that is made next, but little of the shard */
 	uint64		job;			/* so many bytes are moved by one compaction of it, at most */
-	uint64		to_win;			/* dead ones, in chunks for which it pays, … */
+	uint64		to_win;			/* dead ones, in value files for which it pays, … */
 	uint64		to_win_open;	/* … and of these in the open one, which would be closed for it */
-	uint64		unsorted;		/* live ones, in chunks that were not written for order */
+	uint64		unsorted;		/* live ones, in value files that were not written for order */
 } KvShardSpace;
 
 /* … and of a store's. */
@@ -114,12 +114,12 @@ typedef enum KvSpaceWait
 	KV_SPACE_WAITS_FOR_DISK,
 	KV_SPACE_WAITS_FOR_RELEASE, /* of files that were emptied, and do not go */
 	KV_SPACE_WAITS_FOR_RETRY,	/* of what has failed */
-	KV_SPACE_WAITS_FOR_DAMAGE	/* values that cannot be read keep their chunks */
+	KV_SPACE_WAITS_FOR_DAMAGE	/* values that cannot be read keep their value files */
 } KvSpaceWait;
 
 extern const char *const kv_space_wait_names[];	/* for people; NULL: not */
 
-/* ---- account.c: what is known of a store's space without looking at its chunks ---- */
+/* ---- account.c: what is known of a store's space without looking at its value files ---- */
 
 #define KV_START_SHARE	0.93	/* of the dead bytes that the bound allows: from here on a store is compacted */
 
@@ -154,15 +154,15 @@ extern void kv_space_moved(KvStore *store, bool bounds, uint64 bytes);
 extern void kv_space_beat(KvStore *store);	/* a compaction job has come on */
 extern void kv_space_note_freed(KvStore *store, uint64 bytes);	/* … or a file that it has emptied is freed */
 /*
- * A writer takes so many bytes of the shard's chunks, or gives them back.  What has died there since is told, too.  The
+ * A writer takes so many bytes of the shard's value files, or gives them back.  What has died there since is told, too.  The
  * shard's lock is held, exclusively.
  */
 extern void kv_space_tell(KvStore *store, KvShard *shard, int64 taken);
 
-/* ---- space.c: what the chunks say, and waiting for room ---- */
+/* ---- space.c: what the value files say, and waiting for room ---- */
 
 extern void kv_space_gucs(void);	/* at load: defines its settings */
-/* A chunk of which less than this is dead is not worth it. */
+/* A value file of which less than this is dead is not worth it. */
 extern bool kv_space_pays(uint64 used, uint64 live);
 /* Nor is an open one of which less than half is. */
 extern bool kv_space_pays_open(uint64 used, uint64 live);
@@ -170,7 +170,7 @@ extern bool kv_space_pays_open(uint64 used, uint64 live);
 extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
 extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
 extern void kv_space_count(KvStore *store, KvStoreSpace *space);	/* likewise, and has the account say that */
-/* About what the account says: bytes that chunks take.  Counts them where nobody has since the store was opened; no lock held. */
+/* About what the account says: bytes that value files take.  Counts them where nobody has since the store was opened; no lock held. */
 extern uint64 kv_space_taken(KvStore *store);
 extern uint64 kv_space_wants_checkpoint(const KvStoreSpace *space);	/* if so much waits for one */
 /* What start would be if so much were live. */

@@ -2,8 +2,8 @@
  * volume.c
  *		Which volumes of a store's addresses are free for its shards.
  *
- * A shard that makes its first chunk, or one of another class, takes a volume, and nobody else
- * makes chunks there until the store is opened again: for an address is given out once between
+ * A shard that makes its first value file, or one of another class, takes a volume, and nobody else
+ * makes value files there until the store is opened again: for an address is given out once between
  * two starts.  The next shard with its number goes on in it (split/number.c).
  *
  * When a store is opened every volume is free that has no file and in which no shard goes on, by
@@ -11,7 +11,7 @@
  * between them is found free again by a later start.  So what volumes are needed for is what
  * lives, and what has come between two starts.
  *
- * At level 'keys' a chunk that was lost with the power is named by records of the WAL only, and
+ * At level 'keys' a value file that was lost with the power is named by records of the WAL only, and
  * redo meets these in any order; before it has met them all it must not give such a volume to
  * another shard.  So there redo takes volumes of the upper half of a class from the end, and
  * sessions those of the lower half from the beginning; and each half has ranges in mind of its
@@ -96,10 +96,10 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 	int			at = 0;
 
 	memset(store->volumes, 0, sizeof(store->volumes));
-	while (at < found->n && (found->files[at].kind != KV_FILE_CHUNK ||
+	while (at < found->n && (found->files[at].kind != KV_FILE_VALUES ||
 							 found->files[at].volume < KV_LEGACY_VOLUMES))
 		at++;
-	for (int class = 0; class < KV_CHUNK_CLASSES; class++)
+	for (int class = 0; class < KV_VALUE_FILE_CLASSES; class++)
 	{
 		uint32		first = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES;
 		uint32		begin = 0;
@@ -141,9 +141,9 @@ kv_volume_take(KvStore *store, int class)
 	bool		in_redo = store->shape.wal == KV_WAL_KEYS && RecoveryInProgress();
 	uint32		volume = 0;
 
-	/* where a class has none any more, chunks are larger than they need be */
+	/* where a class has none any more, value files are larger than they need be */
 	SpinLockAcquire(&store->volume_lock);
-	for (; class < KV_CHUNK_CLASSES && volume == 0; class++)
+	for (; class < KV_VALUE_FILE_CLASSES && volume == 0; class++)
 	{
 		KvVolumeRange *range = find_free(store, class, in_redo);
 

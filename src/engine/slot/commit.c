@@ -9,7 +9,7 @@
  *			commits.  That is most of a small transaction.
  *	BATCH	without, by location: when a slot is written out, its entries that no
  *			PUT has logged.  That is most of a bulk load, whose values so reach the
- *			device once.  Before it commits the chunks are synced, so a location
+ *			device once.  Before it commits the value files are synced, so a location
  *			that a committed transaction depends on is never of lost data.
  *
  * Whether an entry has been logged is a bit of its slot, guarded by the shard's

@@ -1,21 +1,21 @@
 /*
  * extent.c
- *		Space for values: chunks, and values that no merge slot can hold.
+ *		Space for values: value files, and values that no merge slot can hold.
  *
- * Space is allocated ahead, in steps that grow with the shard and end with the chunk,
+ * Space is allocated ahead, in steps that grow with the shard and end with the value file,
  * under the shard's extend_lock; nothing is written twice for it.  A step waits for the
  * direct writes that are on their way to the file, so a load into many shards had better
  * need few: a small shard grows by as much as it has, a large one by a quarter.
  *
- * When a slot or an extent does not fit into what is left of the open chunk, the next one
+ * When a slot or an extent does not fit into what is left of the open value file, the next one
  * is made, and only when it is there the other is closed, so a full disk leaves all as it
  * was.  Its file is found again by whoever tries next.
  *
  * Values larger than a merge slot, or than the units that are free side by side, are
  * written here as extents of their own, before any index entry names them (I 3).  Their
- * place is reserved long before there is an entry, and the chunk may be closed meanwhile.
- * So a chunk notes the newest transaction that has reserved one: while that may still run,
- * a sync of the chunk is not its last.
+ * place is reserved long before there is an entry, and the value file may be closed meanwhile.
+ * So a value file notes the newest transaction that has reserved one: while that may still run,
+ * a sync of the value file is not its last.
  */
 #include "postgres.h"
 
@@ -47,7 +47,7 @@ typedef struct KvSpace
 	KvAddress	allocated;
 	uint64		step;			/* bytes to allocate ahead */
 	Size		need;
-	bool		first;			/* it has no chunk */
+	bool		first;			/* it has no value file */
 	bool		leaving;		/* kv_shard_is_leaving */
 	uint32		log;			/* the first that counts */
 } KvSpace;
@@ -72,7 +72,7 @@ look(KvShard *shard, Size len, bool for_slot)
 	space.allocated = shard->value_allocated;
 	space.step = next_step(shard->value_bytes);
 	space.need = for_slot ? kv_slot_capacity(shard, len) : TYPEALIGN(KV_BLOCK, len);
-	space.first = shard->nchunks == 0;
+	space.first = shard->nvalue_files == 0;
 	space.log = shard->files.first_log;
 	LWLockRelease(&shard->lock);
 	return space;
@@ -104,8 +104,8 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 }
 
 /*
- * If what a failed attempt to make the next chunk has left is not where chunks are made now, it goes,
- * and no chunk is made at that place, for who has failed may have its file open.  extend_lock held.
+ * If what a failed attempt to make the next value file has left is not where value files are made now, it goes,
+ * and no value file is made at that place, for who has failed may have its file open.  extend_lock held.
  */
 static void
 leave_place(KvStore *store, KvShard *shard)
@@ -122,7 +122,7 @@ leave_place(KvStore *store, KvShard *shard)
 }
 
 /*
- * Where the next chunk goes, which is to hold a value of this length.  ERROR, with extend_lock
+ * Where the next value file goes, which is to hold a value of this length.  ERROR, with extend_lock
  * released, if there are no more addresses.
  */
 static KvAddress
@@ -135,7 +135,7 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 	leave_place(store, shard);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	before = shard->next_place;
-	class = kv_chunk_next_class(shard, len);
+	class = kv_value_file_next_class(shard, len);
 	if (shard->next_place == 0 || kv_class_of(shard->next_place) != class)
 	{
 		uint32		volume = kv_volume_take(store, class);
@@ -156,13 +156,13 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 	place = shard->next_place;
 	LWLockRelease(&shard->lock);
 
-	/* no chunk will be made there any more: remove what a failed attempt has left */
+	/* no value file will be made there any more: remove what a failed attempt has left */
 	if (before != 0 && before != place)
 		(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {before}));
 	return place;
 }
 
-/* A chunk was closed: what was allocated of its file and never used goes back. */
+/* A value file was closed: what was allocated of its file and never used goes back. */
 void
 kv_value_cut(const KvStore *store, KvAddress place, uint64 used)
 {
@@ -175,11 +175,11 @@ kv_value_cut(const KvStore *store, KvAddress place, uint64 used)
 }
 
 /*
- * Nothing more goes into the open chunk: returns it, and how much of it is used; 0: none is
+ * Nothing more goes into the open value file: returns it, and how much of it is used; 0: none is
  * open.  Shard's lock, exclusive.
  */
 static KvAddress
-finish_chunk(KvStore *store, uint32 shardno, uint64 *used)
+finish_value_file(KvStore *store, uint32 shardno, uint64 *used)
 {
 	const KvShard *shard = kv_shard(store, shardno);
 
@@ -189,14 +189,14 @@ finish_chunk(KvStore *store, uint32 shardno, uint64 *used)
 	return shard->open_place;
 }
 
-/* Make the next chunk, and close the one that is open.  False: there is no memory. */
+/* Make the next value file, and close the one that is open.  False: there is no memory. */
 static bool
 open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvAddress	place = choose_place(store, shard, len);
 	KvFileId	id = {place};
-	KvChunk		chunk = {.place = place, .live = KV_NOT_KNOWN};
+	KvValueFile	value_file = {.place = place, .live = KV_NOT_KNOWN};
 	KvAddress	closed;
 	uint64		used;
 	uint64		size;
@@ -205,18 +205,18 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 		kv_log_create(&store->key, shardno, space->log);
 	size = allocate(store, shard, id, 0, space->need, space->step);
 
-	KV_STOP_POINT("chunk_created");
-	if (!kv_chunks_make_room(shard, 1))
+	KV_STOP_POINT("value_file_created");
+	if (!kv_value_files_make_room(shard, 1))
 		return false;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	closed = finish_chunk(store, shardno, &used);
-	kv_chunk_open(shard, kv_chunk_add(shard, &chunk), size);
+	closed = finish_value_file(store, shardno, &used);
+	kv_value_file_open(shard, kv_value_file_add(shard, &value_file), size);
 	shard->next_place = place + kv_file_span(id);
 	if (kv_volume_of(shard->next_place) != kv_volume_of(place))
 		shard->next_place = 0;
 	LWLockRelease(&shard->lock);
-	KV_STOP_POINT("chunk_closed");
+	KV_STOP_POINT("value_file_closed");
 	if (closed != 0)
 		kv_value_cut(store, closed, used);
 	return true;
@@ -265,8 +265,8 @@ kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used)
 
 	Assert(LWLockHeldByMeInMode(&shard->extend_lock, LW_EXCLUSIVE));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	closed = finish_chunk(store, shardno, used);
-	kv_chunk_close(shard);
+	closed = finish_value_file(store, shardno, used);
+	kv_value_file_close(shard);
 	LWLockRelease(&shard->lock);
 	return closed;
 }
@@ -360,7 +360,7 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 	Size		size = TYPEALIGN(KV_BLOCK, len);
 	char	   *buffer = kv_io_buffer(KV_BUFFER_WRITE, KV_EXTENT_PART);
 	KvAddress	address;
-	KvShardChunk *chunk;
+	KvShardValueFile *value_file;
 	File		file;
 
 	for (;;)
@@ -379,8 +379,8 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 			return false;
 	}
 	address = shard->value_tail;
-	chunk = kv_chunk_find(shard, address);
-	chunk->newest_writer = Max(chunk->newest_writer, xid);
+	value_file = kv_value_file_find(shard, address);
+	value_file->newest_writer = Max(value_file->newest_writer, xid);
 	kv_tail_move(store, shard, size);
 	shard->written += size;
 	LWLockRelease(&shard->lock);
@@ -405,15 +405,15 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 	return true;
 }
 
-/* ---- chunks that entries name ---- */
+/* ---- value files that entries name ---- */
 
-/* Count the bytes as used, in a chunk that is listed. */
+/* Count the bytes as used, in a value file that is listed. */
 static void
-use(KvShard *shard, KvShardChunk *chunk, KvAddress end)
+use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 {
 	int64		more;
 
-	if (kv_chunk_is_open(shard, chunk))
+	if (kv_value_file_is_open(shard, value_file))
 	{
 		more = (int64) end - shard->value_tail;
 		shard->value_tail = Max(shard->value_tail, end);
@@ -421,14 +421,14 @@ use(KvShard *shard, KvShardChunk *chunk, KvAddress end)
 	}
 	else
 	{
-		more = (int64) (end - chunk->chunk.place) - (int64) chunk->chunk.used;
-		chunk->chunk.used = Max(chunk->chunk.used, end - chunk->chunk.place);
+		more = (int64) (end - value_file->value_file.place) - (int64) value_file->value_file.used;
+		value_file->value_file.used = Max(value_file->value_file.used, end - value_file->value_file.place);
 	}
 	if (more > 0)
 	{
 		/* an older library's is closed, and records may name more of it than its image */
-		chunk->chunk.flags &= ~KV_CHUNK_SYNCED;
-		kv_chunk_grown(shard, chunk, more);
+		value_file->value_file.flags &= ~KV_VALUE_FILE_SYNCED;
+		kv_value_file_grown(shard, value_file, more);
 	}
 }
 
@@ -436,21 +436,21 @@ use(KvShard *shard, KvShardChunk *chunk, KvAddress end)
 static bool
 use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
 {
-	KvShardChunk *chunk;
+	KvShardValueFile *value_file;
 	bool		known;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	chunk = kv_chunk_find(shard, address);
-	known = chunk != NULL &&
-		end <= (kv_chunk_is_open(shard, chunk) ? shard->value_allocated :
-				kv_chunk_end(shard, chunk));
+	value_file = kv_value_file_find(shard, address);
+	known = value_file != NULL &&
+		end <= (kv_value_file_is_open(shard, value_file) ? shard->value_allocated :
+				kv_value_file_end(shard, value_file));
 	if (known)
-		use(shard, chunk, end);
+		use(shard, value_file, end);
 	LWLockRelease(&shard->lock);
 	return known;
 }
 
-/* In redo: nobody is given the addresses of this chunk. */
+/* In redo: nobody is given the addresses of this value file. */
 static void
 keep_place(KvStore *store, KvShard *shard, KvFileId id)
 {
@@ -468,7 +468,7 @@ kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 	KvShard    *shard = kv_shard(store, shardno);
 	KvFileId	id = kv_file_of(address);
 	KvAddress	end = TYPEALIGN(KV_BLOCK, address + len);
-	KvShardChunk *chunk;
+	KvShardValueFile *value_file;
 	uint64		size;
 	File		file;
 
@@ -491,26 +491,26 @@ kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 	}
 	size = kv_io_size(file);
 	end = Min(end, id.place + size);
-	if (!kv_chunks_make_room(shard, 1))
+	if (!kv_value_files_make_room(shard, 1))
 	{
 		LWLockRelease(&shard->extend_lock);
 		return false;
 	}
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	chunk = kv_chunk_find(shard, address);
-	if (chunk == NULL)
+	value_file = kv_value_file_find(shard, address);
+	if (value_file == NULL)
 	{
-		KvChunk		fresh = {.place = id.place, .live = KV_NOT_KNOWN};
+		KvValueFile	fresh = {.place = id.place, .live = KV_NOT_KNOWN};
 
 		if (kv_is_legacy(id.place))
-			fresh.flags = KV_CHUNK_LEGACY;
+			fresh.flags = KV_VALUE_FILE_LEGACY;
 		else if (kv_retired_find(shard, id.place) != NULL)
-			fresh.used = kv_retired_find(shard, id.place)->chunk.used;
+			fresh.used = kv_retired_find(shard, id.place)->value_file.used;
 
 		/* the map may have been another one when it was made */
 		if (shard->recovered && store->shape.maps)
-			fresh.flags |= KV_CHUNK_SHARED;
-		chunk = kv_chunk_add(shard, &fresh);
+			fresh.flags |= KV_VALUE_FILE_SHARED;
+		value_file = kv_value_file_add(shard, &fresh);
 		kv_retired_remove(shard, id.place);
 
 		/* its file may have been missing, so recovery has not seen that the place is taken */
@@ -519,25 +519,25 @@ kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 
 		/* the last that the shard has made before it ended */
 		if (!shard->recovered && !kv_is_legacy(id.place) && id.place > shard->open_place)
-			kv_chunk_open(shard, chunk, 0);
+			kv_value_file_open(shard, value_file, 0);
 	}
-	use(shard, chunk, end);
-	if (kv_chunk_is_open(shard, chunk))
+	use(shard, value_file, end);
+	if (kv_value_file_is_open(shard, value_file))
 		shard->value_allocated = Max(shard->value_allocated, id.place + size);
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
 	return true;
 }
 
-/* ---- chunks that are to be synced ---- */
+/* ---- value files that are to be synced ---- */
 
-/* Is a value that lies in the chunk in a slot?  Lock held. */
+/* Is a value that lies in the value file in a slot?  Lock held. */
 static bool
-is_in_slots(const KvShard *shard, const KvChunk *chunk)
+is_in_slots(const KvShard *shard, const KvValueFile *value_file)
 {
 	for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
 	{
-		if (kv_file_of(kv_slots[i].base).place == chunk->place)
+		if (kv_file_of(kv_slots[i].base).place == value_file->place)
 			return true;
 	}
 	return false;
@@ -550,28 +550,28 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 	int			n = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	*files = palloc(Max(shard->nchunks + shard->nretired, 1) * sizeof(KvUnsynced));
-	for (int i = 0; i < shard->nchunks; i++)
+	*files = palloc(Max(shard->nvalue_files + shard->nretired, 1) * sizeof(KvUnsynced));
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
-		if (chunk->chunk.flags & KV_CHUNK_SYNCED)
+		if (value_file->value_file.flags & KV_VALUE_FILE_SYNCED)
 			continue;
-		(*files)[n].file.place = chunk->chunk.place;
-		(*files)[n].named = (chunk->chunk.flags & KV_CHUNK_NAMED) != 0;
+		(*files)[n].file.place = value_file->value_file.place;
+		(*files)[n].named = (value_file->value_file.flags & KV_VALUE_FILE_NAMED) != 0;
 		(*files)[n].retired = false;
-		(*files)[n].for_good = !kv_chunk_is_open(shard, chunk) &&
-			chunk->newest_writer < ended && !is_in_slots(shard, &chunk->chunk);
+		(*files)[n].for_good = !kv_value_file_is_open(shard, value_file) &&
+			value_file->newest_writer < ended && !is_in_slots(shard, &value_file->value_file);
 		n++;
 	}
 
 	/* images that are being made, and commits, may still count on them (shard/retired.c) */
 	for (int i = 0; i < shard->nretired; i++)
 	{
-		const KvChunk *chunk = &kv_retired(shard)[i].chunk;
+		const KvValueFile *value_file = &kv_retired(shard)[i].value_file;
 
-		if (!(chunk->flags & KV_CHUNK_SYNCED))
-			(*files)[n++] = (KvUnsynced) {{chunk->place}, true, (chunk->flags & KV_CHUNK_NAMED) != 0, true};
+		if (!(value_file->flags & KV_VALUE_FILE_SYNCED))
+			(*files)[n++] = (KvUnsynced) {{value_file->place}, true, (value_file->flags & KV_VALUE_FILE_NAMED) != 0, true};
 	}
 	LWLockRelease(&shard->lock);
 	return n;
@@ -582,19 +582,19 @@ kv_values_synced(KvShard *shard, const KvUnsynced *files, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		uint16		flags = KV_CHUNK_NAMED | (files[i].for_good ? KV_CHUNK_SYNCED : 0);
-		KvShardChunk *chunk;
+		uint16		flags = KV_VALUE_FILE_NAMED | (files[i].for_good ? KV_VALUE_FILE_SYNCED : 0);
+		KvShardValueFile *value_file;
 		KvRetired  *retired;
 
 		if (!files[i].for_good && files[i].named)
 			continue;
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		chunk = kv_chunk_find(shard, files[i].file.place);
+		value_file = kv_value_file_find(shard, files[i].file.place);
 		retired = kv_retired_find(shard, files[i].file.place);
-		if (chunk != NULL)
-			chunk->chunk.flags |= flags;
+		if (value_file != NULL)
+			value_file->value_file.flags |= flags;
 		if (retired != NULL)
-			retired->chunk.flags |= flags;
+			retired->value_file.flags |= flags;
 		LWLockRelease(&shard->lock);
 	}
 }

@@ -2,7 +2,7 @@
  * fill.c
  *		Merge slots are opened, filled, sealed and searched.
  *
- * Opening binds a slot to a place in its shard's open chunk, so a value's
+ * Opening binds a slot to a place in its shard's open value file, so a value's
  * location is final when it enters the slot.  Sealing reserves the batch's
  * place in the key log; from then on nobody stores into the slot (I 6).  The
  * merge writer writes the values, then the batch, then frees the slot; both
@@ -25,7 +25,7 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-#define KV_SLOT_LEAST	((Size) 16 * 1024)	/* bytes of a chunk for one */
+#define KV_SLOT_LEAST	((Size) 16 * 1024)	/* bytes of a value file for one */
 
 bool
 kv_slot_fits(const KvShard *shard, Size len, int keylen)
@@ -71,24 +71,24 @@ capacity_alone(const KvShard *shard)
 	return Max(TYPEALIGN_DOWN(grain(), capacity), KV_SLOT_LEAST);
 }
 
-/* Bytes of the open chunk that nothing has taken. */
+/* Bytes of the open value file that nothing has taken. */
 static uint64
-left_in_chunk(const KvShard *shard)
+left_in_value_file(const KvShard *shard)
 {
 	if (shard->open_place == 0)
 		return 0;
 	return shard->open_place + kv_file_span((KvFileId) {shard->open_place}) - shard->value_tail;
 }
 
-/* No more than is left of the open chunk, if that is not too little; else of a new one. */
+/* No more than is left of the open value file, if that is not too little; else of a new one. */
 Size
 kv_slot_capacity(const KvShard *shard, Size len)
 {
 	Size		capacity = TYPEALIGN(grain(), Max(Min(capacity_alone(shard), kv_slot_share()), len));
-	uint64		left = left_in_chunk(shard);
+	uint64		left = left_in_value_file(shard);
 
 	if (left < TYPEALIGN(KV_BLOCK, Max(len, KV_SLOT_LEAST)))
-		left = kv_chunk_size(kv_chunk_next_class(shard, len));
+		left = kv_value_file_size(kv_value_file_next_class(shard, len));
 	return Min(capacity, left);
 }
 
@@ -120,7 +120,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	LWLockRelease(&kv_slot_pool->lock);
 	KV_STOP_POINT("slot_taken");
 	capacity = Min(capacity, (Size) slot->units * kv_slot_pool->unit_values);
-	if (capacity < Min(capacity_alone(shard), left_in_chunk(shard)))
+	if (capacity < Min(capacity_alone(shard), left_in_value_file(shard)))
 		pg_atomic_fetch_add_u32(&kv_slot_pool->crowded, 1);
 
 	slot->next = -1;
@@ -134,7 +134,7 @@ kv_slot_open(KvStore *store, uint32 shardno, Size len)
 	slot->batch_taken = false;
 	slot->error = 0;
 	kv_tail_move(store, shard, slot->capacity);
-	kv_chunk_note_log(shard, slot->base, slot->log_number);
+	kv_value_file_note_log(shard, slot->base, slot->log_number);
 	shard->open_slot = i;
 
 	header = kv_slot_header(i);
@@ -179,7 +179,7 @@ kv_slot_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 		version->location = KV_LOCATION_MAKE(form, slot->base + at);
 	}
 	else if (version->len > 0)
-		kv_chunk_note_log(shard, KV_LOCATION_ADDRESS(version->location), slot->log_number);
+		kv_value_file_note_log(shard, KV_LOCATION_ADDRESS(version->location), slot->log_number);
 	if (placing != KV_PLACED)
 		version->crc = kv_value_crc_finish(crc, version->location, version->len);
 
@@ -368,15 +368,15 @@ written_end(const KvShard *shard, KvStretch stretch)
 bool
 kv_shard_stretches(const KvShard *shard, KvStretches *stretches)
 {
-	bool		whole = false;	/* the chunk before is written as far as it is used */
-	KvAddress	next = 0;		/* where the file of the chunk before ends */
+	bool		whole = false;	/* the value file before is written as far as it is used */
+	KvAddress	next = 0;		/* where the file of the value file before ends */
 
 	stretches->n = 0;
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		const KvShardChunk *chunk = &kv_chunks(shard)[i];
-		KvFileId	file = {chunk->chunk.place};
-		KvStretch	stretch = {file.place, kv_chunk_end(shard, chunk)};
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
+		KvFileId	file = {value_file->value_file.place};
+		KvStretch	stretch = {file.place, kv_value_file_end(shard, value_file)};
 		KvStretch  *last = &stretches->at[stretches->n - 1];
 		KvAddress	end;
 		bool		goes_on;

@@ -1,7 +1,7 @@
 /*
  * mergefile.c
  *		The file of merge slots: where a shard's newest values gather (fill.c) until
- *		one large direct write takes them to their chunk (drain.c).
+ *		one large direct write takes them to their value file (drain.c).
  *
  * The merge file is mmap'd by every process and holds a page of geometry, the values of
  * all units, their headers, and their entries.  So the values of a slot of several units

@@ -2,7 +2,7 @@
  * replay.c
  *		The merge slots that an earlier incarnation left, replayed.
  *
- * A sealed slot has its places in a chunk and in the key log; writing
+ * A sealed slot has its places in a value file and in the key log; writing
  * both again is idempotent.  The slot that was open is measured (its entries up
  * to the first invalid one), sealed behind the key logs, and replayed likewise.
  * Afterwards it is free.

@@ -12,7 +12,7 @@
  * and 4 kB for entries.  A slot is one unit or several that lie side by side, and goes by
  * the number of the first.  It gets what its first value needs, at least; else the least of
  *		kvfdw.merge_size;
- *		a quarter of its shard's values, and what is left of the open chunk;
+ *		a quarter of its shard's values, and what is left of the open value file;
  *		its share: three quarters of all units, divided by the open slots;
  *		what of that lies side by side.
  * So each of the shards that are being written has a slot, as long as there are units, and
@@ -299,7 +299,7 @@ extern bool kv_slot_unclaim(int slot, int error);
 /* What of a claimed slot is to be written to its file; len 0: nothing. */
 extern void kv_slot_image(int slot, uint64 *offset, uint32 *len, char **buffer);
 /*
- * Its values are in its chunk: logs its entries and frees it.  Or an errno: it is SEALED again.  If the
+ * Its values are in its value file: logs its entries and frees it.  Or an errno: it is SEALED again.  If the
  * merge file has other entries than were put into it: PANIC, or EIO as data_sync_retry says.
  */
 extern int	kv_slot_finish(int slot);
@@ -321,9 +321,9 @@ extern bool kv_slots_discard(const KvStoreKey *key, const KvStore *store);
 
 /* ---- extent.c; no lock is held ---- */
 /*
- * Make sure that a value of this length, or a slot for it, finds room in the open chunk,
+ * Make sure that a value of this length, or a slot for it, finds room in the open value file,
  * which may be a new one.  False: there is no shared memory.  ERROR (53100) if the disk is
- * full; then the open chunk is the one that it was.
+ * full; then the open value file is the one that it was.
  */
 extern bool kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot);
 /*
@@ -336,13 +336,13 @@ extern bool kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
 								  const char *value, Size len, uint64 xid,
 								  KvLocation *location);
 /*
- * In recovery and redo: an entry names these bytes, so their chunk is the shard's.  False:
- * there is no shared memory.  In recovery it is an ERROR if the chunk is not there.
+ * In recovery and redo: an entry names these bytes, so their value file is the shard's.  False:
+ * there is no shared memory.  In recovery it is an ERROR if the value file is not there.
  */
 extern bool kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len);
 
 /*
- * Give the caller places for up to n chunks, one behind the other, of which each can hold a
+ * Give the caller places for up to n value files, one behind the other, of which each can hold a
  * value of this length.  Nobody else makes files there.  Returns the first; *end is behind
  * the last.
  */
@@ -350,17 +350,17 @@ extern KvAddress kv_places_reserve(KvStore *store, uint32 shardno, Size len, uin
 								   KvAddress *end);
 /* No file was ever made in these, the last of those that were reserved. */
 extern void kv_places_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end);
-/* Close the shard's open chunk, if it has one; the next value has another made. */
+/* Close the shard's open value file, if it has one; the next value has another made. */
 extern void kv_value_close(KvStore *store, uint32 shardno);
-/* In two steps: returns the chunk that was closed, and how much of it is used, for the second.  extend_lock held. */
+/* In two steps: returns the value file that was closed, and how much of it is used, for the second.  extend_lock held. */
 extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used);
 extern void kv_value_cut(const KvStore *store, KvAddress place, uint64 used);
-/* Nothing more goes into what lies elsewhere than where chunks are made now (shard/move.c). */
+/* Nothing more goes into what lies elsewhere than where value files are made now (shard/move.c). */
 extern void kv_value_leave(KvStore *store, uint32 shardno);
-/* The shard has left the map: what a failed attempt to make its next chunk has left goes.  No lock held; never raises. */
+/* The shard has left the map: what a failed attempt to make its next value file has left goes.  No lock held; never raises. */
 extern void kv_value_end(KvStore *store, uint32 shardno);
 
-/* A chunk that may not be durable. */
+/* A value file that may not be durable. */
 typedef struct KvUnsynced
 {
 	KvFileId	file;
@@ -402,7 +402,7 @@ extern void kv_commit_begin(void);
  * marked so.
  */
 extern bool kv_commit_note_write(KvStore *store, uint32 shardno);
-extern void kv_commit_log_batch(int i);	/* what of a slot no PUT has; its values are in its chunk */
+extern void kv_commit_log_batch(int i);	/* what of a slot no PUT has; its values are in its value file */
 extern void kv_commit_forget(void);	/* at the end of the transaction, or its PREPARE */
 
 #endif							/* KV_SLOT_H */

@@ -2,9 +2,9 @@
  * absorb.c
  *		A shard that has nothing goes, and a neighbour has its range.
  *
- * It has no entries, so again nothing is copied.  Chunks that it still lists nothing names; the
+ * It has no entries, so again nothing is copied.  Value files that it still lists nothing names; the
  * neighbour retires them.  It is not empty while a transaction runs that has reserved an extent
- * there: the value may be on its way to the chunk's file.
+ * there: the value may be on its way to the value file.
  *
  * At level none the map before may count again after a power loss, and what the neighbour's log
  * has got of the shard's keys since is lost then (lifecycle/recover.c).
@@ -41,13 +41,13 @@ has_nothing(const KvShard *shard)
 		shard->maintainer == 0 && shard->compactor == 0;
 }
 
-/* Is no value on its way to one of its chunks?  Lock held. */
+/* Is no value on its way to one of its value files?  Lock held. */
 static bool
 awaits_nothing(const KvShard *shard, uint64 horizon)
 {
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		if (kv_chunks(shard)[i].newest_writer >= horizon)
+		if (kv_value_files(shard)[i].newest_writer >= horizon)
 			return false;
 	}
 	return true;
@@ -62,7 +62,7 @@ kv_shard_is_empty(KvStore *store, uint32 shardno)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	empty = has_nothing(shard);
 	LWLockRelease(&shard->lock);
-	if (empty && shard->nchunks > 0)
+	if (empty && shard->nvalue_files > 0)
 	{
 		uint64		horizon = kv_xid_horizon();
 
@@ -73,7 +73,7 @@ kv_shard_is_empty(KvStore *store, uint32 shardno)
 	return empty;
 }
 
-/* The neighbour's list of retired chunks is this process's to grow, unless it is another's. */
+/* The neighbour's list of retired value files is this process's to grow, unless it is another's. */
 static bool
 maintain_neighbour(KvAbsorption *absorption)
 {
@@ -112,14 +112,14 @@ prepare_inheritance(KvAbsorption *absorption)
 	KvShard    *shard = kv_shard(change->store, change->shardno);
 	uint64		lsn = GetXLogInsertRecPtr();
 
-	absorption->left = palloc(Max(shard->nchunks, 1) * sizeof(KvRetired));
+	absorption->left = palloc(Max(shard->nvalue_files, 1) * sizeof(KvRetired));
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	absorption->nleft = shard->nchunks;
-	for (int i = 0; i < shard->nchunks; i++)
+	absorption->nleft = shard->nvalue_files;
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		const KvShardChunk *chunk = &kv_chunks(shard)[i];
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
-		absorption->left[i] = (KvRetired) {chunk->chunk, 0, lsn, kv_chunk_taken(shard, chunk)};
+		absorption->left[i] = (KvRetired) {value_file->value_file, 0, lsn, kv_value_file_taken(shard, value_file)};
 	}
 	LWLockRelease(&shard->lock);
 	return kv_retired_reserve(kv_shard(change->store, change->neighbour), absorption->nleft);

@@ -81,7 +81,7 @@ kv_change_halt(KvChange *change)
 }
 
 /*
- * Who holds extend_lock syncs chunks for a commit at level keys, or allocates: that takes as long as the device does, and
+ * Who holds extend_lock syncs value files for a commit at level keys, or allocates: that takes as long as the device does, and
  * others may wait for it as well.  So it is waited for while writers still go on.
  */
 void
@@ -123,7 +123,7 @@ kv_change_drain(KvChange *change)
 
 	Assert(change->halted && change->closed == 0);
 
-	/* no more extents either, nor chunks: see kv_value_write_extent and kv_value_extend */
+	/* no more extents either, nor value files: see kv_value_write_extent and kv_value_extend */
 	change->closed = kv_value_close_uncut(store, change->shardno, &change->closed_used);
 	release_extend_lock(shard);
 	kv_shard_drain(store, change->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
@@ -227,10 +227,10 @@ forget_former(KvShard *fresh)
 	Assert(fresh->open_slot < 0 && fresh->sealed_slots < 0 && fresh->maintainer == 0 &&
 		   fresh->compactor == 0 && !DsaPointerIsValid(fresh->active.root) &&
 		   !DsaPointerIsValid(fresh->immutable.root));
-	kv_chunks_free(fresh);
+	kv_value_files_free(fresh);
 	kv_retired_free(fresh);
 	fresh->halted = fresh->image_wanted = fresh->job_failed = fresh->leftovers = false;
-	fresh->chunks_promised = 0;
+	fresh->value_files_promised = 0;
 	fresh->job = fresh->countings = fresh->padding = fresh->floor = 0;
 	fresh->doubtful_bytes = fresh->doubtful_until = fresh->redone_bytes = 0;
 	fresh->written = fresh->value_bytes = 0;

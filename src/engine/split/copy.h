@@ -20,7 +20,7 @@ typedef struct KvPart
 	KvKey		lo;				/* its first key; of the first part not used */
 	KvShardFiles files;
 	uint32		first_run;		/* of those that are made */
-	KvCounts	counts;			/* by chunk of the old shard */
+	KvCounts	counts;			/* by value file of the old shard */
 	KvRunWriter *writer;		/* of the run that is copied now; NULL: it has nothing of that yet */
 	uint32		number;
 	uint64		entries;		/* of that run, … */

@@ -26,7 +26,7 @@ typedef struct KvChange
 	bool		halted;			/* writers of the shard wait, … */
 	TimestampTz halted_at;		/* … since then, … */
 	long		halt_us;		/* … or have waited for so long, at most */
-	KvAddress	closed;			/* its chunk that was open, to be cut behind what is used of it; 0: none */
+	KvAddress	closed;			/* its value file that was open, to be cut behind what is used of it; 0: none */
 	uint64		closed_used;
 	bool		published;
 	bool		remains;		/* files of one that was not are still there */
@@ -46,7 +46,7 @@ extern void kv_change_forget_file(KvChange *change);
 /* From here on nobody writes to the shard; those who want to wait until the change ends, … */
 extern void kv_change_halt(KvChange *change);
 /*
- * … and nobody extends or syncs its chunks: the caller has extend_lock until it drains, or resumes.  What takes longer is waited
+ * … and nobody extends or syncs its value files: the caller has extend_lock until it drains, or resumes.  What takes longer is waited
  * for before.
  */
 extern void kv_change_halt_free(KvChange *change);
@@ -54,7 +54,7 @@ extern void kv_change_halt_free(KvChange *change);
 extern void kv_change_resume(KvChange *change);
 /*
  * Behind the latter: what was written to the shard is in files and, as versions, in its memtable, and it
- * has no open chunk.
+ * has no open value file.
  */
 extern void kv_change_drain(KvChange *change);
 /*

@@ -92,8 +92,8 @@ live_bytes(KvShard *shard)
 	uint64		bytes = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nchunks; i++)
-		bytes += kv_chunk_live(shard, &kv_chunks(shard)[i]);
+	for (int i = 0; i < shard->nvalue_files; i++)
+		bytes += kv_value_file_live(shard, &kv_value_files(shard)[i]);
 	LWLockRelease(&shard->lock);
 	return bytes;
 }
@@ -109,7 +109,7 @@ halves(KvStore *store, uint32 shardno)
 	uint64		weight = entries * KV_ENTRY_WEIGHT;
 	uint64		live;
 
-	/* most are far from it, and the lists of chunks need not be looked at for that */
+	/* most are far from it, and the lists of value files need not be looked at for that */
 	if (entries < KV_FEW_ENTRIES || size == 0 || kv_shard_value_bytes(shard) + weight < size / 2)
 		return 0;
 	live = live_bytes(shard);

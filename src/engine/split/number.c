@@ -4,14 +4,14 @@
  *
  * A number names files and a descriptor.  A shard that has left the map keeps both for a
  * while: the files until the map is settled (durable/mapback.c), the descriptor, with its list
- * of chunks, for who has known the shard and not ended yet.  Sessions that have are behind
+ * of value files, for who has known the shard and not ended yet.  Sessions that have are behind
  * the horizon of xids: they have a snapshot, or a transaction that wrote.  Workers come with a
  * number, and look at each step whether the shard is in the map; so to them the next shard
  * of that number is as good.
  *
  * Then the number is given again, with the descriptor.  Runs and logs of the new shard go on
  * behind the numbers that the old one's had, for processes keep runs by these; and
- * its chunks behind the addresses, of which it has a volume.  Not at level 'none', where files of a
+ * its value files behind the addresses, of which it has a volume.  Not at level 'none', where files of a
  * shard with a number that is new to the map are what a power loss has taken: see
  * kv_map_entries_behind.  There only splits leave numbers behind, one for eight new ones.
  *
@@ -77,7 +77,7 @@ kv_left_free(KvStore *store)
 		KvShard    *shard = kv_shard(store, i);
 
 		if (shard->bounds_since != KV_NOT_IN_MAP ||
-			(!DsaPointerIsValid(shard->chunks) && !DsaPointerIsValid(shard->retired) &&
+			(!DsaPointerIsValid(shard->value_files) && !DsaPointerIsValid(shard->retired) &&
 			 !kv_dead_any(shard)))
 			continue;
 		if (horizon == 0)
@@ -88,7 +88,7 @@ kv_left_free(KvStore *store)
 		/* the number may be about to be given again */
 		if (is_forgotten(shard, horizon) && kv_map_is_settled(store))
 		{
-			kv_chunks_free(shard);
+			kv_value_files_free(shard);
 			kv_retired_free(shard);
 			kv_dead_free(shard);
 			shard->value_bytes = 0;

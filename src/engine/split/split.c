@@ -215,7 +215,7 @@ catch_up(KvSplit *split)
 
 /* ---- step 4 ---- */
 
-/* The map that comes, memory for it and for the chunks of the new shards, and their first logs. */
+/* The map that comes, memory for it and for the value files of the new shards, and their first logs. */
 static bool
 prepare_shards(KvSplit *split)
 {
@@ -238,7 +238,7 @@ prepare_shards(KvSplit *split)
 		kv_change_init(split->change, i);
 
 		/* one more may be opened before writers are halted */
-		if (!kv_chunks_make_room(fresh, split->shard->nchunks + 2))
+		if (!kv_value_files_make_room(fresh, split->shard->nvalue_files + 2))
 			return false;
 		kv_log_create(&split->store->key, shards[i], fresh->log_number);
 	}
@@ -246,48 +246,48 @@ prepare_shards(KvSplit *split)
 }
 
 /*
- * A new shard lists the chunks that its entries name; what none names is the first one's.
+ * A new shard lists the value files that its entries name; what none names is the first one's.
  * False: there is no memory.
  */
 static bool
-list_chunks(KvSplit *split, int at, KvShard *fresh)
+list_value_files(KvSplit *split, int at, KvShard *fresh)
 {
 	KvCopy	   *copy = &split->copy;
 	KvShard    *shard = split->shard;
 
-	if (!kv_chunks_make_room(fresh, shard->nchunks))
+	if (!kv_value_files_make_room(fresh, shard->nvalue_files))
 		return false;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
 	fresh->padding = shard->padding;
 	fresh->doubtful_bytes = copy->parts[at].counts.doubtful;
 	fresh->doubtful_until = copy->parts[at].counts.doubtful_until;
-	for (int i = 0; i < shard->nchunks; i++)
+	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		KvShardChunk chunk = kv_chunks(shard)[i];
-		const KvChunkCount *count = kv_counts_find(&copy->parts[at].counts, chunk.chunk.place);
-		KvShardChunk *listed;
+		KvShardValueFile value_file = kv_value_files(shard)[i];
+		const KvValueFileCount *count = kv_counts_find(&copy->parts[at].counts, value_file.value_file.place);
+		KvShardValueFile *listed;
 		uint64		share;
 		uint64		live = 0;	/* of all parts */
 
 		for (int part = 0; part < copy->nparts; part++)
 		{
-			const KvChunkCount *one = kv_counts_find(&copy->parts[part].counts, chunk.chunk.place);
+			const KvValueFileCount *one = kv_counts_find(&copy->parts[part].counts, value_file.value_file.place);
 
 			live += one != NULL ? one->live : 0;
 		}
 		if (count == NULL && (live > 0 || at > 0))
 			continue;
-		chunk.chunk.live = count != NULL ? count->live : 0;
-		chunk.chunk.last_log = 0;
-		chunk.chunk.flags &= ~(KV_CHUNK_INPUT | KV_CHUNK_DOUBTFUL);
+		value_file.value_file.live = count != NULL ? count->live : 0;
+		value_file.value_file.last_log = 0;
+		value_file.value_file.flags &= ~(KV_VALUE_FILE_INPUT | KV_VALUE_FILE_DOUBTFUL);
 		if (count != NULL && count->doubtful)
-			chunk.chunk.flags |= KV_CHUNK_DOUBTFUL;
-		listed = kv_chunk_add(fresh, &chunk.chunk);
-		listed->believed = chunk.believed;
-		listed->newest_writer = chunk.newest_writer;
-		share = kv_chunk_taken(shard, &kv_chunks(shard)[i]);
-		kv_chunk_divide(fresh, listed, live > 0 ? share * ((double) chunk.chunk.live / live) : share);
+			value_file.value_file.flags |= KV_VALUE_FILE_DOUBTFUL;
+		listed = kv_value_file_add(fresh, &value_file.value_file);
+		listed->believed = value_file.believed;
+		listed->newest_writer = value_file.newest_writer;
+		share = kv_value_file_taken(shard, &kv_value_files(shard)[i]);
+		kv_value_file_divide(fresh, listed, live > 0 ? share * ((double) value_file.value_file.live / live) : share);
 	}
 	LWLockRelease(&fresh->lock);
 	LWLockRelease(&shard->lock);
@@ -316,12 +316,12 @@ keep_retired(KvSplit *split, KvShard *fresh)
 	{
 		/* at level keys a running transaction of the old shard may still have to sync it */
 		if (split->store->shape.wal == KV_WAL_KEYS &&
-			!(retired[i].chunk.flags & KV_CHUNK_SYNCED))
+			!(retired[i].value_file.flags & KV_VALUE_FILE_SYNCED))
 		{
 			split->failure = KV_SPLIT_UNSYNCED;
 			return false;
 		}
-		if (!kv_retired_add(fresh, &retired[i].chunk, 1))
+		if (!kv_retired_add(fresh, &retired[i].value_file, 1))
 			return false;
 		kv_retired(fresh)[i].lsn = retired[i].lsn;
 		kv_retired(fresh)[i].taken = retired[i].taken;
@@ -337,7 +337,7 @@ live_bytes(const KvPart *part)
 	uint64		bytes = 0;
 
 	for (int i = 0; i < part->counts.n; i++)
-		bytes += part->counts.chunks[i].live;
+		bytes += part->counts.value_files[i].live;
 	return bytes;
 }
 
@@ -361,11 +361,11 @@ complete_shards(KvSplit *split)
 		/* rounded up: one of which all is to be put in order is such a one still */
 		fresh->written = ceil(split->shard->written * ((live_bytes(&copy->parts[i]) + 1) / live));
 		fresh->key_share_xid = split->shard->key_share_xid;
-		if (!list_chunks(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
+		if (!list_value_files(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
 			return false;
 		kv_shard_describe(fresh, &manifest);
 		kv_manifest_write(&split->store->key, copy->parts[i].shardno, &manifest);
-		pfree(manifest.chunks);
+		pfree(manifest.value_files);
 	}
 	return true;
 }
@@ -452,10 +452,10 @@ split_shard(KvSplit *split)
 
 /* Of a new shard that does not come; who looks through all descriptors may look at it now. */
 static void
-forget_chunks(KvShard *fresh)
+forget_value_files(KvShard *fresh)
 {
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
-	kv_chunks_free(fresh);
+	kv_value_files_free(fresh);
 	kv_retired_free(fresh);
 	fresh->value_bytes = 0;
 	LWLockRelease(&fresh->lock);
@@ -482,7 +482,7 @@ end_split(KvSplit *split)
 			split->change->remains |=
 				!kv_io_gone(kv_path_log(&split->store->key, shardno,
 										kv_shard(split->store, shardno)->log_number));
-			forget_chunks(kv_shard(split->store, shardno));
+			forget_value_files(kv_shard(split->store, shardno));
 		}
 	}
 	kv_change_end(split->change);

@@ -7,9 +7,9 @@
  *	cut		a shard ends behind its greatest key, and what comes behind that goes to a new one.
  *			So keys that only grow fill one shard after the other, and nothing is ever moved
  *	split	a shard's entries go to several new ones, at equal shares of the bytes of its values.
- *			The values stay where they are: the new shards list the old one's chunks, SHARED
+ *			The values stay where they are: the new shards list the old one's value files, SHARED
  *	absorb	a shard without entries goes, and the one before it has its range, or the one behind
- *			if there is none.  Its chunks, which nothing names, are retired there
+ *			if there is none.  Its value files, which nothing names, are retired there
  *
  * A split, step by step.  Whoever looks sees the shard as it was up to step 4, and then the
  * new ones:

@@ -6,7 +6,7 @@
  * lock.  A value that does not match is an ERROR (XX001) that names file, offset and
  * key.
  *
- * A value file is a chunk (base/address.h):
+ * A value file (base/address.h):
  *
  *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──nothing names it──▸ RETIRED ──▸ gone
  *
@@ -15,12 +15,12 @@
  *
  *		RETIRED	was a compaction input; not in the list, but somebody may go back to it (shard/retired.c)
  *
- * Open and closed ones are in the list of their shard (shard/chunks.c), which manifests and images copy.
- * A chunk is made, and another closed, under the shard's extend_lock; the list changes
+ * Open and closed ones are in the list of their shard (shard/valuefiles.c), which manifests and images copy.
+ * A value file is made, and another closed, under the shard's extend_lock; the list changes
  * under the shard's lock.  So the order is extend_lock, then lock, and no descriptor is
  * opened under the latter.
  *
- * Where a crash meets a chunk ("killed": the page cache stays; "power": what was not
+ * Where a crash meets a value file ("killed": the page cache stays; "power": what was not
  * synced may be missing):
  *
  *		made, not in the list yet

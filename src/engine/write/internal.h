@@ -31,7 +31,7 @@ typedef struct KvWrite
 	const char *value;
 	uint32		crc;
 	KvValueHome	placing;
-	uint32		extent_shard;	/* whose chunk has it, if it is an extent */
+	uint32		extent_shard;	/* whose value file has it, if it is an extent */
 	bool		nowait;			/* refuse rather than wait for a barrier, a slot or memory … */
 	bool		refused;		/* … and this says that it was */
 	TimestampTz waits_since;	/* for room that a compaction makes; 0: not yet */
@@ -54,7 +54,7 @@ extern void kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvFo
 /*
  * Makes the write part of the shard.  state: from kv_key_look, the shard's lock being held
  * since, which is released.  False: the caller must look again, unless write->refused; at
- * most a value that no merge slot can hold was written to a chunk.
+ * most a value that no merge slot can hold was written to a value file.
  */
 extern bool kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state);
 

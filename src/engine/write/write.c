@@ -263,7 +263,7 @@ kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 typedef enum KvSlotNeed
 {
 	KV_NEEDS_NOTHING,
-	KV_NEEDS_SPACE,				/* a chunk must grow or be made first */
+	KV_NEEDS_SPACE,				/* a value file must grow or be made first */
 	KV_NEEDS_SLOT				/* a merge slot must become free first */
 } KvSlotNeed;
 
@@ -382,7 +382,7 @@ place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
 }
 
 /*
- * Is the value's place, if it has one, the shard's?  An extent in another one's chunk, which
+ * Is the value's place, if it has one, the shard's?  An extent in another one's value file, which
  * was the key's when it was written, is left: the value is written once more.
  */
 static bool
@@ -394,7 +394,7 @@ has_place(const KvShard *shard, uint32 shardno, KvWrite *write)
 		write->version.location = KV_LOCATION_MAKE(write->form, 0);
 	}
 	return write->placing != KV_PLACED || write->version.len == 0 ||
-		kv_chunk_find(shard, KV_LOCATION_ADDRESS(write->version.location)) != NULL;
+		kv_value_file_find(shard, KV_LOCATION_ADDRESS(write->version.location)) != NULL;
 }
 
 /* In redo: it becomes the shard's.  No lock held. */
@@ -510,7 +510,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	if (added != NULL)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
-			kv_chunk_note_dead(store, shard, &state->newest, write->version.xid);	/* once nobody sees it any more */
+			kv_value_file_note_dead(store, shard, &state->newest, write->version.xid); /* once nobody sees it any more */
 		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
 					write->crc, write->placing);
 		*added = write->version;
@@ -593,7 +593,7 @@ kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 {
 	KvWrite		write = {.version = *version, .placing = KV_PLACED};
 
-	/* also if its chunk is known it may not be known to be used up to there */
+	/* also if its value file is known it may not be known to be used up to there */
 	if (version->len > 0)
 		adopt(store, kv_shard_for(store, key.data, key.len), &write);
 	write_on_top(store, key, &write);

@@ -58,7 +58,7 @@ typedef struct KvWalGone
 	uint64		id;
 } KvWalGone;
 
-/* From now on the store's chunks are made in this tablespace; each server moves its own. */
+/* From now on the store's value files are made in this tablespace; each server moves its own. */
 typedef struct KvWalMove
 {
 	KvStoreKey	store;

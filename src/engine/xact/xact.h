@@ -107,7 +107,7 @@ extern void kv_wal_flush(void);
  */
 extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 							   uint32 crc, const char *value);
-/* Log n versions by location, as key log entries; their values are in chunks. */
+/* Log n versions by location, as key log entries; their values are in value files. */
 extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes,
 							 uint32 n);
 /* Log a new store, whose directory is durable; flushed on return, before it has rows. */
@@ -118,7 +118,7 @@ extern void kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape,
  * return.
  */
 extern void kv_wal_log_schema(const KvStoreKey *key, const char *data, int len);
-/* Log that a store's chunks are made in another tablespace; flushed on return.  Returns where it ends. */
+/* Log that a store's value files are made in another tablespace; flushed on return.  Returns where it ends. */
 extern uint64 kv_wal_log_move(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* Log that a store is about to be removed, before it is; flushed on return. */
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
