@@ -34,7 +34,7 @@
  *       that counts was captured after it left the list, no base backup runs, and
  *       nothing that is still to be read (a key log, a slot, the WAL) can name it.
  *  I 15 A value file leaves its list only by a merge of all runs that has emitted no
- *       entry naming it, while it was closed, no writer of an extent in it ran, and
+ *       entry naming it, while it was closed, no writer of a large value in it ran, and
  *       all entries naming it lay in what was merged.
  *  I 16 A value that cannot be read or verified is damage only if its key, looked
  *       up again, still has it at the same place.

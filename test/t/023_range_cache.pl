@@ -405,13 +405,13 @@ for my $point ('', 'prefetch_read')
 {
 	answer($node, query('big'));
 	my $large = "repeat(md5('$point'), 20000)";
-	my $writer = psql_writer($node, "SET kvfdw.stop_points = 'extent_reserved=wait'; INSERT INTO t VALUES (2000 + length('$point'), $large);", 'writer');
-	stopped($node, 'extent_reserved');
+	my $writer = psql_writer($node, "SET kvfdw.stop_points = 'large_value_reserved=wait'; INSERT INTO t VALUES (2000 + length('$point'), $large);", 'writer');
+	stopped($node, 'large_value_reserved');
 	worker_stop_points($node, "$point=wait") if $point;
 	reset_stat();
 	my $scan = psql_writer($node, query('t', 'ORDER BY k DESC') . ';', 'scan');
 	if ($point) { stopped($node, $point); } else { is(outcome($scan), right('t') . "\n", 'a scan before the value is written'); }
-	is(go_on($node, 'extent_reserved', $writer), '', 'it is written');
+	is(go_on($node, 'large_value_reserved', $writer), '', 'it is written');
 	if ($point)
 	{
 		worker_stop_points($node, '');

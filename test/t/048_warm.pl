@@ -188,10 +188,10 @@ SKIP:
 	$node->stop;
 	$node = kv_cluster('extent', 'kvfdw.recent_cache' => 0, 'kvfdw.value_cache' => '4MB', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.merge_units' => 3, 'kvfdw.freeze_delay' => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 	$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t SELECT g, repeat(md5(g::text), 1900) FROM generate_series(1, 20) g; SELECT kvfdw_freeze('t')});
-	my $w = psql_writer($node, q{SET kvfdw.stop_points = 'extent_reserved=wait'; INSERT INTO t SELECT 100, repeat(md5('x'), 1900)}, 'extent');
-	stopped($node, 'extent_reserved');
+	my $w = psql_writer($node, q{SET kvfdw.stop_points = 'large_value_reserved=wait'; INSERT INTO t SELECT 100, repeat(md5('x'), 1900)}, 'extent');
+	stopped($node, 'large_value_reserved');
 	$node->safe_psql('postgres', q{SELECT kvfdw_prewarm('t'); SELECT kvfdw_stat_reset()});
-	go_on($node, 'extent_reserved', $w);
+	go_on($node, 'large_value_reserved', $w);
 	is(answer($node, q{SELECT v = repeat(md5('x'), 1900) FROM t WHERE k = 100}), 't', 'a value that was not written yet when its place was read is right');
 	is(answer($node, q{SELECT errors FROM kvfdw_stat_tiers WHERE tier = 'value cache'}), '0', '... and not looked for where it is not');
 	$node->stop;

@@ -108,11 +108,11 @@ grow(300);
 sound('with room again');
 
 # ---- killed where one is made and closed ----
-for my $point (qw(value_file_created value_file_closed extent_reserved))
+for my $point (qw(value_file_created value_file_closed large_value_reserved))
 {
 	for my $level (@levels)
 	{
-		my $n = $point eq 'extent_reserved' ? 'SELECT 600000, repeat($$y$$, 400000)' : "$value(600000, 600900) g";
+		my $n = $point eq 'large_value_reserved' ? 'SELECT 600000, repeat($$y$$, 400000)' : "$value(600000, 600900) g";
 		my $ready = times_ready($node);
 		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; INSERT INTO t_$level $n");
 		ready_again($node, $ready);

@@ -1,4 +1,4 @@
-# Promise: no value file leaves its list that somebody may still name (I 15): one in which an extent
+# Promise: no value file leaves its list that somebody may still name (I 15): one in which a large value
 # is reserved stays while its writer runs, and one that entries behind the merge name.
 use strict;
 use warnings;
@@ -41,16 +41,16 @@ fill(100);
 settle();
 same('filled');
 
-# ---- an extent is reserved, and its value file closed ----
+# ---- a large value is reserved, and its value file closed ----
 my $large = q{INSERT INTO T VALUES (-1, repeat('extent', 20000))};
-my $w = psql_writer($node, "SET kvfdw.stop_points = 'extent_reserved=wait'; " . ($large =~ s/\bT\b/t/r) . ';', 'extent');
-stopped($node, 'extent_reserved');
+my $w = psql_writer($node, "SET kvfdw.stop_points = 'large_value_reserved=wait'; " . ($large =~ s/\bT\b/t/r) . ';', 'extent');
+stopped($node, 'large_value_reserved');
 for (1 .. 2)
 {
 	fill(200);
 	settle();
 }
-is(go_on($node, 'extent_reserved', $w), '', 'the writer of an extent goes on when its chunk has long been closed');
+is(go_on($node, 'large_value_reserved', $w), '', 'the writer of an extent goes on when its chunk has long been closed');
 $node->safe_psql('postgres', $large =~ s/\bT\b/heap/r);
 same('extent');
 fill(200);

@@ -59,8 +59,8 @@ kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
 		return;
 	value = palloc(version->len);
 	memcpy(value, kv_io_buffer(KV_BUFFER_CHECK, KV_BLOCK) + address % KV_BLOCK, version->len);
-	if (kv_value_write_extent(store, shardno, KV_LOCATION_FORM(version->location), value,
-							  version->len, 0, &location))
+	if (kv_value_write_large(store, shardno, KV_LOCATION_FORM(version->location), value,
+							 version->len, 0, &location))
 	{
 		version->location = location;
 		version->crc = kv_value_crc_finish(kv_value_crc_begin(&store->key, key, value, version->len),

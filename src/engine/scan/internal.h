@@ -147,9 +147,9 @@ struct KvScan
 	KvRangeBytes *bytes;		/* NULL: it never was in range mode */
 	KvKey		wrap;			/* a scan in any order began here; data NULL: at the lowest keys */
 	bool		wrapped;		/* it has come to the end, and reads what is before that */
-	bool		shared;			/* other processes scan the rest of the extent */
-	KvKey		extent_lo;		/* the range, or what it is a part of */
-	KvKey		extent_hi;
+	bool		shared;			/* other processes scan the rest of the whole range */
+	KvKey		whole_lo;		/* the range, or what it is a part of */
+	KvKey		whole_hi;
 	KvSteering	steering;
 	KvAhead		ahead;
 	KvWindowReader reader;

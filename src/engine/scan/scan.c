@@ -107,8 +107,8 @@ begin_range(KvScan *scan, KvScanOrder order)
 	set_shard(scan, scan->lo, scan->hi, order);
 	if (!scan->shared)
 	{
-		scan->extent_lo = scan->lo;
-		scan->extent_hi = scan->hi;
+		scan->whole_lo = scan->lo;
+		scan->whole_hi = scan->hi;
 		kv_steer_begin(scan, false);
 	}
 }
@@ -196,7 +196,7 @@ is_same(KvKey a, KvKey b)
 }
 
 /*
- * Set one of the extent's bounds.  In a shared scan the old one is a copy, to be freed; in
+ * Set one of the whole range's bounds.  In a shared scan the old one is a copy, to be freed; in
  * others it is the range's own.
  */
 static void
@@ -212,12 +212,12 @@ replace_key(KvScan *scan, KvKey *key, KvKey by)
 void
 kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 {
-	if (scan->shared && is_same(scan->extent_lo, lo) && is_same(scan->extent_hi, hi))
+	if (scan->shared && is_same(scan->whole_lo, lo) && is_same(scan->whole_hi, hi))
 		return;
 	if (scan->shared)
 		kv_reader_leave(&scan->reader);
-	replace_key(scan, &scan->extent_lo, lo);
-	replace_key(scan, &scan->extent_hi, hi);
+	replace_key(scan, &scan->whole_lo, lo);
+	replace_key(scan, &scan->whole_hi, hi);
 	set_shard(scan, lo, hi, order);
 	scan->shared = true;
 	kv_steer_begin(scan, true);

@@ -79,12 +79,12 @@ kv_steer_end(KvScan *scan)
 	scan->steering.loading = KV_LOADS_NOTHING;
 }
 
-/* ---- the shards of the extent ---- */
+/* ---- the shards of the whole range ---- */
 
 static bool
 is_open_ended(const KvScan *scan)
 {
-	return (scan->backward ? scan->extent_lo : scan->extent_hi).data == NULL;
+	return (scan->backward ? scan->whole_lo : scan->whole_hi).data == NULL;
 }
 
 static bool
@@ -93,11 +93,11 @@ wraps(const KvScan *scan)
 	return scan->order == KV_ANY_ORDER || scan->order == KV_BY_PLACE;
 }
 
-/* The last shard of the extent, as the newest map says. */
+/* The last shard of the whole range, as the newest map says. */
 static uint32
 last_shard(const KvScan *scan)
 {
-	KvKey		end = scan->backward ? scan->extent_lo : scan->extent_hi;
+	KvKey		end = scan->backward ? scan->whole_lo : scan->whole_hi;
 	KvKey		edge;
 	uint8		edge_bytes[KV_MAX_KEY];
 
@@ -274,7 +274,7 @@ is_in_segment(KvScan *scan)
 static uint64
 find_last_segment(const KvScan *scan, uint32 shardno, uint64 segment)
 {
-	KvKey		end = scan->backward ? scan->extent_lo : scan->extent_hi;
+	KvKey		end = scan->backward ? scan->whole_lo : scan->whole_hi;
 	KvAddress	address;
 	uint64		last;
 
@@ -447,8 +447,8 @@ static void
 steer(KvScan *scan, uint32 shardno, uint64 bytes)
 {
 	KvSteering *steering = &scan->steering;
-	KvKey		lo = scan->extent_lo;
-	KvKey		hi = scan->extent_hi;
+	KvKey		lo = scan->whole_lo;
+	KvKey		hi = scan->whole_hi;
 	double		left = INFINITY;	/* rows that the caller will still take */
 	KvEntries	entries;
 	double		rows;

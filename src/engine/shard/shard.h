@@ -62,7 +62,7 @@ typedef enum KvImageSlot
 typedef struct KvShardValueFile
 {
 	KvValueFile	value_file;		/* used: of the open one see KvShard.value_tail */
-	uint64		newest_writer;	/* full xid that has reserved an extent in it; 0: none */
+	uint64		newest_writer;	/* full xid that has reserved a large value in it; 0: none */
 	uint64		believed;		/* after a power loss: how much of it is not to be doubted */
 	uint64		counted;		/* bytes that were taken when value file.live was counted, … */
 	uint64		dead_then;		/* … and how many of them were dead, if it is not known any more */
@@ -159,7 +159,7 @@ typedef struct KvShard
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
 	KvAddress	open_place;		/* of the value file that takes new values; 0: none */
-	KvAddress	value_tail;		/* in it: where the next slot or extent begins … */
+	KvAddress	value_tail;		/* in it: where the next slot or large value begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
 	uint64		value_bytes;	/* kv_value_file_taken of all value files, about */
 	dsa_pointer retired;		/* KvRetired[retired_room], in no order; grows in a maintainer */
@@ -532,7 +532,7 @@ extern void kv_runset_forget(const KvStore *store);
 /*
  * ---- valuefiles.c ----
  *
- * A value file is made OPEN (slot/extent.c) and takes slots and extents until one does not fit;
+ * A value file is made OPEN (slot/largevalue.c) and takes slots and large values until one does not fit;
  * then it is CLOSED, and another is made.  At most one is open; a shard that has none gets
  * one with its next value.  Recovery lists a value file when it meets an entry that names it.
  * The shard's lock is held, but where it says otherwise.
@@ -669,7 +669,7 @@ extern void kv_shard_note_redone(KvShard *shard, const KvVersion *version);
 /* About how many bytes of the value file something names; not more than are used.  Lock held. */
 extern uint64 kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file);
 /*
- * May the value file be emptied (I 15)?  It is closed, no transaction that has reserved an extent
+ * May the value file be emptied (I 15)?  It is closed, no transaction that has reserved a large value
  * in it runs, and all entries that name it are in runs.  horizon: kv_xid_horizon().  Once
  * true it stays so.  Who empties value files sets KV_VALUE_FILE_INPUT, under the exclusive lock, on
  * those for which this is true, and takes it away from those that are not empty in the end.

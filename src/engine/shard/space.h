@@ -13,7 +13,7 @@
  *
  * kvfdw compactor begins to compact a store before that, and ends a little later, so that it
  * does not stop and go.  Writers tell the store's account what they take and what has died by it, and wake
- * the compactor when that comes to the mark.  Who is to open a slot, or to write an extent, of a store that
+ * the compactor when that comes to the mark.  Who is to open a slot, or to write a large value, of a store that
  * has come to its bound waits until there is room: that is what keeps the bound, however slow
  * the compactor is.  It too keeps to it: what a compaction job may write is set aside, and where the files that were
  * emptied before are not gone yet, it waits for that.
@@ -38,7 +38,7 @@
  * shard, and the maintainer, which frees files.  They take versions of unfinished transactions as they are, and wait for
  * no row, and for a table only in DROP.  A split halts a shard's writers, and waits for those that are at it under its
  * lock: not for him.  A checkpoint waits for commits that have begun: he has not.  A value file into which his
- * transaction has written an extent cannot be emptied: what is dead there is in K.
+ * transaction has written a large value cannot be emptied: what is dead there is in K.
  *
  * Whoever waits looks again under his shard's lock, and takes there what he has found, so of many who are woken as
  * many go on as there is room for slots; those of several shards at once may take one slot each too many, and a quarter
@@ -177,7 +177,7 @@ extern uint64 kv_space_wants_checkpoint(const KvStoreSpace *space);	/* if so muc
 extern uint64 kv_space_start(const KvStoreSpace *space, uint64 live);
 extern uint64 kv_space_start_unkept(const KvStoreSpace *space, uint64 live);	/* … and nothing kept */
 /*
- * No lock held: the writer is to open a slot, or to write an extent, of a store that has come to its
+ * No lock held: the writer is to open a slot, or to write a large value, of a store that has come to its
  * bound.  Waits until there is room, or none is made; false: there is none a minute after *begin, which is 0 at
  * first.  Others may take the room before he does, so he may come again.  Serves interrupts.
  */

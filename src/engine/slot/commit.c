@@ -159,7 +159,7 @@ typedef struct KvFinds
 {
 	char	   *entries;		/* KvLogEntry and key, one after the other */
 	uint32		bytes;
-	char	   *values;			/* and the values of those that are not extents */
+	char       *values;			/* and the values of those that are not large values */
 	uint32		n;
 	uint64		mine;			/* entries of this transaction, logged or not */
 } KvFinds;
@@ -254,7 +254,7 @@ sync_values(KvStore *store, uint32 shardno)
 	LWLockRelease(&shard->extend_lock);
 }
 
-/* Log what was copied, extents by their location: those are synced. */
+/* Log what was copied, large values by their location: those are synced. */
 static void
 log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
 {
@@ -281,9 +281,9 @@ log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
 	}
 }
 
-/* Are extents among this transaction's entries that are not logged?  Lock held. */
+/* Are large values among this transaction's entries that are not logged?  Lock held. */
 static bool
-has_extents(int i)
+has_large_values(int i)
 {
 	const KvSlot *slot = &kv_slots[i];
 	const char *at = kv_slot_entries(i);
@@ -330,7 +330,7 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		}
 		slot = kv_slots[i];
 		leaving = slot.batch_taken;
-		unsynced = !leaving && !synced && has_extents(i);
+		unsynced = !leaving && !synced && has_large_values(i);
 		if (!leaving && !unsynced)
 			find_entries(i, finds);
 		LWLockRelease(&shard->lock);

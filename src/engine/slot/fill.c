@@ -243,7 +243,7 @@ kv_slot_seal(KvStore *store, uint32 shardno)
 	kv_slot_seal_image(i, slot->value_used, slot->entry_used, slot->nentries, slot->log_offset);
 	shard->log_tail += sizeof(KvLogBatch) + slot->entry_used;
 
-	/* the next slot begins where its values end, unless an extent lies behind it */
+	/* the next slot begins where its values end, unless a large value lies behind it */
 	if (shard->value_tail == slot->base + slot->capacity)
 		kv_tail_move(store, shard, (int64) used - slot->capacity);
 	slot->capacity = used;

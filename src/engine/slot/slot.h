@@ -17,7 +17,7 @@
  *		what of that lies side by side.
  * So each of the shards that are being written has a slot, as long as there are units, and
  * a quarter of the units is left to slots that are on their way to the files.  A value that
- * needs several units, and does not find them side by side, becomes an extent (write.c).
+ * needs several units, and does not find them side by side, becomes a large value (write.c).
  *
  * Who takes a slot from whom.  Nobody takes units from a slot, but for those of a dropped store, which are freed by the maintainer
  * when it removes the store, and before that by who finds no units.  Open slots are sealed
@@ -129,7 +129,7 @@ kv_slot_base(const KvSlotHeader *header)
 typedef enum KvValueHome
 {
 	KV_IN_SLOT,					/* the slot gives the value its place */
-	KV_IN_EXTENT,				/* it has its place, … */
+	KV_IN_LARGE_VALUE,			/* it has its place, … */
 	KV_PLACED					/* … and the version's CRC is complete */
 } KvValueHome;
 
@@ -319,7 +319,7 @@ extern bool kv_slot_outlived(const KvSlotHeader *header);
  */
 extern bool kv_slots_discard(const KvStoreKey *key, const KvStore *store);
 
-/* ---- extent.c; no lock is held ---- */
+/* ---- largevalue.c; no lock is held ---- */
 /*
  * Make sure that a value of this length, or a slot for it, finds room in the open value file,
  * which may be a new one.  False: there is no shared memory.  ERROR (53100) if the disk is
@@ -332,9 +332,9 @@ extern bool kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_s
  * the sense of a completed direct write; without an entry for it the space is dead.  False:
  * there is no shared memory.  ERROR if it cannot be written.
  */
-extern bool kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form,
-								  const char *value, Size len, uint64 xid,
-								  KvLocation *location);
+extern bool kv_value_write_large(KvStore *store, uint32 shardno, KvForm form,
+								 const char *value, Size len, uint64 xid,
+								 KvLocation *location);
 /*
  * In recovery and redo: an entry names these bytes, so their value file is the shard's.  False:
  * there is no shared memory.  In recovery it is an ERROR if the value file is not there.

@@ -3,7 +3,7 @@
  *		A shard that has nothing goes, and a neighbour has its range.
  *
  * It has no entries, so again nothing is copied.  Value files that it still lists nothing names; the
- * neighbour retires them.  It is not empty while a transaction runs that has reserved an extent
+ * neighbour retires them.  It is not empty while a transaction runs that has reserved a large value
  * there: the value may be on its way to the value file.
  *
  * At level none the map before may count again after a power loss, and what the neighbour's log

@@ -123,7 +123,7 @@ kv_change_drain(KvChange *change)
 
 	Assert(change->halted && change->closed == 0);
 
-	/* no more extents either, nor value files: see kv_value_write_extent and kv_value_extend */
+	/* no more large values either, nor value files: see kv_value_write_large and kv_value_extend */
 	change->closed = kv_value_close_uncut(store, change->shardno, &change->closed_used);
 	release_extend_lock(shard);
 	kv_shard_drain(store, change->shardno, PG_UINT32_MAX, PG_UINT64_MAX);

@@ -10,7 +10,7 @@
  *
  *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──nothing names it──▸ RETIRED ──▸ gone
  *
- *		OPEN	takes slots and extents, at KvShard.value_tail; at most one of a shard
+ *		OPEN	takes slots and large values, at KvShard.value_tail; at most one of a shard
  *		CLOSED	takes nothing more, but what was reserved in it may still be written
  *
  *		RETIRED	was a compaction input; not in the list, but somebody may go back to it (shard/retired.c)
@@ -33,7 +33,7 @@
  *			were made durable before their transaction committed, so if they are missing
  *			nobody sees them.  It goes when redo has ended without a BATCH.  At none: what of
  *			it is whole is salvaged.
- *		an extent reserved, not written; or written, without an entry
+ *		a large value reserved, not written; or written, without an entry
  *			nothing names it: dead bytes, or the tail goes back and they are given out again.
  *		closed, not cut, or cut half way
  *			a file that is longer than what is used of it does no harm.

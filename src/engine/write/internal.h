@@ -31,7 +31,7 @@ typedef struct KvWrite
 	const char *value;
 	uint32		crc;
 	KvValueHome	placing;
-	uint32		extent_shard;	/* whose value file has it, if it is an extent */
+	uint32		large_value_shard; /* whose value file has it, if it is a large value */
 	bool		nowait;			/* refuse rather than wait for a barrier, a slot or memory … */
 	bool		refused;		/* … and this says that it was */
 	TimestampTz waits_since;	/* for room that a compaction makes; 0: not yet */

@@ -361,11 +361,11 @@ wait_for_map(KvShard *shard)
  * was seen to be free, and nothing but a slot for the entry can be missing.  No lock held.
  */
 static void
-place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
+place_large_value(KvStore *store, uint32 shardno, KvWrite *write)
 {
-	while (!kv_value_write_extent(store, shardno, write->form, write->value,
-								  write->version.len, write->version.xid,
-								  &write->version.location))
+	while (!kv_value_write_large(store, shardno, write->form, write->value,
+								 write->version.len, write->version.xid,
+								 &write->version.location))
 	{
 		if (refuse_memory(write))
 			return;
@@ -377,18 +377,18 @@ place_in_extent(KvStore *store, uint32 shardno, KvWrite *write)
 		write->version.location = KV_LOCATION_MAKE(write->form, 0);
 		return;
 	}
-	write->placing = KV_IN_EXTENT;
-	write->extent_shard = shardno;
+	write->placing = KV_IN_LARGE_VALUE;
+	write->large_value_shard = shardno;
 }
 
 /*
- * Is the value's place, if it has one, the shard's?  An extent in another one's value file, which
+ * Is the value's place, if it has one, the shard's?  A large value in another one's value file, which
  * was the key's when it was written, is left: the value is written once more.
  */
 static bool
 has_place(const KvShard *shard, uint32 shardno, KvWrite *write)
 {
-	if (write->placing == KV_IN_EXTENT && write->extent_shard != shardno)
+	if (write->placing == KV_IN_LARGE_VALUE && write->large_value_shard != shardno)
 	{
 		write->placing = KV_IN_SLOT;
 		write->version.location = KV_LOCATION_MAKE(write->form, 0);
@@ -468,7 +468,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	{
 		/* no slot can hold it */
 		LWLockRelease(&shard->lock);
-		place_in_extent(store, shardno, write);
+		place_large_value(store, shardno, write);
 		return false;
 	}
 	room = ensure_slot(store, shardno, place, key.len);
@@ -481,7 +481,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 			kv_make_memory(store, shardno);
 	}
 	else if (!(write->nowait ? kv_slot_ask_free(store, place) : kv_slot_wait_free(store, place)))
-		place_in_extent(store, shardno, write);
+		place_large_value(store, shardno, write);
 	else
 		(void) refuse(write);
 	return false;

@@ -1,5 +1,5 @@
 /*
- * extent.c
+ * largevalue.c
  *		Space for values: value files, and values that no merge slot can hold.
  *
  * Space is allocated ahead, in steps that grow with the shard and end with the value file,
@@ -7,12 +7,12 @@
  * direct writes that are on their way to the file, so a load into many shards had better
  * need few: a small shard grows by as much as it has, a large one by a quarter.
  *
- * When a slot or an extent does not fit into what is left of the open value file, the next one
+ * When a slot or a large value does not fit into what is left of the open value file, the next one
  * is made, and only when it is there the other is closed, so a full disk leaves all as it
  * was.  Its file is found again by whoever tries next.
  *
  * Values larger than a merge slot, or than the units that are free side by side, are
- * written here as extents of their own, before any index entry names them (I 3).  Their
+ * written here as large values of their own, before any index entry names them (I 3).  Their
  * place is reserved long before there is an entry, and the value file may be closed meanwhile.
  * So a value file notes the newest transaction that has reserved one: while that may still run,
  * a sync of the value file is not its last.
@@ -37,7 +37,7 @@
 #define KV_EXTEND_MIN	((uint64) 16 * 1024)
 #define KV_EXTEND_SMALL	((uint64) 512 * 1024)	/* up to here, by as much as there is */
 #define KV_EXTEND_MAX	((uint64) 64 * 1024 * 1024)
-#define KV_EXTENT_PART	((Size) 1024 * 1024)
+#define KV_LARGE_VALUE_PART	((Size) 1024 * 1024)
 
 /* How a shard stands that is to get space; extend_lock is held, so others only take some. */
 typedef struct KvSpace
@@ -353,12 +353,12 @@ kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
 }
 
 bool
-kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *value, Size len,
-					  uint64 xid, KvLocation *location)
+kv_value_write_large(KvStore *store, uint32 shardno, KvForm form, const char *value, Size len,
+					 uint64 xid, KvLocation *location)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		size = TYPEALIGN(KV_BLOCK, len);
-	char	   *buffer = kv_io_buffer(KV_BUFFER_WRITE, KV_EXTENT_PART);
+	char       *buffer = kv_io_buffer(KV_BUFFER_WRITE, KV_LARGE_VALUE_PART);
 	KvAddress	address;
 	KvShardValueFile *value_file;
 	File		file;
@@ -384,19 +384,19 @@ kv_value_write_extent(KvStore *store, uint32 shardno, KvForm form, const char *v
 	kv_tail_move(store, shard, size);
 	shard->written += size;
 	LWLockRelease(&shard->lock);
-	KV_STOP_POINT("extent_reserved");
+	KV_STOP_POINT("large_value_reserved");
 
 	file = kv_value_file(&store->key, store->cache_id, kv_file_of(address), 0);
-	for (Size done = 0; done < size; done += KV_EXTENT_PART)
+	for (Size done = 0; done < size; done += KV_LARGE_VALUE_PART)
 	{
-		Size		part = Min(KV_EXTENT_PART, size - done);
+		Size		part = Min(KV_LARGE_VALUE_PART, size - done);
 		Size		bytes = Min(part, len - done);
 
 		CHECK_FOR_INTERRUPTS();
 		memcpy(buffer, value + done, bytes);
 		memset(buffer + bytes, 0, part - bytes);
 		kv_io_write(file, buffer, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
-		if (size <= KV_EXTENT_PART)
+		if (size <= KV_LARGE_VALUE_PART)
 			kv_recent_put(store->cache_id, address, part, buffer, KV_COLD);
 	}
 	kv_block_forget(store->cache_id, address, size, false);	/* what kvfdw_prewarm has found there before */
