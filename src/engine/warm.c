@@ -88,18 +88,18 @@ StaticAssertDecl(sizeof(KvWarmFrame) == 16, "a frame of the warm file is 16 byte
 
 /* What of a shard's value files is in files, the newest value file first; palloc'd.  Returns how many. */
 static int
-written_parts(KvShard *shard, KvStretch **parts)
+written_parts(KvShard *shard, KvExtent **parts)
 {
-	KvStretch	unwritten;
+	KvExtent	unwritten;
 	int			n = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	unwritten = kv_shard_unwritten(shard);
-	*parts = palloc(sizeof(KvStretch) * Max(shard->nvalue_files, 1));
+	*parts = palloc(sizeof(KvExtent) * Max(shard->nvalue_files, 1));
 	for (int i = shard->nvalue_files - 1; i >= 0; i--)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
-		KvStretch	part = {value_file->value_file.place, kv_value_file_end(shard, value_file)};
+		KvExtent	part = {value_file->value_file.place, kv_value_file_end(shard, value_file)};
 
 		if (unwritten.begin < part.end && unwritten.end > part.begin)
 			part.end = Max(unwritten.begin, part.begin);
@@ -119,7 +119,7 @@ prewarm(KvStore *store, KvWarming *warming, uint64 room)
 
 	kv_each_shard(store, shardno)
 	{
-		KvStretch  *parts;
+		KvExtent   *parts;
 		int			nparts = written_parts(kv_shard(store, shardno), &parts);
 
 		kv_progress_shard(shardno);

@@ -18,7 +18,7 @@
  * in a volume.  A span is what is loaded for the same reason and evicted when it is over:
  * all values of a shard, for scans that need them in the order of keys while they lie in
  * another (scattered); or a segment of them, for scans to which they are in order.
- * Where in it values lie is said by stretches, for between volumes, and where a file has
+ * Where in it values lie is said by extents, for between volumes, and where a file has
  * been removed, there is nothing.  Its pieces are loaded and evicted one by one.
  *
  *		FREE ──claim──▸ LOADING ──publish──▸ VALID ──claim for another──▸ LOADING
@@ -69,21 +69,21 @@
 #define KV_FAR			(PG_UINT32_MAX / 2) /* of a segment no more, in another shard no less */
 
 /* Addresses from one up to another, as far as files are written. */
-typedef struct KvStretch
+typedef struct KvExtent
 {
 	KvAddress	begin;
 	KvAddress	end;
-} KvStretch;
+} KvExtent;
 
-#define KV_MAX_STRETCHES	32
+#define KV_MAX_EXTENTS	32
 
 /* In ascending order; no piece has a part of two. */
-typedef struct KvStretches
+typedef struct KvExtents
 {
 	uint32		found_at;		/* KvShard.generation when they were looked up */
 	int			n;
-	KvStretch	at[KV_MAX_STRETCHES];
-} KvStretches;
+	KvExtent	at[KV_MAX_EXTENTS];
+} KvExtents;
 
 typedef struct KvSpanKey
 {
@@ -130,7 +130,7 @@ typedef enum KvGathering
 typedef struct KvSpan
 {
 	KvSpanKey	key;			/* hash key */
-	KvStretches stretches;		/* what scans have asked for of it … */
+	KvExtents	extents;		/* what scans have asked for of it … */
 	uint64		size;			/* … and its bytes */
 	uint32		next_piece;		/* all of it before that are in the table of pieces */
 	uint32		nvalid;
@@ -164,7 +164,7 @@ typedef struct KvWant
 {
 	uint32		shard;
 	uint64		segment;
-	KvStretches stretches;		/* of the span, as far as files are written */
+	KvExtents	extents;		/* of the span, as far as files are written */
 } KvWant;
 
 /* How a scan goes on from where it is. */
@@ -256,12 +256,12 @@ extern uint64 *kv_window_blocks;	/* KV_WINDOW_BLOCKS of each window, gathered on
 
 /* The bytes that a span with no window missing holds. */
 static inline uint64
-kv_stretches_size(const KvStretches *stretches)
+kv_extents_size(const KvExtents *extents)
 {
 	uint64		size = 0;
 
-	for (int i = 0; i < stretches->n; i++)
-		size += stretches->at[i].end - stretches->at[i].begin;
+	for (int i = 0; i < extents->n; i++)
+		size += extents->at[i].end - extents->at[i].begin;
 	return size;
 }
 
@@ -284,7 +284,7 @@ typedef struct KvWindowReader
 
 	uint32		cache_id;
 	uint32		shard;			/* whose values they are */
-	KvStretches whole;			/* of all of it, if that was asked for; else none */
+	KvExtents	whole;			/* of all of it, if that was asked for; else none */
 	uint32		nseen;
 	int			few[8];			/* seen, until there is more to remember */
 	int		   *seen;			/* of pieces: a window, or -1.  By their place in whole, or
@@ -335,7 +335,7 @@ extern bool kv_span_retire(KvSpan *span);
  * of it the last to be looked up counts: if values have moved, windows with what they left
  * are freed; if files have grown, their last pieces are loaded again.
  */
-extern bool kv_span_lacks(KvSpan *span, const KvStretches *wanted);
+extern bool kv_span_lacks(KvSpan *span, const KvExtents *wanted);
 
 /* ---- window.c: states of windows; KvWindowCache.lock is held, exclusive ---- */
 
@@ -354,7 +354,7 @@ extern void kv_window_free(int window);	/* LOADING, in no list and without a pie
 
 /*
  * A piece of the span is in no window, whatever the span believes.  False: nor will it be,
- * for values have moved since found_at, the scan's KvStretches.found_at.
+ * for values have moved since found_at, the scan's KvExtents.found_at.
  */
 extern bool kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at);
 /* The window that has or will have a piece; -1: none. */
@@ -424,8 +424,8 @@ extern void kv_reader_gather(KvWindowReader *reader, KvStore *store);
 
 /* Begin with a shard's values, of which nothing is known and few will be met. */
 extern void kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard);
-/* Many of them will be met, segment by segment, or if so all over these stretches. */
-extern void kv_reader_remember(KvWindowReader *reader, const KvStretches *stretches, bool whole);
+/* Many of them will be met, segment by segment, or if so all over these extents. */
+extern void kv_reader_remember(KvWindowReader *reader, const KvExtents *extents, bool whole);
 /* The scan takes another batch, so others may wait for it. */
 extern void kv_reader_progress(KvWindowReader *reader);
 /* May there be something in windows? */

@@ -107,7 +107,7 @@ compute_reach(const KvWindowScan *scan)
 {
 	uint64		budget = kv_window_cache->bytes_per_second / 1000 * kv_window_wait_ms;
 	KvSpanKey	key = wanted_span(scan, &scan->wants[0]);
-	uint64		size = kv_stretches_size(&scan->wants[0].stretches);
+	uint64		size = kv_extents_size(&scan->wants[0].extents);
 	uint32		n;
 
 	for (n = 0; n < KV_EXACT_REACH; n++)
@@ -157,7 +157,7 @@ is_behind(int i, const KvWindowScan *scan, TimestampTz now)
 	const KvWindowScan *other = &kv_window_scans[i];
 	KvSpanKey	here = {scan->cache_id, scan->shard, scan->segment};
 	KvSpanKey	end = {scan->cache_id, scan->course.last, KV_WHOLE};
-	uint32		pieces = 1 + kv_stretches_size(&scan->wants[0].stretches) / KV_WINDOW_SIZE;
+	uint32		pieces = 1 + kv_extents_size(&scan->wants[0].extents) / KV_WINDOW_SIZE;
 	uint32		distance;
 
 	if (other == scan || !kv_window_scan_is_live(other, now) ||
@@ -179,7 +179,7 @@ wants_something(const KvWindowScan *scan, TimestampTz now)
 		KvSpan	   *span = kv_span_find(&key);
 
 		if (span == NULL ||
-			(!kv_span_failed(span, now) && kv_span_lacks(span, &scan->wants[i].stretches)))
+			(!kv_span_failed(span, now) && kv_span_lacks(span, &scan->wants[i].extents)))
 			return true;
 	}
 	return false;
@@ -285,7 +285,7 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 		return;
 	span->used = now;
 	claimed_store = scan->course.store;
-	while (nclaimed < KV_GROUP && kv_span_lacks(span, &want->stretches))
+	while (nclaimed < KV_GROUP && kv_span_lacks(span, &want->extents))
 	{
 		if (victim != NULL && victim->windows < 0)
 		{
@@ -331,7 +331,7 @@ claim_something(bool *held)
 				continue;
 			key = wanted_span(scan, want);
 			span = kv_span_find(&key);
-			if (span != NULL && (!kv_span_lacks(span, &want->stretches) || kv_span_failed(span, now)))
+			if (span != NULL && (!kv_span_lacks(span, &want->extents) || kv_span_failed(span, now)))
 			{
 				scan->held &= distance != 0;
 				continue;

@@ -43,9 +43,9 @@ seen_at(const KvWindowReader *reader, uint64 piece)
 
 	for (int i = 0; i < reader->whole.n; i++)
 	{
-		const KvStretch *stretch = &reader->whole.at[i];
-		uint64		first = stretch->begin / KV_WINDOW_SIZE;
-		uint64		end = (stretch->end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
+		const KvExtent *extent = &reader->whole.at[i];
+		uint64		first = extent->begin / KV_WINDOW_SIZE;
+		uint64		end = (extent->end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE;
 
 		if (piece >= first && piece < end)
 			return &reader->seen[(before + piece - first) % reader->nseen];
@@ -69,15 +69,15 @@ kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard)
 }
 
 void
-kv_reader_remember(KvWindowReader *reader, const KvStretches *stretches, bool whole)
+kv_reader_remember(KvWindowReader *reader, const KvExtents *extents, bool whole)
 {
 	if (reader->seen != reader->few)
 		return;
 	kv_reader_make_context(reader);
 	if (whole)
-		reader->whole = *stretches;
+		reader->whole = *extents;
 	reader->nseen = Min(KV_MAX_SEEN,
-						kv_stretches_size(stretches) / KV_WINDOW_SIZE + 2 * KV_MAX_STRETCHES);
+						kv_extents_size(extents) / KV_WINDOW_SIZE + 2 * KV_MAX_EXTENTS);
 	reader->seen = MemoryContextAlloc(reader->context, reader->nseen * sizeof(int));
 	forget_pieces(reader);
 	for (int i = 0; i < lengthof(reader->few); i++)
@@ -151,11 +151,11 @@ was_asked_for(const KvWindowReader *reader, KvAddress address, uint32 len)
 		return false;
 	for (int i = 0; i < entry->nwants && entry->wants[i].shard == reader->shard; i++)
 	{
-		const KvStretches *stretches = &entry->wants[i].stretches;
+		const KvExtents *extents = &entry->wants[i].extents;
 
-		for (int n = 0; n < stretches->n; n++)
+		for (int n = 0; n < extents->n; n++)
 		{
-			if (address >= stretches->at[n].begin && address + len <= stretches->at[n].end)
+			if (address >= extents->at[n].begin && address + len <= extents->at[n].end)
 				return true;
 		}
 	}
@@ -276,7 +276,7 @@ sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey
 			break;
 		if (window < 0)
 		{
-			if (!kv_span_miss(span, key->piece, entry->wants[0].stretches.found_at))
+			if (!kv_span_miss(span, key->piece, entry->wants[0].extents.found_at))
 				break;
 			kv_window_wake_workers();
 		}

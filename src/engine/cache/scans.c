@@ -221,7 +221,7 @@ has_windows_for(const KvSpanKey *key, uint64 bytes, const KvWindowScan *self, Ti
 			n++;
 		if (n < nknown)
 			continue;
-		bytes += kv_stretches_size(&scan->wants[0].stretches);
+		bytes += kv_extents_size(&scan->wants[0].extents);
 		if (nknown == lengthof(known) ||
 			bytes > (uint64) kv_window_cache->nwindows * KV_WINDOW_SIZE)
 			return false;
@@ -268,7 +268,7 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 	entry = reader->entry != NULL ? reader->entry : find_entry();
 	if (entry == NULL ||
 		(key.segment != KV_WHOLE &&
-		 !has_windows_for(&key, kv_stretches_size(&wants[0].stretches), entry, now)))
+		 !has_windows_for(&key, kv_extents_size(&wants[0].extents), entry, now)))
 	{
 		LWLockRelease(&kv_window_cache->lock);
 		kv_reader_leave(reader);

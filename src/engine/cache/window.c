@@ -186,26 +186,26 @@ kv_span_failed(const KvSpan *span, TimestampTz now)
 	return span->failed != 0 && now - span->failed < (int64) kv_window_wait_ms * 1000;
 }
 
-/* How many pieces a stretch has, those counted that it has a part of. */
+/* How many pieces an extent has, those counted that it has a part of. */
 static uint32
-pieces_of(const KvStretch *stretch)
+pieces_of(const KvExtent *extent)
 {
-	return (stretch->end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE - stretch->begin / KV_WINDOW_SIZE;
+	return (extent->end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE - extent->begin / KV_WINDOW_SIZE;
 }
 
 /* The span's nth piece and up to where it is written; false: it has no so many. */
 static bool
 nth_piece(const KvSpan *span, uint32 n, uint64 *piece, KvAddress *end)
 {
-	for (int i = 0; i < span->stretches.n; i++)
+	for (int i = 0; i < span->extents.n; i++)
 	{
-		const KvStretch *stretch = &span->stretches.at[i];
-		uint32		pieces = pieces_of(stretch);
+		const KvExtent *extent = &span->extents.at[i];
+		uint32		pieces = pieces_of(extent);
 
 		if (n < pieces)
 		{
-			*piece = stretch->begin / KV_WINDOW_SIZE + n;
-			*end = Min((*piece + 1) * KV_WINDOW_SIZE, stretch->end);
+			*piece = extent->begin / KV_WINDOW_SIZE + n;
+			*end = Min((*piece + 1) * KV_WINDOW_SIZE, extent->end);
 			return true;
 		}
 		n -= pieces;
@@ -219,11 +219,11 @@ number_of(const KvSpan *span, uint64 piece)
 {
 	uint32		n = 0;
 
-	for (int i = 0; i < span->stretches.n; i++)
+	for (int i = 0; i < span->extents.n; i++)
 	{
-		const KvStretch *stretch = &span->stretches.at[i];
-		uint32		pieces = pieces_of(stretch);
-		uint64		first = stretch->begin / KV_WINDOW_SIZE;
+		const KvExtent *extent = &span->extents.at[i];
+		uint32		pieces = pieces_of(extent);
+		uint64		first = extent->begin / KV_WINDOW_SIZE;
 
 		if (piece >= first && piece < first + pieces)
 			return n + (piece - first);
@@ -310,11 +310,11 @@ lose(const KvPieceKey *key)
 }
 
 static bool
-has_end(const KvStretches *stretches, KvAddress end)
+has_end(const KvExtents *extents, KvAddress end)
 {
-	for (int i = 0; i < stretches->n; i++)
+	for (int i = 0; i < extents->n; i++)
 	{
-		if (stretches->at[i].end == end)
+		if (extents->at[i].end == end)
 			return true;
 	}
 	return false;
@@ -337,43 +337,43 @@ lose_what_moved(const KvSpan *span)
 }
 
 /*
- * More is wanted of the span, or it lies elsewhere.  What was loaded where a stretch ended
+ * More is wanted of the span, or it lies elsewhere.  What was loaded where an extent ended
  * has not all of it.
  */
 static void
-ask_for(KvSpan *span, const KvStretches *wanted)
+ask_for(KvSpan *span, const KvExtents *wanted)
 {
-	for (int i = 0; i < span->stretches.n; i++)
+	for (int i = 0; i < span->extents.n; i++)
 	{
-		KvAddress	end = span->stretches.at[i].end;
+		KvAddress	end = span->extents.at[i].end;
 		KvPieceKey	key = piece_key(span, end / KV_WINDOW_SIZE);
 
 		if (end % KV_WINDOW_SIZE != 0 && !has_end(wanted, end))
 			lose(&key);
 	}
-	span->stretches = *wanted;
-	span->size = kv_stretches_size(wanted);
+	span->extents = *wanted;
+	span->size = kv_extents_size(wanted);
 	span->next_piece = 0;
 	span->failed = 0;
 	lose_what_moved(span);
 }
 
 static bool
-same_stretches(const KvStretches *a, const KvStretches *b)
+same_extents(const KvExtents *a, const KvExtents *b)
 {
-	return a->n == b->n && memcmp(a->at, b->at, a->n * sizeof(KvStretch)) == 0;
+	return a->n == b->n && memcmp(a->at, b->at, a->n * sizeof(KvExtent)) == 0;
 }
 
 bool
-kv_span_lacks(KvSpan *span, const KvStretches *wanted)
+kv_span_lacks(KvSpan *span, const KvExtents *wanted)
 {
-	int32		later = wanted->found_at - span->stretches.found_at;
+	int32		later = wanted->found_at - span->extents.found_at;
 	uint64		piece;
 	KvAddress	end;
 
-	if (later > 0 && same_stretches(&span->stretches, wanted))
-		span->stretches.found_at = wanted->found_at;
-	else if (later > 0 || (later == 0 && kv_stretches_size(wanted) > span->size))
+	if (later > 0 && same_extents(&span->extents, wanted))
+		span->extents.found_at = wanted->found_at;
+	else if (later > 0 || (later == 0 && kv_extents_size(wanted) > span->size))
 		ask_for(span, wanted);
 	while (nth_piece(span, span->next_piece, &piece, &end))
 	{
@@ -402,7 +402,7 @@ kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at)
 		span = kv_span_find(key);
 		known = span == NULL || span->next_piece <= number_of(span, piece);
 		if (span != NULL)
-			comes = (int32) (span->stretches.found_at - found_at) <= 0 || has_piece(span, piece);
+			comes = (int32) (span->extents.found_at - found_at) <= 0 || has_piece(span, piece);
 		if (!known && mode == LW_EXCLUSIVE)
 		{
 			span->next_piece = number_of(span, piece);

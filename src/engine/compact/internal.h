@@ -146,12 +146,12 @@ typedef struct KvMoving
 } KvMoving;
 
 /* What of the image lies in one piece on the device. */
-typedef struct KvStretchOut
+typedef struct KvExtentOut
 {
 	KvAddress	begin;
 	char	   *at;
 	Size		len;
-} KvStretchOut;
+} KvExtentOut;
 
 static inline KvLocation
 kv_new_location(const KvMoving *value)
@@ -192,9 +192,9 @@ typedef struct KvSlice
 	KvMoving   *values;			/* in the order of keys */
 	KvMoving  **by_place;
 	StringInfoData keys;
-	int			nstretches;
-	int			stretches_room;
-	KvStretchOut *stretches;
+	int			nextents;
+	int			extents_capacity;
+	KvExtentOut *extents;
 	uint64		streamed;		/* bytes of those that are not in the image */
 	KvKept		kept;			/* of all slices */
 } KvSlice;

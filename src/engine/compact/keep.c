@@ -100,16 +100,16 @@ kv_keep_pages(const KvSlice *slice)
 	}
 	if (2 * had <= moved)
 		return;
-	for (int i = 0; i < slice->nstretches; i++)
+	for (int i = 0; i < slice->nextents; i++)
 	{
-		const KvStretchOut *stretch = &slice->stretches[i];
+		const KvExtentOut *extent = &slice->extents[i];
 		File		file;
 
-		if (!kv_around_moved(slice->store->cache_id, stretch->begin, stretch->len, kv_space_taken(slice->store)))
+		if (!kv_around_moved(slice->store->cache_id, extent->begin, extent->len, kv_space_taken(slice->store)))
 			return;
-		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id, kv_file_of(stretch->begin));
+		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id, kv_file_of(extent->begin));
 		if (file >= 0)
-			kv_io_want_pages(file, kv_offset_of(stretch->begin), stretch->len);
+			kv_io_want_pages(file, kv_offset_of(extent->begin), extent->len);
 	}
 }
 
@@ -151,14 +151,14 @@ kv_keep_tier(const KvSlice *slice)
 
 	if (!kv_tier_wanted())
 		return;
-	for (int i = 0; i < slice->nstretches; i++)
+	for (int i = 0; i < slice->nextents; i++)
 	{
-		const KvStretchOut *stretch = &slice->stretches[i];
-		KvAddress	end = stretch->begin + TYPEALIGN(KV_BLOCK, stretch->len);
+		const KvExtentOut *extent = &slice->extents[i];
+		KvAddress	end = extent->begin + TYPEALIGN(KV_BLOCK, extent->len);
 		KvAddress	part;
 
 		/* as many bytes at once as the tier takes */
-		for (KvAddress at = stretch->begin; at < end; at = part)
+		for (KvAddress at = extent->begin; at < end; at = part)
 		{
 			uint64		moved;
 			uint64		had;
@@ -166,7 +166,7 @@ kv_keep_tier(const KvSlice *slice)
 			part = Min(end, (at / KV_TIER_PUT + 1) * KV_TIER_PUT);
 			had = bytes_in_tier(slice, part, &next, &moved);
 			if (had > 0)
-				kv_tier_put(slice->store->cache_id, at, stretch->at + (at - stretch->begin), part - at, 2 * had > moved);
+				kv_tier_put(slice->store->cache_id, at, extent->at + (at - extent->begin), part - at, 2 * had > moved);
 		}
 	}
 }

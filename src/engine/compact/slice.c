@@ -83,20 +83,20 @@ bookkeeping(const KvSlice *slice)
 static void
 add_to_image(KvSlice *slice, KvMoving *value)
 {
-	KvStretchOut *last = slice->nstretches > 0 ? &slice->stretches[slice->nstretches - 1] : NULL;
+	KvExtentOut *last = slice->nextents > 0 ? &slice->extents[slice->nextents - 1] : NULL;
 
 	if (last == NULL || !kv_same_file(kv_file_of(value->to), kv_file_of(last->begin)) ||
 		value->to - (last->begin + last->len) >= KV_BLOCK)
 	{
-		if (slice->nstretches == slice->stretches_room)
+		if (slice->nextents == slice->extents_capacity)
 		{
-			slice->stretches_room = Max(slice->stretches_room * 2, 16);
-			slice->stretches = slice->stretches == NULL ?
-				palloc(slice->stretches_room * sizeof(KvStretchOut)) :
-				repalloc_huge(slice->stretches, slice->stretches_room * sizeof(KvStretchOut));
+			slice->extents_capacity = Max(slice->extents_capacity * 2, 16);
+			slice->extents = slice->extents == NULL ?
+				palloc(slice->extents_capacity * sizeof(KvExtentOut)) :
+				repalloc_huge(slice->extents, slice->extents_capacity * sizeof(KvExtentOut));
 		}
 		Assert(value->to % KV_BLOCK == 0);
-		last = &slice->stretches[slice->nstretches++];
+		last = &slice->extents[slice->nextents++];
 		last->begin = value->to;
 		last->len = 0;
 		memset(slice->image + slice->image_used, 0,
@@ -393,15 +393,15 @@ read_values(KvSlice *slice)
 /* ---- writing ---- */
 
 static void
-write_image(KvSlice *slice, const KvStretchOut *stretch)
+write_image(KvSlice *slice, const KvExtentOut *extent)
 {
-	Size		len = TYPEALIGN(KV_BLOCK, stretch->len);
+	Size		len = TYPEALIGN(KV_BLOCK, extent->len);
 
-	memset(stretch->at + stretch->len, 0, len - stretch->len);
+	memset(extent->at + extent->len, 0, len - extent->len);
 	for (Size done = 0; done < len; done += KV_WRITE_LEN)
 	{
 		kv_maintenance_interrupts();
-		kv_output_write(slice->output, stretch->begin + done, stretch->at + done,
+		kv_output_write(slice->output, extent->begin + done, extent->at + done,
 						Min(KV_WRITE_LEN, len - done));
 		kv_pace(slice->pace, Min(KV_WRITE_LEN, len - done));
 	}
@@ -465,12 +465,12 @@ write_values(KvSlice *slice)
 
 		if (value->at != NULL)
 			continue;
-		while (next < slice->nstretches && slice->stretches[next].begin < value->to)
-			write_image(slice, &slice->stretches[next++]);
+		while (next < slice->nextents && slice->extents[next].begin < value->to)
+			write_image(slice, &slice->extents[next++]);
 		stream(slice, value);
 	}
-	while (next < slice->nstretches)
-		write_image(slice, &slice->stretches[next++]);
+	while (next < slice->nextents)
+		write_image(slice, &slice->extents[next++]);
 }
 
 static void
@@ -513,7 +513,7 @@ kv_slice_write(KvSlice *slice)
 	note_moved(slice);
 	kv_keep_pages(slice);
 	kv_keep_tier(slice);
-	slice->nvalues = slice->nstretches = 0;
+	slice->nvalues = slice->nextents = 0;
 	slice->image_used = slice->streamed = 0;
 	resetStringInfo(&slice->keys);
 }

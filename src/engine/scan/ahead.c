@@ -130,7 +130,7 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 	KvBatchRow	row;
 	KvKeyReader keys;
 	const KvRunSet *set;
-	KvStretch	unwritten;
+	KvExtent	unwritten;
 	uint64		most = ahead->rows + rows;
 	bool		more = true;
 

@@ -172,7 +172,7 @@ static void
 copy_from_slots(KvScan *scan)
 {
 	KvShard    *shard = NULL;
-	KvStretch	unwritten;
+	KvExtent	unwritten;
 
 	for (int i = 0; i < scan->nrows; i++)
 	{

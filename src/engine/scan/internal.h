@@ -110,17 +110,17 @@ typedef struct KvRangeBytes
 	uint8		from[KV_MAX_KEY];
 	uint8		edge[KV_MAX_KEY];	/* for kv_route_part */
 	uint8		position[KV_MAX_KEY];
-	uint8		stretch[KV_MAX_KEY];
+	uint8		extent[KV_MAX_KEY];
 } KvRangeBytes;
 
 /* Dead keys, of which the snapshot sees no row, that a scan has met in a row (stepover.c). */
-typedef struct KvDeadStretch
+typedef struct KvDeadExtent
 {
 	uint32		keys;			/* that were met, about */
 	KvKey		start;			/* where it begins; data NULL: at the edge of the shard */
 	bool		after;			/* it begins with the next key after start */
 	uint32		patience;		/* after so many it is worth a try to step over them */
-} KvDeadStretch;
+} KvDeadExtent;
 
 struct KvScan
 {
@@ -159,7 +159,7 @@ struct KvScan
 	bool		at_end;
 	bool		started;
 	KvKey		position;		/* the last key returned */
-	KvDeadStretch stretch;		/* up to it */
+	KvDeadExtent extent;		/* up to it */
 	int			batch_rows;
 	int			batch_items;	/* of the memtables to look at for the next batch, if that is more */
 
@@ -263,7 +263,7 @@ extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
 /* ---- stepover.c; no lock is held ---- */
 
 /*
- * Go on over the dead keys in front of the scan, from where its stretch of them began in this
+ * Go on over the dead keys in front of the scan, from where its extent of them began in this
  * shard, and note where they are.  bounds: those of the range.
  */
 extern void kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds);

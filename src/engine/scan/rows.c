@@ -573,19 +573,19 @@ kv_scan_looks_in(KvScan *scan, uint32 shardno)
 	MemoryContextSwitchTo(old);
 }
 
-/* The stretch of dead keys that may come begins here. */
+/* The extent of dead keys that may come begins here. */
 static void
-begin_stretch(KvScan *scan, KvKey start, bool after)
+begin_extent(KvScan *scan, KvKey start, bool after)
 {
-	KvDeadStretch *stretch = &scan->stretch;
+	KvDeadExtent *extent = &scan->extent;
 
-	stretch->keys = 0;
-	stretch->after = after;
-	stretch->start = (KvKey) {NULL, 0};
+	extent->keys = 0;
+	extent->after = after;
+	extent->start = (KvKey) {NULL, 0};
 	if (start.data == NULL)
 		return;
-	memcpy(scan->bytes->stretch, start.data, start.len);
-	stretch->start = (KvKey) {scan->bytes->stretch, start.len};
+	memcpy(scan->bytes->extent, start.data, start.len);
+	extent->start = (KvKey) {scan->bytes->extent, start.len};
 }
 
 /* The rows of the batch.  True: the shard has no more. */
@@ -674,17 +674,17 @@ learn_items(KvScan *scan, bool finished)
 
 /* A batch has been made, and its shard has more: step over dead keys if there are many. */
 static void
-look_at_stretch(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
+look_at_extent(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 {
 	if (scan->nrows > 0 && keys->passed > 0)
 	{
 		const KvBatchRow *last = &scan->rows[scan->nrows - 1];
 
-		begin_stretch(scan, (KvKey) {last->key, last->keylen}, true);
+		begin_extent(scan, (KvKey) {last->key, last->keylen}, true);
 	}
 	/* those of which the memtables have nothing that is seen may count twice */
-	scan->stretch.keys = scan->nrows > 0 ? keys->passed : scan->stretch.keys + keys->dead;
-	if (scan->stretch.keys >= scan->stretch.patience)
+	scan->extent.keys = scan->nrows > 0 ? keys->passed : scan->extent.keys + keys->dead;
+	if (scan->extent.keys >= scan->extent.patience)
 		kv_step_over(scan, keys->shardno, bounds);
 }
 
@@ -706,10 +706,10 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	scan->shardno = keys.shardno;
 	kv_scan_looks_in(scan, keys.shardno);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
-	if (scan->stretch.keys == 0)
-		begin_stretch(scan, kv_start_of(&keys.bounds), keys.bounds.after.data != NULL);
-	keys.passed = scan->stretch.keys;
-	keys.patience = scan->stretch.patience;
+	if (scan->extent.keys == 0)
+		begin_extent(scan, kv_start_of(&keys.bounds), keys.bounds.after.data != NULL);
+	keys.passed = scan->extent.keys;
+	keys.patience = scan->extent.patience;
 	finished = take_rows(scan, &keys);
 	learn_items(scan, finished);
 	kv_run_believe();
@@ -718,11 +718,11 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 
 	if (finished)
 	{
-		scan->stretch.keys = 0;
+		scan->extent.keys = 0;
 		go_on_behind(scan, &keys, &bounds);
 	}
 	else
-		look_at_stretch(scan, &keys, &bounds);
+		look_at_extent(scan, &keys, &bounds);
 	*bytes = keys.value_bytes;
 	return keys.shardno;
 }

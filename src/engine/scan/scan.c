@@ -99,7 +99,7 @@ begin_range(KvScan *scan, KvScanOrder order)
 {
 	scan->started = scan->wrapped = false;
 	scan->from = (KvKey) {NULL, 0};
-	scan->stretch = (KvDeadStretch) {.patience = KV_DEAD_LEAST};
+	scan->extent = (KvDeadExtent) {.patience = KV_DEAD_LEAST};
 	scan->keyed_shard = KV_NO_SHARD;
 	kv_ahead_reset(scan);
 	scan->at_end = scan->lo.data && scan->hi.data &&

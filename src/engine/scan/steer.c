@@ -133,10 +133,10 @@ begin_shard(KvScan *scan, uint32 shardno)
 
 /*
  * Have the wanted spans loaded and read through windows, if the cache has room for it.
- * stretches: of the shard where the scan is.
+ * extents: of the shard where the scan is.
  */
 static void
-enter(KvScan *scan, const KvStretches *stretches, uint64 last_segment, const KvWant *wants,
+enter(KvScan *scan, const KvExtents *extents, uint64 last_segment, const KvWant *wants,
 	  int nwants)
 {
 	KvStore    *store = scan->store;
@@ -151,7 +151,7 @@ enter(KvScan *scan, const KvStretches *stretches, uint64 last_segment, const KvW
 	};
 
 	scan->steering.segment = wants[0].segment;
-	kv_reader_remember(&scan->reader, stretches, wants[0].segment == KV_WHOLE);
+	kv_reader_remember(&scan->reader, extents, wants[0].segment == KV_WHOLE);
 	kv_reader_enter(&scan->reader, &course, wants, nwants);
 }
 
@@ -159,14 +159,14 @@ enter(KvScan *scan, const KvStretches *stretches, uint64 last_segment, const KvW
 
 /* Where the shard's values lie, as far as they are written; false: in too many places. */
 static bool
-find_stretches(KvScan *scan, uint32 shardno, KvStretches *stretches)
+find_extents(KvScan *scan, uint32 shardno, KvExtents *extents)
 {
 	KvShard    *shard = kv_shard(scan->store, shardno);
 	bool		all;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	all = kv_shard_stretches(shard, stretches);
-	stretches->found_at = pg_atomic_read_u32(&shard->generation);
+	all = kv_shard_extents(shard, extents);
+	extents->found_at = pg_atomic_read_u32(&shard->generation);
 	LWLockRelease(&shard->lock);
 	return all;
 }
@@ -176,10 +176,10 @@ find_stretches(KvScan *scan, uint32 shardno, KvStretches *stretches)
  * the shards that come next.  beyond: how many rows the scan will want of those.
  */
 static void
-enter_whole(KvScan *scan, uint32 shardno, const KvStretches *stretches, double mean, double beyond)
+enter_whole(KvScan *scan, uint32 shardno, const KvExtents *extents, double mean, double beyond)
 {
-	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, *stretches}};
-	uint64		room = cache_bytes() - Min(cache_bytes(), kv_stretches_size(stretches));
+	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, *extents}};
+	uint64		room = cache_bytes() - Min(cache_bytes(), kv_extents_size(extents));
 	int64		behind = shards_behind(scan, shardno, last_shard(scan));
 	int			n = 1;
 
@@ -194,9 +194,9 @@ enter_whole(KvScan *scan, uint32 shardno, const KvStretches *stretches, double m
 		shardno = kv_shard_next(scan->store, shardno, scan->backward ? -1 : 1);
 		rows = Min(kv_shard_entries(scan->store, shardno), beyond);
 		beyond -= rows;
-		if (!find_stretches(scan, shardno, &wants[n].stretches))
+		if (!find_extents(scan, shardno, &wants[n].extents))
 			continue;
-		length = kv_stretches_size(&wants[n].stretches);
+		length = kv_extents_size(&wants[n].extents);
 		if (!windows_pay(rows, mean, length))
 			continue;
 		if (length > room)
@@ -207,7 +207,7 @@ enter_whole(KvScan *scan, uint32 shardno, const KvStretches *stretches, double m
 	}
 	scan->steering.ramped = true;
 	scan->steering.loading = KV_LOADS_WHOLE;
-	enter(scan, stretches, KV_WHOLE, wants, n);
+	enter(scan, extents, KV_WHOLE, wants, n);
 }
 
 /* ---- segment by segment ---- */
@@ -286,18 +286,18 @@ find_last_segment(const KvScan *scan, uint32 shardno, uint64 segment)
 	return ((int64) last - (int64) segment) * scan->steering.segment_step < 0 ? KV_WHOLE : last;
 }
 
-/* The parts of the stretches that lie in a segment; false: none does. */
+/* The parts of the extents that lie in a segment; false: none does. */
 static bool
-clip(const KvStretches *stretches, uint64 segment, KvStretches *clipped)
+clip(const KvExtents *extents, uint64 segment, KvExtents *clipped)
 {
 	KvAddress	begin = segment * KV_SEGMENT_SIZE;
 
 	clipped->n = 0;
-	clipped->found_at = stretches->found_at;
-	for (int i = 0; i < stretches->n; i++)
+	clipped->found_at = extents->found_at;
+	for (int i = 0; i < extents->n; i++)
 	{
-		KvStretch	part = {Max(stretches->at[i].begin, begin),
-			Min(stretches->at[i].end, begin + KV_SEGMENT_SIZE)};
+		KvExtent	part = {Max(extents->at[i].begin, begin),
+			Min(extents->at[i].end, begin + KV_SEGMENT_SIZE)};
 
 		if (part.begin < part.end)
 			clipped->at[clipped->n++] = part;
@@ -307,12 +307,12 @@ clip(const KvStretches *stretches, uint64 segment, KvStretches *clipped)
 
 /* Want segments of a shard from one on, without a gap, until there are so many; returns the number. */
 static int
-add_segments(const KvScan *scan, uint32 shardno, const KvStretches *stretches, uint64 segment,
+add_segments(const KvScan *scan, uint32 shardno, const KvExtents *extents, uint64 segment,
 			 uint64 last_segment, KvWant *wants, int n, int most)
 {
 	int			step = scan->steering.segment_step;
 
-	while (n < most && clip(stretches, segment, &wants[n].stretches))
+	while (n < most && clip(extents, segment, &wants[n].extents))
 	{
 		wants[n].shard = shardno;
 		wants[n++].segment = segment;
@@ -332,7 +332,7 @@ add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
 {
 	uint32		last = last_shard(scan);
 	KvKey		edge = {scan->backward ? NULL : (const uint8 *) "", 0};
-	KvStretches stretches;
+	KvExtents	extents;
 	KvAddress	address;
 
 	/* of the last shard only part may be wanted */
@@ -342,8 +342,8 @@ add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
 	if (!kv_last_place(scan->store, shardno, edge, !scan->backward, &address) ||
 		!kv_shard_keeps_order(scan->store, shardno))
 		return n;
-	(void) find_stretches(scan, shardno, &stretches);
-	return add_segments(scan, shardno, &stretches, address / KV_SEGMENT_SIZE, KV_WHOLE,
+	(void) find_extents(scan, shardno, &extents);
+	return add_segments(scan, shardno, &extents, address / KV_SEGMENT_SIZE, KV_WHOLE,
 						wants, n, most);
 }
 
@@ -356,15 +356,15 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left, b
 {
 	KvSteering *steering = &scan->steering;
 	KvWant		wants[KV_WANTS];
-	KvStretches stretches;
+	KvExtents	extents;
 	int			most = Min(KV_WANTS, kv_window_cache->nwindows / KV_SEGMENT_PIECES);
 	int			here;
 	int			n;
 
-	(void) find_stretches(scan, shardno, &stretches);
+	(void) find_extents(scan, shardno, &extents);
 	steering->depth = Min(Max(steering->depth * 2, 1), most);
 	here = Min(steering->depth, 1 + bytes_left / KV_SEGMENT_SIZE);
-	n = add_segments(scan, shardno, &stretches, segment, steering->last_segment, wants, 0, here);
+	n = add_segments(scan, shardno, &extents, segment, steering->last_segment, wants, 0, here);
 	if (onward && n > 0 && bytes_left <= (double) n * KV_SEGMENT_SIZE)
 		n = add_next_shard(scan, shardno, wants, n, steering->depth);
 	if (n == 0)
@@ -374,7 +374,7 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left, b
 	}
 	steering->loading = KV_LOADS_SEGMENTS;
 	steering->segment_rows = steering->rows;
-	enter(scan, &stretches, steering->last_segment, wants, n);
+	enter(scan, &extents, steering->last_segment, wants, n);
 }
 
 /* ---- by place ---- */
@@ -453,7 +453,7 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 	KvEntries	entries;
 	double		rows;
 	double		enough;			/* rows after which windows are worth a try */
-	KvStretches stretches;
+	KvExtents	extents;
 	bool		pays;
 
 	if (kv_window_cache == NULL || bytes == 0 || scan->nrows == 0)
@@ -487,11 +487,11 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 
 	/* of files in common with other shards the range may have little */
 	pays = pays && (steering->rows < enough ||
-					(find_stretches(scan, shardno, &stretches) &&
-					 windows_pay(rows, entries.mean, kv_stretches_size(&stretches))));
+					(find_extents(scan, shardno, &extents) &&
+					 windows_pay(rows, entries.mean, kv_extents_size(&extents))));
 	if (pays && left >= 0 && rows * 2 >= entries.total && steering->rows >= enough)
 	{
-		enter_whole(scan, shardno, &stretches, entries.mean, left);
+		enter_whole(scan, shardno, &extents, entries.mean, left);
 		return;
 	}
 	if (kv_window_cache->nwindows >= 2 * KV_SEGMENT_PIECES &&
@@ -511,7 +511,7 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 		return;
 	}
 	if (pays && steering->rows >= enough)
-		enter_whole(scan, shardno, &stretches, entries.mean, left);
+		enter_whole(scan, shardno, &extents, entries.mean, left);
 	else if (!pays && blocks_pay(scan, rows, entries.mean))
 		kv_ahead_begin(scan, entries.mean);
 	else if (!pays || steering->loading == KV_LOADS_SEGMENTS)

@@ -349,7 +349,7 @@ take_slice(KvWalk *walk)
 void
 kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds)
 {
-	KvDeadStretch *stretch = &scan->stretch;
+	KvDeadExtent *extent = &scan->extent;
 	KvWalk	   *walk;
 	uint32		passed = 0;
 
@@ -358,10 +358,10 @@ kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds)
 	walk->shardno = shardno;
 	walk->bounds = *bounds;
 	walk->bounds.after = (KvKey) {NULL, 0};
-	if (stretch->after)
-		walk->bounds.after = stretch->start;
-	else if (stretch->start.data != NULL)
-		*(bounds->backward ? &walk->bounds.hi : &walk->bounds.lo) = stretch->start;
+	if (extent->after)
+		walk->bounds.after = extent->start;
+	else if (extent->start.data != NULL)
+		*(bounds->backward ? &walk->bounds.hi : &walk->bounds.lo) = extent->start;
 	walk->slice = KV_SLICE_FIRST;
 	walk->context = AllocSetContextCreate(scan->batch_context, "kvfdw dead keys",
 										  ALLOCSET_DEFAULT_SIZES);
@@ -377,10 +377,10 @@ kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds)
 	MemoryContextDelete(walk->context);
 	scan->stats.dead_keys += passed;
 	if (passed > 0 && passed >= KV_DEAD_LEAST / 2)
-		stretch->patience = KV_DEAD_LEAST;
+		extent->patience = KV_DEAD_LEAST;
 	else
-		stretch->patience = Min(stretch->patience * 2, KV_MOST_PATIENCE);
-	stretch->keys = 0;
+		extent->patience = Min(extent->patience * 2, KV_MOST_PATIENCE);
+	extent->keys = 0;
 	if (walk->bounds.after.data != NULL &&
 		kv_compare_in_order(bounds, walk->bounds.after, scan->position) > 0)
 		kv_scan_set_position(scan, walk->bounds.after);

@@ -353,59 +353,59 @@ kv_shard_slot(const KvShard *shard, int i)
 	return i == shard->open_slot ? shard->sealed_slots : kv_slots[i].next;
 }
 
-/* Up to where a stretch is written. */
+/* Up to where an extent is written. */
 static KvAddress
-written_end(const KvShard *shard, KvStretch stretch)
+written_end(const KvShard *shard, KvExtent extent)
 {
 	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
 	{
-		if (kv_slots[i].base >= stretch.begin && kv_slots[i].base < stretch.end)
-			stretch.end = kv_slots[i].base;
+		if (kv_slots[i].base >= extent.begin && kv_slots[i].base < extent.end)
+			extent.end = kv_slots[i].base;
 	}
-	return stretch.end;
+	return extent.end;
 }
 
 bool
-kv_shard_stretches(const KvShard *shard, KvStretches *stretches)
+kv_shard_extents(const KvShard *shard, KvExtents *extents)
 {
 	bool		whole = false;	/* the value file before is written as far as it is used */
 	KvAddress	next = 0;		/* where the file of the value file before ends */
 
-	stretches->n = 0;
+	extents->n = 0;
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 		KvFileId	file = {value_file->value_file.place};
-		KvStretch	stretch = {file.place, kv_value_file_end(shard, value_file)};
-		KvStretch  *last = &stretches->at[stretches->n - 1];
+		KvExtent	extent = {file.place, kv_value_file_end(shard, value_file)};
+		KvExtent   *last = &extents->at[extents->n - 1];
 		KvAddress	end;
 		bool		goes_on;
 
-		end = written_end(shard, stretch);
+		end = written_end(shard, extent);
 
-		/* what lies between two neighbours is little; and no piece is of two stretches */
-		goes_on = stretches->n > 0 &&
-			((whole && next == stretch.begin) ||
-			 last->end > TYPEALIGN_DOWN(KV_WINDOW_SIZE, stretch.begin));
-		whole = end == stretch.end;
+		/* what lies between two neighbours is little; and no piece is of two extents */
+		goes_on = extents->n > 0 &&
+			((whole && next == extent.begin) ||
+			 last->end > TYPEALIGN_DOWN(KV_WINDOW_SIZE, extent.begin));
+		whole = end == extent.end;
 		next = file.place + kv_file_span(file);
-		if (end == stretch.begin)
+		if (end == extent.begin)
 			continue;
-		stretch.end = end;
+		extent.end = end;
 		if (goes_on)
 			last->end = end;
-		else if (stretches->n == KV_MAX_STRETCHES)
+		else if (extents->n == KV_MAX_EXTENTS)
 			return false;
 		else
-			stretches->at[stretches->n++] = stretch;
+			extents->at[extents->n++] = extent;
 	}
 	return true;
 }
 
-KvStretch
+KvExtent
 kv_shard_unwritten(const KvShard *shard)
 {
-	KvStretch	all = {PG_UINT64_MAX, 0};
+	KvExtent	all = {PG_UINT64_MAX, 0};
 
 	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
 	{

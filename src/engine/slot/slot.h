@@ -255,9 +255,9 @@ extern const char *kv_slot_find(const KvShard *shard, const KvVersion *version);
  * Shard's lock: where its values are written.  False: in more places than there is room
  * for; those then are the first of them.
  */
-extern bool kv_shard_stretches(const KvShard *shard, KvStretches *stretches);
+extern bool kv_shard_extents(const KvShard *shard, KvExtents *extents);
 /* Shard's lock: no value in a slot lies outside of this. */
-extern KvStretch kv_shard_unwritten(const KvShard *shard);
+extern KvExtent kv_shard_unwritten(const KvShard *shard);
 /* Shard's lock: what is known of a value as one that is replaced; KV_COLD if it is in no slot. */
 extern KvHeat kv_slot_heat(const KvShard *shard, const KvVersion *version);
 /* Shard's lock, exclusive: that is known of the value just put, and is not KV_COLD. */
