@@ -4,7 +4,7 @@
 # defaults: a table made without options, in a server with kvfdw's own settings, right
 # after its load: no flush, no ANALYZE, no checkpoint but the server's.  Beside it heap,
 # made and loaded the same way, and fio.  Tables are analyzed by the server itself.  Cold: the server is restarted and the page
-# cache emptied; what the load has left in merge slots and memtables is recovered then.  As
+# cache emptied; what the load has left in write buffers and memtables is recovered then.  As
 # a restart may flush, each cold line says how many runs the table has.
 #
 # Then clients of pgbench overwrite DEFAULTS_OVERWRITE_MB of each table ten times, a row at a time.

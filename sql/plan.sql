@@ -115,7 +115,7 @@ CREATE FUNCTION scan_of(query text, options text DEFAULT '') RETURNS json LANGUA
 SELECT p ->> 'Key Cond' AS "Key Cond", p ->> 'Access' AS "Access" FROM scan_of('SELECT * FROM t WHERE k = 5') p;
 SELECT p ->> 'Key Cond' AS "Key Cond", p ->> 'Access' AS "Access", p ->> 'Direction' AS "Direction", p ->> 'Keys Only' AS "Keys Only" FROM scan_of('SELECT k FROM t WHERE k < 5 ORDER BY k DESC') p;
 -- ANALYZE of the statement adds what the scan did: one device read of one block
--- for a value that is no longer in its merge slot, none for a key alone.
+-- for a value that is no longer in its write buffer, none for a key alone.
 CREATE FUNCTION work(query text) RETURNS TABLE (reads int, blocks int, hits int, rows int) LANGUAGE sql AS $$
   SELECT (p ->> 'Device Reads')::int, (p ->> 'Device Bytes')::int / 4096, (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int FROM scan_of(query, ', ANALYZE') p
 $$;

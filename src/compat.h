@@ -376,14 +376,14 @@
 
 /* ExecBRUpdateTriggers, for an old row that is no heap tuple: + TM_Result (16), + MERGE's mark (18). */
 #if PG_VERSION_NUM >= 180000
-#define kv_before_row_update(estate, epqstate, rinfo, old, slot) \
-	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, slot, NULL, NULL, false)
+#define kv_before_row_update(estate, epqstate, rinfo, old, buffer) \
+	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, buffer, NULL, NULL, false)
 #elif PG_VERSION_NUM >= 160000
-#define kv_before_row_update(estate, epqstate, rinfo, old, slot) \
-	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, slot, NULL, NULL)
+#define kv_before_row_update(estate, epqstate, rinfo, old, buffer) \
+	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, buffer, NULL, NULL)
 #else
-#define kv_before_row_update(estate, epqstate, rinfo, old, slot) \
-	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, slot, NULL)
+#define kv_before_row_update(estate, epqstate, rinfo, old, buffer) \
+	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, buffer, NULL)
 #endif
 
 /*
@@ -392,11 +392,11 @@
  */
 #if PG_VERSION_NUM >= 180000
 #define kv_returning_has_old(state)	(((state)->flags & EEO_FLAG_HAS_OLD) != 0)
-#define kv_returning_set_old(state, econtext, slot) \
-	((state)->flags &= ~EEO_FLAG_OLD_IS_NULL, (econtext)->ecxt_oldtuple = (slot))
+#define kv_returning_set_old(state, econtext, buffer) \
+	((state)->flags &= ~EEO_FLAG_OLD_IS_NULL, (econtext)->ecxt_oldtuple = (buffer))
 #else
 #define kv_returning_has_old(state)	false
-#define kv_returning_set_old(state, econtext, slot)	((void) 0)
+#define kv_returning_set_old(state, econtext, buffer)	((void) 0)
 #endif
 
 /* EXPLAIN's state and output functions left commands/explain.h in 18. */

@@ -35,7 +35,7 @@
 #include "engine/io/io.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
 #define KV_CHECK_BATCH	256
@@ -361,7 +361,7 @@ check_memtables(KvCheck *check)
 
 				if ((node->version.kind != KV_VERSION_PUT && node->version.len == 0) ||
 					node->version.status == KV_XID_ABORTED ||
-					(node->version.len > 0 && kv_slot_find(shard, &node->version) != NULL))
+					(node->version.len > 0 && kv_buffer_find(shard, &node->version) != NULL))
 					continue;
 				entries[n].version = node->version;
 				entries[n].keylen = item->keylen;
@@ -432,7 +432,7 @@ check_logs(KvCheck *check)
 /*
  * Is the value file in the list of a shard that has not left the map, and its file, if there is one,
  * shorter than what is used of it?
- * A slot may have given back what it had reserved a moment ago, and the file been cut.
+ * A write buffer may have given back what it had reserved a moment ago, and the file been cut.
  */
 static bool
 lacks_bytes(KvShard *shard, KvAddress place, const struct stat *file)

@@ -32,7 +32,7 @@
  *       never again once an entry names it whose transaction may have committed.
  *  I 14 A value file is cut or removed only when no shard lists it, every image
  *       that counts was captured after it left the list, no base backup runs, and
- *       nothing that is still to be read (a key log, a slot, the WAL) can name it.
+ *       nothing that is still to be read (a key log, a write buffer, the WAL) can name it.
  *  I 15 A value file leaves its list only by a merge of all runs that has emitted no
  *       entry naming it, while it was closed, no writer of a large value in it ran, and
  *       all entries naming it lay in what was merged.
@@ -83,7 +83,7 @@ typedef struct KvScanStats
 {
 	uint64		device_reads;
 	uint64		device_bytes;
-	uint64		slot_hits;		/* values served from merge slots */
+	uint64		buffer_hits;	/* values served from write buffers */
 	uint64		recent_hits;	/* … from the recent ring */
 	uint64		tier_hits;		/* … from the second tier */
 	uint64		cache_hits;		/* … and from the value cache */
@@ -385,8 +385,8 @@ extern const KvVersion kv_any_version;
 
 /*
  * Put a value (NULL: delete) at a key whose newest version is the expected one (NULL: there
- * is none; &kv_any_version, not for a delete: it does not matter).  Never waits for a transaction, a slot, memory or the barrier; it does wait for
- * the device if a value file must grow or the value is larger than a slot.  yields: a row
+ * is none; &kv_any_version, not for a delete: it does not matter).  Never waits for a transaction, a write buffer, memory or the barrier; it does wait for
+ * the device if a value file must grow or the value is larger than a write buffer.  yields: a row
  * that sessions wait for in its queue is LOCKED, also when the one that they have waited
  * for has ended.  *made: the new version, if DONE; *in_the_way: whose lock it is, if LOCKED,
  * or InvalidTransactionId, if it is the queue's.
@@ -533,8 +533,8 @@ typedef enum KvStat
 	KV_COUNT_POINT_READS, KV_COUNT_RANGE_SCANS, KV_COUNT_ROWS_READ,
 	KV_COUNT_DEVICE_READS, KV_COUNT_DEVICE_READ_BYTES,
 	KV_COUNT_VALUE_BYTES, KV_COUNT_DEVICE_WRITE_BYTES,
-	KV_COUNT_SLOT_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FLUSHES, KV_COUNT_MEMORY_FLUSHES,
-	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_SLOTS, KV_COUNT_RECOVERY_MS,
+	KV_COUNT_BUFFER_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FLUSHES, KV_COUNT_MEMORY_FLUSHES,
+	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_BUFFERS, KV_COUNT_RECOVERY_MS,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
 	KV_COUNT_COMPACTIONS, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,
 	KV_COUNT_TIER_HITS, KV_COUNT_SPLITS,

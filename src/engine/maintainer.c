@@ -43,7 +43,7 @@
 #include "engine/maintainer.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/split/split.h"
 #include "engine/statistics.h"
 #include "engine/warm.h"
@@ -346,7 +346,7 @@ settle_everything(void)
 	(void) attempt(sweep_all, NULL, NULL);
 	complete = load_all_tables();
 	LWLockAcquire(&kv_registry->lock, LW_SHARED);
-	kv_slots_discard_unknown();
+	kv_buffers_discard_unknown();
 	LWLockRelease(&kv_registry->lock);
 
 	complete &= attempt_all(KV_STORE_CLOSED, is_usable, open_store);
@@ -436,12 +436,12 @@ look_for_compaction(KvStore *store, void *arg)
 		kv_compactor_wake();
 }
 
-/* What others have asked for in vain, as there was no place or slot, and what nobody has asked for. */
+/* What others have asked for in vain, as there was no place or write buffer, and what nobody has asked for. */
 static void
 look_for_workers(void)
 {
-	if (kv_slots_pending())
-		kv_slots_wake_writer();
+	if (kv_buffers_pending())
+		kv_buffers_wake_writer();
 	kv_compactor_wake_again();
 	if (!ShutdownRequestPending && kv_compact_look_is_due())
 	{

@@ -34,7 +34,7 @@
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/split/split.h"
 #include "engine/xact/xact.h"
 
@@ -77,8 +77,8 @@ static const KvRoom rooms[] = {
 	{.more = kv_recent_memory, .attach = kv_recent_attach, .gucs = kv_recent_gucs},
 	{.more = kv_tier_memory, .attach = kv_tier_attach, .gucs = kv_tier_gucs},
 	{.more = kv_window_memory, .attach = kv_window_attach, .gucs = kv_prefetch_gucs},
-	{KV_STRUCT(KvSlotPool, kv_slot_pool), kv_slots_init, kv_slots_memory, kv_slots_attach,
-	kv_slots_gucs, kv_slots_start},
+	{KV_STRUCT(KvBufferPool, kv_buffer_pool), kv_buffers_init, kv_buffers_memory, kv_buffers_attach,
+	kv_buffers_gucs, kv_buffers_start},
 	{KV_STRUCT(KvSettled, kv_settled), .gucs = kv_flush_gucs, .start = kv_settle_startup},
 	{.gucs = kv_compact_gucs},
 	{.gucs = kv_split_gucs},

@@ -18,7 +18,7 @@
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 uint64
@@ -243,7 +243,7 @@ kv_stat_reset(void)
 	kv_stores_unpin(stores);
 	kv_io_stats_reset();
 	kv_window_stats_reset();
-	kv_slots_stats_reset();
+	kv_buffers_stats_reset();
 	kv_block_stats_reset();
 	kv_recent_stats_reset();
 	kv_tier_stats_reset();
@@ -282,16 +282,16 @@ void
 kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg)
 {
 	KvTierSums	sums = {{0}};
-	KvTierRow	slots = {"slots"};
+	KvTierRow	buffers = {"slots"};
 	KvTierRow	recent = {"recent"};
 	KvTierRow	blocks = {"value cache"};
 	KvTierRow	tier = {"tier"};
 	KvTierRow	device = {"device"};
 
 	kv_stat_stores(InvalidOid, add_store, &sums);
-	slots.hits = sums.counts[KV_COUNT_SLOT_HITS];
-	slots.dropped = slots.errors = KV_NO_COUNT;
-	kv_slots_stats(&slots);
+	buffers.hits = sums.counts[KV_COUNT_BUFFER_HITS];
+	buffers.dropped = buffers.errors = KV_NO_COUNT;
+	kv_buffers_stats(&buffers);
 	recent.hits = sums.counts[KV_COUNT_RECENT_HITS];
 	recent.dropped = KV_NO_COUNT;
 	kv_recent_stats(&recent);
@@ -305,7 +305,7 @@ kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg)
 	device.bytes = sums.value_file_bytes;
 	device.used = sums.live_bytes;
 
-	each(arg, &slots);
+	each(arg, &buffers);
 	each(arg, &recent);
 	each(arg, &blocks);
 	each(arg, &tier);

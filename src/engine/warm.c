@@ -37,7 +37,7 @@
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/warm.h"
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"

@@ -201,7 +201,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 		}
 		ExplainPropertyUInteger("Device Reads", NULL, stats->device_reads, es);
 		ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
-		ExplainPropertyUInteger("Merge-Slot Hits", NULL, stats->slot_hits, es);
+		ExplainPropertyUInteger("Merge-Slot Hits", NULL, stats->buffer_hits, es);
 		ExplainPropertyUInteger("Recent Hits", NULL, stats->recent_hits, es);
 		if (stats->tier_hits > 0 || es->format != EXPLAIN_FORMAT_TEXT)
 			ExplainPropertyUInteger("Tier Hits", NULL, stats->tier_hits, es);

@@ -5,7 +5,7 @@
  *		u32 length, then one LZ4 block that has so many bytes
  *
  * A value is compressed once, by the session that writes it, before anything else has seen
- * it: what goes to merge slots, value files and the WAL are those bytes, and a standby has
+ * it: what goes to write buffers, value files and the WAL are those bytes, and a standby has
  * them without compressing again.  The engine moves them as it moves any.  Its checksum
  * covers what is stored and is verified before anything is decompressed, so what cannot be
  * decompressed was written so; it is an error all the same.

@@ -150,7 +150,7 @@ sub prepare
 	must('CHECKPOINT');
 	system('cp', '-a', "$data/kvfdw", "$dir/past") == 0 or die;
 	# from here on full slots are sealed, but none is written
-	configure('slot_before_write=wait');
+	configure('buffer_before_write=wait');
 	must('SELECT pg_reload_conf()');
 	change("UPDATE %s SET v = repeat('n%n ' || k, 60) WHERE k % 2 = 0", "DELETE FROM %s WHERE k % 19 = 3", "INSERT INTO %s SELECT 1500007 * (g * 3 + 2), md5(g::text) FROM generate_series(-150, -90) g");
 	change("UPDATE %s SET v = 'n%n ' || k WHERE k % 7 = 0", "DELETE FROM %s WHERE k % 23 = 3", "INSERT INTO %s SELECT 1500007 * (g * 3 + 2), g FROM generate_series(-80, -60) g");
@@ -191,7 +191,7 @@ sub place
 	{
 		my $change = $bytes ^ substr($old, 0, length $bytes);
 		my @new = grep { substr($change, $_ * 32, 32) =~ /[^\0]/ } 0 .. (length($change) - 1) / 32;
-		# of merge slots: the headers and entries, which are behind all values
+		# of write buffers: the headers and entries, which are behind all values
 		my $values = $kind eq 'merge' ? 4096 + 16384 * unpack 'x24 L<', $bytes : 0;
 		@new = grep { $_ * 32 >= $values } @new if rand() < 0.8;
 		my $at = 32 * $new[ rand @new ] + int rand 32;

@@ -71,7 +71,7 @@ sub random_length
 	  : $x < 0.75 ? int rand 4000
 	  : $x < 0.85 ? 4095 + int rand 3
 	  : $x < 0.93 ? int rand 20_000
-	  : $x < 0.96 ? 65_536 - 64 + int rand 128    # a merge slot of 64 kB
+	  : $x < 0.96 ? 65_536 - 64 + int rand 128    # a write buffer of 64 kB
 	  : $x < 0.985 ? 60_000 + int rand 10_000
 	  : 70_000 + int rand 230_001;
 }

@@ -1,5 +1,5 @@
 # Promise: DROP and TRUNCATE, whatever another process is doing to the table's
-# merge slots at that moment, fail nobody, and touch no slot that is another
+# write buffers at that moment, fail nobody, and touch no slot that is another
 # table's by then (I 6, I 9); kvfdw_check beside a flush raises no false alarm (I 8).
 #
 # Needs a test build (make FAULTS=1).
@@ -42,12 +42,12 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	insert('former');
 	# its slot is the first that will be taken again
 	$node->safe_psql('postgres', "SELECT kvfdw_freeze('former')");
-	my $taker = psql_writer($node, "SET kvfdw.stop_points = 'slot_taken=wait'; INSERT INTO taker VALUES (1, 'taker');", 'taker');
-	stopped($node, 'slot_taken');
+	my $taker = psql_writer($node, "SET kvfdw.stop_points = 'buffer_taken=wait'; INSERT INTO taker VALUES (1, 'taker');", 'taker');
+	stopped($node, 'buffer_taken');
 	$node->safe_psql('postgres', $end);
 	collected($node);
 	insert('third');
-	must_be($node, go_on($node, 'slot_taken', $taker), '', "$end beside a slot that was its own: the INSERT goes on");
+	must_be($node, go_on($node, 'buffer_taken', $taker), '', "$end beside a slot that was its own: the INSERT goes on");
 	must_be($node, rows('taker', 'third'), "taker\nthird", "$end: each table has a slot of its own");
 	$node->safe_psql('postgres', "SELECT kvfdw_freeze('taker'), kvfdw_freeze('third')");
 	is(rows('taker', 'third'), "taker\nthird", "$end: and its values in its file");
@@ -61,24 +61,24 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 {
 	my $log_from = -s $node->logfile;
 	create('gone', map { "t$_" } 0 .. 9);
-	worker_stop_points($node, 'slot_before_log=wait');
+	worker_stop_points($node, 'buffer_before_log=wait');
 	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
-	stopped($node, 'slot_before_log');
+	stopped($node, 'buffer_before_log');
 	drop('gone');
-	worker_stop_points($node, 'slot_before_write=wait');
-	go_on($node, 'slot_before_log');
+	worker_stop_points($node, 'buffer_before_write=wait');
+	go_on($node, 'buffer_before_log');
 	all_free('DROP beside the merge writer');
 	unlike(substr(slurp_file($node->logfile), $log_from), qr/ERROR|could not/, 'which reports no error');
 
 	# every slot is taken, and the one that can be emptied takes its time
 	insert(map { "t$_" } 0 .. 7);
 	my @waiting = psql_writer($node, "INSERT INTO t8 VALUES (1, 't8');", 'waits8');
-	stopped($node, 'slot_before_write');
+	stopped($node, 'buffer_before_write');
 	push @waiting, psql_writer($node, "INSERT INTO t9 VALUES (1, 't9');", 'waits9');
 	wait_for('a second session to wait', sub { ended($waiting[1])
 		|| $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT INTO t[89]' AND wait_event IN ('Extension', 'KvfdwMergeSlot')") == 2 });
 	worker_stop_points($node, '');
-	go_on($node, 'slot_before_write');
+	go_on($node, 'buffer_before_write');
 	is(outcome($_), '', 'a session that waits for a slot does not fail') for @waiting;
 	is(rows('t8', 't9'), "t8\nt9", 'and has written its row');
 	drop(map { "t$_" } 0 .. 9);
@@ -90,16 +90,16 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 {
 	my $log_from = -s $node->logfile;
 	create('gone');
-	worker_stop_points($node, 'slot_before_log=wait');
+	worker_stop_points($node, 'buffer_before_log=wait');
 	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
-	stopped($node, 'slot_before_log');
+	stopped($node, 'buffer_before_log');
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.freeze_delay = '1s'");
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	wait_for('the maintainer to seal the other slot', sub { !grep { my ($in_use, $sealed) = unpack 'x4 L< x52 L<', $_; $in_use && !$sealed } slot_headers() });
 	drop('gone');
 	worker_stop_points($node, '');
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.freeze_delay');
-	go_on($node, 'slot_before_log');
+	go_on($node, 'buffer_before_log');
 	all_free('DROP beside a freeze');
 	unlike(substr(slurp_file($node->logfile), $log_from), qr/ERROR/, 'which reports no error either');
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
@@ -110,13 +110,13 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 {
 	my @tables = map { "t$_" } 0 .. 6;
 	create('gone', @tables);
-	worker_stop_points($node, 'maintainer_idle=wait,slot_before_log=wait');
+	worker_stop_points($node, 'maintainer_idle=wait,buffer_before_log=wait');
 	stopped($node, 'maintainer_idle');
 	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
-	stopped($node, 'slot_before_log');
+	stopped($node, 'buffer_before_log');
 	drop('gone');
 	worker_stop_points($node, 'maintainer_idle=wait');
-	go_on($node, 'slot_before_log');
+	go_on($node, 'buffer_before_log');
 	insert(@tables[ 0 .. 5 ]);
 	is(scalar(slots_in_use()), 8, 'no slot is free, two are a dropped table\'s');
 	is(outcome(psql_writer($node, "INSERT INTO t6 VALUES (1, 't6');", 'needs_slot')), '', 'and a session that needs one gets one');

@@ -11,7 +11,7 @@ use Test::More;
 use KvReplica;
 use KvTest;
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 my $node = kv_cluster('acknowledged', 'kvfdw.freeze_delay' => 3600, autovacuum => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boots = 0;
@@ -41,9 +41,9 @@ is(answer($node, 'SELECT count(*) FROM t_keys'), 2, 'a commit is flushed though 
 
 # the merge writer is busy with another table
 $node->safe_psql('postgres', 'TRUNCATE t_keys');
-worker_stop_points($node, 'slot_before_write=wait');
+worker_stop_points($node, 'buffer_before_write=wait');
 $node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, repeat('f', 5000) FROM generate_series(1, 10) g});
-stopped($node, 'slot_before_write');
+stopped($node, 'buffer_before_write');
 
 # one key in two slots: the older one has been found, the newer one not
 $w = psql_writer($node, q{SET kvfdw.stop_points = 'keys_found=wait'; BEGIN; INSERT INTO t_keys VALUES (1, 'older');
@@ -54,7 +54,7 @@ wait_for('the freeze', sub { ended($f) || answer($node, q{SELECT count(*) FROM p
 go_on($node, 'keys_found', $w);
 outcome($f);
 worker_stop_points($node, '');
-go_on($node, 'slot_before_write');
+go_on($node, 'buffer_before_write');
 is(answer($node, 'SELECT v FROM t_keys WHERE k = 1'), 'newer', 'a key has its last version');
 reboot();
 is(answer($node, 'SELECT v FROM t_keys WHERE k = 1'), 'newer', 'and it is the last one in the log, too');
@@ -64,14 +64,14 @@ $node->safe_psql('postgres', 'TRUNCATE t_full');
 
 $node->safe_psql('postgres', 'TRUNCATE t_keys');
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'value_write:1:EIO'});
-worker_stop_points($node, 'slot_before_write=wait');
+worker_stop_points($node, 'buffer_before_write=wait');
 my $o = in_steps($node, 'order', q{SET kvfdw.fault = ''; SET kvfdw.stop_points = ''; BEGIN; INSERT INTO t_keys VALUES (1, 'older'); INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(2, 150) g;
 	UPDATE t_keys SET v = 'newer' WHERE k = 1; INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(151, 300) g;}, 'COMMIT;');
 step_done($o);
-stopped($node, 'slot_before_write');
+stopped($node, 'buffer_before_write');
 my $failed_from = -s $node->logfile;
 worker_stop_points($node, '');
-go_on($node, 'slot_before_write');
+go_on($node, 'buffer_before_write');
 wait_for('a failure', sub { slurp_file($node->logfile, $failed_from) =~ /could not write file .*: Input\/output error/ });
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
 step_go($o);

@@ -105,7 +105,7 @@ for my $t (@tables)
 	step_go($reader);
 	like(outcome($reader->{w}), qr/^\Q$before\E$/m, "$t: a cursor sees what was there when it was opened");
 }
-# rows that lie in merge slots when they are sorted, and in the file when they are read
+# rows that lie in write buffers when they are sorted, and in the file when they are read
 $node->safe_psql('postgres', join ';', map { my $t = $_; map { "INSERT INTO $_ " . insert($t, 20000, 20400) } $t, "h_$t" } @tables);
 for my $t (@tables)
 {

@@ -1,5 +1,5 @@
 # Promise: right after rows were written, while they are in no run or in runs that are not
-# frozen, and their values in merge slots or in the file, scans of them read as after a
+# frozen, and their values in write buffers or in the file, scans of them read as after a
 # flush: through windows, by segments where keys are in order, by place where they are
 # not; and show what a heap table shows, whatever is written meanwhile.
 use strict;
@@ -67,7 +67,7 @@ sub steered
 }
 sub state_of { my ($t) = @_; return answer($node, "SELECT runs, delta_bytes > 0 FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); }
 
-# ---- in memtables; the last values in merge slots ----
+# ---- in memtables; the last values in write buffers ----
 
 insert($_, 1, $rows{$_}, 0) for @tables;
 is(state_of($_), '0|t', "$_ is in no run") for @tables;
@@ -128,15 +128,15 @@ if (has_faults($node))
 	}
 	# values in a sealed slot that is not written yet
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	worker_stop_points($node, 'slot_before_write=wait');
+	worker_stop_points($node, 'buffer_before_write=wait');
 	local $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 	insert('s', $rows{s} + 1, $rows{s} + 200, 10);
 	$rows{s} += 200;
-	stopped($node, 'slot_before_write');
+	stopped($node, 'buffer_before_write');
 	is(answer($node, digest('s', 'ORDER BY k')), answer($node, digest('h_s', 'ORDER BY k')), 'values whose slot is not written come from it');
 	through_windows('with slots not written', 's', 'SELECT k, v FROM s ORDER BY k');
 	worker_stop_points($node, '');
-	go_on($node, 'slot_before_write');
+	go_on($node, 'buffer_before_write');
 	same('and from the file when it is');
 }
 $node->safe_psql('postgres', "SELECT kvfdw_freeze('$_'); TRUNCATE $_, h_$_") for @tables;

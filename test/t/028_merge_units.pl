@@ -1,4 +1,4 @@
-# Promise: each shard that is written has a merge slot of a fair size, as long as there are
+# Promise: each shard that is written has a write buffer of a fair size, as long as there are
 # units, so values go to their files several at a time however many shards there are;
 # shards that are not written any more give theirs back; and whatever slots there are when
 # the server is killed, their values are there again, also those of a merge file of
@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 my $node = kv_cluster('units', 'kvfdw.merge_units' => 400, 'kvfdw.freeze_delay' => '1h', 'kvfdw.value_cache' => 0,
 	'kvfdw.recovery_workers' => 0, checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
@@ -130,7 +130,7 @@ sub change
 	$node->safe_psql('postgres', $sql);
 	return;
 }
-for my $stop ('', 'slot_before_write=wait', 'slot_before_log=wait', 'slot_before_free=wait')
+for my $stop ('', 'buffer_before_write=wait', 'buffer_before_log=wait', 'buffer_before_free=wait')
 {
 	worker_stop_points($node, $stop);
 	if ($stop eq '') { change(); }

@@ -1,4 +1,4 @@
-# Promise: a merge slot that cannot be written is tried again from time to time, and those
+# Promise: a write buffer that cannot be written is tried again from time to time, and those
 # of other tables are written meanwhile.  Who needs a slot gets the error only where none
 # can be written.
 use strict;
@@ -12,7 +12,7 @@ use KvReplica;
 use KvTest;
 use Time::HiRes qw(time);
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 plan skip_all => 'root may open every file' if $> == 0;
 my $node = kv_cluster('unwritable', 'kvfdw.merge_buffers' => "'4MB'", 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h');
 my %wal = (stuck => 'none', other => 'none', keyed => 'keys');
@@ -48,17 +48,17 @@ SKIP:
 {
 	skip 'needs a test build (make FAULTS=1)', 1 unless has_faults($node);
 	# The last thing that happened is a failure, and the slots that are to be written are others.
-	worker_stop_points($node, 'slot_before_write=wait');
+	worker_stop_points($node, 'buffer_before_write=wait');
 	more_than(failures());
 	my $w = psql_writer($node, fill('other', 5001), 'fill');
-	stopped($node, 'slot_before_write');
+	stopped($node, 'buffer_before_write');
 	my $seen = 0;
 	wait_for('a session to need a slot', sub {
 		$seen = $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE 'INSERT INTO other%'}) ? $seen + 1 : 0;
 		return $seen == 5 || ended($w);
 	});
 	worker_stop_points($node, '');
-	is(go_on($node, 'slot_before_write', $w), '', "nor does another table's failure reach who waits for slots that are being written");
+	is(go_on($node, 'buffer_before_write', $w), '', "nor does another table's failure reach who waits for slots that are being written");
 }
 
 # More of them than are written at once have files that cannot be opened.

@@ -1,4 +1,4 @@
-# Promise: a table at level 'none' leaves some units to others; sessions that find no merge slot free while nothing is being written seal a few
+# Promise: a table at level 'none' leaves some units to others; sessions that find no write buffer free while nothing is being written seal a few
 # open slots together; and a value that needs units side by side does not wait for them where
 # they lie apart, and is there after a crash like any other.
 use strict;
@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 my $units = 512;
 my $node = kv_cluster('apart', 'kvfdw.test_worker_idle' => '1h', 'kvfdw.merge_units' => $units, 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
@@ -110,13 +110,13 @@ $node->safe_psql('postgres', 'DROP FOREIGN TABLE stays');
 $node->safe_psql('postgres', "SELECT kvfdw_freeze('big_$_')") for @levels;
 wait_for('free units', sub { slots() == 0 });
 $node->safe_psql('postgres', q{INSERT INTO big_full VALUES (100, 'x')});
-worker_stop_points($node, 'slot_before_free=wait');
+worker_stop_points($node, 'buffer_before_free=wait');
 $node->safe_psql('postgres', q{INSERT INTO big_none SELECT g, repeat('y', 4096) FROM generate_series(101, 600) g});
-stopped($node, 'slot_before_free');
+stopped($node, 'buffer_before_free');
 $node->safe_psql('postgres', 'INSERT INTO wide ' . rows(free(), 600));
 is(answer($node, qq{INSERT INTO big_full SELECT g, repeat(md5(g::text), 6000) FROM generate_series(6, 8) g}), '', 'nor is it waited for that units become free');
 worker_stop_points($node, '');
-go_on($node, 'slot_before_free');
+go_on($node, 'buffer_before_free');
 is(answer($node, q{SELECT count(*), count(*) FILTER (WHERE v = repeat(md5(k::text), 6000)) FROM big_full}), '9|3', 'every value is there');
 is(kv_check_clean($node, 'wide', map { "big_$_" } @levels), '', 'the check finds nothing');
 

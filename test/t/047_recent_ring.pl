@@ -39,7 +39,7 @@ is(answer($node, q{SELECT v = repeat(md5('large'), 20000) FROM r WHERE k = 10000
 
 sub ring { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tiers WHERE tier = 'recent'"); }
 is(ring('hits > 0, piece, bytes, used <= bytes, errors'), 't|65536|4194304|t|0', 'kvfdw_stat_tiers has the ring');
-cmp_ok(answer($node, q{SELECT bytes FROM kvfdw_stat_tiers WHERE tier = 'slots'}), '>', 0, '... and merge slots');
+cmp_ok(answer($node, q{SELECT bytes FROM kvfdw_stat_tiers WHERE tier = 'slots'}), '>', 0, '... and write buffers');
 
 # the window slides on: what was read meanwhile is in the value cache, the rest in files alone
 $node->safe_psql('postgres', 'TRUNCATE r');

@@ -1,4 +1,4 @@
-# Promise: a merge slot whose values and log entries are in their files and that is not free
+# Promise: a write buffer whose values and log entries are in their files and that is not free
 # yet, and a recovery that SIGKILL or an ERROR ends between two of its steps, are done again,
 # as often as need be: no row is missing or there twice (I 3, I 10).
 #
@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 my $node = kv_cluster('replayed', 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
 	'kvfdw.recovery_workers' => 0, checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
@@ -63,17 +63,17 @@ sub log_has { my ($what, $from) = @_; return wait_for(qq{"$what" in the log}, 18
 create('full', 'keys', 'none');
 for my $end ('goes on', 'SIGKILL', 'SIGKILL, another kernel')
 {
-	worker_stop_points($node, 'slot_before_free=wait');
+	worker_stop_points($node, 'buffer_before_free=wait');
 	$node->safe_psql('postgres', q{INSERT INTO kv_none SELECT -g, repeat('first', 400) FROM generate_series(1, 60) g; INSERT INTO heap SELECT -g, repeat('first', 400) FROM generate_series(1, 60) g})
 	  if $end eq 'goes on';
 	change();
-	stopped($node, 'slot_before_free');
+	stopped($node, 'buffer_before_free');
 	is(answer($node, 'SELECT count(*), min(v) FROM kv_none WHERE k < 0'), '60|' . 'first' x 400, "$end: while a slot is not free its rows are read") if $end eq 'goes on';
 	if ($end eq 'goes on')
 	{
 		$node->safe_psql('postgres', 'INSERT INTO kv_full SELECT * FROM heap WHERE k < 0; INSERT INTO kv_keys SELECT * FROM heap WHERE k < 0');
 		worker_stop_points($node, '');
-		go_on($node, 'slot_before_free');
+		go_on($node, 'buffer_before_free');
 	}
 	else
 	{
@@ -94,9 +94,9 @@ create('none');
 sub leave_slots
 {
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	worker_stop_points($node, 'slot_before_write=wait');
+	worker_stop_points($node, 'buffer_before_write=wait');
 	change();
-	stopped($node, 'slot_before_write');
+	stopped($node, 'buffer_before_write');
 	die_now();
 	return;
 }

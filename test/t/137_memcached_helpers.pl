@@ -185,13 +185,13 @@ SKIP:
 	skip 'stop points need a test build', 2 unless has_faults($node);
 	my $writer = 'kvfdw merge writer';
 	my $value = 'v' x 2000;
-	worker_stop_points($node, 'slot_before_write=wait');
+	worker_stop_points($node, 'buffer_before_write=wait');
 	my $load = mc_connect($node);
 	mc_send($load, join '', map { "set w$_ 0 0 2000\r\n$value\r\n" } 1 .. 1000);
-	stopped($node, 'slot_before_write');
+	stopped($node, 'buffer_before_write');
 	worker_stop_points($node, '');
 	# it goes on until it looks
-	terminate($writer, sub { go_on($node, 'slot_before_write') });
+	terminate($writer, sub { go_on($node, 'buffer_before_write') });
 	is(scalar(grep { mc_line($load) eq 'STORED' } 1 .. 1000), 1000, 'when a merge writer is told to end while it is about to write, clients go on');
 	sql("SELECT kvfdw_freeze('cache')");
 	is(sql("SELECT count(*) FROM cache WHERE key LIKE 'w%' AND value = decode(repeat('76', 2000), 'hex')"), 1000, '... and what it has left is written');

@@ -85,14 +85,14 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_prepared=wait'; SELECT kvfdw_split('slow')}, 'prepared');
 	stopped($node, 'split_prepared');
-	worker_stop_points($node, 'slot_before_write=wait');
+	worker_stop_points($node, 'buffer_before_write=wait');
 	query(q{SET kvfdw.stop_points = ''; UPDATE slow SET v = repeat('u', 600) WHERE k <= 500});
-	stopped($node, 'slot_before_write');
+	stopped($node, 'buffer_before_write');
 	go_on($node, 'split_prepared');
 	wait_for('the split to wait for it', sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('KvfdwMergeSlot', 'Extension') AND query LIKE '%kvfdw_split%' AND pid <> pg_backend_pid()}) > 0 });
 	is(outcome(psql_writer($node, q{SET kvfdw.stop_points = ''; UPDATE slow SET v = 'beside' WHERE k > 900}, 'beside')), '', 'nobody waits for what was written before');
 	worker_stop_points($node, '');
-	go_on($node, 'slot_before_write');
+	go_on($node, 'buffer_before_write');
 	cmp_ok(outcome($split), '>', 4, 'then the shard is split');
 	is(query('SELECT count(*), sum(length(v)) FROM slow'), '1000|' . (500 * 600 + 400 * 500 + 100 * 6), 'with all rows');
 	is(kv_check_clean($node, 'slow'), '', 'and sound');

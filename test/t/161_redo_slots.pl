@@ -1,5 +1,5 @@
 # Promise: a server that restarts because a process of its was killed has no merge writer while it replays, and replays all the same
-# what more shards have written than there are merge slots, also where slots were those of tables that have gone.
+# what more shards have written than there are write buffers, also where slots were those of tables that have gone.
 use strict;
 use warnings;
 use FindBin;
@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 my $node = kv_cluster('redo_slots', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);

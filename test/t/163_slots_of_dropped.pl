@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 my $node = kv_cluster('slots_of_dropped', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 

@@ -1,4 +1,4 @@
-# Promise: whoever needs a merge slot takes those of tables that were emptied or dropped, whatever the maintainer is doing; and replay waits for a
+# Promise: whoever needs a write buffer takes those of tables that were emptied or dropped, whatever the maintainer is doing; and replay waits for a
 # slot as long as it takes.
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 use KvReplica;
 
-plan skip_all => 'heap has no merge slots' if heap_only();
+plan skip_all => 'heap has no write buffers' if heap_only();
 my $node = kv_primary('others', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @others = qw(a b c);
@@ -51,15 +51,15 @@ make_large();
 caught_up($node, $standby);
 $standby->append_conf('postgresql.conf', "kvfdw.skip = 'slot_patience'");
 $standby->reload;
-worker_stop_points($standby, 'slot_before_log=wait');
+worker_stop_points($standby, 'buffer_before_log=wait');
 my $log = -s $standby->logfile;
 fill_large();
 my $lsn = query('SELECT pg_current_wal_insert_lsn()');
-stopped($standby, 'slot_before_log');
-wait_for('replay to say that it waits', sub { substr(slurp_file($standby->logfile), $log) =~ /no merge slot has become free/ });
-like(substr(slurp_file($standby->logfile), $log), qr/LOG:  no merge slot has become free for 2 seconds/, 'replay says so');
+stopped($standby, 'buffer_before_log');
+wait_for('replay to say that it waits', sub { substr(slurp_file($standby->logfile), $log) =~ /no write buffer has become free/ });
+like(substr(slurp_file($standby->logfile), $log), qr/LOG:  no write buffer has become free for 2 seconds/, 'replay says so');
 worker_stop_points($standby, '');
-go_on($standby, 'slot_before_log');
+go_on($standby, 'buffer_before_log');
 ok(eval { wait_for('replay', 50, sub { answer($standby, "SELECT pg_last_wal_replay_lsn() >= '$lsn'") eq 't' }) }, 'and goes on when there is one') or diag $@;
 is(answer($standby, 'SELECT count(*) FROM large'), '1000', 'its rows are as they should be');
 $standby->stop;

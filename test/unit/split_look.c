@@ -39,7 +39,7 @@ static TimestampTz attempted[SHARDS];
 /* ---- what the server has ---- */
 
 char	   *kv_area_base = (char *) &area;
-KvSlotPool *kv_slot_pool = &(KvSlotPool) {.nunits = 1600};
+KvBufferPool *kv_buffer_pool = &(KvBufferPool) {.nunits = 1600};
 
 TimestampTz
 kv_clock(void)

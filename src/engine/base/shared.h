@@ -5,7 +5,7 @@
  * Each room has a struct of its own (start.c makes them).  Lock order, outermost first;
  * nobody takes one on the left while holding one on its right:
  *
- *     KvRegistry.lock  →  KvStore.map_lock  →  KvShard.extend_lock  →  KvShard.lock  →  KvSlotPool.lock
+ *     KvRegistry.lock  →  KvStore.map_lock  →  KvShard.extend_lock  →  KvShard.lock  →  KvBufferPool.lock
  *     KvShard.commit_lock  →  KvShard.lock
  */
 #ifndef KV_SHARED_H

@@ -13,7 +13,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/wait.h"
 
-uint32		kv_wait_merge_slot = 0;
+uint32		kv_wait_write_buffer = 0;
 uint32		kv_wait_recovery = 0;
 uint32		kv_wait_flush = 0;
 uint32		kv_wait_compact = 0;

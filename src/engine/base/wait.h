@@ -13,7 +13,7 @@
 #include "compat.h"
 
 /* ---- wait events ---- */
-#define KV_WAIT_MERGE_SLOT	KV_WAIT_EVENT(kv_wait_merge_slot, "KvfdwMergeSlot")
+#define KV_WAIT_WRITE_BUFFER	KV_WAIT_EVENT(kv_wait_write_buffer, "KvfdwMergeSlot")
 #define KV_WAIT_RECOVERY	KV_WAIT_EVENT(kv_wait_recovery, "KvfdwRecovery")
 #define KV_WAIT_FLUSH		KV_WAIT_EVENT(kv_wait_flush, "KvfdwFreeze")
 #define KV_WAIT_COMPACT		KV_WAIT_EVENT(kv_wait_compact, "KvfdwCompaction")
@@ -24,7 +24,7 @@
 #define KV_WAIT_BARRIER		KV_WAIT_EVENT(kv_wait_barrier, "KvfdwBarrier")
 #define KV_WAIT_SPLIT		KV_WAIT_EVENT(kv_wait_split, "KvfdwSplit")
 #define KV_WAIT_RANGE		KV_WAIT_EVENT(kv_wait_range, "KvfdwRangeWindow")
-extern uint32 kv_wait_merge_slot, kv_wait_recovery, kv_wait_flush, kv_wait_compact, kv_wait_space, kv_wait_pace,
+extern uint32 kv_wait_write_buffer, kv_wait_recovery, kv_wait_flush, kv_wait_compact, kv_wait_space, kv_wait_pace,
 			kv_wait_memory, kv_wait_idle, kv_wait_barrier, kv_wait_range, kv_wait_split;
 
 /* kv_interrupts for work that the maintainer does too: told to go, it raises ERROR. */

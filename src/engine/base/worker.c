@@ -4,7 +4,7 @@
  *
  * A place is free, kept for a worker that was registered, or taken by one that runs.  Each time
  * that it is kept it gets another ticket, which the worker brings along in bgw_extra.  One that
- * a worker has given up is free when its process is gone, for as long it has its slot of
+ * a worker has given up is free when its process is gone, for as long it has its write buffer of
  * max_worker_processes.
  */
 #include "postgres.h"
@@ -35,7 +35,7 @@
 #define KV_KEPT_MOST_MS 320000	/* … up to this */
 #define KV_ONCE_KEPT_MS 1000	/* one for a worker that runs once */
 #define KV_COMING_MS	500		/* others wait so long at most for one that was started */
-#define KV_FULL_MS		1000	/* until it is tried again, where there was no slot */
+#define KV_FULL_MS		1000	/* until it is tried again, where there was no write buffer */
 #define KV_NAP_MS		20
 #define KV_MOST_PLACES	64
 

@@ -4,7 +4,7 @@
  *
  * Static workers run as long as the server does, and the postmaster restarts them.  All others
  * of the engine need a *place*.  The number of places is fixed at start (kv_worker_places), so
- * that kvfdw leaves slots of max_worker_processes to others, however busy it is.
+ * that kvfdw leaves write buffers of max_worker_processes to others, however busy it is.
  *
  * Workers on demand (KvWorkerKind): the process that needs one starts it, kv_worker_need.  It
  * ends when it has had nothing to do for a while, or when another kind waits for a place.
@@ -52,7 +52,7 @@ extern void kv_worker_reload(void);
 extern bool kv_worker_goes_on(bool *reloaded);
 
 /*
- * One that runs once, and takes its place by kv_worker_attend; false if there is no place or slot.
+ * One that runs once, and takes its place by kv_worker_attend; false if there is no place or write buffer.
  * With a handle it allocates, so it may raise ERROR.
  */
 extern bool kv_worker_start(const char *name, const char *function, Datum arg,
@@ -80,8 +80,8 @@ extern void kv_workers_attach(void);	/* makes it, or attaches */
 extern void kv_workers_gucs(void);	/* in test builds: kvfdw.test_worker_idle */
 
 /*
- * How many workers without a fixed slot run at most, beside so many static ones: kvfdw takes
- * five eighths of max_worker_processes, but at least one place, where there is a slot.
+ * How many workers without a fixed write buffer run at most, beside so many static ones: kvfdw takes
+ * five eighths of max_worker_processes, but at least one place, where there is a write buffer.
  */
 extern int	kv_worker_places(int nstatic);
 

@@ -2,7 +2,7 @@
  * recent.c
  *		The recent ring: what was written to value files last, in shared memory.
  *
- * Merge slots serve their values until they are written; then their image is copied here,
+ * Write buffers serve their values until they are written; then their image is copied here,
  * before it leaves them, so that there is no gap.  The ring is a window by place: frames
  * (frame.h), the oldest of which makes room for the next.  So of each shard the values
  * written last are here, however they are asked for, until the window has slid past them:
@@ -10,7 +10,7 @@
  *
  * Bits say which blocks of a frame are here.  They appear behind the bytes, and go when the
  * frame changes hands.  Blocks that were read while they were here go to the value cache
- * then, as do those that the slot has marked as hot.
+ * then, as do those that the write buffer has marked as hot.
  *
  * Who takes what leaves the ring, the second tier's writer, says so (kv_recent_attend), asks for the frames
  * that leave next, and gives back those that are elsewhere.  The ring knows nothing else of him, and waits for nobody.

@@ -18,7 +18,7 @@
 #include "engine/base/types.h"
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 #define KV_DEAD_SHARE	50		/* by hand a value file is emptied if one byte in so many is dead */

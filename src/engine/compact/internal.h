@@ -337,7 +337,7 @@ typedef struct KvTried
 	uint64		horizon;
 	uint64		left;			/* of a store: since it has this moved_lsn, no value file is elsewhere any more; … */
 	uint32		leaving;		/* … until then, the shard that was found last */
-	uint64		writes;			/* of a shard that may be put in order: slots and bytes then, … */
+	uint64		writes;			/* of a shard that may be put in order: write buffers and bytes then, … */
 	TimestampTz since;			/* … and since when there are no more */
 	uint32		looked;			/* when it was last asked for, in rounds */
 } KvTried;

@@ -32,7 +32,7 @@
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 static const struct config_enum_entry order_options[] = {
 	{"idle", KV_ORDER_IDLE, false},

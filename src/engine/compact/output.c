@@ -17,7 +17,7 @@
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
 #include "engine/io/fault.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
 #define KV_OUTPUT_STEP	((uint64) 64 * 1024 * 1024)

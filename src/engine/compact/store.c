@@ -13,7 +13,7 @@
 #include "engine/compact/internal.h"
 #include "engine/engine.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 #define KV_LOOK_MSEC	20
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */

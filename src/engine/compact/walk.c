@@ -16,7 +16,7 @@
 #include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
 #include "engine/flush/survive.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 /* Open the runs that the shard has now; false: one was replaced meanwhile. */
 static bool
@@ -173,7 +173,7 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 	in_runs = is_in_runs(shard);
 	counted->open_place = shard->open_place;
 	counted->open_used = shard->open_place == 0 ? 0 :
-		(shard->open_slot >= 0 ? kv_slots[shard->open_slot].base : shard->value_tail) - shard->open_place;
+		(shard->open_buffer >= 0 ? kv_buffers[shard->open_buffer].base : shard->value_tail) - shard->open_place;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
 		kv_pace_flush(pace, store, shardno, NULL);

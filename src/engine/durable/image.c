@@ -10,9 +10,9 @@
  *
  * Making them (kv_shards_image), each shard's lock held only to look:
  *
- *   1. capture   seal the open slot; note runs, logs, tails.  From here on the
+ *   1. capture   seal the open write buffer; note runs, logs, tails.  From here on the
  *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
- *   2. drain     what the slots sealed so far hold gets to the files; then the kernel must not
+ *   2. drain     what the write buffers sealed so far hold gets to the files; then the kernel must not
  *                have failed to write back pages of the merge file, from which it came
  *   3. sync      value files that are not for good on the device, logs, runs that the image
  *                before did not name; what logs have got since then is read and verified
@@ -60,7 +60,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 /* An image in the making. */
 typedef struct KvImageWork
@@ -68,7 +68,7 @@ typedef struct KvImageWork
 	uint32		shardno;
 	KvImage		image;
 	uint32		generation;		/* the shard's, when it was captured */
-	uint64		sequence;		/* of the slots that must be drained, the end */
+	uint64		sequence;		/* of the write buffers that must be drained, the end */
 	uint32		closed_log;		/* as in KvShard, when it was captured */
 	uint64		closed_tail;
 	KvUnsynced *unsynced;		/* value files that are synced for it, … */
@@ -165,8 +165,8 @@ is_clean(KvShard *shard)
 		return true;
 	if (shard->bounds_since > shard->image_map)
 		return false;
-	if ((shard->open_slot >= 0 && kv_slots[shard->open_slot].nentries > 0) ||
-		shard->sealed_slots >= 0 || kv_retired_wants_image(shard))
+	if ((shard->open_buffer >= 0 && kv_buffers[shard->open_buffer].nentries > 0) ||
+		shard->sealed_buffers >= 0 || kv_retired_wants_image(shard))
 		return false;
 	if (shard->image_log == 0)
 		return shard->files.first_log == 1 && shard->log_number == 1 && shard->files.base_run == 0 &&
@@ -211,9 +211,9 @@ capture(KvStore *store, KvImageWork *work)
 	dirty = !is_clean(shard);
 	if (dirty)
 	{
-		if (shard->open_slot >= 0)
-			kv_slot_seal(store, shardno);
-		work->sequence = pg_atomic_read_u64(&kv_slot_pool->sequence);
+		if (shard->open_buffer >= 0)
+			kv_buffer_seal(store, shardno);
+		work->sequence = pg_atomic_read_u64(&kv_buffer_pool->sequence);
 		work->generation = pg_atomic_read_u32(&shard->generation);
 		work->closed_log = shard->closed_log;
 		work->closed_tail = shard->closed_tail;
@@ -492,7 +492,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 			kv_shard_drain(store, work[i].shardno, work[i].image.last_log, work[i].sequence);
 			files_to_sync(store, &work[i], &to_sync, stats);
 		}
-		kv_io_require_write_back(KV_SLOT_FILE_PATH);
+		kv_io_require_write_back(KV_BUFFER_FILE_PATH);
 		sync_files(store, to_sync);
 		KV_STOP_POINT("image_synced");
 		write_images(store, work, nwork, covers);

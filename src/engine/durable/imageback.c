@@ -36,7 +36,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
 /* ---- what an image names ---- */
@@ -270,7 +270,7 @@ kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 	KvImage image;
 	KvManifest	noted;
 
-	lost += kv_slots_lost(key, shardno);
+	lost += kv_buffers_lost(key, shardno);
 
 	/* a start that was cut off has counted more, and maybe removed it */
 	if (read_noted(key, shardno, files, n, &noted) && (noted.files.flags & KV_MANIFEST_SALVAGE))

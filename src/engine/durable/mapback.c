@@ -32,7 +32,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 #define KV_PAUSE_MS	2000		/* after files could not be removed */
 
@@ -123,7 +123,7 @@ kv_map_entries_behind(const KvStore *store, const KvMap *map)
 		if (file->kind == KV_FILE_VALUES || file->shard < map->next_number)
 			continue;
 		if (file->shard != shard)
-			entries += kv_slots_lost(&store->key, file->shard);
+			entries += kv_buffers_lost(&store->key, file->shard);
 		shard = file->shard;
 
 		/* until it has an image its logs have all that it has got: see needs_log */

@@ -6,7 +6,7 @@
  * new one, and a new key log), then merged with a newest part of the runs into
  * new runs, which replace them at once:
  *
- *   1. seal     under the shard's lock: slot, memtable, log number
+ *   1. seal     under the shard's lock: write buffer, memtable, log number
  *   2. drain    the values that the immutable memtable names get to their value files
  *   3. merge    immutable memtable + chosen runs → new base and/or unfrozen run
  *   4. publish  flush WAL, replace the manifest, swap the lists in memory
@@ -51,7 +51,7 @@
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 
@@ -406,7 +406,7 @@ publish(KvMerge *merge, const KvShard *before)
 		merge->moves->published = true;
 	KV_STOP_POINT("flush_after_manifest");
 
-	/* behind all records that name what is in the runs: their slots were drained */
+	/* behind all records that name what is in the runs: their write buffers were drained */
 	lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	/* a pass may have taken a number since */
@@ -557,8 +557,8 @@ seal_memtable(KvStore *store, uint32 shardno, bool logs)
 	if (DsaPointerIsValid(shard->immutable.root) ||
 		(!DsaPointerIsValid(shard->active.root) && !logs))
 		return;
-	if (shard->open_slot >= 0)
-		kv_slot_seal(store, shardno);
+	if (shard->open_buffer >= 0)
+		kv_buffer_seal(store, shardno);
 	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	if (shard->log_tail > sizeof(KvLogHeader) ||

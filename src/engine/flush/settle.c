@@ -2,7 +2,7 @@
  * settle.c
  *		Outcomes are noted in the stores before clog forgets them.
  *
- * Entries of key logs and merge slots, and versions of unfrozen runs whose
+ * Entries of key logs and write buffers, and versions of unfrozen runs whose
  * transaction had not ended when the run was written, are settled by clog when they
  * are read.  VACUUM truncates clog without asking who else needs it, by whole
  * segments of about a million xids, up to the oldest xid that anybody's snapshot may
@@ -16,7 +16,7 @@
  *
  * Where an old xid may lie, and what settles it:
  *
- *	active and immutable memtable, key logs, slots	a flush (KvMemtable.oldest_xid)
+ *	active and immutable memtable, key logs, write buffers	a flush (KvMemtable.oldest_xid)
  *	unfrozen runs		a flush of all runs, if it was unfinished (min_xid of the run)
  *	images				the checkpoint after that
  *	WAL records			they are of transactions that ran at the redo pointer or after

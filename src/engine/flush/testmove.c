@@ -11,7 +11,7 @@
 #include "engine/flush/internal.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -58,7 +58,7 @@ kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
 	if (!input || kv_value_problem(&store->key, store->cache_id, key, version, &err) != NULL)
 		return;
 	value = palloc(version->len);
-	memcpy(value, kv_io_buffer(KV_BUFFER_CHECK, KV_BLOCK) + address % KV_BLOCK, version->len);
+	memcpy(value, kv_io_buffer(KV_IO_BUFFER_CHECK, KV_BLOCK) + address % KV_BLOCK, version->len);
 	if (kv_value_write_large(store, shardno, KV_LOCATION_FORM(version->location), value,
 							 version->len, 0, &location))
 	{

@@ -32,10 +32,10 @@ typedef struct KvFileHead
 
 StaticAssertDecl(sizeof(KvFileHead) == 32, "file head size");
 
-/* One index entry in a slot and in the key log; 8-byte aligned. */
+/* One index entry in a write buffer and in the key log; 8-byte aligned. */
 typedef struct KvLogEntry
 {
-	uint32		crc;			/* seeded with the slot's sequence; stored last */
+	uint32		crc;			/* seeded with the write buffer's sequence; stored last */
 	uint16		keylen;
 	uint8		kind;			/* KvVersionKind */
 	uint8		pad;
@@ -75,7 +75,7 @@ kv_entry_key(const KvLogEntry *entry)
 	return key;
 }
 
-/* The head of what one sealed slot adds to the key log. */
+/* The head of what one sealed write buffer adds to the key log. */
 typedef struct KvLogBatch
 {
 	uint32		magic;
@@ -263,13 +263,13 @@ extern bool kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *
 
 /* ---- keylog.c ---- */
 /*
- * Write a batch and the entries behind it at the offset that its slot reserved; sets
+ * Write a batch and the entries behind it at the offset that its write buffer reserved; sets
  * its CRC.  The first batch brings the log's header with it.  May be done again.
  * Returns 0 or an errno; a log that cannot be opened or made is an ERROR.
  */
 extern int	kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number,
 						  uint64 offset, KvLogBatch *batch);
-/* The CRC that an entry must have in a slot with this sequence. */
+/* The CRC that an entry must have in a write buffer with this sequence. */
 extern uint32 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence);
 /* Make a log with its header only, whole or not at all; one that exists is left alone. */
 extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);

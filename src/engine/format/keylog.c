@@ -1,11 +1,11 @@
 /*
  * keylog.c
- *		Key logs: what each sealed merge slot added to a shard's index.
+ *		Key logs: what each sealed write buffer added to a shard's index.
  *
- * A log is a header and a sequence of batches, one per slot, written with
- * buffered I/O at the offset that the slot reserved when it was sealed.  A slot
- * is freed only after its batch is in the log.  So where merge slots are believed
- * after a SIGKILL (restart/trust.c) a hole in a log, or a torn end, always has its slot in
+ * A log is a header and a sequence of batches, one per write buffer, written with
+ * buffered I/O at the offset that the write buffer reserved when it was sealed.  A write buffer
+ * is freed only after its batch is in the log.  So where write buffers are believed
+ * after a SIGKILL (restart/trust.c) a hole in a log, or a torn end, always has its write buffer in
  * the merge file, whose replay fills it before the log is read; and where they are
  * not, a log counts up to where its image says that it ended, and was synced up to
  * there.  Either way each byte of it must be sound.  Only a salvage takes what it
@@ -40,7 +40,7 @@ header_crc(const KvLogHeader *header)
 	return kv_crc(header, offsetof(KvLogHeader, crc));
 }
 
-/* Seeded with the slot's sequence, so a slot's former contents never match. */
+/* Seeded with the write buffer's sequence, so a write buffer's former contents never match. */
 uint32
 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence)
 {
@@ -63,7 +63,7 @@ make_header(KvLogHeader *header, const KvStoreKey *key, uint32 shard, uint32 num
 	header->crc = header_crc(header);
 }
 
-/* Its absence is damage from now on.  Whole or not at all: no slot would mend an empty one. */
+/* Its absence is damage from now on.  Whole or not at all: no write buffer would mend an empty one. */
 void
 kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number)
 {
@@ -201,7 +201,7 @@ apply_batch(const KvLogBatch *batch, KvApplyEntry apply, void *arg)
 }
 
 /*
- * All of a log was written, and merge slots have mended what a dead process had not
+ * All of a log was written, and write buffers have mended what a dead process had not
  * finished.  So whatever is not sound is damage (I 11).
  */
 uint64

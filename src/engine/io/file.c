@@ -53,7 +53,7 @@ static struct
 {
 	char	   *memory;
 	Size		size;
-}			buffers[KV_BUFFERS];
+}			buffers[KV_IO_BUFFERS];
 
 /* ---- virtual files ---- */
 
@@ -585,27 +585,27 @@ kv_io_unmap(void *addr, Size len)
 /* ---- buffers ---- */
 
 char *
-kv_io_buffer(int slot, Size size)
+kv_io_buffer(int buffer, Size size)
 {
 	Size		rounded = TYPEALIGN(KV_BLOCK, Max(size, KV_BLOCK));
 	void	   *memory;
 
-	Assert(slot >= 0 && slot < KV_BUFFERS);
-	if (buffers[slot].size >= size)
-		return buffers[slot].memory;
+	Assert(buffer >= 0 && buffer < KV_IO_BUFFERS);
+	if (buffers[buffer].size >= size)
+		return buffers[buffer].memory;
 
-	if (buffers[slot].memory == NULL)
+	if (buffers[buffer].memory == NULL)
 		memory = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
 					  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	else
-		memory = mremap(buffers[slot].memory, buffers[slot].size, rounded,
+		memory = mremap(buffers[buffer].memory, buffers[buffer].size, rounded,
 						MREMAP_MAYMOVE);
 	if (memory == MAP_FAILED)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory"),
 				 errdetail("Failed on request of size %zu for an I/O buffer.", size)));
-	buffers[slot].memory = memory;
-	buffers[slot].size = rounded;
+	buffers[buffer].memory = memory;
+	buffers[buffer].size = rounded;
 	return memory;
 }

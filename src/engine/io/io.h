@@ -25,7 +25,7 @@
  *  - the kernel drops pages of what is written directly, before the write and
  *    behind it, io_uring's included.  So a read that begins when the write has
  *    ended has its bytes; and no value is read before, for until then it is in
- *    a merge slot or nothing names it.
+ *    a write buffer or nothing names it.
  *  - nothing hangs on that: whoever reads compares with the entry's CRC (I 4), and
  *    what the page cache has wrong, because the file system does otherwise or memory
  *    has rotted, is read from the device before it is called damage.
@@ -327,15 +327,15 @@ extern KvIoRequest *kv_io_reap_write(bool wait);
 extern int	kv_io_writes_in_flight(void);
 
 /*
- * A page-aligned buffer that lives as long as the process (slot: small integer).  Its
+ * A page-aligned buffer that lives as long as the process (write buffer: small integer).  Its
  * content survives growth, its address may not: no request may be in flight on it when more
  * is asked for.
  */
-extern char *kv_io_buffer(int slot, Size size);
-#define KV_BUFFER_READ	0		/* scans' and point reads' */
-#define KV_BUFFER_WRITE	1		/* large values' */
-#define KV_BUFFER_CHECK	2
-#define KV_BUFFERS		4
+extern char *kv_io_buffer(int buffer, Size size);
+#define KV_IO_BUFFER_READ	0	/* scans' and point reads' */
+#define KV_IO_BUFFER_WRITE	1	/* large values' */
+#define KV_IO_BUFFER_CHECK	2
+#define KV_IO_BUFFERS		4
 
 
 /* ERROR for a failed call with the right SQLSTATE (53100, 58030, 53300 …). */

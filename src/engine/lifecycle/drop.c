@@ -39,7 +39,7 @@
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -72,7 +72,7 @@ kv_generation_discard(Oid dboid, Oid relid, uint32 generation)
 	if (store == NULL)
 		return;
 	pg_atomic_write_u32(&store->state, KV_STORE_DROPPED);
-	pg_atomic_fetch_add_u32(&kv_slot_pool->drops, 1);
+	pg_atomic_fetch_add_u32(&kv_buffer_pool->drops, 1);
 	move_out_of_sight(kv_path_store(&store->key), dboid, relid);
 }
 
@@ -134,7 +134,7 @@ kv_database_discard(Oid dboid)
 		if (store->key.dboid == dboid)
 			pg_atomic_write_u32(&store->state, KV_STORE_DROPPED);
 	}
-	pg_atomic_fetch_add_u32(&kv_slot_pool->drops, 1);
+	pg_atomic_fetch_add_u32(&kv_buffer_pool->drops, 1);
 	hash_seq_init(&status, kv_table_hash);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
@@ -163,9 +163,9 @@ collect_stores(void)
 			pg_atomic_read_u32(&store->helpers) > 0)
 			continue;
 
-		/* nobody pins a dropped store but for one of its slots, under KvSlotPool.lock, under which these go */
+		/* nobody pins a dropped store but for one of its write buffers, under KvBufferPool.lock, under which these go */
 		KV_STOP_POINT("drop_before_discard");
-		if (!kv_slots_discard(&store->key, store))
+		if (!kv_buffers_discard(&store->key, store))
 			continue;
 		kv_value_forget(store->cache_id);
 		kv_runset_forget(store);
@@ -222,7 +222,7 @@ any_dropped(const char *path, int depth,
 	return found;
 }
 
-/* Is the store in shared memory still, for somebody uses it or has a slot of it? */
+/* Is the store in shared memory still, for somebody uses it or has a write buffer of it? */
 static bool
 is_in_use(const KvStoreKey *key, uint64 id, const void *arg)
 {
@@ -489,14 +489,14 @@ kv_drop_collect(void)
 }
 
 void
-kv_slots_discard_unknown(void)
+kv_buffers_discard_unknown(void)
 {
-	for (int i = 0; i < kv_slot_pool->nunits; i++)
+	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
-		KvStoreKey	key = kv_slot_header(i)->store;
+		KvStoreKey	key = kv_buffer_header(i)->store;
 
-		if (kv_slots[i].state == KV_SLOT_ORPHAN && kv_slot_outlived(kv_slot_header(i)) &&
+		if (kv_buffers[i].state == KV_BUFFER_ORPHAN && kv_buffer_outlived(kv_buffer_header(i)) &&
 			kv_store_find(key.dboid, key.relid, key.generation) == NULL)
-			(void) kv_slots_discard(&key, NULL);
+			(void) kv_buffers_discard(&key, NULL);
 	}
 }

@@ -35,7 +35,7 @@
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 static void
@@ -268,7 +268,7 @@ make_generation(KvTableEntry *entry, uint32 generation, const KvStoreShape *shap
 	KvStoreKey	key = {entry->dboid, entry->relid, generation};
 	KvStore    *store;
 
-	(void) kv_slots_discard(&key, NULL);
+	(void) kv_buffers_discard(&key, NULL);
 	store = enter_store(key.dboid, key.relid, key.generation);
 	store->shape = *shape;
 	store->shape.creator_incarnation = kv_writing_incarnation();
@@ -328,7 +328,7 @@ create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *b
 	shape.creator = creator;
 	shape.nshards = shards;
 	shape.key_width = stored_key_width(key_width);
-	shape.id = pg_atomic_fetch_add_u64(&kv_slot_pool->sequence, 1);
+	shape.id = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
 	shape.wal = wal;
 	shape.tablespace = tablespace;
 	store = make_generation(entry, next_generation(entry), &shape, bounds);
@@ -373,7 +373,7 @@ kv_generation_remove(const KvStoreKey *key, uint64 id)
 		return;
 	kv_generations_discard(key->dboid, key->relid, key->generation, key->generation);
 
-	/* before a standby is consistent nobody else is there to free its slots */
+	/* before a standby is consistent nobody else is there to free its write buffers */
 	if (kv_base->maintainer_latch == NULL)
 		kv_drop_collect();
 	else

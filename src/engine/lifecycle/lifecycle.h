@@ -107,10 +107,10 @@ extern void kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 gene
 
 /* ---- drop.c ---- */
 /*
- * Frees slots that an earlier incarnation left of stores that are gone: those that redo has dropped.  In the
+ * Frees write buffers that an earlier incarnation left of stores that are gone: those that redo has dropped.  In the
  * maintainer, when every table has been loaded, with the registry's lock.
  */
-extern void kv_slots_discard_unknown(void);
+extern void kv_buffers_discard_unknown(void);
 /*
  * These mark stores as dropped and rename their directory out of sight; kv_drop_collect
  * frees them later.  They neither raise nor allocate, and do nothing about what is not

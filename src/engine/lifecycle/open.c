@@ -21,7 +21,7 @@
 #include "engine/format/format.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 /* The WAL learns that the store is there, and what its schema image is. */
@@ -53,7 +53,7 @@ may_be_unknown(KvStore *store)
 {
 	if (store->shape.id == 0)
 	{
-		store->shape.id = pg_atomic_fetch_add_u64(&kv_slot_pool->sequence, 1);
+		store->shape.id = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
 		return true;
 	}
 	if (store->shape.creator_incarnation == kv_writing_incarnation())

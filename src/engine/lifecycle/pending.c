@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 typedef struct KvPending

@@ -6,7 +6,7 @@
  * work.  At wal levels 'full' and 'keys' the shard is set back to its image
  * (durable/imageback.c), and its logs are read; redo, which may be what opens the store, puts
  * what the WAL has on top.  At level 'none': read the manifest; replay sealed merge
- * slots; read the key logs that the runs do not cover; replay the slot that was open;
+ * write buffers; read the key logs that the runs do not cover; replay the write buffer that was open;
  * sweep files that the manifest does not name.  (A shard without a manifest has its
  * log number 1: if that is missing beside other logs or runs, so is the manifest.)  No
  * value is read, but in a salvage.  Every step is idempotent, so a recovery that was
@@ -44,7 +44,7 @@
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -279,7 +279,7 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 		store->imaged_stale = true;
 }
 
-/* What the shard's key logs, and at level 'none' merge slots, have beyond its runs. */
+/* What the shard's key logs, and at level 'none' write buffers, have beyond its runs. */
 static void
 replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 {
@@ -288,7 +288,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	KvRecovering to = {store, shardno, 0};
 	uint64		lost = 0;
 
-	kv_slots_replay_sealed(store, shardno);
+	kv_buffers_replay_sealed(store, shardno);
 	KV_STOP_POINT("recover_after_sealed");
 	shard->log_tail = sizeof(KvLogHeader);
 	for (uint32 log = shard->files.first_log; log <= shard->log_number; log++)
@@ -311,7 +311,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	kv_stat_add(store, KV_COUNT_LOST_LOG_BYTES, lost);
 	KV_STOP_POINT("recover_after_logs");
 	to.log = shard->log_number;
-	kv_slots_replay_open(store, shardno, apply_entry, &to);
+	kv_buffers_replay_open(store, shardno, apply_entry, &to);
 }
 
 /* Bytes of a value file.  0 if it is missing: reading a value of it will be the ERROR. */
@@ -351,7 +351,7 @@ settle_open_value_file(KvStore *store, uint32 shardno)
 			kv_value_file_open(shard, open, size);
 	}
 
-	/* what a slot had reserved when the manifest was written it may have given back */
+	/* what a write buffer had reserved when the manifest was written it may have given back */
 	for (int i = 0; i < shard->nvalue_files && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
 	{
 		KvValueFile *value_file = &kv_value_files(shard)[i].value_file;

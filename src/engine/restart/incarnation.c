@@ -39,7 +39,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/restart/restart.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 /* Go on from what the control file says. */
@@ -122,7 +122,7 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 	if (!kv_control->follows)
 		kv_control->covered = 0;
 	reset->believed = control != NULL && !kv_control->follows && !reset->history_lost &&
-		kv_trust_proves(&control->proof) && kv_slots_are_sound();
+		kv_trust_proves(&control->proof) && kv_buffers_are_sound();
 }
 
 void

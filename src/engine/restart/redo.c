@@ -3,7 +3,7 @@
  *		The engine's WAL records, replayed.
  *
  * Every store at wal level 'full' or 'keys' begins at its images (trust.c), and each
- * PUT is written into its shard again, through a merge slot like any write, with its
+ * PUT is written into its shard again, through a write buffer like any write, with its
  * own xid and command id.  Redo may begin before an image was made; then versions that
  * are in it are written once more, on top, which changes nothing for anybody who looks
  * from the top.

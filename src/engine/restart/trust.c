@@ -7,10 +7,10 @@
  * (lifecycle/recover.c, durable/image.c), and redo adds what was logged since.  SIGKILL, PANIC, a
  * failed sync, the loss of power, a remount and a copy are one case, and a clean
  * stop is the one in which nothing was logged since.  What else lies in their
- * directories, and in merge slots, is not looked at.
+ * directories, and in write buffers, is not looked at.
  *
  * Stores at level 'none' have no WAL.  What they have beyond their images is in
- * merge slots, key logs and runs that nobody has synced: in the page cache.  That
+ * write buffers, key logs and runs that nobody has synced: in the page cache.  That
  * is believed where it is proven to be the same cache, and whole:
  *
  *	- the kernel has not been restarted: its boot id;
@@ -56,7 +56,7 @@
 #include "engine/io/io.h"
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 #define KV_BOOT_ID_PATH	"/proc/sys/kernel/random/boot_id"
 
@@ -116,7 +116,7 @@ write_back_store(const KvStoreKey *key, const void *arg)
 bool
 kv_trust_write_back(bool all)
 {
-	written = kv_io_try_write_back(KV_SLOT_FILE_PATH) == 0;
+	written = kv_io_try_write_back(KV_BUFFER_FILE_PATH) == 0;
 	any_unlogged = false;
 	(void) kv_visit_stores(write_back_store, NULL);
 	return written && (!all || !any_unlogged || kv_io_try_write_back_all(KV_DIRECTORY) == 0);
@@ -310,9 +310,9 @@ attempt_reset(const KvStoreKey *key, const void *reset)
 void
 kv_trust_reset_stores(const KvReset *reset)
 {
-	/* of stores with WAL its slots are logged, of the others they are lost */
+	/* of stores with WAL its write buffers are logged, of the others they are lost */
 	if (!reset->believed)
-		kv_slots_count_lost();
+		kv_buffers_count_lost();
 	if (!reset->believed || reset->backup.redo != 0 || reset->values_lost ||
 		reset->history_lost)
 	{
@@ -327,5 +327,5 @@ kv_trust_reset_stores(const KvReset *reset)
 
 	/* not before what is lost with it is noted */
 	if (!reset->believed)
-		kv_slots_forget_file();
+		kv_buffers_forget_file();
 }

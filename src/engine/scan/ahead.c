@@ -20,7 +20,7 @@
 #include "engine/io/io.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 /* Keys that are looked at under one lock. */
 #define KV_AHEAD_KEYS	512
@@ -117,7 +117,7 @@ ask_for_batch(KvScan *scan)
 }
 
 /*
- * Go on through the next keys behind ahead->upto, for so many rows.  A value in a slot is
+ * Go on through the next keys behind ahead->upto, for so many rows.  A value in a write buffer is
  * in no block yet.  At most KV_AHEAD_KEYS of the memtables; false: there is no room for more.
  */
 static bool

@@ -36,7 +36,7 @@
 #include "engine/engine.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 /* If a scan wants less than this share of a part of a file, it reads its values by themselves. */
 #define KV_DENSE_SHARE	0.25
@@ -165,11 +165,11 @@ gather(KvScan *scan)
 /* ---- step 2 ---- */
 
 /*
- * Copy the values that are still in merge slots.  The rows are of one shard, or of those
+ * Copy the values that are still in write buffers.  The rows are of one shard, or of those
  * that have come of it while it was gone through.
  */
 static void
-copy_from_slots(KvScan *scan)
+copy_from_buffers(KvScan *scan)
 {
 	KvShard    *shard = NULL;
 	KvExtent	unwritten;
@@ -190,7 +190,7 @@ copy_from_slots(KvScan *scan)
 		if (row->version.len == 0 || address < unwritten.begin || address >= unwritten.end)
 			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+		row->value = kv_batch_copy_from_buffer(scan, shard, &row->version);
 		LWLockRelease(&shard->lock);
 	}
 }
@@ -262,7 +262,7 @@ take(KvScan *scan)
 		kv_reader_leave(&scan->reader);
 		return;
 	}
-	copy_from_slots(scan);
+	copy_from_buffers(scan);
 	if (!is_dense(scan))
 		kv_steer_end(scan);
 	else

@@ -1,6 +1,6 @@
 /*
  * fetch.c
- *		The values of a batch of rows, wherever they are: in merge slots, in the
+ *		The values of a batch of rows, wherever they are: in write buffers, in the
  *		recent ring, in the value cache, in windows of the range cache, on the device.
  */
 #include "postgres.h"
@@ -17,7 +17,7 @@
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
 /* ---- windows ---- */
@@ -716,7 +716,7 @@ kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row
 	scan.batch_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw scan batch",
 											   ALLOCSET_DEFAULT_SIZES);
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	only.value = kv_batch_copy_from_slot(&scan, shard, version);
+	only.value = kv_batch_copy_from_buffer(&scan, shard, version);
 	LWLockRelease(&shard->lock);
 	there = kv_batch_fetch(&scan);
 	if (there)

@@ -256,9 +256,9 @@ extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
 extern uint32 kv_batch_fill_range(KvScan *scan, uint64 *bytes);
 /* It looks in this shard now; see kv_scan_note_shards. */
 extern void kv_scan_looks_in(KvScan *scan, uint32 shardno);
-/* A value that is in a merge slot, copied; NULL: it must be read.  Shard's lock. */
-extern char *kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard,
-									 const KvVersion *version);
+/* A value that is in a write buffer, copied; NULL: it must be read.  Shard's lock. */
+extern char *kv_batch_copy_from_buffer(KvScan *scan, const KvShard *shard,
+									   const KvVersion *version);
 
 /* ---- stepover.c; no lock is held ---- */
 

@@ -4,7 +4,7 @@
  *		in runs, frozen or not, and in both memtables.
  *
  * All of it is about, and good for choosing how to read.  An entry counts wherever it
- * is, and whether its value is in the file or still in a merge slot, for that has its
+ * is, and whether its value is in the file or still in a write buffer, for that has its
  * place already.  Memtables are looked at under the shard's lock, a few hundred entries at
  * a time; runs without it, for a page of theirs may come from the device (I 7).
  */

@@ -5,7 +5,7 @@
  * A batch is made in two steps:
  *
  *   1. under the shard's lock, shared: copy the visible versions of the next
- *      keys of both memtables, and the values of those still in merge slots;
+ *      keys of both memtables, and the values of those still in write buffers;
  *   2. without it: merge them with the runs, whose generation was checked
  *      under the lock.
  */
@@ -22,7 +22,7 @@
 #include "engine/io/io.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
 #define KV_BATCH_ROWS_FIRST	2
@@ -106,7 +106,7 @@ kv_batch_end(KvScan *scan)
 }
 
 char *
-kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *version)
+kv_batch_copy_from_buffer(KvScan *scan, const KvShard *shard, const KvVersion *version)
 {
 	const char *found;
 	char	   *copy;
@@ -115,13 +115,13 @@ kv_batch_copy_from_slot(KvScan *scan, const KvShard *shard, const KvVersion *ver
 		return NULL;
 	if (version->len == 0)
 		return MemoryContextAlloc(scan->batch_context, 1);
-	found = kv_slot_find(shard, version);
+	found = kv_buffer_find(shard, version);
 	if (found == NULL)
 		return NULL;
 	copy = MemoryContextAllocHuge(scan->batch_context, version->len);
 	memcpy(copy, found, version->len);
-	scan->stats.slot_hits++;
-	kv_stat_add(scan->store, KV_COUNT_SLOT_HITS, 1);
+	scan->stats.buffer_hits++;
+	kv_stat_add(scan->store, KV_COUNT_BUFFER_HITS, 1);
 	return copy;
 }
 
@@ -168,7 +168,7 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 			found = kv_chain_visible(item->newest, &scan->view, &row->version);
 	}
 	if (found && row->version.kind == KV_VERSION_PUT)
-		row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+		row->value = kv_batch_copy_from_buffer(scan, shard, &row->version);
 	LWLockRelease(&shard->lock);
 
 	if (!found)
@@ -178,7 +178,7 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 
 /* ---- several keys ---- */
 
-#define KV_COPIED_AT_ONCE	((Size) 64 * 1024)	/* of values in slots, under one hold of a shard's lock */
+#define KV_COPIED_AT_ONCE	((Size) 64 * 1024)	/* of values in write buffers, under one hold of a shard's lock */
 
 typedef struct KvPoint
 {
@@ -228,7 +228,7 @@ find_in_memtable(KvScan *scan, const KvShard *shard, const KvMemtable *memtable,
 		if (!point->found)
 			add_point(rest, point);
 		else if (row->version.kind == KV_VERSION_PUT)
-			row->value = kv_batch_copy_from_slot(scan, shard, &row->version);
+			row->value = kv_batch_copy_from_buffer(scan, shard, &row->version);
 		if (row->value != NULL)
 			copied += row->version.len;
 	}
@@ -363,7 +363,7 @@ copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size m
 			row->key = key.data;
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
-			row->value = row->present ? kv_batch_copy_from_slot(scan, shard, &row->version) : NULL;
+			row->value = row->present ? kv_batch_copy_from_buffer(scan, shard, &row->version) : NULL;
 			row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 			row->problem = 0;
 			if (row->present)

@@ -32,7 +32,7 @@
 #include "engine/cache/cache.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 /* A read of its own costs a block as much as reading so many blocks more in windows. */
 #define KV_SINGLE_READ_BLOCKS	3

@@ -305,7 +305,7 @@ init_shard(KvShard *shard)
 	LWLockInitialize(&shard->extend_lock, kv_tranche_shard);
 	LWLockInitialize(&shard->commit_lock, kv_tranche_shard);
 	ConditionVariableInit(&shard->changed);
-	shard->open_slot = shard->sealed_slots = -1;
+	shard->open_buffer = shard->sealed_buffers = -1;
 	shard->bounds_since = KV_NOT_IN_MAP;
 	pg_atomic_init_u32(&shard->generation, 0);
 	pg_atomic_init_u64(&shard->writes, 0);

@@ -2,9 +2,9 @@
  * shard.h
  *		Stores and shards in shared memory, and the runs of a shard as a reader sees them.
  *
- * KvShard.lock guards the shard's two memtables, its run list, its slots and its log
+ * KvShard.lock guards the shard's two memtables, its run list, its write buffers and its log
  * position, and the list of its value files.  It is never held across a system call that touches a device (I 7); a
- * write that needs one (space for values, a free slot, room in the memtable) lets
+ * write that needs one (space for values, a free write buffer, room in the memtable) lets
  * go, does it, and starts again from the look-up.
  *
  * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory,
@@ -116,8 +116,8 @@ typedef struct KvShard
 {
 	LWLock		lock;
 	LWLock		extend_lock;	/* one process at a time adds value files or grows the open one */
-	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (slot/commit.c) */
-	ConditionVariable changed;	/* maintenance ended, a slot was written */
+	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (buffer/commit.c) */
+	ConditionVariable changed;	/* maintenance ended, a write buffer was written */
 
 	/* guarded by lock; changes under map_lock as well */
 	uint32		bounds_since;	/* the map that last changed its bounds, or KV_NOT_IN_MAP */
@@ -140,8 +140,8 @@ typedef struct KvShard
 	uint64		log_tail;
 	uint32		closed_log;		/* the last log that a flush has closed, … */
 	uint64		closed_tail;	/* … and where it ends: no batch comes behind that */
-	int			open_slot;		/* slot index or -1 */
-	int			sealed_slots;	/* list head: sealed and not yet written, or -1 */
+	int			open_buffer;	/* write buffer index or -1 */
+	int			sealed_buffers;	/* list head: sealed and not yet written, or -1 */
 
 	/* its values; the list itself changes under extend_lock as well */
 	dsa_pointer	value_files;	/* KvShardValueFile[value_files_room], in the order of addresses */
@@ -159,7 +159,7 @@ typedef struct KvShard
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
 	KvAddress	next_place;		/* KvManifest.next_place */
 	KvAddress	open_place;		/* of the value file that takes new values; 0: none */
-	KvAddress	value_tail;		/* in it: where the next slot or large value begins … */
+	KvAddress	value_tail;		/* in it: where the next write buffer or large value begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
 	uint64		value_bytes;	/* kv_value_file_taken of all value files, about */
 	dsa_pointer retired;		/* KvRetired[retired_room], in no order; grows in a maintainer */
@@ -184,7 +184,7 @@ typedef struct KvShard
 	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
 	TimestampTz	flushed_at;		/* end of the last flush, or recovery */
 	bool		recovered;
-	pg_atomic_uint64 writes;	/* slots written to value files */
+	pg_atomic_uint64 writes;	/* write buffers written to value files */
 	uint64		writes_synced;	/* of them; guarded by extend_lock */
 
 	KvImageFiles images[KV_IMAGES];
@@ -274,7 +274,7 @@ struct KvStore
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
 	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock: once it is dropped the store
-								 * stays, but not its slots */
+								 * stays, but not its write buffers */
 
 	/* set while OPENING, changed afterwards under map_lock */
 	LWLock		map_lock;
@@ -532,7 +532,7 @@ extern void kv_runset_forget(const KvStore *store);
 /*
  * ---- valuefiles.c ----
  *
- * A value file is made OPEN (slot/largevalue.c) and takes slots and large values until one does not fit;
+ * A value file is made OPEN (buffer/largevalue.c) and takes write buffers and large values until one does not fit;
  * then it is CLOSED, and another is made.  At most one is open; a shard that has none gets
  * one with its next value.  Recovery lists a value file when it meets an entry that names it.
  * The shard's lock is held, but where it says otherwise.
@@ -560,7 +560,7 @@ extern void kv_value_file_divide(KvShard *shard, KvShardValueFile *value_file, u
 extern void kv_value_file_grown(KvShard *shard, KvShardValueFile *value_file, int64 bytes);
 /* Exclusively: it takes new values from now on, allocated being its file's size. */
 extern void kv_value_file_open(KvShard *shard, KvShardValueFile *value_file, uint64 allocated);
-/* Exclusively: if one is open, it is closed.  No slot is open. */
+/* Exclusively: if one is open, it is closed.  No write buffer is open. */
 extern void kv_value_file_close(KvShard *shard);
 /* Exclusively: so many bytes of the open value file are taken, or given back. */
 extern void kv_tail_move(KvStore *store, KvShard *shard, int64 bytes);
@@ -889,7 +889,7 @@ extern bool kv_store_is_known(const KvStoreKey *key);	/* in whatever state; take
  */
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);
 extern void kv_stores_unpin(List *stores);	/* gives back the pins, and frees the list */
-/* Gives back the pins of those that were dropped since, but for one, and puts NULL in their place: so their slots come back. */
+/* Gives back the pins of those that were dropped since, but for one, and puts NULL in their place: so their write buffers come back. */
 extern void kv_stores_unpin_dropped(List *stores, const KvStore *but);
 
 #endif							/* KV_SHARD_H */

@@ -34,7 +34,7 @@
 #define KV_ENTRY_BYTES	48		/* … as much as its index has, about so much for each entry, … */
 #define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
 #define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no value file is more; see KV_VALUE_FILES_WANTED */
-#define KV_SLOTS_SHARE	4		/* of a grain: for slots that are being filled when writers begin to wait */
+#define KV_BUFFERS_SHARE	4	/* of a grain: for write buffers that are being filled when writers begin to wait */
 #define KV_STOP_SHARE	0.90	/* of the dead bytes that the bound allows: down to here it is compacted */
 #define KV_SPACE_NAP_MS 50
 #define KV_COUNT_MS		20		/* an account is good for so long for those who wait, … */
@@ -45,7 +45,7 @@
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
 
 static int	beat_ms = 60000;	/* nobody waits for a compactor that has not come on for so long, … */
-static int	most_ms = 60000;	/* … nor longer than this for one slot; other than that in tests only */
+static int	most_ms = 60000;	/* … nor longer than this for one write buffer; other than that in tests only */
 
 const char *const kv_space_wait_names[] = {
 	[KV_SPACE_WAITS_NOT] = NULL,
@@ -271,7 +271,7 @@ kv_space_count(KvStore *store, KvStoreSpace *space)
 	account->job = space->all.job;
 	account->kept = space->all.kept;
 	account->start_slack = space->all.grain / 2;
-	account->bound_slack = space->all.grain - space->all.grain / KV_SLOTS_SHARE + space->all.job +
+	account->bound_slack = space->all.grain - space->all.grain / KV_BUFFERS_SHARE + space->all.job +
 		space->aside;
 	SpinLockRelease(&account->mutex);
 }

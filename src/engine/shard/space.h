@@ -13,7 +13,7 @@
  *
  * kvfdw compactor begins to compact a store before that, and ends a little later, so that it
  * does not stop and go.  Writers tell the store's account what they take and what has died by it, and wake
- * the compactor when that comes to the mark.  Who is to open a slot, or to write a large value, of a store that
+ * the compactor when that comes to the mark.  Who is to open a write buffer, or to write a large value, of a store that
  * has come to its bound waits until there is room: that is what keeps the bound, however slow
  * the compactor is.  It too keeps to it: what a compaction job may write is set aside, and where the files that were
  * emptied before are not gone yet, it waits for that.
@@ -29,10 +29,10 @@
  *	  retry, a file that does not go; nor if nothing compacts, or no place is free for who does;
  *	- where neither a compaction job of this store has come on for a minute nor a file has gone, until one does (space_stalled): the
  *	  compactor stands, or a split, whose shard compaction jobs leave alone until it has ended;
- *	- longer than a minute for one slot, if others take all the room that is made;
+ *	- longer than a minute for one write buffer, if others take all the room that is made;
  *	- to delete or to lock a row, in redo, nor if he must not: clients of memcached.
  *
- * Why nothing waits for a writer who waits here.  He holds no LWLock, no slot and no place that was not counted,
+ * Why nothing waits for a writer who waits here.  He holds no LWLock, no write buffer and no place that was not counted,
  * and serves interrupts.  What he may have are versions of a transaction that goes on, in this store or another, and
  * locks of rows and tables.  What makes room are a compaction job (a walk over runs, copying, a flush), an image of the
  * shard, and the maintainer, which frees files.  They take versions of unfinished transactions as they are, and wait for
@@ -41,7 +41,7 @@
  * transaction has written a large value cannot be emptied: what is dead there is in K.
  *
  * Whoever waits looks again under his shard's lock, and takes there what he has found, so of many who are woken as
- * many go on as there is room for slots; those of several shards at once may take one slot each too many, and a quarter
+ * many go on as there is room for write buffers; those of several shards at once may take one write buffer each too many, and a quarter
  * of what c has for each shard is kept for that.
  *
  * What nobody can give back counts as live: what is dead beside a value that cannot be read, and in
@@ -177,7 +177,7 @@ extern uint64 kv_space_wants_checkpoint(const KvStoreSpace *space);	/* if so muc
 extern uint64 kv_space_start(const KvStoreSpace *space, uint64 live);
 extern uint64 kv_space_start_unkept(const KvStoreSpace *space, uint64 live);	/* … and nothing kept */
 /*
- * No lock held: the writer is to open a slot, or to write a large value, of a store that has come to its
+ * No lock held: the writer is to open a write buffer, or to write a large value, of a store that has come to its
  * bound.  Waits until there is room, or none is made; false: there is none a minute after *begin, which is 0 at
  * first.  Others may take the room before he does, so he may come again.  Serves interrupts.
  */

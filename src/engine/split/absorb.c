@@ -18,7 +18,7 @@
 
 #include "engine/base/types.h"
 #include "engine/io/io.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 
@@ -37,7 +37,7 @@ has_nothing(const KvShard *shard)
 {
 	return shard->files.base_run == 0 && shard->files.nunfrozen == 0 &&
 		!DsaPointerIsValid(shard->active.root) && !DsaPointerIsValid(shard->immutable.root) &&
-		shard->sealed_slots < 0 && shard->nretired == 0 &&
+		shard->sealed_buffers < 0 && shard->nretired == 0 &&
 		shard->maintainer == 0 && shard->compactor == 0;
 }
 

@@ -17,7 +17,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/io/io.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 
@@ -224,7 +224,7 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 static void
 forget_former(KvShard *fresh)
 {
-	Assert(fresh->open_slot < 0 && fresh->sealed_slots < 0 && fresh->maintainer == 0 &&
+	Assert(fresh->open_buffer < 0 && fresh->sealed_buffers < 0 && fresh->maintainer == 0 &&
 		   fresh->compactor == 0 && !DsaPointerIsValid(fresh->active.root) &&
 		   !DsaPointerIsValid(fresh->immutable.root));
 	kv_value_files_free(fresh);

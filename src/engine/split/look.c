@@ -6,7 +6,7 @@
  * they are small: for the index of many small values is large, and compaction reads them
  * more than once.  Each entry counts KV_ENTRY_WEIGHT bytes beside its value, as it does where the parts
  * begin: of the smallest the index is most of what a merge writes, and a recovery reads, and a store of one shard
- * has no helpers in that.  When a store has as many shards as half of the merge slots, larger ones are
+ * has no helpers in that.  When a store has as many shards as half of the write buffers, larger ones are
  * made.
  *
  * Keys that only grow fill the end of a shard.  They do if what came last, in the newer
@@ -26,7 +26,7 @@
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/split/internal.h"
 
 #define KV_SMALL_VALUES		4	/* of these shards have so small a part of the size, at least */
@@ -80,8 +80,8 @@ size_wanted(KvStore *store, double mean)
 #endif
 	size = Max(size * Min(mean / KV_BLOCK, 1), size / KV_SMALL_VALUES);
 
-	/* each shard that is written has a slot, and those of a store are not to have all */
-	if (kv_store_nshards(store) > (uint32) kv_slot_pool->nunits / 2)
+	/* each shard that is written has a write buffer, and those of a store are not to have all */
+	if (kv_store_nshards(store) > (uint32) kv_buffer_pool->nunits / 2)
 		size *= 4;
 	return size;
 }

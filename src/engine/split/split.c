@@ -27,7 +27,7 @@
 #include "engine/base/wait.h"
 #include "engine/flush/flush.h"
 #include "engine/io/io.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/split/copy.h"
 
 #define KV_SWITCH_ITEMS	20000	/* keys of a memtable that may be copied while writers wait */
@@ -378,9 +378,9 @@ drain_before(KvSplit *split)
 	uint64		sequence;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->open_slot >= 0)
-		kv_slot_seal(split->store, split->shardno);
-	sequence = pg_atomic_read_u64(&kv_slot_pool->sequence);
+	if (shard->open_buffer >= 0)
+		kv_buffer_seal(split->store, split->shardno);
+	sequence = pg_atomic_read_u64(&kv_buffer_pool->sequence);
 	LWLockRelease(&shard->lock);
 	kv_shard_drain(split->store, split->shardno, PG_UINT32_MAX, sequence);
 }

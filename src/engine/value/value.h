@@ -10,7 +10,7 @@
  *
  *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──nothing names it──▸ RETIRED ──▸ gone
  *
- *		OPEN	takes slots and large values, at KvShard.value_tail; at most one of a shard
+ *		OPEN	takes write buffers and large values, at KvShard.value_tail; at most one of a shard
  *		CLOSED	takes nothing more, but what was reserved in it may still be written
  *
  *		RETIRED	was a compaction input; not in the list, but somebody may go back to it (shard/retired.c)
@@ -26,8 +26,8 @@
  *		made, not in the list yet
  *			killed: no manifest lists it, no entry names it: it goes when the store has been
  *			recovered.  Power: the same; or it is missing.
- *		in the list, a slot opened in it
- *			killed: entries of slots and key logs name it, which puts it into the list.
+ *		in the list, a write buffer opened in it
+ *			killed: entries of write buffers and key logs name it, which puts it into the list.
  *			Power, at full: the image does not list it, so it goes; the WAL has its values.
  *			At keys: a BATCH that names it puts it into the list; its name and its values
  *			were made durable before their transaction committed, so if they are missing
@@ -45,7 +45,7 @@
  *		released, shortened or not
  *			no image that counts lists it, and no redo begins where a record names it.
  *		cut, while an older manifest says that more was used
- *			what a slot had reserved and gave back: recovery takes the file's size.
+ *			what a write buffer had reserved and gave back: recovery takes the file's size.
  */
 #ifndef KV_VALUE_H
 #define KV_VALUE_H

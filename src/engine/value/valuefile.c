@@ -99,7 +99,7 @@ kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVer
 	uint64		offset = kv_offset_of(address);
 	uint64		start = TYPEALIGN_DOWN(KV_BLOCK, offset);
 	Size		len = TYPEALIGN(KV_BLOCK, offset - start + version->len);
-	char	   *buffer = kv_io_buffer(KV_BUFFER_CHECK, len);
+	char       *buffer = kv_io_buffer(KV_IO_BUFFER_CHECK, len);
 
 	*err = 0;
 	if (version->len > 0)

@@ -9,7 +9,7 @@
 
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 /* How a key stands for one who wants a lock of some strength on it. */
 typedef struct KvKeyState
@@ -32,7 +32,7 @@ typedef struct KvWrite
 	uint32		crc;
 	KvValueHome	placing;
 	uint32		large_value_shard; /* whose value file has it, if it is a large value */
-	bool		nowait;			/* refuse rather than wait for a barrier, a slot or memory … */
+	bool		nowait;			/* refuse rather than wait for a barrier, a write buffer or memory … */
 	bool		refused;		/* … and this says that it was */
 	TimestampTz waits_since;	/* for room that a compaction makes; 0: not yet */
 	bool		waited;			/* too long, so it takes some all the same */
@@ -54,7 +54,7 @@ extern void kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvFo
 /*
  * Makes the write part of the shard.  state: from kv_key_look, the shard's lock being held
  * since, which is released.  False: the caller must look again, unless write->refused; at
- * most a value that no merge slot can hold was written to a value file.
+ * most a value that no write buffer can hold was written to a value file.
  */
 extern bool kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state);
 

@@ -4,7 +4,7 @@
  *		nobody is in the way.
  *
  * Everything else is an answer, not an ERROR and not a wait.  One wait is left: a value
- * file that has to grow, or a value too large for a slot, is written here.
+ * file that has to grow, or a value too large for a write buffer, is written here.
  */
 #include "postgres.h"
 
@@ -16,7 +16,7 @@
 #include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/write/internal.h"
 #include "engine/xact/xact.h"
 

@@ -40,7 +40,7 @@
 #include "engine/io/io.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/write/internal.h"
 #include "engine/xact/xact.h"
 

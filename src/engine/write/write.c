@@ -5,7 +5,7 @@
  * A writer learns how its key stands with the shard's lock held exclusively
  * (kv_key_look), and either writes under that same hold of the lock or lets go
  * and looks again (I 2).  What needs the device or a wait is done without the
- * lock: a bigger value file, a free slot, room in the memtable (I 7).
+ * lock: a bigger value file, a free write buffer, room in the memtable (I 7).
  *
  * A row lock is a version of kind LOCK whose command id is its strength, a
  * LockTupleMode.  It is never visible, makes others wait for its xid like any
@@ -40,7 +40,7 @@
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/write/internal.h"
 #include "engine/write/write.h"
@@ -260,31 +260,31 @@ kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 	}
 }
 
-typedef enum KvSlotNeed
+typedef enum KvBufferNeed
 {
 	KV_NEEDS_NOTHING,
 	KV_NEEDS_SPACE,				/* a value file must grow or be made first */
-	KV_NEEDS_SLOT				/* a merge slot must become free first */
-} KvSlotNeed;
+	KV_NEEDS_BUFFER				/* a write buffer must become free first */
+} KvBufferNeed;
 
-/* Make the open slot fit a value and a key.  Lock held exclusively. */
-static KvSlotNeed
-ensure_slot(KvStore *store, uint32 shardno, Size len, int keylen)
+/* Make the open write buffer fit a value and a key.  Lock held exclusively. */
+static KvBufferNeed
+ensure_buffer(KvStore *store, uint32 shardno, Size len, int keylen)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	if (kv_slot_fits(shard, len, keylen))
+	if (kv_buffer_fits(shard, len, keylen))
 		return KV_NEEDS_NOTHING;
-	if (shard->open_slot >= 0)
+	if (shard->open_buffer >= 0)
 	{
 		/* it may have the entry of a value that has its place elsewhere */
-		if (kv_slot_fits(shard, 0, keylen) && !kv_slot_can_open(store, len))
-			return KV_NEEDS_SLOT;
-		kv_slot_seal(store, shardno);
+		if (kv_buffer_fits(shard, 0, keylen) && !kv_buffer_can_open(store, len))
+			return KV_NEEDS_BUFFER;
+		kv_buffer_seal(store, shardno);
 	}
-	if (shard->value_tail + kv_slot_capacity(shard, len) > shard->value_allocated)
+	if (shard->value_tail + kv_buffer_capacity(shard, len) > shard->value_allocated)
 		return KV_NEEDS_SPACE;
-	return kv_slot_open(store, shardno, len) ? KV_NEEDS_NOTHING : KV_NEEDS_SLOT;
+	return kv_buffer_open(store, shardno, len) ? KV_NEEDS_NOTHING : KV_NEEDS_BUFFER;
 }
 
 void
@@ -306,7 +306,7 @@ kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
 
 /*
  * Does the write replace a value that is in the value cache, one that was read in the recent
- * ring, or one so new that it is in a slot?  Then the cache should have the new one.
+ * ring, or one so new that it is in a write buffer?  Then the cache should have the new one.
  */
 static KvHeat
 heat_of(const KvStore *store, const KvShard *shard, const KvKeyState *state, const KvWrite *write)
@@ -316,13 +316,13 @@ heat_of(const KvStore *store, const KvShard *shard, const KvKeyState *state, con
 
 	if (!state->exists || old->kind != KV_VERSION_PUT || old->len == 0 ||
 		write->version.kind != KV_VERSION_PUT || write->version.len == 0 ||
-		write->placing != KV_IN_SLOT ||
+		write->placing != KV_IN_BUFFER ||
 		!kv_block_takes(write->version.location, write->version.len))
 		return KV_COLD;
 	if (kv_block_has(store->cache_id, old->location, old->len))
 		return KV_CACHED;
 	heat = kv_recent_heat(store->cache_id, KV_LOCATION_ADDRESS(old->location), old->len);
-	return heat != KV_COLD ? heat : kv_slot_heat(shard, old);
+	return heat != KV_COLD ? heat : kv_buffer_heat(shard, old);
 }
 
 /* Something has to be waited for: is the writer one who does not? */
@@ -358,7 +358,7 @@ wait_for_map(KvShard *shard)
 
 /*
  * Write the value now: it has its place before there is an entry for it.  Not before the key
- * was seen to be free, and nothing but a slot for the entry can be missing.  No lock held.
+ * was seen to be free, and nothing but a write buffer for the entry can be missing.  No lock held.
  */
 static void
 place_large_value(KvStore *store, uint32 shardno, KvWrite *write)
@@ -390,7 +390,7 @@ has_place(const KvShard *shard, uint32 shardno, KvWrite *write)
 {
 	if (write->placing == KV_IN_LARGE_VALUE && write->large_value_shard != shardno)
 	{
-		write->placing = KV_IN_SLOT;
+		write->placing = KV_IN_BUFFER;
 		write->version.location = KV_LOCATION_MAKE(write->form, 0);
 	}
 	return write->placing != KV_PLACED || write->version.len == 0 ||
@@ -410,7 +410,7 @@ adopt(KvStore *store, uint32 shardno, const KvWrite *write)
 static bool
 waits_for_room(KvStore *store, KvShard *shard, const KvWrite *write, Size place, int keylen)
 {
-	if (place == 0 || kv_slot_fits(shard, place, keylen) || write->nowait || write->waited ||
+	if (place == 0 || kv_buffer_fits(shard, place, keylen) || write->nowait || write->waited ||
 		RecoveryInProgress())
 		return false;
 	kv_space_tell(store, shard, 0);
@@ -418,7 +418,7 @@ waits_for_room(KvStore *store, KvShard *shard, const KvWrite *write, Size place,
 }
 
 /*
- * May the write be done now, and has the shard an open slot for it?  Its lock is held,
+ * May the write be done now, and has the shard an open write buffer for it?  Its lock is held,
  * exclusively; false: it was released, and what was missing has been waited for or made, or
  * was refused.
  */
@@ -427,7 +427,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		place;
-	KvSlotNeed	room;
+	KvBufferNeed room;
 
 	if (pg_atomic_read_u32(&kv_gate->barrier_up) == 0 && !RecoveryInProgress())
 	{
@@ -449,7 +449,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 		adopt(store, shardno, write);
 		return false;
 	}
-	place = write->placing == KV_IN_SLOT ? write->version.len : 0;
+	place = write->placing == KV_IN_BUFFER ? write->version.len : 0;
 	if (shard->active.bytes >= 2 * kv_memtable_limit())
 	{
 		/* the flush does not keep up: help */
@@ -464,14 +464,14 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 		write->waited = !kv_space_wait(store, &write->waits_since);
 		return false;
 	}
-	if (place > kv_slot_pool->slot_size)
+	if (place > kv_buffer_pool->buffer_size)
 	{
-		/* no slot can hold it */
+		/* no write buffer can hold it */
 		LWLockRelease(&shard->lock);
 		place_large_value(store, shardno, write);
 		return false;
 	}
-	room = ensure_slot(store, shardno, place, key.len);
+	room = ensure_buffer(store, shardno, place, key.len);
 	if (room == KV_NEEDS_NOTHING)
 		return true;
 	LWLockRelease(&shard->lock);
@@ -480,7 +480,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 		if (!kv_value_extend(store, shardno, place, true) && !refuse_memory(write))
 			kv_make_memory(store, shardno);
 	}
-	else if (!(write->nowait ? kv_slot_ask_free(store, place) : kv_slot_wait_free(store, place)))
+	else if (!(write->nowait ? kv_buffer_ask_free(store, place) : kv_buffer_wait_free(store, place)))
 		place_large_value(store, shardno, write);
 	else
 		(void) refuse(write);
@@ -502,7 +502,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		return false;
 
 	/*
-	 * The memtable first: it may lack memory, the slot now cannot.  The version
+	 * The memtable first: it may lack memory, the write buffer now cannot.  The version
 	 * added here gets its location below, before anybody else can look.
 	 */
 	added = kv_memtable_add(&shard->active, &state->place, key.data, key.len,
@@ -511,8 +511,8 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
 			kv_value_file_note_dead(store, shard, &state->newest, write->version.xid); /* once nobody sees it any more */
-		kv_slot_put(store, shard, key, &write->version, write->form, write->value,
-					write->crc, write->placing);
+		kv_buffer_put(store, shard, key, &write->version, write->form, write->value,
+					  write->crc, write->placing);
 		*added = write->version;
 		if (write->version.kind == KV_VERSION_PUT && kv_dead_any(shard))
 			kv_dead_cut(shard, key);
@@ -522,7 +522,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		if (heat == KV_CACHED)
 			kv_block_replaced(store->cache_id, state->newest.location, state->newest.len);
 		if (heat != KV_COLD)
-			kv_slot_mark(shard, write->version.location, write->version.len, heat);
+			kv_buffer_mark(shard, write->version.location, write->version.len, heat);
 		if (write->version.kind == KV_VERSION_LOCK &&
 			write->version.cid == LockTupleKeyShare)
 			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);

@@ -2,7 +2,7 @@
  * write.h
  *		One writer per key (I 2); what other rooms need of writing, beside engine.h.
  *
- * Takes the shard's lock; none is held on entry.  May wait for memory, a slot or a
+ * Takes the shard's lock; none is held on entry.  May wait for memory, a write buffer or a
  * barrier, and serves interrupts meanwhile.
  */
 #ifndef KV_WRITE_H

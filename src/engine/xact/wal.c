@@ -5,7 +5,7 @@
  * What is logged depends on a store's wal level:
  *
  *	full	every version, with its value (PUT)
- *	keys	every version, with its value or by its location (BATCH); slot/commit.c
+ *	keys	every version, with its value or by its location (BATCH); buffer/commit.c
  *	none	nothing of it; each writing (sub)transaction inserts one XLOG_NOOP,
  *			because PostgreSQL flushes no commit without WAL
  *

@@ -1,14 +1,14 @@
 /*
- * mergefile.c
- *		The file of merge slots: where a shard's newest values gather (fill.c) until
+ * bufferfile.c
+ *		The file of write buffers: where a shard's newest values gather (fill.c) until
  *		one large direct write takes them to their value file (drain.c).
  *
  * The merge file is mmap'd by every process and holds a page of geometry, the values of
- * all units, their headers, and their entries.  So the values of a slot of several units
+ * all units, their headers, and their entries.  So the values of a buffer of several units
  * are the exact image of what will be written, and so are its key-log batch and entries.
  *
- * A file of version 1 has slots that are all of one size, each with its header and entries
- * behind its values.  One with slots in use is gone on with as it is, a slot being a unit.
+ * A file of version 1 has buffers that are all of one size, each with its header and entries
+ * behind its values.  One with buffers in use is gone on with as it is, a buffer being a unit.
  *
  *   FREE ──open──▶ OPEN ──seal──▶ SEALED ──claim──▶ WRITING ──▶ FREE
  *                                    ▲                 │ write failed
@@ -16,13 +16,13 @@
  *   ORPHAN (left by an earlier incarnation) ──replayed by recovery──▶ FREE
  *
  * What a dead server left is looked at for stores at wal level 'none' alone, and
- * there only where the page cache is believed (restart/trust.c); what the slots of others
+ * there only where the page cache is believed (restart/trust.c); what the buffers of others
  * held is in the WAL.  So stores at 'none' never have all units (kv_units_kept): redo has some for the others.
  *
- * Slot contents are guarded by the shard's lock, slot states by KvSlotPool.lock.
+ * Buffer contents are guarded by the shard's lock, buffer states by KvBufferPool.lock.
  *
  * The kernel writes pages of the file back in its own time.  When it cannot it may drop them, and what is
- * mapped is then what the device has.  So what decides where a slot is written is in shared memory, a slot's
+ * mapped is then what the device has.  So what decides where a buffer is written is in shared memory, a buffer's
  * entries are compared with it before they are logged (drain.c), and no image is made before it is
  * known that no page was lost (durable/image.c).
  */
@@ -41,18 +41,18 @@
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 
 #define KV_UNIT_VALUES		(16 * 1024)
 #define KV_UNIT_ENTRIES		(4 * 1024)
 #define KV_MERGE_VERSION	2
-#define KV_WHOLE_VERSION	1	/* slots of one size */
+#define KV_WHOLE_VERSION	1	/* buffers of one size */
 #define KV_WHOLE_ENTRIES	(32 * 1024)	/* there, header included */
-#define KV_FEWEST_SLOTS		8	/* of the largest size for which there is room */
+#define KV_FEWEST_BUFFERS		8 /* of the largest size for which there is room */
 
 #define KV_MERGE_TEMPORARY	KV_DIRECTORY "/merge.tmp"
 
-typedef struct KvSlotFileHeader
+typedef struct KvBufferFileHeader
 {
 	uint32		magic;
 	uint32		format_version;
@@ -61,7 +61,7 @@ typedef struct KvSlotFileHeader
 	uint32		unit_entries;	/* version 1: with the header */
 	uint32		nunits;
 	uint32		crc;
-} KvSlotFileHeader;
+} KvBufferFileHeader;
 
 /* Where things are in the file: of unit 0, and how far from there to the next unit's. */
 typedef struct KvGeometry
@@ -73,7 +73,7 @@ typedef struct KvGeometry
 	Size		headers_step;
 	Size		batches_step;
 	Size		length;			/* of the file */
-	Size		entries;		/* bytes of a unit, for a slot's batch head and entries */
+	Size		entries;		/* bytes of a unit, for a buffer's batch head and entries */
 } KvGeometry;
 
 static int	merge_size_kb = 256;
@@ -81,11 +81,11 @@ static int	merge_buffers_mb = 64;
 
 /* The mapping, and what its first page says: that page may be lost.  The same in all processes. */
 static char *merge_base = NULL;
-static KvSlotFileHeader file_header;
+static KvBufferFileHeader file_header;
 static KvGeometry geometry;
 
 static KvGeometry
-geometry_of(const KvSlotFileHeader *header)
+geometry_of(const KvBufferFileHeader *header)
 {
 	KvGeometry	file = {.values = KV_BLOCK};
 
@@ -94,15 +94,15 @@ geometry_of(const KvSlotFileHeader *header)
 		Size		step = (Size) header->unit_values + header->unit_entries;
 
 		file.headers = file.values + header->unit_values;
-		file.batches = file.headers + sizeof(KvSlotHeader);
+		file.batches = file.headers + sizeof(KvBufferHeader);
 		file.values_step = file.headers_step = file.batches_step = step;
 		file.length = file.values + step * header->nunits;
-		file.entries = header->unit_entries - sizeof(KvSlotHeader);
+		file.entries = header->unit_entries - sizeof(KvBufferHeader);
 		return file;
 	}
 	file.values_step = header->unit_values;
 	file.headers = file.values + file.values_step * header->nunits;
-	file.headers_step = sizeof(KvSlotHeader);
+	file.headers_step = sizeof(KvBufferHeader);
 	file.batches = TYPEALIGN(KV_BLOCK, file.headers + file.headers_step * header->nunits);
 	file.batches_step = file.entries = header->unit_entries;
 	file.length = file.batches + file.batches_step * header->nunits;
@@ -110,38 +110,38 @@ geometry_of(const KvSlotFileHeader *header)
 }
 
 char *
-kv_slot_values(int slot)
+kv_buffer_values(int buffer)
 {
-	return merge_base + geometry.values + geometry.values_step * slot;
+	return merge_base + geometry.values + geometry.values_step * buffer;
 }
 
-KvSlotHeader *
-kv_slot_header(int slot)
+KvBufferHeader *
+kv_buffer_header(int buffer)
 {
-	return (KvSlotHeader *) (merge_base + geometry.headers + geometry.headers_step * slot);
+	return (KvBufferHeader *) (merge_base + geometry.headers + geometry.headers_step * buffer);
 }
 
 KvLogBatch *
-kv_slot_batch(int slot)
+kv_buffer_batch(int buffer)
 {
-	return (KvLogBatch *) (merge_base + geometry.batches + geometry.batches_step * slot);
+	return (KvLogBatch *) (merge_base + geometry.batches + geometry.batches_step * buffer);
 }
 
 char *
-kv_slot_entries(int slot)
+kv_buffer_entries(int buffer)
 {
-	return (char *) (kv_slot_batch(slot) + 1);
+	return (char *) (kv_buffer_batch(buffer) + 1);
 }
 
 Size
-kv_slot_entry_room(int slot)
+kv_buffer_entry_room(int buffer)
 {
-	return geometry.entries * kv_slots[slot].units - sizeof(KvLogBatch);
+	return geometry.entries * kv_buffers[buffer].units - sizeof(KvLogBatch);
 }
 
-/* Of slots of a file's shape. */
+/* Of buffers of a file's shape. */
 static int
-units_for(const KvSlotFileHeader *header, Size capacity)
+units_for(const KvBufferFileHeader *header, Size capacity)
 {
 	if (header->format_version == KV_WHOLE_VERSION)
 		return 1;
@@ -149,7 +149,7 @@ units_for(const KvSlotFileHeader *header, Size capacity)
 }
 
 int
-kv_slot_units(Size capacity)
+kv_buffer_units(Size capacity)
 {
 	return units_for(&file_header, capacity);
 }
@@ -163,34 +163,34 @@ words_of_unit(Size entries)
 }
 
 uint64 *
-kv_slot_logged(int slot)
+kv_buffer_logged(int buffer)
 {
-	return (uint64 *) (kv_slots + kv_slot_pool->nunits) + words_of_unit(geometry.entries) * slot;
+	return (uint64 *) (kv_buffers + kv_buffer_pool->nunits) + words_of_unit(geometry.entries) * buffer;
 }
 
 void
-kv_slot_clear_logged(int slot)
+kv_buffer_clear_logged(int buffer)
 {
-	memset(kv_slot_logged(slot), 0,
-		   words_of_unit(geometry.entries) * kv_slots[slot].units * sizeof(uint64));
+	memset(kv_buffer_logged(buffer), 0,
+		   words_of_unit(geometry.entries) * kv_buffers[buffer].units * sizeof(uint64));
 }
 
 uint32
-kv_slot_open_crc(const KvSlotHeader *header)
+kv_buffer_open_crc(const KvBufferHeader *header)
 {
 	return kv_crc(&header->sequence,
-				  offsetof(KvSlotHeader, open_crc) - offsetof(KvSlotHeader, sequence));
+				  offsetof(KvBufferHeader, open_crc) - offsetof(KvBufferHeader, sequence));
 }
 
 uint32
-kv_slot_seal_crc(const KvSlotHeader *header)
+kv_buffer_seal_crc(const KvBufferHeader *header)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, &header->sequence, sizeof(header->sequence));
-	COMP_CRC32C(crc, (const char *) header + offsetof(KvSlotHeader, log_offset),
-				offsetof(KvSlotHeader, seal_crc) - offsetof(KvSlotHeader, log_offset));
+	COMP_CRC32C(crc, (const char *) header + offsetof(KvBufferHeader, log_offset),
+				offsetof(KvBufferHeader, seal_crc) - offsetof(KvBufferHeader, log_offset));
 	FIN_CRC32C(crc);
 	return crc;
 }
@@ -198,7 +198,7 @@ kv_slot_seal_crc(const KvSlotHeader *header)
 /* ---- start-up ---- */
 
 void
-kv_slots_gucs(void)
+kv_buffers_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.merge_size",
 							"Largest merge slot: the largest single write to a value file.",
@@ -211,15 +211,15 @@ kv_slots_gucs(void)
 }
 
 void
-kv_slots_init(void)
+kv_buffers_init(void)
 {
-	LWLockInitialize(&kv_slot_pool->lock, kv_tranche_room);
-	ConditionVariableInit(&kv_slot_pool->freed);
-	pg_atomic_init_u32(&kv_slot_pool->crowded, 0);
-	pg_atomic_init_u32(&kv_slot_pool->drops, 0);
+	LWLockInitialize(&kv_buffer_pool->lock, kv_tranche_room);
+	ConditionVariableInit(&kv_buffer_pool->freed);
+	pg_atomic_init_u32(&kv_buffer_pool->crowded, 0);
+	pg_atomic_init_u32(&kv_buffer_pool->drops, 0);
 }
 
-/* Bytes of values of the largest slot, in a file that is made now. */
+/* Bytes of values of the largest buffer, in a file that is made now. */
 static Size
 configured_size(void)
 {
@@ -233,23 +233,23 @@ configured_units(void)
 
 	if (kv_fault_merge_units() > 0)
 		return kv_fault_merge_units();
-	return Max(units, KV_FEWEST_SLOTS * configured_size() / KV_UNIT_VALUES);
+	return Max(units, KV_FEWEST_BUFFERS * configured_size() / KV_UNIT_VALUES);
 }
 
 static uint32
-header_crc(const KvSlotFileHeader *header)
+header_crc(const KvBufferFileHeader *header)
 {
-	return kv_crc(header, offsetof(KvSlotFileHeader, crc));
+	return kv_crc(header, offsetof(KvBufferFileHeader, crc));
 }
 
 static void
 create_merge_file(void)
 {
-	KvSlotFileHeader header = {0};
+	KvBufferFileHeader header = {0};
 	Size		len;
 	char	   *map;
 
-	header.magic = KV_MAGIC_SLOT_FILE;
+	header.magic = KV_MAGIC_BUFFER_FILE;
 	header.format_version = KV_MERGE_VERSION;
 	header.directory_id = kv_directory_id();
 	header.unit_values = KV_UNIT_VALUES;
@@ -263,18 +263,18 @@ create_merge_file(void)
 		kv_io_error(FATAL, errno, KV_MERGE_TEMPORARY, "map");
 	memcpy(map, &header, sizeof(header));
 	kv_io_unmap(map, len);
-	if ((errno = kv_io_rename(KV_MERGE_TEMPORARY, KV_SLOT_FILE_PATH)) != 0)
+	if ((errno = kv_io_rename(KV_MERGE_TEMPORARY, KV_BUFFER_FILE_PATH)) != 0)
 		kv_io_error(FATAL, errno, KV_MERGE_TEMPORARY, "rename");
 }
 
 /* The merge file's header, if it is one of a version that is known and can be used. */
 static bool
-read_header(KvSlotFileHeader *header)
+read_header(KvBufferFileHeader *header)
 {
 	Size		len;
-	bool		found = kv_io_slurp_piece(KV_SLOT_FILE_PATH, 0, header, sizeof(*header), &len);
+	bool		found = kv_io_slurp_piece(KV_BUFFER_FILE_PATH, 0, header, sizeof(*header), &len);
 
-	return found && header->magic == KV_MAGIC_SLOT_FILE && header->crc == header_crc(header) &&
+	return found && header->magic == KV_MAGIC_BUFFER_FILE && header->crc == header_crc(header) &&
 		((header->format_version == KV_MERGE_VERSION &&
 		  header->unit_values == KV_UNIT_VALUES && header->unit_entries == KV_UNIT_ENTRIES) ||
 		 (header->format_version == KV_WHOLE_VERSION &&
@@ -284,26 +284,26 @@ read_header(KvSlotFileHeader *header)
 
 /* A page that cannot be read would be a PANIC at its first use (io/guard.c), at each start. */
 bool
-kv_slots_are_sound(void)
+kv_buffers_are_sound(void)
 {
-	KvSlotFileHeader header;
+	KvBufferFileHeader header;
 
 	return read_header(&header) && header.directory_id == kv_directory_id() &&
-		kv_io_read_through(KV_SLOT_FILE_PATH, KV_IO_MERGE_MAP) == 0;
+		kv_io_read_through(KV_BUFFER_FILE_PATH, KV_IO_MERGE_MAP) == 0;
 }
 
 static Size
 memory_for(Size nunits, Size entries)
 {
-	return mul_size(nunits, sizeof(KvSlot) + words_of_unit(entries) * sizeof(uint64));
+	return mul_size(nunits, sizeof(KvWriteBuffer) + words_of_unit(entries) * sizeof(uint64));
 }
 
 /* A file that exists may have more units than the settings ask for: it is replaced when empty. */
 Size
-kv_slots_memory(void)
+kv_buffers_memory(void)
 {
 	Size		size = memory_for(configured_units(), KV_UNIT_ENTRIES);
-	KvSlotFileHeader header;
+	KvBufferFileHeader header;
 
 	if (read_header(&header))
 		size = Max(size, memory_for(header.nunits, geometry_of(&header).entries));
@@ -311,11 +311,11 @@ kv_slots_memory(void)
 }
 
 void
-kv_slots_attach(void)
+kv_buffers_attach(void)
 {
 	bool		found;
 
-	kv_slots = ShmemInitStruct("kvfdw merge slots", kv_slots_memory(), &found);
+	kv_buffers = ShmemInitStruct("kvfdw merge slots", kv_buffers_memory(), &found);
 }
 
 /* Map the merge file, which is sound. */
@@ -323,7 +323,7 @@ static void
 map_merge_file(void)
 {
 	static Size len = 0;
-	const KvSlotFileHeader *header = &file_header;
+	const KvBufferFileHeader *header = &file_header;
 	static KvIoGuard guard;
 
 	if (merge_base != NULL)
@@ -331,30 +331,30 @@ map_merge_file(void)
 		kv_io_unguard(&guard);
 		kv_io_unmap(merge_base, len);
 	}
-	merge_base = kv_io_map(KV_SLOT_FILE_PATH, true, &len, KV_IO_MERGE_MAP);
+	merge_base = kv_io_map(KV_BUFFER_FILE_PATH, true, &len, KV_IO_MERGE_MAP);
 	if (merge_base == NULL)
-		kv_io_error(FATAL, errno, KV_SLOT_FILE_PATH, "map");
-	kv_io_guard_file(&guard, KV_SLOT_FILE_PATH, merge_base, len);
+		kv_io_error(FATAL, errno, KV_BUFFER_FILE_PATH, "map");
+	kv_io_guard_file(&guard, KV_BUFFER_FILE_PATH, merge_base, len);
 	memcpy(&file_header, merge_base, sizeof(file_header));
 	geometry = geometry_of(header);
-	kv_slot_pool->nunits = header->nunits;
-	kv_slot_pool->unit_values = header->unit_values;
-	kv_slot_pool->unit_entries = geometry.entries;
-	kv_slot_pool->whole = header->format_version == KV_WHOLE_VERSION;
-	kv_slot_pool->slot_size = kv_slot_pool->whole ?
+	kv_buffer_pool->nunits = header->nunits;
+	kv_buffer_pool->unit_values = header->unit_values;
+	kv_buffer_pool->unit_entries = geometry.entries;
+	kv_buffer_pool->whole = header->format_version == KV_WHOLE_VERSION;
+	kv_buffer_pool->buffer_size = kv_buffer_pool->whole ?
 		TYPEALIGN_DOWN(KV_BLOCK, header->unit_values) :
 		Min(configured_size(), (Size) header->nunits * KV_UNIT_VALUES);
 }
 
 static bool
-is_sound(const KvSlotHeader *header)
+is_sound(const KvBufferHeader *header)
 {
-	return header->magic == KV_MAGIC_SLOT && header->open_crc == kv_slot_open_crc(header);
+	return header->magic == KV_MAGIC_BUFFER && header->open_crc == kv_buffer_open_crc(header);
 }
 
-/* Is the slot of a store whose versions are in the WAL? */
+/* Is the buffer of a store whose versions are in the WAL? */
 static bool
-is_logged(const KvSlotHeader *header)
+is_logged(const KvBufferHeader *header)
 {
 	KvStoreKey	found;
 	uint64		id;
@@ -366,87 +366,87 @@ is_logged(const KvSlotHeader *header)
 }
 
 bool
-kv_slot_outlived(const KvSlotHeader *header)
+kv_buffer_outlived(const KvBufferHeader *header)
 {
 	return access(kv_path_store(&header->store), F_OK) != 0 && errno == ENOENT;
 }
 
 /*
- * Give slots free whose header is damaged, which is reported, or whose store has all
+ * Give buffers free whose header is damaged, which is reported, or whose store has all
  * its versions in the WAL, or is no more.  Returns how many are left.
  */
 static int
-release_slots(uint64 *sequence)
+release_buffers(uint64 *sequence)
 {
 	int			used = 0;
-	int			behind = 0;		/* the slots met so far */
+	int			behind = 0;		/* the buffers met so far */
 
-	for (int i = 0; i < kv_slot_pool->nunits; i++)
+	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
-		KvSlotHeader *head = kv_slot_header(i);
+		KvBufferHeader *head = kv_buffer_header(i);
 
 		*sequence = Max(*sequence, head->sequence);
 		if (!head->in_use)
 			continue;
-		if (!is_sound(head) || i < behind || i + kv_slot_units(head->capacity) > kv_slot_pool->nunits)
+		if (!is_sound(head) || i < behind || i + kv_buffer_units(head->capacity) > kv_buffer_pool->nunits)
 		{
 			ereport(WARNING,
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("merge slot %d is damaged; its values are lost", i)));
 			head->in_use = 0;
 		}
-		else if (is_logged(head) || kv_slot_outlived(head))
+		else if (is_logged(head) || kv_buffer_outlived(head))
 			head->in_use = 0;
 		else
 		{
-			behind = i + kv_slot_units(head->capacity);
+			behind = i + kv_buffer_units(head->capacity);
 			used++;
 		}
 	}
 	return used;
 }
 
-/* No slot is in use, but those that an earlier incarnation left. */
+/* No buffer is in use, but those that an earlier incarnation left. */
 static void
 begin_pool(void)
 {
-	kv_slot_pool->nfree = kv_slot_pool->nopen = kv_slot_pool->hand = 0;
-	kv_slot_pool->first_pending = kv_slot_pool->last_pending = -1;
-	memset(kv_slots, 0, memory_for(kv_slot_pool->nunits, geometry.entries));
-	for (int i = 0; i < kv_slot_pool->nunits; i++)
+	kv_buffer_pool->nfree = kv_buffer_pool->nopen = kv_buffer_pool->hand = 0;
+	kv_buffer_pool->first_pending = kv_buffer_pool->last_pending = -1;
+	memset(kv_buffers, 0, memory_for(kv_buffer_pool->nunits, geometry.entries));
+	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
-		KvSlot	   *slot = &kv_slots[i];
+		KvWriteBuffer *buffer = &kv_buffers[i];
 
-		slot->next = slot->following = slot->previous = -1;
-		if (slot->state == KV_SLOT_PART)
+		buffer->next = buffer->following = buffer->previous = -1;
+		if (buffer->state == KV_BUFFER_PART)
 			continue;
-		if (kv_slot_header(i)->in_use)
+		if (kv_buffer_header(i)->in_use)
 		{
-			slot->units = kv_slot_units(kv_slot_header(i)->capacity);
-			slot->state = KV_SLOT_ORPHAN;
-			for (int part = 1; part < slot->units; part++)
-				slot[part].state = KV_SLOT_PART;
+			buffer->units = kv_buffer_units(kv_buffer_header(i)->capacity);
+			buffer->state = KV_BUFFER_ORPHAN;
+			for (int part = 1; part < buffer->units; part++)
+				buffer[part].state = KV_BUFFER_PART;
 			continue;
 		}
-		kv_slot_pool->nfree++;
+		kv_buffer_pool->nfree++;
 	}
 	kv_units_join();
 }
 
 void
-kv_slots_start(void)
+kv_buffers_start(void)
 {
 	uint64		sequence = 0;
 
-	if (!kv_slots_are_sound())
+	if (!kv_buffers_are_sound())
 		create_merge_file();	/* it was not believed, or there was none */
 	for (;;)
 	{
 		int			used;
 
 		map_merge_file();
-		used = release_slots(&sequence);
-		if (!kv_slot_pool->whole && kv_slot_pool->nunits == configured_units())
+		used = release_buffers(&sequence);
+		if (!kv_buffer_pool->whole && kv_buffer_pool->nunits == configured_units())
 			break;
 		if (used > 0)
 		{
@@ -460,15 +460,15 @@ kv_slots_start(void)
 	}
 
 	/* a remade file has no old sequences to go on from; the clock is beyond them */
-	pg_atomic_init_u64(&kv_slot_pool->sequence,
+	pg_atomic_init_u64(&kv_buffer_pool->sequence,
 					   Max(sequence + 1, (uint64) GetCurrentTimestamp()));
 	begin_pool();
 }
 
 void
-kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot, const char *entries, Size room))
+kv_buffers_visit_file(void (*visit) (const KvBufferHeader *buffer, const char *entries, Size room))
 {
-	KvSlotFileHeader file;
+	KvBufferFileHeader file;
 	KvGeometry	at;
 
 	if (!read_header(&file))
@@ -476,33 +476,33 @@ kv_slots_visit_file(void (*visit) (const KvSlotHeader *slot, const char *entries
 	at = geometry_of(&file);
 	for (uint32 i = 0; i < file.nunits; i++)
 	{
-		KvSlotHeader header;
+		KvBufferHeader header;
 		Size		room;
 		Size		len;
 		char	   *batch;
 
-		if (!kv_io_slurp_piece(KV_SLOT_FILE_PATH, at.headers + at.headers_step * i, &header,
+		if (!kv_io_slurp_piece(KV_BUFFER_FILE_PATH, at.headers + at.headers_step * i, &header,
 							   sizeof(header), &len) ||
 			!header.in_use || !is_sound(&header))
 			continue;
 		room = at.entries * Min(units_for(&file, header.capacity), file.nunits - i);
 		batch = palloc(room);
-		if (kv_io_slurp_piece(KV_SLOT_FILE_PATH, at.batches + at.batches_step * i, batch, room, &len))
+		if (kv_io_slurp_piece(KV_BUFFER_FILE_PATH, at.batches + at.batches_step * i, batch, room, &len))
 			visit(&header, batch + sizeof(KvLogBatch), room - sizeof(KvLogBatch));
 		pfree(batch);
 	}
 }
 
 bool
-kv_slots_pending(void)
+kv_buffers_pending(void)
 {
-	return kv_slot_pool->first_pending >= 0 || pg_atomic_read_u32(&kv_slot_pool->crowded) > 0;
+	return kv_buffer_pool->first_pending >= 0 || pg_atomic_read_u32(&kv_buffer_pool->crowded) > 0;
 }
 
 void
-kv_slots_wake_writer(void)
+kv_buffers_wake_writer(void)
 {
-	kv_wake(kv_slot_pool->writer_latch);
-	if (kv_slot_pool->writer_latch == NULL)
+	kv_wake(kv_buffer_pool->writer_latch);
+	if (kv_buffer_pool->writer_latch == NULL)
 		(void) kv_worker_need(KV_WORKER_MERGE_WRITER);
 }

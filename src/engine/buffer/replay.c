@@ -1,9 +1,9 @@
 /*
  * replay.c
- *		The merge slots that an earlier incarnation left, replayed.
+ *		The write buffers that an earlier incarnation left, replayed.
  *
- * A sealed slot has its places in a value file and in the key log; writing
- * both again is idempotent.  The slot that was open is measured (its entries up
+ * A sealed buffer has its places in a value file and in the key log; writing
+ * both again is idempotent.  The buffer that was open is measured (its entries up
  * to the first invalid one), sealed behind the key logs, and replayed likewise.
  * Afterwards it is free.
  */
@@ -13,35 +13,35 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
 static bool
-slot_belongs(int i, const KvStore *store)
+buffer_belongs(int i, const KvStore *store)
 {
-	const KvSlotHeader *header = kv_slot_header(i);
+	const KvBufferHeader *header = kv_buffer_header(i);
 
-	return kv_slots[i].state == KV_SLOT_ORPHAN &&
+	return kv_buffers[i].state == KV_BUFFER_ORPHAN &&
 		kv_same_store(&header->store, &store->key);
 }
 
 /* Do again what the merge writer may not have finished. */
 static void
-replay_slot(KvStore *store, uint32 shardno, int i)
+replay_buffer(KvStore *store, uint32 shardno, int i)
 {
-	KvSlotHeader *header = kv_slot_header(i);
+	KvBufferHeader *header = kv_buffer_header(i);
 	KvShard    *shard = kv_shard(store, shardno);
-	KvAddress	base = kv_slot_base(header);
+	KvAddress	base = kv_buffer_base(header);
 	uint32		len = TYPEALIGN(KV_BLOCK, header->value_bytes);
 	int			err;
 
 	if (len > 0)
 		kv_io_write(kv_value_file(&store->key, store->cache_id, kv_file_of(base), 0),
-					kv_slot_values(i), len, kv_offset_of(base), KV_IO_VALUE_WRITE);
+					kv_buffer_values(i), len, kv_offset_of(base), KV_IO_VALUE_WRITE);
 	if (header->log_number >= shard->files.first_log)
 	{
 		err = kv_log_append(&store->key, shardno, header->log_number,
-							header->log_offset, kv_slot_batch(i));
+							header->log_offset, kv_buffer_batch(i));
 		if (err != 0)
 			kv_io_error(ERROR, err, kv_path_log(&store->key, shardno, header->log_number),
 						"write");
@@ -49,14 +49,14 @@ replay_slot(KvStore *store, uint32 shardno, int i)
 	shard->log_number = Max(shard->log_number, header->log_number);
 	KV_STOP_POINT("replay_before_free");
 	header->in_use = 0;
-	kv_slot_release(i);
-	kv_stat_add(store, KV_COUNT_RECOVERED_SLOTS, 1);
+	kv_buffer_release(i);
+	kv_stat_add(store, KV_COUNT_RECOVERED_BUFFERS, 1);
 }
 
-/* The entries of a slot, and how many bytes there are for them. */
+/* The entries of a buffer, and how many bytes there are for them. */
 typedef struct KvEntryArea
 {
-	const KvSlotHeader *header;
+	const KvBufferHeader *header;
 	const char *entries;
 	Size		room;
 } KvEntryArea;
@@ -64,10 +64,10 @@ typedef struct KvEntryArea
 static KvEntryArea
 area_of(int i)
 {
-	return (KvEntryArea) {kv_slot_header(i), kv_slot_entries(i), kv_slot_entry_room(i)};
+	return (KvEntryArea) {kv_buffer_header(i), kv_buffer_entries(i), kv_buffer_entry_room(i)};
 }
 
-/* Is there an entry of this slot's at this place of its entries? */
+/* Is there an entry of this buffer's at this place of its entries? */
 static bool
 is_sound_entry(const KvEntryArea *area, uint32 at)
 {
@@ -78,19 +78,19 @@ is_sound_entry(const KvEntryArea *area, uint32 at)
 		entry->crc == kv_log_entry_crc(entry, area->header->sequence);
 }
 
-/* How much of a slot is valid: its entries up to the first that is not. */
+/* How much of a buffer is valid: its entries up to the first that is not. */
 static void
-measure_slot(const KvEntryArea *area, uint32 *nentries, uint32 *entry_bytes,
-			 uint32 *value_bytes)
+measure_buffer(const KvEntryArea *area, uint32 *nentries, uint32 *entry_bytes,
+			   uint32 *value_bytes)
 {
-	const KvSlotHeader *header = area->header;
+	const KvBufferHeader *header = area->header;
 
 	*nentries = *entry_bytes = *value_bytes = 0;
 	while (is_sound_entry(area, *entry_bytes))
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) (area->entries + *entry_bytes);
 		KvAddress	address = KV_LOCATION_ADDRESS(entry->location);
-		KvAddress	base = kv_slot_base(header);
+		KvAddress	base = kv_buffer_base(header);
 
 		if (address >= base && address < base + header->capacity)
 			*value_bytes = Max(*value_bytes, address - base + entry->len);
@@ -101,7 +101,7 @@ measure_slot(const KvEntryArea *area, uint32 *nentries, uint32 *entry_bytes,
 
 /*
  * Is there a valid entry behind the first that is not?  A dead process has left one
- * unfinished at most, so if there is, the slot is damaged.
+ * unfinished at most, so if there is, the buffer is damaged.
  */
 static bool
 sound_entry_follows(const KvEntryArea *area, uint32 end)
@@ -115,7 +115,7 @@ sound_entry_follows(const KvEntryArea *area, uint32 end)
 }
 
 static void
-slot_is_damaged(int i)
+buffer_is_damaged(int i)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
@@ -123,57 +123,57 @@ slot_is_damaged(int i)
 }
 
 void
-kv_slots_replay_sealed(KvStore *store, uint32 shardno)
+kv_buffers_replay_sealed(KvStore *store, uint32 shardno)
 {
-	for (int i = 0; i < kv_slot_pool->nunits; i++)
+	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
-		KvSlotHeader *header = kv_slot_header(i);
+		KvBufferHeader *header = kv_buffer_header(i);
 		KvEntryArea area;
 		uint32		nentries;
 		uint32		entry_bytes;
 		uint32		value_bytes;
 
-		if (!slot_belongs(i, store) || header->shard != shardno || !header->sealed)
+		if (!buffer_belongs(i, store) || header->shard != shardno || !header->sealed)
 			continue;
 
 		/* entries are signed anew as a batch, so each must be what it was */
 		area = area_of(i);
-		measure_slot(&area, &nentries, &entry_bytes, &value_bytes);
-		if (header->seal_crc != kv_slot_seal_crc(header) ||
+		measure_buffer(&area, &nentries, &entry_bytes, &value_bytes);
+		if (header->seal_crc != kv_buffer_seal_crc(header) ||
 			nentries != header->nentries || entry_bytes != header->entry_bytes)
-			slot_is_damaged(i);
-		replay_slot(store, shardno, i);
+			buffer_is_damaged(i);
+		replay_buffer(store, shardno, i);
 	}
 }
 
 void
-kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void *arg)
+kv_buffers_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void *arg)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	for (int i = 0; i < kv_slot_pool->nunits; i++)
+	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
-		uint32		incarnation = kv_slot_header(i)->incarnation;
+		uint32		incarnation = kv_buffer_header(i)->incarnation;
 		KvEntryArea area;
 		uint32		nentries;
 		uint32		entry_bytes;
 		uint32		value_bytes;
 		char	   *entries;
 
-		if (!slot_belongs(i, store) || kv_slot_header(i)->shard != shardno)
+		if (!buffer_belongs(i, store) || kv_buffer_header(i)->shard != shardno)
 			continue;
-		if (kv_slot_header(i)->log_number > shard->log_number)
+		if (kv_buffer_header(i)->log_number > shard->log_number)
 			shard->log_tail = sizeof(KvLogHeader);	/* of a log not begun yet */
 		area = area_of(i);
-		measure_slot(&area, &nentries, &entry_bytes, &value_bytes);
+		measure_buffer(&area, &nentries, &entry_bytes, &value_bytes);
 		if (sound_entry_follows(&area, entry_bytes))
-			slot_is_damaged(i);
-		kv_slot_seal_image(i, value_bytes, entry_bytes, nentries, shard->log_tail);
+			buffer_is_damaged(i);
+		kv_buffer_seal_image(i, value_bytes, entry_bytes, nentries, shard->log_tail);
 
-		/* the slot may be reused as soon as it is replayed */
+		/* the buffer may be reused as soon as it is replayed */
 		entries = palloc(entry_bytes + 1);
-		memcpy(entries, kv_slot_entries(i), entry_bytes);
-		replay_slot(store, shardno, i);
+		memcpy(entries, kv_buffer_entries(i), entry_bytes);
+		replay_buffer(store, shardno, i);
 		shard->log_tail += sizeof(KvLogBatch) + entry_bytes;
 		for (char *at = entries; at < entries + entry_bytes;
 			 at += KV_LOG_ENTRY_SIZE(((KvLogEntry *) at)->keylen))
@@ -182,9 +182,9 @@ kv_slots_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void *a
 	}
 }
 
-/* ---- where slots are not believed ---- */
+/* ---- where buffers are not believed ---- */
 
-/* A shard that had entries in a slot. */
+/* A shard that had entries in a buffer. */
 typedef struct KvLoss
 {
 	KvStoreKey	key;
@@ -195,34 +195,34 @@ typedef struct KvLoss
 static List *losses = NIL;
 
 static void
-note_loss(const KvSlotHeader *slot, const char *entries, Size room)
+note_loss(const KvBufferHeader *buffer, const char *entries, Size room)
 {
-	KvEntryArea area = {slot, entries, room};
+	KvEntryArea	area = {buffer, entries, room};
 	KvLoss	   *loss = palloc(sizeof(KvLoss));
 	uint32		entry_bytes;
 	uint32		value_bytes;
 
-	loss->key = slot->store;
-	loss->shard = slot->shard;
-	measure_slot(&area, &loss->entries, &entry_bytes, &value_bytes);
+	loss->key = buffer->store;
+	loss->shard = buffer->shard;
+	measure_buffer(&area, &loss->entries, &entry_bytes, &value_bytes);
 	losses = lappend(losses, loss);
 }
 
 void
-kv_slots_count_lost(void)
+kv_buffers_count_lost(void)
 {
 	losses = NIL;
-	kv_slots_visit_file(note_loss);
+	kv_buffers_visit_file(note_loss);
 }
 
 void
-kv_slots_forget_file(void)
+kv_buffers_forget_file(void)
 {
-	(void) kv_io_unlink(KV_SLOT_FILE_PATH);
+	(void) kv_io_unlink(KV_BUFFER_FILE_PATH);
 }
 
 uint32
-kv_slots_lost(const KvStoreKey *key, uint32 shardno)
+kv_buffers_lost(const KvStoreKey *key, uint32 shardno)
 {
 	uint32		n = 0;
 	ListCell   *cell;

@@ -1,21 +1,21 @@
 /*
  * writer.c
- *		The background worker that empties sealed merge slots.
+ *		The background worker that empties sealed write buffers.
  *
  * One process writes for all, so that a backend never has a write in flight
  * while it waits for its client, and an ERROR in a backend has no write to wait
- * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going, but of large slots
- * KV_LARGE_IN_FLIGHT.  A write that fails leaves its slot sealed, its values safe in the
+ * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going, but of large buffers
+ * KV_LARGE_IN_FLIGHT.  A write that fails leaves its buffer sealed, its values safe in the
  * merge file and readable.  It is tried again every second, and the log told once per
- * minute; slots of other stores are written meanwhile.
+ * minute; buffers of other stores are written meanwhile.
  *
- * Slots of a shard at wal level 'keys' must be finished oldest first (commit.c).
+ * Buffers of a shard at wal level 'keys' must be finished oldest first (commit.c).
  * Their direct writes overlap all the same: one that ends before its turn waits
  * in its place until those before it have ended.
  *
- * It runs on demand (base/worker.h): who seals a slot has it started.  It ends when no slot
+ * It runs on demand (base/worker.h): who seals a buffer has it started.  It ends when no buffer
  * has been sealed for a while; what failed is still to be written, and keeps it.  If this worker is
- * not there, sessions that need a slot write one themselves (kv_slot_wait_free), and redo does.
+ * not there, sessions that need a buffer write one themselves (kv_buffer_wait_free), and redo does.
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
 #define KV_WRITES_IN_FLIGHT 32
@@ -39,29 +39,29 @@
 #define KV_TELL_MS			60000
 #define KV_TOLD				16	/* failures that are remembered */
 
-typedef struct KvSlotWrite
+typedef struct KvBufferWrite
 {
 	KvIoRequest request;
-	int			slot;			/* -1: unused */
+	int			buffer;			/* -1: unused */
 	bool		ended;			/* waits for its turn */
-} KvSlotWrite;
+} KvBufferWrite;
 
-static KvSlotWrite writes[KV_WRITES_IN_FLIGHT];
+static KvBufferWrite writes[KV_WRITES_IN_FLIGHT];
 
 static void
 attend(bool here)
 {
-	kv_slot_pool->writer_latch = here ? MyLatch : NULL;
+	kv_buffer_pool->writer_latch = here ? MyLatch : NULL;
 }
 
-/* Slots that a former writer had claimed are nobody's now. */
+/* Buffers that a former writer had claimed are nobody's now. */
 static void
 take_over(void)
 {
-	for (int i = 0; i < kv_slot_pool->nunits; i++)
+	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
-		if (kv_slots[i].state == KV_SLOT_WRITING && kv_slots[i].by_writer)
-			(void) kv_slot_unclaim(i, 0);
+		if (kv_buffers[i].state == KV_BUFFER_WRITING && kv_buffers[i].by_writer)
+			(void) kv_buffer_unclaim(i, 0);
 	}
 }
 
@@ -92,11 +92,11 @@ is_news(const KvStoreKey *key, int err)
 	return true;
 }
 
-/* An ERROR on the way: log it and leave the slot to a later attempt. */
+/* An ERROR on the way: log it and leave the buffer to a later attempt. */
 static void
-give_up(int slot, MemoryContext context)
+give_up(int buffer, MemoryContext context)
 {
-	KvStoreKey	key = kv_slots[slot].store->key;
+	KvStoreKey	key = kv_buffers[buffer].store->key;
 	ErrorData  *error;
 	int			err;
 
@@ -105,7 +105,7 @@ give_up(int slot, MemoryContext context)
 	error = CopyErrorData();
 	LWLockReleaseAll();
 	err = error->saved_errno != 0 ? error->saved_errno : EIO;
-	if (kv_slot_unclaim(slot, err) && is_news(&key, err))
+	if (kv_buffer_unclaim(buffer, err) && is_news(&key, err))
 		EmitErrorReport();
 	FlushErrorState();
 	FreeErrorData(error);
@@ -114,38 +114,38 @@ give_up(int slot, MemoryContext context)
 
 /* A direct write has ended, and it is its turn: the rest is the key log's. */
 static void
-finish(KvSlotWrite *write)
+finish(KvBufferWrite *write)
 {
 	MemoryContext context = CurrentMemoryContext;
-	int			slot = write->slot;
-	KvStoreKey	key = kv_slots[slot].store->key;	/* the slot may be another's below */
-	KvFileId	file = kv_file_of(kv_slots[slot].base);
+	int			buffer = write->buffer;
+	KvStoreKey	key = kv_buffers[buffer].store->key; /* the buffer may be another's below */
+	KvFileId	file = kv_file_of(kv_buffers[buffer].base);
 	int			result = write->request.result;
 	volatile int err = 0;
 
-	write->slot = -1;
+	write->buffer = -1;
 	if (result != (int) write->request.len)
 	{
 		/* a short direct write means a full disk or a limit */
 		err = result < 0 ? -result : ENOSPC;
-		if (!kv_slot_unclaim(slot, err))
+		if (!kv_buffer_unclaim(buffer, err))
 			err = 0;
 	}
-	else if (!kv_slot_is_next(slot))
+	else if (!kv_buffer_is_next(buffer))
 	{
-		/* the write of an older slot of the shard has failed: finish this one after that */
-		(void) kv_slot_unclaim(slot, 0);
+		/* the write of an older buffer of the shard has failed: finish this one after that */
+		(void) kv_buffer_unclaim(buffer, 0);
 		return;
 	}
 	else
 	{
 		PG_TRY();
 		{
-			err = kv_slot_finish(slot);
+			err = kv_buffer_finish(buffer);
 		}
 		PG_CATCH();
 		{
-			give_up(slot, context);
+			give_up(buffer, context);
 			return;
 		}
 		PG_END_TRY();
@@ -156,26 +156,26 @@ finish(KvSlotWrite *write)
 
 /* Must a write that was started earlier be finished before this one? */
 static bool
-waits_for_turn(const KvSlotWrite *write)
+waits_for_turn(const KvBufferWrite *write)
 {
-	const KvSlot *slot = &kv_slots[write->slot];
+	const KvWriteBuffer *buffer = &kv_buffers[write->buffer];
 
-	if (slot->store->shape.wal != KV_WAL_KEYS)
+	if (buffer->store->shape.wal != KV_WAL_KEYS)
 		return false;
 	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
 	{
-		const KvSlot *other = &kv_slots[Max(writes[w].slot, 0)];
+		const KvWriteBuffer *other = &kv_buffers[Max(writes[w].buffer, 0)];
 
-		if (writes[w].slot >= 0 && other->store == slot->store &&
-			other->shard == slot->shard && other->sequence < slot->sequence)
+		if (writes[w].buffer >= 0 && other->store == buffer->store &&
+			other->shard == buffer->shard && other->sequence < buffer->sequence)
 			return true;
 	}
 	return false;
 }
 
-/* A direct write has ended: finish its slot, and the slots whose turn came with that. */
+/* A direct write has ended: finish its buffer, and the buffers whose turn came with that. */
 static void
-end(KvSlotWrite *write)
+end(KvBufferWrite *write)
 {
 	bool		again;
 
@@ -185,7 +185,7 @@ end(KvSlotWrite *write)
 		again = false;
 		for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
 		{
-			if (writes[w].slot >= 0 && writes[w].ended && !waits_for_turn(&writes[w]))
+			if (writes[w].buffer >= 0 && writes[w].ended && !waits_for_turn(&writes[w]))
 			{
 				finish(&writes[w]);
 				again = true;
@@ -194,16 +194,16 @@ end(KvSlotWrite *write)
 	} while (again);
 }
 
-/* Start the direct write of a claimed slot, or end it if there is nothing to write. */
+/* Start the direct write of a claimed buffer, or end it if there is nothing to write. */
 static void
-start(KvSlotWrite *write)
+start(KvBufferWrite *write)
 {
 	MemoryContext context = CurrentMemoryContext;
-	int			slot = write->slot;
-	const KvStore *store = kv_slots[slot].store;
+	int			buffer = write->buffer;
+	const KvStore *store = kv_buffers[buffer].store;
 
-	kv_slot_image(slot, &write->request.offset, &write->request.len,
-				  &write->request.buffer);
+	kv_buffer_image(buffer, &write->request.offset, &write->request.len,
+					&write->request.buffer);
 	if (write->request.len == 0)
 	{
 		end(write);
@@ -212,28 +212,28 @@ start(KvSlotWrite *write)
 	PG_TRY();
 	{
 		write->request.file = kv_value_file(&store->key, store->cache_id,
-											kv_file_of(kv_slots[slot].base), 0);
+											kv_file_of(kv_buffers[buffer].base), 0);
 	}
 	PG_CATCH();
 	{
-		write->slot = -1;
-		give_up(slot, context);
+		write->buffer = -1;
+		give_up(buffer, context);
 		return;
 	}
 	PG_END_TRY();
-	KV_STOP_POINT("slot_before_write");
+	KV_STOP_POINT("buffer_before_write");
 	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
 }
 
-/* The next writer takes over slots, so nothing of this one may be on its way to the device then. */
+/* The next writer takes over buffers, so nothing of this one may be on its way to the device then. */
 static void
 finish_all(void)
 {
 	while (kv_io_writes_in_flight() > 0)
-		end((KvSlotWrite *) kv_io_reap_write(true)->tag);
+		end((KvBufferWrite *) kv_io_reap_write(true)->tag);
 }
 
-/* Likewise after an ERROR: what is in flight ends, and its slots are the next writer's. */
+/* Likewise after an ERROR: what is in flight ends, and its buffers are the next writer's. */
 static void
 writer_exit(int code, Datum arg)
 {
@@ -251,31 +251,31 @@ is_busy(void)
 
 	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
 	{
-		if (writes[w].slot < 0)
+		if (writes[w].buffer < 0)
 			continue;
 		bytes += writes[w].request.len;
 		n++;
 	}
-	return n == KV_WRITES_IN_FLIGHT || bytes >= KV_LARGE_IN_FLIGHT * (Size) kv_slot_pool->slot_size;
+	return n == KV_WRITES_IN_FLIGHT || bytes >= KV_LARGE_IN_FLIGHT * (Size) kv_buffer_pool->buffer_size;
 }
 
-/* Start writes for sealed slots; true if any was started or finished at once. */
+/* Start writes for sealed buffers; true if any was started or finished at once. */
 static bool
 start_writes(bool retry)
 {
 	bool		any = false;
-	int			slot;
+	int			buffer;
 
 	if (retry)
-		kv_slots_retry();
-	while (!is_busy() && (slot = kv_slot_claim_next()) >= 0)
+		kv_buffers_retry();
+	while (!is_busy() && (buffer = kv_buffer_claim_next()) >= 0)
 	{
-		KvSlotWrite *write = writes;
+		KvBufferWrite *write = writes;
 
-		while (write->slot >= 0)
+		while (write->buffer >= 0)
 			write++;
 		memset(write, 0, sizeof(*write));
-		write->slot = slot;
+		write->buffer = buffer;
 		write->request.tag = write;
 		any = true;
 		start(write);
@@ -287,7 +287,7 @@ void
 kv_merge_writer_main(Datum arg)
 {
 	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
-		writes[w].slot = -1;
+		writes[w].buffer = -1;
 
 	kv_worker_begin(NULL);
 	kv_worker_attend();
@@ -309,20 +309,20 @@ kv_merge_writer_main(Datum arg)
 		if (kv_io_writes_in_flight() == 0)
 			kv_value_trim();
 		kv_value_let_go();
-		kv_slots_seal_idle();
+		kv_buffers_seal_idle();
 		busy = start_writes(retry);
 		done = kv_io_reap_write(kv_io_writes_in_flight() > 0 && (!busy || is_busy()));
 		while (done != NULL)
 		{
-			end((KvSlotWrite *) done->tag);
+			end((KvBufferWrite *) done->tag);
 			busy = true;
 			done = kv_io_reap_write(false);
 		}
-		if (kv_worker_is_done(busy || kv_slots_pending()))
+		if (kv_worker_is_done(busy || kv_buffers_pending()))
 		{
 			finish_all();
 			KV_STOP_POINT("writer_leaves");
-			if (kv_worker_leave(attend, kv_slots_pending))
+			if (kv_worker_leave(attend, kv_buffers_pending))
 				break;
 		}
 		else if (!busy)

@@ -5,24 +5,24 @@
  * A version is in the WAL before its transaction's commit record is, in one of
  * two forms:
  *
- *	PUT		with its value: of what is still in a merge slot when the transaction
+ *	PUT		with its value: of what is still in a write buffer when the transaction
  *			commits.  That is most of a small transaction.
- *	BATCH	without, by location: when a slot is written out, its entries that no
+ *	BATCH	without, by location: when a buffer is written out, its entries that no
  *			PUT has logged.  That is most of a bulk load, whose values so reach the
  *			device once.  Before it commits the value files are synced, so a location
  *			that a committed transaction depends on is never of lost data.
  *
- * Whether an entry has been logged is a bit of its slot, guarded by the shard's
- * lock.  Whoever writes a slot out takes all that is not logged at one moment
- * (batch_taken); after that a committing transaction leaves the slot alone, waits
+ * Whether an entry has been logged is a bit of its buffer, guarded by the shard's
+ * lock.  Whoever writes a buffer out takes all that is not logged at one moment
+ * (batch_taken); after that a committing transaction leaves the buffer alone, waits
  * until its BATCH is in the WAL, and syncs.
  *
  * Redo writes the versions of a key in the order of the records, so that must be
- * the order of the slots: the slots of a shard are finished one after the other
- * (kv_slot_claim, writer.c), and a commit logs from the oldest to the newest.
- * Between the moment when a commit marks a slot's entries and that when they are in
+ * the order of the buffers: the buffers of a shard are finished one after the other
+ * (kv_buffer_claim, writer.c), and a commit logs from the oldest to the newest.
+ * Between the moment when a commit marks a buffer's entries and that when they are in
  * the WAL it holds commit_lock shared, and a BATCH is logged under it exclusively.
- * Else the BATCH of a newer slot could come before the PUTs of an older one.
+ * Else the BATCH of a newer buffer could come before the PUTs of an older one.
  *
  * A commit record can be on disk before its session knows, so all this is done at
  * PRE_COMMIT.  What is written after that is logged at once.
@@ -43,7 +43,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -58,7 +58,7 @@ typedef struct KvTouch
 {
 	KvTouchKey	key;
 	KvStoreKey	store;			/* whose it was; a savepoint may have taken it back */
-	uint64		sequence;		/* of the first slot that has an entry of it */
+	uint64		sequence;		/* of the first buffer that has an entry of it */
 	uint64		entries;		/* how many it has written */
 } KvTouch;
 
@@ -67,28 +67,28 @@ static KvTouch *last_touched = NULL;
 static bool prepared = false;	/* PRE_COMMIT is over */
 
 static bool
-is_logged(int slot, uint32 n)
+is_logged(int buffer, uint32 n)
 {
-	return (kv_slot_logged(slot)[n / 64] >> (n % 64)) & 1;
+	return (kv_buffer_logged(buffer)[n / 64] >> (n % 64)) & 1;
 }
 
 static void
-set_logged(int slot, uint32 n)
+set_logged(int buffer, uint32 n)
 {
-	kv_slot_logged(slot)[n / 64] |= UINT64CONST(1) << (n % 64);
+	kv_buffer_logged(buffer)[n / 64] |= UINT64CONST(1) << (n % 64);
 }
 
 bool
 kv_commit_note_write(KvStore *store, uint32 shardno)
 {
-	int			open = kv_shard(store, shardno)->open_slot;
-	const KvSlot *slot = &kv_slots[open];
+	int			open = kv_shard(store, shardno)->open_buffer;
+	const KvWriteBuffer *buffer = &kv_buffers[open];
 	KvTouchKey	key = {store, shardno};
 	bool		found;
 
 	if (prepared)
 	{
-		set_logged(open, slot->nentries - 1);
+		set_logged(open, buffer->nentries - 1);
 		return true;
 	}
 	if (last_touched == NULL || last_touched->key.store != store ||
@@ -101,7 +101,7 @@ kv_commit_note_write(KvStore *store, uint32 shardno)
 		if (!found || !kv_same_store(&last_touched->store, &store->key))
 		{
 			last_touched->store = store->key;
-			last_touched->sequence = slot->sequence;
+			last_touched->sequence = buffer->sequence;
 			last_touched->entries = 0;
 		}
 	}
@@ -117,22 +117,22 @@ kv_commit_begin(void)
 								 TopTransactionContext);
 }
 
-/* ---- writing a slot out ---- */
+/* ---- writing a buffer out ---- */
 
 void
 kv_commit_log_batch(int i)
 {
-	KvSlot	   *slot = &kv_slots[i];
-	KvShard    *shard = kv_shard(slot->store, slot->shard);
-	KvLogBatch *batch = kv_slot_batch(i);
-	const char *at = kv_slot_entries(i);
+	KvWriteBuffer *buffer = &kv_buffers[i];
+	KvShard    *shard = kv_shard(buffer->store, buffer->shard);
+	KvLogBatch *batch = kv_buffer_batch(i);
+	const char *at = kv_buffer_entries(i);
 	char	   *entries = palloc(batch->entry_bytes + 1);
 	uint32		bytes = 0;
 	uint32		taken = 0;
 
 	LWLockAcquire(&shard->commit_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	slot->batch_taken = true;
+	buffer->batch_taken = true;
 	for (uint32 n = 0; n < batch->nentries; n++)
 	{
 		Size		size = KV_LOG_ENTRY_SIZE(((const KvLogEntry *) at)->keylen);
@@ -147,14 +147,14 @@ kv_commit_log_batch(int i)
 	}
 	LWLockRelease(&shard->lock);
 	if (taken > 0)
-		kv_wal_log_batch(&slot->store->key, entries, bytes, taken);
+		kv_wal_log_batch(&buffer->store->key, entries, bytes, taken);
 	LWLockRelease(&shard->commit_lock);
 	pfree(entries);
 }
 
 /* ---- committing ---- */
 
-/* What a commit has to log of one slot. */
+/* What a commit has to log of one buffer. */
 typedef struct KvFinds
 {
 	char	   *entries;		/* KvLogEntry and key, one after the other */
@@ -164,40 +164,40 @@ typedef struct KvFinds
 	uint64		mine;			/* entries of this transaction, logged or not */
 } KvFinds;
 
-/* The shard's oldest slot from a sequence number on; -1: none.  Lock held. */
+/* The shard's oldest buffer from a sequence number on; -1: none.  Lock held. */
 static int
-oldest_slot(const KvShard *shard, uint64 from)
+oldest_buffer(const KvShard *shard, uint64 from)
 {
 	int			oldest = -1;
 
-	for (int i = kv_shard_slot(shard, -1); i >= 0; i = kv_shard_slot(shard, i))
+	for (int i = kv_shard_buffer(shard, -1); i >= 0; i = kv_shard_buffer(shard, i))
 	{
-		if (kv_slots[i].sequence >= from &&
-			(oldest < 0 || kv_slots[i].sequence < kv_slots[oldest].sequence))
+		if (kv_buffers[i].sequence >= from &&
+			(oldest < 0 || kv_buffers[i].sequence < kv_buffers[oldest].sequence))
 			oldest = i;
 	}
 	return oldest;
 }
 
 static bool
-is_in_slot(const KvSlot *slot, const KvLogEntry *entry)
+is_in_buffer(const KvWriteBuffer *buffer, const KvLogEntry *entry)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(entry->location);
 
 	return entry->len == 0 ||
-		(address >= slot->base && address < slot->base + slot->value_used);
+		(address >= buffer->base && address < buffer->base + buffer->value_used);
 }
 
 /* Copy this transaction's entries that are not logged, and count all.  Lock held. */
 static void
 find_entries(int i, KvFinds *finds)
 {
-	KvSlot	   *slot = &kv_slots[i];
-	const char *at = kv_slot_entries(i);
+	KvWriteBuffer *buffer = &kv_buffers[i];
+	const char *at = kv_buffer_entries(i);
 	Size		value_bytes = 0;
 
 	finds->bytes = finds->n = 0;
-	for (uint32 n = 0; n < slot->nentries; n++)
+	for (uint32 n = 0; n < buffer->nentries; n++)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 		Size		size = KV_LOG_ENTRY_SIZE(entry->keylen);
@@ -212,17 +212,17 @@ find_entries(int i, KvFinds *finds)
 		memcpy(finds->entries + finds->bytes, entry, size);
 		finds->bytes += size;
 		finds->n++;
-		if (is_in_slot(slot, entry))
+		if (is_in_buffer(buffer, entry))
 		{
 			memcpy(finds->values + value_bytes,
-				   kv_slot_values(i) + (KV_LOCATION_ADDRESS(entry->location) - slot->base),
+				   kv_buffer_values(i) + (KV_LOCATION_ADDRESS(entry->location) - buffer->base),
 				   entry->len);
 			value_bytes += entry->len;
 		}
 	}
 }
 
-/* Make the values of a shard that have left their slots durable. */
+/* Make the values of a shard that have left their buffers durable. */
 static void
 sync_values(KvStore *store, uint32 shardno)
 {
@@ -256,7 +256,7 @@ sync_values(KvStore *store, uint32 shardno)
 
 /* Log what was copied, large values by their location: those are synced. */
 static void
-log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
+log_finds(KvStore *store, const KvWriteBuffer *buffer, const KvFinds *finds)
 {
 	const char *at = finds->entries;
 	const char *value = finds->values;
@@ -266,7 +266,7 @@ log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 		Size		size = KV_LOG_ENTRY_SIZE(entry->keylen);
 
-		if (is_in_slot(slot, entry))
+		if (is_in_buffer(buffer, entry))
 		{
 			KvKey		key = kv_entry_key(entry);
 			KvVersion	version = kv_entry_version(entry);
@@ -285,14 +285,14 @@ log_finds(KvStore *store, const KvSlot *slot, const KvFinds *finds)
 static bool
 has_large_values(int i)
 {
-	const KvSlot *slot = &kv_slots[i];
-	const char *at = kv_slot_entries(i);
+	const KvWriteBuffer *buffer = &kv_buffers[i];
+	const char *at = kv_buffer_entries(i);
 
-	for (uint32 n = 0; n < slot->nentries; n++)
+	for (uint32 n = 0; n < buffer->nentries; n++)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 
-		if (!is_logged(i, n) && !is_in_slot(slot, entry) && kv_xid_is_mine(entry->xid))
+		if (!is_logged(i, n) && !is_in_buffer(buffer, entry) && kv_xid_is_mine(entry->xid))
 			return true;
 		at += KV_LOG_ENTRY_SIZE(entry->keylen);
 	}
@@ -313,7 +313,7 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 	ConditionVariablePrepareToSleep(&shard->changed);
 	for (;;)
 	{
-		KvSlot		slot;
+		KvWriteBuffer buffer;
 		bool		leaving;
 		bool		unsynced;
 		int			i;
@@ -321,15 +321,15 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(&shard->commit_lock, LW_SHARED);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		i = oldest_slot(shard, from);
+		i = oldest_buffer(shard, from);
 		if (i < 0)
 		{
 			LWLockRelease(&shard->lock);
 			LWLockRelease(&shard->commit_lock);
 			break;
 		}
-		slot = kv_slots[i];
-		leaving = slot.batch_taken;
+		buffer = kv_buffers[i];
+		leaving = buffer.batch_taken;
 		unsynced = !leaving && !synced && has_large_values(i);
 		if (!leaving && !unsynced)
 			find_entries(i, finds);
@@ -337,17 +337,17 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		if (!leaving && !unsynced)
 		{
 			KV_STOP_POINT("keys_found");
-			log_finds(store, &slot, finds);
-			from = slot.sequence + 1;
+			log_finds(store, &buffer, finds);
+			from = buffer.sequence + 1;
 		}
 		LWLockRelease(&shard->commit_lock);
 		if (leaving)
 		{
-			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_MERGE_SLOT);
+			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_WRITE_BUFFER);
 		}
 		else if (unsynced)
 		{
-			/* they do not count as writes of slots */
+			/* they do not count as writes of buffers */
 			pg_atomic_fetch_add_u64(&shard->writes, 1);
 			sync_values(store, shardno);
 			synced = true;
@@ -368,8 +368,8 @@ kv_engine_before_commit(void)
 	prepared = true;
 	if (touched == NULL)
 		return;
-	finds.entries = palloc(kv_slot_units(kv_slot_pool->slot_size) * kv_slot_pool->unit_entries);
-	finds.values = palloc_extended(kv_slot_pool->slot_size, MCXT_ALLOC_HUGE);
+	finds.entries = palloc(kv_buffer_units(kv_buffer_pool->buffer_size) * kv_buffer_pool->unit_entries);
+	finds.values = palloc_extended(kv_buffer_pool->buffer_size, MCXT_ALLOC_HUGE);
 	hash_seq_init(&status, touched);
 	while ((touch = hash_seq_search(&status)) != NULL)
 	{
@@ -379,7 +379,7 @@ kv_engine_before_commit(void)
 	pfree(finds.entries);
 	pfree(finds.values);
 
-	/* others have logged all of it, with the slots; PostgreSQL flushes no commit without WAL */
+	/* others have logged all of it, with the buffers; PostgreSQL flushes no commit without WAL */
 	if (XactLastRecEnd == 0)
 		kv_wal_mark_transaction(GetTopTransactionId());
 	KV_STOP_POINT("keys_logged");

@@ -1,17 +1,17 @@
 /*
  * largevalue.c
- *		Space for values: value files, and values that no merge slot can hold.
+ *		Space for values: value files, and values that no write buffer can hold.
  *
  * Space is allocated ahead, in steps that grow with the shard and end with the value file,
  * under the shard's extend_lock; nothing is written twice for it.  A step waits for the
  * direct writes that are on their way to the file, so a load into many shards had better
  * need few: a small shard grows by as much as it has, a large one by a quarter.
  *
- * When a slot or a large value does not fit into what is left of the open value file, the next one
+ * When a buffer or a large value does not fit into what is left of the open value file, the next one
  * is made, and only when it is there the other is closed, so a full disk leaves all as it
  * was.  Its file is found again by whoever tries next.
  *
- * Values larger than a merge slot, or than the units that are free side by side, are
+ * Values larger than a write buffer, or than the units that are free side by side, are
  * written here as large values of their own, before any index entry names them (I 3).  Their
  * place is reserved long before there is an entry, and the value file may be closed meanwhile.
  * So a value file notes the newest transaction that has reserved one: while that may still run,
@@ -30,7 +30,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/slot/slot.h"
+#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -61,7 +61,7 @@ next_step(uint64 bytes)
 }
 
 static KvSpace
-look(KvShard *shard, Size len, bool for_slot)
+look(KvShard *shard, Size len, bool for_buffer)
 {
 	KvSpace		space;
 
@@ -71,7 +71,7 @@ look(KvShard *shard, Size len, bool for_slot)
 	space.tail = shard->value_tail;
 	space.allocated = shard->value_allocated;
 	space.step = next_step(shard->value_bytes);
-	space.need = for_slot ? kv_slot_capacity(shard, len) : TYPEALIGN(KV_BLOCK, len);
+	space.need = for_buffer ? kv_buffer_capacity(shard, len) : TYPEALIGN(KV_BLOCK, len);
 	space.first = shard->nvalue_files == 0;
 	space.log = shard->files.first_log;
 	LWLockRelease(&shard->lock);
@@ -183,8 +183,8 @@ finish_value_file(KvStore *store, uint32 shardno, uint64 *used)
 {
 	const KvShard *shard = kv_shard(store, shardno);
 
-	if (shard->open_slot >= 0)
-		kv_slot_seal(store, shardno);
+	if (shard->open_buffer >= 0)
+		kv_buffer_seal(store, shardno);
 	*used = shard->value_tail - shard->open_place;
 	return shard->open_place;
 }
@@ -321,7 +321,7 @@ kv_value_end(KvStore *store, uint32 shardno)
 }
 
 bool
-kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
+kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_buffer)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	bool		done = true;
@@ -329,7 +329,7 @@ kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_slot)
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	while (done)
 	{
-		KvSpace		space = look(shard, len, for_slot);
+		KvSpace		space = look(shard, len, for_buffer);
 		KvFileId	open = {space.open};
 		uint64		size;
 
@@ -358,7 +358,7 @@ kv_value_write_large(KvStore *store, uint32 shardno, KvForm form, const char *va
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	Size		size = TYPEALIGN(KV_BLOCK, len);
-	char       *buffer = kv_io_buffer(KV_BUFFER_WRITE, KV_LARGE_VALUE_PART);
+	char       *memory = kv_io_buffer(KV_IO_BUFFER_WRITE, KV_LARGE_VALUE_PART);
 	KvAddress	address;
 	KvShardValueFile *value_file;
 	File		file;
@@ -393,11 +393,11 @@ kv_value_write_large(KvStore *store, uint32 shardno, KvForm form, const char *va
 		Size		bytes = Min(part, len - done);
 
 		CHECK_FOR_INTERRUPTS();
-		memcpy(buffer, value + done, bytes);
-		memset(buffer + bytes, 0, part - bytes);
-		kv_io_write(file, buffer, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
+		memcpy(memory, value + done, bytes);
+		memset(memory + bytes, 0, part - bytes);
+		kv_io_write(file, memory, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
 		if (size <= KV_LARGE_VALUE_PART)
-			kv_recent_put(store->cache_id, address, part, buffer, KV_COLD);
+			kv_recent_put(store->cache_id, address, part, memory, KV_COLD);
 	}
 	kv_block_forget(store->cache_id, address, size, false);	/* what kvfdw_prewarm has found there before */
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
@@ -531,13 +531,13 @@ kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
 
 /* ---- value files that are to be synced ---- */
 
-/* Is a value that lies in the value file in a slot?  Lock held. */
+/* Is a value that lies in the value file in a buffer?  Lock held. */
 static bool
-is_in_slots(const KvShard *shard, const KvValueFile *value_file)
+is_in_buffers(const KvShard *shard, const KvValueFile *value_file)
 {
-	for (int i = shard->sealed_slots; i >= 0; i = kv_slots[i].next)
+	for (int i = shard->sealed_buffers; i >= 0; i = kv_buffers[i].next)
 	{
-		if (kv_file_of(kv_slots[i].base).place == value_file->place)
+		if (kv_file_of(kv_buffers[i].base).place == value_file->place)
 			return true;
 	}
 	return false;
@@ -561,7 +561,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 		(*files)[n].named = (value_file->value_file.flags & KV_VALUE_FILE_NAMED) != 0;
 		(*files)[n].retired = false;
 		(*files)[n].for_good = !kv_value_file_is_open(shard, value_file) &&
-			value_file->newest_writer < ended && !is_in_slots(shard, &value_file->value_file);
+			value_file->newest_writer < ended && !is_in_buffers(shard, &value_file->value_file);
 		n++;
 	}
 

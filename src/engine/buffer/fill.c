@@ -1,0 +1,416 @@
+/*
+ * fill.c
+ *		Write buffers are opened, filled, sealed and searched.
+ *
+ * Opening binds a buffer to a place in its shard's open value file, so a value's
+ * location is final when it enters the buffer.  Sealing reserves the batch's
+ * place in the key log; from then on nobody stores into the buffer (I 6).  The
+ * merge writer writes the values, then the batch, then frees the buffer; both
+ * writes go where they were told to, so replaying them is idempotent.  Until
+ * the buffer is freed, readers are served from it.
+ *
+ * An entry is valid when its CRC is there, and the CRC is stored after the
+ * value and the rest of the entry (I 3).  It is seeded with the buffer's
+ * sequence number, which never repeats.
+ */
+#include "postgres.h"
+
+#include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/cache/cache.h"
+#include "engine/format/format.h"
+#include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/buffer/buffer.h"
+#include "engine/value/value.h"
+#include "engine/xact/xact.h"
+
+#define KV_BUFFER_LEAST	((Size) 16 * 1024)	/* bytes of a value file for one */
+
+bool
+kv_buffer_fits(const KvShard *shard, Size len, int keylen)
+{
+	const KvWriteBuffer *buffer;
+
+	if (shard->open_buffer < 0)
+		return false;
+	buffer = &kv_buffers[shard->open_buffer];
+	if (kv_buffer_header(shard->open_buffer)->incarnation != kv_writing_incarnation())
+		return false;			/* opened by redo */
+	return kv_value_position(buffer->value_used, len) + len <= buffer->capacity &&
+		buffer->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= kv_buffer_entry_room(shard->open_buffer);
+}
+
+bool
+kv_buffer_can_open(const KvStore *store, Size len)
+{
+	bool		can = true;
+
+	if (kv_buffer_units(len) > 1)
+	{
+		LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
+		can = kv_units_are_free(kv_buffer_units(len), kv_units_kept(store));
+		LWLockRelease(&kv_buffer_pool->lock);
+	}
+	return can;
+}
+
+/* Capacities are multiples of this. */
+static Size
+grain(void)
+{
+	return kv_buffer_pool->whole ? KV_BLOCK : kv_buffer_pool->unit_values;
+}
+
+/* What a buffer for this shard should cover if no other shard were written. */
+static Size
+capacity_alone(const KvShard *shard)
+{
+	Size		capacity = Min((Size) kv_buffer_pool->buffer_size, shard->value_bytes / 4);
+
+	return Max(TYPEALIGN_DOWN(grain(), capacity), KV_BUFFER_LEAST);
+}
+
+/* Bytes of the open value file that nothing has taken. */
+static uint64
+left_in_value_file(const KvShard *shard)
+{
+	if (shard->open_place == 0)
+		return 0;
+	return shard->open_place + kv_file_span((KvFileId) {shard->open_place}) - shard->value_tail;
+}
+
+/* No more than is left of the open value file, if that is not too little; else of a new one. */
+Size
+kv_buffer_capacity(const KvShard *shard, Size len)
+{
+	Size		capacity = TYPEALIGN(grain(), Max(Min(capacity_alone(shard), kv_buffer_share()), len));
+	uint64		left = left_in_value_file(shard);
+
+	if (left < TYPEALIGN(KV_BLOCK, Max(len, KV_BUFFER_LEAST)))
+		left = kv_value_file_size(kv_value_file_next_class(shard, len));
+	return Min(capacity, left);
+}
+
+bool
+kv_buffer_open(KvStore *store, uint32 shardno, Size len)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	Size		capacity = Min(kv_buffer_capacity(shard, len),
+							   shard->value_allocated - shard->value_tail);
+	KvBufferHeader *header;
+	KvWriteBuffer *buffer;
+	int			i;
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	Assert(shard->open_buffer < 0);
+	Assert(capacity >= TYPEALIGN(KV_BLOCK, len));
+
+	LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
+	i = kv_units_take(kv_buffer_units(capacity), kv_buffer_units(len), kv_units_kept(store));
+	if (i < 0)
+	{
+		LWLockRelease(&kv_buffer_pool->lock);
+		return false;
+	}
+	buffer = &kv_buffers[i];
+	buffer->store = store;
+	buffer->shard = shardno;
+	buffer->touched = true;
+	LWLockRelease(&kv_buffer_pool->lock);
+	KV_STOP_POINT("buffer_taken");
+	capacity = Min(capacity, (Size) buffer->units * kv_buffer_pool->unit_values);
+	if (capacity < Min(capacity_alone(shard), left_in_value_file(shard)))
+		pg_atomic_fetch_add_u32(&kv_buffer_pool->crowded, 1);
+
+	buffer->next = -1;
+	buffer->base = shard->value_tail;
+	buffer->capacity = capacity;
+	buffer->log_number = shard->log_number;
+	buffer->value_used = buffer->entry_used = buffer->nentries = 0;
+	buffer->sequence = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
+	buffer->hot = buffer->cached = 0;
+	kv_buffer_clear_logged(i);
+	buffer->batch_taken = false;
+	buffer->error = 0;
+	kv_tail_move(store, shard, buffer->capacity);
+	kv_value_file_note_log(shard, buffer->base, buffer->log_number);
+	shard->open_buffer = i;
+
+	header = kv_buffer_header(i);
+	header->magic = KV_MAGIC_BUFFER;
+	header->sequence = buffer->sequence;
+	header->store = store->key;
+	header->shard = shardno;
+	header->incarnation = kv_writing_incarnation();
+	header->volume = kv_volume_of(buffer->base);
+	header->base = buffer->base - kv_volume_begin(header->volume);
+	header->capacity = buffer->capacity;
+	header->log_number = buffer->log_number;
+	header->open_crc = kv_buffer_open_crc(header);
+	header->sealed = 0;
+	pg_write_barrier();
+	header->in_use = 1;
+	return true;
+}
+
+void
+kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
+			  KvForm form, const char *value, uint32 crc, KvValueHome placing)
+{
+	int			i = shard->open_buffer;
+	KvWriteBuffer *buffer = &kv_buffers[i];
+	char       *values = kv_buffer_values(i);
+	KvLogEntry *entry = (KvLogEntry *) (kv_buffer_entries(i) + buffer->entry_used);
+
+	if (placing == KV_IN_BUFFER)
+	{
+		uint32		at = kv_value_position(buffer->value_used, version->len);
+
+		/*
+		 * Padding is zero, so nothing of a buffer's former life gets out.  Without any the page
+		 * is left alone: a store of no bytes to one that this process has not met takes
+		 * hundreds of cycles.
+		 */
+		if (at > buffer->value_used)
+			memset(values + buffer->value_used, 0, at - buffer->value_used);
+		memcpy(values + at, value, version->len);
+		buffer->value_used = at + version->len;
+		version->location = KV_LOCATION_MAKE(form, buffer->base + at);
+	}
+	else if (version->len > 0)
+		kv_value_file_note_log(shard, KV_LOCATION_ADDRESS(version->location), buffer->log_number);
+	if (placing != KV_PLACED)
+		version->crc = kv_value_crc_finish(crc, version->location, version->len);
+
+	entry->keylen = key.len;
+	entry->kind = version->kind;
+	entry->pad = 0;
+	entry->xid = version->xid;
+	entry->location = version->location;
+	entry->len = version->len;
+	entry->value_crc = version->crc;
+	entry->cid = version->cid;
+	entry->pad2 = 0;
+	memcpy(entry + 1, key.data, key.len);
+	memset((char *) (entry + 1) + key.len, 0, TYPEALIGN(8, key.len) - key.len);
+	pg_write_barrier();
+	entry->crc = kv_log_entry_crc(entry, buffer->sequence);
+	buffer->entry_used += KV_LOG_ENTRY_SIZE(key.len);
+	buffer->nentries++;
+	buffer->touched = true;
+}
+
+void
+kv_buffer_seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentries,
+		   uint64 log_offset)
+{
+	KvBufferHeader *header = kv_buffer_header(i);
+	KvLogBatch *batch = kv_buffer_batch(i);
+
+	memset(kv_buffer_values(i) + value_bytes, 0,
+		   TYPEALIGN(KV_BLOCK, value_bytes) - value_bytes);
+	memset(batch, 0, sizeof(*batch));
+	batch->magic = KV_MAGIC_BATCH;
+	batch->sequence = header->sequence;
+	batch->store = header->store;
+	batch->shard = header->shard;
+	batch->log_number = header->log_number;
+	batch->incarnation = header->incarnation;
+	batch->nentries = nentries;
+	batch->entry_bytes = entry_bytes;
+	batch->log_offset = log_offset;
+
+	header->log_offset = log_offset;
+	header->nentries = nentries;
+	header->entry_bytes = entry_bytes;
+	header->value_bytes = value_bytes;
+	header->seal_crc = kv_buffer_seal_crc(header);
+	pg_write_barrier();
+	header->sealed = 1;
+}
+
+void
+kv_buffer_seal(KvStore *store, uint32 shardno)
+{
+	KvShard    *shard = kv_shard(store, shardno);
+	int			i = shard->open_buffer;
+	KvWriteBuffer *buffer = &kv_buffers[i];
+	uint32		used = TYPEALIGN(KV_BLOCK, buffer->value_used);
+
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
+	buffer->log_offset = shard->log_tail;
+	kv_buffer_seal_image(i, buffer->value_used, buffer->entry_used, buffer->nentries, buffer->log_offset);
+	shard->log_tail += sizeof(KvLogBatch) + buffer->entry_used;
+
+	/* the next buffer begins where its values end, unless a large value lies behind it */
+	if (shard->value_tail == buffer->base + buffer->capacity)
+		kv_tail_move(store, shard, (int64) used - buffer->capacity);
+	buffer->capacity = used;
+	shard->written += used;
+	buffer->next = shard->sealed_buffers;
+	shard->sealed_buffers = i;
+	shard->open_buffer = -1;
+
+	LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
+	kv_buffer_queue(i);
+	LWLockRelease(&kv_buffer_pool->lock);
+	kv_buffers_wake_writer();
+}
+
+/* Each bit of KvWriteBuffer.hot stands for so many bytes of the value area. */
+static uint32
+hot_unit(void)
+{
+	return Max(KV_BLOCK, TYPEALIGN(KV_BLOCK, kv_buffer_pool->buffer_size / 64));
+}
+
+static uint64
+hot_bit(uint32 position)
+{
+	return UINT64CONST(1) << Min(position / hot_unit(), 63);
+}
+
+void
+kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat)
+{
+	KvWriteBuffer *buffer = &kv_buffers[shard->open_buffer];
+	uint32		at = KV_LOCATION_ADDRESS(location) - buffer->base;
+
+	for (uint32 block = TYPEALIGN_DOWN(KV_BLOCK, at); block < at + len; block += KV_BLOCK)
+	{
+		buffer->hot |= hot_bit(block);
+		if (heat == KV_CACHED)
+			buffer->cached |= hot_bit(block);
+	}
+}
+
+/* Of a block of the buffer. */
+static KvHeat
+heat_at(const KvWriteBuffer *buffer, uint32 at)
+{
+	return (buffer->hot & hot_bit(at)) == 0 ? KV_COLD :
+		(buffer->cached & hot_bit(at)) == 0 ? KV_READ_LATELY : KV_CACHED;
+}
+
+void
+kv_buffer_keep(int i)
+{
+	const KvWriteBuffer *buffer = &kv_buffers[i];
+	uint32		cache_id = buffer->store->cache_id;
+
+	for (uint32 at = 0, len; at < buffer->value_used; at += len)
+	{
+		KvHeat		heat = heat_at(buffer, at);
+
+		/* the ring takes as much at once as is alike */
+		len = KV_BLOCK;
+		while (kv_recent_on() && at + len < buffer->value_used && heat_at(buffer, at + len) == heat)
+			len += KV_BLOCK;
+		if (kv_recent_on())
+			kv_recent_put(cache_id, buffer->base + at, len, kv_buffer_values(i) + at, heat);
+		else if (heat != KV_COLD)
+			kv_block_keep(cache_id, KV_LOCATION_MAKE(0, buffer->base + at), KV_BLOCK,
+						  kv_buffer_values(i) + at, heat == KV_CACHED);
+	}
+}
+
+/* The buffer that an address is in, or -1. */
+static int
+buffer_of(const KvShard *shard, KvAddress address)
+{
+	for (int i = kv_shard_buffer(shard, -1); i >= 0; i = kv_shard_buffer(shard, i))
+	{
+		if (address >= kv_buffers[i].base && address < kv_buffers[i].base + kv_buffers[i].capacity)
+			return i;
+	}
+	return -1;
+}
+
+const char *
+kv_buffer_find(const KvShard *shard, const KvVersion *version)
+{
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	int			i = buffer_of(shard, address);
+
+	return i < 0 ? NULL : kv_buffer_values(i) + (address - kv_buffers[i].base);
+}
+
+KvHeat
+kv_buffer_heat(const KvShard *shard, const KvVersion *version)
+{
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+	int			i = buffer_of(shard, address);
+
+	return i < 0 ? KV_COLD : Max(heat_at(&kv_buffers[i], address - kv_buffers[i].base), KV_READ_LATELY);
+}
+
+int
+kv_shard_buffer(const KvShard *shard, int i)
+{
+	if (i < 0)
+		return shard->open_buffer >= 0 ? shard->open_buffer : shard->sealed_buffers;
+	return i == shard->open_buffer ? shard->sealed_buffers : kv_buffers[i].next;
+}
+
+/* Up to where an extent is written. */
+static KvAddress
+written_end(const KvShard *shard, KvExtent extent)
+{
+	for (int i = kv_shard_buffer(shard, -1); i >= 0; i = kv_shard_buffer(shard, i))
+	{
+		if (kv_buffers[i].base >= extent.begin && kv_buffers[i].base < extent.end)
+			extent.end = kv_buffers[i].base;
+	}
+	return extent.end;
+}
+
+bool
+kv_shard_extents(const KvShard *shard, KvExtents *extents)
+{
+	bool		whole = false;	/* the value file before is written as far as it is used */
+	KvAddress	next = 0;		/* where the file of the value file before ends */
+
+	extents->n = 0;
+	for (int i = 0; i < shard->nvalue_files; i++)
+	{
+		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
+		KvFileId	file = {value_file->value_file.place};
+		KvExtent	extent = {file.place, kv_value_file_end(shard, value_file)};
+		KvExtent   *last = &extents->at[extents->n - 1];
+		KvAddress	end;
+		bool		goes_on;
+
+		end = written_end(shard, extent);
+
+		/* what lies between two neighbours is little; and no piece is of two extents */
+		goes_on = extents->n > 0 &&
+			((whole && next == extent.begin) ||
+			 last->end > TYPEALIGN_DOWN(KV_WINDOW_SIZE, extent.begin));
+		whole = end == extent.end;
+		next = file.place + kv_file_span(file);
+		if (end == extent.begin)
+			continue;
+		extent.end = end;
+		if (goes_on)
+			last->end = end;
+		else if (extents->n == KV_MAX_EXTENTS)
+			return false;
+		else
+			extents->at[extents->n++] = extent;
+	}
+	return true;
+}
+
+KvExtent
+kv_shard_unwritten(const KvShard *shard)
+{
+	KvExtent	all = {PG_UINT64_MAX, 0};
+
+	for (int i = kv_shard_buffer(shard, -1); i >= 0; i = kv_shard_buffer(shard, i))
+	{
+		all.begin = Min(all.begin, kv_buffers[i].base);
+		all.end = Max(all.end, kv_buffers[i].base + kv_buffers[i].capacity);
+	}
+	return all;
+}
