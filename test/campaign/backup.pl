@@ -174,11 +174,11 @@ sub keeper
 	return { done => $done };
 }
 
-# Ends a process of kvfdw's; returns its name.  The merge writer is not in pg_stat_activity.
+# Ends a process of kvfdw's; returns its name.  The buffer writer is not in pg_stat_activity.
 sub end_process
 {
 	my ($name) = @_;
-	$name //= ('barrier', 'barrier', 'barrier', 'maintainer', 'compactor', 'prefetch', 'merge writer')[ rand 7 ];
+	$name //= ('barrier', 'barrier', 'barrier', 'maintainer', 'compactor', 'prefetch', 'buffer writer')[ rand 7 ];
 	my @pids = map { /^\s*(\d+) .*kvfdw \Q$name\E/ ? $1 : () } split /\n/, `ps -o pid=,args= --ppid @{[ postmaster() ]}`;
 	kill TERM => $pids[ rand @pids ] if @pids;
 	return $name;

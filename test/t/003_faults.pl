@@ -1,7 +1,7 @@
 # Promise: whichever file system call fails, is cut short, or is the last one of
 # its process, the transaction it belongs to happens whole or not at all, and
 # everything works again once calls succeed (I 3, I 6, I 11).  Here: calls on
-# key logs, on the merge file and on small files.
+# key logs, on the buffer file and on small files.
 use strict;
 use warnings;
 use FindBin;

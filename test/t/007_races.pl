@@ -23,10 +23,10 @@ sub insert { my @t = @_; $node->safe_psql('postgres', "INSERT INTO $_ VALUES (1,
 sub drop { $node->safe_psql('postgres', join('', map { "DROP FOREIGN TABLE $_;" } @_)); return; }
 sub rows { return answer($node, join(' UNION ALL ', map { "SELECT v FROM $_ WHERE k = 1" } @_)); }
 
-# Slots in use, and the OID of a slot's table, as the merge file says: docs/format.md.
+# Slots in use, and the OID of a slot's table, as the buffer file says: docs/format.md.
 sub slot_headers
 {
-	my $file = slurp_file($node->data_dir . '/kvfdw/merge');
+	my $file = slurp_file($node->data_dir . '/kvfdw/buffers');
 	my ($values, $entries, $nunits) = unpack 'x16 L<3', $file;
 	return map { substr($file, 4096 + $values * $nunits + 128 * $_, 128) } 0 .. $nunits - 1;
 }
@@ -56,7 +56,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free($end);
 }
 
-# DROP while the merge writer has written the values and not yet the key log: no
+# DROP while the buffer writer has written the values and not yet the key log: no
 # failure, so no session fails that waits for a slot.
 {
 	my $log_from = -s $node->logfile;
@@ -67,7 +67,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	drop('gone');
 	worker_stop_points($node, 'buffer_before_write=wait');
 	go_on($node, 'buffer_before_log');
-	all_free('DROP beside the merge writer');
+	all_free('DROP beside the buffer writer');
 	unlike(substr(slurp_file($node->logfile), $log_from), qr/ERROR|could not/, 'which reports no error');
 
 	# every slot is taken, and the one that can be emptied takes its time
@@ -86,7 +86,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 }
 
 # DROP of a table that the maintainer flushes, when it waits for a slot in the
-# merge writer's hands: nobody will ever write that one.
+# buffer writer's hands: nobody will ever write that one.
 {
 	my $log_from = -s $node->logfile;
 	create('gone');

@@ -39,7 +39,7 @@ is(answer($node, 'SELECT count(*) FROM t_keys'), 2, 'a commit is flushed though 
 
 # ---- who writes slots out meets a commit between what it has found and its records ----
 
-# the merge writer is busy with another table
+# the buffer writer is busy with another table
 $node->safe_psql('postgres', 'TRUNCATE t_keys');
 worker_stop_points($node, 'buffer_before_write=wait');
 $node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, repeat('f', 5000) FROM generate_series(1, 10) g});

@@ -123,7 +123,7 @@ for my $level (qw(full keys))
 {
 	change();
 	cmp_ok(spoil($level), '>', 3, "$level: files that no image names are there, and spoiled");
-	garbage("$data/kvfdw/merge", 4096 + 262144, 'no slot of it counts');
+	garbage("$data/kvfdw/buffers", 4096 + 262144, 'no slot of it counts');
 	$node->start;
 	same_rows("after a SIGKILL and garbage", $level);
 	is(kv_check_clean($node, "t_$level"), '', "$level: check is clean");
@@ -184,16 +184,16 @@ rename "$data/kvfdw.copy", "$data/kvfdw" or die;
 $node->start;
 same_rows('in a copy of a server that was stopped', @levels);
 
-# no merge file, or a damaged one
+# no buffer file, or a damaged one
 for my $how ('missing', 'damaged')
 {
 	change();
 	kill_all($node);
-	if ($how eq 'missing') { unlink "$data/kvfdw/merge" or die; } else { garbage("$data/kvfdw/merge", 0, 'x'); }
+	if ($how eq 'missing') { unlink "$data/kvfdw/buffers" or die; } else { garbage("$data/kvfdw/buffers", 0, 'x'); }
 	logged();
 	$node->start;
-	like(logged(), $salvaged, "a $how merge file is not believed");
-	same_rows("a $how merge file", qw(full keys));
+	like(logged(), $salvaged, "a $how buffer file is not believed");
+	same_rows("a $how buffer file", qw(full keys));
 	$node->safe_psql('postgres', "TRUNCATE t_none; INSERT INTO t_none TABLE heap");
 }
 

@@ -1,7 +1,7 @@
 # Promise: each shard that is written has a write buffer of a fair size, as long as there are
 # units, so values go to their files several at a time however many shards there are;
 # shards that are not written any more give theirs back; and whatever slots there are when
-# the server is killed, their values are there again, also those of a merge file of
+# the server is killed, their values are there again, also those of a buffer file of
 # version 1.
 use strict;
 use warnings;
@@ -17,9 +17,9 @@ my $node = kv_cluster('units', 'kvfdw.merge_units' => 400, 'kvfdw.freeze_delay' 
 	'kvfdw.recovery_workers' => 0, checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
-my $merge = $node->data_dir . '/kvfdw/merge';
+my $merge = $node->data_dir . '/kvfdw/buffers';
 
-# The merge file: docs/format.md.  Its slots in use: number, header, values, batch head and entries.
+# The buffer file: docs/format.md.  Its slots in use: number, header, values, batch head and entries.
 sub file_header { my ($magic, $version, $system, $values, $entries, $units) = unpack 'L<L<Q<L<3', substr(slurp_file($merge), 0, 32); return ($version, $values, $entries, $units, $system); }
 sub slots
 {
@@ -58,7 +58,7 @@ sub same
 
 # ---- sizes ----
 
-is_deeply([ (file_header())[0 .. 3] ], [ 2, 16384, 4096, 400 ], 'the merge file has the units that were asked for');
+is_deeply([ (file_header())[0 .. 3] ], [ 2, 16384, 4096, 400 ], 'the buffer file has the units that were asked for');
 create('one', 1);
 cmp_ok(writes('INSERT INTO one ' . rows(1, 6000)), '<=', 6000 / 64 + 40, 'one shard: slots of 256 kB');
 create('many', 150);
@@ -136,7 +136,7 @@ for my $stop ('', 'buffer_before_write=wait', 'buffer_before_log=wait', 'buffer_
 	if ($stop eq '') { change(); }
 	else
 	{
-		# the merge writer stands still, so the first rows that need a slot of their own must find units
+		# the buffer writer stands still, so the first rows that need a slot of their own must find units
 		$node->safe_psql('postgres', "INSERT INTO $_ SELECT g * 3000000 + $round, repeat('stop', 250) FROM generate_series(-300, 300) g") for map { ("lots_$_", "h_lots_$_") } qw(none full);
 		$node->safe_psql('postgres', "INSERT INTO few_none SELECT g * 7 + $round, repeat('seal', 2000) FROM generate_series(1, 40) g; INSERT INTO h_few_none SELECT g * 7 + $round, repeat('seal', 2000) FROM generate_series(1, 40) g");
 		stopped($node, $stop =~ s/=.*//r);
@@ -153,7 +153,7 @@ same('written again', @all);
 
 # ---- a file of version 1 ----
 
-# What the merge file has, in slots of 256 kB with 32 kB behind them for header and entries.
+# What the buffer file has, in slots of 256 kB with 32 kB behind them for header and entries.
 $node->safe_psql('postgres', "INSERT INTO $_ SELECT g * 3000000 + 77, repeat('old', 100) FROM generate_series(-500, 500) g") for qw(lots_none h_lots_none few_none h_few_none);
 my $none = slots_of('lots_none');
 cmp_ok($none, '>', 5, 'slots of a table that has no WAL are in use');
@@ -174,7 +174,7 @@ print $fh $old;
 close $fh;
 my $from = -s $node->logfile;
 $node->start;
-like(substr(slurp_file($node->logfile), $from), qr/the merge file keeps its old shape/, 'a merge file of version 1 with slots in use stays');
+like(substr(slurp_file($node->logfile), $from), qr/the buffer file keeps its old shape/, 'a buffer file of version 1 with slots in use stays');
 same('a file of version 1', @all);
 is((file_header())[0], 1, 'and is used');
 change();

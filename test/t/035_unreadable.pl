@@ -105,13 +105,13 @@ eval { $session->quit; };
 wait_for('the server', sub { answer($node, 'SELECT true') eq 't' });
 is(tables_differ($node, 'kv', 'heap', 'k'), '', 'a bus error from elsewhere crashes the process, and crash recovery is right');
 
-# The merge file: a page that cannot be read is a crash with a reason, and the next start makes another file.
+# The buffer file: a page that cannot be read is a crash with a reason, and the next start makes another file.
 $node->safe_psql('postgres', 'CHECKPOINT');
-truncate("$data/kvfdw/merge", 4096) or die;
+truncate("$data/kvfdw/buffers", 4096) or die;
 my $before = -s $node->logfile;
 $node->psql('postgres', q{INSERT INTO other VALUES (2, 'two')});
 wait_for('the restart', sub { slurp_file($node->logfile, $before) =~ /database system is ready/ });
-like(slurp_file($node->logfile, $before), qr/PANIC:  58030: could not access file "kvfdw\/merge"/, 'the reason is told');
+like(slurp_file($node->logfile, $before), qr/PANIC:  58030: could not access file "kvfdw\/buffers"/, 'the reason is told');
 is(tables_differ($node, 'kv', 'heap', 'k'), '', '… the server goes on with another one, and the rows are right');
 is(answer($node, 'SELECT count(*) FROM other WHERE k = 1'), '1', '… also those of another table');
 is(kv_check_clean($node, 'kv', 'kvt', 'other'), '', '… and all is clean');

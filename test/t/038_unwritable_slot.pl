@@ -27,7 +27,7 @@ sub logs_of
 }
 sub failures { return $node->safe_psql('postgres', q{SELECT errors FROM kvfdw_stat_io WHERE kind = 'key log write'}) }
 sub more_than { my ($n) = @_; return wait_for('failures', sub { failures() > $n }) }
-# Seven megabytes, for a merge file of four.
+# Seven megabytes, for a buffer file of four.
 sub fill { my ($table, $from) = @_; return "SET statement_timeout = '240s'; INSERT INTO $table SELECT g, repeat('y', 4096) FROM generate_series($from, $from + 1791) g;" }
 
 my @logs = logs_of('stuck');

@@ -15,10 +15,10 @@ my $units = 512;
 my $node = kv_cluster('apart', 'kvfdw.test_worker_idle' => '1h', 'kvfdw.merge_units' => $units, 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
-# Of the merge file's slots in use (docs/format.md): the first unit, how many, and are they sealed?
+# Of the buffer file's slots in use (docs/format.md): the first unit, how many, and are they sealed?
 sub slots
 {
-	my $file = slurp_file($node->data_dir . '/kvfdw/merge');
+	my $file = slurp_file($node->data_dir . '/kvfdw/buffers');
 	my $headers = 4096 + 16384 * $units;
 	return map {
 		my $header = substr($file, $headers + 128 * $_, 128);
@@ -27,16 +27,16 @@ sub slots
 }
 sub free { my $n = $units; $n -= $_->{units} for slots(); return $n }
 sub sealed { return scalar grep { $_->{sealed} } slots() }
-sub writer_pid { return `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~ /^ *(\d+) .*kvfdw merge writer/m ? $1 : 0; }
+sub writer_pid { return `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~ /^ *(\d+) .*kvfdw buffer writer/m ? $1 : 0; }
 # It runs on demand.
 sub start_writer
 {
 	create('starter', 1, 'full');
-	wait_for('the merge writer', sub { $node->safe_psql('postgres', q{INSERT INTO starter VALUES (1, 'x') ON CONFLICT (k) DO UPDATE SET v = 'x'; SELECT kvfdw_freeze('starter')}); writer_pid() });
+	wait_for('the buffer writer', sub { $node->safe_psql('postgres', q{INSERT INTO starter VALUES (1, 'x') ON CONFLICT (k) DO UPDATE SET v = 'x'; SELECT kvfdw_freeze('starter')}); writer_pid() });
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE starter');
 	return wait_for('free units', sub { slots() == 0 });
 }
-sub writer { my ($signal) = @_; kill $signal, writer_pid() || die 'no merge writer'; return; }
+sub writer { my ($signal) = @_; kill $signal, writer_pid() || die 'no buffer writer'; return; }
 sub create { my ($t, $shards, $level) = @_; $node->safe_psql('postgres', kv_table($t, 'k int, v text', 'k', "shards '$shards', wal '$level'")); return; }
 # A row in each of so many shards of so many.
 sub rows { my ($n, $of) = @_; return "SELECT (-2147483648 + (g - 0.5) * 4294967296 / $of)::int, 'x' FROM generate_series(1, $n) g"; }
@@ -104,7 +104,7 @@ is(kv_check_clean($node, 'stays', map { "big_$_" } @levels), '', 'the check find
 
 # ---- and where others take what becomes free ----
 
-# A slot is on its way to its file, the merge writer at it, and no unit is free.
+# A slot is on its way to its file, the buffer writer at it, and no unit is free.
 create('wide', 600, 'full');
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE stays');
 $node->safe_psql('postgres', "SELECT kvfdw_freeze('big_$_')") for @levels;

@@ -1,4 +1,4 @@
-# Promise: a merge writer that an ERROR ends in the midst of its writes leaves nothing undone: the next one takes over the
+# Promise: a buffer writer that an ERROR ends in the midst of its writes leaves nothing undone: the next one takes over the
 # slots that it had claimed, and no others; what was acknowledged is read meanwhile, is written, and is there after a SIGKILL.
 use strict;
 use warnings;
@@ -28,7 +28,7 @@ my $c = mc_connect($node);
 
 # It is about to write a third slot, and has not looked what came of two writes; one that a session writes itself is no slot of its.
 worker_stop_points($node, 'buffer_before_write=wait');
-is(stored($c, 'a', 200, 'a'), 200, 'clients store values for a merge writer that stands still');
+is(stored($c, 'a', 200, 'a'), 200, 'clients store values for a buffer writer that stands still');
 stopped($node, 'buffer_before_write');
 sql("INSERT INTO t_$_ SELECT g, repeat('$_', 500) FROM generate_series(1, 100) g") for @levels;
 my $freeze = psql_writer($node, q{SET kvfdw.stop_points = 'buffer_before_log=wait'; SELECT kvfdw_freeze('t_none');}, 'freeze');
@@ -36,7 +36,7 @@ stopped($node, 'buffer_before_log');
 step_on($node, 'buffer_before_write') for 1, 2;
 worker_stop_points($node, 'buffer_before_write=error');
 go_on($node, 'buffer_before_write');
-wait_for('the end of the merge writer', sub { times_ended() > 0 });
+wait_for('the end of the buffer writer', sub { times_ended() > 0 });
 my ($cache, $tables) = ("a|200|200", of_tables());
 is(of_cache(), $cache, 'when it has ended by an ERROR, what was acknowledged is read');
 

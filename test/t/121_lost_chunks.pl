@@ -73,7 +73,7 @@ sub load_and_flush
 {
 	my ($t, $session, $rows) = @_;
 	$session->query_safe($rows);
-	# the merge writer logs what it has written
+	# the buffer writer logs what it has written
 	wait_for('values', sub { answer($node, "SELECT device_write_bytes FROM kvfdw_stat_tables WHERE relid = '$t'::regclass") > 200000 });
 	$node->safe_psql('postgres', "CREATE TABLE other_$t (a int); INSERT INTO other_$t VALUES (1)");
 	return;

@@ -1,4 +1,4 @@
-# Promise: the flusher, the reaper or the merge writer, told to end in the midst of its work, loses nothing and has nothing acknowledged
+# Promise: the flusher, the reaper or the buffer writer, told to end in the midst of its work, loses nothing and has nothing acknowledged
 # too early; it comes back, and others do meanwhile what they can.
 use strict;
 use warnings;
@@ -179,11 +179,11 @@ $s->query_safe('COMMIT');
 wait_for('the table to be emptied', sub { sql('SELECT count(*) FROM cache') == 0 });
 $s->quit;
 
-# ---- the merge writer ----
+# ---- the buffer writer ----
 SKIP:
 {
 	skip 'stop points need a test build', 2 unless has_faults($node);
-	my $writer = 'kvfdw merge writer';
+	my $writer = 'kvfdw buffer writer';
 	my $value = 'v' x 2000;
 	worker_stop_points($node, 'buffer_before_write=wait');
 	my $load = mc_connect($node);
@@ -192,7 +192,7 @@ SKIP:
 	worker_stop_points($node, '');
 	# it goes on until it looks
 	terminate($writer, sub { go_on($node, 'buffer_before_write') });
-	is(scalar(grep { mc_line($load) eq 'STORED' } 1 .. 1000), 1000, 'when a merge writer is told to end while it is about to write, clients go on');
+	is(scalar(grep { mc_line($load) eq 'STORED' } 1 .. 1000), 1000, 'when a buffer writer is told to end while it is about to write, clients go on');
 	sql("SELECT kvfdw_freeze('cache')");
 	is(sql("SELECT count(*) FROM cache WHERE key LIKE 'w%' AND value = decode(repeat('76', 2000), 'hex')"), 1000, '... and what it has left is written');
 }

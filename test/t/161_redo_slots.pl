@@ -1,4 +1,4 @@
-# Promise: a server that restarts because a process of its was killed has no merge writer while it replays, and replays all the same
+# Promise: a server that restarts because a process of its was killed has no buffer writer while it replays, and replays all the same
 # what more shards have written than there are write buffers, also where slots were those of tables that have gone.
 use strict;
 use warnings;

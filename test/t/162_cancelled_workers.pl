@@ -31,11 +31,11 @@ $node->safe_psql('postgres', "CHECKPOINT; SELECT kvfdw_compact('t')");
 is(tables_differ($node, 't', 'heap', 'k'), '', 'the rows are the same');
 is(kv_check_clean($node, 't'), '', 'and sound');
 # what is not in pg_stat_activity
-for my $pid (map { /^(\d+) / ? $1 : () } grep { /kvfdw merge writer/ } split /\n/, `ps -eo pid=,args= --ppid @{[postmaster_runs($node)]} | sed 's/^ *//'`)
+for my $pid (map { /^(\d+) / ? $1 : () } grep { /kvfdw buffer writer/ } split /\n/, `ps -eo pid=,args= --ppid @{[postmaster_runs($node)]} | sed 's/^ *//'`)
 {
 	kill 'INT', $pid;
 }
 $node->safe_psql('postgres', 'UPDATE t SET v = v; CHECKPOINT');
-is(times_ready($node), $times, 'nor does it end where the merge writer is told so');
+is(times_ready($node), $times, 'nor does it end where the buffer writer is told so');
 $node->stop;
 done_testing();

@@ -47,7 +47,7 @@ for my $step ('as it is', 'an hour back', 'a day back')
 	is(set('stays', 'x', 100_000), 'STORED', '... and one that does not');
 	if ($faults)
 	{
-		# the merge writer, the compactor
+		# the buffer writer, the compactor
 		fault('value_write:1+:ENOSPC');
 		my ($rc) = $node->psql('postgres', "INSERT INTO $t SELECT g, repeat('x', 1000) FROM generate_series(1, 20000) g");
 		isnt($rc, 0, '... a full disk');

@@ -47,7 +47,7 @@ is(tables_differ($node, 't', 'heap', 'k'), '', 'all rows are there, and no other
 is(kv_check_clean($node, 't'), '', '... and all files are sound');
 like($said, qr/could not write file ".*\.val"/, 'who wrote what is not there was told');
 
-# what the merge writer writes stays in the merge file
+# what the buffer writer writes stays in the buffer file
 system('sync', '-f', $disk->{where}) == 0 or die;
 $disk->exhaust;
 both("INSERT INTO %s SELECT g, rpad('second ' || g, 900, 'y') FROM generate_series(20001, 21000) g");

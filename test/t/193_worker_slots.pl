@@ -17,7 +17,7 @@ my $node = kv_cluster('worker_slots', %default, has_test_settings() ? ('kvfdw.te
 # before the first node there is nothing to ask
 sub has_test_settings { return has_faults($publisher); }
 
-# Which of kvfdw's processes run, the merge writer included.
+# Which of kvfdw's processes run, the buffer writer included.
 sub processes
 {
 	my ($server) = @_;
@@ -88,7 +88,7 @@ wait_for('all kinds of processes', 180, sub {
 	my @now = processes($node);
 	$seen{$_} = 1 for @now;
 	$most = @now if @now > $most;
-	return 3 == grep { $seen{$_} } 'merge writer', 'compactor', 'prefetch';
+	return 3 == grep { $seen{$_} } 'buffer writer', 'compactor', 'prefetch';
 });
 pass('each kind of process on demand gets its turn');
 cmp_ok($most, '<=', 5, '... and no more than five run at a time');

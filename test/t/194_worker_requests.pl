@@ -51,13 +51,13 @@ my $ends = q{SELECT sum(length(md5(v))) FROM (SELECT v FROM %s ORDER BY k) s};
 query(kv_table('t', 'k int, v text', 'k', q{wal 'none'}) . kv_table('s', 'k int, v text', 'k', q{shards '4', space_amp '0'}) . q{
 	INSERT INTO s SELECT (g * 200000::bigint - 2000000000)::int, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 5000) g ORDER BY md5(g::text); SELECT kvfdw_freeze('s'); ANALYZE s});
 
-# ---- the merge writer ----
+# ---- the buffer writer ----
 query(q{INSERT INTO t SELECT g, repeat('x', 4000) FROM generate_series(1, 100) g});
-wait_for('the merge writer', sub { processes() =~ /merge writer/ });
+wait_for('the buffer writer', sub { processes() =~ /buffers writer/ });
 leaving('writer_leaves');
 my $written = stat_of('device_write_bytes', 't');
 query(q{INSERT INTO t SELECT g, repeat('y', 4000) FROM generate_series(101, 200) g});
-is(stat_of('device_write_bytes', 't'), $written, 'values come while the merge writer is about to end');
+is(stat_of('device_write_bytes', 't'), $written, 'values come while the buffer writer is about to end');
 leave('writer_leaves');
 ok(eval { wait_for('their write', 60, sub { stat_of('device_write_bytes', 't') > $written }) }, '... and are written');
 again();
@@ -94,7 +94,7 @@ $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
 my $fill = psql_writer($node, qq{DO \$\$ BEGIN FOR i IN 1 .. 100000 LOOP $overwrite; COMMIT; EXIT WHEN to_regclass('stop') IS NOT NULL; END LOOP; END \$\$;}, 'fill');
 my %seen;
-ok(eval { wait_for('both', 120, sub { $seen{$_} = 1 for split ' ', processes(); return $seen{writer} && $seen{compactor} }) }, 'beside a merge writer that is always busy the compactor gets its turn, and it again');
+ok(eval { wait_for('both', 120, sub { $seen{$_} = 1 for split ' ', processes(); return $seen{writer} && $seen{compactor} }) }, 'beside a buffer writer that is always busy the compactor gets its turn, and it again');
 query('CREATE TABLE stop ()');
 is(outcome($fill), '', '... and the load goes on');
 query('DROP TABLE stop');
@@ -122,7 +122,7 @@ SKIP:
 	my $tried = () = slurp_file($node->logfile, $log) =~ /could not fork (?:background )?worker/g;
 	cmp_ok($tried, '>', 0, 'the server has tried to');
 	cmp_ok($tried, '<', 40, '... and not all the time');
-	ok(eval { wait_for('a worker', 60, sub { query($overwrite); processes() =~ /merge writer|compactor/ }) }, 'when it can again, workers come');
+	ok(eval { wait_for('a worker', 60, sub { query($overwrite); processes() =~ /buffers writer|compactor/ }) }, 'when it can again, workers come');
 	is(kv_check_clean($node, qw(t s)), '', 'the tables are sound');
 }
 $node->stop;

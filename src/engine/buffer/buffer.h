@@ -8,7 +8,7 @@
  * file cannot be written, whoever needs a buffer gets an ERROR; what is in buffers stays
  * readable.
  *
- * Sizes.  The merge file, of kvfdw.merge_buffers, is cut into units of 16 kB for values
+ * Sizes.  The buffer file, of kvfdw.merge_buffers, is cut into units of 16 kB for values
  * and 4 kB for entries.  A buffer is one unit or several that lie side by side, and goes by
  * the number of the first.  It gets what its first value needs, at least; else the least of
  *		kvfdw.merge_size;
@@ -24,7 +24,7 @@
  * before they are full,
  *		by those who find no units while nothing is on its way to the files: a few,
  *		beginning where the one before has ended;
- *		by the merge writer, one look for each buffer that was opened smaller than
+ *		by the buffer writer, one look for each buffer that was opened smaller than
  *		kvfdw.merge_size and its file would have it: those into which nothing was put since
  *		the last look.  So the shares of shards that are not written any more come back.
  * Neither changes what is durable when: a buffer may be sealed at any time.
@@ -58,7 +58,7 @@ typedef enum KvBufferState
 	KV_BUFFER_PART,				/* a unit of the buffer that begins before it */
 	KV_BUFFER_OPEN,
 	KV_BUFFER_SEALED,
-	KV_BUFFER_WRITING,			/* sealed, and the merge writer is at it */
+	KV_BUFFER_WRITING,			/* sealed, and the buffer writer is at it */
 	KV_BUFFER_ORPHAN			/* left by an earlier incarnation; its store's
 								 * recovery will replay and free it */
 } KvBufferState;
@@ -113,12 +113,12 @@ typedef struct KvWriteBuffer
 	bool		batch_taken;	/* buffer/commit.c: what no PUT has logged is being logged by location */
 
 	int			error;			/* errno of its last write; 0: fine, or to be tried again */
-	bool		by_writer;		/* WRITING: the merge writer has it */
+	bool		by_writer;		/* WRITING: the buffer writer has it */
 } KvWriteBuffer;
 
 #define KV_UNIT_LISTS		256		/* the last one: of rows of so many units and more */
 
-#define KV_BUFFER_FILE_PATH	KV_DIRECTORY "/merge"
+#define KV_BUFFER_FILE_PATH	KV_DIRECTORY "/buffers"
 
 static inline KvAddress
 kv_buffer_base(const KvBufferHeader *header)
@@ -154,7 +154,7 @@ typedef struct KvBufferPool
 	pg_atomic_uint32 drops;		/* how often stores were dropped */
 	pg_atomic_uint64 sequence;
 	ConditionVariable freed;
-	Latch	   *writer_latch;	/* NULL while the merge writer does not run */
+	Latch      *writer_latch;	/* NULL while the buffer writer does not run */
 } KvBufferPool;
 
 /* ---- unit.c: KvBufferPool.lock is held, exclusive but where it is said ---- */
@@ -196,7 +196,7 @@ extern void kv_buffers_attach(void);
  * notes what an earlier incarnation left in it.
  */
 extern void kv_buffers_start(void);
-/* No lock: is something to be done for the merge writer? */
+/* No lock: is something to be done for the buffer writer? */
 extern bool kv_buffers_pending(void);
 /* Any lock: there may be something; has it started if it does not run. */
 extern void kv_buffers_wake_writer(void);
@@ -222,7 +222,7 @@ extern uint32 kv_buffer_seal_crc(const KvBufferHeader *header);
  */
 extern void kv_buffers_visit_file(void (*visit) (const KvBufferHeader *buffer, const char *entries,
 												 Size room));
-/* Is there a merge file of ours that can be read?  Reads all of it.  In the postmaster. */
+/* Is there a buffer file of ours that can be read?  Reads all of it.  In the postmaster. */
 extern bool kv_buffers_are_sound(void);
 
 /* ---- fill.c ---- */
@@ -238,7 +238,7 @@ extern Size kv_buffer_capacity(const KvShard *shard, Size len);
  * units.
  */
 extern bool kv_buffer_open(KvStore *store, uint32 shardno, Size len);
-/* Shard's lock, exclusive: hands its open buffer, even an empty one, to the merge writer. */
+/* Shard's lock, exclusive: hands its open buffer, even an empty one, to the buffer writer. */
 extern void kv_buffer_seal(KvStore *store, uint32 shardno);
 /*
  * Shard's lock, exclusive: puts an entry, and a value that has no place yet, into the open
@@ -285,12 +285,12 @@ extern bool kv_buffer_ask_free(const KvStore *store, Size len);
 extern bool kv_buffer_claim(int buffer, bool by_writer);
 /*
  * The same for the oldest that may be written and has not failed since kv_buffers_retry, for
- * the merge writer; -1: there is none.
+ * the buffer writer; -1: there is none.
  */
 extern int	kv_buffer_claim_next(void);
 /* Let those that could not be written be tried again, each of them once. */
 extern void kv_buffers_retry(void);
-/* No lock held; the merge writer's look for buffers that nobody fills any more. */
+/* No lock held; the buffer writer's look for buffers that nobody fills any more. */
 extern void kv_buffers_seal_idle(void);
 /* Of a claimed buffer; false: an older one of its shard is to be finished first (commit.c). */
 extern bool kv_buffer_is_next(int buffer);
@@ -300,7 +300,7 @@ extern bool kv_buffer_unclaim(int buffer, int error);
 extern void kv_buffer_image(int buffer, uint64 *offset, uint32 *len, char **memory);
 /*
  * Its values are in its value file: logs its entries and frees it.  Or an errno: it is SEALED again.  If the
- * merge file has other entries than were put into it: PANIC, or EIO as data_sync_retry says.
+ * buffer file has other entries than were put into it: PANIC, or EIO as data_sync_retry says.
  */
 extern int	kv_buffer_finish(int buffer);
 /*
@@ -391,8 +391,8 @@ extern void kv_buffers_replay_open(KvStore *store, uint32 shardno, KvApplyEntry 
 								   void *arg);
 
 /* ---- writer.c ---- */
-/* The merge writer, a background worker: writes sealed buffers.  Does not return. */
-extern PGDLLEXPORT void kv_merge_writer_main(Datum arg);
+/* The buffer writer, a background worker: writes sealed buffers.  Does not return. */
+extern PGDLLEXPORT void kv_buffer_writer_main(Datum arg);
 
 /* ---- commit.c ---- */
 /* Before the first write, for what could raise under the shard's lock. */

@@ -3,7 +3,7 @@
  *		The file of write buffers: where a shard's newest values gather (fill.c) until
  *		one large direct write takes them to their value file (drain.c).
  *
- * The merge file is mmap'd by every process and holds a page of geometry, the values of
+ * The buffer file is mmap'd by every process and holds a page of geometry, the values of
  * all units, their headers, and their entries.  So the values of a buffer of several units
  * are the exact image of what will be written, and so are its key-log batch and entries.
  *
@@ -45,12 +45,12 @@
 
 #define KV_UNIT_VALUES		(16 * 1024)
 #define KV_UNIT_ENTRIES		(4 * 1024)
-#define KV_MERGE_VERSION	2
+#define KV_BUFFER_FILE_VERSION	2
 #define KV_WHOLE_VERSION	1	/* buffers of one size */
 #define KV_WHOLE_ENTRIES	(32 * 1024)	/* there, header included */
 #define KV_FEWEST_BUFFERS		8 /* of the largest size for which there is room */
 
-#define KV_MERGE_TEMPORARY	KV_DIRECTORY "/merge.tmp"
+#define KV_BUFFER_FILE_TEMPORARY	KV_DIRECTORY "/buffers.tmp"
 
 typedef struct KvBufferFileHeader
 {
@@ -76,11 +76,11 @@ typedef struct KvGeometry
 	Size		entries;		/* bytes of a unit, for a buffer's batch head and entries */
 } KvGeometry;
 
-static int	merge_size_kb = 256;
-static int	merge_buffers_mb = 64;
+static int	write_buffer_size_kb = 256;
+static int	write_buffers_mb = 64;
 
 /* The mapping, and what its first page says: that page may be lost.  The same in all processes. */
-static char *merge_base = NULL;
+static char *buffer_base = NULL;
 static KvBufferFileHeader file_header;
 static KvGeometry geometry;
 
@@ -112,19 +112,19 @@ geometry_of(const KvBufferFileHeader *header)
 char *
 kv_buffer_values(int buffer)
 {
-	return merge_base + geometry.values + geometry.values_step * buffer;
+	return buffer_base + geometry.values + geometry.values_step * buffer;
 }
 
 KvBufferHeader *
 kv_buffer_header(int buffer)
 {
-	return (KvBufferHeader *) (merge_base + geometry.headers + geometry.headers_step * buffer);
+	return (KvBufferHeader *) (buffer_base + geometry.headers + geometry.headers_step * buffer);
 }
 
 KvLogBatch *
 kv_buffer_batch(int buffer)
 {
-	return (KvLogBatch *) (merge_base + geometry.batches + geometry.batches_step * buffer);
+	return (KvLogBatch *) (buffer_base + geometry.batches + geometry.batches_step * buffer);
 }
 
 char *
@@ -202,11 +202,11 @@ kv_buffers_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.merge_size",
 							"Largest merge slot: the largest single write to a value file.",
-							NULL, &merge_size_kb, 256, 64, 4096,
+							NULL, &write_buffer_size_kb, 256, 64, 4096,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.merge_buffers",
-							"Size of the merge file, which all tables share.",
-							NULL, &merge_buffers_mb, 64, 4, 65536,
+							"Size of the buffer file, which all tables share.",
+							NULL, &write_buffers_mb, 64, 4, 65536,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 
@@ -223,16 +223,16 @@ kv_buffers_init(void)
 static Size
 configured_size(void)
 {
-	return TYPEALIGN_DOWN(KV_UNIT_VALUES, (Size) merge_size_kb * 1024);
+	return TYPEALIGN_DOWN(KV_UNIT_VALUES, (Size) write_buffer_size_kb * 1024);
 }
 
 static int
 configured_units(void)
 {
-	Size		units = (Size) merge_buffers_mb * 1024 * 1024 / (KV_UNIT_VALUES + KV_UNIT_ENTRIES);
+	Size		units = (Size) write_buffers_mb * 1024 * 1024 / (KV_UNIT_VALUES + KV_UNIT_ENTRIES);
 
-	if (kv_fault_merge_units() > 0)
-		return kv_fault_merge_units();
+	if (kv_fault_buffer_units() > 0)
+		return kv_fault_buffer_units();
 	return Max(units, KV_FEWEST_BUFFERS * configured_size() / KV_UNIT_VALUES);
 }
 
@@ -243,31 +243,31 @@ header_crc(const KvBufferFileHeader *header)
 }
 
 static void
-create_merge_file(void)
+create_buffer_file(void)
 {
 	KvBufferFileHeader header = {0};
 	Size		len;
 	char	   *map;
 
 	header.magic = KV_MAGIC_BUFFER_FILE;
-	header.format_version = KV_MERGE_VERSION;
+	header.format_version = KV_BUFFER_FILE_VERSION;
 	header.directory_id = kv_directory_id();
 	header.unit_values = KV_UNIT_VALUES;
 	header.unit_entries = KV_UNIT_ENTRIES;
 	header.nunits = configured_units();
 	header.crc = header_crc(&header);
 	len = geometry_of(&header).length;
-	kv_io_create_zeroed(KV_MERGE_TEMPORARY, len, KV_IO_MERGE_MAP);
-	map = kv_io_map(KV_MERGE_TEMPORARY, true, &len, KV_IO_MERGE_MAP);
+	kv_io_create_zeroed(KV_BUFFER_FILE_TEMPORARY, len, KV_IO_BUFFER_MAP);
+	map = kv_io_map(KV_BUFFER_FILE_TEMPORARY, true, &len, KV_IO_BUFFER_MAP);
 	if (map == NULL)
-		kv_io_error(FATAL, errno, KV_MERGE_TEMPORARY, "map");
+		kv_io_error(FATAL, errno, KV_BUFFER_FILE_TEMPORARY, "map");
 	memcpy(map, &header, sizeof(header));
 	kv_io_unmap(map, len);
-	if ((errno = kv_io_rename(KV_MERGE_TEMPORARY, KV_BUFFER_FILE_PATH)) != 0)
-		kv_io_error(FATAL, errno, KV_MERGE_TEMPORARY, "rename");
+	if ((errno = kv_io_rename(KV_BUFFER_FILE_TEMPORARY, KV_BUFFER_FILE_PATH)) != 0)
+		kv_io_error(FATAL, errno, KV_BUFFER_FILE_TEMPORARY, "rename");
 }
 
-/* The merge file's header, if it is one of a version that is known and can be used. */
+/* The buffer file's header, if it is one of a version that is known and can be used. */
 static bool
 read_header(KvBufferFileHeader *header)
 {
@@ -275,7 +275,7 @@ read_header(KvBufferFileHeader *header)
 	bool		found = kv_io_slurp_piece(KV_BUFFER_FILE_PATH, 0, header, sizeof(*header), &len);
 
 	return found && header->magic == KV_MAGIC_BUFFER_FILE && header->crc == header_crc(header) &&
-		((header->format_version == KV_MERGE_VERSION &&
+		((header->format_version == KV_BUFFER_FILE_VERSION &&
 		  header->unit_values == KV_UNIT_VALUES && header->unit_entries == KV_UNIT_ENTRIES) ||
 		 (header->format_version == KV_WHOLE_VERSION &&
 		  header->unit_entries == KV_WHOLE_ENTRIES)) &&
@@ -289,7 +289,7 @@ kv_buffers_are_sound(void)
 	KvBufferFileHeader header;
 
 	return read_header(&header) && header.directory_id == kv_directory_id() &&
-		kv_io_read_through(KV_BUFFER_FILE_PATH, KV_IO_MERGE_MAP) == 0;
+		kv_io_read_through(KV_BUFFER_FILE_PATH, KV_IO_BUFFER_MAP) == 0;
 }
 
 static Size
@@ -318,24 +318,24 @@ kv_buffers_attach(void)
 	kv_buffers = ShmemInitStruct("kvfdw merge slots", kv_buffers_memory(), &found);
 }
 
-/* Map the merge file, which is sound. */
+/* Map the buffer file, which is sound. */
 static void
-map_merge_file(void)
+map_buffer_file(void)
 {
 	static Size len = 0;
 	const KvBufferFileHeader *header = &file_header;
 	static KvIoGuard guard;
 
-	if (merge_base != NULL)
+	if (buffer_base != NULL)
 	{
 		kv_io_unguard(&guard);
-		kv_io_unmap(merge_base, len);
+		kv_io_unmap(buffer_base, len);
 	}
-	merge_base = kv_io_map(KV_BUFFER_FILE_PATH, true, &len, KV_IO_MERGE_MAP);
-	if (merge_base == NULL)
+	buffer_base = kv_io_map(KV_BUFFER_FILE_PATH, true, &len, KV_IO_BUFFER_MAP);
+	if (buffer_base == NULL)
 		kv_io_error(FATAL, errno, KV_BUFFER_FILE_PATH, "map");
-	kv_io_guard_file(&guard, KV_BUFFER_FILE_PATH, merge_base, len);
-	memcpy(&file_header, merge_base, sizeof(file_header));
+	kv_io_guard_file(&guard, KV_BUFFER_FILE_PATH, buffer_base, len);
+	memcpy(&file_header, buffer_base, sizeof(file_header));
 	geometry = geometry_of(header);
 	kv_buffer_pool->nunits = header->nunits;
 	kv_buffer_pool->unit_values = header->unit_values;
@@ -439,24 +439,24 @@ kv_buffers_start(void)
 	uint64		sequence = 0;
 
 	if (!kv_buffers_are_sound())
-		create_merge_file();	/* it was not believed, or there was none */
+		create_buffer_file();	/* it was not believed, or there was none */
 	for (;;)
 	{
 		int			used;
 
-		map_merge_file();
+		map_buffer_file();
 		used = release_buffers(&sequence);
 		if (!kv_buffer_pool->whole && kv_buffer_pool->nunits == configured_units())
 			break;
 		if (used > 0)
 		{
 			ereport(LOG,
-					(errmsg("the merge file keeps its old shape: %d merge slots hold values",
+					(errmsg("the buffer file keeps its old shape: %d merge slots hold values",
 							used),
 					 errhint("It gets what kvfdw.merge_buffers says when the server starts with no value in it.")));
 			break;
 		}
-		create_merge_file();
+		create_buffer_file();
 	}
 
 	/* a remade file has no old sequences to go on from; the clock is beyond them */

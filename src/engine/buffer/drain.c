@@ -2,7 +2,7 @@
  * drain.c
  *		Write buffers on their way to the files: claiming, finishing, freeing.
  *
- * The states are bufferfile.c's.  The merge writer does this for all; who needs a buffer
+ * The states are bufferfile.c's.  The buffer writer does this for all; who needs a buffer
  * or a drained shard helps if it must.  Buffers of a shard at wal level 'keys' are
  * finished in their order (commit.c).
  */
@@ -46,7 +46,7 @@ free_buffer(int i)
 
 /*
  * Is an older buffer of its shard still to be finished?  KvBufferPool.lock held.  Those
- * that the merge writer is writing do not count if it asks for itself.  Buffers of a shard
+ * that the buffer writer is writing do not count if it asks for itself.  Buffers of a shard
  * are sealed one after the other, so an older one stands before it in the list.
  */
 static bool
@@ -206,7 +206,7 @@ kv_buffer_image(int i, uint64 *offset, uint32 *len, char **memory)
 	*memory = kv_buffer_values(i);
 }
 
-/* Does the merge file have the batch that was sealed?  Its values have CRCs in its entries, for who reads them. */
+/* Does the buffer file have the batch that was sealed?  Its values have CRCs in its entries, for who reads them. */
 static bool
 has_batch(int i)
 {
@@ -585,7 +585,7 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 			continue;
 		if (!pending.moving && pending.error == 0)
 		{
-			/* no merge writer at the moment: nobody else sends them to the files */
+			/* no buffer writer at the moment: nobody else sends them to the files */
 			if (evict_open_buffers() && kv_buffer_pool->writer_latch == NULL)
 				continue;
 		}

@@ -5,7 +5,7 @@
  * Opening binds a buffer to a place in its shard's open value file, so a value's
  * location is final when it enters the buffer.  Sealing reserves the batch's
  * place in the key log; from then on nobody stores into the buffer (I 6).  The
- * merge writer writes the values, then the batch, then frees the buffer; both
+ * buffer writer writes the values, then the batch, then frees the buffer; both
  * writes go where they were told to, so replaying them is idempotent.  Until
  * the buffer is freed, readers are served from it.
  *

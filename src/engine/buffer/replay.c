@@ -25,7 +25,7 @@ buffer_belongs(int i, const KvStore *store)
 		kv_same_store(&header->store, &store->key);
 }
 
-/* Do again what the merge writer may not have finished. */
+/* Do again what the buffer writer may not have finished. */
 static void
 replay_buffer(KvStore *store, uint32 shardno, int i)
 {

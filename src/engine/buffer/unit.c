@@ -1,6 +1,6 @@
 /*
  * unit.c
- *		The units of the merge file: which are free, which make a buffer, and how many of
+ *		The units of the buffer file: which are free, which make a buffer, and how many of
  *		them a shard may have.
  *
  * Free units that lie side by side are a row.  Rows are in lists, by how many units they

@@ -6,7 +6,7 @@
  * while it waits for its client, and an ERROR in a backend has no write to wait
  * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going, but of large buffers
  * KV_LARGE_IN_FLIGHT.  A write that fails leaves its buffer sealed, its values safe in the
- * merge file and readable.  It is tried again every second, and the log told once per
+ * buffer file and readable.  It is tried again every second, and the log told once per
  * minute; buffers of other stores are written meanwhile.
  *
  * Buffers of a shard at wal level 'keys' must be finished oldest first (commit.c).
@@ -284,7 +284,7 @@ start_writes(bool retry)
 }
 
 void
-kv_merge_writer_main(Datum arg)
+kv_buffer_writer_main(Datum arg)
 {
 	for (int w = 0; w < KV_WRITES_IN_FLIGHT; w++)
 		writes[w].buffer = -1;

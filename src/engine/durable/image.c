@@ -13,7 +13,7 @@
  *   1. capture   seal the open write buffer; note runs, logs, tails.  From here on the
  *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
  *   2. drain     what the write buffers sealed so far hold gets to the files; then the kernel must not
- *                have failed to write back pages of the merge file, from which it came
+ *                have failed to write back pages of the buffer file, from which it came
  *   3. sync      value files that are not for good on the device, logs, runs that the image
  *                before did not name; what logs have got since then is read and verified
  *   4. write     the image file, durably, directory included; before it the map that has

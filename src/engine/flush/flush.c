@@ -163,8 +163,8 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 
 /* One version, newer ones of its key having been seen; settled: see kv_version_survives. */
 static inline void
-merge_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incarnation,
-			  bool base, bool *settled)
+buffer_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incarnation,
+			   bool base, bool *settled)
 {
 	KvVersion	version = *original;
 	KvSurvives	survives;
@@ -221,8 +221,8 @@ merge_sources(KvMerge *merge)
 			{
 				KvMemtableVersion *node = kv_address(pointer);
 
-				merge_version(merge, key, &node->version, kv_incarnations->current, false,
-							  &settled);
+				buffer_version(merge, key, &node->version, kv_incarnations->current, false,
+							   &settled);
 				pointer = node->older;
 			}
 			merge->recent = kv_memtable_next(&merge->cursor);
@@ -232,8 +232,8 @@ merge_sources(KvMerge *merge)
 			KvRunHead  *head = &merge->runs.heads[i];
 
 			for (; kv_head_is_at(head, key); kv_head_step(&merge->runs, head))
-				merge_version(merge, key, &head->version, head->incarnation, i == base,
-							  &settled);
+				buffer_version(merge, key, &head->version, head->incarnation, i == base,
+							   &settled);
 		}
 	}
 }

@@ -6,7 +6,7 @@
  * buffered I/O at the offset that the write buffer reserved when it was sealed.  A write buffer
  * is freed only after its batch is in the log.  So where write buffers are believed
  * after a SIGKILL (restart/trust.c) a hole in a log, or a torn end, always has its write buffer in
- * the merge file, whose replay fills it before the log is read; and where they are
+ * the buffer file, whose replay fills it before the log is read; and where they are
  * not, a log counts up to where its image says that it ended, and was synced up to
  * there.  Either way each byte of it must be sound.  Only a salvage takes what it
  * finds.  A flush begins a new log and removes those it has covered.

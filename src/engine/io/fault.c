@@ -89,7 +89,7 @@ static char *fault_setting;
 static char *stop_setting;
 static char *skip_setting;
 static char *boot_id_setting;
-static int	merge_units_setting;
+static int	write_buffer_units;
 static int	server_version_setting;
 static int	space_setting = -1;
 
@@ -407,8 +407,8 @@ kv_fault_gucs(void)
 							   NULL, &boot_id_setting, "", PGC_POSTMASTER, 0,
 							   NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.merge_units",
-							"Number of units of the merge file, whatever kvfdw.merge_buffers says.",
-							NULL, &merge_units_setting, 0, 0, INT_MAX, PGC_POSTMASTER, 0,
+							"Number of units of the buffer file, whatever kvfdw.merge_buffers says.",
+							NULL, &write_buffer_units, 0, 0, INT_MAX, PGC_POSTMASTER, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.server_version",
 							"Stands for the running server's version number.",
@@ -445,9 +445,9 @@ kv_fault_space(void)
 }
 
 int
-kv_fault_merge_units(void)
+kv_fault_buffer_units(void)
 {
-	return merge_units_setting;
+	return write_buffer_units;
 }
 
 const char *

@@ -23,7 +23,7 @@ extern void kv_fault_gucs(void);
 extern bool kv_fault_skips(const char *step);
 extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own counts */
 extern int	kv_fault_server_version(void);	/* 0: the server's own counts */
-extern int	kv_fault_merge_units(void);	/* 0: the settings count */
+extern int	kv_fault_buffer_units(void); /* 0: the settings count */
 extern int64 kv_fault_space(void);	/* bytes; -1: what the file system says */
 
 #else
@@ -35,7 +35,7 @@ extern int64 kv_fault_space(void);	/* bytes; -1: what the file system says */
 #define kv_fault_skips(step) false
 #define kv_fault_boot_id()	((const char *) NULL)
 #define kv_fault_server_version() 0
-#define kv_fault_merge_units() 0
+#define kv_fault_buffer_units() 0
 #define kv_fault_space() (-1)
 
 #endif							/* KVFDW_FAULTS */

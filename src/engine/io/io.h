@@ -64,7 +64,7 @@ typedef enum KvIoKind
 	KV_IO_LOG_WRITE,
 	KV_IO_RUN_MAP,
 	KV_IO_RUN_WRITE,
-	KV_IO_MERGE_MAP,
+	KV_IO_BUFFER_MAP,
 	KV_IO_META_READ,			/* control, table, map, manifest */
 	KV_IO_META_WRITE,
 	KV_IO_UNLINK,
@@ -316,7 +316,7 @@ extern void kv_io_read_blocks(const KvIoRequest *failed, KvIoKind kind, int *res
 							  int *failures);
 
 /*
- * Asynchronous writes, for the merge writer only.  submit queues one (in sync mode it
+ * Asynchronous writes, for the buffer writer only.  submit queues one (in sync mode it
  * writes at once; with a full ring it waits for one to finish), and raises only before it
  * is queued; reap returns a finished one or NULL; wait: block until one finishes if any is
  * in flight.  Requests live in the caller's static memory until reaped, and count as in

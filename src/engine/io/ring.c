@@ -4,7 +4,7 @@
  *		pwrite elsewhere.
  *
  * A process has up to two rings, made at their first use: one for reads, which
- * is empty whenever no kv_io_read_batch() runs, and one for the merge writer's
+ * is empty whenever no kv_io_read_batch() runs, and one for the buffer writer's
  * writes.  A ring belongs to the process that made it; a child that inherits
  * one never touches it.
  *
