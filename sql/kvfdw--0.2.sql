@@ -75,7 +75,7 @@ CREATE FUNCTION kvfdw_stat_get_io(
 CREATE VIEW kvfdw_stat_io AS SELECT * FROM kvfdw_stat_get_io();
 GRANT SELECT ON kvfdw_stat_io TO PUBLIC;
 
--- The last checkpoint barrier.
+-- The last checkpoint checkpointer.
 CREATE FUNCTION kvfdw_stat_get_barrier(
 	OUT barriers bigint,
 	OUT lsn pg_lsn,

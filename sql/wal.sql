@@ -63,7 +63,7 @@ COMMIT;
 SELECT relid, wal FROM kvfdw_stat_tables WHERE usable AND relid IN ('w'::regclass, 'fresh'::regclass) ORDER BY generation DESC LIMIT 2;
 TABLE content;
 TABLE fresh;
--- the last checkpoint's barrier
+-- the last checkpoint's images
 CHECKPOINT;
 SELECT barriers > 0 AS some, lsn IS NOT NULL AS logged, ended <= now() AS ended, duration_ms >= 0 AS took, shards >= 0 AS shards, files >= 0 AS files, bytes >= 0 AS bytes FROM kvfdw_stat_barrier;
 DROP VIEW level, content;

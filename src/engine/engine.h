@@ -385,7 +385,7 @@ extern const KvVersion kv_any_version;
 
 /*
  * Put a value (NULL: delete) at a key whose newest version is the expected one (NULL: there
- * is none; &kv_any_version, not for a delete: it does not matter).  Never waits for a transaction, a write buffer, memory or the barrier; it does wait for
+ * is none; &kv_any_version, not for a delete: it does not matter).  Never waits for a transaction, a write buffer, memory or the checkpointer; it does wait for
  * the device if a value file must grow or the value is larger than a write buffer.  yields: a row
  * that sessions wait for in its queue is LOCKED, also when the one that they have waited
  * for has ended.  *made: the new version, if DONE; *in_the_way: whose lock it is, if LOCKED,
@@ -578,19 +578,19 @@ typedef struct KvShardStats
 	uint32		runs;			/* run files now */
 } KvShardStats;
 
-typedef struct KvBarrierStats
+typedef struct KvCheckpointerStats
 {
-	uint64		barriers;		/* since the server started */
+	uint64		checkpoints;	/* since the server started */
 	uint64		lsn;			/* of the last one's WAL record */
 	int64		ended;			/* TimestampTz; 0: there was none yet */
 	uint64		duration_us;
 	uint64		shards;			/* that it made durable */
 	uint64		files;			/* that it synced */
 	uint64		bytes;			/* of key logs and runs among them */
-} KvBarrierStats;
+} KvCheckpointerStats;
 
-/* Copies what the barriers have done so far. */
-extern void kv_stat_barrier(KvBarrierStats *stats);
+/* Copies what the checkpoints have done so far. */
+extern void kv_stat_checkpointer(KvCheckpointerStats *stats);
 
 /* Calls back for every shard of the open stores of database dboid, in the order of keys. */
 extern void kv_stat_shards(Oid dboid, void (*each) (void *arg, const KvShardStats *stats),

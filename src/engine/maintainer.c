@@ -60,7 +60,7 @@ kv_workers_register(void)
 {
 	BackgroundWorker worker;
 
-	kv_worker_describe(&worker, "kvfdw barrier", "kv_barrier_main");
+	kv_worker_describe(&worker, "kvfdw checkpointer", "kv_checkpointer_main");
 	kv_register_worker(&worker, "Nothing can be written to tables of kvfdw.");
 	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
@@ -355,7 +355,7 @@ settle_everything(void)
 		return;
 	complete &= attempt_all(KV_STORE_OPEN, NULL, settle_store);
 
-	/* images name them until the next barrier */
+	/* images name them until the next checkpoint */
 	if (complete && attempt(checkpoint, NULL, NULL))
 		kv_incarnations_settled();
 }

@@ -13,7 +13,7 @@
 #include "storage/shmem.h"
 
 #include "admission/admission.h"
-#include "engine/barrier/barrier.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/base/area.h"
 #include "engine/base/progress.h"
 #include "engine/base/share.h"
@@ -83,7 +83,7 @@ static const KvRoom rooms[] = {
 	{.gucs = kv_compact_gucs},
 	{.gucs = kv_split_gucs},
 	{KV_STRUCT(KvControl, kv_control)},
-	{KV_STRUCT(KvBarrier, kv_barrier), kv_barrier_init},
+	{KV_STRUCT(KvCheckpointer, kv_checkpointer), kv_checkpointer_init},
 	{.gucs = kv_recovery_gucs},
 	{.gucs = kv_adopt_gucs, .start = kv_incarnation_startup},
 };

@@ -187,14 +187,14 @@ row_of(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int ncolumns)
 Datum
 kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
 {
-	KvBarrierStats stats;
+	KvCheckpointerStats stats;
 	Datum		values[7];
 	bool		nulls[7] = {0};
 	int			n = 0;
 
 	kv_engine_require();
-	kv_stat_barrier(&stats);
-	values[n++] = Int64GetDatum(stats.barriers);
+	kv_stat_checkpointer(&stats);
+	values[n++] = Int64GetDatum(stats.checkpoints);
 	nulls[n] = nulls[n + 1] = nulls[n + 2] = stats.ended == 0;
 	values[n++] = LSNGetDatum(stats.lsn);
 	values[n++] = TimestampTzGetDatum(stats.ended);

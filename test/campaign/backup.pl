@@ -6,7 +6,7 @@
 #
 # Runs a primary and a standby in DIRECTORY (default: below $TESTDIR or .). Each table has a heap twin, written by the same
 # transactions; some have values in tablespaces. A round draws how the backup is taken: by pg_basebackup at some rate, or by
-# pgBackRest, where that is installed, in full or what has changed; and whether "kvfdw barrier" ends shortly before. The
+# pgBackRest, where that is installed, in full or what has changed; and whether "kvfdw checkpointer" ends shortly before. The
 # restored server ends its recovery, or follows the primary and is promoted, is compared, written to and checked. The control has
 # checkpoints that wait for no images: rows must be missing from its backup. Prints TAP, one test per round.
 use strict;
@@ -178,7 +178,7 @@ sub keeper
 sub end_process
 {
 	my ($name) = @_;
-	$name //= ('barrier', 'barrier', 'barrier', 'maintainer', 'compactor', 'prefetch', 'buffer writer')[ rand 7 ];
+	$name //= ('checkpointer', 'checkpointer', 'checkpointer', 'maintainer', 'compactor', 'prefetch', 'buffer writer')[ rand 7 ];
 	my @pids = map { /^\s*(\d+) .*kvfdw \Q$name\E/ ? $1 : () } split /\n/, `ps -o pid=,args= --ppid @{[ postmaster() ]}`;
 	kill TERM => $pids[ rand @pids ] if @pids;
 	return $name;
@@ -235,13 +235,13 @@ sub play
 	my ($round) = @_;
 	my @wrong;
 	unlink $ended;
-	if ($round->{control}) { query($_) for q{ALTER SYSTEM SET kvfdw.skip = 'barrier'}, 'SELECT pg_reload_conf()'; sleep 0.5 }
+	if ($round->{control}) { query($_) for q{ALTER SYSTEM SET kvfdw.skip = 'checkpointer'}, 'SELECT pg_reload_conf()'; sleep 0.5 }
 	my $seed = int rand 2**31;
 	launch('writer', $_, $seed + $_, do { my $w = $_; sub { writer($w) } }) for 1 .. 2;
 	launch('keeper', 0, $seed + 3, \&keeper);
 	launch('striker', 0, $seed + 4, \&striker) if !$round->{control};
 	sleep $round->{before};
-	if ($round->{ends}) { end_process('barrier'); sleep $round->{gap} }
+	if ($round->{ends}) { end_process('checkpointer'); sleep $round->{gap} }
 	push @wrong, "no backup, see $dir/commands.log" if !take($round);
 	open my $file, '>', $ended or die "$ended: $!";
 	close $file;
@@ -250,7 +250,7 @@ sub play
 	push @wrong, map { $_->{error} || () } @results;
 	my $done = join ' ', map { $_->{done} // '?' } @results;
 	if ($round->{control}) { query($_) for 'ALTER SYSTEM RESET kvfdw.skip', 'SELECT pg_reload_conf()', 'CHECKPOINT' }
-	my $story = join ' ', "backup by $round->{how}", $round->{type} // (), $round->{rate} ? "at $round->{rate}B/s" : (), $round->{ends} ? sprintf('%.1f s after the barrier process ended', $round->{gap}) : (), $round->{follows} ? 'that follows' : (), "beside $done";
+	my $story = join ' ', "backup by $round->{how}", $round->{type} // (), $round->{rate} ? "at $round->{rate}B/s" : (), $round->{ends} ? sprintf('%.1f s after the checkpointer ended', $round->{gap}) : (), $round->{follows} ? 'that follows' : (), "beside $done";
 	return ($story, @wrong) if @wrong;
 
 	# ---- restored ----

@@ -112,7 +112,7 @@ sub with_fault
 		restart_killed($node) unless postmaster_runs($node);
 		my $rc = eval { $node->psql('postgres', 'SELECT 1') };
 		return defined $rc && $rc == 0; });
-	# what the barrier's process and the maintainer are still at may meet the fault: until they have come round
+	# what the checkpointer and the maintainer are still at may meet the fault: until they have come round
 	undisturbed(sub { my $done = answer($node, 'CHECKPOINT') . (eval { collected($node); '' } // "error: $@"); rmdir $node->data_dir . '/kvfdw/dropped.test'; return $done eq '' ? () : $done });
 	unlike(slurp_file($w->{out}), qr/WRONG/, "no wrong rows: $what");
 	return;

@@ -82,7 +82,7 @@ CREATE TEMP TABLE tap_wal AS SELECT record_type, description FROM pg_get_wal_rec
 CHECKPOINT;
 SELECT redo_lsn AS before, pg_current_wal_flush_lsn() AS after FROM pg_control_checkpoint() \gset
 INSERT INTO tap_wal SELECT record_type, description FROM pg_get_wal_records_info(:'before', :'after') WHERE resource_manager = 'kvfdw';
-SELECT bag_has('SELECT DISTINCT record_type FROM tap_wal', $$VALUES ('CREATE'), ('SCHEMA'), ('PUT'), ('BATCH'), ('BARRIER')$$, 'every kind of record has its name');
+SELECT bag_has('SELECT DISTINCT record_type FROM tap_wal', $$VALUES ('CREATE'), ('SCHEMA'), ('PUT'), ('BATCH'), ('DURABLE')$$, 'every kind of record has its name');
 SELECT is((SELECT count(*) FROM tap_wal WHERE description IS NULL OR description ~ 'UNKNOWN'), 0::bigint, 'and a description');
 SELECT cmp_ok((SELECT count(*) FROM tap_wal WHERE record_type = 'PUT' AND description ~ 'put, xid \d+, cid \d+, key 80000001, length 6'), '=', 1::bigint, 'of a PUT: what was put');
 DROP FOREIGN TABLE tap_w, tap_keys;

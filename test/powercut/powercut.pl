@@ -7,7 +7,7 @@
 # A table that clients of memcached write in mode "on" has what was acknowledged to them.
 #
 #   powercut.pl [--cuts N] [--seconds N] [--seed N] [--level LEVEL,…] [--clients N] [--async N]
-#               [--registers N] [--disk MEGABYTES] [--control fsync|barrier|data_sync|tier_check] [--dir DIRECTORY]
+#               [--registers N] [--disk MEGABYTES] [--control fsync|checkpointer|data_sync|tier_check] [--dir DIRECTORY]
 #
 # Started by run.sh, as root in a mount namespace of its own.  A server on a
 # recorded disk is written by concurrent sessions for --seconds; then the disk is
@@ -49,7 +49,7 @@ my $more_cuts = 4;     # by so many
 # What breaks durability: settings of the recorded server, and the level that must suffer.
 my %controls = (
 	fsync     => [ 'heap', fsync          => 'off' ],
-	barrier   => [ 'full', 'kvfdw.skip'   => 'barrier' ],
+	checkpointer   => [ 'full', 'kvfdw.skip'   => 'checkpointer' ],
 	data_sync => [ 'keys', 'kvfdw.skip'   => 'data_sync' ],
 	tier_check => [ 'full' ]);
 my ($victim, %broken) = $option->{control} ? @{ $controls{ $option->{control} } // die "there is no control '$option->{control}'\n" } : '';

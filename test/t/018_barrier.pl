@@ -1,6 +1,6 @@
 # Promise: what was acknowledged at wal level full or keys survives a restart of the
-# operating system, whatever the checkpoint barrier, redo or a commit had just
-# done: a checkpoint is not over before its barrier, and no step in between
+# operating system, whatever the checkpoint checkpointer, redo or a commit had just
+# done: a checkpoint is not over before its checkpointer, and no step in between
 # leaves a state that cannot be set back.  At level none what is damaged is
 # dropped and counted, the rest is right.
 #
@@ -15,8 +15,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-plan skip_all => 'heap has no barrier of kvfdw' if heap_only();
-my $node = kv_cluster('barrier', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
+plan skip_all => 'heap has no checkpointer of kvfdw' if heap_only();
+my $node = kv_cluster('checkpointer', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boots = 0;
 
@@ -74,26 +74,26 @@ $node->append_conf('postgresql.conf', "kvfdw.boot_id = 'after a stop'\n");
 $node->start;
 is(same('t_full', 't_keys'), '', 'nor does a clean stop before one');
 
-# ---- a checkpoint and its barrier ----
+# ---- a checkpoint and its checkpointer ----
 
 change('t_full', 't_keys');
 my $before = $node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()');
-worker_stop_points($node, 'barrier_before_record=wait');
+worker_stop_points($node, 'checkpoint_before_record=wait');
 my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
-stopped($node, 'barrier_before_record');
+stopped($node, 'checkpoint_before_record');
 change('t_full', 't_keys');
-is($node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()'), $before, 'a checkpoint waits for its barrier');
+is($node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()'), $before, 'a checkpoint waits for its checkpointer');
 ok(!ended($w), 'and so does who asked for it');
 reboot();
-is(same('t_full', 't_keys'), '', 'a restart before the barrier has let it go');
+is(same('t_full', 't_keys'), '', 'a restart before the checkpointer has let it go');
 outcome($w);
 my $barriers = $node->safe_psql('postgres', 'SELECT barriers FROM kvfdw_stat_barrier');
 change('t_full');
 $node->safe_psql('postgres', 'CHECKPOINT');
-is($node->safe_psql('postgres', "SELECT barriers > $barriers AND shards > 0 AND lsn > '$before' FROM kvfdw_stat_barrier"), 't', 'the view tells of the barrier');
+is($node->safe_psql('postgres', "SELECT barriers > $barriers AND shards > 0 AND lsn > '$before' FROM kvfdw_stat_barrier"), 't', 'the view tells of the checkpointer');
 $node->safe_psql('postgres', q{DELETE FROM t_keys; INSERT INTO t_keys TABLE heap});
 
-for my $step (qw(barrier_before_flush image_captured image_synced image_renamed image_written barrier_before_record barrier_before_release))
+for my $step (qw(checkpoint_before_flush image_captured image_synced image_renamed image_written checkpoint_before_record checkpoint_before_release))
 {
 	change('t_full', 't_keys');
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
@@ -111,9 +111,9 @@ for my $step (qw(image_captured image_synced image_renamed image_written redo_be
 	is(same('t_full', 't_keys'), '', 'and everything is there');
 }
 
-# ---- the barrier's process ----
+# ---- the checkpointer ----
 
-my $pid = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'};
+my $pid = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'};
 change('t_full', 't_keys');
 my $old = $node->safe_psql('postgres', $pid);
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($old)");
@@ -134,7 +134,7 @@ my $log = -s $node->logfile;
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'meta_write:1+:ENOSPC'});
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 $w = psql_writer($node, 'CHECKPOINT;', 'full_disk');
-wait_for('the error', sub { slurp_file($node->logfile, $log) =~ /barrier ERROR|No space left/ });
+wait_for('the error', sub { slurp_file($node->logfile, $log) =~ /checkpointer ERROR|No space left/ });
 ok(!ended($w), 'on a full disk a checkpoint waits');
 $node->safe_psql('postgres', q{ALTER SYSTEM RESET kvfdw.fault});
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
@@ -145,7 +145,7 @@ change('t_full', 't_keys');
 $log = -s $node->logfile;
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'sync:1:EIO'});
 $node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
-$node->reload;		# whoever syncs next may be the barrier, and end the server at once
+$node->reload;		# whoever syncs next may be the checkpointer, and end the server at once
 $node->psql('postgres', 'CHECKPOINT');
 wait_for('the end', sub { !postmaster_runs($node) });
 like(slurp_file($node->logfile, $log), qr/PANIC:  could not fsync/, 'a failed sync is a PANIC');
@@ -225,9 +225,9 @@ is(answer($node, 'SELECT count(*) FROM t_full'), 0, '... which are there afterwa
 my $reader = $node->background_psql('postgres');
 $reader->query_safe('BEGIN; SELECT count(*) FROM t_full');
 my $log_then = -s $node->logfile;
-my $ended = answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'});
+my $ended = answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'});
 answer($node, "SELECT pg_terminate_backend($ended)");
-is(answer($node, q{INSERT INTO t_full VALUES (1, 'w') RETURNING v}), 'w', 'where the barrier process alone is told to end writers go on with the next one');
+is(answer($node, q{INSERT INTO t_full VALUES (1, 'w') RETURNING v}), 'w', 'where the checkpointer alone is told to end writers go on with the next one');
 unlike(substr(slurp_file($node->logfile), $log_then), qr/the server stops/, '... and transactions that are open are not waited for');
 $reader->quit;
 

@@ -115,14 +115,14 @@ $node->start;
 is(answer($node, 'SELECT count(*) FROM t_full'), 1501, 'and the next one has all rows');
 $node->safe_psql('postgres', 'TRUNCATE t_full');
 
-# ---- the barrier's process beside drops ----
+# ---- the checkpointer beside drops ----
 
-my $pid = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'});
+my $pid = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'});
 $node->safe_psql('postgres', 'CHECKPOINT');
 worker_stop_points($node, 'image_captured=wait');
 for my $round (1 .. 3)
 {
-	# what a barrier has left behind meets the next one
+	# what a checkpointer has left behind meets the next one
 	$node->safe_psql('postgres', kv_table('d', 'k int, v text', 'k', "shards '100'") . "INSERT INTO d SELECT g * 20000000, 'x' FROM generate_series(-105, 105) g");
 	$w = psql_writer($node, 'CHECKPOINT;', "drop$round");
 	stopped($node, 'image_captured');
@@ -130,7 +130,7 @@ for my $round (1 .. 3)
 	go_on($node, 'image_captured', $w);
 }
 worker_stop_points($node, '');
-is($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'}), $pid, 'tables are dropped under checkpoints');
+is($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'}), $pid, 'tables are dropped under checkpoints');
 $node->safe_psql('postgres', 'CREATE DATABASE gone');
 my ($timed_out) = (0);
 $node->psql('postgres', 'DROP DATABASE gone', timeout => 300, timed_out => \$timed_out);

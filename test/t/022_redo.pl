@@ -52,7 +52,7 @@ $node->safe_psql('postgres', q{TRUNCATE t_full; INSERT INTO t_full VALUES (2, 'n
 caught_up($node, $standby);
 is(answer($standby, 'SELECT k, v FROM t_full'), '2|new', 'and another one with the same number');
 
-# ---- a standby's restartpoint that is ahead of its images, for the primary logged no barrier ----
+# ---- a standby's restartpoint that is ahead of its images, for the primary logged no checkpointer ----
 
 $standby->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n");
 $standby->stop('immediate');

@@ -253,7 +253,7 @@ for my $how ('stop', 'terminate')
 	if ($how eq 'stop') { $node->stop('fast', fail_ok => 1); }
 	else
 	{
-		$node->psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'});
+		$node->psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'});
 	}
 	wait_for('the end', sub { !postmaster_runs($node) });
 	like(logged(), qr/PANIC:  kvfdw could not make its tables durable/, "$how without room: a PANIC");

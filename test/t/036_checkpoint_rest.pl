@@ -1,4 +1,4 @@
-# Promise: the barrier's process rests between shards for the sake of others, but never while somebody waits for a
+# Promise: the checkpointer rests between shards for the sake of others, but never while somebody waits for a
 # checkpoint, and not for long in all; the shards of a table share their directory's syncs.
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 use KvTest;
 
-plan skip_all => 'heap has no barrier' if heap_only();
+plan skip_all => 'heap has no checkpointer' if heap_only();
 my $node = PostgreSQL::Test::Cluster->new('rest');
 $node->init(extra => ['--wal-segsize=1']);
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'kvfdw'\nfsync = off\nautovacuum = off\nmax_wal_size = '100MB'\nmin_wal_size = '2MB'\ncheckpoint_timeout = '1h'\nlog_statement = 'none'");
@@ -35,7 +35,7 @@ cmp_ok($calls, '<=', $synced + $shards + 20, '… with one sync for each file, a
 change();
 # so that there is something to rest from
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'sync:10:delay,sync:50:delay,sync:100:delay,sync:200:delay,sync:400:delay,sync:600:delay'});
-worker_stop_points($node, 'barrier_rest=wait');
+worker_stop_points($node, 'checkpoint_rest=wait');
 my $w = psql_writer($node, 'CHECKPOINT;', 'waits');
 is(outcome($w), '', 'no rest while a session waits for its checkpoint');
 
@@ -43,19 +43,19 @@ is(outcome($w), '', 'no rest while a session waits for its checkpoint');
 $node->safe_psql('postgres', q{ALTER SYSTEM SET max_wal_size = '2MB'});
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 # A checkpoint that comes before the changes has nothing to rest from: then another one does.
-my $rests = $node->data_dir . '/kvfdw/waiting.barrier_rest';
+my $rests = $node->data_dir . '/kvfdw/waiting.checkpoint_rest';
 for (my $n = 0; $n < 20 && !-e $rests; $n++)
 {
 	change();
 	$node->safe_psql('postgres', q{INSERT INTO wal SELECT repeat('x', 1000) FROM generate_series(1, 6000)});
 	for (my $looks = 0; $looks < 100 && !-e $rests; $looks++) { usleep(20_000); }
 }
-stopped($node, 'barrier_rest');
+stopped($node, 'checkpoint_rest');
 pass('a rest in a checkpoint that nobody waits for');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM kv'), '30000', '… in which reads and writes go on');
 $w = psql_writer($node, 'CHECKPOINT;', 'waits2');
 $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event IN ('CheckpointStart', 'CheckpointDone')}) or die;
-is(go_on($node, 'barrier_rest', $w), '', '… and no more as soon as somebody waits');
+is(go_on($node, 'checkpoint_rest', $w), '', '… and no more as soon as somebody waits');
 worker_stop_points($node, '');
 
 # What was made so is right.

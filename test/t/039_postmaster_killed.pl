@@ -16,9 +16,9 @@ $node->safe_psql('postgres', "INSERT INTO $_ SELECT g, 'old ' || g FROM generate
 $node->safe_psql('postgres', 'CHECKPOINT');
 $node->safe_psql('postgres', "UPDATE $_ SET v = 'new' WHERE k % 2 = 0; DELETE FROM $_ WHERE k % 5 = 0") for qw(t heap);
 
-worker_stop_points($node, 'barrier_before_flush=wait');
+worker_stop_points($node, 'checkpoint_before_flush=wait');
 my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
-stopped($node, 'barrier_before_flush');
+stopped($node, 'checkpoint_before_flush');
 my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 my @children = split ' ', `ps -o pid= --ppid $postmaster`;
 cmp_ok(scalar @children, '>', 3, 'the server has processes');

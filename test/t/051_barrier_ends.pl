@@ -1,5 +1,5 @@
 # Promise: a checkpoint does not complete without the tables being durable because
-# "kvfdw barrier" is told to end, be the disk full or a table dropped meanwhile.
+# "kvfdw checkpointer" is told to end, be the disk full or a table dropped meanwhile.
 use strict;
 use warnings;
 use FindBin;
@@ -12,16 +12,16 @@ use KvTest;
 use KvTrust;
 
 my $base = $PostgreSQL::Test::Utils::tmp_check;
-my $why_not = heap_only() ? 'heap has no barrier' : loop_skip($base);
+my $why_not = heap_only() ? 'heap has no checkpointer' : loop_skip($base);
 plan skip_all => $why_not if $why_not;
 
-sub barrier_pid { my ($node) = @_; return answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'}) }
+sub checkpointer_pid { my ($node) = @_; return answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'}) }
 
 # Until the process that was told has gone, or the server; or it insists on staying.
-sub barrier_gone
+sub checkpointer_gone
 {
 	my ($node, $pid) = @_;
-	return eval { wait_for('the barrier process to end', 5, sub { !kill(0, $pid) }) };
+	return eval { wait_for('the checkpointer to end', 5, sub { !kill(0, $pid) }) };
 }
 
 # A full disk.
@@ -34,9 +34,9 @@ sub barrier_gone
 	$disk->fill;
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', 'full');
 	wait_for('a checkpoint that cannot complete', 180, sub { slurp_file($node->logfile) =~ /No space left on device/ });
-	my $pid = barrier_pid($node);
+	my $pid = checkpointer_pid($node);
 	answer($node, "SELECT pg_terminate_backend($pid)");
-	note 'the barrier process stays' unless barrier_gone($node, $pid);
+	note 'the checkpointer stays' unless checkpointer_gone($node, $pid);
 	eval { wait_for('the checkpoint', 5, sub { ended($checkpoint) }) };
 	note 'the checkpoint: ' . (ended($checkpoint) ? outcome($checkpoint) : 'goes on waiting');
 	kill_all($node) if postmaster_runs($node);
@@ -83,7 +83,7 @@ SKIP:
 	change($node);
 	$node->safe_psql('postgres', "INSERT INTO $victim VALUES (0, 'y')");
 	worker_stop_points($node, 'image_synced=wait');
-	my $pid = barrier_pid($node);
+	my $pid = checkpointer_pid($node);
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 	stopped($node, 'image_synced');
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', 'dropped');
@@ -92,7 +92,7 @@ SKIP:
 	# the process that is started in its place does not make images of its own
 	worker_stop_points($node, 'image_captured=wait');
 	append_to_file($node->data_dir . '/kvfdw/continue.image_synced', '');
-	note 'the barrier process stays' unless barrier_gone($node, $pid);
+	note 'the checkpointer stays' unless checkpointer_gone($node, $pid);
 	# the next process holds it up if it has not come far enough
 	eval { wait_for('the checkpoint', 30, sub { ended($checkpoint) || -e $node->data_dir . '/kvfdw/waiting.image_captured' }) };
 	eval { wait_for('the checkpoint', 2, sub { ended($checkpoint) }) };

@@ -1,5 +1,5 @@
 # Promise: a standby that is stopped while the primary, after a crash, has no process
-# "kvfdw barrier" keeps its tables; the log says which processes found no room, and what that means.
+# "kvfdw checkpointer" keeps its tables; the log says which processes found no room, and what that means.
 use strict;
 use warnings;
 use FindBin;
@@ -33,7 +33,7 @@ kill_all($node);
 truncate $node->logfile, 0;
 $node->append_conf('postgresql.conf', "max_worker_processes = 0\n");
 $node->start;
-is(without_room(), 'barrier, maintainer, 2 of 2, needs 3', 'one warning names the processes for which there is no room');
+is(without_room(), 'checkpointer, maintainer, 2 of 2, needs 3', 'one warning names the processes for which there is no room');
 like(slurp_file($node->logfile), qr/DETAIL:  Not started: .*\. Nothing can be written to tables of kvfdw\. Sessions freeze shards themselves/, '... and says what that means');
 $node->safe_psql('postgres', 'INSERT INTO h VALUES (0, 0); DELETE FROM h WHERE k = 0');
 $node->safe_psql('postgres', 'CHECKPOINT');

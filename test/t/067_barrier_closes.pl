@@ -1,4 +1,4 @@
-# Promise: from the moment that "kvfdw barrier" lets nobody write any more until the next one
+# Promise: from the moment that "kvfdw checkpointer" lets nobody write any more until the next one
 # is up, writers wait and readers do not, and SIGKILL or a shutdown in between costs no row.
 #
 # Needs a test build (make FAULTS=1).
@@ -11,24 +11,24 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-plan skip_all => 'heap has no barrier' if heap_only();
+plan skip_all => 'heap has no checkpointer' if heap_only();
 my $node = kv_cluster('closes', checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 my @tables = map { "kv_$_" } qw(full keys none);
 $node->safe_psql('postgres', join('', map { kv_table("kv_$_", 'k int, v text', 'k', "wal '$_'") } qw(full keys none)));
-sub barrier { return answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'}) }
+sub checkpointer { return answer($node, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'}) }
 sub rows { return answer($node, join(' UNION ALL ', map { "SELECT count(v) FROM $_" } @tables)) =~ s/\n/ /gr }
 sub insert { my ($k) = @_; return map { "INSERT INTO $_ VALUES ($k, repeat('x', 5000));" } @tables }
 
-# A barrier process that was told to go and stands there, and a session that writes meanwhile.
+# A checkpointer that was told to go and stands there, and a session that writes meanwhile.
 sub closing
 {
 	my ($k) = @_;
-	worker_stop_points($node, 'barrier_closing=wait');
-	my $pid = barrier();
+	worker_stop_points($node, 'checkpoint_closing=wait');
+	my $pid = checkpointer();
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-	stopped($node, 'barrier_closing');
+	stopped($node, 'checkpoint_closing');
 	my $writer = psql_writer($node, join('', insert($k)), "writer$k");
 	wait_for('the writer to wait', 180, sub {
 		answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT' AND wait_event IN ('Extension', 'KvfdwBarrier')}) eq '1' });
@@ -40,9 +40,9 @@ my ($pid, $writer) = closing(4);
 is(rows(), '3 3 3', 'readers go on, and see nothing of a writer that waits');
 ok(!ended($writer), 'the writer waits');
 worker_stop_points($node, '');
-go_on($node, 'barrier_closing');
-is(outcome($writer), '', 'and goes on when the next barrier process is up');
-isnt(barrier(), $pid, 'which is another one');
+go_on($node, 'checkpoint_closing');
+is(outcome($writer), '', 'and goes on when the next checkpointer is up');
+isnt(checkpointer(), $pid, 'which is another one');
 is(rows(), '4 4 4', 'its rows are there');
 
 # nothing was logged between the last record of the old one and the first of the new
@@ -55,9 +55,9 @@ $node->start;
 is(rows(), '4 4 4', 'all acknowledged rows are there, and no others');
 
 # a shutdown comes the same way
-worker_stop_points($node, 'barrier_closing=wait');
+worker_stop_points($node, 'checkpoint_closing=wait');
 system_or_bail('pg_ctl', '-D', $node->data_dir, '-m', 'fast', '-W', 'stop');
-stopped($node, 'barrier_closing');
+stopped($node, 'checkpoint_closing');
 kill_all($node);
 unlink glob($node->data_dir . '/kvfdw/waiting.*');
 $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''\n");

@@ -36,7 +36,7 @@ sub retires
 }
 
 retires();
-is(stat_of($standby, 'retired_waits_for'), 'image', 'they wait for an image, which comes with a BARRIER');
+is(stat_of($standby, 'retired_waits_for'), 'image', 'they wait for an image, which comes with a DURABLE');
 is(stat_of($primary, 'retired_chunks'), '0', 'the primary has retired none');
 same_as_heap($standby, 'standby');
 

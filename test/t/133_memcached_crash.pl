@@ -159,7 +159,7 @@ sub after_a_crash { kill_all($node); restart_killed($node); mc_wait($node); retu
 # ---- mode drain: the process flushes what it has acknowledged, soon ----
 mode('drain');
 hold_wal($node);
-kill 'STOP', map { /^ *(\d+) .*kvfdw (?:buffer writer|maintainer|compactor|barrier)/ ? $1 : () } split /\n/, `ps -o pid=,args= --ppid $node->{_pid}`;
+kill 'STOP', map { /^ *(\d+) .*kvfdw (?:buffer writer|maintainer|compactor|checkpointer)/ ? $1 : () } split /\n/, `ps -o pid=,args= --ppid $node->{_pid}`;
 is(write_until(300), CLIENTS, 'mode drain');
 my $inserted = $node->safe_psql('postgres', q{SELECT n - CASE WHEN n % 8192 <= 40 THEN n % 8192 ELSE 0 END FROM pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0') n});
 wait_for('a flush', sub { $node->safe_psql('postgres', "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0') >= $inserted") eq 't' });

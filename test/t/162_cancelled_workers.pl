@@ -24,7 +24,7 @@ for my $round (1 .. 40)
 	$node->safe_psql('postgres', 'CHECKPOINT') if $round % 5 == 0;
 }
 my %types = map { $_ => 1 } @cancelled;
-ok($types{$_}, "$_ was cancelled") for 'kvfdw barrier', 'kvfdw maintainer', 'kvfdw compactor', 'kvfdw prefetch';
+ok($types{$_}, "$_ was cancelled") for 'kvfdw checkpointer', 'kvfdw maintainer', 'kvfdw compactor', 'kvfdw prefetch';
 is(times_ready($node), $times, 'the server stays up');
 unlike(slurp_file($node->logfile, $log), qr/PANIC|was terminated/, 'and nobody ends badly');
 $node->safe_psql('postgres', "CHECKPOINT; SELECT kvfdw_compact('t')");

@@ -1,4 +1,4 @@
-# Promise: a standby that cannot make a table's images when it replays a BARRIER record, and goes on
+# Promise: a standby that cannot make a table's images when it replays a DURABLE record, and goes on
 # without the table, still says so after a SIGKILL and when it is promoted: no row is missing in silence.
 use strict;
 use warnings;

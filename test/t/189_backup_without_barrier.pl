@@ -1,5 +1,5 @@
-# Promise: a base backup whose checkpoint is made while there is no process "kvfdw barrier" is whole, whatever images the next one
-# makes while files are copied; so is one of a standby that replays the records of a barrier that ends and of the next (I 14).
+# Promise: a base backup whose checkpoint is made while there is no process "kvfdw checkpointer" is whole, whatever images the next one
+# makes while files are copied; so is one of a standby that replays the records of a checkpointer that ends and of the next (I 14).
 #
 # Needs a test build (make FAULTS=1).
 use strict;
@@ -30,14 +30,14 @@ sub change
 	return;
 }
 
-sub barrier { return answer($primary, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw barrier'}) }
-sub end_barrier { return $primary->safe_psql('postgres', 'SELECT pg_terminate_backend(' . barrier() . ')'); }
+sub checkpointer { return answer($primary, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'}) }
+sub end_barrier { return $primary->safe_psql('postgres', 'SELECT pg_terminate_backend(' . checkpointer() . ')'); }
 
-# The next barrier process has let writers go on.
+# The next checkpointer has let writers go on.
 sub barrier_again
 {
 	my ($before) = @_;
-	wait_for('the next barrier process', sub { my $now = barrier(); $now =~ /^\d+$/ && $now ne $before });
+	wait_for('the next checkpointer', sub { my $now = checkpointer(); $now =~ /^\d+$/ && $now ne $before });
 	return change();
 }
 
@@ -86,7 +86,7 @@ for my $images (1, 0)
 	change() if $images;
 	$primary->safe_psql('postgres', 'CHECKPOINT') if $images;
 	change();
-	my $before = barrier();
+	my $before = checkpointer();
 	worker_stop_points($primary, 'barrier_before_raise=wait');
 	end_barrier();
 	stopped($primary, 'barrier_before_raise');
@@ -124,13 +124,13 @@ for my $case ('ends', 'begins')
 	change();
 	$primary->safe_psql('postgres', 'CHECKPOINT');
 	change();
-	my $before = barrier();
+	my $before = checkpointer();
 	worker_stop_points($primary, 'barrier_before_raise=wait');
 	if ($case eq 'begins')
 	{
 		end_barrier();
 		stopped($primary, 'barrier_before_raise');
-		# no barrier is for this one
+		# no checkpointer is for this one
 		$primary->safe_psql('postgres', 'CHECKPOINT');
 	}
 	caught_up($primary, $standby);
@@ -147,16 +147,16 @@ for my $case ('ends', 'begins')
 	barrier_again($before);
 	caught_up($primary, $standby);
 	my $copy = end_copy($copying);
-	same_as_heap($copy, "of a standby, the barrier process of its primary $case");
+	same_as_heap($copy, "of a standby, the checkpointer of its primary $case");
 	change();
 	caught_up($primary, $copy);
 	$copy->promote;
-	same_as_heap($copy, "of a standby, the barrier process of its primary $case, promoted");
+	same_as_heap($copy, "of a standby, the checkpointer of its primary $case, promoted");
 	$copy->stop;
 	same_as_heap($standby, "the standby, $case");
 }
 
-# ---- of a standby, where the primary's barrier process has had no time before the checkpoint that ends a recovery ----
+# ---- of a standby, where the primary's checkpointer has had no time before the checkpoint that ends a recovery ----
 
 for my $begins ('before', 'after')
 {

@@ -20,7 +20,7 @@ $node->safe_psql('postgres', "INSERT INTO $_ SELECT g, rpad(md5(g::text), 2000, 
 $node->safe_psql('postgres', 'DELETE FROM t WHERE k % 3 = 0; DELETE FROM heap WHERE k % 3 = 0');
 sub chunks { return join ' ', sort map { s/.*\///r } glob $node->data_dir . '/kvfdw/5/*/0*/*.val' }
 
-# The shard has retired value files, and the barrier process is about to make the image after which they go.
+# The shard has retired value files, and the checkpointer is about to make the image after which they go.
 worker_stop_points($node, 'image_wanted=wait');
 my $compact = psql_writer($node, "SELECT kvfdw_compact('t', true);", 'compact');
 stopped($node, 'image_wanted');

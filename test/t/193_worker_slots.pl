@@ -73,7 +73,7 @@ $node->safe_psql('postgres', kv_table("t$_", 'k int, v text', 'k', "shards '4'")
 $node->safe_psql('postgres', "INSERT INTO t$_ SELECT g, repeat(md5(g::text), 60) FROM generate_series(1, 20000) g") for 1, 2;
 
 is(() = slurp_file($node->logfile) =~ /WARNING/g, 0, 'the start has no warning');
-ok(eval { wait_for('rest', 90, sub { join(' ', processes($node)) eq 'barrier maintainer' }) }, 'at rest two processes run');
+ok(eval { wait_for('rest', 90, sub { join(' ', processes($node)) eq 'checkpointer maintainer' }) }, 'at rest two processes run');
 is_free_for_others('at rest', 4);
 
 # ---- it loads, scans and compacts ----

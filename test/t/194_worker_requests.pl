@@ -113,7 +113,7 @@ SKIP:
 	my $session = in_steps($node, 'unforked', 'SELECT count(*) FROM t;', qq{INSERT INTO t SELECT g, repeat('w', 4000) FROM generate_series(1001, 3000) g; @{[ sprintf $ends, 's' ]}; SELECT count(*) FROM t;});
 	step_done($session);
 	idle_after('0');
-	wait_for('rest', sub { processes() eq 'barrier maintainer' });
+	wait_for('rest', sub { processes() eq 'checkpointer maintainer' });
 	append_to_file("$dir/nofork", '');
 	step_go($session) for 1, 2;
 	is(outcome($session->{w}) =~ s/\s+/ /gr, '200 160000 2200 ', 'where no worker can be forked sessions write and read themselves');

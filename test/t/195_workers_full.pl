@@ -12,7 +12,7 @@ use KvReplica;
 
 plan skip_all => 'heap has no such processes' if heap_only();
 
-# one slot each for the launcher of logical replication, the barrier and the maintainer
+# one slot each for the launcher of logical replication, the checkpointer and the maintainer
 my $node = kv_primary('full', max_worker_processes => 3, max_wal_senders => 10, wal_level => 'logical', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.range_cache' => "'8MB'", 'kvfdw.value_cache' => 0,
 	'kvfdw.admission_limit' => -1);
 my $faults = has_faults($node);
@@ -40,7 +40,7 @@ sub work
 }
 
 work('without a slot', $node);
-is(processes($node), 'barrier maintainer', 'no other process runs');
+is(processes($node), 'checkpointer maintainer', 'no other process runs');
 my @sizes = map { $node->safe_psql('postgres', "SELECT value_file_bytes FROM kvfdw_stat_tables WHERE relid = 't_full'::regclass") } 1;
 $node->safe_psql('postgres', q{SELECT kvfdw_compact('t_full')});
 cmp_ok($node->safe_psql('postgres', q{SELECT value_file_bytes FROM kvfdw_stat_tables WHERE relid = 't_full'::regclass}), '<', $sizes[0], 'a compaction by hand gives space back');
@@ -49,7 +49,7 @@ is(tables_differ($standby, 't_full', 'h_t_full', 'k'), '', 'a standby replays it
 kill_all($node);
 $node->start;
 is(tables_differ($node, $_, "h_$_", 'k'), '', "$_ is there after a crash") for qw(t_full t_keys t_none);
-is(processes($node), 'barrier maintainer', 'no other process runs then');
+is(processes($node), 'checkpointer maintainer', 'no other process runs then');
 is(kv_check_clean($node, qw(t_full t_keys t_none)), '', 'the tables are sound');
 
 # ---- there is a place, and another's worker has the slot ----
@@ -64,7 +64,7 @@ my $applies = q{SELECT count(pid) FROM pg_stat_subscription WHERE subname = 's'}
 wait_for('the subscription', 120, sub { answer($node, $applies) eq '1' });
 my $log = -s $node->logfile;
 work('beside a subscription', $node);
-is(processes($node), 'barrier maintainer', 'no other process runs');
+is(processes($node), 'checkpointer maintainer', 'no other process runs');
 unlike(slurp_file($node->logfile, $log), qr/WARNING|ERROR|PANIC/, 'and the log says nothing more');
 $node->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 ok(eval { wait_for('the buffer writer', 120, sub { $node->safe_psql('postgres', q{UPDATE t_keys SET v = v}); processes($node) =~ /buffers writer/ }) }, 'when the slot is free the buffer writer comes');

@@ -21,7 +21,7 @@ uint32		kv_wait_space = 0;
 uint32		kv_wait_pace = 0;
 uint32		kv_wait_memory = 0;
 uint32		kv_wait_idle = 0;
-uint32		kv_wait_barrier = 0;
+uint32		kv_wait_checkpointer = 0;
 uint32		kv_wait_range = 0;
 uint32		kv_wait_split = 0;
 

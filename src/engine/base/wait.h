@@ -21,11 +21,11 @@
 #define KV_WAIT_PACE		KV_WAIT_EVENT(kv_wait_pace, "KvfdwPace")
 #define KV_WAIT_MEMORY		KV_WAIT_EVENT(kv_wait_memory, "KvfdwDeltaMemory")
 #define KV_WAIT_IDLE		KV_WAIT_EVENT(kv_wait_idle, "KvfdwWorkerMain")
-#define KV_WAIT_BARRIER		KV_WAIT_EVENT(kv_wait_barrier, "KvfdwBarrier")
+#define KV_WAIT_CHECKPOINTER		KV_WAIT_EVENT(kv_wait_checkpointer, "KvfdwBarrier")
 #define KV_WAIT_SPLIT		KV_WAIT_EVENT(kv_wait_split, "KvfdwSplit")
 #define KV_WAIT_RANGE		KV_WAIT_EVENT(kv_wait_range, "KvfdwRangeWindow")
 extern uint32 kv_wait_write_buffer, kv_wait_recovery, kv_wait_flush, kv_wait_compact, kv_wait_space, kv_wait_pace,
-			kv_wait_memory, kv_wait_idle, kv_wait_barrier, kv_wait_range, kv_wait_split;
+			kv_wait_memory, kv_wait_idle, kv_wait_checkpointer, kv_wait_range, kv_wait_split;
 
 /* kv_interrupts for work that the maintainer does too: told to go, it raises ERROR. */
 extern void kv_maintenance_interrupts(void);

@@ -8,8 +8,8 @@
  * and nobody has written since.  It is the engine's own word, and
  * durable before anybody goes by it:
  *
- *  - taken back before the barrier lets the first writer through (barrier/barrier.c);
- *  - given when the barrier has stopped the writers and made the last images, and at
+ *  - taken back before the checkpointer lets the first writer through (checkpoint/checkpointer.c);
+ *  - given when the checkpointer has stopped the writers and made the last images, and at
  *    the end of redo;
  *  - KV_COMPLETE_UNLESS_REDO after a start that found pg_control at a shutdown
  *    checkpoint, for the WAL may end there.  If nothing is replayed redo_cleanup is

@@ -172,7 +172,7 @@ extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFil
  * image.c's head.  ERROR if one cannot be: then of all n the images that were there count.
  */
 extern void kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
-							KvBarrierStats *stats);
+							KvCheckpointerStats *stats);
 /*
  * Files that only older images have kept go, and retired value files that nothing needs any more.
  * In the process that makes images.

@@ -1,6 +1,6 @@
 /*
  * image.c
- *		Images: the state of a shard that a barrier has made durable.
+ *		Images: the state of a shard that a checkpointer has made durable.
  *
  * An image is a small file beside the shard's manifest: a manifest as it was at
  * one moment, and where the key logs ended then (imagefile.c).  Images of a shard are numbered.
@@ -41,7 +41,7 @@
  * and is the same.
  *
  * One process at a time makes images: the startup process until recovery has
- * ended, the barrier worker afterwards.  Between two barriers that makes one of a shard
+ * ended, the checkpointer afterwards.  Between two checkpoints that makes one of a shard
  * which asks for it (KvShard.image_wanted), so that space comes back soon.
  */
 #include "postgres.h"
@@ -233,7 +233,7 @@ capture(KvStore *store, KvImageWork *work)
 
 /* Adds a file to those of step 3, and starts its write-back. */
 static KvImageFile *
-add_file(List **files, const char *path, bool count, KvBarrierStats *stats)
+add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 {
 	KvImageFile *file = palloc0(sizeof(KvImageFile));
 	struct stat info;
@@ -249,7 +249,7 @@ add_file(List **files, const char *path, bool count, KvBarrierStats *stats)
 
 /* Likewise a log, of which is verified what the image before did not name. */
 static void
-add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log, KvBarrierStats *stats)
+add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log, KvCheckpointerStats *stats)
 {
 	const KvShard *shard = kv_shard(store, work->shardno);
 	KvImageFile *file = add_file(files, kv_path_log(&store->key, work->shardno, log), true, stats);
@@ -279,7 +279,7 @@ has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
 
 /* Adds the files of step 3. */
 static void
-files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvBarrierStats *stats)
+files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerStats *stats)
 {
 	uint32		shardno = work->shardno;
 	const KvImage *image = &work->image;
@@ -470,7 +470,7 @@ adopt_image(KvStore *store, const KvImageWork *work)
 
 void
 kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
-				KvBarrierStats *stats)
+				KvCheckpointerStats *stats)
 {
 	KvImageWork *work = palloc(n * sizeof(KvImageWork));
 	List	   *to_sync = NIL;

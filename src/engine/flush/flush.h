@@ -129,18 +129,18 @@ extern bool kv_settle_reached(List *open_stores, uint64 *boundary);
 /* After that checkpoint: nothing asks clog about an xid before this.  Durable on return. */
 extern void kv_settle_done(uint64 boundary);
 /*
- * Redo of a BARRIER record: all transactions before horizon had ended.  True: open every
+ * Redo of a DURABLE record: all transactions before horizon had ended.  True: open every
  * store before they are settled.
  */
 extern bool kv_settle_begin_replay(uint64 horizon);
 extern void kv_settle_end_replay(uint64 horizon);	/* … and they have been */
 /*
- * In kvfdw barrier, told to go, before its last images: waits a little for sessions to end,
+ * In kvfdw checkpointer, told to go, before its last images: waits a little for sessions to end,
  * then notes all outcomes.  What fails is not settled, and raises nothing.
  */
 extern void kv_settle_for_stop(void);
 /*
- * In kvfdw barrier, several times a second: sets its xmin so that VACUUM keeps the part of
+ * In kvfdw checkpointer, several times a second: sets its xmin so that VACUUM keeps the part of
  * clog that is not settled.
  */
 extern void kv_clog_fence(void);

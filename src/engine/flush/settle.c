@@ -10,7 +10,7 @@
  *
  *	- when the oldest xid in a memtable is KV_SETTLE_AGE old, whatever the clock says;
  *	- when the next xid has come to another segment, of all that is in those before;
- *	- on a standby, for it has perhaps no maintainer, in redo of a BARRIER record, which
+ *	- on a standby, for it has perhaps no maintainer, in redo of a DURABLE record, which
  *	  says what had ended when it was logged;
  *	- when the server stops, for it may run without the library.
  *
@@ -22,7 +22,7 @@
  *	WAL records			they are of transactions that ran at the redo pointer or after
  *						it, whose commit records are replayed, too
  *	row locks			like versions; who is prepared holds back VACUUM himself
- *	table files			the maintainer, or redo of a BARRIER: a creator that has
+ *	table files			the maintainer, or redo of a DURABLE: a creator that has
  *						committed is replaced by 0, also if the store cannot be used
  *	the control file	nothing: boundaries are compared, not looked up
  *
@@ -31,7 +31,7 @@
  * What is durable counts: a shard can be set back to its image, and versions may be
  * written again from the redo pointer on.  So a segment is settled only when a
  * checkpoint has followed, and until then nothing may be truncated that is in it.  That
- * is what the fence is for: kvfdw barrier, which has no snapshot, shows the last xid of
+ * is what the fence is for: kvfdw checkpointer, which has no snapshot, shows the last xid of
  * the first segment that is not settled as its xmin.  Before the next xid comes near
  * that it shows none, and an xmin ahead of the next xid holds back nothing.  While
  * it does, xids of a later segment exist already, and VACUUM leaves the rows that they
@@ -39,7 +39,7 @@
  * fence_limit().
  *
  * A standby cannot hold back truncation, and need not: when it replays that, it has
- * replayed the BARRIER of the checkpoint before.  A backup must find clog as its images
+ * replayed the DURABLE of the checkpoint before.  A backup must find clog as its images
  * want it, so nothing counts as settled while one runs.
  *
  * settled_below survives in the file kvfdw/settled.  Without it all is settled anew.
@@ -383,7 +383,7 @@ settle_all(void *arg)
 void
 kv_settle_for_stop(void)
 {
-	pg_atomic_write_u32(&kv_gate->barrier_up, 0);
+	pg_atomic_write_u32(&kv_gate->is_open, 0);
 	wait_for_sessions();
 
 	/* a flush would give up */

@@ -12,14 +12,14 @@
 
 typedef struct KvGate
 {
-	pg_atomic_uint32 barrier_up;	/* 1: what is logged now is covered by the next one */
-	ConditionVariable barrier_raised;
+	pg_atomic_uint32 is_open;		/* 1: what is logged now is covered by the next one */
+	ConditionVariable opened;
 	pg_atomic_uint32 logging;	/* writers between their version and its WAL record */
 } KvGate;
 
 extern KvGate *kv_gate;
 
 extern void kv_gate_init(void);	/* once, when kv_gate has been made: writers wait */
-extern void kv_barrier_wait(void);	/* no lock held; until the barrier worker is up */
+extern void kv_gate_wait(void);		/* no lock held; until the checkpointer runs */
 
 #endif							/* KV_GATE_H */

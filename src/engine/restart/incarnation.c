@@ -109,8 +109,8 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 	reset->values_lost = kv_control->follows;
 
 	/*
-	 * A server that follows has images up to its last BARRIER record.  Every
-	 * checkpoint of one that does not waits for its barrier.
+	 * A server that follows has images up to its last DURABLE record.  Every
+	 * checkpoint of one that does not waits for its checkpoint.
 	 */
 	reset->images_old = kv_control->follows && kv_control->covered != 0 &&
 		redo > kv_control->covered;

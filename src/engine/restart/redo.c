@@ -32,7 +32,7 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
-#include "engine/barrier/barrier.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/base/attempt.h"
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
@@ -228,7 +228,7 @@ attempt_settle(const KvStoreKey *key, const void *open)
 	PG_END_TRY();
 }
 
-/* A BARRIER record says that every transaction before horizon had ended. */
+/* A DURABLE record says that every transaction before horizon had ended. */
 static void
 settle_replayed(uint64 horizon)
 {
@@ -422,15 +422,15 @@ apply(XLogReaderState *record)
 			kv_generation_remove(&((const KvWalGone *) data)->store,
 								 ((const KvWalGone *) data)->id);
 			break;
-		case KV_XLOG_BARRIER:
+		case KV_XLOG_DURABLE:
 			if (kv_control->follows)
 			{
 				mark_passed();
-				if (XLogRecGetDataLen(record) >= sizeof(KvWalBarrier))
-					settle_replayed(((const KvWalBarrier *) data)->horizon);
-				kv_barrier_replay(record->EndRecPtr,
-								  ((const KvWalBarrier *) data)->redo,
-								  ((const KvWalBarrier *) data)->closing, put_aside, mark_passed);
+				if (XLogRecGetDataLen(record) >= sizeof(KvWalDurable))
+					settle_replayed(((const KvWalDurable *) data)->horizon);
+				kv_checkpointer_replay(record->EndRecPtr,
+									   ((const KvWalDurable *) data)->redo,
+									   ((const KvWalDurable *) data)->closing, put_aside, mark_passed);
 				kv_files_let_go();
 			}
 			break;
@@ -443,14 +443,14 @@ static volatile bool in_record = false;
 
 /*
  * A server that follows is stopped.  It may have made a restartpoint of a checkpoint
- * before which its primary has logged no BARRIER (barrier/barrier.c), and makes one more after
+ * before which its primary has logged no DURABLE (checkpoint/checkpointer.c), and makes one more after
  * this: so let the images have all that was replayed.  An ERROR in here merely ends the
- * process; then the images are those of the last BARRIER.
+ * process; then the images are those of the last DURABLE.
  */
 static void
 images_at_exit(int code, Datum arg)
 {
-	KvBarrierStats stats = {0};
+	KvCheckpointerStats stats = {0};
 	uint64		replayed = GetXLogReplayRecPtr(NULL);
 
 	if (in_record || !kv_control->follows || kv_control->covered == 0 ||
@@ -462,7 +462,7 @@ images_at_exit(int code, Datum arg)
 	MemoryContextSwitchTo(redo_context);
 	mark_passed();
 	kv_wal_flush();
-	kv_barrier_flush(replayed + 1, &stats, NULL);
+	kv_checkpointer_flush(replayed + 1, &stats, NULL);
 	kv_incarnation_covered(replayed, kv_control->late);
 }
 
@@ -544,7 +544,7 @@ require_space(const KvStoreKey *key, const void *arg)
 static void
 redo_cleanup(void)
 {
-	KvBarrierStats stats = {0};
+	KvCheckpointerStats stats = {0};
 	MemoryContext old;
 
 	if (!kv_engine_ready())
@@ -565,7 +565,7 @@ redo_cleanup(void)
 	/* flush first: an image must not be newer than the minimum recovery point */
 	if (kv_control->follows)
 		kv_wal_flush();
-	kv_barrier_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);
+	kv_checkpointer_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);
 	mark_passed();
 	sweep_value_files();
 	KV_STOP_POINT("redo_flushed");

@@ -165,7 +165,7 @@ typedef struct KvShard
 	dsa_pointer retired;		/* KvRetired[retired_room], in no order; grows in a maintainer */
 	int			nretired;
 	int			retired_room;
-	bool		image_wanted;	/* by the next look of the barrier, without a checkpoint */
+	bool		image_wanted;	/* by the next look of the checkpointer, without a checkpoint */
 
 	int			maintainer;		/* pid of the process flushing it, or 0 */
 	uint32		floor;			/* flushes leave runs up to this number, and the base, alone; 0: none */
@@ -785,7 +785,7 @@ extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint3
 extern uint32 kv_retired_until(KvShard *shard);
 /*
  * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
- * lock.  In recovery it is made with the next BARRIER.
+ * lock.  In recovery it is made with the next DURABLE.
  */
 extern void kv_image_want(KvShard *shard);
 

@@ -36,7 +36,7 @@
  * against it makes it return false.
  *
  * The WAL says nothing of maps.  A standby changes its own: redo is one more writer there, and
- * the images of the new shards are made with the next BARRIER record (barrier/barrier.c).
+ * the images of the new shards are made with the next DURABLE record (checkpoint/checkpointer.c).
  */
 #ifndef KV_SPLIT_H
 #define KV_SPLIT_H

@@ -43,7 +43,7 @@ wait_until_ready(KvStore *store, uint32 shardno)
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not complete the previous split of %s",
 							kv_table_label(store->key.dboid, store->key.relid)),
-					 errhint("See the server log for errors of \"kvfdw barrier\".")));
+					 errhint("See the server log for errors of \"kvfdw checkpointer\".")));
 		if (shardno != KV_NO_SHARD)
 			kv_shard_await(kv_shard(store, shardno));
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

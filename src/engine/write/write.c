@@ -429,11 +429,11 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	Size		place;
 	KvBufferNeed room;
 
-	if (pg_atomic_read_u32(&kv_gate->barrier_up) == 0 && !RecoveryInProgress())
+	if (pg_atomic_read_u32(&kv_gate->is_open) == 0 && !RecoveryInProgress())
 	{
 		LWLockRelease(&shard->lock);
 		if (!refuse(write))
-			kv_barrier_wait();
+			kv_gate_wait();
 		return false;
 	}
 	if (shard->halted)

@@ -3,7 +3,7 @@
  *		One writer per key (I 2); what other rooms need of writing, beside engine.h.
  *
  * Takes the shard's lock; none is held on entry.  May wait for memory, a write buffer or a
- * barrier, and serves interrupts meanwhile.
+ * checkpointer, and serves interrupts meanwhile.
  */
 #ifndef KV_WRITE_H
 #define KV_WRITE_H

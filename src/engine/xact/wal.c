@@ -10,11 +10,11 @@
  *			because PostgreSQL flushes no commit without WAL
  *
  * At every level: that a store was made (CREATE), what its schema image is
- * (SCHEMA), that its directory is gone (GONE), and each barrier (BARRIER).
+ * (SCHEMA), that its directory is gone (GONE), and each checkpoint (DURABLE).
  *
  * At level 'full' a version is logged after it is in its shard and before its statement goes on.
  * So whatever has a record before a checkpoint's redo pointer is in the images
- * that the checkpoint's barrier makes, and commit records come later in any case.
+ * that the checkpoint's images makes, and commit records come later in any case.
  * Two versions of a key come in the WAL in the order in which they are in the
  * shard, because the second writer has waited for the end of the first (I 2).
  *
@@ -56,8 +56,8 @@ kv_wal_identify(uint8 info)
 			return "SCHEMA";
 		case KV_XLOG_GONE:
 			return "GONE";
-		case KV_XLOG_BARRIER:
-			return "BARRIER";
+		case KV_XLOG_DURABLE:
+			return "DURABLE";
 		case KV_XLOG_MOVE:
 			return "MOVE";
 		default:
@@ -77,16 +77,16 @@ kv_wal_describe(StringInfo buf, XLogReaderState *record)
 		appendStringInfoString(buf, "damaged");
 		return;
 	}
-	if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) == KV_XLOG_BARRIER)
+	if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) == KV_XLOG_DURABLE)
 	{
-		const KvWalBarrier *barrier = (const KvWalBarrier *) data;
+		const KvWalDurable *durable = (const KvWalDurable *) data;
 
 		appendStringInfo(buf, "number %llu%s; redo %X/%X, shards %llu, files %llu, bytes %llu",
-						 (unsigned long long) barrier->number,
-						 barrier->closing ? ", closing" : "", LSN_FORMAT_ARGS(barrier->redo),
-						 (unsigned long long) barrier->shards,
-						 (unsigned long long) barrier->files,
-						 (unsigned long long) barrier->bytes);
+						 (unsigned long long) durable->number,
+						 durable->closing ? ", closing" : "", LSN_FORMAT_ARGS(durable->redo),
+						 (unsigned long long) durable->shards,
+						 (unsigned long long) durable->files,
+						 (unsigned long long) durable->bytes);
 		return;
 	}
 	appendStringInfo(buf, "db %u, table %u, generation %u", key->dboid, key->relid,
@@ -267,21 +267,21 @@ kv_wal_log_gone(const KvStoreKey *key, uint64 id)
 }
 
 uint64
-kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, uint64 ended, bool closing)
+kv_wal_log_durable(const KvCheckpointerStats *stats, uint64 redo, uint64 ended, bool closing)
 {
-	KvWalBarrier barrier = {0};
+	KvWalDurable durable = {0};
 
-	barrier.number = stats->barriers;
-	barrier.redo = redo;
-	barrier.shards = stats->shards;
-	barrier.files = stats->files;
-	barrier.bytes = stats->bytes;
-	barrier.closing = closing;
-	barrier.horizon = ended;
+	durable.number = stats->checkpoints;
+	durable.redo = redo;
+	durable.shards = stats->shards;
+	durable.files = stats->files;
+	durable.bytes = stats->bytes;
+	durable.closing = closing;
+	durable.horizon = ended;
 	XLogBeginInsert();
-	XLogRegisterData((char *) &barrier, sizeof(barrier));
+	XLogRegisterData((char *) &durable, sizeof(durable));
 	XLogSetRecordFlags(XLOG_MARK_UNIMPORTANT);
-	return XLogInsert(KV_RMGR_ID, KV_XLOG_BARRIER);
+	return XLogInsert(KV_RMGR_ID, KV_XLOG_DURABLE);
 }
 
 uint64

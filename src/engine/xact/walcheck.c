@@ -104,8 +104,8 @@ create_is_sound(const char *data, Size len)
 bool
 kv_wal_is_sound(uint8 type, const char *data, Size len)
 {
-	if (type == KV_XLOG_BARRIER)
-		return len == sizeof(KvWalBarrier) || len == KV_WAL_BARRIER_V1_SIZE;
+	if (type == KV_XLOG_DURABLE)
+		return len == sizeof(KvWalDurable) || len == KV_WAL_DURABLE_V1_SIZE;
 	if (!kv_wal_names_store(type, data, len))
 		return false;
 	switch (type)
@@ -132,6 +132,6 @@ kv_wal_names_store(uint8 type, const char *data, Size len)
 {
 	const KvStoreKey *key = (const KvStoreKey *) data;
 
-	return type != KV_XLOG_BARRIER && len >= sizeof(*key) &&
+	return type != KV_XLOG_DURABLE && len >= sizeof(*key) &&
 		OidIsValid(key->dboid) && OidIsValid(key->relid) && key->generation > 0;
 }

@@ -13,7 +13,7 @@
 #define KV_XLOG_CREATE	0x10
 #define KV_XLOG_SCHEMA	0x20
 #define KV_XLOG_GONE	0x30
-#define KV_XLOG_BARRIER	0x40
+#define KV_XLOG_DURABLE	0x40
 #define KV_XLOG_BATCH	0x50
 #define KV_XLOG_MOVE	0x60
 
@@ -68,27 +68,27 @@ typedef struct KvWalMove
 
 /* SCHEMA is a KvStoreKey and the schema image. */
 
-typedef struct KvWalBarrier
+typedef struct KvWalDurable
 {
 	uint64		number;
 	uint64		redo;			/* pointer of the checkpoint that it is for */
 	uint64		shards;
 	uint64		files;
 	uint64		bytes;
-	uint64		closing;		/* no version is logged before the next BARRIER */
+	uint64		closing;		/* no version is logged before the next DURABLE */
 
 	/* not in records of earlier libraries */
 	uint64		horizon;		/* every transaction before it had ended */
-} KvWalBarrier;
+} KvWalDurable;
 
-#define KV_WAL_BARRIER_V1_SIZE	offsetof(KvWalBarrier, horizon)
+#define KV_WAL_DURABLE_V1_SIZE	offsetof(KvWalDurable, horizon)
 
 StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
 StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
 StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
 StaticAssertDecl(sizeof(KvWalMove) == 24, "MOVE record size");
-StaticAssertDecl(sizeof(KvWalBarrier) == 56, "BARRIER record size");
+StaticAssertDecl(sizeof(KvWalDurable) == 56, "DURABLE record size");
 
 /* walcheck.c: can a record have this?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */
 extern bool kv_wal_is_sound(uint8 type, const char *data, Size len);

@@ -4,7 +4,7 @@
  *		snapshot sees (I 1), and what is written into the WAL.
  *
  * Takes no lock of the engine's; visibility asks clog and procarray, and may be
- * asked with a shard's lock held.  Whoever logs a version sees to it that a barrier
+ * asked with a shard's lock held.  Whoever logs a version sees to it that a checkpointer
  * counts it (KvGate.logging).  Redo is restart/'s.
  */
 #ifndef KV_XACT_H
@@ -123,11 +123,11 @@ extern uint64 kv_wal_log_move(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* Log that a store is about to be removed, before it is; flushed on return. */
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
 /*
- * Log a barrier; not flushed, and no reason for another checkpoint.  ended:
+ * Log a checkpointer; not flushed, and no reason for another checkpoint.  ended:
  * kv_xid_ended().  closing: no version is logged until the next one.  Returns where the
  * record ends.
  */
-extern uint64 kv_wal_log_barrier(const KvBarrierStats *stats, uint64 redo, uint64 ended,
+extern uint64 kv_wal_log_durable(const KvCheckpointerStats *stats, uint64 redo, uint64 ended,
 								 bool closing);
 
 /* ---- incarnation.c ---- */

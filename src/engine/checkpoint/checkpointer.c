@@ -1,6 +1,6 @@
 /*
- * barrier.c
- *		The checkpoint barrier: no checkpoint completes before the engine's state
+ * checkpointer.c
+ *		The checkpoint gate: no checkpoint completes before the engine's state
  *		up to its redo pointer is on the device.
  *
  * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets what is
@@ -11,9 +11,9 @@
  * goes on when that transaction has ended, which means: when the process has
  * another local transaction id.
  *
- * The barrier worker has the flag set for as long as it lives, and a local
+ * The checkpointer has the flag set for as long as it lives, and a local
  * transaction id without a transaction.  When the redo pointer moves it makes the
- * images and logs a BARRIER record.  As long as it has done so for the present
+ * images and logs a DURABLE record.  As long as it has done so for the present
  * redo pointer, it takes a new local transaction id every now and then, looking at
  * the redo pointer and changing the id under one hold of ProcArrayLock.  The
  * argument, for a checkpoint with redo pointer R, which publishes R and later
@@ -40,7 +40,7 @@
  * images of the worker before, and none of these covers more but where there are
  * some for that redo pointer, too.
  *
- * Who writes while there is no worker?  Nobody: writers wait (kv_barrier_wait),
+ * Who writes while there is no worker?  Nobody: writers wait (kv_gate_wait),
  * and look whether they must under the shard's lock.  So:
  *
  *	- end of recovery: redo makes images before it lets go (restart/redo.c); then nothing
@@ -56,12 +56,12 @@
  *	- it is killed: the server restarts; no checkpoint has completed without it.
  *	- a failed fsync is a PANIC as everywhere (data_sync_retry).
  *
- * On a standby there is no worker.  Redo of a BARRIER record makes images, and notes
+ * On a standby there is no worker.  Redo of a DURABLE record makes images, and notes
  * in the control file how far they reach.  They say that they cover the record's redo
  * pointer only if that is further than images have reached before: else there may be a
  * restartpoint with it, and a backup that began there.  It comes before the checkpoint record
  * that can become a restartpoint, with one exception: before the checkpoint at the
- * end of crash recovery nothing can be logged, so that BARRIER comes behind it.  If
+ * end of crash recovery nothing can be logged, so that DURABLE comes behind it.  If
  * a standby makes a restartpoint there and loses power before it has replayed the
  * next few records, its images do not reach far enough: it notices
  * (restart/incarnation.c), and its tables are unusable.  So are those of a backup of
@@ -86,7 +86,7 @@
 
 #include "compat.h"
 #include "clock.h"
-#include "engine/barrier/barrier.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/base/attempt.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -104,16 +104,16 @@
 #define KV_RETRY_MS		1000
 #define KV_LONGEST_NAP_MS 20
 #define KV_REST_PART	10		/* of checkpoint_timeout, at most, is rest */
-#define KV_BARRIER_BATCH 64		/* shards */
+#define KV_CHECKPOINT_BATCH 64	/* shards */
 
-KvBarrier  *kv_barrier = NULL;
+KvCheckpointer *kv_checkpointer = NULL;
 
 /* ---- making everything durable ---- */
 
 void
-kv_barrier_init(void)
+kv_checkpointer_init(void)
 {
-	SpinLockInit(&kv_barrier->mutex);
+	SpinLockInit(&kv_checkpointer->mutex);
 }
 
 /*
@@ -138,7 +138,7 @@ static bool
 may_rest(void)
 {
 	return !ShutdownRequestPending && !RecoveryInProgress() &&
-		pg_atomic_read_u32(&kv_gate->barrier_up) != 0 && !checkpoint_is_awaited();
+		pg_atomic_read_u32(&kv_gate->is_open) != 0 && !checkpoint_is_awaited();
 }
 
 /*
@@ -157,9 +157,9 @@ rest(TimestampTz since, long *rested_ms)
 	{
 		long		nap = Min(ms, KV_LONGEST_NAP_MS);
 
-		KV_STOP_POINT("barrier_rest");
+		KV_STOP_POINT("checkpoint_rest");
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 nap, KV_WAIT_BARRIER);
+						 nap, KV_WAIT_CHECKPOINTER);
 		ResetLatch(MyLatch);
 		kv_interrupts();
 		*rested_ms += nap;
@@ -170,13 +170,13 @@ rest(TimestampTz since, long *rested_ms)
 static bool raised = false;		/* writers may have been let through since images were made */
 static XLogRecPtr handled = 0;	/* no checkpoint with this redo pointer waits for the worker */
 
-/* The next shards from a number on; returns how many, at most KV_BARRIER_BATCH. */
+/* The next shards from a number on; returns how many, at most KV_CHECKPOINT_BATCH. */
 static int
-next_shards(KvStore *store, uint32 from, uint32 shards[KV_BARRIER_BATCH])
+next_shards(KvStore *store, uint32 from, uint32 shards[KV_CHECKPOINT_BATCH])
 {
 	int			n = 0;
 
-	for (from = kv_shard_from(store, from); from != KV_NO_SHARD && n < KV_BARRIER_BATCH;
+	for (from = kv_shard_from(store, from); from != KV_NO_SHARD && n < KV_CHECKPOINT_BATCH;
 		 from = kv_shard_from(store, from + 1))
 		shards[n++] = from;
 	return n;
@@ -187,9 +187,9 @@ static List *flushing = NIL;
 
 /* Make images of all shards, one batch after the other. */
 static void
-flush_shards(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
+flush_shards(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *rested_ms)
 {
-	uint32		shards[KV_BARRIER_BATCH];
+	uint32		shards[KV_CHECKPOINT_BATCH];
 	int			n;
 
 	for (uint32 from = 0; (n = next_shards(store, from, shards)) > 0; from = shards[n - 1] + 1)
@@ -214,7 +214,7 @@ flush_shards(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_
  * one to which a start goes back (durable/mapback.c).
  */
 static void
-flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms)
+flush_store(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *rested_ms)
 {
 	do
 	{
@@ -226,7 +226,7 @@ flush_store(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_m
 }
 
 static void
-attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested_ms,
+attempt_flush(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *rested_ms,
 			  void (*failed) (const KvStoreKey *key))
 {
 	MemoryContext context = CurrentMemoryContext;
@@ -252,8 +252,8 @@ attempt_flush(KvStore *store, uint64 covers, KvBarrierStats *stats, long *rested
 }
 
 void
-kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
-				 void (*failed) (const KvStoreKey *key))
+kv_checkpointer_flush(uint64 covers, KvCheckpointerStats *stats,
+					  void (*failed) (const KvStoreKey *key))
 {
 	ListCell   *cell;
 	long		rested_ms = 0;
@@ -280,48 +280,48 @@ kv_barrier_flush(uint64 covers, KvBarrierStats *stats,
 }
 
 static void
-note_barrier(KvBarrierStats *stats, TimestampTz start)
+note_checkpoint_done(KvCheckpointerStats *stats, TimestampTz start)
 {
 	stats->ended = GetCurrentTimestamp();
 	stats->duration_us = kv_clock() - start;
-	SpinLockAcquire(&kv_barrier->mutex);
-	stats->barriers = kv_barrier->stats.barriers + 1;
-	kv_barrier->stats = *stats;
-	SpinLockRelease(&kv_barrier->mutex);
+	SpinLockAcquire(&kv_checkpointer->mutex);
+	stats->checkpoints = kv_checkpointer->stats.checkpoints + 1;
+	kv_checkpointer->stats = *stats;
+	SpinLockRelease(&kv_checkpointer->mutex);
 }
 
 void
-kv_stat_barrier(KvBarrierStats *stats)
+kv_stat_checkpointer(KvCheckpointerStats *stats)
 {
-	SpinLockAcquire(&kv_barrier->mutex);
-	*stats = kv_barrier->stats;
-	SpinLockRelease(&kv_barrier->mutex);
+	SpinLockAcquire(&kv_checkpointer->mutex);
+	*stats = kv_checkpointer->stats;
+	SpinLockRelease(&kv_checkpointer->mutex);
 }
 
 void
-kv_barrier_replay(uint64 lsn, uint64 redo, bool closing,
-				  void (*failed) (const KvStoreKey *key), void (*flushed) (void))
+kv_checkpointer_replay(uint64 lsn, uint64 redo, bool closing,
+					   void (*failed) (const KvStoreKey *key), void (*flushed) (void))
 {
-	KvBarrierStats stats = {0};
+	KvCheckpointerStats stats = {0};
 	TimestampTz start = kv_clock();
 	bool		further = redo > kv_images_reach();
 	uint64		late;
 
 	kv_wal_flush();
-	kv_barrier_flush(further ? redo : redo + 1, &stats, failed);
+	kv_checkpointer_flush(further ? redo : redo + 1, &stats, failed);
 	flushed();
 
 	/* a backup may have begun at a restartpoint that came before the record, and run as yet */
 	kv_backups_look();
 	late = !kv_backups_run() ? 0 : further && GetRedoRecPtr() >= redo ? redo : kv_control->late;
 
-	/* up to the next BARRIER no version comes, so a restartpoint may */
+	/* up to the next DURABLE no version comes, so a restartpoint may */
 	kv_incarnation_covered(closing ? PG_UINT64_MAX : lsn, late);
 	stats.lsn = lsn;
-	note_barrier(&stats, start);
+	note_checkpoint_done(&stats, start);
 }
 
-/* ---- between two barriers ---- */
+/* ---- between two checkpoints ---- */
 
 /*
  * Note the redo pointer of the last checkpoint that is complete: no redo begins before it any
@@ -348,7 +348,7 @@ note_checkpoint(void *arg)
 static void
 make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 {
-	KvBarrierStats stats = {0};
+	KvCheckpointerStats stats = {0};
 
 	if (*n == 0 || pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 		return;
@@ -394,8 +394,8 @@ wants_image(const KvShard *shard)
 static void
 make_wanted(KvStore *store, uint64 covers)
 {
-	uint32		shards[KV_BARRIER_BATCH];
-	uint32		others[KV_BARRIER_BATCH];	/* that want none, and have something retired */
+	uint32		shards[KV_CHECKPOINT_BATCH];
+	uint32		others[KV_CHECKPOINT_BATCH]; /* that want none, and have something retired */
 	int			n = 0;
 	int			nothers = 0;
 
@@ -418,9 +418,9 @@ make_wanted(KvStore *store, uint64 covers)
 			shards[n++] = i;
 		else
 			others[nothers++] = i;
-		if (nothers == KV_BARRIER_BATCH)
+		if (nothers == KV_CHECKPOINT_BATCH)
 			release_collected(store, others, &nothers);
-		if (n == KV_BARRIER_BATCH)
+		if (n == KV_CHECKPOINT_BATCH)
 			make_collected(store, shards, &n, covers);
 		else if (raised)
 			kv_clog_fence();	/* as in flush_shards */
@@ -488,7 +488,7 @@ make_all_wanted(void *arg)
 typedef struct KvFlush
 {
 	uint64		covers;
-	KvBarrierStats *stats;
+	KvCheckpointerStats *stats;
 } KvFlush;
 
 static void
@@ -496,12 +496,12 @@ flush(void *arg)
 {
 	const KvFlush *flush = arg;
 
-	kv_barrier_flush(flush->covers, flush->stats, NULL);
+	kv_checkpointer_flush(flush->covers, flush->stats, NULL);
 }
 
 /* One attempt; an ERROR is logged. */
 static bool
-try_flush(uint64 covers, KvBarrierStats *stats)
+try_flush(uint64 covers, KvCheckpointerStats *stats)
 {
 	KvFlush		arg = {covers, stats};
 	bool		done;
@@ -557,36 +557,36 @@ serve_shards(void)
 }
 
 static void
-log_barrier(KvBarrierStats *stats, TimestampTz start, XLogRecPtr redo, bool closing)
+log_durable(KvCheckpointerStats *stats, TimestampTz start, XLogRecPtr redo, bool closing)
 {
-	note_barrier(stats, start);
-	stats->lsn = kv_wal_log_barrier(stats, redo, kv_xid_ended(), closing);
-	SpinLockAcquire(&kv_barrier->mutex);
-	kv_barrier->stats.lsn = stats->lsn;
-	SpinLockRelease(&kv_barrier->mutex);
+	note_checkpoint_done(stats, start);
+	stats->lsn = kv_wal_log_durable(stats, redo, kv_xid_ended(), closing);
+	SpinLockAcquire(&kv_checkpointer->mutex);
+	kv_checkpointer->stats.lsn = stats->lsn;
+	SpinLockRelease(&kv_checkpointer->mutex);
 	handled = redo;
 }
 
 /*
  * Before leaving: a checkpoint must not go on as if all were well.  One may follow, of
- * a shutdown for one, so there is a BARRIER record for standbys, behind the records of
+ * a shutdown for one, so there is a DURABLE record for standbys, behind the records of
  * all writers that were let through.  It says that no version is logged before the
- * next BARRIER, and the control file that the images have everything.
+ * next DURABLE, and the control file that the images have everything.
  */
 static void
-close_barrier(void)
+close_gate(void)
 {
-	KvBarrierStats stats;
+	KvCheckpointerStats stats;
 	TimestampTz start = kv_clock();
 	XLogRecPtr	redo = GetRedoRecPtr();
 
-	pg_atomic_write_u32(&kv_gate->barrier_up, 0);
-	KV_STOP_POINT("barrier_closing");
+	pg_atomic_write_u32(&kv_gate->is_open, 0);
+	KV_STOP_POINT("checkpoint_closing");
 	if (!try_flush(covered_now(redo), &stats))
-		return;					/* barrier_exit sees that it is not closed */
+		return;					/* checkpointer_exit sees that it is not closed */
 	while (pg_atomic_read_u32(&kv_gate->logging) > 0 && PostmasterIsAlive())
 		pg_usleep(100);
-	log_barrier(&stats, start, redo, true);
+	log_durable(&stats, start, redo, true);
 	kv_incarnation_complete(true);
 	raised = false;
 }
@@ -594,12 +594,12 @@ close_barrier(void)
 /*
  * At the process's end, in whatever way it comes.  Within proc_exit an ERROR ends the
  * process at once and could not be caught, so nothing is done here that may raise one:
- * who has raised the barrier and not closed it must not leave a server that goes on.
+ * who has raised the checkpointer and not closed it must not leave a server that goes on.
  * Where the postmaster was killed, each process ends when it notices, the checkpointer
  * not before it has completed a checkpoint; the one that waits for images must not be.
  */
 static void
-barrier_exit(int code, Datum arg)
+checkpointer_exit(int code, Datum arg)
 {
 	int			checkpointer = KV_CHECKPOINTER_PID;
 
@@ -622,9 +622,9 @@ release_checkpoint(void)
 }
 
 static void
-raise_barrier(void)
+open_gate(void)
 {
-	KvBarrierStats stats;
+	KvCheckpointerStats stats;
 	TimestampTz start = kv_clock();
 
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
@@ -632,7 +632,7 @@ raise_barrier(void)
 	MyProc->delayChkptFlags |= DELAY_CHKPT_COMPLETE;
 	handled = GetRedoRecPtr();
 	LWLockRelease(ProcArrayLock);
-	before_shmem_exit(barrier_exit, (Datum) 0);
+	before_shmem_exit(checkpointer_exit, (Datum) 0);
 	kv_clog_fence();
 	while (!try_flush(covered_now(handled), &stats))
 	{
@@ -649,7 +649,7 @@ raise_barrier(void)
 	 * And while the images are not complete there is a record of ours in the WAL, so
 	 * that nobody recovers from a crash without this library.
 	 */
-	log_barrier(&stats, start, handled, false);
+	log_durable(&stats, start, handled, false);
 	XLogFlush(stats.lsn);
 
 	/* from here on the server must not be shut down without the last images */
@@ -662,37 +662,37 @@ raise_barrier(void)
 		if (ShutdownRequestPending)
 			return;
 	}
-	pg_atomic_write_u32(&kv_gate->barrier_up, 1);
-	ConditionVariableBroadcast(&kv_gate->barrier_raised);
+	pg_atomic_write_u32(&kv_gate->is_open, 1);
+	ConditionVariableBroadcast(&kv_gate->opened);
 }
 
 void
-kv_barrier_main(Datum arg)
+kv_checkpointer_main(Datum arg)
 {
 	pqsignal(SIGINT, KV_SIG_IGN);	/* it has no statement that could be cancelled, and may not end by an ERROR */
-	kv_worker_begin("kvfdw barrier");
-	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw barrier",
+	kv_worker_begin("kvfdw checkpointer");
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw checkpointer",
 												ALLOCSET_DEFAULT_SIZES));
 	KV_STOP_POINT("barrier_before_raise");
-	raise_barrier();
+	open_gate();
 
 	while (kv_worker_goes_on(NULL))
 	{
 		XLogRecPtr	redo = GetRedoRecPtr();
 		int			nap = KV_POLL_MS;
 
-		CHECK_FOR_INTERRUPTS();	/* others wait until a signal barrier is absorbed */
+		CHECK_FOR_INTERRUPTS();	/* others wait until a signal checkpointer is absorbed */
 		if (redo != handled)
 		{
-			KvBarrierStats stats;
+			KvCheckpointerStats stats;
 			TimestampTz start = kv_clock();
 
-			KV_STOP_POINT("barrier_before_flush");
+			KV_STOP_POINT("checkpoint_before_flush");
 			if (try_flush(redo, &stats))
 			{
-				KV_STOP_POINT("barrier_before_record");
-				log_barrier(&stats, start, redo, false);
-				KV_STOP_POINT("barrier_before_release");
+				KV_STOP_POINT("checkpoint_before_record");
+				log_durable(&stats, start, redo, false);
+				KV_STOP_POINT("checkpoint_before_release");
 			}
 			else
 				nap = KV_RETRY_MS;
@@ -707,6 +707,6 @@ kv_barrier_main(Datum arg)
 	/* another one follows unless the server stops; then nobody is waited for */
 	if (kv_io_server_stops())
 		kv_settle_for_stop();
-	close_barrier();
+	close_gate();
 	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }
