@@ -543,7 +543,7 @@ is_known(KvStore *store, const KvFoundFile *file, const KvAddress *places, Size 
 
 /*
  * The directory has no value files but those of the lists, and no files but those of shards in the map.
- * While the map changes, and until it is settled, those of others stay.
+ * While the map changes, and until it is done, those of others stay.
  */
 static void
 check_directory(KvCheck *check)
@@ -563,7 +563,7 @@ check_directory(KvCheck *check)
 
 		CHECK_FOR_INTERRUPTS();
 		pg_read_barrier();
-		if (!kv_map_is_settled(store) || is_known(store, file, places, n))
+		if (!kv_map_is_done(store) || is_known(store, file, places, n))
 			continue;
 		if (file->kind == KV_FILE_VALUES)
 			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_place(file))), sizeof(path));
@@ -572,7 +572,7 @@ check_directory(KvCheck *check)
 		if (access(path, F_OK) != 0)
 			continue;
 		pg_read_barrier();
-		if (kv_map_is_settled(store) && map == pg_atomic_read_u32(&store->map_number))
+		if (kv_map_is_done(store) && map == pg_atomic_read_u32(&store->map_number))
 			report_problem(check, path, 0, "file is no shard's");
 	}
 	pfree(places);

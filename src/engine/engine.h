@@ -24,7 +24,7 @@
  *  I 8  Old files outlive their readers.
  *  I 9  Unlink only after COMMIT.
  *  I 10 Entries of a dead incarnation with xid >= the next xid at the end of
- *       that recovery are aborted, settled before such an xid is handed out.
+ *       that recovery are aborted, resolved before such an xid is handed out.
  *  I 11 Never wrong bytes, never silence.  Damage is an ERROR (XX001) naming
  *       file, offset and key; other keys keep working.
  *  I 12 Bounded memory: every structure lives inside a GUC-sized budget.

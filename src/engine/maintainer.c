@@ -2,7 +2,7 @@
  * maintainer.c
  *		The maintainer; registers the background workers.
  *
- * The maintainer flushes shards whose memtable is due, settles what a restart
+ * The maintainer flushes shards whose memtable is due, resolves what a restart
  * left, and removes the files of dropped tables.  Work on one store that fails
  * is logged and the others go on; the failed one is tried again later.
  *
@@ -52,8 +52,8 @@
 
 #define KV_NAP_MS	1000
 #define KV_COLLECT_MS	100
-#define KV_SETTLE_RETRY_MS 2000
-#define KV_SETTLE_WARN_MS 60000
+#define KV_RESOLVE_RETRY_MS 2000
+#define KV_RESOLVE_WARN_MS 60000
 
 void
 kv_workers_register(void)
@@ -155,8 +155,8 @@ maintain_store(KvStore *store, void *arg)
 {
 	TimestampTz now = kv_clock();
 
-	kv_store_settle_creator(store);
-	kv_store_settle(store);
+	kv_store_resolve_creator(store);
+	kv_store_resolve(store);
 	kv_each_shard(store, i)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -185,7 +185,7 @@ maintain_store(KvStore *store, void *arg)
 }
 
 static void
-settle_store(KvStore *store, void *arg)
+resolve_store(KvStore *store, void *arg)
 {
 	kv_store_flush(store);
 }
@@ -207,7 +207,7 @@ load_table(KvStore *store, void *arg)
 {
 	const Oid  *ids = arg;
 
-	kv_table_settle(ids[0], ids[1]);
+	kv_table_resolve(ids[0], ids[1]);
 }
 
 typedef struct KvNumbered
@@ -339,7 +339,7 @@ has_creator(const KvStore *store)
  * up, rewrite what refers to them and forget them.
  */
 static void
-settle_everything(void)
+tidy_everything(void)
 {
 	bool		complete;
 
@@ -353,17 +353,17 @@ settle_everything(void)
 	kv_warm_start();
 	if (kv_incarnations->ndead < KV_MAX_INCARNATIONS / 2)
 		return;
-	complete &= attempt_all(KV_STORE_OPEN, NULL, settle_store);
+	complete &= attempt_all(KV_STORE_OPEN, NULL, resolve_store);
 
 	/* images name them until the next checkpoint */
 	if (complete && attempt(checkpoint, NULL, NULL))
-		kv_incarnations_settled();
+		kv_incarnations_resolved();
 }
 
 static void
-settle_creator(KvStore *store, void *arg)
+resolve_creator(KvStore *store, void *arg)
 {
-	kv_store_settle_creator(store);
+	kv_store_resolve_creator(store);
 }
 
 /* Are all stores open that there are, but for unusable ones?  Opens what is not yet. */
@@ -380,25 +380,25 @@ open_all(void)
 }
 
 static void
-look_whether_settled(KvStore *store, void *arg)
+look_whether_resolved(KvStore *store, void *arg)
 {
 	uint64		boundary;
 	List	   *stores = pin_stores(KV_STORE_OPEN);
-	bool		reached = kv_settle_reached(stores, &boundary);
+	bool		reached = kv_resolve_reached(stores, &boundary);
 
 	unpin_stores();
 	*(uint64 *) arg = reached ? boundary : 0;
 }
 
 static void
-note_settled(KvStore *store, void *arg)
+note_resolved(KvStore *store, void *arg)
 {
-	kv_settle_done(*(uint64 *) arg);
+	kv_resolve_done(*(uint64 *) arg);
 }
 
-/* The next xid has come to another segment of clog: see flush/settle.c. */
+/* The next xid has come to another segment of clog: see flush/resolve.c. */
 static void
-settle_segment(void)
+resolve_segment(void)
 {
 	static TimestampTz tried = 0;
 	static TimestampTz since = 0;
@@ -409,18 +409,18 @@ settle_segment(void)
 		since = now;
 
 	/* what fails is not tried every second */
-	if (tried != 0 && !TimestampDifferenceExceeds(tried, now, KV_SETTLE_RETRY_MS))
+	if (tried != 0 && !TimestampDifferenceExceeds(tried, now, KV_RESOLVE_RETRY_MS))
 		return;
 	kv_backups_look();
 	if (!kv_backups_run() && open_all() &&
-		attempt(look_whether_settled, NULL, &boundary) && boundary != 0 &&
-		attempt(checkpoint, NULL, NULL) && attempt(note_settled, NULL, &boundary))
+		attempt(look_whether_resolved, NULL, &boundary) && boundary != 0 &&
+		attempt(checkpoint, NULL, NULL) && attempt(note_resolved, NULL, &boundary))
 	{
 		tried = since = 0;
 		return;
 	}
 	tried = now;
-	if (!ShutdownRequestPending && TimestampDifferenceExceeds(since, now, KV_SETTLE_WARN_MS))
+	if (!ShutdownRequestPending && TimestampDifferenceExceeds(since, now, KV_RESOLVE_WARN_MS))
 	{
 		since = now;
 		ereport(WARNING,
@@ -461,7 +461,7 @@ void
 kv_maintainer_main(Datum arg)
 {
 	MemoryContext context;
-	bool		settled = false;
+	bool		resolved = false;
 	bool		warmed = false;
 	bool		reloaded;
 
@@ -487,10 +487,10 @@ kv_maintainer_main(Datum arg)
 		if (!warmed && RecoveryInProgress())
 			kv_warm_start();
 		warmed = true;
-		if (!settled && !RecoveryInProgress())
+		if (!resolved && !RecoveryInProgress())
 		{
-			settle_everything();
-			settled = true;
+			tidy_everything();
+			resolved = true;
 		}
 		stores = pin_stores(KV_STORE_OPEN);
 		if (pg_atomic_exchange_u64(&kv_memtable_memory->wanted, 0) != 0 ||
@@ -502,14 +502,14 @@ kv_maintainer_main(Datum arg)
 		stores = pin_stores(KV_STORE_OPEN);
 		if (reloaded)
 			kv_statistics_look_again(stores);
-		if (settled && !ShutdownRequestPending && kv_statistics_due(stores))
+		if (resolved && !ShutdownRequestPending && kv_statistics_due(stores))
 			(void) attempt(kv_statistics_start, NULL, NULL);
 		unpin_stores();
 
 		/* of those that are not open, some because they cannot be used */
-		(void) attempt_all(KV_STORE_CLOSED, has_creator, settle_creator);
-		if (settled && kv_settle_is_due() && !ShutdownRequestPending)
-			settle_segment();
+		(void) attempt_all(KV_STORE_CLOSED, has_creator, resolve_creator);
+		if (resolved && kv_resolve_is_due() && !ShutdownRequestPending)
+			resolve_segment();
 		look_for_workers();
 		kv_drop_collect();
 		kv_files_let_go();

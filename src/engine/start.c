@@ -79,7 +79,7 @@ static const KvRoom rooms[] = {
 	{.more = kv_window_memory, .attach = kv_window_attach, .gucs = kv_prefetch_gucs},
 	{KV_STRUCT(KvBufferPool, kv_buffer_pool), kv_buffers_init, kv_buffers_memory, kv_buffers_attach,
 	kv_buffers_gucs, kv_buffers_start},
-	{KV_STRUCT(KvSettled, kv_settled), .gucs = kv_flush_gucs, .start = kv_settle_startup},
+	{KV_STRUCT(KvResolved, kv_resolved), .gucs = kv_flush_gucs, .start = kv_resolve_startup},
 	{.gucs = kv_compact_gucs},
 	{.gucs = kv_split_gucs},
 	{KV_STRUCT(KvControl, kv_control)},

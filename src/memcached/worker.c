@@ -276,7 +276,7 @@ gather_all(void)
 			continue;
 		gather(conn);
 		if (!conn->gathered)
-			(void) kv_mc_settle(conn);
+			(void) kv_mc_connection_watch(conn);
 		else if (conn->working)
 			kv_mc_last_in_line(conn);
 	}
@@ -304,7 +304,7 @@ verify_one(void)
 		if (conn->working)
 			kv_mc_last_in_line(conn);
 		if (!conn->gathered)
-			(void) kv_mc_settle(conn);
+			(void) kv_mc_connection_watch(conn);
 		break;
 	}
 }
@@ -339,7 +339,7 @@ take_event(const struct epoll_event *event)
 	else if (!conn->gathered && (!conn->working || !is_ready(conn)))
 		conn->dead = true;		/* it has gone; if it is ready its turn will notice */
 	if (conn != NULL && !conn->gathered)
-		(void) kv_mc_settle(conn);
+		(void) kv_mc_connection_watch(conn);
 }
 
 /*
@@ -459,7 +459,7 @@ run_turn(TimestampTz began)
 		if (conn->gathered)
 		{
 			conn->gathered = false;
-			(void) kv_mc_settle(conn);
+			(void) kv_mc_connection_watch(conn);
 		}
 	}
 	turn.ntasks = 0;

@@ -194,7 +194,7 @@ look_at(const KvNote *note)
 	if (rel == NULL)
 		return;
 	if (note->kind == KV_NOTE_CREATED || note->kind == KV_NOTE_OPTIONS)
-		kv_tablespace_settle(note->relid);
+		kv_tablespace_check(note->relid);
 	switch (note->kind)
 	{
 		case KV_NOTE_CREATED:

@@ -122,7 +122,7 @@ kv_table_apply_options(Oid relid)
 	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) &&
 		wants_other_store(kv_table_get(rel)))
 	{
-		KvStore    *store = kv_table_store(rel, true);	/* and lines of others settled */
+		KvStore    *store = kv_table_store(rel, true);	/* and lines of others resolved */
 		KvStore    *fresh;
 
 		/* what the last statement has written is to be copied, too */

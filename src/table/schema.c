@@ -29,7 +29,7 @@
  * xid is not 0 if the (sub)transaction that wrote the line held the table's
  * AccessExclusiveLock, so that it may have made the definition itself.  If it
  * aborted, so did its rows, and the line counts for nothing.  The next writer
- * settles such lines, so those that an image has are of one transaction and its
+ * resolves such lines, so those that an image has are of one transaction and its
  * subtransactions, in the incarnation that wrote the image (which the engine keeps
  * beside it).
  */
@@ -287,7 +287,7 @@ check_column(Relation rel, KvSchema *schema, Form_pg_attribute att)
 
 /* Forget what only aborted transactions had. */
 static void
-settle_columns(KvSchema *schema, int natts, uint32 incarnation)
+resolve_columns(KvSchema *schema, int natts, uint32 incarnation)
 {
 	for (int i = schema->ncolumns - 1; i >= 0; i--)
 	{
@@ -341,7 +341,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	/* a stale KvTable in use writes as it says, too */
 	for (KvTable *each = table; each != NULL; each = each->stale)
 		schema->compressed |= each->compresses;
-	settle_columns(schema, desc->natts, incarnation);
+	resolve_columns(schema, desc->natts, incarnation);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		if (is_value_column(table, i))
@@ -628,7 +628,7 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 	if (store == NULL || !kv_schema_read(rel, store, &image, schema, &incarnation) ||
 		line_aborted(schema->xid, incarnation))
 		return NULL;
-	settle_columns(schema, desc->natts, incarnation);
+	resolve_columns(schema, desc->natts, incarnation);
 	foreach(cell, retyped)
 	{
 		KvRetyped  *column = lfirst(cell);

@@ -216,7 +216,7 @@ extern Oid	kv_tablespace_of(Oid relid);
  * A table was created or its options were set: may its values lie where it is said?  Notes
  * where that is.  ERROR: 42501, 42704, 22023, 0A000.
  */
-extern void kv_tablespace_settle(Oid relid);
+extern void kv_tablespace_check(Oid relid);
 /* No table has it any more: ERROR (55000) if the values of one are still to go elsewhere, be there any or not. */
 extern void kv_tablespace_require_left(Oid tablespace);
 /* What to say if a tablespace cannot be dropped because it is not empty; NULL: there is no more to say. */

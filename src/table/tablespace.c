@@ -109,7 +109,7 @@ check_supported(Oid relid)
 }
 
 void
-kv_tablespace_settle(Oid relid)
+kv_tablespace_check(Oid relid)
 {
 	const char *name = kv_table_option(relid, "tablespace");
 	Oid			before = kv_tablespace_of(relid);

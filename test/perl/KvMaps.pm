@@ -14,7 +14,7 @@ our @EXPORT = qw(lose_unsynced map_settles);
 sub lose_unsynced
 {
 	my ($node, $dir, $durable, $point, $how, $boot) = @_;
-	my $synced = $point =~ /^(?:image_written|map_imaged|map_settled)$/;
+	my $synced = $point =~ /^(?:image_written|map_imaged|map_done)$/;
 	my @lost = grep { !$durable->{$_} && ($synced ? /\.tmp$/ : /\.(?:run|log|tmp|manifest|map)$/) } glob "$dir/*";
 	@lost = grep { !/\.map$/ } @lost if $how =~ /but for the map/;
 

@@ -61,7 +61,7 @@ sub segments
 sub settled_below
 {
 	my ($node) = @_;
-	my $file = $node->data_dir . '/kvfdw/settled';
+	my $file = $node->data_dir . '/kvfdw/resolved';
 	return 0 unless -e $file;
 	my (undef, undef, undef, $below) = unpack('LLQQ', slurp_file($file));
 	return $below;

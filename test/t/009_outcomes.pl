@@ -1,4 +1,4 @@
-# Promise: the outcome of a transaction is settled before what it is known from is
+# Promise: the outcome of a transaction is resolved before what it is known from is
 # forgotten: before dead incarnations are (I 10), and before clog is truncated, in
 # tables that nobody uses after the start too.
 use strict;

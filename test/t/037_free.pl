@@ -55,7 +55,7 @@ for my $n (2 .. 4)
 	$left = $now;
 }
 
-# The maintainer's other work goes on in between: it settles, flushes, looks.
+# The maintainer's other work goes on in between: it resolves, flushes, looks.
 $node->safe_psql('postgres', q{INSERT INTO live SELECT g, 'x' FROM generate_series(100, 200) g});
 my $freezes = $node->safe_psql('postgres', q{SELECT freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass});
 $node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');

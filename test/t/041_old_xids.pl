@@ -1,7 +1,7 @@
 # Promise: rows of kvfdw tables stay what they are, on a primary, when PostgreSQL removes
 # from pg_xact what no heap table needs: at once, however long kvfdw.freeze_delay, whatever
 # the clock says, after a crash and a power loss, and while the server runs without
-# the library; and VACUUM is not held back longer than settling takes.
+# the library; and VACUUM is not held back longer than resolving takes.
 use strict;
 use warnings;
 use FindBin;
@@ -54,7 +54,7 @@ change($node);
 freeze_all($node);
 twins($node, 'before the next segment has begun');
 
-# ---- the last moment: VACUUM, while nothing has been settled yet ----
+# ---- the last moment: VACUUM, while nothing has been resolved yet ----
 
 SKIP:
 {

@@ -51,7 +51,7 @@ sub split_until
 {
 	my ($level, $point, $kind) = @_;
 	my $at_end = $kind eq 'cut' ? 'true' : 'false';
-	my $worker = $point =~ /^(?:image|map_imaged|map_settled)/;
+	my $worker = $point =~ /^(?:image|map_imaged|map_done)/;
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	worker_stop_points($node, "$point=wait") if $worker;
 	my $set = $worker ? '' : "$point=wait";
@@ -62,8 +62,8 @@ sub split_until
 
 # Cuts copy nothing: they come to fewer points.  A map that is there while its shards have no images is lost, or it is not.
 my %points = (
-	split => [qw(split_copying split_copied split_prepared split_halted split_manifests map_renamed image_captured image_written map_imaged map_settled)],
-	cut => [qw(cut_made map_renamed image_captured image_written map_imaged map_settled)]);
+	split => [qw(split_copying split_copied split_prepared split_halted split_manifests map_renamed image_captured image_written map_imaged map_done)],
+	cut => [qw(cut_made map_renamed image_captured image_written map_imaged map_done)]);
 sub ways { my ($point) = @_; return ('killed', 'power', $point =~ /^(?:map_renamed|image_captured)$/ ? 'power but for the map' : ()); }
 
 # By default most points are met in one way, and by one kind.

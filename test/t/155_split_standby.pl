@@ -26,7 +26,7 @@ sub change
 	return;
 }
 sub stat_of { my ($node, $column) = @_; return answer($node, "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
-# Redo makes images, with which a change of shards is settled.
+# Redo makes images, with which a change of shards is resolved.
 sub settle { my ($node) = @_; query('CHECKPOINT'); caught_up($primary, $node); return; }
 sub splits_again { my ($node, $when) = @_; my $before = stat_of($node, 'splits'); return ok(eval { wait_for('a split', sub { stat_of($node, 'splits') > $before || do { change(); settle($node); 0 } }) }, "$when: it splits") || diag(stat_of($node, 't.*')); }
 
@@ -58,7 +58,7 @@ same_as_heap($standby, 'gone on');
 my $kills = 0;
 sub files { return glob "$data/kvfdw/5/*/0*/*"; }
 sub changed_at { return (Time::HiRes::stat($_[0]))[9]; }
-for my $point (qw(split_copied split_prepared split_halted split_manifests map_renamed image_captured map_imaged map_settled))
+for my $point (qw(split_copied split_prepared split_halted split_manifests map_renamed image_captured map_imaged map_done))
 {
 	my $how = $kills++ % 2 ? 'power' : 'killed';
 	settle($standby);

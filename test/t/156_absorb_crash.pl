@@ -73,7 +73,7 @@ sub meet
 	same_as_heap($node, $when);
 	is(query('SELECT count(*) FROM generate_series(1, 1400) g WHERE EXISTS (SELECT FROM t WHERE k = g)'), query('SELECT count(*) FROM heap'), "$when: each is found by its key");
 	# where there is a WAL the map before counts until all shards have images
-	is(told('shards'), $point =~ /^(?:image_written|map_imaged|map_settled)$/ || $level eq 'none' && $how eq 'killed' ? 1 : 2, "$when: the map");
+	is(told('shards'), $point =~ /^(?:image_written|map_imaged|map_done)$/ || $level eq 'none' && $how eq 'killed' ? 1 : 2, "$when: the map");
 	map_settles($node, 't', $dir, $when);
 	both(q{INSERT INTO T SELECT g, 'again' FROM generate_series(1, 1400) g ON CONFLICT (k) DO UPDATE SET v = 'again'});
 	query(q{SELECT kvfdw_split('t')}) if $ENV{KV_ALL};
@@ -83,7 +83,7 @@ sub meet
 
 query('CREATE TABLE heap (k int PRIMARY KEY, v text)');
 my @cases;
-for my $point (qw(map_renamed image_captured image_written map_imaged map_settled))
+for my $point (qw(map_renamed image_captured image_written map_imaged map_done))
 {
 	my @ways = ('killed', 'power', $point =~ /^(?:map_renamed|image_captured)$/ ? 'power but for the map' : ());
 	push @cases, map { [ $point, $_ ] } $ENV{KV_ALL} || $point eq 'map_renamed' ? @ways : $ways[ @cases % 2 ];

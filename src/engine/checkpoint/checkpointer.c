@@ -543,7 +543,7 @@ serve_shards(void)
 	KvWanted	all = {0};
 
 	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0 &&
-		pg_atomic_read_u32(&kv_registry->unsettled) == 0)
+		pg_atomic_read_u32(&kv_registry->maps_unfinished) == 0)
 		return;
 	if ((!wanted || failed) && now >= looked && !TimestampDifferenceExceeds(looked, now, KV_RETRY_MS))
 		return;
@@ -706,7 +706,7 @@ kv_checkpointer_main(Datum arg)
 	}
 	/* another one follows unless the server stops; then nobody is waited for */
 	if (kv_io_server_stops())
-		kv_settle_for_stop();
+		kv_resolve_for_stop();
 	close_gate();
 	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
 }

@@ -84,7 +84,7 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 	{
 		KvKey		first = kv_merge_first(&walk->runs);
 		KvKey		key = {keybytes, first.len};
-		bool		settled = false;
+		bool		resolved = false;
 		bool		behind = false;
 
 		if (n % KV_LOOK_KEYS == 0)
@@ -104,7 +104,7 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 				KvVersion	version = head->version;
 
 				if (kv_version_survives(&rules, &version, head->incarnation, i == base,
-										&settled) == KV_SURVIVES_NOT)
+										&resolved) == KV_SURVIVES_NOT)
 					continue;
 				each(arg, key, &version, behind);
 				behind |= version.kind != KV_VERSION_LOCK;

@@ -164,7 +164,7 @@ kv_incarnation_redo_done(void)
 }
 
 void
-kv_incarnations_settled(void)
+kv_incarnations_resolved(void)
 {
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	kv_incarnations->ndead = 0;

@@ -146,7 +146,7 @@ extern uint64 kv_images_reach(void);
  * In the maintainer, when nothing durable names a dead incarnation any more: forgets them.
  * Durable on return; takes the registry's lock.
  */
-extern void kv_incarnations_settled(void);
+extern void kv_incarnations_resolved(void);
 
 /* ---- imagefile.c ---- */
 /* The bytes of an image's file, palloc'd. */

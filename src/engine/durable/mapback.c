@@ -294,8 +294,8 @@ kv_map_look(KvStore *store)
 		return;
 	}
 	kv_io_sync_directory(kv_path_store(&store->key));
-	KV_STOP_POINT("map_settled");
-	store->settled_once = true;
+	KV_STOP_POINT("map_done");
+	store->tidied_once = true;
 	pg_write_barrier();
-	kv_map_set_state(store, KV_MAP_SETTLED);
+	kv_map_set_state(store, KV_MAP_DONE);
 }

@@ -161,16 +161,16 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 	}
 }
 
-/* One version, newer ones of its key having been seen; settled: see kv_version_survives. */
+/* One version, newer ones of its key having been seen; resolved: see kv_version_survives. */
 static inline void
 buffer_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incarnation,
-			   bool base, bool *settled)
+			   bool base, bool *resolved)
 {
 	KvVersion	version = *original;
 	KvSurvives	survives;
 
 	merge->entries++;
-	survives = kv_version_survives(&merge->rules, &version, incarnation, base, settled);
+	survives = kv_version_survives(&merge->rules, &version, incarnation, base, resolved);
 
 	if (survives != KV_SURVIVES_NOT)
 		emit(merge, key, &version, survives == KV_SURVIVES_FROZEN);
@@ -188,7 +188,7 @@ merge_sources(KvMerge *merge)
 		KvKey		first = kv_merge_first(&merge->runs);
 		KvKey		key = {keybytes, 0};
 		bool		in_memtable = false;
-		bool		settled = false;
+		bool		resolved = false;
 
 		if (n % KV_LOOK_KEYS == 0)
 		{
@@ -222,7 +222,7 @@ merge_sources(KvMerge *merge)
 				KvMemtableVersion *node = kv_address(pointer);
 
 				buffer_version(merge, key, &node->version, kv_incarnations->current, false,
-							   &settled);
+							   &resolved);
 				pointer = node->older;
 			}
 			merge->recent = kv_memtable_next(&merge->cursor);
@@ -233,7 +233,7 @@ merge_sources(KvMerge *merge)
 
 			for (; kv_head_is_at(head, key); kv_head_step(&merge->runs, head))
 				buffer_version(merge, key, &head->version, head->incarnation, i == base,
-							   &settled);
+							   &resolved);
 		}
 	}
 }

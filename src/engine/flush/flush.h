@@ -101,47 +101,47 @@ extern void kv_want_memory(void);	/* tells the maintainer, and waits for nothing
 extern void kv_make_memory(KvStore *store, uint32 shardno);
 extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no memtable is in the way */
 
-/* ---- settle.c ---- */
-typedef struct KvSettled
+/* ---- resolve.c ---- */
+typedef struct KvResolved
 {
 	pg_atomic_uint64 below;		/* nothing that is durable asks clog about an xid before this */
 	uint64		replayed;		/* in recovery: that of what was replayed */
-} KvSettled;
+} KvResolved;
 
-extern KvSettled *kv_settled;
+extern KvResolved *kv_resolved;
 /*
- * In the postmaster, when shared memory has been made: reads what is settled.  0 if its
- * file is missing or not good, and all is settled anew.
+ * In the postmaster, when shared memory has been made: reads what is resolved.  0 if its
+ * file is missing or not good, and all is resolved anew.
  */
-extern void kv_settle_startup(void);
+extern void kv_resolve_startup(void);
 /*
  * Of an open store: flushes the shards that have outcomes to note by now, but for those
  * that somebody is flushing.
  */
-extern void kv_store_settle(KvStore *store);
-/* Is there a segment of clog that could be settled, and is not?  Looks at no store. */
-extern bool kv_settle_is_due(void);
+extern void kv_store_resolve(KvStore *store);
+/* Is there a segment of clog that could be resolved, and is not?  Looks at no store. */
+extern bool kv_resolve_is_due(void);
 /*
  * Do these stores, all that there are, say every outcome before *boundary, which it sets to
  * the start of the present segment?  Their images do once a checkpoint has followed.
  */
-extern bool kv_settle_reached(List *open_stores, uint64 *boundary);
+extern bool kv_resolve_reached(List *open_stores, uint64 *boundary);
 /* After that checkpoint: nothing asks clog about an xid before this.  Durable on return. */
-extern void kv_settle_done(uint64 boundary);
+extern void kv_resolve_done(uint64 boundary);
 /*
  * Redo of a DURABLE record: all transactions before horizon had ended.  True: open every
- * store before they are settled.
+ * store before they are resolved.
  */
-extern bool kv_settle_begin_replay(uint64 horizon);
-extern void kv_settle_end_replay(uint64 horizon);	/* … and they have been */
+extern bool kv_resolve_begin_replay(uint64 horizon);
+extern void kv_resolve_end_replay(uint64 horizon);	/* … and they have been */
 /*
  * In kvfdw checkpointer, told to go, before its last images: waits a little for sessions to end,
- * then notes all outcomes.  What fails is not settled, and raises nothing.
+ * then notes all outcomes.  What fails is not resolved, and raises nothing.
  */
-extern void kv_settle_for_stop(void);
+extern void kv_resolve_for_stop(void);
 /*
  * In kvfdw checkpointer, several times a second: sets its xmin so that VACUUM keeps the part of
- * clog that is not settled.
+ * clog that is not resolved.
  */
 extern void kv_clog_fence(void);
 

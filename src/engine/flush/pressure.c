@@ -4,7 +4,7 @@
  *
  * A shard is due when its memtable has reached its limit (kv_memtable_limit), when its last
  * flush is kvfdw.freeze_delay ago and it has anything, and when an xid of its unfrozen
- * runs is old.  An idle one whose unfrozen runs can be settled by now, and have a
+ * runs is old.  An idle one whose unfrozen runs can be resolved by now, and have a
  * quarter of the base's entries at least, has all of its runs merged.
  *
  * Who finds no memory flushes its own shard if that holds a fair share, else lets the
@@ -77,9 +77,9 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 		kv_shard_flush(store, shardno, KV_FLUSH_MERGE);
 	else if (old && shard->files.nunfrozen > 0 &&
 			 shard->files.unfrozen_entries * 4 >= shard->files.frozen_keys &&
-			 shard->active.nversions == 0 && shard->settled_horizon < kv_xid_horizon())
+			 shard->active.nversions == 0 && shard->resolved_horizon < kv_xid_horizon())
 	{
-		shard->settled_horizon = kv_xid_horizon();
+		shard->resolved_horizon = kv_xid_horizon();
 		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
 	}
 }

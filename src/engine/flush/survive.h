@@ -30,18 +30,18 @@ typedef enum KvSurvives
 
 /*
  * Decide on one version, which that incarnation wrote or, in_base, has been frozen; sets its
- * status.  *settled: every snapshot sees one of those before, so of this only a running
+ * status.  *resolved: every snapshot sees one of those before, so of this only a running
  * transaction's lock counts; it is set when every snapshot sees one by now.
  */
 static inline KvSurvives
 kv_version_survives(const KvSurvival *rules, KvVersion *version, uint32 incarnation,
-					bool in_base, bool *settled)
+					bool in_base, bool *resolved)
 {
-	if (*settled && version->kind != KV_VERSION_LOCK)
+	if (*resolved && version->kind != KV_VERSION_LOCK)
 		return KV_SURVIVES_NOT;
 	if (in_base)
 	{
-		*settled = true;
+		*resolved = true;
 		return KV_SURVIVES_FROZEN;
 	}
 	if (version->status == KV_XID_UNKNOWN)
@@ -55,7 +55,7 @@ kv_version_survives(const KvSurvival *rules, KvVersion *version, uint32 incarnat
 		return KV_SURVIVES_NOT;
 	if (version->status == KV_XID_UNKNOWN || version->xid >= rules->horizon)
 		return KV_SURVIVES_UNFROZEN;
-	*settled = true;
+	*resolved = true;
 	if (!rules->with_base)
 		return KV_SURVIVES_UNFROZEN;
 	return version->kind == KV_VERSION_PUT ? KV_SURVIVES_FROZEN : KV_SURVIVES_NOT;

@@ -11,7 +11,7 @@
  *
  * A frozen ('base') run has at most one entry per key and no xids.  An
  * unfrozen run may have several versions per key, newest first, each with xid,
- * cid, kind and a settled flag.
+ * cid, kind and a resolved flag.
  *
  * Takes no lock; maps and reads files, so none is held on entry to kv_run_pin,
  * kv_run_open and what touches pages.  Damage is an ERROR (XX001) that names file and
@@ -36,13 +36,13 @@ typedef struct KvRunHeader
 	uint32		number;			/* the run's, unique in its shard */
 	uint16		flags;			/* KV_RUN_… */
 	uint16		common;			/* bytes with which the first keys of all pages begin */
-	uint32		incarnation;	/* the server's, when written: settles xids */
+	uint32		incarnation;	/* the server's, when written: resolves xids */
 	uint32		fixed_key_len;	/* 1 to 8 if every key has this length, else 0 */
 	uint64		nentries;
 	uint64		npages;			/* entry pages, starting at file page 1 */
 	uint64		fence_offset;	/* bytes; npages little-endian uint64 prefixes, behind common */
 	uint64		value_bytes;	/* sum of lengths of PUT entries */
-	uint64		min_xid;		/* of unsettled entries, 0 if none */
+	uint64		min_xid;		/* of unresolved entries, 0 if none */
 	uint32		fence_crc;
 	uint32		header_crc;		/* of all that precedes it, and of the common bytes behind it */
 } KvRunHeader;

@@ -499,7 +499,7 @@ kv_io_try_extend(File file, uint64 old_size, uint64 size)
 }
 
 void
-kv_io_settle(File file)
+kv_io_wait(File file)
 {
 	int			fd = -1;
 

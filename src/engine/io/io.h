@@ -134,7 +134,7 @@ extern uint64 kv_io_data_end(File file, uint64 from);	/* end of the last byte wr
  * Wait until no direct write of a process that is gone is under way on the
  * file, by an operation before which the file system waits for them.
  */
-extern void kv_io_settle(File file);
+extern void kv_io_wait(File file);
 
 /* Make a small file, anew if it exists. */
 extern void kv_io_create(const char *path, const void *data, Size len);
@@ -190,7 +190,7 @@ extern void kv_io_rmtree(const char *path);	/* trouble: WARNING, and on */
 extern int	kv_io_release(const char *path, bool in_place, bool whole, uint64 most,
 						  bool finish, uint64 *freed);
 /* Wait until the file system has noted what happened to its names; ignores failures. */
-extern void kv_io_settle_directory(const char *path);
+extern void kv_io_wait_directory(const char *path);
 /* Is little space left, or was there none for a call a moment ago? */
 extern bool kv_io_space_is_short(const char *path);
 /*

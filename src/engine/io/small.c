@@ -573,7 +573,7 @@ kv_io_release(const char *path, bool in_place, bool whole, uint64 most, bool fin
 }
 
 void
-kv_io_settle_directory(const char *path)
+kv_io_wait_directory(const char *path)
 {
 	int			fd = OpenTransientFile(path, O_RDONLY);
 

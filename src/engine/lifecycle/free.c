@@ -166,7 +166,7 @@ free_files(const char *path, int depth, KvFreeStep *step)
 	}
 	FreeDir(dir);
 	if (step->files > files && !step->hurry)
-		kv_io_settle_directory(path);
+		kv_io_wait_directory(path);
 	return more;
 }
 

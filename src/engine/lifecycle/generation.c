@@ -63,7 +63,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		LWLockInitialize(&store->map_lock, kv_tranche_shard);
 		SpinLockInit(&store->volume_lock);
 		pg_atomic_init_u32(&store->map_number, 0);
-		pg_atomic_init_u32(&store->map_state, KV_MAP_SETTLED);
+		pg_atomic_init_u32(&store->map_state, KV_MAP_DONE);
 		pg_atomic_init_u32(&store->nshards, 0);
 		pg_atomic_init_u32(&store->numbers, 0);
 		store->map = store->directory = store->blocks = InvalidDsaPointer;
@@ -103,7 +103,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 
 /*
  * What has become of the transaction that made a generation; registry locked.  If
- * clog has forgotten it, for the store was never settled: had it aborted, the
+ * clog has forgotten it, for the store was never resolved: had it aborted, the
  * generation would have gone, and an older one would be there.
  */
 static KvXidStatus
@@ -249,7 +249,7 @@ kv_table_entry(Oid dboid, Oid relid, bool create)
 }
 
 void
-kv_table_settle(Oid dboid, Oid relid)
+kv_table_resolve(Oid dboid, Oid relid)
 {
 	KvTableEntry *entry = kv_table_entry(dboid, relid, false);
 

@@ -33,7 +33,7 @@ typedef enum KvPendingKind
  */
 extern KvTableEntry *kv_table_entry(Oid dboid, Oid relid, bool create);
 /* After redo: enters it without what has lost. */
-extern void kv_table_settle(Oid dboid, Oid relid);
+extern void kv_table_resolve(Oid dboid, Oid relid);
 /* NULL: not there, or dropped; may load the table. */
 extern KvStore *kv_store_by_key(const KvStoreKey *key);
 /* Redo: the generation that a CREATE record tells of. */
@@ -47,7 +47,7 @@ extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
  * Once its creator has committed, its table file need not name it any more, and clog may
  * forget it.
  */
-extern void kv_store_settle_creator(KvStore *store);
+extern void kv_store_resolve_creator(KvStore *store);
 /* At redo: it was created in the WAL that is replayed, so clog alone says what became of its creator, from now on. */
 extern void kv_store_trust_creator(KvStore *store);
 

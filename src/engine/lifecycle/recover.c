@@ -12,7 +12,7 @@
  * value is read, but in a salvage.  Every step is idempotent, so a recovery that was
  * killed is simply done again.
  *
- * Each entry's status is settled as it is read: aborted ones stay out, and so
+ * Each entry's status is resolved as it is read: aborted ones stay out, and so
  * nothing later needs to know which incarnation they came from (I 10).
  */
 #include "postgres.h"
@@ -325,7 +325,7 @@ size_of(const KvStore *store, KvAddress place)
 		return 0;
 
 	/* places in it may be written again: nobody may still do so */
-	kv_io_settle(file);
+	kv_io_wait(file);
 	return kv_io_size(file);
 }
 
@@ -335,7 +335,7 @@ size_of(const KvStore *store, KvAddress place)
  * how much of it was written.
  */
 static void
-settle_open_value_file(KvStore *store, uint32 shardno)
+finish_open_value_file(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
@@ -371,7 +371,7 @@ settle_open_value_file(KvStore *store, uint32 shardno)
  * At level 'full' those that the image does not list are of no use.
  */
 static void
-settle_next_place(KvStore *store, uint32 shardno, const KvFoundFile *value_files, int n)
+find_next_place(KvStore *store, uint32 shardno, const KvFoundFile *value_files, int n)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
@@ -419,8 +419,8 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	begin_shard(store, shardno, files, n, imaged, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
 	replay_shard(store, shardno, &begin);
-	settle_open_value_file(store, shardno);
-	settle_next_place(store, shardno, value_files, nvalue_files);
+	finish_open_value_file(store, shardno);
+	find_next_place(store, shardno, value_files, nvalue_files);
 
 	if (salvage)
 		end_salvage(store, shardno);
@@ -611,7 +611,7 @@ is_listed(KvStore *store, KvAddress place)
 }
 
 /*
- * The map is not settled, which happens at level 'none' only: a power loss may lead back to
+ * The map is not done, which happens at level 'none' only: a power loss may lead back to
  * images of shards that it does not have.  What these list is retired until it is.
  */
 static void
@@ -633,7 +633,7 @@ keep_imaged(KvStore *store, const KvFound *found)
 			const KvValueFile *value_file = &image.manifest.value_files[c];
 
 			if (is_listed(store, value_file->place))
-				continue;		/* and counted, and goes from there when the map is settled */
+				continue;		/* and counted, and goes from there when the map is done */
 			while (!kv_retired_add(to, value_file, 0))
 				kv_make_memory(store, first);
 		}
@@ -649,7 +649,7 @@ kv_value_files_sweep(KvStore *store)
 	Size		n = 0;
 
 	kv_store_list_files(&store->key, &found);
-	if (pg_atomic_read_u32(&store->map_state) != KV_MAP_SETTLED)
+	if (pg_atomic_read_u32(&store->map_state) != KV_MAP_DONE)
 		keep_imaged(store, &found);
 	if (store->shape.maps)
 		kv_value_files_find_shared(store);
@@ -801,7 +801,7 @@ recover_store(KvStore *store)
 
 	/* at level 'keys' redo has still to name value files, which may be missed */
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
-		kv_spaces_settle(store);
+		kv_spaces_tidy(store);
 
 	/* a salvage may have looked into files that have gone since; helpers have ended */
 	if (store->shape.wal != KV_WAL_KEYS)

@@ -69,7 +69,7 @@ replace_creator(KvStore *store, uint64 creator, uint32 incarnation)
 
 /* Also of a store that cannot be used: it must be known for good that it is the live one. */
 void
-kv_store_settle_creator(KvStore *store)
+kv_store_resolve_creator(KvStore *store)
 {
 	if (store->shape.creator != 0 && store->shape.creator < kv_xid_ended() &&
 		kv_clog_has(store->shape.creator) &&

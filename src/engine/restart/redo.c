@@ -197,29 +197,29 @@ store_to_change(const KvStoreKey *key)
 
 /* Open a store, or note the outcomes that it does not have yet. */
 static void
-settle_store(const KvStoreKey *key, bool open)
+resolve_store(const KvStoreKey *key, bool open)
 {
 	KvStore    *store = kv_store_by_key(key);
 
 	if (store == NULL)
 		return;
 	if (open)
-		kv_store_settle_creator(store);
+		kv_store_resolve_creator(store);
 	if (store->shape.unusable)
 		return;
 	if (open)
 		kv_store_ensure_open(store);
 	else if (pg_atomic_read_u32(&store->state) == KV_STORE_OPEN)
-		kv_store_settle(store);
+		kv_store_resolve(store);
 }
 
 static void
-attempt_settle(const KvStoreKey *key, const void *open)
+attempt_resolve(const KvStoreKey *key, const void *open)
 {
 	kv_interrupts();
 	PG_TRY();
 	{
-		settle_store(key, *(const bool *) open);
+		resolve_store(key, *(const bool *) open);
 	}
 	PG_CATCH();
 	{
@@ -230,17 +230,17 @@ attempt_settle(const KvStoreKey *key, const void *open)
 
 /* A DURABLE record says that every transaction before horizon had ended. */
 static void
-settle_replayed(uint64 horizon)
+resolve_replayed(uint64 horizon)
 {
 	bool		open = true;
-	bool		settle = false;
+	bool		resolve = false;
 
 	if (horizon == 0)
 		return;					/* by a library that did not say */
-	if (kv_settle_begin_replay(horizon))
-		(void) kv_visit_stores(attempt_settle, &open);
-	(void) kv_visit_stores(attempt_settle, &settle);
-	kv_settle_end_replay(horizon);
+	if (kv_resolve_begin_replay(horizon))
+		(void) kv_visit_stores(attempt_resolve, &open);
+	(void) kv_visit_stores(attempt_resolve, &resolve);
+	kv_resolve_end_replay(horizon);
 }
 
 /* ---- records ---- */
@@ -427,7 +427,7 @@ apply(XLogReaderState *record)
 			{
 				mark_passed();
 				if (XLogRecGetDataLen(record) >= sizeof(KvWalDurable))
-					settle_replayed(((const KvWalDurable *) data)->horizon);
+					resolve_replayed(((const KvWalDurable *) data)->horizon);
 				kv_checkpointer_replay(record->EndRecPtr,
 									   ((const KvWalDurable *) data)->redo,
 									   ((const KvWalDurable *) data)->closing, put_aside, mark_passed);

@@ -405,18 +405,18 @@ kv_map_set_state(KvStore *store, KvMapState state)
 {
 	uint32		before = pg_atomic_exchange_u32(&store->map_state, state);
 
-	if ((before == KV_MAP_SETTLED) == (state == KV_MAP_SETTLED))
+	if ((before == KV_MAP_DONE) == (state == KV_MAP_DONE))
 		return;
-	if (state == KV_MAP_SETTLED)
-		pg_atomic_fetch_sub_u32(&kv_registry->unsettled, 1);
+	if (state == KV_MAP_DONE)
+		pg_atomic_fetch_sub_u32(&kv_registry->maps_unfinished, 1);
 	else
-		pg_atomic_fetch_add_u32(&kv_registry->unsettled, 1);
+		pg_atomic_fetch_add_u32(&kv_registry->maps_unfinished, 1);
 }
 
 bool
-kv_map_is_settled(const KvStore *store)
+kv_map_is_done(const KvStore *store)
 {
-	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state) == KV_MAP_SETTLED;
+	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state) == KV_MAP_DONE;
 }
 
 bool
@@ -424,17 +424,17 @@ kv_map_lets_go(const KvStore *store)
 {
 	uint32		state = pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state);
 
-	return state == KV_MAP_SETTLED || state == KV_MAP_CHANGING;
+	return state == KV_MAP_DONE || state == KV_MAP_CHANGING;
 }
 
 bool
 kv_map_claim(KvStore *store)
 {
-	uint32		settled = KV_MAP_SETTLED;
+	uint32		resolved = KV_MAP_DONE;
 
-	if (!pg_atomic_compare_exchange_u32(&store->map_state, &settled, KV_MAP_CHANGING))
+	if (!pg_atomic_compare_exchange_u32(&store->map_state, &resolved, KV_MAP_CHANGING))
 		return false;
-	pg_atomic_fetch_add_u32(&kv_registry->unsettled, 1);
+	pg_atomic_fetch_add_u32(&kv_registry->maps_unfinished, 1);
 	return true;
 }
 
@@ -451,7 +451,7 @@ kv_map_memory(const KvMap *map)
 bool
 kv_map_begin(KvStore *store, const KvMap *map)
 {
-	store->settled_once = false;
+	store->tidied_once = false;
 	store->map = dsa_allocate_extended(kv_area(), map->bytes, KV_NO_OOM);
 	if (!DsaPointerIsValid(store->map) || !add_shards(store, kv_map_shards(map), map->nshards))
 	{
@@ -550,6 +550,6 @@ kv_map_free(KvStore *store)
 	if (DsaPointerIsValid(store->map))
 		dsa_free(kv_area(), store->map);
 	store->blocks = store->directory = store->map = InvalidDsaPointer;
-	kv_map_set_state(store, KV_MAP_SETTLED);
+	kv_map_set_state(store, KV_MAP_DONE);
 	pg_atomic_write_u32(&store->numbers, 0);
 }

@@ -143,7 +143,7 @@ kv_store_can_follow(KvStore *store, Oid tablespace)
 	KvStoreShape shape;
 
 	/* DROP TABLESPACE may have removed directories */
-	kv_spaces_settle(store);
+	kv_spaces_tidy(store);
 	LWLockAcquire(&kv_registry->lock, LW_SHARED);
 	shape = store->shape;
 	LWLockRelease(&kv_registry->lock);
@@ -318,7 +318,7 @@ misses_value_file(KvStore *store)
 }
 
 void
-kv_spaces_settle(KvStore *store)
+kv_spaces_tidy(KvStore *store)
 {
 	const KvStoreKey *key = &store->key;
 	KvWhere		where;

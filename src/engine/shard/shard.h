@@ -178,9 +178,9 @@ typedef struct KvShard
 	uint64		job_moved;		/* … bytes that it has moved … */
 	uint64		job_to_move;	/* … and is to move, about */
 	bool		job_failed;		/* the last that ended did, but not for want of space */
-	uint64		unsettled_xid;	/* the oldest there whose status they do not say; 0: none … */
-	uint32		unsettled_generation;	/* … if the runs are of this generation */
-	uint64		settled_horizon;	/* at the last flush of all runs */
+	uint64		unresolved_xid;	/* the oldest there whose status they do not say; 0: none … */
+	uint32		unresolved_generation;	/* … if the runs are of this generation */
+	uint64		resolved_horizon;	/* at the last flush of all runs */
 	uint64		key_share_xid;	/* newest that may have a KEY SHARE lock here, or 0 */
 	TimestampTz	flushed_at;		/* end of the last flush, or recovery */
 	bool		recovered;
@@ -209,7 +209,7 @@ typedef enum KvStoreState
 /* What is left to be done after a change of the map (durable/mapback.c). */
 typedef enum KvMapState
 {
-	KV_MAP_SETTLED,				/* nothing: it may be changed */
+	KV_MAP_DONE,				/* nothing: it may be changed */
 	KV_MAP_CHANGING,			/* one process changes it, … */
 	KV_MAP_SHOWN,				/* … and what it has made counts already */
 	KV_MAP_CHANGED,				/* shards lack images captured since */
@@ -285,7 +285,7 @@ struct KvStore
 	uint32		split_from;		/* the maintainer looks at shards from here on … */
 	TimestampTz split_pause;	/* … and not before that */
 	uint32		map_durable;	/* maps up to this number are; the process that makes images */
-	bool		settled_once;	/* since it was opened: numbers without a descriptor have no files */
+	bool		tidied_once;	/* since it was opened: numbers without a descriptor have no files */
 	pg_atomic_uint32 numbers;	/* no shard has this number or a greater one */
 	dsa_pointer directory;		/* KvDirectory: where the descriptors are */
 	dsa_pointer blocks;			/* KvShardBlock: what they are allocated in */
@@ -498,10 +498,10 @@ extern bool kv_map_begin(KvStore *store, const KvMap *map);
 extern void kv_map_free(KvStore *store);
 extern Size kv_map_memory(const KvMap *map);	/* what kv_map_begin needs */
 extern void kv_map_set_state(KvStore *store, KvMapState state);
-extern bool kv_map_is_settled(const KvStore *store);
+extern bool kv_map_is_done(const KvStore *store);
 /* May files go that no shard in the map needs?  Else images of shards that have left it may list them. */
 extern bool kv_map_lets_go(const KvStore *store);
-extern bool kv_map_claim(KvStore *store);	/* SETTLED to CHANGING; false: it is not settled */
+extern bool kv_map_claim(KvStore *store);	/* SETTLED to CHANGING; false: it is not resolved */
 
 /* ---- runset.c ---- */
 /* Fills in what the run of this number is to say of itself. */
@@ -598,7 +598,7 @@ extern void kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace);
  * Do not name tablespaces any more where the store has no directory; nothing, if it misses a value file that
  * a shard lists, for that may lie there, where a link or a file system was forgotten.
  */
-extern void kv_spaces_settle(KvStore *store);
+extern void kv_spaces_tidy(KvStore *store);
 
 /* ---- volume.c ---- */
 extern void kv_volume_gucs(void);	/* at start: settings of tests */
@@ -867,7 +867,7 @@ typedef struct KvRegistry
 	pg_atomic_uint32 images_wanted;	/* some shard has image_wanted */
 	pg_atomic_uint32 retired;	/* value files, of all shards */
 	pg_atomic_uint64 freeing;	/* KvStore.freeing, of all stores */
-	pg_atomic_uint32 unsettled; /* maps, of all stores */
+	pg_atomic_uint32 maps_unfinished; /* maps, of all stores */
 	pg_atomic_uint64 checkpoint;	/* the redo pointer of the last that was completed, of late */
 } KvRegistry;
 

@@ -104,7 +104,7 @@ void
 kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	bool		settled;
+	bool		resolved;
 	uint64		kept = 0;
 	uint64		dead;
 
@@ -112,7 +112,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	if (shard->nvalue_files == 0)
 		return;
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	settled = shard->doubtful_until <= horizon;
+	resolved = shard->doubtful_until <= horizon;
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
@@ -152,7 +152,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	space->kept = Min(kept + kv_dying_kept(&shard->dying, horizon), dead);
 	if (!shard->job_failed)
 		space->to_win = Min(space->to_win, dead - space->kept);
-	if (settled)
+	if (resolved)
 		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
 	else
 		space->held = Min(shard->doubtful_bytes, space->live - space->doubtful);

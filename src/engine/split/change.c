@@ -24,7 +24,7 @@
 bool
 kv_split_is_possible(KvStore *store)
 {
-	return kv_map_is_settled(store) && !kv_backups_run();
+	return kv_map_is_done(store) && !kv_backups_run();
 }
 
 /* Libraries that know of one map only must refuse the store from now on. */
@@ -61,7 +61,7 @@ kv_change_begin(KvStore *store, uint32 shardno)
 	if (kv_shard(store, shardno)->bounds_since == KV_NOT_IN_MAP ||
 		change->before->number != pg_atomic_read_u32(&store->map_number))
 	{
-		kv_map_set_state(store, KV_MAP_SETTLED);
+		kv_map_set_state(store, KV_MAP_DONE);
 		return NULL;
 	}
 	kv_numbers_choose(change, horizon);
@@ -170,7 +170,7 @@ kv_change_end(KvChange *change)
 
 	/* what remains goes before the numbers that it has are given again */
 	kv_map_set_state(store, change->published ? KV_MAP_CHANGED :
-					 change->remains ? KV_MAP_IMAGED : KV_MAP_SETTLED);
+					 change->remains ? KV_MAP_IMAGED : KV_MAP_DONE);
 	if (!change->published)
 		return;
 	kv_each_shard(store, i)
@@ -239,8 +239,8 @@ forget_former(KvShard *fresh)
 	fresh->split_waits = fresh->split_after = fresh->awaited = 0;
 	fresh->split_failures = 0;
 	fresh->job_moved = fresh->job_to_move = 0;
-	fresh->unsettled_xid = fresh->settled_horizon = 0;
-	fresh->unsettled_generation = 0;
+	fresh->unresolved_xid = fresh->resolved_horizon = 0;
+	fresh->unresolved_generation = 0;
 	memset(fresh->images, 0, sizeof(fresh->images));
 	fresh->image_number = fresh->image_log = fresh->image_generation = fresh->image_map = 0;
 	fresh->image_tail = fresh->closed_tail = 0;

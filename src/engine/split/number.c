@@ -3,7 +3,7 @@
  *		Numbers of shards, and what shards that have left the map still hold.
  *
  * A number names files and a descriptor.  A shard that has left the map keeps both for a
- * while: the files until the map is settled (durable/mapback.c), the descriptor, with its list
+ * while: the files until the map is done (durable/mapback.c), the descriptor, with its list
  * of value files, for who has known the shard and not ended yet.  Sessions that have are behind
  * the horizon of xids: they have a snapshot, or a transaction that wrote.  Workers come with a
  * number, and look at each step whether the shard is in the map; so to them the next shard
@@ -16,7 +16,7 @@
  * kv_map_entries_behind.  There only splits leave numbers behind, one for eight new ones.
  *
  * After a start there are descriptors for the shards in the map only, and numbers that the
- * map before had may have files until it has been settled once.
+ * map before had may have files until it has been tidied once.
  */
 #include "postgres.h"
 
@@ -70,7 +70,7 @@ kv_left_free(KvStore *store)
 {
 	uint64		horizon = 0;
 
-	if (!store->shape.maps || !kv_map_is_settled(store))
+	if (!store->shape.maps || !kv_map_is_done(store))
 		return;
 	kv_each_descriptor(store, i)
 	{
@@ -86,7 +86,7 @@ kv_left_free(KvStore *store)
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 
 		/* the number may be about to be given again */
-		if (is_forgotten(shard, horizon) && kv_map_is_settled(store))
+		if (is_forgotten(shard, horizon) && kv_map_is_done(store))
 		{
 			kv_value_files_free(shard);
 			kv_retired_free(shard);
@@ -106,7 +106,7 @@ is_free(KvStore *store, uint32 number, uint64 horizon)
 	bool		is;
 
 	if (!kv_has_descriptor(store, number))
-		return store->settled_once;
+		return store->tidied_once;
 	shard = kv_shard(store, number);
 	if (shard->bounds_since != KV_NOT_IN_MAP)
 		return false;

@@ -24,7 +24,7 @@
  *	5. image	of all new shards; then the old one's files go
  *
  * Killed at any moment, a map that is there has all it names: it is renamed last.  What no
- * map names is removed at the next start, or when the store is next found settled.  After a
+ * map names is removed at the next start, or when the store is next found done.  After a
  * power loss the newest map counts whose shards all have images (durable/mapback.c), and what
  * they lack comes from the WAL.
  *
@@ -32,7 +32,7 @@
  * copied, and some small files to be renamed; readers for nothing.  No lock is held on entry,
  * and none across I/O.  A change that fails, by an ERROR or the end of its process, has done
  * nothing: until the map is there that is files which nothing names, and behind it nothing
- * fails.  It begins only if the map is settled, and no base backup runs; what else speaks
+ * fails.  It begins only if the map is done, and no base backup runs; what else speaks
  * against it makes it return false.
  *
  * The WAL says nothing of maps.  A standby changes its own: redo is one more writer there, and

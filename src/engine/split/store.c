@@ -17,7 +17,7 @@
 #define KV_LOOK_MSEC	20
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second */
 
-/* May the shard be changed now, or if there is none, is the last change settled? */
+/* May the shard be changed now, or if there is none, is the last change done? */
 static bool
 is_ready(KvStore *store, uint32 shardno)
 {

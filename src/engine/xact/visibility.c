@@ -7,7 +7,7 @@
  * What was learned is kept in the version's status, a byte that concurrent
  * readers may set at the same time because they all set the same value.
  *
- * A version of a dead incarnation is settled by that incarnation's boundary
+ * A version of a dead incarnation is resolved by that incarnation's boundary
  * (I 10) before clog may be asked: its xid may have been handed out again.
  */
 #include "postgres.h"

@@ -458,7 +458,7 @@ kv_mc_mute(KvMcConnection *conn)
 }
 
 bool
-kv_mc_settle(KvMcConnection *conn)
+kv_mc_connection_watch(KvMcConnection *conn)
 {
 	bool		sending = kv_mc_pending(&conn->out) > 0 || conn->too_much;
 	bool		done = conn->closing || (conn->eof && !conn->working && conn->hold_until == 0);
@@ -572,7 +572,7 @@ kv_mc_feed_starved(void)
 		if (conn->starved)
 		{
 			conn->starved = false;
-			(void) kv_mc_settle(conn);
+			(void) kv_mc_connection_watch(conn);
 		}
 	}
 }
@@ -726,7 +726,7 @@ kv_mc_send_rest(KvMcConnection *conn)
 	KvMcBuffer *out = &conn->out;
 
 	if (conn->datagram != NULL)
-		return;					/* kv_mc_settle does it, when all is there */
+		return;					/* kv_mc_connection_watch does it, when all is there */
 	out->begin += sent(conn, send(conn->fd, out->data + out->begin, kv_mc_pending(out),
 								  MSG_NOSIGNAL | MSG_DONTWAIT));
 	if (kv_mc_pending(out) == 0)
@@ -881,6 +881,6 @@ kv_mc_sweep(TimestampTz now)
 			is_unknown_for_long(conn, now) ||
 			(waiting && has_passed(conn->active, (int64) kv_mc_idle_timeout_s * 1000, now)))
 			conn->dead = true;
-		(void) kv_mc_settle(conn);
+		(void) kv_mc_connection_watch(conn);
 	}
 }

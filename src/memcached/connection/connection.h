@@ -141,7 +141,7 @@ extern void kv_mc_send_rest(KvMcConnection *conn);
 /* More has come before what there is was done: hear no more of that for now. */
 extern void kv_mc_mute(KvMcConnection *conn);
 /* After anything has changed: closes it, or tells epoll what it waits for now.  False: closed. */
-extern bool kv_mc_settle(KvMcConnection *conn);
+extern bool kv_mc_connection_watch(KvMcConnection *conn);
 /* Once a second: who takes nothing, sends half a request or nothing goes. */
 extern void kv_mc_sweep(TimestampTz now);
 extern void kv_mc_close_all(void);

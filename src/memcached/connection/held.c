@@ -91,7 +91,7 @@ release(XLogRecPtr upto)
 		if (kv_mc_pending(&conn->out) > 0)
 			kv_mc_send_rest(conn);
 		if (!conn->gathered)
-			(void) kv_mc_settle(conn);
+			(void) kv_mc_connection_watch(conn);
 		n++;
 	}
 	return n;

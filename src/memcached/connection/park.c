@@ -148,7 +148,7 @@ kv_mc_wake(TimestampTz now)
 		else if (conn->hold_until != 0)
 		{
 			conn->hold_until = 0;
-			(void) kv_mc_settle(conn);
+			(void) kv_mc_connection_watch(conn);
 		}
 		else if (kv_mc_is_parked(conn))
 			wake_parked(conn, now);

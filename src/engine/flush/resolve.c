@@ -1,20 +1,20 @@
 /*
- * settle.c
+ * resolve.c
  *		Outcomes are noted in the stores before clog forgets them.
  *
  * Entries of key logs and write buffers, and versions of unfrozen runs whose
- * transaction had not ended when the run was written, are settled by clog when they
+ * transaction had not ended when the run was written, are resolved by clog when they
  * are read.  VACUUM truncates clog without asking who else needs it, by whole
  * segments of about a million xids, up to the oldest xid that anybody's snapshot may
  * ask about.  So a flush writes the outcomes into a run
  *
- *	- when the oldest xid in a memtable is KV_SETTLE_AGE old, whatever the clock says;
+ *	- when the oldest xid in a memtable is KV_RESOLVE_AGE old, whatever the clock says;
  *	- when the next xid has come to another segment, of all that is in those before;
  *	- on a standby, for it has perhaps no maintainer, in redo of a DURABLE record, which
  *	  says what had ended when it was logged;
  *	- when the server stops, for it may run without the library.
  *
- * Where an old xid may lie, and what settles it:
+ * Where an old xid may lie, and what resolves it:
  *
  *	active and immutable memtable, key logs, write buffers	a flush (KvMemtable.oldest_xid)
  *	unfrozen runs		a flush of all runs, if it was unfinished (min_xid of the run)
@@ -29,10 +29,10 @@
  * What clog has forgotten all the same is an ERROR (XX001), never an answer.
  *
  * What is durable counts: a shard can be set back to its image, and versions may be
- * written again from the redo pointer on.  So a segment is settled only when a
+ * written again from the redo pointer on.  So a segment is resolved only when a
  * checkpoint has followed, and until then nothing may be truncated that is in it.  That
  * is what the fence is for: kvfdw checkpointer, which has no snapshot, shows the last xid of
- * the first segment that is not settled as its xmin.  Before the next xid comes near
+ * the first segment that is not resolved as its xmin.  Before the next xid comes near
  * that it shows none, and an xmin ahead of the next xid holds back nothing.  While
  * it does, xids of a later segment exist already, and VACUUM leaves the rows that they
  * have made dead.  That lasts for a flush and a checkpoint; if those fail, until
@@ -40,9 +40,9 @@
  *
  * A standby cannot hold back truncation, and need not: when it replays that, it has
  * replayed the DURABLE of the checkpoint before.  A backup must find clog as its images
- * want it, so nothing counts as settled while one runs.
+ * want it, so nothing counts as resolved while one runs.
  *
- * settled_below survives in the file kvfdw/settled.  Without it all is settled anew.
+ * resolved_below survives in the file kvfdw/resolved.  Without it all is resolved anew.
  */
 #include "postgres.h"
 
@@ -67,47 +67,47 @@
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
-#define KV_SETTLE_AGE	UINT64CONST(200000)
+#define KV_RESOLVE_AGE	UINT64CONST(200000)
 #define KV_FENCE_ZONE	UINT64CONST(250000)	/* more than can be used up between two looks */
-#define KV_SETTLE_TRIES	5
+#define KV_RESOLVE_TRIES	5
 #define KV_STOP_PATIENCE 3000	/* times 10 ms */
-#define KV_SETTLED_PATH	KV_DIRECTORY "/settled"
-#define KV_MAGIC_SETTLED 0x4b565354	/* "KVST" */
+#define KV_RESOLVED_PATH	KV_DIRECTORY "/resolved"
+#define KV_MAGIC_RESOLVED 0x4b565354 /* "KVST" */
 
-typedef struct KvSettledFile
+typedef struct KvResolvedFile
 {
 	uint32		magic;
 	uint32		format_version;
 	uint64		directory_id;
-	uint64		settled_below;
+	uint64		resolved_below;
 	uint32		pad;
 	uint32		crc;
-} KvSettledFile;
+} KvResolvedFile;
 
-StaticAssertDecl(sizeof(KvSettledFile) == 32, "settled file size");
+StaticAssertDecl(sizeof(KvResolvedFile) == 32, "settled file size");
 
-KvSettled  *kv_settled = NULL;
+KvResolved *kv_resolved = NULL;
 
 static uint32
-settled_crc(const KvSettledFile *file)
+resolved_crc(const KvResolvedFile *file)
 {
-	return kv_crc(file, offsetof(KvSettledFile, crc));
+	return kv_crc(file, offsetof(KvResolvedFile, crc));
 }
 
 void
-kv_settle_startup(void)
+kv_resolve_startup(void)
 {
 	Size		len;
-	KvSettledFile *file = (KvSettledFile *) kv_io_slurp(KV_SETTLED_PATH, &len);
+	KvResolvedFile *file = (KvResolvedFile *) kv_io_slurp(KV_RESOLVED_PATH, &len);
 	uint64		below = 0;
 
-	if (file != NULL && len == sizeof(KvSettledFile) && file->magic == KV_MAGIC_SETTLED &&
-		file->format_version == KV_FORMAT_VERSION && file->crc == settled_crc(file) &&
+	if (file != NULL && len == sizeof(KvResolvedFile) && file->magic == KV_MAGIC_RESOLVED &&
+		file->format_version == KV_FORMAT_VERSION && file->crc == resolved_crc(file) &&
 		file->directory_id == kv_directory_id())
-		below = file->settled_below;
+		below = file->resolved_below;
 	if (file != NULL)
 		pfree(file);
-	pg_atomic_init_u64(&kv_settled->below, below);
+	pg_atomic_init_u64(&kv_resolved->below, below);
 }
 
 static uint64
@@ -122,11 +122,11 @@ segment_start(uint64 xid)
 	return xid / KV_CLOG_SEGMENT * KV_CLOG_SEGMENT;
 }
 
-/* Below this everything is settled; 0 if the note is of a future that was given up. */
+/* Below this everything is resolved; 0 if the note is of a future that was given up. */
 static uint64
-settled_below(uint64 next)
+resolved_below(uint64 next)
 {
-	uint64		below = pg_atomic_read_u64(&kv_settled->below);
+	uint64		below = pg_atomic_read_u64(&kv_resolved->below);
 
 	return below <= next ? below : 0;
 }
@@ -135,7 +135,7 @@ settled_below(uint64 next)
 
 /* The oldest xid in the shard's runs whose status they do not say; 0: none. */
 static uint64
-unsettled_in_runs(KvStore *store, uint32 shardno)
+unresolved_in_runs(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvRunSet *set;
@@ -143,8 +143,8 @@ unsettled_in_runs(KvStore *store, uint32 shardno)
 
 	if (shard->files.oldest_xid == 0)
 		return 0;
-	if (shard->unsettled_generation == pg_atomic_read_u32(&shard->generation))
-		return shard->unsettled_xid;
+	if (shard->unresolved_generation == pg_atomic_read_u32(&shard->generation))
+		return shard->unresolved_xid;
 	set = kv_shard_runs(store, shardno);
 	for (int i = 0; i < set->nruns - (set->has_base ? 1 : 0); i++)
 	{
@@ -154,8 +154,8 @@ unsettled_in_runs(KvStore *store, uint32 shardno)
 			oldest = xid;
 	}
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->unsettled_xid = oldest;
-	shard->unsettled_generation = set->generation;
+	shard->unresolved_xid = oldest;
+	shard->unresolved_generation = set->generation;
 	LWLockRelease(&shard->lock);
 	return oldest;
 }
@@ -175,18 +175,18 @@ runs_have_before(KvStore *store, uint32 shardno, uint64 before)
 
 	if (shard->files.oldest_xid == 0 || shard->files.oldest_xid >= before)
 		return false;
-	xid = unsettled_in_runs(store, shardno);
+	xid = unresolved_in_runs(store, shardno);
 	return xid != 0 && xid < before;
 }
 
 /* Note the outcomes of what has ended, and is before this xid. */
 static void
-settle_before(KvStore *store, uint32 shardno, uint64 before)
+resolve_before(KvStore *store, uint32 shardno, uint64 before)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
 	/* a flush ends what another has left, or waits for it, and may take no more than was sealed for that */
-	for (int i = 0; i < KV_SETTLE_TRIES && memtable_has_before(shard, before); i++)
+	for (int i = 0; i < KV_RESOLVE_TRIES && memtable_has_before(shard, before); i++)
 		kv_shard_flush(store, shardno, AmStartupProcess() ? KV_FLUSH_MEMORY : KV_FLUSH_MERGE);
 	if (runs_have_before(store, shardno, before))
 		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
@@ -199,13 +199,13 @@ due_before(uint64 ended)
 	uint64		next = next_xid();
 	uint64		due = segment_start(next);
 
-	if (next > KV_SETTLE_AGE)
-		due = Max(due, next - KV_SETTLE_AGE);
+	if (next > KV_RESOLVE_AGE)
+		due = Max(due, next - KV_RESOLVE_AGE);
 	return Min(due, ended);
 }
 
 void
-kv_store_settle(KvStore *store)
+kv_store_resolve(KvStore *store)
 {
 	uint64		before = due_before(kv_xid_ended());
 
@@ -213,7 +213,7 @@ kv_store_settle(KvStore *store)
 	{
 		kv_maintenance_interrupts();
 		if (kv_shard(store, i)->maintainer == 0)
-			settle_before(store, i, before);
+			resolve_before(store, i, before);
 	}
 }
 
@@ -221,15 +221,15 @@ kv_store_settle(KvStore *store)
 
 /* What runs or is prepared holds back VACUUM itself. */
 bool
-kv_settle_is_due(void)
+kv_resolve_is_due(void)
 {
 	uint64		next = next_xid();
 
-	return settled_below(next) < segment_start(next) && kv_xid_ended() >= segment_start(next);
+	return resolved_below(next) < segment_start(next) && kv_xid_ended() >= segment_start(next);
 }
 
 bool
-kv_settle_reached(List *stores, uint64 *boundary)
+kv_resolve_reached(List *stores, uint64 *boundary)
 {
 	ListCell   *cell;
 
@@ -255,20 +255,20 @@ kv_settle_reached(List *stores, uint64 *boundary)
 }
 
 void
-kv_settle_done(uint64 boundary)
+kv_resolve_done(uint64 boundary)
 {
-	KvSettledFile file = {0};
+	KvResolvedFile file = {0};
 
-	file.magic = KV_MAGIC_SETTLED;
+	file.magic = KV_MAGIC_RESOLVED;
 	file.format_version = KV_FORMAT_VERSION;
 	file.directory_id = kv_directory_id();
-	file.settled_below = boundary;
-	file.crc = settled_crc(&file);
-	kv_io_replace(KV_SETTLED_PATH, &file, sizeof(file), true);
-	pg_atomic_write_u64(&kv_settled->below, boundary);
+	file.resolved_below = boundary;
+	file.crc = resolved_crc(&file);
+	kv_io_replace(KV_RESOLVED_PATH, &file, sizeof(file), true);
+	pg_atomic_write_u64(&kv_resolved->below, boundary);
 }
 
-/* So many xids may VACUUM be held back for stores that cannot be settled. */
+/* So many xids may VACUUM be held back for stores that cannot be resolved. */
 static uint64
 fence_limit(void)
 {
@@ -279,13 +279,13 @@ void
 kv_clog_fence(void)
 {
 	uint64		next = next_xid();
-	uint64		below = settled_below(next);
+	uint64		below = resolved_below(next);
 	uint64		boundary = segment_start(below) + KV_CLOG_SEGMENT;
 	TransactionId xmin = InvalidTransactionId;
 
 	if (below < segment_start(next))
 	{
-		/* so far back: the note is missing, or settling has failed for long */
+		/* so far back: the note is missing, or resolving has failed for long */
 		if (boundary + fence_limit() < next)
 			boundary = segment_start(next);
 		xmin = (TransactionId) (boundary - 1);
@@ -308,16 +308,16 @@ kv_clog_fence(void)
  * replayed into must not be forgotten: so all are opened.
  */
 bool
-kv_settle_begin_replay(uint64 horizon)
+kv_resolve_begin_replay(uint64 horizon)
 {
 	pg_atomic_write_u64(&kv_incarnations->replayed_horizon, horizon);
-	return kv_settled->replayed < segment_start(horizon);
+	return kv_resolved->replayed < segment_start(horizon);
 }
 
 void
-kv_settle_end_replay(uint64 horizon)
+kv_resolve_end_replay(uint64 horizon)
 {
-	kv_settled->replayed = segment_start(horizon);
+	kv_resolved->replayed = segment_start(horizon);
 }
 
 /* ---- the end ---- */
@@ -354,7 +354,7 @@ wait_for_sessions(void)
  * truncated, while the server runs without the library.
  */
 static void
-settle_all(void *arg)
+resolve_all(void *arg)
 {
 	uint64		next = next_xid();
 	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
@@ -369,7 +369,7 @@ settle_all(void *arg)
 			if (store->shape.unusable)
 				continue;
 			kv_each_shard(store, i)
-				settle_before(store, i, next);
+				resolve_before(store, i, next);
 		}
 	}
 	PG_FINALLY();
@@ -381,13 +381,13 @@ settle_all(void *arg)
 
 /* The server may be started without the library, and forget what has become of transactions. */
 void
-kv_settle_for_stop(void)
+kv_resolve_for_stop(void)
 {
 	pg_atomic_write_u32(&kv_gate->is_open, 0);
 	wait_for_sessions();
 
 	/* a flush would give up */
 	ShutdownRequestPending = false;
-	(void) kv_attempt(settle_all, NULL);
+	(void) kv_attempt(resolve_all, NULL);
 	ShutdownRequestPending = true;
 }
