@@ -10,7 +10,7 @@
 #     depth 128:     4 rings
 #     two processes: 4 rings in one leave 4 at most for another of the same user
 #     root:          as many as it asks for
-# io_uring_mlock_size() believes that nothing is charged and replies 0, until the limit is used
+# io_uring_mlock_size() trusts that nothing is charged and replies 0, until the limit is used
 # up: then the same call replies 8192, or 16384 for a depth of 128.
 # The script skips kernels before 6.18, and machines where io_uring is refused.
 set -eu

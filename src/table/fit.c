@@ -2,7 +2,7 @@
  * fit.c
  *		Old rows must fit what is declared of their table.
  *
- * Of a foreign table PostgreSQL believes what it is told: SET NOT NULL, CHECK
+ * Of a foreign table PostgreSQL trusts what it is told: SET NOT NULL, CHECK
  * constraints and the bounds of a partition are noted, and no row is looked at.  The
  * planner goes by them, so that rows which do not fit would be missing from answers.
  * So the rows of kvfdw tables are read as ALTER TABLE reads heap's, at the end of the

@@ -65,7 +65,7 @@ sub write_file
 }
 
 # Make $to what $from is, directories in place: a copy of kvfdw would not be
-# believed.  What has the same size and time is the same.
+# trusted.  What has the same size and time is the same.
 sub restore
 {
 	my ($from, $to) = @_;
@@ -95,7 +95,7 @@ my ($data, $log) = ("$dir/data", "$dir/server.log");
 my $kernel = 0;
 
 # Settings of test builds: the kernel that kvfdw takes for the running one, and where processes wait.
-# A case is a copy, of which level none would not believe anything.
+# A case is a copy, of which level none would not trust anything.
 sub configure { my ($stop_points) = @_; write_file("$data/damage.conf", "kvfdw.boot_id = 'kernel $kernel'\nkvfdw.skip = 'witness'\nkvfdw.stop_points = '" . ($stop_points // '') . "'\n") }
 sub another_kernel { $kernel++; configure() }
 

@@ -25,7 +25,7 @@
 #
 # A control breaks durability while the disk is recorded, and fails unless
 # acknowledged transactions are seen to be lost.  The control tier_check has the second
-# tier's bytes believed after the cuts, and fails unless wrong values are seen.
+# tier's bytes trusted after the cuts, and fails unless wrong values are seen.
 use strict;
 use warnings;
 use FindBin;

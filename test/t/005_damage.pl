@@ -215,7 +215,7 @@ ok(-e "$data/kvfdw/README.txt" && -e "$data/kvfdw/$dboid/notes", 'and are left a
 $node->stop;
 done_testing();
 
-# What is not as it was is made so again.  In place: a directory kvfdw that is a copy would not be believed,
+# What is not as it was is made so again.  In place: a directory kvfdw that is a copy would not be trusted,
 # and the templates stay as they are.
 sub restore
 {

@@ -130,7 +130,7 @@ for my $level (qw(full keys))
 	$node->safe_psql('postgres', "TRUNCATE t_none; INSERT INTO t_none TABLE heap");
 }
 
-# ---- level none: believed, or not ----
+# ---- level none: trusted, or not ----
 
 change();
 kill_all($node);

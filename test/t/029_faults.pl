@@ -14,7 +14,7 @@ use KvTest;
 
 my $node = faults_of('faults', sub { $_[0] !~ /^(key_log|merge|meta)/ });
 
-# A process may open fewer files than fd.c believes, which logs that, and a message serves interrupts: not while
+# A process may open fewer files than fd.c trusts, which logs that, and a message serves interrupts: not while
 # reads are under way.
 SKIP:
 {

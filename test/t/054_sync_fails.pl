@@ -1,5 +1,5 @@
 # Promise: a write-back that has failed is not forgotten: what was not written
-# then is not believed later, when a sync succeeds that has nothing left to
+# then is not trusted later, when a sync succeeds that has nothing left to
 # write.  When the page cache goes the rows are still there.
 use strict;
 use warnings;

@@ -135,7 +135,7 @@ for my $at (0 .. $#levels)
 	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
 	my $log = -s $node->logfile;
 	# starts that are cut off while they note it forget nothing
-	for my $point (qw(shards_doubted map_kept))
+	for my $point (qw(shards_unverified map_kept))
 	{
 		$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = '$point=kill'");
 		ok(!$node->start(fail_ok => 1), "a start that is cut off at $point");

@@ -1,5 +1,5 @@
 # Promise: pages that the kernel could not write back, when nobody was syncing, are not
-# believed after a crash, though PostgreSQL syncs the data directory before it replays the WAL and goes
+# trusted after a crash, though PostgreSQL syncs the data directory before it replays the WAL and goes
 # on when that fails.  What was there at the next checkpoint is there when the page cache goes.
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# Promise: who needs a worker gets one, also if the last one was about to end; a worker that could not be forked is not believed to run,
+# Promise: who needs a worker gets one, also if the last one was about to end; a worker that could not be forked is not trusted to run,
 # nor asked for in a tight loop, and a busy one of another kind makes room for it.
 use strict;
 use warnings;

@@ -178,7 +178,7 @@ kv_run_entry(const KvRunCursor *cursor, uint8 keybuf[8], const uint8 **key, int 
 }
 
 void
-kv_run_believe(void)
+kv_run_trust(void)
 {
 }
 

@@ -13,7 +13,7 @@
  * A worker that is to end first gives up its place, then looks for work (kv_worker_leave).  One of
  * the two sees the other.
  *
- * No worker is believed to run that does not.  A place is kept for a worker that has not
+ * No worker is trusted to run that does not.  A place is kept for a worker that has not
  * begun only for a while, longer each time; then the place is free, and a worker that comes with the old
  * ticket ends at once.  So nothing depends on who has registered it, nor on what the postmaster
  * did with it: could not fork, shut down, forgot.

@@ -375,10 +375,10 @@ extern int	kv_values_unsynced(KvShard *shard, KvUnsynced **files);
 extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
 
 /* ---- replay.c ---- */
-/* In the postmaster: the file is not believed.  Notes how many entries it has, if it can be read. */
+/* In the postmaster: the file is not trusted.  Notes how many entries it has, if it can be read. */
 extern void kv_buffers_count_lost(void);
 extern void kv_buffers_forget_file(void); /* it goes */
-/* How many entries a shard had in the file that is not believed. */
+/* How many entries a shard had in the file that is not trusted. */
 extern uint32 kv_buffers_lost(const KvStoreKey *key, uint32 shardno);
 /*
  * In a shard's recovery: replay and free what a dead server left.  First, before the key

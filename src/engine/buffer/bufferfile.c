@@ -16,7 +16,7 @@
  *   ORPHAN (left by an earlier incarnation) ──replayed by recovery──▶ FREE
  *
  * What a dead server left is looked at for stores at wal level 'none' alone, and
- * there only where the page cache is believed (restart/trust.c); what the buffers of others
+ * there only where the page cache is trusted (restart/trust.c); what the buffers of others
  * held is in the WAL.  So stores at 'none' never have all units (kv_units_kept): redo has some for the others.
  *
  * Buffer contents are guarded by the shard's lock, buffer states by KvBufferPool.lock.
@@ -439,7 +439,7 @@ kv_buffers_start(void)
 	uint64		sequence = 0;
 
 	if (!kv_buffers_are_sound())
-		create_buffer_file();	/* it was not believed, or there was none */
+		create_buffer_file();	/* it was not trusted, or there was none */
 	for (;;)
 	{
 		int			used;

@@ -235,7 +235,7 @@ has_batch(int i)
 	return at == buffer->entry_used;
 }
 
-/* As if a sync had failed: what was written is not to be believed. */
+/* As if a sync had failed: what was written is not to be trusted. */
 static int
 report_lost_batch(int i)
 {

@@ -182,7 +182,7 @@ kv_buffers_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void 
 	}
 }
 
-/* ---- where buffers are not believed ---- */
+/* ---- where buffers are not trusted ---- */
 
 /* A shard that had entries in a buffer. */
 typedef struct KvLoss

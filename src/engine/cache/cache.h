@@ -353,7 +353,7 @@ extern void kv_window_free(int window);	/* LOADING, in no list and without a pie
 /* ---- window.c: no lock is held on entry ---- */
 
 /*
- * A piece of the span is in no window, whatever the span believes.  False: nor will it be,
+ * A piece of the span is in no window, whatever the span trusts.  False: nor will it be,
  * for values have moved since found_at, the scan's KvExtents.found_at.
  */
 extern bool kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at);

@@ -63,7 +63,7 @@ is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 }
 
 /*
- * The shard with the most to win, or, to be counted, the most to doubt; failed: of those only of
+ * The shard with the most to win, or, to be counted, the most uncertain; failed: of those only of
  * which jobs fail.  False: there is none.
  */
 static bool
@@ -79,7 +79,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 		uint64		worth;
 
 		kv_shard_space(store, i, horizon, &one);
-		worth = counts ? one.doubtful : failed ? one.failed : one.to_win;
+		worth = counts ? one.uncertain : failed ? one.failed : one.to_win;
 		if (worth <= most)
 			continue;
 		if (kv_shard(store, i)->compactor != 0)
@@ -321,7 +321,7 @@ has_room_to_move(const KvStoreSpace *space, const KvTask *task)
  */
 static bool
 find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool beyond, bool failed,
-			 bool doubtful, TimestampTz *when, KvSpaceWait *why, KvTask *task)
+			 bool uncertain, TimestampTz *when, KvSpaceWait *why, KvTask *task)
 {
 	if (state->retry_ms > 0 && state->until > kv_clock())
 	{
@@ -338,7 +338,7 @@ find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool bey
 		*when = Min(*when, TimestampTzPlusMilliseconds(kv_clock(), KV_RELEASE_LOOK_MS));
 		return false;
 	}
-	return doubtful && find_shard(store, space, false, true, when, why, task);
+	return uncertain && find_shard(store, space, false, true, when, why, task);
 }
 
 bool
@@ -348,7 +348,7 @@ kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	KvSpaceWait why = KV_SPACE_WAITS_NOT;
 	KvStoreSpace space;
 	bool		beyond;
-	bool		doubtful;
+	bool		uncertain;
 	bool		failed;
 	bool		stuck;
 	bool		found = false;
@@ -357,17 +357,17 @@ kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	stuck = is_release_stuck(state, store, &space);
 	want_checkpoint(store, &space);
 	beyond = space.all.taken > (state->going ? space.stop : space.start);
-	doubtful = space.all.taken > kv_space_start(&space, space.all.live - space.all.doubtful);
+	uncertain = space.all.taken > kv_space_start(&space, space.all.live - space.all.uncertain);
 	failed = space.all.failed > 0 &&
 		space.all.taken > kv_space_start(&space, space.all.live - space.all.failed);
 	task->urgency = (double) space.all.taken / Max(space.start, 1);
 	task->served = state->served;
-	if (beyond || doubtful || failed)
+	if (beyond || uncertain || failed)
 	{
 		if (backup)
 			why = KV_SPACE_WAITS_FOR_BACKUP;
 		else
-			found = find_in_time(store, state, &space, beyond, failed, doubtful, when, &why, task);
+			found = find_in_time(store, state, &space, beyond, failed, uncertain, when, &why, task);
 	}
 	else if (space.all.taken > kv_space_start_unkept(&space, space.all.live - space.all.held))
 		why = KV_SPACE_WAITS_FOR_SNAPSHOT;
@@ -377,7 +377,7 @@ kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 		why = KV_SPACE_WAITS_FOR_RELEASE;
 
 	/* what is due and cannot be done waits, and nobody for it, unless others are at it */
-	if (!stuck && (found || task->others || !(beyond || doubtful || failed)))
+	if (!stuck && (found || task->others || !(beyond || uncertain || failed)))
 		kv_space_answer(store, false, 0);
 	else
 		kv_space_answer(store, true, kv_value_file_size(0) + space.all.taken / 16);

@@ -146,7 +146,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 	if (kv_task_kind(task) != KV_TASK_BOUNDS)
 		won = result->was_sorted || result->emptied > 0;
 	else if (task->plan.aim == KV_JOB_COUNTS)
-		won = after.doubtful < before->doubtful / 2;
+		won = after.uncertain < before->uncertain / 2;
 	else
 		won = result->emptied > result->written ||
 			(result->emptied == 0 && after.to_win < before->to_win / 2);	/* it was counted anew */

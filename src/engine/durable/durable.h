@@ -195,10 +195,10 @@ extern void kv_imaged_forget(const KvStoreKey *key);	/* in a backup's copy: imag
  * have their image.  ERROR if there was one and is not any more.
  */
 extern KvMap *kv_map_choose(const KvStore *store, const KvImaged *imaged);
-extern KvMap *kv_map_newest(const KvStore *store);	/* of one that is believed; palloc'd */
+extern KvMap *kv_map_newest(const KvStore *store);	/* of one that is trusted; palloc'd */
 /*
  * At level 'none': entries that shards of later maps have got since they were made, as far as
- * they are not in write buffers that are believed.  About so many, if key logs are damaged.
+ * they are not in write buffers that are trusted.  About so many, if key logs are damaged.
  */
 extern uint32 kv_map_entries_behind(const KvStore *store, const KvMap *map);
 /* Remove all other maps, and files of shards that this one does not have. */
@@ -236,10 +236,10 @@ extern void kv_shard_choose_image(const KvStore *store, uint32 shardno,
 								  const KvBackupLabel *label);
 /*
  * In the postmaster, at wal level 'none': what the shard has beyond its newest image is not
- * believed; its manifest then tells recovery to salvage that, and that so many entries are lost
+ * trusted; its manifest then tells recovery to salvage that, and that so many entries are lost
  * beside those of its write buffers.
  */
-extern void kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files,
-						   int n, bool had_image, uint32 lost);
+extern void kv_shard_set_unverified(const KvStore *store, uint32 shardno, const KvFoundFile *files,
+									int n, bool had_image, uint32 lost);
 
 #endif							/* KV_DURABLE_H */

@@ -13,7 +13,7 @@
  * removed before all that the image names has been found.
  *
  * At level 'none' logs and runs behind the image may hold all there is.  After a
- * start that cannot believe them a shard is set back in doubt: its newest image is
+ * start that cannot trust them a shard is set back unverified: its newest image is
  * the manifest, marked SALVAGE; the logs that follow stay, and recovery keeps what
  * is whole of them.
  *
@@ -263,8 +263,8 @@ read_noted(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int 
 }
 
 void
-kv_shard_doubt(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
-			   bool had_image, uint32 lost)
+kv_shard_set_unverified(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+						bool had_image, uint32 lost)
 {
 	const KvStoreKey *key = &store->key;
 	KvImage image;

@@ -120,7 +120,7 @@ kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
 		KvValueFile *value_file = &manifest->value_files[manifest->nvalue_files + i];
 
 		*value_file = moves->value_files[i];
-		value_file->live = count == NULL ? 0 : count->doubtful ? KV_NOT_KNOWN : count->live;
+		value_file->live = count == NULL ? 0 : count->uncertain ? KV_NOT_KNOWN : count->live;
 	}
 	manifest->nvalue_files = n;
 	qsort(manifest->value_files, n, sizeof(KvValueFile), compare_value_files);

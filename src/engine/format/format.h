@@ -189,7 +189,7 @@ StaticAssertDecl(sizeof(KvValueFile) == 32, "chunk size");
 #define KV_VALUE_FILE_NAMED		0x0200 /* its name is durable */
 #define KV_VALUE_FILE_DAMAGED	0x0800 /* a value in it cannot be moved; that was logged */
 #define KV_VALUE_FILE_INPUT		0x0400 /* it leaves the list once nothing names it */
-#define KV_VALUE_FILE_DOUBTFUL	0x1000 /* of what was counted as live some may be dead by now */
+#define KV_VALUE_FILE_UNCERTAIN	0x1000	/* of what was counted as live some may be dead by now */
 
 /* What a shard consists of.  The file is replaced whole, atomically, by every flush. */
 typedef struct KvManifest

@@ -4,7 +4,7 @@
  *
  * A log is a header and a sequence of batches, one per write buffer, written with
  * buffered I/O at the offset that the write buffer reserved when it was sealed.  A write buffer
- * is freed only after its batch is in the log.  So where write buffers are believed
+ * is freed only after its batch is in the log.  So where write buffers are trusted
  * after a SIGKILL (restart/trust.c) a hole in a log, or a torn end, always has its write buffer in
  * the buffer file, whose replay fills it before the log is read; and where they are
  * not, a log counts up to where its image says that it ended, and was synced up to

@@ -15,7 +15,7 @@
  *    is an ERROR.  The mapping is guarded (io/guard.c): loads from such a page give
  *    zeros, and every function here looks, before it returns, whether any has.  The
  *    caller reads the key that kv_run_entry points to later, so it calls
- *    kv_run_believe() when it has finished with keys.  The mapping is then given up,
+ *    kv_run_trust() when it has finished with keys.  The mapping is then given up,
  *    and made anew when the run is next pinned.
  *  - I 12: mappings are bounded by kvfdw.max_mapped_runs, except for those in
  *    use.
@@ -134,7 +134,7 @@ report_unreadable(void)
 }
 
 void
-kv_run_believe(void)
+kv_run_trust(void)
 {
 	if (unlikely(kv_io_guard_failures != 0))
 		report_unreadable();
@@ -145,7 +145,7 @@ kv_run_take_unreadable(void)
 {
 	bool		taken = unreadable_pinned;
 
-	kv_run_believe();
+	kv_run_trust();
 	unreadable_pinned = false;
 	return taken;
 }
@@ -203,7 +203,7 @@ run_page(KvRun *run, uint64 pageno)
 		const char *problem = kv_run_page_problem(&run->header, run->identity_crc,
 												  pageno, page);
 
-		kv_run_believe();
+		kv_run_trust();
 		if (problem != NULL)
 			kv_run_damaged(run->path, (pageno + 1) * RUN_PAGE_SIZE, problem, false);
 		run->verified[pageno / 8] |= 1 << (pageno % 8);
@@ -474,7 +474,7 @@ kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8])
 	uint64		prefix = pg_hton64(run->fence[page]);
 	int			common = Min(run->header.common, sizeof(prefix));
 
-	kv_run_believe();
+	kv_run_trust();
 	if (common > 0)
 		memcpy(bytes, run->common, common);
 	memcpy(bytes + common, &prefix, sizeof(prefix) - common);
@@ -605,7 +605,7 @@ void
 kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 {
 	seek_behind(run, pages_before(run, key, keylen), key, keylen, cursor);
-	kv_run_believe();
+	kv_run_trust();
 }
 
 void
@@ -618,7 +618,7 @@ kv_run_seek_all(KvRun *run, const KvKey *keys, int n, KvRunCursor *cursors)
 		before[i] = pages_before(run, keys[i].data, keys[i].len);
 	for (int i = 0; i < n; i++)
 		seek_behind(run, before[i], keys[i].data, keys[i].len, &cursors[i]);
-	kv_run_believe();
+	kv_run_trust();
 }
 
 bool
@@ -641,7 +641,7 @@ kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen)
 		entry_key = page_key(page, cursor->index, &entry_len);
 		equal = kv_key_compare(entry_key, entry_len, key, keylen) == 0;
 	}
-	kv_run_believe();
+	kv_run_trust();
 	return equal;
 }
 
@@ -673,7 +673,7 @@ kv_run_next(KvRunCursor *cursor)
 {
 	bool		more = ++cursor->index < page_entries(run_page(cursor->run, cursor->page));
 
-	kv_run_believe();
+	kv_run_trust();
 	if (more)
 		return;
 	cursor->page++;
@@ -691,7 +691,7 @@ kv_run_prev(KvRunCursor *cursor)
 	{
 		cursor->page--;
 		cursor->index = page_entries(run_page(cursor->run, cursor->page)) - 1;
-		kv_run_believe();
+		kv_run_trust();
 	}
 	else
 		cursor->valid = false;
@@ -731,7 +731,7 @@ kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max)
 		   (hi.data == NULL || page_begins_before(run, at.page + 1, hi)))
 	{
 		count += page_entries(run_page(run, at.page)) - at.index;
-		kv_run_believe();
+		kv_run_trust();
 		if (count >= max)
 			return count;
 		at.page++;
@@ -743,7 +743,7 @@ kv_run_count(KvRun *run, KvKey lo, KvKey hi, uint64 max)
 		kv_run_seek(run, hi.data, hi.len, &end);
 	if (hi.data == NULL || end.page > at.page)
 		end.index = page_entries(run_page(run, at.page));
-	kv_run_believe();
+	kv_run_trust();
 	return count + Max(end.index - at.index, 0);
 }
 
@@ -754,7 +754,7 @@ kv_run_entry(const KvRunCursor *cursor, uint8 keybuf[8],
 	Assert(cursor->valid);
 	page_entry(&cursor->run->header, run_page(cursor->run, cursor->page),
 			   cursor->index, keybuf, key, keylen, version);
-	kv_run_believe();
+	kv_run_trust();
 }
 
 void

@@ -112,7 +112,7 @@ extern void kv_run_close(KvRun *run);	/* and frees it */
  * Call it when done with keys that kv_run_entry has pointed to: ERROR if a page of a
  * mapped run could not be read meanwhile, for then they may have been zeros.
  */
-extern void kv_run_believe(void);
+extern void kv_run_trust(void);
 /* As above; true, once: unpin what you keep pinned, some of it cannot be read. */
 extern bool kv_run_take_unreadable(void);
 extern const KvRunHeader *kv_run_header(KvRun *run);	/* lives as long as the run */

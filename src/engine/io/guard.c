@@ -10,7 +10,7 @@
  *    zeros in the place of the one that is missing, notes the failure in the
  *    guard, and the load goes on.  Nothing jumps, so it may come under any lock.
  *    What was computed since is worth nothing: whoever reads such a mapping looks
- *    at kv_io_guard_failures before it believes what it has read.  That also finds
+ *    at kv_io_guard_failures before it trusts what it has read.  That also finds
  *    pages that were verified, dropped from the page cache, and cannot be read again.
  *  - one without which the server cannot go on (kv_io_guard_file): PANIC, which
  *    says what cannot be accessed.

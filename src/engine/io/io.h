@@ -202,7 +202,7 @@ extern uint64 kv_io_space_to_spare(const char *path);
 #define KV_DIRECTORY	"kvfdw"	/* in the data directory */
 #define KV_WITNESS_PATH KV_DIRECTORY "/witness"
 /*
- * A sync has failed: what was written is not to be believed any more.  Removes the
+ * A sync has failed: what was written is not to be trusted any more.  Removes the
  * file that says that it is (restart/trust.c); every failed sync comes by here.
  * Keeps errno, and never raises.
  */

@@ -109,11 +109,11 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 
 /* Of a salvage: does the image say nothing of these bytes? */
 static bool
-is_doubtful(const KvShard *shard, KvAddress address)
+is_unverified(const KvShard *shard, KvAddress address)
 {
 	const KvShardValueFile *value_file = kv_value_file_find(shard, address);
 
-	return value_file == NULL || address - value_file->value_file.place >= value_file->believed;
+	return value_file == NULL || address - value_file->value_file.place >= value_file->trusted;
 }
 
 /*
@@ -134,7 +134,7 @@ salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 		kv_stat_add(to->store, KV_COUNT_LOST_ENTRIES, 1);
 		return;
 	}
-	if (entry->len > 0 && is_doubtful(shard, KV_LOCATION_ADDRESS(entry->location)) &&
+	if (entry->len > 0 && is_unverified(shard, KV_LOCATION_ADDRESS(entry->location)) &&
 		kv_value_problem(&to->store->key, to->store->cache_id, kv_entry_key(entry), &version,
 						 &err) != NULL)
 	{
@@ -503,7 +503,7 @@ raise_no_room(const KvMap *map)
 }
 
 /*
- * The map that counts.  At level 'none', where the newest is believed, the one before is
+ * The map that counts.  At level 'none', where the newest is trusted, the one before is
  * kept until all shards have their images: *changed.
  */
 static KvMap *
@@ -699,7 +699,7 @@ kv_value_files_cut(KvStore *store)
 		for (int c = 0; c < shard->nvalue_files; c++)
 		{
 			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
-			uint64		end = Max(value_file->value_file.used, value_file->believed);
+			uint64		end = Max(value_file->value_file.used, value_file->trusted);
 			char       *path = pstrdup(kv_path_value(&store->key, (KvFileId) {value_file->value_file.place}));
 			struct stat info;
 			int			err;

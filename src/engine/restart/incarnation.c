@@ -121,7 +121,7 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 	kv_control->late = 0;
 	if (!kv_control->follows)
 		kv_control->covered = 0;
-	reset->believed = control != NULL && !kv_control->follows && !reset->history_lost &&
+	reset->trusted = control != NULL && !kv_control->follows && !reset->history_lost &&
 		kv_trust_proves(&control->proof) && kv_buffers_are_sound();
 }
 
@@ -185,13 +185,13 @@ kv_incarnation_startup(void)
 	if (control == NULL)
 		kv_spaces_begin(NULL);
 	plan_reset(pg_control, control, &reset);
-	reset.believed = reset.believed && !adopted;
-	if (state != DB_SHUTDOWNED && !kv_trust_write_back(reset.believed))
-		reset.believed = false;
+	reset.trusted = reset.trusted && !adopted;
+	if (state != DB_SHUTDOWNED && !kv_trust_write_back(reset.trusted))
+		reset.trusted = false;
 
 	/* done again if it is not finished: the control file still tells the old story */
 	kv_trust_reset_stores(&reset);
-	kv_trust_renew(&proof, reset.believed);
+	kv_trust_renew(&proof, reset.trusted);
 	if (kv_control->follows)
 		kv_spaces_part();
 	kv_control_begin(&proof);

@@ -1,6 +1,6 @@
 /*
  * restart.h
- *		What may be believed after a start, going back to that, and what the WAL adds.
+ *		What may be trusted after a start, going back to that, and what the WAL adds.
  *
  * Runs in the postmaster and the startup process; no lock is held on entry.  What
  * cannot be decided makes a store unusable rather than raise, except for what concerns
@@ -17,7 +17,7 @@
 /* What is to be done with the stores. */
 typedef struct KvReset
 {
-	bool		believed;		/* what those at level 'none' have in the page cache */
+	bool		trusted;		/* what those at level 'none' have in the page cache */
 	bool		values_lost;	/* those that are not in the WAL */
 	bool		images_old;		/* the WAL begins behind them */
 	bool		history_lost;	/* nobody knows which transactions committed */
@@ -66,8 +66,8 @@ extern bool kv_trust_proves(const KvProof *old);
  * file system does.
  */
 extern bool kv_trust_write_back(bool all);
-/* The proof for the next start; with a new witness unless what is there is believed. */
-extern void kv_trust_renew(KvProof *proof, bool believed);
+/* The proof for the next start; with a new witness unless what is there is trusted. */
+extern void kv_trust_renew(KvProof *proof, bool trusted);
 /* What the backup label, if there is one, says about the copy that this is. */
 extern void kv_trust_read_label(KvBackupLabel *label);
 /* Do to all stores what must be done before they are opened. */

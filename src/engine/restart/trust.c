@@ -1,6 +1,6 @@
 /*
  * trust.c
- *		What may be believed after a start: what was synced.
+ *		What may be trusted after a start: what was synced.
  *
  * Stores at wal level 'full' and 'keys' begin at their images, whatever has
  * happened: each shard is set back to its newest image when it is first opened
@@ -11,7 +11,7 @@
  *
  * Stores at level 'none' have no WAL.  What they have beyond their images is in
  * write buffers, key logs and runs that nobody has synced: in the page cache.  That
- * is believed where it is proven to be the same cache, and whole:
+ * is trusted where it is proven to be the same cache, and whole:
  *
  *	- the kernel has not been restarted: its boot id;
  *	- the file system has been mounted all the time (io/identity.c);
@@ -98,7 +98,7 @@ kv_trust_proves(const KvProof *old)
 }
 
 static bool written;
-static bool any_unlogged;		/* there is a store that may be believed */
+static bool	any_unlogged;		/* there is a store that may be trusted */
 
 static void
 write_back_store(const KvStoreKey *key, const void *arg)
@@ -123,12 +123,12 @@ kv_trust_write_back(bool all)
 }
 
 void
-kv_trust_renew(KvProof *proof, bool believed)
+kv_trust_renew(KvProof *proof, bool trusted)
 {
 	static const char text[] =
 		"While this file is here and unchanged, kvfdw believes the page cache after a crash.\n";
 
-	if (!believed)
+	if (!trusted)
 	{
 		(void) kv_io_unlink(KV_WITNESS_PATH);
 		kv_io_replace(KV_WITNESS_PATH, text, sizeof(text) - 1, false);
@@ -205,9 +205,9 @@ choose_images(const KvStore *store, const KvReset *reset)
 	pfree(found.files);
 }
 
-/* What the store has beyond its images is not believed. */
+/* What the store has beyond its images is not trusted. */
 static void
-doubt_shards(const KvStore *store)
+set_unverified(const KvStore *store)
 {
 	KvImaged   *imaged = kv_imaged_read(store);
 	KvMap	   *map = kv_map_choose(store, imaged);
@@ -222,10 +222,10 @@ doubt_shards(const KvStore *store)
 		uint32		shard = kv_map_shards(map)[i];
 		int			at = kv_found_first(&found, shard);
 
-		kv_shard_doubt(store, shard, found.files + at, kv_found_of_shard(&found, at, shard),
-					   kv_imaged_has(imaged, shard), i == 0 ? behind : 0);
+		kv_shard_set_unverified(store, shard, found.files + at, kv_found_of_shard(&found, at, shard),
+								kv_imaged_has(imaged, shard), i == 0 ? behind : 0);
 	}
-	KV_STOP_POINT("shards_doubted");
+	KV_STOP_POINT("shards_unverified");
 	kv_map_keep_only(store, map);
 	KV_STOP_POINT("map_kept");
 	pfree(found.files);
@@ -266,10 +266,10 @@ reset_store(KvStore *store, const KvReset *reset)
 		choose_images(store, reset);
 		kv_imaged_forget(&store->key);
 	}
-	else if (store->shape.wal == KV_WAL_NONE && !reset->believed)
+	else if (store->shape.wal == KV_WAL_NONE && !reset->trusted)
 	{
 		kv_table_file_allow_value_files(&store->key);
-		doubt_shards(store);
+		set_unverified(store);
 		salvaged++;
 	}
 }
@@ -311,9 +311,9 @@ void
 kv_trust_reset_stores(const KvReset *reset)
 {
 	/* of stores with WAL its write buffers are logged, of the others they are lost */
-	if (!reset->believed)
+	if (!reset->trusted)
 		kv_buffers_count_lost();
-	if (!reset->believed || reset->backup.redo != 0 || reset->values_lost ||
+	if (!reset->trusted || reset->backup.redo != 0 || reset->values_lost ||
 		reset->history_lost)
 	{
 		salvaged = 0;
@@ -326,6 +326,6 @@ kv_trust_reset_stores(const KvReset *reset)
 	}
 
 	/* not before what is lost with it is noted */
-	if (!reset->believed)
+	if (!reset->trusted)
 		kv_buffers_forget_file();
 }

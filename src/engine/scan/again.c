@@ -74,7 +74,7 @@ kv_version_again(KvStore *store, KvKey key, KvVersion *version)
 	kv_run_versions_begin(&walk, set, key);
 	while (kv_run_versions_next(&walk, &older, &incarnation))
 		consider(&search, &older);
-	kv_run_believe();
+	kv_run_trust();
 	if (search.any && !search.same_place)
 	{
 		version->location = search.found.location;

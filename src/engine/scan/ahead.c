@@ -166,7 +166,7 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 		memcpy(ahead->upto, row.key, row.keylen);
 		ahead->upto_len = row.keylen;
 	}
-	kv_run_believe();
+	kv_run_trust();
 	return more;
 }
 

@@ -94,7 +94,7 @@ kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 			count += kv_run_count(base, keys.bounds.lo, end, PG_UINT64_MAX);
 		kv_keys_add_runs(&keys, set->runs, set->nruns - (base != NULL));
 		count += count_recent(&keys, base);
-		kv_run_believe();
+		kv_run_trust();
 		if (!more)
 			return count;
 		memcpy(start, end.data, end.len);

@@ -613,7 +613,7 @@ find_again(KvScan *scan, KvBatchRow *row, bool *gone)
 		found = kv_batch_find_point(scan, key, &now);
 	else
 		found = kv_version_again(scan->store, key, &now.version);
-	kv_run_believe();
+	kv_run_trust();
 	if (!found && scan->view.snapshot == NULL)
 	{
 		if (scan->forgiving)

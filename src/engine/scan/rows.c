@@ -712,7 +712,7 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	keys.patience = scan->extent.patience;
 	finished = take_rows(scan, &keys);
 	learn_items(scan, finished);
-	kv_run_believe();
+	kv_run_trust();
 	scan->stats.dead_keys += keys.dead;
 	scan->started = !finished;
 

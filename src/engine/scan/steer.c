@@ -527,5 +527,5 @@ kv_steer_fill_range(KvScan *scan)
 	if (!scan->want_values)
 		return;
 	steer(scan, shardno, bytes);
-	kv_run_believe();			/* it has looked into runs, too */
+	kv_run_trust();				/* it has looked into runs, too */
 }

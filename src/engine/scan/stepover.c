@@ -159,7 +159,7 @@ read_runs(KvWalk *walk, const KvRunSet *set)
 		next->key = kv_key_copy(walk->context, key.data, key.len);
 		judge_in_runs(walk, &merge, next);
 	}
-	kv_run_believe();
+	kv_run_trust();
 }
 
 /* ---- step 2; the shard's lock is held, exclusively ---- */

@@ -59,7 +59,7 @@ kv_counts_begin(const KvShard *shard)
 {
 	KvCounts   *counts = palloc0(sizeof(KvCounts));
 
-	counts->doubtful_until = U64FromFullTransactionId(ReadNextFullTransactionId());
+	counts->uncertain_until = U64FromFullTransactionId(ReadNextFullTransactionId());
 	counts->redone = shard->redone_bytes;
 	counts->died = shard->dying.sum;
 	counts->countings = shard->countings;
@@ -84,7 +84,7 @@ kv_counts_find(const KvCounts *counts, KvAddress address)
 }
 
 void
-kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool doubtful)
+kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 {
 	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
 	uint64		end;
@@ -112,10 +112,10 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool doubtful)
 	counts->value_files[i].live += end - counts->tail;
 	counts->tail = end;
 	counts->footprint += kv_value_footprint(len);
-	if (doubtful)
+	if (uncertain)
 	{
-		counts->doubtful += len;
-		counts->value_files[i].doubtful = true;
+		counts->uncertain += len;
+		counts->value_files[i].uncertain = true;
 	}
 	counts->last = i;
 }
@@ -171,7 +171,7 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 		if (value_file != NULL && count != NULL && !kv_value_file_is_open(shard, value_file) &&
 			value_file->value_file.last_log < manifest->files.first_log)
 		{
-			manifest->value_files[i].live = count->doubtful ? KV_NOT_KNOWN : count->live;
+			manifest->value_files[i].live = count->uncertain ? KV_NOT_KNOWN : count->live;
 			count->leaves = count->refs == 0 && (value_file->value_file.flags & KV_VALUE_FILE_INPUT) &&
 				value_file->newest_writer < horizon && room > 0;
 			if (count->leaves)
@@ -193,9 +193,9 @@ take_count(const KvShard *shard, KvShardValueFile *value_file, const KvValueFile
 {
 	value_file->counted = kv_value_file_taken(shard, value_file);
 	value_file->value_file.live = count->live;
-	value_file->value_file.flags &= ~KV_VALUE_FILE_DOUBTFUL;
-	if (count->doubtful)
-		value_file->value_file.flags |= KV_VALUE_FILE_DOUBTFUL;
+	value_file->value_file.flags &= ~KV_VALUE_FILE_UNCERTAIN;
+	if (count->uncertain)
+		value_file->value_file.flags |= KV_VALUE_FILE_UNCERTAIN;
 }
 
 /* What had died when counting began was not counted as live; another count may have said so already. */
@@ -211,8 +211,8 @@ forget_dead(const KvShard *shard, KvShardValueFile *value_file, const KvCounts *
 static void
 take_counts(KvShard *shard, const KvCounts *counts)
 {
-	shard->doubtful_bytes = counts->doubtful;
-	shard->doubtful_until = counts->doubtful_until;
+	shard->uncertain_bytes = counts->uncertain;
+	shard->uncertain_until = counts->uncertain_until;
 	if (shard->countings == counts->countings)
 		shard->redone_bytes -= Min(shard->redone_bytes, counts->redone);
 	shard->countings++;

@@ -63,7 +63,7 @@ typedef struct KvShardValueFile
 {
 	KvValueFile	value_file;		/* used: of the open one see KvShard.value_tail */
 	uint64		newest_writer;	/* full xid that has reserved a large value in it; 0: none */
-	uint64		believed;		/* after a power loss: how much of it is not to be doubted */
+	uint64		trusted;		/* after a power loss: how much of it is verified */
 	uint64		counted;		/* bytes that were taken when value file.live was counted, … */
 	uint64		dead_then;		/* … and how many of them were dead, if it is not known any more */
 	uint64		dead_since;		/* bytes seen replaced or deleted since value file.live was counted */
@@ -150,8 +150,8 @@ typedef struct KvShard
 	int			value_files_promised; /* of that room, so much is kept for the compaction job that runs */
 	uint32		job;			/* KvManifest.pass */
 	uint32		countings;		/* how often its value files have noted what is live */
-	uint64		doubtful_bytes; /* of values that count as live for older snapshots, or unfinished … */
-	uint64		doubtful_until; /* … transactions, only, none of which began at this xid or later */
+	uint64		uncertain_bytes; /* of values that count as live for older snapshots, or unfinished … */
+	uint64		uncertain_until; /* … transactions, only, none of which began at this xid or later */
 	uint64		redone_bytes;	/* of those that what redo has written since may have replaced */
 	uint64		written;		/* bytes of values since they were put, or found, in order */
 	KvDying		dying;			/* what has died since they were counted */
@@ -693,7 +693,7 @@ typedef struct KvValueFileCount
 	uint64		refs;			/* entries */
 	uint64		live;			/* bytes of their values */
 	uint64		dead_since;		/* KvShardValueFile.dead_since when counting began */
-	bool		doubtful;		/* some of it may be dead soon */
+	bool		uncertain;		/* some of it may be dead soon */
 	bool		leaves;			/* the list */
 	bool		shared;			/* … and may be in another shard's … */
 	uint64		used;			/* … and has so many bytes */
@@ -706,8 +706,8 @@ typedef struct KvCounts
 	int			last;			/* the one that was counted last */
 	uint64		tail;			/* how many bytes all values would take, in the order of keys, … */
 	uint64		footprint;		/* … and do if each is among others of its kind */
-	uint64		doubtful;		/* bytes of those that may be dead when all transactions … */
-	uint64		doubtful_until; /* … before this one have ended */
+	uint64		uncertain;		/* bytes of those that may be dead when all transactions … */
+	uint64		uncertain_until; /* … before this one have ended */
 	uint64		redone;			/* KvShard.redone_bytes when counting began */
 	uint64		died;			/* KvDying.sum then */
 	uint32		countings;		/* KvShard.countings then */
@@ -719,10 +719,10 @@ extern KvCounts *kv_counts_begin(const KvShard *shard);
 /*
  * An entry is emitted whose value, if len > 0, lies at this location, perhaps a new one; keys
  * come in order.  What counts is the space that the values would take in that order, padding
- * included: so a value file that was written in order has nothing dead.  doubtful: an older snapshot
+ * included: so a value file that was written in order has nothing dead.  uncertain: an older snapshot
  * sees it, or its transaction has not ended.
  */
-extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool doubtful);
+extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain);
 /* Of the value file with this address; NULL: nothing was counted, and it was not in the list. */
 extern KvValueFileCount *kv_counts_find(const KvCounts *counts, KvAddress address);
 /*

@@ -112,7 +112,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	if (shard->nvalue_files == 0)
 		return;
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	resolved = shard->doubtful_until <= horizon;
+	resolved = shard->uncertain_until <= horizon;
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
@@ -133,7 +133,7 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 		if (!(value_file->value_file.flags & KV_VALUE_FILE_SORTED))
 			space->unsorted += live;
 		if (covered && value_file->value_file.live == KV_NOT_KNOWN)
-			space->doubtful += live;
+			space->uncertain += live;
 		if (value_file->newest_writer >= horizon)
 			kept += used - Min(live, used);
 		else if (!kv_value_file_is_open(shard, value_file))
@@ -153,10 +153,10 @@ kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *spa
 	if (!shard->job_failed)
 		space->to_win = Min(space->to_win, dead - space->kept);
 	if (resolved)
-		space->doubtful += Min(shard->doubtful_bytes, space->live - space->doubtful);
+		space->uncertain += Min(shard->uncertain_bytes, space->live - space->uncertain);
 	else
-		space->held = Min(shard->doubtful_bytes, space->live - space->doubtful);
-	space->doubtful += Min(shard->redone_bytes, space->live - space->doubtful - space->held);
+		space->held = Min(shard->uncertain_bytes, space->live - space->uncertain);
+	space->uncertain += Min(shard->redone_bytes, space->live - space->uncertain - space->held);
 	LWLockRelease(&shard->lock);
 }
 
@@ -221,7 +221,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		kv_shard_space(store, i, horizon, &one);
 		space->all.taken += one.taken;
 		space->all.live += one.live;
-		space->all.doubtful += one.doubtful;
+		space->all.uncertain += one.uncertain;
 		space->all.to_win += one.to_win;
 		space->all.unsorted += one.unsorted;
 		space->all.grain += one.grain;

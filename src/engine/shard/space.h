@@ -50,7 +50,7 @@
  * L is an estimate: what was counted by the last merge or walk of all runs, less what was
  * replaced or deleted since; what was never counted is live.  What may be dead all the same
  * (transactions that have aborted, snapshots that have ended, what a standby replays) is
- * *doubtful*: it is counted when it could make a difference.
+ * *uncertain*: it is counted when it could make a difference.
  *
  * Takes the locks of shards, shared, one at a time; none is held on entry but where it says so.
  */
@@ -77,7 +77,7 @@ typedef struct KvShardSpace
 {
 	uint64		taken;			/* of its value files */
 	uint64		live;			/* of these, about */
-	uint64		doubtful;		/* of the live ones, those that are to be counted */
+	uint64		uncertain;		/* of the live ones, those that are to be counted */
 	uint64		held;			/* … and those that older snapshots or unfinished transactions keep */
 	uint64		kept;			/* dead ones that these keep */
 	uint64		stuck;			/* dead ones that count as live: where a value cannot be read … */

@@ -185,7 +185,7 @@ kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
 	{
 		KvShardValueFile *value_file = kv_value_file_add(shard, &manifest->value_files[i]);
 
-		value_file->believed = value_file->counted = value_file->value_file.used;
+		value_file->trusted = value_file->counted = value_file->value_file.used;
 		if (!(value_file->value_file.flags & KV_VALUE_FILE_SORTED))
 			shard->written += (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ?
 				Min(value_file->value_file.live, value_file->value_file.used) : value_file->value_file.used;
@@ -238,14 +238,14 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 		manifest->value_files[i].used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
 
 		/* after a restart nobody knows any more what there was to doubt, or has died since */
-		if (value_file->value_file.flags & KV_VALUE_FILE_DOUBTFUL)
+		if (value_file->value_file.flags & KV_VALUE_FILE_UNCERTAIN)
 			manifest->value_files[i].live = KV_NOT_KNOWN;
 		else if (value_file->value_file.live != KV_NOT_KNOWN)
 			manifest->value_files[i].live = kv_value_file_live(shard, value_file);
 
 		/* its logs are still to be read again, and with the same doubts */
 		if (shard->files.flags & KV_MANIFEST_SALVAGE)
-			manifest->value_files[i].used = value_file->believed;
+			manifest->value_files[i].used = value_file->trusted;
 	}
 }
 

@@ -232,7 +232,7 @@ forget_former(KvShard *fresh)
 	fresh->halted = fresh->image_wanted = fresh->job_failed = fresh->leftovers = false;
 	fresh->value_files_promised = 0;
 	fresh->job = fresh->countings = fresh->padding = fresh->floor = 0;
-	fresh->doubtful_bytes = fresh->doubtful_until = fresh->redone_bytes = 0;
+	fresh->uncertain_bytes = fresh->uncertain_until = fresh->redone_bytes = 0;
 	fresh->written = fresh->value_bytes = 0;
 	fresh->open_place = fresh->value_tail = fresh->value_allocated = 0;
 	fresh->job_phase = KV_JOB_NONE;

@@ -48,7 +48,7 @@ kv_copy_begin(KvCopy *copy, const KvChange *change, int most)
 
 		part->shardno = change->numbers[i];
 		part->counts.room = 16;
-		part->counts.doubtful_until = next_xid;
+		part->counts.uncertain_until = next_xid;
 		part->counts.value_files = palloc0(part->counts.room * sizeof(KvValueFileCount));
 		if (part->shardno == KV_NO_SHARD)
 			copy->most = Min(copy->most, i);

@@ -64,7 +64,7 @@ greatest_key(KvStore *store, uint32 shardno)
 		kv_run_entry(&cursor, keybuf, &key, &keylen, &version);
 		consider(&greatest, key, keylen);
 	}
-	kv_run_believe();
+	kv_run_trust();
 	return greatest;
 }
 

@@ -161,7 +161,7 @@ only_grows(KvStore *store, uint32 shardno)
 		kv_run_entry(&cursor, keybuf, &key, &keylen, &version);
 		keep_greater(&greatest, bytes, key, keylen);
 	}
-	kv_run_believe();
+	kv_run_trust();
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	if (greatest.data != NULL)
 	{

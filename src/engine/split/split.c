@@ -260,8 +260,8 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
 	fresh->padding = shard->padding;
-	fresh->doubtful_bytes = copy->parts[at].counts.doubtful;
-	fresh->doubtful_until = copy->parts[at].counts.doubtful_until;
+	fresh->uncertain_bytes = copy->parts[at].counts.uncertain;
+	fresh->uncertain_until = copy->parts[at].counts.uncertain_until;
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		KvShardValueFile value_file = kv_value_files(shard)[i];
@@ -280,11 +280,11 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 			continue;
 		value_file.value_file.live = count != NULL ? count->live : 0;
 		value_file.value_file.last_log = 0;
-		value_file.value_file.flags &= ~(KV_VALUE_FILE_INPUT | KV_VALUE_FILE_DOUBTFUL);
-		if (count != NULL && count->doubtful)
-			value_file.value_file.flags |= KV_VALUE_FILE_DOUBTFUL;
+		value_file.value_file.flags &= ~(KV_VALUE_FILE_INPUT | KV_VALUE_FILE_UNCERTAIN);
+		if (count != NULL && count->uncertain)
+			value_file.value_file.flags |= KV_VALUE_FILE_UNCERTAIN;
 		listed = kv_value_file_add(fresh, &value_file.value_file);
-		listed->believed = value_file.believed;
+		listed->trusted = value_file.trusted;
 		listed->newest_writer = value_file.newest_writer;
 		share = kv_value_file_taken(shard, &kv_value_files(shard)[i]);
 		kv_value_file_divide(fresh, listed, live > 0 ? share * ((double) value_file.value_file.live / live) : share);
