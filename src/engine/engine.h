@@ -452,7 +452,7 @@ extern void kv_changes_again(Oid dboid, KvChanges *changes);
 /* It takes so many changes until somebody need look again. */
 extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
 
-/* ---- pg_upgrade (restart/adopt.c) ---- */
+/* ---- pg_upgrade (restart/takeover.c) ---- */
 /*
  * In the old server: the tables of a database that were never written to; durable.  It takes the place
  * of what was noted of the database before.

@@ -85,7 +85,7 @@ static const KvRoom rooms[] = {
 	{KV_STRUCT(KvControl, kv_control)},
 	{KV_STRUCT(KvCheckpointer, kv_checkpointer), kv_checkpointer_init},
 	{.gucs = kv_recovery_gucs},
-	{.gucs = kv_adopt_gucs, .start = kv_incarnation_startup},
+	{.gucs = kv_take_over_gucs, .start = kv_incarnation_startup},
 };
 
 static shmem_request_hook_type previous_shmem_request = NULL;

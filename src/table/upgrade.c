@@ -5,7 +5,7 @@
  * pg_upgrade dumps the definitions of the old server and restores them in the new one, both
  * started for it alone (IsBinaryUpgrade).  OIDs of databases, tables and types stay, transactions and
  * their outcomes too, so that a store is right in the new server as it is.  It comes there by
- * kvfdw_upgrade (engine/restart/adopt.c).
+ * kvfdw_upgrade (engine/restart/takeover.c).
  *
  *	- A table that was written to must be missed where its store does not come along; one that was
  *	  not is empty.  The dump does not say which is which.  So the old server notes the tables

@@ -339,7 +339,7 @@ extern bool kv_value_write_large(KvStore *store, uint32 shardno, KvForm form,
  * In recovery and redo: an entry names these bytes, so their value file is the shard's.  False:
  * there is no shared memory.  In recovery it is an ERROR if the value file is not there.
  */
-extern bool kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len);
+extern bool kv_value_claim(KvStore *store, uint32 shardno, KvAddress address, Size len);
 
 /*
  * Give the caller places for up to n value files, one behind the other, of which each can hold a

@@ -463,7 +463,7 @@ keep_place(KvStore *store, KvShard *shard, KvFileId id)
 }
 
 bool
-kv_value_adopt(KvStore *store, uint32 shardno, KvAddress address, Size len)
+kv_value_claim(KvStore *store, uint32 shardno, KvAddress address, Size len)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	KvFileId	id = kv_file_of(address);

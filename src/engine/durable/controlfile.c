@@ -71,7 +71,7 @@ write_control(void)
 	memcpy(control.former_ids, kv_base->former_ids, sizeof(control.former_ids));
 	control.late = kv_control->late;
 	control.stop_xid = kv_control->stop_xid;
-	control.adoptions = kv_control->adoptions;
+	control.takeovers = kv_control->takeovers;
 	control.by_pg_upgrade = IsBinaryUpgrade;
 	memcpy(control.dead, kv_incarnations->dead, sizeof(control.dead));
 	control.crc = control_crc(&control);

@@ -62,7 +62,7 @@ typedef struct KvControlFile
 	/* since version 4 */
 	uint64		directory_id;	/* before: the server's */
 	uint64		stop_xid;		/* when complete was last given: the next xid; 0: not known */
-	uint32		adoptions;		/* by how many servers, but for the first */
+	uint32		takeovers;		/* by how many servers, but for the first */
 	uint32		by_pg_upgrade;	/* the last start was its, to dump what there is */
 
 	/* since version 5; before: directory_id, and none */
@@ -107,7 +107,7 @@ typedef struct KvControl
 	uint64		begins;			/* … and where this start begins to replay, they reached up to here */
 	bool		follows;		/* archive recovery or standby: there are restartpoints */
 	uint64		stop_xid;		/* as in the file */
-	uint32		adoptions;		/* likewise */
+	uint32		takeovers;		/* likewise */
 } KvControl;
 
 extern KvControl *kv_control;
@@ -115,7 +115,7 @@ extern KvControl *kv_control;
 /* ---- controlfile.c ---- */
 /*
  * In the form of this version, palloc'd; NULL if there is none.  FATAL if it is damaged.  Whose
- * it is the caller looks at (restart/adopt.c).
+ * it is the caller looks at (restart/takeover.c).
  */
 extern KvControlFile *kv_control_read(void);
 /*

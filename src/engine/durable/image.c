@@ -441,7 +441,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 
 /* The image is durable: it counts from here on.  Step 5 for the one before. */
 static void
-adopt_image(KvStore *store, const KvImageWork *work)
+install_image(KvStore *store, const KvImageWork *work)
 {
 	KvShard    *shard = kv_shard(store, work->shardno);
 	const KvImage *image = &work->image;
@@ -500,7 +500,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		for (int i = 0; i < nwork; i++)
 		{
 			kv_values_synced(kv_shard(store, work[i].shardno), work[i].unsynced, work[i].nunsynced);
-			adopt_image(store, &work[i]);
+			install_image(store, &work[i]);
 			pfree(work[i].unsynced);
 			pfree(work[i].image.manifest.value_files);
 		}

@@ -83,7 +83,7 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	KvVersion	version = kv_entry_version(entry);
 
 	/* the space is taken whether or not the entry counts */
-	while (entry->len > 0 && !kv_value_adopt(to->store, to->shardno,
+	while (entry->len > 0 && !kv_value_claim(to->store, to->shardno,
 											 KV_LOCATION_ADDRESS(entry->location), entry->len))
 		kv_make_memory(to->store, to->shardno);
 	if (entry->len > 0)

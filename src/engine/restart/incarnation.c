@@ -136,7 +136,7 @@ kv_incarnation_startup(void)
 	KvReset		reset = {0};
 	KvProof		proof;
 	KvControlFile *control;
-	bool		adopted;
+	bool		taken_over;
 
 	kv_trust_read_label(&reset.backup);
 	kv_incarnations->current = 1;
@@ -153,17 +153,17 @@ kv_incarnation_startup(void)
 		(state == DB_SHUTDOWNED_IN_RECOVERY && pg_control->minRecoveryPoint != 0);
 
 	kv_io_mkdir(KV_DIRECTORY);
-	kv_adopt_guard_upgrade();
+	kv_take_over_guard_upgrade();
 	kv_control->complete = KV_COMPLETE;	/* of nothing */
 	kv_control->covered = 0;
 	control = kv_control_read();
-	adopted = kv_adopt(control, pg_control);
+	taken_over = kv_take_over(control, pg_control);
 	if (control != NULL)
 	{
 		kv_base->directory_id = control->directory_id;
 		kv_spaces_begin(control);
 		kv_control->stop_xid = control->stop_xid;
-		kv_control->adoptions = control->adoptions + adopted;
+		kv_control->takeovers = control->takeovers + taken_over;
 		resume(control,
 			   state == DB_IN_PRODUCTION || state == DB_SHUTDOWNED || state == DB_SHUTDOWNING,
 			   U64FromFullTransactionId(pg_control->checkPointCopy.nextXid));
@@ -177,7 +177,7 @@ kv_incarnation_startup(void)
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
 				 errhint("Put the file back as it was when the server stopped, or restore the data directory from a backup.")));
 	else if (state != DB_SHUTDOWNED && !kv_control->follows)
-		kv_adopt_guard_crash();
+		kv_take_over_guard_crash();
 	if (control == NULL && !pg_strong_random(&kv_base->directory_id, sizeof(kv_base->directory_id)))
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -185,7 +185,7 @@ kv_incarnation_startup(void)
 	if (control == NULL)
 		kv_spaces_begin(NULL);
 	plan_reset(pg_control, control, &reset);
-	reset.trusted = reset.trusted && !adopted;
+	reset.trusted = reset.trusted && !taken_over;
 	if (state != DB_SHUTDOWNED && !kv_trust_write_back(reset.trusted))
 		reset.trusted = false;
 
@@ -196,7 +196,7 @@ kv_incarnation_startup(void)
 		kv_spaces_part();
 	kv_control_begin(&proof);
 	kv_spaces_claim();
-	kv_adopt_keep_token();
+	kv_take_over_keep_token();
 	pfree(pg_control);
 	if (control != NULL)
 		pfree(control);

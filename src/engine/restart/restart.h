@@ -27,22 +27,22 @@ typedef struct KvReset
 /* ---- incarnation.c ---- */
 /*
  * In the postmaster, in shmem_startup_hook: begins an incarnation.  FATAL if the directory
- * belongs to another cluster (adopt.c) or is damaged: the operator must say what is to become of it.
+ * belongs to another cluster (takeover.c) or is damaged: the operator must say what is to become of it.
  */
 extern void kv_incarnation_startup(void);
 
-/* ---- adopt.c ---- */
-extern void kv_adopt_gucs(void);	/* defines kvfdw.allow_upgrade */
+/* ---- takeover.c ---- */
+extern void kv_take_over_gucs(void); /* defines kvfdw.allow_upgrade */
 /*
  * In the postmaster, at a start: FATAL if the directory is another server's and not to be
  * taken over; true if it is.  control NULL: there is none.
  */
-extern bool kv_adopt(const KvControlFile *control, const ControlFileData *pg_control);
-extern void kv_adopt_guard_upgrade(void);	/* FATAL if pg_upgrade starts a server with tables */
+extern bool kv_take_over(const KvControlFile *control, const ControlFileData *pg_control);
+extern void kv_take_over_guard_upgrade(void); /* FATAL if pg_upgrade starts a server with tables */
 /* After a crash, where there is no directory: FATAL if there was one. */
-extern void kv_adopt_guard_crash(void);
+extern void kv_take_over_guard_crash(void);
 /* When the control file has been written: the data directory's note that it is its own. */
-extern void kv_adopt_keep_token(void);
+extern void kv_take_over_keep_token(void);
 
 /* ---- spaces.c ---- */
 /*

@@ -399,9 +399,9 @@ has_place(const KvShard *shard, uint32 shardno, KvWrite *write)
 
 /* In redo: it becomes the shard's.  No lock held. */
 static void
-adopt(KvStore *store, uint32 shardno, const KvWrite *write)
+claim(KvStore *store, uint32 shardno, const KvWrite *write)
 {
-	while (!kv_value_adopt(store, shardno, KV_LOCATION_ADDRESS(write->version.location),
+	while (!kv_value_claim(store, shardno, KV_LOCATION_ADDRESS(write->version.location),
 						   write->version.len))
 		kv_make_memory(store, shardno);
 }
@@ -446,7 +446,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	if (!has_place(shard, shardno, write))
 	{
 		LWLockRelease(&shard->lock);
-		adopt(store, shardno, write);
+		claim(store, shardno, write);
 		return false;
 	}
 	place = write->placing == KV_IN_BUFFER ? write->version.len : 0;
@@ -595,7 +595,7 @@ kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 
 	/* also if its value file is known it may not be known to be used up to there */
 	if (version->len > 0)
-		adopt(store, kv_shard_for(store, key.data, key.len), &write);
+		claim(store, kv_shard_for(store, key.data, key.len), &write);
 	write_on_top(store, key, &write);
 }
 

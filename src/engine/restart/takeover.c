@@ -1,5 +1,5 @@
 /*
- * adopt.c
+ * takeover.c
  *		Whose directory "kvfdw" is, and a server that takes over another's.
  *
  * The directory has an id of its own, in the control file and in each file of it.  The
@@ -64,7 +64,7 @@ StaticAssertDecl(sizeof(KvUnwritten) == 32, "size of the head of a list of table
 static bool allow_upgrade = false;
 
 void
-kv_adopt_gucs(void)
+kv_take_over_gucs(void)
 {
 	DefineCustomBoolVariable("kvfdw.allow_upgrade",
 							 "Lets pg_upgrade start a server that has kvfdw tables.",
@@ -74,21 +74,21 @@ kv_adopt_gucs(void)
 }
 
 static void
-print_token(char *token, Size size, uint64 id, uint32 adoptions)
+print_token(char *token, Size size, uint64 id, uint32 takeovers)
 {
-	snprintf(token, size, KV_TOKEN_FORMAT, id, adoptions);
+	snprintf(token, size, KV_TOKEN_FORMAT, id, takeovers);
 }
 
 /* Is there this token? */
 static bool
-has_token(uint64 id, uint32 adoptions)
+has_token(uint64 id, uint32 takeovers)
 {
 	char		wanted[128];
 	Size		len;
 	char	   *token = kv_io_slurp(KV_TOKEN_PATH, &len);
 	bool		same;
 
-	print_token(wanted, sizeof(wanted), id, adoptions);
+	print_token(wanted, sizeof(wanted), id, takeovers);
 	same = token != NULL && len == strlen(wanted) && memcmp(token, wanted, len) == 0;
 	if (token != NULL)
 		pfree(token);
@@ -96,13 +96,13 @@ has_token(uint64 id, uint32 adoptions)
 }
 
 void
-kv_adopt_keep_token(void)
+kv_take_over_keep_token(void)
 {
 	char		token[128];
 
-	if (has_token(kv_directory_id(), kv_control->adoptions))
+	if (has_token(kv_directory_id(), kv_control->takeovers))
 		return;
-	print_token(token, sizeof(token), kv_directory_id(), kv_control->adoptions);
+	print_token(token, sizeof(token), kv_directory_id(), kv_control->takeovers);
 	kv_io_replace(KV_TOKEN_PATH, token, strlen(token), true);
 }
 
@@ -130,7 +130,7 @@ refuse(const KvControlFile *control, const char *why)
 }
 
 bool
-kv_adopt(const KvControlFile *control, const ControlFileData *pg_control)
+kv_take_over(const KvControlFile *control, const ControlFileData *pg_control)
 {
 	uint64		next_xid = U64FromFullTransactionId(pg_control->checkPointCopy.nextXid);
 
@@ -141,7 +141,7 @@ kv_adopt(const KvControlFile *control, const ControlFileData *pg_control)
 				 errhint("Run kvfdw_upgrade again.")));
 	if (control == NULL || control->system_identifier == GetSystemIdentifier())
 		return false;
-	if (!has_token(control->directory_id, control->adoptions))
+	if (!has_token(control->directory_id, control->takeovers))
 		refuse(control, "The file \"kvfdw.id\" of the data directory does not name it.");
 	if (control->complete != KV_COMPLETE)
 		refuse(control, "Its server was not shut down cleanly.");
@@ -154,7 +154,7 @@ kv_adopt(const KvControlFile *control, const ControlFileData *pg_control)
 }
 
 void
-kv_adopt_guard_upgrade(void)
+kv_take_over_guard_upgrade(void)
 {
 	if (IsBinaryUpgrade && !allow_upgrade && kv_numbered_entries(KV_DIRECTORY, ERROR) != NIL)
 		ereport(FATAL,
@@ -166,7 +166,7 @@ kv_adopt_guard_upgrade(void)
 
 /* The WAL is about to be replayed into nothing, and then let go of. */
 void
-kv_adopt_guard_crash(void)
+kv_take_over_guard_crash(void)
 {
 	if (access(KV_TOKEN_PATH, F_OK) == 0)
 		ereport(FATAL,
