@@ -51,7 +51,7 @@ typedef struct KvCheck
 	void	   *arg;
 	uint64		problems;
 	MemoryContext context;		/* one batch of values */
-	Tuplesortstate *places;		/* KvPlaced, of all shards */
+	Tuplesortstate *addresses;	/* KvPlaced, of all shards */
 } KvCheck;
 
 /* Where an entry has its value: a bytea of this, so big-endian, is what is sorted. */
@@ -113,7 +113,7 @@ is_in_list(KvCheck *check, KvKey key, KvAddress address, Size len)
 }
 
 static void
-note_place(KvCheck *check, const KvCheckEntry *entry)
+note_address(KvCheck *check, const KvCheckEntry *entry)
 {
 	KvPlaced	placed = {
 		.address = pg_hton64(KV_LOCATION_ADDRESS(entry->version.location)),
@@ -130,7 +130,7 @@ note_place(KvCheck *check, const KvCheckEntry *entry)
 		return;
 	SET_VARSIZE(&room, sizeof(room.bytes));
 	memcpy(VARDATA(&room), &placed, sizeof(placed));
-	tuplesort_putdatum(check->places, PointerGetDatum(&room), false);
+	tuplesort_putdatum(check->addresses, PointerGetDatum(&room), false);
 }
 
 /*
@@ -138,15 +138,15 @@ note_place(KvCheck *check, const KvCheckEntry *entry)
  * of any shards none has bytes of the other's value, but that an entry may have been met twice.
  */
 static void
-check_places(KvCheck *check)
+check_addresses(KvCheck *check)
 {
 	KvPlaced	before = {0};
 	uint64		end = 0;		/* of all so far */
 	Datum		datum;
 	bool		isnull;
 
-	tuplesort_performsort(check->places);
-	while (kv_tuplesort_getdatum(check->places, &datum, &isnull))
+	tuplesort_performsort(check->addresses);
+	while (kv_tuplesort_getdatum(check->addresses, &datum, &isnull))
 	{
 		KvPlaced	placed;
 		uint64		address;
@@ -171,7 +171,7 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 	KvVersion	version = entry->version;
 	KvKey		key = {entry->key, entry->keylen};
 
-	note_place(check, entry);
+	note_address(check, entry);
 	for (;;)
 	{
 		KvLocation	location = version.location;
@@ -435,15 +435,15 @@ check_logs(KvCheck *check)
  * A write buffer may have given back what it had reserved a moment ago, and the file been cut.
  */
 static bool
-lacks_bytes(KvShard *shard, KvAddress place, const struct stat *file)
+lacks_bytes(KvShard *shard, KvAddress address, const struct stat *file)
 {
 	const KvShardValueFile *value_file;
 	bool		lacks;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	value_file = kv_value_file_find(shard, place);
+	value_file = kv_value_file_find(shard, address);
 	lacks = value_file != NULL && shard->bounds_since != KV_NOT_IN_MAP &&
-		(file == NULL || place + file->st_size < kv_value_file_end(shard, value_file));
+		(file == NULL || address + file->st_size < kv_value_file_end(shard, value_file));
 	LWLockRelease(&shard->lock);
 	return lacks;
 }
@@ -462,16 +462,16 @@ check_value_files(KvCheck *check)
 	KV_STOP_POINT("check_value_files_listed");
 	for (int i = 0; i < now.nvalue_files; i++)
 	{
-		KvAddress	place = now.value_files[i].place;
-		const char *path = kv_path_value(&store->key, kv_file_of(place));
+		KvAddress	address = now.value_files[i].address;
+		const char *path = kv_path_value(&store->key, kv_file_of(address));
 		struct stat info;
 
 		if (stat(path, &info) != 0)
 		{
-			if (lacks_bytes(shard, place, NULL))
+			if (lacks_bytes(shard, address, NULL))
 				report_problem(check, path, 0, "file is missing");
 		}
-		else if (info.st_size < now.value_files[i].used && lacks_bytes(shard, place, &info))
+		else if (info.st_size < now.value_files[i].used && lacks_bytes(shard, address, &info))
 			report_problem(check, path, info.st_size, "file is too short");
 	}
 	pfree(now.value_files);
@@ -479,10 +479,10 @@ check_value_files(KvCheck *check)
 
 /* Places of all value files that shards in the map list, or have retired, now; in their order, palloc'd. */
 static KvAddress *
-list_places(KvStore *store, Size *n)
+list_addresses(KvStore *store, Size *n)
 {
 	Size		room = 64;
-	KvAddress  *places = palloc(room * sizeof(KvAddress));
+	KvAddress  *addresses = palloc(room * sizeof(KvAddress));
 
 	*n = 0;
 	kv_each_shard(store, i)
@@ -493,17 +493,17 @@ list_places(KvStore *store, Size *n)
 		if (wanted > room)
 		{
 			room = 2 * wanted;
-			places = repalloc_huge(places, room * sizeof(KvAddress));
+			addresses = repalloc_huge(addresses, room * sizeof(KvAddress));
 		}
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		for (int c = 0; c < shard->nvalue_files && *n < room; c++)
-			places[(*n)++] = kv_value_files(shard)[c].value_file.place;
+			addresses[(*n)++] = kv_value_files(shard)[c].value_file.address;
 		for (int c = 0; c < shard->nretired && *n < room; c++)
-			places[(*n)++] = kv_retired(shard)[c].value_file.place;
+			addresses[(*n)++] = kv_retired(shard)[c].value_file.address;
 		LWLockRelease(&shard->lock);
 	}
-	qsort(places, *n, sizeof(KvAddress), kv_address_compare);
-	return places;
+	qsort(addresses, *n, sizeof(KvAddress), kv_address_compare);
+	return addresses;
 }
 
 /*
@@ -511,7 +511,7 @@ list_places(KvStore *store, Size *n)
  * now?  Looks at all shards, so it is for what was in no list before.
  */
 static bool
-is_of_some_shard(KvStore *store, KvAddress place)
+is_of_some_shard(KvStore *store, KvAddress address)
 {
 	bool		found = false;
 
@@ -520,8 +520,8 @@ is_of_some_shard(KvStore *store, KvAddress place)
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		found = place == shard->next_place || shard->compactor != 0 || kv_value_file_find(shard, place) != NULL ||
-			kv_retired_find(shard, place) != NULL;
+		found = address == shard->next_address || shard->compactor != 0 || kv_value_file_find(shard, address) != NULL ||
+			kv_retired_find(shard, address) != NULL;
 		LWLockRelease(&shard->lock);
 		if (found)
 			break;
@@ -531,14 +531,14 @@ is_of_some_shard(KvStore *store, KvAddress place)
 
 /* Has a shard in the map the file that was found, or had it one in these places? */
 static bool
-is_known(KvStore *store, const KvFoundFile *file, const KvAddress *places, Size n)
+is_known(KvStore *store, const KvFoundFile *file, const KvAddress *addresses, Size n)
 {
-	KvAddress	place;
+	KvAddress	address;
 
 	if (file->kind != KV_FILE_VALUES)
 		return kv_shard_from(store, file->shard) == file->shard;
-	place = kv_found_place(file);
-	return bsearch(&place, places, n, sizeof(KvAddress), kv_address_compare) != NULL || is_of_some_shard(store, place);
+	address = kv_found_address(file);
+	return bsearch(&address, addresses, n, sizeof(KvAddress), kv_address_compare) != NULL || is_of_some_shard(store, address);
 }
 
 /*
@@ -549,12 +549,12 @@ static void
 check_directory(KvCheck *check)
 {
 	KvStore    *store = check->store;
-	KvAddress  *places;
+	KvAddress  *addresses;
 	KvFound		found;
 	Size		n;
 
 	kv_store_list_files(&store->key, &found);
-	places = list_places(store, &n);
+	addresses = list_addresses(store, &n);
 	for (int i = 0; i < found.n; i++)
 	{
 		const KvFoundFile *file = &found.files[i];
@@ -563,10 +563,10 @@ check_directory(KvCheck *check)
 
 		CHECK_FOR_INTERRUPTS();
 		pg_read_barrier();
-		if (!kv_map_is_done(store) || is_known(store, file, places, n))
+		if (!kv_map_is_done(store) || is_known(store, file, addresses, n))
 			continue;
 		if (file->kind == KV_FILE_VALUES)
-			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_place(file))), sizeof(path));
+			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_address(file))), sizeof(path));
 		else
 			snprintf(path, sizeof(path), "%s/%s", kv_path_store(&store->key), file->name);
 		if (access(path, F_OK) != 0)
@@ -575,7 +575,7 @@ check_directory(KvCheck *check)
 		if (kv_map_is_done(store) && map == pg_atomic_read_u32(&store->map_number))
 			report_problem(check, path, 0, "file is no shard's");
 	}
-	pfree(places);
+	pfree(addresses);
 	pfree(found.files);
 }
 
@@ -596,7 +596,7 @@ check_store(KvCheck *check)
 	}
 	kv_progress_shard(-1);
 	kv_progress_phase("places");
-	check_places(check);
+	check_addresses(check);
 	kv_progress_phase("directory");
 	check_directory(check);
 }
@@ -609,8 +609,8 @@ kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 
 	check.context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw check",
 										  ALLOCSET_DEFAULT_SIZES);
-	check.places = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
-										 maintenance_work_mem, NULL, TUPLESORT_NONE);
+	check.addresses = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
+											maintenance_work_mem, NULL, TUPLESORT_NONE);
 	kv_progress_begin(&outer, KV_PROGRESS_CHECK, store->key.dboid, store->key.relid, 0, NULL,
 					  kv_store_row_estimate(store));
 	PG_TRY();
@@ -622,6 +622,6 @@ kv_store_check(KvStore *store, KvProblemCallback report, void *arg)
 		kv_progress_end(&outer);
 	}
 	PG_END_TRY();
-	tuplesort_end(check.places);
+	tuplesort_end(check.addresses);
 	MemoryContextDelete(check.context);
 }

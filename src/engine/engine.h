@@ -40,7 +40,7 @@
  *       up again, still has it at the same place.
  *  I 17 Before a manifest names a value file that a compaction has written, every
  *       value in it that an entry will name has been verified, sealed for its
- *       new place, and made durable.
+ *       new address, and made durable.
  *  I 18 Who looks into a shard for the sake of a key, or writes to it, does so
  *       while the map by which it was found still has these bounds of it.
  *  I 19 A store's value files have at most kvfdw.space_amp times what its live
@@ -198,12 +198,12 @@ typedef enum KvScanOrder
 	KV_ASCENDING,
 	KV_DESCENDING,
 	KV_ANY_ORDER,				/* begins where other scans are, and wraps around */
-	KV_BY_PLACE					/* likewise; scattered shards in the order of values */
+	KV_BY_ADDRESS				/* likewise; scattered shards in the order of values */
 } KvScanOrder;
 
 /*
  * Position on a key range.  lo is inclusive, hi is exclusive; data NULL is
- * unbounded, which both are for KV_ANY_ORDER and KV_BY_PLACE.  limit_hint: how many rows the
+ * unbounded, which both are for KV_ANY_ORDER and KV_BY_ADDRESS.  limit_hint: how many rows the
  * caller is likely to take, 0 = all.
  */
 extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order,

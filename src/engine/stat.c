@@ -80,7 +80,7 @@ kv_store_size(KvStore *store)
  * and counted for the first one only.
  */
 static KvAddress *
-add_value_files(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
+add_value_files(KvShard *shard, KvAddress *addresses, int *n, KvStoreStats *stats)
 {
 	int			before = *n;
 
@@ -88,32 +88,32 @@ add_value_files(KvShard *shard, KvAddress *places, int *n, KvStoreStats *stats)
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
-		KvAddress	place = value_file->value_file.place;
+		KvAddress	address = value_file->value_file.address;
 
 		if (value_file->value_file.flags & KV_VALUE_FILE_SHARED)
 		{
-			if (bsearch(&place, places, before, sizeof(KvAddress), kv_address_compare) != NULL)
+			if (bsearch(&address, addresses, before, sizeof(KvAddress), kv_address_compare) != NULL)
 				continue;
-			places = places == NULL ? palloc(sizeof(KvAddress)) :
-				repalloc_huge(places, (*n + 1) * sizeof(KvAddress));
-			places[(*n)++] = place;
+			addresses = addresses == NULL ? palloc(sizeof(KvAddress)) :
+				repalloc_huge(addresses, (*n + 1) * sizeof(KvAddress));
+			addresses[(*n)++] = address;
 		}
 		stats->value_files++;
-		stats->value_file_bytes += kv_value_file_end(shard, value_file) - place;
+		stats->value_file_bytes += kv_value_file_end(shard, value_file) - address;
 	}
 	stats->retired_value_files += shard->nretired;
 	for (int i = 0; i < shard->nretired; i++)
 		stats->retired_bytes += kv_retired(shard)[i].taken;
 	LWLockRelease(&shard->lock);
 	if (*n > before)
-		qsort(places, *n, sizeof(KvAddress), kv_address_compare);
-	return places;
+		qsort(addresses, *n, sizeof(KvAddress), kv_address_compare);
+	return addresses;
 }
 
 static void
 describe(KvStore *store, KvStoreStats *stats)
 {
-	KvAddress  *places = NULL;
+	KvAddress  *addresses = NULL;
 	int			nplaces = 0;
 	KvRetiredWait waits = KV_WAITS_FOR_NOTHING;
 	KvStoreSpace space;
@@ -141,7 +141,7 @@ describe(KvStore *store, KvStoreStats *stats)
 
 		stats->memtable_bytes += shard->active.bytes + shard->immutable.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
-		places = add_value_files(shard, places, &nplaces, stats);
+		addresses = add_value_files(shard, addresses, &nplaces, stats);
 		waits = Max(waits, kv_retired_wait(store, i, KV_ANY_IMAGE, &bytes));
 	}
 	kv_store_space(store, &space);

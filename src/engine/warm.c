@@ -99,7 +99,7 @@ written_parts(KvShard *shard, KvExtent **parts)
 	for (int i = shard->nvalue_files - 1; i >= 0; i--)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
-		KvExtent	part = {value_file->value_file.place, kv_value_file_end(shard, value_file)};
+		KvExtent	part = {value_file->value_file.address, kv_value_file_end(shard, value_file)};
 
 		if (unwritten.begin < part.end && unwritten.end > part.begin)
 			part.end = Max(unwritten.begin, part.begin);

@@ -86,9 +86,9 @@ cost_of_seek(const RelOptInfo *rel)
  * are all read singly, unless by place.
  */
 static Cost
-cost_of_values(const KvRelInfo *info, double values, double ramp, bool by_place)
+cost_of_values(const KvRelInfo *info, double values, double ramp, bool by_address)
 {
-	double		scattered = info->scattered > 0 && !by_place ? info->scattered : 0;
+	double		scattered = info->scattered > 0 && !by_address ? info->scattered : 0;
 	Cost		single = random_page_cost * batched_read_cost;
 	Cost		bytes = seq_page_cost * info->width / BLCKSZ;
 
@@ -109,7 +109,7 @@ cost_of_sort(PlannerInfo *root, const KvRelInfo *info, double entries)
 
 void
 kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
-			 bool values, bool by_place, List *local, double rows, double sharers,
+			 bool values, bool by_address, List *local, double rows, double sharers,
 			 Cost *startup_cost, Cost *total_cost)
 {
 	Cost		seek = cost_of_seek(rel);
@@ -123,12 +123,12 @@ kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 	else if (values)
 		run += cost_of_values(rel->fdw_private, scanned,
 							  match->access == KV_ACCESS_POINT ? scanned :
-							  KV_RANGE_RAMP_ROWS * match->nprefixes, by_place);
+							  KV_RANGE_RAMP_ROWS * match->nprefixes, by_address);
 	cost_qual_eval(&qual, local, root);
 	run += scanned * (cpu_tuple_cost + qual.per_tuple) / sharers;
 
 	*startup_cost = qual.startup + seek + rel->reltarget->cost.startup;
-	if (by_place)
+	if (by_address)
 		*startup_cost += entries + cost_of_sort(root, rel->fdw_private, scanned);
 	else
 		run += entries;

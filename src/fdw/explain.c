@@ -184,7 +184,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 						es);
 	if (backward)
 		ExplainPropertyText("Direction", "backward", es);
-	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByPlace)))
+	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByAddress)))
 		ExplainPropertyBool("By Place", true, es);
 	if (!boolVal(list_nth(plan->fdw_private, KvScanPrivateValues)))
 		ExplainPropertyBool("Keys Only", true, es);

@@ -50,7 +50,7 @@ enum KvScanPrivateIndex
 	KvScanPrivatePinned,		/* Integer: leading columns bound by = or ANY */
 	KvScanPrivateAccess,		/* Integer: KvAccess */
 	KvScanPrivateBackward,		/* Boolean */
-	KvScanPrivateByPlace,		/* Boolean: in the order in which values lie, if that is another */
+	KvScanPrivateByAddress,		/* Boolean: in the order in which values lie, if that is another */
 	KvScanPrivateOrdered,		/* Boolean: does the plan rely on key order? */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
 	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all, -1 = known when it runs */
@@ -70,7 +70,7 @@ enum KvPathPrivateIndex
 {
 	KvPathPrivateClauses,		/* RestrictInfos used as key conditions */
 	KvPathPrivateBackward,		/* Boolean */
-	KvPathPrivateByPlace		/* Boolean */
+	KvPathPrivateByAddress		/* Boolean */
 };
 
 /* ---- plan time (keycond.c) ---- */
@@ -153,7 +153,7 @@ extern double kv_entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKey
  * that share the work; reading is not cheaper for that.  rel has its KvRelInfo.
  */
 extern void kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
-						 bool values, bool by_place, List *local, double rows,
+						 bool values, bool by_address, List *local, double rows,
 						 double sharers, Cost *startup_cost, Cost *total_cost);
 
 /* Estimates counting, in the engine, the entries that satisfy match. */

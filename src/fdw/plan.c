@@ -9,7 +9,7 @@
  *	  the query can use (ORDER BY, merge joins; MIN and MAX ask for them too),
  *	  and its mirror image if the query can use descending order;
  *	- one that reads a whole table in the order in which its values lie, if that is
- *	  another (engine/scan/byplace.c); it begins late and has no pathkeys;
+ *	  another (engine/scan/byaddress.c); it begins late and has no pathkeys;
  *	- one per useful set of outer relations whose columns join clauses compare
  *	  with the key;
  *	- the same that share a range with parallel workers, each of which returns its
@@ -278,7 +278,7 @@ needs_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info, List *lo
  */
 static void
 cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
-		  KvKeyMatch *match, bool by_place, List *local, double rows, double sharers,
+		  KvKeyMatch *match, bool by_address, List *local, double rows, double sharers,
 		  Cost *startup_cost, Cost *total_cost)
 {
 	bool		values = needs_values(root, rel, info, local);
@@ -291,7 +291,7 @@ cost_scan(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 
 		info->scattered = Max(share, 0);
 	}
-	kv_cost_scan(root, rel, match, values, by_place, local, rows, sharers,
+	kv_cost_scan(root, rel, match, values, by_address, local, rows, sharers,
 				 startup_cost, total_cost);
 }
 
@@ -369,9 +369,9 @@ key_pathkeys(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 
 /* What a path remembers: enum KvPathPrivateIndex. */
 static List *
-path_private(const KvKeyMatch *match, bool backward, bool by_place)
+path_private(const KvKeyMatch *match, bool backward, bool by_address)
 {
-	return list_make3(match->clauses, makeBoolean(backward), makeBoolean(by_place));
+	return list_make3(match->clauses, makeBoolean(backward), makeBoolean(by_address));
 }
 
 static void
@@ -388,7 +388,7 @@ add_scan_path(PlannerInfo *root, RelOptInfo *rel, KvKeyMatch *match,
 
 /* A path that reads values in the order in which they lie, if some are scattered. */
 static void
-add_path_by_place(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match)
+add_path_by_address(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match)
 {
 	List	   *local = list_difference_ptr(rel->baserestrictinfo, match->exact);
 	Cost		startup_cost;
@@ -660,7 +660,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 	if (pathkeys != NIL && parallel)
 		add_parallel_path(root, baserel, info, match, pathkeys, true);
 
-	add_path_by_place(root, baserel, info, match);
+	add_path_by_address(root, baserel, info, match);
 	add_parameterised_paths(root, baserel, info);
 }
 
@@ -762,7 +762,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	KvRelInfo  *info = baserel->fdw_private;
 	List	   *chosen;
 	bool		backward;
-	bool		by_place;
+	bool		by_address;
 	KvKeyMatch *match;
 	List	   *local = NIL;
 	List	   *values;
@@ -777,7 +777,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 
 	chosen = list_nth(best_path->fdw_private, KvPathPrivateClauses);
 	backward = boolVal(list_nth(best_path->fdw_private, KvPathPrivateBackward));
-	by_place = boolVal(list_nth(best_path->fdw_private, KvPathPrivateByPlace));
+	by_address = boolVal(list_nth(best_path->fdw_private, KvPathPrivateByAddress));
 	match = kv_match_key(root, baserel, info->table, chosen);
 	foreach(lc, scan_clauses)
 	{
@@ -794,7 +794,7 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	/* Items must match enum KvScanPrivateIndex */
 	fdw_private = kv_plan_conditions(match, &values);
 	fdw_private = lappend(fdw_private, makeBoolean(backward));
-	fdw_private = lappend(fdw_private, makeBoolean(by_place));
+	fdw_private = lappend(fdw_private, makeBoolean(by_address));
 	fdw_private = lappend(fdw_private, makeBoolean(best_path->path.pathkeys != NIL));
 	fdw_private = lappend(fdw_private,
 						  makeBoolean(needs_values(root, baserel, info, local)));

@@ -94,8 +94,8 @@ scan_order(const ForeignScan *plan, KvAccess access)
 {
 	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward)))
 		return KV_DESCENDING;
-	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByPlace)))
-		return KV_BY_PLACE;
+	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByAddress)))
+		return KV_BY_ADDRESS;
 	if (access == KV_ACCESS_FULL && !plan->scan.plan.parallel_aware &&
 		!boolVal(list_nth(plan->fdw_private, KvScanPrivateOrdered)))
 		return KV_ANY_ORDER;

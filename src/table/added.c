@@ -486,7 +486,7 @@ any_row_changes(Relation rel, KvStore *store, List *columns, EState *estate)
 {
 	Retyping	retyping = {.rel = rel, .columns = columns, .table = kv_table_get(rel)};
 
-	kv_table_each_row(retyping.table, store, GetActiveSnapshot(), true, KV_BY_PLACE, estate,
+	kv_table_each_row(retyping.table, store, GetActiveSnapshot(), true, KV_BY_ADDRESS, estate,
 					  look_at_row, &retyping);
 	return retyping.changes;
 }

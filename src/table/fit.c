@@ -423,7 +423,7 @@ fit_rows(Relation rel, KvTableFit *fit)
 	if (quals != NIL)
 		look.partition = ExecPrepareCheck(quals, estate);
 	kv_table_each_row(table, store, GetActiveSnapshot(), wants_values(table, attributes),
-					  KV_BY_PLACE, estate, check_row, &look);
+					  KV_BY_ADDRESS, estate, check_row, &look);
 	FreeExecutorState(estate);
 	PopActiveSnapshot();
 }

@@ -65,19 +65,19 @@ hash_bytes_extended(const unsigned char *k, int keylen, uint64 seed)
 
 static struct
 {
-	uint64		place[KV_BLOCK_WAYS];
+	uint64		blockno[KV_BLOCK_WAYS];
 	uint32		heat[KV_BLOCK_WAYS];
 	uint32		hand;
 }		   *clocks;
 
 static bool
-clock_takes(uint64 place)
+clock_takes(uint64 blockno)
 {
-	uint64		i = set_of(1, place);
+	uint64		i = set_of(1, blockno);
 
 	for (int way = 0; way < KV_BLOCK_WAYS; way++)
 	{
-		if (clocks[i].place[way] == place)
+		if (clocks[i].blockno[way] == blockno)
 		{
 			clocks[i].heat[way] = Min(clocks[i].heat[way] + 1, KV_CACHE_HEAT);
 			return true;
@@ -92,7 +92,7 @@ clock_takes(uint64 place)
 			clocks[i].heat[way]--;
 			continue;
 		}
-		clocks[i].place[way] = place;
+		clocks[i].blockno[way] = blockno;
 		return false;
 	}
 }
@@ -109,7 +109,7 @@ typedef enum S3Queue
 
 typedef struct S3Block
 {
-	uint64		place;
+	uint64		blockno;
 	uint32		uses;
 	S3Queue		queue;
 	struct S3Block *newer;
@@ -125,11 +125,11 @@ static S3Block s3_ends[S3_QUEUES];	/* older: the newest; newer: the oldest */
 static uint32 s3_n[S3_QUEUES];
 
 static S3Block **
-s3_find(uint64 place)
+s3_find(uint64 blockno)
 {
-	S3Block   **at = &s3_buckets[hash_of(1, place) % S3_BUCKETS];
+	S3Block   **at = &s3_buckets[hash_of(1, blockno) % S3_BUCKETS];
 
-	while (*at != NULL && (*at)->place != place)
+	while (*at != NULL && (*at)->blockno != blockno)
 		at = &(*at)->next;
 	return at;
 }
@@ -156,7 +156,7 @@ s3_put(S3Block *block, S3Queue queue)
 static void
 s3_forget(S3Block *block)
 {
-	*s3_find(block->place) = block->next;
+	*s3_find(block->blockno) = block->next;
 	free(block);
 }
 
@@ -198,9 +198,9 @@ s3_evict(void)
 }
 
 static bool
-s3_takes(uint64 place)
+s3_takes(uint64 blockno)
 {
-	S3Block   **at = s3_find(place);
+	S3Block   **at = s3_find(blockno);
 	S3Block    *block = *at;
 	S3Queue		queue = block == NULL ? S3_SMALL : S3_MAIN;
 
@@ -212,7 +212,7 @@ s3_takes(uint64 place)
 	if (block == NULL)
 	{
 		block = *at = calloc(1, sizeof(S3Block));
-		block->place = place;
+		block->blockno = blockno;
 	}
 	else
 		(void) s3_remove(block);
@@ -296,7 +296,7 @@ begin(void)
 	memset(clocks, 0, set_count() * sizeof(*clocks));
 	s3_begin();
 	state = 42;
-	last_place = 0;
+	last_blockno = 0;
 }
 
 /* Read one value of so many bytes, of which n lie in a block. */

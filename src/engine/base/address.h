@@ -25,13 +25,13 @@ typedef uint64 KvAddress;
 /* A value file by the address of its first byte.  A struct, so that no other number passes for one. */
 typedef struct KvFileId
 {
-	KvAddress	place;
+	KvAddress	address;
 } KvFileId;
 
 static inline bool
 kv_same_file(KvFileId a, KvFileId b)
 {
-	return a.place == b.place;
+	return a.address == b.address;
 }
 
 static inline uint32
@@ -79,7 +79,7 @@ kv_value_file_size(int class)
 static inline uint64
 kv_file_span(KvFileId file)
 {
-	return kv_is_legacy(file.place) ? KV_VOLUME_SIZE : kv_value_file_size(kv_class_of(file.place));
+	return kv_is_legacy(file.address) ? KV_VOLUME_SIZE : kv_value_file_size(kv_class_of(file.address));
 }
 
 /* The file with an address. */
@@ -95,7 +95,7 @@ kv_file_of(KvAddress address)
 static inline uint64
 kv_offset_of(KvAddress address)
 {
-	return address - kv_file_of(address).place;
+	return address - kv_file_of(address).address;
 }
 
 /* The order of two, for qsort and bsearch. */

@@ -323,7 +323,7 @@ note_refused(KvWorkerKind kind, TimestampTz now)
 }
 
 static void
-keep_place(int i, KvWorkerKind kind, TimestampTz now, KvTicket *ticket)
+keep_address(int i, KvWorkerKind kind, TimestampTz now, KvTicket *ticket)
 {
 	KvPlace    *place = &kv_workers->places[i];
 
@@ -397,7 +397,7 @@ kv_worker_need(KvWorkerKind kind)
 		int			place = find_place(kind, now);
 
 		if (place >= 0)
-			keep_place(place, kind, now, &ticket);
+			keep_address(place, kind, now, &ticket);
 		else
 			refused = note_refused(kind, now);
 	}
@@ -458,7 +458,7 @@ kv_worker_start(const char *name, const char *function, Datum arg,
 	expire(now);
 	place = find_place(KV_WORKER_ONCE, now);
 	if (place >= 0)
-		keep_place(place, KV_WORKER_ONCE, now, &ticket);
+		keep_address(place, KV_WORKER_ONCE, now, &ticket);
 	SpinLockRelease(&kv_workers->mutex);
 	if (place < 0)
 		return false;

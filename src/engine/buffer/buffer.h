@@ -346,15 +346,15 @@ extern bool kv_value_claim(KvStore *store, uint32 shardno, KvAddress address, Si
  * value of this length.  Nobody else makes files there.  Returns the first; *end is behind
  * the last.
  */
-extern KvAddress kv_places_reserve(KvStore *store, uint32 shardno, Size len, uint32 n,
-								   KvAddress *end);
+extern KvAddress kv_addresses_reserve(KvStore *store, uint32 shardno, Size len, uint32 n,
+									  KvAddress *end);
 /* No file was ever made in these, the last of those that were reserved. */
-extern void kv_places_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end);
+extern void kv_addresses_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end);
 /* Close the shard's open value file, if it has one; the next value has another made. */
 extern void kv_value_close(KvStore *store, uint32 shardno);
 /* In two steps: returns the value file that was closed, and how much of it is used, for the second.  extend_lock held. */
 extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used);
-extern void kv_value_cut(const KvStore *store, KvAddress place, uint64 used);
+extern void kv_value_cut(const KvStore *store, KvAddress address, uint64 used);
 /* Nothing more goes into what lies elsewhere than where value files are made now (shard/move.c). */
 extern void kv_value_leave(KvStore *store, uint32 shardno);
 /* The shard has left the map: what a failed attempt to make its next value file has left goes.  No lock held; never raises. */

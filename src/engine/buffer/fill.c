@@ -75,9 +75,9 @@ capacity_alone(const KvShard *shard)
 static uint64
 left_in_value_file(const KvShard *shard)
 {
-	if (shard->open_place == 0)
+	if (shard->open_address == 0)
 		return 0;
-	return shard->open_place + kv_file_span((KvFileId) {shard->open_place}) - shard->value_tail;
+	return shard->open_address + kv_file_span((KvFileId) {shard->open_address}) - shard->value_tail;
 }
 
 /* No more than is left of the open value file, if that is not too little; else of a new one. */
@@ -375,8 +375,8 @@ kv_shard_extents(const KvShard *shard, KvExtents *extents)
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
-		KvFileId	file = {value_file->value_file.place};
-		KvExtent	extent = {file.place, kv_value_file_end(shard, value_file)};
+		KvFileId	file = {value_file->value_file.address};
+		KvExtent	extent = {file.address, kv_value_file_end(shard, value_file)};
 		KvExtent   *last = &extents->at[extents->n - 1];
 		KvAddress	end;
 		bool		goes_on;
@@ -388,7 +388,7 @@ kv_shard_extents(const KvShard *shard, KvExtents *extents)
 			((whole && next == extent.begin) ||
 			 last->end > TYPEALIGN_DOWN(KV_WINDOW_SIZE, extent.begin));
 		whole = end == extent.end;
-		next = file.place + kv_file_span(file);
+		next = file.address + kv_file_span(file);
 		if (end == extent.begin)
 			continue;
 		extent.end = end;

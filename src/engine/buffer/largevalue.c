@@ -67,7 +67,7 @@ look(KvShard *shard, Size len, bool for_buffer)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	space.leaving = kv_shard_is_leaving(shard);
-	space.open = shard->open_place;
+	space.open = shard->open_address;
 	space.tail = shard->value_tail;
 	space.allocated = shard->value_allocated;
 	space.step = next_step(shard->value_bytes);
@@ -108,15 +108,15 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
  * and no value file is made at that place, for who has failed may have its file open.  extend_lock held.
  */
 static void
-leave_place(KvStore *store, KvShard *shard)
+leave_address(KvStore *store, KvShard *shard)
 {
-	KvFileId	id = {shard->next_place};
+	KvFileId	id = {shard->next_address};
 
-	if (store->shape.moved_lsn == 0 || id.place == 0 || kv_value_is_in_place(&store->key, id) ||
+	if (store->shape.moved_lsn == 0 || id.address == 0 || kv_value_is_in_place(&store->key, id) ||
 		access(kv_path_value(&store->key, id), F_OK) != 0)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->next_place = 0;
+	shard->next_address = 0;
 	LWLockRelease(&shard->lock);
 	(void) kv_io_unlink(kv_path_value(&store->key, id));
 }
@@ -126,17 +126,17 @@ leave_place(KvStore *store, KvShard *shard)
  * released, if there are no more addresses.
  */
 static KvAddress
-choose_place(KvStore *store, KvShard *shard, Size len)
+choose_address(KvStore *store, KvShard *shard, Size len)
 {
 	KvAddress	before;
-	KvAddress	place;
+	KvAddress	address;
 	int			class;
 
-	leave_place(store, shard);
+	leave_address(store, shard);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	before = shard->next_place;
+	before = shard->next_address;
 	class = kv_value_file_next_class(shard, len);
-	if (shard->next_place == 0 || kv_class_of(shard->next_place) != class)
+	if (shard->next_address == 0 || kv_class_of(shard->next_address) != class)
 	{
 		uint32		volume = kv_volume_take(store, class);
 
@@ -151,22 +151,22 @@ choose_place(KvStore *store, KvShard *shard, Size len)
 					 errdetail("Addresses freed by compaction become available only after a server restart."),
 					 errhint("Restart the server. If that does not help, copy the rows into a new table.")));
 		}
-		shard->next_place = kv_volume_begin(volume);
+		shard->next_address = kv_volume_begin(volume);
 	}
-	place = shard->next_place;
+	address = shard->next_address;
 	LWLockRelease(&shard->lock);
 
 	/* no value file will be made there any more: remove what a failed attempt has left */
-	if (before != 0 && before != place)
+	if (before != 0 && before != address)
 		(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {before}));
-	return place;
+	return address;
 }
 
 /* A value file was closed: what was allocated of its file and never used goes back. */
 void
-kv_value_cut(const KvStore *store, KvAddress place, uint64 used)
+kv_value_cut(const KvStore *store, KvAddress address, uint64 used)
 {
-	const char *path = kv_path_value(&store->key, (KvFileId) {place});
+	const char *path = kv_path_value(&store->key, (KvFileId) {address});
 	int			err = kv_io_try_cut(path, used);
 
 	/* no harm is done */
@@ -185,8 +185,8 @@ finish_value_file(KvStore *store, uint32 shardno, uint64 *used)
 
 	if (shard->open_buffer >= 0)
 		kv_buffer_seal(store, shardno);
-	*used = shard->value_tail - shard->open_place;
-	return shard->open_place;
+	*used = shard->value_tail - shard->open_address;
+	return shard->open_address;
 }
 
 /* Make the next value file, and close the one that is open.  False: there is no memory. */
@@ -194,9 +194,9 @@ static bool
 open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvAddress	place = choose_place(store, shard, len);
-	KvFileId	id = {place};
-	KvValueFile	value_file = {.place = place, .live = KV_NOT_KNOWN};
+	KvAddress	address = choose_address(store, shard, len);
+	KvFileId	id = {address};
+	KvValueFile	value_file = {.address = address, .live = KV_NOT_KNOWN};
 	KvAddress	closed;
 	uint64		used;
 	uint64		size;
@@ -212,9 +212,9 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	closed = finish_value_file(store, shardno, &used);
 	kv_value_file_open(shard, kv_value_file_add(shard, &value_file), size);
-	shard->next_place = place + kv_file_span(id);
-	if (kv_volume_of(shard->next_place) != kv_volume_of(place))
-		shard->next_place = 0;
+	shard->next_address = address + kv_file_span(id);
+	if (kv_volume_of(shard->next_address) != kv_volume_of(address))
+		shard->next_address = 0;
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("value_file_closed");
 	if (closed != 0)
@@ -223,36 +223,36 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 }
 
 KvAddress
-kv_places_reserve(KvStore *store, uint32 shardno, Size len, uint32 n, KvAddress *end)
+kv_addresses_reserve(KvStore *store, uint32 shardno, Size len, uint32 n, KvAddress *end)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvAddress	place;
+	KvAddress	address;
 	KvAddress	behind;
 	uint64		span;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	place = choose_place(store, shard, len);
-	span = kv_file_span((KvFileId) {place});
-	behind = Min(place + n * span, kv_volume_begin(kv_volume_of(place) + 1));
+	address = choose_address(store, shard, len);
+	span = kv_file_span((KvFileId) {address});
+	behind = Min(address + n * span, kv_volume_begin(kv_volume_of(address) + 1));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->next_place = behind;
-	if (kv_volume_of(behind) != kv_volume_of(place))
-		shard->next_place = 0;
+	shard->next_address = behind;
+	if (kv_volume_of(behind) != kv_volume_of(address))
+		shard->next_address = 0;
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
 	*end = behind;
-	return place;
+	return address;
 }
 
 void
-kv_places_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end)
+kv_addresses_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->next_place == end)
-		shard->next_place = begin;
+	if (shard->next_address == end)
+		shard->next_address = begin;
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
 }
@@ -292,7 +292,7 @@ kv_value_leave(KvStore *store, uint32 shardno)
 	KvAddress	open;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	open = shard->open_place;
+	open = shard->open_address;
 	LWLockRelease(&shard->lock);
 
 	/* if another one has been opened since, that one is closed: no harm is done */
@@ -300,7 +300,7 @@ kv_value_leave(KvStore *store, uint32 shardno)
 		!kv_value_is_in_place(&store->key, (KvFileId) {open}))
 		kv_value_close(store, shardno);
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	leave_place(store, shard);
+	leave_address(store, shard);
 	LWLockRelease(&shard->extend_lock);
 }
 
@@ -312,10 +312,10 @@ kv_value_end(KvStore *store, uint32 shardno)
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	next.place = shard->next_place;
-	shard->next_place = 0;
+	next.address = shard->next_address;
+	shard->next_address = 0;
 	LWLockRelease(&shard->lock);
-	if (next.place != 0)
+	if (next.address != 0)
 		(void) kv_io_gone(kv_path_value(&store->key, next));
 	LWLockRelease(&shard->extend_lock);
 }
@@ -421,8 +421,8 @@ use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 	}
 	else
 	{
-		more = (int64) (end - value_file->value_file.place) - (int64) value_file->value_file.used;
-		value_file->value_file.used = Max(value_file->value_file.used, end - value_file->value_file.place);
+		more = (int64) (end - value_file->value_file.address) - (int64) value_file->value_file.used;
+		value_file->value_file.used = Max(value_file->value_file.used, end - value_file->value_file.address);
 	}
 	if (more > 0)
 	{
@@ -452,14 +452,14 @@ use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
 
 /* In redo: nobody is given the addresses of this value file. */
 static void
-keep_place(KvStore *store, KvShard *shard, KvFileId id)
+keep_address(KvStore *store, KvShard *shard, KvFileId id)
 {
-	KvAddress	behind = id.place + kv_file_span(id);
+	KvAddress	behind = id.address + kv_file_span(id);
 
-	kv_volume_note(store, id.place);
-	if (shard->next_place != 0 && kv_volume_of(shard->next_place) == kv_volume_of(id.place))
-		shard->next_place = kv_volume_of(behind) != kv_volume_of(id.place) ? 0 :
-			Max(shard->next_place, behind);
+	kv_volume_note(store, id.address);
+	if (shard->next_address != 0 && kv_volume_of(shard->next_address) == kv_volume_of(id.address))
+		shard->next_address = kv_volume_of(behind) != kv_volume_of(id.address) ? 0 :
+			Max(shard->next_address, behind);
 }
 
 bool
@@ -490,7 +490,7 @@ kv_value_claim(KvStore *store, uint32 shardno, KvAddress address, Size len)
 				 errmsg("value file \"%s\" is missing", kv_path_value(&store->key, id))));
 	}
 	size = kv_io_size(file);
-	end = Min(end, id.place + size);
+	end = Min(end, id.address + size);
 	if (!kv_value_files_make_room(shard, 1))
 	{
 		LWLockRelease(&shard->extend_lock);
@@ -500,30 +500,30 @@ kv_value_claim(KvStore *store, uint32 shardno, KvAddress address, Size len)
 	value_file = kv_value_file_find(shard, address);
 	if (value_file == NULL)
 	{
-		KvValueFile	fresh = {.place = id.place, .live = KV_NOT_KNOWN};
+		KvValueFile	fresh = {.address = id.address, .live = KV_NOT_KNOWN};
 
-		if (kv_is_legacy(id.place))
+		if (kv_is_legacy(id.address))
 			fresh.flags = KV_VALUE_FILE_LEGACY;
-		else if (kv_retired_find(shard, id.place) != NULL)
-			fresh.used = kv_retired_find(shard, id.place)->value_file.used;
+		else if (kv_retired_find(shard, id.address) != NULL)
+			fresh.used = kv_retired_find(shard, id.address)->value_file.used;
 
 		/* the map may have been another one when it was made */
 		if (shard->recovered && store->shape.maps)
 			fresh.flags |= KV_VALUE_FILE_SHARED;
 		value_file = kv_value_file_add(shard, &fresh);
-		kv_retired_remove(shard, id.place);
+		kv_retired_remove(shard, id.address);
 
 		/* its file may have been missing, so recovery has not seen that the place is taken */
-		if (shard->recovered && !kv_is_legacy(id.place))
-			keep_place(store, shard, id);
+		if (shard->recovered && !kv_is_legacy(id.address))
+			keep_address(store, shard, id);
 
 		/* the last that the shard has made before it ended */
-		if (!shard->recovered && !kv_is_legacy(id.place) && id.place > shard->open_place)
+		if (!shard->recovered && !kv_is_legacy(id.address) && id.address > shard->open_address)
 			kv_value_file_open(shard, value_file, 0);
 	}
 	use(shard, value_file, end);
 	if (kv_value_file_is_open(shard, value_file))
-		shard->value_allocated = Max(shard->value_allocated, id.place + size);
+		shard->value_allocated = Max(shard->value_allocated, id.address + size);
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
 	return true;
@@ -537,7 +537,7 @@ is_in_buffers(const KvShard *shard, const KvValueFile *value_file)
 {
 	for (int i = shard->sealed_buffers; i >= 0; i = kv_buffers[i].next)
 	{
-		if (kv_file_of(kv_buffers[i].base).place == value_file->place)
+		if (kv_file_of(kv_buffers[i].base).address == value_file->address)
 			return true;
 	}
 	return false;
@@ -557,7 +557,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 
 		if (value_file->value_file.flags & KV_VALUE_FILE_SYNCED)
 			continue;
-		(*files)[n].file.place = value_file->value_file.place;
+		(*files)[n].file.address = value_file->value_file.address;
 		(*files)[n].named = (value_file->value_file.flags & KV_VALUE_FILE_NAMED) != 0;
 		(*files)[n].retired = false;
 		(*files)[n].for_good = !kv_value_file_is_open(shard, value_file) &&
@@ -571,7 +571,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 		const KvValueFile *value_file = &kv_retired(shard)[i].value_file;
 
 		if (!(value_file->flags & KV_VALUE_FILE_SYNCED))
-			(*files)[n++] = (KvUnsynced) {{value_file->place}, true, (value_file->flags & KV_VALUE_FILE_NAMED) != 0, true};
+			(*files)[n++] = (KvUnsynced) {{value_file->address}, true, (value_file->flags & KV_VALUE_FILE_NAMED) != 0, true};
 	}
 	LWLockRelease(&shard->lock);
 	return n;
@@ -589,8 +589,8 @@ kv_values_synced(KvShard *shard, const KvUnsynced *files, int n)
 		if (!files[i].for_good && files[i].named)
 			continue;
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		value_file = kv_value_file_find(shard, files[i].file.place);
-		retired = kv_retired_find(shard, files[i].file.place);
+		value_file = kv_value_file_find(shard, files[i].file.address);
+		retired = kv_retired_find(shard, files[i].file.address);
 		if (value_file != NULL)
 			value_file->value_file.flags |= flags;
 		if (retired != NULL)

@@ -56,7 +56,7 @@ static int	value_cache_mb;
 typedef struct KvBlockEntry
 {
 	pg_atomic_uint64 sequence;	/* odd: being replaced */
-	uint64		place;			/* value file and block */
+	uint64		blockno;		/* value file and block */
 	uint32		cache_id;		/* of the store; 0: it has no block */
 	pg_atomic_uint32 heat;
 } KvBlockEntry;
@@ -88,7 +88,7 @@ static char *all_blocks;
 static KvBlockCounts *counts;
 
 /* The block that this process has read or kept last. */
-static uint64 last_place;
+static uint64 last_blockno;
 static uint32 last_cache_id;
 
 static uint64
@@ -170,9 +170,9 @@ touched_by(KvLocation location, uint32 len, KvTouched *touched)
 }
 
 static uint64
-hash_of(uint32 cache_id, uint64 place)
+hash_of(uint32 cache_id, uint64 blockno)
 {
-	return kv_hash_number(place, cache_id);
+	return kv_hash_number(blockno, cache_id);
 }
 
 /* The set of a block, by the lower half of its hash: a division would cost more than the rest of the search. */
@@ -183,9 +183,9 @@ set_of_hash(uint64 hash)
 }
 
 static uint64
-set_of(uint32 cache_id, uint64 place)
+set_of(uint32 cache_id, uint64 blockno)
 {
-	return set_of_hash(hash_of(cache_id, place));
+	return set_of_hash(hash_of(cache_id, blockno));
 }
 
 /* What the ghosts of a set know a block by: bits of its hash that have not chosen the set. */
@@ -197,11 +197,11 @@ tag_of(uint64 hash)
 
 /* Note that a block is read or kept; false: it was the last one, too. */
 static bool
-is_another(uint32 cache_id, uint64 place)
+is_another(uint32 cache_id, uint64 blockno)
 {
-	if (last_place == place && last_cache_id == cache_id)
+	if (last_blockno == blockno && last_cache_id == cache_id)
 		return false;
-	last_place = place;
+	last_blockno = blockno;
 	last_cache_id = cache_id;
 	return true;
 }
@@ -221,11 +221,11 @@ neighbour_of(uint64 set)
 
 /* The way of a set that has a block, or KV_NO_WAY. */
 static int
-way_of(const KvBlockSet *set, uint32 cache_id, uint64 place)
+way_of(const KvBlockSet *set, uint32 cache_id, uint64 blockno)
 {
 	for (int way = 0; way < KV_BLOCK_WAYS; way++)
 	{
-		if (set->entries[way].place == place &&
+		if (set->entries[way].blockno == blockno &&
 			set->entries[way].cache_id == cache_id)
 			return way;
 	}
@@ -234,21 +234,21 @@ way_of(const KvBlockSet *set, uint32 cache_id, uint64 place)
 
 /* Where a block is, at this moment; false: it is not here. */
 static bool
-find_block(uint32 cache_id, uint64 place, uint64 *set, int *way)
+find_block(uint32 cache_id, uint64 blockno, uint64 *set, int *way)
 {
-	*set = set_of(cache_id, place);
-	*way = way_of(&sets[*set], cache_id, place);
+	*set = set_of(cache_id, blockno);
+	*way = way_of(&sets[*set], cache_id, blockno);
 	if (*way == KV_NO_WAY && sets[*set].spilled)
 	{
 		*set = neighbour_of(*set);
-		*way = way_of(&sets[*set], cache_id, place);
+		*way = way_of(&sets[*set], cache_id, blockno);
 	}
 	return *way != KV_NO_WAY;
 }
 
 /* Copy bytes of a block that was found there; false: it is not there any more. */
 static bool
-read_block(uint32 cache_id, uint64 place, uint64 set, int way, uint32 from, uint32 len, char *into)
+read_block(uint32 cache_id, uint64 blockno, uint64 set, int way, uint32 from, uint32 len, char *into)
 {
 	KvBlockEntry *entry = &sets[set].entries[way];
 	uint64		sequence = pg_atomic_read_u64(&entry->sequence);
@@ -256,24 +256,24 @@ read_block(uint32 cache_id, uint64 place, uint64 set, int way, uint32 from, uint
 	if (sequence % 2 != 0)
 		return false;
 	pg_read_barrier();
-	if (entry->place != place || entry->cache_id != cache_id)
+	if (entry->blockno != blockno || entry->cache_id != cache_id)
 		return false;
 	memcpy(into, block_at(set, way) + from, len);
 	pg_read_barrier();
 	if (pg_atomic_read_u64(&entry->sequence) != sequence)
 		return false;
-	if (is_another(cache_id, place) && pg_atomic_read_u32(&entry->heat) < KV_CACHE_HEAT)
+	if (is_another(cache_id, blockno) && pg_atomic_read_u32(&entry->heat) < KV_CACHE_HEAT)
 		pg_atomic_fetch_add_u32(&entry->heat, 1);
 	return true;
 }
 
 static bool
-holds(uint32 cache_id, uint64 place)
+holds(uint32 cache_id, uint64 blockno)
 {
 	uint64		set;
 	int			way;
 
-	return find_block(cache_id, place, &set, &way);
+	return find_block(cache_id, blockno, &set, &way);
 }
 
 /* The way of the clock whose block was not read lately; KV_NO_WAY: others were quicker. */
@@ -329,7 +329,7 @@ probation_way(KvBlockSet *set)
 	}
 
 	/* its own set knows it, be it the neighbour's guest */
-	hash = hash_of(entry->cache_id, entry->place);
+	hash = hash_of(entry->cache_id, entry->blockno);
 	set = &sets[set_of_hash(hash)];
 	set->ghosts[set->next_ghost++ % KV_BLOCK_GHOSTS] = tag_of(hash);
 	return way;
@@ -377,16 +377,16 @@ choose_way(uint64 *setno, uint16 tag, KvWorth worth)
 
 /* Is it here then?  Not if others were quicker, either. */
 static bool
-keep_block(uint32 cache_id, uint64 place, const char *block, KvWorth worth)
+keep_block(uint32 cache_id, uint64 blockno, const char *block, KvWorth worth)
 {
-	uint64		hash = hash_of(cache_id, place);
+	uint64		hash = hash_of(cache_id, blockno);
 	uint64		setno = set_of_hash(hash);
 	KvBlockEntry *entry;
 	uint64		sequence;
 	int			way;
 
-	(void) is_another(cache_id, place);
-	if (holds(cache_id, place))
+	(void) is_another(cache_id, blockno);
+	if (holds(cache_id, blockno))
 		return true;
 	way = choose_way(&setno, tag_of(hash), worth);
 	if (way == KV_NO_WAY)
@@ -397,7 +397,7 @@ keep_block(uint32 cache_id, uint64 place, const char *block, KvWorth worth)
 		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
 		return false;
 	pg_write_barrier();
-	entry->place = place;
+	entry->blockno = blockno;
 	entry->cache_id = cache_id;
 	memcpy(block_at(setno, way), block, KV_BLOCK);
 	pg_atomic_write_u32(&entry->heat, worth == KV_NEW ? 0 : 1);	/* the next one is not to take its place at once */
@@ -410,9 +410,9 @@ keep_block(uint32 cache_id, uint64 place, const char *block, KvWorth worth)
 static bool
 holds_all(uint32 cache_id, const KvTouched *touched)
 {
-	for (uint64 place = touched->first; place < touched->first + touched->n; place++)
+	for (uint64 blockno = touched->first; blockno < touched->first + touched->n; blockno++)
 	{
-		if (!holds(cache_id, place))
+		if (!holds(cache_id, blockno))
 			return false;
 	}
 	return true;
@@ -484,12 +484,12 @@ kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len, const cha
 
 /* The next one may take its place. */
 static void
-cool_block(uint32 cache_id, uint64 place)
+cool_block(uint32 cache_id, uint64 blockno)
 {
 	uint64		set;
 	int			way;
 
-	if (find_block(cache_id, place, &set, &way))
+	if (find_block(cache_id, blockno, &set, &way))
 		pg_atomic_write_u32(&sets[set].entries[way].heat, 0);
 }
 
@@ -535,29 +535,29 @@ kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *ar
 			const KvBlockEntry *entry = &sets[set].entries[way];
 
 			if (entry->cache_id != 0)
-				each(arg, entry->cache_id, entry->place);
+				each(arg, entry->cache_id, entry->blockno);
 		}
 	}
 }
 
 /* Take a block out, unless somebody is at it; false: it is not here. */
 static bool
-lose_block(uint32 cache_id, uint64 place)
+lose_block(uint32 cache_id, uint64 blockno)
 {
 	KvBlockEntry *entry;
 	uint64		sequence;
 	uint64		set;
 	int			way;
 
-	if (!find_block(cache_id, place, &set, &way))
+	if (!find_block(cache_id, blockno, &set, &way))
 		return false;
 	entry = &sets[set].entries[way];
 	sequence = pg_atomic_read_u64(&entry->sequence);
-	if (entry->place != place || entry->cache_id != cache_id || sequence % 2 != 0 ||
+	if (entry->blockno != blockno || entry->cache_id != cache_id || sequence % 2 != 0 ||
 		!pg_atomic_compare_exchange_u64(&entry->sequence, &sequence, sequence + 1))
 		return false;
 	pg_write_barrier();
-	entry->place = 0;
+	entry->blockno = 0;
 	entry->cache_id = 0;
 	pg_atomic_write_u32(&entry->heat, 0);
 	pg_write_barrier();
@@ -587,12 +587,12 @@ kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared)
 {
 	if (set_count() == 0)
 		return;
-	for (uint64 place = address / KV_BLOCK; place < (address + len + KV_BLOCK - 1) / KV_BLOCK; place++)
+	for (uint64 blockno = address / KV_BLOCK; blockno < (address + len + KV_BLOCK - 1) / KV_BLOCK; blockno++)
 	{
 		if (shared)
-			cool_block(cache_id, place);
+			cool_block(cache_id, blockno);
 		else
-			(void) lose_block(cache_id, place);
+			(void) lose_block(cache_id, blockno);
 	}
 }
 

@@ -7,7 +7,7 @@
  * across no read.  The recent ring (recent.c) and the value cache (block.c) raise nothing.
  *
  * The range cache is made of windows: pieces of value files in shared memory,
- * which prefetch workers fill for scans.  It is a cache of bytes by place and
+ * which prefetch workers fill for scans.  It is a cache of bytes by address and
  * knows nothing of keys, rows or snapshots.  A scan finds out by itself which
  * versions it sees and where their values lie; a window only saves it the read.
  * Every value is verified against its entry's CRC (I 4) after it was copied, so
@@ -609,7 +609,7 @@ extern void kv_recent_wrong(void);	/* what was read is not the value */
 extern void kv_recent_stats(KvTierRow *row);
 extern void kv_recent_stats_reset(void);
 
-/* ---- warming.c: reads blocks before anybody asks for them; best in the order of their places ---- */
+/* ---- warming.c: reads blocks before anybody asks for them; best in the order of addresses ---- */
 typedef struct KvWarming KvWarming;
 
 extern KvWarming *kv_warming_begin(const KvStoreKey *key, uint32 cache_id); /* palloc'd, and keeps the key */

@@ -469,7 +469,7 @@ plan_reads(int window, KvIoRequest *reads, bool *missing)
 	while (begin < end)
 	{
 		KvFileId	id = kv_file_of(begin);
-		KvAddress	part_end = Min(end, id.place + kv_file_span(id));
+		KvAddress	part_end = Min(end, id.address + kv_file_span(id));
 		File		file = kv_value_file(&claimed_store, one->key.cache_id, id,
 									 KV_IO_MISSING_OK);
 
@@ -479,7 +479,7 @@ plan_reads(int window, KvIoRequest *reads, bool *missing)
 			memset(into, 0, part_end - begin);
 		}
 		else
-			reads[n++] = (KvIoRequest) {file, begin - id.place, part_end - begin, into};
+			reads[n++] = (KvIoRequest) {file, begin - id.address, part_end - begin, into};
 		into += part_end - begin;
 		begin = part_end;
 	}
@@ -517,12 +517,12 @@ plan_gathered(int window, KvIoRequest *reads)
 		KvAddress	at = kv_window_blocks[window * KV_WINDOW_BLOCKS + slot] * KV_BLOCK;
 		KvFileId	id = kv_file_of(at);
 
-		if (n > 0 && at == end && at != id.place)
+		if (n > 0 && at == end && at != id.address)
 			reads[n - 1].len += KV_BLOCK;
 		else
 			reads[n++] = (KvIoRequest) {
 				.file = kv_value_file(&one->store, one->key.cache_id, id, KV_IO_MISSING_OK),
-				.offset = at - id.place,
+				.offset = at - id.address,
 				.len = KV_BLOCK,
 				.buffer = kv_window_bytes(window) + slot * KV_BLOCK,
 				.tag = one

@@ -3,7 +3,7 @@
  *		The recent ring: what was written to value files last, in shared memory.
  *
  * Write buffers serve their values until they are written; then their image is copied here,
- * before it leaves them, so that there is no gap.  The ring is a window by place: frames
+ * before it leaves them, so that there is no gap.  The ring is a window by address: frames
  * (frame.h), the oldest of which makes room for the next.  So of each shard the values
  * written last are here, however they are asked for, until the window has slid past them:
  * consumers that follow producers read nothing from the device.

@@ -14,7 +14,7 @@
  * the file: so it is in one of them, but for a moment.  If the device does not keep up, what
  * leaves meanwhile is dropped; nobody waits for a cache.
  *
- * A compaction puts what it moves there, too, in its new place, if it was in the tier or in the ring
+ * A compaction puts what it moves there, too, in its new address, if it was in the tier or in the ring
  * (kv_tier_put): under its old address nobody asks for it any more, and it leaves with its age.
  *
  * Places of the file are frames (frame.h).  Before one is written its frame is dropped, so

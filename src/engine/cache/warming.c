@@ -26,7 +26,7 @@ struct KvWarming
 	char	   *buffer;			/* KV_WARM_READS of KV_WARM_READ, aligned, in … */
 	char	   *memory;			/* … this */
 	KvIoRequest reads[KV_WARM_READS];
-	KvAddress	places[KV_WARM_READS];
+	KvAddress	addresses[KV_WARM_READS];
 	uint64		asked[KV_WARM_READS];	/* a bit for each block of it that is to be kept */
 	int			nreads;
 	bool		recent;			/* … in the recent ring */
@@ -55,7 +55,7 @@ read_gathered(KvWarming *warming)
 	kv_value_trim();
 	for (int i = 0; i < warming->nreads; i++)
 		warming->reads[i].file = kv_value_file(warming->key, warming->cache_id,
-											   kv_file_of(warming->places[i]), KV_IO_MISSING_OK | KV_IO_FAIL_OK);
+											   kv_file_of(warming->addresses[i]), KV_IO_MISSING_OK | KV_IO_FAIL_OK);
 	kv_io_read_batch(warming->reads, warming->nreads, KV_IO_VALUE_READ, NULL, NULL);
 	for (int i = 0; i < warming->nreads; i++)
 	{
@@ -66,9 +66,9 @@ read_gathered(KvWarming *warming)
 			if ((warming->asked[i] >> (at / KV_BLOCK) & 1) == 0)
 				continue;
 			if (warming->recent)
-				kv_recent_warm(warming->cache_id, warming->places[i] + at, read->buffer + at);
+				kv_recent_warm(warming->cache_id, warming->addresses[i] + at, read->buffer + at);
 			else
-				kv_block_warm(warming->cache_id, warming->places[i] + at, read->buffer + at);
+				kv_block_warm(warming->cache_id, warming->addresses[i] + at, read->buffer + at);
 			warming->kept++;
 		}
 		kv_progress_add(read->len);
@@ -81,7 +81,7 @@ read_gathered(KvWarming *warming)
 static bool
 reaches(const KvWarming *warming, KvAddress address)
 {
-	KvAddress	begin = warming->places[Max(warming->nreads, 1) - 1];
+	KvAddress	begin = warming->addresses[Max(warming->nreads, 1) - 1];
 	KvAddress	end = begin + warming->reads[Max(warming->nreads, 1) - 1].len;
 
 	return warming->nreads > 0 && address >= end && address - end <= KV_WARM_GAP &&
@@ -101,7 +101,7 @@ kv_warming_add(KvWarming *warming, KvAddress address, bool recent)
 		if (warming->nreads == KV_WARM_READS)
 			read_gathered(warming);
 		i = warming->nreads++;
-		warming->places[i] = address;
+		warming->addresses[i] = address;
 		warming->asked[i] = 0;
 		warming->reads[i] = (KvIoRequest)
 		{
@@ -110,8 +110,8 @@ kv_warming_add(KvWarming *warming, KvAddress address, bool recent)
 		};
 	}
 	i = warming->nreads - 1;
-	warming->reads[i].len = address - warming->places[i] + KV_BLOCK;
-	warming->asked[i] |= UINT64CONST(1) << (address - warming->places[i]) / KV_BLOCK;
+	warming->reads[i].len = address - warming->addresses[i] + KV_BLOCK;
+	warming->asked[i] |= UINT64CONST(1) << (address - warming->addresses[i]) / KV_BLOCK;
 }
 
 uint64

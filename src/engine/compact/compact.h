@@ -10,9 +10,9 @@
  *				for order all there are; those that are to leave their tablespace, whatever they have
  *	1. walk		the runs of now, in the order of keys, by the rules of a flush; what lies in an
  *				input is gathered
- *	2. move		slice by slice: values are read by place, verified, written by key to value files
+ *	2. move		slice by slice: values are read by address, verified, written by key to value files
  *				of the job's own, and noted in a relocation file
- *	3. switch	a flush of all runs puts entries in their new places.  It counts what it
+ *	3. switch	a flush of all runs puts entries in their new addresses.  It counts what it
  *				emits; an input that it has emitted no entry for leaves the list.  The merge's
  *				own count is the proof, not the plan
  *	4. image	of the shard; when it is durable, nothing needs the inputs any more (I 14)

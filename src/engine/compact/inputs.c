@@ -3,7 +3,7 @@
  *		Which value files of a shard are to be emptied.
  *
  * By hand it is all that have dead bytes, for order all there are.  Those that are to leave their tablespace
- * (shard/move.c) go in the order of their places, by hand all of them.  For the bound it is those
+ * (shard/move.c) go in the order of addresses, by hand all of them.  For the bound it is those
  * for which it pays best: u being the share of a value file that is live, emptying it gives back 1 - u
  * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
  * what is won stays won, for those that change often have died by now.  So the greatest
@@ -46,7 +46,7 @@ value_files_elsewhere(KvStore *store, uint32 shardno, KvAddress **places)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	n = Min(n, shard->nvalue_files);
 	for (int i = 0; i < n; i++)
-		(*places)[i] = kv_value_files(shard)[i].value_file.place;
+		(*places)[i] = kv_value_files(shard)[i].value_file.address;
 	LWLockRelease(&shard->lock);
 	for (int i = 0; i < n; i++)
 	{
@@ -57,11 +57,11 @@ value_files_elsewhere(KvStore *store, uint32 shardno, KvAddress **places)
 }
 
 static bool
-is_elsewhere(const KvAddress *places, int n, KvAddress place)
+is_elsewhere(const KvAddress *addresses, int n, KvAddress address)
 {
-	int			i = kv_first_from(places, sizeof(KvAddress), n, place);
+	int			i = kv_first_from(addresses, sizeof(KvAddress), n, address);
 
-	return i < n && places[i] == place;
+	return i < n && addresses[i] == address;
 }
 
 bool
@@ -69,16 +69,16 @@ kv_shard_leaves(KvStore *store, uint32 shardno, bool *any)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	uint64		horizon = kv_xid_horizon();
-	KvAddress  *places;
+	KvAddress  *addresses;
 	int			n;
 	bool		found = false;
 
 	kv_value_leave(store, shardno);
-	n = value_files_elsewhere(store, shardno, &places);
+	n = value_files_elsewhere(store, shardno, &addresses);
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < n && !found; i++)
 	{
-		const KvShardValueFile *value_file = kv_value_file_find(shard, places[i]);
+		const KvShardValueFile *value_file = kv_value_file_find(shard, addresses[i]);
 
 		found = value_file != NULL && value_file->newest_writer < horizon &&
 			!(value_file->value_file.flags & KV_VALUE_FILE_DAMAGED);
@@ -191,7 +191,7 @@ kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 r
 
 		if (!kv_value_file_may_be_input(shard, value_file, horizon) || is_stuck(plan, value_file, one.live) ||
 			!kv_job_pays(plan, one.used, one.live,
-						 is_elsewhere(elsewhere, nelsewhere, value_file->value_file.place)))
+						 is_elsewhere(elsewhere, nelsewhere, value_file->value_file.address)))
 			continue;
 		one.score = (1 - share) * sqrt(shard->nvalue_files - i) / (1 + share);
 		candidates[n++] = one;

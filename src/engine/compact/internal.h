@@ -4,8 +4,8 @@
  *
  *	walk.c		which entries survive, in the order of keys; counting what is live
  *	inputs.c	which value files are to be emptied
- *	slice.c		so many of them as fit into memory: read by place, written by key
- *	keep.c		what readers have in memory of them they have in the new places, too
+ *	slice.c		so many of them as fit into memory: read by address, written by key
+ *	keep.c		what readers have in memory of them they have in the new addresses, too
  *	output.c	the value files that they are written to
  *	tried.c		what is left alone for a while
  *	task.c		what is to be done with a store, by itself
@@ -51,7 +51,7 @@ typedef struct KvOutput
 	KvAddress	end;			/* … up to here */
 	int			nvalue_files;
 	int			room;
-	KvValueFile *value_files;	/* in the order of places; used: what is given out */
+	KvValueFile *value_files;	/* in the order of addresses; used: what is given out */
 	File		file;			/* of the value file that is written, or -1 */
 	KvFileId	id;
 	uint64		allocated;
@@ -60,7 +60,7 @@ typedef struct KvOutput
 /* Nothing is placed yet. */
 extern void kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno);
 /* Where a value goes; whole: it has its blocks for itself. */
-extern KvAddress kv_output_place(KvOutput *output, Size len, bool whole);
+extern KvAddress kv_output_address(KvOutput *output, Size len, bool whole);
 extern void kv_output_align(KvOutput *output);	/* the next begins on a block */
 /* Whole blocks.  Addresses rise from call to call.  ERROR (53100) if the disk is full. */
 extern void kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size len);
@@ -177,7 +177,7 @@ typedef struct KvSlice
 	uint32		shardno;
 	KvOutput   *output;
 	KvRunWriter *relocations;	/* where it is noted what has been moved */
-	KvValueFile *inputs;		/* by place; DAMAGED: a value in it could not be read */
+	KvValueFile *inputs;		/* by address; DAMAGED: a value in it could not be read */
 	int			ninputs;
 	uint64		moved;			/* bytes of values, so far */
 	KvPace	   *pace;
@@ -190,7 +190,7 @@ typedef struct KvSlice
 	int			nvalues;
 	int			room;
 	KvMoving   *values;			/* in the order of keys */
-	KvMoving  **by_place;
+	KvMoving  **by_address;
 	StringInfoData keys;
 	int			nextents;
 	int			extents_capacity;
@@ -212,7 +212,7 @@ extern void kv_slice_write(KvSlice *slice);
 extern void kv_keep_value(KvSlice *slice, const KvMoving *value);	/* one that has been moved; its image is there still */
 extern void kv_keep_pages(const KvSlice *slice);	/* … and all of a slice have */
 extern void kv_keep_tier(const KvSlice *slice);	/* likewise */
-extern bool kv_keep_some(KvSlice *slice);	/* entries name the new places: some of the rest.  False: there is no more */
+extern bool kv_keep_some(KvSlice *slice);	/* entries name the new addresses: some of the rest.  False: there is no more */
 
 /* ---- walk.c ---- */
 
@@ -232,7 +232,7 @@ typedef struct KvWalk
 typedef struct KvCounted
 {
 	uint64		held;			/* as in KvJobResult */
-	KvAddress	open_place;		/* the value file that was open, or 0, … */
+	KvAddress	open_address;	/* the value file that was open, or 0, … */
 	uint64		open_used;		/* … how far it was, … */
 	uint64		open_live;		/* … and what of that is live */
 	uint64		pairs;			/* values that follow another in the order of keys, … */
@@ -258,7 +258,7 @@ extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *
 
 /* ---- inputs.c ---- */
 /*
- * Marks the shard's value files that are to be emptied, and lists them by place, palloc'd; *live: about
+ * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd; *live: about
  * what is to be moved.  For the bound that is no more than room, but for the first of them.  What is
  * live in them was counted.
  */

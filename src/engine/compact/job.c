@@ -193,7 +193,7 @@ wants_open(const KvJob *job, const KvCounted *counted)
 {
 	KvShardSpace space;
 
-	if (counted->open_place == 0 ||
+	if (counted->open_address == 0 ||
 		!kv_job_pays(job->plan, counted->open_used, counted->open_live, false))
 		return false;
 	if (job->plan->aim != KV_JOB_BOUNDS)
@@ -437,7 +437,7 @@ look_back(KvJob *job, KvJobResult *result)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < slice->ninputs; i++)
 	{
-		KvShardValueFile *value_file = kv_value_file_find(shard, slice->inputs[i].place);
+		KvShardValueFile *value_file = kv_value_file_find(shard, slice->inputs[i].address);
 
 		if (value_file == NULL)
 			result->emptied += slice->inputs[i].used;
@@ -452,7 +452,7 @@ look_back(KvJob *job, KvJobResult *result)
 	kv_stat_add(job->store, KV_COUNT_MOVED_BYTES, slice->moved);
 }
 
-/* What had no room in the value cache beside its old place.  Nothing moves any more. */
+/* What had no room in the value cache beside its old address.  Nothing moves any more. */
 static void
 keep(KvJob *job)
 {

@@ -1,14 +1,14 @@
 /*
  * keep.c
- *		What readers have in memory of values that are moved they have in the new places, too.
+ *		What readers have in memory of values that are moved they have in the new addresses, too.
  *
- *	value cache		As long as the job runs entries name the old places, and readers find the values
- *					there.  So what is cached is cached in its new place as well where there is
+ *	value cache		As long as the job runs entries name the old addresses, and readers find the values
+ *					there.  So what is cached is cached in its new address as well where there is
  *					room, and nothing makes way for it; the rest is noted.  When entries name the
- *					new places the blocks of the old ones have made room (flush/), and what was
+ *					new addresses the blocks of the old ones have made room (flush/), and what was
  *					noted is read.
- *	recent ring		What was read there is as good as read in its new place.
- *	second tier		What comes into a piece of the output is there in its new place if some of it was there or in
+ *	recent ring		What was read there is as good as read in its new address.
+ *	second tier		What comes into a piece of the output is there in its new address if some of it was there or in
  *					the recent ring, and either most of it or the tier has room: else it would be asked for
  *					there in vain, and the home may be slow.
  *	page cache		If most of what a slice has moved was there, all of it is to be there.
@@ -180,7 +180,7 @@ compare_addresses(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* In the order of their places. */
+/* In the order of addresses. */
 static void
 sort_kept(KvKept *kept)
 {

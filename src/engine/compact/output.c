@@ -33,10 +33,10 @@ kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno)
 
 /* Places that are reserved, and hold no value file of it. */
 static void
-return_places(KvOutput *output)
+return_addresses(KvOutput *output)
 {
 	if (output->next != output->end)
-		kv_places_return(output->store, output->shardno, output->next, output->end);
+		kv_addresses_return(output->store, output->shardno, output->next, output->end);
 	output->next = output->end;
 }
 
@@ -52,18 +52,18 @@ reserve(KvOutput *output, Size len)
 		span = kv_file_span(id);
 		if (len <= span)
 			return;
-		return_places(output);
+		return_addresses(output);
 	}
 
 	/* the first says how large they are; the others are to follow it */
-	output->next = kv_places_reserve(output->store, output->shardno, len, 1, &output->end);
+	output->next = kv_addresses_reserve(output->store, output->shardno, len, 1, &output->end);
 	span = kv_file_span((KvFileId) {output->next});
 	if (output->expected > span)
 	{
-		return_places(output);
-		output->next = kv_places_reserve(output->store, output->shardno, len,
-										 output->expected / span + 1 + output->expected / span / 16,
-										 &output->end);
+		return_addresses(output);
+		output->next = kv_addresses_reserve(output->store, output->shardno, len,
+											output->expected / span + 1 + output->expected / span / 16,
+											&output->end);
 	}
 }
 
@@ -81,16 +81,16 @@ next_value_file(KvOutput *output, Size len)
 	}
 	value_file = &output->value_files[output->nvalue_files++];
 	memset(value_file, 0, sizeof(*value_file));
-	value_file->place = output->next;
+	value_file->address = output->next;
 	value_file->live = KV_NOT_KNOWN;
 	value_file->flags = output->flags;
 	value_file->order = output->order;
-	output->next += kv_file_span((KvFileId) {value_file->place});
+	output->next += kv_file_span((KvFileId) {value_file->address});
 	return value_file;
 }
 
 KvAddress
-kv_output_place(KvOutput *output, Size len, bool whole)
+kv_output_address(KvOutput *output, Size len, bool whole)
 {
 	KvValueFile *value_file = output->nvalue_files > 0 ? &output->value_files[output->nvalue_files - 1] : NULL;
 	uint64		at = 0;
@@ -98,7 +98,7 @@ kv_output_place(KvOutput *output, Size len, bool whole)
 	if (value_file != NULL)
 	{
 		at = whole ? TYPEALIGN(KV_BLOCK, value_file->used) : kv_value_position(value_file->used, len);
-		if (at + len > kv_file_span((KvFileId) {value_file->place}))
+		if (at + len > kv_file_span((KvFileId) {value_file->address}))
 		{
 			kv_output_align(output);
 			value_file = NULL;
@@ -111,7 +111,7 @@ kv_output_place(KvOutput *output, Size len, bool whole)
 	}
 	value_file->used = whole ? TYPEALIGN(KV_BLOCK, at + len) : at + len;
 	output->expected -= Min(output->expected, len);
-	return value_file->place + at;
+	return value_file->address + at;
 }
 
 void
@@ -164,7 +164,7 @@ close_value_file(KvOutput *output)
 		return;
 	for (int i = 0; i < output->nvalue_files; i++)
 	{
-		if (output->value_files[i].place == output->id.place)
+		if (output->value_files[i].address == output->id.address)
 			used = TYPEALIGN(KV_BLOCK, output->value_files[i].used);
 	}
 	allocate(output, used);
@@ -203,7 +203,7 @@ kv_output_finish(KvOutput *output)
 		kv_values_sync_names(&output->store->key);
 	for (int i = 0; i < output->nvalue_files; i++)
 		output->value_files[i].flags |= KV_VALUE_FILE_SYNCED | KV_VALUE_FILE_NAMED;
-	return_places(output);
+	return_addresses(output);
 }
 
 void
@@ -215,12 +215,12 @@ kv_output_end(KvOutput *output, bool keep)
 	for (int i = 0; i < output->nvalue_files && !keep; i++)
 	{
 		/* to be freed by steps: while a file system discards much it may serve nobody */
-		KvAddress	place = output->value_files[i].place;
+		KvAddress	address = output->value_files[i].address;
 
-		if (kv_value_file_discard(output->store, place) != 0)
-			(void) kv_io_unlink(path_of(output, (KvFileId) {place}));
+		if (kv_value_file_discard(output->store, address) != 0)
+			(void) kv_io_unlink(path_of(output, (KvFileId) {address}));
 	}
 	if (output->nvalue_files > 0 && !keep)
 		kv_wake_maintainer();
-	return_places(output);
+	return_addresses(output);
 }

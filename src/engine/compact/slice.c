@@ -2,9 +2,9 @@
  * slice.c
  *		Values are moved, as many at once as fit into memory.
  *
- * A slice is gathered in the order of keys, and each value gets its new place then.  What
+ * A slice is gathered in the order of keys, and each value gets its new address then.  What
  * is to be written is an image of the output in memory, into which values are copied when
- * they have been read.  They are read in the order of their old places, so a slice is as
+ * they have been read.  They are read in the order of their old addresses, so a slice is as
  * good as a sort of that many bytes:
  *
  *	- blocks that lie near each other are read by one request; what lies between two
@@ -13,7 +13,7 @@
  *	  all of them are read;
  *	- values are verified and copied while others are being read.
  *
- * A value is verified against its old place, and its checksum is completed for the new one
+ * A value is verified against its old address, and its checksum is completed for the new one
  * from the same pass over its bytes (I 4).  One that is missing, cut off or not what its entry
  * says is left where it is, and its input with it: nobody may take damage for the value.
  *
@@ -65,11 +65,11 @@ kv_slice_begin(KvSlice *slice, Size memory)
 int
 kv_slice_input(const KvSlice *slice, KvLocation location)
 {
-	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
-	int			i = kv_first_from(slice->inputs, sizeof(KvValueFile), slice->ninputs, place);
+	KvAddress	file_address = kv_file_of(KV_LOCATION_ADDRESS(location)).address;
+	int			i = kv_first_from(slice->inputs, sizeof(KvValueFile), slice->ninputs, file_address);
 
-	StaticAssertStmt(offsetof(KvValueFile, place) == 0, "an item begins with its place");
-	return i < slice->ninputs && slice->inputs[i].place == place ? i : -1;
+	StaticAssertStmt(offsetof(KvValueFile, address) == 0, "an item begins with its place");
+	return i < slice->ninputs && slice->inputs[i].address == file_address ? i : -1;
 }
 
 /* What the slice takes, besides its image. */
@@ -79,7 +79,7 @@ bookkeeping(const KvSlice *slice)
 	return slice->nvalues * (sizeof(KvMoving) + sizeof(KvMoving *)) + slice->keys.len;
 }
 
-/* Put the value's new place into the image, behind what is there. */
+/* Put the value's new address into the image, behind what is there. */
 static void
 add_to_image(KvSlice *slice, KvMoving *value)
 {
@@ -126,14 +126,14 @@ kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version)
 		slice->room = Max(slice->room * 2, 1024);
 		slice->values = slice->values == NULL ? palloc(slice->room * sizeof(KvMoving)) :
 			repalloc_huge(slice->values, slice->room * sizeof(KvMoving));
-		slice->by_place = slice->by_place == NULL ? palloc(slice->room * sizeof(KvMoving *)) :
-			repalloc_huge(slice->by_place, slice->room * sizeof(KvMoving *));
+		slice->by_address = slice->by_address == NULL ? palloc(slice->room * sizeof(KvMoving *)) :
+			repalloc_huge(slice->by_address, slice->room * sizeof(KvMoving *));
 	}
 	if (slice->nvalues == 0 && slice->output->nvalue_files > 0)
 		kv_output_align(slice->output);
 	value = &slice->values[slice->nvalues++];
 	value->from = version->location;
-	value->to = kv_output_place(slice->output, version->len, streamed);
+	value->to = kv_output_address(slice->output, version->len, streamed);
 	value->len = version->len;
 	value->crc = version->crc;
 	value->key = slice->keys.len;
@@ -242,7 +242,7 @@ refuse(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 }
 
 static int
-compare_places(const void *a, const void *b)
+compare_addresses(const void *a, const void *b)
 {
 	KvAddress	left = KV_LOCATION_ADDRESS((*(KvMoving *const *) a)->from);
 	KvAddress	right = KV_LOCATION_ADDRESS((*(KvMoving *const *) b)->from);
@@ -256,7 +256,7 @@ file_of(const KvMoving *value)
 	return kv_file_of(KV_LOCATION_ADDRESS(value->from));
 }
 
-/* The blocks of its old place. */
+/* The blocks of its old address. */
 static uint64
 first_byte(const KvMoving *value)
 {
@@ -275,12 +275,12 @@ choose_gap(const KvSlice *slice, int n, int i, int *behind)
 {
 	uint64		wanted = 0;
 	uint64		end = 0;
-	uint64		first = first_byte(slice->by_place[i]);
-	KvFileId	file = file_of(slice->by_place[i]);
+	uint64		first = first_byte(slice->by_address[i]);
+	KvFileId	file = file_of(slice->by_address[i]);
 
-	for (*behind = i; *behind < n && kv_same_file(file_of(slice->by_place[*behind]), file); ++*behind)
+	for (*behind = i; *behind < n && kv_same_file(file_of(slice->by_address[*behind]), file); ++*behind)
 	{
-		const KvMoving *value = slice->by_place[*behind];
+		const KvMoving *value = slice->by_address[*behind];
 
 		wanted += end_byte(value) - Min(Max(first_byte(value), end), end_byte(value));
 		end = Max(end, end_byte(value));
@@ -302,10 +302,10 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 
 	kv_value_trim();
 	file = kv_value_file(&slice->store->key, slice->store->cache_id,
-						 file_of(slice->by_place[from]), KV_IO_MISSING_OK);
+						 file_of(slice->by_address[from]), KV_IO_MISSING_OK);
 	for (; i < behind; i++)
 	{
-		const KvMoving *value = slice->by_place[i];
+		const KvMoving *value = slice->by_address[i];
 		KvIoRequest *last = n > 0 ? &slice->requests[n - 1] : NULL;
 		uint64		end = end_byte(value);
 
@@ -325,10 +325,10 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 		last->len = end - last->offset;
 		last->buffer = buffer;
 		last->result = file < 0 ? -ENOENT : 0;
-		last->tag = &slice->by_place[i];
+		last->tag = &slice->by_address[i];
 		buffer += last->len;
 	}
-	slice->requests[n].tag = &slice->by_place[i];
+	slice->requests[n].tag = &slice->by_address[i];
 	*nrequests = n;
 	return i;
 }
@@ -378,9 +378,9 @@ read_values(KvSlice *slice)
 	for (int i = 0; i < slice->nvalues; i++)
 	{
 		if (slice->values[i].at != NULL)
-			slice->by_place[n++] = &slice->values[i];
+			slice->by_address[n++] = &slice->values[i];
 	}
-	qsort(slice->by_place, n, sizeof(KvMoving *), compare_places);
+	qsort(slice->by_address, n, sizeof(KvMoving *), compare_addresses);
 	for (int i = 0; i < n;)
 	{
 		kv_maintenance_interrupts();

@@ -171,9 +171,9 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	counts = kv_counts_begin(shard);
 	in_runs = is_in_runs(shard);
-	counted->open_place = shard->open_place;
-	counted->open_used = shard->open_place == 0 ? 0 :
-		(shard->open_buffer >= 0 ? kv_buffers[shard->open_buffer].base : shard->value_tail) - shard->open_place;
+	counted->open_address = shard->open_address;
+	counted->open_used = shard->open_address == 0 ? 0 :
+		(shard->open_buffer >= 0 ? kv_buffers[shard->open_buffer].base : shard->value_tail) - shard->open_address;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
 		kv_pace_flush(pace, store, shardno, NULL);
@@ -188,7 +188,7 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 	if (shard->files.base_run == walk->base_run)
 		kv_counts_note_runs(shard, counts, walk->first_log);
 	LWLockRelease(&shard->lock);
-	open = counted->open_place != 0 ? kv_counts_find(counts, counted->open_place) : NULL;
+	open = counted->open_address != 0 ? kv_counts_find(counts, counted->open_address) : NULL;
 	counted->open_live = open != NULL ? open->live : 0;
 	pfree(counts->value_files);
 	pfree(counts);

@@ -117,8 +117,8 @@ keep_value_files(KvStore *store, uint32 shardno, const KvImage *image)
 		const KvValueFile *value_file = &image->manifest.value_files[i];
 
 		/* a legacy file of a shard without values need not be there */
-		if (kv_value_file_find(shard, value_file->place) != NULL ||
-			(kv_is_legacy(value_file->place) && value_file->used == 0))
+		if (kv_value_file_find(shard, value_file->address) != NULL ||
+			(kv_is_legacy(value_file->address) && value_file->used == 0))
 			continue;
 		while (!kv_retired_add(shard, value_file, image->number + 1))
 			kv_make_memory(store, shardno);
@@ -145,7 +145,7 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 	shard->image_tail = image.log_tail;
 
 	/* a shard that is set back to it goes on there */
-	kv_volume_note(store, image.manifest.next_place);
+	kv_volume_note(store, image.manifest.next_address);
 
 	/* keep the value files that the image names, although the manifest may do without them */
 	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))

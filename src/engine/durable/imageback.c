@@ -74,7 +74,7 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image, bool 
 	for (int i = 0; i < image->manifest.nvalue_files; i++)
 	{
 		const KvValueFile *value_file = &image->manifest.value_files[i];
-		const char *path = kv_path_value(key, kv_file_of(value_file->place));
+		const char *path = kv_path_value(key, kv_file_of(value_file->address));
 		bool		there = stat(path, &info) == 0;
 
 		if (there && info.st_size >= value_file->used)
@@ -186,9 +186,9 @@ use_all_written(const KvStore *store, KvManifest *manifest)
 		KvValueFile *value_file = &manifest->value_files[i];
 		File		file;
 
-		if (manifest->open_place == 0 || value_file->place != manifest->open_place)
+		if (manifest->open_address == 0 || value_file->address != manifest->open_address)
 			continue;
-		file = kv_value_file(&store->key, store->cache_id, kv_file_of(value_file->place), 0);
+		file = kv_value_file(&store->key, store->cache_id, kv_file_of(value_file->address), 0);
 		value_file->used = TYPEALIGN(KV_BLOCK, kv_io_data_end(file, value_file->used));
 	}
 }

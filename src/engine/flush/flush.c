@@ -372,9 +372,9 @@ forget_cached(const KvStore *store, const KvCounts *counts)
 
 		if (!value_file->leaves)
 			continue;
-		kv_block_forget(store->cache_id, value_file->place, value_file->used, value_file->shared);
+		kv_block_forget(store->cache_id, value_file->address, value_file->used, value_file->shared);
 		if (!value_file->shared)
-			kv_tier_forget(store->cache_id, value_file->place, value_file->used);
+			kv_tier_forget(store->cache_id, value_file->address, value_file->used);
 	}
 }
 

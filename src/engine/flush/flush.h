@@ -65,7 +65,7 @@ typedef struct KvFlushRest
 
 /*
  * Merges all runs of the shard, even if there is but one and nothing recent, and puts the
- * entries of what was copied in their new places.  All entries that were there when it
+ * entries of what was copied in their new addresses.  All entries that were there when it
  * began are in runs then, and in no log.  After an ERROR the caller looks at published.
  */
 extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRest *rest);

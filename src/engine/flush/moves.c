@@ -1,6 +1,6 @@
 /*
  * moves.c
- *		A flush puts entries in their new places.
+ *		A flush puts entries in their new addresses.
  *
  * What a compaction job has copied is in a relocation file: a run with an entry for each value, in
  * the order in which a merge comes to them.  Instead of an xid it has the old location.
@@ -98,8 +98,8 @@ kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version)
 static int
 compare_value_files(const void *a, const void *b)
 {
-	KvAddress	left = ((const KvValueFile *) a)->place;
-	KvAddress	right = ((const KvValueFile *) b)->place;
+	KvAddress	left = ((const KvValueFile *) a)->address;
+	KvAddress	right = ((const KvValueFile *) b)->address;
 
 	return left < right ? -1 : left > right;
 }
@@ -116,7 +116,7 @@ kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
 	manifest->value_files = repalloc(manifest->value_files, n * sizeof(KvValueFile));
 	for (int i = 0; i < moves->nvalue_files; i++)
 	{
-		const KvValueFileCount *count = kv_counts_find(counts, moves->value_files[i].place);
+		const KvValueFileCount *count = kv_counts_find(counts, moves->value_files[i].address);
 		KvValueFile *value_file = &manifest->value_files[manifest->nvalue_files + i];
 
 		*value_file = moves->value_files[i];

@@ -168,7 +168,7 @@ StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in a manifes
 /* A value file of a shard, as manifests list it. */
 typedef struct KvValueFile
 {
-	KvAddress	place;			/* of its first byte */
+	KvAddress	address;		/* of its first byte */
 	uint64		used;			/* bytes of it that have or had a value, or may have got one */
 	uint64		live;			/* of them, those that the runs name; KV_NOT_KNOWN */
 	uint32		last_log;		/* no entry of a later log names it */
@@ -196,10 +196,10 @@ typedef struct KvManifest
 {
 	KvShardFiles files;
 	uint32		job;			/* the last that has put values in order; 0: none */
-	KvAddress	next_place;		/* of the value file to be made next; 0: in a new volume */
-	KvAddress	open_place;		/* of the value file that takes new values; 0: none */
+	KvAddress	next_address;	/* of the value file to be made next; 0: in a new volume */
+	KvAddress	open_address;	/* of the value file that takes new values; 0: none */
 	int			nvalue_files;
-	KvValueFile *value_files;	/* by place, palloc'd */
+	KvValueFile *value_files;	/* by address, palloc'd */
 } KvManifest;
 
 /* One file of a store's directory, by its name. */
@@ -219,12 +219,12 @@ typedef struct KvFoundFile
 
 typedef struct KvFound
 {
-	KvFoundFile *files;			/* ordered by shard; value files come last, by place */
+	KvFoundFile *files;			/* ordered by shard; value files come last, by address */
 	int			n;
 } KvFound;
 
 static inline KvAddress
-kv_found_place(const KvFoundFile *value_file)
+kv_found_address(const KvFoundFile *value_file)
 {
 	KvAddress	begin = kv_volume_begin(value_file->volume);
 

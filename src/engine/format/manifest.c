@@ -43,8 +43,8 @@ typedef struct KvManifestHead
 {
 	KvFileHead	head;
 	KvShardFiles files;
-	uint64		next_place;
-	uint64		open_place;
+	uint64		next_address;
+	uint64		open_address;
 	uint32		job;
 	uint32		nvalue_files;
 	uint64		spare[4];
@@ -77,8 +77,8 @@ kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manif
 	kv_head_make(&head->head, KV_MAGIC_MANIFEST, KV_MANIFEST_VERSION, key, shardno);
 	head->files = manifest->files;
 	memset(&head->files.unfrozen[nunfrozen], 0, (KV_MAX_UNFROZEN - nunfrozen) * sizeof(uint32));
-	head->next_place = manifest->next_place;
-	head->open_place = manifest->open_place;
+	head->next_address = manifest->next_address;
+	head->open_address = manifest->open_address;
 	head->job = manifest->job;
 	head->nvalue_files = manifest->nvalue_files;
 	for (int i = 0; i < manifest->nvalue_files; i++)
@@ -139,7 +139,7 @@ parse_v1(const KvManifestV1 *file, KvManifest *manifest)
 	{
 		manifest->nvalue_files = 1;
 		manifest->value_files = palloc0(sizeof(KvValueFile));
-		manifest->value_files->place = kv_volume_begin(file->volume);
+		manifest->value_files->address = kv_volume_begin(file->volume);
 		manifest->value_files->used = file->value_tail;
 		manifest->value_files->live = KV_NOT_KNOWN;
 		manifest->value_files->last_log = file->first_log;
@@ -154,11 +154,11 @@ value_files_are_sound(const KvValueFile *value_files, uint32 n)
 {
 	for (uint32 i = 0; i < n; i++)
 	{
-		KvFileId	file = kv_file_of(value_files[i].place);
+		KvFileId	file = kv_file_of(value_files[i].address);
 
-		if (kv_volume_of(value_files[i].place) >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES * KV_CLASS_VOLUMES ||
-			file.place != value_files[i].place || value_files[i].used > kv_file_span(file) ||
-			(i > 0 && value_files[i].place <= value_files[i - 1].place))
+		if (kv_volume_of(value_files[i].address) >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES * KV_CLASS_VOLUMES ||
+			file.address != value_files[i].address || value_files[i].used > kv_file_span(file) ||
+			(i > 0 && value_files[i].address <= value_files[i - 1].address))
 			return false;
 	}
 	return true;
@@ -178,8 +178,8 @@ parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
 		return false;
 	manifest->files = head->files;
 	manifest->job = head->job;
-	manifest->next_place = head->next_place;
-	manifest->open_place = head->open_place;
+	manifest->next_address = head->next_address;
+	manifest->open_address = head->open_address;
 	manifest->nvalue_files = head->nvalue_files;
 	manifest->value_files = palloc(Max(head->nvalue_files, 1) * sizeof(KvValueFile));
 	memcpy(manifest->value_files, value_files, head->nvalue_files * sizeof(KvValueFile));

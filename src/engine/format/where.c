@@ -343,11 +343,11 @@ kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace)
 static void
 add_value_file_name(char *path, KvFileId file)
 {
-	uint32		volume = kv_volume_of(file.place);
+	uint32		volume = kv_volume_of(file.address);
 	Size		len = strlen(path);
 
 	snprintf(path + len, MAXPGPATH - len, "/%05x.c%05x.val", volume,
-			 (uint32) ((file.place - kv_volume_begin(volume)) / kv_file_span(file)));
+			 (uint32) ((file.address - kv_volume_begin(volume)) / kv_file_span(file)));
 }
 
 /*
@@ -384,9 +384,9 @@ kv_path_value(const KvStoreKey *key, KvFileId file)
 	char		elsewhere[MAXPGPATH];
 	KvWhere		where;
 
-	if (kv_is_legacy(file.place))
+	if (kv_is_legacy(file.address))
 	{
-		snprintf(path, sizeof(path), "%s/%05x.val", kv_path_store(key), kv_volume_of(file.place));
+		snprintf(path, sizeof(path), "%s/%05x.val", kv_path_store(key), kv_volume_of(file.address));
 		return path;
 	}
 	values_directory(path, key, &where);
@@ -403,7 +403,7 @@ kv_value_is_in_place(const KvStoreKey *key, KvFileId file)
 	KvWhere		where;
 
 	values_directory(path, key, &where);
-	if (kv_is_legacy(file.place))
+	if (kv_is_legacy(file.address))
 		return !OidIsValid(where.tablespace);
 	add_value_file_name(path, file);
 	return access(path, F_OK) == 0;

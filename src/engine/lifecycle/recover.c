@@ -113,7 +113,7 @@ is_unverified(const KvShard *shard, KvAddress address)
 {
 	const KvShardValueFile *value_file = kv_value_file_find(shard, address);
 
-	return value_file == NULL || address - value_file->value_file.place >= value_file->trusted;
+	return value_file == NULL || address - value_file->value_file.address >= value_file->trusted;
 }
 
 /*
@@ -234,7 +234,7 @@ require_value_files(const KvStoreKey *key, const KvManifest *manifest)
 {
 	for (int i = 0; i < manifest->nvalue_files; i++)
 	{
-		const char *path = kv_path_value(key, kv_file_of(manifest->value_files[i].place));
+		const char *path = kv_path_value(key, kv_file_of(manifest->value_files[i].address));
 
 		if (access(path, F_OK) != 0)
 			ereport(ERROR,
@@ -316,9 +316,9 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 
 /* Bytes of a value file.  0 if it is missing: reading a value of it will be the ERROR. */
 static uint64
-size_of(const KvStore *store, KvAddress place)
+size_of(const KvStore *store, KvAddress address)
 {
-	File		file = kv_value_file(&store->key, store->cache_id, kv_file_of(place),
+	File		file = kv_value_file(&store->key, store->cache_id, kv_file_of(address),
 									 KV_IO_MISSING_OK);
 
 	if (file < 0)
@@ -339,12 +339,12 @@ finish_open_value_file(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
-	if (shard->open_place != 0)
+	if (shard->open_address != 0)
 	{
-		KvShardValueFile *open = kv_value_file_find(shard, shard->open_place);
-		uint64		size = size_of(store, shard->open_place);
+		KvShardValueFile *open = kv_value_file_find(shard, shard->open_address);
+		uint64		size = size_of(store, shard->open_address);
 
-		open->value_file.used = shard->value_tail - shard->open_place;
+		open->value_file.used = shard->value_tail - shard->open_address;
 		if (size < open->value_file.used || (shard->files.flags & KV_MANIFEST_SALVAGE))
 			kv_value_file_close(shard);
 		else
@@ -357,8 +357,8 @@ finish_open_value_file(KvStore *store, uint32 shardno)
 		KvValueFile *value_file = &kv_value_files(shard)[i].value_file;
 		struct stat info;
 
-		if (value_file->place == shard->open_place ||
-			stat(kv_path_value(&store->key, (KvFileId) {value_file->place}), &info) != 0 ||
+		if (value_file->address == shard->open_address ||
+			stat(kv_path_value(&store->key, (KvFileId) {value_file->address}), &info) != 0 ||
 			(uint64) info.st_size >= value_file->used)
 			continue;
 		shard->value_bytes -= value_file->used - info.st_size;
@@ -371,7 +371,7 @@ finish_open_value_file(KvStore *store, uint32 shardno)
  * At level 'full' those that the image does not list are of no use.
  */
 static void
-find_next_place(KvStore *store, uint32 shardno, const KvFoundFile *value_files, int n)
+find_next_address(KvStore *store, uint32 shardno, const KvFoundFile *value_files, int n)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 
@@ -382,24 +382,24 @@ find_next_place(KvStore *store, uint32 shardno, const KvFoundFile *value_files, 
 		own--;
 	if (own > 0)
 	{
-		KvFileId	last = {kv_value_files(shard)[own - 1].value_file.place};
+		KvFileId	last = {kv_value_files(shard)[own - 1].value_file.address};
 
-		if (!kv_is_legacy(last.place) && last.place + kv_file_span(last) > shard->next_place)
-			shard->next_place = last.place + kv_file_span(last);
-		if (kv_volume_of(shard->next_place) != kv_volume_of(last.place) &&
-			shard->next_place == last.place + kv_file_span(last))
-			shard->next_place = 0;
+		if (!kv_is_legacy(last.address) && last.address + kv_file_span(last) > shard->next_address)
+			shard->next_address = last.address + kv_file_span(last);
+		if (kv_volume_of(shard->next_address) != kv_volume_of(last.address) &&
+			shard->next_address == last.address + kv_file_span(last))
+			shard->next_address = 0;
 	}
-	for (int i = 0; i < n && shard->next_place != 0; i++)
+	for (int i = 0; i < n && shard->next_address != 0; i++)
 	{
-		KvFileId	file = {kv_found_place(&value_files[i])};
+		KvFileId	file = {kv_found_address(&value_files[i])};
 
-		if (kv_volume_of(file.place) != kv_volume_of(shard->next_place) ||
-			file.place < shard->next_place)
+		if (kv_volume_of(file.address) != kv_volume_of(shard->next_address) ||
+			file.address < shard->next_address)
 			continue;
 		if (store->shape.wal != KV_WAL_FULL ||
 			kv_io_unlink(kv_path_value(&store->key, file)) != 0)
-			shard->next_place = file.place + kv_file_span(file);
+			shard->next_address = file.address + kv_file_span(file);
 	}
 }
 
@@ -420,7 +420,7 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
 	replay_shard(store, shardno, &begin);
 	finish_open_value_file(store, shardno);
-	find_next_place(store, shardno, value_files, nvalue_files);
+	find_next_address(store, shardno, value_files, nvalue_files);
 
 	if (salvage)
 		end_salvage(store, shardno);
@@ -586,9 +586,9 @@ report_losses(KvStore *store)
 
 /* At level 'none' nothing but a key log may have named it, and no other file says if that is lost. */
 static void
-tell_of_value_file(const KvStore *store, KvAddress place)
+tell_of_value_file(const KvStore *store, KvAddress address)
 {
-	const char *path = kv_path_value(&store->key, (KvFileId) {place});
+	const char *path = kv_path_value(&store->key, (KvFileId) {address});
 	struct stat info;
 
 	if (stat(path, &info) == 0 && info.st_size > 0)
@@ -599,12 +599,12 @@ tell_of_value_file(const KvStore *store, KvAddress place)
 
 /* By a shard in the map, or retired there. */
 static bool
-is_listed(KvStore *store, KvAddress place)
+is_listed(KvStore *store, KvAddress address)
 {
 	kv_each_shard(store, i)
 	{
-		if (kv_retired_find(kv_shard(store, i), place) != NULL ||
-			kv_value_file_find(kv_shard(store, i), place) != NULL)
+		if (kv_retired_find(kv_shard(store, i), address) != NULL ||
+			kv_value_file_find(kv_shard(store, i), address) != NULL)
 			return true;
 	}
 	return false;
@@ -632,7 +632,7 @@ keep_imaged(KvStore *store, const KvFound *found)
 		{
 			const KvValueFile *value_file = &image.manifest.value_files[c];
 
-			if (is_listed(store, value_file->place))
+			if (is_listed(store, value_file->address))
 				continue;		/* and counted, and goes from there when the map is done */
 			while (!kv_retired_add(to, value_file, 0))
 				kv_make_memory(store, first);
@@ -662,28 +662,28 @@ kv_value_files_sweep(KvStore *store)
 		const KvShard *shard = kv_shard(store, i);
 
 		for (int c = 0; c < shard->nvalue_files; c++)
-			listed[n++] = kv_value_files(shard)[c].value_file.place;
+			listed[n++] = kv_value_files(shard)[c].value_file.address;
 		for (int c = 0; c < shard->nretired; c++)
-			listed[n++] = kv_retired(shard)[c].value_file.place;
+			listed[n++] = kv_retired(shard)[c].value_file.address;
 	}
 	qsort(listed, n, sizeof(KvAddress), kv_address_compare);
 	for (int i = 0; i < found.n; i++)
 	{
-		KvAddress	place;
+		KvAddress	address;
 
 		if (found.files[i].kind != KV_FILE_VALUES)
 			continue;
-		place = kv_found_place(&found.files[i]);
-		if (bsearch(&place, listed, n, sizeof(KvAddress), kv_address_compare) != NULL)
+		address = kv_found_address(&found.files[i]);
+		if (bsearch(&address, listed, n, sizeof(KvAddress), kv_address_compare) != NULL)
 			continue;
 		if (store->shape.wal == KV_WAL_NONE)
-			tell_of_value_file(store, place);
+			tell_of_value_file(store, address);
 
 		/* redo writes again what was in it, and needs the space at once on a full disk */
 		if (AmStartupProcess())
-			(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {place}));
+			(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {address}));
 		else
-			(void) kv_value_file_discard(store, place);
+			(void) kv_value_file_discard(store, address);
 	}
 	pfree(listed);
 	pfree(found.files);
@@ -700,14 +700,14 @@ kv_value_files_cut(KvStore *store)
 		{
 			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
 			uint64		end = Max(value_file->value_file.used, value_file->trusted);
-			char       *path = pstrdup(kv_path_value(&store->key, (KvFileId) {value_file->value_file.place}));
+			char       *path = pstrdup(kv_path_value(&store->key, (KvFileId) {value_file->value_file.address}));
 			struct stat info;
 			int			err;
 
 			/* what others list of one that is shared may be more */
 			if (!kv_value_file_is_open(shard, value_file) && !(value_file->value_file.flags & KV_VALUE_FILE_SHARED) &&
 				stat(path, &info) == 0 &&
-				(uint64) info.st_size > end && size_of(store, value_file->value_file.place) > end)
+				(uint64) info.st_size > end && size_of(store, value_file->value_file.address) > end)
 			{
 				err = kv_io_try_cut(path, end);
 				if (err != 0)
@@ -810,7 +810,7 @@ recover_store(KvStore *store)
 	{
 		KvShard    *shard = kv_shard(store, i);
 
-		kv_volume_note(store, shard->next_place);
+		kv_volume_note(store, shard->next_address);
 		if (shard->bounds_since > shard->image_map)
 			kv_image_want(shard);
 	}

@@ -25,7 +25,7 @@ typedef struct KvSearch
 	const KvVersion *wanted;
 	KvVersion	found;			/* the newest that it can be, … */
 	bool		any;			/* … if there is one */
-	bool		same_place;		/* one is where the wanted one was */
+	bool		same_address;	/* one is where the wanted one was */
 } KvSearch;
 
 static void
@@ -37,7 +37,7 @@ consider(KvSearch *search, const KvVersion *version)
 		(version->xid != 0 && (version->xid != wanted->xid || version->cid != wanted->cid)))
 		return;
 	if (version->location == wanted->location)
-		search->same_place = true;
+		search->same_address = true;
 	if (!search->any)
 		search->found = *version;
 	search->any = true;
@@ -75,7 +75,7 @@ kv_version_again(KvStore *store, KvKey key, KvVersion *version)
 	while (kv_run_versions_next(&walk, &older, &incarnation))
 		consider(&search, &older);
 	kv_run_trust();
-	if (search.any && !search.same_place)
+	if (search.any && !search.same_address)
 	{
 		version->location = search.found.location;
 		version->crc = search.found.crc;

@@ -3,7 +3,7 @@
  *		Looking ahead of a scan in the order of keys whose values lie in another.
  *
  * The index says where the values of the next keys lie, long before the scan comes to
- * them.  Their blocks are asked for together, in the order of places, as far ahead as
+ * them.  Their blocks are asked for together, in the order of addresses, as far ahead as
  * cache/gather.c has room for, but not further than the scan has come.  Not what is nearer
  * than the device: the scan takes it from there, and behind a batch of nothing else it does
  * not look.  What the snapshot sees is decided again

@@ -143,7 +143,7 @@ compare_reads(const void *a, const void *b)
 	const KvRead *right = b;
 
 	if (!kv_same_file(left->file, right->file))
-		return left->file.place < right->file.place ? -1 : 1;
+		return left->file.address < right->file.address ? -1 : 1;
 	if (left->cached != right->cached)
 		return left->cached ? -1 : 1;
 	return left->offset < right->offset ? -1 : left->offset > right->offset;
@@ -266,13 +266,13 @@ read_around(const KvScan *scan, const KvBatchRow *row)
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	const volatile KvShard *shard = kv_shard(store, kv_shard_for(store, row->key, row->keylen));
 
-	if (kv_file_of(address).place == shard->open_place && address + KV_WRITTEN_SOON > shard->value_tail)
+	if (kv_file_of(address).address == shard->open_address && address + KV_WRITTEN_SOON > shard->value_tail)
 		return 0;
 	return kv_around_begin(store->cache_id, address, kv_space_taken(store));
 }
 
 /*
- * The reads for values that are not there yet, sorted by place.  Returns how many.  What the
+ * The reads for values that are not there yet, sorted by address.  Returns how many.  What the
  * value cache keeps is read through the page cache, which holds what it has no room for.
  */
 static int
@@ -335,7 +335,7 @@ report_damage(const KvScan *scan, KvBatchRow *row)
 						(unsigned long long) kv_offset_of(address) + version->len)));
 }
 
-/* Can a read, the next by place, be made part of the request? */
+/* Can a read, the next by address, be made part of the request? */
 static bool
 joins_request(const KvIoRequest *request, const KvRead *before, const KvRead *next)
 {

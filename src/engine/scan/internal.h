@@ -42,7 +42,7 @@ typedef struct KvBatchRow
 	int			problem;		/* SQLSTATE: a forgiving scan cannot have the value; else 0 */
 } KvBatchRow;
 
-typedef struct KvPlaceOrder KvPlaceOrder;
+typedef struct KvAddressOrder KvAddressOrder;
 
 /* What a scan has loaded for it of the shard where it is. */
 typedef enum KvLoading
@@ -154,8 +154,8 @@ struct KvScan
 	KvAhead		ahead;
 	KvWindowReader reader;
 	KvScanStart company;		/* another scan was there when it began; KV_NO_SHARD: none was */
-	uint32		keyed_shard;	/* known to be no shard to read by place, or KV_NO_SHARD */
-	struct KvPlaceOrder *places;	/* a shard that is read by place, or NULL */
+	uint32		keyed_shard;	/* known to be no shard to read by address, or KV_NO_SHARD */
+	struct KvAddressOrder *by_address; /* a shard that is read by address, or NULL */
 	bool		at_end;
 	bool		started;
 	KvKey		position;		/* the last key returned */
@@ -287,11 +287,11 @@ extern void kv_ahead_reset(KvScan *scan);	/* another range begins */
 /* Ask for the blocks of the batch, and of what comes behind it. */
 extern void kv_ahead(KvScan *scan);
 
-/* ---- byplace.c ---- */
+/* ---- byaddress.c ---- */
 
 /* The next batch of a scan that takes rows in any order. */
-extern void kv_places_fill(KvScan *scan);
-extern void kv_places_end(KvScan *scan);	/* drop what was gathered, if anything was */
+extern void kv_by_address_fill(KvScan *scan);
+extern void kv_by_address_end(KvScan *scan); /* drop what was gathered, if anything was */
 
 /* ---- order.c; no lock is held ---- */
 
@@ -310,14 +310,14 @@ extern void kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey h
  * The address of the value of the last entry before the end of a range, in the direction of
  * the scan.  False: there is none.
  */
-extern bool kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward,
-						  KvAddress *address);
+extern bool kv_last_address(KvStore *store, uint32 shardno, KvKey end, bool backward,
+							KvAddress *address);
 /*
  * About the first key whose value lies in a segment, found as if all values were in
  * order; a copy in the scan's memory.  False: the place is a whole shard, or it has no
  * entry.
  */
-extern bool kv_key_at_place(const KvScan *scan, const KvScanStart *place, KvKey *key);
+extern bool kv_key_at_address(const KvScan *scan, const KvScanStart *place, KvKey *key);
 
 /* About how many entries a shard has, without its lock. */
 static inline uint64
@@ -345,8 +345,8 @@ extern bool kv_shard_scattered(KvStore *store, uint32 shardno);
  * A batch of values of shardno begins at an address, and bytes_left are to come in the
  * order of their addresses, which began at begin.
  */
-extern void kv_steer_by_place(KvScan *scan, uint32 shardno, KvAddress address,
-							  KvAddress begin, double bytes_left);
+extern void kv_steer_by_address(KvScan *scan, uint32 shardno, KvAddress address,
+								KvAddress begin, double bytes_left);
 /* As kv_batch_fill_range, and it is decided whether the values of the batch come through windows, if they are wanted. */
 extern void kv_steer_fill_range(KvScan *scan);
 

@@ -88,7 +88,7 @@ largest_run(const KvRunSet *set)
 
 /* The entry that a valid cursor is at: its key, and the place of its value; false: it has none. */
 static bool
-run_place(const KvRunCursor *cursor, uint8 keybuf[8], KvKey *key, KvAddress *address)
+run_address(const KvRunCursor *cursor, uint8 keybuf[8], KvKey *key, KvAddress *address)
 {
 	KvVersion	version;
 
@@ -110,7 +110,7 @@ run_keeps_order(KvRun *run, double share)
 	cursor.page = kv_run_header(run)->npages * share;
 	for (int i = 0; i <= KV_ORDER_SAMPLE && cursor.valid; i++)
 	{
-		if (run_place(&cursor, keybuf, &key, &address))
+		if (run_address(&cursor, keybuf, &key, &address))
 			kv_order_add(&order, address);
 		kv_run_next(&cursor);
 	}
@@ -139,7 +139,7 @@ larger_memtable(const KvShard *shard)
 
 /* The place of the newest value that a key has got; false: it has got none. */
 static bool
-item_place(const KvMemtableItem *item, KvAddress *address)
+item_address(const KvMemtableItem *item, KvAddress *address)
 {
 	for (dsa_pointer pointer = item->newest; DsaPointerIsValid(pointer);)
 	{
@@ -166,7 +166,7 @@ memtable_keeps_order(const KvMemtable *memtable, double share)
 
 	for (int i = 0; i <= KV_ORDER_SAMPLE && item != NULL; i++)
 	{
-		if (item_place(item, &address))
+		if (item_address(item, &address))
 			kv_order_add(&order, address);
 		item = kv_memtable_next(&cursor);
 	}
@@ -312,7 +312,7 @@ offer_last(KvLastEntry *last, KvKey key, bool backward, bool placed, KvAddress a
 }
 
 bool
-kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddress *address)
+kv_last_address(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddress *address)
 {
 	KvShard    *shard = kv_shard(store, shardno);
 	const KvRunSet *set = kv_shard_view(store, shardno);
@@ -325,11 +325,11 @@ kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddres
 		KvMemtableCursor cursor;
 		KvMemtableItem *item = backward ? kv_memtable_seek(memtables[i], end.data, end.len, &cursor) :
 			kv_memtable_seek_before(memtables[i], end.data, end.len, &cursor);
-		KvAddress	place = 0;
+		KvAddress	file_address = 0;
 
 		if (item != NULL)
 			offer_last(&last, (KvKey) {item->key, item->keylen}, backward,
-					   item_place(item, &place), place);
+					   item_address(item, &file_address), file_address);
 	}
 	LWLockRelease(&shard->lock);
 
@@ -338,7 +338,7 @@ kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddres
 		KvRunCursor cursor;
 		uint8		keybuf[8];
 		KvKey		key;
-		KvAddress	place;
+		KvAddress	file_address;
 		bool		placed;
 
 		if (backward)
@@ -347,8 +347,8 @@ kv_last_place(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddres
 			kv_run_seek_before(set->runs[i], end.data, end.len, &cursor);
 		if (!cursor.valid)
 			continue;
-		placed = run_place(&cursor, keybuf, &key, &place);
-		offer_last(&last, key, backward, placed, place);
+		placed = run_address(&cursor, keybuf, &key, &file_address);
+		offer_last(&last, key, backward, placed, file_address);
 	}
 	*address = last.found ? last.address : 0;
 	return last.found && last.placed;
@@ -375,13 +375,13 @@ run_key_at(KvRun *run, const KvScanStart *place, MemoryContext context)
 	while (end - first > 1)
 	{
 		cursor.page = (first + end) / 2;
-		if (run_place(&cursor, keybuf, &key, &address) && lies_before(place, address))
+		if (run_address(&cursor, keybuf, &key, &address) && lies_before(place, address))
 			first = cursor.page;
 		else
 			end = cursor.page;
 	}
 	cursor.page = first;
-	(void) run_place(&cursor, keybuf, &key, &address);
+	(void) run_address(&cursor, keybuf, &key, &address);
 	return kv_key_copy(context, key.data, key.len);
 }
 
@@ -398,7 +398,7 @@ memtable_key_at(const KvMemtable *memtable, const KvScanStart *place, KvLastEntr
 	while (end - first > 16.0 / Max(memtable->nitems, 16))
 	{
 		item = kv_memtable_at_share(memtable, (first + end) / 2, &cursor);
-		if (item != NULL && item_place(item, &address) && lies_before(place, address))
+		if (item != NULL && item_address(item, &address) && lies_before(place, address))
 			first = (first + end) / 2;
 		else
 			end = (first + end) / 2;
@@ -412,7 +412,7 @@ memtable_key_at(const KvMemtable *memtable, const KvScanStart *place, KvLastEntr
 }
 
 bool
-kv_key_at_place(const KvScan *scan, const KvScanStart *place, KvKey *key)
+kv_key_at_address(const KvScan *scan, const KvScanStart *place, KvKey *key)
 {
 	KvShard    *shard = kv_shard(scan->store, place->shard);
 	KvRun	   *run;

@@ -4,7 +4,7 @@
  *
  * A scan works in batches that grow while it goes on, so that a short range
  * never pays for a long one.  rows.c finds out which rows the snapshot sees, or
- * byplace.c for tables whose values lie out of order; fetch.c gets their values,
+ * byaddress.c for tables whose values lie out of order; fetch.c gets their values,
  * many at a time.  No lock is held between batches (I 7): the next batch seeks
  * again by key, so flushes and writes in between do not matter.
  */
@@ -50,7 +50,7 @@ static void
 forget_position(KvScan *scan)
 {
 	scan->nrows = scan->next_row = 0;
-	kv_places_end(scan);
+	kv_by_address_end(scan);
 	if (!scan->shared)
 		kv_reader_leave(&scan->reader);
 	if (scan->lo.data)
@@ -132,7 +132,7 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 	if (!company)
 		place->shard = KV_NO_SHARD;
 	if (company && order == KV_ANY_ORDER && !kv_shard_scattered(scan->store, place->shard) &&
-		kv_key_at_place(scan, place, &scan->rest))
+		kv_key_at_address(scan, place, &scan->rest))
 	{
 		scan->lo = kv_key_copy(scan->context, scan->rest.data, scan->rest.len);
 		begin_range(scan, KV_ASCENDING);
@@ -175,12 +175,12 @@ kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_
 		scan->hi = kv_key_copy(scan->context, hi.data, hi.len);
 	if (!scan->shared)
 		scan->steering.rows = 0;
-	if (order == KV_ANY_ORDER || order == KV_BY_PLACE)
+	if (order == KV_ANY_ORDER || order == KV_BY_ADDRESS)
 		begin_in_company(scan, order);
 	else
 		begin_range(scan, order);
 	scan->limit_hint = limit_hint;
-	if (order == KV_BY_PLACE)
+	if (order == KV_BY_ADDRESS)
 		scan->batch_rows = KV_BATCH_ROWS;
 	else
 		scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : kv_batch_first_rows(scan);
@@ -375,7 +375,7 @@ kv_scan_next(KvScan *scan, KvRow *row)
 
 	while (scan->next_row == scan->nrows)
 	{
-		if (scan->at_end && scan->places == NULL)
+		if (scan->at_end && scan->by_address == NULL)
 		{
 			if (!scan->shared)
 				kv_reader_leave(&scan->reader);
@@ -390,8 +390,8 @@ kv_scan_next(KvScan *scan, KvRow *row)
 		kv_batch_make_rows(scan, scan->batch_rows);
 		if (scan->points)
 			fill_points(scan);
-		else if (scan->order == KV_BY_PLACE || scan->order == KV_ANY_ORDER)
-			kv_places_fill(scan);
+		else if (scan->order == KV_BY_ADDRESS || scan->order == KV_ANY_ORDER)
+			kv_by_address_fill(scan);
 		else
 			kv_steer_fill_range(scan);
 		if (scan->want_values)

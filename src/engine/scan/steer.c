@@ -18,7 +18,7 @@
  * - Block by block, if the values of the next keys lie scattered and reading all would
  *   not pay: what comes is looked for in the index, and asked for in advance (ahead.c).
  *
- * A scan by place (byplace.c) reads segments of the file from the beginning.
+ * A scan by address (byaddress.c) reads segments of the file from the beginning.
  *
  * So a short range never pays for a long one, and what a scan that ends early has
  * loaded in vain is bounded by what it has read.  A LIMIT that is known makes a range
@@ -90,7 +90,7 @@ is_open_ended(const KvScan *scan)
 static bool
 wraps(const KvScan *scan)
 {
-	return scan->order == KV_ANY_ORDER || scan->order == KV_BY_PLACE;
+	return scan->order == KV_ANY_ORDER || scan->order == KV_BY_ADDRESS;
 }
 
 /* The last shard of the whole range, as the newest map says. */
@@ -228,7 +228,7 @@ first_address(const KvScan *scan, KvAddress *address)
 }
 
 static void
-note_places(KvScan *scan)
+note_addresses(KvScan *scan)
 {
 	KvOrder    *order = &scan->steering.order;
 
@@ -279,7 +279,7 @@ find_last_segment(const KvScan *scan, uint32 shardno, uint64 segment)
 	uint64		last;
 
 	if (end.data == NULL || shardno != last_shard(scan) ||
-		!kv_last_place(scan->store, shardno, end, scan->backward, &address))
+		!kv_last_address(scan->store, shardno, end, scan->backward, &address))
 		return KV_WHOLE;
 	last = address / KV_SEGMENT_SIZE;
 	/* the scan is past it already, so the file is not in order there */
@@ -339,7 +339,7 @@ add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
 	if (n >= most || shards_behind(scan, shardno, last) < (is_open_ended(scan) ? 1 : 2))
 		return n;
 	shardno = kv_shard_next(scan->store, shardno, scan->backward ? -1 : 1);
-	if (!kv_last_place(scan->store, shardno, edge, !scan->backward, &address) ||
+	if (!kv_last_address(scan->store, shardno, edge, !scan->backward, &address) ||
 		!kv_shard_keeps_order(scan->store, shardno))
 		return n;
 	(void) find_extents(scan, shardno, &extents);
@@ -377,7 +377,7 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left, b
 	enter(scan, &extents, steering->last_segment, wants, n);
 }
 
-/* ---- by place ---- */
+/* ---- by address ---- */
 
 bool
 kv_shard_scattered(KvStore *store, uint32 shardno)
@@ -391,8 +391,8 @@ kv_shard_scattered(KvStore *store, uint32 shardno)
 }
 
 void
-kv_steer_by_place(KvScan *scan, uint32 shardno, KvAddress address, KvAddress begin,
-				  double bytes_left)
+kv_steer_by_address(KvScan *scan, uint32 shardno, KvAddress address, KvAddress begin,
+					double bytes_left)
 {
 	KvSteering *steering = &scan->steering;
 	uint64		segment = address / KV_SEGMENT_SIZE;
@@ -460,7 +460,7 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 		return;
 	if (scan->reader.shard != shardno || scan->reader.seen == NULL)
 		begin_shard(scan, shardno);
-	note_places(scan);
+	note_addresses(scan);
 	if (steering->loading == KV_LOADS_WHOLE ||
 		(steering->loading == KV_LOADS_BLOCKS && goes_on_with_blocks(scan)) ||
 		(steering->loading == KV_LOADS_SEGMENTS && is_in_segment(scan)))

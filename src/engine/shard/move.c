@@ -284,25 +284,25 @@ static bool
 shard_misses_value_file(KvStore *store, uint32 shardno)
 {
 	KvShard    *shard = kv_shard(store, shardno);
-	KvAddress  *places;
+	KvAddress  *addresses;
 	bool		missing = false;
 	int			n;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	n = shard->nvalue_files;
-	places = palloc_extended(Max(n, 1) * sizeof(KvAddress), MCXT_ALLOC_HUGE);
+	addresses = palloc_extended(Max(n, 1) * sizeof(KvAddress), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
-		places[i] = kv_value_files(shard)[i].value_file.place;
+		addresses[i] = kv_value_files(shard)[i].value_file.address;
 	LWLockRelease(&shard->lock);
 	for (int i = 0; i < n && !missing; i++)
 	{
-		if (access(kv_path_value(&store->key, kv_file_of(places[i])), F_OK) == 0)
+		if (access(kv_path_value(&store->key, kv_file_of(addresses[i])), F_OK) == 0)
 			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		missing = kv_value_file_find(shard, places[i]) != NULL;
+		missing = kv_value_file_find(shard, addresses[i]) != NULL;
 		LWLockRelease(&shard->lock);
 	}
-	pfree(places);
+	pfree(addresses);
 	return missing;
 }
 

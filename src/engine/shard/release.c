@@ -35,9 +35,9 @@ count_less(pg_atomic_uint64 *counter, uint64 bytes)
 
 /* To a name under which the maintainer frees it step by step (lifecycle/free.c). */
 int
-kv_value_file_discard(KvStore *store, KvAddress place)
+kv_value_file_discard(KvStore *store, KvAddress address)
 {
-	const char *path = kv_path_value(&store->key, (KvFileId) {place});
+	const char *path = kv_path_value(&store->key, (KvFileId) {address});
 	bool		in_space = strncmp(path, "pg_tblspc/", 10) == 0;
 	int			len = in_space ? strrchr(path, '/') - path : strlen(KV_DIRECTORY);
 	const char *directory = in_space ? path : KV_DIRECTORY;
@@ -138,7 +138,7 @@ kv_retired_release(KvStore *store, uint32 shardno)
 			{
 				/* the last one that has it removes it */
 				LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-				kv_retired_remove(shard, retired.value_file.place);
+				kv_retired_remove(shard, retired.value_file.address);
 				LWLockRelease(&shard->lock);
 				continue;
 			}
@@ -148,18 +148,18 @@ kv_retired_release(KvStore *store, uint32 shardno)
 
 		/* a commit that has seen it in the list of what is to be synced holds extend_lock */
 		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-		err = kv_value_file_discard(store, retired.value_file.place);
+		err = kv_value_file_discard(store, retired.value_file.address);
 		if (err == 0)
 		{
 			LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-			kv_retired_remove(shard, retired.value_file.place);
+			kv_retired_remove(shard, retired.value_file.address);
 			LWLockRelease(&shard->lock);
 			some = true;
 		}
 		LWLockRelease(&shard->extend_lock);
 		if (err != 0)
 		{
-			kv_io_error(WARNING, err, kv_path_value(&store->key, (KvFileId) {retired.value_file.place}),
+			kv_io_error(WARNING, err, kv_path_value(&store->key, (KvFileId) {retired.value_file.address}),
 						"rename");
 			break;
 		}

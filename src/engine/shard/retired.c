@@ -14,7 +14,7 @@
  *	  So it stays until a checkpoint is complete whose redo pointer is behind the end that
  *	  the WAL had when the value file retired: no redo begins before that any more.
  *	- a transaction that has not committed may have put values into it that were moved
- *	  since; at level 'keys' its BATCH names the old places.  So a retired value file is synced
+ *	  since; at level 'keys' its BATCH names the old addresses.  So a retired value file is synced
  *	  like one in the list until it has been for good.
  *
  * The list of retired value files is lost when the server ends.  Where stores begin at their
@@ -48,10 +48,10 @@ const char *const kv_retired_wait_names[] = {
 
 /* The first count from a place on. */
 static int
-first_from(const KvCounts *counts, KvAddress place)
+first_from(const KvCounts *counts, KvAddress file_address)
 {
-	StaticAssertStmt(offsetof(KvValueFileCount, place) == 0, "an item begins with its place");
-	return kv_first_from(counts->value_files, sizeof(KvValueFileCount), counts->n, place);
+	StaticAssertStmt(offsetof(KvValueFileCount, address) == 0, "an item begins with its place");
+	return kv_first_from(counts->value_files, sizeof(KvValueFileCount), counts->n, file_address);
 }
 
 KvCounts *
@@ -68,7 +68,7 @@ kv_counts_begin(const KvShard *shard)
 	counts->value_files = palloc0(counts->room * sizeof(KvValueFileCount));
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
-		counts->value_files[i].place = kv_value_files(shard)[i].value_file.place;
+		counts->value_files[i].address = kv_value_files(shard)[i].value_file.address;
 		counts->value_files[i].dead_since = kv_value_files(shard)[i].dead_since;
 	}
 	return counts;
@@ -77,24 +77,24 @@ kv_counts_begin(const KvShard *shard)
 KvValueFileCount *
 kv_counts_find(const KvCounts *counts, KvAddress address)
 {
-	KvAddress	place = kv_file_of(address).place;
-	int			i = first_from(counts, place);
+	KvAddress	file_address = kv_file_of(address).address;
+	int			i = first_from(counts, file_address);
 
-	return i < counts->n && counts->value_files[i].place == place ? &counts->value_files[i] : NULL;
+	return i < counts->n && counts->value_files[i].address == file_address ? &counts->value_files[i] : NULL;
 }
 
 void
 kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 {
-	KvAddress	place = kv_file_of(KV_LOCATION_ADDRESS(location)).place;
+	KvAddress	address = kv_file_of(KV_LOCATION_ADDRESS(location)).address;
 	uint64		end;
 	int			i = counts->last;
 
 	if (len == 0)
 		return;
-	if (i >= counts->n || counts->value_files[i].place != place)
-		i = first_from(counts, place);
-	if (i == counts->n || counts->value_files[i].place != place)
+	if (i >= counts->n || counts->value_files[i].address != address)
+		i = first_from(counts, address);
+	if (i == counts->n || counts->value_files[i].address != address)
 	{
 		/* one that is not in the list yet */
 		if (counts->n == counts->room)
@@ -104,7 +104,7 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 		}
 		memmove(&counts->value_files[i + 1], &counts->value_files[i], (counts->n - i) * sizeof(KvValueFileCount));
 		memset(&counts->value_files[i], 0, sizeof(KvValueFileCount));
-		counts->value_files[i].place = place;
+		counts->value_files[i].address = address;
 		counts->n++;
 	}
 	counts->value_files[i].refs++;
@@ -164,8 +164,8 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
 	for (int i = 0; i < manifest->nvalue_files; i++)
 	{
-		const KvShardValueFile *value_file = kv_value_file_find(shard, manifest->value_files[i].place);
-		KvValueFileCount *count = kv_counts_find(counts, manifest->value_files[i].place);
+		const KvShardValueFile *value_file = kv_value_file_find(shard, manifest->value_files[i].address);
+		KvValueFileCount *count = kv_counts_find(counts, manifest->value_files[i].address);
 
 		/* what is in logs that the runs do not cover was not counted */
 		if (value_file != NULL && count != NULL && !kv_value_file_is_open(shard, value_file) &&
@@ -177,7 +177,7 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 			if (count->leaves)
 			{
 				count->shared = (value_file->value_file.flags & KV_VALUE_FILE_SHARED) != 0;
-				count->used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
+				count->used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
 				room--;
 				continue;
 			}
@@ -226,8 +226,8 @@ kv_counts_note(KvShard *shard, const KvCounts *counts, const KvValueFile *value_
 {
 	for (int i = 0; i < n; i++)
 	{
-		KvShardValueFile *value_file = kv_value_file_find(shard, value_files[i].place);
-		const KvValueFileCount *count = kv_counts_find(counts, value_files[i].place);
+		KvShardValueFile *value_file = kv_value_file_find(shard, value_files[i].address);
+		const KvValueFileCount *count = kv_counts_find(counts, value_files[i].address);
 
 		if (value_file != NULL && count != NULL)
 			take_count(shard, value_file, count);
@@ -241,7 +241,7 @@ kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log)
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		KvShardValueFile *value_file = &kv_value_files(shard)[i];
-		const KvValueFileCount *count = kv_counts_find(counts, value_file->value_file.place);
+		const KvValueFileCount *count = kv_counts_find(counts, value_file->value_file.address);
 
 		if (count == NULL || value_file->value_file.last_log >= first_log)
 			continue;
@@ -261,7 +261,7 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	for (int i = 0; i < before; i++)
 	{
-		const KvValueFileCount *count = kv_counts_find(counts, value_files[i].value_file.place);
+		const KvValueFileCount *count = kv_counts_find(counts, value_files[i].value_file.address);
 		KvRetired  *retired;
 
 		if (count == NULL || !count->leaves)
@@ -313,11 +313,11 @@ kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image
 KvRetired *
 kv_retired_find(const KvShard *shard, KvAddress address)
 {
-	KvAddress	place = kv_file_of(address).place;
+	KvAddress	file_address = kv_file_of(address).address;
 
 	for (int i = 0; i < shard->nretired; i++)
 	{
-		if (kv_retired(shard)[i].value_file.place == place)
+		if (kv_retired(shard)[i].value_file.address == file_address)
 			return &kv_retired(shard)[i];
 	}
 	return NULL;

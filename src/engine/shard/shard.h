@@ -157,8 +157,8 @@ typedef struct KvShard
 	KvDying		dying;			/* what has died since they were counted */
 	uint64		died_untold;	/* bytes of that which the store's account does not have yet */
 	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
-	KvAddress	next_place;		/* KvManifest.next_place */
-	KvAddress	open_place;		/* of the value file that takes new values; 0: none */
+	KvAddress	next_address;	/* KvManifest.next_place */
+	KvAddress	open_address;	/* of the value file that takes new values; 0: none */
 	KvAddress	value_tail;		/* in it: where the next write buffer or large value begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
 	uint64		value_bytes;	/* kv_value_file_taken of all value files, about */
@@ -538,7 +538,7 @@ extern void kv_runset_forget(const KvStore *store);
  * The shard's lock is held, but where it says otherwise.
  */
 /* Of n items, each of which begins with a place and that are in their order: the first from this one on, or n. */
-extern int	kv_first_from(const void *items, Size size, int n, KvAddress place);
+extern int	kv_first_from(const void *items, Size size, int n, KvAddress address);
 /* The value file with this address; NULL: it is not in the list. */
 extern KvShardValueFile *kv_value_file_find(const KvShard *shard, KvAddress address);
 /*
@@ -616,7 +616,7 @@ extern uint32 kv_volume_take(KvStore *store, int class);
 static inline bool
 kv_value_file_is_open(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	return shard->open_place != 0 && value_file->value_file.place == shard->open_place;
+	return shard->open_address != 0 && value_file->value_file.address == shard->open_address;
 }
 
 /* Is it about to leave the map, or has it left it?  Then nothing is written to it.  Lock held. */
@@ -631,14 +631,14 @@ static inline KvAddress
 kv_value_file_end(const KvShard *shard, const KvShardValueFile *value_file)
 {
 	return kv_value_file_is_open(shard, value_file) ? shard->value_tail :
-		value_file->value_file.place + value_file->value_file.used;
+		value_file->value_file.address + value_file->value_file.used;
 }
 
 /* Likewise how many bytes, each of them counted by one shard. */
 static inline uint64
 kv_value_file_taken(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
+	uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
 
 	return (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ? Min(value_file->share, used) : used;
 }
@@ -689,7 +689,7 @@ extern bool kv_value_file_may_be_input(const KvShard *shard, const KvShardValueF
 /* What a merge of all runs has emitted, by value file. */
 typedef struct KvValueFileCount
 {
-	KvAddress	place;
+	KvAddress	address;
 	uint64		refs;			/* entries */
 	uint64		live;			/* bytes of their values */
 	uint64		dead_since;		/* KvShardValueFile.dead_since when counting began */
@@ -711,7 +711,7 @@ typedef struct KvCounts
 	uint64		redone;			/* KvShard.redone_bytes when counting began */
 	uint64		died;			/* KvDying.sum then */
 	uint32		countings;		/* KvShard.countings then */
-	KvValueFileCount *value_files; /* by place, palloc'd */
+	KvValueFileCount *value_files;	/* by address, palloc'd */
 } KvCounts;
 
 /* Nothing is counted yet, of the value files in the list and others; palloc'd.  Lock held. */
@@ -823,7 +823,7 @@ extern void kv_retired_release(KvStore *store, uint32 shardno);
  * A value file that nothing needs goes: its file is taken out of sight.  0 (also if it is not
  * there) or an errno.
  */
-extern int	kv_value_file_discard(KvStore *store, KvAddress place);
+extern int	kv_value_file_discard(KvStore *store, KvAddress address);
 /* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
 extern void kv_value_file_note_freed(const char *name, uint64 bytes);
 

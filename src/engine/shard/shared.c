@@ -19,7 +19,7 @@
 
 /* Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: there is none. */
 static uint32
-find_sharer(KvStore *store, uint32 shardno, KvAddress place)
+find_sharer(KvStore *store, uint32 shardno, KvAddress address)
 {
 	kv_each_shard(store, i)
 	{
@@ -29,7 +29,7 @@ find_sharer(KvStore *store, uint32 shardno, KvAddress place)
 		if (i == shardno)
 			continue;
 		LWLockAcquire(&other->lock, LW_SHARED);
-		has = kv_value_file_find(other, place) != NULL || kv_retired_find(other, place) != NULL;
+		has = kv_value_file_find(other, address) != NULL || kv_retired_find(other, address) != NULL;
 		LWLockRelease(&other->lock);
 		if (has)
 			return i;
@@ -39,10 +39,10 @@ find_sharer(KvStore *store, uint32 shardno, KvAddress place)
 
 /* A shard counts so many bytes more of the value file as its own.  False: it does not have it.  Lock held. */
 static bool
-take_share(KvShard *shard, KvAddress place, uint64 bytes)
+take_share(KvShard *shard, KvAddress address, uint64 bytes)
 {
-	KvShardValueFile *value_file = kv_value_file_find(shard, place);
-	KvRetired  *retired = kv_retired_find(shard, place);
+	KvShardValueFile *value_file = kv_value_file_find(shard, address);
+	KvRetired  *retired = kv_retired_find(shard, address);
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (value_file != NULL && (value_file->value_file.flags & KV_VALUE_FILE_SHARED))
@@ -59,16 +59,16 @@ take_share(KvShard *shard, KvAddress place, uint64 bytes)
 
 /* Another shard does. */
 static void
-hand_on(KvShard *other, KvAddress place, uint64 bytes)
+hand_on(KvShard *other, KvAddress address, uint64 bytes)
 {
 	LWLockAcquire(&other->lock, LW_EXCLUSIVE);
-	(void) take_share(other, place, bytes);
+	(void) take_share(other, address, bytes);
 	LWLockRelease(&other->lock);
 }
 
 /* Commits may still have value files of shards that have left the map to sync: not this one. */
 static void
-forget_in_left(KvStore *store, KvAddress place)
+forget_in_left(KvStore *store, KvAddress address)
 {
 	kv_each_descriptor(store, i)
 	{
@@ -79,7 +79,7 @@ forget_in_left(KvStore *store, KvAddress place)
 			continue;
 		LWLockAcquire(&left->extend_lock, LW_EXCLUSIVE);
 		LWLockAcquire(&left->lock, LW_EXCLUSIVE);
-		value_file = kv_value_file_find(left, place);
+		value_file = kv_value_file_find(left, address);
 		if (value_file != NULL)
 			value_file->value_file.flags |= KV_VALUE_FILE_SYNCED | KV_VALUE_FILE_NAMED;
 		LWLockRelease(&left->lock);
@@ -97,10 +97,10 @@ kv_value_file_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 	pg_read_barrier();
 	if (!kv_map_lets_go(store))
 		return KV_SHARERS_UNKNOWN;
-	sharer = find_sharer(store, shardno, retired->value_file.place);
+	sharer = find_sharer(store, shardno, retired->value_file.address);
 	if (sharer != KV_NO_SHARD)
 	{
-		hand_on(kv_shard(store, sharer), retired->value_file.place, retired->taken);
+		hand_on(kv_shard(store, sharer), retired->value_file.address, retired->taken);
 		return KV_SHARERS_SOME;
 	}
 
@@ -108,7 +108,7 @@ kv_value_file_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 	pg_read_barrier();
 	if (!kv_map_lets_go(store) || pg_atomic_read_u32(&store->map_number) != map)
 		return KV_SHARERS_UNKNOWN;
-	forget_in_left(store, retired->value_file.place);
+	forget_in_left(store, retired->value_file.address);
 	return KV_SHARERS_NONE;
 }
 
@@ -118,12 +118,12 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < n; i++)
 	{
-		KvRetired  *retired = kv_retired_find(shard, left[i].value_file.place);
+		KvRetired  *retired = kv_retired_find(shard, left[i].value_file.address);
 
 		/* entries of the other one named it for longer */
 		if (retired != NULL)
 			retired->lsn = Max(retired->lsn, left[i].lsn);
-		if (take_share(shard, left[i].value_file.place, left[i].taken))
+		if (take_share(shard, left[i].value_file.address, left[i].taken))
 			continue;
 		Assert(shard->nretired < shard->retired_room);
 		kv_retired(shard)[shard->nretired++] = left[i];
@@ -137,7 +137,7 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 /* A shard lists a value file. */
 typedef struct KvListing
 {
-	KvAddress	place;
+	KvAddress	address;
 	uint64		live;
 	uint32		shardno;
 } KvListing;
@@ -145,8 +145,8 @@ typedef struct KvListing
 static int
 compare_listings(const void *a, const void *b)
 {
-	KvAddress	left = ((const KvListing *) a)->place;
-	KvAddress	right = ((const KvListing *) b)->place;
+	KvAddress	left = ((const KvListing *) a)->address;
+	KvAddress	right = ((const KvListing *) b)->address;
 
 	return left < right ? -1 : left > right;
 }
@@ -165,10 +165,10 @@ divide(KvStore *store, const KvListing *listings, Size n)
 		KvShardValueFile *value_file;
 
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		value_file = kv_value_file_find(shard, listings[i].place);
+		value_file = kv_value_file_find(shard, listings[i].address);
 		if (value_file != NULL)
 		{
-			uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
+			uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
 
 			if (n > 1 || (value_file->value_file.flags & KV_VALUE_FILE_SHARED))
 				kv_value_file_divide(shard, value_file,
@@ -216,7 +216,7 @@ kv_value_files_find_shared(KvStore *store)
 		{
 			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
 
-			listings[n++] = (KvListing) {value_file->value_file.place, kv_value_file_live(shard, value_file), i};
+			listings[n++] = (KvListing) {value_file->value_file.address, kv_value_file_live(shard, value_file), i};
 		}
 		LWLockRelease(&shard->lock);
 	}
@@ -224,7 +224,7 @@ kv_value_files_find_shared(KvStore *store)
 	for (Size at = 0; at < n; at = next)
 	{
 		next = at + 1;
-		while (next < n && listings[next].place == listings[at].place)
+		while (next < n && listings[next].address == listings[at].address)
 			next++;
 		divide(store, listings + at, next - at);
 	}

@@ -19,7 +19,7 @@
 #define KV_DEAD_UNTOLD	(64 * 1024)	/* bytes of values, until the store is told that they have died */
 
 int
-kv_first_from(const void *items, Size size, int n, KvAddress place)
+kv_first_from(const void *items, Size size, int n, KvAddress address)
 {
 	int			low = 0;
 	int			high = n;
@@ -28,7 +28,7 @@ kv_first_from(const void *items, Size size, int n, KvAddress place)
 	{
 		int			middle = (low + high) / 2;
 
-		if (*(const KvAddress *) ((const char *) items + middle * size) < place)
+		if (*(const KvAddress *) ((const char *) items + middle * size) < address)
 			low = middle + 1;
 		else
 			high = middle;
@@ -40,7 +40,7 @@ kv_first_from(const void *items, Size size, int n, KvAddress place)
 static int
 first_from(const KvShard *shard, KvAddress address)
 {
-	StaticAssertStmt(offsetof(KvShardValueFile, value_file.place) == 0, "an item begins with its place");
+	StaticAssertStmt(offsetof(KvShardValueFile, value_file.address) == 0, "an item begins with its place");
 	return shard->nvalue_files == 0 ? 0 :
 		kv_first_from(kv_value_files(shard), sizeof(KvShardValueFile), shard->nvalue_files, address);
 }
@@ -49,9 +49,9 @@ KvShardValueFile *
 kv_value_file_find(const KvShard *shard, KvAddress address)
 {
 	KvFileId	file = kv_file_of(address);
-	int			i = first_from(shard, file.place);
+	int			i = first_from(shard, file.address);
 
-	if (i == shard->nvalue_files || kv_value_files(shard)[i].value_file.place != file.place)
+	if (i == shard->nvalue_files || kv_value_files(shard)[i].value_file.address != file.address)
 		return NULL;
 	return &kv_value_files(shard)[i];
 }
@@ -95,13 +95,13 @@ kv_value_files_make_room(KvShard *shard, int n)
 KvShardValueFile *
 kv_value_file_add(KvShard *shard, const KvValueFile *value_file)
 {
-	int			i = first_from(shard, value_file->place);
+	int			i = first_from(shard, value_file->address);
 	KvShardValueFile *at = kv_value_files(shard) + i;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	Assert(shard->nvalue_files < shard->value_files_room);
-	if (i < shard->nvalue_files && at->value_file.place == value_file->place)
-		elog(ERROR, "value file at %llx is in the list already", (unsigned long long) value_file->place);
+	if (i < shard->nvalue_files && at->value_file.address == value_file->address)
+		elog(ERROR, "value file at %llx is in the list already", (unsigned long long) value_file->address);
 	memmove(at + 1, at, (shard->nvalue_files - i) * sizeof(KvShardValueFile));
 	memset(at, 0, sizeof(*at));
 	at->value_file = *value_file;
@@ -135,25 +135,25 @@ kv_value_file_open(KvShard *shard, KvShardValueFile *value_file, uint64 allocate
 {
 	kv_value_file_close(shard);
 	value_file->value_file.flags &= ~KV_VALUE_FILE_SYNCED;
-	shard->open_place = value_file->value_file.place;
-	shard->value_tail = value_file->value_file.place + value_file->value_file.used;
-	shard->value_allocated = Max(value_file->value_file.place + allocated, shard->value_tail);
+	shard->open_address = value_file->value_file.address;
+	shard->value_tail = value_file->value_file.address + value_file->value_file.used;
+	shard->value_allocated = Max(value_file->value_file.address + allocated, shard->value_tail);
 }
 
 void
 kv_value_file_close(KvShard *shard)
 {
-	if (shard->open_place != 0)
-		kv_value_file_find(shard, shard->open_place)->value_file.used = shard->value_tail - shard->open_place;
-	shard->open_place = shard->value_tail = shard->value_allocated = 0;
+	if (shard->open_address != 0)
+		kv_value_file_find(shard, shard->open_address)->value_file.used = shard->value_tail - shard->open_address;
+	shard->open_address = shard->value_tail = shard->value_allocated = 0;
 }
 
 void
 kv_tail_move(KvStore *store, KvShard *shard, int64 bytes)
 {
-	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE) && shard->open_place != 0);
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE) && shard->open_address != 0);
 	shard->value_tail += bytes;
-	kv_value_file_grown(shard, kv_value_file_find(shard, shard->open_place), bytes);
+	kv_value_file_grown(shard, kv_value_file_find(shard, shard->open_address), bytes);
 	Assert(shard->value_tail <= shard->value_allocated);
 	kv_space_tell(store, shard, bytes);
 }
@@ -161,7 +161,7 @@ kv_tail_move(KvStore *store, KvShard *shard, int64 bytes)
 int
 kv_value_file_next_class(const KvShard *shard, Size len)
 {
-	int			class = shard->next_place == 0 ? 0 : kv_class_of(shard->next_place);
+	int			class = shard->next_address == 0 ? 0 : kv_class_of(shard->next_address);
 
 	while (class < KV_VALUE_FILE_CLASSES - 1 &&
 		   (kv_value_file_size(class) < shard->value_bytes / KV_VALUE_FILES_WANTED ||
@@ -175,8 +175,8 @@ kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
 {
 	shard->nvalue_files = 0;
 	shard->value_bytes = shard->written = 0;
-	shard->open_place = shard->value_tail = shard->value_allocated = 0;
-	shard->next_place = manifest->next_place;
+	shard->open_address = shard->value_tail = shard->value_allocated = 0;
+	shard->next_address = manifest->next_address;
 	shard->job = manifest->job;
 	if (!kv_value_files_make_room(shard, manifest->nvalue_files))
 		return false;
@@ -192,8 +192,8 @@ kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
 		if (durable)
 			value_file->value_file.flags |= KV_VALUE_FILE_SYNCED | KV_VALUE_FILE_NAMED;
 	}
-	if (manifest->open_place != 0 && kv_value_file_find(shard, manifest->open_place) != NULL)
-		kv_value_file_open(shard, kv_value_file_find(shard, manifest->open_place), 0);
+	if (manifest->open_address != 0 && kv_value_file_find(shard, manifest->open_address) != NULL)
+		kv_value_file_open(shard, kv_value_file_find(shard, manifest->open_address), 0);
 	LWLockRelease(&shard->lock);
 	return true;
 }
@@ -205,15 +205,15 @@ kv_value_files_use(KvShard *shard, const KvManifest *other)
 	for (int i = 0; i < other->nvalue_files; i++)
 	{
 		const KvValueFile *theirs = &other->value_files[i];
-		KvShardValueFile *ours = kv_value_file_find(shard, theirs->place);
+		KvShardValueFile *ours = kv_value_file_find(shard, theirs->address);
 
-		if (ours == NULL || theirs->used <= kv_value_file_end(shard, ours) - theirs->place)
+		if (ours == NULL || theirs->used <= kv_value_file_end(shard, ours) - theirs->address)
 			continue;
-		kv_value_file_grown(shard, ours, theirs->place + theirs->used - kv_value_file_end(shard, ours));
+		kv_value_file_grown(shard, ours, theirs->address + theirs->used - kv_value_file_end(shard, ours));
 		ours->value_file.used = theirs->used;
 		if (kv_value_file_is_open(shard, ours))
 		{
-			shard->value_tail = theirs->place + theirs->used;
+			shard->value_tail = theirs->address + theirs->used;
 			shard->value_allocated = Max(shard->value_allocated, shard->value_tail);
 		}
 	}
@@ -226,8 +226,8 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 	memset(manifest, 0, sizeof(*manifest));
 	manifest->files = shard->files;
 	manifest->job = shard->job;
-	manifest->next_place = shard->next_place;
-	manifest->open_place = shard->open_place;
+	manifest->next_address = shard->next_address;
+	manifest->open_address = shard->open_address;
 	manifest->nvalue_files = shard->nvalue_files;
 	manifest->value_files = palloc(Max(shard->nvalue_files, 1) * sizeof(KvValueFile));
 	for (int i = 0; i < shard->nvalue_files; i++)
@@ -235,7 +235,7 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
 		manifest->value_files[i] = value_file->value_file;
-		manifest->value_files[i].used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
+		manifest->value_files[i].used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
 
 		/* after a restart nobody knows any more what there was to doubt, or has died since */
 		if (value_file->value_file.flags & KV_VALUE_FILE_UNCERTAIN)
@@ -296,7 +296,7 @@ kv_shard_note_redone(KvShard *shard, const KvVersion *version)
 uint64
 kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.place;
+	uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
 	uint64		taken = kv_value_file_taken(shard, value_file);
 	uint64		live = value_file->value_file.live == KV_NOT_KNOWN ?
 		taken - Min(taken, value_file->dead_then) : Min(value_file->value_file.live, used);

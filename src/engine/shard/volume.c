@@ -104,7 +104,7 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 		uint32		first = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES;
 		uint32		begin = 0;
 
-		/* they come by place */
+		/* they come by address */
 		for (; at < found->n && found->files[at].volume < first + KV_CLASS_VOLUMES; at++)
 		{
 			uint32		taken = found->files[at].volume - first;

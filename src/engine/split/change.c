@@ -234,7 +234,7 @@ forget_former(KvShard *fresh)
 	fresh->job = fresh->countings = fresh->padding = fresh->floor = 0;
 	fresh->uncertain_bytes = fresh->uncertain_until = fresh->redone_bytes = 0;
 	fresh->written = fresh->value_bytes = 0;
-	fresh->open_place = fresh->value_tail = fresh->value_allocated = 0;
+	fresh->open_address = fresh->value_tail = fresh->value_allocated = 0;
 	fresh->job_phase = KV_JOB_NONE;
 	fresh->split_waits = fresh->split_after = fresh->awaited = 0;
 	fresh->split_failures = 0;

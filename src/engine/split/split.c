@@ -265,14 +265,14 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		KvShardValueFile value_file = kv_value_files(shard)[i];
-		const KvValueFileCount *count = kv_counts_find(&copy->parts[at].counts, value_file.value_file.place);
+		const KvValueFileCount *count = kv_counts_find(&copy->parts[at].counts, value_file.value_file.address);
 		KvShardValueFile *listed;
 		uint64		share;
 		uint64		live = 0;	/* of all parts */
 
 		for (int part = 0; part < copy->nparts; part++)
 		{
-			const KvValueFileCount *one = kv_counts_find(&copy->parts[part].counts, value_file.value_file.place);
+			const KvValueFileCount *one = kv_counts_find(&copy->parts[part].counts, value_file.value_file.address);
 
 			live += one != NULL ? one->live : 0;
 		}

@@ -1,10 +1,10 @@
 /*
- * byplace.c
+ * byaddress.c
  *		Scans of whole tables in the order in which their values lie.
  *
  * In a shard that is scattered, the values of neighbouring keys lie far apart in
  * more than fits into the range cache; in key order each costs a read of its own.
- * Who does not care for the order of rows gets them by place instead:
+ * Who does not care for the order of rows gets them by address instead:
  *
  *   1. gather: go through the shard's entries, without values, and sort those that
  *      the snapshot sees by the place of their value, in work_mem and then in
@@ -18,7 +18,7 @@
  * change.  Places may: a value that was moved since, and is not where it was any more, is
  * looked up by its key (fetch.c).
  *
- * Where another scan by place is under way in a shard, the order begins there and
+ * Where another scan by address is under way in a shard, the order begins there and
  * wraps around.  Shards that are not scattered are read in key order.
  */
 #include "postgres.h"
@@ -48,15 +48,15 @@
 #define KV_TURN_SHARE	16
 
 /* A bytea of this, unaligned, and then the key, is what is sorted. */
-typedef struct KvPlaceRow
+typedef struct KvAddressRow
 {
 	uint64		distance;		/* from where the order begins; big-endian */
 	KvLocation	location;
 	uint32		len;
 	uint32		crc;
-} KvPlaceRow;
+} KvAddressRow;
 
-struct KvPlaceOrder
+struct KvAddressOrder
 {
 	Tuplesortstate *sort;
 	uint32		shard;
@@ -97,22 +97,22 @@ kv_store_value_width(KvStore *store)
 }
 
 void
-kv_places_end(KvScan *scan)
+kv_by_address_end(KvScan *scan)
 {
-	if (scan->places == NULL)
+	if (scan->by_address == NULL)
 		return;
-	tuplesort_end(scan->places->sort);
-	pfree(scan->places);
-	scan->places = NULL;
+	tuplesort_end(scan->by_address->sort);
+	pfree(scan->by_address);
+	scan->by_address = NULL;
 }
 
 /* ---- step 1 ---- */
 
 static void
-put_row(KvPlaceOrder *places, const KvBatchRow *row, bytea *room)
+put_row(KvAddressOrder *by_address, const KvBatchRow *row, bytea *room)
 {
-	KvPlaceRow	placed = {
-		.distance = pg_hton64(KV_LOCATION_ADDRESS(row->version.location) - places->begin),
+	KvAddressRow placed = {
+		.distance = pg_hton64(KV_LOCATION_ADDRESS(row->version.location) - by_address->begin),
 		.location = row->version.location,
 		.len = row->version.len,
 		.crc = row->version.crc
@@ -121,8 +121,8 @@ put_row(KvPlaceOrder *places, const KvBatchRow *row, bytea *room)
 	memcpy(VARDATA(room), &placed, sizeof(placed));
 	memcpy(VARDATA(room) + sizeof(placed), row->key, row->keylen);
 	SET_VARSIZE(room, VARHDRSZ + sizeof(placed) + row->keylen);
-	tuplesort_putdatum(places->sort, PointerGetDatum(room), false);
-	places->bytes_left += row->version.len;
+	tuplesort_putdatum(by_address->sort, PointerGetDatum(room), false);
+	by_address->bytes_left += row->version.len;
 }
 
 /* Step 1 for the rest of the current shard; the scan stands at the next one afterwards. */
@@ -130,16 +130,16 @@ static void
 gather(KvScan *scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->context);
-	KvPlaceOrder   *places = palloc0(sizeof(KvPlaceOrder));
-	bytea	   *room = palloc(VARHDRSZ + sizeof(KvPlaceRow) + KV_MAX_KEY);
+	KvAddressOrder *by_address = palloc0(sizeof(KvAddressOrder));
+	bytea      *room = palloc(VARHDRSZ + sizeof(KvAddressRow) + KV_MAX_KEY);
 	uint64		bytes;
 
-	places->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
-										 work_mem, NULL, TUPLESORT_NONE);
-	scan->places = places;
+	by_address->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
+											 work_mem, NULL, TUPLESORT_NONE);
+	scan->by_address = by_address;
 	MemoryContextSwitchTo(old);
-	places->shard = scan->shardno;
-	places->begin = scan->company.shard == scan->shardno ? scan->company.address : 0;
+	by_address->shard = scan->shardno;
+	by_address->begin = scan->company.shard == scan->shardno ? scan->company.address : 0;
 
 	kv_reader_leave(&scan->reader);
 	kv_batch_make_rows(scan, KV_BATCH_ROWS);
@@ -152,14 +152,14 @@ gather(KvScan *scan)
 		scan->batch_bytes = 0;
 		(void) kv_batch_fill_range(scan, &bytes);
 		for (int i = 0; i < scan->nrows; i++)
-			put_row(places, &scan->rows[i], room);
+			put_row(by_address, &scan->rows[i], room);
 	} while (scan->started);
 	scan->want_values = true;
 
 	scan->nrows = 0;
 	scan->batch_bytes = 0;
 	pfree(room);
-	tuplesort_performsort(places->sort);
+	tuplesort_performsort(by_address->sort);
 }
 
 /* ---- step 2 ---- */
@@ -225,22 +225,22 @@ is_dense(const KvScan *scan)
 	return wanted > 0 && wanted >= KV_DENSE_SHARE * Min(end - begin, pieces * KV_WINDOW_SIZE);
 }
 
-/* Step 2: the next batch of rows by place; no row: the shard is finished. */
+/* Step 2: the next batch of rows by address; no row: the shard is finished. */
 static void
 take(KvScan *scan)
 {
-	KvPlaceOrder   *places = scan->places;
+	KvAddressOrder *by_address = scan->by_address;
 	MemoryContext old = MemoryContextSwitchTo(scan->batch_context);
-	uint64		left = places->bytes_left;
+	uint64		left = by_address->bytes_left;
 	Datum		datum;
 	bool		isnull;
 
 	while (scan->nrows < scan->batch_rows && scan->batch_bytes < KV_BATCH_BYTES &&
-		   kv_tuplesort_getdatum(places->sort, &datum, &isnull))
+		   kv_tuplesort_getdatum(by_address->sort, &datum, &isnull))
 	{
 		bytea	   *bytes = (bytea *) DatumGetPointer(datum);
 		KvBatchRow *row = &scan->rows[scan->nrows++];
-		KvPlaceRow	placed;
+		KvAddressRow placed;
 
 		memcpy(&placed, VARDATA(bytes), sizeof(placed));
 		memset(row, 0, sizeof(*row));
@@ -255,10 +255,10 @@ take(KvScan *scan)
 		scan->batch_bytes += placed.len;
 	}
 	MemoryContextSwitchTo(old);
-	places->bytes_left -= scan->batch_bytes;
+	by_address->bytes_left -= scan->batch_bytes;
 	if (scan->nrows == 0)
 	{
-		kv_places_end(scan);
+		kv_by_address_end(scan);
 		kv_reader_leave(&scan->reader);
 		return;
 	}
@@ -266,17 +266,17 @@ take(KvScan *scan)
 	if (!is_dense(scan))
 		kv_steer_end(scan);
 	else
-		kv_steer_by_place(scan, places->shard,
-						  KV_LOCATION_ADDRESS(scan->rows[0].version.location),
-						  places->begin, left);
+		kv_steer_by_address(scan, by_address->shard,
+							KV_LOCATION_ADDRESS(scan->rows[0].version.location),
+							by_address->begin, left);
 }
 
 /*
- * Is the rest of the shard to be read by place?  A scan that was planned in key order,
+ * Is the rest of the shard to be read by address?  A scan that was planned in key order,
  * maybe when the table was small, is asked when it has read a sixteenth of the shard.
  */
 static bool
-turns_to_places(KvScan *scan)
+turns_to_addresses(KvScan *scan)
 {
 	if (!scan->want_values || scan->keyed_shard == scan->shardno)
 		return false;
@@ -291,11 +291,11 @@ turns_to_places(KvScan *scan)
 }
 
 void
-kv_places_fill(KvScan *scan)
+kv_by_address_fill(KvScan *scan)
 {
-	if (scan->places == NULL && turns_to_places(scan))
+	if (scan->by_address == NULL && turns_to_addresses(scan))
 		gather(scan);
-	if (scan->places != NULL)
+	if (scan->by_address != NULL)
 		take(scan);
 	else
 		kv_steer_fill_range(scan);
