@@ -101,11 +101,11 @@ if ($faults)
 	my $behind = in_steps($node, 'behind', 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c;', 'MOVE ALL FROM c; COMMIT;');
 	step_done($behind);
 	my $both = read_by(sub {
-		my $ahead = psql_writer($node, "SET kvfdw.stop_points = 'gather_held=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'ahead');
-		stopped($node, 'gather_held');
+		my $ahead = psql_writer($node, "SET kvfdw.stop_points = 'block_window_held=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'ahead');
+		stopped($node, 'block_window_held');
 		# both from now on, or the one behind would go by the other
 		append_to_file("$behind->{base}.$_.go", '') for 0, 1;
-		is(go_on($node, 'gather_held', $ahead), "$right{ASC}\n", 'the scan that was held back has all rows');
+		is(go_on($node, 'block_window_held', $ahead), "$right{ASC}\n", 'the scan that was held back has all rows');
 		unlike(outcome($behind->{w}), qr/ERROR/, 'and the other ends');
 	});
 	cmp_ok($both, '<=', 1.2 * $size, 'together they read the table once');
@@ -122,17 +122,17 @@ if ($faults)
 	unlike(outcome($idle->{w}), qr/ERROR/, 'which reads on in the end');
 
 	# workers that stand still for a moment: each scan reads for itself, but not to the end of its shard
-	worker_stop_points($node, 'gather_claimed=wait');
+	worker_stop_points($node, 'block_window_claimed=wait');
 	flush_windows();
 	my $alone = psql_writer($node, "SET kvfdw.stop_points = 'range_stuck=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'alone');
 	stopped($node, 'range_stuck');
 	my $loads = 'SELECT loads FROM kvfdw_stat_range_cache';
 	my $before = answer($node, $loads);
 	worker_stop_points($node, '');
-	append_to_file($node->data_dir . '/kvfdw/continue.gather_claimed', '');
+	append_to_file($node->data_dir . '/kvfdw/continue.block_window_claimed', '');
 	is(go_on($node, 'range_stuck', $alone), "$right{ASC}\n", 'a scan that does without what is loaded has all rows');
 	cmp_ok(answer($node, $loads) - $before, '>', 10, 'and has it loaded again');
-	unlink $node->data_dir . '/kvfdw/continue.gather_claimed';
+	unlink $node->data_dir . '/kvfdw/continue.block_window_claimed';
 
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
 	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '10min'");
@@ -140,42 +140,42 @@ if ($faults)
 
 	# nor one in the same process, which cannot go on
 	{
-		local $ENV{PGOPTIONS} = $options . 'gather_held=error';
+		local $ENV{PGOPTIONS} = $options . 'block_window_held=error';
 		is(answer($node, 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c; ' . sum_of('one') . '; MOVE ALL FROM c; COMMIT'), $right{ASC}, 'a scan beside a cursor of its own session');
 	}
 
 	# ---- what goes wrong ----
 
 	# a worker that ends with windows claimed, and a scan that is cancelled while it waits for them
-	worker_stop_points($node, 'gather_claimed=wait');
+	worker_stop_points($node, 'block_window_claimed=wait');
 	$ENV{PGOPTIONS} = $options;
 	flush_windows();
 	my $cancelled = psql_writer($node, 'SET enable_sort = off; ' . sum_of('one') . ';', 'cancelled');
-	stopped($node, 'gather_claimed');
+	stopped($node, 'block_window_claimed');
 	$node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%FROM one ORDER%' AND pid <> pg_backend_pid()});
 	like(outcome($cancelled), qr/user request/, 'a scan is cancelled while blocks are on their way');
-	my $waiting = psql_writer($node, "SET kvfdw.stop_points = 'gather_waiting=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'waiting');
-	stopped($node, 'gather_waiting');
+	my $waiting = psql_writer($node, "SET kvfdw.stop_points = 'block_window_waiting=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'waiting');
+	stopped($node, 'block_window_waiting');
 	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'});
 	worker_stop_points($node, '');
 	my $dir = $node->data_dir . '/kvfdw';
-	append_to_file("$dir/continue.gather_claimed", '');
-	is(go_on($node, 'gather_waiting', $waiting), "$right{ASC}\n", 'a scan shows all rows whose worker has ended');
-	unlink "$dir/continue.gather_claimed";
+	append_to_file("$dir/continue.block_window_claimed", '');
+	is(go_on($node, 'block_window_waiting', $waiting), "$right{ASC}\n", 'a scan shows all rows whose worker has ended');
+	unlink "$dir/continue.block_window_claimed";
 	sound_cache('after that');
 
 	# a table that is dropped while its blocks are on their way
 	$node->safe_psql('postgres', kv_table('gone', 'k int, v text', 'k', q{wal 'none'}) . q{INSERT INTO gone SELECT * FROM h ORDER BY md5(k::text) LIMIT 5000});
-	worker_stop_points($node, 'gather_claimed=wait');
+	worker_stop_points($node, 'block_window_claimed=wait');
 	my $reader = psql_writer($node, 'SET enable_sort = off; ' . sum_of('gone') . ';', 'reader');
-	stopped($node, 'gather_claimed');
+	stopped($node, 'block_window_claimed');
 	$node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%FROM gone ORDER%' AND pid <> pg_backend_pid()});
 	like(outcome($reader), qr/user request/, 'its scan is cancelled');
 	worker_stop_points($node, '');
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE gone');
-	append_to_file("$dir/continue.gather_claimed", '');
+	append_to_file("$dir/continue.block_window_claimed", '');
 	is(answer($node, 'SET enable_sort = off; ' . sum_of('one')), $right{ASC}, 'a scan after a table was dropped whose blocks were asked for');
-	unlink "$dir/continue.gather_claimed";
+	unlink "$dir/continue.block_window_claimed";
 	sound_cache('after a table was dropped');
 
 	# reads that fail are done again by the scan

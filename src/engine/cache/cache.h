@@ -32,7 +32,7 @@
  *				ends, however it ends
  *		VALID	in the table of pieces and in its span's list; sequence even
  *
- * A window may hold single blocks instead of a piece (gather.c): then it is in no span, and
+ * A window may hold single blocks instead of a piece (blockwindow.c): then it is in no span, and
  * a table says where each block is.
  *
  * All changes of state are made under KvWindowCache.lock, exclusive.  Readers look a
@@ -111,21 +111,21 @@ typedef struct KvBlockKey
 } KvBlockKey;
 
 /* A block that was gathered, or will be. */
-typedef struct KvGathered
+typedef struct KvWindowBlock
 {
 	KvBlockKey	key;			/* hash key */
 	int			window;
 	int			slot;			/* block in it */
-} KvGathered;
+} KvWindowBlock;
 
-/* Of a window of gathered blocks (gather.c); all but LOADED are states of LOADING. */
-typedef enum KvGathering
+/* Of a window of block windows (blockwindow.c); all but LOADED are states of LOADING. */
+typedef enum KvBlockWindowState
 {
-	KV_GATHER_NONE,				/* it has a piece, or nothing */
-	KV_GATHER_QUEUED,			/* no worker has it yet */
-	KV_GATHER_READ,				/* one reads into it */
-	KV_GATHER_LOADED			/* it is VALID */
-} KvGathering;
+	KV_BLOCK_WINDOW_NONE,		/* it has a piece, or nothing */
+	KV_BLOCK_WINDOW_QUEUED,		/* no worker has it yet */
+	KV_BLOCK_WINDOW_READ,		/* one reads into it */
+	KV_BLOCK_WINDOW_LOADED		/* it is VALID */
+} KvBlockWindowState;
 
 typedef struct KvSpan
 {
@@ -143,16 +143,16 @@ typedef struct KvSpan
 typedef struct KvWindow
 {
 	pg_atomic_uint64 sequence;	/* odd: what it holds changes */
-	KvPieceKey	key;			/* of gathered blocks: of no piece, but with the cache_id */
+	KvPieceKey	key;			/* of block windows: of no piece, but with the cache_id */
 	KvSpanKey	span;
 	uint32		len;			/* bytes that it holds, from its beginning */
-	uint64		bad;			/* a bit for each of its blocks that could not be read; not of gathered ones */
-	int			next;			/* in the free list, its span's or that of gathered ones; -1 */
-	int			previous;		/* in its span's list, or that of gathered ones; or -1 */
+	uint64		bad;			/* a bit for each of its blocks that could not be read; not of block windows */
+	int			next;			/* in the free list, its span's or that of block windows; -1 */
+	int			previous;		/* in its span's list, or that of block windows; or -1 */
 	uint64		wanted_by;		/* KvWindowScan.id of the scan it was loaded for */
 
-	/* gathered blocks */
-	KvGathering gathering;
+	/* block windows */
+	KvBlockWindowState block_state;
 	KvStoreKey	store;
 	uint64		stamp;			/* the later it was asked for, the larger */
 	int			nblocks;		/* in kv_window_blocks */
@@ -199,7 +199,7 @@ typedef struct KvWindowScan
 	TimestampTz progress;		/* it took its last batch then */
 	volatile bool waiting;		/* for wait_piece */
 	volatile bool held;			/* its loads wait for scans behind it */
-	bool		gathers;		/* it is in no span but wants single blocks (gather.c) … */
+	bool		wants_blocks;	/* it is in no span but wants single blocks (blockwindow.c) … */
 	volatile uint64 position;	/* … and still needs windows of them from this stamp on; 0: none */
 	volatile bool lacks_room;	/* … and waits for windows that others need */
 	volatile bool shares;		/* … and finds there what others asked for */
@@ -233,16 +233,16 @@ typedef struct KvWindowCache
 	Latch	   *volatile workers[KV_MAX_PREFETCH_WORKERS];
 	uint64		bytes_per_second;	/* that the workers load, lately */
 
-	/* windows of gathered blocks */
-	int			ngatherers;		/* scans that take such, when a worker looked last */
-	int			ngathered;
-	int			gathered_first; /* the oldest, or -1 */
-	int			gathered_last;
+	/* block windows */
+	int			nblock_scans;	/* scans that take such, when a worker looked last */
+	int			nblock_windows;
+	int			block_windows_first; /* the oldest, or -1 */
+	int			block_windows_last;
 	int			nqueued;		/* of them wait for a worker, … */
 	int			queued_first;	/* … in this order */
 	int			queued_last;
 	uint64		last_stamp;
-	uint64		ngathers;		/* how often a worker has loaded some */
+	uint64		block_loads;	/* how often a worker has loaded some */
 	pg_atomic_uint64 counters[KV_RANGE_COUNTERS];
 } KvWindowCache;
 
@@ -252,7 +252,7 @@ extern KvWindowScan *kv_window_scans;
 extern HTAB *kv_span_hash;
 extern HTAB *kv_piece_hash;
 extern HTAB *kv_block_hash;
-extern uint64 *kv_window_blocks;	/* KV_WINDOW_BLOCKS of each window, gathered ones in use */
+extern uint64 *kv_window_blocks;	/* KV_WINDOW_BLOCKS of each window, block windows in use */
 
 /* The bytes that a span with no window missing holds. */
 static inline uint64
@@ -280,7 +280,7 @@ typedef struct KvWindowReader
 	KvWindowScan *entry;			/* in the registry, or NULL */
 	uint64		id;				/* the entry is another's if it has another one */
 	bool		windows;		/* workers load what is read now … */
-	bool		gathers;		/* … and blocks one by one, for they lie scattered */
+	bool		wants_blocks;	/* … and blocks one by one, for they lie scattered */
 
 	uint32		cache_id;
 	uint32		shard;			/* whose values they are */
@@ -294,7 +294,7 @@ typedef struct KvWindowReader
 	int64		waited;			/* µs since then */
 	int64		spent;			/* µs that it has waited for others more than it has worked */
 
-	/* gathered blocks */
+	/* block windows */
 	TimestampTz held;			/* it has waited for room until then; 0: never */
 	uint64		counted;		/* the latest stamp of another's window that is counted */
 	int			nmet;
@@ -417,8 +417,8 @@ extern void kv_reader_enter(KvWindowReader *reader, const KvCourse *course,
 extern bool kv_reader_come_to(KvWindowReader *reader, uint64 segment);
 /* Be in no span; nothing is loaded for the reader any more. */
 extern void kv_reader_leave(KvWindowReader *reader);
-/* Be in no span, but have single blocks of a store loaded (gather.c), if there is room. */
-extern void kv_reader_gather(KvWindowReader *reader, KvStore *store);
+/* Be in no span, but have single blocks of a store loaded (blockwindow.c), if there is room. */
+extern void kv_reader_want_blocks(KvWindowReader *reader, KvStore *store);
 
 /* ---- reader.c ---- */
 
@@ -439,47 +439,47 @@ extern bool kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len
 extern void kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len);
 
 /*
- * ---- gather.c ----
+ * ---- blockwindow.c ----
  *
  * Windows of single blocks, for scans in the order of keys of values that lie in another,
  * where these are more than there is room for.  A scan looks ahead in the index and asks for
  * the blocks that it will need; workers read those that are not there, many at a time, and
  * scans that come to the same keys a little later find them.  No lock is held on entry.
  */
-#define KV_GATHER_VALUE	((uint32) KV_WINDOW_SIZE / 4)	/* the largest value that is gathered */
+#define KV_BLOCK_WINDOW_VALUE	((uint32) KV_WINDOW_SIZE / 4) /* the largest value that is gathered */
 
-extern bool kv_gather_is_possible(void);	/* is the cache large enough, and a worker there? */
-extern int	kv_gather_reach(void);	/* how many blocks a scan should ask for ahead of it */
+extern bool kv_block_window_is_possible(void); /* is the cache large enough, and a worker there? */
+extern int	kv_block_window_reach(void); /* how many blocks a scan should ask for ahead of it */
 /* Of a scan that has left because nothing was loaded: is something now? */
-extern bool kv_gather_stirs(const KvWindowReader *reader);
+extern bool kv_block_window_stirs(const KvWindowReader *reader);
 /*
  * Have these blocks in windows or on their way, which are in ascending order and differ.
  * now: the next batch needs them, so wait for room while scans that are close behind need
  * what is in it, as long as there is patience left; raises what interrupts do.
  */
-extern void kv_gather_want(KvWindowReader *reader, const KvStoreKey *store,
-						   const uint64 *blocks, int n, bool now);
+extern void kv_block_window_want(KvWindowReader *reader, const KvStoreKey *store,
+								 const uint64 *blocks, int n, bool now);
 /*
- * Copy a value of up to KV_GATHER_VALUE bytes out of gathered blocks, which are waited for
+ * Copy a value of up to KV_BLOCK_WINDOW_VALUE bytes out of block windows, which are waited for
  * if they are on their way.  False: it has to be read.
  */
-extern bool kv_gather_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
+extern bool kv_block_window_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
 /* What was taken is not what the file has. */
-extern void kv_gather_lose(KvWindowReader *reader, KvAddress address, uint32 len);
-extern void kv_gather_progress(KvWindowReader *reader);	/* the batch is complete */
+extern void kv_block_window_lose(KvWindowReader *reader, KvAddress address, uint32 len);
+extern void kv_block_window_progress(KvWindowReader *reader); /* the batch is complete */
 /*
  * For the workers, KvWindowCache.lock held exclusively.  The next window whose blocks are to
  * be read; cache_id: of this store, 0: of any.  -1: there is none.
  */
-extern int	kv_gather_next(uint64 cache_id);
-extern void kv_gather_publish(int window);	/* its blocks are read, and it is VALID … */
-extern void kv_gather_fail(int window, int slot, int n);	/* … but for so many from one on */
-extern void kv_gather_give_up(int window);	/* it is FREE, and its blocks are in no window */
+extern int	kv_block_window_next(uint64 cache_id);
+extern void kv_block_window_publish(int window); /* its blocks are read, and it is VALID … */
+extern void kv_block_window_fail(int window, int slot, int n); /* … but for so many from one on */
+extern void kv_block_window_give_up(int window); /* it is FREE, and its blocks are in no window */
 /*
  * Free a window of blocks that no scan needs any more; forced: or, if there are many, the
  * oldest.  False: there is none.
  */
-extern bool kv_gather_evict(bool forced, TimestampTz now);
+extern bool kv_block_window_evict(bool forced, TimestampTz now);
 
 /* ---- prefetch.c ---- */
 extern int	kv_prefetch_workers;	/* at most */

@@ -45,7 +45,7 @@
 #include "engine/value/value.h"
 
 #define KV_GROUP		16		/* windows that are read in one batch */
-#define KV_GATHERED_READS	(KV_GROUP * KV_WINDOW_BLOCKS)
+#define KV_BLOCK_WINDOW_READS	(KV_GROUP * KV_WINDOW_BLOCKS)
 /* Of how many files a window can have a part. */
 #ifdef KVFDW_FAULTS
 #define KV_WINDOW_FILES	4
@@ -126,15 +126,15 @@ compute_reach(const KvWindowScan *scan)
 static void
 compute_reaches(TimestampTz now)
 {
-	kv_window_cache->ngatherers = 0;
+	kv_window_cache->nblock_scans = 0;
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
 		const KvWindowScan *scan = &kv_window_scans[i];
 		const KvWindowScan *previous = i > 0 ? &kv_window_scans[i - 1] : NULL;
 
-		kv_window_cache->ngatherers += scan->gathers && scan->position != 0 &&
+		kv_window_cache->nblock_scans += scan->wants_blocks && scan->position != 0 &&
 			kv_window_scan_is_live(scan, now);
-		if (scan->gathers || !kv_window_scan_is_live(scan, now))
+		if (scan->wants_blocks || !kv_window_scan_is_live(scan, now))
 			reach[i] = 0;
 		else if (previous != NULL && kv_window_scan_is_live(previous, now) &&
 				 previous->cache_id == scan->cache_id && previous->shard == scan->shard &&
@@ -292,10 +292,10 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 			(void) kv_span_retire(victim);
 			victim = NULL;
 		}
-		if (kv_window_cache->free_windows < 0 && victim == NULL && !kv_gather_evict(false, now))
+		if (kv_window_cache->free_windows < 0 && victim == NULL && !kv_block_window_evict(false, now))
 		{
 			victim = find_victim(scan, span, spare, now);
-			if (victim == NULL && !kv_gather_evict(true, now))
+			if (victim == NULL && !kv_block_window_evict(true, now))
 				break;
 		}
 		if (!kv_window_claim(span, victim, scan->id, &claimed[nclaimed]))
@@ -372,15 +372,15 @@ wake_scans(const KvPieceKey *first, uint64 last, bool failed)
 	}
 }
 
-/* Wake the scans of a store that wait for gathered blocks. */
+/* Wake the scans of a store that wait for block windows. */
 static void
-wake_gatherers(uint64 cache_id)
+wake_block_scans(uint64 cache_id)
 {
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
 		KvWindowScan *scan = &kv_window_scans[i];
 
-		if (scan->id != 0 && scan->gathers && scan->waiting && !scan->lacks_room &&
+		if (scan->id != 0 && scan->wants_blocks && scan->waiting && !scan->lacks_room &&
 			scan->cache_id == cache_id)
 			ConditionVariableBroadcast(&scan->loaded);
 	}
@@ -398,8 +398,8 @@ give_up(int code, Datum arg)
 	{
 		int			window = claimed[--nclaimed];
 
-		if (kv_windows[window].gathering != KV_GATHER_NONE)
-			kv_gather_give_up(window);
+		if (kv_windows[window].block_state != KV_BLOCK_WINDOW_NONE)
+			kv_block_window_give_up(window);
 		else
 			kv_window_give_up(window);
 	}
@@ -486,17 +486,17 @@ plan_reads(int window, KvIoRequest *reads, bool *missing)
 	return n;
 }
 
-/* ---- gathered blocks ---- */
+/* ---- block windows ---- */
 
-/* Claim this worker's share of the windows of blocks that are queued, of one store. */
+/* Claim this worker's share of the block windows that are queued, of one store. */
 static bool
-claim_gathered(void)
+claim_block_window(void)
 {
 	int			share = kv_window_cache->nqueued / Max(kv_window_cache->nworkers, 1) + 1;
 	uint64		cache_id = 0;
 	int			window;
 
-	while (nclaimed < Min(KV_GROUP, share) && (window = kv_gather_next(cache_id)) >= 0)
+	while (nclaimed < Min(KV_GROUP, share) && (window = kv_block_window_next(cache_id)) >= 0)
 	{
 		claimed[nclaimed++] = window;
 		cache_id = kv_windows[window].key.cache_id;
@@ -506,7 +506,7 @@ claim_gathered(void)
 
 /* The reads for a window of blocks, one for neighbours; their tag is the window. */
 static int
-plan_gathered(int window, KvIoRequest *reads)
+plan_block_window(int window, KvIoRequest *reads)
 {
 	KvWindow   *one = &kv_windows[window];
 	KvAddress	end = 0;
@@ -532,9 +532,9 @@ plan_gathered(int window, KvIoRequest *reads)
 	return n;
 }
 
-/* Publish the windows of blocks that were read, but for blocks that could not be. */
+/* Publish the block windows that were read, but for blocks that could not be. */
 static void
-publish_gathered(const KvIoRequest *reads, int n)
+publish_block_window(const KvIoRequest *reads, int n)
 {
 	uint64		bytes = 0;
 	uint64		cache_id = kv_windows[claimed[0]].key.cache_id;
@@ -547,9 +547,9 @@ publish_gathered(const KvIoRequest *reads, int n)
 		for (; n > 0 && reads->tag == &kv_windows[claimed[i]]; reads++, n--)
 		{
 			if (reads->result < 0)
-				kv_gather_fail(claimed[i],
-							   (reads->buffer - kv_window_bytes(claimed[i])) / KV_BLOCK,
-							   reads->len / KV_BLOCK);
+				kv_block_window_fail(claimed[i],
+									 (reads->buffer - kv_window_bytes(claimed[i])) / KV_BLOCK,
+									 reads->len / KV_BLOCK);
 			else
 			{
 				some = true;
@@ -557,32 +557,32 @@ publish_gathered(const KvIoRequest *reads, int n)
 			}
 		}
 		if (some)
-			kv_gather_publish(claimed[i]);
+			kv_block_window_publish(claimed[i]);
 		else
-			kv_gather_give_up(claimed[i]);
+			kv_block_window_give_up(claimed[i]);
 		kv_window_count(KV_RANGE_READS, some);
 	}
 	nclaimed = 0;
-	kv_window_cache->ngathers++;
+	kv_window_cache->block_loads++;
 	kv_window_count(KV_RANGE_READ_BYTES, bytes);
-	wake_gatherers(cache_id);
+	wake_block_scans(cache_id);
 	LWLockRelease(&kv_window_cache->lock);
 }
 
 static void
-load_gathered(void)
+load_block_window(void)
 {
 	static KvIoRequest *reads = NULL;
 	int			n = 0;
 
-	KV_STOP_POINT("gather_claimed");
+	KV_STOP_POINT("block_window_claimed");
 	kv_value_trim();
 	if (reads == NULL)
-		reads = MemoryContextAlloc(TopMemoryContext, KV_GATHERED_READS * sizeof(KvIoRequest));
+		reads = MemoryContextAlloc(TopMemoryContext, KV_BLOCK_WINDOW_READS * sizeof(KvIoRequest));
 	for (int i = 0; i < nclaimed; i++)
 	{
 		kv_huge_make(kv_window_bytes(claimed[i]), KV_WINDOW_SIZE);
-		n += plan_gathered(claimed[i], reads + n);
+		n += plan_block_window(claimed[i], reads + n);
 	}
 	kv_io_read_batch(reads, n, KV_IO_VALUE_READ, NULL, NULL);
 	for (int i = 0; i < n; i++)
@@ -591,7 +591,7 @@ load_gathered(void)
 		if (reads[i].result >= 0)
 			memset(reads[i].buffer + reads[i].result, 0, reads[i].len - reads[i].result);
 	}
-	publish_gathered(reads, n);
+	publish_block_window(reads, n);
 }
 
 /*
@@ -763,7 +763,7 @@ has_work(void)
 	{
 		const KvWindowScan *scan = &kv_window_scans[i];
 
-		any = kv_window_scan_is_live(scan, now) && !scan->gathers && wants_something(scan, now);
+		any = kv_window_scan_is_live(scan, now) && !scan->wants_blocks && wants_something(scan, now);
 	}
 	LWLockRelease(&kv_window_cache->lock);
 	return any;
@@ -787,30 +787,30 @@ kv_prefetch_main(Datum arg)
 	{
 		bool		held = false;
 		bool		some = false;
-		bool		gathered;
+		bool		window_block;
 
 		/* pieces and single blocks in turn */
 		CHECK_FOR_INTERRUPTS();
 		kv_value_let_go();
 		LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-		gathered = turn && claim_gathered();
-		if (!gathered)
+		window_block = turn && claim_block_window();
+		if (!window_block)
 			some = claim_something(&held);
-		if (!gathered && !some)
-			gathered = claim_gathered();
+		if (!window_block && !some)
+			window_block = claim_block_window();
 		LWLockRelease(&kv_window_cache->lock);
-		turn = !gathered;
-		if (gathered)
-			load_gathered();
+		turn = !window_block;
+		if (window_block)
+			load_block_window();
 		else if (some)
 			load_claimed();
-		if (kv_worker_is_done(gathered || some || held))
+		if (kv_worker_is_done(window_block || some || held))
 		{
 			KV_STOP_POINT("prefetch_leaves");
 			if (kv_worker_leave(attend, has_work))
 				break;
 		}
-		else if (!gathered && !some)
+		else if (!window_block && !some)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 held ? KV_HELD_NAP_MS : KV_IDLE_NAP_MS, KV_WAIT_IDLE);
 	}

@@ -65,7 +65,7 @@ kv_reader_begin(KvWindowReader *reader, uint32 cache_id, uint32 shard)
 	reader->cache_id = cache_id;
 	reader->shard = shard;
 	reader->whole.n = 0;
-	reader->windows = reader->gathers = false;
+	reader->windows = reader->wants_blocks = false;
 }
 
 void
@@ -100,7 +100,7 @@ kv_reader_has_windows(const KvWindowReader *reader)
 {
 	return reader->seen != NULL &&
 		(reader->windows || 
-		 kv_window_cache->nfree + kv_window_cache->ngathered < kv_window_cache->nwindows);
+		 kv_window_cache->nfree + kv_window_cache->nblock_windows < kv_window_cache->nwindows);
 }
 
 /* ---- taking values ---- */

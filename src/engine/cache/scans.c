@@ -48,7 +48,7 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	int64		left;
 	bool		in_order = scan->segment != KV_WHOLE;
 
-	if (scan->cache_id != span->cache_id || scan->gathers)
+	if (scan->cache_id != span->cache_id || scan->wants_blocks)
 		return KV_NEVER;
 
 	/* what is said of shards that have left the map is as good as what is about to change */
@@ -129,9 +129,9 @@ note_use(const KvWindowScan *entry, TimestampTz now)
 static void
 release(KvWindowScan *entry)
 {
-	if (!entry->gathers)
+	if (!entry->wants_blocks)
 		note_use(entry, kv_clock());
-	entry->gathers = false;
+	entry->wants_blocks = false;
 	pg_atomic_fetch_sub_u32(&entry->course.map->pins, 1);
 	entry->id = 0;
 	entry->waiting = false;
@@ -156,7 +156,7 @@ release_all(int code, Datum arg)
 void
 kv_reader_leave(KvWindowReader *reader)
 {
-	reader->windows = reader->gathers = false;
+	reader->windows = reader->wants_blocks = false;
 	if (reader->entry == NULL)
 		return;
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
@@ -215,7 +215,7 @@ has_windows_for(const KvSpanKey *key, uint64 bytes, const KvWindowScan *self, Ti
 		KvSpanKey	other = {scan->cache_id, scan->shard, scan->segment};
 		int			n = 0;
 
-		if (scan == self || scan->gathers || !kv_window_scan_is_live(scan, now))
+		if (scan == self || scan->wants_blocks || !kv_window_scan_is_live(scan, now))
 			continue;
 		while (n < nknown && memcmp(&known[n], &other, sizeof(other)) != 0)
 			n++;
@@ -276,9 +276,9 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 	}
 	if (reader->entry == NULL)
 		register_scan(reader, entry, course->map);
-	else if (!entry->gathers)
+	else if (!entry->wants_blocks)
 		note_use(entry, now);
-	entry->gathers = reader->gathers = false;
+	entry->wants_blocks = reader->wants_blocks = false;
 	if (reader->entered != 0)
 		reader->spent = Max(reader->spent - (now - reader->entered - reader->waited), 0);
 	entry->patience = (int64) kv_window_wait_ms * 1000 - reader->spent;
@@ -298,7 +298,7 @@ kv_reader_enter(KvWindowReader *reader, const KvCourse *course, const KvWant *wa
 }
 
 void
-kv_reader_gather(KvWindowReader *reader, KvStore *store)
+kv_reader_want_blocks(KvWindowReader *reader, KvStore *store)
 {
 	KvWindowScan *entry;
 
@@ -316,7 +316,7 @@ kv_reader_gather(KvWindowReader *reader, KvStore *store)
 		entry->shard = reader->shard;
 		entry->segment = KV_WHOLE;
 		entry->nwants = 0;
-		entry->gathers = reader->gathers = true;
+		entry->wants_blocks = reader->wants_blocks = true;
 		entry->position = 0;
 		entry->progress = kv_clock();
 		reader->stuck_at = 0;

@@ -49,7 +49,7 @@ kv_warming_begin(const KvStoreKey *key, uint32 cache_id)
 
 /* Read what has been gathered, and keep it.  What cannot be read is passed by. */
 static void
-read_gathered(KvWarming *warming)
+read_block_window(KvWarming *warming)
 {
 	CHECK_FOR_INTERRUPTS();
 	kv_value_trim();
@@ -94,12 +94,12 @@ kv_warming_add(KvWarming *warming, KvAddress address, bool recent)
 	int			i;
 
 	if (recent != warming->recent)
-		read_gathered(warming);
+		read_block_window(warming);
 	warming->recent = recent;
 	if (!reaches(warming, address))
 	{
 		if (warming->nreads == KV_WARM_READS)
-			read_gathered(warming);
+			read_block_window(warming);
 		i = warming->nreads++;
 		warming->addresses[i] = address;
 		warming->asked[i] = 0;
@@ -119,7 +119,7 @@ kv_warming_end(KvWarming *warming)
 {
 	uint64		kept;
 
-	read_gathered(warming);
+	read_block_window(warming);
 	kept = warming->kept;
 	pfree(warming->memory);
 	pfree(warming);

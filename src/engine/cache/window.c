@@ -69,7 +69,7 @@ kv_window_memory(void)
 	Size		size = add_size(control_size(), bytes_size());
 
 	size = add_size(size, hash_estimate_size(kv_window_number(), sizeof(KvPiece)));
-	size = add_size(size, hash_estimate_size(kv_window_number() * KV_WINDOW_BLOCKS, sizeof(KvGathered)));
+	size = add_size(size, hash_estimate_size(kv_window_number() * KV_WINDOW_BLOCKS, sizeof(KvWindowBlock)));
 	return add_size(size, hash_estimate_size(span_count(), sizeof(KvSpan)));
 }
 
@@ -83,7 +83,7 @@ make_hashes(void)
 	kv_piece_hash = kv_shmem_hash("kvfdw range pieces", kv_window_number(), &info,
 								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	info.keysize = sizeof(KvBlockKey);
-	info.entrysize = sizeof(KvGathered);
+	info.entrysize = sizeof(KvWindowBlock);
 	kv_block_hash = kv_shmem_hash("kvfdw range blocks", kv_window_number() * KV_WINDOW_BLOCKS,
 								  &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	info.keysize = sizeof(KvSpanKey);
@@ -126,7 +126,7 @@ kv_window_attach(void)
 	kv_window_cache->nscans = scan_count();
 	kv_window_cache->bytes_per_second = (uint64) 1024 * 1024 * 1024;
 	kv_window_cache->free_windows = -1;
-	kv_window_cache->gathered_first = kv_window_cache->gathered_last = -1;
+	kv_window_cache->block_windows_first = kv_window_cache->block_windows_last = -1;
 	kv_window_cache->queued_first = kv_window_cache->queued_last = -1;
 	for (int i = 0; i < KV_RANGE_COUNTERS; i++)
 		pg_atomic_init_u64(&kv_window_cache->counters[i], 0);

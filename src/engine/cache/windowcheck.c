@@ -22,7 +22,7 @@ find_problem(void)
 	HASH_SEQ_STATUS status;
 	KvSpan	   *span;
 	KvPiece    *piece;
-	KvGathered *block;
+	KvWindowBlock *block;
 	int			nwindows = kv_window_cache->nwindows;
 	int		   *lists = palloc0(nwindows * sizeof(int));	/* that each window is in */
 	uint64		nloading = 0;
@@ -57,25 +57,25 @@ find_problem(void)
 		nloading += span->nloading;
 	}
 	n = 0;
-	for (int i = kv_window_cache->gathered_first; i >= 0 && n <= nwindows; i = kv_windows[i].next)
+	for (int i = kv_window_cache->block_windows_first; i >= 0 && n <= nwindows; i = kv_windows[i].next)
 	{
 		bool		loading = pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0;
 
 		/* one that is being loaded is of no span */
 		lists[i] += !loading;
 		nloading += loading;
-		if ((kv_windows[i].gathering == KV_GATHER_LOADED) == loading)
-			return psprintf("window %d of blocks is in state %d", i, kv_windows[i].gathering);
+		if ((kv_windows[i].block_state == KV_BLOCK_WINDOW_LOADED) == loading)
+			return psprintf("window %d of blocks is in state %d", i, kv_windows[i].block_state);
 		n++;
 	}
-	if (n != kv_window_cache->ngathered)
-		return psprintf("%d windows have blocks, %d are in the list", kv_window_cache->ngathered, n);
+	if (n != kv_window_cache->nblock_windows)
+		return psprintf("%d windows have blocks, %d are in the list", kv_window_cache->nblock_windows, n);
 	hash_seq_init(&status, kv_block_hash);
 	while ((block = hash_seq_search(&status)) != NULL)
 	{
 		const KvWindow *window = &kv_windows[block->window];
 
-		if (window->gathering != KV_GATHER_NONE && block->slot < window->nblocks &&
+		if (window->block_state != KV_BLOCK_WINDOW_NONE && block->slot < window->nblocks &&
 			window->key.cache_id == block->key.cache_id &&
 			kv_window_blocks[block->window * KV_WINDOW_BLOCKS + block->slot] == block->key.block)
 			continue;

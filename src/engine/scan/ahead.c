@@ -4,7 +4,7 @@
  *
  * The index says where the values of the next keys lie, long before the scan comes to
  * them.  Their blocks are asked for together, in the order of addresses, as far ahead as
- * cache/gather.c has room for, but not further than the scan has come.  Not what is nearer
+ * cache/blockwindow.c has room for, but not further than the scan has come.  Not what is nearer
  * than the device: the scan takes it from there, and behind a batch of nothing else it does
  * not look.  What the snapshot sees is decided again
  * when the batch is made: a block that was asked for in vain costs a read, one that was not
@@ -63,7 +63,7 @@ add_blocks(KvBlocks *list, const KvVersion *version)
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 	uint64		last = (address + version->len - 1) / KV_BLOCK;
 
-	if (version->len == 0 || version->len > KV_GATHER_VALUE)
+	if (version->len == 0 || version->len > KV_BLOCK_WINDOW_VALUE)
 		return true;
 	if (list->n + last - address / KV_BLOCK >= list->room)
 		return false;
@@ -92,7 +92,7 @@ ask_for(KvScan *scan, KvBlocks *list, bool now)
 		if (n == 0 || list->blocks[i] != list->blocks[n - 1])
 			list->blocks[n++] = list->blocks[i];
 	}
-	kv_gather_want(&scan->reader, &scan->store->key, list->blocks, n, now);
+	kv_block_window_want(&scan->reader, &scan->store->key, list->blocks, n, now);
 }
 
 /* What the batch needs itself; false: all of it is nearer than the device. */
@@ -101,7 +101,7 @@ ask_for_batch(KvScan *scan)
 {
 	KvBlocks	list;
 
-	make_blocks(scan, &list, scan->nrows * (KV_GATHER_VALUE / KV_BLOCK + 1));
+	make_blocks(scan, &list, scan->nrows * (KV_BLOCK_WINDOW_VALUE / KV_BLOCK + 1));
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		const KvBatchRow *row = &scan->rows[i];
@@ -175,7 +175,7 @@ static uint64
 rows_ahead(const KvScan *scan)
 {
 	uint64		come = scan->steering.rows + scan->nrows;
-	uint64		rows = Min(kv_gather_reach() / scan->ahead.blocks_each, come);
+	uint64		rows = Min(kv_block_window_reach() / scan->ahead.blocks_each, come);
 
 	if (scan->limit_hint > 0)
 		rows = come < scan->limit_hint ? Min(rows, scan->limit_hint - come) : 0;
@@ -191,7 +191,7 @@ kv_ahead_begin(KvScan *scan, double mean)
 	if (scan->ahead.upto == NULL)
 		scan->ahead.upto = MemoryContextAlloc(scan->context, KV_MAX_KEY);
 	kv_ahead_reset(scan);
-	kv_reader_gather(&scan->reader, scan->store);
+	kv_reader_want_blocks(&scan->reader, scan->store);
 }
 
 void
@@ -220,7 +220,7 @@ kv_ahead(KvScan *scan)
 		ahead->upto_len = scan->position.len;
 	}
 	KV_STOP_POINT("ahead_look");
-	make_blocks(scan, &list, kv_gather_reach());
+	make_blocks(scan, &list, kv_block_window_reach());
 
 	/* who reads no further has not met what is there */
 	scan->view.conflicts = NULL;

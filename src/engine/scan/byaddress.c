@@ -127,7 +127,7 @@ put_row(KvAddressOrder *by_address, const KvBatchRow *row, bytea *room)
 
 /* Step 1 for the rest of the current shard; the scan stands at the next one afterwards. */
 static void
-gather(KvScan *scan)
+by_blocks(KvScan *scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->context);
 	KvAddressOrder *by_address = palloc0(sizeof(KvAddressOrder));
@@ -294,7 +294,7 @@ void
 kv_by_address_fill(KvScan *scan)
 {
 	if (scan->by_address == NULL && turns_to_addresses(scan))
-		gather(scan);
+		by_blocks(scan);
 	if (scan->by_address != NULL)
 		take(scan);
 	else

@@ -28,26 +28,26 @@
 static char *
 make_buffer(KvScan *scan, Size size)
 {
-	if (!(scan->reader.windows || scan->reader.gathers) || size > KV_WINDOW_BUFFER)
+	if (!(scan->reader.windows || scan->reader.wants_blocks) || size > KV_WINDOW_BUFFER)
 		return MemoryContextAllocHuge(scan->batch_context, size);
 	if (scan->steering.buffer == NULL)
 		scan->steering.buffer = MemoryContextAlloc(scan->context, KV_WINDOW_BUFFER);
 	return scan->steering.buffer;
 }
 
-/* Copy a row's value out of gathered blocks; false: it has to be read. */
+/* Copy a row's value out of block windows; false: it has to be read. */
 static bool
-take_gathered(KvScan *scan, const KvBatchRow *row, char *into)
+take_from_block_windows(KvScan *scan, const KvBatchRow *row, char *into)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	KvKey		key = {row->key, row->keylen};
 
-	if (row->version.len > KV_GATHER_VALUE ||
-		!kv_gather_take(&scan->reader, address, row->version.len, into))
+	if (row->version.len > KV_BLOCK_WINDOW_VALUE ||
+		!kv_block_window_take(&scan->reader, address, row->version.len, into))
 		return false;
 	if (kv_value_matches(&scan->store->key, key, into, &row->version))
 		return true;
-	kv_gather_lose(&scan->reader, address, row->version.len);
+	kv_block_window_lose(&scan->reader, address, row->version.len);
 	return false;
 }
 
@@ -58,8 +58,8 @@ take_value(KvScan *scan, const KvBatchRow *row, char *into)
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	KvKey		key = {row->key, row->keylen};
 
-	if (scan->reader.gathers)
-		return take_gathered(scan, row, into);
+	if (scan->reader.wants_blocks)
+		return take_from_block_windows(scan, row, into);
 	if (!kv_reader_take(&scan->reader, address, row->version.len, into))
 		return false;
 	if (kv_value_matches(&scan->store->key, key, into, &row->version))
@@ -76,7 +76,7 @@ fetch_windows(KvScan *scan)
 	Size		total = 0;
 	char	   *into;
 
-	if (scan->reader.gathers)
+	if (scan->reader.wants_blocks)
 		kv_ahead(scan);
 	else if (!kv_reader_has_windows(&scan->reader))
 		return;
@@ -100,8 +100,8 @@ fetch_windows(KvScan *scan)
 		into = value + row->version.len;
 		into = (char *) MAXALIGN(into);
 	}
-	if (scan->reader.gathers)
-		kv_gather_progress(&scan->reader);
+	if (scan->reader.wants_blocks)
+		kv_block_window_progress(&scan->reader);
 	if (scan->stats.device_reads == before.device_reads)
 		return;
 	kv_stat_add(scan->store, KV_COUNT_DEVICE_READS,

@@ -90,7 +90,7 @@ typedef struct KvSteering
 	uint64		last_segment;	/* where it ends, or KV_WHOLE */
 	uint64		segment_rows;	/* rows that the range had given when it was last there */
 
-	bool		by_itself;		/* loading blocks of this shard has failed, until kv_gather_stirs() */
+	bool		by_itself;		/* loading blocks of this shard has failed, until kv_block_window_stirs() */
 	char	   *buffer;			/* of a batch's values, if they fit; NULL: not made yet */
 } KvSteering;
 

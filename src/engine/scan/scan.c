@@ -356,7 +356,7 @@ fill_points(KvScan *scan)
 static int
 next_batch_rows(const KvScan *scan)
 {
-	bool		windows = scan->reader.windows || scan->reader.gathers;
+	bool		windows = scan->reader.windows || scan->reader.wants_blocks;
 	int			most = windows ? KV_WINDOW_BATCH_ROWS : KV_BATCH_ROWS;
 
 	if (scan->steering.rows < scan->limit_hint)

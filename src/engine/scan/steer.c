@@ -125,7 +125,7 @@ shards_behind(const KvScan *scan, uint32 shardno, uint32 last)
 static void
 begin_shard(KvScan *scan, uint32 shardno)
 {
-	if (scan->reader.gathers)
+	if (scan->reader.wants_blocks)
 		kv_reader_leave(&scan->reader); /* nobody is to wait for it there */
 	kv_reader_begin(&scan->reader, scan->store->cache_id, shardno);
 	kv_steer_begin(scan, scan->steering.ramped);
@@ -420,9 +420,9 @@ blocks_pay(const KvScan *scan, double rows, double mean)
 	const KvSteering *steering = &scan->steering;
 	int			step;
 
-	return (!steering->by_itself || kv_gather_stirs(&scan->reader)) && rows >= KV_AHEAD_ROWS && mean <= KV_GATHER_VALUE &&
+	return (!steering->by_itself || kv_block_window_stirs(&scan->reader)) && rows >= KV_AHEAD_ROWS && mean <= KV_BLOCK_WINDOW_VALUE &&
 		steering->order.n >= KV_ORDER_LEAST && !kv_order_is_kept(&steering->order, &step) &&
-		kv_gather_is_possible();
+		kv_block_window_is_possible();
 }
 
 /* Does a scan that has blocks loaded go on with that? */
@@ -432,7 +432,7 @@ goes_on_with_blocks(KvScan *scan)
 	KvSteering *steering = &scan->steering;
 	int			step;
 
-	if (!scan->reader.gathers)
+	if (!scan->reader.wants_blocks)
 		steering->by_itself = true;
 	else if (!kv_order_is_kept(&steering->order, &step))
 		return true;

@@ -1,5 +1,5 @@
 /*
- * gather.c
+ * blockwindow.c
  *		Windows of single blocks, for scans in the order of keys of values that lie in
  *		another order, and are more than the range cache has room for.
  *
@@ -13,7 +13,7 @@
  *		FREE ──want──▸ QUEUED ──next──▸ READ ──publish──▸ LOADED ──evict, want──▸ FREE
  *		                                 └────give up─────────────────────────────▸ FREE
  *
- * Windows of blocks are in a list, in the order in which they were asked for, and the
+ * Block windows are in a list, in the order in which they were asked for, and the
  * oldest goes first.  Where a scan is among them follows from the windows in which it has
  * found its latest batch.  One that needs room, while scans of the same store that live on
  * what others ask for still come to the windows that would go, waits for them; it has the
@@ -36,46 +36,46 @@
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
 
-#define KV_GATHER_LEAST		16		/* windows that the cache has, or nothing is gathered */
-#define KV_GATHER_MOST		32		/* windows that a scan has loaded ahead of it */
-#define KV_GATHER_SHARE		8		/* a scan shares if of so many blocks others asked for one */
-#define KV_GATHER_NAP_MS	10
-#define KV_GATHER_STEP		512		/* blocks that are looked for under one lock, so that scans that
+#define KV_BLOCK_WINDOW_LEAST		16 /* windows that the cache has, or nothing is gathered */
+#define KV_BLOCK_WINDOW_MOST		32 /* windows that a scan has loaded ahead of it */
+#define KV_BLOCK_WINDOW_SHARE		8 /* a scan shares if of so many blocks others asked for one */
+#define KV_BLOCK_WINDOW_NAP_MS	10
+#define KV_BLOCK_WINDOW_STEP		512 /* blocks that are looked for under one lock, so that scans that
 									 * ask for the same fill no windows in turns */
-#define KV_GATHER_LOOK		4096	/* the oldest windows, among which room is looked for */
-#define KV_GATHER_OWNERS	16		/* … by themselves */
-#define KV_GATHER_STORES	8		/* of which is remembered what their scans need */
+#define KV_BLOCK_WINDOW_LOOK		4096 /* the oldest windows, among which room is looked for */
+#define KV_BLOCK_WINDOW_OWNERS	16	/* … by themselves */
+#define KV_BLOCK_WINDOW_STORES	8	/* of which is remembered what their scans need */
 
 /* Windows that a scan has loaded ahead of it, if there is one. */
 static int
 reach_windows(void)
 {
-	return Min(kv_window_cache->nwindows / KV_GATHER_LEAST * 2, KV_GATHER_MOST);
+	return Min(kv_window_cache->nwindows / KV_BLOCK_WINDOW_LEAST * 2, KV_BLOCK_WINDOW_MOST);
 }
 
 int
-kv_gather_reach(void)
+kv_block_window_reach(void)
 {
 	/* scans that are at different places must not take from each other what was just loaded */
-	int			share = kv_window_cache->nwindows / 2 / Max(kv_window_cache->ngatherers, 1);
+	int			share = kv_window_cache->nwindows / 2 / Max(kv_window_cache->nblock_scans, 1);
 
 	return Max(Min(reach_windows(), share), 1) * KV_WINDOW_BLOCKS;
 }
 
 bool
-kv_gather_is_possible(void)
+kv_block_window_is_possible(void)
 {
-	if (kv_window_cache == NULL || kv_window_cache->nwindows < KV_GATHER_LEAST)
+	if (kv_window_cache == NULL || kv_window_cache->nwindows < KV_BLOCK_WINDOW_LEAST)
 		return false;
 	return kv_window_cache->nworkers > 0 || kv_worker_need(KV_WORKER_PREFETCH);
 }
 
 /* As often as it has patience for. */
 bool
-kv_gather_stirs(const KvWindowReader *reader)
+kv_block_window_stirs(const KvWindowReader *reader)
 {
 	return reader->stuck_at != 0 && reader->spent < kv_window_wait_ms * INT64CONST(1000) &&
-		((const volatile KvWindowCache *) kv_window_cache)->ngathers + 1 != reader->stuck_at;
+		((const volatile KvWindowCache *) kv_window_cache)->block_loads + 1 != reader->stuck_at;
 }
 
 /* ---- the table of blocks; KvWindowCache.lock is held ---- */
@@ -88,7 +88,7 @@ block_key(uint32 cache_id, uint64 block)
 	return key;
 }
 
-static KvGathered *
+static KvWindowBlock *
 find_block(uint32 cache_id, uint64 block)
 {
 	KvBlockKey	key = block_key(cache_id, block);
@@ -107,7 +107,7 @@ static void
 forget_block(int i, int slot)
 {
 	KvBlockKey	key = block_key(kv_windows[i].key.cache_id, *block_at(i, slot));
-	KvGathered *found = hash_search(kv_block_hash, &key, HASH_FIND, NULL);
+	KvWindowBlock *found = hash_search(kv_block_hash, &key, HASH_FIND, NULL);
 
 	/* one that was lost may be in another window again */
 	if (found != NULL && found->window == i && found->slot == slot)
@@ -121,13 +121,13 @@ static void
 begin_window(int i, const KvWindowReader *reader, const KvStoreKey *store)
 {
 	KvWindow   *window = &kv_windows[i];
-	int			last = kv_window_cache->gathered_last;
+	int			last = kv_window_cache->block_windows_last;
 
 	window->key = (KvPieceKey) {reader->cache_id, PG_UINT64_MAX};
 	window->store = *store;
 	window->len = 0;
 	window->wanted_by = reader->id;
-	window->gathering = KV_GATHER_QUEUED;
+	window->block_state = KV_BLOCK_WINDOW_QUEUED;
 	window->stamp = ++kv_window_cache->last_stamp;
 	window->nblocks = 0;
 	window->previous = last;
@@ -135,9 +135,9 @@ begin_window(int i, const KvWindowReader *reader, const KvStoreKey *store)
 	if (last >= 0)
 		kv_windows[last].next = i;
 	else
-		kv_window_cache->gathered_first = i;
-	kv_window_cache->gathered_last = i;
-	kv_window_cache->ngathered++;
+		kv_window_cache->block_windows_first = i;
+	kv_window_cache->block_windows_last = i;
+	kv_window_cache->nblock_windows++;
 }
 
 static void
@@ -162,15 +162,15 @@ end_window(int i)
 	if (window->previous >= 0)
 		kv_windows[window->previous].next = window->next;
 	else
-		kv_window_cache->gathered_first = window->next;
+		kv_window_cache->block_windows_first = window->next;
 	if (window->next >= 0)
 		kv_windows[window->next].previous = window->previous;
 	else
-		kv_window_cache->gathered_last = window->previous;
-	window->gathering = KV_GATHER_NONE;
+		kv_window_cache->block_windows_last = window->previous;
+	window->block_state = KV_BLOCK_WINDOW_NONE;
 	window->stamp = 0;
 	window->nblocks = 0;
-	kv_window_cache->ngathered--;
+	kv_window_cache->nblock_windows--;
 	kv_window_free(i);
 }
 
@@ -183,7 +183,7 @@ evict_window(int i)
 }
 
 int
-kv_gather_next(uint64 cache_id)
+kv_block_window_next(uint64 cache_id)
 {
 	int			i = kv_window_cache->queued_first;
 
@@ -192,37 +192,37 @@ kv_gather_next(uint64 cache_id)
 		return -1;
 	kv_window_cache->queued_first = kv_windows[i].queued_next;
 	kv_window_cache->nqueued--;
-	kv_windows[i].gathering = KV_GATHER_READ;
+	kv_windows[i].block_state = KV_BLOCK_WINDOW_READ;
 	return i;
 }
 
 void
-kv_gather_fail(int i, int slot, int n)
+kv_block_window_fail(int i, int slot, int n)
 {
 	for (int end = slot + n; slot < end; slot++)
 		forget_block(i, slot);
 }
 
 void
-kv_gather_publish(int i)
+kv_block_window_publish(int i)
 {
 	KvWindow   *window = &kv_windows[i];
 
 	window->len = window->nblocks * KV_BLOCK;
-	window->gathering = KV_GATHER_LOADED;
+	window->block_state = KV_BLOCK_WINDOW_LOADED;
 	pg_write_barrier();
 	pg_atomic_fetch_add_u64(&window->sequence, 1);
 }
 
 void
-kv_gather_give_up(int i)
+kv_block_window_give_up(int i)
 {
 	end_window(i);
 }
 
 /* ---- room; KvWindowCache.lock is held, exclusively ---- */
 
-/* From which stamps on scans come to windows of blocks of a store; PG_UINT64_MAX: to none. */
+/* From which stamps on scans come to block windows of a store; PG_UINT64_MAX: to none. */
 typedef struct KvNeed
 {
 	uint64		cache_id;
@@ -233,7 +233,7 @@ typedef struct KvNeed
 	{
 		uint64		id;
 		uint64		from;
-	}			owners[KV_GATHER_OWNERS];
+	}			owners[KV_BLOCK_WINDOW_OWNERS];
 } KvNeed;
 
 /*
@@ -257,12 +257,12 @@ find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
 	{
 		const KvWindowScan *scan = &kv_window_scans[i];
 
-		if (!scan->gathers || scan->cache_id != cache_id || scan->position == 0 ||
+		if (!scan->wants_blocks || scan->cache_id != cache_id || scan->position == 0 ||
 			!kv_window_scan_is_live(scan, now))
 			continue;
 		if (!scan->shares)
 		{
-			if (need.nowners < KV_GATHER_OWNERS)
+			if (need.nowners < KV_BLOCK_WINDOW_OWNERS)
 			{
 				need.owners[need.nowners].id = scan->id;
 				need.owners[need.nowners++].from = scan->position;
@@ -297,16 +297,16 @@ is_owned(const KvNeed *need, const KvWindow *window)
 static int
 oldest_idle(const KvWindowScan *self, bool forced, bool *held, TimestampTz now)
 {
-	KvNeed		needs[KV_GATHER_STORES] = {0};
+	KvNeed		needs[KV_BLOCK_WINDOW_STORES] = {0};
 	int			looked = 0;
 
-	for (int i = kv_window_cache->gathered_first; i >= 0 && looked < KV_GATHER_LOOK;
+	for (int i = kv_window_cache->block_windows_first; i >= 0 && looked < KV_BLOCK_WINDOW_LOOK;
 		 i = kv_windows[i].next, looked++)
 	{
 		const KvWindow *window = &kv_windows[i];
-		KvNeed	   *need = &needs[window->key.cache_id % KV_GATHER_STORES];
+		KvNeed     *need = &needs[window->key.cache_id % KV_BLOCK_WINDOW_STORES];
 
-		if (window->gathering != KV_GATHER_LOADED)
+		if (window->block_state != KV_BLOCK_WINDOW_LOADED)
 			continue;
 		if (need->cache_id != window->key.cache_id)
 			*need = find_need(window->key.cache_id, self, now);
@@ -344,15 +344,15 @@ idle_span(TimestampTz now)
 }
 
 bool
-kv_gather_evict(bool forced, TimestampTz now)
+kv_block_window_evict(bool forced, TimestampTz now)
 {
 	bool		held;
 	int			i = oldest_idle(NULL, false, &held, now);
 
-	if (i < 0 && forced && kv_window_cache->ngathered > kv_window_cache->nwindows / 4)
+	if (i < 0 && forced && kv_window_cache->nblock_windows > kv_window_cache->nwindows / 4)
 	{
-		for (i = kv_window_cache->gathered_first;
-			 i >= 0 && kv_windows[i].gathering != KV_GATHER_LOADED; i = kv_windows[i].next)
+		for (i = kv_window_cache->block_windows_first;
+			 i >= 0 && kv_windows[i].block_state != KV_BLOCK_WINDOW_LOADED; i = kv_windows[i].next)
 			;
 	}
 	if (i < 0)
@@ -396,7 +396,7 @@ have_all(uint32 cache_id, const uint64 *blocks, int n)
 
 	for (int i = 0; i < n && all;)
 	{
-		int			end = Min(n, i + KV_GATHER_STEP);
+		int			end = Min(n, i + KV_BLOCK_WINDOW_STEP);
 
 		LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
 		for (; i < end && all; i++)
@@ -412,10 +412,10 @@ add_block(KvWindowReader *reader, int i, uint64 block)
 {
 	KvWindow   *window = &kv_windows[i];
 	KvBlockKey	key = block_key(reader->cache_id, block);
-	KvGathered *gathered = hash_search(kv_block_hash, &key, HASH_ENTER, NULL);
+	KvWindowBlock *window_block = hash_search(kv_block_hash, &key, HASH_ENTER, NULL);
 
-	gathered->window = i;
-	gathered->slot = window->nblocks;
+	window_block->window = i;
+	window_block->slot = window->nblocks;
 	*block_at(i, window->nblocks) = block;
 	if (window->nblocks == 0 || *block_at(i, window->nblocks - 1) + 1 != block)
 		reader->stats->device_reads++;
@@ -465,7 +465,7 @@ queue_open(KvAsking *asking)
 static bool
 ask_for_some(KvAsking *asking)
 {
-	int			end = Min(asking->n, asking->next + KV_GATHER_STEP);
+	int			end = Min(asking->n, asking->next + KV_BLOCK_WINDOW_STEP);
 	bool		room = true;
 
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
@@ -488,7 +488,7 @@ ask_for_some(KvAsking *asking)
 		queue_open(asking);
 
 	/* with so few windows there is no order among scans to be kept */
-	if (kv_window_cache->ngathered < 4 * reach_windows())
+	if (kv_window_cache->nblock_windows < 4 * reach_windows())
 		asking->held = false;
 	LWLockRelease(&kv_window_cache->lock);
 	return room;
@@ -521,9 +521,9 @@ wait_for_room(KvWindowReader *reader, TimestampTz *last)
 	if (reader->spent >= kv_window_wait_ms * INT64CONST(1000))
 		return false;
 	entry->lacks_room = entry->waiting = true;
-	KV_STOP_POINT("gather_held");
+	KV_STOP_POINT("block_window_held");
 	ConditionVariablePrepareToSleep(&entry->loaded);
-	(void) ConditionVariableTimedSleep(&entry->loaded, KV_GATHER_NAP_MS, KV_WAIT_RANGE);
+	(void) ConditionVariableTimedSleep(&entry->loaded, KV_BLOCK_WINDOW_NAP_MS, KV_WAIT_RANGE);
 	ConditionVariableCancelSleep();
 	now = kv_clock();
 	reader->spent += now - *last;
@@ -564,8 +564,8 @@ ask_again(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks,
 }
 
 void
-kv_gather_want(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n,
-			   bool now)
+kv_block_window_want(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n,
+					 bool now)
 {
 	bool		held;
 
@@ -595,12 +595,12 @@ find_places(const KvWindowReader *reader, uint64 first, int n, KvBlockPlace *pla
 	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
 	for (; found < n; found++)
 	{
-		const KvGathered *gathered = find_block(reader->cache_id, first + found);
+		const KvWindowBlock *window_block = find_block(reader->cache_id, first + found);
 
-		if (gathered == NULL)
+		if (window_block == NULL)
 			break;
-		places[found] = (KvBlockPlace) {gathered->window, gathered->slot};
-		*coming = *coming || kv_windows[gathered->window].gathering != KV_GATHER_LOADED;
+		places[found] = (KvBlockPlace) {window_block->window, window_block->slot};
+		*coming = *coming || kv_windows[window_block->window].block_state != KV_BLOCK_WINDOW_LOADED;
 	}
 	LWLockRelease(&kv_window_cache->lock);
 	return found == n;
@@ -612,26 +612,26 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 {
 	KvWindowScan *entry = reader->entry;
 	TimestampTz stirred = kv_clock();
-	uint64		seen = kv_window_cache->ngathers;
-	KvBlockPlace places[KV_GATHER_VALUE / KV_BLOCK + 1];
+	uint64		seen = kv_window_cache->block_loads;
+	KvBlockPlace places[KV_BLOCK_WINDOW_VALUE / KV_BLOCK + 1];
 	bool		coming;
 	bool		stuck = false;
 
-	KV_STOP_POINT("gather_waiting");
+	KV_STOP_POINT("block_window_waiting");
 	ConditionVariablePrepareToSleep(&entry->loaded);
 	while (!stuck && find_places(reader, first, n, places, &coming) && coming)
 	{
 		TimestampTz now = kv_clock();
 
-		if (seen != kv_window_cache->ngathers)
+		if (seen != kv_window_cache->block_loads)
 		{
-			seen = kv_window_cache->ngathers;
+			seen = kv_window_cache->block_loads;
 			stirred = now;
 		}
 		stuck = !kv_windows_are_loaded() ||
 			now - stirred > kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 		if (!stuck)
-			(void) ConditionVariableTimedSleep(&entry->loaded, KV_GATHER_NAP_MS, KV_WAIT_RANGE);
+			(void) ConditionVariableTimedSleep(&entry->loaded, KV_BLOCK_WINDOW_NAP_MS, KV_WAIT_RANGE);
 	}
 	ConditionVariableCancelSleep();
 	if (stuck)
@@ -696,7 +696,7 @@ take_part(KvWindowReader *reader, KvBlockPlace place, uint64 block, uint32 from,
 	uint64		wanted_by;
 
 	pg_read_barrier();
-	if (sequence % 2 != 0 || window->gathering != KV_GATHER_LOADED ||
+	if (sequence % 2 != 0 || window->block_state != KV_BLOCK_WINDOW_LOADED ||
 		window->key.cache_id != reader->cache_id || place.slot >= window->nblocks ||
 		*block_at(place.window, place.slot) != block)
 		return false;
@@ -711,14 +711,14 @@ take_part(KvWindowReader *reader, KvBlockPlace place, uint64 block, uint32 from,
 }
 
 bool
-kv_gather_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
+kv_block_window_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
 {
-	KvBlockPlace places[KV_GATHER_VALUE / KV_BLOCK + 1];
+	KvBlockPlace places[KV_BLOCK_WINDOW_VALUE / KV_BLOCK + 1];
 	uint64		first = address / KV_BLOCK;
 	int			n = (address + len - 1) / KV_BLOCK - first + 1;
 	bool		coming;
 
-	Assert(len > 0 && len <= KV_GATHER_VALUE);
+	Assert(len > 0 && len <= KV_BLOCK_WINDOW_VALUE);
 	for (int tries = 0; tries < 4; tries++)
 	{
 		uint32		done = 0;
@@ -727,7 +727,7 @@ kv_gather_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into
 			return false;
 		if (coming)
 		{
-			if (!reader->gathers || !await_blocks(reader, first, n))
+			if (!reader->wants_blocks || !await_blocks(reader, first, n))
 				return false;
 			continue;
 		}
@@ -747,15 +747,15 @@ kv_gather_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into
 }
 
 void
-kv_gather_lose(KvWindowReader *reader, KvAddress address, uint32 len)
+kv_block_window_lose(KvWindowReader *reader, KvAddress address, uint32 len)
 {
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	for (uint64 block = address / KV_BLOCK; block <= (address + len - 1) / KV_BLOCK; block++)
 	{
-		KvGathered *gathered = find_block(reader->cache_id, block);
+		KvWindowBlock *window_block = find_block(reader->cache_id, block);
 
-		if (gathered != NULL && kv_windows[gathered->window].gathering == KV_GATHER_LOADED)
-			(void) hash_search(kv_block_hash, &gathered->key, HASH_REMOVE, NULL);
+		if (window_block != NULL && kv_windows[window_block->window].block_state == KV_BLOCK_WINDOW_LOADED)
+			(void) hash_search(kv_block_hash, &window_block->key, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(&kv_window_cache->lock);
 }
@@ -774,7 +774,7 @@ compare_stamps(const void *a, const void *b)
  * the same order; a few blocks may have been there for long, or come only now.
  */
 void
-kv_gather_progress(KvWindowReader *reader)
+kv_block_window_progress(KvWindowReader *reader)
 {
 	uint64		around = 2 * reach_windows();
 	uint64		middle;
@@ -791,6 +791,6 @@ kv_gather_progress(KvWindowReader *reader)
 	qsort(reader->met, reader->nmet, sizeof(uint64), compare_stamps);
 	middle = reader->met[reader->nmet / 2];
 	reader->entry->position = middle > around ? middle - around : 1;
-	reader->entry->shares = reader->nothers * KV_GATHER_SHARE >= reader->nmet;
+	reader->entry->shares = reader->nothers * KV_BLOCK_WINDOW_SHARE >= reader->nmet;
 	reader->nmet = reader->nothers = 0;
 }
