@@ -43,7 +43,7 @@
 typedef struct KvCheck
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	KvKey		lo;				/* its range, … */
 	KvKey		hi;
 	uint32		map_number;		/* … as this map has it */
@@ -95,7 +95,7 @@ is_used(KvShard *shard, KvAddress address, Size len)
 static bool
 is_in_list(KvCheck *check, KvKey key, KvAddress address, Size len)
 {
-	KvShard    *shard = kv_shard(check->store, check->shardno);
+	KvShard    *shard = kv_shard(check->store, check->shard_id);
 	bool		is;
 
 	if (len == 0)
@@ -204,7 +204,7 @@ is_outside(const KvCheck *check, KvKey key)
 	if (kv_key_order(&key, &check->lo) >= 0 &&
 		(check->hi.data == NULL || kv_key_order(&key, &check->hi) < 0))
 		return false;
-	return kv_shard(check->store, check->shardno)->bounds_since <= check->map_number;
+	return kv_shard(check->store, check->shard_id)->bounds_since <= check->map_number;
 }
 
 /* Every entry of one run: its shard's range and its value. */
@@ -271,14 +271,14 @@ open_run(KvCheck *check, const char *path, const KvRunIds *ids, bool *missing)
 static bool
 check_run(KvCheck *check, uint32 number)
 {
-	char	   *path = pstrdup(kv_path_run(&check->store->key, check->shardno, number));
+	char       *path = pstrdup(kv_path_run(&check->store->key, check->shard_id, number));
 	uint64		before = check->problems;
 	KvRunIds	ids;
 	bool		missing;
 	volatile bool gone = false;
 	KvRun	   *run;
 
-	kv_store_ids(check->store, check->shardno, number, &ids);
+	kv_store_ids(check->store, check->shard_id, number, &ids);
 	run = open_run(check, path, &ids, &missing);
 	if (run == NULL)
 		return !missing;
@@ -302,14 +302,14 @@ check_run(KvCheck *check, uint32 number)
 static void
 check_runs(KvCheck *check)
 {
-	KvShard    *shard = kv_shard(check->store, check->shardno);
+	KvShard    *shard = kv_shard(check->store, check->shard_id);
 	uint32		numbers[KV_MAX_UNFROZEN + 1];
 	int			n;
 	uint32		generation;
 
 retry:
 	n = 0;
-	if (!kv_shard_range(check->store, check->shardno, &check->lo, &check->hi, &check->map_number))
+	if (!kv_shard_range(check->store, check->shard_id, &check->lo, &check->hi, &check->map_number))
 		return;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	generation = pg_atomic_read_u32(&shard->generation);
@@ -325,7 +325,7 @@ retry:
 			continue;
 		if (pg_atomic_read_u32(&shard->generation) != generation)
 			goto retry;
-		report_problem(check, kv_path_run(&check->store->key, check->shardno, numbers[i]),
+		report_problem(check, kv_path_run(&check->store->key, check->shard_id, numbers[i]),
 					   0, "file is missing");
 	}
 }
@@ -334,7 +334,7 @@ retry:
 static void
 check_memtables(KvCheck *check)
 {
-	KvShard    *shard = kv_shard(check->store, check->shardno);
+	KvShard    *shard = kv_shard(check->store, check->shard_id);
 	uint8		position[KV_MAX_KEY + 1];
 	int			position_len = 0;
 	bool		more = true;
@@ -402,7 +402,7 @@ check_memtables(KvCheck *check)
 static void
 check_logs(KvCheck *check)
 {
-	KvShard    *shard = kv_shard(check->store, check->shardno);
+	KvShard    *shard = kv_shard(check->store, check->shard_id);
 	uint32		first;
 	uint32		last;
 	uint32		generation;
@@ -415,16 +415,16 @@ check_logs(KvCheck *check)
 		last = first;			/* its files go */
 	LWLockRelease(&shard->lock);
 	if (last > first)
-		kv_shard_drain(check->store, check->shardno, last - 1, PG_UINT64_MAX);
+		kv_shard_drain(check->store, check->shard_id, last - 1, PG_UINT64_MAX);
 	for (uint32 log = first; log < last; log++)
 	{
 		/* a flush may remove logs while we look */
 		if (pg_atomic_read_u32(&shard->generation) != generation)
 			break;
 		KV_STOP_POINT("check_before_log");
-		if (!kv_log_check(&check->store->key, check->shardno, log, report_problem, check) &&
+		if (!kv_log_check(&check->store->key, check->shard_id, log, report_problem, check) &&
 			pg_atomic_read_u32(&shard->generation) == generation)
-			report_problem(check, kv_path_log(&check->store->key, check->shardno, log),
+			report_problem(check, kv_path_log(&check->store->key, check->shard_id, log),
 						   0, "file is missing");
 	}
 }
@@ -453,7 +453,7 @@ static void
 check_value_files(KvCheck *check)
 {
 	KvStore    *store = check->store;
-	KvShard    *shard = kv_shard(store, check->shardno);
+	KvShard    *shard = kv_shard(store, check->shard_id);
 	KvManifest	now;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -582,10 +582,10 @@ check_directory(KvCheck *check)
 static void
 check_store(KvCheck *check)
 {
-	kv_each_shard(check->store, shardno)
+	kv_each_shard(check->store, shard_id)
 	{
-		check->shardno = shardno;
-		kv_progress_shard(shardno);
+		check->shard_id = shard_id;
+		kv_progress_shard(shard_id);
 		kv_progress_phase("runs and values");
 		check_runs(check);
 		kv_progress_phase("recent values");

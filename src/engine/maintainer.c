@@ -133,13 +133,13 @@ make_room(List *stores)
 
 	while (pg_atomic_read_u64(&kv_memtable_memory->bytes) > enough && !ShutdownRequestPending)
 	{
-		uint32		shardno;
-		KvStore    *store = kv_largest_memtable(stores, failed, true, &shardno);
+		uint32		shard_id;
+		KvStore    *store = kv_largest_memtable(stores, failed, true, &shard_id);
 
 		if (store == NULL)
 			break;
-		if (!attempt(flush_shard, store, &shardno))
-			failed = lappend(failed, kv_shard(store, shardno));
+		if (!attempt(flush_shard, store, &shard_id))
+			failed = lappend(failed, kv_shard(store, shard_id));
 	}
 	list_free(failed);
 }

@@ -185,15 +185,15 @@ static void
 describe_shards(KvStore *store, void (*each) (void *arg, const KvShardStats *stats), void *arg)
 {
 	uint64		horizon = kv_xid_horizon();
-	uint32		shardno;
+	uint32		shard_id;
 
-	for (uint32 position = 0; kv_shard_at(store, position, &shardno, NULL); position++)
+	for (uint32 position = 0; kv_shard_at(store, position, &shard_id, NULL); position++)
 	{
-		const KvShard *shard = kv_shard(store, shardno);
+		const KvShard *shard = kv_shard(store, shard_id);
 		KvShardSpace space;
 		KvShardStats stats = {
 			.relid = store->key.relid, .generation = store->key.generation,
-			.shard = shardno, .position = position,
+			.shard = shard_id, .position = position,
 			.entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
 			shard->active.nitems + shard->immutable.nitems,
 			.memtable_bytes = shard->active.bytes + shard->immutable.bytes,
@@ -201,7 +201,7 @@ describe_shards(KvStore *store, void (*each) (void *arg, const KvShardStats *sta
 		};
 
 		CHECK_FOR_INTERRUPTS();
-		kv_shard_space(store, shardno, horizon, &space);
+		kv_shard_space(store, shard_id, horizon, &space);
 		stats.value_file_bytes = space.taken;
 		stats.live_bytes = space.live + space.kept - space.stuck - space.failed;
 		stats.unsorted_bytes = space.unsorted;

@@ -117,12 +117,12 @@ prewarm(KvStore *store, KvWarming *warming, uint64 room)
 {
 	uint64		asked = 0;
 
-	kv_each_shard(store, shardno)
+	kv_each_shard(store, shard_id)
 	{
 		KvExtent   *parts;
-		int			nparts = written_parts(kv_shard(store, shardno), &parts);
+		int			nparts = written_parts(kv_shard(store, shard_id), &parts);
 
-		kv_progress_shard(shardno);
+		kv_progress_shard(shard_id);
 		for (int i = 0; i < nparts && asked < room; i++)
 		{
 			KvAddress	at = parts[i].begin;
@@ -148,8 +148,8 @@ kv_store_prewarm(KvStore *store)
 	uint64		kept = 0;
 	KvProgress	outer;
 
-	kv_each_shard(store, shardno)
-		bytes += kv_shard_value_bytes(kv_shard(store, shardno));
+	kv_each_shard(store, shard_id)
+		bytes += kv_shard_value_bytes(kv_shard(store, shard_id));
 	kv_progress_begin(&outer, KV_PROGRESS_PREWARM, store->key.dboid, store->key.relid, -1,
 					  "reading", Min(bytes, room * KV_BLOCK));
 	PG_TRY();

@@ -126,7 +126,7 @@ same('after a power cut');
 
 # ---- no more numbers ----
 {
-	set('test_shard_numbers', 20);
+	set('test_shard_ids', 20);
 	query(kv_table('n', 'k int, v text', 'k', "shards '1', wal 'none'") . q{INSERT INTO n SELECT g, repeat('n', 700) FROM generate_series(1, 1000) g});
 	is(query(q{SELECT kvfdw_split('n')}), 8, 'there are numbers for eight shards');
 	my ($rc, $out, $err) = $node->psql('postgres', q{SELECT kvfdw_split('n')});
@@ -158,7 +158,7 @@ same('after a power cut');
 	my $rows = 2 * $many - 1;
 	my $spread = '(g * ' . int(2**31 / $many) . '::bigint - 2147483648)::int';
 	$node->append_conf('postgresql.conf', "kvfdw.test_volumes = 0\nkvfdw.recovery_workers = 8\nmax_worker_processes = 32");
-	set('test_shard_numbers');
+	set('test_shard_ids');
 	$node->restart;
 	query('DROP FOREIGN TABLE t, s, l, n, v; TRUNCATE heap;' . kv_table('t', 'k int, v text', 'k', "shards '$many'"));
 	both("INSERT INTO T SELECT $spread, md5(g::text) FROM generate_series(0, $rows) g");

@@ -169,7 +169,7 @@ share_of(KvPace *pace, const KvFlushRest *rest, int steps)
 }
 
 void
-kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRest *rest)
+kv_shard_rewrite(KvStore *store, uint32 shard_id, KvMoves *moves, const KvFlushRest *rest)
 {
 	TimestampTz since = clock_now;
 
@@ -178,7 +178,7 @@ kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRe
 }
 
 void
-kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFlushRest *rest)
+kv_shard_empty_logs(KvStore *store, uint32 shard_id, const KvFlushRest *rest)
 {
 	flush_share = share_of(NULL, rest, 4000);
 }

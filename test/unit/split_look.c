@@ -80,7 +80,7 @@ DefineCustomIntVariable(const char *name, const char *short_desc, const char *lo
 /* ---- what other rooms have ---- */
 
 void
-kv_number_gucs(void)
+kv_shard_id_gucs(void)
 {
 }
 
@@ -96,13 +96,13 @@ kv_split_is_possible(KvStore *of)
 }
 
 uint32
-kv_shard_from(KvStore *of, uint32 shardno)
+kv_shard_from(KvStore *of, uint32 shard_id)
 {
-	return shardno < SHARDS ? shardno : KV_NO_SHARD;
+	return shard_id < SHARDS ? shard_id : KV_NO_SHARD;
 }
 
 bool
-kv_shard_is_empty(KvStore *of, uint32 shardno)
+kv_shard_is_empty(KvStore *of, uint32 shard_id)
 {
 	return false;
 }
@@ -114,13 +114,13 @@ kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file)
 }
 
 bool
-kv_shard_absorb(KvStore *of, uint32 shardno)
+kv_shard_absorb(KvStore *of, uint32 shard_id)
 {
 	return false;
 }
 
 bool
-kv_shard_cut(KvStore *of, uint32 shardno, bool *outgrown)
+kv_shard_cut(KvStore *of, uint32 shard_id, bool *outgrown)
 {
 	cuts++;
 	*outgrown = true;
@@ -128,23 +128,23 @@ kv_shard_cut(KvStore *of, uint32 shardno, bool *outgrown)
 }
 
 bool
-kv_shard_split(KvStore *of, uint32 shardno, int most)
+kv_shard_split(KvStore *of, uint32 shard_id, int most)
 {
-	attempts[shardno]++;
-	attempted[shardno] = clock_now;
-	if (meets[shardno])
-		area.shard[shardno].split_waits = clock_now + USECS_PER_MINUTE;
-	if (fails[shardno] || meets[shardno])
+	attempts[shard_id]++;
+	attempted[shard_id] = clock_now;
+	if (meets[shard_id])
+		area.shard[shard_id].split_waits = clock_now + USECS_PER_MINUTE;
+	if (fails[shard_id] || meets[shard_id])
 		return false;
-	area.shard[shardno].split_waits = 0;
-	live[shardno] = 0;
-	area.shard[shardno].files.frozen_keys = KV_FEW_ENTRIES;
+	area.shard[shard_id].split_waits = 0;
+	live[shard_id] = 0;
+	area.shard[shard_id].files.frozen_keys = KV_FEW_ENTRIES;
 	return true;
 }
 
 /* One run, with one key; all that is recent lies behind it if keys grow. */
 const KvRunSet *
-kv_shard_runs(KvStore *of, uint32 shardno)
+kv_shard_runs(KvStore *of, uint32 shard_id)
 {
 	static KvRunSet set = {.nruns = 1};
 

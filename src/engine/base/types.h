@@ -22,7 +22,7 @@
  * A shard goes by a number that no other shard of its store ever has.  It says nothing of
  * where the shard is in the order of keys: that is its position in the map (shard/map.c).
  */
-#define KV_SHARD_NUMBERS	0x100000	/* five hexadecimal digits of file names */
+#define KV_SHARD_IDS	0x100000		/* five hexadecimal digits of file names */
 #define KV_NO_SHARD			PG_UINT32_MAX
 
 #define KV_MAX_LEAVING		15	/* tablespaces that the values of a store are leaving */

@@ -237,9 +237,9 @@ extern Size kv_buffer_capacity(const KvShard *shard, Size len);
  * kv_buffer_capacity has just said are allocated behind the value tail.  False: there are no
  * units.
  */
-extern bool kv_buffer_open(KvStore *store, uint32 shardno, Size len);
+extern bool kv_buffer_open(KvStore *store, uint32 shard_id, Size len);
 /* Shard's lock, exclusive: hands its open buffer, even an empty one, to the buffer writer. */
-extern void kv_buffer_seal(KvStore *store, uint32 shardno);
+extern void kv_buffer_seal(KvStore *store, uint32 shard_id);
 /*
  * Shard's lock, exclusive: puts an entry, and a value that has no place yet, into the open
  * buffer, which fits them.  Completes the version's location and the CRC that
@@ -308,7 +308,7 @@ extern int	kv_buffer_finish(int buffer);
  * log_number, are in files.  ERROR if one cannot be written, or never will be, its table
  * being dropped.
  */
-extern void kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number,
+extern void kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number,
 						   uint64 sequence);
 extern void kv_buffer_release(int buffer); /* give it free, and wake who waits for one */
 /* Has the buffer's store been dropped?  Its directory goes before its buffers do. */
@@ -325,40 +325,40 @@ extern bool kv_buffers_discard(const KvStoreKey *key, const KvStore *store);
  * which may be a new one.  False: there is no shared memory.  ERROR (53100) if the disk is
  * full; then the open value file is the one that it was.
  */
-extern bool kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_buffer);
+extern bool kv_value_extend(KvStore *store, uint32 shard_id, Size len, bool for_buffer);
 /*
  * Write a value too large for a buffer, of the transaction xid; *location: where it is, or 0:
  * the shard is leaving the map, and nothing was written.  On return it is on the device, in
  * the sense of a completed direct write; without an entry for it the space is dead.  False:
  * there is no shared memory.  ERROR if it cannot be written.
  */
-extern bool kv_value_write_large(KvStore *store, uint32 shardno, KvForm form,
+extern bool kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form,
 								 const char *value, Size len, uint64 xid,
 								 KvLocation *location);
 /*
  * In recovery and redo: an entry names these bytes, so their value file is the shard's.  False:
  * there is no shared memory.  In recovery it is an ERROR if the value file is not there.
  */
-extern bool kv_value_claim(KvStore *store, uint32 shardno, KvAddress address, Size len);
+extern bool kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len);
 
 /*
  * Give the caller places for up to n value files, one behind the other, of which each can hold a
  * value of this length.  Nobody else makes files there.  Returns the first; *end is behind
  * the last.
  */
-extern KvAddress kv_addresses_reserve(KvStore *store, uint32 shardno, Size len, uint32 n,
+extern KvAddress kv_addresses_reserve(KvStore *store, uint32 shard_id, Size len, uint32 n,
 									  KvAddress *end);
 /* No file was ever made in these, the last of those that were reserved. */
-extern void kv_addresses_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end);
+extern void kv_addresses_return(KvStore *store, uint32 shard_id, KvAddress begin, KvAddress end);
 /* Close the shard's open value file, if it has one; the next value has another made. */
-extern void kv_value_close(KvStore *store, uint32 shardno);
+extern void kv_value_close(KvStore *store, uint32 shard_id);
 /* In two steps: returns the value file that was closed, and how much of it is used, for the second.  extend_lock held. */
-extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used);
+extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shard_id, uint64 *used);
 extern void kv_value_cut(const KvStore *store, KvAddress address, uint64 used);
 /* Nothing more goes into what lies elsewhere than where value files are made now (shard/move.c). */
-extern void kv_value_leave(KvStore *store, uint32 shardno);
+extern void kv_value_leave(KvStore *store, uint32 shard_id);
 /* The shard has left the map: what a failed attempt to make its next value file has left goes.  No lock held; never raises. */
-extern void kv_value_end(KvStore *store, uint32 shardno);
+extern void kv_value_end(KvStore *store, uint32 shard_id);
 
 /* A value file that may not be durable. */
 typedef struct KvUnsynced
@@ -379,15 +379,15 @@ extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
 extern void kv_buffers_count_lost(void);
 extern void kv_buffers_forget_file(void); /* it goes */
 /* How many entries a shard had in the file that is not trusted. */
-extern uint32 kv_buffers_lost(const KvStoreKey *key, uint32 shardno);
+extern uint32 kv_buffers_lost(const KvStoreKey *key, uint32 shard_id);
 /*
  * In a shard's recovery: replay and free what a dead server left.  First, before the key
  * logs are read, its sealed buffers, which fill holes in them; after them, for its batch goes
  * behind theirs, the open one, which is sealed, and whose entries go to apply.  ERROR
  * (XX001) if a buffer is damaged.
  */
-extern void kv_buffers_replay_sealed(KvStore *store, uint32 shardno);
-extern void kv_buffers_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply,
+extern void kv_buffers_replay_sealed(KvStore *store, uint32 shard_id);
+extern void kv_buffers_replay_open(KvStore *store, uint32 shard_id, KvApplyEntry apply,
 								   void *arg);
 
 /* ---- writer.c ---- */
@@ -401,7 +401,7 @@ extern void kv_commit_begin(void);
  * Shard's lock, exclusive: the open buffer's last entry is ours.  True: log it at once; it is
  * marked so.
  */
-extern bool kv_commit_note_write(KvStore *store, uint32 shardno);
+extern bool kv_commit_note_write(KvStore *store, uint32 shard_id);
 extern void kv_commit_log_batch(int i);	/* what of a buffer no PUT has; its values are in its value file */
 extern void kv_commit_forget(void);	/* at the end of the transaction, or its PREPARE */
 

@@ -79,11 +79,11 @@ set_logged(int buffer, uint32 n)
 }
 
 bool
-kv_commit_note_write(KvStore *store, uint32 shardno)
+kv_commit_note_write(KvStore *store, uint32 shard_id)
 {
-	int			open = kv_shard(store, shardno)->open_buffer;
+	int			open = kv_shard(store, shard_id)->open_buffer;
 	const KvWriteBuffer *buffer = &kv_buffers[open];
-	KvTouchKey	key = {store, shardno};
+	KvTouchKey	key = {store, shard_id};
 	bool		found;
 
 	if (prepared)
@@ -92,7 +92,7 @@ kv_commit_note_write(KvStore *store, uint32 shardno)
 		return true;
 	}
 	if (last_touched == NULL || last_touched->key.store != store ||
-		last_touched->key.shard != shardno ||
+		last_touched->key.shard != shard_id ||
 		!kv_same_store(&last_touched->store, &store->key))
 	{
 		last_touched = hash_search(touched, &key, HASH_ENTER, &found);
@@ -224,9 +224,9 @@ find_entries(int i, KvFinds *finds)
 
 /* Make the values of a shard that have left their buffers durable. */
 static void
-sync_values(KvStore *store, uint32 shardno)
+sync_values(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		writes = pg_atomic_read_u64(&shard->writes);
 
 	/* one sync serves all whose values were written before it began */
@@ -304,8 +304,8 @@ static void
 log_shard(const KvTouch *touch, KvFinds *finds)
 {
 	KvStore    *store = touch->key.store;
-	uint32		shardno = touch->key.shard;
-	KvShard    *shard = kv_shard(store, shardno);
+	uint32		shard_id = touch->key.shard;
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		from = touch->sequence;
 	bool		synced = false;
 
@@ -349,13 +349,13 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		{
 			/* they do not count as writes of buffers */
 			pg_atomic_fetch_add_u64(&shard->writes, 1);
-			sync_values(store, shardno);
+			sync_values(store, shard_id);
 			synced = true;
 		}
 	}
 	ConditionVariableCancelSleep();
 	if (finds->mine < touch->entries)
-		sync_values(store, shardno);
+		sync_values(store, shard_id);
 }
 
 void

@@ -324,14 +324,14 @@ write_out(int i)
  * again.  The store is pinned; no lock held.
  */
 static void
-seal_open_buffer(int i, KvStore *store, uint32 shardno)
+seal_open_buffer(int i, KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	KV_STOP_POINT("evict_pinned");
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (shard->open_buffer == i)
-		kv_buffer_seal(store, shardno);
+		kv_buffer_seal(store, shard_id);
 	LWLockRelease(&shard->lock);
 	pg_atomic_fetch_sub_u32(&store->pins, 1);
 }
@@ -354,7 +354,7 @@ are_pending(int n)
  * one with the most values.  Buffers are looked at in turn, whoever does it.  -1: none.
  */
 static int
-pick_open_buffer(int looks, bool idle_only, KvStore **store, uint32 *shardno)
+pick_open_buffer(int looks, bool idle_only, KvStore **store, uint32 *shard_id)
 {
 	int			best = -1;
 	bool		idle = false;
@@ -380,7 +380,7 @@ pick_open_buffer(int looks, bool idle_only, KvStore **store, uint32 *shardno)
 	if (best >= 0)
 	{
 		*store = kv_buffers[best].store;
-		*shardno = kv_buffers[best].shard;
+		*shard_id = kv_buffers[best].shard;
 		pg_atomic_fetch_add_u32(&(*store)->pins, 1);
 	}
 	LWLockRelease(&kv_buffer_pool->lock);
@@ -396,17 +396,17 @@ evict_open_buffers(void)
 {
 	int			n = Min(Max(kv_buffer_pool->nunits / 64, 1), KV_SEALED_AT_ONCE);
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	int			buffer;
 	bool		any = false;
 	bool		enough = false;
 
 	for (int i = 0; i < n && !enough; i++)
 	{
-		buffer = pick_open_buffer(KV_LOOKED_AT, false, &store, &shardno);
+		buffer = pick_open_buffer(KV_LOOKED_AT, false, &store, &shard_id);
 		if (buffer < 0)
 			break;
-		seal_open_buffer(buffer, store, shardno);
+		seal_open_buffer(buffer, store, shard_id);
 		LWLockAcquire(&kv_buffer_pool->lock, LW_SHARED);
 		enough = are_pending(n);
 		any = are_pending(1);
@@ -419,14 +419,14 @@ void
 kv_buffers_seal_idle(void)
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	int			buffer;
 
 	for (uint32 n = pg_atomic_exchange_u32(&kv_buffer_pool->crowded, 0); n > 0; n--)
 	{
-		buffer = pick_open_buffer(1, true, &store, &shardno);
+		buffer = pick_open_buffer(1, true, &store, &shard_id);
 		if (buffer >= 0)
-			seal_open_buffer(buffer, store, shardno);
+			seal_open_buffer(buffer, store, shard_id);
 	}
 }
 
@@ -437,7 +437,7 @@ kv_buffers_seal_idle(void)
  * the store but not the buffer.  -1: there is none.  *writing: there is one that is being written.
  */
 static int
-find_dropped(int from, KvStore **store, uint32 *shardno, bool *writing)
+find_dropped(int from, KvStore **store, uint32 *shard_id, bool *writing)
 {
 	int			i;
 
@@ -457,7 +457,7 @@ find_dropped(int from, KvStore **store, uint32 *shardno, bool *writing)
 	if (i < kv_buffer_pool->nunits)
 	{
 		*store = kv_buffers[i].store;
-		*shardno = kv_buffers[i].shard;
+		*shard_id = kv_buffers[i].shard;
 		pg_atomic_fetch_add_u32(&(*store)->pins, 1);
 	}
 	LWLockRelease(&kv_buffer_pool->lock);
@@ -511,17 +511,17 @@ free_dropped(void)
 	static uint32 without = 0;	/* there were no such buffers behind so many drops */
 	uint32		drops = pg_atomic_read_u32(&kv_buffer_pool->drops);
 	KvStore    *store = NULL;
-	uint32		shardno = 0;
+	uint32		shard_id = 0;
 	bool		left = false;
 	bool		any = false;
 
 	if (drops == without)
 		return false;
-	for (int i = 0; (i = find_dropped(i, &store, &shardno, &left)) >= 0; i++)
+	for (int i = 0; (i = find_dropped(i, &store, &shard_id, &left)) >= 0; i++)
 	{
 		left = true;
 		KV_STOP_POINT("dropped_pinned");
-		any |= free_buffers_of(kv_shard(store, shardno));
+		any |= free_buffers_of(kv_shard(store, shard_id));
 		pg_atomic_fetch_sub_u32(&store->pins, 1);
 	}
 	if (!left)
@@ -621,9 +621,9 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 }
 
 void
-kv_shard_drain(KvStore *store, uint32 shardno, uint32 log_number, uint64 sequence)
+kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number, uint64 sequence)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	ConditionVariablePrepareToSleep(&shard->changed);
 	for (;;)

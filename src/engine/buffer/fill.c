@@ -93,9 +93,9 @@ kv_buffer_capacity(const KvShard *shard, Size len)
 }
 
 bool
-kv_buffer_open(KvStore *store, uint32 shardno, Size len)
+kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	Size		capacity = Min(kv_buffer_capacity(shard, len),
 							   shard->value_allocated - shard->value_tail);
 	KvBufferHeader *header;
@@ -115,7 +115,7 @@ kv_buffer_open(KvStore *store, uint32 shardno, Size len)
 	}
 	buffer = &kv_buffers[i];
 	buffer->store = store;
-	buffer->shard = shardno;
+	buffer->shard = shard_id;
 	buffer->touched = true;
 	LWLockRelease(&kv_buffer_pool->lock);
 	KV_STOP_POINT("buffer_taken");
@@ -141,7 +141,7 @@ kv_buffer_open(KvStore *store, uint32 shardno, Size len)
 	header->magic = KV_MAGIC_BUFFER;
 	header->sequence = buffer->sequence;
 	header->store = store->key;
-	header->shard = shardno;
+	header->shard = shard_id;
 	header->incarnation = kv_writing_incarnation();
 	header->volume = kv_volume_of(buffer->base);
 	header->base = buffer->base - kv_volume_begin(header->volume);
@@ -231,9 +231,9 @@ kv_buffer_seal_image(int i, uint32 value_bytes, uint32 entry_bytes, uint32 nentr
 }
 
 void
-kv_buffer_seal(KvStore *store, uint32 shardno)
+kv_buffer_seal(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	int			i = shard->open_buffer;
 	KvWriteBuffer *buffer = &kv_buffers[i];
 	uint32		used = TYPEALIGN(KV_BLOCK, buffer->value_used);

@@ -179,21 +179,21 @@ kv_value_cut(const KvStore *store, KvAddress address, uint64 used)
  * open.  Shard's lock, exclusive.
  */
 static KvAddress
-finish_value_file(KvStore *store, uint32 shardno, uint64 *used)
+finish_value_file(KvStore *store, uint32 shard_id, uint64 *used)
 {
-	const KvShard *shard = kv_shard(store, shardno);
+	const KvShard *shard = kv_shard(store, shard_id);
 
 	if (shard->open_buffer >= 0)
-		kv_buffer_seal(store, shardno);
+		kv_buffer_seal(store, shard_id);
 	*used = shard->value_tail - shard->open_address;
 	return shard->open_address;
 }
 
 /* Make the next value file, and close the one that is open.  False: there is no memory. */
 static bool
-open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
+open_next(KvStore *store, uint32 shard_id, Size len, const KvSpace *space)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	address = choose_address(store, shard, len);
 	KvFileId	id = {address};
 	KvValueFile	value_file = {.address = address, .live = KV_NOT_KNOWN};
@@ -202,7 +202,7 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 	uint64		size;
 
 	if (space->first)
-		kv_log_create(&store->key, shardno, space->log);
+		kv_log_create(&store->key, shard_id, space->log);
 	size = allocate(store, shard, id, 0, space->need, space->step);
 
 	KV_STOP_POINT("value_file_created");
@@ -210,7 +210,7 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 		return false;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	closed = finish_value_file(store, shardno, &used);
+	closed = finish_value_file(store, shard_id, &used);
 	kv_value_file_open(shard, kv_value_file_add(shard, &value_file), size);
 	shard->next_address = address + kv_file_span(id);
 	if (kv_volume_of(shard->next_address) != kv_volume_of(address))
@@ -223,9 +223,9 @@ open_next(KvStore *store, uint32 shardno, Size len, const KvSpace *space)
 }
 
 KvAddress
-kv_addresses_reserve(KvStore *store, uint32 shardno, Size len, uint32 n, KvAddress *end)
+kv_addresses_reserve(KvStore *store, uint32 shard_id, Size len, uint32 n, KvAddress *end)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	address;
 	KvAddress	behind;
 	uint64		span;
@@ -245,9 +245,9 @@ kv_addresses_reserve(KvStore *store, uint32 shardno, Size len, uint32 n, KvAddre
 }
 
 void
-kv_addresses_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress end)
+kv_addresses_return(KvStore *store, uint32 shard_id, KvAddress begin, KvAddress end)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -258,37 +258,37 @@ kv_addresses_return(KvStore *store, uint32 shardno, KvAddress begin, KvAddress e
 }
 
 KvAddress
-kv_value_close_uncut(KvStore *store, uint32 shardno, uint64 *used)
+kv_value_close_uncut(KvStore *store, uint32 shard_id, uint64 *used)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	closed;
 
 	Assert(LWLockHeldByMeInMode(&shard->extend_lock, LW_EXCLUSIVE));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	closed = finish_value_file(store, shardno, used);
+	closed = finish_value_file(store, shard_id, used);
 	kv_value_file_close(shard);
 	LWLockRelease(&shard->lock);
 	return closed;
 }
 
 void
-kv_value_close(KvStore *store, uint32 shardno)
+kv_value_close(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	closed;
 	uint64		used;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	closed = kv_value_close_uncut(store, shardno, &used);
+	closed = kv_value_close_uncut(store, shard_id, &used);
 	if (closed != 0)
 		kv_value_cut(store, closed, used);
 	LWLockRelease(&shard->extend_lock);
 }
 
 void
-kv_value_leave(KvStore *store, uint32 shardno)
+kv_value_leave(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	open;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -298,16 +298,16 @@ kv_value_leave(KvStore *store, uint32 shardno)
 	/* if another one has been opened since, that one is closed: no harm is done */
 	if (store->shape.moved_lsn != 0 && open != 0 &&
 		!kv_value_is_in_place(&store->key, (KvFileId) {open}))
-		kv_value_close(store, shardno);
+		kv_value_close(store, shard_id);
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	leave_address(store, shard);
 	LWLockRelease(&shard->extend_lock);
 }
 
 void
-kv_value_end(KvStore *store, uint32 shardno)
+kv_value_end(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvFileId	next;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
@@ -321,9 +321,9 @@ kv_value_end(KvStore *store, uint32 shardno)
 }
 
 bool
-kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_buffer)
+kv_value_extend(KvStore *store, uint32 shard_id, Size len, bool for_buffer)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		done = true;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
@@ -339,7 +339,7 @@ kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_buffer)
 			break;
 		if (space.open == 0 || space.tail + space.need > space.open + kv_file_span(open))
 		{
-			done = open_next(store, shardno, len, &space);
+			done = open_next(store, shard_id, len, &space);
 			continue;
 		}
 		size = allocate(store, shard, open, space.allocated - space.open,
@@ -353,10 +353,10 @@ kv_value_extend(KvStore *store, uint32 shardno, Size len, bool for_buffer)
 }
 
 bool
-kv_value_write_large(KvStore *store, uint32 shardno, KvForm form, const char *value, Size len,
+kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form, const char *value, Size len,
 					 uint64 xid, KvLocation *location)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	Size		size = TYPEALIGN(KV_BLOCK, len);
 	char       *memory = kv_io_buffer(KV_IO_BUFFER_WRITE, KV_LARGE_VALUE_PART);
 	KvAddress	address;
@@ -375,7 +375,7 @@ kv_value_write_large(KvStore *store, uint32 shardno, KvForm form, const char *va
 		if (shard->value_tail + size <= shard->value_allocated)
 			break;
 		LWLockRelease(&shard->lock);
-		if (!kv_value_extend(store, shardno, len, false))
+		if (!kv_value_extend(store, shard_id, len, false))
 			return false;
 	}
 	address = shard->value_tail;
@@ -463,9 +463,9 @@ keep_address(KvStore *store, KvShard *shard, KvFileId id)
 }
 
 bool
-kv_value_claim(KvStore *store, uint32 shardno, KvAddress address, Size len)
+kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvFileId	id = kv_file_of(address);
 	KvAddress	end = TYPEALIGN(KV_BLOCK, address + len);
 	KvShardValueFile *value_file;

@@ -27,10 +27,10 @@ buffer_belongs(int i, const KvStore *store)
 
 /* Do again what the buffer writer may not have finished. */
 static void
-replay_buffer(KvStore *store, uint32 shardno, int i)
+replay_buffer(KvStore *store, uint32 shard_id, int i)
 {
 	KvBufferHeader *header = kv_buffer_header(i);
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	base = kv_buffer_base(header);
 	uint32		len = TYPEALIGN(KV_BLOCK, header->value_bytes);
 	int			err;
@@ -40,10 +40,10 @@ replay_buffer(KvStore *store, uint32 shardno, int i)
 					kv_buffer_values(i), len, kv_offset_of(base), KV_IO_VALUE_WRITE);
 	if (header->log_number >= shard->files.first_log)
 	{
-		err = kv_log_append(&store->key, shardno, header->log_number,
+		err = kv_log_append(&store->key, shard_id, header->log_number,
 							header->log_offset, kv_buffer_batch(i));
 		if (err != 0)
-			kv_io_error(ERROR, err, kv_path_log(&store->key, shardno, header->log_number),
+			kv_io_error(ERROR, err, kv_path_log(&store->key, shard_id, header->log_number),
 						"write");
 	}
 	shard->log_number = Max(shard->log_number, header->log_number);
@@ -123,7 +123,7 @@ buffer_is_damaged(int i)
 }
 
 void
-kv_buffers_replay_sealed(KvStore *store, uint32 shardno)
+kv_buffers_replay_sealed(KvStore *store, uint32 shard_id)
 {
 	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
@@ -133,7 +133,7 @@ kv_buffers_replay_sealed(KvStore *store, uint32 shardno)
 		uint32		entry_bytes;
 		uint32		value_bytes;
 
-		if (!buffer_belongs(i, store) || header->shard != shardno || !header->sealed)
+		if (!buffer_belongs(i, store) || header->shard != shard_id || !header->sealed)
 			continue;
 
 		/* entries are signed anew as a batch, so each must be what it was */
@@ -142,14 +142,14 @@ kv_buffers_replay_sealed(KvStore *store, uint32 shardno)
 		if (header->seal_crc != kv_buffer_seal_crc(header) ||
 			nentries != header->nentries || entry_bytes != header->entry_bytes)
 			buffer_is_damaged(i);
-		replay_buffer(store, shardno, i);
+		replay_buffer(store, shard_id, i);
 	}
 }
 
 void
-kv_buffers_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void *arg)
+kv_buffers_replay_open(KvStore *store, uint32 shard_id, KvApplyEntry apply, void *arg)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
@@ -160,7 +160,7 @@ kv_buffers_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void 
 		uint32		value_bytes;
 		char	   *entries;
 
-		if (!buffer_belongs(i, store) || kv_buffer_header(i)->shard != shardno)
+		if (!buffer_belongs(i, store) || kv_buffer_header(i)->shard != shard_id)
 			continue;
 		if (kv_buffer_header(i)->log_number > shard->log_number)
 			shard->log_tail = sizeof(KvLogHeader);	/* of a log not begun yet */
@@ -173,7 +173,7 @@ kv_buffers_replay_open(KvStore *store, uint32 shardno, KvApplyEntry apply, void 
 		/* the buffer may be reused as soon as it is replayed */
 		entries = palloc(entry_bytes + 1);
 		memcpy(entries, kv_buffer_entries(i), entry_bytes);
-		replay_buffer(store, shardno, i);
+		replay_buffer(store, shard_id, i);
 		shard->log_tail += sizeof(KvLogBatch) + entry_bytes;
 		for (char *at = entries; at < entries + entry_bytes;
 			 at += KV_LOG_ENTRY_SIZE(((KvLogEntry *) at)->keylen))
@@ -222,7 +222,7 @@ kv_buffers_forget_file(void)
 }
 
 uint32
-kv_buffers_lost(const KvStoreKey *key, uint32 shardno)
+kv_buffers_lost(const KvStoreKey *key, uint32 shard_id)
 {
 	uint32		n = 0;
 	ListCell   *cell;
@@ -231,7 +231,7 @@ kv_buffers_lost(const KvStoreKey *key, uint32 shardno)
 	{
 		const KvLoss *loss = lfirst(cell);
 
-		if (loss->shard == shardno && kv_same_store(&loss->key, key))
+		if (loss->shard == shard_id && kv_same_store(&loss->key, key))
 			n += loss->entries;
 	}
 	return n;

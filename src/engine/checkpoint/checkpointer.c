@@ -369,11 +369,11 @@ release_collected(KvStore *store, const uint32 *shards, int *n)
 
 /* A map that changes meanwhile may have a shard come twice. */
 static bool
-is_collected(const uint32 *shards, int n, uint32 shardno)
+is_collected(const uint32 *shards, int n, uint32 shard_id)
 {
 	for (int i = 0; i < n; i++)
 	{
-		if (shards[i] == shardno)
+		if (shards[i] == shard_id)
 			return true;
 	}
 	return false;

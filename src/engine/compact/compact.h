@@ -73,7 +73,7 @@ extern void kv_compact_gucs(void);	/* at load: defines its settings */
  * meanwhile is an ERROR.  Adds to *result.  Where there is nothing to move, or to give back,
  * nothing is written but what is recent, to a run.
  */
-extern void kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan,
+extern void kv_shard_compact(KvStore *store, uint32 shard_id, const KvJobPlan *plan,
 							 KvJobResult *result);
 
 /* ---- worker.c ---- */

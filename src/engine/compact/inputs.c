@@ -33,9 +33,9 @@ typedef struct KvCandidate
 
 /* Places of the shard's value files that are to leave their tablespace, in their order, palloc'd.  Looks for files. */
 static int
-value_files_elsewhere(KvStore *store, uint32 shardno, KvAddress **places)
+value_files_elsewhere(KvStore *store, uint32 shard_id, KvAddress **places)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	int			n = shard->nvalue_files;
 	int			kept = 0;
 
@@ -65,16 +65,16 @@ is_elsewhere(const KvAddress *addresses, int n, KvAddress address)
 }
 
 bool
-kv_shard_leaves(KvStore *store, uint32 shardno, bool *any)
+kv_shard_leaves(KvStore *store, uint32 shard_id, bool *any)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		horizon = kv_xid_horizon();
 	KvAddress  *addresses;
 	int			n;
 	bool		found = false;
 
-	kv_value_leave(store, shardno);
-	n = value_files_elsewhere(store, shardno, &addresses);
+	kv_value_leave(store, shard_id);
+	n = value_files_elsewhere(store, shard_id, &addresses);
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < n && !found; i++)
 	{
@@ -169,15 +169,15 @@ take_most(const KvJobPlan *plan, const KvCandidate *candidates, int n)
 }
 
 int
-kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
+kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 room,
 				 KvValueFile **inputs, uint64 *live)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		horizon = kv_xid_horizon();
 	int			most = shard->nvalue_files + 1; /* who comes behind was not chosen */
 	KvCandidate *candidates = palloc(most * sizeof(KvCandidate));
 	KvAddress  *elsewhere;
-	int			nelsewhere = value_files_elsewhere(store, shardno, &elsewhere);
+	int			nelsewhere = value_files_elsewhere(store, shard_id, &elsewhere);
 	int			n = 0;
 
 	*inputs = palloc(most * sizeof(KvValueFile));

@@ -43,7 +43,7 @@ extern const char *const kv_job_phase_names[];	/* by KvJobPhase */
 typedef struct KvOutput
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	uint16		flags;			/* of its value files */
 	uint16		order;
 	uint64		expected;		/* about so many bytes are still to be placed */
@@ -58,7 +58,7 @@ typedef struct KvOutput
 } KvOutput;
 
 /* Nothing is placed yet. */
-extern void kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno);
+extern void kv_output_begin(KvOutput *output, KvStore *store, uint32 shard_id);
 /* Where a value goes; whole: it has its blocks for itself. */
 extern KvAddress kv_output_address(KvOutput *output, Size len, bool whole);
 extern void kv_output_align(KvOutput *output);	/* the next begins on a block */
@@ -126,7 +126,7 @@ extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to 
 extern void kv_pace(KvPace *pace, uint64 bytes);
 extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged */
 /* Flushes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as nobody waits for it. */
-extern void kv_pace_flush(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves);
+extern void kv_pace_flush(KvPace *pace, KvStore *store, uint32 shard_id, KvMoves *moves);
 #define KV_PACE_KEY		256		/* bytes: merging a key costs about as much as to move so many */
 
 /* ---- slice.c ---- */
@@ -174,7 +174,7 @@ typedef struct KvKept
 typedef struct KvSlice
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	KvOutput   *output;
 	KvRunWriter *relocations;	/* where it is noted what has been moved */
 	KvValueFile *inputs;		/* by address; DAMAGED: a value in it could not be read */
@@ -220,7 +220,7 @@ extern bool kv_keep_some(KvSlice *slice);	/* entries name the new addresses: som
 typedef struct KvWalk
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	bool		has_base;
 	uint32		base_run;		/* of the shard then, … */
 	uint32		first_log;		/* … and the first log that was not in runs */
@@ -240,7 +240,7 @@ typedef struct KvCounted
 } KvCounted;
 
 /* ERROR for damaged runs; those that were opened kv_walk_end closes then. */
-extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace);
+extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace);
 /*
  * Hands on each version that survives, keys in order, the newest first; behind: it is behind a
  * newer one of its key.  Its status is set.  The walk is at its end then.
@@ -253,7 +253,7 @@ extern void kv_walk_end(KvWalk *walk);	/* never raises */
  * Counts what is live in each value file of the shard, and has the value files note it.  Writes nothing
  * but what is recent to a run, if there is anything.  walk: what the caller ends after an ERROR.
  */
-extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace,
+extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace,
 						  KvCounted *counted);
 
 /* ---- inputs.c ---- */
@@ -262,7 +262,7 @@ extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *
  * what is to be moved.  For the bound that is no more than room, but for the first of them.  What is
  * live in them was counted.
  */
-extern int	kv_choose_inputs(KvStore *store, uint32 shardno, const KvJobPlan *plan, uint64 room,
+extern int	kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 room,
 							 KvValueFile **inputs, uint64 *live);
 /* Would a value file like this be one? */
 extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere);
@@ -270,7 +270,7 @@ extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool el
  * Nothing more goes into value files of the shard that are to leave their tablespace.  Has it one that a job can empty, as far as can be seen without counting?
  * *any: set if it has one at all.
  */
-extern bool kv_shard_leaves(KvStore *store, uint32 shardno, bool *any);
+extern bool kv_shard_leaves(KvStore *store, uint32 shard_id, bool *any);
 
 /* ---- tasks ---- */
 

@@ -49,7 +49,7 @@ bool		kv_test_compactions = false;
 typedef struct KvJob
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	const KvJobPlan *plan;
 	uint64		to_move;		/* about so many bytes, which the store's account knows */
 	uint64		held;			/* as in KvJobResult … */
@@ -142,7 +142,7 @@ become_compactor(KvShard *shard)
 static void
 set_phase(KvJob *job, KvJobPhase phase)
 {
-	kv_shard(job->store, job->shardno)->job_phase = phase;
+	kv_shard(job->store, job->shard_id)->job_phase = phase;
 	kv_progress_phase(kv_job_phase_names[phase]);
 	kv_space_beat(job->store);
 }
@@ -151,7 +151,7 @@ set_phase(KvJob *job, KvJobPhase phase)
 static void
 end_job(KvJob *job)
 {
-	KvShard    *shard = kv_shard(job->store, job->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shard_id);
 
 	kv_progress_end(&job->outer);
 	kv_walk_end(&job->walk);
@@ -162,7 +162,7 @@ end_job(KvJob *job)
 		kv_run_close(job->moves.run);
 	job->moves.run = NULL;
 	if (job->number != 0)
-		(void) kv_io_unlink(kv_path_run(&job->store->key, job->shardno, job->number));
+		(void) kv_io_unlink(kv_path_run(&job->store->key, job->shard_id, job->number));
 	kv_output_end(&job->output, job->moves.published);
 	kv_space_moved(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
 
@@ -200,7 +200,7 @@ wants_open(const KvJob *job, const KvCounted *counted)
 		return true;
 	if (!kv_space_pays_open(counted->open_used, counted->open_live))
 		return false;
-	kv_shard_space(job->store, job->shardno, kv_xid_horizon(), &space);
+	kv_shard_space(job->store, job->shard_id, kv_xid_horizon(), &space);
 	return space.to_win - space.to_win_open < job->plan->enough;
 }
 
@@ -208,7 +208,7 @@ wants_open(const KvJob *job, const KvCounted *counted)
 static uint64
 bytes_of_runs(const KvJob *job)
 {
-	KvShard    *shard = kv_shard(job->store, job->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shard_id);
 	uint32		numbers[KV_MAX_UNFROZEN + 1];
 	uint64		bytes = 0;
 	int			n;
@@ -220,7 +220,7 @@ bytes_of_runs(const KvJob *job)
 	{
 		struct stat info;
 
-		if (stat(kv_path_run(&job->store->key, job->shardno, numbers[i]), &info) == 0)
+		if (stat(kv_path_run(&job->store->key, job->shard_id, numbers[i]), &info) == 0)
 			bytes += info.st_size;
 	}
 	return bytes;
@@ -248,14 +248,14 @@ choose_inputs(KvJob *job)
 {
 	int64		room = room_to_move(job);
 
-	job->slice.ninputs = kv_choose_inputs(job->store, job->shardno, job->plan, Max(room, 0),
+	job->slice.ninputs = kv_choose_inputs(job->store, job->shard_id, job->plan, Max(room, 0),
 										  &job->slice.inputs, &job->to_move);
 	kv_space_move(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
 	if (job->slice.ninputs > 0 && (int64) job->to_move > room)
 		ereport(ERROR,
 				(errcode(ERRCODE_DISK_FULL),
 				 errmsg("there is not enough disk space to compact shard %u of table %u",
-						job->shardno, job->store->key.relid),
+						job->shard_id, job->store->key.relid),
 				 errdetail("%llu bytes are to be moved, and the index is to be written anew; a part of the file system is left to others.",
 						   (unsigned long long) job->to_move),
 				 errhint("Check free disk space.")));
@@ -271,12 +271,12 @@ keys_of_runs(const KvShard *shard)
 static void
 choose(KvJob *job)
 {
-	KvShard    *shard = kv_shard(job->store, job->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shard_id);
 	KvCounted	counted;
 
 	if (job->plan->aim == KV_JOB_SORTS && !job->plan->unless_sorted)
-		kv_value_close(job->store, job->shardno);
-	kv_walk_count(&job->walk, job->store, job->shardno, &job->pace, &counted);
+		kv_value_close(job->store, job->shard_id);
+	kv_walk_count(&job->walk, job->store, job->shard_id, &job->pace, &counted);
 	if (job->plan->unless_sorted && counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
 	{
 		job->was_sorted = true;
@@ -284,8 +284,8 @@ choose(KvJob *job)
 	}
 	if (job->plan->aim != KV_JOB_COUNTS && wants_open(job, &counted))
 	{
-		kv_value_close(job->store, job->shardno);
-		kv_walk_count(&job->walk, job->store, job->shardno, &job->pace, &counted);
+		kv_value_close(job->store, job->shard_id);
+		kv_walk_count(&job->walk, job->store, job->shard_id, &job->pace, &counted);
 	}
 	job->held = counted.held;
 	job->moves.written = shard->written;
@@ -304,7 +304,7 @@ choose(KvJob *job)
 static bool
 is_to_be_split(const KvJob *job)
 {
-	return kv_shard(job->store, job->shardno)->split_waits > kv_clock();
+	return kv_shard(job->store, job->shard_id)->split_waits > kv_clock();
 }
 
 static bool
@@ -319,7 +319,7 @@ look_up(KvJob *job)
 {
 	kv_job_interrupts(job->store);
 	kv_space_beat(job->store);
-	kv_shard(job->store, job->shardno)->job_moved = job->slice.moved;
+	kv_shard(job->store, job->shard_id)->job_moved = job->slice.moved;
 	kv_progress_done(job->slice.moved);
 	job->gave_up |= gives_way(job);
 	KV_STOP_POINT("compact_slice");
@@ -346,21 +346,21 @@ gather(void *arg, KvKey key, const KvVersion *version, bool behind)
 static KvRunWriter *
 begin_relocations(KvJob *job, KvRunIds *ids)
 {
-	KvShard    *shard = kv_shard(job->store, job->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shard_id);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	job->number = shard->files.next_run++;
 	LWLockRelease(&shard->lock);
-	kv_store_ids(job->store, job->shardno, job->number, ids);
+	kv_store_ids(job->store, job->shard_id, job->number, ids);
 	ids->unfrozen = true;
-	return kv_run_create(kv_path_run(&job->store->key, job->shardno, job->number), ids);
+	return kv_run_create(kv_path_run(&job->store->key, job->shard_id, job->number), ids);
 }
 
 /* Keep room in the list for what has been written. */
 static void
 promise_room(KvJob *job)
 {
-	KvShard    *shard = kv_shard(job->store, job->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shard_id);
 	bool		room;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
@@ -390,16 +390,16 @@ move_values(KvJob *job)
 	if (job->plan->aim == KV_JOB_SORTS)
 	{
 		output->flags = KV_VALUE_FILE_SORTED;
-		job->moves.job = kv_shard(job->store, job->shardno)->job + 1;
+		job->moves.job = kv_shard(job->store, job->shard_id)->job + 1;
 		output->order = Max(job->moves.job % PG_UINT16_MAX, 1);
 	}
 	slice->store = job->store;
-	slice->shardno = job->shardno;
+	slice->shard_id = job->shard_id;
 	slice->output = output;
 	output->expected = job->to_move;
 	slice->pace = &job->pace;
 	kv_slice_begin(slice, (Size) compact_memory_kb * 1024);
-	kv_walk_begin(&job->walk, job->store, job->shardno, &job->pace);
+	kv_walk_begin(&job->walk, job->store, job->shard_id, &job->pace);
 	slice->relocations = begin_relocations(job, &ids);
 
 	kv_walk(&job->walk, gather, job);
@@ -416,9 +416,9 @@ move_values(KvJob *job)
 	kv_output_finish(output);
 	kv_run_finish(slice->relocations);
 	slice->relocations = NULL;
-	job->moves.run = kv_run_open(kv_path_run(&job->store->key, job->shardno, job->number), &ids);
+	job->moves.run = kv_run_open(kv_path_run(&job->store->key, job->shard_id, job->number), &ids);
 	if (job->moves.run == NULL)
-		elog(ERROR, "relocation file %u of shard %u is missing", job->number, job->shardno);
+		elog(ERROR, "relocation file %u of shard %u is missing", job->number, job->shard_id);
 	promise_room(job);
 	job->moves.value_files = output->value_files;
 	job->moves.nvalue_files = output->nvalue_files;
@@ -431,7 +431,7 @@ move_values(KvJob *job)
 static void
 look_back(KvJob *job, KvJobResult *result)
 {
-	KvShard    *shard = kv_shard(job->store, job->shardno);
+	KvShard    *shard = kv_shard(job->store, job->shard_id);
 	const KvSlice *slice = &job->slice;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -476,7 +476,7 @@ run_job(KvJob *job, KvJobResult *result)
 		{
 			set_phase(job, KV_JOB_SWITCH);
 			job->moves.held = 0;
-			kv_pace_flush(&job->pace, job->store, job->shardno, &job->moves);
+			kv_pace_flush(&job->pace, job->store, job->shard_id, &job->moves);
 			look_back(job, result);
 			job->held = job->moves.held;
 			keep(job);
@@ -488,9 +488,9 @@ run_job(KvJob *job, KvJobResult *result)
 }
 
 void
-kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan, KvJobResult *result)
+kv_shard_compact(KvStore *store, uint32 shard_id, const KvJobPlan *plan, KvJobResult *result)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	MemoryContext context;
 	MemoryContext old;
 	KvJob      *job;
@@ -502,7 +502,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan, KvJobRes
 	old = MemoryContextSwitchTo(context);
 	job = palloc0(sizeof(KvJob));
 	job->store = store;
-	job->shardno = shardno;
+	job->shard_id = shard_id;
 	job->plan = plan;
 
 	if (!become_compactor(shard))
@@ -513,7 +513,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan, KvJobRes
 	}
 	kv_progress_begin(&job->outer,
 					  plan->aim == KV_JOB_LEAVES ? KV_PROGRESS_MOVE : KV_PROGRESS_COMPACT,
-					  store->key.dboid, store->key.relid, shardno, NULL, 0);
+					  store->key.dboid, store->key.relid, shard_id, NULL, 0);
 	PG_ENSURE_ERROR_CLEANUP(end_failed, PointerGetDatum(job));
 	{
 		if (plan->paced)
@@ -521,7 +521,7 @@ kv_shard_compact(KvStore *store, uint32 shardno, const KvJobPlan *plan, KvJobRes
 			kv_pace_begin(&job->pace, store, shard, plan->aim);
 			kv_pace_expect(&job->pace, 2 * plan->most + 3 * keys_of_runs(shard) * KV_PACE_KEY);
 		}
-		kv_output_begin(&job->output, store, shardno);
+		kv_output_begin(&job->output, store, shard_id);
 		set_phase(job, KV_JOB_CHOOSE);
 		run_job(job, result);
 	}

@@ -23,11 +23,11 @@
 #define KV_OUTPUT_STEP	((uint64) 64 * 1024 * 1024)
 
 void
-kv_output_begin(KvOutput *output, KvStore *store, uint32 shardno)
+kv_output_begin(KvOutput *output, KvStore *store, uint32 shard_id)
 {
 	memset(output, 0, sizeof(*output));
 	output->store = store;
-	output->shardno = shardno;
+	output->shard_id = shard_id;
 	output->file = -1;
 }
 
@@ -36,7 +36,7 @@ static void
 return_addresses(KvOutput *output)
 {
 	if (output->next != output->end)
-		kv_addresses_return(output->store, output->shardno, output->next, output->end);
+		kv_addresses_return(output->store, output->shard_id, output->next, output->end);
 	output->next = output->end;
 }
 
@@ -56,12 +56,12 @@ reserve(KvOutput *output, Size len)
 	}
 
 	/* the first says how large they are; the others are to follow it */
-	output->next = kv_addresses_reserve(output->store, output->shardno, len, 1, &output->end);
+	output->next = kv_addresses_reserve(output->store, output->shard_id, len, 1, &output->end);
 	span = kv_file_span((KvFileId) {output->next});
 	if (output->expected > span)
 	{
 		return_addresses(output);
-		output->next = kv_addresses_reserve(output->store, output->shardno, len,
+		output->next = kv_addresses_reserve(output->store, output->shard_id, len,
 											output->expected / span + 1 + output->expected / span / 16,
 											&output->end);
 	}

@@ -227,7 +227,7 @@ merged(void *arg, uint64 keys)
 }
 
 void
-kv_pace_flush(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves)
+kv_pace_flush(KvPace *pace, KvStore *store, uint32 shard_id, KvMoves *moves)
 {
 	KvFlushRest rest = {merged, pace};
 
@@ -235,8 +235,8 @@ kv_pace_flush(KvPace *pace, KvStore *store, uint32 shardno, KvMoves *moves)
 	pace->bytes = 0;
 	pace->flushes = true;
 	if (moves != NULL)
-		kv_shard_rewrite(store, shardno, moves, &rest);
+		kv_shard_rewrite(store, shard_id, moves, &rest);
 	else
-		kv_shard_empty_logs(store, shardno, &rest);
+		kv_shard_empty_logs(store, shard_id, &rest);
 	pace->flushes = false;
 }

@@ -165,7 +165,7 @@ leave(KvSlice *slice, const KvMoving *value, const char *problem)
 {
 	int			input = kv_slice_input(slice, value->from);
 	KvAddress	address = KV_LOCATION_ADDRESS(value->from);
-	KvShard    *shard = kv_shard(slice->store, slice->shardno);
+	KvShard    *shard = kv_shard(slice->store, slice->shard_id);
 	bool		listed;
 
 	/* a flush of others may have found that nothing names it any more */
@@ -206,7 +206,7 @@ unreadable(const KvSlice *slice, const KvMoving *value, int err)
 {
 	kv_job_interrupts(slice->store);
 	if (err != ENOENT &&
-		!(err == EIO && kv_shard(slice->store, slice->shardno)->job_failed))
+		!(err == EIO && kv_shard(slice->store, slice->shard_id)->job_failed))
 		kv_io_error(ERROR, err,
 					kv_path_value(&slice->store->key, kv_file_of(KV_LOCATION_ADDRESS(value->from))),
 					"read");

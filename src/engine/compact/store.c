@@ -46,7 +46,7 @@ look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 static KvRetiredWait
 wait_for_images(KvStore *store, uint64 *bytes)
 {
-	uint32		n = pg_atomic_read_u32(&store->numbers);
+	uint32		n = pg_atomic_read_u32(&store->shard_ids);
 	uint32	   *until = palloc0(n * sizeof(uint32));
 	uint32		failed = pg_atomic_read_u32(&store->images_failed);
 	uint64		before = 0;

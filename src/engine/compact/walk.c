@@ -22,7 +22,7 @@
 static bool
 open_runs(KvWalk *walk)
 {
-	KvShard    *shard = kv_shard(walk->store, walk->shardno);
+	KvShard    *shard = kv_shard(walk->store, walk->shard_id);
 	uint32		numbers[KV_MAX_UNFROZEN + 1];
 	KvKey		edge = {NULL, 0};
 	uint32		generation;
@@ -37,11 +37,11 @@ open_runs(KvWalk *walk)
 	LWLockRelease(&shard->lock);
 	for (int i = 0; i < n; i++)
 	{
-		const char *path = kv_path_run(&walk->store->key, walk->shardno, numbers[i]);
+		const char *path = kv_path_run(&walk->store->key, walk->shard_id, numbers[i]);
 		KvRunIds	ids;
 		KvRun	   *run;
 
-		kv_store_ids(walk->store, walk->shardno, numbers[i], &ids);
+		kv_store_ids(walk->store, walk->shard_id, numbers[i], &ids);
 		run = kv_run_open(path, &ids);
 		if (run == NULL && pg_atomic_read_u32(&shard->generation) != generation)
 			return false;
@@ -55,11 +55,11 @@ open_runs(KvWalk *walk)
 }
 
 void
-kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace)
+kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace)
 {
 	walk->store = store;
 	walk->pace = pace;
-	walk->shardno = shardno;
+	walk->shard_id = shard_id;
 	kv_merge_begin(&walk->runs, false);
 	while (!open_runs(walk))
 		kv_walk_end(walk);
@@ -157,9 +157,9 @@ is_in_runs(const KvShard *shard)
 }
 
 void
-kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCounted *counted)
+kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCounted *counted)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvCounting	counting = {.counted = counted};
 	KvCounts   *counts;
 	KvValueFileCount *open;
@@ -176,9 +176,9 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shardno, KvPace *pace, KvCoun
 		(shard->open_buffer >= 0 ? kv_buffers[shard->open_buffer].base : shard->value_tail) - shard->open_address;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
-		kv_pace_flush(pace, store, shardno, NULL);
+		kv_pace_flush(pace, store, shard_id, NULL);
 
-	kv_walk_begin(walk, store, shardno, pace);
+	kv_walk_begin(walk, store, shard_id, pace);
 	counting.counts = counts;
 	kv_walk(walk, count, &counting);
 	kv_walk_end(walk);

@@ -150,12 +150,12 @@ extern void kv_incarnations_resolved(void);
 
 /* ---- imagefile.c ---- */
 /* The bytes of an image's file, palloc'd. */
-extern char *kv_image_bytes(const KvStoreKey *key, uint32 shardno, const KvImage *image, Size *len);
+extern char *kv_image_bytes(const KvStoreKey *key, uint32 shard_id, const KvImage *image, Size *len);
 /* False if there is none, or it is not sound: that is reported at elevel. */
-extern bool kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
+extern bool kv_image_read(const KvStoreKey *key, uint32 shard_id, uint32 number, int elevel,
 						  KvImage *image);
 /* Likewise, of the newest. */
-extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
+extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shard_id,
 								 const KvFoundFile *files, int n, int elevel,
 								 KvImage *image);
 
@@ -165,7 +165,7 @@ extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shardno,
  * value files of that are the shard's.  A damaged image is logged, counts as
  * none, and is soon replaced.
  */
-extern void kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files,
+extern void kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files,
 								int n, const KvManifest *manifest);
 /*
  * Make what n shards have now durable, and note that it is.  covers: see
@@ -182,7 +182,7 @@ extern void kv_shards_release(KvStore *store, const uint32 *shards, int n);
 /* ---- imaged.c ---- */
 /* NULL: no shard has had one; ERROR if damaged. */
 extern KvImaged *kv_imaged_read(const KvStore *store);
-extern bool kv_imaged_has(const KvImaged *imaged, uint32 shardno);
+extern bool kv_imaged_has(const KvImaged *imaged, uint32 shard_id);
 /* The newest map of which it knows that all shards have their images; imaged NULL: 0. */
 extern uint32 kv_imaged_map(const KvImaged *imaged);
 /* Durable on return; the store is open, and all shards of its map of this number have their images. */
@@ -224,14 +224,14 @@ extern void kv_map_look(KvStore *store);
  * it was never used, and nothing is set; else *manifest is the shard's, and its logs end at
  * *log_end of *last_log.
  */
-extern bool kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files,
+extern bool kv_shard_set_back(const KvStore *store, uint32 shard_id, const KvFoundFile *files,
 							  int n, bool had_image, KvManifest *manifest, uint32 *last_log,
 							  uint64 *log_end);
 /*
  * In the postmaster, in a backup's copy: removes all images but the one that the copy can be
  * set back to, or all if there is none.
  */
-extern void kv_shard_choose_image(const KvStore *store, uint32 shardno,
+extern void kv_shard_choose_image(const KvStore *store, uint32 shard_id,
 								  const KvFoundFile *files, int n,
 								  const KvBackupLabel *label);
 /*
@@ -239,7 +239,7 @@ extern void kv_shard_choose_image(const KvStore *store, uint32 shardno,
  * trusted; its manifest then tells recovery to salvage that, and that so many entries are lost
  * beside those of its write buffers.
  */
-extern void kv_shard_set_unverified(const KvStore *store, uint32 shardno, const KvFoundFile *files,
+extern void kv_shard_set_unverified(const KvStore *store, uint32 shard_id, const KvFoundFile *files,
 									int n, bool had_image, uint32 lost);
 
 #endif							/* KV_DURABLE_H */

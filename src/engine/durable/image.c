@@ -65,7 +65,7 @@
 /* An image in the making. */
 typedef struct KvImageWork
 {
-	uint32		shardno;
+	uint32		shard_id;
 	KvImage		image;
 	uint32		generation;		/* the shard's, when it was captured */
 	uint64		sequence;		/* of the write buffers that must be drained, the end */
@@ -79,7 +79,7 @@ typedef struct KvImageWork
 typedef struct KvImageFile
 {
 	char	   *path;
-	uint32		shardno;
+	uint32		shard_id;
 	uint32		log;			/* 0: it is no log */
 	uint64		from;			/* of a log, what is verified */
 	uint64		end;
@@ -107,9 +107,9 @@ same_runs(const KvShardFiles *a, const KvShardFiles *b)
  * the list since, or are named by entries that are still to be read, which put them into it.
  */
 static void
-keep_value_files(KvStore *store, uint32 shardno, const KvImage *image)
+keep_value_files(KvStore *store, uint32 shard_id, const KvImage *image)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	kv_value_files_use(shard, &image->manifest);
 	for (int i = 0; i < image->manifest.nvalue_files; i++)
@@ -121,22 +121,22 @@ keep_value_files(KvStore *store, uint32 shardno, const KvImage *image)
 			(kv_is_legacy(value_file->address) && value_file->used == 0))
 			continue;
 		while (!kv_retired_add(shard, value_file, image->number + 1))
-			kv_make_memory(store, shardno);
+			kv_make_memory(store, shard_id);
 	}
 }
 
 void
-kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 					const KvManifest *manifest)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvImage		image;
 
 	memset(shard->images, 0, sizeof(shard->images));
 	shard->image_log = 0;
 	shard->image_number = shard->image_map = 0;
 	shard->leftovers = false;
-	if (!kv_image_read_newest(&store->key, shardno, files, n, LOG, &image))
+	if (!kv_image_read_newest(&store->key, shard_id, files, n, LOG, &image))
 		return;
 	name_files(&image, &shard->images[KV_IMAGE_LAST]);
 	shard->image_number = image.number;
@@ -149,7 +149,7 @@ kv_shard_load_image(KvStore *store, uint32 shardno, const KvFoundFile *files, in
 
 	/* keep the value files that the image names, although the manifest may do without them */
 	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
-		keep_value_files(store, shardno, &image);
+		keep_value_files(store, shard_id, &image);
 	pfree(image.manifest.value_files);
 
 	/* recovery counts the generation on when it is done */
@@ -181,15 +181,15 @@ is_clean(KvShard *shard)
  * that it names is there.
  */
 static void
-unlink_failed(KvStore *store, uint32 shardno)
+unlink_failed(KvStore *store, uint32 shard_id)
 {
-	const KvShard *shard = kv_shard(store, shardno);
+	const KvShard *shard = kv_shard(store, shard_id);
 	const char *path;
 	int			err;
 
 	if (!shard->images[KV_IMAGE_NEXT].valid)
 		return;
-	path = kv_path_image(&store->key, shardno, shard->image_number + 1);
+	path = kv_path_image(&store->key, shard_id, shard->image_number + 1);
 	err = kv_io_unlink(path);
 	if (err != 0 && err != ENOENT)
 		kv_io_error(ERROR, err, path, "remove");
@@ -199,20 +199,20 @@ unlink_failed(KvStore *store, uint32 shardno)
 static bool
 capture(KvStore *store, KvImageWork *work)
 {
-	uint32		shardno = work->shardno;
+	uint32		shard_id = work->shard_id;
 	KvImage    *image = &work->image;
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		dirty;
 
 	memset(image, 0, sizeof(*image));
-	unlink_failed(store, shardno);
+	unlink_failed(store, shard_id);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->image_wanted = false;
 	dirty = !is_clean(shard);
 	if (dirty)
 	{
 		if (shard->open_buffer >= 0)
-			kv_buffer_seal(store, shardno);
+			kv_buffer_seal(store, shard_id);
 		work->sequence = pg_atomic_read_u64(&kv_buffer_pool->sequence);
 		work->generation = pg_atomic_read_u32(&shard->generation);
 		work->closed_log = shard->closed_log;
@@ -251,10 +251,10 @@ add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 static void
 add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log, KvCheckpointerStats *stats)
 {
-	const KvShard *shard = kv_shard(store, work->shardno);
-	KvImageFile *file = add_file(files, kv_path_log(&store->key, work->shardno, log), true, stats);
+	const KvShard *shard = kv_shard(store, work->shard_id);
+	KvImageFile *file = add_file(files, kv_path_log(&store->key, work->shard_id, log), true, stats);
 
-	file->shardno = work->shardno;
+	file->shard_id = work->shard_id;
 	file->log = log;
 	if (log == shard->image_log && shard->image_tail > sizeof(KvLogHeader))
 		file->from = shard->image_tail;
@@ -281,17 +281,17 @@ has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
 static void
 files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerStats *stats)
 {
-	uint32		shardno = work->shardno;
+	uint32		shard_id = work->shard_id;
 	const KvImage *image = &work->image;
 	const KvShardFiles *files = &image->manifest.files;
-	const KvShard *shard = kv_shard(store, shardno);
+	const KvShard *shard = kv_shard(store, shard_id);
 	const KvImageFiles *before = &shard->images[KV_IMAGE_LAST];
 	const KvStoreKey *key = &store->key;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(files, runs);
 
 	/* those made since it was captured are not its own, but few */
-	work->nunsynced = kv_values_unsynced(kv_shard(store, shardno), &work->unsynced);
+	work->nunsynced = kv_values_unsynced(kv_shard(store, shard_id), &work->unsynced);
 	for (int i = 0; i < work->nunsynced && !kv_fault_skips("data_sync"); i++)
 	{
 		if (!has_gone(key, &work->unsynced[i]))
@@ -301,13 +301,13 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 	{
 		/* the last one need not exist yet */
 		if (log < image->last_log || image->log_tail > sizeof(KvLogHeader) ||
-			access(kv_path_log(key, shardno, log), F_OK) == 0)
+			access(kv_path_log(key, shard_id, log), F_OK) == 0)
 			add_log(to_sync, store, work, log, stats);
 	}
 	for (int i = 0; i < nruns; i++)
 	{
 		if (!before->valid || !kv_files_name_run(&before->files, runs[i]))
-			(void) add_file(to_sync, kv_path_run(key, shardno, runs[i]), true, stats);
+			(void) add_file(to_sync, kv_path_run(key, shard_id, runs[i]), true, stats);
 	}
 }
 
@@ -323,7 +323,7 @@ sync_files(const KvStore *store, List *to_sync)
 
 		kv_interrupts();
 		if (file->log != 0)
-			kv_log_sync(&store->key, file->shardno, file->log, file->from, file->end);
+			kv_log_sync(&store->key, file->shard_id, file->log, file->from, file->end);
 		else
 			kv_io_sync_file(file->path);
 		pfree(file->path);
@@ -333,17 +333,17 @@ sync_files(const KvStore *store, List *to_sync)
 
 /* Step 5: unlink the image before, and what only that named. */
 static void
-release_image(KvStore *store, uint32 shardno, uint32 image, const KvShardFiles *old)
+release_image(KvStore *store, uint32 shard_id, uint32 image, const KvShardFiles *old)
 {
-	uint32		first_log = kv_shard(store, shardno)->files.first_log;
+	uint32		first_log = kv_shard(store, shard_id)->files.first_log;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(old, runs);
 
-	(void) kv_io_unlink(kv_path_image(&store->key, shardno, image));
+	(void) kv_io_unlink(kv_path_image(&store->key, shard_id, image));
 	for (int i = 0; i < nruns; i++)
-		kv_file_release(store, shardno, KV_FILE_RUN, runs[i]);
+		kv_file_release(store, shard_id, KV_FILE_RUN, runs[i]);
 	for (uint32 log = old->first_log; log < first_log; log++)
-		kv_file_release(store, shardno, KV_FILE_LOG, log);
+		kv_file_release(store, shard_id, KV_FILE_LOG, log);
 }
 
 /* The same for those of the shards that have leftovers, of whatever nobody needs. */
@@ -391,7 +391,7 @@ temporary_of(const KvStoreKey *key, const KvImageWork *work)
 	static char path[MAXPGPATH];
 
 	snprintf(path, sizeof(path), "%s.tmp",
-			 kv_path_image(key, work->shardno, work->image.number));
+			 kv_path_image(key, work->shard_id, work->image.number));
 	return path;
 }
 
@@ -408,8 +408,8 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 		KvImage    *image = &work[i].image;
 
 		image->covers = covers;
-		image->number = kv_shard(store, work[i].shardno)->image_number + 1;
-		files[i].data = kv_image_bytes(key, work[i].shardno, image, &files[i].len);
+		image->number = kv_shard(store, work[i].shard_id)->image_number + 1;
+		files[i].data = kv_image_bytes(key, work[i].shard_id, image, &files[i].len);
 		files[i].path = pstrdup(temporary_of(key, &work[i]));
 		kv_map_sync(store, image->map_number);
 	}
@@ -429,7 +429,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 	{
 		const char *temporary = temporary_of(key, &work[i]);
 		int			err = kv_io_rename(temporary,
-									   kv_path_image(key, work[i].shardno, work[i].image.number));
+									   kv_path_image(key, work[i].shard_id, work[i].image.number));
 
 		if (err != 0)
 			kv_io_error(ERROR, err, temporary, "rename");
@@ -443,7 +443,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 static void
 install_image(KvStore *store, const KvImageWork *work)
 {
-	KvShard    *shard = kv_shard(store, work->shardno);
+	KvShard    *shard = kv_shard(store, work->shard_id);
 	const KvImage *image = &work->image;
 	KvImageFiles before;
 
@@ -463,7 +463,7 @@ install_image(KvStore *store, const KvImageWork *work)
 	/* a backup of a standby waits for no checkpoint, and may have begun meanwhile; older images go first */
 	kv_backups_look();
 	if (before.valid && !shard->leftovers && !kv_backups_run())
-		release_image(store, work->shardno, image->number - 1, &before.files);
+		release_image(store, work->shard_id, image->number - 1, &before.files);
 	else
 		shard->leftovers = true;
 }
@@ -480,7 +480,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 	{
 		KvImageWork *one = &work[nwork];
 
-		one->shardno = shards[i];
+		one->shard_id = shards[i];
 		if (capture(store, one))
 			nwork++;
 	}
@@ -489,7 +489,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		KV_STOP_POINT("image_captured");
 		for (int i = 0; i < nwork; i++)
 		{
-			kv_shard_drain(store, work[i].shardno, work[i].image.last_log, work[i].sequence);
+			kv_shard_drain(store, work[i].shard_id, work[i].image.last_log, work[i].sequence);
 			files_to_sync(store, &work[i], &to_sync, stats);
 		}
 		kv_io_require_write_back(KV_BUFFER_FILE_PATH);
@@ -499,7 +499,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		KV_STOP_POINT("image_written");
 		for (int i = 0; i < nwork; i++)
 		{
-			kv_values_synced(kv_shard(store, work[i].shardno), work[i].unsynced, work[i].nunsynced);
+			kv_values_synced(kv_shard(store, work[i].shard_id), work[i].unsynced, work[i].nunsynced);
 			install_image(store, &work[i]);
 			pfree(work[i].unsynced);
 			pfree(work[i].image.manifest.value_files);

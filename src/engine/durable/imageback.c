@@ -43,7 +43,7 @@
 
 /* ERROR unless there is all that the image names.  copied: by a backup. */
 static void
-require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image, bool copied)
+require_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image, bool copied)
 {
 	const KvShardFiles *files = &image->manifest.files;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
@@ -52,7 +52,7 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image, bool 
 
 	for (int i = 0; i < nruns; i++)
 	{
-		const char *path = kv_path_run(key, shardno, runs[i]);
+		const char *path = kv_path_run(key, shard_id, runs[i]);
 
 		if (access(path, F_OK) != 0)
 			ereport(ERROR,
@@ -61,7 +61,7 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image, bool 
 	}
 	for (uint32 log = files->first_log; log <= image->last_log; log++)
 	{
-		const char *path = kv_path_log(key, shardno, log);
+		const char *path = kv_path_log(key, shard_id, log);
 		bool		last = log == image->last_log;
 
 		if (last && image->log_tail == sizeof(KvLogHeader))
@@ -89,14 +89,14 @@ require_files(const KvStoreKey *key, uint32 shardno, const KvImage *image, bool 
 
 /* Is there all that the image names? */
 static bool
-has_files(const KvStoreKey *key, uint32 shardno, const KvImage *image)
+has_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool complete = false;
 
 	PG_TRY();
 	{
-		require_files(key, shardno, image, false);
+		require_files(key, shard_id, image, false);
 		complete = true;
 	}
 	PG_CATCH();
@@ -163,15 +163,15 @@ remove_others(const KvStoreKey *key, KvImage *image, const KvFoundFile *files, i
 
 /* Make this the shard's manifest, unless it is. */
 static void
-put_manifest(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
+put_manifest(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest)
 {
 	Size		present_len;
-	char	   *present = kv_io_slurp(kv_path_manifest(key, shardno), &present_len);
+	char       *present = kv_io_slurp(kv_path_manifest(key, shard_id), &present_len);
 	Size		len;
-	char	   *bytes = kv_manifest_bytes(key, shardno, manifest, &len);
+	char       *bytes = kv_manifest_bytes(key, shard_id, manifest, &len);
 
 	if (present == NULL || len != present_len || memcmp(present, bytes, len) != 0)
-		kv_manifest_write(key, shardno, manifest);
+		kv_manifest_write(key, shard_id, manifest);
 	if (present != NULL)
 		pfree(present);
 	pfree(bytes);
@@ -200,45 +200,45 @@ use_all_written(const KvStore *store, KvManifest *manifest)
  * had_image: the store's file says that there is one.
  */
 static bool
-find_image(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
+find_image(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
 		   bool had_image, KvImage *image)
 {
-	if (kv_image_read_newest(key, shardno, files, n, ERROR, image))
+	if (kv_image_read_newest(key, shard_id, files, n, ERROR, image))
 		return true;
 	if (had_image)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s/%05x.*.image\" is missing", kv_path_store(key),
-						shardno)));
+						shard_id)));
 	/* an older library made the value file first; now the log comes before it */
-	if (n == 0 && !kv_has_legacy_file(key, shardno))
+	if (n == 0 && !kv_has_legacy_file(key, shard_id))
 		return false;
 	make_empty(image);
 	return true;
 }
 
 bool
-kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+kv_shard_set_back(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 				  bool had_image, KvManifest *manifest, uint32 *last_log, uint64 *log_end)
 {
 	const KvStoreKey *key = &store->key;
 	KvImage image;
 	struct stat info;
 
-	if (!find_image(key, shardno, files, n, had_image, &image))
+	if (!find_image(key, shard_id, files, n, had_image, &image))
 		return false;
-	require_files(key, shardno, &image, false);
+	require_files(key, shard_id, &image, false);
 	remove_others(key, &image, files, n, false);
 	if (image.log_tail == sizeof(KvLogHeader))
-		kv_log_make_empty(key, shardno, image.last_log);
-	else if (stat(kv_path_log(key, shardno, image.last_log), &info) == 0 &&
+		kv_log_make_empty(key, shard_id, image.last_log);
+	else if (stat(kv_path_log(key, shard_id, image.last_log), &info) == 0 &&
 			 info.st_size > image.log_tail)
-		kv_io_cut(kv_path_log(key, shardno, image.last_log), image.log_tail);
+		kv_io_cut(kv_path_log(key, shard_id, image.last_log), image.log_tail);
 
 	/* values that only the WAL names must not be overwritten by redo */
 	if (store->shape.wal == KV_WAL_KEYS)
 		use_all_written(store, &image.manifest);
-	put_manifest(key, shardno, &image.manifest);
+	put_manifest(key, shard_id, &image.manifest);
 	*manifest = image.manifest;
 	*last_log = image.last_log;
 	*log_end = image.log_tail;
@@ -247,50 +247,50 @@ kv_shard_set_back(const KvStore *store, uint32 shardno, const KvFoundFile *files
 
 /* The manifest of a shard, if it is there and whole: after a power loss it may not be. */
 static bool
-read_noted(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n, KvManifest *manifest)
+read_noted(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n, KvManifest *manifest)
 {
 	for (int i = 0; i < n; i++)
 	{
-		const char *path = kv_path_manifest(key, shardno);
+		const char *path = kv_path_manifest(key, shard_id);
 		char	   *bytes;
 		Size		len;
 
 		if (files[i].kind != KV_FILE_MANIFEST || (bytes = kv_io_slurp(path, &len)) == NULL)
 			continue;
-		return kv_manifest_parse(key, shardno, path, bytes, len, manifest) == NULL;
+		return kv_manifest_parse(key, shard_id, path, bytes, len, manifest) == NULL;
 	}
 	return false;
 }
 
 void
-kv_shard_set_unverified(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+kv_shard_set_unverified(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 						bool had_image, uint32 lost)
 {
 	const KvStoreKey *key = &store->key;
 	KvImage image;
 	KvManifest	noted;
 
-	lost += kv_buffers_lost(key, shardno);
+	lost += kv_buffers_lost(key, shard_id);
 
 	/* a start that was cut off has counted more, and maybe removed it */
-	if (read_noted(key, shardno, files, n, &noted) && (noted.files.flags & KV_MANIFEST_SALVAGE))
+	if (read_noted(key, shard_id, files, n, &noted) && (noted.files.flags & KV_MANIFEST_SALVAGE))
 		lost = Max(lost, noted.files.lost);
-	if (!find_image(key, shardno, files, n, had_image, &image))
+	if (!find_image(key, shard_id, files, n, had_image, &image))
 	{
 		if (lost == 0)
 			return;				/* never used */
 		make_empty(&image);
 	}
-	require_files(key, shardno, &image, false);
+	require_files(key, shard_id, &image, false);
 	remove_others(key, &image, files, n, true);
 	image.manifest.files.flags |= KV_MANIFEST_SALVAGE;
 	image.manifest.files.lost = lost;
-	kv_manifest_write(key, shardno, &image.manifest);
+	kv_manifest_write(key, shard_id, &image.manifest);
 }
 
 /* The image to which a copy made by a backup can be set back; false: to none. */
 static bool
-choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
+choose(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
 	   const KvBackupLabel *label, KvImage *image)
 {
 	uint64		redo = label->redo;
@@ -301,7 +301,7 @@ choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
 		KvImage one;
 
 		if (files[i].kind != KV_FILE_IMAGE ||
-			!kv_image_read(key, shardno, files[i].number, ERROR, &one))
+			!kv_image_read(key, shard_id, files[i].number, ERROR, &one))
 			continue;
 		if (!found ||
 			(one.covers <= redo ? image->covers > redo || one.number > image->number :
@@ -313,21 +313,21 @@ choose(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
 		return found;
 	if (label->of_primary)
 		return false;
-	return image->number > 1 || label->rewound || has_files(key, shardno, image);
+	return image->number > 1 || label->rewound || has_files(key, shard_id, image);
 }
 
 void
-kv_shard_choose_image(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+kv_shard_choose_image(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 					  const KvBackupLabel *label)
 {
 	KvImage image;
-	bool		found = choose(&store->key, shardno, files, n, label, &image);
+	bool		found = choose(&store->key, shard_id, files, n, label, &image);
 
 	if (found)
-		require_files(&store->key, shardno, &image, !label->rewound);
+		require_files(&store->key, shard_id, &image, !label->rewound);
 	for (int i = 0; i < n; i++)
 	{
 		if (files[i].kind == KV_FILE_IMAGE && !(found && files[i].number == image.number))
-			(void) kv_io_unlink(kv_path_image(&store->key, shardno, files[i].number));
+			(void) kv_io_unlink(kv_path_image(&store->key, shard_id, files[i].number));
 	}
 }

@@ -77,14 +77,14 @@ kv_imaged_read(const KvStore *store)
 }
 
 bool
-kv_imaged_has(const KvImaged *imaged, uint32 shardno)
+kv_imaged_has(const KvImaged *imaged, uint32 shard_id)
 {
 	const uint8 *bits;
 
-	if (imaged == NULL || shardno >= imaged->nshards)
+	if (imaged == NULL || shard_id >= imaged->nshards)
 		return false;
 	bits = imaged->bits + bits_at(imaged->format_version);
-	return (bits[shardno / 8] >> (shardno % 8) & 1) != 0;
+	return (bits[shard_id / 8] >> (shard_id % 8) & 1) != 0;
 }
 
 uint32
@@ -105,7 +105,7 @@ kv_imaged_write(KvStore *store, uint32 number)
 		.magic = KV_MAGIC_IMAGED,
 		.format_version = maps ? KV_IMAGED_VERSION : 1,
 		.id = store->shape.id,
-		.nshards = maps ? pg_atomic_read_u32(&store->numbers) : store->shape.nshards
+		.nshards = maps ? pg_atomic_read_u32(&store->shard_ids) : store->shape.nshards
 	};
 	Size		size;
 	KvImaged   *imaged;

@@ -53,10 +53,10 @@ typedef struct KvImageEnd
 } KvImageEnd;
 
 char *
-kv_image_bytes(const KvStoreKey *key, uint32 shardno, const KvImage *image, Size *len)
+kv_image_bytes(const KvStoreKey *key, uint32 shard_id, const KvImage *image, Size *len)
 {
 	Size		manifest_len;
-	char	   *manifest = kv_manifest_bytes(key, shardno, &image->manifest, &manifest_len);
+	char       *manifest = kv_manifest_bytes(key, shard_id, &image->manifest, &manifest_len);
 	char	   *bytes;
 	KvImageHead *head;
 	KvImageEnd *end;
@@ -80,7 +80,7 @@ kv_image_bytes(const KvStoreKey *key, uint32 shardno, const KvImage *image, Size
 
 /* Is it the image of this shard? */
 static bool
-parse_v1(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes, Size len,
+parse_v1(const KvStoreKey *key, uint32 shard_id, const char *path, const char *bytes, Size len,
 		 KvImage *image)
 {
 	const char *manifest = bytes + sizeof(KvImageHeadV1);
@@ -89,7 +89,7 @@ parse_v1(const KvStoreKey *key, uint32 shardno, const char *path, const char *by
 
 	if (len != sizeof(KvImageHeadV1) + manifest_len + sizeof(KvImageEndV1) ||
 		end->crc != kv_crc(bytes, len - sizeof(uint32)) ||
-		kv_manifest_parse(key, shardno, path, manifest, manifest_len, &image->manifest) != NULL)
+		kv_manifest_parse(key, shard_id, path, manifest, manifest_len, &image->manifest) != NULL)
 		return false;
 	image->map_number = 0;
 	image->last_log = end->last_log;
@@ -100,7 +100,7 @@ parse_v1(const KvStoreKey *key, uint32 shardno, const char *path, const char *by
 }
 
 static bool
-parse_v2(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes, Size len,
+parse_v2(const KvStoreKey *key, uint32 shard_id, const char *path, const char *bytes, Size len,
 		 KvImage *image)
 {
 	const KvImageHead *head = (const KvImageHead *) bytes;
@@ -108,7 +108,7 @@ parse_v2(const KvStoreKey *key, uint32 shardno, const char *path, const char *by
 
 	if (len < sizeof(KvImageHead) + sizeof(KvImageEnd) || len % 8 != 0 ||
 		end->crc != kv_crc(bytes, (const char *) end - bytes) ||
-		kv_manifest_parse(key, shardno, path, (const char *) (head + 1),
+		kv_manifest_parse(key, shard_id, path, (const char *) (head + 1),
 						  (const char *) end - (const char *) (head + 1),
 						  &image->manifest) != NULL)
 		return false;
@@ -121,10 +121,10 @@ parse_v2(const KvStoreKey *key, uint32 shardno, const char *path, const char *by
 }
 
 bool
-kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
+kv_image_read(const KvStoreKey *key, uint32 shard_id, uint32 number, int elevel,
 		   KvImage *image)
 {
-	char	   *path = pstrdup(kv_path_image(key, shardno, number));
+	char       *path = pstrdup(kv_path_image(key, shard_id, number));
 	Size		len;
 	char	   *bytes = kv_io_slurp(path, &len);
 	const KvImageHeadV1 *head = (const KvImageHeadV1 *) bytes;
@@ -139,8 +139,8 @@ kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
 						path, head->format_version, KV_IMAGE_VERSION)));
 	sound = sound && (head->format_version == 1 ?
-					  parse_v1(key, shardno, path, bytes, len, image) :
-					  parse_v2(key, shardno, path, bytes, len, image)) &&
+					  parse_v1(key, shard_id, path, bytes, len, image) :
+					  parse_v2(key, shard_id, path, bytes, len, image)) &&
 		image->number == number;
 	pfree(bytes);
 	if (!sound)
@@ -151,7 +151,7 @@ kv_image_read(const KvStoreKey *key, uint32 shardno, uint32 number, int elevel,
 }
 
 bool
-kv_image_read_newest(const KvStoreKey *key, uint32 shardno, const KvFoundFile *files, int n,
+kv_image_read_newest(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
 			int elevel, KvImage *image)
 {
 	uint32		newest = 0;
@@ -161,5 +161,5 @@ kv_image_read_newest(const KvStoreKey *key, uint32 shardno, const KvFoundFile *f
 		if (files[i].kind == KV_FILE_IMAGE)
 			newest = Max(newest, files[i].number);
 	}
-	return newest != 0 && kv_image_read(key, shardno, newest, elevel, image);
+	return newest != 0 && kv_image_read(key, shard_id, newest, elevel, image);
 }

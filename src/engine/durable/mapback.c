@@ -10,7 +10,7 @@
  *	IMAGED		all have.  The file "imaged" says so.  The maps before, and files of shards
  *				that are in none but those, go as soon as no base backup runs
  *	SETTLED		nothing is left of the maps before, and the map may be changed again.  What
- *				is gone is so for good, for numbers of shards are given again (split/number.c)
+ *				is gone is so for good, for ids of shards are given again (split/shardid.c)
  *
  * So there are at most two maps at a time.  A store that begins at its images takes the
  * newest map all of whose shards have such an image; a shard with which the store was made,
@@ -43,12 +43,12 @@ static bool
 shard_is_imaged(const KvStore *store, const KvMap *map, uint32 position, const KvFoundFile *files,
 				int n)
 {
-	uint32		shardno = kv_map_shards(map)[position];
+	uint32		shard_id = kv_map_shards(map)[position];
 	uint32		since = kv_map_since(map)[position];
 	KvImage		image;
 	bool		is;
 
-	if (!kv_image_read_newest(&store->key, shardno, files, n, ERROR, &image))
+	if (!kv_image_read_newest(&store->key, shard_id, files, n, ERROR, &image))
 		return since == 0;
 	is = image.map_number >= since;
 	pfree(image.manifest.value_files);
@@ -64,11 +64,11 @@ all_imaged(const KvStore *store, const KvMap *map)
 	kv_store_list_files(&store->key, &found);
 	for (uint32 i = 0; i < map->nshards && all; i++)
 	{
-		uint32		shardno = kv_map_shards(map)[i];
-		int			at = kv_found_first(&found, shardno);
+		uint32		shard_id = kv_map_shards(map)[i];
+		int			at = kv_found_first(&found, shard_id);
 
 		all = shard_is_imaged(store, map, i, found.files + at,
-							  kv_found_of_shard(&found, at, shardno));
+							  kv_found_of_shard(&found, at, shard_id));
 	}
 	pfree(found.files);
 	return all;
@@ -120,7 +120,7 @@ kv_map_entries_behind(const KvStore *store, const KvMap *map)
 	{
 		const KvFoundFile *file = &found.files[i];
 
-		if (file->kind == KV_FILE_VALUES || file->shard < map->next_number)
+		if (file->kind == KV_FILE_VALUES || file->shard < map->next_shard_id)
 			continue;
 		if (file->shard != shard)
 			entries += kv_buffers_lost(&store->key, file->shard);

@@ -67,7 +67,7 @@ typedef struct KvHow
 typedef struct KvMerge
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	KvSurvival	rules;
 	KvMemtableItem *recent;		/* of the immutable memtable, the next; NULL: that was the last */
 	KvMemtableCursor cursor;	/* it is there */
@@ -96,11 +96,11 @@ static void
 add_run(KvMerge *merge, uint32 number)
 {
 	KvRunIds	ids;
-	const char *path = kv_path_run(&merge->store->key, merge->shardno, number);
+	const char *path = kv_path_run(&merge->store->key, merge->shard_id, number);
 	KvKey		edge = {NULL, 0};
 	KvRun	   *run;
 
-	kv_store_ids(merge->store, merge->shardno, number, &ids);
+	kv_store_ids(merge->store, merge->shard_id, number, &ids);
 	run = kv_run_open(path, &ids);
 	if (run == NULL)
 		ereport(ERROR,
@@ -112,15 +112,15 @@ add_run(KvMerge *merge, uint32 number)
 static KvRunWriter *
 make_writer(KvMerge *merge, bool unfrozen, uint32 *number)
 {
-	KvShard    *shard = kv_shard(merge->store, merge->shardno);
+	KvShard    *shard = kv_shard(merge->store, merge->shard_id);
 	KvRunIds	ids;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	*number = shard->files.next_run++;
 	LWLockRelease(&shard->lock);
-	kv_store_ids(merge->store, merge->shardno, *number, &ids);
+	kv_store_ids(merge->store, merge->shard_id, *number, &ids);
 	ids.unfrozen = unfrozen;
-	return kv_run_create(kv_path_run(&merge->store->key, merge->shardno, *number), &ids);
+	return kv_run_create(kv_path_run(&merge->store->key, merge->shard_id, *number), &ids);
 }
 
 static void
@@ -136,7 +136,7 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 	}
 	merge->kept |= version->kind != KV_VERSION_LOCK;
 	if (merge->counts && !merge->moves)
-		KV_TEST_COMPACT(kv_test_move(merge->store, merge->shardno, key, version));
+		KV_TEST_COMPACT(kv_test_move(merge->store, merge->shard_id, key, version));
 	if (merge->counts)
 		kv_counts_add(merge->counts, version->location, version->len,
 					  behind || version->status == KV_XID_UNKNOWN);
@@ -258,7 +258,7 @@ runs_above(const uint32 *unfrozen, int nunfrozen, uint32 floor)
  * list is nearly full.
  */
 static int
-choose_runs(KvStore *store, uint32 shardno, KvFlushMode mode, int nunfrozen,
+choose_runs(KvStore *store, uint32 shard_id, KvFlushMode mode, int nunfrozen,
 			const uint32 *unfrozen, uint64 sealed_entries, uint64 frozen_keys, uint32 floor,
 			bool *with_base)
 {
@@ -286,13 +286,13 @@ choose_runs(KvStore *store, uint32 shardno, KvFlushMode mode, int nunfrozen,
 		KvRun	   *run;
 		uint64		entries;
 
-		kv_store_ids(store, shardno, unfrozen[taken], &ids);
-		run = kv_run_pin(kv_path_run(&store->key, shardno, unfrozen[taken]), &ids);
+		kv_store_ids(store, shard_id, unfrozen[taken], &ids);
+		run = kv_run_pin(kv_path_run(&store->key, shard_id, unfrozen[taken]), &ids);
 		if (run == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("run file \"%s\" is missing",
-							kv_path_run(&store->key, shardno, unfrozen[taken]))));
+							kv_path_run(&store->key, shard_id, unfrozen[taken]))));
 		entries = kv_run_header(run)->nentries;
 		kv_run_unpin(run);
 		if (entries > total && nunfrozen - taken < KV_MAX_UNFROZEN - 2)
@@ -325,9 +325,9 @@ discard_merge(int code, Datum arg)
 		kv_run_discard(merge->unfrozen_writer);
 	merge->base_writer = merge->unfrozen_writer = NULL;
 	if (!merge->published && merge->base_number != 0)
-		(void) kv_io_unlink(kv_path_run(key, merge->shardno, merge->base_number));
+		(void) kv_io_unlink(kv_path_run(key, merge->shard_id, merge->base_number));
 	if (!merge->published && merge->unfrozen_number != 0)
-		(void) kv_io_unlink(kv_path_run(key, merge->shardno, merge->unfrozen_number));
+		(void) kv_io_unlink(kv_path_run(key, merge->shard_id, merge->unfrozen_number));
 	release_merge(merge);
 }
 
@@ -335,7 +335,7 @@ discard_merge(int code, Datum arg)
 static void
 describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 {
-	const KvShard *shard = kv_shard(merge->store, merge->shardno);
+	const KvShard *shard = kv_shard(merge->store, merge->shard_id);
 	KvShardFiles *files = &manifest->files;
 
 	kv_shard_describe(shard, manifest);
@@ -383,7 +383,7 @@ static void
 publish(KvMerge *merge, const KvShard *before)
 {
 	KvStore    *store = merge->store;
-	KvShard    *shard = kv_shard(store, merge->shardno);
+	KvShard    *shard = kv_shard(store, merge->shard_id);
 	KvManifest	manifest;
 	KvShardFiles *files = &manifest.files;
 	KvMemtable	freed;
@@ -398,9 +398,9 @@ publish(KvMerge *merge, const KvShard *before)
 	describe_merged(merge, before, &manifest);
 	LWLockRelease(&shard->lock);
 
-	kv_log_create(&store->key, merge->shardno, files->first_log);
+	kv_log_create(&store->key, merge->shard_id, files->first_log);
 	KV_STOP_POINT("flush_before_manifest");
-	kv_manifest_write(&store->key, merge->shardno, &manifest);
+	kv_manifest_write(&store->key, merge->shard_id, &manifest);
 	merge->published = true;
 	if (merge->moves)
 		merge->moves->published = true;
@@ -426,11 +426,11 @@ publish(KvMerge *merge, const KvShard *before)
 		forget_cached(store, merge->counts);
 
 	for (uint32 log = before->files.first_log; log <= before->immutable_log; log++)
-		kv_file_release(store, merge->shardno, KV_FILE_LOG, log);
+		kv_file_release(store, merge->shard_id, KV_FILE_LOG, log);
 	for (int i = 0; i < merge->taken; i++)
-		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.unfrozen[i]);
+		kv_file_release(store, merge->shard_id, KV_FILE_RUN, before->files.unfrozen[i]);
 	if (merge->rules.with_base && before->files.base_run != 0)
-		kv_file_release(store, merge->shardno, KV_FILE_RUN, before->files.base_run);
+		kv_file_release(store, merge->shard_id, KV_FILE_RUN, before->files.base_run);
 	KV_STOP_POINT("flush_done");
 }
 
@@ -487,9 +487,9 @@ has_inputs(KvShard *shard)
 
 /* Steps 2 to 5.  The caller is the shard's maintainer. */
 static void
-flush_immutable(KvStore *store, uint32 shardno, const KvHow *how)
+flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvShard		before;
 	KvMerge    *merge = palloc0(sizeof(KvMerge));
 
@@ -501,10 +501,10 @@ flush_immutable(KvStore *store, uint32 shardno, const KvHow *how)
 	LWLockRelease(&shard->lock);
 
 	if (DsaPointerIsValid(before.immutable.root) || how->logs)
-		kv_shard_drain(store, shardno, before.immutable_log, PG_UINT64_MAX);
+		kv_shard_drain(store, shard_id, before.immutable_log, PG_UINT64_MAX);
 	KV_STOP_POINT("flush_before_merge");
 
-	merge->taken = choose_runs(store, shardno, how->mode, before.files.nunfrozen, before.files.unfrozen,
+	merge->taken = choose_runs(store, shard_id, how->mode, before.files.nunfrozen, before.files.unfrozen,
 							   before.immutable.nversions, before.files.frozen_keys, before.floor,
 							   &merge->rules.with_base);
 	if (merge->rules.with_base && how->moves == NULL)
@@ -520,7 +520,7 @@ flush_immutable(KvStore *store, uint32 shardno, const KvHow *how)
 	}
 
 	merge->store = store;
-	merge->shardno = shardno;
+	merge->shard_id = shard_id;
 	merge->moves = how->moves;
 	merge->rest = how->rest;
 	merge->shown = how->moves == NULL;
@@ -550,15 +550,15 @@ flush_immutable(KvStore *store, uint32 shardno, const KvHow *how)
  * with which a flush has begun before, and failed, serves again.
  */
 static void
-seal_memtable(KvStore *store, uint32 shardno, bool logs)
+seal_memtable(KvStore *store, uint32 shard_id, bool logs)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	if (DsaPointerIsValid(shard->immutable.root) ||
 		(!DsaPointerIsValid(shard->active.root) && !logs))
 		return;
 	if (shard->open_buffer >= 0)
-		kv_buffer_seal(store, shardno);
+		kv_buffer_seal(store, shard_id);
 	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	if (shard->log_tail > sizeof(KvLogHeader) ||
@@ -591,20 +591,20 @@ resign_failed(int code, Datum arg)
 
 /* Steps 2 to 5, as kvfdw_stat_progress shows them; those of a compaction are parts of that. */
 static void
-flush_shown(KvStore *store, uint32 shardno, const KvHow *how)
+flush_shown(KvStore *store, uint32 shard_id, const KvHow *how)
 {
 	KvProgress	outer;
 
 	if (how->moves != NULL)
 	{
-		flush_immutable(store, shardno, how);
+		flush_immutable(store, shard_id, how);
 		return;
 	}
-	kv_progress_begin(&outer, KV_PROGRESS_FLUSH, store->key.dboid, store->key.relid, shardno,
+	kv_progress_begin(&outer, KV_PROGRESS_FLUSH, store->key.dboid, store->key.relid, shard_id,
 					  "draining", 0);
 	PG_TRY();
 	{
-		flush_immutable(store, shardno, how);
+		flush_immutable(store, shard_id, how);
 	}
 	PG_FINALLY();
 	{
@@ -615,16 +615,16 @@ flush_shown(KvStore *store, uint32 shardno, const KvHow *how)
 
 /* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
 static void
-flush_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
+flush_and_resign(KvStore *store, uint32 shard_id, const KvHow *how)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw freeze",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 
 	PG_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	{
-		flush_shown(store, shardno, how);
+		flush_shown(store, shard_id, how);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
 	resign(shard);
@@ -637,9 +637,9 @@ flush_and_resign(KvStore *store, uint32 shardno, const KvHow *how)
  * all runs are to be merged or logs emptied, return: the memtable has been emptied.  No lock held.
  */
 static void
-flush(KvStore *store, uint32 shardno, const KvHow *how)
+flush(KvStore *store, uint32 shard_id, const KvHow *how)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		waited = false;
 
 	ConditionVariablePrepareToSleep(&shard->changed);
@@ -653,7 +653,7 @@ flush(KvStore *store, uint32 shardno, const KvHow *how)
 			if ((!waited || how->mode == KV_FLUSH_ALL || how->logs) && shard->bounds_since != KV_NOT_IN_MAP)
 			{
 				shard->maintainer = MyProcPid;
-				seal_memtable(store, shardno, how->logs);
+				seal_memtable(store, shard_id, how->logs);
 				mine = true;
 			}
 			LWLockRelease(&shard->lock);
@@ -670,41 +670,41 @@ flush(KvStore *store, uint32 shardno, const KvHow *how)
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FLUSH);
 	}
 
-	flush_and_resign(store, shardno, how);
+	flush_and_resign(store, shard_id, how);
 }
 
 void
-kv_shard_flush(KvStore *store, uint32 shardno, KvFlushMode mode)
+kv_shard_flush(KvStore *store, uint32 shard_id, KvFlushMode mode)
 {
-	flush(store, shardno, &(KvHow) {.mode = mode});
+	flush(store, shard_id, &(KvHow) {.mode = mode});
 }
 
 /* What a flush that failed has left comes first, so that the next seals all there is. */
 static void
-flush_left(KvStore *store, uint32 shardno)
+flush_left(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		left;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	left = DsaPointerIsValid(shard->immutable.root);
 	LWLockRelease(&shard->lock);
 	if (left)
-		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
+		kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
 }
 
 void
-kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRest *rest)
+kv_shard_rewrite(KvStore *store, uint32 shard_id, KvMoves *moves, const KvFlushRest *rest)
 {
-	flush_left(store, shardno);
-	flush(store, shardno, &(KvHow) {KV_FLUSH_ALL, true, moves, rest});
+	flush_left(store, shard_id);
+	flush(store, shard_id, &(KvHow) {KV_FLUSH_ALL, true, moves, rest});
 }
 
 void
-kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFlushRest *rest)
+kv_shard_empty_logs(KvStore *store, uint32 shard_id, const KvFlushRest *rest)
 {
-	flush_left(store, shardno);
-	flush(store, shardno, &(KvHow) {KV_FLUSH_MERGE, true, NULL, rest});
+	flush_left(store, shard_id);
+	flush(store, shard_id, &(KvHow) {KV_FLUSH_MERGE, true, NULL, rest});
 }
 
 /*
@@ -712,9 +712,9 @@ kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFlushRest *rest)
  * entries come on top of themselves; that changes nothing.
  */
 void
-kv_shard_flush_recovering(KvStore *store, uint32 shardno)
+kv_shard_flush_recovering(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	Assert(!shard->recovered && !DsaPointerIsValid(shard->immutable.root));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -722,7 +722,7 @@ kv_shard_flush_recovering(KvStore *store, uint32 shardno)
 	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);
-	flush_and_resign(store, shardno, &(KvHow) {.mode = KV_FLUSH_MEMORY});
+	flush_and_resign(store, shard_id, &(KvHow) {.mode = KV_FLUSH_MEMORY});
 }
 
 void

@@ -35,9 +35,9 @@ typedef enum KvFlushMode
  * Makes the shard's memtable a run.  If another process is at it this waits until that has
  * ended, which is enough unless the mode is ALL.
  */
-extern void kv_shard_flush(KvStore *store, uint32 shardno, KvFlushMode mode);
+extern void kv_shard_flush(KvStore *store, uint32 shard_id, KvFlushMode mode);
 /* By the one process that recovers the shard: makes a run of what it has got so far. */
-extern void kv_shard_flush_recovering(KvStore *store, uint32 shardno);
+extern void kv_shard_flush_recovering(KvStore *store, uint32 shard_id);
 
 
 /* Values that compact/ has copied to value files of its own, by the entries that a flush meets. */
@@ -68,9 +68,9 @@ typedef struct KvFlushRest
  * entries of what was copied in their new addresses.  All entries that were there when it
  * began are in runs then, and in no log.  After an ERROR the caller looks at published.
  */
-extern void kv_shard_rewrite(KvStore *store, uint32 shardno, KvMoves *moves, const KvFlushRest *rest);
+extern void kv_shard_rewrite(KvStore *store, uint32 shard_id, KvMoves *moves, const KvFlushRest *rest);
 /* Flushes so that all entries that were there when it began are in runs, and in no log. */
-extern void kv_shard_empty_logs(KvStore *store, uint32 shardno, const KvFlushRest *rest);
+extern void kv_shard_empty_logs(KvStore *store, uint32 shard_id, const KvFlushRest *rest);
 /* Of who flushes the shard: is memory short, or the shard's next flush nearly due?  Who waits for the shard kv_shard_await() tells. */
 extern bool kv_flush_is_awaited(const KvShard *shard);
 
@@ -87,18 +87,18 @@ extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest,
 /* ---- pressure.c ---- */
 extern void kv_flush_gucs(void);	/* at load: defines its settings */
 /* What a pass over the stores does to each shard. */
-extern void kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now);
+extern void kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now);
 /*
  * The store and shard with the largest memtables, active and sealed; NULL: there are none.  Without the
  * shards of except and, if idle, those that somebody flushes.
  */
-extern KvStore *kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shardno);
+extern KvStore *kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shard_id);
 extern void kv_want_memory(void);	/* tells the maintainer, and waits for nothing */
 /*
  * No lock held; waits, and raises ERROR when nothing becomes free for KV_ROOM_PATIENCE.  May
  * flush other shards, of other stores, too.
  */
-extern void kv_make_memory(KvStore *store, uint32 shardno);
+extern void kv_make_memory(KvStore *store, uint32 shard_id);
 extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no memtable is in the way */
 
 /* ---- resolve.c ---- */

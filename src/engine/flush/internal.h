@@ -14,7 +14,7 @@ extern bool kv_test_compact;
 /* Before a merge of all runs: mark what may be emptied of what it covers. */
 extern void kv_test_choose(KvShard *shard, uint32 immutable_log);
 /* A version is emitted: if it lies in a value file that is marked, it gets another place. */
-extern void kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version);
+extern void kv_test_move(KvStore *store, uint32 shard_id, KvKey key, KvVersion *version);
 extern void kv_test_chosen(KvShard *shard);	/* afterwards: take the marks away that are left */
 #define KV_TEST_COMPACT(call) call
 #else

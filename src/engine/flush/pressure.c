@@ -58,9 +58,9 @@ kv_flush_gucs(void)
 }
 
 void
-kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
+kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		old;
 
 	if (shard->maintainer != 0)
@@ -70,17 +70,17 @@ kv_shard_maintain(KvStore *store, uint32 shardno, TimestampTz now)
 	/* snapshots go by 32 bits, so no xid may stay for ever */
 	if (shard->files.oldest_xid != 0 && shard->files.oldest_xid < kv_xid_horizon() &&
 		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->files.oldest_xid > KV_OLD_XIDS)
-		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
+		kv_shard_flush(store, shard_id, KV_FLUSH_ALL);
 	else if (shard->active.bytes >= kv_memtable_limit() ||
 		DsaPointerIsValid(shard->immutable.root) ||
 		(old && shard->active.nversions > 0))
-		kv_shard_flush(store, shardno, KV_FLUSH_MERGE);
+		kv_shard_flush(store, shard_id, KV_FLUSH_MERGE);
 	else if (old && shard->files.nunfrozen > 0 &&
 			 shard->files.unfrozen_entries * 4 >= shard->files.frozen_keys &&
 			 shard->active.nversions == 0 && shard->resolved_horizon < kv_xid_horizon())
 	{
 		shard->resolved_horizon = kv_xid_horizon();
-		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
+		kv_shard_flush(store, shard_id, KV_FLUSH_ALL);
 	}
 }
 
@@ -92,7 +92,7 @@ bytes_of_memtables(const KvShard *shard)
 }
 
 KvStore *
-kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shardno)
+kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shard_id)
 {
 	KvStore    *largest = NULL;
 	Size		bytes = 0;
@@ -111,7 +111,7 @@ kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shardno)
 			{
 				bytes = bytes_of_memtables(shard);
 				largest = store;
-				*shardno = i;
+				*shard_id = i;
 			}
 		}
 	}
@@ -123,13 +123,13 @@ static bool
 flush_largest(void)
 {
 	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
-	uint32		shardno;
-	KvStore    *largest = kv_largest_memtable(stores, NIL, false, &shardno);
+	uint32		shard_id;
+	KvStore    *largest = kv_largest_memtable(stores, NIL, false, &shard_id);
 
 	PG_TRY();
 	{
 		if (largest != NULL)
-			kv_shard_flush(largest, shardno, KV_FLUSH_MEMORY);
+			kv_shard_flush(largest, shard_id, KV_FLUSH_MEMORY);
 	}
 	PG_FINALLY();
 	{
@@ -171,7 +171,7 @@ must_help(void)
 
 /* False: that has failed.  ERROR if this process is told to stop. */
 static bool
-flush_apart(KvStore *store, uint32 shardno)
+flush_apart(KvStore *store, uint32 shard_id)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -181,7 +181,7 @@ flush_apart(KvStore *store, uint32 shardno)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
+		kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
 	}
 	PG_CATCH();
 	{
@@ -229,17 +229,17 @@ help_maintainer(uint64 before, List **failed)
 	{
 		while (freed < before / 2 && pg_atomic_read_u64(&kv_memtable_memory->bytes) > before / 2)
 		{
-			uint32		shardno;
-			KvStore    *store = kv_largest_memtable(stores, *failed, true, &shardno);
-			Size		bytes = store == NULL ? 0 : bytes_of_memtables(kv_shard(store, shardno));
+			uint32		shard_id;
+			KvStore    *store = kv_largest_memtable(stores, *failed, true, &shard_id);
+			Size		bytes = store == NULL ? 0 : bytes_of_memtables(kv_shard(store, shard_id));
 
 			kv_maintenance_interrupts();
 			if (store == NULL)
 				break;
-			if (flush_apart(store, shardno))
+			if (flush_apart(store, shard_id))
 				freed += bytes;
 			else
-				*failed = lappend(*failed, kv_shard(store, shardno));
+				*failed = lappend(*failed, kv_shard(store, shard_id));
 		}
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(unpin, PointerGetDatum(stores));
@@ -262,9 +262,9 @@ must_flush_itself(void)
  * Nobody else can, for the store is not open yet.
  */
 static bool
-flush_recovering(KvStore *store, uint32 shardno, Size least)
+flush_recovering(KvStore *store, uint32 shard_id, Size least)
 {
-	uint32		largest = shardno;
+	uint32		largest = shard_id;
 
 	kv_each_shard(store, i)
 	{
@@ -276,8 +276,8 @@ flush_recovering(KvStore *store, uint32 shardno, Size least)
 	}
 	if (kv_shard(store, largest)->active.bytes < least)
 		return false;
-	if (largest == shardno)
-		kv_shard_flush_recovering(store, shardno);
+	if (largest == shard_id)
+		kv_shard_flush_recovering(store, shard_id);
 	else
 		kv_shard_flush(store, largest, KV_FLUSH_MEMORY);
 	return true;
@@ -297,24 +297,24 @@ raise_no_room(int waited)
 
 /* Flushes this shard if it holds a fair share; else the maintainer flushes others, or is helped. */
 void
-kv_make_memory(KvStore *store, uint32 shardno)
+kv_make_memory(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		before = pg_atomic_read_u64(&kv_memtable_memory->bytes);
 	List	   *failed = NIL;
 
 	if (shard->recovered && shard->active.bytes >= kv_memtable_limit() / 4)
 	{
-		kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
+		kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
 		return;
 	}
-	if (!shard->recovered && flush_recovering(store, shardno, kv_memtable_limit() / 64))
+	if (!shard->recovered && flush_recovering(store, shard_id, kv_memtable_limit() / 64))
 		return;
 
 	if (must_flush_itself())
 	{
 		if (!flush_largest() &&
-			(shard->recovered || !flush_recovering(store, shardno, 1)))
+			(shard->recovered || !flush_recovering(store, shard_id, 1)))
 			raise_no_room(0);
 		return;
 	}
@@ -333,7 +333,7 @@ kv_make_memory(KvStore *store, uint32 shardno)
 		{
 			/* small as it is */
 			ConditionVariableCancelSleep();
-			if (flush_recovering(store, shardno, 1))
+			if (flush_recovering(store, shard_id, 1))
 				return;
 			ConditionVariablePrepareToSleep(&kv_memtable_memory->freed);
 		}

@@ -135,9 +135,9 @@ resolved_below(uint64 next)
 
 /* The oldest xid in the shard's runs whose status they do not say; 0: none. */
 static uint64
-unresolved_in_runs(KvStore *store, uint32 shardno)
+unresolved_in_runs(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	const KvRunSet *set;
 	uint64		oldest = 0;
 
@@ -145,7 +145,7 @@ unresolved_in_runs(KvStore *store, uint32 shardno)
 		return 0;
 	if (shard->unresolved_generation == pg_atomic_read_u32(&shard->generation))
 		return shard->unresolved_xid;
-	set = kv_shard_runs(store, shardno);
+	set = kv_shard_runs(store, shard_id);
 	for (int i = 0; i < set->nruns - (set->has_base ? 1 : 0); i++)
 	{
 		uint64		xid = kv_run_header(set->runs[i])->min_xid;
@@ -168,28 +168,28 @@ memtable_has_before(const KvShard *shard, uint64 before)
 }
 
 static bool
-runs_have_before(KvStore *store, uint32 shardno, uint64 before)
+runs_have_before(KvStore *store, uint32 shard_id, uint64 before)
 {
-	const KvShard *shard = kv_shard(store, shardno);
+	const KvShard *shard = kv_shard(store, shard_id);
 	uint64		xid;
 
 	if (shard->files.oldest_xid == 0 || shard->files.oldest_xid >= before)
 		return false;
-	xid = unresolved_in_runs(store, shardno);
+	xid = unresolved_in_runs(store, shard_id);
 	return xid != 0 && xid < before;
 }
 
 /* Note the outcomes of what has ended, and is before this xid. */
 static void
-resolve_before(KvStore *store, uint32 shardno, uint64 before)
+resolve_before(KvStore *store, uint32 shard_id, uint64 before)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	/* a flush ends what another has left, or waits for it, and may take no more than was sealed for that */
 	for (int i = 0; i < KV_RESOLVE_TRIES && memtable_has_before(shard, before); i++)
-		kv_shard_flush(store, shardno, AmStartupProcess() ? KV_FLUSH_MEMORY : KV_FLUSH_MERGE);
-	if (runs_have_before(store, shardno, before))
-		kv_shard_flush(store, shardno, KV_FLUSH_ALL);
+		kv_shard_flush(store, shard_id, AmStartupProcess() ? KV_FLUSH_MEMORY : KV_FLUSH_MERGE);
+	if (runs_have_before(store, shard_id, before))
+		kv_shard_flush(store, shard_id, KV_FLUSH_ALL);
 }
 
 /* Before this xid outcomes are due, as far as there are any. */

@@ -39,9 +39,9 @@ kv_test_choose(KvShard *shard, uint32 immutable_log)
 }
 
 void
-kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
+kv_test_move(KvStore *store, uint32 shard_id, KvKey key, KvVersion *version)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 	KvShardValueFile *value_file;
 	KvLocation	location;
@@ -59,7 +59,7 @@ kv_test_move(KvStore *store, uint32 shardno, KvKey key, KvVersion *version)
 		return;
 	value = palloc(version->len);
 	memcpy(value, kv_io_buffer(KV_IO_BUFFER_CHECK, KV_BLOCK) + address % KV_BLOCK, version->len);
-	if (kv_value_write_large(store, shardno, KV_LOCATION_FORM(version->location), value,
+	if (kv_value_write_large(store, shard_id, KV_LOCATION_FORM(version->location), value,
 							 version->len, 0, &location))
 	{
 		version->location = location;

@@ -111,7 +111,7 @@ typedef struct KvMap
 {
 	uint32		number;			/* 0: the store was made with it */
 	uint32		nshards;
-	uint32		next_number;	/* no shard has had it or a greater one */
+	uint32		next_shard_id;	/* no shard has had it or a greater one */
 	uint32		bytes;			/* of all of it */
 	uint32		data[FLEXIBLE_ARRAY_MEMBER];	/* shard[nshards], since[nshards],
 												 * offset[nshards + 1], bytes */
@@ -246,20 +246,20 @@ extern bool kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 
  * What the file would be, palloc'd.  The store's table file must say CHUNKS before it is
  * written anywhere.
  */
-extern char *kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest,
+extern char *kv_manifest_bytes(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest,
 							   Size *len);
 /* Put it in the place of the one that is there, atomically; does not sync. */
-extern void kv_manifest_write(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest);
+extern void kv_manifest_write(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest);
 /*
  * What these bytes of a file say.  NULL: *manifest has it; else what is wrong.  A version
  * that this library does not read is an ERROR, 0A000.
  */
-extern const char *kv_manifest_parse(const KvStoreKey *key, uint32 shardno, const char *path,
+extern const char *kv_manifest_parse(const KvStoreKey *key, uint32 shard_id, const char *path,
 									 const char *bytes, Size len, KvManifest *manifest);
 /* How many bytes of a longer file are its manifest; 0: it has none. */
 extern Size kv_manifest_length(const char *bytes, Size len);
 /* False if the shard has none yet; ERROR 0A000 if it has another format version. */
-extern bool kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *manifest);
+extern bool kv_manifest_read(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest);
 
 /* ---- keylog.c ---- */
 /*
@@ -440,7 +440,7 @@ extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
  */
 extern bool kv_space_claim(Oid tablespace);
 /* Is there the one value file that an older library gave to a shard? */
-extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
+extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shard_id);
 
 /* ---- found.c ---- */
 /*
@@ -449,9 +449,9 @@ extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shardno);
  */
 extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
 /* The index of the first file of this shard, or of one with a greater number. */
-extern int	kv_found_first(const KvFound *found, uint32 shardno);
+extern int	kv_found_first(const KvFound *found, uint32 shard_id);
 /* How many of the files from index at on, without a gap, are this shard's. */
-extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shardno);
+extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shard_id);
 /* The entries of a directory, if there is one, whose names are numbers, as OIDs.  One that cannot be read is a LOG or an ERROR. */
 extern List *kv_numbered_entries(const char *path, int level);
 /* Call visit for every store that has a directory, of any database.  Returns how many. */

@@ -199,7 +199,7 @@ kv_store_list_files(const KvStoreKey *key, KvFound *found)
 }
 
 int
-kv_found_first(const KvFound *found, uint32 shardno)
+kv_found_first(const KvFound *found, uint32 shard_id)
 {
 	int			low = 0;
 	int			high = found->n;
@@ -208,7 +208,7 @@ kv_found_first(const KvFound *found, uint32 shardno)
 	{
 		int			middle = (low + high) / 2;
 
-		if (found->files[middle].shard < shardno)
+		if (found->files[middle].shard < shard_id)
 			low = middle + 1;
 		else
 			high = middle;
@@ -217,11 +217,11 @@ kv_found_first(const KvFound *found, uint32 shardno)
 }
 
 int
-kv_found_of_shard(const KvFound *found, int at, uint32 shardno)
+kv_found_of_shard(const KvFound *found, int at, uint32 shard_id)
 {
 	int			n = 0;
 
-	while (at + n < found->n && found->files[at + n].shard == shardno)
+	while (at + n < found->n && found->files[at + n].shard == shard_id)
 		n++;
 	return n;
 }

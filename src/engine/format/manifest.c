@@ -66,7 +66,7 @@ size_with(uint64 nvalue_files)
 }
 
 char *
-kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest, Size *len)
+kv_manifest_bytes(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest, Size *len)
 {
 	int			nunfrozen = manifest->files.nunfrozen;
 	char       *bytes = palloc0(size_with(manifest->nvalue_files));
@@ -74,7 +74,7 @@ kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manif
 	KvValueFile *value_files = (KvValueFile *) (head + 1);
 	KvManifestEnd *end = (KvManifestEnd *) (value_files + manifest->nvalue_files);
 
-	kv_head_make(&head->head, KV_MAGIC_MANIFEST, KV_MANIFEST_VERSION, key, shardno);
+	kv_head_make(&head->head, KV_MAGIC_MANIFEST, KV_MANIFEST_VERSION, key, shard_id);
 	head->files = manifest->files;
 	memset(&head->files.unfrozen[nunfrozen], 0, (KV_MAX_UNFROZEN - nunfrozen) * sizeof(uint32));
 	head->next_address = manifest->next_address;
@@ -92,12 +92,12 @@ kv_manifest_bytes(const KvStoreKey *key, uint32 shardno, const KvManifest *manif
 }
 
 void
-kv_manifest_write(const KvStoreKey *key, uint32 shardno, const KvManifest *manifest)
+kv_manifest_write(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest)
 {
 	Size		len;
-	char	   *bytes = kv_manifest_bytes(key, shardno, manifest, &len);
+	char       *bytes = kv_manifest_bytes(key, shard_id, manifest, &len);
 
-	kv_io_replace(kv_path_manifest(key, shardno), bytes, len, false);
+	kv_io_replace(kv_path_manifest(key, shard_id), bytes, len, false);
 	pfree(bytes);
 }
 
@@ -187,7 +187,7 @@ parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
 }
 
 const char *
-kv_manifest_parse(const KvStoreKey *key, uint32 shardno, const char *path, const char *bytes,
+kv_manifest_parse(const KvStoreKey *key, uint32 shard_id, const char *path, const char *bytes,
 				  Size len, KvManifest *manifest)
 {
 	const KvFileHead *head = (const KvFileHead *) bytes;
@@ -207,20 +207,20 @@ kv_manifest_parse(const KvStoreKey *key, uint32 shardno, const char *path, const
 		sound = parse_v2((const KvManifestHead *) bytes, len, manifest);
 	if (!sound)
 		return "is damaged";
-	return kv_head_is_of(head, key, shardno) ? NULL : "belongs to another shard";
+	return kv_head_is_of(head, key, shard_id) ? NULL : "belongs to another shard";
 }
 
 bool
-kv_manifest_read(const KvStoreKey *key, uint32 shardno, KvManifest *manifest)
+kv_manifest_read(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest)
 {
-	const char *path = kv_path_manifest(key, shardno);
+	const char *path = kv_path_manifest(key, shard_id);
 	const char *problem;
 	Size		len;
 	char	   *bytes = kv_io_slurp(path, &len);
 
 	if (bytes == NULL)
 		return false;
-	problem = kv_manifest_parse(key, shardno, path, bytes, len, manifest);
+	problem = kv_manifest_parse(key, shard_id, path, bytes, len, manifest);
 	if (problem != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),

@@ -31,7 +31,7 @@ typedef struct KvMapFile
 typedef struct KvMapMore
 {
 	uint32		number;
-	uint32		next_number;
+	uint32		next_shard_id;
 } KvMapMore;
 
 static uint32
@@ -68,7 +68,7 @@ kv_map_make(uint32 number, uint32 nshards, const uint32 *shards, const uint32 *s
 	{
 		map->data[i] = shards != NULL ? shards[i] : i;
 		map->data[nshards + i] = since != NULL ? since[i] : 0;
-		map->next_number = Max(map->next_number, map->data[i] + 1);
+		map->next_shard_id = Max(map->next_shard_id, map->data[i] + 1);
 		offsets[i] = at;
 		if (i == 0)
 			continue;			/* it begins before all keys */
@@ -146,7 +146,7 @@ kv_map_file_read(const KvStoreKey *key, int nshards)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
 	map = palloc0(offsetof(KvMap, data) + 2 * sizeof(uint32) * nshards + file->bytes);
-	map->next_number = map->nshards = nshards;
+	map->next_shard_id = map->nshards = nshards;
 	map->bytes = offsetof(KvMap, data) + 2 * sizeof(uint32) * nshards + file->bytes;
 	for (int i = 0; i < nshards; i++)
 		map->data[i] = i;
@@ -176,7 +176,7 @@ kv_map_file_write(const KvStoreKey *key, const KvMap *map)
 	kv_head_make(&file->head, KV_MAGIC_MAP, KV_MAP_VERSION, key, map->nshards);
 	file->bytes = len - sizeof(KvMapFile);
 	more->number = map->number;
-	more->next_number = map->next_number;
+	more->next_shard_id = map->next_shard_id;
 	memcpy(more + 1, map->data, behind);
 	file->crc = map_crc(file);
 	new_map_path(path, key, map->number);
@@ -208,14 +208,14 @@ kv_map_file_remove(const KvStoreKey *key, uint32 number)
 
 /* Has no shard two positions, or a number that none can have? */
 static bool
-numbers_are_sound(const uint32 *shards, uint32 nshards, uint32 next_number)
+numbers_are_sound(const uint32 *shards, uint32 nshards, uint32 next_shard_id)
 {
-	uint8	   *there = palloc0(next_number / 8 + 1);
+	uint8      *there = palloc0(next_shard_id / 8 + 1);
 	bool		sound = true;
 
 	for (uint32 i = 0; i < nshards && sound; i++)
 	{
-		sound = shards[i] < next_number && !(there[shards[i] / 8] & (1 << shards[i] % 8));
+		sound = shards[i] < next_shard_id && !(there[shards[i] / 8] & (1 << shards[i] % 8));
 		if (sound)
 			there[shards[i] / 8] |= 1 << shards[i] % 8;
 	}
@@ -241,16 +241,16 @@ kv_map_file_load(const KvStoreKey *key, uint32 number)
 				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
 						path, file->head.format_version, KV_MAP_VERSION)));
 	nshards = file != NULL && len >= sizeof(KvMapFile) ? file->head.shard : 0;
-	if (nshards < 1 || nshards > KV_SHARD_NUMBERS || file->head.magic != KV_MAGIC_MAP ||
+	if (nshards < 1 || nshards > KV_SHARD_IDS || file->head.magic != KV_MAGIC_MAP ||
 		file->head.format_version != KV_MAP_VERSION ||
 		len != sizeof(KvMapFile) + file->bytes || file->crc != map_crc(file) ||
 		!kv_head_is_of(&file->head, key, nshards) ||
 		file->bytes < sizeof(KvMapMore) + 2 * sizeof(uint32) * (Size) nshards ||
-		more->number != number || more->next_number > KV_SHARD_NUMBERS)
+		more->number != number || more->next_shard_id > KV_SHARD_IDS)
 		nshards = 0;
 	behind = nshards > 0 ? file->bytes - sizeof(KvMapMore) : 0;
 	if (nshards == 0 ||
-		!numbers_are_sound((const uint32 *) (more + 1), nshards, more->next_number) ||
+		!numbers_are_sound((const uint32 *) (more + 1), nshards, more->next_shard_id) ||
 		!bounds_are_sound((const uint32 *) (more + 1) + 2 * nshards, nshards,
 						  behind - 2 * sizeof(uint32) * nshards))
 		ereport(ERROR,
@@ -259,7 +259,7 @@ kv_map_file_load(const KvStoreKey *key, uint32 number)
 	map = palloc0(offsetof(KvMap, data) + behind);
 	map->number = number;
 	map->nshards = nshards;
-	map->next_number = more->next_number;
+	map->next_shard_id = more->next_shard_id;
 	map->bytes = offsetof(KvMap, data) + behind;
 	memcpy(map->data, more + 1, behind);
 	pfree(file);

@@ -410,9 +410,9 @@ kv_value_is_in_place(const KvStoreKey *key, KvFileId file)
 }
 
 bool
-kv_has_legacy_file(const KvStoreKey *key, uint32 shardno)
+kv_has_legacy_file(const KvStoreKey *key, uint32 shard_id)
 {
-	KvFileId	file = {kv_volume_begin(shardno)};
+	KvFileId	file = {kv_volume_begin(shard_id)};
 
-	return shardno < KV_LEGACY_VOLUMES && access(kv_path_value(key, file), F_OK) == 0;
+	return shard_id < KV_LEGACY_VOLUMES && access(kv_path_value(key, file), F_OK) == 0;
 }

@@ -65,7 +65,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->map_number, 0);
 		pg_atomic_init_u32(&store->map_state, KV_MAP_DONE);
 		pg_atomic_init_u32(&store->nshards, 0);
-		pg_atomic_init_u32(&store->numbers, 0);
+		pg_atomic_init_u32(&store->shard_ids, 0);
 		store->map = store->directory = store->blocks = InvalidDsaPointer;
 		pg_atomic_init_u32(&store->state, KV_STORE_CLOSED);
 		pg_atomic_init_u32(&store->pins, 0);

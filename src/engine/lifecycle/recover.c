@@ -65,7 +65,7 @@ kv_recovery_gucs(void)
 typedef struct KvRecovering
 {
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	uint32		log;			/* of which entries are read */
 } KvRecovering;
 
@@ -77,15 +77,15 @@ static void
 apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 {
 	const KvRecovering *to = arg;
-	KvShard    *shard = kv_shard(to->store, to->shardno);
+	KvShard    *shard = kv_shard(to->store, to->shard_id);
 	const uint8 *key = (const uint8 *) (entry + 1);
 	KvMemtablePosition place;
 	KvVersion	version = kv_entry_version(entry);
 
 	/* the space is taken whether or not the entry counts */
-	while (entry->len > 0 && !kv_value_claim(to->store, to->shardno,
+	while (entry->len > 0 && !kv_value_claim(to->store, to->shard_id,
 											 KV_LOCATION_ADDRESS(entry->location), entry->len))
-		kv_make_memory(to->store, to->shardno);
+		kv_make_memory(to->store, to->shard_id);
 	if (entry->len > 0)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -102,7 +102,7 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 		kv_memtable_locate(&shard->active, key, entry->keylen, &place);
 		if (kv_memtable_add(&shard->active, &place, key, entry->keylen, &version))
 			break;
-		kv_make_memory(to->store, to->shardno);	/* perhaps of this memtable */
+		kv_make_memory(to->store, to->shard_id); /* perhaps of this memtable */
 	}
 	kv_stat_add(to->store, KV_COUNT_RECOVERED_ENTRIES, 1);
 }
@@ -125,11 +125,11 @@ static void
 salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 {
 	const KvRecovering *to = arg;
-	KvShard    *shard = kv_shard(to->store, to->shardno);
+	KvShard    *shard = kv_shard(to->store, to->shard_id);
 	KvVersion	version = kv_entry_version(entry);
 	int			err = 0;
 
-	if (kv_shard_for(to->store, kv_entry_key(entry).data, entry->keylen) != to->shardno)
+	if (kv_shard_for(to->store, kv_entry_key(entry).data, entry->keylen) != to->shard_id)
 	{
 		kv_stat_add(to->store, KV_COUNT_LOST_ENTRIES, 1);
 		return;
@@ -155,15 +155,15 @@ salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
  * nothing refers to the incarnations that wrote them.
  */
 static void
-leave_logs(KvStore *store, uint32 shardno)
+leave_logs(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvManifest	manifest;
 
 	kv_shard_describe(shard, &manifest);
 	manifest.files.first_log = ++shard->log_number;
-	kv_log_create(&store->key, shardno, manifest.files.first_log);
-	kv_manifest_write(&store->key, shardno, &manifest);
+	kv_log_create(&store->key, shard_id, manifest.files.first_log);
+	kv_manifest_write(&store->key, shard_id, &manifest);
 	pfree(manifest.value_files);
 	shard->log_tail = sizeof(KvLogHeader);
 	shard->files.first_log = manifest.files.first_log;
@@ -175,20 +175,20 @@ leave_logs(KvStore *store, uint32 shardno)
  * leave the logs, with what is damaged in them, behind.
  */
 static void
-end_salvage(KvStore *store, uint32 shardno)
+end_salvage(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	kv_stat_add(store, KV_COUNT_LOST_ENTRIES, shard->files.lost);
 	shard->files.flags &= ~KV_MANIFEST_SALVAGE;
 	shard->files.lost = 0;
 	if (!DsaPointerIsValid(shard->active.root))
 	{
-		leave_logs(store, shardno);
+		leave_logs(store, shard_id);
 		return;
 	}
 	shard->flushed_at = kv_clock();
-	kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
+	kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
 }
 
 /* From where a shard's recovery goes on. */
@@ -202,7 +202,7 @@ typedef struct KvBeginning
 
 /* The shard of a store at level 'none': what its files say. */
 static void
-find_beginning(const KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+find_beginning(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 			   KvBeginning *begin)
 {
 	bool		has_index = false;	/* a log or a run */
@@ -210,7 +210,7 @@ find_beginning(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 	for (int i = 0; i < n; i++)
 	{
 		if (files[i].kind == KV_FILE_MANIFEST)
-			begin->used = kv_manifest_read(&store->key, shardno, &begin->manifest);
+			begin->used = kv_manifest_read(&store->key, shard_id, &begin->manifest);
 		else if (files[i].kind == KV_FILE_LOG)
 			begin->last_log = Max(begin->last_log, files[i].number);
 		has_index |= files[i].kind == KV_FILE_LOG || files[i].kind == KV_FILE_RUN;
@@ -222,10 +222,10 @@ find_beginning(const KvStore *store, uint32 shardno, const KvFoundFile *files, i
 			begin->manifest.files.next_run = Max(begin->manifest.files.next_run, files[i].number + 1);
 	}
 	begin->last_log = Max(begin->last_log, begin->manifest.files.first_log);
-	if (!begin->used && has_index && access(kv_path_log(&store->key, shardno, 1), F_OK) != 0)
+	if (!begin->used && has_index && access(kv_path_log(&store->key, shard_id, 1), F_OK) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shardno))));
+				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shard_id))));
 	begin->used |= has_index;
 }
 
@@ -248,23 +248,23 @@ require_value_files(const KvStoreKey *key, const KvManifest *manifest)
  * 'none', or if it was never used, what its files say.
  */
 static void
-begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 			const KvImaged *imaged, KvBeginning *begin)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	const KvManifest *manifest = &begin->manifest;
-	bool		had_image = kv_imaged_has(imaged, shardno);
+	bool		had_image = kv_imaged_has(imaged, shard_id);
 
 	memset(begin, 0, sizeof(*begin));
 	begin->manifest.files.next_run = 1;
 	begin->manifest.files.first_log = begin->last_log = 1;
 	if (store->shape.wal == KV_WAL_NONE)
 	{
-		find_beginning(store, shardno, files, n, begin);
-		begin->used |= kv_has_legacy_file(&store->key, shardno);
+		find_beginning(store, shard_id, files, n, begin);
+		begin->used |= kv_has_legacy_file(&store->key, shard_id);
 	}
 	else
-		begin->used = kv_shard_set_back(store, shardno, files, n, had_image,
+		begin->used = kv_shard_set_back(store, shard_id, files, n, had_image,
 										&begin->manifest, &begin->last_log,
 										&begin->log_end);
 	shard->files = manifest->files;
@@ -272,23 +272,23 @@ begin_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 	shard->log_number = begin->last_log;
 	kv_retired_free(shard);		/* an attempt before this may have had some */
 	while (!kv_value_files_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
-		kv_make_memory(store, shardno);
+		kv_make_memory(store, shard_id);
 	require_value_files(&store->key, manifest);
-	kv_shard_load_image(store, shardno, files, n, manifest);
+	kv_shard_load_image(store, shard_id, files, n, manifest);
 	if (shard->image_number > 0 && !had_image)
 		store->imaged_stale = true;
 }
 
 /* What the shard's key logs, and at level 'none' write buffers, have beyond its runs. */
 static void
-replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
+replay_shard(KvStore *store, uint32 shard_id, const KvBeginning *begin)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		salvage = (begin->manifest.files.flags & KV_MANIFEST_SALVAGE) != 0;
-	KvRecovering to = {store, shardno, 0};
+	KvRecovering to = {store, shard_id, 0};
 	uint64		lost = 0;
 
-	kv_buffers_replay_sealed(store, shardno);
+	kv_buffers_replay_sealed(store, shard_id);
 	KV_STOP_POINT("recover_after_sealed");
 	shard->log_tail = sizeof(KvLogHeader);
 	for (uint32 log = shard->files.first_log; log <= shard->log_number; log++)
@@ -297,13 +297,13 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 
 		to.log = log;
 		shard->log_tail = salvage ?
-			kv_log_salvage(&store->key, shardno, log, salvage_entry, &to, &lost) :
-			kv_log_replay(&store->key, shardno, log, begin->used, end, apply_entry, &to);
+			kv_log_salvage(&store->key, shard_id, log, salvage_entry, &to, &lost) :
+			kv_log_replay(&store->key, shard_id, log, begin->used, end, apply_entry, &to);
 		if (log == shard->image_log && shard->log_tail < shard->image_tail && !salvage)
 			ereport(ERROR,
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("key log \"%s\" is too short",
-							kv_path_log(&store->key, shardno, log)),
+							kv_path_log(&store->key, shard_id, log)),
 					 errdetail("It has %llu bytes, its image names %llu.",
 							   (unsigned long long) shard->log_tail,
 							   (unsigned long long) shard->image_tail)));
@@ -311,7 +311,7 @@ replay_shard(KvStore *store, uint32 shardno, const KvBeginning *begin)
 	kv_stat_add(store, KV_COUNT_LOST_LOG_BYTES, lost);
 	KV_STOP_POINT("recover_after_logs");
 	to.log = shard->log_number;
-	kv_buffers_replay_open(store, shardno, apply_entry, &to);
+	kv_buffers_replay_open(store, shard_id, apply_entry, &to);
 }
 
 /* Bytes of a value file.  0 if it is missing: reading a value of it will be the ERROR. */
@@ -335,9 +335,9 @@ size_of(const KvStore *store, KvAddress address)
  * how much of it was written.
  */
 static void
-finish_open_value_file(KvStore *store, uint32 shardno)
+finish_open_value_file(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	if (shard->open_address != 0)
 	{
@@ -371,9 +371,9 @@ finish_open_value_file(KvStore *store, uint32 shardno)
  * At level 'full' those that the image does not list are of no use.
  */
 static void
-find_next_address(KvStore *store, uint32 shardno, const KvFoundFile *value_files, int n)
+find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_files, int n)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	int			own = shard->nvalue_files;
 
@@ -405,10 +405,10 @@ find_next_address(KvStore *store, uint32 shardno, const KvFoundFile *value_files
 
 /* files: the shard's; value files: the store's. */
 static void
-recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
+recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 			  const KvFoundFile *value_files, int nvalue_files, const KvImaged *imaged)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvBeginning begin;
 	bool		salvage;
 
@@ -416,17 +416,17 @@ recover_shard(KvStore *store, uint32 shardno, const KvFoundFile *files, int n,
 		return;
 	kv_memtable_free(&shard->active); /* of an attempt that failed */
 	kv_memtable_free(&shard->immutable);
-	begin_shard(store, shardno, files, n, imaged, &begin);
+	begin_shard(store, shard_id, files, n, imaged, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
-	replay_shard(store, shardno, &begin);
-	finish_open_value_file(store, shardno);
-	find_next_address(store, shardno, value_files, nvalue_files);
+	replay_shard(store, shard_id, &begin);
+	finish_open_value_file(store, shard_id);
+	find_next_address(store, shard_id, value_files, nvalue_files);
 
 	if (salvage)
-		end_salvage(store, shardno);
+		end_salvage(store, shard_id);
 	else if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
-		leave_logs(store, shardno);
-	kv_files_release(store, shardno, files, n);
+		leave_logs(store, shard_id);
+	kv_files_release(store, shard_id, files, n);
 	shard->flushed_at = kv_clock();
 	/* prepared transactions may hold any lock */
 	shard->key_share_xid = U64FromFullTransactionId(ReadNextFullTransactionId()) - 1;
@@ -447,26 +447,26 @@ recover_shards(KvStore *store)
 	int			first_value_file = 0;
 	int			at = 0;
 
-	kv_progress_total(pg_atomic_read_u32(&store->numbers));
+	kv_progress_total(pg_atomic_read_u32(&store->shard_ids));
 	kv_store_list_files(&store->key, &found);
 	while (first_value_file < found.n && found.files[first_value_file].kind != KV_FILE_VALUES)
 		first_value_file++;
 	for (;;)
 	{
-		uint32		shardno = pg_atomic_fetch_add_u32(&store->next_shard, 1);
+		uint32		shard_id = pg_atomic_fetch_add_u32(&store->next_shard, 1);
 		int			n;
 
-		if (shardno >= pg_atomic_read_u32(&store->numbers))
+		if (shard_id >= pg_atomic_read_u32(&store->shard_ids))
 			break;
-		if (kv_shard_from(store, shardno) != shardno)
+		if (kv_shard_from(store, shard_id) != shard_id)
 			continue;
 		kv_maintenance_interrupts();
-		kv_progress_shard(shardno);
-		kv_progress_done(shardno);
-		while (at < found.n && found.files[at].shard < shardno)
+		kv_progress_shard(shard_id);
+		kv_progress_done(shard_id);
+		while (at < found.n && found.files[at].shard < shard_id)
 			at++;
-		n = kv_found_of_shard(&found, at, shardno);
-		recover_shard(store, shardno, found.files + at, n, found.files + first_value_file,
+		n = kv_found_of_shard(&found, at, shard_id);
+		recover_shard(store, shard_id, found.files + at, n, found.files + first_value_file,
 					  found.n - first_value_file, imaged);
 		at += n;
 	}
@@ -780,7 +780,7 @@ recover_store(KvStore *store)
 	}
 	PG_CATCH();
 	{
-		pg_atomic_write_u32(&store->next_shard, pg_atomic_read_u32(&store->numbers));
+		pg_atomic_write_u32(&store->next_shard, pg_atomic_read_u32(&store->shard_ids));
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -791,7 +791,7 @@ recover_store(KvStore *store)
 		recover_shards(store);
 	}
 	kv_progress_shard(-1);
-	kv_progress_done(pg_atomic_read_u32(&store->numbers));
+	kv_progress_done(pg_atomic_read_u32(&store->shard_ids));
 	kv_progress_phase("sweeping");
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 	{

@@ -137,7 +137,7 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 	if (scan->wrapped)
 		bounds.hi = scan->wrap;
 	set = kv_keys_begin(&keys, scan, &bounds, KV_AHEAD_KEYS, KV_ITEMS_MOST, MaxAllocHugeSize);
-	shard = kv_shard(scan->store, keys.shardno);
+	shard = kv_shard(scan->store, keys.shard_id);
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	unwritten = kv_shard_unwritten(shard);
 	LWLockRelease(&shard->lock);
@@ -211,7 +211,7 @@ kv_ahead(KvScan *scan)
 	KvBlocks	list;
 
 	ahead->rows -= Min(ahead->rows, scan->nrows);
-	if (!needs || !scan->started || scan->shardno != scan->reader.shard || ahead->ended ||
+	if (!needs || !scan->started || scan->shard_id != scan->reader.shard || ahead->ended ||
 		ahead->rows * 2 > rows)
 		return;
 	if (ahead->rows == 0)

@@ -70,14 +70,14 @@ kv_store_scattered(KvStore *store)
 	uint32		step = 1 + kv_store_nshards(store) / KV_SHARDS_ASKED;
 	double		all = 0;
 	double		scattered = 0;
-	uint32		shardno;
+	uint32		shard_id;
 
-	for (uint32 at = 0; kv_shard_at(store, at, &shardno, NULL); at += step)
+	for (uint32 at = 0; kv_shard_at(store, at, &shard_id, NULL); at += step)
 	{
-		double		entries = kv_shard_entries(store, shardno);
+		double		entries = kv_shard_entries(store, shard_id);
 
 		all += entries;
-		if (entries > 0 && kv_shard_scattered(store, shardno))
+		if (entries > 0 && kv_shard_scattered(store, shard_id))
 			scattered += entries;
 	}
 	return all > 0 ? scattered / all : 0;
@@ -89,10 +89,10 @@ kv_store_value_width(KvStore *store)
 	uint32		step = 1 + kv_store_nshards(store) / KV_SHARDS_ASKED;
 	double		entries = 0;
 	double		bytes = 0;
-	uint32		shardno;
+	uint32		shard_id;
 
-	for (uint32 at = 0; kv_shard_at(store, at, &shardno, NULL); at += step)
-		kv_shard_values(store, shardno, &entries, &bytes);
+	for (uint32 at = 0; kv_shard_at(store, at, &shard_id, NULL); at += step)
+		kv_shard_values(store, shard_id, &entries, &bytes);
 	return entries > 0 ? bytes / entries : 0;
 }
 
@@ -138,8 +138,8 @@ by_blocks(KvScan *scan)
 											 work_mem, NULL, TUPLESORT_NONE);
 	scan->by_address = by_address;
 	MemoryContextSwitchTo(old);
-	by_address->shard = scan->shardno;
-	by_address->begin = scan->company.shard == scan->shardno ? scan->company.address : 0;
+	by_address->shard = scan->shard_id;
+	by_address->begin = scan->company.shard == scan->shard_id ? scan->company.address : 0;
 
 	kv_reader_leave(&scan->reader);
 	kv_batch_make_rows(scan, KV_BATCH_ROWS);
@@ -278,15 +278,15 @@ take(KvScan *scan)
 static bool
 turns_to_addresses(KvScan *scan)
 {
-	if (!scan->want_values || scan->keyed_shard == scan->shardno)
+	if (!scan->want_values || scan->keyed_shard == scan->shard_id)
 		return false;
 	if (scan->order == KV_ANY_ORDER &&
 		(scan->limit_hint > 0 || scan->reader.windows ||
-		 scan->steering.rows < kv_shard_entries(scan->store, scan->shardno) / KV_TURN_SHARE))
+		 scan->steering.rows < kv_shard_entries(scan->store, scan->shard_id) / KV_TURN_SHARE))
 		return false;
-	if (kv_shard_scattered(scan->store, scan->shardno))
+	if (kv_shard_scattered(scan->store, scan->shard_id))
 		return true;
-	scan->keyed_shard = scan->shardno;
+	scan->keyed_shard = scan->shard_id;
 	return false;
 }
 

@@ -77,12 +77,12 @@ kv_store_cuts(KvStore *store, KvCut *splits, int max)
 	int			nshards = kv_store_nshards(store);
 	int			in_each = Max((max + 1) / nshards - 1, 0);
 	int			n = 0;
-	uint32		shardno;
+	uint32		shard_id;
 	KvKey		bound;
 
-	for (uint32 position = 0; kv_shard_at(store, position, &shardno, &bound); position++)
+	for (uint32 position = 0; kv_shard_at(store, position, &shard_id, &bound); position++)
 	{
-		KvShard    *shard = kv_shard(store, shardno);
+		KvShard    *shard = kv_shard(store, shard_id);
 		const KvRunSet *set;
 		KvRun	   *largest = NULL;
 
@@ -95,7 +95,7 @@ kv_store_cuts(KvStore *store, KvCut *splits, int max)
 		pfree(unconstify(uint8 *, bound.data));
 		if (in_each == 0)
 			continue;
-		set = kv_shard_runs(store, shardno);
+		set = kv_shard_runs(store, shard_id);
 		for (int i = 0; i < set->nruns; i++)
 		{
 			if (largest == NULL ||

@@ -142,7 +142,7 @@ struct KvScan
 	KvScanOrder order;
 	bool		backward;		/* order == KV_DESCENDING */
 	uint64		limit_hint;
-	uint32		shardno;		/* where the next batch begins, as far as is known */
+	uint32		shard_id;		/* where the next batch begins, as far as is known */
 	KvKey		from;			/* if it is !started: the range goes on from here; data NULL: begins */
 	KvRangeBytes *bytes;		/* NULL: it never was in range mode */
 	KvKey		wrap;			/* a scan in any order began here; data NULL: at the lowest keys */
@@ -189,7 +189,7 @@ kv_scan_set_position(KvScan *scan, KvKey key)
 typedef struct KvKeyReader
 {
 	const KvView *view;
-	uint32		shardno;		/* whose they are */
+	uint32		shard_id;		/* whose they are */
 	KvKey		edge;			/* where its range ends in the direction; see kv_route_part */
 	uint8		edge_bytes[KV_MAX_KEY];
 	KvBounds	bounds;
@@ -255,7 +255,7 @@ extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
  */
 extern uint32 kv_batch_fill_range(KvScan *scan, uint64 *bytes);
 /* It looks in this shard now; see kv_scan_note_shards. */
-extern void kv_scan_looks_in(KvScan *scan, uint32 shardno);
+extern void kv_scan_looks_in(KvScan *scan, uint32 shard_id);
 /* A value that is in a write buffer, copied; NULL: it must be read.  Shard's lock. */
 extern char *kv_batch_copy_from_buffer(KvScan *scan, const KvShard *shard,
 									   const KvVersion *version);
@@ -266,7 +266,7 @@ extern char *kv_batch_copy_from_buffer(KvScan *scan, const KvShard *shard,
  * Go on over the dead keys in front of the scan, from where its extent of them began in this
  * shard, and note where they are.  bounds: those of the range.
  */
-extern void kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds);
+extern void kv_step_over(KvScan *scan, uint32 shard_id, const KvBounds *bounds);
 
 /* ---- fetch.c ---- */
 
@@ -301,16 +301,16 @@ extern void kv_order_go_on(KvOrder *order);
 /* Are three of four values next to the one before?  *step: 1 or -1, in which direction. */
 extern bool kv_order_is_kept(const KvOrder *order, int *step);
 /* The same of a shard, in four parts of its keys: most entries are what is looked at. */
-extern bool kv_shard_keeps_order(KvStore *store, uint32 shardno);
+extern bool kv_shard_keeps_order(KvStore *store, uint32 shard_id);
 /* Adds its entries, and the bytes of their values. */
-extern void kv_shard_values(KvStore *store, uint32 shardno, double *entries, double *bytes);
-extern void kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi,
+extern void kv_shard_values(KvStore *store, uint32 shard_id, double *entries, double *bytes);
+extern void kv_entries_between(KvStore *store, uint32 shard_id, KvKey lo, KvKey hi,
 							   KvEntries *entries);
 /*
  * The address of the value of the last entry before the end of a range, in the direction of
  * the scan.  False: there is none.
  */
-extern bool kv_last_address(KvStore *store, uint32 shardno, KvKey end, bool backward,
+extern bool kv_last_address(KvStore *store, uint32 shard_id, KvKey end, bool backward,
 							KvAddress *address);
 /*
  * About the first key whose value lies in a segment, found as if all values were in
@@ -321,9 +321,9 @@ extern bool kv_key_at_address(const KvScan *scan, const KvScanStart *place, KvKe
 
 /* About how many entries a shard has, without its lock. */
 static inline uint64
-kv_shard_entries(KvStore *store, uint32 shardno)
+kv_shard_entries(KvStore *store, uint32 shard_id)
 {
-	const KvShard *shard = kv_shard(store, shardno);
+	const KvShard *shard = kv_shard(store, shard_id);
 
 	return shard->files.frozen_keys + shard->files.unfrozen_entries +
 		shard->active.nitems + shard->immutable.nitems;
@@ -340,12 +340,12 @@ extern void kv_steer_end(KvScan *scan);
  * Is the shard larger than the range cache, and do values lie out of the order of keys,
  * in some part of it at least?
  */
-extern bool kv_shard_scattered(KvStore *store, uint32 shardno);
+extern bool kv_shard_scattered(KvStore *store, uint32 shard_id);
 /*
  * A batch of values of shardno begins at an address, and bytes_left are to come in the
  * order of their addresses, which began at begin.
  */
-extern void kv_steer_by_address(KvScan *scan, uint32 shardno, KvAddress address,
+extern void kv_steer_by_address(KvScan *scan, uint32 shard_id, KvAddress address,
 								KvAddress begin, double bytes_left);
 /* As kv_batch_fill_range, and it is decided whether the values of the batch come through windows, if they are wanted. */
 extern void kv_steer_fill_range(KvScan *scan);

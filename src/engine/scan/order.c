@@ -217,10 +217,10 @@ largest_keeps_order(KvRunSet *set, KvRun *run)
 }
 
 bool
-kv_shard_keeps_order(KvStore *store, uint32 shardno)
+kv_shard_keeps_order(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	const KvRunSet *set = kv_shard_runs(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
+	const KvRunSet *set = kv_shard_runs(store, shard_id);
 	KvRun	   *run = largest_run(set);
 
 	if (memtable_is_larger(shard, run))
@@ -229,10 +229,10 @@ kv_shard_keeps_order(KvStore *store, uint32 shardno)
 }
 
 void
-kv_shard_values(KvStore *store, uint32 shardno, double *entries, double *bytes)
+kv_shard_values(KvStore *store, uint32 shard_id, double *entries, double *bytes)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	const KvRunSet *set = kv_shard_view(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
+	const KvRunSet *set = kv_shard_view(store, shard_id);
 
 	*entries += (double) shard->active.nversions + shard->immutable.nversions;
 	*bytes += (double) shard->active.value_bytes + shard->immutable.value_bytes;
@@ -248,10 +248,10 @@ kv_shard_values(KvStore *store, uint32 shardno, double *entries, double *bytes)
 }
 
 void
-kv_entries_between(KvStore *store, uint32 shardno, KvKey lo, KvKey hi, KvEntries *entries)
+kv_entries_between(KvStore *store, uint32 shard_id, KvKey lo, KvKey hi, KvEntries *entries)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	const KvRunSet *set = kv_shard_view(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
+	const KvRunSet *set = kv_shard_view(store, shard_id);
 	const KvMemtable *memtables[] = {&shard->active, &shard->immutable};
 	double		value_bytes = 0;
 
@@ -312,10 +312,10 @@ offer_last(KvLastEntry *last, KvKey key, bool backward, bool placed, KvAddress a
 }
 
 bool
-kv_last_address(KvStore *store, uint32 shardno, KvKey end, bool backward, KvAddress *address)
+kv_last_address(KvStore *store, uint32 shard_id, KvKey end, bool backward, KvAddress *address)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	const KvRunSet *set = kv_shard_view(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
+	const KvRunSet *set = kv_shard_view(store, shard_id);
 	const KvMemtable *memtables[] = {&shard->active, &shard->immutable};
 	KvLastEntry last;
 

@@ -252,9 +252,9 @@ find_in_runs(KvScan *scan, const KvRunSet *set, const KvPoints *points)
 static void
 find_in_shard(KvScan *scan, KvPoint *first, int n)
 {
-	uint32		shardno = first->route.shardno;
-	KvShard    *shard = kv_shard(scan->store, shardno);
-	const KvRunSet *set = kv_shard_view(scan->store, shardno);
+	uint32		shard_id = first->route.shard_id;
+	KvShard    *shard = kv_shard(scan->store, shard_id);
+	const KvRunSet *set = kv_shard_view(scan->store, shard_id);
 	KvPoints	here;
 	KvPoints	older;
 	KvPoints	rest;
@@ -262,7 +262,7 @@ find_in_shard(KvScan *scan, KvPoint *first, int n)
 	here.n = 0;
 	for (KvPoint *point = first; point < first + n; point++)
 	{
-		if (point->wanted && point->route.shardno == shardno && kv_route_holds(shard, point->route))
+		if (point->wanted && point->route.shard_id == shard_id && kv_route_holds(shard, point->route))
 			add_point(&here, point);
 	}
 	find_in_memtable(scan, shard, &shard->active, &here, &older);
@@ -432,9 +432,9 @@ kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_k
 		KvRoute		route = kv_route_part(scan->store, kv_start_of(bounds), bounds->backward,
 										  &keys->edge, keys->edge_bytes);
 
-		keys->shardno = route.shardno;
-		shard = kv_shard(scan->store, route.shardno);
-		set = kv_shard_view(scan->store, route.shardno);
+		keys->shard_id = route.shard_id;
+		shard = kv_shard(scan->store, route.shard_id);
+		set = kv_shard_view(scan->store, route.shard_id);
 		if (likely(kv_route_holds(shard, route)))
 			break;
 		LWLockRelease(&shard->lock);
@@ -562,14 +562,14 @@ kv_keys_next(KvKeyReader *keys, KvBatchRow *row)
 /* ---- a batch of a range ---- */
 
 void
-kv_scan_looks_in(KvScan *scan, uint32 shardno)
+kv_scan_looks_in(KvScan *scan, uint32 shard_id)
 {
 	MemoryContext old;
 
 	if (!scan->notes_shards)
 		return;
 	old = MemoryContextSwitchTo(scan->context);
-	scan->shards = bms_add_member(scan->shards, shardno);
+	scan->shards = bms_add_member(scan->shards, shard_id);
 	MemoryContextSwitchTo(old);
 }
 
@@ -646,8 +646,8 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 		scan->at_end = true;
 		return;
 	}
-	scan->shardno = kv_route_part(scan->store, scan->from, scan->backward, &edge,
-								  scan->bytes->edge).shardno;
+	scan->shard_id = kv_route_part(scan->store, scan->from, scan->backward, &edge,
+								   scan->bytes->edge).shard_id;
 }
 
 /*
@@ -685,7 +685,7 @@ look_at_extent(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 	/* those of which the memtables have nothing that is seen may count twice */
 	scan->extent.keys = scan->nrows > 0 ? keys->passed : scan->extent.keys + keys->dead;
 	if (scan->extent.keys >= scan->extent.patience)
-		kv_step_over(scan, keys->shardno, bounds);
+		kv_step_over(scan, keys->shard_id, bounds);
 }
 
 uint32
@@ -703,8 +703,8 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	else if (scan->from.data != NULL)
 		*(scan->backward ? &bounds.hi : &bounds.lo) = scan->from;
 	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, items_of_batch(scan), KV_BATCH_BYTES);
-	scan->shardno = keys.shardno;
-	kv_scan_looks_in(scan, keys.shardno);
+	scan->shard_id = keys.shard_id;
+	kv_scan_looks_in(scan, keys.shard_id);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	if (scan->extent.keys == 0)
 		begin_extent(scan, kv_start_of(&keys.bounds), keys.bounds.after.data != NULL);
@@ -724,7 +724,7 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	else
 		look_at_extent(scan, &keys, &bounds);
 	*bytes = keys.value_bytes;
-	return keys.shardno;
+	return keys.shard_id;
 }
 
 /* ---- how many ---- */
@@ -749,13 +749,13 @@ count_items(const KvScan *scan, const KvMemtable *memtable, int max)
 int
 kv_batch_first_rows(KvScan *scan)
 {
-	KvShard    *shard = kv_shard(scan->store, scan->shardno);
+	KvShard    *shard = kv_shard(scan->store, scan->shard_id);
 	int			room = KV_SMALL_RANGE + 1;
 	const KvRunSet *set;
 
 	if (scan->lo.data == NULL || scan->hi.data == NULL || scan->at_end)
 		return KV_BATCH_ROWS_FIRST;
-	set = kv_shard_runs(scan->store, scan->shardno);
+	set = kv_shard_runs(scan->store, scan->shard_id);
 	for (int i = 0; i < set->nruns && room > 0; i++)
 		room -= kv_run_count(set->runs[i], scan->lo, scan->hi, room);
 	if (room > 0)

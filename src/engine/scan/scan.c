@@ -89,8 +89,8 @@ set_shard(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 		scan->bytes = MemoryContextAlloc(scan->context, sizeof(KvRangeBytes));
 	scan->order = order;
 	scan->backward = order == KV_DESCENDING;
-	scan->shardno = kv_route_part(scan->store, scan->backward ? hi : lo, scan->backward, &edge,
-								  scan->bytes->edge).shardno;
+	scan->shard_id = kv_route_part(scan->store, scan->backward ? hi : lo, scan->backward, &edge,
+								   scan->bytes->edge).shard_id;
 }
 
 /* The scan's range is [scan->lo, scan->hi) from now on. */
@@ -146,7 +146,7 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 		pfree(unconstify(uint8 *, lo.data));
 		if (hi.data != NULL)
 			pfree(unconstify(uint8 *, hi.data));
-		scan->shardno = place->shard;
+		scan->shard_id = place->shard;
 	}
 }
 
@@ -338,7 +338,7 @@ fill_points(KvScan *scan)
 
 		n = Min(n, KV_FOUND_TOGETHER);
 		for (int i = 0; i < n && scan->notes_shards; i++)
-			kv_scan_looks_in(scan, kv_route(scan->store, scan->keys[scan->next_key + i]).shardno);
+			kv_scan_looks_in(scan, kv_route(scan->store, scan->keys[scan->next_key + i]).shard_id);
 		if (n > 1)
 			find_together(scan, n);
 		else

@@ -102,7 +102,7 @@ last_shard(const KvScan *scan)
 	uint8		edge_bytes[KV_MAX_KEY];
 
 	return kv_route_part(scan->store, scan->wrap.data != NULL ? scan->wrap : end,
-						 !scan->backward, &edge, edge_bytes).shardno;
+						 !scan->backward, &edge, edge_bytes).shard_id;
 }
 
 /*
@@ -110,11 +110,11 @@ last_shard(const KvScan *scan)
  * if the map does not have this one any more.
  */
 static int64
-shards_behind(const KvScan *scan, uint32 shardno, uint32 last)
+shards_behind(const KvScan *scan, uint32 shard_id, uint32 last)
 {
-	int64		n = kv_shard_distance(scan->store, shardno, last);
+	int64		n = kv_shard_distance(scan->store, shard_id, last);
 
-	if (kv_shard(scan->store, shardno)->bounds_since == KV_NOT_IN_MAP)
+	if (kv_shard(scan->store, shard_id)->bounds_since == KV_NOT_IN_MAP)
 		return 0;
 	if (n < 0 && wraps(scan))
 		return n + kv_store_nshards(scan->store);
@@ -123,11 +123,11 @@ shards_behind(const KvScan *scan, uint32 shardno, uint32 last)
 
 /* Another shard begins: nothing is known of it. */
 static void
-begin_shard(KvScan *scan, uint32 shardno)
+begin_shard(KvScan *scan, uint32 shard_id)
 {
 	if (scan->reader.wants_blocks)
 		kv_reader_leave(&scan->reader); /* nobody is to wait for it there */
-	kv_reader_begin(&scan->reader, scan->store->cache_id, shardno);
+	kv_reader_begin(&scan->reader, scan->store->cache_id, shard_id);
 	kv_steer_begin(scan, scan->steering.ramped);
 }
 
@@ -159,9 +159,9 @@ enter(KvScan *scan, const KvExtents *extents, uint64 last_segment, const KvWant 
 
 /* Where the shard's values lie, as far as they are written; false: in too many places. */
 static bool
-find_extents(KvScan *scan, uint32 shardno, KvExtents *extents)
+find_extents(KvScan *scan, uint32 shard_id, KvExtents *extents)
 {
-	KvShard    *shard = kv_shard(scan->store, shardno);
+	KvShard    *shard = kv_shard(scan->store, shard_id);
 	bool		all;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -176,11 +176,11 @@ find_extents(KvScan *scan, uint32 shardno, KvExtents *extents)
  * the shards that come next.  beyond: how many rows the scan will want of those.
  */
 static void
-enter_whole(KvScan *scan, uint32 shardno, const KvExtents *extents, double mean, double beyond)
+enter_whole(KvScan *scan, uint32 shard_id, const KvExtents *extents, double mean, double beyond)
 {
-	KvWant		wants[KV_WANTS] = {{shardno, KV_WHOLE, *extents}};
+	KvWant		wants[KV_WANTS] = {{shard_id, KV_WHOLE, *extents}};
 	uint64		room = cache_bytes() - Min(cache_bytes(), kv_extents_size(extents));
-	int64		behind = shards_behind(scan, shardno, last_shard(scan));
+	int64		behind = shards_behind(scan, shard_id, last_shard(scan));
 	int			n = 1;
 
 	if (!is_open_ended(scan))
@@ -191,10 +191,10 @@ enter_whole(KvScan *scan, uint32 shardno, const KvExtents *extents, double mean,
 		double		rows;
 		uint64		length;
 
-		shardno = kv_shard_next(scan->store, shardno, scan->backward ? -1 : 1);
-		rows = Min(kv_shard_entries(scan->store, shardno), beyond);
+		shard_id = kv_shard_next(scan->store, shard_id, scan->backward ? -1 : 1);
+		rows = Min(kv_shard_entries(scan->store, shard_id), beyond);
 		beyond -= rows;
-		if (!find_extents(scan, shardno, &wants[n].extents))
+		if (!find_extents(scan, shard_id, &wants[n].extents))
 			continue;
 		length = kv_extents_size(&wants[n].extents);
 		if (!windows_pay(rows, mean, length))
@@ -202,7 +202,7 @@ enter_whole(KvScan *scan, uint32 shardno, const KvExtents *extents, double mean,
 		if (length > room)
 			break;
 		room -= length;
-		wants[n].shard = shardno;
+		wants[n].shard = shard_id;
 		wants[n++].segment = KV_WHOLE;
 	}
 	scan->steering.ramped = true;
@@ -272,14 +272,14 @@ is_in_segment(KvScan *scan)
 
 /* The segment with the scan's last value; KV_WHOLE: it does not end in this shard. */
 static uint64
-find_last_segment(const KvScan *scan, uint32 shardno, uint64 segment)
+find_last_segment(const KvScan *scan, uint32 shard_id, uint64 segment)
 {
 	KvKey		end = scan->backward ? scan->whole_lo : scan->whole_hi;
 	KvAddress	address;
 	uint64		last;
 
-	if (end.data == NULL || shardno != last_shard(scan) ||
-		!kv_last_address(scan->store, shardno, end, scan->backward, &address))
+	if (end.data == NULL || shard_id != last_shard(scan) ||
+		!kv_last_address(scan->store, shard_id, end, scan->backward, &address))
 		return KV_WHOLE;
 	last = address / KV_SEGMENT_SIZE;
 	/* the scan is past it already, so the file is not in order there */
@@ -307,14 +307,14 @@ clip(const KvExtents *extents, uint64 segment, KvExtents *clipped)
 
 /* Want segments of a shard from one on, without a gap, until there are so many; returns the number. */
 static int
-add_segments(const KvScan *scan, uint32 shardno, const KvExtents *extents, uint64 segment,
+add_segments(const KvScan *scan, uint32 shard_id, const KvExtents *extents, uint64 segment,
 			 uint64 last_segment, KvWant *wants, int n, int most)
 {
 	int			step = scan->steering.segment_step;
 
 	while (n < most && clip(extents, segment, &wants[n].extents))
 	{
-		wants[n].shard = shardno;
+		wants[n].shard = shard_id;
 		wants[n++].segment = segment;
 		if (segment == last_segment || (segment == 0 && step < 0))
 			break;
@@ -328,7 +328,7 @@ add_segments(const KvScan *scan, uint32 shardno, const KvExtents *extents, uint6
  * the scan goes through that, and its values are in order.
  */
 static int
-add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
+add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
 {
 	uint32		last = last_shard(scan);
 	KvKey		edge = {scan->backward ? NULL : (const uint8 *) "", 0};
@@ -336,14 +336,14 @@ add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
 	KvAddress	address;
 
 	/* of the last shard only part may be wanted */
-	if (n >= most || shards_behind(scan, shardno, last) < (is_open_ended(scan) ? 1 : 2))
+	if (n >= most || shards_behind(scan, shard_id, last) < (is_open_ended(scan) ? 1 : 2))
 		return n;
-	shardno = kv_shard_next(scan->store, shardno, scan->backward ? -1 : 1);
-	if (!kv_last_address(scan->store, shardno, edge, !scan->backward, &address) ||
-		!kv_shard_keeps_order(scan->store, shardno))
+	shard_id = kv_shard_next(scan->store, shard_id, scan->backward ? -1 : 1);
+	if (!kv_last_address(scan->store, shard_id, edge, !scan->backward, &address) ||
+		!kv_shard_keeps_order(scan->store, shard_id))
 		return n;
-	(void) find_extents(scan, shardno, &extents);
-	return add_segments(scan, shardno, &extents, address / KV_SEGMENT_SIZE, KV_WHOLE,
+	(void) find_extents(scan, shard_id, &extents);
+	return add_segments(scan, shard_id, &extents, address / KV_SEGMENT_SIZE, KV_WHOLE,
 						wants, n, most);
 }
 
@@ -352,7 +352,7 @@ add_next_shard(KvScan *scan, uint32 shardno, KvWant *wants, int n, int most)
  * the shards behind this one are read as well, in the order of keys.
  */
 static void
-enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left, bool onward)
+enter_segment(KvScan *scan, uint32 shard_id, uint64 segment, double bytes_left, bool onward)
 {
 	KvSteering *steering = &scan->steering;
 	KvWant		wants[KV_WANTS];
@@ -361,12 +361,12 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left, b
 	int			here;
 	int			n;
 
-	(void) find_extents(scan, shardno, &extents);
+	(void) find_extents(scan, shard_id, &extents);
 	steering->depth = Min(Max(steering->depth * 2, 1), most);
 	here = Min(steering->depth, 1 + bytes_left / KV_SEGMENT_SIZE);
-	n = add_segments(scan, shardno, &extents, segment, steering->last_segment, wants, 0, here);
+	n = add_segments(scan, shard_id, &extents, segment, steering->last_segment, wants, 0, here);
 	if (onward && n > 0 && bytes_left <= (double) n * KV_SEGMENT_SIZE)
-		n = add_next_shard(scan, shardno, wants, n, steering->depth);
+		n = add_next_shard(scan, shard_id, wants, n, steering->depth);
 	if (n == 0)
 	{
 		kv_reader_leave(&scan->reader);
@@ -380,18 +380,18 @@ enter_segment(KvScan *scan, uint32 shardno, uint64 segment, double bytes_left, b
 /* ---- by address ---- */
 
 bool
-kv_shard_scattered(KvStore *store, uint32 shardno)
+kv_shard_scattered(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		room = kv_window_cache != NULL ? cache_bytes() : 0;
 
 	/* without the lock: about so, and whoever reads the values asks under the lock */
 	return kv_shard_value_bytes(shard) > Max(room, KV_WINDOW_SIZE) &&
-		!kv_shard_keeps_order(store, shardno);
+		!kv_shard_keeps_order(store, shard_id);
 }
 
 void
-kv_steer_by_address(KvScan *scan, uint32 shardno, KvAddress address, KvAddress begin,
+kv_steer_by_address(KvScan *scan, uint32 shard_id, KvAddress address, KvAddress begin,
 					double bytes_left)
 {
 	KvSteering *steering = &scan->steering;
@@ -399,8 +399,8 @@ kv_steer_by_address(KvScan *scan, uint32 shardno, KvAddress address, KvAddress b
 
 	if (kv_window_cache == NULL || kv_window_cache->nwindows < 2 * KV_SEGMENT_PIECES)
 		return;
-	if (scan->reader.shard != shardno || scan->reader.seen == NULL)
-		begin_shard(scan, shardno);
+	if (scan->reader.shard != shard_id || scan->reader.seen == NULL)
+		begin_shard(scan, shard_id);
 	if (steering->loading == KV_LOADS_SEGMENTS && segment == steering->segment)
 	{
 		kv_reader_progress(&scan->reader);
@@ -408,7 +408,7 @@ kv_steer_by_address(KvScan *scan, uint32 shardno, KvAddress address, KvAddress b
 	}
 	steering->segment_step = 1;
 	steering->last_segment = address < begin ? (begin - 1) / KV_SEGMENT_SIZE : KV_WHOLE;
-	enter_segment(scan, shardno, segment, bytes_left, false);
+	enter_segment(scan, shard_id, segment, bytes_left, false);
 }
 
 /* ---- block by block ---- */
@@ -444,7 +444,7 @@ goes_on_with_blocks(KvScan *scan)
 
 /* A batch of the shard has its keys; bytes: of values that the shard has. */
 static void
-steer(KvScan *scan, uint32 shardno, uint64 bytes)
+steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 {
 	KvSteering *steering = &scan->steering;
 	KvKey		lo = scan->whole_lo;
@@ -458,8 +458,8 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 
 	if (kv_window_cache == NULL || bytes == 0 || scan->nrows == 0)
 		return;
-	if (scan->reader.shard != shardno || scan->reader.seen == NULL)
-		begin_shard(scan, shardno);
+	if (scan->reader.shard != shard_id || scan->reader.seen == NULL)
+		begin_shard(scan, shard_id);
 	note_addresses(scan);
 	if (steering->loading == KV_LOADS_WHOLE ||
 		(steering->loading == KV_LOADS_BLOCKS && goes_on_with_blocks(scan)) ||
@@ -472,7 +472,7 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 		left = scan->limit_hint - steering->rows;
 	if (!scan->shared)
 		*(scan->backward ? &hi : &lo) = (KvKey) {scan->rows[0].key, scan->rows[0].keylen};
-	kv_entries_between(scan->store, shardno, lo, hi, &entries);
+	kv_entries_between(scan->store, shard_id, lo, hi, &entries);
 	rows = entries.between;
 	left -= rows;				/* … from the shards behind this one; below 0: the LIMIT ends here */
 	if (left < 0)
@@ -480,18 +480,18 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 	pays = windows_pay(rows, entries.mean, bytes);
 	if (steering->ramped)
 		enough = 0;
-	else if (pays && kv_window_is_there(scan->store->cache_id, shardno))
+	else if (pays && kv_window_is_there(scan->store->cache_id, shard_id))
 		enough = 0;
 	else
 		enough = rows / KV_RAMP_SHARE;
 
 	/* of files in common with other shards the range may have little */
 	pays = pays && (steering->rows < enough ||
-					(find_extents(scan, shardno, &extents) &&
+					(find_extents(scan, shard_id, &extents) &&
 					 windows_pay(rows, entries.mean, kv_extents_size(&extents))));
 	if (pays && left >= 0 && rows * 2 >= entries.total && steering->rows >= enough)
 	{
-		enter_whole(scan, shardno, &extents, entries.mean, left);
+		enter_whole(scan, shard_id, &extents, entries.mean, left);
 		return;
 	}
 	if (kv_window_cache->nwindows >= 2 * KV_SEGMENT_PIECES &&
@@ -503,15 +503,15 @@ steer(KvScan *scan, uint32 shardno, uint64 bytes)
 		uint64		segment = (steering->order.found ? steering->order.first :
 							   steering->order.last) / KV_SEGMENT_SIZE;
 
-		steering->last_segment = find_last_segment(scan, shardno, segment);
+		steering->last_segment = find_last_segment(scan, shard_id, segment);
 		if (bytes_left > KV_WINDOW_SIZE)
-			enter_segment(scan, shardno, segment, bytes_left, left > 0);
+			enter_segment(scan, shard_id, segment, bytes_left, left > 0);
 		else
 			kv_reader_leave(&scan->reader);
 		return;
 	}
 	if (pays && steering->rows >= enough)
-		enter_whole(scan, shardno, &extents, entries.mean, left);
+		enter_whole(scan, shard_id, &extents, entries.mean, left);
 	else if (!pays && blocks_pay(scan, rows, entries.mean))
 		kv_ahead_begin(scan, entries.mean);
 	else if (!pays || steering->loading == KV_LOADS_SEGMENTS)
@@ -522,10 +522,10 @@ void
 kv_steer_fill_range(KvScan *scan)
 {
 	uint64		bytes;
-	uint32		shardno = kv_batch_fill_range(scan, &bytes);
+	uint32		shard_id = kv_batch_fill_range(scan, &bytes);
 
 	if (!scan->want_values)
 		return;
-	steer(scan, shardno, bytes);
+	steer(scan, shard_id, bytes);
 	kv_run_trust();				/* it has looked into runs, too */
 }

@@ -58,7 +58,7 @@ typedef struct KvSliceKey
 typedef struct KvWalk
 {
 	KvScan	   *scan;
-	uint32		shardno;
+	uint32		shard_id;
 	KvBounds	bounds;			/* of what is left; after: the last key that was passed */
 	KvKey		edge;			/* where the shard ends in the direction; data NULL: nowhere */
 	MemoryContext context;		/* of a slice */
@@ -320,8 +320,8 @@ static bool
 take_slice(KvWalk *walk)
 {
 	KvStore    *store = walk->scan->store;
-	KvShard    *shard = kv_shard(store, walk->shardno);
-	const KvRunSet *set = kv_shard_runs(store, walk->shardno);
+	KvShard    *shard = kv_shard(store, walk->shard_id);
+	const KvRunSet *set = kv_shard_runs(store, walk->shard_id);
 	KvRoute		route = kv_route_part(store, kv_start_of(&walk->bounds), walk->bounds.backward,
 									  &walk->edge, walk->edge_bytes);
 	bool		holds;
@@ -329,7 +329,7 @@ take_slice(KvWalk *walk)
 	MemoryContextReset(walk->context);
 	read_runs(walk, set);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	holds = route.shardno == walk->shardno && kv_route_holds(shard, route) &&
+	holds = route.shard_id == walk->shard_id && kv_route_holds(shard, route) &&
 		pg_atomic_read_u32(&shard->generation) == set->generation;
 	if (holds)
 	{
@@ -347,7 +347,7 @@ take_slice(KvWalk *walk)
 }
 
 void
-kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds)
+kv_step_over(KvScan *scan, uint32 shard_id, const KvBounds *bounds)
 {
 	KvDeadExtent *extent = &scan->extent;
 	KvWalk	   *walk;
@@ -355,7 +355,7 @@ kv_step_over(KvScan *scan, uint32 shardno, const KvBounds *bounds)
 
 	walk = MemoryContextAllocZero(scan->batch_context, sizeof(KvWalk));
 	walk->scan = scan;
-	walk->shardno = shardno;
+	walk->shard_id = shard_id;
 	walk->bounds = *bounds;
 	walk->bounds.after = (KvKey) {NULL, 0};
 	if (extent->after)

@@ -88,9 +88,9 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 
 /* While a base backup runs nothing goes; that is left to the first image made after it. */
 void
-kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
+kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		needed;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -100,8 +100,8 @@ kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
 		shard->leftovers = true;
 	else if (!needed)
 	{
-		(void) kv_io_unlink(kind == KV_FILE_RUN ? kv_path_run(&store->key, shardno, number) :
-							kv_path_log(&store->key, shardno, number));
+		(void) kv_io_unlink(kind == KV_FILE_RUN ? kv_path_run(&store->key, shard_id, number) :
+							kv_path_log(&store->key, shard_id, number));
 		if (kind == KV_FILE_RUN)
 			kv_run_say_gone();
 	}
@@ -109,9 +109,9 @@ kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number)
 
 /* Those of the files that nobody needs: images, or all others. */
 static void
-release_files(KvStore *store, uint32 shardno, const KvFoundFile *files, int n, bool images)
+release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, bool images)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	char	   *directory = pstrdup(kv_path_store(&store->key));
 
 	for (int i = 0; i < n; i++)
@@ -142,8 +142,8 @@ release_files(KvStore *store, uint32 shardno, const KvFoundFile *files, int n, b
  * counts for less than a newer one that has gone, or that names what has.
  */
 void
-kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n)
+kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n)
 {
-	release_files(store, shardno, files, n, true);
-	release_files(store, shardno, files, n, false);
+	release_files(store, shard_id, files, n, true);
+	release_files(store, shard_id, files, n, false);
 }

@@ -185,13 +185,13 @@ kv_shard_last(const KvStore *store)
 }
 
 bool
-kv_shard_at(const KvStore *store, uint32 position, uint32 *shardno, KvKey *bound)
+kv_shard_at(const KvStore *store, uint32 position, uint32 *shard_id, KvKey *bound)
 {
 	const KvMap *map = map_of(store);
 
 	if (position >= map->nshards)
 		return false;
-	*shardno = kv_map_shards(map)[position];
+	*shard_id = kv_map_shards(map)[position];
 	if (bound != NULL)
 	{
 		KvKey		low = kv_map_bound(map, position);
@@ -202,17 +202,17 @@ kv_shard_at(const KvStore *store, uint32 position, uint32 *shardno, KvKey *bound
 }
 
 bool
-kv_shard_range(const KvStore *store, uint32 shardno, KvKey *lo, KvKey *hi, uint32 *map_number)
+kv_shard_range(const KvStore *store, uint32 shard_id, KvKey *lo, KvKey *hi, uint32 *map_number)
 {
 	const KvMap *map = map_of(store);
 	const uint32 *shards = kv_map_shards(map);
-	uint32		position = kv_shard(store, shardno)->position;
+	uint32		position = kv_shard(store, shard_id)->position;
 	KvKey		bound;
 
 	/* where the newest map has it, which the copy need not be any more */
-	if (position >= map->nshards || shards[position] != shardno)
+	if (position >= map->nshards || shards[position] != shard_id)
 	{
-		for (position = 0; position < map->nshards && shards[position] != shardno; position++)
+		for (position = 0; position < map->nshards && shards[position] != shard_id; position++)
 			;
 		if (position == map->nshards)
 			return false;
@@ -230,29 +230,29 @@ kv_shard_range(const KvStore *store, uint32 shardno, KvKey *lo, KvKey *hi, uint3
 }
 
 bool
-kv_has_descriptor(KvStore *store, uint32 shardno)
+kv_has_descriptor(KvStore *store, uint32 shard_id)
 {
-	if (shardno >= pg_atomic_read_u32(&store->numbers))
+	if (shard_id >= pg_atomic_read_u32(&store->shard_ids))
 		return false;
 	pg_read_barrier();			/* the directory has as many, at least */
-	return DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shardno]);
+	return DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shard_id]);
 }
 
 uint32
-kv_descriptor_from(KvStore *store, uint32 shardno)
+kv_descriptor_from(KvStore *store, uint32 shard_id)
 {
-	while (shardno < pg_atomic_read_u32(&store->numbers) && !kv_has_descriptor(store, shardno))
-		shardno++;
-	return kv_has_descriptor(store, shardno) ? shardno : KV_NO_SHARD;
+	while (shard_id < pg_atomic_read_u32(&store->shard_ids) && !kv_has_descriptor(store, shard_id))
+		shard_id++;
+	return kv_has_descriptor(store, shard_id) ? shard_id : KV_NO_SHARD;
 }
 
 uint32
-kv_shard_from(KvStore *store, uint32 shardno)
+kv_shard_from(KvStore *store, uint32 shard_id)
 {
-	shardno = kv_descriptor_from(store, shardno);
-	while (shardno != KV_NO_SHARD && kv_shard(store, shardno)->bounds_since == KV_NOT_IN_MAP)
-		shardno = kv_descriptor_from(store, shardno + 1);
-	return shardno;
+	shard_id = kv_descriptor_from(store, shard_id);
+	while (shard_id != KV_NO_SHARD && kv_shard(store, shard_id)->bounds_since == KV_NOT_IN_MAP)
+		shard_id = kv_descriptor_from(store, shard_id + 1);
+	return shard_id;
 }
 
 /* The map's number when no shard is on its way into the map or out of it. */
@@ -275,19 +275,19 @@ steady_number(KvStore *store)
  * number of the map when the round began.
  */
 uint32
-kv_each_next(KvStore *store, uint32 each[2], uint32 shardno)
+kv_each_next(KvStore *store, uint32 each[2], uint32 shard_id)
 {
-	bool		begins = shardno == KV_NO_SHARD;
+	bool		begins = shard_id == KV_NO_SHARD;
 
 	for (;;)
 	{
 		if (begins)
 			each[1] = steady_number(store);
-		for (shardno = kv_shard_from(store, begins ? 0 : shardno + 1); shardno != KV_NO_SHARD;
-			 shardno = kv_shard_from(store, shardno + 1))
+		for (shard_id = kv_shard_from(store, begins ? 0 : shard_id + 1); shard_id != KV_NO_SHARD;
+			 shard_id = kv_shard_from(store, shard_id + 1))
 		{
-			if (kv_shard(store, shardno)->bounds_since >= each[0])
-				return shardno;
+			if (kv_shard(store, shard_id)->bounds_since >= each[0])
+				return shard_id;
 		}
 		if (steady_number(store) == each[1])
 			return KV_NO_SHARD;
@@ -322,7 +322,7 @@ grow_directory(KvStore *store, uint32 numbers)
 
 	if (numbers <= room)
 		return true;
-	room = Min(Max(numbers, room * 2), KV_SHARD_NUMBERS);
+	room = Min(Max(numbers, room * 2), KV_SHARD_IDS);
 	fresh = dsa_allocate_extended(kv_area(), offsetof(KvDirectory, shards) +
 								  room * sizeof(dsa_pointer), KV_NO_OOM);
 	if (!DsaPointerIsValid(fresh))
@@ -365,7 +365,7 @@ add_shards(KvStore *store, const uint32 *shards, uint32 n)
 		directory->shards[shards[i]] = fresh + offsetof(KvShardBlock, shards) + i * sizeof(KvShard);
 	}
 	pg_write_barrier();
-	pg_atomic_write_u32(&store->numbers, Max(numbers, pg_atomic_read_u32(&store->numbers)));
+	pg_atomic_write_u32(&store->shard_ids, Max(numbers, pg_atomic_read_u32(&store->shard_ids)));
 	return true;
 }
 
@@ -551,5 +551,5 @@ kv_map_free(KvStore *store)
 		dsa_free(kv_area(), store->map);
 	store->blocks = store->directory = store->map = InvalidDsaPointer;
 	kv_map_set_state(store, KV_MAP_DONE);
-	pg_atomic_write_u32(&store->numbers, 0);
+	pg_atomic_write_u32(&store->shard_ids, 0);
 }

@@ -281,9 +281,9 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 
 /* Is a value file of the shard missed that it lists, and goes on to list?  Files are looked for without the lock. */
 static bool
-shard_misses_value_file(KvStore *store, uint32 shardno)
+shard_misses_value_file(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress  *addresses;
 	bool		missing = false;
 	int			n;

@@ -97,9 +97,9 @@ kv_value_file_note_freed(const char *name, uint64 bytes)
 }
 
 void
-kv_retired_release(KvStore *store, uint32 shardno)
+kv_retired_release(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		looked = false;
 	bool		some = false;
 
@@ -132,7 +132,7 @@ kv_retired_release(KvStore *store, uint32 shardno)
 
 		if (store->shape.maps)
 		{
-			KvSharers	sharers = kv_value_file_sharers(store, shardno, &retired);
+			KvSharers	sharers = kv_value_file_sharers(store, shard_id, &retired);
 
 			if (sharers == KV_SHARERS_SOME)
 			{

@@ -368,9 +368,9 @@ kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired
 }
 
 KvRetiredWait
-kv_retired_wait(const KvStore *store, uint32 shardno, uint32 until_image, uint64 *bytes)
+kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image, uint64 *bytes)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
 
 	*bytes = 0;

@@ -92,9 +92,9 @@ kv_runset_forget(const KvStore *store)
 
 /* Map the runs that the shard has now.  False if one vanished meanwhile. */
 static bool
-load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
+load_runset(KvStore *store, uint32 shard_id, KvRunSet *set)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint32		numbers[KV_MAX_UNFROZEN + 1];
 	uint32		generation;
 	int			n;
@@ -116,15 +116,15 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 	{
 		KvRun	   *run;
 
-		kv_store_ids(store, shardno, numbers[i], &ids);
-		run = kv_run_pin(kv_path_run(&store->key, shardno, numbers[i]), &ids);
+		kv_store_ids(store, shard_id, numbers[i], &ids);
+		run = kv_run_pin(kv_path_run(&store->key, shard_id, numbers[i]), &ids);
 		if (run == NULL)
 		{
 			if (pg_atomic_read_u32(&shard->generation) == generation)
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("run file \"%s\" is missing",
-								kv_path_run(&store->key, shardno, numbers[i]))));
+								kv_path_run(&store->key, shard_id, numbers[i]))));
 			release_runset(set);
 			return false;
 		}
@@ -139,13 +139,13 @@ load_runset(KvStore *store, uint32 shardno, KvRunSet *set)
 }
 
 static KvRunSetEntry *
-find_entry(uint32 opening, uint32 shardno)
+find_entry(uint32 opening, uint32 shard_id)
 {
-	KvRunSetEntry **near = &near_runsets[(opening + shardno) % KV_NEAR_RUNSETS];
-	KvRunSetKey key = {.opening = opening, .shard = shardno};
+	KvRunSetEntry **near = &near_runsets[(opening + shard_id) % KV_NEAR_RUNSETS];
+	KvRunSetKey	key = {.opening = opening, .shard = shard_id};
 	KvRunSetEntry *entry = *near;
 
-	if (entry != NULL && entry->key.opening == opening && entry->key.shard == shardno)
+	if (entry != NULL && entry->key.opening == opening && entry->key.shard == shard_id)
 		return entry;
 	if (runsets == NULL)
 		runsets = kv_hash_create("kvfdw run sets", sizeof(KvRunSetKey), sizeof(KvRunSetEntry), TopMemoryContext);
@@ -162,33 +162,33 @@ find_entry(uint32 opening, uint32 shardno)
 }
 
 const KvRunSet *
-kv_shard_runs(KvStore *store, uint32 shardno)
+kv_shard_runs(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvRunSetEntry *entry;
 
 	if (kv_run_take_unreadable())
 		kv_runset_forget(NULL);
-	entry = find_entry(store->cache_id, shardno);
+	entry = find_entry(store->cache_id, shard_id);
 	if (entry->set.generation != pg_atomic_read_u32(&shard->generation))
 	{
 		do
 		{
 			release_runset(&entry->set);
 			entry->set.generation = 0;
-		} while (!load_runset(store, shardno, &entry->set));
+		} while (!load_runset(store, shard_id, &entry->set));
 	}
 	return &entry->set;
 }
 
 const KvRunSet *
-kv_shard_view(KvStore *store, uint32 shardno)
+kv_shard_view(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	for (;;)
 	{
-		const KvRunSet *set = kv_shard_runs(store, shardno);
+		const KvRunSet *set = kv_shard_runs(store, shard_id);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		if (pg_atomic_read_u32(&shard->generation) == set->generation)
@@ -205,8 +205,8 @@ kv_key_view(KvStore *store, KvKey key, KvShard **shard)
 		KvRoute		route = kv_route(store, key);
 		const KvRunSet *set;
 
-		*shard = kv_shard(store, route.shardno);
-		set = kv_shard_view(store, route.shardno);
+		*shard = kv_shard(store, route.shard_id);
+		set = kv_shard_view(store, route.shard_id);
 		if (likely(kv_route_holds(*shard, route)))
 			return set;
 		LWLockRelease(&(*shard)->lock);

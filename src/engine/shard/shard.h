@@ -286,7 +286,7 @@ struct KvStore
 	TimestampTz split_pause;	/* … and not before that */
 	uint32		map_durable;	/* maps up to this number are; the process that makes images */
 	bool		tidied_once;	/* since it was opened: numbers without a descriptor have no files */
-	pg_atomic_uint32 numbers;	/* no shard has this number or a greater one */
+	pg_atomic_uint32 shard_ids;	/* no shard has this number or a greater one */
 	dsa_pointer directory;		/* KvDirectory: where the descriptors are */
 	dsa_pointer blocks;			/* KvShardBlock: what they are allocated in */
 
@@ -346,9 +346,9 @@ typedef struct KvShardBlock
 
 /* The descriptor of a shard that the store's map has, or has had since it was opened. */
 static inline KvShard *
-kv_shard(const KvStore *store, uint32 shardno)
+kv_shard(const KvStore *store, uint32 shard_id)
 {
-	return kv_address(((KvDirectory *) kv_address(store->directory))->shards[shardno]);
+	return kv_address(((KvDirectory *) kv_address(store->directory))->shards[shard_id]);
 }
 
 /* shard/runset.c */
@@ -385,7 +385,7 @@ typedef struct KvRunVersions
 /* What a map says of a key. */
 typedef struct KvRoute
 {
-	uint32		shardno;
+	uint32		shard_id;
 	uint32		map_number;
 } KvRoute;
 
@@ -411,7 +411,7 @@ kv_route_holds(const KvShard *shard, KvRoute route)
 static inline uint32
 kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
 {
-	return kv_route(store, (KvKey) {key, keylen}).shardno;
+	return kv_route(store, (KvKey) {key, keylen}).shard_id;
 }
 
 /* registry.c: who waits for a compaction of the shard has it hurry, and says so each second at least. */
@@ -423,19 +423,19 @@ extern uint32 kv_shard_last(const KvStore *store);	/* that of the highest */
  * The shard at a position, the first being 0, and its first key, palloc'd; bound may be
  * NULL.  False: there are not so many.
  */
-extern bool kv_shard_at(const KvStore *store, uint32 position, uint32 *shardno, KvKey *bound);
+extern bool kv_shard_at(const KvStore *store, uint32 position, uint32 *shard_id, KvKey *bound);
 /*
  * The range of a shard, palloc'd; hi->data NULL: it has no end.  *map_number: of the map that
  * says so.  False: the map does not have it any more.
  */
-extern bool kv_shard_range(const KvStore *store, uint32 shardno, KvKey *lo, KvKey *hi,
+extern bool kv_shard_range(const KvStore *store, uint32 shard_id, KvKey *lo, KvKey *hi,
 						   uint32 *map_number);
 
 /* In the order of keys, behind the last comes the first; direction is 1 or -1. */
 static inline uint32
-kv_shard_next(const KvStore *store, uint32 shardno, int direction)
+kv_shard_next(const KvStore *store, uint32 shard_id, int direction)
 {
-	const KvShard *shard = kv_shard(store, shardno);
+	const KvShard *shard = kv_shard(store, shard_id);
 
 	return direction > 0 ? shard->next : shard->previous;
 }
@@ -454,26 +454,26 @@ kv_store_nshards(KvStore *store)
 }
 
 /* The least number from one on that a shard in the map has, or KV_NO_SHARD. */
-extern uint32 kv_shard_from(KvStore *store, uint32 shardno);
+extern uint32 kv_shard_from(KvStore *store, uint32 shard_id);
 
 /*
  * Every shard in the map, by number, and behind the last those whose bounds have changed meanwhile: so
  * all keys are met, and some perhaps twice.  No lock of a shard is held between two of them.
  */
-#define kv_each_shard(store, shardno) \
-	for (uint32 each_##shardno[2] = {0, 0}, shardno = kv_each_next(store, each_##shardno, KV_NO_SHARD); \
-		 shardno != KV_NO_SHARD; shardno = kv_each_next(store, each_##shardno, shardno))
+#define kv_each_shard(store, shard_id) \
+	for (uint32 each_##shard_id[2] = {0, 0}, shard_id = kv_each_next(store, each_##shard_id, KV_NO_SHARD); \
+		 shard_id != KV_NO_SHARD; shard_id = kv_each_next(store, each_##shard_id, shard_id))
 /* The shard after this one, or KV_NO_SHARD; of KV_NO_SHARD the first.  each: {0, 0}, and kept from one to the next. */
-extern uint32 kv_each_next(KvStore *store, uint32 each[2], uint32 shardno);
+extern uint32 kv_each_next(KvStore *store, uint32 each[2], uint32 shard_id);
 
 /* Every shard of which there is a descriptor, in the map or not. */
-#define kv_each_descriptor(store, shardno) \
-	for (uint32 shardno = kv_descriptor_from(store, 0); shardno != KV_NO_SHARD; \
-		 shardno = kv_descriptor_from(store, shardno + 1))
+#define kv_each_descriptor(store, shard_id) \
+	for (uint32 shard_id = kv_descriptor_from(store, 0); shard_id != KV_NO_SHARD; \
+		 shard_id = kv_descriptor_from(store, shard_id + 1))
 /* Is there one with this number? */
-extern bool kv_has_descriptor(KvStore *store, uint32 shardno);
+extern bool kv_has_descriptor(KvStore *store, uint32 shard_id);
 /* The least number from one on that has a descriptor, or KV_NO_SHARD. */
-extern uint32 kv_descriptor_from(KvStore *store, uint32 shardno);
+extern uint32 kv_descriptor_from(KvStore *store, uint32 shard_id);
 
 extern KvMap *kv_map_present(KvStore *store);	/* palloc'd */
 /*
@@ -510,9 +510,9 @@ extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRu
  * The shard's runs, mapped; good until the next call for any shard.  Once the shard's lock
  * is taken, look whether the generation is still that of the set.
  */
-extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shardno);
+extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shard_id);
 /* Likewise, with the shard's lock taken, shared: memtables and runs belong together. */
-extern const KvRunSet *kv_shard_view(KvStore *store, uint32 shardno);
+extern const KvRunSet *kv_shard_view(KvStore *store, uint32 shard_id);
 /* Likewise of the shard that has the key, as the newest map says while the lock is held. */
 extern const KvRunSet *kv_key_view(KvStore *store, KvKey key, KvShard **shard);
 /* Walk the versions of key in the runs, newest first, each with the incarnation of its run. */
@@ -778,7 +778,7 @@ extern KvRetiredWait kv_retired_waits_for(const KvStore *store, const KvShard *s
  * The greatest of those of the shard's retired value files that wait for no later image than this
  * (KV_ANY_IMAGE: of all); *bytes: what these have.  Takes the lock.
  */
-extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shardno, uint32 until_image,
+extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image,
 									 uint64 *bytes);
 #define KV_ANY_IMAGE	PG_UINT32_MAX
 /* The last image that the shard's retired value files wait for; 0: there are none.  Takes the lock. */
@@ -804,7 +804,7 @@ typedef enum KvSharers
 } KvSharers;
 
 /* In the process that makes images; takes other shards' locks. */
-extern KvSharers kv_value_file_sharers(KvStore *store, uint32 shardno, const KvRetired *retired);
+extern KvSharers kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired);
 /*
  * Another shard has left the map, and had no entries: what it leaves is retired in this one, unless
  * this one lists it, too.  There is room; takes the lock.
@@ -818,7 +818,7 @@ extern void kv_value_files_find_shared(KvStore *store);
  * Release what may go (I 14).  In the process that makes images; takes extend_lock and the
  * lock.  A file that cannot be renamed is a WARNING, and stays retired.
  */
-extern void kv_retired_release(KvStore *store, uint32 shardno);
+extern void kv_retired_release(KvStore *store, uint32 shard_id);
 /*
  * A value file that nothing needs goes: its file is taken out of sight.  0 (also if it is not
  * there) or an errno.
@@ -832,9 +832,9 @@ extern void kv_value_file_note_freed(const char *name, uint64 bytes);
 extern int	kv_files_runs(const KvShardFiles *files, uint32 *runs);
 extern bool kv_files_name_run(const KvShardFiles *files, uint32 number);
 /* Takes the shard's lock: unlink a run or a log, unless somebody needs it. */
-extern void kv_file_release(KvStore *store, uint32 shardno, KvFileKind kind, uint32 number);
+extern void kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number);
 /* The same for all that is found of a shard. */
-extern void kv_files_release(KvStore *store, uint32 shardno, const KvFoundFile *files, int n);
+extern void kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n);
 
 /* ---- gone.c ---- */
 /*

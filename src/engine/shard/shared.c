@@ -19,14 +19,14 @@
 
 /* Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: there is none. */
 static uint32
-find_sharer(KvStore *store, uint32 shardno, KvAddress address)
+find_sharer(KvStore *store, uint32 shard_id, KvAddress address)
 {
 	kv_each_shard(store, i)
 	{
 		KvShard    *other = kv_shard(store, i);
 		bool		has;
 
-		if (i == shardno)
+		if (i == shard_id)
 			continue;
 		LWLockAcquire(&other->lock, LW_SHARED);
 		has = kv_value_file_find(other, address) != NULL || kv_retired_find(other, address) != NULL;
@@ -88,7 +88,7 @@ forget_in_left(KvStore *store, KvAddress address)
 }
 
 KvSharers
-kv_value_file_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
+kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired)
 {
 	uint32		map = pg_atomic_read_u32(&store->map_number);
 	uint32		sharer;
@@ -97,7 +97,7 @@ kv_value_file_sharers(KvStore *store, uint32 shardno, const KvRetired *retired)
 	pg_read_barrier();
 	if (!kv_map_lets_go(store))
 		return KV_SHARERS_UNKNOWN;
-	sharer = find_sharer(store, shardno, retired->value_file.address);
+	sharer = find_sharer(store, shard_id, retired->value_file.address);
 	if (sharer != KV_NO_SHARD)
 	{
 		hand_on(kv_shard(store, sharer), retired->value_file.address, retired->taken);
@@ -139,7 +139,7 @@ typedef struct KvListing
 {
 	KvAddress	address;
 	uint64		live;
-	uint32		shardno;
+	uint32		shard_id;
 } KvListing;
 
 static int
@@ -161,7 +161,7 @@ divide(KvStore *store, const KvListing *listings, Size n)
 		live += listings[i].live;
 	for (Size i = 0; i < n; i++)
 	{
-		KvShard    *shard = kv_shard(store, listings[i].shardno);
+		KvShard    *shard = kv_shard(store, listings[i].shard_id);
 		KvShardValueFile *value_file;
 
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -181,16 +181,16 @@ divide(KvStore *store, const KvListing *listings, Size n)
 #ifdef KVFDW_FAULTS
 /* Is as much counted as the value files have? */
 static void
-check_count(KvStore *store, uint32 shardno)
+check_count(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		taken = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < shard->nvalue_files; i++)
 		taken += kv_value_file_taken(shard, &kv_value_files(shard)[i]);
 	if (taken != kv_shard_value_bytes(shard))
-		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its chunks have %llu", shardno,
+		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its chunks have %llu", shard_id,
 			 (unsigned long long) kv_shard_value_bytes(shard), (unsigned long long) taken);
 	LWLockRelease(&shard->lock);
 }

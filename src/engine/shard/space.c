@@ -101,9 +101,9 @@ kv_space_pays_open(uint64 used, uint64 live)
 }
 
 void
-kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space)
+kv_shard_space(KvStore *store, uint32 shard_id, uint64 horizon, KvShardSpace *space)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		resolved;
 	uint64		kept = 0;
 	uint64		dead;

@@ -167,7 +167,7 @@ extern bool kv_space_pays(uint64 used, uint64 live);
 /* Nor is an open one of which less than half is. */
 extern bool kv_space_pays_open(uint64 used, uint64 live);
 /* horizon: kv_xid_horizon(). */
-extern void kv_shard_space(KvStore *store, uint32 shardno, uint64 horizon, KvShardSpace *space);
+extern void kv_shard_space(KvStore *store, uint32 shard_id, uint64 horizon, KvShardSpace *space);
 extern void kv_store_space(KvStore *store, KvStoreSpace *space);	/* adds up all shards */
 extern void kv_space_count(KvStore *store, KvStoreSpace *space);	/* likewise, and has the account say that */
 /* About what the account says: bytes that value files take.  Counts them where nobody has since the store was opened; no lock held. */

@@ -4,7 +4,7 @@
  *
  * A shard that makes its first value file, or one of another class, takes a volume, and nobody else
  * makes value files there until the store is opened again: for an address is given out once between
- * two starts.  The next shard with its number goes on in it (split/number.c).
+ * two starts.  The next shard with its number goes on in it (split/shardid.c).
  *
  * When a store is opened every volume is free that has no file and in which no shard goes on, by
  * its manifest or its image.  Of the ranges of these the longest are kept in mind; what lies

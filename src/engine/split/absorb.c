@@ -54,9 +54,9 @@ awaits_nothing(const KvShard *shard, uint64 horizon)
 }
 
 bool
-kv_shard_is_empty(KvStore *store, uint32 shardno)
+kv_shard_is_empty(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	bool		empty;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -91,7 +91,7 @@ maintain_neighbour(KvAbsorption *absorption)
 static bool
 take_empty(KvAbsorption *absorption)
 {
-	KvShard    *shard = kv_shard(absorption->change->store, absorption->change->shardno);
+	KvShard    *shard = kv_shard(absorption->change->store, absorption->change->shard_id);
 	uint64		horizon = kv_xid_horizon();
 
 	kv_change_halt_free(absorption->change);
@@ -109,7 +109,7 @@ static bool
 prepare_inheritance(KvAbsorption *absorption)
 {
 	KvChange   *change = absorption->change;
-	KvShard    *shard = kv_shard(change->store, change->shardno);
+	KvShard    *shard = kv_shard(change->store, change->shard_id);
 	uint64		lsn = GetXLogInsertRecPtr();
 
 	absorption->left = palloc(Max(shard->nvalue_files, 1) * sizeof(KvRetired));
@@ -131,14 +131,14 @@ absorb(KvAbsorption *absorption)
 	KvChange   *change = absorption->change;
 	KvStore    *store = change->store;
 
-	change->neighbour = kv_shard_first(store) == change->shardno ?
-		kv_shard_next(store, change->shardno, 1) : kv_shard_next(store, change->shardno, -1);
-	if (change->neighbour == change->shardno || !maintain_neighbour(absorption) ||
+	change->neighbour = kv_shard_first(store) == change->shard_id ?
+		kv_shard_next(store, change->shard_id, 1) : kv_shard_next(store, change->shard_id, -1);
+	if (change->neighbour == change->shard_id || !maintain_neighbour(absorption) ||
 		!kv_change_make(change, 0, NULL, NULL) ||
 		!take_empty(absorption) || !prepare_inheritance(absorption))
 		return;
 	kv_change_publish(change);
-	kv_value_end(store, change->shardno);
+	kv_value_end(store, change->shard_id);
 	kv_retired_inherit(kv_shard(store, change->neighbour), absorption->left, absorption->nleft);
 	kv_stat_add(store, KV_COUNT_SPLITS, 1);
 }
@@ -148,7 +148,7 @@ static void
 end_absorption(KvAbsorption *absorption)
 {
 	KvChange   *change = absorption->change;
-	KvShard    *shard = kv_shard(change->store, change->shardno);
+	KvShard    *shard = kv_shard(change->store, change->shard_id);
 
 	if (absorption->taken)
 	{
@@ -178,7 +178,7 @@ absorb_failed(int code, Datum arg)
 }
 
 bool
-kv_shard_absorb(KvStore *store, uint32 shardno)
+kv_shard_absorb(KvStore *store, uint32 shard_id)
 {
 	MemoryContext context;
 	MemoryContext old;
@@ -186,12 +186,12 @@ kv_shard_absorb(KvStore *store, uint32 shardno)
 	bool		done = false;
 
 	if (kv_store_nshards(store) <= (uint32) store->shape.nshards ||
-		!kv_shard_is_empty(store, shardno))
+		!kv_shard_is_empty(store, shard_id))
 		return false;
 	context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw absorb", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	absorption = palloc0(sizeof(KvAbsorption));
-	absorption->change = kv_change_begin(store, shardno);
+	absorption->change = kv_change_begin(store, shard_id);
 	if (absorption->change != NULL)
 	{
 		PG_ENSURE_ERROR_CLEANUP(absorb_failed, PointerGetDatum(absorption));

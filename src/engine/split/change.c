@@ -40,7 +40,7 @@ allow_maps(KvStore *store)
 }
 
 KvChange *
-kv_change_begin(KvStore *store, uint32 shardno)
+kv_change_begin(KvStore *store, uint32 shard_id)
 {
 	KvChange   *change;
 	uint64		horizon = kv_xid_horizon();
@@ -50,7 +50,7 @@ kv_change_begin(KvStore *store, uint32 shardno)
 		return NULL;
 	change = palloc0(sizeof(KvChange));
 	change->store = store;
-	change->shardno = shardno;
+	change->shard_id = shard_id;
 	change->neighbour = KV_NO_SHARD;
 	change->before = kv_map_present(store);
 	allow_maps(store);
@@ -58,20 +58,20 @@ kv_change_begin(KvStore *store, uint32 shardno)
 	/* behind this nothing raises */
 	if (!kv_map_claim(store))
 		return NULL;
-	if (kv_shard(store, shardno)->bounds_since == KV_NOT_IN_MAP ||
+	if (kv_shard(store, shard_id)->bounds_since == KV_NOT_IN_MAP ||
 		change->before->number != pg_atomic_read_u32(&store->map_number))
 	{
 		kv_map_set_state(store, KV_MAP_DONE);
 		return NULL;
 	}
-	kv_numbers_choose(change, horizon);
+	kv_shard_ids_choose(change, horizon);
 	return change;
 }
 
 void
 kv_change_halt(KvChange *change)
 {
-	KvShard    *shard = kv_shard(change->store, change->shardno);
+	KvShard    *shard = kv_shard(change->store, change->shard_id);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->halted = true;
@@ -87,7 +87,7 @@ kv_change_halt(KvChange *change)
 void
 kv_change_halt_free(KvChange *change)
 {
-	LWLockAcquire(&kv_shard(change->store, change->shardno)->extend_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&kv_shard(change->store, change->shard_id)->extend_lock, LW_EXCLUSIVE);
 	kv_change_halt(change);
 }
 
@@ -102,7 +102,7 @@ release_extend_lock(KvShard *shard)
 void
 kv_change_resume(KvChange *change)
 {
-	KvShard    *shard = kv_shard(change->store, change->shardno);
+	KvShard    *shard = kv_shard(change->store, change->shard_id);
 
 	if (!change->halted)
 		return;
@@ -119,14 +119,14 @@ void
 kv_change_drain(KvChange *change)
 {
 	KvStore    *store = change->store;
-	KvShard    *shard = kv_shard(store, change->shardno);
+	KvShard    *shard = kv_shard(store, change->shard_id);
 
 	Assert(change->halted && change->closed == 0);
 
 	/* no more large values either, nor value files: see kv_value_write_large and kv_value_extend */
-	change->closed = kv_value_close_uncut(store, change->shardno, &change->closed_used);
+	change->closed = kv_value_close_uncut(store, change->shard_id, &change->closed_used);
 	release_extend_lock(shard);
-	kv_shard_drain(store, change->shardno, PG_UINT32_MAX, PG_UINT64_MAX);
+	kv_shard_drain(store, change->shard_id, PG_UINT32_MAX, PG_UINT64_MAX);
 }
 
 void
@@ -148,12 +148,12 @@ forget_map(KvChange *change)
 
 /* Who had the numbers has them again, unless there are shards with them now. */
 static void
-give_back_numbers(KvChange *change)
+give_back_ids(KvChange *change)
 {
 	for (int i = 0; i < KV_SPLIT_MOST && !change->published; i++)
 	{
 		if (change->left[i] != 0)
-			kv_shard(change->store, change->numbers[i])->left_xid = change->left[i];
+			kv_shard(change->store, change->shard_ids[i])->left_xid = change->left[i];
 	}
 }
 
@@ -166,7 +166,7 @@ kv_change_end(KvChange *change)
 	kv_change_resume(change);
 	if (change->closed != 0)
 		kv_value_cut(store, change->closed, change->closed_used);
-	give_back_numbers(change);
+	give_back_ids(change);
 
 	/* what remains goes before the numbers that it has are given again */
 	kv_map_set_state(store, change->published ? KV_MAP_CHANGED :
@@ -194,7 +194,7 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 	forget_map(change);
 	for (uint32 i = 0; i < before->nshards; i++)
 	{
-		if (kv_map_shards(before)[i] != change->shardno)
+		if (kv_map_shards(before)[i] != change->shard_id)
 		{
 			all[at] = kv_map_shards(before)[i];
 			since[at] = all[at] == change->neighbour ? number : kv_map_since(before)[i];
@@ -210,7 +210,7 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 	}
 	Assert(at == nshards);
 	change->after = kv_map_make(number, nshards, all, since, keys);
-	change->after->next_number = Max(change->after->next_number, before->next_number);
+	change->after->next_shard_id = Max(change->after->next_shard_id, before->next_shard_id);
 	pfree(all);
 	pfree(since);
 	pfree(keys);
@@ -250,11 +250,11 @@ forget_former(KvShard *fresh)
 void
 kv_change_init(KvChange *change, int n)
 {
-	const KvShard *shard = kv_shard(change->store, change->shardno);
-	KvShard    *fresh = kv_shard(change->store, change->numbers[n]);
+	const KvShard *shard = kv_shard(change->store, change->shard_id);
+	KvShard    *fresh = kv_shard(change->store, change->shard_ids[n]);
 	KvShardFiles files;
 
-	kv_number_files(change->store, change->numbers[n], &files);
+	kv_shard_id_files(change->store, change->shard_ids[n], &files);
 	LWLockAcquire(&fresh->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
 	change->left[n] = fresh->left_xid;
@@ -275,8 +275,8 @@ kv_change_init(KvChange *change, int n)
 void
 kv_change_publish(KvChange *change)
 {
-	uint32		changed[2] = {Min(change->shardno, change->neighbour),
-	Max(change->shardno, change->neighbour)};
+	uint32		changed[2] = {Min(change->shard_id, change->neighbour),
+	Max(change->shard_id, change->neighbour)};
 	int			n = change->neighbour == KV_NO_SHARD ? 1 : 2;
 
 	kv_map_file_show(&change->store->key, change->after->number);
@@ -304,10 +304,10 @@ kv_change_report(const KvChange *change)
 	ereport(LOG,
 			(after < before ?
 			 errmsg("shard %u of %s was joined to its neighbor",
-					change->shardno, label) :
+					change->shard_id, label) :
 			 errmsg("shard %u of %s was split into %u shards",
-					change->shardno, label, after - before + 1),
+					change->shard_id, label, after - before + 1),
 			 errdetail("The table has %u shards now; writers waited for at most %.1f ms at level %s.",
 					   after, change->halt_us / 1000.0, levels[change->store->shape.wal])));
-	kv_numbers_report(change);
+	kv_shard_ids_report(change);
 }

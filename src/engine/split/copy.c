@@ -40,20 +40,20 @@ kv_copy_begin(KvCopy *copy, const KvChange *change, int most)
 
 	memset(copy, 0, sizeof(*copy));
 	copy->store = change->store;
-	copy->shardno = change->shardno;
+	copy->shard_id = change->shard_id;
 	copy->most = most;
 	for (int i = 0; i < most; i++)
 	{
 		KvPart	   *part = &copy->parts[i];
 
-		part->shardno = change->numbers[i];
+		part->shard_id = change->shard_ids[i];
 		part->counts.room = 16;
 		part->counts.uncertain_until = next_xid;
 		part->counts.value_files = palloc0(part->counts.room * sizeof(KvValueFileCount));
-		if (part->shardno == KV_NO_SHARD)
+		if (part->shard_id == KV_NO_SHARD)
 			copy->most = Min(copy->most, i);
 		else
-			kv_number_files(copy->store, part->shardno, &part->files);
+			kv_shard_id_files(copy->store, part->shard_id, &part->files);
 		part->first_run = part->files.next_run;
 	}
 }
@@ -98,9 +98,9 @@ put(KvCopy *copy, KvSource *source, KvKey key, const KvVersion *version, bool un
 		KvRunIds	ids;
 
 		part->number = part->files.next_run++;
-		kv_store_ids(copy->store, part->shardno, part->number, &ids);
+		kv_store_ids(copy->store, part->shard_id, part->number, &ids);
 		ids.unfrozen = !source->base;
-		part->writer = kv_run_create(kv_path_run(&copy->store->key, part->shardno, part->number),
+		part->writer = kv_run_create(kv_path_run(&copy->store->key, part->shard_id, part->number),
 									 &ids);
 		part->entries = part->oldest_xid = 0;
 	}
@@ -135,7 +135,7 @@ finish(KvCopy *copy, const KvSource *source)
 			continue;
 		}
 		if (files->nunfrozen == KV_MAX_UNFROZEN)
-			elog(ERROR, "too many runs to split shard %u", copy->shardno);
+			elog(ERROR, "too many runs to split shard %u", copy->shard_id);
 		memmove(&files->unfrozen[1], &files->unfrozen[0], files->nunfrozen * sizeof(uint32));
 		files->unfrozen[0] = part->number;
 		files->nunfrozen++;
@@ -155,8 +155,8 @@ kv_copy_run(KvCopy *copy, uint32 number, bool base)
 	KvRun	   *run;
 	uint32		incarnation;
 
-	kv_store_ids(copy->store, copy->shardno, number, &ids);
-	run = kv_run_open(kv_path_run(&copy->store->key, copy->shardno, number), &ids);
+	kv_store_ids(copy->store, copy->shard_id, number, &ids);
+	run = kv_run_open(kv_path_run(&copy->store->key, copy->shard_id, number), &ids);
 	if (run == NULL)
 		return false;
 	incarnation = kv_run_header(run)->incarnation;
@@ -232,7 +232,7 @@ kv_copy_discard(KvCopy *copy)
 			kv_run_discard(part->writer);
 		part->writer = NULL;
 		for (uint32 number = part->first_run; number < part->files.next_run; number++)
-			gone &= kv_io_gone(kv_path_run(&copy->store->key, part->shardno, number));
+			gone &= kv_io_gone(kv_path_run(&copy->store->key, part->shard_id, number));
 	}
 	return gone;
 }

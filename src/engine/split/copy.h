@@ -16,7 +16,7 @@
 /* What one of the new shards gets. */
 typedef struct KvPart
 {
-	uint32		shardno;
+	uint32		shard_id;
 	KvKey		lo;				/* its first key; of the first part not used */
 	KvShardFiles files;
 	uint32		first_run;		/* of those that are made */
@@ -30,7 +30,7 @@ typedef struct KvPart
 typedef struct KvCopy
 {
 	KvStore    *store;
-	uint32		shardno;		/* the old one */
+	uint32		shard_id;		/* the old one */
 	int			most;			/* parts */
 	int			nparts;			/* 0: nothing was copied yet */
 	KvPart		parts[KV_SPLIT_MOST];

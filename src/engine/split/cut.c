@@ -34,10 +34,10 @@ consider(KvKey *greatest, const uint8 *key, int keylen)
 
 /* data NULL: the shard has none. */
 static KvKey
-greatest_key(KvStore *store, uint32 shardno)
+greatest_key(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	const KvRunSet *set = kv_shard_view(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
+	const KvRunSet *set = kv_shard_view(store, shard_id);
 	const KvMemtable *memtables[] = {&shard->active, &shard->immutable};
 	KvKey		greatest = {NULL, 0};
 
@@ -117,7 +117,7 @@ find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvK
 	uint32		number;
 
 	if (greatest.data == NULL || greatest.len >= KV_MAX_KEY ||
-		!kv_shard_range(change->store, change->shardno, &lo, &hi, &number))
+		!kv_shard_range(change->store, change->shard_id, &lo, &hi, &number))
 		return false;
 	*bound = from.data != NULL ? key_ahead(from, greatest, steps) : key_behind(greatest);
 	if (hi.data != NULL && kv_key_order(bound, &hi) >= 0)
@@ -129,10 +129,10 @@ find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvK
 static bool
 make_map(KvChange *change, uint32 fresh, bool *outgrown)
 {
-	uint32		shards[2] = {change->shardno, fresh};
+	uint32		shards[2] = {change->shard_id, fresh};
 	KvKey		bounds[2] = {{NULL, 0}};
 	KvKey		from = {NULL, 0};
-	KvKey		greatest = greatest_key(change->store, change->shardno);
+	KvKey		greatest = greatest_key(change->store, change->shard_id);
 	uint64		steps = 1;
 
 	for (int tries = 0; tries < KV_CUT_TRIES; tries++)
@@ -144,7 +144,7 @@ make_map(KvChange *change, uint32 fresh, bool *outgrown)
 			return false;
 		KV_STOP_POINT("cut_made");
 		kv_change_halt(change);
-		now = greatest_key(change->store, change->shardno);
+		now = greatest_key(change->store, change->shard_id);
 		if (kv_key_order(&now, &bounds[1]) < 0)
 			return true;
 		kv_change_resume(change);
@@ -159,7 +159,7 @@ make_map(KvChange *change, uint32 fresh, bool *outgrown)
 static void
 cut(KvChange *change, bool *outgrown)
 {
-	uint32		fresh = change->numbers[0];
+	uint32		fresh = change->shard_ids[0];
 
 	if (fresh == KV_NO_SHARD || !make_map(change, fresh, outgrown))
 		return;
@@ -177,12 +177,12 @@ cut_failed(int code, Datum arg)
 }
 
 bool
-kv_shard_cut(KvStore *store, uint32 shardno, bool *outgrown)
+kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw cut",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	KvChange   *change = kv_change_begin(store, shardno);
+	KvChange   *change = kv_change_begin(store, shard_id);
 	bool		done = false;
 
 	*outgrown = false;
@@ -198,12 +198,12 @@ kv_shard_cut(KvStore *store, uint32 shardno, bool *outgrown)
 		if (done)
 			kv_change_report(change);
 		else
-			kv_numbers_report(change);
+			kv_shard_ids_report(change);
 	}
 	if (*outgrown)
 		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
 				(errmsg("could not add a shard after shard %u of %s",
-						shardno, kv_table_label(store->key.dboid, store->key.relid)),
+						shard_id, kv_table_label(store->key.dboid, store->key.relid)),
 				 errdetail("Greater keys were written to it faster than the new shard could be made."),
 				 errhint("Retry when the write rate is lower.")));
 	MemoryContextSwitchTo(old);

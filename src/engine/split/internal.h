@@ -18,7 +18,7 @@
 typedef struct KvChange
 {
 	KvStore    *store;
-	uint32		shardno;		/* that is changed */
+	uint32		shard_id;		/* that is changed */
 	uint32		neighbour;		/* that gets its range; KV_NO_SHARD: none does */
 	KvMap	   *before;
 	KvMap	   *after;			/* NULL: not made yet */
@@ -30,7 +30,7 @@ typedef struct KvChange
 	uint64		closed_used;
 	bool		published;
 	bool		remains;		/* files of one that was not are still there */
-	uint32		numbers[KV_SPLIT_MOST]; /* for the shards that it makes; KV_NO_SHARD: there are no more */
+	uint32		shard_ids[KV_SPLIT_MOST]; /* for the shards that it makes; KV_NO_SHARD: there are no more */
 	uint64		left[KV_SPLIT_MOST];	/* KvShard.left_xid of those who had these, once they are taken */
 } KvChange;
 
@@ -39,7 +39,7 @@ typedef struct KvChange
  * Be the one who changes the store's map; palloc'd.  NULL: not now, or it does not have the
  * shard.  kv_change_end must follow, after an ERROR, too.
  */
-extern KvChange *kv_change_begin(KvStore *store, uint32 shardno);
+extern KvChange *kv_change_begin(KvStore *store, uint32 shard_id);
 extern void kv_change_end(KvChange *change);
 /* The first part of that: unless it was published, the map has no file any more. */
 extern void kv_change_forget_file(KvChange *change);
@@ -71,15 +71,15 @@ extern void kv_change_publish(KvChange *change);
 /* Tells the log of one that was published and has ended. */
 extern void kv_change_report(const KvChange *change);
 
-/* ---- number.c ---- */
+/* ---- shardid.c ---- */
 /* Choose KvChange.numbers; nobody else changes the map. */
-extern void kv_numbers_choose(KvChange *change, uint64 horizon);
+extern void kv_shard_ids_choose(KvChange *change, uint64 horizon);
 /* Tells the log when the change has left few, or did not come because there are none. */
-extern void kv_numbers_report(const KvChange *change);
+extern void kv_shard_ids_report(const KvChange *change);
 /* What a shard with this number names first, which nobody has had under it. */
-extern void kv_number_files(const KvStore *store, uint32 number, KvShardFiles *files);
+extern void kv_shard_id_files(const KvStore *store, uint32 number, KvShardFiles *files);
 /* Shards that have left the map give up the memory of their lists, if nobody knows them any more. */
 extern void kv_left_free(KvStore *store);
-extern void kv_number_gucs(void);
+extern void kv_shard_id_gucs(void);
 
 #endif							/* KV_SPLIT_INTERNAL_H */

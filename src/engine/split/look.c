@@ -54,7 +54,7 @@ kv_split_gucs(void)
 							"0: shards are not split by themselves.",
 							&shard_size_mb, 1024, 0, 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	kv_number_gucs();
+	kv_shard_id_gucs();
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_shard_kb",
 							"Sets how many kB of values and entries a shard has before it is split, for tests.",
@@ -100,9 +100,9 @@ live_bytes(KvShard *shard)
 
 /* How many times, in halves, a shard has the size with which it is split. */
 static uint64
-halves(KvStore *store, uint32 shardno)
+halves(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		entries = shard->files.frozen_keys + shard->files.unfrozen_entries +
 		shard->active.nitems + shard->immutable.nitems;
 	uint64		size = size_wanted(store, 0);
@@ -130,10 +130,10 @@ keep_greater(KvKey *greatest, uint8 *bytes, const uint8 *key, int keylen)
 }
 
 static bool
-only_grows(KvStore *store, uint32 shardno)
+only_grows(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
-	const KvRunSet *set = kv_shard_runs(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
+	const KvRunSet *set = kv_shard_runs(store, shard_id);
 	uint8		bytes[KV_MAX_KEY];
 	KvKey		greatest = {NULL, 0};
 	double		recent = 0;
@@ -181,9 +181,9 @@ only_grows(KvStore *store, uint32 shardno)
 
 /* Has nobody written to it for long, and is nothing left?  One that was just cut off is to be filled. */
 static bool
-is_deserted(KvStore *store, uint32 shardno)
+is_deserted(KvStore *store, uint32 shard_id)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	int			deserted_ms = KV_DESERTED_MS;
 
 #ifdef KVFDW_FAULTS
@@ -192,12 +192,12 @@ is_deserted(KvStore *store, uint32 shardno)
 #endif
 	return kv_store_nshards(store) > (uint32) store->shape.nshards &&
 		TimestampDifferenceExceeds(shard->flushed_at, kv_clock(), deserted_ms) &&
-		kv_shard_is_empty(store, shardno);
+		kv_shard_is_empty(store, shard_id);
 }
 
 /* Split it, cut it, absorb it, or do nothing; true if bounds have changed.  *outgrown: it was to be cut, and grows too fast. */
 static bool
-change(KvStore *store, uint32 shardno, bool *outgrown)
+change(KvStore *store, uint32 shard_id, bool *outgrown)
 {
 	uint64		has;
 
@@ -205,18 +205,18 @@ change(KvStore *store, uint32 shardno, bool *outgrown)
 
 #ifdef KVFDW_FAULTS
 	if (test_splits && kv_store_nshards(store) < KV_TEST_SHARDS)
-		return shardno % 3 == 0 ? kv_shard_cut(store, shardno, outgrown) :
-			kv_shard_split(store, shardno, 2 + shardno % 4);
+		return shard_id % 3 == 0 ? kv_shard_cut(store, shard_id, outgrown) :
+			kv_shard_split(store, shard_id, 2 + shard_id % 4);
 	if (test_splits)
-		return kv_shard_absorb(store, shardno);
+		return kv_shard_absorb(store, shard_id);
 #endif
-	if (is_deserted(store, shardno))
-		return kv_shard_absorb(store, shardno);
-	has = halves(store, shardno);
-	if (has >= 1 && kv_shard(store, shardno)->active.nitems > 0 && only_grows(store, shardno) &&
-		kv_shard_cut(store, shardno, outgrown))
+	if (is_deserted(store, shard_id))
+		return kv_shard_absorb(store, shard_id);
+	has = halves(store, shard_id);
+	if (has >= 1 && kv_shard(store, shard_id)->active.nitems > 0 && only_grows(store, shard_id) &&
+		kv_shard_cut(store, shard_id, outgrown))
 		return true;
-	return has >= (*outgrown ? KV_OUTGROWN : 2) && kv_shard_split(store, shardno, KV_SPLIT_MOST);
+	return has >= (*outgrown ? KV_OUTGROWN : 2) && kv_shard_split(store, shard_id, KV_SPLIT_MOST);
 }
 
 /* Are shards to change by themselves? */
@@ -256,24 +256,24 @@ kv_split_look(KvStore *store)
 		return false;
 	for (; looks > 0; looks--)
 	{
-		uint32		shardno = kv_shard_from(store, store->split_from);
+		uint32		shard_id = kv_shard_from(store, store->split_from);
 		KvShard    *shard;
 		bool		changed;
 		bool		outgrown;
 		bool		waits;
 
-		if (shardno == KV_NO_SHARD)
-			shardno = kv_shard_from(store, 0);
-		store->split_from = shardno + 1;
-		shard = kv_shard(store, shardno);
+		if (shard_id == KV_NO_SHARD)
+			shard_id = kv_shard_from(store, 0);
+		store->split_from = shard_id + 1;
+		shard = kv_shard(store, shard_id);
 		if (now < shard->split_after)
 			continue;
 
 		/* one that is due and fails, by an ERROR too, is not tried again and again, nor is another at once */
 		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
 		shard->split_after = TimestampTzPlusMilliseconds(now, pause_ms(shard->split_failures++));
-		changed = change(store, shardno, &outgrown);
-		waits = !changed && halves(store, shardno) >= 2;
+		changed = change(store, shard_id, &outgrown);
+		waits = !changed && halves(store, shard_id) >= 2;
 		if ((waits && shard->split_waits <= now) || (outgrown && !changed))
 			return false;
 

@@ -47,7 +47,7 @@ typedef struct KvSplit
 {
 	KvChange   *change;
 	KvStore    *store;
-	uint32		shardno;
+	uint32		shard_id;
 	KvShard    *shard;
 	KvCopy		copy;
 	uint32		copied;			/* runs up to this number are */
@@ -126,7 +126,7 @@ look_for_run(const KvSplit *split, uint32 number)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("run file \"%s\" is missing",
-						kv_path_run(&split->store->key, split->shardno, number))));
+						kv_path_run(&split->store->key, split->shard_id, number))));
 }
 
 static bool
@@ -205,7 +205,7 @@ catch_up(KvSplit *split)
 			resign_as_maintainer(split);
 
 		/* also what was read from logs when the store was opened */
-		kv_shard_flush(split->store, split->shardno, KV_FLUSH_MEMORY);
+		kv_shard_flush(split->store, split->shard_id, KV_FLUSH_MEMORY);
 		become_maintainer(split);
 		if (!copy_runs(split, true))
 			return false;
@@ -225,7 +225,7 @@ prepare_shards(KvSplit *split)
 
 	for (int i = 0; i < copy->nparts; i++)
 	{
-		shards[i] = copy->parts[i].shardno;
+		shards[i] = copy->parts[i].shard_id;
 		bounds[i] = copy->parts[i].lo;
 	}
 	split->failure = KV_SPLIT_LACKS_MEMORY;
@@ -353,7 +353,7 @@ complete_shards(KvSplit *split)
 
 	for (int i = 0; i < copy->nparts; i++)
 	{
-		KvShard    *fresh = kv_shard(split->store, copy->parts[i].shardno);
+		KvShard    *fresh = kv_shard(split->store, copy->parts[i].shard_id);
 		KvManifest	manifest;
 
 		fresh->files = copy->parts[i].files;
@@ -364,7 +364,7 @@ complete_shards(KvSplit *split)
 		if (!list_value_files(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
 			return false;
 		kv_shard_describe(fresh, &manifest);
-		kv_manifest_write(&split->store->key, copy->parts[i].shardno, &manifest);
+		kv_manifest_write(&split->store->key, copy->parts[i].shard_id, &manifest);
 		pfree(manifest.value_files);
 	}
 	return true;
@@ -379,10 +379,10 @@ drain_before(KvSplit *split)
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (shard->open_buffer >= 0)
-		kv_buffer_seal(split->store, split->shardno);
+		kv_buffer_seal(split->store, split->shard_id);
 	sequence = pg_atomic_read_u64(&kv_buffer_pool->sequence);
 	LWLockRelease(&shard->lock);
-	kv_shard_drain(split->store, split->shardno, PG_UINT32_MAX, sequence);
+	kv_shard_drain(split->store, split->shard_id, PG_UINT32_MAX, sequence);
 }
 
 /* Nobody finds the old shard any more: what it has in memory goes. */
@@ -444,7 +444,7 @@ split_shard(KvSplit *split)
 	KV_STOP_POINT("split_manifests");
 	kv_change_publish(split->change);
 	empty_shard(split);
-	kv_value_end(split->store, split->shardno);
+	kv_value_end(split->store, split->shard_id);
 	kv_stat_add(split->store, KV_COUNT_SPLITS, 1);
 }
 
@@ -474,15 +474,15 @@ end_split(KvSplit *split)
 		split->change->remains |= !kv_copy_discard(&split->copy);
 		for (int i = 0; i < split->copy.nparts; i++)
 		{
-			uint32		shardno = split->copy.parts[i].shardno;
+			uint32		shard_id = split->copy.parts[i].shard_id;
 
-			split->change->remains |= !kv_io_gone(kv_path_manifest(&split->store->key, shardno));
-			if (!kv_has_descriptor(split->store, shardno))
+			split->change->remains |= !kv_io_gone(kv_path_manifest(&split->store->key, shard_id));
+			if (!kv_has_descriptor(split->store, shard_id))
 				continue;
 			split->change->remains |=
-				!kv_io_gone(kv_path_log(&split->store->key, shardno,
-										kv_shard(split->store, shardno)->log_number));
-			forget_value_files(kv_shard(split->store, shardno));
+				!kv_io_gone(kv_path_log(&split->store->key, shard_id,
+										kv_shard(split->store, shard_id)->log_number));
+			forget_value_files(kv_shard(split->store, shard_id));
 		}
 	}
 	kv_change_end(split->change);
@@ -527,7 +527,7 @@ try_split(KvSplit *split, int most)
 	if (done)
 		kv_change_report(split->change);
 	else
-		kv_numbers_report(split->change);
+		kv_shard_ids_report(split->change);
 	return done;
 }
 
@@ -545,7 +545,7 @@ report_failure(const KvSplit *split)
 	if (split->failure != KV_SPLIT_NOT_POSSIBLE)
 		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
 				(errmsg("could not split shard %u of %s",
-						split->shardno, kv_table_label(key->dboid, key->relid)),
+						split->shard_id, kv_table_label(key->dboid, key->relid)),
 				 errdetail("%s", details[split->failure]),
 				 split->failure == KV_SPLIT_OUTRUN ?
 				 errhint("Retry when the write rate is lower.") :
@@ -555,7 +555,7 @@ report_failure(const KvSplit *split)
 }
 
 bool
-kv_shard_split(KvStore *store, uint32 shardno, int most)
+kv_shard_split(KvStore *store, uint32 shard_id, int most)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw split",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -563,11 +563,11 @@ kv_shard_split(KvStore *store, uint32 shardno, int most)
 	KvSplit    *split = palloc0(sizeof(KvSplit));
 	bool		done = false;
 
-	kv_shard_flush(store, shardno, KV_FLUSH_ALL);
+	kv_shard_flush(store, shard_id, KV_FLUSH_ALL);
 	split->store = store;
-	split->shardno = shardno;
-	split->shard = kv_shard(store, shardno);
-	split->change = kv_change_begin(store, shardno);
+	split->shard_id = shard_id;
+	split->shard = kv_shard(store, shard_id);
+	split->change = kv_change_begin(store, shard_id);
 	if (split->change != NULL)
 		done = try_split(split, most);
 	if (!done)

@@ -57,22 +57,22 @@ extern bool kv_split_is_possible(KvStore *store);
  * Ends the shard behind its greatest key.  False: it has none, or it is not possible now; *outgrown, if keys are
  * written faster than that.
  */
-extern bool kv_shard_cut(KvStore *store, uint32 shardno, bool *outgrown);
+extern bool kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown);
 /*
  * Makes up to so many shards of one, at least two.  False: its keys are too few, or it is
  * not possible now.
  */
-extern bool kv_shard_split(KvStore *store, uint32 shardno, int most);
+extern bool kv_shard_split(KvStore *store, uint32 shard_id, int most);
 
 /*
  * Has the shard no entries, is none on its way, and does nobody flush or compact it?  Takes its
  * lock.
  */
-extern bool kv_shard_is_empty(KvStore *store, uint32 shardno);
+extern bool kv_shard_is_empty(KvStore *store, uint32 shard_id);
 /*
  * An empty shard goes, unless the store would have fewer than it was made with.  False: it
  * does, or the shard is not empty, or it is not possible now.
  */
-extern bool kv_shard_absorb(KvStore *store, uint32 shardno);
+extern bool kv_shard_absorb(KvStore *store, uint32 shard_id);
 
 #endif							/* KV_SPLIT_H */

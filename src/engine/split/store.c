@@ -19,19 +19,19 @@
 
 /* May the shard be changed now, or if there is none, is the last change done? */
 static bool
-is_ready(KvStore *store, uint32 shardno)
+is_ready(KvStore *store, uint32 shard_id)
 {
 	return kv_split_is_possible(store) &&
-		(shardno == KV_NO_SHARD || *(volatile int *) &kv_shard(store, shardno)->compactor == 0);
+		(shard_id == KV_NO_SHARD || *(volatile int *) &kv_shard(store, shard_id)->compactor == 0);
 }
 
 /* Until it is.  ERROR if others keep it from being so. */
 static void
-wait_until_ready(KvStore *store, uint32 shardno)
+wait_until_ready(KvStore *store, uint32 shard_id)
 {
 	uint32		failed = pg_atomic_read_u32(&store->images_failed);
 
-	while (!is_ready(store, shardno))
+	while (!is_ready(store, shard_id))
 	{
 		kv_backups_look();
 		if (kv_backups_run())
@@ -44,8 +44,8 @@ wait_until_ready(KvStore *store, uint32 shardno)
 					 errmsg("could not complete the previous split of %s",
 							kv_table_label(store->key.dboid, store->key.relid)),
 					 errhint("See the server log for errors of \"kvfdw checkpointer\".")));
-		if (shardno != KV_NO_SHARD)
-			kv_shard_await(kv_shard(store, shardno));
+		if (shard_id != KV_NO_SHARD)
+			kv_shard_await(kv_shard(store, shard_id));
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 KV_LOOK_MSEC, KV_WAIT_SPLIT);
 		ResetLatch(MyLatch);

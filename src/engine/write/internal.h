@@ -14,7 +14,7 @@
 /* How a key stands for one who wants a lock of some strength on it. */
 typedef struct KvKeyState
 {
-	uint32		shardno;		/* that has the key; its lock is held */
+	uint32		shard_id;		/* that has the key; its lock is held */
 	bool		exists;			/* some version is finished or this transaction's */
 	KvVersion	newest;			/* the newest such that is no LOCK */
 	uint64		unfinished;		/* xid of another's conflicting write, or 0 */

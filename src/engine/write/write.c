@@ -167,7 +167,7 @@ fold_runs(KvKeyState *state, const KvRunSet *set, KvKey key, LockTupleMode wante
 void
 kv_key_leave(const KvStore *store, const KvKeyState *state)
 {
-	LWLockRelease(&kv_shard(store, state->shardno)->lock);
+	LWLockRelease(&kv_shard(store, state->shard_id)->lock);
 }
 
 #define KV_USUAL	4			/* looks in a row that found all that they needed in memtables: the next one begins there */
@@ -192,12 +192,12 @@ static bool
 look_in_memtables(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
 	KvRoute		route = kv_route(store, key);
-	KvShard    *shard = kv_shard(store, route.shardno);
+	KvShard    *shard = kv_shard(store, route.shard_id);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (kv_route_holds(shard, route) && fold_memtables(shard, key, wanted, state))
 	{
-		state->shardno = route.shardno;
+		state->shard_id = route.shard_id;
 		return true;
 	}
 	LWLockRelease(&shard->lock);
@@ -242,8 +242,8 @@ kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 	for (;;)
 	{
 		KvRoute		route = kv_route(store, key);
-		KvShard    *shard = kv_shard(store, route.shardno);
-		const KvRunSet *set = kv_shard_runs(store, route.shardno);
+		KvShard    *shard = kv_shard(store, route.shard_id);
+		const KvRunSet *set = kv_shard_runs(store, route.shard_id);
 		KvKeyState	below;
 
 		begin_state(&below);
@@ -253,7 +253,7 @@ kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 			kv_route_holds(shard, route))
 		{
 			fold_all(shard, key, wanted, &below, state);
-			state->shardno = route.shardno;
+			state->shard_id = route.shard_id;
 			return;
 		}
 		LWLockRelease(&shard->lock);
@@ -269,9 +269,9 @@ typedef enum KvBufferNeed
 
 /* Make the open write buffer fit a value and a key.  Lock held exclusively. */
 static KvBufferNeed
-ensure_buffer(KvStore *store, uint32 shardno, Size len, int keylen)
+ensure_buffer(KvStore *store, uint32 shard_id, Size len, int keylen)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 
 	if (kv_buffer_fits(shard, len, keylen))
 		return KV_NEEDS_NOTHING;
@@ -280,11 +280,11 @@ ensure_buffer(KvStore *store, uint32 shardno, Size len, int keylen)
 		/* it may have the entry of a value that has its place elsewhere */
 		if (kv_buffer_fits(shard, 0, keylen) && !kv_buffer_can_open(store, len))
 			return KV_NEEDS_BUFFER;
-		kv_buffer_seal(store, shardno);
+		kv_buffer_seal(store, shard_id);
 	}
 	if (shard->value_tail + kv_buffer_capacity(shard, len) > shard->value_allocated)
 		return KV_NEEDS_SPACE;
-	return kv_buffer_open(store, shardno, len) ? KV_NEEDS_NOTHING : KV_NEEDS_BUFFER;
+	return kv_buffer_open(store, shard_id, len) ? KV_NEEDS_NOTHING : KV_NEEDS_BUFFER;
 }
 
 void
@@ -361,15 +361,15 @@ wait_for_map(KvShard *shard)
  * was seen to be free, and nothing but a write buffer for the entry can be missing.  No lock held.
  */
 static void
-place_large_value(KvStore *store, uint32 shardno, KvWrite *write)
+place_large_value(KvStore *store, uint32 shard_id, KvWrite *write)
 {
-	while (!kv_value_write_large(store, shardno, write->form, write->value,
+	while (!kv_value_write_large(store, shard_id, write->form, write->value,
 								 write->version.len, write->version.xid,
 								 &write->version.location))
 	{
 		if (refuse_memory(write))
 			return;
-		kv_make_memory(store, shardno);
+		kv_make_memory(store, shard_id);
 	}
 	if (write->version.location == 0)
 	{
@@ -378,7 +378,7 @@ place_large_value(KvStore *store, uint32 shardno, KvWrite *write)
 		return;
 	}
 	write->placing = KV_IN_LARGE_VALUE;
-	write->large_value_shard = shardno;
+	write->large_value_shard = shard_id;
 }
 
 /*
@@ -386,9 +386,9 @@ place_large_value(KvStore *store, uint32 shardno, KvWrite *write)
  * was the key's when it was written, is left: the value is written once more.
  */
 static bool
-has_place(const KvShard *shard, uint32 shardno, KvWrite *write)
+has_place(const KvShard *shard, uint32 shard_id, KvWrite *write)
 {
-	if (write->placing == KV_IN_LARGE_VALUE && write->large_value_shard != shardno)
+	if (write->placing == KV_IN_LARGE_VALUE && write->large_value_shard != shard_id)
 	{
 		write->placing = KV_IN_BUFFER;
 		write->version.location = KV_LOCATION_MAKE(write->form, 0);
@@ -399,11 +399,11 @@ has_place(const KvShard *shard, uint32 shardno, KvWrite *write)
 
 /* In redo: it becomes the shard's.  No lock held. */
 static void
-claim(KvStore *store, uint32 shardno, const KvWrite *write)
+claim(KvStore *store, uint32 shard_id, const KvWrite *write)
 {
-	while (!kv_value_claim(store, shardno, KV_LOCATION_ADDRESS(write->version.location),
+	while (!kv_value_claim(store, shard_id, KV_LOCATION_ADDRESS(write->version.location),
 						   write->version.len))
-		kv_make_memory(store, shardno);
+		kv_make_memory(store, shard_id);
 }
 
 /* Does the store take more than it may (I 19), and could a compaction make room for this? */
@@ -423,9 +423,9 @@ waits_for_room(KvStore *store, KvShard *shard, const KvWrite *write, Size place,
  * was refused.
  */
 static bool
-make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
+make_ready(KvStore *store, uint32 shard_id, KvKey key, KvWrite *write)
 {
-	KvShard    *shard = kv_shard(store, shardno);
+	KvShard    *shard = kv_shard(store, shard_id);
 	Size		place;
 	KvBufferNeed room;
 
@@ -443,10 +443,10 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 			wait_for_map(shard);
 		return false;
 	}
-	if (!has_place(shard, shardno, write))
+	if (!has_place(shard, shard_id, write))
 	{
 		LWLockRelease(&shard->lock);
-		claim(store, shardno, write);
+		claim(store, shard_id, write);
 		return false;
 	}
 	place = write->placing == KV_IN_BUFFER ? write->version.len : 0;
@@ -455,7 +455,7 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 		/* the flush does not keep up: help */
 		LWLockRelease(&shard->lock);
 		if (!refuse_memory(write))
-			kv_shard_flush(store, shardno, KV_FLUSH_MEMORY);
+			kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
 		return false;
 	}
 	if (waits_for_room(store, shard, write, place, key.len))
@@ -468,20 +468,20 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 	{
 		/* no write buffer can hold it */
 		LWLockRelease(&shard->lock);
-		place_large_value(store, shardno, write);
+		place_large_value(store, shard_id, write);
 		return false;
 	}
-	room = ensure_buffer(store, shardno, place, key.len);
+	room = ensure_buffer(store, shard_id, place, key.len);
 	if (room == KV_NEEDS_NOTHING)
 		return true;
 	LWLockRelease(&shard->lock);
 	if (room == KV_NEEDS_SPACE)
 	{
-		if (!kv_value_extend(store, shardno, place, true) && !refuse_memory(write))
-			kv_make_memory(store, shardno);
+		if (!kv_value_extend(store, shard_id, place, true) && !refuse_memory(write))
+			kv_make_memory(store, shard_id);
 	}
 	else if (!(write->nowait ? kv_buffer_ask_free(store, place) : kv_buffer_wait_free(store, place)))
-		place_large_value(store, shardno, write);
+		place_large_value(store, shard_id, write);
 	else
 		(void) refuse(write);
 	return false;
@@ -490,15 +490,15 @@ make_ready(KvStore *store, uint32 shardno, KvKey key, KvWrite *write)
 bool
 kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 {
-	uint32		shardno = state->shardno;
-	KvShard    *shard = kv_shard(store, shardno);
+	uint32		shard_id = state->shard_id;
+	KvShard    *shard = kv_shard(store, shard_id);
 	Size		before = shard->active.bytes;
 	KvVersion  *added;
 	KvHeat		heat;
 	bool		full;
 	bool		log;
 
-	if (!make_ready(store, shardno, key, write))
+	if (!make_ready(store, shard_id, key, write))
 		return false;
 
 	/*
@@ -529,7 +529,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	}
 	log = added != NULL && store->shape.wal != KV_WAL_NONE && !RecoveryInProgress();
 	if (log && store->shape.wal == KV_WAL_KEYS)
-		log = kv_commit_note_write(store, shardno);
+		log = kv_commit_note_write(store, shard_id);
 	if (log)
 		pg_atomic_fetch_add_u32(&kv_gate->logging, 1);
 	full = before < kv_memtable_limit() && shard->active.bytes >= kv_memtable_limit();
@@ -544,7 +544,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	}
 	KV_STOP_POINT("write_done");
 	if (added == NULL && !refuse_memory(write))
-		kv_make_memory(store, shardno);
+		kv_make_memory(store, shard_id);
 	if (full)
 		kv_wake_maintainer();
 	return added != NULL;
@@ -567,13 +567,13 @@ write_on_top(KvStore *store, KvKey key, KvWrite *write)
 		for (;;)
 		{
 			route = kv_route(store, key);
-			shard = kv_shard(store, route.shardno);
+			shard = kv_shard(store, route.shard_id);
 			LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 			if (kv_route_holds(shard, route))
 				break;
 			LWLockRelease(&shard->lock);
 		}
-		state.shardno = route.shardno;
+		state.shard_id = route.shard_id;
 		kv_memtable_locate(&shard->active, key.data, key.len, &state.place);
 	} while (!kv_write_finish(store, key, write, &state));
 }

@@ -39,7 +39,7 @@
 static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for this */
 
 static MemoryContext attempt_context = NULL;
-static uint64 next_number = 0;
+static uint64 next_shard_id = 0;
 static bool flushes_for_all = false;	/* each client of this process is in the turn, or held */
 static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the turn has flushed the WAL so far, … */
 static TimestampTz flushed_since = 0;	/* … and began with it then */
@@ -123,7 +123,7 @@ do_all(KvMcAttempt *attempt)
 	Size		room = Max(kv_mc_reply_room(), KV_MC_LEAST_BYTES);
 
 	attempt->fold.next_cas = NUMBER_MERGED | ((uint64) kv_mc_my_number << NUMBER_WORKER) |
-		(next_number & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
+		(next_shard_id & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
 		KvMcTask   *task = attempt->tasks[i];
@@ -159,7 +159,7 @@ do_all(KvMcAttempt *attempt)
 		total += value;
 		do_task(attempt, task);
 	}
-	next_number = attempt->fold.next_cas;
+	next_shard_id = attempt->fold.next_cas;
 }
 
 static void
@@ -367,7 +367,7 @@ attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspec
 	{
 		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached turn",
 												KV_MC_TURN_SIZES);
-		next_number = GetCurrentTimestamp();
+		next_shard_id = GetCurrentTimestamp();
 	}
 	hold_upto = InvalidXLogRecPtr;
 	PG_TRY();

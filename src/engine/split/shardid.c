@@ -1,21 +1,21 @@
 /*
- * number.c
- *		Numbers of shards, and what shards that have left the map still hold.
+ * shardid.c
+ *		Ids of shards, and what shards that have left the map still hold.
  *
- * A number names files and a descriptor.  A shard that has left the map keeps both for a
+ * An id names files and a descriptor.  A shard that has left the map keeps both for a
  * while: the files until the map is done (durable/mapback.c), the descriptor, with its list
  * of value files, for who has known the shard and not ended yet.  Sessions that have are behind
- * the horizon of xids: they have a snapshot, or a transaction that wrote.  Workers come with a
- * number, and look at each step whether the shard is in the map; so to them the next shard
- * of that number is as good.
+ * the horizon of xids: they have a snapshot, or a transaction that wrote.  Workers come with an
+ * id, and look at each step whether the shard is in the map; so to them the next shard
+ * of that id is as good.
  *
- * Then the number is given again, with the descriptor.  Runs and logs of the new shard go on
+ * Then the id is given again, with the descriptor.  Runs and logs of the new shard go on
  * behind the numbers that the old one's had, for processes keep runs by these; and
  * its value files behind the addresses, of which it has a volume.  Not at level 'none', where files of a
- * shard with a number that is new to the map are what a power loss has taken: see
- * kv_map_entries_behind.  There only splits leave numbers behind, one for eight new ones.
+ * shard with an id that is new to the map are what a power loss has taken: see
+ * kv_map_entries_behind.  There only splits leave ids behind, one for eight new ones.
  *
- * After a start there are descriptors for the shards in the map only, and numbers that the
+ * After a start there are descriptors for the shards in the map only, and ids that the
  * map before had may have files until it has been tidied once.
  */
 #include "postgres.h"
@@ -29,30 +29,30 @@
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 
-#define KV_FEW_NUMBERS(all)	((all) / 16)
+#define KV_FEW_IDS(all)	((all) / 16)
 
 #ifdef KVFDW_FAULTS
-static int	test_numbers = 0;
+static int	test_ids = 0;
 #endif
 
-/* How many numbers there are. */
+/* How many ids there are. */
 static uint32
-all_numbers(void)
+all_ids(void)
 {
 #ifdef KVFDW_FAULTS
-	if (test_numbers > 0)
-		return test_numbers;
+	if (test_ids > 0)
+		return test_ids;
 #endif
-	return KV_SHARD_NUMBERS;
+	return KV_SHARD_IDS;
 }
 
 void
-kv_number_gucs(void)
+kv_shard_id_gucs(void)
 {
 #ifdef KVFDW_FAULTS
-	DefineCustomIntVariable("kvfdw.test_shard_numbers",
+	DefineCustomIntVariable("kvfdw.test_shard_ids",
 							"Sets how many numbers of shards a table has, for tests.",
-							NULL, &test_numbers, 0, 0, KV_SHARD_NUMBERS,
+							NULL, &test_ids, 0, 0, KV_SHARD_IDS,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 #endif
 }
@@ -85,7 +85,7 @@ kv_left_free(KvStore *store)
 		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 
-		/* the number may be about to be given again */
+		/* the id may be about to be given again */
 		if (is_forgotten(shard, horizon) && kv_map_is_done(store))
 		{
 			kv_value_files_free(shard);
@@ -98,16 +98,16 @@ kv_left_free(KvStore *store)
 	}
 }
 
-/* May a number that the map has had, or has, be given to another shard? */
+/* May an id that the map has had, or has, be given to another shard? */
 static bool
-is_free(KvStore *store, uint32 number, uint64 horizon)
+is_free(KvStore *store, uint32 shard_id, uint64 horizon)
 {
 	KvShard    *shard;
 	bool		is;
 
-	if (!kv_has_descriptor(store, number))
+	if (!kv_has_descriptor(store, shard_id))
 		return store->tidied_once;
-	shard = kv_shard(store, number);
+	shard = kv_shard(store, shard_id);
 	if (shard->bounds_since != KV_NOT_IN_MAP)
 		return false;
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -117,61 +117,61 @@ is_free(KvStore *store, uint32 number, uint64 horizon)
 }
 
 void
-kv_numbers_choose(KvChange *change, uint64 horizon)
+kv_shard_ids_choose(KvChange *change, uint64 horizon)
 {
 	KvStore    *store = change->store;
-	uint32		next = change->before->next_number;
+	uint32		next = change->before->next_shard_id;
 	int			n = 0;
 
 	if (store->shape.wal != KV_WAL_NONE)
 	{
-		for (uint32 number = 0; number < next && n < KV_SPLIT_MOST; number++)
+		for (uint32 shard_id = 0; shard_id < next && n < KV_SPLIT_MOST; shard_id++)
 		{
-			if (is_free(store, number, horizon))
-				change->numbers[n++] = number;
+			if (is_free(store, shard_id, horizon))
+				change->shard_ids[n++] = shard_id;
 		}
 	}
 	for (; n < KV_SPLIT_MOST; n++)
-		change->numbers[n] = next < all_numbers() ? next++ : KV_NO_SHARD;
+		change->shard_ids[n] = next < all_ids() ? next++ : KV_NO_SHARD;
 }
 
-/* Has a map almost all numbers behind it? */
+/* Has a map almost all ids behind it? */
 static bool
 is_short(const KvMap *map)
 {
-	return map->next_number > all_numbers() - KV_FEW_NUMBERS(all_numbers());
+	return map->next_shard_id > all_ids() - KV_FEW_IDS(all_ids());
 }
 
 void
-kv_numbers_report(const KvChange *change)
+kv_shard_ids_report(const KvChange *change)
 {
 	const KvStoreKey *key = &change->store->key;
 
 	if (change->published ? !is_short(change->after) || is_short(change->before) :
-		change->numbers[1] != KV_NO_SHARD)
+		change->shard_ids[1] != KV_NO_SHARD)
 		return;
 	ereport(WARNING,
 			(change->published ?
 			 errmsg("%s is running out of shard numbers (%u of %u used)",
-					kv_table_label(key->dboid, key->relid), change->after->next_number,
-					all_numbers()) :
+					kv_table_label(key->dboid, key->relid), change->after->next_shard_id,
+					all_ids()) :
 			 errmsg("%s has used up its shard numbers (%u of %u used)",
-					kv_table_label(key->dboid, key->relid), change->before->next_number,
-					all_numbers()),
+					kv_table_label(key->dboid, key->relid), change->before->next_shard_id,
+					all_ids()),
 			 errdetail("A table without free shard numbers cannot be split, and its shards grow."),
 			 errhint("Copy the rows into a new table.")));
 }
 
-/* What the files of the next shard with the number begin at. */
+/* What the files of the next shard with the id begin at. */
 void
-kv_number_files(const KvStore *store, uint32 number, KvShardFiles *files)
+kv_shard_id_files(const KvStore *store, uint32 shard_id, KvShardFiles *files)
 {
 	memset(files, 0, sizeof(*files));
 	files->next_run = files->first_log = 1;
 	if (store->shape.wal != KV_WAL_NONE &&
-		kv_has_descriptor(unconstify(KvStore *, store), number))
+		kv_has_descriptor(unconstify(KvStore *, store), shard_id))
 	{
-		const KvShard *before = kv_shard(store, number);
+		const KvShard *before = kv_shard(store, shard_id);
 
 		files->next_run = Max(before->files.next_run, 1);
 		files->first_log = before->log_number + 1;
