@@ -1,20 +1,20 @@
 /*
  * reap.c
  *		The process "kvfdw memcached reaper": deletes rows that have expired, does the
- *		flush_alls that had a delay, and makes memory for turns in the maintainer's place (room.c).
+ *		flush_alls that had a delay, and makes memory for batches in the maintainer's place (room.c).
  *
  * From time to time it walks through the tables in the order of their keys and reads all
  * rows, no faster than it may.  What has expired is deleted if it is still the version that
  * was looked at (kv_put_if): an item that was stored meanwhile is safe.  A row that others
  * have locked, or whose value cannot be read, is left for the next pass.  It keeps out of
- * the way as turns do: no lock is waited for, transactions are short.
+ * the way as batches do: no lock is waited for, transactions are short.
  *
  * Rows that others have met (expired.c) it deletes when it is told of them, as fast as that.
  *
  * It has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
  */
 #include "memcached/memcached.h"
-#include "memcached/turn/turn.h"
+#include "memcached/batch/batch.h"
 
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -205,7 +205,7 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 	int			done = n;
 
 	kv_mc_begin();
-	kv_mc_counts[KV_MC_COUNT_TURNS]++;
+	kv_mc_counts[KV_MC_COUNT_BATCHES]++;
 	table = XactReadOnly ? NULL : open_table(relid, true);
 	if (table != NULL)
 	{
@@ -397,7 +397,7 @@ static struct
 }			attempts[KV_MC_MAX_LATER];
 
 /*
- * Do one that is due.  Its tables are marked for TRY_US, in which turns come to their ends: longer
+ * Do one that is due.  Its tables are marked for TRY_US, in which batches come to their ends: longer
  * would be for nothing where a session uses one, and would hold up clients.  False: others are in the way, or
  * it failed.  One of a role that may not empty any table now, or is no more, is over, for it would be done long after.
  */

@@ -11,7 +11,7 @@
 #include "utils/guc.h"
 
 #include "compat.h"
-#include "memcached/turn/turn.h"
+#include "memcached/batch/batch.h"
 #include "memcached/memcached.h"
 #include "register.h"
 

@@ -2,15 +2,15 @@
  * worker.c
  *		The process "kvfdw memcached": its loop.
  *
- * Take what clients have sent, make a turn of it, answer, and sleep if there is nothing.
+ * Take what clients have sent, make a batch of it, answer, and sleep if there is nothing.
  * Connections are in an epoll set of this process's own; PostgreSQL's wait event set has
  * that as one of its events, and is asked only where there has been nothing to do for a moment.
  *
- * A turn takes a share of each connection's requests, its quota.  While it has writes that
+ * A batch takes a share of each connection's requests, its quota.  While it has writes that
  * will be flushed, those that come in the meantime join it: they share the flush.
  */
 #include "memcached/memcached.h"
-#include "memcached/turn/turn.h"
+#include "memcached/batch/batch.h"
 
 #include "clock.h"
 
@@ -37,15 +37,15 @@
 #include "utils/wait_event.h"
 
 #define MAX_EVENTS		256
-#define MAX_TASKS		4096	/* of a turn */
-#define MANY_READS		256		/* a turn that has nothing to flush gains nothing by more, and leaves the processor's cache */
-#define KEPT_MEMORY		(64 * 1024 * 1024)	/* a turn's, that the process does not give back for the next one */
-#define MAX_TURN_BYTES	((size_t) 8 * 1024 * 1024)	/* of the values that come with them */
-#define JOIN_US			1000	/* so long may others join a turn */
+#define MAX_TASKS		4096	/* of a batch */
+#define MANY_READS		256		/* a batch that has nothing to flush gains nothing by more, and leaves the processor's cache */
+#define KEPT_MEMORY		(64 * 1024 * 1024)	/* a batch's, that the process does not give back for the next one */
+#define MAX_BATCH_BYTES	((size_t) 8 * 1024 * 1024)	/* of the values that come with them */
+#define JOIN_US			1000	/* so long may others join a batch */
 #define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
-#define DOZE_MS			10		/* so long after a turn nothing but clients is looked at, who mostly come sooner */
+#define DOZE_MS			10		/* so long after a batch nothing but clients is looked at, who mostly come sooner */
 #define AWAKE_US		120		/* … and so long without sleeping, though the client must be woken first … */
 #define VAIN_JOBS		32		/* … but not so many times after it was in vain */
 #define HELPERS_US		(10 * USECS_PER_SEC)	/* so long after the start the processes that help should run */
@@ -56,12 +56,12 @@
 static uint32 wait_main = 0;
 static int	epoll = -1;
 static WaitEventSet *waiting = NULL;
-static KvMcTurn turn;
+static KvMcBatch batch;
 static TimestampTz swept = 0;
 static TimestampTz reported = 0;
 static TimestampTz unflushed_since = 0;
 static bool helpers_looked = false; /* whether they run */
-static bool keeps_memory = false;	/* there have been clients, and all of their turns' memory is kept */
+static bool	keeps_memory = false;	/* there have been clients, and all of their batches' memory is kept */
 static bool verifying = false;	/* a password may be verified now */
 
 /* ---- start and end ---- */
@@ -113,9 +113,9 @@ begin(int number)
 	(void) mallopt(M_MMAP_THRESHOLD, KEPT_MEMORY / 2);
 	(void) mallopt(M_TRIM_THRESHOLD, KEPT_MEMORY);
 #endif
-	turn.context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached requests",
-										 KV_MC_TURN_SIZES);
-	turn.tasks = MemoryContextAlloc(TopMemoryContext, MAX_TASKS * sizeof(KvMcTask *));
+	batch.context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached requests",
+										  KV_MC_BATCH_SIZES);
+	batch.tasks = MemoryContextAlloc(TopMemoryContext, MAX_TASKS * sizeof(KvMcTask *));
 	pgstat_report_appname("kvfdw memcached");
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
@@ -208,9 +208,9 @@ gather(KvMcConnection *conn)
 	conn->cut = conn->suspect = INT_MAX;
 	conn->parsed = 0;
 	conn->passed_over = false;
-	for (n = 0; requests < kv_mc_quota && turn.ntasks < MAX_TASKS && turn.bytes < MAX_TURN_BYTES; n++)
+	for (n = 0; requests < kv_mc_quota && batch.ntasks < MAX_TASKS && batch.bytes < MAX_BATCH_BYTES; n++)
 	{
-		KvMcTask   *task = MemoryContextAlloc(turn.context, sizeof(KvMcTask));
+		KvMcTask   *task = MemoryContextAlloc(batch.context, sizeof(KvMcTask));
 		size_t		used;
 
 		/* all but the request, which kv_mc_parse makes */
@@ -232,14 +232,14 @@ gather(KvMcConnection *conn)
 			kv_mc_empty_leave(conn, &task->request);
 		if (!is_alone(&task->request))
 		{
-			turn.tasks[turn.ntasks++] = task;
+			batch.tasks[batch.ntasks++] = task;
 			/* the keys of a get are looked up together */
 			requests += !conn->stream.in_get || n % GET_SHARE == GET_SHARE - 1;
-			turn.bytes += task->request.value_length;
+			batch.bytes += task->request.value_length;
 			if (kv_mc_has_item(&task->request) && kv_mc_writes(&task->request))
-				turn.writes = writes = true;
+				batch.writes = writes = true;
 			else
-				turn.reads = true;
+				batch.reads = true;
 			continue;
 		}
 		conn->has_password = task->request.command == KV_MC_AUTH && n == 0 && !verifying;
@@ -254,8 +254,8 @@ gather(KvMcConnection *conn)
 	}
 	conn->gathered = n > 0;
 	conn->writes = writes;
-	turn.nclients += n > 0;
-	turn.nwriters += writes;
+	batch.nclients += n > 0;
+	batch.nwriters += writes;
 	if (n == 0 && !conn->working)
 		kv_mc_consume(conn, conn->parsed);
 }
@@ -269,8 +269,8 @@ gather_all(void)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
 
-		if (turn.ntasks == MAX_TASKS || turn.bytes >= MAX_TURN_BYTES ||
-			(turn.ntasks >= MANY_READS && !turn.writes))
+		if (batch.ntasks == MAX_TASKS || batch.bytes >= MAX_BATCH_BYTES ||
+			(batch.ntasks >= MANY_READS && !batch.writes))
 			break;
 		if (!is_ready(conn) || conn->has_password)
 			continue;
@@ -418,7 +418,7 @@ only_clients_wait(void)
 /* ---- the loop ---- */
 
 /*
- * Gather what comes while there is a turn that will be flushed; and wait a little for those who are
+ * Gather what comes while there is a batch that will be flushed; and wait a little for those who are
  * about to write again, if nobody waits for his reply meanwhile who need not wait for the flush.
  */
 static void
@@ -427,20 +427,20 @@ let_join(TimestampTz began)
 	TimestampTz now = kv_clock();
 	TimestampTz last = now;		/* something came */
 
-	while (turn.writes && kv_mc_commit != KV_MC_COMMIT_OFF && turn.ntasks < MAX_TASKS &&
+	while (batch.writes && kv_mc_commit != KV_MC_COMMIT_OFF && batch.ntasks < MAX_TASKS &&
 		   now - began < JOIN_US && now >= began)
 	{
-		int			before = turn.ntasks;
+		int			before = batch.ntasks;
 
 		if (take_events(0) > 0)
 		{
 			gather_all();
 			/* events that bring no request may last: they are not worth waiting for */
-			if (turn.ntasks == before)
+			if (batch.ntasks == before)
 				break;
 			last = now;
 		}
-		else if (turn.reads || !kv_mc_wait_for_writers(epoll, turn.nwriters, began, now - last))
+		else if (batch.reads || !kv_mc_wait_for_writers(epoll, batch.nwriters, began, now - last))
 			break;
 		now = kv_clock();
 	}
@@ -448,13 +448,13 @@ let_join(TimestampTz began)
 
 /* Do what has been gathered, and what joins it meanwhile. */
 static void
-run_turn(TimestampTz began)
+run_batch(TimestampTz began)
 {
 	let_join(began);
-	kv_mc_turn_run(&turn);
-	for (int i = 0; i < turn.ntasks; i++)
+	kv_mc_batch_run(&batch);
+	for (int i = 0; i < batch.ntasks; i++)
 	{
-		KvMcConnection *conn = turn.tasks[i]->conn;
+		KvMcConnection *conn = batch.tasks[i]->conn;
 
 		if (conn->gathered)
 		{
@@ -462,10 +462,10 @@ run_turn(TimestampTz began)
 			(void) kv_mc_connection_watch(conn);
 		}
 	}
-	turn.ntasks = 0;
-	turn.nclients = turn.nwriters = 0;
-	turn.bytes = 0;
-	turn.writes = turn.reads = false;
+	batch.ntasks = 0;
+	batch.nclients = batch.nwriters = 0;
+	batch.bytes = 0;
+	batch.writes = batch.reads = false;
 	if (kv_mc_unflushed != InvalidXLogRecPtr && unflushed_since == 0)
 		unflushed_since = kv_clock();
 
@@ -508,7 +508,7 @@ look_at_helpers(TimestampTz now)
 		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, a flush_all with a delay is refused, and so are writes while the maintainer makes no memory.");
 }
 
-/* When all clients have gone, what was kept for the next turns goes. */
+/* When all clients have gone, what was kept for the next batches goes. */
 static void
 give_memory_back(void)
 {
@@ -585,7 +585,7 @@ kv_memcached_main(Datum arg)
 
 		serve_interrupts();
 		kv_mc_forget_closed();
-		/* after a turn the process sleeps in its own epoll set, which costs less than to sleep in another */
+		/* after a batch the process sleeps in its own epoll set, which costs less than to sleep in another */
 		dozes = answered && only_clients_wait();
 		/* the only client there is has just been answered: it needs a moment */
 		idle = ((answered && !dozes && kv_mc_nconnections == 1) || take_events(dozes ? DOZE_MS : 0) == 0) && !any_ready();
@@ -595,13 +595,13 @@ kv_memcached_main(Datum arg)
 		kv_mc_feed_starved();
 		kv_mc_listen_resume(now);
 		gather_all();
-		answered = turn.ntasks > 0;
+		answered = batch.ntasks > 0;
 		if (answered)
-			run_turn(now);
+			run_batch(now);
 		verify_one();
-		if (turn.ntasks > 0)	/* what has come behind a setting that was changed */
-			run_turn(now);
-		MemoryContextReset(turn.context);
+		if (batch.ntasks > 0)	/* what has come behind a setting that was changed */
+			run_batch(now);
+		MemoryContextReset(batch.context);
 		flush_wal(now, idle);
 		kv_mc_held_look(kv_clock(), idle);
 		do_chores(now);

@@ -103,7 +103,7 @@ is(set($c, 'b', 6), 'SERVER_ERROR 55P03 row is locked by another transaction', '
 timeout_is(100_000, $c, $d);
 $s->query_safe('ROLLBACK');
 
-# the other order: SQL waits for nobody but as long as a turn
+# the other order: SQL waits for nobody but as long as a batch
 is(sql("SET lock_timeout = '100s'; UPDATE cache SET value = '3' WHERE key = 'b'"), '', 'SQL writes what clients have written');
 
 # ---- one row, and everybody ----
@@ -155,7 +155,7 @@ for my $ddl (sort keys %error)
 SKIP:
 {
 	skip 'stop points need a test build', 3 unless has_faults($node);
-	# as many requests as 150 turns have, of which the first is under way when DDL begins to wait
+	# as many requests as 150 batches have, of which the first is under way when DDL begins to wait
 	my $busy = mc_connect($node);
 	set($c, 'n', 0);
 	worker_stop_points($node, 'put_if=wait');

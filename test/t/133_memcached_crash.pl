@@ -221,7 +221,7 @@ $node->wait_for_catchup($standby, 'replay', $node->lsn('write'));
 my $d = mc_connect($standby);
 is(join('|', (mc_get($d, 'stand'))[0, 1]), 'by|3', 'a standby serves what it has replayed');
 
-# replay cancels whoever is in its way, and a turn may have ended when it hears of that; turns are so long that somebody
+# replay cancels whoever is in its way, and a batch may have ended when it hears of that; batches are so long that somebody
 # mostly is
 my $serving = $standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0');
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');

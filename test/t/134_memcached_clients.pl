@@ -44,7 +44,7 @@ $node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_item_size');
 $node->reload;
 wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 1024 * 1024 });
 
-# ---- more values than a turn reads ----
+# ---- more values than a batch reads ----
 $node->safe_psql('postgres', "CREATE FOREIGN TABLE big ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'big:'); GRANT SELECT, INSERT, UPDATE ON big TO web");
 my @big = map { "big:$_" } 1 .. 9;
 is(join('', map { set($_, $large) } @big), 'STORED' x 9, 'more values than a turn reads');
@@ -67,7 +67,7 @@ is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE work
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE big');
 undef $many_values;
 
-# ---- a value that is stored and asked for again and again, in one turn ----
+# ---- a value that is stored and asked for again and again, in one batch ----
 sub settings { my ($command) = @_; $node->safe_psql('postgres', "ALTER SYSTEM $command"); return $node->reload; }
 sub flushing { return $node->safe_psql('postgres', "SELECT count(*) FROM kvfdw_memcached_connections() WHERE state = 'flushing'"); }
 
@@ -265,7 +265,7 @@ my @taken = (0);
 wait_for('much to be taken', sub { all_take(@busy) for 1 .. 100; @taken = sort { $a <=> $b } map { $_->{taken} } @busy; return $taken[-1] > 60_000_000 });
 cmp_ok($taken[0], '>', $taken[-1] / 4, "clients for all of whom a turn has no room come to theirs alike (@taken)");
 
-# more values than a turn has room for are needed all the time: others are served beside them
+# more values than a batch has room for are needed all the time: others are served beside them
 my @needed = map { "needed$_" } 1 .. 8;
 set($_, $large) for @needed;
 my @appends = map { { %{ mc_connect($node) }, asks => "append $needed[$_ % @needed] 0 0 0\r\n\r\n", unanswered => 0 } } 1 .. 2 * @needed;

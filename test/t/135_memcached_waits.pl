@@ -125,7 +125,7 @@ SKIP:
 	mc_send($c, "get a\r\n");
 	is(mc_ask($beside, "mn\r\n"), 'MN', 'while a table is recovered, the process goes on');
 	worker_stop_points($node, '');
-	# each attempt is a turn
+	# each attempt is a batch
 	my $turns = mc_stat($node, 'turns');
 	wait_for('attempts', sub { mc_stat($node, 'turns') > $turns + 300 });
 	cmp_ok(sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'kvfdw memcached open'"), '<=', 2, '... for which each process starts one other at most');

@@ -1,10 +1,10 @@
 /*
  * memcached_test.c
  *		Promise: the memcached protocols answer as memcached 1.6 does, however a
- *		stream is cut into pieces and however many requests make a turn.
+ *		stream is cut into pieces and however many requests make a batch.
  *
  * A stream is a list of requests, each with its reply.  It runs request by
- * request; then whole, in pieces of 1, 2, 3 and 7 bytes, with one request a turn
+ * request; then whole, in pieces of 1, 2, 3 and 7 bytes, with one request a batch
  * and with 32, and all of that must have the same replies.
  */
 #include <stdio.h>

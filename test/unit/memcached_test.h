@@ -22,7 +22,7 @@ typedef struct Stream
 	const char *name;
 	const Step *steps;			/* ends with {0} */
 	bool		closes;			/* the connection at its end */
-	bool		numbers;		/* cas numbers are looked at, which depend on the turns */
+	bool		numbers;		/* cas numbers are looked at, which depend on the batches */
 	bool		auth;
 	bool		no_flush;
 	size_t		item_size;		/* 0: 1 MB */

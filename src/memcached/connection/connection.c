@@ -42,7 +42,7 @@
 #define SAID_ROOM		((size_t) 64 * 1024)
 #define SAID_PIECES		256		/* for two of each of 100 large values */
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
-#define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a turn */
+#define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a batch */
 #define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
 #define LEAST_RATE		1024	/* bytes in a second, of a client that is waited for longer than its time-out */
 #define STALLED_SHARE	10		/* of the client's time-out, where others have to wait */

@@ -80,7 +80,7 @@ typedef struct KvMcConnection
 	bool		slow;			/* it did not take its last replies at once */
 	Size		wants;			/* bytes of a value that waits for room beside others' replies; 0: none */
 	TimestampTz wants_since;	/* … since then */
-	bool		passed_over;	/* nothing was done for it in this turn, for want of room */
+	bool		passed_over;	/* nothing was done for it in this batch, for want of room */
 	TimestampTz made;
 	uint64		requests;		/* that were answered */
 	struct KvMcClient *client;	/* what others see of it; NULL: nothing */
@@ -94,12 +94,12 @@ typedef struct KvMcConnection
 	TimestampTz retry_at;
 	int			retry_us;
 
-	/* this turn */
-	bool		gathered;		/* its requests are in the turn, … */
+	/* this batch */
+	bool		gathered;		/* its requests are in the batch, … */
 	bool		writes;			/* … and one of them may write */
 	int			cut;			/* its requests from this one on are for later */
 	int			suspect;		/* … and those from this one on are done one by one */
-	size_t		parsed;			/* bytes of input that the turn's requests are made of */
+	size_t		parsed;			/* bytes of input that the batch's requests are made of */
 	bool		silenced;		/* kv_mc_print's */
 } KvMcConnection;
 
@@ -149,7 +149,7 @@ extern void kv_mc_forget_closed(void);	/* no event of theirs is to be looked at 
 /* So many bytes of replies that are not taken have room, without anybody having to wait. */
 extern Size kv_mc_reply_room(void);
 /*
- * May so many bytes more be said to the client in this turn?  If not, and none were, it must wait.  held: they
+ * May so many bytes more be said to the client in this batch?  If not, and none were, it must wait.  held: they
  * will be kept until the WAL is flushed, whatever its socket takes.
  */
 extern bool kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held);
@@ -220,7 +220,7 @@ extern bool kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionI
 extern bool kv_mc_parked_for(const KvMcConnection *conn, int64 ms, TimestampTz now);
 /* Something is to be done at this time. */
 extern void kv_mc_wake_at(TimestampTz when);
-/* Those whose obstacle may be gone are tried in the next turn. */
+/* Those whose obstacle may be gone are tried in the next batch. */
 extern void kv_mc_wake(TimestampTz now);
 /* So long nothing is to be tried; -1: nothing waits. */
 extern long kv_mc_sleep_ms(TimestampTz now);
@@ -229,7 +229,7 @@ extern long kv_mc_sleep_ms(TimestampTz now);
 
 /*
  * Do replies to writes wait for the WAL in place of the process?  for_all: there is no other client than those
- * of the turn and those who wait already.
+ * of the batch and those who wait already.
  */
 extern bool kv_mc_holds(bool for_all);
 /* The connection's replies are kept until the WAL is on the device, and on standbys, so far. */
@@ -237,17 +237,17 @@ extern void kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto);
 /* Send what need not wait any more; idle: there is nothing else to do. */
 extern void kv_mc_held_look(TimestampTz now, bool idle);
 extern bool kv_mc_any_held(void);
-/* How many connections are held and have no request in the turn that is being done? */
+/* How many connections are held and have no request in the batch that is being done? */
 extern int	kv_mc_held_beside(void);
 /*
- * A turn has flushed the WAL itself, so far, for so many connections, and began with that then: send
+ * A batch has flushed the WAL itself, so far, for so many connections, and began with that then: send
  * what is held for no more.
  */
 extern void kv_mc_flushed(XLogRecPtr upto, int writers, TimestampTz since);
 /* Wait a little for those who are about to write again; false: for nobody. */
 extern bool kv_mc_linger(int epoll_fd, TimestampTz now);
 /*
- * Likewise in a turn that began then and has writes of so many connections, if it has not been waited
+ * Likewise in a batch that began then and has writes of so many connections, if it has not been waited
  * in vain for so long (µs) that it is not worth while.
  */
 extern bool kv_mc_wait_for_writers(int epoll_fd, int writing, TimestampTz began, int64 waited);

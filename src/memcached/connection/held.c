@@ -2,21 +2,21 @@
  * held.c
  *		Replies that wait until the WAL is on the device (flush.c).
  *
- * In mode "on" a turn's transaction commits in memory; replies to writes are held until the
+ * In mode "on" a batch's transaction commits in memory; replies to writes are held until the
  * process "kvfdw memcached flusher" has flushed the WAL so far, and synchronous standbys
  * have it (M 1).  Meanwhile the loop goes on with the requests of others: reads are not held
  * up, and writes that come while a flush runs share the next one.
  *
  * A process asks for a flush when it has nothing else to do.  But those whose replies have
  * just been sent are about to ask again, and if the next flush began without them there
- * would be two groups of clients that take turns, each with half of the writes.  So it
+ * would be two groups of clients that take batches, each with half of the writes.  So it
  * lingers until as many replies are held as were sent, for half of the time that a flush
  * takes at most.  Where there is always something else to do, as others read, it asks when
  * the first of those replies has been held for MOST_HELD_US.
  *
- * A turn flushes for itself if all the clients that there are have requests in it or are held: nobody
- * is held up by that, and there is no other process to be woken.  To come to that a turn that only
- * writes lingers, too, before it is done.  Without the flusher each turn flushes for itself.  Not so
+ * A batch flushes for itself if all the clients that there are have requests in it or are held: nobody
+ * is held up by that, and there is no other process to be woken.  To come to that a batch that only
+ * writes lingers, too, before it is done.  Without the flusher each batch flushes for itself.  Not so
  * with synchronous standbys, which may be away: who connects meanwhile would be held up.
  */
 #include "memcached/connection/connection.h"
@@ -26,7 +26,7 @@
 #include <poll.h>
 
 #define MOST_LINGER_US	1000
-#define AWAKE_US		50		/* of that so long a turn does not sleep: who is about to write mostly does so sooner */
+#define AWAKE_US		50		/* of that so long a batch does not sleep: who is about to write mostly does so sooner */
 #define MOST_HELD_US	2000	/* so long is a flush not asked for, though there is something else to do */
 
 static XLogRecPtr held_upto = InvalidXLogRecPtr;	/* of the last one held */

@@ -3,7 +3,7 @@
  *		Connections whose next request cannot be done now.
  *
  * They are tried again (M 2).  Whether a transaction has ended is looked at each
- * millisecond, which costs next to nothing.  Any other attempt is a turn, so the intervals
+ * millisecond, which costs next to nothing.  Any other attempt is a batch, so the intervals
  * between them double, up to a limit.
  */
 #include "memcached/connection/connection.h"
@@ -95,7 +95,7 @@ kv_mc_wake_at(TimestampTz when)
 	kv_mc_any_waits = true;
 }
 
-/* Its obstacle may be gone: the next turn tries. */
+/* Its obstacle may be gone: the next batch tries. */
 static void
 unpark(KvMcConnection *conn)
 {

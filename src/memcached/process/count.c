@@ -2,7 +2,7 @@
  * count.c
  *		Counters of a process.
  *
- * It counts for itself and publishes that after its turns; a reset is a number that it
+ * It counts for itself and publishes that after its batches; a reset is a number that it
  * notices then.
  */
 #include "memcached/process/process.h"

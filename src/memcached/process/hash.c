@@ -3,20 +3,20 @@
  *		Hashes of keys, and which keys were written a moment ago.
  *
  * Clients choose their keys.  So the hash depends on numbers that each process draws for itself: nobody
- * can choose many that are in each other's way in a turn.
+ * can choose many that are in each other's way in a batch.
  */
 #include "memcached/process/process.h"
 
 #define KEY_WORDS		((KV_MC_MAX_KEY + 3) / 4)
 #define RECENT_KEYS		4096
-#define RECENT_TURNS	4
+#define RECENT_BATCHES	4
 
 static struct
 {
 	uint32		hash;
-	uint32		turn;
+	uint32		batch;
 }			recent[RECENT_KEYS];
-static uint32 writing_turns = RECENT_TURNS + 1;
+static uint32 writing_batches = RECENT_BATCHES + 1;
 
 static uint64 numbers[2 + KEY_WORDS];	/* secret ones */
 
@@ -51,16 +51,16 @@ kv_mc_hash(const char *key, int length)
 void
 kv_mc_begin_writes(void)
 {
-	writing_turns++;
+	writing_batches++;
 }
 
 bool
 kv_mc_was_written(uint32 hash)
 {
 	uint32		i = hash % RECENT_KEYS;
-	bool		was = recent[i].hash == hash && writing_turns - recent[i].turn <= RECENT_TURNS;
+	bool		was = recent[i].hash == hash && writing_batches - recent[i].batch <= RECENT_BATCHES;
 
 	recent[i].hash = hash;
-	recent[i].turn = writing_turns;
+	recent[i].batch = writing_batches;
 	return was;
 }

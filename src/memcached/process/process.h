@@ -71,7 +71,7 @@ typedef enum KvMcCount
 	KV_MC_COUNT_DECR_HITS, KV_MC_COUNT_DECR_MISSES,
 	KV_MC_COUNT_TOUCH_HITS, KV_MC_COUNT_TOUCH_MISSES,
 	KV_MC_COUNT_FLUSHES_ALL, KV_MC_COUNT_AUTHS, KV_MC_COUNT_AUTH_FAILURES,
-	KV_MC_COUNT_ERRORS, KV_MC_COUNT_TURNS, KV_MC_COUNT_REPEATED_TURNS, KV_MC_COUNT_PARKED,
+	KV_MC_COUNT_ERRORS, KV_MC_COUNT_BATCHES, KV_MC_COUNT_REPEATED_BATCHES, KV_MC_COUNT_PARKED,
 	KV_MC_COUNT_WRITES, KV_MC_COUNT_MERGED_WRITES, KV_MC_COUNT_FLUSHES,
 	KV_MC_COUNT_BYTES_IN, KV_MC_COUNT_BYTES_OUT, KV_MC_COUNT_REAPED,
 	KV_MC_COUNTERS
@@ -111,7 +111,7 @@ typedef struct KvMcShared
 	Latch	   *wal_flusher_latch;	/* NULL: it does not run */
 	Latch	   *reaper_latch; /* likewise */
 	pg_atomic_uint64 flushed;	/* the WAL is on the device, and on standbys, so far */
-	pg_atomic_uint32 room_wanted;	/* a turn has found no memory for recent versions */
+	pg_atomic_uint32 room_wanted;	/* a batch has found no memory for recent versions */
 	KvMcWorkerState workers[KV_MC_MAX_WORKERS + 1];	/* the last one: the reaper */
 } KvMcShared;
 
@@ -188,7 +188,7 @@ extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */
 
 /* ---- room.c: memory for recent versions ---- */
 
-/* A turn has found none: the reaper is to look whether the maintainer makes some, … */
+/* A batch has found none: the reaper is to look whether the maintainer makes some, … */
 extern void kv_mc_want_room(void);
 /* … and does this: makes some in its place.  Returns µs until it is to be called again, if it is not told before. */
 extern int64 kv_mc_make_room(void);
@@ -199,9 +199,9 @@ extern int64 kv_mc_make_room(void);
 extern bool kv_mc_hash_begin(void);
 /* Of a key of up to KV_MC_MAX_KEY bytes, for this process alone. */
 extern uint32 kv_mc_hash(const char *key, int length);
-/* A turn begins to write. */
+/* A batch begins to write. */
 extern void kv_mc_begin_writes(void);
-/* Was a key of this hash written in the last few turns, so that sessions may be waiting for its row?  Notes that it is. */
+/* Was a key of this hash written in the last few batches, so that sessions may be waiting for its row?  Notes that it is. */
 extern bool kv_mc_was_written(uint32 hash);
 
 #endif							/* KV_MEMCACHED_PROCESS_H */

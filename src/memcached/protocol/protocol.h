@@ -207,7 +207,7 @@ extern void kv_mc_authenticated(KvMcStream *stream, bool ok);
 /* ---- what requests do to an item (item.c) ---- */
 
 /*
- * An item while the requests of a turn are done to it, one after the other.  Not
+ * An item while the requests of a batch are done to it, one after the other.  Not
  * to be copied meanwhile: what append and prepend make has room left on both
  * sides, which belongs to this struct.
  */

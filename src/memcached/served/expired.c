@@ -2,7 +2,7 @@
  * expired.c
  *		Rows that have expired, as they are met: keys for the reaper.
  *
- * A turn that reads a row and finds that it has expired notes its key in a ring in shared
+ * A batch that reads a row and finds that it has expired notes its key in a ring in shared
  * memory.  So does a compaction, which reads the values that it moves anyway.  The reaper looks
  * each of them up again and deletes it as it does in its walk.  So a note may be wrong, out of
  * date, or lost where there is no room: the walk finds what was lost.

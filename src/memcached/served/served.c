@@ -6,7 +6,7 @@
  * a change to any foreign table's options, what is checked of a table after a change to
  * that table; both come as invalidations, which a transaction takes in when it begins
  * and when it gets a lock.  Locks are not waited for: who alters a table gets it as soon
- * as the turns that run have ended, for a lock that is waited for stands in the way of
+ * as the batches that run have ended, for a lock that is waited for stands in the way of
  * later ones.
  *
  * The executor is passed by, and what it alone would do a table must not have: triggers,

@@ -42,7 +42,7 @@ typedef struct KvMcTable
 	bool		watched;		/* compactions know how its rows expire, … */
 	bool		reaped;			/* … if the reaper may delete those that have; it is told of them then */
 
-	int			suspicion;		/* turn.c: of raising errors; 0: there is none */
+	int			suspicion;		/* batch.c: of raising errors; 0: there is none */
 
 	/* privileges, as far as is of interest, of the role that was asked for last, … */
 	Oid			acl_role;
@@ -90,7 +90,7 @@ extern PGDLLEXPORT void kv_memcached_open_main(Datum arg);
 
 extern Size kv_mc_expired_size(void);	/* of shared memory, … */
 extern void kv_mc_expired_init(void *memory, bool found);	/* … which begins here, zeroed if it is new */
-/* In a turn: the table has a row that has expired; may be said again and again, and of one that is not reaped. */
+/* In a batch: the table has a row that has expired; may be said again and again, and of one that is not reaped. */
 extern void kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now);
 /* The reaper met a row that had been changed since it was looked at: it will look again. */
 extern void kv_mc_expired_again(Oid relid, KvKey key);

@@ -1,20 +1,20 @@
 /*
- * turn.h
- *		Requests are done: many in a turn, which is one transaction (M 3), or one alone.
+ * batch.h
+ *		Requests are done: many in a batch, which is one transaction (M 3), or one alone.
  *
- * kv_mc_turn_run, kv_mc_do_flush, kv_mc_empty_tables, kv_mc_do_auth and kv_mc_tell_stats begin and
+ * kv_mc_batch_run, kv_mc_do_flush, kv_mc_empty_tables, kv_mc_do_auth and kv_mc_tell_stats begin and
  * end their own transactions.  Errors become replies; what cannot be done now is parked.
  */
-#ifndef KV_MEMCACHED_TURN_H
-#define KV_MEMCACHED_TURN_H
+#ifndef KV_MEMCACHED_BATCH_H
+#define KV_MEMCACHED_BATCH_H
 
 #include "memcached/connection/connection.h"
 #include "memcached/served/served.h"
 
 #include "miscadmin.h"
 
-/* Of memory contexts that are reset after each turn: most turns find all that they need in what is kept. */
-#define KV_MC_TURN_SIZES	(Size) 64 * 1024, (Size) 64 * 1024, ALLOCSET_DEFAULT_MAXSIZE
+/* Of memory contexts that are reset after each batch: most batches find all that they need in what is kept. */
+#define KV_MC_BATCH_SIZES	(Size) 64 * 1024, (Size) 64 * 1024, ALLOCSET_DEFAULT_MAXSIZE
 
 /* Whose privileges its requests have; InvalidOid: it has not authenticated. */
 static inline Oid
@@ -23,21 +23,21 @@ kv_mc_role_of(const KvMcConnection *conn)
 	return kv_mc_auth == KV_MC_AUTH_NONE ? GetUserId() : conn->role;
 }
 
-/* ---- turn.c ---- */
+/* ---- batch.c ---- */
 
-/* One request of a turn. */
+/* One request of a batch. */
 typedef struct KvMcTask
 {
 	KvMcConnection *conn;
 	KvMcStream	before;			/* to go back to, if it cannot be done now … */
 	size_t		at;				/* … which begins here in the input */
 	bool		answered;		/* reply is there without looking at a row */
-	int			key;			/* number of its key in the turn */
+	int			key;			/* number of its key in the batch */
 	KvMcRequest request;
 	KvMcReply	reply;
 } KvMcTask;
 
-typedef struct KvMcTurn
+typedef struct KvMcBatch
 {
 	MemoryContext context;		/* reset after each */
 	KvMcTask  **tasks;
@@ -47,10 +47,10 @@ typedef struct KvMcTurn
 	bool		writes;			/* one of them may write … */
 	bool		reads;			/* … and one does not, so it need not wait for a flush */
 	size_t		bytes;			/* of the values that come with them */
-} KvMcTurn;
+} KvMcBatch;
 
 /* Do them: then each connection is parked, or has its replies said and its input consumed. */
-extern void kv_mc_turn_run(KvMcTurn *turn);
+extern void kv_mc_batch_run(KvMcBatch *batch);
 
 /* ---- empty.c: flush_all ---- */
 
@@ -81,4 +81,4 @@ extern void kv_mc_count_reply(const KvMcRequest *request, const KvMcReply *reply
  */
 extern void kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
 
-#endif							/* KV_MEMCACHED_TURN_H */
+#endif							/* KV_MEMCACHED_BATCH_H */

@@ -1,20 +1,20 @@
 /*
  * keys.c
- *		Which rows the requests of a turn are about, and what is there: before anything is changed.
+ *		Which rows the requests of a batch are about, and what is there: before anything is changed.
  *
- * All keys of a turn are looked up at once, those of one table together.  A request that cannot be done
+ * All keys of a batch are looked up at once, those of one table together.  A request that cannot be done
  * gets its reply here, or is set aside (M 2).
  */
-#include "memcached/turn/attempt.h"
+#include "memcached/batch/attempt.h"
 
 #include "access/xact.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#define LOOK_BYTES		((Size) 8 * 1024 * 1024)	/* of values that are looked up in a turn */
+#define LOOK_BYTES		((Size) 8 * 1024 * 1024)	/* of values that are looked up in a batch */
 
-MemoryContext kv_mc_turn_context = NULL;
+MemoryContext kv_mc_batch_context = NULL;
 
 /* ---- answers that need no row ---- */
 
@@ -42,7 +42,7 @@ kv_mc_set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionI
 	KvMcTask   *task = attempt->tasks[i];
 	KvMcConnection *conn = task->conn;
 
-	/* those before it are done in this turn, so its time begins now */
+	/* those before it are done in this batch, so its time begins now */
 	if (i > 0 && attempt->tasks[i - 1]->conn == conn)
 		conn->parked_since = 0;
 	if (kv_mc_park(conn, obstacle, xid, &task->reply))
@@ -100,7 +100,7 @@ kv_mc_deny(KvMcTask *task, const KvMcTable *table)
 	const char *name = get_rel_name(table->relid);
 
 	kv_mc_refuse(task, name == NULL ? "42P01 table was dropped" :
-				 MemoryContextStrdup(kv_mc_turn_context,
+				 MemoryContextStrdup(kv_mc_batch_context,
 									 psprintf("42501 permission denied for table %s", name)));
 }
 
@@ -127,7 +127,7 @@ refuse_value(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table, const char 
 {
 	KvMcRequest *request = &task->request;
 	const char *text = request->form == KV_MC_PACKET ? problem :
-		MemoryContextStrdup(kv_mc_turn_context, psprintf("CLIENT_ERROR %s", problem));
+		MemoryContextStrdup(kv_mc_batch_context, psprintf("CLIENT_ERROR %s", problem));
 
 	if (!request->replaces)
 		answer(task, KV_MC_CLIENT_ERROR, problem);
@@ -171,7 +171,7 @@ route(KvMcAttempt *attempt, int i)
 	else if (table->state == KV_MC_TABLE_IS_CLOSED)
 		kv_mc_set_aside(attempt, i, KV_MC_TABLE_CLOSED, InvalidTransactionId);
 	else if (table->state == KV_MC_TABLE_UNUSABLE)
-		kv_mc_refuse(task, MemoryContextStrdup(kv_mc_turn_context, table->reason));
+		kv_mc_refuse(task, MemoryContextStrdup(kv_mc_batch_context, table->reason));
 	else if (kv_mc_has_value(request) &&
 			 (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL)
 		refuse_value(attempt, task, table, problem);
@@ -257,7 +257,7 @@ make_looks(KvMcAttempt *attempt, KvMcTable *table)
 
 /*
  * Look the keys of all tables up in the order in which they came, as far as there is room
- * for their values; there is for the first, so that each turn comes further.
+ * for their values; there is for the first, so that each batch comes further.
  */
 static void
 look_at_keys(KvMcAttempt *attempt, Size bytes)
@@ -282,7 +282,7 @@ look_at_keys(KvMcAttempt *attempt, Size bytes)
 
 /*
  * The values of one table that have to come from the device, and then its items.  Values that
- * are compressed take more room than they were looked up for: there is for the turn's first.
+ * are compressed take more room than they were looked up for: there is for the batch's first.
  */
 static void
 read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
@@ -306,7 +306,7 @@ read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
 	}
 }
 
-/* What there was no room for is for the next turn. */
+/* What there was no room for is for the next batch. */
 static void
 cut_unread(KvMcAttempt *attempt)
 {

@@ -11,7 +11,7 @@
  * reaper" when it is due.  The next one of the same role takes its place, be it with a delay
  * or not.
  */
-#include "memcached/turn/turn.h"
+#include "memcached/batch/batch.h"
 
 #include "access/xact.h"
 #include "access/xlog.h"

@@ -2,7 +2,7 @@
  * auth.c
  *		Authentication: a request that is a transaction of its own.
  */
-#include "memcached/turn/turn.h"
+#include "memcached/batch/batch.h"
 
 #include "clock.h"
 

@@ -1,26 +1,26 @@
 /*
- * turn.c
- *		A turn: many requests, one transaction.
+ * batch.c
+ *		A batch: many requests, one transaction.
  *
  * All keys are looked up at once, the requests are done to their items in the order in
- * which they stand in the turn, each changed key is written once, and after one commit
+ * which they stand in the batch, each changed key is written once, and after one commit
  * all replies are sent.  Cas numbers are those of versions (kv_version_number); requests
- * whose item was written again in the same turn get numbers that no version has.
+ * whose item was written again in the same batch get numbers that no version has.
  *
  * What a request must not wait for is found out before any item is changed (a table), or
  * when a row is written (another transaction has it).  Then the connection's requests from
- * that one on are set aside, and in the second case the turn is rolled back and done again
+ * that one on are set aside, and in the second case the batch is rolled back and done again
  * without them.
  *
- * An ERROR has the turn done request by request (M 3).  If a table was being worked at, that
+ * An ERROR has the batch done request by request (M 3).  If a table was being worked at, that
  * is for this table's requests alone: it is suspected, and for a while requests for it, and
- * those behind them, are done one by one after the turn, so that one table that cannot be
+ * those behind them, are done one by one after the batch, so that one table that cannot be
  * used costs others nothing.
  *
  * A row that sessions of SQL wait for is theirs next: each key that was written a moment ago
  * is looked for in their queue, for half of the time that a request may wait.
  */
-#include "memcached/turn/attempt.h"
+#include "memcached/batch/attempt.h"
 
 #include "clock.h"
 
@@ -32,7 +32,7 @@
 
 #define MAX_CHANGED		3		/* attempts at a row that others change */
 #define SUSPICION		64		/* so many requests for a table go without an ERROR, and it is none */
-#define MOST_SUSPECTS	8		/* so many tables may become suspected in one turn */
+#define MOST_SUSPECTS	8		/* so many tables may become suspected in one batch */
 #define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
 #define NUMBER_WORKER	54		/* bits; above them the process's number */
 
@@ -40,8 +40,8 @@ static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for t
 
 static MemoryContext attempt_context = NULL;
 static uint64 next_shard_id = 0;
-static bool flushes_for_all = false;	/* each client of this process is in the turn, or held */
-static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the turn has flushed the WAL so far, … */
+static bool	flushes_for_all = false;	/* each client of this process is in the batch, or held */
+static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the batch has flushed the WAL so far, … */
 static TimestampTz flushed_since = 0;	/* … and began with it then */
 
 /* ---- doing the requests ---- */
@@ -101,7 +101,7 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 		attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
 			!kv_mc_task_may(task, key->table, ACL_UPDATE);
 	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
-	/* an item that is made where there is none has no other columns, whether that is in one turn or in two */
+	/* an item that is made where there is none has no other columns, whether that is in one batch or in two */
 	if (!key->item.exists)
 		key->row.values = NULL;
 	if (key->item.changed && (!changed || key->item.cas != cas))
@@ -110,7 +110,7 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 
 /*
  * Do them, as far as there is room for the replies.  Values count as they are when it is a request's
- * turn: those before it may have made them large.
+ * batch: those before it may have made them large.
  */
 static void
 do_all(KvMcAttempt *attempt)
@@ -342,7 +342,7 @@ try_tasks(KvMcAttempt *attempt)
 static const char *
 take_error(void)
 {
-	MemoryContext old = MemoryContextSwitchTo(kv_mc_turn_context);
+	MemoryContext old = MemoryContextSwitchTo(kv_mc_batch_context);
 	ErrorData  *edata = CopyErrorData();
 	const char *message = psprintf("%s %s", unpack_sql_state(edata->sqlerrcode),
 								   edata->message);
@@ -366,14 +366,14 @@ attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspec
 	if (attempt_context == NULL)
 	{
 		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached turn",
-												KV_MC_TURN_SIZES);
+												KV_MC_BATCH_SIZES);
 		next_shard_id = GetCurrentTimestamp();
 	}
 	hold_upto = InvalidXLogRecPtr;
 	PG_TRY();
 	{
 		while (any_live(&attempt) && !try_tasks(&attempt))
-			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
+			kv_mc_counts[KV_MC_COUNT_REPEATED_BATCHES]++;
 	}
 	PG_CATCH();
 	{
@@ -392,7 +392,7 @@ attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspec
 	return error;
 }
 
-/* ---- the turn ---- */
+/* ---- the batch ---- */
 
 /* Is the request one of those that were done? */
 static bool
@@ -478,7 +478,7 @@ consume(KvMcTask **tasks, int ntasks)
  * table's makes one more of those.
  */
 static const char *
-run_together(KvMcTurn *turn)
+run_together(KvMcBatch *batch)
 {
 	const char *error = NULL;
 
@@ -486,49 +486,49 @@ run_together(KvMcTurn *turn)
 	{
 		KvMcTable  *suspect;
 
-		error = attempt_tasks(turn->tasks, 0, turn->ntasks, false, &suspect);
+		error = attempt_tasks(batch->tasks, 0, batch->ntasks, false, &suspect);
 		if (error != NULL)
-			kv_mc_counts[KV_MC_COUNT_REPEATED_TURNS]++;
+			kv_mc_counts[KV_MC_COUNT_REPEATED_BATCHES]++;
 		if (error == NULL || suspect == NULL)
 			break;
 	}
 	if (error == NULL)
-		deliver(turn->tasks, 0, turn->ntasks, false);
+		deliver(batch->tasks, 0, batch->ntasks, false);
 	return error;
 }
 
-/* Has each client a request in the turn, or a reply that is held?  Then a flush holds up nobody else. */
+/* Has each client a request in the batch, or a reply that is held?  Then a flush holds up nobody else. */
 static bool
-has_every_client(const KvMcTurn *turn)
+has_every_client(const KvMcBatch *batch)
 {
-	return turn->nclients == kv_mc_nconnections ||
-		turn->nclients + kv_mc_held_beside() == kv_mc_nconnections;
+	return batch->nclients == kv_mc_nconnections ||
+		batch->nclients + kv_mc_held_beside() == kv_mc_nconnections;
 }
 
 void
-kv_mc_turn_run(KvMcTurn *turn)
+kv_mc_batch_run(KvMcBatch *batch)
 {
 	const char *error;
 
-	kv_mc_turn_context = turn->context;
-	flushes_for_all = has_every_client(turn);
+	kv_mc_batch_context = batch->context;
+	flushes_for_all = has_every_client(batch);
 	flushed_upto = InvalidXLogRecPtr;
-	kv_mc_counts[KV_MC_COUNT_TURNS]++;
-	error = run_together(turn);
-	for (int i = 0; i < turn->ntasks; i++)
+	kv_mc_counts[KV_MC_COUNT_BATCHES]++;
+	error = run_together(batch);
+	for (int i = 0; i < batch->ntasks; i++)
 	{
-		KvMcTask   *task = turn->tasks[i];
+		KvMcTask   *task = batch->tasks[i];
 		KvMcTable  *suspect;
 		const char *problem;
 
 		if (i >= task->conn->cut || (error == NULL && i < task->conn->suspect))
 			continue;
-		problem = attempt_tasks(turn->tasks, i, i + 1, true, &suspect);
+		problem = attempt_tasks(batch->tasks, i, i + 1, true, &suspect);
 		if (problem != NULL)
 			kv_mc_refuse(task, problem);
-		deliver(turn->tasks, i, i + 1, true);
+		deliver(batch->tasks, i, i + 1, true);
 	}
-	consume(turn->tasks, turn->ntasks);
+	consume(batch->tasks, batch->ntasks);
 	if (flushed_upto != InvalidXLogRecPtr)
-		kv_mc_flushed(flushed_upto, turn->nwriters, flushed_since);
+		kv_mc_flushed(flushed_upto, batch->nwriters, flushed_since);
 }

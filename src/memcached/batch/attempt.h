@@ -1,15 +1,15 @@
 /*
  * attempt.h
- *		One attempt at some of a turn's requests: what keys.c finds out and turn.c does.
+ *		One attempt at some of a batch's requests: what keys.c finds out and batch.c does.
  */
 #ifndef KV_MEMCACHED_ATTEMPT_H
 #define KV_MEMCACHED_ATTEMPT_H
 
-#include "memcached/turn/turn.h"
+#include "memcached/batch/batch.h"
 
-#define KV_MC_LEAST_BYTES	((Size) 1024 * 1024)	/* of values in a turn, also where there is no room for replies */
+#define KV_MC_LEAST_BYTES	((Size) 1024 * 1024)	/* of values in a batch, also where there is no room for replies */
 
-/* A key that requests of the turn are about. */
+/* A key that requests of the batch are about. */
 typedef struct KvMcKey
 {
 	KvMcTable  *table;
@@ -31,7 +31,7 @@ typedef struct KvMcKey
 	uint64		number;			/* of the version that was written */
 } KvMcKey;
 
-/* One attempt at some of the turn's requests. */
+/* One attempt at some of the batch's requests. */
 typedef struct KvMcAttempt
 {
 	KvMcTask  **tasks;
@@ -64,7 +64,7 @@ kv_mc_is_live(const KvMcAttempt *attempt, int i)
 
 /* ---- keys.c ---- */
 
-extern MemoryContext kv_mc_turn_context;	/* of the turn that runs */
+extern MemoryContext kv_mc_batch_context;	/* of the batch that runs */
 /* The request has a reply, which needs no row: an error. */
 extern void kv_mc_refuse(KvMcTask *task, const char *message);
 extern void kv_mc_deny(KvMcTask *task, const KvMcTable *table);	/* … for lack of a privilege */
@@ -74,7 +74,7 @@ extern bool kv_mc_task_may(const KvMcTask *task, KvMcTable *table, AclMode mode)
 extern void kv_mc_set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionId xid);
 /* Find the key of each request, or its reply if nothing can be done. */
 extern void kv_mc_route_all(KvMcAttempt *attempt);
-/* Look all keys up, as far as there is room for their values; the rest is for the next turn. */
+/* Look all keys up, as far as there is room for their values; the rest is for the next batch. */
 extern void kv_mc_look_at_all(KvMcAttempt *attempt);
 
 #endif							/* KV_MEMCACHED_ATTEMPT_H */

@@ -2,7 +2,7 @@
  * stat.c
  *		Counters: what counts as what, and the sums, for clients and for SQL.
  */
-#include "memcached/turn/turn.h"
+#include "memcached/batch/batch.h"
 
 #include "clock.h"
 
@@ -179,7 +179,7 @@ static const struct
 	{"auth_cmds", KV_MC_COUNT_AUTHS}, {"auth_errors", KV_MC_COUNT_AUTH_FAILURES},
 	{"bytes_read", KV_MC_COUNT_BYTES_IN}, {"bytes_written", KV_MC_COUNT_BYTES_OUT},
 	{"total_items", KV_MC_COUNT_SETS},
-	{"kvfdw_turns", KV_MC_COUNT_TURNS}, {"kvfdw_repeated_turns", KV_MC_COUNT_REPEATED_TURNS},
+	{"kvfdw_turns", KV_MC_COUNT_BATCHES}, {"kvfdw_repeated_turns", KV_MC_COUNT_REPEATED_BATCHES},
 	{"kvfdw_parked", KV_MC_COUNT_PARKED}, {"kvfdw_writes", KV_MC_COUNT_WRITES},
 	{"kvfdw_merged_writes", KV_MC_COUNT_MERGED_WRITES}, {"kvfdw_flushes", KV_MC_COUNT_FLUSHES},
 	{"kvfdw_errors", KV_MC_COUNT_ERRORS}, {"crawler_reclaimed", KV_MC_COUNT_REAPED},
