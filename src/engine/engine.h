@@ -336,24 +336,24 @@ extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot s
 extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
 							 KvKey moved_to, CommandId cid, KvRow *newer);
 
-/* ---- rows by key, for one who must not wait (scan/look.c, write/put.c) ---- */
-typedef enum KvLookStatus
+/* ---- rows by key, for one who must not wait (scan/get.c, write/put.c) ---- */
+typedef enum KvGetStatus
 {
-	KV_LOOK_NONE,				/* the snapshot sees no row */
-	KV_LOOK_FOUND,				/* it is in row, with its value */
-	KV_LOOK_UNREAD,				/* its value is on the device */
-	KV_LOOK_FAILED				/* its value cannot be had; problem is the SQLSTATE */
-} KvLookStatus;
+	KV_GET_NONE,				/* the snapshot sees no row */
+	KV_GET_FOUND,				/* it is in row, with its value */
+	KV_GET_UNREAD,				/* its value is on the device */
+	KV_GET_FAILED				/* its value cannot be had; problem is the SQLSTATE */
+} KvGetStatus;
 
-typedef struct KvLook
+typedef struct KvGet
 {
 	KvKey		key;			/* in, … */
 	bool		passed;			/* … as this: the key is not looked up, and stays NONE.  All else is out */
-	KvLookStatus status;
+	KvGetStatus status;
 	KvVersion	version;		/* but for NONE: what was seen, for kv_put_if */
 	KvRow		row;			/* likewise; its key is the one given */
 	int			problem;
-} KvLook;
+} KvGet;
 
 /*
  * What the snapshot sees at n keys, as far as memory has the values, which are palloc'd in
@@ -361,9 +361,9 @@ typedef struct KvLook
  * it stops.  Returns how many were looked up.  What is wrong with a value is logged, and
  * that key's problem; what is wrong with an index file is an ERROR.
  */
-extern int	kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes);
+extern int	kv_get(KvStore *store, Snapshot snapshot, KvGet *gets, int n, Size *bytes);
 /* Reads the UNREAD ones, in one batch; then they are FOUND or FAILED. */
-extern void kv_look_read(KvStore *store, KvLook *looks, int n);
+extern void kv_get_read(KvStore *store, KvGet *gets, int n);
 
 typedef enum KvPut
 {

@@ -104,7 +104,7 @@ open_table(Oid relid, bool writes)
 
 /* The next keys of the table, from walk.next on; returns how many. */
 static int
-next_keys(const KvMcTable *table, KvLook *looks)
+next_keys(const KvMcTable *table, KvGet *gets)
 {
 	KvScan	   *scan = kv_scan_begin(table->store, GetActiveSnapshot(), false);
 	KvKey		from = {.data = (const uint8 *) walk.next.data, .len = walk.next.len};
@@ -120,28 +120,28 @@ next_keys(const KvMcTable *table, KvLook *looks)
 		uint8	   *copy = palloc(Max(row.keylen, 1));
 
 		memcpy(copy, row.key, row.keylen);
-		looks[n++].key = (KvKey) {.data = copy, .len = row.keylen};
+		gets[n++].key = (KvKey) {.data = copy, .len = row.keylen};
 	}
 	kv_scan_end(scan);
 	return n;
 }
 
 static bool
-has_expired(const KvMcTable *table, const KvLook *look)
+has_expired(const KvMcTable *table, const KvGet *get)
 {
 	KvMcItem	item = {0};
 	KvMcRow		row;
 	MemoryContext row_context;
 	MemoryContext old;
 
-	if (look->status != KV_LOOK_FOUND)
+	if (get->status != KV_GET_FOUND)
 		return false;
 	/* a value that is compressed takes more than was looked up */
 	row_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw memcached reaper row",
 										ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(row_context);
-	current = look->key;
-	(void) kv_mc_row_read(table, look, GetCurrentTransactionStartTimestamp(), 0, &item, &row);
+	current = get->key;
+	(void) kv_mc_row_read(table, get, GetCurrentTransactionStartTimestamp(), 0, &item, &row);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	return item.row && !item.exists;
@@ -164,7 +164,7 @@ static bool
 look_step(Oid relid, KvMcExpired *expired, Size *bytes)
 {
 	KvMcTable  *table;
-	KvLook	   *looks = palloc0(STEP_KEYS * sizeof(KvLook));
+	KvGet      *gets = palloc0(STEP_KEYS * sizeof(KvGet));
 	Size		left = STEP_BYTES;
 	int			n = 0;
 	int			done = 0;
@@ -175,15 +175,15 @@ look_step(Oid relid, KvMcExpired *expired, Size *bytes)
 	if (table != NULL)
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		n = next_keys(table, looks);
-		done = kv_look(table->store, GetActiveSnapshot(), looks, n, &left);
-		kv_look_read(table->store, looks, done);
+		n = next_keys(table, gets);
+		done = kv_get(table->store, GetActiveSnapshot(), gets, n, &left);
+		kv_get_read(table->store, gets, done);
 		for (int i = 0; i < done && expired->n < STEP_DELETES; i++)
 		{
-			*bytes += looks[i].status == KV_LOOK_NONE ? 0 : looks[i].row.len;
-			if (has_expired(table, &looks[i]))
-				expired->keys[expired->n++] = looks[i].key;
-			walk_past(&looks[i].key);
+			*bytes += gets[i].status == KV_GET_NONE ? 0 : gets[i].row.len;
+			if (has_expired(table, &gets[i]))
+				expired->keys[expired->n++] = gets[i].key;
+			walk_past(&gets[i].key);
 		}
 		current.data = NULL;
 		PopActiveSnapshot();
@@ -209,31 +209,31 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 	table = XactReadOnly ? NULL : open_table(relid, true);
 	if (table != NULL)
 	{
-		KvLook	   *looks = palloc0(n * sizeof(KvLook));
+		KvGet      *gets = palloc0(n * sizeof(KvGet));
 		Size		left = MOST_DELETED_BYTES;
 		CommandId	cid = GetCurrentCommandId(true);
 
 		PushActiveSnapshot(GetTransactionSnapshot());
 		for (int i = 0; i < n; i++)
-			looks[i].key = keys[i];
-		done = kv_look(table->store, GetActiveSnapshot(), looks, n, &left);
-		kv_look_read(table->store, looks, done);
+			gets[i].key = keys[i];
+		done = kv_get(table->store, GetActiveSnapshot(), gets, n, &left);
+		kv_get_read(table->store, gets, done);
 		for (int i = 0; i < done; i++)
 		{
 			KvVersion	made;
 			TransactionId in_the_way;
 			KvPut		outcome;
 
-			*bytes += looks[i].status == KV_LOOK_NONE ? 0 : looks[i].row.len;
-			if (!has_expired(table, &looks[i]))
+			*bytes += gets[i].status == KV_GET_NONE ? 0 : gets[i].row.len;
+			if (!has_expired(table, &gets[i]))
 				continue;
 			wrote = true;
-			outcome = kv_put_if(table->store, looks[i].key, &looks[i].version, NULL, cid, true,
+			outcome = kv_put_if(table->store, gets[i].key, &gets[i].version, NULL, cid, true,
 								&made, &in_the_way);
 			if (outcome == KV_PUT_DONE)
 				kv_mc_counts[KV_MC_COUNT_REAPED]++;
 			else if (outcome == KV_PUT_CHANGED)
-				kv_mc_expired_again(relid, looks[i].key);	/* perhaps its value was moved */
+				kv_mc_expired_again(relid, gets[i].key);	/* perhaps its value was moved */
 		}
 		current.data = NULL;
 		PopActiveSnapshot();

@@ -87,10 +87,10 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 		bool		resolved = false;
 		bool		behind = false;
 
-		if (n % KV_LOOK_KEYS == 0)
+		if (n % KV_GET_KEYS == 0)
 		{
 			kv_job_interrupts(walk->store);
-			kv_pace_keys(walk->pace, KV_LOOK_KEYS);
+			kv_pace_keys(walk->pace, KV_GET_KEYS);
 		}
 		if (first.data == NULL)
 			break;

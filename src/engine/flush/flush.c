@@ -190,11 +190,11 @@ merge_sources(KvMerge *merge)
 		bool		in_memtable = false;
 		bool		resolved = false;
 
-		if (n % KV_LOOK_KEYS == 0)
+		if (n % KV_GET_KEYS == 0)
 		{
 			kv_maintenance_interrupts();
 			if (merge->rest)
-				merge->rest->merged(merge->rest->arg, KV_LOOK_KEYS);
+				merge->rest->merged(merge->rest->arg, KV_GET_KEYS);
 			if (merge->shown)
 				kv_progress_done(merge->entries);
 		}

@@ -29,7 +29,7 @@ typedef enum KvFlushMode
 } KvFlushMode;
 
 /* ---- flush.c ---- */
-#define KV_LOOK_KEYS	1024	/* who merges runs serves interrupts, and rests, after so many keys */
+#define KV_GET_KEYS	1024		/* who merges runs serves interrupts, and rests, after so many keys */
 
 /*
  * Makes the shard's memtable a run.  If another process is at it this waits until that has

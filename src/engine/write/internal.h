@@ -39,20 +39,20 @@ typedef struct KvWrite
 } KvWrite;
 
 /* Returns with the lock of the shard that has the key, state->shardno, held exclusively. */
-extern void kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state);
+extern void kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state);
 /* Let go of it. */
 extern void kv_key_leave(const KvStore *store, const KvKeyState *state);
 
 /*
  * Does what can be done without the shard's lock, which must not be held.  *write goes to
- * kv_write_finish, and once more after another kv_key_look if that returns false.  The value
+ * kv_write_finish, and once more after another kv_key_lookup if that returns false.  The value
  * is not copied: it must stay until then.
  */
 extern void kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
 							 const char *value, Size len, CommandId cid, KvWrite *write);
 
 /*
- * Makes the write part of the shard.  state: from kv_key_look, the shard's lock being held
+ * Makes the write part of the shard.  state: from kv_key_lookup, the shard's lock being held
  * since, which is released.  False: the caller must look again, unless write->refused; at
  * most a value that no write buffer can hold was written to a value file.
  */

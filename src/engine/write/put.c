@@ -79,7 +79,7 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 		KvPut		result;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, key, mode, &state);
+		kv_key_lookup(store, key, mode, &state);
 		result = judge(&state, expected, in_the_way);
 		if (result != KV_PUT_DONE)
 		{

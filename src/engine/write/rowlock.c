@@ -330,7 +330,7 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 		bool		moved;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, aim->key, mode, state);
+		kv_key_lookup(store, aim->key, mode, state);
 		wait = state->unfinished != 0 ? state->unfinished : state->locked_by;
 		if (wait == 0 && state->exists && state->newest.kind == KV_VERSION_PUT &&
 			is_aim(aim, &state->newest, kv_incarnations->current))
@@ -519,7 +519,7 @@ look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
 {
 	for (;;)
 	{
-		kv_key_look(store, key, (LockTupleMode) Max(mode, (int) LockTupleShare), state);
+		kv_key_lookup(store, key, (LockTupleMode) Max(mode, (int) LockTupleShare), state);
 		if (mode == KV_NO_ROW_LOCK)
 			state->locked_by = 0;
 		if (mode != LockTupleKeyShare || state->locked_by == 0 || state->unfinished != 0)
@@ -527,7 +527,7 @@ look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
 
 		/* may be one that KEY SHARE does not mind, nor an update that has come since */
 		kv_key_leave(store, state);
-		kv_key_look(store, key, LockTupleKeyShare, state);
+		kv_key_lookup(store, key, LockTupleKeyShare, state);
 		if (state->unfinished == 0 && state->exists && state->newest.kind == KV_VERSION_PUT)
 			return;
 		kv_key_leave(store, state);
@@ -642,7 +642,7 @@ kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form, cons
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, key, LockTupleNoKeyExclusive, &state);
+		kv_key_lookup(store, key, LockTupleNoKeyExclusive, &state);
 		if (state.unfinished != 0 || state.locked_by != 0 || !state.exists ||
 			!same_version(&state.newest, seen))
 		{

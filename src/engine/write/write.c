@@ -3,7 +3,7 @@
  *		Writing one version of one key: how the key stands, room, the write.
  *
  * A writer learns how its key stands with the shard's lock held exclusively
- * (kv_key_look), and either writes under that same hold of the lock or lets go
+ * (kv_key_lookup), and either writes under that same hold of the lock or lets go
  * and looks again (I 2).  What needs the device or a wait is done without the
  * lock: a bigger value file, a free write buffer, room in the memtable (I 7).
  *
@@ -231,7 +231,7 @@ fold_all(KvShard *shard, KvKey key, LockTupleMode wanted, const KvKeyState *belo
  * needed, which is tried first if it mostly was so: rows that are written again and again.
  */
 void
-kv_key_look(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
+kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
 	if (in_memtables == KV_USUAL)
 	{
@@ -612,8 +612,8 @@ kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 		uint64		wait = 0;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_look(store, key,
-					replace ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
+		kv_key_lookup(store, key,
+					  replace ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
 		if (state.unfinished != 0)
 			wait = state.unfinished;
 		else if (state.exists && state.newest.kind == KV_VERSION_PUT)

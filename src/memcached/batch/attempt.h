@@ -17,7 +17,7 @@ typedef struct KvMcKey
 	int			length;
 	int			next;			/* of the same table, or -1 */
 	bool		blind;			/* all of its requests store, whatever is there: so nobody looks */
-	KvLook	   *look;			/* NULL: not looked up */
+	KvGet      *get;			/* NULL: not looked up */
 	const char *problem;		/* why its value cannot be had: an error; NULL: it can */
 	int			writes;			/* requests that have changed it */
 	uint32		hash;

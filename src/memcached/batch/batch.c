@@ -167,7 +167,7 @@ write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 {
 	KvMcWrite	write = kv_mc_item_write(&key->item);
 	const KvVersion *expected = key->blind ? &kv_any_version :
-		key->look->status == KV_LOOK_NONE ? NULL : &key->look->version;
+		key->get->status == KV_GET_NONE ? NULL : &key->get->version;
 	KvPutValue	put;
 	KvVersion	made;
 	bool		yields;
@@ -178,7 +178,7 @@ write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 	yields = (kv_mc_was_written(key->hash) || key->retried) && !key->impatient;
 	if (write == KV_MC_PUT)
 		kv_mc_row_write(key->table, &key->item, &key->row, &put);
-	key->outcome = kv_put_if(key->table->store, key->look->key, expected,
+	key->outcome = kv_put_if(key->table->store, key->get->key, expected,
 							 write == KV_MC_PUT ? &put : NULL, cid, yields, &made, &key->in_the_way);
 	if (write == KV_MC_PUT && put.value != key->item.value)
 		pfree(unconstify(char *, put.value));
@@ -265,7 +265,7 @@ complete_replies(KvMcAttempt *attempt)
 			continue;
 		kv_mc_counts[KV_MC_COUNT_EXPIRED]++;
 		if (!attempt->read_only)
-			kv_mc_expired_note(key->table, key->look->key, key->hash, attempt->fold.now);
+			kv_mc_expired_note(key->table, key->get->key, key->hash, attempt->fold.now);
 	}
 }
 

@@ -224,12 +224,12 @@ kv_mc_route_all(KvMcAttempt *attempt)
 static void
 take_item(KvMcAttempt *attempt, KvMcKey *key)
 {
-	if (key->look->status == KV_LOOK_FOUND)
-		key->problem = kv_mc_row_read(key->table, key->look, GetCurrentTransactionStartTimestamp(),
-									  kv_version_number(key->table->store, &key->look->version),
+	if (key->get->status == KV_GET_FOUND)
+		key->problem = kv_mc_row_read(key->table, key->get, GetCurrentTransactionStartTimestamp(),
+									  kv_version_number(key->table->store, &key->get->version),
 									  &key->item, &key->row);
-	else if (key->look->status != KV_LOOK_NONE)
-		key->problem = key->look->problem == ERRCODE_DATA_CORRUPTED ? "XX001 value is damaged" :
+	else if (key->get->status != KV_GET_NONE)
+		key->problem = key->get->problem == ERRCODE_DATA_CORRUPTED ? "XX001 value is damaged" :
 			"58030 value cannot be read";
 }
 
@@ -237,20 +237,20 @@ take_item(KvMcAttempt *attempt, KvMcKey *key)
 static void
 make_looks(KvMcAttempt *attempt, KvMcTable *table)
 {
-	KvLook	   *looks;
+	KvGet      *gets;
 	int			n = 0;
 
 	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
 		n++;
-	looks = palloc0(n * sizeof(KvLook));
+	gets = palloc0(n * sizeof(KvGet));
 	n = 0;
 	for (int k = table->first; k >= 0; k = attempt->keys[k].next)
 	{
 		KvMcKey    *key = &attempt->keys[k];
 
-		key->look = &looks[n++];
-		key->look->key = kv_mc_row_key(table, key->data, key->length);
-		key->look->passed = key->blind;
+		key->get = &gets[n++];
+		key->get->key = kv_mc_row_key(table, key->data, key->length);
+		key->get->passed = key->blind;
 	}
 	table->looked = 0;
 }
@@ -273,10 +273,10 @@ look_at_keys(KvMcAttempt *attempt, Size bytes)
 		for (n = 1; k + n < attempt->nkeys && attempt->keys[k + n].table == table; n++)
 			;
 		done = table->store == NULL ? n : bytes == 0 ? 0 :
-			kv_look(table->store, GetActiveSnapshot(), attempt->keys[k].look, n, &bytes);
+			kv_get(table->store, GetActiveSnapshot(), attempt->keys[k].get, n, &bytes);
 		table->looked += done;
 		for (int i = done; i < n; i++)
-			attempt->keys[k + i].look = NULL;
+			attempt->keys[k + i].get = NULL;
 	}
 }
 
@@ -290,18 +290,18 @@ read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
 	attempt->at = table;
 	if (table->store == NULL || table->looked == 0)
 		return;
-	kv_look_read(table->store, attempt->keys[table->first].look, table->looked);
-	for (int k = table->first; k >= 0 && attempt->keys[k].look != NULL; k = attempt->keys[k].next)
+	kv_get_read(table->store, attempt->keys[table->first].get, table->looked);
+	for (int k = table->first; k >= 0 && attempt->keys[k].get != NULL; k = attempt->keys[k].next)
 	{
 		KvMcKey    *key = &attempt->keys[k];
 
 		if (k > 0 && *bytes == 0)
 		{
-			key->look = NULL;
+			key->get = NULL;
 			continue;
 		}
-		if (key->look->status == KV_LOOK_FOUND)
-			*bytes -= Min(*bytes, kv_value_length(&key->look->row));
+		if (key->get->status == KV_GET_FOUND)
+			*bytes -= Min(*bytes, kv_value_length(&key->get->row));
 		take_item(attempt, key);
 	}
 }
@@ -314,7 +314,7 @@ cut_unread(KvMcAttempt *attempt)
 	{
 		KvMcConnection *conn = attempt->tasks[i]->conn;
 
-		if (!kv_mc_is_live(attempt, i) || attempt->keys[attempt->tasks[i]->key].look != NULL)
+		if (!kv_mc_is_live(attempt, i) || attempt->keys[attempt->tasks[i]->key].get != NULL)
 			continue;
 		conn->cut = i;
 		conn->passed_over = i == 0 || attempt->tasks[i - 1]->conn != conn;

@@ -126,7 +126,7 @@ is_bare(const KvMcTable *table)
 }
 
 const char *
-kv_mc_row_read(const KvMcTable *table, const KvLook *look, TimestampTz now, uint64 number,
+kv_mc_row_read(const KvMcTable *table, const KvGet *get, TimestampTz now, uint64 number,
 			   KvMcItem *item, KvMcRow *row)
 {
 	int			natts = table->table->tupdesc->natts;
@@ -141,9 +141,9 @@ kv_mc_row_read(const KvMcTable *table, const KvLook *look, TimestampTz now, uint
 	bool		rounded = false;
 
 	row->values = NULL;
-	if (is_bare(table) && look->row.form == KV_FORM_RAW)
+	if (is_bare(table) && get->row.form == KV_FORM_RAW)
 	{
-		kv_mc_item_set(item, kv_mc_unix_time(now), look->row.value, look->row.len, 0, 0, number,
+		kv_mc_item_set(item, kv_mc_unix_time(now), get->row.value, get->row.len, 0, 0, number,
 					   false, false);
 		return NULL;
 	}
@@ -153,9 +153,9 @@ kv_mc_row_read(const KvMcTable *table, const KvLook *look, TimestampTz now, uint
 		nulls = palloc(natts * sizeof(bool));
 	}
 	if (table->others)
-		kv_tuple_decode(table->table, &look->row, true, values, nulls);
+		kv_tuple_decode(table->table, &get->row, true, values, nulls);
 	else
-		kv_tuple_decode_value(table->table, &look->row, values, nulls);
+		kv_tuple_decode_value(table->table, &get->row, values, nulls);
 	if (!nulls[table->value - 1])
 	{
 		struct varlena *datum = PG_DETOAST_DATUM_PACKED(values[table->value - 1]);

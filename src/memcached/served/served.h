@@ -118,7 +118,7 @@ extern const char *kv_mc_row_bad_value(const KvMcTable *table, const char *value
  * Fills in item, and row if it is to be kept.  look is FOUND.  There is an item as long as SQL finds
  * that expires > now.  NULL, or why no client can have the item: an error.
  */
-extern const char *kv_mc_row_read(const KvMcTable *table, const KvLook *look, TimestampTz now,
+extern const char *kv_mc_row_read(const KvMcTable *table, const KvGet *get, TimestampTz now,
 								  uint64 number, KvMcItem *item, KvMcRow *row);
 /* Seconds of Unix time, rounded down. */
 extern int64 kv_mc_unix_time(TimestampTz time);

@@ -1,5 +1,5 @@
 /*
- * look.c
+ * get.c
  *		Rows by key for one who serves many at once: what is in memory first, the rest in
  *		one batch of reads, and a value that cannot be had is that row's problem alone.
  */
@@ -26,17 +26,17 @@ begin_look(KvScan *scan, KvStore *store, Snapshot snapshot, int n)
 
 /* Set the look's status by what is known of its row: the value, a problem, or neither yet. */
 static void
-take_row(KvLook *look, const KvBatchRow *row)
+take_row(KvGet *get, const KvBatchRow *row)
 {
-	look->problem = row->problem;
-	look->row.value = row->value;
-	look->status = row->problem != 0 ? KV_LOOK_FAILED :
-		row->value == NULL ? KV_LOOK_UNREAD : KV_LOOK_FOUND;
+	get->problem = row->problem;
+	get->row.value = row->value;
+	get->status = row->problem != 0 ? KV_GET_FAILED :
+		row->value == NULL ? KV_GET_UNREAD : KV_GET_FOUND;
 }
 
 /* Which of the next looks, up to n, have a row; those are added to the scan's.  Returns how many looks were done. */
 static int
-find_rows(KvScan *scan, KvLook *looks, int n, Size *bytes)
+find_rows(KvScan *scan, KvGet *gets, int n, Size *bytes)
 {
 	KvBatchRow *rows = &scan->rows[scan->nrows];
 	KvKey		keys[KV_FOUND_TOGETHER];
@@ -48,23 +48,23 @@ find_rows(KvScan *scan, KvLook *looks, int n, Size *bytes)
 	CHECK_FOR_INTERRUPTS();
 	for (int i = 0; i < n; i++)
 	{
-		if (!looks[i].passed)
-			keys[nkeys++] = looks[i].key;
+		if (!gets[i].passed)
+			keys[nkeys++] = gets[i].key;
 	}
 	kv_batch_find_points(scan, keys, nkeys, rows, found);
 	for (done = 0; done < n && *bytes > 0; done++)
 	{
-		KvLook	   *look = &looks[done];
+		KvGet      *get = &gets[done];
 		const KvBatchRow *row = &rows[next];
 
-		look->status = KV_LOOK_NONE;
-		look->problem = 0;
-		if (look->passed || !found[next++])
+		get->status = KV_GET_NONE;
+		get->problem = 0;
+		if (get->passed || !found[next++])
 			continue;
-		look->status = KV_LOOK_UNREAD;
-		look->version = row->version;
-		look->row = (KvRow) {
-			.key = look->key.data, .keylen = look->key.len,
+		get->status = KV_GET_UNREAD;
+		get->version = row->version;
+		get->row = (KvRow) {
+			.key = get->key.data, .keylen = get->key.len,
 			.form = KV_LOCATION_FORM(row->version.location), .len = row->version.len
 		};
 		*bytes -= Min(*bytes, row->version.len);
@@ -76,7 +76,7 @@ find_rows(KvScan *scan, KvLook *looks, int n, Size *bytes)
 }
 
 int
-kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
+kv_get(KvStore *store, Snapshot snapshot, KvGet *gets, int n, Size *bytes)
 {
 	KvScan		scan;
 	int			done = 0;
@@ -85,12 +85,12 @@ kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
 		return 0;
 	begin_look(&scan, store, snapshot, n);
 	while (done < n && *bytes > 0)
-		done += find_rows(&scan, &looks[done], Min(n - done, KV_FOUND_TOGETHER), bytes);
+		done += find_rows(&scan, &gets[done], Min(n - done, KV_FOUND_TOGETHER), bytes);
 	kv_batch_fetch_near(&scan);
 	for (int i = 0, row = 0; i < done; i++)
 	{
-		if (looks[i].status != KV_LOOK_NONE)
-			take_row(&looks[i], &scan.rows[row++]);
+		if (gets[i].status != KV_GET_NONE)
+			take_row(&gets[i], &scan.rows[row++]);
 	}
 	pfree(scan.rows);
 	kv_stat_add(store, KV_COUNT_POINT_READS, done);
@@ -99,7 +99,7 @@ kv_look(KvStore *store, Snapshot snapshot, KvLook *looks, int n, Size *bytes)
 }
 
 void
-kv_look_read(KvStore *store, KvLook *looks, int n)
+kv_get_read(KvStore *store, KvGet *gets, int n)
 {
 	KvScan		scan;
 
@@ -108,21 +108,21 @@ kv_look_read(KvStore *store, KvLook *looks, int n)
 	begin_look(&scan, store, NULL, n);
 	for (int i = 0; i < n; i++)
 	{
-		if (looks[i].status == KV_LOOK_UNREAD)
+		if (gets[i].status == KV_GET_UNREAD)
 			scan.rows[scan.nrows++] = (KvBatchRow) {
-				.version = looks[i].version, .key = looks[i].key.data,
-				.keylen = looks[i].key.len, .present = true
+				.version = gets[i].version, .key = gets[i].key.data,
+				.keylen = gets[i].key.len, .present = true
 			};
 	}
 	if (scan.nrows > 0)
 		(void) kv_batch_fetch(&scan);
 	for (int i = 0, row = 0; i < n; i++)
 	{
-		if (looks[i].status == KV_LOOK_UNREAD)
+		if (gets[i].status == KV_GET_UNREAD)
 		{
 			/* it may have moved */
-			looks[i].version = scan.rows[row].version;
-			take_row(&looks[i], &scan.rows[row++]);
+			gets[i].version = scan.rows[row].version;
+			take_row(&gets[i], &scan.rows[row++]);
 		}
 	}
 	pfree(scan.rows);
