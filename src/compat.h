@@ -2,7 +2,7 @@
  * compat.h
  *		Everything that differs between PostgreSQL 15 and 19, and nothing else.
  *
- * A room that meets a version difference adds a kv_… wrapper or KV_… macro
+ * A module that meets a version difference adds a kv_… wrapper or KV_… macro
  * here; no other file tests PG_VERSION_NUM.  Wrappers are macros, so that this
  * header needs no server header that its user does not include anyway.
  */

@@ -1,6 +1,6 @@
 #!/usr/bin/perl
 # Promise: the documents name what is there.  Their links lead somewhere; source files and functions
-# they name exist; test/README.md has every test, every room and every invariant; every stop point
+# they name exist; test/README.md has every test, every module and every invariant; every stop point
 # of the source is named by a test, so that none is met by chance alone; each public function has a contract;
 # docs/operations.md has every wait event and LWLock tranche.
 use strict;
@@ -82,12 +82,12 @@ for my $d ('docs/architecture.md', 'CONTRIBUTING.md', 'test/README.md', 'docs/fo
 }
 ok_if_none('source files and functions that documents name exist', @missing);
 
-# ---- the picture of the rooms ----
+# ---- the picture of the modules ----
 
 my ($order) = slurp('test/rooms.pl') =~ /^my \@rooms = qw\(([^)]*)\)/m or die "test/rooms.pl has no order\n";
-my ($picture) = $text{'docs/architecture.md'} =~ /^## Rooms.*?^```\n(.*?)^```/ms or die "there is no picture of the rooms\n";
+my ($picture) = $text{'docs/architecture.md'} =~ /^## Modules.*?^```\n(.*?)^```/ms or die "there is no picture of the modules\n";
 my @drawn = map { /^ +(\w+)\/ / ? $1 : /^ +kvfdw\.c/ ? 'module' : () } split /\n/, $picture;
-ok_if_none('the picture of the rooms is test/rooms.pl\'s order', "@drawn" eq join(' ', reverse split ' ', $order) ? () : "@drawn");
+ok_if_none('the picture of the modules is test/rooms.pl\'s order', "@drawn" eq join(' ', reverse split ' ', $order) ? () : "@drawn");
 
 my @workers = $all_source =~ /kv_worker_(?:describe|start)\((?:&worker, )?"(kvfdw \w[\w ]*)"/g;
 @workers or die "the source starts no worker\n";
@@ -113,14 +113,14 @@ ok_if_none('each stop point is named by a test', map { "$points{$_}: $_" } grep 
 # ---- the index of tests ----
 
 my (%rows, @twice);
-for my $line (split /\n/, $text{'test/README.md'} =~ s/.*^## Which tests guard which room//msr)
+for my $line (split /\n/, $text{'test/README.md'} =~ s/.*^## Which tests guard which module//msr)
 {
 	my ($what, $tests) = $line =~ /^\| *`?(.*?)`? *\| *(.*?) *\|$/ or next;
 	push @twice, $what if exists $rows{$what} && $what !~ /^-/;
 	$rows{$what} = [ $tests =~ /`([^`]+)`/g ];
 }
 my %files = map { (basename($_) =~ s/\.pl$//r) => $_ } grep { !/kvfdw--/ } @tests;
-my %named = map { $_ => 1 } map { @$_ } values %rows, [ $text{'test/README.md'} =~ /^All rooms meet in (.*)$/m ? $1 =~ /`([^`]+)`/g : () ];
+my %named = map { $_ => 1 } map { @$_ } values %rows, [ $text{'test/README.md'} =~ /^All modules meet in (.*)$/m ? $1 =~ /`([^`]+)`/g : () ];
 delete @named{qw(differential concurrent)};
 for my $pattern (grep { /\*/ } keys %named)
 {
@@ -132,8 +132,8 @@ for my $pattern (grep { /\*/ } keys %named)
 ok_if_none('test/README.md names every test', grep { !$named{$_} } sort keys %files);
 ok_if_none('and no other', grep { !$files{$_} } sort keys %named);
 my %room = map { m{^src/(?:engine/|memcached/)?(\w+)/\w+\.[ch]$} ? ($1 => 1) : () } glob('src/*/*.[ch] src/*/*/*.[ch]');
-ok_if_none('each room has a test', grep { !@{$rows{$_} // []} } sort('module', 'engine', keys %room));
-ok_if_none('each row is a room', @twice, grep { !/^I \d/ && !/^(module|engine|the tests|room|invariant|---)$/ && !$room{$_} } sort keys %rows);
+ok_if_none('each module has a test', grep { !@{$rows{$_} // []} } sort('module', 'engine', keys %room));
+ok_if_none('each row is a module', @twice, grep { !/^I \d/ && !/^(module|engine|the tests|which module|invariant|---)$/ && !$room{$_} } sort keys %rows);
 
 # ---- invariants ----
 

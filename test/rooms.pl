@@ -1,11 +1,11 @@
 #!/usr/bin/perl
-# No room of the source includes a room that is not below it, and in no room files call each other in a circle.
+# No module of the source includes a module that is not below it, and in no module files call each other in a circle.
 #
-# The rooms, from the ground up.  engine.h is what the engine promises: its rooms
-# keep it and the rooms outside use it, and nothing else of the engine.
+# The modules, from the ground up.  engine.h is what the engine promises: its modules
+# keep it and the modules outside use it, and nothing else of the engine.
 #
-# Floors are counted by what the source uses, whatever the order here: a room, or a file
-# outside of rooms, stands one floor above the highest that it includes or whose functions
+# Layers are counted by what the source uses, whatever the order here: a module, or a file
+# outside of modules, stands one layer above the highest that it includes or whose functions
 # it calls.
 use strict;
 use warnings;
@@ -65,7 +65,7 @@ find({ no_chdir => 1, wanted => sub {
 		$uses{place($file)}{place($header)} = 1;
 		next unless $header =~ m{/};
 		my $to = room($header);
-		die "not ok - $file: \"$from\" or \"$to\" is no room\n" if grep { !exists $floor{$_} } $from, $to;
+		die "not ok - $file: \"$from\" or \"$to\" is no module\n" if grep { !exists $floor{$_} } $from, $to;
 		next if $header eq 'engine/engine.h' && $file !~ m{^engine/base/};
 		$arrows{"$file includes $header, which"} = 1 if $floor{$to} > $floor{$from}
 			|| ($header =~ /^engine/ && $file !~ /^engine/) || ($header =~ /internal\.h$/ && $to ne $from);
@@ -76,11 +76,11 @@ for my $place (keys %named) { $uses{$place}{$_} = 1 for grep { defined } @define
 my ($height, @circles) = heights(\%uses);
 my %height = %$height;
 my ($top) = sort { $b <=> $a } values %height;
-for my $n (reverse 1 .. $top) { print "# floor $n: ", join(' ', grep { $height{$_} == $n } sort keys %height), "\n" }
-print "# floors: $top\n";
+for my $n (reverse 1 .. $top) { print "# layer $n: ", join(' ', grep { $height{$_} == $n } sort keys %height), "\n" }
+print "# layers: $top\n";
 print "# $_ is a circle\n" for @circles;
 print "# $_ is an arrow upwards\n" for sort keys %arrows;
-print(($files && !%arrows && !@circles ? 'ok' : 'not ok'), " - rooms include and call rooms below them\n");
+print(($files && !%arrows && !@circles ? 'ok' : 'not ok'), " - modules include and call modules below them\n");
 
 my %calls;
 for my $file (grep { /\.c$/ } keys %names)
@@ -89,4 +89,4 @@ for my $file (grep { /\.c$/ } keys %names)
 }
 my (undef, @file_circles) = heights(\%calls);
 print "# $_ is a circle of calls\n" for @file_circles;
-print((%calls && !@file_circles ? 'ok' : 'not ok'), " - in each room files call files below them\n");
+print((%calls && !@file_circles ? 'ok' : 'not ok'), " - in each module files call files below them\n");

@@ -28,7 +28,7 @@
 #ifndef KV_ADMISSION_H
 #define KV_ADMISSION_H
 
-/* For the table of rooms (engine/start.c): settings, bytes of shared memory, making it. */
+/* For the table of modules (engine/start.c): settings, bytes of shared memory, making it. */
 extern void kv_admission_gucs(void);
 extern Size kv_admission_memory(void);
 extern void kv_admission_attach(void);

@@ -1,6 +1,6 @@
 /*
  * start.c
- *		The engine's start: the table of rooms that have settings or shared memory.
+ *		The engine's start: the table of modules that have settings or shared memory.
  *
  * A room has a struct in the main shared memory segment, and perhaps more memory, its
  * settings, and something to do before anybody else is there.  Who adds a room adds a
@@ -38,7 +38,7 @@
 #include "engine/split/split.h"
 #include "engine/xact/xact.h"
 
-typedef struct KvRoom
+typedef struct KvModule
 {
 	/* its struct, zeroed when it is made; init fills in the rest */
 	const char *name;
@@ -52,12 +52,12 @@ typedef struct KvRoom
 
 	void		(*gucs) (void);
 	void		(*start) (void);	/* in the postmaster, when all memory has been made */
-} KvRoom;
+} KvModule;
 
 #define KV_STRUCT(type, pointer)	"kvfdw " #type, sizeof(type), (void **) &pointer
 
-/* From the ground up.  Rooms start from the top down: what is above says what counts. */
-static const KvRoom rooms[] = {
+/* From the ground up.  Modules start from the top down: what is above says what counts. */
+static const KvModule modules[] = {
 	{.more = kv_admission_memory, .attach = kv_admission_attach, .gucs = kv_admission_gucs},
 	{KV_STRUCT(KvBase, kv_base), kv_base_init, NULL, kv_base_attach},
 	{.more = kv_progress_memory, .attach = kv_progress_attach},
@@ -95,10 +95,10 @@ void
 kv_engine_gucs(void)
 {
 	kv_memory_gucs(kv_machine_memory(KV_MACHINE_GROUPS, KV_MACHINE_ROOT));
-	for (int i = 0; i < lengthof(rooms); i++)
+	for (int i = 0; i < lengthof(modules); i++)
 	{
-		if (rooms[i].gucs)
-			rooms[i].gucs();
+		if (modules[i].gucs)
+			modules[i].gucs();
 	}
 	kv_memory_divide();
 }
@@ -108,31 +108,31 @@ request_memory(void)
 {
 	if (previous_shmem_request)
 		previous_shmem_request();
-	for (int i = 0; i < lengthof(rooms); i++)
+	for (int i = 0; i < lengthof(modules); i++)
 	{
-		RequestAddinShmemSpace(CACHELINEALIGN(rooms[i].size));
-		if (rooms[i].more)
-			RequestAddinShmemSpace(CACHELINEALIGN(rooms[i].more()));
+		RequestAddinShmemSpace(CACHELINEALIGN(modules[i].size));
+		if (modules[i].more)
+			RequestAddinShmemSpace(CACHELINEALIGN(modules[i].more()));
 	}
 }
 
 static void
-attach_room(const KvRoom *room)
+attach_module(const KvModule *module)
 {
-	if (room->address)
+	if (module->address)
 	{
 		bool		found;
 
-		*room->address = ShmemInitStruct(room->name, room->size, &found);
+		*module->address = ShmemInitStruct(module->name, module->size, &found);
 		if (!found)
 		{
-			memset(*room->address, 0, room->size);
-			if (room->init)
-				room->init();
+			memset(*module->address, 0, module->size);
+			if (module->init)
+				module->init();
 		}
 	}
-	if (room->attach)
-		room->attach();
+	if (module->attach)
+		module->attach();
 }
 
 /* Make or attach to shared memory; the postmaster also begins the incarnation. */
@@ -143,14 +143,14 @@ start_memory(void)
 		previous_shmem_startup();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	for (int i = 0; i < lengthof(rooms); i++)
-		attach_room(&rooms[i]);
+	for (int i = 0; i < lengthof(modules); i++)
+		attach_module(&modules[i]);
 	LWLockRelease(AddinShmemInitLock);
 
-	for (int i = lengthof(rooms) - 1; i >= 0 && !IsUnderPostmaster; i--)
+	for (int i = lengthof(modules) - 1; i >= 0 && !IsUnderPostmaster; i--)
 	{
-		if (rooms[i].start)
-			rooms[i].start();
+		if (modules[i].start)
+			modules[i].start();
 	}
 }
 

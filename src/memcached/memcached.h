@@ -17,7 +17,7 @@
  * (M 5) Memory is bounded: a process keeps what kvfdw.memcached_memory allows, for requests and
  *       for replies each, one request more, a small buffer for each connection, and one batch.
  *
- * Its rooms, from the ground up: protocol (bytes and requests, without PostgreSQL), process
+ * Its modules, from the ground up: protocol (bytes and requests, without PostgreSQL), process
  * (what every process has), connection (clients), served (tables and rows), batch (requests
  * are done), and here the loops of the processes.
  */

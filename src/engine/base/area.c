@@ -1,7 +1,7 @@
 /*
  * area.c
  *		The area of shared memory from which memtables and shards come, and what else the
- *		rooms' shared memory stands on.
+ *		modules' shared memory stands on.
  *
  * The area is a DSA made in the main segment.  It cannot grow (I 12), and because it
  * lies in the main segment a dsa_pointer is an offset from the same address in every

@@ -1,7 +1,7 @@
 /*
  * server.h
  *		Is the library loaded, and what I/O has the server done?  The part of engine.h that
- *		rooms keep which do not include that.
+ *		modules keep which do not include that.
  */
 #ifndef KV_SERVER_H
 #define KV_SERVER_H

@@ -2,7 +2,7 @@
  * share.h
  *		kvfdw.memory, and the settings that have a share of it unless they are set.
  *
- * Rooms define theirs in kv_…_gucs, while the library is loaded by the postmaster, or by a
+ * Modules define theirs in kv_…_gucs, while the library is loaded by the postmaster, or by a
  * session, for which it means nothing.  Takes no lock.
  */
 #ifndef KV_SHARE_H

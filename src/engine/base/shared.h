@@ -1,8 +1,8 @@
 /*
  * shared.h
- *		What the rooms' structs in shared memory stand on.
+ *		What the modules' structs in shared memory stand on.
  *
- * Each room has a struct of its own (start.c makes them).  Lock order, outermost first;
+ * Each module has a struct of its own (start.c makes them).  Lock order, outermost first;
  * nobody takes one on the left while holding one on its right:
  *
  *     KvRegistry.lock  →  KvStore.map_lock  →  KvShard.extend_lock  →  KvShard.lock  →  KvBufferPool.lock
@@ -19,7 +19,7 @@
 
 typedef struct KvBase
 {
-	int			tranches[2];	/* of the rooms' locks, of the shards' locks */
+	int			tranches[2];	/* of the modules' locks, of the shards' locks */
 	Latch	   *maintainer_latch;	/* NULL while it does not run */
 	bool		warmed;			/* since the start: what was cached before is read, or was (warm.c) */
 	uint64		directory_id;	/* of the directory "kvfdw"; set before any of its files is read */

@@ -1,6 +1,6 @@
 /*
  * types.h
- *		What all rooms of the engine speak of: limits, keys, versions, locations.
+ *		What all modules of the engine speak of: limits, keys, versions, locations.
  *
  * Types only; nothing here takes a lock, allocates or raises.
  */

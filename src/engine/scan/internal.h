@@ -170,7 +170,7 @@ struct KvScan
 	int			next_key;
 
 	KvBatchRow *rows;			/* room for batch_rows */
-	int			rows_room;
+	int			rows_capacity;
 	int			nrows;
 	int			next_row;
 	Size		batch_bytes;

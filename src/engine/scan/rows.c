@@ -33,12 +33,12 @@ void
 kv_batch_make_rows(KvScan *scan, int rows)
 {
 	scan->batch_rows = rows;
-	if (scan->rows_room >= rows)
+	if (scan->rows_capacity >= rows)
 		return;
 	if (scan->rows)
 		pfree(scan->rows);
 	scan->rows = MemoryContextAlloc(scan->context, sizeof(KvBatchRow) * rows);
-	scan->rows_room = rows;
+	scan->rows_capacity = rows;
 }
 
 /*

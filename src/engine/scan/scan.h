@@ -1,6 +1,6 @@
 /*
  * scan.h
- *		What other rooms need of a scan; the scans themselves are in engine.h.
+ *		What other modules need of a scan; the scans themselves are in engine.h.
  *
  * No lock is held on entry, nor when it returns: a value may be read from the device.
  */

@@ -127,7 +127,7 @@ static bool
 grow(KvShard *shard, int room)
 {
 	return kv_shard_list_grow(shard, &shard->retired, sizeof(KvRetired), &shard->nretired,
-							  &shard->retired_room, Max(KV_RETIRED_FIRST, room));
+							  &shard->retired_capacity, Max(KV_RETIRED_FIRST, room));
 }
 
 bool
@@ -138,7 +138,7 @@ kv_retired_reserve(KvShard *shard, int n)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	need = shard->nretired + n;
-	room = shard->retired_room;
+	room = shard->retired_capacity;
 	LWLockRelease(&shard->lock);
 	return need <= room || grow(shard, Max(need, room * 2));
 }
@@ -158,7 +158,7 @@ kv_retired_make_room(KvShard *shard)
 void
 kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManifest *manifest)
 {
-	int			room = shard->retired_room - shard->nretired;
+	int			room = shard->retired_capacity - shard->nretired;
 	int			n = 0;
 
 	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
@@ -275,7 +275,7 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 			value_files[n++] = value_files[i];
 			continue;
 		}
-		Assert(shard->nretired < shard->retired_room);
+		Assert(shard->nretired < shard->retired_capacity);
 		retired = &kv_retired(shard)[shard->nretired++];
 		retired->value_file = value_files[i].value_file;
 		retired->value_file.flags &= ~KV_VALUE_FILE_INPUT;
@@ -299,7 +299,7 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 bool
 kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image)
 {
-	if (shard->nretired == shard->retired_room && !grow(shard, shard->retired_room * 2))
+	if (shard->nretired == shard->retired_capacity && !grow(shard, shard->retired_capacity * 2))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	kv_retired(shard)[shard->nretired++] = (KvRetired) {*value_file, until_image, 0, value_file->used};
@@ -342,7 +342,7 @@ kv_retired_free(KvShard *shard)
 	if (DsaPointerIsValid(shard->retired))
 		dsa_free(kv_area(), shard->retired);
 	shard->retired = InvalidDsaPointer;
-	shard->nretired = shard->retired_room = 0;
+	shard->nretired = shard->retired_capacity = 0;
 }
 
 /* ---- what they wait for ---- */

@@ -144,9 +144,9 @@ typedef struct KvShard
 	int			sealed_buffers;	/* list head: sealed and not yet written, or -1 */
 
 	/* its values; the list itself changes under extend_lock as well */
-	dsa_pointer	value_files;	/* KvShardValueFile[value_files_room], in the order of addresses */
+	dsa_pointer	value_files;	/* KvShardValueFile[value_files_capacity], in the order of addresses */
 	int			nvalue_files;
-	int			value_files_room;
+	int			value_files_capacity;
 	int			value_files_promised; /* of that room, so much is kept for the compaction job that runs */
 	uint32		job;			/* KvManifest.pass */
 	uint32		countings;		/* how often its value files have noted what is live */
@@ -162,9 +162,9 @@ typedef struct KvShard
 	KvAddress	value_tail;		/* in it: where the next write buffer or large value begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
 	uint64		value_bytes;	/* kv_value_file_taken of all value files, about */
-	dsa_pointer retired;		/* KvRetired[retired_room], in no order; grows in a maintainer */
+	dsa_pointer	retired;		/* KvRetired[retired_capacity], in no order; grows in a maintainer */
 	int			nretired;
-	int			retired_room;
+	int			retired_capacity;
 	bool		image_wanted;	/* by the next look of the checkpointer, without a checkpoint */
 
 	int			maintainer;		/* pid of the process flushing it, or 0 */

@@ -125,7 +125,7 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 			retired->lsn = Max(retired->lsn, left[i].lsn);
 		if (take_share(shard, left[i].value_file.address, left[i].taken))
 			continue;
-		Assert(shard->nretired < shard->retired_room);
+		Assert(shard->nretired < shard->retired_capacity);
 		kv_retired(shard)[shard->nretired++] = left[i];
 		pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
 	}

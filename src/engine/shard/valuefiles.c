@@ -86,10 +86,10 @@ kv_value_files_make_room(KvShard *shard, int n)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	need = shard->nvalue_files + shard->value_files_promised + n;
 	LWLockRelease(&shard->lock);
-	return need <= shard->value_files_room ||
+	return need <= shard->value_files_capacity ||
 		kv_shard_list_grow(shard, &shard->value_files, sizeof(KvShardValueFile), &shard->nvalue_files,
-						   &shard->value_files_room,
-						   Max(need, Max(KV_VALUE_FILES_FIRST, shard->value_files_room * 2)));
+						   &shard->value_files_capacity,
+						   Max(need, Max(KV_VALUE_FILES_FIRST, shard->value_files_capacity * 2)));
 }
 
 KvShardValueFile *
@@ -99,7 +99,7 @@ kv_value_file_add(KvShard *shard, const KvValueFile *value_file)
 	KvShardValueFile *at = kv_value_files(shard) + i;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	Assert(shard->nvalue_files < shard->value_files_room);
+	Assert(shard->nvalue_files < shard->value_files_capacity);
 	if (i < shard->nvalue_files && at->value_file.address == value_file->address)
 		elog(ERROR, "value file at %llx is in the list already", (unsigned long long) value_file->address);
 	memmove(at + 1, at, (shard->nvalue_files - i) * sizeof(KvShardValueFile));
@@ -317,5 +317,5 @@ kv_value_files_free(KvShard *shard)
 	if (DsaPointerIsValid(shard->value_files))
 		dsa_free(kv_area(), shard->value_files);
 	shard->value_files = InvalidDsaPointer;
-	shard->nvalue_files = shard->value_files_room = 0;
+	shard->nvalue_files = shard->value_files_capacity = 0;
 }

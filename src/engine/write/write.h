@@ -1,6 +1,6 @@
 /*
  * write.h
- *		One writer per key (I 2); what other rooms need of writing, beside engine.h.
+ *		One writer per key (I 2); what other modules need of writing, beside engine.h.
  *
  * Takes the shard's lock; none is held on entry.  May wait for memory, a write buffer or a
  * checkpointer, and serves interrupts meanwhile.
