@@ -120,7 +120,7 @@ suite_sql() { server "kvfdw.range_wait = 1min" "max_worker_processes = 16" "$@" 
 # The files that read and write many values; the others do what they do by the same calls.
 suite_sql-sync()
 {
-	local SQL=${SQL:-@(count|dml|freeze|keys|own_writes|parallel|range_cache|upsert|values|wal|xact)}
+	local SQL=${SQL:-@(count|dml|flush|keys|own_writes|parallel|range_cache|upsert|values|wal|xact)}
 	suite_sql "kvfdw.io_method = sync"
 }
 

@@ -37,7 +37,7 @@ both('none', '', 'no such database');
 is(eval { $node->safe_psql('postgres', 'SELECT 1 / 0'); 1 }, undef, 'an error of a query that must not fail');
 like($@, qr/^error running SQL: 'psql:<stdin>:1: ERROR:  division by zero'/, 'is told');
 # a session outlives its client for a moment
-ok(eval { wait_for('sessions to end', sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE application_name = '069_queries.pl'}) == 1 }) }, 'no session is left');
+ok(eval { wait_for('sessions to end', sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE application_name = '069_socket_queries.pl'}) == 1 }) }, 'no session is left');
 $node->stop;
 both('postgres', '', 'no server');
 done_testing();
