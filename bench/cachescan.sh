@@ -38,7 +38,7 @@ bench_cachescan()
 	mkdir -p "$dir"
 	kv_server_stop
 	kv_forget_warm
-	printf '%s\n' "kvfdw.value_cache = ${CACHESCAN_MB}MB" "kvfdw.recent_cache = 0" "kvfdw.page_cache = off" >"$KV_PGDATA/scan.conf"
+	printf '%s\n' "kvfdw.value_cache = ${CACHESCAN_MB}MB" "kvfdw.recent_ring = 0" "kvfdw.page_cache = off" >"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
 	kv_server_start
 	for t in hot cold; do

@@ -99,9 +99,9 @@ overwrite_paced() # name rate
 	overwrite_run -T "$OVERWRITE_SECONDS" -R "$2" -f "$KV_RUN/overwrite.sql"
 	passes=$(($(stat_of passes overwritten) - passes))
 	read -r second p99 < <(overwrite_told)
-	kv_psql -c "ALTER SYSTEM SET kvfdw.space_amp = 0" -c "SELECT pg_reload_conf()" >/dev/null
+	kv_psql -c "ALTER SYSTEM SET kvfdw.max_space_amplification = 0" -c "SELECT pg_reload_conf()" >/dev/null
 	overwrite_run -T "$OVERWRITE_SECONDS" -R "$2" -f "$KV_RUN/overwrite.sql"
-	kv_psql -c "ALTER SYSTEM RESET kvfdw.space_amp" -c "SELECT pg_reload_conf()" >/dev/null
+	kv_psql -c "ALTER SYSTEM RESET kvfdw.max_space_amplification" -c "SELECT pg_reload_conf()" >/dev/null
 	read -r second_without p99_without < <(overwrite_told)
 	overwrite_run -T "$OVERWRITE_SECONDS" -R "$2" -f "$KV_RUN/overwrite_heap.sql"
 	say "  $1 at $2/s: $passes compactions; heap had $(awk '/^tps = / { print int($3); exit }' "$KV_RUN/overwrite.out")/s"

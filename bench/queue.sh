@@ -28,7 +28,7 @@ queue_server() # limited? tier? [ring]
 	kv_server_stop
 	kv_forget_warm
 	memory_unlimit
-	printf '%s\n' "kvfdw.recent_cache = ${3:-32MB}" "kvfdw.value_cache = 0" "kvfdw.page_cache = off" "kvfdw.merge_buffers = 8MB" >"$KV_PGDATA/scan.conf"
+	printf '%s\n' "kvfdw.recent_ring = ${3:-32MB}" "kvfdw.value_cache = 0" "kvfdw.page_cache = off" "kvfdw.write_buffers = 8MB" >"$KV_PGDATA/scan.conf"
 	[ "$2" = no ] || printf '%s\n' "kvfdw.tier_path = '$queue_tier'" "kvfdw.tier_size = 1GB" >>"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
 	[ "$1" = no ] || iops_limit "$QUEUE_IOPS" || return 1
@@ -65,7 +65,7 @@ queue_writers()
 			queue_server no no $ring
 			[ $turn != 0 ] || queue_table
 			tps=$(pgbench -n -M prepared -c 16 -j "$(nproc)" -T $seconds --random-seed="$((KV_SEED + turn))" -f "$dir/produce.sql" 2>/dev/null | awk '/^tps = / { print int($3); exit }')
-			say "  producers alone, recent_cache $ring, turn $turn: $tps messages/s"
+			say "  producers alone, recent_ring $ring, turn $turn: $tps messages/s"
 			if [ $turn = 0 ]; then continue; fi
 			if [ $ring = 0 ]; then without_ring=$((without_ring + tps)); else with_ring=$((with_ring + tps)); fi
 		done

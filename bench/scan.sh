@@ -65,7 +65,7 @@ scan_setup()
 		max_connections = 100
 		shared_buffers = 64MB
 		jit = off
-		kvfdw.delta_memory = 64MB
+		kvfdw.memtable_memory = 64MB
 		kvfdw.value_cache = 16MB
 		kvfdw.range_cache = ${range_cache}MB
 		kvfdw.prefetch_workers = 2

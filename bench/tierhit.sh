@@ -11,7 +11,7 @@ TIERHIT_ROWS=${TIERHIT_ROWS:-$((20000 / share))}
 tierhit_server() # value_cache
 {
 	kv_server_stop
-	printf '%s\n' "kvfdw.recent_cache = 8MB" "kvfdw.value_cache = $1" "kvfdw.tier_path = '$tierhit_file'" "kvfdw.tier_size = 1GB" "kvfdw.page_cache = off" "max_worker_processes = 16" >"$KV_PGDATA/scan.conf"
+	printf '%s\n' "kvfdw.recent_ring = 8MB" "kvfdw.value_cache = $1" "kvfdw.tier_path = '$tierhit_file'" "kvfdw.tier_size = 1GB" "kvfdw.page_cache = off" "max_worker_processes = 16" >"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
 	kv_server_start
 	kv_psql -c "SELECT pg_sleep(3)" >/dev/null

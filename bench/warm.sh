@@ -22,7 +22,7 @@ warm_server() # limited? warming
 		rm -f "$warm_tier"
 	fi
 	# with a tier the default leaves no worker to read what was noted
-	printf '%s\n' "kvfdw.value_cache = 48MB" "kvfdw.recent_cache = 16MB" "kvfdw.tier_path = '$warm_tier'" "kvfdw.tier_size = 1GB" \
+	printf '%s\n' "kvfdw.value_cache = 48MB" "kvfdw.recent_ring = 16MB" "kvfdw.tier_path = '$warm_tier'" "kvfdw.tier_size = 1GB" \
 		"max_worker_processes = 16" >"$KV_PGDATA/scan.conf"
 	chmod a+r "$KV_PGDATA/scan.conf"
 	[ "$1" = no ] || iops_limit "$QUEUE_IOPS" || return 1

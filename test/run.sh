@@ -58,9 +58,9 @@ seeded_server() # seed
 	local caches=(2MB 512kB 512kB 2MB) methods=(auto auto sync sync)
 	echo "# kvfdw.range_cache = ${caches[$1 % 4]}, kvfdw.io_method = ${methods[$1 % 4]}"
 	local tier=()
-	[ -z "${TIER:-}" ] || tier=("kvfdw.recent_cache = 1MB" "kvfdw.value_cache = 1MB" "kvfdw.tier_path = '$KV_RUN/kv.tier'" "kvfdw.tier_size = 2MB")
+	[ -z "${TIER:-}" ] || tier=("kvfdw.recent_ring = 1MB" "kvfdw.value_cache = 1MB" "kvfdw.tier_path = '$KV_RUN/kv.tier'" "kvfdw.tier_size = 2MB")
 	# with so few windows scans are in each other's way all the time: they are not to wait long for it
-	server "kvfdw.range_cache = '${caches[$1 % 4]}'" "kvfdw.io_method = ${methods[$1 % 4]}" "kvfdw.range_wait = 1s" "${tier[@]}"
+	server "kvfdw.range_cache = '${caches[$1 % 4]}'" "kvfdw.io_method = ${methods[$1 % 4]}" "kvfdw.scan_share_wait = 1s" "${tier[@]}"
 }
 
 # How much of it was used, and of the second tier.
@@ -116,7 +116,7 @@ suite_rooms()
 }
 
 # A scan does not read for itself where a worker of the range cache is slow, or has no place beside others.
-suite_sql() { server "kvfdw.range_wait = 1min" "max_worker_processes = 16" "$@" && regress; }
+suite_sql() { server "kvfdw.scan_share_wait = 1min" "max_worker_processes = 16" "$@" && regress; }
 # The files that read and write many values; the others do what they do by the same calls.
 suite_sql-sync()
 {

@@ -43,7 +43,7 @@
  *       new address, and made durable.
  *  I 18 Who looks into a shard for the sake of a key, or writes to it, does so
  *       while the map by which it was found still has these bounds of it.
- *  I 19 A store's value files have at most kvfdw.space_amp times what its live
+ *  I 19 A store's value files have at most kvfdw.max_space_amplification times what its live
  *       values have, and a constant for each shard and one compaction, but where
  *       a base backup runs, the disk is full or nothing compacts.  What an older
  *       snapshot sees, or a running transaction wrote, is live.
@@ -471,7 +471,7 @@ typedef struct KvCompacted
 	const char *waiting_for;	/* why others, or dead values, are still there; or NULL */
 } KvCompacted;
 
-/* From now on, while the server runs, it has this kvfdw.space_amp of its own; -1: the setting. */
+/* From now on, while the server runs, it has this kvfdw.max_space_amplification of its own; -1: the setting. */
 extern void kv_store_bound_space(KvStore *store, double amp);
 
 /*

@@ -29,7 +29,7 @@ static const struct
 	{"shards", "16"},
 	{"on_duplicate", "ignore"},
 	{"wal", "full"},
-	{"space_amp", "2"},
+	{"max_space_amplification", "2"},
 	{"compression", "lz4"},
 	{"tablespace", "space1"},
 	{"memcached", "prefix:"},
@@ -143,7 +143,7 @@ parse_space_amp_option(const char *value)
 	if (errno != 0 || end == value || *end != '\0' || !(amp == 0 || (amp >= 1.1 && amp <= 10)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid value for option \"%s\": \"%s\"", "space_amp", value),
+				 errmsg("invalid value for option \"%s\": \"%s\"", "max_space_amplification", value),
 				 errhint("Valid values are 0, or between 1.1 and 10.")));
 	return amp;
 }
@@ -243,7 +243,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 					 errmsg("invalid option \"%s\"", option->defname),
 					 closest ?
 					 errhint("Perhaps you meant the option \"%s\".", closest) :
-					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"space_amp\", \"compression\", \"tablespace\", \"memcached\" and \"memcached_columns\".")));
+					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"max_space_amplification\", \"compression\", \"tablespace\", \"memcached\" and \"memcached_columns\".")));
 		}
 
 		if (strcmp(option->defname, "key") == 0)
@@ -254,7 +254,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 			parse_on_duplicate_option(defGetString(option));
 		else if (strcmp(option->defname, "wal") == 0)
 			parse_wal_option(defGetString(option));
-		else if (strcmp(option->defname, "space_amp") == 0)
+		else if (strcmp(option->defname, "max_space_amplification") == 0)
 			parse_space_amp_option(defGetString(option));
 		else if (strcmp(option->defname, "compression") == 0)
 			(void) parse_compression_option(defGetString(option));
@@ -288,7 +288,7 @@ kv_table_read_options(KvTable *table, List *options)
 			table->wal = parse_wal_option(defGetString(option));
 			table->wal_given = true;
 		}
-		else if (strcmp(option->defname, "space_amp") == 0)
+		else if (strcmp(option->defname, "max_space_amplification") == 0)
 			table->space_amp = parse_space_amp_option(defGetString(option));
 		else if (strcmp(option->defname, "compression") == 0)
 			table->compresses = parse_compression_option(defGetString(option));

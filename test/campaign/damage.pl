@@ -88,7 +88,7 @@ sub restore
 
 # ---- the states ----
 
-server_make('kvfdw.freeze_delay' => '1h', fsync => 'off', autovacuum => 'off', min_wal_size => '32MB', max_wal_size => '1GB', checkpoint_timeout => '1h',
+server_make('kvfdw.flush_after' => '1h', fsync => 'off', autovacuum => 'off', min_wal_size => '32MB', max_wal_size => '1GB', checkpoint_timeout => '1h',
 	statement_timeout => '120s', shared_buffers => '16MB', 'kvfdw.range_cache' => '2MB', include_if_exists => 'damage.conf');
 my $dir = $option->{dir};
 my ($data, $log) = ("$dir/data", "$dir/server.log");

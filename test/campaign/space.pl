@@ -156,6 +156,6 @@ sub play
 }
 
 # What a SIGKILL leaves in the page cache need not be on the device.
-server_make(fsync => 'off', 'kvfdw.freeze_delay' => 5, max_wal_size => '8GB');
+server_make(fsync => 'off', 'kvfdw.flush_after' => 5, max_wal_size => '8GB');
 make_tables();
 exit campaign(rounds => scalar @patterns, choose => sub { return { pattern => $patterns[ $_[0] % @patterns ] } }, play => \&play);

@@ -558,7 +558,7 @@ sub lose_disk
 # ---- set-up ----
 
 server_make(statement_timeout => 0, lock_timeout => '30s', deadlock_timeout => '1s',
-	'kvfdw.merge_size' => $option->{seed} % 2 ? '64kB' : '4MB', include_if_exists => 'torture.conf');
+	'kvfdw.write_buffer_size' => $option->{seed} % 2 ? '64kB' : '4MB', include_if_exists => 'torture.conf');
 $dir = $option->{dir};
 configure('kvfdw.io_method' => 'auto');
 if ($kind) { make_standby(); move_to_disk() }

@@ -31,7 +31,7 @@ rounds=$((${ROUNDS:-800} / 2))
 ask() { perl "$here/../unit/memcached_oracle.pl" --ours "$MC_PORT" --theirs "$KV_SOCKETS/theirs" --rounds "$rounds" ${SEED:+--seed "$SEED"} "$@"; }
 ask --forget
 [ "$rounds" -lt 100 ] || [ "$(kv_psql -c "SELECT moved_bytes > 0 FROM kvfdw_stat_tables WHERE relid = 'cache'::regclass")" = t ] || kv_die "nothing was compacted"
-kv_psql -c "ALTER SYSTEM SET kvfdw.space_amp = 0"
+kv_psql -c "ALTER SYSTEM SET kvfdw.max_space_amplification = 0"
 kv_server_stop
 kv_server_start
 mc_wait

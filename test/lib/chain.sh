@@ -30,7 +30,7 @@ make_cluster() # version
 	# 18 has checksums unless it is told; both clusters must agree
 	[ "$1" -lt 18 ] || options+=(--no-data-checksums)
 	"$bin/initdb" -D "$data" "${options[@]}" >>"$dir/initdb.log" 2>&1 || { cat "$dir/initdb.log"; exit 1; }
-	printf '%s\n' "shared_preload_libraries = 'kvfdw'" 'fsync = off' 'max_prepared_transactions = 4' "kvfdw.merge_buffers = 4MB" >>"$data/postgresql.conf"
+	printf '%s\n' "shared_preload_libraries = 'kvfdw'" 'fsync = off' 'max_prepared_transactions = 4' "kvfdw.write_buffers = 4MB" >>"$data/postgresql.conf"
 }
 
 # The same of a table and its twin.
@@ -112,9 +112,9 @@ for next in "${@:2}"; do
 	make_cluster "$next"
 	cd "$dir"
 	if "$bin/pg_upgrade" --check -d "$old" -D "$data" -b "$oldbin" -B "$bin" -s "$dir" >"$dir/out" 2>&1; then
-		is started refused "pg_upgrade without kvfdw.allow_upgrade"
+		is started refused "pg_upgrade without kvfdw.allow_pg_upgrade"
 	fi
-	"$bin/pg_upgrade" ${way%%:*} --no-sync -d "$old" -D "$data" -b "$oldbin" -B "$bin" -s "$dir" -o '-c kvfdw.allow_upgrade=on' >"$dir/out" 2>&1 ||
+	"$bin/pg_upgrade" ${way%%:*} --no-sync -d "$old" -D "$data" -b "$oldbin" -B "$bin" -s "$dir" -o '-c kvfdw.allow_pg_upgrade=on' >"$dir/out" 2>&1 ||
 		{ cat "$dir/out"; find "$data" -path '*pg_upgrade_output*' -name '*.log' -exec tail -n 5 {} +; exit 1; }
 	cd /tmp
 	"$bin/kvfdw_upgrade" "${way#*:}" "$old" "$data" >"$dir/out" 2>&1 || {

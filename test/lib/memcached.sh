@@ -13,7 +13,7 @@ mc_server()
 	MC_PORT=$(perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport')
 	kv_server_init "kvfdw.memcached_workers = 2" "kvfdw.memcached_database = 'postgres'" "kvfdw.memcached_role = 'web'" \
 		"kvfdw.memcached_port = $MC_PORT" "kvfdw.memcached_listen = '127.0.0.1'" "kvfdw.memcached_flush_all = on" \
-		"kvfdw.memcached_item_size = '1MB'" "max_worker_processes = 32" "$@"
+		"kvfdw.memcached_max_item_size = '1MB'" "max_worker_processes = 32" "$@"
 	kv_server_start
 	kv_psql -c 'CREATE EXTENSION kvfdw' -c 'CREATE ROLE web LOGIN' -c "CREATE FOREIGN TABLE cache (key bytea NOT NULL, flags bigint NOT NULL DEFAULT 0,
 		expires timestamptz, value bytea) SERVER kvfdw OPTIONS (key 'key', memcached '')" -c 'GRANT ALL ON cache TO web'

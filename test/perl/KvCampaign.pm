@@ -151,8 +151,8 @@ sub server_make
 	quietly("initdb -D '$data' -U postgres -A trust -E UTF8 --locale=C -N") or die "initdb failed, see $commands\n";
 	%settings = (listen_addresses => '', port => $ENV{PGPORT}, unix_socket_directories => $sockets,
 		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', commit_siblings => 1, max_connections => 50,
-		max_prepared_transactions => 40, deadlock_timeout => '50ms', statement_timeout => '60s', 'kvfdw.freeze_delay' => '1s',
-		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
+		max_prepared_transactions => 40, deadlock_timeout => '50ms', statement_timeout => '60s', 'kvfdw.flush_after' => '1s',
+		'kvfdw.memtable_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_ring' => '1MB', 'kvfdw.write_buffers' => '4MB', 'kvfdw.write_buffer_size' => '64kB',
 		($ENV{VALUE_FILE_KB} ? ('kvfdw.test_value_file_kb' => $ENV{VALUE_FILE_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),
 		($ENV{COMPACTIONS} ? ('kvfdw.test_compactions' => 'on', 'kvfdw.compact_memory' => '4MB') : ()),
 		($ENV{DEAD} ? ('kvfdw.test_dead_keys' => $ENV{DEAD}) : ()),
@@ -170,7 +170,7 @@ sub tier_settings
 {
 	my ($where, $size) = @_;
 	return if !$ENV{TIER};
-	return ('kvfdw.recent_cache' => '1MB', 'kvfdw.tier_path' => "$where/kv.tier", 'kvfdw.tier_size' => $size // '2MB', max_worker_processes => 32);
+	return ('kvfdw.recent_ring' => '1MB', 'kvfdw.tier_path' => "$where/kv.tier", 'kvfdw.tier_size' => $size // '2MB', max_worker_processes => 32);
 }
 
 # What the tier has done since the server started.

@@ -43,7 +43,7 @@ sub kv_cluster
 	my %settings = (
 		fsync => 'off', autovacuum => 'off', checkpoint_timeout => '1h', max_connections => 40, max_worker_processes => 16, restart_after_crash => 'on', log_statement => 'none',
 		# room for all processes on demand at once; the default of 8 has tests of its own
-		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'", 'kvfdw.merge_buffers' => "'4MB'")), %conf);
+		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'", 'kvfdw.write_buffers' => "'4MB'")), %conf);
 	if ($ENV{ADMISSION} && !heap_only())
 	{
 		%settings = ('kvfdw.admission_limit' => $ENV{ADMISSION}, 'kvfdw.admission_exempt_superusers' => 'off', 'kvfdw.admission_exempt_monitor' => 'off', %settings);
@@ -54,7 +54,7 @@ sub kv_cluster
 	if ($ENV{DEAD} && !heap_only()) { %settings = ('kvfdw.test_dead_keys' => $ENV{DEAD}, %settings); }
 	if ($ENV{SPLITS} && !heap_only()) { %settings = ('kvfdw.test_splits' => 'on', %settings); }
 	# who counts reads, or has them fail, says that nothing is cached
-	if (!heap_only() && ($settings{'kvfdw.value_cache'} // '') eq '0') { $settings{'kvfdw.recent_cache'} //= 0; }
+	if (!heap_only() && ($settings{'kvfdw.value_cache'} // '') eq '0') { $settings{'kvfdw.recent_ring'} //= 0; }
 	if ($ENV{KV_IO_METHOD} && !heap_only()) { $settings{'kvfdw.io_method'} = $ENV{KV_IO_METHOD}; }
 	$node->append_conf('postgresql.conf', join('', map { "$_ = $settings{$_}\n" } sort keys %settings));
 	$before_start->($node) if $before_start;

@@ -20,8 +20,8 @@ sub trust_cluster
 {
 	my ($name, %conf) = @_;
 	return kv_cluster($name, fsync => 'on', checkpoint_timeout => '1h', max_wal_size => '1GB',
-		restart_after_crash => 'off', shared_buffers => '16MB', heap_only() ? () : ('kvfdw.delta_memory' => '16MB',
-		'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h'), %conf);
+		restart_after_crash => 'off', shared_buffers => '16MB', heap_only() ? () : ('kvfdw.memtable_memory' => '16MB',
+		'kvfdw.value_cache' => '1MB', 'kvfdw.recent_ring' => '1MB', 'kvfdw.write_buffers' => '4MB', 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h'), %conf);
 }
 
 # The tables with 2000 rows, and a checkpoint behind them.

@@ -68,7 +68,7 @@ SELECT throws_ok($$SELECT kvfdw_prewarm('mine')$$, '42501', NULL, 'kvfdw_prewarm
 SELECT throws_ok($$SELECT kvfdw_compact('mine')$$, '42501', NULL, 'kvfdw_compact needs the owner');
 SELECT throws_ok($$SELECT kvfdw_check('mine')$$, '42501', NULL, 'kvfdw_check needs the owner');
 SELECT lives_ok($$SELECT * FROM kvfdw_stat_range_cache$$, 'everybody may read the range cache''s view');
-SELECT throws_ok($$SET kvfdw.range_wait = '1s'$$, '55P02', NULL, 'kvfdw.range_wait is in postgresql.conf');
+SELECT throws_ok($$SET kvfdw.scan_share_wait = '1s'$$, '55P02', NULL, 'kvfdw.scan_share_wait is in postgresql.conf');
 SELECT throws_ok($$SET kvfdw.io_method = 'sync'$$, '42501', NULL, 'kvfdw.io_method is for superusers');
 SELECT lives_ok($$SELECT * FROM kvfdw_stat_io$$, 'everybody may read the views');
 RESET ROLE;
@@ -76,7 +76,7 @@ SELECT is((SELECT context FROM pg_settings WHERE name = 'kvfdw.io_method'), 'sup
 SELECT is((SELECT enumvals::text FROM pg_settings WHERE name = 'kvfdw.io_method'), '{auto,io_uring,sync}', 'values of kvfdw.io_method');
 SELECT is((SELECT vartype FROM pg_settings WHERE name = 'kvfdw.io_depth'), 'integer', 'type of kvfdw.io_depth');
 SELECT is((SELECT (vartype, context, unit, boot_val, min_val, max_val)::text FROM pg_settings WHERE name = 'kvfdw.' || n), w, 'kvfdw.' || n) FROM (VALUES
-	('range_cache', '(integer,postmaster,kB,-1,-1,2147483647)'), ('range_wait', '(integer,sighup,ms,10000,1,600000)'),
+	('range_cache', '(integer,postmaster,kB,-1,-1,2147483647)'), ('scan_share_wait', '(integer,sighup,ms,10000,1,600000)'),
 	('prefetch_workers', '(integer,postmaster,,2,0,16)'), ('prefetch_cpus', '(string,postmaster,,"",,)')) v (n, w);
 SELECT cmp_ok((SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'kvfdw prefetch'), '<=', current_setting('kvfdw.prefetch_workers')::int, 'no more prefetch workers run than are allowed');
 SELECT is((SELECT count(*)::int FROM pg_settings WHERE name LIKE 'kvfdw.%' AND coalesce(short_desc, '') = ''), 0, 'every setting is described');

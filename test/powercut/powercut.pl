@@ -134,8 +134,8 @@ sub prepare
 	server("initdb -N -D '$data' -U postgres -A trust -E UTF8 --locale=C") or die "initdb failed, see $dir/commands.log\n";
 	my %settings = (listen_addresses => '', port => $ENV{PGPORT}, unix_socket_directories => $ENV{PGHOST},
 		shared_preload_libraries => 'kvfdw', log_line_prefix => '%m [%p] %b ', max_connections => 40, statement_timeout => '120s',
-		shared_buffers => '16MB', min_wal_size => '32MB', max_wal_size => '64MB', 'kvfdw.freeze_delay' => '1s',
-		'kvfdw.delta_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
+		shared_buffers => '16MB', min_wal_size => '32MB', max_wal_size => '64MB', 'kvfdw.flush_after' => '1s',
+		'kvfdw.memtable_memory' => '16MB', 'kvfdw.value_cache' => '1MB', 'kvfdw.write_buffers' => '4MB', 'kvfdw.write_buffer_size' => '64kB',
 		tier_settings($dir, '16MB'), max_worker_processes => 32, 'kvfdw.memcached_workers' => $option->{registers} ? 2 : 0, 'kvfdw.memcached_database' => 'postgres',
 		'kvfdw.memcached_role' => 'web', 'kvfdw.memcached_listen' => '127.0.0.1', 'kvfdw.memcached_port' => $mc_port, 'kvfdw.memcached_lock_timeout' => '100s',
 		($ENV{VALUE_FILE_KB} ? ('kvfdw.test_value_file_kb' => $ENV{VALUE_FILE_KB}) : ()), ($ENV{SPLITS} ? ('kvfdw.test_splits' => 'on') : ()),

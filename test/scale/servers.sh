@@ -26,7 +26,7 @@ new_server() # name lines…
 	PORT[$name]=$((PGPORT + ${#PORT[@]} + 1))
 	kv_as "$KV_BIN/initdb" -D "$KV_RUN/$name" -U postgres -A trust -E UTF8 --locale=C -N >"$KV_RUN/initdb.log" 2>&1 || kv_die "initdb failed"
 	configure "$name" "listen_addresses = ''" "unix_socket_directories = '$KV_SOCKETS'" "shared_preload_libraries = 'kvfdw'" \
-		"kvfdw.delta_memory = 64MB" "kvfdw.value_cache = 32MB" "kvfdw.range_cache = 32MB" "shared_buffers = 32MB" \
+		"kvfdw.memtable_memory = 64MB" "kvfdw.value_cache = 32MB" "kvfdw.range_cache = 32MB" "shared_buffers = 32MB" \
 		"max_wal_size = 2GB" "log_min_messages = fatal" "$@"
 	start "$name"
 	on "$name" -c 'CREATE EXTENSION kvfdw'

@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 # eight slots of one unit
-my $node = kv_cluster('races', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h');
+my $node = kv_cluster('races', 'kvfdw.buffer_units' => 8, 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told to stop at is not for the sessions
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
@@ -76,7 +76,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	stopped($node, 'buffer_before_write');
 	push @waiting, psql_writer($node, "INSERT INTO t9 VALUES (1, 't9');", 'waits9');
 	wait_for('a second session to wait', sub { ended($waiting[1])
-		|| $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT INTO t[89]' AND wait_event IN ('Extension', 'KvfdwMergeSlot')") == 2 });
+		|| $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT INTO t[89]' AND wait_event IN ('Extension', 'KvfdwWriteBuffer')") == 2 });
 	worker_stop_points($node, '');
 	go_on($node, 'buffer_before_write');
 	is(outcome($_), '', 'a session that waits for a slot does not fail') for @waiting;
@@ -93,12 +93,12 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	worker_stop_points($node, 'buffer_before_log=wait');
 	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
 	stopped($node, 'buffer_before_log');
-	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.freeze_delay = '1s'");
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.flush_after = '1s'");
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	wait_for('the maintainer to seal the other slot', sub { !grep { my ($in_use, $sealed) = unpack 'x4 L< x52 L<', $_; $in_use && !$sealed } slot_headers() });
 	drop('gone');
 	worker_stop_points($node, '');
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.freeze_delay');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.flush_after');
 	go_on($node, 'buffer_before_log');
 	all_free('DROP beside a freeze');
 	unlike(substr(slurp_file($node->logfile), $log_from), qr/ERROR/, 'which reports no error either');

@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-my $node = kv_cluster('half_done', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => '1h');
+my $node = kv_cluster('half_done', checkpoint_timeout => '1h', 'kvfdw.flush_after' => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 sub create { my ($name) = @_; $node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k')); return; }
 

@@ -13,7 +13,7 @@ use KvXid;
 
 plan skip_all => 'heap has no files of kvfdw' if heap_only();
 my $node = kv_cluster('outcomes', checkpoint_timeout => '1h', max_prepared_transactions => 5,
-	autovacuum_freeze_max_age => 10_000_000, 'kvfdw.freeze_delay' => '1h');
+	autovacuum_freeze_max_age => 10_000_000, 'kvfdw.flush_after' => '1h');
 my $kvfdw = $node->data_dir . '/kvfdw';
 sub create { my ($name, $rows) = @_; $node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k') . ($rows ? "INSERT INTO $name SELECT g, 'v' FROM generate_series(1, $rows) g" : '')); return; }
 sub bytes_at { my ($path, $format, $offset) = @_; return unpack("x$offset $format", slurp_file($path)); }
@@ -95,7 +95,7 @@ sub right_rows
 # The server goes on two segments of clog later, and all of heap is frozen.
 $node->stop;
 jump_to($node, 3 * SEGMENT);
-$node->append_conf('postgresql.conf', "kvfdw.freeze_delay = 1s\n");
+$node->append_conf('postgresql.conf', "kvfdw.flush_after = 1s\n");
 $node->start;
 ok(eval { wait_for('the maintainer', sub {
 	settled_below($node) >= 3 * SEGMENT && bytes_at("$kvfdw/$emptied/00000002/table", 'Q<', 32) == 0

@@ -16,7 +16,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no checkpointer of kvfdw' if heap_only();
-my $node = kv_cluster('checkpointer', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
+my $node = kv_cluster('checkpointer', 'kvfdw.flush_after' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boots = 0;
 

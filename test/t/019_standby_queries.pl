@@ -14,7 +14,7 @@ use KvReplica;
 my $seed = $ENV{KV_SEED} // int(rand(1_000_000));
 srand($seed);
 note "seed $seed";
-my $node = kv_primary('p', 'kvfdw.freeze_delay' => 1);
+my $node = kv_primary('p', 'kvfdw.flush_after' => 1);
 twin_tables($node);
 
 # pruning of heap tables would wait for snapshots on the standby; kvfdw's flushes do not

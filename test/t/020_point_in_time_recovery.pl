@@ -132,7 +132,7 @@ $r->stop('immediate');
 # behind them, and so it is with kvfdw's files; here it writes none.  What was replayed
 # into kvfdw tables must not stay either
 $r = recover('early', 'far', 'pause', 'back');
-$r->append_conf('postgresql.conf', "bgwriter_lru_maxpages = 0\nshared_buffers = 256MB\nkvfdw.compact_workers = 0\nkvfdw.freeze_delay = 1d\n");
+$r->append_conf('postgresql.conf', "bgwriter_lru_maxpages = 0\nshared_buffers = 256MB\nkvfdw.compact_workers = 0\nkvfdw.flush_after = 1d\n");
 $r->start;
 $r->poll_query_until('postgres', q{SELECT pg_get_wal_replay_pause_state() = 'paused'}) or die;
 twins($r, 'the later point');

@@ -13,7 +13,7 @@ use KvReplica;
 use KvTest;
 
 plan skip_all => 'heap has no stores of kvfdw' if heap_only();
-my $node = kv_primary('redo', 'kvfdw.freeze_delay' => 3600);
+my $node = kv_primary('redo', 'kvfdw.flush_after' => 3600);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $standby = kv_standby($node, 'standby', 'kvfdw.stop_points' => "'maintainer_idle=wait'");
 stopped($standby, 'maintainer_idle');
@@ -81,7 +81,7 @@ $node->stop;
 
 # ---- images that name runs of the server that are to be forgotten ----
 
-$node = kv_cluster('forget', 'kvfdw.freeze_delay' => 3600);
+$node = kv_cluster('forget', 'kvfdw.flush_after' => 3600);
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t VALUES (1, 'first'); CHECKPOINT});
 hold_wal($node);
 my $w = psql_writer($node, q{SET kvfdw.stop_points = 'write_done=wait'; INSERT INTO t VALUES (2, 'never committed');}, 'lost');

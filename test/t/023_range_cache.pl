@@ -16,8 +16,8 @@ use KvReplica;
 
 plan skip_all => 'heap has no range cache' if heap_only();
 # one worker, so that it is known who is stopped; 8 windows are too few for segments
-my $node = kv_primary('range', 'kvfdw.range_cache' => "'2MB'", 'kvfdw.prefetch_workers' => 1, 'kvfdw.range_wait' => "'10min'",
-	'kvfdw.freeze_delay' => '1h', 'kvfdw.value_cache' => 0, 'kvfdw.merge_size' => "'64kB'", 'kvfdw.test_value_file_kb' => 0, 'kvfdw.test_worker_idle' => '1h');
+my $node = kv_primary('range', 'kvfdw.range_cache' => "'2MB'", 'kvfdw.prefetch_workers' => 1, 'kvfdw.scan_share_wait' => "'10min'",
+	'kvfdw.flush_after' => '1h', 'kvfdw.value_cache' => 0, 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.test_value_file_kb' => 0, 'kvfdw.test_worker_idle' => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told is not for the sessions; an error for a scan that waits in vain, for half a minute
 my $options = '-c kvfdw.fault= -c kvfdw.stop_points=';
@@ -64,7 +64,7 @@ sub worker_back { my ($old) = @_; return wait_for('a prefetch worker', sub { ans
 sub restarted { my ($times) = @_; ready_again($node, $times); return worker_back(''); }
 sub reload { $node->safe_psql('postgres', "ALTER SYSTEM SET $_[0]"); $node->safe_psql('postgres', 'SELECT pg_reload_conf()'); return; }
 # It may be in vain where scans do not wait long.
-sub range_wait { my ($wait) = @_; $ENV{PGOPTIONS} = $options . ($wait eq '10min' ? 'range_stuck=error' : ''); return reload("kvfdw.range_wait = '$wait'"); }
+sub scan_share_wait { my ($wait) = @_; $ENV{PGOPTIONS} = $options . ($wait eq '10min' ? 'range_stuck=error' : ''); return reload("kvfdw.scan_share_wait = '$wait'"); }
 sub waits { my ($n) = @_; return wait_for("$n waiting scans", sub { cache('waits') >= $n }); }
 # Windows are loaded for this scan: the cache is empty of the table, and workers work.
 sub loads_again
@@ -253,9 +253,9 @@ for my $fault ('value_read:1+:EIO', 'value_read:2:EIO', 'value_read:1+:short', '
 	sound_cache("$fault for all");
 	reload("kvfdw.fault = ''");
 }
-range_wait('1s');
+scan_share_wait('1s');
 ok(eval { wait_for('windows', sub { reset_stat(); answer($node, query('t')); cache('loads') > 0 }) }, 'what has failed is tried again, reads that failed at once');
-range_wait('10min');
+scan_share_wait('10min');
 # of a window with one block that cannot be read all others are there
 {
 	my $all = do { answer($node, query('big')); reset_stat(); answer($node, query('t')); cache('reads') };
@@ -281,10 +281,10 @@ range_wait('10min');
 	ok($failed > 0 && $failed <= 4 * $all, 'is not read block by block') or diag("$failed reads, $all windows");
 	reload("kvfdw.fault = ''");
 }
-# a failed shard is tried again after kvfdw.range_wait
-range_wait('1s');
+# a failed shard is tried again after kvfdw.scan_share_wait
+scan_share_wait('1s');
 ok(eval { wait_for('windows', sub { reset_stat(); answer($node, query('t')); cache('loads') > 0 }) }, 'what has failed is tried again');
-range_wait('10min');
+scan_share_wait('10min');
 
 # ---- damage ----
 
@@ -334,10 +334,10 @@ my $first = answer($node, 'SELECT min(k) FROM big_heap');
 cmp_ok($joined, '>', $first, 'a scan in any order begins where another one is');
 is(answer($node, 'SET synchronize_seqscans = off; SELECT k FROM (SELECT k, v FROM big LIMIT 1) s WHERE length(v) > 0'), $first, 'but not without synchronize_seqscans');
 is(answer($node, 'SELECT k FROM (SELECT k, v FROM big ORDER BY k LIMIT 1) s WHERE length(v) > 0'), $first, 'nor if it is in order');
-range_wait('1s');
+scan_share_wait('1s');
 is(answer($node, "SELECT count(*), count(DISTINCT k), bool_and(v = (SELECT v FROM big_heap h WHERE h.k = s.k)) FROM (SELECT k, v FROM big OFFSET 0) s"), '1500|1500|t', 'and reads each row once');
 is(finish($stuck), '', 'the other goes on');
-range_wait('10min');
+scan_share_wait('10min');
 
 # one that began in the middle and wraps around, and one that comes from the beginning, are behind each other
 answer($node, query('t'));
@@ -346,16 +346,16 @@ step_done($ahead);
 my $wraps = in_steps($node, 'wraps', 'BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM big; MOVE 100 c;', "\\echo on\nMOVE ALL c; COMMIT;");
 step_done($wraps);
 finish($ahead);
-range_wait('1s');
+scan_share_wait('1s');
 my $begins = in_steps($node, 'begins', "SET kvfdw.stop_points = ''; BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k; MOVE 100 c;", "\\echo on\nSET kvfdw.stop_points = 'range_stuck=error'; MOVE ALL c; COMMIT;");
 step_done($begins);
-range_wait('10min');
+scan_share_wait('10min');
 is(cache('scans'), 2, 'two scans that are behind each other') or diag answer($node, 'TABLE kvfdw_stat_range_cache');
 is(finish($wraps, $begins), "on\non\n", 'do not wait for each other');
 sound_cache('a circle');
 
 # those whose client does not read hold nobody up
-range_wait('1s');
+scan_share_wait('1s');
 my @stuck = map { my $s = in_steps($node, "stuck$_", 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM big ORDER BY k; MOVE ' . 180 * $_ . ' c;', 'MOVE ALL c; COMMIT;'); step_done($s); $s } 1 .. 8;
 scans_right('beside clients that do not read', 't', 'big');
 is(cache('scans'), 8, 'which keep their place');
@@ -371,7 +371,7 @@ is(answer($node, "SET statement_timeout = '5min'; " . query('wide')), right('wid
 is(answer($node, "SET statement_timeout = '5min'; " . query('big')), right('big'), 'and another one');
 is(go_on($node, 'range_waiting', $w), right('one') . "\n", 'as does the one that had all the room');
 sound_cache('no room');
-range_wait('10min');
+scan_share_wait('10min');
 
 # ---- writes ----
 
@@ -492,9 +492,9 @@ for my $t (qw(rising falling halves))
 	# ahead of the one that rests it waits, until that counts no more
 	my $all = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT count(*), count(DISTINCT k), sum(k), count(*) FILTER (WHERE v = rpad(md5(k::text), 4096, 'x')) FROM (SELECT k, v FROM $t OFFSET 0) s;", "all_$t");
 	wait_for('another scan', sub { cache('scans') == 2 || ended($all) });
-	range_wait('1s');
+	scan_share_wait('1s');
 	is(outcome($all), join('|', $n + 1, $n + 1, $n * ($n + 1) / 2 + 10001 - $joined, $n - 4) . "\n", 'and reads each row once');
-	range_wait('10min');
+	scan_share_wait('10min');
 	is(answer($node, "SELECT k FROM $t WHERE k > $joined - 2 ORDER BY k LIMIT 2"), join("\n", $joined - 1, $joined + 1), 'whatever is written at its beginning');
 	is(finish($ahead), '', 'the other goes on');
 }
@@ -505,10 +505,10 @@ my $before_it = in_steps($node, 'before_it', 'BEGIN; DECLARE c CURSOR FOR SELECT
 step_done($before_it);
 my $changed = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT min(k) FILTER (WHERE n = 1) > -2147482648, count(*), count(*) FILTER (WHERE v = 'new'), count(*) FILTER (WHERE v = 'changed') FROM (SELECT k, v, row_number() OVER () AS n FROM lowest) s;", 'changed');
 wait_for('another scan', sub { cache('scans') == 2 || ended($changed) });
-range_wait('1s');
+scan_share_wait('1s');
 is(outcome($changed), "t|5001|1|1\n", 'a scan that joins sees changes where its second part begins');
 finish($before_it);
-range_wait('10min');
+scan_share_wait('10min');
 sound_cache('in order');
 $node->append_conf('postgresql.conf', "kvfdw.range_cache = '2MB'");
 

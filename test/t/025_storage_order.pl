@@ -12,7 +12,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no other order' if heap_only();
-my $node = kv_cluster('place', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.value_cache' => 0, 'kvfdw.compact_workers' => 0,
+my $node = kv_cluster('place', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.flush_after' => '1h', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.value_cache' => 0, 'kvfdw.compact_workers' => 0,
 	max_parallel_workers_per_gather => 0, work_mem => "'64kB'", jit => 'off');
 # In its files and in memory, t is in one shard and u in three.
 my @tables = qw(t u);
@@ -125,7 +125,7 @@ same('in the end');
 
 # one that stops after 4000 rows, until a lock is let go
 $node->safe_psql('postgres', 'CREATE SEQUENCE met; SELECT kvfdw_stat_reset()');
-$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '1min'});
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.scan_share_wait = '1min'});
 $node->reload;
 my $holder = in_steps($node, 'holder', 'SELECT pg_advisory_lock(1);', 'SELECT pg_advisory_unlock(1);');
 step_done($holder);
@@ -133,7 +133,7 @@ my $first = psql_writer($node, q{SELECT count(*) FROM t WHERE CASE WHEN nextval(
 wait_for('the first to be half way', sub { answer($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 1 });
 is(outcome(psql_writer($node, digest('t') . ';', 'late')), answer($node, digest('h_t')) . "\n", 'a scan that begins where another is shows all rows, and does not wait for locks of the other');
 step_go($holder);
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.scan_share_wait');
 $node->reload;
 cmp_ok(answer($node, 'SELECT hits + shared FROM kvfdw_stat_range_cache'), '>', 0, 'and finds windows of the other');
 step_go($holder);
@@ -147,7 +147,7 @@ is(answer($node, 'SET synchronize_seqscans = off; SELECT md5(string_agg(n::text,
 # ---- more scans than there is room for ----
 
 # a scan that waits for windows in vain would do so for half a minute, and fail then
-$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.range_wait = '10min'});
+$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.scan_share_wait = '10min'});
 $node->reload;
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=range_stuck=error' if has_faults($node);
 $node->safe_psql('postgres', kv_table('w', 'k uuid, n int, v text', 'k') . kv_table('s', 'k uuid, n int, v text', 'k', q{shards '2'}) . 'INSERT INTO w SELECT * FROM u;' . q{
@@ -175,7 +175,7 @@ is(answer($node, q{SELECT count(*) < 2100, count(*) FILTER (WHERE k < '80000000-
 is(answer($node, 'SELECT scans FROM kvfdw_stat_range_cache'), 0, 'a scan that has come to a sparse shard is not in the registry');
 step_go($sparse);
 delete $ENV{PGOPTIONS};
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.scan_share_wait');
 $node->reload;
 
 # ---- files that several shards have in common ----

@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no images' if heap_only();
-my $node = kv_cluster('one_recovery', 'kvfdw.freeze_delay' => 3600, autovacuum => 'off', checkpoint_timeout => '1h', restart_after_crash => 'off');
+my $node = kv_cluster('one_recovery', 'kvfdw.flush_after' => 3600, autovacuum => 'off', checkpoint_timeout => '1h', restart_after_crash => 'off');
 my $data = $node->data_dir;
 my @levels = qw(full keys none);
 my $salvaged = qr/recovering \d+ kvfdw tables with wal level "none"/;

@@ -13,8 +13,8 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no windows' if heap_only();
-my $node = kv_cluster('fresh', 'kvfdw.range_cache' => "'16MB'", 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.value_cache' => 0, 'kvfdw.compact_workers' => 0,
-	'kvfdw.range_wait' => "'10min'", checkpoint_timeout => '1h', max_parallel_workers_per_gather => 0, jit => 'off', synchronize_seqscans => 'off');
+my $node = kv_cluster('fresh', 'kvfdw.range_cache' => "'16MB'", 'kvfdw.flush_after' => '1h', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.value_cache' => 0, 'kvfdw.compact_workers' => 0,
+	'kvfdw.scan_share_wait' => "'10min'", checkpoint_timeout => '1h', max_parallel_workers_per_gather => 0, jit => 'off', synchronize_seqscans => 'off');
 $node->safe_psql('postgres', q{CREATE FUNCTION value(int, int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT rpad($1::text || 'x' || $2, 4096, md5($1::text)) $$});
 
 # s: in any order, in four shards that fit into the range cache; o: in key order, larger than it; p: in any order, larger than it.

@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
-my $node = kv_cluster('units', 'kvfdw.merge_units' => 400, 'kvfdw.freeze_delay' => '1h', 'kvfdw.value_cache' => 0,
+my $node = kv_cluster('units', 'kvfdw.buffer_units' => 400, 'kvfdw.flush_after' => '1h', 'kvfdw.value_cache' => 0,
 	'kvfdw.recovery_workers' => 0, checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';

@@ -66,8 +66,8 @@ sub logs { return join '', map { slurp_file($_) } glob $new->data_dir . '/pg_upg
 refused(qr/pg_upgrade has made no kvfdw tables in the new cluster/, 'before pg_upgrade');
 unlike(pg_upgrade('--check'), qr/Clusters are compatible/, 'an old server with tables does not start under pg_upgrade');
 like(logs(), qr/FATAL:  pg_upgrade does not take the rows of kvfdw tables along.*HINT:  Call pg_upgrade with -o/s, 'it says why, and what to do');
-my @allow = ('-o', '-c kvfdw.allow_upgrade=on');
-is(outcome_of('pg_ctl', '-s', '-w', '-D', $old->data_dir, '-l', $old->logfile, '-o', '-b -c kvfdw.allow_upgrade=on', 'start'), '', 'if it is allowed it starts');
+my @allow = ('-o', '-c kvfdw.allow_pg_upgrade=on');
+is(outcome_of('pg_ctl', '-s', '-w', '-D', $old->data_dir, '-l', $old->logfile, '-o', '-b -c kvfdw.allow_pg_upgrade=on', 'start'), '', 'if it is allowed it starts');
 {
 	local $ENV{PGAPPNAME} = 'pg_dump';
 	like(outcome_of('psql', '-X', '-d', $old->connstr('postgres'), '-c', 'SELECT 1'), qr/pg_upgrade cannot carry column "v" of foreign table "oids".*type pair/s, 'a column that names objects of the catalog: refused to pg_dump');

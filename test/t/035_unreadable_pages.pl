@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no files of kvfdw' if heap_only();
-my $node = kv_cluster('unreadable', 'kvfdw.freeze_delay' => 3600, log_error_verbosity => 'verbose');
+my $node = kv_cluster('unreadable', 'kvfdw.flush_after' => 3600, log_error_verbosity => 'verbose');
 my $data = $node->data_dir;
 my $postmaster = postmaster_runs($node);
 my $started = $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity WHERE backend_type = $$kvfdw maintainer$$');
@@ -79,10 +79,10 @@ for my $keep (4096, 8192)
 	like($err, qr/ERROR:  (XX001|58030)/, "cut to $keep: what cannot be merged is an error");
 	isnt($node->safe_psql('postgres', q{SELECT count(*) FROM kvfdw_check('kv')}), '0', '… the check reports it');
 	my $log = -s $node->logfile;
-	$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.flush_after = 1');
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	wait_for('the maintainer to fail', sub { slurp_file($node->logfile, $log) =~ /ERROR:  (XX001|58030)/ });
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.freeze_delay');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.flush_after');
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	is($node->safe_psql('postgres', 'SELECT v FROM other'), 'other', '… and other tables are read');
 	is($node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity WHERE backend_type = $$kvfdw maintainer$$'), $started, '… by the same processes');

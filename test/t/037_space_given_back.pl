@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no files of kvfdw' if heap_only();
-my $node = kv_cluster('free', 'kvfdw.freeze_delay' => 3600);
+my $node = kv_cluster('free', 'kvfdw.flush_after' => 3600);
 plan skip_all => 'stop points need FAULTS=1' unless has_faults($node);
 my $data = $node->data_dir;
 my ($size, $available) = `df --output=size,avail '$data'` =~ /(\d+) +(\d+)/;
@@ -58,7 +58,7 @@ for my $n (2 .. 4)
 # The maintainer's other work goes on in between: it resolves, flushes, looks.
 $node->safe_psql('postgres', q{INSERT INTO live SELECT g, 'x' FROM generate_series(100, 200) g});
 my $freezes = $node->safe_psql('postgres', q{SELECT freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass});
-$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.flush_after = 1');
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 sleep 2;    # older than the delay
 my $steps = 0;
@@ -120,12 +120,12 @@ wait_for('a dropped table to go', \&gone);
 # A maintainer that has many shards to flush does not let it wait for all of them.
 fill('much', 700);
 my @due = map { "due$_" } 1 .. 12;
-$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.freeze_delay = 1');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.flush_after = 1');
 $node->safe_psql('postgres', join '', map { kv_table($_, 'k int, v text', 'k', "wal 'none'") . "INSERT INTO $_ VALUES (1, 'x');" } @due);
 worker_stop_points($node, 'flush_before_merge=wait,maintainer_idle=wait');
 $node->safe_psql('postgres', "INSERT INTO $_ VALUES (2, 'x')") for @due;
 stopped($node, 'maintainer_idle');
-$node->safe_psql('postgres', 'SELECT pg_sleep(1.5)');    # kvfdw.freeze_delay
+$node->safe_psql('postgres', 'SELECT pg_sleep(1.5)');    # kvfdw.flush_after
 append_to_file("$data/kvfdw/step.maintainer_idle", '');
 stopped($node, 'flush_before_merge');
 $node->safe_psql('postgres', $_) for q{SET kvfdw.stop_points = ''; SELECT kvfdw_compact('much', true)}, 'CHECKPOINT';

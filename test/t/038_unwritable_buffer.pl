@@ -14,7 +14,7 @@ use Time::HiRes qw(time);
 
 plan skip_all => 'heap has no write buffers' if heap_only();
 plan skip_all => 'root may open every file' if $> == 0;
-my $node = kv_cluster('unwritable', 'kvfdw.merge_buffers' => "'4MB'", 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h');
+my $node = kv_cluster('unwritable', 'kvfdw.write_buffers' => "'4MB'", 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h');
 my %wal = (stuck => 'none', other => 'none', keyed => 'keys');
 $node->safe_psql('postgres', kv_table($_, 'k int, v text', 'k', "wal '$wal{$_}'") . "INSERT INTO $_ SELECT g, 'x' FROM generate_series(1, 1000) g") for sort keys %wal;
 $node->safe_psql('postgres', 'CHECKPOINT');

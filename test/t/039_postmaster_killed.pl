@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-my $node = kv_cluster('orphans', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => '1h');
+my $node = kv_cluster('orphans', checkpoint_timeout => '1h', 'kvfdw.flush_after' => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k'));
 $node->safe_psql('postgres', "INSERT INTO $_ SELECT g, 'old ' || g FROM generate_series(1, 500) g") for qw(t heap);

@@ -1,5 +1,5 @@
 # Promise: rows of kvfdw tables stay what they are, on a primary, when PostgreSQL removes
-# from pg_xact what no heap table needs: at once, however long kvfdw.freeze_delay, whatever
+# from pg_xact what no heap table needs: at once, however long kvfdw.flush_after, whatever
 # the clock says, after a crash and a power loss, and while the server runs without
 # the library; and VACUUM is not held back longer than resolving takes.
 use strict;
@@ -13,7 +13,7 @@ use KvTest;
 use KvReplica;
 use KvXid;
 
-my $node = kv_primary('p', 'kvfdw.freeze_delay' => 86400, autovacuum_freeze_max_age => 100_000_000);
+my $node = kv_primary('p', 'kvfdw.flush_after' => 86400, autovacuum_freeze_max_age => 100_000_000);
 my $faults = has_faults($node);
 $node->stop;
 jump_to($node, 3 * SEGMENT - 32768);

@@ -12,7 +12,7 @@ use KvTest;
 use KvReplica;
 use KvXid;
 
-my $node = kv_primary('p', 'kvfdw.freeze_delay' => 86400);
+my $node = kv_primary('p', 'kvfdw.flush_after' => 86400);
 $node->stop;
 jump_to($node, 3 * SEGMENT - 32768);
 $node->start;

@@ -1,4 +1,4 @@
-# Promise: a server whose kvfdw.delta_memory was lowered recovers all the same what needed
+# Promise: a server whose kvfdw.memtable_memory was lowered recovers all the same what needed
 # more, after a crash, a power loss and on a standby; what cannot fit is an error that
 # says how much is needed (I 12).
 use strict;
@@ -12,7 +12,7 @@ use KvTest;
 use KvReplica;
 
 my $rows = 100_000;
-my $node = kv_primary('p', 'kvfdw.freeze_delay' => 86400, 'kvfdw.delta_memory' => heap_only() ? 1 : "'512MB'", checkpoint_timeout => '1h');
+my $node = kv_primary('p', 'kvfdw.flush_after' => 86400, 'kvfdw.memtable_memory' => heap_only() ? 1 : "'512MB'", checkpoint_timeout => '1h');
 my %options = (one => "wal 'full', shards '1'", many => "wal 'full', shards '7'", none => "wal 'none', shards '2'", keys => "wal 'keys', shards '3'");
 for my $t (sort keys %options)
 {
@@ -27,10 +27,10 @@ sub same
 	is(tables_differ($node, "${_}_kv", "${_}_heap", 'k'), '', "$what: $_") for @tables;
 	return;
 }
-my $standby = kv_standby($node, 's', 'kvfdw.delta_memory' => heap_only() ? 1 : "'16MB'");
+my $standby = kv_standby($node, 's', 'kvfdw.memtable_memory' => heap_only() ? 1 : "'16MB'");
 caught_up($node, $standby);
 same($standby, 'standby with little memory', 'one', 'many');
-$node->append_conf('postgresql.conf', "kvfdw.delta_memory = '16MB'\n") if !heap_only();
+$node->append_conf('postgresql.conf', "kvfdw.memtable_memory = '16MB'\n") if !heap_only();
 kill_all($node);
 $node->start;
 same($node, 'after a crash', sort keys %options);
@@ -39,10 +39,10 @@ same($node, 'after a crash', sort keys %options);
 
 for my $n (1 .. 2)
 {
-	$node->append_conf('postgresql.conf', "kvfdw.delta_memory = '512MB'\n") if !heap_only();
+	$node->append_conf('postgresql.conf', "kvfdw.memtable_memory = '512MB'\n") if !heap_only();
 	$node->restart;
 	$node->safe_psql('postgres', join(';', map { my $t = $_; map { "UPDATE ${t}_$_ SET v = 'n$n' WHERE k % 2 = $n % 2" } 'kv', 'heap' } sort keys %options));
-	$node->append_conf('postgresql.conf', "kvfdw.delta_memory = '16MB'\n") if !heap_only();
+	$node->append_conf('postgresql.conf', "kvfdw.memtable_memory = '16MB'\n") if !heap_only();
 	if ($n == 1)
 	{
 		kill_all($node);
@@ -107,9 +107,9 @@ SKIP:
 	$standby->stop;
 	$node->safe_psql('postgres', kv_table('wide', 'k int, v text', 'k', q{shards '65536'}));
 	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nINSERT INTO wide VALUES (1, 'a')");
-	like($err, qr/53200.*65536 shards.*need (\d+) MB.*Set kvfdw.delta_memory to (\d+) MB or more/s, 'the error says how much is needed');
-	my ($mb) = $err =~ /Set kvfdw.delta_memory to (\d+) MB/;
-	$node->append_conf('postgresql.conf', "kvfdw.delta_memory = '${mb}MB'\n");
+	like($err, qr/53200.*65536 shards.*need (\d+) MB.*Set kvfdw.memtable_memory to (\d+) MB or more/s, 'the error says how much is needed');
+	my ($mb) = $err =~ /Set kvfdw.memtable_memory to (\d+) MB/;
+	$node->append_conf('postgresql.conf', "kvfdw.memtable_memory = '${mb}MB'\n");
 	$node->restart;
 	is(answer($node, q{INSERT INTO wide SELECT g, 'a' FROM generate_series(-100, 100) g; SELECT count(*) FROM wide}), '201', 'and with so much it works');
 	same($node, 'and so do the others', 'many');

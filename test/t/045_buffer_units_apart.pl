@@ -12,7 +12,7 @@ use KvTest;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
 my $units = 512;
-my $node = kv_cluster('apart', 'kvfdw.test_worker_idle' => '1h', 'kvfdw.merge_units' => $units, 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
+my $node = kv_cluster('apart', 'kvfdw.test_worker_idle' => '1h', 'kvfdw.buffer_units' => $units, 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
 # Of the buffer file's slots in use (docs/format.md): the first unit, how many, and are they sealed?

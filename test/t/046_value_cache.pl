@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no value cache' if heap_only();
-my $node = kv_cluster('cache', 'kvfdw.value_cache' => '32MB', 'kvfdw.recent_cache' => 0, 'kvfdw.read_around' => 0, 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+my $node = kv_cluster('cache', 'kvfdw.value_cache' => '32MB', 'kvfdw.recent_ring' => 0, 'kvfdw.read_around' => 0, 'kvfdw.flush_after' => '1h', log_min_messages => 'info');
 $node->safe_psql('postgres', kv_table('c', 'k int, v text', 'k'));
 
 # Rows for the table, in files, and counters at zero.
@@ -247,7 +247,7 @@ $node->stop;
 # ---- a hot set beside ten times the cache ----
 
 # 160 hot rows of one block each, in a cache of 256; 10 MB of others, four to a block
-$node = kv_cluster('beside', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_cache' => 0, 'kvfdw.freeze_delay' => '1h');
+$node = kv_cluster('beside', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_ring' => 0, 'kvfdw.flush_after' => '1h');
 my ($hot, $others) = (160, 10240);
 $node->safe_psql('postgres', kv_table('c', 'k int, v text', 'k') . kv_table('o', 'k int, v text', 'k')
 	. "INSERT INTO c SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, $hot) g; INSERT INTO o SELECT g, repeat('o', 1000) FROM generate_series(1, $others) g; SELECT kvfdw_freeze('c'), kvfdw_freeze('o')");

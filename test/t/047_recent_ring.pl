@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no recent ring' if heap_only();
-my $node = kv_cluster('recent', 'kvfdw.value_cache' => '16MB', 'kvfdw.recent_cache' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+my $node = kv_cluster('recent', 'kvfdw.value_cache' => '16MB', 'kvfdw.recent_ring' => '4MB', 'kvfdw.flush_after' => '1h', log_min_messages => 'info');
 $node->safe_psql('postgres', kv_table('r', 'k int, v text', 'k') . kv_table('s', 'k int, v text', 'k', q{shards '4'}) . 'CREATE TABLE heap (k int PRIMARY KEY, v text)');
 
 # All values are in files then, and counters at zero.
@@ -140,7 +140,7 @@ is(kv_check_clean($node, 'r', 's'), '', 'tables are sound');
 # nothing is read for what is off after the restart
 insert('r', 4001, 4200, 4096, 'f');
 written();
-$node->append_conf('postgresql.conf', "kvfdw.value_cache = 0\nkvfdw.recent_cache = 0");
+$node->append_conf('postgresql.conf', "kvfdw.value_cache = 0\nkvfdw.recent_ring = 0");
 restart_warm();
 is(answer($node, q{SELECT calls FROM kvfdw_stat_io WHERE kind = 'value read'}), 0, 'what was noted of caches that are off now is not read');
 done_testing();

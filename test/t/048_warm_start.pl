@@ -12,10 +12,10 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has other caches' if heap_only();
-my $node = kv_primary('warm', 'kvfdw.memory' => '64MB', 'kvfdw.value_cache' => -1, 'kvfdw.recent_cache' => 0, 'kvfdw.merge_buffers' => '4MB', 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+my $node = kv_primary('warm', 'kvfdw.memory' => '64MB', 'kvfdw.value_cache' => -1, 'kvfdw.recent_ring' => 0, 'kvfdw.write_buffers' => '4MB', 'kvfdw.flush_after' => '1h', log_min_messages => 'info');
 my $file = $node->data_dir . '/kvfdw/warm';
 
-is(join(' ', map { setting($node, "kvfdw.$_") } qw(memory value_cache recent_cache range_cache delta_memory)), '64MB 24MB 0 16MB 16MB', 'parts of kvfdw.memory');
+is(join(' ', map { setting($node, "kvfdw.$_") } qw(memory value_cache recent_ring range_cache memtable_memory)), '64MB 24MB 0 16MB 16MB', 'parts of kvfdw.memory');
 cmp_ok(answer($node, q{SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'kvfdw%'}), '<', 68 * 1024 * 1024, '... are what is reserved');
 $node->append_conf('postgresql.conf', "work_mem = '5MB'");
 $node->reload;
@@ -186,7 +186,7 @@ SKIP:
 {
 	skip 'not a test build (make FAULTS=1)', 2 unless has_faults($node);
 	$node->stop;
-	$node = kv_cluster('extent', 'kvfdw.recent_cache' => 0, 'kvfdw.value_cache' => '4MB', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.merge_units' => 3, 'kvfdw.freeze_delay' => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
+	$node = kv_cluster('extent', 'kvfdw.recent_ring' => 0, 'kvfdw.value_cache' => '4MB', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.buffer_units' => 3, 'kvfdw.flush_after' => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 	$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t SELECT g, repeat(md5(g::text), 1900) FROM generate_series(1, 20) g; SELECT kvfdw_freeze('t')});
 	my $w = psql_writer($node, q{SET kvfdw.stop_points = 'large_value_reserved=wait'; INSERT INTO t SELECT 100, repeat(md5('x'), 1900)}, 'extent');
 	stopped($node, 'large_value_reserved');

@@ -16,9 +16,9 @@ plan skip_all => 'heap has no second tier' if heap_only();
 my $dir = PostgreSQL::Test::Utils::tempdir();
 chmod 0777, $dir;
 my $file = "$dir/kv.tier";
-my $node = kv_cluster('tier', 'kvfdw.recent_cache' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB',
+my $node = kv_cluster('tier', 'kvfdw.recent_ring' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB',
 	# no slot for kvfdw warm, which brings frames
-	max_worker_processes => 4, 'kvfdw.merge_size' => "'64kB'", 'kvfdw.freeze_delay' => '1h', log_min_messages => 'info');
+	max_worker_processes => 4, 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.flush_after' => '1h', log_min_messages => 'info');
 $node->safe_psql('postgres', kv_table('q', 'k int, v text', 'k') . kv_table('p', 'k int, v text', 'k', q{shards '4'}));
 
 sub rows { my ($t, $from, $to, $word) = @_; return "INSERT INTO $t SELECT g, repeat(md5('$word' || g), 90) FROM generate_series($from, $to) g;"; }
@@ -352,7 +352,7 @@ $node->stop;
 # ---- values that move ----
 
 $file = "$dir/moves.tier";
-$node = kv_cluster('moves', 'kvfdw.recent_cache' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.freeze_delay' => '1h');
+$node = kv_cluster('moves', 'kvfdw.recent_ring' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.flush_after' => '1h');
 $node->safe_psql('postgres', kv_table('m', 'k int, v text', 'k'));
 wait_for('the tier', sub { stat_of('"on"') eq 't' });
 my $rows = sub { my ($n) = @_; return "INSERT INTO m SELECT k, repeat(md5('m' || k), 90) FROM (SELECT 1 + g * 7919 % 1600 AS k FROM generate_series($n, $n + 49) g) s; SELECT kvfdw_freeze('m'), pg_sleep(0.05);" };

@@ -11,7 +11,7 @@ use KvMemcached;
 use KvTest;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
-my $node = mc_cluster('writer_ends', 'kvfdw.memcached_workers' => 1, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h');
+my $node = mc_cluster('writer_ends', 'kvfdw.memcached_workers' => 1, 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told to stop at is not for the sessions
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points= -c statement_timeout=60s';

@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap does not freeze' if heap_only();
-my $node = kv_cluster('frozen', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
+my $node = kv_cluster('frozen', 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
 my @tables = map { "kv_$_" } @levels;

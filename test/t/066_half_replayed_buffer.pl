@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
-my $node = kv_cluster('replayed', 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.merge_size' => '64kB',
+my $node = kv_cluster('replayed', 'kvfdw.flush_after' => '1h', 'kvfdw.write_buffers' => '4MB', 'kvfdw.write_buffer_size' => '64kB',
 	'kvfdw.recovery_workers' => 0, checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told to stop at is not for the sessions

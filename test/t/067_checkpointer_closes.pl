@@ -31,7 +31,7 @@ sub closing
 	stopped($node, 'checkpoint_closing');
 	my $writer = psql_writer($node, join('', insert($k)), "writer$k");
 	wait_for('the writer to wait', 180, sub {
-		answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT' AND wait_event IN ('Extension', 'KvfdwBarrier')}) eq '1' });
+		answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^INSERT' AND wait_event IN ('Extension', 'KvfdwCheckpointer')}) eq '1' });
 	return ($pid, $writer);
 }
 

@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has views of its own' if heap_only();
-my $node = kv_cluster('progress', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.recovery_workers' => 0);
+my $node = kv_cluster('progress', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.recovery_workers' => 0);
 plan skip_all => 'needs stop points' unless has_faults($node);
 delete $ENV{COMPACTIONS};
 

@@ -14,7 +14,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('chunk_recovery', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off');
+my $node = kv_cluster('chunk_recovery', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $value = 'SELECT g, rpad(md5(g::text), 4000, md5(g::text)) FROM generate_series';
 

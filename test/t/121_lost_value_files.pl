@@ -15,7 +15,7 @@ plan skip_all => 'heap has no chunks' if heap_only();
 # without caches, and with so few descriptors that a session must close some of its value files
 my $node = kv_cluster(
 	'lost',
-	'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, restart_after_crash => 'off',
+	'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, restart_after_crash => 'off',
 	'kvfdw.value_cache' => 0, 'kvfdw.range_cache' => 0, max_files_per_process => 70);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boot = 0;

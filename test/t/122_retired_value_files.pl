@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('retired', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', max_wal_size => '16GB', wal_level => 'replica');
+my $node = kv_cluster('retired', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'on', max_wal_size => '16GB', wal_level => 'replica');
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);

@@ -12,8 +12,8 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap moves nothing' if heap_only();
-my $node = kv_cluster('moved', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'on', 'kvfdw.range_cache' => "'8MB'",
-	'kvfdw.value_cache' => 0, 'kvfdw.prefetch_workers' => 1, max_parallel_workers_per_gather => 0, jit => 'off', 'kvfdw.merge_size' => "'64kB'");
+my $node = kv_cluster('moved', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'on', 'kvfdw.range_cache' => "'8MB'",
+	'kvfdw.value_cache' => 0, 'kvfdw.prefetch_workers' => 1, max_parallel_workers_per_gather => 0, jit => 'off', 'kvfdw.write_buffer_size' => "'64kB'");
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 # Keys come in no order, so values lie scattered; o has them in order.

@@ -13,14 +13,14 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off');
+my $primary = kv_primary('primary', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
 sub both { my ($sql) = @_; return $primary->safe_psql('postgres', join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
 my $round = 0;
 sub change { $round++; return both("UPDATE T SET v = rpad(md5((k * $round)::text), 1500 + k * 37 % 3000, md5(k::text)) WHERE k % 2 = $round % 2"); }
 both('INSERT INTO T SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, 500) g');
-my $standby = kv_standby($primary, 'standby', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'on');
+my $standby = kv_standby($primary, 'standby', 'kvfdw.flush_after' => 1, 'kvfdw.test_compact' => 'on');
 
 sub stat_of { my ($node, $column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
 # Changes are replayed, and the standby has retired value files for them.

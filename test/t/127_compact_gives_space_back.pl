@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('compact_model', 'kvfdw.compact_workers' => 0, 'kvfdw.freeze_delay' => 3600, checkpoint_timeout => '1h');
+my $node = kv_cluster('compact_model', 'kvfdw.compact_workers' => 0, 'kvfdw.flush_after' => 3600, checkpoint_timeout => '1h');
 my $data = $node->data_dir;
 my $faults = has_faults($node);
 if ($faults) { $node->append_conf('postgresql.conf', 'kvfdw.test_value_file_kb = 64'); $node->restart; }

@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('compact_between', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, max_prepared_transactions => 4);
+my $node = kv_cluster('compact_between', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, max_prepared_transactions => 4);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 

@@ -17,7 +17,7 @@ my $seed = $ENV{SEED} // int rand 1e6;
 srand $seed;
 note "SEED=$seed";
 
-my $node = mc_cluster('clients', 'kvfdw.value_cache' => 0, 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_max_connections' => 300, 'kvfdw.memcached_client_timeout' => '1h',
+my $node = mc_cluster('clients', 'kvfdw.value_cache' => 0, 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_buffer_memory' => '4MB', 'kvfdw.memcached_max_connections' => 300, 'kvfdw.memcached_client_timeout' => '1h',
 	wal_level => 'replica', max_wal_senders => 4);
 my $faults = has_faults($node);
 my $c = mc_connect($node);
@@ -34,13 +34,13 @@ is($node->safe_psql('postgres', q{SELECT md5(value) FROM cache WHERE key = 'larg
 is(set('larger', $large . 'x'), 'SERVER_ERROR object too large for cache', 'one byte more is too much');
 is(ask("get larger\r\n"), 'END', '... and the connection goes on');
 is(set('small', 'x'), 'STORED', '... with its next request');
-$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_item_size = '20MB'");
+$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_max_item_size = '20MB'");
 $node->reload;
 wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 20 * 1024 * 1024 });
 is(set('huge', 'x' x 10_000_000), 'SERVER_ERROR out of memory storing object', 'what all of the memory could not hold is refused');
 is(mc_ask($c, "ms huge 10000000\r\n" . 'x' x 10_000_000 . "\r\n"), 'SERVER_ERROR out of memory storing object', '... by meta commands, too');
 is(join(' ', @{ mc_stats($c, '') }{qw(store_too_large store_no_memory)}), '1 2', '... and both are counted');
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_item_size');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.memcached_max_item_size');
 $node->reload;
 wait_for('a setting', sub { mc_settings($c)->{item_size_max} == 1024 * 1024 });
 
@@ -197,7 +197,7 @@ sub take_nothing
 	});
 }
 take_nothing();
-my $too_large = 'SERVER_ERROR 53200 value is larger than kvfdw.memcached_memory';
+my $too_large = 'SERVER_ERROR 53200 value is larger than kvfdw.memcached_buffer_memory';
 is(join('|', map { ask($_) } "get giant6\r\n", "mg giant6 s v\r\n", "mg giant6 s\r\n"), "$too_large|$too_large|HD s6291456", 'a value larger than the memory is an error for who asks for it');
 my $giant = mc_connect($node);
 mc_send($giant, "get giant3\r\n");

@@ -11,8 +11,8 @@ use Test::More;
 use KvTest;
 use KvMemcached;
 
-my $node = mc_cluster('waits', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_memory' => '4MB', 'kvfdw.memcached_client_timeout' => '1h',
-	'kvfdw.delta_memory' => heap_only() ? 1 : "'16MB'", wal_level => 'replica', max_wal_senders => 4);
+my $node = mc_cluster('waits', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_buffer_memory' => '4MB', 'kvfdw.memcached_client_timeout' => '1h',
+	'kvfdw.memtable_memory' => heap_only() ? 1 : "'16MB'", wal_level => 'replica', max_wal_senders => 4);
 my $faults = has_faults($node);
 sub sql { return answer($node, $_[0]); }
 sub set { my ($conn, $key, $value) = @_; return mc_ask($conn, "set $key 0 0 " . length($value) . "\r\n$value\r\n"); }

@@ -14,7 +14,7 @@ use KvMemcached;
 
 my $udp = PostgreSQL::Test::Cluster::get_free_port();
 my $node = mc_cluster('later', 'kvfdw.memcached_flush_all' => 'on', 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_reap_interval' => 0,
-	'kvfdw.memcached_listen' => "'localhost, 127.0.0.1'", 'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.compact_workers' => 0, 'kvfdw.memcached_max_connections' => 2000);
+	'kvfdw.memcached_listen' => "'localhost, 127.0.0.1'", 'kvfdw.memcached_udp_port' => $udp, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.compact_sort' => 'off', 'kvfdw.compact_workers' => 0, 'kvfdw.memcached_max_connections' => 2000);
 my $c = mc_connect($node);
 sub sql { return answer($node, $_[0]); }
 sub set { my ($key, $value, $exptime) = @_; return mc_ask($c, "set $key 0 " . ($exptime // 0) . ' ' . length($value) . "\r\n$value\r\n"); }
@@ -266,7 +266,7 @@ my $value = join '', map { chr(97 + $_ % 26) } 1 .. 20000;
 set('long', $value);
 is(datagram(3, "get long\r\n"), "VALUE long 0 20000\r\n$value\r\nEND\r\n", 'a reply of several datagrams');
 is(datagram(4, 'get ' . 'long ' x 10 . "\r\n"), "SERVER_ERROR reply is too large for datagrams\r\n", '... but not of too many');
-sub memory { my ($value) = @_; $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_memory = '${value}kB'"); $node->reload; return wait_for('a setting', sub { mc_settings($c)->{maxbytes} == 1024 * $value }); }
+sub memory { my ($value) = @_; $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.memcached_buffer_memory = '${value}kB'"); $node->reload; return wait_for('a setting', sub { mc_settings($c)->{maxbytes} == 1024 * $value }); }
 memory(1024);
 is(datagram(7, 'get ' . 'long ' x 100 . "\r\n"), "SERVER_ERROR reply is too large for datagrams\r\n", '... nor of more than all memory holds');
 memory(65536);

@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_bound', 'kvfdw.compact_order' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_value_file_kb' => 64,
+my $node = kv_cluster('space_bound', 'kvfdw.compact_sort' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.flush_after' => 1, 'kvfdw.test_value_file_kb' => 64,
 	'kvfdw.compact_memory' => '4MB', 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', wal_level => 'replica', max_prepared_transactions => 2);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
@@ -151,13 +151,13 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 
 # ---- who does not wait, how long one waits at most, and what ends it ----
 {
-	query(kv_table('w', 'k int, v text', 'k', "shards '1', space_amp '0'") . $fill->('w'));
+	query(kv_table('w', 'k int, v text', 'k', "shards '1', max_space_amplification '0'") . $fill->('w'));
 	# each file keeps some that are live, or it would go with any flush once it is chosen
 	query("UPDATE w SET v = reverse(v) WHERE k % 8 >= $_") for 1 .. 3;
 	wait_for('what was replaced to be dead for all', sub { stat_of('w', 'live_bytes * 2 < value_file_bytes') eq 't' });
 	query("SELECT kvfdw_freeze('w')");	# afterwards it has no open slot
 	worker_stop_points($node, 'compact_chosen=wait');
-	query("ALTER FOREIGN TABLE w OPTIONS (SET space_amp '1.5'); SELECT count(*) FROM w");
+	query("ALTER FOREIGN TABLE w OPTIONS (SET max_space_amplification '1.5'); SELECT count(*) FROM w");
 	stopped($node, 'compact_chosen');
 	step_on($node, 'compact_chosen') until query('SELECT relid::regclass FROM kvfdw_stat_compact') eq 'w';
 	my $waits = 0;
@@ -197,7 +197,7 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 
 # ---- a split is in the way of compaction, and stands: who comes to the bound waits for it once, not for each slot ----
 {
-	query("ALTER SYSTEM SET kvfdw.space_amp = 0; SELECT pg_reload_conf()");
+	query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
 	query(kv_table('s', 'k int, v text', 'k', "shards '1'") . $fill->('s'));
 	wait_for('no bound', sub { stat_of('s', 'space_bound IS NULL') eq 't' });
 	query("UPDATE s SET v = reverse(v) WHERE k % 8 >= $_") for 1 .. 3;
@@ -205,7 +205,7 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	query("SELECT kvfdw_freeze('s')");
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_copying=wait'; SELECT kvfdw_split('s')}, 'split');
 	stopped($node, 'split_copying');
-	query("ALTER SYSTEM RESET kvfdw.space_amp; SELECT pg_reload_conf()");
+	query("ALTER SYSTEM RESET kvfdw.max_space_amplification; SELECT pg_reload_conf()");
 	wait_for('a bound', sub { stat_of('s', 'space_bound < value_file_bytes') eq 't' });
 	query("SET kvfdw.test_space_beat = 100; UPDATE s SET v = v || 'y'");
 	my $waits = stat_of('s', 'space_waits');
@@ -289,9 +289,9 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	my $updates = sub { return join('', "SET kvfdw.stop_points = '';", map { "UPDATE t_full SET v = " . $value->("k + $_") . ';' } @_) };
 	my $writer = psql_writer($node, "SET kvfdw.test_space_beat = '1h'; SET kvfdw.test_space_most = '1h';" . $updates->(31 .. 36), 'unbound');
 	waiting('t_full');
-	query("ALTER SYSTEM SET kvfdw.space_amp = 0; SELECT pg_reload_conf()");
+	query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
 	is(outcome($writer), '', 'who waits goes on when there is no bound any more');
-	query("ALTER SYSTEM SET kvfdw.test_space_release = '1s'; ALTER SYSTEM RESET kvfdw.space_amp; SELECT pg_reload_conf()");
+	query("ALTER SYSTEM SET kvfdw.test_space_release = '1s'; ALTER SYSTEM RESET kvfdw.max_space_amplification; SELECT pg_reload_conf()");
 	$writer = psql_writer($node, $updates->(37 .. 42), 'release');
 	ok(eval { wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_waits_for') eq 'release' }) }, 'files do not go: it says so');
 	my $passes = stat_of('t_full', 'passes');
@@ -390,7 +390,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 
 # ---- two tables come to their bounds at once: they are served in turn ----
 {
-	query("ALTER SYSTEM SET kvfdw.space_amp = 0; SELECT pg_reload_conf()");
+	query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
 	wait_for('no bound', sub { stat_of('t_full', 'space_bound IS NULL') eq 't' });
 	# keys so far apart that several shards have some
 	query(kv_table($_, 'k int, v text', 'k', "shards '16'") . "INSERT INTO $_ SELECT k * 1400000, " . $value->('k') . " FROM generate_series(1, $rows) k") for qw(large less);
@@ -398,7 +398,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	query('UPDATE less SET v = reverse(v) WHERE k / 1400000 % 4 > 0') for 1 .. 2;
 	settle_passes('t_full');
 	worker_stop_points($node, 'compact_chosen=wait');
-	query("ALTER SYSTEM RESET kvfdw.space_amp; SELECT pg_reload_conf()");
+	query("ALTER SYSTEM RESET kvfdw.max_space_amplification; SELECT pg_reload_conf()");
 	# who waits for the files of its last compaction job to go leaves its turn to the other one
 	my ($served, $turns) = ('', qr/large .*less .*large|less .*large .*less/);
 	for (1 .. 40)
@@ -416,13 +416,13 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 }
 
 # ---- off ----
-query("ALTER SYSTEM SET kvfdw.space_amp = 0; SELECT pg_reload_conf()");
+query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
 wait_for('no bound', sub { stat_of('t_full', 'space_bound IS NULL') eq 't' });
 my $passes = settle_passes('t_full');
 $change->($_) for 13 .. 15;
 is(settle_passes('t_full'), $passes, 'without a bound nothing is compacted');
 cmp_ok(stat_of('t_full', 'value_file_bytes'), '>', 20_000_000, 'and nothing goes');
-query("ALTER SYSTEM RESET kvfdw.space_amp; ALTER SYSTEM SET max_worker_processes = 3");
+query("ALTER SYSTEM RESET kvfdw.max_space_amplification; ALTER SYSTEM SET max_worker_processes = 3");
 $node->restart;
 is(compactor(), '', 'there is no room for the compactor');
 $change->(16);

@@ -11,12 +11,12 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.space_amp' => 0);
+my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.max_space_amplification' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
 sub both { my ($sql) = @_; return $primary->safe_psql('postgres', join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
 both('INSERT INTO T SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, 500) g');
-my $standby = kv_standby($primary, 'standby', 'kvfdw.space_amp' => 1.5);
+my $standby = kv_standby($primary, 'standby', 'kvfdw.max_space_amplification' => 1.5);
 
 sub stat_of { my ($node, $column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
 sub within

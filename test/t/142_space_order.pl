@@ -1,6 +1,6 @@
 # Promise: a table at rest whose values do not lie in the order of keys is put in order by itself, once, and scans in
 # that order read from end to end, and so is one whose shards were split; one that lies in order, or has its own
-# space_amp of 0, is left alone. Order comes beside others, too. It is given up for a table that comes near its bound, for no other, and
+# max_space_amplification of 0, is left alone. Order comes beside others, too. It is given up for a table that comes near its bound, for no other, and
 # made up for. It is left until there is room for it, however large the shard is, and gives way to a split.
 use strict;
 use warnings;
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_order', 'kvfdw.freeze_delay' => 1, 'kvfdw.test_value_file_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_space_look' => 3000, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.compact_memory' => '4MB');
+my $node = kv_cluster('space_order', 'kvfdw.flush_after' => 1, 'kvfdw.test_value_file_kb' => 1024, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_space_look' => 3000, 'kvfdw.range_cache' => '8MB', 'kvfdw.value_cache' => 0, 'kvfdw.recent_ring' => 0, 'kvfdw.compact_memory' => '4MB');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
 sub query { return $node->safe_psql('postgres', @_); }
@@ -28,7 +28,7 @@ my $value = "convert_to(repeat(md5(g::text), 64), 'UTF8')";
 # nothing is put in order before it was looked at
 worker_stop_points($node, 'compact_chosen=wait');
 query(join ';', map { my ($t, $options) = @$_; kv_table($t, 'k int, v bytea', 'k', $options) . "ALTER FOREIGN TABLE $t ALTER v SET STORAGE EXTERNAL" }
-	[ 'mixed', "wal 'none'" ], [ 'sorted', "wal 'none'" ], [ 'never', "wal 'none', space_amp '0'" ]);
+	[ 'mixed', "wal 'none'" ], [ 'sorted', "wal 'none'" ], [ 'never', "wal 'none', max_space_amplification '0'" ]);
 my $mixed = "SELECT g, $value FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s";
 query("INSERT INTO mixed $mixed; SELECT kvfdw_freeze('mixed')");
 my $before = reads();
@@ -48,7 +48,7 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 
 # beside others, who have many values from files each second
 {
-	query(kv_table('read', 'k int, v bytea', 'k', "wal 'none', space_amp '0'") . "ALTER FOREIGN TABLE read ALTER v SET STORAGE EXTERNAL; INSERT INTO read SELECT g, $value FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('read')");
+	query(kv_table('read', 'k int, v bytea', 'k', "wal 'none', max_space_amplification '0'") . "ALTER FOREIGN TABLE read ALTER v SET STORAGE EXTERNAL; INSERT INTO read SELECT g, $value FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('read')");
 	my $reader = psql_writer($node, q{DO $$ BEGIN WHILE to_regclass('enough') IS NULL LOOP PERFORM length(v) FROM read WHERE k = ANY (ARRAY(SELECT 1 + floor(random() * 1000)::int FROM generate_series(1, 10))); COMMIT; PERFORM pg_sleep(0.01); END LOOP; END $$}, 'reader');
 	query(kv_table('beside', 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE beside ALTER v SET STORAGE EXTERNAL; INSERT INTO beside $mixed");
 	ok(eval { wait_for('order beside others', sub { stat_of('beside', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'a table is put in order while others read another');
@@ -117,11 +117,11 @@ is(stat_of('mixed', 'moved_bytes'), $moved, 'and so do those that were put in or
 cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '<', 3, 'the bound is that of the setting');
 my $bound = q{SELECT space_bound FROM kvfdw_stat_tables WHERE relid = 'mixed'::regclass};
 my $bound_before = query($bound);
-query("BEGIN; ALTER FOREIGN TABLE mixed OPTIONS (ADD space_amp '8'); SELECT count(*) FROM mixed; ROLLBACK");
+query("BEGIN; ALTER FOREIGN TABLE mixed OPTIONS (ADD max_space_amplification '8'); SELECT count(*) FROM mixed; ROLLBACK");
 is(query($bound), $bound_before, 'an option that is rolled back binds nobody');
-query("ALTER FOREIGN TABLE mixed OPTIONS (ADD space_amp '4'); SELECT count(*) FROM mixed");
+query("ALTER FOREIGN TABLE mixed OPTIONS (ADD max_space_amplification '4'); SELECT count(*) FROM mixed");
 cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '>', 3.9, 'or that of the table');
-like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET space_amp '1.05')"), qr/invalid value for option "space_amp"/, 'which is 0, or 1.1 at least');
+like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET max_space_amplification '1.05')"), qr/invalid value for option "max_space_amplification"/, 'which is 0, or 1.1 at least');
 
 # ---- a split meets it ----
 {

@@ -13,7 +13,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has tablespaces' if heap_only();
-my $node = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.compact_workers' => 0);
+my $node = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 1, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.compact_workers' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 plan skip_all => 'refused with data checksums before PostgreSQL 17' if $node->pg_version < 17 && setting($node, 'data_checksums') eq 'on';
 my %place = map { $_ => PostgreSQL::Test::Utils::tempdir($_) } qw(disk far disk2 far2);

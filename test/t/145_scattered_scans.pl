@@ -14,8 +14,8 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no windows' if heap_only();
-my $node = kv_cluster('scattered', 'kvfdw.range_cache' => "'16MB'", 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.value_cache' => 0,
-	'kvfdw.range_wait' => "'10min'", 'kvfdw.compact_workers' => 0, 'kvfdw.recent_cache' => 0, max_parallel_workers_per_gather => 0, jit => 'off', synchronize_seqscans => 'off', 'kvfdw.test_value_file_kb' => 0);
+my $node = kv_cluster('scattered', 'kvfdw.range_cache' => "'16MB'", 'kvfdw.flush_after' => '1h', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.value_cache' => 0,
+	'kvfdw.scan_share_wait' => "'10min'", 'kvfdw.compact_workers' => 0, 'kvfdw.recent_ring' => 0, max_parallel_workers_per_gather => 0, jit => 'off', synchronize_seqscans => 'off', 'kvfdw.test_value_file_kb' => 0);
 my $faults = has_faults($node);
 # what the workers are told is not for the sessions
 my $options = '-c kvfdw.stop_points=';
@@ -111,7 +111,7 @@ if ($faults)
 	cmp_ok($both, '<=', 1.2 * $size, 'together they read the table once');
 
 	# one behind that does nothing holds nobody back for long
-	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '200ms'");
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.scan_share_wait = '200ms'");
 	$node->reload;
 	$ENV{PGOPTIONS} = $options;
 	my $idle = in_steps($node, 'idle', 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c;', 'MOVE ALL FROM c; COMMIT;');
@@ -134,8 +134,8 @@ if ($faults)
 	cmp_ok(answer($node, $loads) - $before, '>', 10, 'and has it loaded again');
 	unlink $node->data_dir . '/kvfdw/continue.block_window_claimed';
 
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.range_wait');
-	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '10min'");
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.scan_share_wait');
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.scan_share_wait = '10min'");
 	$node->reload;
 
 	# nor one in the same process, which cannot go on
@@ -194,7 +194,7 @@ if ($faults)
 	# one that looks ahead comes by there; for a while nobody does, where reads have failed
 	my $looks = sub {
 		my $look = sub { local $ENV{PGOPTIONS} = $options . 'ahead_look=error'; return answer($node, 'SET enable_sort = off; ' . sum_of('one')) =~ /ahead_look/; };
-		my $wait = sub { $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.range_wait = '$_[0]'"); $node->reload; };
+		my $wait = sub { $node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.scan_share_wait = '$_[0]'"); $node->reload; };
 		$wait->('200ms');
 		my $found = eval { wait_for('a look', sub { flush_windows(); $look->() }) };
 		$wait->('10min');

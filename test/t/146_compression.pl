@@ -17,8 +17,8 @@ plan skip_all => 'heap compresses by itself' if heap_only();
 my $seed = $ENV{KV_SEED} // int(rand(1_000_000));
 note "seed $seed";
 my $file = PostgreSQL::Test::Utils::tempdir() . '/lz4.tier';
-my $node = mc_cluster('lz4', options => ", compression 'lz4'", wal_level => 'replica', max_wal_senders => 5, wal_keep_size => '2GB', 'kvfdw.freeze_delay' => '1h',
-	'kvfdw.recent_cache' => '1MB', 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.merge_buffers' => '4MB', 'kvfdw.range_cache' => "'8MB'");
+my $node = mc_cluster('lz4', options => ", compression 'lz4'", wal_level => 'replica', max_wal_senders => 5, wal_keep_size => '2GB', 'kvfdw.flush_after' => '1h',
+	'kvfdw.recent_ring' => '1MB', 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.write_buffers' => '4MB', 'kvfdw.range_cache' => "'8MB'");
 my @tables = ('t_full', 't_keys', 't_none', 'wide');
 # Nothing, little, much, too much for a slot; what compresses well, by a third, by a little, and not at all.
 $node->safe_psql('postgres', join('', map { kv_table("t_$_", 'k int, v text', 'k', "compression 'lz4', shards '2', wal '$_'") } 'full', 'keys', 'none')

@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('compact_pace', 'kvfdw.compact_order' => 'off', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off', 'kvfdw.delta_memory' => 16, 'kvfdw.test_space_look' => 200);
+my $node = kv_cluster('compact_pace', 'kvfdw.compact_sort' => 'off', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off', 'kvfdw.memtable_memory' => 16, 'kvfdw.test_space_look' => 200);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $rows = 30_000;
 my $point = 'compact_flush_rests';

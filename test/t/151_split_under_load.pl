@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_between', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.range_cache' => '1MB', 'kvfdw.delta_memory' => '16MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
+my $node = kv_cluster('split_between', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.range_cache' => '1MB', 'kvfdw.memtable_memory' => '16MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 sub query { return $node->safe_psql('postgres', @_); }
@@ -89,7 +89,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	query(q{SET kvfdw.stop_points = ''; UPDATE slow SET v = repeat('u', 600) WHERE k <= 500});
 	stopped($node, 'buffer_before_write');
 	go_on($node, 'split_prepared');
-	wait_for('the split to wait for it', sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('KvfdwMergeSlot', 'Extension') AND query LIKE '%kvfdw_split%' AND pid <> pg_backend_pid()}) > 0 });
+	wait_for('the split to wait for it', sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('KvfdwWriteBuffer', 'Extension') AND query LIKE '%kvfdw_split%' AND pid <> pg_backend_pid()}) > 0 });
 	is(outcome(psql_writer($node, q{SET kvfdw.stop_points = ''; UPDATE slow SET v = 'beside' WHERE k > 900}, 'beside')), '', 'nobody waits for what was written before');
 	worker_stop_points($node, '');
 	go_on($node, 'buffer_before_write');
@@ -157,7 +157,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 
 # ---- while a shard is copied, what others have emptied goes ----
 {
-	query(kv_table('w', 'k int, v text', 'k', "shards '2', space_amp '1.1'") . q{INSERT INTO w SELECT g, repeat('w', 900) FROM generate_series(-1000, 999) g; SELECT kvfdw_freeze('w')});
+	query(kv_table('w', 'k int, v text', 'k', "shards '2', max_space_amplification '1.1'") . q{INSERT INTO w SELECT g, repeat('w', 900) FROM generate_series(-1000, 999) g; SELECT kvfdw_freeze('w')});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_copied=wait'; SELECT kvfdw_split('w')}, 'copying');
 	stopped($node, 'split_copied');
@@ -295,7 +295,7 @@ is(kv_check_clean($node, 'd'), '', 'and sound');
 	my $told = sub { my ($what) = @_; return query("SELECT $what FROM kvfdw_stat_tables WHERE relid = 'p'::regclass"); };
 	query("ALTER SYSTEM SET kvfdw.$_") for 'shard_size = 1000', 'test_compactions = off', 'test_splits = off';
 	$node->reload;
-	query(kv_table('p', 'k int, v text', 'k', "shards '1', space_amp '1.1'") . q{INSERT INTO p SELECT g * 7 % 3001, repeat('p', 900) FROM generate_series(1, 3000) g; SELECT kvfdw_freeze('p')});
+	query(kv_table('p', 'k int, v text', 'k', "shards '1', max_space_amplification '1.1'") . q{INSERT INTO p SELECT g * 7 % 3001, repeat('p', 900) FROM generate_series(1, 3000) g; SELECT kvfdw_freeze('p')});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	worker_stop_points($node, 'compact_written=wait');
 	query(q{DELETE FROM p WHERE k % 3 > 0; SELECT kvfdw_freeze('p')});
@@ -320,7 +320,7 @@ $node->stop;
 
 # ---- a split beside the images that are being asked for has none made twice at once ----
 {
-	$node = kv_cluster('images', checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_value_file_kb' => 64);
+	$node = kv_cluster('images', checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_value_file_kb' => 64);
 	query(kv_table('i', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO i SELECT g, repeat('x', 300) FROM generate_series(1, 3000) g; SELECT kvfdw_split('i')});
 	query('CHECKPOINT');
 	my $shards = query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'i'::regclass});

@@ -12,7 +12,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_splits' => 'off');
+my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_splits' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 my $data = $primary->data_dir;
 $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'") . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');

@@ -13,7 +13,7 @@ use KvTest;
 use KvMaps;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('absorb_crash', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.space_amp' => 0);
+my $node = kv_cluster('absorb_crash', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my @levels = qw(full keys none);

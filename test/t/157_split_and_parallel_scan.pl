@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-my $node = kv_cluster('split_sessions', heap_only() ? () : ('kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.value_cache' => 0, 'kvfdw.compact_workers' => 0), max_worker_processes => 20);
+my $node = kv_cluster('split_sessions', heap_only() ? () : ('kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.value_cache' => 0, 'kvfdw.compact_workers' => 0), max_worker_processes => 20);
 plan skip_all => 'needs fault injection' unless heap_only() || has_faults($node);
 my $data = $node->data_dir;
 sub query { return $node->safe_psql('postgres', @_); }

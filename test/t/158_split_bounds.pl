@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_bounds', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_splits' => 'off');
+my $node = kv_cluster('split_bounds', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_splits' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 sub query { return $node->safe_psql('postgres', @_); }
 sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }

@@ -15,7 +15,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap moves and splits nothing' if heap_only();
-my $old = kv_primary('old', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_splits' => 'off', 'kvfdw.compact_workers' => 0);
+my $old = kv_primary('old', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_splits' => 'off', 'kvfdw.compact_workers' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($old);
 $old->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'") . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
 my $round = 0;

@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_halts', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.freeze_delay' => 3600, 'kvfdw.shard_size' => 0, 'kvfdw.space_amp' => 0, 'kvfdw.compact_order' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
+my $node = kv_cluster('split_halts', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.shard_size' => 0, 'kvfdw.max_space_amplification' => 0, 'kvfdw.compact_sort' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 

@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
-my $node = kv_cluster('redo_slots', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h');
+my $node = kv_cluster('redo_slots', 'kvfdw.buffer_units' => 8, 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
 # each slot that was to be waited for took a second

@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no directory of its own' if heap_only();
-my $node = kv_cluster('forgotten', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 1, 'kvfdw.compact_workers' => 0, checkpoint_timeout => '1h');
+my $node = kv_cluster('forgotten', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 1, 'kvfdw.compact_workers' => 0, checkpoint_timeout => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 plan skip_all => 'tablespaces are refused with data checksums before PostgreSQL 17' if $node->pg_version < 17 && setting($node, 'data_checksums') eq 'on';
 my $data = $node->data_dir;

@@ -20,8 +20,8 @@ append_to_file($clock, pack('q', 0));
 sub set_clock { my ($seconds) = @_; $off = $seconds; open(my $f, '+<', $clock) or die "$clock: $!"; binmode $f; syswrite $f, pack('q', $seconds); close $f; return; }
 $ENV{KV_WALLCLOCK} = $clock;
 
-my $node = mc_cluster('clock', 'kvfdw.freeze_delay' => 1, 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_client_timeout' => 2, 'kvfdw.memcached_idle_timeout' => 3, 'kvfdw.memcached_reap_interval' => 1,
-	'kvfdw.merge_buffers' => "'4MB'", 'kvfdw.test_value_file_kb' => 64, 'kvfdw.test_space_look' => 1000, 'kvfdw.compact_order' => 'off');
+my $node = mc_cluster('clock', 'kvfdw.flush_after' => 1, 'kvfdw.memcached_workers' => 1, 'kvfdw.memcached_client_timeout' => 2, 'kvfdw.memcached_idle_timeout' => 3, 'kvfdw.memcached_reap_interval' => 1,
+	'kvfdw.write_buffers' => "'4MB'", 'kvfdw.test_value_file_kb' => 64, 'kvfdw.test_space_look' => 1000, 'kvfdw.compact_sort' => 'off');
 $node->stop;
 {
 	local $ENV{LD_PRELOAD} = "$dir/wallclock.so";

@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
-my $node = kv_primary('warm_pins', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', 'kvfdw.recent_cache' => 0, checkpoint_timeout => '1h', max_worker_processes => 16,
+my $node = kv_primary('warm_pins', 'kvfdw.buffer_units' => 8, 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h', 'kvfdw.recent_ring' => 0, checkpoint_timeout => '1h', max_worker_processes => 16,
 	map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @others = qw(a b c);

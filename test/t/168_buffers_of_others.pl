@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
-my $node = kv_primary('others', 'kvfdw.merge_units' => 8, 'kvfdw.merge_size' => '64kB', 'kvfdw.freeze_delay' => '1h', checkpoint_timeout => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
+my $node = kv_primary('others', 'kvfdw.buffer_units' => 8, 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @others = qw(a b c);
 
@@ -27,7 +27,7 @@ query('CHECKPOINT');
 
 # the maintainer merges a shard, and has all stores pinned
 worker_stop_points($node, 'flush_before_merge=wait');
-$node->append_conf('postgresql.conf', 'kvfdw.freeze_delay = 1');
+$node->append_conf('postgresql.conf', 'kvfdw.flush_after = 1');
 $node->reload;
 stopped($node, 'flush_before_merge');
 my %sum = (a => 0);

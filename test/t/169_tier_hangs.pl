@@ -11,7 +11,7 @@ use KvTest;
 plan skip_all => 'heap has no second tier' if heap_only();
 my $dir = PostgreSQL::Test::Utils::tempdir();
 chmod 0777, $dir;
-my $node = kv_cluster('hangs', 'kvfdw.recent_cache' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$dir/kv.tier'", 'kvfdw.tier_size' => '16MB', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.freeze_delay' => '1h', max_worker_processes => 16,
+my $node = kv_cluster('hangs', 'kvfdw.recent_ring' => '1MB', 'kvfdw.value_cache' => 0, 'kvfdw.tier_path' => "'$dir/kv.tier'", 'kvfdw.tier_size' => '16MB', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.flush_after' => '1h', max_worker_processes => 16,
 	map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 

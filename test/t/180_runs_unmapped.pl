@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no runs' if heap_only();
-my $node = kv_cluster('runs_unmapped', 'kvfdw.freeze_delay' => '1s', max_worker_processes => 16);
+my $node = kv_cluster('runs_unmapped', 'kvfdw.flush_after' => '1s', max_worker_processes => 16);
 $node->safe_psql('postgres', kv_table('t', 'k int, v int', 'k') . kv_table('kept', 'k int, v int', 'k') . q{INSERT INTO kept SELECT g, g FROM generate_series(1, 1000) g});
 $node->safe_psql('postgres', q{SELECT kvfdw_freeze('kept')});
 

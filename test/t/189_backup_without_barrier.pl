@@ -13,7 +13,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no images' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.freeze_delay' => 3600);
+my $primary = kv_primary('primary', 'kvfdw.flush_after' => 3600);
 unless (has_faults($primary))
 {
 	$primary->stop;
@@ -114,7 +114,7 @@ sub freeze_standby
 {
 	my $runs = sub { return join(' ', sort glob($standby->data_dir . '/kvfdw/*/*/*/*.run')) };
 	my $before = $runs->();
-	$standby->append_conf('postgresql.conf', "kvfdw.freeze_delay = 1\n");
+	$standby->append_conf('postgresql.conf', "kvfdw.flush_after = 1\n");
 	$standby->reload;
 	return wait_for('the standby to freeze', sub { $runs->() ne $before });
 }

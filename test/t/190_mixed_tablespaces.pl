@@ -14,7 +14,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has tablespaces' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.compact_workers' => 0);
+my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.compact_workers' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 plan skip_all => 'refused with data checksums before PostgreSQL 17' if $primary->pg_version < 17 && setting($primary, 'data_checksums') eq 'on';
 my %place = (primary => PostgreSQL::Test::Utils::tempdir('primary'));

@@ -16,7 +16,7 @@ plan skip_all => 'heap has tablespaces' if heap_only();
 plan skip_all => 'needs pgBackRest' if system('pgbackrest version >/dev/null 2>&1') != 0;
 my $dir = PostgreSQL::Test::Utils::tempdir('pgbackrest');
 my $archive = "pgbackrest --config=$dir/primary.conf --stanza=kv archive-push %p";
-my $primary = kv_primary('primary', archive_mode => 'on', archive_command => "'$archive'", 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 1);
+my $primary = kv_primary('primary', archive_mode => 'on', archive_command => "'$archive'", 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 1);
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 plan skip_all => 'refused with data checksums before PostgreSQL 17' if $primary->pg_version < 17 && setting($primary, 'data_checksums') eq 'on';
 my %place = map { $_ => PostgreSQL::Test::Utils::tempdir($_) } qw(primary standby);

@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('retired', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.freeze_delay' => 3600, 'kvfdw.compact_workers' => 0, 'kvfdw.test_splits' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off');
+my $node = kv_cluster('retired', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.compact_workers' => 0, 'kvfdw.test_splits' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'") . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');

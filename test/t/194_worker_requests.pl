@@ -13,8 +13,8 @@ use KvReplica;
 plan skip_all => 'heap has no such processes' if heap_only();
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $fails = system($ENV{CC} // 'cc', '-shared', '-fPIC', '-O1', '-o', "$dir/nofork.so", "$FindBin::RealBin/../lib/nofork.c") == 0;
-my $node = kv_cluster('requests', 'kvfdw.freeze_delay' => '1h', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.test_value_file_kb' => 64, 'kvfdw.compact_order' => 'off', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.value_cache' => 0,
-	'kvfdw.range_wait' => "'10min'", max_parallel_workers_per_gather => 0, 'kvfdw.compact_memory' => '4MB', 'kvfdw.test_space_look' => '100ms');
+my $node = kv_cluster('requests', 'kvfdw.flush_after' => '1h', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.test_value_file_kb' => 64, 'kvfdw.compact_sort' => 'off', 'kvfdw.range_cache' => "'8MB'", 'kvfdw.value_cache' => 0,
+	'kvfdw.scan_share_wait' => "'10min'", max_parallel_workers_per_gather => 0, 'kvfdw.compact_memory' => '4MB', 'kvfdw.test_space_look' => '100ms');
 $node->append_conf('postgresql.conf', 'kvfdw.test_space_release = 1s') if has_faults($node);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
@@ -48,7 +48,7 @@ sub again
 }
 
 my $ends = q{SELECT sum(length(md5(v))) FROM (SELECT v FROM %s ORDER BY k) s};
-query(kv_table('t', 'k int, v text', 'k', q{wal 'none'}) . kv_table('s', 'k int, v text', 'k', q{shards '4', space_amp '0'}) . q{
+query(kv_table('t', 'k int, v text', 'k', q{wal 'none'}) . kv_table('s', 'k int, v text', 'k', q{shards '4', max_space_amplification '0'}) . q{
 	INSERT INTO s SELECT (g * 200000::bigint - 2000000000)::int, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 5000) g ORDER BY md5(g::text); SELECT kvfdw_freeze('s'); ANALYZE s});
 
 # ---- the buffer writer ----

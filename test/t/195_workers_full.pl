@@ -13,7 +13,7 @@ use KvReplica;
 plan skip_all => 'heap has no such processes' if heap_only();
 
 # one slot each for the launcher of logical replication, the checkpointer and the maintainer
-my $node = kv_primary('full', max_worker_processes => 3, max_wal_senders => 10, wal_level => 'logical', 'kvfdw.merge_size' => "'64kB'", 'kvfdw.range_cache' => "'8MB'", 'kvfdw.value_cache' => 0,
+my $node = kv_primary('full', max_worker_processes => 3, max_wal_senders => 10, wal_level => 'logical', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.range_cache' => "'8MB'", 'kvfdw.value_cache' => 0,
 	'kvfdw.admission_limit' => -1);
 my $faults = has_faults($node);
 sub processes { my ($server) = @_; return join ' ', sort map { /kvfdw (.*?) *$/ ? $1 : () } split /\n/, `ps -o args= --ppid @{[postmaster_runs($server)]}`; }

@@ -16,7 +16,7 @@ plan skip_all => 'no compiler' if system($ENV{CC} // 'cc', '-shared', '-fPIC', '
 $ENV{KV_NOFORK} = $nofork;
 chmod 0755, $dir;
 
-my $node = kv_cluster('helpers', 'kvfdw.freeze_delay' => 86400, 'kvfdw.recovery_workers' => 4, max_worker_processes => 30);
+my $node = kv_cluster('helpers', 'kvfdw.flush_after' => 86400, 'kvfdw.recovery_workers' => 4, max_worker_processes => 30);
 plan skip_all => 'needs a test build' unless has_faults($node);
 my @tables = qw(dropped failed again late ended told);
 $node->safe_psql('postgres', kv_table($_, 'k int, v text', 'k', "shards '40'") .

@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no files of kvfdw' if heap_only();
-my $node = kv_cluster('files_closed', 'kvfdw.freeze_delay' => '1s', max_worker_processes => 16, 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0);
+my $node = kv_cluster('files_closed', 'kvfdw.flush_after' => '1s', max_worker_processes => 16, 'kvfdw.value_cache' => 0, 'kvfdw.recent_ring' => 0);
 my @kept = ('-XAtq', '-d', $node->connstr('postgres'));
 my %sessions;
 
@@ -118,7 +118,7 @@ is(kv_check_clean($node, 'kept'), '', 'the table is sound');
 SKIP:
 {
 	skip 'needs a test build', 2 unless has_faults($node);
-	$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.freeze_delay = 86400});
+	$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.flush_after = 86400});
 	$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.recovery_workers = 0});
 	$node->reload;
 	$node->safe_psql('postgres', made('logged') =~ s/shards '8'/shards '1'/r);

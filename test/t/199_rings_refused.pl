@@ -16,7 +16,7 @@ my $noring = "$dir/noring";
 plan skip_all => 'no compiler' if system($ENV{CC} // 'cc', '-shared', '-fPIC', '-O1', '-o', "$noring.so", "$FindBin::RealBin/../lib/noring.c", '-ldl') != 0;
 $ENV{KV_NORING} = $noring;
 
-my $node = kv_cluster('rings', 'kvfdw.value_cache' => 0, 'kvfdw.recent_cache' => 0, 'kvfdw.page_cache' => 'off', 'kvfdw.io_method' => 'auto');
+my $node = kv_cluster('rings', 'kvfdw.value_cache' => 0, 'kvfdw.recent_ring' => 0, 'kvfdw.page_cache' => 'off', 'kvfdw.io_method' => 'auto');
 plan skip_all => 'the kernel has no io_uring' if $node->safe_psql('postgres', 'SELECT kvfdw_io_method()') ne 'io_uring';
 $node->stop;
 {

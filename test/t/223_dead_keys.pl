@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has other means' if heap_only();
-my $node = kv_cluster('dead_keys', 'kvfdw.freeze_delay' => 3600, max_prepared_transactions => 5, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off', 'kvfdw.test_dead_keys' => 64);
+my $node = kv_cluster('dead_keys', 'kvfdw.flush_after' => 3600, max_prepared_transactions => 5, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off', 'kvfdw.test_dead_keys' => 64);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $rows = 12_000;
 my $few = 300;

@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has other means' if heap_only();
-my $node = kv_primary('p', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off');
+my $node = kv_primary('p', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off');
 my $rows = 10_000;
 my $few = 300;
 $node->safe_psql('postgres', kv_table('t', 'k bigint NOT NULL, v text', 'k', "wal 'full'") . "INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, $rows) g; SELECT kvfdw_freeze('t')");

@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has other means' if heap_only();
-my $node = kv_cluster('dead_end', 'kvfdw.freeze_delay' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off');
+my $node = kv_cluster('dead_end', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off');
 my $state = 'SELECT count(*), min(k), max(k) FROM %s; SELECT count(v), sum(k) FROM (SELECT * FROM %s ORDER BY k) x; SELECT count(v), sum(k) FROM (SELECT * FROM %s ORDER BY k DESC) x;';
 
 sub query { return $node->safe_psql('postgres', @_); }

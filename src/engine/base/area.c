@@ -91,7 +91,7 @@ kv_require_columns(TupleDesc desc, int n)
 void
 kv_area_gucs(void)
 {
-	kv_share_define("kvfdw.delta_memory",
+	kv_share_define("kvfdw.memtable_memory",
 					"Shared memory for recent versions and shard descriptors.",
 					2, &kv_memtable_memory_mb, GUC_UNIT_MB, check_memtable_memory);
 }

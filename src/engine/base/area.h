@@ -15,8 +15,8 @@ extern char *kv_area_base;		/* address of dsa_pointer 0 */
 
 extern int	kv_memtable_memory_mb;
 extern dsa_area *kv_area(void);	/* attached on first call */
-extern Size kv_area_size(void);	/* bytes, as kvfdw.delta_memory says */
+extern Size kv_area_size(void);	/* bytes, as kvfdw.memtable_memory says */
 extern void kv_area_attach(void);	/* in the shmem startup hook: makes or finds it */
-extern void kv_area_gucs(void);	/* defines kvfdw.delta_memory */
+extern void kv_area_gucs(void);	/* defines kvfdw.memtable_memory */
 
 #endif							/* KV_AREA_H */

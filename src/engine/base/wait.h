@@ -13,15 +13,15 @@
 #include "compat.h"
 
 /* ---- wait events ---- */
-#define KV_WAIT_WRITE_BUFFER	KV_WAIT_EVENT(kv_wait_write_buffer, "KvfdwMergeSlot")
+#define KV_WAIT_WRITE_BUFFER	KV_WAIT_EVENT(kv_wait_write_buffer, "KvfdwWriteBuffer")
 #define KV_WAIT_RECOVERY	KV_WAIT_EVENT(kv_wait_recovery, "KvfdwRecovery")
-#define KV_WAIT_FLUSH		KV_WAIT_EVENT(kv_wait_flush, "KvfdwFreeze")
+#define KV_WAIT_FLUSH		KV_WAIT_EVENT(kv_wait_flush, "KvfdwFlush")
 #define KV_WAIT_COMPACT		KV_WAIT_EVENT(kv_wait_compact, "KvfdwCompaction")
 #define KV_WAIT_SPACE		KV_WAIT_EVENT(kv_wait_space, "KvfdwSpace")
 #define KV_WAIT_PACE		KV_WAIT_EVENT(kv_wait_pace, "KvfdwPace")
-#define KV_WAIT_MEMORY		KV_WAIT_EVENT(kv_wait_memory, "KvfdwDeltaMemory")
+#define KV_WAIT_MEMORY		KV_WAIT_EVENT(kv_wait_memory, "KvfdwMemtableMemory")
 #define KV_WAIT_IDLE		KV_WAIT_EVENT(kv_wait_idle, "KvfdwWorkerMain")
-#define KV_WAIT_CHECKPOINTER		KV_WAIT_EVENT(kv_wait_checkpointer, "KvfdwBarrier")
+#define KV_WAIT_CHECKPOINTER		KV_WAIT_EVENT(kv_wait_checkpointer, "KvfdwCheckpointer")
 #define KV_WAIT_SPLIT		KV_WAIT_EVENT(kv_wait_split, "KvfdwSplit")
 #define KV_WAIT_RANGE		KV_WAIT_EVENT(kv_wait_range, "KvfdwRangeWindow")
 extern uint32 kv_wait_write_buffer, kv_wait_recovery, kv_wait_flush, kv_wait_compact, kv_wait_space, kv_wait_pace,

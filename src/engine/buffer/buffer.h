@@ -8,10 +8,10 @@
  * file cannot be written, whoever needs a buffer gets an ERROR; what is in buffers stays
  * readable.
  *
- * Sizes.  The buffer file, of kvfdw.merge_buffers, is cut into units of 16 kB for values
+ * Sizes.  The buffer file, of kvfdw.write_buffers, is cut into units of 16 kB for values
  * and 4 kB for entries.  A buffer is one unit or several that lie side by side, and goes by
  * the number of the first.  It gets what its first value needs, at least; else the least of
- *		kvfdw.merge_size;
+ *		kvfdw.write_buffer_size;
  *		a quarter of its shard's values, and what is left of the open value file;
  *		its share: three quarters of all units, divided by the open buffers;
  *		what of that lies side by side.
@@ -25,7 +25,7 @@
  *		by those who find no units while nothing is on its way to the files: a few,
  *		beginning where the one before has ended;
  *		by the buffer writer, one look for each buffer that was opened smaller than
- *		kvfdw.merge_size and its file would have it: those into which nothing was put since
+ *		kvfdw.write_buffer_size and its file would have it: those into which nothing was put since
  *		the last look.  So the shares of shards that are not written any more come back.
  * Neither changes what is durable when: a buffer may be sealed at any time.
  *

@@ -200,11 +200,11 @@ kv_buffer_seal_crc(const KvBufferHeader *header)
 void
 kv_buffers_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.merge_size",
+	DefineCustomIntVariable("kvfdw.write_buffer_size",
 							"Largest merge slot: the largest single write to a value file.",
 							NULL, &write_buffer_size_kb, 256, 64, 4096,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.merge_buffers",
+	DefineCustomIntVariable("kvfdw.write_buffers",
 							"Size of the buffer file, which all tables share.",
 							NULL, &write_buffers_mb, 64, 4, 65536,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
@@ -453,7 +453,7 @@ kv_buffers_start(void)
 			ereport(LOG,
 					(errmsg("the buffer file keeps its old shape: %d merge slots hold values",
 							used),
-					 errhint("It gets what kvfdw.merge_buffers says when the server starts with no value in it.")));
+					 errhint("It gets what kvfdw.write_buffers says when the server starts with no value in it.")));
 			break;
 		}
 		create_buffer_file();

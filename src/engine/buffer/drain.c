@@ -615,7 +615,7 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 					 errmsg("no merge slot has become free for %d seconds", idle),
 					 errdetail("Slots may hold values of tables that could not be recovered; the server log tells."),
-					 errhint("You might need to increase kvfdw.merge_buffers.")));
+					 errhint("You might need to increase kvfdw.write_buffers.")));
 		}
 	}
 }

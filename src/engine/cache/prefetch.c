@@ -9,7 +9,7 @@
  *
  * Which want is due first: a span in which a scan is comes before those it comes
  * to, and so on by distance.  A scan that is ahead of others of the same store,
- * who reach it within kvfdw.range_wait by what is loaded and what can be loaded
+ * who reach it within kvfdw.scan_share_wait by what is loaded and what can be loaded
  * meanwhile, is held back as long as they want something and it has patience left.
  *
  * Whose window is taken, if none is free: of all spans the one that will be used
@@ -69,7 +69,7 @@ static KvStoreKey claimed_store;
 /* Nothing was claimed because scans close behind still need the windows. */
 static bool spared;
 
-/* How far each scan gets within kvfdw.range_wait, in spans. */
+/* How far each scan gets within kvfdw.scan_share_wait, in spans. */
 static uint32 *reach;
 
 /* ---- choosing; KvWindowCache.lock is held, exclusive ---- */
@@ -98,7 +98,7 @@ next_span(const KvWindowScan *scan, KvSpanKey *key)
 }
 
 /*
- * How many spans a scan gets through within kvfdw.range_wait if the workers load for it
+ * How many spans a scan gets through within kvfdw.scan_share_wait if the workers load for it
  * alone.  An estimate: each span counts as large as the current one, and beyond
  * KV_EXACT_REACH spans none counts as loaded.
  */
@@ -839,7 +839,7 @@ kv_prefetch_gucs(void)
 							   "A list of numbers and ranges; empty: all.",
 							   &prefetch_cpus, "", PGC_POSTMASTER, 0,
 							   check_cpus, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.range_wait",
+	DefineCustomIntVariable("kvfdw.scan_share_wait",
 							"Longest time that a scan waits for scans close behind it.",
 							NULL, &kv_window_wait_ms, 10000, 1, 600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);

@@ -5,7 +5,7 @@
  *
  * Waiting.  A scan sleeps until the piece that it needs is published.  It reads
  * by itself, for the rest of the span, when a read has failed, when no worker runs,
- * or when nothing has come for a twentieth of kvfdw.range_wait although it is not
+ * or when nothing has come for a twentieth of kvfdw.scan_share_wait although it is not
  * held back, for others need all windows; at once when its patience (scans.c) is at
  * an end, or when values have moved and it wants them where they were.  Nobody spins: a
  * load takes hundreds of microseconds.

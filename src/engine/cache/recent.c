@@ -56,7 +56,7 @@ check_recent_cache(int *value, void **extra, GucSource source)
 void
 kv_recent_gucs(void)
 {
-	kv_share_define("kvfdw.recent_cache", "Shared memory for values that were written lately.",
+	kv_share_define("kvfdw.recent_ring", "Shared memory for values that were written lately.",
 					1, &recent_cache_mb, GUC_UNIT_MB, check_recent_cache);
 }
 

@@ -9,9 +9,9 @@
  * it behind, and by the process's exit.
  *
  * Scans close behind.  A scan that is ahead of others in the same table is held
- * back if they can reach it within kvfdw.range_wait (prefetch.c): what they need
+ * back if they can reach it within kvfdw.scan_share_wait (prefetch.c): what they need
  * stays, and their loads come first.  That uses up the scan's patience, as waiting
- * for room does.  It is kvfdw.range_wait at most and grows by the time that the scan
+ * for room does.  It is kvfdw.scan_share_wait at most and grows by the time that the scan
  * itself works.  A scan that takes no batch for that time, and is not waiting, holds
  * nobody back and keeps nothing; one that waits for its client or for a lock, or
  * sleeps, after a twentieth of it.  So one that is stuck costs the others that once,

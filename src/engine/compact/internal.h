@@ -359,14 +359,14 @@ extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind
 
 /* ---- task.c ---- */
 
-/* kvfdw.compact_order */
+/* kvfdw.compact_sort */
 typedef enum KvCompactOrder
 {
 	KV_ORDER_OFF,
 	KV_ORDER_IDLE
 } KvCompactOrder;
 
-extern int	kv_compact_order;
+extern int	kv_compact_sort;
 extern int	kv_release_ms;
 extern int	kv_look_ms;			/* all stores are looked at so often */
 

@@ -81,9 +81,9 @@ kv_compact_gucs(void)
 							NULL,
 							&compact_memory_kb, 64 * 1024, 4 * 1024, 512 * 1024,
 							PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
-	DefineCustomEnumVariable("kvfdw.compact_order",
+	DefineCustomEnumVariable("kvfdw.compact_sort",
 							 "Sets when tables have their values put in the order of keys.",
-							 NULL, &kv_compact_order, KV_ORDER_IDLE, order_options,
+							 NULL, &kv_compact_sort, KV_ORDER_IDLE, order_options,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.compact_rate",
 							"Sets how many megabytes a second a compaction may read and write.",
@@ -376,7 +376,7 @@ promise_room(KvJob *job)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of shared memory"),
-				 errhint("You might need to increase \"kvfdw.delta_memory\".")));
+				 errhint("You might need to increase \"kvfdw.memtable_memory\".")));
 }
 
 static void

@@ -44,7 +44,7 @@
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard */
 #define KV_ORDER_ROOM	2		/* times what is moved must be to spare */
 
-int			kv_compact_order = KV_ORDER_IDLE;
+int			kv_compact_sort = KV_ORDER_IDLE;
 int			kv_look_ms = 10000;	/* other than that in tests only */
 
 /* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
@@ -401,7 +401,7 @@ kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 		return true;
 	}
 	state = kv_tried(store, -1, KV_TASK_BOUNDS, true);
-	if (!state->at_rest || backup || kv_compact_order != KV_ORDER_IDLE ||
+	if (!state->at_rest || backup || kv_compact_sort != KV_ORDER_IDLE ||
 		(state->retry_ms > 0 && state->until > kv_clock()) ||
 		!find_unsorted(store, when, task) ||
 		kv_io_space_is_short(kv_path_values(&store->key)))

@@ -3,7 +3,7 @@
  *		Which shard is due for a flush, and who makes room when memory is short.
  *
  * A shard is due when its memtable has reached its limit (kv_memtable_limit), when its last
- * flush is kvfdw.freeze_delay ago and it has anything, and when an xid of its unfrozen
+ * flush is kvfdw.flush_after ago and it has anything, and when an xid of its unfrozen
  * runs is old.  An idle one whose unfrozen runs can be resolved by now, and have a
  * quarter of the base's entries at least, has all of its runs merged.
  *
@@ -46,7 +46,7 @@ static int	flush_delay = 60;
 void
 kv_flush_gucs(void)
 {
-	DefineCustomIntVariable("kvfdw.freeze_delay",
+	DefineCustomIntVariable("kvfdw.flush_after",
 							"Time after which recent versions are frozen even if there are few.",
 							NULL, &flush_delay, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
@@ -290,9 +290,9 @@ raise_no_room(int waited)
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("out of kvfdw write buffer memory"),
-			 errdetail("Waited %d s for recent rows to be flushed; kvfdw.delta_memory is %d MB.",
+			 errdetail("Waited %d s for recent rows to be flushed; kvfdw.memtable_memory is %d MB.",
 					   waited, kv_memtable_memory_mb),
-			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and pg_prepared_xacts, or increase kvfdw.delta_memory (a restart is needed).")));
+			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and pg_prepared_xacts, or increase kvfdw.memtable_memory (a restart is needed).")));
 }
 
 /* Flushes this shard if it holds a fair share; else the maintainer flushes others, or is helped. */

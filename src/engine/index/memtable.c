@@ -11,7 +11,7 @@
  * Nodes compare by eight key bytes, and touch the item only to break a tie.  Where
  * the first eight do not tell all keys of a node apart, which is found out when it is
  * split, it has the beginning of its keys once and compares what comes behind.  Memory comes in chunks from the area whose size is
- * kvfdw.delta_memory (I 12); an addition first makes sure of all it may need,
+ * kvfdw.memtable_memory (I 12); an addition first makes sure of all it may need,
  * so it happens whole or not at all.
  */
 #include "postgres.h"

@@ -57,7 +57,7 @@ typedef struct KvMemtablePosition
 	int			slots[KV_MAX_HEIGHT];
 } KvMemtablePosition;
 
-/* The memory of all memtables, of kvfdw.delta_memory. */
+/* The memory of all memtables, of kvfdw.memtable_memory. */
 typedef struct KvMemtableMemory
 {
 	pg_atomic_uint64 bytes;		/* in use */

@@ -406,8 +406,8 @@ kv_fault_gucs(void)
 							   "Stands for the running kernel's boot id.",
 							   NULL, &boot_id_setting, "", PGC_POSTMASTER, 0,
 							   NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.merge_units",
-							"Number of units of the buffer file, whatever kvfdw.merge_buffers says.",
+	DefineCustomIntVariable("kvfdw.buffer_units",
+							"Number of units of the buffer file, whatever kvfdw.write_buffers says.",
 							NULL, &write_buffer_units, 0, 0, INT_MAX, PGC_POSTMASTER, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.server_version",

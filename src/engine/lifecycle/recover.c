@@ -496,9 +496,9 @@ raise_no_room(const KvMap *map)
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("kvfdw is out of shared memory for %u shards", map->nshards),
-			 errdetail("The shards of all tables in use need %zu MB; kvfdw.delta_memory, which recent versions share, is %d MB.",
+			 errdetail("The shards of all tables in use need %zu MB; kvfdw.memtable_memory, which recent versions share, is %d MB.",
 					   bytes / megabyte + 1, kv_memtable_memory_mb),
-			 errhint("Set kvfdw.delta_memory to %zu MB or more.",
+			 errhint("Set kvfdw.memtable_memory to %zu MB or more.",
 					 Max(bytes + bytes / 4, (Size) kv_memtable_memory_mb * megabyte) / megabyte + 16)));
 }
 

@@ -32,7 +32,7 @@ typedef struct KvReset
 extern void kv_incarnation_startup(void);
 
 /* ---- takeover.c ---- */
-extern void kv_take_over_gucs(void); /* defines kvfdw.allow_upgrade */
+extern void kv_take_over_gucs(void); /* defines kvfdw.allow_pg_upgrade */
 /*
  * In the postmaster, at a start: FATAL if the directory is another server's and not to be
  * taken over; true if it is.  control NULL: there is none.

@@ -18,7 +18,7 @@
  * transactions nobody knows here.
  *
  * pg_upgrade knows nothing of the directory, and the script that it leaves deletes the one of
- * the old server.  So an old server with tables starts under it only if kvfdw.allow_upgrade says
+ * the old server.  So an old server with tables starts under it only if kvfdw.allow_pg_upgrade says
  * that somebody knows; and tables of the new one have no data until kvfdw_upgrade has run, which
  * is an error at their first use (table/mark.c).
  */
@@ -66,7 +66,7 @@ static bool allow_upgrade = false;
 void
 kv_take_over_gucs(void)
 {
-	DefineCustomBoolVariable("kvfdw.allow_upgrade",
+	DefineCustomBoolVariable("kvfdw.allow_pg_upgrade",
 							 "Lets pg_upgrade start a server that has kvfdw tables.",
 							 "Run kvfdw_upgrade after it: pg_upgrade does not take their rows along.",
 							 &allow_upgrade, false,
@@ -161,7 +161,7 @@ kv_take_over_guard_upgrade(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("pg_upgrade does not take the rows of kvfdw tables along"),
 				 errdetail("They are in the directory \"kvfdw\" of the old cluster, which the script that pg_upgrade writes would delete."),
-				 errhint("Call pg_upgrade with -o \"-c kvfdw.allow_upgrade=on\", and then kvfdw_upgrade, before the new server is started.")));
+				 errhint("Call pg_upgrade with -o \"-c kvfdw.allow_pg_upgrade=on\", and then kvfdw_upgrade, before the new server is started.")));
 }
 
 /* The WAL is about to be replayed into nothing, and then let go of. */

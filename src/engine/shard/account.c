@@ -66,7 +66,7 @@ kv_space_attend(Latch *latch)
 void
 kv_account_gucs(void)
 {
-	DefineCustomRealVariable("kvfdw.space_amp",
+	DefineCustomRealVariable("kvfdw.max_space_amplification",
 							 "Sets how many bytes the value files of a table may have for each byte of its values.",
 							 "Beyond that it is compacted; 0: never.",
 							 &space_amp, 1.5, 0, 10,

@@ -4,7 +4,7 @@
  *
  * Of a store, T is what its value files have, those too that were emptied and have not gone, L what of that
  * is live, K what is dead and somebody may see still: a snapshot, or who does not know yet how a transaction
- * ends (dying.c).  With the setting kvfdw.space_amp, a, and c, a constant for each shard and one compaction,
+ * ends (dying.c).  With the setting kvfdw.max_space_amplification, a, and c, a constant for each shard and one compaction,
  *
  *		T <= L + c + max((a - 1) L, K + (a - 1) L / 4)
  *
@@ -65,7 +65,7 @@
 typedef struct KvCompactor
 {
 	Latch	   *latch;			/* NULL while it does not run */
-	pg_atomic_uint32 amp;		/* thousandths of kvfdw.space_amp as it has it, and 1; 0: it does not run */
+	pg_atomic_uint32 amp;		/* thousandths of kvfdw.max_space_amplification as it has it, and 1; 0: it does not run */
 	pg_atomic_uint32 wanted;	/* some store has come to its mark since it has last looked, or it has left its work */
 	pg_atomic_uint64 awaited;	/* TimestampTz: when somebody was last waiting for room, in any store */
 } KvCompactor;
@@ -93,7 +93,7 @@ typedef struct KvShardSpace
 typedef struct KvStoreSpace
 {
 	KvShardSpace all;
-	double		amp;			/* its kvfdw.space_amp */
+	double		amp;			/* its kvfdw.max_space_amplification */
 	uint64		retired;		/* what waits for nothing but its image, or is being freed, … */
 	uint64		given_up;		/* … but for this, which does not go … */
 	uint64		granted;		/* … and this, at level 'keys' */
@@ -124,10 +124,10 @@ extern const char *const kv_space_wait_names[];	/* for people; NULL: not */
 #define KV_START_SHARE	0.93	/* of the dead bytes that the bound allows: from here on a store is compacted */
 
 extern void kv_space_init(void);	/* when its memory is made */
-extern void kv_account_gucs(void);	/* for kv_space_gucs: kvfdw.space_amp */
+extern void kv_account_gucs(void);	/* for kv_space_gucs: kvfdw.max_space_amplification */
 extern void kv_space_attend(Latch *latch);	/* kvfdw compactor runs, with its latch; NULL: not any more */
 /*
- * Its kvfdw.space_amp; where the store has none of its own, of all processes what kvfdw compactor has: in the middle of a
+ * Its kvfdw.max_space_amplification; where the store has none of its own, of all processes what kvfdw compactor has: in the middle of a
  * statement nobody else hears of a change.
  */
 extern double kv_space_amp(const KvStore *store);

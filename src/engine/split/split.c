@@ -537,7 +537,7 @@ report_failure(const KvSplit *split)
 {
 	static const char *const details[] = {
 		[KV_SPLIT_OUTRUN] = "It was being written faster than it could be copied.",
-		[KV_SPLIT_LACKS_MEMORY] = "The shared memory of kvfdw.delta_memory has no room for its new shards.",
+		[KV_SPLIT_LACKS_MEMORY] = "The shared memory of kvfdw.memtable_memory has no room for its new shards.",
 		[KV_SPLIT_UNSYNCED] = "Values that were moved are still to be made durable by a commit."
 	};
 	const KvStoreKey *key = &split->store->key;
@@ -550,7 +550,7 @@ report_failure(const KvSplit *split)
 				 split->failure == KV_SPLIT_OUTRUN ?
 				 errhint("Retry when the write rate is lower.") :
 				 split->failure == KV_SPLIT_LACKS_MEMORY ?
-				 errhint("Increase kvfdw.delta_memory and restart the server.") :
+				 errhint("Increase kvfdw.memtable_memory and restart the server.") :
 				 errhint("Retry when transactions that are open now have ended.")));
 }
 

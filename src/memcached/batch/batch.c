@@ -145,7 +145,7 @@ do_all(KvMcAttempt *attempt)
 		held |= holds && wins;
 		if (!kv_mc_fits(value))
 		{
-			kv_mc_refuse(task, "53200 value is larger than kvfdw.memcached_memory");
+			kv_mc_refuse(task, "53200 value is larger than kvfdw.memcached_buffer_memory");
 			continue;
 		}
 		if ((value > 0 && total > 0 && total + value > room) ||

@@ -83,11 +83,11 @@ reload_gucs(void)
 							 "What clients of memcached may rely on when a write is acknowledged.",
 							 NULL, &kv_mc_commit, KV_MC_COMMIT_ON, commit_options,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.memcached_memory",
+	DefineCustomIntVariable("kvfdw.memcached_buffer_memory",
 							"Memory for what one process receives and sends.",
 							NULL, &kv_mc_memory_kb, 64 * 1024, 1024, 1024 * 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.memcached_item_size",
+	DefineCustomIntVariable("kvfdw.memcached_max_item_size",
 							"Size of the largest value that clients of memcached can store.",
 							NULL, &kv_mc_item_size_kb, 1024, 1, 128 * 1024,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
@@ -103,7 +103,7 @@ reload_gucs(void)
 							"Clients that take no reply or send no rest of a request for so long are disconnected.",
 							NULL, &kv_mc_client_timeout_s, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.memcached_quota",
+	DefineCustomIntVariable("kvfdw.memcached_requests_per_batch",
 							"Requests of one connection that are done before others have their turn.",
 							NULL, &kv_mc_quota, 32, 1, 4096,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
